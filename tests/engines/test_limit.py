@@ -49,7 +49,7 @@ def test_sglangs_pool() -> None:
         ("serve llama-3.1-8b --prompt 200k --new 9 --on h100 --engine vllm", "131,072 tokens at most, not 204,809"),
         ("serve llama-3.1-8b --prompt 9 --new 9 --on mi300x --engine trtllm", "TensorRT-LLM on CDNA3"),
         ("serve llama-3.1-8b --prompt 9 --new 9 --on tpu-v5p --engine trtllm", "is not derived"),
-        ("memory llama-3.1-8b --on t4 --engine vllm", "does not start in vLLM: bfloat16"),
+        ("memory llama-3.1-8b --on t4 --dtype bf16 --engine vllm", "does not start in vLLM: bfloat16"),
         ("memory llama-3.1-8b --on h100 --engine tgi", "'tgi'"),
         ("serve llama-3.1-8b --prompt 9 --new 9 --on h100 --reserve 1GB --engine vllm", "--reserve"),
     ],

@@ -74,6 +74,8 @@ def test_the_sampler_by_hand() -> None:
     logits = 1024 * 128_256
     assert vllm.sampler("triton", of, 8192, 1024, 132) == logits * 14 + 132 * 128_256 * 4 + hidden
     assert vllm.sampler("sort", of, 8192, 1024, 132) == logits * 38 + hidden
+    few = 7 * 128_256 * 38 + 8192 * 4096 * 2 + 2 * 7 * 4096 * 2  # it sorts below 8 rows
+    assert vllm.sampler("triton", of, 8192, 7, 132) == vllm.sampler("sort", of, 8192, 7, 132) == few
     assert vllm.sampler("gumbel", of, 8192, 1024, 132) == logits * 6 + hidden
     found = launch("llama-3.1-8b").rank_peak()
     assert found.bytes == logits * 14 + 132 * 128_256 * 4 + hidden + 32 * MIB
@@ -215,7 +217,7 @@ def test_a_version_without_a_profile_names_the_nearest() -> None:
 def test_it_does_not_start() -> None:
     start = load("llama-3.1-8b").engine(on="l4", engine_version="0.19")
     assert not start.starts and start.reason.startswith("one request of 131,072 tokens needs 16.0 GiB")
-    longest = int(start.answer.split("max_model_len='")[1].split("'")[0])
+    longest = int(start.answer.split("max_model_len=")[1].split()[0])
     again = load("llama-3.1-8b").engine(on="l4", engine_version="0.19", max_model_len=longest)
     assert again.starts
     assert not load("llama-3.1-8b").engine(on="l4", engine_version="0.19", max_model_len=longest + 16).starts
@@ -237,6 +239,78 @@ def test_a_pool_that_is_given_has_exact_tokens() -> None:
     """20 GiB of 128 KiB a token: 163,840 tokens."""
     start = load("llama-3.1-8b").engine(on="h100", engine_version="0.19", kv_cache_memory_bytes="20GiB")
     assert (start.kv_cache_tokens, start.weights_bytes, "≈" in start.answer) == (163_840, None, False)
+
+
+def hinted(answer: str) -> dict[str, object]:
+    """The flags that an answer says start."""
+    words = (word.partition("=") for word in answer.rpartition(" starts.")[0].split())
+    values = {name: value.strip("'") for name, _, value in words if value}
+    return {name: int(value) if value.isdecimal() else value for name, value in values.items()}
+
+
+@pytest.mark.parametrize(
+    ("name", "flags"),
+    [
+        ("llama-3.1-8b", {"on": "l4", "max_model_len": 200_000}),
+        ("llama-3.1-8b", {"on": "l4", "max_num_seqs": 20_000}),
+        ("llama-3.1-8b", {"on": "3xh100"}),
+        ("llama-3.1-8b", {"on": "h100", "kv_cache_memory_bytes": "500GiB"}),
+        ("opt-125m", {"on": "t4", "dtype": "bf16"}),
+    ],
+)
+def test_a_hint_that_starts_is_a_launch_that_starts(name: str, flags: dict[str, object]) -> None:
+    start = load(name).engine(**flags)
+    hints = hinted(start.answer)
+    assert not start.starts and hints and load(name).engine(**flags | hints).starts
+
+
+def test_without_a_launch_that_starts_the_hint_says_what_lacks() -> None:
+    start = load("llama-3.1-405b").engine(on="9xh100")
+    assert start.answer.endswith("tp=8 does not start either: no memory is left for the cache blocks.")
+    assert load("llama-3.1-8b").engine(on="l4").cheaper == []
+
+
+def test_a_pool_needs_room_next_to_the_weights() -> None:
+    """Parameters, context and activations, and the cache, of 79.19 GiB: 14.96 + 1.88 + 0.24 and 62, but not 63."""
+    llama = load("llama-3.1-8b")
+    starts = [llama.engine(**LLAMA, kv_cache_memory_bytes=f"{size}GiB").starts for size in (62, 63)]
+    assert starts == [True, False]
+
+
+def test_requests_are_at_most_those_of_a_step_and_leave_given_flags() -> None:
+    """A card of 24 GB takes 256 requests by default; a share or a pool that is given stays."""
+    start = load("llama-3.1-8b").engine(on="l4", max_model_len=64, requests=300)
+    assert "--max-num-seqs 300" in start.launch and start.max_concurrency >= 300
+    share = load("llama-3.1-8b").engine(on="h100", max_model_len=8192, requests=3, gpu_memory_utilization=0.9)
+    assert "--gpu-memory-utilization 0.9" in share.launch and share.answer.startswith("Starts: ")
+    pool = load("llama-3.1-8b").engine(on="h100", max_model_len=8192, requests=3, kv_cache_memory_bytes="20GiB")
+    assert pool.answer.startswith("Starts: 163,840 tokens")
+
+
+def test_a_card_without_bfloat16_takes_float16() -> None:
+    start = load("opt-125m").engine(on="t4")
+    assert start.starts and "--dtype" not in start.launch
+    assert any(note.startswith("Activations are in float16: ") for note in start.models[0]["notes"])
+
+
+def test_the_launch_line_has_names_of_the_engine_alone() -> None:
+    lines = {dtype: load("llama-3.1-8b").engine(on="h100", dtype=dtype).launch for dtype in ("fp8", "nf4", "int8")}
+    assert lines["fp8"].endswith("--quantization fp8") and lines["nf4"].endswith("--quantization bitsandbytes")
+    assert lines["int8"] == "vllm serve CHECKPOINT-IN-INT8"
+    assert "cache-dtype" not in load("llama-3.1-8b").engine(on="h100", kv_dtype="bf16").launch
+
+
+def test_odd_vocabularies_take_more_outside_torch() -> None:
+    """Three starts printed 0.46 GiB, on one card; on two none was measured: 2.07 of other vocabularies, and 0.21."""
+    terms = {one["what"]: one for one in load("falcon-h1-7b").engine(on="h100", engine_version="0.19").terms}
+    assert terms["outside torch"]["source"] == "3 starts: 0.46–0.46, vocabularies that 4 does not divide"
+    two = launch("granite-3.1-8b", tp=2).ranks()[0].outside
+    assert (two.kind, round(two.bytes / GIB, 2)) == ("not measured", 2.28)
+
+
+def test_latent_attention_with_the_block_size_of_the_log() -> None:
+    start = load("deepseek-v2-lite").engine(on="h100", engine_version="0.19", block_size=64)
+    assert (start.block_size, start.blocks, start.kv_cache_tokens, start.interval) == (64, 21_392, 1_369_088, None)
 
 
 @pytest.mark.parametrize(
@@ -270,6 +344,12 @@ def test_a_pool_that_is_given_has_exact_tokens() -> None:
         ("vllm jamba-v0.1 --on 2xh200", "layers with states on these cards"),
         ("vllm llama-3.1-8b --on 2xh100 --version 0.7", "V0 engine"),
         ("vllm llama-3.1-8b --on h100 --dtype q4_k_m", "q4_k_m"),
+        ("vllm llama-3.1-8b --on h100 --dtype tf32", "stores no weights in tf32"),
+        ("vllm llama-3.1-8b --on h100 --kv-dtype fp32", "a cache in fp32"),
+        ("vllm gemma-2-2b --on t4", "without bfloat16"),
+        ("vllm falcon-mamba-7b --on h100", "states alone"),
+        ("vllm deepseek-v2-lite --on h100", "--block-size 64"),
+        ("vllm llama-3.1-8b --on h100 --requests 300 --max-num-seqs 20", "--max-num-seqs 300"),
     ],
 )
 def test_what_is_not_derived_is_named(run: Callable[..., Ran], line: str, message: str) -> None:
@@ -283,7 +363,9 @@ def test_what_is_not_derived_is_named(run: Callable[..., Ran], line: str, messag
         ("llama-3.1-8b --on 3xh100", "must be divisible by tensor parallel size (3)"),
         ("llama-3.1-8b --on h100 --max-model-len 200k", "greater than the derived max_model_len (131,072)"),
         ("llama-3.1-8b --on h100 --max-num-batched-tokens 64 --max-num-seqs 128", "must be at least max_num_seqs"),
-        ("llama-3.1-8b --on t4", "compute capability 8.0"),
+        ("llama-3.1-8b --on t4 --dtype bf16", "compute capability 8.0"),
+        ("llama-3.1-405b --on h100 --kv-cache-memory-bytes 10GiB", "the card has 79.2"),
+        ("llama-3.1-8b --on h100 --kv-cache-memory-bytes 500GiB", "a cache of 500.0 GiB and all else"),
         ("llama-3.1-70b --on h100", "no memory is left"),
     ],
 )
@@ -316,6 +398,7 @@ def test_engines_are_listed(run: Callable[..., Ran]) -> None:
 CASES = """
 vllm llama-3.1-8b --on h100 --max-model-len 8192 --engine-version 0.19
 vllm llama-3.1-8b --on l4
+vllm opt-125m --on t4
 sglang llama-3.1-8b --on h100
 """
 

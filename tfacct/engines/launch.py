@@ -11,7 +11,7 @@ from tfacct.architecture.parts import DeltaNet, LatentAttention, Mamba2, Mixer
 from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.base.record import record
-from tfacct.base.spelling import option
+from tfacct.base.spelling import option, shell_option, spelled
 from tfacct.engines import vllm
 from tfacct.engines.pages import MambaMode, Pages, alignment_of, cache_layers, pages, state_bytes
 from tfacct.engines.profiles import Engine, Profile
@@ -25,6 +25,8 @@ from tfacct.parallel.shard_model import shard_weights, stages_of
 
 WIDE = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 """Dtypes of a model, and the engine's names of them."""
+ONLINE = {"fp8": "fp8", "nf4": "bitsandbytes"}
+"""Formats that the engine itself quantizes to, and its names of them; others need a checkpoint."""
 MOST_USED = 95
 """Per cent of a card that are asked for at most."""
 STEP = 128
@@ -59,7 +61,8 @@ class Seen(NamedTuple):
 
 @record
 class RankStart:
-    """Memory of a rank of one pipeline stage at start, in bytes. `weights`: None where the pool was given."""
+    """Memory of a rank of one pipeline stage at start, in bytes. `weights`: None where the pool was given. `least`:
+    what is taken besides the pool, at least."""
 
     stage: int
     weights: Weights | None
@@ -68,6 +71,7 @@ class RankStart:
     graphs: vllm.Estimate | None
     pool: int
     pages: Pages
+    least: int
 
 
 @record
@@ -129,8 +133,10 @@ class Launch:
 
     @property
     def value_dtype(self) -> str:
-        """Dtype of activations: as given, else half precision."""
-        return units.dtype_name(self.flags.dtype or "") if self.value_given else "bf16"
+        """Dtype of activations: as given, else half precision, which is fp16 on a card without bf16."""
+        if self.value_given:
+            return units.dtype_name(self.flags.dtype or "")
+        return "bf16" if "bf16" in self.device.peak else "fp16"
 
     @property
     def storage(self) -> Storage:
@@ -257,12 +263,14 @@ class Launch:
         for number, stage in self.stages():
             outside = vllm.outside(self.engine, self.profile, of, self.device, tp=tp, pp=pp)
             graphs = vllm.graphs(self.engine, self.profile, of, eager=self.flags.enforce_eager)
-            own = None if self.flags.kv_cache_memory_bytes else self.rank_weights(self.shard(stage))
+            loaded = self.rank_weights(self.shard(stage))
+            own = None if self.flags.kv_cache_memory_bytes else loaded
             peak = self.rank_peak(first=number == 1, last=number == pp)
             taken = peak.bytes + outside.bytes + sum(one.bytes for one in [graphs] if one is not None)
             taken += 0 if own is None else own.total
             pool = self.flags.kv_cache_memory_bytes or self.requested - taken
-            found.append(RankStart(number, own, peak, outside, graphs, pool, self.stage_pages(stage, pool)))
+            least = loaded.parameters + outside.low + (peak.bytes if self.derived and not self.mxfp4 else 0)
+            found.append(RankStart(number, own, peak, outside, graphs, pool, self.stage_pages(stage, pool), least))
         return found
 
     def fullest(self) -> RankStart:
@@ -313,6 +321,9 @@ UNSUPPORTED: Mapping[str, tuple[str, str]] = {
     "experts": ("workspaces of quantized experts other than MXFP4 are not derived", "a checkpoint in bf16"),
     "mxfp4": ("kernels repack experts in MXFP4, whose bytes are not derived", "{kv_cache_memory_bytes}"),
     "gguf": ("{engine} does not split weights in {format} as their file does", "{dtype} fp8, or llama.cpp"),
+    "fp16": ("the dtype that {engine} takes for {type} on a card without bfloat16 is not derived", "{dtype} fp32"),
+    "tf32": ("{engine} stores no weights in tf32", "{dtype} fp32"),
+    "cache": ("a cache in {kv} next to activations in {value} is not derived", "{kv_dtype} fp8"),
     "states": ("weights of such layers with states on these cards are not derived", "{kv_cache_memory_bytes}"),
 }
 """What is not derived: a feature of a launch, why, and what to ask for instead."""
@@ -338,6 +349,12 @@ def features(launch: Launch) -> Iterator[str]:
         yield "images"
     if flags.tp * flags.pp > 1 and not launch.profile.several_cards:
         yield "several_cards"
+    if launch.value_dtype == "fp16" and not launch.value_given and launch.model.family in facts["not_in_fp16"]:
+        yield "fp16"
+    if launch.stored_dtype == "tf32":
+        yield "tf32"
+    if launch.kv_dtype in WIDE and launch.kv_dtype != launch.value_dtype:
+        yield "cache"
     if launch.storage.by_block:
         yield "gguf"
     elif launch.sizes.active and launch.storage.name not in WIDE and not launch.mxfp4 and not known:
@@ -361,7 +378,7 @@ def check_supported(launch: Launch) -> None:
     if found is None:
         return
     device, model = launch.device, launch.model
-    names = ("total_memory", "engine_version", "dtype", "kv_cache_memory_bytes")
+    names = ("total_memory", "engine_version", "dtype", "kv_dtype", "kv_cache_memory_bytes")
     words = {
         **{name: option(name) for name in names},
         "engine": launch.engine.name,
@@ -369,54 +386,121 @@ def check_supported(launch: Launch) -> None:
         "device": device.name,
         "architecture": device.architecture or device.name,
         "format": launch.storage.name,
+        "kv": launch.kv_dtype,
+        "value": launch.value_dtype,
     }
     why, instead = UNSUPPORTED[found]
     raise UsageError(f"{model.name}: {why.format(**words)}", instead.format(**words))
 
 
-def starting(flag: str) -> str:
-    """The sentence about a flag that starts."""
-    return f"{flag} starts."
+def check_pages(launch: Launch) -> None:
+    """Raise UsageError for a model whose size of blocks is not derived."""
+    shape = launch.model.architecture
+    if not shape.attentions:
+        raise UsageError(
+            f"{launch.model.name}: blocks of a model of states alone are not derived",
+            f"`tfacct memory` with {option('engine', 'vllm')}",
+        )
+    if shape.having(LatentAttention) and not launch.sizes.has_states and launch.flags.block_size is None:
+        raise UsageError(
+            f"{launch.model.name}: the size of blocks of MLA differs by attention backend",
+            f"{option('block_size', 64)}, or what the log says",
+        )
+
+
+def typed(name: str, value: int | str) -> str:
+    """An option with its value, as it can be typed."""
+    return spelled(f"{shell_option(name)} {value}", f"{name}={value!r}")
+
+
+def _typed(launch: Launch, flags: Mapping[str, Any]) -> str:
+    """Flags of another launch, as they can be typed; a number of cards with the device."""
+    words = [typed(name, value) for name, value in flags.items()]
+    if tp := flags.get("tp"):
+        words.insert(0, typed("on", f"{tp * launch.flags.pp}x{launch.device.id}"))
+    return " ".join(words)
+
+
+def suggestion(launch: Launch, others: Sequence[Mapping[str, Any]]) -> str:
+    """A sentence about the first of some other flags that starts, with a shorter max_model_len where it must; else why
+    the first does not."""
+    reasons = []
+    for flags in others:
+        other = launch.with_flags(**flags)
+        reason = _why_not(other)
+        if reason is not None and _refused(other) is None and (longest := other.largest_length()):
+            flags = {**flags, "max_model_len": longest}
+            reason = _why_not(launch.with_flags(**flags))
+        if reason is None:
+            return f"{_typed(launch, flags)} starts."
+        reasons.append(reason)
+    return f"{_typed(launch, others[0])} does not start either: {reasons[0]}." if others else ""
+
+
+def _why_not(launch: Launch) -> str | None:
+    """Why a launch does not start, or is not derived; None if it starts."""
+    if (feature := next(features(launch), None)) is not None:
+        return f"{feature} is not derived"
+    if (refused := _refused(launch)) is not None:
+        return refused[0]
+    return _lacks(launch, launch.fullest())
 
 
 def refusal(launch: Launch) -> Refusal | None:
     """Why the engine refuses its flags before it loads anything; None if it does not."""
+    if (refused := _refused(launch)) is None:
+        return None
+    reason, others = refused
+    return Refusal(reason, suggestion(launch, others))
+
+
+def _refused(launch: Launch) -> tuple[str, list[dict[str, Any]]] | None:
+    """Why the engine refuses its flags, and other flags to be tried."""
     heads = [int(part.heads) for part in launch.model.architecture.attentions]
     tp = launch.flags.tp
     if wrong := next((count for count in heads if count % tp), None):
-        fits = max(count for count in range(1, tp) if wrong % count == 0)
-        return Refusal(
-            f"total number of attention heads ({wrong}) must be divisible by tensor parallel size ({tp})",
-            starting(option("tp", fits)),
-        )
+        fits = [{"tp": count} for count in range(tp - 1, 0, -1) if wrong % count == 0]
+        return f"total number of attention heads ({wrong}) must be divisible by tensor parallel size ({tp})", fits
     context = launch.model.context
     if launch.length > context:
-        return Refusal(
-            f"max_model_len ({launch.length:,}) is greater than the derived max_model_len ({context:,})",
-            starting(option("max_model_len", str(context))),
-        )
+        reason = f"max_model_len ({launch.length:,}) is greater than the derived max_model_len ({context:,})"
+        return reason, [{"max_model_len": context}]
     if launch.batched < launch.seqs:
-        return Refusal(
-            f"max_num_batched_tokens ({launch.batched:,}) must be at least max_num_seqs ({launch.seqs:,})",
-            starting(option("max_num_seqs", str(launch.batched))),
-        )
+        reason = f"max_num_batched_tokens ({launch.batched:,}) must be at least max_num_seqs ({launch.seqs:,})"
+        return reason, [{"max_num_seqs": launch.batched}]
     if launch.value_dtype == "bf16" and "bf16" not in launch.device.peak:
-        return Refusal("bfloat16 needs a card of compute capability 8.0 or later", starting(option("dtype", "fp16")))
+        return "bfloat16 needs a card of compute capability 8.0 or later", [{"dtype": "fp16"}]
     return None
 
 
-def out_of_memory(launch: Launch, found: RankStart) -> Refusal | None:
-    """Why the pool is too small; None if one request of the longest length fits."""
+def _lacks(launch: Launch, found: RankStart) -> str | None:
+    """Which memory is lacking; None if one request of the longest length fits."""
     if found.pool <= 0:
-        return Refusal("no memory is left for the cache blocks", "Use more cards or narrower weights.")
+        return "no memory is left for the cache blocks"
+    if launch.flags.kv_cache_memory_bytes is not None:
+        needs = max(one.least for one in launch.ranks()) + found.pool
+        if needs > launch.total:
+            cache = f"a cache of {found.pool / GIB:.1f} GiB and all else"
+            return f"{cache} need {needs / GIB:.1f} GiB, the card has {launch.total / GIB:.1f}"
     if found.pages.blocks >= found.pages.pages_per_request:
         return None
     needs = found.pages.pages_per_request * found.pages.block_bytes
-    longest = launch.largest_length()
-    return Refusal(
-        f"one request of {launch.length:,} tokens needs {needs / GIB:.1f} GiB, the pool has {found.pool / GIB:.1f}",
-        starting(option("max_model_len", str(longest))) if longest else "Use more cards.",
-    )
+    tokens = f"one request of {launch.length:,} tokens"
+    return f"{tokens} needs {needs / GIB:.1f} GiB, the pool has {found.pool / GIB:.1f}"
+
+
+def out_of_memory(launch: Launch, found: RankStart) -> Refusal | None:
+    """Why the memory does not suffice; None if one request of the longest length fits."""
+    if (reason := _lacks(launch, found)) is None:
+        return None
+    others: list[dict[str, Any]] = []
+    least = max(one.least - one.outside.low + one.outside.high for one in launch.ranks())
+    if launch.flags.kv_cache_memory_bytes is not None and least + found.pool > launch.total:
+        room = (launch.total - least) // MIB * MIB
+        others = [{"kv_cache_memory_bytes": room}] if room > 0 else []
+    elif found.pool > 0 and (longest := launch.largest_length()):
+        others = [{"max_model_len": longest}]
+    return Refusal(reason, suggestion(launch, others) or "Use more cards or narrower weights.")
 
 
 # What else could be asked for
@@ -435,7 +519,7 @@ def changes(launch: Launch, found: RankStart) -> list[Change]:
     """Flags that leave more tokens, the smallest change first."""
     tried: list[tuple[str, str, str, dict[str, Any]]] = []
     if found.peak.source == "sampler" and (fewer := _fewer_requests(launch, found.peak.layer)):
-        cost = "below that a layer is the peak, not the sampler"
+        cost = "then a layer is the peak, not the sampler"
         tried.append(("--max-num-seqs", str(fewer), cost, {"max_num_seqs": fewer, **_batched(launch)}))
     if found.peak.source == "layer" and launch.batched > 2048:
         half = launch.batched // 2
@@ -487,12 +571,14 @@ def launch_line(launch: Launch, hub_id: str) -> str:
         "--gpu-memory-utilization": launch.utilization if launch.utilization != launch.profile.utilization else None,
         "--kv-cache-memory-bytes": flags.kv_cache_memory_bytes,
         "--dtype": WIDE[launch.value_dtype] if launch.value_given else None,
-        "--quantization": flags.dtype if flags.dtype is not None and not launch.value_given else None,
-        "--kv-cache-dtype": flags.kv_dtype,
+        "--quantization": None if launch.value_given else ONLINE.get(flags.dtype or ""),
+        "--kv-cache-dtype": flags.kv_dtype if launch.kv_dtype != launch.value_dtype else None,
         "--block-size": flags.block_size,
         "--mamba-cache-mode": flags.mamba_cache_mode if flags.mamba_cache_mode != "none" else None,
     }
-    words = [str(launch.engine.facts["serve"]), hub_id]
+    quantized = flags.dtype if not launch.value_given else None
+    served = hub_id if quantized is None or quantized in ONLINE else f"CHECKPOINT-IN-{quantized.upper()}"
+    words = [str(launch.engine.facts["serve"]), served]
     words += [f"{name} {value}" for name, value in named.items() if value is not None]
     return " ".join([*words, *["--enforce-eager"] * flags.enforce_eager])
 
@@ -501,20 +587,31 @@ def launch_line(launch: Launch, hub_id: str) -> str:
 
 
 def for_requests(launch: Launch, requests: int) -> Launch:
-    """The launch that has room for so many requests of the longest length: with the smallest utilization, else the
-    longest length, else the fewest cards. Raises UsageError where none has."""
+    """The launch that has room for so many requests of the longest length, and takes as many in a step: with the
+    smallest utilization, unless it or the pool is given, else the longest length, else the fewest cards. Raises
+    UsageError where none has."""
 
     def has_room(other: Launch) -> bool:
-        return other.fullest().pages.concurrency >= requests
+        found = other.fullest()
+        return found.pages.concurrency >= requests and _lacks(other, found) is None
 
+    for name in ("max_num_seqs", "max_num_batched_tokens"):
+        if (getattr(launch.flags, name) or requests) < requests:
+            raise UsageError(f"{requests:,} requests at once need {option(name)} of as many", typed(name, requests))
+    if launch.seqs < requests:
+        launch = launch.with_flags(max_num_seqs=requests)
+    if launch.batched < requests:
+        launch = launch.with_flags(max_num_batched_tokens=requests)
+    given = launch.flags.gpu_memory_utilization or launch.flags.kv_cache_memory_bytes
     shares = (launch.with_flags(gpu_memory_utilization=share / 100) for share in range(5, MOST_USED + 1))
-    if found := next(filter(has_room, shares), None):
+    if found := next(filter(has_room, [launch] if given else shares), None):
         return found
     fixed = launch.with_flags(max_num_batched_tokens=launch.batched)
     length = largest_that_fits(lambda length: -int(has_room(fixed.with_flags(max_model_len=length))), -1, launch.length)
     if length:
         return fixed.with_flags(max_model_len=length)
     cards = (launch.with_flags(tp=launch.flags.tp * times) for times in (2, 4, 8))
-    if found := next((one for one in cards if refusal(one) is None and has_room(one)), None):
+    known = (one for one in cards if next(features(one), None) is None and _refused(one) is None)
+    if found := next(filter(has_room, known), None):
         return found
-    raise UsageError(f"no launch has room for {requests:,} requests at once", "a shorter prompt or narrower weights")
+    raise UsageError(f"no launch has room for {requests:,} requests at once", "fewer requests or narrower weights")

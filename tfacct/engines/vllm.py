@@ -31,13 +31,15 @@ COMPILED = 48 * MIB
 
 
 class Estimate(NamedTuple):
-    """Bytes that were measured, or are estimated: the likeliest, the least and the most, and from how many starts."""
+    """Bytes that were measured, or are estimated: the likeliest, the least and the most, and from how many starts.
+    `only`: the models of those starts, if not any."""
 
     bytes: int
     low: int
     high: int
     kind: Kind
     starts: int = 0
+    only: str = ""
 
 
 class Term(NamedTuple):
@@ -133,7 +135,9 @@ def sampler_of(profile: Profile, of: Sizes) -> str:
 def sampler(kind: str, of: Sizes, batched: int, seqs: int, multiprocessors: int) -> int:
     """Bytes while R rows of dummy logits are sampled. gpu_model_runner.py, _dummy_sampler_run; v1/sample/ops."""
     scratch = 0
-    if kind == "triton" and seqs >= 8:  # one row of fp32 logits for each program
+    if kind == "triton" and seqs < 8:  # topk_topp_sampler.py: too few rows for it
+        kind = "sort"
+    if kind == "triton":  # one row of fp32 logits for each program
         programs = min(multiprocessors, seqs)
         scratch = min(1 << (programs - 1).bit_length(), multiprocessors) * of.vocab * 4
     hidden = batched * of.hidden * of.bytes + 2 * seqs * of.hidden * of.bytes  # states, last rows, a random copy
@@ -205,7 +209,9 @@ def outside(engine: Engine, profile: Profile, of: Sizes, device: Device, *, tp: 
     if device.architecture in engine.facts["before_hopper"]:
         table = profile.outside_before_hopper_gib
     key = "pp" if pp > 1 else str(tp)
-    extra = profile.outside_unaligned_vocabulary_gib if of.vocab % 4 else 0
+    unaligned = profile.outside_unaligned_vocabulary_gib if of.vocab % 4 else {}
+    if unaligned:  # no start with such a vocabulary had several cards
+        table = {key: value for key, value in unaligned.items() if table} if tp * pp == 1 else {}
     if key in table and (pp == 1 or tp == 1):
         middle, low, high, starts = table[key]
         kind: Kind = "estimate"
@@ -214,9 +220,13 @@ def outside(engine: Engine, profile: Profile, of: Sizes, device: Device, *, tp: 
         counts = [int(count) for count in nearest if count != "pp"]
         middle = nearest[str(min(counts, key=lambda count: abs(count - tp)))][0]
         low, high = max(0, middle - wider["low"]), middle + wider["high"]
+        if unaligned:  # as much more as with one card
+            more = unaligned["1"][0] - nearest["1"][0]
+            middle, low, high = middle + more, low + more, high + more
         kind, starts = "not measured", 0
-    likely, least, most = (round((value + extra) * GIB) for value in (middle, low, high))
-    return Estimate(likely, least, most, kind, starts)
+    likely, least, most = (round(value * GIB) for value in (middle, low, high))
+    only = "vocabularies that 4 does not divide" if unaligned and starts else ""
+    return Estimate(likely, least, most, kind, starts, only)
 
 
 def graphs(engine: Engine, profile: Profile, of: Sizes, *, eager: bool) -> Estimate | None:

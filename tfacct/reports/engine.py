@@ -150,6 +150,7 @@ def engine_start(
     """What vLLM allocates for a launch. `requests`: how many must have room at once. `figures`: those of a log, to be
     compared. Raises UsageError for what is not derived."""
     launches.check_supported(launch)
+    launches.check_pages(launch)
     refused = launches.refusal(launch)
     given = launch.flags
     if refused is None and requests is not None:
@@ -157,8 +158,8 @@ def engine_start(
     found = None if refused is not None else launch.fullest()
     if found is not None:
         refused = launches.out_of_memory(launch, found)
-    changes = [] if found is None else launches.changes(launch, found)
-    asked = ("gpu_memory_utilization", "max_model_len", "tp")
+    changes = [] if found is None or refused is not None else launches.changes(launch, found)
+    asked = ("gpu_memory_utilization", "max_model_len", "max_num_seqs", "tp")
     found_flags = {name: getattr(launch.flags, name) for name in asked}
     flags = [option(name, str(value)) for name, value in found_flags.items() if value != getattr(given, name)]
     about = About(launch, hub_id, found, refused, changes, flags=tuple(flags))
@@ -309,7 +310,7 @@ def _answer(about: About) -> str:
     if about.refusal is not None:
         return f"Does not start: {about.refusal.reason}. {about.refusal.instead}"
     assert found is not None
-    almost, error = ("", "exact") if about.exact else ("≈ ", "error not measured")
+    almost, error = ("", "tokens exact") if about.exact else ("≈ ", "error not measured")
     if about.measured:
         measured = launch.engine.facts["error"]
         worst = f"worst {100 * measured['worst']:.1f}% of {measured['starts']} starts, {measured['versions']}"
@@ -338,6 +339,7 @@ def _terms(launch: Launch, found: RankStart | None) -> Iterator[Term]:
     measured = (
         f"{outside.starts} start{'' if outside.starts == 1 else 's'}: {outside.low / GIB:.2f}–{outside.high / GIB:.2f}"
     )
+    measured += f", {outside.only}" if outside.only else ""
     unmeasured = f"no start of {launch.profile.newest} on such cards was measured"
     yield Term("outside torch", outside.bytes, measured if outside.starts else unmeasured, outside)
     if found.graphs is not None:
@@ -414,11 +416,18 @@ def _images(about: About) -> str:
     return "" if images is None else f"{images.items} dummy images of {images.tokens:,} tokens"
 
 
+def _half(about: About) -> str:
+    """The card, where it has the engine take fp16."""
+    launch = about.launch
+    return launch.device.name if launch.value_dtype == "fp16" and not launch.value_given else ""
+
+
 NOTES = (
     NoteRow("launch", 1, lambda about: launches.launch_line(about.launch, about.hub_id)),
     NoteRow("log", 1, lambda about: not about.compared and "; ".join(log_lines(about)[:1]), "The log will say: {}"),
     NoteRow("cheaper", 1, _cheaper),
     NoteRow("not_measured", 2, _not_measured, "Starts were measured with {} alone."),
+    NoteRow("half", 2, _half, "Activations are in float16: {} has no bfloat16."),
     NoteRow("images", 2, _images, "The activations include {}."),
     NoteRow("total", 2, lambda about: about.launch.device.memory_words, "Memory of a card: {}."),
     NoteRow(
