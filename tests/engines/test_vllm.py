@@ -428,3 +428,18 @@ def test_images_of_a_config() -> None:
     assert found.activation_peak_bytes - alone.activation_peak_bytes == images
     assert found.weights_bytes - alone.weights_bytes == 2 * (416_866_032 + 1152 * 3840 + 1152)
     assert any(note.startswith("The activations include 32 dummy images") for note in found.models[0]["notes"])
+
+
+def test_no_pool_where_the_weights_leave_none() -> None:
+    """131 GiB of weights on a card of 79; 30,688 tokens of a cache of 131,072 on one of 22."""
+    start = load("llama-3.1-70b").engine(on="h100")
+    assert not start.starts and (start.pool_bytes, start.kv_cache_tokens) == (None, 0)
+    assert not any("leaves" in note for note in load("llama-3.1-8b").engine(on="l4").notes)
+
+
+def test_requests_are_rounded_down_and_the_version_is_named() -> None:
+    start = load("llama-3.1-8b").engine(on="h100")
+    assert start.max_concurrency == pytest.approx(start.kv_cache_tokens / 131_072, abs=0.01)
+    assert f" {int(10 * start.max_concurrency) / 10:.1f} requests of 131,072" in start.answer
+    (outside,) = (one for one in start.terms if one["what"] == "outside torch")
+    assert outside["source"] == f"no start of {start.engine_version} on such cards was measured"

@@ -106,7 +106,7 @@ def engine_of(
     try:
         launch, hub_id = _launch(model, engine, given)
     except UsageError as error:
-        if log is None:
+        if log is None or given.get("on") is None:
             raise
         raise UsageError(f"with the flags of {option('log')}: {error.message}", error.hint) from None
     if launch.engine.id != "vllm":

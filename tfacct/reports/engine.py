@@ -472,7 +472,7 @@ def _facts(about: About) -> dict[str, Any]:
         **facts,
         "kv_cache_tokens": tokens,
         "max_concurrency": pages.concurrency,
-        "pool_bytes": found.pool,
+        "pool_bytes": found.pool if found.pool > 0 else None,
         "weights_bytes": None if found.weights is None else found.weights.total,
         "activation_peak_bytes": found.peak.bytes,
         "activation_peak_from": found.peak.source,
