@@ -218,7 +218,7 @@ def test_a_head_tied_by_the_whole_alone_is_said() -> None:
     text = {**without_tie(TINY["mistral"]), "model_type": "mistral"}
     silent = load_model("m", {"model_type": "mistral3", "text_config": text}, {})
     (said,) = [hint for hint in unknown_hints([silent]) if "tied" in hint]
-    assert said.startswith("warning: m: its config does not say whether the head is tied; it is counted as tied")
+    assert said.startswith("warning: m: the config does not set tie_word_embeddings, so the head counts as tied")
     for config in (
         {"model_type": "mistral3", "text_config": text, TIED: True},
         {"model_type": "llava", "text_config": text},  # not tied by either

@@ -63,7 +63,7 @@ def test_several_models_in_one_table(run: Callable[..., Ran]) -> None:
         ("t5gemma-2b-2b --train", "the training step of t5gemma has not been measured"),
         ("gpt2 --optimizer sgd", "--optimizer needs --train"),
         ("gpt2 --train --decode", "whole sequences"),
-        ("gpt2 --train --against torch", "--against knows transformers"),
+        ("gpt2 --train --against torch", "--against must be transformers"),
         (
             "bert-base --train --ctx 513",
             "its class cannot run this: context 513 is past the 512 positions",
@@ -116,7 +116,7 @@ def test_families_are_proven(run: Callable[..., Ran], family: str, attention: st
 
 
 def test_proofs_that_cannot_be_are_refused(run: Callable[..., Ran]) -> None:
-    assert "takes no symbols" in run("verify", "--prove", "gpt2", "--train", "--by", "symbols").err
+    assert "does not support symbolic sizes" in run("verify", "--prove", "gpt2", "--train", "--by", "symbols").err
     assert "the training step of t5gemma has not been measured" in run("verify", "--prove", "t5gemma", "--train").err
 
 

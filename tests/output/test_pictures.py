@@ -208,7 +208,7 @@ def test_one_line_for_two_names_of_the_same() -> None:
     assert list(of_kv("falcon-7b").series) == ["MHA (71 KV heads)", "as built, MQA (1 KV head)"]
     assert list(of_kv("deepseek-v3").series) == ["MHA (128 KV heads)", "as built (latent)"]
     assert list(of_kv("mamba-130m").series) == ["state"]
-    assert "as MQA it would keep" in of_kv("gpt2").title and "at every context" in of_kv("mamba-130m").title
+    assert "as MQA it would cache" in of_kv("gpt2").title and "at every context" in of_kv("mamba-130m").title
 
 
 def test_past_its_longest_context_a_line_is_dotted() -> None:

@@ -158,7 +158,7 @@ def test_force_alone_and_axes_that_are_no_numbers(tmp_path: Path, run) -> None:
     file = str(tmp_path / "x.png")
     for arguments in (("--set", "tie_word_embeddings=true,false"), ("--ctx", "1k")):
         ran = run("sweep", "gpt2", *arguments, "--output", file)
-        assert ran.code == 2 and "to draw against" in ran.err and not Path(file).exists() and ran.out == ""
+        assert ran.code == 2 and "to plot against" in ran.err and not Path(file).exists() and ran.out == ""
 
 
 def test_without_matplotlib_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run) -> None:

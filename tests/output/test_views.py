@@ -53,7 +53,7 @@ def test_what_no_int64_holds_stays_exact() -> None:
 
 def test_without_pandas_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(TfacctError, match=r"^to_pandas needs pandas\npip install '\.\[pandas\]' in a checkout"):
+    with pytest.raises(TfacctError, match=r"^to_pandas needs pandas\npip install '\.\[pandas\]' in a tfacct checkout"):
         load("gpt2").params().to_pandas()
 
 

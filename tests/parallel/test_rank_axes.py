@@ -181,7 +181,7 @@ def test_every_axis_is_answered_or_refused_by_name(run: Callable[..., Ran], comm
         ("time llama-3.1-8b --on 2xh100-sxm --cp 2", "--cp 2 has no estimate: no run under context parallelism"),
         ("time llama-3.1-8b --on 2xh100-sxm --train --cp 2", "`tfacct plan` count the FLOPs and bytes sent per rank"),
         ("time llama-3.1-8b --on 2xh100-sxm --pp 2", "--pp 2 needs --train: no serving under pipeline parallelism"),
-        ("time llama-3.1-8b --on 2xh100-sxm --tp 2", "in serving, all devices of --on shard the model"),
+        ("time llama-3.1-8b --on 2xh100-sxm --tp 2", "for inference, tp is the number of devices"),
         ("flops llama-3.1-8b --pp 2 --generate 5", "--generate does not work with --pp"),
     ],
 )
@@ -225,7 +225,7 @@ def test_a_sweep_skips_what_ranks_do_not_divide(run: Callable[..., Ran]) -> None
     assert [(row["ctx"], row["cp"]) for row in found.rows] == [(512, 1), (513, 1), (512, 2)]
     assert found.skipped[0]["why"] == "4 pieces do not divide 513 tokens"
     out = run("sweep", "llama-3.1-8b", "--pp", "1,2,4", "--ctx", "1k").out
-    assert "Each row counts one rank, the one that has most." in out
+    assert "Each row counts one rank, the fullest one." in out
     peaks = run("sweep", "llama-3.1-8b", "--pp", "1,2", "--cp", "1,2", "--metric", "peak_bytes", "--ctx", "1k").out
     assert "Peaks exclude buffers for keys and values of other cp ranks." in " ".join(peaks.split())
     for given, said in {
@@ -344,10 +344,10 @@ def test_a_sweep_divides_the_streams_tokens_too(run: Callable[..., Ran]) -> None
         assert (row["peak_bytes"], row["saved_bytes"]) == (one.peak_bytes, one.saved_bytes)
     asked = "sweep", "llama-3.1-8b", "--ctx", "4k", "--metric", "saved_bytes", "--sp"
     said = " ".join(run(*asked, "--tp", "1,2").out.split())
-    assert "the tokens of the residual stream are sharded too (sp)" in said
+    assert "sp shards the residual stream too" in said
     for more in ((), ("--tp", "1")):
         ran = run(*asked, *more)
-        assert ran.code == 2 and "--sp shards over the ranks of --tp: it needs --tp 1,2,4" in " ".join(ran.err.split())
+        assert ran.code == 2 and "--sp needs several ranks of --tp: add --tp 1,2,4" in " ".join(ran.err.split())
 
 
 def test_the_fewest_ranks_that_divide_the_streams_tokens_too(run: Callable[..., Ran]) -> None:

@@ -138,7 +138,7 @@ def test_a_peak_that_an_order_decides_is_said_to_be_the_most() -> None:
         ("solve gpt2 --for ctx --until peak_bytes=1MiB", "stays above 1 MiB"),
         ("solve gpt2 --for ctx --until optimizer_bytes=1GiB", "stays below 1 GiB"),
         ("solve gpt2 --for ctx --until gradients_bytes=1GiB", "it does not depend on ctx"),
-        ("solve gpt2 --for num_key_value_heads --until peak_bytes=1GiB", "nothing to solve for"),
+        ("solve gpt2 --for num_key_value_heads --until peak_bytes=1GiB", "unknown variable 'num_key_value_heads'"),
     ],
 )
 def test_what_makes_no_sense_is_said(run: Callable[..., Ran], arguments: str, says: str) -> None:

@@ -104,7 +104,7 @@ def test_windows_are_laid_out_in_two_ways(attention: Any, context: int) -> None:
     assert (
         polynomial(report.models[0]["total_formula"], report.models[0]).subs(axis_names) == report.saved_bytes == kept
     )
-    said = "contexts shorter than 4,096" if context < 4096 else "contexts of at least 4,096"
+    said = "contexts below 4,096" if context < 4096 else "contexts of at least 4,096"
     assert any(said in note for note in report.notes)
 
 

@@ -35,7 +35,7 @@ def mfu(
     >>> from tfacct import load
     >>> run = load("llama-3.1-8b").mfu(on="8xh100", ctx="8k", tokens_per_second=60_000)
     >>> run.answer
-    '43.9% MFU: 434 of 989 TFLOP/s on each device.'
+    '43.9% MFU (full attention): 434 of 989 TFLOP/s on each device.'
 
     By full attention, causal pairs alone, PaLM's formula and 6·N·D. `batch`: the sequences of a step on all devices,
     for `step_time`. Raises TfacctError.

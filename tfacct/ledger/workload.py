@@ -177,7 +177,7 @@ class Request:
                 f"{option('tokens', tokens)} exceeds the context {context:,}",
                 f"use {option('ctx', tokens)} or more: the context includes the new tokens"
                 if tokens < TRAINING_RUN
-                else "`tfacct budget MODEL --tokens N` counts a training run",
+                else f"`tfacct budget MODEL {option('tokens', tokens)}` counts a training run",
             )
         seen = 0 if source is None else source if self.source is None else self.source
         new = seen if tokens == context else 0

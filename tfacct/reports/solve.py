@@ -256,8 +256,8 @@ def _given(model: LoadedModel, unknown: str) -> int:
     fields = {**model.config.model_dump(), **model.defaulted, **model.raw}
     if unknown not in fields:
         whole = [name for name, value in fields.items() if isinstance(value, int) and not isinstance(value, bool)]
-        known = [name for name in (*UNKNOWNS, *RANKS, *whole) if name != unknown]
-        close = nearest(unknown, known) or f"{option('unknown')} is one of {', '.join((*UNKNOWNS, *RANKS))}, or a field"
+        known = [name for name in (*UNKNOWNS, *RANKS) if name != unknown]
+        close = nearest(unknown, [*known, *whole]) or f"{option('unknown')} is one of {', '.join(known)}, or a field"
         raise NotFoundError(f"unknown variable {unknown!r}", close)
     value = fields[unknown]
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:

@@ -450,7 +450,7 @@ def _step_tables(every: Sequence[VerifiedStep]) -> Table:
 
     def cells(found: VerifiedStep) -> Row:
         by_name = {check.name: check for check in found.checks}
-        saved, peak = by_name["saved for backward"], by_name["peak"]
+        saved, peak = by_name["saved activations"], by_name["peak"]
         return {
             "saved": error_words(saved.error),
             "peak": error_words(peak.error),

@@ -54,7 +54,7 @@ class RGLRU(Mixer):
         "Hb": "channels of a block",
         "Ob": "gates of a block, Hb",
         "Kp": "earlier tokens in the convolution kernel",
-        "Kc": "kernel size of the convolution, in tokens",
+        "Kc": "convolution kernel size in tokens",
     }
     made: ClassVar[dict[str, str]] = {"Dr": "Nb · Hb", "Ob": "Hb", "Kc": "Kp + 1"}
     cases: ClassVar[frozenset[str]] = frozenset(("Nb", "Kp"))
