@@ -293,7 +293,7 @@ def _notes(model: LoadedModel) -> list[str]:
 def _counted(model: LoadedModel) -> list[str]:
     """What is counted: for all pairs, then masked; each with all logits, then with those of one position."""
     requests = Request(), Request(logits="last")
-    return [model_notes.products_note(one, masked, [model]) for masked in (False, True) for one in requests]
+    return [model_notes.products_counted(one, masked, [model]) for masked in (False, True) for one in requests]
 
 
 def _longer(model: LoadedModel) -> list[int]:

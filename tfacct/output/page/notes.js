@@ -33,8 +33,8 @@ function counts(counted) {
 		...holding(counted, "train", "layers"),
 		...latent(counted),
 		...holding(counted, "source"),
-		note("counted", 3, model.counted[(state.masked ? 2 : 0) + (state.last ? 1 : 0)]),
-		note("counted", 3, model.uncounted),
+		note("counted", 3, `Counted: ${model.counted[(state.masked ? 2 : 0) + (state.last ? 1 : 0)]}.`),
+		note("details", 3, model.uncounted),
 		...defaults(model, state),
 	];
 }
@@ -97,7 +97,7 @@ function readings(counted) {
 export function overtakes(counted) {
 	const first = count.overtakes(counted);
 	if (first === null) return [];
-	const past = first > counted.limit ? `, beyond the ${g(counted.limit)} positions of its position embedding` : "";
+	const past = first > counted.limit ? `, past the ${g(counted.limit)} positions of its position embedding` : "";
 	const whose = counted.model.source ? "the decoder's self-attention" : "attention";
 	const costs = `${whose} scores and attention-weighted values cost more than everything else together`;
 	return [`From ${g(first)} tokens on${past}, ${costs}.`];
@@ -110,7 +110,7 @@ function latent(counted) {
 	const other = report.otherwise(counted);
 	if (other === null) return [note("latent", 2, `Latent attention runs ${runs}, as set: ${model.forms[runs]}.`)];
 	const name = other.latent_attention,
-		more = `${name[0].toUpperCase()}${name.slice(1)}, it would take ${numbers.si(other.total_flops)}FLOPs`,
+		more = `In ${name} form it would take ${numbers.si(other.total_flops)}FLOPs`,
 		why = `which takes fewer FLOPs here: ${model.forms[runs]}`;
 	return [note("latent", 2, `Latent attention runs ${runs}, ${why}. ${more} (--set ${model.form}=${name}).`)];
 }
