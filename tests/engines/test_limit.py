@@ -47,6 +47,7 @@ def test_sglangs_pool() -> None:
         ("memory llama-3.1-8b --on 9xh100 --engine vllm", "--on 8xh100"),
         ("memory llama-3.1-8b --on h100 --engine vllm --ctx 200k", "131,072 tokens at most, not 204,800"),
         ("serve llama-3.1-8b --prompt 200k --new 9 --on h100 --engine vllm", "131,072 tokens at most, not 204,809"),
+        ("memory llama-3.1-8b --on h100 --engine sglang --ctx 200k", "131,072 tokens at most, not 204,800"),
         ("serve llama-3.1-8b --prompt 9 --new 9 --on mi300x --engine trtllm", "TensorRT-LLM on CDNA3"),
         ("serve llama-3.1-8b --prompt 9 --new 9 --on tpu-v5p --engine trtllm", "is not derived"),
         ("memory llama-3.1-8b --on t4 --dtype bf16 --engine vllm", "does not start in vLLM: bfloat16"),

@@ -52,9 +52,9 @@ def with_engine(
         check_supported(launch)
         if (why := refusal(launch)) is not None:
             raise UsageError(f"{model.name} does not start in {known.name}: {why.reason}", why.instead)
-        if length is not None and length > model.context:
-            longest = f"{known.name} starts {model.name} with requests of {model.context:,} tokens at most"
-            raise UsageError(f"{longest}, not {length:,}", f"fewer tokens, or leave {option('engine')} out")
+    if name != TRTLLM and length is not None and length > model.context:
+        longest = f"{known.name} starts {model.name} with requests of {model.context:,} tokens at most"
+        raise UsageError(f"{longest}, not {length:,}", f"fewer tokens, or leave {option('engine')} out")
     weights, pool = pool_of(launch, name)
     if pool <= 0:
         raise UsageError(
