@@ -266,7 +266,7 @@ def test_a_hint_that_starts_is_a_launch_that_starts(name: str, flags: dict[str, 
 
 def test_without_a_launch_that_starts_the_hint_says_what_lacks() -> None:
     start = load("llama-3.1-405b").engine(on="9xh100")
-    assert start.answer.endswith("tp=8 does not start either: no memory is left for the cache blocks.")
+    assert start.answer.endswith("on='8xh100-sxm' tp=8 does not start either: no memory is left for the cache blocks.")
     assert load("llama-3.1-8b").engine(on="l4").cheaper == []
 
 
@@ -275,6 +275,11 @@ def test_a_pool_needs_room_next_to_the_weights() -> None:
     llama = load("llama-3.1-8b")
     starts = [llama.engine(**LLAMA, kv_cache_memory_bytes=f"{size}GiB").starts for size in (62, 63)]
     assert starts == [True, False]
+
+
+def test_bytes_of_the_pool_as_the_launch_line_has_them(run: Callable[..., Ran]) -> None:
+    line = "engine vllm llama-3.1-8b --on h100 --max-model-len 8k --kv-cache-memory-bytes"
+    assert run(*line.split(), "1073741824") == run(*line.split(), "1GiB")
 
 
 def test_requests_are_at_most_those_of_a_step_and_leave_given_flags() -> None:

@@ -1,5 +1,6 @@
 """What a serving engine will allocate and print at start."""
 
+import re
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, Unpack
 
 from tfacct import options as opt
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 NAMES = {"auto": None, "half": "fp16", "float": "fp32", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "fp8_inc": "fp8"}
 """Dtypes by the engines' own names."""
+BYTES = re.compile(r"[1-9]\d{0,17}", re.ASCII)
+"""Bytes without a unit."""
 PAGED = ("fp32", "bf16", "fp16", "fp8")
 """Dtypes of a cache in pages."""
 
@@ -217,7 +220,9 @@ def _positive(name: str, value: Any) -> int | None:
 
 
 def _bytes(name: str, value: Any) -> int | None:
-    """A size such as `79.19GiB`, or bytes. Raises UsageError."""
+    """A size such as `79.19GiB`, or bytes; of the cache also bytes alone, as the engine has them. Raises UsageError."""
+    if name == "kv_cache_memory_bytes" and isinstance(value, str) and BYTES.fullmatch(value.strip()):
+        value = int(value)
     return units.read_bytes(option(name), value) if isinstance(value, str) else _positive(name, value)
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from tfacct.accounts.memory import largest_that_fits
 from tfacct.architecture.parts import DeltaNet, LatentAttention, Mamba2, Mixer
 from tfacct.base import units
-from tfacct.base.errors import UsageError
+from tfacct.base.errors import TfacctError, UsageError
 from tfacct.base.record import record
 from tfacct.base.spelling import option, shell_option, spelled
 from tfacct.engines import vllm
@@ -353,7 +353,7 @@ def features(launch: Launch) -> Iterator[str]:
         yield "fp16"
     if launch.stored_dtype == "tf32":
         yield "tf32"
-    if launch.kv_dtype in WIDE and launch.kv_dtype != launch.value_dtype:
+    if launch.kv_dtype in WIDE and width(launch.kv_dtype).bits != width(launch.value_dtype).bits:
         yield "cache"
     if launch.storage.by_block:
         yield "gguf"
@@ -399,7 +399,7 @@ def check_pages(launch: Launch) -> None:
     if not shape.attentions:
         raise UsageError(
             f"{launch.model.name}: blocks of a model of states alone are not derived",
-            f"`tfacct memory` with {option('engine', 'vllm')}",
+            "`tfacct memory` counts its weights and states",
         )
     if shape.having(LatentAttention) and not launch.sizes.has_states and launch.flags.block_size is None:
         raise UsageError(
@@ -426,9 +426,8 @@ def suggestion(launch: Launch, others: Sequence[Mapping[str, Any]]) -> str:
     the first does not."""
     reasons = []
     for flags in others:
-        other = launch.with_flags(**flags)
-        reason = _why_not(other)
-        if reason is not None and _refused(other) is None and (longest := other.largest_length()):
+        reason = _why_not(launch.with_flags(**flags))
+        if reason is not None and (longest := _longest(launch.with_flags(**flags))):
             flags = {**flags, "max_model_len": longest}
             reason = _why_not(launch.with_flags(**flags))
         if reason is None:
@@ -437,13 +436,24 @@ def suggestion(launch: Launch, others: Sequence[Mapping[str, Any]]) -> str:
     return f"{_typed(launch, others[0])} does not start either: {reasons[0]}." if others else ""
 
 
+def _longest(launch: Launch) -> int:
+    """The longest max_model_len that starts; 0 if none does, or the launch is refused or not derived."""
+    try:
+        check_supported(launch)
+        return 0 if _refused(launch) is not None else launch.largest_length()
+    except TfacctError:
+        return 0
+
+
 def _why_not(launch: Launch) -> str | None:
     """Why a launch does not start, or is not derived; None if it starts."""
-    if (feature := next(features(launch), None)) is not None:
-        return f"{feature} is not derived"
     if (refused := _refused(launch)) is not None:
         return refused[0]
-    return _lacks(launch, launch.fullest())
+    try:
+        check_supported(launch)
+        return _lacks(launch, launch.fullest())
+    except TfacctError as error:
+        return error.message
 
 
 def refusal(launch: Launch) -> Refusal | None:
@@ -572,7 +582,7 @@ def launch_line(launch: Launch, hub_id: str) -> str:
         "--kv-cache-memory-bytes": flags.kv_cache_memory_bytes,
         "--dtype": WIDE[launch.value_dtype] if launch.value_given else None,
         "--quantization": None if launch.value_given else ONLINE.get(flags.dtype or ""),
-        "--kv-cache-dtype": flags.kv_dtype if launch.kv_dtype != launch.value_dtype else None,
+        "--kv-cache-dtype": flags.kv_dtype if launch.kv_dtype not in WIDE else None,
         "--block-size": flags.block_size,
         "--mamba-cache-mode": flags.mamba_cache_mode if flags.mamba_cache_mode != "none" else None,
     }
