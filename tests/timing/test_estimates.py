@@ -143,6 +143,29 @@ def test_users_within_a_time() -> None:
     assert line["token_seconds"][1] <= 0.05
 
 
+def test_throughput_within_a_time_is_that_of_these_requests(run: Callable[..., Ran]) -> None:
+    asked = ("serve", "llama-3.1-70b", "--on", "4xh100", "--dtype", "fp8", "--prompt", "2k", "--new", "256")
+    report = served(within="50ms")
+    slow, fast = report.within["requests_least"], report.within["requests_most"]
+    (line,) = (line for line in report.lines if line["requests"] == slow)
+    out = words(run(*asked, "--within", "50ms").out)
+    assert f"≈ {slow} requests within 50.0 ms per token: ≈ {line['tokens_per_second']:,.0f} tokens/s; 298 fit" in out
+    assert f"Within 50.0 ms: ≈ {slow} requests by the slow end of the range, ≈ {fast} by the fast end." in out
+    assert "No request is within 1.00 ms per token; 298 requests fit at once:" in words(
+        run(*asked, "--within", "1ms").out
+    )
+
+
+def test_one_new_token_has_no_time_per_token(run: Callable[..., Ran]) -> None:
+    report = tfacct.load("llama-3.1-8b").serve(on="h100", prompt="2k", new=1, requests=[1, 8])
+    assert [line["token_seconds"] for line in report.lines] == [None, None]
+    assert [row["token_seconds_low"] for row in report.rows] == [None, None]
+    out = run("serve", "llama-3.1-8b", "--on", "h100", "--prompt", "2k", "--new", "1", "-v").out
+    assert "Ranges: per token" not in words(out) and "Range: first token" in words(out)
+    with pytest.raises(TfacctError, match="after the first, and new=1 has none"):
+        tfacct.load("llama-3.1-8b").serve(on="h100", prompt="2k", new=1, within="50ms")
+
+
 def test_no_single_first_token_under_load(run: Callable[..., Ran]) -> None:
     ran = run("serve", "llama-3.1-70b", "--on", "4xh100-sxm", "--dtype", "fp8", "--prompt", "2k", "--new", "256", "-v")
     out = words(ran.out)

@@ -45,7 +45,7 @@ class ServedRequests(TypedDict):
 
     requests: int
     prompts_at_once: int
-    token_seconds: list[float]
+    token_seconds: list[float] | None
     value_seconds: float
     interval_80_seconds: list[float] | None
     bound_seconds: float
@@ -104,7 +104,7 @@ def _table(about: Serving) -> Table:
     rows: list[Row] = [
         {
             "requests": loop.requests,
-            "token_seconds": _range(*loop.token),
+            "token_seconds": None if loop.token is None else _range(*loop.token),
             "first_token_seconds": _range(*loop.first_token),
             "request_seconds": Fraction(loop.served.request),
             "tokens_per_second_each": Fraction(loop.each),
@@ -131,15 +131,25 @@ def _range(low: float, high: float) -> tuple[Fraction, Fraction | None]:
 
 
 def _answer(about: Serving) -> str:
-    """Requests within the time that was asked for, those that fit, and the throughput of the most that are shown."""
-    requests, cost = about.most.requests, about.most.cost
+    """Requests within the time that was asked for, or the most that are shown, with their throughput; and those that
+    fit."""
+    requests = about.most.requests
     at_once = " fits at once" if requests == 1 else " fit at once"
     fit = f" ({about.fitting:,} fit)" if requests < about.fitting else at_once
-    million = "" if cost is None else f", ≈ {units.three(cost)} per million output tokens"
-    most = f"{_requests(requests)}{fit}: ≈ {units.three(about.most.served.rate)} tokens/s{million}."
-    if about.target is None or about.load.within is None:
+    most = f"{_requests(requests)}{fit}: {_throughput(about.most)}."
+    if about.load.within is None:
         return most
-    return f"≈ {_requests(about.target[0])} within {units.seconds(about.load.within)} per token; {most}"
+    within = f"within {units.seconds(about.load.within)} per token"
+    if about.within is None:
+        return f"No request is {within}; {most}"
+    at_once = "1 fits at once" if about.fitting == 1 else f"{about.fitting:,} fit at once"
+    return f"≈ {_requests(about.within.requests)} {within}: {_throughput(about.within)}; {at_once}."
+
+
+def _throughput(loop: Loaded) -> str:
+    """Tokens per second of all requests, and their cost."""
+    million = "" if loop.cost is None else f", ≈ {units.three(loop.cost)} per million output tokens"
+    return f"≈ {units.three(loop.served.rate)} tokens/s{million}"
 
 
 def _requests(number: int) -> str:
@@ -149,22 +159,22 @@ def _requests(number: int) -> str:
 def _waiting(about: Serving) -> str:
     if about.target is None or about.target[0] == about.target[1]:
         return ""
+    slow, fast = about.target
     within = units.seconds(about.load.within or 0)
-    more = _requests(about.target[1])
-    return f"The upper end of the range per token is within {within}; by the lower end, {more} would be."
+    return f"Within {within}: ≈ {_requests(slow)} by the slow end of the range, ≈ {fast:,} by the fast end."
 
 
 def _ranges(about: Serving) -> str:
     """What the ranges of a token and of a first token mean."""
+    first = "first token, of a request alone to one after all other prompts in order of arrival"
+    if about.load.new == 1:
+        return f"Range: {first}." if about.most.requests > 1 else ""
     if about.most.requests == 1 and about.one.error("token") is None:
         return ""
     schedules = "from prompts that wait for running answers to prompts that interrupt them"
     token = schedules if about.one.error("token") is None else "80% of measured runs, whatever their scheduler"
     token = "80% of measured runs, and all of your own" if about.one.scattered else token
-    return (
-        f"Ranges: per token, {token}; first token, of a request alone to one after all other prompts in order of"
-        " arrival. A scheduler with chunked prefill is in between."
-    )
+    return f"Ranges: per token, {token}; {first}. A scheduler with chunked prefill is in between."
 
 
 NOTES = (

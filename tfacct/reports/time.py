@@ -182,9 +182,7 @@ def step_error_note(model: LoadedModel, device: Device, megatron: bool, link: Li
             f" {error.runs:,} steps never fitted; {_fitted(here, 'step')}."
         )
     stacks = " and ".join(f"{units.percent(one.median)} on {name}" for name, one in NEWER_STACKS.items())
-    return (
-        f"Estimate. Steps in fp8 of 2024 to 2026, few of them fitted: median error {stacks}; other stacks differ more."
-    )
+    return f"Estimate. Median error {stacks}, all in fp8 (2024 to 2026); other software differs more."
 
 
 def _unknown(reason: str) -> str:

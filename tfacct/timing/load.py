@@ -50,18 +50,23 @@ class Load:
                 f"{option('price')} must be above 0 and below {MILLION:,}, not {self.price:g}",
                 "of one device for an hour: 2.50",
             )
+        if self.within is not None and self.new == 1:
+            raise UsageError(
+                f"{option('within')} is a time per output token after the first, and {option('new', 1)} has none",
+                option("new", 256),
+            )
         return self
 
 
 class Loaded(NamedTuple):
     """So many concurrent requests and their cost. `interval`: seconds of one request between which 80% of measured runs
     lie. `token`: the same of time per output token; where no error is known, from prompts that wait for running answers
-    to prompts that interrupt them. `first_token`: from a request alone to one after the prompts of all others, with the
-    ends of the interval where it is known."""
+    to prompts that interrupt them; None for one new token, which comes with the prompt. `first_token`: from a request
+    alone to one after the prompts of all others, with the ends of the interval where it is known."""
 
     served: Served
     interval: tuple[float, float] | None
-    token: tuple[float, float]
+    token: tuple[float, float] | None
     first_token: tuple[float, float]
     cost: float | None
 
@@ -87,7 +92,7 @@ class Loaded(NamedTuple):
 class Serving:
     """A model that is served: the load, its memory, and the answer for each number of requests. `fitting`: requests
     whose cache fits; `target`: requests whose time per output token is within a time by both ends of its range, the
-    upper one first."""
+    upper one first; `within`: the answer for the first of these, if there are any."""
 
     one: Placement
     load: Load
@@ -95,6 +100,7 @@ class Serving:
     fitting: int
     loops: Sequence[Loaded]
     target: tuple[int, int] | None
+    within: Loaded | None
 
     @property
     def most(self) -> Loaded:
@@ -114,13 +120,16 @@ def serving(model: LoadedModel, on: Deployment, load: Load, memory: MemoryLimit)
     if not fitting:
         one.check_room(load.prompt + load.new, 1, memory)
     alone = one.host.step(Workload(load.prompt, load.prompt, 1, "last")).seconds + CONSTANTS.request
-    loops = [_loaded(one, load, requests, alone) for requests in _requests_tried(load, fitting)]
     target = None if load.within is None else _target(one, load, fitting, load.within)
-    return Serving(one, load, memory, fitting, loops, target)
+    inside = target[0] if target is not None else 0
+    loops = [_loaded(one, load, requests, alone) for requests in _requests_tried(load, fitting, inside)]
+    within = _loaded(one, load, inside, alone) if inside else None
+    return Serving(one, load, memory, fitting, loops, target, within)
 
 
-def _requests_tried(load: Load, fitting: int) -> list[int]:
-    """Numbers of requests to ask about. Raises UsageError for one whose cache does not fit."""
+def _requests_tried(load: Load, fitting: int, inside: int) -> list[int]:
+    """Numbers of requests to ask about, by default with those `inside` a time. Raises UsageError for one whose cache
+    does not fit."""
     if load.requests is not None:
         if max(load.requests) > fitting:
             raise UsageError(
@@ -129,7 +138,8 @@ def _requests_tried(load: Load, fitting: int) -> list[int]:
             )
         return list(load.requests)
     most = min(fitting, 2 * REQUESTS[-1])
-    return [*(count for count in REQUESTS if count < most), most]
+    found = {*(count for count in REQUESTS if count < most), most, *([inside] if inside else [])}
+    return sorted(found)
 
 
 def _loaded(one: Placement, load: Load, requests: int, alone: float) -> Loaded:
@@ -138,7 +148,8 @@ def _loaded(one: Placement, load: Load, requests: int, alone: float) -> Loaded:
     cost = None if load.price is None else load.price * one.count * MILLION / (served.rate * HOUR)
     last = requests * served.prompt + CONSTANTS.request
     low, high = one.interval(1.0) or (1.0, 1.0)
-    return Loaded(served, interval, _token(one, served), (alone * low, last * high), cost)
+    token = None if load.new == 1 else _token(one, served)
+    return Loaded(served, interval, token, (alone * low, last * high), cost)
 
 
 def _token(one: Placement, served: Served) -> tuple[float, float]:
