@@ -311,6 +311,8 @@ def test_odd_vocabularies_take_more_outside_torch() -> None:
     assert terms["outside torch"]["source"] == "3 starts: 0.46–0.46, vocabularies that 4 does not divide"
     two = launch("granite-3.1-8b", tp=2).ranks()[0].outside
     assert (two.kind, round(two.bytes / GIB, 2)) == ("not measured", 2.28)
+    even = {one["what"]: one["source"] for one in load("llama-3.1-8b").engine(**LLAMA).terms}
+    assert even["outside torch"] == "30 starts: 0.24–0.26"
 
 
 def test_latent_attention_with_the_block_size_of_the_log() -> None:
