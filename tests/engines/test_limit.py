@@ -50,6 +50,8 @@ def test_sglangs_pool() -> None:
         ("memory llama-3.1-8b --on h100 --engine sglang --ctx 200k", "131,072 tokens at most, not 204,800"),
         ("serve llama-3.1-8b --prompt 9 --new 9 --on mi300x --engine trtllm", "TensorRT-LLM on CDNA3"),
         ("serve llama-3.1-8b --prompt 9 --new 9 --on tpu-v5p --engine trtllm", "is not derived"),
+        ("memory llama-3.1-8b --on h100 --engine trtllm --use 0.5", "--use is not derived for TensorRT-LLM"),
+        ("memory llama-3.1-8b --on h100 --engine vllm --use 0.1", "leave no cache on each h100-sxm with --use 0.1"),
         ("memory llama-3.1-8b --on t4 --dtype bf16 --engine vllm", "does not start in vLLM: bfloat16"),
         ("memory llama-3.1-8b --on h100 --engine tgi", "'tgi'"),
         ("serve llama-3.1-8b --prompt 9 --new 9 --on h100 --reserve 1GB --engine vllm", "--reserve"),

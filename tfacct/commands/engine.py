@@ -131,13 +131,11 @@ def _word_flags(model: "LoadedModel", words: dict[str, str], typed: set[str]) ->
     found: dict[str, Any] = {"enforce_eager": True} if "enforce_eager" in words else {}
     if "kv_cache_dtype" in words:
         found["kv_dtype"] = words["kv_cache_dtype"]
-    method = words.get("quantization")
-    if method is None or "dtype" in typed or model.storage(None).name not in WIDE:
+    method, stored = words.get("quantization"), model.storage(None).name
+    if method is None or "dtype" in typed or stored not in WIDE:
         return found
     if method != "fp8":
-        why = (
-            f"the start of {option('log')} has quantization {cut(method)}, {model.name} has {model.storage(None).name}"
-        )
+        why = f"the start of {option('log')} has quantization {cut(method)}, {model.name} has {stored}"
         raise UsageError(why, f"{option('dtype')} of its weights, or the config of its checkpoint")
     return {**found, "dtype": method}
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 from tfacct.base import units
-from tfacct.base.errors import UsageError
+from tfacct.base.errors import TfacctError, UsageError
 from tfacct.base.spelling import option
 from tfacct.engines import simple_start
 from tfacct.engines.launch import Flags, Launch, check_supported, refusal
@@ -43,6 +43,8 @@ def with_engine(
     architecture = limit.device.architecture or limit.device.name
     if name == TRTLLM and architecture not in TRTLLM_CARDS:
         raise UsageError(f"TensorRT-LLM on {architecture} is not derived", f"leave {option('engine')} out")
+    if name == TRTLLM and use is not None:
+        raise UsageError(f"{option('use')} is not derived for TensorRT-LLM", "leave it out")
     words = "TensorRT-LLM" if name == TRTLLM else f"{known.name} {launch.profile.newest}"
     cards = divisors(model, limit.count)
     if limit.count not in cards:
@@ -57,8 +59,9 @@ def with_engine(
         raise UsageError(f"{longest}, not {length:,}", f"fewer tokens, or leave {option('engine')} out")
     weights, pool = pool_of(launch, name)
     if pool <= 0:
+        share = "" if use is None else f" with {option('use', f'{use:g}')}"
         raise UsageError(
-            f"{words}: {units.binary(weights)} of weights leave no cache on each {limit.device.id}",
+            f"{words}: {units.binary(weights)} of weights leave no cache on each {limit.device.id}{share}",
             _more_cards(launch, name),
         )
     return replace(limit, use=1, reserve=limit.memory - weights - pool, engine=words)
@@ -82,7 +85,17 @@ def _more_cards(launch: Launch, name: str) -> str:
     """The fewest cards of the same kind that have room for a cache."""
     tp, device = launch.flags.tp, launch.device
     for count in (tp * 2**power for power in range(1, 6)):
-        more = launch.with_flags(tp=count)
-        if count in divisors(launch.model, count) and device.links.known(count) and pool_of(more, name)[1] > 0:
+        possible = count in divisors(launch.model, count) and device.links.known(count)
+        if possible and _leaves_cache(launch.with_flags(tp=count), name):
             return f"such as {option('on', f'{count}x{device.id}')}"
-    return "a smaller model"
+    return "larger cards or narrower weights"
+
+
+def _leaves_cache(launch: Launch, name: str) -> bool:
+    """True if a launch is derived, starts and has room for a cache."""
+    try:
+        if name == "vllm":
+            check_supported(launch)
+        return (name != "vllm" or refusal(launch) is None) and pool_of(launch, name)[1] > 0
+    except TfacctError:
+        return False
