@@ -272,7 +272,7 @@ def needed() -> set[tuple[str, str]]:
 
 
 def table(every: Sequence[Error]) -> list[str]:
-    """Print median, p90 and the worst of each term; what is above the limit of p90."""
+    """Print median, p90 and the worst of each term; where those of the tokens differ from the stated errors."""
     print(f"{'':34} {'rows':>5} {'median':>8} {'p90':>8} {'worst':>8}")
     broken = []
     for name, some in (("0.12 to 0.19", [one for one in every if one.measured]), ("all versions", list(every))):
