@@ -512,7 +512,7 @@ def test_own_runs_that_scatter_widen_the_interval(tmp_path: Path) -> None:
 @pytest.mark.parametrize("separator", [",", ", ", ";", "; ", "\t"])
 def test_own_runs_of_a_spreadsheet(tmp_path: Path, separator: str) -> None:
     rows = [("requests", "prompt", "new", "tokens_per_second"), ("8", "2048", "256", "700.5")]
-    text = "".join(separator.join(row) + "\r\n" for row in rows)
+    text = "\n" + "".join(separator.join(row) + "\r\n" for row in rows)
     (file := tmp_path / "runs.csv").write_bytes(text.encode("utf-8-sig"))
     assert own_runs.read(str(file)) == (own_runs.OwnRun(8, 2048, 256, 8 * 256 / 700.5),)
 
@@ -528,7 +528,10 @@ def test_own_runs_of_a_spreadsheet(tmp_path: Path, separator: str) -> None:
         ("requests,prompt,new,tokens_per_second\n1,,3,4", "run 1 has no prompt"),
         ("requests,prompt,new,tokens_per_second,ttft_ms,tpot_ms\n1,2,3,,4,", "run 1 has no speed"),
         ("requests,prompt,new,tokens_per_second\n1,2,3," + 200_000 * "4", "line 2 is not CSV: field larger"),
-        ("requests,prompt,new,tokens_per_second\n8,2048,256,700\n5000,2048,256,9e3", "run 2 has 5,000 requests"),
+        (
+            "requests,prompt,new,tokens_per_second\n8,2048,256,700\n5000,2048,256,9e3",
+            "run 2 has 5,000 requests of 2,304",
+        ),
         ("requests,prompt,new,tokens_per_second\n1,2,3,4\n1,2,3,fast", "run 2 must be a number above 0, not 'fast'"),
         ("requests,prompt,new,tokens_per_second\n1,2,3,-4", "must be a number above 0"),
         ("requests,prompt,new,tokens_per_second\n1.5,2,3,4", "requests of run 1 must be a whole number"),

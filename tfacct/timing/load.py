@@ -111,14 +111,14 @@ class Serving:
 def serving(model: LoadedModel, on: Deployment, load: Load, memory: MemoryLimit) -> Serving:
     """The load on a model's devices. Raises TfacctError where not one request fits."""
     one = on.place(model, memory)
-    if load.measured is not None:
-        one = own_runs.corrected(one, own_runs.read(load.measured), memory.usable)
     selection.generating([model])
     request = Request(ctx=load.prompt + load.new)
     selection.runnable(model, request)
     fitting = one.host.capacity(load.prompt + load.new, memory.usable)
     if not fitting:
         one.check_room(load.prompt + load.new, 1, memory)
+    if load.measured is not None:
+        one = own_runs.corrected(one, own_runs.read(load.measured), memory.usable)
     alone = one.host.step(Workload(load.prompt, load.prompt, 1, "last")).seconds + CONSTANTS.request
     target = None if load.within is None else _target(one, load, fitting, load.within)
     inside = target[0] if target is not None else 0

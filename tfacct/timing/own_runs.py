@@ -38,9 +38,8 @@ class OwnRun(NamedTuple):
 def read(path: str) -> tuple[OwnRun, ...]:
     """The runs of a file, whose columns a comma, a semicolon or a tab separates. Raises TfacctError for one without
     runs, or that names no speed."""
-    lines = files.read(Path(path)).decode("utf-8-sig", errors="replace").splitlines()
-    header = next((line for line in lines if line.strip()), "")
-    table = csv.DictReader(lines, delimiter=max(",;\t", key=header.count), skipinitialspace=True)
+    lines = files.read(Path(path)).decode("utf-8-sig", errors="replace").strip().splitlines() or [""]
+    table = csv.DictReader(lines, delimiter=max(",;\t", key=lines[0].count), skipinitialspace=True)
     try:
         table.fieldnames = [name.strip() for name in table.fieldnames or ()]
         rows = list(table)
@@ -90,11 +89,11 @@ def corrected(one: Placement, runs: Sequence[OwnRun], usable: int) -> Placement:
     from 1, and for a run whose cache does not fit into the `usable` bytes of each device."""
     free = usable - one.host.stored()
     for number, run in enumerate(runs, start=1):
-        if one.host.cached(run.prompt + run.new, run.requests) > free:
-            fitting = one.host.capacity(run.prompt + run.new, usable)
+        context = run.prompt + run.new
+        if one.host.cached(context, run.requests) > free:
             raise UsageError(
-                f"{option('measured')}: run {number:,} has {run.requests:,} requests, and the cache of {fitting:,} fits"
-                f" on {one.where}",
+                f"{option('measured')}: run {number:,} has {run.requests:,} requests of {context:,} tokens, and the"
+                f" cache of {one.host.capacity(context, usable):,} fits on {one.where}",
                 "check that the runs are of this model on these devices",
             )
     off = [log(run.seconds / one.host.served(run.requests, run.prompt, run.new).request) for run in runs]
