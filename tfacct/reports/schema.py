@@ -88,7 +88,14 @@ TYPED = {
 PAGES: Mapping[str, Mapping[str, Any]] = {
     "metrics": dict.fromkeys(("metric", "unit", "about"), str),
     "schemas": dict.fromkeys(("name", "about"), str),
-    "engines": {"engine": str, "versions": str, "error": float | None, "starts": int | None, "read": str},
+    "engines": {
+        "engine": str,
+        "versions": str,
+        "error": float | None,
+        "worst": float | None,
+        "starts": int | None,
+        "read": str,
+    },
     "conventions": dict.fromkeys(("topic", "meaning"), str),
     "options": dict.fromkeys(("group", "option", "about"), str),
     "axes": dict.fromkeys(("axis", "about", "of"), str),
