@@ -133,7 +133,7 @@ class Usable(TypedDict, total=False):
 
 Engine = Annotated[
     Literal["vllm", "sglang", "trtllm"] | None,
-    Option("Of which engine the cache has the pool. Default: by --use and --reserve.", None, WHERE),
+    Option("Engine that sets the size of the KV cache. Default: --use and --reserve set it.", None, WHERE),
 ]
 
 
@@ -147,7 +147,12 @@ class Where(Usable, total=False):
 
 
 ExpertGroups = Annotated[
-    int, Option("Expert parallelism: groups of devices with 1/N of the experts, sharded by width.", "N", LAYOUT)
+    int,
+    Option(
+        "Expert parallelism: N groups of devices, each with 1/N of the experts; a group shards their width.",
+        "N",
+        LAYOUT,
+    ),
 ]
 
 
@@ -159,7 +164,7 @@ class Ranks(TypedDict, total=False):
         bool, Option("Sequence parallelism: the tp ranks also shard the residual stream.", None, LAYOUT, default=False)
     ]
     fsdp: Annotated[int, Option("FSDP over N groups of tp ranks, each with its own batch: shards weights.", **_RANKS)]
-    ep: Annotated[int, Option("Expert parallelism: N of these ranks shard the experts.", **_RANKS)]
+    ep: Annotated[int, Option("Expert parallelism: the experts are sharded over N of the layout's ranks.", **_RANKS)]
     pp: Annotated[int, Option("Pipeline parallelism: N stages.", **_RANKS)]
     cp: Annotated[int, Option("Context parallelism over N ranks: shards each sequence.", **_RANKS)]
 

@@ -86,7 +86,7 @@ def test_devices_that_do_not_divide_a_model() -> None:
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "one": ({"names": ["gpt2"]}, "nothing to compare: one model at one workload"),
+    "one": ({"names": ["gpt2"]}, "nothing to compare: only one model and one workload"),
     "twice": ({"names": ["gpt2"], "contexts": [8, 8]}, "nothing to compare: the two sides are the same"),
     "positions": ({"names": ["llama-3-8b", "gpt2"], "contexts": [2048]}, "gpt2: context 2,048 is past the 1,024"),
     "metric": ({"names": ["gpt2", "gpt2-xl"], "metrics": ("flop",)}, "unknown metric 'flop'"),

@@ -153,8 +153,10 @@ def reported(
 def test_report_of_a_step_that_cannot_fit() -> None:
     """70.55 B parameters, gradients and AdamW's state in bf16 are 8 · 70.55e9 / 4 bytes of each device, 131 GiB."""
     said = reported("llama-3.1-70b", "4xh100-sxm", tokens_per_second=4_000).notes
-    assert said[0].startswith("A full FSDP step needs at least 131 GiB of 77.3 GiB per device")
-    assert not any("A full FSDP step" in note for note in reported(tokens_per_second=60_000).notes)
+    assert said[0].startswith(
+        "Full training under FSDP needs at least 131 GiB per device, more than the usable 77.3 GiB"
+    )
+    assert not any("Full training under FSDP" in note for note in reported(tokens_per_second=60_000).notes)
 
 
 def test_report_of_what_cannot_be() -> None:

@@ -252,7 +252,7 @@ def test_the_answer_comes_first(run: Callable[..., Ran]) -> None:
     out = run("plan", "llama-3.1-70b", "--on", "64x80GB", "--ctx", "8k", "--batch", "512", "--train").out
     words = " ".join(out.split())
     assert "batch 512, adamw Least sent of 94 layouts that fit: pp=" in words
-    assert "Its memory: tfacct train llama-3.1-70b --ctx 8k --recompute full --pp " in words
+    assert "Memory of the first layout: tfacct train llama-3.1-70b --ctx 8k --recompute full --pp " in words
     assert "31 layouts were skipped, mostly because: --tp exceeds the 8 key/value heads." in words
 
 
@@ -363,7 +363,7 @@ def test_the_time_of_a_token(run: Callable[..., Ran]) -> None:
     assert program == "tfacct" and json.loads(ran.out)["models"][0]["value_seconds"] == row["seconds"], ran.err
     asked = ("plan", "llama-3.1-70b", "--on", "8xh100-sxm", "--ctx", "8k", "--batch", "64")
     out = " ".join(run(*asked, "-v").out.split())
-    assert "Estimate its time: tfacct time llama-3.1-70b --on 8xh100-sxm" in out
+    assert "Time of the first layout: tfacct time llama-3.1-70b --on 8xh100-sxm" in out
     assert "no time, no network topology" not in out
     assert "Estimate: median error" in out
     assert "no time, no network topology" in " ".join(run(*asked, "--by", "sent", "-v").out.split())

@@ -77,5 +77,5 @@ def test_the_answer_names_the_engine(run: Callable[..., Ran]) -> None:
     assert "The cache has the pool that vLLM 0.33 leaves at start." in out
     assert "not included: `tfacct engine`" in run("memory", "llama-3.1-8b", "--ctx", "8k", "--on", "h100", "-v").out
     serve = ("serve", "llama-3.1-8b", "--prompt", "2k", "--new", "9", "--on", "h100", "-v")
-    assert "may leave the cache less: `tfacct engine`" in " ".join(run(*serve).out.split())
+    assert "may leave less memory for the cache: see `tfacct engine`" in " ".join(run(*serve).out.split())
     assert "the pool that TensorRT-LLM leaves" in run(*serve, "--engine", "trtllm").out

@@ -81,7 +81,7 @@ def test_recomputation_and_fp8_change_the_step() -> None:
     ("model", "asked", "message"),
     [
         ("qwen3-30b-a3b", {"on": "8xh100-sxm"}, "no training step with experts was measured"),
-        ("mamba-130m", {"on": "h100-sxm"}, "no kernel is known for mamba"),
+        ("mamba-130m", {"on": "h100-sxm"}, "time estimates do not support mamba"),
         ("t5-small", {"on": "h100-sxm"}, "no estimate of its training step"),
         ("bert-base", {"on": "h100-sxm"}, "no estimate of its training step"),
         ("gpt2", {"on": "t4"}, "no bf16 units"),

@@ -41,4 +41,4 @@ def test_a_classifier_of_sequences_learns_from_one_label_of_each(run: Callable[.
         file.write_text(json.dumps({**fields, "architectures": [f"RobertaFor{head}"], "num_labels": 3}))
         said[head] = " ".join(run("train", str(file), "--ctx", "33", "-v").out.split())
     assert "One label per sequence." in said.pop("SequenceClassification")
-    assert all("Labels: the tokens." in text for text in said.values())
+    assert all("Labels: the input tokens." in text for text in said.values())

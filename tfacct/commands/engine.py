@@ -28,18 +28,20 @@ class LaunchFlags(TypedDict, total=False):
 
     on: Annotated[str | None, Option("Cards: h100, 2xh100.", "[N]xDEVICE", opt.WHERE, complete="device")]
     max_model_len: Annotated[opt.Size | None, Option("Longest request; max: what fits. Default: the model's.", "N|max")]
-    max_num_batched_tokens: Annotated[opt.Size | None, Option("Tokens of a step. Default: the engine's.", "N")]
-    max_num_seqs: Annotated[int | None, Option("Requests of a step. Default: the engine's.", "N")]
-    gpu_memory_utilization: Annotated[float | None, Option("Share of a card. Default: the engine's.", "X")]
+    max_num_batched_tokens: Annotated[opt.Size | None, Option("Most tokens in a step. Default: the engine's.", "N")]
+    max_num_seqs: Annotated[int | None, Option("Most requests in a step. Default: the engine's.", "N")]
+    gpu_memory_utilization: Annotated[
+        float | None, Option("Share of the card's memory to use. Default: the engine's.", "X")
+    ]
     engine_version: Annotated[str | None, Option("Version, such as 0.19. Default: the newest known.", "V")]
-    requests: Annotated[int | None, Option("Find a launch with room for so many requests.", "N")]
-    log: Annotated[str | None, Option("Compare with a start-up log, which also gives flags.", "FILE")]
+    requests: Annotated[int | None, Option("Find flags that serve N requests at once.", "N")]
+    log: Annotated[str | None, Option("Compare with a start-up log, and take its flags.", "FILE")]
     total_memory: Annotated[opt.Size | None, Option("Memory of a card as torch reports it: 79.19GiB.", "SIZE")]
     kv_cache_memory_bytes: Annotated[
-        opt.Size | None, Option("Bytes of the cache, in place of what is left.", "SIZE", advanced=True)
+        opt.Size | None, Option("Size of the KV cache, instead of all memory that is left.", "SIZE", advanced=True)
     ]
     enforce_eager: Annotated[bool, Option("No CUDA graphs.", default=False)]
-    block_size: Annotated[int | None, Option("Tokens of a block.", "N", advanced=True)]
+    block_size: Annotated[int | None, Option("Tokens per block of the KV cache.", "N", advanced=True)]
     mamba_cache_mode: Annotated[
         Literal["none", "align", "all"],
         Option("What prefix caching keeps of states.", default="none", advanced=True),

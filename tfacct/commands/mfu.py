@@ -59,7 +59,7 @@ def measure(
     *,
     decode: Annotated[bool, opt.of(opt.Step.__annotations__["decode"])] = False,
     steps: Annotated[int, Option("With --run: timed runs, or decode steps. Default: 5.", "N")] = 5,
-    train: Annotated[bool, Option("Training, the default; with --run: backward too.")] = False,
+    train: Annotated[bool, Option("A training run (default). With --run, adds the backward pass.")] = False,
     sdpa: Annotated[bool, Option("With --run: fused attention. Faster, but its FLOPs are not counted.")] = False,
     device: Annotated[str, Option("With --run: device. Default: cpu.", "cpu|cuda|mps")] = "cpu",
     dtype: Annotated[str | None, Option("fp32 (default), bf16 or fp16.", "DTYPE")] = None,

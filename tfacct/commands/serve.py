@@ -28,10 +28,12 @@ def serve(
         int | Sequence[int] | str | None,
         Option("Numbers of concurrent requests. Default: several, up to the most that fit.", "N[,N…]"),
     ] = None,
-    within: Annotated[float | str | None, Option("Find the requests that get a token within 50ms.", "TIME")] = None,
+    within: Annotated[
+        float | str | None, Option("Find how many requests get each token within TIME: 50ms.", "TIME")
+    ] = None,
     measured: Annotated[
         str | None,
-        Option("Correct the estimate by a CSV of your own runs.", "FILE"),
+        Option("Correct the estimate with your own runs, from a CSV.", "FILE"),
     ] = None,
     price: Annotated[float | None, Option("Price per device-hour, in any currency.", "P")] = None,
     ep: opt.ExpertGroups = 1,

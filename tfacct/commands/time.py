@@ -25,7 +25,7 @@ def time(
     *,
     on: On,
     prefill: Annotated[bool, Option("A prefill: all tokens of the context are new.")] = False,
-    lower_bound: Annotated[bool, Option("The bound by the peaks, without an estimate.")] = False,
+    lower_bound: Annotated[bool, Option("Print only the lower bound from peak FLOP/s and bandwidth.")] = False,
     ep: opt.ExpertGroups = 1,
     dtype: opt.Dtype = None,
     kv_dtype: opt.KvDtype = None,
@@ -67,7 +67,9 @@ def train_time(
     recompute: Annotated[
         Literal["none", "full", "attention"], Option("Activation checkpointing in training.", None, opt.RECIPE)
     ] = "none",
-    total_tokens: Annotated[opt.Size | None, Option("Add the days for this many tokens: 1.5T, 300B.", "N")] = None,
+    total_tokens: Annotated[
+        opt.Size | None, Option("Also print the days for N training tokens: 1.5T, 300B.", "N")
+    ] = None,
     mfu: Annotated[float | None, Option("Assume this utilization instead of an estimate: 0.5.", "SHARE")] = None,
     dtype: opt.Dtype = None,
     tp: Annotated[int, opt.of(opt.Ranks.__annotations__["tp"])] = 1,

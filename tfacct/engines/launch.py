@@ -310,7 +310,7 @@ class Refusal(NamedTuple):
 
 
 UNSUPPORTED: Mapping[str, tuple[str, str]] = {
-    "encoder": ("encoder-decoders are not derived", "a decoder alone"),
+    "encoder": ("encoder-decoders are not supported by `tfacct engine`", "choose a decoder-only model"),
     "no_head": ("pooling models are not derived", "a model with a language-model head"),
     "type": ("{engine} has no class for {type}", "`tfacct memory` counts its weights and cache"),
     "card": ("{engine} on {architecture} is not measured: samplers and graphs differ", "a card of NVIDIA"),
@@ -318,7 +318,7 @@ UNSUPPORTED: Mapping[str, tuple[str, str]] = {
     "sparse": ("mixed pages of sparse attention (DeepSeek V3.2 and later) are not derived", "`tfacct memory`"),
     "images": ("images of {type} are not derived", "the preset of its text model"),
     "several_cards": ("the V0 engine on several cards is not measured", "{engine_version} 0.8 or later"),
-    "experts": ("workspaces of quantized experts other than MXFP4 are not derived", "a checkpoint in bf16"),
+    "experts": ("quantized experts are not supported, except in MXFP4", "use a checkpoint in bf16"),
     "mxfp4": ("kernels repack experts in MXFP4, whose bytes are not derived", "{kv_cache_memory_bytes}"),
     "gguf": ("{engine} does not split weights in {format} as their file does", "{dtype} fp8, or llama.cpp"),
     "fp16": ("the dtype that {engine} takes for {type} on a card without bfloat16 is not derived", "{dtype} fp32"),
@@ -529,7 +529,7 @@ def changes(launch: Launch, found: RankStart) -> list[Change]:
     """Flags that leave more tokens, the smallest change first."""
     tried: list[tuple[str, str, str, dict[str, Any]]] = []
     if found.peak.source == "sampler" and (fewer := _fewer_requests(launch, found.peak.layer)):
-        cost = "then a layer is the peak, not the sampler"
+        cost = "the peak is then in a layer, not in the sampler"
         tried.append(("--max-num-seqs", str(fewer), cost, {"max_num_seqs": fewer, **_batched(launch)}))
     if found.peak.source == "layer" and launch.batched > 2048:
         half = launch.batched // 2
@@ -542,7 +542,7 @@ def changes(launch: Launch, found: RankStart) -> list[Change]:
     if found.graphs is not None:
         tried.append(("--enforce-eager", "", "decoding is slower", {"enforce_eager": True}))
     if width(launch.kv_dtype).bits == 16:
-        tried.append(("--kv-cache-dtype", "fp8", "keys and values in 8 bits", {"kv_dtype": "fp8"}))
+        tried.append(("--kv-cache-dtype", "fp8", "keys and values are stored in 8 bits", {"kv_dtype": "fp8"}))
     now = launch.tokens(found.pages)
     each = [
         Change(flag, value, tokens, cost)

@@ -54,7 +54,7 @@ NOTES = (
         "exact",
         2,
         lambda of: of["named"] and of,
-        "{name} takes {each} FLOPs per token at context {context:,}: all matmuls, not 6·N.",
+        "{name} takes {each} FLOPs per token at context {context:,}, counted over all matmuls instead of 6·N.",
     ),
     NoteRow("speed", 2, lambda of: of["speed"], "{} MFU is assumed, without interruptions."),
 )

@@ -128,7 +128,10 @@ def compare(
     """Numbers of each side, and with `fit` how many requests of its context fit. `metrics`: further numbers. Raises
     TfacctError, also for a context past a learned position embedding."""
     if len(sides) < 2:
-        raise UsageError("nothing to compare: one model at one workload", "name a second model, or list contexts")
+        raise UsageError(
+            "nothing to compare: only one model and one workload",
+            f"name a second model, or several contexts: {option('ctx', '1k,16k')}",
+        )
     alike: dict[tuple[str, ...], Mapping[str, Any]] = {}
     for side in sides:
         words = tuple(side.parts.values())

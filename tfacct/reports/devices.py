@@ -143,7 +143,7 @@ def _torch(totals: Memory) -> str | None:
     message = _bytes(totals.torch)
     if totals.torch_range is not None:
         low, high = (f"{end / MIB:,.0f}" for end in totals.torch_range)
-        message += f"; {low} to {high} MiB seen, by driver"
+        message += f"; {low} to {high} MiB, depending on the driver"
     return f"{message}; {totals.torch_seen}" if totals.torch_seen else message
 
 

@@ -392,7 +392,7 @@ def _cheaper(about: About) -> str:
     if not about.changes or about.found is None or about.exact or about.refusal is not None:
         return ""
     one, now = about.changes[0], about.launch.tokens(about.found.pages)
-    return f"{one.flag} {one.value}".strip() + f" leaves {one.tokens - now:,} tokens more; {one.cost}."
+    return f"{one.flag} {one.value}".strip() + f" adds {one.tokens - now:,} tokens; {one.cost}."
 
 
 def _other_changes(about: About) -> list[str]:
@@ -426,7 +426,7 @@ NOTES = (
     NoteRow("launch", 1, lambda about: launches.launch_line(about.launch, about.hub_id)),
     NoteRow("log", 1, lambda about: not about.compared and "; ".join(log_lines(about)[:1]), "The log will say: {}"),
     NoteRow("cheaper", 1, _cheaper),
-    NoteRow("not_measured", 2, _not_measured, "Starts were measured with {} alone."),
+    NoteRow("not_measured", 2, _not_measured, "The error was measured only with {}."),
     NoteRow("half", 2, _half, "Activations are in float16: {} has no bfloat16."),
     NoteRow("images", 2, _images, "The activations include {}."),
     NoteRow("total", 2, lambda about: about.launch.device.memory_words, "Memory of a card: {}."),
@@ -446,7 +446,7 @@ def _simple_log(about: About) -> str:
 SIMPLE_NOTES = (
     NoteRow("launch", 1, lambda about: about.simple.launch_line),
     NoteRow("log", 1, _simple_log, "The log will say: {}"),
-    NoteRow("formula", 2, bool, "The formula is the engine's; how near starts are to it was not measured."),
+    NoteRow("formula", 2, bool, "The formula is from the engine's source; its error was not measured."),
     NoteRow("release", 2, lambda about: about.launch.profile.facts.get("note")),
 )
 
@@ -519,7 +519,7 @@ def engines() -> Report:
         sections=(tuple(rows),),
         models=(),
         notes=(
-            "Error: of 9 of 10 starts at most, of all the starts together, on H100s. "
-            "`tfacct engine NAME MODEL --on DEVICE` asks about one.",
+            "Error: the 90th percentile over all measured starts (all versions, H100s). "
+            "`tfacct engine NAME MODEL --on DEVICE` computes one launch.",
         ),
     )

@@ -64,7 +64,8 @@ NOTES = (
         "memory",
         1,
         lambda run: run["memory"],
-        "A full FSDP step needs at least {least} of {usable} per device; adapters or offload need less.",
+        "Full training under FSDP needs at least {least} per device, more than the usable {usable}; adapters or offload"
+        " need less.",
     ),
     NoteRow(
         "source", 2, lambda run: run["source"], "Tokens: the decoder's; each sequence also has {:,} source tokens."

@@ -429,7 +429,7 @@ def _sends_again(of: Candidate) -> bool:
 
 
 NOTES: tuple[NoteRow, ...] = (
-    NoteRow("command", 1, lambda one: _command(one, one.shown[0]), "Its memory: {}"),
+    NoteRow("command", 1, lambda one: _command(one, one.shown[0]), "Memory of the first layout: {}"),
     NoteRow(
         "laws",
         1,
@@ -451,7 +451,7 @@ NOTES: tuple[NoteRow, ...] = (
         lambda one: one.timed and len(one.ranked) > len(one.timed) and {"many": len(one.ranked) - len(one.timed)},
         "{many:,} fitting layouts have no time estimate; they come last, sorted by bytes sent.",
     ),
-    NoteRow("time", 2, lambda one: one.timed and _time_command(one, one.timed[0]), "Estimate its time: {}"),
+    NoteRow("time", 2, lambda one: one.timed and _time_command(one, one.timed[0]), "Time of the first layout: {}"),
     NoteRow("links", 2, lambda one: [link.words for link in one.timed[0].estimate.links] if one.timed else []),
     NoteRow(
         "recomputed_sends",

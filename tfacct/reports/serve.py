@@ -166,13 +166,13 @@ def _waiting(about: Serving) -> str:
 
 def _ranges(about: Serving) -> str:
     """What the ranges of a token and of a first token mean."""
-    first = "first token, of a request alone to one after all other prompts in order of arrival"
+    first = "first token: from a request alone to one that waits for all other prompts"
     if about.load.new == 1:
         return f"Range: {first}." if about.most.requests > 1 else ""
     if about.most.requests == 1 and about.one.error("token") is None:
         return ""
     schedules = "from prompts that wait for running answers to prompts that interrupt them"
-    token = schedules if about.one.error("token") is None else "80% of measured runs, whatever their scheduler"
+    token = schedules if about.one.error("token") is None else "80% of measured runs, under any scheduler"
     token = "80% of measured runs, and all of your own" if about.one.scattered else token
     return f"Ranges: per token, {token}; {first}. A scheduler with chunked prefill is in between."
 
@@ -186,11 +186,16 @@ NOTES = (
     NoteRow("links", 2, lambda about: link_notes(about.one.link)),
     NoteRow("limit", 2, lambda about: about.memory.notes),
     NoteRow("pool", 2, lambda about: about.memory.pool_words),
-    NoteRow("engine", 3, lambda about: not about.memory.engine, "An engine may leave the cache less: `tfacct engine`."),
+    NoteRow(
+        "engine",
+        3,
+        lambda about: not about.memory.engine,
+        "An engine may leave less memory for the cache: see `tfacct engine`.",
+    ),
     NoteRow("ranges", 2, _ranges),
     NoteRow("gathered", 2, lambda about: ranks.gathered(about.one.model, about.one.count)),
     NoteRow("evidence", 3, lambda about: evidence_note(about.one)),
-    NoteRow("fitting", 3, lambda about: _requests(about.fitting), "The cache of {} fits with the weights: a count."),
+    NoteRow("fitting", 3, lambda about: _requests(about.fitting), "Exact: weights and the cache of {} fit."),
     NoteRow("formats", 3, lambda about: formats_note(about.one)),
 )
 

@@ -124,7 +124,7 @@ def _without(one: Placement, error: Validation) -> str:
 def _interval(error: Validation) -> str:
     """The 80% interval, and the share of runs that lay in it when their cell was left out."""
     covered = units.percent(error.coverage, 0)
-    return f"The 80% interval, × {error.low:.2f} … {error.high:.2f}, covered {covered} of them."
+    return f"The 80% interval (× {error.low:.2f} … {error.high:.2f}) covered {covered} of these runs."
 
 
 def _corrected(one: Placement, error: Validation | None) -> str:
@@ -489,7 +489,7 @@ def _answer(served: ServingStep) -> str:
     if served.bound_only:
         rate = units.three(served.rate(step.bound))
         return f"At the peaks {what} takes {units.seconds(step.bound)}, never less: at most {rate} tokens/s."
-    interval = f", {units.time_range(served.interval)} in 4 of 5 cases" if served.interval else ""
+    interval = f" (80% interval {units.time_range(served.interval)})" if served.interval else ""
     rate = units.three(served.rate(step.seconds))
     return f"≈ {units.seconds(step.seconds)} for {what}{interval}: ≈ {rate} tokens/s."
 
@@ -713,8 +713,8 @@ def _baseline(one: StepEstimate) -> str:
 
 def _mfu(one: StepEstimate) -> str:
     palm = one.mfu("palm")
-    both = "" if palm is None else f"; {units.percent(palm)} by PaLM's formula"
-    return f"Utilization (MFU) counts all pairs, and no recomputation{both}."
+    both = "" if palm is None else f"; PaLM's formula gives {units.percent(palm)}"
+    return f"MFU counts full attention and no recomputation{both}."
 
 
 def _assumed(one: StepEstimate) -> str:

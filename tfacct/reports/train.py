@@ -718,7 +718,7 @@ def _labels(step: Step) -> str:
     if reads_images(model):
         return "One label per image."
     classes = model.architecture.classes
-    return "One label per sequence." if classes is not None and classes.pooled else "Labels: the tokens."
+    return "One label per sequence." if classes is not None and classes.pooled else "Labels: the input tokens."
 
 
 def _sent(step: Step, mesh: Mesh) -> str:

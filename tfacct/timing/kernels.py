@@ -331,7 +331,9 @@ class NoKernelError(ConfigError):
     """A line that has no kernel. `what`: its path."""
 
     def __init__(self, what: str) -> None:
-        super().__init__(f"no kernel is known for {what}", "decoders with attention, MLPs and experts have kernels")
+        super().__init__(
+            f"time estimates do not support {what} yet", "supported: decoders with attention, MLPs and experts"
+        )
         self.what = what
 
 
