@@ -26,6 +26,13 @@ DOTS = 5_000_000
 """Largest sum of squared numbers of dots in the lines of a TOML file, which bounds the time to parse dotted keys."""
 
 
+def packaged(name: str) -> Path:
+    """The folder `name` of the repository: packed into an installed package, or next to the package in a checkout."""
+    package = Path(__file__).parent.parent
+    packed = package / f"_{name}"
+    return packed if packed.is_dir() else package.parent / name
+
+
 def read(file: Path) -> bytes:
     """Bytes of a regular file, at most one more than LARGEST. Raises ConfigError."""
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)  # some files in /proc block

@@ -29,10 +29,8 @@ in the published file that are not part of the preset."""
 
 @cache
 def folder() -> Path:
-    """Folder of the presets: in the package, or next to it in a checkout."""
-    package = Path(__file__).parent.parent
-    packed = package / "_presets"
-    return packed if packed.is_dir() else package.parent / "presets"
+    """Folder of the presets."""
+    return files.packaged("presets")
 
 
 @cache

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from pathlib import Path
 
 from tfacct.base import units
+from tfacct.loading.files import packaged
 from tfacct.output.report import Column, Report
 
 CONVENTIONS = {
@@ -71,22 +71,14 @@ def conventions() -> Report:
 
 
 @cache
-def folder() -> Path:
-    """The folder of the documentation: packed into the package, or next to it in a checkout."""
-    package = Path(__file__).parent.parent
-    packed = package / "_docs"
-    return packed if packed.is_dir() else package.parent / "docs"
-
-
-@cache
 def pages() -> list[str]:
     """Names of the pages of the documentation."""
-    return sorted(path.stem for path in folder().glob("*.md"))
+    return sorted(path.stem for path in packaged("docs").glob("*.md"))
 
 
 def page(name: str) -> str:
     """The Markdown text of one page."""
-    return (folder() / f"{name}.md").read_text(encoding="utf-8")
+    return (packaged("docs") / f"{name}.md").read_text(encoding="utf-8")
 
 
 def section(name: str, title: str) -> str:
