@@ -89,7 +89,8 @@ def _pool(
     **stored: str | None,
 ) -> "MemoryLimit":
     """The limit that leaves the cache the pool of an engine. Raises UsageError."""
-    from tfacct.engines.limit import divisors, with_engine
+    from tfacct.engines.launch import divisors
+    from tfacct.engines.limit import with_engine
 
     if budget is None or len(models) != 1 or reserve is not None:
         raise UsageError(f"{option('engine', engine)} takes one MODEL and {option('on')}, without {option('reserve')}")

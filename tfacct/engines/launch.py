@@ -456,6 +456,16 @@ def _why_not(launch: Launch) -> str | None:
         return error.message
 
 
+def head_counts(model: LoadedModel) -> list[int]:
+    """Attention heads of each attention layer."""
+    return [int(part.heads) for part in model.architecture.attentions]
+
+
+def divisors(model: LoadedModel, most: int) -> list[int]:
+    """Numbers of cards up to `most` that divide the attention heads of every layer."""
+    return [count for count in range(1, most + 1) if not any(heads % count for heads in head_counts(model))]
+
+
 def refusal(launch: Launch) -> Refusal | None:
     """Why the engine refuses its flags before it loads anything; None if it does not."""
     if (refused := _refused(launch)) is None:
@@ -466,10 +476,9 @@ def refusal(launch: Launch) -> Refusal | None:
 
 def _refused(launch: Launch) -> tuple[str, list[dict[str, Any]]] | None:
     """Why the engine refuses its flags, and other flags to be tried."""
-    heads = [int(part.heads) for part in launch.model.architecture.attentions]
     tp = launch.flags.tp
-    if wrong := next((count for count in heads if count % tp), None):
-        fits = [{"tp": count} for count in range(tp - 1, 0, -1) if wrong % count == 0]
+    if wrong := next((count for count in head_counts(launch.model) if count % tp), None):
+        fits = [{"tp": count} for count in reversed(divisors(launch.model, tp - 1))]
         return f"total number of attention heads ({wrong}) must be divisible by tensor parallel size ({tp})", fits
     context = launch.model.context
     if launch.length > context:
@@ -530,15 +539,16 @@ def changes(launch: Launch, found: RankStart) -> list[Change]:
     tried: list[tuple[str, str, str, dict[str, Any]]] = []
     if found.peak.source == "sampler" and (fewer := _fewer_requests(launch, found.peak.layer)):
         cost = "the peak is then in a layer, not in the sampler"
-        tried.append(("--max-num-seqs", str(fewer), cost, {"max_num_seqs": fewer, **_batched(launch)}))
+        fixed = {"max_num_batched_tokens": launch.batched}  # whose default fewer requests may lower
+        tried.append(("--max-num-seqs", str(fewer), cost, {"max_num_seqs": fewer, **fixed}))
     if found.peak.source == "layer" and launch.batched > 2048:
         half = launch.batched // 2
         tried.append(
             ("--max-num-batched-tokens", str(half), "prompts take more steps", {"max_num_batched_tokens": half})
         )
-    if launch.utilization < 0.95:
-        more = {"gpu_memory_utilization": 0.95}
-        tried.append(("--gpu-memory-utilization", "0.95", "less room for other processes", more))
+    if launch.utilization < (most := MOST_USED / 100):
+        more = {"gpu_memory_utilization": most}
+        tried.append(("--gpu-memory-utilization", f"{most:g}", "less room for other processes", more))
     if found.graphs is not None:
         tried.append(("--enforce-eager", "", "decoding is slower", {"enforce_eager": True}))
     if width(launch.kv_dtype).bits == 16:
@@ -550,11 +560,6 @@ def changes(launch: Launch, found: RankStart) -> list[Change]:
         if (tokens := (other := launch.with_flags(**flags)).tokens(other.fullest().pages)) > now
     ]
     return sorted(each, key=lambda one: one.tokens - now < now // 100)
-
-
-def _batched(launch: Launch) -> dict[str, int]:
-    """max_num_batched_tokens where it was given: fewer requests must not change it."""
-    return {"max_num_batched_tokens": launch.batched}
 
 
 def _fewer_requests(launch: Launch, layer: int) -> int:

@@ -9,7 +9,7 @@ from tfacct.base import units
 from tfacct.base.errors import TfacctError, UsageError
 from tfacct.base.spelling import option
 from tfacct.engines import simple_start
-from tfacct.engines.launch import Flags, Launch, check_supported, refusal
+from tfacct.engines.launch import Flags, Launch, check_supported, divisors, refusal
 from tfacct.engines.profiles import engine
 from tfacct.loading.memory_limit import MemoryLimit
 from tfacct.loading.model import LoadedModel
@@ -73,12 +73,6 @@ def pool_of(launch: Launch, name: str) -> tuple[int, int]:
     if name == TRTLLM:
         return weights, int((launch.total - weights) * TRTLLM_SHARE)
     return weights, launch.fullest().pool if name == "vllm" else simple_start.sglang(launch, launch.model.name).pool
-
-
-def divisors(model: LoadedModel, most: int) -> list[int]:
-    """Numbers of cards up to `most` that divide the attention heads of every layer."""
-    heads = [int(part.heads) for part in model.architecture.attentions]
-    return [count for count in range(1, most + 1) if not any(each % count for each in heads)]
 
 
 def _more_cards(launch: Launch, name: str) -> str:

@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 from tfacct.architecture.parts import Attention, LatentAttention
 from tfacct.base.errors import UsageError
 from tfacct.base.record import record
+from tfacct.engines.profiles import engine
 from tfacct.engines.units import ceil_div
 from tfacct.ledger.einsum import axis_names, size
 from tfacct.ledger.evaluated import TOKENS
@@ -27,8 +28,6 @@ BLOCK = 16
 """Tokens of a block by default."""
 ALIGNMENT, LATENT_ALIGNMENT = 16, 64
 """Tokens that an attention block next to states is a multiple of; of latent attention."""
-HYBRID_RATIO = 1.5
-"""Padding ratio of today's versions."""
 FP32_STATES = ("kimi_linear", "qwen3_5", "qwen3_5_moe", "qwen3_5_moe_text", "qwen3_5_text")
 """Families whose recurrent states are in fp32 whatever the dtype: vLLM's models/config.py, kda_state_dtype."""
 TAPS = "Kc"
@@ -142,10 +141,12 @@ def alignment_of(model: LoadedModel) -> int:
 
 def hybrid_page_facts(model: LoadedModel, context: int, cached: Width, room: int | None) -> dict[str, Any]:
     """Pages of a model with states, whose attention blocks are as large as a state. With `room`, the bytes that the
-    weights leave, also the blocks, tokens and requests of this context. Raises UsageError."""
+    weights leave, also the blocks, tokens and requests of this context. As the newest vLLM has them. Raises
+    UsageError."""
     layers = cache_layers(model, cached, convolution=2, recurrent=state_bytes(model, 2))
-    how = {"batched": context, "padding_ratio": HYBRID_RATIO, "block": cached.page, "alignment": alignment_of(model)}
-    found = pages(layers, room or 0, context, **how)  # type: ignore[arg-type]
+    ratio = engine("vllm").profile().padding_ratio
+    how = {"batched": context, "padding_ratio": ratio, "block": cached.page, "alignment": alignment_of(model)}
+    found = pages(layers, room or 0, context, **how)
     facts = {"kv_block": found.block_size, "kv_page_bytes": found.block_bytes}
     if room is None or not found.blocks:
         return facts
