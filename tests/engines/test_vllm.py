@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.helpers.cli import Ran
+from tests.helpers.notes import printed_rows
 from tfacct import load
 from tfacct.base.errors import NotFoundError, TfacctError, UsageError
 from tfacct.commands.engine import engine_of
@@ -20,7 +21,6 @@ from tfacct.engines.weights import allocated, rotary_caches
 from tfacct.ledger.storage import width
 from tfacct.loading import devices, presets
 from tfacct.loading.model import load_model
-from tfacct.output.report import Note, NoteRow
 from tfacct.reports import engine as reports
 
 SIGLIP = {
@@ -411,14 +411,7 @@ sglang llama-3.1-8b --on h100
 
 
 def test_every_note_is_printed_by_a_case(run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch) -> None:
-    printed = set[int]()
-
-    def recorded(row: NoteRow, about: object, notes: Callable[..., list[Note]] = NoteRow.notes) -> list[Note]:
-        found = notes(row, about)
-        printed.update([id(row)] if found else [])
-        return found
-
-    monkeypatch.setattr(NoteRow, "notes", recorded)
+    printed = printed_rows(monkeypatch)
     assert all(run("engine", *line.split()).code == 0 for line in CASES.strip().splitlines())
     silent = [row.key for row in (*reports.NOTES, *reports.SIMPLE_NOTES) if id(row) not in printed]
     assert silent == ["images"]  # of models whose configs are no presets

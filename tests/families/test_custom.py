@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.families import SHAPES, TINY
-from tests.helpers.custom import DECODER, EXPERTS, LATENT, LECTURE, as_toml, over
+from tests.helpers.custom import DECODER, EXPERTS, LATENT, LECTURE, as_toml, check_formula, over
 from tests.helpers.models import tiny
 from tfacct import load
 from tfacct.architecture.parts import FeedForward
 from tfacct.base.errors import TfacctError, UsageError
 from tfacct.families import custom_tables as tables
 from tfacct.ledger.storage import BF16, BF16_EACH
-from tfacct.ledger.workload import Request, Workload
+from tfacct.ledger.workload import Workload
 from tfacct.loading import presets
 from tfacct.loading.model import load_model
 
@@ -500,25 +500,10 @@ def test_what_an_own_model_may_say_of_itself(run, tmp_path: Path, more: str, say
 @pytest.mark.parametrize("name", ["own", "own, windowed", "own, encoder post-norm"])
 @pytest.mark.parametrize("of", ["flops", "params", "kv", "train"])
 def test_the_formula_read_back_is_the_count(name: str, of: str) -> None:
-    """The printed total, as sympy reads it, with the sizes of the legend put in."""
-    sympy = pytest.importorskip("sympy")
     own = tiny(name)
     if of == "kv" and not own.has_cache:
         pytest.skip("keeps nothing")
-    from tfacct.reports.formula import formula
-
-    facts = formula(own, Request(), of=of).models[0]
-    axis_names = {axis: sympy.Symbol(axis) for axis in facts["legend"]}
-    read = sympy.sympify(facts["total_formula"], locals=axis_names)
-    values = {axis_names[axis]: about["value"] for axis, about in facts["legend"].items()}
-    at = Workload(29, 29, source=31, new_source=31).axes()
-    whole = {
-        "flops": own.ledger.total_flops(at),
-        "train": 3 * own.ledger.total_flops(at),
-        "params": sum(own.ledger.parameters().values()),
-        "kv": sum(own.ledger.states(at).values()),
-    }
-    assert read.subs(values) == whole[of]
+    check_formula(own, of, Workload(29, 29, source=31, new_source=31))
 
 
 def test_no_product_reads_the_keys_of_distances() -> None:

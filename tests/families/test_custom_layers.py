@@ -7,14 +7,26 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.custom import DECODER, EXPERTS, LATENT, LATENTS, MIXED, TWINS, alike, as_toml, over
+from tests.helpers.custom import (
+    DECODER,
+    EXPERTS,
+    LATENT,
+    LATENTS,
+    MIXED,
+    TWINS,
+    alike,
+    as_toml,
+    check_formula,
+    check_refused,
+    over,
+)
 from tests.helpers.models import tiny
 from tfacct import load
 from tfacct.architecture.parts import Attention, Experts, FeedForward, LatentAttention, Mamba
 from tfacct.base.errors import TfacctError
 from tfacct.ledger.groups import Ledger
-from tfacct.ledger.workload import Request, Workload
-from tfacct.loading.model import LoadedModel, load_model
+from tfacct.ledger.workload import Workload
+from tfacct.loading.model import load_model
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 LOCAL = over(
@@ -229,12 +241,7 @@ REFUSED = [
 
 @pytest.mark.parametrize(("file", "says"), [(f, s) for f, *s in REFUSED], ids=[s[0][:50] for _, *s in REFUSED])
 def test_refusals(run, tmp_path: Path, file: dict, says: list[str]) -> None:
-    (tmp_path / "mine.toml").write_text(as_toml(file), encoding="utf-8")
-    ran = run("flops", str(tmp_path / "mine.toml"))
-    assert (ran.code, ran.out) == (2, ""), ran.err
-    assert len(ran.err.splitlines()) <= 2 and all(words in ran.err for words in says), ran.err
-    with pytest.raises(TfacctError):
-        load(file)
+    check_refused(run, tmp_path / "mine.toml", file, says)
 
 
 def test_what_the_refusals_are_said_of_is_fine() -> None:
@@ -292,22 +299,8 @@ def test_words_for_layers_that_differ(run, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("of", ["flops", "params", "kv", "train"])
 def test_the_formula_of_layers_that_differ_is_the_count(of: str) -> None:
-    sympy = pytest.importorskip("sympy")
-    from tfacct.reports.formula import formula
-
-    own: LoadedModel = load_model("mine", over(MIXED, decoder__every=None))  # whose total would take long to read back
-    facts = formula(own, Request(), of=of).models[0]
-    axis_names = {axis: sympy.Symbol(axis) for axis in facts["legend"]}
-    read = sympy.sympify(facts["total_formula"], locals=axis_names)
-    values = {axis_names[axis]: about["value"] for axis, about in facts["legend"].items() if "value" in about}
-    at = Workload(29, 29).axes()
-    whole = {
-        "flops": own.ledger.total_flops(at),
-        "train": 3 * own.ledger.total_flops(at),
-        "params": sum(own.ledger.parameters().values()),
-        "kv": sum(own.ledger.states(at).values()),
-    }
-    assert read.subs(values) == whole[of]
+    own = load_model("mine", over(MIXED, decoder__every=None))  # whose total would take long to read back
+    check_formula(own, of, Workload(29, 29))
 
 
 def test_a_hybrid_has_mamba_where_its_pattern_says() -> None:

@@ -4,10 +4,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.custom import BESIDE, DECODER, DELTA, LATENTS, MAMBA2, PLAIN, alike, as_toml, hybrid, over
+from tests.helpers.custom import (
+    BESIDE,
+    DECODER,
+    DELTA,
+    LATENTS,
+    MAMBA2,
+    PLAIN,
+    alike,
+    as_toml,
+    check_refused,
+    hybrid,
+    over,
+)
 from tests.helpers.models import tiny
-from tfacct import load
-from tfacct.base.errors import TfacctError
 from tfacct.families import custom_tables as tables
 from tfacct.ledger.workload import Request, Workload
 from tfacct.loading.model import load_model
@@ -173,12 +183,7 @@ REFUSED = [
 
 @pytest.mark.parametrize(("file", "says"), [(f, s) for f, *s in REFUSED], ids=[s[0][:60] for _, *s in REFUSED])
 def test_refusals(run, tmp_path: Path, file: dict, says: list[str]) -> None:
-    (tmp_path / "mine.toml").write_text(as_toml(file), encoding="utf-8")
-    ran = run("flops", str(tmp_path / "mine.toml"))
-    assert (ran.code, ran.out) == (2, ""), ran.err
-    assert len(ran.err.splitlines()) <= 2 and all(words in ran.err for words in says), ran.err
-    with pytest.raises(TfacctError):
-        load(file)
+    check_refused(run, tmp_path / "mine.toml", file, says)
 
 
 def test_a_head_that_is_rotated_whole_has_one_size() -> None:

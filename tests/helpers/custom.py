@@ -2,9 +2,18 @@
 
 import copy
 import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
+import pytest
+
+from tests.helpers.cli import Ran
+from tfacct import load
+from tfacct.base.errors import TfacctError
 from tfacct.ledger.groups import Ledger
-from tfacct.ledger.workload import Workload
+from tfacct.ledger.workload import Request, Workload
+from tfacct.loading.model import LoadedModel
 
 LECTURE = "lecture-transformer"
 # What is refused: over the tables of a small decoder, or of an encoder and a decoder, and what the message says.
@@ -126,3 +135,32 @@ TWINS = {
 TWINS["gemma3_text"]["model"]["scale_embedding"] = True
 TWINS["deepseek_v3, absorbed"] = over(TWINS["deepseek_v3"], model__latent_attention="absorbed")
 TWINS["deepseek_v3, unpacked"] = over(TWINS["deepseek_v3"], model__latent_attention="unpacked")
+
+
+def check_refused(run: Callable[..., Ran], path: Path, file: dict, says: Sequence[str]) -> None:
+    """A file of these tables, and the tables in Python, are an error of at most two lines with all these words."""
+    path.write_text(as_toml(file), encoding="utf-8")
+    ran = run("flops", str(path))
+    assert (ran.code, ran.out) == (2, ""), ran.err
+    assert len(ran.err.splitlines()) <= 2 and all(words in ran.err for words in says), ran.err
+    with pytest.raises(TfacctError):
+        load(file)
+
+
+def check_formula(own: LoadedModel, of: str, work: Workload) -> None:
+    """The printed total, as sympy reads it, with the sizes of the legend put in, is the count."""
+    sympy = pytest.importorskip("sympy")
+    from tfacct.reports.formula import formula
+
+    facts: dict[str, Any] = formula(own, Request(), of=of).models[0]  # type: ignore[arg-type]
+    axis_names = {axis: sympy.Symbol(axis) for axis in facts["legend"]}
+    read = sympy.sympify(facts["total_formula"], locals=axis_names)
+    values = {axis_names[axis]: about["value"] for axis, about in facts["legend"].items() if "value" in about}
+    at = work.axes()
+    counted = {
+        "flops": own.ledger.total_flops(at),
+        "train": 3 * own.ledger.total_flops(at),
+        "params": sum(own.ledger.parameters().values()),
+        "kv": sum(own.ledger.states(at).values()),
+    }
+    assert read.subs(values) == counted[of]

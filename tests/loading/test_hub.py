@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import os
@@ -159,15 +160,22 @@ class Handler(BaseHTTPRequestHandler):
         """Nothing: the test's own output is enough."""
 
 
+@contextlib.contextmanager
+def serving() -> Iterator[Hub]:
+    """A hub that answers until the block ends."""
+    with Hub() as hub:
+        thread = threading.Thread(target=hub.serve_forever, args=(0.02,))
+        thread.start()
+        yield hub
+        hub.closing.set()
+        hub.shutdown()
+        thread.join()
+
+
 @pytest.fixture
 def server() -> Iterator[Hub]:
-    with Hub() as serving:
-        thread = threading.Thread(target=serving.serve_forever, args=(0.02,))
-        thread.start()
-        yield serving
-        serving.closing.set()
-        serving.shutdown()
-        thread.join()
+    with serving() as hub:
+        yield hub
 
 
 @pytest.fixture
@@ -363,13 +371,8 @@ def test_a_hub_that_does_not_come_to_an_end_is_left(ask_process: Ask, model: str
 @pytest.fixture
 def elsewhere() -> Iterator[Hub]:
     """Another host, which would give the file to whoever asks."""
-    with Hub() as serving:
-        thread = threading.Thread(target=serving.serve_forever, args=(0.02,))
-        thread.start()
-        yield serving
-        serving.closing.set()
-        serving.shutdown()
-        thread.join()
+    with serving() as hub:
+        yield hub
 
 
 def below(folder: Path) -> set[str]:

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -14,6 +10,7 @@ import pytest
 
 import tfacct
 from tests.helpers.fake_ranks import fake_ranks
+from tests.helpers.gloo import reports_of_ranks
 from tests.helpers.gloo_context import attended
 from tfacct.ledger.workload import Workload
 from tfacct.parallel.mesh import Mesh
@@ -72,21 +69,6 @@ def test_attention_sends_what_a_rank_counts(method: str, causal: bool) -> None:
 @pytest.mark.parametrize("method", MESHES)
 def test_ranks_that_send_compute_what_one_process_does(tmp_path: Path, method: str, count: int, causal: bool) -> None:
     job = job_of(method, count, causal=causal)
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": "1"}
-    start = [sys.executable, "-W", "ignore", "-m", "tests.helpers.gloo_context"]
-    ranks = [
-        subprocess.Popen(
-            [*start, str(rank), str(tmp_path / "store"), json.dumps(job)],
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(count)
-    ]
-    printed = [rank.communicate(timeout=240) for rank in ranks]
-    assert all(rank.returncode == 0 for rank in ranks), printed[0][1][-2000:]
-    for out, _ in printed:
-        said = json.loads(out.splitlines()[-1])
+    for said in reports_of_ranks("gloo_context", count, tmp_path, job):
         assert said["apart"] < SAME
         assert Counter(tuple(one) for one in said["counts"]) == accounted(job)

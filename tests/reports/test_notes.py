@@ -10,6 +10,7 @@ import pytest
 
 from tests.helpers.calibrated import swept
 from tests.helpers.cli import Ran
+from tests.helpers.notes import printed_rows
 from tests.helpers.projectors import DEVSTRAL
 from tests.helpers.weight_files import LLAMA_70B, SHARD, folder, indexed
 from tfacct import load
@@ -173,14 +174,7 @@ def files(tmp_path: Path) -> dict[str, Path]:
 def test_every_note_is_printed_by_a_case(
     run: Callable[..., Ran], files: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    printed = set[int]()
-
-    def recorded(row: NoteRow, about: object, notes: Callable[..., list[Note]] = NoteRow.notes) -> list[Note]:
-        found = notes(row, about)
-        printed.update([id(row)] if found else [])
-        return found
-
-    monkeypatch.setattr(NoteRow, "notes", recorded)
+    printed = printed_rows(monkeypatch)
     for command in CASES:
         ran = run(*command.format(**files).split())
         assert ran.code == 0, (command, ran.err)
