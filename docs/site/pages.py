@@ -30,6 +30,7 @@ PARTS = {
     "Count": ["conventions", "formulas", "models", "config-fields", "cs336", "trust"],
     "Size a server or a training run": [
         "time",
+        "devices",
         "engines",
         "training",
         "training-rules",
