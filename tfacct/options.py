@@ -133,7 +133,7 @@ class Usable(TypedDict, total=False):
 
 Engine = Annotated[
     Literal["vllm", "sglang", "trtllm"] | None,
-    Option("Engine that sets the size of the KV cache. Default: --use and --reserve set it.", None, WHERE),
+    Option("Engine whose KV cache pool is assumed. Default: --use and --reserve set the pool.", None, WHERE),
 ]
 
 

@@ -350,7 +350,7 @@ def test_no_number_of_devices(text: str) -> None:
         ("2x80GiB", "--on 2x80GiB gives only memory"),
         ("8", "--on 8 has no device name hint: for example 8xh100"),
         ("all", "--on must name one kind of device here, not `all`"),
-        ("h100,h200", "--on must name a device, not 'h100,h200'"),
+        ("h100,h200", "--on must name a device, not 'h100,h200' hint: one kind of device a run: --on h100"),
     ],
 )
 def test_a_time_needs_one_device(run: Callable[..., Ran], on: str, says: str) -> None:

@@ -30,7 +30,7 @@ def test_an_estimate_never_looks_like_a_count(run: Callable[..., Ran]) -> None:
     out = words(ran.out)
     assert (
         "Estimate: median error 5.5% on 611 runs (cross-validation)." in out
-        and "The 80% interval (× 0.88 … 1.14) covered 85% of these runs." in out
+        and "The 80% interval, 0.88 to 1.14 × the estimate, covered 85% of these runs." in out
         and "385 runs on this device were fitted" in out
     )
     assert out.count("≈") == 4 and "(80% interval " in out and "80% interval" in out and "never below" in out
@@ -159,7 +159,7 @@ def test_throughput_within_a_time_is_that_of_these_requests(run: Callable[..., R
 def test_one_new_token_has_no_time_per_token(run: Callable[..., Ran]) -> None:
     report = tfacct.load("llama-3.1-8b").serve(on="h100", prompt="2k", new=1, requests=[1, 8])
     assert [line["token_seconds"] for line in report.lines] == [None, None]
-    assert [row["token_seconds_low"] for row in report.rows] == [None, None]
+    assert [column.key for column in report.columns][:2] == ["requests", "first_token_seconds"]
     out = run("serve", "llama-3.1-8b", "--on", "h100", "--prompt", "2k", "--new", "1", "-v").out
     assert "Ranges: per token" not in words(out) and "Range: first token" in words(out)
     with pytest.raises(TfacctError, match="after the first, and new=1 has none"):
@@ -170,13 +170,13 @@ def test_no_single_first_token_under_load(run: Callable[..., Ran]) -> None:
     ran = run("serve", "llama-3.1-70b", "--on", "4xh100-sxm", "--dtype", "fp8", "--prompt", "2k", "--new", "256", "-v")
     out = words(ran.out)
     assert "one that waits for all other prompts" in out and "Estimate: " in out and "p99" not in out
-    assert "weights and the cache of 298 requests fit" in out
+    assert "Exact: weights and the KV cache of 298 requests fit in memory." in out
 
 
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ({"requests": 299}, "the cache of 298 requests fits"),
+        ({"requests": 299}, "the KV cache of at most 298 requests fits"),
         ({"price": -1.0}, "must be above 0"),
         ({"within": "50"}, "must be a time with its unit"),
         ({"reserve": "79GB"}, "do not fit into"),

@@ -324,7 +324,10 @@ def several(named: str, text: str) -> tuple[int, Device]:
             "name a device, such as h100 or 8xh100",
         )
     if not name.endswith(".toml") and not NAME.fullmatch(fold(name)):
-        raise UsageError(f"{named} must name a device, not {cut(text)!r}", "for example h100 or 8xh100")
+        first = name.partition(",")[0]
+        several_kinds = first != name and find(first) is not None
+        hint = f"one kind of device a run: {named} {first}" if several_kinds else "for example h100 or 8xh100"
+        raise UsageError(f"{named} must name a device, not {cut(text)!r}", hint)
     if name.isdecimal() and find(name) is None:
         raise UsageError(f"{named} {cut(text)} has no device name", f"for example {name[:9]}xh100")
     return count, load(name)

@@ -80,7 +80,7 @@ class MemoryLimit:
     @property
     def pool_words(self) -> str:
         """Whose pool the cache has; nothing where a share of the memory is usable."""
-        return f"The cache has the pool that {self.engine} leaves at start." if self.engine else ""
+        return f"The KV cache gets the memory that {self.engine} leaves at start." if self.engine else ""
 
     @property
     def words(self) -> str:

@@ -411,8 +411,9 @@ def _errors(one: Plan) -> list[str]:
         first = one.timed[0]
         return [time.error_note(one.estimates.placed[first.mesh.tp])]
     device, laws = one.estimates.device, [law for law in one.laws if law]
+    assert one.recipe is not None
     link = None if one.gpus == 1 else device.link(one.gpus)
-    return [time.step_error_note(one.model, device, law == MEGATRON, link) for law in laws]
+    return [time.step_error_note(one.model, device, law == MEGATRON, link, one.recipe.dtype) for law in laws]
 
 
 def _cache(one: Plan) -> str:

@@ -116,7 +116,7 @@ def _table(about: Serving) -> Table:
     token, first = ((f"{name}_low", f"{name}_high") for name in ("token_seconds", "first_token_seconds"))
     columns = (
         Column("requests", "requests", "count"),
-        Column("token_seconds", "≈ per token", "seconds", keys=token),
+        *((Column("token_seconds", "≈ per token", "seconds", keys=token),) if about.load.new > 1 else ()),
         Column("first_token_seconds", "≈ first token", "seconds", keys=first, drop=1),
         Column("request_seconds", "≈ request", "seconds"),
         Column("tokens_per_second_each", "≈ tokens/s each", "rate", drop=3),
@@ -195,7 +195,9 @@ NOTES = (
     NoteRow("ranges", 2, _ranges),
     NoteRow("gathered", 2, lambda about: ranks.gathered(about.one.model, about.one.count)),
     NoteRow("evidence", 3, lambda about: evidence_note(about.one)),
-    NoteRow("fitting", 3, lambda about: _requests(about.fitting), "Exact: weights and the cache of {} fit."),
+    NoteRow(
+        "fitting", 3, lambda about: _requests(about.fitting), "Exact: weights and the KV cache of {} fit in memory."
+    ),
     NoteRow("formats", 3, lambda about: formats_note(about.one)),
 )
 

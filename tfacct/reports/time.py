@@ -124,7 +124,7 @@ def _without(one: Placement, error: Validation) -> str:
 def _interval(error: Validation) -> str:
     """The 80% interval, and the share of runs that lay in it when their cell was left out."""
     covered = units.percent(error.coverage, 0)
-    return f"The 80% interval (× {error.low:.2f} … {error.high:.2f}) covered {covered} of these runs."
+    return f"The 80% interval, {error.low:.2f} to {error.high:.2f} × the estimate, covered {covered} of these runs."
 
 
 def _corrected(one: Placement, error: Validation | None) -> str:
@@ -156,16 +156,20 @@ def evidence_note(one: Placement) -> str:
     )
 
 
-def step_error_note(model: LoadedModel, device: Device, megatron: bool, link: Link | None) -> str:
-    """The measured error of a training step's estimate, or why it is not known. `link`: of all devices."""
+def step_error_note(model: LoadedModel, device: Device, megatron: bool, link: Link | None, dtype: str) -> str:
+    """The measured error of a training step's estimate, or why it is not known. `link`: of all devices. `dtype`: of the
+    matmuls."""
     if reason := unmeasured_step(device, link):
         return _unknown(reason)
     alike = measured_alike(model, device, megatron)
+    others = "other software differs more"
+    if dtype != "fp8":
+        others += f", and no such step in {dtype} was measured"
     if not alike and megatron:
         error = NEWER_LAYOUTS
         return (
             f"Estimate. Megatron-Bridge in fp8 with TP and PP (2026): median error {units.percent(error.median)} on"
-            f" {error.runs} steps, none of them fitted; other stacks differ more."
+            f" {error.runs} steps, none of them fitted; {others}."
         )
     kind: Class = "divided" if megatron else "training"
     error, here = reported(kind, "step"), VALIDATED[kind, "step"].on.get(device.id, 0)
@@ -182,7 +186,7 @@ def step_error_note(model: LoadedModel, device: Device, megatron: bool, link: Li
             f" {error.runs:,} steps never fitted; {_fitted(here, 'step')}."
         )
     stacks = " and ".join(f"{units.percent(one.median)} on {name}" for name, one in NEWER_STACKS.items())
-    return f"Estimate. Median error {stacks}, all in fp8 (2024 to 2026); other software differs more."
+    return f"Estimate. Median error of steps in fp8 (2024 to 2026): {stacks}; {others}."
 
 
 def _unknown(reason: str) -> str:
@@ -738,7 +742,9 @@ TRAIN_NOTES = (
     NoteRow("least", 1, lambda one: one.memory.fits is False and LEAST[one.how.accumulate > 1], "At least: {}."),
     NoteRow("room", 1, _if_timed(_room_note, assumed=True)),
     NoteRow("assumed", 1, _if_timed(_assumed, assumed=True)),
-    NoteRow("error", 1, _if_timed(lambda one: step_error_note(one.model, one.device, one.megatron, one.link))),
+    NoteRow(
+        "error", 1, _if_timed(lambda one: step_error_note(one.model, one.device, one.megatron, one.link, one.dtype))
+    ),
     NoteRow(
         "waiting", 1, _if_timed(_idle), "Stages are idle for {share} of the step; try more micro-batches ({more})."
     ),

@@ -133,7 +133,7 @@ def _requests_tried(load: Load, fitting: int, inside: int) -> list[int]:
     if load.requests is not None:
         if max(load.requests) > fitting:
             raise UsageError(
-                f"{option('requests', max(load.requests))}: the cache of {fitting:,} requests fits",
+                f"{option('requests', max(load.requests))}: the KV cache of at most {fitting:,} requests fits",
                 "ask for no more than that",
             )
         return list(load.requests)
