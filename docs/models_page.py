@@ -18,6 +18,7 @@ from tfacct.ledger.workload import Workload
 from tfacct.loading import presets
 from tfacct.loading.model import LoadedModel
 from tfacct.training import bounds
+from tfacct.training.measured import row_of
 
 MODELS = """\
 # Models
@@ -111,7 +112,7 @@ def _config_fields() -> str:
 
 def _trains(name: str) -> str:
     """Groups of recipes with a formula of the training step, and the largest error bound among them."""
-    row, groups = bounds.row_of(name), bounds.answered_groups(name)
+    row, groups = row_of(name), bounds.answered_groups(name)
     return f"{', '.join(groups)}: {max(row[group].percent for group in groups):g} %" if groups else "–"
 
 

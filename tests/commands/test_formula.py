@@ -18,7 +18,6 @@ from tfacct import load
 from tfacct.accounts.step_flops import backward_flops, forward_flops
 from tfacct.algebra.factored import CODE, LATEX, TEXT, factored, latex_axis
 from tfacct.algebra.symbols import in_symbols, layer_axes
-from tfacct.architecture.axis_names import explained
 from tfacct.architecture.blocks import Block, Stack
 from tfacct.architecture.parts import (
     Attention,
@@ -473,7 +472,7 @@ def test_every_size_is_open() -> None:
         fixed = tiny(family).config.constant_axes
         symbolic = in_symbols(shape, fixed=fixed)
         # A window is not among them: the keys seen in it, and those kept, have letters of their own.
-        sizes = {name for name, axis in explained(shape).items() if axis.made is None} - fixed - WINDOWS
+        sizes = {name for name, axis in shape.declared_axes().items() if axis.made is None} - fixed - WINDOWS
         assert sizes <= set(symbolic.symbols) and not fixed & set(symbolic.symbols)
         axes = {axis: size for group in symbolic.ledger.groups for axis, size in group.axes.items()}
         assert {axis for axis, size in axes.items() if isinstance(size, int)} - {"U", "Yc", *WINDOWS} == fixed
@@ -569,15 +568,15 @@ def test_each_side_has_letters_of_its_own(run) -> None:
 
 def test_one_letter_for_what_one_field_says() -> None:
     """T5's sides share their heads and widths; BART's have fields of their own, even where these are equal."""
-    assert set(explained(tiny("t5").architecture)) == set("VDRpKGNHF".replace("Rp", "")) | {"Rp"}
+    assert set(tiny("t5").architecture.declared_axes()) == set("VDRpKGNHF".replace("Rp", "")) | {"Rp"}
     equal = {**SIDES, "encoder_attention_heads": 10, "encoder_ffn_dim": 40}
-    assert {"N", "Nenc", "F", "Fenc", "H", "Henc"} <= set(explained(load(equal).architecture))
+    assert {"N", "Nenc", "F", "Fenc", "H", "Henc"} <= set(load(equal).architecture.declared_axes())
 
 
 def test_what_is_made_of_others_differs_where_they_do() -> None:
     """12 query heads on both sides, of 4 and of 6 key/value heads: N is K · G there, and Kenc · Genc."""
     own = load({**OWN_SIDES, "encoder": {**OWN_SIDES["encoder"], "attention": {"heads": 12, "kv_heads": 4}}})
-    axis_names = explained(own.architecture)
+    axis_names = own.architecture.declared_axes()
     assert axis_names["Nenc"].made == "Kenc · Genc" and axis_names["N"].made == "K · G"
 
 

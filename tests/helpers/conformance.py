@@ -78,9 +78,8 @@ def at_sizes(shape: Transformer, sizes: Mapping[str, int]) -> Ledger:
 
 
 def _numbers(shape: Transformer, sizes: Mapping[str, int], blocks: list[str]) -> set[str]:
-    from tfacct.architecture import axis_names
 
-    return {*axis_names.sizes(shape), *blocks} - {*sizes}
+    return {*shape.axis_sizes(), *blocks} - {*sizes}
 
 
 def counts(ledger: Ledger, at: Mapping[str, int], cache: Width) -> dict[str, int]:

@@ -11,7 +11,6 @@ from tests.families import SHAPES, TINY
 from tests.helpers.lazy import needs
 from tests.helpers.models import tiny
 from tfacct.algebra.symbols import in_symbols
-from tfacct.architecture import axis_names
 from tfacct.architecture.parts import CrossAttention, FeedForward
 from tfacct.base.errors import UsageError
 from tfacct.ledger.lines import Matmul
@@ -362,7 +361,7 @@ def test_no_letter_of_a_part_is_left_out_of_the_proof(name: str) -> None:
 
 def with_axes(shape):
     """Every axis that a part says is a size of its own, but a window, with what the model calls it."""
-    for place, called in zip(axis_names.places(shape), axis_names.names(shape), strict=True):
+    for place, called in shape.named_places():
         for part in place.parts:
             yield from ((axis, called) for axis in part.sizes().values() if axis not in FIXED)
 

@@ -14,6 +14,7 @@ from tests.families import TINY
 from tests.helpers.cli import Ran
 from tests.helpers.lazy import needs
 from tests.helpers.rank_configs import LLAMA
+from tfacct.base.errors import UsageError
 from tfacct.parallel.rules import collectives
 
 pytestmark = needs("torch", "transformers")
@@ -256,3 +257,14 @@ def gathered_units(name: str, ranks: int) -> list[Any]:
     from tfacct.parallel.shard_shapes import fsdp_units as units
 
     return [*units(tfacct.load(name).loaded.ledger, Mesh(fsdp=ranks))]
+
+
+def test_an_error_of_this_program_is_not_reported_as_one_of_the_class(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tfacct.reference import ranks
+
+    def refuse(*_: object, **__: object) -> None:
+        raise UsageError("leave --cp out")
+
+    monkeypatch.setattr(ranks, "step", refuse)
+    with pytest.raises(UsageError, match="^leave --cp out$"):
+        tfacct.load(LLAMA).verify(shard=True, ctx=8, tp=2)

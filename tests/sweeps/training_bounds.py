@@ -36,6 +36,7 @@ from tfacct.loading.model import LoadedModel, load_model
 from tfacct.parallel.mesh import Mesh
 from tfacct.training import bounds
 from tfacct.training.lora import lora_targets, unknown_targets
+from tfacct.training.measured import ANY_FAMILY, Measured, measured_families, row_of
 from tfacct.training.memory import TrainingMemory, training_memory
 from tfacct.training.recipe import Recipe
 from tfacct.training.unsupported import on_attention, reads_images
@@ -266,7 +267,7 @@ def rounded_up(percent: float) -> float:
     return next((step for step in bounds.STEPS if percent <= step), float(math.ceil(percent)))
 
 
-Rows = dict[str, dict[str, bounds.Measured]]
+Rows = dict[str, dict[str, Measured]]
 
 
 def by_family(found: Iterable[Error]) -> Rows:
@@ -291,14 +292,14 @@ def by_family(found: Iterable[Error]) -> Rows:
     combinations = sorted({name for row in sizes.values() for name in row} - {*bounds.GROUPS, *bounds.AXES})
     order = (*bounds.GROUPS, *combinations, *bounds.AXES)
     rows = {
-        family: {name: bounds.Measured(_largest(row, name), len(row[name])) for name in order if name in row}
+        family: {name: Measured(_largest(row, name), len(row[name])) for name in order if name in row}
         for family, row in sorted(sizes.items())
     }
     measured = {axis for row in rows.values() for axis in row}
     any_family = {
         axis: max(row[axis] for row in rows.values() if axis in row) for axis in bounds.AXES if axis in measured
     }
-    return {**rows, bounds.ANY_FAMILY: any_family}
+    return {**rows, ANY_FAMILY: any_family}
 
 
 def _largest(row: dict[str, dict[str, float]], name: str) -> float:
@@ -366,7 +367,7 @@ def worse(rows: Rows) -> Iterator[str]:
     """Families and groups whose error is above the bound in bounds.toml."""
     for family, row in rows.items():
         for group, found in row.items():
-            before = bounds.row_of(family).get(group)
+            before = row_of(family).get(group)
             if before is None or (before.percent <= bounds.LIMIT and found.percent > before.percent):
                 yield f"{family}, {group}: {found.percent:g} %, written: {before and before.percent} %"
 
@@ -377,7 +378,7 @@ def worse(rows: Rows) -> Iterator[str]:
 def smallest() -> dict[str, str]:
     """The smallest preset of each family that the formula answers."""
     found: dict[str, tuple[int, str]] = {}
-    answered = {family for family in bounds.measured_families() if bounds.answered_groups(family)}
+    answered = {family for family in measured_families() if bounds.answered_groups(family)}
     for name in presets.names():
         model = presets.load(name)
         if model.family in answered:

@@ -13,8 +13,9 @@ from tfacct import load
 from tfacct.ledger.workload import Workload
 from tfacct.loading import presets
 from tfacct.parallel.mesh import Mesh
-from tfacct.training import bounds
-from tfacct.training.bounds import LIMIT, STEPS, Measured, answered_groups, bound, groups_of, row_of
+from tfacct.training import bounds, measured
+from tfacct.training.bounds import LIMIT, STEPS, answered_groups, bound, groups_of
+from tfacct.training.measured import Measured, measured_families, row_of
 from tfacct.training.recipe import Recipe
 
 WORK = Workload(context=512, tokens=512, batch=3)
@@ -37,7 +38,8 @@ def table(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, Measured]]:
         "gpt2": {"eager": Measured(0.1, 2)},
         "mistral": {"16-bit": Measured(40, 1), "recompute-full": Measured(0.1, 1)},
     }
-    monkeypatch.setattr(bounds, "row_of", lambda family: rows.get(family, {}))
+    for module in (bounds, measured, sweep):
+        monkeypatch.setattr(module, "row_of", lambda family: rows.get(family, {}))
     return rows
 
 
@@ -120,7 +122,7 @@ def test_a_class_without_sdpa_runs_eager_attention() -> None:
 
 def test_the_table_has_rounded_errors_of_known_families() -> None:
     known = {presets.load(name).family for name in presets.names()}
-    for family in bounds.measured_families():
+    for family in measured_families():
         row = row_of(family)
         assert {group for name in row for group in name.split(bounds.AND)} <= {*bounds.GROUPS, *bounds.AXES}
         for found in row.values():

@@ -8,6 +8,7 @@ from tests.helpers.cli import Ran
 from tfacct import load
 from tfacct.base.errors import UsageError
 from tfacct.training import bounds
+from tfacct.training.measured import Measured
 
 
 def test_llama_by_hand() -> None:
@@ -26,7 +27,7 @@ def test_llama_by_hand() -> None:
 def test_what_is_said_and_refused(run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch) -> None:
     out = " ".join(run("train", "llama-3.1-8b", "--loss", "chunked", "--ctx", "1k", "-v").out.split())
     assert "loss in chunks" in out and "Output head and loss run in 8 token chunks." in out
-    monkeypatch.setattr(bounds, "row_of", lambda _: {"16-bit": bounds.Measured(0, 1)})
+    monkeypatch.setattr(bounds, "row_of", lambda _: {"16-bit": Measured(0, 1)})
     refused = " ".join(run("train", "phi-2", "--loss", "chunked").err.split())
     assert "phi has not been measured with a chunked loss" in refused and "--exact" in refused
     assert "computes logits chunk by chunk" in " ".join(

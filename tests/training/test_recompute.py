@@ -11,6 +11,7 @@ from tfacct import load
 from tfacct.base.errors import UsageError
 from tfacct.ledger.workload import Workload
 from tfacct.training import bounds
+from tfacct.training.measured import Measured
 from tfacct.training.memory import training_memory
 from tfacct.training.phases import Inside
 from tfacct.training.recipe import Recipe
@@ -130,5 +131,5 @@ def test_fit_names_it_where_it_is_measured(monkeypatch: pytest.MonkeyPatch) -> N
     attention = changes['{"recompute": "attention"}']
     again = llama.flops(ctx=8192, train=True, recompute="attention")
     assert attention["flops_ratio"] == 1 + again.recomputed_flops / (again.total - again.recomputed_flops)
-    monkeypatch.setattr(bounds, "row_of", lambda _: {"16-bit": bounds.Measured(0, 1)})
+    monkeypatch.setattr(bounds, "row_of", lambda _: {"16-bit": Measured(0, 1)})
     assert '{"recompute": "attention"}' not in json.dumps(load("gpt2").train(batch=64, on="8GiB").fit["changes"])

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 from tfacct.accounts.metrics import Metric, Point, moved
 from tfacct.algebra import protocols
 from tfacct.algebra.symbols import layer_axes, size_axes, with_sizes
-from tfacct.architecture import axis_names
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import MissingExtraError, NotFoundError, UsageError, nearest
 from tfacct.ledger.einsum import Size
@@ -179,8 +178,8 @@ def _invalid_combinations(
         yield tokens > context, UsageError("tokens must not exceed the context")
     for heads in shape.query_heads if KV_HEADS in given else ():
         yield heads % given[KV_HEADS] != 0, UsageError(f"{KV_HEADS} must divide the {heads:,} query heads")
-    declared = axis_names.explained(shape)
-    sizes = {**axis_names.sizes(shape), **given}
+    declared = shape.declared_axes()
+    sizes = {**shape.axis_sizes(), **given}
     for name, axis in declared.items():
         if name in given:
             sentence = f"{name} must be even: the rotary embedding rotates elements in pairs"

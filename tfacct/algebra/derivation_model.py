@@ -9,7 +9,6 @@ from typing import NamedTuple
 from tfacct.algebra import derivation
 from tfacct.algebra.derivation import Factor, TracedInt
 from tfacct.algebra.symbols import LEGEND, block_meanings, layer_axes
-from tfacct.architecture import axis_names
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.record import record
 from tfacct.ledger import paths
@@ -146,7 +145,7 @@ def derivation_model(ledger: Ledger, shape: Transformer, work: Workload | None) 
     """The model with TracedInts for all sizes, at a workload if given. The mode of latent attention must not be
     `auto`."""
     at = {} if work is None else work.axes()
-    explained, stacks = axis_names.explained(shape), layer_axes(shape)
+    explained, stacks = shape.declared_axes(), layer_axes(shape)
     meanings = {**LEGEND, **{name: axis.meaning for name, axis in explained.items()}, **block_meanings(shape)}
     windows = list(dict.fromkeys(group.axes[WINDOW] for group in ledger.groups if WINDOW in group.axes))
     lengths = list(dict.fromkeys(group.axes[CHUNK] for group in ledger.groups if CHUNK in group.axes))

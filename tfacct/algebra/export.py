@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tfacct.algebra.symbols import LEGEND, block_meanings, layer_axes, with_sizes
-from tfacct.architecture import axis_names
 from tfacct.architecture.parts import LatentAttention
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.ranges import spans
@@ -93,7 +92,7 @@ def export_ledger(shape: Transformer) -> ExportedLedger:
     known = {
         **LEGEND,
         **block_meanings(shape),
-        **{name: one.meaning for name, one in axis_names.explained(shape).items()},
+        **{name: one.meaning for name, one in shape.declared_axes().items()},
     }
     return ExportedLedger(
         sizes={axis: size for axis, size in every.items() if axis in used},
@@ -106,7 +105,7 @@ def _sizes(shape: Transformer) -> tuple[dict[str, Any], frozenset[str]]:
     """Sizes by axis, and the axes with several sizes, which stay numbers."""
     found: dict[str, Any] = {}
     several = set()
-    for place, names in zip(axis_names.places(shape), axis_names.names(shape), strict=True):
+    for place, names in shape.named_places():
         for part in place.parts:
             for field, axis in part.sizes().items():
                 name, size = names.get(axis, axis), getattr(part, field)

@@ -10,7 +10,6 @@ from dataclasses import field
 from typing import Any
 
 from tfacct.algebra.factored import BLOCKS, KEYS, Factored, Polynomial, Powers, factored, in_front
-from tfacct.architecture import axis_names
 from tfacct.architecture.axis_names import Axis, Names
 from tfacct.architecture.parts import Part, mixers
 from tfacct.architecture.transformer import Transformer
@@ -110,7 +109,7 @@ def with_sizes(shape: Transformer, size: Callable[[str], Size], fixed: frozenset
     counts = [
         stack.count if axis in fixed else size(axis) for axis, stack in zip(blocks, shape.every_stack, strict=True)
     ]
-    changes = [resizing(names) for names in axis_names.names(shape)]
+    changes = [resizing(names) for names in shape.axis_names()]
     return shape.mapped_in_places(changes, None if fixed.issuperset(blocks) else counts)
 
 
@@ -145,7 +144,7 @@ def block_meanings(shape: Transformer) -> dict[str, str]:
 
 def size_axes(shape: Transformer) -> dict[str, str]:
     """Axes that are not derived, with their meanings, in the order of the parts."""
-    return {name: axis.meaning for name, axis in axis_names.explained(shape).items() if axis.made is None}
+    return {name: axis.meaning for name, axis in shape.declared_axes().items() if axis.made is None}
 
 
 @record
@@ -255,13 +254,13 @@ def in_symbols(shape: Transformer, *, fixed: frozenset[str] = frozenset(), cache
     import sympy
 
     whole = cached  # for a proof: S is C + T, and patches are T minus the tokens before them
-    explained, stacks = axis_names.explained(shape), layer_axes(shape)
+    explained, stacks = shape.declared_axes(), layer_axes(shape)
     _check_single_sizes(shape)
     windowed = WINDOW in explained
     fixed = frozenset(name for name, axis in explained.items() if axis.own in (*fixed, *WINDOWS))
     made = {name: axis.made for name, axis in explained.items() if axis.made is not None}
     named = [name for name, text in made.items() if text not in explained and not text.isdigit()]
-    own = dict.fromkeys(name for name in (*axis_names.sizes(shape), *explained) if name not in made)
+    own = dict.fromkeys(name for name in (*shape.axis_sizes(), *explained) if name not in made)
     free = [name for name in (*own, *named) if name not in fixed]
     reads, keeps = shape.encoder is not None, shape.ledger().has_cache
     cached = cached and keeps
@@ -289,16 +288,14 @@ def in_symbols(shape: Transformer, *, fixed: frozenset[str] = frozenset(), cache
     symbolic = with_sizes(shape, symbols.__getitem__, fixed)
     legend = LEGEND | _part_axis_meanings(explained) | {name: axis.meaning for name, axis in explained.items()}
     legend |= block_meanings(shape)
-    numbers = {
-        axis: str(axis_names.sizes(shape).get(axis)) for axis in (CHUNK, FRONT, MERGE, LONGEST) if axis not in free
-    }
+    numbers = {axis: str(shape.axis_sizes().get(axis)) for axis in (CHUNK, FRONT, MERGE, LONGEST) if axis not in free}
     numbers |= {} if reads else {"I": "T"}
     if rows is not None and FRONT in rows.axes():
         legend[MERGED] = legend[MERGED].replace("T /", f"(T − {FRONT}) /")
     legend |= {axis: renamed(legend[axis], numbers) for axis in (CHUNKS, PATCHES, MERGED, PADDED)}
     for mark in marks:
         half, halves = f"{HALF}{mark}", f"{HALVES}{mark}"
-        legend[halves] = renamed(LEGEND[HALVES], {HALF: half if half in free else str(axis_names.sizes(shape)[half])})
+        legend[halves] = renamed(LEGEND[HALVES], {HALF: half if half in free else str(shape.axis_sizes()[half])})
         legend[f"{OVERLAPPING}{mark}"] = renamed(LEGEND[OVERLAPPING], {HALVES: halves})
     axes = {name: size for group in symbolic.ledger().groups for name, size in group.named().items()}
     at = Workload(context=keys, tokens=symbols["T"], batch=symbols["B"]).axes()
@@ -322,7 +319,7 @@ def in_symbols(shape: Transformer, *, fixed: frozenset[str] = frozenset(), cache
 
 def _shares(shape: Transformer, rows: Part | None, symbols: Mapping[str, Any], marks: Sequence[str]) -> dict[Any, Any]:
     """Substitutions for the axes of merged rows and whole windows; of a source, I is J or 0."""
-    if LONGEST in (sizes := axis_names.sizes(shape)):
+    if LONGEST in (sizes := shape.axis_sizes()):
         source, seen = (symbols["T"],) * 2 if shape.encoder is None else (symbols["I"], symbols["J"])
         found = {symbols[PADDED]: source}
         for mark in marks:
@@ -352,7 +349,7 @@ def _part_axis_meanings(explained: Mapping[str, Axis]) -> dict[str, str]:
 def _check_single_sizes(shape: Transformer) -> None:
     """Check that each axis has one size, because a formula has one symbol for it. Raises UsageError."""
     sizes: dict[str, Size] = {}
-    for place, names in zip(axis_names.places(shape), axis_names.names(shape), strict=True):
+    for place, names in shape.named_places():
         for part in place.parts:
             for axis, size in part.axes().items():
                 # Chunks of two lengths have two numbers, and Nc is one axis.

@@ -7,9 +7,9 @@ encoder and a decoder, or the MLPs of two kinds of layers. Then a suffix disting
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from tfacct.architecture.parts import OF_SOURCE, Part, mixers
 from tfacct.base.record import record
@@ -17,10 +17,6 @@ from tfacct.ledger.einsum import Size, renamed, same
 from tfacct.ledger.lines import WINDOWS
 from tfacct.ledger.paths import ENCODER as READING
 from tfacct.ledger.paths import MTP
-
-if TYPE_CHECKING:
-    from tfacct.architecture.blocks import Block, MtpHead
-    from tfacct.architecture.transformer import Transformer
 
 Names: TypeAlias = Mapping[str, str]
 """Axis of a part → name in the model, if different."""
@@ -96,37 +92,13 @@ class Axis:
     dealt: bool = False
 
 
-def places(shape: Transformer) -> list[Place]:
-    """Places: parts outside the model's layers, parts outside the encoder's layers, every stack, and the MTP heads."""
-    ends = [part for named in shape.ends() for part in named.values()]
-    encoder = shape.encoder
-    source = [] if encoder is None else [part for named in encoder.ends() for part in named.values()]
-    first = 0 if encoder is None else len(encoder.stacks)
-    stacks = (
-        Place(index < first, kind.removeprefix(READING).strip(), _layer_parts(stack.block))
-        for index, (stack, kind) in enumerate(zip(shape.every_stack, shape.kinds(), strict=True))
-    )
-    ahead = [] if shape.mtp is None else _layer_parts(shape.mtp)
-    return [Place(False, "", ends), Place(True, "", source), *stacks, Place(False, MTP, ahead)]
-
-
-def _layer_parts(block: Block | MtpHead) -> list[Part]:
-    return [each for _, part in block.parts() for each in part.with_nested()]
-
-
-def names(shape: Transformer) -> list[Names]:
+def names(everywhere: Sequence[Place], apart: frozenset[str]) -> list[Names]:
     """Renamed axes for each place; empty if an axis has the same size everywhere.
 
     If all layers of a side have the same size, the decoder keeps the name, and an encoder with another size gets its
     suffix. If layers of a side differ, all get the suffixes of their kinds. Axes derived from renamed axes are renamed
-    too.
+    too. `apart`: axes that an encoder always names apart.
     """
-    if shape.encoder is None and shape.mtp is None and len(shape.stacks) == 1:
-        return [{}, {}, {}, {}]
-    return _names(places(shape), frozenset() if shape.encoder is None else shape.encoder.apart)
-
-
-def _names(everywhere: Sequence[Place], apart: frozenset[str]) -> list[Names]:
     found: list[dict[str, str]] = [{} for _ in everywhere]
     own = [_own(place) for place in everywhere]
     derived = {axis for place in everywhere for part in place.parts for axis in part.derived()}
@@ -147,21 +119,21 @@ def _names(everywhere: Sequence[Place], apart: frozenset[str]) -> list[Names]:
     return list(found)
 
 
-def sizes(shape: Transformer) -> dict[str, Size]:
+def sizes(named_places: Iterable[tuple[Place, Names]]) -> dict[str, Size]:
     """Sizes of all axes by the model's names."""
     return {
         called.get(axis, axis): size
-        for place, called in zip(places(shape), names(shape), strict=True)
+        for place, called in named_places
         for part in place.parts
         for axis, size in part.axes().items()
     }
 
 
-def explained(shape: Transformer) -> dict[str, Axis]:
+def declared(named_places: Sequence[tuple[Place, Names]]) -> dict[str, Axis]:
     """All axes of the parts in order, with their declarations."""
     found: dict[str, Axis] = {}
     places_of: dict[str, list[Place]] = {}
-    for place, called in zip(places(shape), names(shape), strict=True):
+    for place, called in named_places:
         for part in place.parts:
             for name, axis in _declared(part, called):
                 known = found.get(name, axis)
@@ -175,7 +147,7 @@ def explained(shape: Transformer) -> dict[str, Axis]:
                 )
                 places_of.setdefault(name, []).append(place)
     uses = Counter(axis.own for axis in found.values())
-    there = [place for place in places(shape) if place.parts and place.words]
+    there = [place for place, _ in named_places if place.parts and place.words]
     sides = [{place.words for place in there if place.reads == side} for side in (False, True)]
     return {
         name: replace(axis, meaning=_with_place(axis.meaning, places_of[name], sides)) if uses[axis.own] > 1 else axis

@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from tfacct.architecture import axis_names
-from tfacct.architecture.axis_names import Names
+from tfacct.architecture.axis_names import Axis, Names, Place
 from tfacct.architecture.blocks import POSITIONS, Block, MtpHead, PartT, Stack, Sublayer, in_order, numbered
 from tfacct.architecture.grouped import group, grouped, in_whole_windows, longest_window, of_source
 from tfacct.architecture.parts import (
@@ -77,6 +77,10 @@ class Encoder:
         front: dict[str, Part | None] = {embed: self.embed, "pos_embed": self.positions}
         front |= {"rel_bias": self.bias, "embed_norm": self.embed_norm}
         return _present(front), _present({"final_norm": self.final_norm})
+
+
+def _layer_parts(block: Block | MtpHead) -> list[Part]:
+    return [each for _, part in block.parts() for each in part.with_nested()]
 
 
 def _present(named: dict[str, Part | None]) -> dict[str, Part]:
@@ -194,7 +198,7 @@ class Transformer:
 
     def _lines(self) -> Ledger:
         front, back = self.ends()
-        ends, source, *others, ahead = axis_names.names(self)
+        ends, source, *others, ahead = self.axis_names()
         kinds, mine = self.kinds(), len(self.every_stack) - len(self.stacks)
         blocks = grouped(self.stacks, self.numbers(), kinds[mine:], others[mine:])
         first, last = (group(own.items(), ends) for own in (front, back))
@@ -216,6 +220,36 @@ class Transformer:
             lines = (*own.lines, *self.head.again(paths.in_every(paths.MTP, "lm_head")))
             axes = {**own.axes, **self.head.axes()}
             yield replace(own, lines=lines, axes=axes, count=self.mtp.count, numbers=range(self.mtp.count))
+
+    def places(self) -> list[Place]:
+        """Parts outside the model's layers, parts outside the encoder's layers, every stack, and the MTP heads."""
+        ends = [part for named in self.ends() for part in named.values()]
+        source = [] if self.encoder is None else [part for named in self.encoder.ends() for part in named.values()]
+        first = 0 if self.encoder is None else len(self.encoder.stacks)
+        stacks = (
+            Place(index < first, kind.removeprefix(paths.ENCODER).strip(), _layer_parts(stack.block))
+            for index, (stack, kind) in enumerate(zip(self.every_stack, self.kinds(), strict=True))
+        )
+        ahead = [] if self.mtp is None else _layer_parts(self.mtp)
+        return [Place(False, "", ends), Place(True, "", source), *stacks, Place(False, paths.MTP, ahead)]
+
+    def axis_names(self) -> list[Names]:
+        """Renamed axes for each of the `places`."""
+        if self.encoder is None and self.mtp is None and len(self.stacks) == 1:
+            return [{}, {}, {}, {}]
+        return axis_names.names(self.places(), frozenset() if self.encoder is None else self.encoder.apart)
+
+    def named_places(self) -> list[tuple[Place, Names]]:
+        """The `places`, each with its renamed axes."""
+        return list(zip(self.places(), self.axis_names(), strict=True))
+
+    def axis_sizes(self) -> dict[str, Size]:
+        """Sizes of all axes by the model's names."""
+        return axis_names.sizes(self.named_places())
+
+    def declared_axes(self) -> dict[str, Axis]:
+        """All axes of the parts in order, with their declarations."""
+        return axis_names.declared(self.named_places())
 
     def numbers(self) -> list[Sequence[int]]:
         """Layer numbers of each stack after the encoder; empty if the count is a symbol or an array."""
@@ -261,7 +295,7 @@ class Transformer:
     def mapped_in_places(
         self, changes: Sequence[Callable[[Any], Any]], counts: Sequence[Size] | None = None
     ) -> Transformer:
-        """Like `mapped`, with a function for each place (`axis_names.places`)."""
+        """Like `mapped`, with a function for each place (`places`)."""
         ends, source, *others, ahead = (_on_parts(change) for change in changes)
 
         def block(old: Block, change: Callable[[Any], Any]) -> Block:

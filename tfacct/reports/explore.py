@@ -14,7 +14,6 @@ from typing import Any
 from tfacct.accounts.products import never_called
 from tfacct.algebra.export import ExportedLedger, export_ledger, value
 from tfacct.algebra.trees import formula_trees
-from tfacct.architecture import axis_names
 from tfacct.architecture.parts import MlaMode
 from tfacct.base import units
 from tfacct.base.errors import TfacctError, UsageError
@@ -212,7 +211,7 @@ def _model(model: LoadedModel, pools: _Pools, laws: bool) -> dict[str, Any]:
 
 def _rules(model: LoadedModel, written_model: ExportedLedger) -> list[list[Any]]:
     """Axes that are even (2), and axes with the axis that they do not exceed, as `evaluate` asks."""
-    found = ((name, one.multiple, one.at_most) for name, one in axis_names.explained(model.architecture).items())
+    found = ((name, one.multiple, one.at_most) for name, one in model.architecture.declared_axes().items())
     rules = ([name, rule] for name, *both in found if name in written_model.sizes for rule in both)
     return [[name, rule] for name, rule in rules if rule == 2 or rule in written_model.sizes]
 

@@ -8,21 +8,15 @@ activations if it is above `SAVED_LIMIT`, because they decide the peak of long s
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
-from functools import cache
-from importlib.resources import files
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from tfacct.architecture.parts import Patches
 from tfacct.base.spelling import option
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
-
-if TYPE_CHECKING:
-    from tfacct.training.recipe import Recipe
-
-AttentionKind: TypeAlias = Literal["sdpa", "eager"]
+from tfacct.training.measured import ANY_FAMILY, NOTHING, Measured, measured_version, plain_group, row_of
+from tfacct.training.recipe import Recipe
 
 STEPS = (0, 0.1, 0.25, 0.5, 1, 2, 3)
 """Percentages to which an error is rounded up."""
@@ -46,8 +40,6 @@ GROUPS = {
 each was measured, else for the first."""
 AND = "_"
 """Separates the groups of a combination in its key."""
-PACKAGES, ANY_FAMILY = ("torch", "transformers"), "any-family"
-"""Keys of bounds.toml that are not families: versions, and the largest error of each axis of a layout."""
 AXES = ("fsdp", "tp", "pp", "cp", "ep")
 """Axes of a layout: each adds its error to that of the recipe on one device."""
 
@@ -61,51 +53,12 @@ class Bound(NamedTuple):
     groups: tuple[str, ...]
 
 
-class Measured(NamedTuple):
-    """Largest error in percent, rounded up, and number of configs."""
-
-    percent: float
-    configs: int
-
-
-NOTHING = Measured(0, 0)
-
-
-@cache
-def _lines() -> dict[str, str]:
-    """Lines of bounds.toml by key. A command needs those of few families, and parsing all of them takes 10 ms."""
-    text = files("tfacct.training").joinpath("bounds.toml").read_text(encoding="utf-8")
-    return {line.partition(" = ")[0]: line for line in text.splitlines() if " = " in line and line[0] != "#"}
-
-
-@cache
-def row_of(family: str) -> dict[str, Measured]:
-    """Measurements of a family, by group of recipes and axis of a layout; empty without any."""
-    line = _lines().get(family)
-    return {} if line is None else {name: Measured(*found) for name, found in tomllib.loads(line)[family].items()}
-
-
-def measured_version(package: str) -> str:
-    """The measured version of torch or transformers."""
-    return str(tomllib.loads(_lines()[package])[package])
-
-
-def measured_families() -> list[str]:
-    """Families with any measurement."""
-    return [name for name in _lines() if name not in (*PACKAGES, ANY_FAMILY)]
-
-
 def answered_groups(family: str) -> list[str]:
     """Groups of recipes that the formula supports for a family."""
     row = row_of(family)
-    if not row or row.get(_plain(row), NOTHING).percent > LIMIT:
+    if not row or row.get(plain_group(row), NOTHING).percent > LIMIT:
         return []
     return [group for group in GROUPS if group in row and row[group].percent <= LIMIT]
-
-
-def _plain(row: Mapping[str, Measured]) -> str:
-    """The group of a step with only the default attention of the class."""
-    return "eager" if "eager" in row and "16-bit" not in row else "16-bit"
 
 
 def groups_of(recipe: Recipe) -> tuple[str, ...]:
@@ -122,11 +75,6 @@ def groups_of(recipe: Recipe) -> tuple[str, ...]:
     }
     found = tuple(group for group in GROUPS if belongs.get(group))
     return found or ("16-bit",)
-
-
-def attention_of(family: str) -> AttentionKind:
-    """The default attention of a family's class: sdpa, or eager if it has no other."""
-    return "eager" if _plain(row_of(family)) == "eager" else "sdpa"
 
 
 def bound(model: LoadedModel, recipe: Recipe, work: Workload) -> Bound | None:
@@ -162,7 +110,7 @@ def refusal(family: str, recipe: Recipe) -> str | None:
     row = row_of(family)
     if not row:
         return f"the training step of {family} has not been measured"
-    plain = _plain(row)
+    plain = plain_group(row)
     if recipe.attention == "sdpa" and plain == "eager":
         return f"the training step of {family} has not been measured with sdpa"
     for group in (*((plain,) if plain in row else ()), *groups_of(recipe)):

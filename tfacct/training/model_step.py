@@ -19,7 +19,7 @@ from tfacct.training.recompute import chunked_loss, recomputing
 from tfacct.training.saved_tensors import step_graph, with_shared_casts
 from tfacct.training.states import optimizer_memory
 from tfacct.training.step import Adapter, StepGraph, TrainingStep
-from tfacct.training.traits import OUTPUT_PROJECTION_FIRST, mode_of, traits_of
+from tfacct.training.traits import OUTPUT_PROJECTION_FIRST, Mode, dropouts_of, traits_of
 
 QUERIES, OUT = (paths.in_every(paths.BLOCKS, f"attn.{name}") for name in ("q_proj", "o_proj"))
 
@@ -70,7 +70,8 @@ def graph_of(model: LoadedModel, work: Workload, recipe: Recipe, sizes: LoadedMo
     """Saved tensors and backward operations of a model's step with a recipe. `sizes`: the same model with numbers, if
     the sizes are symbols."""
     recipe, traits, run = recipe.for_model(model), traits_of(model), (sizes or model).running("expanded")
-    graph = step_graph(run.architecture, run.ledger, work.axes(), mode_of(model, recipe), traits)
+    mode = Mode(recipe.attention == "sdpa", recipe.in_fp32, recipe.autocast, dropouts_of(model), recipe.packing)
+    graph = step_graph(run.architecture, run.ledger, work.axes(), mode, traits)
     if recipe.lora is not None:
         graph = with_adapters(graph, model, recipe)
     if recipe.recomputed_modules:

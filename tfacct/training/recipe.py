@@ -17,7 +17,7 @@ from tfacct.ledger.workload import Workload, check_size
 from tfacct.loading.model import LoadedModel
 from tfacct.parallel.mesh import Mesh, checked
 from tfacct.parallel.pipeline import microbatches
-from tfacct.training.bounds import AttentionKind, attention_of
+from tfacct.training.measured import AttentionKind, attention_of
 from tfacct.training.optimizers import optimizer
 from tfacct.training.recompute import modules_of
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import groupby
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option
@@ -31,9 +31,7 @@ from tfacct.training.step import (
     StepGraph,
     Transient,
 )
-
-if TYPE_CHECKING:
-    from tfacct.training.traits import Traits
+from tfacct.training.traits import Traits
 
 BLOCKS = "blocks.*."
 ATTENTION, SELECTIVE, OP = "attention", "selective", "op"

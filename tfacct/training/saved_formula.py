@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from tfacct.algebra.symbols import SymbolicModel, in_symbols, layer_axes, with_sizes
-from tfacct.architecture import axis_names
 from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option
 from tfacct.ledger.einsum import AXIS
@@ -49,7 +48,7 @@ def saved_formula(model: LoadedModel, recipe: Recipe, work: Workload) -> SavedFo
     single = work.batch == 1 and any(getattr(part, "kv_heads", 0) == 1 for part in shape.attentions)
     symbolic = in_symbols(shape, fixed=model.config.constant_axes | ({"K"} if single else set()))
     symbols, stacks = symbolic.symbols, layer_axes(shape)
-    fixed = frozenset(name for name in axis_names.explained(shape) if name not in symbols)
+    fixed = frozenset(name for name in shape.declared_axes() if name not in symbols)
     in_sizes = with_sizes(shape, symbols.__getitem__, fixed.union(stacks))
     written = replace(model, architecture=in_sizes, ledger=in_sizes.ledger())
     graph = graph_of(model, work, recipe, sizes=written)

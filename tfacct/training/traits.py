@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from tfacct.base.errors import UsageError
 from tfacct.loading.model import LoadedModel
-
-if TYPE_CHECKING:
-    from tfacct.training.recipe import Recipe
 
 CLASSIFIER, EMBEDDING = "classifier", "embedding"
 """Places of dropouts: before the classifier, and after the embeddings."""
@@ -191,11 +188,6 @@ def unverified_fields(model: LoadedModel) -> list[str]:
 def traits_of(model: LoadedModel) -> Traits:
     """How the class of a model runs its parts."""
     return TRAITS.get(model.family, Traits())
-
-
-def mode_of(model: LoadedModel, recipe: Recipe) -> Mode:
-    """Settings of a model's class that a recipe and a config determine. Raises UsageError for an invalid dropout."""
-    return Mode(recipe.attention == "sdpa", recipe.in_fp32, recipe.autocast, dropouts_of(model), recipe.packing)
 
 
 def dropouts_of(model: LoadedModel) -> frozenset[str]:

@@ -30,7 +30,7 @@ from tfacct.parallel.support import (
     unsupported_part,
 )
 from tfacct.training import bounds
-from tfacct.training.bounds import AttentionKind, exact_advice
+from tfacct.training.bounds import exact_advice
 from tfacct.training.lora import (
     ATTENTION,
     LoraTargets,
@@ -41,6 +41,7 @@ from tfacct.training.lora import (
     routed,
     unknown_targets,
 )
+from tfacct.training.measured import AttentionKind
 from tfacct.training.recipe import NF4, RECIPE_FEATURES, RECIPES, Recipe
 from tfacct.training.saved_tensors import predicts_next_token
 from tfacct.training.traits import UNVERIFIED_DEFAULTS, unverified_fields

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from tfacct.accounts.step_flops import backward_flops, forward_flops, recomputed_flops
 from tfacct.architecture.blocks import numbered
 from tfacct.architecture.transformer import Transformer
-from tfacct.base.errors import MissingExtraError, UsageError, cut
+from tfacct.base.errors import MissingExtraError, TfacctError, UsageError, cut
 from tfacct.base.record import record
 from tfacct.base.spelling import option
 from tfacct.ledger import paths
@@ -333,6 +333,19 @@ def _check_class(model: LoadedModel, work: Workload) -> None:
             raise UsageError(f"{model.name}: the transformers class {reason}", instead)
 
 
+@contextmanager
+def config_errors(model: LoadedModel) -> Iterator[None]:
+    """Report errors of a transformers class about its config as a UsageError; errors of this program pass unchanged."""
+    try:
+        yield
+    except TfacctError:
+        raise
+    except (KeyError, ValueError, TypeError) as error:
+        raise UsageError(
+            f"{model.name}: the transformers class does not accept this config: {cut(repr(error), 200)}"
+        ) from None
+
+
 def class_checks(model: LoadedModel, work: Workload) -> Iterator[Check]:
     """Checks against the transformers class, module by module; none if the family has no class."""
     table, tensors = model.config.hf_module_paths(), model.config.hf_tensor_names()
@@ -344,12 +357,8 @@ def class_checks(model: LoadedModel, work: Workload) -> Iterator[Check]:
     except ImportError:
         asking = option("against", "transformers")
         raise MissingExtraError(f"{asking} needs transformers", others="transformers") from None
-    try:
+    with config_errors(model):
         theirs = hf.build(model.of_class, model.config.task_head.auto)
-    except (KeyError, ValueError, TypeError) as error:
-        raise UsageError(
-            f"{model.name}: the transformers class does not accept this config: {cut(repr(error), 200)}"
-        ) from None
     try:
         flops, cached = hf.run(theirs, **work.sizes, gives=model.config.task_head.gives)
     except (RuntimeError, ValueError) as error:

@@ -24,7 +24,7 @@ from tfacct.parallel.rules import collectives
 from tfacct.parallel.shard_shapes import shard
 from tfacct.parallel.support import ROUTING, check_mesh, check_shardable, routing_bits
 from tfacct.parallel.verified import verified
-from tfacct.verify.checks import Check, renamed
+from tfacct.verify.checks import Check, config_errors, renamed
 
 USUAL = (Mesh(2, fsdp=2), Mesh(2), Mesh(fsdp=2))
 """Default layouts: the first that works is checked."""
@@ -252,15 +252,13 @@ def _step(model: LoadedModel, work: Workload, mesh: Mesh, dtype: str, *, publish
     shape = model.architecture
     encodes = shape.encoder is not None or not all(getattr(part, "causal", True) for part in shape.attentions)
     which = {"auto": model.config.task_head.auto, "encodes": encodes}
+    ranks = _module("ranks")
     try:
-        return _module("ranks").step(model.of_class, **layout, **size, **which, dtype=dtype, published=published)
+        with config_errors(model):
+            return ranks.step(model.of_class, **layout, **size, **which, dtype=dtype, published=published)
     except (AssertionError, RuntimeError) as error:  # weights of two dtypes, which fully_shard does not support
         reason = f"{model.name}: torch cannot shard its class this way: {cut(str(error), 200)}"
         raise UsageError(reason, f"leave {option('fsdp' if isinstance(error, AssertionError) else 'tp')} out") from None
-    except (KeyError, ValueError, TypeError) as error:
-        raise UsageError(
-            f"{model.name}: the transformers class does not accept this config: {cut(repr(error), 200)}"
-        ) from None
 
 
 def _module(name: str) -> ModuleType:

@@ -7,7 +7,7 @@ from math import lcm
 from typing import Any
 
 from tfacct.algebra.symbols import SymbolicModel, layer_axes
-from tfacct.architecture.axis_names import Axis, explained
+from tfacct.architecture.axis_names import Axis
 from tfacct.architecture.parts import Mixer
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.record import record
@@ -46,7 +46,7 @@ class Sizes:
     def __init__(self, shape: Transformer, symbolic: SymbolicModel) -> None:
         self.symbols = symbolic.symbols
         self.stacks = layer_axes(shape)
-        known = explained(shape).items()
+        known = shape.declared_axes().items()
         self.fixed = frozenset(name for name, axis in known if axis.own in FIXED)
         """Axes of the model that stay numbers."""
         self.declared: Mapping[str, Axis] = {
