@@ -266,5 +266,5 @@ def test_an_error_of_this_program_is_not_reported_as_one_of_the_class(monkeypatc
         raise UsageError("leave --cp out")
 
     monkeypatch.setattr(ranks, "step", refuse)
-    with pytest.raises(UsageError, match="^leave --cp out$"):
+    with pytest.raises(UsageError, match=r"^leave --cp out$"):
         tfacct.load(LLAMA).verify(shard=True, ctx=8, tp=2)
