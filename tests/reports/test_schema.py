@@ -147,6 +147,10 @@ ASKED: dict[str, list[list[str]]] = {
         ],
         ["serve", "qwen3-8b", "--on", "mi300x", "--prompt", "1k", "--new", "1", "--users", "1,3"],
     ],
+    "serve-ttft": [
+        "serve qwen3-8b --on h100 --prompt 1k --new 64 --ttft 1s --tpot 30ms --requests 8 --price 2".split(),
+        "serve qwen3-8b --on gaudi3 --prompt 1k --new 1 --ttft 1s".split(),
+    ],
     "engine": [
         ["engine", "vllm", "llama-3.1-8b", "--on", "h100", "--engine-version", "0.19"],
         ["engine", "vllm", "gemma-3-12b-text", "--on", "2xl4"],
@@ -171,6 +175,7 @@ SHOWN = {
     "symbolic_ledger": "show-ledger",
     "prove": "verify-prove",
     "train_time": "time-train",
+    "fewest_devices": "serve-ttft",
 }
 
 

@@ -15,7 +15,7 @@ from tfacct.loading import devices
 from tfacct.loading.find import find
 from tfacct.timing import timing
 from tfacct.timing.kernels import Kernel, Split
-from tfacct.timing.serving import Host, largest_within
+from tfacct.timing.serving import Host, largest_where
 from tfacct.timing.timing import CONSTANTS, Constants
 from tfacct.timing.validated import VALIDATED
 
@@ -133,9 +133,9 @@ def test_capacity_is_arithmetic() -> None:
 
 
 def test_the_largest_number_of_users() -> None:
-    assert largest_within(2.0, 100, lambda users: users / 10) == 20
-    assert largest_within(0.05, 100, lambda users: users / 10) == 0
-    assert largest_within(99.0, 100, lambda users: users / 10) == 100
+    assert largest_where(lambda requests: requests <= 20, 100) == 20
+    assert largest_where(lambda requests: requests <= 0, 100) == 0
+    assert largest_where(lambda requests: requests <= 999, 100) == 100
 
 
 def test_every_constant_has_a_meaning() -> None:

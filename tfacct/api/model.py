@@ -75,6 +75,7 @@ class Model(Rated):
     time = method(_time.time)
     train_time = method(_time.train_time)
     serve = method(_serve.serve)
+    fewest_devices = method(_serve.fewest_devices)
     engine = method(_engine.engine_of)
     budget = method(_budget.budget_of)
     mfu = method(_mfu.mfu)

@@ -8,34 +8,37 @@ from tfacct import options as opt
 from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option
-from tfacct.commands.command import Command, Found
+from tfacct.commands.command import Command, Found, Variant
 from tfacct.commands.time import On
 from tfacct.options import Option
 
 if TYPE_CHECKING:
     from tfacct.loading.model import LoadedModel
     from tfacct.output.chart import Chart
-    from tfacct.reports.serve import ServeReport
+    from tfacct.reports.serve import FewestReport, ServeReport
+
+Prompt = Annotated[opt.Size, Option("Prompt length in tokens; 2k is 2,048.", "T")]
+New = Annotated[opt.Size, Option("New tokens per request.", "N")]
+Within = Annotated[float | str | None, Option("Find how many requests get each token within TIME: 50ms.", "TIME")]
+Price = Annotated[float | None, Option("Price per device-hour, in any currency.", "P")]
 
 
 def serve(
     model: "LoadedModel",
     *,
     on: On,
-    prompt: Annotated[opt.Size, Option("Prompt length in tokens; 2k is 2,048.", "T")],
-    new: Annotated[opt.Size, Option("New tokens per request.", "N")],
+    prompt: Prompt,
+    new: New,
     requests: Annotated[
         int | Sequence[int] | str | None,
         Option("Numbers of concurrent requests. Default: several, up to the most that fit.", "N[,N…]"),
     ] = None,
-    within: Annotated[
-        float | str | None, Option("Find how many requests get each token within TIME: 50ms.", "TIME")
-    ] = None,
+    within: Within = None,
     measured: Annotated[
         str | None,
         Option("Correct the estimate with your own runs, from a CSV.", "FILE"),
     ] = None,
-    price: Annotated[float | None, Option("Price per device-hour, in any currency.", "P")] = None,
+    price: Price = None,
     ep: opt.ExpertGroups = 1,
     dtype: opt.Dtype = None,
     kv_dtype: opt.KvDtype = None,
@@ -63,7 +66,7 @@ def serve(
         opt.size("new", new),
         _some(requests),
         price,
-        units.read_seconds(option("within"), within) if isinstance(within, str) else within,
+        _seconds("within", within),
         measured,
     )
     where = Deployment(on, dtype, kv_dtype, ep, usable.get("use"), usable.get("reserve"))
@@ -86,6 +89,57 @@ def serve(
     return Found(report, chart)
 
 
+def fewest_devices(
+    model: "LoadedModel",
+    *,
+    on: On,
+    prompt: Prompt,
+    new: New,
+    ttft: Annotated[
+        float | str,
+        Option("Find the fewest devices with a first token within TIME.", "TIME"),
+    ],
+    within: Within = None,
+    requests: Annotated[opt.Size, Option("Number of concurrent requests.", "N")] = 1,
+    price: Price = None,
+    dtype: opt.Dtype = None,
+    kv_dtype: opt.KvDtype = None,
+    **usable: Unpack[opt.Usable],
+) -> "Found[FewestReport]":
+    """The fewest devices that serve concurrent requests within a time to first token and a time per output token.
+
+    >>> from tfacct import load
+    >>> found = load("llama-3.1-70b").fewest_devices(on="h100", prompt="2k", new=256, ttft="500ms", within="30ms")
+    >>> found.devices, found.on["tp"], found.replicas
+    (4, 4, 1)
+
+    Tensor parallelism inside a node, and replicas of that; both times are met by the upper ends of their ranges. `on`:
+    the kind of device, or the most devices, such as `"8xh100"`. `ttft`: the time to first token, in seconds or as
+    `"500ms"`. `within`: the time per output token. `requests`: concurrent requests of all replicas. Raises TfacctError,
+    also if no layout meets both.
+    """
+    from tfacct.reports.serve import fewest_devices
+    from tfacct.timing.fewest import Goal
+    from tfacct.timing.load import Load
+    from tfacct.timing.placement import Deployment
+
+    counts = _some(requests) or (1,)
+    if len(counts) > 1:
+        raise UsageError(f"{option('ttft', True)} takes one number of {option('requests')}", option("requests", 16))
+    goal = Goal(counts[0], _seconds("ttft", ttft) or 0, _seconds("within", within))
+    load = Load(opt.size("prompt", prompt), opt.size("new", new), counts, price, goal.token)
+    where = Deployment(on, dtype, kv_dtype, 1, usable.get("use"), usable.get("reserve"))
+    return Found(fewest_devices(model, where, load, goal))
+
+
+def _seconds(name: str, given: float | str | None) -> float | None:
+    """A time in seconds. Raises UsageError for one that is not above 0."""
+    seconds = units.read_seconds(option(name), given) if isinstance(given, str) else given
+    if seconds is not None and not 0 < seconds < float("inf"):
+        raise UsageError(f"{option(name)} must be a time above 0, not {seconds:g} s", option(name, "50ms"))
+    return seconds
+
+
 def _some(requests: int | Sequence[int] | str | None) -> tuple[int, ...] | None:
     """The numbers of concurrent requests."""
     from tfacct.base import ranges
@@ -101,7 +155,8 @@ COMMAND = Command(
     serve,
     examples=(
         "tfacct serve llama-3.1-8b --on h100 --prompt 2k --new 256",
-        "tfacct serve llama-3.1-70b --on 4xh100 --prompt 2k --new 256 --price 2.50",
+        "tfacct serve llama-3.1-70b --on h100 --prompt 2k --new 256 --ttft 500ms",
     ),
+    variants={"ttft": Variant(fewest_devices)},
     drawn=True,
 )

@@ -58,6 +58,7 @@ KINDS: Mapping[str, type[Answer]] = {
     "time": time.TimeReport,
     "time-train": time.TimeTrainReport,
     "serve": serve.ServeReport,
+    "serve-ttft": serve.FewestReport,
     "engine": engine.EngineReport,
     "fit": memory.FitReport,
     "check": check.CheckReport,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any, TypedDict
 
@@ -9,6 +10,7 @@ from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.ledger.workload import Request
 from tfacct.loading import selection
+from tfacct.loading.memory_limit import MemoryLimit
 from tfacct.loading.model import LoadedModel
 from tfacct.output.answer import answers
 from tfacct.output.report import Column, NoteRow, Report, Row, Table, notes
@@ -27,6 +29,7 @@ from tfacct.reports.time import (
     range_note,
     validation_facts,
 )
+from tfacct.timing.fewest import Fewest, Goal, Layout, fewest
 from tfacct.timing.load import Load, Loaded, Serving, serving
 from tfacct.timing.placement import Deployment
 
@@ -79,14 +82,9 @@ def serve(model: LoadedModel, on: Deployment, load: Load) -> Report:
     """Throughput, latency and cost by number of requests. Raises TfacctError, also if no request fits."""
     load = load.checked()
     memory = on.memory()
-    assert memory.device is not None
-    if memory.device.calibration is not None:
-        raise UsageError(
-            f"{memory.device.id} was calibrated with the reference model, which serves no requests",
-            "`tfacct time` estimates its passes",
-        )
+    _check_serves(memory)
     about = serving(model, on, load, memory)
-    one, request = about.one, Request(ctx=load.prompt + load.new)
+    one = about.one
     return build.report(
         "serve",
         [model],
@@ -96,16 +94,25 @@ def serve(model: LoadedModel, on: Deployment, load: Load) -> Report:
         convention=CONVENTION,
         answer=_answer(about),
         notes=lambda _: notes(NOTES, about),
-        requests=[request],
+        requests=[Request(ctx=load.context)],
     )
+
+
+def _check_serves(memory: MemoryLimit) -> None:
+    """Raises UsageError for a device whose times are those of the reference model."""
+    assert memory.device is not None
+    if memory.device.calibration is not None:
+        raise UsageError(
+            f"{memory.device.id} was calibrated with the reference model, which serves no requests",
+            "`tfacct time` estimates its passes",
+        )
 
 
 def _table(about: Serving) -> Table:
     rows: list[Row] = [
         {
             "requests": loop.requests,
-            "token_seconds": None if loop.token is None else _range(*loop.token),
-            "first_token_seconds": _range(*loop.first_token),
+            **_times(loop),
             "request_seconds": Fraction(loop.served.request),
             "tokens_per_second_each": Fraction(loop.each),
             "tokens_per_second": Fraction(loop.served.rate),
@@ -113,17 +120,37 @@ def _table(about: Serving) -> Table:
         }
         for loop in about.loops
     ]
-    token, first = ((f"{name}_low", f"{name}_high") for name in ("token_seconds", "first_token_seconds"))
     columns = (
         Column("requests", "requests", "count"),
-        *((Column("token_seconds", "≈ per token", "seconds", keys=token),) if about.load.new > 1 else ()),
-        Column("first_token_seconds", "≈ first token", "seconds", keys=first, drop=1),
+        *_time_columns(about.load),
         Column("request_seconds", "≈ request", "seconds"),
         Column("tokens_per_second_each", "≈ tokens/s each", "rate", drop=3),
-        Column("tokens_per_second", "≈ tokens/s", "rate"),
-        *((Column("cost_per_million", "≈ per million", "rate"),) if about.load.price is not None else ()),
+        *_rate_columns(about.load),
     )
     return columns, (tuple(rows),), ()
+
+
+def _times(loop: Loaded) -> Row:
+    """The cells of `_time_columns`."""
+    return {
+        "token_seconds": None if loop.token is None else _range(*loop.token),
+        "first_token_seconds": _range(*loop.first_token),
+    }
+
+
+def _time_columns(load: Load) -> Iterator[Column]:
+    """Columns of the time per output token, if there is one after the first, and of the time to first token."""
+    token, first = ((f"{name}_low", f"{name}_high") for name in ("token_seconds", "first_token_seconds"))
+    if load.new > 1:
+        yield Column("token_seconds", "≈ per token", "seconds", keys=token)
+    yield Column("first_token_seconds", "≈ first token", "seconds", keys=first, drop=1)
+
+
+def _rate_columns(load: Load) -> Iterator[Column]:
+    """Columns of the throughput and, with a price, of the cost."""
+    yield Column("tokens_per_second", "≈ tokens/s", "rate")
+    if load.price is not None:
+        yield Column("cost_per_million", "≈ per million", "rate")
 
 
 def _range(low: float, high: float) -> tuple[Fraction, Fraction | None]:
@@ -164,7 +191,7 @@ def _waiting(about: Serving) -> str:
     return f"Within {within}: ≈ {_requests(slow)} by the slow end of the range, ≈ {fast:,} by the fast end."
 
 
-def _ranges(about: Serving) -> str:
+def _ranges(about: Serving | Fewest) -> str:
     """What the ranges of a token and of a first token mean."""
     first = "first token: from a request alone to one that waits for all other prompts"
     if about.load.new == 1:
@@ -177,9 +204,8 @@ def _ranges(about: Serving) -> str:
     return f"Ranges: per token, {token}; {first}. A scheduler with chunked prefill is in between."
 
 
-NOTES = (
-    NoteRow("error", 1, lambda about: error_note(about.one)),
-    NoteRow("within", 1, _waiting),
+ERROR = NoteRow("error", 1, lambda about: error_note(about.one))
+SHARED_NOTES = (
     NoteRow("range", 2, lambda about: range_note(about.one)),
     NoteRow("price", 2, lambda about: about.load.price, "Price: {:g} per GPU-hour, as given."),
     NoteRow("files", 2, lambda about: files_notes(about.one)),
@@ -195,16 +221,34 @@ NOTES = (
     NoteRow("ranges", 2, _ranges),
     NoteRow("gathered", 2, lambda about: ranks.gathered(about.one.model, about.one.count)),
     NoteRow("evidence", 3, lambda about: evidence_note(about.one)),
+    NoteRow("formats", 3, lambda about: formats_note(about.one)),
+)
+NOTES = (
+    ERROR,
+    NoteRow("within", 1, _waiting),
+    *SHARED_NOTES,
     NoteRow(
         "fitting", 3, lambda about: _requests(about.fitting), "Exact: weights and the KV cache of {} fit in memory."
     ),
-    NoteRow("formats", 3, lambda about: formats_note(about.one)),
 )
 
 
 def _facts(about: Serving) -> dict[str, Any]:
     """Keys of `ServeReport`."""
     facts = {
+        **_shared_facts(about),
+        "largest_requests": about.fitting,
+        "lines": [_line(loop) for loop in about.loops],
+    }
+    if about.target is not None:
+        least, most = about.target
+        facts["within"] = {"seconds": about.load.within, "requests_least": least, "requests_most": most}
+    return facts
+
+
+def _shared_facts(about: Serving | Fewest) -> dict[str, Any]:
+    """Keys of all reports of serving."""
+    return {
         "on": placement_facts(about.one),
         "estimate": True,
         "prompt": about.load.prompt,
@@ -212,15 +256,9 @@ def _facts(about: Serving) -> dict[str, Any]:
         "use": about.memory.use,
         "reserve_bytes": about.memory.reserve,
         "price_per_hour": about.load.price,
-        "largest_requests": about.fitting,
-        "lines": [_line(loop) for loop in about.loops],
         "validation": validation_facts(about.one),
         "assumptions": assumptions(about.one.host.constants),
     }
-    if about.target is not None:
-        least, most = about.target
-        facts["within"] = {"seconds": about.load.within, "requests_least": least, "requests_most": most}
-    return facts
 
 
 def _line(loop: Loaded) -> dict[str, Any]:
@@ -238,4 +276,129 @@ def _line(loop: Loaded) -> dict[str, Any]:
         "tokens_per_second": served.rate,
         "cost_per_million": loop.cost,
         "cost_per_million_80": loop.cost_interval,
+    }
+
+
+# The fewest devices that meet a time to first token and a time per output token.
+
+
+class ServedLayout(TypedDict):
+    """A layout that meets the times: `replicas` of `tp` devices. `requests`: of the fullest replica."""
+
+    devices: int
+    tp: int
+    replicas: int
+    requests: int
+    token_seconds: list[float] | None
+    first_token_seconds: list[float]
+    value_seconds: float
+    tokens_per_second: float
+    cost_per_million: float | None
+
+
+class FewestReport(build.ModelReport):
+    """The fewest devices that serve requests within a time to first token and a time per output token."""
+
+    _line = ServedLayout
+
+    on: OnDevices
+    estimate: bool
+    prompt: int
+    new_tokens: int
+    requests: int
+    ttft_seconds: float
+    tpot_seconds: float | None
+    devices: int
+    replicas: int
+    use: float
+    reserve_bytes: int
+    price_per_hour: float | None
+    validation: Validated | None
+    assumptions: dict[str, float]
+
+
+@answers(FewestReport)
+def fewest_devices(model: LoadedModel, on: Deployment, load: Load, goal: Goal) -> Report:
+    """The layouts that meet a goal, the fewest devices first. Raises TfacctError if there is none."""
+    _check_serves(on.memory())
+    about = fewest(model, on, load, goal)
+    stored = selection.format_name(model, on.dtype)
+    return build.report(
+        "serve",
+        [model],
+        _layouts_table(about),
+        [_fewest_facts(about)],
+        title=f"{build.label(model)}: {_requests(goal.requests)} on {about.one.device.name}, {stored}, {load.words}",
+        convention=CONVENTION,
+        answer=_fewest_answer(about),
+        notes=lambda _: notes(FEWEST_NOTES, about),
+        requests=[Request(ctx=load.context)],
+    )
+
+
+def _layouts_table(about: Fewest) -> Table:
+    rows: list[Row] = [
+        {
+            "devices": layout.devices,
+            "tp": layout.one.count,
+            "replicas": layout.replicas,
+            "requests": layout.loop.requests,
+            **_times(layout.loop),
+            "tokens_per_second": Fraction(about.rate(layout)),
+            "cost_per_million": None if (cost := about.cost(layout)) is None else Fraction(cost),
+        }
+        for layout in about.layouts
+    ]
+    columns = (
+        Column("devices", "devices", "count"),
+        Column("tp", "tp", "count"),
+        Column("replicas", "replicas", "count", drop=0 if any(one.replicas > 1 for one in about.layouts) else 2),
+        Column("requests", "requests each", "count", drop=2),
+        *_time_columns(about.load),
+        *_rate_columns(about.load),
+    )
+    return columns, (tuple(rows),), ()
+
+
+def _fewest_answer(about: Fewest) -> str:
+    best, rate = about.best, units.three(about.rate(about.best))
+    token = "" if best.loop.token is None else f", ≈ {units.seconds(best.loop.token[1])} per token"
+    return (
+        f"Needs {best.one.device.several(best.devices)} ({best.words}): at most ≈"
+        f" {units.seconds(best.loop.first_token[1])} to the first token{token}; ≈ {rate} tokens/s."
+    )
+
+
+FEWEST_NOTES = (
+    ERROR,
+    NoteRow("tried", 2, lambda _: True, "Tried: tensor parallelism inside a node, and replicas of it."),
+    *SHARED_NOTES,
+)
+
+
+def _fewest_facts(about: Fewest) -> dict[str, Any]:
+    """Keys of `FewestReport`."""
+    return {
+        **_shared_facts(about),
+        "requests": about.goal.requests,
+        "ttft_seconds": about.goal.first_token,
+        "tpot_seconds": about.goal.token,
+        "devices": about.best.devices,
+        "replicas": about.best.replicas,
+        "lines": [_layout_line(about, layout) for layout in about.layouts],
+    }
+
+
+def _layout_line(about: Fewest, layout: Layout) -> dict[str, Any]:
+    """Keys of `ServedLayout`."""
+    return {
+        "devices": layout.devices,
+        "tp": layout.one.count,
+        "replicas": layout.replicas,
+        "requests": layout.loop.requests,
+        "token_seconds": layout.loop.token,
+        "first_token_seconds": layout.loop.first_token,
+        "value_seconds": layout.loop.served.request,
+        "tokens_per_second": about.rate(layout),
+        "cost_per_million": about.cost(layout),
     }

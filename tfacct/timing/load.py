@@ -8,13 +8,13 @@ from typing import NamedTuple
 from tfacct.base.errors import UsageError
 from tfacct.base.record import record
 from tfacct.base.spelling import option
-from tfacct.ledger.workload import Request, Workload, check_size
+from tfacct.ledger.workload import Request, check_size
 from tfacct.loading import selection
 from tfacct.loading.memory_limit import MemoryLimit
 from tfacct.loading.model import LoadedModel
 from tfacct.timing import own_runs
 from tfacct.timing.placement import Deployment, Placement
-from tfacct.timing.serving import Served, largest_within
+from tfacct.timing.serving import Served, largest_where
 from tfacct.timing.timing import CONSTANTS
 
 REQUESTS = (1, 8, 32, 64, 128, 256, 512)
@@ -33,6 +33,15 @@ class Load:
     price: float | None = None
     within: float | None = None
     measured: str | None = None
+
+    @property
+    def context(self) -> int:
+        """Tokens of a whole request."""
+        return self.prompt + self.new
+
+    def cost(self, devices: int, rate: float) -> float | None:
+        """Price of a million new tokens, at so many a second; None without a price."""
+        return None if self.price is None else self.price * devices * MILLION / (rate * HOUR)
 
     @property
     def words(self) -> str:
@@ -112,18 +121,17 @@ def serving(model: LoadedModel, on: Deployment, load: Load, memory: MemoryLimit)
     """The load on a model's devices. Raises TfacctError where not one request fits."""
     one = on.place(model, memory)
     selection.generating([model])
-    request = Request(ctx=load.prompt + load.new)
-    selection.runnable(model, request)
-    fitting = one.host.capacity(load.prompt + load.new, memory.usable)
+    selection.runnable(model, Request(ctx=load.context))
+    fitting = one.host.capacity(load.context, memory.usable)
     if not fitting:
-        one.check_room(load.prompt + load.new, 1, memory)
+        one.check_room(load.context, 1, memory)
     if load.measured is not None:
         one = own_runs.corrected(one, own_runs.read(load.measured), memory.usable)
-    alone = one.host.step(Workload(load.prompt, load.prompt, 1, "last")).seconds + CONSTANTS.request
     target = None if load.within is None else _target(one, load, fitting, load.within)
     inside = target[0] if target is not None else 0
-    loops = [_loaded(one, load, requests, alone) for requests in _requests_tried(load, fitting, inside)]
-    within = _loaded(one, load, inside, alone) if inside else None
+    alone = one.host.alone(load.prompt)
+    loops = [loaded(one, load, requests, alone) for requests in _requests_tried(load, fitting, inside)]
+    within = loaded(one, load, inside, alone) if inside else None
     return Serving(one, load, memory, fitting, loops, target, within)
 
 
@@ -142,14 +150,13 @@ def _requests_tried(load: Load, fitting: int, inside: int) -> list[int]:
     return sorted(found)
 
 
-def _loaded(one: Placement, load: Load, requests: int, alone: float) -> Loaded:
+def loaded(one: Placement, load: Load, requests: int, alone: float) -> Loaded:
+    """The answer for so many requests on the devices of a placement. `alone`: seconds of the prefill of one."""
     served = one.host.served(requests, load.prompt, load.new)
-    interval = one.interval(served.request)
-    cost = None if load.price is None else load.price * one.count * MILLION / (served.rate * HOUR)
-    last = requests * served.prompt + CONSTANTS.request
     low, high = one.interval(1.0) or (1.0, 1.0)
+    first_token = low * (alone + CONSTANTS.request), high * (requests * served.prompt + CONSTANTS.request)
     token = None if load.new == 1 else _token(one, served)
-    return Loaded(served, interval, token, (alone * low, last * high), cost)
+    return Loaded(served, one.interval(served.request), token, first_token, load.cost(one.count, served.rate))
 
 
 def _token(one: Placement, served: Served) -> tuple[float, float]:
@@ -160,8 +167,8 @@ def _token(one: Placement, served: Served) -> tuple[float, float]:
 def _target(one: Placement, load: Load, fitting: int, within: float) -> tuple[int, int]:
     """Largest numbers of requests whose tokens come within a time, by the upper end of their range and by the lower."""
 
-    def token(requests: int, end: int) -> float:
-        return _token(one, one.host.served(requests, load.prompt, load.new))[end]
+    def in_time(requests: int, end: int) -> bool:
+        return _token(one, one.host.served(requests, load.prompt, load.new))[end] <= within
 
-    most = largest_within(within, fitting, lambda requests: token(requests, 0))
-    return largest_within(within, most, lambda requests: token(requests, 1)), most
+    most = largest_where(lambda requests: in_time(requests, 0), fitting)
+    return largest_where(lambda requests: in_time(requests, 1), most), most

@@ -294,7 +294,7 @@ def device_counts(
     """The bytes of a model's weights and cache on one device, and the fewest of each device that hold them. Raises
     TfacctError."""
     _check_counted(model)
-    counts = _counts(model, ep, dtype)
+    counts = device_numbers(model, ep, dtype)
     joined = replace(found[0], links=Links(one_way=1, domain=MOST))
     shares = []
     for count in counts:  # no byte depends on what the device is
@@ -328,7 +328,7 @@ def _check_counted(model: LoadedModel) -> None:
         )
 
 
-def _counts(model: LoadedModel, ep: int, dtype: str | None) -> list[int]:
+def device_numbers(model: LoadedModel, ep: int, dtype: str | None) -> list[int]:
     """Numbers of devices that divide the heads. Raises UsageError for parts of experts that none is divided into."""
     check_size(option("ep"), ep)
     check_experts(model, ep)

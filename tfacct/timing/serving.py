@@ -122,6 +122,10 @@ class Host:
         """The loop in seconds."""
         return self.loop(requests, prompt, new).served(self.constants)
 
+    def alone(self, prompt: int) -> float:
+        """Seconds of the prefill of one prompt alone."""
+        return self.step(Workload(prompt, prompt, 1, "last")).seconds
+
     def stored(self) -> int:
         """Bytes of weights on one device."""
         return sum(sum(kernel.weights.values()) for kernel in self.kernels(Workload(1, 1, 1)))
@@ -137,10 +141,10 @@ class Host:
         return 0 if free < 0 else largest_that_fits(lambda requests: self.cached(context, requests), free, limit)
 
 
-def largest_within(seconds: float, requests: int, loop: Callable[[int], float]) -> int:
-    """Largest number of at most `requests` whose time by `loop` is at most `seconds`; 0 if that of one is not."""
-    low, high = 0, requests + 1
+def largest_where(holds: Callable[[int], bool], most: int) -> int:
+    """Largest number of at most `most` for which a condition holds that holds for all smaller ones; 0 if for none."""
+    low, high = 0, most + 1
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if loop(middle) <= seconds else (low, middle)
+        low, high = (middle, high) if holds(middle) else (low, middle)
     return low

@@ -1,0 +1,89 @@
+"""`serve --ttft`: the fewest devices that meet a time to first token and a time per output token."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import tfacct
+from tests.helpers.cli import Ran
+from tfacct.base.errors import TfacctError
+
+LLAMA = tfacct.load("llama-3.1-70b")
+ASKED: dict[str, Any] = {"prompt": 2048, "new": 256}
+
+
+def fewest(**asked: Any) -> Any:
+    return LLAMA.fewest_devices(**{"on": "h100", **ASKED, **asked})
+
+
+@pytest.mark.parametrize("requests", [1, 24])
+def test_the_fewest_devices_meet_both_times_and_fewer_do_not(requests: int) -> None:
+    found = fewest(ttft="800ms", within="30ms", requests=requests)
+    best, tp = found.lines[0], found.on["tp"]
+    assert (
+        (found.devices, found.replicas)
+        == (best["devices"], best["replicas"])
+        == (tp * best["replicas"], best["replicas"])
+    )
+    assert [line["devices"] for line in found.lines] == sorted(line["devices"] for line in found.lines)
+    for line in found.lines:  # each is what `serve` prints for a replica
+        count = -(-requests // line["replicas"])
+        (served,) = LLAMA.serve(on=f"{line['tp']}xh100", requests=count, **ASKED).lines
+        assert line["requests"] == count and line["token_seconds"] == served["token_seconds"]
+        assert line["first_token_seconds"][1] == served["first_token_seconds_most"] <= 0.8
+        assert line["token_seconds"][1] <= 0.03
+        assert line["tokens_per_second"] == pytest.approx(requests * served["tokens_per_second"] / count)
+        if line["replicas"] > 1:  # one replica fewer has a replica with more requests, which take too long
+            (served,) = LLAMA.serve(
+                on=f"{line['tp']}xh100", requests=-(-requests // (line["replicas"] - 1)), **ASKED
+            ).lines
+            assert served["first_token_seconds_most"] > 0.8 or served["token_seconds"][1] > 0.03
+    for count in (1, 2):  # 141 GB of weights do not fit on 1, and on 2 a token takes too long
+        assert count not in {line["tp"] for line in found.lines}
+    assert LLAMA.serve(on="2xh100", requests=1, **ASKED).lines[0]["token_seconds"][1] > 0.03
+
+
+def test_of_equal_numbers_of_devices_the_layout_with_most_tokens_is_first() -> None:
+    lines = fewest(ttft="500ms", requests=8).lines
+    assert {line["devices"] for line in lines} == {16}
+    rates = [line["tokens_per_second"] for line in lines]
+    assert rates == sorted(rates, reverse=True)
+
+
+def test_a_price_is_that_of_all_replicas() -> None:
+    (best, *_) = fewest(ttft="500ms", requests=8, price=2).lines
+    assert best["cost_per_million"] == pytest.approx(2 * 16 * 1e6 / (3600 * best["tokens_per_second"]))
+
+
+def test_one_new_token_needs_the_time_to_first_token_alone() -> None:
+    found = fewest(new=1, ttft="1s")
+    assert found.lines[0]["token_seconds"] is None and found.tpot_seconds is None
+    assert "per token" not in found.answer
+
+
+def test_the_answer_names_the_devices_and_the_layout(run: Callable[..., Ran]) -> None:
+    asked = ("serve", "llama-3.1-70b", "--on", "h100", "--prompt", "2k", "--new", "256", "--ttft", "500ms")
+    out = " ".join(run(*asked, "--tpot", "30ms").out.split())
+    assert "Needs 4 × H100 SXM5 80GB (tp=4): at most ≈ " in out and " to the first token, ≈ " in out
+    assert "Needs 16 × H100 SXM5 80GB (tp=8, 2 replicas): " in run(*asked, "--requests", "8", columns=120).out
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"ttft": "50ms"}, "no layout of up to 8 × h100-sxm serves 1 request with the first token within 50.0 ms"),
+        ({"ttft": "1s", "within": "2ms"}, "and others within 2.00 ms"),
+        ({"ttft": "500ms", "on": "2xh100", "requests": 8}, "16 × H100 SXM5 80GB are the fewest for 8 requests"),
+        ({"ttft": "1s", "on": "t4"}, "do not fit into the usable"),
+        ({"ttft": -1.0}, "ttft must be a time above 0, not -1 s"),
+        ({"ttft": "1"}, "must be a time with its unit"),
+        ({"ttft": "1s", "requests": "1,8"}, "takes one number"),
+        ({"ttft": "1s", "within": "50ms", "new": 1}, "new=1 has none"),
+    ],
+)  # fmt: skip
+def test_what_is_refused(asked: dict[str, Any], message: str) -> None:
+    with pytest.raises(TfacctError, match=message):
+        fewest(**asked)

@@ -1,0 +1,160 @@
+"""The fewest devices that serve requests within two times: tensor parallelism inside a node, and replicas of it.
+Estimates, with the upper ends of their ranges."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from tfacct.base import units
+from tfacct.base.errors import UsageError
+from tfacct.base.record import record
+from tfacct.base.spelling import option
+from tfacct.ledger.einsum import rounded_up
+from tfacct.ledger.workload import Request
+from tfacct.loading import devices, selection
+from tfacct.loading.links import NODE
+from tfacct.loading.memory_limit import MemoryLimit, device_limit
+from tfacct.loading.model import LoadedModel
+from tfacct.parallel.support import CutError
+from tfacct.timing.load import Load, Loaded, loaded
+from tfacct.timing.placement import Deployment, Placement, device_numbers
+from tfacct.timing.serving import largest_where
+
+
+@record
+class Goal:
+    """Seconds that the first token of each of so many concurrent requests may take, and each further one; None: any
+    time."""
+
+    requests: int
+    first_token: float
+    token: float | None
+
+    def met(self, loop: Loaded) -> bool:
+        """True if both times are met by the upper ends of their ranges."""
+        late = loop.first_token[1] > self.first_token
+        return not late and (self.token is None or loop.token is None or loop.token[1] <= self.token)
+
+    @property
+    def words(self) -> str:
+        """The goal in words."""
+        requests = f"{self.requests:,} request{'s' if self.requests > 1 else ''}"
+        each = "" if self.token is None else f" and others within {units.seconds(self.token)}"
+        return f"{requests} with the first token within {units.seconds(self.first_token)}{each}"
+
+
+class Layout(NamedTuple):
+    """`replicas` of a model, each on the devices of a placement. `loop`: requests of the fullest replica."""
+
+    one: Placement
+    memory: MemoryLimit
+    replicas: int
+    loop: Loaded
+
+    @property
+    def devices(self) -> int:
+        """Devices of all replicas."""
+        return self.replicas * self.one.count
+
+    @property
+    def words(self) -> str:
+        """The layout in words: `tp=2, 3 replicas`."""
+        tp = f"tp={self.one.count}"
+        return tp if self.replicas == 1 else f"{tp}, {self.replicas:,} replicas"
+
+
+@record
+class Fewest:
+    """Layouts that meet a goal, one for each tensor-parallel size: the fewest devices first, of equal numbers the one
+    with the most tokens per second."""
+
+    load: Load
+    goal: Goal
+    layouts: Sequence[Layout]
+
+    @property
+    def best(self) -> Layout:
+        """The layout with the fewest devices."""
+        return self.layouts[0]
+
+    @property
+    def one(self) -> Placement:
+        """The devices of one of its replicas."""
+        return self.best.one
+
+    @property
+    def memory(self) -> MemoryLimit:
+        """Their memory."""
+        return self.best.memory
+
+    @property
+    def most(self) -> Loaded:
+        """The requests of its fullest replica."""
+        return self.best.loop
+
+    def rate(self, layout: Layout) -> float:
+        """New tokens per second of all requests."""
+        return self.goal.requests * layout.loop.each
+
+    def cost(self, layout: Layout) -> float | None:
+        """Price of a million new tokens."""
+        return self.load.cost(layout.devices, self.rate(layout))
+
+
+def fewest(model: LoadedModel, on: Deployment, load: Load, goal: Goal) -> Fewest:
+    """The layouts that meet a goal, on as many devices as necessary, or on at most those of `on` if it has several.
+    Raises TfacctError if there is none."""
+    load = load.checked()
+    selection.generating([model])
+    selection.runnable(model, Request(ctx=load.context))
+    count, device = devices.several(option("on"), on.on)
+    placed = list(_placements(model, on, count, device))
+    holding = [(one, memory) for one, memory in placed if one.host.capacity(load.context, memory.usable, 1)]
+    if not holding:
+        one, memory = placed[-1]
+        one.check_room(load.context, 1, memory)
+    every = [layout for one, memory in holding if (layout := _with_replicas(one, memory, load, goal)) is not None]
+    found = [layout for layout in every if count == 1 or layout.devices <= count]
+    if not found:
+        one, _ = holding[-1]
+        raise _missed(goal, loaded(one, load, 1, one.host.alone(load.prompt)), one, every)
+    return Fewest(load, goal, sorted(found, key=lambda each: (each.devices, -each.loop.each)))
+
+
+def _placements(
+    model: LoadedModel, on: Deployment, count: int, device: devices.Device
+) -> Iterator[tuple[Placement, MemoryLimit]]:
+    """The model on each number of devices of a node that divides it and whose link is known."""
+    most = count if count > 1 else max(NODE, device.links.joined)
+    for tp in device_numbers(model, on.ep, on.dtype):
+        if tp <= most and device.links.known(tp):
+            memory = device_limit(tp, device, on.use, on.reserve)
+            with suppress(CutError):  # others may divide the blocks of the format
+                yield on.place(model, memory), memory
+
+
+def _with_replicas(one: Placement, memory: MemoryLimit, load: Load, goal: Goal) -> Layout | None:
+    """The fewest replicas of a placement that meet a goal; None if not even a request alone does."""
+    fitting, alone = one.host.capacity(load.context, memory.usable, goal.requests), one.host.alone(load.prompt)
+    each = largest_where(lambda requests: goal.met(loaded(one, load, requests, alone)), fitting)
+    if not each:
+        return None
+    replicas = rounded_up(goal.requests, each)
+    return Layout(one, memory, replicas, loaded(one, load, rounded_up(goal.requests, replicas), alone))
+
+
+def _missed(goal: Goal, alone: Loaded, largest: Placement, every: Sequence[Layout]) -> UsageError:
+    """The error for a goal that no layout meets. `alone`: a request on the `largest` number of devices."""
+    name, device = largest.model.name, largest.device
+    if every:
+        needed = min(layout.devices for layout in every)
+        return UsageError(
+            f"{name}: {needed:,} × {device.name} are the fewest for {goal.words}", option("on", f"{needed}x{device.id}")
+        )
+    token = "" if alone.token is None else f", {units.seconds(alone.token[1])} per token"
+    return UsageError(
+        f"{name}: no layout of up to {largest.count:,} × {device.id} serves {goal.words}",
+        f"a request alone on {largest.count:,}: first token up to {units.seconds(alone.first_token[1])}{token}",
+    )
