@@ -1,15 +1,15 @@
 """What tests know of each family: one module per lineage, one class per family, named as in tfacct.families.
 
-A class has facts and functions:
+A class has facts and functions. A subclass takes all but its base's `TINY`, `VARIANTS` and `LOGITS`:
 
 - `TINY`: a config with every size its own, heads · head_dim ≠ hidden where the family allows it, G > 1: a swapped
   axis changes a number. `VARIANTS`: other shapes of the family, by what sets them apart.
-- `sized`: a random config whose layers are all alike, and its sizes by axis, from distinct numbers.
-- if transformers has its class: `REQUIRED`, fields that have no default, or none that fits; `drawn`, a random small
-  config that the class accepts, each optional field present, absent or null.
+- `drawn`, if transformers has its class: a random small config that the class accepts, each optional field present,
+  absent or null.
 
 It may have:
 
+- `REQUIRED`: fields that have no default, or none that fits, where these are more than a few layers.
 - `LOGITS`: configs whose logits are compared with the class's, by what sets them apart; by default `TINY`.
 - `SILENT`: fields of published files that the class reads for no size.
 - `CONTEXT`: the longest context with the class's defaults, if no field of its config says it.
@@ -31,7 +31,6 @@ from typing import Any
 from hypothesis import strategies as st
 
 from tests.families._drawing import Draw, Fields
-from tests.families._sizes import Distinct
 from tfacct.loading import presets
 
 
@@ -96,6 +95,11 @@ def cases(family: str) -> Any:
     return _by_family()[family]
 
 
+def required(family: str) -> Fields:
+    """Fields of a config that has all else by default."""
+    return getattr(cases(family), "REQUIRED", {"num_hidden_layers": 2})
+
+
 def named(family: str, what: str, between: str) -> str:
     """A config's name: its family's, and what sets it apart."""
     return f"{family}{between}{what}" if what else family
@@ -106,7 +110,7 @@ VARIANTS = Configs(
     {
         named(family, what, ", "): config
         for family in names()
-        for what, config in getattr(cases(family), "VARIANTS", {}).items()
+        for what, config in vars(cases(family)).get("VARIANTS", {}).items()
     }
 )
 SHAPES = Configs({**TINY, **VARIANTS})
@@ -115,7 +119,7 @@ LOGITS = Configs(
         named(family, what, " "): config
         for family in names()
         if hasattr(cases(family), "drawn")
-        for what, config in getattr(cases(family), "LOGITS", {"": TINY[family]}).items()
+        for what, config in vars(cases(family)).get("LOGITS", {"": TINY[family]}).items()
     }
 )
 
@@ -124,9 +128,3 @@ LOGITS = Configs(
 def configs(draw: Draw, family: str) -> Fields:
     """A valid random config of the family."""
     return {"model_type": family, **cases(family).drawn(draw)}
-
-
-def sampled(family: str, seed: int) -> tuple[Fields, dict[str, int]]:
-    """A config of the family with all sizes distinct and all its blocks alike, and its sizes by axis."""
-    config, sizes = cases(family).sized(Distinct(family, seed))
-    return {"model_type": family, **config}, sizes

@@ -3,8 +3,6 @@
 from hypothesis import strategies as st
 
 from tests.families._drawing import ON, Draw, Fields, some
-from tests.families._mamba2 import axis_names
-from tests.families._sizes import Distinct, Sized
 
 
 def mixers(draw: Draw, hidden: int) -> Fields:
@@ -16,13 +14,3 @@ def mixers(draw: Draw, hidden: int) -> Fields:
     sizes = {"mamba_d_state": st.integers(2, 7), "mamba_d_conv": st.integers(1, 9)}
     some(draw, fields, **sizes, mamba_chunk_size=st.integers(2, 7))
     return some(draw, fields, mamba_conv_bias=ON, mamba_proj_bias=ON)
-
-
-def sized_mixers(of: Distinct, config: Fields, sizes: dict[str, int]) -> Sized:
-    """Mamba-2 in all layers, whose width is the hidden size."""
-    Km, Gm, Hm, Ns, Kc, Pc = of.more[-6:]
-    own = {axis: size for axis, size in sizes.items() if axis not in ("K", "G", "H", "N", "Hr")}
-    config |= {"hidden_size": Km * Gm * Hm, "mamba_expand": 1, "mamba_n_heads": Km * Gm, "mamba_n_groups": Km}
-    config |= {"mamba_d_state": Ns, "mamba_d_conv": Kc, "mamba_chunk_size": Pc, "head_dim": 4}
-    config |= {"mamba_conv_bias": of.on[1], "mamba_proj_bias": of.on[2]}
-    return config, {**own, "D": Km * Gm * Hm, **axis_names(of, (Km, Gm, Hm), Ns, Kc, Pc)}

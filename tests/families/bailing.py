@@ -4,7 +4,6 @@ from hypothesis import strategies as st
 
 from tests.families._deltas import FULL, LINEAR
 from tests.families._drawing import ON, Draw, Fields, latent, some, without
-from tests.families._sizes import Distinct, Sized, grouped, routed, sized_latent
 from tests.families.deepseek import DeepseekV3, KimiLinear
 from tests.families.glm import Glm4Moe
 
@@ -20,15 +19,10 @@ class BailingMoeV2:
     TINY = {**spelled(Glm4Moe.TINY), "model_type": "bailing_moe", "vocab_size": 353, "partial_rotary_factor": 0.5}
     LOGITS = {"": {**TINY, "first_k_dense_replace": 3}}  # dense layers only: the class weighs experts by sigmoids
     SILENT = {"moe_shared_expert_intermediate_size": TINY["moe_intermediate_size"], "use_rmsnorm": True}
-    REQUIRED = {"num_hidden_layers": 2}  # every size has a default
     RUN_BY = "Glm4Moe"
 
     def drawn(draw: Draw) -> Fields:
         return spelled(Glm4Moe.drawn(draw))
-
-    def sized(of: Distinct) -> Sized:
-        config, sizes = Glm4Moe.sized(of)
-        return spelled(config), sizes
 
 
 class BailingMoeLinearV2:
@@ -57,14 +51,8 @@ class BailingMoeLinearV2:
     def drawn(draw: Draw) -> Fields:
         return {**spelled(Glm4Moe.drawn(draw)), "layer_group_size": 1}
 
-    def sized(of: Distinct) -> Sized:
-        """Every layer attends: no number of layers has lightning attention alone."""
-        config, sizes = routed(grouped(of, layer_group_size=1), of.more, "num_experts", "moe_intermediate_size")
-        turned = {"partial_rotary_factor": 1.0, "group_norm_size": 1, "first_k_dense_replace": 0}
-        return {**config, **turned, "num_shared_experts": 1}, {**sizes, "Fs": sizes["Fe"]}
 
-
-class BailingMoeV2_5:
+class BailingMoeV2_5(BailingMoeLinearV2):
     TINY = {
         **BailingMoeLinearV2.TINY, "model_type": "bailing_moe_v2_5", "kv_lora_rank": 14, "q_lora_rank": 22,
         "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 10,
@@ -77,18 +65,9 @@ class BailingMoeV2_5:
     }
     LOGITS = {"": {**TINY, "first_k_dense_replace": 4}}
     RUN_BY = "DeepseekV3"
-    REQUIRED = BailingMoeLinearV2.REQUIRED
-    SILENT = BailingMoeLinearV2.SILENT
 
     def drawn(draw: Draw) -> Fields:
         return {**spelled(DeepseekV3.drawn(draw)), "layer_group_size": 1}
-
-    def sized(of: Distinct) -> Sized:
-        """Latent attention in every layer."""
-        config, sizes = sized_latent(of, ranked=of.on[0])
-        own = {"layer_group_size": 1, "group_norm_size": 1, "use_qkv_bias": config.pop("attention_bias")}
-        own |= {"num_experts": config.pop("n_routed_experts"), "num_shared_experts": config.pop("n_shared_experts")}
-        return {**config, **own}, sizes
 
 
 class BailingHybrid:
@@ -114,15 +93,3 @@ class BailingHybrid:
             kinds[draw(st.integers(0, layers - 1))] = FULL
             fields["layer_types"] = kinds
         return some(draw, fields, short_conv_kernel_size=st.integers(1, 9), kda_safe_gate=ON)
-
-    def sized(of: Distinct) -> Sized:
-        """Latent attention in all layers, or DeltaNet in all, by turns."""
-        config, sizes = KimiLinear.sized(of)
-        config = without(config, *BailingHybrid.OWN, "attention_bias")
-        if not of.seed % 2:
-            return config, sizes
-        return (
-            {**config, "num_attention_heads": of.K, "num_key_value_heads": of.K, "head_dim": of.G}
-            | {"short_conv_kernel_size": of.P},
-            without(sizes, "Rd"),
-        )

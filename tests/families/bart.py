@@ -2,9 +2,7 @@
 
 from hypothesis import strategies as st
 
-from tests.families import _sizes
 from tests.families._drawing import ON, SMALL, VOCAB, Draw, Fields, bart_like, some, without
-from tests.families._sizes import Distinct, Sized
 
 
 class Bart:
@@ -20,21 +18,16 @@ class Bart:
     def drawn(draw: Draw) -> Fields:
         return bart_like(draw)
 
-    def sized(of: Distinct) -> Sized:
-        return _sizes.bart_like(of, rows=2)
 
-
-class PLBart:
+class PLBart(Bart):
     TINY = {**Bart.TINY, "model_type": "plbart", "vocab_size": 541}
     REQUIRED = {"encoder_layers": 2, "decoder_layers": 3}  # every size has a default
-    drawn, sized = Bart.drawn, Bart.sized
 
 
-class Mvp:
+class Mvp(Bart):
     TINY = {**Bart.TINY, "model_type": "mvp", "vocab_size": 547}
     SILENT = {"prompt_length": 7, "prompt_mid_dim": 9}
     REQUIRED = {"encoder_layers": 2, "decoder_layers": 3}  # every size has a default
-    drawn, sized = Bart.drawn, Bart.sized
 
 
 class MBart:
@@ -48,9 +41,6 @@ class MBart:
 
     def drawn(draw: Draw) -> Fields:
         return bart_like(draw)
-
-    def sized(of: Distinct) -> Sized:
-        return _sizes.bart_like(of, rows=2)
 
 
 class Pegasus:
@@ -66,9 +56,6 @@ class Pegasus:
         fields = bart_like(draw)
         return {**fields, "d_model": 2 * fields["d_model"]}  # sines and cosines, of which there are as many
 
-    def sized(of: Distinct) -> Sized:
-        return _sizes.bart_like(of, rows=0)
-
 
 class Blenderbot:
     TINY = {**MBart.TINY, "model_type": "blenderbot", "vocab_size": 503}
@@ -76,9 +63,6 @@ class Blenderbot:
 
     def drawn(draw: Draw) -> Fields:
         return bart_like(draw)
-
-    def sized(of: Distinct) -> Sized:
-        return _sizes.bart_like(of, rows=0)
 
 
 class BlenderbotSmall:
@@ -89,9 +73,6 @@ class BlenderbotSmall:
 
     def drawn(draw: Draw) -> Fields:
         return bart_like(draw)
-
-    def sized(of: Distinct) -> Sized:
-        return _sizes.bart_like(of, rows=0)
 
 
 class FSMT:
@@ -113,10 +94,6 @@ class FSMT:
             return {**fields, "src_vocab_size": fields["tgt_vocab_size"], "tie_word_embeddings": True}
         return {**fields, "src_vocab_size": draw(VOCAB)}
 
-    def sized(of: Distinct) -> Sized:
-        config, sizes = _sizes.bart_like(of, rows=2)
-        return {**config, "src_vocab_size": of.V, "tie_word_embeddings": of.on[0]}, sizes
-
 
 class M2M100:
     TINY = {
@@ -132,10 +109,6 @@ class M2M100:
     def drawn(draw: Draw) -> Fields:
         fields = bart_like(draw)
         return {**fields, "d_model": 4 * fields["d_model"]}  # two sines at the least: of one there is no rate
-
-    def sized(of: Distinct) -> Sized:
-        config, sizes = _sizes.bart_like(of, rows=2)
-        return config, {axis: size for axis, size in sizes.items() if axis != "P"}
 
 
 class Marian:
@@ -159,10 +132,6 @@ class Marian:
         own = draw(st.none() | st.integers(7, 40))
         return {**fields, "share_encoder_decoder_embeddings": False, "decoder_vocab_size": own}
 
-    def sized(of: Distinct) -> Sized:
-        apart = {"share_encoder_decoder_embeddings": False, "tie_word_embeddings": of.on[1]}
-        return _sizes.bart_like(of, rows=0, **(apart if of.on[0] else {}))
-
 
 class Whisper:
     TINY = {
@@ -180,15 +149,3 @@ class Whisper:
         fields = without(bart_like(draw), "max_position_embeddings", "scale_embedding", "pad_token_id")
         fields |= {"max_source_positions": draw(st.integers(1, 14)), "pad_token_id": 0}
         return some(draw, fields, num_mel_bins=SMALL, max_target_positions=st.integers(25, 40), tie_word_embeddings=ON)
-
-    def sized(of: Distinct) -> Sized:
-        config, sizes = _sizes.bart_like(of, rows=0)
-        config |= {"max_source_positions": of.J, "max_target_positions": of.P, "num_mel_bins": of.more[2]}
-        return without(config, "max_position_embeddings"), {
-            **sizes,
-            "Penc": of.J,
-            "Mf": of.more[2],
-            "Fp": 2,
-            "Kf": 3,
-            "Dk": 3 * sizes["D"],
-        }

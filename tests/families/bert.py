@@ -3,7 +3,6 @@
 from hypothesis import strategies as st
 
 from tests.families._drawing import LAYERS, ON, SMALL, VOCAB, WIDTH, Draw, Fields, of_whole_heads, some, without
-from tests.families._sizes import Distinct, Sized, of_heads
 
 
 class Bert:
@@ -18,11 +17,6 @@ class Bert:
         fields = {**without(of_whole_heads(draw), "tie_word_embeddings"), "intermediate_size": draw(WIDTH)}
         return some(draw, fields, type_vocab_size=SMALL, max_position_embeddings=st.integers(25, 40))
 
-    def sized(of: Distinct) -> Sized:
-        names = "vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size"
-        config, sizes = of_heads(of, names, max_position_embeddings=of.P, type_vocab_size=of.J)
-        return config, {**sizes, "Dt": sizes["D"], "T": of.S, "P": of.P, "Vs": of.J}
-
 
 class Electra:
     TINY = {
@@ -36,14 +30,6 @@ class Electra:
     def drawn(draw: Draw) -> Fields:
         fields = Bert.drawn(draw)
         return some(draw, fields, embedding_size=WIDTH | WIDTH.map(lambda _: fields["hidden_size"]))
-
-    def sized(of: Distinct) -> Sized:
-        config, sizes = Bert.sized(of)
-        width = of.more[0]
-        return {**config, "embedding_size": width}, {
-            **{axis: size for axis, size in sizes.items() if axis != "Dt"},
-            "De": width,
-        }
 
 
 class DistilBert:
@@ -61,10 +47,6 @@ class DistilBert:
         fields = {names.get(name, name) if draw(st.booleans()) else name: value for name, value in drawn.items()}
         return some(draw, fields, vocab_size=VOCAB, max_position_embeddings=st.integers(25, 40))
 
-    def sized(of: Distinct) -> Sized:
-        config, sizes = of_heads(of, "vocab_size dim n_layers n_heads hidden_dim", max_position_embeddings=of.P)
-        return config, {**sizes, "Dt": sizes["D"], "T": of.S, "P": of.P}
-
 
 class Albert:
     TINY = {
@@ -74,7 +56,6 @@ class Albert:
     LOGITS = {"": TINY, "of wide tables": {**TINY, "embedding_size": 114, "hidden_act": "relu"}}
     SILENT = {"gap_size": 0, "net_structure_type": 0, "num_memory_blocks": 0, "down_scale_factor": 1}
     REQUIRED = {**LAYERS, "num_attention_heads": 4}
-    sized = Electra.sized
 
     def drawn(draw: Draw) -> Fields:
         return Electra.drawn(draw)
@@ -87,29 +68,17 @@ class BertGeneration:
     }  # fmt: skip
     VARIANTS = {"as an encoder": {**TINY, "is_decoder": False}}
     LOGITS = {"": TINY, "relu": {**VARIANTS["as an encoder"], "hidden_act": "relu", "layer_norm_eps": 1e-3}}
-    REQUIRED = {"num_hidden_layers": 2}  # every size has a default
 
     def drawn(draw: Draw) -> Fields:
         return some(draw, without(Bert.drawn(draw), "type_vocab_size"), is_decoder=ON)
 
-    def sized(of: Distinct) -> Sized:
-        config, sizes = Bert.sized(of)
-        sizes = {axis: size for axis, size in sizes.items() if axis not in ("Vs", "Dt")}
-        return {**without(config, "type_vocab_size"), "is_decoder": True}, {**sizes, "T": of.T}
 
-
-class ChineseCLIPText:
+class ChineseCLIPText(Bert):
     TINY = {**Bert.TINY, "model_type": "chinese_clip_text_model", "projection_dim": 29}
     VARIANTS = {"projected": {**TINY, "architectures": ["ChineseCLIPTextModelWithProjection"]}}
-    REQUIRED = Bert.REQUIRED
 
     def drawn(draw: Draw) -> Fields:
         return Bert.drawn(draw)
-
-    def sized(of: Distinct) -> Sized:
-        config, sizes = Bert.sized(of)
-        projected = {"architectures": ["ChineseCLIPTextModelWithProjection"], "projection_dim": of.more[2] + 300}
-        return {**config, **projected}, {**sizes, "Dv": of.more[2] + 300}
 
 
 class DPR:
@@ -122,21 +91,15 @@ class DPR:
         "": TINY,
         "of passages": VARIANTS["of passages"],
     }  # without a product the class gives one vector, no stream
-    REQUIRED = {"num_hidden_layers": 2}  # every size has a default
 
     def drawn(draw: Draw) -> Fields:
         return some(draw, Bert.drawn(draw), projection_dim=st.integers(0, 40))
 
-    def sized(of: Distinct) -> Sized:
-        config, sizes = Bert.sized(of)
-        return {**config, "projection_dim": of.Le}, {**sizes, "Dv": of.Le}
 
-
-class MegatronBert:
+class MegatronBert(Bert):
     TINY = {**Bert.TINY, "model_type": "megatron-bert", "vocab_size": 479}
     LOGITS = {"": TINY, "relu": {**TINY, "hidden_act": "relu", "layer_norm_eps": 1e-3}}
-    REQUIRED = {"num_hidden_layers": 2}  # every size has a default
-    drawn, sized = Bert.drawn, Bert.sized
+    REQUIRED = {"num_hidden_layers": 2}
 
 
 class MPNet:
@@ -144,6 +107,7 @@ class MPNet:
         "model_type": "mpnet", "vocab_size": 157, "hidden_size": 90, "num_hidden_layers": 2, "num_attention_heads": 6,
         "intermediate_size": 79, "max_position_embeddings": 47, "relative_attention_num_buckets": 14,
     }  # fmt: skip
+    REQUIRED = {"num_hidden_layers": 2}
     READ = {
         **TINY,
         "relative_attention_num_buckets": 32,
@@ -156,13 +120,6 @@ class MPNet:
     def drawn(draw: Draw) -> Fields:
         fields = without(Bert.drawn(draw), "type_vocab_size")
         return some(draw, fields, relative_attention_num_buckets=st.integers(4, 40))
-
-    def sized(of: Distinct) -> Sized:
-        config, sizes = Bert.sized(of)
-        del config["type_vocab_size"], sizes["Vs"]
-        rows, buckets = sizes["P"] + 2, 2 * of.J
-        config |= {"max_position_embeddings": rows, "relative_attention_num_buckets": buckets}
-        return config, {**sizes, "P": rows, "Rp": buckets}
 
 
 class RemBert:
@@ -177,28 +134,13 @@ class RemBert:
     def drawn(draw: Draw) -> Fields:
         return some(draw, Bert.drawn(draw), input_embedding_size=WIDTH, output_embedding_size=WIDTH)
 
-    def sized(of: Distinct) -> Sized:
-        config, sizes = Bert.sized(of)
-        narrow, wide = of.more[:2]
-        sizes = {axis: size for axis, size in sizes.items() if axis != "Dt"}
-        return {**config, "input_embedding_size": narrow, "output_embedding_size": wide}, {
-            **sizes,
-            "De": narrow,
-            "Dd": wide,
-        }
 
-
-class Splinter:
+class Splinter(Bert):
     TINY = {**Bert.TINY, "model_type": "splinter", "vocab_size": 173}
     SILENT = {"question_token_id": 104}
-    REQUIRED = Bert.REQUIRED
 
     def drawn(draw: Draw) -> Fields:
         return Bert.drawn(draw)
-
-    def sized(of: Distinct) -> Sized:
-        config, sizes = Bert.sized(of)
-        return config, {axis: size for axis, size in sizes.items() if axis != "Dt"}
 
 
 class Roberta:
@@ -213,42 +155,27 @@ class Roberta:
     def drawn(draw: Draw) -> Fields:
         return some(draw, Bert.drawn(draw), pad_token_id=st.integers(0, 3))
 
-    def sized(of: Distinct) -> Sized:
-        config, sizes = Bert.sized(of)
-        rows = sizes["P"] + 2 + of.seed % 3
-        config |= {"max_position_embeddings": rows, "pad_token_id": of.seed % 3}
-        return config, {**sizes, "P": rows}
 
-
-class RobertaPreLayerNorm:
+class RobertaPreLayerNorm(Roberta):
     TINY = {**Roberta.TINY, "model_type": "roberta-prelayernorm", "vocab_size": 487}
-    REQUIRED, CONTEXT = Roberta.REQUIRED, Roberta.CONTEXT
-    drawn, sized = Roberta.drawn, Roberta.sized
 
 
-class XLMRoberta:
+class XLMRoberta(Roberta):
     TINY = {**Roberta.TINY, "model_type": "xlm-roberta", "vocab_size": 173}
-    REQUIRED, CONTEXT = Roberta.REQUIRED, Roberta.CONTEXT
-    drawn, sized = Roberta.drawn, Roberta.sized
 
 
-class XLMRobertaXL:
+class XLMRobertaXL(Roberta):
     TINY = {**Roberta.TINY, "model_type": "xlm-roberta-xl", "vocab_size": 491}
-    REQUIRED = {"num_hidden_layers": 2}  # every size has a default
+    REQUIRED = {"num_hidden_layers": 2}
     CONTEXT = 512
-    drawn, sized = Roberta.drawn, Roberta.sized
 
 
-class Camembert:
+class Camembert(Roberta):
     TINY = {**Roberta.TINY, "model_type": "camembert", "vocab_size": 167}
-    REQUIRED, CONTEXT = Roberta.REQUIRED, Roberta.CONTEXT
-    drawn, sized = Roberta.drawn, Roberta.sized
 
 
-class Data2VecText:
+class Data2VecText(Roberta):
     TINY = {**Roberta.TINY, "model_type": "data2vec-text", "vocab_size": 401}
-    REQUIRED, CONTEXT = Roberta.REQUIRED, Roberta.CONTEXT
-    drawn, sized = Roberta.drawn, Roberta.sized
 
 
 class AltCLIPText:
@@ -258,9 +185,3 @@ class AltCLIPText:
 
     def drawn(draw: Draw) -> Fields:
         return some(draw, Roberta.drawn(draw), project_dim=WIDTH)
-
-    def sized(of: Distinct) -> Sized:
-        config, sizes = Roberta.sized(of)
-        wide, then = of.more[2] + 300, of.more[3] + 400
-        projected = {"architectures": ["AltCLIPTextModelWithProjection"], "project_dim": wide, "projection_dim": then}
-        return {**config, **projected}, {**sizes, "Dv": wide, "Dvf": then}

@@ -3,7 +3,6 @@
 from hypothesis import strategies as st
 
 from tests.families._drawing import EVEN, ON, WIDTH, WINDOW, Draw, Fields, experts, layer_types, llama_like, some
-from tests.families._sizes import Distinct, Sized, grouped, parts_of_hidden, routed
 
 
 class Cohere:
@@ -14,13 +13,9 @@ class Cohere:
     }  # fmt: skip
     VARIANTS = {"normed": {**TINY, "use_qk_norm": True}}
     LOGITS = {"": TINY, **VARIANTS}
-    REQUIRED = {"num_hidden_layers": 2}  # every size has a default
 
     def drawn(draw: Draw) -> Fields:
         return some(draw, llama_like(draw), attention_bias=ON, use_qk_norm=ON, head_dim=EVEN)
-
-    def sized(of: Distinct) -> Sized:
-        return grouped(of, attention_bias=of.on[1])
 
 
 class Cohere2:
@@ -29,15 +24,10 @@ class Cohere2:
         "num_key_value_heads": 2, "intermediate_size": 71, "max_position_embeddings": 67,
         "attention_bias": True, "logit_scale": 0.3, "sliding_window": 5, "sliding_window_pattern": 2,
     }  # fmt: skip
-    REQUIRED = {"num_hidden_layers": 2}  # every size has a default
 
     def drawn(draw: Draw) -> Fields:
         fields = layer_types(draw, llama_like(draw, head_dim=False) | {"sliding_window": draw(WINDOW)})
         return some(draw, fields, attention_bias=ON, sliding_window_pattern=st.integers(1, 5))
-
-    def sized(of: Distinct) -> Sized:
-        own = {"num_key_value_heads": of.K, "intermediate_size": of.F, "layer_types": ["full_attention"] * of.L}
-        return parts_of_hidden(of, **own, attention_bias=of.on[1])
 
 
 class Cohere2Moe:
@@ -55,7 +45,6 @@ class Cohere2Moe:
         "with sigmoids and RMSNorm": {**EVERY, "expert_selection_fn": "sigmoid", "rms_norm_eps": 1e-3},
         "rotated in full layers": {**EVERY, "prefix_dense_sliding_window_pattern": 1, "num_shared_experts": 0},
     }
-    REQUIRED = {"num_hidden_layers": 2}  # every size has a default
 
     def drawn(draw: Draw) -> Fields:
         fields = llama_like(draw) | experts(draw, "num_experts") | {"sliding_window": draw(WINDOW)}
@@ -70,10 +59,6 @@ class Cohere2Moe:
             draw, fields, first_k_dense_replace=st.integers(0, layers), prefix_dense_intermediate_size=WIDTH, **patterns
         )
         return some(draw, fields, mlp_layer_types=st.none() | networks, rms_norm_eps=st.none() | st.just(1e-5))
-
-    def sized(of: Distinct) -> Sized:
-        plain = grouped(of, attention_bias=of.on[1], layer_types=["full_attention"] * of.L)
-        return routed(plain, of.more, "num_experts", "intermediate_size")
 
 
 class CohereCompass:
@@ -94,7 +79,3 @@ class CohereCompass:
         fields = layer_types(draw, llama_like(draw, head_dim=False) | {"sliding_window": draw(WINDOW)})
         fields["rope_parameters"] = {CohereCompass.FULL: draw(angles), CohereCompass.SLIDING: draw(angles)}
         return some(draw, fields, attention_bias=ON)
-
-    def sized(of: Distinct) -> Sized:
-        own = {"num_key_value_heads": of.K, "intermediate_size": of.F, "rope_parameters": CohereCompass.BOTH}
-        return parts_of_hidden(of, **own, attention_bias=of.on[1])

@@ -3,7 +3,6 @@
 from hypothesis import strategies as st
 
 from tests.families._drawing import LAYERS, ON, WIDTH, Draw, Fields, of_whole_heads, some, without
-from tests.families._sizes import Distinct, Sized, of_heads
 
 
 class Deberta:
@@ -34,12 +33,6 @@ class Deberta:
         sizes = {"type_vocab_size": st.integers(0, 4), "max_position_embeddings": st.integers(25, 40)}
         fields |= {"max_position_embeddings": 40} if "max_relative_positions" in fields else {}
         return some(draw, fields, position_biased_input=ON, **sizes)
-
-    def sized(of: Distinct) -> Sized:
-        names = "vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size"
-        config, sizes = of_heads(of, names, max_position_embeddings=of.P + 1, type_vocab_size=of.J)
-        config |= {"relative_attention": True, "pos_att_type": "c2p|p2c", "position_biased_input": True}
-        return config, {**sizes, "Dt": sizes["D"], "T": of.S, "P": of.P + 1, "Vs": of.J, "Rp": 2 * of.P + 2, "Xd": 2}
 
 
 class DebertaV2:
@@ -79,10 +72,3 @@ class DebertaV2:
         sizes = {"type_vocab_size": st.integers(0, 4), "max_position_embeddings": st.integers(25, 40)}
         sizes |= {"conv_kernel_size": st.sampled_from([0, 1, 3, 7]), "conv_act": st.sampled_from(["gelu", "tanh"])}
         return some(draw, fields, position_biased_input=ON, **sizes)
-
-    def sized(of: Distinct) -> Sized:
-        names = "vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size"
-        config, sizes = of_heads(of, names, max_position_embeddings=of.P + 1, type_vocab_size=of.J)
-        config |= {"relative_attention": True, "position_buckets": of.P, "pos_att_type": "c2p|p2c"}
-        config |= {"share_att_key": of.on[0]}
-        return config, {**sizes, "Dt": sizes["D"], "T": of.S, "P": of.P + 1, "Vs": of.J, "Rp": 2 * of.P}

@@ -2,7 +2,6 @@
 
 from hypothesis import strategies as st
 
-from tests.families import _sizes
 from tests.families._deltas import FULL, LINEAR
 from tests.families._drawing import (
     EVEN,
@@ -21,7 +20,6 @@ from tests.families._drawing import (
     some,
     without,
 )
-from tests.families._sizes import Distinct, Sized, parts_of_hidden, routed, sized_latent
 from tests.families.mistral import Ministral3
 
 
@@ -49,9 +47,6 @@ class DeepseekV2:
         fields |= {name: 2 * fields[name] for name in ("kv_lora_rank", "qk_nope_head_dim")}  # it turns pairs in place
         return some(draw, fields, mlp_bias=ON) if fields["n_shared_experts"] else fields
 
-    def sized(of: Distinct) -> Sized:
-        return _sizes.sized_latent(of, ranked=False)
-
 
 class DeepseekV3:
     TINY = {
@@ -68,9 +63,6 @@ class DeepseekV3:
     def drawn(draw: Draw) -> Fields:
         return latent(draw, draw(st.integers(1, 3)))
 
-    def sized(of: Distinct) -> Sized:
-        return _sizes.sized_latent(of, ranked=True)
-
 
 class DeepseekV32:
     TINY = {
@@ -80,7 +72,6 @@ class DeepseekV32:
     VARIANTS = in_forms(TINY, "absorbed", "unpacked")
     # Dense layers only: the class weighs experts by sigmoids.
     LOGITS = in_forms({**TINY, "first_k_dense_replace": 3}, "expanded", "absorbed", "unpacked")
-    REQUIRED = {"num_hidden_layers": 2}
 
     def drawn(draw: Draw) -> Fields:
         fields = latent(draw, draw(st.integers(1, 3)))
@@ -91,23 +82,13 @@ class DeepseekV32:
         listed = st.lists(st.sampled_from(["dense", "sparse"]), min_size=layers, max_size=layers)
         return some(draw, fields, mlp_layer_types=st.none() | listed)
 
-    def sized(of: Distinct) -> Sized:
-        config, sizes = _sizes.sized_latent(of, ranked=True)
-        own = {"index_n_heads": of.P + 70, "index_head_dim": of.K + 150, "index_topk": of.G}
-        sizes |= {"Nx": of.P + 70, "Hx": of.K + 150, "Sx": of.G}
-        return {**config, **own}, sizes
 
-
-class KimiK2:
+class KimiK2(DeepseekV3):
     TINY = {**DeepseekV3.TINY, "model_type": "kimi_k2", "vocab_size": 233, "n_group": 1, "topk_group": 1}
     LOGITS = {"": {**TINY, "first_k_dense_replace": 3}}  # dense layers only: the class weighs experts by sigmoids
-    REQUIRED = DeepseekV3.REQUIRED
 
     def drawn(draw: Draw) -> Fields:
         return DeepseekV3.drawn(draw)
-
-    def sized(of: Distinct) -> Sized:
-        return DeepseekV3.sized(of)
 
 
 class KimiLinear:
@@ -137,30 +118,6 @@ class KimiLinear:
         fields |= {"layer_types": [FULL if number + 1 in attends else LINEAR for number in range(layers)]}
         return some(draw, fields, linear_conv_kernel_dim=st.integers(1, 9))
 
-    def sized(of: Distinct) -> Sized:
-        """Latent attention in all layers, or DeltaNet in all, by turns."""
-        config, sizes = _sizes.sized_latent(of, ranked=False)
-        config = {**without(config, "n_routed_experts"), "num_local_experts": config["n_routed_experts"]}
-        if not of.seed % 2:
-            return {**config, "layer_types": [FULL] * of.L}, sizes
-        Kd, Hk, Kc = of.K, of.G, of.P
-        sizes = {axis: size for axis, size in sizes.items() if axis not in ("N", "R", "Hp", "Hr", "Hv", "Rs", "Hq")}
-        sizes |= {
-            "Kd": Kd,
-            "Gd": 1,
-            "Nd": Kd,
-            "Hk": Hk,
-            "Hv": Hk,
-            "Rd": Hk,
-            "Kc": Kc,
-            "Dc": 3 * Kd * Hk,
-            "Pc": 64,
-            "Qc": 64,
-        }
-        sizes |= {"Nc": -(-of.T // 64)}
-        config |= {"linear_num_heads": Kd, "linear_head_dim": Hk, "linear_conv_kernel_dim": Kc}
-        return {**config, "layer_types": [LINEAR] * of.L, "latent_attention": "auto"}, sizes
-
 
 class Youtu:
     TINY = {
@@ -175,15 +132,9 @@ class Youtu:
     ).split()
     VARIANTS = in_forms(TINY, "absorbed", "unpacked")
     LOGITS = latent_forms(TINY, {})
-    REQUIRED = {"num_hidden_layers": 2}  # every size has a default
 
     def drawn(draw: Draw) -> Fields:
         return without(latent(draw, 1), *Youtu.ROUTED)
-
-    def sized(of: Distinct) -> Sized:
-        config, sizes = _sizes.sized_latent(of, ranked=True)
-        dense = {axis: size for axis, size in sizes.items() if axis not in ("A", "E", "Fe", "Fs")}
-        return {**without(config, *Youtu.ROUTED), "intermediate_size": of.F + 200}, {**dense, "F": of.F + 200}
 
 
 class AXK2:
@@ -193,17 +144,12 @@ class AXK2:
     }  # fmt: skip
     # Dense layers only: the class weighs experts by sigmoids.
     LOGITS = in_forms({**TINY, "mlp_layer_types": ["dense"] * 3}, "expanded", "absorbed")
-    REQUIRED = {"num_hidden_layers": 2}  # every size has a default
 
     def drawn(draw: Draw) -> Fields:
         fields = DeepseekV32.drawn(draw) | {"gated_norm_rank": draw(SMALL)}
         if draw(st.booleans()):
             fields |= {"n_group": None, "topk_group": None}
         return some(draw, fields, moe_layer_freq=st.integers(1, 3))
-
-    def sized(of: Distinct) -> Sized:
-        config, sizes = DeepseekV32.sized(of)
-        return {**config, "gated_norm_rank": of.F + 330}, {**sizes, "Rn": of.F + 330, "Rj": 2 * sizes["Rq"]}
 
 
 class Dots1:
@@ -232,11 +178,6 @@ class Dots1:
             return {**fields, "sliding_window": None}
         return layer_types(draw, {**fields, "sliding_window": draw(WINDOW)})
 
-    def sized(of: Distinct) -> Sized:
-        config, sizes = parts_of_hidden(of, num_key_value_heads=of.K, attention_bias=of.on[1], sliding_window=None)
-        config, sizes = routed((config, sizes), of.more, "n_routed_experts", "moe_intermediate_size")
-        return {**config, "n_shared_experts": 2}, {**sizes, "Fs": 2 * sizes["Fe"]}
-
 
 class Dots3Note:
     INDEXED, SLIDING = "indexed_attention", "sliding_attention"
@@ -255,7 +196,6 @@ class Dots3Note:
     DENSE = {**TINY, "mlp_layer_types": ["dense"] * 3}  # the class weighs experts by sigmoids
     LOGITS = {"": DENSE, "absorbed": {**DENSE, "latent_attention": "absorbed", "use_dsa": False}}
     SILENT = {"norm_topk_prob": False}
-    REQUIRED = {"num_hidden_layers": 2}  # every size has a default
 
     def drawn(draw: Draw) -> Fields:
         fields = DeepseekV32.drawn(draw)
@@ -280,22 +220,6 @@ class Dots3Note:
             fields["per_layer_config"] = dict.fromkeys(slides, sizes)
         return some(draw, fields, moe_layer_freq=st.integers(1, 3))
 
-    def sized(of: Distinct) -> Sized:
-        """An indexer in all layers, or a window in all, by turns."""
-        config, sizes = DeepseekV32.sized(of)
-        config |= {"shared_experts_intermediate_size": of.P + 400, "layer_types": [Dots3Note.INDEXED] * of.L}
-        sizes |= {"Fs": config["n_shared_experts"] * (of.P + 400)}
-        if of.seed % 2:
-            return config, sizes
-        own = {"num_attention_heads": "N", "num_key_value_heads": "N", "q_lora_rank": "Rq", "kv_lora_rank": "R"}
-        own |= {"head_dim": "Hq", "qk_nope_head_dim": "Hp", "v_head_dim": "Hv"}
-        config |= {f"swa_{name}": sizes[axis] for name, axis in own.items()}
-        wide = of.G + 3
-        config |= {"layer_types": [Dots3Note.SLIDING] * of.L, "sliding_window": wide}
-        bound = {"W": wide, "Sw": of.T + min(of.S - of.T, wide - 1), "Sk": min(of.S, wide)}
-        config = without(config, "index_n_heads", "index_head_dim", "index_topk")
-        return config, {**without(sizes, "Nx", "Hx", "Sx"), **bound}
-
 
 class Mistral4:
     GROWING = {**Ministral3.GROWING, "rope_type": "linear", "factor": 4.0}
@@ -309,14 +233,9 @@ class Mistral4:
     }
     VARIANTS = in_forms(TINY, "absorbed", "unpacked")
     LOGITS = latent_forms(TINY)
-    REQUIRED = {"num_hidden_layers": 2}  # every size has a default
 
     def drawn(draw: Draw) -> Fields:
         return {**DeepseekV3.drawn(draw), "pad_token_id": 0}
-
-    def sized(of: Distinct) -> Sized:
-        config, sizes = _sizes.sized_latent(of, ranked=True)
-        return {**config, "rope_parameters": Mistral4.GROWING}, sizes
 
 
 class LongcatFlash:
@@ -344,13 +263,6 @@ class LongcatFlash:
         fields |= {"head_dim": fields["qk_rope_head_dim"], "moe_topk": max(fields.pop("num_experts_per_tok"), 2)}
         return some(draw, fields, routed_scaling_factor=st.just(2.0))
 
-    def sized(of: Distinct) -> Sized:
-        config, sizes = sized_latent(of, ranked=True)
-        config = without(config, "first_k_dense_replace", "n_shared_experts", "num_hidden_layers")
-        idle, wide = of.P, of.F
-        config |= {"num_layers": of.L, "ffn_hidden_size": wide, "zero_expert_num": idle}
-        return config, {**without(sizes, "L"), "Fs": wide, "F": wide, "Ez": idle, "Er": sizes["E"] + idle}
-
 
 class Glm4MoeLite:
     TINY = {
@@ -362,7 +274,6 @@ class Glm4MoeLite:
         form: {**without(fields, "first_k_dense_replace"), "mlp_layer_types": ["dense"] * 3}
         for form, fields in latent_forms(TINY).items()
     }  # dense layers only: the class weighs experts by sigmoids
-    REQUIRED = {"num_hidden_layers": 2}
 
     def drawn(draw: Draw) -> Fields:
         fields = without(latent(draw, draw(st.integers(1, 3))), "first_k_dense_replace")
@@ -371,17 +282,12 @@ class Glm4MoeLite:
         listed = st.lists(st.sampled_from(["dense", "sparse"]), min_size=layers, max_size=layers)
         return some(draw, fields, mlp_layer_types=st.none() | listed)
 
-    def sized(of: Distinct) -> Sized:
-        config, sizes = _sizes.sized_latent(of, ranked=True)
-        return {**without(config, "first_k_dense_replace"), "mlp_layer_types": ["sparse"] * of.L}, sizes
-
 
 class AXK1:
     TINY = {**Glm4MoeLite.TINY, "model_type": "axk1", "vocab_size": 557, "q_lora_rank": 22}
     LOGITS = {
         "of dense layers": {**TINY, "mlp_layer_types": ["dense"] * 3}
     }  # dense layers only: the class weighs experts by sigmoids
-    REQUIRED = {"num_hidden_layers": 2}  # every size has a default
 
     def drawn(draw: Draw) -> Fields:
         fields = Glm4MoeLite.drawn(draw)
@@ -389,11 +295,8 @@ class AXK1:
             fields["q_lora_rank"] = draw(st.integers(1, 9))
         return some(draw, fields, first_k_dense_replace=st.integers(0, 4), moe_layer_freq=st.integers(1, 3))
 
-    def sized(of: Distinct) -> Sized:
-        return Glm4MoeLite.sized(of)
 
-
-class GlmMoeDsa:
+class GlmMoeDsa(DeepseekV32):
     TINY = {
         **DeepseekV32.TINY,
         "model_type": "glm_moe_dsa",
@@ -401,8 +304,6 @@ class GlmMoeDsa:
         "indexer_types": ["full", "shared", "full"],
     }
     LOGITS = {"": {**TINY, "first_k_dense_replace": 3}}  # dense layers only: the class weighs experts by sigmoids
-    REQUIRED = DeepseekV32.REQUIRED
-    sized = DeepseekV32.sized
 
     def drawn(draw: Draw) -> Fields:
         fields = DeepseekV32.drawn(draw)
@@ -444,10 +345,6 @@ class MistralLarge4:
                 sources[number] = max(alike)
         return some(draw, fields | {"no_rope_layers": turned}, kv_source_layers=st.none() | st.just(sources))
 
-    def sized(of: Distinct) -> Sized:
-        config, sizes = GlmMoeDsa.sized(of)
-        return {**without(config, *MistralLarge4.UNREAD), "no_rope_layers": [1] * of.L}, without(sizes, "Rq")
-
 
 class Glm5Next:
     INDEXED = "indexed_attention"
@@ -488,29 +385,3 @@ class Glm5Next:
             fields |= {"linear_head_dim": sizes["head_dim"], "linear_num_heads": sizes["num_heads"]}
             some(draw, fields, linear_conv_kernel_dim=st.integers(1, 9))
         return some(draw, fields, index_kpool_always_select_tail=ON)
-
-    def sized(of: Distinct) -> Sized:
-        """Attention with an indexer in all layers, or DeltaNet in all, by turns."""
-        config, sizes = KimiLinear.sized(of)
-        config = {
-            **without(config, "num_local_experts", "first_k_dense_replace", "qk_rope_head_dim", "q_lora_rank"),
-            "pad_token_id": 0,
-        }
-        config |= {"n_routed_experts": sizes["E"], "hc_mult": of.J, "mlp_layer_types": ["sparse"] * of.L}
-        streams = {"Xm": of.J, "Xn": of.J, "Xw": (2 + of.J) * of.J, "Xf": 3}
-        if of.seed % 2:
-            return config, {**sizes, **streams}
-        rate = 2 + of.seed % 3
-        config |= {"layer_types": [Glm5Next.INDEXED] * of.L, "index_n_heads": of.P + 70, "index_head_dim": of.K + 150}
-        config |= {"index_kpool": rate, "index_topk": 2 * rate, "q_lora_rank": of.more[1]}
-        own = {
-            "Nx": of.P + 70,
-            "Hx": of.K + 150,
-            "Mc": rate,
-            "Rs": sizes["R"],
-            "Hq": sizes["Hp"],
-            "Rq": of.more[1],
-            "Hy": 2 * (of.K + 150) + 1,
-        }
-        own |= {"Sc": of.S // rate}
-        return config, {**without(sizes, "Hr", "Rs", "Hq"), **own, **streams}

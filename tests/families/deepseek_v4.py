@@ -3,7 +3,6 @@
 from hypothesis import strategies as st
 
 from tests.families._drawing import EVEN, SMALL, VOCAB, WIDTH, WINDOW, Draw, Fields, experts, some
-from tests.families._sizes import Distinct, Sized, routed
 
 
 class DeepseekV4:
@@ -54,32 +53,3 @@ class DeepseekV4:
             some(draw, fields, compress_ratios=st.lists(st.sampled_from([0, 4, 128]), min_size=layers, max_size=more))
         some(draw, fields, num_hash_layers=st.integers(0, 5), tie_word_embeddings=st.booleans(), mlp_bias=st.booleans())
         return fields
-
-    def sized(of: Distinct) -> Sized:
-        """Every layer compresses lightly."""
-        Ng, Rq, Ro, Nx, Hx, *more = of.more
-        rate = 3 + of.seed % 2
-        rates = {
-            "compress_rates": {DeepseekV4.LIGHT: rate, DeepseekV4.HEAVY: 5},
-            "layer_types": [DeepseekV4.LIGHT] * of.L,
-        }
-        sizes = {
-            **of.axis_names("DVLBTS"),
-            "H": of.H + 2 * of.K,
-            "Hr": of.H,
-            "Og": of.G,
-            "Ng": Ng,
-            "N": of.G * Ng,
-            "Rq": Rq,
-        }
-        sizes |= {"Ro": Ro, "Nx": Nx, "Hx": of.H + Hx, "Mc": rate, "Xm": of.P, "W": of.F, "Sx": of.J}
-        bound = {"Sw": of.T + min(of.S - of.T, of.F - 1), "Sk": min(of.S, of.F), "Sc": of.S // rate, "Zc": of.S % rate}
-        sizes |= {**bound, "Uc": min(of.S // rate, 1), "Xn": of.P, "Xw": (2 + of.P) * of.P, "Xf": 3, "Xg": 1}
-        sizes |= {"Hu": 2 * sizes["H"], "Hw": 2 * sizes["Hx"]}
-        config = {
-            "vocab_size": of.V, "hidden_size": of.D, "num_hidden_layers": of.L, "num_attention_heads": of.G * Ng,
-            "head_dim": sizes["H"], "qk_rope_head_dim": of.H, "o_groups": of.G, "o_lora_rank": Ro, "q_lora_rank": Rq,
-            "sliding_window": of.F, "hc_mult": of.P, "index_n_heads": Nx, "index_head_dim": sizes["Hx"],
-            "index_topk": of.J, "tie_word_embeddings": of.on[0], **rates,
-        }  # fmt: skip
-        return routed((config, {**sizes, "F": 0}), more, "n_routed_experts", "moe_intermediate_size")

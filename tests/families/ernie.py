@@ -3,7 +3,6 @@
 from hypothesis import strategies as st
 
 from tests.families._drawing import EVEN, ON, SMALL, Draw, Fields, llama_like, some
-from tests.families._sizes import Distinct, Sized, grouped, parts_of_hidden, routed
 
 
 class Ernie4_5:
@@ -13,13 +12,9 @@ class Ernie4_5:
         "max_position_embeddings": 43, "use_bias": True,
     }  # fmt: skip
     LOGITS = {"": TINY, "untied": {**TINY, "use_bias": False, "tie_word_embeddings": False}}
-    REQUIRED = {"num_hidden_layers": 2}  # every size has a default
 
     def drawn(draw: Draw) -> Fields:
         return some(draw, llama_like(draw), use_bias=ON, head_dim=st.none() | EVEN)
-
-    def sized(of: Distinct) -> Sized:
-        return grouped(of, use_bias=of.on[1])
 
 
 class Ernie4_5_Moe:
@@ -30,7 +25,6 @@ class Ernie4_5_Moe:
         "moe_k": 4,
     }  # fmt: skip
     LOGITS = {"of every expert": {**TINY, "moe_k": 10}}  # the reference's routing is fixed
-    REQUIRED = {"num_hidden_layers": 2}
 
     def drawn(draw: Draw) -> Fields:
         fields = llama_like(draw, null_kv=False, head_dim=False)
@@ -46,12 +40,6 @@ class Ernie4_5_Moe:
             moe_layer_interval=st.integers(1, 3),
         )
 
-    def sized(of: Distinct) -> Sized:
-        config, sizes = parts_of_hidden(of, num_key_value_heads=of.K, use_bias=of.on[1], moe_layer_start_index=0)
-        config, sizes = routed((config, sizes), of.more, "moe_num_experts", "moe_intermediate_size")
-        config["moe_k"] = config.pop("num_experts_per_tok")
-        return {**config, "moe_num_shared_experts": 2}, {**sizes, "Fs": 2 * sizes["Fe"]}
-
 
 class Ernie4_5_VLMoe:
     TINY = {
@@ -62,7 +50,6 @@ class Ernie4_5_VLMoe:
         "rope_parameters": {"rope_theta": 500000.0, "rope_type": "default", "mrope_section": [1, 1, 2]},
     }  # fmt: skip
     LOGITS = {"of every expert": {**TINY, "moe_k": 10}}  # the reference's routing is fixed
-    REQUIRED = {"num_hidden_layers": 2}
 
     def angles(half: int) -> Fields:
         """Angles of a head's pairs, for rows, columns and frames: the class asks for two alike, and a third."""
@@ -81,11 +68,3 @@ class Ernie4_5_VLMoe:
         return some(
             draw, fields, use_bias=ON, moe_num_shared_experts=st.integers(0, 3), mlp_layer_types=st.none() | kinds
         )
-
-    def sized(of: Distinct) -> Sized:
-        config, sizes = parts_of_hidden(of, num_key_value_heads=of.K, use_bias=of.on[1])
-        config, sizes = routed((config, sizes), of.more, "moe_num_experts", "moe_intermediate_size")
-        other = of.P + 90
-        config |= {"moe_k": config.pop("num_experts_per_tok"), "mlp_layer_types": ["sparse"] * of.L}
-        config |= {"moe_intermediate_size": [config["moe_intermediate_size"], other], "moe_num_shared_experts": 2}
-        return config, {**sizes, "Fs": 2 * sizes["Fe"], "Fo": other}

@@ -3,7 +3,6 @@
 from hypothesis import strategies as st
 
 from tests.families._drawing import SMALL, WINDOW, Draw, Fields, layer_types, llama_like, some
-from tests.families._sizes import Distinct, Sized, grouped, parts_of_hidden, routed
 
 
 class Exaone:
@@ -13,14 +12,10 @@ class Exaone:
         "activation_function": "silu",
     }  # fmt: skip
     RUN_BY = "Llama"
-    REQUIRED = {"num_hidden_layers": 2}  # every size has a default
 
     def drawn(draw: Draw) -> Fields:
         fields = llama_like(draw, head_dim=False)
         return {**fields, "num_layers": fields.pop("num_hidden_layers")}
-
-    def sized(of: Distinct) -> Sized:
-        return parts_of_hidden(of, num_key_value_heads=of.K, intermediate_size=of.F)
 
 
 class Exaone4:
@@ -32,7 +27,6 @@ class Exaone4:
     ALL_FULL = {"sliding_window": None, "layer_types": ["full_attention"] * 3}
     VARIANTS = {"without windows": {**TINY, **ALL_FULL}}
     LOGITS = {"": TINY, "without windows": VARIANTS["without windows"]}
-    REQUIRED = {"num_hidden_layers": 2}  # every size has a default
 
     def drawn(draw: Draw) -> Fields:
         fields = llama_like(draw, null_kv=False)
@@ -41,9 +35,6 @@ class Exaone4:
             return fields | {"sliding_window": None, "layer_types": full}
         fields = layer_types(draw, fields | {"sliding_window": draw(WINDOW)})
         return some(draw, fields, sliding_window_pattern=st.integers(1, 5))
-
-    def sized(of: Distinct) -> Sized:
-        return grouped(of, layer_types=["full_attention"] * of.L)
 
 
 class ExaoneMoe:
@@ -54,7 +45,6 @@ class ExaoneMoe:
         "num_experts": 7, "num_shared_experts": 2, "num_experts_per_tok": 4,
     }  # fmt: skip
     LOGITS = {"": {**TINY, "first_k_dense_replace": 3}}  # dense layers only: the class weighs experts by sigmoids
-    REQUIRED = {"num_hidden_layers": 2}  # every size has a default
 
     def drawn(draw: Draw) -> Fields:
         fields = layer_types(draw, llama_like(draw, null_kv=False) | {"sliding_window": draw(WINDOW)})
@@ -64,8 +54,3 @@ class ExaoneMoe:
         fields |= {"moe_intermediate_size": draw(SMALL), "num_shared_experts": draw(st.integers(1, 3))}
         kinds = st.lists(st.sampled_from(["dense", "sparse"]), min_size=layers, max_size=layers)
         return some(draw, fields, first_k_dense_replace=st.integers(0, 5), mlp_layer_types=st.none() | kinds)
-
-    def sized(of: Distinct) -> Sized:
-        one = grouped(of, layer_types=["full_attention"] * of.L, first_k_dense_replace=0)
-        config, sizes = routed(one, of.more, "num_experts", "moe_intermediate_size")
-        return {**config, "num_shared_experts": 2}, {**sizes, "Fs": 2 * sizes["Fe"]}

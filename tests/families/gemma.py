@@ -17,7 +17,6 @@ from tests.families._drawing import (
     some,
     without,
 )
-from tests.families._sizes import Distinct, Sized, grouped
 
 
 class Gemma:
@@ -30,9 +29,6 @@ class Gemma:
 
     def drawn(draw: Draw) -> Fields:
         return some(draw, llama_like(draw, null_kv=False), attention_bias=ON)
-
-    def sized(of: Distinct) -> Sized:
-        return grouped(of, attention_bias=of.on[1])
 
 
 class Gemma2:
@@ -49,9 +45,6 @@ class Gemma2:
         caps = {name: st.none() | st.just(30.0) for name in ("final_logit_softcapping", "attn_logit_softcapping")}
         return some(draw, layer_types(draw, fields | {"sliding_window": draw(WINDOW)}), **caps)
 
-    def sized(of: Distinct) -> Sized:
-        return grouped(of, attention_bias=of.on[1], layer_types=["full_attention"] * of.L)
-
 
 class Gemma3Text:
     TINY = {
@@ -65,21 +58,14 @@ class Gemma3Text:
     def drawn(draw: Draw) -> Fields:
         return some(draw, Gemma2.drawn(draw), sliding_window_pattern=st.integers(1, 4))
 
-    def sized(of: Distinct) -> Sized:
-        return grouped(of, layer_types=["full_attention"] * of.L)
-
 
 class VaultGemma:
     TINY = {**Gemma2.TINY, "model_type": "vaultgemma", "vocab_size": 283, "max_position_embeddings": 71}
     FEW = {**TINY, "num_hidden_layers": 2}  # more of them add up the class's roundings
     LOGITS = {"": FEW, "unbounded": {**FEW, "attn_logit_softcapping": None, "final_logit_softcapping": None}}
-    REQUIRED = {"num_hidden_layers": 2}  # every size has a default
 
     def drawn(draw: Draw) -> Fields:
         return Gemma2.drawn(draw)
-
-    def sized(of: Distinct) -> Sized:
-        return Gemma2.sized(of)
 
 
 class Gemma3n:
@@ -119,14 +105,6 @@ class Gemma3n:
         some(draw, fields, attention_bias=ON, altup_correct_scale=ON, final_logit_softcapping=st.just(3.0))
         return some(draw, fields, activation_sparsity_pattern=pattern)
 
-    def sized(of: Distinct) -> Sized:
-        config, sizes = grouped(of, attention_bias=of.on[1], layer_types=["full_attention"] * of.L)
-        Ru, Vp, *_ = of.more
-        own = {"hidden_size_per_layer_input": of.P, "vocab_size_per_layer_input": Vp + 400, "laurel_rank": Ru}
-        own |= {"num_kv_shared_layers": 0, "activation_sparsity_pattern": [0.0] * of.L}
-        axis_names = {"Dy": of.P, "Vp": Vp + 400, "Lp": of.L, "Ru": Ru, "Xo": 3, "Xs": 4, "Xt": 4, "Xu": 4, "Do": of.D}
-        return {**config, **own}, {**sizes, **axis_names}
-
 
 class Gemma4:
     TINY = {
@@ -150,7 +128,6 @@ class Gemma4:
     }  # fmt: skip
     VARIANTS = {"keys as values": ALIKE, "moe": ROUTED, "layers of their own": LAYERS_OWN}
     LOGITS = {"": TINY, "keys as values": ALIKE, "of every expert": {**ROUTED, "top_k_experts": 8}}
-    REQUIRED = {"num_hidden_layers": 2}
 
     def drawn(draw: Draw) -> Fields:
         fields = layer_types(draw, llama_like(draw, null_kv=False, head_dim=False))
@@ -188,15 +165,6 @@ class Gemma4:
             final_logit_softcapping=st.none() | SMALL.map(float),
         )
 
-    def sized(of: Distinct) -> Sized:
-        config, sizes = grouped(of, attention_bias=of.on[1], layer_types=["full_attention"] * of.L)
-        own = {
-            "global_head_dim": of.H,
-            "hidden_size_per_layer_input": of.P,
-            "vocab_size_per_layer_input": of.more[0] + 400,
-        }
-        return {**config, **own}, {**sizes, "Dy": of.P, "Vp": of.more[0] + 400, "Lp": of.L}
-
 
 class EmbeddingGemma2Text:
     TINY = {
@@ -206,7 +174,6 @@ class EmbeddingGemma2Text:
         "layer_types": ["sliding_attention", "full_attention", "full_attention"], "hidden_size_per_layer_input": 17,
         "attention_bias": True, "embedding_dim": 29,
     }  # fmt: skip
-    REQUIRED = {"num_hidden_layers": 2}
 
     def drawn(draw: Draw) -> Fields:
         fields = without(layer_types(draw, llama_like(draw, null_kv=False, head_dim=False)), "tie_word_embeddings")
@@ -224,14 +191,3 @@ class EmbeddingGemma2Text:
         else:
             some(draw, fields, sliding_window_pattern=st.integers(1, 4))
         return some(draw, fields, attention_bias=ON)
-
-    def sized(of: Distinct) -> Sized:
-        config, sizes = grouped(of, attention_bias=of.on[1], layer_types=["full_attention"] * of.L)
-        own = {"global_head_dim": of.H, "num_global_key_value_heads": of.K, "hidden_size_per_layer_input": of.P}
-        return {**config, **own, "embedding_dim": of.P + 300}, {
-            **sizes,
-            "T": of.S,
-            "Dy": of.P,
-            "Lp": of.L,
-            "Dv": of.P + 300,
-        }

@@ -3,7 +3,6 @@
 from hypothesis import strategies as st
 
 from tests.families._drawing import EVEN, ON, SMALL, Draw, Fields, llama_like, some
-from tests.families._sizes import Distinct, Sized, grouped, routed
 
 
 class Glm:
@@ -13,7 +12,6 @@ class Glm:
         "pad_token_id": 0,
     }  # fmt: skip
     LOGITS = {"": TINY, "whole": {**TINY, "attention_bias": False, "partial_rotary_factor": 1.0}}
-    REQUIRED = {"num_hidden_layers": 2}  # every size has a default
 
     def drawn(draw: Draw) -> Fields:
         fields = {**llama_like(draw, null_kv=False), "pad_token_id": 0}  # whose default is past a small vocabulary
@@ -21,20 +19,12 @@ class Glm:
         fields |= {"partial_rotary_factor": 1.0} if whole else {"head_dim": 2 * fields["head_dim"]}
         return some(draw, fields, attention_bias=ON)
 
-    def sized(of: Distinct) -> Sized:
-        config, sizes = grouped(of, attention_bias=of.on[1], partial_rotary_factor=1.0)
-        return config, {**sizes, "Hr": of.H}
 
-
-class Glm4:
+class Glm4(Glm):
     TINY = {**Glm.TINY, "model_type": "glm4", "vocab_size": 331}
-    REQUIRED = Glm.REQUIRED
 
     def drawn(draw: Draw) -> Fields:
         return Glm.drawn(draw)
-
-    def sized(of: Distinct) -> Sized:
-        return Glm.sized(of)
 
 
 class Glm4Moe:
@@ -56,12 +46,6 @@ class Glm4Moe:
         fields |= {"moe_intermediate_size": draw(SMALL), "n_shared_experts": draw(st.integers(1, 3))}
         return some(draw, fields, attention_bias=ON, use_qk_norm=ON, first_k_dense_replace=st.integers(0, 5))
 
-    def sized(of: Distinct) -> Sized:
-        own = {"attention_bias": of.on[1], "use_qk_norm": of.on[2], "first_k_dense_replace": 0}
-        config, sizes = grouped(of, **own, partial_rotary_factor=1.0)
-        config, sizes = routed((config, sizes), of.more, "n_routed_experts", "moe_intermediate_size")
-        return {**config, "n_shared_experts": 2}, {**sizes, "Fs": 2 * sizes["Fe"], "Hr": of.H}
-
 
 class SolarOpen:
     TINY = {
@@ -71,7 +55,6 @@ class SolarOpen:
         "num_experts_per_tok": 4,
     }  # fmt: skip
     LOGITS: dict[str, Fields] = {}  # the class weighs experts by sigmoids
-    REQUIRED = {"num_hidden_layers": 2}  # every size has a default
 
     def drawn(draw: Draw) -> Fields:
         fields = llama_like(draw, null_kv=False) | {"head_dim": draw(EVEN)}
@@ -80,9 +63,3 @@ class SolarOpen:
         fields |= {"n_routed_experts": count, "num_experts_per_tok": draw(st.integers(1, count))}
         fields |= {"moe_intermediate_size": draw(SMALL), "n_shared_experts": draw(st.integers(1, 3))}
         return some(draw, fields, attention_bias=ON)
-
-    def sized(of: Distinct) -> Sized:
-        config, sizes = routed(
-            grouped(of, attention_bias=of.on[1]), of.more, "n_routed_experts", "moe_intermediate_size"
-        )
-        return {**config, "n_shared_experts": 2}, {**sizes, "Fs": 2 * sizes["Fe"]}

@@ -17,7 +17,6 @@ from tests.families._drawing import (
     some,
     without,
 )
-from tests.families._sizes import Distinct, Sized, of_heads, parts_of_hidden
 
 
 class GPT2:
@@ -33,11 +32,6 @@ class GPT2:
         fields = {"n_embd": heads * draw(EVEN), "n_layer": draw(st.integers(1, 3)), "n_head": heads}
         fields |= {"vocab_size": draw(VOCAB), "n_positions": draw(st.integers(20, 40))}
         return some(draw, fields, n_inner=st.none() | WIDTH, tie_word_embeddings=ON)
-
-    def sized(of: Distinct) -> Sized:
-        names = "vocab_size n_embd n_layer n_head n_inner"
-        config, sizes = of_heads(of, names, n_positions=of.P, tie_word_embeddings=of.on[0])
-        return config, {**sizes, "P": of.P}
 
 
 class GPTBigCode:
@@ -55,12 +49,6 @@ class GPTBigCode:
         fields |= {"vocab_size": draw(VOCAB), "n_positions": draw(st.integers(20, 40))}
         return some(draw, fields, n_inner=st.none() | WIDTH, tie_word_embeddings=ON, multi_query=ON)
 
-    def sized(of: Distinct) -> Sized:
-        names = "vocab_size n_embd n_layer n_head n_inner"
-        config, sizes = of_heads(of, names, n_positions=of.P, tie_word_embeddings=of.on[0], multi_query=of.on[1])
-        shared = {"K": 1, "G": of.K} if of.on[1] else {}
-        return config, {**sizes, "P": of.P, **shared}
-
 
 class GPTNeo:
     TINY = {
@@ -77,16 +65,6 @@ class GPTNeo:
         fields |= {"attention_types": [[[kind], 1] for kind in kinds], "window_size": draw(WINDOW)}
         fields |= {"vocab_size": draw(VOCAB), "max_position_embeddings": draw(st.integers(20, 40))}
         return some(draw, fields, intermediate_size=st.none() | WIDTH, tie_word_embeddings=ON)
-
-    def sized(of: Distinct) -> Sized:
-        names = "vocab_size hidden_size num_layers num_heads intermediate_size"
-        own = {
-            "max_position_embeddings": of.P,
-            "tie_word_embeddings": of.on[0],
-            "attention_types": [[["global"], of.L]],
-        }
-        config, sizes = of_heads(of, names, **own)
-        return config, {**sizes, "P": of.P}
 
 
 class GPTJ:
@@ -111,27 +89,16 @@ class GPTJ:
     def drawn(draw: Draw) -> Fields:
         return GPTJ.of_parts(draw, 1)
 
-    def sized(of: Distinct) -> Sized:
-        names = "vocab_size n_embd n_layer n_head n_inner"
-        config, sizes = of_heads(of, names, n_positions=of.P, tie_word_embeddings=of.on[0], rotary_dim=of.H)
-        return config, {**sizes, "Hr": of.H}
 
-
-class CodeGen:
+class CodeGen(GPTJ):
     TINY = {
         "model_type": "codegen", "vocab_size": 313, "n_embd": 80, "n_layer": 2, "n_head": 8, "n_positions": 89,
         "n_inner": 67, "rotary_dim": 6,
     }  # fmt: skip
     LOGITS = {}  # its matrix holds q, v and k in four parts
-    REQUIRED = GPTJ.REQUIRED
 
     def drawn(draw: Draw) -> Fields:
         return GPTJ.of_parts(draw, 4)
-
-    def sized(of: Distinct) -> Sized:
-        config, sizes = GPTJ.sized(of)
-        heads = 4 * of.K
-        return {**config, "n_head": heads, "n_embd": heads * of.H}, {**sizes, "K": heads, "N": heads, "D": heads * of.H}
 
 
 class OpenAIGPT:
@@ -144,10 +111,6 @@ class OpenAIGPT:
         fields = {"n_embd": heads * draw(EVEN), "n_layer": draw(st.integers(1, 3)), "n_head": heads}
         fields |= {"vocab_size": draw(VOCAB), "n_positions": draw(st.integers(20, 40))}
         return some(draw, fields, tie_word_embeddings=ON)
-
-    def sized(of: Distinct) -> Sized:
-        config, sizes = of_heads(of, "vocab_size n_embd n_layer n_head", n_positions=of.P, tie_word_embeddings=of.on[0])
-        return config, {**sizes, "F": 4 * sizes["D"], "P": of.P}
 
 
 class CTRL:
@@ -163,10 +126,6 @@ class CTRL:
         fields |= {"vocab_size": draw(VOCAB), "dff": draw(WIDTH), "n_positions": draw(st.integers(20, 40))}
         return some(draw, fields, tie_word_embeddings=ON)
 
-    def sized(of: Distinct) -> Sized:
-        names = "vocab_size n_embd n_layer n_head dff"
-        return of_heads(of, names, n_positions=of.P, tie_word_embeddings=of.on[0])
-
 
 class JAIS:
     LEARNED = {
@@ -178,19 +137,12 @@ class JAIS:
     VARIANTS = {"learned positions": LEARNED}
     SILENT = {"scale_attn_weights": True}
 
-    def sized(of: Distinct) -> Sized:
-        own = {"position_embedding_type": "alibi", "activation_function": "swiglu", "tie_word_embeddings": of.on[0]}
-        return of_heads(of, "vocab_size n_embd n_layer n_head n_inner", n_positions=of.P, **own)
-
 
 class CS336:
     TINY = {
         "model_type": "cs336", "vocab_size": 83, "context_length": 41, "num_layers": 2, "d_model": 48, "num_heads": 8,
         "d_ff": 89,
     }  # fmt: skip
-
-    def sized(of: Distinct) -> Sized:
-        return of_heads(of, "vocab_size d_model num_layers num_heads d_ff", context_length=of.P)
 
 
 class GPTNeoX:
@@ -211,12 +163,6 @@ class GPTNeoX:
             fields["rotary_pct"] = share
         return some(draw, fields, attention_bias=ON, use_parallel_residual=ON)
 
-    def sized(of: Distinct) -> Sized:
-        names = "vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size"
-        share = 0.5 if of.H % 4 == 0 else 1.0  # what is turned has to be even
-        config, sizes = of_heads(of, names, tie_word_embeddings=of.on[0], attention_bias=of.on[1], rotary_pct=share)
-        return config, {**sizes, "Hr": int(of.H * share)}
-
 
 class GPTNeoXJapanese:
     TINY = {
@@ -224,19 +170,11 @@ class GPTNeoXJapanese:
         "num_attention_heads": 6, "intermediate_multiple_size": 3, "max_position_embeddings": 45, "rotary_pct": 0.4,
     }  # fmt: skip
     BY_HEAD = True
-    REQUIRED = {"num_hidden_layers": 2}  # every size has a default
 
     def drawn(draw: Draw) -> Fields:
         share = draw(st.sampled_from([0.25, 0.5, 1.0]))
         fields = of_whole_heads(draw, EVEN.map(lambda turned: int(turned / share))) | {"rotary_pct": share}
         return some(draw, fields, intermediate_multiple_size=SMALL)
-
-    def sized(of: Distinct) -> Sized:
-        share = 0.5 if of.H % 4 == 0 else 1.0  # what is turned has to be even
-        names = "vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_multiple_size"
-        config, sizes = of_heads(of, names, tie_word_embeddings=of.on[0], rotary_pct=share)
-        config["num_hidden_layers"] = 1  # all its blocks alike
-        return config, {**sizes, "L": 1, "F": sizes["F"] * sizes["D"], "Hr": int(of.H * share)}
 
 
 class Bloom:
@@ -253,10 +191,6 @@ class Bloom:
         if draw(ON):  # as the published files spell them
             fields |= {"n_layer": fields.pop("num_hidden_layers"), "n_head": fields.pop("num_attention_heads")}
         return fields
-
-    def sized(of: Distinct) -> Sized:
-        config, sizes = of_heads(of, "vocab_size hidden_size n_layer n_head", tie_word_embeddings=of.on[0])
-        return config, {**sizes, "F": 4 * sizes["D"]}
 
 
 class Falcon:
@@ -297,10 +231,6 @@ class Falcon:
         # The 7B's file says a number of key heads and has one.
         return some(draw, fields, num_kv_heads=st.just(heads)) if fields.get("multi_query", True) else fields
 
-    def sized(of: Distinct) -> Sized:
-        config, sizes = parts_of_hidden(of, num_kv_heads=of.K, ffn_hidden_size=of.F, bias=of.on[1])
-        return {**config, "new_decoder_architecture": True}, sizes
-
 
 class Mpt:
     TINY = {"model_type": "mpt", "vocab_size": 349, "d_model": 42, "n_layers": 2, "n_heads": 6, "max_seq_len": 99}
@@ -314,10 +244,6 @@ class Mpt:
         fields |= {"vocab_size": draw(VOCAB), "max_seq_len": draw(st.integers(20, 40))}
         own = st.fixed_dictionaries({"clip_qkv": st.none() | st.just(8.0), "softmax_scale": st.none() | st.just(0.5)})
         return some(draw, fields, tie_word_embeddings=ON, attn_config=own)
-
-    def sized(of: Distinct) -> Sized:
-        config, sizes = of_heads(of, "vocab_size d_model n_layers n_heads", tie_word_embeddings=of.on[0])
-        return config, {**sizes, "F": 4 * sizes["D"]}
 
 
 class OPT:
@@ -339,11 +265,6 @@ class OPT:
         width = st.none() | SMALL | st.just(fields["hidden_size"])
         return some(draw, fields, word_embed_proj_dim=width, **switches)
 
-    def sized(of: Distinct) -> Sized:
-        names = "vocab_size hidden_size num_hidden_layers num_attention_heads ffn_dim"
-        config, sizes = of_heads(of, names, max_position_embeddings=of.P, tie_word_embeddings=of.on[0])
-        return {**config, "enable_bias": of.on[1]}, {**sizes, "P": of.P + 2}  # two rows in front
-
 
 class OpenELM:
     TINY = {
@@ -359,15 +280,6 @@ class OpenELM:
     }  # fmt: skip
     SILENT = {"num_gqa_groups": 4, "qkv_multipliers": [0.5, 1.0], "rope_max_length": 4096}
 
-    def sized(of: Distinct) -> Sized:
-        config = {
-            "vocab_size": of.V, "model_dim": of.D, "num_transformer_layers": of.L, "head_dim": of.H,
-            "max_context_length": of.P, "num_query_heads": [of.K * of.G] * of.L, "num_kv_heads": [of.K] * of.L,
-            "ffn_multipliers": [1.5] * of.L, "ffn_dim_divisor": 1, "ffn_with_glu": of.on[0],
-            "normalize_qk_projections": of.on[1], "share_input_output_layers": of.on[2],
-        }  # fmt: skip
-        return config, {**of.axis_names("KGHDVLBTS"), "N": of.K * of.G, "F": int(1.5 * of.D + 0.5)}
-
 
 class Telechat:
     TINY = {
@@ -377,9 +289,6 @@ class Telechat:
     VARIANTS = {"tied": {**TINY, "num_key_value_heads": None, "tie_word_embeddings": True}}
     SILENT = {"logn": True, "intermediate_size": 1}
 
-    def sized(of: Distinct) -> Sized:
-        return parts_of_hidden(of, num_key_value_heads=of.K, ffn_hidden_size=of.F, max_position_embeddings=of.P)
-
 
 class BioGpt:
     TINY = {
@@ -388,16 +297,10 @@ class BioGpt:
     }  # fmt: skip
     LOGITS = {"": TINY, "not scaled": {**TINY, "scale_embedding": False, "hidden_act": "relu"}}
     SILENT = {"layerdrop": 0.1}
-    REQUIRED = {"num_hidden_layers": 2}  # every size has a default
 
     def drawn(draw: Draw) -> Fields:
         fields = of_whole_heads(draw) | {"intermediate_size": draw(WIDTH), "pad_token_id": 0}
         return some(draw, fields, scale_embedding=ON, max_position_embeddings=st.integers(25, 40))
-
-    def sized(of: Distinct) -> Sized:
-        names = "vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size"
-        config, sizes = of_heads(of, names, max_position_embeddings=of.P, tie_word_embeddings=of.on[0])
-        return config, {**sizes, "P": of.P + 2}  # two rows in front
 
 
 class XGLM:
@@ -416,7 +319,3 @@ class XGLM:
         names = {"hidden_size": "d_model", "num_hidden_layers": "num_layers", "num_attention_heads": "attention_heads"}
         fields = {names.get(name, name): value for name, value in sizes.items()}
         return some(draw, fields | {"ffn_dim": draw(WIDTH)}, scale_embedding=ON)
-
-    def sized(of: Distinct) -> Sized:
-        names = "vocab_size d_model num_layers attention_heads ffn_dim"
-        return of_heads(of, names, max_position_embeddings=of.P, tie_word_embeddings=of.on[0])

@@ -1,7 +1,6 @@
 """Test configs of the gpt_oss lineage: a small one of each family, variants, random ones, distinct sizes."""
 
 from tests.families._drawing import ON, PLAIN, WINDOW, Draw, Fields, experts, layer_types, llama_like, some, without
-from tests.families._sizes import Distinct, Sized, grouped, routed
 
 
 class GptOss:
@@ -17,10 +16,6 @@ class GptOss:
         fields = llama_like(draw, null_kv=False) | experts(draw, "num_local_experts")
         return some(draw, layer_types(draw, fields | {"sliding_window": draw(WINDOW)}), attention_bias=ON)
 
-    def sized(of: Distinct) -> Sized:
-        plain = grouped(of, attention_bias=of.on[1], layer_types=["full_attention"] * of.L)
-        return routed(plain, of.more, "num_local_experts", "intermediate_size")
-
 
 class OpenAIPrivacyFilter:
     TINY = {
@@ -31,16 +26,9 @@ class OpenAIPrivacyFilter:
         "pad_token_id": 0,
     }
     LOGITS: dict[str, Fields] = {}  # its experts have an activation of their own, which the reference lacks
-    REQUIRED = {"num_hidden_layers": 2}
     SILENT = {"swiglu_limit": 9.0}
 
     def drawn(draw: Draw) -> Fields:
         fields = without(llama_like(draw, null_kv=False), "tie_word_embeddings") | experts(draw, "num_local_experts")
         fields["pad_token_id"] = 0
         return some(draw, fields, attention_bias=ON, sliding_window=WINDOW)
-
-    def sized(of: Distinct) -> Sized:
-        config, sizes = routed(
-            grouped(of, attention_bias=of.on[1], sliding_window=of.P), of.more, "num_local_experts", "intermediate_size"
-        )
-        return {**without(config, "tie_word_embeddings"), "num_labels": of.J}, {**sizes, "T": of.S, "Y": of.J}

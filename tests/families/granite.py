@@ -3,8 +3,7 @@
 from hypothesis import strategies as st
 
 from tests.families._drawing import EVEN, ON, SMALL, WINDOW, Draw, Fields, experts, layer_types, llama_like, some
-from tests.families._hybrids import mixers, sized_mixers
-from tests.families._sizes import Distinct, Sized, grouped, routed
+from tests.families._hybrids import mixers
 
 
 class Granite:
@@ -14,13 +13,9 @@ class Granite:
         "embedding_multiplier": 3.0, "logits_scaling": 4.0, "residual_multiplier": 0.22, "attention_multiplier": 0.13,
         "attention_bias": True, "mlp_bias": True,
     }  # fmt: skip
-    REQUIRED = {"num_hidden_layers": 2}  # every size has a default
 
     def drawn(draw: Draw) -> Fields:
         return some(draw, llama_like(draw), attention_bias=ON, mlp_bias=ON, head_dim=EVEN)
-
-    def sized(of: Distinct) -> Sized:
-        return grouped(of, attention_bias=of.on[1], mlp_bias=of.on[2])
 
 
 class GraniteMoe:
@@ -31,30 +26,21 @@ class GraniteMoe:
         "attention_multiplier": 0.13, "attention_bias": True, "num_local_experts": 7, "num_experts_per_tok": 4,
     }  # fmt: skip
     LOGITS = {"of every expert": {**TINY, "num_experts_per_tok": 7}}  # the reference's routing is fixed
-    REQUIRED = {"num_hidden_layers": 2}  # every size has a default
 
     def drawn(draw: Draw) -> Fields:
         fields = llama_like(draw) | experts(draw, "num_local_experts")
         return some(draw, fields, attention_bias=ON, head_dim=EVEN)
 
-    def sized(of: Distinct) -> Sized:
-        return routed(grouped(of, attention_bias=of.on[1]), of.more, "num_local_experts", "intermediate_size")
 
-
-class GraniteMoeShared:
+class GraniteMoeShared(GraniteMoe):
     TINY = {
         **GraniteMoe.TINY, "model_type": "granitemoeshared", "vocab_size": 409, "shared_intermediate_size": 53,
     }  # fmt: skip
     VARIANTS = {"without a shared network": {**TINY, "shared_intermediate_size": 0}}
     LOGITS = {"of every expert": {**TINY, "num_experts_per_tok": 7}}  # the reference's routing is fixed
-    REQUIRED = GraniteMoe.REQUIRED
 
     def drawn(draw: Draw) -> Fields:
         return some(draw, GraniteMoe.drawn(draw), shared_intermediate_size=st.integers(0, 9))
-
-    def sized(of: Distinct) -> Sized:
-        config, sizes = GraniteMoe.sized(of)
-        return {**config, "shared_intermediate_size": of.P}, {**sizes, "Fs": of.P}
 
 
 class GraniteMoeHybrid:
@@ -91,15 +77,6 @@ class GraniteMoeHybrid:
         some(draw, fields, position_embedding_type=st.none() | st.just("rope"))
         return fields | mixers(draw, fields["hidden_size"])
 
-    def sized(of: Distinct) -> Sized:
-        """Attention in all layers, or Mamba-2 in all, by turns; experts in all."""
-        config, sizes = routed(grouped(of), of.more, "num_local_experts", "intermediate_size")
-        config, sizes = {**config, "shared_intermediate_size": of.F}, {**sizes, "Fs": of.F}
-        if of.seed % 2:
-            return sized_mixers(of, {**config, "layer_types": None}, sizes)
-        own = {"layer_types": ["full_attention"] * of.L, "mamba_n_heads": 1, "mamba_expand": 1}
-        return {**config, **own}, sizes
-
 
 class GraniteSWA:
     OWN = {
@@ -120,22 +97,13 @@ class GraniteSWA:
     def drawn(draw: Draw) -> Fields:
         return GraniteSWA.windowed(draw, Granite.drawn(draw))
 
-    def sized(of: Distinct) -> Sized:
-        config, sizes = Granite.sized(of)
-        return {**config, "layer_types": ["full_attention"] * of.L}, sizes
 
-
-class GraniteMoeSWA:
+class GraniteMoeSWA(GraniteSWA):
     TINY = {**GraniteMoeShared.TINY, "model_type": "granitemoe_swa", "vocab_size": 443, **GraniteSWA.OWN}
     LOGITS = {"of every expert": {**TINY, "num_experts_per_tok": 7}}  # the reference's routing is fixed
-    REQUIRED = GraniteSWA.REQUIRED
 
     def drawn(draw: Draw) -> Fields:
         return GraniteSWA.windowed(draw, GraniteMoeShared.drawn(draw))
-
-    def sized(of: Distinct) -> Sized:
-        config, sizes = GraniteMoeShared.sized(of)
-        return {**config, "layer_types": ["full_attention"] * of.L}, sizes
 
 
 class HyperCLOVAX:
@@ -147,11 +115,7 @@ class HyperCLOVAX:
     }  # fmt: skip
     VARIANTS = {"norms in front only": {**TINY, "use_post_norm": False}}
     LOGITS = {"": TINY, "in front only": {**VARIANTS["norms in front only"], "attention_multiplier": None}}
-    REQUIRED = {"num_hidden_layers": 2}  # every size has a default
 
     def drawn(draw: Draw) -> Fields:
         fields = some(draw, llama_like(draw), attention_bias=ON, mlp_bias=ON, head_dim=st.none() | EVEN)
         return some(draw, fields, use_post_norm=ON)
-
-    def sized(of: Distinct) -> Sized:
-        return grouped(of, attention_bias=of.on[1], mlp_bias=of.on[2], use_post_norm=of.seed % 2 == 0)

@@ -3,7 +3,6 @@
 from hypothesis import strategies as st
 
 from tests.families._drawing import EVEN, ON, SMALL, Draw, Fields, llama_like, some, without
-from tests.families._sizes import Distinct, Sized, grouped, routed
 from tests.families.deepseek import DeepseekV32
 
 
@@ -19,29 +18,19 @@ class HunYuanDenseV1:
         fields = llama_like(draw, head_dim=False)
         return some(draw, {**fields, "head_dim": draw(EVEN)}, attention_bias=ON)
 
-    def sized(of: Distinct) -> Sized:
-        return grouped(of, attention_bias=of.on[1])
 
-
-class HunYuanMoEV1:
+class HunYuanMoEV1(HunYuanDenseV1):
     TINY = {
         **HunYuanDenseV1.TINY, "model_type": "hunyuan_v1_moe", "num_experts": 7, "moe_topk": [4, 5, 4],
         "vocab_size": 137,
     }  # fmt: skip
     LOGITS = {"of every expert": {**TINY, "moe_topk": 7}}  # the reference's routing is fixed
-    REQUIRED = HunYuanDenseV1.REQUIRED
 
     def drawn(draw: Draw) -> Fields:
         fields, count = HunYuanDenseV1.drawn(draw), draw(SMALL)
         active, layers = st.integers(1, count), fields["num_hidden_layers"]
         listed = st.lists(active, min_size=layers, max_size=layers)
         return {**fields, "num_experts": count, "moe_topk": draw(active | listed)}
-
-    def sized(of: Distinct) -> Sized:
-        config, sizes = grouped(of, attention_bias=of.on[1])
-        A, E = sorted(of.more[:2])
-        width = sizes.pop("F")
-        return {**config, "num_experts": E, "moe_topk": A}, {**sizes, "A": A, "E": E, "Fe": width}
 
 
 class HYV3:
@@ -52,7 +41,6 @@ class HYV3:
         "num_experts_per_tok": 4,
     }  # fmt: skip
     LOGITS = {"": {**TINY, "mlp_layer_types": ["dense"] * 3}}  # the class weighs experts by sigmoids
-    REQUIRED = {"num_hidden_layers": 2}  # every size has a default
 
     def drawn(draw: Draw) -> Fields:
         fields = llama_like(draw, null_kv=False) | {"head_dim": draw(EVEN)}
@@ -62,13 +50,8 @@ class HYV3:
         kinds = st.lists(st.sampled_from(["dense", "sparse"]), min_size=layers, max_size=layers)
         return some(draw, fields, attention_bias=ON, mlp_layer_types=st.none() | kinds)
 
-    def sized(of: Distinct) -> Sized:
-        one = grouped(of, attention_bias=of.on[1], mlp_layer_types=["sparse"] * of.L)
-        config, sizes = routed(one, of.more, "num_experts", "moe_intermediate_size")
-        return {**config, "num_shared_experts": 2}, {**sizes, "Fs": 2 * sizes["Fe"]}
 
-
-class HYV4:
+class HYV4(DeepseekV32):
     TINY = {
         **without(DeepseekV32.TINY, "first_k_dense_replace"), "model_type": "hy_v4", "vocab_size": 163, "hc_mult": 13,
         "indexer_types": ["full", "shared", "full"], "mlp_layer_types": ["dense", "sparse", "sparse"],
@@ -80,7 +63,6 @@ class HYV4:
         "of indexers alone": {**DENSE, "indexer_types": ["full"] * 3, "hc_magnitude": 1.3, "hc_mult": 2},
     }
     SILENT = {"learnable_sink_init": 0.5, "swiglu_limit": 7.0, "hc_magnitude": 1.5}
-    REQUIRED = DeepseekV32.REQUIRED
 
     def drawn(draw: Draw) -> Fields:
         fields = DeepseekV32.drawn(draw)
@@ -88,9 +70,3 @@ class HYV4:
         kinds = st.lists(st.sampled_from(["full", "shared"]), min_size=layers - 1, max_size=layers - 1)
         fields = {**without(fields, "first_k_dense_replace"), "pad_token_id": 0}
         return some(draw, fields, indexer_types=st.none() | kinds.map(lambda rest: ["full", *rest]), hc_mult=SMALL)
-
-    def sized(of: Distinct) -> Sized:
-        config, sizes = DeepseekV32.sized(of)
-        del config["first_k_dense_replace"]
-        config |= {"mlp_layer_types": ["sparse"] * of.L, "indexer_types": ["full"] * of.L, "pad_token_id": 0}
-        return {**config, "hc_mult": of.J}, {**sizes, "Xm": of.J, "Xn": of.J, "Xk": 2 * of.J, "Xl": 2, "Xg": 1}

@@ -3,7 +3,6 @@
 from hypothesis import strategies as st
 
 from tests.families._drawing import EVEN, ON, SMALL, VOCAB, WIDTH, WINDOW, Draw, Fields, llama_like, some, without
-from tests.families._sizes import Distinct, Sized, grouped, routed
 
 
 class Lfm2:
@@ -43,13 +42,6 @@ class Lfm2:
         )
         return some(draw, fields, block_ffn_dim_multiplier=st.sampled_from([0.7, 1.0, 1.3]))
 
-    def sized(of: Distinct) -> Sized:
-        config, sizes = grouped(of, conv_bias=of.on[1], block_auto_adjust_ff_dim=False, conv_L_cache=of.P)
-        if of.seed % 2:
-            own = {axis: sizes[axis] for axis in "DFVLBTS"}
-            return {**config, "layer_types": ["conv"] * of.L}, {**own, "Kc": of.P, "Dg": 3 * of.D, "Do": of.D}
-        return {**config, "layer_types": ["full_attention"] * of.L}, sizes
-
 
 class Lfm2Moe:
     OWN = (
@@ -75,10 +67,6 @@ class Lfm2Moe:
         fields |= {"num_experts": count, "num_experts_per_tok": draw(st.integers(1, count))}
         return some(draw, fields, moe_intermediate_size=SMALL, num_dense_layers=st.integers(0, 5))
 
-    def sized(of: Distinct) -> Sized:
-        config, sizes = routed(Lfm2.sized(of), of.more, "num_experts", "moe_intermediate_size")
-        return {**without(config, *Lfm2Moe.OWN), "num_dense_layers": 0}, sizes
-
 
 class Lfm3:
     CONV, FULL, SLIDING = KINDS = "conv", "full_attention", "sliding_attention"
@@ -101,10 +89,3 @@ class Lfm3:
         fields |= {"sliding_window": draw(WINDOW), "pad_token_id": 0}
         some(draw, fields, conv_L_cache=st.integers(1, 9), conv_bias=ON, attention_bias=ON)
         return some(draw, fields, use_attention_gate=ON, use_sandwich_norm=ON)
-
-    def sized(of: Distinct) -> Sized:
-        config, sizes = grouped(of, conv_bias=of.on[1], conv_L_cache=of.P, use_attention_gate=of.on[2])
-        if of.seed % 2:
-            own = {axis: sizes[axis] for axis in "DFVLBTS"}
-            return {**config, "layer_types": [Lfm3.CONV] * of.L}, {**own, "Kc": of.P, "Dg": 3 * of.D, "Do": of.D}
-        return {**config, "layer_types": [Lfm3.FULL] * of.L}, sizes

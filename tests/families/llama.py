@@ -17,7 +17,6 @@ from tests.families._drawing import (
     some,
     without,
 )
-from tests.families._sizes import Distinct, Sized, grouped, of_heads, parts_of_hidden, routed
 
 
 class Llama:
@@ -47,9 +46,6 @@ class Llama:
     def drawn(draw: Draw) -> Fields:
         return some(draw, llama_like(draw), attention_bias=ON, mlp_bias=ON, head_dim=st.none() | EVEN)
 
-    def sized(of: Distinct) -> Sized:
-        return grouped(of, attention_bias=of.on[1], mlp_bias=of.on[2])
-
 
 class Arcee:
     TINY = {
@@ -58,13 +54,9 @@ class Arcee:
         "attention_bias": True, "mlp_bias": True,
     }  # fmt: skip
     LOGITS = {"": TINY, "without biases": {**TINY, "attention_bias": False, "mlp_bias": False}}
-    REQUIRED = {"num_hidden_layers": 2}  # every size has a default
 
     def drawn(draw: Draw) -> Fields:
         return some(draw, llama_like(draw), attention_bias=ON, mlp_bias=ON)
-
-    def sized(of: Distinct) -> Sized:
-        return grouped(of, attention_bias=of.on[1], mlp_bias=of.on[2])
 
 
 class Cwm:
@@ -73,14 +65,10 @@ class Cwm:
         "num_key_value_heads": 2, "head_dim": 10, "intermediate_size": 71, "max_position_embeddings": 53,
         "sliding_window": 5, "mlp_bias": True,
     }  # fmt: skip
-    REQUIRED = {"num_hidden_layers": 2}  # every size has a default
 
     def drawn(draw: Draw) -> Fields:
         fields = layer_types(draw, llama_like(draw, null_kv=False) | {"sliding_window": draw(WINDOW)})
         return some(draw, fields, mlp_bias=ON)
-
-    def sized(of: Distinct) -> Sized:
-        return grouped(of, mlp_bias=of.on[1], layer_types=["full_attention"] * of.L)
 
 
 class Helium:
@@ -89,16 +77,11 @@ class Helium:
         "num_key_value_heads": 2, "head_dim": 10, "intermediate_size": 71, "max_position_embeddings": 49,
         "attention_bias": True, "mlp_bias": True,
     }  # fmt: skip
-    REQUIRED = {"num_hidden_layers": 2}  # every size has a default
 
     def drawn(draw: Draw) -> Fields:
         fields = llama_like(draw, null_kv=False, head_dim=False)
         fields["head_dim"] = fields["hidden_size"] // fields["num_attention_heads"]  # 128 if absent, which seldom fits
         return some(draw, fields, attention_bias=ON, mlp_bias=ON)
-
-    def sized(of: Distinct) -> Sized:
-        fields = {"num_key_value_heads": of.K, "intermediate_size": of.F, "head_dim": of.H}
-        return parts_of_hidden(of, attention_bias=of.on[1], mlp_bias=of.on[2], **fields)
 
 
 class IQuestCoder:
@@ -108,13 +91,9 @@ class IQuestCoder:
         "max_position_embeddings": 47, "attention_bias": True, "mlp_bias": True,
     }  # fmt: skip
     RUN_BY = "Llama"
-    REQUIRED = {"num_hidden_layers": 2}  # every size has a default
 
     def drawn(draw: Draw) -> Fields:
         return some(draw, llama_like(draw), attention_bias=ON, mlp_bias=ON, head_dim=st.none() | EVEN)
-
-    def sized(of: Distinct) -> Sized:
-        return grouped(of, attention_bias=of.on[1], mlp_bias=of.on[2])
 
 
 class SeedOss:
@@ -124,14 +103,10 @@ class SeedOss:
         "max_position_embeddings": 57, "attention_out_bias": True, "mlp_bias": True,
     }  # fmt: skip
     LOGITS = {"": TINY, "of q, k and v": {**TINY, "attention_out_bias": False, "mlp_bias": False}}
-    REQUIRED = {"num_hidden_layers": 2}  # every size has a default
 
     def drawn(draw: Draw) -> Fields:
         biases = {"attention_bias": ON, "attention_out_bias": ON, "mlp_bias": ON}
         return some(draw, llama_like(draw), **biases, head_dim=st.none() | EVEN)
-
-    def sized(of: Distinct) -> Sized:
-        return grouped(of, attention_bias=of.on[1], attention_out_bias=of.on[2], mlp_bias=of.seed % 2 == 0)
 
 
 class BitNet:
@@ -140,14 +115,9 @@ class BitNet:
         "num_key_value_heads": 3, "intermediate_size": 71, "max_position_embeddings": 47, "attention_bias": True,
     }  # fmt: skip
     LOGITS = {"": TINY, "without biases": {**TINY, "attention_bias": False, "tie_word_embeddings": True}}
-    REQUIRED = {"num_hidden_layers": 2}  # every size has a default
 
     def drawn(draw: Draw) -> Fields:
         return some(draw, llama_like(draw, head_dim=False), attention_bias=ON)
-
-    def sized(of: Distinct) -> Sized:
-        config, sizes = parts_of_hidden(of, num_key_value_heads=of.K, intermediate_size=of.F, attention_bias=of.on[1])
-        return config, sizes
 
 
 class Apertus:
@@ -159,15 +129,10 @@ class Apertus:
     VARIANTS = {"plain": {**TINY, "hidden_act": "silu", "attention_bias": False}}
     LOGITS = {"": TINY, **VARIANTS}
     SILENT = {"qk_norm": True, "post_norm": False, "mlp_bias": False}
-    REQUIRED = {"num_hidden_layers": 2}  # every size has a default
 
     def drawn(draw: Draw) -> Fields:
         acts = st.sampled_from(["xielu", "silu", "relu2"])
         return some(draw, llama_like(draw), attention_bias=ON, hidden_act=acts)
-
-    def sized(of: Distinct) -> Sized:
-        config, sizes = grouped(of, attention_bias=of.on[1])
-        return config, {**sizes, "U": 1}
 
 
 class NanoChat:
@@ -177,14 +142,10 @@ class NanoChat:
         "max_position_embeddings": 39, "attention_bias": True,
     }  # fmt: skip
     LOGITS = {"": TINY, "not bounded": {**TINY, "final_logit_softcapping": None, "attention_bias": False}}
-    REQUIRED = {"num_hidden_layers": 2}  # every size has a default
 
     def drawn(draw: Draw) -> Fields:
         bound = st.none() | st.just(30.0)
         return some(draw, llama_like(draw), attention_bias=ON, head_dim=EVEN, final_logit_softcapping=bound)
-
-    def sized(of: Distinct) -> Sized:
-        return grouped(of, attention_bias=of.on[1])
 
 
 class Baichuan:
@@ -206,10 +167,6 @@ class Baichuan:
         fields = {**of_whole_heads(draw, EVEN), "intermediate_size": draw(WIDTH)}
         return fields | ({"max_position_embeddings": 40} if draw(ON) else {"model_max_length": 40})
 
-    def sized(of: Distinct) -> Sized:
-        names = "vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size"
-        return of_heads(of, names, max_position_embeddings=40, tie_word_embeddings=of.on[0])
-
 
 class InternLM2:
     TINY = {
@@ -218,13 +175,9 @@ class InternLM2:
         "max_position_embeddings": 41, "bias": True,
     }  # fmt: skip
     RUN_BY = "Llama"
-    REQUIRED = {"num_hidden_layers": 2}  # every size has a default
 
     def drawn(draw: Draw) -> Fields:
         return some(draw, llama_like(draw), bias=ON)
-
-    def sized(of: Distinct) -> Sized:
-        return grouped(of, bias=of.on[1])
 
 
 class InternLM3:
@@ -234,14 +187,10 @@ class InternLM3:
         "max_position_embeddings": 45, "qkv_bias": True, "bias": True,
     }  # fmt: skip
     RUN_BY = "Llama"
-    REQUIRED = {"num_hidden_layers": 2}  # every size has a default
 
     def drawn(draw: Draw) -> Fields:
         fields = some(draw, llama_like(draw), head_dim=st.none() | EVEN)
         return fields | (dict.fromkeys(("qkv_bias", "bias"), draw(ON)) if draw(ON) else {})
-
-    def sized(of: Distinct) -> Sized:
-        return grouped(of, qkv_bias=of.on[1], bias=of.on[1])
 
 
 class DeciLM:
@@ -251,10 +200,6 @@ class DeciLM:
     }  # fmt: skip
     VARIANTS = {"biases": {**TINY, "attention_bias": True, "tie_word_embeddings": True}}
     SILENT = {"pretraining_tp": 1}
-
-    def sized(of: Distinct) -> Sized:
-        own = {"intermediate_size": of.F, "max_position_embeddings": of.P}
-        return parts_of_hidden(of, num_key_value_heads_per_layer=[of.K] * of.L, **own)
 
 
 class Mllama:
@@ -272,17 +217,6 @@ class Mllama:
         fields = without(llama_like(draw, null_kv=False, head_dim=False), "tie_word_embeddings")
         return some(draw, {**fields, "pad_token_id": 0}, cross_attention_layers=st.lists(st.integers(1, 5)))
 
-    def sized(of: Distinct) -> Sized:
-        config, sizes = parts_of_hidden(
-            of,
-            intermediate_size=of.F,
-            num_attention_heads=of.K * of.G,
-            num_key_value_heads=of.K,
-            cross_attention_layers=[],
-            tie_word_embeddings=False,
-        )
-        return config, {**sizes, "Vr": sizes["V"] + 8}
-
 
 class Chameleon:
     TINY = {
@@ -291,16 +225,9 @@ class Chameleon:
     }  # fmt: skip
     VARIANTS = {"norms behind": {**TINY, "swin_norm": True, "attention_bias": True, "mlp_bias": True}}
     LOGITS = {"": TINY, **VARIANTS}
-    REQUIRED = {"num_hidden_layers": 2}
 
     def drawn(draw: Draw) -> Fields:
         return some(draw, llama_like(draw, null_kv=False, head_dim=False), swin_norm=ON, attention_bias=ON, mlp_bias=ON)
-
-    def sized(of: Distinct) -> Sized:
-        own = {"num_key_value_heads": of.K, "intermediate_size": of.F}
-        config, sizes = parts_of_hidden(of, attention_bias=of.on[1], swin_norm=of.on[2], **own)
-        half = config["hidden_size"]  # an even number for each head
-        return {**config, "hidden_size": 2 * half}, {**sizes, "H": 2 * sizes["H"], "D": 2 * half}
 
 
 class AriaText:
@@ -311,18 +238,11 @@ class AriaText:
         "attention_bias": True, "mlp_bias": True,
     }  # fmt: skip
     LOGITS = {"of every expert": {**TINY, "moe_topk": 7}}  # the class's softmax is over the chosen ones
-    REQUIRED = {"num_hidden_layers": 2}
 
     def drawn(draw: Draw) -> Fields:
         fields, count = llama_like(draw), draw(SMALL)
         fields |= {"moe_num_experts": count, "moe_topk": draw(st.integers(1, count))}
         return some(draw, fields, attention_bias=ON, mlp_bias=ON, moe_num_shared_experts=st.integers(1, 3))
-
-    def sized(of: Distinct) -> Sized:
-        plain = grouped(of, attention_bias=of.on[1], mlp_bias=of.on[2], moe_num_shared_experts=2)
-        config, sizes = routed(plain, of.more, "moe_num_experts", "intermediate_size")
-        config["moe_topk"] = config["num_experts_per_tok"]
-        return without(config, "num_experts_per_tok"), {**sizes, "Fs": 2 * sizes["Fe"]}
 
 
 class Jais2:
@@ -332,13 +252,9 @@ class Jais2:
         "eos_token_id": 1,
     }  # fmt: skip
     LOGITS = {"": TINY, "without biases": {**TINY, "attention_bias": False, "mlp_bias": False}}
-    REQUIRED = {"num_hidden_layers": 2}  # every size has a default
 
     def drawn(draw: Draw) -> Fields:
         return some(draw, llama_like(draw), attention_bias=ON, mlp_bias=ON)
-
-    def sized(of: Distinct) -> Sized:
-        return grouped(of, attention_bias=of.on[1], mlp_bias=of.on[2])
 
 
 class SmolLM3:
@@ -353,7 +269,6 @@ class SmolLM3:
         "windowed": VARIANTS["windowed"],
         "listed": {**TINY, "no_rope_layers": [0, 1, 1, 0], "attention_bias": False},
     }
-    REQUIRED = {"num_hidden_layers": 2}  # every size has a default
 
     def drawn(draw: Draw) -> Fields:
         fields = some(
@@ -368,6 +283,3 @@ class SmolLM3:
         if not draw(ON):
             return some(draw, fields, sliding_window=st.none() | WINDOW)
         return layer_types(draw, fields | {"use_sliding_window": True, "sliding_window": draw(WINDOW)})
-
-    def sized(of: Distinct) -> Sized:
-        return grouped(of, attention_bias=of.on[1], mlp_bias=of.on[2], no_rope_layer_interval=99)

@@ -15,7 +15,6 @@ from tests.families._drawing import (
     some,
     without,
 )
-from tests.families._sizes import Distinct, Sized, grouped, routed
 
 
 class Llama4:
@@ -37,7 +36,6 @@ class Llama4:
             "layer_types": ["full_attention", *["chunked_attention"] * 4],
         },
     }
-    REQUIRED = {"num_hidden_layers": 2}
 
     def drawn(draw: Draw) -> Fields:
         fields = llama_like(draw, null_kv=False) | experts(draw, "num_local_experts")
@@ -59,12 +57,6 @@ class Llama4:
             attn_temperature_tuning=ON,
         )
 
-    def sized(of: Distinct) -> Sized:
-        config, sizes = grouped(of, attention_bias=of.on[1], no_rope_layers=[0] * of.L)
-        A, E = sorted(of.more[:2])
-        width = sizes.pop("F")
-        return {**config, "num_local_experts": E, "num_experts_per_tok": A}, {**sizes, "A": A, "E": E, "Fe": width}
-
 
 class MuseGlimmer:
     TINY = {
@@ -73,7 +65,6 @@ class MuseGlimmer:
         "max_position_embeddings": 39, "attention_bias": True, "sliding_window": 7,
     }  # fmt: skip
     LOGITS = {"": TINY, "all rotated": {**TINY, "layer_rope_theta": [5e5] * 4, "attention_bias": False}}
-    REQUIRED = {"num_hidden_layers": 2}
 
     def drawn(draw: Draw) -> Fields:
         """Heads of a size of their own, which the class wants to divide the hidden size by number."""
@@ -81,9 +72,6 @@ class MuseGlimmer:
         layers = fields["num_hidden_layers"]
         bases = st.none() | st.lists(st.sampled_from([0, 10000.0]), min_size=layers, max_size=layers)
         return layer_types(draw, some(draw, fields, attention_bias=ON, layer_rope_theta=bases))
-
-    def sized(of: Distinct) -> Sized:
-        return grouped(of, attention_bias=of.on[1], layer_types=["full_attention"] * of.L)
 
 
 class MuseSpark:
@@ -103,11 +91,3 @@ class MuseSpark:
         layers = fields["num_hidden_layers"]
         kinds = st.lists(st.sampled_from(["dense", "sparse"]), min_size=layers, max_size=layers)
         return some(draw, fields, mlp_layer_types=st.none() | kinds)
-
-    def sized(of: Distinct) -> Sized:
-        Dl, *more = of.more
-        made = routed(MuseGlimmer.sized(of), more, "num_local_experts", "moe_intermediate_size")
-        return {**made[0], "tie_word_embeddings": False, "moe_hidden_size": Dl, "pad_token_id": 0}, {
-            **made[1],
-            "Dl": Dl,
-        }

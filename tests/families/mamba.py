@@ -3,9 +3,7 @@
 from hypothesis import strategies as st
 
 from tests.families._drawing import LAYERS, ON, SMALL, VOCAB, WIDTH, Draw, Fields, llama_like, some
-from tests.families._hybrids import mixers, sized_mixers
-from tests.families._mamba2 import axis_names
-from tests.families._sizes import Distinct, Sized, grouped, routed
+from tests.families._hybrids import mixers
 
 
 class Mamba:
@@ -37,31 +35,20 @@ class Mamba:
         some(draw, fields, time_step_rank=st.just("auto") | SMALL, use_bias=ON, use_conv_bias=ON)
         return some(draw, fields, tie_word_embeddings=ON)
 
-    def sized(of: Distinct) -> Sized:
-        Dx, Ns, Kc, Rt, *_ = of.more
-        sizes = {**of.axis_names("DVLBTS"), "Dx": Dx, "Ns": Ns, "Kc": Kc, "Rt": Rt, "Dz": 2 * Dx, "Rx": Rt + 2 * Ns}
-        config = {
-            "vocab_size": of.V, "hidden_size": of.D, "num_hidden_layers": of.L, "intermediate_size": Dx,
-            "state_size": Ns, "conv_kernel": Kc, "time_step_rank": Rt, "use_bias": of.on[0], "use_conv_bias": of.on[1],
-            "tie_word_embeddings": of.on[2],
-        }  # fmt: skip
-        return config, sizes
 
-
-class Mamba2:
+class Mamba2(Mamba):
     TINY = {
         "model_type": "mamba2", "vocab_size": 181, "hidden_size": 42, "num_hidden_layers": 2, "num_heads": 6,
         "head_dim": 14, "n_groups": 2, "state_size": 5, "conv_kernel": 8, "chunk_size": 12, "use_bias": True,
     }  # fmt: skip
+    REQUIRED = {"num_hidden_layers": 2}
     LOGITS = {
         "": TINY,
         "plain": {**TINY, "use_bias": False, "use_conv_bias": False, "tie_word_embeddings": True},
         "of one token's convolution": {**TINY, "conv_kernel": 1, "layer_norm_epsilon": 1e-3, "chunk_size": 64},
     }
     SILENT = {"time_step_rank": 7, "norm_before_gate": True, "rms_norm": True}
-    CONTEXT = Mamba.CONTEXT
     INSTEAD = {**Mamba.INSTEAD, "attn.scores": "mamba.chunk_scores", "share.attn": "share.mamba.in_proj"}
-    REQUIRED = {"num_hidden_layers": 2}
 
     def drawn(draw: Draw) -> Fields:
         """Chunks and kernels longer and shorter than what is asked for: a sum over one number is no product there."""
@@ -73,30 +60,12 @@ class Mamba2:
         some(draw, fields, state_size=st.integers(2, 7), conv_kernel=st.integers(1, 9), chunk_size=st.integers(2, 7))
         return some(draw, fields, use_bias=ON, use_conv_bias=ON, tie_word_embeddings=ON)
 
-    def sized(of: Distinct) -> Sized:
-        Km, Gm, Hm, Ns, Kc, Pc, *_ = of.more
-        sizes = {**of.axis_names("VLBTS"), "D": Km * Gm * Hm, **axis_names(of, (Km, Gm, Hm), Ns, Kc, Pc)}
-        config = {
-            "vocab_size": of.V, "hidden_size": sizes["D"], "num_hidden_layers": of.L, "num_heads": Km * Gm,
-            "head_dim": Hm, "n_groups": Km, "state_size": Ns, "conv_kernel": Kc, "chunk_size": Pc, "expand": 1,
-            "use_bias": of.on[0], "use_conv_bias": of.on[1], "tie_word_embeddings": of.on[2],
-        }  # fmt: skip
-        return config, sizes
 
-
-class FalconMamba:
+class FalconMamba(Mamba):
     TINY = {**Mamba.TINY, "model_type": "falcon_mamba", "expand": 3}
     LOGITS = {"": TINY, "plain": {**TINY, "use_bias": False, "use_conv_bias": False, "mixer_rms_eps": 1e-3}}
     SILENT = {**Mamba.SILENT, "use_falcon_mambapy": False}
-    CONTEXT = Mamba.CONTEXT
-    INSTEAD = Mamba.INSTEAD
     REQUIRED = {"num_hidden_layers": 2}
-
-    def drawn(draw: Draw) -> Fields:
-        return Mamba.drawn(draw)
-
-    def sized(of: Distinct) -> Sized:
-        return Mamba.sized(of)
 
 
 class Bamba:
@@ -106,6 +75,7 @@ class Bamba:
         "attn_layer_indices": [1], "mamba_n_heads": 6, "mamba_n_groups": 2, "mamba_d_state": 5, "mamba_d_conv": 8,
         "mamba_chunk_size": 12, "mamba_proj_bias": True, "attention_bias": True, "mlp_bias": True,
     }  # fmt: skip
+    REQUIRED = {"num_hidden_layers": 2}
     SILENT = {"num_logits_to_keep": 1, "z_loss_coefficient": 0.1, "mamba_d_head": 16}
     REQUIRED = {"num_hidden_layers": 3, "attn_layer_indices": [1]}
 
@@ -116,15 +86,6 @@ class Bamba:
         some(draw, fields, attention_bias=ON, mlp_bias=ON)
         attends = [draw(st.integers(0, fields["num_hidden_layers"] - 1)), *draw(st.lists(st.integers(0, 4)))]
         return fields | {"attn_layer_indices": attends} | mixers(draw, fields["hidden_size"])
-
-    def sized(of: Distinct) -> Sized:
-        """Attention in all layers, or Mamba-2 in all, by turns."""
-        config, sizes = grouped(of)
-        if of.seed % 2:
-            return sized_mixers(of, config, sizes)
-        divides = {"mamba_n_heads": 1, "mamba_expand": 1}
-        own = {"head_dim": 2 * of.H, "attn_layer_indices": [*range(of.L)], **divides}
-        return {**config, **own}, {**sizes, "H": 2 * of.H, "Hr": of.H}
 
 
 class Jamba:
@@ -152,18 +113,6 @@ class Jamba:
         fields["expert_layer_period"] = fields["expert_layer_offset"] + draw(st.integers(1, 3))
         some(draw, fields, mamba_d_state=SMALL, mamba_d_conv=st.integers(1, 9), mamba_expand=st.integers(1, 3))
         return some(draw, fields, mamba_dt_rank=st.just("auto") | SMALL, mamba_conv_bias=ON, mamba_proj_bias=ON)
-
-    def sized(of: Distinct) -> Sized:
-        """Mamba alone, or attention alone; experts in all layers."""
-        every = {"attn_layer_period": 1, "attn_layer_offset": 0, "expert_layer_period": 1, "expert_layer_offset": 0}
-        config, sizes = routed(grouped(of, **every), of.more, "num_experts", "intermediate_size")
-        if of.seed % 2:
-            return config, sizes
-        Kc, Ns, Rt = of.more[3:6]
-        own = {axis: sizes[axis] for axis in sizes if axis not in "KGHN"}
-        own |= {"Kc": Kc, "Ns": Ns, "Rt": Rt, "Dx": 2 * of.D, "Dz": 4 * of.D, "Rx": Rt + 2 * Ns}
-        config |= {"attn_layer_period": of.L + 1, "attn_layer_offset": of.L, "mamba_d_conv": Kc, "mamba_d_state": Ns}
-        return {**config, "mamba_dt_rank": Rt, "mamba_conv_bias": of.on[1], "mamba_proj_bias": of.on[2]}, own
 
 
 class Zamba2:
@@ -212,24 +161,6 @@ class Zamba2:
         some(draw, fields, hybrid_layer_ids=st.just(calls), head_dim=st.just(2 * hidden // heads), use_long_context=ON)
         return some(draw, fields, num_mem_blocks=st.integers(1, 3), tie_word_embeddings=st.just(True))
 
-    def sized(of: Distinct) -> Sized:
-        """One shared block in all layers, or Mamba-2 alone in all, by turns."""
-        Km, Gm, Ns, Kc, Pc, Ra = of.more[-6:]
-        N = of.K * of.G
-        hidden, expand = N * Km * Gm, 3
-        sizes = {**of.axis_names("VLBTS"), "D": hidden, **axis_names(of, (Km, Gm, expand * N), Ns, Kc, Pc)}
-        config = {
-            "vocab_size": of.V, "hidden_size": hidden, "num_hidden_layers": of.L, "num_attention_heads": N,
-            "num_key_value_heads": of.K, "intermediate_size": of.F, "adapter_rank": Ra, "mamba_expand": expand,
-            "n_mamba_heads": Km * Gm, "mamba_ngroups": Km, "mamba_d_state": Ns, "mamba_d_conv": Kc, "chunk_size": Pc,
-            "num_mem_blocks": 1, "add_bias_linear": of.on[1], "use_mem_rope": of.on[2],
-            "layers_block_type": ["mamba"] * of.L,
-        }  # fmt: skip
-        if of.seed % 2:
-            return config, sizes
-        own = {"K": of.K, "G": of.G, "N": N, "H": 2 * Km * Gm, "F": of.F, "Ra": Ra, "Dj": 2 * hidden, "Do": hidden}
-        return {**config, "layers_block_type": ["hybrid"] * of.L}, {**sizes, **own}
-
 
 class FalconH1:
     TINY = {
@@ -264,11 +195,3 @@ class FalconH1:
         fields["mamba_d_ssm"] = width and width * fields["mamba_n_heads"]
         flags = ("attention_bias", "mlp_bias", "projectors_bias", "mamba_rms_norm", "mamba_norm_before_gate")
         return some(draw, fields, **dict.fromkeys(flags, ON))
-
-    def sized(of: Distinct) -> Sized:
-        """All sizes of both."""
-        Km, Gm, Hm, Ns, Kc, Pc = of.more[-6:]
-        config, sizes = grouped(of, attention_bias=of.on[1], projectors_bias=of.on[2])
-        config |= {"mamba_d_ssm": Km * Gm * Hm, "mamba_n_heads": Km * Gm, "mamba_n_groups": Km}
-        config |= {"mamba_d_state": Ns, "mamba_d_conv": Kc, "mamba_chunk_size": Pc}
-        return config, {**sizes, **axis_names(of, (Km, Gm, Hm), Ns, Kc, Pc)}

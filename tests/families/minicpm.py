@@ -2,7 +2,6 @@
 
 from hypothesis import strategies as st
 
-from tests.families import _sizes
 from tests.families._drawing import (
     ON,
     SMALL,
@@ -16,7 +15,6 @@ from tests.families._drawing import (
     some,
     without,
 )
-from tests.families._sizes import Distinct, Sized, parts_of_hidden
 from tests.families.deepseek import DeepseekV3
 
 
@@ -28,13 +26,9 @@ class MiniCPM:
     }  # fmt: skip
     SILENT = {"mup_denominator": 32, "num_experts": 0}
     RUN_BY = "Granite"
-    REQUIRED = {"num_hidden_layers": 2}  # every size has a default
 
     def drawn(draw: Draw) -> Fields:
         return some(draw, llama_like(draw, head_dim=False), attention_bias=ON)
-
-    def sized(of: Distinct) -> Sized:
-        return parts_of_hidden(of, num_key_value_heads=of.K, intermediate_size=of.F, attention_bias=of.on[1])
 
 
 class MiniCPM3:
@@ -48,15 +42,8 @@ class MiniCPM3:
     }  # fmt: skip
     VARIANTS = in_forms(TINY, "absorbed", "unpacked")
     LOGITS = latent_forms(without(TINY, "first_k_dense_replace"), {})
-    REQUIRED = {"num_hidden_layers": 2}  # every size has a default
 
     def drawn(draw: Draw) -> Fields:
         fields = without(latent(draw, 1), *MiniCPM3.EXPERTS) | {"pad_token_id": 0}
         constants = {"scale_depth": st.none() | SMALL.map(float), "dim_model_base": st.none() | WIDTH}
         return some(draw, fields, **constants, v_head_dim=st.none() | SMALL)
-
-    def sized(of: Distinct) -> Sized:
-        config, sizes = _sizes.sized_latent(of, ranked=True)
-        experts = {"A", "E", "Fe", "Fs"}
-        dense = {axis: size for axis, size in sizes.items() if axis not in experts}
-        return {**without(config, *MiniCPM3.EXPERTS), "intermediate_size": of.F}, {**dense, "F": of.F}

@@ -3,7 +3,6 @@
 from hypothesis import strategies as st
 
 from tests.families._drawing import EVEN, ON, SMALL, WIDTH, Draw, Fields, experts, llama_like, some, without
-from tests.families._sizes import Distinct, Sized, grouped, routed
 
 
 class MiniMax:
@@ -28,17 +27,6 @@ class MiniMax:
         kinds = st.lists(st.sampled_from([MiniMax.FULL, MiniMax.LINEAR]), min_size=layers, max_size=layers)
         return some(draw, fields, layer_types=st.none() | kinds, block_size=st.integers(1, 9))
 
-    def sized(of: Distinct) -> Sized:
-        """Softmax attention in all layers, or lightning attention in all, by turns."""
-        config, sizes = routed(grouped(of), of.more, "num_local_experts", "intermediate_size")
-        kind = MiniMax.LINEAR if of.seed % 2 else MiniMax.FULL
-        config |= {"layer_types": [kind] * of.L, "block_size": of.P}
-        if kind == MiniMax.FULL:
-            return config, sizes
-        sizes = {axis: size for axis, size in sizes.items() if axis not in "KGHN"}
-        own = {"Nl": of.K * of.G, "Hl": of.H, "Ol": of.H, "Pc": of.P, "Qc": of.P, "Nc": -(-of.T // of.P), "Tr": 0}
-        return config, sizes | own
-
 
 def numbered(config: Fields) -> Fields:
     """MiniMax's fields, with the kinds of layers as numbers."""
@@ -56,22 +44,14 @@ class MiniMaxM1:
     def drawn(draw: Draw) -> Fields:
         return numbered(MiniMax.drawn(draw))
 
-    def sized(of: Distinct) -> Sized:
-        config, sizes = MiniMax.sized(of)
-        return numbered(config), sizes
 
-
-class MiniMaxText01:
+class MiniMaxText01(MiniMaxM1):
     TINY = {**MiniMaxM1.TINY, "model_type": "minimax_text_01"}
     LOGITS = {"of every expert": {**TINY, "num_experts_per_tok": 7}}
     RUN_BY = "MiniMax"
-    REQUIRED = MiniMaxM1.REQUIRED
 
     def drawn(draw: Draw) -> Fields:
         return MiniMaxM1.drawn(draw)
-
-    def sized(of: Distinct) -> Sized:
-        return MiniMaxM1.sized(of)
 
 
 class MiniMaxM2:
@@ -81,17 +61,12 @@ class MiniMaxM2:
         "max_position_embeddings": 107, "rotary_dim": 10, "num_local_experts": 7, "num_experts_per_tok": 4,
     }  # fmt: skip
     LOGITS = {}  # the class weighs experts by sigmoids
-    REQUIRED = {"num_hidden_layers": 2}  # every size has a default
 
     def drawn(draw: Draw) -> Fields:
         fields = llama_like(draw, null_kv=False) | experts(draw, "num_local_experts")
         turned = draw(EVEN)
         fields["head_dim"] = turned * (1 if draw(ON) else 2)
         return fields | ({"rotary_dim": turned} if draw(ON) else {})
-
-    def sized(of: Distinct) -> Sized:
-        config, sizes = routed(grouped(of), of.more, "num_local_experts", "intermediate_size")
-        return config, {**sizes, "Hr": of.H}
 
 
 class MiniMaxM3VL:
@@ -131,13 +106,3 @@ class MiniMaxM3VL:
         some(draw, fields, moe_layer_freq=networks)
         named = networks.map(lambda each: ["sparse" if one else "dense" for one in each])
         return fields if "moe_layer_freq" in fields else some(draw, fields, mlp_layer_types=st.none() | named)
-
-    def sized(of: Distinct) -> Sized:
-        """An indexer and experts in every layer."""
-        Nx, Hx, Fs, *more = of.more
-        config, sizes = grouped(of, layer_types=[MiniMaxM3VL.SPARSE] * of.L, rope_parameters=MiniMaxM3VL.PARTLY)
-        config |= {"num_attention_heads": of.K * of.G * Nx, "index_n_heads": Nx, "index_head_dim": of.H + Hx}
-        config |= {"num_key_value_heads": of.K * Nx, "head_dim": 2 * of.H, "shared_intermediate_size": Fs}
-        config, sizes = routed((config, sizes), more, "num_local_experts", "intermediate_size")
-        own = {"K": of.K * Nx, "N": of.K * of.G * Nx, "H": 2 * of.H, "Hr": of.H, "Nx": Nx, "Hx": of.H + Hx, "Fs": Fs}
-        return config, {**sizes, **own}

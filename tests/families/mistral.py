@@ -15,7 +15,6 @@ from tests.families._drawing import (
     llama_like,
     some,
 )
-from tests.families._sizes import Distinct, Sized, grouped, routed
 
 
 class Mistral:
@@ -31,9 +30,6 @@ class Mistral:
     def drawn(draw: Draw) -> Fields:
         return some(draw, llama_like(draw, null_kv=False), sliding_window=st.none() | WINDOW)
 
-    def sized(of: Distinct) -> Sized:
-        return grouped(of, sliding_window=None)
-
 
 class Mixtral:
     TINY = {
@@ -48,9 +44,6 @@ class Mixtral:
         fields = llama_like(draw, null_kv=False) | experts(draw, "num_local_experts")
         return some(draw, fields, sliding_window=st.none() | WINDOW)
 
-    def sized(of: Distinct) -> Sized:
-        return routed(grouped(of, sliding_window=None), of.more, "num_local_experts", "intermediate_size")
-
 
 class Ministral:
     TINY = {
@@ -64,9 +57,6 @@ class Ministral:
     def drawn(draw: Draw) -> Fields:
         fields = llama_like(draw, null_kv=False) | {"head_dim": draw(EVEN)}
         return layer_types(draw, fields | {"sliding_window": draw(WINDOW)})
-
-    def sized(of: Distinct) -> Sized:
-        return grouped(of, layer_types=["full_attention"] * of.L)
 
 
 class Ministral3:
@@ -86,13 +76,9 @@ class Ministral3:
         "windowed": {**TINY, "rope_parameters": GROWING},
         "growing": {**TINY, "rope_parameters": GROWING, "sliding_window": None},
     }
-    REQUIRED = {"num_hidden_layers": 2}  # every size has a default
 
     def drawn(draw: Draw) -> Fields:
         return some(draw, llama_like(draw, null_kv=False) | {"pad_token_id": 0}, sliding_window=st.none() | WINDOW)
-
-    def sized(of: Distinct) -> Sized:
-        return grouped(of)
 
 
 class Starcoder2:
@@ -106,6 +92,3 @@ class Starcoder2:
 
     def drawn(draw: Draw) -> Fields:
         return some(draw, llama_like(draw, null_kv=False), use_bias=ON, sliding_window=st.none() | WINDOW)
-
-    def sized(of: Distinct) -> Sized:
-        return grouped(of, use_bias=of.on[1], sliding_window=None)

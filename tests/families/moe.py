@@ -17,7 +17,6 @@ from tests.families._drawing import (
     some,
     without,
 )
-from tests.families._sizes import Distinct, Sized, grouped, parts_of_hidden, routed
 
 
 class Afmoe:
@@ -29,7 +28,6 @@ class Afmoe:
         "mup_enabled": True,
     }  # fmt: skip
     LOGITS = {"": {**TINY, "num_dense_layers": 4}}  # dense layers only: the class weighs experts by sigmoids
-    REQUIRED = {"num_hidden_layers": 2}
 
     def drawn(draw: Draw) -> Fields:
         fields = llama_like(draw, head_dim=False) | experts(draw, "num_experts")
@@ -37,11 +35,6 @@ class Afmoe:
         optional = {"global_attn_every_n_layers": st.integers(1, 4), "num_shared_experts": st.integers(1, 3)}
         some(draw, fields, attention_bias=ON, num_dense_layers=st.integers(0, 4), mup_enabled=ON, **optional)
         return layer_types(draw, fields)
-
-    def sized(of: Distinct) -> Sized:
-        config, sizes = grouped(of, attention_bias=of.on[1], num_dense_layers=0, global_attn_every_n_layers=1)
-        config, sizes = routed((config, sizes), of.more, "num_experts", "moe_intermediate_size")
-        return {**config, "num_shared_experts": 2}, {**sizes, "Fs": 2 * sizes["Fe"]}
 
 
 class Laguna:
@@ -58,7 +51,6 @@ class Laguna:
     VARIANTS = {"a gate for each element": {**TINY, "gating": "per-element"}}
     DENSE = {**TINY, "mlp_layer_types": ["dense"] * 3}  # the class weighs experts by sigmoids
     LOGITS = {"": DENSE, "gated by elements": {**DENSE, "gating": "per-element"}}
-    REQUIRED = {"num_hidden_layers": 2}
 
     def drawn(draw: Draw) -> Fields:
         fields = llama_like(draw, null_kv=False, head_dim=False) | experts(draw, "num_experts")
@@ -70,16 +62,6 @@ class Laguna:
         gating = st.sampled_from([True, "per-head", "per-element"])
         some(draw, fields, attention_bias=ON, shared_expert_intermediate_size=SMALL, gating=gating, **optional)
         return layer_types(draw, fields)
-
-    def sized(of: Distinct) -> Sized:
-        own = {
-            "attention_bias": of.on[1],
-            "mlp_layer_types": ["sparse"] * of.L,
-            "gating": ["per-head", "per-element"][of.on[2]],
-        }
-        config, sizes = routed(grouped(of, **own), of.more, "num_experts", "moe_intermediate_size")
-        config |= {"shared_expert_intermediate_size": of.P, "head_dim": 4 * of.H}
-        return config, {**sizes, "Fs": of.P, "H": 4 * of.H, "Hr": 2 * of.H}
 
 
 class Step3p5:
@@ -120,11 +102,6 @@ class Step3p5:
         some(draw, fields, num_sliding_attention_heads=heads, attention_other_setting=other)
         return some(draw, fields, attention_bias=ON, mlp_bias=ON)
 
-    def sized(of: Distinct) -> Sized:
-        own = {"attention_bias": of.on[1], "mlp_layer_types": ["sparse"] * of.L, "pad_token_id": 0}
-        config, sizes = routed(grouped(of, **own), of.more, "n_routed_experts", "moe_intermediate_size")
-        return {**config, "share_expert_dim": of.P}, {**sizes, "Fs": of.P}
-
 
 class Kolibri1:
     TINY = {
@@ -134,7 +111,6 @@ class Kolibri1:
         "sliding_window": 7,
     }  # fmt: skip
     LOGITS: dict[str, Fields] = {}  # the class weighs experts by sigmoids, and has no dense layers
-    REQUIRED = {"num_hidden_layers": 2}
 
     def drawn(draw: Draw) -> Fields:
         fields = without(llama_like(draw, null_kv=False, head_dim=False), "intermediate_size") | experts(
@@ -143,13 +119,6 @@ class Kolibri1:
         fields |= {"head_dim": draw(EVEN), "moe_intermediate_size": draw(SMALL), "sliding_window": draw(WINDOW)}
         some(draw, fields, shared_expert_intermediate_size=SMALL, norm_topk_prob=st.booleans())
         return layer_types(draw, fields)
-
-    def sized(of: Distinct) -> Sized:
-        config, sizes = grouped(of, layer_types=["full_attention"] * of.L, shared_expert_intermediate_size=of.P)
-        config, sizes = routed(
-            (without(config, "intermediate_size"), sizes), of.more, "num_experts", "moe_intermediate_size"
-        )
-        return config, {**sizes, "Fs": of.P}
 
 
 class Flint:
@@ -174,11 +143,6 @@ class Flint:
         some(draw, fields, attention_bias=ON, shared_expert_intermediate_size=SMALL, **optional)
         return layer_types(draw, fields)
 
-    def sized(of: Distinct) -> Sized:
-        own = {"attention_bias": of.on[1], "layer_types": ["full_attention"] * of.L, "mlp_only_layers": []}
-        config, sizes = routed(grouped(of, **own), of.more, "num_experts", "moe_intermediate_size")
-        return {**config, "shared_expert_intermediate_size": of.P}, {**sizes, "Fs": of.P}
-
 
 class Grok1:
     TINY = {
@@ -189,10 +153,6 @@ class Grok1:
     }  # fmt: skip
     VARIANTS = {"untied": {**TINY, "tie_word_embeddings": False}}
     SILENT = {"router_aux_loss_coef": 0.001}
-
-    def sized(of: Distinct) -> Sized:
-        config, sizes = parts_of_hidden(of, num_key_value_heads=of.K, max_position_embeddings=of.P)
-        return routed((config, sizes), of.more, "num_experts", "intermediate_size")
 
 
 class Dbrx:
@@ -217,13 +177,3 @@ class Dbrx:
             "ffn_config": some(draw, network, ffn_hidden_size=WIDTH),
         }
         return fields | {"vocab_size": draw(VOCAB), **own}
-
-    def sized(of: Distinct) -> Sized:
-        config, sizes = routed(parts_of_hidden(of), of.more, "moe_num_experts", "ffn_hidden_size")
-        network = {name: config[name] for name in ("moe_num_experts", "ffn_hidden_size")}
-        own = {
-            "attn_config": {"kv_n_heads": of.K, **Dbrx.ASKED},
-            "ffn_config": {**network, "moe_top_k": config["num_experts_per_tok"]},
-        }
-        fields = {"vocab_size": of.V, "d_model": sizes["D"], "n_layers": of.L, "n_heads": of.K * of.G, **own}
-        return fields, sizes

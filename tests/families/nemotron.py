@@ -3,8 +3,6 @@
 from hypothesis import strategies as st
 
 from tests.families._drawing import EVEN, ON, SMALL, VOCAB, WIDTH, Draw, Fields, llama_like, some
-from tests.families._mamba2 import axis_names
-from tests.families._sizes import Distinct, Sized, grouped
 
 
 class Nemotron:
@@ -22,10 +20,6 @@ class Nemotron:
         fields |= {"partial_rotary_factor": 1.0} if whole else {"head_dim": 2 * fields["head_dim"]}
         return some(draw, fields, attention_bias=ON, mlp_bias=ON)
 
-    def sized(of: Distinct) -> Sized:
-        config, sizes = grouped(of, attention_bias=of.on[1], mlp_bias=of.on[2], partial_rotary_factor=1.0)
-        return config, {**sizes, "Hr": of.H}
-
 
 class NemotronNas:
     def _layer(group: int | None, times: float | None) -> dict[str, dict[str, object]]:
@@ -40,17 +34,6 @@ class NemotronNas:
     }  # fmt: skip
     VARIANTS = {"biases": {**TINY, "attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True}}
     SILENT = {"pretraining_tp": 1}
-
-    def sized(of: Distinct) -> Sized:
-        """One layer of each kind it may be: attention and a network."""
-        hidden, times = of.K * of.G * of.H, of.F / 4
-        width = -(-int(2 * times * hidden / 3) // 256) * 256
-        config = {
-            "vocab_size": of.V, "hidden_size": hidden, "num_hidden_layers": of.L, "num_attention_heads": of.K * of.G,
-            "max_position_embeddings": of.P, "block_configs": [NemotronNas._layer(of.G, times)] * of.L,
-        }  # fmt: skip
-        sizes = {**of.axis_names("KGHVLBTS"), "N": of.K * of.G, "D": hidden, "F": width}
-        return config, sizes
 
 
 class NemotronH:
@@ -87,18 +70,3 @@ class NemotronH:
         some(draw, fields, moe_latent_size=st.none() | SMALL)
         sizes = {"ssm_state_size": st.integers(2, 7), "conv_kernel": st.integers(1, 9), "chunk_size": st.integers(2, 7)}
         return some(draw, fields, **sizes, use_bias=ON, use_conv_bias=ON, mlp_bias=ON)
-
-    def sized(of: Distinct) -> Sized:
-        """Attention in all layers, or Mamba-2 in all, by turns."""
-        config, sizes = grouped(of, num_hidden_layers=None, tie_word_embeddings=False)
-        if of.seed % 2:
-            Km, Gm, Hm, Ns, Kc, Pc, *_ = of.more
-            config |= {"mamba_num_heads": Km * Gm, "mamba_head_dim": Hm, "n_groups": Km, "ssm_state_size": Ns}
-            config |= {"conv_kernel": Kc, "chunk_size": Pc, "use_bias": of.on[1], "use_conv_bias": of.on[2]}
-            own = {axis: sizes[axis] for axis in "DVLBTS"}
-            return {**config, "hybrid_override_pattern": "M" * of.L}, {
-                **own,
-                **axis_names(of, (Km, Gm, Hm), Ns, Kc, Pc),
-            }
-        own = {axis: size for axis, size in sizes.items() if axis != "F"}
-        return {**config, "hybrid_override_pattern": "*" * of.L}, own

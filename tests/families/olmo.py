@@ -2,9 +2,8 @@
 
 from hypothesis import strategies as st
 
-from tests.families._deltas import FULL, LINEAR, deltas, sized_deltas
+from tests.families._deltas import FULL, LINEAR, deltas
 from tests.families._drawing import ON, PLAIN, WINDOW, Draw, Fields, experts, layer_types, llama_like, some
-from tests.families._sizes import Distinct, Sized, grouped, parts_of_hidden, routed
 
 
 class Olmo:
@@ -14,13 +13,9 @@ class Olmo:
         "attention_bias": True, "clip_qkv": 0.7,
     }  # fmt: skip
     LOGITS = {"": TINY, "unbounded": {**TINY, "clip_qkv": None, "attention_bias": False}}
-    REQUIRED = {"num_hidden_layers": 2}  # every size has a default
 
     def drawn(draw: Draw) -> Fields:
         return some(draw, llama_like(draw), attention_bias=ON, clip_qkv=st.none() | st.just(8.0))
-
-    def sized(of: Distinct) -> Sized:
-        return grouped(of, attention_bias=of.on[1], clip_qkv=8.0)
 
 
 class Olmo2:
@@ -33,9 +28,6 @@ class Olmo2:
 
     def drawn(draw: Draw) -> Fields:
         return some(draw, llama_like(draw), attention_bias=ON)
-
-    def sized(of: Distinct) -> Sized:
-        return grouped(of, attention_bias=of.on[1])
 
 
 class Olmo3:
@@ -52,9 +44,6 @@ class Olmo3:
         fields = layer_types(draw, llama_like(draw) | {"sliding_window": draw(WINDOW)})
         return some(draw, fields, attention_bias=ON)
 
-    def sized(of: Distinct) -> Sized:
-        return grouped(of, attention_bias=of.on[1], layer_types=["full_attention"] * of.L)
-
 
 class Olmoe:
     TINY = {
@@ -65,15 +54,10 @@ class Olmoe:
     LOGITS = {
         "of every expert": {**TINY, "num_experts_per_tok": 7, "norm_topk_prob": True}
     }  # the reference's routing is fixed
-    REQUIRED = {"num_hidden_layers": 2}  # every size has a default
 
     def drawn(draw: Draw) -> Fields:
         fields = llama_like(draw, head_dim=False) | experts(draw, "num_experts")
         return some(draw, fields, attention_bias=ON, clip_qkv=st.none() | st.just(8.0))
-
-    def sized(of: Distinct) -> Sized:
-        whole = parts_of_hidden(of, num_key_value_heads=of.K, attention_bias=of.on[1], clip_qkv=8.0)
-        return routed(whole, of.more, "num_experts", "intermediate_size")
 
 
 class OlmoHybrid:
@@ -100,10 +84,6 @@ class OlmoHybrid:
         fields |= {"layer_types": draw(st.permutations(kinds)), "pad_token_id": 0}
         return some(draw, fields | deltas(draw), attention_bias=ON, linear_allow_neg_eigval=ON)
 
-    def sized(of: Distinct) -> Sized:
-        config, sizes = parts_of_hidden(of, intermediate_size=of.F, num_key_value_heads=of.K)
-        return sized_deltas(of, config, sizes)
-
 
 class FlexOlmo:
     TINY = {
@@ -115,11 +95,7 @@ class FlexOlmo:
     LOGITS = {
         "of every expert": {**TINY, "num_experts_per_tok": 7, "norm_topk_prob": True}
     }  # the reference's routing is fixed
-    REQUIRED = {"num_hidden_layers": 2}  # every size has a default
 
     def drawn(draw: Draw) -> Fields:
         fields = llama_like(draw) | experts(draw, "num_experts") | {"pad_token_id": 0}
         return some(draw, fields, attention_bias=ON)
-
-    def sized(of: Distinct) -> Sized:
-        return routed(grouped(of, attention_bias=of.on[1]), of.more, "num_experts", "intermediate_size")

@@ -3,7 +3,6 @@
 from hypothesis import strategies as st
 
 from tests.families._drawing import LAYERS, ON, WINDOW, Draw, Fields, llama_like, some
-from tests.families._sizes import Distinct, Sized, grouped, parts_of_hidden
 
 
 class Phi:
@@ -21,10 +20,6 @@ class Phi:
         fields["partial_rotary_factor"] = 1 / parts
         return some(draw, fields, qk_layernorm=ON)
 
-    def sized(of: Distinct) -> Sized:
-        config, sizes = parts_of_hidden(of, num_key_value_heads=of.K, intermediate_size=of.F)
-        return {**config, "partial_rotary_factor": 1.0, "qk_layernorm": of.on[1]}, {**sizes, "Hr": of.H}
-
 
 class Phi3:
     TINY = {
@@ -40,9 +35,6 @@ class Phi3:
         fields = {**llama_like(draw), "pad_token_id": 0}  # whose default is past a small vocabulary
         return some(draw, fields, sliding_window=st.none() | WINDOW)
 
-    def sized(of: Distinct) -> Sized:
-        return grouped(of, sliding_window=None)
-
 
 class Phimoe:
     TINY = {
@@ -52,16 +44,8 @@ class Phimoe:
         "sliding_window": 5,
     }  # fmt: skip
     LOGITS = {}  # the class weighs experts in a way of its own
-    REQUIRED = {"num_hidden_layers": 2}  # every size has a default
 
     def drawn(draw: Draw) -> Fields:
         fields = llama_like(draw, null_kv=False) | {"num_local_experts": draw(st.integers(2, 6))}
         biases = {"attention_bias": ON, "lm_head_bias": ON}
         return some(draw, fields, **biases, num_experts_per_tok=st.just(2), sliding_window=st.none() | WINDOW)
-
-    def sized(of: Distinct) -> Sized:
-        experts, width = of.more[0] + 2, of.more[1]
-        own = {"sliding_window": None, "num_local_experts": experts, "intermediate_size": width}
-        config, sizes = grouped(of, **own, attention_bias=of.on[1], lm_head_bias=of.on[2])
-        dense = {axis: size for axis, size in sizes.items() if axis != "F"}
-        return config, {**dense, "A": 2, "E": experts, "Fe": width}

@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from tests.families._deltas import deltas, linear_layers, sized_deltas
+from tests.families._deltas import deltas, linear_layers
 from tests.families._drawing import (
     EVEN,
     ON,
@@ -22,7 +22,6 @@ from tests.families._drawing import (
     some,
     without,
 )
-from tests.families._sizes import Distinct, Sized, grouped, of_heads, routed
 
 
 class Qwen1:
@@ -34,17 +33,11 @@ class Qwen1:
     SILENT = {"bf16": True, "seq_length": 43, "use_logn_attn": True, "rotary_emb_base": 10000, "padded_vocab_size": 433}
     LOGITS = {"": {**TINY, "rotary_pct": 1.0}}  # as Qwen2's class turns a head
     RUN_BY = "Qwen2"
-    REQUIRED = {"num_hidden_layers": 2}  # every size has a default
 
     def drawn(draw: Draw) -> Fields:
         fields = of_whole_heads(draw, EVEN)
         own = {"kv_channels": fields["hidden_size"] // fields["num_attention_heads"]}
         return {**fields, **own, "intermediate_size": 1 + draw(SMALL)}
-
-    def sized(of: Distinct) -> Sized:
-        names = "vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size"
-        config, sizes = of_heads(of, names, kv_channels=of.H, tie_word_embeddings=of.on[0])
-        return {**config, "intermediate_size": 2 * of.F}, sizes
 
 
 class Qwen2:
@@ -68,9 +61,6 @@ class Qwen2:
     def drawn(draw: Draw) -> Fields:
         return qwen_windows(draw, llama_like(draw))
 
-    def sized(of: Distinct) -> Sized:
-        return grouped(of)
-
 
 class Qwen2Moe:
     TINY = {
@@ -86,10 +76,6 @@ class Qwen2Moe:
     def drawn(draw: Draw) -> Fields:
         fields = qwen_windows(draw, llama_like(draw, null_kv=False)) | mixed_layers(draw)
         return some(draw, {**fields, "shared_expert_intermediate_size": draw(SMALL)}, qkv_bias=ON)
-
-    def sized(of: Distinct) -> Sized:
-        config, sizes = routed(grouped(of), of.more, "num_experts", "moe_intermediate_size")
-        return {**config, "shared_expert_intermediate_size": of.more[3]}, {**sizes, "Fs": of.more[3], "U": 1}
 
 
 class Qwen3:
@@ -110,9 +96,6 @@ class Qwen3:
     def drawn(draw: Draw) -> Fields:
         return qwen_windows(draw, some(draw, llama_like(draw), attention_bias=ON))
 
-    def sized(of: Distinct) -> Sized:
-        return grouped(of, attention_bias=of.on[1])
-
 
 class Qwen3Moe:
     TINY = {
@@ -128,9 +111,6 @@ class Qwen3Moe:
     def drawn(draw: Draw) -> Fields:
         fields = qwen_windows(draw, llama_like(draw, null_kv=False), listed=False) | mixed_layers(draw)
         return some(draw, fields, attention_bias=ON)
-
-    def sized(of: Distinct) -> Sized:
-        return routed(grouped(of, attention_bias=of.on[1]), of.more, "num_experts", "moe_intermediate_size")
 
 
 class Qwen3Next:
@@ -160,11 +140,6 @@ class Qwen3Next:
         fields |= {"shared_expert_intermediate_size": draw(st.integers(1, 9)), "head_dim": 8 * draw(st.integers(1, 3))}
         return some(draw, fields | deltas(draw) | linear_layers(draw, fields), attention_bias=ON)
 
-    def sized(of: Distinct) -> Sized:
-        config, sizes = routed(grouped(of), of.more, "num_experts", "moe_intermediate_size")
-        config |= {"shared_expert_intermediate_size": of.more[3]}
-        return sized_deltas(of, config, {**sizes, "Fs": of.more[3], "U": 1})
-
 
 class Qwen3_5:
     _EXPERTS = ("moe_intermediate_size", "shared_expert_intermediate_size", "num_experts", "num_experts_per_tok")
@@ -180,9 +155,6 @@ class Qwen3_5:
         fields = llama_like(draw, null_kv=False) | {"head_dim": 8}
         return some(draw, fields | deltas(draw) | linear_layers(draw, fields), attention_bias=ON)
 
-    def sized(of: Distinct) -> Sized:
-        return sized_deltas(of, *grouped(of))
-
 
 class Qwen3_5Moe:
     _UNREAD = ("mlp_only_layers", "decoder_sparse_step", "intermediate_size")
@@ -194,22 +166,14 @@ class Qwen3_5Moe:
     def drawn(draw: Draw) -> Fields:
         return without(Qwen3Next.drawn(draw), *Qwen3_5Moe._UNREAD)
 
-    def sized(of: Distinct) -> Sized:
-        config, sizes = Qwen3Next.sized(of)
-        return without(config, *Qwen3_5Moe._UNREAD), sizes
 
-
-class MiMo:
+class MiMo(Qwen2):
     TINY = {**Qwen2.TINY, "model_type": "mimo", "vocab_size": 227}
     SILENT = {"num_nextn_predict_layers": 1, "attention_bias": True}
-    REQUIRED = Qwen2.REQUIRED
     RUN_BY = "Qwen2"
 
     def drawn(draw: Draw) -> Fields:
         return Qwen2.drawn(draw)
-
-    def sized(of: Distinct) -> Sized:
-        return Qwen2.sized(of)
 
 
 class MiMoV2Flash:
@@ -220,7 +184,6 @@ class MiMoV2Flash:
         "num_experts_per_tok": 5, "sliding_window": 7,
     }  # fmt: skip
     LOGITS = {"": {**TINY, "mlp_layer_types": ["dense"] * 3}}  # the class weighs experts by sigmoids
-    REQUIRED = {"num_hidden_layers": 2}
 
     def drawn(draw: Draw) -> Fields:
         kv, count = draw(SMALL), draw(st.integers(2, 6))  # of a group the class looks at two
@@ -236,17 +199,6 @@ class MiMoV2Flash:
         some(draw, fields, attention_bias=ON, mlp_layer_types=st.none() | listed, sliding_window_size=WINDOW)
         return layer_types(draw, some(draw, fields, tie_word_embeddings=ON))
 
-    def sized(of: Distinct) -> Sized:
-        own = {
-            "attention_bias": of.on[1],
-            "layer_types": ["full_attention"] * of.L,
-            "mlp_layer_types": ["sparse"] * of.L,
-        }
-        config, sizes = grouped(of, **own, v_head_dim=of.P)
-        config["head_dim"] = sizes["H"] = 6 * of.H  # a third of it is rotated
-        config, sizes = routed((config, sizes), of.more, "n_routed_experts", "moe_intermediate_size")
-        return config, {**sizes, "Hv": of.P, "Hr": int(sizes["H"] * 0.334)}
-
 
 class Mellum:
     TURNED = {
@@ -261,7 +213,6 @@ class Mellum:
         "mlp_layer_types": ["dense", "sparse", "sparse"], "attention_bias": True, "rope_parameters": TURNED,
     }  # fmt: skip
     LOGITS = {"of every expert": {**TINY, "num_experts_per_tok": 7}}  # the reference's routing is fixed
-    REQUIRED = {"num_hidden_layers": 2}  # every size has a default
 
     def drawn(draw: Draw) -> Fields:
         fields = layer_types(draw, llama_like(draw, null_kv=False) | experts(draw, "num_experts"))
@@ -269,6 +220,3 @@ class Mellum:
         layers = fields["num_hidden_layers"]
         networks = st.lists(st.sampled_from(["dense", "sparse"]), min_size=layers, max_size=layers)
         return some(draw, fields, attention_bias=ON, mlp_layer_types=st.none() | networks)
-
-    def sized(of: Distinct) -> Sized:
-        return routed(grouped(of, attention_bias=of.on[1]), of.more, "num_experts", "moe_intermediate_size")

@@ -2,7 +2,6 @@
 
 from hypothesis import strategies as st
 
-from tests.families import _sizes
 from tests.families._drawing import (
     EVEN,
     LAYERS,
@@ -20,8 +19,7 @@ from tests.families._drawing import (
     some,
     without,
 )
-from tests.families._sizes import Distinct, Sized, grouped, of_heads, routed
-from tests.families.bert import Bert, Electra, Roberta
+from tests.families.bert import Bert, Roberta
 from tests.families.gemma import Gemma3Text
 
 
@@ -66,22 +64,6 @@ class Zaya:
             fields["rope_parameters"] = dict.fromkeys(Zaya.KINDS, turned)
         return some(draw, fields, layer_types=st.none() | st.lists(kinds, min_size=layers, max_size=layers))
 
-    def sized(of: Distinct) -> Sized:
-        config, sizes = grouped(of, num_hidden_layers=1, attention_bias=of.on[1], lm_head_bias=of.on[2])
-        config, sizes = routed((config, sizes), of.more, "num_experts", "moe_intermediate_size")
-        first, second, width = of.more[3:6]
-        config |= {
-            "cca_time0": first + 1,
-            "cca_time1": second + 1,
-            "router_hidden_size": width,
-            "num_experts_per_tok": 1,
-        }
-        config |= {"head_dim": 4 * of.H}
-        sizes |= {"Ka": first, "Ks": second, "Kq": first + 1, "Kw": second + 1, "Kl": first + second}
-        sizes |= {"H": 4 * of.H, "Ho": 4 * of.H, "Hj": 2 * of.H, "Hr": 2 * of.H, "Nj": of.K * of.G + of.K}
-        sizes |= {"Rr": width, "Rm": width, "A": 1, "Ez": 1, "Er": sizes["E"] + 1}
-        return {name: value for name, value in config.items() if name != "intermediate_size"}, {**sizes, "L": 1}
-
 
 class MobileBert:
     TINY = {
@@ -91,7 +73,6 @@ class MobileBert:
         "classifier_activation": False,
     }  # fmt: skip
     LOGITS = {"": TINY, "of one network": {**TINY, "num_feedforward_networks": 1, "hidden_act": "gelu"}}
-    REQUIRED = {"num_hidden_layers": 2}  # every size has a default
 
     def drawn(draw: Draw) -> Fields:
         fields = Bert.drawn(draw)
@@ -99,22 +80,6 @@ class MobileBert:
         fields |= {"intra_bottleneck_size": heads * draw(st.integers(1, 6)), "embedding_size": table}
         fields["hidden_size"] = table + draw(st.integers(1, 20))
         return some(draw, fields, num_feedforward_networks=st.integers(1, 4), classifier_activation=ON)
-
-    def sized(of: Distinct) -> Sized:
-        config, sizes = Bert.sized(of)
-        rest, networks = of.more[0], 1 + of.seed % 3
-        narrow, table = config["hidden_size"], of.more[1]
-        config |= {"intra_bottleneck_size": narrow, "embedding_size": table, "hidden_size": table + rest}
-        config |= {"num_feedforward_networks": networks}
-        return config, {
-            **sizes,
-            "D": table + rest,
-            "Dt": table + rest,
-            "De": table,
-            "Df": rest,
-            "Db": narrow,
-            "Da": 3 * table,
-        }
 
 
 class XLNet:
@@ -131,10 +96,6 @@ class XLNet:
         fields = {"d_model": 2 * heads * draw(SMALL), "n_head": heads, "n_layer": draw(st.integers(1, 3))}
         fields |= {"vocab_size": draw(st.integers(7, 40)), "d_inner": draw(WIDTH)}
         return some(draw, fields, mem_len=st.none() | st.integers(0, 9), clamp_len=st.integers(-1, 9))
-
-    def sized(of: Distinct) -> Sized:
-        config, sizes = of_heads(of, "vocab_size d_model n_layer n_head d_inner")
-        return config, {**sizes, "T": of.S, "Xd": 2, "Vt": 2}
 
 
 class Rwkv:
@@ -161,15 +122,6 @@ class Rwkv:
         fields = {"hidden_size": hidden, "num_hidden_layers": draw(st.integers(2, 4)), "vocab_size": draw(VOCAB)}
         some(draw, fields, intermediate_size=st.none() | WIDTH, attention_hidden_size=st.sampled_from([None, hidden]))
         return some(draw, fields, rescale_every=st.integers(0, 3), tie_word_embeddings=ON)
-
-    def sized(of: Distinct) -> Sized:
-        Dw, *_ = of.more
-        sizes = {**of.axis_names("DFVLBTS"), "Dw": Dw, "Sw": 3, "Do": of.D}
-        config = {
-            "vocab_size": of.V, "hidden_size": of.D, "num_hidden_layers": of.L, "intermediate_size": of.F,
-            "attention_hidden_size": Dw, "tie_word_embeddings": of.on[0],
-        }  # fmt: skip
-        return config, sizes
 
 
 class RecurrentGemma:
@@ -203,15 +155,6 @@ class RecurrentGemma:
         some(draw, fields, conv1d_width=st.integers(2, 7), head_dim=SMALL.map(lambda size: 4 * size))
         some(draw, fields, lru_width=st.none() | SMALL.map(lambda size: size * heads))
         return some(draw, fields, attention_bias=ON, tie_word_embeddings=ON)
-
-    def sized(of: Distinct) -> Sized:
-        """The recurrence in all layers."""
-        config, sizes = grouped(of)
-        Nb, Hb, Kp, *_ = of.more
-        config |= {"intermediate_size": 2 * sizes["F"], "block_types": ["recurrent"]}
-        config |= {"num_attention_heads": Nb, "num_key_value_heads": Nb, "lru_width": Nb * Hb, "conv1d_width": Kp + 1}
-        own = {axis: size for axis, size in sizes.items() if axis not in "KGHN"}
-        return config, {**own, "Nb": Nb, "Hb": Hb, "Ob": Hb, "Dr": Nb * Hb, "Kp": Kp, "Kc": Kp + 1}
 
 
 class Zamba:
@@ -247,44 +190,18 @@ class Zamba:
         some(draw, fields, mamba_conv_bias=ON, mamba_proj_bias=ON, attention_head_dim=st.just(2 * hidden // heads))
         return some(draw, fields, tie_word_embeddings=st.just(True))
 
-    def sized(of: Distinct) -> Sized:
-        """The shared block in all layers, or Mamba alone in all, by turns."""
-        Nh, half, Ns, Kc, Rt = of.more[-5:]
-        N, expand = of.K * of.G, 3
-        hidden = N * Nh * half
-        sizes = {**of.axis_names("VLBTS"), "D": hidden, "Nh": Nh, "Hh": expand * N * half, "Ns": Ns, "Kc": Kc, "Rt": Rt}
-        sizes |= {"Dx": expand * hidden, "Dz": 2 * expand * hidden, "Rx": Rt + 2 * Ns}
-        config = {
-            "vocab_size": of.V, "hidden_size": hidden, "num_hidden_layers": of.L, "num_attention_heads": N,
-            "num_key_value_heads": of.K, "intermediate_size": of.F, "n_mamba_heads": Nh, "mamba_d_state": Ns,
-            "mamba_d_conv": Kc, "mamba_expand": expand, "mamba_dt_rank": Rt, "mamba_conv_bias": of.on[1],
-            "mamba_proj_bias": of.on[2], "layers_block_type": ["mamba"] * of.L,
-        }  # fmt: skip
-        if of.seed % 2:
-            return config, sizes
-        own = {"K": of.K, "G": of.G, "N": N, "H": 2 * Nh * half, "F": of.F, "Dj": 2 * hidden, "Do": hidden}
-        return {**config, "layers_block_type": ["hybrid"] * of.L}, {**sizes, **own}
 
-
-class Longformer:
+class Longformer(Roberta):
     TINY = {**Roberta.TINY, "model_type": "longformer", "vocab_size": 191, "attention_window": 14}
     TWO = {**TINY, "num_hidden_layers": 3, "attention_window": [4, 12, 4]}
     LOGITS = {"": TINY, "windows of two sizes": TWO, "one window": {**TINY, "attention_window": 18}}
     SILENT = {"attention_mode": "longformer", "ignore_attention_mask": False}
-    REQUIRED = Roberta.REQUIRED
     CONTEXT = 510
 
     def drawn(draw: Draw) -> Fields:
         fields = Roberta.drawn(draw)
         fields["hidden_size"] *= 2  # a product over heads of one number torch runs as pointwise work
         return {**fields, "attention_window": LED.every_window(draw, fields["num_hidden_layers"])}
-
-    def sized(of: Distinct) -> Sized:
-        config, sizes = Roberta.sized(of)
-        half = of.more[2]
-        sizes |= {"Wo": half, "Wf": 2 * half, "Wg": 2 * half, "Wv": 3 * half, "Ws": 2 * half + 1, "Wl": 2 * half}
-        halves = -(-of.S // (2 * half)) * 2
-        return {**config, "attention_window": 2 * half}, {**sizes, "Ip": halves * half, "Ih": halves, "Iw": halves - 1}
 
 
 class LED:
@@ -316,14 +233,6 @@ class LED:
             max_decoder_position_embeddings=st.integers(25, 40),
         )
 
-    def sized(of: Distinct) -> Sized:
-        config, sizes = _sizes.bart_like(of, rows=0)
-        half = of.more[2]
-        config |= {"max_encoder_position_embeddings": 500, "max_decoder_position_embeddings": of.P}
-        config |= {"attention_window": 2 * half}
-        sizes |= {"Penc": 500, "Wo": half, "Wf": 2 * half, "Wg": 2 * half, "Wv": 3 * half, "Ws": 2 * half + 1}
-        return without(config, "max_position_embeddings"), {**sizes, "Wl": 2 * half, "Ip": 0, "Ih": 0, "Iw": 0}
-
 
 class JetMoe:
     TINY = {
@@ -333,21 +242,11 @@ class JetMoe:
     }  # fmt: skip
     LOGITS = {"of every expert": {**TINY, "num_experts_per_tok": 7}}  # the reference's routing is fixed
     SILENT = {"aux_loss_coef": 0.5}
-    REQUIRED = {"num_hidden_layers": 2}  # every size has a default
 
     def drawn(draw: Draw) -> Fields:
         fields = {"hidden_size": draw(WIDTH), "num_hidden_layers": draw(st.integers(1, 3)), "vocab_size": draw(VOCAB)}
         fields |= {"num_key_value_heads": draw(SMALL), "kv_channels": draw(EVEN), "intermediate_size": draw(WIDTH)}
         return some(draw, fields | experts(draw, "num_local_experts"), tie_word_embeddings=ON)
-
-    def sized(of: Distinct) -> Sized:
-        (A, E), Fe = sorted(of.more[:2]), of.more[2]
-        config = {
-            "vocab_size": of.V + 300, "hidden_size": of.D, "num_hidden_layers": of.L, "num_key_value_heads": of.K,
-            "head_dim": of.H, "intermediate_size": Fe, "tie_word_embeddings": of.on[0], "num_local_experts": E,
-            "num_experts_per_tok": A,
-        }  # fmt: skip
-        return config, {**of.axis_names("KHDLBTS"), "V": of.V + 300, "N": of.K * A, "A": A, "E": E, "Fe": Fe}
 
 
 class DiffLlama:
@@ -358,18 +257,12 @@ class DiffLlama:
     }  # fmt: skip
     LOGITS = {"": TINY, "ungrouped": {**TINY, "num_key_value_heads": 12, "attention_bias": False}}
     SILENT = {"lambda_std_dev": 0.3}
-    REQUIRED = {"num_hidden_layers": 2}  # every size has a default
 
     def drawn(draw: Draw) -> Fields:
         fields, kv = llama_like(draw, null_kv=False), 2 * draw(SMALL)
         heads = kv * draw(SMALL)
         fields |= {"num_key_value_heads": kv, "num_attention_heads": heads, "hidden_size": heads * 2 * draw(SMALL)}
         return some(draw, fields, attention_bias=ON)
-
-    def sized(of: Distinct) -> Sized:
-        config, sizes = grouped(of, attention_bias=of.on[1])
-        config |= {"num_key_value_heads": 2 * of.K, "num_attention_heads": 2 * of.K * of.G}
-        return config, {**sizes, "K": 2 * of.K, "N": 2 * of.K * of.G}
 
 
 class NVEmbed:
@@ -379,13 +272,6 @@ class NVEmbed:
         "num_latents_value": 13, "num_cross_heads": 3, "cross_dim_head": 11, "latent_dim": 50, "hidden_dim": 50,
     }  # fmt: skip
     SILENT = {"add_eos": True, "padding_side": "right", "output_normalize": True}
-
-    def sized(of: Distinct) -> Sized:
-        config, sizes = grouped(of)
-        rows, heads, size = of.more[:3]
-        own = {"num_latents_value": rows, "num_cross_heads": heads, "cross_dim_head": size}
-        wide = dict.fromkeys(("latent_dim", "hidden_dim"), of.D)
-        return {**config, **own, **wide}, {**sizes, "T": of.S, "Zp": rows, "Np": heads, "Hz": size, "Fy": 4 * of.D}
 
 
 class T5Gemma2:
@@ -418,21 +304,12 @@ class T5Gemma2:
             draw, {"encoder": {"text_config": reads}, "decoder": writes, "pad_token_id": 0}, tie_word_embeddings=ON
         )
 
-    def sized(of: Distinct) -> Sized:
-        decoder, sizes = grouped(of, attention_bias=of.on[1], layer_types=["full_attention"] * of.L)
-        width, layers = of.more[0], of.Le
-        encoder = {**decoder, "intermediate_size": width, "num_hidden_layers": layers}
-        encoder["layer_types"] = ["full_attention"] * layers
-        fields = {"encoder": {"text_config": encoder}, "decoder": decoder, "tie_word_embeddings": of.on[0]}
-        return fields, {**sizes, "Fenc": width, "J": of.J, "I": 0, "Le": layers}
-
 
 class RoCBert:
     TINY = {
         **Bert.TINY, "model_type": "roc_bert", "vocab_size": 569, "shape_vocab_size": 53, "shape_embed_dim": 22,
         "pronunciation_vocab_size": 31, "pronunciation_embed_dim": 17,
     }  # fmt: skip
-    REQUIRED = {"num_hidden_layers": 2}  # every size has a default
     SIZES = st.integers(1, 40)
 
     def drawn(draw: Draw) -> Fields:
@@ -445,37 +322,19 @@ class RoCBert:
             pronunciation_embed_dim=RoCBert.SIZES,
         )
 
-    def sized(of: Distinct) -> Sized:
-        config, sizes = Bert.sized(of)
-        shapes, shape, sounds, sound = of.more[:4]
-        config |= {"shape_vocab_size": shapes, "shape_embed_dim": shape}
-        config |= {"pronunciation_vocab_size": sounds, "pronunciation_embed_dim": sound}
-        own = {"Vsh": shapes, "Dsh": shape, "Vso": sounds, "Dso": sound, "Dal": sizes["D"] + shape + sound}
-        return config, {**sizes, **own}
-
 
 class LayoutLM:
     TINY = {**Bert.TINY, "model_type": "layoutlm", "vocab_size": 557, "max_2d_position_embeddings": 43}
-    REQUIRED = {"num_hidden_layers": 2}  # every size has a default
 
     def drawn(draw: Draw) -> Fields:
         return some(draw, Bert.drawn(draw), max_2d_position_embeddings=st.integers(1, 40))
 
-    def sized(of: Distinct) -> Sized:
-        config, sizes = Bert.sized(of)
-        return {**config, "max_2d_position_embeddings": of.Le}, {**sizes, "Vb": of.Le}
-
 
 class Ernie:
     TINY = {**Bert.TINY, "model_type": "ernie", "vocab_size": 523, "use_task_id": True, "task_type_vocab_size": 5}
-    REQUIRED = {"num_hidden_layers": 2}  # every size has a default
 
     def drawn(draw: Draw) -> Fields:
         return some(draw, Bert.drawn(draw), use_task_id=ON, task_type_vocab_size=SMALL)
-
-    def sized(of: Distinct) -> Sized:
-        config, sizes = Bert.sized(of)
-        return {**config, "use_task_id": True, "task_type_vocab_size": of.Le}, {**sizes, "Vk": of.Le}
 
 
 class RoFormer:
@@ -491,9 +350,6 @@ class RoFormer:
         fields = {**without(of_whole_heads(draw, EVEN), "tie_word_embeddings"), "intermediate_size": draw(WIDTH)}
         return some(draw, fields, embedding_size=WIDTH | WIDTH.map(lambda _: fields["hidden_size"]))
 
-    def sized(of: Distinct) -> Sized:
-        return Electra.sized(of)
-
 
 class BigBird:
     TINY = {**Bert.TINY, "model_type": "big_bird", "vocab_size": 563, "attention_type": "original_full"}
@@ -504,7 +360,3 @@ class BigBird:
     def drawn(draw: Draw) -> Fields:
         fields = {**Bert.drawn(draw), "attention_type": "original_full"}
         return some(draw, fields, use_bias=ON, rescale_embeddings=ON)
-
-    def sized(of: Distinct) -> Sized:
-        config, sizes = Bert.sized(of)
-        return {**config, "attention_type": "original_full", "use_bias": of.on[0]}, sizes

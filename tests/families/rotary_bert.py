@@ -16,7 +16,6 @@ from tests.families._drawing import (
     some,
     without,
 )
-from tests.families._sizes import Distinct, Sized, grouped, of_heads
 from tests.families.llama import Llama
 
 
@@ -35,11 +34,6 @@ class Gte:
         sizes = {"type_vocab_size": st.integers(0, 4), "max_position_embeddings": st.integers(25, 40)}
         return some(draw, {**fields, "pad_token_id": 0}, **sizes)
 
-    def sized(of: Distinct) -> Sized:
-        names = "vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size"
-        config, sizes = of_heads(of, names, max_position_embeddings=of.P, type_vocab_size=of.J)
-        return config, {**sizes, "Dt": sizes["D"], "T": of.S, "Vs": of.J}
-
 
 class JinaBert:
     TINY = {
@@ -49,12 +43,6 @@ class JinaBert:
     }  # fmt: skip
     VARIANTS = {"normed": {**TINY, "query_key_norm": True, "position_embedding_type": "absolute"}}
     SILENT = {"emb_pooler": "mean", "attn_implementation": "torch"}
-
-    def sized(of: Distinct) -> Sized:
-        names = "vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size"
-        own = {"feed_forward_type": "reglu", "position_embedding_type": "alibi", "query_key_norm": of.on[0]}
-        config, sizes = of_heads(of, names, max_position_embeddings=of.P, type_vocab_size=of.J, **own)
-        return config, {**sizes, "Dt": sizes["D"], "T": of.S, "Vs": of.J}
 
 
 class JinaEmbeddingsV3:
@@ -67,9 +55,6 @@ class JinaEmbeddingsV3:
 
     def drawn(draw: Draw) -> Fields:
         return NomicBert.drawn(draw)
-
-    def sized(of: Distinct) -> Sized:
-        return NomicBert.sized(of)
 
 
 class NomicBert:
@@ -91,11 +76,6 @@ class NomicBert:
         fields = {**without(of_whole_heads(draw, EVEN), "tie_word_embeddings"), "intermediate_size": draw(WIDTH)}
         sizes = {"type_vocab_size": SMALL, "max_position_embeddings": st.integers(25, 40)}
         return some(draw, fields, head_dim=EVEN, **sizes)
-
-    def sized(of: Distinct) -> Sized:
-        names = "vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size"
-        config, sizes = of_heads(of, names, max_position_embeddings=of.P, type_vocab_size=of.J)
-        return config, {**sizes, "Dt": sizes["D"], "T": of.S, "Vs": of.J}
 
 
 class ModernBert:
@@ -137,15 +117,8 @@ class ModernBert:
         )
         return layer_types(draw, fields)
 
-    def sized(of: Distinct) -> Sized:
-        """One block: all others have a norm more."""
-        names = "vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size"
-        config, sizes = of_heads(of, names, max_position_embeddings=of.P)
-        config |= {"num_hidden_layers": 1, "pad_token_id": 0}
-        return config, {**sizes, "L": 1, "Dt": sizes["D"], "T": of.S}
 
-
-class ModernBertDecoder:
+class ModernBertDecoder(ModernBert):
     TINY = {**ModernBert.TINY, "model_type": "modernbert-decoder", "local_attention": 11}
     VARIANTS = {"with biases": {**TINY, **ModernBert.BIASED, "tie_word_embeddings": False}}
     LOGITS = {
@@ -153,16 +126,10 @@ class ModernBertDecoder:
         "with biases": {**VARIANTS["with biases"], "global_attn_every_n_layers": 2, "local_attention": 8},
     }
     SILENT = {**ModernBert.SILENT, "classifier_pooling": "mean"}
-    REQUIRED = ModernBert.REQUIRED
 
     def drawn(draw: Draw) -> Fields:
         fields = without(ModernBert.drawn(draw), "local_attention", "classifier_pooling")
         return some(draw, fields, local_attention=st.integers(4, 18))
-
-    def sized(of: Distinct) -> Sized:
-        """One block: all others have a norm more."""
-        config, sizes = ModernBert.sized(of)
-        return config, {**sizes, "T": of.T}
 
 
 class EuroBert:
@@ -178,10 +145,6 @@ class EuroBert:
         pooling = st.sampled_from(["bos", "mean", "late"])
         fields = {**llama_like(draw), "pad_token_id": 0}
         return some(draw, fields, attention_bias=ON, mlp_bias=ON, head_dim=st.none() | EVEN, classifier_pooling=pooling)
-
-    def sized(of: Distinct) -> Sized:
-        config, sizes = grouped(of, attention_bias=of.on[1], mlp_bias=of.on[2], pad_token_id=0)
-        return config, {**sizes, "T": of.S}
 
 
 class Esm:
@@ -203,14 +166,6 @@ class Esm:
         some(draw, fields, position_embedding_type=st.sampled_from(["rotary", "absolute"]), token_dropout=ON)
         return some(draw, fields, emb_layer_norm_before=st.none() | ON, max_position_embeddings=st.integers(30, 40))
 
-    def sized(of: Distinct) -> Sized:
-        names = "vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size"
-        kind = ("rotary", "absolute")[of.seed % 2]
-        own = {"pad_token_id": 1, "max_position_embeddings": of.P + 2, "position_embedding_type": kind}
-        config, sizes = of_heads(of, names, **own)
-        sizes |= {"Dt": sizes["D"], "T": of.S, "Am": of.L * of.K, "Yc": 1, **({"P": of.P + 2} if of.seed % 2 else {})}
-        return config, sizes
-
 
 class Esmc:
     TINY = {
@@ -222,13 +177,7 @@ class Esmc:
         "plain": {**TINY, "attention_bias": False, "mlp_bias": False, "hidden_act": "relu", "rope_theta": 500.0},
     }
     SILENT = {"mask_token_id": 3}
-    REQUIRED = {"num_hidden_layers": 2}  # every size has a default
 
     def drawn(draw: Draw) -> Fields:
         fields = {**without(of_whole_heads(draw, EVEN), "tie_word_embeddings"), "intermediate_size": draw(WIDTH)}
         return some(draw, fields, attention_bias=ON, mlp_bias=ON)
-
-    def sized(of: Distinct) -> Sized:
-        names = "vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size"
-        config, sizes = of_heads(of, names, attention_bias=of.on[1], mlp_bias=of.on[2])
-        return config, {**sizes, "T": of.S, "Dt": sizes["D"]}

@@ -3,7 +3,6 @@
 from hypothesis import strategies as st
 
 from tests.families._drawing import EVEN, ON, WIDTH, WINDOW, Draw, Fields, llama_like, of_whole_heads, some
-from tests.families._sizes import Distinct, Sized, grouped, of_heads, parts_of_hidden
 
 
 class StableLm:
@@ -15,7 +14,6 @@ class StableLm:
     PARALLEL = {"parallel": {**TINY, "use_parallel_residual": True, "use_qkv_bias": False}}
     VARIANTS = {**PARALLEL, "normed": {**TINY, "qk_layernorm": True}}
     LOGITS = {"": TINY, **PARALLEL}  # the class has a module for the norm of each head: Cohere's are one
-    REQUIRED = {"num_hidden_layers": 2}  # every size has a default
 
     def drawn(draw: Draw) -> Fields:
         fields = llama_like(draw, null_kv=False, head_dim=False)
@@ -23,11 +21,6 @@ class StableLm:
         fields["hidden_size"] *= parts
         fields["partial_rotary_factor"] = 1 / parts
         return some(draw, fields, use_qkv_bias=ON, use_parallel_residual=ON, qk_layernorm=ON)
-
-    def sized(of: Distinct) -> Sized:
-        fields = {"num_key_value_heads": of.K, "intermediate_size": of.F, "partial_rotary_factor": 1.0}
-        config, sizes = parts_of_hidden(of, **fields, use_qkv_bias=of.on[1], use_parallel_residual=of.on[2])
-        return config, {**sizes, "Hr": of.H}
 
 
 class Persimmon:
@@ -38,19 +31,12 @@ class Persimmon:
     VARIANTS = {"without norms of heads": {**TINY, "qk_layernorm": False}}
     LOGITS = {"": TINY, **VARIANTS}
     BY_HEAD = True
-    REQUIRED = {"num_hidden_layers": 2}  # every size has a default
 
     def drawn(draw: Draw) -> Fields:
         whole = draw(ON)
         fields = of_whole_heads(draw, EVEN if whole else EVEN.map(lambda turned: 2 * turned))
         fields |= {"partial_rotary_factor": 1.0} if whole else {}
         return some(draw, {**fields, "intermediate_size": draw(WIDTH)}, qk_layernorm=ON)
-
-    def sized(of: Distinct) -> Sized:
-        names = "vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size"
-        own = {"qk_layernorm": of.on[1], "partial_rotary_factor": 1.0}
-        config, sizes = of_heads(of, names, tie_word_embeddings=of.on[0], **own)
-        return config, {**sizes, "Hr": of.H}
 
 
 class Plamo3:
@@ -60,12 +46,8 @@ class Plamo3:
         "window_size": 5, "sliding_window_pattern": 3,
     }  # fmt: skip
     SILENT = {"interleaved_sliding_window": [5, 5, None, 5]}
-    REQUIRED = {"num_hidden_layers": 2}  # every size has a default
     RUN_BY = "Gemma3"
 
     def drawn(draw: Draw) -> Fields:
         fields = {**llama_like(draw, null_kv=False), "window_size": draw(WINDOW)}
         return some(draw, fields, sliding_window_pattern=st.integers(1, 4))
-
-    def sized(of: Distinct) -> Sized:
-        return grouped(of, sliding_window_pattern=1)

@@ -3,7 +3,6 @@
 from hypothesis import strategies as st
 
 from tests.families._drawing import ON, SMALL, VOCAB, WIDTH, Draw, Fields, some, without
-from tests.families._sizes import Distinct, Sized, grouped, reading
 from tests.families.gemma import Gemma2
 
 
@@ -27,41 +26,25 @@ class T5:
         some(draw, fields, num_decoder_layers=st.none() | st.integers(1, 4), d_kv=SMALL, feed_forward_proj=networks)
         return some(draw, fields, relative_attention_num_buckets=st.integers(4, 40), tie_word_embeddings=st.just(True))
 
-    def sized(of: Distinct) -> Sized:
-        config, sizes = reading(of, "num_heads num_heads d_ff d_ff num_layers num_decoder_layers")
-        config |= {"d_model": of.D, "d_kv": of.H, "relative_attention_num_buckets": 2 * of.P}
-        config |= {"feed_forward_proj": "gated-gelu" if of.on[0] else "relu"}
-        return config, {**sizes, "Rp": 2 * of.P}
 
-
-class MT5:
+class MT5(T5):
     TINY = {**T5.TINY, "model_type": "mt5"}
     VARIANTS = {"untied": {**TINY, "tie_word_embeddings": False, "feed_forward_proj": "relu"}}
     LOGITS = {"": TINY, "of few near distances": {**TINY, "feed_forward_proj": "relu", **T5.NEAR}}
     SILENT = {**T5.SILENT, "tokenizer_class": "T5Tokenizer"}
-    CONTEXT = T5.CONTEXT
-    REQUIRED = T5.REQUIRED
 
     def drawn(draw: Draw) -> Fields:
         return T5.drawn(draw)
 
-    def sized(of: Distinct) -> Sized:
-        return T5.sized(of)
 
-
-class UMT5:
+class UMT5(T5):
     TINY = {**T5.TINY, "model_type": "umt5"}
     VARIANTS = {"untied": {**TINY, "tie_word_embeddings": False, "feed_forward_proj": "relu"}}
     LOGITS = {"": TINY, "of few near distances": {**TINY, "feed_forward_proj": "relu", **T5.NEAR}}
     SILENT = {**T5.SILENT, "tokenizer_class": "T5Tokenizer"}
-    CONTEXT = T5.CONTEXT
-    REQUIRED = T5.REQUIRED
 
     def drawn(draw: Draw) -> Fields:
         return T5.drawn(draw)
-
-    def sized(of: Distinct) -> Sized:
-        return T5.sized(of)
 
 
 class T5Gemma:
@@ -84,14 +67,3 @@ class T5Gemma:
             side = Gemma2.drawn(draw)
             sides[name] = {**side, "hidden_size": side["num_attention_heads"] * draw(st.integers(1, 9))}
         return some(draw, {**sides, "pad_token_id": 0}, tie_word_embeddings=ON)
-
-    def sized(of: Distinct) -> Sized:
-        decoder, sizes = grouped(of, attention_bias=of.on[1], layer_types=["full_attention"] * of.L)
-        width, layers = of.more[0], of.Le
-        encoder = {
-            **decoder,
-            "hidden_size": width,
-            "num_hidden_layers": layers,
-            "layer_types": ["full_attention"] * layers,
-        }
-        return {"encoder": encoder, "decoder": decoder}, {**sizes, "Denc": width, "J": of.J, "I": 0, "Le": layers}

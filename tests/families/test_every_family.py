@@ -1,11 +1,11 @@
-"""Reading a config is one call; and every family has a room in the tests that the others draw from."""
+"""Laws of every family: what its config is read as, and what tests know of it."""
 
 import re
 from pathlib import Path
 
 import pytest
 
-from tests.families import LOGITS, SHAPES, TINY, cases, names, sampled
+from tests.families import LOGITS, SHAPES, TINY, cases, names
 from tests.helpers.models import by_kind, every_step, kind
 from tfacct import families
 from tfacct.base.errors import ConfigError, NotFoundError
@@ -23,11 +23,10 @@ def test_tests_know_every_family_and_no_other() -> None:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_family_has_what_the_other_tests_draw(family: str) -> None:
-    """Own models have no random configs here: tests/families/test_custom.py has theirs."""
+    """Random configs, if transformers has its class."""
     there = cases(family)
     assert there.TINY.get("model_type", CUSTOM) == family
-    assert hasattr(there, "sized") == (family != CUSTOM)
-    assert (hasattr(there, "drawn"), hasattr(there, "REQUIRED")) == (family in WITH_CLASS,) * 2
+    assert hasattr(there, "drawn") == (family in WITH_CLASS)
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -38,14 +37,56 @@ def test_the_shapes_are_of_their_family_and_read_whole(name: str) -> None:
     assert reading.unknown == () and reading.left_out == ()
 
 
-@pytest.mark.parametrize("family", [name for name in FAMILIES if name != CUSTOM])
-def test_a_sized_config_says_its_letters(family: str) -> None:
-    config, sizes = sampled(family, 0)
-    reading = families.read(config)
-    assert reading.unknown == ()
-    axes = {axis: size for group in reading.architecture.ledger().groups for axis, size in group.axes.items()}
-    shared = axes.keys() & sizes.keys()
-    assert shared and {axis: axes[axis] for axis in shared} == {axis: sizes[axis] for axis in shared}
+AXIS_FIELDS = {
+    "V": ("vocab_size",),
+    "Vs": ("type_vocab_size",),
+    "P": ("max_position_embeddings",),
+    "D": ("hidden_size",),
+    "F": ("intermediate_size",),
+    "N": ("num_attention_heads",),
+    "K": ("num_key_value_heads",),
+    "H": ("head_dim",),
+    "W": ("sliding_window",),
+    "E": ("num_experts", "num_local_experts", "n_routed_experts"),
+    "A": ("num_experts_per_tok",),
+    "Fe": ("moe_intermediate_size",),
+    "R": ("kv_lora_rank",),
+    "Rq": ("q_lora_rank",),
+    "Hp": ("qk_nope_head_dim",),
+    "Hr": ("qk_rope_head_dim",),
+    "Hv": ("v_head_dim",),
+    "Ns": ("state_size", "ssm_state_size", "mamba_d_state"),
+}
+"""The config field that an axis has its size from."""
+OTHER_SIZES = {
+    **{key: {"P": 39} for key in ("bart", "biogpt", "mbart", "mvp", "plbart")},  # two rows more than 37 positions
+    "fsmt": {"P": 43},
+    "opt": {"P": 61},
+    "cohere2_moe": {"F": 71},  # prefix_dense_intermediate_size
+    "llama4_text": {"F": 71},  # intermediate_size_mlp
+    "minimax_m3_vl_text": {"F": 71},  # dense_intermediate_size
+    **{key: {"F": 37} for key in ("glm4v_vision", "glm4v_moe_vision")},  # out_hidden_size
+    "lfm2": {"F": 78},  # 97 · 2 // 3 · 1.1, rounded up to a multiple of 13
+    **{"qwen": {"F": 83}, "recurrent_gemma": {"F": 37}},  # half of 166 and of 74: gate and up projection together
+    "qwen2_vl_vision": {"D": 48},  # embed_dim
+}
+"""Where an axis has another size, in the family's small configs."""
+
+
+@pytest.mark.parametrize("name", [name for name in SHAPES if name != CUSTOM])
+def test_an_axis_has_the_size_of_its_field(name: str) -> None:
+    reading = families.read(SHAPES[name])
+    found: dict[str, set[object]] = {}
+    for group in reading.architecture.ledger().groups:
+        for axis, size in group.axes.items():
+            found.setdefault(axis, set()).add(size)
+    other = {
+        (axis, *found[axis])
+        for axis, fields in AXIS_FIELDS.items()
+        for field in fields
+        if isinstance(size := getattr(reading.config, field, None), int) and size not in found.get(axis, {size})
+    }
+    assert other == {*OTHER_SIZES.get(reading.family, {}).items()}
 
 
 def test_families_are_listed_newest_first() -> None:

@@ -3,8 +3,7 @@
 from hypothesis import strategies as st
 
 from tests.families._drawing import ON, SMALL, WIDTH, Draw, Fields, of_whole_heads, some, without
-from tests.families._sizes import Distinct, Sized
-from tests.families._towers import LAYERS_ONLY, blocks, image, image_sizes
+from tests.families._towers import blocks, image
 
 
 class ViT:
@@ -19,28 +18,19 @@ class ViT:
     LOGITS = {"": TINY, **VARIANTS}
     CONTEXT = 197
     SILENT = {"encoder_stride": 7, "initializer_range": 0.3}
-    REQUIRED = LAYERS_ONLY
 
     def drawn(draw: Draw) -> Fields:
         return some(draw, image(draw), qkv_bias=ON)
 
-    def sized(of: Distinct) -> Sized:
-        config, sizes = image_sizes(of, front=1)
-        return config, {**sizes, "Dp": sizes["D"]}
 
-
-class ViTMSN:
+class ViTMSN(ViT):
     TINY = {**ViT.TINY, "model_type": "vit_msn"}
     VARIANTS = {"classes": {**TINY, "architectures": ["ViTMSNForImageClassification"], "num_labels": 11}}
     LOGITS = {"": TINY, **VARIANTS}
     CONTEXT = 197
-    REQUIRED, drawn = ViT.REQUIRED, ViT.drawn
-
-    def sized(of: Distinct) -> Sized:
-        return image_sizes(of, front=1)
 
 
-class DeiT:
+class DeiT(ViT):
     TINY = {**ViT.TINY, "model_type": "deit"}
     VARIANTS = {
         "classes": {**TINY, "architectures": ["DeiTForImageClassification"], "num_labels": 11},
@@ -49,23 +39,13 @@ class DeiT:
     }
     LOGITS = {"": TINY, **VARIANTS}
     CONTEXT = 198
-    SILENT = ViT.SILENT
-    REQUIRED, drawn = ViT.REQUIRED, ViT.drawn
-
-    def sized(of: Distinct) -> Sized:
-        config, sizes = image_sizes(of, front=2)
-        return config, {**sizes, "Dp": sizes["D"], "U": 1}
 
 
-class IJepa:
+class IJepa(ViT):
     TINY = {**ViT.TINY, "model_type": "ijepa"}
     VARIANTS = {"classes": {**TINY, "architectures": ["IJepaForImageClassification"], "num_labels": 11}}
     LOGITS = {"": TINY, **VARIANTS}
     CONTEXT = 196
-    REQUIRED, drawn = ViT.REQUIRED, ViT.drawn
-
-    def sized(of: Distinct) -> Sized:
-        return image_sizes(of, front=0)
 
 
 class Beit:
@@ -87,7 +67,6 @@ class Beit:
     LOGITS = {"": TINY, **VARIANTS}
     CONTEXT = 197
     SILENT = {"vocab_size": 30, "drop_path_rate": 0.2, "pool_scales": [1, 2, 3, 6], "use_auxiliary_head": True}
-    REQUIRED = LAYERS_ONLY
 
     def drawn(draw: Draw) -> Fields:
         which = draw(st.sampled_from(["", "use_relative_position_bias", "use_shared_relative_position_bias"]))
@@ -95,26 +74,15 @@ class Beit:
         some(draw, fields, use_mask_token=ON, use_absolute_position_embeddings=ON, use_mean_pooling=ON)
         return some(draw, fields, layer_scale_init_value=st.sampled_from([0.0, 0.1, 1e-5]))
 
-    def sized(of: Distinct) -> Sized:
-        config, sizes = image_sizes(of, front=1)
-        side = of.more[0]
-        config |= {"use_relative_position_bias": True, "use_absolute_position_embeddings": True}
-        return config, {**sizes, "Rp": (2 * side - 1) ** 2 + 3}
 
-
-class Data2VecVision:
+class Data2VecVision(Beit):
     TINY = {**Beit.TINY, "model_type": "data2vec-vision"}
     VARIANTS = {name: {**config, "model_type": "data2vec-vision"} for name, config in Beit.VARIANTS.items()}
     LOGITS = {"": TINY, **VARIANTS}
-    CONTEXT = Beit.CONTEXT
     SILENT = {"drop_path_rate": 0.2, "pool_scales": [1, 2, 3, 6], "use_auxiliary_head": True}
-    REQUIRED = Beit.REQUIRED
 
     def drawn(draw: Draw) -> Fields:
         return Beit.drawn(draw)
-
-    def sized(of: Distinct) -> Sized:
-        return Beit.sized(of)
 
 
 class Dinov2:
@@ -129,34 +97,21 @@ class Dinov2:
     LOGITS = {"": TINY, **VARIANTS}
     CONTEXT = 257
     SILENT = {"layerscale_value": 0.3, "drop_path_rate": 0.1, "apply_layernorm": False, "reshape_hidden_states": False}
-    REQUIRED = LAYERS_ONLY
 
     def drawn(draw: Draw) -> Fields:
         fields = without(image(draw), "intermediate_size")
         fields = some(draw, fields, qkv_bias=ON, use_swiglu_ffn=ON, mlp_ratio=st.integers(1, 5))
         return some(draw, fields, use_mask_token=ON)
 
-    def sized(of: Distinct) -> Sized:
-        config, sizes = image_sizes(of, front=1)
-        ratio = of.more[3]
-        return {**without(config, "intermediate_size"), "mlp_ratio": ratio}, {**sizes, "F": ratio * sizes["D"]}
 
-
-class Dinov2WithRegisters:
+class Dinov2WithRegisters(Dinov2):
     TINY = {**Dinov2.TINY, "model_type": "dinov2_with_registers", "num_register_tokens": 3}
     VARIANTS = {"gated": {**TINY, "use_swiglu_ffn": True, "mlp_ratio": 4}}
     LOGITS = {"": TINY, **VARIANTS}
     CONTEXT = 201
-    SILENT, REQUIRED = Dinov2.SILENT, Dinov2.REQUIRED
 
     def drawn(draw: Draw) -> Fields:
         return some(draw, without(Dinov2.drawn(draw), "use_mask_token"), num_register_tokens=st.integers(1, 5))
-
-    def sized(of: Distinct) -> Sized:
-        config, sizes = Dinov2.sized(of)
-        count = of.more[4]
-        sizes |= {"Xr": count, "Xc": count + 1, "Ti": of.S - count - 1, "U": 1}
-        return {**config, "num_register_tokens": count}, sizes
 
 
 class DINOv3ViT:
@@ -172,7 +127,6 @@ class DINOv3ViT:
     LOGITS = {"": TINY, **VARIANTS}
     CONTEXT = 197
     SILENT = {"layerscale_value": 0.3, "drop_path_rate": 0.1, "pos_embed_rescale": 3.0}
-    REQUIRED = LAYERS_ONLY
 
     def drawn(draw: Draw) -> Fields:
         quarters = without(
@@ -183,13 +137,6 @@ class DINOv3ViT:
             fields |= {"query_bias": False, "value_bias": False, "key_bias": False}
         fields = some(draw, fields, proj_bias=ON, mlp_bias=ON, use_gated_mlp=ON, num_register_tokens=st.integers(0, 5))
         return fields if "query_bias" in fields else some(draw, fields, key_bias=ON)
-
-    def sized(of: Distinct) -> Sized:
-        config, sizes = image_sizes(of, front=1)
-        count, size = of.more[4], 2 * sizes["H"]
-        sizes |= {"Xr": count, "Xc": count + 1, "Ti": of.S - count - 1, "U": 1, "H": size, "D": size * sizes["K"]}
-        config |= {"hidden_size": sizes["D"], "num_register_tokens": count}
-        return config, without(sizes, "P")
 
 
 class AST:
@@ -204,18 +151,9 @@ class AST:
     }
     LOGITS = {"": TINY, **VARIANTS}
     CONTEXT = 1214
-    REQUIRED = LAYERS_ONLY
 
     def drawn(draw: Draw) -> Fields:
         patch = draw(SMALL)
         sides = {name: patch + draw(st.integers(0, 9)) for name in ("max_length", "num_mel_bins")}
         fields = {**blocks(draw, "vocab_size"), "patch_size": patch, **sides}
         return some(draw, fields, frequency_stride=SMALL, time_stride=SMALL, qkv_bias=ON)
-
-    def sized(of: Distinct) -> Sized:
-        config, sizes = image_sizes(of, front=2)
-        side, patch = of.more[0], of.J
-        own = {"max_length": side * patch, "num_mel_bins": side * patch}
-        own |= dict.fromkeys(("frequency_stride", "time_stride"), patch)
-        config = {name: value for name, value in config.items() if name not in ("image_size", "num_channels")}
-        return {**config, **own}, {**sizes, "Cc": 1, "U": 1}

@@ -3,7 +3,6 @@
 from hypothesis import strategies as st
 
 from tests.families._drawing import ON, VOCAB, Draw, Fields, of_whole_heads, some, without
-from tests.families._sizes import Distinct, Sized, of_heads
 
 
 class XLM:
@@ -27,15 +26,10 @@ class XLM:
         sizes = {"max_position_embeddings": st.integers(25, 40), "n_langs": st.integers(1, 4), "vocab_size": VOCAB}
         return some(draw, fields, use_lang_emb=ON, gelu_activation=ON, sinusoidal_embeddings=ON, **sizes)
 
-    def sized(of: Distinct) -> Sized:
-        config, sizes = of_heads(of, "vocab_size emb_dim n_layers n_heads", max_position_embeddings=of.P, n_langs=of.J)
-        return config, {**sizes, "F": 4 * sizes["D"], "T": of.S, "P": of.P, "Vs": of.J}
 
-
-class Flaubert:
+class Flaubert(XLM):
     TINY = {**XLM.TINY, "model_type": "flaubert"}
     PLAIN = {**without(TINY, "n_langs"), "pad_token_id": 2}
     VARIANTS = {"of one language": PLAIN, "norms in front": {**TINY, "pre_norm": True}}
     LOGITS = {"": PLAIN}
-    REQUIRED, drawn, sized = XLM.REQUIRED, XLM.drawn, XLM.sized
     SILENT = {**XLM.SILENT, "layerdrop": 0.3}

@@ -104,11 +104,19 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     for number, mark in enumerate(marks):
         if mark.name != "parametrize" or not (values := _values(mark)):
             continue
-        wanted = values if slow else [one for one in values if all(m.name != "slow" for m in getattr(one, "marks", ()))]
-        if ASKED and any(map(_family, wanted)):
-            wanted = [one for one in wanted if _family(one) in ASKED] or wanted
+        ids = mark.kwargs.get("ids")
+        listed_ids = [None] * len(values) if ids is None or callable(ids) else [*ids]
+        wanted = [
+            (value, id_)
+            for value, id_ in zip(values, listed_ids, strict=True)
+            if slow or all(m.name != "slow" for m in getattr(value, "marks", ()))
+        ]
+        if ASKED and any(_family(value) for value, _ in wanted):
+            wanted = [pair for pair in wanted if _family(pair[0]) in ASKED] or wanted
         if wanted and len(wanted) < len(values):  # of none, pytest would make a skipped test
-            marks[number] = pytest.mark.parametrize(mark.args[0], wanted, *mark.args[2:], **mark.kwargs).mark
+            kwargs = mark.kwargs if ids is None or callable(ids) else mark.kwargs | {"ids": [id_ for _, id_ in wanted]}
+            remaining = [value for value, _ in wanted]
+            marks[number] = pytest.mark.parametrize(mark.args[0], remaining, *mark.args[2:], **kwargs).mark
 
 
 def _family(value: Any) -> str | None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.families import TINY, cases, is_asked
+from tests.families import TINY, is_asked, required
 from tests.helpers.lazy import lazy, needs
 from tests.helpers.models import by_kind
 from tests.helpers.multimodal import COMPOSITES, NOT_BUILT, TIED, agree, built, of_head, theirs, whole_of
@@ -63,7 +63,7 @@ def class_config(family: str, fields: Mapping[str, Any]) -> Any:
 def by_default(family: str) -> dict[str, Any]:
     """What a config of the family must say, with the class's sizes: everything else is absent."""
     made, own = class_config(family, {}), families.config_class(family)
-    given = {**TINY[family], **cases(family).REQUIRED}
+    given = {**TINY[family], **required(family)}
     needed = [name for name, field in own.model_fields.items() if field.is_required()]
     sizes = {name: attribute(made, name) for name in needed}
     return {"model_type": family, **{name: given.get(name) if size is None else size for name, size in sizes.items()}}

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.families import TINY, cases, configs, is_asked, presets_asked
+from tests.families import TINY, cases, configs, is_asked, presets_asked, required
 from tests.families._drawing import SMALL
 from tests.helpers.classes import agree
 from tests.helpers.lazy import lazy, needs
@@ -301,15 +301,14 @@ def test_the_head_of_a_model_with_images_is_tied_as_its_class_ties_it(whole: dic
 @pytest.mark.parametrize("family", FAMILIES)
 def test_absent_fields_take_the_classs_defaults(family: str) -> None:
     """What a config leaves out is what the class would take, and every such field is named."""
-    required = cases(family).REQUIRED
-    ours = load_model("bare", {"model_type": family, **required})
+    ours = load_model("bare", {"model_type": family, **required(family)})
     agree(ours, asked(ours, Workload(9, 9, 2)))
     theirs = hf.config_of(ours.of_class)
     assert ours.context == (getattr(cases(family), "CONTEXT", None) or theirs.max_position_embeddings)
     read = set(ours.config.__class__.model_fields) - ours.config.reference_only
     # Those inside another, as T5Gemma's, are named too, and how many classes are scored, where the first class does so.
     named = {name for name in ours.defaulted if "." not in name and name != "num_labels"}
-    assert named == {n for n in read if n not in required and getattr(ours.config, n) is not None}
+    assert named == {n for n in read if n not in required(family) and getattr(ours.config, n) is not None}
 
 
 @pytest.mark.parametrize(("window", "windows", "heads", "tokens", "old"), [
