@@ -24,6 +24,7 @@ import peers
 from errors import HEAD, checked, line, named, tables
 from fitting import Array, fields, held_out
 from measured import Run, read
+from speculative import speculative
 from training_error import divided, recent, training
 
 from tfacct.timing.timing import CONSTANTS, Constants
@@ -190,6 +191,8 @@ def main() -> None:
         )
         sys.exit(bool(broken))
     broken += serving(folder)
+    if (folder / "speculative.csv").exists():
+        broken += speculative(folder / "speculative.csv")
     if (folder / "training.csv").exists():
         broken += training(folder / "training.csv")
     if (folder / "training_recent.csv").exists():

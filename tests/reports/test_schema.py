@@ -146,6 +146,7 @@ ASKED: dict[str, list[list[str]]] = {
             "20ms",
         ],
         ["serve", "qwen3-8b", "--on", "mi300x", "--prompt", "1k", "--new", "1", "--users", "1,3"],
+        "serve deepseek-v3 --on 8xb200 --prompt 1k --new 64 --draft-tokens 3 --acceptance 0.6".split(),
     ],
     "serve-ttft": [
         "serve qwen3-8b --on h100 --prompt 1k --new 64 --ttft 1s --tpot 30ms --requests 8 --price 2".split(),

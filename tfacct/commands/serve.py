@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tfacct.loading.model import LoadedModel
     from tfacct.output.chart import Chart
     from tfacct.reports.serve import FewestReport, ServeReport
+    from tfacct.timing.speculative import Speculation
 
 Prompt = Annotated[opt.Size, Option("Prompt length in tokens; 2k is 2,048.", "T")]
 New = Annotated[opt.Size, Option("New tokens per request.", "N")]
@@ -39,6 +40,27 @@ def serve(
         Option("Correct the estimate with your own runs, from a CSV.", "FILE"),
     ] = None,
     price: Price = None,
+    draft_tokens: Annotated[
+        int | None,
+        Option("Draft K tokens in every step; needs --acceptance.", "K"),
+    ] = None,
+    acceptance: Annotated[
+        float | None,
+        Option(
+            "Share of drafts that the model accepts, where it accepted all before them. No default: text decides.",
+            "A",
+            advanced=True,
+        ),
+    ] = None,
+    draft: Annotated[
+        str | None,
+        Option(
+            "Smaller model that drafts. Default: the multi-token prediction layer of the model.",
+            "MODEL",
+            complete="model",
+            advanced=True,
+        ),
+    ] = None,
     ep: opt.ExpertGroups = 1,
     dtype: opt.Dtype = None,
     kv_dtype: opt.KvDtype = None,
@@ -54,7 +76,9 @@ def serve(
 
     `prompt`, `new`: tokens of a request. `requests`: concurrent requests. `within`: the time per output token, in
     seconds or as `"50ms"`, for which the number of requests is found. `measured`: a CSV file of runs of your own, which
-    correct the estimate. `price`: of one device for an hour. Usable memory of each device: `use` (0.9) times its
+    correct the estimate. `price`: of one device for an hour. `draft_tokens`, `acceptance`: speculative decoding with so
+    many drafts in every step, and the share of them that is accepted, where all before were; drafted by the model's own
+    multi-token prediction layer, or by a `draft` model. Usable memory of each device: `use` (0.9) times its
     memory, less `reserve` (2 GB), or the pool of an `engine`. Raises TfacctError.
     """
     from tfacct.reports.serve import serve
@@ -68,6 +92,7 @@ def serve(
         price,
         _seconds("within", within),
         measured,
+        _speculation(draft_tokens, acceptance, draft),
     )
     where = Deployment(on, dtype, kv_dtype, ep, usable.get("use"), usable.get("reserve"))
     if engine is not None:
@@ -130,6 +155,22 @@ def fewest_devices(
     load = Load(opt.size("prompt", prompt), opt.size("new", new), counts, price, goal.token)
     where = Deployment(on, dtype, kv_dtype, 1, usable.get("use"), usable.get("reserve"))
     return Found(fewest_devices(model, where, load, goal))
+
+
+def _speculation(tokens: int | None, acceptance: float | None, draft: str | None) -> "Speculation | None":
+    """The drafts. Raises TfacctError for one of the options without another that it needs."""
+    if tokens is None or acceptance is None:
+        given = {"draft_tokens": tokens, "acceptance": acceptance, "draft": draft}
+        for name in (name for name, value in given.items() if value is not None):
+            if tokens is None:
+                raise UsageError(f"{option(name)} needs {option('draft_tokens')}", option("draft_tokens", 3))
+            missing = f"{option('acceptance')}, which has no default: it depends on the text"
+            raise UsageError(f"{option(name)} needs {missing}", "engines log the acceptance of drafts")
+        return None
+    from tfacct.loading.find import find
+    from tfacct.timing.speculative import Speculation
+
+    return Speculation(tokens, acceptance, None if draft is None else find(draft))
 
 
 def _seconds(name: str, given: float | str | None) -> float | None:

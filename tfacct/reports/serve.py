@@ -32,6 +32,7 @@ from tfacct.reports.time import (
 from tfacct.timing.fewest import Fewest, Goal, Layout, fewest
 from tfacct.timing.load import Load, Loaded, Serving, serving
 from tfacct.timing.placement import Deployment
+from tfacct.timing.speculative import MTP_CELLS, MTP_ERROR, MTP_RUNS
 
 
 class Within(TypedDict):
@@ -40,6 +41,16 @@ class Within(TypedDict):
     seconds: float
     requests_least: int
     requests_most: int
+
+
+class Drafts(TypedDict):
+    """Speculative decoding."""
+
+    draft_tokens: int
+    acceptance: float
+    tokens_per_step: float
+    draft_model: str | None
+    draft_weights_bytes: int
 
 
 class ServedRequests(TypedDict):
@@ -73,6 +84,7 @@ class ServeReport(build.ModelReport):
     price_per_hour: float | None
     largest_requests: int
     within: Within | None
+    drafts: Drafts | None
     validation: Validated | None
     assumptions: dict[str, float]
 
@@ -191,6 +203,22 @@ def _waiting(about: Serving) -> str:
     return f"Within {within}: ≈ {_requests(slow)} by the slow end of the range, ≈ {fast:,} by the fast end."
 
 
+def _drafts(about: Serving) -> str:
+    """The new tokens of a step with drafts, and what such estimates were compared with."""
+    draft, drafts = about.one.host.draft, about.load.drafts
+    if draft is None or drafts is None:
+        return ""
+    measured = (
+        f"On {MTP_RUNS} runs of DeepSeek-V3, TPOT erred {units.percent(MTP_ERROR)} (median): their acceptance is not"
+        f" logged and was fitted, once for each of {MTP_CELLS} cells."
+    )
+    others = "No run with a draft model was measured."
+    return (
+        f"A step verifies {drafts.tokens + 1:,} tokens of a request and yields {draft.accepted:.2f} on average."
+        f" {measured if drafts.model is None else others}"
+    )
+
+
 def _ranges(about: Serving | Fewest) -> str:
     """What the ranges of a token and of a first token mean."""
     first = "first token: from a request alone to one that waits for all other prompts"
@@ -226,6 +254,7 @@ SHARED_NOTES = (
 NOTES = (
     ERROR,
     NoteRow("within", 1, _waiting),
+    NoteRow("drafts", 1, _drafts),
     *SHARED_NOTES,
     NoteRow(
         "fitting", 3, lambda about: _requests(about.fitting), "Exact: weights and the KV cache of {} fit in memory."
@@ -240,6 +269,16 @@ def _facts(about: Serving) -> dict[str, Any]:
         "largest_requests": about.fitting,
         "lines": [_line(loop) for loop in about.loops],
     }
+    if (draft := about.one.host.draft) is not None:
+        facts["drafts"] = {
+            "draft_tokens": draft.tokens,
+            "acceptance": draft.acceptance,
+            "tokens_per_step": draft.accepted,
+            "draft_model": None
+            if about.load.drafts is None or about.load.drafts.model is None
+            else about.load.drafts.model.name,
+            "draft_weights_bytes": draft.stored(),
+        }
     if about.target is not None:
         least, most = about.target
         facts["within"] = {"seconds": about.load.within, "requests_least": least, "requests_most": most}

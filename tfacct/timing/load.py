@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from tfacct.base.errors import UsageError
@@ -15,6 +16,7 @@ from tfacct.loading.model import LoadedModel
 from tfacct.timing import own_runs
 from tfacct.timing.placement import Deployment, Placement
 from tfacct.timing.serving import Served, largest_where
+from tfacct.timing.speculative import Speculation, with_draft
 from tfacct.timing.timing import CONSTANTS
 
 REQUESTS = (1, 8, 32, 64, 128, 256, 512)
@@ -25,7 +27,7 @@ HOUR, MILLION = 3600, 10**6
 class Load:
     """Requests of `prompt` tokens that get `new` ones; how many `requests` at once, None for a few numbers up to what
     fits. `price`: of a device for an hour. `within`: seconds for each output token. `measured`: file of the user's own
-    runs, which correct the estimate."""
+    runs, which correct the estimate. `drafts`: tokens that are drafted in every step."""
 
     prompt: int
     new: int
@@ -33,6 +35,7 @@ class Load:
     price: float | None = None
     within: float | None = None
     measured: str | None = None
+    drafts: Speculation | None = None
 
     @property
     def context(self) -> int:
@@ -46,7 +49,8 @@ class Load:
     @property
     def words(self) -> str:
         """Requests in words."""
-        return f"prompts of {self.prompt:,}, answers of {self.new:,}"
+        drafts = "" if self.drafts is None else f", {self.drafts.words}"
+        return f"prompts of {self.prompt:,}, answers of {self.new:,}{drafts}"
 
     def checked(self) -> Load:
         """The load. Raises UsageError."""
@@ -64,7 +68,7 @@ class Load:
                 f"{option('within')} is a time per output token after the first, and {option('new', 1)} has none",
                 option("new", 256),
             )
-        return self
+        return self if self.drafts is None else replace(self, drafts=self.drafts.checked())
 
 
 class Loaded(NamedTuple):
@@ -120,6 +124,8 @@ class Serving:
 def serving(model: LoadedModel, on: Deployment, load: Load, memory: MemoryLimit) -> Serving:
     """The load on a model's devices. Raises TfacctError where not one request fits."""
     one = on.place(model, memory)
+    if load.drafts is not None:
+        one = with_draft(one, load.drafts)
     selection.generating([model])
     selection.runnable(model, Request(ctx=load.context))
     fitting = one.host.capacity(load.context, memory.usable)

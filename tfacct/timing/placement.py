@@ -63,6 +63,8 @@ class Placement:
     @property
     def unmeasured(self) -> str:
         """The reason why no error is known; empty where runs like this were measured."""
+        if self.host.draft is not None:
+            return "No run with a known acceptance of drafts was measured"
         return unmeasured_run(bool(self.model.ledger.experts), self.device, self.link, self.dtype)
 
     def error(self, metric: Metric = "request") -> Validation | None:

@@ -10,7 +10,7 @@ The left side is a request; how it divides into a first token and the others dep
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from typing import NamedTuple
 
 from tfacct.accounts.memory import largest_that_fits
@@ -26,7 +26,8 @@ from tfacct.timing.timing import CONSTANTS, Constants, Device, Step, step
 class Loop(NamedTuple):
     """A closed loop as kernels: of `prompts` that are taken in at once, and of a step that gives each user a token.
 
-    `prompt` and `new` are tokens of one request; `groups` of requests have devices of their own.
+    `prompt` and `new` are tokens of one request; `groups` of requests have devices of their own. `tokens`: new ones of
+    a request in a decode step, on average.
     """
 
     device: Device
@@ -37,17 +38,18 @@ class Loop(NamedTuple):
     groups: int
     prefill: list[Kernel]
     decode: list[Kernel]
+    tokens: float = 1.0
 
     def served(self, constants: Constants = CONSTANTS) -> Served:
         """The loop in seconds."""
         first, others = rounded_up(self.prompts, self.groups), rounded_up(self.requests, self.groups)
         prefill = step(self.prefill, self.device, first, self.prompt, constants)
         decode = step(self.decode, self.device, others, 1, constants)
-        return Served(self.requests, self.new, self.prompts, prefill, decode, constants)
+        return Served(self.requests, self.new, self.prompts, prefill, decode, constants, self.tokens)
 
 
 class Served(NamedTuple):
-    """A closed loop in seconds."""
+    """A closed loop in seconds. `tokens`: new ones of a request in a decode step, on average."""
 
     requests: int
     new: int
@@ -55,6 +57,12 @@ class Served(NamedTuple):
     prefill: Step
     decode: Step
     constants: Constants
+    tokens: float = 1.0
+
+    @property
+    def steps(self) -> float:
+        """Decode steps of a request."""
+        return self.new / self.tokens
 
     @property
     def prompt(self) -> float:
@@ -64,18 +72,18 @@ class Served(NamedTuple):
     @property
     def request(self) -> float:
         """Seconds of a request."""
-        return self.requests * self.prompt + self.new * self.decode.seconds + self.constants.request
+        return self.requests * self.prompt + self.steps * self.decode.seconds + self.constants.request
 
     @property
     def request_bound(self) -> float:
         """Seconds of a request at the peaks, the FLOPs of prompts overlapped with the reading of decode steps."""
-        compute = self.requests * self.prefill.compute / self.prompts + self.new * self.decode.compute
-        return max(compute, self.new * self.decode.memory)
+        compute = self.requests * self.prefill.compute / self.prompts + self.steps * self.decode.compute
+        return max(compute, self.steps * self.decode.memory)
 
     @property
     def token(self) -> tuple[float, float]:
         """Time per output token: if new prompts wait for running answers, and if all of them interrupt these."""
-        least = self.decode.seconds
+        least = self.decode.seconds / self.tokens
         return least, least + (self.requests - 1) / self.new * self.prompt
 
     @property
@@ -91,8 +99,34 @@ class Served(NamedTuple):
 
 
 @record
+class Draft:
+    """Speculative decoding: a `host` drafts `tokens` in every step, one after the other, and the model verifies them
+    all at once. `acceptance`: the share of drafts that it accepts, where it accepted all before them. `shared`: paths
+    of weights that are the model's own."""
+
+    host: Host
+    tokens: int
+    acceptance: float
+    shared: Set[str] = frozenset()
+
+    @property
+    def accepted(self) -> float:
+        """New tokens of a step on average, with the one that the model itself adds: (1 − α^(k+1)) / (1 − α).
+
+        >>> Draft(None, 3, 0.5).accepted
+        1.875
+        """
+        return sum(self.acceptance**place for place in range(self.tokens + 1))
+
+    def stored(self) -> int:
+        """Bytes on one device of the weights that only drafts need."""
+        kernels = self.host.kernels(Workload(1, 1, 1))
+        return sum(size for kernel in kernels for path, size in kernel.weights.items() if path not in self.shared)
+
+
+@record
 class Host:
-    """A model on devices: all that a step's time depends on beside its size."""
+    """A model on devices: all that a step's time depends on beside its size. `draft`: what drafts tokens for it."""
 
     ledger: Ledger
     device: Device
@@ -101,6 +135,7 @@ class Host:
     activations: Width
     cache: Width
     constants: Constants = CONSTANTS
+    draft: Draft | None = None
 
     def kernels(self, work: Workload) -> list[Kernel]:
         """Kernels of a step on one device."""
@@ -114,9 +149,15 @@ class Host:
     def loop(self, requests: int, prompt: int, new: int) -> Loop:
         """So many requests at all times; tokens are decoded at the middle of an answer."""
         prompts = min(requests, self.split.dp * max(1, CONSTANTS.budget // prompt))
-        prefill = self.kernels(Workload(prompt, prompt, prompts, "last"))
-        decode = self.kernels(Workload(prompt + new // 2, 1, requests))
-        return Loop(self.device, requests, prompt, new, prompts, self.split.dp, prefill, decode)
+        work = Workload(prompt, prompt, prompts, "last"), Workload(prompt + new // 2, 1, requests)
+        prefill, decode = map(self.kernels, work)
+        loop = Loop(self.device, requests, prompt, new, prompts, self.split.dp, prefill, decode)
+        if self.draft is None:
+            return loop
+        drafting, drafts = map(self.draft.host.kernels, work)
+        verified = self.kernels(Workload(work[1].context + self.draft.tokens, 1 + self.draft.tokens, requests))
+        decode = [*verified, *self.draft.tokens * drafts]
+        return loop._replace(prefill=[*prefill, *drafting], decode=decode, tokens=self.draft.accepted)
 
     def served(self, requests: int, prompt: int, new: int) -> Served:
         """The loop in seconds."""
@@ -128,12 +169,14 @@ class Host:
 
     def stored(self) -> int:
         """Bytes of weights on one device."""
-        return sum(sum(kernel.weights.values()) for kernel in self.kernels(Workload(1, 1, 1)))
+        own = sum(sum(kernel.weights.values()) for kernel in self.kernels(Workload(1, 1, 1)))
+        return own if self.draft is None else own + self.draft.stored()
 
     def cached(self, context: int, sequences: int) -> int:
         """Bytes of the cache on one device, of so many sequences of all."""
         found = self.kernels(Workload(context, 1, sequences))
-        return sum(sum(kernel.cached.values()) for kernel in found)
+        own = sum(sum(kernel.cached.values()) for kernel in found)
+        return own if self.draft is None else own + self.draft.host.cached(context, sequences)
 
     def capacity(self, context: int, budget: int, limit: int = LARGEST) -> int:
         """Largest number of sequences whose cache fits beside the weights into so many bytes of each device."""

@@ -1,0 +1,66 @@
+"""Errors of `tfacct serve --draft-tokens` on runs of DeepSeek-V3 with drafts by its own layer: for time_error.py.
+
+The runs log neither how many tokens are drafted nor how many are accepted. 3 drafts are taken, and of each cell the
+acceptance that fits its runs best: what is left is how the time changes with the number of requests and their lengths.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import log
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+from errors import HEAD, line
+from fitting import Array
+from measured import host, model
+
+from tfacct.timing.serving import Served
+from tfacct.timing.speculative import MTP_CELLS, MTP_DRAFTS, MTP_ERROR, MTP_RUNS, mtp_draft
+
+Error: TypeAlias = Callable[[float], float]
+"""Logarithm of predicted over measured, by the new tokens of a step."""
+ACCEPTANCES = [share / 100 for share in range(101)]
+
+
+def speculative(path: Path) -> list[str]:
+    """Errors of the time per output token, and of its ratio to that of the same run without drafts."""
+    times: dict[str, list[Error]] = {}
+    gains: dict[str, list[Error]] = {}
+    for row in csv.DictReader(path.open()):
+        if row["model"] != "deepseek-v3":  # the others have no such layer here
+            continue
+        tp, dp, ep = (int(row[name]) for name in ("attn_tp", "attn_dp", "moe_ep"))
+        plain = host(row, tp, dp, ep, narrow_cache=row["engine"] == "trtllm")
+        drafting = replace(plain, draft=mtp_draft(plain, model(row["model"]), MTP_DRAFTS, 0))
+        size = int(row["concurrency"]), round(float(row["isl_mean"])), round(float(row["osl_mean"]))
+        served, measured = drafting.served(*size), float(row["tpot_ms"]) / 1e3
+        times.setdefault(row["cell"], []).append(_error(served, measured))
+        if row["plain_tpot_ms"]:
+            twin = plain.served(*size).expected_token / (float(row["plain_tpot_ms"]) / 1e3)
+            gains.setdefault(row["cell"], []).append(_error(served, measured * twin))
+    print(f"\ntime per output token of DeepSeek-V3 with drafts, an acceptance fitted to each cell\n{HEAD}")
+    left = _left(times)
+    print(line("seconds", left))
+    print(line("over the same run without drafts", _left(gains)))
+    found = len(left), len(times), float(np.median(np.abs(np.exp(left) - 1)))
+    known = found[:2] == (MTP_RUNS, MTP_CELLS) and abs(found[2] - MTP_ERROR) < 0.0051
+    return [] if known else [f"drafts: runs, cells and error are {found}"]
+
+
+def _error(served: Served, measured: float) -> Error:
+    return lambda tokens: log(served._replace(tokens=tokens).expected_token / measured)
+
+
+def _left(cells: dict[str, list[Error]]) -> Array:
+    """Logarithms of all runs at the acceptance that fits their cell best."""
+    return np.concatenate([_fitted(errors) for errors in cells.values()])
+
+
+def _fitted(errors: Sequence[Error]) -> Array:
+    steps = [sum(share**place for place in range(MTP_DRAFTS + 1)) for share in ACCEPTANCES]
+    every = [np.array([error(tokens) for error in errors]) for tokens in steps]
+    return min(every, key=lambda left: float(np.median(np.abs(left))))

@@ -1,0 +1,117 @@
+"""`serve --draft-tokens`: tokens of a step, the cost of drafts and of their verification, and the memory of drafts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import tfacct
+from tfacct.base.errors import TfacctError
+from tfacct.ledger.workload import Workload
+from tfacct.loading import devices
+from tfacct.loading.find import find
+from tfacct.timing.placement import Placement, place
+from tfacct.timing.speculative import Speculation, with_draft
+from tfacct.timing.timing import CONSTANTS, step
+
+DEEPSEEK = find("deepseek-v3")
+LLAMA = tfacct.load("llama-3.1-70b")
+
+
+def placed(dtype: str | None = None) -> Placement:
+    return place(DEEPSEEK, 8, devices.load("b200-hgx"), dtype=dtype)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "acceptance", "each"),
+    [(1, 0.8, 1.8), (3, 0.5, 1 + 0.5 + 0.25 + 0.125), (3, 0, 1), (3, 1, 4), (2, 0.6, (1 - 0.6**3) / (1 - 0.6))],
+)
+def test_new_tokens_of_a_step(tokens: int, acceptance: float, each: float) -> None:
+    draft = with_draft(placed(), Speculation(tokens, acceptance)).host.draft
+    assert draft is not None and draft.accepted == pytest.approx(each)
+
+
+def test_a_step_verifies_the_drafts_and_one_more_token() -> None:
+    plain, drafting = placed().host, with_draft(placed(), Speculation(3, 0.5)).host
+    served = drafting.served(16, 1024, 512)
+    assert drafting.draft is not None
+    draft = drafting.draft.host.step(Workload(1024 + 256, 1, 16))
+    verified = step(
+        plain.kernels(Workload(1024 + 256 + 3, 4, 16)), plain.device, 16, 1
+    )  # no prefill: launches in a graph
+    # Three passes of the layer, each without an engine's own time between two steps.
+    assert served.decode.seconds == pytest.approx(verified.seconds + 3 * (draft.seconds - draft.engine))
+    assert served.request == pytest.approx(16 * served.prompt + 512 / 1.875 * served.decode.seconds + CONSTANTS.request)
+    assert served.token[0] == pytest.approx(served.decode.seconds / 1.875)
+    assert served.request_bound < served.request
+
+
+def test_drafts_that_are_never_accepted_cost_time() -> None:
+    plain, none, every = (
+        one.host.served(4, 1024, 1024).request
+        for one in (placed(), with_draft(placed(), Speculation(3, 0)), with_draft(placed(), Speculation(3, 1)))
+    )
+    assert every < plain < none
+
+
+def test_the_layer_that_drafts_shares_the_head() -> None:
+    # 11,610,067,968 parameters of the multi-token prediction layer: the model has 671,026,419,200 without, and
+    # 682,636,487,168 with `--set mtp=true`. Head and embedding are the model's own.
+    one = place(DEEPSEEK, 1, devices.load("b300-hgx"), dtype="bf16")
+    two = with_draft(one, Speculation(1, 0.5))
+    assert two.host.stored() - one.host.stored() == 2 * 11_610_067_968
+    totals = [tfacct.load("deepseek-v3", **changed).params().total_params for changed in ({}, {"mtp": True})]
+    assert totals[1] - totals[0] == 11_610_067_968
+    # one more layer of 61 caches latents
+    assert two.host.cached(1000, 1) * 61 == one.host.cached(1000, 1) * 62
+
+
+def test_a_draft_model_has_weights_and_a_cache_of_its_own() -> None:
+    def largest(**more: Any) -> Any:
+        return LLAMA.serve(on="4xh100", prompt=1024, new=1024, requests=1, **more)
+
+    plain, drafted = largest(), largest(draft_tokens=2, acceptance=0.7, draft="llama-3.2-1b")
+    # 1,235,814,400 parameters of Llama-3.2-1B in bf16 on 4 devices, but for 33 norms of 2,048 numbers on each.
+    stored = (2 * 1_235_814_400 + 3 * 33 * 2048 * 2) // 4
+    assert drafted.drafts == {
+        "draft_tokens": 2,
+        "acceptance": 0.7,
+        "tokens_per_step": pytest.approx(2.19),
+        "draft_model": "llama-3.2-1b",
+        "draft_weights_bytes": stored,
+    }
+    assert plain.drafts is None
+    # 2,048 tokens of 80 layers, and of 16 more: 8 heads of 128, and 8 of 64, keys and values of 2 bytes
+    each, more = (2048 * layers * 8 * head * 2 * 2 // 4 for layers, head in ((80, 128), (16, 64)))
+    free = plain.largest_requests * each
+    assert (free - stored) // (each + more) <= drafted.largest_requests <= (free + each - stored) // (each + more)
+
+
+def test_no_interval_is_claimed_for_drafts() -> None:
+    report = tfacct.load("deepseek-v3").serve(
+        on="8xb200", prompt=64, new=64, requests=8, draft_tokens=1, acceptance=0.8
+    )
+    (line,) = report.lines
+    assert line["interval_80_seconds"] is None and report.validation is None
+    said = " ".join(report.notes)
+    assert "No run with a known acceptance of drafts was measured" in said and "TPOT erred 10.0% (median)" in said
+    assert "verifies 2 tokens of a request and yields 1.80 on average" in said
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"draft_tokens": 2}, "draft_tokens needs acceptance, which has no default"),
+        ({"acceptance": 0.5}, "acceptance needs draft_tokens"),
+        ({"draft": "gpt2"}, "draft needs draft_tokens"),
+        ({"draft_tokens": 2, "acceptance": 1.5}, "acceptance must be from 0 to 1, not 1.5"),
+        ({"draft_tokens": 0, "acceptance": 0.5}, "draft_tokens must be at least 1"),
+        ({"draft_tokens": 33, "acceptance": 0.5}, "draft_tokens must be at most 32"),
+        ({"draft_tokens": 2, "acceptance": 0.5}, "no multi-token prediction layer is known"),
+        ({"draft_tokens": 2, "acceptance": 0.5, "draft": "bert-base"}, "bert-base: no estimate"),
+    ],
+)
+def test_what_is_refused(asked: dict[str, Any], message: str) -> None:
+    with pytest.raises(TfacctError, match=message):
+        LLAMA.serve(on="4xh100", prompt=64, new=64, **asked)

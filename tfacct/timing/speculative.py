@@ -1,0 +1,85 @@
+"""Speculative decoding on the devices of a model: drafts by its multi-token prediction layer, or by a smaller model."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tfacct.base.errors import UsageError
+from tfacct.base.record import record
+from tfacct.base.spelling import option
+from tfacct.ledger import paths
+from tfacct.ledger.groups import Ledger
+from tfacct.ledger.workload import check_size
+from tfacct.loading.model import LoadedModel
+from tfacct.timing.placement import Placement, place
+from tfacct.timing.serving import Draft, Host
+
+MOST = 32
+"""Largest number of tokens that are drafted in a step."""
+MTP_DRAFTS, MTP_RUNS, MTP_CELLS, MTP_ERROR = 3, 111, 4, 0.1
+"""Measured runs of DeepSeek-V3 with drafts by its own layer, their cells, and the median error of the time per output
+token. They log neither the drafts nor their acceptance: 3 drafts and the acceptance that fits a cell best are taken."""
+
+
+@record
+class Speculation:
+    """Drafts of a load: `tokens` in every step, the share of them that is accepted, and the model that drafts them;
+    None for the multi-token prediction layer of the model itself."""
+
+    tokens: int
+    acceptance: float
+    model: LoadedModel | None = None
+
+    @property
+    def words(self) -> str:
+        """The drafts in words."""
+        each = "1 draft" if self.tokens == 1 else f"{self.tokens:,} drafts"
+        return f"{each} a step{'' if self.model is None else f' of {self.model.name}'}, {self.acceptance:g} accepted"
+
+    def checked(self) -> Speculation:
+        """The drafts. Raises UsageError."""
+        check_size(option("draft_tokens"), self.tokens, MOST)
+        if not 0 <= self.acceptance <= 1:
+            raise UsageError(
+                f"{option('acceptance')} must be from 0 to 1, not {self.acceptance:g}",
+                "the share of drafts that are accepted, where all before them were: an engine logs it",
+            )
+        return self
+
+
+def with_draft(one: Placement, drafts: Speculation) -> Placement:
+    """The placement with what drafts tokens for it, on the same devices. Raises TfacctError."""
+    if drafts.model is None:
+        draft = mtp_draft(one.host, one.model, drafts.tokens, drafts.acceptance)
+    else:
+        host = place(drafts.model, one.count, one.device, kv_dtype=one.cache).host
+        draft = Draft(host, drafts.tokens, drafts.acceptance)
+    return replace(one, host=replace(one.host, draft=draft))
+
+
+def mtp_draft(host: Host, model: LoadedModel, tokens: int, acceptance: float) -> Draft:
+    """Drafts by the model's own multi-token prediction layer, which shares its head. Raises UsageError for a model
+    without one."""
+    shared = frozenset(tensor.path for tensor in model.ledger.tensors())
+    return Draft(replace(host, ledger=_mtp_layer(model)), tokens, acceptance, shared)
+
+
+def _mtp_layer(model: LoadedModel) -> Ledger:
+    """The lines of the multi-token prediction layer alone. Raises UsageError for a model without one."""
+    has_field = "mtp" in type(model.config).model_fields
+    ledger = model.config.with_additional_layers() if has_field else None
+    own = None if ledger is None else _only_mtp(ledger)
+    if own is None or not own.groups:
+        raise UsageError(
+            f"{model.name}: no multi-token prediction layer is known",
+            f"{option('draft')} names a smaller model that drafts",
+        )
+    if own.groups[0].count != 1:
+        raise UsageError(f"{model.name} has {own.groups[0].count} multi-token prediction layers, not one")
+    return own
+
+
+def _only_mtp(ledger: Ledger) -> Ledger:
+    """The groups of multi-token prediction layers, in both ways of latent attention."""
+    groups = tuple(group for group in ledger.groups if paths.parse(group.lines[0].path).stack == paths.MTP)
+    return Ledger(groups, None if ledger.instead is None else _only_mtp(ledger.instead))
