@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from tfacct.architecture.parts import Patches
 from tfacct.base.errors import TfacctError, UsageError
@@ -15,6 +15,22 @@ from tfacct.ledger.workload import Request, Workload
 from tfacct.loading.model import LoadedModel, assumed
 from tfacct.loading.published import published
 from tfacct.loading.skipped import Skipped
+from tfacct.output.keys import Keys, Object, values_of
+
+of_work: Keys[[Workload]] = Keys()
+
+
+class WorkloadFacts(Object):
+    """Sequences, new tokens and keys of a step."""
+
+    batch: int = of_work(lambda work: work.batch)
+    tokens: int = of_work(lambda work: work.tokens)
+    keys: int = of_work(lambda work: work.context)
+    source: int | None = of_work(lambda work: work.source or None)
+    logits: Literal["all", "last"] | None = of_work(lambda work: work.logits)
+    masked: bool
+    dtype: str | None
+
 
 IMAGES = {"image_size": (384, 224), "num_patches": (1024, 256)}
 """Config fields that determine the context of an image encoder, with example values."""
@@ -77,15 +93,7 @@ def runnable(model: LoadedModel, request: Request) -> Workload:
 
 def workload_facts(work: Workload, *, masked: bool = False, dtype: str | None = None) -> dict[str, Any]:
     """Data of a workload for JSON."""
-    return {
-        "batch": work.batch,
-        "tokens": work.tokens,
-        "keys": work.context,
-        "source": work.source or None,
-        "logits": work.logits,
-        "masked": masked,
-        "dtype": dtype,
-    }
+    return values_of(WorkloadFacts, work, masked=masked, dtype=dtype)
 
 
 def steppable(models: Sequence[LoadedModel], request: Request) -> tuple[list[LoadedModel], list[Skipped]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tfacct.base.errors import printable
 from tfacct.base.record import record
@@ -73,35 +73,6 @@ class Derivation:
             for component in self.components
         ]
         return [*found, ("total", _terms(component.total for component in self.components), self.total)]
-
-    def facts(self) -> dict[str, Any]:
-        """The derivation for the JSON."""
-        return {
-            "unit": self.unit,
-            "takeaway": self.takeaway or None,
-            "check": self.check or None,
-            "legend": {axis.name: {"meaning": axis.meaning, "value": axis.value} for axis in self.legend},
-            "parts": [
-                {
-                    "component": component.name,
-                    "steps": [
-                        {
-                            "path": step.path,
-                            "step": step.name,
-                            "spec": step.spec,
-                            **({"gradients": list(step.more)} if step.more else {}),
-                            "symbols": step.symbols,
-                            "numbers": step.numbers,
-                            "result": step.result,
-                        }
-                        for step in component.steps
-                    ],
-                    "total": component.total,
-                }
-                for component in self.components
-            ],
-            "total": self.total,
-        }
 
 
 def lines(derivation: Derivation, width: int, spelled: Callable[[str], str]) -> Iterator[tuple[str, str]]:

@@ -8,6 +8,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal, NotRequired, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 from tfacct.output.answer import Answer
+from tfacct.output.keys import Object, keys_of
 
 SCALARS = {int: "integer", float: "number", str: "string", bool: "boolean", NoneType: "null"}
 
@@ -20,6 +21,7 @@ def facts(kind: type[Answer]) -> dict[str, Any]:
             own = get_annotations(base, eval_str=True)
             typed |= {key: hint for key, hint in own.items() if not key.startswith("_")}
             typed |= vars(base).get("_reserved", {})
+    typed.pop("lines", None)
     if kind._line is not None:
         typed["lines"] = list[kind._line]  # type: ignore[name-defined]
     return typed
@@ -55,8 +57,8 @@ class Schema:
             return {}
         if hint in SCALARS:
             return {"type": SCALARS[hint]}
-        if is_typeddict(hint):
-            return self._typed_dict(hint)
+        if is_typeddict(hint) or (isinstance(hint, type) and issubclass(hint, Object)):
+            return self._named_object(hint)
         inner = get_args(hint)
         match get_origin(hint):
             case origin if origin is Literal:
@@ -76,11 +78,13 @@ class Schema:
             return {"enum": [word for part in parts for word in part.get("enum", [None])]}
         return {"anyOf": parts}
 
-    def _typed_dict(self, kind: Any) -> dict[str, Any]:
+    def _named_object(self, kind: Any) -> dict[str, Any]:
+        """Schema of a TypedDict, or of a class with keys."""
         if kind.__name__ not in self.named:
             self.named[kind.__name__] = {}
             hints = get_type_hints(kind, include_extras=True)
-            optional = {key for key, hint in hints.items() if get_origin(hint) is NotRequired}
-            plain = {key: get_args(hint)[0] if key in optional else hint for key, hint in hints.items()}
+            marked = {key for key, hint in hints.items() if get_origin(hint) is NotRequired}
+            plain = {key: get_args(hint)[0] if key in marked else hint for key, hint in hints.items()}
+            optional = marked | {name for name, key in keys_of(kind).items() if key and key.when}
             self.named[kind.__name__] = {"description": kind.__doc__, **self.object(plain, optional, kind.__name__)}
         return {"$ref": f"#/$defs/{kind.__name__}"}

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from tfacct.base.errors import UsageError, listed
 from tfacct.base.record import record
@@ -223,28 +223,6 @@ def mesh_on(limit: MemoryLimit | None, mesh: Mesh | None, *, training: bool = Fa
 def ranks_of(mesh: Mesh | None) -> int:
     """Ranks of a forward pass. `ep` ranks beyond `tp` have different batches."""
     return 1 if mesh is None else max(mesh.tp * mesh.fsdp, mesh.ep) * mesh.pp * mesh.sequence_shards
-
-
-def facts(mesh: Mesh) -> dict[str, Any]:
-    """The mesh for the JSON."""
-    return {
-        "tp": mesh.tp,
-        "sp": mesh.sp,
-        "fsdp": mesh.fsdp,
-        "tp_plan": mesh.plan,
-        "ranks": mesh.ranks,
-        "ep": mesh.ep,
-        "imbalance": float(mesh.imbalance),
-        "dp": mesh.dp,
-        "zero": mesh.zero,
-        "pp": mesh.pp,
-        "schedule": mesh.schedule if mesh.pp > 1 else None,
-        "microbatches": mesh.microbatches or None,
-        "pp_chunks": mesh.chunks,
-        "cp": mesh.cp,
-        "cp_method": mesh.cp_method if mesh.cp > 1 else None,
-        "ulysses": mesh.ulysses,
-    }
 
 
 def checked(mesh: Mesh) -> Mesh:

@@ -134,6 +134,11 @@ class ModelFlops:
         return summed
 
     @property
+    def format_name(self) -> str | None:
+        """Format of the weights, if bytes are counted."""
+        return None if self.how is None else self.how.name
+
+    @property
     def costs(self) -> list[tuple[Shown, Cost]]:
         """Memory traffic of each line."""
         assert self.how is not None

@@ -20,30 +20,21 @@ from tfacct.ledger.storage import BF16, DEFAULT_DTYPE, Storage, dtypes, width
 from tfacct.ledger.workload import Request, Workload, new_tokens, whole_sequences
 from tfacct.loading import selection
 from tfacct.loading.model import LoadedModel
+from tfacct.loading.selection import WorkloadFacts as WorkloadFacts
 from tfacct.loading.skipped import Skipped
 from tfacct.output.answer import Answer
+from tfacct.output.keys import Keys, Object, values_of
 from tfacct.output.report import Cell, Column, Note, Report, Row, Table
 
 if TYPE_CHECKING:
     from tfacct.loading.index import Listed
+    from tfacct.output import derivation
     from tfacct.parallel.mesh import Mesh
     from tfacct.training.memory import TrainingMemory
     from tfacct.training.recipe import Recipe
 
 DtypeFrom: TypeAlias = Literal["given", "published", "assumed"]
 """Source of the weights' format: the user, the config or its files, or an assumption."""
-
-
-class WorkloadFacts(TypedDict):
-    """Sequences, new tokens and keys of a step."""
-
-    batch: int
-    tokens: int
-    keys: int
-    source: int | None
-    logits: Literal["all", "last"] | None
-    masked: bool
-    dtype: str | None
 
 
 class LinkUsed(TypedDict):
@@ -91,35 +82,42 @@ class Axis(TypedDict):
     value: NotRequired[int]
 
 
-class Step(TypedDict):
+of_step: Keys[[derivation.Step]] = Keys()
+of_component: Keys[[derivation.Component]] = Keys()
+of_derivation: Keys[[derivation.Derivation]] = Keys()
+
+
+class Step(Object):
     """A line of a derivation: `symbols` = `numbers` = `result`."""
 
-    path: str
-    step: str
-    spec: str
-    gradients: NotRequired[list[str]]
-    symbols: str
-    numbers: str
-    result: int
+    path: str = of_step(lambda step: step.path)
+    step: str = of_step(lambda step: step.name)
+    spec: str = of_step(lambda step: step.spec)
+    gradients: list[str] = of_step(lambda step: list(step.more), when=lambda step: step.more)
+    symbols: str = of_step(lambda step: step.symbols)
+    numbers: str = of_step(lambda step: step.numbers)
+    result: int = of_step(lambda step: step.result)
 
 
-class Component(TypedDict):
+class Component(Object):
     """Steps added up under one name."""
 
-    component: str
-    steps: list[Step]
-    total: int
+    component: str = of_component(lambda one: one.name)
+    steps: list[Step] = of_component(lambda one: [values_of(Step, step) for step in one.steps])
+    total: int = of_component(lambda one: one.total)
 
 
-class Derivation(TypedDict):
+class Derivation(Object):
     """The total, step by step."""
 
-    unit: str
-    takeaway: str | None
-    check: str | None
-    legend: dict[str, Axis]
-    parts: list[Component]
-    total: int
+    unit: str = of_derivation(lambda found: found.unit)
+    takeaway: str | None = of_derivation(lambda found: found.takeaway or None)
+    check: str | None = of_derivation(lambda found: found.check or None)
+    legend: dict[str, Axis] = of_derivation(
+        lambda found: {axis.name: {"meaning": axis.meaning, "value": axis.value} for axis in found.legend}
+    )
+    parts: list[Component] = of_derivation(lambda found: [values_of(Component, one) for one in found.components])
+    total: int = of_derivation(lambda found: found.total)
 
 
 class NotIncluded(TypedDict):
@@ -132,25 +130,30 @@ class NotIncluded(TypedDict):
     bytes: NotRequired[int | None]
 
 
-class MeshFacts(TypedDict):
+of_mesh: Keys[[Mesh]] = Keys()
+
+
+class MeshFacts(Object):
     """The ranks of a mesh."""
 
-    tp: int
-    sp: bool
-    fsdp: int
-    tp_plan: Literal["torch", "megatron"]
-    ranks: int
-    ep: int
-    imbalance: float
-    dp: int
-    zero: int
-    pp: int
-    schedule: Literal["gpipe", "1f1b", "interleaved", "zero-bubble"] | None
-    microbatches: int | None
-    pp_chunks: int
-    cp: int
-    cp_method: Literal["ring", "gather"] | None
-    ulysses: int
+    tp: int = of_mesh(lambda mesh: mesh.tp)
+    sp: bool = of_mesh(lambda mesh: mesh.sp)
+    fsdp: int = of_mesh(lambda mesh: mesh.fsdp)
+    tp_plan: Literal["torch", "megatron"] = of_mesh(lambda mesh: mesh.plan)
+    ranks: int = of_mesh(lambda mesh: mesh.ranks)
+    ep: int = of_mesh(lambda mesh: mesh.ep)
+    imbalance: float = of_mesh(lambda mesh: float(mesh.imbalance))
+    dp: int = of_mesh(lambda mesh: mesh.dp)
+    zero: int = of_mesh(lambda mesh: mesh.zero)
+    pp: int = of_mesh(lambda mesh: mesh.pp)
+    schedule: Literal["gpipe", "1f1b", "interleaved", "zero-bubble"] | None = of_mesh(
+        lambda mesh: mesh.schedule if mesh.pp > 1 else None
+    )
+    microbatches: int | None = of_mesh(lambda mesh: mesh.microbatches or None)
+    pp_chunks: int = of_mesh(lambda mesh: mesh.chunks)
+    cp: int = of_mesh(lambda mesh: mesh.cp)
+    cp_method: Literal["ring", "gather"] | None = of_mesh(lambda mesh: mesh.cp_method if mesh.cp > 1 else None)
+    ulysses: int = of_mesh(lambda mesh: mesh.ulysses)
 
 
 class ModelReport(Answer):

@@ -15,9 +15,10 @@ from tfacct.ledger.workload import Request, whole_sequences
 from tfacct.loading import selection
 from tfacct.loading.model import LoadedModel
 from tfacct.output.answer import answers
+from tfacct.output.keys import values_of
 from tfacct.output.report import Column, NoteRow, Report, Table, notes
 from tfacct.parallel.collectives import Collective, Kind, Of, Over, When
-from tfacct.parallel.mesh import TP_AXES, Mesh, checked, facts, padded_axes, tp_axis
+from tfacct.parallel.mesh import TP_AXES, Mesh, checked, padded_axes, tp_axis
 from tfacct.parallel.model_collectives import Ends, RankCollectives, checked_ends, rank_collectives
 from tfacct.parallel.pipeline import microbatches, waits_facts
 from tfacct.parallel.rules import AfterHead
@@ -330,7 +331,7 @@ def _facts(about: Comms, dtype: str, ends: Ends) -> dict[str, Any]:
     return {
         "workload": selection.workload_facts(sent.work, dtype=dtype),
         "train": train,
-        "mesh": facts(mesh),
+        "mesh": values_of(build.MeshFacts, mesh),
         "after_head": ends.after,
         "reduce_dtype": ends.reduced or dtype,
         **staged,

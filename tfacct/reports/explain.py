@@ -31,6 +31,7 @@ from tfacct.ledger.workload import (
 from tfacct.loading import selection
 from tfacct.loading.model import LoadedModel
 from tfacct.output.derivation import Component, Derivation
+from tfacct.output.keys import values_of
 from tfacct.output.report import Note, Report
 from tfacct.reports import build, model_notes
 from tfacct.reports.flops import FlopsReport, flops
@@ -108,7 +109,7 @@ def explained(
     else:
         derivation = _memory(model, request, model.storage(dtype), dtypes(dtype, kv_dtype)[1])
     (facts,) = report.models
-    described = ({**facts, "derivation": derivation.facts()},)
+    described = ({**facts, "derivation": values_of(build.Derivation, derivation)},)
     in_words = derivation.takeaway or report.answer
     answer = f"{report.answer} {in_words}" if facts.get("fit") and in_words != report.answer else in_words
     return replace(report, answer=answer, models=described, derivation=derivation)

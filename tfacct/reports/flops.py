@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict
 
 from tfacct.accounts.metrics import Point, Recompute, attention_overtakes, params_of
 from tfacct.accounts.products import Shown, never_called, shown
@@ -22,6 +22,7 @@ from tfacct.ledger.workload import LARGEST, Request, check_size, whole_sequences
 from tfacct.loading import selection
 from tfacct.loading.model import LoadedModel
 from tfacct.output.answer import answers
+from tfacct.output.keys import Keys, Object, values_of
 from tfacct.output.report import PLAIN, Amount, Cell, Column, NoteRow, Report, Row, Table, notes
 from tfacct.parallel.model_flops import ModelFlops, RequestFlops, flops_of_each, products_of, request_flops
 from tfacct.reports import build, model_notes, ranks
@@ -35,19 +36,31 @@ STEP = "A training step is one forward and one backward pass, without the optimi
 UNFUSED = "every matmul operand is read once, every result written once, each rounded up to whole bytes"
 
 
-class FlopsLine(TypedDict):
+of_line: Keys[[Shown, Any]] = Keys()
+of_counted: Keys[[Shown, ModelFlops]] = Keys()
+of_cost: Keys[[Shown | None, Cost]] = Keys()
+of_model: Keys[[ModelFlops]] = Keys()
+of_moved: Keys[[ModelFlops, Cost]] = Keys()
+
+
+class ProductLine(Object):
     """One matrix product. `blocks`: the kind of layer, if kinds of layers run it differently."""
 
-    path: str
-    spec: str
-    blocks: NotRequired[str]
-    m: int
-    k: int
-    n: int
-    times: int
-    flops: int
-    forward_flops: NotRequired[int]
-    backward_flops: NotRequired[int]
+    path: str = of_line(lambda line, _: line.product.path)
+    spec: str = of_line(lambda line, _: line.product.spec)
+    blocks: str = of_line(lambda line, _: line.kind, when=lambda line, _: line.kind)
+
+
+class FlopsLine(ProductLine):
+    """One matrix product. `blocks`: the kind of layer, if kinds of layers run it differently."""
+
+    m: int = of_line(lambda line, _: line.product.dims.m)
+    k: int = of_line(lambda line, _: line.product.dims.k)
+    n: int = of_line(lambda line, _: line.product.dims.n)
+    times: int = of_line(lambda line, _: line.product.dims.times)
+    flops: int = of_counted(lambda line, one: one.flops(line.product))
+    forward_flops: int = of_counted(lambda line, _: line.product.forward, when=lambda _, one: one.train)
+    backward_flops: int = of_counted(lambda line, _: line.product.backward, when=lambda _, one: one.train)
 
 
 class PointwiseLine(TypedDict):
@@ -57,31 +70,32 @@ class PointwiseLine(TypedDict):
     elements: int
 
 
-class TrafficLine(TypedDict):
+class Traffic(Object):
+    """FLOPs, and bytes read and written. FLOPs per byte are null if no bytes move."""
+
+    flops: int = of_cost(lambda _, cost: cost.flops)
+    read_bytes: int = of_cost(lambda _, cost: cost.read)
+    written_bytes: int = of_cost(lambda _, cost: cost.written)
+    flops_per_byte: float | None = of_cost(lambda _, cost: cost.intensity if cost.moved else None)
+
+
+class TrafficLine(Traffic, ProductLine):
     """Bytes that one matrix product reads and writes."""
 
-    path: str
-    spec: str
-    blocks: NotRequired[str]
-    flops: int
-    read_bytes: int
-    written_bytes: int
-    flops_per_byte: float | None
 
-
-class WholeFlops(TypedDict):
+class WholeFlops(Object):
     """FLOPs of the whole model, next to those of one rank."""
 
-    total_flops: int
-    active_params: int
-    rule_of_thumb_flops: int
+    total_flops: int = of_model(lambda one: one.total)
+    active_params: int = of_model(lambda one: one.active_params)
+    rule_of_thumb_flops: int = of_model(lambda one: one.rule_of_thumb)
 
 
-class WholeTraffic(TypedDict):
+class WholeTraffic(Object):
     """Traffic of the whole model, next to that of one rank."""
 
-    total_flops: int
-    total_moved_bytes: int
+    total_flops: int = of_moved(lambda _, moved: moved.flops)
+    total_moved_bytes: int = of_moved(lambda _, moved: moved.moved)
 
 
 class FlopsReport(build.ExplainedReport, build.RankReport):
@@ -89,20 +103,23 @@ class FlopsReport(build.ExplainedReport, build.RankReport):
 
     _line = FlopsLine
 
-    workload: build.WorkloadFacts
-    train: bool
-    recompute: Literal["full", "attention", "none"]
-    recomputed_flops: int
-    total_flops: int
-    flops_per_token: float
-    total_params: int
-    active_params: int
-    rule_of_thumb_flops: int
-    latent_attention: MlaMode | None
-    total_flops_otherwise: build.Otherwise | None
-    components: dict[str, int]
-    never_called: list[str]
-    total_flops_if_called: int | None
+    workload: build.WorkloadFacts = of_model(lambda one: selection.workload_facts(one.work, masked=one.masked))
+    train: bool = of_model(lambda one: one.train)
+    recompute: Literal["full", "attention", "none"] = of_model(lambda one: one.recompute)
+    recomputed_flops: int = of_model(lambda one: one.recomputed)
+    total_flops: int = WholeFlops.total_flops
+    active_params: int = WholeFlops.active_params
+    rule_of_thumb_flops: int = WholeFlops.rule_of_thumb_flops
+    flops_per_token: float = of_model(lambda one: Fraction(one.total, one.tokens))
+    total_params: int = of_model(lambda one: int(params_of(one.point)))
+    latent_attention: MlaMode | None = of_model(lambda one: model_notes.mode(one.model, one.point))
+    total_flops_otherwise: build.Otherwise | None = of_model(lambda one: model_notes.otherwise(one.model, one.point))
+    components: dict[str, int] = of_model(lambda one: one.by_component)
+    lines: list[dict[str, Any]] = of_model(
+        lambda one: [values_of(FlopsLine, line, one) for line in shown(one.products)]
+    )
+    never_called: list[str] = of_model(lambda one: never_called(one.model.ledger))
+    total_flops_if_called: int | None = of_model(lambda one: one.if_all_called)
     pointwise: list[PointwiseLine] | None
     whole: WholeFlops | None
 
@@ -112,17 +129,18 @@ class TrafficReport(build.RankReport):
 
     _line = TrafficLine
 
-    workload: build.WorkloadFacts
+    workload: build.WorkloadFacts = of_moved(lambda one, _: selection.workload_facts(one.work, dtype=one.format_name))
+    activation_dtype: str = of_moved(lambda one, _: one.cached)
+    total_flops: int = WholeTraffic.total_flops
+    total_moved_bytes: int = WholeTraffic.total_moved_bytes
+    total_read_bytes: int = of_moved(lambda _, moved: moved.read)
+    total_written_bytes: int = of_moved(lambda _, moved: moved.written)
+    flops_per_byte: float = of_moved(lambda _, moved: moved.intensity if moved.moved else None)
+    latent_attention: MlaMode | None = of_moved(lambda one, _: model_notes.mode(one.model, one.point))
+    total_flops_otherwise: build.Otherwise | None = of_moved(lambda one, _: model_notes.otherwise(one.model, one.point))
+    lines: list[dict[str, Any]] = of_moved(lambda one, _: [values_of(TrafficLine, *line) for line in one.costs])
     dtype_from: build.DtypeFrom
     published_dtype: str | None
-    activation_dtype: str
-    total_flops: int
-    total_read_bytes: int
-    total_written_bytes: int
-    total_moved_bytes: int
-    flops_per_byte: float
-    latent_attention: MlaMode | None
-    total_flops_otherwise: build.Otherwise | None
     whole: WholeTraffic | None
 
 
@@ -202,12 +220,13 @@ def traffic(
     counted, unfit = flops_of_each(models, mesh, count, shard)
     about = About(counted, request, len(counted) == 1, dtype=dtype, stored=stored)
     models = about.models
+    facts = [_traffic_facts(one, dtype) for one in counted]
     what = f"bytes moved{ranks.of_one(mesh, 'on')} in {selection.formats(models, dtype)}"
     return build.report(
         "flops",
         models,
-        _traffic_by_line(counted[0]) if about.alone else _traffic_by_model(counted),
-        [_traffic_facts(one) | selection.format_facts(one.model, dtype) for one in counted],
+        _traffic_by_line(counted[0], facts[0]) if about.alone else _traffic_by_model(counted),
+        facts,
         title=build.titled(models, what) + build.of_workload(models, request, of=" by ", at=", "),
         answer=_traffic_answer(counted),
         notes=lambda at: notes(TRAFFIC_NOTES, about._replace(counted=counted[at])),
@@ -245,77 +264,22 @@ def _check_options(
 
 
 def _facts(one: ModelFlops, pointwise: bool) -> dict[str, Any]:
-    facts = {
-        "workload": selection.workload_facts(one.work, masked=one.masked),
-        "train": one.train,
-        "recompute": one.recompute,
-        "recomputed_flops": one.recomputed,
-        **_sums(one),
-        "flops_per_token": Fraction(one.total, one.tokens),
-        **_rank_facts(one, _sums),
-        "total_params": int(params_of(one.point)),
-        **model_notes.latent_facts(one.model, one.point),
-        "components": one.by_component,
-        "lines": [_line_facts(one, line) for line in shown(one.products)],
-        "never_called": never_called(one.model.ledger),
-        "total_flops_if_called": one.if_all_called,
-    }
+    more = {} if one.whole is None else _rank_facts(one, values_of(WholeFlops, one.whole))
     if pointwise:
         elements = one.model.ledger.pointwise(one.work.axes())
-        facts["pointwise"] = [{"path": path, "elements": count} for path, count in elements.items()]
-    return facts
+        more["pointwise"] = [{"path": path, "elements": count} for path, count in elements.items()]
+    return values_of(FlopsReport, one, **more)
 
 
-def _sums(one: ModelFlops) -> dict[str, int]:
-    return {
-        "total_flops": one.total,
-        "active_params": one.active_params,
-        "rule_of_thumb_flops": one.rule_of_thumb,
-    }
+def _traffic_facts(one: ModelFlops, dtype: str | None) -> dict[str, Any]:
+    whole = {} if one.whole is None else _rank_facts(one, values_of(WholeTraffic, one.whole, one.whole.moved))
+    return values_of(TrafficReport, one, one.moved, **selection.format_facts(one.model, dtype), **whole)
 
 
-def _rank_facts(one: ModelFlops, sums: Callable[[ModelFlops], dict[str, int]]) -> dict[str, Any]:
-    """The mesh, and these sums of the whole model, next to those of one of its ranks."""
-    if one.whole is None or one.mesh is None:
-        return {}
-    return ranks.rank_facts(one.mesh, sums(one.whole)) | ranks.stage_facts(one.mesh, one.stage)
-
-
-def _line_facts(one: ModelFlops, line: Shown) -> dict[str, Any]:
-    product, dims = line.product, line.product.dims
-    facts = {**_named(line), "m": dims.m, "k": dims.k, "n": dims.n, "times": dims.times, "flops": one.flops(product)}
-    return facts | ({"forward_flops": product.forward, "backward_flops": product.backward} if one.train else {})
-
-
-def _named(line: Shown) -> dict[str, str]:
-    blocks = {"blocks": line.kind} if line.kind else {}
-    return {"path": line.product.path, "spec": line.product.spec, **blocks}
-
-
-def _traffic_facts(one: ModelFlops) -> dict[str, Any]:
-    total, how = one.moved, one.how
-    assert how is not None
-    return {
-        "workload": selection.workload_facts(one.work, dtype=how.name),
-        "activation_dtype": one.cached,
-        **_moved_sums(one),
-        "total_read_bytes": total.read,
-        "total_written_bytes": total.written,
-        **_rank_facts(one, _moved_sums),
-        "flops_per_byte": _cost_cells(total)["flops_per_byte"],
-        **model_notes.latent_facts(one.model, one.point),
-        "lines": [{**_named(line), **_cost_cells(cost)} for line, cost in one.costs],
-    }
-
-
-def _moved_sums(one: ModelFlops) -> dict[str, int]:
-    return {"total_flops": one.moved.flops, "total_moved_bytes": one.moved.moved}
-
-
-def _cost_cells(cost: Cost) -> dict[str, Any]:
-    """A cost as a row and in the JSON. FLOPs per byte are null if no bytes move."""
-    each = cost.intensity if cost.moved else None
-    return {"flops": cost.flops, "read_bytes": cost.read, "written_bytes": cost.written, "flops_per_byte": each}
+def _rank_facts(one: ModelFlops, whole: dict[str, Any]) -> dict[str, Any]:
+    """The mesh, and sums of the whole model next to those of one of its ranks."""
+    assert one.mesh is not None
+    return ranks.rank_facts(one.mesh, whole) | ranks.stage_facts(one.mesh, one.stage)
 
 
 # Tables
@@ -462,18 +426,18 @@ def _by_model(counted: Sequence[ModelFlops]) -> Table:
     return columns, (rows,), ()
 
 
-def _traffic_by_line(one: ModelFlops) -> Table:
+def _traffic_by_line(one: ModelFlops, facts: Mapping[str, Any]) -> Table:
     total = one.moved
     columns, sections = _by_operation(
-        [{**_named(line), **_cost_cells(cost)} for line, cost in one.costs],
-        [cost.moved for _, cost in one.costs],
+        facts["lines"],
+        [line["read_bytes"] + line["written_bytes"] for line in facts["lines"]],
         total.moved,
         *_traffic_columns(empty="–"),
         share=SHARE._replace(label="of bytes"),
     )
-    totals: list[Row] = [{"operation": "total", **_cost_cells(total), "share": Fraction(1)}]
+    totals: list[Row] = [{"operation": "total", **values_of(Traffic, None, total), "share": Fraction(1)}]
     if one.whole is not None:
-        totals.append({"operation": "whole model", **_cost_cells(one.whole.moved), PLAIN: 1})
+        totals.append({"operation": "whole model", **values_of(Traffic, None, one.whole.moved), PLAIN: 1})
     return columns, sections, tuple(totals)
 
 
@@ -494,7 +458,7 @@ def _traffic_by_model(counted: Sequence[ModelFlops]) -> Table:
         *((Column("whole", "whole model", "bytes"),) if counted[0].whole is not None else ()),
     )
     rows = tuple(
-        {"model": build.label(one.model), "keys": one.work.context, **_cost_cells(one.moved)}
+        {"model": build.label(one.model), "keys": one.work.context, **values_of(Traffic, None, one.moved)}
         | {"whole": one.whole and one.whole.moved.moved}
         for one in counted
     )
@@ -666,6 +630,10 @@ TRAFFIC_NOTES = (
 # A whole request
 
 
+of_product: Keys[[RequestFlops, str]] = Keys()
+of_request: Keys[[RequestFlops]] = Keys()
+
+
 class PhaseLine(TypedDict):
     """FLOPs of one matrix product in a phase."""
 
@@ -683,15 +651,26 @@ class Phase(TypedDict):
     lines: list[PhaseLine]
 
 
-class GenerateLine(TypedDict):
+def _phases(one: RequestFlops) -> list[Phase]:
+    def phase(name: Literal["prefill", "decode"], steps: int, flops: dict[str, int], specs: dict[str, str]) -> Phase:
+        lines: list[PhaseLine] = [{"path": path, "spec": specs[path], "flops": count} for path, count in flops.items()]
+        return {"phase": name, "step_count": steps, "flops": sum(flops.values()), "lines": lines}
+
+    return [
+        phase("prefill", 1, one.prefill, one.specs),
+        phase("decode", one.steps, one.decode, one.decode_specs),
+    ]
+
+
+class GenerateLine(Object):
     """One matrix product of a request. `decode_spec`: in decode steps, null if they do not run it."""
 
-    path: str
-    spec: str | None
-    decode_spec: str | None
-    prefill_flops: int
-    decode_flops: int
-    flops: int
+    path: str = of_product(lambda _, path: path)
+    spec: str | None = of_product(lambda one, path: one.specs[path])
+    decode_spec: str | None = of_product(lambda one, path: one.decode_specs[path])
+    prefill_flops: int = of_product(lambda one, path: one.prefill[path])
+    decode_flops: int = of_product(lambda one, path: one.decode[path])
+    flops: int = of_product(lambda one, path: one.prefill[path] + one.decode[path])
 
 
 class GenerateReport(build.ModelReport):
@@ -700,17 +679,18 @@ class GenerateReport(build.ModelReport):
     _line = GenerateLine
 
     workload: build.WorkloadFacts
-    prompt_tokens: int
-    new_tokens: int
-    decode_steps: int
+    prompt_tokens: int = of_request(lambda one: one.work.tokens)
+    new_tokens: int = of_request(lambda one: one.steps + 1)
+    decode_steps: int = of_request(lambda one: one.steps)
     prefill_latent_attention: MlaMode | None
     decode_latent_attention: MlaMode | None
-    total_flops: int
-    prefill_flops: int
-    decode_flops: int
-    flops_per_prompt_token: float
-    flops_per_new_token: float | None
-    phases: list[Phase]
+    total_flops: int = of_request(lambda one: one.total)
+    prefill_flops: int = of_request(lambda one: one.prefill_total)
+    decode_flops: int = of_request(lambda one: one.decode_total)
+    flops_per_prompt_token: float = of_request(lambda one: one.per_prompt_token)
+    flops_per_new_token: float | None = of_request(lambda one: one.per_new_token)
+    phases: list[Phase] = of_request(_phases)
+    lines: list[dict[str, Any]] = of_request(lambda one: [values_of(GenerateLine, one, path) for path in one.specs])
 
 
 @answers(GenerateReport)
@@ -770,40 +750,9 @@ def _prompt(request: Request, new_tokens: int) -> int:
     return request.ctx
 
 
-def _request_facts(counted: RequestFlops, masked: bool) -> dict[str, Any]:
-    work = counted.work
-
-    def phase(name: str, steps: int, flops: dict[str, int], specs: dict[str, str]) -> dict[str, Any]:
-        lines = [{"path": path, "spec": specs[path], "flops": count} for path, count in flops.items()]
-        return {"phase": name, "step_count": steps, "flops": sum(flops.values()), "lines": lines}
-
-    return {
-        "workload": selection.workload_facts(work, masked=masked),
-        "prompt_tokens": work.tokens,
-        "new_tokens": counted.steps + 1,
-        "decode_steps": counted.steps,
-        **model_notes.latent_request_facts(counted.model, work, counted.steps, masked=masked),
-        "total_flops": counted.total,
-        "prefill_flops": counted.prefill_total,
-        "decode_flops": counted.decode_total,
-        "flops_per_prompt_token": counted.per_prompt_token,
-        "flops_per_new_token": counted.per_new_token,
-        "phases": [
-            phase("prefill", 1, counted.prefill, counted.specs),
-            phase("decode", counted.steps, counted.decode, counted.decode_specs),
-        ],
-        "lines": [
-            {
-                "path": path,
-                "spec": spec,
-                "decode_spec": counted.decode_specs[path],
-                "prefill_flops": counted.prefill[path],
-                "decode_flops": counted.decode[path],
-                "flops": counted.prefill[path] + counted.decode[path],
-            }
-            for path, spec in counted.specs.items()
-        ],
-    }
+def _request_facts(one: RequestFlops, masked: bool) -> dict[str, Any]:
+    modes = model_notes.latent_request_facts(one.model, one.work, one.steps, masked=masked)
+    return values_of(GenerateReport, one, workload=selection.workload_facts(one.work, masked=masked), **modes)
 
 
 def _request_by_line(counted: RequestFlops, facts: dict[str, Any]) -> Table:

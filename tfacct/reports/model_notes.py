@@ -575,40 +575,41 @@ def latent_step_notes(points: Sequence[tuple[LoadedModel, Point]]) -> list[str]:
     """The mode of latent attention in a step, and FLOPs in the other mode."""
     sentences = []
     for model, point in points:
-        runs, other = model.settled(point.work, masked=point.masked).mla_mode, _other_mode(model, point)
+        runs, other = mode(model, point), otherwise(model, point)
         if runs is None:
             continue
-        does = _mode_words(model, runs)
+        form, flops = (other["latent_attention"], units.si(other["total_flops"])) if other else ("", "")
         if len(points) > 1:
-            does = "as set" if other is None else f"({other[0]}, it would take {units.si(other[1])}FLOPs)"
-            sentences.append(f"{model.name} {runs} {does}")
-        elif other is None:
-            return [f"Latent attention runs {runs}, as set: {does}."]
+            sentences.append(f"{model.name} {runs} {f'({form}, it would take {flops}FLOPs)' if form else 'as set'}")
+        elif not form:
+            return [f"Latent attention runs {runs}, as set: {_mode_words(model, runs)}."]
         else:
             return [
-                f"Latent attention runs {runs}, which takes fewer FLOPs here: {does}."
-                f" In {other[0]} form it would take {units.si(other[1])}FLOPs"
-                f" (--set {model.config.mla_mode_field}={other[0]})."
+                f"Latent attention runs {runs}, which takes fewer FLOPs here: {_mode_words(model, runs)}."
+                f" In {form} form it would take {flops}FLOPs (--set {model.config.mla_mode_field}={form})."
             ]
     return [f"Latent attention: {'; '.join(sentences)}."] if sentences else []
 
 
 def latent_facts(model: LoadedModel, point: Point) -> dict[str, Any]:
     """JSON of the mode of latent attention in a step, and FLOPs in the other mode; null without a choice."""
-    other = _other_mode(model, point)
-    return {
-        "latent_attention": model.settled(point.work, masked=point.masked).mla_mode,
-        "total_flops_otherwise": other and {"latent_attention": other[0], "total_flops": other[1]},
-    }
+    return {"latent_attention": mode(model, point), "total_flops_otherwise": otherwise(model, point)}
 
 
-def _other_mode(model: LoadedModel, point: Point) -> tuple[MlaMode, int] | None:
-    """The mode that takes more FLOPs in this step, and its FLOPs; None without a choice."""
+def mode(model: LoadedModel, point: Point) -> MlaMode | None:
+    """The mode of latent attention in a step."""
+    return model.settled(point.work, masked=point.masked).mla_mode
+
+
+def otherwise(model: LoadedModel, point: Point) -> build.Otherwise | None:
+    """The mode of latent attention that takes more FLOPs in this step, and its FLOPs; None without a choice."""
     if model.mla_mode != "auto":
         return None
-    runs = model.settled(point.work, masked=point.masked).mla_mode
-    other: MlaMode = "absorbed" if runs == "expanded" else "expanded"
-    return other, int(flops_of(replace(point, ledger=model.running(other).ledger)))
+    other: MlaMode = "absorbed" if mode(model, point) == "expanded" else "expanded"
+    return {
+        "latent_attention": other,
+        "total_flops": int(flops_of(replace(point, ledger=model.running(other).ledger))),
+    }
 
 
 def latent_notes(

@@ -17,6 +17,7 @@ from tfacct.loading.model import LoadedModel
 from tfacct.loading.model_description import EXPECTED_FROM
 from tfacct.loading.skipped import Skipped
 from tfacct.output.answer import answers
+from tfacct.output.keys import values_of
 from tfacct.output.report import Column, NoteRow, Report, Row, Table, notes
 from tfacct.reports import build, model_notes, ranks
 
@@ -128,9 +129,7 @@ def _facts(model: LoadedModel, mesh: Mesh | None) -> dict[str, Any]:
     }
     if mesh is None or on_rank is None:
         return facts
-    from tfacct.parallel.mesh import facts as mesh_facts
-
-    sizes = {"tp": mesh.tp, "fsdp": mesh.fsdp, "ep": mesh.ep, "pp": mesh.pp, "mesh": mesh_facts(mesh)}
+    sizes = {"tp": mesh.tp, "fsdp": mesh.fsdp, "ep": mesh.ep, "pp": mesh.pp, "mesh": values_of(build.MeshFacts, mesh)}
     stage = on_rank.stage if mesh.pp > 1 else None
     return {**facts, **sizes, "stage": stage, "rank_params": sum(map(on_rank.holds, tensors))}
 

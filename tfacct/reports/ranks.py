@@ -12,6 +12,8 @@ from tfacct.base.errors import TfacctError, UsageError
 from tfacct.base.spelling import option, spelled
 from tfacct.ledger.groups import Ledger
 from tfacct.loading.model import LoadedModel
+from tfacct.output.keys import values_of
+from tfacct.reports.build import MeshFacts
 
 if TYPE_CHECKING:
     from tfacct.loading.memory_limit import MemoryLimit
@@ -91,9 +93,9 @@ def check_drawn(mesh: Mesh | None, what: str) -> None:
 
 def rank_facts(mesh: Mesh, whole: Mapping[str, Any]) -> dict[str, Any]:
     """The mesh, and facts of the whole model next to those of one rank."""
-    from tfacct.parallel.mesh import facts, ranks_of
+    from tfacct.parallel.mesh import ranks_of
 
-    return {"tp": mesh.tp, "mesh": {**facts(mesh), "ranks": ranks_of(mesh)}, "whole": dict(whole)}
+    return {"tp": mesh.tp, "mesh": {**values_of(MeshFacts, mesh), "ranks": ranks_of(mesh)}, "whole": dict(whole)}
 
 
 def of_experts(models: Sequence[LoadedModel], mesh: Mesh) -> list[str]:

@@ -20,9 +20,9 @@ from tfacct.ledger.workload import Request, Workload, whole_sequences
 from tfacct.loading import selection
 from tfacct.loading.model import LoadedModel
 from tfacct.output.answer import answers
+from tfacct.output.keys import values_of
 from tfacct.output.report import Column, Note, NoteRow, Report, Row, Table, Tick, notes, unwatched
 from tfacct.parallel.mesh import Mesh
-from tfacct.parallel.mesh import facts as mesh_facts
 from tfacct.parallel.pipeline import microbatches, waits_facts
 from tfacct.reports import build
 from tfacct.reports.model_notes import TRAINING
@@ -386,7 +386,7 @@ def _layout_facts(one: TrainingMemory) -> dict[str, Any]:
         times = microbatches(mesh, one.work.axes(), train=True)
         pipeline = {"stage": stage.rank + 1, "in_flight": stage.in_flight, **waits_facts(mesh, times, train=True)}
     return {
-        "mesh": mesh_facts(mesh),
+        "mesh": values_of(build.MeshFacts, mesh),
         **pipeline,
         "whole": {f"{name.removesuffix('_state')}_bytes": size for name, size in _whole_step(one).items()},
     }

@@ -16,9 +16,9 @@ from tfacct.ledger.workload import Request, Workload, whole_sequences
 from tfacct.loading import selection
 from tfacct.loading.model import LoadedModel
 from tfacct.output.answer import answers
+from tfacct.output.keys import values_of
 from tfacct.output.report import Column, Report, Row, Table, Tick, unwatched
 from tfacct.parallel.mesh import Mesh, checked
-from tfacct.parallel.mesh import facts as mesh_facts
 from tfacct.parallel.support import DTYPES, supported_on
 from tfacct.reports import build, model_notes
 from tfacct.reports.build import Axis, Counting, MeshFacts, ModelReport, WorkloadFacts
@@ -267,7 +267,10 @@ def verify_ranks(
         "verify",
         models,
         _rank_table(one) if one else _rank_tables(found),
-        [{**_facts(each, "rank_params", stored), "mesh": mesh_facts(each.mesh), "plan": each.plan} for each in found],
+        [
+            {**_facts(each, "rank_params", stored), "mesh": values_of(MeshFacts, each.mesh), "plan": each.plan}
+            for each in found
+        ],
         title=f"{who} in {stored} against the class, {build.workload_words(models, request)}",
         convention="parameters of the fullest rank, and its collectives in a forward and a backward pass",
         answer=_verdict(found, "call by call"),
