@@ -19,13 +19,16 @@ from typing import Any, NamedTuple
 
 from tfacct.architecture.parts import Mixer
 from tfacct.base.errors import NotFoundError, TfacctError
-from tfacct.engines.launch import Flags, Launch, Seen
+from tfacct.engines import vllm, vllm_start
+from tfacct.engines.launch import Flags, Launch
 from tfacct.engines.pages import aligned_block
 from tfacct.engines.profiles import engine
 from tfacct.engines.units import GIB, MIB
+from tfacct.engines.weights import weights
 from tfacct.loading import devices, presets, spellings
 from tfacct.loading.find import find
 from tfacct.loading.model import LoadedModel, load_model
+from tfacct.parallel.shard_model import stages_of
 
 Row = Mapping[str, str]
 GIB_LIMITS = {"peak": 0.01, "weights": 0.015}
@@ -135,9 +138,9 @@ def _quantized(scheme: Mapping[str, Any] | None) -> dict[str, Any]:
 
 def launch(row: Row) -> Launch:
     """The launch of a row. Raises TfacctError."""
-    vllm, loaded = engine("vllm"), model(row["model"])
+    known, loaded = engine("vllm"), model(row["model"])
     version = row["version"].lstrip("~").partition("-")
-    profile = vllm.profile((version[2] and f"0.{version[2].split('.')[-1]}") or version[0])
+    profile = known.profile((version[2] and f"0.{version[2].split('.')[-1]}") or version[0])
     named = row["device"] if row["device"] in devices.paths() else OLDER if row["cublas_mib"] == "8.125" else NEWER
     given = {"float32": "fp32", "float16": "fp16"}.get(row["dtype"])
     if row["quant"] == "fp8" and not loaded.quantized:
@@ -154,14 +157,12 @@ def launch(row: Row) -> Launch:
         enforce_eager=row["graphs"] in ("eager", "v0"),
         block_size=None if loaded.architecture.having(Mixer) else _number(row["block"]),
         total_memory=int(float(row["total_gib"] or UNKNOWN_GIB) * GIB),
-    )
-    seen = Seen(
-        row["sampler"] or None,
-        int(float(row["cublas_mib"]) * MIB) if row["cublas_mib"] else None,
-        _number(row["encoder_items"]),
+        sampler=row["sampler"] or None,
+        cublas_bytes=int(float(row["cublas_mib"]) * MIB) if row["cublas_mib"] else None,
+        image_items=_number(row["encoder_items"]),
     )
     encoders = loaded.of_parts("parameters")[1:] if loaded.whole is not None else ()
-    return Launch(vllm, profile, loaded, devices.load(named), flags, seen, encoders)
+    return Launch(known, profile, loaded, devices.load(named), flags, encoders)
 
 
 def minor(version: str) -> int:
@@ -199,24 +200,24 @@ class Error(NamedTuple):
 def errors(row: Row) -> Iterator[Error]:
     """Errors of the terms of a row. Raises TfacctError for a term that is not derived."""
     can, start = row["can_score"].split(), launch(row)
-    stage = int(row["rank"][2:]) + 1 if row["rank"].startswith("PP") else 1
+    number = int(row["rank"][2:]) + 1 if row["rank"].startswith("PP") else 1
+    stages = dict(stages_of(start.model, start.flags.pp))
     if "peak" in can:
-        found = start.rank_peak(first=stage == 1, last=stage == start.flags.pp)
+        found = vllm.peak(start, first=number == 1, last=number == start.flags.pp)
         yield Error(row, "peak", found.bytes / GIB, float(row["peak_gib"]))
     if "layout" in can:
-        pages = start.stage_pages(dict(start.stages())[stage], int(float(row["pool_gib"]) * GIB))
-        yield Error(row, "layout", start.tokens(pages), float(row["kv_tokens"]))
+        pages = vllm_start.stage_pages(start, stages[number], int(float(row["pool_gib"]) * GIB))
+        yield Error(row, "layout", vllm_start.tokens_of(start, pages), float(row["kv_tokens"]))
         if row["concurrency"]:
             yield Error(row, "concurrency", pages.concurrency, float(row["concurrency"]))
     if "weights" in can:
-        weights = start.rank_weights(start.shard(dict(start.stages())[stage]))
-        yield Error(row, "weights", weights.total / GIB, float(row["weights_gib"]))
+        yield Error(row, "weights", weights(start, stages[number]).total / GIB, float(row["weights_gib"]))
     if "pool" in can:
-        rank = start.fullest()
-        if rank.outside.kind == "estimate":
+        rank = vllm_start.start(start)
+        if rank.measured:
             yield Error(row, "pool", rank.pool / GIB, float(row["pool_gib"]))
             if "tokens" in can:
-                yield Error(row, "tokens", start.tokens(rank.pages), float(row["kv_tokens"]))
+                yield Error(row, "tokens", rank.tokens, float(row["kv_tokens"]))
 
 
 def excepted(row: Row) -> dict[str, str]:

@@ -13,6 +13,7 @@ from tfacct.base.errors import NotFoundError, UsageError
 from tfacct.engines import logs
 from tfacct.engines.profiles import engine
 from tfacct.engines.units import GIB
+from tfacct.loading import presets
 
 LOG = """INFO 11-01 10:00:00 [api_server.py:1] vLLM API server version 0.19.0
 INFO non-default args: {'max_model_len': 8192, 'gpu_memory_utilization': 0.95}
@@ -30,11 +31,11 @@ def written(folder: Path, text: str | bytes) -> str:
 
 
 def test_figures_and_flags_of_a_log(tmp_path: Path) -> None:
-    found = logs.read(engine("vllm"), written(tmp_path, LOG))
+    found, words = logs.read(engine("vllm"), written(tmp_path, LOG))
     assert found["weights"] == (pytest.approx(14.99 * GIB), pytest.approx(0.005 * GIB))
     assert (found["tokens"].value, found["concurrency"].value) == (476_000, 58.11)
     flags = {"engine_version": "0.19", "max_model_len": 8192, "gpu_memory_utilization": 0.95}
-    assert logs.flags(found) == flags
+    assert logs.flags(logs.Log(found, words), presets.load("llama-3.1-8b"), {}) == flags
 
 
 def test_a_log_that_agrees(tmp_path: Path) -> None:
@@ -105,7 +106,7 @@ def test_flags_that_are_words(tmp_path: Path) -> None:
     line = load("llama-3.1-8b").engine(on="h100", log=log).launch
     assert "--quantization fp8 --kv-cache-dtype fp8 --enforce-eager" in line
     default = written(tmp_path, LOG + "config: quantization=None, enforce_eager=False, kv_cache_dtype=auto\n")
-    assert logs.words(default) == {}
+    assert logs.read(engine("vllm"), default).words == {}
     other = written(tmp_path, LOG + "quantization=bitsandbytes, a quantization: none\n")
     with pytest.raises(UsageError, match="has quantization bitsandbytes"):
         load("llama-3.1-8b").engine(on="h100", log=other)

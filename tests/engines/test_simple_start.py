@@ -8,7 +8,7 @@ import pytest
 
 from tests.helpers.cli import Ran
 from tfacct import load
-from tfacct.engines.simple_start import static_tokens
+from tfacct.engines.sglang import static_tokens
 from tfacct.engines.units import GIB
 
 
@@ -63,7 +63,7 @@ def test_sglang_starts_with_fewer_tokens_than_the_longest_request() -> None:
     """It shortens requests; it fails where the weights leave nothing: 131 GiB of them on a card of 79."""
     start = load("llama-3.1-8b").engine(engine="sglang", on="l4")
     assert start.starts and 0 < start.kv_cache_tokens < start.max_model_len == 131_072
-    assert "too few for a request of 131,072" in start.answer
+    assert ", 0.1 requests of 131,072" in start.answer
     start = load("llama-3.1-70b").engine(engine="sglang", on="h100")
     assert not start.starts and start.pool_bytes is None
     assert start.answer.startswith("Does not start: no memory is left for the cache")

@@ -12,12 +12,12 @@ from tests.helpers.notes import printed_rows
 from tfacct import load
 from tfacct.base.errors import NotFoundError, TfacctError, UsageError
 from tfacct.commands.engine import engine_of
-from tfacct.engines import vllm
-from tfacct.engines.launch import Flags, Launch, check_supported
-from tfacct.engines.pages import CacheLayers, aligned_block, cache_layers, pages
+from tfacct.engines import support, vllm
+from tfacct.engines.launch import Flags, Launch
+from tfacct.engines.pages import CacheLayers, Paging, aligned_block, cache_layers, pages
 from tfacct.engines.profiles import engine
 from tfacct.engines.units import GIB, MIB
-from tfacct.engines.weights import allocated, rotary_caches
+from tfacct.engines.weights import Weights, allocated, rotary_caches, weights
 from tfacct.ledger.storage import width
 from tfacct.loading import devices, presets
 from tfacct.loading.model import load_model
@@ -34,6 +34,11 @@ def launch(name: str, version: str = "0.19", device: str = "h100-sxm", **flags: 
     """A launch of a preset."""
     found = engine("vllm")
     return Launch(found, found.profile(version), presets.load(name), devices.load(device), Flags(**flags))  # type: ignore[arg-type]
+
+
+def weights_of(start: Launch) -> Weights:
+    """Weights of one rank of a launch without pipeline stages."""
+    return weights(start, start.model)
 
 
 def test_llama_starts_with_the_tokens_of_the_log() -> None:
@@ -60,8 +65,8 @@ def test_the_error_is_that_of_the_benchmark_and_of_launches_like_its_starts_alon
     for dtype in ("nf4", "int8", "fp32"):
         other = load("llama-3.1-8b").engine(**LLAMA, dtype=dtype)
         assert other.interval is None and "error not measured" in other.answer
-    weights = load("llama-3.1-8b").engine(**LLAMA, dtype="nf4").terms[1]
-    assert (weights["what"], weights["kind"], weights["low_bytes"]) == ("weights", "estimate", None)
+    term = load("llama-3.1-8b").engine(**LLAMA, dtype="nf4").terms[1]
+    assert (term["what"], term["kind"], term["low_bytes"]) == ("weights", "estimate", None)
     assert load("llama-3.1-8b").engine(**LLAMA, dtype="fp8").interval is not None
     assert load("llama-3.1-8b").engine(**LLAMA | {"engine_version": "0.13"}).interval is None
 
@@ -69,37 +74,36 @@ def test_the_error_is_that_of_the_benchmark_and_of_launches_like_its_starts_alon
 def test_the_sampler_by_hand() -> None:
     """1,024 rows of 128,256 logits: bf16 2, fp32 logits, probabilities and noise 12; a row of fp32 for each of 132
     programs; hidden states of 8,192 tokens, and twice the last rows."""
-    of = launch("llama-3.1-8b").sizes
+    llama = launch("llama-3.1-8b")
     hidden = 8192 * 4096 * 2 + 2 * 1024 * 4096 * 2
     logits = 1024 * 128_256
-    assert vllm.sampler("triton", of, 8192, 1024, 132) == logits * 14 + 132 * 128_256 * 4 + hidden
-    assert vllm.sampler("sort", of, 8192, 1024, 132) == logits * 38 + hidden
+    assert vllm.sampler(llama, "triton") == vllm.sampler(llama) == logits * 14 + 132 * 128_256 * 4 + hidden
+    assert vllm.sampler(llama, "sort") == logits * 38 + hidden
+    seven = llama.with_flags(max_num_seqs=7)
     few = 7 * 128_256 * 38 + 8192 * 4096 * 2 + 2 * 7 * 4096 * 2  # it sorts below 8 rows
-    assert vllm.sampler("triton", of, 8192, 7, 132) == vllm.sampler("sort", of, 8192, 7, 132) == few
-    assert vllm.sampler("gumbel", of, 8192, 1024, 132) == logits * 6 + hidden
-    found = launch("llama-3.1-8b").rank_peak()
+    assert vllm.sampler(seven, "triton") == vllm.sampler(seven, "sort") == few
+    assert vllm.sampler(llama, "gumbel") == logits * 6 + hidden
+    found = vllm.peak(llama)
     assert found.bytes == logits * 14 + 132 * 128_256 * 4 + hidden + 32 * MIB
 
 
 def test_a_layer_by_hand() -> None:
     """Gate, up and their product, and three residual streams, or four if eager."""
-    of = launch("llama-3.1-8b").sizes
-    assert vllm.layer(of, 8192, 1, eager=True) == 8192 * 2 * (3 * 14_336 + 4 * 4096)
-    assert vllm.layer(of, 8192, 2, eager=False) == 8192 * 2 * (3 * 14_336 // 2 + 3 * 4096) + 48 * MIB
+    assert vllm.layer(launch("llama-3.1-8b", enforce_eager=True)) == 8192 * 2 * (3 * 14_336 + 4 * 4096)
+    assert vllm.layer(launch("llama-3.1-8b", tp=2)) == 8192 * 2 * (3 * 14_336 // 2 + 3 * 4096) + 48 * MIB
 
 
 def test_buffers_of_experts_by_hand() -> None:
     """Mixtral on two cards: two experts for each of 8,192 tokens, 7,168 wide, so 14,336 for gate and up."""
-    of = launch("mixtral-8x7b").sizes
-    assert vllm.workspace(of, 8192, 2) == 8192 * 2 * (7168 + 14_336) * 2
-    assert vllm.workspace(launch("llama-3.1-8b").sizes, 8192, 2) == 0
+    assert vllm.workspace(launch("mixtral-8x7b", tp=2)) == 8192 * 2 * (7168 + 14_336) * 2
+    assert vllm.workspace(launch("llama-3.1-8b")) == 0
 
 
 @pytest.mark.parametrize(("version", "expected"), [("0.19", 14.249), ("0.22", 14.290)])
 def test_weights_of_qwen_with_the_allocator(version: str, expected: float) -> None:
     """Logs print 14.25 by 0.19 and 14.29 by 0.22, whose allocator keeps every rest."""
-    own = launch("qwen2.5-7b", version).ranks()[0].weights
-    assert own is not None and round(own.total / GIB, 3) == pytest.approx(expected, abs=0.001)
+    own = weights_of(launch("qwen2.5-7b", version))
+    assert round(own.total / GIB, 3) == pytest.approx(expected, abs=0.001)
     assert round(own.parameters / GIB, 2) == 14.19
 
 
@@ -108,11 +112,11 @@ def test_parameters_are_those_of_memory_on_every_preset_that_is_served() -> None
     equal = 0
     for name in presets.names():
         try:
-            check_supported(launch(name))
-            own = launch(name).ranks()[0].weights
+            support.check(launch(name), support.vllm(launch(name)))
+            own = weights_of(launch(name))
         except TfacctError:
             continue
-        assert own is not None and own.parameters == load(name).memory(ctx=8).weights_bytes, name
+        assert own.parameters == load(name).memory(ctx=8).weights_bytes, name
         assert own.parameters <= own.total - own.rotary - own.absorbed, name
         equal += 1
     assert equal > 240
@@ -125,18 +129,17 @@ def test_cos_and_sin_of_gemma_3() -> None:
 
 def test_latent_attention_stores_its_absorbed_matrices() -> None:
     """DeepSeek-V2-Lite: 16 heads · 128 · 512 numbers for keys, and as many for values, in 27 layers."""
-    own = launch("deepseek-v2-lite").ranks()[0].weights
-    assert own is not None and own.absorbed == 27 * 2 * 16 * 128 * 512 * 2
+    assert weights_of(launch("deepseek-v2-lite")).absorbed == 27 * 2 * 16 * 128 * 512 * 2
 
 
 def test_layers_with_states_on_two_cards() -> None:
     """Qwen3-Next: 148.49 GiB of parameters, halved but for norms and routers, and cos and sin of 262,144 · 64 numbers;
     a log prints 74.28 GiB."""
-    own = launch("qwen3-next-80b-a3b", "0.10", tp=2).ranks()[0].weights
-    assert own is not None and round(own.total / GIB, 2) == 74.28
+    own = weights_of(launch("qwen3-next-80b-a3b", "0.10", tp=2))
+    assert round(own.total / GIB, 2) == 74.28
     assert own.rotary == 262_144 * 64 * 2
-    alone = launch("qwen3-next-80b-a3b", "0.10", "b200-hgx").ranks()[0].weights
-    assert alone is not None and alone.parameters == load("qwen3-next-80b-a3b").memory(ctx=8).weights_bytes
+    alone = weights_of(launch("qwen3-next-80b-a3b", "0.10", "b200-hgx"))
+    assert alone.parameters == load("qwen3-next-80b-a3b").memory(ctx=8).weights_bytes
 
 
 def test_the_allocator() -> None:
@@ -158,8 +161,8 @@ def test_the_allocator() -> None:
     ],
 )
 def test_aligned_blocks_are_those_of_logs(name: str, tp: int, kv: str, recurrent: int, block: int) -> None:
-    layers = cache_layers(presets.load(name), width(kv), convolution=2, recurrent=recurrent, tp=tp)
-    assert pages(layers, GIB, 4096, batched=2048, padding_ratio=1.0).block_size == block
+    layers = cache_layers(presets.load(name), width(kv), recurrent=recurrent, tp=tp)
+    assert pages(layers, GIB, Paging(4096, 2048)).block_size == block
 
 
 def test_an_attention_kernel_of_64_tokens() -> None:
@@ -168,14 +171,14 @@ def test_an_attention_kernel_of_64_tokens() -> None:
 
 def test_three_whole_logs_of_hybrids() -> None:
     """Blocks, tokens and requests at once, as printed."""
-    layers = cache_layers(presets.load("qwen3-next-80b-a3b"), width("bf16"), convolution=2, recurrent=2, tp=2)
-    found = pages(layers, 47_878_721_024, 262_144, batched=8192, padding_ratio=1.0)
+    layers = cache_layers(presets.load("qwen3-next-80b-a3b"), width("bf16"), recurrent=2, tp=2)
+    found = pages(layers, 47_878_721_024, Paging(262_144, 8192))
     assert (found.blocks, found.tokens, round(found.concurrency, 2)) == (7162, 973_760, 14.77)
     small = [CacheLayers("full", 8, 4096), CacheLayers("state", 24, 2_146_304)]
-    found = pages(small, int(12.85 * GIB), 1024, batched=2048, padding_ratio=1.5)
+    found = pages(small, int(12.85 * GIB), Paging(1024, 2048, 1.5))
     assert round(found.concurrency, 2) == 159.40 and int(found.concurrency * 1024) == 163_225
-    layers = cache_layers(presets.load("qwen3.5-35b-a3b"), width("fp8"), convolution=2, recurrent=4)
-    found = pages(layers, int(1.28 * GIB), 65_536, batched=2048, padding_ratio=1.5, mode="align")
+    layers = cache_layers(presets.load("qwen3.5-35b-a3b"), width("fp8"), recurrent=4)
+    found = pages(layers, int(1.28 * GIB), Paging(65_536, 2048, 1.5, mode="align"))
     assert (found.tokens, round(found.concurrency, 2)) == (33_536, 1.68)
 
 
@@ -183,7 +186,7 @@ def test_groups_of_windowed_layers() -> None:
     """Gemma 3 27B: 52 layers with windows and 10 with full attention, in groups of 10: six of windows, one full. A
     window of 1,024 after a step of 8,192 tokens takes 576 blocks and one, of a request of 16,384."""
     layers = [CacheLayers("full", 10, 8192), CacheLayers("window", 52, 8192, 1024)]
-    found = pages(layers, 20 * GIB, 16_384, batched=8192, padding_ratio=1.5)
+    found = pages(layers, 20 * GIB, Paging(16_384, 8192, 1.5))
     assert [one.groups for one in found.groups] == [1, 6] and found.layers_per_group == 10
     assert [one.pages_per_request for one in found.groups] == [1024, (1023 + 8192 + 15) // 16 + 1]
 
@@ -191,8 +194,8 @@ def test_groups_of_windowed_layers() -> None:
 def test_kinds_of_nearly_as_many_layers_are_one_group_each() -> None:
     """12 and 15 layers: below 1.5 × the groups have 15, with padding; at a ratio of 1.0 they have 12."""
     layers = [CacheLayers("full", 12, 1024), CacheLayers("window", 15, 1024, 128)]
-    assert pages(layers, GIB, 64, batched=64, padding_ratio=1.5).layers_per_group == 15
-    assert pages(layers, GIB, 64, batched=64, padding_ratio=1.0).layers_per_group == 12
+    assert pages(layers, GIB, Paging(64, 64, 1.5)).layers_per_group == 15
+    assert pages(layers, GIB, Paging(64, 64)).layers_per_group == 12
 
 
 def test_defaults_by_card() -> None:
@@ -309,8 +312,8 @@ def test_odd_vocabularies_take_more_outside_torch() -> None:
     """Three starts printed 0.46 GiB, on one card; on two none was measured: 2.07 of other vocabularies, and 0.21."""
     terms = {one["what"]: one for one in load("falcon-h1-7b").engine(on="h100", engine_version="0.19").terms}
     assert terms["outside torch"]["source"] == "3 starts: 0.46–0.46, vocabularies that 4 does not divide"
-    two = launch("granite-3.1-8b", tp=2).ranks()[0].outside
-    assert (two.kind, round(two.bytes / GIB, 2)) == ("not measured", 2.28)
+    two = vllm.outside(launch("granite-3.1-8b", tp=2))
+    assert (two.starts, round(two.term["bytes"] / GIB, 2)) == (0, 2.28)
     even = {one["what"]: one["source"] for one in load("llama-3.1-8b").engine(**LLAMA).terms}
     assert even["outside torch"] == "30 starts: 0.24–0.26"
 
@@ -413,7 +416,7 @@ sglang llama-3.1-8b --on h100
 def test_every_note_is_printed_by_a_case(run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch) -> None:
     printed = printed_rows(monkeypatch)
     assert all(run("engine", *line.split()).code == 0 for line in CASES.strip().splitlines())
-    silent = [row.key for row in (*reports.NOTES, *reports.SIMPLE_NOTES) if id(row) not in printed]
+    silent = [row.key for row in reports.NOTES if id(row) not in printed]
     assert silent == ["images"]  # of models whose configs are no presets
 
 

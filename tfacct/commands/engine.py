@@ -1,12 +1,9 @@
 """What a serving engine will allocate and print at start."""
 
-import re
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, Unpack
 
 from tfacct import options as opt
-from tfacct.base import units
-from tfacct.base.errors import UsageError, cut
-from tfacct.base.spelling import option
+from tfacct.base.errors import UsageError
 from tfacct.commands.command import Command, Found
 from tfacct.options import Option
 
@@ -15,12 +12,8 @@ if TYPE_CHECKING:
     from tfacct.reports.engine import EngineReport
 
 
-NAMES = {"auto": None, "half": "fp16", "float": "fp32", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "fp8_inc": "fp8"}
-"""Dtypes by the engines' own names."""
-BYTES = re.compile(r"[1-9]\d{0,17}", re.ASCII)
-"""Bytes without a unit."""
-PAGED = ("fp32", "bf16", "fp16", "fp8")
-"""Dtypes of a cache in pages."""
+SIZES = ("max_model_len", "max_num_batched_tokens", "max_num_seqs", "block_size", "requests", "tp", "pp")
+"""Flags that are numbers of tokens, requests or cards."""
 
 
 class LaunchFlags(TypedDict, total=False):
@@ -98,132 +91,14 @@ def engine_of(
     """
     from tfacct.reports.engine import engine_start
 
-    given, figures = dict(flags), None
-    if (log := flags.get("log")) is not None:
-        from tfacct.engines import logs
-        from tfacct.engines.profiles import engine as known
-
-        figures = logs.read(known(engine), log)
-        absent = {"tp": 1, "pp": 1}
-        typed = {name for name, value in given.items() if value not in (None, False) and value != absent.get(name)}
-        of_log = logs.flags(figures) | _word_flags(model, logs.words(log), typed)
-        given |= {name: value for name, value in of_log.items() if name not in typed}
-    try:
-        launch, hub_id = _launch(model, engine, given)
-    except UsageError as error:
-        if log is None or given.get("on") is None:
-            raise
-        raise UsageError(f"with the flags of {option('log')}: {error.message}", error.hint) from None
-    if launch.engine.id != "vllm":
-        from tfacct.reports.engine import simple_start
-
-        for name in ("requests", "kv_cache_memory_bytes", "block_size", "enforce_eager", "max_num_seqs"):
-            if flags.get(name):
-                raise UsageError(f"{option(name)} is not derived for {launch.engine.name}", "leave it out")
-        if launch.flags.max_model_len is None:
-            launch = launch.with_flags(max_model_len=launch.profile.facts.get("context"))
-        return Found(simple_start(launch, hub_id=hub_id, figures=figures))
-    return Found(engine_start(launch, hub_id=hub_id, requests=flags.get("requests"), figures=figures))
+    return Found(engine_start(model, engine, {name: _read(name, value) for name, value in flags.items()}))
 
 
-def _word_flags(model: "LoadedModel", words: dict[str, str], typed: set[str]) -> dict[str, Any]:
-    """Flags of a log whose values are words. Raises UsageError for weights in another format than the model's."""
-    from tfacct.engines.launch import WIDE
-
-    found: dict[str, Any] = {"enforce_eager": True} if "enforce_eager" in words else {}
-    if "kv_cache_dtype" in words:
-        found["kv_dtype"] = words["kv_cache_dtype"]
-    method, stored = words.get("quantization"), model.storage(None).name
-    if method is None or "dtype" in typed or stored not in WIDE:
-        return found
-    if method != "fp8":
-        why = f"the start of {option('log')} has quantization {cut(method)}, {model.name} has {stored}"
-        raise UsageError(why, f"{option('dtype')} of its weights, or the config of its checkpoint")
-    return {**found, "dtype": method}
-
-
-def _launch(model: "LoadedModel", name: str, given: dict[str, Any]) -> Any:
-    """The launch, and the served model's id."""
-    from tfacct.engines.launch import Flags, Launch
-    from tfacct.engines.profiles import engine as known
-    from tfacct.loading import devices
-
-    found = known(name)
-    profile = found.profile(given.get("engine_version"))
-    if (on := given.get("on")) is None:
-        raise UsageError(f"engine needs {option('on')}", f"such as {option('on', 'h100')}")
-    count, device = devices.several(option("on"), on)
-    tp, pp = given.get("tp", 1), given.get("pp", 1)
-    tp = count if tp * pp == 1 else tp
-    if count not in (1, tp * pp):
-        raise UsageError(f"{option('on')} {cut(on)} and {option('tp', tp)}, {option('pp', pp)}: {tp * pp} cards")
-    share = given.get("gpu_memory_utilization")
-    if share is not None and not 0 < share <= 1:
-        raise UsageError(f"{option('gpu_memory_utilization')} must be above 0 and at most 1, not {share!r}", "0.9")
-    length = given.get("max_model_len")
-    longest = isinstance(length, str) and length.strip().lower() == "max"
-    sizes = {
-        each: _positive(each, opt.size(each, given.get(each)))
-        for each in ("max_num_batched_tokens", "max_num_seqs", "block_size", "requests", "tp", "pp")
-    }
-    flags = Flags(
-        max_model_len=None if longest else _positive("max_model_len", opt.size("max_model_len", length)),
-        max_num_batched_tokens=sizes["max_num_batched_tokens"],
-        max_num_seqs=sizes["max_num_seqs"],
-        gpu_memory_utilization=share,
-        dtype=NAMES.get(str(given.get("dtype")), given.get("dtype")),
-        kv_dtype=_kv_dtype(found.id, given.get("kv_dtype")),
-        tp=tp,
-        pp=pp,
-        enforce_eager=bool(given.get("enforce_eager")),
-        block_size=sizes["block_size"],
-        mamba_cache_mode=given.get("mamba_cache_mode") or "none",
-        kv_cache_memory_bytes=_bytes("kv_cache_memory_bytes", given.get("kv_cache_memory_bytes")),
-        total_memory=_bytes("total_memory", given.get("total_memory")),
-    )
-    whole = model.whole is not None and not model.part
-    supported = whole and (model.whole or {}).get("model_type") in found.facts.get("images", {})
-    encoders = model.of_parts("parameters")[1:] if supported else ()
-    launch = Launch(found, profile, model, device, flags, encoders=encoders)
-    if longest and found.id != "vllm":
-        raise UsageError(f"{option('max_model_len', 'max')} is not derived for {found.name}", "a number of tokens")
-    if longest:
-        from tfacct.engines.launch import check_supported, refusal
-
-        check_supported(launch)
-        if refusal(launch) is None:
-            launch = launch.with_flags(max_model_len=launch.largest_length() or 1)
-    return launch, _hub_id(model)
-
-
-def _kv_dtype(engine: str, given: str | None) -> str | None:
-    """How an engine stores its cache. Raises UsageError."""
-    from tfacct.ledger.storage import width
-
-    name = NAMES.get(str(given), given)
-    if name is not None and engine != "llama.cpp" and width(name).name not in PAGED:
-        raise UsageError(f"{option('kv_dtype')} {cut(name)} is not derived for {engine}", f"one of {', '.join(PAGED)}")
-    return name
-
-
-def _hub_id(model: "LoadedModel") -> str:
-    """The id that the engine is started with."""
-    url = "" if model.provenance is None else model.provenance.url
-    return url.rpartition("huggingface.co/")[2] or model.path or model.name
-
-
-def _positive(name: str, value: Any) -> int | None:
-    """A whole number of at least 1. Raises UsageError."""
-    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-        raise UsageError(f"{option(name)} must be a whole number of at least 1, not {value!r}")
-    return value
-
-
-def _bytes(name: str, value: Any) -> int | None:
-    """A size such as `79.19GiB`, or bytes; of the cache also bytes alone, as the engine has them. Raises UsageError."""
-    if name == "kv_cache_memory_bytes" and isinstance(value, str) and BYTES.fullmatch(value.strip()):
-        value = int(value)
-    return units.read_bytes(option(name), value) if isinstance(value, str) else _positive(name, value)
+def _read(name: str, value: Any) -> Any:
+    """The value of a flag: a number where it has one, or `max`."""
+    if name == "max_model_len" and isinstance(value, str) and value.strip().lower() == "max":
+        return "max"
+    return opt.size(name, value) if name in SIZES else value
 
 
 COMMAND = Command(

@@ -89,7 +89,7 @@ def _pool(
     **stored: str | None,
 ) -> "MemoryLimit":
     """The limit that leaves the cache the pool of an engine. Raises UsageError."""
-    from tfacct.engines.launch import divisors
+    from tfacct.engines.advice import divisors
     from tfacct.engines.limit import with_engine
 
     if budget is None or len(models) != 1 or reserve is not None:

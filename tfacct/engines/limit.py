@@ -8,9 +8,11 @@ from fractions import Fraction
 from tfacct.base import units
 from tfacct.base.errors import TfacctError, UsageError
 from tfacct.base.spelling import option
-from tfacct.engines import simple_start
-from tfacct.engines.launch import Flags, Launch, check_supported, divisors, refusal
+from tfacct.engines import sglang, support, vllm_start
+from tfacct.engines.advice import divisors, more_cards, refused, suggestion
+from tfacct.engines.launch import Flags, Launch
 from tfacct.engines.profiles import engine
+from tfacct.engines.weights import weights
 from tfacct.loading.memory_limit import MemoryLimit
 from tfacct.loading.model import LoadedModel
 
@@ -51,45 +53,42 @@ def with_engine(
         many = f"{limit.count:,} cards do not divide the attention heads of {model.name}"
         raise UsageError(f"{words}: {many}", option("on", f"{max(cards)}x{limit.device.id}"))
     if name == "vllm":
-        check_supported(launch)
-        if (why := refusal(launch)) is not None:
-            raise UsageError(f"{model.name} does not start in {known.name}: {why.reason}", why.instead)
+        support.check(launch, support.vllm(launch))
+        if (refusal := refused(launch)) is not None:
+            why = f"{model.name} does not start in {known.name}: {refusal.reason}"
+            raise UsageError(why, suggestion(launch, refusal))
     if name != TRTLLM and length is not None and length > model.context:
         longest = f"{known.name} starts {model.name} with requests of {model.context:,} tokens at most"
         raise UsageError(f"{longest}, not {length:,}", f"fewer tokens, or leave {option('engine')} out")
-    weights, pool = pool_of(launch, name)
+    stored, pool = pool_of(launch, name)
     if pool <= 0:
         share = "" if use is None else f" with {option('use', f'{use:g}')}"
+        counts = (count for count in more_cards(launch) if _leaves_cache(launch.with_flags(tp=count), name))
+        more = next((f"such as {option('on', f'{count}x{limit.device.id}')}" for count in counts), None)
         raise UsageError(
-            f"{words}: {units.binary(weights)} of weights leave no cache on each {limit.device.id}{share}",
-            _more_cards(launch, name),
+            f"{words}: {units.binary(stored)} of weights leave no cache on each {limit.device.id}{share}",
+            more or "larger cards or narrower weights",
         )
-    return replace(limit, use=1, reserve=limit.memory - weights - pool, engine=words)
+    return replace(limit, use=1, reserve=limit.memory - stored - pool, engine=words)
 
 
 def pool_of(launch: Launch, name: str) -> tuple[int, int]:
-    """Bytes of a card's weights, and of the cache next to them: negative where the engine does not start."""
-    weights = launch.rank_weights(launch.shard(launch.model)).parameters
+    """Bytes of a card's weights, and of the cache next to them: negative where the engine does not start. Raises
+    TfacctError."""
+    stored = weights(launch, launch.model).parameters
     if name == TRTLLM:
-        return weights, int((launch.total - weights) * TRTLLM_SHARE)
-    return weights, launch.fullest().pool if name == "vllm" else simple_start.sglang(launch, launch.model.name).pool
-
-
-def _more_cards(launch: Launch, name: str) -> str:
-    """The fewest cards of the same kind that have room for a cache."""
-    tp, device = launch.flags.tp, launch.device
-    for count in (tp * 2**power for power in range(1, 6)):
-        possible = count in divisors(launch.model, count) and device.links.known(count)
-        if possible and _leaves_cache(launch.with_flags(tp=count), name):
-            return f"such as {option('on', f'{count}x{device.id}')}"
-    return "larger cards or narrower weights"
+        return stored, int((launch.total - stored) * TRTLLM_SHARE)
+    if name == "vllm":
+        return stored, vllm_start.start(launch).pool
+    support.check(launch, support.sglang(launch))
+    return stored, sglang.start(launch).pool
 
 
 def _leaves_cache(launch: Launch, name: str) -> bool:
     """True if a launch is derived, starts and has room for a cache."""
     try:
         if name == "vllm":
-            check_supported(launch)
-        return (name != "vllm" or refusal(launch) is None) and pool_of(launch, name)[1] > 0
+            support.check(launch, support.vllm(launch))
+        return (name != "vllm" or refused(launch) is None) and pool_of(launch, name)[1] > 0
     except TfacctError:
         return False

@@ -10,8 +10,10 @@ from typing import Any, NamedTuple
 
 from tfacct.base.errors import NotFoundError, UsageError, cut
 from tfacct.base.spelling import option
+from tfacct.engines.launch import WIDE
 from tfacct.engines.profiles import Engine
 from tfacct.engines.units import GIB, MIB
+from tfacct.loading.model import LoadedModel
 
 LARGEST = 8_000_000
 """Bytes of a log that are read, from its beginning: a start-up is in the first thousand lines."""
@@ -28,6 +30,9 @@ WORDS = {
 }
 """Flags whose values are words."""
 
+WHOLE = ("max_model_len", "max_num_batched_tokens", "max_num_seqs", "tp", "pp", "block_size", "total_memory")
+"""Flags that are whole numbers."""
+
 
 class Figure(NamedTuple):
     """A figure of a log: bytes, or a number; `rounding`: half of its last digit."""
@@ -36,18 +41,29 @@ class Figure(NamedTuple):
     rounding: float
 
 
-def read(engine: Engine, path: str) -> dict[str, Figure]:
-    """Figures of a log by name: the first of each. Raises TfacctError for a file without any."""
+class Log(NamedTuple):
+    """What a start-up log says: figures, and flags whose values are words, both by name."""
+
+    figures: dict[str, Figure]
+    words: dict[str, str]
+
+
+def read(engine: Engine, path: str) -> Log:
+    """The first figure and word of each name in a log, words without defaults. Raises TfacctError for a file without
+    any figure."""
+    found: dict[str, re.Match[str]] = {}
     patterns: Mapping[str, str] = engine.facts["log"]
-    found: dict[str, Figure] = {}
-    left = {name: re.compile(pattern, re.ASCII) for name, pattern in patterns.items()}
+    left = {name: re.compile(pattern, re.ASCII) for name, pattern in patterns.items()} | WORDS
     for line in _lines(Path(path)):
-        matches = {name: match for name, pattern in left.items() if (match := pattern.search(line))}
-        found |= {name: _figure(match) for name, match in matches.items()}
-        left = {name: pattern for name, pattern in left.items() if name not in matches}
-    if not found:
+        found |= {name: match for name, pattern in left.items() if (match := pattern.search(line))}
+        left = {name: pattern for name, pattern in left.items() if name not in found}
+    if not patterns.keys() & found:
         raise UsageError(f"{option('log')} {cut(path)} has no start-up line of {engine.name}", "another engine's log?")
-    return found
+    words = {name: found[name][1] for name in WORDS if name in found}
+    return Log(
+        {name: _figure(found[name]) for name in patterns if name in found},
+        {name: word for name, word in words.items() if word.lower() not in ("none", "auto", "false")},
+    )
 
 
 def _lines(path: Path) -> list[str]:
@@ -75,23 +91,25 @@ def _figure(match: re.Match[str]) -> Figure:
     return Figure(float(text) * unit, unit * 0.5 * 10.0**-digits if unit > 1 or digits else 0)
 
 
-def flags(found: Mapping[str, Figure]) -> dict[str, Any]:
-    """Flags that a log names, as the command takes them."""
-    whole = ("max_model_len", "max_num_batched_tokens", "max_num_seqs", "tp", "pp", "block_size")
-    named: dict[str, Any] = {name: int(found[name].value) for name in whole if name in found}
-    if "gpu_memory_utilization" in found:
-        named["gpu_memory_utilization"] = found["gpu_memory_utilization"].value
-    if "total_memory" in found:
-        named["total_memory"] = int(found["total_memory"].value)
-    if "version" in found:
-        named["engine_version"] = f"0.{int(found['version'].value)}"
-    return named
-
-
-def words(path: str) -> dict[str, str]:
-    """Flags of a log whose values are words, but for the defaults: the first of each. Raises NotFoundError."""
-    found: dict[str, str] = {}
-    for line in _lines(Path(path)):
-        matches = {name: match for name, pattern in WORDS.items() if (match := pattern.search(line))}
-        found = {name: match[1] for name, match in matches.items()} | found
-    return {name: value for name, value in found.items() if value.lower() not in ("none", "auto", "false")}
+def flags(log: Log, model: LoadedModel, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The flags that are given, and those of a log in place of the others. Raises UsageError for a log of weights in
+    another format than the model's."""
+    absent = {"tp": 1, "pp": 1, "mamba_cache_mode": "none"}
+    typed = {name: value for name, value in given.items() if value not in (None, False, absent.get(name))}
+    figures, words = log
+    named: dict[str, Any] = {name: int(figures[name].value) for name in WHOLE if name in figures}
+    if "gpu_memory_utilization" in figures:
+        named["gpu_memory_utilization"] = figures["gpu_memory_utilization"].value
+    if "version" in figures:
+        named["engine_version"] = f"0.{int(figures['version'].value)}"
+    if "enforce_eager" in words:
+        named["enforce_eager"] = True
+    if "kv_cache_dtype" in words:
+        named["kv_dtype"] = words["kv_cache_dtype"]
+    method, stored = words.get("quantization"), model.storage(None).name
+    if method is not None and "dtype" not in typed and stored in WIDE:
+        if method != "fp8":
+            why = f"the start of {option('log')} has quantization {cut(method)}, {model.name} has {stored}"
+            raise UsageError(why, f"{option('dtype')} of its weights, or the config of its checkpoint")
+        named["dtype"] = method
+    return {**given, **named, **typed}

@@ -90,11 +90,12 @@ class Pages:
 
 
 def cache_layers(
-    model: LoadedModel, cached: Width, *, convolution: int, recurrent: int, tp: int = 1
+    model: LoadedModel, cached: Width, value_bytes: int = 2, *, tp: int = 1, recurrent: int | None = None
 ) -> list[CacheLayers]:
     """Kinds of layers of a model, as one of `tp` ranks caches them. `cached`: how keys and values are stored;
-    `convolution`, `recurrent`: bytes of an element of a convolution's inputs and of a recurrent state. Raises
-    UsageError."""
+    `value_bytes`: of the model's dtype, which a convolution's inputs have; `recurrent`: bytes of an element of a
+    recurrent state, if not those of its config. Raises UsageError."""
+    recurrent = recurrent or _state_bytes(model, value_bytes)
     found: dict[tuple[Kind, int, int], int] = {}
     chunked = any(isinstance(part, Attention) and part.mask == "chunks" for part in model.architecture.attentions)
     for group in model.ledger.groups:
@@ -108,7 +109,7 @@ def cache_layers(
             key = kind, sum(_elements(line, group, tp) * cached.bits for line in growing) // 8, window
             found[key] = found.get(key, 0) + int(group.count)
         if fixed := [line for line in states if line not in growing]:
-            widths = (convolution if TAPS in axis_names(line.spec) else recurrent for line in fixed)
+            widths = (value_bytes if TAPS in axis_names(line.spec) else recurrent for line in fixed)
             each = (_elements(line, group, tp) * width for line, width in zip(fixed, widths, strict=True))
             key = "state", sum(each), 0
             found[key] = found.get(key, 0) + int(group.count)
@@ -128,7 +129,7 @@ def _elements(line: State, group: Group, tp: int) -> int:
     return whole if "S" in axes else whole // tp
 
 
-def state_bytes(model: LoadedModel, value_bytes: int) -> int:
+def _state_bytes(model: LoadedModel, value_bytes: int) -> int:
     """Bytes of an element of a recurrent state: as the config says, 4 in some classes, else as the model's dtype."""
     named = str(model.raw.get("mamba_ssm_dtype", model.raw.get("mamba_ssm_cache_dtype", "")))
     return 4 if named.endswith("float32") or model.family in FP32_STATES else value_bytes
@@ -143,10 +144,9 @@ def hybrid_page_facts(model: LoadedModel, context: int, cached: Width, room: int
     """Pages of a model with states, whose attention blocks are as large as a state. With `room`, the bytes that the
     weights leave, also the blocks, tokens and requests of this context. As the newest vLLM has them. Raises
     UsageError."""
-    layers = cache_layers(model, cached, convolution=2, recurrent=state_bytes(model, 2))
     ratio = engine("vllm").profile().padding_ratio
-    how = {"batched": context, "padding_ratio": ratio, "block": cached.page, "alignment": alignment_of(model)}
-    found = pages(layers, room or 0, context, **how)
+    paging = Paging(context, context, ratio, cached.page, alignment_of(model))
+    found = pages(cache_layers(model, cached), room or 0, paging)
     facts = {"kv_block": found.block_size, "kv_page_bytes": found.block_bytes}
     if room is None or not found.blocks:
         return facts
@@ -172,44 +172,46 @@ def aligned_block(state: int, token: int, alignment: int = ALIGNMENT) -> int:
     return alignment * ceil_div(state, alignment * token)
 
 
-def request_pages(layers: CacheLayers, length: int, batched: int, block: int, mode: MambaMode) -> int:
-    """Pages of one group that a request of `length` tokens takes, `batched` tokens at most in a step."""
+class Paging(NamedTuple):
+    """How a cache is divided into pages: requests of `length` tokens, `batched` of them at most in a step. `block`:
+    tokens of a block, `alignment`: which it is a multiple of next to states. `chunk`: tokens of a state's chunk, which
+    it is also a multiple of in mode `all`. `padding_ratio`: see the profiles of vLLM."""
+
+    length: int
+    batched: int
+    padding_ratio: float = 1.0
+    block: int | None = None
+    alignment: int = ALIGNMENT
+    mode: MambaMode = "none"
+    chunk: int = 1
+
+
+def request_pages(layers: CacheLayers, how: Paging, block: int) -> int:
+    """Pages of one group that a request takes in blocks of so many tokens."""
     match layers.kind:
         case "full":
-            return ceil_div(length, block)
+            return ceil_div(how.length, block)
         case "window":
-            return ceil_div(min(layers.window - 1 + batched, length), block) + 1
+            return ceil_div(min(layers.window - 1 + how.batched, how.length), block) + 1
         case "chunk":
-            return ceil_div(min(layers.window + batched, length), block)
+            return ceil_div(min(layers.window + how.batched, how.length), block)
         case "state":
-            return {"none": 1, "align": 2, "all": ceil_div(length, block)}[mode]
+            return {"none": 1, "align": 2, "all": ceil_div(how.length, block)}[how.mode]
 
 
-def pages(
-    layers: Sequence[CacheLayers],
-    pool: int,
-    length: int,
-    *,
-    batched: int,
-    padding_ratio: float,
-    block: int | None = None,
-    alignment: int = ALIGNMENT,
-    mode: MambaMode = "none",
-    chunk: int = 1,
-) -> Pages:
-    """Pages of a pool of so many bytes, for requests of `length` tokens. `chunk`: tokens of a state's chunk, which a
-    block is a multiple of in mode `all`. Raises UsageError for layers whose pages differ in size.
+def pages(layers: Sequence[CacheLayers], pool: int, how: Paging) -> Pages:
+    """Pages of a pool of so many bytes. Raises UsageError for layers whose pages differ in size.
 
     A model of 32 layers whose tokens take 4 KiB in each:
 
-    >>> found = pages([CacheLayers("full", 32, 4096)], 58 << 30, 8192, batched=8192, padding_ratio=1.5)
+    >>> found = pages([CacheLayers("full", 32, 4096)], 58 << 30, Paging(8192, 8192, 1.5))
     >>> found.blocks, found.tokens, found.concurrency
     (29696, 475136, 58.0)
 
     Of Qwen3-Next on two cards, 12 layers of attention and 36 with a state of 548,864 bytes:
 
     >>> hybrid = [CacheLayers("full", 12, 1024), CacheLayers("state", 36, 548_864)]
-    >>> found = pages(hybrid, 47_878_721_024, 262_144, batched=8192, padding_ratio=1.0)
+    >>> found = pages(hybrid, 47_878_721_024, Paging(262_144, 8192))
     >>> found.block_size, found.blocks, found.tokens, round(found.concurrency, 2)
     (544, 7162, 973760, 14.77)
     """
@@ -217,18 +219,16 @@ def pages(
     states = [one.bytes for one in layers if one.kind == "state"]
     if {one.bytes for one in layers if one.kind != "state"} - {token} or len(set(states)) > 1:
         raise UsageError("pages of layers with different sizes are not derived")
-    block = block or BLOCK
+    block = how.block or BLOCK
     if states and token:
-        step = alignment if mode != "all" else lcm(alignment, chunk)
+        step = how.alignment if how.mode != "all" else lcm(how.alignment, how.chunk)
         block = max(block, aligned_block(states[0], token, step))
     page = token * block if token else states[0]
     counts = [one.layers for one in layers]
     most, least = max(counts), min(counts)
-    group = most if most < least * padding_ratio else least
+    group = most if most < least * how.padding_ratio else least
     each = tuple(
-        CacheGroup(
-            one.kind, one.layers, ceil_div(one.layers, group), page, request_pages(one, length, batched, block, mode)
-        )
+        CacheGroup(one.kind, one.layers, ceil_div(one.layers, group), page, request_pages(one, how, block))
         for one in layers
     )
     return Pages(block_size=block, blocks=max(0, pool) // page // group, layers_per_group=group, groups=each)

@@ -10,12 +10,13 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tfacct.architecture.parts import DeltaNet, LatentAttention, Mamba2, Mixer, SelfAttention
+from tfacct.architecture.parts import DeltaNet, LatentAttention, Mamba2, Rotary
+from tfacct.engines.launch import Launch
 from tfacct.engines.units import MIB, ceil_div
 from tfacct.ledger.evaluated import OUTSIDE, Tensor
-from tfacct.ledger.storage import Storage
 from tfacct.loading.model import LoadedModel
 from tfacct.parallel.mesh import Mesh
+from tfacct.parallel.shard_model import shard_weights
 from tfacct.parallel.shard_shapes import shard
 
 VOCABULARY = 64
@@ -61,10 +62,12 @@ class Weights(NamedTuple):
     total: int
 
 
-def weights(rank: LoadedModel, whole: LoadedModel, tp: int, storage: Storage, dtype: int, split_limit: bool) -> Weights:
-    """The weights of one rank. `rank`: the model as the rank has it, or, of a model with states, as it is; `dtype`:
-    bytes of a value of the model's dtype."""
-    states = bool(rank.architecture.having(Mixer))
+def weights(launch: Launch, stage: LoadedModel) -> Weights:
+    """The weights of a pipeline stage as one of its ranks stores them, those of image encoders too. Raises
+    TfacctError."""
+    tp, storage, states = launch.flags.tp, launch.storage, launch.has_states
+    rank = stage if states else shard_weights([stage], tp, launch.stored_dtype)[0]
+    split_limit = bool(launch.profile.facts.get("split_limit"))
 
     def on_rank(tensor: Tensor, size: int) -> int:
         """Bytes of a rank's part of a tensor of a model with states."""
@@ -73,69 +76,54 @@ def weights(rank: LoadedModel, whole: LoadedModel, tp: int, storage: Storage, dt
         divided = size * shard(tensor.parameter, tensor.axes, Mesh(tp)).elements // int(tensor.elements)
         return divided // tp if MIXERS.intersection(tensor.path.split(".")) else divided
 
-    def plain(tensor: Tensor) -> int:
-        size = on_rank(tensor, int(storage.bytes(tensor.stored)))
-        return size // tp if states and tensor.path in OUTSIDE else size
-
-    parameters = sum(plain(tensor) * int(tensor.count) for tensor in rank.ledger.tensors())
+    parameters = 0
     joined: dict[tuple[str, int, int], int] = defaultdict(int)
     for tensor in rank.ledger.tensors():
+        plain = on_rank(tensor, int(storage.bytes(tensor.stored)))
+        parameters += (plain // tp if states and tensor.path in OUTSIDE else plain) * int(tensor.count)
         module, _, name = tensor.path.rpartition(".")
         holder, _, leaf = module.rpartition(".")
         stored = f"{holder}.{JOINED.get(f'{leaf}.{name}', f'{leaf}.{name}')}"
-        joined[stored, id(tensor.axes), tensor.count] += on_rank(tensor, _bytes(tensor, whole, tp, storage))
+        joined[stored, id(tensor.axes), tensor.count] += on_rank(tensor, _bytes(launch, tensor))
     total = sum(count * allocated(size, split_limit) for (*_, count), size in joined.items())
-    rotary = [allocated(size, split_limit) for size in rotary_caches(whole, dtype)]
-    absorbed = [
-        count * allocated(part.heads * size * part.kv_rank * dtype, split_limit)
+    rotary = sum(allocated(size, split_limit) for size in rotary_caches(launch.model, launch.value_bytes))
+    absorbed = sum(
+        stack.count * allocated(part.heads * size * part.kv_rank * launch.value_bytes, split_limit)
         for stack, part in rank.architecture.having(LatentAttention)
-        for count in [stack.count]
         for size in (part.nope_dim, part.value_dim)
-    ]
-    return Weights(parameters, sum(rotary), sum(absorbed), total + sum(rotary) + sum(absorbed))
+    )
+    encoders = sum(one.parameters for one in launch.encoders) * launch.value_bytes
+    encoders //= tp if launch.images.get("sharded") else 1
+    return Weights(parameters + encoders, rotary, absorbed, total + rotary + absorbed + encoders)
 
 
-def _bytes(tensor: Tensor, whole: LoadedModel, tp: int, storage: Storage) -> int:
+def _bytes(launch: Launch, tensor: Tensor) -> int:
     """Bytes of one tensor, a vocabulary padded and an 8-bit weight with its scales."""
-    if tensor.path in OUTSIDE:
-        rows = vocabulary(whole)
-        padded = ceil_div(ceil_div(rows, VOCABULARY) * VOCABULARY, tp)
-        return int(storage.bytes(tensor.stored)) // int(tensor.stored.outputs) * padded
-    stored = tensor.stored
+    stored, storage = tensor.stored, launch.storage
     size = int(storage.bytes(stored))
+    if tensor.path in OUTSIDE:
+        padded = ceil_div(ceil_div(launch.vocabulary, VOCABULARY) * VOCABULARY, launch.flags.tp)
+        return size // int(stored.outputs) * padded
     if storage.scaled or storage.format_of(stored) is None:
         return size
     return size + SCALE * int(stored.copies) * int(stored.outputs)
 
 
-def vocabulary(model: LoadedModel) -> int:
-    """Rows of the head."""
-    assert model.architecture.head is not None
-    return int(model.architecture.head.vocab)
-
-
-def rotary_caches(model: LoadedModel, dtype: int) -> Iterator[int]:
-    """Bytes of the cos/sin cache of each distinct rotary embedding."""
-    found = {}
+def rotary_caches(model: LoadedModel, value_bytes: int) -> Iterator[int]:
+    """Bytes of the cos/sin cache of each distinct rotary embedding; latent attention has it in fp32."""
+    found: dict[str, int] = {}
     for part in model.architecture.attentions:
         if part.rotary is not None:
-            found[repr((part.rotary, rotary_dim(part)))] = part
-    for part in found.values():
-        assert part.rotary is not None
-        fp32 = isinstance(part, LatentAttention)
-        yield _rows(model, part) * rotary_dim(part) * (4 if fp32 else dtype)
+            dim = int(getattr(part, "head_dim", 0) if part.rope_dim is None else part.rope_dim)
+            each = dim * (4 if isinstance(part, LatentAttention) else value_bytes)
+            found[repr((part.rotary, dim))] = _positions(model.context, part.rotary) * each
+    yield from found.values()
 
 
-def rotary_dim(part: SelfAttention) -> int:
-    """Dimensions of a head with rotary embedding."""
-    return int(getattr(part, "head_dim", 0) if part.rope_dim is None else part.rope_dim)
-
-
-def _rows(model: LoadedModel, part: SelfAttention) -> int:
-    """Positions of a cos/sin cache."""
-    assert part.rotary is not None
-    scaling, positions = part.rotary.scaling or {}, model.context
-    kind, factor = part.rotary.scaled, float(scaling.get("factor", 1))
+def _positions(positions: int, rotary: Rotary) -> int:
+    """Positions of a cos/sin cache, of a model with a context of so many."""
+    scaling, kind = rotary.scaling or {}, rotary.scaled
+    factor = float(scaling.get("factor", 1))
     original = int(scaling.get("original_max_position_embeddings", positions))
     if kind in ("linear", "dynamic"):
         return int(positions * factor)

@@ -5,32 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from math import floor
+from types import ModuleType
 from typing import Any, Literal, NamedTuple, TypedDict
 
+from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option
-from tfacct.engines import launch as launches
-from tfacct.engines import simple_start as simple
-from tfacct.engines.launch import Change, Launch, RankStart, Refusal
+from tfacct.engines import advice, llama_cpp, logs, sglang, support, vllm, vllm_start
+from tfacct.engines.advice import Change
+from tfacct.engines.launch import Launch, launch_of
 from tfacct.engines.logs import Figure
 from tfacct.engines.profiles import engine, paths
+from tfacct.engines.start import EngineTerm, Start
 from tfacct.engines.units import GIB
-from tfacct.engines.vllm import Term
+from tfacct.loading.model import LoadedModel
 from tfacct.output.answer import Answer, answers
 from tfacct.output.report import Amount, Column, NoteRow, Report, Row, Table, notes
 from tfacct.reports import build
 
 CONVENTION = "bytes of one card, of the rank whose pool is the smallest, at the end of the engine's start-up"
-
-
-class EngineTerm(TypedDict):
-    """A term of the memory of a card; `low_bytes` and `high_bytes`: what was seen, or may be; None if not known."""
-
-    what: str
-    bytes: int
-    kind: Literal["exact", "estimate"]
-    low_bytes: int | None
-    high_bytes: int | None
-    source: str
 
 
 class EngineGroup(TypedDict):
@@ -117,149 +109,130 @@ SLACK = {"weights": GIB // 33, "activations": GIB // 50, "outside": GIB // 10, "
 pool, or 1% where the log has no pool."""
 
 
+ENGINES: Mapping[str, ModuleType] = {"vllm": vllm_start, "sglang": sglang, "llama.cpp": llama_cpp}
+"""Each engine's `start` and `line`."""
+REASONS = {"sglang": support.sglang, "llama.cpp": support.llama_cpp}
+"""What is not derived for an engine other than vLLM."""
+JSON = {
+    "requested": "requested_bytes",
+    "weights": "weights_bytes",
+    "activations": "activation_peak_bytes",
+    "outside": "outside_bytes",
+    "graphs": "graphs_bytes",
+}
+"""Keys of terms in the JSON."""
+FOUND = ("gpu_memory_utilization", "max_model_len", "max_num_seqs", "tp")
+"""Flags that are found for a number of requests."""
+
+
 class About(NamedTuple):
-    """A launch, and what was found of it: nothing where the engine refuses its flags. `simple`: of SGLang or
-    llama.cpp. `flags`: found for a number of requests. `compared`: with a log."""
+    """A launch and its start; None where the engine refuses its flags. `refusal`: why it does not start, and `instead`
+    a sentence about what does. `flags`: found for a number of requests. `log`: figures next to what was computed."""
 
     launch: Launch
-    hub_id: str
-    found: RankStart | None
-    refusal: Refusal | None
-    changes: Sequence[Change]
-    simple: simple.SimpleStart | None = None
-    flags: tuple[str, ...] = ()
-    compared: bool = False
+    start: Start | None
+    refusal: str = ""
+    instead: str = ""
+    changes: Sequence[Change] = ()
+    flags: str = ""
+    log: Sequence[LogLine] = ()
 
     @property
-    def measured(self) -> bool:
-        """True if the error of the tokens was measured on such starts."""
-        found, launch = self.found, self.launch
-        like_measured = found is not None and found.outside.kind == "estimate" and bool(launch.profile.starts)
-        return like_measured and launch.flags.pp == 1 and launch.like_measured and not self.exact
+    def measured(self) -> Mapping[str, Any] | None:
+        """The measured errors of the tokens; None if they were not measured on such starts."""
+        found, launch = self.start, self.launch
+        if found is None or not found.measured or not vllm_start.like_measured(launch):
+            return None
+        errors: Mapping[str, Any] = launch.engine.facts["error"]
+        return errors
 
     @property
-    def exact(self) -> bool:
-        """True if the pool was given."""
-        return self.launch.flags.kv_cache_memory_bytes is not None
+    def terms(self) -> list[EngineTerm]:
+        """Terms in the table; without those in front of a pool that is given."""
+        if self.start is None:
+            return [vllm_start.requested(self.launch)]
+        return list(self.start.terms.values())[: 1 if self.launch.pool_given else None]
+
+    @property
+    def log_lines(self) -> Sequence[str]:
+        """Lines of the log that say how much cache there is."""
+        return () if self.start is None or self.refusal else self.start.log_lines
 
 
 @answers(EngineReport)
-def engine_start(
-    launch: Launch, *, hub_id: str, requests: int | None = None, figures: Mapping[str, Figure] | None = None
-) -> Report:
-    """What vLLM allocates for a launch. `requests`: how many must have room at once. `figures`: those of a log, to be
-    compared. Raises UsageError for what is not derived."""
-    launches.check_supported(launch)
-    launches.check_pages(launch)
-    refused = launches.refusal(launch)
-    given = launch.flags
-    if refused is None and requests is not None:
-        launch = launches.for_requests(launch, requests)
-    found = None if refused is not None else launch.fullest()
-    if found is not None:
-        refused = launches.out_of_memory(launch, found)
-    changes = [] if found is None or refused is not None else launches.changes(launch, found)
-    asked = ("gpu_memory_utilization", "max_model_len", "max_num_seqs", "tp")
-    found_flags = {name: getattr(launch.flags, name) for name in asked}
-    flags = [option(name, str(value)) for name, value in found_flags.items() if value != getattr(given, name)]
-    about = About(launch, hub_id, found, refused, changes, flags=tuple(flags))
-    computed = {} if found is None else _figures(launch, found)
-    return _report(about, list(_terms(launch, found)), _pool(found), _facts(about), _answer(about), computed, figures)
-
-
-@answers(EngineReport)
-def simple_start(launch: Launch, *, hub_id: str, figures: Mapping[str, Figure] | None = None) -> Report:
-    """What SGLang or llama.cpp allocates, by a formula that was hardly measured. Raises UsageError."""
-    start = STARTS[launch.engine.id](launch, hub_id)
-    each = start.bytes
-    reason = None
-    if start.missing > 0:
-        lacking = f"{launch.length:,} tokens lack" if start.tokens else "no memory is left for the cache; it lacks"
-        reason = f"{lacking} {start.missing / GIB:.1f} GiB"
-    short = f", too few for a request of {launch.length:,}" if start.tokens < launch.length else ""
-    answer = f"Starts: ≈ {start.tokens:,} tokens of KV cache{short} (formula, not measured)."
-    if launch.flags.max_model_len is not None and start.tokens == launch.length:  # as many as were asked for
-        answer = f"Starts: a cache of {start.tokens:,} tokens fits, {-start.missing / GIB:.1f} GiB stay free (formula)."
-    if reason is not None:
-        instead = "Use a shorter context or narrower weights" if start.tokens else "Use more cards"
-        answer = f"Does not start: {reason}. {instead}."
-    facts = {
-        "starts": reason is None,
-        "reason": reason,
-        "launch": start.launch_line,
-        "log_lines": [start.log_line] if reason is None else [],
-        "kv_cache_tokens": start.tokens,
-        "max_concurrency": start.tokens / launch.length,
-        "pool_bytes": start.pool if start.tokens else None,
-        "weights_bytes": each["weights"],
-        "activation_peak_bytes": each.get("compute buffer"),
-        "outside_bytes": each["CUDA context"],
-    }
-    computed = {"weights": each["weights"], "pool": start.pool, "tokens": start.tokens}
-    if "compute buffer" in each:
-        computed["activations"] = each["compute buffer"]
-    total: Row | None = {"what": "KV cache", "bytes": start.pool, "source": f"{start.tokens:,} tokens"}
-    total = total if start.tokens else None
-    about = About(launch, hub_id, None, None, [], start)
-    return _report(about, start.terms, total, facts, answer, computed, figures)
-
-
-STARTS = {"sglang": simple.sglang, "llama.cpp": simple.llama_cpp}
-"""What is known of an engine's start, by its name."""
-
-
-def _report(
-    about: About,
-    terms: Sequence[Term],
-    total: Row | None,
-    facts: Mapping[str, Any],
-    answer: str,
-    computed: Mapping[str, float],
-    figures: Mapping[str, Figure] | None,
-) -> Report:
-    """The report of a start: its terms, or the figures of a log next to what was `computed`."""
-    launch = about.launch
-    log = [] if figures is None else list(_next_to(computed, figures))
-    if figures is not None and not log:
-        answer = f"{answer} Nothing was compared: the log has no figure that is computed."
-    about = about._replace(compared=bool(log))
-    cards = launch.device.several(launch.flags.tp * launch.flags.pp)
-    every = {
-        "engine": launch.engine.id,
-        "engine_version": launch.profile.newest,
-        "device": launch.device.id,
-        "devices": launch.flags.tp * launch.flags.pp,
-        "max_model_len": launch.length,
-        "total_memory_bytes": launch.total,
-        "terms": list(map(_term, terms)),
-        "groups": [],
-        "cheaper": [],
-        "ranks": launch.flags.pp,
-        "log": log or None,
-    }
+def engine_start(model: LoadedModel, name: str, given: Mapping[str, Any]) -> Report:
+    """What an engine allocates for a launch with these flags: `requests` and `max_model_len="max"` are searched for;
+    `log` has flags and figures to compare. Raises TfacctError."""
+    known, log = engine(name), None
+    if given.get("log") is not None:
+        log = logs.read(known, given["log"])
+    try:
+        launch = launch_of(known, model, given if log is None else logs.flags(log, model, given))
+    except UsageError as error:
+        if log is None or given.get("on") is None:
+            raise
+        raise UsageError(f"with the flags of {option('log')}: {error.message}", error.hint) from None
+    longest, requests = given.get("max_model_len") == "max", given.get("requests")
+    about = _vllm(launch, requests, longest) if known.id == "vllm" else _other(launch, given)
+    figures = {} if log is None else log.figures
+    about = about._replace(log=list(_next_to(_figures(about), figures)))
+    cards = launch.device.several(launch.cards)
+    compared = "" if log is None or about.log else " Nothing was compared: the log has no figure that is computed."
     return build.report(
         "engine",
-        [launch.model],
-        _log_table(log) if log else _table(terms, total),
-        [{**every, **facts}],
-        title=f"{build.label(launch.model)} in {launch.engine.name} {launch.profile.versions} on {cards}",
+        [model],
+        _log_table(about.log) if about.log else _table(about),
+        [_facts(about)],
+        title=f"{build.label(model)} in {known.name} {launch.profile.versions} on {cards}",
         convention=CONVENTION,
-        answer=_log_answer(log) if log else answer,
-        notes=lambda _: notes(NOTES if about.simple is None else SIMPLE_NOTES, about),
+        answer=_log_answer(about.log) if about.log else _answer(about) + compared,
+        notes=lambda _: notes(NOTES, about),
     )
 
 
-def _figures(launch: Launch, found: RankStart) -> dict[str, float]:
+def _vllm(launch: Launch, requests: int | None, longest: bool) -> About:
+    """A launch of vLLM, with what is searched for."""
+    support.check(launch, support.vllm(launch))
+    refusal = advice.refused(launch)
+    if longest and refusal is None:
+        launch = launch.with_flags(max_model_len=vllm_start.largest_length(launch) or 1)
+    support.check(launch, support.pages(launch))
+    given = launch.flags
+    if requests is not None and refusal is None:
+        launch = advice.for_requests(launch, requests)
+    found = None if refusal is not None else vllm_start.start(launch)
+    if found is not None:
+        refusal = advice.out_of_memory(launch, found)
+    if refusal is not None:
+        return About(launch, found, refusal.reason, advice.suggestion(launch, refusal))
+    assert found is not None
+    flags = {name: getattr(launch.flags, name) for name in FOUND}
+    words = [option(name, str(value)) for name, value in flags.items() if value != getattr(given, name)]
+    return About(launch, found, changes=advice.changes(launch, found), flags=" ".join(words))
+
+
+def _other(launch: Launch, given: Mapping[str, Any]) -> About:
+    """A launch of SGLang or llama.cpp. Raises UsageError for flags that are not derived."""
+    for name in ("requests", "kv_cache_memory_bytes", "block_size", "enforce_eager", "max_num_seqs"):
+        if given.get(name):
+            raise UsageError(f"{option(name)} is not derived for {launch.engine.name}", "leave it out")
+    if given.get("max_model_len") == "max":
+        raise UsageError(
+            f"{option('max_model_len', 'max')} is not derived for {launch.engine.name}", "a number of tokens"
+        )
+    support.check(launch, REASONS[launch.engine.id](launch))
+    found = ENGINES[launch.engine.id].start(launch)
+    no_room = not found.tokens or (found.free is not None and found.free + found.pool < 0)
+    instead = "Use narrower weights or more cards." if no_room else "Use a shorter context or narrower weights."
+    return About(launch, found, found.lacks, instead)
+
+
+def _figures(about: About) -> dict[str, float]:
     """What is computed of the figures of a log."""
-    weights = {} if found.weights is None else {"weights": found.weights.total}
-    return {
-        **weights,
-        "activations": found.peak.bytes,
-        "outside": found.outside.bytes,
-        "pool": found.pool,
-        "tokens": launch.tokens(found.pages),
-        "concurrency": found.pages.concurrency,
-    }
+    if (found := about.start) is None:
+        return {}
+    terms = {name: term["bytes"] for name, term in found.terms.items()}
+    return {**terms, "pool": found.pool, "tokens": found.tokens, "concurrency": found.concurrency}
 
 
 def _next_to(computed: Mapping[str, float], figures: Mapping[str, Figure]) -> Iterator[LogLine]:
@@ -306,183 +279,123 @@ def _log_table(log: Sequence[LogLine]) -> Table:
 
 
 def _answer(about: About) -> str:
-    launch, found = about.launch, about.found
-    if about.refusal is not None:
-        return f"Does not start: {about.refusal.reason}. {about.refusal.instead}"
-    assert found is not None
-    almost, error = ("", "tokens exact") if about.exact else ("≈ ", "error not measured")
-    if about.measured:
-        measured = launch.engine.facts["error"]
+    launch, found = about.launch, about.start
+    if about.refusal or found is None:
+        return f"Does not start: {about.refusal}. {about.instead}"
+    if found.free is not None:
+        return f"Starts: a cache of {found.tokens:,} tokens fits, {found.free / GIB:.1f} GiB stay free (formula)."
+    almost, error = ("", "tokens exact") if launch.pool_given else ("≈ ", "error not measured")
+    if measured := about.measured:
         worst = f"worst {100 * measured['worst']:.1f}% of {measured['starts']} starts, {measured['versions']}"
         error = f"p90 {100 * measured['p90']:.2f}%, {worst}"
-    flags = f" with {' '.join(about.flags)}" if about.flags else ""
-    tokens = f"{almost}{launch.tokens(found.pages):,} tokens of KV cache"
-    requests = floor(10 * found.pages.concurrency) / 10
+    flags = f" with {about.flags}" if about.flags else ""
+    tokens = f"{almost}{found.tokens:,} tokens of KV cache"
+    requests = floor(10 * found.concurrency) / 10
     return f"Starts{flags}: {tokens}, {requests:,.1f} requests of {launch.length:,} ({error})."
 
 
-def _terms(launch: Launch, found: RankStart | None) -> Iterator[Term]:
-    """What is requested of a card, and what is subtracted from it."""
-    share = f"{launch.utilization:g} of {launch.total / GIB:.2f}, torch's total"
-    yield Term("requested", launch.requested, share)
-    if found is None or found.weights is None:
-        return
-    of, weights, outside = launch.sizes, found.weights, found.outside
-    more = {"cos and sin": weights.rotary, "W_UK and W_UV": weights.absorbed}
-    parts = [f"parameters {weights.parameters / GIB:.2f}"]
-    parts += [f"{name} {size / GIB:.2f}" for name, size in more.items() if size >= GIB // 200]
-    yield Term("weights", weights.total, ", ".join(parts), sure=launch.derived)
-    inside = f"sampler: {launch.seqs:,} rows × {of.vocab:,} logits"
-    if found.peak.source == "layer":
-        inside = f"a layer of {launch.batched:,} tokens"
-    yield Term("activations at start", found.peak.bytes, inside, sure=launch.derived)
-    measured = (
-        f"{outside.starts} start{'' if outside.starts == 1 else 's'}: {outside.low / GIB:.2f}–{outside.high / GIB:.2f}"
-    )
-    measured += f", {outside.only}" if outside.only else ""
-    unmeasured = f"no start of {launch.profile.newest} on such cards was measured"
-    yield Term("outside torch", outside.bytes, measured if outside.starts else unmeasured, outside)
-    if found.graphs is not None:
-        yield Term("CUDA graphs", found.graphs.bytes, f"{of.layers} layers", found.graphs)
-
-
-def _term(term: Term) -> EngineTerm:
-    """A term as in the JSON."""
-    return {
-        "what": term.what,
-        "bytes": term.bytes,
-        "kind": term.kind,
-        "low_bytes": term.low,
-        "high_bytes": term.high,
-        "source": term.how,
-    }
-
-
-def _pool(found: RankStart | None) -> Row | None:
-    if found is None or found.pool <= 0:
-        return None
-    groups = f" × {found.pages.group_count} groups" if found.pages.group_count > 1 else ""
-    blocks = f"{found.pages.blocks:,} blocks of {found.pages.block_size} tokens{groups}"
-    return {"what": "pool", "bytes": found.pool, "source": blocks}
-
-
-def _table(terms: Sequence[Term], total: Row | None) -> Table:
-    rows: list[Row] = [{"what": one.what, "bytes": one.bytes, "source": one.how, "kind": one.kind} for one in terms]
+def _table(about: About) -> Table:
     columns = (
         Column("what", "what"),
         Column("bytes", "GiB", "bytes", unit="GiB"),
         Column("source", "how"),
         Column("kind", ""),
     )
-    return columns, (tuple(rows),), () if total is None else (total,)
-
-
-def log_lines(about: About) -> list[str]:
-    """Lines of the log that say how much cache there is."""
-    launch, found = about.launch, about.found
-    if found is None or about.refusal is not None:
-        return []
-    return [
-        f"GPU KV cache size: {launch.tokens(found.pages):,} tokens",
-        f"Maximum concurrency for {launch.length:,} tokens per request: {found.pages.concurrency:.2f}x",
+    rows: list[Row] = [
+        {"what": term["what"], "bytes": term["bytes"], "source": term["source"], "kind": term["kind"]}
+        for term in about.terms
     ]
-
-
-def _cheaper(about: About) -> str:
-    if not about.changes or about.found is None or about.exact or about.refusal is not None:
-        return ""
-    one, now = about.changes[0], about.launch.tokens(about.found.pages)
-    return f"{one.flag} {one.value}".strip() + f" adds {one.tokens - now:,} tokens; {one.cost}."
-
-
-def _other_changes(about: About) -> list[str]:
-    if about.found is None or about.exact or about.refusal is not None:
-        return []
-    now = about.launch.tokens(about.found.pages)
-    return [
-        f"{one.flag} {one.value}".strip() + f": {one.tokens - now:,} tokens more; {one.cost}."
-        for one in about.changes[1:]
-    ]
+    found = about.start
+    if found is None or found.pool <= 0 or not found.tokens:
+        return columns, (tuple(rows),), ()
+    what, how = "KV cache", f"{found.tokens:,} tokens"
+    if (pages := found.pages) is not None:
+        groups = f" × {pages.group_count} groups" if pages.group_count > 1 else ""
+        what, how = "pool", f"{pages.blocks:,} blocks of {pages.block_size} tokens{groups}"
+    return columns, (tuple(rows),), ({"what": what, "bytes": found.pool, "source": how},)
 
 
 def _not_measured(about: About) -> str:
-    if about.found is None or about.measured or about.exact:
+    errors = about.launch.engine.facts.get("error")
+    if errors is None or about.start is None or about.measured or about.launch.pool_given:
         return ""
-    return f"{about.launch.engine.facts['error']['versions']} on 1, 2 and 4 × H100 SXM, in bf16, fp16 or fp8"
+    return f"{errors['versions']} on 1, 2 and 4 × H100 SXM, in bf16, fp16 or fp8"
 
 
 def _images(about: About) -> str:
-    images = about.launch.images()
-    return "" if images is None else f"{images.items} dummy images of {images.tokens:,} tokens"
+    items = vllm.image_items(about.launch)
+    return f"{items} dummy images of {about.launch.images['tokens']:,} tokens" if items else ""
 
 
 def _half(about: About) -> str:
-    """The card, where it has the engine take fp16."""
-    launch = about.launch
-    return launch.device.name if launch.value_dtype == "fp16" and not launch.value_given else ""
+    """The card, where it has vLLM take fp16."""
+    launch, profiled = about.launch, about.start is not None and about.start.peak is not None
+    return launch.device.name if profiled and launch.value_dtype == "fp16" and not launch.value_given else ""
+
+
+def _changes(about: About) -> list[str]:
+    return [] if about.launch.pool_given else [one.sentence for one in about.changes]
 
 
 NOTES = (
-    NoteRow("launch", 1, lambda about: launches.launch_line(about.launch, about.hub_id)),
-    NoteRow("log", 1, lambda about: not about.compared and "; ".join(log_lines(about)[:1]), "The log will say: {}"),
-    NoteRow("cheaper", 1, _cheaper),
+    NoteRow("launch", 1, lambda about: ENGINES[about.launch.engine.id].line(about.launch)),
+    NoteRow("log", 1, lambda about: not about.log and list(about.log_lines[:1]), "The log will say: {}"),
+    NoteRow("cheaper", 1, lambda about: _changes(about)[:1]),
     NoteRow("not_measured", 2, _not_measured, "The error was measured only with {}."),
+    NoteRow(
+        "formula",
+        2,
+        lambda about: "error" not in about.launch.engine.facts,
+        "The formula is from the engine's source; its error was not measured.",
+    ),
+    NoteRow("release", 2, lambda about: about.launch.profile.facts.get("note")),
     NoteRow("half", 2, _half, "Activations are in float16: {} has no bfloat16."),
     NoteRow("images", 2, _images, "The activations include {}."),
     NoteRow("total", 2, lambda about: about.launch.device.memory_words, "Memory of a card: {}."),
-    NoteRow(
-        "concurrency", 3, lambda about: not about.compared and "; ".join(log_lines(about)[1:]), "It will also say: {}"
-    ),
-    NoteRow("changes", 3, _other_changes),
-)
-
-
-def _simple_log(about: About) -> str:
-    """What SGLang's or llama.cpp's log will have; empty next to a log, and where it does not start."""
-    start = about.simple
-    return "" if start is None or about.compared or start.missing > 0 else start.log_line
-
-
-SIMPLE_NOTES = (
-    NoteRow("launch", 1, lambda about: about.simple.launch_line),
-    NoteRow("log", 1, _simple_log, "The log will say: {}"),
-    NoteRow("formula", 2, bool, "The formula is from the engine's source; its error was not measured."),
-    NoteRow("release", 2, lambda about: about.launch.profile.facts.get("note")),
+    NoteRow("concurrency", 3, lambda about: not about.log and list(about.log_lines[1:]), "It will also say: {}"),
+    NoteRow("changes", 3, lambda about: _changes(about)[1:]),
 )
 
 
 def _facts(about: About) -> dict[str, Any]:
-    launch, found = about.launch, about.found
+    launch, found = about.launch, about.start
     facts: dict[str, Any] = {
-        "starts": about.refusal is None,
-        "reason": None if about.refusal is None else about.refusal.reason,
-        "launch": launches.launch_line(launch, about.hub_id),
-        "log_lines": log_lines(about),
-        "requested_bytes": launch.requested,
-        "cheaper": [{"flag": one.flag, "value": one.value, "kv_cache_tokens": one.tokens} for one in about.changes],
+        "engine": launch.engine.id,
+        "engine_version": launch.profile.newest,
+        "device": launch.device.id,
+        "devices": launch.cards,
+        "starts": not about.refusal,
+        "reason": about.refusal or None,
+        "launch": ENGINES[launch.engine.id].line(launch),
+        "log_lines": list(about.log_lines),
+        "max_model_len": launch.length,
+        "total_memory_bytes": launch.total,
+        "terms": about.terms,
+        "groups": [],
+        "cheaper": [{key: getattr(one, key) for key in CheaperFlag.__annotations__} for one in about.changes],
+        "ranks": launch.flags.pp,
+        "log": list(about.log) or None,
+        **{JSON[name]: term["bytes"] for name, term in (found.terms if found else {}).items() if name in JSON},
     }
     if found is None:
-        return facts
-    pages, tokens, interval = found.pages, launch.tokens(found.pages), None
-    if about.measured:
-        measured = launch.engine.facts["error"]
-        error = round(tokens * measured["p90"])
-        interval = {"low": tokens - error, "high": tokens + error, **measured}
-    return {
-        **facts,
-        "kv_cache_tokens": tokens,
-        "max_concurrency": pages.concurrency,
-        "pool_bytes": found.pool if found.pool > 0 else None,
-        "weights_bytes": None if found.weights is None else found.weights.total,
-        "activation_peak_bytes": found.peak.bytes,
-        "activation_peak_from": found.peak.source,
-        "outside_bytes": found.outside.bytes,
-        "graphs_bytes": 0 if found.graphs is None else found.graphs.bytes,
-        "blocks": pages.blocks,
-        "block_size": pages.block_size,
-        "groups": [{key: getattr(one, key) for key in EngineGroup.__annotations__} for one in pages.groups],
-        "interval": interval,
+        return {**facts, "requested_bytes": launch.requested}
+    facts |= {
+        "kv_cache_tokens": found.tokens,
+        "max_concurrency": found.concurrency,
+        "pool_bytes": found.pool if found.pool > 0 and found.tokens else None,
     }
+    if (pages := found.pages) is not None and found.peak is not None:
+        facts |= {
+            "activation_peak_from": found.peak.source,
+            "graphs_bytes": facts.get("graphs_bytes", 0),
+            "blocks": pages.blocks,
+            "block_size": pages.block_size,
+            "groups": [{key: getattr(one, key) for key in EngineGroup.__annotations__} for one in pages.groups],
+        }
+    if measured := about.measured:
+        error = round(found.tokens * measured["p90"])
+        facts["interval"] = {"low": found.tokens - error, "high": found.tokens + error, **measured}
+    return facts
 
 
 @answers(Answer)

@@ -1,0 +1,206 @@
+"""What else could be asked of vLLM: flags that start, that leave more tokens, or that have room for more requests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from tfacct.accounts.memory import largest_that_fits
+from tfacct.base.errors import TfacctError, UsageError
+from tfacct.base.spelling import option
+from tfacct.engines import support, vllm
+from tfacct.engines.launch import Launch, typed
+from tfacct.engines.start import Start
+from tfacct.engines.units import MIB
+from tfacct.engines.vllm_start import largest_length, ranks, start
+from tfacct.ledger.storage import width
+from tfacct.loading.model import LoadedModel
+
+MOST_USED = 95
+"""Per cent of a card that are asked for at most."""
+STEP = 128
+"""Numbers of requests that are tried are multiples of it, or of 8 below twice as many."""
+
+
+def divisors(model: LoadedModel, most: int) -> list[int]:
+    """Numbers of cards up to `most` that divide the attention heads of every layer."""
+    heads = [int(part.heads) for part in model.architecture.attentions]
+    return [count for count in range(1, most + 1) if not any(each % count for each in heads)]
+
+
+def more_cards(launch: Launch) -> list[int]:
+    """Larger numbers of tensor-parallel ranks, which divide the heads, on cards whose link is known."""
+    counts = [launch.flags.tp * 2**power for power in range(1, 6)]
+    known = launch.device.links.known
+    return [count for count in counts if count in divisors(launch.model, count) and known(count * launch.flags.pp)]
+
+
+class Refusal(NamedTuple):
+    """Why the engine does not start, in its words, other flags to be tried, and what to do where none of them helps."""
+
+    reason: str
+    others: Sequence[Mapping[str, Any]] = ()
+    otherwise: str = ""
+
+
+def refused(launch: Launch) -> Refusal | None:
+    """Why the engine refuses its flags before it loads anything; None if it does not."""
+    tp, context = launch.flags.tp, launch.model.context
+    if wrong := next((int(part.heads) for part in launch.model.architecture.attentions if part.heads % tp), None):
+        reason = f"total number of attention heads ({wrong}) must be divisible by tensor parallel size ({tp})"
+        return Refusal(reason, [{"tp": count} for count in reversed(divisors(launch.model, tp - 1))])
+    if launch.length > context:
+        reason = f"max_model_len ({launch.length:,}) is greater than the derived max_model_len ({context:,})"
+        return Refusal(reason, [{"max_model_len": context}])
+    if launch.batched < launch.seqs:
+        reason = f"max_num_batched_tokens ({launch.batched:,}) must be at least max_num_seqs ({launch.seqs:,})"
+        return Refusal(reason, [{"max_num_seqs": launch.batched}])
+    if launch.value_dtype == "bf16" and "bf16" not in launch.device.peak:
+        return Refusal("bfloat16 needs a card of compute capability 8.0 or later", [{"dtype": "fp16"}])
+    return None
+
+
+def out_of_memory(launch: Launch, found: Start) -> Refusal | None:
+    """Why the memory does not suffice; None if one request of the longest length fits."""
+    if not found.lacks:
+        return None
+    outside = found.terms["outside"]
+    least = max(one.least for one in ranks(launch)) + (outside["high_bytes"] or 0) - (outside["low_bytes"] or 0)
+    others: list[dict[str, Any]] = [{"tp": count} for count in more_cards(launch)]
+    if launch.pool_given and least + found.pool > launch.total:
+        room = (launch.total - least) // MIB * MIB
+        others = [{"kv_cache_memory_bytes": room}] if room > 0 else []
+    elif found.pool > 0 and (longest := largest_length(launch)):
+        others.insert(0, {"max_model_len": longest})
+    if not launch.pool_given and launch.utilization < launch.profile.utilization:
+        others.insert(0, {"gpu_memory_utilization": launch.profile.utilization})
+    return Refusal(found.lacks, others, "Use more cards or narrower weights.")
+
+
+def suggestion(launch: Launch, refusal: Refusal) -> str:
+    """A sentence about the first of the other flags that starts, with a shorter max_model_len where it must; else why
+    the first does not."""
+    reasons = []
+    for flags in refusal.others:
+        other = launch.with_flags(**flags)
+        if (reason := _why_not(other)) and (longest := _longest(other)):
+            flags = {**flags, "max_model_len": longest}
+            reason = _why_not(launch.with_flags(**flags))
+        if not reason:
+            return f"{_typed(launch, flags)} starts."
+        reasons.append(reason)
+    if refusal.otherwise or not reasons:
+        return refusal.otherwise
+    return f"{_typed(launch, refusal.others[0])} does not start either: {reasons[0]}."
+
+
+def _typed(launch: Launch, flags: Mapping[str, Any]) -> str:
+    """Flags of another launch, as they can be typed; a number of cards with the device."""
+    words = [typed(name, value) for name, value in flags.items()]
+    if tp := flags.get("tp"):
+        words.insert(0, typed("on", f"{tp * launch.flags.pp}x{launch.device.id}"))
+    return " ".join(words)
+
+
+def _longest(launch: Launch) -> int:
+    """The longest max_model_len that starts; 0 if none does, or the launch is refused or not derived."""
+    try:
+        support.check(launch, support.vllm(launch))
+        return 0 if refused(launch) is not None else largest_length(launch)
+    except TfacctError:
+        return 0
+
+
+def _why_not(launch: Launch) -> str:
+    """Why a launch does not start, or is not derived; empty if it starts."""
+    if (refusal := refused(launch)) is not None:
+        return refusal.reason
+    try:
+        support.check(launch, support.vllm(launch))
+        return start(launch).lacks
+    except TfacctError as error:
+        return error.message
+
+
+# More tokens, more requests
+
+
+class Change(NamedTuple):
+    """A flag that leaves `more` tokens than now, its value, the tokens with it, and what it costs."""
+
+    flag: str
+    value: str
+    kv_cache_tokens: int
+    more: int
+    cost: str
+
+    @property
+    def sentence(self) -> str:
+        """The change in words."""
+        return f"{self.flag} {self.value}".strip() + f" adds {self.more:,} tokens; {self.cost}."
+
+
+def changes(launch: Launch, found: Start) -> list[Change]:
+    """Flags that leave more tokens, the smallest change first."""
+    tried: list[tuple[str, str, str, dict[str, Any]]] = []
+    peak = found.peak
+    assert peak is not None
+    if peak.source == "sampler" and (fewer := _fewer_requests(launch, peak.layer)):
+        fixed = {"max_num_batched_tokens": launch.batched}  # whose default fewer requests may lower
+        cost = "the peak is then in a layer, not in the sampler"
+        tried.append(("--max-num-seqs", str(fewer), cost, {"max_num_seqs": fewer, **fixed}))
+    if peak.source == "layer" and launch.batched > 2048:
+        half = {"max_num_batched_tokens": launch.batched // 2}
+        tried.append(("--max-num-batched-tokens", str(launch.batched // 2), "prompts take more steps", half))
+    if launch.utilization < (most := MOST_USED / 100):
+        more = {"gpu_memory_utilization": most}
+        tried.append(("--gpu-memory-utilization", f"{most:g}", "less room for other processes", more))
+    if "graphs" in found.terms:
+        tried.append(("--enforce-eager", "", "decoding is slower", {"enforce_eager": True}))
+    if width(launch.kv_dtype).bits == 16:
+        tried.append(("--kv-cache-dtype", "fp8", "keys and values are stored in 8 bits", {"kv_dtype": "fp8"}))
+    each = [
+        Change(flag, value, tokens, tokens - found.tokens, cost)
+        for flag, value, cost, flags in tried
+        if (tokens := start(launch.with_flags(**flags)).tokens) > found.tokens
+    ]
+    return sorted(each, key=lambda one: one.more < found.tokens // 100)
+
+
+def _fewer_requests(launch: Launch, layer: int) -> int:
+    """The most requests, in steps, whose sampler takes no more than a layer; 0 if none does."""
+    steps = (*range(launch.seqs // STEP * STEP, 2 * STEP - 1, -STEP), *range(2 * STEP - 8, 7, -8))
+    fixed = launch.with_flags(max_num_batched_tokens=launch.batched)
+    fewer = (seqs for seqs in steps if seqs < launch.seqs)
+    return next((seqs for seqs in fewer if vllm.sampler(fixed.with_flags(max_num_seqs=seqs)) <= layer), 0)
+
+
+def for_requests(launch: Launch, requests: int) -> Launch:
+    """The launch that has room for so many requests of the longest length, and takes as many in a step: with the
+    smallest utilization, unless it or the pool is given, else the longest length, else the fewest cards. Raises
+    UsageError where none has."""
+
+    def has_room(other: Launch) -> bool:
+        found = start(other)
+        return found.concurrency >= requests and not found.lacks
+
+    for name in ("max_num_seqs", "max_num_batched_tokens"):
+        if (getattr(launch.flags, name) or requests) < requests:
+            raise UsageError(f"{requests:,} requests at once need {option(name)} of as many", typed(name, requests))
+    if launch.seqs < requests:
+        launch = launch.with_flags(max_num_seqs=requests)
+    if launch.batched < requests:
+        launch = launch.with_flags(max_num_batched_tokens=requests)
+    shares = (launch.with_flags(gpu_memory_utilization=share / 100) for share in range(5, MOST_USED + 1))
+    given = launch.pool_given or launch.flags.gpu_memory_utilization
+    if found := next(filter(has_room, [launch] if given else shares), None):
+        return found
+    fixed = launch.with_flags(max_num_batched_tokens=launch.batched)
+    length = largest_that_fits(lambda length: -int(has_room(fixed.with_flags(max_model_len=length))), -1, launch.length)
+    if length:
+        return fixed.with_flags(max_model_len=length)
+    cards = (launch.with_flags(tp=launch.flags.tp * times) for times in (2, 4, 8))
+    known = (one for one in cards if next(support.vllm(one), None) is None and refused(one) is None)
+    if found := next(filter(has_room, known), None):
+        return found
+    raise UsageError(f"no launch has room for {requests:,} requests at once", "fewer requests or narrower weights")

@@ -1,0 +1,48 @@
+"""llama.cpp's start on one card, every layer on it: weights, a cache and the buffer of the LM head.
+
+`llama-context.cpp`, builds of 2025.
+"""
+
+from __future__ import annotations
+
+from tfacct.accounts.memory import cache_bytes
+from tfacct.base import units
+from tfacct.engines.launch import Launch, written
+from tfacct.engines.start import Start, context, counted, estimated
+from tfacct.engines.support import GGUF_CACHE
+from tfacct.engines.units import GIB, MIB
+from tfacct.ledger.storage import width
+from tfacct.ledger.workload import Request
+from tfacct.loading import selection
+
+
+def line(launch: Launch) -> str:
+    """The command that starts this launch."""
+    flags = launch.flags
+    cache = None if flags.kv_dtype is None else GGUF_CACHE[units.dtype_name(flags.kv_dtype)]
+    named = {"-c": launch.length, "-ub": flags.max_num_batched_tokens, "-ctk": cache, "-ctv": cache}
+    return written(f"{launch.engine.facts['serve']} {launch.hub_id.rpartition('/')[2]}.gguf", named)
+
+
+def start(launch: Launch) -> Start:
+    """The start. Raises TfacctError."""
+    model, flags = launch.model, launch.flags
+    how, head = model.storage(flags.dtype), model.architecture.head
+    each = model.ledger.weight_bytes(how)
+    on_host = each["embed.weight"] if head is not None and not head.tied else 0  # a tied one is copied for the head
+    weights = sum(each.values()) - on_host
+    work = selection.workload(model, Request(ctx=launch.length))
+    cache = int(cache_bytes(model.ledger, work.axes(), width(flags.kv_dtype or "fp16")))
+    rows = flags.max_num_batched_tokens or launch.profile.ubatch
+    low, high = (4 * rows * (launch.vocabulary + copies * launch.hidden) for copies in launch.profile.copies)
+    taken = context(launch, "in no log")
+    terms = {
+        "card": counted("card", launch.total, "total of the card"),
+        "outside": taken,
+        "weights": counted("weights", weights, f"{how.name}; an embedding of {on_host / GIB:.2f} stays on the host"),
+        "activations": estimated("compute buffer", high, low, high, f"{rows} rows of logits"),
+    }
+    free = launch.total - taken["bytes"] - weights - high - cache
+    lacks = f"{launch.length:,} tokens lack {-free / GIB:.1f} GiB" if free < 0 else ""
+    lines = (f"CUDA0 KV buffer size = {cache / MIB:.2f} MiB",)
+    return Start(terms, cache, launch.length, 1.0, lines, lacks, free=free)

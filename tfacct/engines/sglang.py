@@ -1,0 +1,87 @@
+"""SGLang's start: what is free after loading, less the share that is not static.
+
+`model_runner.profile_max_num_token` (0.4), `kv_cache_configurator` (0.5), `server_args.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tfacct.base import units
+from tfacct.base.errors import UsageError
+from tfacct.base.spelling import option
+from tfacct.engines.launch import WIDE, Launch, written
+from tfacct.engines.pages import cache_layers
+from tfacct.engines.start import Start, context, counted
+from tfacct.engines.units import GIB, MIB
+from tfacct.engines.weights import weights
+from tfacct.ledger.storage import width
+
+LARGE_CARD = 60 * GIB
+"""Above it, SGLang 0.5 reserves at least a floor."""
+
+
+def line(launch: Launch) -> str:
+    """The command that starts this launch."""
+    flags = launch.flags
+    dtype = None if flags.dtype is None else units.dtype_name(flags.dtype)
+    narrow_cache = flags.kv_dtype is not None and units.dtype_name(flags.kv_dtype) == "fp8"
+    named: dict[str, Any] = {
+        "--tp": flags.tp if flags.tp > 1 else None,
+        "--context-length": flags.max_model_len,
+        "--chunked-prefill-size": flags.max_num_batched_tokens,
+        "--mem-fraction-static": flags.gpu_memory_utilization,
+        "--dtype": WIDE.get(dtype or ""),
+        "--quantization": dtype if dtype == "fp8" else None,
+        "--kv-cache-dtype": "fp8_e4m3" if narrow_cache else None,
+    }
+    return written(f"{launch.engine.facts['serve']} {launch.hub_id}", named)
+
+
+def fraction(launch: Launch) -> float:
+    """mem_fraction_static: as given, else by the server's arithmetic. Raises UsageError."""
+    if launch.flags.gpu_memory_utilization is not None:
+        return launch.flags.gpu_memory_utilization
+    profile, tp = launch.profile, launch.flags.tp
+    if profile.fraction:
+        if str(tp) not in profile.fraction:
+            raise UsageError(f"mem_fraction_static of {tp} cards is not known", option("gpu_memory_utilization", "0.8"))
+        return float(profile.fraction[str(tp)])
+    _, chunk, few, many = next(one for one in profile.cards if launch.total >= one[0] * GIB)
+    reserved = profile.reserved_mib
+    tokens = max(launch.flags.max_num_batched_tokens or chunk, reserved["least_chunk"])
+    mib = reserved["base"] + reserved["per_chunk_token"] * tokens
+    mib += reserved["per_graph_request"] * (few if tp < 4 else many) + reserved["per_8_ranks"] * tp / 8
+    if launch.total > LARGE_CARD:
+        mib = max(mib, reserved["floor"])
+    return float(round(1 - mib * MIB / launch.total, 3))
+
+
+def static_tokens(free_before: int, free_after: int, share: float, token_bytes: int) -> int:
+    """Tokens of the pool: what is free after loading, less what is not static of what was free before.
+
+    78 GiB free, 63 after loading, 0.88 static: 63 − 0.12 · 78 = 53.64 GiB, of 128 KiB a token.
+
+    >>> static_tokens(78 * GIB, 63 * GIB, 0.88, 128 << 10)
+    439418
+    """
+    return int(free_after - free_before * (1 - share)) // token_bytes
+
+
+def start(launch: Launch) -> Start:
+    """The start. A cache smaller than the longest request starts too: SGLang shortens requests to it. Raises
+    TfacctError."""
+    share, own, taken = fraction(launch), weights(launch, launch.model), context(launch, "before loading")
+    layers = cache_layers(launch.model, width(launch.kv_dtype), tp=launch.flags.tp)
+    token = sum(one.layers * one.bytes for one in layers)
+    before = launch.total - taken["bytes"]
+    tokens = static_tokens(before, before - own.total, share, token)
+    missing, room = (1 - tokens) * token, max(0, tokens)
+    terms = {
+        "card": counted("card", launch.total, "torch's total"),
+        "outside": taken,
+        "weights": counted("weights", own.total, f"parameters {own.parameters / GIB:.2f}"),
+        "not static": counted("not static", int(before * (1 - share)), f"1 − mem_fraction_static {share:g}"),
+    }
+    lacks = f"no memory is left for the cache; it lacks {missing / GIB:.1f} GiB" if missing > 0 else ""
+    return Start(terms, tokens * token, room, room / launch.length, (f"max_total_num_tokens={room}",), lacks)

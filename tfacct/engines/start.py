@@ -1,0 +1,71 @@
+"""What an engine allocates on a card at start, as the report and its JSON have it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal, TypedDict
+
+from tfacct.base.record import record
+from tfacct.engines.launch import Launch
+from tfacct.engines.pages import Pages
+from tfacct.engines.units import GIB
+
+
+class EngineTerm(TypedDict):
+    """A term of the memory of a card; `low_bytes` and `high_bytes`: what was seen, or may be; None if not known."""
+
+    what: str
+    bytes: int
+    kind: Literal["exact", "estimate"]
+    low_bytes: int | None
+    high_bytes: int | None
+    source: str
+
+
+def counted(what: str, size: int, source: str, *, sure: bool = True) -> EngineTerm:
+    """A term that is a count. `sure`: False for one that starts differ from."""
+    kind: Literal["exact", "estimate"] = "exact" if sure else "estimate"
+    bound = size if sure else None
+    return {"what": what, "bytes": size, "kind": kind, "low_bytes": bound, "high_bytes": bound, "source": source}
+
+
+def estimated(what: str, likely: int, low: int, high: int, source: str) -> EngineTerm:
+    """A term that was measured, or is estimated."""
+    return {"what": what, "bytes": likely, "kind": "estimate", "low_bytes": low, "high_bytes": high, "source": source}
+
+
+@record
+class Peak:
+    """The most that torch allocates above the weights in vLLM's profile run. `source`: what runs then; `layer`: what
+    one layer takes, without what stays."""
+
+    bytes: int
+    source: Literal["sampler", "layer"]
+    layer: int
+
+
+@record
+class Start:
+    """Memory of the card whose cache is the smallest. `terms`: what is taken before the cache, by the names of a log's
+    figures. `pool`: bytes of the cache, and the `tokens` that it has room for; `concurrency`: requests of the longest
+    length. `lacks`: why it does not start. `measured`: starts on as many such cards. `free`: bytes that stay free.
+    `stage`: of the pipeline; `least`: bytes that are taken besides the pool, at least."""
+
+    terms: Mapping[str, EngineTerm]
+    pool: int
+    tokens: int
+    concurrency: float
+    log_lines: Sequence[str]
+    lacks: str = ""
+    measured: int = 0
+    free: int | None = None
+    peak: Peak | None = None
+    pages: Pages | None = None
+    stage: int = 1
+    least: int = 0
+
+
+def context(launch: Launch, source: str) -> EngineTerm:
+    """CUDA context and what else a process takes before it loads weights."""
+    likely, low, high = (round(each * GIB) for each in launch.engine.facts["context_gib"])
+    return estimated("CUDA context", likely, low, high, source)
