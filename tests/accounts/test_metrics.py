@@ -220,6 +220,13 @@ def test_an_unknown_metric_names_the_nearest() -> None:
         load("gpt2").sweep("share.attn.score")
 
 
+def test_a_metric_has_the_short_names_of_the_field() -> None:
+    names = ("params", "kv_bytes", "intensity", "attention_flops", "mlp_flops")
+    found = load("gpt2").sweep(*names, "total_params", ctx=[64])
+    assert found.metrics == ["total_params", "kv_cache_bytes", "flops_per_byte", "flops.attn", "flops.mlp"]
+    assert found.lines[0]["total_params"] == 124_439_808
+
+
 def test_without_numpy_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "numpy", None)
     with pytest.raises(TfacctError, match=r"pip install '\.\[arrays\]' in a tfacct checkout"):

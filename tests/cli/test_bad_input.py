@@ -22,7 +22,6 @@ LLAMA = {"model_type": "llama", "vocab_size": 32, "hidden_size": 16, "num_hidden
     ("arguments", "says"),
     [
         ("flops gpt2xl", ["no preset or file named 'gpt2xl'", "did you mean gpt2-xl"]),
-        ("flops mistral-7b", ["did you mean mistral-7b-v0.3 or mistral-7b-v0.1?"]),
         ("flops mistral-7b-instruct-v0.4", ["did you mean mistral-7b-v0.3 or mistral-7b-v0.1?"]),
         ("flops gemma-3-27b-it", ["did you mean gemma-3-27b-text?"]),
         ("flops phi-3-mini", ["did you mean phi-3-mini-4k?"]),
@@ -51,7 +50,7 @@ LLAMA = {"model_type": "llama", "vocab_size": 32, "hidden_size": 16, "num_hidden
         ("flops gpt2 --by part --pointwise", ["--pointwise lists lines"]),
         ("flops gpt2 gpt2-xl --pointwise", ["--pointwise lists lines"]),
         ("flops gpt2 gpt2-xl --by block", ["--by layer works with one MODEL"]),
-        ("flops gpt2 --ctx 1,5k", ["--ctx must be a whole number", "'1,5k'"]),
+        ("flops gpt2 --ctx 1,5k", ["--ctx takes one value here", "'1,5k'"]),
         ("models --max-params 1,5B", ["--max-params must be a number of parameters"]),
         ("models --max-params=", ["--max-params must be a number of parameters, not ''"]),
         ("flops gpt2 --family=", ["leave the MODEL out"]),
@@ -780,3 +779,36 @@ OF_FAMILIES = [
 def test_sizes_of_the_new_families(family: str, field: str, value: object, says: str) -> None:
     with pytest.raises(TfacctError, match=f"{field} {says}"):
         load({**TINY[family], field: value})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        ("flops gpt2 gpt2-xl --ctx 128,1k", "sweep gpt2 gpt2-xl --ctx 128,1k"),
+        ("flops gpt2 --ctx 256..1k --batch 2", "sweep gpt2 --ctx 256..1k"),
+        ("params llama-3.1-8b --tp 1,2", "sweep llama-3.1-8b --tp 1,2 --metric total_params"),
+        ("memory gpt2 --ctx 128,1k", "sweep gpt2 --ctx 128,1k --metric total_bytes"),
+        ("memory gpt2 --dtype bf16,fp8", "compare gpt2 --dtype bf16,fp8 --metric total_bytes"),
+        ("train gpt2 --recompute none,full", "compare gpt2 --recompute none,full --train --metric peak_bytes"),
+        ("train gpt2 --optimizer adamw,sgd", "compare gpt2 --optimizer adamw,sgd --train --metric peak_bytes"),
+        ("train gpt2 --lora 8,16", "compare gpt2 --lora 8,16 --train --metric peak_bytes"),
+    ],
+)
+def test_a_list_where_one_value_is_taken_names_a_command_that_takes_it(run, arguments: str, hint: str) -> None:
+    ran = run(*arguments.split())
+    assert ran.code == 2 and f"hint: `tfacct {hint}` compares them" in ran.err
+    assert run(*hint.split()).code == 0
+
+
+def test_lists_that_no_other_command_takes(run, tmp_path: Path) -> None:
+    assert "run the command once for each" in run("time", "gpt2", "--ctx", "128,1k", "--on", "h100").err
+    picture = str(tmp_path / "flops.png")
+    assert "one --ctx is enough" in run("flops", "gpt2", "--ctx", "128,1k", "-o", picture).err
+    assert "selective:MODULES" in run("train", "gpt2", "--recompute", "mlp,layernorm").err
+    assert run("memory", "gpt2", "--batch", "1,2").code == run("memory", "gpt2", "--kv", "--ctx", "8,16").code == 0
+
+
+def test_the_tokens_of_a_training_run_lead_to_budget(run) -> None:
+    for model in ("gpt2-xl", "gpt3"):  # the second is no preset
+        assert f"`tfacct budget {model} --tokens 300B`" in run("flops", model, "--train", "--tokens", "300B").err
+    assert run("budget", "gpt2-xl", "--tokens", "300B").code == 0

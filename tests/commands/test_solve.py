@@ -151,7 +151,7 @@ def test_a_falling_side() -> None:
 @pytest.mark.parametrize(
     ("unknown", "until", "words"),
     [
-        ("ctx", "kv_cache=weights_bytes", "unknown metric 'kv_cache'\ndid you mean kv_cache_bytes"),
+        ("ctx", "kv_cach=weights_bytes", "unknown metric 'kv_cach'\ndid you mean kv_cache_bytes"),
         ("context", "total_bytes=1GiB", "unknown variable 'context'"),
         ("ctx", "total_bytes=24", "in bytes, so it cannot be '24'"),
         ("ctx", "total_bytes=24GB=3", "LEFT=RIGHT"),

@@ -321,7 +321,11 @@ def test_every_command_takes_an_alias(run: Callable[..., Ran]) -> None:
 def test_an_unknown_name_gets_those_that_begin_alike(run: Callable[..., Ran]) -> None:
     """First the device of the plain name, then by year."""
     ran = run("memory", "gpt2", "--on", "h1000")
-    assert ran.err == "error: unknown device 'h1000'. Did you mean h100-sxm, h100-pcie or h100-nvl?\n"
+    assert ran.err.startswith("error: unknown device 'h1000'. Did you mean h100-sxm, h100-pcie or h100-nvl?\n")
+    for card in ("4060", "2xrtx4060", "rtx 4060"):
+        ran = run("memory", "gpt2", "--on", card)
+        assert "Did you mean rtx-4090?" in ran.err and "give its memory: --on 8GB" in ran.err
+    assert "give its memory" not in run("time", "gpt2", "--on", "4060").err  # which needs a speed
     assert "Did you mean rtx-4090?" in run("devices", "rtx-4o90").err
     assert "Did you mean h200-sxm?" in run("devices", "nh200").err
     assert "`tfacct devices` lists all" in run("devices", "zzz").err
@@ -350,7 +354,7 @@ def test_no_number_of_devices(text: str) -> None:
         ("2x80GiB", "--on 2x80GiB gives only memory"),
         ("8", "--on 8 has no device name hint: for example 8xh100"),
         ("all", "--on must name one kind of device here, not `all`"),
-        ("h100,h200", "--on must name a device, not 'h100,h200' hint: one kind of device a run: --on h100"),
+        ("h100,h200", "--on takes one kind of device here, not 'h100,h200' hint: run the command once for each"),
     ],
 )
 def test_a_time_needs_one_device(run: Callable[..., Ran], on: str, says: str) -> None:

@@ -109,7 +109,6 @@ def test_an_encoder_of_a_pair_answers_for_both(run) -> None:
         "Qwen/Qwen2.5-7B",  # likewise: the preset is the instruction-tuned model
         "mistralai/Mistral-7B-Instruct-v0.2",  # no window
         "mistralai/Mixtral-8x22B-Instruct-v0.1",  # another vocabulary
-        "mistral-7b",
         "llama-3.1",
         "bloom",  # a family
         "gpt2-smal",
@@ -123,6 +122,13 @@ def test_an_encoder_of_a_pair_answers_for_both(run) -> None:
 def test_never_a_preset_for_another_model(run, typed: str) -> None:
     ran = run("params", typed)
     assert (ran.code, ran.out) == (2, ""), typed
+
+
+def test_a_name_without_its_version_is_the_newest(run) -> None:
+    ran = run("params", "mistral-7b")
+    assert ran.code == 0 and ran.out == run("params", "mistral-7b-v0.3").out != run("params", "mistral-7b-v0.1").out
+    named = "using preset mistral-7b-v0.3 for mistral-7b, the newest of mistral-7b-v0.1, mistral-7b-v0.3"
+    assert named in " ".join(ran.err.split())
 
 
 def test_fields_that_are_set_and_a_second_reading_keep_the_note(run) -> None:

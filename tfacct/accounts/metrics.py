@@ -305,12 +305,24 @@ def _names(path: str, line: Matmul) -> tuple[str, ...]:
     return paths.heading_of(path), paths.component_of(line), paths.short(path)
 
 
-MEANT = {"kv_bytes": "kv_cache_bytes", "params": "total_params", "flops": "total_flops", "bytes": "total_bytes"}
-"""Short names → the metrics that they probably mean."""
+ALIASES = {
+    **dict.fromkeys(("params", "parameters"), "total_params"),
+    **dict.fromkeys(("kv_bytes", "kv_cache"), "kv_cache_bytes"),
+    **dict.fromkeys(("intensity", "arithmetic_intensity"), "flops_per_byte"),
+    "flops": "total_flops",
+    "bytes": "total_bytes",
+    "weights": "weights_bytes",
+    "peak": "peak_bytes",
+    "attention_flops": "flops.attn",
+    "mlp_flops": "flops.mlp",
+    "attention_share": "share.attn",
+}
+"""Other names of metrics."""
 
 
 def metric(name: str, ledgers: Iterable[Ledger]) -> Metric:
-    """Metric by name. Raises NotFoundError with the nearest name."""
+    """Metric by name or alias. Raises NotFoundError with the nearest name."""
+    name = ALIASES.get(name, name)
     if name in METRICS:
         return METRICS[name]
     asked, _, of = name.partition(".")
@@ -321,8 +333,8 @@ def metric(name: str, ledgers: Iterable[Ledger]) -> Metric:
         return STEP_METRICS[name]
     whole = [*METRICS, *STEP_METRICS]
     known = [*whole, *(f"{word}.{of}" for word in ("share", "flops") for of in there)]
-    meant = f"did you mean {MEANT[name]}?" if name in MEANT else nearest(name, known)
-    raise NotFoundError(f"unknown metric {name!r}", meant or f"metrics: {', '.join(whole)}, share.NAME")
+    every = f"metrics: {', '.join(whole)}, flops.NAME, share.NAME"
+    raise NotFoundError(f"unknown metric {name!r}", nearest(name, known) or every)
 
 
 def _flops_of(name: str) -> Metric:

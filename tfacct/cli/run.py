@@ -14,8 +14,10 @@ from tfacct import options as opt
 from tfacct.base import units
 from tfacct.base.errors import TfacctError, UsageError, printable
 from tfacct.base.spelling import shell_option
+from tfacct.cli import spellings
 from tfacct.commands import command as commands
 from tfacct.commands.command import Command, Found
+from tfacct.ledger.workload import TRAINING_RUN
 from tfacct.loading.overrides import read_overrides
 from tfacct.options import Shown, Which
 from tfacct.output import signs
@@ -123,6 +125,7 @@ def parameters_of(command: Command) -> dict[str, Parameter]:
 def run(command: Command, given: Mapping[str, Any]) -> None:
     """Answer a command line."""
     parameters, own = parameters_of(command), command.options
+    _check_single(command, given)
     options = {name: _read(parameters[name], value) for name, value in given.items()}
     show = Shown(**{name: options[name] for name in Shown._fields if name in options and name not in own})
     which = Which(**{name: options[name] for name in Which._fields if name in options and name not in own})
@@ -160,6 +163,44 @@ def run(command: Command, given: Mapping[str, Any]) -> None:
         _print(found)
     else:
         _show(found, show, command)
+
+
+METRIC_OF: Mapping[str, str] = {
+    "flops": "",
+    "params": "--metric total_params",
+    "memory": "--metric total_bytes",
+    "train": "--train --metric peak_bytes",
+}
+"""Commands whose answer is a metric → the options for it in `sweep` and `compare`."""
+
+
+def _check_single(command: Command, given: Mapping[str, Any]) -> None:
+    """Refuse a list where a command takes one value, and the tokens of a training run. Raises UsageError with the
+    command that answers."""
+    shared, models = opt.shared(), " ".join(given.get("models") or [given.get("model") or "MODEL"])
+    listed = ("batch", "ctx" if given["kv"] else "") if command.name == "memory" else ()
+    for name, parameter in command.options.items() if command.name not in ("sweep", "compare") else ():
+        value = given[name]
+        if not isinstance(value, str) or parameter.annotation is not shared.get(name) or name in listed:
+            continue
+        typed, number = f"{shell_option(name)} {value}", units.read_number(value, kilo=1024)
+        if name == "tokens" and given["ctx"] is None and number is not None and number >= TRAINING_RUN:
+            hint = f"`tfacct budget {models} {typed}` counts a training run"
+            raise UsageError(f"{typed} exceeds every context", hint)
+        if name in (*opt.Step.__annotations__, *opt.Ranks.__annotations__):
+            takes = "sweep"
+        elif name in ("dtype", "kv_dtype", *opt.MetricRecipe.__annotations__):
+            takes = "compare"
+        else:
+            continue
+        modules = name == "recompute" and value.partition(",")[0] not in spellings.PARTS
+        if number is None and not modules and ("," in value.partition(":")[0] or ".." in value):
+            hint = "run the command once for each"
+            if command.name in METRIC_OF:
+                hint = f"`tfacct {takes} {models} {typed} {METRIC_OF[command.name]}".rstrip() + "` compares them"
+            if name == "ctx" and command.name == "flops" and any(map(_is_picture, given["output"] or ())):
+                hint = f"one {shell_option(name)} is enough: the picture draws a range of contexts"
+            raise UsageError(f"{shell_option(name)} takes one value here, not {value!r}", hint)
 
 
 def _read(parameter: Parameter, value: Any) -> Any:

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfacct.base.errors import ConfigError, NotFoundError
-from tfacct.loading import checkpoint, find
+from tfacct.base.spelling import spelled
+from tfacct.loading import checkpoint, find, presets
 from tfacct.loading.checkpoint import Checkpoint
 from tfacct.loading.files import parse_json
 from tfacct.loading.files import read as read_bytes
@@ -36,9 +37,13 @@ def read(
 
     hub_id = spellings.hub_id(name) or name
     if not ask_hub or not find.looks_like_hub_id(hub_id):
-        raise NotFoundError(
-            f"no file or folder {name!r} here", "a checkpoint is a folder, a .safetensors, a .gguf or a hub id"
-        )
+        hint = "a checkpoint is a folder, a .safetensors, a .gguf or a hub id"
+        if name in presets.names():
+            hint = spelled(
+                f"`tfacct verify {name}` checks the preset; `tfacct check FILES --config {name}` compares files with it",
+                f"load({name!r}).verify() checks the preset; checkpoint(files, config={name!r}) compares files with it",
+            )
+        raise NotFoundError(f"no file or folder {name!r} here", hint)
     from tfacct.loading import hub, hub_files
 
     files = hub_files.read(*hub.read_id(hub_id), waiting=waiting or hub.unwatched)

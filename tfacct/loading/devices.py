@@ -283,6 +283,8 @@ def chosen(names: Sequence[str]) -> list[Device]:
     if several := next((name for name in names if SEVERAL.fullmatch(name.strip())), None):
         each = number_and_name(option("on"), several)[1]
         raise UsageError(f"give {cut(each)} without a number, not {cut(several)}", option("on", each))
+    if size := next((name for name in names if units.is_bytes(name) and find(name) is None), None):
+        raise UsageError(f"a list in {option('on')} has devices, not sizes", f"one size a run: {option('on', size)}")
     return [load(name) for name in names]
 
 
@@ -313,6 +315,15 @@ def number_and_name(named: str, text: str) -> tuple[int, str]:
     return count, name
 
 
+def is_card_number(name: str) -> bool:
+    """True for a number that names a card, not gigabytes.
+
+    >>> is_card_number("4060"), is_card_number("24")
+    (True, False)
+    """
+    return name.isdecimal() and 1000 <= int(name[:9]) < 10_000
+
+
 def several(named: str, text: str) -> tuple[int, Device]:
     """Number of devices and the device: 1 for `h100`, 4 for `4xh100`. Raises TfacctError, also for a memory size."""
     count, name = number_and_name(named, text)
@@ -323,12 +334,11 @@ def several(named: str, text: str) -> tuple[int, Device]:
             f"{named} {cut(text)} gives only memory; this needs a device with a known speed",
             "name a device, such as h100 or 8xh100",
         )
+    if "," in name:
+        raise UsageError(f"{named} takes one kind of device here, not {cut(text)!r}", "run the command once for each")
     if not name.endswith(".toml") and not NAME.fullmatch(fold(name)):
-        first = name.partition(",")[0]
-        several_kinds = first != name and find(first) is not None
-        hint = f"one kind of device a run: {named} {first}" if several_kinds else "for example h100 or 8xh100"
-        raise UsageError(f"{named} must name a device, not {cut(text)!r}", hint)
-    if name.isdecimal() and find(name) is None:
+        raise UsageError(f"{named} must name a device, not {cut(text)!r}", "for example h100 or 8xh100")
+    if name.isdecimal() and find(name) is None and not is_card_number(name):
         raise UsageError(f"{named} {cut(text)} has no device name", f"for example {name[:9]}xh100")
     return count, load(name)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tfacct.architecture.parts import Stem
 from tfacct.base import units
-from tfacct.base.errors import ConfigError, NotFoundError, TfacctError, nearest
+from tfacct.base.errors import ConfigError, NotFoundError, TfacctError, listed, nearest
 from tfacct.base.spelling import option
 from tfacct.loading import files, presets, published
 from tfacct.loading.model import LoadedModel, load_model
@@ -85,7 +85,9 @@ def _closest(model: str, also: Iterable[str] = ()) -> str | None:
     from tfacct.loading import spellings
 
     if spellings.names_format(model):
-        return f"a preset supports another format with {option('dtype')}"
+        preset, dtype = spellings.without_format(model)
+        example = "" if preset is None else f": {preset.name} {option('dtype', dtype) if dtype else ''}".rstrip()
+        return f"a preset supports another format with {option('dtype')}{example}"
     return nearest(model.rsplit("/", 1)[-1], [*presets.names(), *also])
 
 
@@ -154,7 +156,8 @@ def _answer(preset: Preset, asked: str, sets: Mapping[str, Any] | None, why: str
     sizes = "" if preset.itself else ", which has the same sizes"
     model = replace(found, format_assumed=not preset.itself, left_out=preset.without)
     stored = _format_assumed(model) if "/" in asked else ""
-    return replace(model, answers=f"using preset {preset.name} for {asked.strip()}{sizes}{why}{stored}")
+    newest = f", the newest of {listed(preset.versions)}" if preset.versions else ""
+    return replace(model, answers=f"using preset {preset.name} for {asked.strip()}{newest}{sizes}{why}{stored}")
 
 
 def _format_assumed(model: LoadedModel) -> str:

@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import Any
 
 from tfacct.base import units
-from tfacct.base.errors import UsageError, cut
+from tfacct.base.errors import NotFoundError, UsageError, cut
 from tfacct.base.record import record
 from tfacct.base.spelling import option
 from tfacct.loading import devices
@@ -148,8 +148,13 @@ def memory_limit(
     count, memory = 1, on
     if isinstance(on, str):
         count, name = devices.number_and_name(option("on"), on)
-        if devices.find(name) is not None or not (units.is_bytes(name) or name[:1].isdecimal()):
-            count, device = devices.several(option("on"), on)
+        size = units.is_bytes(name) or (name[:1].isdecimal() and not devices.is_card_number(name))
+        if devices.find(name) is not None or not size:
+            try:
+                count, device = devices.several(option("on"), on)
+            except NotFoundError as error:
+                error.hint = f"for a device without a file, give its memory: {option('on', '8GB')}"
+                raise
             if count > 1 and not device.links.any:
                 device.link(count)  # raises UsageError: no link is known
             return device_limit(count, device, use, reserve, training=training)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from urllib.parse import unquote
 
 from tfacct import families
+from tfacct.base.units import DTYPES
 from tfacct.loading import presets
 
 MAIN = "main"
@@ -29,6 +30,9 @@ _FORMAT = re.compile(
 )
 """Pattern for quantization formats in a name: `-AWQ`, `-Int4`, `.w4a16`."""
 
+_VERSION = re.compile(r"(.+-\d[\d.]*[bm])-v\d+\.\d+")
+"""Pattern for a name that ends in a size and a version: mistral-7b-v0.3."""
+
 
 class Preset(NamedTuple):
     """Preset for another name."""
@@ -38,6 +42,8 @@ class Preset(NamedTuple):
     """True if it is the same model; else its config has the same sizes."""
     without: tuple[str, ...] = ()
     """Configs of other models in that name's file, which the preset excludes."""
+    versions: tuple[str, ...] = ()
+    """Presets of all versions, if the name has none."""
 
 
 def hub_id(address: str) -> str | None:
@@ -66,6 +72,18 @@ def names_format(name: str) -> bool:
     return _FORMAT.search(name) is not None
 
 
+def without_format(name: str) -> tuple[Preset | None, str]:
+    """Preset for the name of quantized weights without their format, and the format if it is one of `--dtype`, else "".
+
+    >>> [(found and found.name, dtype) for found, dtype in map(without_format, ("Qwen/Qwen3-32B-AWQ", "owner/my-GGUF"))]
+    [('qwen3-32b', 'awq'), (None, '')]
+    """
+    match = _FORMAT.search(name)
+    assert match is not None
+    dtype = name[match.start() + 1 :].casefold()
+    return preset(name[: match.start()].rpartition("/")[2]), dtype if dtype in DTYPES else ""
+
+
 def preset(name: str) -> Preset | None:
     """Preset for a name, ignoring case; None if there is none."""
     return _index().get(name.strip().casefold().replace(":", "-"))  # a colon as in llama3.1:8b
@@ -76,7 +94,10 @@ def _index() -> dict[str, Preset]:
     """All other names, in lowercase. This reads all presets, so it is only built for a name that no preset has."""
     found = {name.casefold(): Preset(name, itself=True) for name in presets.names()}
     short: dict[str, Preset] = {}
-    for name in presets.names():
+    versions: dict[str, list[str]] = {}
+    for name in presets.names():  # sorted
+        if version := _VERSION.fullmatch(name):
+            versions.setdefault(version[1], []).append(name)
         source = presets.source(name)
         page = hub_id(source.get("url", ""))
         without = tuple(source.get("without", ()))
@@ -90,5 +111,8 @@ def _index() -> dict[str, Preset]:
             short.setdefault(other.rpartition("/")[2].casefold(), of)
         if without:  # gemma-3-4b for gemma-3-4b-text
             short.setdefault(name.removesuffix("-text"), Preset(name, itself=True, without=without))
+    for name, every in versions.items():
+        if len(every) > 1:
+            short.setdefault(name, Preset(every[-1], itself=True, versions=tuple(every)))
     # Also names without the owner, unless they are the name of a preset or family.
     return {**{other: of for other, of in short.items() if other not in families.names()}, **found}

@@ -139,7 +139,8 @@ def compare(
             raise UsageError("nothing to compare: the two sides are the same", "leave one of them out")
         alike[words] = side.model.raw
     models = [side.model for side in sides]
-    named = [metric(name, (model.ledger for model in models)) for name in metrics]
+    found = (metric(name, (model.ledger for model in models)) for name in metrics)
+    named = list({one.name: one for one in found}.values())
     reasons: dict[str, list[str]] = {}
     numbers = [_numbers(side, fit, mesh, named, reasons) for side in sides]
     labels = _labels([side.parts for side in sides])

@@ -58,7 +58,8 @@ def devices(found: Sequence[Device]) -> Report:
 def _several(found: Sequence[Device]) -> Report:
     return Report(
         command="devices",
-        title=f"{len(found)} devices",
+        title="",
+        answer=_sizes(found),
         columns=COLUMNS,
         sections=(tuple(_row(device) for device in found),),
         models=(),
@@ -74,6 +75,13 @@ def _several(found: Sequence[Device]) -> Report:
             "`tfacct devices NAME` lists the sources of a device's figures.",
         ),
     )
+
+
+def _sizes(found: Sequence[Device]) -> str:
+    """The number of devices, and the memory of the smallest and the largest."""
+    by_size = sorted(found, key=lambda one: one.memory)
+    least, most = (f"{units.binary(one.memory)} ({one.id})" for one in (by_size[0], by_size[-1]))
+    return f"{len(found)} devices: {least} to {most} of memory."
 
 
 def _row(device: Device) -> Row:
@@ -115,7 +123,10 @@ def _one(device: Device, data: Report) -> Report:
         "read": device.read or ("not read again" if device.kind == "unread" else None),
         "note": device.note or None,
     }
-    return replace(_listed("devices", device.name, facts), convention=MATH, data=data)
+    peak = f", {units.si(device.peak['bf16'])}FLOP/s in bf16" if "bf16" in device.peak else ""
+    answer = f"{units.binary(device.memory)} of memory at {units.decimal_bytes(device.bandwidth)}/s{peak}."
+    listed = _listed("devices", device.name, facts)
+    return replace(listed, convention=MATH, answer=answer, data=replace(data, answer=answer))
 
 
 def _listed(command: str, title: str, facts: Mapping[str, str | None]) -> Report:

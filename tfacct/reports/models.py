@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal, NotRequired, TypedDict
 
 from tfacct.architecture.parts import MlaMode
+from tfacct.base import units
 from tfacct.loading.index import Listed
 from tfacct.loading.model import LoadedModel
 from tfacct.loading.model_description import EXPECTED_FROM, Provenance
@@ -127,11 +128,19 @@ def models(presets: Sequence[LoadedModel | Listed]) -> Report:
         found,
         (columns, (rows,), ()),
         facts,
-        title="1 preset" if len(found) == 1 else f"{len(found)} presets",
+        title="",
+        answer=_sizes(found),
         convention="every stored tensor once",
         notes=lambda at: ["`tfacct models MODEL` prints the config and source of a model."] if at == ALL else [],
         defaults=[],
     )
+
+
+def _sizes(found: Sequence[Listed]) -> str:
+    """The number of presets, and the smallest and the largest."""
+    by_size = sorted(found, key=lambda one: one.parameters)
+    least, most = (f"{units.people(one.parameters)} ({one.name})" for one in (by_size[0], by_size[-1]))
+    return f"{len(found)} presets: {least} to {most} parameters." if len(found) > 1 else f"1 preset: {least} parameters."
 
 
 def _as_json(facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -178,6 +187,7 @@ def show(model: LoadedModel) -> Report:
         (columns, tuple(section for section in (counted, others) if section), ()),
         [{"config": dict(model.raw), "origin": _source(model.provenance)}],
         title=f"{build.label(model)}: {model.family}",
+        answer=f"{units.people(model.parameters)} parameters, context {model.context:,}.",
         notes=lambda _: _source_notes(model.provenance),
         defaults=[],
         convention="defaulted: class default; given: from the config",

@@ -245,7 +245,8 @@ def sweep(
         metrics = DEFAULT[:1]  # by which stages can be compared
     if tuple(metrics) == DEFAULT and not model_notes.attends(every):
         metrics = (*DEFAULT[:-1], *(f"share.{mixer.name}" for mixer in model_notes.mixers(every)))
-    asked = [metric(name, (model.ledger for model in every)) for name in dict.fromkeys(metrics)]
+    found_metrics = (metric(name, (model.ledger for model in every)) for name in metrics)
+    asked = list({one.name: one for one in found_metrics}.values())
     terms.check_recipe(asked, "a metric such as peak_bytes")
     if clash := {metric.name for metric in asked} & set(grid.knobs):
         raise UsageError(f"{clash.pop()} is a metric, so it cannot be swept as a field")
