@@ -372,9 +372,9 @@ def test_what_a_shell_offers(line: str, values: list[str]) -> None:
 
 
 def test_the_help_names_the_files_that_a_command_writes(run) -> None:
-    """Pictures where one is drawn, LaTeX where there is a formula; what else is asked for is refused."""
+    """Pictures where one is drawn; what else is asked for is refused."""
     said = {name: " ".join(run(name, "--help-all").out.split()) for name in ("flops", "formula", "plan", "explore")}
-    assert "write a file: .json, .csv, .md, .html, .png, .svg, .pdf." in said["flops"]
+    assert "write a file: .json, .csv, .md, .html, .tex, .png, .svg, .pdf." in said["flops"]
     assert "write a file: .json, .csv, .md, .html, .tex." in said["formula"]
-    assert "write a file: .json, .csv, .md, .html." in said["plan"]
-    assert "use .json, .csv, .md, .html\n" in run("plan", "gpt2", "--on", "h100", "-o", "x.png").err
+    assert "write a file: .json, .csv, .md, .html, .tex." in said["plan"]
+    assert "use .json, .csv, .md, .html, .tex\n" in run("plan", "gpt2", "--on", "h100", "-o", "x.png").err

@@ -35,3 +35,8 @@ def test_other_commands_do_not_import_it() -> None:
         "print([m for m in sys.modules if 'headers' in m or 'gguf' in m or m.endswith('recompute')])"  # fmt: skip
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.splitlines()[-1] == "[]"
+
+
+def test_the_name_of_a_preset_leads_to_its_checks(run) -> None:
+    ran = run("check", "gpt2")
+    assert ran.code == 2 and "`tfacct verify gpt2`" in ran.err and "`tfacct check FILES --config gpt2`" in ran.err

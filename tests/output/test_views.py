@@ -90,3 +90,17 @@ def test_a_notebook_shows_the_hints_too() -> None:
     mean = load({**dict(load("gpt2").config), "x<b>": 1}).params()._repr_html_()
     assert "x&lt;b&gt;" in mean and "x<b>" not in mean
     assert "<pre>  " in (html := load("gpt2").explain("kv")._repr_html_()) and "<b>Axes</b>" in html
+
+
+def test_the_table_in_latex(run, tmp_path) -> None:
+    file = tmp_path / "table.tex"
+    assert run("flops", "gpt2", "--ctx", "64", "-o", str(file)).code == 0
+    lines = file.read_text().splitlines()
+    table = lines[lines.index(r"\begin{tabular}{llrrrr}") :]
+    assert table[2].count(" & ") == 5 and table[2].startswith("operation & ") and table[2].endswith(r"share \\")
+    assert all(line.startswith("% ") for line in lines[: lines.index(table[0])])
+    scores = next(line for line in table if line.startswith("attn.scores"))
+    assert scores.startswith(r"attn.scores & B T K G H, B S K H $\to$ B K G T S & 64 $\times$ 64 $\times$ 64 & 144 & ")
+    assert r"attn.q\_proj" in " ".join(table) and table[-2:] == [r"\bottomrule", r"\end{tabular}"]
+    assert table.count(r"\midrule") == 2  # below the head, and above the totals
+    assert all(line.count("&") == 5 for line in table if line.endswith(r"\\"))

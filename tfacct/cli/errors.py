@@ -25,8 +25,11 @@ CLOSED_PIPE = 141
 UnparsedError: type[Exception] = typer.BadParameter.__bases__[0]
 """Typer's exception for a command line that it cannot parse; typer does not export it."""
 
-REMOVED = {"--as": "`tfacct train MODEL --exact` runs the transformers class, or the reference model if there is none"}
-"""Removed options, and what replaces them."""
+REMOVED = {
+    "--as": "`tfacct train MODEL --exact` runs the transformers class, or the reference model if there is none",
+    "--latex": "--output FILE.tex writes the table",
+}
+"""Options that a command does not have, and what replaces them in all commands."""
 INSTEAD = {
     ("memory", "--train"): "`tfacct train` counts the memory of a training step",
     ("memory", "--lora"): "`tfacct train` counts the memory of a training step",

@@ -51,7 +51,7 @@ def check(show: Shown, command: Command) -> None:
     if show.style != "light" and not any(_is_picture(file) for file in show.output or ()):
         raise UsageError(f"--style {show.style} needs --output FILE{PICTURES[0]}")
     if show.latex and not show.explain and command.explained is not None:
-        raise UsageError("--latex needs --explain")
+        raise UsageError("--latex needs --explain", "--output FILE.tex writes the table")
     others = {"--csv": show.csv, "--sort": show.sort is not None} if show.explain else {}
     others |= {"--json": show.json, "--markdown": show.markdown, "--csv": show.csv} if show.latex else {}
     for other, given in others.items():
@@ -81,7 +81,7 @@ def endings_of(command: Command) -> tuple[str, ...]:
     """File endings that a command can write."""
     if command.page:
         return (".html",)
-    return (".json", ".csv", ".md", ".html", *(".tex",) * command.latex, *PICTURES * command.drawn)
+    return (".json", ".csv", ".md", ".html", ".tex", *PICTURES * command.drawn)
 
 
 def _declared(group: type, *names: str) -> Iterator[Parameter]:
@@ -407,7 +407,7 @@ def _write(file: str, found: Found, show: Shown, command: Command) -> str:
         ".csv": report.to_csv,
         ".md": lambda: report.to_markdown(show.digits),
         ".html": lambda: html.page(report, show.digits),
-        ".tex": lambda: _latex(found),
+        ".tex": lambda: _latex(found) if command.latex or show.explain else report.to_latex(show.digits),
     }
     files.write_text("output", path, views[path.suffix.lower()]())
     return f"wrote {file}"

@@ -1,4 +1,4 @@
-"""Escapes text from outside, such as file names, for CSV and Markdown."""
+"""Escapes text from outside, such as file names, for CSV, Markdown and LaTeX."""
 
 from __future__ import annotations
 
@@ -9,6 +9,24 @@ from tfacct.base.errors import printable
 _FORMULA = re.compile(r"[=+\-@\t\r]")
 _MARKUP = re.compile(r"[|*<]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|\[(?=[^\]]*\][(\[:])|&(?=#?\w+;)")
 _ENTITIES = {"<": "&lt;", "&": "&amp;"}
+_LATEX = str.maketrans(
+    {
+        **{sign: f"\\{sign}" for sign in "_%&#${}"},
+        "\\": r"\textbackslash{}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "×": r"$\times$",
+        "÷": r"$\div$",
+        "·": r"$\cdot$",
+        "−": "$-$",
+        "≈": r"$\approx$",
+        "≤": r"$\le$",
+        "≥": r"$\ge$",
+        "→": r"$\to$",
+        "–": "--",
+        "…": r"\dots{}",
+    }
+)
 
 
 def csv_cell(text: str) -> str:
@@ -27,3 +45,12 @@ def markdown(text: str) -> str:
     ('a\\*b \\| c', '&lt;img src=x>', '\\[a](b)', '[1, 2] & 3 -> 4')
     """
     return _MARKUP.sub(lambda sign: _ENTITIES.get(sign[0], f"\\{sign[0]}"), printable(text))
+
+
+def latex(text: str) -> str:
+    r"""Text in LaTeX, outside math mode.
+
+    >>> latex("k_proj, 50%"), latex("≈ 3 × 4")
+    ('k\\_proj, 50\\%', '$\\approx$ 3 $\\times$ 4')
+    """
+    return printable(text).translate(_LATEX)

@@ -12,9 +12,10 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from tfacct.base import units
+from tfacct.base.errors import printable
 from tfacct.base.lazy import LazySequence
 from tfacct.base.record import record
-from tfacct.output.escaping import csv_cell, markdown
+from tfacct.output.escaping import csv_cell, latex, markdown
 
 if TYPE_CHECKING:
     from tfacct.output.derivation import Derivation
@@ -344,7 +345,7 @@ class Report:
             from tfacct.output import derivation
 
             return derivation.markdown(self.derivation, self.title, self.answer, self.shown_notes)
-        columns = [column for column in self.columns if column.raw]
+        columns = self.written_columns
         out = [f"**{markdown(self.title)}**", "", *([markdown(self.answer), ""] if self.answer else [])]
         out.append(f"| {' | '.join(markdown(column.label) for column in columns)} |")
         out.append(f"|{'|'.join('---' if column.kind in LEFT else '---:' for column in columns)}|")
@@ -355,13 +356,33 @@ class Report:
             out += ["", markdown(note)]
         return "\n".join(out) + "\n"
 
-    def to_latex(self) -> str:
-        """The derivation as an `align*` environment. Raises ValueError without a derivation."""
-        from tfacct.output import derivation
+    def to_latex(self, digits: bool = False) -> str:
+        """The table as a `tabular` environment with title, answer and notes in comments; or the derivation as an
+        `align*` environment."""
+        if self.derivation is not None:
+            from tfacct.output import derivation
 
-        if self.derivation is None:
-            raise ValueError("LaTeX needs a derivation: use `explain`")
-        return derivation.latex(self.derivation, self.title)
+            return derivation.latex(self.derivation, self.title)
+        columns, (cells, totals) = self.written_columns, (self.cells, self.totals)
+        about = [self.title, self.answer, r"needs \usepackage{booktabs}", *self.shown_notes]
+
+        def line(texts: Iterable[str]) -> str:
+            return f"{' & '.join(map(latex, texts))} \\\\"
+
+        rows = [line(column.text(row.get(column.key), digits) for column in columns) for row in (*cells, *totals)]
+        if totals:
+            rows.insert(len(cells), r"\midrule")
+        table = [
+            rf"\begin{{tabular}}{{{''.join('l' if column.kind in LEFT else 'r' for column in columns)}}}",
+            *(r"\toprule", line(column.label for column in columns), r"\midrule", *rows, r"\bottomrule"),
+            r"\end{tabular}",
+        ]
+        return "\n".join([*(f"% {printable(text)}" for text in about if text), *table, ""])
+
+    @property
+    def written_columns(self) -> list[Column]:
+        """The columns of the table in a document, which has no bars."""
+        return [column for column in self.columns if column.raw]
 
 
 def _with_note_keys(facts: dict[str, Any]) -> dict[str, Any]:

@@ -140,7 +140,9 @@ def _sizes(found: Sequence[Listed]) -> str:
     """The number of presets, and the smallest and the largest."""
     by_size = sorted(found, key=lambda one: one.parameters)
     least, most = (f"{units.people(one.parameters)} ({one.name})" for one in (by_size[0], by_size[-1]))
-    return f"{len(found)} presets: {least} to {most} parameters." if len(found) > 1 else f"1 preset: {least} parameters."
+    return (
+        f"{len(found)} presets: {least} to {most} parameters." if len(found) > 1 else f"1 preset: {least} parameters."
+    )
 
 
 def _as_json(facts: Mapping[str, Any]) -> dict[str, Any]:
