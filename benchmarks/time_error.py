@@ -125,6 +125,8 @@ def serving(folder: Path) -> list[str]:
     for name, wanted in OTHERS.items():
         if ours and (own := points.where(wanted)).any():
             broken += checked(name, "request", held[own], points.cells[own], points.devices(own))
+    if ours and (own := points.where(partial(_belongs, source="disaggregated decode", kind="experts"))).any():
+        broken += checked("experts", "decode", held[own], points.cells[own], points.devices(own))
     for kind in CLASSES:
         formats = Counter(run.groups["dtype"] for run in runs if run.fitted and class_of(run) == kind)
         if ours and formats != STORED[kind]:

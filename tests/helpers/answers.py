@@ -37,6 +37,7 @@ ANSWERS: dict[str, Callable[[], Report]] = {
     "train_time": lambda: LLAMA.train_time(on="2xh100-sxm", ctx=19, tokens_total=10**9),
     "serve": lambda: LLAMA.serve(on="h100-sxm", prompt=19, new=5, users=[1, 3], price=2.5),
     "fewest_devices": lambda: LLAMA.fewest_devices(on="h100-sxm", prompt=19, new=5, ttft=1.0, price=2.5),
+    "serve_disaggregated": lambda: LLAMA.serve_disaggregated(on="h100", prefill_on="h100", prompt=19, new=5),
     "engine": lambda: LLAMA.engine(on="h100-sxm", max_model_len=19),
     "fit": lambda: LLAMA.fit(on="h100-sxm", ctx=19),
     "plan": lambda: LLAMA.plan(gpus=4, on="1GB", train=True, ctx=16, batch=8, attention="eager"),

@@ -148,6 +148,10 @@ ASKED: dict[str, list[list[str]]] = {
         ["serve", "qwen3-8b", "--on", "mi300x", "--prompt", "1k", "--new", "1", "--users", "1,3"],
         "serve deepseek-v3 --on 8xb200 --prompt 1k --new 64 --draft-tokens 3 --acceptance 0.6".split(),
     ],
+    "serve-disaggregated": [
+        "serve deepseek-v3 --on 8xb200 --prefill-on 8xb200 --prompt 1k --new 64 --dtype nvfp4 --price 2".split(),
+        "serve qwen3-8b --on gaudi3 --prefill-on h100 --prompt 1k --new 9 --users 1,20".split(),
+    ],
     "serve-ttft": [
         "serve qwen3-8b --on h100 --prompt 1k --new 64 --ttft 1s --tpot 30ms --requests 8 --price 2".split(),
         "serve qwen3-8b --on gaudi3 --prompt 1k --new 1 --ttft 1s".split(),
@@ -177,6 +181,7 @@ SHOWN = {
     "prove": "verify-prove",
     "train_time": "time-train",
     "fewest_devices": "serve-ttft",
+    "serve_disaggregated": "serve-disaggregated",
 }
 
 

@@ -76,6 +76,7 @@ class Model(Rated):
     train_time = method(_time.train_time)
     serve = method(_serve.serve)
     fewest_devices = method(_serve.fewest_devices)
+    serve_disaggregated = method(_serve.serve_disaggregated)
     engine = method(_engine.engine_of)
     budget = method(_budget.budget_of)
     mfu = method(_mfu.mfu)

@@ -15,12 +15,16 @@ from tfacct.options import Option
 if TYPE_CHECKING:
     from tfacct.loading.model import LoadedModel
     from tfacct.output.chart import Chart
-    from tfacct.reports.serve import FewestReport, ServeReport
+    from tfacct.reports.serve import DisaggregatedReport, FewestReport, ServeReport
     from tfacct.timing.speculative import Speculation
 
 Prompt = Annotated[opt.Size, Option("Prompt length in tokens; 2k is 2,048.", "T")]
 New = Annotated[opt.Size, Option("New tokens per request.", "N")]
-Within = Annotated[float | str | None, Option("Find how many requests get each token within TIME: 50ms.", "TIME")]
+Requests = Annotated[
+    int | Sequence[int] | str | None,
+    Option("Numbers of concurrent requests. Default: several, up to the most that fit.", "N[,N…]"),
+]
+Within = Annotated[float | str | None, Option("Find how many requests get each token within TIME.", "TIME")]
 Price = Annotated[float | None, Option("Price per device-hour, in any currency.", "P")]
 
 
@@ -30,10 +34,7 @@ def serve(
     on: On,
     prompt: Prompt,
     new: New,
-    requests: Annotated[
-        int | Sequence[int] | str | None,
-        Option("Numbers of concurrent requests. Default: several, up to the most that fit.", "N[,N…]"),
-    ] = None,
+    requests: Requests = None,
     within: Within = None,
     measured: Annotated[
         str | None,
@@ -157,6 +158,44 @@ def fewest_devices(
     return Found(fewest_devices(model, where, load, goal))
 
 
+def serve_disaggregated(
+    model: "LoadedModel",
+    *,
+    on: On,
+    prefill_on: Annotated[
+        str,
+        Option("Devices that only prefill; those of --on only decode.", "DEVICES", complete="device"),
+    ],
+    prompt: Prompt,
+    new: New,
+    requests: Requests = None,
+    price: Price = None,
+    ep: opt.ExpertGroups = 1,
+    dtype: opt.Dtype = None,
+    kv_dtype: opt.KvDtype = None,
+    **usable: Unpack[opt.Usable],
+) -> "Found[DisaggregatedReport]":
+    """Time to first token of a worker that only prefills, and time per output token of one that only decodes.
+
+    >>> from tfacct import load
+    >>> llama = load("llama-3.1-70b")
+    >>> both = llama.serve_disaggregated(prefill_on="4xh100", on="4xh100", prompt="2k", new=256, requests=[1, 32])
+    >>> [line["decode_batch"] for line in both.lines], both.prefill_on["count"]
+    ([1, 31], 4)
+
+    The decode worker's requests follow from Little's law; there is no queue between the workers. `requests`: in flight
+    in both workers. `on`: devices of the decode worker. `prefill_on`: of the prefill worker. `price`: of one device for
+    an hour. `ep`: groups of the decode worker's devices that shard the experts. Raises TfacctError.
+    """
+    from tfacct.reports.serve import serve_disaggregated
+    from tfacct.timing.load import Load
+    from tfacct.timing.placement import Deployment
+
+    load = Load(opt.size("prompt", prompt), opt.size("new", new), _some(requests), price)
+    where = Deployment(on, dtype, kv_dtype, ep, usable.get("use"), usable.get("reserve"))
+    return Found(serve_disaggregated(model, replace(where, on=prefill_on, ep=1, named="prefill_on"), where, load))
+
+
 def _speculation(tokens: int | None, acceptance: float | None, draft: str | None) -> "Speculation | None":
     """The drafts. Raises TfacctError for one of the options without another that it needs."""
     if tokens is None or acceptance is None:
@@ -198,6 +237,6 @@ COMMAND = Command(
         "tfacct serve llama-3.1-8b --on h100 --prompt 2k --new 256",
         "tfacct serve llama-3.1-70b --on h100 --prompt 2k --new 256 --ttft 500ms",
     ),
-    variants={"ttft": Variant(fewest_devices)},
+    variants={"ttft": Variant(fewest_devices), "prefill_on": Variant(serve_disaggregated)},
     drawn=True,
 )

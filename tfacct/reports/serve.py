@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fractions import Fraction
+from math import ceil
 from typing import Any, TypedDict
 
 from tfacct.base import units
@@ -20,15 +21,18 @@ from tfacct.reports.time import (
     OnDevices,
     Validated,
     assumptions,
+    error_facts,
     error_note,
     evidence_note,
     files_notes,
     formats_note,
+    interval_words,
     link_notes,
     placement_facts,
     range_note,
     validation_facts,
 )
+from tfacct.timing.disaggregated import Disaggregated, Flow, disaggregated
 from tfacct.timing.fewest import Fewest, Goal, Layout, fewest
 from tfacct.timing.load import Load, Loaded, Serving, serving
 from tfacct.timing.placement import Deployment
@@ -233,7 +237,7 @@ def _ranges(about: Serving | Fewest) -> str:
 
 
 ERROR = NoteRow("error", 1, lambda about: error_note(about.one))
-SHARED_NOTES = (
+PLACED_NOTES = (
     NoteRow("range", 2, lambda about: range_note(about.one)),
     NoteRow("price", 2, lambda about: about.load.price, "Price: {:g} per GPU-hour, as given."),
     NoteRow("files", 2, lambda about: files_notes(about.one)),
@@ -246,10 +250,13 @@ SHARED_NOTES = (
         lambda about: not about.memory.engine,
         "An engine may leave less memory for the cache: see `tfacct engine`.",
     ),
-    NoteRow("ranges", 2, _ranges),
     NoteRow("gathered", 2, lambda about: ranks.gathered(about.one.model, about.one.count)),
-    NoteRow("evidence", 3, lambda about: evidence_note(about.one)),
     NoteRow("formats", 3, lambda about: formats_note(about.one)),
+)
+SHARED_NOTES = (
+    *PLACED_NOTES,
+    NoteRow("ranges", 2, _ranges),
+    NoteRow("evidence", 3, lambda about: evidence_note(about.one)),
 )
 NOTES = (
     ERROR,
@@ -285,7 +292,7 @@ def _facts(about: Serving) -> dict[str, Any]:
     return facts
 
 
-def _shared_facts(about: Serving | Fewest) -> dict[str, Any]:
+def _shared_facts(about: Serving | Fewest | Disaggregated) -> dict[str, Any]:
     """Keys of all reports of serving."""
     return {
         "on": placement_facts(about.one),
@@ -440,4 +447,166 @@ def _layout_line(about: Fewest, layout: Layout) -> dict[str, Any]:
         "value_seconds": layout.loop.served.request,
         "tokens_per_second": about.rate(layout),
         "cost_per_million": about.cost(layout),
+    }
+
+
+# Workers that only prefill, and workers that only decode.
+
+
+class DisaggregatedRequests(TypedDict):
+    """So many requests in flight in both workers. `token_seconds`: a decode step, a range of 80% of measured runs where
+    its error is known."""
+
+    requests: int
+    decode_batch: int
+    token_seconds: list[float]
+    value_seconds: float
+    prefill_busy: float
+    tokens_per_second: float | None
+    cost_per_million: float | None
+
+
+class DisaggregatedReport(build.ModelReport):
+    """Time to first token of a worker that only prefills, and time per output token of one that only decodes."""
+
+    _line = DisaggregatedRequests
+
+    on: OnDevices
+    prefill_on: OnDevices
+    estimate: bool
+    prompt: int
+    new_tokens: int
+    first_token_seconds: list[float]
+    largest_requests: int
+    use: float
+    reserve_bytes: int
+    price_per_hour: float | None
+    validation: Validated | None
+    assumptions: dict[str, float]
+
+
+@answers(DisaggregatedReport)
+def serve_disaggregated(model: LoadedModel, prefill_on: Deployment, on: Deployment, load: Load) -> Report:
+    """Both workers by number of requests. Raises TfacctError."""
+    for where in (prefill_on, on):
+        _check_serves(where.memory())
+    about = disaggregated(model, prefill_on, on, load)
+    stored = selection.format_name(model, on.dtype)
+    workers = f"prefill on {about.prefill.where}, decode on {about.one.where}"
+    return build.report(
+        "serve",
+        [model],
+        _flow_table(about),
+        [_flow_facts(about)],
+        title=f"{build.label(model)}: {workers}, {stored}, {load.words}",
+        convention=CONVENTION,
+        answer=_flow_answer(about),
+        notes=lambda _: notes(DISAGGREGATED_NOTES, about),
+        requests=[Request(ctx=load.context)],
+    )
+
+
+def _flow_table(about: Disaggregated) -> Table:
+    first = _range(*_first_token(about))
+    rows: list[Row] = [
+        {
+            "requests": flow.requests,
+            "decode_batch": flow.batch,
+            "token_seconds": _range(*_flow_token(about, flow)),
+            "first_token_seconds": first,
+            "prefill_busy": Fraction(flow.busy),
+            "tokens_per_second": None if flow.rate is None else Fraction(flow.rate),
+            "cost_per_million": None if flow.cost is None else Fraction(flow.cost),
+        }
+        for flow in about.flows
+    ]
+    columns = (
+        Column("requests", "requests", "count"),
+        Column("decode_batch", "decode batch", "count", drop=1),
+        *_time_columns(about.load),
+        Column("prefill_busy", "≈ prefill busy", "share"),
+        *_rate_columns(about.load),
+    )
+    return columns, (tuple(rows),), ()
+
+
+def _first_token(about: Disaggregated) -> tuple[float, float]:
+    """The range of the time to first token of a prompt alone."""
+    return about.prefill.interval(about.first_token) or (about.first_token, about.first_token)
+
+
+def _flow_token(about: Disaggregated, flow: Flow) -> tuple[float, float]:
+    """The range of a decode step."""
+    return about.one.interval(flow.token, "decode") or (flow.token, flow.token)
+
+
+def _flow_answer(about: Disaggregated) -> str:
+    most = about.most
+    times = f"≈ {units.seconds(about.first_token)} to the first token, ≈ {units.seconds(most.token)} per token"
+    if most.rate is None:
+        return f"The prefill worker is too slow even for {_requests(most.requests)}; alone: {times}."
+    return f"{_requests(most.requests)}: {times}, ≈ {units.three(most.rate)} tokens/s."
+
+
+def _decode_error(about: Disaggregated) -> str:
+    """The measured error of a decode step, or why it is not known."""
+    one, error = about.one, about.one.error("decode")
+    if error is not None:
+        return (
+            f"Estimate: median error of a decode step {units.percent(error.median)} on {error.runs:,} disaggregated"
+            f" runs of MoE models (cross-validation). {interval_words(error)}"
+        )
+    models = "MoE" if one.model.ledger.experts else "dense"
+    reason = one.unmeasured or f"No disaggregated run of {models} models on such devices was measured"
+    return f"Estimate. {reason}, so the error of a decode step is not known."
+
+
+def _queued(about: Disaggregated) -> dict[str, Any] | None:
+    busiest = about.busiest
+    if busiest.busy <= 1:
+        return None
+    return {
+        "busy": units.percent(busiest.busy, 0),
+        "requests": _requests(busiest.requests),
+        "workers": ceil(busiest.busy),
+    }
+
+
+DISAGGREGATED_NOTES = (
+    NoteRow("decode_error", 1, _decode_error),
+    NoteRow(
+        "queued",
+        1,
+        _queued,
+        "{requests} would keep a prefill worker {busy} busy, so prompts queue: {workers:,} such workers keep up.",
+    ),
+    NoteRow("alone", 1, lambda _: True, "Not included: queues, and sending the KV cache from worker to worker."),
+    NoteRow("prefill_links", 2, lambda about: link_notes(about.prefill.link)),
+    *PLACED_NOTES,
+)
+
+
+def _flow_facts(about: Disaggregated) -> dict[str, Any]:
+    """Keys of `DisaggregatedReport`."""
+    error = about.one.error("decode")
+    return {
+        **_shared_facts(about),
+        "prefill_on": placement_facts(about.prefill),
+        "first_token_seconds": list(_first_token(about)),
+        "largest_requests": about.fitting,
+        "lines": [_flow_line(about, flow) for flow in about.flows],
+        "validation": None if error is None else error_facts(error, about.one.device.id, about.one.runs_alike),
+    }
+
+
+def _flow_line(about: Disaggregated, flow: Flow) -> dict[str, Any]:
+    """Keys of `DisaggregatedRequests`."""
+    return {
+        "requests": flow.requests,
+        "decode_batch": flow.batch,
+        "token_seconds": list(_flow_token(about, flow)),
+        "value_seconds": flow.request,
+        "prefill_busy": flow.busy,
+        "tokens_per_second": flow.rate,
+        "cost_per_million": flow.cost,
     }

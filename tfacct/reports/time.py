@@ -62,7 +62,7 @@ Validated = TypedDict(
     "Validated",
     {
         "class": Literal["dense", "experts", "pcie", "amd", "training", "divided"],
-        "metric": Literal["request", "token", "step", "corrected"],
+        "metric": Literal["request", "token", "decode", "step", "corrected"],
         "points": int,
         "points_fitted": int,
         "cells": int,
@@ -110,7 +110,7 @@ def error_note(one: Placement) -> str:
         return _corrected(one, error)
     return (
         f"Estimate: median error {units.percent(error.median)} on {error.runs:,} {HOW_MEASURED[error.kind]}"
-        f"{_without(one, error)}. {_interval(error)}"
+        f"{_without(one, error)}. {interval_words(error)}"
     )
 
 
@@ -121,7 +121,7 @@ def _without(one: Placement, error: Validation) -> str:
     return f"; none {' or '.join(missing)}" if missing else ""
 
 
-def _interval(error: Validation) -> str:
+def interval_words(error: Validation) -> str:
     """The 80% interval, and the share of runs that lay in it when their cell was left out."""
     covered = units.percent(error.coverage, 0)
     return f"The 80% interval, {error.low:.2f} to {error.high:.2f} × the estimate, covered {covered} of these runs."
@@ -139,7 +139,7 @@ def _corrected(one: Placement, error: Validation | None) -> str:
     few = f"; {ENOUGH} would lower the error" if many < ENOUGH and error.kind in ("dense", "experts") else ""
     return (
         f"{note}: median error {units.percent(error.median)} on {error.runs:,} measured runs{_without(one, error)}"
-        f"{few}. {_interval(error)}"
+        f"{few}. {interval_words(error)}"
     )
 
 

@@ -136,12 +136,12 @@ def serving(model: LoadedModel, on: Deployment, load: Load, memory: MemoryLimit)
     target = None if load.within is None else _target(one, load, fitting, load.within)
     inside = target[0] if target is not None else 0
     alone = one.host.alone(load.prompt)
-    loops = [loaded(one, load, requests, alone) for requests in _requests_tried(load, fitting, inside)]
+    loops = [loaded(one, load, requests, alone) for requests in requests_tried(load, fitting, inside)]
     within = loaded(one, load, inside, alone) if inside else None
     return Serving(one, load, memory, fitting, loops, target, within)
 
 
-def _requests_tried(load: Load, fitting: int, inside: int) -> list[int]:
+def requests_tried(load: Load, fitting: int, inside: int = 0) -> list[int]:
     """Numbers of requests to ask about, by default with those `inside` a time. Raises UsageError for one whose cache
     does not fit."""
     if load.requests is not None:

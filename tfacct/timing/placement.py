@@ -69,12 +69,13 @@ class Placement:
 
     def error(self, metric: Metric = "request") -> Validation | None:
         """Errors on measured runs of this class; None where none was like this. A token's are those of a request where
-        only these were measured."""
+        only these were measured, but not those of a decode step."""
         if self.unmeasured:
             return None
         if metric == "request" and len(self.own_runs) >= ENOUGH:
             metric = "corrected"
-        return VALIDATED.get((self.kind, metric), VALIDATED[self.kind, "request"])
+        own = VALIDATED.get((self.kind, metric))
+        return own if own is not None or metric == "decode" else VALIDATED[self.kind, "request"]
 
     @property
     def scattered(self) -> bool:
@@ -110,7 +111,7 @@ class Placement:
 @record
 class Deployment:
     """Where and how a model is served: the devices that `on` names, the formats of weights and cache, parts of its
-    experts, and the share of memory that may be used."""
+    experts, and the share of memory that may be used. `named`: the option that names the devices."""
 
     on: str
     dtype: str | None = None
@@ -119,12 +120,13 @@ class Deployment:
     use: float | None = None
     reserve: int | str | None = None
     limit: MemoryLimit | None = None
+    named: str = "on"
 
     def memory(self, *, training: bool = False) -> MemoryLimit:
         """The devices and their memory, or the `limit` that is given. Raises TfacctError."""
         if self.limit is not None:
             return self.limit
-        count, device = devices.several(option("on"), self.on)
+        count, device = devices.several(option(self.named), self.on)
         return device_limit(count, device, self.use, self.reserve, training=training)
 
     def place(self, model: LoadedModel, memory: MemoryLimit) -> Placement:

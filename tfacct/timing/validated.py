@@ -14,7 +14,7 @@ from tfacct.loading.devices import Device
 from tfacct.loading.links import Link
 
 Class: TypeAlias = Literal["dense", "experts", "pcie", "amd", "training", "divided"]
-Metric: TypeAlias = Literal["request", "token", "step", "corrected"]
+Metric: TypeAlias = Literal["request", "token", "decode", "step", "corrected"]
 
 
 @record
@@ -59,6 +59,7 @@ STORED: Mapping[Class, Mapping[str, int]] = {
 """Measured runs by the format of weights; of training steps by that of products."""
 DENSE = {"b200-hgx": 120, "h100-sxm": 385, "h200-sxm": 106}
 EXPERTS = {"b200-hgx": 351, "b300-hgx": 131, "h100-sxm": 159, "h200-sxm": 257}
+DECODING = {"b200-hgx": 46, "gb200": 44, "gb300": 21}
 PCIE = {"a100-pcie-80gb": 52, "l40s": 9}
 AMD = {"mi300x": 19}
 DIVIDED = {"a100-sxm-80gb": 18}
@@ -72,14 +73,16 @@ VALIDATED: Mapping[tuple[Class, Metric], Validation] = {
         Validation("experts", "request", 898, 19, EXPERTS, 0.100, 0.812, 0.859, 0.83, 1.34),
         Validation("experts", "token", 898, 19, EXPERTS, 0.101, 0.814, 0.827, 0.84, 1.30),
         Validation("experts", "corrected", 898, 19, EXPERTS, 0.077, 0.864, 0.833, 0.85, 1.24),
+        Validation("experts", "decode", 111, 9, DECODING, 0.086, 0.874, 0.783, 0.82, 1.14),
         Validation("pcie", "request", 61, 3, PCIE, 0.078, 0.852, 0.675, 0.83, 1.20),
         Validation("amd", "request", 19, 5, AMD, 0.043, 1.0, 0.575, 0.97, 1.23),
         Validation("training", "step", 167, 18, STEPS, 0.025, 0.982, 0.830, 0.93, 1.11),
         Validation("divided", "step", 18, 12, DIVIDED, 0.023, 1.0, 0.833, 0.92, 1.05),
     )
 }
-"""By class and metric: the time of a request, also corrected by `ENOUGH` other runs of its cell, and that from token to
-token; of a training step of dense models under FSDP, and divided by tensor and pipeline parallelism."""
+"""By class and metric: the time of a request, also corrected by `ENOUGH` other runs of its cell, that from token to
+token, and that of a decode step of workers that only decode; of a training step of dense models under FSDP, and divided
+by tensor and pipeline parallelism."""
 ENOUGH = 3
 """Measured runs of the user from which on the errors of corrected estimates hold."""
 HELD_OUT: Mapping[tuple[Class, Metric], Reported] = {("training", "step"): Reported(49, 0.033, 0.92)}
