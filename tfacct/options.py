@@ -211,7 +211,7 @@ class Layout(Ranks, total=False):
     tp_plan: Annotated[
         Literal["torch", "megatron"],
         Option(
-            "Backward all-reduce of matmuls with the same input: one each (torch), or one together (megatron).",
+            "Backward all-reduces of matmuls that share an input: one per matmul (torch) or one for all (megatron).",
             None,
             LAYOUT,
             default="torch",
@@ -231,7 +231,7 @@ class MetricRecipe(TypedDict, total=False):
     optimizer: Annotated[
         str | None,
         Option(
-            "adamw (default), sgd, adafactor, muon, adamw-8bit and others. adamw-foreach, adamw-for-loop,"
+            "adamw (default), sgd, adafactor, muon, adamw-8bit. Others: adamw-foreach, adamw-for-loop,"
             " adamw-amsgrad, rmsprop, adagrad, adamax, nadam, sgd-foreach, sgd-momentum, sgd-momentum-foreach, none; of"
             " transformers, adafactor-transformers, adafactor-transformers-beta1; of bitsandbytes, adamw-8bit-trainer"
             " (embeddings in 32 bits, as Trainer asks for), adamw-32bit, lion-8bit, lion-8bit-trainer, lion-32bit,"

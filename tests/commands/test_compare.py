@@ -47,7 +47,7 @@ def test_numbers_are_those_of_the_other_commands() -> None:
 def test_answer_and_table() -> None:
     """30,532,122,624 over 8,030,261,248 parameters are 3.80; 12.48 over 19.27 GFLOPs per new token are 0.648."""
     report = compared("llama-3.1-8b", "qwen3-8b", "qwen3-30b-a3b", contexts=[8192], fit="h100")
-    assert report.answer == "qwen3-30b-a3b has 3.8 × the parameters of llama-3.1-8b, 0.65 × its decode FLOPs."
+    assert report.answer == "qwen3-30b-a3b has 3.8 × the parameters of llama-3.1-8b and 0.65 × its decode FLOPs."
     assert [column.label for column in report.columns] == ["", "llama-3.1-8b", "qwen3-8b", "qwen3-30b-a3b"]
     table = {row["what"]: [column.text(row[column.key]) for column in report.columns[1:]] for row in report.cells}
     assert table["parameters"] == ["8.03 B", "8.19 B", "30.5 B"]
@@ -62,7 +62,7 @@ def test_lists_give_a_side_each() -> None:
     """llama-3.1-8b in a cache of 8 bits takes half: 2 · 32 · 8 · 128 bytes per token are 64 KiB."""
     by_context = compared("gemma-3-27b-text", contexts=[8192, 65536])
     assert [column.label for column in by_context.columns[1:]] == ["8,192 tokens", "65,536 tokens"]
-    assert by_context.answer.startswith("65,536 tokens: 15 × the prefill FLOPs of 8,192 tokens, 5.2 × its KV cache")
+    assert by_context.answer.startswith("65,536 tokens: 15 × the prefill FLOPs of 8,192 tokens and 5.2 × its KV cache")
     by_cache = compared("llama-3.1-8b", contexts=[512], kv_dtypes=[None, "fp8"], metrics=("share.attn",))
     assert by_cache.answer == "KV fp8: 0.5 × the KV cache per token of KV bf16."
     assert [found["kv_bytes_per_token"] for found in by_cache.models] == [131_072, 65_536]

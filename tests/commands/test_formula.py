@@ -249,7 +249,7 @@ def test_the_legend_names_every_letter_once_with_its_value(run) -> None:
 
 def test_a_shared_weight_and_a_fixed_size_are_said(run) -> None:
     out = run("formula", "gpt2").out
-    assert "G = 1 in every gpt2 model: K is written as N." in out
+    assert "G = 1 in every gpt2 model, so N replaces K." in out
     out = run("formula", "llama-3-8b").out
     assert "tied" not in out and "written as N" not in out
 

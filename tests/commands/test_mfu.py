@@ -100,8 +100,8 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no speed": ({"tokens_per_second": float("nan")}, "tokens_per_second must be a number above 0, not nan"),
     "convention": ({"convention": "plam"}, "convention is full, causal, palm, 6nd, not 'plam'\ndid you mean palm?"),
     "ctx": ({"ctx": [1]}, "ctx must be a whole number, not [1]"),
-    "two sides": ({"model": TINY["t5"]}, "PaLM's formula is that of a decoder alone\nconvention='full'"),
-    "latent": ({"model": "deepseek-v3"}, "PaLM's formula is that of a model without latent attention\nconv"),
+    "two sides": ({"model": TINY["t5"]}, "PaLM's formula does not cover encoder-decoders\nconvention='full'"),
+    "latent": ({"model": "deepseek-v3"}, "PaLM's formula does not cover latent attention\nconv"),
 }
 
 
@@ -166,7 +166,7 @@ def test_report_of_what_cannot_be() -> None:
     )
     latent = reported("deepseek-v3", tokens_per_second=1_000)
     assert [line["convention"] for line in latent.models[0]["lines"]] == ["full", "causal", "6nd"]
-    assert "Not counted: PaLM's formula is that of a model without latent attention." in latent.notes
+    assert "Not counted: PaLM's formula does not cover latent attention." in latent.notes
     refused = {
         "give tokens_per_second or step_time": {},
         "step_time must be a number above 0": {"step_time": 0},

@@ -189,7 +189,7 @@ def test_the_fewest_ranks_are_among_all_that_divide_the_rows(run: Callable[..., 
 def test_ranks_beside_the_unknown_ones_are_named(run: Callable[..., Ran]) -> None:
     given = ("llama-3.1-8b", "--for", "fsdp", "--until", "peak_bytes=52.5GB", "--ctx", "4k", "--tp", "2")
     words = " ".join(run("solve", *given).out.split())
-    assert "fsdp until peak_bytes = 52.5 GB, tp 2, context 4,096" in words
+    assert "smallest fsdp within peak_bytes = 52.5 GB, tp 2, context 4,096" in words
     assert "The smallest fsdp is 1: peak_bytes stays within 52.5 GB on each rank." in words  # there are two
     words = " ".join(run("solve", "phi-3-medium-4k", "--for", "tp", "--until", "kv_cache_bytes=200MB").out.split())
     assert "Not supported: 4." in words  # 40 query heads, 10 key/value heads

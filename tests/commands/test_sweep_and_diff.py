@@ -430,11 +430,11 @@ def test_a_sweep_answers_first(run) -> None:
     assert said not in " ".join(run("sweep", "gpt2-xl", "--ctx", "1k").out.split())
     for arguments, answer in {
         # 2 · 12 · 768 · 2 bytes a token
-        "gpt2 --ctx 1k,2k --metric kv_cache_bytes": "kv_cache_bytes runs from 36.0 MiB at ctx 1,024 to 72.0 MiB at"
-        " ctx 2,048.",
+        "gpt2 --ctx 1k,2k --metric kv_cache_bytes": "kv_cache_bytes: from 36.0 MiB (ctx 1,024) to 72.0 MiB"
+        " (ctx 2,048).",
         "gpt2 --ctx 1k,2k --metric total_params": "total_params is 124 M throughout.",
         "gpt2 --metric total_params": "total_params is 124 M.",
-        "gpt2 gpt2-xl --metric total_params": "total_params runs from 124 M at gpt2 to 1.56 B at gpt2-xl.",
+        "gpt2 gpt2-xl --metric total_params": "total_params: from 124 M (gpt2) to 1.56 B (gpt2-xl).",
     }.items():
         assert run("sweep", *arguments.split()).out.splitlines()[1] == answer
 

@@ -55,7 +55,7 @@ def test_llama_cpps_buffers_by_hand() -> None:
 
 def test_a_card_that_is_too_small() -> None:
     start = load("llama-3.1-8b").engine(engine="llama.cpp", on="t4", max_model_len=4096)
-    assert not start.starts and start.answer.startswith("Does not start: 4,096 tokens lack ")
+    assert not start.starts and start.answer.startswith("Does not start: a cache of 4,096 tokens needs ")
     assert load("llama-3.1-8b").engine(engine="llama.cpp", on="t4", dtype="q4_k_m").starts
 
 

@@ -61,7 +61,7 @@ def test_the_error_is_that_of_the_benchmark_and_of_launches_like_its_starts_alon
     start = load("llama-3.1-8b").engine(**LLAMA)
     measured = {"starts": 45, "versions": "0.15–0.19", "median": 0.0001, "p90": 0.00124, "worst": 0.00884}
     assert start.interval == {"low": 475_410, "high": 476_590, **measured}
-    assert "p90 0.12%, worst 0.9% of 45 starts, 0.15–0.19" in start.answer
+    assert "error on 45 starts of 0.15–0.19: p90 0.12%, worst 0.9%" in start.answer
     for dtype in ("nf4", "int8", "fp32"):
         other = load("llama-3.1-8b").engine(**LLAMA, dtype=dtype)
         assert other.interval is None and "error not measured" in other.answer
@@ -350,12 +350,12 @@ def test_latent_attention_with_the_block_size_of_the_log() -> None:
         ("vllm nothing-like-it --on h100", "no preset"),
         ("vllm", "needs a MODEL"),
         ("vllm llama-3.1-8b --on 24GB", "gives only memory"),
-        ("vllm bamba-9b --on 2xh200", "layers with states on these cards"),
-        ("vllm jamba-v0.1 --on 2xh200", "layers with states on these cards"),
+        ("vllm bamba-9b --on 2xh200", "these state-space layers cannot be sharded"),
+        ("vllm jamba-v0.1 --on 2xh200", "these state-space layers cannot be sharded"),
         ("vllm llama-3.1-8b --on 2xh100 --version 0.7", "V0 engine"),
         ("vllm llama-3.1-8b --on h100 --dtype q4_k_m", "q4_k_m"),
         ("vllm llama-3.1-8b --on h100 --dtype tf32", "stores no weights in tf32"),
-        ("vllm llama-3.1-8b --on h100 --kv-dtype fp32", "a cache in fp32"),
+        ("vllm llama-3.1-8b --on h100 --kv-dtype fp32", "a fp32 cache with bf16 activations"),
         ("vllm gemma-2-2b --on t4", "without bfloat16"),
         ("vllm falcon-mamba-7b --on h100", "states alone"),
         ("vllm deepseek-v2-lite --on h100", "--block-size 64"),
@@ -445,4 +445,4 @@ def test_requests_are_rounded_down_and_the_version_is_named() -> None:
     assert start.max_concurrency == pytest.approx(start.kv_cache_tokens / 131_072, abs=0.01)
     assert f" {int(10 * start.max_concurrency) / 10:.1f} requests of 131,072" in start.answer
     (outside,) = (one for one in start.terms if one["what"] == "outside torch")
-    assert outside["source"] == f"no start of {start.engine_version} on such cards was measured"
+    assert outside["source"] == f"not measured for {start.engine_version} on this card"

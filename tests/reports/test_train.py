@@ -34,7 +34,7 @@ def test_three_notes_are_printed_and_the_others_with_verbose(run: Callable[..., 
     asked = ("train", "llama-3.1-8b", "--ctx", "4k", "--fsdp", "8")
     brief, full = (" ".join(run(*asked, *more).out.split()) for more in ((), ("-v",)))
     assert "Each rank sends" in brief and "--master-weights fp32 adds" in brief
-    whole = "On one device, in GiB: weights 15.0, optimizer state 29.9"
+    whole = "Without sharding, in GiB: weights 15.0, optimizer state 29.9"
     for background in ("Each FSDP rank has its own batch", whole, "Not included:"):
         assert background not in brief and background in full
     (facts,) = json.loads(run(*asked, "--json").out)["models"]

@@ -131,7 +131,7 @@ def test_what_time_says_of_a_swept_machine() -> None:
         ("gpt2", {"on": "2xcpu"}, "was calibrated as one device, not as 2\non='cpu'"),
         ("gpt2", {"bound_only": True}, "was calibrated with the reference model"),
         ("gpt2", {"kv_dtype": "fp8"}, "was calibrated with the reference model"),
-        ("llama-3.1-70b", {"ctx": 64}, "do not fit into"),
+        ("llama-3.1-70b", {"ctx": 64}, "of weights and cache exceed"),
     ],
 )
 def test_what_is_refused(model: str, asked: dict[str, Any], message: str) -> None:

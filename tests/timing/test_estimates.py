@@ -91,8 +91,8 @@ def test_wide_weights_without_units_say_so() -> None:
         ("gpt2", {"on": "h1000"}, "unknown device 'h1000'"),
         ("gpt2", {"on": "24GiB"}, "24GiB gives only memory"),
         ("gpt2", {"on": "0xh100-sxm"}, "devices"),
-        ("llama-3.1-70b", {"on": "h100-sxm"}, "of weights do not fit"),
-        ("llama-3.1-8b", {"on": "h100-sxm", "batch": 4096, "ctx": 8192}, "of cache do not fit"),
+        ("llama-3.1-70b", {"on": "h100-sxm"}, "of weights exceed"),
+        ("llama-3.1-8b", {"on": "h100-sxm", "batch": 4096, "ctx": 8192}, "of cache exceed"),
         ("llama-3.1-70b", {"on": "3xh100-sxm"}, "3 devices do not divide the 64 query heads\ntry 2 or 4"),
         ("llama-3.1-8b", {"on": "2xh100-sxm", "ep": 2}, "has no experts"),
         ("qwen3-30b-a3b", {"on": "2xh100-sxm", "ep": 4}, "does not divide 2 devices\nnumbers that do: 1, 2"),
@@ -161,7 +161,7 @@ def test_one_new_token_has_no_time_per_token(run: Callable[..., Ran]) -> None:
     assert [line["token_seconds"] for line in report.lines] == [None, None]
     assert [column.key for column in report.columns][:2] == ["requests", "first_token_seconds"]
     out = run("serve", "llama-3.1-8b", "--on", "h100", "--prompt", "2k", "--new", "1", "-v").out
-    assert "Ranges: per token" not in words(out) and "Range: first token" in words(out)
+    assert "Per token:" not in words(out) and "First token: from" in words(out)
     with pytest.raises(TfacctError, match="after the first, and new=1 has none"):
         tfacct.load("llama-3.1-8b").serve(on="h100", prompt="2k", new=1, within="50ms")
 
@@ -179,7 +179,7 @@ def test_no_single_first_token_under_load(run: Callable[..., Ran]) -> None:
         ({"requests": 299}, "the KV cache of at most 298 requests fits"),
         ({"price": -1.0}, "must be above 0"),
         ({"within": "50"}, "must be a time with its unit"),
-        ({"reserve": "79GB"}, "do not fit into"),
+        ({"reserve": "79GB"}, "of weights exceed the usable"),
         ({"use": 1.5}, "above 0 and at most 1"),
         ({"requests": 0}, "must be at least 1"),
     ],
@@ -196,7 +196,7 @@ def test_time_serve_and_memory_use_one_memory_rule() -> None:
     assert llama.serve(on=on, prompt=2048, new=256).largest_requests == 10
     assert llama.memory(on=on, ctx=2304).fit["largest_batch"] == 10
     assert llama.time(on=on, ctx=2304, batch=10).value_seconds
-    with pytest.raises(TfacctError, match="GiB of cache do not fit into the usable 69"):
+    with pytest.raises(TfacctError, match="GiB of cache exceed the usable 69"):
         llama.time(on=on, ctx=2304, batch=11)
     assert llama.time(on=on, ctx=2304, batch=11, use=1, reserve=0).value_seconds
 

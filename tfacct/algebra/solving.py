@@ -228,7 +228,9 @@ def _unsolved(
             f"{equation}: {why} from {unknown} = {smallest:,} on", _too_small(unknown, smallest, positive)
         )
     if roots:
-        return NoSolutionError(f"{equation}: the only solution is negative, {unknown} = {_values_text(roots)}")
+        return NoSolutionError(
+            f"no {unknown} satisfies {equation}: the only solution is negative, {unknown} = {_values_text(roots)}"
+        )
     return NoSolutionError(f"{equation}: {why} for every {unknown}")
 
 

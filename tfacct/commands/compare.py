@@ -66,7 +66,7 @@ def compare(
 
     >>> from tfacct import load
     >>> load("llama-3.1-8b").compare("qwen3-30b-a3b", ctx="8k", on="h100").answer
-    'qwen3-30b-a3b has 3.8 × the parameters of llama-3.1-8b, 0.65 × its decode FLOPs.'
+    'qwen3-30b-a3b has 3.8 × the parameters of llama-3.1-8b and 0.65 × its decode FLOPs.'
 
     A list of contexts, batches, dtypes or recipes, such as `ctx="8k,64k"`, gives a side each; an empty value, as in
     `ctx=",64k"`, is the default. `on`: devices, for the requests of this context that fit. `metric`: further numbers,

@@ -37,7 +37,11 @@ class LaunchFlags(TypedDict, total=False):
     block_size: Annotated[int | None, Option("Tokens per block of the KV cache.", "N", advanced=True)]
     mamba_cache_mode: Annotated[
         Literal["none", "align", "all"],
-        Option("What prefix caching keeps of states.", default="none", advanced=True),
+        Option(
+            "States in the prefix cache: none, one more per request (align), or one per block (all).",
+            default="none",
+            advanced=True,
+        ),
     ]
     dtype: opt.Dtype
     kv_dtype: opt.KvDtype

@@ -74,7 +74,7 @@ def plan(
         request = replace(request, batch=opt.size("global_batch_size", global_batch_size))
     budget = opt.budget(options, training=train)
     if budget is None:
-        example = f"such as {option('on', '64xh100')}, or {option('tp', 8)} for what its ranks send"
+        example = f"such as {option('on', '64xh100')}; or {option('tp', 8)} to see only what each rank sends"
         raise UsageError(f"plan needs {option('on')} or a layout", example)
     layout = opt.mesh(options)
     count = gpus or (budget.count if layout is None or budget.count > 1 else layout.ranks)
@@ -103,7 +103,7 @@ def comms(
     ] = None,
     after_head: Annotated[
         Literal["sharded", "gathered", "loss"],
-        Option("Logits after the output head: left sharded, gathered, or used in a sharded loss.", advanced=True),
+        Option("Logits after the LM head: sharded, gathered, or consumed by a sharded loss.", advanced=True),
     ] = "sharded",
     reduce_dtype: Annotated[
         str | None,

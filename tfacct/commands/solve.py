@@ -32,7 +32,7 @@ def solve(
     until: Annotated[
         str | None,
         Option(
-            "Two metrics, or a metric and a number: total_bytes=24GiB. Default: the memory of --on.",
+            "Limit: METRIC=NUMBER or METRIC=METRIC, such as total_bytes=24GiB. Default: the memory of --on.",
             "LEFT=RIGHT",
             complete="until",
         ),

@@ -397,7 +397,7 @@ class AltUpExpand(Part):
     legend: ClassVar[dict[str, str]] = {
         "D": STREAMS_LEGEND["D"],
         OTHER: STREAMS_LEGEND[OTHER],
-        "Do": "another vector as wide as D",
+        "Do": "output width of a square matrix (= D)",
     }
     made: ClassVar[dict[str, str]] = {OTHER: STREAMS_MADE[OTHER], "Do": "D"}
 

@@ -329,7 +329,7 @@ class GatedMerger(Part):
     legend: ClassVar[dict[str, str]] = {
         **{axis: text for axis, text in Merger.legend.items() if axis != "Du"},
         "Fm": "width of the merger's MLP",
-        "Dh": "another vector as wide as Dq",
+        "Dh": "output width of a square matrix (= Dq)",
     }
     made: ClassVar[dict[str, str]] = {"Dh": "Dq"}
 

@@ -243,7 +243,7 @@ class PixelShuffle(Part):
     legend: ClassVar[dict[str, str]] = {
         **{axis: text for axis, text in Merger.legend.items() if axis != "Du"},
         FRONT: Patches.legend[FRONT],
-        "Dh": "another vector as wide as Dq",
+        "Dh": "output width of a square matrix (= Dq)",
     }
     made: ClassVar[dict[str, str]] = {"Dh": "Dq"}
 

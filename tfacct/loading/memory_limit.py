@@ -84,9 +84,9 @@ class MemoryLimit:
 
     @property
     def words(self) -> str:
-        """Text of the usable memory per device with the rule."""
+        """Text of the usable memory per device: `69.4 GiB of each h100-sxm`."""
         assert self.device is not None
-        return f"{units.binary(self.usable)} of each {self.device.id}: {self._rule(self.device.memory_words)}"
+        return f"{units.binary(self.usable)} of each {self.device.id}"
 
     @property
     def each(self) -> str:

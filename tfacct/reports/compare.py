@@ -311,7 +311,7 @@ def _answer(
     most = max(found, key=_size)
     others = [one for one in found if one[1] == most[1] and one[2].group != most[2].group]
     words = f"{_times(most[3])} the {most[2].noun} of {labels[0]}"
-    words += f", {_times(one[3])} its {one[2].noun}" if others and (one := max(others, key=_size)) else ""
+    words += f" and {_times(one[3])} its {one[2].noun}" if others and (one := max(others, key=_size)) else ""
     verb = " has" if build.label(sides[0].model) != build.label(sides[most[1]].model) else ":"
     return f"{labels[most[1]]}{verb} {words}."
 

@@ -66,12 +66,13 @@ def _several(found: Sequence[Device]) -> Report:
         aside=TOTALS,
         convention=MATH,
         notes=(
-            "bf16, fp8: dense FLOPs per second with FP32 accumulation. B/s: memory bandwidth. Links: one way;"
-            " NVLink or similar joins the given number of devices, PCIe the rest of a node, the network the nodes.",
-            "source: vendor, the manufacturer's page; secondary, another page; unread, not checked again; own, yours;"
-            " measured, a calibration.",
-            "memory from: torch, total_memory in torch; nvidia-smi, board total (torch reports 0.4–3% less); marketed,"
-            " decimal gigabytes as marketed; maker, manufacturer's binary figure; machine, physical memory.",
+            "bf16, fp8: dense FLOPs per second with FP32 accumulation. B/s: memory bandwidth. Links: one way."
+            " NVLink (or similar) connects the given number of devices; PCIe connects the rest of a node; the network"
+            " connects nodes.",
+            "source: vendor (the manufacturer's page), secondary (another page), unread (not checked again), own"
+            " (yours), measured (a calibration).",
+            "memory from: torch (total_memory in torch), nvidia-smi (the board's total; torch reports 0.4–3% less),"
+            " marketed (decimal gigabytes), maker (the manufacturer's binary figure), machine (physical memory).",
             "`tfacct devices NAME` lists the sources of a device's figures.",
         ),
     )
@@ -173,8 +174,8 @@ def _check(device: Device) -> str | None:
     if device.check is None:
         return None
     ratio = device.peak[device.check.dtype] / device.check.peak
-    how = "circular: the clock was derived from the peak" if device.check.circular else "by the maker's clock"
-    return f"{device.check.dtype} is {ratio:.3f} of units · FLOPs per clock · clock ({how})"
+    how = "derived from the peak, so this is circular" if device.check.circular else "from the manufacturer"
+    return f"{device.check.dtype} peak = {ratio:.3f} × (units · FLOPs per clock · clock); clock {how}"
 
 
 # The calibration of a machine.

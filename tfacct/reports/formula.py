@@ -481,14 +481,15 @@ def _special_notes(model: LoadedModel, symbolic: SymbolicModel, words: _Words, f
     fixed = ", ".join(f"{axis} = {sizes[axis]}" for axis in sorted(model.config.constant_axes) if axis in sizes)
     for axis in symbolic.products:
         if len(symbolic.factors(axis)) == 1:
-            yield f"{fixed} in every {model.family} model: {symbolic.factors(axis)[0]} is written as {axis}."
+            yield f"{fixed} in every {model.family} model, so {axis} replaces {symbolic.factors(axis)[0]}."
     if words.line == "operation":
         every = (line for group in model.ledger.groups for line in group.lines)
         tied = [(line.path, line.weight) for line in every if isinstance(line, Matmul) and line.weight is not None]
         for path, weight in dict.fromkeys(tied):
             yield f"{path} is tied to {weight}: it has no parameters of its own."
     if family:
-        yield f"{model.family} is a family: any sizes, with the biases and tied weights of {build.label(model)}."
+        as_in = f"with the biases and tied weights of {build.label(model)}"
+        yield f"These formulas hold for every {model.family} model {as_in}."
 
 
 def _layout_notes(rank: RankTotal, layout: Layout, of: Of) -> list[str]:

@@ -631,9 +631,9 @@ def _longest_request(about: About) -> str:
             return f"Not even one token fits at batch {batch:,}."
         windows = model_notes.attends(about.models)
         return "Every layer caches only its window, so nothing limits the context." if windows else ""
-    past = f", more than the {model.context:,} it was trained for" if context > model.context else ""
+    past = f"; the model was trained for {model.context:,}" if context > model.context else ""
     past = f", {END}" if context == limit else past
-    who = "One request" if batch == 1 else f"{batch:,} requests"
+    who = "A single request" if batch == 1 else f"{batch:,} requests"
     full = f"; stage {stage:,} fills up first" if stage else ""
     return f"{who} can have {context:,} tokens{'' if batch == 1 else ' each'}{past}{full}."
 

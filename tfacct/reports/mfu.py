@@ -142,7 +142,11 @@ def mfu(
 def _speed(tokens_per_second: float | None, step_time: float | None, tokens: int) -> float:
     """Tokens per second of all devices. Raises UsageError unless exactly one of the two is given, above 0."""
     if (tokens_per_second is None) == (step_time is None):
-        given = "give one of the two" if step_time is not None else "the speed of all devices together"
+        given = (
+            "give one of the two"
+            if step_time is not None
+            else f"for example {option('tokens_per_second', 60000)}, summed over all devices"
+        )
         raise UsageError(f"give {option('tokens_per_second')} or {option('step_time')}", given)
     if tokens_per_second is not None:
         check_positive("tokens_per_second", tokens_per_second)

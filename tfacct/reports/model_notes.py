@@ -324,7 +324,7 @@ def overtaken(model: LoadedModel, context: int | None) -> list[str]:
     if context is None:
         return []
     on = f"From {context:,} tokens on{model.past_words(context)}, {whose}"
-    return [f"{on} scores and attention-weighted values cost more than everything else together."]
+    return [f"{on} scores and attention-weighted values cost more than all other matmuls."]
 
 
 def storage_notes(models: Sequence[LoadedModel], dtype: str | None) -> list[str]:

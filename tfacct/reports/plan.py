@@ -303,11 +303,11 @@ def _answer(one: Plan) -> str:
     many, counted = len(one.ranked), one.found.counted
     if not many:
         nearest, size = one.found.larger[0], one.fit.size
-        needs = f"{_named(nearest)}, needs {units.binary(nearest.bytes)}"
+        needs = f"({_named(nearest)}) needs {units.binary(nearest.bytes)}"
         over = f"{units.binary(nearest.bytes - one.fit.usable)} more"
         if counted == 1:
-            return f"The only layout of {_devices(one.gpus)}, {needs}, {over} than {size}."
-        return f"None of {counted:,} layouts of {_devices(one.gpus)} fits in {size}: the smallest, {needs}, {over}."
+            return f"Does not fit: the only layout of {_devices(one.gpus)} {needs}, {over} than the usable {size}."
+        return f"None of {counted:,} layouts of {_devices(one.gpus)} fits in {size}. The smallest {needs}, {over}."
     best, laws = one.ranked[0], {name: found[0] for name, found in one.laws.items() if found[0].estimate is not None}
     if len(laws) > 1:
         each = [f"under {name}: {_named(first)}, {_takes(one, first)}" for name, first in laws.items()]
@@ -464,8 +464,8 @@ NOTES: tuple[NoteRow, ...] = (
         "batch",
         3,
         lambda one: one.recipe is not None,
-        "Batch: the largest micro-batch of a rank that fits; steps: micro-batches of an optimizer step. Bytes sent are"
-        " those of an optimizer step: DDP reduces gradients once, sharded layouts in each micro-batch.",
+        "batch × steps: largest micro-batch that fits on a rank × micro-batches per optimizer step. Sent bytes are per"
+        " optimizer step: DDP reduces gradients once per step, sharded layouts once per micro-batch.",
     ),
     NoteRow(
         "pipeline",

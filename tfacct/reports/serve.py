@@ -225,15 +225,15 @@ def _drafts(about: Serving) -> str:
 
 def _ranges(about: Serving | Fewest) -> str:
     """What the ranges of a token and of a first token mean."""
-    first = "first token: from a request alone to one that waits for all other prompts"
+    first = "First token: from a request alone to one that waits for all other prompts"
     if about.load.new == 1:
-        return f"Range: {first}." if about.most.requests > 1 else ""
+        return f"{first}." if about.most.requests > 1 else ""
     if about.most.requests == 1 and about.one.error("token") is None:
         return ""
     schedules = "from prompts that wait for running answers to prompts that interrupt them"
     token = schedules if about.one.error("token") is None else "80% of measured runs, under any scheduler"
     token = "80% of measured runs, and all of your own" if about.one.scattered else token
-    return f"Ranges: per token, {token}; {first}. A scheduler with chunked prefill is in between."
+    return f"Ranges. Per token: {token}. {first}; chunked prefill lies between these two."
 
 
 ERROR = NoteRow("error", 1, lambda about: error_note(about.one))

@@ -354,10 +354,10 @@ def _report(question: _Question, answer: _Solved, mesh: Mesh | None, *, limited:
         ]
 
     if unknown in RANKS:
-        words = _ranks_answer(unknown, equation, found, mesh)
+        relation, words = f"smallest {unknown} within", _ranks_answer(unknown, equation, found, mesh)
     else:
         past = model.past_words(found.answer) if unknown == "ctx" else ""
-        words = _answer(unknown, equation, found, past, limited)
+        relation, words = f"{unknown} where", _answer(unknown, equation, found, past, limited)
     where = _where(unknown, request, model, same=solution.work == question.work)
     return build.report(
         "solve",
@@ -385,7 +385,7 @@ def _report(question: _Question, answer: _Solved, mesh: Mesh | None, *, limited:
                 ],
             }
         ],
-        title=f"{build.label(model)}: {unknown} until {equation}{_other_ranks(unknown, mesh)}{where}"
+        title=f"{build.label(model)}: {relation} {equation}{_other_ranks(unknown, mesh)}{where}"
         f"{model_notes.assumed([model], metrics, terms)}",
         convention=model_notes.convention(metrics),
         answer=words,

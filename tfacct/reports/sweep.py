@@ -451,9 +451,9 @@ def _range(about: Sweep) -> str:
             for knob in about.knobs
             if knob in values
         )
-        return f"{column.text(values[name])} at {', '.join(where)}"
+        return f"{column.text(values[name])} ({', '.join(where)})"
 
-    return f"{name} runs from {words(least)} to {words(most)}."
+    return f"{name}: from {words(least)} to {words(most)}."
 
 
 def _skipped(every: Sequence[Swept]) -> list[str]:

@@ -150,9 +150,9 @@ def evidence_note(one: Placement) -> str:
         return ""
     models = "MoE models" if one.model.ledger.experts else "dense models"
     return (
-        f"Measured: request latency of {models}; {_fitted(error.on.get(one.device.id, 0), 'run')};"
-        f" {units.percent(error.coverage)} of the runs of a cell (device × model × engine × format) lie in the interval"
-        " of the other cells."
+        f"Measured: request latency of {models}, {_fitted(error.on.get(one.device.id, 0), 'run')}. Cross-validation by"
+        f" cell (device × model × engine × format): {units.percent(error.coverage)} of runs lie in the interval fitted"
+        " to the other cells."
     )
 
 
@@ -294,8 +294,8 @@ PARTS = {
 }
 """Parts of a training step: `parts_seconds` in the JSON, and their names in the table."""
 LEAST = (
-    "weights, AdamW's state, and the larger of gradients and the activations that matmuls read, in bf16",
-    "weights, gradients, AdamW's state and the activations that matmuls read, in bf16",
+    "weights, AdamW state, and the larger of gradients and matmul inputs, in bf16",
+    "weights, gradients, AdamW state and matmul inputs, in bf16",
 )
 """What the least memory includes: of one micro-batch, and of several, whose gradients stay in memory."""
 TRAIN_CONVENTION = "an estimate: seconds by a fitted law over FLOPs, bytes and launches, under FSDP"
@@ -492,17 +492,18 @@ def _answer(served: ServingStep) -> str:
     what += "" if work.batch == 1 else f" of each of {work.batch:,} sequences"
     if served.bound_only:
         rate = units.three(served.rate(step.bound))
-        return f"At the peaks {what} takes {units.seconds(step.bound)}, never less: at most {rate} tokens/s."
+        return f"At peak speed, {what} takes at least {units.seconds(step.bound)}: at most {rate} tokens/s."
     interval = f" (80% interval {units.time_range(served.interval)})" if served.interval else ""
     rate = units.three(served.rate(step.seconds))
-    return f"≈ {units.seconds(step.seconds)} for {what}{interval}: ≈ {rate} tokens/s."
+    return f"≈ {units.seconds(step.seconds)} for {what}{interval}, ≈ {rate} tokens/s{' in all' * (work.batch > 1)}."
 
 
 def _bound_note(served: ServingStep) -> str:
     if not served.bound_only:
         return ""
     experts = " Experts: those of one token." if served.one.model.ledger.experts else ""
-    return f"The bound: all FLOPs at the peak, or weights and cache at the bandwidth, whichever is longer.{experts}"
+    times = "all FLOPs at peak FLOP/s, or weights and cache at peak bandwidth"
+    return f"The bound is the longer of two times: {times}.{experts}"
 
 
 NOTES = (
@@ -571,7 +572,7 @@ def _train_words(one: StepEstimate) -> str:
     parts = one.trained.accumulate
     accumulated = f", {parts:,} micro-batches" if parts > 1 else ", 1 micro-batch" if one.megatron else ""
     recompute = "" if one.how.recompute == "none" else f", recompute {one.how.recompute}"
-    each = "on each device" if not one.megatron else f"on every {one.how.mesh.ranks:,} devices"
+    each = "on each device" if not one.megatron else f"per replica of {one.how.mesh.ranks:,} devices"
     return f"context {one.work.context:,}, batch {one.work.batch:,} {each}{accumulated}{recompute}"
 
 
@@ -639,7 +640,7 @@ def _train_table(one: StepEstimate) -> Table:
     totals: list[Row] = [{"what": "step", "seconds": f"≈ {units.seconds(whole)}"}]
     if one.interval is not None:
         totals.append({"what": "80% interval", "seconds": units.time_range(one.interval), PLAIN: 1})
-    usual = f"at {units.percent(_usual_mfu(one))} of the peak"
+    usual = f"baseline, {units.percent(_usual_mfu(one))} MFU"
     totals.append({"what": usual, "seconds": f"≈ {units.seconds(one.usual)}", PLAIN: 1})
     return (Column("what", "part"), *ESTIMATED), (tuple(rows),), tuple(totals)
 
@@ -684,8 +685,9 @@ def _train_answer(one: StepEstimate) -> str:
     if one.days is not None:
         seconds += f", ≈ {units.three(one.days)} days for {units.people(one.how.tokens_total or 0)} tokens"
     if room.fits is None and room.counted is not None:
-        counted = f"{units.binary(room.counted)} of {units.binary(room.usable)}"
-        return f"Does not fit as transformers runs it, which needs {counted}. With kernels that save less: {seconds}."
+        counted = f"needs {units.binary(room.counted)}, usable {units.binary(room.usable)}"
+        fewer = f"With kernels that save fewer activations: {seconds}."
+        return f"Does not fit with transformers' kernels ({counted}). {fewer}"
     return f"{seconds}."
 
 
@@ -696,7 +698,9 @@ def _room_note(one: StepEstimate) -> str:
         return f"Whether the step fits is not known: {one.memory.reason}."
     if counted <= one.memory.usable:
         return f"Fits: needs {units.binary(counted)} of {usable} as transformers runs it, all in bf16 with AdamW."
-    return f"Any kernels need at least {units.binary(one.memory.least)}: {LEAST[one.how.accumulate > 1]}."
+    return (
+        f"With any kernels, the step needs at least {units.binary(one.memory.least)}: {LEAST[one.how.accumulate > 1]}."
+    )
 
 
 def _layout(one: StepEstimate) -> str:
@@ -712,7 +716,7 @@ def _layout(one: StepEstimate) -> str:
 def _baseline(one: StepEstimate) -> str:
     recomputed, error, steps = (", recomputation counted,", "8.7%", "GPT") if one.megatron else ("", "13.1%", "MPT")
     usual = units.percent(_usual_mfu(one))
-    return f"A constant {usual} MFU{recomputed} erred {error} on {steps} steps: a strong baseline."
+    return f"Baseline: a constant {usual} MFU{recomputed} has an error of {error} on {steps} steps."
 
 
 def _mfu(one: StepEstimate) -> str:
@@ -779,7 +783,7 @@ def _time_calibrated(
     one = reference_pass(model, work, train, device)
     if one.bytes > memory.usable:
         raise UsageError(
-            f"{model.name}: {units.binary(one.bytes)} of weights and cache do not fit into the usable {memory.words}"
+            f"{model.name}: {units.binary(one.bytes)} of weights and cache exceed the usable {memory.words}"
         )
     what = "one decode step" if _decodes(one) else "a forward pass"
     what = "a forward and a backward pass" if train else what

@@ -730,7 +730,7 @@ def _sent(step: Step, mesh: Mesh) -> str:
 def _whole(step: Step, _: Mesh) -> str:
     sizes = {name.replace("_", " "): int(size) for name, size in _whole_step(step.memory).items()}
     largest = max(sizes.values())
-    return f"On one device, in {units.binary_unit(largest)}: {_sizes(sizes, largest)}."
+    return f"Without sharding, in {units.binary_unit(largest)}: {_sizes(sizes, largest)}."
 
 
 def _experts(step: Step, mesh: Mesh) -> str:

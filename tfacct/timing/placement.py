@@ -103,8 +103,11 @@ class Placement:
             if weights <= memory.usable:
                 what += f" and {units.binary(cache)} of cache"
             raise UsageError(
-                f"{self.model.name}: {what} do not fit into the usable {memory.words}",
-                spelled(f"`tfacct memory {self.model.name} --on all` counts the devices that fit", "name more devices"),
+                f"{self.model.name}: {what} exceed the usable {memory.words}",
+                spelled(
+                    f"`tfacct memory {self.model.name} --on all` shows how many of each device are needed",
+                    "use more devices",
+                ),
             )
 
 

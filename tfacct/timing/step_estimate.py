@@ -288,10 +288,11 @@ def check(model: LoadedModel, count: int, device: devices.Device, name: str, how
         device.link(count)
     if model.ledger.experts:
         raise ConfigError(
-            f"{model.name}: no training step with experts was measured", "dense decoders have an estimate"
+            f"{model.name}: training time of MoE models is not supported",
+            "supported: dense decoders; `tfacct train` gives the memory",
         )
     if model.architecture.encoder is not None or model.architecture.mtp is not None or not model.has_cache:
-        raise ConfigError(f"{model.name}: no estimate of its training step", "dense decoders have one")
+        raise ConfigError(f"{model.name}: its training time is not supported", "supported: dense decoders")
 
 
 def _check_mesh(model: LoadedModel, count: int, device: devices.Device, how: StepOptions) -> None:

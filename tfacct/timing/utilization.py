@@ -49,8 +49,8 @@ def _palm(point: Point) -> int:
     each key, with H heads of size Q in L blocks.
     """
     if point.work.source or point.ledger.instead is not None or point.ledger.together > 1:
-        kind = "a decoder alone" if point.ledger.instead is None else "a model without latent attention"
-        raise UsageError(f"PaLM's formula is that of {kind}", f"{option('convention', 'full')} counts every product")
+        kind = "encoder-decoders" if point.ledger.instead is None else "latent attention"
+        raise UsageError(f"PaLM's formula does not cover {kind}", f"{option('convention', 'full')} counts every matmul")
     one_pair = moved(point, context=1, tokens=1, batch=1)
     each_key = flops_of(one_pair, lambda _path, line: paths.component_of(line) == paths.SCORES)
     return int(rule_of_thumb(point) + each_key * point.work.context * point.tokens)

@@ -34,7 +34,7 @@ class ShortConvolution(Mixer):
     legend: ClassVar[dict[str, str]] = {
         "D": "hidden size",
         "Dg": "channels and their two gates, 3 · D",
-        "Do": "another vector as wide as D",
+        "Do": "output width of a square matrix (= D)",
         "Kc": "convolution kernel size in tokens",
     }
     made: ClassVar[dict[str, str]] = {"Dg": "3 · D", "Do": "D"}

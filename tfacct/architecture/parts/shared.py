@@ -54,7 +54,7 @@ class SharedOutput(Part):
 
     name: ClassVar[str] = "shared_out"
     axis_names: ClassVar[dict[str, str]] = {"hidden": "D"}
-    legend: ClassVar[dict[str, str]] = {"D": "hidden size", "Do": "another vector as wide as D"}
+    legend: ClassVar[dict[str, str]] = {"D": "hidden size", "Do": "output width of a square matrix (= D)"}
     made: ClassVar[dict[str, str]] = {"Do": "D"}
 
     def lines(self, at: str) -> tuple[Line, ...]:

@@ -81,7 +81,7 @@ class ChannelMix(Mixer):
     legend: ClassVar[dict[str, str]] = {
         "D": "hidden size",
         "F": "feed-forward width",
-        "Do": "another vector as wide as D",
+        "Do": "output width of a square matrix (= D)",
     }
     made: ClassVar[dict[str, str]] = {"Do": "D"}
 
