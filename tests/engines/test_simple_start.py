@@ -1,4 +1,4 @@
-"""SGLang and llama.cpp: formulas by hand arithmetic, and what is not derived."""
+"""SGLang and llama.cpp: formulas by hand arithmetic, and what is not supported."""
 
 from __future__ import annotations
 
@@ -82,20 +82,20 @@ def test_flags_have_the_names_of_the_engine() -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("sglang gemma-3-12b-text --on h100", "caches of layers with windows are not derived"),
-        ("sglang qwen3-next-80b-a3b --on h200", "layers with states"),
+        ("sglang gemma-3-12b-text --on h100", "caches of sliding windows are not supported"),
+        ("sglang qwen3-next-80b-a3b --on h200", "caches of state-space layers"),
         ("sglang llama-3.1-8b --on mi300x", "cards of CDNA3"),
-        ("sglang llama-3.1-8b --on h100 --requests 4", "--requests is not derived for SGLang"),
-        ("sglang llama-3.1-8b --on h100 --max-num-seqs 4", "--max-num-seqs is not derived for SGLang"),
-        ("llamacpp llama-3.1-8b --on h100 --max-model-len max", "--max-model-len max is not derived for llama.cpp"),
+        ("sglang llama-3.1-8b --on h100 --requests 4", "--requests is not supported for SGLang"),
+        ("sglang llama-3.1-8b --on h100 --max-num-seqs 4", "--max-num-seqs is not supported for SGLang"),
+        ("llamacpp llama-3.1-8b --on h100 --max-model-len max", "--max-model-len max is not supported for llama.cpp"),
         ("sglang llama-3.1-8b --on h100 --engine-version 0.6", "SGLang 0.6 has no profile"),
         ("sglang llama-3.1-8b --on 16xh100 --pp 2", "16xh100"),
         ("llama.cpp deepseek-v2-lite --on h100", "latent attention"),
         ("llama.cpp llama-3.1-8b --on 2xh100", "several cards"),
         ("llama.cpp llama-3.1-8b --on m4", "cards of Apple silicon"),
         ("llama.cpp llama-3.1-8b --on h100 --engine-version 2026", "llama.cpp 2026 has no profile"),
-        ("sglang llama-3.1-8b --on h100 --dtype nf4", "--dtype nf4 is not derived for SGLang"),
-        ("sglang llama-3.1-8b --on h100 --kv-dtype fp32", "--kv-dtype fp32 is not derived for SGLang"),
+        ("sglang llama-3.1-8b --on h100 --dtype nf4", "--dtype nf4 is not supported for SGLang"),
+        ("sglang llama-3.1-8b --on h100 --kv-dtype fp32", "--kv-dtype fp32 is not supported for SGLang"),
         ("llama.cpp llama-3.1-8b --on h100 --dtype nf4", "llama.cpp has no weights in nf4"),
         ("llama.cpp llama-3.1-8b --on h100 --kv-dtype fp8", "llama.cpp has no cache in fp8"),
         ("llama.cpp llama-3.1-8b --on h100 --gpu-memory-utilization 0.01", "is no flag of llama.cpp"),

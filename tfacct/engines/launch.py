@@ -226,7 +226,9 @@ def _kv_dtype(engine: str, given: str | None) -> str | None:
     """How an engine stores its cache. Raises UsageError."""
     name = NAMES.get(str(given), given)
     if name is not None and engine != "llama.cpp" and width(name).name not in PAGED:
-        raise UsageError(f"{option('kv_dtype')} {cut(name)} is not derived for {engine}", f"one of {', '.join(PAGED)}")
+        raise UsageError(
+            f"{option('kv_dtype')} {cut(name)} is not supported for {engine}", f"one of {', '.join(PAGED)}"
+        )
     return name
 
 

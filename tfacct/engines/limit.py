@@ -44,9 +44,9 @@ def with_engine(
     launch = Launch(known, known.profile(), model, limit.device, flags)
     architecture = limit.device.architecture or limit.device.name
     if name == TRTLLM and architecture not in TRTLLM_CARDS:
-        raise UsageError(f"TensorRT-LLM on {architecture} is not derived", f"leave {option('engine')} out")
+        raise UsageError(f"TensorRT-LLM on {architecture} is not supported", f"leave {option('engine')} out")
     if name == TRTLLM and use is not None:
-        raise UsageError(f"{option('use')} is not derived for TensorRT-LLM", "leave it out")
+        raise UsageError(f"{option('use')} is not supported for TensorRT-LLM", "leave it out")
     words = "TensorRT-LLM" if name == TRTLLM else f"{known.name} {launch.profile.newest}"
     cards = divisors(model, limit.count)
     if limit.count not in cards:

@@ -39,10 +39,12 @@ def start(launch: Launch) -> Start:
     terms = {
         "card": counted("card", launch.total, "total of the card"),
         "outside": taken,
-        "weights": counted("weights", weights, f"{how.name}; an embedding of {on_host / GIB:.2f} stays on the host"),
+        "weights": counted(
+            "weights", weights, f"{how.name}; the embedding, {on_host / GIB:.2f} GiB, stays on the host"
+        ),
         "activations": estimated("compute buffer", high, low, high, f"{rows} rows of logits"),
     }
     free = launch.total - taken["bytes"] - weights - high - cache
-    lacks = f"{launch.length:,} tokens lack {-free / GIB:.1f} GiB" if free < 0 else ""
+    lacks = f"a cache of {launch.length:,} tokens needs {-free / GIB:.1f} GiB more than is free" if free < 0 else ""
     lines = (f"CUDA0 KV buffer size = {cache / MIB:.2f} MiB",)
     return Start(terms, cache, launch.length, 1.0, lines, lacks, free=free)

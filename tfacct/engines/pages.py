@@ -102,7 +102,7 @@ def cache_layers(
         states = [line for line in group.lines if isinstance(line, State)]
         growing = [line for line in states if not TOKENS.isdisjoint(axis_names(line.spec))]
         if any(axis in TOKENS - {"S"} for line in growing for axis in axis_names(line.spec)):
-            raise UsageError(f"{model.name}: pages of compressed or encoded tokens are not derived")
+            raise UsageError(f"{model.name}: pages of compressed or encoded tokens are not supported")
         if growing:
             window = int(group.axes.get(WINDOW, 0))
             kind: Kind = "full" if not window else "chunk" if chunked else "window"
@@ -218,7 +218,7 @@ def pages(layers: Sequence[CacheLayers], pool: int, how: Paging) -> Pages:
     token = max((one.bytes for one in layers if one.kind != "state"), default=0)
     states = [one.bytes for one in layers if one.kind == "state"]
     if {one.bytes for one in layers if one.kind != "state"} - {token} or len(set(states)) > 1:
-        raise UsageError("pages of layers with different sizes are not derived")
+        raise UsageError("layers whose pages differ in size are not supported")
     block = how.block or BLOCK
     if states and token:
         step = how.alignment if how.mode != "all" else lcm(how.alignment, how.chunk)

@@ -83,5 +83,5 @@ def start(launch: Launch) -> Start:
         "weights": counted("weights", own.total, f"parameters {own.parameters / GIB:.2f}"),
         "not static": counted("not static", int(before * (1 - share)), f"1 − mem_fraction_static {share:g}"),
     }
-    lacks = f"no memory is left for the cache; it lacks {missing / GIB:.1f} GiB" if missing > 0 else ""
+    lacks = f"no memory is left for the cache, which needs {missing / GIB:.1f} GiB more" if missing > 0 else ""
     return Start(terms, tokens * token, room, room / launch.length, (f"max_total_num_tokens={room}",), lacks)

@@ -1,4 +1,4 @@
-"""What is not derived for an engine: the reasons that a launch gives, and what to ask for instead."""
+"""What is not supported for an engine: the reasons that a launch gives, and what to ask for instead."""
 
 from __future__ import annotations
 
@@ -38,40 +38,40 @@ def vllm(launch: Launch) -> Reasons:
     if shape.encoder is not None:
         yield "encoder-decoders are not supported by `tfacct engine`", "choose a decoder-only model"
     if shape.head is None or not model.has_cache:
-        yield "pooling models are not derived", "a model with a language-model head"
+        yield "pooling models are not supported", "choose a model with a language-model head"
     if model.family in facts["refused_types"]:
         yield f"{engine.name} has no class for {kind}", "`tfacct memory` counts its weights and cache"
     if device.architecture not in facts["architectures"]:
         card = device.architecture or device.name
-        yield f"{engine.name} on {card} is not measured: samplers and graphs differ", "a card of NVIDIA"
+        yield f"{engine.name} on {card} is not supported: samplers and graphs differ", "choose an NVIDIA card"
     if device.totals.torch is None and flags.total_memory is None:
         instead = f"{option('total_memory')} as torch reports it, such as 79.19GiB"
         yield f"torch's total of {device.name} is not known", instead
     if any(getattr(part, "indexer", None) is not None for part in shape.attentions):
-        yield "mixed pages of sparse attention (DeepSeek V3.2 and later) are not derived", "`tfacct memory`"
+        yield "sparse attention (DeepSeek V3.2 and later) is not supported", "use `tfacct memory`"
     if model.whole is not None and kind not in facts["images"]:
-        yield f"images of {kind} are not derived", "the preset of its text model"
+        yield f"images of {kind} are not supported", "use the preset of its text model"
     if launch.cards > 1 and not launch.profile.several_cards:
-        yield "the V0 engine on several cards is not measured", f"{option('engine_version')} 0.8 or later"
+        yield "the V0 engine on several cards is not supported", f"{option('engine_version')} 0.8 or later"
     if launch.value_dtype == "fp16" and not launch.value_given and model.family in facts["not_in_fp16"]:
-        why = f"the dtype that {engine.name} takes for {kind} on a card without bfloat16 is not derived"
+        why = f"the dtype of {kind} in {engine.name} on a card without bfloat16 is not known"
         yield why, f"{option('dtype')} fp32"
     if launch.stored_dtype == "tf32":
         yield f"{engine.name} stores no weights in tf32", f"{option('dtype')} fp32"
     if launch.kv_dtype in WIDE and width(launch.kv_dtype).bits != width(launch.value_dtype).bits:
-        why = f"a cache in {launch.kv_dtype} next to activations in {launch.value_dtype} is not derived"
+        why = f"a {launch.kv_dtype} cache with {launch.value_dtype} activations is not supported"
         yield why, f"{option('kv_dtype')} fp8"
     if storage.by_block:
-        why = f"{engine.name} does not split weights in {storage.name} as their file does"
+        why = f"{engine.name} does not store {storage.name} weights as the file does"
         yield why, f"{option('dtype')} fp8, or llama.cpp"
     if launch.pool_given:
         return
     if repacks_experts(launch):
-        yield "kernels repack experts in MXFP4, whose bytes are not derived", option("kv_cache_memory_bytes")
+        yield "the memory of repacked MXFP4 experts is not known", option("kv_cache_memory_bytes")
     if launch.experts and storage.name not in WIDE:
         yield "quantized experts are not supported, except in MXFP4", "use a checkpoint in bf16"
     if not all(_shares_heads(part, flags.tp) for part in shape.parts() if isinstance(part, Mixer)):
-        why = "weights of such layers with states on these cards are not derived"
+        why = "these state-space layers cannot be sharded over these cards"
         yield why, option("kv_cache_memory_bytes")
 
 
@@ -85,10 +85,10 @@ def pages(launch: Launch) -> Reasons:
     """Reasons of a model whose size of vLLM's blocks is not derived."""
     shape = launch.model.architecture
     if not shape.attentions:
-        why = "blocks of a model of states alone are not derived"
+        why = "the blocks of a pure state-space model are not supported"
         yield why, "`tfacct memory` counts its weights and states"
     if shape.having(LatentAttention) and not launch.has_states and launch.flags.block_size is None:
-        why = "the size of blocks of MLA differs by attention backend"
+        why = "the block size of MLA depends on the attention backend"
         yield why, f"{option('block_size', 64)}, or what the log says"
 
 
@@ -96,18 +96,18 @@ def _others(launch: Launch) -> Reasons:
     """Reasons of a launch of an engine other than vLLM."""
     model, device, shape = launch.model, launch.device, launch.model.architecture
     refused = {
-        "encoder-decoders and models without a head": shape.encoder is not None or shape.head is None,
+        "encoder-decoders and pooling models": shape.encoder is not None or shape.head is None,
         "models without a cache": not model.has_cache,
-        "caches of layers with states": launch.has_states,
-        "caches of layers with windows": any(WINDOW in group.axes for group in model.ledger.groups),
-        "images": model.whole is not None,
+        "caches of state-space layers": launch.has_states,
+        "caches of sliding windows": any(WINDOW in group.axes for group in model.ledger.groups),
+        "image encoders": model.whole is not None,
         "pipeline stages": launch.flags.pp > 1,
         f"cards of {device.architecture or device.name}": device.architecture
         not in launch.engine.facts["architectures"],
     }
     for what, is_asked in refused.items():
         if is_asked:
-            yield f"{what} are not derived for {launch.engine.name}", "`tfacct memory` counts the model"
+            yield f"{what} are not supported for {launch.engine.name}", "`tfacct memory` counts the model"
 
 
 def sglang(launch: Launch) -> Reasons:
@@ -115,9 +115,9 @@ def sglang(launch: Launch) -> Reasons:
     yield from _others(launch)
     flags = launch.flags
     if flags.dtype is not None and units.dtype_name(flags.dtype) not in ("fp8", *WIDE):
-        yield f"{option('dtype', flags.dtype)} is not derived for SGLang", "bf16, fp16, fp32 or fp8"
+        yield f"{option('dtype', flags.dtype)} is not supported for SGLang", "bf16, fp16, fp32 or fp8"
     if flags.kv_dtype is not None and units.dtype_name(flags.kv_dtype) not in ("fp8", launch.value_dtype):
-        yield f"{option('kv_dtype', flags.kv_dtype)} is not derived for SGLang", f"fp8 or {launch.value_dtype}"
+        yield f"{option('kv_dtype', flags.kv_dtype)} is not supported for SGLang", f"fp8 or {launch.value_dtype}"
 
 
 def llama_cpp(launch: Launch) -> Reasons:
@@ -125,9 +125,9 @@ def llama_cpp(launch: Launch) -> Reasons:
     yield from _others(launch)
     flags, stored, name = launch.flags, launch.model.storage(launch.flags.dtype).name, "llama.cpp"
     if flags.tp > 1:
-        yield f"several cards are not derived for {name}", "one card"
+        yield f"several cards are not supported for {name}", "one card"
     if launch.model.architecture.having(LatentAttention):
-        yield f"compute buffers of latent attention are not derived for {name}", "`tfacct memory` counts the model"
+        yield f"compute buffers of latent attention are not supported for {name}", "`tfacct memory` counts the model"
     if flags.gpu_memory_utilization is not None:
         yield f"{option('gpu_memory_utilization')} is no flag of {name}", "leave it out"
     if stored not in GGUF and stored in units.DTYPES:

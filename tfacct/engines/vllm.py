@@ -139,7 +139,7 @@ def outside(launch: Launch) -> Outside:
         middle = nearest[str(min(counts, key=lambda count: abs(count - tp)))][0]
         more = unaligned["1"][0] - nearest["1"][0] if unaligned else 0  # as much more as with one card
         gib = [middle + more, max(0, middle - wider["low"]) + more, middle + wider["high"] + more]
-        starts, source = 0, f"no start of {profile.newest} on such cards was measured"
+        starts, source = 0, f"not measured for {profile.newest} on this card"
     likely, low, high = (round(value * GIB) for value in gib)
     return Outside(estimated("outside torch", likely, low, high, source), starts)
 

@@ -112,7 +112,7 @@ pool, or 1% where the log has no pool."""
 ENGINES: Mapping[str, ModuleType] = {"vllm": vllm_start, "sglang": sglang, "llama.cpp": llama_cpp}
 """Each engine's `start` and `line`."""
 REASONS = {"sglang": support.sglang, "llama.cpp": support.llama_cpp}
-"""What is not derived for an engine other than vLLM."""
+"""What is not supported for an engine other than vLLM."""
 JSON = {
     "requested": "requested_bytes",
     "weights": "weights_bytes",
@@ -215,10 +215,10 @@ def _other(launch: Launch, given: Mapping[str, Any]) -> About:
     """A launch of SGLang or llama.cpp. Raises UsageError for flags that are not derived."""
     for name in ("requests", "kv_cache_memory_bytes", "block_size", "enforce_eager", "max_num_seqs"):
         if given.get(name):
-            raise UsageError(f"{option(name)} is not derived for {launch.engine.name}", "leave it out")
+            raise UsageError(f"{option(name)} is not supported for {launch.engine.name}", "leave it out")
     if given.get("max_model_len") == "max":
         raise UsageError(
-            f"{option('max_model_len', 'max')} is not derived for {launch.engine.name}", "a number of tokens"
+            f"{option('max_model_len', 'max')} is not supported for {launch.engine.name}", "a number of tokens"
         )
     support.check(launch, REASONS[launch.engine.id](launch))
     found = ENGINES[launch.engine.id].start(launch)
@@ -286,8 +286,8 @@ def _answer(about: About) -> str:
         return f"Starts: a cache of {found.tokens:,} tokens fits, {found.free / GIB:.1f} GiB stay free (formula)."
     almost, error = ("", "tokens exact") if launch.pool_given else ("≈ ", "error not measured")
     if measured := about.measured:
-        worst = f"worst {100 * measured['worst']:.1f}% of {measured['starts']} starts, {measured['versions']}"
-        error = f"p90 {100 * measured['p90']:.2f}%, {worst}"
+        error = f"error on {measured['starts']} starts of {measured['versions']}: p90 {100 * measured['p90']:.2f}%"
+        error += f", worst {100 * measured['worst']:.1f}%"
     flags = f" with {about.flags}" if about.flags else ""
     tokens = f"{almost}{found.tokens:,} tokens of KV cache"
     requests = floor(10 * found.concurrency) / 10
