@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, NamedTuple, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tfacct.accounts.products import by_part, never_called, stored
 from tfacct.architecture.parts import headings
@@ -17,24 +17,37 @@ from tfacct.loading.model import LoadedModel
 from tfacct.loading.model_description import EXPECTED_FROM
 from tfacct.loading.skipped import Skipped
 from tfacct.output.answer import answers
-from tfacct.output.keys import values_of
+from tfacct.output.keys import Keys, Object, values_of
 from tfacct.output.report import Column, NoteRow, Report, Row, Table, notes
 from tfacct.reports import build, model_notes, ranks
 
 if TYPE_CHECKING:
     from tfacct.parallel.mesh import Mesh
+    from tfacct.parallel.rank_params import FullestRank
 
 CONVENTION = "every stored parameter once, tied heads not repeated, embeddings and norms included"
 
 
-class ParamsLine(TypedDict):
+of_model: Keys[[LoadedModel]] = Keys()
+of_tensor: Keys[[Tensor, FullestRank | None]] = Keys()
+
+
+class ParamsLine(Object):
     """One tensor, with its shape."""
 
-    path: str
-    shape: list[int]
-    times: int
-    params: int
-    rank_params: NotRequired[int]
+    path: str = of_tensor(lambda tensor, _: tensor.path)
+    shape: list[int] = of_tensor(lambda tensor, _: list(tensor.shape))
+    times: int = of_tensor(lambda tensor, _: tensor.count)
+    params: int = of_tensor(lambda tensor, _: int(tensor.count * tensor.elements))
+    rank_params: int = of_tensor(lambda tensor, rank: rank and rank.holds(tensor), when=lambda _, rank: rank)
+
+
+def _embedding(model: LoadedModel) -> int:
+    return sum(int(tensor.count * tensor.elements) for tensor in stored(model.ledger.tensors()) if tensor.embedding)
+
+
+def _active(model: LoadedModel) -> int:
+    return sum(model.ledger.active_parameters().values())
 
 
 class ParamsReport(build.ExplainedReport, build.RankReport):
@@ -42,15 +55,17 @@ class ParamsReport(build.ExplainedReport, build.RankReport):
 
     _line = ParamsLine
 
-    total_params: int
-    embedding_params: int
-    non_embedding_params: int
-    active_params: int
-    active_non_embedding_params: int
-    tied_head: bool | None
-    not_included: build.NotIncluded | None
-    expected_params: int | None
-    expected_from: str | None
+    total_params: int = of_model(lambda model: model.parameters)
+    embedding_params: int = of_model(_embedding)
+    non_embedding_params: int = of_model(lambda model: model.parameters - _embedding(model))
+    active_params: int = of_model(_active)
+    active_non_embedding_params: int = of_model(lambda model: _active(model) - _embedding(model))
+    tied_head: bool | None = of_model(lambda model: model.architecture.head and model.architecture.head.tied)
+    not_included: build.NotIncluded | None = of_model(model_notes.not_included)
+    expected_params: int | None = of_model(lambda model: model.expected)
+    expected_from: str | None = of_model(
+        lambda model: model.provenance.expected_from if model.provenance and model.expected else None
+    )
     fsdp: int | None
     ep: int | None
     rank_params: int | None
@@ -98,40 +113,24 @@ def _answer(models: Sequence[LoadedModel], facts: Sequence[dict[str, Any]]) -> s
 
 
 def _facts(model: LoadedModel, mesh: Mesh | None) -> dict[str, Any]:
-    tensors, on_rank = stored(model.ledger.tensors()), None
-    if mesh is not None:
-        from tfacct.parallel.rank_params import fullest_rank
+    tensors = stored(model.ledger.tensors())
+    if mesh is None:
+        return values_of(ParamsReport, model, lines=[values_of(ParamsLine, tensor, None) for tensor in tensors])
+    from tfacct.parallel.rank_params import fullest_rank
 
-        on_rank = fullest_rank(model, mesh)
-    total = sum(_in_all(tensor) for tensor in tensors)
-    embedding = sum(_in_all(tensor) for tensor in tensors if tensor.embedding)
-    active = sum(model.ledger.active_parameters().values())
-    facts: dict[str, Any] = {
-        "total_params": total,
-        "embedding_params": embedding,
-        "non_embedding_params": total - embedding,
-        "active_params": active,
-        "active_non_embedding_params": active - embedding,
-        "tied_head": None if model.architecture.head is None else model.architecture.head.tied,
-        "not_included": model_notes.not_included(model),
-        "expected_params": model.expected,
-        "expected_from": model.provenance.expected_from if model.provenance and model.expected else None,
-        "lines": [
-            {
-                "path": tensor.path,
-                "shape": list(tensor.shape),
-                "times": tensor.count,
-                "params": _in_all(tensor),
-                **({} if on_rank is None else {"rank_params": on_rank.holds(tensor)}),
-            }
-            for tensor in tensors
-        ],
-    }
-    if mesh is None or on_rank is None:
-        return facts
-    sizes = {"tp": mesh.tp, "fsdp": mesh.fsdp, "ep": mesh.ep, "pp": mesh.pp, "mesh": values_of(build.MeshFacts, mesh)}
-    stage = on_rank.stage if mesh.pp > 1 else None
-    return {**facts, **sizes, "stage": stage, "rank_params": sum(map(on_rank.holds, tensors))}
+    rank = fullest_rank(model, mesh)
+    return values_of(
+        ParamsReport,
+        model,
+        lines=[values_of(ParamsLine, tensor, rank) for tensor in tensors],
+        tp=mesh.tp,
+        fsdp=mesh.fsdp,
+        ep=mesh.ep,
+        pp=mesh.pp,
+        mesh=values_of(build.MeshFacts, mesh),
+        stage=rank.stage if mesh.pp > 1 else None,
+        rank_params=sum(map(rank.holds, tensors)),
+    )
 
 
 def _differing(models: Sequence[LoadedModel], facts: Sequence[dict[str, Any]]) -> list[str]:
@@ -140,10 +139,6 @@ def _differing(models: Sequence[LoadedModel], facts: Sequence[dict[str, Any]]) -
         for model, fact in zip(models, facts, strict=True)
         if fact["expected_params"] not in (None, fact["total_params"])
     ]
-
-
-def _in_all(tensor: Tensor) -> int:
-    return int(tensor.count * tensor.elements)
 
 
 def _one(facts: dict[str, Any], mesh: Mesh | None) -> Table:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NotRequired, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NotRequired, TypeAlias, TypedDict, TypeVar
 
 from tfacct.architecture.parts import LatentAttention
 from tfacct.base import units
@@ -16,7 +16,7 @@ from tfacct.ledger.workload import Request, Workload, whole_sequences
 from tfacct.loading import selection
 from tfacct.loading.model import LoadedModel
 from tfacct.output.answer import answers
-from tfacct.output.keys import values_of
+from tfacct.output.keys import Keys, Object, values_of
 from tfacct.output.report import Column, Report, Row, Table, Tick, unwatched
 from tfacct.parallel.mesh import Mesh, checked
 from tfacct.parallel.support import DTYPES, supported_on
@@ -52,16 +52,47 @@ COUNTS = (
 )
 
 
-class CheckFacts(TypedDict):
+@record
+class Verified:
+    """One model and its checks. `traced`: layers that ran, and those that the model has."""
+
+    model: LoadedModel
+    work: Workload
+    checks: list[Check]
+    traced: tuple[int, int]
+
+
+@record
+class VerifiedStep:
+    """One model's training step by its class, and its bytes by the formula."""
+
+    model: LoadedModel
+    work: Workload
+    checks: list[BytesCheck]
+    traced: tuple[int, int]
+    step: ExactStep
+
+
+AnyVerified: TypeAlias = Verified | RankChecks | VerifiedStep
+FoundT = TypeVar("FoundT", Verified, RankChecks, VerifiedStep)
+
+
+of_check: Keys[[Check | BytesCheck]] = Keys()
+of_verified: Keys[[AnyVerified, str | None]] = Keys()
+
+
+class CheckFacts(Object):
     """One check: two totals, and the paths that differ."""
 
-    check: str
-    unit: str
-    counted: int
-    measured: int
-    equal: bool
-    error: NotRequired[float]
-    differing: dict[str, list[int | None]]
+    check: str = of_check(lambda check: check.name)
+    unit: str = of_check(lambda check: check.unit)
+    counted: int = of_check(lambda check: check.totals[0])
+    measured: int = of_check(lambda check: check.totals[1])
+    equal: bool = of_check(lambda check: check.agrees)
+    error: float = of_check(lambda check: check.error, when=lambda check: check.error is not None)
+    differing: dict[str, list[int | None]] = of_check(
+        lambda check: {path: list(pair) for path, pair in check.pairs().items() if pair[0] != pair[1]}
+    )
 
 
 class VerifyLine(TypedDict):
@@ -85,13 +116,13 @@ class VerifyReport(ModelReport):
     # Of all models together, `agrees` is an attribute of every Report.
     _reserved: ClassVar[dict[str, Any]] = {"agrees": bool}
 
-    workload: WorkloadFacts
-    layers_traced: int
-    block_count: int
+    workload: WorkloadFacts = of_verified(lambda found, dtype: selection.workload_facts(found.work, dtype=dtype))
+    layers_traced: int = of_verified(lambda found, _: found.traced[0])
+    block_count: int = of_verified(lambda found, _: found.traced[1])
     total_flops: int | None
     measured_flops: int | None
     expected_params: int | None
-    cross_checks: list[CheckFacts]
+    cross_checks: list[CheckFacts] = of_verified(lambda found, _: [values_of(CheckFacts, one) for one in found.checks])
     optimizer: str | None
     recompute: str | None
     attention: Literal["sdpa", "eager"] | None
@@ -104,31 +135,6 @@ class VerifyReport(ModelReport):
     plan: Literal["torch", "transformers"] | None
     rank_params: int | None
     measured_rank_params: int | None
-
-
-@record
-class Verified:
-    """One model and its checks. `traced`: layers that ran, and those that the model has."""
-
-    model: LoadedModel
-    work: Workload
-    checks: list[Check]
-    traced: tuple[int, int]
-
-
-@record
-class VerifiedStep:
-    """One model's training step by its class, and its bytes by the formula."""
-
-    model: LoadedModel
-    work: Workload
-    checks: list[BytesCheck]
-    traced: tuple[int, int]
-    step: ExactStep
-
-
-AnyVerified = Verified | RankChecks | VerifiedStep
-FoundT = TypeVar("FoundT", Verified, RankChecks, VerifiedStep)
 
 
 @answers(VerifyReport)
@@ -162,7 +168,7 @@ def verify(
         "verify",
         models,
         _counts_table(one) if one else _counts_tables(found),
-        [{**_facts(each, "flops"), "expected_params": each.model.expected} for each in found],
+        [_facts(each, "flops", expected_params=each.model.expected) for each in found],
         title=f"{what} {where}, cross-checked",
         convention=model_notes.products_convention(request, False, models),
         answer=_verdict(found, "path by path"),
@@ -267,10 +273,7 @@ def verify_ranks(
         "verify",
         models,
         _rank_table(one) if one else _rank_tables(found),
-        [
-            {**_facts(each, "rank_params", stored), "mesh": values_of(MeshFacts, each.mesh), "plan": each.plan}
-            for each in found
-        ],
+        [_facts(each, "rank_params", stored, mesh=values_of(MeshFacts, each.mesh), plan=each.plan) for each in found],
         title=f"{who} in {stored} against the class, {build.workload_words(models, request)}",
         convention="parameters of the fullest rank, and its collectives in a forward and a backward pass",
         answer=_verdict(found, "call by call"),
@@ -390,31 +393,17 @@ def verify_train(
 
 
 def _step_facts(found: VerifiedStep, recipe: Recipe) -> dict[str, Any]:
-    saved, *_ = found.checks
-    return {
-        **_common_facts(found, recipe.dtype),
-        "optimizer": recipe.optimizer,
-        "recompute": recipe.recompute,
-        "attention": found.step.attention,
-        "loss": recipe.loss,
-        "lora": recipe.lora,
-        "weights_dtype": recipe.weights_dtype or recipe.dtype,
-        "saved_bytes": saved.formula,
-        "measured_saved_bytes": saved.measured,
-        "cross_checks": [
-            {
-                "check": check.name,
-                "unit": "bytes",
-                "counted": check.formula,
-                "measured": check.measured,
-                "equal": check.agrees,
-                "error": float(check.error),
-                "differing": {},
-            }
-            for check in found.checks
-        ],
-        "lines": [],
-    }
+    return _facts(
+        found,
+        "saved_bytes",
+        recipe.dtype,
+        optimizer=recipe.optimizer,
+        recompute=recipe.recompute,
+        attention=found.step.attention,
+        loss=recipe.loss,
+        lora=recipe.lora,
+        weights_dtype=recipe.weights_dtype or recipe.dtype,
+    )
 
 
 def _step_verdict(every: Sequence[VerifiedStep]) -> str:
@@ -487,41 +476,16 @@ def _layers(every: Sequence[AnyVerified]) -> tuple[int, int]:
     return sum(found.traced[0] for found in every), sum(found.traced[1] for found in every)
 
 
-def _common_facts(found: AnyVerified, dtype: str | None = None) -> dict[str, Any]:
-    return {
-        "workload": selection.workload_facts(found.work, dtype=dtype),
-        "agrees": _agrees([found]),
-        "layers_traced": found.traced[0],
-        "block_count": found.traced[1],
-    }
-
-
-def _facts(found: Verified | RankChecks, key: str, dtype: str | None = None) -> dict[str, Any]:
-    """Facts of exact checks. `key`: what the first check counts, total and line by line."""
+def _facts(found: AnyVerified, key: str, dtype: str | None = None, **others: Any) -> dict[str, Any]:
+    """Facts of checks. `key`: what the first check counts, total and line by line."""
     first = found.checks[0]
-    total = f"total_{key}" if key == "flops" else key
-    return {
-        **_common_facts(found, dtype),
-        total: first.totals[0],
-        f"measured_{key}": first.totals[1],
-        "cross_checks": [_check_facts(check) for check in found.checks],
-        "lines": [
-            {"path": path, key: pair[0], f"measured_{key}": pair[1], "equal": pair[0] == pair[1]}
-            for path, pair in first.pairs().items()
-        ],
-    }
-
-
-def _check_facts(check: Check) -> dict[str, Any]:
-    """A check, as in the JSON."""
-    return {
-        "check": check.name,
-        "unit": check.unit,
-        "counted": check.totals[0],
-        "measured": check.totals[1],
-        "equal": check.agrees,
-        "differing": {path: list(pair) for path, pair in check.pairs().items() if pair[0] != pair[1]},
-    }
+    counted, measured = first.totals
+    lines = [
+        {"path": path, key: pair[0], f"measured_{key}": pair[1], "equal": pair[0] == pair[1]}
+        for path, pair in first.pairs().items()
+    ]
+    totals = {f"total_{key}" if key == "flops" else key: counted, f"measured_{key}": measured}
+    return values_of(VerifyReport, found, dtype, agrees=_agrees([found]), **totals, **others, lines=lines)
 
 
 def _rows(pairs: Mapping[str, tuple[Pair, bool]]) -> tuple[Row, ...]:
@@ -569,14 +533,17 @@ UNPROVEN = frozenset(("loss", "lora", "adapter_dtype", "lora_dropout", "weights_
 # Proofs
 
 
-class Statement(TypedDict):
+of_statement: Keys[[Proven]] = Keys()
+
+
+class Statement(Object):
     """One statement of a proof."""
 
-    what: str
-    formula: str | None
-    difference: str
-    evidence: str
-    proven: bool
+    what: str = of_statement(lambda one: one.what)
+    formula: str | None = of_statement(lambda one: None if one.formula is None else str(one.formula.expression))
+    difference: str = of_statement(lambda one: one.difference)
+    evidence: str = of_statement(lambda one: one.evidence)
+    proven: bool = of_statement(lambda one: one.holds)
 
 
 class ProveReport(ModelReport):
@@ -733,15 +700,8 @@ def _proof_report(
         Column("evidence", "assumptions" if by == "symbols" else "counted by"),
         Column("verdict", "", "verdict"),
     )
-    rows: list[Row] = [
-        {
-            "what": each.what,
-            "difference": each.difference,
-            "evidence": each.evidence,
-            "verdict": "proven" if each.holds else "NOT PROVEN",
-        }
-        for each in statements
-    ]
+    each_facts = [values_of(Statement, each) for each in statements]
+    rows: list[Row] = [{**each, "verdict": "proven" if each["proven"] else "NOT PROVEN"} for each in each_facts]
     # A second check of one count ("forward, chunked") writes its formula no second time.
     formulas = {
         each.what: each.formula.written.text for each in statements if each.formula is not None and "," not in each.what
@@ -750,16 +710,7 @@ def _proof_report(
         "by": by,
         "proven": holds,
         "legend": {axis: {"meaning": meaning} for axis, meaning in legend.items()},
-        "statements": [
-            {
-                "what": each.what,
-                "formula": None if each.formula is None else str(each.formula.expression),
-                "difference": each.difference,
-                "evidence": each.evidence,
-                "proven": each.holds,
-            }
-            for each in statements
-        ],
+        "statements": each_facts,
     }
     notes = (
         *(f"{what} = {text}" for what, text in formulas.items()),

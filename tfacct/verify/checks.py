@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from types import ModuleType
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from tfacct.accounts.step_flops import backward_flops, forward_flops, recomputed_flops
 from tfacct.architecture.blocks import numbered
@@ -80,6 +80,8 @@ class Check:
     measured: Mapping[str, int]
     note: str = ""
     """How the class differs from what this program counts, where it is compared with what it runs."""
+    error: ClassVar[None] = None
+    """Counts have no error; bytes of a training step have one."""
 
     @property
     def agrees(self) -> bool:

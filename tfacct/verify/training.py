@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import ClassVar
 
 from tfacct.base.record import record
 from tfacct.ledger.workload import Workload
@@ -12,6 +13,7 @@ from tfacct.training.bounds import SAVED_LIMIT, bound
 from tfacct.training.exact import ExactStep, exact, tracked_peak
 from tfacct.training.memory import TrainingMemory, training_memory
 from tfacct.training.recipe import Recipe
+from tfacct.verify.checks import Pair
 
 UNMEASURED = Fraction(1, 100)
 """Bound if no error was measured, as a share."""
@@ -25,6 +27,17 @@ class BytesCheck:
     formula: int
     measured: int
     bound: Fraction
+
+    unit: ClassVar[str] = "bytes"
+
+    @property
+    def totals(self) -> tuple[int, int]:
+        """Both sides."""
+        return self.formula, self.measured
+
+    def pairs(self) -> dict[str, Pair]:
+        """Nothing is compared line by line."""
+        return {}
 
     @property
     def error(self) -> Fraction:
