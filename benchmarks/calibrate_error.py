@@ -94,8 +94,8 @@ def main() -> None:
             times = f"{1e3 * took:7.1f} ms {1e3 * said:7.1f} ms {said / took:6.2f} {plain / took:9.2f}"
             print(f"{name:14} {kind:8} {context:5} {batch:5} {times}", flush=True)
     ours, naive = (median(column) for column in zip(*rows, strict=True))
-    print(f"\nmedian error {100 * ours:.1f} %, largest {100 * max(rows)[0]:.1f} %")
-    print(f"of a plain roofline {100 * naive:.1f} %")
+    print(f"\nmedian error {100 * ours:.1f}%, largest {100 * max(rows)[0]:.1f}%")
+    print(f"of a plain roofline {100 * naive:.1f}%")
     broken = ours > LIMIT or ours > SHARE * naive
     print("above its limit" if broken else "within its limits")
     sys.exit(broken)

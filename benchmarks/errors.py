@@ -62,7 +62,7 @@ LIMITS: Mapping[Class, tuple[float, float]] = {
     "training": (0.08, 0.9),
     "divided": (0.13, 0.9),
 }
-"""Largest median error, and the least share of runs within 20 %, of cells that were left out."""
+"""Largest median error, and the least share of runs within 20%, of cells that were left out."""
 
 
 def checked(
@@ -84,7 +84,7 @@ def checked(
     inside = covered(left, cells, others, other_cells) if known else share_inside(left, cells, low, high)
     near, median, broken = float((off <= NEAR).mean()), float(np.median(off)), []
     found = Validation(kind, metric, len(left), len(set(cells)), on, median, near, inside, low, high)
-    print(f"{kind} {metric}: 80 % interval x {low:.2f} to {high:.2f}, covers {100 * inside:.1f} %, mean over cells")
+    print(f"{kind} {metric}: 80% interval x {low:.2f} to {high:.2f}, covers {100 * inside:.1f}%, mean over cells")
     most, least = LIMITS[kind]
     if median > most or near < least or (found.cells >= MANY and not 0.7 <= inside <= 0.92):
         broken.append(f"{kind} {metric} is outside its limits")

@@ -83,7 +83,7 @@ TAIL = 0.08
 
 
 def interval(left: Array, cells: Array) -> tuple[float, float]:
-    """Factors between which 80 % of measured times lie, every cell weighing the same."""
+    """Factors between which 80% of measured times lie, every cell weighing the same."""
     weights = by_cell(cells)
     return exp(quantile(-left, weights, TAIL)), exp(quantile(-left, weights, 1 - TAIL))
 

@@ -118,7 +118,7 @@ def serving(folder: Path) -> list[str]:
                 print(line(name, left[own]))
     print("fit to all:", ", ".join(f"{name} {getattr(constants, name):.3g}" for name in fields(CONSTANTS)))
     below = fmean(run.bound for run in runs if run.flag != GUESSED)
-    print(f"bound at most measured: {100 * below:.2f} %")
+    print(f"bound at most measured: {100 * below:.2f}%")
     broken = [] if below > 0.999 else ["a bound is above what was measured"]
     for kind in CLASSES:
         broken += _of_class(points, kind, held)
@@ -162,7 +162,7 @@ def _of_class(points: Points, kind: Class, held: Array) -> list[str]:
         broken += checked(kind, metric, held[own], cells[own], points.devices(own), held[others], cells[others])
         if metric == "token":
             high = VALIDATED[kind, metric].high
-            print(f"above the upper end: {100 * (np.exp(-held[own]) > high).mean():.1f} % of these runs")
+            print(f"above the upper end: {100 * (np.exp(-held[own]) > high).mean():.1f}% of these runs")
         if metric == "request":
             some = [run for run, yes in zip(points.of, own, strict=True) if yes]
             print("the time of a request by plainer laws:")

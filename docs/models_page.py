@@ -113,7 +113,7 @@ def _config_fields() -> str:
 def _trains(name: str) -> str:
     """Groups of recipes with a formula of the training step, and the largest error bound among them."""
     row, groups = row_of(name), bounds.answered_groups(name)
-    return f"{', '.join(groups)}: {max(row[group].percent for group in groups):g} %" if groups else "–"
+    return f"{', '.join(groups)}: {max(row[group].percent for group in groups):g}%" if groups else "–"
 
 
 def _section(name: str, models: list[LoadedModel]) -> str:

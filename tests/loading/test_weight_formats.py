@@ -255,7 +255,7 @@ def test_files_of_masks_alone_say_nothing(run, tmp_path: Path) -> None:
 def test_files_in_a_format_that_nothing_explains_are_refused(tmp_path: Path) -> None:
     at = folder(tmp_path, TINY_LLAMA)
     safetensors(at / "model.safetensors", matrices=("I8", (900,)), others=("BF16", (50,)))
-    with pytest.raises(TfacctError, match="90 % of the bytes in its files are int8, but its config does not give"):
+    with pytest.raises(TfacctError, match="90% of the bytes in its files are int8, but its config does not give"):
         load(str(at)).memory()
     assert load(str(at)).flops().total == load(TINY_LLAMA).flops().total
     assert load(str(at)).memory(dtype="int8").models[0]["dtype_from"] == "given"

@@ -205,7 +205,7 @@ def test_every_family_with_parts_without_a_rule_gathers_its_weights(name: str) -
     ("arguments", "said"),
     [
         ("plan mamba-130m --dp 8 --train", "its gradient buckets were not checked"),
-        ("train jamba-v0.1 --fsdp 2 --ctx 64", "the formula for jamba is off by up to 59 % in 16 bits"),
+        ("train jamba-v0.1 --fsdp 2 --ctx 64", "the formula for jamba is off by up to 59% in 16 bits"),
         ("plan mamba-130m --tp 2", "a parallel layout does not support Mamba hint: use --fsdp alone"),
         # 8,192 + 2 · 128 channels with 4 taps each: the class divides channels, not taps.
         ("params bamba-9b --fsdp 5", "--fsdp 5 pads"),

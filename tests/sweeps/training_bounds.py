@@ -335,14 +335,14 @@ def quantile(values: Iterable[float], share: float) -> float:
 
 
 def error_table(found: Iterable[Error], rows: Rows) -> list[str]:
-    """Median, ninth decile and largest error of each recipe, and families above 1 %, where the formula answers: a table
+    """Median, ninth decile and largest error of each recipe, and families above 1%, where the formula answers: a table
     of Markdown."""
     every = defaultdict[str, list[Error]](list)
     for each in found:
         if is_answered(each, rows):
             every[each.option].append(each)
     lines = [
-        "| recipe | configs | families | median | p90 | largest | above 1 % |",
+        "| recipe | configs | families | median | p90 | largest | above 1% |",
         "|---|---:|---:|---:|---:|---:|---|",
     ]
     for option in filter(every.get, RECIPES):
@@ -369,7 +369,7 @@ def worse(rows: Rows) -> Iterator[str]:
         for group, found in row.items():
             before = row_of(family).get(group)
             if before is None or (before.percent <= bounds.LIMIT and found.percent > before.percent):
-                yield f"{family}, {group}: {found.percent:g} %, written: {before and before.percent} %"
+                yield f"{family}, {group}: {found.percent:g}%, written: {before and before.percent}%"
 
 
 # Random shapes.
@@ -440,7 +440,7 @@ def main() -> int:
         sizes = [abs(share) for share in shapes(asked.shapes, asked.seed, print)]
         within = sum(size <= 0.01 for size in sizes) / len(sizes)
         print(
-            f"{len(sizes):,} shapes, seed {asked.seed}: {within:.2%} within 1 %, median {quantile(sizes, 0.5):.4%},"
+            f"{len(sizes):,} shapes, seed {asked.seed}: {within:.2%} within 1%, median {quantile(sizes, 0.5):.4%},"
             f" p99 {quantile(sizes, 0.99):.2%}, largest {max(sizes):.2%}"
         )
         return 0
@@ -453,7 +453,7 @@ def main() -> int:
     table = error_table(found, rows)
     print("\n".join(table))
     for family, row in rows.items():
-        above = [f"{name} {found.percent:g} %" for name, found in row.items() if found.percent > bounds.LIMIT]
+        above = [f"{name} {found.percent:g}%" for name, found in row.items() if found.percent > bounds.LIMIT]
         if above:
             print(f"not answered: {family}, {', '.join(above)}")
     for why, which in sorted(without.items()):

@@ -95,15 +95,15 @@ def test_no_bound_is_promised_of_short_sequences_but_of_images(table: dict[str, 
         ("llama", Recipe(attention="sdpa"), None),
         ("llama", Recipe(attention="eager", recompute="full"), None),
         ("llama", Recipe(attention="sdpa", recompute="attention"), "has not been measured with recomputed attention"),
-        ("llama", Recipe(attention="sdpa", weights_dtype="fp32"), "is off by up to 2 % under autocast"),
+        ("llama", Recipe(attention="sdpa", weights_dtype="fp32"), "is off by up to 2% under autocast"),
         (
             "llama",
             Recipe(attention="sdpa", weights_dtype="fp32", recompute="full"),
-            "is off by up to 2 % under autocast",
+            "is off by up to 2% under autocast",
         ),
         ("gpt2", Recipe(attention="eager"), None),
         ("gpt2", Recipe(attention="sdpa"), "has not been measured with sdpa"),
-        ("mistral", Recipe(attention="sdpa", recompute="full"), "is off by up to 40 % in 16 bits"),
+        ("mistral", Recipe(attention="sdpa", recompute="full"), "is off by up to 40% in 16 bits"),
         ("bloom", Recipe(attention="sdpa"), "has not been measured"),
     ],
 )
@@ -154,9 +154,9 @@ def test_an_answer_says_how_far_off_it_may_be(run: Callable[..., Ran], table: di
     assert "≈" not in same and "Equal to transformers 5.23 to the byte (measured on 12 configs of llama)." in same
     eager = " ".join(run(*asked, "--attention", "eager").out.split())
     assert "Needs ≈ " in eager
-    assert "Within 0.1 % of transformers 5.23 (measured on 11 configs of llama); --exact runs the class." in eager
+    assert "Within 0.1% of transformers 5.23 (measured on 11 configs of llama); --exact runs the class." in eager
     divided = " ".join(run(*asked, "--tp", "2").out.split())
-    assert "Within 0.1 % of transformers 5.23 (measured on 5 configs of llama)." in divided
+    assert "Within 0.1% of transformers 5.23 (measured on 5 configs of llama)." in divided
     short = " ".join(run("train", "llama-3.2-1b", "--ctx", "255").out.split())
     assert "Needs ≈ " in short and "≈: error bounds hold from 256 tokens on." in short
 
@@ -172,7 +172,7 @@ def test_the_json_has_the_bound(run: Callable[..., Ran], table: dict[str, dict[s
 def test_near_the_edge_of_a_budget_the_class_is_to_be_asked(
     run: Callable[..., Ran], table: dict[str, dict[str, Measured]]
 ) -> None:
-    """0.1 % of the peak below it and above it, and a little more."""
+    """0.1% of the peak below it and above it, and a little more."""
     peak = load("llama-3.2-1b").train(ctx=512, attention="eager").peak_bytes
     asked = ("train", "llama-3.2-1b", "--ctx", "512", "--attention", "eager", "--on")
     for share, near in ((-0.0009, True), (0.0009, True), (-0.0011, False), (0.0011, False)):
@@ -220,7 +220,7 @@ def test_the_sweep_takes_the_largest_error_of_a_group_and_what_an_axis_adds_to_i
         "tp": Measured(1, 1),
     }
     assert rows["gpt2"] == {"lora": Measured(2, 1)}
-    assert rows["mamba"] == {"16-bit": Measured(33, 1)}  # its saved activations are 33 % off
+    assert rows["mamba"] == {"16-bit": Measured(33, 1)}  # its saved activations are 33% off
     assert rows["any-family"]["tp"] == Measured(1, 1)
 
 
@@ -232,6 +232,6 @@ def test_a_worse_number_fails(table: object) -> None:
         sweep.Error("a", "opt", "bf16", ("16-bit",), 0.0, 0.0),
     ]
     assert list(sweep.worse(sweep.by_family(found))) == [
-        "llama, 16-bit: 0.1 %, written: 0 %",
-        "opt, 16-bit: 0 %, written: None %",
+        "llama, 16-bit: 0.1%, written: 0%",
+        "opt, 16-bit: 0%, written: None%",
     ]

@@ -155,7 +155,7 @@ def _plain(model: ModelDescription, found: Weights) -> str | None:
     if sum(others.values()) > OTHERS * found.bytes:
         most = max(others, key=lambda name: others[name])
         share = round(100 * sum(others.values()) / found.bytes)
-        problem = f"{share} % of the bytes in its files are {most}, but its config does not give their format"
+        problem = f"{share}% of the bytes in its files are {most}, but its config does not give their format"
         raise UsageError(f"{model.name}: {problem}", _advice(model.folder))
     plain = {name: taken for name, taken in found.dtypes.items() if name in PLAIN.values()}
     return max(plain, key=lambda name: plain[name], default=None)

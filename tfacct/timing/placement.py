@@ -79,7 +79,7 @@ class Placement:
 
     @property
     def scattered(self) -> bool:
-        """Whether more runs of the user lie outside the interval of measured runs than those 20 % of any that may."""
+        """Whether more runs of the user lie outside the interval of measured runs than those 20% of any that may."""
         error = self.error()
         if error is None:
             return False
@@ -87,7 +87,7 @@ class Placement:
         return 5 * outside > len(self.own_runs)
 
     def interval(self, seconds: float, metric: Metric = "request") -> tuple[float, float] | None:
-        """Seconds between which 80 % of such runs lie, and all runs of the user where they are scattered; None where no
+        """Seconds between which 80% of such runs lie, and all runs of the user where they are scattered; None where no
         error is known."""
         error = self.error(metric)
         if error is None:

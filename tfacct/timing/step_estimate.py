@@ -212,7 +212,7 @@ class StepEstimate:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """Seconds between which 80 % of such steps lie; None where nothing alike was measured."""
+        """Seconds between which 80% of such steps lie; None where nothing alike was measured."""
         error = self.validation
         if self.how.mfu is not None or unmeasured_step(self.device, self.link):
             return None

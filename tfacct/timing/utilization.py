@@ -72,7 +72,7 @@ def peak_of(device: Device, dtype: str | None = None) -> tuple[str, int]:
 
 
 def above_peak(share: float) -> str | None:
-    """The warning about a utilization that no device reaches; None at or below 100 %."""
+    """The warning about a utilization that no device reaches; None at or below 100%."""
     if share <= 1:
         return None
     return f"MFU of {share:.0%} is above 100%: the peak or the speed is misstated, or the kernel skips masked pairs."

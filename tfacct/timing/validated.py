@@ -23,7 +23,7 @@ class Validation:
     constants fitted to the others.
 
     `runs` are measured runs, `on` how many of them by device; `median` and `coverage` are shares of 1; `low` and `high`
-    are the factors between which 80 % of measured times lie, all cells weighing the same. `coverage`: the share of runs
+    are the factors between which 80% of measured times lie, all cells weighing the same. `coverage`: the share of runs
     that lie in the interval of the other cells.
     """
 

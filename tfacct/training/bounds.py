@@ -119,11 +119,11 @@ def refusal(family: str, recipe: Recipe) -> str | None:
             return f"the training step of {family} has not been measured {GROUPS[group]}"
         if found.percent > LIMIT:
             label = GROUPS["16-bit" if group == plain else group]
-            return f"the formula for {family} is off by up to {found.percent:g} % {label}"
+            return f"the formula for {family} is off by up to {found.percent:g}% {label}"
     for name, found in _within(row, groups_of(recipe)).items():
         if found.percent > LIMIT:
             labels = " ".join(GROUPS[group] for group in name.split(AND))
-            return f"the formula for {family} is off by up to {found.percent:g} % {labels}"
+            return f"the formula for {family} is off by up to {found.percent:g}% {labels}"
     return None
 
 
@@ -142,7 +142,7 @@ def accuracy(model: LoadedModel, recipe: Recipe, found: Bound | None) -> str:
     if found.share == 0:
         return f"Equal to transformers {version} to the byte ({measured})."
     exact = "" if recipe.mesh is not None else f"; {option('exact', True)} runs the class"
-    return f"Within {100 * found.share:g} % of transformers {version} ({measured}){exact}."
+    return f"Within {100 * found.share:g}% of transformers {version} ({measured}){exact}."
 
 
 def decides(found: Bound | None, peak: int, budget: int) -> bool:
