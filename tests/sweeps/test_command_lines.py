@@ -6,6 +6,7 @@ Draws are new in each run, from the seed that is printed. `COMMAND_LINES` sets h
 import json
 import math
 import os
+import re
 from collections.abc import Iterator
 from importlib import import_module
 from inspect import Parameter
@@ -46,9 +47,20 @@ BY_METAVAR = {
 }
 """Right values by the metavar of an option."""
 WRONG = ("x", "", "0", "-1", "1.5", "1e30", "all", "24", "a=b", "99999999999999999999")
-FIRST = {"serve": ("--on", "h100", "--prompt", "2k", "--new", "64"), "time": ("--on", "h100"), "plan": ("--on", "8xh100")}
+FIRST = {
+    "serve": ("--on", "h100", "--prompt", "2k", "--new", "64"),
+    "time": ("--on", "h100"),
+    "plan": ("--on", "8xh100"),
+}
 FIRST |= {"mfu": ("--on", "h100", "--tokens-per-second", "1000"), "engine": ("--on", "h100"), "solve": ("--for", "ctx")}
 """Options without which a command does not answer."""
+RAW = re.compile(r"\bNone\b(?! of)|\bnan\b|\binf\b|\{\w*\}|\bFraction\(|<\w+ object")
+"""What a formatted text has nowhere: names of Python values and holes."""
+MANY = settings(
+    max_examples=int(os.environ.get("COMMAND_LINES", "1500")),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 
 
 def _values(one: Parameter) -> tuple[str, ...]:
@@ -104,13 +116,9 @@ def _numbers(value: Any) -> Iterator[float]:
         yield value
 
 
-@settings(
-    max_examples=int(os.environ.get("COMMAND_LINES", "1500")),
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
+@MANY
 @given(line=command_lines())
-def test_a_command_line_answers_or_names_what_is_wrong(run, line: list[str]) -> None:
+def test_a_command_line_answers_in_json_or_names_what_is_wrong(run, line: list[str]) -> None:
     with cpu_limit(60):
         ran: Ran = run(*line, "--json")
     event(f"exit {ran.code}")
@@ -122,3 +130,18 @@ def test_a_command_line_answers_or_names_what_is_wrong(run, line: list[str]) -> 
         answer = json.loads(ran.out)
         assert all(map(math.isfinite, _numbers(answer))), line
         assert answer["command"], line
+
+
+@MANY
+@given(
+    line=command_lines(),
+    output=st.sampled_from([(), ("-v",), ("--markdown",)]),
+    columns=st.sampled_from([60, 80, 120]),
+)
+def test_no_text_shows_a_value_that_was_not_formatted(
+    run, line: list[str], output: tuple[str, ...], columns: int
+) -> None:
+    with cpu_limit(60):
+        ran: Ran = run(*line, *output, columns=columns)
+    assert ran.code in (0, 1, 2) and "Traceback" not in ran.err, line
+    assert not (found := RAW.search(ran.out + ran.err)), (line, found)
