@@ -53,7 +53,12 @@ def test_sglangs_pool() -> None:
         ("memory llama-3.1-8b --on h100 --engine trtllm --use 0.5", "--use is not supported for TensorRT-LLM"),
         ("memory llama-3.1-8b --on h100 --engine vllm --use 0.1", "leave no cache on each h100-sxm with --use 0.1"),
         ("memory llama-3.1-8b --on t4 --dtype bf16 --engine vllm", "does not start in vLLM: bfloat16"),
+        ("memory llama-3.1-8b --on h100 --engine sglang --use 0.1", "hint: leave --use out"),
         ("memory llama-3.1-8b --on h100 --engine tgi", "'tgi'"),
+        ("memory gpt-oss-20b --on h100 --engine vllm", "`tfacct engine` takes --kv-cache-memory-bytes"),
+        ("memory llama-3.1-8b --on h100 --engine sglang --dtype q4_k_m", "--dtype q4_k_m is not supported for SGLang"),
+        ("memory llama-3.1-8b --on h100 --engine trtllm --dtype q4_k_m", "TensorRT-LLM has no weights in q4_k_m"),
+        ("memory bge-base-en-v1.5 --on h100 --engine trtllm", "models without a head or a cache"),
         ("serve llama-3.1-8b --prompt 9 --new 9 --on h100 --reserve 1GB --engine vllm", "--reserve"),
     ],
 )

@@ -126,3 +126,75 @@ def test_a_bad_value_of_a_log_is_blamed_on_the_log(run: Callable[..., Ran], tmp_
     assert "with the flags of --log: " in run("engine", "vllm", "llama-3.1-8b", "--on", "h100", "--log", log).err
     folder = run("engine", "vllm", "llama-3.1-8b", "--on", "h100", "--log", str(tmp_path))
     assert "is no file" in folder.err
+
+
+SGLANG = """[2026-03-21 03:31:56] server_args=ServerArgs(model_path='meta-llama/Llama-3.1-8B', quantization=None,\
+ context_length=None, kv_cache_dtype='auto', mem_fraction_static=0.834, chunked_prefill_size=8192, tp_size=1)
+[2026-03-21 03:32:05] Load weight begin. avail mem=78.68 GB
+[2026-03-21 03:32:09] Load weight end. elapsed=4.02 s, type=LlamaForCausalLM, avail mem=63.69 GB, mem usage=14.99 GB.
+[2026-03-21 03:32:09] KV Cache is allocated. #tokens: 414310, K size: 25.29 GB, V size: 25.29 GB
+[2026-03-21 03:32:15] max_total_num_tokens=414310, chunked_prefill_size=8192, max_prefill_tokens=16384,\
+ max_running_requests=4096, context_len=131072, available_gpu_mem=10.31 GB
+"""
+"""Lines as model_runner.py, memory_pool.py and scheduler.py print them."""
+
+
+def test_lines_of_sglang(tmp_path: Path) -> None:
+    log = written(tmp_path, SGLANG)
+    figures = {name: figure.value for name, figure in logs.read(engine("sglang"), log).figures.items()}
+    flags = {"max_model_len": 131_072, "gpu_memory_utilization": 0.834, "tp": 1}
+    assert figures == {**flags, "weights": pytest.approx(14.99 * GIB), "tokens": 414_310}
+    start = load("llama-3.1-8b").engine(engine="sglang", on="h100", log=log)
+    assert [(one["what"], one["agrees"]) for one in start.log] == [("weights", True), ("tokens", True)]
+    other = written(tmp_path, SGLANG.replace("414310", "401310").replace("mem usage=14.99", "mem usage=15.71"))
+    start = load("llama-3.1-8b").engine(engine="sglang", on="h100", log=other)
+    assert not any(one["agrees"] for one in start.log) and start.answer.startswith("weights is the first figure")
+
+
+def test_a_latent_cache_of_sglang(tmp_path: Path) -> None:
+    """DeepSeek-V2-Lite caches 27 layers of 576 numbers in bf16 per token, in one buffer: 31,104 bytes."""
+    line = "KV Cache is allocated. #tokens: 1249407, KV size: 36.19 GB\n"
+    start = load("deepseek-v2-lite").engine(engine="sglang", on="h100", log=written(tmp_path, line))
+    assert start.pool_bytes == start.kv_cache_tokens * 31_104
+    assert [(one["what"], one["agrees"]) for one in start.log] == [("pool", True), ("tokens", True)]
+
+
+LLAMA_CPP = """load_tensors: offloaded 33/33 layers to GPU
+load_tensors:        CUDA0 model buffer size =  4403.49 MiB
+load_tensors:   CPU_Mapped model buffer size =   281.81 MiB
+llama_context: n_ctx         = 8192
+llama_context: n_ctx_per_seq = 8192
+llama_context: n_batch       = 2048
+llama_context: n_ubatch      = 512
+llama_kv_cache:        CPU KV buffer size =     0.00 MiB
+llama_kv_cache:      CUDA0 KV buffer size =  1024.00 MiB
+llama_kv_cache: size = 1024.00 MiB (  8192 cells,  32 layers,  1/1 seqs), K (f16):  512.00 MiB, V (f16):  512.00 MiB
+llama_context:  CUDA_Host compute buffer size =    24.01 MiB
+llama_context:      CUDA0 compute buffer size =   258.50 MiB
+"""
+"""Lines as llama-model.cpp, llama-context.cpp and llama-kv-cache.cpp print them."""
+
+
+def test_lines_of_llama_cpp(tmp_path: Path) -> None:
+    """A cache of 8,192 tokens of 128 KiB is 1,024 MiB; 512 rows of 128,256 logits and a residual stream of 4,096 in
+    fp32 are 258.5 MiB, which the larger estimate with two streams is 8 MiB above."""
+    log = written(tmp_path, LLAMA_CPP)
+    figures = {name: figure.value for name, figure in logs.read(engine("llama.cpp"), log).figures.items()}
+    assert (figures["max_model_len"], figures["max_num_batched_tokens"]) == (8192, 512)
+    assert (figures["pool"], figures["activations"]) == (1 << 30, 512 * (128_256 + 4096) * 4)
+    start = load("llama-3.1-8b").engine(engine="llama.cpp", on="4090", dtype="q4_k_m", log=log)
+    assert [one["what"] for one in start.log] == ["weights", "activations", "pool"]
+    assert all(one["agrees"] for one in start.log) and start.launch.endswith("-c 8192 -ub 512")
+
+
+@pytest.mark.parametrize(("name", "text"), [("sglang", SGLANG), ("llama.cpp", LLAMA_CPP)])
+def test_a_hostile_log_of_another_engine(run: Callable[..., Ran], tmp_path: Path, name: str, text: str) -> None:
+    """Figures of thousands of digits, control sequences and half a file: an answer or an error, never a traceback."""
+    for hostile in (
+        text.replace("= ", "= " + "9" * 5000),
+        text.replace(" ", "\x1b]0;"),
+        text[: len(text) // 2],
+        "\0" * 9,
+    ):
+        ran = run("engine", name, "llama-3.1-8b", "--on", "h100", "--log", written(tmp_path, hostile))
+        assert ran.code in (0, 2) and "Traceback" not in ran.err

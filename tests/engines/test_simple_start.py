@@ -56,6 +56,9 @@ def test_llama_cpps_buffers_by_hand() -> None:
 def test_a_card_that_is_too_small() -> None:
     start = load("llama-3.1-8b").engine(engine="llama.cpp", on="t4", max_model_len=4096)
     assert not start.starts and start.answer.startswith("Does not start: a cache of 4,096 tokens needs ")
+    assert start.answer.endswith("Use a shorter context or narrower weights.")
+    start = load("llama-3.1-70b").engine(engine="llama.cpp", on="t4", max_model_len=4096)
+    assert start.answer.endswith("Use narrower weights or more memory.")  # the weights alone are too large
     assert load("llama-3.1-8b").engine(engine="llama.cpp", on="t4", dtype="q4_k_m").starts
 
 
@@ -103,13 +106,6 @@ def test_flags_have_the_names_of_the_engine() -> None:
         ("llama.cpp bert-base --on h100", "models without a cache"),
     ],
 )
-def test_what_is_not_derived_is_named(run: Callable[..., Ran], line: str, message: str) -> None:
+def test_what_is_not_supported_is_named(run: Callable[..., Ran], line: str, message: str) -> None:
     ran = run("engine", *line.split())
     assert (ran.code, ran.out) == (2, "") and message in ran.err
-
-
-def test_figures_of_a_log_of_llama_cpp(tmp_path) -> None:  # type: ignore[no-untyped-def]
-    file = tmp_path / "llama.log"
-    file.write_text("llama_context: n_ctx = 8192\nllama_kv_cache: CUDA0 KV buffer size =  1024.00 MiB\n")
-    start = load("llama-3.1-8b").engine(engine="llama.cpp", on="4090", dtype="q4_k_m", log=str(file))
-    assert [(one["what"], one["agrees"]) for one in start.log] == [("pool", True)]

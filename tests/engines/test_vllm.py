@@ -112,7 +112,7 @@ def test_parameters_are_those_of_memory_on_every_preset_that_is_served() -> None
     equal = 0
     for name in presets.names():
         try:
-            support.check(launch(name), support.vllm(launch(name)))
+            support.check(launch(name))
             own = weights_of(launch(name))
         except TfacctError:
             continue
@@ -273,6 +273,13 @@ def test_without_a_launch_that_starts_the_hint_says_what_lacks() -> None:
     assert load("llama-3.1-8b").engine(on="l4").cheaper == []
 
 
+def test_a_small_share_of_a_card_is_raised_before_more_cards() -> None:
+    start = load("llama-3.1-8b").engine(on="h100", gpu_memory_utilization=0.1)
+    assert start.answer.endswith("no memory is left for the cache blocks. gpu_memory_utilization=0.92 starts.")
+    hints = hinted(load("llama-3.1-70b").engine(on="h100").answer)
+    assert hints["on"] == "2xh100-sxm" and load("llama-3.1-70b").engine(**hints).starts
+
+
 def test_a_pool_needs_room_next_to_the_weights() -> None:
     """Parameters, context and activations, and the cache, of 79.19 GiB: 14.96 + 1.88 + 0.24 and 62, but not 63."""
     llama = load("llama-3.1-8b")
@@ -349,6 +356,8 @@ def test_latent_attention_with_the_block_size_of_the_log() -> None:
         ("vllm llama-3.1-8b --on h100 --requests 100000", "no launch has room for 100,000 requests"),
         ("vllm nothing-like-it --on h100", "no preset"),
         ("vllm", "needs a MODEL"),
+        ("qwen3-8b --on l40s", "name an engine first: tfacct engine vllm qwen3-8b"),
+        ("Qwen/Qwen3-8B", "Qwen/Qwen3-8B is a model"),
         ("vllm llama-3.1-8b --on 24GB", "gives only memory"),
         ("vllm bamba-9b --on 2xh200", "these state-space layers cannot be sharded"),
         ("vllm jamba-v0.1 --on 2xh200", "these state-space layers cannot be sharded"),
@@ -362,7 +371,7 @@ def test_latent_attention_with_the_block_size_of_the_log() -> None:
         ("vllm llama-3.1-8b --on h100 --requests 300 --max-num-seqs 20", "--max-num-seqs 300"),
     ],
 )
-def test_what_is_not_derived_is_named(run: Callable[..., Ran], line: str, message: str) -> None:
+def test_what_is_not_supported_is_named(run: Callable[..., Ran], line: str, message: str) -> None:
     ran = run("engine", *line.split())
     assert (ran.code, ran.out) == (2, "") and message in ran.err
 

@@ -238,8 +238,8 @@ def test_a_budget_by_name() -> None:
 def test_the_card_is_said(board: str, run: Callable[..., Ran]) -> None:
     said = " ".join(run("memory", "llama-3.1-8b", "--on", "2xh100-sxm", "-v").out.split())
     assert said.startswith("Fits on 2 × H100 SXM5 80GB (tp=2): ") and "on each GPU GiB" in said
-    assert "usable 69.4 0.9 of 79.2, less 2 GB for the engine" in said
-    assert "Usable: 69.4 GiB of each h100-sxm: 0.9 of 79.2 GiB (torch's total of the card), less 2.00 GB for" in said
+    assert "usable 69.4 0.9 of 79.2, less 2 GB for the runtime" in said
+    assert "Usable: 69.4 GiB of each h100-sxm: 0.9 of 79.2 GiB (torch's total of the card), less 2 GB for" in said
     one = " ".join(run("memory", "llama-3.1-8b", "--on", "h100-sxm", "-v").out.split())
     assert (
         one.startswith("Fits on H100 SXM5 80GB:")
@@ -250,7 +250,7 @@ def test_the_card_is_said(board: str, run: Callable[..., Ran]) -> None:
     known = " ".join(run("memory", "gpt2", "--on", board, "-v").out.split())
     assert "0.9 of 23.4 GiB (the board's memory; torch reports 0.4–3% less), less" in known
     trained = " ".join(run("train", "llama-3.2-1b", "--ctx", "1k", "--on", "h100", "-v").out.split())
-    assert "Usable: 77.3 GiB of h100-sxm: all of 79.2 GiB (torch's total of the card), less 2.00 GB" in trained
+    assert "Usable: 77.3 GiB of h100-sxm: all of 79.2 GiB (torch's total of the card), less 2 GB" in trained
 
 
 def test_the_list_and_one(run: Callable[..., Ran]) -> None:

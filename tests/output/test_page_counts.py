@@ -192,7 +192,7 @@ def test_the_longest_context_on_a_card_is_that_of_memory(engine: Engine, name: s
     found = load(name).memory(on="h100-sxm", ctx=256)
     assert card[2:4] == [found.fit["memory_bytes"], found.fit["budget_bytes"]]
     assert card[4] == load("llama-3.2-1b").train(ctx=64, on="h100-sxm").fit["budget_bytes"]  # type: ignore[index]
-    assert data["usable"]["serving"] == "0.9 of the memory, less 2.00 GB for the runtime"
+    assert data["usable"]["serving"] == "0.9 of the memory, less 2 GB for the runtime"
     limit = data["models"][0].get("positions")
     assert limit == found.fit["context_limit"]
     model, at = export_ledger(ours.architecture), Workload(256, 256).axes()

@@ -65,7 +65,10 @@ def engine(
         return Found(engines())
     if served is None:
         from tfacct.engines.profiles import engine as known
+        from tfacct.loading import spellings
 
+        if spellings.preset(engine_name) is not None:
+            raise UsageError(f"{engine_name} is a model", f"name an engine first: tfacct engine vllm {engine_name}")
         known(engine_name)  # raises: there is no such engine
         raise UsageError(f"tfacct engine {engine_name} needs a MODEL", COMMAND.examples[0])
     from tfacct.loading import find

@@ -103,20 +103,20 @@ def _typed(launch: Launch, flags: Mapping[str, Any]) -> str:
 
 
 def _longest(launch: Launch) -> int:
-    """The longest max_model_len that starts; 0 if none does, or the launch is refused or not derived."""
+    """The longest max_model_len that starts; 0 if none does, or the launch is refused or not supported."""
     try:
-        support.check(launch, support.vllm(launch))
+        support.check(launch)
         return 0 if refused(launch) is not None else largest_length(launch)
     except TfacctError:
         return 0
 
 
 def _why_not(launch: Launch) -> str:
-    """Why a launch does not start, or is not derived; empty if it starts."""
+    """Why a launch does not start, or is not supported; empty if it starts."""
     if (refusal := refused(launch)) is not None:
         return refusal.reason
     try:
-        support.check(launch, support.vllm(launch))
+        support.check(launch)
         return start(launch).lacks
     except TfacctError as error:
         return error.message

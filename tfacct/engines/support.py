@@ -15,19 +15,18 @@ from tfacct.ledger.lines import WINDOW
 from tfacct.ledger.storage import width
 
 Reasons: TypeAlias = Iterator[tuple[str, str]]
-"""Why a launch is not derived, and what to ask for instead."""
+"""Why a launch is not supported, and what to ask for instead."""
 GGUF = ("bf16", "fp16", "fp32", "mxfp4", *units.GGUF)
 """Formats of weights in llama.cpp's files."""
 GGUF_CACHE = {"fp16": "f16", "bf16": "bf16", "fp32": "f32", **{name: name for name in units.BLOCK_CACHES}}
 """Dtypes of a cache, and llama.cpp's names of them."""
+TRTLLM = "trtllm"
+"""TensorRT-LLM, of which only the rule of its pool is known."""
+TRTLLM_CARDS = ("Ampere", "Ada", "Hopper", "Blackwell", "Blackwell Ultra")
+"""Architectures that TensorRT-LLM supports: nvidia.github.io/TensorRT-LLM/supported-hardware.html (B300 and GB300 are
+Blackwell there)."""
 PADDED = 256
 """llama.cpp rounds the tokens of its cache up to a multiple of it, in some builds."""
-
-
-def check(launch: Launch, reasons: Reasons) -> None:
-    """Raise UsageError with the first of the reasons, if there are any."""
-    for why, instead in reasons:
-        raise UsageError(f"{launch.model.name}: {why}", instead)
 
 
 def vllm(launch: Launch) -> Reasons:
@@ -82,7 +81,7 @@ def _shares_heads(part: Mixer, tp: int) -> bool:
 
 
 def pages(launch: Launch) -> Reasons:
-    """Reasons of a model whose size of vLLM's blocks is not derived."""
+    """Reasons of a model whose size of vLLM's blocks is not known."""
     shape = launch.model.architecture
     if not shape.attentions:
         why = "the blocks of a pure state-space model are not supported"
@@ -137,3 +136,25 @@ def llama_cpp(launch: Launch) -> Reasons:
     if launch.length % PADDED:
         why = f"some builds of {name} round {launch.length:,} tokens up to a multiple of {PADDED}"
         yield why, option("max_model_len", str(launch.length + -launch.length % PADDED))
+
+
+def trtllm(launch: Launch) -> Reasons:
+    """Reasons of a launch of TensorRT-LLM."""
+    shape, card = launch.model.architecture, launch.device.architecture or launch.device.name
+    if shape.encoder is not None or shape.head is None or not launch.model.has_cache:
+        why = "encoder-decoders and models without a head or a cache are not supported for TensorRT-LLM"
+        yield why, f"leave {option('engine')} out"
+    if card not in TRTLLM_CARDS:
+        yield f"TensorRT-LLM on {card} is not supported", f"leave {option('engine')} out"
+    if launch.storage.by_block:
+        yield f"TensorRT-LLM has no weights in {launch.storage.name}", f"{option('dtype')} fp8"
+
+
+REASONS = {"vllm": vllm, "sglang": sglang, "llama.cpp": llama_cpp, TRTLLM: trtllm}
+"""Reasons of a launch, by its engine."""
+
+
+def check(launch: Launch, reasons: Reasons | None = None) -> None:
+    """Raise UsageError with the first of the reasons, if there are any; those of its engine by default."""
+    for why, instead in reasons or REASONS[launch.engine.id](launch):
+        raise UsageError(f"{launch.model.name}: {why}", instead)

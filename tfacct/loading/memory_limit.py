@@ -58,10 +58,11 @@ class MemoryLimit:
     @property
     def rule(self) -> str:
         """Text of the rule: `0.9 of the memory, less 2 GB …`."""
-        return self._rule("the memory")
+        return self.rule_of("the memory")
 
-    def _rule(self, memory: str) -> str:
-        taken = f", less {units.decimal_bytes(self.reserve)} for {self.engine or 'the runtime'}" if self.reserve else ""
+    def rule_of(self, memory: str) -> str:
+        """Text of the rule for this text of the memory."""
+        taken = f", less {units.budget(self.reserve)} for {self.engine or 'the runtime'}" if self.reserve else ""
         return f"{'all' if self.use == 1 else f'{self.use:g}'} of {memory}{taken}"
 
     @property
@@ -75,7 +76,7 @@ class MemoryLimit:
             if self.device is None
             else (units.binary(self.usable), self.device.memory_words)
         )
-        return [f"Usable: {usable}{of_device}: {self._rule(whole)}."]
+        return [f"Usable: {usable}{of_device}: {self.rule_of(whole)}."]
 
     @property
     def pool_words(self) -> str:

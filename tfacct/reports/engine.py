@@ -111,8 +111,6 @@ pool, or 1% where the log has no pool."""
 
 ENGINES: Mapping[str, ModuleType] = {"vllm": vllm_start, "sglang": sglang, "llama.cpp": llama_cpp}
 """Each engine's `start` and `line`."""
-REASONS = {"sglang": support.sglang, "llama.cpp": support.llama_cpp}
-"""What is not supported for an engine other than vLLM."""
 JSON = {
     "requested": "requested_bytes",
     "weights": "weights_bytes",
@@ -192,7 +190,7 @@ def engine_start(model: LoadedModel, name: str, given: Mapping[str, Any]) -> Rep
 
 def _vllm(launch: Launch, requests: int | None, longest: bool) -> About:
     """A launch of vLLM, with what is searched for."""
-    support.check(launch, support.vllm(launch))
+    support.check(launch)
     refusal = advice.refused(launch)
     if longest and refusal is None:
         launch = launch.with_flags(max_model_len=vllm_start.largest_length(launch) or 1)
@@ -212,7 +210,7 @@ def _vllm(launch: Launch, requests: int | None, longest: bool) -> About:
 
 
 def _other(launch: Launch, given: Mapping[str, Any]) -> About:
-    """A launch of SGLang or llama.cpp. Raises UsageError for flags that are not derived."""
+    """A launch of SGLang or llama.cpp. Raises UsageError for flags that are not supported."""
     for name in ("requests", "kv_cache_memory_bytes", "block_size", "enforce_eager", "max_num_seqs"):
         if given.get(name):
             raise UsageError(f"{option(name)} is not supported for {launch.engine.name}", "leave it out")
@@ -220,10 +218,10 @@ def _other(launch: Launch, given: Mapping[str, Any]) -> About:
         raise UsageError(
             f"{option('max_model_len', 'max')} is not supported for {launch.engine.name}", "a number of tokens"
         )
-    support.check(launch, REASONS[launch.engine.id](launch))
+    support.check(launch)
     found = ENGINES[launch.engine.id].start(launch)
     no_room = not found.tokens or (found.free is not None and found.free + found.pool < 0)
-    instead = "Use narrower weights or more cards." if no_room else "Use a shorter context or narrower weights."
+    instead = "Use narrower weights or more memory." if no_room else "Use a shorter context or narrower weights."
     return About(launch, found, found.lacks, instead)
 
 

@@ -428,8 +428,7 @@ def _fit_table(
     keeps = model.has_cache and not fit["past_positions"]
     cache = _cache_of(model, options, step) if keeps else 0
     free, unit = limit.usable - weights - cache, units.binary_unit(limit.usable)
-    reserve = f", less {units.budget(limit.reserve)} for {limit.engine or 'the engine'}" if limit.reserve else ""
-    rule = f"{limit.use:g} of {units.in_binary_unit(limit.memory, unit)}{reserve}"
+    rule = limit.rule_of(units.in_binary_unit(limit.memory, unit))
     taken = {f"weights, {stored}": weights, **({f"{model.cache_name}, {_requests(count)}": cache} if keeps else {})}
     taken |= {"free": free} if free >= 0 else {}
     rows: list[Row] = [{"what": name, "bytes": size, "bar": Fraction(size)} for name, size in taken.items()]
