@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tfacct.api.model_base import ModelBase, Source
-    from tfacct.reports.check import CheckReport
+    from tfacct.reports.check import CheckDifference, CheckReport
 
 
 def assert_counts(
@@ -67,7 +67,7 @@ def _message(report: CheckReport) -> str:
     return "\n".join(lines)
 
 
-def _where(one: Mapping[str, Any]) -> str:
+def _where(one: CheckDifference) -> str:
     """The code's name for a place, and how many layers differ in the same way."""
     found = [one["name"]] if one["name"] and one["name"] != one["path"] else []
     if one["block_count"] > 1:

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypedDict
 
 from tfacct.base import units
 from tfacct.base.errors import listed
@@ -16,11 +16,13 @@ from tfacct.loading import selection
 from tfacct.loading.checkpoint import Checkpoint
 from tfacct.loading.model import LoadedModel
 from tfacct.output.answer import answers
+from tfacct.output.keys import Keys, Object, values_of
 from tfacct.output.report import Column, Report, Row
 from tfacct.reports import build
 from tfacct.reports.build import ModelReport, WorkloadFacts
 from tfacct.verify.checkpoint import (
     BEYOND,
+    Difference,
     Reconciled,
     bytes_by_config,
     folded_differences,
@@ -31,6 +33,7 @@ from tfacct.verify.checkpoint import (
 from tfacct.verify.matching import WRAPPED
 
 if TYPE_CHECKING:
+    from tfacct.loading.checkpoint import File
     from tfacct.verify.own_code import Asked, Compared, Mismatch
 
 CONVENTION = "parameters by tensor; FLOPs of one forward pass, 2 per multiply-add, full T × T attention, as executed"
@@ -46,6 +49,10 @@ COLUMNS = (
 )
 
 
+of_difference: Keys[[Mismatch]] = Keys()
+of_code: Keys[[Compared]] = Keys()
+
+
 class CheckLine(TypedDict):
     """Elements of a tensor in code and config, summed over layers. `path`: in the config; `name`: in the code."""
 
@@ -56,16 +63,16 @@ class CheckLine(TypedDict):
     equal: bool
 
 
-class CheckDifference(TypedDict):
+class CheckDifference(Object):
     """A difference between code and config, shown for the first layer that has it, with the counts of all."""
 
-    path: str
-    name: str | None
-    difference: str
-    unit: Literal["parameters", "FLOPs", "bytes"]
-    in_code: int
-    in_config: int
-    block_count: int
+    path: str = of_difference(lambda one: one.path)
+    name: str | None = of_difference(lambda one: one.name or None)
+    difference: str = of_difference(lambda one: one.what)
+    unit: Literal["parameters", "FLOPs", "bytes"] = of_difference(lambda one: one.unit)
+    in_code: int = of_difference(lambda one: one.code)
+    in_config: int = of_difference(lambda one: one.config)
+    block_count: int = of_difference(lambda one: one.blocks)
 
 
 class CheckReport(ModelReport):
@@ -75,21 +82,23 @@ class CheckReport(ModelReport):
     _reserved: ClassVar[dict[str, Any]] = {"agrees": bool}
 
     code: str
-    workload: WorkloadFacts
-    first_difference: str | None
-    code_params: int
-    total_params: int
-    code_flops: int | None
-    total_flops: int | None
-    code_fvcore_flops: int | None
-    fvcore_reason: str | None
-    code_cache_bytes: int | None
-    total_cache_bytes: int | None
-    code_saved_bytes: int | None
-    total_saved_bytes: int | None
-    operators: list[str]
-    paired_by: dict[str, int]
-    differences: list[CheckDifference]
+    workload: WorkloadFacts = of_code(lambda found: selection.workload_facts(found.work))
+    first_difference: str | None = of_code(lambda found: found.mismatches[0].words if found.mismatches else None)
+    code_params: int = of_code(lambda found: found.parameters[0])
+    total_params: int = of_code(lambda found: found.parameters[1])
+    code_flops: int | None = of_code(lambda found: found.flops and found.flops[0])
+    total_flops: int | None = of_code(lambda found: found.flops and found.flops[1])
+    code_fvcore_flops: int | None = of_code(lambda found: found.by_fvcore if isinstance(found.by_fvcore, int) else None)
+    fvcore_reason: str | None = of_code(lambda found: found.by_fvcore if isinstance(found.by_fvcore, str) else None)
+    code_cache_bytes: int | None = of_code(lambda found: found.cache and found.cache[0])
+    total_cache_bytes: int | None = of_code(lambda found: found.cache and found.cache[1])
+    code_saved_bytes: int | None = of_code(lambda found: found.saved and found.saved[0])
+    total_saved_bytes: int | None = of_code(lambda found: found.saved and found.saved[1])
+    operators: list[str] = of_code(lambda found: list(found.operators))
+    paired_by: dict[str, int] = of_code(lambda found: dict(found.matched.by))
+    differences: list[CheckDifference] = of_code(
+        lambda found: [values_of(CheckDifference, one) for one in found.mismatches]
+    )
 
 
 @answers(CheckReport)
@@ -236,38 +245,8 @@ def _not_reported(found: Compared) -> list[str]:
 
 
 def _facts(found: Compared, named: str, lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    flops, cache, saved = (pair or (None, None) for pair in (found.flops, found.cache, found.saved))
-    return {
-        "code": named,
-        "workload": selection.workload_facts(found.work),
-        "agrees": found.agrees,
-        "first_difference": found.mismatches[0].words if found.mismatches else None,
-        "code_params": found.parameters[0],
-        "total_params": found.parameters[1],
-        "code_flops": flops[0],
-        "total_flops": flops[1],
-        "code_fvcore_flops": found.by_fvcore if isinstance(found.by_fvcore, int) else None,
-        "fvcore_reason": found.by_fvcore if isinstance(found.by_fvcore, str) else None,
-        "code_cache_bytes": cache[0],
-        "total_cache_bytes": cache[1],
-        "code_saved_bytes": saved[0],
-        "total_saved_bytes": saved[1],
-        "operators": list(found.operators),
-        "paired_by": dict(found.matched.by),
-        "differences": [
-            {
-                "path": one.path,
-                "name": one.name or None,
-                "difference": one.what,
-                "unit": one.unit,
-                "in_code": one.code,
-                "in_config": one.config,
-                "block_count": one.blocks,
-            }
-            for one in found.mismatches
-        ],
-        "lines": [{**line, "path": line["path"] or None, "name": line["name"] or None} for line in lines],
-    }
+    lines = [{**line, "path": line["path"] or None, "name": line["name"] or None} for line in lines]
+    return values_of(CheckReport, found, code=named, agrees=found.agrees, lines=lines)
 
 
 def shown_name(module: Any) -> str:
@@ -293,12 +272,25 @@ STORED_COLUMNS = (
 )
 
 
-class CheckpointFile(TypedDict):
+class Stored(NamedTuple):
+    """The files of a checkpoint, and their comparison with a config, if there is one."""
+
+    files: Checkpoint
+    config: LoadedModel | None
+    result: Reconciled | None
+
+
+of_file: Keys[[File]] = Keys()
+of_missing: Keys[[Difference]] = Keys()
+of_files: Keys[[Stored]] = Keys()
+
+
+class CheckpointFile(Object):
     """A file of weights."""
 
-    file: str
-    bytes: int
-    tensors: int
+    file: str = of_file(lambda file: file.name)
+    bytes: int = of_file(lambda file: file.bytes)
+    tensors: int = of_file(lambda file: len(file.tensors))
 
 
 class CheckpointDifference(TypedDict):
@@ -309,11 +301,11 @@ class CheckpointDifference(TypedDict):
     tensors: int
 
 
-class NotStored(TypedDict):
+class NotStored(Object):
     """A tensor that may be missing from the files."""
 
-    tensor: str
-    why: str
+    tensor: str = of_missing(lambda one: one.name)
+    why: str = of_missing(lambda one: one.what)
 
 
 class CheckpointLine(TypedDict):
@@ -327,25 +319,39 @@ class CheckpointLine(TypedDict):
     bytes: int
 
 
+def _dtypes(one: Stored) -> dict[str, int]:
+    """Bytes by dtype, most first."""
+    dtypes: Counter[str] = Counter()
+    for tensor in one.files.tensors:
+        dtypes[tensor.dtype] += tensor.bytes
+    return dict(dtypes.most_common())
+
+
 class CheckpointReport(ModelReport):
     """Tensors in the files of a checkpoint, compared with a config."""
 
     _line = CheckpointLine
     _reserved: ClassVar[dict[str, Any]] = {"family": str | None, "agrees": bool | None}
 
-    files: list[CheckpointFile]
-    file_bytes: int
-    tensor_bytes: int
-    tensors: int
-    elements: int
-    dtypes: dict[str, int]
-    compared_with: str | None
-    config_bytes: int | None
-    ledger_bytes: int | None
-    equal_tensors: int | None
-    differences: list[CheckpointDifference]
-    not_stored: list[NotStored]
-    not_compared: dict[str, int]
+    files: list[CheckpointFile] = of_files(lambda one: [values_of(CheckpointFile, file) for file in one.files.files])
+    file_bytes: int = of_files(lambda one: sum(file.bytes for file in one.files.files))
+    tensor_bytes: int = of_files(lambda one: sum(tensor.bytes for tensor in one.files.tensors))
+    tensors: int = of_files(lambda one: len(one.files.tensors))
+    elements: int = of_files(lambda one: sum(tensor.elements for tensor in one.files.tensors))
+    dtypes: dict[str, int] = of_files(_dtypes)
+    compared_with: str | None = of_files(lambda one: one.config.name if one.config and one.result else None)
+    config_bytes: int | None = of_files(lambda one: bytes_by_config(one.config) if one.config and one.result else None)
+    ledger_bytes: int | None = of_files(
+        lambda one: one.result and sum(each.tensor.bytes for each in one.result.found if each.slot is not None)
+    )
+    equal_tensors: int | None = of_files(lambda one: one.result and one.result.compared)
+    differences: list[CheckpointDifference] = of_files(
+        lambda one: folded_differences(one.result.differences) if one.result else []
+    )
+    not_stored: list[NotStored] = of_files(
+        lambda one: [values_of(NotStored, each) for each in one.result.unstored] if one.result else []
+    )
+    not_compared: dict[str, int] = of_files(lambda one: dict(one.result.uncompared) if one.result else {})
 
 
 @answers(CheckpointReport)
@@ -354,8 +360,9 @@ def checkpoint(files: Checkpoint, config: LoadedModel | None, why_not: str = "")
     why_not = why_not or incomparable(files, config)
     result = None if config is None or why_not else reconcile(config, files.tensors, gguf=bool(files.gguf))
     lines = stored_lines(files, result)
-    differences = [] if result is None else folded_differences(result.differences)
-    facts = _stored_facts(files, config, result, lines, differences)
+    agrees = None if result is None else result.agrees
+    facts = values_of(CheckpointReport, Stored(files, config, result), agrees=agrees, lines=list(lines))
+    differences = facts["differences"]
     taken = facts["tensor_bytes"]
     sections = tuple(
         tuple(
@@ -395,37 +402,6 @@ def _about(files: Checkpoint, config: LoadedModel | None) -> dict[str, Any]:
     """The first keys of every JSON."""
     nobody: dict[str, Any] = {"family": None, "set": {}, "defaulted": {}, "unknown": [], "left_out": []}
     return {**(nobody if config is None else build.facts_of(config)), "model": files.name}
-
-
-def _stored_facts(
-    files: Checkpoint,
-    config: LoadedModel | None,
-    result: Reconciled | None,
-    lines: Sequence[Mapping[str, Any]],
-    differences: Sequence[dict[str, Any]],
-) -> dict[str, Any]:
-    dtypes: Counter[str] = Counter()
-    for held in files.tensors:
-        dtypes[held.dtype] += held.bytes
-    return {
-        "files": [{"file": file.name, "bytes": file.bytes, "tensors": len(file.tensors)} for file in files.files],
-        "file_bytes": sum(file.bytes for file in files.files),
-        "tensor_bytes": sum(dtypes.values()),
-        "tensors": len(files.tensors),
-        "elements": sum(held.elements for held in files.tensors),
-        "dtypes": dict(dtypes.most_common()),
-        "compared_with": None if result is None or config is None else config.name,
-        "agrees": None if result is None else result.agrees,
-        "config_bytes": None if result is None or config is None else bytes_by_config(config),
-        "ledger_bytes": None
-        if result is None
-        else sum(one.tensor.bytes for one in result.found if one.slot is not None),
-        "equal_tensors": None if result is None else result.compared,
-        "differences": list(differences),
-        "not_stored": [] if result is None else [{"tensor": one.name, "why": one.what} for one in result.unstored],
-        "not_compared": {} if result is None else dict(result.uncompared),
-        "lines": list(lines),
-    }
 
 
 def _stored_answer(

@@ -94,20 +94,22 @@ def explained(
     if len(models) != 1:
         raise UsageError(f"{option('explain')} works with one MODEL, not with {len(models)}")
     (model,) = models
+    work = selection.workload(model, request)
     if report.command == "flops":
-        derivation = _flops(model, request, train, masked)
+        derivation = _flops(model, work, train, masked)
     elif report.command == "params":
         derivation = _params(model)
     elif report.command == "kv":
-        derivation = _kv(model, request, dtypes(None, dtype)[1])
-        cache = f"{model_notes.cache_name(models)} in {dtypes(None, dtype)[1]}"
+        cached = dtypes(None, dtype)[1]
+        derivation = _kv(model, work, cached)
+        title = f"{model_notes.cache_name(models)} in {cached}, {build.workload_words(models, request)}"
         report = replace(
             report,
-            title=f"{build.label(model)}: {cache}, {build.workload_words(models, request)}",
+            title=f"{build.label(model)}: {title}",
             notes=tuple(note for note in report.notes if isinstance(note, Note) and note.key in OF_CACHE),
         )
     else:
-        derivation = _memory(model, request, model.storage(dtype), dtypes(dtype, kv_dtype)[1])
+        derivation = _memory(model, work, model.storage(dtype), dtypes(dtype, kv_dtype)[1])
     (facts,) = report.models
     described = ({**facts, "derivation": values_of(build.Derivation, derivation)},)
     in_words = derivation.takeaway or report.answer
@@ -115,8 +117,7 @@ def explained(
     return replace(report, answer=answer, models=described, derivation=derivation)
 
 
-def _flops(model: LoadedModel, request: Request, train: bool, masked: bool) -> Derivation:
-    work = selection.workload(model, request)
+def _flops(model: LoadedModel, work: Workload, train: bool, masked: bool) -> Derivation:
     spelled = _spelled(model.settled(work, masked=masked), work)
     entries = list(spelled.products(masked=masked, train=train))
 
@@ -138,8 +139,7 @@ def _params(model: LoadedModel) -> Derivation:
     return _derivation(spelled, entries, "parameters", rule, _part, _params_in_words(model, entries))
 
 
-def _kv(model: LoadedModel, request: Request, cached: str) -> Derivation:
-    work = selection.workload(model, request)
+def _kv(model: LoadedModel, work: Workload, cached: str) -> Derivation:
     spelled = _spelled(model, work)
     entries = list(spelled.states(width(cached)))
     in_words = _cache_in_words(work, entries)
@@ -149,8 +149,7 @@ def _kv(model: LoadedModel, request: Request, cached: str) -> Derivation:
 _BYTES = "bytes per element · elements per layer · layers = bytes"
 
 
-def _memory(model: LoadedModel, request: Request, how: Storage, cached: str) -> Derivation:
-    work = selection.workload(model, request)
+def _memory(model: LoadedModel, work: Workload, how: Storage, cached: str) -> Derivation:
     spelled = _spelled(model, work)
     if how.by_block:
         why = f"{model.name}: in {how.name} the bytes of a matrix differ between layers"
