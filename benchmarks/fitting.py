@@ -40,7 +40,7 @@ def slopes(start: Array, logs: Logs, constants: Any) -> Array:
 
 def fitted(start: Array, slope: Array, weights: Array, constants: Any, ridge: float) -> Any:
     """Constants that fit best; large errors count by their size only."""
-    weights, move = weights / weights.mean(), np.zeros(slope.shape[1])
+    weights, move = weights / weights[weights > 0].mean(), np.zeros(slope.shape[1])
     for _ in range(12):
         left = start + slope @ move
         each = weights / np.sqrt(1 + (left / 0.12) ** 2)
@@ -75,17 +75,20 @@ def held_out(logs: Logs, constants: Any, cells: Array, weights: Array, ridge: fl
 def quantile(values: Array, weights: Array, share: float) -> float:
     order = np.argsort(values)
     passed = np.cumsum(weights[order]) / weights.sum()
-    return float(values[order][np.searchsorted(passed, share)])
+    return float(values[order][min(np.searchsorted(passed, share), len(values) - 1)])
 
 
 TAIL = 0.08
 """Share of the runs beyond each end of an interval: below a tenth, for other cells are further off than these."""
+FEW = 6
+"""Cells below which an interval reaches to all of their runs."""
 
 
 def interval(left: Array, cells: Array) -> tuple[float, float]:
-    """Factors between which 80% of measured times lie, every cell weighing the same."""
-    weights = by_cell(cells)
-    return exp(quantile(-left, weights, TAIL)), exp(quantile(-left, weights, 1 - TAIL))
+    """Factors between which 80% of measured times and the estimate lie, every cell weighing the same."""
+    weights, tail = by_cell(cells), TAIL if len(np.unique(cells)) >= FEW else 0.0
+    low, high = (exp(quantile(-left, weights, share)) for share in (tail, 1 - tail))
+    return min(low, 1.0), max(high, 1.0)
 
 
 def covered(left: Array, cells: Array, others: Array, other_cells: Array) -> float:

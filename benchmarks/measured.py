@@ -1,6 +1,7 @@
 """Measured runs of serving engines, read from a folder that is no part of the project: for time_error.py.
 
 serving.csv            mean TTFT and TPOT at a concurrency
+serving_new_models.csv the same of models with recurrences, indexers or compressed keys, to which nothing is fitted
 throughput.csv         largest offline throughput, TensorRT-LLM 1.0
 throughput_trtllm.csv  the same of TensorRT-LLM 0.9, 0.14 and 1.2
 disaggregated.csv      a decode step of workers that only decode
@@ -27,6 +28,7 @@ from tfacct.loading.model import LoadedModel
 from tfacct.timing.kernels import Split
 from tfacct.timing.serving import Host, Loop
 from tfacct.timing.timing import Constants
+from tfacct.timing.validated import Model, model_kind
 
 PRESETS = {
     "kimi-k2.5": "kimi-k2",
@@ -37,6 +39,8 @@ PRESETS = {
 """Presets of the same shape, under another name."""
 ONLY_EXPERTS = {("kimi-k2.5", "int4")}
 """Checkpoints whose config quantizes the experts alone, where the format takes all matrices."""
+AS_PUBLISHED = {("deepseek-v4-flash", "mxfp4")}
+"""Checkpoints whose other matrices are in a narrow format of their own."""
 MOST = 2048
 """Largest number of sequences of TensorRT-LLM, for each group of data-parallel attention."""
 SHARE = 0.9
@@ -53,7 +57,7 @@ class Run(NamedTuple):
     cell: str
     source: str
     loop: Loop
-    dense: bool
+    kind: Model
     groups: dict[str, str]
     seconds: dict[Measure, float]
     fitted: bool = True
@@ -90,6 +94,8 @@ def model(name: str) -> LoadedModel:
 
 @cache
 def stored(name: str, weights: str) -> Storage:
+    if (name, weights) in AS_PUBLISHED:
+        return model(name).storage()
     every = storage("bf16" if weights == "fp16" else weights)
     if (name, weights) not in ONLY_EXPERTS:
         return every
@@ -117,20 +123,21 @@ def run_of(
         "link": chip.link(on.split.devices).reach if on.split.devices > 1 else "",
         "devices": str(on.split.devices),
     }
-    return Run(row["cell"], source, loop, not on.ledger.experts, groups, seconds, fitted, flag)
+    return Run(row["cell"], source, loop, model_kind(on.ledger), groups, seconds, fitted, flag)
 
 
 def serving(row: Row) -> Run | None:
     """Requests at a concurrency."""
-    if row["usable"] != "yes":
+    new_model = "usable" not in row
+    if not new_model and row["usable"] != "yes":
         return None
     tp, dp, ep = (int(row[name]) for name in ("attn_tp", "attn_dp", "moe_ep"))
-    on = host(row, tp, dp, ep, narrow_cache=float(row["kv_bytes"]) == 1)
+    on = host(row, tp, dp, ep, narrow_cache=row["kv_dtype"] == "fp8" if new_model else float(row["kv_bytes"]) == 1)
     ttft, tpot, new = float(row["ttft_ms"]) / 1e3, float(row["tpot_ms"]) / 1e3, float(row["osl_mean"])
     loop = on.loop(int(row["concurrency"]), round(float(row["isl_mean"])), round(new))
     seconds: dict[Measure, float] = {"request": ttft + (new - 1) * tpot, "token": tpot}
     flag = row.get("flag") or ""
-    return run_of(row, "requests", on, loop, seconds, not flag, flag)
+    return run_of(row, "new models" if new_model else "requests", on, loop, seconds, not new_model and not flag, flag)
 
 
 def throughput(row: Row) -> Run | None:
@@ -189,6 +196,7 @@ def mi300x(row: Row) -> Run | None:
 
 READERS: Mapping[str, Callable[[Row], Run | None]] = {
     "serving.csv": serving,
+    "serving_new_models.csv": serving,
     "throughput_trtllm.csv": throughput,
     "throughput.csv": throughput,
     "disaggregated.csv": disaggregated,

@@ -41,10 +41,6 @@ CLASSES: tuple[Class, ...] = ("dense", "experts")
 METRICS: tuple[Metric, ...] = ("request", "token", "corrected")
 
 
-def class_of(run: Run) -> Class:
-    return "dense" if run.dense else "experts"
-
-
 class Points:
     """Measured seconds of runs, one or two of each, and their predictions."""
 
@@ -79,23 +75,28 @@ def sets(runs: Sequence[Run]) -> dict[str, Callable[[Run], bool]]:
     """Runs that are reported together, by name."""
     found: dict[str, Callable[[Run], bool]] = {}
     for source in dict.fromkeys(run.source for run in runs):
-        for kind in CLASSES:
+        for kind in dict.fromkeys(run.kind for run in runs):
             found[f"{source}, {kind}"] = partial(_belongs, source=source, kind=kind)
     found["throughput 0.14, dense, 8 by NVLink"] = lambda run: (
         run.source == "throughput 0.14"
-        and run.dense
+        and run.kind == "dense"
         and run.groups["devices"] == "8"
         and run.groups["link"] == "domain"
     )
     found["throughput 0.14, dense, over PCIe"] = lambda run: (
-        run.source == "throughput 0.14" and run.dense and run.groups["link"] == "node"
+        run.source == "throughput 0.14" and run.kind == "dense" and run.groups["link"] == "node"
     )
-    found["requests that are flagged"] = lambda run: run.source == "requests" and bool(run.flag)
+    for source in ("requests", "new models"):
+        found[f"{source} that are flagged"] = partial(_is_flagged, source=source)
     return found
 
 
+def _is_flagged(run: Run, source: str) -> bool:
+    return run.source == source and bool(run.flag)
+
+
 def _belongs(run: Run, source: str, kind: Class) -> bool:
-    return run.source == source and not run.flag and class_of(run) == kind
+    return run.source == source and not run.flag and run.kind == kind
 
 
 def serving(folder: Path) -> list[str]:
@@ -128,13 +129,15 @@ def serving(folder: Path) -> list[str]:
     if ours and (own := points.where(partial(_belongs, source="disaggregated decode", kind="experts"))).any():
         broken += checked("experts", "decode", held[own], points.cells[own], points.devices(own))
     for kind in CLASSES:
-        formats = Counter(run.groups["dtype"] for run in runs if run.fitted and class_of(run) == kind)
+        formats = Counter(run.groups["dtype"] for run in runs if run.fitted and run.kind == kind)
         if ours and formats != STORED[kind]:
             broken.append(f"{kind}: runs by format are {dict(formats)}")
     return broken
 
 
 OTHERS: Mapping[Class, Callable[[Run], bool]] = {
+    "recurrent": partial(_belongs, source="new models", kind="recurrent"),
+    "indexed": partial(_belongs, source="new models", kind="indexed"),
     "pcie": lambda run: run.source == "throughput 0.14" and run.groups["link"] == "node",
     "amd": lambda run: run.source.startswith("MI300X"),
 }
@@ -145,7 +148,7 @@ def _of_class(points: Points, kind: Class, held: Array) -> list[str]:
     """Errors of requests to models of a class, by what differs among them, and what is above its limit. The interval of
     a request is that of all runs without PCIe and with a batch that is known well enough."""
     broken = []
-    wide = points.where(lambda run: run.fitted and class_of(run) == kind and run.groups["link"] != "node")
+    wide = points.where(lambda run: run.fitted and run.kind == kind and run.groups["link"] != "node")
     for metric in METRICS:
         own = points.where(partial(_belongs, source="requests", kind=kind), "token" if metric == "token" else "request")
         if not own.any():

@@ -35,16 +35,26 @@ def added(each: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 
 def refused(model: LoadedModel) -> bool:
-    """True of recurrences, of several streams, and of attention to keys that an indexer chooses."""
+    """True for recurrences other than the delta rule, for AltUp, and for an indexer whose choice is not counted."""
     lines = [line for group in model.ledger.groups for line in group.lines]
-    chooses = any(isinstance(line, Matmul) and line.mask == "chosen" for line in lines)
-    chooses |= any(isinstance(line, State) and line.path.endswith("index_cache") for line in lines)
-    chooses |= isinstance(model.architecture.streams, AltUp)
-    return chooses or any(isinstance(line, State) and "S" not in line.spec.split() for line in lines)
+    states = [line.path for line in lines if isinstance(line, State)]
+    chooses = any(isinstance(line, Matmul) and line.mask in ("chosen", "chosen entries") for line in lines)
+    indexes = any(path.endswith("index_cache") for path in states)
+    others = any("_state" in path and ".delta." not in path for path in states) or any(
+        path.endswith(("lightning.state", "time_mix.state")) for path in states
+    )
+    return others or (indexes and not chooses) or isinstance(model.architecture.streams, AltUp)
+
+
+def gathers(model: LoadedModel) -> bool:
+    """True for models that do not read their whole cache once in each step."""
+    masks = {line.mask for group in model.ledger.groups for line in group.lines if isinstance(line, Matmul)}
+    deltas = any("Nd" in group.axes for group in model.ledger.groups)
+    return deltas or not masks.isdisjoint(("chosen", "entries", "chosen entries"))
 
 
 FAMILIES = families.names()
-MEASURED = ("llama-3.1-70b", "qwen3-32b", "qwen3-235b-a22b", "gpt-oss-120b", "deepseek-v3")
+MEASURED = ("llama-3.1-70b", "qwen3-32b", "qwen3-235b-a22b", "gpt-oss-120b", "deepseek-v3", "glm-5")
 NAMES = (*FAMILIES, *MEASURED, *BORROWS)
 
 
@@ -86,6 +96,8 @@ def test_kernels_add_up_to_the_ledger(name: str) -> None:
         assert sum(kernel.flops for kernel in found) == way.total_flops(at, masked=True)
         assert added(kernel.weights for kernel in found) == model.ledger.weight_bytes(FP8)
         assert added(kernel.cached for kernel in found) == model.ledger.state_bytes(at, BF16_EACH)
+    if gathers(model):
+        return
     cached = sum(model.ledger.state_bytes(at, BF16_EACH).values())
     read = sum(kernel.cache for kernel in of(model, "decode"))
     assert read > cached if model.name in BORROWS else read == cached  # keys that other blocks borrow are read again
@@ -183,8 +195,48 @@ def test_all_reduces_are_those_of_the_mesh(name: str) -> None:
     assert sum(kernel.moved for kernel in sent) == sum(one.bytes for one in asked)
 
 
-@pytest.mark.parametrize("name", ["mamba-130m", "jamba-v0.1", "qwen3-next-80b-a3b", "deepseek-v3.2", "falcon-mamba-7b"])
+def test_a_recurrence_reads_and_writes_its_state() -> None:
+    # Qwen3-Next-80B-A3B: 36 layers with 32 heads of a 128 × 128 state in 32 bits, and 4 tokens of the convolution's
+    # 2 · 16 · 128 + 32 · 128 channels in bf16. 2 devices have half of the heads.
+    (decode,) = (one for one in lowered("qwen3-next-80b-a3b", "decode", Split(2)) if one.name == "delta.recurrence")
+    state = 36 * 12 * (16 * 128 * 128 * 4 + 4 * 4096 * 2)
+    assert sum(decode.cached.values()) == state and decode.cache == 2 * state
+    assert (decode.times, decode.flops, decode.moved) == (36, 0, 0)
+    # 40 tokens are one chunk of 64. Three products have 64 × 64 pairs of 128 channels: keys with keys, queries with
+    # keys, pairs with values. Three have 64 tokens and the state: its old values, its read and its write.
+    (prefill,) = (one for one in lowered("qwen3-next-80b-a3b", "prefill", Split(2)) if one.name == "delta.recurrence")
+    assert prefill.flops == 36 * 3 * 16 * (3 * 2 * 64 * 64 * 128 + 3 * 2 * 64 * 128 * 128)
+    assert (prefill.times, prefill.rows) == (6 * 36, 64)
+
+
+def test_an_indexer_reads_all_keys_and_attention_those_it_chooses() -> None:
+    # DeepSeek-V3.2: 61 layers, 64 heads of 128 in the indexer, 2,048 chosen keys, latents of 512 + 64. Each of 8
+    # devices runs the whole indexer, and 16 of 128 query heads, which a kernel pads to 64.
+    decode = {kernel.name: kernel for kernel in lowered("deepseek-v3.2", "decode", Split(8)) if kernel.times >= 58}
+    index, attention = (
+        [kernel for kernel in lowered("deepseek-v3.2", "decode", Split(8)) if kernel.name == name]
+        for name in ("attn.indexer", "attn.attention")
+    )
+    assert "attn.k_b_v_b_proj" not in decode
+    assert sum(one.cache for one in index) == 61 * 12 * 5000 * 128 * 2
+    assert sum(one.flops for one in index) == 61 * 12 * 5000 * (2 * 64 * 128 + 2 * 64)
+    assert sum(one.times for one in index) == 2 * 61
+    assert sum(one.cache for one in attention) == 61 * 12 * 2048 * 576 * 2
+    assert {one.padded for one in attention} == {4.0}
+
+
+def test_latents_are_unpacked_only_where_all_keys_are_chosen() -> None:
+    ledger = find("deepseek-v3.2").ledger
+    short, long = (way_of(ledger, Workload(size, size).axes()) for size in (2048, 2049))
+    read = [
+        {line.spec for group in way.groups for line in group.lines if isinstance(line, Matmul)} for way in (short, long)
+    ]
+    unpacked = "B S R, R N Hp -> B S N Hp"
+    assert unpacked in read[0] and unpacked not in read[1]
+
+
+@pytest.mark.parametrize("name", ["mamba-130m", "jamba-v0.1", "minimax-m3", "lfm2-1.2b", "falcon-mamba-7b"])
 def test_what_has_no_kernel_is_refused_by_name(name: str) -> None:
     assert refused(find(name))
-    with pytest.raises(ConfigError, match=r"time estimates do not support (mamba|delta|attn)\."):
+    with pytest.raises(ConfigError, match=r"time estimates do not support (mamba|conv|attn)\."):
         lowered(name, "decode")

@@ -61,7 +61,7 @@ class OnDevices(TypedDict):
 Validated = TypedDict(
     "Validated",
     {
-        "class": Literal["dense", "experts", "pcie", "amd", "training", "divided"],
+        "class": Literal["dense", "experts", "recurrent", "indexed", "pcie", "amd", "training", "divided"],
         "metric": Literal["request", "token", "decode", "step", "corrected"],
         "points": int,
         "points_fitted": int,
@@ -95,6 +95,8 @@ class Calibrated(TypedDict):
 HOW_MEASURED: Mapping[Class, str] = {
     "dense": "runs (cross-validation)",
     "experts": "runs of MoE models (cross-validation)",
+    "recurrent": "runs of Qwen3.5, none of them fitted",
+    "indexed": "runs of GLM-5, none of them fitted",
     "pcie": "runs over PCIe (cross-validation)",
     "amd": "runs, to which a factor for AMD was fitted",
 }

@@ -38,6 +38,7 @@ from tfacct.loading.devices import Device
 from tfacct.loading.model import LoadedModel, load_model
 from tfacct.output.report import Tick
 from tfacct.timing.placement import unsupported_part
+from tfacct.timing.validated import MODELS, model_kind
 
 if TYPE_CHECKING:
     from tfacct.reference.calibrating import Case
@@ -191,7 +192,10 @@ def _check(group: Group) -> None:
 
 def priced(model: LoadedModel, work: Workload, train: bool, on: Calibration) -> list[Taken]:
     """Seconds of the reference model's pass, by name. Raises ConfigError for a part that was not swept."""
-    if (odd := unsupported_part(model)) is not None or model.ledger.instead is not None:
+    odd = unsupported_part(model)
+    if odd is None and (kind := model_kind(model.ledger)) not in ("dense", "experts"):
+        odd = MODELS[kind]
+    if odd is not None or model.ledger.instead is not None:
         raise ConfigError(
             f"{model.name}: {odd or 'latent attention'} was not swept", "decoders of attention have a prediction"
         )

@@ -3,12 +3,15 @@
 Axes alone decide, as they do for a mesh (`sharding`):
 1. Products with weights that read the same axes in one module are one kernel: queries, keys and values; gate and up.
 2. Scores, softmax and values are one kernel. It reads queries, keys and values and writes the result; T × S is not
-   moved. Where the right operands have no heads, both are one latent, which is read once.
+   moved. Where the right operands have no heads, both are one latent, which is read once. Of keys that an indexer
+   chooses, each query reads so many; the indexer itself reads all of its keys and moves its T × S scores to a top-k.
 3. Products of experts are one grouped kernel over the tokens' experts.
-4. All work that is no product is four launches a block: two norms with the addition before them, the rotation, the
+4. All chunks of a recurrence are one kernel, which reads and writes its state once.
+5. All work that is no product is four launches a block: two norms with the addition before them, the rotation, the
    activation.
-5. `tp` divides the axes that a mesh does, Fe of experts by its own number; key/value heads are not divided below
-   one. A divided axis that is contracted leaves a partial sum: an all-reduce of the result, one for a part.
+6. `tp` divides the axes that a mesh does and those of `HEADS`, Fe of experts by its own number; key/value heads are
+   not divided below one. A divided axis that is contracted leaves a partial sum: an all-reduce of the result, one for a
+   part. Each device runs the whole indexer.
 FLOPs are those of the pairs that a mask keeps.
 """
 
@@ -16,22 +19,56 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeGuard
 
 from tfacct.base.errors import ConfigError
 from tfacct.base.record import record
 from tfacct.ledger import paths
-from tfacct.ledger.einsum import Axes, AxisNames, axis_names, rounded_up, size
+from tfacct.ledger.einsum import Axes, AxisNames, axis_names, rounded_up, size, smaller
 from tfacct.ledger.evaluated import as_stored, cached_bytes
 from tfacct.ledger.groups import Group, Ledger
-from tfacct.ledger.lines import ACTIVE, EXPERTS, Line, Matmul, Parameter, Pointwise, State, Table, Unused
+from tfacct.ledger.lines import (
+    ACTIVE,
+    CHOSEN,
+    CHUNK,
+    COMPRESSED_MASKS,
+    EXPERTS,
+    Line,
+    Matmul,
+    Parameter,
+    Pointwise,
+    State,
+    Table,
+    Unused,
+)
 from tfacct.ledger.storage import Storage, Stored, Width
-from tfacct.ledger.workload import OF_STEPS
+from tfacct.ledger.workload import CHUNKS, COMPRESSED, ENTRIES, HEAVY_ENTRIES, OF_STEPS, ONE_BY_ONE
 from tfacct.parallel.mesh import TP_AXES
 
 Kind: TypeAlias = Literal["gemm", "experts", "attention", "pointwise", "lookup", "all-reduce"]
+HEADS = ("Kd", "Nd", "Og")
+"""Axes that engines divide and a mesh does not: heads of the delta rule, groups of query heads."""
+CHANNELS = "Dc"
+"""Axis of the channels of those heads."""
+DIVIDED = (*TP_AXES, *HEADS, CHANNELS)
+KEYS = frozenset(("S", ENTRIES, HEAVY_ENTRIES))
+"""Axes of the keys of a step."""
+STATES = KEYS | {*HEADS, CHANNELS} | {axis for each in COMPRESSED.values() for axis in each.values()}
+"""Axes of which a state has one where its kernel is known."""
+RECURRENCE = frozenset((CHUNKS, ONE_BY_ONE))
+"""Axes of the lines of a recurrence."""
+GATHERED = frozenset(("chosen", *COMPRESSED_MASKS))
+"""Masks of keys that do not follow one another."""
+STREAMS = "Xn"
+"""Axis of residual streams, which are mixed with one another."""
+INDEXER = "Nx"
+"""Axis of an indexer's heads."""
+INDEX = "fp8"
+"""Format that indexers multiply in."""
+HEAD_TILE = 64
+"""Query heads to which kernels that gather their keys pad those of a device."""
 LAUNCHES = 4
-"""Launches of a block for all of its work that is no product."""
+"""Launches of a block for all of its work that is no product, less that of an indexer, of which each line is one."""
 
 
 @record
@@ -58,11 +95,12 @@ class Kernel(NamedTuple):
     """A kernel on one device, in all blocks of its kind together.
 
     `times`: launches. `flops`: of the pairs that a mask keeps. `read`: bytes of the weights that it can read, of all
-    experts; `format` is how they are stored. `weights`: bytes that are stored, by path, where it is the first to read
-    them. `cache`: bytes of keys and values read; `cached`: bytes that stay for the next step, by path. `moved`: bytes
-    of activations read and written; of an all-reduce, of its results. `rows`: new tokens that it runs over, before each
-    is sent to its experts; of attention, those of one sequence. `experts`: how many there are here, how many a token is
-    sent to, and of how many. `over`: devices of an all-reduce.
+    experts; `format` is how they are stored, or what an indexer multiplies in. `weights`: bytes that are stored, by
+    path, where it is the first to read them. `cache`: bytes of keys and values read; `cached`: bytes that stay for the
+    next step, by path. `moved`: bytes of activations read and written; of an all-reduce, of its results. `rows`: new
+    tokens that it runs over, before each is sent to its experts; of attention, those of one sequence; of a recurrence,
+    those of a chunk. `experts`: how many there are here, how many a token is sent to, and of how many. `over`: devices
+    of an all-reduce. `padded`: FLOPs of padded heads over these.
     """
 
     name: str
@@ -78,14 +116,17 @@ class Kernel(NamedTuple):
     rows: int = 0
     experts: tuple[int, int, int] | None = None
     over: int = 1
+    padded: float = 1.0
 
 
 def way_of(ledger: Ledger, at: Axes) -> Ledger:
-    """The way that engines run a step: latent attention with unpacked keys where all tokens are new, else absorbed."""
+    """The way that engines run a step: latent attention with unpacked keys where all tokens are new and see all keys
+    before them, else absorbed."""
     if ledger.instead is None:
         return ledger
     unpacks = [any(_unpacks(line) for group in way.groups for line in group.lines) for way in ledger.ways]
-    wanted = bool(at["T"] == at["S"])
+    chosen = min((group.axes[CHOSEN] for group in ledger.groups if CHOSEN in group.axes), default=at["S"])
+    wanted = bool(at["T"] == at["S"] <= chosen)
     return next((way for way, does in zip(ledger.ways, unpacks, strict=True) if does is wanted), ledger.ways[0])
 
 
@@ -134,10 +175,10 @@ class _Lowered:
             first = lines[0]
             if isinstance(first, Table):
                 found.append(self._lookup(first))
-            elif first.weight_axes() is None:
-                found.append(self._attention(lines))
-            else:
+            elif first.weight_axes() is not None:
                 found.append(self._products(lines))
+            else:
+                found.append(self._attention(lines))
         if (others := self._pointwise()) is not None:
             found.append(others)
         return [*found, *self._reduced()]
@@ -147,6 +188,8 @@ class _Lowered:
         axes = self.expert_axes if first.expert_axis else self.axes
         flops = sum(line.flops(axes, masked=True) for line in lines)
         left, out = size(axes, first.einsum.left), sum(size(axes, line.einsum.out) for line in lines)
+        if {*first.einsum.right} <= {*first.einsum.left}:  # a convolution, whose windows overlap
+            left = out
         experts = None
         if first.expert_axis:
             of, parts = axes[EXPERTS], self.split.ep
@@ -167,23 +210,53 @@ class _Lowered:
         )
 
     def _attention(self, lines: Sequence[Matmul]) -> Kernel:
-        scores, values = lines
-        axes, count = self.axes, self.group.count
-        moved = size(axes, scores.einsum.left) + size(axes, values.einsum.out)
-        keys, read = scores.einsum.right, [size(axes, line.einsum.right) for line in lines]
-        states = [line for line in self.group.lines if isinstance(line, State)]
-        once = not {"K", "N"} & {*keys, *values.einsum.right} or [axis_names(one.spec) for one in states] == [keys]
-        cached = {line.path: count * cached_bytes(line, self.cached, self.cache) for line in states}
-        return Kernel(
-            f"{paths.short(paths.module_of(scores.path))}.attention",
+        """Attention, an indexer's scores, or a recurrence: products of activations with one another."""
+        axes, count, first, cached = self.axes, self.group.count, lines[0], self._cached()
+        every, left = {*first.einsum.every}, size(axes, first.einsum.left)
+        kernel = Kernel(
+            paths.short(paths.module_of(first.path)),
             "attention",
             count,
             count * sum(line.flops(axes, masked=True) for line in lines),
-            cache=count * self.cache.bytes(max(read) if once else sum(read)),
-            cached=cached,
-            moved=count * self.activations.bytes(moved),
+            cache=2 * sum(cached.values()),
             rows=axes["T"],
         )
+        if RECURRENCE & every:  # a launch for each product of chunks, or one that updates the state by a token
+            moved, times = sum(sum(line.operands(axes)) for line in lines), len(lines) if axes[CHUNKS] else 1
+            kernel = kernel._replace(
+                name=f"{kernel.name}.recurrence", times=count * times, rows=axes[CHUNK], cached=cached
+            )
+        elif INDEXER in every:  # scores, which a top-k reads again
+            moved = left + 2 * axes["B"] * axes["T"] * axes[first.queries_and_keys[1]]
+            cache = count * self.cache.bytes(self._read(lines[:1]))
+            kernel = kernel._replace(times=2 * count, format=INDEX, cache=cache)
+        else:
+            moved = left + size(axes, lines[-1].einsum.out)
+            gathers = any(line.mask in GATHERED for line in lines)
+            padded = rounded_up(axes["N"], HEAD_TILE) * HEAD_TILE / axes["N"] if gathers else 1.0
+            cache = count * self.cache.bytes(self._read(lines))
+            kernel = kernel._replace(name=f"{kernel.name}.attention", cache=cache, cached=cached, padded=padded)
+        return kernel._replace(moved=count * self.activations.bytes(moved))
+
+    def _read(self, lines: Sequence[Matmul]) -> int:
+        """Elements of the keys and values that queries read, of chosen ones so many for each query."""
+        found: dict[str, list[Matmul]] = {}
+        for line in lines:
+            found.setdefault(line.queries_and_keys[1], []).append(line)
+        states, read = [axis_names(line.spec) for line in self.group.lines if isinstance(line, State)], 0
+        for keys, alike in found.items():
+            axes = dict(self.axes)
+            if alike[0].mask.startswith("chosen"):
+                axes[keys] = smaller(axes[keys], axes["T"] * axes[CHOSEN])
+            rights = [line.einsum.right for line in alike]
+            once = {"K", "N"}.isdisjoint(axis for right in rights for axis in right) or states == rights[:1]
+            each = [size(axes, right) for right in rights]
+            read += max(each) if once else sum(each)
+        return read
+
+    def _cached(self) -> dict[str, int]:
+        states = [line for line in self.group.lines if isinstance(line, State)]
+        return {line.path: self.group.count * cached_bytes(line, self.cached, self.cache) for line in states}
 
     def _lookup(self, line: Table) -> Kernel:
         every = line.parameters()
@@ -192,22 +265,28 @@ class _Lowered:
         return Kernel(paths.short(line.path), "lookup", 1, weights=self._own(every), moved=moved)
 
     def _pointwise(self) -> Kernel | None:
-        """All work that is no product, less what runs inside attention: what has T and S, or a number for a head."""
-        lines = [line for line in self.group.lines if isinstance(line, (Pointwise, Unused))]
+        """All work that is no product, and what mixes residual streams, less what runs inside attention or a
+        recurrence."""
+        lines = [line for line in self.group.lines if isinstance(line, (Pointwise, Unused)) or _mixes(line)]
         if not lines:
             return None
-        count = self.group.count
-        run = [line for line in lines if isinstance(line, Pointwise) and not {"S"} & {*axis_names(line.spec)}]
-        elements = sum(
-            size(self.expert_axes if ACTIVE in axis_names(line.spec) else self.axes, axis_names(line.spec))
-            for line in run
-        )
-        every = [parameter for line in lines for parameter in line.parameters()]
+        count, flops, elements = self.group.count, 0, 0
+        launches = LAUNCHES if paths.repeated(lines[0].path) else 1
+        for line in lines:
+            if isinstance(line, Matmul):
+                flops += line.flops(self.axes)
+                elements += size(self.axes, line.einsum.out)
+            elif isinstance(line, Pointwise) and (KEYS | RECURRENCE).isdisjoint(names := axis_names(line.spec)):
+                elements += size(self.expert_axes if ACTIVE in names else self.axes, names)
+                launches += INDEXER in self.axes and paths.module_of(line.path).endswith("indexer")
+        vectors = [line for line in self.group.lines if _is_vector(line)]
+        every = [parameter for line in (*lines, *vectors) for parameter in line.parameters()]
         return Kernel(
             "pointwise",
             "pointwise",
-            count * (LAUNCHES if paths.repeated(lines[0].path) else 1),
-            read=sum(self._stored(one) for one in every),
+            count * launches,
+            count * flops,
+            sum(self._stored(one) for one in every),
             weights=self._own(every),
             moved=count * self.activations.bytes(2 * elements),
             rows=self.axes["B"] * self.axes["T"],
@@ -226,7 +305,7 @@ class _Lowered:
                 continue
             is_expert = isinstance(line, Matmul) and bool(line.expert_axis)
             over = self.split.devices if is_expert else self.split.tp
-            if over == 1 or contracted.isdisjoint(TP_AXES):
+            if over == 1 or contracted.isdisjoint(DIVIDED):
                 continue
             result = tuple(axis for axis in made if axis != ACTIVE)
             known, elements = found.get((part, result), (1, 0))
@@ -285,7 +364,7 @@ def divided(axes: Axes, split: Split, *, is_expert: bool = False) -> dict[str, i
     """Sizes of a group's axes on one device, rounded up: with `is_expert` those of experts, whose width has its own
     number of devices. The query heads of one key/value head stay on its device."""
     local = dict(axes)
-    for axis in TP_AXES:
+    for axis in DIVIDED:
         if axis in local:
             local[axis] = rounded_up(local[axis], split.tp)
     if is_expert and "Fe" in local:
@@ -299,32 +378,48 @@ def _fused(lines: Sequence[Line]) -> list[list[Any]]:
     """Lines that are one kernel, in the order of the first of each. Raises ConfigError for one that has none here."""
     found: dict[Any, list[Any]] = {}
     for line in lines:
-        if isinstance(line, State) and "S" not in axis_names(line.spec):
+        if isinstance(line, State) and STATES.isdisjoint(axis_names(line.spec)):
             raise _refused(line.path)
-        if isinstance(line, Table):
+        if isinstance(line, Table) and not _is_vector(line):
             found[line.path] = [line]
-        elif isinstance(line, Matmul):
+        elif isinstance(line, Matmul) and not _mixes(line):
             every, module = {*line.einsum.every}, paths.module_of(line.path)
             if {"I", "J"} & every:
                 raise _refused(line.path)
             if line.weight_axes() is not None:
                 found.setdefault((module, line.einsum.left, line.expert_axis), []).append(line)
-            elif line.mask != "chosen" and (_scores(line) or _values(line)):
+            elif (RECURRENCE & every and not every.isdisjoint(HEADS)) or _scores(line) or _values(line):
                 found.setdefault(module, []).append(line)
             else:
                 raise _refused(line.path)
+    chosen = {line.mask for line in lines if isinstance(line, Matmul)} & {"chosen", "chosen entries"}
     for key, alike in found.items():
-        if isinstance(key, str) and isinstance(alike[0], Matmul) and [_scores(one) for one in alike] != [True, False]:
-            raise _refused(alike[0].path)
+        if isinstance(key, str) and isinstance(first := alike[0], Matmul) and RECURRENCE.isdisjoint(first.einsum.every):
+            scores = [_scores(one) for one in alike]
+            is_index = INDEXER in first.einsum.every
+            half = len(alike) if is_index else len(alike) // 2
+            if scores != [at < half for at in range(len(alike))] or (is_index and not chosen):
+                raise _refused(first.path)
     return list(found.values())
 
 
+def _mixes(line: Line) -> TypeGuard[Matmul]:
+    """True for products of a token's residual streams with one another."""
+    return isinstance(line, Matmul) and line.weight_axes() is None and STREAMS in line.einsum.left
+
+
+def _is_vector(line: Line) -> TypeGuard[Table]:
+    """True for a table whose numbers are all read: pointwise work has it as a parameter."""
+    return isinstance(line, Table) and len(axis_names(line.spec)) == 1
+
+
 def _scores(line: Matmul) -> bool:
-    return {"T", "S"} <= {*line.einsum.out}
+    return "T" in line.einsum.out and not KEYS.isdisjoint(line.einsum.out)
 
 
 def _values(line: Matmul) -> bool:
-    return {"T", "S"} <= {*line.einsum.left} and "T" not in line.einsum.right
+    left = line.einsum.left
+    return "T" in left and not KEYS.isdisjoint(left) and "T" not in line.einsum.right
 
 
 class NoKernelError(ConfigError):

@@ -17,7 +17,7 @@ from tfacct.loading.links import Link, Links
 from tfacct.loading.memory_limit import MemoryLimit, device_limit
 from tfacct.loading.model import LoadedModel
 from tfacct.parallel.support import CutError, check_shares
-from tfacct.timing.kernels import NoKernelError, Split, kernels, share
+from tfacct.timing.kernels import HEADS, NoKernelError, Split, kernels, share
 from tfacct.timing.serving import Host
 from tfacct.timing.validated import ENOUGH, VALIDATED, Class, Metric, Validation, class_of, runs_in, unmeasured_run
 
@@ -53,7 +53,7 @@ class Placement:
     @property
     def kind(self) -> Class:
         """The class of runs whose errors are those of this model here."""
-        return class_of(bool(self.model.ledger.experts), self.device, self.link)
+        return class_of(self.model.ledger, self.device, self.link)
 
     @property
     def runs_alike(self) -> int:
@@ -65,7 +65,7 @@ class Placement:
         """The reason why no error is known; empty where runs like this were measured."""
         if self.host.draft is not None:
             return "No run with a known acceptance of drafts was measured"
-        return unmeasured_run(bool(self.model.ledger.experts), self.device, self.link, self.dtype)
+        return unmeasured_run(self.model.ledger, self.device, self.link, self.dtype)
 
     def error(self, metric: Metric = "request") -> Validation | None:
         """Errors on measured runs of this class; None where none was like this. A token's are those of a request where
@@ -218,25 +218,35 @@ def check_heads(model: LoadedModel, count: int) -> None:
     if count in (fitting := head_divisors(model)) or not fitting:
         return
     heads, shared = ({group.axes[axis] for group in model.ledger.groups if axis in group.axes} for axis in "NK")
-    what = f"{units.between(heads)} query heads"
-    if all(whole % count == 0 for whole in heads):
+    if any(whole % count for whole in heads):
+        what = f"{units.between(heads)} query heads"
+    elif any(whole % count and count % whole for whole in shared):
         what = f"{units.between(shared)} key/value heads"
+    else:
+        what = f"{units.between(_other_heads(model))} heads of recurrences or groups of heads"
     near = [*[one for one in fitting if one < count][-1:], *[one for one in fitting if one > count][:1]]
     reason = f"{model.name}: {count:,} devices do not divide the {what}"
     raise UsageError(reason, f"try {' or '.join(map(str, near))}")
 
 
 def head_divisors(model: LoadedModel) -> list[int]:
-    """Numbers of devices that divide the query heads, and divide the key/value heads or are a multiple of them; none
-    where there are no heads."""
+    """Numbers of devices that divide the query heads, heads of recurrences and groups of heads, and divide the
+    key/value heads or are a multiple of them; none where there are no heads."""
     each = [(group.axes["N"], group.axes.get("K")) for group in model.ledger.groups if "N" in group.axes]
+    others = _other_heads(model)
     return [
         count
         for count in range(1, max((heads for heads, _ in each), default=0) + 1)
-        if all(
+        if not any(heads % count for heads in others)
+        and all(
             heads % count == 0 and (not shared or shared % count == 0 or count % shared == 0) for heads, shared in each
         )
     ]
+
+
+def _other_heads(model: LoadedModel) -> set[int]:
+    """Numbers of heads of recurrences, and of groups of heads."""
+    return {group.axes[axis] for group in model.ledger.groups for axis in HEADS if axis in group.axes}
 
 
 def _named(error: TfacctError, model: LoadedModel) -> TfacctError:

@@ -24,7 +24,7 @@ from tfacct.timing.kernels import NoKernelError
 from tfacct.timing.megatron_time import MegatronLayout, MegatronParts
 from tfacct.timing.placement import check_heads
 from tfacct.timing.utilization import Convention, check_positive, flops_per_token, peak_of, utilization
-from tfacct.timing.validated import NEWER_HIGH, NEWER_LOW, VALIDATED, Validation, unmeasured
+from tfacct.timing.validated import MODELS, NEWER_HIGH, NEWER_LOW, VALIDATED, Validation, model_kind, unmeasured
 from tfacct.training.memory import training_memory
 from tfacct.training.recipe import Recipe
 
@@ -286,9 +286,9 @@ def check(model: LoadedModel, count: int, device: devices.Device, name: str, how
         raise UsageError(f"{device.id} has no bf16 units", "ask for another device")
     if count > 1:
         device.link(count)
-    if model.ledger.experts:
+    if (kind := model_kind(model.ledger)) != "dense":
         raise ConfigError(
-            f"{model.name}: training time of MoE models is not supported",
+            f"{model.name}: training time of {MODELS[kind]} is not supported",
             "supported: dense decoders; `tfacct train` gives the memory",
         )
     if model.architecture.encoder is not None or model.architecture.mtp is not None or not model.has_cache:

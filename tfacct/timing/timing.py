@@ -241,9 +241,12 @@ def _timed(kernel: Kernel, device: Device, c: Constants, prefill: bool) -> Timed
         launch, moving = kernel.times * c.pointwise, kernel.moved / (device.bandwidth * c.pointwise_memory)
         return Timed(kernel, launch + moving, "launch" if launch > moving else "memory", kernel.moved)
     if kernel.kind == "attention":
-        peak = device.peak[units_of(device, "bf16")] * c.attention
+        peak = device.peak[units_of(device, kernel.format or "bf16")] * c.attention
         share = max(kernel.rows / (kernel.rows + c.prompt), 0.1) if prefill else 1.0
-        compute, moving = kernel.flops / (peak * share), (kernel.cache + kernel.moved) / (device.bandwidth * c.keys)
+        compute, moving = (
+            kernel.padded * kernel.flops / (peak * share),
+            (kernel.cache + kernel.moved) / (device.bandwidth * c.keys),
+        )
         launch = kernel.times * (c.attention_prefill if prefill else c.attention_decode)
     else:
         units, reading = units_of(device, kernel.format), c.memory if kernel.experts is None else c.experts_memory

@@ -10,10 +10,13 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, TypeAlias
 
 from tfacct.base.record import record
+from tfacct.ledger.groups import Ledger
+from tfacct.ledger.lines import CHOSEN, CHUNK, RATES
 from tfacct.loading.devices import Device
 from tfacct.loading.links import Link
 
-Class: TypeAlias = Literal["dense", "experts", "pcie", "amd", "training", "divided"]
+Model: TypeAlias = Literal["dense", "experts", "recurrent", "indexed", "compressed"]
+Class: TypeAlias = Model | Literal["pcie", "amd", "training", "divided"]
 Metric: TypeAlias = Literal["request", "token", "decode", "step", "corrected"]
 
 
@@ -23,8 +26,8 @@ class Validation:
     constants fitted to the others.
 
     `runs` are measured runs, `on` how many of them by device; `median` and `coverage` are shares of 1; `low` and `high`
-    are the factors between which 80% of measured times lie, all cells weighing the same. `coverage`: the share of runs
-    that lie in the interval of the other cells.
+    are the factors between which 80% of measured times lie, all cells weighing the same; all of them where there are
+    fewer than six cells. `coverage`: the share of runs that lie in the interval of the other cells.
     """
 
     kind: Class
@@ -51,6 +54,8 @@ class Reported:
 STORED: Mapping[Class, Mapping[str, int]] = {
     "dense": {"bf16": 292, "fp8": 535, "nvfp4": 103},
     "experts": {"bf16": 105, "fp8": 439, "int4": 44, "mxfp4": 281, "nvfp4": 374},
+    "recurrent": {"bf16": 36, "fp8": 16, "nvfp4": 24},
+    "indexed": {"fp8": 31, "nvfp4": 10},
     "pcie": {"bf16": 52, "fp8": 9},
     "amd": {"fp8": 19},
     "training": {"bf16": 160, "fp8": 7},
@@ -60,6 +65,8 @@ STORED: Mapping[Class, Mapping[str, int]] = {
 DENSE = {"b200-hgx": 120, "h100-sxm": 385, "h200-sxm": 106}
 EXPERTS = {"b200-hgx": 351, "b300-hgx": 131, "h100-sxm": 159, "h200-sxm": 257}
 DECODING = {"b200-hgx": 46, "gb200": 44, "gb300": 21}
+RECURRENT = {"b200-hgx": 16, "b300-hgx": 44, "h200-sxm": 16}
+INDEXED = {"b200-hgx": 28, "h200-sxm": 13}
 PCIE = {"a100-pcie-80gb": 52, "l40s": 9}
 AMD = {"mi300x": 19}
 DIVIDED = {"a100-sxm-80gb": 18}
@@ -69,13 +76,15 @@ VALIDATED: Mapping[tuple[Class, Metric], Validation] = {
     for one in (
         Validation("dense", "request", 611, 8, DENSE, 0.055, 0.956, 0.847, 0.88, 1.14),
         Validation("dense", "token", 611, 8, DENSE, 0.073, 0.853, 0.780, 0.78, 1.19),
-        Validation("dense", "corrected", 611, 8, DENSE, 0.044, 0.953, 0.840, 0.90, 1.13),
+        Validation("dense", "corrected", 611, 8, DENSE, 0.044, 0.954, 0.835, 0.91, 1.13),
         Validation("experts", "request", 898, 19, EXPERTS, 0.100, 0.812, 0.859, 0.83, 1.34),
         Validation("experts", "token", 898, 19, EXPERTS, 0.101, 0.814, 0.827, 0.84, 1.30),
         Validation("experts", "corrected", 898, 19, EXPERTS, 0.077, 0.864, 0.833, 0.85, 1.24),
         Validation("experts", "decode", 111, 9, DECODING, 0.086, 0.874, 0.783, 0.82, 1.14),
-        Validation("pcie", "request", 61, 3, PCIE, 0.078, 0.852, 0.675, 0.83, 1.20),
-        Validation("amd", "request", 19, 5, AMD, 0.043, 1.0, 0.575, 0.97, 1.23),
+        Validation("recurrent", "request", 76, 4, RECURRENT, 0.134, 0.776, 0.703, 0.80, 1.95),
+        Validation("indexed", "request", 41, 3, INDEXED, 0.152, 0.732, 0.867, 1.00, 1.62),
+        Validation("pcie", "request", 61, 3, PCIE, 0.077, 0.852, 0.675, 0.80, 1.43),
+        Validation("amd", "request", 19, 5, AMD, 0.043, 1.0, 0.850, 0.89, 1.23),
         Validation("training", "step", 167, 18, STEPS, 0.025, 0.982, 0.830, 0.93, 1.11),
         Validation("divided", "step", 18, 12, DIVIDED, 0.023, 1.0, 0.833, 0.92, 1.05),
     )
@@ -110,25 +119,58 @@ MEASURED = "NVIDIA"
 """The maker of all devices that the constants were fitted to."""
 
 
-def class_of(experts: bool, device: Device, link: Link | None) -> Class:
+KINDS: Mapping[Model, frozenset[str]] = {
+    "compressed": frozenset(RATES.values()),
+    "indexed": frozenset((CHOSEN,)),
+    "recurrent": frozenset((CHUNK,)),
+}
+"""Axes of models that have kernels of their own: for compressed keys, for keys that an indexer chooses, and for
+recurrences."""
+MODELS: Mapping[Model, str] = {
+    "dense": "dense decoders",
+    "experts": "MoE models",
+    "recurrent": "recurrent models",
+    "indexed": "models with an indexer",
+    "compressed": "models with compressed keys",
+}
+"""Models of each kind in words."""
+
+
+def model_kind(ledger: Ledger) -> Model:
+    """The kind of a model: the first of `KINDS` whose axes it has, else whether it has experts."""
+    axes = {axis for group in ledger.groups for axis in group.axes}
+    plain: Model = "experts" if ledger.experts else "dense"
+    return next((kind for kind, own in KINDS.items() if not own.isdisjoint(axes)), plain)
+
+
+def class_of(ledger: Ledger, device: Device, link: Link | None) -> Class:
     """The class of runs whose errors are those of such a run."""
     if device.vendor == "AMD":
         return "amd"
     if link is not None and link.reach == "node":
         return "pcie"
-    return "experts" if experts else "dense"
+    return model_kind(ledger)
 
 
-def unmeasured_run(experts: bool, device: Device, link: Link | None, stored: str) -> str:
+def unmeasured_run(ledger: Ledger, device: Device, link: Link | None, stored: str) -> str:
     """The reason why the error of serving is not known; empty where runs like this were measured. `stored`: the format
-    of weights."""
-    if device.id not in AMD:
-        if runs_in("experts" if experts else "dense", stored) == 0:
-            return f"No run with {stored} weights was measured"
-        return unmeasured("run", device, link, ("domain", "node"))
-    if experts:
-        return "No run of a model with experts on devices of AMD was measured"
-    return "" if link is None or link.reach == "domain" else f"No run {link.place} was measured"
+    of weights.
+
+    The rule for every interval: runs were measured of such models, with weights in this format, on devices of this
+    maker with bf16 units, and over a link of this reach.
+    """
+    kind = model_kind(ledger)
+    if kind == "compressed":
+        return "The only measured runs of a model with compressed keys had a prefix cache"
+    if kind == "recurrent" and (not ledger.experts or ledger.instead is not None):
+        return "No run of such a recurrent model was measured"
+    if device.id in AMD:
+        if ledger.experts:
+            return "No run of a model with experts on devices of AMD was measured"
+        return "" if link is None or link.reach == "domain" else f"No run {link.place} was measured"
+    if runs_in(kind, stored) == 0:
+        return f"No run with {stored} weights was measured"
+    return unmeasured("run", device, link, ("domain", "node") if kind in ("dense", "experts") else ("domain",))
 
 
 def runs_in(kind: Class, stored: str) -> int:
@@ -143,6 +185,8 @@ def unmeasured(what: Literal["run", "step"], device: Device, link: Link | None, 
     empty where runs like this were measured."""
     if device.vendor != MEASURED:
         return f"No {what} on devices of {device.vendor or 'this maker'} was measured"
+    if "bf16" not in device.peak:
+        return f"No {what} on devices without bf16 units was measured"
     if link is not None and link.reach not in reaches:
         return f"No {what} {link.place} was measured"
     return ""
