@@ -42,7 +42,7 @@ attention scores and attention-weighted values cost more than everything else
 together.
 Counted: 2·m·k·n per matrix product, full T × S attention, all logits · tfacct
 help counting
-defaulted: n_inner = 6,400, tie_word_embeddings = true
+Class defaults (not in the config): n_inner = 6,400, tie_word_embeddings = true
 """
 
 
@@ -318,7 +318,9 @@ def test_a_file_is_called_by_its_folder(run, tmp_path) -> None:
     for path in (folder, folder / "config.json"):
         out = run("flops", str(path)).out
         assert out.startswith("my-model: ")
-        assert "defaulted: 7 fields of my-model; tfacct models MODEL lists them" in " ".join(out.split())
+        assert "Class defaults (not in the config): 7 fields of my-model; `tfacct models MODEL` lists them" in " ".join(
+            out.split()
+        )
         (notes,) = (model["notes"] for model in json.loads(run("flops", str(path), "--json").out)["models"])
         assert "intermediate_size = 11,008" in notes[-1] and "max_position_embeddings = 2,048" in notes[-1]
 

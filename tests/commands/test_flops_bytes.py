@@ -172,7 +172,7 @@ gpt2-xl: bytes moved in bf16 (assumed), context 1,024, batch 1
 
 Counted: 2·m·k·n per matrix product, full T × S attention, all logits; unfused
 kernels · tfacct help counting
-defaulted: n_inner = 6,400, tie_word_embeddings = true
+Class defaults (not in the config): n_inner = 6,400, tie_word_embeddings = true
 """
 
 

@@ -191,7 +191,9 @@ def test_a_command_runs(run: Callable[..., Ran], more: str) -> None:
     row = found.plan(on="4x80GB", ctx="4k", batch=8, train=bool(more), **recipe).layouts[0]
     program, *words = shlex.split(row["command"])
     ran = run(*words)
-    assert program == "tfacct" and ran.code == 0, ran.err
+    assert program == "tfacct" and ran.code == 0 and "Fits in" in ran.out, ran.err
+    (facts,) = json.loads(run(*words, "--json").out)["models"]
+    assert facts["peak_bytes" if more else "total_bytes"] == row["bytes"]
     assert " ".join(row["command"].split()) in " ".join(run(*asked).out.split())
 
 
@@ -456,7 +458,8 @@ def test_limit_is_of_the_table_alone(run: Callable[..., Ran]) -> None:
 def test_where_no_time_is_estimated_bytes_sent_decide(run: Callable[..., Ran]) -> None:
     asked = ("plan", "mixtral-8x7b", "--on", "8xh100-sxm", "--ctx", "2k", "--batch", "8", "--train")
     out = " ".join(run(*asked).out.split())
-    assert "Least sent of" in out and "No time estimate: training time of MoE models is not supported." in out
+    assert "layouts fit, none with a time estimate. Least sent: " in out
+    assert "No time estimate: training time of MoE models is not supported." in out
 
 
 def test_what_of_a_layout_is_given_holds(run: Callable[..., Ran]) -> None:

@@ -297,8 +297,11 @@ def test_two_models_may_share_a_name(tmp_path, run) -> None:
 
 def test_what_is_defaulted_is_said_of_every_side(run) -> None:
     (facts,) = json.loads(run("compare", "--by", "line", "gpt2", "--set", "n_embd=1536", "--json").out)["models"]
-    assert "defaulted in gpt2: n_inner = 3,072, tie_word_embeddings = true" in facts["notes"]
-    assert any(note.startswith("defaulted in gpt2 (n_embd=1,536): n_inner = 6,144") for note in facts["notes"])
+    assert "Class defaults of gpt2 (not in the config): n_inner = 3,072, tie_word_embeddings = true" in facts["notes"]
+    assert any(
+        note.startswith("Class defaults of gpt2 (n_embd=1,536) (not in the config): n_inner = 6,144")
+        for note in facts["notes"]
+    )
     swept = run("sweep", "gpt2", "--set", "n_embd=768,1536", "--metric", "total_params").out
     assert "n_inner" not in swept and "tie_word_embeddings = true" in swept
 

@@ -63,7 +63,7 @@ def test_rows_of_several_models_say_which_peaks_are_not_exact(run: Callable[...,
 def test_a_budget_smaller_than_the_weights_is_told_what_they_are(run: Callable[..., Ran]) -> None:
     """2.30 GiB of weights: 1 GiB is less than they are, 3 GiB is more, and not enough for a step."""
     small, larger = (run("train", "llama-3.2-1b", "--ctx", "64", "--on", fit) for fit in ("1GiB", "3GiB"))
-    assert "the peak is ≈ 10.2 GiB; the weights alone need 2.30 GiB." in " ".join(small.out.split())
+    assert "it needs ≈ 10.2 GiB; the weights alone need 2.30 GiB." in " ".join(small.out.split())
     assert "Try --lora 16 --adapters bf16 (2.55 GiB)." in larger.out and "weights alone" not in larger.out
 
 
@@ -144,9 +144,17 @@ def test_the_answer_on_devices(run: Callable[..., Ran]) -> None:
     assert "Fits on 8 × H100 SXM5 80GB (fsdp=8): peak 69.0 of 77.3 GiB, in the loss." in lines
     head = next(line for line in lines if line.startswith(" GiB on each GPU"))
     assert head.split()[4:] == ["weights", "optimizer", "gradients", "activations", "temp.", "total"]
-    assert "--recompute full lowers the peak to 22.0 GiB for 25% more FLOPs." in lines
-    recomputed = load("llama-3.1-8b").train(ctx="8k", fsdp=8, recompute="full").peak_bytes
-    assert f"{recomputed / 2**30:.1f}" == "22.0"
+    recomputed, master = (
+        load("llama-3.1-8b").train(ctx="8k", fsdp=8, **recipe).peak_bytes / 2**30
+        for recipe in ({"recompute": "full"}, {"master_weights": "fp32"})
+    )
+    both = (
+        f"--recompute full lowers the peak to {recomputed:.1f} GiB for 25% more FLOPs;"
+        f" --master-weights fp32 raises it to {master:.1f} GiB."
+    )
+    assert both in " ".join(lines)
+    in_fp32 = run("train", "llama-3.1-8b", "--ctx", "8k", "--on", H100, "--weights", "fp32").out
+    assert "master-weights" not in in_fp32
     (step,) = json.loads(run("time", "llama-3.1-8b", "--ctx", "8k", "--train", "--on", H100, "--json").out)["models"]
     seconds, rate = step["value_seconds"], step["tokens_per_second_each"]
     assert f"≈ {seconds * 1000:.0f} ms a step: {rate:,.0f} tokens/s per GPU, {step['mfu']:.1%} MFU." in lines
@@ -157,7 +165,7 @@ def test_the_answer_on_devices(run: Callable[..., Ran]) -> None:
 
 def test_the_answer_where_a_step_does_not_fit(run: Callable[..., Ran]) -> None:
     said = run("train", "llama-3.1-8b", "--ctx", "4k", "--on", CARD, columns=80).out
-    assert "Does not fit on GeForce RTX 4090: the peak is 75.4 of 21.8 GiB." in said
+    assert "Does not fit on GeForce RTX 4090: it needs 75.4 GiB, and 21.8 GiB is usable." in said
     assert "Try --qlora --recompute full (12.7 GiB)." in said
     fits = run("train", "llama-3.1-8b", "--ctx", "4k", "--on", CARD, "--qlora", "--recompute", "full").out
     assert "Fits on GeForce RTX 4090: peak 12.7 of 21.8 GiB, in the loss." in fits

@@ -78,7 +78,9 @@ def test_of_several_models_each_has_its_own_notes(run) -> None:
     models = json.loads(run("flops", "gpt2", "mixtral-8x7b", "mamba-130m", "--json").out)["models"]
     experts = [any("2 of 8 experts" in note for note in model["notes"]) for model in models]
     softmax = [any("softmax" in note for note in model["notes"]) for model in models]
-    defaulted = [[note for note in model["notes"] if note.startswith("defaulted: ")] for model in models]
+    defaulted = [
+        [note for note in model["notes"] if note.startswith("Class defaults (not in the config): ")] for model in models
+    ]
     assert experts == [False, True, False]
     assert softmax == [True, True, False]
     assert [len(notes) for notes in defaulted] == [int(bool(model["defaulted"])) for model in models]

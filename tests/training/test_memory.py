@@ -243,7 +243,7 @@ def test_the_command(run: Callable[..., Ran]) -> None:
 def test_what_would_make_it_fit(run: Callable[..., Ran]) -> None:
     """A context of 4,715 fits 80 GiB, one of 4,716 does not; blocks that are run again leave room for 20,560."""
     ran = run("train", "llama-3.1-8b", "--ctx", "8k", "--on", "80GiB", columns=120)
-    assert "Does not fit in 80 GiB: the peak is 106 GiB." in ran.out.replace("≈ ", "")
+    assert "Does not fit in 80 GiB: it needs 106 GiB." in ran.out.replace("≈ ", "")
     assert "\nUp to 4,715 tokens fit at batch 1." in ran.out and "\nTry --loss chunked --recompute full" not in ran.out
     assert "\nTry --recompute full (60.7 GiB)." in ran.out
     row = next(line for line in ran.out.splitlines() if line.startswith(" --recompute full  "))

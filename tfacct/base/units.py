@@ -323,6 +323,17 @@ def binary(value: int) -> str:
     return _scaled(value, 1024, BINARY)
 
 
+def needed_and_usable(needed: int, usable: int, each: str = "") -> str:
+    """Text of needed and usable bytes, in exact bytes if both round to the same.
+
+    >>> needed_and_usable(80 * 1024**3, 69 * 1024**3, " per GPU"), needed_and_usable(1024**3 + 1, 1024**3)
+    ('80.0 GiB per GPU, and 69.0 GiB is usable', '1,073,741,825, and 1,073,741,824 bytes is usable')
+    """
+    taken, room = map(binary, (needed, usable))
+    taken, room = (f"{needed:,}", f"{usable:,} bytes") if taken == room else (taken, room)
+    return f"{taken}{each}, and {room} is usable"
+
+
 def binary_unit(value: int) -> str:
     """Unit of `binary(value)`, at least KiB.
 

@@ -92,16 +92,13 @@ class MemoryLimit:
     @property
     def each(self) -> str:
         """One of the devices as `--on` takes it: its id, or its memory to the byte."""
-        if self.device is not None:
-            return self.device.id
-        text = units.budget(self.memory).replace(" ", "")
-        return text if "," not in text and units.read_bytes("", text) == self.memory else f"{self.memory}B"
+        return _typed(self.memory) if self.device is None else self.device.id
 
     def options(self, *, training: bool) -> list[str]:
         """Options that differ from the defaults."""
         usual = (1, 0) if self.device is None else (USE["training" if training else "serving"], RESERVE)
         use = [] if self.use == usual[0] else [f"--use {self.use:g}"]
-        return use if self.reserve == usual[1] else [*use, f"--reserve {f'{self.reserve}B' if self.reserve else 0}"]
+        return use if self.reserve == usual[1] else [*use, f"--reserve {_typed(self.reserve) if self.reserve else 0}"]
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -182,6 +179,12 @@ def device_limit(
     """Memory limit for devices. Raises UsageError."""
     usual = USE["training" if training else "serving"]
     return MemoryLimit(device.memory, _use(use, usual), _reserve(reserve, RESERVE), count, device)
+
+
+def _typed(size: int) -> str:
+    """A number of bytes as an option takes it: with its unit if that is exact."""
+    text = units.budget(size).replace(" ", "")
+    return text if "," not in text and units.read_bytes("", text) == size else f"{size}B"
 
 
 def _use(use: float | None, usual: float) -> float:

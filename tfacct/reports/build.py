@@ -393,6 +393,10 @@ def format_value(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
+def _default_words(fields: str, name: str = "") -> str:
+    return f"Class defaults{name and f' of {name}'} (not in the config): {fields}"
+
+
 def _defaulted(models: Sequence[Subject]) -> str:
     """One line on the fields with class defaults, or the command that lists them."""
     silent = [model for model in models if model.defaulted and model.family != CUSTOM]
@@ -401,10 +405,10 @@ def _defaulted(models: Sequence[Subject]) -> str:
     if len(models) == 1 and len(silent[0].defaulted) <= SHORT:
         return defaulted_notes(silent)[0]
     if len(silent) > SHORT:
-        return "defaulted: fields of some models; tfacct models MODEL lists them"
+        return _default_words("fields of some models; `tfacct models MODEL` lists them")
     names = listed([label(model) for model in silent])
     fields = sum(len(model.defaulted) for model in silent)
-    return f"defaulted: {fields} field{'' if fields == 1 else 's'} of {names}; tfacct models MODEL lists them"
+    return _default_words(f"{fields} field{'' if fields == 1 else 's'} of {names}; `tfacct models MODEL` lists them")
 
 
 def defaulted_notes(models: Sequence[Subject]) -> list[str]:
@@ -417,7 +421,7 @@ def defaulted_notes(models: Sequence[Subject]) -> list[str]:
     notes = []
     for model in silent:
         fields = ", ".join(f"{name} = {format_value(value)}" for name, value in model.defaulted.items())
-        notes.append(f"defaulted{'' if len(models) == 1 else f' in {label(model)}'}: {fields}")
+        notes.append(_default_words(fields, "" if len(models) == 1 else label(model)))
     return notes
 
 

@@ -494,7 +494,7 @@ def _fitting(model: LoadedModel, fact: dict[str, Any], where: str) -> str:
         return f"Does not fit {where}: {_too_large(fact)}."
     if not found["fits"]:
         takes = f"weights and {_requests(batch)} of {tokens} need"
-        return f"Does not fit {where}: {takes} {_of_usable(fact['total_bytes'], fact)}."
+        return f"Does not fit {where}: {takes} {_needed(fact['total_bytes'], fact)}."
     if not model.has_cache:
         return f"Fits {where}: the weights need {units.binary(fact['weights_bytes'])}; there is no cache."
     if most is None:
@@ -514,20 +514,15 @@ def _nothing_fits(fact: Mapping[str, Any]) -> bool:
     return all(fit[key] is None for key in ("context_slack_bytes", "batch_slack_bytes", "past_positions"))
 
 
-def _of_usable(size: int, fact: Mapping[str, Any]) -> str:
-    """`70.7 GiB per GPU, and 69.4 GiB is usable`; in bytes if both round to the same."""
-    each = " per GPU" if fact.get("mesh") else ""
-    usable = fact["fit"]["budget_bytes"]
-    taken, room = map(units.binary, (size, usable))
-    taken, room = (f"{size:,}", f"{usable:,} bytes") if taken == room else (taken, room)
-    return f"{taken}{each}, and {room} is usable"
+def _needed(size: int, fact: Mapping[str, Any]) -> str:
+    return units.needed_and_usable(size, fact["fit"]["budget_bytes"], " per GPU" if fact.get("mesh") else "")
 
 
 def _too_large(fact: Mapping[str, Any]) -> str:
     """Why nothing fits, as a clause."""
     weights, usable, batch = fact["weights_bytes"], fact["fit"]["budget_bytes"], fact["workload"]["batch"]
     if weights > usable:
-        return f"the weights alone need {_of_usable(weights, fact)}"
+        return f"the weights alone need {_needed(weights, fact)}"
     many = "one token" if batch == 1 else f"one token in each of {batch:,} sequences"
     needs = f"KV cache of {many}"
     if not fact["kv_bytes_per_token"]:

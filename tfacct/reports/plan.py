@@ -269,19 +269,18 @@ def _model(one: Plan) -> str:
 
 def _command(one: Plan, of: Candidate) -> str:
     """The command that reports the memory of a layout."""
-    train, device, sizes = one.recipe is not None, one.fit.device, sizes_of(of.mesh)
+    train, sizes = one.recipe is not None, sizes_of(of.mesh)
     if not train:  # one of the replicas, with its part of the batch
         sizes.pop("dp", None)
-    elif device is not None and sizes == {"fsdp": one.gpus}:  # the default layout of devices
+    elif sizes == {"fsdp": one.gpus}:  # the default layout of devices
         sizes = {}
     context = one.work.context
     given: dict[str, Any] = {"ctx": context if context % 1024 else f"{context // 1024}k", **one.given}
     given |= {} if of.recompute == RECOMPUTE[0] else {"recompute": of.recompute}
     given |= {**sizes, "batch": of.batch if of.batch > 1 else None}
     given |= {"accumulate": of.times} if of.times > 1 else {}
-    if not train or device is not None:
-        count = one.gpus if train else ranks_of(replace(of.mesh, dp=1))
-        given["on"] = " ".join([f"{f'{count}x' if count > 1 else ''}{one.fit.each}", *_usable(one)])
+    count = one.gpus if train else ranks_of(replace(of.mesh, dp=1))
+    given["on"] = " ".join([f"{f'{count}x' if count > 1 else ''}{one.fit.each}", *_usable(one)])
     return f"tfacct {'train' if train else 'memory'} {_model(one)}{_typed(given.items())}"
 
 
@@ -318,6 +317,8 @@ def _answer(one: Plan) -> str:
         sentence += f"; pipeline bubble {units.percent(idle)} of the computing time"
     if many == 1:
         return f"One layout of {_devices(one.gpus)} fits: {sentence}."
+    if one.by == "sent" and one.reason:
+        return f"{many:,} layouts fit, none with a time estimate. Least sent: {sentence}."
     among = f"{many:,} layouts that fit"
     if one.by == "time" and len(one.timed) < many:
         among = f"{len(one.timed):,} layouts with an estimate ({many:,} fit)"
@@ -333,7 +334,7 @@ def _explained(one: Plan) -> str:
     needs = f"{units.binary(of.bytes)} of {units.budget(usable) if device is None else units.binary(usable)}"
     named = _named(of) if of.recompute == RECOMPUTE[0] else f"{_named(of)},"
     if not one.ranked:
-        return f"{named} does not fit {where}: it needs {needs}."
+        return f"{named} does not fit {where}: each device needs {units.needed_and_usable(of.bytes, usable)}."
     takes = f", {_takes(one, of)}" if of.estimate is not None else ""
     return f"{named} fits {where}: {needs}, {units.binary(of.sent)} sent{takes or f' {one.unit}'}."
 

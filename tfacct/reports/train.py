@@ -282,13 +282,15 @@ def _answer(step: Step) -> str:
     where = fitting_words(limit, one.recipe.mesh)
     if fits["past_positions"] is not None:
         return f"Cannot run: {fits['past_positions']}. {where[0].upper()}{where[1:]}, {_most(step)}."
-    of = _peak(one) if limit.device is None else _peak(one, limit.usable)
     if one.peak.total <= limit.usable:
+        of = _peak(one) if limit.device is None else _peak(one, limit.usable)
         words = f"Fits {where}: peak {of}, {phase}."
     else:
         weights = int(one.peak.weights)
+        needed = _peak(one) if limit.device is None else _needed(one, limit.usable)
+        needs = f"{'it' if one.recipe.mesh is None else 'each rank'} needs {needed}"
         alone = f"; the weights alone need {units.binary(weights)}" if weights > limit.usable else ""
-        words = f"{'Does' if one.least > limit.usable else 'May'} not fit {where}: the peak is {of}{alone}."
+        words = f"{'Does' if one.least > limit.usable else 'May'} not fit {where}: {needs}{alone}."
     if not decides(one.bound, int(one.peak.total), limit.usable):
         return words
     how = "" if one.recipe.mesh is not None else f": check with {option('exact', True)}"
@@ -304,6 +306,14 @@ def _peak(one: TrainingMemory, usable: int | None = None) -> str:
     unit = units.binary_unit(usable)
     shown = " to ".join(units.in_binary_unit(end, unit) for end in ends)
     return f"{sign}{shown} of {units.in_binary_unit(usable, unit)} {unit}"
+
+
+def _needed(one: TrainingMemory, usable: int) -> str:
+    """`75.4 GiB, and 21.8 GiB is usable`."""
+    peak = _peak(one)
+    if peak == units.binary(usable):
+        return units.needed_and_usable(int(one.peak.total), usable)
+    return f"{peak}, and {units.binary(usable)} is usable"
 
 
 def _estimate(one: TrainingMemory) -> str:
@@ -609,15 +619,29 @@ def _change_that_fits(step: Step) -> str | None:
 
 
 def _lever(step: Step) -> str | None:
-    """The change that lowers the peak most and costs FLOPs alone."""
+    """The change that lowers the peak most and costs FLOPs alone; and what fp32 master weights would add."""
     one = step.memory
     if step.fits is not None and not step.fits["fits"]:
         return None
     found = min(changes(one, None, FLOPS_ALONE), key=lambda change: int(change["peak_bytes"]), default=None)
-    if found is None or found["freed_bytes"] < LEAST_GAIN * int(one.peak.total):
+    words = []
+    if found is not None and found["freed_bytes"] >= LEAST_GAIN * int(one.peak.total):
+        price = f" for {found['costs']}" if found["costs"] else ""
+        words = [f"{_typed(found)} lowers the peak to {units.binary(found['peak_bytes'])}{price}"]
+    if (higher := _with_master_weights(step)) is not None:
+        words.append(f"{option('master_weights', FP32)} raises {'it' if words else 'the peak'} to {higher}")
+    return f"{'; '.join(words)}." if words else None
+
+
+def _with_master_weights(step: Step) -> str | None:
+    """The peak with fp32 master weights, of a step all in 16 bits; None for others."""
+    one, recipe = step.memory, step.recipe
+    if recipe.lora or recipe.in_fp32 or recipe.weights_dtype not in (None, recipe.dtype) or recipe.master_weights:
         return None
-    price = f" for {found['costs']}" if found["costs"] else ""
-    return f"{_typed(found)} lowers the peak to {units.binary(found['peak_bytes'])}{price}."
+    try:
+        return units.binary(training_memory(one.model, one.work, replace(recipe, master_weights=FP32)).peak.total)
+    except TfacctError:
+        return None
 
 
 def _time(step: Step) -> str | None:

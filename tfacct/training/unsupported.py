@@ -99,7 +99,7 @@ LAYOUTS = (
     together("lora fsdp fp32_weights", "LoRA with {fsdp} and {weights_dtype=fp32}", "leave {weights_dtype} out"),
     UNKNOWN_TARGETS,
     together("lora bare_layers", "LoRA in a parallel layout where some layers have no adapter", "leave {lora} out"),
-    together("lora nf4", "LoRA with {weights_dtype=nf4} in a parallel layout", "leave {weights_dtype} out"),
+    together("lora nf4", "QLoRA in a parallel layout", "use one device, or {lora} without {weights_dtype=nf4}"),
     together("lora narrow", "LoRA with a vocabulary below twice the hidden size on a rank", "use a smaller {tp}"),
     together("autocast", "autocast in a parallel layout without {fsdp}", "leave {weights_dtype} out"),
     together("packing computes", "{packing=True} with more than {fsdp} and {dp}", "leave {packing} out"),
