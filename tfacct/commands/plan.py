@@ -46,7 +46,7 @@ def plan(
     >>> from tfacct import load
     >>> plan = load("llama-3.1-8b").plan(on="8x80GB", train=True, ctx="4k", batch=64)
     >>> plan.layouts[0]["command"]
-    'tfacct train llama-3.1-8b --ctx 4k --pp 8 --batch 64'
+    'tfacct train llama-3.1-8b --ctx 4k --pp 8 --batch 64 --on 8x80GB'
     >>> load("llama-3.1-70b").plan(on="8x80GB", ctx="8k", batch=64).answer
     'Least sent of 7 layouts that fit: pp=4 dp=2, 512 KiB sent a token.'
 
