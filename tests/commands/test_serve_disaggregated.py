@@ -74,12 +74,12 @@ def test_the_error_is_that_of_decode_steps_of_moe_models() -> None:
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ({"prefill_on": "h100"}, "do not fit into the usable"),
+        ({"prefill_on": "h100"}, "exceed the usable"),
         ({"prefill_on": "nonsense"}, "nonsense"),
         ({"prefill_on": "24GB"}, "prefill_on 24GB gives only memory"),
         ({"requests": 10_000}, "the KV cache of at most"),
         ({"new": 1}, "so none is decoded"),
-        ({"on": "h100"}, "do not fit into the usable"),
+        ({"on": "h100"}, "exceed the usable"),
     ],
 )
 def test_what_is_refused(more: dict[str, Any], message: str) -> None:

@@ -147,6 +147,7 @@ ASKED: dict[str, list[list[str]]] = {
         ],
         ["serve", "qwen3-8b", "--on", "mi300x", "--prompt", "1k", "--new", "1", "--users", "1,3"],
         "serve deepseek-v3 --on 8xb200 --prompt 1k --new 64 --draft-tokens 3 --acceptance 0.6".split(),
+        "serve llama-3.1-8b --on h100 --prompt 1k --new 64 --lora 8:q_proj --adapters-loaded 2".split(),
     ],
     "serve-disaggregated": [
         "serve deepseek-v3 --on 8xb200 --prefill-on 8xb200 --prompt 1k --new 64 --dtype nvfp4 --price 2".split(),

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tfacct.loading.model import LoadedModel
     from tfacct.output.chart import Chart
     from tfacct.reports.serve import DisaggregatedReport, FewestReport, ServeReport
+    from tfacct.timing.adapters import ServedLora
     from tfacct.timing.speculative import Speculation
 
 Prompt = Annotated[opt.Size, Option("Prompt length in tokens; 2k is 2,048.", "T")]
@@ -62,6 +63,10 @@ def serve(
             advanced=True,
         ),
     ] = None,
+    lora: Annotated[opt.Size | None, opt.of(opt.MetricRecipe.__annotations__["lora"])] = None,
+    adapters_loaded: Annotated[
+        int | None, Option("LoRA adapters in memory, of which each request uses one. Default: 1.", "N", opt.RECIPE)
+    ] = None,
     ep: opt.ExpertGroups = 1,
     dtype: opt.Dtype = None,
     kv_dtype: opt.KvDtype = None,
@@ -79,8 +84,9 @@ def serve(
     seconds or as `"50ms"`, for which the number of requests is found. `measured`: a CSV file of runs of your own, which
     correct the estimate. `price`: of one device for an hour. `draft_tokens`, `acceptance`: speculative decoding with so
     many drafts in every step, and the share of them that is accepted, where all before were; drafted by the model's own
-    multi-token prediction layer, or by a `draft` model. Usable memory of each device: `use` (0.9) times its
-    memory, less `reserve` (2 GB), or the pool of an `engine`. Raises TfacctError.
+    multi-token prediction layer, or by a `draft` model. `lora`: a rank, or `"16:q_proj,v_proj"`, of LoRA adapters next
+    to the weights; `adapters_loaded` of them are in memory. Usable memory of each device: `use` (0.9) times its memory,
+    less `reserve` (2 GB), or the pool of an `engine`. Raises TfacctError.
     """
     from tfacct.reports.serve import serve
     from tfacct.timing.load import Load
@@ -94,6 +100,7 @@ def serve(
         _seconds("within", within),
         measured,
         _speculation(draft_tokens, acceptance, draft),
+        _adapters(lora, adapters_loaded),
     )
     where = Deployment(on, dtype, kv_dtype, ep, usable.get("use"), usable.get("reserve"))
     if engine is not None:
@@ -194,6 +201,17 @@ def serve_disaggregated(
     load = Load(opt.size("prompt", prompt), opt.size("new", new), _some(requests), price)
     where = Deployment(on, dtype, kv_dtype, ep, usable.get("use"), usable.get("reserve"))
     return Found(serve_disaggregated(model, replace(where, on=prefill_on, ep=1, named="prefill_on"), where, load))
+
+
+def _adapters(lora: opt.Size | None, loaded: int | None) -> "ServedLora | None":
+    """The adapters. Raises UsageError for a number of them without a rank."""
+    if lora is None:
+        if loaded is not None:
+            raise UsageError(f"{option('adapters_loaded')} needs {option('lora')}", option("lora", 16))
+        return None
+    from tfacct.timing.adapters import ServedLora
+
+    return ServedLora(str(lora), 1 if loaded is None else loaded)
 
 
 def _speculation(tokens: int | None, acceptance: float | None, draft: str | None) -> "Speculation | None":

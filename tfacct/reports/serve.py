@@ -57,6 +57,15 @@ class Drafts(TypedDict):
     draft_weights_bytes: int
 
 
+class LoraAdapters(TypedDict):
+    """LoRA adapters of a served model."""
+
+    lora: str
+    adapters_loaded: int
+    adapter_parameters: int
+    adapters_bytes: int
+
+
 class ServedRequests(TypedDict):
     """So many concurrent requests. `value_seconds`: latency of one. `token_seconds`: time per output token, a range of
     80% of measured runs; without a known error, from prompts that wait to prompts that interrupt answers."""
@@ -89,6 +98,7 @@ class ServeReport(build.ModelReport):
     largest_requests: int
     within: Within | None
     drafts: Drafts | None
+    adapters: LoraAdapters | None
     validation: Validated | None
     assumptions: dict[str, float]
 
@@ -223,6 +233,14 @@ def _drafts(about: Serving) -> str:
     )
 
 
+def _adapters(about: Serving) -> dict[str, Any] | None:
+    adapters, lora = about.one.host.adapters, about.load.lora
+    if adapters is None or lora is None:
+        return None
+    bytes_each = units.binary(adapters.stored(about.one.host))
+    return {"words": lora.words, "bytes": bytes_each, "each": " on each device" if about.one.count > 1 else ""}
+
+
 def _ranges(about: Serving | Fewest) -> str:
     """What the ranges of a token and of a first token mean."""
     first = "First token: from a request alone to one that waits for all other prompts"
@@ -262,6 +280,12 @@ NOTES = (
     ERROR,
     NoteRow("within", 1, _waiting),
     NoteRow("drafts", 1, _drafts),
+    NoteRow(
+        "adapters",
+        1,
+        _adapters,
+        "{words} in bf16: {bytes}{each}. Requests share an adapter only where there are fewer adapters.",
+    ),
     *SHARED_NOTES,
     NoteRow(
         "fitting", 3, lambda about: _requests(about.fitting), "Exact: weights and the KV cache of {} fit in memory."
@@ -285,6 +309,13 @@ def _facts(about: Serving) -> dict[str, Any]:
             if about.load.drafts is None or about.load.drafts.model is None
             else about.load.drafts.model.name,
             "draft_weights_bytes": draft.stored(),
+        }
+    if (adapters := about.one.host.adapters) is not None and about.load.lora is not None:
+        facts["adapters"] = {
+            "lora": about.load.lora.targets,
+            "adapters_loaded": adapters.loaded,
+            "adapter_parameters": sum(adapters.ledger.parameters().values()),
+            "adapters_bytes": adapters.stored(about.one.host),
         }
     if about.target is not None:
         least, most = about.target

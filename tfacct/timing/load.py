@@ -14,6 +14,7 @@ from tfacct.loading import selection
 from tfacct.loading.memory_limit import MemoryLimit
 from tfacct.loading.model import LoadedModel
 from tfacct.timing import own_runs
+from tfacct.timing.adapters import ServedLora, with_adapters
 from tfacct.timing.placement import Deployment, Placement
 from tfacct.timing.serving import Served, largest_where
 from tfacct.timing.speculative import Speculation, with_draft
@@ -27,7 +28,8 @@ HOUR, MILLION = 3600, 10**6
 class Load:
     """Requests of `prompt` tokens that get `new` ones; how many `requests` at once, None for a few numbers up to what
     fits. `price`: of a device for an hour. `within`: seconds for each output token. `measured`: file of the user's own
-    runs, which correct the estimate. `drafts`: tokens that are drafted in every step."""
+    runs, which correct the estimate. `drafts`: tokens that are drafted in every step. `lora`: adapters that requests
+    use."""
 
     prompt: int
     new: int
@@ -36,6 +38,7 @@ class Load:
     within: float | None = None
     measured: str | None = None
     drafts: Speculation | None = None
+    lora: ServedLora | None = None
 
     @property
     def context(self) -> int:
@@ -49,8 +52,8 @@ class Load:
     @property
     def words(self) -> str:
         """Requests in words."""
-        drafts = "" if self.drafts is None else f", {self.drafts.words}"
-        return f"prompts of {self.prompt:,}, answers of {self.new:,}{drafts}"
+        more = [f", {one.words}" for one in (self.drafts, self.lora) if one is not None]
+        return f"prompts of {self.prompt:,}, answers of {self.new:,}{''.join(more)}"
 
     def checked(self) -> Load:
         """The load. Raises UsageError."""
@@ -124,6 +127,8 @@ class Serving:
 def serving(model: LoadedModel, on: Deployment, load: Load, memory: MemoryLimit) -> Serving:
     """The load on a model's devices. Raises TfacctError where not one request fits."""
     one = on.place(model, memory)
+    if load.lora is not None:
+        one = with_adapters(one, load.lora)
     if load.drafts is not None:
         one = with_draft(one, load.drafts)
     selection.generating([model])

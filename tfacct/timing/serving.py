@@ -17,7 +17,7 @@ from tfacct.accounts.memory import largest_that_fits
 from tfacct.base.record import record
 from tfacct.ledger.einsum import rounded_up
 from tfacct.ledger.groups import Ledger
-from tfacct.ledger.storage import Storage, Width
+from tfacct.ledger.storage import BF16, Storage, Width
 from tfacct.ledger.workload import LARGEST, Workload
 from tfacct.timing.kernels import Kernel, Split, kernels
 from tfacct.timing.timing import CONSTANTS, Constants, Device, Step, step
@@ -125,6 +125,32 @@ class Draft:
 
 
 @record
+class Adapters:
+    """LoRA adapters: the products of one, and how many are `loaded` on each device, in 16 bits. Each sequence uses one,
+    and no two the same where there are enough."""
+
+    ledger: Ledger
+    loaded: int
+
+    def kernels(self, host: Host, work: Workload) -> list[Kernel]:
+        """Their kernels on one device. Their partial sums are added to those of the model before it sums them."""
+        used = min(self.loaded, rounded_up(work.batch, host.split.dp))
+        found = kernels(self.ledger, work.axes(), BF16, host.activations, host.cache, host.split)
+        return [
+            kernel._replace(
+                read=used * kernel.read,
+                weights={path: self.loaded * size for path, size in kernel.weights.items()},
+            )
+            for kernel in found
+            if kernel.kind == "gemm"
+        ]
+
+    def stored(self, host: Host) -> int:
+        """Bytes of all of them on one device."""
+        return sum(sum(kernel.weights.values()) for kernel in self.kernels(host, Workload(1, 1, 1)))
+
+
+@record
 class Host:
     """A model on devices: all that a step's time depends on beside its size. `draft`: what drafts tokens for it."""
 
@@ -136,10 +162,12 @@ class Host:
     cache: Width
     constants: Constants = CONSTANTS
     draft: Draft | None = None
+    adapters: Adapters | None = None
 
     def kernels(self, work: Workload) -> list[Kernel]:
-        """Kernels of a step on one device."""
-        return kernels(self.ledger, work.axes(), self.weights, self.activations, self.cache, self.split)
+        """Kernels of a step on one device, without drafts."""
+        own = kernels(self.ledger, work.axes(), self.weights, self.activations, self.cache, self.split)
+        return own if self.adapters is None else [*own, *self.adapters.kernels(self, work)]
 
     def step(self, work: Workload) -> Step:
         """Seconds of a step."""

@@ -61,7 +61,7 @@ def mtp_draft(host: Host, model: LoadedModel, tokens: int, acceptance: float) ->
     """Drafts by the model's own multi-token prediction layer, which shares its head. Raises UsageError for a model
     without one."""
     shared = frozenset(tensor.path for tensor in model.ledger.tensors())
-    return Draft(replace(host, ledger=_mtp_layer(model)), tokens, acceptance, shared)
+    return Draft(replace(host, ledger=_mtp_layer(model), adapters=None), tokens, acceptance, shared)
 
 
 def _mtp_layer(model: LoadedModel) -> Ledger:
