@@ -65,13 +65,9 @@ class Placement:
         """The reason why no error is known; empty where runs like this were measured."""
         if self.host.draft is not None:
             return "No run with a known acceptance of drafts was measured"
-<<<<<<< HEAD
-        return unmeasured_run(self.model.ledger, self.device, self.link, self.dtype)
-=======
         if self.host.adapters is not None:
             return "No run with LoRA adapters was measured"
-        return unmeasured_run(bool(self.model.ledger.experts), self.device, self.link, self.dtype)
->>>>>>> a6fa3f71 (Estimate serving with LoRA adapters: their bytes next to the weights and their products)
+        return unmeasured_run(self.model.ledger, self.device, self.link, self.dtype)
 
     def error(self, metric: Metric = "request") -> Validation | None:
         """Errors on measured runs of this class; None where none was like this. A token's are those of a request where
