@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from fractions import Fraction
+from functools import cache
 from typing import Literal, NamedTuple, TypeAlias
 
 from tfacct.base import units
@@ -206,6 +207,7 @@ def by_role(weight_format: Format, roles: frozenset[Role]) -> Callable[[Stored],
     return lambda tensor: weight_format if tensor.role in roles else None
 
 
+@cache
 def storage(name: str) -> Storage:
     """Storage by the name of a dtype or format: `bf16`, `mxfp4`. Raises TfacctError."""
     name = units.dtype_name(name)

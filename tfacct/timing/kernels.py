@@ -18,7 +18,7 @@ FLOPs are those of the pairs that a mask keeps.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeGuard
 
 from tfacct.base.errors import ConfigError
@@ -138,21 +138,48 @@ def kernels(
     ledger: Ledger, at: Axes, weights: Storage, activations: Width, cache: Width, split: Split | None = None
 ) -> list[Kernel]:
     """Every kernel of a step on one device. Raises ConfigError for a line that has no kernel here."""
-    way, split = way_of(ledger, at), split or Split()
-    made: list[Kernel] = []
-    owned: set[str] = set()
-    for group in way.groups:
-        made += _Lowered(group, at, weights, activations, cache, split, way.experts, owned).kernels()
-    return made
+    groups = _lowered(ledger, way_of(ledger, at), weights, activations, cache, split or Split())
+    return [kernel for group in groups for kernel in group.kernels(at)]
+
+
+def cache_bytes(ledger: Ledger, at: Axes, weights: Storage, activations: Width, cache: Width, split: Split) -> int:
+    """Bytes on one device that stay for the next step. Raises as `kernels` does."""
+    groups = _lowered(ledger, way_of(ledger, at), weights, activations, cache, split)
+    return sum(sum(group.states(group.sizes(at).cached).values()) for group in groups)
+
+
+def _lowered(
+    ledger: Ledger, way: Ledger, weights: Storage, activations: Width, cache: Width, split: Split
+) -> list[_Lowered]:
+    """Groups of layers on one device, lowered once for all steps."""
+    key = ("kernels", ledger.ways.index(way) if ledger.instead else 0, id(weights), activations, cache, split)
+    if key not in ledger.known:
+        owned: set[str] = set()
+        made = [_Lowered(group, weights, activations, cache, split, way.experts, owned) for group in way.groups]
+        ledger.known[key] = weights, made  # an identity is unique only while its object lives
+    found: list[_Lowered] = ledger.known[key][1]
+    return found
+
+
+class _Sizes(NamedTuple):
+    """Sizes of a group's axes in a step on one device: of lines, of states, and of the lines of experts."""
+
+    axes: Axes
+    cached: Axes
+    experts: Axes
+
+
+Launch: TypeAlias = Callable[[_Sizes], Kernel]
+"""A kernel by the sizes of a step."""
 
 
 class _Lowered:
-    """A group of blocks on one device: sizes of its axes there, and its kernels."""
+    """A group of layers on one device: what no step changes, and the kernels of a step in the order of their first
+    lines, then pointwise work and all-reduces."""
 
     def __init__(
         self,
         group: Group,
-        at: Axes,
         weights: Storage,
         activations: Width,
         cache: Width,
@@ -162,139 +189,163 @@ class _Lowered:
     ) -> None:
         self.group, self.split, self.has_experts, self.owned = group, split, experts, owned
         self.weights, self.activations, self.cache = weights, activations, cache
-        local = divided(group.axes, split)
-        own = {**at, "B": rounded_up(at["B"], split.dp)}
-        whole = Group((), local, group.count, group.numbers)
-        self.axes, self.cached = whole.bound(own), whole.bound(own, cached=True)
-        self.expert_axes = Group((), divided(group.axes, split, is_expert=True)).bound(at)
+        self.local = Group((), divided(group.axes, split), group.count, group.numbers)
+        self.local_experts = Group((), divided(group.axes, split, is_expert=True))
+        self.launches = list(self._launches())
 
-    def kernels(self) -> list[Kernel]:
-        """Its kernels in the order of their first lines, then its pointwise work and its all-reduces."""
-        found: list[Kernel] = []
+    def sizes(self, at: Axes) -> _Sizes:
+        """Sizes of its axes in a step."""
+        own = {**at, "B": rounded_up(at["B"], self.split.dp)}
+        axes = self.local.bound(own)
+        experts = self.local_experts.bound(at) if EXPERTS in self.group.axes else axes
+        return _Sizes(axes, self.local.bound(own, cached=True), experts)
+
+    def kernels(self, at: Axes) -> list[Kernel]:
+        """Its kernels in a step."""
+        sizes = self.sizes(at)
+        return [launch(sizes) for launch in self.launches]
+
+    def _launches(self) -> Iterator[Launch]:
         for lines in _fused(self.group.lines):
             first = lines[0]
             if isinstance(first, Table):
-                found.append(self._lookup(first))
-            elif first.weight_axes() is not None:
-                found.append(self._products(lines))
+                yield self._lookup(first)
             else:
-                found.append(self._attention(lines))
-        if (others := self._pointwise()) is not None:
-            found.append(others)
-        return [*found, *self._reduced()]
+                yield self._products(lines) if first.weight_axes() is not None else self._attention(lines)
+        yield from self._pointwise()
+        yield from self._reduced()
 
-    def _products(self, lines: Sequence[Matmul]) -> Kernel:
-        first, count = lines[0], self.group.count
-        axes = self.expert_axes if first.expert_axis else self.axes
-        flops = sum(line.flops(axes, masked=True) for line in lines)
-        left, out = size(axes, first.einsum.left), sum(size(axes, line.einsum.out) for line in lines)
-        if {*first.einsum.right} <= {*first.einsum.left}:  # a convolution, whose windows overlap
-            left = out
-        experts = None
-        if first.expert_axis:
-            of, parts = axes[EXPERTS], self.split.ep
-            flops, left, out = (rounded_up(number, parts) for number in (flops, left, out))
-            experts = rounded_up(of, parts), axes[ACTIVE], of
+    def _products(self, lines: Sequence[Matmul]) -> Launch:
+        first, count, parts = lines[0], self.group.count, self.split.ep
+        is_expert, is_windowed = bool(first.expert_axis), {*first.einsum.right} <= {*first.einsum.left}
         every = [parameter for line in lines for parameter in line.parameters()]
-        return Kernel(
-            _named(lines),
-            "experts" if first.expert_axis else "gemm",
-            count,
-            count * flops,
-            sum(self._stored(one) for one in every),
-            self._format(first.parameters()[0]),
-            self._own(every),
-            moved=count * self.activations.bytes(left + out),
-            rows=size(axes, tuple(axis for axis in first.einsum.left if axis in OF_STEPS)),
-            experts=experts,
-        )
+        name, stored, own = _named(lines), sum(self._stored(one) for one in every), self._own(every)
+        dtype = self._format(first.parameters()[0])
+        tokens = tuple(axis for axis in first.einsum.left if axis in OF_STEPS)
 
-    def _attention(self, lines: Sequence[Matmul]) -> Kernel:
+        def launch(sizes: _Sizes) -> Kernel:
+            axes = sizes.experts if is_expert else sizes.axes
+            flops = sum(line.flops(axes, masked=True) for line in lines)
+            out = sum(size(axes, line.einsum.out) for line in lines)
+            left = out if is_windowed else size(axes, first.einsum.left)  # windows of a convolution overlap
+            experts = None
+            if is_expert:
+                flops, left, out = (rounded_up(number, parts) for number in (flops, left, out))
+                experts = rounded_up(axes[EXPERTS], parts), axes[ACTIVE], axes[EXPERTS]
+            kind: Kind = "experts" if is_expert else "gemm"
+            moved, rows = count * self.activations.bytes(left + out), size(axes, tokens)
+            return Kernel(name, kind, count, count * flops, stored, dtype, own, moved=moved, rows=rows, experts=experts)
+
+        return launch
+
+    def _attention(self, lines: Sequence[Matmul]) -> Launch:
         """Attention, an indexer's scores, or a recurrence: products of activations with one another."""
-        axes, count, first, cached = self.axes, self.group.count, lines[0], self._cached()
-        every, left = {*first.einsum.every}, size(axes, first.einsum.left)
-        kernel = Kernel(
-            paths.short(paths.module_of(first.path)),
-            "attention",
-            count,
-            count * sum(line.flops(axes, masked=True) for line in lines),
-            cache=2 * sum(cached.values()),
-            rows=axes["T"],
-        )
-        if RECURRENCE & every:  # a launch for each product of chunks, or one that updates the state by a token
-            moved, times = sum(sum(line.operands(axes)) for line in lines), len(lines) if axes[CHUNKS] else 1
-            kernel = kernel._replace(
-                name=f"{kernel.name}.recurrence", times=count * times, rows=axes[CHUNK], cached=cached
-            )
-        elif INDEXER in every:  # scores, which a top-k reads again
-            moved = left + 2 * axes["B"] * axes["T"] * axes[first.queries_and_keys[1]]
-            cache = count * self.cache.bytes(self._read(lines[:1]))
-            kernel = kernel._replace(times=2 * count, format=INDEX, cache=cache)
-        else:
-            moved = left + size(axes, lines[-1].einsum.out)
-            gathers = any(line.mask in GATHERED for line in lines)
-            padded = rounded_up(axes["N"], HEAD_TILE) * HEAD_TILE / axes["N"] if gathers else 1.0
-            cache = count * self.cache.bytes(self._read(lines))
-            kernel = kernel._replace(name=f"{kernel.name}.attention", cache=cache, cached=cached, padded=padded)
-        return kernel._replace(moved=count * self.activations.bytes(moved))
+        count, first = self.group.count, lines[0]
+        every, left, out = {*first.einsum.every}, first.einsum.left, lines[-1].einsum.out
+        module = paths.short(paths.module_of(first.path))
+        gathers = any(line.mask in GATHERED for line in lines)
 
-    def _read(self, lines: Sequence[Matmul]) -> int:
+        def launch(sizes: _Sizes) -> Kernel:
+            axes, cached, padded = sizes.axes, self.states(sizes.cached), 1.0
+            flops = count * sum(line.flops(axes, masked=True) for line in lines)
+            if RECURRENCE & every:  # a launch for each product of chunks, or one that updates the state by a token
+                times = count * (len(lines) if axes[CHUNKS] else 1)
+                moved = count * self.activations.bytes(sum(sum(line.operands(axes)) for line in lines))
+                cache, rows = 2 * sum(cached.values()), axes[CHUNK]
+                return Kernel(
+                    f"{module}.recurrence",
+                    "attention",
+                    times,
+                    flops,
+                    cache=cache,
+                    cached=cached,
+                    moved=moved,
+                    rows=rows,
+                )
+            cache, rows = count * self.cache.bytes(self._read(lines, axes)), axes["T"]
+            if INDEXER in every:  # scores, which a top-k reads again
+                scored = 2 * axes["B"] * axes["T"] * axes[first.queries_and_keys[1]]
+                moved = count * self.activations.bytes(size(axes, left) + scored)
+                return Kernel(module, "attention", 2 * count, flops, 0, INDEX, cache=cache, moved=moved, rows=rows)
+            moved = count * self.activations.bytes(size(axes, left) + size(axes, out))
+            if gathers:
+                padded = rounded_up(axes["N"], HEAD_TILE) * HEAD_TILE / axes["N"]
+            return Kernel(
+                f"{module}.attention",
+                "attention",
+                count,
+                flops,
+                cache=cache,
+                cached=cached,
+                moved=moved,
+                rows=rows,
+                padded=padded,
+            )
+
+        return launch
+
+    def _read(self, lines: Sequence[Matmul], axes: Axes) -> int:
         """Elements of the keys and values that queries read, of chosen ones so many for each query."""
         found: dict[str, list[Matmul]] = {}
-        for line in lines:
+        for line in lines[:1] if INDEXER in lines[0].einsum.every else lines:
             found.setdefault(line.queries_and_keys[1], []).append(line)
         states, read = [axis_names(line.spec) for line in self.group.lines if isinstance(line, State)], 0
         for keys, alike in found.items():
-            axes = dict(self.axes)
             if alike[0].mask.startswith("chosen"):
-                axes[keys] = smaller(axes[keys], axes["T"] * axes[CHOSEN])
+                axes = {**axes, keys: smaller(axes[keys], axes["T"] * axes[CHOSEN])}
             rights = [line.einsum.right for line in alike]
             once = {"K", "N"}.isdisjoint(axis for right in rights for axis in right) or states == rights[:1]
             each = [size(axes, right) for right in rights]
             read += max(each) if once else sum(each)
         return read
 
-    def _cached(self) -> dict[str, int]:
+    def states(self, cached: Axes) -> dict[str, int]:
+        """Bytes that stay for the next step, by path."""
         states = [line for line in self.group.lines if isinstance(line, State)]
-        return {line.path: self.group.count * cached_bytes(line, self.cached, self.cache) for line in states}
+        return {line.path: self.group.count * cached_bytes(line, cached, self.cache) for line in states}
 
-    def _lookup(self, line: Table) -> Kernel:
+    def _lookup(self, line: Table) -> Launch:
         every = line.parameters()
-        row = size(self.axes, every[0].axes[1:])
-        moved = self.activations.bytes(2 * self.axes["B"] * self.axes["T"] * row)
-        return Kernel(paths.short(line.path), "lookup", 1, weights=self._own(every), moved=moved)
+        name, own, row = paths.short(line.path), self._own(every), size(self.local.axes, every[0].axes[1:])
 
-    def _pointwise(self) -> Kernel | None:
+        def launch(sizes: _Sizes) -> Kernel:
+            moved = self.activations.bytes(2 * sizes.axes["B"] * sizes.axes["T"] * row)
+            return Kernel(name, "lookup", 1, weights=own, moved=moved)
+
+        return launch
+
+    def _pointwise(self) -> Iterator[Launch]:
         """All work that is no product, and what mixes residual streams, less what runs inside attention or a
         recurrence."""
         lines = [line for line in self.group.lines if isinstance(line, (Pointwise, Unused)) or _mixes(line)]
         if not lines:
-            return None
-        count, flops, elements = self.group.count, 0, 0
-        launches = LAUNCHES if paths.repeated(lines[0].path) else 1
-        for line in lines:
-            if isinstance(line, Matmul):
-                flops += line.flops(self.axes)
-                elements += size(self.axes, line.einsum.out)
-            elif isinstance(line, Pointwise) and (KEYS | RECURRENCE).isdisjoint(names := axis_names(line.spec)):
-                elements += size(self.expert_axes if ACTIVE in names else self.axes, names)
-                launches += INDEXER in self.axes and paths.module_of(line.path).endswith("indexer")
+            return
+        count, mixing = self.group.count, [line for line in lines if isinstance(line, Matmul)]
+        run = [
+            (axis_names(line.spec), paths.module_of(line.path).endswith("indexer"))
+            for line in lines
+            if isinstance(line, Pointwise) and (KEYS | RECURRENCE).isdisjoint(axis_names(line.spec))
+        ]
+        results = [*(names for names, _ in run), *(line.einsum.out for line in mixing)]
+        launches = LAUNCHES + sum(is_index for _, is_index in run) if paths.repeated(lines[0].path) else 1
         vectors = [line for line in self.group.lines if _is_vector(line)]
         every = [parameter for line in (*lines, *vectors) for parameter in line.parameters()]
-        return Kernel(
-            "pointwise",
-            "pointwise",
-            count * launches,
-            count * flops,
-            sum(self._stored(one) for one in every),
-            weights=self._own(every),
-            moved=count * self.activations.bytes(2 * elements),
-            rows=self.axes["B"] * self.axes["T"],
-        )
+        stored, own = sum(self._stored(one) for one in every), self._own(every)
 
-    def _reduced(self) -> Iterator[Kernel]:
-        """Partial sums of each part, those of its experts and of what stands beside them together."""
-        found: dict[tuple[str, AxisNames], tuple[int, int]] = {}
+        def launch(sizes: _Sizes) -> Kernel:
+            axes = sizes.axes
+            flops = count * sum(line.flops(axes) for line in mixing)
+            elements = sum(size(sizes.experts if ACTIVE in names else axes, names) for names in results)
+            moved, rows = count * self.activations.bytes(2 * elements), axes["B"] * axes["T"]
+            return Kernel(
+                "pointwise", "pointwise", count * launches, flops, stored, weights=own, moved=moved, rows=rows
+            )
+
+        yield launch
+
+    def _reduced(self) -> Iterator[Launch]:
+        """Partial sums of each part, those of its experts and of its other lines together."""
+        found: dict[tuple[str, AxisNames], set[bool]] = {}
         for line in self.group.lines:
             if isinstance(line, Table) and "V" in axis_names(line.spec):
                 part, made, contracted = line.path, ("B", "T", *axis_names(line.spec)[1:]), {"V"}
@@ -304,18 +355,20 @@ class _Lowered:
             else:
                 continue
             is_expert = isinstance(line, Matmul) and bool(line.expert_axis)
-            over = self.split.devices if is_expert else self.split.tp
-            if over == 1 or contracted.isdisjoint(DIVIDED):
-                continue
-            result = tuple(axis for axis in made if axis != ACTIVE)
-            known, elements = found.get((part, result), (1, 0))
-            found[part, result] = (
-                max(known, over),
-                max(elements, size(self.expert_axes if is_expert else self.axes, result)),
-            )
-        for (part, _), (over, elements) in found.items():
-            moved = self.group.count * self.activations.bytes(elements)
-            yield Kernel(f"{paths.short(part)} all-reduce", "all-reduce", self.group.count, moved=moved, over=over)
+            if (self.split.devices if is_expert else self.split.tp) > 1 and not contracted.isdisjoint(DIVIDED):
+                found.setdefault((part, tuple(axis for axis in made if axis != ACTIVE)), set()).add(is_expert)
+        for (part, result), of_experts in found.items():
+            yield self._all_reduce(f"{paths.short(part)} all-reduce", result, of_experts)
+
+    def _all_reduce(self, name: str, result: AxisNames, of_experts: set[bool]) -> Launch:
+        count, over = self.group.count, self.split.devices if True in of_experts else self.split.tp
+
+        def launch(sizes: _Sizes) -> Kernel:
+            elements = max(size(sizes.experts if is_expert else sizes.axes, result) for is_expert in of_experts)
+            moved = count * self.activations.bytes(elements)
+            return Kernel(name, "all-reduce", count, moved=moved, over=over)
+
+        return launch
 
     def _tensor(self, parameter: Parameter) -> Stored:
         return share(parameter, self.group.axes, self.split, self.has_experts)

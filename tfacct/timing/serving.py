@@ -19,7 +19,7 @@ from tfacct.ledger.einsum import rounded_up
 from tfacct.ledger.groups import Ledger
 from tfacct.ledger.storage import BF16, Storage, Width
 from tfacct.ledger.workload import LARGEST, Workload
-from tfacct.timing.kernels import Kernel, Split, kernels
+from tfacct.timing.kernels import Kernel, Split, cache_bytes, kernels
 from tfacct.timing.timing import CONSTANTS, Constants, Device, Step, step
 
 
@@ -202,8 +202,8 @@ class Host:
 
     def cached(self, context: int, sequences: int) -> int:
         """Bytes of the cache on one device, of so many sequences of all."""
-        found = self.kernels(Workload(context, 1, sequences))
-        own = sum(sum(kernel.cached.values()) for kernel in found)
+        at = Workload(context, 1, sequences).axes()
+        own = cache_bytes(self.ledger, at, self.weights, self.activations, self.cache, self.split)
         return own if self.draft is None else own + self.draft.host.cached(context, sequences)
 
     def capacity(self, context: int, budget: int, limit: int = LARGEST) -> int:

@@ -191,7 +191,8 @@ def step(kernels: Sequence[Kernel], device: Device, sequences: int, new: int, co
         engine += max(0.0, least - sum(one.seconds for one in timed))
     if (pace := constants.pace * (constants.amd if device.vendor == "AMD" else 1)) != 1:
         timed, engine = [one._replace(seconds=pace * one.seconds) for one in timed], pace * engine
-    compute = sum(kernel.flops / device.peak[units_of(device, kernel.format)] for kernel in kernels)
+    multiplying = (kernel for kernel in kernels if kernel.flops)
+    compute = sum(kernel.flops / device.peak[units_of(device, kernel.format)] for kernel in multiplying)
     memory = sum(kernel.cache + least_read(kernel) for kernel in kernels) / device.bandwidth
     return Step(timed, engine, compute, memory)
 
