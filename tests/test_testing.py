@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from tests.helpers.action import steps
 from tests.helpers.cli import Ran
 from tests.helpers.imports import imported_by
+from tfacct import testing
 
 ROOT = Path(__file__).parent.parent
 
@@ -44,3 +46,19 @@ def test_the_hook_reads_files_and_fails_where_a_total_is_not_the_expected_one(ru
     assert run("params", str(wrong)).code == 0  # without --strict it is a warning
     (tmp_path / "broken.toml").write_text("[config]\nmodel_type = 'no-such-type'\n")
     assert run(*words, str(tmp_path / "broken.toml")).code == 2
+
+
+def test_a_failed_check_lists_only_the_totals_that_differ() -> None:
+    """Equal totals and totals that were not measured (None) are not listed."""
+    report: Any = SimpleNamespace(code="Mine", model="gpt2", code_params=10, total_params=8)
+    report.differences = [
+        {"path": "wte", "difference": "5 wide in the code, 4 in the config", "name": "e", "block_count": 1}
+    ]
+    report.code_flops = report.total_flops = 96
+    report.code_cache_bytes, report.total_cache_bytes = None, 64
+    report.code_saved_bytes = report.total_saved_bytes = None
+    assert testing._message(report).splitlines() == [
+        "Mine does not match gpt2:",
+        "  wte: 5 wide in the code, 4 in the config  [e]",
+        "  parameters in all: 10 in the code, 8 in the config (+2)",
+    ]

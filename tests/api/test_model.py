@@ -103,6 +103,8 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
         "its class LlamaForCausalLM belongs to llama: model_type='llama'",
     ),
     "witness": (lambda: GPT2.verify(against="me"), "against must be transformers, not 'me'"),
+    "layers of a step": (lambda: GPT2.verify(train=True, all_layers=True), "all_layers does not apply here"),
+    "adapters": (lambda: GPT2.verify(lora=8), "lora needs train=True"),
     "proof": (lambda: GPT2.prove(by="faith"), "by must be one of symbols, grid, not 'faith'"),  # type: ignore[arg-type]
     "steps": (lambda: GPT2.measure(steps=0), "steps must be from 1 to"),
     "few": (lambda: GPT2.measure(ctx=4, decode=True), "ctx must be at least 6, or use fewer steps"),

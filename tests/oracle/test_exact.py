@@ -10,7 +10,7 @@ import pytest
 
 from tests.families import TINY
 from tests.helpers.cli import Ran
-from tests.helpers.lazy import needs
+from tests.helpers.lazy import lazy, needs
 from tfacct import Model, load
 from tfacct.commands.train import TrainOptions
 from tfacct.ledger.workload import Workload
@@ -19,6 +19,7 @@ from tfacct.training.recipe import Recipe
 
 pytestmark = needs("transformers")
 slow, EAGER = pytest.mark.slow, "eager"
+torch, autocast, hooks = lazy("torch"), lazy("tfacct.meta.autocast"), lazy("tfacct.meta.hooks")
 
 # Saved and peak bytes of transformers 5.23 classes on torch 2.13 with fused AdamW.
 STEPS: list[Any] = [
@@ -197,3 +198,26 @@ def test_progress_is_told_once_it_takes_long(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_type_checkers_know_every_option() -> None:
     assert {*signature(Model.train).parameters} - {"self", "exact"} == {*TrainOptions.__annotations__}
+
+
+def test_what_runs_outside_every_submodule_is_the_loss() -> None:
+    """Modules that run are listed from the outside: nothing, the model (""), then its submodules."""
+    running = hooks.Running(lambda: None)
+    assert running.phase == "loss, forward"
+    running.modules.append("")
+    assert running.phase == "loss, forward"
+    running.modules.append("h.0")
+    assert running.phase == "h.0, forward"
+    running.leave()
+    assert running.phase == "loss, forward"
+    running.start_backward()
+    assert running.phase == "loss, backward"
+
+
+def test_the_loss_of_16_bit_logits_is_fp32_under_autocast() -> None:
+    """torch.autocast on CUDA: log_softmax in 16 bits, then nll_loss in fp32. Without autocast the loss has 16 bits."""
+    logits = torch.empty(6, 11, device="meta", dtype=torch.bfloat16)
+    labels = torch.empty(6, device="meta", dtype=torch.long)
+    with autocast.autocast(torch.bfloat16):
+        assert torch.nn.functional.cross_entropy(logits, labels).dtype == torch.float32
+    assert torch.nn.functional.cross_entropy(logits, labels).dtype == torch.bfloat16
