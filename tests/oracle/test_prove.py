@@ -237,6 +237,15 @@ def test_tokens_in_chunks_are_a_symbol() -> None:
     assert guards == [] and counts["forward"].coeff(V) == 2 * B * T * D
 
 
+def test_two_runs_determine_what_a_chunk_adds() -> None:
+    """Logits of one sequence: 2 · T · D · V FLOPs, however many chunks there are."""
+    shape = tiny("mamba2").architecture
+    sizes = Sizes(shape, in_symbols(shape, cached=True, fixed=FIXED))
+    counts, guards = proofs.Traces(shape, sizes).counted({"Lm": 1, "L": 1}, first=False)
+    T, B, D, V = (sizes.symbols[axis] for axis in "TBDV")
+    assert guards == [] and sympy.expand(counts["forward"].coeff(V) - 2 * B * T * D) == 0
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["minimax-text-01", "bamba-9b", "falcon-h1-0.5b", "qwen3-next-80b-a3b"])
 def test_recurrences_in_chunks_are_proven_with_symbols_alone(name: str) -> None:
