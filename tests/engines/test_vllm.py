@@ -227,6 +227,11 @@ def test_it_does_not_start() -> None:
     assert load("llama-3.1-8b").engine(on="l4", engine_version="0.19", max_model_len="max").max_model_len == longest
 
 
+def test_the_longest_request_of_a_pool_without_a_block_is_one_token() -> None:
+    start = load("llama-3.1-8b").engine(on="h100", max_model_len="max", kv_cache_memory_bytes="1KiB")
+    assert not start.starts and start.max_model_len == 1
+
+
 def test_room_for_requests_with_the_smallest_share_of_a_card() -> None:
     start = load("llama-3.1-8b").engine(on="h100", engine_version="0.19", max_model_len=8192, requests=32)
     share = start.requested_bytes / start.total_memory_bytes
@@ -283,8 +288,8 @@ def test_a_small_share_of_a_card_is_raised_before_more_cards() -> None:
 def test_a_pool_needs_room_next_to_the_weights() -> None:
     """Parameters, context and activations, and the cache, of 79.19 GiB: 14.96 + 1.88 + 0.24 and 62, but not 63."""
     llama = load("llama-3.1-8b")
-    starts = [llama.engine(**LLAMA, kv_cache_memory_bytes=f"{size}GiB").starts for size in (62, 63)]
-    assert starts == [True, False]
+    fits, lacks = (llama.engine(**LLAMA, kv_cache_memory_bytes=f"{size}GiB") for size in (62, 63))
+    assert (fits.starts, lacks.starts) == (True, False) and "need 80.1 GiB, the card has 79.2" in lacks.answer
 
 
 def test_bytes_of_the_pool_as_the_launch_line_has_them(run: Callable[..., Ran]) -> None:
