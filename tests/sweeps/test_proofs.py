@@ -1,14 +1,20 @@
-"""Proofs by symbolic shapes of single models: minutes each."""
+"""Proofs by symbolic shapes: of single models, minutes each, and of a sample of all families."""
 
 import pytest
 
+from tests.families import TINY
 from tests.families.rare import LED
 from tests.helpers.custom import hybrid, over
 from tests.helpers.models import tiny
 from tests.helpers.single_families import BODY
+from tests.sweeps.seed import SEED
+from tfacct.base.errors import UsageError
 from tfacct.loading.model import load_model
 from tfacct.reports.verify import prove
 from tfacct.verify.sizes import Sizes
+
+WEEKS = 9
+"""Weekly runs in which every family is proven once."""
 
 
 def test_the_formula_is_proven_chunk_by_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,3 +63,14 @@ def test_a_body_proves(run) -> None:
 def test_an_encoders_body_proves(run) -> None:
     pytest.importorskip("torch")
     assert run("verify", "--prove", "bert-base", "--set", BODY.format("BertForSequenceClassification")).code == 0
+
+
+@pytest.mark.parametrize("family", sorted(TINY)[SEED // 7 % WEEKS :: WEEKS])
+def test_a_family_is_proven(family: str) -> None:
+    """A grid too large to compare is skipped, with its size."""
+    pytest.importorskip("torch")
+    try:
+        report = prove(tiny(family))
+    except UsageError as error:
+        pytest.skip(error.message)
+    assert report.agrees and len(report.rows) >= 9
