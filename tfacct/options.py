@@ -16,7 +16,7 @@ from tfacct.ledger.workload import Logits, Request
 if TYPE_CHECKING:
     from tfacct.loading.memory_limit import MemoryLimit
     from tfacct.parallel.mesh import Mesh
-    from tfacct.reports.build import Counting
+    from tfacct.reports.metrics import Counting
     from tfacct.training.recipe import Recipe
 
 
@@ -513,7 +513,7 @@ def recipe(given: Mapping[str, Any], dtype: str | None = None, **more: Any) -> "
 
 def counting(given: Mapping[str, Any]) -> "Counting":
     """How a metric is counted, from the given options. Raises UsageError."""
-    from tfacct.reports.build import Counting, named_of
+    from tfacct.reports.metrics import Counting, named_of
 
     recipe = named_of({name: given.get(name) for name in MetricRecipe.__annotations__})
     masked, train = bool(given.get("masked")), bool(given.get("train"))

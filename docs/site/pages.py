@@ -19,7 +19,7 @@ from sphinx.cmd.build import build_main
 from tfacct.ledger.workload import Request
 from tfacct.loading import presets
 from tfacct.reports import explore
-from tfacct.reports.build import Counting
+from tfacct.reports.metrics import Counting
 
 HERE = Path(__file__).parent
 DOCS = HERE.parent

@@ -17,7 +17,7 @@ from tfacct.base.errors import TfacctError, UsageError
 from tfacct.ledger.workload import Request, Workload
 from tfacct.loading.model import LoadedModel, load_model
 from tfacct.loading.selection import workload
-from tfacct.reports.build import Counting
+from tfacct.reports.metrics import Counting
 from tfacct.reports.solve import solve
 
 # (model, unknown, equation, workload, answer), each by hand:

@@ -15,7 +15,7 @@ from tfacct.accounts.metrics import METRICS
 from tfacct.base.errors import UsageError
 from tfacct.base.ranges import MOST, read_values
 from tfacct.ledger.workload import Request
-from tfacct.reports.build import Counting
+from tfacct.reports.metrics import Counting
 from tfacct.reports.sweep import Grid, sweep
 
 

@@ -23,8 +23,8 @@ from tfacct.ledger.workload import Request
 from tfacct.loading import presets
 from tfacct.loading.model import load_model
 from tfacct.reports import explore
-from tfacct.reports.build import Counting
 from tfacct.reports.flops import flops
+from tfacct.reports.metrics import Counting
 
 pytestmark = [
     pytest.mark.browser,

@@ -14,10 +14,10 @@ from tfacct.base.errors import UsageError
 from tfacct.ledger.workload import Request
 from tfacct.loading.memory_limit import memory_limit
 from tfacct.output.chart import Chart
-from tfacct.reports.build import Counting
 from tfacct.reports.charts import change, diff_chart, kv_chart, memory_chart, params_chart, train_chart
 from tfacct.reports.compare import Side, by_line
 from tfacct.reports.memory import kv, memory
+from tfacct.reports.metrics import Counting
 from tfacct.reports.params import params
 from tfacct.reports.train import train
 from tfacct.training.recipe import Recipe

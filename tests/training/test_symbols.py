@@ -11,8 +11,8 @@ from tests.helpers.training_configs import drawn
 from tfacct import load
 from tfacct.ledger.workload import Request
 from tfacct.loading.model import load_model
-from tfacct.reports.build import Counting
 from tfacct.reports.formula import formula
+from tfacct.reports.metrics import Counting
 from tfacct.training.memory import training_memory
 from tfacct.training.unsupported import refusal
 

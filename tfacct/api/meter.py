@@ -117,7 +117,7 @@ def _counted(
     from tfacct.base.errors import nearest
     from tfacct.loading.selection import workload
     from tfacct.options import request
-    from tfacct.reports.build import Counting
+    from tfacct.reports.metrics import Counting
     from tfacct.timing.utilization import flops_per_token
 
     ways = ("full", "attention", "none")

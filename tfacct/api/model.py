@@ -253,7 +253,7 @@ class Model(Rated):
         knobs = {name: value for name, value in options.items() if name not in given}
         asked, terms = named(metric, [self.ledger]), counting(given)
         work = workload(self.loaded, request({"source": source}, logits=given.get("logits") or "all"))
-        terms.check_recipe([asked], "a metric such as peak_bytes")
+        terms.check_recipe([asked])
         point = terms.point(self.loaded, work, [asked])
         read = {name: list(sizes(name, each)) if isinstance(each, str) else each for name, each in knobs.items()}
         return evaluate(asked, self.architecture, point, read, exact=exact)

@@ -44,7 +44,7 @@ class Rated(ModelBase):
 
 def _counted(model: LoadedModel, ctx: Any, train: bool, convention: Convention) -> Any:
     from tfacct.loading.selection import workload
-    from tfacct.reports.build import Counting
+    from tfacct.reports.metrics import Counting
     from tfacct.timing.utilization import flops_per_token
 
     work = workload(model, request({"ctx": ctx}))

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from fractions import Fraction
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NotRequired, TypeAlias, TypedDict
 
-from tfacct.accounts.metrics import MEMORY_TRAFFIC, Metric, Point
-from tfacct.architecture.parts import CrossAttention, MlaMode
+from tfacct.architecture.parts import CrossAttention
 from tfacct.base import units
-from tfacct.base.errors import ConfigError, TfacctError, UsageError, listed
-from tfacct.base.record import record
-from tfacct.base.spelling import option
+from tfacct.base.errors import listed
 from tfacct.families import CUSTOM, config_class
 from tfacct.ledger import paths
-from tfacct.ledger.storage import BF16, DEFAULT_DTYPE, Storage, dtypes, width
-from tfacct.ledger.workload import Request, Workload, new_tokens, whole_sequences
+from tfacct.ledger.workload import Request, new_tokens
 from tfacct.loading import selection
 from tfacct.loading.model import LoadedModel
 from tfacct.loading.selection import WorkloadFacts as WorkloadFacts
@@ -30,8 +25,6 @@ if TYPE_CHECKING:
     from tfacct.loading.index import Listed
     from tfacct.output import derivation
     from tfacct.parallel.mesh import Mesh
-    from tfacct.training.memory import TrainingMemory
-    from tfacct.training.recipe import Recipe
 
 DtypeFrom: TypeAlias = Literal["given", "published", "assumed"]
 """Source of the weights' format: the user, the config or its files, or an assumption."""
@@ -44,13 +37,6 @@ class LinkUsed(TypedDict):
     reach: Literal["domain", "node", "network"]
     kind: str
     bytes_per_second: int
-
-
-class Otherwise(TypedDict):
-    """The other form of latent attention, and its FLOPs."""
-
-    latent_attention: MlaMode
-    total_flops: int
 
 
 class ExactFit(TypedDict):
@@ -196,22 +182,6 @@ class StoredReport(ModelReport):
     range_reason: str | None
     kv_cache_bytes: int
     total_bytes: int
-
-
-class MetricsReport(ModelReport):
-    """Keys of metrics, and the training recipe if a metric needs one."""
-
-    optimizer: str | None
-    recompute: str | None
-    attention: Literal["sdpa", "eager"] | None
-    loss: Literal["whole", "chunked"] | None
-    lora: str | None
-    weights_dtype: str | None
-    workload: WorkloadFacts
-    dtype_from: DtypeFrom
-    published_dtype: str | None
-    kv_dtype: str
-    train: bool
 
 
 Subject: TypeAlias = "LoadedModel | Listed"
@@ -633,127 +603,3 @@ def each_of(facts: Mapping[str, Any], size: str) -> Any:
     """Such a size in one cell of a table: `4 to 16` if layers differ."""
     several = facts[f"{size}_by_layer"]
     return units.between(several) if several else facts[size]
-
-
-WEIGHED = ("weights_bytes", "total_bytes")
-"""Metrics that include the bytes of weights."""
-
-
-@record
-class Counting:
-    """How metrics are counted: dtypes, query–key pairs, pass. `trained`: given fields of the training recipe. `mesh`:
-    metrics are of one rank."""
-
-    dtype: str | None = None
-    kv_dtype: str | None = None
-    masked: bool = False
-    train: bool = False
-    trained: tuple[tuple[str, Any], ...] = ()
-    mesh: Mesh | None = None
-
-    @property
-    def recipe(self) -> Recipe:
-        """The training recipe. Raises TfacctError for an unknown name."""
-        from tfacct.training.recipe import Recipe
-
-        return Recipe(self.dtype or DEFAULT_DTYPE, **dict(self.trained), mesh=self.mesh).checked()
-
-    def stored(self, dtype: str | None, kv_dtype: str | None) -> Counting:
-        """A copy with another dtype of weights or cache; None keeps the dtype."""
-        return replace(self, dtype=dtype or self.dtype, kv_dtype=kv_dtype or self.kv_dtype)
-
-    def untrained(self, model: LoadedModel, work: Workload) -> tuple[str, str | None] | None:
-        """Why training memory is not counted, and advice; None if it is counted."""
-        from tfacct.accounts.metrics import STEP_METRICS, memory_of
-
-        try:
-            memory_of(self.point(model, work, list(STEP_METRICS.values())))
-        except (ConfigError, UsageError) as error:
-            return error.message.removeprefix(f"{model.name}: "), error.hint
-        return None
-
-    def check_recipe(self, metrics: Sequence[Metric], needs: str) -> None:
-        """Raises UsageError for a recipe that no metric uses. `needs`: what would use it."""
-        for name, _ in self.trained if not any(metric.of_step for metric in metrics) else ():
-            raise UsageError(f"{option(name)} applies to training memory: it needs {needs}")
-
-    def point(self, model: LoadedModel, work: Workload, metrics: Sequence[Metric] = ()) -> Point:
-        """The model at a workload; with stages, the stage with most of the metric. Raises UsageError for an unsupported
-        metric."""
-        points = self.points(model, work, metrics)
-        own = [metric for metric in metrics if not metric.of_step]
-        if len(points) == 1 or not own:
-            return points[0]
-        if len(metrics) > 1:
-            raise UsageError(f"{option('pp')} works with one metric, not with {len(metrics):,}")
-        return max(points, key=lambda one: int(own[0].of(one)))
-
-    def points(self, model: LoadedModel, work: Workload, metrics: Sequence[Metric] = ()) -> list[Point]:
-        """The model at a workload, or each of its stages. Raises UsageError for a metric that is not supported."""
-        if self.train and work.tokens != work.context:
-            raise whole_sequences("train")
-        if (self.masked or self.train) and any(metric.name in MEMORY_TRAFFIC for metric in metrics):
-            others = f"{option('masked')} and {option('train')}"
-            raise UsageError(f"bytes moved are counted for a plain forward pass: leave {others} out")
-        _, cached = dtypes(self.dtype, self.kv_dtype)
-        weighed = any(metric.name in (*WEIGHED, *MEMORY_TRAFFIC) for metric in metrics)
-        weights = self._weights(model, weighed=weighed)
-        step = self._step(model, work, metrics)
-        point = Point(model.ledger, work, weights, width(cached), self.masked, self.train, step=step)
-        apart = [metric for metric in metrics if not metric.of_step]
-        if self.mesh is None or not apart:
-            return [point]
-        from tfacct.parallel.rank_flops import points_of
-
-        return points_of(model, point, apart, self.mesh, self.dtype)
-
-    def _weights(self, model: LoadedModel, *, weighed: bool) -> Storage:
-        """Storage of the weights; bf16 if it is unknown and no metric needs it."""
-        try:
-            return model.storage(self.dtype)
-        except TfacctError:
-            if weighed:
-                raise
-            return BF16
-
-    def _step(
-        self, model: LoadedModel, work: Workload, metrics: Sequence[Metric]
-    ) -> Callable[[Workload], TrainingMemory] | None:
-        """Training memory as a function of the workload, if a metric needs it. Raises UsageError if the model
-        or workload is not supported."""
-        asked = next((metric.name for metric in metrics if metric.of_step), None)
-        if asked is None:
-            return None
-        if work.tokens != work.context:
-            parts = f"{option('decode')} and {option('tokens')}"
-            raise UsageError(f"{asked} is a training metric, for whole sequences: leave {parts} out")
-        if work.logits == "last":
-            raise UsageError(f"{asked} is a training metric, with all logits: leave {option('logits')} out")
-        from tfacct.training.memory import memory_at
-
-        return memory_at(model, self.recipe)
-
-    def recipe_facts(self, metrics: Sequence[Metric], model: LoadedModel | None = None) -> dict[str, Any]:
-        """The recipe in the JSON if a metric needs it, with the attention of the model's class as the default."""
-        if not any(metric.of_step for metric in metrics):
-            return {}
-        recipe = self.recipe if model is None else self.recipe.for_model(model)
-        named = {name: getattr(recipe, name) for name in ("optimizer", "recompute", "attention", "loss", "lora")}
-        return {**named, "weights_dtype": recipe.weights_dtype or recipe.dtype}
-
-    def facts(self, model: LoadedModel, work: Workload, weights: str | None) -> dict[str, Any]:
-        """The workload and formats in the JSON."""
-        _, cached = dtypes(self.dtype, self.kv_dtype)
-        facts = selection.workload_facts(work, masked=self.masked, dtype=weights)
-        return {
-            "workload": facts,
-            **selection.format_facts(model, self.dtype),
-            "kv_dtype": cached,
-            "train": self.train,
-        }
-
-
-def named_of(recipe: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
-    """The fields of a recipe that were given."""
-    named = ((name, value) for name, value in recipe.items() if value is not None)
-    return tuple((name, value if isinstance(value, float) else str(value)) for name, value in named)

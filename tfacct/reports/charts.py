@@ -28,8 +28,8 @@ from tfacct.output.chart import Chart
 from tfacct.output.report import Kind, Report
 from tfacct.parallel.rank_memory import is_latent, variants
 from tfacct.reports import build, model_notes
-from tfacct.reports.build import Counting
 from tfacct.reports.memory import heads_words
+from tfacct.reports.metrics import Counting
 from tfacct.reports.sweep import label
 
 STEPS = 8

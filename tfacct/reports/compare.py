@@ -11,7 +11,7 @@ from fractions import Fraction
 from math import log
 from typing import Any, ClassVar, NamedTuple, TypedDict
 
-from tfacct.accounts.metrics import METRICS, STEP_METRICS, Metric, Point, metric
+from tfacct.accounts.metrics import METRICS, STEP_METRICS, Metric, Point
 from tfacct.base import units
 from tfacct.base.errors import TfacctError, UsageError
 from tfacct.base.record import record
@@ -27,8 +27,9 @@ from tfacct.output.answer import answers
 from tfacct.output.report import Amount, Cell, Column, Kind, NoteRow, Report, Row, Table, notes
 from tfacct.parallel.mesh import Mesh
 from tfacct.reports import build, model_notes
-from tfacct.reports.build import WEIGHED, Counting, DtypeFrom, ModelReport
+from tfacct.reports.build import DtypeFrom, ModelReport
 from tfacct.reports.memory import memory
+from tfacct.reports.metrics import WEIGHED, CountedMetrics, Counting, metrics_named
 
 WIDE = 6
 """The most sides that are columns; more are rows."""
@@ -139,8 +140,7 @@ def compare(
             raise UsageError("nothing to compare: the two sides are the same", "leave one of them out")
         alike[words] = side.model.raw
     models = [side.model for side in sides]
-    found = (metric(name, (model.ledger for model in models)) for name in metrics)
-    named = list({one.name: one for one in found}.values())
+    named = metrics_named(metrics, models)
     reasons: dict[str, list[str]] = {}
     numbers = [_numbers(side, fit, mesh, named, reasons) for side in sides]
     labels = _labels([side.parts for side in sides])
@@ -468,7 +468,8 @@ def by_line(old: Side, new: Side, *, every: bool = False) -> Report:
         metrics += STEP_METRICS.values()
     to.check_recipe(metrics, option("train"))
     points = [side.terms.point(side.model, work, metrics) for side, work in zip((old, new), works, strict=True)]
-    stored = model_notes.counted_dtypes(models, terms, to)
+    counted = CountedMetrics(metrics, terms, to)
+    stored = counted.dtypes(models)
     same = old.model.raw == new.model.raw and works[0] == works[1] and terms.trained == to.trained
     if same and max(map(len, stored)) == 1:
         raise UsageError(
@@ -488,12 +489,11 @@ def by_line(old: Side, new: Side, *, every: bool = False) -> Report:
     other_flops = any(len({one.get(name) or usual for one in recipes}) > 1 for name, usual in CHANGE_FLOPS)
     about = {
         "other_flops": terms.train and other_flops,
-        "models": model_notes.metric_notes(models, metrics, terms, to),
+        "models": counted.notes(models),
         "unknown": [f"{name}: {why}" for name, why in unknown.items()],
         "untrained": untrained,
-        "windows": old.model.family == new.model.family
-        and model_notes.metric_window_notes([new.model], metrics, masked=terms.masked),
-        "latent": model_notes.latent_notes(list(zip(models, works, strict=True)), metrics, masked=terms.masked),
+        "windows": old.model.family == new.model.family and counted.window_notes([new.model]),
+        "latent": counted.latent_notes(zip(models, works, strict=True)),
     }
     hidden = sum(map(len, (flops, params, totals))) - sum(map(len, shown))
     rows, them = ("row unchanged", "it") if hidden == 1 else ("rows unchanged", "them")
@@ -512,10 +512,10 @@ def by_line(old: Side, new: Side, *, every: bool = False) -> Report:
             }
         ],
         title=_title(old, new) + _stored(stored, cache) + _recipe(old, new, metrics),
-        convention=model_notes.convention(metrics),
+        convention=counted.convention,
         answer=_change_words(totals, names, with_flops=not about["other_flops"]),
         notes=lambda _: notes(LINE_NOTES, about),
-        counted=model_notes.counted(models, metrics, terms, old.request, to),
+        counted=counted.counted(models, old.request),
         requests=[old.request, new.request],
         defaults=models[:1] if old.model.defaulted == new.model.defaulted else models,
     )

@@ -33,7 +33,7 @@ from tfacct.output.packing import Pool, packed
 from tfacct.output.report import SCHEMA, Note, Report, plain
 from tfacct.parallel.mesh import mesh_of
 from tfacct.reports import build, flops, model_notes
-from tfacct.reports.build import Counting
+from tfacct.reports.metrics import Counting
 from tfacct.reports.train import train
 from tfacct.training.laws import training_laws
 from tfacct.training.recipe import Recipe

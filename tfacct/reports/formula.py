@@ -48,7 +48,8 @@ from tfacct.parallel.rank_formula import (
 )
 from tfacct.reports import build, model_notes, params
 from tfacct.reports import ranks as one_rank
-from tfacct.reports.build import Axis, Counting, ModelReport, WorkloadFacts
+from tfacct.reports.build import Axis, ModelReport, WorkloadFacts
+from tfacct.reports.metrics import Counting
 
 if TYPE_CHECKING:
     from tfacct.training.saved_formula import SavedFormula

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias, TypedDict
 
-from tfacct.accounts.metrics import MEMORY_TRAFFIC, Metric, Point, flops_of
+from tfacct.accounts.metrics import Point, flops_of
 from tfacct.accounts.products import by_part
 from tfacct.architecture.parts import (
     Attention,
@@ -26,13 +26,12 @@ from tfacct.ledger import paths
 from tfacct.ledger.einsum import rounded_up
 from tfacct.ledger.evaluated import width_of
 from tfacct.ledger.lines import WINDOW, Matmul, Pointwise, State
-from tfacct.ledger.storage import Storage, dtypes, width
+from tfacct.ledger.storage import Storage, width
 from tfacct.ledger.workload import OVERLAPPING, TILES, Request, Workload
 from tfacct.loading import selection
 from tfacct.loading.model import LoadedModel
 from tfacct.loading.published import cache_format, difference, weights
 from tfacct.output.report import Note, NoteRow, notes
-from tfacct.reports import build
 
 
 def attends(models: Sequence[LoadedModel]) -> bool:
@@ -601,7 +600,14 @@ def mode(model: LoadedModel, point: Point) -> MlaMode | None:
     return model.settled(point.work, masked=point.masked).mla_mode
 
 
-def otherwise(model: LoadedModel, point: Point) -> build.Otherwise | None:
+class Otherwise(TypedDict):
+    """The other form of latent attention, and its FLOPs."""
+
+    latent_attention: MlaMode
+    total_flops: int
+
+
+def otherwise(model: LoadedModel, point: Point) -> Otherwise | None:
     """The mode of latent attention that takes more FLOPs in this step, and its FLOPs; None without a choice."""
     if model.mla_mode != "auto":
         return None
@@ -610,20 +616,6 @@ def otherwise(model: LoadedModel, point: Point) -> build.Otherwise | None:
         "latent_attention": other,
         "total_flops": int(flops_of(replace(point, ledger=model.running(other).ledger))),
     }
-
-
-def latent_notes(
-    steps: Iterable[tuple[LoadedModel, Workload]], metrics: Iterable[Metric], *, masked: bool = False
-) -> list[Note]:
-    """The modes of latent attention in several steps, if a metric depends on them."""
-    if not any(metric.unit in ("flops", "share", "ratio") or metric.name in MEMORY_TRAFFIC for metric in metrics):
-        return []
-    steps = list(steps)
-    modes = dict.fromkeys(one for model, work in steps if (one := model.settled(work, masked=masked).mla_mode))
-    free = any(model.mla_mode == "auto" for model, _ in steps)
-    fewer = ", which" if len(modes) == 1 else ", whichever"
-    why = f"{fewer} takes fewer FLOPs" if free else " as set"
-    return [Note("latent", 2, f"Latent attention runs {' or '.join(modes)}{why}.")] if modes else []
 
 
 def latent_request_facts(model: LoadedModel, work: Workload, steps: int, *, masked: bool = False) -> dict[str, Any]:
@@ -668,7 +660,6 @@ def latent_cache_notes(models: Sequence[LoadedModel]) -> list[str]:
     return ["Latent attention caches one latent per token instead of keys and values."]
 
 
-CONVENTION = "2 FLOPs per multiply-add; matmuls only; bytes of weights and KV cache, every tensor rounded up"
 TRAINING = "every tensor that autograd saves or allocates; no allocator rounding, kernel workspace or device context"
 
 
@@ -695,121 +686,6 @@ def products_note(request: Request, masked: bool, models: Sequence[LoadedModel] 
 def _pairs_and_logits(request: Request, masked: bool, models: Sequence[LoadedModel]) -> list[str]:
     logits = "all logits" if request.logits == "all" else "logits of the last position"
     return [*filter(None, [attention_words(models, masked)]), *([logits] if has_logits(models) else [])]
-
-
-def counted(
-    models: Sequence[LoadedModel],
-    metrics: Sequence[Metric],
-    terms: build.Counting,
-    request: Request,
-    to: build.Counting | None = None,
-) -> str:
-    """What was counted as these metrics, in one line; empty for parameter counts alone. `to`: how the new side of a
-    comparison is counted."""
-    clauses = []
-    if _of_products(metrics):
-        step = ", forward and backward" if terms.train else ""
-        clauses.append(f"{products_counted(request, terms.masked, models)}{step}")
-    stored, cached = map(" → ".join, counted_dtypes(models, terms, to, selection.formats))
-    if _moved(metrics):
-        clauses.append(f"bytes moved by unfused kernels, weights in {stored}, activations in {cached}")
-    if _read_cache(metrics):
-        weights = "" if not _weighed(metrics) else "weights and " if stored == cached else f"weights in {stored} and "
-        clauses.append(f"{weights}{cache_name(models)} in {cached}")
-    if stepped(metrics):
-        recipes = [side.recipe for side in (terms, to or terms)]
-        words = dict.fromkeys(f"{recipe.precision} with {recipe.description}" for recipe in recipes)
-        clauses.append(f"a training step in {' → '.join(words)}, as run by transformers")
-    return "; ".join(clauses)
-
-
-def stepped(metrics: Sequence[Metric]) -> bool:
-    """True if one of the metrics is the memory of a training step."""
-    return any(metric.of_step for metric in metrics)
-
-
-def convention(metrics: Sequence[Metric]) -> str:
-    """The convention of metrics in the JSON."""
-    return f"{CONVENTION}; of a training step {TRAINING}" if stepped(metrics) else CONVENTION
-
-
-def counted_dtypes(
-    models: Sequence[LoadedModel],
-    terms: build.Counting,
-    to: build.Counting | None = None,
-    weights: Callable[[Sequence[LoadedModel], str | None], str] = selection.stored_name,
-) -> list[list[str]]:
-    """The dtypes of the weights, and those of the cache: one each, or two if the sides of a comparison differ."""
-    sides = [(models, terms)] if to is None else [(models[:1], terms), (models[-1:], to)]
-    named = [(weights(own, side.dtype), dtypes(side.dtype, side.kv_dtype)[1]) for own, side in sides]
-    return [list(dict.fromkeys(each)) for each in zip(*named, strict=True)]
-
-
-def assumed(models: Sequence[LoadedModel], metrics: Sequence[Metric], terms: build.Counting) -> str:
-    """`, weights in bf16 (assumed)` for a title, if the format is assumed or differs between models."""
-    if terms.dtype is not None or not (_weighed(metrics) or _moved(metrics)):
-        return ""
-    names = {selection.format_name(model, None) for model in models}
-    plain = not any(map(selection.format_assumed, models)) and names <= {one.storage().name for one in models}
-    return "" if plain else f", weights in {selection.formats(models, None)}"
-
-
-def metric_notes(
-    models: Sequence[LoadedModel],
-    metrics: Sequence[Metric],
-    terms: build.Counting,
-    to: build.Counting | None = None,
-) -> list[Note]:
-    """Notes on active parameters, states, quantized storage and optimizers that these metrics depend on. `to`: the new
-    side of a comparison."""
-    ratios = ("rule_of_thumb_flops", "ratio_to_rule_of_thumb")
-    sides = [(models, terms.dtype)] if to is None else [(models[:1], terms.dtype), (models[-1:], to.dtype)]
-    found: dict[str, Iterable[str]] = {}
-    if any(metric.name in ratios for metric in metrics):
-        found["active"] = active_notes(models)
-    if _read_cache(metrics):
-        found["state"] = state_notes(models, dtypes(terms.dtype, terms.kv_dtype)[1])
-    if _weighed(metrics) or _moved(metrics):
-        each = (note for own, dtype in sides for note in storage_notes(own, dtype))
-        found["storage"] = dict.fromkeys(each)
-    if any(metric.name == "peak_bytes" for metric in metrics):
-        found["optimizer_order"] = _unsure(models, terms, to)
-    return [Note(key, 2, text) for key, texts in found.items() for text in texts]
-
-
-def metric_window_notes(settings: Sequence[LoadedModel], metrics: Sequence[Metric], *, masked: bool) -> list[Note]:
-    """Notes on windows, if these metrics depend on them."""
-    products = _of_products(metrics) or _moved(metrics)
-    cache = any(metric.name.startswith("kv_") or metric.name == "total_bytes" for metric in metrics)
-    found = window_notes(settings, masked=masked, cached=not products) if products or cache else []
-    return [Note("windows", 2, text) for text in found]
-
-
-def _unsure(models: Sequence[LoadedModel], terms: build.Counting, to: build.Counting | None) -> list[str]:
-    """Optimizers whose peak is an upper bound."""
-    from tfacct.training.memory import unsure
-
-    recipes = {side.recipe.optimizer: side.recipe for side in (terms, to or terms)}
-    names = [name for name, recipe in recipes.items() if any(unsure(model, recipe) for model in models)]
-    order = "its temporary memory depends on the parameter order"
-    return [f"The peak with {name} is an upper bound: {order}." for name in names]
-
-
-def _of_products(metrics: Sequence[Metric]) -> bool:
-    return any(metric.unit in ("flops", "share", "ratio") for metric in metrics)
-
-
-def _moved(metrics: Sequence[Metric]) -> bool:
-    return any(metric.name in MEMORY_TRAFFIC for metric in metrics)
-
-
-def _read_cache(metrics: Sequence[Metric]) -> bool:
-    others = (metric for metric in metrics if metric.unit == "bytes" and not metric.of_step)
-    return any(metric.name not in MEMORY_TRAFFIC for metric in others)
-
-
-def _weighed(metrics: Sequence[Metric]) -> bool:
-    return any(metric.name in build.WEIGHED for metric in metrics)
 
 
 def attention_words(models: Sequence[LoadedModel], masked: bool) -> str:

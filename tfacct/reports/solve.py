@@ -25,8 +25,8 @@ from tfacct.output.answer import answers
 from tfacct.output.report import Column, Report, Row, Table
 from tfacct.parallel.mesh import Mesh
 from tfacct.parallel.search import rank_counts, with_ranks
-from tfacct.reports import build, model_notes
-from tfacct.reports.build import Counting, MetricsReport
+from tfacct.reports import build
+from tfacct.reports.metrics import CountedMetrics, Counting, MetricsReport
 from tfacct.reports.ranks import on_the_way
 
 ON_DEVICE = ("total_bytes", "kv_cache_bytes", "peak_bytes", "saved_bytes")
@@ -81,6 +81,11 @@ class _Question(NamedTuple):
         return _metrics(self.equation)
 
     @property
+    def counted(self) -> CountedMetrics:
+        """The metrics and how they are counted."""
+        return CountedMetrics(self.metrics, self.terms)
+
+    @property
     def chunk(self) -> bool:
         """True if the number of new tokens is fixed."""
         return self.request.decode or self.request.tokens is not None
@@ -115,12 +120,12 @@ def solve(
     if unknown != "ctx" and budget:
         selection.runnable(model, request)
     metrics = _metrics(equation)
-    terms.check_recipe(metrics, "a metric such as peak_bytes")
+    terms.check_recipe(metrics)
     plain = _without_ranks(unknown, terms)
     question = _Question(unknown, equation, model, request, work, plain, plain.point(model, work, metrics))
     if unknown in RANKS:
         answer = _fewest_ranks(question, terms)
-    elif unknown not in UNKNOWNS or (unknown == "num_key_value_heads" and model_notes.stepped(metrics)):
+    elif unknown not in UNKNOWNS or (unknown == "num_key_value_heads" and question.counted.training):
         answer = _by_field(question)
     else:
         answer = _by_algebra(question)
@@ -235,7 +240,7 @@ def _by_field(question: _Question) -> _Solved:
         try:
             return question.terms.point(other, selection.workload(other, request), metrics)
         except UsageError as error:
-            if not model_notes.stepped(metrics):
+            if not question.counted.training:
                 raise
             # Its training step is not counted, so it cannot be the answer.
             raise ConfigError(error.message, error.hint) from None
@@ -337,7 +342,7 @@ def _report(question: _Question, answer: _Solved, mesh: Mesh | None, *, limited:
         question.request,
         question.terms,
     )
-    metrics, found = question.metrics, answer.found
+    counted, found = question.counted, answer.found
     points = {value: answer.at(value) for value in (found.answer, found.beyond) if value is not None}
     settings = answer.settings or [model]
     solution = points[found.answer]
@@ -346,11 +351,9 @@ def _report(question: _Question, answer: _Solved, mesh: Mesh | None, *, limited:
         return [
             *answer.notes,
             *_axis_names(answer.form, model.settled(solution.work, masked=terms.masked)),
-            *model_notes.metric_notes(settings, metrics, terms),
-            *model_notes.latent_notes(
-                [(settings[0], point.work) for point in points.values()], metrics, masked=terms.masked
-            ),
-            *model_notes.metric_window_notes(settings, metrics, masked=terms.masked),
+            *counted.notes(settings),
+            *counted.latent_notes((settings[0], point.work) for point in points.values()),
+            *counted.window_notes(settings),
         ]
 
     if unknown in RANKS:
@@ -366,7 +369,7 @@ def _report(question: _Question, answer: _Solved, mesh: Mesh | None, *, limited:
         [
             {
                 **terms.facts(model, solution.work, solution.weights.name),
-                **terms.recipe_facts(metrics),
+                **terms.recipe_facts(question.metrics),
                 "for": unknown,
                 "until": str(equation),
                 "solution": found.answer,
@@ -386,11 +389,11 @@ def _report(question: _Question, answer: _Solved, mesh: Mesh | None, *, limited:
             }
         ],
         title=f"{build.label(model)}: {relation} {equation}{_other_ranks(unknown, mesh)}{where}"
-        f"{model_notes.assumed([model], metrics, terms)}",
-        convention=model_notes.convention(metrics),
+        f"{counted.assumed([model])}",
+        convention=counted.convention,
         answer=words,
         notes=notes,
-        counted=model_notes.counted([model], metrics, terms, request),
+        counted=counted.counted([model], request),
         requests=[Request(ctx=found.answer) if unknown == "ctx" else request],
         headline="solution",
     )

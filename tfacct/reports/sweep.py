@@ -12,7 +12,7 @@ from operator import index
 from time import monotonic
 from typing import Any, TypeAlias
 
-from tfacct.accounts.metrics import Metric, attention_overtakes, metric, moved
+from tfacct.accounts.metrics import Metric, attention_overtakes, moved
 from tfacct.algebra.arrays import evaluate
 from tfacct.architecture.parts import mixers
 from tfacct.base import units
@@ -28,7 +28,7 @@ from tfacct.output.answer import answers
 from tfacct.output.report import Cell, Column, Report, Row, Table, Tick, unwatched
 from tfacct.parallel.mesh import mesh_of
 from tfacct.reports import build, model_notes
-from tfacct.reports.build import Counting, MetricsReport
+from tfacct.reports.metrics import CountedMetrics, Counting, MetricsReport, metrics_named
 from tfacct.reports.ranks import on_the_way
 
 DEFAULT = ("total_flops", "flops_per_token", "ratio_to_rule_of_thumb", "share.attn_scores_values")
@@ -156,6 +156,11 @@ class Sweep:
         return replace(self.request, ctx=context, batch=batch)
 
     @property
+    def counted(self) -> CountedMetrics:
+        """The metrics and how they are counted."""
+        return CountedMetrics(self.metrics, self.terms)
+
+    @property
     def chunk(self) -> bool:
         """True if the number of new tokens is fixed."""
         return self.request.decode or self.request.tokens is not None
@@ -245,9 +250,8 @@ def sweep(
         metrics = DEFAULT[:1]  # by which stages can be compared
     if tuple(metrics) == DEFAULT and not model_notes.attends(every):
         metrics = (*DEFAULT[:-1], *(f"share.{mixer.name}" for mixer in model_notes.mixers(every)))
-    found_metrics = (metric(name, (model.ledger for model in every)) for name in metrics)
-    asked = list({one.name: one for one in found_metrics}.values())
-    terms.check_recipe(asked, "a metric such as peak_bytes")
+    asked = metrics_named(metrics, every)
+    terms.check_recipe(asked)
     if clash := {metric.name for metric in asked} & set(grid.knobs):
         raise UsageError(f"{clash.pop()} is a metric, so it cannot be swept as a field")
     about = Sweep(grid, asked, request, terms)
@@ -336,7 +340,7 @@ def _evaluated(model: LoadedModel, contexts: Collection[int], about: Sweep) -> I
 
 
 def _report(about: Sweep, left_out: Sequence[Skipped]) -> Report:
-    grid, asked, terms, every = about.grid, about.metrics, about.terms, about.every
+    grid, every, counted = about.grid, about.every, about.counted
 
     def notes(some: slice) -> Iterator[str]:
         own = replace(about, every=every[some])
@@ -346,10 +350,10 @@ def _report(about: Sweep, left_out: Sequence[Skipped]) -> Report:
             yield f"Each row counts one rank{', the fullest one' if 'pp' in grid.ranks else ''}."
             if grid.sp:
                 yield "With tp above 1, sp shards the residual stream too."
-            yield from on_the_way(" ".join(metric.name for metric in asked), *grid.ranks)
-        yield from model_notes.metric_notes(own.settings, asked, terms)
+            yield from on_the_way(" ".join(metric.name for metric in about.metrics), *grid.ranks)
+        yield from counted.notes(own.settings)
         if len(own.every) == 1:
-            yield from model_notes.metric_window_notes(own.settings, asked, masked=terms.masked)
+            yield from counted.window_notes(own.settings)
         yield from _mla_modes(own)
 
     return build.report(
@@ -357,11 +361,11 @@ def _report(about: Sweep, left_out: Sequence[Skipped]) -> Report:
         [replace(swept.settings[0], defaulted=build.shared_defaults(swept.settings), changed={}) for swept in every],
         _table(about),
         [_facts(swept, about) for swept in every],
-        title=_title(about) + model_notes.assumed([swept.settings[0] for swept in every], asked, terms),
-        convention=model_notes.convention(asked),
+        title=_title(about) + counted.assumed([swept.settings[0] for swept in every]),
+        convention=counted.convention,
         answer=_crossing(about) or _range(about),
         notes=notes,
-        counted=model_notes.counted(about.settings, asked, terms, about.request),
+        counted=counted.counted(about.settings, about.request),
         requests=[about.at(max(grid.contexts) if grid.contexts else None, 1)],
         settings=[swept.settings for swept in every],
         skipped=left_out,
@@ -487,4 +491,4 @@ def _mla_modes(about: Sweep) -> Sequence[str]:
     ends = [min(contexts), max(contexts)] if contexts else [None]
     latents = [model for model in about.settings if model.mla_mode is not None]
     steps = [(model, selection.workload(model, about.at(end, 1))) for model in latents for end in ends]
-    return model_notes.latent_notes(steps, about.metrics, masked=about.terms.masked)
+    return about.counted.latent_notes(steps)

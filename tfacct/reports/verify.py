@@ -21,7 +21,8 @@ from tfacct.output.report import Column, Report, Row, Table, Tick, unwatched
 from tfacct.parallel.mesh import Mesh, checked
 from tfacct.parallel.support import DTYPES, supported_on
 from tfacct.reports import build, model_notes
-from tfacct.reports.build import Axis, Counting, MeshFacts, ModelReport, WorkloadFacts
+from tfacct.reports.build import Axis, MeshFacts, ModelReport, WorkloadFacts
+from tfacct.reports.metrics import Counting
 from tfacct.reports.model_notes import TRAINING
 from tfacct.reports.train import error_words
 from tfacct.training.bounds import answered_groups

@@ -1,0 +1,297 @@
+"""Metrics of a sweep, an equation or a comparison: how they are counted, and the notes that they need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from tfacct.accounts.metrics import MEMORY_TRAFFIC, Metric, Point
+from tfacct.accounts.metrics import metric as find_metric
+from tfacct.base.errors import ConfigError, TfacctError, UsageError
+from tfacct.base.record import record
+from tfacct.base.spelling import option
+from tfacct.ledger.storage import BF16, DEFAULT_DTYPE, Storage, dtypes, width
+from tfacct.ledger.workload import Request, Workload, whole_sequences
+from tfacct.loading import selection
+from tfacct.loading.model import LoadedModel
+from tfacct.output.report import Note
+from tfacct.reports import model_notes
+from tfacct.reports.build import DtypeFrom, ModelReport, WorkloadFacts
+
+if TYPE_CHECKING:
+    from tfacct.parallel.mesh import Mesh
+    from tfacct.training.memory import TrainingMemory
+    from tfacct.training.recipe import Recipe
+
+
+class MetricsReport(ModelReport):
+    """Keys of metrics, and the training recipe if a metric needs one."""
+
+    optimizer: str | None
+    recompute: str | None
+    attention: Literal["sdpa", "eager"] | None
+    loss: Literal["whole", "chunked"] | None
+    lora: str | None
+    weights_dtype: str | None
+    workload: WorkloadFacts
+    dtype_from: DtypeFrom
+    published_dtype: str | None
+    kv_dtype: str
+    train: bool
+
+
+WEIGHED = ("weights_bytes", "total_bytes")
+"""Metrics that include the bytes of weights."""
+
+
+@record
+class Counting:
+    """How metrics are counted: dtypes, query–key pairs, pass. `trained`: given fields of the training recipe. `mesh`:
+    metrics are of one rank."""
+
+    dtype: str | None = None
+    kv_dtype: str | None = None
+    masked: bool = False
+    train: bool = False
+    trained: tuple[tuple[str, Any], ...] = ()
+    mesh: Mesh | None = None
+
+    @property
+    def recipe(self) -> Recipe:
+        """The training recipe. Raises TfacctError for an unknown name."""
+        from tfacct.training.recipe import Recipe
+
+        return Recipe(self.dtype or DEFAULT_DTYPE, **dict(self.trained), mesh=self.mesh).checked()
+
+    def stored(self, dtype: str | None, kv_dtype: str | None) -> Counting:
+        """A copy with another dtype of weights or cache; None keeps the dtype."""
+        return replace(self, dtype=dtype or self.dtype, kv_dtype=kv_dtype or self.kv_dtype)
+
+    def untrained(self, model: LoadedModel, work: Workload) -> tuple[str, str | None] | None:
+        """Why training memory is not counted, and advice; None if it is counted."""
+        from tfacct.accounts.metrics import STEP_METRICS, memory_of
+
+        try:
+            memory_of(self.point(model, work, list(STEP_METRICS.values())))
+        except (ConfigError, UsageError) as error:
+            return error.message.removeprefix(f"{model.name}: "), error.hint
+        return None
+
+    def check_recipe(self, metrics: Sequence[Metric], needs: str = "a metric such as peak_bytes") -> None:
+        """Raises UsageError for a recipe that no metric uses. `needs`: what would use it."""
+        for name, _ in self.trained if not any(metric.of_step for metric in metrics) else ():
+            raise UsageError(f"{option(name)} applies to training memory: it needs {needs}")
+
+    def point(self, model: LoadedModel, work: Workload, metrics: Sequence[Metric] = ()) -> Point:
+        """The model at a workload; with stages, the stage with most of the metric. Raises UsageError for an unsupported
+        metric."""
+        points = self.points(model, work, metrics)
+        own = [metric for metric in metrics if not metric.of_step]
+        if len(points) == 1 or not own:
+            return points[0]
+        if len(metrics) > 1:
+            raise UsageError(f"{option('pp')} works with one metric, not with {len(metrics):,}")
+        return max(points, key=lambda one: int(own[0].of(one)))
+
+    def points(self, model: LoadedModel, work: Workload, metrics: Sequence[Metric] = ()) -> list[Point]:
+        """The model at a workload, or each of its stages. Raises UsageError for a metric that is not supported."""
+        if self.train and work.tokens != work.context:
+            raise whole_sequences("train")
+        if (self.masked or self.train) and any(metric.name in MEMORY_TRAFFIC for metric in metrics):
+            others = f"{option('masked')} and {option('train')}"
+            raise UsageError(f"bytes moved are counted for a plain forward pass: leave {others} out")
+        _, cached = dtypes(self.dtype, self.kv_dtype)
+        weighed = any(metric.name in (*WEIGHED, *MEMORY_TRAFFIC) for metric in metrics)
+        weights = self._weights(model, weighed=weighed)
+        step = self._step(model, work, metrics)
+        point = Point(model.ledger, work, weights, width(cached), self.masked, self.train, step=step)
+        apart = [metric for metric in metrics if not metric.of_step]
+        if self.mesh is None or not apart:
+            return [point]
+        from tfacct.parallel.rank_flops import points_of
+
+        return points_of(model, point, apart, self.mesh, self.dtype)
+
+    def _weights(self, model: LoadedModel, *, weighed: bool) -> Storage:
+        """Storage of the weights; bf16 if it is unknown and no metric needs it."""
+        try:
+            return model.storage(self.dtype)
+        except TfacctError:
+            if weighed:
+                raise
+            return BF16
+
+    def _step(
+        self, model: LoadedModel, work: Workload, metrics: Sequence[Metric]
+    ) -> Callable[[Workload], TrainingMemory] | None:
+        """Training memory as a function of the workload, if a metric needs it. Raises UsageError if the model
+        or workload is not supported."""
+        asked = next((metric.name for metric in metrics if metric.of_step), None)
+        if asked is None:
+            return None
+        if work.tokens != work.context:
+            parts = f"{option('decode')} and {option('tokens')}"
+            raise UsageError(f"{asked} is a training metric, for whole sequences: leave {parts} out")
+        if work.logits == "last":
+            raise UsageError(f"{asked} is a training metric, with all logits: leave {option('logits')} out")
+        from tfacct.training.memory import memory_at
+
+        return memory_at(model, self.recipe)
+
+    def recipe_facts(self, metrics: Sequence[Metric], model: LoadedModel | None = None) -> dict[str, Any]:
+        """The recipe in the JSON if a metric needs it, with the attention of the model's class as the default."""
+        if not any(metric.of_step for metric in metrics):
+            return {}
+        recipe = self.recipe if model is None else self.recipe.for_model(model)
+        named = {name: getattr(recipe, name) for name in ("optimizer", "recompute", "attention", "loss", "lora")}
+        return {**named, "weights_dtype": recipe.weights_dtype or recipe.dtype}
+
+    def facts(self, model: LoadedModel, work: Workload, weights: str | None) -> dict[str, Any]:
+        """The workload and formats in the JSON."""
+        _, cached = dtypes(self.dtype, self.kv_dtype)
+        facts = selection.workload_facts(work, masked=self.masked, dtype=weights)
+        return {
+            "workload": facts,
+            **selection.format_facts(model, self.dtype),
+            "kv_dtype": cached,
+            "train": self.train,
+        }
+
+
+def named_of(recipe: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+    """The fields of a recipe that were given."""
+    named = ((name, value) for name, value in recipe.items() if value is not None)
+    return tuple((name, value if isinstance(value, float) else str(value)) for name, value in named)
+
+
+CONVENTION = "2 FLOPs per multiply-add; matmuls only; bytes of weights and KV cache, every tensor rounded up"
+
+
+def metrics_named(names: Iterable[str], models: Sequence[LoadedModel]) -> list[Metric]:
+    """The metrics with these names, each once. Raises UsageError for a name that no model has."""
+    found = (find_metric(name, (model.ledger for model in models)) for name in names)
+    return list({one.name: one for one in found}.values())
+
+
+@record
+class CountedMetrics:
+    """Metrics and how they are counted. `to`: how the new side of a comparison is counted."""
+
+    metrics: Sequence[Metric]
+    terms: Counting
+    to: Counting | None = None
+
+    @property
+    def products(self) -> bool:
+        """True if a metric is of matrix products."""
+        return any(metric.unit in ("flops", "share", "ratio") for metric in self.metrics)
+
+    @property
+    def traffic(self) -> bool:
+        """True if a metric is of bytes moved."""
+        return any(metric.name in MEMORY_TRAFFIC for metric in self.metrics)
+
+    @property
+    def cache(self) -> bool:
+        """True if a metric is of stored bytes."""
+        others = (metric for metric in self.metrics if metric.unit == "bytes" and not metric.of_step)
+        return any(metric.name not in MEMORY_TRAFFIC for metric in others)
+
+    @property
+    def weights(self) -> bool:
+        """True if a metric includes the bytes of weights."""
+        return any(metric.name in WEIGHED for metric in self.metrics)
+
+    @property
+    def training(self) -> bool:
+        """True if a metric is the memory of a training step."""
+        return any(metric.of_step for metric in self.metrics)
+
+    @property
+    def convention(self) -> str:
+        """The convention in the JSON."""
+        return f"{CONVENTION}; of a training step {model_notes.TRAINING}" if self.training else CONVENTION
+
+    def counted(self, models: Sequence[LoadedModel], request: Request) -> str:
+        """What was counted, in one line; empty for parameter counts alone."""
+        clauses = []
+        if self.products:
+            step = ", forward and backward" if self.terms.train else ""
+            clauses.append(f"{model_notes.products_counted(request, self.terms.masked, models)}{step}")
+        stored, cached = map(" → ".join, self.dtypes(models, selection.formats))
+        if self.traffic:
+            clauses.append(f"bytes moved by unfused kernels, weights in {stored}, activations in {cached}")
+        if self.cache:
+            weights = "" if not self.weights else "weights and " if stored == cached else f"weights in {stored} and "
+            clauses.append(f"{weights}{model_notes.cache_name(models)} in {cached}")
+        if self.training:
+            recipes = [side.recipe for side in (self.terms, self.to or self.terms)]
+            words = dict.fromkeys(f"{recipe.precision} with {recipe.description}" for recipe in recipes)
+            clauses.append(f"a training step in {' → '.join(words)}, as run by transformers")
+        return "; ".join(clauses)
+
+    def _sides(self, models: Sequence[LoadedModel]) -> list[tuple[Sequence[LoadedModel], Counting]]:
+        """The models, or the old and the new one, and how they are counted."""
+        return [(models, self.terms)] if self.to is None else [(models[:1], self.terms), (models[-1:], self.to)]
+
+    def dtypes(
+        self,
+        models: Sequence[LoadedModel],
+        weights: Callable[[Sequence[LoadedModel], str | None], str] = selection.stored_name,
+    ) -> list[list[str]]:
+        """The dtypes of the weights, and those of the cache: one each, or two if the sides of a comparison differ."""
+        sides = self._sides(models)
+        named = [(weights(own, side.dtype), dtypes(side.dtype, side.kv_dtype)[1]) for own, side in sides]
+        return [list(dict.fromkeys(each)) for each in zip(*named, strict=True)]
+
+    def assumed(self, models: Sequence[LoadedModel]) -> str:
+        """`, weights in bf16 (assumed)` for a title, if the format is assumed or differs between models."""
+        if self.terms.dtype is not None or not (self.weights or self.traffic):
+            return ""
+        names = {selection.format_name(model, None) for model in models}
+        plain = not any(map(selection.format_assumed, models)) and names <= {one.storage().name for one in models}
+        return "" if plain else f", weights in {selection.formats(models, None)}"
+
+    def notes(self, models: Sequence[LoadedModel]) -> list[Note]:
+        """Notes on active parameters, states, quantized storage and optimizers that the metrics depend on."""
+        found: dict[str, Iterable[str]] = {}
+        if any(metric.name in ("rule_of_thumb_flops", "ratio_to_rule_of_thumb") for metric in self.metrics):
+            found["active"] = model_notes.active_notes(models)
+        if self.cache:
+            found["state"] = model_notes.state_notes(models, dtypes(self.terms.dtype, self.terms.kv_dtype)[1])
+        if self.weights or self.traffic:
+            each = (model_notes.storage_notes(own, side.dtype) for own, side in self._sides(models))
+            found["storage"] = dict.fromkeys(note for notes in each for note in notes)
+        if any(metric.name == "peak_bytes" for metric in self.metrics):
+            found["optimizer_order"] = self._upper_bounds(models)
+        return [Note(key, 2, text) for key, texts in found.items() for text in texts]
+
+    def _upper_bounds(self, models: Sequence[LoadedModel]) -> list[str]:
+        """Optimizers whose peak is an upper bound."""
+        from tfacct.training.memory import unsure
+
+        recipes = {side.recipe.optimizer: side.recipe for side in (self.terms, self.to or self.terms)}
+        names = [name for name, recipe in recipes.items() if any(unsure(model, recipe) for model in models)]
+        order = "its temporary memory depends on the parameter order"
+        return [f"The peak with {name} is an upper bound: {order}." for name in names]
+
+    def window_notes(self, settings: Sequence[LoadedModel]) -> list[Note]:
+        """Notes on windows, if the metrics depend on them."""
+        products = self.products or self.traffic
+        if not products and not any(one.name.startswith("kv_") or one.name == "total_bytes" for one in self.metrics):
+            return []
+        found = model_notes.window_notes(settings, masked=self.terms.masked, cached=not products)
+        return [Note("windows", 2, text) for text in found]
+
+    def latent_notes(self, steps: Iterable[tuple[LoadedModel, Workload]]) -> list[Note]:
+        """The modes of latent attention in several steps, if the metrics depend on them."""
+        if not (self.products or self.traffic):
+            return []
+        steps = list(steps)
+        found = (model.settled(work, masked=self.terms.masked).mla_mode for model, work in steps)
+        modes = dict.fromkeys(mode for mode in found if mode)
+        free = any(model.mla_mode == "auto" for model, _ in steps)
+        fewer = ", which" if len(modes) == 1 else ", whichever"
+        why = f"{fewer} takes fewer FLOPs" if free else " as set"
+        return [Note("latent", 2, f"Latent attention runs {' or '.join(modes)}{why}.")] if modes else []
