@@ -96,6 +96,20 @@ def test_pages_of_a_hybrid_are_those_of_an_engine(name: str, block: int) -> None
         assert found.pages["tokens"] == found.pages["count"] // groups * block
 
 
+def test_the_cache_of_a_hybrid_fills_whole_blocks_of_an_engine(run: Callable[..., Ran]) -> None:
+    """Qwen3.5-9B: 8,192 tokens take 16 blocks of 528, in 8 layers of 4 heads of 256 for keys and for values; 24 layers
+    store 4 inputs of 8,192 channels in bf16, and a state of 32 heads of 128 · 128 numbers in fp32."""
+    attention, states = 8 * 2 * 4 * 256 * 2, 24 * (8192 * 4 * 2 + 32 * 128 * 128 * 4)
+    model = load("qwen3.5-9b")
+    assert model.engine(on="h100").block_size == model.kv(kv_block=16).kv_block == 528
+    for found in (model.memory(ctx=8192, kv_block=16), model.kv(ctx=8192, kv_block=16)):
+        assert found.kv_cache_bytes == attention * 16 * 528 + states and found.kv_bytes_per_token == attention
+        assert found.kv_bytes_next_token == 0
+    assert model.kv(ctx=16 * 528, kv_block=16).kv_bytes_next_token == attention * 528
+    ran = run("memory", "qwen3.5-9b", "--kv", "--kv-block", "16", "--kv-dtype", "fp8", "-v")
+    assert "Cache pages have 1,056 tokens" in ran.out and "the next 1,056 tokens add" in ran.out
+
+
 @pytest.mark.parametrize("name", ["mamba-130m", "bert-base"])
 def test_pages_of_a_model_without_keys_are_refused(name: str, run: Callable[..., Ran]) -> None:
     with pytest.raises(TfacctError, match="has no pages"):

@@ -18,12 +18,15 @@ if TYPE_CHECKING:
     from tfacct.reports.memory import FitReport, KvReport, MemoryReport
 
 
+KvBlock = Annotated[int | None, Option("Tokens per KV cache page, such as 16.", "N")]
+
+
 def memory(
     models: "Sequence[LoadedModel]",
     *,
     dtype: opt.Dtype = None,
     kv_dtype: opt.KvDtype = None,
-    kv_block: Annotated[int | None, Option("Tokens per KV cache page, such as 16.", "N")] = None,
+    kv_block: KvBlock = None,
     engine: opt.Engine = None,
     **options: Unpack[opt.WholeOnDevices],
 ) -> "Found[MemoryReport]":
@@ -102,19 +105,23 @@ def _pool(
 
 
 def kv(
-    models: "Sequence[LoadedModel]", *, kv_dtype: opt.KvDtype = None, **options: Unpack[opt.WholeOnRanks]
+    models: "Sequence[LoadedModel]",
+    *,
+    kv_dtype: opt.KvDtype = None,
+    kv_block: KvBlock = None,
+    **options: Unpack[opt.WholeOnRanks],
 ) -> "Found[KvReport]":
     """Bytes of the KV cache by context: as built, as MHA and as MQA.
 
-    `ctx="1k..128k"`: the contexts of the rows. `kv_dtype`: bf16 by default. `tp`: ranks that shard the heads, in each
-    of `pp` stages and of `cp` parts of a sequence; the bytes are those of the fullest, and `whole` has the model's.
-    Printed by `memory --kv`. Raises TfacctError.
+    `ctx="1k..128k"`: the contexts of the rows. `kv_dtype`: bf16 by default. `kv_block`: tokens of a page. `tp`: ranks
+    that shard the heads, in each of `pp` stages and of `cp` parts of a sequence; the bytes are those of the fullest,
+    and `whole` has the model's. Printed by `memory --kv`. Raises TfacctError.
     """
     from tfacct.reports.memory import kv
 
     contexts, options = opt.several("ctx", options)  # type: ignore[assignment]
     request, mesh = opt.request(options), opt.mesh_of_pass(options)
-    report = kv(models, request, dtype=kv_dtype, contexts=contexts, mesh=mesh)
+    report = kv(models, request, dtype=kv_dtype, contexts=contexts, kv_block=kv_block, mesh=mesh)
 
     def chart() -> "Chart":
         from tfacct.parallel.shard_model import shard_for_flops

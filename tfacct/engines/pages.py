@@ -6,6 +6,7 @@ vLLM's `v1/core/kv_cache_utils.py`, `v1/kv_cache_interface.py`; `models/config.p
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import lcm
 from typing import Any, Literal, NamedTuple
 
@@ -140,13 +141,22 @@ def alignment_of(model: LoadedModel) -> int:
     return LATENT_ALIGNMENT if model.architecture.having(LatentAttention) else ALIGNMENT
 
 
-def hybrid_page_facts(model: LoadedModel, context: int, cached: Width, room: int | None) -> dict[str, Any]:
-    """Pages of a model with states, whose attention blocks are as large as a state. With `room`, the bytes that the
-    weights leave, also the blocks, tokens and requests of this context. As the newest vLLM has them. Raises
-    UsageError."""
+def aligned(model: LoadedModel, cached: Width) -> Width:
+    """How a model with states stores its cache, in pages of its attention blocks. Raises UsageError."""
+    return replace(cached, page=_hybrid_pages(model, 1, cached, 0).block_size)
+
+
+def _hybrid_pages(model: LoadedModel, context: int, cached: Width, pool: int) -> Pages:
+    """Pages of a model with states as the newest vLLM has them."""
     ratio = engine("vllm").profile().padding_ratio
     paging = Paging(context, context, ratio, cached.page, alignment_of(model))
-    found = pages(cache_layers(model, cached), room or 0, paging)
+    return pages(cache_layers(model, cached), pool, paging)
+
+
+def hybrid_page_facts(model: LoadedModel, context: int, cached: Width, room: int | None) -> dict[str, Any]:
+    """Pages of a model with states, whose attention blocks are as large as a state. With `room`, the bytes that the
+    weights leave, also the blocks, tokens and requests of this context. Raises UsageError."""
+    found = _hybrid_pages(model, context, cached, room or 0)
     facts = {"kv_block": found.block_size, "kv_page_bytes": found.block_bytes}
     if room is None or not found.blocks:
         return facts

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from math import lcm
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NotRequired, TypedDict
 
 from tfacct.accounts.memory import (
@@ -167,6 +168,7 @@ def memory(
             for fact, whole in zip(facts, every, strict=True)
         )
     alone, instead, cached = len(models) == 1, "", options.cached.name
+    options = _in_pages(models[0], options) if alone else options
     if fit is not None and alone and not facts[0]["fit"]["fits"] and not facts[0]["fit"]["past_positions"]:
         instead = _instead(whole_models[0], options)
     what = f"memory{ranks.of_one(mesh)}" if alone else f"Memory to serve{ranks.of_one(mesh, 'on')}"
@@ -294,6 +296,27 @@ def _paged(
     return able, Skipped.of([one for one in models if one not in able], why)
 
 
+def _in_pages(model: LoadedModel, options: MemoryOptions) -> MemoryOptions:
+    """The options with the tokens of a page that this model has: those given, but in a model with states as many as
+    an engine aligns pages to. Raises UsageError."""
+    if options.cached.page == 1 or not model.architecture.having(Mixer):
+        return options
+    from tfacct.engines.pages import aligned
+
+    return options._replace(cached=aligned(model, options.cached))
+
+
+def _page_facts(model: LoadedModel, options: MemoryOptions, work: Workload, room: int | None) -> dict[str, Any]:
+    """Pages of the cache; with `room`, the bytes that the weights leave, also how many fit. Nothing without pages."""
+    if options.cached.page == 1:
+        return {}
+    if model.architecture.having(Mixer):
+        from tfacct.engines.pages import hybrid_page_facts
+
+        return hybrid_page_facts(model, work.context, options.cached, room)
+    return page_facts(model, work, options.cached, room)
+
+
 # Facts
 
 
@@ -302,6 +325,7 @@ def _facts(
 ) -> dict[str, Any]:
     """Memory of a model, or of a stage of the `whole` model on one rank. `shards`: bytes of weights sharded by FSDP."""
     work, stored = selection.workload(model, options.request), model.storage(options.dtype)
+    options = _in_pages(model, options)
     cached, fit = options.cached, options.fit
     own = cached_tokens(model, options.mesh, work)
     lines = stored_lines(model, own, stored, cached, shards)
@@ -323,15 +347,7 @@ def _facts(
     }
     if fit is not None:
         facts["fit"] = fit_facts(model, work, cached, fit, weights, options.mesh, whole)
-    if cached.page > 1:
-        room = None if fit is None else fit.usable - weights
-        if model.architecture.having(Mixer):
-            from tfacct.engines.pages import hybrid_page_facts
-
-            facts |= hybrid_page_facts(model, work.context, cached, room)
-        else:
-            facts |= page_facts(model, work, cached, room)
-    return facts
+    return facts | _page_facts(model, options, work, None if fit is None else fit.usable - weights)
 
 
 def _fullest(whole: LoadedModel, one: LoadedModel, options: MemoryOptions) -> tuple[LoadedModel, dict[str, Any]]:
@@ -651,6 +667,11 @@ def _vllm(about: About) -> str:
     )
 
 
+def _blocks(about: About) -> set[int]:
+    """Tokens of the pages of the models."""
+    return {fact["kv_block"] for fact in about.facts if "kv_block" in fact}
+
+
 def _padded(about: About) -> list[str]:
     if about.mesh is None or about.mesh.pp > 1:
         return []
@@ -667,6 +688,12 @@ def _unwindowed(about: About) -> dict[str, Any] | None:
     return {"size": units.binary(whole), "whole": whole}
 
 
+PAGES = NoteRow(
+    "pages",
+    2,
+    lambda about: {"tokens": units.between(blocks)} if (blocks := _blocks(about)) else None,
+    "Cache pages have {tokens} tokens; the last page of a sequence counts in full.",
+)
 STATE_NOTE = NoteRow(
     "state", 2, lambda about: model_notes.state_notes(about.models, about.cached, staged="pp" in about.facts[0])
 )
@@ -715,12 +742,7 @@ NOTES = (
         lambda about: about.fit is not None and not about.alone and "fit",
         f"max ctx, max batch: {LARGEST_MEANS} –: none fits.",
     ),
-    NoteRow(
-        "pages",
-        2,
-        lambda about: next((fact["kv_block"] for fact in about.facts if "kv_block" in fact), None),
-        "Cache pages have {:,} tokens; the last page of a sequence counts in full.",
-    ),
+    PAGES,
     NoteRow("usable", 3, lambda about: about.fit is not None and about.fit.notes),
     NoteRow("ranks", 2, lambda about: about.mesh and ranks.notes(about.whole_models, about.facts, about.mesh)),
     NoteRow("padded", 3, _padded),
@@ -766,6 +788,8 @@ class KvReport(build.ExplainedReport, build.RankReport):
     query_heads_by_layer: list[int] | None
     kv_heads: int | None
     kv_heads_by_layer: list[int] | None
+    kv_block: int | None
+    kv_page_bytes: int | None
     kv_bytes_per_token: int
     kv_bytes_next_token: int
     kv_cache_bytes: int
@@ -782,15 +806,19 @@ def kv(
     *,
     dtype: str | None = None,
     contexts: Sequence[int] | None = None,
+    kv_block: int | None = None,
     mesh: Mesh | None = None,
 ) -> Report:
     """Bytes of the KV cache per token and by context, next to MHA and MQA. `contexts`: of the rows; totals are of
-    the last one. `mesh`: the bytes are those of the fullest rank. Raises UsageError."""
+    the last one. `kv_block`: tokens of a page of the cache. `mesh`: the bytes are those of the fullest rank. Raises
+    UsageError."""
     models, skipped = selection.keeping(models)
     if contexts is not None:
         contexts = sorted(set(contexts))
         request = replace(request, ctx=contexts[-1])
-    options = MemoryOptions(request, None, width(dtypes(None, dtype)[1]), None, mesh)
+    options = MemoryOptions(request, None, width(dtypes(None, dtype)[1], _page_size(kv_block)), None, mesh)
+    models, unpaged = _paged(models, options, kv_block)
+    _check_mesh(models, options, kv_block)
     whole_models, models, unfit = sharded(models, mesh, weights=False)
     found = [_fullest_cache(model, options, contexts) for model in models]
     models, facts = [model for model, _ in found], tuple(fact for _, fact in found)
@@ -798,6 +826,7 @@ def kv(
         every = (_cache_facts(model, options._replace(mesh=None), contexts) for model in whole_models)
         facts = tuple(_with_whole(fact, whole, mesh) for fact, whole in zip(facts, every, strict=True))
     alone, by_context = len(models) == 1, contexts is not None
+    options = _in_pages(models[0], options) if alone else options
     who = f"{build.label(models[0])}: " if alone else ""
     where = f"batch {request.batch:,}" if alone or contexts else build.workload_words(models, request)
     return build.report(
@@ -811,7 +840,7 @@ def kv(
         notes=lambda at: notes(CACHE_NOTES, About(models[at], whole_models[at], facts[at], options)),
         counted=f"the {model_notes.cache_name(models)} only; no weights, activations or engine buffers",
         requests=[request],
-        skipped=[*skipped, *unfit],
+        skipped=[*skipped, *unpaged, *unfit],
         headline="kv_cache_bytes",
     )
 
@@ -833,11 +862,11 @@ def _cache_answer(models: Sequence[LoadedModel], facts: Sequence[dict[str, Any]]
 
 def _more(ledger: Ledger, fact: dict[str, Any], cached: Width) -> str:
     """What further tokens add to the cache."""
-    work, period, adds = fact["workload"], ledger.period, fact["kv_bytes_next_token"]
+    work, period, adds = fact["workload"], lcm(ledger.period, cached.page), fact["kv_bytes_next_token"]
     steps = (Workload(keys, 1, source=work["source"] or 0) for keys in (work["keys"] + 1, LARGEST))
     following = {next_token_bytes(ledger, step.axes(), cached) for step in steps}
     of = " of a sequence" if work["batch"] > 1 else ""
-    if following == {0} and not adds:
+    if following == {0} and not adds and cached.page == 1:
         return "further tokens add nothing"
     if period > 1:  # one token may add more than the others, or take less
         ends = (Workload(context, 1).axes() for context in (work["keys"], work["keys"] + period))
@@ -847,6 +876,7 @@ def _more(ledger: Ledger, fact: dict[str, Any], cached: Width) -> str:
 
 
 def _cache_facts(model: LoadedModel, options: MemoryOptions, contexts: Sequence[int] | None) -> dict[str, Any]:
+    options = _in_pages(model, options)
     work, ledger, cached = selection.workload(model, options.request), model.ledger, options.cached
     shown, sides = contexts or _contexts(work.context), variants(model)
 
@@ -862,7 +892,8 @@ def _cache_facts(model: LoadedModel, options: MemoryOptions, contexts: Sequence[
         "workload": selection.workload_facts(work, dtype=cached.name),
         **build.by_layer("query_heads", build.of_attention(model, "heads")),
         **build.by_layer("kv_heads", None if is_latent(model) else build.of_attention(model, "kv_heads")),
-        "kv_bytes_per_token": token_bytes(ledger, work.axes(), cached),
+        **_page_facts(model, options, work, None),
+        "kv_bytes_per_token": token_bytes(ledger, work.axes(), replace(cached, page=1)),
         "kv_bytes_next_token": next_token_bytes(ledger, work.axes(), cached),
         "kv_cache_bytes": whole,
         "kv_cache_bytes_without_windows": unwindowed_cache_bytes(ledger, at(shown[-1]), cached),
@@ -1009,7 +1040,11 @@ CACHE_NOTES = (
     NoteRow(
         "formula",
         2,
-        lambda about: about.alone and [cache_formula(about.models[0], about.options.request, about.cached, about.mesh)],
+        lambda about: (
+            about.alone
+            and about.options.cached.page == 1
+            and [cache_formula(about.models[0], about.options.request, about.cached, about.mesh)]
+        ),
     ),
     NoteRow(
         "cache_overtakes",
@@ -1031,6 +1066,7 @@ CACHE_NOTES = (
     SHRINKING,
     NoteRow("latent", 2, lambda about: model_notes.latent_cache_notes(about.models)),
     NoteRow("ranks", 1, _of_ranks),
+    PAGES,
 )
 
 
