@@ -32,7 +32,7 @@ def solve(
     until: Annotated[
         str | None,
         Option(
-            "Limit: METRIC=NUMBER or METRIC=METRIC, such as total_bytes=24GiB. Default: the memory of --on.",
+            "METRIC=NUMBER or METRIC=METRIC: total_bytes=24GiB. Default: the memory of --on.",
             "LEFT=RIGHT",
             complete="until",
         ),

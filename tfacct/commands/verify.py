@@ -17,7 +17,7 @@ Against = Annotated[str | None, Option("Also compare with the transformers class
 AllLayers = Annotated[bool, Option("Run all layers, not one of each kind.")]
 By = Annotated[
     Literal["symbols", "grid"] | None,
-    Option("With --prove: symbolic sizes (default) or a grid of sizes."),
+    Option("With --prove: symbolic sizes (default) or a grid."),
 ]
 TRAIN = Option("Check training memory against transformers.")
 FEW = ("llama-3.2-1b", "qwen3-0.6b", "gpt2", "mixtral-8x7b", "aya-expanse-8b")
