@@ -135,3 +135,27 @@ def test_models_at_their_own_contexts_are_not_compared_by_them(run: Callable[...
     assert "olmoe-1b-7b has 0.16 × the active parameters of llama-3.1-8b. " in own
     assert "Contexts: 131,072, 4,096, the longest of each; --ctx 4k gives all the same." in own
     assert "decode FLOPs" in same and "Contexts:" not in same
+
+
+def test_training_steps_are_compared_by_their_peak(run: Callable[..., Ran]) -> None:
+    recipes = [{"recompute": "none"}, {"recompute": "full"}]
+    peaks = [load("llama-3.1-8b").train(ctx="4k", **recipe).peak_bytes for recipe in recipes]
+    ran = run("compare", "llama-3.1-8b", "--train", "--ctx", "4k", "--recompute", "none,full")
+    assert f"recompute full: {peaks[1] / peaks[0]:.2g} × the peak memory of recompute none." in ran.out
+    row = next(line for line in ran.out.splitlines() if line.startswith(" peak memory"))
+    assert row.split()[2:] == [word for peak in peaks for word in (f"{peak / 2**30:.1f}", "GiB")]
+    assert "KV cache" not in ran.out and "prefill" not in ran.out
+    assert "the peak memory of gpt2." in run("compare", "gpt2", "gpt2-medium", "--train", "--ctx", "64").out
+
+
+def test_rows_for_what_differs_between_models(run: Callable[..., Ran]) -> None:
+    """Contexts and formats are rows if they differ; the bytes of a token are those of the first one with windows."""
+    out = run("compare", "gpt2", "llama-3.1-8b").out
+    rows = {line[1:24].strip(): line.split() for line in out.splitlines()}
+    assert rows["context"][1:] == ["1,024", "131,072"]
+    assert rows["format of weights"][3:] == ["bf16", "(assumed)", "bf16"]
+    same = run("compare", "gpt2", "gpt2-medium", "--ctx", "64").out
+    assert " context  " not in same and "weights, bf16 (assumed)" in same and "KV cache per token" in same
+    windows = run("compare", "gemma-3-12b", "gemma-3-27b", "--ctx", "8k").out
+    assert "KV cache, first token" in windows and "KV cache per token" not in windows
+    assert "format of weights" not in run("compare", "llama-3.1-8b", "--dtype", "bf16,fp8").out

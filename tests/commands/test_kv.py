@@ -131,3 +131,29 @@ def test_a_request_of_one_token_is_singular(run) -> None:
     assert (
         run("memory", "gpt2", "--ctx", "1", "--on", "24GB").out.splitlines()[0].endswith("requests of 1 token at once.")
     )
+
+
+def test_the_cache_without_windows_is_a_column(run) -> None:
+    """Gemma 3 27B: 62 layers of 16 heads of 128 in bf16 for each token; as built 52 of them cache 1,024 tokens."""
+    out = run("memory", "gemma-3-27b", "--kv", "--ctx", "1k,128k", columns=120).out
+    head = next(line for line in out.splitlines() if "MHA" in line)
+    assert head.index("as built") < head.index("without windows") < head.index("MQA")
+    token = 2 * 16 * 128 * 2
+    row = next(line.split() for line in out.splitlines() if line.startswith("    131,072"))
+    as_built, without = 10 * 131_072 + 52 * 1024, 62 * 131_072
+    assert row[3:7] == [f"{token * as_built / 2**30:.1f}", "GiB", f"{token * without / 2**30:.1f}", "GiB"]
+    assert next(line for line in out.splitlines() if "next token" in line).split()[4:8] == ["80.0", "KiB", "496", "KiB"]
+    assert "without windows" not in run("memory", "gpt2", "--kv").out
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ("deepseek-v3 --dtype fp8 --ctx 64k --on 8xh200", "4.29 GiB of cache in bf16, all of it on each GPU, 68.6 KiB"),
+        # 80 layers of 8 heads of 128: two of the heads on each of four ranks
+        ("llama-3.3-70b --ctx 8k --on 4xh100", "2.50 GiB of cache in bf16, 640 MiB on each GPU, 320 KiB per token"),
+        ("llama-3.1-8b --ctx 8k --on h100", "1.00 GiB of cache in bf16, 128 KiB per token"),
+    ],
+)
+def test_the_cache_of_a_request_in_all_and_on_each_rank(run, asked: str, words: str) -> None:
+    assert f"One request needs {words}" in " ".join(run("memory", *asked.split()).out.split())

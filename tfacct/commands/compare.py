@@ -70,8 +70,9 @@ def compare(
 
     A list of contexts, batches, dtypes or recipes, such as `ctx="8k,64k"`, gives a side each; an empty value, as in
     `ctx=",64k"`, is the default. `on`: devices, for the requests of this context that fit. `metric`: further numbers,
-    counted as the other options say. With `by="line"` FLOPs, parameters and bytes of two sides, of lists and models
-    one each: the rows that change, or `all`; with `train` the bytes of a training step too. Raises TfacctError.
+    counted as the other options say; with `train` or a recipe peak memory by default. With `by="line"` FLOPs,
+    parameters and bytes of two sides, of lists and models one each: the rows that change, or `all`; with `train` the
+    bytes of a training step too. Raises TfacctError.
     """
     from tfacct.reports.compare import compare
 
@@ -90,6 +91,8 @@ def compare(
     ]
     if line:
         return _by_line(sides, options, metric, all)
+    if not metric and any(options.get(name) for name in ("train", *opt.MetricRecipe.__annotations__)):
+        metric = ["peak_bytes"]
     _check(options, metric, all)
     devices, mesh = opt.budget(options), None
     if devices is not None:
@@ -185,7 +188,7 @@ COMMAND = Command(
     examples=(
         "tfacct compare llama-3.1-8b qwen3-8b qwen3-30b-a3b --ctx 8k --on h100",
         "tfacct compare llama-3.1-8b --set num_key_value_heads=1",
-        "tfacct compare gpt2-xl --ctx 1k,16k --by line",
+        "tfacct compare llama-3.1-8b --train --ctx 4k --recompute none,full",
     ),
     drawn=True,
 )

@@ -22,7 +22,6 @@ from tfacct.ledger.workload import Request, Workload
 from tfacct.loading import selection
 from tfacct.loading.memory_limit import MemoryLimit
 from tfacct.loading.model import LoadedModel
-from tfacct.loading.selection import ASSUMED
 from tfacct.output.answer import answers
 from tfacct.output.report import Amount, Cell, Column, Kind, NoteRow, Report, Row, Table, notes
 from tfacct.parallel.mesh import Mesh
@@ -53,17 +52,18 @@ MEASURES = (
     Measure("total_params", "total_params", "parameters", "parameters", "size"),
     Measure("active_params", "active_params", "active parameters", "active parameters", "size"),
     Measure("weights_bytes", "weights_bytes", "weights{stored}", "bytes of weights", "size"),
-    Measure("kv_bytes_per_token", "kv_bytes_per_token", "KV cache per token", "KV cache per token", "cache"),
+    Measure("kv_bytes_per_token", "kv_bytes_per_token", "KV cache{of_token}", "KV cache per token", "cache"),
     Measure("kv_cache_bytes", "kv_cache_bytes", "KV cache of {ctx}", "KV cache", "cache"),
     Measure("prefill_flops", "total_flops", "FLOPs, prefill of {ctx}", "prefill FLOPs", "compute"),
     Measure("flops_per_new_token", "flops_per_token", "FLOPs per new token", "decode FLOPs", "compute", decode=True),
 )
+NOUNS = {"peak_bytes": "peak memory"}
+"""Metrics that have a name in plain words."""
 OF_CONTEXT = ("kv_cache_bytes", "prefill_flops", "flops_per_new_token")
 """Measures that depend on the context."""
 REQUESTS = "requests"
 NOTES = (
     NoteRow("unsupported", 1, lambda found: found["unsupported"]),
-    NoteRow("assumed", 2, lambda found: found["assumed"], "bf16 is assumed for models whose config has no dtype: {}."),
     NoteRow("files", 2, lambda found: found["files"]),
     NoteRow("limit", 2, lambda found: found["limit"]),
     NoteRow(
@@ -131,7 +131,8 @@ def compare(
     if len(sides) < 2:
         raise UsageError(
             "nothing to compare: only one model and one workload",
-            f"name a second model, or several contexts: {option('ctx', '1k,16k')}",
+            f"name a second model, list contexts ({option('ctx', '1k,16k')}), or change a field"
+            f" ({option('fields', 'FIELD=VALUE')})",
         )
     alike: dict[tuple[str, ...], Mapping[str, Any]] = {}
     for side in sides:
@@ -145,18 +146,21 @@ def compare(
     numbers = [_numbers(side, fit, mesh, named, reasons) for side in sides]
     labels = _labels([side.parts for side in sides])
     contexts = {found["context"] for found in numbers}
-    own_contexts = len(contexts) > 1 and not any(side.request.ctx for side in sides)
+    own_contexts = _own_contexts(sides, numbers)
     columns = (Column("label", "model"), *_columns(sides, numbers, named, fit, mesh))
     by_label = [{"label": label, **found} for label, found in zip(labels, numbers, strict=True)]
-    rows = tuple({column.key: _cell(found, column.key) for column in columns} for found in by_label)
+    formats = [selection.format_name(side.model, side.terms.dtype) for side in sides]
+    rows = tuple(
+        {column.key: _cell({**found, "format": stored}, column.key) for column in columns}
+        for found, stored in zip(by_label, formats, strict=True)
+    )
     every = list({build.label(one): one for one in models}.values())
     about = {
         "unsupported": [f"{', '.join(dict.fromkeys(names))}: {why}" for why, names in reasons.items()],
-        "assumed": _assumed(numbers, models),
         "files": [note for one in every for note in model_notes.files_notes([one])],
         "limit": [] if fit is None else list(fit.notes),
         "contexts": own_contexts and ", ".join(f"{found['context']:,}" for found in numbers),
-        "caches": " or ".join(dict.fromkeys(side.cached for side in sides)),
+        "caches": not _of_training(sides) and " or ".join(dict.fromkeys(side.cached for side in sides)),
     }
     where = f"context {min(contexts):,}" if len(contexts) == 1 else "several contexts"
     report = build.report(
@@ -183,12 +187,6 @@ def _row_of(column: Column, rows: Sequence[Row]) -> Row:
     cells = [row[column.key] for row in rows]
     amounts = [Amount(cell, column.kind) if isinstance(cell, (int, Fraction)) else cell for cell in cells]
     return {"what": column.label, **{str(at): cell for at, cell in enumerate(amounts)}}
-
-
-def _assumed(numbers: Sequence[Mapping[str, Any]], models: Sequence[LoadedModel]) -> str:
-    """Models whose format is assumed, if others are as published."""
-    found = [build.label(model) for model, one in zip(models, numbers, strict=True) if one["dtype_from"] == ASSUMED]
-    return ", ".join(dict.fromkeys(found)) if len(found) < len(models) else ""
 
 
 def _numbers(
@@ -252,29 +250,55 @@ def _columns(
     others."""
     contexts = {found["context"] for found in numbers}
     ctx = f"{min(contexts):,}" if len(contexts) == 1 else "a request"
-    dtypes = {side.terms.dtype for side in sides}
-    stored = ""
-    if any(found["dtype_from"] == "published" for found in numbers):
-        stored = ", as published"
-    elif len(dtypes) == 1:
-        stored = f", {selection.formats([side.model for side in sides], *dtypes)}"
+    formats = {selection.format_name(side.model, side.terms.dtype) for side in sides}
     caches = [(found["kv_cache_bytes"], found["kv_bytes_per_token"], found["context"]) for found in numbers]
     redundant = {
         "active_params": all(found["active_params"] == found["total_params"] for found in numbers),
         "kv_cache_bytes": len(contexts) == 1
         and all(cache == each * context for cache, each, context in caches if cache is not None),
     }
+    stored = f", {next(iter(formats))}" if len(formats) == 1 else ""
+    of_token = " per token" if all(map(_grows_evenly, sides)) else ", first token"
+    words = {"stored": stored, "ctx": ctx, "of_token": of_token}
+    own_formats = len(formats) > 1 and any(side.terms.dtype is None for side in sides)
     shown: list[tuple[str, str, Kind]] = [
-        (one.key, one.label.format(stored=stored, ctx=ctx), METRICS[one.metric].unit)
-        for one in MEASURES
+        *([("context", "context", "count")] if _own_contexts(sides, numbers) else []),
+        *([("format", "format of weights", "text")] if own_formats else []),
+    ]
+    shown += [
+        (one.key, one.label.format(**words), METRICS[one.metric].unit)
+        for one in _measures(sides)
         if not redundant.get(one.key)
     ]
-    shown += [(one.name, one.name, one.unit) for one in named]
+    shown += [(one.name, NOUNS.get(one.name, one.name), one.unit) for one in named]
     if fit is not None:
         many = f" of {ctx}" if len(contexts) == 1 else ""
         tp = "" if mesh is None else f" (tp={mesh.tp})"
         shown.append((REQUESTS, f"requests{many} {fit.where}{tp}", "count"))
     return [Column(*column, empty="–") for column in shown]
+
+
+def _measures(sides: Sequence[Side]) -> Sequence[Measure]:
+    """The measures in the table; of training steps only sizes of the model."""
+    return [one for one in MEASURES if one.group == "size"] if _of_training(sides) else MEASURES
+
+
+def _of_training(sides: Sequence[Side]) -> bool:
+    return any(side.terms.train or side.terms.trained for side in sides)
+
+
+def _own_contexts(sides: Sequence[Side], numbers: Sequence[Mapping[str, Any]]) -> bool:
+    """True for the longest contexts of models, if they differ."""
+    return len({found["context"] for found in numbers}) > 1 and not any(side.request.ctx for side in sides)
+
+
+def _grows_evenly(side: Side) -> bool:
+    """True if each token adds the same bytes to the cache, as without windows."""
+    try:
+        point = side.terms.point(side.model, selection.workload(side.model, replace(side.request, tokens=None)))
+        return bool(METRICS["kv_bytes_next_token"].of(point) == METRICS["kv_bytes_per_token"].of(point))
+    except TfacctError:
+        return True
 
 
 def _cell(found: Mapping[str, Any], key: str) -> Cell:
@@ -293,10 +317,12 @@ def _answer(
     """The largest difference from the first side, and the largest of the same side in another group of measures. Of
     models at contexts of their own, only measures that do not depend on it."""
     first = numbers[0]
-    shared = [one for one in MEASURES if not own_contexts or one.key not in OF_CONTEXT]
-    named = tuple(Measure(name, name, name, name, "named") for name in first["metric_values"])
+    shared = [one for one in _measures(sides) if not own_contexts or one.key not in OF_CONTEXT]
+    if not all(map(_grows_evenly, sides)):
+        shared = [one for one in shared if one.key != "kv_bytes_per_token"]
+    named = tuple(Measure(name, name, name, NOUNS.get(name, name), "named") for name in first["metric_values"])
     found: list[tuple[float, int, Measure, Fraction]] = []
-    for measures in (shared, named):  # further metrics only if nothing else differs
+    for measures in (named, shared) if _of_training(sides) else (shared, named):  # the second if nothing else differs
         found = found or [
             (abs(log(ratio)), at, one, ratio)
             for at, other in enumerate(numbers[1:], start=1)

@@ -603,14 +603,18 @@ class About(NamedTuple):
 
 
 def _per_request(about: About) -> dict[str, str] | None:
-    """Cache of one request in the whole model, and how many requests fit with an fp8 cache."""
+    """Cache of one request, in all and on each rank, and how many requests fit with an fp8 cache."""
     whole, options = about.whole_models[0], about.options
     if about.fit is None or not about.alone or not about.models[0].has_cache or about.alone["fit"]["past_positions"]:
         return None
     cache, work = width(about.cached), selection.workload(whole, options.request)
     size = int(cache_bytes(whole.ledger, replace(work, batch=1).axes(), cache))
     each = token_bytes(whole.ledger, work.axes(), cache)
-    own, most = about.alone["fit"], ""
+    own, most, where = about.alone["fit"], "", ""
+    if about.mesh is not None:
+        on_rank = _cache_of(about.models[0], options, replace(work, batch=1))
+        where = f", {units.binary(on_rank)} on {'each GPU' if about.mesh.pp == 1 else 'the GPU with most'}"
+        where = ", all of it on each GPU" if on_rank == size else where
     if about.cached in WIDE and own["largest_batch"]:
         one = sharded([whole], options.mesh, options.dtype)[1][0]
         found = _fullest(whole, one, options._replace(cached=width("fp8")))[1]["fit"]["largest_batch"]
@@ -620,7 +624,7 @@ def _per_request(about: About) -> dict[str, str] | None:
     return {
         "size": units.binary(size),
         "state": f"cache in {about.cached}" if model_notes.attends(about.models) else "state",
-        "where": " in the whole model" if about.mesh is not None else "",
+        "where": where,
         "each": f", {units.binary(each)} per token" if each * work.context == size else "",
         "most": most,
     }
@@ -938,19 +942,32 @@ def _one_cache(model: LoadedModel, fact: dict[str, Any], options: MemoryOptions)
         shared = dict.fromkeys(part.kv_heads for _, part in model.architecture.having(Attention))
         keys = f"{heads_words(list(shared))} or latent" if shared else "latent"
     mha = Column("mha", f"MHA ({queries})", "bytes")
-    mqa = Column("mqa", f"MQA ({heads_words(1)})", "bytes", drop=1 if whole else 0)
-    compressed = is_compressed(model)
+    compressed, windows = is_compressed(model), fact["kv_cache_bytes_without_windows"] != fact["kv_cache_bytes"]
+    mqa = Column("mqa", f"MQA ({heads_words(1)})", "bytes", drop=1 if whole or windows else 0)
     columns = (
         Column("keys", "context", "count"),
         *(() if compressed else (mha,)),
         Column("as_built", "as built" if compressed else f"as built ({keys})", "bytes"),
+        *((Column("unwindowed", "without windows", "bytes"),) if windows else ()),
         *(() if compressed or is_latent(model) else (mqa,)),
         *whole,
     )
-    at = cached_tokens(None, options.mesh, selection.workload(model, options.request)).axes()
+    work = selection.workload(model, options.request)
+
+    def cached(context: int) -> Axes:
+        return cached_tokens(None, options.mesh, replace(work, context=context)).axes()
+
     following: dict[str, Any] = {
-        name: side and next_token_bytes(side, at, options.cached) for name, side in variants(model).items()
+        name: side and next_token_bytes(side, cached(work.context), options.cached)
+        for name, side in variants(model).items()
     }
+    if windows:
+        sizes = {
+            context: unwindowed_cache_bytes(model.ledger, cached(context), options.cached)
+            for context in (*(line["keys"] for line in fact["lines"]), work.context + 1)
+        }
+        lines = (tuple({**line, "unwindowed": sizes[line["keys"]]} for line in fact["lines"]),)
+        following["unwindowed"] = sizes[work.context + 1] - sizes[work.context]
     if whole:
         following["whole_bytes"] = fact["whole"]["kv_bytes_next_token"]
     return columns, lines, ({**following, "keys": "next token"},)
