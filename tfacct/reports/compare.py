@@ -261,10 +261,11 @@ def _columns(
     of_token = " per token" if all(map(_grows_evenly, sides)) else ", first token"
     words = {"stored": stored, "ctx": ctx, "of_token": of_token}
     own_formats = len(formats) > 1 and any(side.terms.dtype is None for side in sides)
-    shown: list[tuple[str, str, Kind]] = [
-        *([("context", "context", "count")] if _own_contexts(sides, numbers) else []),
-        *([("format", "format of weights", "text")] if own_formats else []),
-    ]
+    shown: list[tuple[str, str, Kind]] = []
+    if _own_contexts(sides, numbers):
+        shown.append(("context", "context", "count"))
+    if own_formats:
+        shown.append(("format", "format of weights", "text"))
     shown += [
         (one.key, one.label.format(**words), METRICS[one.metric].unit)
         for one in _measures(sides)
