@@ -74,7 +74,7 @@ Recompute = Annotated[
     Option(
         "Activation checkpointing: none, full, attention, selective. full: whole layers. selective: Megatron's"
         " core_attn (scores to values); selective:mlp,layernorm: these Megatron modules; selective:op (torchtitan):"
-        " keep sdpa and every second matmul. Default: none.",
+        " save sdpa and every second matmul. Default: none.",
         "PARTS",
         RECIPE,
         complete="recompute",
@@ -198,7 +198,7 @@ class Layout(Ranks, total=False):
     microbatches: Annotated[
         int | None,
         Option(
-            "Micro-batches per pipeline batch, with --pp. Default in training: one per sequence.",
+            "Micro-batches that --pp splits a batch into. Default in training: one per sequence.",
             "M",
             LAYOUT,
         ),
@@ -232,10 +232,10 @@ class MetricRecipe(TypedDict, total=False):
         str | None,
         Option(
             "adamw (default), sgd, adafactor, muon, adamw-8bit. Others: adamw-foreach, adamw-for-loop,"
-            " adamw-amsgrad, rmsprop, adagrad, adamax, nadam, sgd-foreach, sgd-momentum, sgd-momentum-foreach, none; of"
-            " transformers, adafactor-transformers, adafactor-transformers-beta1; of bitsandbytes, adamw-8bit-trainer"
-            " (embeddings in 32 bits, as Trainer asks for), adamw-32bit, lion-8bit, lion-8bit-trainer, lion-32bit,"
-            " ademamix-8bit, paged-adamw-8bit, paged-adamw-32bit, paged-lion-8bit, paged-lion-32bit.",
+            " adamw-amsgrad, rmsprop, adagrad, adamax, nadam, sgd-foreach, sgd-momentum, sgd-momentum-foreach, none."
+            " From transformers: adafactor-transformers, adafactor-transformers-beta1. From bitsandbytes:"
+            " adamw-8bit-trainer (embeddings in 32 bits, as in Trainer), adamw-32bit, lion-8bit, lion-8bit-trainer,"
+            " lion-32bit, ademamix-8bit, paged-adamw-8bit, paged-adamw-32bit, paged-lion-8bit, paged-lion-32bit.",
             "NAME",
             RECIPE,
             complete="optimizer",

@@ -1105,7 +1105,7 @@ class FittingDevice(TypedDict):
 
 
 class FitReport(build.StoredReport):
-    """How many of each device the weights and the cache need: a count."""
+    """How many of each device the weights and the cache need."""
 
     _line = FittingDevice
 

@@ -89,7 +89,7 @@ class WrittenWay(TypedDict):
 
 
 class LedgerReport(build.ModelReport):
-    """Lines of a model, with symbols for sizes."""
+    """Lines of a model, with symbolic sizes."""
 
     sizes: dict[str, int]
     legend: dict[str, build.Axis]
