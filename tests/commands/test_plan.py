@@ -376,7 +376,7 @@ def test_the_time_of_a_token(run: Callable[..., Ran]) -> None:
     [
         (f"{LLAMA} --on 8x80GB", "--by time needs a device: --on names only bytes"),
         ("mixtral-8x7b --on 8xh100-sxm --train", "training time of MoE models is not supported"),
-        ("bert-base --on 8xh100-sxm", "no estimate for an encoder"),
+        ("bert-base --on 8xh100-sxm", "time estimates do not support an encoder"),
         (f"{LLAMA} --on 8xh100-sxm --train --lora 16", "no training step with --lora was measured"),
         (f"{LLAMA} --on 8xh100-sxm --train --recompute attention", "no training step with --recompute attention"),
         (f"{LLAMA} --on 8xv100-sxm-32gb --train", "v100-sxm-32gb has no bf16 units"),

@@ -76,7 +76,7 @@ def test_a_head_that_a_list_leaves_is_not_among_what_is_taken(run, tmp_path: Pat
     config, said = tmp_path / "config.json", {"quant_method": "fp8", "modules_to_not_convert": ["lm_head"]}
     config.write_text(json.dumps({**LLAMA, "quantization_config": said}))
     told = " ".join(run("memory", str(config)).out.split())
-    assert "the weight matrices of the layers, in 8-bit numbers" in told and "These too, by name: lm_head." in told
+    assert "the weight matrices of the layers, in 8-bit numbers" in told and "Also unquantized: lm_head." in told
 
 
 def test_single_blocks_by_name() -> None:
@@ -314,7 +314,7 @@ def test_gptq_with_rules_for_modules(run, tmp_path: Path) -> None:
     config = tmp_path / "config.json"
     config.write_text(json.dumps({**LLAMA, "quantization_config": {**GPTQ, "dynamic": kept}}))
     told = " ".join(run("memory", str(config)).out.split())
-    assert "These too, by name: attn.k_proj, attn.o_proj, attn.q_proj, attn.v_proj and 1 more." in told
+    assert "Also unquantized: attn.k_proj, attn.o_proj, attn.q_proj, attn.v_proj and 1 more." in told
 
 
 def test_the_rest_is_in_the_dtype_of_the_config() -> None:

@@ -405,7 +405,7 @@ def test_an_index_that_contradicts_the_config(run, tmp_path: Path, command: str)
     at = str(indexed(tmp_path, config, count, a=SHARD))
     said = " ".join(run(name, at, *options).out.split())
     assert "bf16 (assumed)" in said
-    assert "The index names 7.48 GiB of tensors, 7.48 GiB less than counted." in said
+    assert "The index lists 7.48 GiB of tensors, 7.48 GiB less than counted." in said
     (model,) = json.loads(run(name, at, *options, "--json").out)["models"]
     assert (model.get("on", model)["dtype_from"], model.get("on", model)["published_dtype"]) == ("assumed", None)
     assert any("7.48 GiB less than counted" in note for note in model["notes"])
@@ -428,7 +428,7 @@ def test_an_index_that_names_no_tensor(run, tmp_path: Path) -> None:
     said = " ".join(
         run("memory", str(indexed(tmp_path, {**TINY_LLAMA, "torch_dtype": "bfloat16"}, 123_456))).out.split()
     )
-    assert "The index names 121 KiB of tensors" in said and "0 B of tensors" not in said
+    assert "The index lists 121 KiB of tensors" in said and "0 B of tensors" not in said
 
 
 @pytest.mark.parametrize(

@@ -98,8 +98,8 @@ def test_wide_weights_without_units_say_so() -> None:
         ("qwen3-30b-a3b", {"on": "2xh100-sxm", "ep": 4}, "does not divide 2 devices\nnumbers that do: 1, 2"),
         ("mamba-130m", {"on": "h100-sxm"}, "time estimates do not support mamba"),
         ("falcon-h1-7b", {"on": "8xh100-sxm"}, "time estimates do not support mamba"),  # whatever divides its heads
-        ("bert-base", {"on": "h100-sxm"}, "no estimate for an encoder"),
-        ("t5-small", {"on": "h100-sxm"}, "no estimate for an encoder"),
+        ("bert-base", {"on": "h100-sxm"}, "time estimates do not support an encoder"),
+        ("t5-small", {"on": "h100-sxm"}, "time estimates do not support an encoder"),
         ("gpt2", {"on": "h100-sxm", "prefill": True, "decode": True}, "does not work with"),
         ("gpt2", {"on": "h100-sxm", "prefill": True, "tokens": 3}, "does not work with"),
     ],

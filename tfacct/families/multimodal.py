@@ -472,10 +472,10 @@ def _unknown_composite(raw: Mapping[str, Any], model_type: str, field: str) -> S
     if reads is not None and reads.get(TIED) is None:
         values = set()
     if len(values) != 1:
-        unsure = "says both" if values else "does not say"
+        unsure = "contradicts itself on" if values else "does not say"
         raise ConfigError(
             f"the language model in {model_type!r} is a {family}, but the config {unsure} whether its head is tied",
-            f"say it in {field}, and of the whole: {TIED}",
+            f"set {TIED} in {field}, and at the top level",
         )
     return _text_fields({**inside, TIED: values.pop()}, family, raw, (field,))
 
@@ -570,8 +570,8 @@ def _ernie_layer_types(raw: Mapping[str, Any]) -> list[str]:
         sets.append([first <= layer <= last and (layer + 1) % interval == 0 for layer in range(layers)])
     if sets[0] != sets[1]:
         raise ConfigError(
-            "moe_layer_start_index and moe_layer_end_index give experts for text and for images to other layers",
-            f"no class has that; to count it as a class would: {setting('mlp_layer_types')}",
+            "moe_layer_start_index and moe_layer_end_index give text and images experts in different layers",
+            f"no class supports that; choose the layers yourself: {setting('mlp_layer_types')}",
         )
     return ["sparse" if sparse else "dense" for sparse in sets[0]]
 

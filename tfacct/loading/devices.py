@@ -309,7 +309,7 @@ def number_and_name(named: str, text: str) -> tuple[int, str]:
     number = f"the number in {named} {cut(text)}"
     count, name = (units.read_integer(number, match[1]), match[2]) if match else (1, text.strip())
     if not 1 <= count <= MOST:
-        raise UsageError(f"{named} {cut(text)}: 1 to {MOST:,} devices")
+        raise UsageError(f"{named} {cut(text)}: the number of devices must be 1 to {MOST:,}")
     if SEVERAL.fullmatch(name):
         raise UsageError(f"{named} {cut(text)} has two device counts", f"for example {count}xh100")
     return count, name

@@ -81,7 +81,9 @@ class _Cursor:
         """The next string."""
         length = self.number("<Q")
         if length > most:
-            raise CheckpointError(f"{self.source.name}: a string of {length:,} bytes in the header")
+            raise CheckpointError(
+                f"{self.source.name}: the header has a string of {length:,} bytes; the maximum is {most:,}"
+            )
         return self.take(length).decode("utf-8", "replace")
 
     def skip_texts(self, count: int) -> None:
@@ -112,7 +114,7 @@ def gguf(source: Source) -> Header:
     known = _fields(cursor, fields)
     alignment = known.get("general.alignment", ALIGNMENT)
     if not isinstance(alignment, int) or isinstance(alignment, bool) or not 1 <= alignment <= 1 << 20:
-        raise CheckpointError(f"{name}: an alignment of {cut(repr(alignment))} bytes")
+        raise CheckpointError(f"{name} has an invalid alignment: {cut(repr(alignment))} bytes")
     return Header(known, _tensors(cursor, count, alignment))
 
 

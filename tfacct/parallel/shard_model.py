@@ -34,8 +34,8 @@ def on_ranks(models: Sequence[LoadedModel], tp: int, ep: int = 1) -> list[Loaded
     check_size(option("tp"), tp)
     check_size(option("ep"), ep)
     if ep % tp and ep > 1:
-        problem = f"{option('ep', ep)} shards experts over whole {option('tp', tp)} groups"
-        raise UsageError(problem, f"use a multiple of {tp}, such as {option('ep', tp)}")
+        problem = f"{option('ep', ep)} is not a multiple of {option('tp', tp)}: whole tp groups share the experts"
+        raise UsageError(problem, f"such as {option('ep', tp)}")
     return [_on_rank(model, Mesh(tp, ep=ep)) if tp * ep > 1 else model for model in models]
 
 

@@ -99,7 +99,10 @@ SEQUENCES = (
         "sequence compressed", "{of[sequence]}", "compressed keys: it is not known which rank computes them", WHOLE
     ),
     does_not(
-        "sequence cp latent", "{of[sequence]}", "latent attention: ranks could send latents, or keys and values", WHOLE
+        "sequence cp latent",
+        "{of[sequence]}",
+        "latent attention: it is not known whether ranks send latents or keys",
+        WHOLE,
     ),
     does_not("sequence latent", "{of[sequence]}", "latent attention: the shared key belongs to no head", WHOLE),
     does_not(
@@ -130,7 +133,7 @@ PARTS = (
         "sp embeds_distances", "{sp=True}", "segment embeddings and relative position biases", "leave {sp=True} out"
     ),
     does_not("sp megatron latent", "{sp=True} with {tp_plan=megatron}", "latent attention", "use {tp_plan=torch}"),
-    Unsupported("ep no_experts", "it has no experts for {of[ep]} to shard", "leave {ep} out"),
+    Unsupported("ep no_experts", "the model has no experts for {of[ep]} to shard", "leave {ep} out"),
     does_not("sp parallel_sublayers", "{sp=True}", "attention and MLP in parallel", "leave {sp=True} out"),
     does_not("sp positions", "{sp=True}", "a position embedding", "leave {sp=True} out"),
     does_not("sp scaled_embedding", "{sp=True}", "a scaled embedding", "leave {sp=True} out"),

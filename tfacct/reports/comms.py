@@ -311,8 +311,8 @@ NOTES: tuple[NoteRow, ...] = (
         "ring",
         3,
         lambda _: True,
-        "Bytes: results on one rank. Sent, as in a ring: all shards but one of an all-gather or reduce-scatter, twice"
-        " that of an all-reduce; in an all-to-all, the shares of the other ranks.",
+        "bytes: the result on one rank. sent: as in a ring. An all-gather or reduce-scatter sends all shards but one,"
+        " an all-reduce twice as much, an all-to-all the shares of the other ranks.",
     ),
 )
 

@@ -138,7 +138,7 @@ def compare(
     for side in sides:
         words = tuple(side.parts.values())
         if alike.get(words) == side.model.raw:
-            raise UsageError("nothing to compare: the two sides are the same", "leave one of them out")
+            raise UsageError("nothing to compare: the two sides are the same", "name two different models")
         alike[words] = side.model.raw
     models = [side.model for side in sides]
     named = metrics_named(metrics, models)

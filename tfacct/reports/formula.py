@@ -499,7 +499,7 @@ def _layout_notes(rank: RankTotal, layout: Layout, of: Of) -> list[str]:
     if tp := layout.get("tp"):
         axis_names = " ".join(sorted(filter(tp_axis, rank.axis_names), key=tp_order))
         notes.append(
-            f"{tp} ranks shard {axis_names}: on one rank, a line with any of these axes is divided by {tp} once."
+            f"{tp} ranks shard {axis_names}: on one rank, a line with one or more of these axes is divided by {tp}."
         )
     if cp := layout.get("cp"):
         notes.append(f"{cp} context-parallel ranks shard {'S' if of == 'kv' else 'T'}.")

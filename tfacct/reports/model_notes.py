@@ -143,7 +143,7 @@ def expert_notes(models: Sequence[LoadedModel]) -> list[str]:
         kind = part.active, part.experts, part.shared_width is not None
         found[kind] = found.get(kind, 0) + stack.count
     sentences = [
-        f"In {count:,} of {_layers(models[0]):,} layers, a token uses {active:,} of {experts:,} experts"
+        f"In {_of_layers(count, models[0])}, a token uses {active:,} of {experts:,} experts"
         f"{' and a shared expert' if shared else ''}."
         for (active, experts, shared), count in found.items()
     ]
@@ -359,7 +359,7 @@ def _stored_so(alike: Sequence[tuple[LoadedModel, Storage]], *, named: bool, alo
     """How models in the same format are stored. `named`: the format was given. `alone`: there are no other models."""
     models, how = [model for model, _ in alike], alike[0][1]
     who = "" if alone else f" ({', '.join(model.name for model in models)})"
-    scales = ", all counted" if how.scaled else ""
+    scales = "; scales are counted" if how.scaled else ""
     others = "All other tensors" if "embedding" in how.quantized_roles else "All other tensors, embeddings included,"
     why = "as in published checkpoints" if named else "as the config says"
     sentence = f"{how.name}{who}: {_taken(models, how)}, in {how.about}{scales}."
@@ -387,9 +387,9 @@ def _files_note(model: LoadedModel, alone: bool) -> str:
     of = "" if alone else f" of {model.name}"
     apart = f"{units.binary(abs(more))} {'more' if more > 0 else 'less'} than counted"
     if not found.dtypes:  # only the index is here
-        return f"The index{of} names {units.binary(found.bytes)} of tensors, {apart}."
+        return f"The index{of} lists {units.binary(found.bytes)} of tensors, {apart}."
     compared = spelled(f"`tfacct check {model.folder}` compares them", "tfacct.checkpoint compares them")
-    return f"The files{of} hold {units.binary(found.bytes)} of tensors, {apart}: {compared}."
+    return f"The files{of} contain {units.binary(found.bytes)} of tensors, {apart}: {compared}."
 
 
 def cache_notes(models: Sequence[LoadedModel], cached: str, by: str = "kv_dtype") -> list[str]:
@@ -419,7 +419,7 @@ def _left(how: Storage) -> str:
         return ""
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     some = " in some layers" if how.by_block else ""
-    return f" These too, by name{some}: {', '.join(names[:SHOWN])}{more}."
+    return f" Also unquantized{some}: {', '.join(names[:SHOWN])}{more}."
 
 
 def _taken(models: Sequence[LoadedModel], how: Storage) -> str:
@@ -498,7 +498,7 @@ def _selected(model: LoadedModel, view: View) -> list[str]:
     if not found:
         return []
     count = sum(layers for layers, _ in found)
-    where = "every layer" if count == _layers(model) else f"{count:,} of {_layers(model):,} layers"
+    where = _of_layers(count, model)
     most = units.between({indexer.top for _, indexer in found})
     sizes = {int(getattr(indexer, SIZE)) for _, indexer in blocks}
     effect = {
@@ -550,6 +550,12 @@ def _tiled(model: LoadedModel) -> list[str]:
         for stack, part in model.architecture.having(Attention)
         if part.tiles
     ]
+
+
+def _of_layers(count: int, model: LoadedModel) -> str:
+    """`every layer`, or `3 of 12 layers`."""
+    layers = _layers(model)
+    return "every layer" if count == layers else f"{count:,} of {layers:,} layers"
 
 
 def _layers(model: LoadedModel) -> int:

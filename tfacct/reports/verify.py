@@ -582,7 +582,7 @@ def _proven(model: LoadedModel, proof: Proof) -> Report:
         by=proof.by,
         legend={axis: symbolic.legend[axis] for axis in symbolic.symbols},
         means=[_means(model, proof)],
-        title="the formula matches the model",
+        title="formula against model, for all sizes",
         convention=counted.removesuffix(";"),
         hints=()
         if proof.changed is None
@@ -666,7 +666,7 @@ def prove_saved(
         by="grid",
         legend=_saved_legend(small_model(model, asked[0]), asked[0]),
         means=means,
-        title="the formula of saved activations matches the class",
+        title="formula of saved activations against the class, for all sizes",
         convention=f"as transformers runs it with {asked[0].attention}: {TRAINING}",
         counted=asked[0].counted,
         counter="class",

@@ -152,7 +152,7 @@ def place(
 ) -> Placement:
     """The model on so many devices. Raises TfacctError for one that has no kernels, or that they do not divide."""
     if (odd := _unsupported(model)) is not None:
-        raise ConfigError(f"{model.name}: no estimate for {odd}", "decoders that keep a cache have one")
+        raise ConfigError(f"{model.name}: time estimates do not support {odd}", "supported: decoders with a KV cache")
     check_experts(model, ep)
     if count % ep:
         raise UsageError(
