@@ -75,6 +75,33 @@ def test_names_of_deepseek_v4_in_its_own_files_and_in_vllms() -> None:
     assert weighed(model, theirs) == weighed(model, ours) < plain
 
 
+def test_compressed_tensors_reads_a_missing_strategy_from_the_group_size() -> None:
+    """QuantizationArgs.validate_model_after: none means a tensor, -1 a channel, any other size groups."""
+
+    def of(**weights: object) -> int:
+        said = grouped("Linear")
+        said["config_groups"]["g"]["weights"] = {"num_bits": 8, "type": "int", **weights}
+        return weighed(LLAMA, said)
+
+    tensor, channel, group = of(strategy="tensor"), of(strategy="channel"), of(strategy="group", group_size=4)
+    assert tensor < channel < group
+    assert [of(), of(group_size=-1), of(group_size=4)] == [tensor, channel, group]
+
+
+def test_packed_weights_have_from_one_to_eight_bits() -> None:
+    """Outputs · inputs · bits / 8 bytes of each matrix, the head's 96 · 96 among them: all rows fill whole words."""
+    even = {**LLAMA, "hidden_size": 96, "num_attention_heads": 6, "head_dim": 16, "intermediate_size": 160}
+
+    def of(bits: int) -> int:
+        said = {**grouped("Linear"), "format": "pack-quantized"}
+        said["config_groups"]["g"]["weights"] = {"num_bits": bits, "type": "int", "strategy": "tensor"}
+        return weighed(even, said)
+
+    block = 96 * (96 + 2 * 32 + 96) + 3 * 96 * 160
+    for bits in (1, 2, 4):
+        assert of(8) - of(bits) == (3 * block + 96 * 96) * (8 - bits) // 8
+
+
 def test_a_group_whose_names_no_matrix_has_is_refused() -> None:
     with pytest.raises(TfacctError, match="no matrix is named"):
         weighed(LLAMA, grouped("re:.*wq_b$"))
