@@ -187,6 +187,13 @@ def test_a_longer_position_table_keeps_its_offset(run, family: str, rows: int) -
     assert ran.code == 0 and f"the {rows * wide:,} parameters of a longer position embedding" in ran.err
 
 
+def test_a_longer_text_needs_two_more_distances_for_each_token_of_the_first_deberta(run) -> None:
+    """2 · (4,096 − 512) rows of 768 numbers; the second DeBERTa has one row for many far distances."""
+    first, second = (run("flops", name, "--ctx", "4k").err for name in ("deberta-base", "deberta-v3-base"))
+    assert "the 5,505,024 parameters of a longer position embedding are not included" in first
+    assert "Counted at 4,096 anyway" in second and "parameters" not in second
+
+
 def test_embeddinggemma_2_by_hand() -> None:
     """Heads of 256, two of keys, in 20 layers with a window of 512 to both sides; heads of 512, one of keys, in four.
     Six norms of 512 in a layer, those of heads beside; rows of 512 for every layer, made by one product."""
