@@ -419,6 +419,8 @@ def test_families_without_a_class_by_hand() -> None:
     assert load_model("jais", jais).parameters == both + 50 * 64 + 3 * (2 * 64 * 96 + 96 + 64)
     own = {**jais, "activation_function": "swiglu", "position_embedding_type": "alibi"}
     assert load_model("jais", own).parameters == both + 3 * (3 * 64 * 96 + 2 * 96 + 64)
+    by_width = load_model("jais", {**jais, "mup_scale_qk_dot_by_d": True})  # muP: 1 / d in place of 1 / √d
+    assert [part.scale for part in by_width.architecture.attentions] == [1 / 16]
     with pytest.raises(ConfigError, match="position_embedding_type"):
         load_model("jais", {**jais, "position_embedding_type": "rotary"})
     btlm = {**own, "model_type": "btlm", "architectures": ["BTLMLMHeadModel"]}

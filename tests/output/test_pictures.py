@@ -354,3 +354,13 @@ def test_a_cache_that_has_no_other_heads_is_one_line() -> None:
     alone = of_kv("deepseek-v4-flash", ctx=4096)
     assert len(alone.series) == 1 and "; as " not in alone.title
     assert len(of_kv("deepseek-v4-flash", "deepseek-v3", ctx=4096).series) >= 2
+
+
+def test_numbers_that_would_overlap_give_way_to_multiples_of_a_power_of_two() -> None:
+    """1 is a sixteenth of the way from 0 to 16, 4 a quarter."""
+    from matplotlib.figure import Figure
+
+    axis = Figure().subplots().xaxis
+    for numbers, places in (([0, 4, 16], [0, 4, 16]), ([0, 1, 16], [0, 4, 8, 12, 16])):
+        scales._number_ticks(axis, numbers, logarithmic=False)
+        assert [*axis.get_ticklocs()] == places
