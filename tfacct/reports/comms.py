@@ -24,7 +24,7 @@ from tfacct.parallel.pipeline import microbatches, waits_facts
 from tfacct.parallel.rules import AfterHead
 from tfacct.parallel.support import DTYPES, check_step, encodes
 from tfacct.reports import build
-from tfacct.reports.ranks import division, of_parts, of_units, uneven, waits
+from tfacct.reports.ranks import bubble_note, fsdp_unit_note, sequence_notes, stage_sizes, uneven_notes
 
 COUNTED: dict[AfterHead, str] = {
     "sharded": "; no loss, no optimizer, no gathered logits",
@@ -250,8 +250,8 @@ def _stages(about: Comms) -> list[str]:
     if mesh.pp == 1:
         return []
     most = "as much as any other" if len({*sent.sent_by_stage}) == 1 else "most"
-    shown = f"{division(about.model.ledger, mesh)} Shown is a rank of stage {sent.stage:,}, which sends {most}."
-    return [shown, *([waits(mesh, microbatches(mesh, sent.work.axes(), True))] if about.train else [])]
+    shown = f"{stage_sizes(about.model.ledger, mesh)} Shown is a rank of stage {sent.stage:,}, which sends {most}."
+    return [shown, *([bubble_note(mesh, microbatches(mesh, sent.work.axes(), True))] if about.train else [])]
 
 
 def _replicas(about: Comms) -> str:
@@ -289,15 +289,15 @@ NOTES: tuple[NoteRow, ...] = (
     NoteRow(
         "fsdp",
         2,
-        lambda about: about.mesh.fsdp > 1 and of_units(about.mesh, about.train),
+        lambda about: about.mesh.fsdp > 1 and fsdp_unit_note(about.mesh, about.train),
         "Each FSDP rank has its own batch. {}",
     ),
-    NoteRow("uneven", 2, lambda about: uneven([about.model], about.mesh)),
+    NoteRow("uneven", 2, lambda about: uneven_notes([about.model], about.mesh)),
     NoteRow("stages", 2, _stages),
     NoteRow(
         "sequences",
         2,
-        lambda about: of_parts(about.mesh, about.train, masked=not encodes(about.model.architecture)),
+        lambda about: sequence_notes(about.mesh, about.train, masked=not encodes(about.model.architecture)),
     ),
     NoteRow("replicas", 2, _replicas),
     NoteRow("routing", 2, _routing),

@@ -186,7 +186,7 @@ def flops(
         models,
         TABLES[by](counted[0], facts[0]) if about.alone else _by_model(counted),
         facts,
-        title=f"{build.titled(models, what + ranks.of_one(mesh))} {build.of_workload(models, request)}",
+        title=f"{build.titled(models, what + ranks.one_of_ranks(mesh))} {build.of_workload(models, request)}",
         convention=f"{convention}; backward 2 x forward{AGAIN[recompute]}" if train else convention,
         answer=_answer(counted),
         notes=lambda at: notes(NOTES, about._replace(counted=counted[at])),
@@ -222,7 +222,7 @@ def traffic(
     about = About(counted, request, len(counted) == 1, dtype=dtype, stored=stored)
     models = about.models
     facts = [_traffic_facts(one, dtype) for one in counted]
-    what = f"bytes moved{ranks.of_one(mesh, 'on')} in {selection.formats(models, dtype)}"
+    what = f"bytes moved{ranks.one_of_ranks(mesh, 'on')} in {selection.formats(models, dtype)}"
     return build.report(
         "flops",
         models,
@@ -577,7 +577,7 @@ def _projectors(about: About) -> Iterator[dict[str, str]]:
 
 def _of_ranks(about: About) -> list[str]:
     mesh = about.first.mesh
-    return [] if mesh is None else ranks.of_work(about.whole_models, about.first.stage, mesh)
+    return [] if mesh is None else ranks.work_notes(about.whole_models, about.first.stage, mesh)
 
 
 def _touched(about: About) -> dict[str, str] | None:

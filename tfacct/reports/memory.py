@@ -171,7 +171,7 @@ def memory(
     options = _in_pages(models[0], options) if alone else options
     if fit is not None and alone and not facts[0]["fit"]["fits"] and not facts[0]["fit"]["past_positions"]:
         instead = _instead(whole_models[0], options)
-    what = f"memory{ranks.of_one(mesh)}" if alone else f"Memory to serve{ranks.of_one(mesh, 'on')}"
+    what = f"memory{ranks.one_of_ranks(mesh)}" if alone else f"Memory to serve{ranks.one_of_ranks(mesh, 'on')}"
     alike = model_notes.cache_dtypes(models, cached) == [selection.stored_name(models, dtype)]
     kv = "" if alike else f", {model_notes.cache_words(models, cached)}"
     cache = f" and {model_notes.cache_name(models)}" if any(model.has_cache for model in models) else ""
@@ -680,7 +680,7 @@ def _padded(about: About) -> list[str]:
     if about.mesh is None or about.mesh.pp > 1:
         return []
     both = zip(about.whole_models, about.models, strict=True)
-    found = (note for whole, one in both for note in ranks.padded_blocks(whole, one, about.options.dtype))
+    found = (note for whole, one in both for note in ranks.padding_notes(whole, one, about.options.dtype))
     return list(dict.fromkeys(found))
 
 
@@ -838,7 +838,7 @@ def kv(
         models,
         _one_cache(models[0], facts[0], options) if alone else _several_caches(models, facts, by_context),
         facts,
-        title=f"{who}{model_notes.cache_words(models, options.cached.name)}{ranks.of_one(mesh, 'on')}, {where}",
+        title=f"{who}{model_notes.cache_words(models, options.cached.name)}{ranks.one_of_ranks(mesh, 'on')}, {where}",
         convention=CACHE_CONVENTION if model_notes.attends(models) else STATE,
         answer=_cache_answer(models, facts, options.cached),
         notes=lambda at: notes(CACHE_NOTES, About(models[at], whole_models[at], facts[at], options)),
@@ -1035,14 +1035,14 @@ def _of_ranks(about: About) -> list[str]:
     if (mesh := about.mesh) is None:
         return []
     heads = _of_heads(about.whole_models, mesh.tp) if mesh.tp > 1 else []
-    return [*heads, *ranks.of_stage(about.whole_models, about.facts, mesh), *ranks.on_axes(mesh, "kv")]
+    return [*heads, *ranks.stage_notes(about.whole_models, about.facts, mesh), *ranks.axis_notes(mesh, "kv")]
 
 
 def _of_heads(whole_models: Sequence[LoadedModel], tp: int) -> list[str]:
     from tfacct.parallel.mesh import Mesh
     from tfacct.parallel.support import gathers_heads
 
-    sentences = ranks.uneven(whole_models, Mesh(tp))
+    sentences = ranks.uneven_notes(whole_models, Mesh(tp))
     gathered = [one.name for one in whole_models if gathers_heads(one)]
     if gathered and len(whole_models) > 1:
         sentences.append(f"{listed(gathered)}: whole on every rank, because a norm spans all heads.")
@@ -1275,7 +1275,9 @@ FIT_NOTES = (
     NoteRow(
         "gathered",
         2,
-        lambda about: ranks.gathered(about.model, max(one.share.devices if one.share else 1 for one in about.devices)),
+        lambda about: ranks.cache_shard_notes(
+            about.model, max(one.share.devices if one.share else 1 for one in about.devices)
+        ),
     ),
     NoteRow("range", 2, lambda about: model_notes.range_notes([about.model], about.placed.asked)),
     NoteRow("memory", 3, lambda about: devices.memory_words([one.device for one in about.devices])),

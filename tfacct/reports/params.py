@@ -247,7 +247,7 @@ def _never_called(about: About) -> dict[str, str] | None:
 
 def _stages(about: About) -> str:
     mesh = about.mesh
-    return ranks.division(about.models[0].ledger, mesh) if mesh and mesh.pp > 1 and about.alone else ""
+    return ranks.stage_sizes(about.models[0].ledger, mesh) if mesh and mesh.pp > 1 and about.alone else ""
 
 
 def _one_rank(about: About) -> str:
@@ -262,8 +262,8 @@ def _one_rank(about: About) -> str:
 def _axes(about: About) -> list[str]:
     mesh = about.mesh
     if mesh is not None and mesh.fsdp > 1 and mesh.sequence_shards > 1:
-        return [*ranks.of_parts(mesh, train=False)[-1:], *ranks.on_axes(replace(mesh, cp=1), "params")]
-    return [] if mesh is None else ranks.on_axes(mesh, "params")
+        return [*ranks.sequence_notes(mesh, train=False)[-1:], *ranks.axis_notes(replace(mesh, cp=1), "params")]
+    return [] if mesh is None else ranks.axis_notes(mesh, "params")
 
 
 NOTES = (
@@ -280,7 +280,7 @@ NOTES = (
         _never_called,
         "{names} {are} stored but never called: {their} parameters are counted, {their} FLOPs are not.",
     ),
-    NoteRow("uneven", 1, lambda about: about.mesh and ranks.uneven(about.models, about.mesh)),
+    NoteRow("uneven", 1, lambda about: about.mesh and ranks.uneven_notes(about.models, about.mesh)),
     NoteRow("stages", 1, _stages),
     NoteRow("one_rank", 1, _one_rank),
     NoteRow("idle", 2, _axes),

@@ -61,21 +61,21 @@ def fitting_words(budget: MemoryLimit, mesh: Mesh | None) -> str:
     return f"{budget.where} ({', '.join(f'{axis}={size}' for axis in axes if (size := getattr(mesh, axis)) > 1)})"
 
 
-def shared(whole_models: Sequence[LoadedModel], mesh: Mesh | None) -> list[str]:
+def shard_notes(whole_models: Sequence[LoadedModel], mesh: Mesh | None) -> list[str]:
     """Notes on the shards of these models on one rank."""
     if not whole_models or mesh is None or mesh.tp == 1:
         return []
     from tfacct.parallel.mesh import Mesh
 
-    return [SHARES, *uneven(whole_models, Mesh(mesh.tp))]
+    return [SHARES, *uneven_notes(whole_models, Mesh(mesh.tp))]
 
 
 def drawn(chart: Chart, mesh: Mesh | None) -> Chart:
     """The chart, with `one of N ranks` in its title."""
-    return chart if mesh is None else replace(chart, title=f"{chart.title} ({of_one(mesh).removeprefix(' of ')})")
+    return chart if mesh is None else replace(chart, title=f"{chart.title} ({one_of_ranks(mesh).removeprefix(' of ')})")
 
 
-def of_one(mesh: Mesh | None, word: str = "of") -> str:
+def one_of_ranks(mesh: Mesh | None, word: str = "of") -> str:
     """` of one of 8 ranks`; empty without a mesh."""
     if mesh is None:
         return ""
@@ -98,7 +98,7 @@ def rank_facts(mesh: Mesh, whole: Mapping[str, Any]) -> dict[str, Any]:
     return {"tp": mesh.tp, "mesh": {**values_of(MeshFacts, mesh), "ranks": ranks_of(mesh)}, "whole": dict(whole)}
 
 
-def of_experts(models: Sequence[LoadedModel], mesh: Mesh) -> list[str]:
+def expert_notes(models: Sequence[LoadedModel], mesh: Mesh) -> list[str]:
     """Notes on expert parallelism."""
     tp, ep = mesh.tp, mesh.ep
     if ep == 1:
@@ -119,8 +119,8 @@ def _batches(tp: int, ep: int) -> str:
 
 def notes(models: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], mesh: Mesh) -> list[str]:
     """Notes on what one rank stores, and the size of the whole model."""
-    sentences = [*shared(models, mesh), *of_stage(models, facts, mesh), *of_experts(models, mesh)]
-    sentences += on_axes(mesh, "memory")
+    sentences = [*shard_notes(models, mesh), *stage_notes(models, facts, mesh), *expert_notes(models, mesh)]
+    sentences += axis_notes(mesh, "memory")
     if len(facts) > 1:
         return sentences
     whole, batch = facts[0]["whole"], facts[0]["workload"]["batch"]
@@ -139,10 +139,10 @@ def stage_facts(mesh: Mesh | None, number: int) -> dict[str, int]:
     return {} if mesh is None or mesh.pp == 1 else {"pp": mesh.pp, "stage": number}
 
 
-def of_work(models: Sequence[LoadedModel], stage: int, mesh: Mesh) -> list[str]:
+def work_notes(models: Sequence[LoadedModel], stage: int, mesh: Mesh) -> list[str]:
     """Notes on what one rank computes. `stage`: the one in the report, of one model."""
-    stages = of_stage(models, [{"stage": stage}], mesh, "computes")
-    return [*shared(models, mesh), *stages, *of_experts(models, mesh), *on_axes(mesh, "flops")]
+    stages = stage_notes(models, [{"stage": stage}], mesh, "computes")
+    return [*shard_notes(models, mesh), *stages, *expert_notes(models, mesh), *axis_notes(mesh, "flops")]
 
 
 SP = "sp shards the residual stream between matmuls, so it changes nothing here."
@@ -164,13 +164,13 @@ AXIS_NOTES = (
 """Axis of a layout, the reports that it needs a note in, and the note."""
 
 
-def on_axes(mesh: Mesh, report: str) -> list[str]:
+def axis_notes(mesh: Mesh, report: str) -> list[str]:
     """Notes of a report on the axes of a layout."""
     sizes = {axis: getattr(mesh, axis) for axis in ("ep", "cp", "fsdp")} | {"sp": 2 if mesh.sp else 1}
     return [text.format(sizes[axis]) for axis, reports, text in AXIS_NOTES if report in reports and sizes[axis] > 1]
 
 
-def of_stage(
+def stage_notes(
     models: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], mesh: Mesh | None, does: str = "holds"
 ) -> list[str]:
     """The note on stages, and the one in the report, of one model."""
@@ -178,11 +178,11 @@ def of_stage(
         return []
     from tfacct.parallel.mesh import Mesh
 
-    stages = division(models[0].ledger, Mesh(pp=mesh.pp))
+    stages = stage_sizes(models[0].ledger, Mesh(pp=mesh.pp))
     return [f"{stages} Shown: stage {facts[0]['stage']:,}, which {does} the most."]
 
 
-def on_the_way(metrics: str, *axes: str) -> list[str]:
+def peak_notes(metrics: str, *axes: str) -> list[str]:
     """Notes on peaks on ranks of these axes."""
     if "peak" not in metrics:
         return []
@@ -194,7 +194,7 @@ def on_the_way(metrics: str, *axes: str) -> list[str]:
     return sentences
 
 
-def uneven(models: Sequence[LoadedModel], mesh: Mesh) -> list[str]:
+def uneven_notes(models: Sequence[LoadedModel], mesh: Mesh) -> list[str]:
     """Notes on replicated heads of one model, and on axes that are not split evenly."""
     if len(models) != 1 or mesh.tp == 1:
         return []
@@ -216,7 +216,7 @@ def uneven(models: Sequence[LoadedModel], mesh: Mesh) -> list[str]:
     return sentences
 
 
-def gathered(model: LoadedModel, count: int) -> list[str]:
+def cache_shard_notes(model: LoadedModel, count: int) -> list[str]:
     """How devices shard the cache of a model with a norm over all heads, which transformers' plan does not shard."""
     from tfacct.parallel.support import gathers_heads
 
@@ -228,7 +228,7 @@ def gathered(model: LoadedModel, count: int) -> list[str]:
     ]
 
 
-def padded_blocks(whole: LoadedModel, ranked: LoadedModel, dtype: str | None) -> list[str]:
+def padding_notes(whole: LoadedModel, ranked: LoadedModel, dtype: str | None) -> list[str]:
     """Notes on blocks of weights that are padded on a rank."""
     from tfacct.parallel.support import PADDED
 
@@ -241,7 +241,7 @@ def padded_blocks(whole: LoadedModel, ranked: LoadedModel, dtype: str | None) ->
     return [f"Each shard is padded to whole {name} blocks, as in engines." for name in sorted(names)]
 
 
-def of_units(mesh: Mesh, train: bool = True) -> str:
+def fsdp_unit_note(mesh: Mesh, train: bool = True) -> str:
     """When ranks of `fsdp` gather weights and scatter gradients."""
     if mesh.pp == 1:
         return "Parameters are gathered layer by layer, as in fully_shard."
@@ -251,7 +251,7 @@ def of_units(mesh: Mesh, train: bool = True) -> str:
     return f"{once}, as in torch's pipeline schedules with fully_shard without resharding."
 
 
-def of_parts(mesh: Mesh, train: bool = True, *, masked: bool = True) -> list[str]:
+def sequence_notes(mesh: Mesh, train: bool = True, *, masked: bool = True) -> list[str]:
     """How a sequence is sharded. `train`: with gradients. `masked`: the attention is causal."""
     from tfacct.parallel.mesh import CP_CHUNKS
 
@@ -275,7 +275,7 @@ def of_parts(mesh: Mesh, train: bool = True, *, masked: bool = True) -> list[str
     return sentences
 
 
-def division(ledger: Ledger, mesh: Mesh) -> str:
+def stage_sizes(ledger: Ledger, mesh: Mesh) -> str:
     """How many layers each stage has."""
     from tfacct.parallel.pipeline import blocks_in, stages
 
@@ -289,7 +289,7 @@ def division(ledger: Ledger, mesh: Mesh) -> str:
     return f"{many} of {whole:,} layers: {sizes}. {ends}"
 
 
-def waits(mesh: Mesh, times: int) -> str:
+def bubble_note(mesh: Mesh, times: int) -> str:
     """The pipeline bubble, by schedule."""
     from tfacct.parallel.pipeline import BUBBLE, bubble
 

@@ -268,7 +268,7 @@ PLACED_NOTES = (
         lambda about: not about.memory.engine,
         "An engine may leave less memory for the cache: see `tfacct engine`.",
     ),
-    NoteRow("gathered", 2, lambda about: ranks.gathered(about.one.model, about.one.count)),
+    NoteRow("gathered", 2, lambda about: ranks.cache_shard_notes(about.one.model, about.one.count)),
     NoteRow("formats", 3, lambda about: formats_note(about.one)),
 )
 SHARED_NOTES = (

@@ -27,7 +27,7 @@ from tfacct.parallel.mesh import Mesh
 from tfacct.parallel.search import rank_counts, with_ranks
 from tfacct.reports import build
 from tfacct.reports.metrics import CountedMetrics, Counting, MetricsReport
-from tfacct.reports.ranks import on_the_way
+from tfacct.reports.ranks import peak_notes
 
 ON_DEVICE = ("total_bytes", "kv_cache_bytes", "peak_bytes", "saved_bytes")
 """Metrics of a device's memory that grow with the context."""
@@ -303,7 +303,7 @@ def _fewest_ranks(question: _Question, terms: Counting) -> _Solved:
         if enough:
             answer, before = (count, tried[-1:]) if exact else _between(tried, count, fits)
             axes = [axis for axis in ("tp", "pp", "cp") if axis == unknown or getattr(mesh, axis) > 1]
-            notes = [_ranks_note(unknown, candidates, unsupported), *on_the_way(equation.left.text, *axes)]
+            notes = [_ranks_note(unknown, candidates, unsupported), *peak_notes(equation.left.text, *axes)]
             return _Solved(Solution(answer, before[0] if before else None, False), at, notes)
         tried.append(count)
     if tried in ([], [1]) and why is not None:

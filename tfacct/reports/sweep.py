@@ -29,7 +29,7 @@ from tfacct.output.report import Cell, Column, Report, Row, Table, Tick, unwatch
 from tfacct.parallel.mesh import mesh_of
 from tfacct.reports import build, model_notes
 from tfacct.reports.metrics import CountedMetrics, Counting, MetricsReport, metrics_named
-from tfacct.reports.ranks import on_the_way
+from tfacct.reports.ranks import peak_notes
 
 DEFAULT = ("total_flops", "flops_per_token", "ratio_to_rule_of_thumb", "share.attn_scores_values")
 MANY = 1000
@@ -350,7 +350,7 @@ def _report(about: Sweep, left_out: Sequence[Skipped]) -> Report:
             yield f"Each row counts one rank{', the fullest one' if 'pp' in grid.ranks else ''}."
             if grid.sp:
                 yield "With tp above 1, sp shards the residual stream too."
-            yield from on_the_way(" ".join(metric.name for metric in about.metrics), *grid.ranks)
+            yield from peak_notes(" ".join(metric.name for metric in about.metrics), *grid.ranks)
         yield from counted.notes(own.settings)
         if len(own.every) == 1:
             yield from counted.window_notes(own.settings)

@@ -26,7 +26,7 @@ from tfacct.parallel.mesh import Mesh
 from tfacct.parallel.pipeline import microbatches, waits_facts
 from tfacct.reports import build
 from tfacct.reports.model_notes import TRAINING
-from tfacct.reports.ranks import fitting_words, in_devices, uneven
+from tfacct.reports.ranks import fitting_words, in_devices, uneven_notes
 from tfacct.training import states
 from tfacct.training.bounds import accuracy, decides
 from tfacct.training.exact import ExactStep, exact
@@ -867,7 +867,7 @@ NOTES = (
     NoteRow("own_batch", 3, _on_mesh(fsdp=1), "Each FSDP rank has its own batch."),
     NoteRow("gathered", 3, _on_mesh(fsdp=1), "Temporary memory includes gathered parameters."),
     NoteRow("buckets", 3, _on_mesh(zero=0), "Not included: the engine's gradient buckets."),
-    NoteRow("tensor_parallel", 3, _on_mesh(lambda step, mesh: uneven([step.memory.model], mesh), tp=1)),
+    NoteRow("tensor_parallel", 3, _on_mesh(lambda step, mesh: uneven_notes([step.memory.model], mesh), tp=1)),
     NoteRow("labels", 3, _labels),
     NoteRow("second_step", 3, lambda _: True, "Counted for the second step, when the optimizer state exists."),
     NoteRow("not_included", 3, lambda _: True, NOT_INCLUDED),
