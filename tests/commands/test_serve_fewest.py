@@ -75,7 +75,7 @@ def test_the_answer_names_the_devices_and_the_layout(run: Callable[..., Ran]) ->
     ("asked", "message"),
     [
         ({"ttft": "50ms"}, "no layout of up to 8 × h100-sxm serves 1 request with the first token within 50.0 ms"),
-        ({"ttft": "1s", "within": "2ms"}, "and others within 2.00 ms"),
+        ({"ttft": "1s", "within": "2ms"}, "and each later token within 2.00 ms"),
         ({"ttft": "500ms", "on": "2xh100", "requests": 8}, "16 × H100 SXM5 80GB are the fewest for 8 requests"),
         ({"ttft": "1s", "on": "t4"}, "exceed the usable"),
         ({"ttft": -1.0}, "ttft must be a time above 0, not -1 s"),

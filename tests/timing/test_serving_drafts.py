@@ -95,7 +95,8 @@ def test_no_interval_is_claimed_for_drafts() -> None:
     (line,) = report.lines
     assert line["interval_80_seconds"] is None and report.validation is None
     said = " ".join(report.notes)
-    assert "No run with a known acceptance of drafts was measured" in said and "TPOT erred 10.0% (median)" in said
+    assert "No run with a known acceptance of drafts was measured" in said
+    assert "TPOT erred 10.0% (median): 3 drafts and an acceptance fitted" in said
     assert "verifies 2 tokens of a request and yields 1.80 on average" in said
 
 
@@ -108,10 +109,11 @@ def test_no_interval_is_claimed_for_drafts() -> None:
         ({"draft_tokens": 2, "acceptance": 1.5}, "acceptance must be from 0 to 1, not 1.5"),
         ({"draft_tokens": 0, "acceptance": 0.5}, "draft_tokens must be at least 1"),
         ({"draft_tokens": 33, "acceptance": 0.5}, "draft_tokens must be at most 32"),
+        ({"draft_tokens": 5, "acceptance": 0.5, "new": 5}, "draft_tokens=5 needs more new tokens than 5"),
         ({"draft_tokens": 2, "acceptance": 0.5}, "no multi-token prediction layer is known"),
         ({"draft_tokens": 2, "acceptance": 0.5, "draft": "bert-base"}, "bert-base: no estimate"),
     ],
 )
 def test_what_is_refused(asked: dict[str, Any], message: str) -> None:
     with pytest.raises(TfacctError, match=message):
-        LLAMA.serve(on="4xh100", prompt=64, new=64, **asked)
+        LLAMA.serve(**{"on": "4xh100", "prompt": 64, "new": 64, **asked})

@@ -1,6 +1,6 @@
 """Throughput, latency and cost of serving: an estimate, with its error."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
@@ -57,7 +57,7 @@ def serve(
     draft: Annotated[
         str | None,
         Option(
-            "Smaller model that drafts. Default: the multi-token prediction layer of the model.",
+            "Smaller model that drafts, as published. Default: the multi-token prediction layer of the model.",
             "MODEL",
             complete="model",
             advanced=True,
@@ -246,7 +246,7 @@ def _some(requests: int | Sequence[int] | str | None) -> tuple[int, ...] | None:
         return None
     if isinstance(requests, str):
         return tuple(ranges.read_some(option("requests"), requests))
-    return (requests,) if isinstance(requests, int) else tuple(opt.sizes("requests", requests))
+    return tuple(opt.sizes("requests", requests)) if isinstance(requests, Collection) else (requests,)
 
 
 COMMAND = Command(

@@ -36,7 +36,7 @@ from tfacct.timing.disaggregated import Disaggregated, Flow, disaggregated
 from tfacct.timing.fewest import Fewest, Goal, Layout, fewest
 from tfacct.timing.load import Load, Loaded, Serving, serving
 from tfacct.timing.placement import Deployment
-from tfacct.timing.speculative import MTP_CELLS, MTP_ERROR, MTP_RUNS
+from tfacct.timing.speculative import MTP_CELLS, MTP_DRAFTS, MTP_ERROR, MTP_RUNS
 
 
 class Within(TypedDict):
@@ -223,8 +223,8 @@ def _drafts(about: Serving) -> str:
     if draft is None or drafts is None:
         return ""
     measured = (
-        f"On {MTP_RUNS} runs of DeepSeek-V3, TPOT erred {units.percent(MTP_ERROR)} (median): their acceptance is not"
-        f" logged and was fitted, once for each of {MTP_CELLS} cells."
+        f"On {MTP_RUNS} runs of DeepSeek-V3, TPOT erred {units.percent(MTP_ERROR)} (median): {MTP_DRAFTS} drafts and an"
+        f" acceptance fitted to each of {MTP_CELLS} cells were taken, as the runs log neither."
     )
     others = "No run with a draft model was measured."
     return (
@@ -441,7 +441,7 @@ def _fewest_answer(about: Fewest) -> str:
     best, rate = about.best, units.three(about.rate(about.best))
     token = "" if best.loop.token is None else f", ≈ {units.seconds(best.loop.token[1])} per token"
     return (
-        f"Needs {best.one.device.several(best.devices)} ({best.words}): at most ≈"
+        f"Needs {best.devices:,} × {best.one.device.name} ({best.words}): at most ≈"
         f" {units.seconds(best.loop.first_token[1])} to the first token{token}; ≈ {rate} tokens/s."
     )
 

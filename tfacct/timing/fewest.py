@@ -41,7 +41,7 @@ class Goal:
     def words(self) -> str:
         """The goal in words."""
         requests = f"{self.requests:,} request{'s' if self.requests > 1 else ''}"
-        each = "" if self.token is None else f" and others within {units.seconds(self.token)}"
+        each = "" if self.token is None else f" and each later token within {units.seconds(self.token)}"
         return f"{requests} with the first token within {units.seconds(self.first_token)}{each}"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 from tfacct.base.errors import UsageError
@@ -71,7 +70,9 @@ class Load:
                 f"{option('within')} is a time per output token after the first, and {option('new', 1)} has none",
                 option("new", 256),
             )
-        return self if self.drafts is None else replace(self, drafts=self.drafts.checked())
+        if self.drafts is not None and self.drafts.checked().tokens >= self.new:
+            raise UsageError(f"{option('draft_tokens', self.drafts.tokens)} needs more new tokens than {self.new:,}")
+        return self
 
 
 class Loaded(NamedTuple):

@@ -177,15 +177,19 @@ class Host:
     def loop(self, requests: int, prompt: int, new: int) -> Loop:
         """So many requests at all times; tokens are decoded at the middle of an answer."""
         prompts = min(requests, self.split.dp * max(1, CONSTANTS.budget // prompt))
-        work = Workload(prompt, prompt, prompts, "last"), Workload(prompt + new // 2, 1, requests)
-        prefill, decode = map(self.kernels, work)
-        loop = Loop(self.device, requests, prompt, new, prompts, self.split.dp, prefill, decode)
+        loop = Loop(self.device, requests, prompt, new, prompts, self.split.dp, self.prefill(prompt, prompts), [])
+        context = prompt + new // 2
         if self.draft is None:
-            return loop
-        drafting, drafts = map(self.draft.host.kernels, work)
-        verified = self.kernels(Workload(work[1].context + self.draft.tokens, 1 + self.draft.tokens, requests))
-        decode = [*verified, *self.draft.tokens * drafts]
-        return loop._replace(prefill=[*prefill, *drafting], decode=decode, tokens=self.draft.accepted)
+            return loop._replace(decode=self.kernels(Workload(context, 1, requests)))
+        tokens = self.draft.tokens
+        verified = self.kernels(Workload(context + tokens, 1 + tokens, requests))
+        drafted = self.draft.host.kernels(Workload(context, 1, requests))
+        return loop._replace(decode=[*verified, *tokens * drafted], tokens=self.draft.accepted)
+
+    def prefill(self, prompt: int, prompts: int) -> list[Kernel]:
+        """Kernels of the prefill of so many prompts, also by what drafts."""
+        work = Workload(prompt, prompt, prompts, "last")
+        return [*self.kernels(work), *([] if self.draft is None else self.draft.host.kernels(work))]
 
     def served(self, requests: int, prompt: int, new: int) -> Served:
         """The loop in seconds."""
@@ -193,7 +197,7 @@ class Host:
 
     def alone(self, prompt: int) -> float:
         """Seconds of the prefill of one prompt alone."""
-        return self.step(Workload(prompt, prompt, 1, "last")).seconds
+        return step(self.prefill(prompt, 1), self.device, 1, prompt, self.constants).seconds
 
     def stored(self) -> int:
         """Bytes of weights on one device."""

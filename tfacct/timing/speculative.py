@@ -39,9 +39,9 @@ class Speculation:
     def checked(self) -> Speculation:
         """The drafts. Raises UsageError."""
         check_size(option("draft_tokens"), self.tokens, MOST)
-        if not 0 <= self.acceptance <= 1:
+        if not isinstance(self.acceptance, (int, float)) or not 0 <= self.acceptance <= 1:
             raise UsageError(
-                f"{option('acceptance')} must be from 0 to 1, not {self.acceptance:g}",
+                f"{option('acceptance')} must be from 0 to 1, not {self.acceptance!r}",
                 "the share of drafts that are accepted, where all before them were: an engine logs it",
             )
         return self
