@@ -5,6 +5,7 @@ import re
 from dataclasses import replace
 from fractions import Fraction
 from math import ceil, floor
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from tests.families import SHAPES
 from tests.helpers.imports import commanded, imported_by
 from tests.helpers.models import by_kind, context, kind_of_preset, tiny
 from tests.helpers.terminal import through
-from tfacct import load
+from tfacct import Model, load
 from tfacct.architecture.parts import Attention
 from tfacct.base.errors import TfacctError
 from tfacct.ledger.einsum import AXIS
@@ -21,11 +22,17 @@ from tfacct.loading import presets
 from tfacct.loading.model import LoadedModel
 from tfacct.output import layout
 from tfacct.output.report import Report
-from tfacct.reports.explain import explain
 
 WIDTHS = (60, 80, 120)
 UNBOUND = 1000
+DEFAULT = Request()
 UNITS = {"flops": "FLOPs", "params": "parameters", "kv": "bytes", "memory": "bytes"}
+
+
+def explain(model: LoadedModel, request: Request, of: Any = "flops", **terms: Any) -> Any:
+    names = ("ctx", "tokens", "decode", "batch", "source", "logits")
+    step = {name: value for name in names if (value := getattr(request, name)) != getattr(DEFAULT, name)}
+    return Model(model).explain(of, **step, **terms)
 
 
 def text_of(report: Report, width: int = UNBOUND) -> str:

@@ -12,7 +12,7 @@ from tfacct.api.method import checked, method, signed
 from tfacct.api.model_base import ModelBase, Source, loaded
 from tfacct.api.page import Page
 from tfacct.api.utilization import Rated
-from tfacct.base.errors import UsageError
+from tfacct.base.errors import UsageError, nearest
 from tfacct.commands import budget as _budget
 from tfacct.commands import compare as _compare
 from tfacct.commands import engine as _engine
@@ -222,12 +222,26 @@ class Model(Rated):
 
         Returns the report of the method named `of`; its `to_latex` writes the derivation. Raises TfacctError.
         """
-        from tfacct.options import request
-        from tfacct.reports.explain import explain
-
-        asked = request(checked(Model.explain, step, opt.Step.__annotations__), logits=logits)
-        report = explain(self.loaded, asked, of, train=train, masked=masked, dtype=dtype, kv_dtype=kv_dtype)
-        return answered(report)
+        functions: dict[str, Any] = {
+            "flops": _flops.flops,
+            "params": _params.params,
+            "kv": _memory.kv,
+            "memory": _memory.memory,
+        }
+        if of not in functions:
+            raise UsageError(f"of is flops, params, kv or memory, not {of!r}", nearest(of, list(functions)))
+        terms = {"logits": logits, "train": train, "masked": masked, "dtype": dtype, "kv_dtype": kv_dtype}
+        if of == "kv":
+            terms |= {"dtype": None, "kv_dtype": kv_dtype or dtype}
+        usual = {name: one.default for name, one in options_of(_flops.flops).items()}
+        given = checked(Model.explain, step, opt.Step.__annotations__) | terms
+        given = {name: value for name, value in given.items() if value != usual.get(name)}
+        taken = options_of(functions[of])
+        if unused := [name for name in given if name not in taken]:
+            raise UsageError(f"{of} does not depend on {unused[0]}", "leave it out")
+        found = functions[of]([self.loaded], **given)
+        derived: FlopsReport | ParamsReport | KvReport | MemoryReport = answered(found.derived())
+        return derived
 
     def evaluate(
         self,

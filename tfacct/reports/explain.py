@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, TypeVar
+from typing import TypeVar
 
 from tfacct.algebra.derivation_model import DerivationModel, Entry, derivation_model
 from tfacct.algebra.symbols import block_meanings
-from tfacct.base.errors import UsageError, nearest
+from tfacct.base.errors import UsageError
 from tfacct.base.record import record
 from tfacct.base.spelling import option
 from tfacct.ledger import paths
@@ -34,47 +34,9 @@ from tfacct.output.derivation import Component, Derivation
 from tfacct.output.keys import values_of
 from tfacct.output.report import Note, Report
 from tfacct.reports import build, model_notes
-from tfacct.reports.flops import FlopsReport, flops
-from tfacct.reports.memory import KvReport, MemoryReport, kv, memory
-from tfacct.reports.params import ParamsReport, params
 
-Of = Literal["flops", "params", "kv", "memory"]
 OF_CACHE = ("state", "windows", "latent")
 """Notes of `kv` that a derivation keeps."""
-STEP, WHOLE = ("tokens", "decode", "logits"), ("ctx", "source", "batch")
-TAKES: dict[str, tuple[str, ...]] = {
-    "flops": (*STEP, *WHOLE, "train", "masked"),
-    "params": (),
-    "kv": (*WHOLE, "dtype"),
-    "memory": (*WHOLE, "dtype", "kv_dtype"),
-}
-"""Options that each derived total depends on."""
-
-
-def explain(
-    model: LoadedModel, request: Request, of: Of = "flops", **terms: Any
-) -> FlopsReport | ParamsReport | KvReport | MemoryReport:
-    """Return the report of this name on a model, with the derivation of its total. Raises UsageError.
-
-    `terms`: `train` and `masked` of FLOPs, `dtype` and `kv_dtype` of memory, `dtype` of the KV cache.
-    """
-    if of not in TAKES:
-        raise UsageError(f"{option('of')} is flops, params, kv or memory, not {of!r}", nearest(of, list(TAKES)))
-    given = {"tokens": request.tokens, "decode": request.decode, "logits": request.logits == "last"}
-    given |= {"ctx": request.ctx, "source": request.source, "batch": request.batch != 1, **terms}
-    for name, value in given.items():
-        if value and name not in TAKES[of]:
-            raise UsageError(f"{of} does not depend on {option(name)}", "leave it out")
-    own = {name: value for name, value in terms.items() if name in TAKES[of]}
-    report: FlopsReport | ParamsReport | KvReport | MemoryReport
-    if of == "params":
-        report = params([model])
-    elif of == "kv":
-        report = kv([model], request, **own)
-    else:
-        report = (flops if of == "flops" else memory)([model], request, **own)
-    return explained(report, [model], request, **terms)
-
 
 ReportT = TypeVar("ReportT", bound=Report)
 
