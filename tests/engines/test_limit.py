@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from tests.helpers.cli import Ran
 from tfacct import load
+from tfacct.loading import devices
 
 LLAMA = load("llama-3.1-8b")
 
@@ -84,3 +87,36 @@ def test_the_answer_names_the_engine(run: Callable[..., Ran]) -> None:
     serve = ("serve", "llama-3.1-8b", "--prompt", "2k", "--new", "9", "--on", "h100", "-v")
     assert "may leave less memory for the cache: see `tfacct engine`" in " ".join(run(*serve).out.split())
     assert "the memory that TensorRT-LLM leaves" in run(*serve, "--engine", "trtllm").out
+
+
+@pytest.mark.parametrize("name", ["vllm", "sglang", "trtllm"])
+def test_cards_are_counted_by_the_rule_of_an_engine(run: Callable[..., Ran], name: str) -> None:
+    """The fewest cards are those on which `memory` with the same engine fits, and on half as many it does not."""
+    line = ("llama-3.1-70b", "--ctx", "8k", "--engine", name, "--on")
+    model = load("llama-3.1-70b")
+    for one in model.fit(ctx="8k", on="h100,l40s", engine=name).lines:
+        counts = (one["count"], one["count"] // 2)
+        fits = [run("memory", *line, f"{count}x{one['device']}").out.startswith("Fits") for count in counts]
+        assert fits == [True, False]
+        limit = model.memory(ctx="8k", engine=name, on=f"{one['count']}x{one['device']}").fit
+        assert one["usable_bytes"] == limit["budget_bytes"]
+    assert run("fit", *line, "h100,l40s").out == run("memory", *line, "h100,l40s").out
+
+
+def test_cards_that_an_engine_does_not_support_are_named(run: Callable[..., Ran], tmp_path: Path) -> None:
+    """Not one of AMD, and not one whose total is not known as torch reports it."""
+    own = tmp_path / "own.toml"
+    head = devices.TEMPLATE.replace('vendor = "ACME"', 'vendor = "ACME"\narchitecture = "Ada"')
+    own.write_text("".join(line for line in head.splitlines(keepends=True) if "torch_bytes" not in line))
+    line = ("memory", "llama-3.1-8b", "--engine", "vllm", "--on")
+    facts = json.loads(run(*line, f"h100,mi300x,{own}", "--json").out)["models"][0]
+    reasons = {one["device"]: one["reason"] for one in facts["lines"]}
+    assert (facts["engine"], facts["use"], reasons["h100-sxm"]) == ("vLLM 0.33", None, None)
+    assert "vLLM on CDNA3" in reasons["mi300x"] and "torch's total of My card is not known" in reasons["own"]
+    assert "by the engine: own (torch's total of My card is not known)." in run(*line, f"h100,{own}").out
+    for words, message in (
+        ("gpt-oss-20b --on all", "MXFP4"),
+        ("mixtral-8x7b --on all --ep 2", "does not work with --ep"),
+    ):
+        ran = run("memory", *words.split(), "--engine", "vllm")
+        assert ran.code == 2 and message in ran.err

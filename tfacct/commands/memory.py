@@ -1,6 +1,7 @@
 """Bytes of weights and KV cache, and what fits on which devices."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 from tfacct import options as opt
@@ -93,7 +94,7 @@ def _pool(
 ) -> "MemoryLimit":
     """The limit that leaves the cache the pool of an engine. Raises UsageError."""
     from tfacct.engines.advice import divisors
-    from tfacct.engines.limit import with_engine
+    from tfacct.engines.limit import Served, with_engine
 
     if budget is None or len(models) != 1 or reserve is not None:
         raise UsageError(f"{option('engine', engine)} takes one MODEL and {option('on')}, without {option('reserve')}")
@@ -101,7 +102,7 @@ def _pool(
         cards = max(divisors(models[0], budget.count))
         hint = None if budget.device is None else f"{option('on', f'{cards}x{budget.device.id}')} alone"
         raise UsageError(f"{option('engine', engine)} needs {option('tp')} alone", hint)
-    return with_engine(budget, engine, models[0], length=length, use=use, **stored)
+    return with_engine(budget, Served(engine, models[0], length, use=use, **stored))
 
 
 def kv(
@@ -149,6 +150,7 @@ def fit(
     ep: opt.ExpertGroups = 1,
     dtype: opt.Dtype = None,
     kv_dtype: opt.KvDtype = None,
+    engine: opt.Engine = None,
     **options: Unpack[Fitted],
 ) -> "Found[FitReport]":
     """How many of each device the weights and the cache need.
@@ -158,25 +160,23 @@ def fit(
     >>> [(line["device"], line["count"]) for line in fitting.lines]
     [('h100-sxm', 16), ('mi300x', 4)]
 
-    `on`: devices; all without it. Of each `use` times its memory less `reserve` is usable: 0.9 and 2 GB. Printed by
-    `memory --on all`. Raises TfacctError.
+    `on`: devices; all without it. Of each `use` times its memory less `reserve` is usable: 0.9 and 2 GB; with an
+    `engine` the pool that it leaves at start. Printed by `memory --on all`. Raises TfacctError.
     """
     from tfacct.loading import devices
     from tfacct.reports.memory import fit
 
     on: Any = options.get("on")
     names = on.strip(",").split(",") if isinstance(on, str) else on or ()
-    report = fit(
-        model,
-        opt.request(options),
-        devices.chosen(names),
-        dtype=dtype,
-        kv_dtype=kv_dtype,
-        ep=ep,
-        use=options.get("use"),
-        reserve=options.get("reserve"),
-    )
-    return Found(report)
+    request, use, reserve = opt.request(options), options.get("use"), options.get("reserve")
+    where: Any = {"ep": ep, "use": use, "reserve": reserve}
+    if engine is not None:
+        from tfacct.engines.limit import Served, check_options, pool_limit
+
+        check_options(engine, reserve, ep)
+        served = Served(engine, model, request.ctx, dtype, kv_dtype, use)
+        where |= {"limit": partial(pool_limit, served=served), "engine": served.version}
+    return Found(fit(model, request, devices.chosen(names), dtype=dtype, kv_dtype=kv_dtype, **where))
 
 
 COMMAND = Command(

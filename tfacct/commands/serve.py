@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, Unpack
+from typing import TYPE_CHECKING, Annotated, Unpack
 
 from tfacct import options as opt
 from tfacct.base import units
@@ -104,14 +104,11 @@ def serve(
     )
     where = Deployment(on, dtype, kv_dtype, ep, usable.get("use"), usable.get("reserve"))
     if engine is not None:
-        from tfacct.engines.limit import with_engine
+        from tfacct.engines.limit import Served, check_options, with_engine
 
-        if where.reserve is not None or ep > 1:
-            other = option("reserve") if ep == 1 else option("ep")
-            raise UsageError(f"{option('engine', engine)} does not work with {other}", "leave one of the two out")
-        given: Any = {"dtype": dtype, "kv_dtype": kv_dtype, "use": where.use}
-        limit = with_engine(where.memory(), engine, model, length=load.prompt + load.new, **given)
-        where = replace(where, limit=limit)
+        check_options(engine, where.reserve, ep)
+        served = Served(engine, model, load.prompt + load.new, dtype, kv_dtype, where.use)
+        where = replace(where, limit=with_engine(where.memory(), served))
     report = serve(model, where, load)
 
     def chart() -> "Chart":

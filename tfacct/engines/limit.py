@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
+from typing import NamedTuple
 
 from tfacct.base import units
 from tfacct.base.errors import TfacctError, UsageError
@@ -11,9 +12,10 @@ from tfacct.base.spelling import option
 from tfacct.engines import sglang, support, vllm_start
 from tfacct.engines.advice import divisors, more_cards, refused, suggestion
 from tfacct.engines.launch import Flags, Launch
-from tfacct.engines.profiles import engine
+from tfacct.engines.profiles import Engine, engine
 from tfacct.engines.support import TRTLLM
 from tfacct.engines.weights import weights
+from tfacct.loading.devices import Device
 from tfacct.loading.memory_limit import MemoryLimit
 from tfacct.loading.model import LoadedModel
 
@@ -24,43 +26,69 @@ ENGINE_FLAGS = ("kv_cache_memory_bytes", "total_memory")
 """Flags of hints that only `tfacct engine` has."""
 
 
-def with_engine(
-    limit: MemoryLimit,
-    name: str,
-    model: LoadedModel,
-    *,
-    length: int | None = None,
-    dtype: str | None = None,
-    kv_dtype: str | None = None,
-    use: float | None = None,
-) -> MemoryLimit:
-    """The limit at which the cache has the pool of an engine's newest version, the weights being as they are counted.
-    `length`: tokens of a request. `use`: gpu_memory_utilization. Raises UsageError for what is not supported, or
-    does not start."""
+class Served(NamedTuple):
+    """A model in an engine's newest version. `length`: tokens of a request. `use`: gpu_memory_utilization."""
+
+    engine: str
+    model: LoadedModel
+    length: int | None = None
+    dtype: str | None = None
+    kv_dtype: str | None = None
+    use: float | None = None
+
+    @property
+    def version(self) -> str:
+        """The engine and its version in words."""
+        return "TensorRT-LLM" if self.engine == TRTLLM else f"{self._known.name} {self._known.profile().newest}"
+
+    @property
+    def _known(self) -> Engine:
+        return engine("vllm" if self.engine == TRTLLM else self.engine)
+
+    def launch(self, count: int, device: Device) -> Launch:
+        """The launch on so many cards."""
+        flags = Flags(dtype=self.dtype, kv_dtype=self.kv_dtype, tp=count, gpu_memory_utilization=self.use)
+        return Launch(self._known, self._known.profile(), self.model, device, flags)
+
+
+def check_options(engine: str, reserve: int | str | None, ep: int = 1) -> None:
+    """Raise UsageError for options that an engine's pool does not go with."""
+    if reserve is not None or ep > 1:
+        other = option("reserve") if ep == 1 else option("ep")
+        raise UsageError(f"{option('engine', engine)} does not work with {other}", "leave one of the two out")
+
+
+def with_engine(limit: MemoryLimit, served: Served) -> MemoryLimit:
+    """The limit at which the cache has the engine's pool, the weights being as they are counted. Raises UsageError for
+    what is not supported, or does not start."""
+    if (found := pool_limit(limit, served)) is not None:
+        return found
+    assert limit.device is not None
+    launch = served.launch(limit.count, limit.device)
+    share = "" if served.use is None else f" with {option('use', f'{served.use:g}')}"
+    stored = units.binary(pool_of(launch, served.engine)[0])
+    why = f"{served.version}: {stored} of weights leave no cache on each {limit.device.id}{share}"
+    raise UsageError(why, _instead(launch, served.engine))
+
+
+def pool_limit(limit: MemoryLimit, served: Served) -> MemoryLimit | None:
+    """The same limit; None where the weights leave no cache. Raises UsageError for what is not supported."""
+    name, model, length = served.engine, served.model, served.length
     if limit.device is None:
         raise UsageError(f"{option('engine', name)} needs a device", f"such as {option('on', 'h100')}")
-    known = engine("vllm" if name == TRTLLM else name)
-    flags = Flags(dtype=dtype, kv_dtype=kv_dtype, tp=limit.count, gpu_memory_utilization=use)
-    launch = Launch(known, known.profile(), model, limit.device, flags)
-    if name == TRTLLM and use is not None:
+    launch = served.launch(limit.count, limit.device)
+    if name == TRTLLM and served.use is not None:
         raise UsageError(f"{option('use')} is not supported for TensorRT-LLM", "leave it out")
-    words = "TensorRT-LLM" if name == TRTLLM else f"{known.name} {launch.profile.newest}"
     cards = divisors(model, limit.count)
     if limit.count not in cards:
         many = f"{limit.count:,} cards do not divide the attention heads of {model.name}"
-        raise UsageError(f"{words}: {many}", option("on", f"{max(cards)}x{limit.device.id}"))
+        raise UsageError(f"{served.version}: {many}", option("on", f"{max(cards)}x{limit.device.id}"))
     _check(launch, name)
     if name != TRTLLM and length is not None and length > model.context:
-        longest = f"{known.name} starts {model.name} with requests of {model.context:,} tokens at most"
+        longest = f"{launch.engine.name} starts {model.name} with requests of {model.context:,} tokens at most"
         raise UsageError(f"{longest}, not {length:,}", f"fewer tokens, or leave {option('engine')} out")
     stored, pool = pool_of(launch, name)
-    if pool <= 0:
-        share = "" if use is None else f" with {option('use', f'{use:g}')}"
-        raise UsageError(
-            f"{words}: {units.binary(stored)} of weights leave no cache on each {limit.device.id}{share}",
-            _instead(launch, name),
-        )
-    return replace(limit, use=1, reserve=limit.memory - stored - pool, engine=words)
+    return replace(limit, use=1, reserve=limit.memory - stored - pool, engine=served.version) if pool > 0 else None
 
 
 def _check(launch: Launch, name: str) -> None:

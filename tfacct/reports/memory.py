@@ -1097,11 +1097,12 @@ class FittingDevice(TypedDict):
     device: str
     memory_bytes: int
     memory_from: str
-    usable_bytes: int
+    usable_bytes: int | None
     count: int | None
     count_without_link: int | None
     weights_bytes_each: int | None
     kv_cache_bytes_each: int | None
+    reason: str | None
 
 
 class FitReport(build.StoredReport):
@@ -1109,19 +1110,21 @@ class FitReport(build.StoredReport):
 
     _line = FittingDevice
 
-    use: float
-    reserve_bytes: int
+    use: float | None
+    reserve_bytes: int | None
+    engine: str | None
 
 
 class Fitting(NamedTuple):
     """The devices that fit a model. `placed`: the model on one device; `stored`: the format of its weights;
-    `alone`: they cannot be sharded."""
+    `alone`: they cannot be sharded. `engine`: the one that decides how much memory is usable, and its version."""
 
     model: LoadedModel
     placed: Placement
     devices: Sequence[Needed]
     stored: str
     alone: bool
+    engine: str = ""
 
 
 @answers(FitReport)
@@ -1132,9 +1135,11 @@ def fit(
     *,
     dtype: str | None = None,
     kv_dtype: str | None = None,
+    engine: str = "",
     **where: Any,
 ) -> Report:
-    """How many of each device fit the weights and the cache. `where`: `ep`, `use` and `reserve`. Raises TfacctError."""
+    """How many of each device fit the weights and the cache. `where`: `ep`, `use` and `reserve`, or
+    the `limit` of an `engine`, which has this name. Raises TfacctError."""
     if request.tokens is not None or request.decode:
         raise UsageError(f"{option('tokens')} and {option('decode')} do not affect the cache", "leave them out")
     from tfacct.timing.placement import device_counts, on_one_device, place
@@ -1142,12 +1147,12 @@ def fit(
     work = selection.runnable(model, request)
     whole, needed = device_counts(model, work, found, dtype=dtype, kv_dtype=kv_dtype, **where)
     placed, stored = place(model, 1, found[0], dtype=dtype, kv_dtype=kv_dtype), selection.format_name(model, dtype)
-    about = Fitting(model, placed, needed, stored, on_one_device(model, dtype))
-    lines = list(map(_device_line, needed))
+    about = Fitting(model, placed, needed, stored, on_one_device(model, dtype), engine)
+    lines = [_device_line(one, engine) for one in needed]
     rows: list[Row] = [
         {
             **line,
-            "needs": Fraction(whole.total, one.usable) if one.usable else None,
+            "needs": Fraction(whole.total, one.usable) if one.usable and not engine else None,
             "each_bytes": one.share and one.share.total,
             "left_bytes": one.share and one.usable - one.share.total,
             "reason": one.reason or "",
@@ -1156,19 +1161,19 @@ def fit(
     ]
     columns = (
         Column("device", "device"),
-        Column("usable_bytes", "usable each", "bytes"),
-        Column("needs", "needed", "ratio", drop=2, empty="–"),
+        Column("usable_bytes", "usable each", "bytes", empty="–"),
+        *(() if engine else (Column("needs", "needed", "ratio", drop=2, empty="–"),)),
         Column("count", "in use", "count", empty="none"),
         Column("each_bytes", "on each", "bytes", drop=1, empty="–"),
         Column("left_bytes", "left on each", "bytes", drop=1, empty="–"),
         *((Column("reason", "reason"),) if any(one.reason for one in needed) else ()),
     )
+    rule = needed[0].memory
     facts = {
         "workload": selection.workload_facts(work, dtype=placed.dtype),
         **selection.format_facts(model, placed.asked),
         "kv_dtype": placed.cache,
-        "use": needed[0].memory.use,
-        "reserve_bytes": needed[0].memory.reserve,
+        **({"engine": engine} if engine else {"use": rule.use, "reserve_bytes": rule.reserve}),
         "weights_bytes": whole.weights,
         "kv_cache_bytes": whole.cache,
         "total_bytes": whole.total,
@@ -1176,12 +1181,13 @@ def fit(
         "lines": lines,
     }
     weights, cache = units.binary(whole.weights), units.binary(whole.cache)
+    on = f" in {engine}" if engine else ""
     return build.report(
         "fit",
         [model],
         (columns, (tuple(rows),), ()),
         [facts],
-        title=f"{build.label(model)}: {weights} of weights and {cache} of cache, {stored},"
+        title=f"{build.label(model)}: {weights} of weights and {cache} of cache, {stored}{on},"
         f" {build.workload_words([model], request)}",
         convention="weights and cache as stored; each device has its shard, plus everything that is not sharded",
         answer=_fit_answer(about),
@@ -1190,15 +1196,17 @@ def fit(
     )
 
 
-def _device_line(one: Needed) -> dict[str, Any]:
+def _device_line(one: Needed, engine: str) -> dict[str, Any]:
+    """A row of the table. What an engine leaves on too few devices is not said."""
     return {
         "device": one.device.id,
         **one.device.memory_facts(),
-        "usable_bytes": one.usable,
+        "usable_bytes": None if engine and one.share is None else one.usable,
         "count": one.share and one.share.devices,
         "count_without_link": one.unlinked,
         "weights_bytes_each": one.share and one.share.weights,
         "kv_cache_bytes_each": one.share and one.share.cache,
+        "reason": one.unsupported or one.reason,
     }
 
 
@@ -1237,6 +1245,13 @@ def _unlinked(about: Fitting) -> dict[str, str] | None:
     return {"devices": ", ".join(found[:3]), "more": more} if found else None
 
 
+def _unsupported(about: Fitting) -> str:
+    """Devices that the engine does not serve the model on, and the reason if there is one for all."""
+    names = [one.device.id for one in about.devices if one.unsupported]
+    reasons = {one.unsupported.removeprefix(f"{about.model.name}: ") for one in about.devices if one.unsupported}
+    return f"{listed(names, 4)} ({reasons.pop() if len(reasons) == 1 else 'reasons: --json'})" if names else ""
+
+
 def _cuts(about: Fitting) -> dict[str, Any] | None:
     """Device counts that would cut quantization blocks."""
     if not any(one.reason == "cuts blocks" for one in about.devices):
@@ -1253,6 +1268,7 @@ FIT_NOTES = (
         _unlinked,
         "No link: no link is known between as many devices as the model needs ({devices}{more}).",
     ),
+    NoteRow("unsupported", 1, _unsupported, "Not supported by the engine: {}."),
     NoteRow(
         "cuts",
         1,
@@ -1268,7 +1284,7 @@ FIT_NOTES = (
     NoteRow(
         "rule",
         2,
-        lambda about: about.devices[0].memory.rule,
+        lambda about: f"what {about.engine} leaves at start" if about.engine else about.devices[0].memory.rule,
         "Usable: {}. In use: the fewest devices that divide the query heads and fit weights and cache.",
     ),
     NoteRow("cache_format", 2, lambda about: model_notes.cache_notes([about.model], about.placed.cache)),

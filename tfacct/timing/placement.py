@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -274,7 +274,8 @@ class Share(NamedTuple):
 class Needed(NamedTuple):
     """A device, its memory that may be used, and the fewest that hold the model and whose link is known; None if none
     do, with the `reason`. `unlinked`: the fewest that hold it, where no link of so many is known. `most`: the largest
-    number that was tried; `cut`: a larger one would hold it, but cuts blocks of the weights' format."""
+    number that was tried; `cut`: a larger one would hold it, but cuts blocks of the weights' format. `unsupported`:
+    why an engine does not serve the model on this device; empty if it does."""
 
     device: devices.Device
     memory: MemoryLimit
@@ -282,6 +283,7 @@ class Needed(NamedTuple):
     unlinked: int | None
     most: int
     cut: bool
+    unsupported: str = ""
 
     @property
     def usable(self) -> int:
@@ -296,6 +298,8 @@ class Needed(NamedTuple):
         if self.unlinked is not None:
             most = self.device.links.largest
             return "no link" if most == 1 else f"no link past {most}"
+        if self.unsupported:
+            return "not supported"
         return "cuts blocks" if self.cut else f"too small at {self.most}" if self.most > 1 else "too small"
 
 
@@ -309,9 +313,11 @@ def device_counts(
     ep: int = 1,
     use: float | None = None,
     reserve: int | str | None = None,
+    limit: Callable[[MemoryLimit], MemoryLimit | None] | None = None,
 ) -> tuple[Share, list[Needed]]:
-    """The bytes of a model's weights and cache on one device, and the fewest of each device that hold them. Raises
-    TfacctError."""
+    """The bytes of a model's weights and cache on one device, and the fewest of each device that hold them. `limit`:
+    the memory that an engine leaves on so many devices; None if none, and it raises TfacctError where it does not
+    start. Raises TfacctError."""
     _check_counted(model)
     counts = device_numbers(model, ep, dtype)
     joined = replace(found[0], links=Links(one_way=1, domain=MOST))
@@ -326,11 +332,21 @@ def device_counts(
     whole, most = shares[0], shares[-1].devices
     needed = []
     for device in {device.id: device for device in found}.values():
-        memory = device_limit(1, device, use, reserve)
-        fewest = next((one for one in shares if one.total <= memory.usable and one.devices % ep == 0), None)
+        memory, fewest, unsupported = device_limit(1, device, use, reserve), None, ""
+        for one in (one for one in shares if one.devices % ep == 0):
+            try:
+                own = memory if limit is None else limit(device_limit(one.devices, device, use, reserve))
+            except TfacctError as error:
+                unsupported = unsupported or error.message
+                continue
+            if own is not None and one.total <= own.usable:
+                memory, fewest, unsupported = own, one, ""
+                break
         unlinked = None if fewest is None or device.links.known(fewest.devices) else fewest.devices
         cut = any(count > most and whole.total <= count * memory.usable for count in counts)
-        needed.append(Needed(device, memory, fewest if unlinked is None else None, unlinked, most, cut))
+        needed.append(Needed(device, memory, fewest if unlinked is None else None, unlinked, most, cut, unsupported))
+    if limit is not None and all(one.unsupported for one in needed):
+        raise UsageError(needed[0].unsupported, f"leave {option('engine')} out")
     return whole, needed
 
 
