@@ -157,3 +157,9 @@ def test_the_cache_without_windows_is_a_column(run) -> None:
 )
 def test_the_cache_of_a_request_in_all_and_on_each_rank(run, asked: str, words: str) -> None:
     assert f"One request needs {words}" in " ".join(run("memory", *asked.split()).out.split())
+
+
+def test_a_narrow_table_of_several_models_drops_heads_before_caches(run) -> None:
+    lines = run("kv", "gpt2", "llama-3.1-8b", "mistral-7b-v0.1", columns=60).out.splitlines()
+    head = next(line for line in lines if line.startswith(" model"))
+    assert head.split() == "model next token context MHA as built".split()
