@@ -10,6 +10,7 @@ import pytest
 from tests.families import SHAPES
 from tests.helpers.models import context, tiny
 from tfacct import load
+from tfacct.architecture.axis_names import MTP, Place, _with_place
 from tfacct.ledger.workload import Request
 from tfacct.reports.flops import flops
 
@@ -85,3 +86,13 @@ def test_why_there_is_no_answer_is_said_in_words(run) -> None:
     ran = run("solve", "gpt2", "--for", "ctx", "--until", "total_flops=100M")
     assert ran.code == 2 and "both sides are equal at ctx = 0." in ran.err.replace("\n", " ")
     assert "below 1, the smallest possible value" in ran.err and "solved at" not in ran.err
+
+
+def test_a_size_of_one_place_names_it_and_a_size_of_a_whole_side_names_the_side() -> None:
+    """Without an encoder the MTP heads are named; with one, all layers of the decoder are the decoder."""
+    ahead, windowed = Place(False, MTP, []), Place(False, "windowed", [])
+    alone = [{ahead.words}, set[str]()]
+    assert _with_place("head size", [ahead], alone) == "head size in the MTP heads"
+    assert (
+        _with_place("heads, K · G", [windowed], [{windowed.words}, {"other layers"}]) == "heads in the decoder, K · G"
+    )
