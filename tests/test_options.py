@@ -46,6 +46,7 @@ def test_a_help_fits_a_screen(run, command: str, columns: int) -> None:
 @pytest.mark.parametrize("command", NAMES)
 def test_the_long_help_has_every_option_once(run, command: str) -> None:
     said = run(command, "--help-all").out
+    assert said.endswith("\n") and not said.endswith("\n\n")
     for name, one in parameters_of(command_of(command)).items():
         if not of(one.annotation).argument:
             typed = shell_option(name)

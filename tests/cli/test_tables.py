@@ -227,6 +227,8 @@ def test_models_filters(run) -> None:
     out = run("models", "--family", "llama", "--max-params", "8.03B").out
     assert "llama-3.2-3b" in out and "llama-3-8b" not in out and "gpt2" not in out
     assert run("models", "--max-params", "8.1B", "--family", "llama").out.count("\n llama-3") == 4
+    counted = run("params", "--family", "gpt_bigcode", "--max-params", "2B", "--json").out
+    assert [model["model"] for model in json.loads(counted)["models"]] == ["starcoderbase-1b"]
 
 
 def test_fit_for_one_and_for_all(run) -> None:
