@@ -20,7 +20,7 @@ from tfacct.timing import fsdp_time, megatron_time
 from tfacct.timing.fsdp_time import RECENT, TRAINING, Trained, Work
 from tfacct.timing.kernels import Kernel
 from tfacct.timing.megatron_time import MEGATRON, MegatronLayout, MegatronWork
-from tfacct.timing.step_estimate import StepOptions, memory
+from tfacct.timing.step_estimate import Memory, StepOptions, memory
 
 A100 = devices.load("a100-sxm-80gb")
 USABLE = 83_029_027_840
@@ -361,3 +361,9 @@ def at_mfu(model: str, mfu: float, on: str = "8xh100", **how: Any) -> Any:
     from tfacct.timing.placement import Deployment
 
     return time_train(presets.load(model), Request(ctx=8192), Deployment(on), StepOptions(mfu=mfu, **how))
+
+
+def test_a_step_that_fills_the_memory_to_the_byte_fits() -> None:
+    """`least` decides that nothing fits, `counted` that transformers' class does; between them kernels decide."""
+    cases = {(10, 10): True, (10, None): None, (9, 11): None, (11, 12): False, (11, None): False}
+    assert {case: Memory(*case, usable=10).fits for case in cases} == cases

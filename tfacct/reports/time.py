@@ -698,7 +698,7 @@ def _room_note(one: StepEstimate) -> str:
     counted, usable = one.memory.counted, units.binary(one.memory.usable)
     if counted is None:
         return f"Whether the step fits is not known: {one.memory.reason}."
-    if counted <= one.memory.usable:
+    if one.memory.fits:
         return f"Fits: needs {units.binary(counted)} of {usable} as transformers runs it, all in bf16 with AdamW."
     return (
         f"With any kernels, the step needs at least {units.binary(one.memory.least)}: {LEAST[one.how.accumulate > 1]}."
