@@ -553,7 +553,7 @@ def _flow_table(about: Disaggregated) -> Table:
     ]
     columns = (
         Column("requests", "requests", "count"),
-        Column("decode_batch", "decode batch", "count", drop=1),
+        Column("decode_batch", "decode batch", "count", drop=2),
         *_time_columns(about.load),
         Column("prefill_busy", "≈ prefill busy", "share"),
         *_rate_columns(about.load),
