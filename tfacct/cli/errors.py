@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib import import_module
 from typing import Any
 
 import typer
@@ -16,7 +15,7 @@ from tfacct.base.pydantic_messages import describe_error
 from tfacct.base.spelling import shell_option
 from tfacct.cli import spellings
 from tfacct.commands import FORMER, NAMES
-from tfacct.commands.command import Command
+from tfacct.commands.command import command_of
 from tfacct.output import signs
 
 CLOSED_PIPE = 141
@@ -78,7 +77,7 @@ def _elsewhere(command: str, option: str, error: Any) -> str | None:
         takers = [f"`tfacct {name}`" for name in NAMES if spellings.own(option) in _options(name)][:3]
         return f"{', '.join(takers)} {'take' if takers[1:] else 'takes'} {option}" if takers else None
     if kind == "MissingParameter" and words[-1] in NAMES:
-        fitting = (one for one in _command(words[-1]).examples if error.param.opts[0] in one.split())
+        fitting = (one for one in command_of(words[-1]).examples if error.param.opts[0] in one.split())
         return next((f"for example `{one}`" for one in fitting), None)
     if kind == "UsageError" and "no such command" in error.message.lower():
         word = next(one for one in sys.argv[1:] if not one.startswith("-"))
@@ -90,15 +89,10 @@ def _elsewhere(command: str, option: str, error: Any) -> str | None:
     return None
 
 
-def _command(name: str) -> Command:
-    found: Command = import_module(f"tfacct.commands.{name}").COMMAND
-    return found
-
-
 def _options(name: str) -> set[str]:
     from tfacct.cli.run import parameters_of
 
-    return {shell_option(one) for one in parameters_of(_command(name))}
+    return {shell_option(one) for one in parameters_of(command_of(name))}
 
 
 def _invalid_value(error: Any) -> str | None:

@@ -1,7 +1,6 @@
 """The typer app. Builds each command from its function's signature, on first use."""
 
 from collections.abc import Iterator, Mapping
-from importlib import import_module
 from inspect import Parameter, Signature
 from typing import Annotated, Any, Literal, get_args, get_origin
 
@@ -15,13 +14,7 @@ from tfacct.base.version import __version__
 from tfacct.cli import complete, help_pages, run, spellings
 from tfacct.cli.errors import closed_pipe_ends
 from tfacct.commands import NAMES
-from tfacct.commands.command import Command
-
-
-def command_of(name: str) -> Command:
-    """The command with this name."""
-    found: Command = import_module(f"tfacct.commands.{name}").COMMAND
-    return found
+from tfacct.commands.command import Command, command_of
 
 
 class Options(TyperCommand):

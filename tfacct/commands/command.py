@@ -1,6 +1,7 @@
 """A command: its function, and what the command line needs in addition to the signature."""
 
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from inspect import Parameter
 from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, NamedTuple, get_origin
 
@@ -113,6 +114,12 @@ class Command(NamedTuple):
                 default = None if parameter.default is Parameter.empty else parameter.default
                 found.setdefault(other, parameter.replace(default=default))
         return found
+
+
+def command_of(name: str) -> Command:
+    """The command with this name."""
+    found: Command = import_module(f"tfacct.commands.{name}").COMMAND
+    return found
 
 
 def takes(function: Callable[..., Any]) -> str:

@@ -52,14 +52,11 @@ def flops(
     report = flops(models, request, by=by, mesh=mesh, pointwise=pointwise, recompute=recompute, **how)
 
     def chart() -> "Chart":
-        from tfacct.parallel.shard_model import shard_for_flops
-        from tfacct.reports.charts import flops_chart
-        from tfacct.reports.ranks import check_drawn, drawn
+        from tfacct.reports.charts import flops_chart, of_one_rank
 
-        check_drawn(mesh, "FLOPs")
         if recompute != "none":
             raise UsageError("a FLOPs picture does not support recomputation", "leave recompute out")
-        return drawn(flops_chart(shard_for_flops(models, mesh)[1], request, report, **how), mesh)
+        return of_one_rank(lambda drawn: flops_chart(drawn, request, report, **how), models, mesh, "FLOPs")
 
     def derived() -> "Report":
         from tfacct.reports.explain import explained

@@ -1,7 +1,6 @@
 """Pages about a topic."""
 
 import json
-from importlib import import_module
 from inspect import Parameter
 from typing import Annotated, Any
 
@@ -9,7 +8,7 @@ from tfacct import options as opt
 from tfacct.base.errors import UsageError, nearest
 from tfacct.base.spelling import shell_option
 from tfacct.commands import FORMER, NAMES
-from tfacct.commands.command import Command, Found, Markdown
+from tfacct.commands.command import Command, Found, Markdown, command_of
 from tfacct.options import Option
 
 GROUPS = {"options": opt.GROUPS, "layout": (opt.LAYOUT,), "recipe": (opt.RECIPE,), "output": (opt.OUTPUT,)}
@@ -79,7 +78,7 @@ def _schema(name: str | None) -> Found | str:
         raise UsageError(f"no schema {name!r}", nearest(name, known) or "`tfacct help schema` lists them")
     word = name.partition("-")[0]
     command = word if word in NAMES else FORMER.get(word, ("help",))[0]
-    asked: Command = import_module(f"tfacct.commands.{command}").COMMAND
+    asked = command_of(command)
     models = {"models": None, "model": Parameter.empty}
     taken = [
         Parameter(one, Parameter.KEYWORD_ONLY, default=models[one], annotation=opt.Which.__annotations__[one])

@@ -65,11 +65,10 @@ def memory(
 
     def chart() -> "Chart":
         from tfacct.parallel.shard_model import shard_models
-        from tfacct.reports.charts import memory_chart
-        from tfacct.reports.ranks import check_drawn, drawn
+        from tfacct.reports.charts import memory_chart, of_one_rank
 
-        check_drawn(mesh, "memory")
-        return drawn(memory_chart(shard_models(models, mesh, dtype)[1], request, report), mesh)
+        shard = partial(shard_models, dtype=dtype)
+        return of_one_rank(lambda drawn: memory_chart(drawn, request, report), models, mesh, "memory", shard)
 
     def derived() -> "Report":
         from tfacct.reports.explain import explained
@@ -125,12 +124,9 @@ def kv(
     report = kv(models, request, dtype=kv_dtype, contexts=contexts, kv_block=kv_block, mesh=mesh)
 
     def chart() -> "Chart":
-        from tfacct.parallel.shard_model import shard_for_flops
-        from tfacct.reports.charts import kv_chart
-        from tfacct.reports.ranks import check_drawn, drawn
+        from tfacct.reports.charts import kv_chart, of_one_rank
 
-        check_drawn(mesh, "the cache")
-        return drawn(kv_chart(shard_for_flops(models, mesh)[1], request, report), mesh)
+        return of_one_rank(lambda drawn: kv_chart(drawn, request, report), models, mesh, "the cache")
 
     def derived() -> "Report":
         from tfacct.reports.explain import explained

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
@@ -26,10 +26,13 @@ from tfacct.loading.model import LoadedModel
 from tfacct.output import look
 from tfacct.output.chart import Chart
 from tfacct.output.report import Kind, Report
+from tfacct.parallel.mesh import Mesh
 from tfacct.parallel.rank_memory import is_latent, variants
+from tfacct.parallel.shard_model import shard_for_flops
 from tfacct.reports import build, model_notes
 from tfacct.reports.memory import heads_words
 from tfacct.reports.metrics import Counting
+from tfacct.reports.ranks import one_of_ranks
 from tfacct.reports.sweep import label
 
 STEPS = 8
@@ -83,6 +86,24 @@ MEMORY = {
 }
 """What fills a phase → its key, and its colour."""
 STEP_CAPTION = "Without allocator rounding, kernel workspaces or device context."
+
+
+def of_one_rank(
+    draw: Callable[[Sequence[LoadedModel]], Chart],
+    models: Sequence[LoadedModel],
+    mesh: Mesh | None,
+    what: str,
+    shard: Callable[..., tuple[Any, Sequence[LoadedModel], Any]] = shard_for_flops,
+) -> Chart:
+    """The chart of `what` that `draw` makes of models, or of one rank of each. Raises UsageError for a rank with other
+    tokens or layers than its model."""
+    if mesh is None:
+        return draw(models)
+    for axis in ("pp", "cp", "fsdp"):
+        if getattr(mesh, axis) > 1:
+            raise UsageError(f"a chart of {what} does not support {option(axis)}", "leave it out")
+    chart = draw(shard(models, mesh)[1])
+    return replace(chart, title=f"{chart.title} ({one_of_ranks(mesh).removeprefix(' of ')})")
 
 
 def flops_chart(

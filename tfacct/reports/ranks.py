@@ -8,7 +8,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 from tfacct.base import units
-from tfacct.base.errors import TfacctError, UsageError
+from tfacct.base.errors import TfacctError
 from tfacct.base.spelling import option, spelled
 from tfacct.ledger.groups import Ledger
 from tfacct.loading.model import LoadedModel
@@ -17,7 +17,6 @@ from tfacct.reports.build import MeshFacts
 
 if TYPE_CHECKING:
     from tfacct.loading.memory_limit import MemoryLimit
-    from tfacct.output.chart import Chart
     from tfacct.parallel.mesh import Mesh
 
 HEADS_GATHERED = (
@@ -70,11 +69,6 @@ def shard_notes(whole_models: Sequence[LoadedModel], mesh: Mesh | None) -> list[
     return [SHARES, *uneven_notes(whole_models, Mesh(mesh.tp))]
 
 
-def drawn(chart: Chart, mesh: Mesh | None) -> Chart:
-    """The chart, with `one of N ranks` in its title."""
-    return chart if mesh is None else replace(chart, title=f"{chart.title} ({one_of_ranks(mesh).removeprefix(' of ')})")
-
-
 def one_of_ranks(mesh: Mesh | None, word: str = "of") -> str:
     """` of one of 8 ranks`; empty without a mesh."""
     if mesh is None:
@@ -82,13 +76,6 @@ def one_of_ranks(mesh: Mesh | None, word: str = "of") -> str:
     from tfacct.parallel.mesh import ranks_of
 
     return f" {word} one of {ranks_of(mesh):,} ranks"
-
-
-def check_drawn(mesh: Mesh | None, what: str) -> None:
-    """Raises UsageError for a chart of a rank with other tokens or layers than its model."""
-    for axis in ("pp", "cp", "fsdp"):
-        if mesh is not None and getattr(mesh, axis) > 1:
-            raise UsageError(f"a chart of {what} does not support {option(axis)}", "leave it out")
 
 
 def rank_facts(mesh: Mesh, whole: Mapping[str, Any]) -> dict[str, Any]:

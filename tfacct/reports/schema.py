@@ -19,6 +19,7 @@ from tfacct.reports import (
     check,
     comms,
     compare,
+    devices,
     engine,
     flops,
     formula,
@@ -103,24 +104,9 @@ PAGES: Mapping[str, Mapping[str, Any]] = {
     "options": dict.fromkeys(("group", "option", "about"), str),
     "axes": dict.fromkeys(("axis", "about", "of"), str),
     "devices": {
-        "device": str,
-        "bf16": int | None,
-        "fp8": int | None,
-        "memory_bytes": int,
-        "memory_from": str,
-        "torch_bytes": int | None,
-        "torch_least_bytes": int | None,
-        "torch_most_bytes": int | None,
-        "torch_seen": str | None,
-        "board_bytes": int | None,
-        "board_from": str | None,
-        "bandwidth": int,
-        "link_bandwidth": int | None,
-        "domain": int | None,
-        "pcie": int | None,
-        "node_network": int | None,
-        "tdp": int | None,
-        "read_from": str,
+        column.key: kind | None if column.empty or column in devices.TOTALS else kind
+        for column in (*devices.COLUMNS, *devices.TOTALS)
+        for kind in (str if column.kind == "text" else int,)
     },
 }
 """Keys of the rows of commands that are about no model, and their types."""

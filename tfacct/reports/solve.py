@@ -164,13 +164,8 @@ def _is_budget(equation: Equation) -> bool:
 
 def _by_algebra(question: _Question) -> _Solved:
     """The context, the batch or the key/value heads, with the unknown as a symbol in the ledger."""
-    unknown, equation, model, point, metrics = (
-        question.unknown,
-        question.equation,
-        question.model,
-        question.point,
-        question.metrics,
-    )
+    unknown, equation, model, *_, point = question
+    metrics = question.metrics
     at = placed(unknown, model.architecture, point, chunk=question.chunk)
     windowed = any(stack.block.window is not None for stack in model.architecture.stacks)
     # A training step saves masks from where a context reaches across a window.
@@ -335,13 +330,7 @@ def _between(tried: list[int], count: int, fits: Callable[[int], bool]) -> tuple
 
 def _report(question: _Question, answer: _Solved, mesh: Mesh | None, *, limited: bool) -> Report:
     """`limited`: the answer is the length of a learned position embedding."""
-    unknown, equation, model, request, terms = (
-        question.unknown,
-        question.equation,
-        question.model,
-        question.request,
-        question.terms,
-    )
+    unknown, equation, model, request, _, terms, _ = question
     counted, found = question.counted, answer.found
     points = {value: answer.at(value) for value in (found.answer, found.beyond) if value is not None}
     settings = answer.settings or [model]
