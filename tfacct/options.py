@@ -4,12 +4,13 @@ A group of options is a TypedDict that a command takes as `**options: Unpack[Gro
 because signatures are read at run time.
 """
 
+import re
 from collections.abc import Callable, Collection, Mapping
 from inspect import Parameter, Signature, signature
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypedDict, get_args, get_origin
 
 from tfacct.base import units
-from tfacct.base.errors import UsageError
+from tfacct.base.errors import UsageError, cut
 from tfacct.base.spelling import option, shell_option
 from tfacct.ledger.workload import Logits, Request
 
@@ -314,6 +315,24 @@ class MetricTerms(Counted, MetricRecipe, total=False):
     """Ways to count a metric, training included."""
 
 
+def _listed(name: str, metavar: str | None = None) -> Option:
+    about: Option = MetricRecipe.__annotations__[name].__metadata__[0]
+    return about._replace(metavar=metavar or about.metavar)
+
+
+class RecipeLists(TypedDict, total=False):
+    """The recipe of a training step, each part of it one value or a list."""
+
+    recompute: Annotated[str | None, _listed("recompute")]
+    optimizer: Annotated[str | None, _listed("optimizer")]
+    lora: Annotated[Size | None, _listed("lora")]
+    adapter_dtype: Annotated[str | None, _listed("adapter_dtype")]
+    lora_dropout: Annotated[float | str | None, _listed("lora_dropout")]
+    weights_dtype: Annotated[str | None, _listed("weights_dtype")]
+    loss: Annotated[str | None, _listed("loss", "whole|chunked")]
+    attention: Annotated[str | None, _listed("attention", "sdpa|eager")]
+
+
 class StepOnRanks(Step, Ranks, total=False):
     """A step on ranks that shard it."""
 
@@ -530,6 +549,35 @@ def size(name: str, given: Any) -> Any:
         return given.__index__()
     except TypeError:  # an array that is not one whole number
         return given
+
+
+APART = {"lora": r",\s*(?=\d|$)", "recompute": r",\s*(?=none|full|attention|selective|$)"}
+"""Where a list is cut whose values have commas too."""
+
+
+def values(name: str, given: Any) -> list[Any]:
+    """The values that an option lists; None is its default."""
+    from tfacct.base import ranges
+
+    if not isinstance(given, str):
+        return list(given) if isinstance(given, (list, tuple, range)) else [given]
+    is_size = name in Step.__annotations__
+    if is_size and units.is_tokens(given):
+        return ranges.read_some(option(name), given)
+    texts = [one.strip() or None for one in re.split(APART.get(name, ","), given)]
+    if name == "lora_dropout":
+        return [None if one is None else _as_share(name, one) for one in texts]
+    if not is_size:
+        return texts
+    read = ([None] if one is None else ranges.read_some(option(name), one) for one in texts)
+    return [value for values in read for value in values]
+
+
+def _as_share(name: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise UsageError(f"{option(name)} must be a number, not {cut(text)!r}", "for example 0.1") from None
 
 
 def several(name: str, step: Mapping[str, Any]) -> tuple[list[int] | None, dict[str, Any]]:

@@ -506,3 +506,26 @@ def test_flops_of_another_recipe_are_not_called_unchanged(recipe: str, run) -> N
 def test_flops_of_the_same_passes_are_unchanged(recipe: str, run) -> None:
     ran = run("compare", "--by", "line", "gpt2", "--train", *recipe.split())
     assert "otal FLOPs, parameters" in " ".join(ran.out.split()) and "without recomputation" not in ran.out
+
+
+def test_recipes_of_training_are_swept(run) -> None:
+    """Every combination is a row with the peak of `train`, with a layout too; the recipe is of no model."""
+    model = load("llama-3.1-8b")
+    for layout in ({}, {"tp": 2, "fsdp": 4}):
+        found = model.sweep(recompute="none,full", optimizer="adamw,sgd", ctx=[2048], **layout)
+        rows = [(row["recompute"], row["optimizer"], row["peak_bytes"]) for row in found.lines]
+        assert rows == [
+            (again, optimizer, model.train(ctx=2048, recompute=again, optimizer=optimizer, **layout).peak_bytes)
+            for again in ("none", "full")
+            for optimizer in ("adamw", "sgd")
+        ]
+        assert found.models[0]["recompute"] is None and found.models[0]["loss"] == "whole"
+    assert run("sweep", "gpt2", "--lora", "4,8:c_attn", "--ctx", "64").code == 0
+    for asked, words in (
+        ("--recompute none,foo", "--recompute is none, full"),
+        ("--recompute none,full --metric total_flops", "--recompute applies to training memory"),
+        ("--optimizer adamw,", "--optimizer has an empty value"),
+        ("--adapters bf16,fp32", "--adapters and --lora-dropout need --lora"),
+    ):
+        ran = run("sweep", "gpt2", "--ctx", "64", *asked.split())
+        assert ran.code == 2 and words in ran.err, ran.err

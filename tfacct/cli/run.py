@@ -187,9 +187,9 @@ def _check_single(command: Command, given: Mapping[str, Any]) -> None:
         if name == "tokens" and given["ctx"] is None and number is not None and number >= TRAINING_RUN:
             hint = f"`tfacct budget {models} {typed}` counts a training run"
             raise UsageError(f"{typed} exceeds every context", hint)
-        if name in (*opt.Step.__annotations__, *opt.Ranks.__annotations__):
+        if name in (*opt.Step.__annotations__, *opt.Ranks.__annotations__, *opt.MetricRecipe.__annotations__):
             takes = "sweep"
-        elif name in ("dtype", "kv_dtype", *opt.MetricRecipe.__annotations__):
+        elif name in ("dtype", "kv_dtype"):
             takes = "compare"
         else:
             continue

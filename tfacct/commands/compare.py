@@ -1,13 +1,11 @@
 """Models side by side; and two sides, such as one model before and after a change, line by line."""
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, Unpack
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
 
 from tfacct import options as opt
-from tfacct.base import ranges, units
-from tfacct.base.errors import UsageError, cut
+from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option
 from tfacct.commands.command import Command, Found
 from tfacct.options import Option
@@ -17,34 +15,13 @@ if TYPE_CHECKING:
     from tfacct.output.chart import Chart
     from tfacct.reports.compare import CompareReport, DiffReport, Side
 
-SIZES = ("ctx", "batch", "tokens")
-LISTED = (*SIZES, "dtype", "kv_dtype", *opt.MetricRecipe.__annotations__)
+LISTED = ("ctx", "batch", "tokens", "dtype", "kv_dtype", *opt.MetricRecipe.__annotations__)
 """Options that hold one value, or a list."""
-APART = {"lora": r",\s*(?=\d|$)", "recompute": r",\s*(?=none|full|attention|selective|$)"}
-"""Where a list is cut whose values have commas too."""
 PLAIN = ("ctx", "source", "dtype", "kv_dtype")
 """Options of a step and of metrics that every column takes."""
 
 
-def _listed(name: str, metavar: str | None = None) -> Option:
-    about = opt.of(opt.MetricRecipe.__annotations__[name])
-    return about._replace(metavar=metavar or about.metavar)
-
-
-class Recipes(TypedDict, total=False):
-    """The recipe of a training step, each part of it one value or a list."""
-
-    recompute: Annotated[str | None, _listed("recompute")]
-    optimizer: Annotated[str | None, _listed("optimizer")]
-    lora: Annotated[opt.Size | None, _listed("lora")]
-    adapter_dtype: Annotated[str | None, _listed("adapter_dtype")]
-    lora_dropout: Annotated[float | str | None, _listed("lora_dropout")]
-    weights_dtype: Annotated[str | None, _listed("weights_dtype")]
-    loss: Annotated[str | None, _listed("loss", "whole|chunked")]
-    attention: Annotated[str | None, _listed("attention", "sdpa|eager")]
-
-
-class CompareOptions(opt.Step, opt.Where, opt.Counted, Recipes, total=False):
+class CompareOptions(opt.Step, opt.Where, opt.Counted, opt.RecipeLists, total=False):
     """A step, the devices, and how metrics are counted."""
 
 
@@ -76,7 +53,7 @@ def compare(
     """
     from tfacct.reports.compare import compare
 
-    lists = {name: _values(name, options[name]) for name in LISTED if options.get(name) is not None}  # type: ignore[literal-required]
+    lists = {name: opt.values(name, options[name]) for name in LISTED if options.get(name) is not None}  # type: ignore[literal-required]
     plain = max(map(len, lists.values()), default=1) == 1 and not (metric or options.get("on"))
     every, line = list(models), by == "line" or (by is None and bool(fields) and plain)
     if fields:
@@ -101,28 +78,6 @@ def compare(
         mesh = mesh_on(devices, None)
     names = [name for one in metric or () for name in one.split(",")]
     return Found(compare(sides, fit=devices, mesh=mesh, metrics=names))
-
-
-def _values(name: str, given: Any) -> list[Any]:
-    """The values that an option lists; None is its default."""
-    if not isinstance(given, str):
-        return list(given) if isinstance(given, (list, tuple, range)) else [given]
-    if name in SIZES and units.is_tokens(given):
-        return ranges.read_some(option(name), given)
-    texts = [one.strip() or None for one in re.split(APART.get(name, ","), given)]
-    if name == "lora_dropout":
-        return [None if one is None else _share(name, one) for one in texts]
-    if name not in SIZES:
-        return texts
-    read = ([None] if one is None else ranges.read_some(option(name), one) for one in texts)
-    return [value for values in read for value in values]
-
-
-def _share(name: str, text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise UsageError(f"{option(name)} must be a number, not {cut(text)!r}", "for example 0.1") from None
 
 
 def _combinations(lists: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:

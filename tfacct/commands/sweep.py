@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 from tfacct import options as opt
 from tfacct.base.errors import UsageError
+from tfacct.base.spelling import option
 from tfacct.commands.command import Command, Found, tick
 from tfacct.options import Option
 
@@ -20,8 +21,8 @@ def _ranks(about: str) -> Any:
     return Option(about, "N", opt.LAYOUT)
 
 
-class SweepOptions(opt.MetricTerms, total=False):
-    """The rest of the workload, and how metrics are counted."""
+class SweepOptions(opt.Counted, opt.RecipeLists, total=False):
+    """The rest of the workload, and how metrics are counted; the recipe one value or a list."""
 
     source: Annotated[opt.Size | None, opt.of(opt.Step.__annotations__["source"])]
     tokens: Annotated[opt.Size | None, opt.of(opt.Step.__annotations__["tokens"])]
@@ -69,21 +70,31 @@ def sweep(
     )
     given: Any = options.get
     ranks = {axis: given(axis) for axis in ("tp", "fsdp", "ep", "pp", "cp") if given(axis) is not None}
+    recipes = {name: opt.values(name, given(name)) for name in opt.RecipeLists.__annotations__ if given(name)}
+    for name, values in recipes.items():
+        if None in values:
+            raise UsageError(f"{option(name)} has an empty value")
     grid = Grid(
         opt.sizes("ctx", ctx),
         opt.sizes("batch", batch),
         sets,
         zipped,
-        {axis: opt.sizes(axis, numbers) for axis, numbers in ranks.items() if numbers != ""},
+        {
+            axis: opt.sizes(axis, [numbers] if isinstance(numbers, int) else numbers)
+            for axis, numbers in ranks.items()
+            if numbers != ""
+        },
         given("sp") or False,
+        {name: values for name, values in recipes.items() if len(values) > 1},
     )
     report = sweep(
         lambda name, changed: read[name].with_fields({**read[name].changed, **changed}),
         list(read),
         grid,
-        metrics=[name.strip() for text in metric or () for name in text.split(",")] or DEFAULT,
+        metrics=[name.strip() for text in metric or () for name in text.split(",")]
+        or (("peak_bytes",) if recipes else DEFAULT),
         request=opt.request(opt.among(opt.Step, options), logits=given("logits") or "all"),
-        terms=opt.counting(options),
+        terms=opt.counting({**options, **{name: values[0] for name, values in recipes.items()}}),
         progress=tick,
     )
 
@@ -116,6 +127,7 @@ COMMAND = Command(
     examples=(
         "tfacct sweep gpt2-xl --ctx 1k..32k",
         "tfacct sweep llama-3.1-8b --set num_key_value_heads=1,8,32 --ctx 8k",
+        "tfacct sweep llama-3.1-8b --recompute none,full --ctx 1k..8k",
     ),
     drawn=True,
     every_preset=False,

@@ -176,11 +176,13 @@ def metrics_named(names: Iterable[str], models: Sequence[LoadedModel]) -> list[M
 
 @record
 class CountedMetrics:
-    """Metrics and how they are counted. `to`: how the new side of a comparison is counted."""
+    """Metrics and how they are counted. `to`: how the new side of a comparison is counted. `recipes`: each row has its
+    own training recipe."""
 
     metrics: Sequence[Metric]
     terms: Counting
     to: Counting | None = None
+    recipes: bool = False
 
     @property
     def products(self) -> bool:
@@ -225,7 +227,9 @@ class CountedMetrics:
         if self.cache:
             weights = "" if not self.weights else "weights and " if stored == cached else f"weights in {stored} and "
             clauses.append(f"{weights}{model_notes.cache_name(models)} in {cached}")
-        if self.training:
+        if self.training and self.recipes:
+            clauses.append("a training step with the recipe of its row, as run by transformers")
+        elif self.training:
             recipes = [side.recipe for side in (self.terms, self.to or self.terms)]
             words = dict.fromkeys(f"{recipe.precision} with {recipe.description}" for recipe in recipes)
             clauses.append(f"a training step in {' → '.join(words)}, as run by transformers")

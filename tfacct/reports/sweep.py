@@ -28,7 +28,7 @@ from tfacct.output.answer import answers
 from tfacct.output.report import Cell, Column, Report, Row, Table, Tick, unwatched
 from tfacct.parallel.mesh import mesh_of
 from tfacct.reports import build, model_notes
-from tfacct.reports.metrics import CountedMetrics, Counting, MetricsReport, metrics_named
+from tfacct.reports.metrics import CountedMetrics, Counting, MetricsReport, metrics_named, named_of
 from tfacct.reports.ranks import peak_notes
 
 DEFAULT = ("total_flops", "flops_per_token", "ratio_to_rule_of_thumb", "share.attn_scores_values")
@@ -76,7 +76,8 @@ class SweepReport(MetricsReport):
 @record
 class Grid:
     """The values of everything that is swept. `contexts`: None for each model's longest. `zipped`: fields that vary
-    together. `ranks`: numbers of ranks, by mesh axis; `sp`: with sequence parallelism."""
+    together. `ranks`: numbers of ranks, by mesh axis; `sp`: with sequence parallelism. `recipe`: values of fields of
+    the training recipe."""
 
     contexts: Collection[int] | None = None
     batches: Collection[int] = (1,)
@@ -84,6 +85,7 @@ class Grid:
     zipped: Mapping[str, Sequence[Any]] | None = None
     ranks: Mapping[str, Collection[int]] | None = None
     sp: bool = False
+    recipe: Mapping[str, Sequence[Any]] | None = None
 
     @property
     def knobs(self) -> dict[str, Sequence[Any]]:
@@ -93,7 +95,8 @@ class Grid:
     @property
     def alone(self) -> dict[str, Sequence[Any]]:
         """Those that vary by themselves."""
-        return {**(self.fields or {}), **{axis: list(sizes) for axis, sizes in (self.ranks or {}).items()}}
+        ranks = {axis: list(sizes) for axis, sizes in (self.ranks or {}).items()}
+        return {**(self.fields or {}), **ranks, **(self.recipe or {})}
 
     def size(self, models: int) -> int:
         """Number of combinations."""
@@ -158,7 +161,11 @@ class Sweep:
     @property
     def counted(self) -> CountedMetrics:
         """The metrics and how they are counted."""
-        return CountedMetrics(self.metrics, self.terms)
+        return CountedMetrics(self.metrics, self.terms, recipes=bool(self.grid.recipe))
+
+    def with_recipe(self, fields: Mapping[str, Any]) -> Counting:
+        """How metrics are counted with these fields of the recipe."""
+        return replace(self.terms, trained=named_of({**dict(self.terms.trained), **fields}))
 
     @property
     def chunk(self) -> bool:
@@ -188,8 +195,8 @@ def checked(grid: Grid) -> Grid:
     for name in grid.knobs:
         if name in ("model", "ctx", "batch"):
             raise UsageError(f"{name} is a sweep option, so a field of that name cannot be swept")
-        if name in (grid.ranks or {}) and name in {*(grid.fields or {}), *(grid.zipped or {})}:
-            raise UsageError(f"{name} is a number of ranks, so a field of that name cannot be swept with it")
+        if name in {*(grid.ranks or {}), *(grid.recipe or {})} and name in {*(grid.fields or {}), *(grid.zipped or {})}:
+            raise UsageError(f"{name} is an option of sweep, so a field of that name cannot be swept with it")
     zipped = grid.zipped or {}
     if twice := [name for name in zipped if name in (grid.fields or {})]:
         raise UsageError(f"{twice[0]} is given twice, with {option('zip')} and alone: give it once")
@@ -255,6 +262,9 @@ def sweep(
     if clash := {metric.name for metric in asked} & set(grid.knobs):
         raise UsageError(f"{clash.pop()} is a metric, so it cannot be swept as a field")
     about = Sweep(grid, asked, request, terms)
+    if swept_recipe := grid.recipe:
+        for values in product(*swept_recipe.values()):
+            _ = about.with_recipe(dict(zip(swept_recipe, values, strict=True))).recipe  # raises UsageError
     done = 0
     for swept in found:
         for model in list(swept.settings):
@@ -282,7 +292,7 @@ def _read(
     for number, fields in enumerate(grid.settings()):
         tick(f"reading {name}", number)
         try:
-            own = {axis: fields.pop(axis) for axis in grid.ranks or {}}
+            own = {name: fields.pop(name) for name in (*(grid.ranks or {}), *(grid.recipe or {}))}
             model = load(name, fields)
             swept.settings.append(replace(model, changed={**model.changed, **own}) if own else model)
         except ConfigError as error:
@@ -292,7 +302,7 @@ def _read(
 
 def _sweep(swept: Swept, model: LoadedModel, about: Sweep) -> None:
     """Add one model's metrics at every context and batch. Raises UsageError if none is possible."""
-    grid, terms = about.grid, about.terms
+    grid, terms = about.grid, about.with_recipe({name: model.changed[name] for name in about.grid.recipe or {}})
     if not all(selection.takes_context(model, context) for context in grid.contexts or ()):
         raise selection.other_context(model)
     if grid.ranks:
@@ -383,6 +393,7 @@ def _facts(swept: Swept, about: Sweep) -> dict[str, Any]:
         "metrics": [metric.name for metric in about.metrics],
         **about.terms.facts(swept.settings[0], work, stored),
         **about.terms.recipe_facts(about.metrics),
+        **{name: None for name in about.grid.recipe or {} if name in MetricsReport.__annotations__},
         "lines": swept.rows,
         "skipped": swept.skipped,
     }
