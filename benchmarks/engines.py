@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from tfacct.architecture.parts import Mixer
 from tfacct.base.errors import NotFoundError, TfacctError
-from tfacct.engines import vllm, vllm_start
+from tfacct.engines import vllm
 from tfacct.engines.launch import Flags, Launch
 from tfacct.engines.pages import aligned_block
 from tfacct.engines.profiles import engine
@@ -206,14 +206,14 @@ def errors(row: Row) -> Iterator[Error]:
         found = vllm.peak(start, first=number == 1, last=number == start.flags.pp)
         yield Error(row, "peak", found.bytes / GIB, float(row["peak_gib"]))
     if "layout" in can:
-        pages = vllm_start.stage_pages(start, stages[number], int(float(row["pool_gib"]) * GIB))
-        yield Error(row, "layout", vllm_start.tokens_of(start, pages), float(row["kv_tokens"]))
+        pages = vllm.stage_pages(start, stages[number], int(float(row["pool_gib"]) * GIB))
+        yield Error(row, "layout", vllm.tokens_of(start, pages), float(row["kv_tokens"]))
         if row["concurrency"]:
             yield Error(row, "concurrency", pages.concurrency, float(row["concurrency"]))
     if "weights" in can:
         yield Error(row, "weights", weights(start, stages[number]).total / GIB, float(row["weights_gib"]))
     if "pool" in can:
-        rank = vllm_start.start(start)
+        rank = vllm.start(start)
         if rank.measured:
             yield Error(row, "pool", rank.pool / GIB, float(row["pool_gib"]))
             if "tokens" in can:

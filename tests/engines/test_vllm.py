@@ -12,10 +12,11 @@ from tests.helpers.notes import printed_rows
 from tfacct import load
 from tfacct.base.errors import NotFoundError, TfacctError, UsageError
 from tfacct.commands.engine import engine_of
-from tfacct.engines import support, vllm
+from tfacct.engines import vllm
 from tfacct.engines.launch import Flags, Launch
 from tfacct.engines.pages import CacheLayers, Paging, aligned_block, cache_layers, pages
 from tfacct.engines.profiles import engine
+from tfacct.engines.start import check
 from tfacct.engines.units import GIB, MIB
 from tfacct.engines.weights import Weights, allocated, rotary_caches, weights
 from tfacct.ledger.storage import width
@@ -112,7 +113,7 @@ def test_parameters_are_those_of_memory_on_every_preset_that_is_served() -> None
     equal = 0
     for name in presets.names():
         try:
-            support.check(launch(name))
+            check(launch(name), vllm.unsupported(launch(name)))
             own = weights_of(launch(name))
         except TfacctError:
             continue

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 from tfacct.accounts.memory import largest_that_fits
 from tfacct.base.errors import TfacctError, UsageError
 from tfacct.base.spelling import option
-from tfacct.engines import support, vllm
+from tfacct.engines import vllm
 from tfacct.engines.launch import Launch, typed
-from tfacct.engines.start import Start
+from tfacct.engines.start import Start, check
 from tfacct.engines.units import MIB
-from tfacct.engines.vllm_start import largest_length, ranks, start
+from tfacct.engines.vllm import largest_length, ranks, start
 from tfacct.ledger.storage import width
 from tfacct.loading.model import LoadedModel
 
@@ -105,7 +105,7 @@ def _typed(launch: Launch, flags: Mapping[str, Any]) -> str:
 def _longest(launch: Launch) -> int:
     """The longest max_model_len that starts; 0 if none does, or the launch is refused or not supported."""
     try:
-        support.check(launch)
+        check(launch, vllm.unsupported(launch))
         return 0 if refused(launch) is not None else largest_length(launch)
     except TfacctError:
         return 0
@@ -116,7 +116,7 @@ def _why_not(launch: Launch) -> str:
     if (refusal := refused(launch)) is not None:
         return refusal.reason
     try:
-        support.check(launch)
+        check(launch, vllm.unsupported(launch))
         return start(launch).lacks
     except TfacctError as error:
         return error.message
@@ -200,7 +200,7 @@ def for_requests(launch: Launch, requests: int) -> Launch:
     if length:
         return fixed.with_flags(max_model_len=length)
     cards = (launch.with_flags(tp=launch.flags.tp * times) for times in (2, 4, 8))
-    known = (one for one in cards if next(support.vllm(one), None) is None and refused(one) is None)
+    known = (one for one in cards if next(vllm.unsupported(one), None) is None and refused(one) is None)
     if found := next(filter(has_room, known), None):
         return found
     raise UsageError(f"no launch has room for {requests:,} requests at once", "fewer requests or narrower weights")

@@ -9,16 +9,21 @@ from typing import NamedTuple
 from tfacct.base import units
 from tfacct.base.errors import TfacctError, UsageError
 from tfacct.base.spelling import option
-from tfacct.engines import sglang, support, vllm_start
+from tfacct.engines import sglang, vllm
 from tfacct.engines.advice import divisors, more_cards, refused, suggestion
 from tfacct.engines.launch import Flags, Launch
 from tfacct.engines.profiles import Engine, engine
-from tfacct.engines.support import TRTLLM
+from tfacct.engines.start import Reasons
 from tfacct.engines.weights import weights
 from tfacct.loading.devices import Device
 from tfacct.loading.memory_limit import MemoryLimit
 from tfacct.loading.model import LoadedModel
 
+TRTLLM = "trtllm"
+"""TensorRT-LLM, of which only the rule of its pool is known."""
+TRTLLM_CARDS = ("Ampere", "Ada", "Hopper", "Blackwell", "Blackwell Ultra")
+"""Architectures that TensorRT-LLM supports: nvidia.github.io/TensorRT-LLM/supported-hardware.html (B300 and GB300 are
+Blackwell there)."""
 TRTLLM_SHARE = Fraction(9, 10)
 """Share of what the weights leave that TensorRT-LLM's cache takes: the default of free_gpu_memory_fraction in
 tensorrt_llm/llmapi/llm_args.py, KvCacheConfig."""
@@ -91,9 +96,22 @@ def pool_limit(limit: MemoryLimit, served: Served) -> MemoryLimit | None:
     return replace(limit, use=1, reserve=limit.memory - stored - pool, engine=served.version) if pool > 0 else None
 
 
+def _trtllm(launch: Launch) -> Reasons:
+    """Reasons of a launch of TensorRT-LLM."""
+    shape, card = launch.model.architecture, launch.device.architecture or launch.device.name
+    if shape.encoder is not None or shape.head is None or not launch.model.has_cache:
+        why = "encoder-decoders and models without a head or a cache are not supported for TensorRT-LLM"
+        yield why, f"leave {option('engine')} out"
+    if card not in TRTLLM_CARDS:
+        yield f"TensorRT-LLM on {card} is not supported", f"leave {option('engine')} out"
+    if launch.storage.by_block:
+        yield f"TensorRT-LLM has no weights in {launch.storage.name}", f"{option('dtype')} fp8"
+
+
 def _check(launch: Launch, name: str) -> None:
     """Raise UsageError for a launch that is not supported, or that the engine refuses."""
-    for why, instead in support.REASONS[name](launch):
+    reasons = {"vllm": vllm.unsupported, "sglang": sglang.unsupported, TRTLLM: _trtllm}[name]
+    for why, instead in reasons(launch):
         foreign = any(option(flag) in instead for flag in ENGINE_FLAGS)
         leave = f"leave {option('engine')} out; `tfacct engine` takes {instead}"
         raise UsageError(f"{launch.model.name}: {why}", leave if foreign else instead)
@@ -108,7 +126,7 @@ def pool_of(launch: Launch, name: str) -> tuple[int, int]:
     stored = weights(launch, launch.model).parameters
     if name == TRTLLM:
         return stored, int((launch.total - stored) * TRTLLM_SHARE)
-    return stored, (vllm_start if name == "vllm" else sglang).start(launch).pool
+    return stored, (vllm if name == "vllm" else sglang).start(launch).pool
 
 
 def _instead(launch: Launch, name: str) -> str:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import accumulate
+from operator import or_
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -14,9 +15,6 @@ from tfacct.base.errors import NotFoundError, UsageError, cut, nearest
 from tfacct.base.record import record
 from tfacct.base.spelling import option
 from tfacct.loading import files
-
-VERSION = re.compile(r"v?(\d{1,4})(?:\.(\d{1,3}))?(?:\.(\d{1,3}))?(?:[.a-z+-].*)?", re.ASCII)
-"""`0.19`, `v0.19.1`, `0.28.1rc1.dev50`."""
 
 
 @record
@@ -61,7 +59,6 @@ class Engine:
 class Profile:
     """What a range of versions does at start."""
 
-    engine: str
     prefix: str
     first: int
     last: int
@@ -85,22 +82,16 @@ class Profile:
 
 
 def _number(version: str, prefix: str) -> int | None:
-    """The number of a version that tells profiles apart: 19 of `0.19.0`, of `0.` as prefix."""
-    match = VERSION.fullmatch(version.strip().lower())
-    if match is None:
-        return None
-    if prefix and (match[1] != prefix.rstrip(".").rpartition(".")[2] or match[2] is None):
-        return None
-    return int(match[2] if prefix else match[1])
+    """The number of a version that tells profiles apart: 19 of `0.19`, `v0.19.1` or `0.19.1rc1.dev50`, of `0.` as
+    prefix."""
+    pattern = rf"v?{re.escape(prefix)}(\d{{1,4}})(?:[.a-z+-].*)?"
+    match = re.fullmatch(pattern, version.strip().lower(), re.ASCII)
+    return None if match is None else int(match[1])
 
 
 def paths() -> dict[str, Path]:
     """Files of all engines, by name."""
     return {path.stem: path for path in sorted(Path(__file__).parent.glob("*.toml"))}
-
-
-def _changed(before: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    return {**before, **changes}
 
 
 @cache
@@ -113,8 +104,8 @@ def engine(name: str) -> Engine:
         raise NotFoundError(f"unknown engine {cut(name)!r}", nearest(folded, known) or f"one of {', '.join(known)}")
     facts = files.parse_toml(str(known[found]), files.read(known[found]))
     own: list[dict[str, Any]] = facts.pop("profile")
-    profiles = []
-    for one in accumulate(own, _changed):
-        first, last = one["versions"]
-        profiles.append(Profile(found, facts["prefix"], first, last, MappingProxyType(one)))
+    prefix, each = facts["prefix"], accumulate(own, or_)
+    profiles = [
+        Profile(prefix, first, last, MappingProxyType(one)) for one in each for first, last in [one["versions"]]
+    ]
     return Engine(found, MappingProxyType(facts), profiles)

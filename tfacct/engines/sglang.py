@@ -12,13 +12,23 @@ from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option
 from tfacct.engines.launch import WIDE, Launch, written
 from tfacct.engines.pages import cache_layers
-from tfacct.engines.start import Start, context, counted
+from tfacct.engines.start import Reasons, Start, common_reasons, context, counted
 from tfacct.engines.units import GIB, MIB
 from tfacct.engines.weights import weights
 from tfacct.ledger.storage import width
 
 LARGE_CARD = 60 * GIB
 """Above it, SGLang 0.5 reserves at least a floor."""
+
+
+def unsupported(launch: Launch) -> Reasons:
+    """Reasons of a launch of SGLang."""
+    yield from common_reasons(launch)
+    flags = launch.flags
+    if flags.dtype is not None and units.dtype_name(flags.dtype) not in ("fp8", *WIDE):
+        yield f"{option('dtype', flags.dtype)} is not supported for SGLang", "bf16, fp16, fp32 or fp8"
+    if flags.kv_dtype is not None and units.dtype_name(flags.kv_dtype) not in ("fp8", launch.value_dtype):
+        yield f"{option('kv_dtype', flags.kv_dtype)} is not supported for SGLang", f"fp8 or {launch.value_dtype}"
 
 
 def line(launch: Launch) -> str:

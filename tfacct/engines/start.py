@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Literal, TypedDict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal, TypeAlias, TypedDict
 
+from tfacct.base.errors import UsageError
 from tfacct.base.record import record
 from tfacct.engines.launch import Launch
 from tfacct.engines.pages import Pages
 from tfacct.engines.units import GIB
+from tfacct.ledger.lines import WINDOW
+
+Reasons: TypeAlias = Iterator[tuple[str, str]]
+"""Why a launch is not supported, and what to ask for instead."""
 
 
 class EngineTerm(TypedDict):
@@ -69,3 +74,27 @@ def context(launch: Launch, source: str) -> EngineTerm:
     """CUDA context and what else a process takes before it loads weights."""
     likely, low, high = (round(each * GIB) for each in launch.engine.facts["context_gib"])
     return estimated("CUDA context", likely, low, high, source)
+
+
+def common_reasons(launch: Launch) -> Reasons:
+    """Reasons of a launch of an engine other than vLLM."""
+    model, device, shape = launch.model, launch.device, launch.model.architecture
+    refused = {
+        "encoder-decoders and pooling models": shape.encoder is not None or shape.head is None,
+        "models without a cache": not model.has_cache,
+        "caches of state-space layers": launch.has_states,
+        "caches of sliding windows": any(WINDOW in group.axes for group in model.ledger.groups),
+        "image encoders": model.whole is not None,
+        "pipeline stages": launch.flags.pp > 1,
+        f"cards of {device.architecture or device.name}": device.architecture
+        not in launch.engine.facts["architectures"],
+    }
+    for what, is_asked in refused.items():
+        if is_asked:
+            yield f"{what} are not supported for {launch.engine.name}", "`tfacct memory` counts the model"
+
+
+def check(launch: Launch, reasons: Reasons) -> None:
+    """Raise UsageError with the first of the reasons, if there are any."""
+    for why, instead in reasons:
+        raise UsageError(f"{launch.model.name}: {why}", instead)

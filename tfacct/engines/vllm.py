@@ -1,17 +1,27 @@
-"""Memory that vLLM leaves for its KV cache, term by term; each function names the source file that it follows.
+"""vLLM's start: the memory that it leaves for its KV cache, term by term, the launch line, and why it may not start.
 
-pool = utilization · total − weights − peak − outside [− graphs]
+    pool = utilization · total − weights − peak − outside [− graphs]
+
+Each term names the source file that it follows.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import replace
+from typing import Any, NamedTuple
 
-from tfacct.architecture.parts import FeedForward
-from tfacct.engines.launch import WIDE, Launch
-from tfacct.engines.start import EngineTerm, Peak, estimated
+from tfacct.accounts.memory import largest_that_fits
+from tfacct.architecture.parts import DeltaNet, FeedForward, LatentAttention, Mamba2, Mixer
+from tfacct.base.spelling import option
+from tfacct.engines.launch import WIDE, Launch, written
+from tfacct.engines.pages import Pages, Paging, alignment_of, cache_layers, pages
+from tfacct.engines.start import EngineTerm, Peak, Reasons, Start, counted, estimated
 from tfacct.engines.units import GIB, MIB, ceil_div
-from tfacct.engines.weights import VOCABULARY
+from tfacct.engines.weights import VOCABULARY, weights
+from tfacct.ledger.storage import width
+from tfacct.ledger.workload import LARGEST
+from tfacct.loading.model import LoadedModel
+from tfacct.parallel.shard_model import stages_of
 
 COPIES = {
     "sort": 36,  # fp32 logits 4, sorted values 4, indices 8, reverse indices 8, CUB's alternates 12 (torch, Sort.cu)
@@ -22,6 +32,73 @@ COPIES = {
 """Bytes per logit that are alive at once while rows are sampled, besides the logits in the model's dtype."""
 COMPILED = 48 * MIB
 """Bytes of a compiled layer that five starts had; not derived."""
+ONLINE = {"fp8": "fp8", "nf4": "bitsandbytes"}
+"""Formats that the engine itself quantizes to, and its names of them; others need a checkpoint."""
+
+
+def unsupported(launch: Launch) -> Reasons:
+    """Reasons of a launch of vLLM."""
+    engine, device, model, flags = launch.engine, launch.device, launch.model, launch.flags
+    shape, facts, storage = model.architecture, engine.facts, launch.storage
+    kind = (model.whole or model.raw).get("model_type", model.family)
+    if shape.encoder is not None:
+        yield "encoder-decoders are not supported by `tfacct engine`", "choose a decoder-only model"
+    if shape.head is None or not model.has_cache:
+        yield "pooling models are not supported", "choose a model with a language-model head"
+    if model.family in facts["refused_types"]:
+        yield f"{engine.name} has no class for {kind}", "`tfacct memory` counts its weights and cache"
+    if device.architecture not in facts["architectures"]:
+        card = device.architecture or device.name
+        yield f"{engine.name} on {card} is not supported: samplers and graphs differ", "choose an NVIDIA card"
+    if device.totals.torch is None and flags.total_memory is None:
+        instead = f"{option('total_memory')} as torch reports it, such as 79.19GiB"
+        yield f"torch's total of {device.name} is not known", instead
+    if any(getattr(part, "indexer", None) is not None for part in shape.attentions):
+        yield "sparse attention (DeepSeek V3.2 and later) is not supported", "use `tfacct memory`"
+    if model.whole is not None and kind not in facts["images"]:
+        yield f"images of {kind} are not supported", "use the preset of its text model"
+    if launch.cards > 1 and not launch.profile.several_cards:
+        yield "the V0 engine on several cards is not supported", f"{option('engine_version')} 0.8 or later"
+    if launch.value_dtype == "fp16" and not launch.value_given and model.family in facts["not_in_fp16"]:
+        why = f"the dtype of {kind} in {engine.name} on a card without bfloat16 is not known"
+        yield why, f"{option('dtype')} fp32"
+    if launch.stored_dtype == "tf32":
+        yield f"{engine.name} stores no weights in tf32", f"{option('dtype')} fp32"
+    if launch.kv_dtype in WIDE and width(launch.kv_dtype).bits != width(launch.value_dtype).bits:
+        why = f"a {launch.kv_dtype} cache with {launch.value_dtype} activations is not supported"
+        yield why, f"{option('kv_dtype')} fp8"
+    if storage.by_block:
+        why = f"{engine.name} does not store {storage.name} weights as the file does"
+        yield why, f"{option('dtype')} fp8, or llama.cpp"
+    if launch.pool_given:
+        return
+    if repacks_experts(launch):
+        yield "the memory of repacked MXFP4 experts is not known", option("kv_cache_memory_bytes")
+    if launch.experts and storage.name not in WIDE:
+        yield "quantized experts are not supported, except in MXFP4", "use a checkpoint in bf16"
+    if not all(_shares_heads(part, flags.tp) for part in shape.parts() if isinstance(part, Mixer)):
+        why = "these state-space layers cannot be sharded over these cards"
+        yield why, option("kv_cache_memory_bytes")
+
+
+def _shares_heads(part: Mixer, tp: int) -> bool:
+    """True of a part with states whose heads ranks share evenly."""
+    heads = part.key_heads if isinstance(part, DeltaNet) else part.groups if isinstance(part, Mamba2) else 1
+    return int(heads) % tp == 0
+
+
+def unsupported_pages(launch: Launch) -> Reasons:
+    """Reasons of a model whose size of vLLM's blocks is not known."""
+    shape = launch.model.architecture
+    if not shape.attentions:
+        why = "the blocks of a pure state-space model are not supported"
+        yield why, "`tfacct memory` counts its weights and states"
+    if shape.having(LatentAttention) and not launch.has_states and launch.flags.block_size is None:
+        why = "the block size of MLA depends on the attention backend"
+        yield why, f"{option('block_size', 64)}, or what the log says"
+
+
+# Terms
 
 
 def runs_v2(launch: Launch) -> bool:
@@ -155,3 +232,131 @@ def graphs(launch: Launch) -> EngineTerm | None:
     gib = (middle, max(0.0, middle - table["low"]), middle + table["high"])
     likely, low, high = (round(value * GIB) for value in gib)
     return estimated("CUDA graphs", likely, low, high, f"{layers} layers")
+
+
+# The start
+
+
+def derived(launch: Launch) -> bool:
+    """True if starts agree with the counts of weights and activations: not where kernels repack quantized weights, or
+    quantize activations."""
+    return launch.storage.name in WIDE or launch.storage.name == "fp8"
+
+
+def like_measured(launch: Launch) -> bool:
+    """True for a launch like those of the measured starts."""
+    fp32 = "fp32" in (launch.value_dtype, launch.storage.name)
+    other = fp32 or launch.has_states or launch.model.architecture.having(LatentAttention) or launch.flags.pp > 1
+    return bool(derived(launch) and launch.profile.starts and not other and not launch.pool_given)
+
+
+def stage_pages(launch: Launch, stage: LoadedModel, pool: int) -> Pages:
+    """Pages of the pool of a rank of a pipeline stage."""
+    flags = launch.flags
+    chunk = max((int(getattr(part, "chunk", 1)) for part in launch.model.architecture.parts()), default=1)
+    layers = cache_layers(stage, width(launch.kv_dtype), launch.value_bytes, tp=flags.tp)
+    ratio, alignment = launch.profile.padding_ratio, alignment_of(stage)
+    mode = flags.mamba_cache_mode
+    return pages(layers, pool, Paging(launch.length, launch.batched, ratio, flags.block_size, alignment, mode, chunk))
+
+
+def tokens_of(launch: Launch, found: Pages) -> int:
+    """Tokens as the version prints them."""
+    return found.tokens if launch.profile.tokens_line == "blocks" else int(found.concurrency * launch.length)
+
+
+def requested(launch: Launch) -> EngineTerm:
+    """What the engine takes of a card."""
+    return counted("requested", launch.requested, f"{launch.utilization:g} of {launch.total / GIB:.2f}, torch's total")
+
+
+def ranks(launch: Launch) -> list[Start]:
+    """Memory of the ranks of each kind of pipeline stage."""
+    pp, sure, seqs = launch.flags.pp, derived(launch), f"{launch.seqs:,} rows × {launch.vocabulary:,} logits"
+    (beyond, measured), captured = outside(launch), graphs(launch)
+    found = []
+    for number, stage in stages_of(launch.model, pp):
+        own, most = weights(launch, stage), peak(launch, first=number == 1, last=number == pp)
+        inside = f"sampler: {seqs}" if most.source == "sampler" else f"a layer of {launch.batched:,} tokens"
+        parts = {"parameters": own.parameters, "cos and sin": own.rotary, "W_UK and W_UV": own.absorbed}
+        shown = [name for name in parts if name == "parameters" or parts[name] >= GIB // 200]
+        words = ", ".join(f"{name} {parts[name] / GIB:.2f}" for name in shown)
+        taken = {
+            **({} if launch.pool_given else {"weights": counted("weights", own.total, words, sure=sure)}),
+            "activations": counted("activations at start", most.bytes, inside, sure=sure),
+            "outside": beyond,
+            **({} if captured is None else {"graphs": captured}),
+        }
+        left = launch.requested - sum(term["bytes"] for term in taken.values())
+        pool = launch.flags.kv_cache_memory_bytes or left
+        paged = stage_pages(launch, stage, pool)
+        tokens = tokens_of(launch, paged)
+        lines = (
+            f"GPU KV cache size: {tokens:,} tokens",
+            f"Maximum concurrency for {launch.length:,} tokens per request: {paged.concurrency:.2f}x",
+        )
+        least = own.parameters + (beyond["low_bytes"] or 0)
+        least += most.bytes if sure and not repacks_experts(launch) else 0
+        terms = {"requested": requested(launch), **taken}
+        rank = Start(terms, pool, tokens, paged.concurrency, lines, measured=measured)
+        found.append(replace(rank, peak=most, pages=paged, stage=number, least=least))
+    return found
+
+
+def start(launch: Launch) -> Start:
+    """The rank with the fewest blocks for its layers, whose pool decides; `lacks` names the memory that one request of
+    the longest length, or a pool that is given, has too little of."""
+    every = ranks(launch)
+    found = min(every, key=lambda one: one.concurrency)
+    return replace(found, lacks=_lacks(launch, found, max(one.least for one in every)))
+
+
+def _lacks(launch: Launch, found: Start, least: int) -> str:
+    assert found.pages is not None
+    if found.pool <= 0:
+        return "no memory is left for the cache blocks"
+    if launch.pool_given and least + found.pool > launch.total:
+        cache = f"a cache of {found.pool / GIB:.1f} GiB and all else"
+        return f"{cache} need {(least + found.pool) / GIB:.1f} GiB, the card has {launch.total / GIB:.1f}"
+    if found.pages.blocks >= found.pages.pages_per_request:
+        return ""
+    needs = found.pages.pages_per_request * found.pages.block_bytes
+    tokens = f"one request of {launch.length:,} tokens"
+    return f"{tokens} needs {needs / GIB:.1f} GiB, the pool has {found.pool / GIB:.1f}"
+
+
+def largest_length(launch: Launch) -> int:
+    """The longest max_model_len that starts with these flags; 0 if none does."""
+    found = start(launch)
+    assert found.pages is not None
+    stage = dict(stages_of(launch.model, launch.flags.pp))[found.stage]
+
+    def needed(length: int) -> int:
+        longer = launch.with_flags(max_model_len=length, max_num_batched_tokens=launch.batched)
+        return stage_pages(longer, stage, found.pool).pages_per_request
+
+    return largest_that_fits(needed, found.pages.blocks, min(launch.model.context, LARGEST))
+
+
+def line(launch: Launch) -> str:
+    """The command that starts this launch: only flags that are not the defaults of its version and card."""
+    flags, bare = launch.flags, launch.with_flags(max_num_batched_tokens=None, max_num_seqs=None)
+    quantized = None if launch.value_given else flags.dtype
+    on_disk = quantized is None or quantized in ONLINE
+    served = launch.hub_id if on_disk else f"CHECKPOINT-IN-{str(quantized).upper()}"
+    named: dict[str, Any] = {
+        "--tensor-parallel-size": flags.tp if flags.tp > 1 else None,
+        "--pipeline-parallel-size": flags.pp if flags.pp > 1 else None,
+        "--max-model-len": launch.length if launch.length != launch.model.context else None,
+        "--max-num-batched-tokens": launch.batched if launch.batched != bare.batched else None,
+        "--max-num-seqs": launch.seqs if launch.seqs != bare.seqs else None,
+        "--gpu-memory-utilization": launch.utilization if launch.utilization != launch.profile.utilization else None,
+        "--kv-cache-memory-bytes": flags.kv_cache_memory_bytes,
+        "--dtype": WIDE[launch.value_dtype] if launch.value_given else None,
+        "--quantization": ONLINE.get(quantized or ""),
+        "--kv-cache-dtype": flags.kv_dtype if launch.kv_dtype not in WIDE else None,
+        "--block-size": flags.block_size,
+        "--mamba-cache-mode": flags.mamba_cache_mode if flags.mamba_cache_mode != "none" else None,
+        "--enforce-eager": flags.enforce_eager or None,
+    }
+    return written(f"{launch.engine.facts['serve']} {served}", named)

@@ -10,12 +10,12 @@ from typing import Any, Literal, NamedTuple, TypedDict
 
 from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option
-from tfacct.engines import advice, llama_cpp, logs, sglang, support, vllm, vllm_start
+from tfacct.engines import advice, llama_cpp, logs, sglang, vllm
 from tfacct.engines.advice import Change
 from tfacct.engines.launch import Launch, launch_of
 from tfacct.engines.logs import Figure
 from tfacct.engines.profiles import engine, paths
-from tfacct.engines.start import EngineTerm, Start
+from tfacct.engines.start import EngineTerm, Start, check
 from tfacct.engines.units import GIB
 from tfacct.loading.model import LoadedModel
 from tfacct.output.answer import Answer, answers
@@ -109,8 +109,8 @@ SLACK = {"weights": GIB // 33, "activations": GIB // 50, "outside": GIB // 10, "
 pool, or 1% where the log has no pool."""
 
 
-ENGINES: Mapping[str, ModuleType] = {"vllm": vllm_start, "sglang": sglang, "llama.cpp": llama_cpp}
-"""Each engine's `start` and `line`."""
+ENGINES: Mapping[str, ModuleType] = {"vllm": vllm, "sglang": sglang, "llama.cpp": llama_cpp}
+"""Each engine's `unsupported`, `start` and `line`."""
 JSON = {
     "requested": "requested_bytes",
     "weights": "weights_bytes",
@@ -139,7 +139,7 @@ class About(NamedTuple):
     def measured(self) -> Mapping[str, Any] | None:
         """The measured errors of the tokens; None if they were not measured on such starts."""
         found, launch = self.start, self.launch
-        if found is None or not found.measured or not vllm_start.like_measured(launch):
+        if found is None or not found.measured or not vllm.like_measured(launch):
             return None
         errors: Mapping[str, Any] = launch.engine.facts["error"]
         return errors
@@ -148,7 +148,7 @@ class About(NamedTuple):
     def terms(self) -> list[EngineTerm]:
         """Terms in the table; without those in front of a pool that is given."""
         if self.start is None:
-            return [vllm_start.requested(self.launch)]
+            return [vllm.requested(self.launch)]
         return list(self.start.terms.values())[: 1 if self.launch.pool_given else None]
 
     @property
@@ -190,15 +190,15 @@ def engine_start(model: LoadedModel, name: str, given: Mapping[str, Any]) -> Rep
 
 def _vllm(launch: Launch, requests: int | None, longest: bool) -> About:
     """A launch of vLLM, with what is searched for."""
-    support.check(launch)
+    check(launch, vllm.unsupported(launch))
     refusal = advice.refused(launch)
     if longest and refusal is None:
-        launch = launch.with_flags(max_model_len=vllm_start.largest_length(launch) or 1)
-    support.check(launch, support.pages(launch))
+        launch = launch.with_flags(max_model_len=vllm.largest_length(launch) or 1)
+    check(launch, vllm.unsupported_pages(launch))
     given = launch.flags
     if requests is not None and refusal is None:
         launch = advice.for_requests(launch, requests)
-    found = None if refusal is not None else vllm_start.start(launch)
+    found = None if refusal is not None else vllm.start(launch)
     if found is not None:
         refusal = advice.out_of_memory(launch, found)
     if refusal is not None:
@@ -218,7 +218,7 @@ def _other(launch: Launch, given: Mapping[str, Any]) -> About:
         raise UsageError(
             f"{option('max_model_len', 'max')} is not supported for {launch.engine.name}", "a number of tokens"
         )
-    support.check(launch)
+    check(launch, ENGINES[launch.engine.id].unsupported(launch))
     found = ENGINES[launch.engine.id].start(launch)
     no_room = not found.tokens or (found.free is not None and found.free + found.pool < 0)
     instead = "Use narrower weights or more memory." if no_room else "Use a shorter context or narrower weights."
