@@ -14,7 +14,7 @@ Array: TypeAlias = Any
 FIXED = {
     "Constants": (
         *("prompt", "budget", "host", "request", "attention_prefill", "attention", "tile", "message", "amd", "pace"),
-        "link_network",
+        *("link_network", "link_switch", "message_switch"),
     ),
     "TrainingConstants": ("attention",),
     "MegatronConstants": ("link", "reduce", "card"),

@@ -23,7 +23,7 @@ from errors import device
 from tfacct.base.errors import TfacctError
 from tfacct.ledger.storage import BF16_EACH, Storage, storage, width
 from tfacct.loading.find import find
-from tfacct.loading.memory_limit import device_limit
+from tfacct.loading.memory_limit import RESERVE, device_limit
 from tfacct.loading.model import LoadedModel
 from tfacct.timing.kernels import Split
 from tfacct.timing.serving import Host, Loop
@@ -45,8 +45,11 @@ MOST = 2048
 """Largest number of sequences of TensorRT-LLM, for each group of data-parallel attention."""
 SHARE = 0.9
 """Share of the memory next to the weights that TensorRT-LLM gives to the cache."""
+SAMPLING = 3
+"""Numbers of 4 bytes that TensorRT-LLM stores for each token of the vocabulary and each of its most sequences: logits,
+and the workspaces of top-k and top-p."""
 FULL = 0.6
-"""Share of the memory from which on weights leave so little that the batch is not known."""
+"""Share of the memory from which on weights leave so little that the batch is not known well."""
 Measure: TypeAlias = Literal["request", "token", "decode", "prefill"]
 Row: TypeAlias = Mapping[str, str]
 
@@ -154,14 +157,19 @@ def throughput(row: Row) -> Run | None:
     if row.get("batch"):
         requests = int(row["batch"])
     else:
-        room = on.stored() + int(SHARE * (chip.memory - on.stored()))
+        vocabulary = max(group.axes.get("V", 0) for group in on.ledger.groups)
+        free = chip.memory - on.stored() - RESERVE - 4 * SAMPLING * MOST * vocabulary
+        room = on.stored() + int(SHARE * free)
         requests = on.capacity(prompt + new, room, min(MOST * dp, int(float(row["requests"] or MOST))))
     if not requests:
         return None
     full = not row.get("batch") and on.stored() > FULL * chip.memory
     source = f"throughput {version}{', weights > 0.6' if full else ''}"
-    seconds: dict[Measure, float] = {"request": requests * new / float(row["output_tokens_per_s"])}
-    return run_of(row, source, on, on.loop(requests, prompt, new), seconds, fitted and not full)
+    loop, every = on.loop(requests, prompt, new), max(requests, int(float(row.get("requests") or requests)))
+    whole, rest = divmod(every, requests)  # all requests begin at once, so the last ones run in a smaller batch
+    batches = whole + (on.served(rest, prompt, new).request / loop.served().request if rest else 0)
+    seconds: dict[Measure, float] = {"request": every * new / float(row["output_tokens_per_s"]) / batches}
+    return run_of(row, source, on, loop, seconds, fitted and not full)
 
 
 def disaggregated(row: Row) -> Run | None:

@@ -104,6 +104,10 @@ class Constants:
     """The same of many bytes. Fitted."""
     message: float = 16e6
     """Bytes of an all-reduce that attains the mean of both. Read off tables of all-reduces."""
+    link_switch: float = 1.04
+    """Share for many bytes where switches add the numbers. Read off the same tables."""
+    message_switch: float = 30e6
+    """Bytes of an all-reduce that attains the mean there. Read off the same tables."""
     link_pcie: float = 0.51
     """Share of PCIe that an all-reduce attains. Fitted."""
     link_sockets: float = 0.417
@@ -137,6 +141,8 @@ class Constants:
 CONSTANTS = Constants()
 SOCKET = 4
 """Devices that share a CPU socket."""
+SWITCHED = 8
+"""Devices from which on NVLink's switches add the numbers of an all-reduce (SHARP, since Hopper)."""
 
 
 class Timed(NamedTuple):
@@ -263,15 +269,17 @@ def _reduced(kernel: Kernel, device: Device, c: Constants) -> Timed:
     """An all-reduce: a ring's bytes over the link, and the devices' agreement."""
     ring = 2 * (kernel.over - 1) / kernel.over * kernel.moved
     link = device.link(kernel.over)
-    sending = ring / (link.rate * _share(link, kernel.moved / kernel.times, c))
+    adds = link.devices >= SWITCHED and device.vendor == "NVIDIA" and "fp8" in device.peak
+    sending = ring / (link.rate * _share(link, kernel.moved / kernel.times, adds, c))
     waiting = kernel.times * c.reduce * (0.6 + 0.1 * kernel.over)
     return Timed(kernel, sending + waiting, "link" if sending > waiting else "launch", ring)
 
 
-def _share(link: Link, message: float, c: Constants) -> float:
-    """Share of a link that an all-reduce of so many bytes attains."""
+def _share(link: Link, message: float, adds: bool, c: Constants) -> float:
+    """Share of a link that an all-reduce of so many bytes attains. `adds`: the switches add the numbers."""
     if link.reach == "domain":
-        return c.link + (c.link_large - c.link) * message / (message + c.message)
+        large, half = (c.link_switch, c.message_switch) if adds else (c.link_large, c.message)
+        return c.link + (large - c.link) * message / (message + half)
     if link.reach == "network":
         return c.link_network
     return c.link_pcie if link.devices <= SOCKET else c.link_sockets
