@@ -91,6 +91,12 @@ def test_ling_2_5_is_named_by_its_class() -> None:
             load_model("mine", {**theirs, "layer_group_size": 3, "model_type": "bailing_moe_v2_5", name: value})
 
 
+def test_the_last_layer_of_each_group_of_bailing_hybrid_has_full_attention() -> None:
+    whole = load_model("mine", {**TINY["bailing_hybrid"], "layer_types": None, "layer_group_size": 3})
+    (full,) = (group.numbers for group in whole.ledger.groups if group.kind.startswith("latent"))
+    assert full == (2,)  # of layers 0 to 3
+
+
 def test_jina_embeddings_v4_is_qwen2_5_vl_and_a_product() -> None:
     """Its class inherits that of Qwen2.5-VL-3B, whose language model has 3,085,938,688 of 3,754,622,976 parameters."""
     plain = {
