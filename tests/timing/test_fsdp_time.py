@@ -238,6 +238,11 @@ def test_a_divided_step_by_hand() -> None:
     assert two.waiting == pytest.approx(parts.waiting / 2)
     again = megatron_time.step(work, A100, trained, MegatronLayout(4, False, 2), "full", free)
     assert again.products == pytest.approx(4) and again.sums == pytest.approx(4.5)
+    # A head of one second at the peak: thrice, in both micro-batches, shared by two stages, and never recomputed.
+    head = MegatronWork([*forward, Kernel("lm_head", "gemm", 1, flops=peak)], 0, 8 * 10**9, 4, 0)
+    for recompute in ("none", "full"):
+        parts = megatron_time.step(head, A100, trained, MegatronLayout(4, False, 2), recompute, free)
+        assert parts.head == pytest.approx(3)
 
 
 def test_what_a_divided_step_says() -> None:
