@@ -49,6 +49,14 @@ def test_tensor_parallelism_halves_what_has_heads_widths_or_the_vocabulary() -> 
     assert all(rank[path] == size for path, size in whole.items() if path not in halves)
 
 
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_fsdp_shards_weights_and_optimizer_state_from_two_ranks_on(ranks: int) -> None:
+    """bf16 weights and two bf16 tensors of state for each of 146, whose step counts of 4 bytes every rank stores."""
+    found = tfacct.load("llama-3.2-1b").train(ctx=64, fsdp=ranks)
+    shard = 1_235_814_400 // ranks
+    assert (found.weights_bytes, found.optimizer_bytes) == (2 * shard, 4 * shard + 4 * 146)
+
+
 @pytest.mark.parametrize("plan", ["torch", "megatron"])
 def test_sequence_parallelism_shards_tokens_of_the_residual_stream(plan: Any) -> None:
     rank, sharded = (saved(memory(LLAMA, 64, 3, tp=2, **more)) for more in ({}, {"sp": True, "plan": plan}))
