@@ -158,7 +158,8 @@ def _check_names(
     for name in changes:
         if name not in known:
             hint = nearest(name, known) or f"fields that count: {', '.join(family.counted())}"
-            raise NotFoundError(f"no field {name!r} in {model_type}", hint)
+            where = "a custom model" if model_type == CUSTOM else model_type
+            raise NotFoundError(f"no field {name!r} in {where}", hint)
 
 
 def _with_changes(given: Mapping[str, Any], changes: Mapping[str, Any], family: type[FamilyConfig]) -> dict[str, Any]:
