@@ -112,7 +112,7 @@ def test_what_typer_itself_refuses(run, arguments: str) -> None:
         ),
         ("flops gpt2 --by row", "--by: 'row' is not one of 'line', 'part', 'layer'", "`tfacct flops --help`"),
         ("params gpt2 --tp x", "--tp must be a whole number, not 'x'", "for example 8, or 16k for 16,384"),
-        ("plan gpt2 --fit t4 --gpus 0", "--fit 0xt4: 1 to 1,000,000 devices", None),
+        ("plan gpt2 --fit t4 --gpus 0", "--fit 0xt4: the number of devices must be 1 to 1,000,000", None),
         ("time gpt2", "missing option '--on'", "for example `tfacct time "),
         ("flops nothing-like-it", "no preset or file named 'nothing-like-it'", "`tfacct models` lists"),
         ("flops gpt2 --print", "--style print needs --output FILE.png", None),

@@ -38,8 +38,7 @@ gpt2-xl: forward FLOPs at context 16,384, batch 1
  2·params·tokens                                  51.0 T  × 2.61
 
 From 10,124 tokens on, past the 1,024 positions of its position embedding,
-attention scores and attention-weighted values cost more than everything else
-together.
+attention scores and attention-weighted values cost more than all other matmuls.
 Counted: 2·m·k·n per matrix product, full T × S attention, all logits · tfacct
 help counting
 Class defaults (not in the config): n_inner = 6,400, tie_word_embeddings = true
@@ -245,7 +244,7 @@ def test_fit_for_one_and_for_all(run) -> None:
     ]  # fmt: skip
     assert " ".join(one[9:]).startswith(
         "One request needs 1.00 GiB of cache in bf16, 128 KiB per token. With --kv-dtype fp8: 18 requests."
-        " One request can have 74,075 tokens."
+        " A single request can have 74,075 tokens."
     )
     table = run("memory", "--on", "24GiB", columns=120).out
     line = next(line for line in table.splitlines() if line.startswith(" llama-3.1-405b"))

@@ -315,9 +315,9 @@ def test_a_sides_own_table_stands_over_the_common_one() -> None:
     ("sets", "says"),
     [
         ("attention.heads=7", "attention.heads=7 must divide model.hidden=48"),
-        ("attention.head=8", "no field 'attention.head' in own"),
-        ("attention=8", "no field 'attention' in own"),
-        ("heads=8", "no field 'heads' in own"),
+        ("attention.head=8", "no field 'attention.head' in a custom model"),
+        ("attention=8", "no field 'attention' in a custom model"),
+        ("heads=8", "no field 'heads' in a custom model"),
         ("encoder.feed_forward.called=maybe", 'encoder.feed_forward.called must be true or false, not "maybe"'),
     ],
 )

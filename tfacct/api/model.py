@@ -107,10 +107,10 @@ class Model(Rated):
     def verify(self, *, train: bool = False, shard: bool = False, **options: Unpack[VerifyOptions]) -> VerifyReport:
         """Compare the formulas with every counter, path by path. `.agrees` is the verdict.
 
-        `all_layers` runs every layer instead of one of each kind; `against="transformers"` asks the class too. Needs
-        torch and fvcore. With `train` the bytes of a training step are compared, of a recipe as in `train`: that needs
-        transformers. With `shard` what one rank stores and sends is, where torch shards the class among the ranks of a
-        layout (two or four if none are given), as in `plan`. Raises TfacctError.
+        `all_layers` runs every layer instead of one of each kind; `against="transformers"` also compares with the
+        class. Needs torch and fvcore. `train` compares the bytes of a training step, with a recipe as in `train`, and
+        needs transformers. `shard` compares what one rank stores and sends with the class sharded by torch, in a
+        layout as in `plan` (two or four ranks by default). Raises TfacctError.
         """
         if train and shard:
             raise UsageError("shard=True works alone, with a layout")

@@ -89,7 +89,7 @@ def _check_module(
 
 
 def _shape(text: str) -> tuple[int, int]:
-    """Sequences and tokens."""
+    """Batch size and tokens of `--input-shape B,T`."""
     words = text.split(",")
     if len(words) != 2:
         raise UsageError(

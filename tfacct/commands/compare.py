@@ -81,7 +81,7 @@ def compare(
 
 
 def _combinations(lists: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
-    """Every value of each list with every one of the others."""
+    """All combinations of the listed values."""
     return (dict(zip(lists, values, strict=True)) for values in product(*lists.values()))
 
 

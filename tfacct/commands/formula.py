@@ -37,8 +37,8 @@ def formula(
 
     FLOPs, stored parameters, cached elements, or the bytes that a training step in `dtype` saves for its backward pass,
     line by line with their values. `.total_formula` is the formula as sympy parses it, its axes symbols (see
-    `reports.formula.formula`). `tp`, `pp`, `cp`, `ep`: ranks that shard it, a number or a letter; the count is that of
-    one. `sp`: those of `tp` shard the residual stream too. Raises TfacctError.
+    `reports.formula.formula`). `tp`, `pp`, `cp`, `ep`: ranks that shard it, a number or a symbol; the count is that of
+    one rank. `sp`: the `tp` ranks shard the residual stream too. Raises TfacctError.
     """
     from tfacct.reports.formula import formula
 

@@ -50,7 +50,7 @@ def help_(
 
 
 def _explained(each: tuple[str, Any]) -> tuple[str, str]:
-    """An option as it is typed, and its help; one of a few words are named there."""
+    """An option as it is typed, and its help with the allowed values."""
     name, annotation = each
     about, words = opt.of(annotation), opt.choices(annotation)
     if about.metavar or not words:

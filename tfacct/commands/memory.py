@@ -91,7 +91,7 @@ def _pool(
     reserve: opt.Size | None = None,
     **stored: str | None,
 ) -> "MemoryLimit":
-    """The limit that leaves the cache the pool of an engine. Raises UsageError."""
+    """The memory limit that leaves the KV cache the size of an engine's pool. Raises UsageError."""
     from tfacct.engines.advice import divisors
     from tfacct.engines.limit import Served, with_engine
 

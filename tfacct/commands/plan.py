@@ -21,7 +21,7 @@ DEFAULTS = ("1", "False")
 
 
 class PlanOptions(opt.Whole, opt.Where, opt.Layout, opt.TrainingRecipe, total=False):
-    """Whole sequences on devices, what of the layout is given, and the recipe of a training step."""
+    """Whole sequences, devices, the given part of the layout, and the recipe of a training step."""
 
 
 def plan(

@@ -1,4 +1,4 @@
-"""The largest size before two numbers meet."""
+"""The largest value of an unknown within a limit."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Unpack

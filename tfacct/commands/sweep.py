@@ -107,7 +107,7 @@ def sweep(
 
 
 def _fields(given: Mapping[str, Any]) -> dict[str, Sequence[Any]]:
-    """Values of every field; of whole numbers also as a range, `"1..32"`. Raises UsageError for any other text."""
+    """Values of every field; whole numbers may be a range, `"1..32"`. Raises UsageError for any other text."""
     return {name: _values(name, values) if isinstance(values, str) else values for name, values in given.items()}
 
 

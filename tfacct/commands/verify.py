@@ -35,7 +35,8 @@ def verify(
     """Check the formulas against fvcore, torch and published totals.
 
     Path by path; `.agrees` is the verdict. `all_layers` runs every layer instead of one of each kind;
-    `against="transformers"` asks the class too. Needs torch and fvcore; allocates no weights. Raises TfacctError.
+    `against="transformers"` also compares with the class. Needs torch and fvcore; allocates no weights. Raises
+    TfacctError.
     """
     from tfacct.reports.verify import verify
 
@@ -94,7 +95,7 @@ def prove(
     """Proof that the formula is the same polynomial as the reference model's count, for all sizes.
 
     With `train` it is the formula of the activations that a training step saves, and the count that of the transformers
-    class. `by` is `symbols` where it is not given, a grid for a class. Needs torch, fvcore and sympy. Raises
+    class. `by` defaults to `symbols`, and to a grid for a class. Needs torch, fvcore and sympy. Raises
     TfacctError.
     """
     from tfacct.reports.verify import prove, prove_saved

@@ -249,5 +249,5 @@ def _spent(days: float | None, cost: float | None) -> str:
 
 
 def _power(flops: float) -> str:
-    """`1e21`, `8.53e23`."""
+    """Text of a number as a power of ten: `1e21`, `8.53e23`."""
     return f"{flops:.3g}".replace("e+", "e")

@@ -133,7 +133,7 @@ def _report(model: LoadedModel, named: str, found: Compared) -> Report:
 
 
 def _lines(found: Compared) -> list[dict[str, Any]]:
-    """Elements of each tensor of the ledger in code and config, summed over layers; then tensors of the code alone."""
+    """Elements of each tensor of the ledger in code and config, summed over layers; then tensors of the code only."""
     folded: dict[tuple[str, str], dict[str, Any]] = {}
 
     def add(path: str, name: str, code: int, config: int, fits: bool) -> None:
@@ -228,7 +228,7 @@ def _more(differences: Sequence[Any]) -> list[str]:
 
 
 def _not_reported(found: Compared) -> list[str]:
-    """Says what was paired by shape alone, and what was not compared."""
+    """Note on tensors paired only by shape, and on what was not compared."""
     by, notes = found.matched.by, []
     if by["shape"]:
         notes.append(
@@ -294,7 +294,7 @@ class CheckpointFile(Object):
 
 
 class CheckpointDifference(TypedDict):
-    """A path of the ledger, or a tensor of the files, how the sides differ there, and in how many tensors alike."""
+    """A path of the ledger or a tensor of the files, what differs, and how many tensors differ in the same way."""
 
     path: str
     difference: str
@@ -441,7 +441,7 @@ def _notes(files: Checkpoint, result: Reconciled | None, differences: Sequence[d
 
 
 def _weighed(facts: Mapping[str, Any]) -> list[str]:
-    """Says whether `memory` counts the bytes that the files hold, from the format that the config says."""
+    """Note on whether `memory` counts as many bytes from the config's format as the files have."""
     counted, stored = facts["config_bytes"], facts["ledger_bytes"]
     if counted is None:
         return []

@@ -50,7 +50,7 @@ MATH = "dense peaks with FP32 accumulation; one-way links; each device as a fram
 
 @answers(Answer)
 def devices(found: Sequence[Device]) -> Report:
-    """A row for each device; of one device all facts, and the same row for programs."""
+    """A row for each device; for one device all its facts, and in JSON the same row."""
     several = _several(found)
     return _one(found[0], several) if len(found) == 1 else several
 
@@ -131,14 +131,14 @@ def _one(device: Device, data: Report) -> Report:
 
 
 def _listed(command: str, title: str, facts: Mapping[str, str | None]) -> Report:
-    """A report with a row for each fact that there is."""
+    """A report with one row per known fact."""
     rows: tuple[Row, ...] = tuple({"what": what, "value": value} for what, value in facts.items() if value is not None)
     columns = (Column("what", "what"), Column("value", "value"))
     return Report(command=command, title=title, columns=columns, sections=(rows,), models=())
 
 
 def _links(links: Links) -> Iterator[tuple[str, str]]:
-    """Links by name: the rate, and the devices that each joins."""
+    """Links by name: rate, and number of devices."""
     if links.one_way is not None:
         kind = f"{links.kind}, " if links.kind else ""
         yield "link", f"{kind}{units.decimal_bytes(links.one_way)}/s, one way, joins {links.domain:,} devices"
@@ -170,7 +170,7 @@ def _bytes(value: int) -> str:
 
 
 def _check(device: Device) -> str | None:
-    """The peak over its product of units, FLOPs per clock and clock."""
+    """The peak divided by units · FLOPs per clock · clock."""
     if device.check is None:
         return None
     ratio = device.peak[device.check.dtype] / device.check.peak

@@ -46,17 +46,17 @@ SHARED_FIELDS = ("num_key_value_heads", "num_kv_heads", "n_head_kv", "kv_n_heads
 UNPACKED: MlaMode = "unpacked"
 HUB = "https://huggingface.co/"
 FEW = 20
-"""Models up to which a page is named after the first of them, and starts with it."""
+"""Most models on a page that is named after its first model and starts with it."""
 LAWS = 6
-"""Models up to which training steps follow the knobs: finding how their bytes grow takes a while."""
+"""Most models on a page whose training memory follows the knobs: fitting the polynomials takes a while."""
 MIXTURES = ("q8_0", "q6_k", "q5_k_m", "q4_k_m")
 """Mixtures of llama.cpp whose bytes a page shows."""
 SHORT = 16
-"""Rows up to which the view without a script has every matmul."""
+"""Most matmuls in the view without a script; with more, it shows parts."""
 WELL_KNOWN = "llama-3.1-8b"
 """The model that a page of many starts with, if it is one of them."""
 CONTEXT = 4096
-"""Tokens of a training step whose bytes are numbers, unless the context of the model is shorter."""
+"""Context of a training step whose bytes are numbers, not polynomials; less if the model's context is shorter."""
 RANKS = (1, 2, 4, 8)
 PARTS = ("weights", "optimizer", "gradients", "saved", "temporary", "gathered")
 """Parts of the memory of a phase."""
@@ -129,7 +129,7 @@ def _start(request: Request, terms: Counting) -> dict[str, Any]:
 
 
 def file_name(models: Sequence[LoadedModel]) -> str:
-    """Name of the file of a page: that of its one model, else the program's."""
+    """File name of a page: that of its only model, else the program's."""
     plain_name = re.sub(r"[^\w.-]+", "-", models[0].name).strip("-.")
     return f"{plain_name or 'model'}.html" if len(models) == 1 else "tfacct.html"
 
@@ -147,7 +147,7 @@ def save(text: str, file: str, *, force: bool) -> Path:
 
 
 class _Pools:
-    """What models share: texts, lines, shapes, and the formulas of shapes."""
+    """Texts, lines, shapes, and formulas of shapes that models share."""
 
     def __init__(self) -> None:
         self.texts, self.lines, self.shapes = Pool(), Pool(), Pool()
@@ -210,14 +210,14 @@ def _model(model: LoadedModel, pools: _Pools, laws: bool) -> dict[str, Any]:
 
 
 def _rules(model: LoadedModel, written_model: ExportedLedger) -> list[list[Any]]:
-    """Axes that are even (2), and axes with the axis that they do not exceed, as `evaluate` asks."""
+    """Constraints that `evaluate` checks: even axes (2), and axes that must not exceed another axis."""
     found = ((name, one.multiple, one.at_most) for name, one in model.architecture.declared_axes().items())
     rules = ([name, rule] for name, *both in found if name in written_model.sizes for rule in both)
     return [[name, rule] for name, rule in rules if rule == 2 or rule in written_model.sizes]
 
 
 def _usual(fact: Any) -> bool:
-    """True of a fact that a page assumes if it is absent; a 0 is a number, and stays."""
+    """True for a value that the page assumes if its key is absent; 0 is not such a value."""
     return fact is None or fact is False or fact in ([], {}, "")
 
 
@@ -241,7 +241,7 @@ def _compact(value: Any) -> str:
 
 
 def _way(way: Mapping[str, Any], pools: _Pools) -> dict[str, Any]:
-    """A form with its lines by number, without usual facts of a group and axes that are their own size."""
+    """A mode of the model: its lines by number; values and axes that the page assumes are left out."""
     groups = []
     for group in way["groups"]:
         facts = {name: group[name] for name in ("kind", "names", "once", "shared") if group[name]}
@@ -296,7 +296,7 @@ def _counted(model: LoadedModel) -> list[str]:
 
 
 def _longer(model: LoadedModel) -> list[int]:
-    """Further parameters of a position embedding for a longer context: so many a token, and a constant."""
+    """Additional parameters of a position embedding for a longer context: per token, and a constant."""
     longest = model.context
     first, second = (build.longer_table(model, longest + more) for more in (1, 2))
     return [second - first, first - (second - first) * (longest + 1)] if first else []
@@ -322,7 +322,7 @@ def _shared_field(model: LoadedModel, written_model: ExportedLedger) -> str | No
 
 
 def _shares(model: LoadedModel, written_model: ExportedLedger, field: str, number: int, each: int) -> bool:
-    """True if the model with this number in the field has so many key/value heads, and nothing else has changed."""
+    """True if this value of the field gives that many key/value heads and changes nothing else."""
     try:
         other = export_ledger(model.with_fields({field: number}).architecture).sizes
     except (TfacctError, ValueError):

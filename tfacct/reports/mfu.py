@@ -165,7 +165,7 @@ def _short(model: LoadedModel, work: Workload, limit: MemoryLimit) -> dict[str, 
 
 
 def _lines(point: Point, each: float, peak: float) -> tuple[list[MfuLine], list[str]]:
-    """A line for each convention at `each` tokens per second of a device; and why the model lacks one."""
+    """A line for each convention at `each` tokens per second of a device; and why one is missing."""
     lines: list[MfuLine] = []
     missing = []
     for convention in CONVENTIONS:

@@ -169,7 +169,7 @@ def _facts(model: LoadedModel) -> dict[str, Any]:
 
 @answers(ShowReport)
 def show(model: LoadedModel) -> Report:
-    """One model's config, field by field: read, defaulted, harmless or unknown; and its source."""
+    """One model's config, field by field: read, defaulted, without effect or unknown; and its source."""
     import json
 
     read = set(model.config.counted({**model.raw, **model.defaulted}))

@@ -109,12 +109,12 @@ PAGES: Mapping[str, Mapping[str, Any]] = {
         for kind in (str if column.kind == "text" else int,)
     },
 }
-"""Keys of the rows of commands that are about no model, and their types."""
+"""Keys and types of the rows of commands without a model."""
 
 
 @cache
 def meanings() -> Mapping[str, Any]:
-    """Meanings of keys, and under the name of a record those of its own."""
+    """Meanings of keys; under the name of a record, those that differ there."""
     return tomllib.loads(Path(__file__).with_name("keys.toml").read_text(encoding="utf-8"))
 
 
@@ -152,7 +152,7 @@ def schema(name: str, *, closed: bool = False) -> dict[str, Any]:
 
 
 def of_options(command: str, declared: Iterable[tuple[str, Any, str, Any]]) -> dict[str, Any]:
-    """JSON Schema of a command's options: of each its name in Python, type, help and default; `...` for no default."""
+    """JSON Schema of a command's options: Python name, type, help and default of each; `...` for no default."""
     found, properties, optional = Schema(True), {}, set()
     for name, kind, about, default in declared:
         properties[name] = {**found.of(kind), "description": about}
@@ -167,7 +167,7 @@ def of_options(command: str, declared: Iterable[tuple[str, Any, str, Any]]) -> d
 
 
 def names() -> Report:
-    """What `help schema NAME` is known for: each kind of answer, and what it is of."""
+    """Names for `help schema NAME`, and what each answer contains."""
     about = {name: (kind.__doc__ or "").strip().partition("\n")[0] for name, kind in KINDS.items()}
     about |= {name: f"Rows of `tfacct {TYPED.get(name, name)}`." for name in PAGES}
     rows = tuple({"name": name, "about": text} for name, text in about.items())

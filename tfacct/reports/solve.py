@@ -317,7 +317,7 @@ def _without_ranks(unknown: str, terms: Counting) -> Counting:
 
 
 def _between(tried: list[int], count: int, fits: Callable[[int], bool]) -> tuple[int, list[int]]:
-    """The fewest ranks that are enough, and one fewer; powers of 2 alone if numbers between them are not supported."""
+    """The fewest sufficient ranks, and the next smaller number; only powers of 2 if no other number is supported."""
     least, most = (tried[-1] if tried else 0), count
     try:
         while most - least > 1:

@@ -94,7 +94,7 @@ class Grid:
 
     @property
     def alone(self) -> dict[str, Sequence[Any]]:
-        """Those that vary by themselves."""
+        """Values that vary alone, not zipped."""
         ranks = {axis: list(sizes) for axis, sizes in (self.ranks or {}).items()}
         return {**(self.fields or {}), **ranks, **(self.recipe or {})}
 

@@ -356,7 +356,7 @@ def verify_train(
     progress: Tick = unwatched,
 ) -> Report:
     """Compare the formula of each model's training step with its class on the meta device, and torch's MemTracker.
-    Needs torch and transformers. Raises UsageError for a model that the formula does not answer."""
+    Needs torch and transformers. Raises UsageError for a model that the formula does not support."""
     _check_against(against)
     if request.decode or request.tokens is not None:
         raise whole_sequences("train")

@@ -93,13 +93,13 @@ function readings(counted) {
 	].map(text => note("never_called", 1, text));
 }
 
-// The context from which attention costs more than everything else.
+// The context from which attention costs more than all other matmuls.
 export function overtakes(counted) {
 	const first = count.overtakes(counted);
 	if (first === null) return [];
 	const past = first > counted.limit ? `, past the ${g(counted.limit)} positions of its position embedding` : "";
 	const whose = counted.model.source ? "the decoder's self-attention" : "attention";
-	const costs = `${whose} scores and attention-weighted values cost more than everything else together`;
+	const costs = `${whose} scores and attention-weighted values cost more than all other matmuls`;
 	return [`From ${g(first)} tokens on${past}, ${costs}.`];
 }
 
