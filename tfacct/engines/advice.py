@@ -82,10 +82,10 @@ def suggestion(launch: Launch, refusal: Refusal) -> str:
     the first does not."""
     reasons = []
     for flags in refusal.others:
-        other = launch.with_flags(**flags)
-        if (reason := _why_not(other)) and (longest := _longest(other)):
+        reason, longest = _problem(launch.with_flags(**flags))
+        if reason and longest:
             flags = {**flags, "max_model_len": longest}
-            reason = _why_not(launch.with_flags(**flags))
+            reason, _ = _problem(launch.with_flags(**flags))
         if not reason:
             return f"{_typed(launch, flags)} starts."
         reasons.append(reason)
@@ -102,24 +102,17 @@ def _typed(launch: Launch, flags: Mapping[str, Any]) -> str:
     return " ".join(words)
 
 
-def _longest(launch: Launch) -> int:
-    """The longest max_model_len that starts; 0 if none does, or the launch is refused or not supported."""
-    try:
-        check(launch, vllm.unsupported(launch))
-        return 0 if refused(launch) is not None else largest_length(launch)
-    except TfacctError:
-        return 0
-
-
-def _why_not(launch: Launch) -> str:
-    """Why a launch does not start, or is not supported; empty if it starts."""
+def _problem(launch: Launch) -> tuple[str, int]:
+    """Why a launch does not start, or is not supported, empty if it starts; and the longest max_model_len for which its
+    memory suffices, 0 if none."""
     if (refusal := refused(launch)) is not None:
-        return refusal.reason
+        return refusal.reason, 0
     try:
         check(launch, vllm.unsupported(launch))
-        return start(launch).lacks
+        lacks = start(launch).lacks
+        return lacks, largest_length(launch) if lacks else 0
     except TfacctError as error:
-        return error.message
+        return error.message, 0
 
 
 # More tokens, more requests

@@ -65,15 +65,29 @@ def check_options(engine: str, reserve: int | str | None, ep: int = 1) -> None:
 
 def with_engine(limit: MemoryLimit, served: Served) -> MemoryLimit:
     """The limit at which the cache has the engine's pool, the weights being as they are counted. Raises UsageError for
-    what is not supported, or does not start."""
+    what is not supported, or does not start; its hint is the usual share of the cards, or more of them."""
     if (found := pool_limit(limit, served)) is not None:
         return found
     assert limit.device is not None
-    launch = served.launch(limit.count, limit.device)
+    launch, card = served.launch(limit.count, limit.device), limit.device.id
     share = "" if served.use is None else f" with {option('use', f'{served.use:g}')}"
-    stored = units.binary(pool_of(launch, served.engine)[0])
-    why = f"{served.version}: {stored} of weights leave no cache on each {limit.device.id}{share}"
-    raise UsageError(why, _instead(launch, served.engine))
+    stored = units.binary(weights(launch, launch.model).parameters)
+    more = (count for count in more_cards(launch) if _leaves_cache(replace(limit, count=count), served))
+    if served.use is not None and _leaves_cache(limit, served._replace(use=None)):
+        instead = f"leave {option('use')} out"
+    elif count := next(more, None):
+        instead = f"such as {option('on', f'{count}x{card}')}"
+    else:
+        instead = "larger cards or narrower weights"
+    raise UsageError(f"{served.version}: {stored} of weights leave no cache on each {card}{share}", instead)
+
+
+def _leaves_cache(limit: MemoryLimit, served: Served) -> bool:
+    """True if a launch is supported, starts and has memory for a cache."""
+    try:
+        return pool_limit(limit, served) is not None
+    except TfacctError:
+        return False
 
 
 def pool_limit(limit: MemoryLimit, served: Served) -> MemoryLimit | None:
@@ -92,7 +106,11 @@ def pool_limit(limit: MemoryLimit, served: Served) -> MemoryLimit | None:
     if name != TRTLLM and length is not None and length > model.context:
         longest = f"{launch.engine.name} starts {model.name} with requests of {model.context:,} tokens at most"
         raise UsageError(f"{longest}, not {length:,}", f"fewer tokens, or leave {option('engine')} out")
-    stored, pool = pool_of(launch, name)
+    stored = weights(launch, model).parameters
+    if name == TRTLLM:
+        pool = int((launch.total - stored) * TRTLLM_SHARE)
+    else:
+        pool = (vllm if name == "vllm" else sglang).start(launch).pool
     return replace(limit, use=1, reserve=limit.memory - stored - pool, engine=served.version) if pool > 0 else None
 
 
@@ -118,30 +136,3 @@ def _check(launch: Launch, name: str) -> None:
     if name == "vllm" and (refusal := refused(launch)) is not None:
         why = f"{launch.model.name} does not start in {launch.engine.name}: {refusal.reason}"
         raise UsageError(why, suggestion(launch, refusal))
-
-
-def pool_of(launch: Launch, name: str) -> tuple[int, int]:
-    """Bytes of a card's weights, and of the cache next to them: negative where the engine does not start. Raises
-    TfacctError."""
-    stored = weights(launch, launch.model).parameters
-    if name == TRTLLM:
-        return stored, int((launch.total - stored) * TRTLLM_SHARE)
-    return stored, (vllm if name == "vllm" else sglang).start(launch).pool
-
-
-def _instead(launch: Launch, name: str) -> str:
-    """What leaves a cache: the usual share of the card, else the fewest cards of the same kind."""
-
-    def leaves_cache(other: Launch) -> bool:
-        try:
-            _check(other, name)
-            return pool_of(other, name)[1] > 0
-        except TfacctError:
-            return False
-
-    if launch.flags.gpu_memory_utilization is not None and leaves_cache(launch.with_flags(gpu_memory_utilization=None)):
-        return f"leave {option('use')} out"
-    for count in more_cards(launch):
-        if leaves_cache(launch.with_flags(tp=count)):
-            return f"such as {option('on', f'{count}x{launch.device.id}')}"
-    return "larger cards or narrower weights"
