@@ -365,3 +365,28 @@ def test_a_closed_stdout_is_an_error_and_a_closed_stderr_is_silent() -> None:
         ran = subprocess.run(["bash", "-c", f"{sys.executable} -m tfacct {closing}"], capture_output=True, timeout=60)
         assert ran.returncode in (1, 2) and ran.stdout == b"" and ran.stderr.startswith(said)
         assert b"Traceback" not in ran.stderr
+
+
+def test_files_of_the_same_name_are_told_apart_by_their_path(run, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for folder, layers in (("one", 2), ("two", 3)):
+        (tmp_path / folder / "cfg").mkdir(parents=True)
+        config = {
+            "model_type": "gpt2",
+            "vocab_size": 32,
+            "n_positions": 8,
+            "n_embd": 16,
+            "n_head": 2,
+            "n_layer": layers,
+        }
+        (tmp_path / folder / "cfg" / "config.json").write_text(json.dumps(config))
+    models = json.loads(run("params", "one/cfg", "two/cfg/config.json", "gpt2", "--json").out)["models"]
+    assert [model["model"] for model in models] == ["one/cfg", "two/cfg/config.json", "gpt2"]
+    assert json.loads(run("params", "one/cfg", "one/cfg", "--json").out)["models"][0]["model"] == "cfg"
+    assert "124 M each." in run("params", "gpt2", "gpt2").out
+
+
+def test_a_wrong_word_leads_to_the_help_of_its_option(run) -> None:
+    ran = run("train", "gpt2", "--loss", "fused")
+    assert ran.code == 2 and "'fused' is not one of 'whole', 'chunked'" in ran.err
+    assert "`tfacct train --help-all` describes --loss" in ran.err

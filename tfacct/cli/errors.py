@@ -64,7 +64,9 @@ def usage_error(error: Any) -> UsageError:
     possible = _elsewhere(command, name, error) or nearest(typed, getattr(error, "possibilities", None) or ())
     message = (error.message if possible and error.message else error.format_message()).partition(" Did you mean")[0]
     message = message.rstrip(".")
-    hint = possible or f"`{command} --help` lists its options"
+    parameter = getattr(error, "param", None) if type(error).__name__ == "BadParameter" else None
+    described = f"`{command} --help-all` describes {parameter.opts[0]}" if parameter is not None else ""
+    hint = possible or described or f"`{command} --help` lists its options"
     return UsageError(_invalid_value(error) or message[:1].lower() + message[1:], hint)
 
 

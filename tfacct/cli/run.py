@@ -4,6 +4,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from inspect import Parameter, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
@@ -310,7 +311,7 @@ def named(which: Which, counts_projector: Any = "nothing") -> "list[LoadedModel]
         if which.family is not None or which.max_params is not None:
             raise UsageError("--family and --max-params select presets: leave the MODEL out")
         if which.part is None:
-            return [find(model, changed) for model in which.models]
+            return _distinct([find(model, changed) for model in which.models])
         if which.part != "both":
             return [find(model).of_part(which.part, changed) for model in which.models]
         if changed:
@@ -327,6 +328,17 @@ def named(which: Which, counts_projector: Any = "nothing") -> "list[LoadedModel]
         if changed:
             error.hint = "--set without a MODEL changes every preset: name one, or select with --family"
         raise
+
+
+def _distinct(models: "list[LoadedModel]") -> "list[LoadedModel]":
+    """The models, with their path as the name if folders or files have the same name."""
+    names = [model.name for model in models]
+    if len(set(names)) == len(names):
+        return models
+    paths: dict[str, set[str]] = {}
+    for model in models:
+        paths.setdefault(model.name, set()).add(model.path or "")
+    return [replace(model, name=model.path or model.name) if len(paths[model.name]) > 1 else model for model in models]
 
 
 def find(model: str, changed: Mapping[str, Any] | None = None, also: Sequence[str] = ()) -> "LoadedModel":

@@ -175,7 +175,7 @@ def budget(
                 "lines": lines,
             }
         ],
-        title="Training within a FLOPs budget" if trainer is None else f"Training on {trainer.words}",
+        title="" if trainer is None else f"Training on {trainer.words}",
         convention="training FLOPs: forward and backward of every matmul; 6·N·D if no model is named",
         answer=f"{needs and f'{needs}. '}{answer}{_spent(spending['days'], spending['cost'])}.",
         notes=lambda _: notes(NOTES, about),
@@ -226,9 +226,9 @@ def _table(lines: Sequence[dict[str, Any]], *, by_flops: bool, family: str, trai
         shown.insert(1, Column("parameters", "parameters", "params"))
         shown += [
             Column("nearest", f"nearest {family}", drop=1),
-            Column("nearest_tokens", "its tokens", "params", drop=1),
+            Column("nearest_tokens", "tokens of that model", "params", drop=1),
         ]
-        shown.append(Column("basis", "fit"))
+        shown.append(Column("basis", "source"))
     else:
         shown.append(Column("flops", "FLOPs", "flops"))
         shown += [Column("days", "days", "rate")] if trainer else []

@@ -584,6 +584,8 @@ def from_to(models: Sequence[LoadedModel], sizes: Iterable[int], words: Callable
     """The answer about several models: the smallest and the largest size, with their models."""
     named = [(size, model.name) for model, size in zip(models, sizes, strict=True)]
     (least, small), (most, large) = min(named), max(named)
+    if least == most:
+        return f"{words(least)} each."
     return f"From {words(least)} ({small}) to {words(most)} ({large})."
 
 
