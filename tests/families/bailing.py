@@ -1,10 +1,7 @@
-"""Test configs of the bailing lineage: a small one of each family, variants, random ones, distinct sizes."""
+"""Test configs of the bailing lineage: a small one of each family, and variants."""
 
-from hypothesis import strategies as st
-
-from tests.families._deltas import FULL, LINEAR
-from tests.families._drawing import ON, Draw, Fields, latent, some, without
-from tests.families.deepseek import DeepseekV3, KimiLinear
+from tests.families._configs import Fields, without
+from tests.families.deepseek import KimiLinear
 from tests.families.glm import Glm4Moe
 
 NAMES = {"n_routed_experts": "num_experts", "n_shared_experts": "num_shared_experts", "attention_bias": "use_qkv_bias"}
@@ -20,9 +17,6 @@ class BailingMoeV2:
     LOGITS = {"": {**TINY, "first_k_dense_replace": 3}}  # dense layers only: the class weighs experts by sigmoids
     SILENT = {"moe_shared_expert_intermediate_size": TINY["moe_intermediate_size"], "use_rmsnorm": True}
     RUN_BY = "Glm4Moe"
-
-    def drawn(draw: Draw) -> Fields:
-        return spelled(Glm4Moe.drawn(draw))
 
 
 class BailingMoeLinearV2:
@@ -48,9 +42,6 @@ class BailingMoeLinearV2:
     REQUIRED = {"num_hidden_layers": 2, "layer_group_size": 1}  # every size has a default
     SILENT = {"score_function": "sigmoid", "router_dtype": "fp32", "num_nextn_predict_layers": 1}
 
-    def drawn(draw: Draw) -> Fields:
-        return {**spelled(Glm4Moe.drawn(draw)), "layer_group_size": 1}
-
 
 class BailingMoeV2_5(BailingMoeLinearV2):
     TINY = {
@@ -66,9 +57,6 @@ class BailingMoeV2_5(BailingMoeLinearV2):
     LOGITS = {"": {**TINY, "first_k_dense_replace": 4}}
     RUN_BY = "DeepseekV3"
 
-    def drawn(draw: Draw) -> Fields:
-        return {**spelled(DeepseekV3.drawn(draw)), "layer_group_size": 1}
-
 
 class BailingHybrid:
     OWN = ("linear_conv_kernel_dim", "linear_head_dim", "linear_num_heads")
@@ -80,16 +68,3 @@ class BailingHybrid:
     LOGITS = {"of dense layers": DENSE, "of decays without a bound": {**DENSE, "kda_safe_gate": False}}
     REQUIRED = {"vocab_size": 37, "num_hidden_layers": 6, "pad_token_id": 0}
     SILENT = {"mtp_loss_scaling_factor": 0.3}
-
-    def drawn(draw: Draw) -> Fields:
-        fields = latent(draw, groups := draw(st.integers(1, 3)))
-        fields = without(fields, "n_routed_experts", "tie_word_embeddings", "q_lora_rank", "attention_bias")
-        fields |= {"num_local_experts": groups * draw(st.integers(2, 4)), "n_shared_experts": draw(st.integers(1, 3))}
-        fields |= {"num_experts_per_tok": draw(st.integers(1, fields["num_local_experts"])), "pad_token_id": 0}
-        layers = fields["num_hidden_layers"]
-        fields |= {"head_dim": draw(st.integers(1, 6)), "layer_group_size": draw(st.integers(1, layers))}
-        if draw(ON):
-            kinds = draw(st.lists(st.sampled_from([LINEAR, FULL]), min_size=layers, max_size=layers))
-            kinds[draw(st.integers(0, layers - 1))] = FULL
-            fields["layer_types"] = kinds
-        return some(draw, fields, short_conv_kernel_size=st.integers(1, 9), kda_safe_gate=ON)

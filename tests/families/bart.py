@@ -1,8 +1,4 @@
-"""Test configs of the bart lineage: a small one of each family, variants, random ones, distinct sizes."""
-
-from hypothesis import strategies as st
-
-from tests.families._drawing import ON, SMALL, VOCAB, Draw, Fields, bart_like, some, without
+"""Test configs of the bart lineage: a small one of each family, and variants."""
 
 
 class Bart:
@@ -14,9 +10,6 @@ class Bart:
     LOGITS = {"": TINY, "scaled": {**TINY, "scale_embedding": True, "activation_function": "relu"}}
     SILENT = {"extra_pos_embeddings": 0, "save_step": 5}
     REQUIRED = {"vocab_size": 37, "d_model": 48, "encoder_layers": 2, "decoder_layers": 3}
-
-    def drawn(draw: Draw) -> Fields:
-        return bart_like(draw)
 
 
 class PLBart(Bart):
@@ -39,9 +32,6 @@ class MBart:
     SILENT = {"extra_pos_embeddings": 2, "normalize_before": True, "add_final_layer_norm": True}
     REQUIRED = {"vocab_size": 37, "d_model": 48, "encoder_layers": 2, "decoder_layers": 3}
 
-    def drawn(draw: Draw) -> Fields:
-        return bart_like(draw)
-
 
 class Pegasus:
     TINY = {
@@ -52,17 +42,10 @@ class Pegasus:
     SILENT = {"extra_pos_embeddings": 1, "static_position_embeddings": True, "normalize_embedding": False}
     REQUIRED = {"vocab_size": 37, "d_model": 48, "encoder_layers": 2, "decoder_layers": 3}
 
-    def drawn(draw: Draw) -> Fields:
-        fields = bart_like(draw)
-        return {**fields, "d_model": 2 * fields["d_model"]}  # sines and cosines, of which there are as many
-
 
 class Blenderbot:
     TINY = {**MBart.TINY, "model_type": "blenderbot", "vocab_size": 503}
     REQUIRED = {"vocab_size": 37, "d_model": 64, "encoder_layers": 2, "decoder_layers": 3}
-
-    def drawn(draw: Draw) -> Fields:
-        return bart_like(draw)
 
 
 class BlenderbotSmall:
@@ -70,9 +53,6 @@ class BlenderbotSmall:
     LOGITS = {"": TINY, "scaled": {**TINY, "scale_embedding": True, "activation_function": "relu"}}
     SILENT = {"normalize_before": False, "add_final_layer_norm": False, "do_blenderbot_90_layernorm": True}
     REQUIRED = {"vocab_size": 37, "d_model": 48, "encoder_layers": 2, "decoder_layers": 3}
-
-    def drawn(draw: Draw) -> Fields:
-        return bart_like(draw)
 
 
 class FSMT:
@@ -86,14 +66,6 @@ class FSMT:
     SILENT = {"langs": ["ru", "en"], "decoder": {"model_type": "fsmt_decoder", "vocab_size": 199}}
     REQUIRED = {"encoder_layers": 2, "decoder_layers": 3}  # every size has a default
 
-    def drawn(draw: Draw) -> Fields:
-        fields = without(bart_like(draw), "vocab_size", "tie_word_embeddings")
-        fields["d_model"] *= 4  # the class divides by the number of its sines less 1
-        fields |= {"tgt_vocab_size": draw(VOCAB), "pad_token_id": draw(st.integers(0, 5))}
-        if draw(ON):
-            return {**fields, "src_vocab_size": fields["tgt_vocab_size"], "tie_word_embeddings": True}
-        return {**fields, "src_vocab_size": draw(VOCAB)}
-
 
 class M2M100:
     TINY = {
@@ -105,10 +77,6 @@ class M2M100:
     LOGITS = {"": TINY, "of odd width": ODD}
     SILENT = {"num_hidden_layers": 2, "max_length": 200}
     REQUIRED = {"vocab_size": 37, "d_model": 48, "encoder_layers": 2, "decoder_layers": 3}
-
-    def drawn(draw: Draw) -> Fields:
-        fields = bart_like(draw)
-        return {**fields, "d_model": 4 * fields["d_model"]}  # two sines at the least: of one there is no rate
 
 
 class Marian:
@@ -124,14 +92,6 @@ class Marian:
     SILENT = {"extra_pos_embeddings": 58100}
     REQUIRED = {"vocab_size": 37, "d_model": 48, "encoder_layers": 2, "decoder_layers": 3, "pad_token_id": 0}
 
-    def drawn(draw: Draw) -> Fields:
-        fields = bart_like(draw) | {"decoder_start_token_id": 0}
-        fields["d_model"] *= 2  # sines and cosines, of which there are as many
-        if draw(ON):
-            return fields
-        own = draw(st.none() | st.integers(7, 40))
-        return {**fields, "share_encoder_decoder_embeddings": False, "decoder_vocab_size": own}
-
 
 class Whisper:
     TINY = {
@@ -144,8 +104,3 @@ class Whisper:
     SILENT = {"scale_embedding": True, "median_filter_width": 9, "mask_time_length": 12, "classifier_proj_size": 300}
     CONTEXT = 448
     REQUIRED = {"pad_token_id": 0}
-
-    def drawn(draw: Draw) -> Fields:
-        fields = without(bart_like(draw), "max_position_embeddings", "scale_embedding", "pad_token_id")
-        fields |= {"max_source_positions": draw(st.integers(1, 14)), "pad_token_id": 0}
-        return some(draw, fields, num_mel_bins=SMALL, max_target_positions=st.integers(25, 40), tie_word_embeddings=ON)

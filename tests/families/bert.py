@@ -1,8 +1,6 @@
-"""Test configs of the bert lineage: a small one of each family, variants, random ones, distinct sizes."""
+"""Test configs of the bert lineage: a small one of each family, and variants."""
 
-from hypothesis import strategies as st
-
-from tests.families._drawing import LAYERS, ON, SMALL, VOCAB, WIDTH, Draw, Fields, of_whole_heads, some, without
+from tests.families._configs import LAYERS
 
 
 class Bert:
@@ -12,10 +10,6 @@ class Bert:
     }  # fmt: skip
     LOGITS = {"": TINY, "relu": {**TINY, "hidden_act": "relu", "layer_norm_eps": 1e-3}}
     REQUIRED = {**LAYERS, "num_attention_heads": 4}
-
-    def drawn(draw: Draw) -> Fields:
-        fields = {**without(of_whole_heads(draw), "tie_word_embeddings"), "intermediate_size": draw(WIDTH)}
-        return some(draw, fields, type_vocab_size=SMALL, max_position_embeddings=st.integers(25, 40))
 
 
 class Electra:
@@ -27,10 +21,6 @@ class Electra:
     LOGITS = {"": TINY, "of wide tables": {**VARIANTS["of wide tables"], "hidden_act": "relu"}}
     REQUIRED = {**LAYERS, "num_attention_heads": 4}
 
-    def drawn(draw: Draw) -> Fields:
-        fields = Bert.drawn(draw)
-        return some(draw, fields, embedding_size=WIDTH | WIDTH.map(lambda _: fields["hidden_size"]))
-
 
 class DistilBert:
     TINY = {
@@ -40,12 +30,6 @@ class DistilBert:
     LOGITS = {"": TINY, "relu": {**TINY, "activation": "relu"}}
     REQUIRED = {"vocab_size": 37, "dim": 128, "n_layers": 2, "n_heads": 4}
     SILENT = {"intermediate_size": 77, "tie_weights_": True}
-
-    def drawn(draw: Draw) -> Fields:
-        drawn = {**without(of_whole_heads(draw), "tie_word_embeddings"), "hidden_dim": draw(WIDTH)}
-        names = {"hidden_size": "dim", "num_attention_heads": "n_heads", "num_hidden_layers": "n_layers"}
-        fields = {names.get(name, name) if draw(st.booleans()) else name: value for name, value in drawn.items()}
-        return some(draw, fields, vocab_size=VOCAB, max_position_embeddings=st.integers(25, 40))
 
 
 class Albert:
@@ -57,9 +41,6 @@ class Albert:
     SILENT = {"gap_size": 0, "net_structure_type": 0, "num_memory_blocks": 0, "down_scale_factor": 1}
     REQUIRED = {**LAYERS, "num_attention_heads": 4}
 
-    def drawn(draw: Draw) -> Fields:
-        return Electra.drawn(draw)
-
 
 class BertGeneration:
     TINY = {
@@ -69,16 +50,10 @@ class BertGeneration:
     VARIANTS = {"as an encoder": {**TINY, "is_decoder": False}}
     LOGITS = {"": TINY, "relu": {**VARIANTS["as an encoder"], "hidden_act": "relu", "layer_norm_eps": 1e-3}}
 
-    def drawn(draw: Draw) -> Fields:
-        return some(draw, without(Bert.drawn(draw), "type_vocab_size"), is_decoder=ON)
-
 
 class ChineseCLIPText(Bert):
     TINY = {**Bert.TINY, "model_type": "chinese_clip_text_model", "projection_dim": 29}
     VARIANTS = {"projected": {**TINY, "architectures": ["ChineseCLIPTextModelWithProjection"]}}
-
-    def drawn(draw: Draw) -> Fields:
-        return Bert.drawn(draw)
 
 
 class DPR:
@@ -91,9 +66,6 @@ class DPR:
         "": TINY,
         "of passages": VARIANTS["of passages"],
     }  # without a product the class gives one vector, no stream
-
-    def drawn(draw: Draw) -> Fields:
-        return some(draw, Bert.drawn(draw), projection_dim=st.integers(0, 40))
 
 
 class MegatronBert(Bert):
@@ -117,10 +89,6 @@ class MPNet:
     REQUIRED = {**LAYERS, "num_attention_heads": 4}
     CONTEXT = 510
 
-    def drawn(draw: Draw) -> Fields:
-        fields = without(Bert.drawn(draw), "type_vocab_size")
-        return some(draw, fields, relative_attention_num_buckets=st.integers(4, 40))
-
 
 class RemBert:
     TINY = {
@@ -131,16 +99,10 @@ class RemBert:
     LOGITS = {"": TINY, "relu": {**TINY, "hidden_act": "relu", "layer_norm_eps": 1e-3}}
     REQUIRED = {**LAYERS, "num_attention_heads": 4}
 
-    def drawn(draw: Draw) -> Fields:
-        return some(draw, Bert.drawn(draw), input_embedding_size=WIDTH, output_embedding_size=WIDTH)
-
 
 class Splinter(Bert):
     TINY = {**Bert.TINY, "model_type": "splinter", "vocab_size": 173}
     SILENT = {"question_token_id": 104}
-
-    def drawn(draw: Draw) -> Fields:
-        return Bert.drawn(draw)
 
 
 class Roberta:
@@ -151,9 +113,6 @@ class Roberta:
     LOGITS = {"": TINY, "of one segment": {**TINY, "type_vocab_size": 1, "pad_token_id": 1, "hidden_act": "relu"}}
     REQUIRED = {**LAYERS, "num_attention_heads": 4}
     CONTEXT = 510
-
-    def drawn(draw: Draw) -> Fields:
-        return some(draw, Bert.drawn(draw), pad_token_id=st.integers(0, 3))
 
 
 class RobertaPreLayerNorm(Roberta):
@@ -182,6 +141,3 @@ class AltCLIPText:
     TINY = {**Roberta.TINY, "model_type": "altclip_text_model", "project_dim": 29, "projection_dim": 31}
     VARIANTS = {"projected": {**TINY, "architectures": ["AltCLIPTextModelWithProjection"]}}
     CONTEXT, REQUIRED = 512, {"num_hidden_layers": 2}
-
-    def drawn(draw: Draw) -> Fields:
-        return some(draw, Roberta.drawn(draw), project_dim=WIDTH)

@@ -1,9 +1,6 @@
-"""Test configs of the clip lineage: a small one of each family, variants, random ones, distinct sizes."""
+"""Test configs of the clip lineage: a small one of each family, and variants."""
 
-from hypothesis import strategies as st
-
-from tests.families._drawing import ON, WIDTH, Draw, Fields, some, without
-from tests.families._towers import blocks, image
+from tests.families._configs import without
 
 
 class CLIPText:
@@ -17,10 +14,6 @@ class CLIPText:
     INSTEAD = {"flops.lm_head": "flops.mlp"}
     SILENT = {"initializer_factor": 0.3}
 
-    def drawn(draw: Draw) -> Fields:
-        fields = {**blocks(draw), "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
-        return some(draw, fields, max_position_embeddings=st.integers(25, 40), projection_dim=WIDTH)
-
 
 class CLIPVision:
     TINY = {
@@ -31,9 +24,6 @@ class CLIPVision:
     LOGITS = {"": TINY, **VARIANTS}
     CONTEXT = 50
     SILENT = {"initializer_factor": 0.3}
-
-    def drawn(draw: Draw) -> Fields:
-        return some(draw, image(draw), projection_dim=WIDTH)
 
 
 class SiglipVision:
@@ -47,9 +37,6 @@ class SiglipVision:
     SILENT = {"projection_dim": 2048, "num_image_tokens": 256, "projector_hidden_act": "gelu_fast", "vocab_size": 7}
     SILENT |= {"num_positions": 256}
 
-    def drawn(draw: Draw) -> Fields:
-        return some(draw, image(draw), vision_use_head=ON)
-
 
 class SiglipText:
     TINY = {
@@ -58,16 +45,9 @@ class SiglipText:
         "pad_token_id": 1,
     }  # fmt: skip
 
-    def drawn(draw: Draw) -> Fields:
-        fields = {**blocks(draw), "pad_token_id": 1}
-        return some(draw, fields, max_position_embeddings=st.integers(25, 40), projection_size=WIDTH)
-
 
 class Siglip2Text(SiglipText):
     TINY = {**SiglipText.TINY, "model_type": "siglip2_text_model"}
-
-    def drawn(draw: Draw) -> Fields:
-        return SiglipText.drawn(draw)
 
 
 class Siglip2Vision:
@@ -79,41 +59,25 @@ class Siglip2Vision:
     CONTEXT = 256
     SILENT = {"image_size": 512}
 
-    def drawn(draw: Draw) -> Fields:
-        sides = st.integers(1, 5).map(lambda side: side**2)
-        return some(draw, without(SiglipVision.drawn(draw), "image_size"), num_patches=sides)
-
 
 class AltCLIPVision(CLIPVision):
     TINY = {**CLIPVision.TINY, "model_type": "altclip_vision_model"}
     VARIANTS = {"projected": {**TINY, "architectures": ["AltCLIPVisionModelWithProjection"]}}
-
-    def drawn(draw: Draw) -> Fields:
-        return CLIPVision.drawn(draw)
 
 
 class ChineseCLIPVision(CLIPVision):
     TINY = {**CLIPVision.TINY, "model_type": "chinese_clip_vision_model"}
     VARIANTS = {"projected": {**TINY, "architectures": ["ChineseCLIPVisionModelWithProjection"]}}
 
-    def drawn(draw: Draw) -> Fields:
-        return CLIPVision.drawn(draw)
-
 
 class MetaClip2Text(CLIPText):
     TINY = {**CLIPText.TINY, "model_type": "metaclip_2_text_model"}
     VARIANTS = {"projected": {**TINY, "architectures": ["MetaClip2TextModelWithProjection"]}}
 
-    def drawn(draw: Draw) -> Fields:
-        return CLIPText.drawn(draw)
-
 
 class MetaClip2Vision(CLIPVision):
     TINY = {**CLIPVision.TINY, "model_type": "metaclip_2_vision_model"}
     VARIANTS = {"projected": {**TINY, "architectures": ["MetaClip2VisionModelWithProjection"]}}
-
-    def drawn(draw: Draw) -> Fields:
-        return CLIPVision.drawn(draw)
 
 
 class Idefics3Vision:
@@ -122,9 +86,6 @@ class Idefics3Vision:
         "intermediate_size": 71, "num_channels": 5, "image_size": 22, "patch_size": 5,
     }  # fmt: skip
     CONTEXT = 49
-
-    def drawn(draw: Draw) -> Fields:
-        return image(draw)
 
 
 class Idefics2Vision(Idefics3Vision):
@@ -135,14 +96,8 @@ class SmolVLMVision:
     TINY = {**Idefics3Vision.TINY, "model_type": "smolvlm_vision"}
     CONTEXT = 49
 
-    def drawn(draw: Draw) -> Fields:
-        return Idefics3Vision.drawn(draw)
-
 
 class Phi4MultimodalVision:
     TINY = {**SiglipVision.TINY, "model_type": "phi4_multimodal_vision"}
     CONTEXT = 1024
     SILENT = {"crop_size": 448, "feature_layer": -2, "image_token_id": 3}
-
-    def drawn(draw: Draw) -> Fields:
-        return image(draw)

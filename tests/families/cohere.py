@@ -1,8 +1,4 @@
-"""Test configs of the cohere lineage: a small one of each family, variants, random ones, distinct sizes."""
-
-from hypothesis import strategies as st
-
-from tests.families._drawing import EVEN, ON, WIDTH, WINDOW, Draw, Fields, experts, layer_types, llama_like, some
+"""Test configs of the cohere lineage: a small one of each family, and variants."""
 
 
 class Cohere:
@@ -14,9 +10,6 @@ class Cohere:
     VARIANTS = {"normed": {**TINY, "use_qk_norm": True}}
     LOGITS = {"": TINY, **VARIANTS}
 
-    def drawn(draw: Draw) -> Fields:
-        return some(draw, llama_like(draw), attention_bias=ON, use_qk_norm=ON, head_dim=EVEN)
-
 
 class Cohere2:
     TINY = {
@@ -24,10 +17,6 @@ class Cohere2:
         "num_key_value_heads": 2, "intermediate_size": 71, "max_position_embeddings": 67,
         "attention_bias": True, "logit_scale": 0.3, "sliding_window": 5, "sliding_window_pattern": 2,
     }  # fmt: skip
-
-    def drawn(draw: Draw) -> Fields:
-        fields = layer_types(draw, llama_like(draw, head_dim=False) | {"sliding_window": draw(WINDOW)})
-        return some(draw, fields, attention_bias=ON, sliding_window_pattern=st.integers(1, 5))
 
 
 class Cohere2Moe:
@@ -46,20 +35,6 @@ class Cohere2Moe:
         "rotated in full layers": {**EVERY, "prefix_dense_sliding_window_pattern": 1, "num_shared_experts": 0},
     }
 
-    def drawn(draw: Draw) -> Fields:
-        fields = llama_like(draw) | experts(draw, "num_experts") | {"sliding_window": draw(WINDOW)}
-        layers = fields["num_hidden_layers"]
-        networks = st.lists(st.sampled_from(["dense", "sparse"]), min_size=layers, max_size=layers)
-        patterns = {
-            "sliding_window_pattern": st.integers(1, 5),
-            "prefix_dense_sliding_window_pattern": st.integers(1, 3),
-        }
-        some(draw, layer_types(draw, fields), attention_bias=ON, head_dim=EVEN, num_shared_experts=st.integers(0, 3))
-        some(
-            draw, fields, first_k_dense_replace=st.integers(0, layers), prefix_dense_intermediate_size=WIDTH, **patterns
-        )
-        return some(draw, fields, mlp_layer_types=st.none() | networks, rms_norm_eps=st.none() | st.just(1e-5))
-
 
 class CohereCompass:
     FULL, SLIDING = "full_attention", "sliding_attention"
@@ -73,9 +48,3 @@ class CohereCompass:
     }  # fmt: skip
     LOGITS = {"": TINY, "all rotated": {**TINY, "rope_parameters": BOTH, "layer_types": None, "logit_scale": None}}
     REQUIRED = {"num_hidden_layers": 2, "rope_parameters": {FULL: ANGLES}}
-
-    def drawn(draw: Draw) -> Fields:
-        angles = st.none() | st.just(CohereCompass.ANGLES)
-        fields = layer_types(draw, llama_like(draw, head_dim=False) | {"sliding_window": draw(WINDOW)})
-        fields["rope_parameters"] = {CohereCompass.FULL: draw(angles), CohereCompass.SLIDING: draw(angles)}
-        return some(draw, fields, attention_bias=ON)

@@ -1,8 +1,6 @@
-"""Test configs of the deberta lineage: a small one of each family, variants, random ones, distinct sizes."""
+"""Test configs of the deberta lineage: a small one of each family, and variants."""
 
-from hypothesis import strategies as st
-
-from tests.families._drawing import LAYERS, ON, WIDTH, Draw, Fields, of_whole_heads, some, without
+from tests.families._configs import LAYERS
 
 
 class Deberta:
@@ -24,15 +22,6 @@ class Deberta:
     SILENT = {"pooler_dropout": 0.3, "pooler_hidden_act": "relu"}
     BY_HEAD = True
     REQUIRED = {**LAYERS, "num_attention_heads": 4}
-
-    def drawn(draw: Draw) -> Fields:
-        fields = {**without(of_whole_heads(draw), "tie_word_embeddings"), "intermediate_size": draw(WIDTH)}
-        kinds = st.sampled_from(["p2c|c2p", "c2p", "p2c", ["c2p", "p2c"]])
-        fields |= {"relative_attention": draw(ON), "pos_att_type": draw(kinds)}
-        some(draw, fields, max_relative_positions=st.sampled_from([-1, 0, 41, 60]), legacy=ON)
-        sizes = {"type_vocab_size": st.integers(0, 4), "max_position_embeddings": st.integers(25, 40)}
-        fields |= {"max_position_embeddings": 40} if "max_relative_positions" in fields else {}
-        return some(draw, fields, position_biased_input=ON, **sizes)
 
 
 class DebertaV2:
@@ -60,15 +49,3 @@ class DebertaV2:
     }
     SILENT = {"pooler_dropout": 0.3, "pooler_hidden_act": "relu", "conv_act": "gelu"}
     REQUIRED = {**LAYERS, "num_attention_heads": 4}
-
-    def drawn(draw: Draw) -> Fields:
-        fields = {**without(of_whole_heads(draw), "tie_word_embeddings"), "intermediate_size": draw(WIDTH)}
-        kinds = st.sampled_from(["p2c|c2p", "c2p", "p2c", ["c2p", "p2c"]])
-        fields |= {"relative_attention": draw(ON), "pos_att_type": draw(kinds)}
-        some(draw, fields, position_buckets=st.integers(2, 9), max_relative_positions=st.integers(12, 40))
-        some(draw, fields, share_att_key=ON, legacy=ON)
-        if fields["relative_attention"]:
-            some(draw, fields, norm_rel_ebd=st.sampled_from(["none", "layer_norm"]))
-        sizes = {"type_vocab_size": st.integers(0, 4), "max_position_embeddings": st.integers(25, 40)}
-        sizes |= {"conv_kernel_size": st.sampled_from([0, 1, 3, 7]), "conv_act": st.sampled_from(["gelu", "tanh"])}
-        return some(draw, fields, position_biased_input=ON, **sizes)

@@ -1,8 +1,4 @@
-"""Test configs of the deepseek_v4 lineage: a small one of each family, variants, random ones, distinct sizes."""
-
-from hypothesis import strategies as st
-
-from tests.families._drawing import EVEN, SMALL, VOCAB, WIDTH, WINDOW, Draw, Fields, experts, some
+"""Test configs of the deepseek_v4 lineage: a small one of each family, and variants."""
 
 
 class DeepseekV4:
@@ -22,34 +18,3 @@ class DeepseekV4:
     }
     SILENT = {"topk_method": "noaux_tc", "num_nextn_predict_layers": 2, "expert_dtype": "fp4", "attention_dropout": 0.1}
     REQUIRED = {"num_hidden_layers": 3, "layer_types": [HEAVY, LIGHT, PLAIN], "n_routed_experts": 8}
-
-    def drawn(draw: Draw) -> Fields:
-        """Kinds of layers as names, as ratios, or by default; rates in either spelling."""
-        groups, layers, size = draw(SMALL), draw(st.integers(1, 4)), draw(EVEN) + 2
-        turned = 2 * draw(st.integers(1, size // 2))
-        fields = {
-            "hidden_size": draw(WIDTH), "num_hidden_layers": layers, "num_attention_heads": groups * draw(SMALL),
-            "head_dim": size, "o_groups": groups, "o_lora_rank": draw(SMALL), "q_lora_rank": draw(SMALL),
-            "vocab_size": draw(VOCAB), "sliding_window": draw(WINDOW), "hc_mult": draw(SMALL),
-            "moe_intermediate_size": draw(SMALL), "index_n_heads": draw(SMALL), "index_topk": draw(SMALL),
-            "index_head_dim": turned + draw(st.integers(0, 3)), "qk_rope_head_dim": turned,
-            "hc_sinkhorn_iters": draw(st.integers(1, 3)), **experts(draw, "n_routed_experts"),
-        }  # fmt: skip
-        rates = {DeepseekV4.LIGHT: draw(SMALL), DeepseekV4.HEAVY: draw(SMALL)}
-        if draw(st.booleans()):
-            fields["compress_rates"] = rates
-        else:
-            fields |= {"compress_rate_csa": rates[DeepseekV4.LIGHT], "compress_rate_hca": rates[DeepseekV4.HEAVY]}
-        more = layers + draw(st.integers(0, 2))
-        if draw(st.booleans()):
-            fields["layer_types"] = draw(
-                st.lists(
-                    st.sampled_from([DeepseekV4.PLAIN, DeepseekV4.LIGHT, DeepseekV4.HEAVY]),
-                    min_size=layers,
-                    max_size=more,
-                )
-            )
-        else:
-            some(draw, fields, compress_ratios=st.lists(st.sampled_from([0, 4, 128]), min_size=layers, max_size=more))
-        some(draw, fields, num_hash_layers=st.integers(0, 5), tie_word_embeddings=st.booleans(), mlp_bias=st.booleans())
-        return fields

@@ -1,8 +1,4 @@
-"""Test configs of the exaone lineage: a small one of each family, variants, random ones, distinct sizes."""
-
-from hypothesis import strategies as st
-
-from tests.families._drawing import SMALL, WINDOW, Draw, Fields, layer_types, llama_like, some
+"""Test configs of the exaone lineage: a small one of each family, and variants."""
 
 
 class Exaone:
@@ -12,10 +8,6 @@ class Exaone:
         "activation_function": "silu",
     }  # fmt: skip
     RUN_BY = "Llama"
-
-    def drawn(draw: Draw) -> Fields:
-        fields = llama_like(draw, head_dim=False)
-        return {**fields, "num_layers": fields.pop("num_hidden_layers")}
 
 
 class Exaone4:
@@ -28,14 +20,6 @@ class Exaone4:
     VARIANTS = {"without windows": {**TINY, **ALL_FULL}}
     LOGITS = {"": TINY, "without windows": VARIANTS["without windows"]}
 
-    def drawn(draw: Draw) -> Fields:
-        fields = llama_like(draw, null_kv=False)
-        if draw(st.booleans()):
-            full = ["full_attention"] * fields["num_hidden_layers"]
-            return fields | {"sliding_window": None, "layer_types": full}
-        fields = layer_types(draw, fields | {"sliding_window": draw(WINDOW)})
-        return some(draw, fields, sliding_window_pattern=st.integers(1, 5))
-
 
 class ExaoneMoe:
     TINY = {
@@ -45,12 +29,3 @@ class ExaoneMoe:
         "num_experts": 7, "num_shared_experts": 2, "num_experts_per_tok": 4,
     }  # fmt: skip
     LOGITS = {"": {**TINY, "first_k_dense_replace": 3}}  # dense layers only: the class weighs experts by sigmoids
-
-    def drawn(draw: Draw) -> Fields:
-        fields = layer_types(draw, llama_like(draw, null_kv=False) | {"sliding_window": draw(WINDOW)})
-        some(draw, fields, sliding_window_pattern=st.integers(1, 5))
-        count, layers = draw(st.integers(2, 6)), fields["num_hidden_layers"]  # of a group the class looks at two
-        fields |= {"num_experts": count, "num_experts_per_tok": draw(st.integers(1, count))}
-        fields |= {"moe_intermediate_size": draw(SMALL), "num_shared_experts": draw(st.integers(1, 3))}
-        kinds = st.lists(st.sampled_from(["dense", "sparse"]), min_size=layers, max_size=layers)
-        return some(draw, fields, first_k_dense_replace=st.integers(0, 5), mlp_layer_types=st.none() | kinds)

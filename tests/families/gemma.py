@@ -1,22 +1,6 @@
-"""Test configs of the gemma lineage: a small one of each family, variants, random ones, distinct sizes."""
+"""Test configs of the gemma lineage: a small one of each family, and variants."""
 
-from hypothesis import strategies as st
-
-from tests.families._drawing import (
-    EVEN,
-    ON,
-    PLAIN,
-    SMALL,
-    VOCAB,
-    WIDTH,
-    WINDOW,
-    Draw,
-    Fields,
-    layer_types,
-    llama_like,
-    some,
-    without,
-)
+from tests.families._configs import PLAIN
 
 
 class Gemma:
@@ -26,9 +10,6 @@ class Gemma:
         "attention_bias": True, "hidden_act": "gelu",
     }  # fmt: skip
     REQUIRED = PLAIN
-
-    def drawn(draw: Draw) -> Fields:
-        return some(draw, llama_like(draw, null_kv=False), attention_bias=ON)
 
 
 class Gemma2:
@@ -40,11 +21,6 @@ class Gemma2:
     LOGITS = {"": TINY, "unbounded": {**TINY, "attn_logit_softcapping": None, "final_logit_softcapping": None}}
     REQUIRED = PLAIN
 
-    def drawn(draw: Draw) -> Fields:
-        fields = some(draw, llama_like(draw, null_kv=False), attention_bias=ON)
-        caps = {name: st.none() | st.just(30.0) for name in ("final_logit_softcapping", "attn_logit_softcapping")}
-        return some(draw, layer_types(draw, fields | {"sliding_window": draw(WINDOW)}), **caps)
-
 
 class Gemma3Text:
     TINY = {
@@ -55,17 +31,11 @@ class Gemma3Text:
     LOGITS = {"": TINY, "both ways": {**TINY, "use_bidirectional_attention": True}}
     REQUIRED = PLAIN
 
-    def drawn(draw: Draw) -> Fields:
-        return some(draw, Gemma2.drawn(draw), sliding_window_pattern=st.integers(1, 4))
-
 
 class VaultGemma:
     TINY = {**Gemma2.TINY, "model_type": "vaultgemma", "vocab_size": 283, "max_position_embeddings": 71}
     FEW = {**TINY, "num_hidden_layers": 2}  # more of them add up the class's roundings
     LOGITS = {"": FEW, "unbounded": {**FEW, "attn_logit_softcapping": None, "final_logit_softcapping": None}}
-
-    def drawn(draw: Draw) -> Fields:
-        return Gemma2.drawn(draw)
 
 
 class Gemma3n:
@@ -87,23 +57,6 @@ class Gemma3n:
     LOGITS = {"": TINY, **{f"{name}": config for name, config in VARIANTS.items()}}
     SILENT = {"altup_coef_clip": 3.0}
     REQUIRED = {"num_hidden_layers": 20, "hidden_size": 128}
-
-    def drawn(draw: Draw) -> Fields:
-        fields = layer_types(draw, llama_like(draw, null_kv=False, head_dim=False))
-        layers = fields["num_hidden_layers"]
-        fields |= {"head_dim": draw(EVEN), "sliding_window": draw(WINDOW), "laurel_rank": draw(SMALL)}
-        fields |= {"hidden_size_per_layer_input": draw(SMALL), "vocab_size_per_layer_input": draw(VOCAB) + 40}
-        fields |= {"pad_token_id": 0}
-        kinds = fields.get("layer_types") or [
-            "sliding_attention" if (number + 1) % 5 else "full_attention" for number in range(layers)
-        ]
-        shared = [n for n in range(layers) if {*kinds} == {*kinds[: layers - n]}]
-        fields["num_kv_shared_layers"] = draw(st.sampled_from(shared))
-        if draw(ON):
-            fields["intermediate_size"] = draw(st.lists(WIDTH, min_size=layers, max_size=layers))
-        pattern = st.none() | st.lists(st.sampled_from([0.0, 0.5, 0.9]), min_size=layers, max_size=layers)
-        some(draw, fields, attention_bias=ON, altup_correct_scale=ON, final_logit_softcapping=st.just(3.0))
-        return some(draw, fields, activation_sparsity_pattern=pattern)
 
 
 class Gemma4:
@@ -129,42 +82,6 @@ class Gemma4:
     VARIANTS = {"keys as values": ALIKE, "moe": ROUTED, "layers of their own": LAYERS_OWN}
     LOGITS = {"": TINY, "keys as values": ALIKE, "of every expert": {**ROUTED, "top_k_experts": 8}}
 
-    def drawn(draw: Draw) -> Fields:
-        fields = layer_types(draw, llama_like(draw, null_kv=False, head_dim=False))
-        heads, layers = fields["num_attention_heads"], fields["num_hidden_layers"]
-        fields |= {"head_dim": draw(EVEN), "global_head_dim": draw(EVEN), "sliding_window": draw(WINDOW)}
-        fields |= {
-            "hidden_size_per_layer_input": draw(st.integers(0, 5)),
-            "vocab_size_per_layer_input": draw(VOCAB) + 40,
-        }
-        fields |= {"pad_token_id": 0}
-        kinds = [*(fields.get("layer_types") or ["sliding_attention"] * layers)[:-1], "full_attention"]
-        most = [n for n in range(layers) if {*kinds[layers - n :]} <= {*kinds[: layers - n]}]
-        if fields["hidden_size_per_layer_input"]:  # without rows the class cannot run layers that borrow
-            whole = [n for n in most if {*kinds} == {*kinds[: layers - n]}]
-            fields["num_kv_shared_layers"] = draw(st.sampled_from(whole or [0]))
-        if draw(ON):
-            count = draw(SMALL)
-            fields |= {"enable_moe_block": True, "num_experts": count, "top_k_experts": draw(st.integers(1, count))}
-            fields |= {"moe_intermediate_size": draw(SMALL)}
-        divisors = [count for count in range(1, heads + 1) if heads % count == 0]
-        if not fields.get("num_kv_shared_layers"):
-            own = st.fixed_dictionaries(
-                {}, optional={"head_dim": EVEN, "num_key_value_heads": st.sampled_from(divisors)}
-            )
-            alike = st.fixed_dictionaries(dict.fromkeys(sorted({*kinds}), own))  # of one type all, or the class refuses
-            each = alike.map(lambda of: {str(number): of[kind] for number, kind in enumerate(kinds)})
-            some(draw, fields, per_layer_config=each)
-        return some(
-            draw,
-            fields,
-            attention_bias=ON,
-            use_double_wide_mlp=ON,
-            attention_k_eq_v=ON,
-            num_global_key_value_heads=st.none() | st.sampled_from(divisors),
-            final_logit_softcapping=st.none() | SMALL.map(float),
-        )
-
 
 class EmbeddingGemma2Text:
     TINY = {
@@ -174,20 +91,3 @@ class EmbeddingGemma2Text:
         "layer_types": ["sliding_attention", "full_attention", "full_attention"], "hidden_size_per_layer_input": 17,
         "attention_bias": True, "embedding_dim": 29,
     }  # fmt: skip
-
-    def drawn(draw: Draw) -> Fields:
-        fields = without(layer_types(draw, llama_like(draw, null_kv=False, head_dim=False)), "tie_word_embeddings")
-        heads, layers = fields["num_attention_heads"], fields["num_hidden_layers"]
-        fields |= {"head_dim": draw(EVEN), "global_head_dim": draw(EVEN), "sliding_window": draw(SMALL)}
-        fields |= {"hidden_size_per_layer_input": draw(SMALL), "embedding_dim": draw(SMALL), "pad_token_id": 0}
-        divisors = [count for count in range(1, heads + 1) if heads % count == 0]
-        kinds = [*(fields.get("layer_types") or ["sliding_attention"] * layers)[:-1], "full_attention"]
-        own = st.fixed_dictionaries({}, optional={"head_dim": EVEN, "num_key_value_heads": st.sampled_from(divisors)})
-        alike = st.fixed_dictionaries(dict.fromkeys(sorted({*kinds}), own))  # of one type all, or the class refuses
-        each = alike.map(lambda of: {str(number): of[kind] for number, kind in enumerate(kinds)})
-        fields["num_global_key_value_heads"] = draw(st.sampled_from(divisors))
-        if fields.get("layer_types"):
-            some(draw, fields, per_layer_config=each)
-        else:
-            some(draw, fields, sliding_window_pattern=st.integers(1, 4))
-        return some(draw, fields, attention_bias=ON)

@@ -1,22 +1,6 @@
-"""Test configs of the gpt lineage: a small one of each family, variants, random ones, distinct sizes."""
+"""Test configs of the gpt lineage: a small one of each family, and variants."""
 
-from hypothesis import strategies as st
-
-from tests.families._drawing import (
-    EVEN,
-    LAYERS,
-    ON,
-    PLAIN,
-    SMALL,
-    VOCAB,
-    WIDTH,
-    WINDOW,
-    Draw,
-    Fields,
-    of_whole_heads,
-    some,
-    without,
-)
+from tests.families._configs import LAYERS, PLAIN, without
 
 
 class GPT2:
@@ -26,12 +10,6 @@ class GPT2:
     }  # fmt: skip
     LOGITS = {"": TINY, "gelu": {**TINY, "activation_function": "gelu", "layer_norm_epsilon": 1e-3}}
     REQUIRED = {"vocab_size": 37, "n_embd": 48, "n_layer": 2, "n_head": 4}
-
-    def drawn(draw: Draw) -> Fields:
-        heads = draw(SMALL) * draw(SMALL)
-        fields = {"n_embd": heads * draw(EVEN), "n_layer": draw(st.integers(1, 3)), "n_head": heads}
-        fields |= {"vocab_size": draw(VOCAB), "n_positions": draw(st.integers(20, 40))}
-        return some(draw, fields, n_inner=st.none() | WIDTH, tie_word_embeddings=ON)
 
 
 class GPTBigCode:
@@ -43,12 +21,6 @@ class GPTBigCode:
     LOGITS = {"": TINY}
     REQUIRED = {"n_layer": 2}  # every size has a default
 
-    def drawn(draw: Draw) -> Fields:
-        heads = draw(SMALL) * draw(SMALL)
-        fields = {"n_embd": heads * draw(EVEN), "n_layer": draw(st.integers(1, 3)), "n_head": heads}
-        fields |= {"vocab_size": draw(VOCAB), "n_positions": draw(st.integers(20, 40))}
-        return some(draw, fields, n_inner=st.none() | WIDTH, tie_word_embeddings=ON, multi_query=ON)
-
 
 class GPTNeo:
     TINY = {
@@ -58,14 +30,6 @@ class GPTNeo:
     }  # fmt: skip
     REQUIRED = {"num_layers": 2, "attention_types": [[["global", "local"], 1]]}  # every size has a default
 
-    def drawn(draw: Draw) -> Fields:
-        heads = draw(SMALL) * draw(SMALL)
-        kinds = draw(st.lists(st.sampled_from(["global", "local"]), min_size=1, max_size=3))
-        fields = {"hidden_size": heads * draw(SMALL), "num_layers": len(kinds), "num_heads": heads}
-        fields |= {"attention_types": [[[kind], 1] for kind in kinds], "window_size": draw(WINDOW)}
-        fields |= {"vocab_size": draw(VOCAB), "max_position_embeddings": draw(st.integers(20, 40))}
-        return some(draw, fields, intermediate_size=st.none() | WIDTH, tie_word_embeddings=ON)
-
 
 class GPTJ:
     TINY = {
@@ -73,21 +37,6 @@ class GPTJ:
         "n_inner": 67, "rotary_dim": 4,
     }  # fmt: skip
     REQUIRED = {"n_layer": 2}  # every size has a default
-
-    def of_parts(draw: Draw, parts: int) -> Fields:
-        """Heads in so many parts."""
-        heads, turned = parts * draw(SMALL), draw(EVEN)
-        fields = {"n_embd": heads * (turned + draw(st.integers(0, 4))), "n_layer": draw(st.integers(1, 3))}
-        fields |= {
-            "n_head": heads,
-            "rotary_dim": turned,
-            "vocab_size": draw(VOCAB),
-            "n_positions": draw(st.integers(20, 40)),
-        }
-        return some(draw, fields, n_inner=st.none() | WIDTH, tie_word_embeddings=ON)
-
-    def drawn(draw: Draw) -> Fields:
-        return GPTJ.of_parts(draw, 1)
 
 
 class CodeGen(GPTJ):
@@ -97,20 +46,11 @@ class CodeGen(GPTJ):
     }  # fmt: skip
     LOGITS = {}  # its matrix holds q, v and k in four parts
 
-    def drawn(draw: Draw) -> Fields:
-        return GPTJ.of_parts(draw, 4)
-
 
 class OpenAIGPT:
     TINY = {"model_type": "openai-gpt", "vocab_size": 461, "n_embd": 42, "n_layer": 2, "n_head": 6, "n_positions": 37}
     LOGITS = {"": TINY, "relu": {**TINY, "afn": "relu", "layer_norm_epsilon": 1e-3}}
     REQUIRED = {"n_layer": 2}  # every size has a default
-
-    def drawn(draw: Draw) -> Fields:
-        heads = draw(SMALL) * draw(SMALL)
-        fields = {"n_embd": heads * draw(EVEN), "n_layer": draw(st.integers(1, 3)), "n_head": heads}
-        fields |= {"vocab_size": draw(VOCAB), "n_positions": draw(st.integers(20, 40))}
-        return some(draw, fields, tie_word_embeddings=ON)
 
 
 class CTRL:
@@ -119,12 +59,6 @@ class CTRL:
     }  # fmt: skip
     LOGITS = {"": TINY, "of odd width": {**TINY, "n_embd": 45, "n_head": 5, "layer_norm_epsilon": 1e-3}}
     REQUIRED = {"n_layer": 2}  # every size has a default
-
-    def drawn(draw: Draw) -> Fields:
-        heads = draw(SMALL) * draw(SMALL)
-        fields = {"n_embd": heads * draw(SMALL), "n_layer": draw(st.integers(1, 3)), "n_head": heads}
-        fields |= {"vocab_size": draw(VOCAB), "dff": draw(WIDTH), "n_positions": draw(st.integers(20, 40))}
-        return some(draw, fields, tie_word_embeddings=ON)
 
 
 class JAIS:
@@ -155,14 +89,6 @@ class GPTNeoX:
     BY_HEAD = True
     REQUIRED = {**LAYERS, "num_attention_heads": 4}
 
-    def drawn(draw: Draw) -> Fields:
-        share = draw(st.sampled_from([0.25, 0.5, 1.0]))
-        fields = of_whole_heads(draw, EVEN.map(lambda turned: int(turned / share)))
-        fields |= {"intermediate_size": draw(WIDTH)}
-        if share != 0.25:  # which is the class's own
-            fields["rotary_pct"] = share
-        return some(draw, fields, attention_bias=ON, use_parallel_residual=ON)
-
 
 class GPTNeoXJapanese:
     TINY = {
@@ -170,11 +96,6 @@ class GPTNeoXJapanese:
         "num_attention_heads": 6, "intermediate_multiple_size": 3, "max_position_embeddings": 45, "rotary_pct": 0.4,
     }  # fmt: skip
     BY_HEAD = True
-
-    def drawn(draw: Draw) -> Fields:
-        share = draw(st.sampled_from([0.25, 0.5, 1.0]))
-        fields = of_whole_heads(draw, EVEN.map(lambda turned: int(turned / share))) | {"rotary_pct": share}
-        return some(draw, fields, intermediate_multiple_size=SMALL)
 
 
 class Bloom:
@@ -185,12 +106,6 @@ class Bloom:
     CONTEXT = 2048
     BY_HEAD = True
     REQUIRED = {"vocab_size": 37, "hidden_size": 60, "n_layer": 2, "n_head": 6}
-
-    def drawn(draw: Draw) -> Fields:
-        fields = of_whole_heads(draw)
-        if draw(ON):  # as the published files spell them
-            fields |= {"n_layer": fields.pop("num_hidden_layers"), "n_head": fields.pop("num_attention_heads")}
-        return fields
 
 
 class Falcon:
@@ -216,34 +131,12 @@ class Falcon:
     BY_HEAD = True
     REQUIRED = PLAIN
 
-    def drawn(draw: Draw) -> Fields:
-        """40B's layout with any number of key heads, or 7B's and 1B's."""
-        group, kv = draw(SMALL), draw(SMALL)
-        heads, alibi = group * kv, draw(ON)
-        fields = {"hidden_size": heads * draw(EVEN), "num_attention_heads": heads, "alibi": alibi}
-        fields |= {"num_hidden_layers": draw(st.integers(1, 3)), "vocab_size": draw(VOCAB)}
-        some(draw, fields, bias=ON, tie_word_embeddings=ON, ffn_hidden_size=WIDTH, multi_query=ON)
-        if draw(ON):
-            fields["new_decoder_architecture"] = True
-            norms = st.none() | st.integers(1, 2)
-            return some(draw, fields, num_kv_heads=st.none() | st.just(kv), num_ln_in_parallel_attn=norms)
-        some(draw, fields, parallel_attn=ON, new_decoder_architecture=st.just(False))
-        # The 7B's file says a number of key heads and has one.
-        return some(draw, fields, num_kv_heads=st.just(heads)) if fields.get("multi_query", True) else fields
-
 
 class Mpt:
     TINY = {"model_type": "mpt", "vocab_size": 349, "d_model": 42, "n_layers": 2, "n_heads": 6, "max_seq_len": 99}
     LOGITS = {"": TINY, "bounded": {**TINY, "attn_config": {"clip_qkv": 0.7, "softmax_scale": 0.3}}}
     REQUIRED = {"n_layers": 2}  # every size has a default
     CONTEXT = 2048
-
-    def drawn(draw: Draw) -> Fields:
-        heads = draw(st.integers(1, 12))
-        fields = {"d_model": heads * draw(SMALL), "n_layers": draw(st.integers(1, 3)), "n_heads": heads}
-        fields |= {"vocab_size": draw(VOCAB), "max_seq_len": draw(st.integers(20, 40))}
-        own = st.fixed_dictionaries({"clip_qkv": st.none() | st.just(8.0), "softmax_scale": st.none() | st.just(0.5)})
-        return some(draw, fields, tie_word_embeddings=ON, attn_config=own)
 
 
 class OPT:
@@ -258,12 +151,6 @@ class OPT:
         "without biases": {**TINY, "enable_bias": False, "_remove_final_layer_norm": True},
     }
     REQUIRED = PLAIN
-
-    def drawn(draw: Draw) -> Fields:
-        fields = of_whole_heads(draw) | {"ffn_dim": draw(WIDTH), "max_position_embeddings": 25}
-        switches = dict.fromkeys(("do_layer_norm_before", "enable_bias", "_remove_final_layer_norm"), ON)
-        width = st.none() | SMALL | st.just(fields["hidden_size"])
-        return some(draw, fields, word_embed_proj_dim=width, **switches)
 
 
 class OpenELM:
@@ -298,10 +185,6 @@ class BioGpt:
     LOGITS = {"": TINY, "not scaled": {**TINY, "scale_embedding": False, "hidden_act": "relu"}}
     SILENT = {"layerdrop": 0.1}
 
-    def drawn(draw: Draw) -> Fields:
-        fields = of_whole_heads(draw) | {"intermediate_size": draw(WIDTH), "pad_token_id": 0}
-        return some(draw, fields, scale_embedding=ON, max_position_embeddings=st.integers(25, 40))
-
 
 class XGLM:
     TINY = {
@@ -311,11 +194,3 @@ class XGLM:
     LOGITS = {"": TINY, "not scaled": {**TINY, "scale_embedding": False, "activation_function": "relu"}}
     SILENT = {"layerdrop": 0.1, "init_std": 0.3}
     REQUIRED = {"num_layers": 2}  # every size has a default
-
-    def drawn(draw: Draw) -> Fields:
-        sizes = of_whole_heads(
-            draw, SMALL.map(lambda part: 4 * part)
-        )  # two sines at the least: of one there is no rate
-        names = {"hidden_size": "d_model", "num_hidden_layers": "num_layers", "num_attention_heads": "attention_heads"}
-        fields = {names.get(name, name): value for name, value in sizes.items()}
-        return some(draw, fields | {"ffn_dim": draw(WIDTH)}, scale_embedding=ON)

@@ -1,6 +1,6 @@
-"""Test configs of the gpt_oss lineage: a small one of each family, variants, random ones, distinct sizes."""
+"""Test configs of the gpt_oss lineage: a small one of each family, and variants."""
 
-from tests.families._drawing import ON, PLAIN, WINDOW, Draw, Fields, experts, layer_types, llama_like, some, without
+from tests.families._configs import PLAIN, Fields
 
 
 class GptOss:
@@ -11,10 +11,6 @@ class GptOss:
     }  # fmt: skip
     LOGITS: dict[str, Fields] = {}  # its experts have an activation of their own, which the reference lacks
     REQUIRED = PLAIN
-
-    def drawn(draw: Draw) -> Fields:
-        fields = llama_like(draw, null_kv=False) | experts(draw, "num_local_experts")
-        return some(draw, layer_types(draw, fields | {"sliding_window": draw(WINDOW)}), attention_bias=ON)
 
 
 class OpenAIPrivacyFilter:
@@ -27,8 +23,3 @@ class OpenAIPrivacyFilter:
     }
     LOGITS: dict[str, Fields] = {}  # its experts have an activation of their own, which the reference lacks
     SILENT = {"swiglu_limit": 9.0}
-
-    def drawn(draw: Draw) -> Fields:
-        fields = without(llama_like(draw, null_kv=False), "tie_word_embeddings") | experts(draw, "num_local_experts")
-        fields["pad_token_id"] = 0
-        return some(draw, fields, attention_bias=ON, sliding_window=WINDOW)

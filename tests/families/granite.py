@@ -1,9 +1,4 @@
-"""Test configs of the granite lineage: a small one of each family, variants, random ones, distinct sizes."""
-
-from hypothesis import strategies as st
-
-from tests.families._drawing import EVEN, ON, SMALL, WINDOW, Draw, Fields, experts, layer_types, llama_like, some
-from tests.families._hybrids import mixers
+"""Test configs of the granite lineage: a small one of each family, and variants."""
 
 
 class Granite:
@@ -13,9 +8,6 @@ class Granite:
         "embedding_multiplier": 3.0, "logits_scaling": 4.0, "residual_multiplier": 0.22, "attention_multiplier": 0.13,
         "attention_bias": True, "mlp_bias": True,
     }  # fmt: skip
-
-    def drawn(draw: Draw) -> Fields:
-        return some(draw, llama_like(draw), attention_bias=ON, mlp_bias=ON, head_dim=EVEN)
 
 
 class GraniteMoe:
@@ -27,10 +19,6 @@ class GraniteMoe:
     }  # fmt: skip
     LOGITS = {"of every expert": {**TINY, "num_experts_per_tok": 7}}  # the reference's routing is fixed
 
-    def drawn(draw: Draw) -> Fields:
-        fields = llama_like(draw) | experts(draw, "num_local_experts")
-        return some(draw, fields, attention_bias=ON, head_dim=EVEN)
-
 
 class GraniteMoeShared(GraniteMoe):
     TINY = {
@@ -38,9 +26,6 @@ class GraniteMoeShared(GraniteMoe):
     }  # fmt: skip
     VARIANTS = {"without a shared network": {**TINY, "shared_intermediate_size": 0}}
     LOGITS = {"of every expert": {**TINY, "num_experts_per_tok": 7}}  # the reference's routing is fixed
-
-    def drawn(draw: Draw) -> Fields:
-        return some(draw, GraniteMoe.drawn(draw), shared_intermediate_size=st.integers(0, 9))
 
 
 class GraniteMoeHybrid:
@@ -60,23 +45,6 @@ class GraniteMoeHybrid:
     SILENT = {"normalization_function": "rmsnorm", "init_method": "mup", "mamba_d_head": 16}
     REQUIRED = {"num_hidden_layers": 3, "layer_types": ["linear_attention", "full_attention", "linear_attention"]}
 
-    def drawn(draw: Draw) -> Fields:
-        """At least one layer with attention, without which the class does not run."""
-        fields, count = llama_like(draw), draw(st.integers(0, 6))
-        layers = fields["num_hidden_layers"]
-        kinds = draw(
-            st.lists(st.sampled_from(["linear_attention", "full_attention"]), min_size=layers, max_size=layers)
-        )
-        kinds[draw(st.integers(0, layers - 1))] = "full_attention"
-        fields |= {
-            "layer_types": kinds,
-            "num_local_experts": count,
-            "num_experts_per_tok": draw(st.integers(1, count or 1)),
-        }
-        some(draw, fields, attention_bias=ON, head_dim=EVEN, shared_intermediate_size=SMALL)
-        some(draw, fields, position_embedding_type=st.none() | st.just("rope"))
-        return fields | mixers(draw, fields["hidden_size"])
-
 
 class GraniteSWA:
     OWN = {
@@ -87,23 +55,10 @@ class GraniteSWA:
     LOGITS = {"": TINY, "of one base": {**TINY, "layer_rope_theta": None, "layer_types": None}}
     REQUIRED = {"num_hidden_layers": 5}  # every size has a default
 
-    def windowed(draw: Draw, fields: Fields) -> Fields:
-        """Windows and bases of the angles by layer."""
-        layers = fields["num_hidden_layers"]
-        bases = st.lists(st.sampled_from([0, 500.0, 10_000.0]), min_size=layers, max_size=layers)
-        fields = layer_types(draw, fields | {"sliding_window": draw(WINDOW)})
-        return some(draw, fields, layer_rope_theta=st.none() | bases)
-
-    def drawn(draw: Draw) -> Fields:
-        return GraniteSWA.windowed(draw, Granite.drawn(draw))
-
 
 class GraniteMoeSWA(GraniteSWA):
     TINY = {**GraniteMoeShared.TINY, "model_type": "granitemoe_swa", "vocab_size": 443, **GraniteSWA.OWN}
     LOGITS = {"of every expert": {**TINY, "num_experts_per_tok": 7}}  # the reference's routing is fixed
-
-    def drawn(draw: Draw) -> Fields:
-        return GraniteSWA.windowed(draw, GraniteMoeShared.drawn(draw))
 
 
 class HyperCLOVAX:
@@ -115,7 +70,3 @@ class HyperCLOVAX:
     }  # fmt: skip
     VARIANTS = {"norms in front only": {**TINY, "use_post_norm": False}}
     LOGITS = {"": TINY, "in front only": {**VARIANTS["norms in front only"], "attention_multiplier": None}}
-
-    def drawn(draw: Draw) -> Fields:
-        fields = some(draw, llama_like(draw), attention_bias=ON, mlp_bias=ON, head_dim=st.none() | EVEN)
-        return some(draw, fields, use_post_norm=ON)

@@ -1,8 +1,6 @@
-"""Test configs of the hunyuan lineage: a small one of each family, variants, random ones, distinct sizes."""
+"""Test configs of the hunyuan lineage: a small one of each family, and variants."""
 
-from hypothesis import strategies as st
-
-from tests.families._drawing import EVEN, ON, SMALL, Draw, Fields, llama_like, some, without
+from tests.families._configs import without
 from tests.families.deepseek import DeepseekV32
 
 
@@ -14,10 +12,6 @@ class HunYuanDenseV1:
     }  # fmt: skip
     REQUIRED = {"head_dim": 128, "num_hidden_layers": 2}
 
-    def drawn(draw: Draw) -> Fields:
-        fields = llama_like(draw, head_dim=False)
-        return some(draw, {**fields, "head_dim": draw(EVEN)}, attention_bias=ON)
-
 
 class HunYuanMoEV1(HunYuanDenseV1):
     TINY = {
@@ -25,12 +19,6 @@ class HunYuanMoEV1(HunYuanDenseV1):
         "vocab_size": 137,
     }  # fmt: skip
     LOGITS = {"of every expert": {**TINY, "moe_topk": 7}}  # the reference's routing is fixed
-
-    def drawn(draw: Draw) -> Fields:
-        fields, count = HunYuanDenseV1.drawn(draw), draw(SMALL)
-        active, layers = st.integers(1, count), fields["num_hidden_layers"]
-        listed = st.lists(active, min_size=layers, max_size=layers)
-        return {**fields, "num_experts": count, "moe_topk": draw(active | listed)}
 
 
 class HYV3:
@@ -41,14 +29,6 @@ class HYV3:
         "num_experts_per_tok": 4,
     }  # fmt: skip
     LOGITS = {"": {**TINY, "mlp_layer_types": ["dense"] * 3}}  # the class weighs experts by sigmoids
-
-    def drawn(draw: Draw) -> Fields:
-        fields = llama_like(draw, null_kv=False) | {"head_dim": draw(EVEN)}
-        count, layers = draw(SMALL), fields["num_hidden_layers"]
-        fields |= {"num_experts": count, "num_experts_per_tok": draw(st.integers(1, count))}
-        fields |= {"moe_intermediate_size": draw(SMALL), "num_shared_experts": draw(st.integers(1, 3))}
-        kinds = st.lists(st.sampled_from(["dense", "sparse"]), min_size=layers, max_size=layers)
-        return some(draw, fields, attention_bias=ON, mlp_layer_types=st.none() | kinds)
 
 
 class HYV4(DeepseekV32):
@@ -63,10 +43,3 @@ class HYV4(DeepseekV32):
         "of indexers alone": {**DENSE, "indexer_types": ["full"] * 3, "hc_magnitude": 1.3, "hc_mult": 2},
     }
     SILENT = {"learnable_sink_init": 0.5, "swiglu_limit": 7.0, "hc_magnitude": 1.5}
-
-    def drawn(draw: Draw) -> Fields:
-        fields = DeepseekV32.drawn(draw)
-        layers = fields["num_hidden_layers"]
-        kinds = st.lists(st.sampled_from(["full", "shared"]), min_size=layers - 1, max_size=layers - 1)
-        fields = {**without(fields, "first_k_dense_replace"), "pad_token_id": 0}
-        return some(draw, fields, indexer_types=st.none() | kinds.map(lambda rest: ["full", *rest]), hc_mult=SMALL)

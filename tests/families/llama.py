@@ -1,22 +1,6 @@
-"""Test configs of the llama lineage: a small one of each family, variants, random ones, distinct sizes."""
+"""Test configs of the llama lineage: a small one of each family, and variants."""
 
-from hypothesis import strategies as st
-
-from tests.families._drawing import (
-    EVEN,
-    ON,
-    PLAIN,
-    SMALL,
-    WIDTH,
-    WINDOW,
-    Draw,
-    Fields,
-    layer_types,
-    llama_like,
-    of_whole_heads,
-    some,
-    without,
-)
+from tests.families._configs import PLAIN
 
 
 class Llama:
@@ -43,9 +27,6 @@ class Llama:
     }
     REQUIRED = {**PLAIN, "hidden_size": 64, "num_attention_heads": 4}
 
-    def drawn(draw: Draw) -> Fields:
-        return some(draw, llama_like(draw), attention_bias=ON, mlp_bias=ON, head_dim=st.none() | EVEN)
-
 
 class Arcee:
     TINY = {
@@ -55,9 +36,6 @@ class Arcee:
     }  # fmt: skip
     LOGITS = {"": TINY, "without biases": {**TINY, "attention_bias": False, "mlp_bias": False}}
 
-    def drawn(draw: Draw) -> Fields:
-        return some(draw, llama_like(draw), attention_bias=ON, mlp_bias=ON)
-
 
 class Cwm:
     TINY = {
@@ -66,10 +44,6 @@ class Cwm:
         "sliding_window": 5, "mlp_bias": True,
     }  # fmt: skip
 
-    def drawn(draw: Draw) -> Fields:
-        fields = layer_types(draw, llama_like(draw, null_kv=False) | {"sliding_window": draw(WINDOW)})
-        return some(draw, fields, mlp_bias=ON)
-
 
 class Helium:
     TINY = {
@@ -77,11 +51,6 @@ class Helium:
         "num_key_value_heads": 2, "head_dim": 10, "intermediate_size": 71, "max_position_embeddings": 49,
         "attention_bias": True, "mlp_bias": True,
     }  # fmt: skip
-
-    def drawn(draw: Draw) -> Fields:
-        fields = llama_like(draw, null_kv=False, head_dim=False)
-        fields["head_dim"] = fields["hidden_size"] // fields["num_attention_heads"]  # 128 if absent, which seldom fits
-        return some(draw, fields, attention_bias=ON, mlp_bias=ON)
 
 
 class IQuestCoder:
@@ -92,9 +61,6 @@ class IQuestCoder:
     }  # fmt: skip
     RUN_BY = "Llama"
 
-    def drawn(draw: Draw) -> Fields:
-        return some(draw, llama_like(draw), attention_bias=ON, mlp_bias=ON, head_dim=st.none() | EVEN)
-
 
 class SeedOss:
     TINY = {
@@ -104,10 +70,6 @@ class SeedOss:
     }  # fmt: skip
     LOGITS = {"": TINY, "of q, k and v": {**TINY, "attention_out_bias": False, "mlp_bias": False}}
 
-    def drawn(draw: Draw) -> Fields:
-        biases = {"attention_bias": ON, "attention_out_bias": ON, "mlp_bias": ON}
-        return some(draw, llama_like(draw), **biases, head_dim=st.none() | EVEN)
-
 
 class BitNet:
     TINY = {
@@ -115,9 +77,6 @@ class BitNet:
         "num_key_value_heads": 3, "intermediate_size": 71, "max_position_embeddings": 47, "attention_bias": True,
     }  # fmt: skip
     LOGITS = {"": TINY, "without biases": {**TINY, "attention_bias": False, "tie_word_embeddings": True}}
-
-    def drawn(draw: Draw) -> Fields:
-        return some(draw, llama_like(draw, head_dim=False), attention_bias=ON)
 
 
 class Apertus:
@@ -130,10 +89,6 @@ class Apertus:
     LOGITS = {"": TINY, **VARIANTS}
     SILENT = {"qk_norm": True, "post_norm": False, "mlp_bias": False}
 
-    def drawn(draw: Draw) -> Fields:
-        acts = st.sampled_from(["xielu", "silu", "relu2"])
-        return some(draw, llama_like(draw), attention_bias=ON, hidden_act=acts)
-
 
 class NanoChat:
     TINY = {
@@ -142,10 +97,6 @@ class NanoChat:
         "max_position_embeddings": 39, "attention_bias": True,
     }  # fmt: skip
     LOGITS = {"": TINY, "not bounded": {**TINY, "final_logit_softcapping": None, "attention_bias": False}}
-
-    def drawn(draw: Draw) -> Fields:
-        bound = st.none() | st.just(30.0)
-        return some(draw, llama_like(draw), attention_bias=ON, head_dim=EVEN, final_logit_softcapping=bound)
 
 
 class Baichuan:
@@ -163,10 +114,6 @@ class Baichuan:
         "intermediate_size": 40,
     }  # fmt: skip
 
-    def drawn(draw: Draw) -> Fields:
-        fields = {**of_whole_heads(draw, EVEN), "intermediate_size": draw(WIDTH)}
-        return fields | ({"max_position_embeddings": 40} if draw(ON) else {"model_max_length": 40})
-
 
 class InternLM2:
     TINY = {
@@ -176,9 +123,6 @@ class InternLM2:
     }  # fmt: skip
     RUN_BY = "Llama"
 
-    def drawn(draw: Draw) -> Fields:
-        return some(draw, llama_like(draw), bias=ON)
-
 
 class InternLM3:
     TINY = {
@@ -187,10 +131,6 @@ class InternLM3:
         "max_position_embeddings": 45, "qkv_bias": True, "bias": True,
     }  # fmt: skip
     RUN_BY = "Llama"
-
-    def drawn(draw: Draw) -> Fields:
-        fields = some(draw, llama_like(draw), head_dim=st.none() | EVEN)
-        return fields | (dict.fromkeys(("qkv_bias", "bias"), draw(ON)) if draw(ON) else {})
 
 
 class DeciLM:
@@ -212,11 +152,6 @@ class Mllama:
     SILENT = {"cross_attention_layers": [1, 3, 8]}
     REQUIRED = {**PLAIN, "num_hidden_layers": 5, "pad_token_id": 0}
 
-    def drawn(draw: Draw) -> Fields:
-        """The class counts the past in its first layer."""
-        fields = without(llama_like(draw, null_kv=False, head_dim=False), "tie_word_embeddings")
-        return some(draw, {**fields, "pad_token_id": 0}, cross_attention_layers=st.lists(st.integers(1, 5)))
-
 
 class Chameleon:
     TINY = {
@@ -225,9 +160,6 @@ class Chameleon:
     }  # fmt: skip
     VARIANTS = {"norms behind": {**TINY, "swin_norm": True, "attention_bias": True, "mlp_bias": True}}
     LOGITS = {"": TINY, **VARIANTS}
-
-    def drawn(draw: Draw) -> Fields:
-        return some(draw, llama_like(draw, null_kv=False, head_dim=False), swin_norm=ON, attention_bias=ON, mlp_bias=ON)
 
 
 class AriaText:
@@ -239,11 +171,6 @@ class AriaText:
     }  # fmt: skip
     LOGITS = {"of every expert": {**TINY, "moe_topk": 7}}  # the class's softmax is over the chosen ones
 
-    def drawn(draw: Draw) -> Fields:
-        fields, count = llama_like(draw), draw(SMALL)
-        fields |= {"moe_num_experts": count, "moe_topk": draw(st.integers(1, count))}
-        return some(draw, fields, attention_bias=ON, mlp_bias=ON, moe_num_shared_experts=st.integers(1, 3))
-
 
 class Jais2:
     TINY = {
@@ -252,9 +179,6 @@ class Jais2:
         "eos_token_id": 1,
     }  # fmt: skip
     LOGITS = {"": TINY, "without biases": {**TINY, "attention_bias": False, "mlp_bias": False}}
-
-    def drawn(draw: Draw) -> Fields:
-        return some(draw, llama_like(draw), attention_bias=ON, mlp_bias=ON)
 
 
 class SmolLM3:
@@ -269,17 +193,3 @@ class SmolLM3:
         "windowed": VARIANTS["windowed"],
         "listed": {**TINY, "no_rope_layers": [0, 1, 1, 0], "attention_bias": False},
     }
-
-    def drawn(draw: Draw) -> Fields:
-        fields = some(
-            draw,
-            llama_like(draw) | {"pad_token_id": 0},
-            attention_bias=ON,
-            mlp_bias=ON,
-            no_rope_layer_interval=st.integers(1, 5),
-        )
-        layers = fields["num_hidden_layers"]
-        some(draw, fields, no_rope_layers=st.none() | st.lists(st.integers(0, 1), min_size=layers, max_size=layers + 2))
-        if not draw(ON):
-            return some(draw, fields, sliding_window=st.none() | WINDOW)
-        return layer_types(draw, fields | {"use_sliding_window": True, "sliding_window": draw(WINDOW)})

@@ -1,20 +1,4 @@
-"""Test configs of the llama4 lineage: a small one of each family, variants, random ones, distinct sizes."""
-
-from hypothesis import strategies as st
-
-from tests.families._drawing import (
-    ON,
-    SMALL,
-    WIDTH,
-    WINDOW,
-    Draw,
-    Fields,
-    experts,
-    layer_types,
-    llama_like,
-    some,
-    without,
-)
+"""Test configs of the llama4 lineage: a small one of each family, and variants."""
 
 
 class Llama4:
@@ -37,26 +21,6 @@ class Llama4:
         },
     }
 
-    def drawn(draw: Draw) -> Fields:
-        fields = llama_like(draw, null_kv=False) | experts(draw, "num_local_experts")
-        fields |= {"intermediate_size": draw(SMALL), "attention_chunk_size": draw(WINDOW)}
-        layers = fields["num_hidden_layers"]
-        numbers = st.lists(st.integers(0, layers - 1), unique=True)
-        each = {"min_size": layers, "max_size": layers}
-        return some(
-            draw,
-            fields,
-            attention_bias=ON,
-            intermediate_size_mlp=WIDTH,
-            interleave_moe_layer_step=st.integers(1, 3),
-            moe_layers=st.none() | numbers,
-            no_rope_layer_interval=st.integers(1, 4),
-            no_rope_layers=st.none() | st.just([]) | st.lists(st.integers(0, 1), **each),
-            layer_types=st.none() | st.lists(st.sampled_from(["full_attention", "chunked_attention"]), **each),
-            use_qk_norm=ON,
-            attn_temperature_tuning=ON,
-        )
-
 
 class MuseGlimmer:
     TINY = {
@@ -65,13 +29,6 @@ class MuseGlimmer:
         "max_position_embeddings": 39, "attention_bias": True, "sliding_window": 7,
     }  # fmt: skip
     LOGITS = {"": TINY, "all rotated": {**TINY, "layer_rope_theta": [5e5] * 4, "attention_bias": False}}
-
-    def drawn(draw: Draw) -> Fields:
-        """Heads of a size of their own, which the class wants to divide the hidden size by number."""
-        fields = llama_like(draw, null_kv=False) | {"sliding_window": draw(WINDOW)}
-        layers = fields["num_hidden_layers"]
-        bases = st.none() | st.lists(st.sampled_from([0, 10000.0]), min_size=layers, max_size=layers)
-        return layer_types(draw, some(draw, fields, attention_bias=ON, layer_rope_theta=bases))
 
 
 class MuseSpark:
@@ -84,10 +41,3 @@ class MuseSpark:
     LOGITS = {"": DENSE, "all rotated": {**DENSE, "layer_rope_theta": [5e5] * 4, "residual_gate_temperature": 0.7}}
     SILENT = {"routed_scaling_factor": 2.0, "residual_gate_temperature": 0.5}
     REQUIRED = {"num_hidden_layers": 2, "num_local_experts": 4, "num_experts_per_tok": 2}
-
-    def drawn(draw: Draw) -> Fields:
-        fields = without(MuseGlimmer.drawn(draw), "tie_word_embeddings") | experts(draw, "num_local_experts")
-        fields |= {"moe_intermediate_size": draw(SMALL), "moe_hidden_size": draw(SMALL), "pad_token_id": 0}
-        layers = fields["num_hidden_layers"]
-        kinds = st.lists(st.sampled_from(["dense", "sparse"]), min_size=layers, max_size=layers)
-        return some(draw, fields, mlp_layer_types=st.none() | kinds)

@@ -1,9 +1,6 @@
-"""Test configs of the mamba lineage: a small one of each family, variants, random ones, distinct sizes."""
+"""Test configs of the mamba lineage: a small one of each family, and variants."""
 
-from hypothesis import strategies as st
-
-from tests.families._drawing import LAYERS, ON, SMALL, VOCAB, WIDTH, Draw, Fields, llama_like, some
-from tests.families._hybrids import mixers
+from tests.families._configs import LAYERS, Fields
 
 
 class Mamba:
@@ -26,15 +23,6 @@ class Mamba:
     }
     REQUIRED = LAYERS
 
-    def drawn(draw: Draw) -> Fields:
-        """Kernels longer and shorter than what is asked for; a width of its own, or some times the hidden size."""
-        fields = {"hidden_size": draw(WIDTH), "num_hidden_layers": draw(st.integers(1, 3))}
-        fields |= {"vocab_size": draw(VOCAB)}
-        width = {"intermediate_size": WIDTH} if draw(ON) else {"expand": st.integers(1, 3)}
-        some(draw, fields, state_size=SMALL, conv_kernel=st.integers(1, 9), **width)
-        some(draw, fields, time_step_rank=st.just("auto") | SMALL, use_bias=ON, use_conv_bias=ON)
-        return some(draw, fields, tie_word_embeddings=ON)
-
 
 class Mamba2(Mamba):
     TINY = {
@@ -49,16 +37,6 @@ class Mamba2(Mamba):
     }
     SILENT = {"time_step_rank": 7, "norm_before_gate": True, "rms_norm": True}
     INSTEAD = {**Mamba.INSTEAD, "attn.scores": "mamba.chunk_scores", "share.attn": "share.mamba.in_proj"}
-
-    def drawn(draw: Draw) -> Fields:
-        """Chunks and kernels longer and shorter than what is asked for: a sum over one number is no product there."""
-        groups = draw(st.integers(1, 3))
-        heads, expand = groups * draw(st.integers(1, 3)), draw(st.integers(1, 3))
-        half = draw(SMALL)
-        fields = {"num_heads": heads * expand, "head_dim": half, "hidden_size": heads * half, "expand": expand}
-        fields |= {"n_groups": groups, "vocab_size": draw(VOCAB), "num_hidden_layers": draw(st.integers(1, 3))}
-        some(draw, fields, state_size=st.integers(2, 7), conv_kernel=st.integers(1, 9), chunk_size=st.integers(2, 7))
-        return some(draw, fields, use_bias=ON, use_conv_bias=ON, tie_word_embeddings=ON)
 
 
 class FalconMamba(Mamba):
@@ -79,14 +57,6 @@ class Bamba:
     SILENT = {"num_logits_to_keep": 1, "z_loss_coefficient": 0.1, "mamba_d_head": 16}
     REQUIRED = {"num_hidden_layers": 3, "attn_layer_indices": [1]}
 
-    def drawn(draw: Draw) -> Fields:
-        """At least one layer with attention, without which the class does not run."""
-        fields = llama_like(draw)
-        fields |= {"hidden_size": 2 * fields["hidden_size"], "head_dim": 4 * draw(SMALL)}
-        some(draw, fields, attention_bias=ON, mlp_bias=ON)
-        attends = [draw(st.integers(0, fields["num_hidden_layers"] - 1)), *draw(st.lists(st.integers(0, 4)))]
-        return fields | {"attn_layer_indices": attends} | mixers(draw, fields["hidden_size"])
-
 
 class Jamba:
     TINY = {
@@ -101,18 +71,6 @@ class Jamba:
     }  # dense layers: the router's weights are not summed
     SILENT = {"use_mamba_kernels": False, "mamba_inner_layernorms": True, "num_logits_to_keep": 1}
     REQUIRED = {"num_hidden_layers": 5}
-
-    def drawn(draw: Draw) -> Fields:
-        """At least one layer with attention, without which the class does not run."""
-        fields = llama_like(draw, null_kv=False)
-        layers, count = fields["num_hidden_layers"], draw(SMALL)
-        fields |= {"num_experts": count, "num_experts_per_tok": draw(st.integers(1, count))}
-        fields["attn_layer_offset"] = draw(st.integers(0, layers - 1))
-        fields["attn_layer_period"] = fields["attn_layer_offset"] + draw(st.integers(1, 3))
-        fields["expert_layer_offset"] = draw(st.integers(0, 3))
-        fields["expert_layer_period"] = fields["expert_layer_offset"] + draw(st.integers(1, 3))
-        some(draw, fields, mamba_d_state=SMALL, mamba_d_conv=st.integers(1, 9), mamba_expand=st.integers(1, 3))
-        return some(draw, fields, mamba_dt_rank=st.just("auto") | SMALL, mamba_conv_bias=ON, mamba_proj_bias=ON)
 
 
 class Zamba2:
@@ -138,29 +96,6 @@ class Zamba2:
     }  # fmt: skip
     REQUIRED: Fields = {}
 
-    def drawn(draw: Draw) -> Fields:
-        """At least one layer that calls a block, without which the class does not run; blocks in turn, and more of them
-        than there are calls."""
-        heads = draw(SMALL) * (kv := draw(SMALL))
-        hidden, rotated = heads * draw(SMALL), draw(ON)
-        fields: Fields = {"hidden_size": hidden, "num_attention_heads": heads, "vocab_size": draw(VOCAB)}
-        kinds = draw(st.lists(st.sampled_from(["mamba", "linear_attention", "hybrid"]), max_size=5))
-        kinds.insert(draw(st.integers(0, len(kinds))), "hybrid")
-        calls = [number for number, kind in enumerate(kinds) if kind == "hybrid"]
-        fields |= {"layers_block_type": kinds, "num_hidden_layers": len(kinds), "use_mem_rope": rotated}
-        expand = draw(st.integers(1, 2))
-        own = draw(st.sampled_from([n for n in range(1, hidden * expand + 1) if hidden * expand % n == 0 and n < 13]))
-        fields |= {"mamba_expand": expand, "n_mamba_heads": own}
-        fields["mamba_ngroups"] = draw(st.sampled_from([n for n in range(1, own + 1) if own % n == 0]))
-        if draw(ON):
-            fields |= {"use_shared_attention_adapter": True}
-        else:
-            fields |= {"num_key_value_heads": draw(st.sampled_from([kv, None]))}
-        sizes = {"mamba_d_state": st.integers(2, 7), "mamba_d_conv": st.integers(1, 9), "chunk_size": st.integers(2, 7)}
-        some(draw, fields, **sizes, intermediate_size=st.none() | WIDTH, adapter_rank=SMALL, add_bias_linear=ON)
-        some(draw, fields, hybrid_layer_ids=st.just(calls), head_dim=st.just(2 * hidden // heads), use_long_context=ON)
-        return some(draw, fields, num_mem_blocks=st.integers(1, 3), tie_word_embeddings=st.just(True))
-
 
 class FalconH1:
     TINY = {
@@ -183,15 +118,3 @@ class FalconH1:
     }
     SILENT = {"num_logits_to_keep": 1, "mamba_use_mlp": True, "mlp_expansion_factor": 8, "attn_layer_indices": None}
     REQUIRED = {"num_hidden_layers": 3}
-
-    def drawn(draw: Draw) -> Fields:
-        """A Mamba-2 of a width of its own, or of a multiple of the hidden size."""
-        fields = llama_like(draw)
-        fields |= {"hidden_size": 2 * fields["hidden_size"]}
-        some(draw, fields, head_dim=SMALL.map(lambda half: 2 * half))
-        fields |= mixers(draw, fields["hidden_size"])
-        wide = fields["hidden_size"] * fields["mamba_expand"] // fields["mamba_n_heads"]
-        width = draw(st.none() | st.integers(1, 2 * wide))
-        fields["mamba_d_ssm"] = width and width * fields["mamba_n_heads"]
-        flags = ("attention_bias", "mlp_bias", "projectors_bias", "mamba_rms_norm", "mamba_norm_before_gate")
-        return some(draw, fields, **dict.fromkeys(flags, ON))

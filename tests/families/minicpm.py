@@ -1,20 +1,6 @@
-"""Test configs of the minicpm lineage: a small one of each family, variants, random ones, distinct sizes."""
+"""Test configs of the minicpm lineage: a small one of each family, and variants."""
 
-from hypothesis import strategies as st
-
-from tests.families._drawing import (
-    ON,
-    SMALL,
-    WIDTH,
-    Draw,
-    Fields,
-    in_forms,
-    latent,
-    latent_forms,
-    llama_like,
-    some,
-    without,
-)
+from tests.families._configs import in_forms, latent_forms, without
 from tests.families.deepseek import DeepseekV3
 
 
@@ -26,9 +12,6 @@ class MiniCPM:
     }  # fmt: skip
     SILENT = {"mup_denominator": 32, "num_experts": 0}
     RUN_BY = "Granite"
-
-    def drawn(draw: Draw) -> Fields:
-        return some(draw, llama_like(draw, head_dim=False), attention_bias=ON)
 
 
 class MiniCPM3:
@@ -42,8 +25,3 @@ class MiniCPM3:
     }  # fmt: skip
     VARIANTS = in_forms(TINY, "absorbed", "unpacked")
     LOGITS = latent_forms(without(TINY, "first_k_dense_replace"), {})
-
-    def drawn(draw: Draw) -> Fields:
-        fields = without(latent(draw, 1), *MiniCPM3.EXPERTS) | {"pad_token_id": 0}
-        constants = {"scale_depth": st.none() | SMALL.map(float), "dim_model_base": st.none() | WIDTH}
-        return some(draw, fields, **constants, v_head_dim=st.none() | SMALL)

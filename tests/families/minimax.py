@@ -1,8 +1,6 @@
-"""Test configs of the minimax lineage: a small one of each family, variants, random ones, distinct sizes."""
+"""Test configs of the minimax lineage: a small one of each family, and variants."""
 
-from hypothesis import strategies as st
-
-from tests.families._drawing import EVEN, ON, SMALL, WIDTH, Draw, Fields, experts, llama_like, some, without
+from tests.families._configs import Fields, without
 
 
 class MiniMax:
@@ -21,12 +19,6 @@ class MiniMax:
     }  # fmt: skip
     REQUIRED = {}
 
-    def drawn(draw: Draw) -> Fields:
-        fields = llama_like(draw, null_kv=False) | experts(draw, "num_local_experts")
-        layers = fields["num_hidden_layers"]
-        kinds = st.lists(st.sampled_from([MiniMax.FULL, MiniMax.LINEAR]), min_size=layers, max_size=layers)
-        return some(draw, fields, layer_types=st.none() | kinds, block_size=st.integers(1, 9))
-
 
 def numbered(config: Fields) -> Fields:
     """MiniMax's fields, with the kinds of layers as numbers."""
@@ -41,17 +33,11 @@ class MiniMaxM1:
     RUN_BY = "MiniMax"
     REQUIRED = {"attn_type_list": [0, 1] * 16}
 
-    def drawn(draw: Draw) -> Fields:
-        return numbered(MiniMax.drawn(draw))
-
 
 class MiniMaxText01(MiniMaxM1):
     TINY = {**MiniMaxM1.TINY, "model_type": "minimax_text_01"}
     LOGITS = {"of every expert": {**TINY, "num_experts_per_tok": 7}}
     RUN_BY = "MiniMax"
-
-    def drawn(draw: Draw) -> Fields:
-        return MiniMaxM1.drawn(draw)
 
 
 class MiniMaxM2:
@@ -61,12 +47,6 @@ class MiniMaxM2:
         "max_position_embeddings": 107, "rotary_dim": 10, "num_local_experts": 7, "num_experts_per_tok": 4,
     }  # fmt: skip
     LOGITS = {}  # the class weighs experts by sigmoids
-
-    def drawn(draw: Draw) -> Fields:
-        fields = llama_like(draw, null_kv=False) | experts(draw, "num_local_experts")
-        turned = draw(EVEN)
-        fields["head_dim"] = turned * (1 if draw(ON) else 2)
-        return fields | ({"rotary_dim": turned} if draw(ON) else {})
 
 
 class MiniMaxM3VL:
@@ -83,26 +63,3 @@ class MiniMaxM3VL:
     LOGITS = {"": DENSE, "without a block of its own": {**DENSE, "index_local_blocks": 0, "index_n_heads": 4}}
     SILENT = {"routed_scaling_factor": 2.0, "swiglu_limit": 7.0, "use_qk_norm": True, "num_mtp_modules": 3}
     REQUIRED = {"num_hidden_layers": 2, "layer_types": [FULL, SPARSE], "mlp_layer_types": ["dense", "sparse"]}
-    PARTLY = {"partial_rotary_factor": 0.5}
-
-    def drawn(draw: Draw) -> Fields:
-        """Sizes as fields or in sparse_attention_config, layers as names or as numbers."""
-        fields = llama_like(draw, null_kv=False)
-        layers, heads = fields["num_hidden_layers"], fields["num_attention_heads"]
-        fields |= {"head_dim": 4 * draw(SMALL), "rope_parameters": MiniMaxM3VL.PARTLY}
-        some(draw, fields, dense_intermediate_size=WIDTH, shared_intermediate_size=WIDTH)
-        fields |= experts(draw, "num_local_experts")
-        own = draw(st.sampled_from([n for n in range(1, heads + 1) if heads % n == 0]))
-        sizes = {"index_n_heads": own, "index_head_dim": fields["head_dim"] // 2 + draw(st.integers(2, 5))}
-        sizes |= {"index_block_size": draw(SMALL), "index_topk_blocks": draw(SMALL)}
-        kinds = draw(st.lists(st.sampled_from([0, 1]), min_size=layers, max_size=layers))
-        if draw(st.booleans()):
-            names = ("sparse_num_index_heads", "sparse_index_dim", "sparse_block_size", "sparse_topk_blocks")
-            listed = {"use_sparse_attention": True, "sparse_attention_freq": kinds}
-            fields["sparse_attention_config"] = {**dict(zip(names, sizes.values(), strict=True)), **listed}
-        else:
-            fields |= {**sizes, "layer_types": [MiniMaxM3VL.SPARSE if one else MiniMaxM3VL.FULL for one in kinds]}
-        networks = st.lists(st.sampled_from([0, 1]), min_size=layers, max_size=layers)
-        some(draw, fields, moe_layer_freq=networks)
-        named = networks.map(lambda each: ["sparse" if one else "dense" for one in each])
-        return fields if "moe_layer_freq" in fields else some(draw, fields, mlp_layer_types=st.none() | named)

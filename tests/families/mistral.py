@@ -1,20 +1,6 @@
-"""Test configs of the mistral lineage: a small one of each family, variants, random ones, distinct sizes."""
+"""Test configs of the mistral lineage: a small one of each family, and variants."""
 
-from hypothesis import strategies as st
-
-from tests.families._drawing import (
-    EVEN,
-    LAYERS,
-    ON,
-    PLAIN,
-    WINDOW,
-    Draw,
-    Fields,
-    experts,
-    layer_types,
-    llama_like,
-    some,
-)
+from tests.families._configs import LAYERS, PLAIN
 
 
 class Mistral:
@@ -27,9 +13,6 @@ class Mistral:
     LOGITS = {"": TINY, **VARIANTS}
     REQUIRED = {**PLAIN, "sliding_window": None}
 
-    def drawn(draw: Draw) -> Fields:
-        return some(draw, llama_like(draw, null_kv=False), sliding_window=st.none() | WINDOW)
-
 
 class Mixtral:
     TINY = {
@@ -40,10 +23,6 @@ class Mixtral:
     LOGITS = {"of every expert": {**TINY, "num_experts_per_tok": 7}}  # the reference's routing is fixed
     REQUIRED = PLAIN
 
-    def drawn(draw: Draw) -> Fields:
-        fields = llama_like(draw, null_kv=False) | experts(draw, "num_local_experts")
-        return some(draw, fields, sliding_window=st.none() | WINDOW)
-
 
 class Ministral:
     TINY = {
@@ -53,10 +32,6 @@ class Ministral:
     }  # fmt: skip
     LOGITS = {"": TINY, "windowed": {**TINY, "layer_types": None}}
     REQUIRED = {"num_hidden_layers": 2, "head_dim": 128}  # without it the class does not run
-
-    def drawn(draw: Draw) -> Fields:
-        fields = llama_like(draw, null_kv=False) | {"head_dim": draw(EVEN)}
-        return layer_types(draw, fields | {"sliding_window": draw(WINDOW)})
 
 
 class Ministral3:
@@ -77,9 +52,6 @@ class Ministral3:
         "growing": {**TINY, "rope_parameters": GROWING, "sliding_window": None},
     }
 
-    def drawn(draw: Draw) -> Fields:
-        return some(draw, llama_like(draw, null_kv=False) | {"pad_token_id": 0}, sliding_window=st.none() | WINDOW)
-
 
 class Starcoder2:
     TINY = {
@@ -89,6 +61,3 @@ class Starcoder2:
     }  # fmt: skip
     LOGITS = {"": TINY, "without biases": {**TINY, "use_bias": False, "sliding_window": None}}
     REQUIRED = {**LAYERS, "num_attention_heads": 4}
-
-    def drawn(draw: Draw) -> Fields:
-        return some(draw, llama_like(draw, null_kv=False), use_bias=ON, sliding_window=st.none() | WINDOW)

@@ -1,22 +1,6 @@
-"""Test configs of the moe lineage: a small one of each family, variants, random ones, distinct sizes."""
+"""Test configs of the moe lineage: a small one of each family, and variants."""
 
-from hypothesis import strategies as st
-
-from tests.families._drawing import (
-    EVEN,
-    ON,
-    SMALL,
-    VOCAB,
-    WIDTH,
-    WINDOW,
-    Draw,
-    Fields,
-    experts,
-    layer_types,
-    llama_like,
-    some,
-    without,
-)
+from tests.families._configs import Fields
 
 
 class Afmoe:
@@ -28,13 +12,6 @@ class Afmoe:
         "mup_enabled": True,
     }  # fmt: skip
     LOGITS = {"": {**TINY, "num_dense_layers": 4}}  # dense layers only: the class weighs experts by sigmoids
-
-    def drawn(draw: Draw) -> Fields:
-        fields = llama_like(draw, head_dim=False) | experts(draw, "num_experts")
-        fields |= {"head_dim": draw(EVEN), "moe_intermediate_size": draw(SMALL), "sliding_window": draw(WINDOW)}
-        optional = {"global_attn_every_n_layers": st.integers(1, 4), "num_shared_experts": st.integers(1, 3)}
-        some(draw, fields, attention_bias=ON, num_dense_layers=st.integers(0, 4), mup_enabled=ON, **optional)
-        return layer_types(draw, fields)
 
 
 class Laguna:
@@ -51,17 +28,6 @@ class Laguna:
     VARIANTS = {"a gate for each element": {**TINY, "gating": "per-element"}}
     DENSE = {**TINY, "mlp_layer_types": ["dense"] * 3}  # the class weighs experts by sigmoids
     LOGITS = {"": DENSE, "gated by elements": {**DENSE, "gating": "per-element"}}
-
-    def drawn(draw: Draw) -> Fields:
-        fields = llama_like(draw, null_kv=False, head_dim=False) | experts(draw, "num_experts")
-        fields |= {"head_dim": 4 * draw(SMALL), "moe_intermediate_size": draw(SMALL), "sliding_window": draw(WINDOW)}
-        layers, kv = fields["num_hidden_layers"], fields["num_key_value_heads"]
-        listed = st.lists(st.sampled_from(["dense", "sparse"]), min_size=layers, max_size=layers)
-        heads = st.lists(SMALL.map(lambda group: group * kv), min_size=layers, max_size=layers)
-        optional = {"mlp_layer_types": st.none() | listed, "num_attention_heads_per_layer": st.none() | heads}
-        gating = st.sampled_from([True, "per-head", "per-element"])
-        some(draw, fields, attention_bias=ON, shared_expert_intermediate_size=SMALL, gating=gating, **optional)
-        return layer_types(draw, fields)
 
 
 class Step3p5:
@@ -83,25 +49,6 @@ class Step3p5:
     LOGITS = {"": DENSE, "with a list of angles": {**DENSE, **LISTED}}
     REQUIRED = {"num_hidden_layers": 4, "sliding_window": 7}  # the class makes its mask even where no layer has it
 
-    def drawn(draw: Draw) -> Fields:
-        """Lists with and without layers that predict further tokens; heads of windowed layers said in either way."""
-        fields = llama_like(draw, null_kv=False, head_dim=False) | experts(draw, "n_routed_experts")
-        fields |= {"head_dim": 4 * draw(SMALL), "moe_intermediate_size": draw(SMALL), "sliding_window": draw(WINDOW)}
-        fields |= {"pad_token_id": 0, "share_expert_dim": draw(SMALL)}
-        layers, kv = fields["num_hidden_layers"], fields["num_key_value_heads"]
-        further = draw(st.integers(0, 2))
-        long = layers + further
-        fields |= {"num_nextn_predict_layers": further} if further else {}
-        kinds = st.lists(st.sampled_from([Step3p5.FULL, Step3p5.SLIDING]), min_size=long, max_size=long)
-        networks = st.lists(st.sampled_from(["dense", "sparse"]), min_size=long, max_size=long)
-        numbers = st.lists(st.integers(0, 4))
-        listed = numbers | numbers.map(lambda some: ",".join(map(str, some)))
-        some(draw, fields, layer_types=kinds, mlp_layer_types=networks, moe_layers_enum=listed)
-        heads = SMALL.map(lambda group: group * kv)
-        other = heads.map(lambda count: {"attention_type": Step3p5.SLIDING, "num_attention_heads": count})
-        some(draw, fields, num_sliding_attention_heads=heads, attention_other_setting=other)
-        return some(draw, fields, attention_bias=ON, mlp_bias=ON)
-
 
 class Kolibri1:
     TINY = {
@@ -111,14 +58,6 @@ class Kolibri1:
         "sliding_window": 7,
     }  # fmt: skip
     LOGITS: dict[str, Fields] = {}  # the class weighs experts by sigmoids, and has no dense layers
-
-    def drawn(draw: Draw) -> Fields:
-        fields = without(llama_like(draw, null_kv=False, head_dim=False), "intermediate_size") | experts(
-            draw, "num_experts"
-        )
-        fields |= {"head_dim": draw(EVEN), "moe_intermediate_size": draw(SMALL), "sliding_window": draw(WINDOW)}
-        some(draw, fields, shared_expert_intermediate_size=SMALL, norm_topk_prob=st.booleans())
-        return layer_types(draw, fields)
 
 
 class Flint:
@@ -131,17 +70,6 @@ class Flint:
     }  # fmt: skip
     LOGITS = {"": {**TINY, "mlp_only_layers": [0, 1, 2, 3]}}  # dense layers only: the class weighs experts by sigmoids
     REQUIRED = {"num_hidden_layers": 4}
-
-    def drawn(draw: Draw) -> Fields:
-        fields = llama_like(draw, null_kv=False, head_dim=False) | experts(draw, "num_experts")
-        fields |= {"head_dim": draw(EVEN), "moe_intermediate_size": draw(SMALL), "sliding_window": draw(WINDOW)}
-        fields |= {"num_hidden_layers": draw(st.integers(1, 5))}
-        optional = {
-            "decoder_sparse_step": st.integers(1, 3),
-            "mlp_only_layers": st.none() | st.lists(st.integers(0, 4)),
-        }
-        some(draw, fields, attention_bias=ON, shared_expert_intermediate_size=SMALL, **optional)
-        return layer_types(draw, fields)
 
 
 class Grok1:
@@ -166,14 +94,3 @@ class Dbrx:
     """Fields for which the class has no default, and without which it does not run."""
     REQUIRED = {"n_layers": 2, "attn_config": ASKED}
     SILENT = {"attn_config": {**TINY["attn_config"], "attn_pdrop": 0.3}}
-
-    def drawn(draw: Draw) -> Fields:
-        heads = draw(SMALL) * (kv := draw(SMALL))
-        fields = {"d_model": heads * draw(EVEN), "n_layers": draw(st.integers(1, 3)), "n_heads": heads}
-        experts = draw(SMALL)
-        network = {"moe_num_experts": experts, "moe_top_k": draw(st.integers(1, experts))}
-        own = {
-            "attn_config": {"kv_n_heads": kv, **Dbrx.ASKED},
-            "ffn_config": some(draw, network, ffn_hidden_size=WIDTH),
-        }
-        return fields | {"vocab_size": draw(VOCAB), **own}

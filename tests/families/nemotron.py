@@ -1,8 +1,4 @@
-"""Test configs of the nemotron lineage: a small one of each family, variants, random ones, distinct sizes."""
-
-from hypothesis import strategies as st
-
-from tests.families._drawing import EVEN, ON, SMALL, VOCAB, WIDTH, Draw, Fields, llama_like, some
+"""Test configs of the nemotron lineage: a small one of each family, and variants."""
 
 
 class Nemotron:
@@ -13,12 +9,6 @@ class Nemotron:
     }  # fmt: skip
     LOGITS = {"": TINY, "without biases": {**TINY, "attention_bias": False, "mlp_bias": False}}
     REQUIRED = {"num_hidden_layers": 2, "num_key_value_heads": 8}
-
-    def drawn(draw: Draw) -> Fields:
-        fields = llama_like(draw, null_kv=False)
-        fields["head_dim"], whole = draw(EVEN), draw(ON)
-        fields |= {"partial_rotary_factor": 1.0} if whole else {"head_dim": 2 * fields["head_dim"]}
-        return some(draw, fields, attention_bias=ON, mlp_bias=ON)
 
 
 class NemotronNas:
@@ -49,24 +39,3 @@ class NemotronH:
     VARIANTS = {"moe without a latent": {**TINY, "moe_latent_size": None, "mlp_bias": False}}
     SILENT = {"expand": 2, "use_mamba_kernels": False, "attention_bias": True, "mamba_proj_bias": True, "n_group": 1}
     REQUIRED = {"hybrid_override_pattern": "M*-E"}
-
-    def drawn(draw: Draw) -> Fields:
-        """At least one layer with attention; the list by letters or by names. A sum over one number is no product."""
-        heads, groups = draw(SMALL) * (kv := draw(SMALL)), draw(st.integers(1, 3))
-        fields: Fields = {"num_attention_heads": heads, "num_key_value_heads": kv, "vocab_size": draw(VOCAB)}
-        fields |= {"hidden_size": draw(WIDTH), "intermediate_size": draw(WIDTH), "head_dim": draw(EVEN)}
-        names = {"M": "linear_attention", "*": "full_attention", "-": "mlp", "E": "moe"}
-        kinds = [*draw(st.lists(st.sampled_from(list(names)), max_size=4)), "*"]
-        listed = {"layers_block_type": [names[kind] for kind in kinds]}
-        fields |= listed if draw(ON) else {"hybrid_override_pattern": "".join(kinds), "num_hidden_layers": len(kinds)}
-        fields |= {
-            "mamba_num_heads": groups * draw(st.integers(1, 3)),
-            "mamba_head_dim": draw(SMALL),
-            "n_groups": groups,
-        }
-        count = draw(st.integers(2, 6))  # of a group the class looks at two
-        fields |= {"n_routed_experts": count, "num_experts_per_tok": draw(st.integers(1, count))}
-        fields |= {"moe_intermediate_size": draw(SMALL), "moe_shared_expert_intermediate_size": draw(WIDTH)}
-        some(draw, fields, moe_latent_size=st.none() | SMALL)
-        sizes = {"ssm_state_size": st.integers(2, 7), "conv_kernel": st.integers(1, 9), "chunk_size": st.integers(2, 7)}
-        return some(draw, fields, **sizes, use_bias=ON, use_conv_bias=ON, mlp_bias=ON)

@@ -1,9 +1,6 @@
-"""Test configs of the olmo lineage: a small one of each family, variants, random ones, distinct sizes."""
+"""Test configs of the olmo lineage: a small one of each family, and variants."""
 
-from hypothesis import strategies as st
-
-from tests.families._deltas import FULL, LINEAR, deltas
-from tests.families._drawing import ON, PLAIN, WINDOW, Draw, Fields, experts, layer_types, llama_like, some
+from tests.families._configs import FULL, LINEAR, PLAIN
 
 
 class Olmo:
@@ -14,9 +11,6 @@ class Olmo:
     }  # fmt: skip
     LOGITS = {"": TINY, "unbounded": {**TINY, "clip_qkv": None, "attention_bias": False}}
 
-    def drawn(draw: Draw) -> Fields:
-        return some(draw, llama_like(draw), attention_bias=ON, clip_qkv=st.none() | st.just(8.0))
-
 
 class Olmo2:
     TINY = {
@@ -25,9 +19,6 @@ class Olmo2:
         "attention_bias": True,
     }  # fmt: skip
     REQUIRED = PLAIN
-
-    def drawn(draw: Draw) -> Fields:
-        return some(draw, llama_like(draw), attention_bias=ON)
 
 
 class Olmo3:
@@ -40,10 +31,6 @@ class Olmo3:
     LOGITS = {"": TINY, "stretched": {**TINY, "rope_theta": 700.0, "rope_scaling": STRETCHED}}
     REQUIRED = PLAIN
 
-    def drawn(draw: Draw) -> Fields:
-        fields = layer_types(draw, llama_like(draw) | {"sliding_window": draw(WINDOW)})
-        return some(draw, fields, attention_bias=ON)
-
 
 class Olmoe:
     TINY = {
@@ -54,10 +41,6 @@ class Olmoe:
     LOGITS = {
         "of every expert": {**TINY, "num_experts_per_tok": 7, "norm_topk_prob": True}
     }  # the reference's routing is fixed
-
-    def drawn(draw: Draw) -> Fields:
-        fields = llama_like(draw, head_dim=False) | experts(draw, "num_experts")
-        return some(draw, fields, attention_bias=ON, clip_qkv=st.none() | st.just(8.0))
 
 
 class OlmoHybrid:
@@ -74,16 +57,6 @@ class OlmoHybrid:
     }
     REQUIRED = {"vocab_size": 37, "num_hidden_layers": 4, "pad_token_id": 0}
 
-    def drawn(draw: Draw) -> Fields:
-        fields = {**llama_like(draw, head_dim=False), "num_hidden_layers": (layers := draw(st.integers(2, 5)))}
-        kinds = [
-            LINEAR,
-            FULL,
-            *draw(st.lists(st.sampled_from([LINEAR, FULL]), min_size=layers - 2, max_size=layers - 2)),
-        ]
-        fields |= {"layer_types": draw(st.permutations(kinds)), "pad_token_id": 0}
-        return some(draw, fields | deltas(draw), attention_bias=ON, linear_allow_neg_eigval=ON)
-
 
 class FlexOlmo:
     TINY = {
@@ -95,7 +68,3 @@ class FlexOlmo:
     LOGITS = {
         "of every expert": {**TINY, "num_experts_per_tok": 7, "norm_topk_prob": True}
     }  # the reference's routing is fixed
-
-    def drawn(draw: Draw) -> Fields:
-        fields = llama_like(draw) | experts(draw, "num_experts") | {"pad_token_id": 0}
-        return some(draw, fields, attention_bias=ON)

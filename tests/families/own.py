@@ -1,4 +1,4 @@
-"""Test configs of the own lineage: a small one of each family, variants, random ones, distinct sizes."""
+"""Test configs of the own lineage: a small one of each family, and variants."""
 
 
 class Own:

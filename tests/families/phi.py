@@ -1,8 +1,6 @@
-"""Test configs of the phi lineage: a small one of each family, variants, random ones, distinct sizes."""
+"""Test configs of the phi lineage: a small one of each family, and variants."""
 
-from hypothesis import strategies as st
-
-from tests.families._drawing import LAYERS, ON, WINDOW, Draw, Fields, llama_like, some
+from tests.families._configs import LAYERS
 
 
 class Phi:
@@ -12,13 +10,6 @@ class Phi:
     }  # fmt: skip
     LOGITS = {"": TINY, "plain": {**TINY, "qk_layernorm": False, "partial_rotary_factor": 1.0}}
     REQUIRED = {**LAYERS, "num_attention_heads": 4}
-
-    def drawn(draw: Draw) -> Fields:
-        fields = llama_like(draw, head_dim=False)
-        parts = 2 if draw(ON) else 1  # what of a head is turned has to be even
-        fields["hidden_size"] *= parts
-        fields["partial_rotary_factor"] = 1 / parts
-        return some(draw, fields, qk_layernorm=ON)
 
 
 class Phi3:
@@ -31,10 +22,6 @@ class Phi3:
     # Its class's token of padding is the 32,000th.
     REQUIRED = {**LAYERS, "vocab_size": 32064, "num_attention_heads": 4}
 
-    def drawn(draw: Draw) -> Fields:
-        fields = {**llama_like(draw), "pad_token_id": 0}  # whose default is past a small vocabulary
-        return some(draw, fields, sliding_window=st.none() | WINDOW)
-
 
 class Phimoe:
     TINY = {
@@ -44,8 +31,3 @@ class Phimoe:
         "sliding_window": 5,
     }  # fmt: skip
     LOGITS = {}  # the class weighs experts in a way of its own
-
-    def drawn(draw: Draw) -> Fields:
-        fields = llama_like(draw, null_kv=False) | {"num_local_experts": draw(st.integers(2, 6))}
-        biases = {"attention_bias": ON, "lm_head_bias": ON}
-        return some(draw, fields, **biases, num_experts_per_tok=st.just(2), sliding_window=st.none() | WINDOW)

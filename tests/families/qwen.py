@@ -1,27 +1,6 @@
-"""Test configs of the qwen lineage: a small one of each family, variants, random ones, distinct sizes."""
+"""Test configs of the qwen lineage: a small one of each family, and variants."""
 
-from hypothesis import strategies as st
-
-from tests.families._deltas import deltas, linear_layers
-from tests.families._drawing import (
-    EVEN,
-    ON,
-    PLAIN,
-    SMALL,
-    VOCAB,
-    WIDTH,
-    WINDOW,
-    Draw,
-    Fields,
-    experts,
-    layer_types,
-    llama_like,
-    mixed_layers,
-    of_whole_heads,
-    qwen_windows,
-    some,
-    without,
-)
+from tests.families._configs import PLAIN, without
 
 
 class Qwen1:
@@ -33,11 +12,6 @@ class Qwen1:
     SILENT = {"bf16": True, "seq_length": 43, "use_logn_attn": True, "rotary_emb_base": 10000, "padded_vocab_size": 433}
     LOGITS = {"": {**TINY, "rotary_pct": 1.0}}  # as Qwen2's class turns a head
     RUN_BY = "Qwen2"
-
-    def drawn(draw: Draw) -> Fields:
-        fields = of_whole_heads(draw, EVEN)
-        own = {"kv_channels": fields["hidden_size"] // fields["num_attention_heads"]}
-        return {**fields, **own, "intermediate_size": 1 + draw(SMALL)}
 
 
 class Qwen2:
@@ -58,9 +32,6 @@ class Qwen2:
     }
     REQUIRED = PLAIN
 
-    def drawn(draw: Draw) -> Fields:
-        return qwen_windows(draw, llama_like(draw))
-
 
 class Qwen2Moe:
     TINY = {
@@ -72,10 +43,6 @@ class Qwen2Moe:
     }  # fmt: skip
     LOGITS = {"of every expert": {**TINY, "num_experts_per_tok": 7}}  # the reference's routing is fixed
     REQUIRED = PLAIN
-
-    def drawn(draw: Draw) -> Fields:
-        fields = qwen_windows(draw, llama_like(draw, null_kv=False)) | mixed_layers(draw)
-        return some(draw, {**fields, "shared_expert_intermediate_size": draw(SMALL)}, qkv_bias=ON)
 
 
 class Qwen3:
@@ -93,9 +60,6 @@ class Qwen3:
     LOGITS = {"": TINY, **VARIANTS}
     REQUIRED = PLAIN
 
-    def drawn(draw: Draw) -> Fields:
-        return qwen_windows(draw, some(draw, llama_like(draw), attention_bias=ON))
-
 
 class Qwen3Moe:
     TINY = {
@@ -107,10 +71,6 @@ class Qwen3Moe:
     # The reference's routing is fixed.
     LOGITS = {"of every expert": {**TINY, "num_experts_per_tok": 7, "norm_topk_prob": True}}
     REQUIRED = PLAIN
-
-    def drawn(draw: Draw) -> Fields:
-        fields = qwen_windows(draw, llama_like(draw, null_kv=False), listed=False) | mixed_layers(draw)
-        return some(draw, fields, attention_bias=ON)
 
 
 class Qwen3Next:
@@ -135,11 +95,6 @@ class Qwen3Next:
     BY_KEY_HEAD = True
     REQUIRED = {"vocab_size": 37, "num_hidden_layers": 4}
 
-    def drawn(draw: Draw) -> Fields:
-        fields = llama_like(draw, null_kv=False) | mixed_layers(draw)
-        fields |= {"shared_expert_intermediate_size": draw(st.integers(1, 9)), "head_dim": 8 * draw(st.integers(1, 3))}
-        return some(draw, fields | deltas(draw) | linear_layers(draw, fields), attention_bias=ON)
-
 
 class Qwen3_5:
     _EXPERTS = ("moe_intermediate_size", "shared_expert_intermediate_size", "num_experts", "num_experts_per_tok")
@@ -151,10 +106,6 @@ class Qwen3_5:
     SILENT = {"attn_output_gate": True, "mamba_ssm_dtype": "float32", "mtp_num_hidden_layers": 1}
     REQUIRED = {"vocab_size": 37, "num_hidden_layers": 4}
 
-    def drawn(draw: Draw) -> Fields:
-        fields = llama_like(draw, null_kv=False) | {"head_dim": 8}
-        return some(draw, fields | deltas(draw) | linear_layers(draw, fields), attention_bias=ON)
-
 
 class Qwen3_5Moe:
     _UNREAD = ("mlp_only_layers", "decoder_sparse_step", "intermediate_size")
@@ -163,17 +114,11 @@ class Qwen3_5Moe:
     SILENT = {"attn_output_gate": True, "mtp_num_hidden_layers": 1}
     REQUIRED = {"vocab_size": 37, "num_hidden_layers": 4}
 
-    def drawn(draw: Draw) -> Fields:
-        return without(Qwen3Next.drawn(draw), *Qwen3_5Moe._UNREAD)
-
 
 class MiMo(Qwen2):
     TINY = {**Qwen2.TINY, "model_type": "mimo", "vocab_size": 227}
     SILENT = {"num_nextn_predict_layers": 1, "attention_bias": True}
     RUN_BY = "Qwen2"
-
-    def drawn(draw: Draw) -> Fields:
-        return Qwen2.drawn(draw)
 
 
 class MiMoV2Flash:
@@ -184,20 +129,6 @@ class MiMoV2Flash:
         "num_experts_per_tok": 5, "sliding_window": 7,
     }  # fmt: skip
     LOGITS = {"": {**TINY, "mlp_layer_types": ["dense"] * 3}}  # the class weighs experts by sigmoids
-
-    def drawn(draw: Draw) -> Fields:
-        kv, count = draw(SMALL), draw(st.integers(2, 6))  # of a group the class looks at two
-        fields = {
-            "num_hidden_layers": draw(st.integers(1, 7)), "num_key_value_heads": kv, "vocab_size": draw(VOCAB),
-            "num_attention_heads": 2 * kv * draw(st.integers(1, 3)), "hidden_size": draw(WIDTH),
-            "intermediate_size": draw(WIDTH), "head_dim": draw(st.sampled_from([6, 8, 12, 14])),
-            "v_head_dim": draw(SMALL), "n_routed_experts": count, "num_experts_per_tok": draw(st.integers(1, count)),
-            "moe_intermediate_size": draw(SMALL), "sliding_window": draw(WINDOW),
-        }  # fmt: skip
-        layers = fields["num_hidden_layers"]
-        listed = st.lists(st.sampled_from(["dense", "sparse"]), min_size=layers, max_size=layers)
-        some(draw, fields, attention_bias=ON, mlp_layer_types=st.none() | listed, sliding_window_size=WINDOW)
-        return layer_types(draw, some(draw, fields, tie_word_embeddings=ON))
 
 
 class Mellum:
@@ -213,10 +144,3 @@ class Mellum:
         "mlp_layer_types": ["dense", "sparse", "sparse"], "attention_bias": True, "rope_parameters": TURNED,
     }  # fmt: skip
     LOGITS = {"of every expert": {**TINY, "num_experts_per_tok": 7}}  # the reference's routing is fixed
-
-    def drawn(draw: Draw) -> Fields:
-        fields = layer_types(draw, llama_like(draw, null_kv=False) | experts(draw, "num_experts"))
-        fields |= {"sliding_window": draw(WINDOW), "moe_intermediate_size": draw(SMALL)}
-        layers = fields["num_hidden_layers"]
-        networks = st.lists(st.sampled_from(["dense", "sparse"]), min_size=layers, max_size=layers)
-        return some(draw, fields, attention_bias=ON, mlp_layer_types=st.none() | networks)

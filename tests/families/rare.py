@@ -1,24 +1,6 @@
 """Test configs of families that have parts of their own."""
 
-from hypothesis import strategies as st
-
-from tests.families._drawing import (
-    EVEN,
-    LAYERS,
-    ON,
-    SMALL,
-    VOCAB,
-    WIDTH,
-    WINDOW,
-    Draw,
-    Fields,
-    bart_like,
-    experts,
-    llama_like,
-    of_whole_heads,
-    some,
-    without,
-)
+from tests.families._configs import LAYERS, Fields, without
 from tests.families.bert import Bert, Roberta
 from tests.families.gemma import Gemma3Text
 
@@ -40,29 +22,6 @@ class Zaya:
         "biased": {**ALONE, "attention_bias": True, "lm_head_bias": True, "tie_word_embeddings": False},
     }
     REQUIRED: Fields = {}
-    FACTORS = (0.5, 1.0)
-
-    def drawn(draw: Draw) -> Fields:
-        layers, kv_heads = draw(st.integers(1, 4)), draw(SMALL)
-        kinds = st.sampled_from(Zaya.KINDS)
-        fields = {
-            "hidden_size": draw(WIDTH),
-            "num_hidden_layers": layers,
-            "num_attention_heads": draw(SMALL) * kv_heads,
-            "num_key_value_heads": kv_heads,
-            "head_dim": 4 * draw(SMALL),
-            "vocab_size": draw(VOCAB),
-            "moe_intermediate_size": draw(WIDTH),
-            "num_experts": draw(SMALL),
-            "router_hidden_size": draw(WIDTH),
-            "sliding_window": draw(WINDOW),
-        }
-        times = st.integers(2, 5)
-        some(draw, fields, cca_time0=times, cca_time1=times, attention_bias=ON, lm_head_bias=ON, tie_word_embeddings=ON)
-        if draw(ON):
-            turned = {**Zaya.TURNED, "partial_rotary_factor": draw(st.sampled_from(Zaya.FACTORS))}
-            fields["rope_parameters"] = dict.fromkeys(Zaya.KINDS, turned)
-        return some(draw, fields, layer_types=st.none() | st.lists(kinds, min_size=layers, max_size=layers))
 
 
 class MobileBert:
@@ -74,13 +33,6 @@ class MobileBert:
     }  # fmt: skip
     LOGITS = {"": TINY, "of one network": {**TINY, "num_feedforward_networks": 1, "hidden_act": "gelu"}}
 
-    def drawn(draw: Draw) -> Fields:
-        fields = Bert.drawn(draw)
-        heads, table = fields["num_attention_heads"], draw(st.integers(2, 30))
-        fields |= {"intra_bottleneck_size": heads * draw(st.integers(1, 6)), "embedding_size": table}
-        fields["hidden_size"] = table + draw(st.integers(1, 20))
-        return some(draw, fields, num_feedforward_networks=st.integers(1, 4), classifier_activation=ON)
-
 
 class XLNet:
     TINY = {
@@ -90,12 +42,6 @@ class XLNet:
     SILENT = {"reuse_len": 5, "same_length": True, "untie_r": True}
     CONTEXT = 512
     REQUIRED = {"vocab_size": 37, "d_model": 128, "n_layer": 2, "n_head": 4}
-
-    def drawn(draw: Draw) -> Fields:
-        heads = draw(st.integers(1, 9))
-        fields = {"d_model": 2 * heads * draw(SMALL), "n_head": heads, "n_layer": draw(st.integers(1, 3))}
-        fields |= {"vocab_size": draw(st.integers(7, 40)), "d_inner": draw(WIDTH)}
-        return some(draw, fields, mem_len=st.none() | st.integers(0, 9), clamp_len=st.integers(-1, 9))
 
 
 class Rwkv:
@@ -116,13 +62,6 @@ class Rwkv:
     }
     REQUIRED = {"hidden_size": 128, "num_hidden_layers": 2, "vocab_size": 37}
 
-    def drawn(draw: Draw) -> Fields:
-        """A width of its own or four times the hidden size. The class cannot be built with one layer or one channel."""
-        hidden = 1 + draw(WIDTH)
-        fields = {"hidden_size": hidden, "num_hidden_layers": draw(st.integers(2, 4)), "vocab_size": draw(VOCAB)}
-        some(draw, fields, intermediate_size=st.none() | WIDTH, attention_hidden_size=st.sampled_from([None, hidden]))
-        return some(draw, fields, rescale_every=st.integers(0, 3), tie_word_embeddings=ON)
-
 
 class RecurrentGemma:
     TINY = {
@@ -139,23 +78,6 @@ class RecurrentGemma:
     CONTEXT = 8192
     REQUIRED = {"num_hidden_layers": 3, "num_attention_heads": 8, "hidden_size": 128}
 
-    def drawn(draw: Draw) -> Fields:
-        """Any order of both kinds of layers, with attention in one at least: without, the class does not run."""
-        heads = draw(SMALL) * (kv := draw(SMALL))
-        fields: Fields = {
-            "num_attention_heads": heads,
-            "vocab_size": draw(VOCAB),
-            "hidden_size": heads * 4 * draw(SMALL),
-        }
-        fields |= {"intermediate_size": draw(EVEN), "num_hidden_layers": draw(st.integers(1, 4))}
-        fields |= {"num_key_value_heads": draw(st.sampled_from([None, kv])), "attention_window_size": draw(WINDOW)}
-        kinds = draw(st.lists(st.sampled_from(["recurrent", "attention"]), max_size=4))
-        kinds.insert(draw(st.integers(0, fields["num_hidden_layers"] - 1)), "attention")
-        fields["block_types"] = kinds
-        some(draw, fields, conv1d_width=st.integers(2, 7), head_dim=SMALL.map(lambda size: 4 * size))
-        some(draw, fields, lru_width=st.none() | SMALL.map(lambda size: size * heads))
-        return some(draw, fields, attention_bias=ON, tie_word_embeddings=ON)
-
 
 class Zamba:
     TINY = {
@@ -171,25 +93,6 @@ class Zamba:
     SILENT = {"use_mamba_kernels": False, "num_logits_to_keep": 1, "attention_hidden_size": 96}
     REQUIRED = {"num_hidden_layers": 8}  # two call the block; every size has a default
 
-    def drawn(draw: Draw) -> Fields:
-        """At least two layers that call the block: the class does not build with one, nor run without any."""
-        heads = draw(SMALL) * (kv := draw(SMALL))
-        hidden = heads * draw(SMALL)
-        fields: Fields = {"hidden_size": hidden, "num_attention_heads": heads, "num_key_value_heads": kv}
-        fields |= {"vocab_size": draw(VOCAB), "intermediate_size": draw(WIDTH)}
-        if draw(ON):
-            kinds = draw(st.lists(st.sampled_from(["mamba", "linear_attention", "hybrid"]), max_size=4))
-            kinds = [*kinds, "hybrid", "hybrid"]
-            fields |= {"layers_block_type": draw(st.permutations(kinds)), "num_hidden_layers": len(kinds)}
-        else:
-            fields |= {"num_hidden_layers": draw(st.integers(4, 6)), "attn_layer_period": 1, "attn_layer_offset": 0}
-        expand = draw(st.integers(1, 2))
-        fields["mamba_expand"] = expand
-        fields["n_mamba_heads"] = draw(st.sampled_from([n for n in range(1, 13) if hidden * expand % n == 0]))
-        some(draw, fields, mamba_d_state=SMALL, mamba_d_conv=st.integers(1, 9), mamba_dt_rank=st.just("auto") | SMALL)
-        some(draw, fields, mamba_conv_bias=ON, mamba_proj_bias=ON, attention_head_dim=st.just(2 * hidden // heads))
-        return some(draw, fields, tie_word_embeddings=st.just(True))
-
 
 class Longformer(Roberta):
     TINY = {**Roberta.TINY, "model_type": "longformer", "vocab_size": 191, "attention_window": 14}
@@ -197,11 +100,6 @@ class Longformer(Roberta):
     LOGITS = {"": TINY, "windows of two sizes": TWO, "one window": {**TINY, "attention_window": 18}}
     SILENT = {"attention_mode": "longformer", "ignore_attention_mask": False}
     CONTEXT = 510
-
-    def drawn(draw: Draw) -> Fields:
-        fields = Roberta.drawn(draw)
-        fields["hidden_size"] *= 2  # a product over heads of one number torch runs as pointwise work
-        return {**fields, "attention_window": LED.every_window(draw, fields["num_hidden_layers"])}
 
 
 class LED:
@@ -216,23 +114,6 @@ class LED:
     CONTEXT = 1024
     REQUIRED = {"d_model": 48, "encoder_layers": 2, "decoder_layers": 3}
 
-    def every_window(draw: Draw, blocks: int) -> int | list[int]:
-        """A window of all blocks, or one of each."""
-        half, more = draw(st.integers(2, 4)), draw(st.integers(1, 3))
-        every = st.lists(st.sampled_from([2 * half, 2 * half * more]), min_size=blocks, max_size=blocks)
-        return draw(st.one_of(st.just(2 * half), every))
-
-    def drawn(draw: Draw) -> Fields:
-        fields = without(bart_like(draw), "max_position_embeddings", "scale_embedding")
-        fields["d_model"] *= 2  # a product over heads of one number torch runs as pointwise work
-        fields["attention_window"] = LED.every_window(draw, fields["encoder_layers"])
-        return some(
-            draw,
-            fields,
-            max_encoder_position_embeddings=st.integers(48, 80),
-            max_decoder_position_embeddings=st.integers(25, 40),
-        )
-
 
 class JetMoe:
     TINY = {
@@ -243,11 +124,6 @@ class JetMoe:
     LOGITS = {"of every expert": {**TINY, "num_experts_per_tok": 7}}  # the reference's routing is fixed
     SILENT = {"aux_loss_coef": 0.5}
 
-    def drawn(draw: Draw) -> Fields:
-        fields = {"hidden_size": draw(WIDTH), "num_hidden_layers": draw(st.integers(1, 3)), "vocab_size": draw(VOCAB)}
-        fields |= {"num_key_value_heads": draw(SMALL), "kv_channels": draw(EVEN), "intermediate_size": draw(WIDTH)}
-        return some(draw, fields | experts(draw, "num_local_experts"), tie_word_embeddings=ON)
-
 
 class DiffLlama:
     TINY = {
@@ -257,12 +133,6 @@ class DiffLlama:
     }  # fmt: skip
     LOGITS = {"": TINY, "ungrouped": {**TINY, "num_key_value_heads": 12, "attention_bias": False}}
     SILENT = {"lambda_std_dev": 0.3}
-
-    def drawn(draw: Draw) -> Fields:
-        fields, kv = llama_like(draw, null_kv=False), 2 * draw(SMALL)
-        heads = kv * draw(SMALL)
-        fields |= {"num_key_value_heads": kv, "num_attention_heads": heads, "hidden_size": heads * 2 * draw(SMALL)}
-        return some(draw, fields, attention_bias=ON)
 
 
 class NVEmbed:
@@ -290,51 +160,20 @@ class T5Gemma2:
     CONTEXT = 131072
     REQUIRED: Fields = {}
 
-    def drawn(draw: Draw) -> Fields:
-        wide = draw(st.integers(1, 9)) * 12
-        sides = []
-        for _ in range(2):
-            side = Gemma3Text.drawn(draw)
-            heads = draw(st.sampled_from((1, 2, 3, 4, 6, 12)))
-            groups = draw(st.sampled_from([n for n in (1, 2, 3, 4, 6) if heads % n == 0]))
-            sides.append(side | {"hidden_size": wide, "num_attention_heads": heads, "num_key_value_heads": groups})
-        reads, writes = sides
-        reads["vocab_size"] = writes["vocab_size"]
-        return some(
-            draw, {"encoder": {"text_config": reads}, "decoder": writes, "pad_token_id": 0}, tie_word_embeddings=ON
-        )
-
 
 class RoCBert:
     TINY = {
         **Bert.TINY, "model_type": "roc_bert", "vocab_size": 569, "shape_vocab_size": 53, "shape_embed_dim": 22,
         "pronunciation_vocab_size": 31, "pronunciation_embed_dim": 17,
     }  # fmt: skip
-    SIZES = st.integers(1, 40)
-
-    def drawn(draw: Draw) -> Fields:
-        return some(
-            draw,
-            Bert.drawn(draw),
-            shape_vocab_size=RoCBert.SIZES,
-            shape_embed_dim=RoCBert.SIZES,
-            pronunciation_vocab_size=RoCBert.SIZES,
-            pronunciation_embed_dim=RoCBert.SIZES,
-        )
 
 
 class LayoutLM:
     TINY = {**Bert.TINY, "model_type": "layoutlm", "vocab_size": 557, "max_2d_position_embeddings": 43}
 
-    def drawn(draw: Draw) -> Fields:
-        return some(draw, Bert.drawn(draw), max_2d_position_embeddings=st.integers(1, 40))
-
 
 class Ernie:
     TINY = {**Bert.TINY, "model_type": "ernie", "vocab_size": 523, "use_task_id": True, "task_type_vocab_size": 5}
-
-    def drawn(draw: Draw) -> Fields:
-        return some(draw, Bert.drawn(draw), use_task_id=ON, task_type_vocab_size=SMALL)
 
 
 class RoFormer:
@@ -346,17 +185,9 @@ class RoFormer:
     LOGITS = {"": TINY, "of wide tables": {**VARIANTS["of wide tables"], "hidden_act": "relu"}}
     REQUIRED = {**LAYERS, "num_attention_heads": 4}
 
-    def drawn(draw: Draw) -> Fields:
-        fields = {**without(of_whole_heads(draw, EVEN), "tie_word_embeddings"), "intermediate_size": draw(WIDTH)}
-        return some(draw, fields, embedding_size=WIDTH | WIDTH.map(lambda _: fields["hidden_size"]))
-
 
 class BigBird:
     TINY = {**Bert.TINY, "model_type": "big_bird", "vocab_size": 563, "attention_type": "original_full"}
     LOGITS = {"": TINY, "scaled": {**TINY, "use_bias": False, "rescale_embeddings": True, "hidden_act": "relu"}}
     SILENT = {"block_size": 16, "num_random_blocks": 2}
     REQUIRED = {"num_hidden_layers": 2, "attention_type": "original_full"}
-
-    def drawn(draw: Draw) -> Fields:
-        fields = {**Bert.drawn(draw), "attention_type": "original_full"}
-        return some(draw, fields, use_bias=ON, rescale_embeddings=ON)

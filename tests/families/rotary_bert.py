@@ -1,21 +1,6 @@
-"""Test configs of the rotary_bert lineage: a small one of each family, variants, random ones, distinct sizes."""
+"""Test configs of the rotary_bert lineage: a small one of each family, and variants."""
 
-from hypothesis import strategies as st
-
-from tests.families._drawing import (
-    EVEN,
-    LAYERS,
-    ON,
-    SMALL,
-    WIDTH,
-    Draw,
-    Fields,
-    layer_types,
-    llama_like,
-    of_whole_heads,
-    some,
-    without,
-)
+from tests.families._configs import LAYERS
 from tests.families.llama import Llama
 
 
@@ -28,11 +13,6 @@ class Gte:
     LOGITS = {"": TINY, "without segments": {**VARIANTS["without segments"], "hidden_act": "relu"}}
     SILENT = {"hidden_dropout_prob": 0.2, "classifier_dropout": 0.5}
     REQUIRED = {**LAYERS, "num_attention_heads": 4}
-
-    def drawn(draw: Draw) -> Fields:
-        fields = {**without(of_whole_heads(draw, EVEN), "tie_word_embeddings"), "intermediate_size": draw(WIDTH)}
-        sizes = {"type_vocab_size": st.integers(0, 4), "max_position_embeddings": st.integers(25, 40)}
-        return some(draw, {**fields, "pad_token_id": 0}, **sizes)
 
 
 class JinaBert:
@@ -53,9 +33,6 @@ class JinaEmbeddingsV3:
     LOGITS = {"": TINY, "of other heads": {**TINY, "head_dim": 14, "hidden_act": "relu", "layer_norm_eps": 1e-3}}
     REQUIRED = {**LAYERS, "num_attention_heads": 4}
 
-    def drawn(draw: Draw) -> Fields:
-        return NomicBert.drawn(draw)
-
 
 class NomicBert:
     TINY = {
@@ -71,11 +48,6 @@ class NomicBert:
     LOGITS = {"": TINY, "of other heads": {**TINY, "head_dim": 14, "hidden_act": "gelu", "layer_norm_eps": 1e-3}}
     SILENT = {"qkv_proj_bias": False, "rotary_emb_fraction": 1.0, "prenorm": False, "use_flash_attn": True}
     REQUIRED = {**LAYERS, "num_attention_heads": 4}
-
-    def drawn(draw: Draw) -> Fields:
-        fields = {**without(of_whole_heads(draw, EVEN), "tie_word_embeddings"), "intermediate_size": draw(WIDTH)}
-        sizes = {"type_vocab_size": SMALL, "max_position_embeddings": st.integers(25, 40)}
-        return some(draw, fields, head_dim=EVEN, **sizes)
 
 
 class ModernBert:
@@ -98,24 +70,6 @@ class ModernBert:
     }
     SILENT = {"reference_compile": False, "initializer_cutoff_factor": 2.0, "sparse_prediction": False}
     REQUIRED = {**LAYERS, "num_attention_heads": 4, "pad_token_id": 0}
-    SWITCHES = ("norm_bias", "attention_bias", "mlp_bias", "classifier_bias", "decoder_bias")
-
-    def drawn(draw: Draw) -> Fields:
-        fields = {**of_whole_heads(draw, st.integers(1, 4).map(lambda half: 2 * half)), "pad_token_id": 0}
-        some(
-            draw,
-            fields,
-            intermediate_size=WIDTH,
-            local_attention=st.integers(2, 12),
-            **dict.fromkeys(ModernBert.SWITCHES, ON),
-        )
-        some(
-            draw,
-            fields,
-            global_attn_every_n_layers=st.integers(1, 4),
-            classifier_pooling=st.sampled_from(["cls", "mean"]),
-        )
-        return layer_types(draw, fields)
 
 
 class ModernBertDecoder(ModernBert):
@@ -127,10 +81,6 @@ class ModernBertDecoder(ModernBert):
     }
     SILENT = {**ModernBert.SILENT, "classifier_pooling": "mean"}
 
-    def drawn(draw: Draw) -> Fields:
-        fields = without(ModernBert.drawn(draw), "local_attention", "classifier_pooling")
-        return some(draw, fields, local_attention=st.integers(4, 18))
-
 
 class EuroBert:
     TINY = {**Llama.TINY, "model_type": "eurobert", "pad_token_id": 0}
@@ -140,11 +90,6 @@ class EuroBert:
     }
     SILENT = {"mask_token_id": 3}
     REQUIRED = {**Llama.REQUIRED, "pad_token_id": 0}
-
-    def drawn(draw: Draw) -> Fields:
-        pooling = st.sampled_from(["bos", "mean", "late"])
-        fields = {**llama_like(draw), "pad_token_id": 0}
-        return some(draw, fields, attention_bias=ON, mlp_bias=ON, head_dim=st.none() | EVEN, classifier_pooling=pooling)
 
 
 class Esm:
@@ -160,12 +105,6 @@ class Esm:
     REQUIRED = {"vocab_size": 33, "pad_token_id": 1, "mask_token_id": 32, "num_hidden_layers": 2}
     CONTEXT = 1024
 
-    def drawn(draw: Draw) -> Fields:
-        fields = of_whole_heads(draw, EVEN)
-        fields |= {"intermediate_size": draw(WIDTH), "pad_token_id": draw(st.integers(1, 3)), "mask_token_id": 4}
-        some(draw, fields, position_embedding_type=st.sampled_from(["rotary", "absolute"]), token_dropout=ON)
-        return some(draw, fields, emb_layer_norm_before=st.none() | ON, max_position_embeddings=st.integers(30, 40))
-
 
 class Esmc:
     TINY = {
@@ -177,7 +116,3 @@ class Esmc:
         "plain": {**TINY, "attention_bias": False, "mlp_bias": False, "hidden_act": "relu", "rope_theta": 500.0},
     }
     SILENT = {"mask_token_id": 3}
-
-    def drawn(draw: Draw) -> Fields:
-        fields = {**without(of_whole_heads(draw, EVEN), "tie_word_embeddings"), "intermediate_size": draw(WIDTH)}
-        return some(draw, fields, attention_bias=ON, mlp_bias=ON)

@@ -1,8 +1,4 @@
-"""Test configs of the stablelm lineage: a small one of each family, variants, random ones, distinct sizes."""
-
-from hypothesis import strategies as st
-
-from tests.families._drawing import EVEN, ON, WIDTH, WINDOW, Draw, Fields, llama_like, of_whole_heads, some
+"""Test configs of the stablelm lineage: a small one of each family, and variants."""
 
 
 class StableLm:
@@ -15,13 +11,6 @@ class StableLm:
     VARIANTS = {**PARALLEL, "normed": {**TINY, "qk_layernorm": True}}
     LOGITS = {"": TINY, **PARALLEL}  # the class has a module for the norm of each head: Cohere's are one
 
-    def drawn(draw: Draw) -> Fields:
-        fields = llama_like(draw, null_kv=False, head_dim=False)
-        parts = 2 if draw(ON) else 1  # what of a head is turned has to be even
-        fields["hidden_size"] *= parts
-        fields["partial_rotary_factor"] = 1 / parts
-        return some(draw, fields, use_qkv_bias=ON, use_parallel_residual=ON, qk_layernorm=ON)
-
 
 class Persimmon:
     TINY = {
@@ -32,12 +21,6 @@ class Persimmon:
     LOGITS = {"": TINY, **VARIANTS}
     BY_HEAD = True
 
-    def drawn(draw: Draw) -> Fields:
-        whole = draw(ON)
-        fields = of_whole_heads(draw, EVEN if whole else EVEN.map(lambda turned: 2 * turned))
-        fields |= {"partial_rotary_factor": 1.0} if whole else {}
-        return some(draw, {**fields, "intermediate_size": draw(WIDTH)}, qk_layernorm=ON)
-
 
 class Plamo3:
     TINY = {
@@ -47,7 +30,3 @@ class Plamo3:
     }  # fmt: skip
     SILENT = {"interleaved_sliding_window": [5, 5, None, 5]}
     RUN_BY = "Gemma3"
-
-    def drawn(draw: Draw) -> Fields:
-        fields = {**llama_like(draw, null_kv=False), "window_size": draw(WINDOW)}
-        return some(draw, fields, sliding_window_pattern=st.integers(1, 4))

@@ -1,8 +1,6 @@
-"""Test configs of the t5 lineage: a small one of each family, variants, random ones, distinct sizes."""
+"""Test configs of the t5 lineage: a small one of each family, and variants."""
 
-from hypothesis import strategies as st
-
-from tests.families._drawing import ON, SMALL, VOCAB, WIDTH, Draw, Fields, some, without
+from tests.families._configs import Fields, without
 from tests.families.gemma import Gemma2
 
 
@@ -19,13 +17,6 @@ class T5:
     CONTEXT = 512
     REQUIRED = {"vocab_size": 37, "d_model": 48, "num_layers": 2, "num_heads": 5}
 
-    def drawn(draw: Draw) -> Fields:
-        fields = {"d_model": draw(WIDTH), "num_heads": draw(SMALL), "vocab_size": draw(VOCAB)}
-        fields |= {"num_layers": draw(st.integers(1, 3)), "d_ff": draw(WIDTH)}
-        networks = st.sampled_from(["relu", "gated-gelu", "gated-silu"])
-        some(draw, fields, num_decoder_layers=st.none() | st.integers(1, 4), d_kv=SMALL, feed_forward_proj=networks)
-        return some(draw, fields, relative_attention_num_buckets=st.integers(4, 40), tie_word_embeddings=st.just(True))
-
 
 class MT5(T5):
     TINY = {**T5.TINY, "model_type": "mt5"}
@@ -33,18 +24,12 @@ class MT5(T5):
     LOGITS = {"": TINY, "of few near distances": {**TINY, "feed_forward_proj": "relu", **T5.NEAR}}
     SILENT = {**T5.SILENT, "tokenizer_class": "T5Tokenizer"}
 
-    def drawn(draw: Draw) -> Fields:
-        return T5.drawn(draw)
-
 
 class UMT5(T5):
     TINY = {**T5.TINY, "model_type": "umt5"}
     VARIANTS = {"untied": {**TINY, "tie_word_embeddings": False, "feed_forward_proj": "relu"}}
     LOGITS = {"": TINY, "of few near distances": {**TINY, "feed_forward_proj": "relu", **T5.NEAR}}
     SILENT = {**T5.SILENT, "tokenizer_class": "T5Tokenizer"}
-
-    def drawn(draw: Draw) -> Fields:
-        return T5.drawn(draw)
 
 
 class T5Gemma:
@@ -60,10 +45,3 @@ class T5Gemma:
     SILENT = {"initializer_range": 0.3}
     CONTEXT = 8192
     REQUIRED: Fields = {}
-
-    def drawn(draw: Draw) -> Fields:
-        sides = {}
-        for name in ("encoder", "decoder"):
-            side = Gemma2.drawn(draw)
-            sides[name] = {**side, "hidden_size": side["num_attention_heads"] * draw(st.integers(1, 9))}
-        return some(draw, {**sides, "pad_token_id": 0}, tie_word_embeddings=ON)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.families import LOGITS, SHAPES, TINY, cases, names
+from tests.families import LOGITS, SHAPES, TINY, names
 from tests.helpers.models import by_kind, every_step, kind
 from tfacct import families
 from tfacct.base.errors import ConfigError, NotFoundError
@@ -19,14 +19,6 @@ WITH_CLASS = [name for name in FAMILIES if families.config_class(name).hf_module
 
 def test_tests_know_every_family_and_no_other() -> None:
     assert names() == FAMILIES
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_a_family_has_what_the_other_tests_draw(family: str) -> None:
-    """Random configs, if transformers has its class."""
-    there = cases(family)
-    assert there.TINY.get("model_type", CUSTOM) == family
-    assert hasattr(there, "drawn") == (family in WITH_CLASS)
 
 
 @pytest.mark.parametrize("name", SHAPES)

@@ -1,10 +1,6 @@
-"""Test configs of the vision lineage: a small one of each family, variants, random ones, distinct sizes."""
+"""Test configs of the vision lineage: a small one of each family, and variants."""
 
-from hypothesis import strategies as st
-
-from tests.families._drawing import ON, SMALL, WIDTH, Draw, Fields, some, without
-from tests.families._qwen_vision import grid_image, width_of
-from tests.families._towers import blocks, image
+from tests.families._configs import Fields, without
 
 
 class Qwen2VisionTransformerPretrained:
@@ -14,9 +10,6 @@ class Qwen2VisionTransformerPretrained:
     }  # fmt: skip
     REQUIRED: Fields = {"depth": 2}
     CONTEXT = 5120
-
-    def drawn(draw: Draw) -> Fields:
-        return some(draw, grid_image(draw, "embed_dim"), hidden_size=WIDTH, mlp_ratio=SMALL, hidden_act=st.just("gelu"))
 
 
 class Qwen2_5_VisionTransformerPretrained:
@@ -29,14 +22,6 @@ class Qwen2_5_VisionTransformerPretrained:
     LOGITS = {"": TINY, **VARIANTS}
     REQUIRED: Fields = {"depth": 2, "fullatt_block_indexes": [1]}
     CONTEXT = 5120
-
-    def drawn(draw: Draw) -> Fields:
-        fields = {**grid_image(draw, "hidden_size"), "intermediate_size": draw(WIDTH)}
-        numbers = st.integers(0, fields["depth"])
-        fields["fullatt_block_indexes"] = draw(st.lists(numbers, max_size=3))
-        merged = fields.get("spatial_merge_size", 2) * fields.get("patch_size", 14)
-        fields["window_size"] = merged * draw(st.integers(1, 3)) + draw(st.integers(0, merged - 1))
-        return some(draw, fields, out_hidden_size=WIDTH, hidden_act=st.just("silu"), tokens_per_second=SMALL)
 
 
 class Qwen2_5OmniVision(Qwen2_5_VisionTransformerPretrained):
@@ -53,13 +38,6 @@ class Qwen3VLVision:
     REQUIRED: Fields = {"depth": 2, "deepstack_visual_indexes": [1]}
     CONTEXT = 2304
 
-    def drawn(draw: Draw) -> Fields:
-        fields = {**grid_image(draw, "hidden_size"), "intermediate_size": draw(WIDTH)}
-        numbers = st.integers(0, fields["depth"] - 1)
-        fields["deepstack_visual_indexes"] = draw(st.lists(numbers, unique=True, max_size=3))
-        rows = SMALL.map(lambda side: side**2)
-        return some(draw, fields, out_hidden_size=WIDTH, num_position_embeddings=rows, hidden_act=st.just("gelu"))
-
 
 class Qwen3VLMoeVision(Qwen3VLVision):
     TINY = {**Qwen3VLVision.TINY, "model_type": "qwen3_vl_moe_vision"}
@@ -72,9 +50,6 @@ class Qwen3OmniMoeVision(Qwen3VLVision):
 class Qwen3_5Vision(Qwen3VLVision):
     TINY = {**without(Qwen3VLVision.TINY, "deepstack_visual_indexes"), "model_type": "qwen3_5_vision"}
     REQUIRED: Fields = {"depth": 2}
-
-    def drawn(draw: Draw) -> Fields:
-        return without(Qwen3VLVision.drawn(draw), "deepstack_visual_indexes")
 
 
 class Qwen3_5MoeVision(Qwen3_5Vision):
@@ -90,12 +65,6 @@ class Glm4vVision:
     REQUIRED: Fields = {"depth": 2}
     CONTEXT = 576
 
-    def drawn(draw: Draw) -> Fields:
-        fields = {**grid_image(draw, "hidden_size"), "intermediate_size": draw(WIDTH)}
-        patch = fields.get("patch_size", 14)
-        fields["image_size"] = patch * draw(SMALL) + draw(st.integers(0, patch - 1))
-        return some(draw, fields, out_hidden_size=WIDTH, attention_bias=ON, hidden_act=st.just("silu"))
-
 
 class Glm4vMoeVision(Glm4vVision):
     TINY = {**Glm4vVision.TINY, "model_type": "glm4v_moe_vision"}
@@ -105,18 +74,10 @@ class GlmOcrVision(Glm4vVision):
     TINY = {**Glm4vVision.TINY, "model_type": "glm_ocr_vision"}
     VARIANTS = {"without biases": {**TINY, "attention_bias": False}}
 
-    def drawn(draw: Draw) -> Fields:
-        return Glm4vVision.drawn(draw)
-
 
 class Exaone4_5_Vision(Qwen2_5_VisionTransformerPretrained):
     TINY = {**Qwen2_5_VisionTransformerPretrained.TINY, "model_type": "exaone4_5_vision", "num_key_value_heads": 2}
     REQUIRED: Fields = {**Qwen2_5_VisionTransformerPretrained.REQUIRED}
-
-    def drawn(draw: Draw) -> Fields:
-        fields = Qwen2_5_VisionTransformerPretrained.drawn(draw)
-        heads = fields["num_heads"]
-        return {**fields, "num_key_value_heads": draw(st.sampled_from([n for n in range(1, 13) if heads % n == 0]))}
 
 
 class Ernie4_5_VLMoeVisionTransformerPretrained:
@@ -127,10 +88,6 @@ class Ernie4_5_VLMoeVisionTransformerPretrained:
     REQUIRED: Fields = {"depth": 2}
     CONTEXT = 5120
 
-    def drawn(draw: Draw) -> Fields:
-        fields = without(grid_image(draw, "hidden_size"), "temporal_patch_size")
-        return some(draw, width_of(draw, fields), hidden_act=st.just("gelu"))
-
 
 class Kimi_K25Vision:
     TINY = {
@@ -140,14 +97,6 @@ class Kimi_K25Vision:
     SILENT = {"pos_emb_time": 7, "text_hidden_size": 9}
     CONTEXT = 4096
 
-    def drawn(draw: Draw) -> Fields:
-        fields = {**blocks(draw, "vocab_size", "hidden_act"), "patch_size": draw(SMALL)}
-        side = draw(SMALL)
-        fields |= {"pos_emb_height": side, "pos_emb_width": side}
-        return some(
-            draw, {**fields, "hidden_size": 4 * fields["num_attention_heads"] * draw(SMALL)}, pos_emb_time=SMALL
-        )
-
 
 class MiniMaxM3VLVision:
     TINY = {
@@ -156,9 +105,6 @@ class MiniMaxM3VLVision:
         "spatial_merge_size": 2,
     }  # fmt: skip
     CONTEXT = 20736
-
-    def drawn(draw: Draw) -> Fields:
-        return some(draw, image(draw), temporal_patch_size=SMALL, spatial_merge_size=SMALL)
 
 
 class Gemma4Vision:
@@ -170,20 +116,6 @@ class Gemma4Vision:
     SILENT = {"use_clipped_linears": True, "global_head_dim": 9, "max_position_embeddings": 77}
     CONTEXT = 2520
 
-    def drawn(draw: Draw) -> Fields:
-        heads = draw(st.integers(1, 3))
-        fields = {
-            "hidden_size": draw(WIDTH),
-            "intermediate_size": draw(WIDTH),
-            "num_hidden_layers": draw(st.integers(1, 3)),
-            "num_attention_heads": heads * draw(st.integers(1, 3)),
-            "num_key_value_heads": heads,
-            "head_dim": 4 * draw(SMALL),
-            "default_output_length": draw(st.integers(1, 9)),
-        }
-        few, rows = st.integers(1, 3), st.integers(9, 40)
-        return some(draw, fields, patch_size=SMALL, pooling_kernel_size=few, position_embedding_size=rows)
-
 
 class Llama4Vision:
     TINY = {
@@ -193,14 +125,6 @@ class Llama4Vision:
     }  # fmt: skip
     REQUIRED: Fields = {"num_hidden_layers": 2, "intermediate_size": 3072}
     CONTEXT = 1025
-
-    def drawn(draw: Draw) -> Fields:
-        fields = without(blocks(draw, "vocab_size"), "hidden_act")
-        hidden = 4 * fields["num_attention_heads"] * draw(SMALL)
-        side, patch, width = draw(st.integers(1, 3)), draw(SMALL), draw(WIDTH)
-        fields |= {"hidden_size": hidden, "pixel_shuffle_ratio": 1 / side, "intermediate_size": side**2 * hidden}
-        fields |= {"patch_size": patch, "image_size": patch * side * draw(st.integers(1, 3))}
-        return {**fields, "projector_input_dim": width, "projector_output_dim": width, "num_channels": draw(SMALL)}
 
 
 class InternVLVision:
@@ -216,10 +140,6 @@ class InternVLVision:
     CONTEXT = 1025
     SILENT = {"layer_scale_init_value": 0.3}
 
-    def drawn(draw: Draw) -> Fields:
-        fields = some(draw, image(draw), use_qk_norm=ON, attention_bias=ON, use_mean_pooling=ON)
-        return some(draw, fields, norm_type=st.sampled_from(["layer_norm", "rms_norm"]))
-
 
 class PixtralVision:
     TINY = {
@@ -227,8 +147,3 @@ class PixtralVision:
         "intermediate_size": 71, "num_channels": 5, "image_size": 22, "patch_size": 5,
     }  # fmt: skip
     CONTEXT = 4096
-
-    def drawn(draw: Draw) -> Fields:
-        """Heads whose halves turn by rows and by columns."""
-        fields = image(draw)
-        return {**fields, "hidden_size": 4 * fields["num_attention_heads"] * draw(SMALL)}

@@ -1,9 +1,4 @@
-"""Test configs of the vit lineage: a small one of each family, variants, random ones, distinct sizes."""
-
-from hypothesis import strategies as st
-
-from tests.families._drawing import ON, SMALL, WIDTH, Draw, Fields, of_whole_heads, some, without
-from tests.families._towers import blocks, image
+"""Test configs of the vit lineage: a small one of each family, and variants."""
 
 
 class ViT:
@@ -18,9 +13,6 @@ class ViT:
     LOGITS = {"": TINY, **VARIANTS}
     CONTEXT = 197
     SILENT = {"encoder_stride": 7, "initializer_range": 0.3}
-
-    def drawn(draw: Draw) -> Fields:
-        return some(draw, image(draw), qkv_bias=ON)
 
 
 class ViTMSN(ViT):
@@ -68,21 +60,12 @@ class Beit:
     CONTEXT = 197
     SILENT = {"vocab_size": 30, "drop_path_rate": 0.2, "pool_scales": [1, 2, 3, 6], "use_auxiliary_head": True}
 
-    def drawn(draw: Draw) -> Fields:
-        which = draw(st.sampled_from(["", "use_relative_position_bias", "use_shared_relative_position_bias"]))
-        fields = {**image(draw), **({which: True} if which else {})}
-        some(draw, fields, use_mask_token=ON, use_absolute_position_embeddings=ON, use_mean_pooling=ON)
-        return some(draw, fields, layer_scale_init_value=st.sampled_from([0.0, 0.1, 1e-5]))
-
 
 class Data2VecVision(Beit):
     TINY = {**Beit.TINY, "model_type": "data2vec-vision"}
     VARIANTS = {name: {**config, "model_type": "data2vec-vision"} for name, config in Beit.VARIANTS.items()}
     LOGITS = {"": TINY, **VARIANTS}
     SILENT = {"drop_path_rate": 0.2, "pool_scales": [1, 2, 3, 6], "use_auxiliary_head": True}
-
-    def drawn(draw: Draw) -> Fields:
-        return Beit.drawn(draw)
 
 
 class Dinov2:
@@ -98,20 +81,12 @@ class Dinov2:
     CONTEXT = 257
     SILENT = {"layerscale_value": 0.3, "drop_path_rate": 0.1, "apply_layernorm": False, "reshape_hidden_states": False}
 
-    def drawn(draw: Draw) -> Fields:
-        fields = without(image(draw), "intermediate_size")
-        fields = some(draw, fields, qkv_bias=ON, use_swiglu_ffn=ON, mlp_ratio=st.integers(1, 5))
-        return some(draw, fields, use_mask_token=ON)
-
 
 class Dinov2WithRegisters(Dinov2):
     TINY = {**Dinov2.TINY, "model_type": "dinov2_with_registers", "num_register_tokens": 3}
     VARIANTS = {"gated": {**TINY, "use_swiglu_ffn": True, "mlp_ratio": 4}}
     LOGITS = {"": TINY, **VARIANTS}
     CONTEXT = 201
-
-    def drawn(draw: Draw) -> Fields:
-        return some(draw, without(Dinov2.drawn(draw), "use_mask_token"), num_register_tokens=st.integers(1, 5))
 
 
 class DINOv3ViT:
@@ -128,16 +103,6 @@ class DINOv3ViT:
     CONTEXT = 197
     SILENT = {"layerscale_value": 0.3, "drop_path_rate": 0.1, "pos_embed_rescale": 3.0}
 
-    def drawn(draw: Draw) -> Fields:
-        quarters = without(
-            of_whole_heads(draw, st.integers(1, 3).map(lambda n: 4 * n)), "tie_word_embeddings", "vocab_size"
-        )
-        fields = {**image(draw), **quarters, "intermediate_size": draw(WIDTH)}
-        if draw(ON):
-            fields |= {"query_bias": False, "value_bias": False, "key_bias": False}
-        fields = some(draw, fields, proj_bias=ON, mlp_bias=ON, use_gated_mlp=ON, num_register_tokens=st.integers(0, 5))
-        return fields if "query_bias" in fields else some(draw, fields, key_bias=ON)
-
 
 class AST:
     TINY = {
@@ -151,9 +116,3 @@ class AST:
     }
     LOGITS = {"": TINY, **VARIANTS}
     CONTEXT = 1214
-
-    def drawn(draw: Draw) -> Fields:
-        patch = draw(SMALL)
-        sides = {name: patch + draw(st.integers(0, 9)) for name in ("max_length", "num_mel_bins")}
-        fields = {**blocks(draw, "vocab_size"), "patch_size": patch, **sides}
-        return some(draw, fields, frequency_stride=SMALL, time_stride=SMALL, qkv_bias=ON)

@@ -1,8 +1,6 @@
-"""Test configs of the xlm lineage: a small one of each family, variants, random ones, distinct sizes."""
+"""Test configs of the xlm lineage: a small one of each family, and variants."""
 
-from hypothesis import strategies as st
-
-from tests.families._drawing import ON, VOCAB, Draw, Fields, of_whole_heads, some, without
+from tests.families._configs import without
 
 
 class XLM:
@@ -18,13 +16,6 @@ class XLM:
     }  # its class adds a language only where it is given
     REQUIRED = {"vocab_size": 37, "emb_dim": 128, "n_layers": 2, "n_heads": 4}
     SILENT = {"bos_index": 3, "summary_activation": "tanh", "embed_init_std": 0.5}
-
-    def drawn(draw: Draw) -> Fields:
-        drawn = without(of_whole_heads(draw), "tie_word_embeddings")
-        names = {"hidden_size": "emb_dim", "num_attention_heads": "n_heads", "num_hidden_layers": "n_layers"}
-        fields = {names.get(name, name) if draw(st.booleans()) else name: value for name, value in drawn.items()}
-        sizes = {"max_position_embeddings": st.integers(25, 40), "n_langs": st.integers(1, 4), "vocab_size": VOCAB}
-        return some(draw, fields, use_lang_emb=ON, gelu_activation=ON, sinusoidal_embeddings=ON, **sizes)
 
 
 class Flaubert(XLM):

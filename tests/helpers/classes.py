@@ -1,6 +1,7 @@
 """Models as transformers' classes build them, and the comparison with ours."""
 
-from collections.abc import Iterable, Sequence
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,13 +21,27 @@ SHAPES_ONLY = {
 """Families whose class takes some of the random configs on meta alone, where no value is read, and why."""
 
 
+class ClassRefusesError(Exception):
+    """The class does not take a config, or cannot run it."""
+
+
+@contextlib.contextmanager
+def of_the_class() -> Iterator[None]:
+    """What the class raises, in any of its own ways, is a refusal."""
+    try:
+        yield
+    except Exception as error:
+        raise ClassRefusesError(str(error)) from error
+
+
 def agree(ours: LoadedModel, *works: Workload) -> Any:
     """Parameters by tensor, FLOPs by module and cached elements by layer, all equal to those of the class that it
-    returns."""
+    returns. Raises ClassRefusesError if the class does not take the config."""
     table, tensors = ours.config.hf_module_paths(), ours.config.hf_tensor_names()
     named = renamed(ours.ledger.parameters(unfolded=True), table, tensors)
     small = sum(named.values()) <= SMALL_ENOUGH and ours.family not in SHAPES_ONLY
-    model = hf.build(ours.of_class, ours.config.task_head.auto, "cpu" if small else "meta")
+    with of_the_class():
+        model = hf.build(ours.of_class, ours.config.task_head.auto, "cpu" if small else "meta")
     assert named == hf.parameters(model)
     keeps = ours.config.hf_cache().ledger()
     for work in works:
@@ -37,7 +52,8 @@ def agree(ours: LoadedModel, *works: Workload) -> Any:
             continue  # which the class cannot take
         if ours.config.hf_no_cache and work.tokens < work.context:
             continue
-        flops, cached = hf.run(model, **work.sizes, gives=ours.config.task_head.gives)
+        with of_the_class():
+            flops, cached = hf.run(model, **work.sizes, gives=ours.config.task_head.gives)
         counted, _ = class_flops(ours, work)
         assert renamed(counted, table) == flops
         assert cache_by_block(keeps.states(at, unfolded=True)) == cached

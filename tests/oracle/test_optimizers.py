@@ -11,7 +11,7 @@ from tests.families import TINY
 from tests.helpers.classes import alike, class_parameters, shapes_of
 from tests.helpers.cli import Ran
 from tests.helpers.lazy import needs
-from tests.helpers.models import tiny
+from tests.helpers.models import in_whole_rows, tiny
 from tfacct import load
 from tfacct.ledger.torch_parameters import TorchParameter
 from tfacct.loading.model import load_model
@@ -271,13 +271,11 @@ def stepped(config: dict[str, Any], name: str) -> int:
 @pytest.mark.parametrize(
     "name", ["adamw", "adafactor", "adafactor-transformers", "adafactor-transformers-beta1", "muon", "nadam"]
 )
-@pytest.mark.parametrize(("family", "seed"), [("lfm2", 5), ("qwen3_5_text", 1), ("qwen3_next", 1), ("qwen3_moe", 1)])
-def test_real_models_have_states_of_this_size(family: str, seed: int, name: str) -> None:
+@pytest.mark.parametrize("family", ["lfm2", "qwen3_5_text", "qwen3_next", "qwen3_moe"])
+def test_real_models_have_states_of_this_size(family: str, name: str) -> None:
     """Convolutions of three dimensions, fused heads of two sizes, and banks of experts."""
-    from tests.helpers.training_configs import drawn as model
-
-    config, _, _ = model(family, seed)
-    assert optimizer(name).state_bytes(stored(load_model(family, config, {}, None)), 2) == stepped(config, name), config
+    config = in_whole_rows(TINY[family])
+    assert optimizer(name).state_bytes(stored(load_model(family, config)), 2) == stepped(config, name)
 
 
 @pytest.mark.parametrize("family", ["falcon_mamba", "jamba", "mamba", "zamba2"])

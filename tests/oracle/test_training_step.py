@@ -6,14 +6,12 @@ import pytest
 
 from tests.helpers.classes import alike, class_parameters, shapes_of
 from tests.helpers.models import by_kind, kind_of_preset, tiny
-from tests.helpers.training_configs import drawn
 from tests.helpers.training_presets import TRAINED
 from tests.helpers.training_step import PAIRS_AND_OTHERS, SMALL
 from tfacct import load
 from tfacct.ledger.storage import Stored, storage
 from tfacct.ledger.workload import Request, Workload
 from tfacct.loading import presets
-from tfacct.loading.model import load_model
 from tfacct.reports.flops import flops
 from tfacct.training.lora import CODEBOOKS, adapter_parameters, lora_targets, target_modules
 from tfacct.training.model_step import stored
@@ -83,11 +81,10 @@ def test_flops_are_what_torch_counts(family: str) -> None:
 
     from tfacct.meta.model import build_model
 
-    config, _, _ = drawn(family, 1)
-    model = load_model(family, config, {}, None)
+    model = tiny(family)
     totals = {}
     for checkpoint in ("none", "attention"):
-        built = build_model(config, "eager", "bf16", recompute=checkpoint).to_empty(device="cpu")
+        built = build_model(model.of_class, "eager", "bf16", recompute=checkpoint).to_empty(device="cpu")
         ids = torch.zeros((2, 5), dtype=torch.int64)
         with FlopCounterMode(display=False) as counter:
             built(input_ids=ids, labels=ids, use_cache=False).loss.backward()

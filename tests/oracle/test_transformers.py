@@ -1,14 +1,15 @@
 """Every family against the class that others wrote: parameters, FLOPs and caches, module by module."""
 
+import contextlib
 import re
+from collections.abc import Iterator
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
 
 from tests.families import TINY, cases, configs, is_asked, presets_asked, required
-from tests.families._drawing import SMALL
-from tests.helpers.classes import agree
+from tests.helpers.classes import ClassRefusesError, agree
 from tests.helpers.lazy import lazy, needs
 from tests.helpers.models import asked, by_kind, kind_of_preset
 from tfacct import families
@@ -108,7 +109,17 @@ def test_a_wrong_path_table_would_be_seen() -> None:
     assert theirs != flops and sum(theirs.values()) == sum(flops.values())
 
 
+SMALL = st.integers(1, 6)
 STEPS = ("prefill", "chunk", "decode")
+
+
+@contextlib.contextmanager
+def suppressed_refusals() -> Iterator[None]:
+    """A config that the class does not take is no example; if it takes none, there are too few."""
+    try:
+        yield
+    except ClassRefusesError:
+        reject()
 
 
 def random_agreement(family: str, examples: int, *, steps: int) -> None:
@@ -127,7 +138,8 @@ def random_agreement(family: str, examples: int, *, steps: int) -> None:
         """A prefill, a chunk behind `old` tokens, a decode step: windows are 2 to 9 tokens."""
         of = {"prefill": (tokens, tokens), "chunk": (old + tokens, tokens), "decode": (old + 1, 1)}
         ours = load_model("random", config)
-        agree(ours, *dict.fromkeys(asked(ours, Workload(*of[step], batch), source) for step in some[:steps]))
+        with suppressed_refusals():
+            agree(ours, *dict.fromkeys(asked(ours, Workload(*of[step], batch), source) for step in some[:steps]))
 
     check()
 
@@ -230,7 +242,8 @@ def random_class(family: str, examples: int) -> None:
         said |= {"num_labels": labels} if labels else {}
         ours = load_model("random", {**config, "architectures": [name], "pad_token_id": 0, **said})
         if not looks_for_an_end(ours):
-            agree(ours, *(asked(ours, Workload(old + tokens, step, batch)) for step in dict.fromkeys((tokens, 1))))
+            with suppressed_refusals():
+                agree(ours, *(asked(ours, Workload(old + tokens, step, batch)) for step in dict.fromkeys((tokens, 1))))
 
     check()
 

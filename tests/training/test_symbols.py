@@ -2,14 +2,15 @@
 
 import json
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 import pytest
 
+from tests.families import random_config
 from tests.helpers.cli import Ran
-from tests.helpers.training_configs import drawn
 from tfacct import load
-from tfacct.ledger.workload import Request
+from tfacct.ledger.workload import Request, Workload
 from tfacct.loading.model import load_model
 from tfacct.reports.formula import formula
 from tfacct.reports.metrics import Counting
@@ -70,12 +71,14 @@ def test_a_layer_of_gpt2_with_eager_attention_by_hand(run: Callable[..., Ran]) -
 def test_formulas_hold_at_other_sizes(family: str, dtype: str) -> None:
     """A formula in letters is the account of its own model, line by line and in total."""
     for seed in range(20, 26):
-        config, recipe, work = drawn(family, seed)
-        model = load_model(family, config, {}, None)
-        trained = tuple({"recompute": recipe.recompute, "attention": recipe.attention}.items())
+        pick = Random(seed)
+        model = load_model(family, random_config(family, seed))
+        attention = pick.choice(["sdpa", "eager"])
+        trained = tuple({"recompute": pick.choice(["none", "full"]), "attention": attention}.items())
         terms = Counting(dtype, trained=trained)
         if refusal(model, terms.recipe) is not None:
             continue
+        work = Workload(tokens := pick.choice([5, 16, 17, 33]), tokens, pick.choice([1, 2, 3]))
         request = Request(ctx=work.context, batch=work.batch)
         (facts,) = formula(model, request, of="saved", terms=terms).models
         axis_names = {sympy.Symbol(axis): about["value"] for axis, about in facts["legend"].items()}
