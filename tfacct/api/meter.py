@@ -114,11 +114,10 @@ def _counted(
     """FLOPs of a token, and its FLOPs in recomputation."""
     from tfacct.accounts.step_flops import recomputed_flops
     from tfacct.api.model_base import loaded
+    from tfacct.api.utilization import Rated
     from tfacct.base.errors import nearest
     from tfacct.loading.selection import workload
     from tfacct.options import request
-    from tfacct.reports.metrics import Counting
-    from tfacct.timing.utilization import flops_per_token
 
     ways = ("full", "attention", "none")
     if recompute not in ways:
@@ -126,12 +125,12 @@ def _counted(
     if recompute != "none" and not train:
         raise UsageError("recompute does not apply to train=False: a forward pass recomputes nothing")
     model = loaded(config, {})
-    work = workload(model, request({"ctx": ctx}))
-    once = flops_per_token(Counting(train=train).point(model, work), convention)
+    once = Rated(model).flops_per_token(ctx=ctx, train=train, convention=convention)
     if recompute == "none":
-        return float(once), 0.0
+        return once, 0.0
+    work = workload(model, request({"ctx": ctx}))
     again = recomputed_flops(model.ledger, work.axes(), attention=recompute == "attention")
-    return float(once), float(again) / work.tokens
+    return once, float(again) / work.tokens
 
 
 def _peak(peak: float | str, dtype: str) -> float:

@@ -118,7 +118,7 @@ def flops_chart(
     return _bars(
         models,
         title=f"Where the {'training-step ' if train else ''}FLOPs of {len(models)} models go",
-        caption=f"{step}. {model_notes.products_note(request, masked, models)}",
+        caption=f"{step}. {model_notes.products_note(models, request.logits, masked=masked)}",
         unit="share",
         series={
             _label_of(part): [facts["components"].get(part, 0) / facts["total_flops"] for facts in report.models]
@@ -141,7 +141,7 @@ def _shares_by_context(model: LoadedModel, request: Request, report: Report, mas
     shares = {name: metric(f"share.{name}", [model.ledger]) for name in components}
     new = f", {new_tokens(work.tokens)}" if chunk else ""
     source = f", source {work.source:,}" if work.source else ""
-    text = model_notes.products_note(request, masked, [model])
+    text = model_notes.products_note([model], request.logits, masked=masked)
     name = build.label(model)
     # Ahead from the start: nothing is crossed.
     crossed = [] if crossover is None or crossover <= contexts[0] else [(crossover, f"half from {crossover:,}")]

@@ -542,7 +542,7 @@ def by_line(old: Side, new: Side, *, every: bool = False) -> Report:
         convention=counted.convention,
         answer=_change_words(totals, names, with_flops=not about["other_flops"]),
         notes=lambda _: notes(LINE_NOTES, about),
-        counted=counted.counted(models, old.request),
+        counted=counted.counted(models, old.request.logits),
         requests=[old.request, new.request],
         defaults=models[:1] if old.model.defaulted == new.model.defaulted else models,
     )

@@ -21,7 +21,7 @@ from tfacct.base.spelling import option
 from tfacct.base.version import __version__
 from tfacct.ledger.einsum import AXIS
 from tfacct.ledger.storage import dtypes, width
-from tfacct.ledger.workload import Request
+from tfacct.ledger.workload import Logits, Request
 from tfacct.loading import devices, selection
 from tfacct.loading.memory_limit import RESERVE, USE, MemoryLimit, device_limit
 from tfacct.loading.model import LoadedModel
@@ -291,8 +291,8 @@ def _notes(model: LoadedModel) -> list[str]:
 
 def _counted(model: LoadedModel) -> list[str]:
     """What is counted: for all pairs, then masked; each with all logits, then with those of one position."""
-    requests = Request(), Request(logits="last")
-    return [model_notes.products_counted(one, masked, [model]) for masked in (False, True) for one in requests]
+    ways: tuple[Logits, ...] = ("all", "last")
+    return [model_notes.products_counted([model], logits, masked=masked) for masked in (False, True) for logits in ways]
 
 
 def _longer(model: LoadedModel) -> list[int]:
@@ -304,7 +304,7 @@ def _longer(model: LoadedModel) -> list[int]:
 
 def _conventions(model: LoadedModel) -> list[str]:
     """The convention of the FLOPs, of all pairs and masked; the positions with logits are a knob."""
-    texts = (model_notes.products_convention(Request(), masked, [model]) for masked in (False, True))
+    texts = (model_notes.products_convention([model], masked=masked) for masked in (False, True))
     return [text.removesuffix(" all logits") for text in texts]
 
 

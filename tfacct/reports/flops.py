@@ -179,7 +179,7 @@ def flops(
     about = About(counted, request, len(counted) == 1, pointwise)
     models = about.models
     what = f"training-step FLOPs{AGAIN[recompute]}" if train else "forward FLOPs"
-    convention = model_notes.products_convention(request, masked, models)
+    convention = model_notes.products_convention(models, request.logits, masked=masked)
     facts = [_facts(one, pointwise) for one in counted]
     return build.report(
         "flops",
@@ -190,7 +190,7 @@ def flops(
         convention=f"{convention}; backward 2 x forward{AGAIN[recompute]}" if train else convention,
         answer=_answer(counted),
         notes=lambda at: notes(NOTES, about._replace(counted=counted[at])),
-        counted=model_notes.products_counted(request, masked, models),
+        counted=model_notes.products_counted(models, request.logits, masked=masked),
         details=lambda at: [] if pointwise else [model_notes.left_out(models[at])],
         requests=[request],
         skipped=[*skipped, *unfit],
@@ -231,11 +231,11 @@ def traffic(
         title=build.titled(models, what) + build.of_workload(models, request, of=" by ", at=", "),
         answer=_traffic_answer(counted),
         notes=lambda at: notes(TRAFFIC_NOTES, about._replace(counted=counted[at])),
-        counted=f"{model_notes.products_counted(request, False, models)}; unfused kernels",
+        counted=f"{model_notes.products_counted(models, request.logits)}; unfused kernels",
         details=lambda at: _traffic_details(models[at]),
         requests=[request],
         skipped=[*skipped, *stepless, *unfit],
-        convention=f"{UNFUSED}; {model_notes.products_convention(request, False, models)}",
+        convention=f"{UNFUSED}; {model_notes.products_convention(models, request.logits)}",
         headline="total_moved_bytes",
     )
 
@@ -716,11 +716,11 @@ def generate(models: Sequence[LoadedModel], request: Request, new_tokens: int, *
         title=f"{build.titled(models, 'FLOPs of a request')}: prompt {prompt:,}, {tokens}, batch {request.batch:,}",
         answer=_request_answer(counted),
         notes=lambda at: notes(REQUEST_NOTES, RequestAbout(counted[at], masked)),
-        counted=model_notes.products_counted(request, masked, models),
+        counted=model_notes.products_counted(models, request.logits, masked=masked),
         details=lambda at: [model_notes.left_out(models[at])],
         requests=[replace(request, ctx=prompt + steps)],
         skipped=[*headless, *encoders],
-        convention=f"{model_notes.products_convention(request, masked, models)};"
+        convention=f"{model_notes.products_convention(models, request.logits, masked=masked)};"
         " one prefill, then (new tokens - 1) decode steps",
         headline="total_flops",
     )

@@ -128,9 +128,9 @@ _FLOPS = _Words(
     label="FLOPs",
     kind="flops",
     total="total_flops",
-    convention=model_notes.products_convention(Request(), masked=False),
+    convention=model_notes.products_convention(),
     notes=(
-        f"{model_notes.products_note(Request(), masked=False)} O = T here.",
+        f"{model_notes.products_note()} O = T here.",
         model_notes.left_out(()),
     ),
 )
@@ -341,8 +341,8 @@ def _words(model: LoadedModel, of: Of) -> _Words:
     if of == "kv":
         state = "elements that an engine keeps between steps, the same for every context; without weights"
         return replace(words, title="state", convention=state, notes=(*words.notes, *model_notes.state_notes([model])))
-    products = model_notes.products_note(Request(), False, [model]) + (" O = T here." if model.logits else "")
-    convention = model_notes.products_convention(Request(), False, [model])
+    products = model_notes.products_note([model]) + (" O = T here." if model.logits else "")
+    convention = model_notes.products_convention([model])
     return replace(
         words,
         convention=convention + words.convention.removeprefix(_FLOPS.convention),

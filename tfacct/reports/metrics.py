@@ -12,7 +12,7 @@ from tfacct.base.errors import ConfigError, TfacctError, UsageError
 from tfacct.base.record import record
 from tfacct.base.spelling import option
 from tfacct.ledger.storage import BF16, DEFAULT_DTYPE, Storage, dtypes, width
-from tfacct.ledger.workload import Request, Workload, whole_sequences
+from tfacct.ledger.workload import Logits, Workload, whole_sequences
 from tfacct.loading import selection
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Note
@@ -215,12 +215,12 @@ class CountedMetrics:
         """The convention in the JSON."""
         return f"{CONVENTION}; of a training step {model_notes.TRAINING}" if self.training else CONVENTION
 
-    def counted(self, models: Sequence[LoadedModel], request: Request) -> str:
+    def counted(self, models: Sequence[LoadedModel], logits: Logits) -> str:
         """What was counted, in one line; empty for parameter counts alone."""
         clauses = []
         if self.products:
             step = ", forward and backward" if self.terms.train else ""
-            clauses.append(f"{model_notes.products_counted(request, self.terms.masked, models)}{step}")
+            clauses.append(f"{model_notes.products_counted(models, logits, masked=self.terms.masked)}{step}")
         stored, cached = map(" → ".join, self.dtypes(models, selection.formats))
         if self.traffic:
             clauses.append(f"bytes moved by unfused kernels, weights in {stored}, activations in {cached}")

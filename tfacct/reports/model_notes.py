@@ -27,7 +27,7 @@ from tfacct.ledger.einsum import rounded_up
 from tfacct.ledger.evaluated import width_of
 from tfacct.ledger.lines import WINDOW, Matmul, Pointwise, State
 from tfacct.ledger.storage import Storage, width
-from tfacct.ledger.workload import OVERLAPPING, TILES, Request, Workload
+from tfacct.ledger.workload import OVERLAPPING, TILES, Logits, Workload
 from tfacct.loading import selection
 from tfacct.loading.model import LoadedModel
 from tfacct.loading.published import cache_format, difference, weights
@@ -669,29 +669,29 @@ def latent_cache_notes(models: Sequence[LoadedModel]) -> list[str]:
 TRAINING = "every tensor that autograd saves or allocates; no allocator rounding, kernel workspace or device context"
 
 
-def products_convention(request: Request, masked: bool, models: Sequence[LoadedModel] = ()) -> str:
+def products_convention(models: Sequence[LoadedModel] = (), logits: Logits = "all", *, masked: bool = False) -> str:
     """What is counted as FLOPs, in ASCII for the JSON: of these models, or of any."""
     clauses = (
         "2 FLOPs per multiply-add",
         "matmuls only",
-        *_pairs_and_logits(request, masked and attends(models), models),
+        *_pairs_and_logits(models, logits, masked and attends(models)),
     )
     return "; ".join(clauses).replace("×", "x").replace("−", "-")
 
 
-def products_counted(request: Request, masked: bool, models: Sequence[LoadedModel] = ()) -> str:
+def products_counted(models: Sequence[LoadedModel] = (), logits: Logits = "all", *, masked: bool = False) -> str:
     """What is counted as FLOPs, as a clause."""
-    return ", ".join(("2·m·k·n per matrix product", *_pairs_and_logits(request, masked, models)))
+    return ", ".join(("2·m·k·n per matrix product", *_pairs_and_logits(models, logits, masked)))
 
 
-def products_note(request: Request, masked: bool, models: Sequence[LoadedModel] = ()) -> str:
+def products_note(models: Sequence[LoadedModel] = (), logits: Logits = "all", *, masked: bool = False) -> str:
     """What is counted as FLOPs, as a sentence: of these models, or of any."""
-    return f"{'; '.join(('Matrix products only, 2·m·k·n each', *_pairs_and_logits(request, masked, models)))}."
+    return f"{'; '.join(('Matrix products only, 2·m·k·n each', *_pairs_and_logits(models, logits, masked)))}."
 
 
-def _pairs_and_logits(request: Request, masked: bool, models: Sequence[LoadedModel]) -> list[str]:
-    logits = "all logits" if request.logits == "all" else "logits of the last position"
-    return [*filter(None, [attention_words(models, masked)]), *([logits] if has_logits(models) else [])]
+def _pairs_and_logits(models: Sequence[LoadedModel], logits: Logits, masked: bool) -> list[str]:
+    computed = "all logits" if logits == "all" else "logits of the last position"
+    return [*filter(None, [attention_words(models, masked)]), *([computed] if has_logits(models) else [])]
 
 
 def attention_words(models: Sequence[LoadedModel], masked: bool) -> str:

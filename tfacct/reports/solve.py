@@ -382,7 +382,7 @@ def _report(question: _Question, answer: _Solved, mesh: Mesh | None, *, limited:
         convention=counted.convention,
         answer=words,
         notes=notes,
-        counted=counted.counted([model], request),
+        counted=counted.counted([model], request.logits),
         requests=[Request(ctx=found.answer) if unknown == "ctx" else request],
         headline="solution",
     )

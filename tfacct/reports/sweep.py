@@ -375,7 +375,7 @@ def _report(about: Sweep, left_out: Sequence[Skipped]) -> Report:
         convention=counted.convention,
         answer=_crossing(about) or _range(about),
         notes=notes,
-        counted=counted.counted(about.settings, about.request),
+        counted=counted.counted(about.settings, about.request.logits),
         requests=[about.at(max(grid.contexts) if grid.contexts else None, 1)],
         settings=[swept.settings for swept in every],
         skipped=left_out,

@@ -171,7 +171,7 @@ def verify(
         _counts_table(one) if one else _counts_tables(found),
         [_facts(each, "flops", expected_params=each.model.expected) for each in found],
         title=f"{what} {where}, cross-checked",
-        convention=model_notes.products_convention(request, False, models),
+        convention=model_notes.products_convention(models, request.logits),
         answer=_verdict(found, "path by path"),
         notes=lambda at: [
             _traced(found[at], all_layers),
