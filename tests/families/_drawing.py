@@ -55,7 +55,7 @@ def _another(value: Any, random: Random) -> Any:
         return random.choices(value, k=len(value))
     if isinstance(value, dict) and value:
         name = random.choice(sorted(value))
-        return {**value, name: _another(value[name], random)}
+        return value if isinstance(value[name], str) else {**value, name: _another(value[name], random)}
     return value
 
 

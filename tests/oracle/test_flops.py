@@ -7,7 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.families import TINY
+from tests.families import TINY, configs
+from tests.helpers.classes import of_the_class, suppressed_refusals
 from tests.helpers.models import by_kind, context, tiny
 from tfacct import load
 from tfacct.ledger.workload import Request
@@ -18,13 +19,14 @@ from tfacct.reports.flops import traffic
 def test_transformers_generate_runs_what_is_counted(family: str) -> None:
     """Greedy, eager, with a cache: random configs, prompts and lengths."""
     pytest.importorskip("transformers")
-    from tests.families import configs
 
     @settings(max_examples=12, deadline=None, database=None, suppress_health_check=list(HealthCheck))
     @given(config=configs(family), batch=st.integers(1, 3), prompt=st.integers(1, 6), new=st.integers(1, 6))
     def check(config: dict, batch: int, prompt: int, new: int) -> None:
         ours = load(config).generate(ctx=prompt, new_tokens=new, batch=batch)
-        assert generated_flops(config, batch, prompt, new) == ours.total
+        with suppressed_refusals(), of_the_class():
+            theirs = generated_flops(config, batch, prompt, new)
+        assert theirs == ours.total
 
     check()
     ours = load(TINY[family]).generate(ctx=7, new_tokens=6, batch=3)

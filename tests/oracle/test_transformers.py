@@ -1,15 +1,13 @@
 """Every family against the class that others wrote: parameters, FLOPs and caches, module by module."""
 
-import contextlib
 import re
-from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
 
 from tests.families import TINY, cases, configs, is_asked, presets_asked, required
-from tests.helpers.classes import ClassRefusesError, agree
+from tests.helpers.classes import agree, suppressed_refusals
 from tests.helpers.lazy import lazy, needs
 from tests.helpers.models import asked, by_kind, kind_of_preset
 from tfacct import families
@@ -111,15 +109,6 @@ def test_a_wrong_path_table_would_be_seen() -> None:
 
 SMALL = st.integers(1, 6)
 STEPS = ("prefill", "chunk", "decode")
-
-
-@contextlib.contextmanager
-def suppressed_refusals() -> Iterator[None]:
-    """A config that the class does not take is no example; if it takes none, there are too few."""
-    try:
-        yield
-    except ClassRefusesError:
-        reject()
 
 
 def random_agreement(family: str, examples: int, *, steps: int) -> None:
