@@ -156,7 +156,7 @@ class _Priced:
 def taken(
     ledger: Ledger, work: Workload, run: Pass, on: Calibration, activation: str = "gelu", width: int = 4
 ) -> list[Taken]:
-    """Seconds of a pass of the reference model, by name. Raises ConfigError for a line that was not swept.
+    """Seconds of a pass of the reference model, by name.
 
     `width`: bytes of a weight's element.
     """
@@ -165,7 +165,6 @@ def taken(
     cold = width * weights > on.cache
     found: dict[str, Taken] = {}
     for group in ledger.groups:
-        _check(group)
         for one in _Priced(group, at, run, cold, on, activation).taken():
             known = found.get(one.name, Taken(one.name, 0, 0, 0.0))
             found[one.name] = Taken(
@@ -178,35 +177,16 @@ def taken(
     return list(found.values())
 
 
-def _check(group: Group) -> None:
-    """Raises ConfigError for lines that are no decoder's of attention and dense networks."""
-    for line in group.lines:
-        every: Any = {*line.einsum.every} if isinstance(line, Matmul) else set()
-        odd = isinstance(line, State) and "S" not in axis_names(line.spec)
-        pairs = isinstance(line, Matmul) and line.weight_axes() is None and not {"N", "K"} & every
-        if odd or pairs or "I" in every or "J" in every or (isinstance(line, Matmul) and line.expert_axis):
-            raise ConfigError(
-                f"{paths.short(line.path)} was not swept", "decoders with attention and dense MLPs have a prediction"
-            )
-
-
 def priced(model: LoadedModel, work: Workload, train: bool, on: Calibration) -> list[Taken]:
-    """Seconds of the reference model's pass, by name. Raises ConfigError for a part that was not swept."""
-    odd = unsupported_part(model)
-    if odd is None and (kind := model_kind(model.ledger)) not in ("dense", "experts"):
-        odd = MODELS[kind]
-    if odd is not None or model.ledger.instead is not None:
-        raise ConfigError(
-            f"{model.name}: {odd or 'latent attention'} was not swept", "decoders of attention have a prediction"
-        )
+    """Seconds of the reference model's pass, by name. Raises ConfigError for a model that is not supported."""
+    kind, latent = model_kind(model.ledger), "latent attention" if model.ledger.instead is not None else None
+    odd = unsupported_part(model) or latent or (None if kind == "dense" else MODELS[kind])
+    if odd is not None:
+        raise ConfigError(f"{model.name}: a calibrated device does not support {odd}", "supported: dense decoders")
     parts = (sublayer.part for stack in model.architecture.stacks for sublayer in stack.block.sublayers)
     activation = next((name for part in parts if (name := getattr(part, "activation", None)) is not None), "gelu")
     each = units.BITS[on.dtype] // 8
-    try:
-        return taken(model.ledger, work, "train" if train else "forward", on, activation, each)
-    except ConfigError as error:
-        error.message = f"{model.name}: {error.message}"
-        raise
+    return taken(model.ledger, work, "train" if train else "forward", on, activation, each)
 
 
 DOUBT = (
@@ -267,7 +247,7 @@ class ReferencePass:
 
 
 def reference_pass(model: LoadedModel, work: Workload, train: bool, device: Device) -> ReferencePass:
-    """The pass on a device that was swept. Raises ConfigError for a part that was not swept."""
+    """The pass on a device that was swept. Raises ConfigError for a model that is not supported."""
     assert device.calibration is not None
     return ReferencePass(model, work, device, train, tuple(priced(model, work, train, device.calibration)))
 

@@ -240,45 +240,32 @@ class _Lowered:
 
     def _attention(self, lines: Sequence[Matmul]) -> Launch:
         """Attention, an indexer's scores, or a recurrence: products of activations with one another."""
-        count, first = self.group.count, lines[0]
-        every, left, out = {*first.einsum.every}, first.einsum.left, lines[-1].einsum.out
-        module = paths.short(paths.module_of(first.path))
+        count, first, every = self.group.count, lines[0], {*lines[0].einsum.every}
+        recurs, indexes = not RECURRENCE.isdisjoint(every), INDEXER in every
         gathers = any(line.mask in GATHERED for line in lines)
+        suffix = "" if indexes else ".recurrence" if recurs else ".attention"
+        name = f"{paths.short(paths.module_of(first.path))}{suffix}"
 
         def launch(sizes: _Sizes) -> Kernel:
-            axes, cached, padded = sizes.axes, self.states(sizes.cached), 1.0
-            flops = count * sum(line.flops(axes, masked=True) for line in lines)
-            if RECURRENCE & every:  # a launch for each product of chunks, or one that updates the state by a token
-                times = count * (len(lines) if axes[CHUNKS] else 1)
-                moved = count * self.activations.bytes(sum(sum(line.operands(axes)) for line in lines))
-                cache, rows = 2 * sum(cached.values()), axes[CHUNK]
-                return Kernel(
-                    f"{module}.recurrence",
-                    "attention",
-                    times,
-                    flops,
-                    cache=cache,
-                    cached=cached,
-                    moved=moved,
-                    rows=rows,
-                )
-            cache, rows = count * self.cache.bytes(self._read(lines, axes)), axes["T"]
-            if INDEXER in every:  # scores, which a top-k reads again
-                scored = 2 * axes["B"] * axes["T"] * axes[first.queries_and_keys[1]]
-                moved = count * self.activations.bytes(size(axes, left) + scored)
-                return Kernel(module, "attention", 2 * count, flops, 0, INDEX, cache=cache, moved=moved, rows=rows)
-            moved = count * self.activations.bytes(size(axes, left) + size(axes, out))
-            if gathers:
+            axes, cached = sizes.axes, {} if indexes else self.states(sizes.cached)
+            moved, times, padded = size(axes, first.einsum.left) + size(axes, lines[-1].einsum.out), 1, 1.0
+            if recurs:  # a launch for each product of chunks, or one that updates the state by a token
+                moved, times = sum(sum(line.operands(axes)) for line in lines), len(lines) if axes[CHUNKS] else 1
+            elif indexes:  # a top-k reads the scores again
+                scores = axes["B"] * axes["T"] * axes[first.queries_and_keys[1]]
+                moved, times = size(axes, first.einsum.left) + 2 * scores, 2
+            elif gathers:
                 padded = rounded_up(axes["N"], HEAD_TILE) * HEAD_TILE / axes["N"]
             return Kernel(
-                f"{module}.attention",
+                name,
                 "attention",
-                count,
-                flops,
-                cache=cache,
+                count * times,
+                count * sum(line.flops(axes, masked=True) for line in lines),
+                format=INDEX if indexes else "",
+                cache=2 * sum(cached.values()) if recurs else count * self.cache.bytes(self._read(lines, axes)),
                 cached=cached,
-                moved=moved,
-                rows=rows,
+                moved=count * self.activations.bytes(moved),
+                rows=axes[CHUNK if recurs else "T"],
                 padded=padded,
             )
 
