@@ -188,8 +188,8 @@ def test_groups_of_windowed_layers() -> None:
     window of 1,024 after a step of 8,192 tokens takes 576 blocks and one, of a request of 16,384."""
     layers = [CacheLayers("full", 10, 8192), CacheLayers("window", 52, 8192, 1024)]
     found = pages(layers, 20 * GIB, Paging(16_384, 8192, 1.5))
-    assert [one.groups for one in found.groups] == [1, 6] and found.layers_per_group == 10
-    assert [one.pages_per_request for one in found.groups] == [1024, (1023 + 8192 + 15) // 16 + 1]
+    assert found.group_counts == [1, 6] and found.layers_per_group == 10
+    assert [one["pages_per_request"] for one in found.groups] == [1024, (1023 + 8192 + 15) // 16 + 1]
 
 
 def test_kinds_of_nearly_as_many_layers_are_one_group_each() -> None:
@@ -325,8 +325,8 @@ def test_odd_vocabularies_take_more_outside_torch() -> None:
     """Three starts printed 0.46 GiB, on one card; on two none was measured: 2.07 of other vocabularies, and 0.21."""
     terms = {one["what"]: one for one in load("falcon-h1-7b").engine(on="h100", engine_version="0.19").terms}
     assert terms["outside torch"]["source"] == "3 starts: 0.46–0.46, vocabularies that 4 does not divide"
-    two = vllm.outside(launch("granite-3.1-8b", tp=2))
-    assert (two.starts, round(two.term["bytes"] / GIB, 2)) == (0, 2.28)
+    term, starts = vllm.outside(launch("granite-3.1-8b", tp=2))
+    assert (starts, round(term["bytes"] / GIB, 2)) == (0, 2.28)
     even = {one["what"]: one["source"] for one in load("llama-3.1-8b").engine(**LLAMA).terms}
     assert even["outside torch"] == "30 starts: 0.24–0.26"
 

@@ -109,11 +109,6 @@ class Launch:
         return self.flags.gpu_memory_utilization or float(self.profile.utilization)
 
     @property
-    def requested(self) -> int:
-        """Bytes of a card that the engine takes."""
-        return int(self.total * self.utilization)
-
-    @property
     def pool_given(self) -> bool:
         """True if the size of the cache is a flag: it is then no remainder, and exact."""
         return self.flags.kv_cache_memory_bytes is not None

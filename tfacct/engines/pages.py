@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from math import lcm
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypedDict
 
 from tfacct.architecture.parts import Attention, LatentAttention
 from tfacct.base.errors import UsageError
@@ -45,12 +45,11 @@ class CacheLayers(NamedTuple):
     window: int = 0
 
 
-class CacheGroup(NamedTuple):
-    """Groups of layers of one kind: how many, the bytes of a page of one layer, pages of a request in each group."""
+class EngineGroup(TypedDict):
+    """Layers of a kind, and their pages."""
 
-    kind: Kind
+    kind: Literal["full", "window", "chunk", "state"]
     layers: int
-    groups: int
     page_bytes: int
     pages_per_request: int
 
@@ -62,22 +61,23 @@ class Pages:
     block_size: int
     blocks: int
     layers_per_group: int
-    groups: tuple[CacheGroup, ...]
+    groups: tuple[EngineGroup, ...]
 
     @property
-    def group_count(self) -> int:
-        """Number of groups of layers."""
-        return sum(one.groups for one in self.groups)
+    def group_counts(self) -> list[int]:
+        """Numbers of groups of the kinds of layers; the last one of a kind may have padding."""
+        return [ceil_div(one["layers"], self.layers_per_group) for one in self.groups]
 
     @property
     def block_bytes(self) -> int:
         """Bytes of one block in all layers of a group."""
-        return self.groups[0].page_bytes * self.layers_per_group
+        return self.groups[0]["page_bytes"] * self.layers_per_group
 
     @property
     def pages_per_request(self) -> int:
         """Blocks of one request of the longest length."""
-        return sum(one.groups * one.pages_per_request for one in self.groups)
+        both = zip(self.group_counts, self.groups, strict=True)
+        return sum(count * one["pages_per_request"] for count, one in both)
 
     @property
     def concurrency(self) -> float:
@@ -87,7 +87,7 @@ class Pages:
     @property
     def tokens(self) -> int:
         """Tokens that the pool has blocks for in every group."""
-        return self.blocks // self.group_count * self.block_size
+        return self.blocks // sum(self.group_counts) * self.block_size
 
 
 def cache_layers(
@@ -237,8 +237,13 @@ def pages(layers: Sequence[CacheLayers], pool: int, how: Paging) -> Pages:
     counts = [one.layers for one in layers]
     most, least = max(counts), min(counts)
     group = most if most < least * how.padding_ratio else least
-    each = tuple(
-        CacheGroup(one.kind, one.layers, ceil_div(one.layers, group), page, request_pages(one, how, block))
+    each: list[EngineGroup] = [
+        {
+            "kind": one.kind,
+            "layers": one.layers,
+            "page_bytes": page,
+            "pages_per_request": request_pages(one, how, block),
+        }
         for one in layers
-    )
-    return Pages(block_size=block, blocks=max(0, pool) // page // group, layers_per_group=group, groups=each)
+    ]
+    return Pages(block, max(0, pool) // page // group, group, tuple(each))

@@ -8,7 +8,7 @@ Each term names the source file that it follows.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from tfacct.accounts.memory import largest_that_fits
 from tfacct.architecture.parts import DeltaNet, FeedForward, LatentAttention, Mamba2, Mixer
@@ -187,16 +187,9 @@ def peak(launch: Launch, *, first: bool = True, last: bool = True) -> Peak:
     return Peak(stays + max(inside, sampled), "sampler" if sampled > inside else "layer", inside)
 
 
-class Outside(NamedTuple):
-    """Memory outside torch; `starts`: how many were measured on as many such cards."""
-
-    term: EngineTerm
-    starts: int
-
-
-def outside(launch: Launch) -> Outside:
-    """Memory that is not torch's: CUDA context, NCCL, all-reduce buffers. Without a start on such cards, that of the
-    nearest number of cards, with a wider interval."""
+def outside(launch: Launch) -> tuple[EngineTerm, int]:
+    """Memory that is not torch's (CUDA context, NCCL, all-reduce buffers), and how many starts on such cards were
+    measured. Without any, that of the nearest number of cards, with a wider interval."""
     engine, profile, device = launch.engine, launch.profile, launch.device
     tp, pp = launch.flags.tp, launch.flags.pp
     table = profile.outside_gib if device.id == engine.facts["measured_card"] else {}
@@ -218,7 +211,7 @@ def outside(launch: Launch) -> Outside:
         gib = [middle + more, max(0, middle - wider["low"]) + more, middle + wider["high"] + more]
         starts, source = 0, f"not measured for {profile.newest} on this card"
     likely, low, high = (round(value * GIB) for value in gib)
-    return Outside(estimated("outside torch", likely, low, high, source), starts)
+    return estimated("outside torch", likely, low, high, source), starts
 
 
 def graphs(launch: Launch) -> EngineTerm | None:
@@ -267,13 +260,14 @@ def tokens_of(launch: Launch, found: Pages) -> int:
 
 def requested(launch: Launch) -> EngineTerm:
     """What the engine takes of a card."""
-    return counted("requested", launch.requested, f"{launch.utilization:g} of {launch.total / GIB:.2f}, torch's total")
+    share = int(launch.total * launch.utilization)
+    return counted("requested", share, f"{launch.utilization:g} of {launch.total / GIB:.2f}, torch's total")
 
 
 def ranks(launch: Launch) -> list[Start]:
     """Memory of the ranks of each kind of pipeline stage."""
     pp, sure, seqs = launch.flags.pp, derived(launch), f"{launch.seqs:,} rows × {launch.vocabulary:,} logits"
-    (beyond, measured), captured = outside(launch), graphs(launch)
+    asked, (beyond, measured), captured = requested(launch), outside(launch), graphs(launch)
     found = []
     for number, stage in stages_of(launch.model, pp):
         own, most = weights(launch, stage), peak(launch, first=number == 1, last=number == pp)
@@ -287,7 +281,7 @@ def ranks(launch: Launch) -> list[Start]:
             "outside": beyond,
             **({} if captured is None else {"graphs": captured}),
         }
-        left = launch.requested - sum(term["bytes"] for term in taken.values())
+        left = asked["bytes"] - sum(term["bytes"] for term in taken.values())
         pool = launch.flags.kv_cache_memory_bytes or left
         paged = stage_pages(launch, stage, pool)
         tokens = tokens_of(launch, paged)
@@ -297,7 +291,7 @@ def ranks(launch: Launch) -> list[Start]:
         )
         least = own.parameters + (beyond["low_bytes"] or 0)
         least += most.bytes if sure and not repacks_experts(launch) else 0
-        terms = {"requested": requested(launch), **taken}
+        terms = {"requested": asked, **taken}
         rank = Start(terms, pool, tokens, paged.concurrency, lines, measured=measured)
         found.append(replace(rank, peak=most, pages=paged, stage=number, least=least))
     return found

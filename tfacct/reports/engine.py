@@ -14,6 +14,7 @@ from tfacct.engines import advice, llama_cpp, logs, sglang, vllm
 from tfacct.engines.advice import Change
 from tfacct.engines.launch import Launch, launch_of
 from tfacct.engines.logs import Figure
+from tfacct.engines.pages import EngineGroup
 from tfacct.engines.profiles import engine, paths
 from tfacct.engines.start import EngineTerm, Start, check
 from tfacct.engines.units import GIB
@@ -23,15 +24,6 @@ from tfacct.output.report import Amount, Column, NoteRow, Report, Row, Table, no
 from tfacct.reports import build
 
 CONVENTION = "bytes of one card, of the rank whose pool is the smallest, at the end of the engine's start-up"
-
-
-class EngineGroup(TypedDict):
-    """Layers of a kind, and their pages."""
-
-    kind: Literal["full", "window", "chunk", "state"]
-    layers: int
-    page_bytes: int
-    pages_per_request: int
 
 
 class EngineInterval(TypedDict):
@@ -308,7 +300,8 @@ def _table(about: About) -> Table:
         return columns, (tuple(rows),), ()
     what, how = "KV cache", f"{found.tokens:,} tokens"
     if (pages := found.pages) is not None:
-        groups = f" × {pages.group_count} groups" if pages.group_count > 1 else ""
+        count = sum(pages.group_counts)
+        groups = f" × {count} groups" if count > 1 else ""
         what, how = "pool", f"{pages.blocks:,} blocks of {pages.block_size} tokens{groups}"
     return columns, (tuple(rows),), ({"what": what, "bytes": found.pool, "source": how},)
 
@@ -376,7 +369,7 @@ def _facts(about: About) -> dict[str, Any]:
         **{JSON[name]: term["bytes"] for name, term in (found.terms if found else {}).items() if name in JSON},
     }
     if found is None:
-        return {**facts, "requested_bytes": launch.requested}
+        return {**facts, "requested_bytes": about.terms[0]["bytes"]}
     facts |= {
         "kv_cache_tokens": found.tokens,
         "max_concurrency": found.concurrency,
@@ -388,7 +381,7 @@ def _facts(about: About) -> dict[str, Any]:
             "graphs_bytes": facts.get("graphs_bytes", 0),
             "blocks": pages.blocks,
             "block_size": pages.block_size,
-            "groups": [{key: getattr(one, key) for key in EngineGroup.__annotations__} for one in pages.groups],
+            "groups": list(pages.groups),
         }
     if measured := about.measured:
         error = round(found.tokens * measured["p90"])
