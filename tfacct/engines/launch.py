@@ -19,6 +19,7 @@ from tfacct.ledger.storage import Storage, width
 from tfacct.ledger.workload import check_size
 from tfacct.loading import devices
 from tfacct.loading.devices import Device
+from tfacct.loading.memory_limit import check_share
 from tfacct.loading.model import LoadedModel
 
 WIDE = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
@@ -195,13 +196,12 @@ def launch_of(engine: Engine, model: LoadedModel, given: Mapping[str, Any]) -> L
     for name in ("max_model_len", "max_num_batched_tokens", "max_num_seqs", "block_size", "requests", "tp", "pp"):
         if given.get(name) not in (None, "max"):
             check_size(option(name), given[name])
-    tp, pp = given.get("tp", 1), given.get("pp", 1)
+    tp, pp = given.get("tp") or 1, given.get("pp") or 1
     tp = count if tp * pp == 1 else tp
     if count not in (1, tp * pp):
         raise UsageError(f"{option('on')} {cut(on)} and {option('tp', tp)}, {option('pp', pp)}: {tp * pp} cards")
-    share = given.get("gpu_memory_utilization")
-    if share is not None and not 0 < share <= 1:
-        raise UsageError(f"{option('gpu_memory_utilization')} must be above 0 and at most 1, not {share!r}", "0.9")
+    if given.get("gpu_memory_utilization") is not None:
+        check_share("gpu_memory_utilization", given["gpu_memory_utilization"])
     length = given.get("max_model_len")
     read = {
         "max_model_len": None if length == "max" else length,

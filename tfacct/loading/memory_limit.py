@@ -190,9 +190,14 @@ def _typed(size: int) -> str:
 def _use(use: float | None, usual: float) -> float:
     if use is None:
         return usual
-    if isinstance(use, bool) or not isinstance(use, (int, float)) or not 0 < use <= 1:
-        raise UsageError(f"{option('use')} must be above 0 and at most 1, not {use!r}", "for example 0.9")
+    check_share("use", use)
     return use
+
+
+def check_share(name: str, value: object) -> None:
+    """Raise UsageError for an option that is no share of the memory."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= 1:
+        raise UsageError(f"{option(name)} must be above 0 and at most 1, not {value!r}", "for example 0.9")
 
 
 def _reserve(reserve: int | str | None, usual: int) -> int:

@@ -12,7 +12,7 @@ from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option
 from tfacct.engines import advice, llama_cpp, logs, sglang, vllm
 from tfacct.engines.advice import Change
-from tfacct.engines.launch import Launch, launch_of
+from tfacct.engines.launch import Launch, launch_of, typed
 from tfacct.engines.logs import Figure
 from tfacct.engines.pages import EngineGroup
 from tfacct.engines.profiles import engine, paths
@@ -197,7 +197,7 @@ def _vllm(launch: Launch, requests: int | None, longest: bool) -> About:
         return About(launch, found, refusal.reason, advice.suggestion(launch, refusal))
     assert found is not None
     flags = {name: getattr(launch.flags, name) for name in FOUND}
-    words = [option(name, str(value)) for name, value in flags.items() if value != getattr(given, name)]
+    words = [typed(name, value) for name, value in flags.items() if value != getattr(given, name)]
     return About(launch, found, changes=advice.changes(launch, found), flags=" ".join(words))
 
 
