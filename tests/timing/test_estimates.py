@@ -453,6 +453,31 @@ def test_mixtures_of_llama_cpp_are_estimated_on_one_device() -> None:
     assert large.answer == "It does not fit on one of this device."
 
 
+@pytest.mark.parametrize(
+    ("name", "on", "dtype", "why"),
+    [
+        ("qwen3-next-80b-a3b", "4xh100-sxm", "fp8", None),
+        ("deepseek-v3.2", "16xh200-sxm", "fp8", "between nodes"),
+        ("deepseek-v3.2", "8xb200-hgx", "fp8", None),
+        ("qwen3-next-80b-a3b", "4xl40s", "fp8", "over PCIe"),  # dense models alone were measured over PCIe
+        ("qwen3-next-80b-a3b", "4xb200-hgx", "mxfp4", "mxfp4 weights"),
+        ("qwen3.5-9b", "h100-sxm", "bf16", "recurrent model without experts"),
+        ("kimi-linear-48b-a3b", "8xh100-sxm", "bf16", "with latent attention"),
+        ("deepseek-v4-flash", "4xb200-hgx", None, "prefix cache"),
+        ("hy4-preview", "8xb200-hgx", "nvfp4", "residual streams"),
+        ("llama-3.2-1b", "t4", "fp16", "without bf16 units"),
+        ("llama-3.2-1b", "v100-sxm-32gb", "fp16", "without bf16 units"),
+        ("llama-3.2-1b", "mi300x", "fp8", None),
+    ],
+)
+def test_an_interval_is_printed_where_such_runs_were_measured(
+    name: str, on: str, dtype: str | None, why: str | None
+) -> None:
+    report = tfacct.load(name).time(on=on, ctx=1024, dtype=dtype)
+    assert (report.interval_80_seconds is None) == (why is not None) == (report.validation is None)
+    assert why is None or why in " ".join(report.notes)
+
+
 @pytest.mark.parametrize("requests", [[1], [8], [4, 298]])
 def test_a_first_token_at_its_latest_is_that_of_the_json(requests: list[int]) -> None:
     report = served(requests=requests)

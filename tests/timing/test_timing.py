@@ -58,6 +58,24 @@ def test_an_all_reduce_by_hand() -> None:
     assert timing.step([kernel._replace(moved=16_000_000)], H100, 1, 1, large).seconds == pytest.approx(
         1 + 24e6 / (0.75 * 450e9)
     )
+    # Of 30 MB and 8 H100, whose switches add: the mean of 0.5 and 1.1 of the link. Those of A100 and MI300X do not add.
+    added = replace(large, link_switch=1.1, message_switch=30e6)
+    eight = kernel._replace(moved=30_000_000, over=8)
+    assert timing.step([eight], H100, 1, 1, added).seconds == pytest.approx(1.4 + 52.5e6 / (0.8 * 450e9))
+    for name in ("a100-sxm-80gb", "mi300x"):
+        other = devices.load(name)
+        assert timing.step([eight], other, 1, 1, added).seconds == timing.step([eight], other, 1, 1, large).seconds
+
+
+def test_an_indexer_and_padded_heads_by_hand() -> None:
+    # 2 s of FLOPs at the bf16 peak are 1 s at that of fp8, and 8 s where heads are padded to four times as many.
+    plain = replace(CONSTANTS, attention=1.0, attention_decode=0.0, engine=0.0, sequence=0.0)
+    kernel = Kernel("attn.indexer", "attention", 1, flops=2 * H100.peak["bf16"], rows=1)
+    index, padded = kernel._replace(format="fp8"), kernel._replace(padded=4.0)
+    assert H100.peak["fp8"] == pytest.approx(2 * H100.peak["bf16"], rel=1e-3)
+    seconds = [timing.step([one], H100, 1, 1, plain).seconds for one in (kernel, index, padded)]
+    assert seconds == pytest.approx([2, 1, 8], rel=1e-3)
+    assert timing.step([padded], H100, 1, 1, plain).bound == pytest.approx(2)
 
 
 def test_experts_by_hand() -> None:

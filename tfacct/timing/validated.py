@@ -14,6 +14,7 @@ from tfacct.ledger.groups import Ledger
 from tfacct.ledger.lines import CHOSEN, CHUNK, RATES
 from tfacct.loading.devices import Device
 from tfacct.loading.links import Link
+from tfacct.timing.kernels import STREAMS
 
 Model: TypeAlias = Literal["dense", "experts", "recurrent", "indexed", "compressed"]
 Class: TypeAlias = Model | Literal["pcie", "amd", "training", "divided"]
@@ -163,7 +164,9 @@ def unmeasured_run(ledger: Ledger, device: Device, link: Link | None, stored: st
     if kind == "compressed":
         return "The only measured runs of a model with compressed keys had a prefix cache"
     if kind == "recurrent" and (not ledger.experts or ledger.instead is not None):
-        return "No run of such a recurrent model was measured"
+        return "No run of a recurrent model without experts or with latent attention was measured"
+    if any(STREAMS in group.axes for group in ledger.groups):
+        return "No run of a model with several residual streams was measured"
     if device.id in AMD:
         if ledger.experts:
             return "No run of a model with experts on devices of AMD was measured"
