@@ -252,7 +252,7 @@ def test_what_trainers_and_engines_call_an_option(typed: str, ours: str) -> None
         ("memory gpt2 --train", "`tfacct train` counts the memory of a training step"),
         ("flops gpt2 --prompt 9", "--generate N counts a request"),
         ("params gpt2 --requests 9", "`tfacct serve`, `tfacct engine` take --requests"),
-        ("serve gpt2 --on h100", "for example `tfacct serve "),
+        ("time gpt2", "for example `tfacct time "),
         ("llama-3.1-8b", "put a command first: `tfacct flops llama-3.1-8b`"),
         ("memory gpt2 --users 9", "--batch N counts the memory of N concurrent requests"),
         ("train gpt2 --steps 9", "`tfacct budget MODEL --tokens N --on DEVICE` gives the days"),

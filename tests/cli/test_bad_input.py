@@ -110,7 +110,7 @@ def test_what_typer_itself_refuses(run, arguments: str) -> None:
             "no such option: --as",
             "`tfacct train MODEL --exact` runs the transformers class",
         ),
-        ("flops gpt2 --by row", "--by: 'row' is not one of 'line', 'part', 'layer'", "`tfacct flops --help`"),
+        ("flops gpt2 --by row", "--by: 'row' is not one of 'line', 'part', 'layer'", "`tfacct flops --help-all`"),
         ("params gpt2 --tp x", "--tp must be a whole number, not 'x'", "for example 8, or 16k for 16,384"),
         ("plan gpt2 --fit t4 --gpus 0", "--fit 0xt4: the number of devices must be 1 to 1,000,000", None),
         ("time gpt2", "missing option '--on'", "for example `tfacct time "),

@@ -87,3 +87,8 @@ def test_the_answer_names_the_devices_and_the_layout(run: Callable[..., Ran]) ->
 def test_what_is_refused(asked: dict[str, Any], message: str) -> None:
     with pytest.raises(TfacctError, match=message):
         fewest(**asked)
+
+
+def test_a_prompt_has_2k_tokens_and_an_answer_256_unless_given(run) -> None:
+    given = run("serve", "llama-3.1-8b", "--on", "h100", "--prompt", "2k", "--new", "256", "--json")
+    assert run("serve", "llama-3.1-8b", "--on", "h100", "--json").out == given.out

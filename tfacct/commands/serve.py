@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from tfacct.timing.adapters import ServedLora
     from tfacct.timing.speculative import Speculation
 
-Prompt = Annotated[opt.Size, Option("Prompt length in tokens; 2k is 2,048.", "T")]
-New = Annotated[opt.Size, Option("New tokens per request.", "N")]
+Prompt = Annotated[opt.Size, Option("Prompt length in tokens, 2k unless given.", "T")]
+New = Annotated[opt.Size, Option("New tokens per request, 256 unless given.", "N")]
 Requests = Annotated[
     int | Sequence[int] | str | None,
     Option("Numbers of concurrent requests. Default: several, up to the most that fit.", "N[,N…]"),
@@ -33,8 +33,8 @@ def serve(
     model: "LoadedModel",
     *,
     on: On,
-    prompt: Prompt,
-    new: New,
+    prompt: Prompt = 2048,
+    new: New = 256,
     requests: Requests = None,
     within: Within = None,
     measured: Annotated[
@@ -123,8 +123,8 @@ def fewest_devices(
     model: "LoadedModel",
     *,
     on: On,
-    prompt: Prompt,
-    new: New,
+    prompt: Prompt = 2048,
+    new: New = 256,
     ttft: Annotated[
         float | str,
         Option("Find the fewest devices with a first token within TIME.", "TIME"),
@@ -170,8 +170,8 @@ def serve_disaggregated(
         str,
         Option("Devices that only prefill; those of --on only decode.", "DEVICES", complete="device"),
     ],
-    prompt: Prompt,
-    new: New,
+    prompt: Prompt = 2048,
+    new: New = 256,
     requests: Requests = None,
     price: Price = None,
     ep: opt.ExpertGroups = 1,

@@ -448,6 +448,12 @@ def _fewest_answer(about: Fewest) -> str:
 
 FEWEST_NOTES = (
     ERROR,
+    NoteRow(
+        "waits",
+        1,
+        lambda about: about.most.requests > 1,
+        "First token: at most, where the prompts of all requests of a replica arrive at once.",
+    ),
     NoteRow("tried", 2, lambda _: True, "Tried: tensor parallelism inside a node, and replicas of it."),
     *SHARED_NOTES,
 )
