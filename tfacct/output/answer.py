@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 class Answer(views.Report):
     """A Report whose exact facts are attributes: `load("gpt2").memory().weights_bytes`."""
 
+    _name: ClassVar[str]
+    """Command, with the option that selects this answer if there are several."""
     _line: ClassVar[type | None] = None
     """Type of one of its `lines`; None where there are none."""
     _reserved: ClassVar[dict[str, Any]] = {}
@@ -25,6 +27,10 @@ class Answer(views.Report):
 
     model: str
     family: str
+
+    def __init_subclass__(cls) -> None:
+        if "_name" not in vars(cls):
+            cls._name = cls.__name__.removesuffix("Report").lower()
 
     if not TYPE_CHECKING:  # type checkers see only the annotated keys
 
@@ -47,6 +53,11 @@ AnswerT = TypeVar("AnswerT", bound=Answer)
 P = ParamSpec("P")
 
 
+def command_of(kind: type[Answer]) -> str:
+    """The command that gives answers of this kind."""
+    return kind._name.partition("-")[0]
+
+
 def answers(kind: type[AnswerT]) -> Callable[[Callable[P, Report]], Callable[P, AnswerT]]:
     """Decorator for functions that return a report of this kind. The report gets every key of the kind; a missing value
     is null."""
@@ -54,14 +65,18 @@ def answers(kind: type[AnswerT]) -> Callable[[Callable[P, Report]], Callable[P, 
     def decorated(function: Callable[P, Report]) -> Callable[P, AnswerT]:
         @wraps(function)
         def answer(*args: P.args, **given: P.kwargs) -> AnswerT:
-            report, nulls = function(*args, **given), nullable(kind)
-            whole = ({**facts, **{key: None for key in nulls if key not in facts}} for facts in report.models)
+            report = function(*args, **given)
             own = {entry.name: getattr(report, entry.name) for entry in fields(report)}
-            return kind(**{**own, "models": tuple(whole)})
+            return kind(**{**own, "models": tuple(with_nulls(kind, facts) for facts in report.models)})
 
         return answer
 
     return decorated
+
+
+def with_nulls(kind: type[Answer], facts: dict[str, Any]) -> dict[str, Any]:
+    """Facts with every key of this kind; a missing value is null."""
+    return {**facts, **{key: None for key in nullable(kind) if key not in facts}}
 
 
 def nullable(kind: type[Answer]) -> tuple[str, ...]:

@@ -13,8 +13,7 @@ from tfacct.ledger.workload import Request, check_size
 from tfacct.loading import devices
 from tfacct.loading.memory_limit import device_limit
 from tfacct.loading.model import LoadedModel
-from tfacct.output.answer import answers
-from tfacct.output.report import Column, NoteRow, Report, Row, Table, notes
+from tfacct.output.report import Column, NoteRow, Row, Table, notes
 from tfacct.reports import build
 from tfacct.reports.build import ModelReport
 from tfacct.timing import compute_optimal
@@ -98,7 +97,6 @@ class BudgetReport(ModelReport):
     cost: float | None
 
 
-@answers(BudgetReport)
 def budget(
     model: LoadedModel | None,
     flops: float | None = None,
@@ -110,7 +108,7 @@ def budget(
     mfu: float | None = None,
     dtype: str | None = None,
     price: float | None = None,
-) -> Report:
+) -> BudgetReport:
     """Compute-optimal parameters and tokens for `flops`, and the tokens on which they train a model and its family; or
     the FLOPs of a model trained on `tokens`. `on`: devices, for days at `mfu`, and for the cost at `price` per
     device-hour. Raises TfacctError."""
@@ -154,7 +152,7 @@ def budget(
         answer = f"{about['name']} on {many}: {_power(spent)} FLOPs"
     spending = spend(spent)
     return build.report(
-        "budget",
+        BudgetReport,
         [own],
         _table(lines, by_flops=flops is not None, family=own.family, trainer=None if needs else trainer),
         [

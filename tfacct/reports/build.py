@@ -17,9 +17,9 @@ from tfacct.loading import selection
 from tfacct.loading.model import LoadedModel
 from tfacct.loading.selection import WorkloadFacts as WorkloadFacts
 from tfacct.loading.skipped import Skipped
-from tfacct.output.answer import Answer
+from tfacct.output.answer import Answer, AnswerT, command_of, with_nulls
 from tfacct.output.keys import Keys, Object, values_of
-from tfacct.output.report import Cell, Column, Note, Report, Row, Table
+from tfacct.output.report import Cell, Column, Note, Row, Table
 
 if TYPE_CHECKING:
     from tfacct.loading.index import Listed
@@ -203,7 +203,7 @@ UNCOUNTED = (Column("unknown", "unknown"), Column("left_out", "left out"))
 
 
 def report(
-    command: str,
+    kind: type[AnswerT],
     models: Sequence[Subject],
     table: Table,
     facts: Sequence[Mapping[str, Any]],
@@ -221,8 +221,8 @@ def report(
     skipped: Sequence[Skipped] = (),
     headline: str = "",
     agrees: bool = True,
-) -> Report:
-    """The report of a command: its table and `facts`, with the notes and warnings that every report has.
+) -> AnswerT:
+    """The report of this kind: its table and `facts`, with the notes and warnings that every report has.
 
     `facts`: of the last of the `models`, one each. `notes` and `details` return the notes for a slice of them: of all
     models under the table, of one model in its JSON; `details` are printed with `-v` only. `counted`: what was counted,
@@ -259,19 +259,19 @@ def report(
     every = [model for group in settings for model in group] if settings else models
     warnings = [*answering_hints(every), *too_long, *hints, *unknown_hints(every), *(one.hint for one in skipped)]
     columns, sections, totals = table
-    return Report(
-        command=command,
+    return kind(
+        command=command_of(kind),
         title=title,
         columns=columns,
         sections=_with_uncounted(sections, reported) if len(reported) > 1 else sections,
         totals=totals,
-        answer=answer if command == "verify" else _answer(reported, facts, headline, missing, answer),
+        answer=answer if command_of(kind) == "verify" else _answer(reported, facts, headline, missing, answer),
         notes=tuple(notes(slice(None))),
         counted=counted,
         defaulted=_defaulted(named),
         details=tuple(details(slice(None))),
         hints=tuple(dict.fromkeys(warnings)),
-        models=tuple(entry(at, *both) for at, both in enumerate(zip(reported, facts, strict=True))),
+        models=tuple(with_nulls(kind, entry(at, *both)) for at, both in enumerate(zip(reported, facts, strict=True))),
         convention=convention,
         headline=headline,
         agrees=agrees,

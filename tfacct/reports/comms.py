@@ -14,9 +14,8 @@ from tfacct.ledger.storage import DEFAULT_DTYPE
 from tfacct.ledger.workload import Request, whole_sequences
 from tfacct.loading import selection
 from tfacct.loading.model import LoadedModel
-from tfacct.output.answer import answers
 from tfacct.output.keys import values_of
-from tfacct.output.report import Column, NoteRow, Report, Table, notes
+from tfacct.output.report import Column, NoteRow, Table, notes
 from tfacct.parallel.collectives import Collective, Kind, Of, Over, When
 from tfacct.parallel.mesh import TP_AXES, Mesh, checked, padded_axes, tp_axis
 from tfacct.parallel.model_collectives import Ends, RankCollectives, checked_ends, rank_collectives
@@ -93,7 +92,6 @@ class Comms:
     train: bool
 
 
-@answers(CommsReport)
 def comms(
     model: LoadedModel,
     request: Request,
@@ -103,7 +101,7 @@ def comms(
     dtype: str | None = None,
     after: AfterHead = "sharded",
     reduce_dtype: str | None = None,
-) -> Report:
+) -> CommsReport:
     """Collectives of one new token, of `request.tokens`, or of a training step; an encoder's are of its whole context.
     `after`: whether logits stay sharded, are gathered, or go into a sharded loss. `reduce_dtype`: the dtype in which
     gradients are reduced. Raises TfacctError."""
@@ -122,7 +120,7 @@ def comms(
     sent = rank_collectives(model, selection.workload(model, request), mesh, train, name, ends)
     about = Comms(model, sent, mesh, train)
     return build.report(
-        "comms",
+        CommsReport,
         [model],
         table(sent.lines),
         [_facts(about, name, ends)],

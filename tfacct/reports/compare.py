@@ -22,8 +22,7 @@ from tfacct.ledger.workload import Request, Workload
 from tfacct.loading import selection
 from tfacct.loading.memory_limit import MemoryLimit
 from tfacct.loading.model import LoadedModel
-from tfacct.output.answer import answers
-from tfacct.output.report import Amount, Cell, Column, Kind, NoteRow, Report, Row, Table, notes
+from tfacct.output.report import Amount, Cell, Column, Kind, NoteRow, Row, Table, notes
 from tfacct.parallel.mesh import Mesh
 from tfacct.reports import build, model_notes
 from tfacct.reports.build import DtypeFrom, ModelReport
@@ -122,10 +121,9 @@ class Side:
         return dtypes(self.terms.dtype, self.terms.kv_dtype)[1]
 
 
-@answers(CompareReport)
 def compare(
     sides: Sequence[Side], *, fit: MemoryLimit | None = None, mesh: Mesh | None = None, metrics: Sequence[str] = ()
-) -> Report:
+) -> CompareReport:
     """Numbers of each side, and with `fit` how many requests of its context fit. `metrics`: further numbers. Raises
     TfacctError, also for a context past a learned position embedding."""
     if len(sides) < 2:
@@ -164,7 +162,7 @@ def compare(
     }
     where = f"context {min(contexts):,}" if len(contexts) == 1 else "several contexts"
     report = build.report(
-        "compare",
+        CompareReport,
         models,
         (columns, (rows,), ()),
         by_label,
@@ -482,8 +480,7 @@ class Change:
         }
 
 
-@answers(DiffReport)
-def by_line(old: Side, new: Side, *, every: bool = False) -> Report:
+def by_line(old: Side, new: Side, *, every: bool = False) -> DiffReport:
     """FLOPs and parameters of every line, and totals of FLOPs and bytes, of two sides. The table has the rows that
     change, or `every` one. Raises TfacctError, also if nothing can change."""
     models, terms, to = [old.model, new.model], old.terms, new.terms
@@ -525,7 +522,7 @@ def by_line(old: Side, new: Side, *, every: bool = False) -> Report:
     hidden = sum(map(len, (flops, params, totals))) - sum(map(len, shown))
     rows, them = ("row unchanged", "it") if hidden == 1 else ("rows unchanged", "them")
     report = build.report(
-        "diff",
+        DiffReport,
         models,
         _line_table(shown, names),
         [

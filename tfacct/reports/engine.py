@@ -149,8 +149,7 @@ class About(NamedTuple):
         return () if self.start is None or self.refusal else self.start.log_lines
 
 
-@answers(EngineReport)
-def engine_start(model: LoadedModel, name: str, given: Mapping[str, Any]) -> Report:
+def engine_start(model: LoadedModel, name: str, given: Mapping[str, Any]) -> EngineReport:
     """What an engine allocates for a launch with these flags: `requests` and `max_model_len="max"` are searched for;
     `log` has flags and figures to compare. Raises TfacctError."""
     known, log = engine(name), None
@@ -169,7 +168,7 @@ def engine_start(model: LoadedModel, name: str, given: Mapping[str, Any]) -> Rep
     cards = launch.device.several(launch.cards)
     compared = "" if log is None or about.log else " Nothing was compared: the log has no figure that is computed."
     return build.report(
-        "engine",
+        EngineReport,
         [model],
         _log_table(about.log) if about.log else _table(about),
         [_facts(about)],

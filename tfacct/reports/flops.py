@@ -21,9 +21,8 @@ from tfacct.ledger.storage import dtypes
 from tfacct.ledger.workload import LARGEST, Request, check_size, whole_sequences
 from tfacct.loading import selection
 from tfacct.loading.model import LoadedModel
-from tfacct.output.answer import answers
 from tfacct.output.keys import Keys, Object, values_of
-from tfacct.output.report import PLAIN, Amount, Cell, Column, NoteRow, Report, Row, Table, notes
+from tfacct.output.report import PLAIN, Amount, Cell, Column, NoteRow, Row, Table, notes
 from tfacct.parallel.model_flops import ModelFlops, RequestFlops, flops_of_each, products_of, request_flops
 from tfacct.reports import build, model_notes, ranks
 from tfacct.reports.model_notes import Otherwise
@@ -128,6 +127,7 @@ class FlopsReport(build.ExplainedReport, build.RankReport):
 class TrafficReport(build.RankReport):
     """Bytes read and written by each matmul."""
 
+    _name = "flops-traffic"
     _line = TrafficLine
 
     workload: build.WorkloadFacts = of_moved(lambda one, _: selection.workload_facts(one.work, dtype=one.format_name))
@@ -145,7 +145,6 @@ class TrafficReport(build.RankReport):
     whole: WholeTraffic | None
 
 
-@answers(FlopsReport)
 def flops(
     models: Sequence[LoadedModel],
     request: Request,
@@ -156,7 +155,7 @@ def flops(
     pointwise: bool = False,
     recompute: Recompute = "none",
     mesh: Mesh | None = None,
-) -> Report:
+) -> FlopsReport:
     """FLOPs of the matrix products, 2 per multiply-add, with m × k × n of each. `recompute`: what the backward pass
     recomputes. `mesh`: the FLOPs are those of the rank that computes most. Raises TfacctError."""
     _check_options(models, train, by, pointwise, recompute, mesh)
@@ -182,7 +181,7 @@ def flops(
     convention = model_notes.products_convention(models, request.logits, masked=masked)
     facts = [_facts(one, pointwise) for one in counted]
     return build.report(
-        "flops",
+        FlopsReport,
         models,
         TABLES[by](counted[0], facts[0]) if about.alone else _by_model(counted),
         facts,
@@ -198,10 +197,9 @@ def flops(
     )
 
 
-@answers(TrafficReport)
 def traffic(
     models: Sequence[LoadedModel], request: Request, *, dtype: str | None = None, mesh: Mesh | None = None
-) -> Report:
+) -> TrafficReport:
     """Bytes that each product of a forward pass reads and writes with unfused kernels, and its FLOPs per byte. `dtype`:
     of the weights. `mesh`: the bytes are those of the rank that moves most. Raises TfacctError."""
     _, cached = dtypes(dtype)
@@ -224,7 +222,7 @@ def traffic(
     facts = [_traffic_facts(one, dtype) for one in counted]
     what = f"bytes moved{ranks.one_of_ranks(mesh, 'on')} in {selection.formats(models, dtype)}"
     return build.report(
-        "flops",
+        TrafficReport,
         models,
         _traffic_by_line(counted[0], facts[0]) if about.alone else _traffic_by_model(counted),
         facts,
@@ -677,6 +675,7 @@ class GenerateLine(Object):
 class GenerateReport(build.ModelReport):
     """FLOPs of a whole request."""
 
+    _name = "flops-generate"
     _line = GenerateLine
 
     workload: build.WorkloadFacts
@@ -694,8 +693,9 @@ class GenerateReport(build.ModelReport):
     lines: list[dict[str, Any]] = of_request(lambda one: [values_of(GenerateLine, one, path) for path in one.specs])
 
 
-@answers(GenerateReport)
-def generate(models: Sequence[LoadedModel], request: Request, new_tokens: int, *, masked: bool = False) -> Report:
+def generate(
+    models: Sequence[LoadedModel], request: Request, new_tokens: int, *, masked: bool = False
+) -> GenerateReport:
     """FLOPs of the matrix products of a request, 2 per multiply-add: the prefill of a prompt as long as the context,
     with logits of its last position, and a decode step for each new token but the first. Raises UsageError."""
     prompt = _prompt(request, new_tokens)
@@ -709,7 +709,7 @@ def generate(models: Sequence[LoadedModel], request: Request, new_tokens: int, *
     facts = [_request_facts(one, masked) for one in counted]
     tokens = "1 new token" if new_tokens == 1 else f"{new_tokens:,} new tokens"
     return build.report(
-        "flops",
+        GenerateReport,
         models,
         _request_by_line(counted[0], facts[0]) if len(counted) == 1 else _request_by_model(counted, facts),
         facts,

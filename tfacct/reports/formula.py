@@ -28,8 +28,7 @@ from tfacct.ledger.workload import (
 )
 from tfacct.loading import selection
 from tfacct.loading.model import LoadedModel
-from tfacct.output.answer import answers
-from tfacct.output.report import Column, Kind, Report, Row, Table
+from tfacct.output.report import Column, Kind, Row, Table
 from tfacct.parallel.mesh import (
     Mesh,
     check_sequence,
@@ -201,7 +200,6 @@ class _Counted:
         return [line for section in self.sections for line in section]
 
 
-@answers(FormulaReport)
 def formula(
     model: LoadedModel,
     request: Request | None = None,
@@ -211,7 +209,7 @@ def formula(
     terms: Counting | None = None,
     axes: Mapping[str, str | None] | None = None,
     sp: bool = False,
-) -> Report:
+) -> FormulaReport:
     """A count in symbols, line by line: FLOPs, stored parameters, cached elements, or the bytes that a training step
     with the recipe in `terms` saves for backward. `axes`: ranks of a layout, numbers or symbols; the count is that of
     one rank. Raises UsageError.
@@ -253,7 +251,7 @@ def formula(
     }
     where = "" if work is None else build.of_workload([model], request)
     return build.report(
-        "formula",
+        FormulaReport,
         [model],
         _table(words, found.sections, facts),
         [facts],

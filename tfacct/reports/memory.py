@@ -26,8 +26,7 @@ from tfacct.ledger.workload import LARGEST, Request, Workload
 from tfacct.loading import devices, selection
 from tfacct.loading.model import LoadedModel
 from tfacct.loading.skipped import Skipped
-from tfacct.output.answer import answers
-from tfacct.output.report import PLAIN, Column, NoteRow, Report, Row, Table, notes
+from tfacct.output.report import PLAIN, Column, NoteRow, Row, Table, notes
 from tfacct.parallel.rank_memory import (
     cache_formula,
     cached_tokens,
@@ -139,7 +138,6 @@ class MemoryOptions(NamedTuple):
     mesh: Mesh | None = None
 
 
-@answers(MemoryReport)
 @ranks.in_devices
 def memory(
     models: Sequence[LoadedModel],
@@ -150,7 +148,7 @@ def memory(
     fit: MemoryLimit | None = None,
     kv_block: int | None = None,
     mesh: Mesh | None = None,
-) -> Report:
+) -> MemoryReport:
     """Bytes of weights and KV cache. `fit`: the memory limit, for the largest context and batch that fit. `kv_block`:
     tokens of a page of the cache. `mesh`: the bytes are those of the fullest rank. Raises TfacctError."""
     options = MemoryOptions(request, dtype, width(dtypes(dtype, kv_dtype)[1], _page_size(kv_block)), fit, mesh)
@@ -176,7 +174,7 @@ def memory(
     kv = "" if alike else f", {model_notes.cache_words(models, cached)}"
     cache = f" and {model_notes.cache_name(models)}" if any(model.has_cache for model in models) else ""
     report = build.report(
-        "memory",
+        MemoryReport,
         models,
         _one(models[0], facts[0]) if alone else _several(models, facts, fit),
         facts,
@@ -195,7 +193,6 @@ def memory(
     return replace(report, columns=columns, sections=sections, totals=totals, answer_first=True, data=report)
 
 
-@answers(MemoryReport)
 @ranks.in_devices
 def by_batch(
     models: Sequence[LoadedModel],
@@ -205,7 +202,7 @@ def by_batch(
     fit: MemoryLimit | None = None,
     mesh: Mesh | None = None,
     **stored: Any,
-) -> Report:
+) -> MemoryReport:
     """Bytes of weights and KV cache at each batch; with `fit` also the largest context that fits. Facts other than the
     rows are those of the largest batch. `stored`: as in `memory`. Raises UsageError for several models."""
     if len(models) != 1:
@@ -232,7 +229,7 @@ def by_batch(
         *((Column("largest_context", "max ctx", "count", empty="–"),) if fit is not None else ()),
     )
     return build.report(
-        "memory",
+        MemoryReport,
         models,
         (columns, (tuple({**row, "largest_context": _largest(row, "context")} for row in rows),), ()),
         [{**facts, "batches": rows}],
@@ -803,7 +800,6 @@ class KvReport(build.ExplainedReport, build.RankReport):
     whole: WholeCache | None
 
 
-@answers(KvReport)
 def kv(
     models: Sequence[LoadedModel],
     request: Request,
@@ -812,7 +808,7 @@ def kv(
     contexts: Sequence[int] | None = None,
     kv_block: int | None = None,
     mesh: Mesh | None = None,
-) -> Report:
+) -> KvReport:
     """Bytes of the KV cache per token and by context, next to MHA and MQA. `contexts`: of the rows; totals are of
     the last one. `kv_block`: tokens of a page of the cache. `mesh`: the bytes are those of the fullest rank. Raises
     UsageError."""
@@ -834,7 +830,7 @@ def kv(
     who = f"{build.label(models[0])}: " if alone else ""
     where = f"batch {request.batch:,}" if alone or contexts else build.workload_words(models, request)
     return build.report(
-        "kv",
+        KvReport,
         models,
         _one_cache(models[0], facts[0], options) if alone else _several_caches(models, facts, by_context),
         facts,
@@ -1127,7 +1123,6 @@ class Fitting(NamedTuple):
     engine: str = ""
 
 
-@answers(FitReport)
 def fit(
     model: LoadedModel,
     request: Request,
@@ -1137,7 +1132,7 @@ def fit(
     kv_dtype: str | None = None,
     engine: str = "",
     **where: Any,
-) -> Report:
+) -> FitReport:
     """How many of each device fit the weights and the cache. `where`: `ep`, `use` and `reserve`, or
     the `limit` of an `engine`, which has this name. Raises TfacctError."""
     if request.tokens is not None or request.decode:
@@ -1183,7 +1178,7 @@ def fit(
     weights, cache = units.binary(whole.weights), units.binary(whole.cache)
     on = f" in {engine}" if engine else ""
     return build.report(
-        "fit",
+        FitReport,
         [model],
         (columns, (tuple(rows),), ()),
         [facts],

@@ -16,8 +16,7 @@ from tfacct.ledger.workload import Request, Workload, whole_sequences
 from tfacct.loading import devices, selection
 from tfacct.loading.memory_limit import MemoryLimit, device_limit
 from tfacct.loading.model import LoadedModel
-from tfacct.output.answer import answers
-from tfacct.output.report import Column, NoteRow, Report, Row, Table, Tick, notes, unwatched
+from tfacct.output.report import Column, NoteRow, Row, Table, Tick, notes, unwatched
 from tfacct.reports import build, model_notes
 from tfacct.reports.build import ModelReport, WorkloadFacts
 from tfacct.timing.fsdp_time import Trained, least_bytes
@@ -80,7 +79,6 @@ NOTES = (
 )
 
 
-@answers(MfuReport)
 def mfu(
     model: LoadedModel,
     request: Request,
@@ -90,7 +88,7 @@ def mfu(
     step_time: float | None = None,
     dtype: str | None = None,
     train: bool = True,
-) -> Report:
+) -> MfuReport:
     """MFU of a training run, or of forward passes, in every convention.
 
     Speed of all devices together: `tokens_per_second`, or the seconds of one step of `request.batch` whole sequences.
@@ -115,7 +113,7 @@ def mfu(
     }
     step = "training" if train else "forward passes"
     return build.report(
-        "mfu",
+        MfuReport,
         [model],
         _table(lines),
         [
@@ -256,8 +254,7 @@ CHECKS = (
 """Counts that a run checks: label, and keys of the formula and of the measurement."""
 
 
-@answers(MeasureReport)
-def measure(model: LoadedModel, request: Request, plan: Plan, *, progress: Tick = unwatched) -> Report:
+def measure(model: LoadedModel, request: Request, plan: Plan, *, progress: Tick = unwatched) -> MeasureReport:
     """Run one model on a device and compare time and bytes with the formulas. Needs torch and fvcore."""
     from tfacct.verify.measured import measured
 
@@ -285,7 +282,7 @@ def measure(model: LoadedModel, request: Request, plan: Plan, *, progress: Tick 
     where = "resident memory of the process" if facts["device"].startswith("cpu") else "torch's allocator"
     counted = "its unfused equivalent" if plan.sdpa else "the model that ran"
     report = build.report(
-        "measure",
+        MeasureReport,
         [model],
         (columns, (_speeds(model, facts), (*checks, peak)), ()),
         [facts],

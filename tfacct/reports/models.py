@@ -10,8 +10,7 @@ from tfacct.base import units
 from tfacct.loading.index import Listed
 from tfacct.loading.model import LoadedModel
 from tfacct.loading.model_description import EXPECTED_FROM, Provenance
-from tfacct.output.answer import answers
-from tfacct.output.report import Column, Report, Row
+from tfacct.output.report import Column, Row
 from tfacct.reports import build
 
 ALL = slice(None)
@@ -91,13 +90,13 @@ class WrittenWay(TypedDict):
 class LedgerReport(build.ModelReport):
     """Lines of a model, with symbolic sizes."""
 
+    _name = "show-ledger"
     sizes: dict[str, int]
     legend: dict[str, build.Axis]
     ways: list[WrittenWay]
 
 
-@answers(ModelsReport)
-def models(presets: Sequence[LoadedModel | Listed]) -> Report:
+def models(presets: Sequence[LoadedModel | Listed]) -> ModelsReport:
     """Every preset with its shape and source."""
     columns = (
         Column("model", "model"),
@@ -124,7 +123,7 @@ def models(presets: Sequence[LoadedModel | Listed]) -> Report:
         for model, fact in zip(found, facts, strict=True)
     )
     return build.report(
-        "models",
+        ModelsReport,
         found,
         (columns, (rows,), ()),
         facts,
@@ -167,8 +166,7 @@ def _facts(model: LoadedModel) -> dict[str, Any]:
     }
 
 
-@answers(ShowReport)
-def show(model: LoadedModel) -> Report:
+def show(model: LoadedModel) -> ShowReport:
     """One model's config, field by field: read, defaulted, without effect or unknown; and its source."""
     import json
 
@@ -184,7 +182,7 @@ def show(model: LoadedModel) -> Report:
     others = tuple(row for row in rows if row["field"] not in read)
     columns = Column("field", "field"), Column("how", ""), Column("value", "value")
     return build.report(
-        "show",
+        ShowReport,
         [model],
         (columns, tuple(section for section in (counted, others) if section), ()),
         [{"config": dict(model.raw), "origin": _source(model.provenance)}],
@@ -240,8 +238,7 @@ _SAYS = ("weight", "bias", "mask", "expert_axis", "bits", "unused")
 """Properties of a line that a table shows next to its axes."""
 
 
-@answers(LedgerReport)
-def ledger(model: LoadedModel) -> Report:
+def ledger(model: LoadedModel) -> LedgerReport:
     """Every line of one model, group by group: its layers, its axes and its storage."""
     from tfacct.algebra.export import export_ledger
 
@@ -257,7 +254,7 @@ def ledger(model: LoadedModel) -> Report:
     sections = tuple(_ledger_rows(way, group) for way in symbols.ways for group in way["groups"] if group["lines"])
     lines = sum(map(len, sections))
     return build.report(
-        "show",
+        LedgerReport,
         [model],
         (columns, sections, ()),
         [{"sizes": symbols.sizes, "legend": meanings, "ways": symbols.ways}],

@@ -16,9 +16,8 @@ from tfacct.ledger.evaluated import Tensor
 from tfacct.loading.model import LoadedModel
 from tfacct.loading.model_description import EXPECTED_FROM
 from tfacct.loading.skipped import Skipped
-from tfacct.output.answer import answers
 from tfacct.output.keys import Keys, Object, values_of
-from tfacct.output.report import Column, NoteRow, Report, Row, Table, notes
+from tfacct.output.report import Column, NoteRow, Row, Table, notes
 from tfacct.reports import build, model_notes, ranks
 
 if TYPE_CHECKING:
@@ -71,8 +70,7 @@ class ParamsReport(build.ExplainedReport, build.RankReport):
     rank_params: int | None
 
 
-@answers(ParamsReport)
-def params(models: Sequence[LoadedModel], mesh: Mesh | None = None) -> Report:
+def params(models: Sequence[LoadedModel], mesh: Mesh | None = None) -> ParamsReport:
     """Stored parameters by tensor for one model, by part for several. `mesh`: also those of the fullest rank. Raises
     TfacctError."""
     skipped: list[Skipped] = []
@@ -85,7 +83,7 @@ def params(models: Sequence[LoadedModel], mesh: Mesh | None = None) -> Report:
     title = build.titled(models, "parameters" if alone else "parameters by part")
     differing = _differing(models, facts)
     return build.report(
-        "params",
+        ParamsReport,
         models,
         _one(facts[0], mesh) if alone else _several(models, facts),
         facts,

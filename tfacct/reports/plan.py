@@ -18,8 +18,7 @@ from tfacct.ledger.storage import dtypes, width
 from tfacct.ledger.workload import Request, Workload, check_size, whole_sequences
 from tfacct.loading import selection
 from tfacct.loading.model import LoadedModel
-from tfacct.output.answer import answers
-from tfacct.output.report import Column, Note, NoteRow, Report, Row, Table, notes
+from tfacct.output.report import Column, Note, NoteRow, Row, Table, notes
 from tfacct.parallel.collectives import Collective
 from tfacct.parallel.mesh import Mesh, ranks_of
 from tfacct.parallel.model_collectives import RankCollectives
@@ -144,7 +143,6 @@ class Plan:
         return "a step" if self.recipe is not None else "a token" if self.model.has_cache else "a pass"
 
 
-@answers(PlanReport)
 def plan(
     model: LoadedModel,
     request: Request,
@@ -158,7 +156,7 @@ def plan(
     layout: Mesh | None = None,
     by: Order | None = None,
     limit: int | None = None,
-) -> Report:
+) -> PlanReport:
     """Layouts of `gpus` devices that fit a model, or with a `recipe` its training step. The batch is that of all
     devices.
 
@@ -211,7 +209,7 @@ def plan(
             lines = search.collectives(best.mesh, best.batch, best.times)
     also = f", {recipe.description}" if recipe is not None else ""
     return build.report(
-        "plan",
+        PlanReport,
         [model],
         _table(one, limit) if lines is None else comms.table(lines),
         [_facts(one, stored, lines) | selection.format_facts(model, dtype if recipe is None else recipe.dtype)],

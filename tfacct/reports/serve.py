@@ -13,8 +13,7 @@ from tfacct.ledger.workload import Request
 from tfacct.loading import selection
 from tfacct.loading.memory_limit import MemoryLimit
 from tfacct.loading.model import LoadedModel
-from tfacct.output.answer import answers
-from tfacct.output.report import Column, NoteRow, Report, Row, Table, notes
+from tfacct.output.report import Column, NoteRow, Row, Table, notes
 from tfacct.reports import build, ranks
 from tfacct.reports.time import (
     CONVENTION,
@@ -103,8 +102,7 @@ class ServeReport(build.ModelReport):
     assumptions: dict[str, float]
 
 
-@answers(ServeReport)
-def serve(model: LoadedModel, on: Deployment, load: Load) -> Report:
+def serve(model: LoadedModel, on: Deployment, load: Load) -> ServeReport:
     """Throughput, latency and cost by number of requests. Raises TfacctError, also if no request fits."""
     load = load.checked()
     memory = on.memory()
@@ -112,7 +110,7 @@ def serve(model: LoadedModel, on: Deployment, load: Load) -> Report:
     about = serving(model, on, load, memory)
     one = about.one
     return build.report(
-        "serve",
+        ServeReport,
         [model],
         _table(about),
         [_facts(about)],
@@ -376,6 +374,7 @@ class ServedLayout(TypedDict):
 class FewestReport(build.ModelReport):
     """The fewest devices that serve requests within a time to first token and a time per output token."""
 
+    _name = "serve-ttft"
     _line = ServedLayout
 
     on: OnDevices
@@ -394,14 +393,13 @@ class FewestReport(build.ModelReport):
     assumptions: dict[str, float]
 
 
-@answers(FewestReport)
-def fewest_devices(model: LoadedModel, on: Deployment, load: Load, goal: Goal) -> Report:
+def fewest_devices(model: LoadedModel, on: Deployment, load: Load, goal: Goal) -> FewestReport:
     """The layouts that meet a goal, the fewest devices first. Raises TfacctError if there is none."""
     _check_serves(on.memory())
     about = fewest(model, on, load, goal)
     stored = selection.format_name(model, on.dtype)
     return build.report(
-        "serve",
+        FewestReport,
         [model],
         _layouts_table(about),
         [_fewest_facts(about)],
@@ -506,6 +504,7 @@ class DisaggregatedRequests(TypedDict):
 class DisaggregatedReport(build.ModelReport):
     """Time to first token of a worker that only prefills, and time per output token of one that only decodes."""
 
+    _name = "serve-disaggregated"
     _line = DisaggregatedRequests
 
     on: OnDevices
@@ -522,8 +521,7 @@ class DisaggregatedReport(build.ModelReport):
     assumptions: dict[str, float]
 
 
-@answers(DisaggregatedReport)
-def serve_disaggregated(model: LoadedModel, prefill_on: Deployment, on: Deployment, load: Load) -> Report:
+def serve_disaggregated(model: LoadedModel, prefill_on: Deployment, on: Deployment, load: Load) -> DisaggregatedReport:
     """Both workers by number of requests. Raises TfacctError."""
     for where in (prefill_on, on):
         _check_serves(where.memory())
@@ -531,7 +529,7 @@ def serve_disaggregated(model: LoadedModel, prefill_on: Deployment, on: Deployme
     stored = selection.format_name(model, on.dtype)
     workers = f"prefill on {about.prefill.where}, decode on {about.one.where}"
     return build.report(
-        "serve",
+        DisaggregatedReport,
         [model],
         _flow_table(about),
         [_flow_facts(about)],

@@ -21,8 +21,7 @@ from tfacct.ledger.einsum import AXIS, Size, divisors
 from tfacct.ledger.workload import Request, Workload, new_tokens
 from tfacct.loading import selection
 from tfacct.loading.model import LoadedModel
-from tfacct.output.answer import answers
-from tfacct.output.report import Column, Report, Row, Table
+from tfacct.output.report import Column, Row, Table
 from tfacct.parallel.mesh import Mesh
 from tfacct.parallel.search import rank_counts, with_ranks
 from tfacct.reports import build
@@ -95,10 +94,9 @@ def _metrics(equation: Equation) -> list[Metric]:
     return [side.metric for side in (equation.left, equation.right) if side.metric is not None]
 
 
-@answers(SolveReport)
 def solve(
     model: LoadedModel, request: Request, *, unknown: str, until: str, terms: Counting | None = None, label: str = ""
-) -> Report:
+) -> SolveReport:
     """The last whole value of `unknown` for which `until` holds, such as `kv_cache_bytes=weights_bytes`.
 
     `unknown`: ctx, batch, num_key_value_heads, a field of the config with a whole number, or the ranks of tp, fsdp, pp
@@ -328,7 +326,7 @@ def _between(tried: list[int], count: int, fits: Callable[[int], bool]) -> tuple
     return most, [least] if least else []
 
 
-def _report(question: _Question, answer: _Solved, mesh: Mesh | None, *, limited: bool) -> Report:
+def _report(question: _Question, answer: _Solved, mesh: Mesh | None, *, limited: bool) -> SolveReport:
     """`limited`: the answer is the length of a learned position embedding."""
     unknown, equation, model, request, _, terms, _ = question
     counted, found = question.counted, answer.found
@@ -352,7 +350,7 @@ def _report(question: _Question, answer: _Solved, mesh: Mesh | None, *, limited:
         relation, words = f"{unknown} where", _answer(unknown, equation, found, past, limited)
     where = _where(unknown, request, model, same=solution.work == question.work)
     return build.report(
-        "solve",
+        SolveReport,
         [replace(model, defaulted=build.shared_defaults([model, *settings]))],
         _table(unknown, equation, points),
         [

@@ -24,8 +24,7 @@ from tfacct.ledger.workload import Request, check_size, new_tokens, whole_sequen
 from tfacct.loading import selection
 from tfacct.loading.model import LoadedModel
 from tfacct.loading.skipped import Skipped
-from tfacct.output.answer import answers
-from tfacct.output.report import Cell, Column, Report, Row, Table, Tick, unwatched
+from tfacct.output.report import Cell, Column, Row, Table, Tick, unwatched
 from tfacct.parallel.mesh import mesh_of
 from tfacct.reports import build, model_notes
 from tfacct.reports.metrics import CountedMetrics, Counting, MetricsReport, metrics_named, named_of
@@ -223,7 +222,6 @@ def _sizes(what: str, values: Collection[int]) -> Collection[int]:
     return sizes
 
 
-@answers(SweepReport)
 def sweep(
     load: Callable[[str, Mapping[str, Any]], LoadedModel],
     models: Sequence[str],
@@ -233,7 +231,7 @@ def sweep(
     request: Request | None = None,
     terms: Counting | None = None,
     progress: Tick = unwatched,
-) -> Report:
+) -> SweepReport:
     """The exact metrics of every combination. `load` reads a model with fields set over its config. `request`: the rest
     of the workload. Impossible combinations are skipped. Raises TfacctError, also if all are impossible."""
     request, terms = request or Request(), terms or Counting()
@@ -349,7 +347,7 @@ def _evaluated(model: LoadedModel, contexts: Collection[int], about: Sweep) -> I
         yield row | dict(zip((metric.name for metric in asked), found, strict=True))
 
 
-def _report(about: Sweep, left_out: Sequence[Skipped]) -> Report:
+def _report(about: Sweep, left_out: Sequence[Skipped]) -> SweepReport:
     grid, every, counted = about.grid, about.every, about.counted
 
     def notes(some: slice) -> Iterator[str]:
@@ -367,7 +365,7 @@ def _report(about: Sweep, left_out: Sequence[Skipped]) -> Report:
         yield from _mla_modes(own)
 
     return build.report(
-        "sweep",
+        SweepReport,
         [replace(swept.settings[0], defaulted=build.shared_defaults(swept.settings), changed={}) for swept in every],
         _table(about),
         [_facts(swept, about) for swept in every],

@@ -18,8 +18,8 @@ from tfacct.loading.devices import Device
 from tfacct.loading.links import Link
 from tfacct.loading.memory_limit import MemoryLimit
 from tfacct.loading.model import LoadedModel
-from tfacct.output.answer import answers
-from tfacct.output.report import PLAIN, Amount, Column, NoteRow, Report, Row, Table, notes
+from tfacct.output.answer import AnswerT
+from tfacct.output.report import PLAIN, Amount, Column, NoteRow, Row, Table, notes
 from tfacct.reports import build, model_notes
 from tfacct.timing import fsdp_time, megatron_time
 from tfacct.timing.calibrated import DOUBT, ReferencePass, reference_pass
@@ -346,6 +346,7 @@ class TimeReport(build.ModelReport):
 class TimeTrainReport(build.ModelReport):
     """Estimated time of a training step, next to that of a constant utilization."""
 
+    _name = "time-train"
     workload: build.WorkloadFacts
     train: bool
     device: str
@@ -396,7 +397,6 @@ class ServingStep:
         return float(self.work.batch * self.work.tokens / seconds)
 
 
-@answers(TimeReport)
 def time(
     model: LoadedModel,
     request: Request,
@@ -404,7 +404,7 @@ def time(
     *,
     prefill: bool = False,
     bound_only: bool = False,
-) -> Report:
+) -> TimeReport:
     """Seconds of a decode step, of a step of `request.tokens` new tokens, or of the `prefill` of whole prompts. Raises
     TfacctError, also if weights and cache do not fit."""
     memory = on.memory()
@@ -419,7 +419,7 @@ def time(
                 raise UsageError(
                     f"{option(name, True)} does not work on {calibrated}, which was calibrated with the reference model"
                 )
-        return _time_calibrated(model, request, memory, train=False, dtype=on.dtype)
+        return _time_calibrated(TimeReport, model, request, memory, train=False, dtype=on.dtype)
     request = replace(request, logits="last")
     one = on.place(model, memory)
     work = selection.runnable(model, request)
@@ -429,7 +429,7 @@ def time(
     what = "one decode step" if work.tokens == 1 else "a prefill" if prefill else f"a step of {new_tokens(work.tokens)}"
     stored = selection.format_name(model, on.dtype)
     return build.report(
-        "time",
+        TimeReport,
         [model],
         _bound_table(served) if bound_only else _table(served),
         [_facts(served)],
@@ -542,8 +542,7 @@ def _facts(served: ServingStep) -> dict[str, Any]:
     }
 
 
-@answers(TimeTrainReport)
-def time_train(model: LoadedModel, request: Request, on: Deployment, how: StepOptions) -> Report:
+def time_train(model: LoadedModel, request: Request, on: Deployment, how: StepOptions) -> TimeTrainReport:
     """Seconds of a training step on devices that share it. Raises TfacctError."""
     memory = on.memory(training=True)
     if calibrated := _calibrated(memory):
@@ -551,12 +550,12 @@ def time_train(model: LoadedModel, request: Request, on: Deployment, how: StepOp
             raise UsageError(
                 f"{calibrated} was calibrated for a plain step: one micro-batch, no recomputation, no days"
             )
-        return _time_calibrated(model, request, memory, train=True, dtype=on.dtype)
+        return _time_calibrated(TimeTrainReport, model, request, memory, train=True, dtype=on.dtype)
     dtype = units.dtype_name(on.dtype or DEFAULT_DTYPE)
     one = step_estimate(model, selection.runnable(model, request), memory, dtype, how)
     estimated = MEGATRON_CONVENTION if one.megatron else TRAIN_CONVENTION
     return build.report(
-        "time",
+        TimeTrainReport,
         [model],
         _train_table(one),
         [_train_facts(one)],
@@ -771,8 +770,14 @@ def _calibrated(memory: MemoryLimit) -> str:
 
 
 def _time_calibrated(
-    model: LoadedModel, request: Request, memory: MemoryLimit, *, train: bool, dtype: str | None
-) -> Report:
+    kind: type[AnswerT],
+    model: LoadedModel,
+    request: Request,
+    memory: MemoryLimit,
+    *,
+    train: bool,
+    dtype: str | None,
+) -> AnswerT:
     """Seconds of a pass of the reference model. Raises TfacctError."""
     device = memory.device
     assert device is not None and device.calibration is not None
@@ -790,7 +795,7 @@ def _time_calibrated(
     what = "one decode step" if _decodes(one) else "a forward pass"
     what = "a forward and a backward pass" if train else what
     return build.report(
-        "time",
+        kind,
         [model],
         _calibrated_table(one),
         [_calibrated_facts(one)],

@@ -19,9 +19,8 @@ from tfacct.ledger.storage import width
 from tfacct.ledger.workload import Request, Workload, whole_sequences
 from tfacct.loading import selection
 from tfacct.loading.model import LoadedModel
-from tfacct.output.answer import answers
 from tfacct.output.keys import values_of
-from tfacct.output.report import Column, Note, NoteRow, Report, Row, Table, Tick, notes, unwatched
+from tfacct.output.report import Column, Note, NoteRow, Row, Table, Tick, notes, unwatched
 from tfacct.parallel.mesh import Mesh
 from tfacct.parallel.pipeline import microbatches, waits_facts
 from tfacct.reports import build
@@ -151,6 +150,7 @@ class TrainReport(StepReport):
 class ExactTrainReport(StepReport):
     """Bytes of a training step, measured by running the model's class on the meta device."""
 
+    _name = "train-exact"
     _line = SavedByModule
 
     class_name: str
@@ -202,11 +202,10 @@ class Step:
         return self.limit is not None and self.memory.peak.total > self.limit.usable
 
 
-@answers(TrainReport)
 @in_devices
 def train(
     models: Sequence[LoadedModel], request: Request, recipe: Recipe, *, fit: MemoryLimit | None = None, by: By = "phase"
-) -> Report:
+) -> TrainReport:
     """Memory of a training step, as the class of transformers runs it. `fit`: the memory of a device. `by`: rows of the
     table. Raises TfacctError."""
     recipe = recipe.checked()
@@ -236,7 +235,7 @@ def train(
     else:
         table = change_table(fits) if by == "phase" and fits and fits["changes"] else TABLES[by](steps[0])
     report = build.report(
-        "train",
+        TrainReport,
         models,
         table,
         [_facts(each) for each in steps],
@@ -911,7 +910,6 @@ def _slow(model: LoadedModel) -> list[str]:
     return [f"hint: the class of {model.name} loops over {loop}" for loop in loops[:1]]
 
 
-@answers(ExactTrainReport)
 def train_exact(
     models: Sequence[LoadedModel],
     request: Request,
@@ -920,7 +918,7 @@ def train_exact(
     fit: MemoryLimit | None = None,
     by: str = "phase",
     progress: Tick = unwatched,
-) -> Report:
+) -> ExactTrainReport:
     """Bytes of a training step of the class itself. `fit`: the memory of a device. Needs torch and transformers.
     Raises TfacctError."""
     recipe = recipe.checked()
@@ -945,7 +943,7 @@ def train_exact(
     one = Measured(work, recipe, fit, step, formula, reason)
     runs = f"{one.step.class_name} with {one.step.attention}"
     return build.report(
-        "train",
+        ExactTrainReport,
         [model],
         _share_table("module", "saved for backward by", one.step.saved_by, "saved for backward"),
         [_exact_facts(one)],

@@ -138,7 +138,6 @@ class VerifyReport(ModelReport):
     measured_rank_params: int | None
 
 
-@answers(VerifyReport)
 def verify(
     models: Sequence[LoadedModel],
     request: Request,
@@ -146,7 +145,7 @@ def verify(
     all_layers: bool = False,
     against: str | None = None,
     progress: Tick = unwatched,
-) -> Report:
+) -> VerifyReport:
     """Compare the formulas of each model with every counter, on meta at full size, exactly. Needs torch and fvcore.
 
     `all_layers` runs every layer instead of one of each kind; `against` may be `transformers`.
@@ -166,7 +165,7 @@ def verify(
     what = f"{build.label(models[0])}: formulas" if one else "Formulas"
     classless = [model.name for model in models if not model.config.hf_modules]
     return build.report(
-        "verify",
+        VerifyReport,
         models,
         _counts_table(one) if one else _counts_tables(found),
         [_facts(each, "flops", expected_params=each.model.expected) for each in found],
@@ -241,7 +240,6 @@ def _traced(every: Sequence[Verified], all_layers: bool) -> str:
     )
 
 
-@answers(VerifyReport)
 def verify_ranks(
     models: Sequence[LoadedModel],
     request: Request,
@@ -250,7 +248,7 @@ def verify_ranks(
     dtype: str | None = None,
     all_layers: bool = False,
     progress: Tick = unwatched,
-) -> Report:
+) -> VerifyReport:
     """Compare what one rank stores and sends in a forward and a backward pass with the class that torch shards,
     exactly. `mesh`: the layout, of two or four ranks by default. Needs torch and transformers. Raises TfacctError."""
     if request.decode or request.tokens is not None:
@@ -271,7 +269,7 @@ def verify_ranks(
     one = found[0] if len(found) == 1 else None
     who = f"{build.label(models[0])}: one of {one.mesh.ranks} ranks" if one else "One rank of each"
     return build.report(
-        "verify",
+        VerifyReport,
         models,
         _rank_table(one) if one else _rank_tables(found),
         [_facts(each, "rank_params", stored, mesh=values_of(MeshFacts, each.mesh), plan=each.plan) for each in found],
@@ -346,7 +344,6 @@ def _rank_notes(every: Sequence[RankChecks]) -> list[str]:
     return [*notes, UNCHECKED]
 
 
-@answers(VerifyReport)
 def verify_train(
     models: Sequence[LoadedModel],
     request: Request,
@@ -354,7 +351,7 @@ def verify_train(
     *,
     against: str | None = None,
     progress: Tick = unwatched,
-) -> Report:
+) -> VerifyReport:
     """Compare the formula of each model's training step with its class on the meta device, and torch's MemTracker.
     Needs torch and transformers. Raises UsageError for a model that the formula does not support."""
     _check_against(against)
@@ -373,7 +370,7 @@ def verify_train(
     where = f"{build.workload_words(models, request)}, {recipe.description}"
     versions = [{f"{name} {version}" for name, version in each.step.versions.items()} for each in found]
     return build.report(
-        "verify",
+        VerifyReport,
         models,
         _step_table(one) if one else _step_tables(found),
         [_step_facts(each, recipe) for each in found],
@@ -550,6 +547,7 @@ class Statement(Object):
 class ProveReport(ModelReport):
     """Proof of a formula for all sizes."""
 
+    _name = "verify-prove"
     by: Literal["symbols", "grid"]
     proven: bool
     legend: dict[str, Axis]
@@ -624,14 +622,13 @@ def _means(model: LoadedModel, proof: Proof) -> str:
     )
 
 
-@answers(ProveReport)
 def prove_saved(
     model: LoadedModel,
     terms: Counting,
     *,
     by: str | None = None,
     progress: Tick = unwatched,
-) -> Report:
+) -> ProveReport:
     """Prove that the formula of saved activations matches the class, in every size, by a grid of small models.
     Needs torch, transformers and sympy. Raises UsageError for a model whose step is not answered."""
     from tfacct.verify.step_proof import proven_steps, small_model
@@ -691,7 +688,7 @@ def _proof_report(
     counted: str = "",
     counter: str = "model",
     hints: Iterable[str] = (),
-) -> Report:
+) -> ProveReport:
     """A proof as a report. `means`: sentences on what the statements mean. `counter`: whose counts the formulas are
     compared with."""
     holds = all(each.holds for each in statements)
@@ -719,7 +716,7 @@ def _proof_report(
         *means,
     )
     return build.report(
-        "verify",
+        ProveReport,
         [model],
         (columns, (tuple(rows),), ()),
         [fact],
