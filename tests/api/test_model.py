@@ -218,7 +218,7 @@ def test_the_shells_groups_are_pythons() -> None:
 
 def test_a_shell_is_spoken_to_until_the_command_ends(run: Callable[..., Ran]) -> None:
     assert "--ctx must be at least 1" in run("flops", "gpt2", "--ctx", "0").err
-    assert run("flops", "gpt2", "--tokens", "2000").err.count("--tokens 2,000 exceeds the context 1,024") == 1
+    assert run("flops", "gpt2", "--tokens", "2000").err.count("--tokens 2000 exceeds the context 1,024") == 1
     with pytest.raises(TfacctError, match=r"^ctx must be at least 1"):
         GPT2.flops(ctx=0)
 

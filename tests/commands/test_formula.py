@@ -594,7 +594,7 @@ def test_every_way_to_vary_a_side(run) -> None:
         ("gpt2 --of kv --tokens 3", ["the KV cache covers the whole context"]),
         ("gpt2 --of train --decode", ["--of train counts whole sequences"]),
         ("gpt2 --of train --tokens 5", ["--of train counts whole sequences"]),
-        ("gpt2 --tokens 2k", ["gpt2: --tokens 2,048 exceeds the context 1,024"]),
+        ("gpt2 --tokens 2k", ["gpt2: --tokens 2048 exceeds the context 1,024"]),
         ("gpt2 --ctx 0", ["--ctx must be at least 1"]),
         ("llama --set n_layer=3", ["no field 'n_layer' in llama"]),
     ],

@@ -70,12 +70,12 @@ def option(name: str, value: int | str | None = None) -> str:
     ('kv_dtype', 'ctx=16384', "by='part'", 'decode=True')
     >>> with on_command_line():
     ...     option("kv_dtype"), option("ctx", 16384), option("by", "part"), option("decode", True)
-    ('--kv-dtype', '--ctx 16,384', '--by part', '--decode')
+    ('--kv-dtype', '--ctx 16384', '--by part', '--decode')
     """
     typed = shell_option(name)
     if value is None or value is True:
         return spelled(typed, name if value is None else f"{name}=True")
-    return spelled(f"{typed} {value:,}" if isinstance(value, int) else f"{typed} {value}", f"{name}={value!r}")
+    return spelled(f"{typed} {value}", f"{name}={value!r}")
 
 
 def setting(field: str, value: int | str | None = None) -> str:

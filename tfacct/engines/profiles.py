@@ -45,7 +45,9 @@ class Engine:
         ranges = f"known: {self.profiles[0].versions} to {self.profiles[-1].versions}"
         if number is None:
             example = f"for example {prefix}{self.profiles[-1].last}"
-            raise UsageError(f"{option('engine_version')} {cut(version)!r} is no version of {self.name}", example)
+            raise UsageError(
+                f"{option('engine_version')} {cut(version)!r} is not a known version of {self.name}", example
+            )
         found = next((one for one in self.profiles if one.first <= number <= one.last), None)
         if found is None:
             ends = [end for one in self.profiles for end in (one.first, one.last)]

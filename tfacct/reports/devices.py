@@ -238,7 +238,7 @@ def _calibration_report(path: Path, swept: Sweep) -> Report:
     return replace(
         _listed("measure", f"{found.machine}, calibrated in {found.dtype}", facts),
         convention="fastest of a few rounds, in seconds: matmuls, attention, copies, other work",
-        answer=f"Wrote {path}: whole passes took × {low:.2f} … {high:.2f} of their estimates.",
+        answer=f"Wrote {path}: whole passes took {low:.2f} to {high:.2f} × their estimates.",
         notes=(
             *([Note("doubtful", 1, DOUBT)] if found.checks.doubtful else []),
             Note("use", 2, f"{use} estimates the reference model on this machine."),

@@ -655,7 +655,7 @@ def _vllm(about: About) -> str:
         return ""
     found, fit, context = about.alone["pages"], about.alone["fit"], about.alone["workload"]["keys"]
     beyond = " beyond the reserve" if fit["reserve_bytes"] else ""
-    less = f", before the memory of its profiling run{beyond}, which is not counted here"
+    less = f"; the memory of its profiling run{beyond} is not included"
     if found["starts"]:
         return (
             f'vLLM would start with "GPU KV cache size: {found["tokens"]:,} tokens" and "Maximum concurrency for'

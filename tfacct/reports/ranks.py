@@ -175,7 +175,9 @@ def peak_notes(metrics: str, *axes: str) -> list[str]:
         return []
     sentences = []
     if "tp" in axes:
-        sentences.append("Peaks include the measured tp communication buffers only; see `tfacct train`.")
+        sentences.append(
+            "Peaks include communication buffers only for tp, where they were measured: see `tfacct train`."
+        )
     if "cp" in axes:
         sentences.append("Peaks exclude buffers for keys and values of other cp ranks.")
     return sentences

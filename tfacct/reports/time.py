@@ -843,8 +843,8 @@ CALIBRATED_NOTES = (
         "error",
         1,
         lambda one: {"count": len(one.on.checks.ratios), "ends": one.on.checks.ends, "error": one.on.checks.error},
-        "Estimate for the reference model, which is unfused: no time of an engine. {count:,} whole passes of small"
-        " models took × {ends[0]:.2f} … {ends[1]:.2f} of their estimates: median error {error:.1%}.",
+        "Estimate for the unfused reference model, not for an engine. {count:,} whole passes of small models took"
+        " {ends[0]:.2f} to {ends[1]:.2f} × their estimates: median error {error:.1%}.",
     ),
     NoteRow(
         "swept",

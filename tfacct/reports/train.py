@@ -684,7 +684,7 @@ def _lora_saves_more(step: Step) -> str | None:
 
 def _packed(step: Step) -> str:
     row = step.recipe.runs(step.memory.work)
-    flash = f"flash attention would need no mask: {option('batch', 1)} {option('ctx', row.tokens)}"
+    flash = f"flash attention needs no mask: count it with {option('batch', 1)} {option('ctx', row.tokens)}"
     return f"One row of {row.tokens:,} tokens with a mask between sequences; {flash}."
 
 
