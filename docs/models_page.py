@@ -28,7 +28,8 @@ links to the page of its lineage, with notes, presets, and the config fields tha
 [config-fields.md](config-fields.md) lists the fields that are ignored or refused in every family, and other names of a
 `model_type`. `tfacct models` lists the presets, `tfacct models MODEL` the fields of one.
 
-*training*: the groups of recipes for which `tfacct train` has a formula, and the largest measured error of their peaks ([training.md](training.md)). `--exact` runs the transformers class for all others.
+*training*: the groups of recipes for which `tfacct train` has a formula, and the largest measured error of their peaks
+([training.md](training.md)). `--exact` runs the transformers class for all others.
 """
 CONFIG_FIELDS = """\
 # Config fields
