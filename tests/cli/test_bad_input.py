@@ -812,3 +812,11 @@ def test_the_tokens_of_a_training_run_lead_to_budget(run) -> None:
     for model in ("gpt2-xl", "gpt3"):  # the second is no preset
         assert f"`tfacct budget {model} --tokens 300B`" in run("flops", model, "--train", "--tokens", "300B").err
     assert run("budget", "gpt2-xl", "--tokens", "300B").code == 0
+
+
+def test_names_of_the_trainer_and_of_other_sizes(run) -> None:
+    for typed, meant in (("adam", "adamw"), ("adamw_torch", "adamw-foreach"), ("paged_adamw_8bit", "paged-adamw-8bit")):
+        told = run("train", "gpt2", "--ctx", "64", f"--optim={typed}", "--json").out
+        assert json.loads(told)["models"][0]["optimizer"] == meant
+    assert "did you mean llama-3.3-70b or llama-3.1-70b?" in run("params", "llama-3-70b").err
+    assert "--set n_layer=VALUE" in run("compare", "gpt2", "--n_layer", "24").err

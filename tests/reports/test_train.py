@@ -33,7 +33,7 @@ def test_three_notes_are_printed_and_the_others_with_verbose(run: Callable[..., 
     """By rank: what each rank sends changes a decision; that each has its own batch is background."""
     asked = ("train", "llama-3.1-8b", "--ctx", "4k", "--fsdp", "8")
     brief, full = (" ".join(run(*asked, *more).out.split()) for more in ((), ("-v",)))
-    assert "Each rank sends" in brief and "--master-weights fp32 adds" in brief
+    assert "Each rank sends" in brief and "--master-weights fp32 raises it to" in brief
     whole = "Without sharding, in GiB: weights 15.0, optimizer state 29.9"
     for background in ("Each FSDP rank has its own batch", whole, "Not included:"):
         assert background not in brief and background in full

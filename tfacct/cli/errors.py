@@ -77,6 +77,8 @@ def _elsewhere(command: str, option: str, error: Any) -> str | None:
         return found
     if kind == "NoSuchOption" and words[-1] in NAMES:
         takers = [f"`tfacct {name}`" for name in NAMES if spellings.own(option) in _options(name)][:3]
+        if not takers and "_" in option and "--set" in _options(words[-1]):
+            return f"a field of the config is changed with --set {option.removeprefix('--')}=VALUE"
         return f"{', '.join(takers)} {'take' if takers[1:] else 'takes'} {option}" if takers else None
     if kind == "MissingParameter" and words[-1] in NAMES:
         fitting = (one for one in command_of(words[-1]).examples if error.param.opts[0] in one.split())

@@ -81,6 +81,13 @@ COMMANDS: Mapping[str, str] = {
 """Other programs' names of a command → the command to suggest."""
 FLAGS: Mapping[str, str] = {"load-in-4bit": "nf4", "load-in-8bit": "int8", **{name: name for name in DTYPES}}
 """Other programs' flags for a dtype."""
+OPTIMIZERS: Mapping[str, str] = {
+    "adam": "adamw",
+    "adamw-torch-fused": "adamw",
+    "adamw-torch": "adamw-foreach",
+    "adamw-bnb-8bit": "adamw-8bit-trainer",
+}
+"""Other names of optimizers, such as those of transformers' Trainer, in lowercase with dashes → their name here."""
 PARTS = ("none", "full", "attention", "selective")
 
 
@@ -132,7 +139,19 @@ def _apart(word: str) -> list[str]:
     return [name, value] if equals and name.startswith("--") and name[2:] in _READ_HERE else [word]
 
 
-_READ_HERE = {*SPELLINGS, *BY_COMMAND, *OF_ENGINES, "model", "config", "gpus", "on", "recompute", "dtype", "qlora"}
+_READ_HERE = {
+    *SPELLINGS,
+    *BY_COMMAND,
+    *OF_ENGINES,
+    "model",
+    "config",
+    "gpus",
+    "on",
+    "recompute",
+    "dtype",
+    "qlora",
+    "optimizer",
+}
 
 
 def _of_command(command: str, word: str) -> str:
@@ -181,7 +200,7 @@ def _with_values(words: list[str]) -> list[str]:
     found: list[str] = []
     for at, word in enumerate(words):
         after = words[at + 1] if at + 1 < len(words) else ""
-        found.append(word)
+        found.append(_optimizers(word) if at and _is(words[at - 1], "optimizer") else word)
         if _is(word, "recompute"):
             if after.lstrip(",").partition(":")[0].partition(",")[0] not in PARTS and not after.startswith(
                 ("mlp", "layernorm", "core_attn")
@@ -200,6 +219,12 @@ def _with_values(words: list[str]) -> list[str]:
         elif after == "nf4" and _is(word, "dtype") and any(_is(one, "lora") for one in words):
             found[-1:] = ["--weights"]
     return found
+
+
+def _optimizers(text: str) -> str:
+    """Names of optimizers in the spelling of this program."""
+    names = (name.strip().lower().replace("_", "-") for name in text.split(","))
+    return ",".join(OPTIMIZERS.get(name, name) for name in names)
 
 
 def _on_devices(words: list[str]) -> list[str]:

@@ -4,6 +4,7 @@ its page, or `-` for stdin. If the hub does not answer, a preset is used for its
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -80,6 +81,10 @@ def in_folder(name: str, fields: dict[str, Any], folder: Path, sets: Mapping[str
     return replace(model, folder=folder, format_file=of_format.name)
 
 
+_SIZE = re.compile(r"(?<=-)\d+(?:\.\d+)?[bm](?=-|$)")
+"""Pattern for a size in a model's name: 70b."""
+
+
 def _closest(model: str, also: Iterable[str] = ()) -> str | None:
     """Suggestion of a preset. For a name of quantized weights, a suggestion of `--dtype` instead."""
     from tfacct.loading import spellings
@@ -88,7 +93,12 @@ def _closest(model: str, also: Iterable[str] = ()) -> str | None:
         preset, dtype = spellings.without_format(model)
         example = "" if preset is None else f": {preset.name} {option('dtype', dtype) if dtype else ''}".rstrip()
         return f"a preset supports another format with {option('dtype')}{example}"
-    return nearest(model.rsplit("/", 1)[-1], [*presets.names(), *also])
+    name = model.rsplit("/", 1)[-1]
+    if size := _SIZE.search(name.casefold()):  # of that size, if the series has it
+        series = name.casefold()[:4]
+        same = [one for one in presets.names() if one.startswith(series) and size[0] in one.split("-")]
+        return nearest(name, same or [*presets.names(), *also])
+    return nearest(name, [*presets.names(), *also])
 
 
 def _suggestion(model: str, also: Iterable[str]) -> str:

@@ -151,7 +151,8 @@ def memory_limit(
             try:
                 count, device = devices.several(option("on"), on)
             except NotFoundError as error:
-                error.hint = f"for a device without a file, give its memory: {option('on', '8GB')}"
+                memory = f"for a device without a file, give its memory: {option('on', '8GB')}"
+                error.hint = "; ".join(filter(None, (error.hint, memory)))
                 raise
             if count > 1 and not device.links.any:
                 device.link(count)  # raises UsageError: no link is known

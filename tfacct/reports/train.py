@@ -688,6 +688,11 @@ def _packed(step: Step) -> str:
     return f"One row of {row.tokens:,} tokens with a mask between sequences; {flash}."
 
 
+def _names_master_weights(step: Step) -> bool:
+    """True if `_lever` has the peak with fp32 master weights."""
+    return not step.does_not_fit and _with_master_weights(step) is not None
+
+
 def _precision(step: Step) -> str:
     """Which dtypes weights, gradients and optimizer state have."""
     recipe = step.recipe
@@ -813,7 +818,11 @@ NOTES = (
     ),
     NoteRow("estimate", 2, lambda step: not step.memory.exact and _accuracy(step)),
     NoteRow("largest", 2, _largest),
-    NoteRow("precision", 2, lambda step: step.recipe.lora is None and _precision(step)),
+    NoteRow(
+        "precision",
+        2,
+        lambda step: step.recipe.lora is None and not _names_master_weights(step) and _precision(step),
+    ),
     NoteRow("adapters", 2, lambda step: step.recipe.lora and _adapters(step)),
     NoteRow("allocator", 2, _close, RESERVED),
     NoteRow("sent", 2, _on_mesh(_sent)),
@@ -834,6 +843,7 @@ NOTES = (
         "The published weights are quantized; training uses {}.",
     ),
     NoteRow("prepared", 2, lambda step: step.recipe.weights_dtype == NF4 and _prepared(step)),
+    NoteRow("precision", 3, lambda step: _names_master_weights(step) and f"All in {step.recipe.dtype}."),
     NoteRow("exact", 3, lambda step: step.memory.exact and _accuracy(step)),
     NoteRow("usable", 3, lambda step: step.limit is not None and step.limit.notes),
     NoteRow("allocator", 3, lambda step: step.limit is not None and not _close(step), RESERVED),
