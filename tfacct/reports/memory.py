@@ -1050,6 +1050,7 @@ def _of_heads(whole_models: Sequence[LoadedModel], tp: int) -> list[str]:
 
 
 CACHE_NOTES = (
+    PAGES,
     NoteRow(
         "formula",
         2,
@@ -1079,7 +1080,6 @@ CACHE_NOTES = (
     SHRINKING,
     NoteRow("latent", 2, lambda about: model_notes.latent_cache_notes(about.models)),
     NoteRow("ranks", 1, _of_ranks),
-    PAGES,
 )
 
 
