@@ -57,7 +57,7 @@ class MiniMaxM3VL:
         "dense_intermediate_size": 71, "shared_intermediate_size": 29, "max_position_embeddings": 103,
         "num_local_experts": 10, "num_experts_per_tok": 5, "layer_types": [FULL, SPARSE, SPARSE],
         "mlp_layer_types": ["dense", "sparse", "sparse"], "index_n_heads": 6, "index_head_dim": 14,
-        "index_block_size": 4, "index_topk_blocks": 3, "rope_parameters": {"partial_rotary_factor": 0.4},
+        "index_block_size": 5, "index_topk_blocks": 3, "rope_parameters": {"partial_rotary_factor": 0.4},
     }  # fmt: skip
     DENSE = {**TINY, "mlp_layer_types": ["dense"] * 3}
     LOGITS = {"": DENSE, "without a block of its own": {**DENSE, "index_local_blocks": 0, "index_n_heads": 4}}

@@ -465,6 +465,7 @@ def test_mixtures_of_llama_cpp_are_estimated_on_one_device() -> None:
         ("kimi-linear-48b-a3b", "8xh100-sxm", "bf16", "with latent attention"),
         ("deepseek-v4-flash", "4xb200-hgx", None, "prefix cache"),
         ("hy4-preview", "8xb200-hgx", "nvfp4", "residual streams"),
+        ("minimax-m3", "8xb200-hgx", "nvfp4", "without latent attention"),
         ("llama-3.2-1b", "t4", "fp16", "without bf16 units"),
         ("llama-3.2-1b", "v100-sxm-32gb", "fp16", "without bf16 units"),
         ("llama-3.2-1b", "mi300x", "fp8", None),

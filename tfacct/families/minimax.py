@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 
 from tfacct.architecture.blocks import Block, Sublayer
 from tfacct.architecture.parts import Indexer, LightningAttention, QKNorm, Residual
-from tfacct.architecture.parts.indexer import LEGEND as INDEXER_LEGEND
 from tfacct.base.errors import ConfigError
 from tfacct.base.pydantic_messages import format_value
 from tfacct.base.record import record
@@ -237,13 +236,14 @@ UNCOUNTED = frozenset(("use_sparse_attention", "sparse_score_type", "sparse_init
 @record(kw_only=True)
 class BlockIndexer(Indexer):
     """Selects the `top` blocks of `size` keys by their best key, including the last `local` blocks up to that of the
-    query, separately for each indexer head; query heads are assigned to these. No matmul depends on the selection."""
+    query, separately for each indexer head; query heads are assigned to these. `keys`: top · size. transformers' class
+    masks the other keys, so no matmul depends on the selection."""
 
     size: Size
     local: int = 1
+    keys: Size
 
-    axis_names: ClassVar[dict[str, str]] = {"heads": "Nx", "head_dim": "Hx"}
-    legend: ClassVar[dict[str, str]] = INDEXER_LEGEND
+    axis_names: ClassVar[dict[str, str]] = {"heads": "Nx", "head_dim": "Hx", "keys": "Sx"}
 
     def _queries(self, at: str) -> Iterator[Line]:
         yield Matmul(f"{at}.q_proj", "B T D, D Nx Hx -> B T Nx Hx")
@@ -382,5 +382,6 @@ class MiniMaxM3VL(MiniMaxDecoder):
                 " dimensions of a head"
             )
         top, local = sizes["index_topk_blocks"], sizes["index_local_blocks"]
-        indexer = BlockIndexer(heads=heads, head_dim=size, size=sizes["index_block_size"], top=top, local=local)
+        block = sizes["index_block_size"]
+        indexer = BlockIndexer(heads=heads, head_dim=size, size=block, top=top, local=local, keys=top * block)
         return super().attention(layer, **own, indexer=indexer)

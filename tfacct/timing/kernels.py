@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeGuard
 
 from tfacct.base.errors import ConfigError
@@ -57,7 +58,9 @@ STATES = KEYS | {*HEADS, CHANNELS} | {axis for each in COMPRESSED.values() for a
 """Axes of which a state has one where its kernel is known."""
 RECURRENCE = frozenset((CHUNKS, ONE_BY_ONE))
 """Axes of the lines of a recurrence."""
-GATHERED = frozenset(("chosen", *COMPRESSED_MASKS))
+CHOICES = frozenset(("chosen", "chosen entries"))
+"""Masks of keys that an indexer chooses."""
+GATHERED = CHOICES | COMPRESSED_MASKS
 """Masks of keys that do not follow one another."""
 STREAMS = "Xn"
 """Axis of residual streams, which are mixed with one another."""
@@ -66,7 +69,7 @@ INDEXER = "Nx"
 INDEX = "fp8"
 """Format that indexers multiply in."""
 HEAD_TILE = 64
-"""Query heads to which kernels that gather their keys pad those of a device."""
+"""Query heads to which kernels that gather latents pad those of a device."""
 LAUNCHES = 4
 """Launches of a block for all of its work that is no product, less that of an indexer, of which each line is one."""
 
@@ -206,7 +209,7 @@ class _Lowered:
         return [launch(sizes) for launch in self.launches]
 
     def _launches(self) -> Iterator[Launch]:
-        for lines in _fused(self.group.lines):
+        for lines in _fused(self._lines()):
             first = lines[0]
             if isinstance(first, Table):
                 yield self._lookup(first)
@@ -214,6 +217,16 @@ class _Lowered:
                 yield self._products(lines) if first.weight_axes() is not None else self._attention(lines)
         yield from self._pointwise()
         yield from self._reduced()
+
+    def _lines(self) -> Sequence[Line]:
+        """Its lines. Engines skip the keys that an indexer does not choose, also where the class only masks them."""
+        masks = {line.mask for line in self.group.lines if isinstance(line, Matmul)}
+        if CHOSEN not in self.group.axes or not CHOICES.isdisjoint(masks):
+            return self.group.lines
+        return [
+            replace(line, mask="chosen") if isinstance(line, Matmul) and _attends(line) else line
+            for line in self.group.lines
+        ]
 
     def _products(self, lines: Sequence[Matmul]) -> Launch:
         first, count, parts = lines[0], self.group.count, self.split.ep
@@ -242,7 +255,7 @@ class _Lowered:
         """Attention, an indexer's scores, or a recurrence: products of activations with one another."""
         count, first, every = self.group.count, lines[0], {*lines[0].einsum.every}
         recurs, indexes = not RECURRENCE.isdisjoint(every), INDEXER in every
-        gathers = any(line.mask in GATHERED for line in lines)
+        gathers = "K" not in every and any(line.mask in GATHERED for line in lines)
         suffix = "" if indexes else ".recurrence" if recurs else ".attention"
         name = f"{paths.short(paths.module_of(first.path))}{suffix}"
 
@@ -432,13 +445,13 @@ def _fused(lines: Sequence[Line]) -> list[list[Any]]:
                 found.setdefault(module, []).append(line)
             else:
                 raise _refused(line.path)
-    chosen = {line.mask for line in lines if isinstance(line, Matmul)} & {"chosen", "chosen entries"}
+    masks = {line.mask for line in lines if isinstance(line, Matmul)}
     for key, alike in found.items():
         if isinstance(key, str) and isinstance(first := alike[0], Matmul) and RECURRENCE.isdisjoint(first.einsum.every):
             scores = [_scores(one) for one in alike]
             is_index = INDEXER in first.einsum.every
             half = len(alike) if is_index else len(alike) // 2
-            if scores != [at < half for at in range(len(alike))] or (is_index and not chosen):
+            if scores != [at < half for at in range(len(alike))] or (is_index and CHOICES.isdisjoint(masks)):
                 raise _refused(first.path)
     return list(found.values())
 
@@ -451,6 +464,11 @@ def _mixes(line: Line) -> TypeGuard[Matmul]:
 def _is_vector(line: Line) -> TypeGuard[Table]:
     """True for a table whose numbers are all read: pointwise work has it as a parameter."""
     return isinstance(line, Table) and len(axis_names(line.spec)) == 1
+
+
+def _attends(line: Matmul) -> bool:
+    """True for scores and values, other than the scores of an indexer."""
+    return (_scores(line) or _values(line)) and INDEXER not in line.einsum.every
 
 
 def _scores(line: Matmul) -> bool:

@@ -165,6 +165,8 @@ def unmeasured_run(ledger: Ledger, device: Device, link: Link | None, stored: st
         return "The only measured runs of a model with compressed keys had a prefix cache"
     if kind == "recurrent" and (not ledger.experts or ledger.instead is not None):
         return "No run of a recurrent model without experts or with latent attention was measured"
+    if kind == "indexed" and ledger.instead is None:
+        return "No run of a model with an indexer and without latent attention was measured"
     if any(STREAMS in group.axes for group in ledger.groups):
         return "No run of a model with several residual streams was measured"
     if device.id in AMD:
