@@ -49,7 +49,7 @@ def serve(
     acceptance: Annotated[
         float | None,
         Option(
-            "Share of drafts that the model accepts, where it accepted all before them. No default: text decides.",
+            "Share of drafts that the model accepts, given that it accepted all earlier ones. No default.",
             "A",
             advanced=True,
         ),

@@ -282,7 +282,7 @@ NOTES = (
         "adapters",
         1,
         _adapters,
-        "{words} in bf16: {bytes}{each}. Requests share an adapter only where there are fewer adapters.",
+        "{words} in bf16: {bytes}{each}. Requests share adapters if there are fewer adapters than requests.",
     ),
     *SHARED_NOTES,
     NoteRow(
@@ -450,7 +450,7 @@ FEWEST_NOTES = (
         "waits",
         1,
         lambda about: about.most.requests > 1,
-        "First token: at most, where the prompts of all requests of a replica arrive at once.",
+        "First token: the upper end, if the prompts of all requests of a replica arrive at once.",
     ),
     NoteRow("tried", 2, lambda _: True, "Tried: tensor parallelism inside a node, and replicas of it."),
     *SHARED_NOTES,

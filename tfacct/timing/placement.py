@@ -64,7 +64,7 @@ class Placement:
     def unmeasured(self) -> str:
         """The reason why no error is known; empty where runs like this were measured."""
         if self.host.draft is not None:
-            return "No run with a known acceptance of drafts was measured"
+            return "No run with a known acceptance rate of drafts was measured"
         if self.host.adapters is not None:
             return "No run with LoRA adapters was measured"
         return unmeasured_run(self.model.ledger, self.device, self.link, self.dtype)

@@ -34,7 +34,9 @@ class Speculation:
     def words(self) -> str:
         """The drafts in words."""
         each = "1 draft" if self.tokens == 1 else f"{self.tokens:,} drafts"
-        return f"{each} a step{'' if self.model is None else f' of {self.model.name}'}, {self.acceptance:g} accepted"
+        return (
+            f"{each} per step{'' if self.model is None else f' from {self.model.name}'}, {self.acceptance:g} accepted"
+        )
 
     def checked(self) -> Speculation:
         """The drafts. Raises UsageError."""
@@ -42,7 +44,7 @@ class Speculation:
         if not isinstance(self.acceptance, (int, float)) or not 0 <= self.acceptance <= 1:
             raise UsageError(
                 f"{option('acceptance')} must be from 0 to 1, not {self.acceptance!r}",
-                "the share of drafts that are accepted, where all before them were: an engine logs it",
+                "the share of accepted drafts, given that all earlier ones were accepted: engines log it",
             )
         return self
 
