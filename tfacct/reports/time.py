@@ -35,7 +35,19 @@ from tfacct.timing.step_estimate import (
     unmeasured_step,
 )
 from tfacct.timing.timing import CONSTANTS, WIDE, Alike, Step, by_kernel, units_of
-from tfacct.timing.validated import ENOUGH, NEWER_LAYOUTS, NEWER_STACKS, STORED, VALIDATED, Class, Validation, reported
+from tfacct.timing.validated import (
+    ENOUGH,
+    MODELS,
+    NEVER_FITTED,
+    NEWER_LAYOUTS,
+    NEWER_STACKS,
+    STORED,
+    VALIDATED,
+    Class,
+    Validation,
+    model_kind,
+    reported,
+)
 
 CONVENTION = (
     "an estimate: seconds by a fitted law over FLOPs, bytes and launches; FLOPs and bytes are counted, per device"
@@ -150,9 +162,10 @@ def evidence_note(one: Placement) -> str:
     error = None if one.scattered else one.error()
     if error is None:
         return ""
-    models = "MoE models" if one.model.ledger.experts else "dense models"
+    models, verb = MODELS[model_kind(one.model.ledger)], "measured" if error.kind in NEVER_FITTED else "fitted"
+    here = _on_device(error.on.get(one.device.id, 0), "run", verb)
     return (
-        f"Measured: request latency of {models}, {_fitted(error.on.get(one.device.id, 0), 'run')}. Cross-validation by"
+        f"Measured: request latency of {models}, {here}. Cross-validation by"
         f" cell (device × model × engine × format): {units.percent(error.coverage)} of runs lie in the interval fitted"
         " to the other cells."
     )
@@ -185,7 +198,7 @@ def step_error_note(model: LoadedModel, device: Device, megatron: bool, link: Li
     if alike:
         return (
             f"Estimate. MPT under FSDP (llm-foundry, 2023): median error {units.percent(error.median)} on"
-            f" {error.runs:,} steps never fitted; {_fitted(here, 'step')}."
+            f" {error.runs:,} steps never fitted; {_on_device(here, 'step')}."
         )
     stacks = " and ".join(f"{units.percent(one.median)} on {name}" for name, one in NEWER_STACKS.items())
     return f"Estimate. Median error of steps in fp8 (2024 to 2026): {stacks}; {others}."
@@ -195,8 +208,8 @@ def _unknown(reason: str) -> str:
     return f"Estimate. {reason}, so its error is not known."
 
 
-def _fitted(here: int, what: str) -> str:
-    return f"{f'{here:,} {what}s' if here else f'no {what}'} on this device {'were' if here else 'was'} fitted"
+def _on_device(here: int, what: str, verb: str = "fitted") -> str:
+    return f"{f'{here:,} {what}s' if here else f'no {what}'} on this device {'were' if here else 'was'} {verb}"
 
 
 def formats_note(one: Placement) -> str:
@@ -260,7 +273,7 @@ def error_facts(error: Validation, device: str, alike: int) -> dict[str, Any]:
         "class": error.kind,
         "metric": error.metric,
         "points": worse.runs,
-        "points_fitted": error.runs,
+        "points_fitted": 0 if error.kind in NEVER_FITTED else error.runs,
         "cells": error.cells,
         "points_on_device": error.on.get(device, 0),
         "points_in_dtype": alike,

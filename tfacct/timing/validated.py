@@ -93,6 +93,8 @@ VALIDATED: Mapping[tuple[Class, Metric], Validation] = {
 """By class and metric: the time of a request, also corrected by `ENOUGH` other runs of its cell, that from token to
 token, and that of a decode step of workers that only decode; of a training step of dense models under FSDP, and divided
 by tensor and pipeline parallelism."""
+NEVER_FITTED: frozenset[Class] = frozenset(("recurrent", "indexed"))
+"""Classes whose runs no constant was fitted to."""
 ENOUGH = 3
 """Measured runs of the user from which on the errors of corrected estimates hold."""
 HELD_OUT: Mapping[tuple[Class, Metric], Reported] = {("training", "step"): Reported(49, 0.033, 0.92)}
@@ -128,7 +130,7 @@ KINDS: Mapping[Model, frozenset[str]] = {
 """Axes of models that have kernels of their own: for compressed keys, for keys that an indexer chooses, and for
 recurrences."""
 MODELS: Mapping[Model, str] = {
-    "dense": "dense decoders",
+    "dense": "dense models",
     "experts": "MoE models",
     "recurrent": "recurrent models",
     "indexed": "models with an indexer",
