@@ -125,7 +125,7 @@ def test_a_bad_value_of_a_log_is_blamed_on_the_log(run: Callable[..., Ran], tmp_
     log = written(tmp_path, LOG.replace("8192", "0"))
     assert "with the flags of --log: " in run("engine", "vllm", "llama-3.1-8b", "--on", "h100", "--log", log).err
     folder = run("engine", "vllm", "llama-3.1-8b", "--on", "h100", "--log", str(tmp_path))
-    assert "is no file" in folder.err
+    assert "it is a folder" in folder.err
 
 
 SGLANG = """[2026-03-21 03:31:56] server_args=ServerArgs(model_path='meta-llama/Llama-3.1-8B', quantization=None,\

@@ -359,7 +359,7 @@ def test_latent_attention_with_the_block_size_of_the_log() -> None:
         ("vllm llama-3.1-8b --on h100 --total-memory 0", "--total-memory"),
         ("vllm llama-3.1-8b --on h100 --block-size 0", "at least 1"),
         ("vllm llama-3.1-8b --on h100 --requests 0", "at least 1"),
-        ("vllm llama-3.1-8b --on h100 --requests 100000", "no launch has room for 100,000 requests"),
+        ("vllm llama-3.1-8b --on h100 --requests 100000", "no launch fits 100,000 requests"),
         ("vllm nothing-like-it --on h100", "no preset"),
         ("vllm", "needs a MODEL"),
         ("qwen3-8b --on l40s", "name an engine first: tfacct engine vllm qwen3-8b"),

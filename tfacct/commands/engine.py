@@ -93,7 +93,7 @@ def engine_of(
     (True, 476000, ['vllm', 'serve'])
 
     The keywords are the engine's flags. `max_model_len="max"`: the longest that starts; `requests`: find the launch
-    that has room for so many. `log`: a start-up log to compare with, whose flags apply where none are given. Raises
+    that fits so many. `log`: a start-up log to compare with, whose flags apply where none are given. Raises
     TfacctError.
     """
     from tfacct.reports.engine import engine_start

@@ -1,4 +1,4 @@
-"""What else could be asked of vLLM: flags that start, that leave more tokens, or that have room for more requests."""
+"""Other flags for vLLM: flags that start, that leave more tokens, or that fit a number of requests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tfacct.ledger.storage import width
 from tfacct.loading.model import LoadedModel
 
 MOST_USED = 95
-"""Per cent of a card that are asked for at most."""
+"""The largest suggested utilization, in percent."""
 STEP = 128
 """Numbers of requests that are tried are multiples of it, or of 8 below twice as many."""
 
@@ -68,8 +68,8 @@ def out_of_memory(launch: Launch, found: Start) -> Refusal | None:
     least = max(one.least for one in ranks(launch)) + (outside["high_bytes"] or 0) - (outside["low_bytes"] or 0)
     others: list[dict[str, Any]] = [{"tp": count} for count in more_cards(launch)]
     if launch.pool_given and least + found.pool > launch.total:
-        room = (launch.total - least) // MIB * MIB
-        others = [{"kv_cache_memory_bytes": room}] if room > 0 else []
+        free = (launch.total - least) // MIB * MIB
+        others = [{"kv_cache_memory_bytes": free}] if free > 0 else []
     elif found.pool > 0 and (longest := largest_length(launch)):
         others.insert(0, {"max_model_len": longest})
     if not launch.pool_given and launch.utilization < launch.profile.utilization:
@@ -147,7 +147,7 @@ def changes(launch: Launch, found: Start) -> list[Change]:
         tried.append(("--max-num-batched-tokens", str(launch.batched // 2), "prompts take more steps", half))
     if launch.utilization < (most := MOST_USED / 100):
         more = {"gpu_memory_utilization": most}
-        tried.append(("--gpu-memory-utilization", f"{most:g}", "less room for other processes", more))
+        tried.append(("--gpu-memory-utilization", f"{most:g}", "less memory for other processes", more))
     if "graphs" in found.terms:
         tried.append(("--enforce-eager", "", "decoding is slower", {"enforce_eager": True}))
     if width(launch.kv_dtype).bits == 16:
@@ -169,11 +169,11 @@ def _fewer_requests(launch: Launch, layer: int) -> int:
 
 
 def for_requests(launch: Launch, requests: int) -> Launch:
-    """The launch that has room for so many requests of the longest length, and takes as many in a step: with the
+    """The launch that fits so many requests of the longest length, and runs as many in a step: with the
     smallest utilization, unless it or the pool is given, else the longest length, else the fewest cards. Raises
     UsageError where none has."""
 
-    def has_room(other: Launch) -> bool:
+    def fits(other: Launch) -> bool:
         found = start(other)
         return found.concurrency >= requests and not found.lacks
 
@@ -186,14 +186,14 @@ def for_requests(launch: Launch, requests: int) -> Launch:
         launch = launch.with_flags(max_num_batched_tokens=requests)
     shares = (launch.with_flags(gpu_memory_utilization=share / 100) for share in range(5, MOST_USED + 1))
     given = launch.pool_given or launch.flags.gpu_memory_utilization
-    if found := next(filter(has_room, [launch] if given else shares), None):
+    if found := next(filter(fits, [launch] if given else shares), None):
         return found
     fixed = launch.with_flags(max_num_batched_tokens=launch.batched)
-    length = largest_that_fits(lambda length: -int(has_room(fixed.with_flags(max_model_len=length))), -1, launch.length)
+    length = largest_that_fits(lambda length: -int(fits(fixed.with_flags(max_model_len=length))), -1, launch.length)
     if length:
         return fixed.with_flags(max_model_len=length)
     cards = (launch.with_flags(tp=launch.flags.tp * times) for times in (2, 4, 8))
     known = (one for one in cards if next(vllm.unsupported(one), None) is None and refused(one) is None)
-    if found := next(filter(has_room, known), None):
+    if found := next(filter(fits, known), None):
         return found
-    raise UsageError(f"no launch has room for {requests:,} requests at once", "fewer requests or narrower weights")
+    raise UsageError(f"no launch fits {requests:,} requests at once", "fewer requests or narrower weights")

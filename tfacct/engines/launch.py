@@ -33,8 +33,8 @@ BYTES = re.compile(r"[1-9]\d{0,17}", re.ASCII)
 
 
 class Flags(NamedTuple):
-    """Flags of a launch; None: the engine's default. Sizes in tokens or bytes. The last three are what a log says
-    besides the launch line."""
+    """Flags of a launch; None: the engine's default. Sizes in tokens or bytes. The last three are no flags, but what a
+    log says."""
 
     max_model_len: int | None = None
     max_num_batched_tokens: int | None = None

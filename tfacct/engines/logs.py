@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tfacct.base.errors import NotFoundError, UsageError, cut
+from tfacct.base.errors import ConfigError, NotFoundError, UsageError, cut
 from tfacct.base.spelling import option
 from tfacct.engines.launch import WIDE
 from tfacct.engines.profiles import Engine
 from tfacct.engines.units import GIB, MIB
+from tfacct.loading import files
 from tfacct.loading.model import LoadedModel
 
-LARGEST = 8_000_000
-"""Bytes of a log that are read, from its beginning: a start-up is in the first thousand lines."""
 LONGEST = 8_000
 """Characters of a line that are read."""
 STEERING = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-_])")
@@ -54,7 +52,7 @@ def read(engine: Engine, path: str) -> Log:
     found: dict[str, re.Match[str]] = {}
     patterns: Mapping[str, str] = engine.facts["log"]
     left = {name: re.compile(pattern, re.ASCII) for name, pattern in patterns.items()} | WORDS
-    for line in _lines(Path(path)):
+    for line in _lines(path):
         found |= {name: match for name, pattern in left.items() if (match := pattern.search(line))}
         left = {name: pattern for name, pattern in left.items() if name not in found}
     if not patterns.keys() & found:
@@ -66,20 +64,13 @@ def read(engine: Engine, path: str) -> Log:
     )
 
 
-def _lines(path: Path) -> list[str]:
+def _lines(path: str) -> list[str]:
     """Lines of a file, without colours. Raises NotFoundError."""
     try:
-        exists = path.is_file()
-    except (OSError, ValueError):  # a name that no file can have
-        exists = False
-    if not exists:
-        raise NotFoundError(f"{option('log')} {cut(str(path))} is no file")
-    try:
-        with path.open("rb") as stream:
-            text = stream.read(LARGEST).decode("utf-8", "replace")
-    except (OSError, ValueError) as error:
-        why = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else "it cannot be read"
-        raise NotFoundError(f"{option('log')} {cut(str(path))}: {why}") from None
+        text = files.read(Path(path)).decode("utf-8", "replace")
+    except (ConfigError, ValueError) as error:  # ValueError: a name that no file can have
+        why = error.message if isinstance(error, ConfigError) else f"cannot read {cut(path)}"
+        raise NotFoundError(f"{option('log')}: {why}") from None
     return [STEERING.sub("", line[:LONGEST]) for line in text.splitlines()]
 
 

@@ -24,7 +24,7 @@ from tfacct.loading.model import LoadedModel
 
 Kind = Literal["full", "window", "chunk", "state"]
 MambaMode = Literal["none", "align", "all"]
-"""What prefix caching keeps of states: nothing, one more state for each request, or one for each block."""
+"""States that prefix caching stores: none, one more for each request, or one for each block."""
 BLOCK = 16
 """Tokens of a block by default."""
 ALIGNMENT, LATENT_ALIGNMENT = 16, 64
@@ -32,7 +32,7 @@ ALIGNMENT, LATENT_ALIGNMENT = 16, 64
 FP32_STATES = ("kimi_linear", "qwen3_5", "qwen3_5_moe", "qwen3_5_moe_text", "qwen3_5_text")
 """Families whose recurrent states are in fp32 whatever the dtype: vLLM's models/config.py, kda_state_dtype."""
 TAPS = "Kc"
-"""The axis of a convolution's taps: an engine keeps the inputs of all but one."""
+"""The axis of a convolution's taps: an engine stores the inputs of all but one."""
 
 
 class CacheLayers(NamedTuple):
@@ -153,12 +153,12 @@ def _hybrid_pages(model: LoadedModel, context: int, cached: Width, pool: int) ->
     return pages(cache_layers(model, cached), pool, paging)
 
 
-def hybrid_page_facts(model: LoadedModel, context: int, cached: Width, room: int | None) -> dict[str, Any]:
-    """Pages of a model with states, whose attention blocks are as large as a state. With `room`, the bytes that the
+def hybrid_page_facts(model: LoadedModel, context: int, cached: Width, free: int | None) -> dict[str, Any]:
+    """Pages of a model with states, whose attention blocks are as large as a state. With `free`, the bytes that the
     weights leave, also the blocks, tokens and requests of this context. Raises UsageError."""
-    found = _hybrid_pages(model, context, cached, room or 0)
+    found = _hybrid_pages(model, context, cached, free or 0)
     facts = {"kv_block": found.block_size, "kv_page_bytes": found.block_bytes}
-    if room is None or not found.blocks:
+    if free is None or not found.blocks:
         return facts
     longest = (found.blocks - found.pages_per_request + ceil_div(context, found.block_size)) * found.block_size
     return facts | {

@@ -86,7 +86,7 @@ def start(launch: Launch) -> Start:
     token = sum(one.layers * one.bytes for one in layers)
     before = launch.total - taken["bytes"]
     tokens = static_tokens(before, before - own.total, share, token)
-    missing, room = (1 - tokens) * token, max(0, tokens)
+    missing, usable = (1 - tokens) * token, max(0, tokens)
     terms = {
         "card": counted("card", launch.total, "torch's total"),
         "outside": taken,
@@ -94,4 +94,4 @@ def start(launch: Launch) -> Start:
         "not static": counted("not static", int(before * (1 - share)), f"1 − mem_fraction_static {share:g}"),
     }
     lacks = f"no memory is left for the cache, which needs {missing / GIB:.1f} GiB more" if missing > 0 else ""
-    return Start(terms, tokens * token, room, room / launch.length, (f"max_total_num_tokens={room}",), lacks)
+    return Start(terms, tokens * token, usable, usable / launch.length, (f"max_total_num_tokens={usable}",), lacks)

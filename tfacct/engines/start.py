@@ -52,9 +52,9 @@ class Peak:
 @record
 class Start:
     """Memory of the card whose cache is the smallest. `terms`: what is taken before the cache, by the names of a log's
-    figures. `pool`: bytes of the cache, and the `tokens` that it has room for; `concurrency`: requests of the longest
+    figures. `pool`: bytes of the cache, and the `tokens` that fit; `concurrency`: requests of the longest
     length. `lacks`: why it does not start. `measured`: starts on as many such cards. `free`: bytes that stay free.
-    `stage`: of the pipeline; `least`: bytes that are taken besides the pool, at least."""
+    `stage`: of the pipeline; `least`: the least that all else takes."""
 
     terms: Mapping[str, EngineTerm]
     pool: int
@@ -89,8 +89,8 @@ def common_reasons(launch: Launch) -> Reasons:
         f"cards of {device.architecture or device.name}": device.architecture
         not in launch.engine.facts["architectures"],
     }
-    for what, is_asked in refused.items():
-        if is_asked:
+    for what, applies in refused.items():
+        if applies:
             yield f"{what} are not supported for {launch.engine.name}", "`tfacct memory` counts the model"
 
 

@@ -29,7 +29,7 @@ COPIES = {
     "flashinfer": 12,  # fp32 logits, masked logits, probabilities
     "gumbel": 4,  # fp32 logits
 }
-"""Bytes per logit that are alive at once while rows are sampled, besides the logits in the model's dtype."""
+"""Bytes per logit that are alive at once while rows are sampled, in addition to the logits in the model's dtype."""
 COMPILED = 48 * MIB
 """Bytes of a compiled layer that five starts had; not derived."""
 ONLINE = {"fp8": "fp8", "nf4": "bitsandbytes"}
@@ -267,7 +267,7 @@ def requested(launch: Launch) -> EngineTerm:
 def ranks(launch: Launch) -> list[Start]:
     """Memory of the ranks of each kind of pipeline stage."""
     pp, sure, seqs = launch.flags.pp, derived(launch), f"{launch.seqs:,} rows × {launch.vocabulary:,} logits"
-    asked, (beyond, measured), captured = requested(launch), outside(launch), graphs(launch)
+    first, (beyond, measured), captured = requested(launch), outside(launch), graphs(launch)
     found = []
     for number, stage in stages_of(launch.model, pp):
         own, most = weights(launch, stage), peak(launch, first=number == 1, last=number == pp)
@@ -281,7 +281,7 @@ def ranks(launch: Launch) -> list[Start]:
             "outside": beyond,
             **({} if captured is None else {"graphs": captured}),
         }
-        left = asked["bytes"] - sum(term["bytes"] for term in taken.values())
+        left = first["bytes"] - sum(term["bytes"] for term in taken.values())
         pool = launch.flags.kv_cache_memory_bytes or left
         paged = stage_pages(launch, stage, pool)
         tokens = tokens_of(launch, paged)
@@ -291,7 +291,7 @@ def ranks(launch: Launch) -> list[Start]:
         )
         least = own.parameters + (beyond["low_bytes"] or 0)
         least += most.bytes if sure and not repacks_experts(launch) else 0
-        terms = {"requested": asked, **taken}
+        terms = {"requested": first, **taken}
         rank = Start(terms, pool, tokens, paged.concurrency, lines, measured=measured)
         found.append(replace(rank, peak=most, pages=paged, stage=number, least=least))
     return found

@@ -211,8 +211,8 @@ def _other(launch: Launch, given: Mapping[str, Any]) -> About:
         )
     check(launch, ENGINES[launch.engine.id].unsupported(launch))
     found = ENGINES[launch.engine.id].start(launch)
-    no_room = not found.tokens or (found.free is not None and found.free + found.pool < 0)
-    instead = "Use narrower weights or more memory." if no_room else "Use a shorter context or narrower weights."
+    too_large = not found.tokens or (found.free is not None and found.free + found.pool < 0)
+    instead = "Use narrower weights or more memory." if too_large else "Use a shorter context or narrower weights."
     return About(launch, found, found.lacks, instead)
 
 
