@@ -84,15 +84,22 @@ def test_a_page_has_a_key_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "block"), [("qwen3.5-9b", 528), ("qwen3.5-27b", 784), ("qwen3-next-80b-a3b", 544), ("lfm2-1.2b", 16)]
+    ("name", "block", "groups"),
+    [
+        ("qwen3.5-9b", 528, 4),
+        ("qwen3.5-27b", 784, 4),
+        ("qwen3-next-80b-a3b", 544, 4),
+        ("nemotron-nano-9b-v2", 672, 8),
+        ("kimi-linear-48b-a3b", 1920, 4),
+        ("lfm2-1.2b", 16, 3),
+    ],
 )
-def test_pages_of_a_hybrid_are_those_of_an_engine(name: str, block: int) -> None:
-    """528 and 784 are what vLLM prints. Qwen3-Next: a state of 1,097,728 bytes and 2,048 a token, on one card
-    as on two."""
+def test_pages_of_a_hybrid_are_those_of_an_engine(name: str, block: int, groups: int) -> None:
+    """528, 672 and 784 are what vLLM prints. Qwen3-Next: a state of 1,097,728 bytes and 2,048 a token, on one card
+    as on two. Groups have as many layers as attention has: 4 of 27 with states, in 7 groups and one, of Nemotron."""
     found = load(name).memory(kv_block=16, ctx=4096, on="h200")
-    assert found.kv_block == block
-    if found.pages is not None:  # groups of 8, 16 and 6 layers: four, or of LFM2 three
-        groups = 3 if name == "lfm2-1.2b" else 4
+    assert found.kv_block == load(name).kv(kv_block=16).kv_block == load(name).engine(on="h200").block_size == block
+    if found.pages is not None:
         assert found.pages["tokens"] == found.pages["count"] // groups * block
 
 
