@@ -820,3 +820,12 @@ def test_names_of_the_trainer_and_of_other_sizes(run) -> None:
         assert json.loads(told)["models"][0]["optimizer"] == meant
     assert "did you mean llama-3.3-70b or llama-3.1-70b?" in run("params", "llama-3-70b").err
     assert "--set n_layer=VALUE" in run("compare", "gpt2", "--n_layer", "24").err
+
+
+def test_what_another_command_answers_is_named_whole(run) -> None:
+    for train, command in ((["--train"], "train"), ([], "memory")):
+        ran = run("solve", "gpt2", "--for", "batch", "--ctx", "64", "--on", "2xh100", *train)
+        assert ran.code == 2 and f"`tfacct {command} gpt2 --on 2xh100` prints" in ran.err
+        assert run(command, "gpt2", "--ctx", "64", "--on", "2xh100").code == 0
+    assert "`tfacct budget MODEL --tokens N" in run("train", "gpt2", "--days", "3").err
+    assert "such as --config gpt2" in run("check", "model.py:build").err

@@ -325,10 +325,10 @@ def metric(name: str, ledgers: Iterable[Ledger]) -> Metric:
     name = ALIASES.get(name, name)
     if name in METRICS:
         return METRICS[name]
-    asked, _, of = name.partition(".")
+    kind, _, of = name.partition(".")
     there = products(ledgers)
-    if asked in ("flops", "share") and of in there:
-        return _flops_of(of) if asked == "flops" else _share_of(of)
+    if kind in ("flops", "share") and of in there:
+        return _flops_of(of) if kind == "flops" else _share_of(of)
     if name in STEP_METRICS:
         return STEP_METRICS[name]
     whole = [*METRICS, *STEP_METRICS]

@@ -34,6 +34,10 @@ INSTEAD = {
     ("memory", "--lora"): "`tfacct train` counts the memory of a training step",
     ("memory", "--requests"): "--batch N counts the memory of N concurrent requests",
     ("train", "--steps"): "`tfacct budget MODEL --tokens N --on DEVICE` gives the days: N is steps × batch × context",
+    **{
+        (command, "--days"): "`tfacct budget MODEL --tokens N --on DEVICE` gives the days"
+        for command in ("budget", "train", "mfu", "plan")
+    },
     ("flops", "--prompt"): "--generate N counts a request: a prompt of --ctx tokens, then N new tokens",
     ("flops", "--new"): "--generate N counts a request: a prompt of --ctx tokens, then N new tokens",
 }
@@ -73,10 +77,10 @@ def usage_error(error: Any) -> UsageError:
 def _elsewhere(command: str, option: str, error: Any) -> str | None:
     """A suggestion for an unknown word or option; None for another error."""
     kind, words = type(error).__name__, command.split()
-    if found := REMOVED.get(option) or INSTEAD.get((words[-1], spellings.own(option))):
+    if found := REMOVED.get(option) or INSTEAD.get((words[-1], spellings.current_name(option))):
         return found
     if kind == "NoSuchOption" and words[-1] in NAMES:
-        takers = [f"`tfacct {name}`" for name in NAMES if spellings.own(option) in _options(name)][:3]
+        takers = [f"`tfacct {name}`" for name in NAMES if spellings.current_name(option) in _options(name)][:3]
         if not takers and "_" in option and "--set" in _options(words[-1]):
             return f"a field of the config is changed with --set {option.removeprefix('--')}=VALUE"
         return f"{', '.join(takers)} {'take' if takers[1:] else 'takes'} {option}" if takers else None

@@ -125,13 +125,13 @@ def parameters_of(command: Command) -> dict[str, Parameter]:
 
 def run(command: Command, given: Mapping[str, Any]) -> None:
     """Answer a command line."""
-    parameters, own = parameters_of(command), command.options
+    parameters, own_options = parameters_of(command), command.options
     _check_single(command, given)
     options = {name: _read(parameters[name], value) for name, value in given.items()}
-    show = Shown(**{name: options[name] for name in Shown._fields if name in options and name not in own})
-    which = Which(**{name: options[name] for name in Which._fields if name in options and name not in own})
+    show = Shown(**{name: options[name] for name in Shown._fields if name in options and name not in own_options})
+    which = Which(**{name: options[name] for name in Which._fields if name in options and name not in own_options})
     check(show, command)
-    typed = {name for name in own if options[name] != parameters[name].default}
+    typed = {name for name in own_options if options[name] != parameters[name].default}
     variant = next((name for name in command.variants if command.variants[name].chosen(name, options)), "")
     function = command.variants[variant].function if variant else command.function
     taken = commands.options_of(function)
@@ -141,12 +141,12 @@ def run(command: Command, given: Mapping[str, Any]) -> None:
         for name in command.explained or ():
             if name in typed:
                 raise _apart("--explain", typed_as(name, options[name]))
-    asked = {name: options[name] for name in taken}
+    arguments = {name: options[name] for name in taken}
     if command.of_family and "family" in signature(function).parameters:
-        asked["family"] = _is_family(which.model)
+        arguments["family"] = _is_family(which.model)
     with _progress():
         try:
-            found = function(*_models(command, variant, which, typed), **asked)
+            found = function(*_models(command, variant, which, typed), **arguments)
         except KeyboardInterrupt:
             print("interrupted before the first result", file=sys.stderr)
             raise typer.Exit(INTERRUPTED) from None

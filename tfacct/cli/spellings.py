@@ -96,7 +96,7 @@ def normalized(token: str) -> str:
     return SPELLINGS.get(token, VALUES.get(token, token))
 
 
-def own(option: str) -> str:
+def current_name(option: str) -> str:
     """A typed option by its name in this program."""
     word = option.removeprefix("--")
     return f"--{BY_COMMAND[word][0] if word in BY_COMMAND else normalized(word)}"
@@ -106,8 +106,8 @@ def in_typed_words(text: str, line: Sequence[str]) -> str:
     """A message with each option spelled as on this command line."""
     names = [word.partition("=")[0] for word in line if word.startswith("--")]
     for name in names:
-        if own(name) not in names:
-            text = re.sub(rf"(?<![\w-]){own(name)}(?![\w-])", name, text)
+        if current_name(name) not in names:
+            text = re.sub(rf"(?<![\w-]){current_name(name)}(?![\w-])", name, text)
     return text
 
 
@@ -156,7 +156,7 @@ _READ_HERE = {
 
 def _of_command(command: str, word: str) -> str:
     """An option by its name in this command."""
-    return own(word) if word[2:] in BY_COMMAND and command not in BY_COMMAND[word[2:]][1] else word
+    return current_name(word) if word[2:] in BY_COMMAND and command not in BY_COMMAND[word[2:]][1] else word
 
 
 def _moved(words: list[str], quiet: bool) -> list[str]:
@@ -184,14 +184,14 @@ def _listed(words: list[str]) -> list[str]:
     found = [part for word in words for part in (word.split("=", 1) if word.startswith("--to-") else [word])]
     names = [normalized(word[2:]) if word.startswith("--") else "" for word in found]
     for name in [name for name in names[:-1] if name.startswith("to-")]:
-        at, own = names.index(name), normalized(name.removeprefix("to-"))
+        at, current = names.index(name), normalized(name.removeprefix("to-"))
         value = found[at + 1]
         del found[at : at + 2], names[at : at + 2]
-        if own in names[:-1]:
-            old = names.index(own) + 1
+        if current in names[:-1]:
+            old = names.index(current) + 1
             found[old] = f"{found[old]}, {value}"
         else:
-            found, names = [*found, f"--{own}", f",{value}"], [*names, own, ""]
+            found, names = [*found, f"--{current}", f",{value}"], [*names, current, ""]
     return found
 
 

@@ -56,7 +56,7 @@ def check(
             files, found, why = checkpoint_config.read(target, compared=model is None, waiting=waiting)
         return Found(checkpoint(files, model or found, why))
     if model is None:
-        raise UsageError(f"check MODULE:FACTORY needs {option('config')}", "the model to compare with")
+        raise UsageError(f"check MODULE:FACTORY needs {option('config')}", f"such as {option('config', 'gpt2')}")
     return _check_module(model, target, input_shape, paths, propose_map, device, train)
 
 
@@ -82,10 +82,10 @@ def _check_module(
 
     batch, tokens = (1, None) if input_shape is None else _shape(input_shape)
     given: Any = None if paths is None else maps.read(paths)
-    asked = Asked(batch=batch, tokens=tokens, device=device, paths=given, propose=propose_map, train=train)
+    module_run = Asked(batch=batch, tokens=tokens, device=device, paths=given, propose=propose_map, train=train)
     with spinner() as waiting:
         waiting(target)
-        return Found(check(model, target, target, asked))
+        return Found(check(model, target, target, module_run))
 
 
 def _shape(text: str) -> tuple[int, int]:

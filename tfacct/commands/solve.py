@@ -47,9 +47,11 @@ def solve(
         if until is not None:
             raise UsageError(f"{option('until')} and {option('on')} both set a limit", "give one")
         if budget.count > 1:
+            name = "train" if training else "memory"
+            command = f"tfacct {name} {model.path or model.name} {option('on', str(options['on']))}"
             raise UsageError(
                 f"{option('on')} takes one device in solve, not {budget.count:,}",
-                "`tfacct train` and `tfacct memory` print the largest context and batch on several",
+                f"`{command}` prints the largest context and batch",
             )
         until = f"{'peak' if training else 'total'}_bytes={budget.usable}B"
         label = budget.size

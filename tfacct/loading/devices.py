@@ -183,10 +183,10 @@ def paths() -> Mapping[str, Path]:
     """Files of all devices by name; the user's take precedence."""
     found = {path.stem: path for path in sorted(folder().glob("*.toml"))}
     try:
-        own = {path.stem: path for path in sorted(own_folder().glob("*.toml"))}
+        users = {path.stem: path for path in sorted(own_folder().glob("*.toml"))}
     except OSError:
-        own = {}
-    return MappingProxyType(found | own)
+        users = {}
+    return MappingProxyType(found | users)
 
 
 def for_sale() -> list[str]:

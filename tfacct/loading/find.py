@@ -155,19 +155,19 @@ def _from_hub(model: str, sets: Mapping[str, Any] | None, waiting: Waiting | Non
     return replace(found, folder=folder, format_file=file.name)
 
 
-def _answer(preset: Preset, asked: str, sets: Mapping[str, Any] | None, why: str = "") -> LoadedModel:
+def _answer(preset: Preset, typed: str, sets: Mapping[str, Any] | None, why: str = "") -> LoadedModel:
     """The preset for another name, with a note. Raises NotFoundError if the preset is only the encoder of the named
     model."""
-    if asked.strip().casefold() == preset.name.casefold():
+    if typed.strip().casefold() == preset.name.casefold():
         return presets.load(preset.name, sets)
     if alone := _encoder_only_hint(preset):
-        raise NotFoundError(f"there is no preset for the language model of {asked.strip()}", alone)
+        raise NotFoundError(f"there is no preset for the language model of {typed.strip()}", alone)
     found = presets.load(preset.name, sets)
     sizes = "" if preset.itself else ", which has the same sizes"
     model = replace(found, format_assumed=not preset.itself, left_out=preset.without)
-    stored = _format_assumed(model) if "/" in asked else ""
+    stored = _format_assumed(model) if "/" in typed else ""
     newest = f", the newest of {listed(preset.versions)}" if preset.versions else ""
-    return replace(model, answers=f"using preset {preset.name} for {asked.strip()}{newest}{sizes}{why}{stored}")
+    return replace(model, answers=f"using preset {preset.name} for {typed.strip()}{newest}{sizes}{why}{stored}")
 
 
 def _format_assumed(model: LoadedModel) -> str:

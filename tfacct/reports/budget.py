@@ -117,8 +117,8 @@ def budget(
     ratio = tokens_per_parameter or TOKENS_PER_PARAMETER
     family = [] if flops is None else family_sizes(model, ctx)
     best = compute_optimal.parameters(flops or 1, ratio)
-    own = model or nearest(family, best)
-    point = training_point(own, ctx)
+    trained = model or nearest(family, best)
+    point = training_point(trained, ctx)
     size, each = int(point.active_params()), float(flops_per_token(point))
     needs = trainer.needs(point) if trainer else ""
     spend = trainer.spending if trainer and not needs else lambda _: dict.fromkeys(("days", "device_hours", "cost"))
@@ -134,13 +134,13 @@ def budget(
     lines = [line | spend(line["flops"]) for line in lines]
     context = int(point.work.context)
     about = {
-        "name": build.label(own),
+        "name": build.label(trained),
         "context": context,
         "by_flops": flops is not None,
         "named": model is not None,
         "tokens": units.people(round(spent / each)),
         "each": units.si(round(each)),
-        "experts": bool(own.ledger.experts),
+        "experts": bool(trained.ledger.experts),
         "speed": trainer and not needs and units.percent(trainer.mfu, 0),
     }
     if flops is not None and model is None:
@@ -153,8 +153,8 @@ def budget(
     spending = spend(spent)
     return build.report(
         BudgetReport,
-        [own],
-        _table(lines, by_flops=flops is not None, family=own.family, trainer=None if needs else trainer),
+        [trained],
+        _table(lines, by_flops=flops is not None, family=trained.family, trainer=None if needs else trainer),
         [
             {
                 "flops": spent,

@@ -318,46 +318,46 @@ def _page_facts(model: LoadedModel, options: MemoryOptions, work: Workload, room
 
 
 def _facts(
-    model: LoadedModel, whole: LoadedModel, options: MemoryOptions, shards: dict[str, int] | None = None
+    model: LoadedModel, whole_model: LoadedModel, options: MemoryOptions, shards: dict[str, int] | None = None
 ) -> dict[str, Any]:
     """Memory of a model, or of a stage of the `whole` model on one rank. `shards`: bytes of weights sharded by FSDP."""
     work, stored = selection.workload(model, options.request), model.storage(options.dtype)
     options = _in_pages(model, options)
     cached, fit = options.cached, options.fit
-    own = cached_tokens(model, options.mesh, work)
-    lines = stored_lines(model, own, stored, cached, shards)
+    cached_work = cached_tokens(model, options.mesh, work)
+    lines = stored_lines(model, cached_work, stored, cached, shards)
     weights, cache = (sum(line["bytes"] for line in lines if line["kind"] == kind) for kind in ("weights", "cache"))
     facts: dict[str, Any] = {
         "workload": selection.workload_facts(work, dtype=stored.name),
-        **selection.format_facts(whole, options.dtype),
+        **selection.format_facts(whole_model, options.dtype),
         "kv_dtype": cached.name,
         "total_params": sum(line["elements"] for line in lines if line["kind"] == "weights"),
         "weights_bytes": weights,
         "kv_cache_bytes": cache,
-        "kv_cache_bytes_without_windows": int(unwindowed_cache_bytes(model.ledger, own.axes(), cached)),
+        "kv_cache_bytes_without_windows": int(unwindowed_cache_bytes(model.ledger, cached_work.axes(), cached)),
         "kv_bytes_per_token": token_bytes(model.ledger, work.axes(), replace(cached, page=1)),
-        "kv_bytes_next_token": next_token_bytes(model.ledger, own.axes(), cached),
+        "kv_bytes_next_token": next_token_bytes(model.ledger, cached_work.axes(), cached),
         "total_bytes": weights + cache,
         "not_included": model_notes.not_included(model, stored),
         **selection.range_facts(model, stored, weights, cache),
         "lines": lines,
     }
     if fit is not None:
-        facts["fit"] = fit_facts(model, work, cached, fit, weights, options.mesh, whole)
+        facts["fit"] = fit_facts(model, work, cached, fit, weights, options.mesh, whole_model)
     return facts | _page_facts(model, options, work, None if fit is None else fit.usable - weights)
 
 
-def _fullest(whole: LoadedModel, one: LoadedModel, options: MemoryOptions) -> tuple[LoadedModel, dict[str, Any]]:
+def _fullest(whole_model: LoadedModel, one: LoadedModel, options: MemoryOptions) -> tuple[LoadedModel, dict[str, Any]]:
     """The stage of `one` rank that stores most, and its facts. What fits, fits every stage."""
     found, mesh = [], options.mesh
-    for (number, own), (_, every) in zip(stages(one, mesh), stages(whole, mesh), strict=True):
+    for (number, stage), (_, every) in zip(stages(one, mesh), stages(whole_model, mesh), strict=True):
         shards = None if mesh is None or mesh.fsdp == 1 else fsdp_shards(every, mesh, options.dtype)
-        found.append((own, _facts(own, whole, options, shards) | ranks.stage_facts(mesh, number)))
-    own, facts = max(found, key=lambda one: one[1]["total_bytes"])
+        found.append((stage, _facts(stage, whole_model, options, shards) | ranks.stage_facts(mesh, number)))
+    stage, facts = max(found, key=lambda one: one[1]["total_bytes"])
     if options.fit is not None and len(found) > 1:
         facts["fit"] = fitting_all([(each["stage"], each["fit"]) for _, each in found])
         facts["fit"]["fits"] = all(each["fit"]["fits"] for _, each in found)
-    return own, facts
+    return stage, facts
 
 
 def _cache_of(model: LoadedModel, options: MemoryOptions, work: Workload) -> int:
@@ -601,22 +601,22 @@ class About(NamedTuple):
 
 def _per_request(about: About) -> dict[str, str] | None:
     """Cache of one request, in all and on each rank, and how many requests fit with an fp8 cache."""
-    whole, options = about.whole_models[0], about.options
+    whole_model, options = about.whole_models[0], about.options
     if about.fit is None or not about.alone or not about.models[0].has_cache or about.alone["fit"]["past_positions"]:
         return None
-    cache, work = width(about.cached), selection.workload(whole, options.request)
-    size = int(cache_bytes(whole.ledger, replace(work, batch=1).axes(), cache))
-    each = token_bytes(whole.ledger, work.axes(), cache)
-    own, most, where = about.alone["fit"], "", ""
+    cache, work = width(about.cached), selection.workload(whole_model, options.request)
+    size = int(cache_bytes(whole_model.ledger, replace(work, batch=1).axes(), cache))
+    each = token_bytes(whole_model.ledger, work.axes(), cache)
+    fit, most, where = about.alone["fit"], "", ""
     if about.mesh is not None:
         on_rank = _cache_of(about.models[0], options, replace(work, batch=1))
         where = f", {units.binary(on_rank)} on {'each GPU' if about.mesh.pp == 1 else 'the GPU with most'}"
         where = ", all of it on each GPU" if on_rank == size else where
-    if about.cached in WIDE and own["largest_batch"]:
-        one = sharded([whole], options.mesh, options.dtype)[1][0]
-        found = _fullest(whole, one, options._replace(cached=width("fp8")))[1]["fit"]["largest_batch"]
+    if about.cached in WIDE and fit["largest_batch"]:
+        one = sharded([whole_model], options.mesh, options.dtype)[1][0]
+        found = _fullest(whole_model, one, options._replace(cached=width("fp8")))[1]["fit"]["largest_batch"]
         most = (
-            f" With {option('kv_dtype', 'fp8')}: {_requests(found)}." if found and found > own["largest_batch"] else ""
+            f" With {option('kv_dtype', 'fp8')}: {_requests(found)}." if found and found > fit["largest_batch"] else ""
         )
     return {
         "size": units.binary(size),
@@ -887,7 +887,7 @@ def _cache_facts(model: LoadedModel, options: MemoryOptions, contexts: Sequence[
         {"keys": context, **{name: side and cache_bytes(side, at(context), cached) for name, side in sides.items()}}
         for context in shown
     ]
-    whole, own = lines[-1]["as_built"], _cache_of(model, options, replace(work, source=0))
+    cache, self_cache = lines[-1]["as_built"], _cache_of(model, options, replace(work, source=0))
     return {
         "workload": selection.workload_facts(work, dtype=cached.name),
         **build.by_layer("query_heads", build.of_attention(model, "heads")),
@@ -895,10 +895,10 @@ def _cache_facts(model: LoadedModel, options: MemoryOptions, contexts: Sequence[
         **_page_facts(model, options, work, None),
         "kv_bytes_per_token": token_bytes(ledger, work.axes(), replace(cached, page=1)),
         "kv_bytes_next_token": next_token_bytes(ledger, work.axes(), cached),
-        "kv_cache_bytes": whole,
+        "kv_cache_bytes": cache,
         "kv_cache_bytes_without_windows": unwindowed_cache_bytes(ledger, at(shown[-1]), cached),
-        "self_kv_cache_bytes": own,
-        "cross_kv_cache_bytes": whole - own,
+        "self_kv_cache_bytes": self_cache,
+        "cross_kv_cache_bytes": cache - self_cache,
         "lines": lines,
     }
 
@@ -908,8 +908,8 @@ def _fullest_cache(
 ) -> tuple[LoadedModel, dict[str, Any]]:
     """The stage that caches most at the last context, and its facts."""
     found = [
-        (own, _cache_facts(own, options, contexts) | ranks.stage_facts(options.mesh, number))
-        for number, own in stages(model, options.mesh)
+        (stage, _cache_facts(stage, options, contexts) | ranks.stage_facts(options.mesh, number))
+        for number, stage in stages(model, options.mesh)
     ]
     return max(found, key=lambda one: int(one[1]["kv_cache_bytes"]))
 
@@ -990,10 +990,10 @@ def _several_caches(models: Sequence[LoadedModel], facts: Sequence[dict[str, Any
     )
     sections = []
     for model, fact in zip(models, facts, strict=True):
-        own = {"model": build.label(model), "heads": build.each_of(fact, "query_heads")}
-        own |= {"kv_heads": "latent" if is_latent(model) else build.each_of(fact, "kv_heads")}
-        own |= {"kv_bytes_next_token": fact["kv_bytes_next_token"]}
-        sections.append(tuple({**line, **own} for line in fact["lines"][0 if by_context else -1 :]))
+        cells = {"model": build.label(model), "heads": build.each_of(fact, "query_heads")}
+        cells |= {"kv_heads": "latent" if is_latent(model) else build.each_of(fact, "kv_heads")}
+        cells |= {"kv_bytes_next_token": fact["kv_bytes_next_token"]}
+        sections.append(tuple({**line, **cells} for line in fact["lines"][0 if by_context else -1 :]))
     return columns, tuple(sections) if by_context else (tuple(row for rows in sections for row in rows),), ()
 
 

@@ -363,9 +363,9 @@ def _table(one: Plan, limit: int) -> Table:
         return columns, (tuple(_row(one, of) for of in one.found.larger[:most]),), ()
     sections, left = [], most
     for number, found in enumerate(laws.values()):
-        own = found[: max(1, left // (len(laws) - number))]
-        sections.append(tuple(_row(one, of) for of in own))
-        left -= len(own)
+        shown = found[: max(1, left // (len(laws) - number))]
+        sections.append(tuple(_row(one, of) for of in shown))
+        left -= len(shown)
     return columns, tuple(sections), ()
 
 

@@ -676,10 +676,10 @@ def _lora_saves_more(step: Step) -> str | None:
         return None
     if step.saved_bytes <= saved:
         return None
-    own, other = units.binary(step.saved_bytes), units.binary(saved)
+    with_lora, without = units.binary(step.saved_bytes), units.binary(saved)
     in_fp32 = recipe.adapter_dtype != recipe.dtype and not recipe.autocast
     lever = f": try {option('adapter_dtype', recipe.dtype)}" if in_fp32 else ""
-    return f"LoRA needs {own} for saved activations, full fine-tuning {other}{lever}."
+    return f"LoRA needs {with_lora} for saved activations, full fine-tuning {without}{lever}."
 
 
 def _packed(step: Step) -> str:
@@ -718,9 +718,9 @@ def _saved(step: Step) -> str:
 
 
 def _adapters(step: Step) -> str:
-    own = _adapter_facts(step.memory.model, step.recipe)
-    words = f"{own['params']:,} parameters, {units.binary(own['bytes'])}"
-    return f"Adapters: rank {own['rank']} in {own['dtype']}, {words}. Other weights are frozen."
+    adapters = _adapter_facts(step.memory.model, step.recipe)
+    words = f"{adapters['params']:,} parameters, {units.binary(adapters['bytes'])}"
+    return f"Adapters: rank {adapters['rank']} in {adapters['dtype']}, {words}. Other weights are frozen."
 
 
 def _adapted(step: Step) -> str:
