@@ -98,6 +98,8 @@ def test_flops_and_kv_say_so(run) -> None:
     assert "From 10,124 tokens on" in run("flops", "gpt2-xl", "--ctx", "16384", "--decode").out
     said = " ".join(run("memory", "--kv", "llama-3.1-8b").out.split())
     assert "From 122,533 tokens on at batch 1, the cache takes more than the weights in bf16" in said
+    said = " ".join(run("memory", "--kv", "llama-3.1-8b", "--kv-dtype", "fp8").out.split())  # 65,536 bytes a token
+    assert "From 245,065 tokens on at batch 1, the cache takes more than the weights in bf16" in said
     assert " tokens on" not in run("flops", "gpt2", "gpt2-xl").out + run("memory", "--kv", "gpt2", "gpt2-xl").out
 
 

@@ -58,6 +58,12 @@ def test_answer_and_table() -> None:
     assert [row["label"] for row in many.cells] == list(NAMES)
 
 
+def test_models_whose_tokens_attend_to_fewer_keys_than_are_counted_are_named() -> None:
+    """At 2,048 tokens, the indexer of DeepSeek V3.2 selects all keys."""
+    assert "in deepseek-v3.2, a token" in " ".join(compared("deepseek-v3.2", "llama-3.1-8b", contexts=[8192]).notes)
+    assert "a token" not in " ".join(compared("deepseek-v3.2", "llama-3.1-8b", contexts=[2048]).notes)
+
+
 def test_lists_give_a_side_each() -> None:
     """llama-3.1-8b in a cache of 8 bits takes half: 2 · 32 · 8 · 128 bytes per token are 64 KiB."""
     by_context = compared("gemma-3-27b-text", contexts=[8192, 65536])

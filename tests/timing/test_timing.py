@@ -100,16 +100,16 @@ def test_a_device_of_amd_takes_longer_by_a_factor() -> None:
     assert seconds[1] == pytest.approx(1.25 * seconds[0])
 
 
-@pytest.mark.parametrize("stored", ["bf16", "fp8", "nvfp4", "int4", "mxfp4", "awq+head"])
+@pytest.mark.parametrize("stored", ["bf16", "fp8", "nvfp4", "int4", "mxfp4", "awq+head", "fp8-block + mxfp4"])
 @pytest.mark.parametrize("device", ["h100-sxm", "b200-hgx", "a100-sxm-80gb", "t4", "m3-max", "tpu-v5e"])
 def test_units_are_those_of_the_device(device: str, stored: str) -> None:
     chip = devices.load(device)
     units = timing.units_of(chip, stored)
     assert units in chip.peak
     if device == "h100-sxm":
-        assert units == {"fp8": "fp8"}.get(stored, "bf16")  # Hopper multiplies no 4-bit floats
+        assert units == ("fp8" if stored.startswith("fp8") else "bf16")  # Hopper multiplies no 4-bit floats
     if device == "b200-hgx":
-        assert units == {"fp8": "fp8", "nvfp4": "fp4", "mxfp4": "fp8"}.get(stored, "bf16")
+        assert units == {"nvfp4": "fp4", "int4": "bf16", "awq+head": "bf16", "bf16": "bf16"}.get(stored, "fp8")
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,12 @@ NOTES = (
         lambda found: found["contexts"],
         "Contexts: {}, the longest of each; --ctx 4k gives all the same.",
     ),
+    NoteRow(
+        "pairs",
+        1,
+        lambda found: ", ".join(found["sparse"]),
+        "FLOPs count all pairs of tokens; in {}, a token attends to fewer (`tfacct flops --masked`).",
+    ),
     NoteRow("cache", 2, lambda found: found["caches"], "The KV cache is in {}."),
 )
 
@@ -157,6 +163,11 @@ def compare(
         "unsupported": [f"{', '.join(dict.fromkeys(names))}: {why}" for why, names in reasons.items()],
         "files": [note for one in every for note in model_notes.files_notes([one])],
         "limit": [] if fit is None else list(fit.notes),
+        "sparse": [
+            label
+            for label, side, found in zip(labels, sides, numbers, strict=True)
+            if _attends_to_fewer(side, found["flops_per_new_token"])
+        ],
         "contexts": own_contexts and ", ".join(f"{found['context']:,}" for found in numbers),
         "caches": not _of_training(sides) and " or ".join(dict.fromkeys(side.cached for side in sides)),
     }
@@ -228,6 +239,15 @@ def _numbers(
         except TfacctError as error:
             refused(error)
     return found
+
+
+def _attends_to_fewer(side: Side, all_pairs: Fraction | None) -> bool:
+    """True if a new token attends to fewer keys than its FLOPs count."""
+    if all_pairs is None:
+        return False
+    flops, step = METRICS["total_flops"], Request(ctx=side.request.ctx, source=side.request.source, decode=True)
+    point = Counting(masked=True).point(side.model, selection.workload(side.model, step), [flops])
+    return Fraction(flops.of(point)) < all_pairs
 
 
 def _labels(parts: Sequence[Mapping[str, str]]) -> list[str]:

@@ -21,7 +21,7 @@ from tfacct.base.errors import TfacctError, UsageError, listed
 from tfacct.base.spelling import option
 from tfacct.ledger.einsum import Axes
 from tfacct.ledger.groups import Ledger
-from tfacct.ledger.storage import Width, dtypes, storage, width
+from tfacct.ledger.storage import Width, dtypes, width
 from tfacct.ledger.workload import LARGEST, Request, Workload
 from tfacct.loading import devices, selection
 from tfacct.loading.model import LoadedModel
@@ -998,18 +998,19 @@ def _several_caches(models: Sequence[LoadedModel], facts: Sequence[dict[str, Any
 
 
 def _overtakes(about: About) -> dict[str, Any] | None:
-    """The context from which the cache is larger than the weights, both in the cache dtype. None if the cache
-    shrinks at times, or if ranks shard tokens or weights."""
+    """The context from which the cache is larger than the weights. None if the cache shrinks at times, or if ranks
+    shard tokens or weights."""
     model, mesh, work, cached = about.models[0], about.mesh, about.facts[0]["workload"], about.cached
     narrow = model.quantized or cached in units.CACHES
     sharded = mesh is not None and (mesh.cp > 1 or mesh.fsdp > 1)
     if not about.alone or sharded or narrow or model.ledger.period > 1 or not model_notes.attends([model]):
         return None
     step = Workload(1, 1, work["batch"], source=work["source"] or 0)
-    context = cache_overtakes(Point(model.ledger, step, storage(cached), width(cached)))
+    stored = model.storage(about.options.dtype)
+    context = cache_overtakes(Point(model.ledger, step, stored, width(cached)))
     if context is None or context > (model.position_limit or context):
         return None
-    return {"context": context, "batch": work["batch"], "whose": " of a rank" if mesh else "", "cached": cached}
+    return {"context": context, "batch": work["batch"], "whose": " of a rank" if mesh else "", "stored": stored.name}
 
 
 def _variants(about: About) -> str:
@@ -1064,7 +1065,7 @@ CACHE_NOTES = (
         "cache_overtakes",
         1,
         _overtakes,
-        "From {context:,} tokens on at batch {batch:,}, the cache takes more than the weights{whose} in {cached}.",
+        "From {context:,} tokens on at batch {batch:,}, the cache takes more than the weights{whose} in {stored}.",
     ),
     NoteRow("variants", 3, _variants),
     NoteRow("cache_format", 2, lambda about: model_notes.cache_notes(about.models, about.cached, "dtype")),

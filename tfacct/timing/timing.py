@@ -181,7 +181,7 @@ class Step(NamedTuple):
 def units_of(device: Device, stored: str) -> str:
     """Name of the units that multiply weights of this format: its own where the device has them, else bf16, or fp16 or
     fp32 where there is none of these; fp32 for tf32."""
-    stored = stored.split("+")[0]
+    stored = stored.split("+")[0].strip()
     wanted = "bf16" if stored in FP4 and "fp4" not in device.peak else UNITS.get(stored, "bf16")
     instead = ("fp32", "bf16", "fp16") if wanted == "tf32" else ("bf16", "fp16", "fp32")
     return next((name for name in (wanted, *instead) if name in device.peak), next(iter(device.peak)))

@@ -182,7 +182,7 @@ def unmeasured_run(ledger: Ledger, device: Device, link: Link | None, stored: st
 
 def runs_in(kind: Class, stored: str) -> int:
     """Measured runs of a class with weights in this format."""
-    plain = stored.split("+")[0]
+    plain = stored.split("+")[0].strip()
     same = {"fp8-block": "fp8", "fp16": "bf16"}.get(plain, plain)
     return STORED[kind].get(same, 0)
 
