@@ -198,7 +198,7 @@ def test_a_group_of_keywords_is_spelled_out() -> None:
     assert {name: said[name].default for name in ("ctx", "tokens", "decode", "batch", "source", "logits")} == {
         "ctx": None, "tokens": None, "decode": False, "batch": 1, "source": None, "logits": "all",
     }  # fmt: skip
-    assert list(inspect.signature(GPT2.kv).parameters) == ["kv_dtype", "ctx", "batch", "source", *RANKS]
+    assert list(inspect.signature(GPT2.kv).parameters) == ["kv_dtype", "kv_block", "ctx", "batch", "source", *RANKS]
     assert list(inspect.signature(GPT2.params).parameters) == RANKS
     wrong: dict[str, Any] = {"tokens": 3}
     for method in (GPT2.kv, GPT2.memory, GPT2.measure, GPT2.generate):

@@ -38,12 +38,12 @@ def flops(
     >>> gpt2.flops(ctx=1024, decode=True).total, gpt2.flops(ctx=1024, train=True).total
     (284812800, 874944921600)
 
-    Two FLOPs per multiply-add. `ctx`: the context at the end of the step (default the model's longest); `"8k"` is
-    8,192. `tokens`: how many of it are new (default all). `source`: tokens that an encoder reads (default the model's
-    longest). `masked`: only the query–key pairs that the mask keeps. `pointwise`: the elements of work that is no
-    matrix product are listed too. `recompute`: the backward pass of a training step recomputes every layer (`full`), or
-    its `attention`. `tp`, `sp`, `fsdp`, `ep`, `pp`, `cp`: ranks that shard the model; the FLOPs are those of the one
-    that computes most, and `whole` has the model's. Raises TfacctError.
+    Two FLOPs per multiply-add. `ctx`: the context at the end of the step (default: the model's longest); `"8k"` is
+    8,192. `tokens`: how many tokens of the context are new (default: all). `source`: tokens that an encoder reads
+    (default: the model's longest). `masked`: counts only the query–key pairs inside the mask. `pointwise`: also lists
+    norms, softmax and activations, in elements. `recompute`: the backward pass of a training step recomputes every
+    layer (`full`) or its `attention`. With `tp`, `sp`, `fsdp`, `ep`, `pp` or `cp`, the FLOPs are those of the rank that
+    computes most; `whole` has those of the whole model. Raises TfacctError.
     """
     from tfacct.reports.flops import flops
 
@@ -75,8 +75,8 @@ def generate(
 ) -> "Found[GenerateReport]":
     """FLOPs of a whole request, 2 per multiply-add: the prefill of a prompt of `ctx` tokens, and all decode steps.
 
-    Only the last position gets logits, and they give the first of the `new_tokens`. Printed by `flops --generate`.
-    Raises TfacctError.
+    The prefill computes the logits of the last position only, which give the first of the `new_tokens`. The command is
+    `flops --generate`. Raises TfacctError.
     """
     from tfacct.reports.flops import generate
 
@@ -92,8 +92,9 @@ def traffic(
 ) -> "Found[TrafficReport]":
     """Bytes read and written by each matmul in unfused kernels, and its FLOPs per byte.
 
-    Weights are stored in `dtype` (default bf16). `tp`, `sp`, `fsdp`, `pp`, `cp`: ranks that shard the model; the bytes
-    are those of the one that moves most, and `whole` has the model's. Printed by `flops --traffic`. Raises TfacctError.
+    Weights are stored in `dtype` (default: as published if quantized, else bf16). With `tp`, `sp`, `fsdp`, `pp` or
+    `cp`, the bytes are those of the rank that moves most; `whole` has those of the whole model. The command is
+    `flops --traffic`. Raises TfacctError.
     """
     from tfacct.reports.flops import traffic
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from tfacct.reports.formula import FormulaReport
 
 Ranks = opt.Size | None
-"""A number of ranks, or a letter that stands for it."""
+"""A number of ranks, or a symbol for it."""
 
 
 def formula(

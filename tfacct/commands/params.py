@@ -16,9 +16,8 @@ if TYPE_CHECKING:
 def params(models: "Sequence[LoadedModel]", **ranks: Unpack[opt.Ranks]) -> "Found[ParamsReport]":
     """Parameters, tensor by tensor.
 
-    Every stored tensor once. `tp` and `fsdp`: ranks that shard them, of which `ep` shard the experts, in each of `pp`
-    stages, for each of `cp` parts of a sequence; `rank_params` is then what the fullest one stores. Raises TfacctError
-    for a model that such ranks do not divide.
+    Every stored tensor once. With a layout of `tp`, `fsdp`, `ep`, `pp` and `cp` ranks, `rank_params` is the number of
+    parameters on the fullest rank. Raises TfacctError if the layout does not divide the model.
     """
     from tfacct.reports.params import params
 

@@ -94,9 +94,8 @@ def prove(
 ) -> "Found[ProveReport]":
     """Proof that the formula is the same polynomial as the reference model's count, for all sizes.
 
-    With `train` it is the formula of the activations that a training step saves, and the count that of the transformers
-    class. `by` defaults to `symbols`, and to a grid for a class. Needs torch, fvcore and sympy. Raises
-    TfacctError.
+    With `train`, the formula is that of saved activations, and the transformers class is counted. `by`: sizes as
+    `symbols` (default), or a `grid` of sizes (always for a class). Needs torch, fvcore and sympy. Raises TfacctError.
     """
     from tfacct.reports.verify import prove, prove_saved
 

@@ -33,7 +33,7 @@ class Chart:
     levels: Sequence[tuple[int, str]] = ()
     """Values, and what they are."""
     ends: Sequence[tuple[str, ...]] = ()
-    """Texts behind the bars of each row: one behind stacked bars, one behind each of a pair."""
+    """Texts at the ends of the bars of each row: one for stacked bars, one for each bar of a pair."""
     reach: Mapping[str, int] = field(default_factory=dict)
     """Place up to which a line is solid; it is dotted beyond."""
     side_charts: Sequence[Chart] = ()

@@ -197,8 +197,8 @@ def _tex(text: str) -> str:
 
 _BREAK = re.compile(r" (?=[·=+→/−] )|(?<=[,;.:]) |(?<!\d) (?=[A-Za-z(])")
 _LONG = re.compile(r"(?<=[·(])(?=[A-Z(⌈0-9])")
-"""Where a line may be broken: before an operator and before a word, but not between a number and its unit;
-behind a factor where nothing else helps."""
+"""Where a line may be broken: before an operator or a word, but not between a number and its unit; after a factor if
+nothing else helps."""
 
 
 def _hanging(head: str, text: str, width: int, spelled: Callable[[str], str]) -> Iterator[tuple[str, str]]:

@@ -77,7 +77,7 @@ class Table:
         every = report.cells
         shown = every if not limit or len(every) <= limit + 1 else every[:limit]
         self.more = len(every) - len(shown)
-        """Rows past the limit. One alone is shown: the line that names it would take as much room."""
+        """Rows past the limit. A single one is shown, because the line that counts it would be as long."""
         self.lengths = list(map(len, report.sections))
         self.shown = len(shown)
         self.rows: tuple[Row, ...] = (*shown, *report.totals)

@@ -233,19 +233,19 @@ class Report:
     headline: str = ""
     """The key of the one number that `total` returns."""
     agrees: bool = True
-    """False where a witness was asked and gave another number."""
+    """False if a cross-check gave another number."""
     answer_first: bool = False
-    """True where the answer says what the title does: a terminal shows no title over a table."""
+    """True if the answer repeats the title: a terminal omits the title above a table."""
     interrupted: bool = False
-    """True where Ctrl-C ended the work and the report holds what was finished."""
+    """True if Ctrl-C ended the work; the report has the results until then."""
     aside: tuple[Column, ...] = ()
-    """Columns that only the CSV has: tables say it in another place."""
+    """Columns of the CSV alone; a table shows their content elsewhere."""
     models_skipped: tuple[Mapping[str, str], ...] = ()
-    """Models that a comparison goes without: `model`, and `why`."""
+    """Models that are not in the table: `model`, and `why`."""
     derivation: Derivation | None = None
-    """How the total came about, which is shown in place of the table."""
+    """The derivation of the total, which replaces the table."""
     data: Report | None = None
-    """A report of the same, whose rows programs read: this one's table is text for people."""
+    """The same facts as rows for programs, if the table of this report is text."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "models", tuple(_with_note_keys(plain(model)) for model in self.models))

@@ -38,18 +38,18 @@ from tfacct.reports.sweep import label
 STEPS = 8
 """Points an octave: a smooth line."""
 WIDEST = 8
-"""The axis begins and ends at least so many times before and past the crossover."""
+"""Least ratio of the crossover to the first value of the axis, and of the last value to the crossover."""
 FIRST = 64
 """The axis begins here, unless the crossover or the given context is smaller."""
 POINTS = 128
 """Steps along a linear axis."""
 PAST = 1.15
-"""The axis goes so many times past the largest context that fits."""
+"""The end of the axis, relative to the largest context that fits."""
 BEFORE = 64
-"""A logarithmic axis begins so many times before its end, and at 1,024 at the latest."""
+"""Ratio of the end of a logarithmic axis to its first value, which is at most 1,024."""
 CONTEXT = "context (tokens)"
 MOST_LINES = 20
-"""Lines that differ in dash and marker, and whose names fit beside the picture."""
+"""Most lines in a picture: so many dashes and markers differ, and so many names fit next to it."""
 Y_LABELS: Mapping[str, str] = {
     "flops": "FLOPs",
     "bytes": "bytes",
@@ -71,7 +71,7 @@ METRIC_WORDS = {
     "kv_bytes_per_token": "bytes per token (first)",
     "kv_bytes_next_token": "bytes per token (next)",
 }
-"""Metrics whose label in a table is cut short."""
+"""Full labels of metrics; tables have shorter ones."""
 KNOBS = {"ctx": "the context", "batch": "the batch"}
 OTHERS = "everything else"
 PARAMS_CAPTION = "Every stored tensor once, biases and norms included; a tied head adds no parameters."
