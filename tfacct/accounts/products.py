@@ -37,12 +37,6 @@ class Shown:
     product: Product
     kind: str
 
-    @property
-    def operation(self) -> str:
-        """Short path and kind."""
-        name = paths.short(self.product.path)
-        return f"{name} ({self.kind})" if self.kind else name
-
 
 def shown(products: Iterable[Product]) -> list[Shown]:
     """Rows by path; equal matmuls in several kinds of layers are one row."""
