@@ -11,12 +11,11 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 from tfacct.architecture.parts import Attention, Embedding, Experts, LatentAttention, Patches, mixers
-from tfacct.base.combinations import Features, Unsupported, matching, matrix, together
+from tfacct.base.combinations import Features, Unsupported, matching, together
 from tfacct.base.errors import TfacctError, UsageError, listed
 from tfacct.base.spelling import option, setting, spelled
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
-from tfacct.parallel import support
 from tfacct.parallel.mesh import VOCABULARY, Mesh, padded_axes, replicated_heads
 from tfacct.parallel.shard_model import on_ranks
 from tfacct.parallel.support import (
@@ -451,11 +450,6 @@ def alone(recipe: Recipe) -> Recipe:
 def model_of_rank(model: LoadedModel, mesh: Mesh) -> LoadedModel:
     """The model on a rank of `tp` and `ep`."""
     return on_ranks([model.running("expanded")], mesh.tp, mesh.ep)[0]
-
-
-def support_matrix() -> list[dict[str, str]]:
-    """Every unsupported combination, for the documentation."""
-    return [*matrix(UNSUPPORTED, FEATURES), *matrix(support.UNSUPPORTED, support.FEATURES)]
 
 
 # The nearest step that is supported.
