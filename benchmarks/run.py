@@ -25,6 +25,9 @@ from typing import Any
 
 from tfacct import load
 from tfacct.ledger.workload import Workload
+from tfacct.loading import devices
+from tfacct.loading.find import find
+from tfacct.timing.placement import place
 
 HELLO = (str(Path(__file__).with_name("hello.py")), "hello")
 FLOPS = ("-m", "tfacct", "flops", "gpt2-xl", "--ctx", "16384")
@@ -168,6 +171,19 @@ def evaluation(runs: int) -> Result:
     return Result("ledger.flops, summed", median(each), min(each), 50, "µs")
 
 
+def estimates(runs: int) -> list[Result]:
+    """A prefill and a decode step of models on four devices, after loading, each of a new length: CPU time."""
+    found = []
+    for name in ("llama-3.1-70b", "deepseek-v3", "deepseek-v4-flash"):
+        host, times = place(find(name), 4, devices.load("b200-hgx"), dtype="fp8").host, []
+        for prompt in range(2048, 2048 + 20 * runs):
+            start = thread_time()
+            host.served(64, prompt, 256)
+            times.append(1e3 * (thread_time() - start))
+        found.append(Result(f"estimate of {name}", median(times), min(times), 1, "ms"))
+    return found
+
+
 def steps() -> list[Result]:
     """The graph of a training step and its phases, of models whose layers have most parts: CPU time."""
     from tfacct.training.memory import training_memory
@@ -239,7 +255,7 @@ def main() -> None:
     measurable = find_spec("torch") is not None and find_spec("fvcore") is not None
     if measurable:
         results += verification(min(runs, VERIFY_RUNS))
-    results += [evaluation(runs), *steps(), sharded()]
+    results += [evaluation(runs), *estimates(runs), *steps(), sharded()]
     if find_spec("numpy") is not None:
         results += arrays(runs)
     show(results)

@@ -34,6 +34,7 @@ from tfacct.ledger.lines import (
     CHUNK,
     COMPRESSED_MASKS,
     EXPERTS,
+    WINDOW,
     Line,
     Matmul,
     Parameter,
@@ -201,7 +202,7 @@ class _Lowered:
         own = {**at, "B": rounded_up(at["B"], self.split.dp)}
         axes = self.local.bound(own)
         experts = self.local_experts.bound(at) if EXPERTS in self.group.axes else axes
-        return _Sizes(axes, self.local.bound(own, cached=True), experts)
+        return _Sizes(axes, self.local.bound(own, cached=True) if WINDOW in self.group.axes else axes, experts)
 
     def kernels(self, at: Axes) -> list[Kernel]:
         """Its kernels in a step."""
@@ -257,7 +258,7 @@ class _Lowered:
         recurs, indexes = not RECURRENCE.isdisjoint(every), INDEXER in every
         gathers = "K" not in every and any(line.mask in GATHERED for line in lines)
         suffix = "" if indexes else ".recurrence" if recurs else ".attention"
-        name = f"{paths.short(paths.module_of(first.path))}{suffix}"
+        name, read = f"{paths.short(paths.module_of(first.path))}{suffix}", self._read(lines)
 
         def launch(sizes: _Sizes) -> Kernel:
             axes, cached = sizes.axes, {} if indexes else self.states(sizes.cached)
@@ -275,7 +276,7 @@ class _Lowered:
                 count * times,
                 count * sum(line.flops(axes, masked=True) for line in lines),
                 format=INDEX if indexes else "",
-                cache=2 * sum(cached.values()) if recurs else count * self.cache.bytes(self._read(lines, axes)),
+                cache=2 * sum(cached.values()) if recurs else count * self.cache.bytes(read(axes)),
                 cached=cached,
                 moved=count * self.activations.bytes(moved),
                 rows=axes[CHUNK if recurs else "T"],
@@ -284,19 +285,25 @@ class _Lowered:
 
         return launch
 
-    def _read(self, lines: Sequence[Matmul], axes: Axes) -> int:
+    def _read(self, lines: Sequence[Matmul]) -> Callable[[Axes], int]:
         """Elements of the keys and values that queries read, of chosen ones so many for each query."""
-        found: dict[str, list[Matmul]] = {}
+        found: dict[tuple[str, bool], list[AxisNames]] = {}
         for line in lines[:1] if INDEXER in lines[0].einsum.every else lines:
-            found.setdefault(line.queries_and_keys[1], []).append(line)
-        states, read = [axis_names(line.spec) for line in self.group.lines if isinstance(line, State)], 0
-        for keys, alike in found.items():
-            if alike[0].mask.startswith("chosen"):
-                axes = {**axes, keys: smaller(axes[keys], axes["T"] * axes[CHOSEN])}
-            rights = [line.einsum.right for line in alike]
-            once = {"K", "N"}.isdisjoint(axis for right in rights for axis in right) or states == rights[:1]
-            each = [size(axes, right) for right in rights]
-            read += max(each) if once else sum(each)
+            found.setdefault((line.queries_and_keys[1], line.mask in CHOICES), []).append(line.einsum.right)
+        states = [axis_names(line.spec) for line in self.group.lines if isinstance(line, State)]
+        once = {
+            keys: {"K", "N"}.isdisjoint(axis for right in rights for axis in right) or states == rights[:1]
+            for keys, rights in found.items()
+        }
+
+        def read(axes: Axes) -> int:
+            total = 0
+            for (keys, chosen), rights in found.items():
+                own = {**axes, keys: smaller(axes[keys], axes["T"] * axes[CHOSEN])} if chosen else axes
+                each = [size(own, right) for right in rights]
+                total += max(each) if once[keys, chosen] else sum(each)
+            return total
+
         return read
 
     def states(self, cached: Axes) -> dict[str, int]:
