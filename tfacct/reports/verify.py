@@ -90,7 +90,7 @@ class CheckFacts(Object):
     counted: int = of_check(lambda check: check.totals[0])
     measured: int = of_check(lambda check: check.totals[1])
     equal: bool = of_check(lambda check: check.agrees)
-    error: float = of_check(lambda check: check.error, when=lambda check: check.error is not None)
+    error: float = of_check(lambda check: float(check.error or 0), when=lambda check: check.error is not None)
     differing: dict[str, list[int | None]] = of_check(
         lambda check: {path: list(pair) for path, pair in check.pairs().items() if pair[0] != pair[1]}
     )
