@@ -1,4 +1,4 @@
-"""One rank of several that share a sequence: `python -m tests.helpers.gloo_context RANK STORE JOB`.
+"""One rank of several that share a sequence: `python -m tests.helpers.gloo_context RANK RANKS STORE JOB`.
 
 Attention of a rank's tokens beside that of one process. The ring is torch's own; gathered keys and divided heads are
 written out here.
@@ -7,11 +7,11 @@ written out here.
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from typing import Any
 
 from tests.helpers.collectives import watching
+from tests.helpers.gloo import run_as_rank
 
 KINDS = {
     "all_to_all_single": "all-to-all",
@@ -148,19 +148,13 @@ def attended(job: dict[str, Any], rank: int, ranks: int, sent: Callable[[str, st
     return [(out, expected[:, :, own]), *((mine, one.grad[:, :, own]) for mine, one in zip(slopes, alone, strict=True))]
 
 
-def main(rank: int, store: str, job: dict[str, Any]) -> None:
-    import torch
-    import torch.distributed as dist
+def main(rank: int, job: dict[str, Any]) -> None:
 
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=job["ranks"])
     counts: list[tuple[str, str, int]] = []
     pairs = attended(job, rank, job["ranks"], lambda *one: counts.append(one))
     apart = max(float((mine - one).detach().abs().max() / one.detach().abs().max()) for mine, one in pairs)
     print(json.dumps({"counts": counts, "apart": apart}))
-    dist.barrier()
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3]))
+    run_as_rank(main)

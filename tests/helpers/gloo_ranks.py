@@ -1,24 +1,22 @@
-"""One rank of several that send, for test_sharding_gloo: `python -m tests.helpers.gloo_ranks RANK STORE JOB`."""
+"""One rank of several that send, for test_sharding_gloo: `python -m tests.helpers.gloo_ranks RANK RANKS STORE JOB`."""
 
 from __future__ import annotations
 
 import json
-import sys
 from typing import Any
 
+from tests.helpers.gloo import run_as_rank
 
-def main(rank: int, store: str, job: dict[str, Any]) -> None:
+
+def main(rank: int, job: dict[str, Any]) -> None:
     """Run a step of a divided model beside the whole one; print what was sent, and how far the two are apart."""
     import torch
-    import torch.distributed as dist
 
     from tests.helpers.fake_expert_ranks import Counted, balanced, planned, watched
     from tests.helpers.fake_ranks import built
     from tfacct.parallel.mesh import Mesh
 
-    torch.set_num_threads(1)
     mesh = Mesh(**job["mesh"])
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=mesh.ranks)
     torch.manual_seed(0)
     whole = built(job["config"])
     torch.manual_seed(0)
@@ -49,9 +47,7 @@ def main(rank: int, store: str, job: dict[str, Any]) -> None:
     if rank == 0:
         counts = [[when, kind, sorted(sizes.items())] for (when, kind), sizes in found.items()]
         print(json.dumps({"counts": counts, "logits": float(apart), "gradients": worst}))
-    dist.barrier()
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3]))
+    run_as_rank(main)

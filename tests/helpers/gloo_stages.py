@@ -1,14 +1,15 @@
-"""One rank of a pipeline that really sends: `python -m tests.helpers.gloo_stages RANK STORE JOB`."""
+"""One rank of a pipeline that really sends: `python -m tests.helpers.gloo_stages RANK RANKS STORE JOB`."""
 
 from __future__ import annotations
 
 import json
-import sys
 from collections import Counter
 from typing import Any
 
+from tests.helpers.gloo import run_as_rank
 
-def main(rank: int, store: str, job: dict[str, Any]) -> None:
+
+def main(rank: int, job: dict[str, Any]) -> None:
     """Run a step of torch's schedule beside the whole model; print what was sent, and how far the gradients are
     apart."""
     import torch
@@ -20,9 +21,7 @@ def main(rank: int, store: str, job: dict[str, Any]) -> None:
     from tfacct.parallel.mesh import Mesh
     from tfacct.parallel.pipeline import stages
 
-    torch.set_num_threads(1)
     mesh, config = Mesh(**job["mesh"]), job["config"]
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=mesh.pp)
     torch.manual_seed(0)
     whole = built(config)
     torch.manual_seed(0)
@@ -87,9 +86,7 @@ def main(rank: int, store: str, job: dict[str, Any]) -> None:
             worst = max(worst, float((weight.grad - slopes[name]).abs().max() / slopes[name].abs().max()))
     apart = abs(float(sum(losses) / len(losses) - whole_loss) / float(whole_loss)) if own.last else 0.0
     print(json.dumps({"sent": [[*key, times] for key, times in sent.items()], "gradients": worst, "loss": apart}))
-    dist.barrier()
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3]))
+    run_as_rank(main)
