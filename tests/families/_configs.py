@@ -6,6 +6,9 @@ from typing import Any, TypeAlias
 
 Fields: TypeAlias = dict[str, Any]
 
+SIZES: Fields = {"hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 6, "intermediate_size": 71}
+GROUPED: Fields = {**SIZES, "num_key_value_heads": 2, "head_dim": 10}
+"""Sizes of most small models: heads · head_dim ≠ hidden."""
 LAYERS: Fields = {"vocab_size": 37, "hidden_size": 128, "num_hidden_layers": 2}
 PLAIN: Fields = {**LAYERS, "num_attention_heads": 64}
 """What has no default in most families, and heads that fit the default of the others."""

@@ -1,11 +1,10 @@
 """Test configs of the audio lineage: a small one of each family, and variants."""
 
+from tests.families._configs import SIZES
+
 
 class VoxtralEncoder:
-    TINY = {
-        "model_type": "voxtral_encoder", "num_mel_bins": 11, "hidden_size": 60, "num_hidden_layers": 2,
-        "num_attention_heads": 6, "intermediate_size": 71, "max_source_positions": 19,
-    }  # fmt: skip
+    TINY = {**SIZES, "model_type": "voxtral_encoder", "num_mel_bins": 11, "hidden_size": 60, "max_source_positions": 19}
     SILENT = {"scale_embedding": True, "vocab_size": 51866, "layerdrop": 0.5}
     CONTEXT = 1500
 

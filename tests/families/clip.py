@@ -1,13 +1,12 @@
 """Test configs of the clip lineage: a small one of each family, and variants."""
 
-from tests.families._configs import without
+from tests.families._configs import SIZES, without
 
 
 class CLIPText:
     TINY = {
-        "model_type": "clip_text_model", "vocab_size": 181, "hidden_size": 42, "num_hidden_layers": 2,
-        "num_attention_heads": 6, "intermediate_size": 71, "max_position_embeddings": 37, "projection_dim": 29,
-        "eos_token_id": 2, "pad_token_id": 0, "bos_token_id": 1,
+        **SIZES, "model_type": "clip_text_model", "vocab_size": 181, "hidden_size": 42, "max_position_embeddings": 37,
+        "projection_dim": 29, "eos_token_id": 2, "pad_token_id": 0, "bos_token_id": 1,
     }  # fmt: skip
     VARIANTS = {"projected": {**TINY, "architectures": ["CLIPTextModelWithProjection"]}}
     LOGITS = {"": TINY, **VARIANTS}
@@ -40,9 +39,8 @@ class SiglipVision:
 
 class SiglipText:
     TINY = {
-        "model_type": "siglip_text_model", "vocab_size": 181, "hidden_size": 42, "num_hidden_layers": 2,
-        "num_attention_heads": 6, "intermediate_size": 71, "max_position_embeddings": 37, "projection_size": 29,
-        "pad_token_id": 1,
+        **SIZES, "model_type": "siglip_text_model", "vocab_size": 181, "hidden_size": 42, "max_position_embeddings": 37,
+        "projection_size": 29, "pad_token_id": 1,
     }  # fmt: skip
 
 

@@ -1,11 +1,12 @@
 """Test configs of the cohere lineage: a small one of each family, and variants."""
 
+from tests.families._configs import GROUPED
+
 
 class Cohere:
     TINY = {
-        "model_type": "cohere", "vocab_size": 271, "hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 6,
-        "num_key_value_heads": 2, "head_dim": 10, "intermediate_size": 71, "max_position_embeddings": 65,
-        "attention_bias": True, "logit_scale": 0.3,
+        **GROUPED, "model_type": "cohere", "vocab_size": 271, "max_position_embeddings": 65, "attention_bias": True,
+        "logit_scale": 0.3,
     }  # fmt: skip
     VARIANTS = {"normed": {**TINY, "use_qk_norm": True}}
     LOGITS = {"": TINY, **VARIANTS}

@@ -1,6 +1,6 @@
 """Test configs of the deberta lineage: a small one of each family, and variants."""
 
-from tests.families._configs import LAYERS
+from tests.families._configs import LAYERS, SIZES
 
 
 class Deberta:
@@ -26,10 +26,9 @@ class Deberta:
 
 class DebertaV2:
     TINY = {
-        "model_type": "deberta-v2", "vocab_size": 181, "hidden_size": 42, "num_hidden_layers": 2,
-        "num_attention_heads": 6, "intermediate_size": 71, "max_position_embeddings": 37, "relative_attention": True,
-        "position_buckets": 13, "pos_att_type": "p2c|c2p", "share_att_key": True, "norm_rel_ebd": "layer_norm",
-        "position_biased_input": False,
+        **SIZES, "model_type": "deberta-v2", "vocab_size": 181, "hidden_size": 42, "max_position_embeddings": 37,
+        "relative_attention": True, "position_buckets": 13, "pos_att_type": "p2c|c2p", "share_att_key": True,
+        "norm_rel_ebd": "layer_norm", "position_biased_input": False,
     }  # fmt: skip
     OWN = {**TINY, "share_att_key": False, "position_buckets": -1, "max_relative_positions": 11, "type_vocab_size": 3}
     VARIANTS = {

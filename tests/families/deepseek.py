@@ -1,6 +1,6 @@
 """Test configs of the deepseek lineage: a small one of each family, and variants."""
 
-from tests.families._configs import FULL, LAYERS, LINEAR, in_forms, latent_forms, without
+from tests.families._configs import FULL, LAYERS, LINEAR, SIZES, in_forms, latent_forms, without
 from tests.families.mistral import Ministral3
 
 
@@ -67,10 +67,9 @@ class KimiLinear:
 
 class Youtu:
     TINY = {
-        "model_type": "youtu", "vocab_size": 229, "hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 6,
-        "num_key_value_heads": 6, "intermediate_size": 71, "max_position_embeddings": 51, "q_lora_rank": 22,
-        "kv_lora_rank": 14, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 10, "attention_bias": True,
-        "latent_attention": "expanded",
+        **SIZES, "model_type": "youtu", "vocab_size": 229, "num_hidden_layers": 3, "num_key_value_heads": 6,
+        "max_position_embeddings": 51, "q_lora_rank": 22, "kv_lora_rank": 14, "qk_nope_head_dim": 8,
+        "qk_rope_head_dim": 4, "v_head_dim": 10, "attention_bias": True, "latent_attention": "expanded",
     }  # fmt: skip
     VARIANTS = in_forms(TINY, "absorbed", "unpacked")
     LOGITS = latent_forms(TINY, {})
@@ -191,14 +190,13 @@ class MistralLarge4:
 class Glm5Next:
     INDEXED = "indexed_attention"
     TINY = {
-        "model_type": "glm5_next_text", "pad_token_id": 0, "vocab_size": 149, "hidden_size": 48, "num_hidden_layers": 4,
-        "num_attention_heads": 6, "num_key_value_heads": 6, "intermediate_size": 71, "max_position_embeddings": 67,
-        "moe_intermediate_size": 37, "n_routed_experts": 15, "n_shared_experts": 2, "num_experts_per_tok": 7,
-        "q_lora_rank": 22, "kv_lora_rank": 14, "qk_nope_head_dim": 8, "v_head_dim": 10, "index_topk": 8,
-        "index_kpool": 4, "index_n_heads": 19, "index_head_dim": 16, "hc_mult": 13, "hc_sinkhorn_iters": 3,
-        "latent_attention": "expanded", "linear_conv_kernel_dim": 5, "linear_head_dim": 12, "linear_num_heads": 4,
-        "indexer_types": ["full", "shared", "full", "full"], "layer_types": [INDEXED, INDEXED, LINEAR, INDEXED],
-        "mlp_layer_types": ["dense", "sparse", "sparse", "dense"],
+        **SIZES, "model_type": "glm5_next_text", "pad_token_id": 0, "vocab_size": 149, "num_hidden_layers": 4,
+        "num_key_value_heads": 6, "max_position_embeddings": 67, "moe_intermediate_size": 37, "n_routed_experts": 15,
+        "n_shared_experts": 2, "num_experts_per_tok": 7, "q_lora_rank": 22, "kv_lora_rank": 14, "qk_nope_head_dim": 8,
+        "v_head_dim": 10, "index_topk": 8, "index_kpool": 4, "index_n_heads": 19, "index_head_dim": 16, "hc_mult": 13,
+        "hc_sinkhorn_iters": 3, "latent_attention": "expanded", "linear_conv_kernel_dim": 5, "linear_head_dim": 12,
+        "linear_num_heads": 4, "indexer_types": ["full", "shared", "full", "full"],
+        "layer_types": [INDEXED, INDEXED, LINEAR, INDEXED], "mlp_layer_types": ["dense", "sparse", "sparse", "dense"],
     }  # fmt: skip
     DENSE = {**TINY, "mlp_layer_types": ["dense"] * 4}  # the class weighs experts by sigmoids
     LOGITS = {"": DENSE, "absorbed": {**DENSE, "latent_attention": "absorbed", "indexer_types": ["full"] * 4}}

@@ -1,5 +1,7 @@
 """Test configs of the exaone lineage: a small one of each family, and variants."""
 
+from tests.families._configs import GROUPED
+
 
 class Exaone:
     TINY = {
@@ -12,8 +14,7 @@ class Exaone:
 
 class Exaone4:
     TINY = {
-        "model_type": "exaone4", "vocab_size": 281, "hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 6,
-        "num_key_value_heads": 2, "head_dim": 10, "intermediate_size": 71, "max_position_embeddings": 69,
+        **GROUPED, "model_type": "exaone4", "vocab_size": 281, "num_hidden_layers": 3, "max_position_embeddings": 69,
         "sliding_window": 5, "sliding_window_pattern": 2,
     }  # fmt: skip
     ALL_FULL = {"sliding_window": None, "layer_types": ["full_attention"] * 3}
@@ -23,8 +24,7 @@ class Exaone4:
 
 class ExaoneMoe:
     TINY = {
-        "model_type": "exaone_moe", "vocab_size": 397, "hidden_size": 48, "num_hidden_layers": 3,
-        "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 10, "intermediate_size": 71,
+        **GROUPED, "model_type": "exaone_moe", "vocab_size": 397, "num_hidden_layers": 3,
         "max_position_embeddings": 119, "sliding_window": 5, "sliding_window_pattern": 2, "moe_intermediate_size": 37,
         "num_experts": 7, "num_shared_experts": 2, "num_experts_per_tok": 4,
     }  # fmt: skip

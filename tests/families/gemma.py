@@ -1,21 +1,19 @@
 """Test configs of the gemma lineage: a small one of each family, and variants."""
 
-from tests.families._configs import PLAIN
+from tests.families._configs import GROUPED, PLAIN
 
 
 class Gemma:
     TINY = {
-        "model_type": "gemma", "vocab_size": 67, "hidden_size": 30, "num_hidden_layers": 2, "num_attention_heads": 6,
-        "num_key_value_heads": 2, "head_dim": 8, "intermediate_size": 101, "max_position_embeddings": 51,
-        "attention_bias": True, "hidden_act": "gelu",
+        **GROUPED, "model_type": "gemma", "vocab_size": 67, "hidden_size": 30, "head_dim": 8, "intermediate_size": 101,
+        "max_position_embeddings": 51, "attention_bias": True, "hidden_act": "gelu",
     }  # fmt: skip
     REQUIRED = PLAIN
 
 
 class Gemma2:
     TINY = {
-        "model_type": "gemma2", "vocab_size": 113, "hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 6,
-        "num_key_value_heads": 2, "head_dim": 10, "intermediate_size": 71, "max_position_embeddings": 57,
+        **GROUPED, "model_type": "gemma2", "vocab_size": 113, "num_hidden_layers": 3, "max_position_embeddings": 57,
         "sliding_window": 5, "query_pre_attn_scalar": 12,
     }  # fmt: skip
     LOGITS = {"": TINY, "unbounded": {**TINY, "attn_logit_softcapping": None, "final_logit_softcapping": None}}
@@ -24,8 +22,7 @@ class Gemma2:
 
 class Gemma3Text:
     TINY = {
-        "model_type": "gemma3_text", "vocab_size": 127, "hidden_size": 48, "num_hidden_layers": 4,
-        "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 10, "intermediate_size": 71,
+        **GROUPED, "model_type": "gemma3_text", "vocab_size": 127, "num_hidden_layers": 4,
         "max_position_embeddings": 63, "sliding_window": 5, "sliding_window_pattern": 3, "query_pre_attn_scalar": 14,
     }  # fmt: skip
     LOGITS = {"": TINY, "both ways": {**TINY, "use_bidirectional_attention": True}}
@@ -85,9 +82,8 @@ class Gemma4:
 
 class EmbeddingGemma2Text:
     TINY = {
-        "model_type": "embedding_gemma2_text", "vocab_size": 127, "hidden_size": 48, "num_hidden_layers": 3,
-        "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 10, "global_head_dim": 14,
-        "num_global_key_value_heads": 3, "intermediate_size": 71, "max_position_embeddings": 63, "sliding_window": 2,
+        **GROUPED, "model_type": "embedding_gemma2_text", "vocab_size": 127, "num_hidden_layers": 3,
+        "global_head_dim": 14, "num_global_key_value_heads": 3, "max_position_embeddings": 63, "sliding_window": 2,
         "layer_types": ["sliding_attention", "full_attention", "full_attention"], "hidden_size_per_layer_input": 17,
         "attention_bias": True, "embedding_dim": 29,
     }  # fmt: skip

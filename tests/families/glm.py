@@ -1,12 +1,11 @@
 """Test configs of the glm lineage: a small one of each family, and variants."""
 
-from tests.families._configs import Fields
+from tests.families._configs import GROUPED, Fields
 
 
 class Glm:
     TINY = {
-        "model_type": "glm", "vocab_size": 317, "hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 6,
-        "num_key_value_heads": 2, "head_dim": 20, "intermediate_size": 71, "max_position_embeddings": 91,
+        **GROUPED, "model_type": "glm", "vocab_size": 317, "head_dim": 20, "max_position_embeddings": 91,
         "pad_token_id": 0,
     }  # fmt: skip
     LOGITS = {"": TINY, "whole": {**TINY, "attention_bias": False, "partial_rotary_factor": 1.0}}
@@ -18,8 +17,7 @@ class Glm4(Glm):
 
 class Glm4Moe:
     TINY = {
-        "model_type": "glm4_moe", "vocab_size": 359, "hidden_size": 48, "num_hidden_layers": 3,
-        "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 20, "intermediate_size": 71,
+        **GROUPED, "model_type": "glm4_moe", "vocab_size": 359, "num_hidden_layers": 3, "head_dim": 20,
         "max_position_embeddings": 103, "attention_bias": True, "use_qk_norm": True, "moe_intermediate_size": 37,
         "n_routed_experts": 7, "n_shared_experts": 2, "num_experts_per_tok": 4,
     }  # fmt: skip

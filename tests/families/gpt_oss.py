@@ -1,12 +1,11 @@
 """Test configs of the gpt_oss lineage: a small one of each family, and variants."""
 
-from tests.families._configs import PLAIN, Fields
+from tests.families._configs import GROUPED, PLAIN, Fields
 
 
 class GptOss:
     TINY = {
-        "model_type": "gpt_oss", "vocab_size": 151, "hidden_size": 48, "num_hidden_layers": 3,
-        "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 10, "intermediate_size": 37,
+        **GROUPED, "model_type": "gpt_oss", "vocab_size": 151, "num_hidden_layers": 3, "intermediate_size": 37,
         "max_position_embeddings": 69, "num_local_experts": 7, "num_experts_per_tok": 4, "sliding_window": 5,
     }  # fmt: skip
     LOGITS: dict[str, Fields] = {}  # its experts have an activation of their own, which the reference lacks

@@ -1,10 +1,11 @@
 """Test configs of the granite lineage: a small one of each family, and variants."""
 
+from tests.families._configs import GROUPED
+
 
 class Granite:
     TINY = {
-        "model_type": "granite", "vocab_size": 193, "hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 6,
-        "num_key_value_heads": 2, "head_dim": 10, "intermediate_size": 71, "max_position_embeddings": 39,
+        **GROUPED, "model_type": "granite", "vocab_size": 193, "max_position_embeddings": 39,
         "embedding_multiplier": 3.0, "logits_scaling": 4.0, "residual_multiplier": 0.22, "attention_multiplier": 0.13,
         "attention_bias": True, "mlp_bias": True,
     }  # fmt: skip
@@ -12,8 +13,7 @@ class Granite:
 
 class GraniteMoe:
     TINY = {
-        "model_type": "granitemoe", "vocab_size": 373, "hidden_size": 48, "num_hidden_layers": 2,
-        "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 10, "intermediate_size": 37,
+        **GROUPED, "model_type": "granitemoe", "vocab_size": 373, "intermediate_size": 37,
         "max_position_embeddings": 109, "embedding_multiplier": 3.0, "logits_scaling": 4.0, "residual_multiplier": 0.22,
         "attention_multiplier": 0.13, "attention_bias": True, "num_local_experts": 7, "num_experts_per_tok": 4,
     }  # fmt: skip
@@ -30,12 +30,11 @@ class GraniteMoeShared(GraniteMoe):
 
 class GraniteMoeHybrid:
     TINY = {
-        "model_type": "granitemoehybrid", "vocab_size": 211, "hidden_size": 48, "num_hidden_layers": 3,
-        "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 20, "intermediate_size": 37,
-        "max_position_embeddings": 103, "layer_types": ["mamba", "attention", "mamba"], "mamba_n_heads": 6,
-        "mamba_n_groups": 2, "mamba_d_state": 5, "mamba_d_conv": 8, "mamba_chunk_size": 12, "mamba_proj_bias": True,
-        "attention_bias": True, "shared_intermediate_size": 71, "num_local_experts": 7, "num_experts_per_tok": 4,
-        "position_embedding_type": "nope", "embedding_multiplier": 3.0, "logits_scaling": 4.0,
+        **GROUPED, "model_type": "granitemoehybrid", "vocab_size": 211, "num_hidden_layers": 3, "head_dim": 20,
+        "intermediate_size": 37, "max_position_embeddings": 103, "layer_types": ["mamba", "attention", "mamba"],
+        "mamba_n_heads": 6, "mamba_n_groups": 2, "mamba_d_state": 5, "mamba_d_conv": 8, "mamba_chunk_size": 12,
+        "mamba_proj_bias": True, "attention_bias": True, "shared_intermediate_size": 71, "num_local_experts": 7,
+        "num_experts_per_tok": 4, "position_embedding_type": "nope", "embedding_multiplier": 3.0, "logits_scaling": 4.0,
         "residual_multiplier": 0.22, "attention_multiplier": 0.13,
     }  # fmt: skip
     LOGITS = {
@@ -63,10 +62,9 @@ class GraniteMoeSWA(GraniteSWA):
 
 class HyperCLOVAX:
     TINY = {
-        "model_type": "hyperclovax", "vocab_size": 197, "hidden_size": 48, "num_hidden_layers": 2,
-        "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 10, "intermediate_size": 71,
-        "max_position_embeddings": 41, "embedding_multiplier": 3.0, "logits_scaling": 4.0, "residual_multiplier": 0.22,
-        "attention_multiplier": 0.13, "attention_bias": True, "mlp_bias": True,
+        **GROUPED, "model_type": "hyperclovax", "vocab_size": 197, "max_position_embeddings": 41,
+        "embedding_multiplier": 3.0, "logits_scaling": 4.0, "residual_multiplier": 0.22, "attention_multiplier": 0.13,
+        "attention_bias": True, "mlp_bias": True,
     }  # fmt: skip
     VARIANTS = {"norms in front only": {**TINY, "use_post_norm": False}}
     LOGITS = {"": TINY, "in front only": {**VARIANTS["norms in front only"], "attention_multiplier": None}}

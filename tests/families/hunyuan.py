@@ -1,13 +1,12 @@
 """Test configs of the hunyuan lineage: a small one of each family, and variants."""
 
-from tests.families._configs import without
+from tests.families._configs import GROUPED, without
 from tests.families.deepseek import DeepseekV32
 
 
 class HunYuanDenseV1:
     TINY = {
-        "model_type": "hunyuan_v1_dense", "vocab_size": 139, "hidden_size": 48, "num_hidden_layers": 3,
-        "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 10, "intermediate_size": 71,
+        **GROUPED, "model_type": "hunyuan_v1_dense", "vocab_size": 139, "num_hidden_layers": 3,
         "max_position_embeddings": 83, "attention_bias": True,
     }  # fmt: skip
     REQUIRED = {"head_dim": 128, "num_hidden_layers": 2}
@@ -23,8 +22,7 @@ class HunYuanMoEV1(HunYuanDenseV1):
 
 class HYV3:
     TINY = {
-        "model_type": "hy_v3", "vocab_size": 419, "hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 6,
-        "num_key_value_heads": 2, "head_dim": 10, "intermediate_size": 71, "max_position_embeddings": 121,
+        **GROUPED, "model_type": "hy_v3", "vocab_size": 419, "num_hidden_layers": 3, "max_position_embeddings": 121,
         "attention_bias": True, "moe_intermediate_size": 37, "num_experts": 7, "num_shared_experts": 2,
         "num_experts_per_tok": 4,
     }  # fmt: skip

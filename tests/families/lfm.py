@@ -1,6 +1,6 @@
 """Test configs of the lfm lineage: a small one of each family, and variants."""
 
-from tests.families._configs import without
+from tests.families._configs import GROUPED, without
 
 
 class Lfm2:
@@ -39,10 +39,9 @@ class Lfm2Moe:
 class Lfm3:
     CONV, FULL, SLIDING = KINDS = "conv", "full_attention", "sliding_attention"
     TINY = {
-        "model_type": "lfm3", "vocab_size": 211, "hidden_size": 48, "num_hidden_layers": 4, "num_attention_heads": 6,
-        "num_key_value_heads": 2, "head_dim": 20, "intermediate_size": 97, "max_position_embeddings": 103,
-        "conv_L_cache": 5, "conv_bias": True, "attention_bias": True, "sliding_window": 7,
-        "layer_types": [CONV, FULL, SLIDING, CONV], "pad_token_id": 0,
+        **GROUPED, "model_type": "lfm3", "vocab_size": 211, "num_hidden_layers": 4, "head_dim": 20,
+        "intermediate_size": 97, "max_position_embeddings": 103, "conv_L_cache": 5, "conv_bias": True,
+        "attention_bias": True, "sliding_window": 7, "layer_types": [CONV, FULL, SLIDING, CONV], "pad_token_id": 0,
     }  # fmt: skip
     LOGITS = {"": TINY, "without gates and norms": {**TINY, "use_attention_gate": False, "use_sandwich_norm": False}}
     REQUIRED = {"num_hidden_layers": 3}

@@ -1,13 +1,12 @@
 """Test configs of the llama lineage: a small one of each family, and variants."""
 
-from tests.families._configs import PLAIN
+from tests.families._configs import GROUPED, PLAIN
 
 
 class Llama:
     TINY = {
-        "model_type": "llama", "vocab_size": 61, "hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 6,
-        "num_key_value_heads": 2, "head_dim": 10, "intermediate_size": 71, "max_position_embeddings": 53,
-        "attention_bias": True, "mlp_bias": True,
+        **GROUPED, "model_type": "llama", "vocab_size": 61, "hidden_size": 24, "num_hidden_layers": 3,
+        "max_position_embeddings": 53, "attention_bias": True, "mlp_bias": True,
     }  # fmt: skip
     STRETCHED = {
         "rope_type": "llama3",
@@ -30,43 +29,38 @@ class Llama:
 
 class Arcee:
     TINY = {
-        "model_type": "arcee", "vocab_size": 367, "hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 6,
-        "num_key_value_heads": 2, "head_dim": 10, "intermediate_size": 71, "max_position_embeddings": 107,
-        "attention_bias": True, "mlp_bias": True,
+        **GROUPED, "model_type": "arcee", "vocab_size": 367, "max_position_embeddings": 107, "attention_bias": True,
+        "mlp_bias": True,
     }  # fmt: skip
     LOGITS = {"": TINY, "without biases": {**TINY, "attention_bias": False, "mlp_bias": False}}
 
 
 class Cwm:
     TINY = {
-        "model_type": "cwm", "vocab_size": 239, "hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 6,
-        "num_key_value_heads": 2, "head_dim": 10, "intermediate_size": 71, "max_position_embeddings": 53,
+        **GROUPED, "model_type": "cwm", "vocab_size": 239, "num_hidden_layers": 3, "max_position_embeddings": 53,
         "sliding_window": 5, "mlp_bias": True,
     }  # fmt: skip
 
 
 class Helium:
     TINY = {
-        "model_type": "helium", "vocab_size": 227, "hidden_size": 60, "num_hidden_layers": 2, "num_attention_heads": 6,
-        "num_key_value_heads": 2, "head_dim": 10, "intermediate_size": 71, "max_position_embeddings": 49,
+        **GROUPED, "model_type": "helium", "vocab_size": 227, "hidden_size": 60, "max_position_embeddings": 49,
         "attention_bias": True, "mlp_bias": True,
     }  # fmt: skip
 
 
 class IQuestCoder:
     TINY = {
-        "model_type": "iquestcoder", "vocab_size": 223, "hidden_size": 48, "num_hidden_layers": 2,
-        "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 10, "intermediate_size": 71,
-        "max_position_embeddings": 47, "attention_bias": True, "mlp_bias": True,
+        **GROUPED, "model_type": "iquestcoder", "vocab_size": 223, "max_position_embeddings": 47,
+        "attention_bias": True, "mlp_bias": True,
     }  # fmt: skip
     RUN_BY = "Llama"
 
 
 class SeedOss:
     TINY = {
-        "model_type": "seed_oss", "vocab_size": 251, "hidden_size": 48, "num_hidden_layers": 2,
-        "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 10, "intermediate_size": 71,
-        "max_position_embeddings": 57, "attention_out_bias": True, "mlp_bias": True,
+        **GROUPED, "model_type": "seed_oss", "vocab_size": 251, "max_position_embeddings": 57,
+        "attention_out_bias": True, "mlp_bias": True,
     }  # fmt: skip
     LOGITS = {"": TINY, "of q, k and v": {**TINY, "attention_out_bias": False, "mlp_bias": False}}
 
@@ -81,8 +75,7 @@ class BitNet:
 
 class Apertus:
     TINY = {
-        "model_type": "apertus", "vocab_size": 239, "hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 6,
-        "num_key_value_heads": 2, "head_dim": 10, "intermediate_size": 73, "max_position_embeddings": 53,
+        **GROUPED, "model_type": "apertus", "vocab_size": 239, "intermediate_size": 73, "max_position_embeddings": 53,
         "attention_bias": True,
     }  # fmt: skip
     VARIANTS = {"plain": {**TINY, "hidden_act": "silu", "attention_bias": False}}
@@ -92,9 +85,7 @@ class Apertus:
 
 class NanoChat:
     TINY = {
-        "model_type": "nanochat", "vocab_size": 467, "hidden_size": 48, "num_hidden_layers": 2,
-        "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 10, "intermediate_size": 71,
-        "max_position_embeddings": 39, "attention_bias": True,
+        **GROUPED, "model_type": "nanochat", "vocab_size": 467, "max_position_embeddings": 39, "attention_bias": True,
     }  # fmt: skip
     LOGITS = {"": TINY, "not bounded": {**TINY, "final_logit_softcapping": None, "attention_bias": False}}
 
@@ -117,18 +108,16 @@ class Baichuan:
 
 class InternLM2:
     TINY = {
-        "model_type": "internlm2", "vocab_size": 197, "hidden_size": 48, "num_hidden_layers": 2,
-        "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 10, "intermediate_size": 67,
-        "max_position_embeddings": 41, "bias": True,
+        **GROUPED, "model_type": "internlm2", "vocab_size": 197, "intermediate_size": 67, "max_position_embeddings": 41,
+        "bias": True,
     }  # fmt: skip
     RUN_BY = "Llama"
 
 
 class InternLM3:
     TINY = {
-        "model_type": "internlm3", "vocab_size": 211, "hidden_size": 48, "num_hidden_layers": 2,
-        "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 10, "intermediate_size": 71,
-        "max_position_embeddings": 45, "qkv_bias": True, "bias": True,
+        **GROUPED, "model_type": "internlm3", "vocab_size": 211, "max_position_embeddings": 45, "qkv_bias": True,
+        "bias": True,
     }  # fmt: skip
     RUN_BY = "Llama"
 
@@ -164,27 +153,20 @@ class Chameleon:
 
 class AriaText:
     TINY = {
-        "model_type": "aria_text", "vocab_size": 151, "hidden_size": 48, "num_hidden_layers": 2,
-        "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 10, "intermediate_size": 37,
-        "max_position_embeddings": 69, "moe_num_experts": 7, "moe_topk": 4, "moe_num_shared_experts": 3,
-        "attention_bias": True, "mlp_bias": True,
+        **GROUPED, "model_type": "aria_text", "vocab_size": 151, "intermediate_size": 37, "max_position_embeddings": 69,
+        "moe_num_experts": 7, "moe_topk": 4, "moe_num_shared_experts": 3, "attention_bias": True, "mlp_bias": True,
     }  # fmt: skip
     LOGITS = {"of every expert": {**TINY, "moe_topk": 7}}  # the class's softmax is over the chosen ones
 
 
 class Jais2:
-    TINY = {
-        "model_type": "jais2", "vocab_size": 373, "hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 6,
-        "num_key_value_heads": 2, "head_dim": 10, "intermediate_size": 71, "max_position_embeddings": 109,
-        "eos_token_id": 1,
-    }  # fmt: skip
+    TINY = {**GROUPED, "model_type": "jais2", "vocab_size": 373, "max_position_embeddings": 109, "eos_token_id": 1}
     LOGITS = {"": TINY, "without biases": {**TINY, "attention_bias": False, "mlp_bias": False}}
 
 
 class SmolLM3:
     TINY = {
-        "model_type": "smollm3", "vocab_size": 191, "hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 6,
-        "num_key_value_heads": 2, "head_dim": 10, "intermediate_size": 71, "max_position_embeddings": 37,
+        **GROUPED, "model_type": "smollm3", "vocab_size": 191, "num_hidden_layers": 3, "max_position_embeddings": 37,
         "attention_bias": True, "mlp_bias": True, "pad_token_id": 0, "no_rope_layer_interval": 2,
     }  # fmt: skip
     VARIANTS = {"windowed": {**TINY, "use_sliding_window": True, "sliding_window": 5}}

@@ -1,10 +1,11 @@
 """Test configs of the llama4 lineage: a small one of each family, and variants."""
 
+from tests.families._configs import GROUPED
+
 
 class Llama4:
     TINY = {
-        "model_type": "llama4_text", "vocab_size": 193, "hidden_size": 48, "num_hidden_layers": 5,
-        "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 10, "intermediate_size": 37,
+        **GROUPED, "model_type": "llama4_text", "vocab_size": 193, "num_hidden_layers": 5, "intermediate_size": 37,
         "intermediate_size_mlp": 71, "max_position_embeddings": 89, "attention_chunk_size": 7, "num_local_experts": 8,
         "num_experts_per_tok": 5, "interleave_moe_layer_step": 2, "floor_scale": 4, "attention_bias": True,
     }  # fmt: skip
@@ -24,8 +25,7 @@ class Llama4:
 
 class MuseGlimmer:
     TINY = {
-        "model_type": "muse_glimmer_text", "vocab_size": 467, "hidden_size": 48, "num_hidden_layers": 4,
-        "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 10, "intermediate_size": 71,
+        **GROUPED, "model_type": "muse_glimmer_text", "vocab_size": 467, "num_hidden_layers": 4,
         "max_position_embeddings": 39, "attention_bias": True, "sliding_window": 7,
     }  # fmt: skip
     LOGITS = {"": TINY, "all rotated": {**TINY, "layer_rope_theta": [5e5] * 4, "attention_bias": False}}

@@ -1,6 +1,6 @@
 """Test configs of the mamba lineage: a small one of each family, and variants."""
 
-from tests.families._configs import LAYERS, Fields
+from tests.families._configs import GROUPED, LAYERS, Fields
 
 
 class Mamba:
@@ -60,11 +60,10 @@ class Bamba:
 
 class Jamba:
     TINY = {
-        "model_type": "jamba", "vocab_size": 211, "hidden_size": 48, "num_hidden_layers": 4, "num_attention_heads": 6,
-        "num_key_value_heads": 2, "head_dim": 20, "intermediate_size": 71, "max_position_embeddings": 103,
-        "num_experts": 7, "num_experts_per_tok": 4, "attn_layer_period": 3, "attn_layer_offset": 1,
-        "expert_layer_period": 2, "expert_layer_offset": 1, "mamba_d_state": 5, "mamba_d_conv": 8, "mamba_expand": 2,
-        "mamba_dt_rank": 11, "mamba_proj_bias": True,
+        **GROUPED, "model_type": "jamba", "vocab_size": 211, "num_hidden_layers": 4, "head_dim": 20,
+        "max_position_embeddings": 103, "num_experts": 7, "num_experts_per_tok": 4, "attn_layer_period": 3,
+        "attn_layer_offset": 1, "expert_layer_period": 2, "expert_layer_offset": 1, "mamba_d_state": 5,
+        "mamba_d_conv": 8, "mamba_expand": 2, "mamba_dt_rank": 11, "mamba_proj_bias": True,
     }  # fmt: skip
     LOGITS = {
         "": {**TINY, "num_experts": 1, "num_experts_per_tok": 1}
@@ -99,10 +98,9 @@ class Zamba2:
 
 class FalconH1:
     TINY = {
-        "model_type": "falcon_h1", "vocab_size": 211, "hidden_size": 48, "num_hidden_layers": 2,
-        "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 20, "intermediate_size": 71,
-        "max_position_embeddings": 103, "mamba_d_ssm": 280, "mamba_n_heads": 28, "mamba_n_groups": 4,
-        "mamba_d_state": 5, "mamba_d_conv": 8, "mamba_chunk_size": 12,
+        **GROUPED, "model_type": "falcon_h1", "vocab_size": 211, "head_dim": 20, "max_position_embeddings": 103,
+        "mamba_d_ssm": 280, "mamba_n_heads": 28, "mamba_n_groups": 4, "mamba_d_state": 5, "mamba_d_conv": 8,
+        "mamba_chunk_size": 12,
     }  # fmt: skip
     MULTIPLIED = {
         "lm_head_multiplier": 0.5, "embedding_multiplier": 2.5, "mlp_multipliers": [0.8, 1.5], "key_multiplier": 0.6,

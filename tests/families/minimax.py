@@ -1,6 +1,6 @@
 """Test configs of the minimax lineage: a small one of each family, and variants."""
 
-from tests.families._configs import Fields, without
+from tests.families._configs import GROUPED, Fields, without
 
 
 class MiniMax:
@@ -42,8 +42,7 @@ class MiniMaxText01(MiniMaxM1):
 
 class MiniMaxM2:
     TINY = {
-        "model_type": "minimax_m2", "vocab_size": 367, "hidden_size": 48, "num_hidden_layers": 2,
-        "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 20, "intermediate_size": 37,
+        **GROUPED, "model_type": "minimax_m2", "vocab_size": 367, "head_dim": 20, "intermediate_size": 37,
         "max_position_embeddings": 107, "rotary_dim": 10, "num_local_experts": 7, "num_experts_per_tok": 4,
     }  # fmt: skip
     LOGITS = {}  # the class weighs experts by sigmoids

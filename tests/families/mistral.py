@@ -1,6 +1,6 @@
 """Test configs of the mistral lineage: a small one of each family, and variants."""
 
-from tests.families._configs import LAYERS, PLAIN
+from tests.families._configs import GROUPED, LAYERS, PLAIN
 
 
 class Mistral:
@@ -16,8 +16,7 @@ class Mistral:
 
 class Mixtral:
     TINY = {
-        "model_type": "mixtral", "vocab_size": 103, "hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 6,
-        "num_key_value_heads": 2, "head_dim": 10, "intermediate_size": 37, "max_position_embeddings": 59,
+        **GROUPED, "model_type": "mixtral", "vocab_size": 103, "intermediate_size": 37, "max_position_embeddings": 59,
         "num_local_experts": 7, "num_experts_per_tok": 4, "sliding_window": 5,
     }  # fmt: skip
     LOGITS = {"of every expert": {**TINY, "num_experts_per_tok": 7}}  # the reference's routing is fixed
@@ -26,9 +25,8 @@ class Mixtral:
 
 class Ministral:
     TINY = {
-        "model_type": "ministral", "vocab_size": 379, "hidden_size": 48, "num_hidden_layers": 2,
-        "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 10, "intermediate_size": 71,
-        "max_position_embeddings": 113, "sliding_window": 5, "layer_types": ["sliding_attention", "full_attention"],
+        **GROUPED, "model_type": "ministral", "vocab_size": 379, "max_position_embeddings": 113, "sliding_window": 5,
+        "layer_types": ["sliding_attention", "full_attention"],
     }  # fmt: skip
     LOGITS = {"": TINY, "windowed": {**TINY, "layer_types": None}}
     REQUIRED = {"num_hidden_layers": 2, "head_dim": 128}  # without it the class does not run
@@ -36,9 +34,8 @@ class Ministral:
 
 class Ministral3:
     TINY = {
-        "model_type": "ministral3", "vocab_size": 181, "hidden_size": 48, "num_hidden_layers": 2,
-        "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 10, "intermediate_size": 71,
-        "max_position_embeddings": 35, "sliding_window": 5, "pad_token_id": 0,
+        **GROUPED, "model_type": "ministral3", "vocab_size": 181, "max_position_embeddings": 35, "sliding_window": 5,
+        "pad_token_id": 0,
     }  # fmt: skip
     GROWING = {
         "rope_type": "default",
@@ -55,9 +52,7 @@ class Ministral3:
 
 class Starcoder2:
     TINY = {
-        "model_type": "starcoder2", "vocab_size": 283, "hidden_size": 48, "num_hidden_layers": 2,
-        "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 10, "intermediate_size": 71,
-        "max_position_embeddings": 71, "sliding_window": 5,
+        **GROUPED, "model_type": "starcoder2", "vocab_size": 283, "max_position_embeddings": 71, "sliding_window": 5,
     }  # fmt: skip
     LOGITS = {"": TINY, "without biases": {**TINY, "use_bias": False, "sliding_window": None}}
     REQUIRED = {**LAYERS, "num_attention_heads": 4}

@@ -1,12 +1,11 @@
 """Test configs of the moe lineage: a small one of each family, and variants."""
 
-from tests.families._configs import Fields
+from tests.families._configs import GROUPED, Fields
 
 
 class Afmoe:
     TINY = {
-        "model_type": "afmoe", "vocab_size": 163, "hidden_size": 48, "num_hidden_layers": 4, "num_attention_heads": 6,
-        "num_key_value_heads": 2, "head_dim": 10, "intermediate_size": 71, "max_position_embeddings": 79,
+        **GROUPED, "model_type": "afmoe", "vocab_size": 163, "num_hidden_layers": 4, "max_position_embeddings": 79,
         "attention_bias": True, "moe_intermediate_size": 37, "num_experts": 8, "num_experts_per_tok": 4,
         "num_shared_experts": 3, "num_dense_layers": 1, "sliding_window": 5, "global_attn_every_n_layers": 3,
         "mup_enabled": True,
@@ -62,11 +61,9 @@ class Kolibri1:
 
 class Flint:
     TINY = {
-        "model_type": "flint", "vocab_size": 149, "hidden_size": 48, "num_hidden_layers": 4,
-        "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 10, "intermediate_size": 71,
-        "max_position_embeddings": 83, "moe_intermediate_size": 37, "shared_expert_intermediate_size": 29,
-        "num_experts": 8, "num_experts_per_tok": 4, "sliding_window": 7, "attention_bias": True,
-        "mlp_only_layers": [0],
+        **GROUPED, "model_type": "flint", "vocab_size": 149, "num_hidden_layers": 4, "max_position_embeddings": 83,
+        "moe_intermediate_size": 37, "shared_expert_intermediate_size": 29, "num_experts": 8, "num_experts_per_tok": 4,
+        "sliding_window": 7, "attention_bias": True, "mlp_only_layers": [0],
     }  # fmt: skip
     LOGITS = {"": {**TINY, "mlp_only_layers": [0, 1, 2, 3]}}  # dense layers only: the class weighs experts by sigmoids
     REQUIRED = {"num_hidden_layers": 4}

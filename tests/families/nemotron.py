@@ -1,11 +1,12 @@
 """Test configs of the nemotron lineage: a small one of each family, and variants."""
 
+from tests.families._configs import GROUPED
+
 
 class Nemotron:
     TINY = {
-        "model_type": "nemotron", "vocab_size": 337, "hidden_size": 48, "num_hidden_layers": 2,
-        "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 20, "intermediate_size": 71,
-        "max_position_embeddings": 93, "attention_bias": True, "mlp_bias": True,
+        **GROUPED, "model_type": "nemotron", "vocab_size": 337, "head_dim": 20, "max_position_embeddings": 93,
+        "attention_bias": True, "mlp_bias": True,
     }  # fmt: skip
     LOGITS = {"": TINY, "without biases": {**TINY, "attention_bias": False, "mlp_bias": False}}
     REQUIRED = {"num_hidden_layers": 2, "num_key_value_heads": 8}

@@ -1,31 +1,25 @@
 """Test configs of the olmo lineage: a small one of each family, and variants."""
 
-from tests.families._configs import FULL, LINEAR, PLAIN
+from tests.families._configs import FULL, GROUPED, LINEAR, PLAIN
 
 
 class Olmo:
     TINY = {
-        "model_type": "olmo", "vocab_size": 257, "hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 6,
-        "num_key_value_heads": 2, "head_dim": 10, "intermediate_size": 71, "max_position_embeddings": 59,
-        "attention_bias": True, "clip_qkv": 0.7,
+        **GROUPED, "model_type": "olmo", "vocab_size": 257, "max_position_embeddings": 59, "attention_bias": True,
+        "clip_qkv": 0.7,
     }  # fmt: skip
     LOGITS = {"": TINY, "unbounded": {**TINY, "clip_qkv": None, "attention_bias": False}}
 
 
 class Olmo2:
-    TINY = {
-        "model_type": "olmo2", "vocab_size": 179, "hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 6,
-        "num_key_value_heads": 2, "head_dim": 10, "intermediate_size": 71, "max_position_embeddings": 33,
-        "attention_bias": True,
-    }  # fmt: skip
+    TINY = {**GROUPED, "model_type": "olmo2", "vocab_size": 179, "max_position_embeddings": 33, "attention_bias": True}
     REQUIRED = PLAIN
 
 
 class Olmo3:
     TINY = {
-        "model_type": "olmo3", "vocab_size": 241, "hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 6,
-        "num_key_value_heads": 2, "head_dim": 10, "intermediate_size": 71, "max_position_embeddings": 55,
-        "sliding_window": 5, "attention_bias": True, "layer_types": ["sliding_attention", "full_attention"],
+        **GROUPED, "model_type": "olmo3", "vocab_size": 241, "max_position_embeddings": 55, "sliding_window": 5,
+        "attention_bias": True, "layer_types": ["sliding_attention", "full_attention"],
     }  # fmt: skip
     STRETCHED = {"rope_type": "linear", "factor": 8.0}
     LOGITS = {"": TINY, "stretched": {**TINY, "rope_theta": 700.0, "rope_scaling": STRETCHED}}
@@ -60,8 +54,7 @@ class OlmoHybrid:
 
 class FlexOlmo:
     TINY = {
-        "model_type": "flex_olmo", "vocab_size": 383, "hidden_size": 48, "num_hidden_layers": 2,
-        "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 10, "intermediate_size": 37,
+        **GROUPED, "model_type": "flex_olmo", "vocab_size": 383, "intermediate_size": 37,
         "max_position_embeddings": 115, "attention_bias": True, "num_experts": 7, "num_experts_per_tok": 4,
         "pad_token_id": 0, "eos_token_id": 1,
     }  # fmt: skip

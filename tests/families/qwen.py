@@ -1,6 +1,6 @@
 """Test configs of the qwen lineage: a small one of each family, and variants."""
 
-from tests.families._configs import PLAIN, without
+from tests.families._configs import GROUPED, PLAIN, without
 
 
 class Qwen1:
@@ -35,11 +35,10 @@ class Qwen2:
 
 class Qwen2Moe:
     TINY = {
-        "model_type": "qwen2_moe", "vocab_size": 107, "hidden_size": 48, "num_hidden_layers": 4,
-        "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 10, "intermediate_size": 71,
-        "max_position_embeddings": 53, "moe_intermediate_size": 37, "shared_expert_intermediate_size": 29,
-        "num_experts": 7, "num_experts_per_tok": 4, "decoder_sparse_step": 2, "mlp_only_layers": [3],
-        "use_sliding_window": True, "sliding_window": 5, "max_window_layers": 3,
+        **GROUPED, "model_type": "qwen2_moe", "vocab_size": 107, "num_hidden_layers": 4, "max_position_embeddings": 53,
+        "moe_intermediate_size": 37, "shared_expert_intermediate_size": 29, "num_experts": 7, "num_experts_per_tok": 4,
+        "decoder_sparse_step": 2, "mlp_only_layers": [3], "use_sliding_window": True, "sliding_window": 5,
+        "max_window_layers": 3,
     }  # fmt: skip
     LOGITS = {"of every expert": {**TINY, "num_experts_per_tok": 7}}  # the reference's routing is fixed
     REQUIRED = PLAIN
@@ -63,10 +62,9 @@ class Qwen3:
 
 class Qwen3Moe:
     TINY = {
-        "model_type": "qwen3_moe", "vocab_size": 109, "hidden_size": 48, "num_hidden_layers": 3,
-        "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 10, "intermediate_size": 71,
-        "max_position_embeddings": 61, "moe_intermediate_size": 37, "num_experts": 7, "num_experts_per_tok": 4,
-        "mlp_only_layers": [1], "attention_bias": True,
+        **GROUPED, "model_type": "qwen3_moe", "vocab_size": 109, "num_hidden_layers": 3, "max_position_embeddings": 61,
+        "moe_intermediate_size": 37, "num_experts": 7, "num_experts_per_tok": 4, "mlp_only_layers": [1],
+        "attention_bias": True,
     }  # fmt: skip
     # The reference's routing is fixed.
     LOGITS = {"of every expert": {**TINY, "num_experts_per_tok": 7, "norm_topk_prob": True}}
@@ -75,12 +73,11 @@ class Qwen3Moe:
 
 class Qwen3Next:
     TINY = {
-        "model_type": "qwen3_next", "vocab_size": 107, "hidden_size": 44, "num_hidden_layers": 4,
-        "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 32, "intermediate_size": 71,
-        "max_position_embeddings": 53, "moe_intermediate_size": 37, "shared_expert_intermediate_size": 29,
-        "num_experts": 7, "num_experts_per_tok": 4, "mlp_only_layers": [1], "full_attention_interval": 3,
-        "linear_conv_kernel_dim": 5, "linear_key_head_dim": 10, "linear_value_head_dim": 11, "linear_num_key_heads": 3,
-        "linear_num_value_heads": 6,
+        **GROUPED, "model_type": "qwen3_next", "vocab_size": 107, "hidden_size": 44, "num_hidden_layers": 4,
+        "head_dim": 32, "max_position_embeddings": 53, "moe_intermediate_size": 37,
+        "shared_expert_intermediate_size": 29, "num_experts": 7, "num_experts_per_tok": 4, "mlp_only_layers": [1],
+        "full_attention_interval": 3, "linear_conv_kernel_dim": 5, "linear_key_head_dim": 10,
+        "linear_value_head_dim": 11, "linear_num_key_heads": 3, "linear_num_value_heads": 6,
     }  # fmt: skip
     # The reference's routing is fixed.
     LOGITS = {
@@ -123,10 +120,9 @@ class MiMo(Qwen2):
 
 class MiMoV2Flash:
     TINY = {
-        "model_type": "mimo_v2_flash", "vocab_size": 179, "hidden_size": 48, "num_hidden_layers": 3,
-        "num_attention_heads": 12, "num_key_value_heads": 2, "head_dim": 30, "v_head_dim": 22, "intermediate_size": 71,
-        "max_position_embeddings": 83, "attention_bias": True, "moe_intermediate_size": 37, "n_routed_experts": 8,
-        "num_experts_per_tok": 5, "sliding_window": 7,
+        **GROUPED, "model_type": "mimo_v2_flash", "vocab_size": 179, "num_hidden_layers": 3, "num_attention_heads": 12,
+        "head_dim": 30, "v_head_dim": 22, "max_position_embeddings": 83, "attention_bias": True,
+        "moe_intermediate_size": 37, "n_routed_experts": 8, "num_experts_per_tok": 5, "sliding_window": 7,
     }  # fmt: skip
     LOGITS = {"": {**TINY, "mlp_layer_types": ["dense"] * 3}}  # the class weighs experts by sigmoids
 
@@ -137,8 +133,7 @@ class Mellum:
         "sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
     }
     TINY = {
-        "model_type": "mellum", "vocab_size": 431, "hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 6,
-        "num_key_value_heads": 2, "head_dim": 10, "intermediate_size": 71, "max_position_embeddings": 113,
+        **GROUPED, "model_type": "mellum", "vocab_size": 431, "num_hidden_layers": 3, "max_position_embeddings": 113,
         "moe_intermediate_size": 37, "num_experts": 7, "num_experts_per_tok": 4, "sliding_window": 5,
         "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
         "mlp_layer_types": ["dense", "sparse", "sparse"], "attention_bias": True, "rope_parameters": TURNED,

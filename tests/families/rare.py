@@ -1,6 +1,6 @@
 """Test configs of families that have parts of their own."""
 
-from tests.families._configs import LAYERS, Fields, without
+from tests.families._configs import GROUPED, LAYERS, SIZES, Fields, without
 from tests.families.bert import Bert, Roberta
 from tests.families.gemma import Gemma3Text
 
@@ -26,9 +26,8 @@ class Zaya:
 
 class MobileBert:
     TINY = {
-        "model_type": "mobilebert", "vocab_size": 181, "hidden_size": 47, "num_hidden_layers": 2,
-        "num_attention_heads": 6, "intermediate_size": 71, "max_position_embeddings": 37, "type_vocab_size": 3,
-        "embedding_size": 19, "intra_bottleneck_size": 30, "num_feedforward_networks": 3,
+        **SIZES, "model_type": "mobilebert", "vocab_size": 181, "hidden_size": 47, "max_position_embeddings": 37,
+        "type_vocab_size": 3, "embedding_size": 19, "intra_bottleneck_size": 30, "num_feedforward_networks": 3,
         "classifier_activation": False,
     }  # fmt: skip
     LOGITS = {"": TINY, "of one network": {**TINY, "num_feedforward_networks": 1, "hidden_act": "gelu"}}
@@ -127,9 +126,8 @@ class JetMoe:
 
 class DiffLlama:
     TINY = {
-        "model_type": "diffllama", "vocab_size": 127, "hidden_size": 48, "num_hidden_layers": 3,
-        "num_attention_heads": 12, "num_key_value_heads": 4, "head_dim": 10, "intermediate_size": 71,
-        "max_position_embeddings": 63, "attention_bias": True,
+        **GROUPED, "model_type": "diffllama", "vocab_size": 127, "num_hidden_layers": 3, "num_attention_heads": 12,
+        "num_key_value_heads": 4, "max_position_embeddings": 63, "attention_bias": True,
     }  # fmt: skip
     LOGITS = {"": TINY, "ungrouped": {**TINY, "num_key_value_heads": 12, "attention_bias": False}}
     SILENT = {"lambda_std_dev": 0.3}
@@ -137,8 +135,7 @@ class DiffLlama:
 
 class NVEmbed:
     TINY = {
-        "model_type": "nvembed", "vocab_size": 127, "hidden_size": 50, "num_hidden_layers": 2, "num_attention_heads": 6,
-        "num_key_value_heads": 2, "head_dim": 10, "intermediate_size": 71, "max_position_embeddings": 64,
+        **GROUPED, "model_type": "nvembed", "vocab_size": 127, "hidden_size": 50, "max_position_embeddings": 64,
         "num_latents_value": 13, "num_cross_heads": 3, "cross_dim_head": 11, "latent_dim": 50, "hidden_dim": 50,
     }  # fmt: skip
     SILENT = {"add_eos": True, "padding_side": "right", "output_normalize": True}

@@ -1,6 +1,6 @@
 """Test configs of the rotary_bert lineage: a small one of each family, and variants."""
 
-from tests.families._configs import LAYERS
+from tests.families._configs import LAYERS, SIZES
 from tests.families.llama import Llama
 
 
@@ -17,9 +17,8 @@ class Gte:
 
 class JinaBert:
     TINY = {
-        "model_type": "jina_bert", "vocab_size": 181, "hidden_size": 42, "num_hidden_layers": 2,
-        "num_attention_heads": 6, "intermediate_size": 71, "max_position_embeddings": 37, "type_vocab_size": 3,
-        "feed_forward_type": "geglu", "position_embedding_type": "alibi",
+        **SIZES, "model_type": "jina_bert", "vocab_size": 181, "hidden_size": 42, "max_position_embeddings": 37,
+        "type_vocab_size": 3, "feed_forward_type": "geglu", "position_embedding_type": "alibi",
     }  # fmt: skip
     VARIANTS = {"normed": {**TINY, "query_key_norm": True, "position_embedding_type": "absolute"}}
     SILENT = {"emb_pooler": "mean", "attn_implementation": "torch"}

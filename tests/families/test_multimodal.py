@@ -11,6 +11,7 @@ import pytest
 from tests.families import TINY
 from tests.helpers.multimodal import text_of
 from tests.helpers.projectors import ALONE, AUDIOS, DEVSTRAL, LLAVA, VISION, VISIONS, VOXTRAL, whole_of
+from tests.helpers.published import PUBLISHED
 from tfacct import load
 from tfacct.base.errors import TfacctError
 from tfacct.cli.root import command_of
@@ -82,32 +83,8 @@ def test_a_part_alone_says_what_it_is_not(run, llava: str) -> None:
     assert one["total_params"] == other["total_params"] and one["left_out"] == other["left_out"] == ["vision_config"]
 
 
-QWEN2_VL: dict[str, Any] = {
-    "model_type": "qwen2_vl", "architectures": ["Qwen2VLForConditionalGeneration"], "hidden_size": 3584,
-    "intermediate_size": 18944, "max_position_embeddings": 32768, "num_attention_heads": 28, "num_hidden_layers": 28,
-    "num_key_value_heads": 4, "vocab_size": 152064, "tie_word_embeddings": False,
-    "vision_config": {
-        "depth": 32, "embed_dim": 1280, "mlp_ratio": 4, "num_heads": 16, "in_chans": 3, "hidden_size": 3584,
-        "patch_size": 14, "spatial_merge_size": 2, "spatial_patch_size": 14, "temporal_patch_size": 2,
-    },
-}  # fmt: skip
-QWEN3_VL = {
-    "model_type": "qwen3_vl",
-    "text_config": {
-        "model_type": "qwen3_vl_text", "attention_bias": False, "head_dim": 128, "hidden_size": 4096,
-        "intermediate_size": 12288, "num_attention_heads": 32, "num_hidden_layers": 36, "num_key_value_heads": 8,
-        "vocab_size": 151936,
-    },
-    "tie_word_embeddings": False,
-    "vision_config": {
-        "deepstack_visual_indexes": [8, 16, 24], "depth": 27, "hidden_act": "gelu_pytorch_tanh", "hidden_size": 1152,
-        "in_channels": 3, "intermediate_size": 4304, "model_type": "qwen3_vl", "num_heads": 16,
-        "num_position_embeddings": 2304, "out_hidden_size": 4096, "patch_size": 16, "spatial_merge_size": 2,
-        "temporal_patch_size": 2,
-    },
-}  # fmt: skip
 QWEN2_5_VL: dict[str, Any] = {
-    **QWEN2_VL, "model_type": "qwen2_5_vl", "architectures": ["Qwen2_5_VLForConditionalGeneration"],
+    **PUBLISHED["qwen2-vl"], "model_type": "qwen2_5_vl", "architectures": ["Qwen2_5_VLForConditionalGeneration"],
     "vision_config": {
         "depth": 32, "hidden_act": "silu", "hidden_size": 1280, "intermediate_size": 3420, "num_heads": 16,
         "in_chans": 3, "out_hidden_size": 3584, "patch_size": 14, "spatial_merge_size": 2, "spatial_patch_size": 14,
@@ -119,31 +96,20 @@ QWEN2_5_VL_3B = {
     "num_key_value_heads": 2, "vocab_size": 151936, "tie_word_embeddings": True,
     "vision_config": {**QWEN2_5_VL["vision_config"], "out_hidden_size": 2048},
 }  # fmt: skip
-GLM_4_1V = {
-    "model_type": "glm4v",
-    "text_config": {
-        "model_type": "glm4v_text", "vocab_size": 151552, "hidden_size": 4096, "intermediate_size": 13696,
-        "num_hidden_layers": 40, "num_attention_heads": 32, "num_key_value_heads": 2, "attention_bias": True,
-    },
-    "tie_word_embeddings": False,
-    "vision_config": {
-        "model_type": "glm4v", "depth": 24, "hidden_size": 1536, "num_heads": 12, "image_size": 336, "patch_size": 14,
-        "out_hidden_size": 4096, "intermediate_size": 13696, "spatial_merge_size": 2, "attention_bias": False,
-    },
-}  # fmt: skip
 SO400M = {
     "model_type": "siglip_vision_model", "hidden_size": 1152, "intermediate_size": 4304, "num_hidden_layers": 27,
     "num_attention_heads": 16, "image_size": 896, "patch_size": 14, "vision_use_head": False,
 }  # fmt: skip
-PUBLISHED = [
-    (GLM_4_1V, 10_292_777_472),
-    (QWEN2_VL, 8_291_375_616), (QWEN2_5_VL, 8_292_166_656), (QWEN2_5_VL_3B, 3_754_622_976), (QWEN3_VL, 8_767_123_696),
-]  # fmt: skip
+TOTALS = {
+    "glm-4.1v": (PUBLISHED["glm-4-1v"], 10_292_777_472),
+    "qwen2-vl": (PUBLISHED["qwen2-vl"], 8_291_375_616),
+    "qwen2.5-vl": (QWEN2_5_VL, 8_292_166_656),
+    "qwen2.5-vl-3b": (QWEN2_5_VL_3B, 3_754_622_976),
+    "qwen3-vl": (PUBLISHED["qwen3-vl"], 8_767_123_696),
+}
 
 
-@pytest.mark.parametrize(
-    ("raw", "total"), PUBLISHED, ids=["glm-4.1v", "qwen2-vl", "qwen2.5-vl", "qwen2.5-vl-3b", "qwen3-vl"]
-)
+@pytest.mark.parametrize(("raw", "total"), TOTALS.values(), ids=TOTALS)
 def test_where_nothing_joins_them_both_are_the_published_total(run, tmp_path: Path, raw: dict, total: int) -> None:
     """What their files hold; Qwen2-VL's and Qwen2.5-VL's keep the language model's fields in the whole."""
     (path := tmp_path / "whole.json").write_text(json.dumps(raw))

@@ -8,24 +8,13 @@ from typing import Any
 import pytest
 
 from tests.families import TINY
-from tests.helpers.published import text_of
+from tests.helpers.published import PUBLISHED, text_of
 from tfacct import load
 from tfacct.base.errors import ConfigError, UsageError
 from tfacct.loading.model import load_model
 from tfacct.loading.quantized.methods import storage_of
 
 FP8 = ("e4m3", "float8_e4m3fn")
-KIMI_LINEAR = {
-    "model_type": "kimi_linear",
-    "num_hidden_layers": 4,
-    "linear_attn_config": {
-        "full_attn_layers": [4],
-        "kda_layers": [1, 2, 3],
-        "head_dim": 16,
-        "num_heads": 6,
-        "short_conv_kernel_size": 4,
-    },
-}
 
 
 @pytest.mark.parametrize(
@@ -87,9 +76,9 @@ def test_fields_of_published_files_that_change_counts_are_refused(family: str, f
 def test_a_config_inside_the_language_models_is_not_another_models() -> None:
     """linear_attn_config says which layers have DeltaNet; a model of several keeps it inside its text_config."""
     whole = {"model_type": "kimi_k3", "tie_word_embeddings": False, "vision_config": {"hidden_size": 9}}
-    ours = load_model("mine", {**whole, "text_config": {**KIMI_LINEAR, "tie_word_embeddings": False}})
+    ours = load_model("mine", {**whole, "text_config": {**PUBLISHED["kimi-linear"], "tie_word_embeddings": False}})
     assert ours.left_out == ("vision_config",)
-    assert ours.ledger.parameters() == load_model("mine", KIMI_LINEAR).ledger.parameters()
+    assert ours.ledger.parameters() == load_model("mine", PUBLISHED["kimi-linear"]).ledger.parameters()
 
 
 def test_a_tower_that_is_null_is_not_said_to_be_left_out() -> None:

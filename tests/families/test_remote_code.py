@@ -7,27 +7,11 @@ from typing import Any
 import pytest
 
 from tests.families import TINY
+from tests.helpers.published import PUBLISHED
 from tfacct.base.errors import ConfigError
 from tfacct.ledger.storage import BF16_EACH
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import load_model
-
-JINA = {
-    "architectures": ["JinaBertForSequenceClassification"], "attn_implementation": "torch", "emb_pooler": "mean",
-    "feed_forward_type": "geglu", "hidden_act": "gelu", "hidden_size": 384, "intermediate_size": 1536,
-    "max_position_embeddings": 8192, "model_max_length": 8192, "model_type": "bert", "num_attention_heads": 12,
-    "num_hidden_layers": 6, "num_labels": 1, "position_embedding_type": "alibi", "type_vocab_size": 2,
-    "vocab_size": 61056,
-}  # fmt: skip
-NOMIC_V2 = {
-    "activation_function": "gelu", "add_pooling_layer": False, "architectures": ["NomicBertModel"],
-    "expert_choice_router": False, "ffn_div": 1, "layer_norm_epsilon": 1e-05, "mlp_fc1_bias": True,
-    "mlp_fc2_bias": True, "model_type": "nomic_bert", "moe_every_n_layers": 2, "moe_impl": "megablocks",
-    "moe_normalize_expert_weights": False, "moe_resid_pdrop": 0.0, "moe_top_k": 2, "n_embd": 768, "n_head": 12,
-    "n_inner": 3072, "n_layer": 12, "n_positions": 2048, "num_experts": 8, "num_shared_experts": 0, "prenorm": False,
-    "qkv_proj_bias": True, "router_aux_loss_coef": 0.1, "type_vocab_size": 1, "use_rms_norm": None,
-    "vocab_size": 250048,
-}  # fmt: skip
 
 
 def jina(hidden: int, layers: int, wide: int, vocab: int, normed: bool = False) -> int:
@@ -39,37 +23,24 @@ def jina(hidden: int, layers: int, wide: int, vocab: int, normed: bool = False) 
 
 def test_jinas_encoders_by_hand() -> None:
     """jina-reranker-v1-turbo-en, published as 37.8 million; jina-embeddings-v2-base-code, as 161 million."""
-    ours = load_model("mine", JINA)
+    ours = load_model("mine", PUBLISHED["jina"])
     assert (ours.family, ours.unknown, ours.left_out) == ("jina_bert", (), ())
     assert ours.parameters == jina(384, 6, 1536, 61056) + 384**2 + 384 + 384 + 1 == 37_771_777
     code = {"AutoModel": "jinaai/jina-bert-v2-qk-post-norm--modeling_bert.JinaBertModel"}
     larger = {"hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12, "auto_map": code}
-    of_code = load_model("mine", {**JINA, **larger, "architectures": ["JinaBertModel"]})
+    of_code = load_model("mine", {**PUBLISHED["jina"], **larger, "architectures": ["JinaBertModel"]})
     assert of_code.parameters == jina(768, 12, 3072, 61056, normed=True) + 768**2 + 768
     assert round(of_code.parameters / 1e6) == 161
     with pytest.raises(ConfigError, match='feed_forward_type = "original" changes the counts'):
-        load_model("mine", {**JINA, "feed_forward_type": "original"})
+        load_model("mine", {**PUBLISHED["jina"], "feed_forward_type": "original"})
     with pytest.raises(ConfigError, match='position_embedding_type = "relative_key" changes the counts'):
-        load_model("mine", {**JINA, "position_embedding_type": "relative_key"})
-
-
-RING_MINI = {
-    "architectures": ["BailingMoeLinearV2ForCausalLM"], "first_k_dense_replace": 1, "group_norm_size": 4,
-    "head_dim": 128, "hidden_act": "silu", "hidden_size": 2048, "intermediate_size": 5120, "layer_group_size": 5,
-    "linear_silu": False, "max_position_embeddings": 131072, "model_type": "bailing_moe_linear",
-    "moe_intermediate_size": 512, "moe_router_enable_expert_bias": True, "moe_shared_expert_intermediate_size": 512,
-    "n_group": 8, "norm_topk_prob": True, "num_attention_heads": 16, "num_experts": 256, "num_experts_per_tok": 8,
-    "num_hidden_layers": 20, "num_key_value_heads": 4, "num_nextn_predict_layers": 0, "num_shared_experts": 1,
-    "partial_rotary_factor": 0.5, "rms_norm_eps": 1e-06, "rope_theta": 1000000, "routed_scaling_factor": 2.5,
-    "router_dtype": "fp32", "score_function": "sigmoid", "tie_word_embeddings": False, "topk_group": 4,
-    "use_bias": False, "use_qk_norm": True, "use_qkv_bias": False, "use_rmsnorm": True, "vocab_size": 157184,
-}  # fmt: skip
+        load_model("mine", {**PUBLISHED["jina"], "position_embedding_type": "relative_key"})
 
 
 def test_lings_lightning_attention_by_hand() -> None:
     """Ring-mini-linear-2.0: 16 of 20 layers have five products of the hidden size, and norms of queries, of keys and of
     what is read; the others have 4 key heads. Each matrix is kept in four bytes a number."""
-    ours = load_model("mine", RING_MINI)
+    ours = load_model("mine", PUBLISHED["ring-mini"])
     lightning, attention = 5 * 2048**2 + 2 * 128 + 2048, 2 * 2048**2 + 2 * 2048 * 512 + 2 * 128
     experts = 257 * 3 * 2048 * 512 + 256 * 2048
     layers = 16 * lightning + 4 * attention + 3 * 2048 * 5120 + 19 * experts + 20 * 2 * 2048
@@ -123,7 +94,7 @@ def test_the_language_model_in_llava_onevision_1_5_is_qwen3s() -> None:
 
 def test_nomics_experts_by_hand() -> None:
     """nomic-embed-text-v2-moe: 475 million parameters are published, of which a token uses 305 million."""
-    ours = load_model("mine", NOMIC_V2)
+    ours = load_model("mine", PUBLISHED["nomic-v2"])
     attention, norms, experts = 4 * (768**2 + 768), 4 * 768, 8 * 2 * 768 * 3072
     dense, sparse = 2 * 768 * 3072 + 3072 + 768, experts + 8 * 768 + 768
     total = (250048 + 1 + 2) * 768 + 12 * (attention + norms) + 6 * (dense + sparse)
@@ -146,18 +117,10 @@ def test_what_nomics_code_is_not_counted_with(fields: dict[str, Any], named: str
         load_model("mine", {**TINY["nomic_bert"], **fields})
 
 
-NV_EMBED = {
-    "model_type": "nvembed", "architectures": ["NVEmbedModel"], "add_eos": True, "add_pad_token": True,
-    "hidden_size": 4096, "is_mask_instruction": True, "mask_type": "b", "padding_side": "right",
-    "latent_attention_config": {"model_type": "latent_attention"},
-    "text_config": {"architectures": ["MistralModel"], "model_type": "bidir_mistral", "vocab_size": 32000},
-}  # fmt: skip
-
-
 def test_nv_embed_by_hand() -> None:
     """Published as 7.85 billion: Mistral-7B without its head, 512 rows, four products of 4,096 × 8 · 4,096, three norms
     with shifts, and a gated network of 16,384 with biases."""
-    ours = load_model("mine", NV_EMBED)
+    ours = load_model("mine", PUBLISHED["nv-embed"])
     body = load_model("mine", {**TINY["mistral"], **MISTRAL, "architectures": ["MistralModel"]}).parameters
     network = 2 * (4096 + 1) * 16384 + (16384 + 1) * 4096
     assert (ours.family, ours.unknown, ours.left_out, ours.has_cache) == ("nvembed", (), (), False)
@@ -168,10 +131,10 @@ def test_nv_embed_by_hand() -> None:
     assert sum(count for path, count in flops.items() if path.startswith("pooler")) == tokens + 4 * 512 * 4096 * 32768
     for part, wrong in (("text_config", "llama"), ("latent_attention_config", "mean")):
         with pytest.raises(ConfigError, match=f"{part} of nvembed is of model_type"):
-            load_model("mine", {**NV_EMBED, part: {"model_type": wrong}})
+            load_model("mine", {**PUBLISHED["nv-embed"], part: {"model_type": wrong}})
     for name, value in (("latent_dim", 8), ("mask_type", "a")):
         with pytest.raises(ConfigError, match=f"{name} = .* changes the counts"):
-            load_model("mine", {**NV_EMBED, name: value})
+            load_model("mine", {**PUBLISHED["nv-embed"], name: value})
 
 
 MISTRAL = {

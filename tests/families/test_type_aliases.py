@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.families import TINY
+from tests.helpers.published import PUBLISHED
 from tfacct import families, load
 from tfacct.base.errors import ConfigError, NotFoundError
 from tfacct.families import multimodal
@@ -16,123 +17,9 @@ from tfacct.families.unsupported import unsupported_types
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import load_model
 
-INTERNLM_20B = {
-    "architectures": ["InternLMForCausalLM"], "bias": False, "hidden_act": "silu", "hidden_size": 5120,
-    "intermediate_size": 13824, "max_position_embeddings": 4096, "model_type": "internlm", "num_attention_heads": 40,
-    "num_hidden_layers": 60, "num_key_value_heads": 40, "rms_norm_eps": 1e-06, "rotary": {"base": 10000},
-    "tie_word_embeddings": False, "vocab_size": 103168,
-}  # fmt: skip
-LLADA_100M = {
-    "activation_type": "silu", "alibi": False, "architectures": ["LLaDAModelLM"], "attention_layer_norm": False,
-    "bias_for_layer_norm": False, "block_type": "llama", "d_model": 448, "embedding_size": 126464,
-    "include_bias": False, "include_qkv_bias": False, "input_emb_norm": False, "layer_norm_type": "rms",
-    "layer_norm_with_affine": True, "max_sequence_length": 1024, "mlp_hidden_size": 768, "mlp_ratio": 2,
-    "model_type": "llada", "multi_query_attention": None, "n_heads": 7, "n_kv_heads": 7, "n_layers": 6,
-    "rms_norm_eps": 1e-05, "rope": True, "rope_theta": 10000.0, "scale_logits": False, "vocab_size": 126464,
-    "weight_tying": False,
-}  # fmt: skip
-YI_6B = {
-    "architectures": ["YiForCausalLM"], "hidden_size": 4096, "intermediate_size": 11008, "model_type": "Yi",
-    "max_position_embeddings": 4096, "num_attention_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": 4,
-    "rms_norm_eps": 1e-05, "rope_theta": 5000000.0, "tie_word_embeddings": False, "vocab_size": 64000,
-}  # fmt: skip
-PANGU_7B = {
-    "architectures": ["PanguEmbeddedForCausalLM"], "bias": True, "hidden_size": 4096, "intermediate_size": 12800,
-    "max_position_embeddings": 32768, "model_type": "PanguEmbedded", "num_attention_heads": 32,
-    "num_hidden_layers": 34, "num_key_value_heads": 8, "rms_norm_eps": 1e-05, "tie_word_embeddings": False,
-    "vocab_size": 153376,
-}  # fmt: skip
 RW = {"architectures": ["RWForCausalLM"], "alibi": False, "bias": False, "parallel_attn": True, "vocab_size": 65024}
 RW_7B = {**RW, "model_type": "RefinedWebModel", "hidden_size": 4544, "multi_query": True, "n_head": 71, "n_layer": 32}
 RW_40B = {**RW, "model_type": "RefinedWeb", "hidden_size": 8192, "n_head": 128, "n_head_kv": 8, "n_layer": 60}
-PHI_2 = {
-    "activation_function": "gelu_new", "architectures": ["PhiForCausalLM"], "flash_attn": False, "fused_dense": False,
-    "img_processor": None, "layer_norm_epsilon": 1e-05, "model_type": "phi-msft", "n_embd": 2560, "n_head": 32,
-    "n_head_kv": None, "n_inner": None, "n_layer": 32, "n_positions": 2048, "rotary_dim": 32,
-    "tie_word_embeddings": False, "vocab_size": 51200,
-}  # fmt: skip
-STABLE_CODE_3B = {
-    "architectures": ["StableLMEpochForCausalLM"], "hidden_size": 2560, "intermediate_size": 6912,
-    "max_position_embeddings": 16384, "model_type": "stablelm_epoch", "norm_eps": 1e-05, "num_attention_heads": 32,
-    "num_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": 32, "rope_pct": 0.25,
-    "rotary_scaling_factor": 1.0, "tie_word_embeddings": False, "vocab_size": 50304,
-}  # fmt: skip
-DEEPSEEK_MOE_16B = {
-    "architectures": ["DeepseekForCausalLM"], "attention_bias": False, "aux_loss_alpha": 0.001,
-    "first_k_dense_replace": 1, "hidden_size": 2048, "intermediate_size": 10944, "max_position_embeddings": 4096,
-    "model_type": "deepseek", "moe_intermediate_size": 1408, "moe_layer_freq": 1, "n_routed_experts": 64,
-    "n_shared_experts": 2, "norm_topk_prob": False, "num_attention_heads": 16, "num_experts_per_tok": 6,
-    "num_hidden_layers": 28, "num_key_value_heads": 16, "rms_norm_eps": 1e-06, "scoring_func": "softmax",
-    "seq_aux": True, "tie_word_embeddings": False, "vocab_size": 102400,
-}  # fmt: skip
-LING = {
-    "architectures": ["BailingMoeForCausalLM"], "first_k_dense_replace": 0, "hidden_size": 2048,
-    "intermediate_size": 5632, "max_position_embeddings": 16384, "model_type": "bailing_moe",
-    "moe_intermediate_size": 1408, "norm_head": True, "num_attention_heads": 16, "num_experts": 64,
-    "num_experts_per_tok": 6, "num_hidden_layers": 28, "num_key_value_heads": 4, "num_shared_experts": 2,
-    "rms_norm_eps": 1e-06, "tie_word_embeddings": False, "use_bias": False, "use_qkv_bias": False,
-    "vocab_size": 126464,
-}  # fmt: skip
-CHATGLM3_6B = {
-    "add_bias_linear": False, "add_qkv_bias": True, "apply_query_key_layer_scaling": True,
-    "apply_residual_connection_post_layernorm": False, "architectures": ["ChatGLMModel"],
-    "attention_softmax_in_fp32": True, "bias_dropout_fusion": True, "ffn_hidden_size": 13696,
-    "fp32_residual_connection": False, "hidden_size": 4096, "kv_channels": 128, "layernorm_epsilon": 1e-05,
-    "model_type": "chatglm", "multi_query_attention": True, "multi_query_group_num": 2, "num_attention_heads": 32,
-    "num_layers": 28, "original_rope": True, "padded_vocab_size": 65024, "post_layer_norm": True,
-    "quantization_bit": 0, "rmsnorm": True, "seq_length": 8192, "tie_word_embeddings": False,
-}  # fmt: skip
-GLM_4_9B = {
-    **CHATGLM3_6B, "layernorm_epsilon": 1.5625e-07, "num_hidden_layers": 40, "num_layers": 40,
-    "padded_vocab_size": 151552, "rope_ratio": 500, "seq_length": 131072, "vocab_size": 151552,
-}  # fmt: skip
-ORION_14B = {
-    "architectures": ["OrionForCausalLM"], "attention_bias": False, "hidden_size": 5120, "intermediate_size": 15360,
-    "max_position_embeddings": 4096, "model_type": "orion", "num_attention_heads": 40, "num_hidden_layers": 40,
-    "num_key_value_heads": 40, "rms_norm_eps": 1e-05, "tie_word_embeddings": False, "vocab_size": 84608,
-}  # fmt: skip
-DREAM_7B = {
-    "architectures": ["DreamModel"], "hidden_size": 3584, "intermediate_size": 18944, "mask_token_id": 151666,
-    "max_position_embeddings": 131072, "max_window_layers": 28, "model_type": "Dream", "num_attention_heads": 28,
-    "num_hidden_layers": 28, "num_key_value_heads": 4, "rms_norm_eps": 1e-06, "rope_theta": 1000000.0,
-    "sliding_window": None, "tie_word_embeddings": False, "use_mrope": False, "use_sliding_window": False,
-    "vocab_size": 152064,
-}  # fmt: skip
-LLADA_MOE_7B = {
-    "architectures": ["LLaDAMoEModelLM"], "attention_bias": False, "clip_qkv": None, "dense_intermediate_size": 8192,
-    "expert_intermediate_size": 1024, "hidden_size": 2048, "max_position_embeddings": 8192, "model_type": "llada",
-    "moe_layer_freq": [1] * 16, "moe_router_enable_expert_bias": False, "moe_router_score_function": "softmax",
-    "num_attention_heads": 16, "num_experts": 64, "num_experts_per_tok": 8, "num_hidden_layers": 16,
-    "num_key_value_heads": 16, "partial_rotary_factor": 1, "qk_layernorm": True, "rms_norm_eps": 1e-05,
-    "rope_theta": 50000, "routed_scaling_factor": 1.0, "router_num_group": None, "router_topk_group": None,
-    "shared_expert_intermediate_size": None, "tie_word_embeddings": False, "vocab_size": 157184,
-}  # fmt: skip
-LLADA_2_MINI = {
-    "architectures": ["LLaDA2MoeModelLM"], "first_k_dense_replace": 1, "head_dim": 128, "hidden_size": 2048,
-    "intermediate_size": 5120, "max_position_embeddings": 32768, "model_type": "llada2_moe",
-    "moe_intermediate_size": 512, "moe_router_enable_expert_bias": True, "norm_head": False,
-    "num_attention_heads": 16, "num_experts": 256, "num_experts_per_tok": 8, "num_hidden_layers": 20,
-    "num_key_value_heads": 4, "num_shared_experts": 1, "partial_rotary_factor": 0.5, "rotary_dim": 64,
-    "sliding_window": 4096, "tie_word_embeddings": False, "use_bias": False, "use_qkv_bias": False,
-    "use_rmsnorm": True, "use_sliding_window": False, "vocab_size": 157184,
-}  # fmt: skip
-SDAR = {
-    "architectures": ["SDARForCausalLM"], "attention_bias": False, "block_size": 4, "head_dim": 128,
-    "hidden_size": 2048, "intermediate_size": 6144, "max_position_embeddings": 32768, "mask_token_id": 151669,
-    "model_type": "sdar", "num_attention_heads": 16, "num_hidden_layers": 28, "num_key_value_heads": 8,
-    "tie_word_embeddings": False, "use_sliding_window": False, "vocab_size": 151936,
-}  # fmt: skip
-OLMO_7B = {
-    "activation_type": "swiglu", "alibi": False, "architectures": ["OLMoForCausalLM"], "attention_layer_norm": False,
-    "bias_for_layer_norm": False, "block_type": "sequential", "d_model": 4096, "embedding_size": 50304,
-    "include_bias": False, "layer_norm_type": "default", "layer_norm_with_affine": False, "max_sequence_length": 2048,
-    "mlp_hidden_size": 22016, "mlp_ratio": 4, "model_type": "hf_olmo", "multi_query_attention": False, "n_heads": 32,
-    "n_layers": 32, "rope": True, "scale_logits": False, "vocab_size": 50280, "weight_tying": False,
-}  # fmt: skip
-OLMO_1B = {
-    **OLMO_7B, "d_model": 2048, "mlp_hidden_size": None, "mlp_ratio": 8, "n_heads": 16, "n_layers": 16,
-    "weight_tying": True,
-}  # fmt: skip
 
 
 def blocks(hidden: int, kv: int, wide: int, *, bias: bool = False) -> int:
@@ -144,17 +31,21 @@ def blocks(hidden: int, kv: int, wide: int, *, bias: bool = False) -> int:
 @pytest.mark.parametrize(
     ("config", "family", "total"),
     [
-        (INTERNLM_20B, "llama", 40_177_428_480 // 2),  # total_size of its index, two bytes each
+        (PUBLISHED["internlm-20b"], "llama", 40_177_428_480 // 2),  # total_size of its index, two bytes each
         # published as 7.36 billion; experts of three matrices, a router, and norms of 128 numbers
-        (LLADA_MOE_7B, "qwen3_moe", 2 * 157184 * 2048 + 16 * (blocks(2048, 2048, 64 * 1024) + 64 * 2048 + 256) + 2048),
-        (LLADA_100M, "eurobert", 124_327_616),  # of its own class, as a public training log gives it
-        (YI_6B, "llama", 2 * 64000 * 4096 + 32 * blocks(4096, 4 * 128, 11008) + 4096),
-        (PANGU_7B, "llama", 2 * 153376 * 4096 + 34 * blocks(4096, 8 * 128, 12800, bias=True) + 4096),
-        (DEEPSEEK_MOE_16B, "glm4_moe", 16_375_728_128),  # by the metadata of its files
-        (CHATGLM3_6B, "glm", 6_243_584_000),  # of its own class, as public logs give it
-        (ORION_14B, "stablelm", 2 * 84608 * 5120 + 40 * (blocks(5120, 5120, 15360) + 2 * 5120) + 2 * 5120),
         (
-            LING,
+            PUBLISHED["llada-moe-7b"],
+            "qwen3_moe",
+            2 * 157184 * 2048 + 16 * (blocks(2048, 2048, 64 * 1024) + 64 * 2048 + 256) + 2048,
+        ),
+        (PUBLISHED["llada-100m"], "eurobert", 124_327_616),  # of its own class, as a public training log gives it
+        (PUBLISHED["yi-6b"], "llama", 2 * 64000 * 4096 + 32 * blocks(4096, 4 * 128, 11008) + 4096),
+        (PUBLISHED["pangu-7b"], "llama", 2 * 153376 * 4096 + 34 * blocks(4096, 8 * 128, 12800, bias=True) + 4096),
+        (PUBLISHED["deepseek-moe-16b"], "glm4_moe", 16_375_728_128),  # by the metadata of its files
+        (PUBLISHED["chatglm3-6b"], "glm", 6_243_584_000),  # of its own class, as public logs give it
+        (PUBLISHED["orion-14b"], "stablelm", 2 * 84608 * 5120 + 40 * (blocks(5120, 5120, 15360) + 2 * 5120) + 2 * 5120),
+        (
+            PUBLISHED["ling"],
             "glm4_moe",
             2 * 126464 * 2048 + 28 * (blocks(2048, 512, 1408) + 65 * 3 * 2048 * 1408 + 64 * 2048) + 2048,
         ),
@@ -172,11 +63,11 @@ def test_totals_of_published_files(config: dict[str, Any], family: str, total: i
     [
         (RW_7B, "falcon-7b"),
         (RW_40B, "falcon-40b"),
-        (PHI_2, "phi-2"),
-        (STABLE_CODE_3B, "stablelm-3b-4e1t"),
-        (GLM_4_9B, "glm-4-9b-chat"),
-        (OLMO_7B, "olmo-7b"),
-        (OLMO_1B, "olmo-1b"),
+        (PUBLISHED["phi-2"], "phi-2"),
+        (PUBLISHED["stable-code-3b"], "stablelm-3b-4e1t"),
+        (PUBLISHED["glm-4-9b"], "glm-4-9b-chat"),
+        (PUBLISHED["olmo-7b"], "olmo-7b"),
+        (PUBLISHED["olmo-1b"], "olmo-1b"),
     ],
 )
 def test_older_files_are_what_the_newer_ones_are(config: dict[str, Any], preset: str) -> None:
@@ -190,10 +81,12 @@ def test_older_files_are_what_the_newer_ones_are(config: dict[str, Any], preset:
 
 
 def test_dream_has_the_weights_of_qwen() -> None:
-    assert load_model("mine", DREAM_7B).ledger.parameters() == load("qwen2.5-7b").loaded.ledger.parameters()
+    assert (
+        load_model("mine", PUBLISHED["dream-7b"]).ledger.parameters() == load("qwen2.5-7b").loaded.ledger.parameters()
+    )
 
 
-@pytest.mark.parametrize("config", [LLADA_100M, DREAM_7B])
+@pytest.mark.parametrize("config", [PUBLISHED["llada-100m"], PUBLISHED["dream-7b"]])
 def test_models_that_fill_masks_see_all_tokens_and_keep_nothing(config: dict[str, Any]) -> None:
     ours = load_model("mine", config)
     assert not ours.has_cache and not any(part.causal for part in ours.architecture.attentions)
@@ -202,20 +95,20 @@ def test_models_that_fill_masks_see_all_tokens_and_keep_nothing(config: dict[str
 @pytest.mark.parametrize(
     ("config", "said"),
     [
-        ({**YI_6B, "head_dim": 64}, "head_dim = 64"),
-        ({**YI_6B, "attention_bias": True}, "attention_bias = true"),
-        ({**INTERNLM_20B, "num_key_value_heads": 8}, "num_key_value_heads = 8"),
-        ({**INTERNLM_20B, "mlp_bias": True}, "mlp_bias = true"),
-        ({**LLADA_100M, "block_type": "sequential"}, 'block_type = "sequential"'),
-        ({**LLADA_100M, "include_qkv_bias": True}, "include_qkv_bias = true"),
-        ({**LLADA_100M, "attention_layer_norm": True}, "attention_layer_norm = true"),
+        ({**PUBLISHED["yi-6b"], "head_dim": 64}, "head_dim = 64"),
+        ({**PUBLISHED["yi-6b"], "attention_bias": True}, "attention_bias = true"),
+        ({**PUBLISHED["internlm-20b"], "num_key_value_heads": 8}, "num_key_value_heads = 8"),
+        ({**PUBLISHED["internlm-20b"], "mlp_bias": True}, "mlp_bias = true"),
+        ({**PUBLISHED["llada-100m"], "block_type": "sequential"}, 'block_type = "sequential"'),
+        ({**PUBLISHED["llada-100m"], "include_qkv_bias": True}, "include_qkv_bias = true"),
+        ({**PUBLISHED["llada-100m"], "attention_layer_norm": True}, "attention_layer_norm = true"),
         ({**RW_40B, "new_decoder_architecture": False}, "new_decoder_architecture = false"),
-        ({**PHI_2, "num_local_experts": 4}, "num_local_experts = 4"),  # phixtral
-        ({**CHATGLM3_6B, "multi_query_attention": False}, "multi_query_attention = false"),
-        ({**CHATGLM3_6B, "add_bias_linear": True}, "add_bias_linear = true"),
-        ({**DEEPSEEK_MOE_16B, "moe_layer_freq": 2}, "moe_layer_freq = 2"),
-        ({**OLMO_7B, "layer_norm_with_affine": True}, "layer_norm_with_affine = true"),
-        ({**LING, "use_bias": True}, "use_bias = true"),
+        ({**PUBLISHED["phi-2"], "num_local_experts": 4}, "num_local_experts = 4"),  # phixtral
+        ({**PUBLISHED["chatglm3-6b"], "multi_query_attention": False}, "multi_query_attention = false"),
+        ({**PUBLISHED["chatglm3-6b"], "add_bias_linear": True}, "add_bias_linear = true"),
+        ({**PUBLISHED["deepseek-moe-16b"], "moe_layer_freq": 2}, "moe_layer_freq = 2"),
+        ({**PUBLISHED["olmo-7b"], "layer_norm_with_affine": True}, "layer_norm_with_affine = true"),
+        ({**PUBLISHED["ling"], "use_bias": True}, "use_bias = true"),
         ({**RW_7B, "num_hidden_layers": 9}, "num_hidden_layers = 9 contradicts|contradicts num_hidden_layers = "),
     ],
 )
@@ -227,11 +120,16 @@ def test_what_their_code_does_otherwise_is_refused(config: dict[str, Any], said:
 @pytest.mark.parametrize(
     ("config", "name"),
     [
-        (YI_6B, None), (LLADA_100M, "block_type"), (LLADA_100M, "d_model"), (RW_40B, "n_head_kv"),
-        (PHI_2, "n_layer"), (CHATGLM3_6B, "padded_vocab_size"), (ORION_14B, "vocab_size"),
-        (LING, "use_bias"),
+        (PUBLISHED["yi-6b"], None),
+        (PUBLISHED["llada-100m"], "block_type"),
+        (PUBLISHED["llada-100m"], "d_model"),
+        (RW_40B, "n_head_kv"),
+        (PUBLISHED["phi-2"], "n_layer"),
+        (PUBLISHED["chatglm3-6b"], "padded_vocab_size"),
+        (PUBLISHED["orion-14b"], "vocab_size"),
+        (PUBLISHED["ling"], "use_bias"),
     ],
-)  # fmt: skip
+)
 def test_what_is_not_said_is_known_or_asked_for(config: dict[str, Any], name: str | None) -> None:
     """YiConfig's defaults were read; that of LLaDA's block is another one."""
     fewer = {field: value for field, value in config.items() if field not in (name, "num_key_value_heads")}
@@ -247,7 +145,7 @@ def test_what_is_not_said_is_known_or_asked_for(config: dict[str, Any], name: st
 def test_fields_are_set_under_either_name() -> None:
     for name in ("n_layer", "num_hidden_layers"):
         assert len(load_model("mine", RW_7B, {name: 3}).architecture.blocks()) == 3
-    tied = load_model("mine", LLADA_100M, {"weight_tying": True})
+    tied = load_model("mine", PUBLISHED["llada-100m"], {"weight_tying": True})
     assert tied.parameters == 124_327_616 - 126464 * 448
     with pytest.raises(NotFoundError, match="no field 'n_layers' in falcon"):
         load_model("mine", RW_7B, {"n_layers": 3})
@@ -270,9 +168,9 @@ def test_minimaxs_files_that_say_minimax_mean_a_family_by_their_class(family: st
     assert (ours.family, ours.unknown) == (family, ())
 
 
-@pytest.mark.parametrize(("config", "like"), [(LLADA_2_MINI, "bailing_moe"), (SDAR, "qwen3")])
+@pytest.mark.parametrize(("config", "like"), [(PUBLISHED["llada-2-mini"], "bailing_moe"), (PUBLISHED["sdar"], "qwen3")])
 def test_blocks_whose_tokens_see_one_another_change_no_product(config: dict[str, Any], like: str) -> None:
-    """LLaDA 2.0's smaller model, published as 16 billion, is Ling-mini's; SDAR is Qwen3's."""
+    """LLaDA 2.0's smaller model, published as 16 billion, is Ling-mini's; PUBLISHED["sdar"] is Qwen3's."""
     ours, work = load_model("mine", config), Workload(11, 4, 3).axes()
     own = ("architectures", "norm_head", "rotary_dim", "sliding_window")
     theirs = load_model("mine", {**{name: config[name] for name in config if name not in own}, "model_type": like})
@@ -295,18 +193,10 @@ def test_types_that_no_family_comes_near_are_refused_with_the_reason() -> None:
         assert not reason.endswith(".")
 
 
-ERNIE_VL = {
-    "model_type": "ernie4_5_moe_vl", "architectures": ["Ernie4_5_VLMoeForConditionalGeneration"],
-    "moe_num_experts": [10, 10], "moe_layer_start_index": [1, 1], "moe_layer_end_index": [9, -1],
-    "moe_layer_interval": 1, "rope_3d": True, "moe_use_hard_gate": True, "im_patch_id": 100295,
-    "vision_config": {"depth": 2, "embed_dim": 48, "hidden_size": 48, "mlp_ratio": 4, "num_heads": 6, "in_chans": 3},
-}  # fmt: skip
-
-
 def test_ernie_vls_own_files_have_both_sets_of_experts_in_lists() -> None:
     """As Baidu's files of ERNIE-4.5-VL-28B-A3B: fields of the language model in the whole, layers as a range."""
     plain = TINY["ernie4_5_vl_moe_text"]
-    whole = {**plain, **ERNIE_VL}
+    whole = {**plain, **PUBLISHED["ernie-vl"]}
     ours = load_model("mine", whole)
     assert (ours.family, ours.unknown, ours.left_out) == ("ernie4_5_vl_moe_text", (), ("vision_config",))
     assert ours.ledger.parameters() == load_model("mine", plain).ledger.parameters()
@@ -320,7 +210,7 @@ def test_ernie_vls_own_files_have_both_sets_of_experts_in_lists() -> None:
     ("fields", "said"),
     [
         ({"moe_num_experts": [10, 5]}, r"moe_num_experts = \[10, 5\] changes the counts"),
-        ({"moe_layer_end_index": [2, 1]}, "give experts for text and for images to other layers"),
+        ({"moe_layer_end_index": [2, 1]}, "give text and images experts in different layers"),
         ({"moe_layer_start_index": [1, 1, 1]}, "moe_layer_start_index = .* must have a number for text and one for"),
         ({"moe_layer_interval": 0}, "moe_layer_interval must be a whole number from 1, not 0"),
         ({"num_hidden_layers": "3"}, "num_hidden_layers must be a whole number from 1 to 100,000"),
@@ -328,7 +218,7 @@ def test_ernie_vls_own_files_have_both_sets_of_experts_in_lists() -> None:
 )
 def test_an_ernie_vl_that_no_class_has_is_refused(fields: dict, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        load_model("mine", {**TINY["ernie4_5_vl_moe_text"], **ERNIE_VL, **fields})
+        load_model("mine", {**TINY["ernie4_5_vl_moe_text"], **PUBLISHED["ernie-vl"], **fields})
 
 
 def test_hunyuans_first_files_mean_a_family_by_their_class() -> None:
@@ -341,7 +231,11 @@ def test_hunyuans_first_files_mean_a_family_by_their_class() -> None:
 
 
 def test_it_is_read_inside_a_whole_too() -> None:
-    whole = {"model_type": "internvl_chat", "llm_config": INTERNLM_20B, "vision_config": {"model_type": "intern_vit"}}
+    whole = {
+        "model_type": "internvl_chat",
+        "llm_config": PUBLISHED["internlm-20b"],
+        "vision_config": {"model_type": "intern_vit"},
+    }
     ours = load_model("mine", whole)
     assert (ours.family, ours.parameters, ours.left_out) == ("llama", 40_177_428_480 // 2, ("vision_config",))
 
@@ -364,32 +258,23 @@ def test_each_is_read_as_a_family_and_no_other_type_has_its_name() -> None:
 
 def test_a_class_of_another_model_is_refused() -> None:
     with pytest.raises(ConfigError, match="is not a class of Yi, which is counted as llama"):
-        load_model("mine", {**YI_6B, "architectures": ["YaForCausalLM"]})
+        load_model("mine", {**PUBLISHED["yi-6b"], "architectures": ["YaForCausalLM"]})
     with pytest.raises(ConfigError, match="the head of this class is not supported"):
-        load_model("mine", {**YI_6B, "architectures": ["YiForImageClassification"]})
-
-
-OCR = {
-    "model_type": "deepseek_vl_v2", "architectures": ["DeepseekOCRForCausalLM"], "vision_config": {"image_size": 1024},
-    "language_config": {
-        "architectures": ["DeepseekV2ForCausalLM"], "first_k_dense_replace": 1, "hidden_size": 1280,
-        "intermediate_size": 6848, "kv_lora_rank": None, "lm_head": True, "max_position_embeddings": 8192,
-        "moe_intermediate_size": 896, "n_group": 1, "n_routed_experts": 64, "n_shared_experts": 2,
-        "num_attention_heads": 10, "num_experts_per_tok": 6, "num_hidden_layers": 12, "num_key_value_heads": 10,
-        "q_lora_rank": None, "qk_nope_head_dim": 0, "qk_rope_head_dim": 0, "rm_head": False, "topk_group": 1,
-        "topk_method": "greedy", "use_mla": False, "v_head_dim": 0, "vocab_size": 129280,
-    },
-}  # fmt: skip
+        load_model("mine", {**PUBLISHED["yi-6b"], "architectures": ["YiForImageClassification"]})
 
 
 def test_deepseek_ocrs_language_model_has_plain_heads_by_hand() -> None:
     """use_mla = false: DeepSeek-MoE's attention. Its own code gives 2 · 1,280 numbers of norms in each layer."""
-    ours = load_model("mine", OCR)
+    ocr = PUBLISHED["ocr"]
+    ours = load_model("mine", ocr)
     experts, dense = 66 * 3 * 1280 * 896 + 64 * 1280, 3 * 1280 * 6848
     by_hand = 2 * 129280 * 1280 + 12 * (4 * 1280**2 + 2 * 1280) + 11 * experts + dense + 1280
     assert (ours.family, ours.parameters, ours.left_out) == ("glm4_moe", by_hand, ("vision_config",))
     with pytest.raises(ConfigError, match="kv_lora_rank = 512 changes the counts"):
-        load_model("mine", {**OCR, "language_config": {**OCR["language_config"], "kv_lora_rank": 512}})
+        load_model(
+            "mine",
+            {**PUBLISHED["ocr"], "language_config": {**PUBLISHED["ocr"]["language_config"], "kv_lora_rank": 512}},
+        )
 
 
 def test_deepseek_vl2s_language_model_is_deepseek_v2s() -> None:

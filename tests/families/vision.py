@@ -1,6 +1,6 @@
 """Test configs of the vision lineage: a small one of each family, and variants."""
 
-from tests.families._configs import Fields, without
+from tests.families._configs import GROUPED, SIZES, Fields, without
 
 
 class Qwen2VisionTransformerPretrained:
@@ -90,28 +90,23 @@ class Ernie4_5_VLMoeVisionTransformerPretrained:
 
 
 class Kimi_K25Vision:
-    TINY = {
-        "model_type": "kimi_k25_vision", "hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 6,
-        "intermediate_size": 71, "patch_size": 5, "pos_emb_height": 4, "pos_emb_width": 4,
-    }  # fmt: skip
+    TINY = {**SIZES, "model_type": "kimi_k25_vision", "patch_size": 5, "pos_emb_height": 4, "pos_emb_width": 4}
     SILENT = {"pos_emb_time": 7, "text_hidden_size": 9}
     CONTEXT = 4096
 
 
 class MiniMaxM3VLVision:
     TINY = {
-        "model_type": "minimax_m3_vl_vision", "hidden_size": 96, "num_hidden_layers": 2, "num_attention_heads": 6,
-        "intermediate_size": 71, "num_channels": 3, "image_size": 22, "patch_size": 5, "temporal_patch_size": 2,
-        "spatial_merge_size": 2,
+        **SIZES, "model_type": "minimax_m3_vl_vision", "hidden_size": 96, "num_channels": 3, "image_size": 22,
+        "patch_size": 5, "temporal_patch_size": 2, "spatial_merge_size": 2,
     }  # fmt: skip
     CONTEXT = 20736
 
 
 class Gemma4Vision:
     TINY = {
-        "model_type": "gemma4_vision", "hidden_size": 46, "num_hidden_layers": 2, "num_attention_heads": 6,
-        "num_key_value_heads": 2, "head_dim": 12, "intermediate_size": 71, "patch_size": 4, "pooling_kernel_size": 2,
-        "position_embedding_size": 19, "default_output_length": 7,
+        **GROUPED, "model_type": "gemma4_vision", "hidden_size": 46, "head_dim": 12, "patch_size": 4,
+        "pooling_kernel_size": 2, "position_embedding_size": 19, "default_output_length": 7,
     }  # fmt: skip
     SILENT = {"use_clipped_linears": True, "global_head_dim": 9, "max_position_embeddings": 77}
     CONTEXT = 2520
@@ -119,9 +114,8 @@ class Gemma4Vision:
 
 class Llama4Vision:
     TINY = {
-        "model_type": "llama4_vision_model", "hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 6,
-        "intermediate_size": 192, "num_channels": 5, "image_size": 30, "patch_size": 5, "projector_input_dim": 37,
-        "projector_output_dim": 37,
+        **SIZES, "model_type": "llama4_vision_model", "intermediate_size": 192, "num_channels": 5, "image_size": 30,
+        "patch_size": 5, "projector_input_dim": 37, "projector_output_dim": 37,
     }  # fmt: skip
     REQUIRED: Fields = {"num_hidden_layers": 2, "intermediate_size": 3072}
     CONTEXT = 1025
@@ -142,8 +136,5 @@ class InternVLVision:
 
 
 class PixtralVision:
-    TINY = {
-        "model_type": "pixtral", "hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 6,
-        "intermediate_size": 71, "num_channels": 5, "image_size": 22, "patch_size": 5,
-    }  # fmt: skip
+    TINY = {**SIZES, "model_type": "pixtral", "num_channels": 5, "image_size": 22, "patch_size": 5}
     CONTEXT = 4096

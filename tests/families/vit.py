@@ -1,11 +1,10 @@
 """Test configs of the vit lineage: a small one of each family, and variants."""
 
+from tests.families._configs import SIZES
+
 
 class ViT:
-    TINY = {
-        "model_type": "vit", "hidden_size": 42, "num_hidden_layers": 2, "num_attention_heads": 6,
-        "intermediate_size": 71, "num_channels": 5, "image_size": 22, "patch_size": 5,
-    }  # fmt: skip
+    TINY = {**SIZES, "model_type": "vit", "hidden_size": 42, "num_channels": 5, "image_size": 22, "patch_size": 5}
     VARIANTS = {
         "classes": {**TINY, "architectures": ["ViTForImageClassification"], "num_labels": 11},
         "without biases": {**TINY, "qkv_bias": False},
@@ -42,8 +41,7 @@ class IJepa(ViT):
 
 class Beit:
     TINY = {
-        "model_type": "beit", "hidden_size": 42, "num_hidden_layers": 2, "num_attention_heads": 6,
-        "intermediate_size": 71, "num_channels": 5, "image_size": 22, "patch_size": 5,
+        **SIZES, "model_type": "beit", "hidden_size": 42, "num_channels": 5, "image_size": 22, "patch_size": 5,
         "use_relative_position_bias": True,
     }  # fmt: skip
     SHARED = {"use_relative_position_bias": False, "use_shared_relative_position_bias": True, "use_mask_token": True}
@@ -106,9 +104,8 @@ class DINOv3ViT:
 
 class AST:
     TINY = {
-        "model_type": "audio-spectrogram-transformer", "hidden_size": 42, "num_hidden_layers": 2,
-        "num_attention_heads": 6, "intermediate_size": 71, "patch_size": 5, "frequency_stride": 3, "time_stride": 4,
-        "max_length": 22, "num_mel_bins": 13,
+        **SIZES, "model_type": "audio-spectrogram-transformer", "hidden_size": 42, "patch_size": 5,
+        "frequency_stride": 3, "time_stride": 4, "max_length": 22, "num_mel_bins": 13,
     }  # fmt: skip
     VARIANTS = {
         "classes": {**TINY, "architectures": ["ASTForAudioClassification"], "num_labels": 11},

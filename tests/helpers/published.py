@@ -1,10 +1,15 @@
-"""Published text configs with fields taken out."""
+"""Published configs, and small ones with fields taken out."""
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 from tests.families import TINY
+
+PUBLISHED: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_suffix(".json").read_text())
+"""Fields of published config.json files that decide a count, by their model's name or the test's."""
 
 
 def text_of(family: str, *without: str) -> dict[str, Any]:
