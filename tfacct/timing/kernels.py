@@ -377,27 +377,21 @@ class _Lowered:
 
         return launch
 
-    def _tensor(self, parameter: Parameter) -> Stored:
-        return share(parameter, self.group.axes, self.split, self.has_experts)
+    def _tensors(self, parameter: Parameter) -> list[Stored]:
+        """A tensor of all layers, or that of each layer where its format depends on the layer's number."""
+        tensor = share(parameter, self.group.axes, self.split, self.has_experts)
+        if not (self.weights.by_block and self.group.numbers and paths.repeated(parameter.path)):
+            return [tensor]
+        return [tensor._replace(path=paths.numbered(parameter.path, number)) for number in self.group.numbers]
 
     def _format(self, parameter: Parameter) -> str:
-        """Format of a tensor: of those that it has by the block's number, that of most blocks."""
-        tensor = self._tensor(parameter)
-        if not self._by_block(parameter):
-            return self.weights.dtype(tensor)
-        named = (paths.numbered(parameter.path, number) for number in self.group.numbers)
-        return Counter(self.weights.dtype(tensor._replace(path=path)) for path in named).most_common(1)[0][0]
-
-    def _by_block(self, parameter: Parameter) -> bool:
-        return bool(self.weights.by_block and self.group.numbers and paths.repeated(parameter.path))
+        """Format of a tensor, that of most layers."""
+        return Counter(map(self.weights.dtype, self._tensors(parameter))).most_common(1)[0][0]
 
     def _stored(self, parameter: Parameter) -> int:
-        """Bytes of a tensor in all blocks, each of which reads its own."""
-        tensor = self._tensor(parameter)
-        if self._by_block(parameter):
-            named = (paths.numbered(parameter.path, number) for number in self.group.numbers)
-            return sum(self.weights.bytes(tensor._replace(path=path)) for path in named)
-        return int(self.group.count * self.weights.bytes(tensor))
+        """Bytes of a tensor in all layers, each of which reads its own."""
+        each = self._tensors(parameter)
+        return int(self.group.count // len(each) * sum(map(self.weights.bytes, each)))
 
     def _own(self, every: Sequence[Parameter]) -> dict[str, int]:
         """Bytes stored of those tensors that no kernel before it reads: a tied head reads the table."""
