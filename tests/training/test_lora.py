@@ -280,6 +280,8 @@ def test_weights_in_4_bits_take_what_bitsandbytes_makes_of_them() -> None:
             "qwen3-30b-a3b --set mlp_only_layers=[0] --lora 8",
             "peft would also adapt gate_proj of the routed experts: only",
         ),
+        ("qwen3-next-80b-a3b --lora 16", "adapters on linear_attn.in_proj_qkvz are not supported next to routed"),
+        ("qwen3-next-80b-a3b --lora 16:down_proj", "peft would also adapt down_proj of the routed experts: only"),
         ("llama-3.1-8b --lora 16 --set vocab_size=8000", "a vocabulary of at least twice the hidden size"),
     ],
 )

@@ -44,7 +44,7 @@ from tfacct.training.step import (
 RANK = "Rl"
 """The axis of the adapters' rank."""
 WEIGHT, ROUTER = ".weight", ".router"
-ATTENTION = paths.in_every(paths.BLOCKS, "attn.")
+ATTENTION, MLP = (paths.in_every(paths.BLOCKS, part) for part in ("attn.", "mlp."))
 EXPERTS_APART = frozenset(("qwen2_moe",))
 """Families for which peft distinguishes the experts' MLPs from MLPs next to them or in other layers."""
 NO_OUT_PROJ = frozenset(("falcon_h1", "falcon_mamba", "mamba", "mamba2", "nemotron_h"))
@@ -196,9 +196,13 @@ def unknown_targets(model: LoadedModel, targets: LoraTargets) -> str | None:
             return f"peft would also adapt {other} for {name!r}: only adapters inside the layers are supported"
     on = adapted(model, targets)
     if routed(model) and model.family not in EXPERTS_APART:
-        mlp = next((each for each in every if each.path in on and not each.path.startswith(ATTENTION)), None)
-        if mlp is not None:
-            name = mlp.name(modules)
+        outside = [each for each in every if each.path in on and not each.path.startswith(ATTENTION)]
+        other = next((each for each in outside if not each.path.startswith(MLP)), None)
+        if other is not None:
+            module = modules.get(other.path, other.path).rpartition("*.")[2]
+            return f"adapters on {module} are not supported next to routed experts: only those on attention are"
+        if outside:
+            name = outside[0].name(modules)
             return f"peft would also adapt {name} of the routed experts: only adapters on attention are supported"
     for layer in every:
         if 0 < len(on.intersection(line.path for line in layer.matmuls)) < len(layer.matmuls):
