@@ -208,8 +208,15 @@ def test_what_is_printed_is_what_the_schema_says(run: Callable[..., Ran], name: 
     ran = run(*words, "--json")
     assert ran.code == 0, ran.err
     document = json.loads(ran.out)
-    assert refused(document, name) == []
+    assert document["command"] == name and refused(document, name) == []
     jsonschema.validate(document, json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8")))
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name in ASKED])
+def test_the_schema_of_options_allows_every_default(run: Callable[..., Ran], name: str) -> None:
+    options = json.loads(run("help", "schema", name).out)["options"]
+    for option, kind in options["properties"].items():
+        assert "default" not in kind or jsonschema.Draft202012Validator(kind).is_valid(kind["default"]), option
 
 
 @pytest.mark.parametrize("name", QUICK)

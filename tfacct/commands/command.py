@@ -111,9 +111,14 @@ class Command(NamedTuple):
                 kind = Annotated[bool, variant.option]
                 found.setdefault(name, Parameter(name, Parameter.KEYWORD_ONLY, default=False, annotation=kind))
             for other, parameter in options_of(variant.function).items():
-                default = None if parameter.default is Parameter.empty else parameter.default
-                found.setdefault(other, parameter.replace(default=default))
+                found.setdefault(other, _optional(parameter) if parameter.default is Parameter.empty else parameter)
         return found
+
+
+def _optional(parameter: Parameter) -> Parameter:
+    """An option that a variant needs, as an option of the command: without it, the variant is not selected."""
+    kind, about = opt.plain(parameter.annotation), opt.of(parameter.annotation)
+    return parameter.replace(default=None, annotation=Annotated[kind | None, about])
 
 
 def command_of(name: str) -> Command:

@@ -25,7 +25,10 @@ Requests = Annotated[
     int | Sequence[int] | str | None,
     Option("Numbers of concurrent requests. Default: several, up to the most that fit.", "N[,N…]"),
 ]
-Within = Annotated[float | str | None, Option("Find how many requests get each token within TIME.", "TIME")]
+Within = Annotated[
+    float | str | None,
+    Option("Find how many requests get each token within TIME. With --ttft: how many devices. Alias: --tpot.", "TIME"),
+]
 Price = Annotated[float | None, Option("Price per device-hour, in any currency.", "P")]
 
 

@@ -54,8 +54,8 @@ P = ParamSpec("P")
 
 
 def command_of(kind: type[Answer]) -> str:
-    """The command that gives answers of this kind."""
-    return kind._name.partition("-")[0]
+    """The kind by name: `command` in JSON, and the name of its schema."""
+    return kind._name
 
 
 def answers(kind: type[AnswerT]) -> Callable[[Callable[P, Report]], Callable[P, AnswerT]]:

@@ -134,7 +134,7 @@ def schema(name: str, *, closed: bool = False) -> dict[str, Any]:
     model = {"type": "object"} if kind is None else found.object(facts(kind), record=kind.__name__)
     properties: dict[str, Any] = {
         "schema": {"const": SCHEMA},
-        "command": {"const": name.partition("-")[0]},
+        "command": {"const": name},
         "answer": {"type": "string"},
         "convention": {"type": "string"},
         "models": {"type": "array", "items": model},

@@ -196,13 +196,13 @@ def unknown_targets(model: LoadedModel, targets: LoraTargets) -> str | None:
             return f"peft would also adapt {other} for {name!r}: only adapters inside the layers are supported"
     on = adapted(model, targets)
     if routed(model) and model.family not in EXPERTS_APART:
-        outside = [each for each in every if each.path in on and not each.path.startswith(ATTENTION)]
-        other = next((each for each in outside if not each.path.startswith(MLP)), None)
-        if other is not None:
-            module = modules.get(other.path, other.path).rpartition("*.")[2]
+        found = [layer for layer in every if layer.path in on and not layer.path.startswith(ATTENTION)]
+        mixer = next((layer for layer in found if not layer.path.startswith(MLP)), None)
+        if mixer is not None:
+            module = modules.get(mixer.path, mixer.path).rpartition("*.")[2]
             return f"adapters on {module} are not supported next to routed experts: only those on attention are"
-        if outside:
-            name = outside[0].name(modules)
+        if found:
+            name = found[0].name(modules)
             return f"peft would also adapt {name} of the routed experts: only adapters on attention are supported"
     for layer in every:
         if 0 < len(on.intersection(line.path for line in layer.matmuls)) < len(layer.matmuls):
