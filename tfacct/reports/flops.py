@@ -112,8 +112,8 @@ class FlopsReport(build.ExplainedReport, build.RankReport):
     rule_of_thumb_flops: int = WholeFlops.rule_of_thumb_flops
     flops_per_token: float = of_model(lambda one: Fraction(one.total, one.tokens))
     total_params: int = of_model(lambda one: int(params_of(one.point)))
-    latent_attention: MlaMode | None = of_model(lambda one: model_notes.mode(one.model, one.point))
-    total_flops_otherwise: Otherwise | None = of_model(lambda one: model_notes.otherwise(one.model, one.point))
+    latent_attention: MlaMode | None = of_model(lambda one: model_notes.latent_mode(one.model, one.point))
+    total_flops_otherwise: Otherwise | None = of_model(lambda one: model_notes.other_latent_mode(one.model, one.point))
     components: dict[str, int] = of_model(lambda one: one.by_component)
     lines: list[dict[str, Any]] = of_model(
         lambda one: [values_of(FlopsLine, line, one) for line in shown(one.products)]
@@ -137,8 +137,10 @@ class TrafficReport(build.RankReport):
     total_read_bytes: int = of_moved(lambda _, moved: moved.read)
     total_written_bytes: int = of_moved(lambda _, moved: moved.written)
     flops_per_byte: float = of_moved(lambda _, moved: moved.intensity if moved.moved else None)
-    latent_attention: MlaMode | None = of_moved(lambda one, _: model_notes.mode(one.model, one.point))
-    total_flops_otherwise: Otherwise | None = of_moved(lambda one, _: model_notes.otherwise(one.model, one.point))
+    latent_attention: MlaMode | None = of_moved(lambda one, _: model_notes.latent_mode(one.model, one.point))
+    total_flops_otherwise: Otherwise | None = of_moved(
+        lambda one, _: model_notes.other_latent_mode(one.model, one.point)
+    )
     lines: list[dict[str, Any]] = of_moved(lambda one, _: [values_of(TrafficLine, *line) for line in one.costs])
     dtype_from: build.DtypeFrom
     published_dtype: str | None

@@ -580,7 +580,7 @@ def latent_step_notes(points: Sequence[tuple[LoadedModel, Point]]) -> list[str]:
     """The mode of latent attention in a step, and FLOPs in the other mode."""
     sentences = []
     for model, point in points:
-        runs, other = mode(model, point), otherwise(model, point)
+        runs, other = latent_mode(model, point), other_latent_mode(model, point)
         if runs is None:
             continue
         form, flops = (other["latent_attention"], units.si(other["total_flops"])) if other else ("", "")
@@ -598,10 +598,10 @@ def latent_step_notes(points: Sequence[tuple[LoadedModel, Point]]) -> list[str]:
 
 def latent_facts(model: LoadedModel, point: Point) -> dict[str, Any]:
     """JSON of the mode of latent attention in a step, and FLOPs in the other mode; null without a choice."""
-    return {"latent_attention": mode(model, point), "total_flops_otherwise": otherwise(model, point)}
+    return {"latent_attention": latent_mode(model, point), "total_flops_otherwise": other_latent_mode(model, point)}
 
 
-def mode(model: LoadedModel, point: Point) -> MlaMode | None:
+def latent_mode(model: LoadedModel, point: Point) -> MlaMode | None:
     """The mode of latent attention in a step."""
     return model.settled(point.work, masked=point.masked).mla_mode
 
@@ -613,11 +613,11 @@ class Otherwise(TypedDict):
     total_flops: int
 
 
-def otherwise(model: LoadedModel, point: Point) -> Otherwise | None:
+def other_latent_mode(model: LoadedModel, point: Point) -> Otherwise | None:
     """The mode of latent attention that takes more FLOPs in this step, and its FLOPs; None without a choice."""
     if model.mla_mode != "auto":
         return None
-    other: MlaMode = "absorbed" if mode(model, point) == "expanded" else "expanded"
+    other: MlaMode = "absorbed" if latent_mode(model, point) == "expanded" else "expanded"
     return {
         "latent_attention": other,
         "total_flops": int(flops_of(replace(point, ledger=model.running(other).ledger))),
