@@ -829,3 +829,16 @@ def test_what_another_command_answers_is_named_whole(run) -> None:
         assert run(command, "gpt2", "--ctx", "64", "--on", "2xh100").code == 0
     assert "`tfacct budget MODEL --tokens N" in run("train", "gpt2", "--days", "3").err
     assert "such as --config gpt2" in run("check", "model.py:build").err
+
+
+def test_words_of_other_programs_lead_to_options_here(run) -> None:
+    for asked, words in (
+        ("memory gpt2 --bits 4", "--dtype int4"),
+        ("train gpt2 --method lora", "--lora 16 and --qlora"),
+        ("train gpt2 --strategy ddp", "--fsdp N, --dp N or --zero STAGE"),
+        ("memory gpt2 --concurrent 8", "--batch N counts the memory of N concurrent requests"),
+    ):
+        assert words in run(*asked.split()).err
+    assert run("flops", "gpt2", "--seq", "64").out == run("flops", "gpt2", "--ctx", "64").out
+    asked = ("mfu", "gpt2", "--ctx", "64", "--on", "a100")
+    assert run(*asked, "--tps", "900").out == run(*asked, "--tokens-per-second", "900").out

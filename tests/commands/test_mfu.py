@@ -191,3 +191,10 @@ def test_command_line(run: Callable[..., Ran]) -> None:
     )
     python = load("llama-3.1-8b").mfu(on="8xh100", ctx="8k", tokens_per_second="60k")
     assert json.loads(run(*asked, "--tokens-per-second", "60k", "--json").out) == python.document()
+
+
+def test_the_context_of_a_run_that_names_none() -> None:
+    model = load("gpt2")
+    words = "Counted at context 1,024, the longest of the model; ctx sets that of the run."
+    assert words in model.mfu(on="a100", tokens_per_second=1000).notes
+    assert words not in model.mfu(on="a100", ctx=1024, tokens_per_second=1000).notes

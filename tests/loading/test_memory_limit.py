@@ -220,3 +220,10 @@ def test_a_step_past_it_cannot_run(run: Callable[..., Ran]) -> None:
     assert "None of these batches fits in 24 GiB." in several.out
     counted = run("flops", "gpt2-xl", "--ctx", "16384", "--json")
     assert counted.code == 0 and json.loads(counted.out)["models"][0]["total_flops"] > 10**14
+
+
+@pytest.mark.parametrize(("more", "replicas"), [({"zero": 1}, 8), ({"zero": 3}, 8), ({"zero": 2, "tp": 2}, 4)])
+def test_zero_shards_over_all_devices(more: dict[str, int], replicas: int) -> None:
+    model, asked = load("llama-3.2-1b"), {"ctx": 512, **more}
+    found, given = model.train(**asked, on="8xh100"), model.train(**asked, dp=replicas, on="8xh100")
+    assert found.peak_bytes == given.peak_bytes and found.mesh == given.mesh and found.mesh["ranks"] == 8

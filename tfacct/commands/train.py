@@ -55,6 +55,8 @@ def step_of(options: TrainOptions) -> "tuple[Request, Recipe, MemoryLimit | None
     if budget is not None:
         from tfacct.parallel.mesh import mesh_on
 
+        if mesh is not None and mesh.zero and mesh.dp == 1 and budget.count % mesh.ranks == 0:  # over all devices
+            mesh = opt.mesh({**options, "dp": budget.count // mesh.ranks})
         mesh = mesh_on(budget, mesh, training=True)
     request = opt.request(options)
     batch = None if options.get("batch", 1) == 1 else request.batch

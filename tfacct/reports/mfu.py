@@ -67,6 +67,12 @@ NOTES = (
         " need less.",
     ),
     NoteRow(
+        "context",
+        1,
+        lambda run: run["longest"],
+        "Counted at context {context:,}, the longest of the model; {ctx} sets that of the run.",
+    ),
+    NoteRow(
         "source", 2, lambda run: run["source"], "Tokens: the decoder's; each sequence also has {:,} source tokens."
     ),
     NoteRow(
@@ -108,6 +114,7 @@ def mfu(
     sentence = f"{units.percent(full['mfu'])} MFU (full attention): {rate}."
     about = {
         "memory": train and _short(model, work, device_limit(count, device, training=True)),
+        "longest": request.ctx is None and {"context": work.context, "ctx": option("ctx")},
         "source": work.source,
         "missing": missing,
     }
