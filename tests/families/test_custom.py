@@ -368,11 +368,6 @@ def test_defaults_are_shown_by_dotted_name() -> None:
     assert sides["encoder.attention.out_bias"] is True and sides["decoder.attention.out_bias"] is False
 
 
-def test_a_norm_after_the_embedding_has_a_weight_for_each_number() -> None:
-    plain, normed = (load_model("mine", DECODER, {"norm.embedding": given}) for given in (False, True))
-    assert normed.parameters - plain.parameters == 48
-
-
 def test_every_key_is_read() -> None:
     """A key that changes nothing would be a lie in the docs."""
     assert {key for key in tables.KEYS if "*" not in key} == load_model("mine", DECODER).config.settable()
