@@ -79,9 +79,9 @@ def test_compressed_tensors_reads_a_missing_strategy_from_the_group_size() -> No
     """QuantizationArgs.validate_model_after: none means a tensor, -1 a channel, any other size groups."""
 
     def of(**weights: object) -> int:
-        said = grouped("Linear")
-        said["config_groups"]["g"]["weights"] = {"num_bits": 8, "type": "int", **weights}
-        return weighed(LLAMA, said)
+        config = grouped("Linear")
+        config["config_groups"]["g"]["weights"] = {"num_bits": 8, "type": "int", **weights}
+        return weighed(LLAMA, config)
 
     tensor, channel, group = of(strategy="tensor"), of(strategy="channel"), of(strategy="group", group_size=4)
     assert tensor < channel < group
@@ -93,9 +93,9 @@ def test_packed_weights_have_from_one_to_eight_bits() -> None:
     even = {**LLAMA, "hidden_size": 96, "num_attention_heads": 6, "head_dim": 16, "intermediate_size": 160}
 
     def of(bits: int) -> int:
-        said = {**grouped("Linear"), "format": "pack-quantized"}
-        said["config_groups"]["g"]["weights"] = {"num_bits": bits, "type": "int", "strategy": "tensor"}
-        return weighed(even, said)
+        config = {**grouped("Linear"), "format": "pack-quantized"}
+        config["config_groups"]["g"]["weights"] = {"num_bits": bits, "type": "int", "strategy": "tensor"}
+        return weighed(even, config)
 
     block = 96 * (96 + 2 * 32 + 96) + 3 * 96 * 160
     for bits in (1, 2, 4):

@@ -112,7 +112,7 @@ def test_flops_of_gpt2_by_hand(run: Callable[..., Ran]) -> None:
     assert (facts["recompute"], facts["recomputed_flops"]) == ("attention", again)
     plain = load("gpt2").flops(ctx=1024, train=True)
     assert facts["total_flops"] == plain.total + again
-    # q, k and v have T · D² FLOPs as the last matmul has: only by line is it seen which of them are run again.
+    # q, k, v and the last matmul have T · D² FLOPs each: only the lines show which of them are recomputed.
     more = {
         new["path"]: new["flops"] - old["flops"]
         for new, old in zip(facts["lines"], plain.models[0]["lines"], strict=True)
