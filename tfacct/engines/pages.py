@@ -16,10 +16,10 @@ from tfacct.base.record import record
 from tfacct.engines.profiles import engine
 from tfacct.engines.units import ceil_div
 from tfacct.ledger.einsum import axis_names, size
-from tfacct.ledger.evaluated import TOKENS
+from tfacct.ledger.evaluated import TAPS, TOKENS
 from tfacct.ledger.groups import Group
 from tfacct.ledger.lines import WINDOW, State
-from tfacct.ledger.storage import Width
+from tfacct.ledger.storage import StatePage, Width
 from tfacct.loading.model import LoadedModel
 
 Kind = Literal["full", "window", "chunk", "state"]
@@ -31,8 +31,10 @@ ALIGNMENT, LATENT_ALIGNMENT = 16, 64
 """Tokens that an attention block next to states is a multiple of; of latent attention."""
 FP32_STATES = ("kimi_linear", "qwen3_5", "qwen3_5_moe", "qwen3_5_moe_text", "qwen3_5_text")
 """Families whose recurrent states are in fp32 whatever the dtype: vLLM's models/config.py, kda_state_dtype."""
-TAPS = "Kc"
-"""The axis of a convolution's taps: an engine stores the inputs of all but one."""
+
+
+VALUE = 2
+"""Bytes of an element in the dtype of a model in bf16."""
 
 
 class CacheLayers(NamedTuple):
@@ -91,7 +93,7 @@ class Pages:
 
 
 def cache_layers(
-    model: LoadedModel, cached: Width, value_bytes: int = 2, *, tp: int = 1, recurrent: int | None = None
+    model: LoadedModel, cached: Width, value_bytes: int = VALUE, *, tp: int = 1, recurrent: int | None = None
 ) -> list[CacheLayers]:
     """Kinds of layers of a model, as one of `tp` ranks caches them. `cached`: how keys and values are stored;
     `value_bytes`: of the model's dtype, which a convolution's inputs have; `recurrent`: bytes of an element of a
@@ -118,8 +120,8 @@ def cache_layers(
 
 
 def _elements(line: State, group: Group, tp: int) -> int:
-    """Elements of one token of one sequence, or of a state of one, on a rank. Ranks share the heads of keys and values,
-    or have one alike, and a state; not a latent."""
+    """Elements of one token of one sequence, or of a state of one, on a rank: of a convolution, the inputs of all taps
+    but one. Ranks share the heads of keys and values, or have one alike, and a state; not a latent."""
     axes = axis_names(line.spec)
     at = {**group.axes, "B": 1, "S": 1}
     if "K" in axes:
@@ -142,8 +144,21 @@ def alignment_of(model: LoadedModel) -> int:
 
 
 def aligned(model: LoadedModel, cached: Width) -> Width:
-    """How a model with states stores its cache, in pages of its attention blocks. Raises UsageError."""
-    return replace(cached, page=_hybrid_pages(model, 1, cached, 0).block_size)
+    """How a model with states stores its cache: in pages of its attention blocks, each layer's states in one. Raises
+    UsageError."""
+    found = _hybrid_pages(model, 1, cached, 0)
+    page = found.groups[0]["page_bytes"]
+    states = [
+        (line, group)
+        for group in model.ledger.groups
+        for line in group.lines
+        if isinstance(line, State) and TOKENS.isdisjoint(axis_names(line.spec))
+    ]
+    convolutions = {_elements(line, group, 1) * VALUE for line, group in states if TAPS in axis_names(line.spec)}
+    alone = all(TAPS in axis_names(line.spec) for line, _ in states)
+    taken = page if alone else max(convolutions, default=0)
+    dtype = "fp32" if _state_bytes(model, VALUE) == 4 else "bf16"
+    return replace(cached, page=found.block_size, state_page=StatePage(page, taken, dtype))
 
 
 def _hybrid_pages(model: LoadedModel, context: int, cached: Width, pool: int) -> Pages:

@@ -10,7 +10,7 @@ from tfacct.ledger import paths
 from tfacct.ledger.cost import Cost
 from tfacct.ledger.einsum import Axes, Size, axis_names, renamed, rounded_up, size
 from tfacct.ledger.lines import Dims, Matmul, Parameter, State
-from tfacct.ledger.storage import BF16_EACH, Role, Storage, Stored, Width
+from tfacct.ledger.storage import BF16_EACH, Role, Storage, Stored, Width, width
 from tfacct.ledger.workload import COMPRESSED
 
 OUTSIDE: Mapping[str, Role] = {"lm_head.weight": "head", "embed.weight": "embedding"}
@@ -135,11 +135,23 @@ TOKENS = frozenset(("S", "J", *COMPRESSED["entries"].values()))
 """Axes of tokens or compressed keys in a state that grows with the context or the source."""
 
 
+TAPS = "Kc"
+"""The axis of a convolution's taps."""
+
+
+def _in_state_page(line: State) -> bool:
+    """True of a state of fixed size."""
+    return not TOKENS & {*axis_names(line.spec)}
+
+
 def width_of(line: State, cache: Width) -> Width:
     """Width of a state: its own dtype if it has one, else that of the cache.
 
-    A state of fixed size has at least 16 bits, also with a narrower cache.
+    A state of fixed size has at least 16 bits, also with a narrower cache. In an engine's page, it has the dtype that
+    the engine stores it in.
     """
+    if cache.state_page is not None and _in_state_page(line):
+        return BF16_EACH if TAPS in axis_names(line.spec) else width(cache.state_page.dtype)
     if line.bits is not None:
         return Width(f"fp{line.bits}", line.bits)
     return cache if cache.each >= 2 or TOKENS & {*axis_names(line.spec)} else BF16_EACH
@@ -151,6 +163,10 @@ def cached_bytes(line: State, axes: Axes, cache: Width) -> Size:
     Raises UsageError if a vector is no multiple of the cache's block.
     """
     how, names = width_of(line, cache), axis_names(line.spec)
+    if cache.state_page is not None and _in_state_page(line):
+        page = cache.state_page
+        taken = page.convolution if TAPS in names else page.bytes - page.convolution
+        return size(axes, tuple(name for name in names if name == "B")) * taken
     if how.page > 1 and "S" in names:
         axes = {**axes, "S": rounded_up(axes["S"], how.page) * how.page}
     if how.block == 1 and not how.scale:

@@ -48,10 +48,21 @@ class Stored(NamedTuple):
 
 
 @record
+class StatePage:
+    """How an engine stores the states of a layer: in a page of `bytes`, which has the inputs of a convolution too
+    (`convolution` bytes), and padding. `dtype`: of the recurrent state."""
+
+    bytes: int
+    convolution: int
+    dtype: str
+
+
+@record
 class Width:
     """A plain width for activations, keys and values: `bits` per element.
 
-    A cache may have pages of `page` tokens, and a scale of `scale` bytes for each vector of a token. With `block` > 1,
+    A cache may have pages of `page` tokens, a page for the states of a layer (`state_page`), and a scale of `scale`
+    bytes for each vector of a token. With `block` > 1,
     vectors are stored in blocks of `block` numbers, and `bits` is the size of a block:
 
     >>> width("q8_0").bytes(128), width("q8_0").each
@@ -63,6 +74,7 @@ class Width:
     page: int = 1
     scale: int = 0
     block: int = 1
+    state_page: StatePage | None = None
 
     @property
     def rounds(self) -> bool:

@@ -165,13 +165,14 @@ def memory(
             {**fact, **ranks.rank_facts(mesh, {key: whole[key] for key in WholeMemory.__annotations__}), "ep": mesh.ep}
             for fact, whole in zip(facts, every, strict=True)
         )
-    alone, instead, cached = len(models) == 1, "", options.cached.name
+    alone, instead = len(models) == 1, ""
+    options = _in_pages(models[0], options) if alone else options
     options = _in_pages(models[0], options) if alone else options
     if fit is not None and alone and not facts[0]["fit"]["fits"] and not facts[0]["fit"]["past_positions"]:
         instead = _instead(whole_models[0], options)
     what = f"memory{ranks.one_of_ranks(mesh)}" if alone else f"Memory to serve{ranks.one_of_ranks(mesh, 'on')}"
-    alike = model_notes.cache_dtypes(models, cached) == [selection.stored_name(models, dtype)]
-    kv = "" if alike else f", {model_notes.cache_words(models, cached)}"
+    alike = model_notes.cache_dtypes(models, options.cached) == [selection.stored_name(models, dtype)]
+    kv = "" if alike else f", {model_notes.cache_words(models, options.cached)}"
     cache = f" and {model_notes.cache_name(models)}" if any(model.has_cache for model in models) else ""
     report = build.report(
         MemoryReport,
@@ -604,9 +605,9 @@ def _per_request(about: About) -> dict[str, str] | None:
     whole_model, options = about.whole_models[0], about.options
     if about.fit is None or not about.alone or not about.models[0].has_cache or about.alone["fit"]["past_positions"]:
         return None
-    cache, work = width(about.cached), selection.workload(whole_model, options.request)
+    cache, work = options.cached, selection.workload(whole_model, options.request)
     size = int(cache_bytes(whole_model.ledger, replace(work, batch=1).axes(), cache))
-    each = token_bytes(whole_model.ledger, work.axes(), cache)
+    each = token_bytes(whole_model.ledger, work.axes(), replace(cache, page=1))
     fit, most, where = about.alone["fit"], "", ""
     if about.mesh is not None:
         on_rank = _cache_of(about.models[0], options, replace(work, batch=1))
@@ -614,7 +615,7 @@ def _per_request(about: About) -> dict[str, str] | None:
         where = ", all of it on each GPU" if on_rank == size else where
     if about.cached in WIDE and fit["largest_batch"]:
         one = sharded([whole_model], options.mesh, options.dtype)[1][0]
-        found = _fullest(whole_model, one, options._replace(cached=width("fp8")))[1]["fit"]["largest_batch"]
+        found = _fullest(whole_model, one, options._replace(cached=width("fp8", cache.page)))[1]["fit"]["largest_batch"]
         most = (
             f" With {option('kv_dtype', 'fp8')}: {_requests(found)}." if found and found > fit["largest_batch"] else ""
         )
@@ -658,8 +659,9 @@ def _vllm(about: About) -> str:
     less = f"; the memory of its profiling run{beyond} is not included"
     if found["starts"]:
         return (
-            f'vLLM would start with "GPU KV cache size: {found["tokens"]:,} tokens" and "Maximum concurrency for'
-            f' {context:,} tokens per request: {found["concurrency"]:.2f}x" ({found["count"]:,} pages){less}.'
+            f'vLLM would start with "GPU KV cache size: {int(found["concurrency"] * context):,} tokens" (0.20 and older:'
+            f' {found["tokens"]:,}) and "Maximum concurrency for {context:,} tokens per request:'
+            f' {found["concurrency"]:.2f}x" ({found["count"]:,} pages){less}.'
         )
     longest = found["largest_max_model_len"]
     return (
@@ -696,7 +698,7 @@ PAGES = NoteRow(
     "Cache pages have {tokens} tokens; the last page of a sequence counts in full.",
 )
 STATE_NOTE = NoteRow(
-    "state", 2, lambda about: model_notes.state_notes(about.models, about.cached, staged="pp" in about.facts[0])
+    "state", 2, lambda about: model_notes.state_notes(about.models, about.options.cached, staged="pp" in about.facts[0])
 )
 UNWINDOWED = NoteRow(
     "unwindowed",
@@ -834,7 +836,7 @@ def kv(
         models,
         _one_cache(models[0], facts[0], options) if alone else _several_caches(models, facts, by_context),
         facts,
-        title=f"{who}{model_notes.cache_words(models, options.cached.name)}{ranks.one_of_ranks(mesh, 'on')}, {where}",
+        title=f"{who}{model_notes.cache_words(models, options.cached)}{ranks.one_of_ranks(mesh, 'on')}, {where}",
         convention=CACHE_CONVENTION if model_notes.attends(models) else STATE,
         answer=_cache_answer(models, facts, options.cached),
         notes=lambda at: notes(CACHE_NOTES, About(models[at], whole_models[at], facts[at], options)),
@@ -938,7 +940,8 @@ def _one_cache(model: LoadedModel, fact: dict[str, Any], options: MemoryOptions)
         shared = dict.fromkeys(part.kv_heads for _, part in model.architecture.having(Attention))
         keys = f"{heads_words(list(shared))} or latent" if shared else "latent"
     mha = Column("mha", f"MHA ({queries})", "bytes")
-    compressed, windows = is_compressed(model), fact["kv_cache_bytes_without_windows"] != fact["kv_cache_bytes"]
+    compressed = is_compressed(model) or options.cached.state_page is not None  # other heads would have other pages
+    windows = fact["kv_cache_bytes_without_windows"] != fact["kv_cache_bytes"]
     mqa = Column("mqa", f"MQA ({heads_words(1)})", "bytes", drop=1 if whole or windows else 0)
     columns = (
         Column("keys", "context", "count"),

@@ -26,7 +26,7 @@ from tfacct.ledger import paths
 from tfacct.ledger.einsum import rounded_up
 from tfacct.ledger.evaluated import width_of
 from tfacct.ledger.lines import WINDOW, Matmul, Pointwise, State
-from tfacct.ledger.storage import Storage, width
+from tfacct.ledger.storage import Storage, Width, width
 from tfacct.ledger.workload import OVERLAPPING, TILES, Logits, Workload
 from tfacct.loading import selection
 from tfacct.loading.model import LoadedModel
@@ -249,7 +249,7 @@ def source_notes(models: Sequence[LoadedModel], work: Workload | None = None) ->
     ]
 
 
-def state_notes(models: Sequence[LoadedModel], cached: str = "bf16", *, staged: bool = False) -> list[str]:
+def state_notes(models: Sequence[LoadedModel], cached: str | Width = "bf16", *, staged: bool = False) -> list[str]:
     """States of fixed size, their dtype if it differs from the dtype of the cache, and layers without a cache of their
     own. `staged`: the models are pipeline stages."""
     own: dict[str, list[str]] = {}
@@ -259,6 +259,8 @@ def state_notes(models: Sequence[LoadedModel], cached: str = "bf16", *, staged: 
         f"{_and(named)} {'is' if len(named) == 1 else 'are'} stored in {dtype}, independent of the cache dtype."
         for dtype, named in own.items()
     ]
+    if isinstance(cached, Width) and (page := cached.state_page) is not None:
+        stored = [f"The states of a layer take a page of {units.binary(page.bytes)}, in {page.dtype}, as in vLLM."]
     return [*_sized_notes(models, staged), *stored, *_reused(models)]
 
 
@@ -275,24 +277,25 @@ def _reused(models: Sequence[LoadedModel]) -> list[str]:
     ]
 
 
-def cache_words(models: Sequence[LoadedModel], cached: str) -> str:
+def cache_words(models: Sequence[LoadedModel], cached: Width) -> str:
     """The cache and its dtypes: `KV cache in bf16`, `state in bf16 and fp32`."""
     return f"{cache_name(models)} in {_and(cache_dtypes(models, cached))}"
 
 
-def cache_dtypes(models: Sequence[LoadedModel], cached: str) -> list[str]:
+def cache_dtypes(models: Sequence[LoadedModel], cached: Width) -> list[str]:
     """The dtype of the cache, then those of states with another dtype."""
-    return [cached, *sorted({*_own_dtypes(models, cached).values()} - {cached})]
+    return [cached.name, *sorted({*_own_dtypes(models, cached).values()} - {cached.name})]
 
 
 def _and(words: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
-def _own_dtypes(models: Sequence[LoadedModel], cached: str) -> dict[str, str]:
+def _own_dtypes(models: Sequence[LoadedModel], cached: str | Width) -> dict[str, str]:
     """States stored in another dtype than the cache → their dtype."""
     lines = (line for model in models for group in model.ledger.groups for line in group.lines)
-    states, cache = (line for line in lines if isinstance(line, State)), width(cached)
+    cache = width(cached) if isinstance(cached, str) else replace(cached, page=1)
+    states = (line for line in lines if isinstance(line, State))
     found = {paths.short(line.path): (line, width_of(line, cache)) for line in states}
     return {path: how.name for path, (line, how) in found.items() if line.bits is not None or how != cache}
 
