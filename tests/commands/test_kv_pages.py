@@ -100,13 +100,16 @@ def test_pages_of_a_hybrid_are_those_of_an_engine(name: str, block: int, groups:
     found = load(name).memory(kv_block=16, ctx=4096, on="h200")
     assert found.kv_block == load(name).kv(kv_block=16).kv_block == load(name).engine(on="h200").block_size == block
     if found.pages is not None:
+        assert found.fit["largest_batch"] == int(found.pages["concurrency"])
         assert found.pages["tokens"] == found.pages["count"] // groups * block
 
 
 def test_the_cache_of_a_hybrid_fills_whole_blocks_of_an_engine(run: Callable[..., Ran]) -> None:
-    """Qwen3.5-9B: 8,192 tokens take 16 blocks of 528, in 8 layers of 4 heads of 256 for keys and for values; 24 layers
-    store 4 inputs of 8,192 channels in bf16, and a state of 32 heads of 128 · 128 numbers in fp32."""
-    attention, states = 8 * 2 * 4 * 256 * 2, 24 * (8192 * 4 * 2 + 32 * 128 * 128 * 4)
+    """Qwen3.5-9B: 8,192 tokens take 16 blocks of 528, in 8 layers of 4 heads of 256 for keys and for values. A block of a
+    layer has 528 · 4,096 bytes; so has the page of each of 24 layers with states: 3 inputs of 8,192 channels in bf16,
+    32 heads of 128 · 128 numbers in fp32, and padding."""
+    attention, states = 8 * 2 * 4 * 256 * 2, 24 * 528 * 4096
+    assert 0 <= 528 * 4096 - (3 * 8192 * 2 + 32 * 128 * 128 * 4) < 16 * 4096
     model = load("qwen3.5-9b")
     assert model.engine(on="h100").block_size == model.kv(kv_block=16).kv_block == 528
     for found in (model.memory(ctx=8192, kv_block=16), model.kv(ctx=8192, kv_block=16)):

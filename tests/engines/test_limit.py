@@ -24,6 +24,24 @@ def test_memory_has_the_pool_of_vllm(on: str) -> None:
     assert LLAMA.memory(ctx="8k", on=on, engine="vllm", use=0.5).fit["largest_batch"] < found.fit["largest_batch"]
 
 
+@pytest.mark.parametrize("name", ["gemma-3-12b-text", "mistral-7b-v0.1", "granite-4.0-h-small", "qwen3.5-9b"])
+def test_memory_and_serve_admit_the_requests_that_vllm_prints(name: str) -> None:
+    """Windows and states take pages of their own."""
+    model = load(name)
+    printed = model.engine(on="b300", max_model_len=8192).max_concurrency
+    assert model.memory(ctx=8192, on="b300", engine="vllm").fit["largest_batch"] == int(printed)
+    if name != "granite-4.0-h-small":  # without an estimate
+        served = model.serve(on="b300", prompt=8000, new=192, engine="vllm")
+        assert served.largest_requests == int(printed)
+
+
+def test_windows_of_vllm_reserve_a_chunk_of_every_prompt() -> None:
+    """Gemma 3 12B: 8 layers of 48 are full, so groups have 8: 1 full group of 512 pages, 5 windowed ones, each of
+    min(1,023 + 16,384, 8,192) / 16 + 1 = 513 pages."""
+    found = load("gemma-3-12b-text").engine(on="b300", max_model_len=8192)
+    assert found.max_concurrency == pytest.approx(found.blocks / (512 + 5 * 513))
+
+
 def test_tensorrt_llm_takes_nine_tenths_of_what_weights_leave() -> None:
     found = LLAMA.memory(ctx="8k", on="h100", engine="trtllm")
     left = found.fit["memory_bytes"] - found.weights_bytes

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from typing import NamedTuple
 
+from tfacct.architecture.parts import LatentAttention
 from tfacct.base import units
 from tfacct.base.errors import TfacctError, UsageError
 from tfacct.base.spelling import option
 from tfacct.engines import sglang, vllm
 from tfacct.engines.advice import divisors, more_cards, refused, suggestion
 from tfacct.engines.launch import Flags, Launch
+from tfacct.engines.pages import LATENT_ALIGNMENT
 from tfacct.engines.profiles import Engine, engine
 from tfacct.engines.start import Reasons
 from tfacct.engines.weights import weights
@@ -111,7 +114,23 @@ def pool_limit(limit: MemoryLimit, served: Served) -> MemoryLimit | None:
         pool = int((launch.total - stored) * TRTLLM_SHARE)
     else:
         pool = (vllm if name == "vllm" else sglang).start(launch).pool
-    return replace(limit, use=1, reserve=limit.memory - stored - pool, engine=served.version) if pool > 0 else None
+    if pool <= 0:
+        return None
+    paged = _requests_in_pages(launch, pool) if name == "vllm" else None
+    return replace(limit, use=1, reserve=limit.memory - stored - pool, engine=served.version, paged=paged)
+
+
+def _requests_in_pages(launch: Launch, pool: int) -> Callable[[int], int]:
+    """The number of requests of so many tokens that pages of a pool hold, each with a whole chunk of its prompt in
+    flight, as the engine prints it."""
+    latent = launch.model.architecture.having(LatentAttention) and not launch.has_states
+    block = LATENT_ALIGNMENT if latent else None  # depends on the backend: the most usual one
+
+    def requests(length: int) -> int:
+        one = launch.with_flags(max_model_len=length, max_num_batched_tokens=launch.batched, block_size=block)
+        return int(vllm.stage_pages(one, launch.model, pool).concurrency)
+
+    return requests
 
 
 def _trtllm(launch: Launch) -> Reasons:

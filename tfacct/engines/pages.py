@@ -5,7 +5,7 @@ vLLM's `v1/core/kv_cache_utils.py`, `v1/kv_cache_interface.py`; `models/config.p
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import lcm
 from typing import Any, Literal, NamedTuple, TypedDict
@@ -166,6 +166,11 @@ def _hybrid_pages(model: LoadedModel, context: int, cached: Width, pool: int) ->
     ratio = engine("vllm").profile().padding_ratio
     paging = Paging(context, context, ratio, cached.page, alignment_of(model))
     return pages(cache_layers(model, cached), pool, paging)
+
+
+def requests_in_pages(model: LoadedModel, cached: Width, free: int) -> Callable[[int], int]:
+    """The number of requests of so many tokens of a model with states that pages of `free` bytes hold."""
+    return lambda length: int(_hybrid_pages(model, length, cached, free).concurrency)
 
 
 def hybrid_page_facts(model: LoadedModel, context: int, cached: Width, free: int | None) -> dict[str, Any]:

@@ -6,7 +6,7 @@ context, NCCL, cuBLAS); for training, use 1 and reserve 2 GB; for a size in byte
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any
 
@@ -24,7 +24,8 @@ RESERVE = 2 * 10**9
 
 @record
 class MemoryLimit:
-    """Memory of each of `count` devices; a size in bytes without a `device`. `engine`: whose pool it leaves."""
+    """Memory of each of `count` devices; a size in bytes without a `device`. `engine`: whose pool it leaves; `paged`:
+    the number of requests of so many tokens that its pages hold."""
 
     memory: int
     use: float = 1
@@ -32,6 +33,7 @@ class MemoryLimit:
     count: int = 1
     device: devices.Device | None = None
     engine: str = ""
+    paged: Callable[[int], int] | None = None
 
     @property
     def usable(self) -> int:

@@ -140,15 +140,19 @@ def fit_facts(
         at = cached_tokens(None, mesh, replace(work, context=context, batch=batch)).axes()
         return int(cache_bytes(model.ledger, at, cached))
 
+    def needed(context: int, batch: int) -> int:
+        too_many = budget.paged is not None and budget.paged(context) < batch
+        return room + 1 if too_many else cache(context, batch)
+
     def most(context: int) -> int:
-        return max(cache(n, work.batch) for n in model.ledger.fullest(context))
+        return max(needed(n, work.batch) for n in model.ledger.fullest(context))
 
     reads = whole.past_positions(replace(work, context=1)) is None
     context = largest_that_fits(most, room, LARGEST if limit is None else limit) if reads else 0
-    batch = largest_that_fits(lambda n: cache(work.context, n), room, LARGEST) if past is None else 0
+    batch = largest_that_fits(lambda n: needed(work.context, n), room, LARGEST) if past is None else 0
     return {
         **budget.facts,
-        "fits": past is None and cache(work.context, work.batch) <= room,
+        "fits": past is None and needed(work.context, work.batch) <= room,
         "past_positions": past,
         "context_limit": limit,
         "largest_context": context if 0 < context < LARGEST else None,

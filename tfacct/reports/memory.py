@@ -21,6 +21,7 @@ from tfacct.base.errors import TfacctError, UsageError, listed
 from tfacct.base.spelling import option
 from tfacct.ledger.einsum import Axes
 from tfacct.ledger.groups import Ledger
+from tfacct.ledger.lines import WINDOW
 from tfacct.ledger.storage import Width, dtypes, width
 from tfacct.ledger.workload import LARGEST, Request, Workload
 from tfacct.loading import devices, selection
@@ -297,7 +298,8 @@ def _paged(
 def _in_pages(model: LoadedModel, options: MemoryOptions) -> MemoryOptions:
     """The options with the tokens of a page that this model has: those given, but in a model with states as many as
     an engine aligns pages to. Raises UsageError."""
-    if options.cached.page == 1 or not model.architecture.having(Mixer):
+    in_engine = options.fit is not None and options.fit.paged is not None
+    if not (in_engine or options.cached.page > 1) or not model.architecture.having(Mixer):
         return options
     from tfacct.engines.pages import aligned
 
@@ -344,6 +346,10 @@ def _facts(
         "lines": lines,
     }
     if fit is not None:
+        if cached.state_page is not None and fit.paged is None:
+            from tfacct.engines.pages import requests_in_pages
+
+            fit = replace(fit, paged=requests_in_pages(model, cached, fit.usable - weights))
         facts["fit"] = fit_facts(model, work, cached, fit, weights, options.mesh, whole_model)
     return facts | _page_facts(model, options, work, None if fit is None else fit.usable - weights)
 
@@ -628,6 +634,16 @@ def _per_request(about: About) -> dict[str, str] | None:
     }
 
 
+def _in_flight(about: About) -> dict[str, str] | None:
+    """The engine, if its pages of windows hold fewer requests than the bytes of their caches would let."""
+    fit, groups = about.alone.get("fit"), about.models[0].ledger.groups
+    windows = any(WINDOW in group.axes for group in groups)
+    if about.fit is None or about.fit.paged is None or not windows or not fit or not fit["largest_batch"]:
+        return None
+    taken = about.fit.usable - about.alone["weights_bytes"] - fit["batch_slack_bytes"]
+    return {"engine": about.fit.engine} if fit["batch_slack_bytes"] * fit["largest_batch"] > taken else None
+
+
 def _longest_request(about: About) -> str:
     """The longest context that fits, or why nothing limits it."""
     fit, model = about.alone.get("fit"), about.models[0]
@@ -656,11 +672,11 @@ def _vllm(about: About) -> str:
         return ""
     found, fit, context = about.alone["pages"], about.alone["fit"], about.alone["workload"]["keys"]
     beyond = " beyond the reserve" if fit["reserve_bytes"] else ""
-    less = f"; the memory of its profiling run{beyond} is not included"
+    less = "" if about.fit is not None and about.fit.engine else f"; its profiling run{beyond} is not included"
     if found["starts"]:
         return (
-            f'vLLM would start with "GPU KV cache size: {int(found["concurrency"] * context):,} tokens" (0.20 and older:'
-            f' {found["tokens"]:,}) and "Maximum concurrency for {context:,} tokens per request:'
+            f'vLLM would start with "GPU KV cache size: {int(found["concurrency"] * context):,} tokens" (0.20 and'
+            f' older: {found["tokens"]:,}) and "Maximum concurrency for {context:,} tokens per request:'
             f' {found["concurrency"]:.2f}x" ({found["count"]:,} pages){less}.'
         )
     longest = found["largest_max_model_len"]
@@ -715,6 +731,12 @@ SHRINKING = NoteRow(
 LARGEST_MEANS = "the largest that {}; may exceed the trained context, but not a learned position embedding."
 NOTES = (
     NoteRow("vllm", 1, _vllm),
+    NoteRow(
+        "in_flight",
+        1,
+        _in_flight,
+        "In layers with a window, {engine} reserves pages for a chunk of every prompt, which limits the requests.",
+    ),
     NoteRow("request", 1, _per_request, "One request needs {size} of {state}{where}{each}.{most}"),
     NoteRow("longest_request", 1, _longest_request),
     NoteRow(

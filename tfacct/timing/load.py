@@ -135,6 +135,7 @@ def serving(model: LoadedModel, on: Deployment, load: Load, memory: MemoryLimit)
     selection.generating([model])
     selection.runnable(model, Request(ctx=load.context))
     fitting = one.host.capacity(load.context, memory.usable)
+    fitting = fitting if memory.paged is None else min(fitting, memory.paged(load.context))
     if not fitting:
         one.check_room(load.context, 1, memory)
     if load.measured is not None:
