@@ -105,8 +105,8 @@ def test_pages_of_a_hybrid_are_those_of_an_engine(name: str, block: int, groups:
 
 
 def test_the_cache_of_a_hybrid_fills_whole_blocks_of_an_engine(run: Callable[..., Ran]) -> None:
-    """Qwen3.5-9B: 8,192 tokens take 16 blocks of 528, in 8 layers of 4 heads of 256 for keys and for values. A block of a
-    layer has 528 · 4,096 bytes; so has the page of each of 24 layers with states: 3 inputs of 8,192 channels in bf16,
+    """Qwen3.5-9B: 8,192 tokens take 16 blocks of 528, in 8 layers of 4 heads of 256 for keys and for values. A block of
+    a layer has 528 · 4,096 bytes; so has the page of each of 24 layers with states: 3 inputs of 8,192 channels in bf16,
     32 heads of 128 · 128 numbers in fp32, and padding."""
     attention, states = 8 * 2 * 4 * 256 * 2, 24 * 528 * 4096
     assert 0 <= 528 * 4096 - (3 * 8192 * 2 + 32 * 128 * 128 * 4) < 16 * 4096
