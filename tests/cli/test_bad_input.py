@@ -789,6 +789,7 @@ def test_sizes_of_the_new_families(family: str, field: str, value: object, says:
         ("params llama-3.1-8b --tp 1,2", "sweep llama-3.1-8b --tp 1,2 --metric total_params"),
         ("memory gpt2 --ctx 128,1k", "sweep gpt2 --ctx 128,1k --metric total_bytes"),
         ("memory gpt2 --dtype bf16,fp8", "compare gpt2 --dtype bf16,fp8 --metric total_bytes"),
+        ("sweep gpt2 --dtype bf16,fp8", "compare gpt2 --dtype bf16,fp8"),
         ("train gpt2 --recompute none,full", "sweep gpt2 --recompute none,full --train --metric peak_bytes"),
         ("train gpt2 --optimizer adamw,sgd", "sweep gpt2 --optimizer adamw,sgd --train --metric peak_bytes"),
         ("train gpt2 --lora 8,16", "sweep gpt2 --lora 8,16 --train --metric peak_bytes"),

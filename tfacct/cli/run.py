@@ -168,6 +168,7 @@ def run(command: Command, given: Mapping[str, Any]) -> None:
 
 METRIC_OF: Mapping[str, str] = {
     "flops": "",
+    "sweep": "",
     "params": "--metric total_params",
     "memory": "--metric total_bytes",
     "train": "--train --metric peak_bytes",
@@ -180,7 +181,7 @@ def _check_single(command: Command, given: Mapping[str, Any]) -> None:
     command that answers."""
     shared, models = opt.shared(), " ".join(given.get("models") or [given.get("model") or "MODEL"])
     listed = ("batch", "ctx" if given["kv"] else "") if command.name == "memory" else ()
-    for name, parameter in command.options.items() if command.name not in ("sweep", "compare") else ():
+    for name, parameter in command.options.items():
         value = given[name]
         if not isinstance(value, str) or parameter.annotation is not shared.get(name) or name in listed:
             continue
@@ -193,6 +194,8 @@ def _check_single(command: Command, given: Mapping[str, Any]) -> None:
         elif name in ("dtype", "kv_dtype"):
             takes = "compare"
         else:
+            continue
+        if command.name in ("compare", takes):
             continue
         modules = name == "recompute" and value.partition(",")[0] not in spellings.PARTS
         if number is None and not modules and ("," in value.partition(":")[0] or ".." in value):
