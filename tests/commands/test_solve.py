@@ -109,6 +109,15 @@ def holds_and_the_next_does_not(model: LoadedModel, dtype: str, unknown: str, un
     assert all(sign(value) == past for value in (beyond, last + 1, 2 * last, 100 * last))
 
 
+def test_a_cache_that_exceeds_the_limit_from_the_second_token_on_shrinks_below_it_once() -> None:
+    """516, 810, 1,194, 752, 1,136, 1,002 … bytes: the fourth token completes a compressed key."""
+    model = load(TINY["deepseek_v4"], sliding_window=2)
+    sizes = [model.kv(ctx=tokens).models[0]["kv_cache_bytes"] for tokens in range(1, 40)]
+    assert [tokens for tokens, size in enumerate(sizes, start=1) if size <= 800] == [1, 4]
+    found = model.solve("ctx", "kv_cache_bytes=800B").models[0]
+    assert (found["solution"], found["again"]) == (1, 4)
+
+
 @pytest.mark.parametrize(
     ("name", "until"), [("gpt2-xl", "share.attn_scores_values=0.5"), ("qwen2-7b", "share.mlp=0.25")]
 )
