@@ -523,16 +523,24 @@ def test_own_runs_that_scatter_widen_the_interval(tmp_path: Path) -> None:
     alike = corrected(1, 1, 1)
     assert alike.validation["metric"] == "corrected"
     assert "on 611 measured runs; none on this device." in words(" ".join(alike.notes))
-    # Factors 1/8, 1 and 8: their mean is 1, so these are the ends of the interval.
-    report = corrected(0.125, 1, 8)
+    # Factors 0.8, 1 and 1.25: their mean is 1, so these are the ends of the interval.
+    report = corrected(0.8, 1, 1.25)
     (line,) = report.lines
     ends = [end / line["value_seconds"] for end in line["interval_80_seconds"]]
-    assert ends == pytest.approx([0.125, 8]) and report.validation is None
+    assert ends == pytest.approx([0.8, 1.25]) and report.validation is None
     said = words(" ".join(report.notes))
-    assert "Measured over corrected times: 0.13 … 8.00, so the ranges reach as far." in said
+    assert "Measured over corrected times: 0.80 … 1.25, so the ranges reach as far." in said
     assert "none on this device" in said and "median error" not in said
     # One of six outside is within what 80% allow.
     assert corrected(1, 1, 1, 1, 1, 1.3).validation["metric"] == "corrected"
+
+
+def test_two_speeds_of_a_run_that_agree_are_one_speed(tmp_path: Path) -> None:
+    # 8 · 256 / 640 = 3.2 s; 0.1 + 255 · 0.012 = 3.16 s
+    (file := tmp_path / "runs.csv").write_text(
+        "requests,prompt,new,tokens_per_second,ttft_ms,tpot_ms\n8,2048,256,640,100,12"
+    )
+    assert own_runs.read(str(file)) == (own_runs.OwnRun(8, 2048, 256, 3.2),)
 
 
 @pytest.mark.parametrize("separator", [",", ", ", ";", "; ", "\t"])
@@ -561,7 +569,16 @@ def test_own_runs_of_a_spreadsheet(tmp_path: Path, separator: str) -> None:
         ("requests,prompt,new,tokens_per_second\n1,2,3,4\n1,2,3,fast", "run 2 must be a number above 0, not 'fast'"),
         ("requests,prompt,new,tokens_per_second\n1,2,3,-4", "must be a number above 0"),
         ("requests,prompt,new,tokens_per_second\n1.5,2,3,4", "requests of run 1 must be a whole number"),
-        ("requests,prompt,new,tokens_per_second\n8,2048,256,1e9", "times the estimate"),
+        # 256 steps read 15.01 GB of weights and 8 · 2,176 · 131,072 bytes of cache at 3.35 TB/s: 8 · 256 / 1.321 s.
+        (
+            "requests,prompt,new,tokens_per_second\n8,2048,256,700\n8,2048,256,1e5",
+            "run 2 has 100,000 tokens/s, but llama-3.1-8b on H100 SXM5 80GB cannot exceed 1,550",
+        ),
+        ("requests,prompt,new,tokens_per_second\n8,2048,256,5", "run 1 has 5.00 tokens/s, less than 1/10 of the"),
+        (  # 8 · 256 / 500 = 4.10 s; 0.1 + 255 · 0.012 = 3.16 s
+            "requests,prompt,new,tokens_per_second,ttft_ms,tpot_ms\n8,2048,256,500,100,12",
+            "speeds of run 1 disagree: a request takes 4.10 s by tokens_per_second, 3.16 s by ttft_ms and tpot_ms",
+        ),
     ],
 )
 def test_what_is_no_run_of_your_own(tmp_path: Path, text: str, message: str) -> None:

@@ -1,7 +1,8 @@
 """A user's own measured runs, which correct the estimates for a model on its devices.
 
 A file is a CSV table with a row for each run: `requests` at all times, tokens of a `prompt`, `new` tokens of an answer,
-and either `tokens_per_second` of all requests or `ttft_ms` and `tpot_ms`, means of requests.
+and either `tokens_per_second` of all requests or `ttft_ms` and `tpot_ms`, means of requests. A row with both is one
+run whose speeds must agree.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from math import exp, log
 from pathlib import Path
 from typing import NamedTuple
 
+from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option
 from tfacct.loading import files
@@ -24,6 +26,11 @@ SPEEDS = (("tokens_per_second",), ("ttft_ms", "tpot_ms"))
 FILE = "a CSV with requests,prompt,new,tokens_per_second or requests,prompt,new,ttft_ms,tpot_ms"
 MOST = 1000
 """Largest number of runs of a file."""
+APART = 1.1
+"""Largest ratio of the two speeds of one run."""
+SLOWEST = 10
+"""Largest ratio of a measured time to its estimate: a slower run is of another model, or of other devices."""
+CHECK = "check that the runs are of this model on these devices"
 
 
 class OwnRun(NamedTuple):
@@ -59,18 +66,28 @@ def _missing(names: Collection[str]) -> str | None:
 
 
 def _run(path: str, number: int, row: Mapping[str, str]) -> OwnRun:
-    speed = next((names for names in SPEEDS if all(row.get(name) for name in names)), None)
-    empty = next((name for name in (*SIZES, *(speed or ())) if not row.get(name)), None)
-    if speed is None or empty is not None:
+    speeds = [name for names in SPEEDS if all(row.get(name) for name in names) for name in names]
+    empty = next((name for name in SIZES if not row.get(name)), None)
+    if not speeds or empty is not None:
         raise UsageError(f"{path}: run {number:,} has no {empty or 'speed'}", FILE)
-    values = {name: _positive(path, number, name, row[name]) for name in (*SIZES, *speed)}
+    values = {name: _positive(path, number, name, row[name]) for name in (*SIZES, *speeds)}
     for name in SIZES:
         if values[name] % 1:
             raise UsageError(f"{path}: {name} of run {number:,} must be a whole number, not {row[name]}")
     requests, prompt, new = (int(values[name]) for name in SIZES)
+    seconds = list[float]()
     if "tokens_per_second" in values:
-        return OwnRun(requests, prompt, new, requests * new / values["tokens_per_second"])
-    return OwnRun(requests, prompt, new, (values["ttft_ms"] + (new - 1) * values["tpot_ms"]) / 1e3)
+        seconds.append(requests * new / values["tokens_per_second"])
+    if "ttft_ms" in values:
+        seconds.append((values["ttft_ms"] + (new - 1) * values["tpot_ms"]) / 1e3)
+    if max(seconds) > APART * min(seconds):
+        by_rate, by_times = map(units.seconds, seconds)
+        raise UsageError(
+            f"{path}: the speeds of run {number:,} disagree: a request takes {by_rate} by tokens_per_second,"
+            f" {by_times} by ttft_ms and tpot_ms",
+            "leave one of them empty",
+        )
+    return OwnRun(requests, prompt, new, seconds[0])
 
 
 def _positive(path: str, number: int, name: str, text: str) -> float:
@@ -85,23 +102,38 @@ def _positive(path: str, number: int, name: str, text: str) -> float:
 
 def corrected(one: Placement, runs: Sequence[OwnRun], usable: int) -> Placement:
     """The placement with steps that take longer by a factor: the mean of measured over estimated seconds, by their
-    logarithms. Where errors are known, the estimate itself counts as one more run. Raises UsageError for a factor far
-    from 1, and for a run whose cache does not fit into the `usable` bytes of each device."""
+    logarithms. Where errors are known, the estimate itself counts as one more run. Raises UsageError for a run that is
+    faster than the lower bound or far slower than the estimate, or whose cache does not fit into the `usable` bytes of
+    each device."""
     free = usable - one.host.stored()
+    off = list[float]()
     for number, run in enumerate(runs, start=1):
-        context = run.prompt + run.new
+        name, context = f"{option('measured')}: run {number:,}", run.prompt + run.new
         if one.host.cached(context, run.requests) > free:
             raise UsageError(
-                f"{option('measured')}: run {number:,} has {run.requests:,} requests of {context:,} tokens, and the"
+                f"{name} has {run.requests:,} requests of {context:,} tokens, and the"
                 f" cache of {one.host.capacity(context, usable):,} fits on {one.where}",
-                "check that the runs are of this model on these devices",
+                CHECK,
             )
-    off = [log(run.seconds / one.host.served(run.requests, run.prompt, run.new).request) for run in runs]
+        served = one.host.served(run.requests, run.prompt, run.new)
+        if run.seconds < served.request_bound:
+            raise UsageError(
+                f"{name} has {_rate(run, run.seconds)} tokens/s, but {one.model.name} on {one.where} cannot exceed"
+                f" {_rate(run, served.request_bound)}, by their peaks",
+                CHECK,
+            )
+        if run.seconds > SLOWEST * served.request:
+            raise UsageError(
+                f"{name} has {_rate(run, run.seconds)} tokens/s, less than 1/{SLOWEST} of the"
+                f" {_rate(run, served.request)} that are estimated for {one.model.name} on {one.where}",
+                CHECK,
+            )
+        off.append(log(run.seconds / served.request))
     pace = exp(sum(off) / (len(off) + (not one.unmeasured)))
-    if not 0.05 < pace < 20:
-        raise UsageError(
-            f"{option('measured')}: {one.model.name} took {pace:.3g} times the estimate on {one.where}",
-            "check that the runs are of this model on these devices",
-        )
     host = replace(one.host, constants=replace(one.host.constants, pace=pace))
     return replace(one, host=host, own_runs=tuple(exp(each) / pace for each in off))
+
+
+def _rate(run: OwnRun, seconds: float) -> str:
+    """New tokens per second of all requests, if each takes so many seconds."""
+    return units.three(run.requests * run.new / seconds)
