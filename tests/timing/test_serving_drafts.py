@@ -111,9 +111,34 @@ def test_no_interval_is_claimed_for_drafts() -> None:
         ({"draft_tokens": 33, "acceptance": 0.5}, "draft_tokens must be at most 32"),
         ({"draft_tokens": 5, "acceptance": 0.5, "new": 5}, "draft_tokens=5 needs more new tokens than 5"),
         ({"draft_tokens": 2, "acceptance": 0.5}, "no multi-token prediction layer is known"),
-        ({"draft_tokens": 2, "acceptance": 0.5, "draft": "bert-base"}, "bert-base: "),
+        (
+            {"draft_tokens": 2, "acceptance": 0.5, "draft": "gpt2"},
+            "draft='gpt2': its vocabulary has 50,257 tokens, that of llama-3.1-70b 128,256",
+        ),
+        (
+            {"draft_tokens": 2, "acceptance": 0.5, "draft": "llama-3.1-405b"},  # 405,853,388,800 parameters / 4
+            "llama-3.1-405b: 189 GiB of weights and .* of cache exceed the .* that llama-3.1-70b leaves of the usable",
+        ),
     ],
 )
 def test_what_is_refused(asked: dict[str, Any], message: str) -> None:
     with pytest.raises(TfacctError, match=message):
         LLAMA.serve(**{"on": "4xh100", "prompt": 64, "new": 64, **asked})
+
+
+def test_a_draft_model_drafts_no_token_past_its_positions() -> None:
+    # gpt2 has 1,024 positions; the larger model has its vocabulary of 50,257 tokens.
+    def served(new: int) -> Any:
+        model, drafts = tfacct.load("llama-3.1-8b", vocab_size=50_257), {"draft_tokens": 2, "acceptance": 0.5}
+        return model.serve(on="h100", prompt=1000, new=new, requests=1, draft="gpt2", **drafts)
+
+    assert served(24).drafts["draft_model"] == "gpt2"
+    with pytest.raises(TfacctError, match=r"gpt2: .*1,024"):
+        served(25)
+
+
+def test_the_formats_of_a_draft_model_are_its_own() -> None:
+    drafts = {"draft_tokens": 2, "acceptance": 0.5, "draft": "llama-3.2-1b"}
+    report = tfacct.load("llama-3.1-8b").serve(on="h100", dtype="fp8", prompt=64, new=64, requests=1, **drafts)
+    notes = " ".join(report.notes)
+    assert "Weights fp8," in notes and "Draft model llama-3.2-1b: weights bf16, cache bf16." in notes

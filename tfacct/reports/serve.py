@@ -231,6 +231,14 @@ def _drafts(about: Serving) -> str:
     )
 
 
+def _draft_formats(about: Serving) -> dict[str, Any] | None:
+    draft, drafts = about.one.host.draft, about.load.drafts
+    if draft is None or drafts is None or drafts.model is None:
+        return None
+    stored = selection.format_name(drafts.model, None)
+    return {"name": draft.name, "weights": stored, "cache": draft.host.cache.name}
+
+
 def _adapters(about: Serving) -> dict[str, Any] | None:
     adapters, lora = about.one.host.adapters, about.load.lora
     if adapters is None or lora is None:
@@ -285,6 +293,7 @@ NOTES = (
         "{words} in bf16: {bytes}{each}. Requests share adapters if there are fewer adapters than requests.",
     ),
     *SHARED_NOTES,
+    NoteRow("draft_formats", 3, _draft_formats, "Draft model {name}: weights {weights}, cache {cache}."),
     NoteRow(
         "fitting", 3, lambda about: _requests(about.fitting), "Exact: weights and the KV cache of {} fit in memory."
     ),

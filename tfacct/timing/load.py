@@ -16,7 +16,7 @@ from tfacct.timing import own_runs
 from tfacct.timing.adapters import ServedLora, with_adapters
 from tfacct.timing.placement import Deployment, Placement
 from tfacct.timing.serving import Served, largest_where
-from tfacct.timing.speculative import Speculation, with_draft
+from tfacct.timing.speculative import Speculation, check_draft_model, check_room, with_draft
 from tfacct.timing.timing import CONSTANTS
 
 REQUESTS = (1, 8, 32, 64, 128, 256, 512)
@@ -130,14 +130,15 @@ def serving(model: LoadedModel, on: Deployment, load: Load, memory: MemoryLimit)
     one = on.place(model, memory)
     if load.lora is not None:
         one = with_adapters(one, load.lora)
-    if load.drafts is not None:
-        one = with_draft(one, load.drafts)
     selection.generating([model])
     selection.runnable(model, Request(ctx=load.context))
+    if load.drafts is not None:
+        check_draft_model(model, load.drafts, load.context)
+        one = with_draft(one, load.drafts)
     fitting = one.host.capacity(load.context, memory.usable)
     fitting = fitting if memory.paged is None else min(fitting, memory.paged(load.context))
     if not fitting:
-        one.check_room(load.context, 1, memory)
+        check_room(one, load.context, memory)
     if load.measured is not None:
         one = own_runs.corrected(one, own_runs.read(load.measured), memory.usable)
     target = None if load.within is None else _target(one, load, fitting, load.within)

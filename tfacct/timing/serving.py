@@ -102,12 +102,13 @@ class Served(NamedTuple):
 class Draft:
     """Speculative decoding: a `host` drafts `tokens` in every step, one after the other, and the model verifies them
     all at once. `acceptance`: the share of drafts that it accepts, where it accepted all before them. `shared`: paths
-    of weights that are the model's own."""
+    of weights that are the model's own. `name`: of the draft model, or of the layer that drafts."""
 
     host: Host
     tokens: int
     acceptance: float
     shared: Set[str] = frozenset()
+    name: str = ""
 
     @property
     def accepted(self) -> float:

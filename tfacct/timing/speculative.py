@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.base.record import record
 from tfacct.base.spelling import option
 from tfacct.ledger import paths
 from tfacct.ledger.groups import Ledger
-from tfacct.ledger.workload import check_size
+from tfacct.ledger.workload import Request, check_size
+from tfacct.loading import selection
+from tfacct.loading.memory_limit import MemoryLimit
 from tfacct.loading.model import LoadedModel
 from tfacct.timing.placement import Placement, place
 from tfacct.timing.serving import Draft, Host
@@ -55,15 +58,47 @@ def with_draft(one: Placement, drafts: Speculation) -> Placement:
         draft = mtp_draft(one.host, one.model, drafts.tokens, drafts.acceptance)
     else:
         host = place(drafts.model, one.count, one.device, kv_dtype=one.cache).host
-        draft = Draft(host, drafts.tokens, drafts.acceptance)
+        draft = Draft(host, drafts.tokens, drafts.acceptance, name=drafts.model.name)
     return replace(one, host=replace(one.host, draft=draft))
+
+
+def check_draft_model(model: LoadedModel, drafts: Speculation, context: int) -> None:
+    """Raises UsageError for a draft model that cannot draft for this one, or not so many tokens."""
+    draft = drafts.model
+    if draft is None:
+        return
+    selection.generating([draft])
+    own, needed = (one.architecture.head.vocab for one in (draft, model) if one.architecture.head is not None)
+    if own != needed:
+        raise UsageError(
+            f"{option('draft', draft.name)}: its vocabulary has {own:,} tokens, that of {model.name} {needed:,}",
+            "engines need a draft model with the vocabulary of the model",
+        )
+    selection.runnable(draft, Request(ctx=context))
+
+
+def check_room(one: Placement, context: int, memory: MemoryLimit) -> None:
+    """Raises UsageError where a model does not fit, or does not leave room for what drafts tokens for it."""
+    alone = replace(one, host=replace(one.host, draft=None))
+    alone.check_room(context, 1, memory)
+    if one.host.draft is None:
+        return
+    weights, cache = one.host.draft.stored(), one.host.cached(context, 1) - alone.host.cached(context, 1)
+    free = memory.usable - alone.host.stored() - alone.host.cached(context, 1)
+    if weights + cache > free:
+        raise UsageError(
+            f"{one.host.draft.name}: {units.binary(weights)} of weights and {units.binary(cache)} of cache exceed the"
+            f" {units.binary(free)} that {one.model.name} leaves of the usable {memory.words}",
+            "use more devices, or a smaller draft model",
+        )
 
 
 def mtp_draft(host: Host, model: LoadedModel, tokens: int, acceptance: float) -> Draft:
     """Drafts by the model's own multi-token prediction layer, which shares its head. Raises UsageError for a model
     without one."""
     shared = frozenset(tensor.path for tensor in model.ledger.tensors())
-    return Draft(replace(host, ledger=_mtp_layer(model), adapters=None), tokens, acceptance, shared)
+    layer = replace(host, ledger=_mtp_layer(model), adapters=None)
+    return Draft(layer, tokens, acceptance, shared, f"multi-token prediction layer of {model.name}")
 
 
 def _mtp_layer(model: LoadedModel) -> Ledger:
