@@ -180,31 +180,38 @@ def _check_single(command: Command, given: Mapping[str, Any]) -> None:
     """Refuse a list where a command takes one value, and the tokens of a training run. Raises UsageError with the
     command that answers."""
     shared, models = opt.shared(), " ".join(given.get("models") or [given.get("model") or "MODEL"])
-    listed = ("batch", "ctx" if given["kv"] else "") if command.name == "memory" else ()
+    taken = ("batch", "ctx" if given["kv"] else "") if command.name == "memory" else ()
     for name, parameter in command.options.items():
         value = given[name]
-        if not isinstance(value, str) or parameter.annotation is not shared.get(name) or name in listed:
+        if not isinstance(value, str) or parameter.annotation is not shared.get(name) or name in taken:
             continue
         typed, number = f"{shell_option(name)} {value}", units.read_number(value, kilo=1024)
         if name == "tokens" and given["ctx"] is None and number is not None and number >= TRAINING_RUN:
             hint = f"`tfacct budget {models} {typed}` counts a training run"
             raise UsageError(f"{typed} exceeds every context", hint)
-        if name in (*opt.Step.__annotations__, *opt.Ranks.__annotations__, *opt.MetricRecipe.__annotations__):
-            takes = "sweep"
-        elif name in ("dtype", "kv_dtype"):
-            takes = "compare"
+        takes = _command_for_lists(name)
+        if number is not None or not _is_list(name, value) or takes in ("", command.name) or command.name == "compare":
+            continue
+        if name == "ctx" and command.name == "flops" and any(map(_is_picture, given["output"] or ())):
+            hint = f"one {shell_option(name)} is enough: the picture draws a range of contexts"
+        elif command.name in METRIC_OF:
+            hint = f"`{f'tfacct {takes} {models} {typed} {METRIC_OF[command.name]}'.rstrip()}` compares them"
         else:
-            continue
-        if command.name in ("compare", takes):
-            continue
-        modules = name == "recompute" and value.partition(",")[0] not in spellings.PARTS
-        if number is None and not modules and ("," in value.partition(":")[0] or ".." in value):
             hint = "run the command once for each"
-            if command.name in METRIC_OF:
-                hint = f"`tfacct {takes} {models} {typed} {METRIC_OF[command.name]}".rstrip() + "` compares them"
-            if name == "ctx" and command.name == "flops" and any(map(_is_picture, given["output"] or ())):
-                hint = f"one {shell_option(name)} is enough: the picture draws a range of contexts"
-            raise UsageError(f"{shell_option(name)} takes one value here, not {value!r}", hint)
+        raise UsageError(f"{shell_option(name)} takes one value here, not {value!r}", hint)
+
+
+def _command_for_lists(name: str) -> str:
+    """The command that takes a list of an option's values; empty if none does."""
+    if name in (*opt.Step.__annotations__, *opt.Ranks.__annotations__, *opt.MetricRecipe.__annotations__):
+        return "sweep"
+    return "compare" if name in ("dtype", "kv_dtype") else ""
+
+
+def _is_list(name: str, value: str) -> bool:
+    """True for a list or a range; the names of modules are one value."""
+    modules = name == "recompute" and value.partition(",")[0] not in spellings.PARTS
+    return not modules and ("," in value.partition(":")[0] or ".." in value)
 
 
 def _read(parameter: Parameter, value: Any) -> Any:
