@@ -43,7 +43,7 @@ from tfacct.ledger.lines import (
     Table,
     Unused,
 )
-from tfacct.ledger.storage import Storage, Stored, Width
+from tfacct.ledger.storage import Storage, Stored, Width, width
 from tfacct.ledger.workload import CHUNKS, COMPRESSED, ENTRIES, HEAVY_ENTRIES, OF_STEPS, ONE_BY_ONE
 from tfacct.parallel.mesh import TP_AXES
 
@@ -68,7 +68,7 @@ STREAMS = "Xn"
 INDEXER = "Nx"
 """Axis of an indexer's heads."""
 INDEX = "fp8"
-"""Format that indexers multiply in."""
+"""Format that indexers multiply in, and that engines store their keys in."""
 HEAD_TILE = 64
 """Query heads to which kernels that gather latents pad those of a device."""
 LAUNCHES = 4
@@ -259,6 +259,7 @@ class _Lowered:
         gathers = "K" not in every and any(line.mask in GATHERED for line in lines)
         suffix = "" if indexes else ".recurrence" if recurs else ".attention"
         name, read = f"{paths.short(paths.module_of(first.path))}{suffix}", self._read(lines)
+        stored = width(INDEX) if indexes else self.cache
 
         def launch(sizes: _Sizes) -> Kernel:
             axes, cached = sizes.axes, {} if indexes else self.states(sizes.cached)
@@ -276,7 +277,7 @@ class _Lowered:
                 count * times,
                 count * sum(line.flops(axes, masked=True) for line in lines),
                 format=INDEX if indexes else "",
-                cache=2 * sum(cached.values()) if recurs else count * self.cache.bytes(read(axes)),
+                cache=2 * sum(cached.values()) if recurs else count * stored.bytes(read(axes)),
                 cached=cached,
                 moved=count * self.activations.bytes(moved),
                 rows=axes[CHUNK if recurs else "T"],
