@@ -8,7 +8,8 @@ A class has facts and functions. A subclass takes all but its base's `TINY`, `VA
 It may have:
 
 - `REQUIRED`: fields that have no default, or none that fits, where these are more than a few layers.
-- `LOGITS`: configs whose logits are compared with the class's, by what sets them apart; by default `TINY`.
+- `LOGITS`: configs whose logits are compared with the class's, by what sets them apart; by default `TINY`. None if
+  transformers has no class.
 - `SILENT`: fields of published files that the class reads for no size.
 - `CONTEXT`: the longest context with the class's defaults, if no field of its config says it.
 - `BY_HEAD`: a config's class stores q, k and v of one head together in one matrix.
@@ -31,7 +32,6 @@ from hypothesis import strategies as st
 
 from tests.families._configs import Fields
 from tests.families._drawing import changed
-from tfacct import families
 from tfacct.loading import presets
 
 
@@ -119,7 +119,6 @@ LOGITS = Configs(
     {
         named(family, what, " "): config
         for family in names()
-        if families.config_class(family).hf_modules
         for what, config in vars(cases(family)).get("LOGITS", {"": TINY[family]}).items()
     }
 )

@@ -68,6 +68,7 @@ class JAIS:
         "mup_output_alpha": 1.1,
     }  # fmt: skip
     TINY = {**LEARNED, "position_embedding_type": "alibi", "activation_function": "swiglu"}
+    LOGITS = {}
     VARIANTS = {"learned positions": LEARNED}
     SILENT = {"scale_attn_weights": True}
 
@@ -77,6 +78,7 @@ class CS336:
         "model_type": "cs336", "vocab_size": 83, "context_length": 41, "num_layers": 2, "d_model": 48, "num_heads": 8,
         "d_ff": 89,
     }  # fmt: skip
+    LOGITS = {}
 
 
 class GPTNeoX:
@@ -160,6 +162,7 @@ class OpenELM:
         "ffn_multipliers": [0.5, 1.3, 2.0], "ffn_dim_divisor": 16, "ffn_with_glu": True,
         "normalize_qk_projections": True, "share_input_output_layers": True,
     }  # fmt: skip
+    LOGITS = {}
     VARIANTS = {
         "untied": {
             **TINY, "ffn_with_glu": False, "normalize_qk_projections": False, "share_input_output_layers": False,
@@ -173,6 +176,7 @@ class Telechat:
         "model_type": "telechat", "vocab_size": 457, "hidden_size": 60, "n_layer": 2, "n_head": 6,
         "num_key_value_heads": 3, "ffn_hidden_size": 83, "max_position_embeddings": 43, "tie_word_embeddings": False,
     }  # fmt: skip
+    LOGITS = {}
     VARIANTS = {"tied": {**TINY, "num_key_value_heads": None, "tie_word_embeddings": True}}
     SILENT = {"logn": True, "intermediate_size": 1}
 

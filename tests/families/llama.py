@@ -127,6 +127,7 @@ class DeciLM:
         "model_type": "deci", "vocab_size": 463, "hidden_size": 48, "num_hidden_layers": 4, "num_attention_heads": 8,
         "num_key_value_heads_per_layer": [4, 2, 2, 4], "intermediate_size": 89, "max_position_embeddings": 53,
     }  # fmt: skip
+    LOGITS = {}
     VARIANTS = {"biases": {**TINY, "attention_bias": True, "tie_word_embeddings": True}}
     SILENT = {"pretraining_tp": 1}
 

@@ -76,6 +76,7 @@ class Grok1:
         "max_position_embeddings": 41, "attn_output_multiplier": 0.3, "max_attn_value": 30.0,
         "embedding_multiplier_scale": 7.7, "output_multiplier_scale": 0.6,
     }  # fmt: skip
+    LOGITS = {}
     VARIANTS = {"untied": {**TINY, "tie_word_embeddings": False}}
     SILENT = {"router_aux_loss_coef": 0.001}
 

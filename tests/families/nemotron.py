@@ -23,6 +23,7 @@ class NemotronNas:
         "max_position_embeddings": 47, "intermediate_size": None, "num_key_value_heads": None,
         "block_configs": [_layer(4, 2.5), _layer(None, 5.25), _layer(None, None), _layer(2, None), _layer(4, 2.5)],
     }  # fmt: skip
+    LOGITS = {}
     VARIANTS = {"biases": {**TINY, "attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True}}
     SILENT = {"pretraining_tp": 1}
 

@@ -10,6 +10,7 @@ class Own:
         "encoder": {"layers": 3, "feed_forward": {"called": False}},
         "decoder": {"layers": 2},
     }  # fmt: skip
+    LOGITS = {}
     VARIANTS = {
         "windowed": {
             "model": {"vocab": 227, "hidden": 48, "context": 29, "positions": "rotary", "tied": True},

@@ -138,6 +138,7 @@ class NVEmbed:
         **GROUPED, "model_type": "nvembed", "vocab_size": 127, "hidden_size": 50, "max_position_embeddings": 64,
         "num_latents_value": 13, "num_cross_heads": 3, "cross_dim_head": 11, "latent_dim": 50, "hidden_dim": 50,
     }  # fmt: skip
+    LOGITS = {}
     SILENT = {"add_eos": True, "padding_side": "right", "output_normalize": True}
 
 

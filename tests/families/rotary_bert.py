@@ -20,6 +20,7 @@ class JinaBert:
         **SIZES, "model_type": "jina_bert", "vocab_size": 181, "hidden_size": 42, "max_position_embeddings": 37,
         "type_vocab_size": 3, "feed_forward_type": "geglu", "position_embedding_type": "alibi",
     }  # fmt: skip
+    LOGITS = {}
     VARIANTS = {"normed": {**TINY, "query_key_norm": True, "position_embedding_type": "absolute"}}
     SILENT = {"emb_pooler": "mean", "attn_implementation": "torch"}
 
