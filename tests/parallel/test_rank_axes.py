@@ -311,7 +311,7 @@ def test_tokens_of_the_stream_are_divided_where_they_are_counted(run: Callable[.
         ("llama-3.1-8b --sp", "--sp needs --tp 2 or more"),
         ("llama --ep e", "llama-3.1-405b has no experts for --ep to shard"),
         ("mixtral-8x7b --ep 3", "--ep 3 does not divide E = 8 (experts) hint: sizes that divide all: 1, 2, 4, 8"),
-        ("mixtral-8x7b --tp 2 --ep 3", "a multiple of 2, such as --ep 2"),
+        ("mixtral-8x7b --tp 2 --ep 3", "--ep 3 is not a multiple of --tp 2"),
         ("mixtral-8x7b --ep e --cp c", "--ep is not supported with --cp here"),
         ("mixtral-8x7b --tp 4 --ep 4 --decode", "--tp 4 does not divide 2 pairs of token and expert evenly"),
     ],
