@@ -247,7 +247,7 @@ BROKEN_GGUF: dict[str, tuple[bytes, str]] = {
                            "truncated"),
     "a type of 99": (file_of([], [text("a") + struct.pack("<I", 99)]), "unknown type 99"),
     "a field twice": (file_of([], [text("a") + struct.pack("<IB", 0, 1)] * 2), "has field 'a' twice"),
-    "no alignment": (file_of([], [text("general.alignment") + struct.pack("<II", 4, 0)]), "an invalid alignment: 0 bytes"),
+    "no alignment": (file_of([], [text("general.alignment") + struct.pack("<II", 4, 0)]), "invalid alignment: 0"),
     "a tensor twice": (file_of([tensor("w"), tensor("w", offset=128)], size=256), "has 'w' twice"),
     "an overlap": (file_of([tensor("w"), tensor("v", offset=64)], size=256), "overlap"),
     "a hole": (file_of([tensor("w"), tensor("v", offset=192)], size=512), "64 bytes before 'v' do not belong"),
