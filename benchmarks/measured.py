@@ -55,7 +55,8 @@ Row: TypeAlias = Mapping[str, str]
 
 
 class Run(NamedTuple):
-    """A measured run: the loop that predicts it, and its measured seconds. `fitted`: constants are fitted to it."""
+    """A measured run: the loop that predicts it, and its measured seconds. `fitted`: constants are fitted to it.
+    `first_token`: mean seconds to the first token, if they are known."""
 
     cell: str
     source: str
@@ -65,6 +66,7 @@ class Run(NamedTuple):
     seconds: dict[Measure, float]
     fitted: bool = True
     flag: str = ""
+    first_token: float | None = None
 
     @property
     def main(self) -> Measure:
@@ -140,7 +142,8 @@ def serving(row: Row) -> Run | None:
     loop = on.loop(int(row["concurrency"]), round(float(row["isl_mean"])), round(new))
     seconds: dict[Measure, float] = {"request": ttft + (new - 1) * tpot, "token": tpot}
     flag = row.get("flag") or ""
-    return run_of(row, "new models" if new_model else "requests", on, loop, seconds, not new_model and not flag, flag)
+    source = "new models" if new_model else "requests"
+    return run_of(row, source, on, loop, seconds, not new_model and not flag, flag)._replace(first_token=ttft)
 
 
 def throughput(row: Row) -> Run | None:

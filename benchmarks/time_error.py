@@ -28,7 +28,7 @@ from speculative import speculative
 from training_error import divided, recent, training
 
 from tfacct.timing.timing import CONSTANTS, Constants
-from tfacct.timing.validated import ENOUGH, STORED, VALIDATED, Class, Metric
+from tfacct.timing.validated import ENOUGH, FEW, FIRST_TOKEN, STORED, VALIDATED, Class, FirstToken, Metric
 
 RIDGE = 6.0
 """How firmly a fit stays at the constants as they are: the error of a row that moves one by a factor e costs as much as
@@ -132,7 +132,21 @@ def serving(folder: Path) -> list[str]:
         formats = Counter(run.groups["dtype"] for run in runs if run.fitted and run.kind == kind)
         if ours and formats != STORED[kind]:
             broken.append(f"{kind}: runs by format are {dict(formats)}")
-    return broken
+    return broken + (_first_tokens(runs) if ours else [])
+
+
+def _first_tokens(runs: Sequence[Run]) -> list[str]:
+    """What is wrong with `FIRST_TOKEN`."""
+    found: dict[tuple[Class, bool], FirstToken] = {}
+    for kind, few in FIRST_TOKEN:
+        high, times = VALIDATED[kind, "request"].high, list[bool]()
+        for run in runs:
+            if run.kind == kind and run.first_token is not None and not run.flag and (run.loop.requests <= FEW) == few:
+                served = run.loop.served()
+                times.append(run.first_token <= high * (run.loop.requests * served.prompt + CONSTANTS.request))
+        found[kind, few] = FirstToken(len(times), sum(times))
+    print("\nfirst token by the upper end of its range:", found)
+    return [] if found == FIRST_TOKEN else ["FIRST_TOKEN is not what is measured"]
 
 
 OTHERS: Mapping[Class, Callable[[Run], bool]] = {

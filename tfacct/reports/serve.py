@@ -36,6 +36,7 @@ from tfacct.timing.fewest import Fewest, Goal, Layout, fewest
 from tfacct.timing.load import Load, Loaded, Serving, serving
 from tfacct.timing.placement import Deployment
 from tfacct.timing.speculative import MTP_CELLS, MTP_DRAFTS, MTP_ERROR, MTP_RUNS
+from tfacct.timing.validated import FEW, FIRST_TOKEN, MODELS, model_kind
 
 
 class Within(TypedDict):
@@ -446,20 +447,40 @@ def _layouts_table(about: Fewest) -> Table:
 
 def _fewest_answer(about: Fewest) -> str:
     best, rate = about.best, units.three(about.rate(about.best))
-    token = "" if best.loop.token is None else f", ≈ {units.seconds(best.loop.token[1])} per token"
+    first, token = best.loop.first_token, best.loop.token
+    times = f"≈ {units.seconds(first[1])} to the first token"
+    ends = " (upper end of its range)"
+    if token is not None:
+        times += f", ≈ {units.seconds(token[1])} per token"
+        ends = " (upper ends of their ranges)"
+    if first[0] == first[1]:
+        ends = ""
+    return f"Needs {best.devices:,} × {best.one.device.name} ({best.words}): {times}{ends}; ≈ {rate} tokens/s."
+
+
+def _first_token_measured(about: Fewest) -> str:
+    """The share of measured runs whose first token came by the upper end of its range; empty without a known error."""
+    one, requests = about.one, about.most.requests
+    if one.error() is None:
+        return ""
+    measured = FIRST_TOKEN.get((one.kind, requests <= FEW))
+    if measured is None:
+        return "First token: on such devices, its range was compared with no measured run."
+    share = units.percent(Fraction(measured.in_time, measured.runs), 0)
     return (
-        f"Needs {best.devices:,} × {best.one.device.name} ({best.words}): at most ≈"
-        f" {units.seconds(best.loop.first_token[1])} to the first token{token}; ≈ {rate} tokens/s."
+        f"First token: by the upper end of its range in {share} of {measured.runs:,} measured runs of"
+        f" {MODELS[model_kind(one.model.ledger)]} with {'at most' if requests <= FEW else 'more than'} {FEW} requests."
     )
 
 
 FEWEST_NOTES = (
     ERROR,
+    NoteRow("first_token", 1, _first_token_measured),
     NoteRow(
         "waits",
         1,
         lambda about: about.most.requests > 1,
-        "First token: the upper end, if the prompts of all requests of a replica arrive at once.",
+        "First token, upper end: the prompts of all requests of a replica arrive at once.",
     ),
     NoteRow("tried", 2, lambda _: True, "Tried: tensor parallelism inside a node, and replicas of it."),
     *SHARED_NOTES,

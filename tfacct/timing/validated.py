@@ -52,6 +52,27 @@ class Reported:
     coverage: float
 
 
+@record
+class FirstToken:
+    """Measured runs, and in how many of them the mean time to first token was at most the upper end of its range."""
+
+    runs: int
+    in_time: int
+
+
+FEW = 4
+"""Largest number of concurrent requests that is few."""
+FIRST_TOKEN: Mapping[tuple[Class, bool], FirstToken] = {
+    ("dense", True): FirstToken(45, 42),
+    ("dense", False): FirstToken(566, 562),
+    ("experts", True): FirstToken(164, 110),
+    ("experts", False): FirstToken(734, 669),
+    ("recurrent", True): FirstToken(14, 8),
+    ("recurrent", False): FirstToken(62, 61),
+    ("indexed", True): FirstToken(8, 5),
+    ("indexed", False): FirstToken(33, 33),
+}
+"""By class, and whether the requests were few."""
 STORED: Mapping[Class, Mapping[str, int]] = {
     "dense": {"bf16": 292, "fp8": 535, "nvfp4": 103},
     "experts": {"bf16": 105, "fp8": 439, "int4": 44, "mxfp4": 281, "nvfp4": 374},
