@@ -64,6 +64,12 @@ def test_models_whose_tokens_attend_to_fewer_keys_than_are_counted_are_named() -
     assert "a token" not in " ".join(compared("deepseek-v3.2", "llama-3.1-8b", contexts=[2048]).notes)
 
 
+def test_devices_of_a_training_step_are_refused(run) -> None:
+    """Requests of a server would stand next to its peak."""
+    ran = run("compare", "gpt2", "gpt2-medium", "--train", "--on", "8xh100")
+    assert ran.code == 2 and "`tfacct train MODEL --on 8xh100`" in ran.err
+
+
 def test_lists_give_a_side_each() -> None:
     """llama-3.1-8b in a cache of 8 bits takes half: 2 · 32 · 8 · 128 bytes per token are 64 KiB."""
     by_context = compared("gemma-3-27b-text", contexts=[8192, 65536])
