@@ -465,7 +465,7 @@ def _first_token_measured(about: Fewest) -> str:
         return ""
     measured = FIRST_TOKEN.get((one.kind, requests <= FEW))
     if measured is None:
-        return "First token: on such devices, its range was compared with no measured run."
+        return "First token: its range was compared with no measured run on such devices."
     share = units.percent(Fraction(measured.in_time, measured.runs), 0)
     return (
         f"First token: by the upper end of its range in {share} of {measured.runs:,} measured runs of"

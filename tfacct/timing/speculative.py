@@ -89,7 +89,7 @@ def check_room(one: Placement, context: int, memory: MemoryLimit) -> None:
         raise UsageError(
             f"{one.host.draft.name}: {units.binary(weights)} of weights and {units.binary(cache)} of cache exceed the"
             f" {units.binary(free)} that {one.model.name} leaves of the usable {memory.words}",
-            "use more devices, or a smaller draft model",
+            "use more devices, or draft with a smaller model",
         )
 
 
