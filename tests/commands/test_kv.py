@@ -1,9 +1,11 @@
 """kv: what is kept at a context, and what further tokens add, in words that hold for the model."""
 
 import json
+from collections.abc import Callable
 
 import pytest
 
+from tests.helpers.cli import Ran
 from tfacct import load
 from tfacct.base.errors import UsageError
 
@@ -171,3 +173,16 @@ def test_each_column_of_a_rank_is_that_ranks() -> None:
     each = 2 * 32 * 1024 * 128 * 2
     assert (facts["query_heads"], facts["kv_heads"]) == (16, 4)
     assert [facts["lines"][-1][column] for column in ("mha", "as_built", "mqa")] == [16 * each, 4 * each, each]
+
+
+def test_memory_of_latent_attention_has_the_cache_per_head(run: Callable[..., Ran]) -> None:
+    """DeepSeek-V3: 61 layers, 128 heads, 192 + 128 numbers of key and value in bf16 for each of 131,072 tokens; the
+    latent and the rotary key have 576 numbers."""
+    per_head = 61 * 128 * (192 + 128) * 131_072 * 2
+    ratio = 128 * (192 + 128) / 576
+    note = f"Keys and values per head (MHA) would take {per_head / 2**30:.0f} GiB, {ratio:.1f} × as much."
+    asked = ("memory", "deepseek-v3", "--ctx", "128k")
+    assert note in " ".join(run(*asked).out.split())
+    on_ranks = f"(MHA) would take {per_head / 16 / 2**30:.1f} GiB on each rank, {ratio / 16:.2f} × as much."
+    assert on_ranks in " ".join(run(*asked, "--tp", "16").out.split())
+    assert "Keys and values per head" not in run("memory", "llama-3.1-8b", "-v").out

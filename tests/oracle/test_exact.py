@@ -139,7 +139,7 @@ def test_the_json_and_the_first_line(run: Callable[..., Ran]) -> None:
     assert facts["exact"] and facts["fit"]["fits"] and facts["formula_error"] == 0.0
     assert facts["formula_peak_bytes"] == facts["peak_bytes"] == load("gpt2").train(ctx=64).peak_bytes
     assert {*facts["versions"]} == {"torch", "transformers"} and facts["seconds"] > 0
-    assert document["answer"].startswith(f"Fits in 2 GiB: needs 1.07 GiB at its peak ({facts['peak_bytes']:,} bytes)")
+    assert document["answer"].startswith(f"Fits in 2 GiB: peak 1.07 GiB ({facts['peak_bytes']:,} bytes)")
 
 
 @pytest.mark.parametrize("columns", [60, 80, 120])

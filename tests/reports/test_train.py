@@ -111,6 +111,7 @@ CASES: list[tuple[Any, dict[str, Any], str | None]] = [
     ("llama-3.1-8b", {"mesh": Mesh(fsdp=8)}, H100),
     ("llama-3.1-8b", {}, CARD),
     ("llama-3.2-1b", {"loss": "chunked"}, CARD),
+    ("llama-3.2-1b", {"recompute": "full"}, "24GB"),
     ("llama-3.2-1b", {"lora": "16"}, None),
     ("llama-3.2-1b", {"lora": "16", "weights_dtype": "nf4"}, None),
     (BERT, {"lora": "4"}, None),
@@ -141,7 +142,7 @@ def test_every_note_is_printed_in_some_case() -> None:
 def test_the_answer_on_devices(run: Callable[..., Ran]) -> None:
     """69.0 of 77.3 GiB; what lowers the peak most; the time that `tfacct time` estimates; all weights at 80 columns."""
     lines = run("train", "llama-3.1-8b", "--ctx", "8k", "--on", H100, columns=80).out.splitlines()
-    assert "Fits on 8 × H100 SXM5 80GB (fsdp=8): peak 69.0 of 77.3 GiB, in the loss." in lines
+    assert "Fits on 8 × H100 SXM5 80GB (fsdp=8): peak 69.0 of 77.3 GiB, while computing the loss." in " ".join(lines)
     head = next(line for line in lines if line.startswith(" GiB on each GPU"))
     assert head.split()[4:] == ["weights", "optimizer", "gradients", "activations", "temp.", "total"]
     recomputed, master = (
@@ -168,6 +169,48 @@ def test_the_answer_where_a_step_does_not_fit(run: Callable[..., Ran]) -> None:
     assert "Does not fit on GeForce RTX 4090: it needs 75.4 GiB, and 21.8 GiB is usable." in said
     assert "Try --qlora --recompute full (12.7 GiB)." in said
     fits = run("train", "llama-3.1-8b", "--ctx", "4k", "--on", CARD, "--qlora", "--recompute", "full").out
-    assert "Fits on GeForce RTX 4090: peak 12.7 of 21.8 GiB, in the loss." in fits
+    assert "Fits on GeForce RTX 4090: peak 12.7 of 21.8 GiB, while computing the loss." in " ".join(fits.split())
     small = " ".join(run("train", "llama-3.1-8b", "--ctx", "4k", "--on", "1GiB").out.split())
     assert "None of these changes is enough; --qlora --recompute full has the lowest peak, 12.7 GiB." in small
+
+
+def test_the_peak_without_recomputation(run: Callable[..., Ran]) -> None:
+    """The same peak as that of a run without the option, in the unit of the answer."""
+    asked = ("train", "llama-3.1-8b", "--ctx", "8k")
+    without = load("llama-3.1-8b").train(ctx="8k").peak_bytes / 2**30
+    for how in ("full", "attention"):
+        assert f"\nWithout --recompute {how}, the peak is {without:.0f} GiB." in run(*asked, "--recompute", how).out
+    assert "Without --recompute" not in run(*asked).out
+
+
+def test_changes_that_do_not_lower_the_printed_peak_are_left_out(run: Callable[..., Ran]) -> None:
+    asked = ("train", "mixtral-8x7b", "--lora", "64", "--ctx", "2k", "--on", "h100")
+    ran = run(*asked, columns=120)
+    peak = next(line for line in ran.out.splitlines() if "it needs" in line).split("it needs ")[1].split(",")[0]
+    rows = [line for line in ran.out.splitlines() if line.startswith(" --")]
+    assert any(row.startswith(" --recompute full  ") for row in rows) and not any(f" {peak} " in row for row in rows)
+    assert "--loss chunked" not in {row.split("  ")[0].strip() for row in rows}
+    (facts,) = json.loads(run(*asked, "--json").out)["models"]
+    assert {"loss": "chunked"} in [change["set"] for change in facts["fit"]["changes"]]
+
+
+@pytest.mark.parametrize(
+    ("layout", "batch"),
+    [
+        ("--fsdp 8", "batch 2 on each rank, adamw"),
+        ("--tp 2 --fsdp 4", "batch 2 on each of 4 groups of ranks, adamw"),
+        ("--tp 2", "batch 2, adamw"),
+    ],
+)
+def test_the_title_names_the_ranks_of_a_batch(run: Callable[..., Ran], layout: str, batch: str) -> None:
+    ran = run("train", "llama-3.2-1b", "--ctx", "1k", "--batch", "2", *layout.split())
+    assert batch in " ".join(ran.out.split()), ran.err
+
+
+def test_nothing_is_reserved_of_a_size(run: Callable[..., Ran]) -> None:
+    note = "All of 24 GB is counted as usable, with nothing reserved for the runtime (--reserve 2GB)."
+    for command in ("train", "memory"):
+        asked = (command, "llama-3.2-1b", "--ctx", "1k", "--on")
+        assert note in " ".join(run(*asked, "24GB").out.split())
+        for others in (("24GB", "--reserve", "2GB"), (CARD,), ("1GB",)):
+            assert "with nothing reserved" not in run(*asked, *others).out

@@ -229,7 +229,7 @@ def test_the_command(run: Callable[..., Ran]) -> None:
     assert ran.code == 0
     assert " ".join(lines[:3]).replace("≈ ", "") == (
         "llama-3.1-8b: a training step in bf16 (8 bytes per parameter), context 4,096, batch 1, adamw"
-        " Needs 75.4 GiB at its peak, in the loss."
+        " Peak: 75.4 GiB, while computing the loss."
     )
     csv = run("train", "llama-3.1-8b", "--ctx", "4k", "--csv").out.splitlines()
     assert next(line for line in csv[1:] if line.endswith(",peak")).startswith('"loss, backward"') and len(csv) > 6
@@ -244,7 +244,8 @@ def test_what_would_make_it_fit(run: Callable[..., Ran]) -> None:
     """A context of 4,715 fits 80 GiB, one of 4,716 does not; blocks that are run again leave room for 20,560."""
     ran = run("train", "llama-3.1-8b", "--ctx", "8k", "--on", "80GiB", columns=120)
     assert "Does not fit in 80 GiB: it needs 106 GiB." in ran.out.replace("≈ ", "")
-    assert "\nUp to 4,715 tokens fit at batch 1." in ran.out and "\nTry --loss chunked --recompute full" not in ran.out
+    assert "\nOne sequence of up to 4,715 tokens fits." in ran.out
+    assert "\nTry --loss chunked --recompute full" not in ran.out
     assert "\nTry --recompute full (60.7 GiB)." in ran.out
     row = next(line for line in ran.out.splitlines() if line.startswith(" --recompute full  "))
     assert row.split()[-2:] == ["20,560", "fits"] and "more FLOPs" in row

@@ -160,4 +160,4 @@ def test_packing_and_offloading_in_parallel_layouts() -> None:
 def test_without_a_measurement_no_bound_is_promised(run: Callable[..., Ran]) -> None:
     for words, how in (("--packing", "--packing"), ("--offload optimizer", "--offload optimizer")):
         out = " ".join(run("train", "llama-3.2-1b", "--ctx", "512", *words.split(), "--verbose").out.split())
-        assert f"the error with {how} was not measured" in out and "Needs ≈" in out
+        assert f"the error with {how} was not measured" in out and "Peak: ≈" in out

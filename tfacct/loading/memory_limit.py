@@ -81,6 +81,15 @@ class MemoryLimit:
         return [f"Usable: {usable}{of_device}: {self.rule_of(whole)}."]
 
     @property
+    def unreserved(self) -> str:
+        """Note on a size in bytes that leaves nothing for the runtime."""
+        if self.device is not None or self.usable != self.memory:
+            return ""
+        each = f"each {self.size}" if self.count > 1 else self.size
+        reserve = option("reserve", "2GB")
+        return f"All of {each} is counted as usable, with nothing reserved for the runtime ({reserve})."
+
+    @property
     def pool_words(self) -> str:
         """Whose pool the cache has; nothing where a share of the memory is usable."""
         return f"The KV cache gets the memory that {self.engine} leaves at start." if self.engine else ""

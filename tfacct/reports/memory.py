@@ -606,6 +606,26 @@ class About(NamedTuple):
         return self.facts[0] if len(self.facts) == 1 else {}
 
 
+def _fits(about: About) -> bool:
+    """True if the only model fits the memory limit, or if several are listed with one."""
+    return about.fit is not None and (not about.alone or about.alone["fit"]["fits"])
+
+
+def _per_head(about: About) -> str | None:
+    """The cache of latent attention if it stored keys and values per head, as multi-head attention does."""
+    if not about.alone or not is_latent(about.models[0]):
+        return None
+    model, options = about.models[0], _in_pages(about.models[0], about.options)
+    per_head = variants(model)["mha"]
+    if per_head is None:
+        return None
+    work = cached_tokens(model, options.mesh, selection.workload(model, options.request))
+    size, own = int(cache_bytes(per_head, work.axes(), options.cached)), about.alone["kv_cache_bytes"]
+    where = "" if about.mesh is None else " on each rank"
+    times = units.three(Fraction(size, own))
+    return f"Keys and values per head (MHA) would take {units.binary(size)}{where}, {times} × as much."
+
+
 def _per_request(about: About) -> dict[str, str] | None:
     """Cache of one request, in all and on each rank, and how many requests fit with an fp8 cache."""
     whole_model, options = about.whole_models[0], about.options
@@ -746,6 +766,8 @@ NOTES = (
         "Stage {:,} limits the number of requests.",
     ),
     NoteRow("files", 1, lambda about: model_notes.files_notes(about.whole_models, about.options.dtype)),
+    NoteRow("unreserved", 1, lambda about: _fits(about) and about.fit is not None and about.fit.unreserved),
+    NoteRow("per_head", 1, _per_head),
     NoteRow("projector", 2, lambda about: model_notes.projector_notes(about.models)),
     NoteRow("not_included", 1, lambda about: model_notes.not_included_notes(about.models, about.facts)),
     NoteRow(

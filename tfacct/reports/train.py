@@ -224,6 +224,7 @@ def train(
     steps = [Step(each, fits, fit) for each in every]
     what = "Training steps" if one is None else f"{build.label(models[0])}: a training step"
     what += "" if recipe.mesh is None else f" on one of {recipe.mesh.ranks:,} ranks"
+    workload = f"{build.workload_words(models, request)}{_whose_batch(recipe.mesh)}"
 
     def notes_of(at: slice) -> list[Note]:
         if len(steps[at]) > 1:
@@ -233,13 +234,14 @@ def train(
     if one is None:
         table = table_of_models(steps)
     else:
-        table = change_table(fits) if by == "phase" and fits and fits["changes"] else TABLES[by](steps[0])
+        changed = helpful_changes(steps[0])
+        table = change_table(changed) if by == "phase" and changed else TABLES[by](steps[0])
     report = build.report(
         TrainReport,
         models,
         table,
         [_facts(each) for each in steps],
-        title=f"{what} in {states.precision(recipe)}, {build.workload_words(models, request)}, {recipe.description}",
+        title=f"{what} in {states.precision(recipe)}, {workload}, {recipe.description}",
         answer=_answer(steps[0]) if one is not None else _answer_for_several(steps),
         convention=f"as transformers runs it with {recipe.runs_with}: {TRAINING}",
         notes=notes_of,
@@ -258,6 +260,8 @@ def train(
 
 LABELS = {FORWARD_END: "end of forward", LOSS: "loss"}
 """Names of phases in tables, where they differ from those in the JSON."""
+WHEN = {FORWARD_END: "at the end of the forward pass", LOSS: "while computing the loss"}
+"""Phases in a sentence, where their names do not follow from the phase."""
 
 
 def _answer_for_several(steps: Sequence[Step]) -> str:
@@ -268,16 +272,32 @@ def _answer_for_several(steps: Sequence[Step]) -> str:
         return f"{fitting:,} of {len(steps):,} models fit {where} at this context."
     ends = (side((each.memory for each in steps), key=lambda each: each.peak.total) for side in (min, max))
     small, large = (f"{_estimate(end)}{units.binary(end.peak.total)} ({end.model.name})" for end in ends)
-    return f"Needs from {small} to {large} at the peak."
+    return f"Peak: from {small} to {large}."
+
+
+def _whose_batch(mesh: Mesh | None) -> str:
+    """The ranks that a batch in a title belongs to; empty if all ranks share one batch."""
+    replicas = 1 if mesh is None else mesh.fsdp * mesh.dp
+    if mesh is None or replicas == 1:
+        return ""
+    return " on each rank" if replicas == mesh.ranks else f" on each of {replicas:,} groups of ranks"
+
+
+def _when(phase: Phase) -> str:
+    """A phase in a sentence: `in the backward pass of layer 0`."""
+    if phase.name in WHEN:
+        return WHEN[phase.name]
+    of = phase.name.removesuffix(", backward")
+    named = of if phase.layer is not None else f"the {of}"
+    return f"during {named}" if of == phase.name else f"in the backward pass of {named}"
 
 
 def _answer(step: Step) -> str:
     """Whether the step fits, its peak, and the phase of the peak."""
     one, limit, fits = step.memory, step.limit, step.fits
-    phase = f"in {'' if one.peak.layer is not None else 'the '}{LABELS.get(one.peak.name, one.peak.name)}"
-    phase = f"at the {LABELS[FORWARD_END]}" if one.peak.name == FORWARD_END else phase
+    phase = _when(one.peak)
     if limit is None or fits is None:
-        return f"Needs {_peak(one)} at its peak, {phase}."
+        return f"Peak: {_peak(one)}, {phase}."
     where = fitting_words(limit, one.recipe.mesh)
     if fits["past_positions"] is not None:
         return f"Cannot run: {fits['past_positions']}. {where[0].upper()}{where[1:]}, {_most(step)}."
@@ -331,12 +351,14 @@ def _most(step: Step) -> str:
     if longest is None:
         return f"not even one token fits at batch {one.work.batch:,}"
     limit = " (the length of its position embedding)" if longest == one.model.position_limit else ""
-    most = f"up to {longest:,} tokens{limit} fit at batch {one.work.batch:,}"
-    if fits["past_positions"] is not None or one.peak.total > fits["budget_bytes"]:
+    sequences = "one sequence" if one.work.batch == 1 else f"{one.work.batch:,} sequences"
+    most = f"{sequences} of up to {longest:,} tokens{limit} fit{'s' if one.work.batch == 1 else ''}"
+    does_not_run = fits["past_positions"] is not None or one.peak.total > fits["budget_bytes"]
+    if does_not_run or batch == one.work.batch:
         return most
-    if batch is None:  # a pipeline has as many in flight in any batch
-        return f"{most}, or any number of sequences"
-    return f"{most}, or {batch:,} sequence{'' if batch == 1 else 's'} of {one.work.context:,} tokens"
+    # A pipeline has as many micro-batches in flight in any batch.
+    more = "any number" if batch is None else f"{batch:,}"
+    return f"{most}, or {more} of {one.work.context:,} tokens"
 
 
 # Keys of the JSON.
@@ -557,9 +579,16 @@ def table_of_models(steps: Sequence[Step]) -> Table:
 # What would make a step fit.
 
 
-def change_table(fits: dict[str, Any]) -> Table:
+def helpful_changes(step: Step) -> list[dict[str, Any]]:
+    """Changes with which a step fits, or that lower its peak as it is printed."""
+    peak = units.binary(int(step.memory.peak.total))
+    changed = [] if step.fits is None else step.fits["changes"]
+    return [change for change in changed if change["fits"] or units.binary(change["peak_bytes"]) != peak]
+
+
+def change_table(changed: Sequence[Mapping[str, Any]]) -> Table:
     """What would make a step fit."""
-    images = any("largest_batch" in change for change in fits["changes"])
+    images = any("largest_batch" in change for change in changed)
     most = ("largest_batch", "most images") if images else ("largest_context", "longest context")
     columns = (
         Column("set", "change"),
@@ -575,7 +604,7 @@ def change_table(fits: dict[str, Any]) -> Table:
             "set": " ".join(f"{shell_option(name)} {value}" for name, value in change["set"].items()),
             "fits": "fits" if change["fits"] else None,
         }
-        for change in fits["changes"]
+        for change in changed
     )
     return columns, (rows,), ()
 
@@ -605,8 +634,8 @@ def _typed(change: Mapping[str, Any]) -> str:
 
 def _change_that_fits(step: Step) -> str | None:
     """The cheapest change with which the step fits, or else the one with the lowest peak."""
-    found = step.fits["changes"] if step.fits is not None and step.does_not_fit else []
-    if not found:
+    found = helpful_changes(step)
+    if not found or not step.does_not_fit:
         return None
     cheapest = next((change for change in found if change["fits"]), None)
     if cheapest is not None:
@@ -615,6 +644,18 @@ def _change_that_fits(step: Step) -> str | None:
     return (
         f"None of these changes is enough; {_typed(lowest)} has the lowest peak, {units.binary(lowest['peak_bytes'])}."
     )
+
+
+def _without_recompute(step: Step) -> str | None:
+    """The peak without recomputation, of a step with it."""
+    one, recipe = step.memory, step.recipe
+    if recipe.recompute == "none":
+        return None
+    try:
+        without = training_memory(one.model, one.work, replace(recipe, recompute="none"))
+    except TfacctError:
+        return None
+    return f"Without {option('recompute', recipe.recompute)}, the peak is {_peak(without)}."
 
 
 def _lever(step: Step) -> str | None:
@@ -714,7 +755,7 @@ def _saved(step: Step) -> str:
     """Saved bytes, and the three parts with most."""
     parts = sorted(by_part(step.saved).items(), key=lambda part: -part[1])
     more = ", …" if len(parts) > 3 else ""
-    return f"Saved activations: {units.binary(step.saved_bytes)} ({_sizes(dict(parts[:3]), step.saved_bytes)}{more})."
+    return f"Saved for backward: {units.binary(step.saved_bytes)} ({_sizes(dict(parts[:3]), step.saved_bytes)}{more})."
 
 
 def _adapters(step: Step) -> str:
@@ -805,7 +846,9 @@ def _accuracy(step: Step) -> str:
 NOT_INCLUDED = "Not included: allocator rounding, kernel workspaces, CUDA context, NCCL, torch.compile."
 NOTES = (
     NoteRow("change_that_fits", 1, _change_that_fits),
+    NoteRow("without_recompute", 1, _without_recompute),
     NoteRow("lever", 1, _lever),
+    NoteRow("unreserved", 1, lambda step: step.limit is not None and not step.does_not_fit and step.limit.unreserved),
     NoteRow("time", 1, _time),
     NoteRow("lora_saves_more", 1, lambda step: step.recipe.lora and _lora_saves_more(step)),
     NoteRow("host", 1, lambda step: step.recipe.offload and states.host_words(step.memory.host)),
@@ -972,11 +1015,11 @@ def train_exact(
 def _exact_answer(one: Measured) -> str:
     step, limit = one.step, one.limit
     versions = ", ".join(f"{name} {'.'.join(version.split('.')[:2])}" for name, version in step.versions.items())
-    needs = f"{units.binary(step.peak_bytes)} at its peak ({step.peak_bytes:,} bytes)"
+    peak = f"{units.binary(step.peak_bytes)} ({step.peak_bytes:,} bytes)"
     how = f"measured by running {step.class_name} on the meta device ({versions})"
     if limit is None:
-        return f"Needs {needs}, {how}."
-    return f"{'Fits' if step.peak_bytes <= limit.usable else 'Does not fit'} {limit.where}: needs {needs}, {how}."
+        return f"Peak: {peak}, {how}."
+    return f"{'Fits' if step.peak_bytes <= limit.usable else 'Does not fit'} {limit.where}: peak {peak}, {how}."
 
 
 def _peak_of_class(one: Measured) -> str:
