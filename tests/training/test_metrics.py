@@ -120,7 +120,7 @@ def test_a_peak_that_an_order_decides_is_said_to_be_the_most() -> None:
         ),
         ("sweep gpt2 t5gemma-2b-2b --metric peak_bytes", "not included: t5gemma-2b-2b (the training step of t5gemma"),
         (
-            "sweep gpt2 --ctx 1k --optimizer sgd",
+            "sweep gpt2 --ctx 1k --optimizer sgd --metric total_flops",
             "--optimizer applies to training memory: it needs a metric such as",
         ),
         ("sweep gpt2 --metric peak_bytes --decode", "leave --decode and --tokens out"),

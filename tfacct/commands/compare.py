@@ -71,7 +71,7 @@ def compare(
     training = any(options.get(name) for name in ("train", *opt.MetricRecipe.__annotations__))
     if training and (where := options.get("on")) is not None:
         problem = f"{option('on')} counts requests that fit, so it does not work with a training step"
-        raise UsageError(problem, f"`tfacct train MODEL --on {where}` says whether a step fits")
+        raise UsageError(problem, f"`tfacct train MODEL {option('on', where)}` says whether a step fits")
     metric = metric or (["peak_bytes"] if training else None)
     _check(options, metric, all)
     devices, mesh = opt.budget(options), None
