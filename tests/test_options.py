@@ -323,6 +323,18 @@ def test_no_model_of_that_name(run) -> None:
     assert "did you mean gemma" in ran.err or "did you mean llama" in ran.err
     assert "no preset matches llama, 19b" in run("models", "llama", "19b").err
     assert "no preset matches these filters" in run("models", "llama", "--family", "qwen2").err
+    several = run("models", "mixtral,", "deepseek-v3")
+    assert several.code == 2 and "a preset must have every word: run the search once for each" in several.err
+
+
+def test_the_word_moe_lists_the_presets_with_experts(run) -> None:
+    """Mixtral's name does not have the word; granite-4.0-h-micro is of a family with experts but has none."""
+    listed = {row["model"] for row in json.loads(run("models", "moe", "--json").out)["models"]}
+    assert {"mixtral-8x7b", "deepseek-v3", "qwen3-30b-a3b"} <= listed
+    assert not {"llama-3.1-8b", "granite-4.0-h-micro"} & listed
+    counted = json.loads(run("params", "--json").out)["models"]
+    assert listed == {one["model"] for one in counted if one["active_params"] < one["total_params"]}
+    assert "`tfacct models moe`" in run("models", "--moe").err
 
 
 def offered(line: str) -> list[str]:

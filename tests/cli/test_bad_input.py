@@ -114,6 +114,12 @@ def test_what_typer_itself_refuses(run, arguments: str) -> None:
         ("params gpt2 --tp x", "--tp must be a whole number, not 'x'", "for example 8, or 16k for 16,384"),
         ("plan gpt2 --fit t4 --gpus 0", "--fit 0xt4: the number of devices must be 1 to 1,000,000", None),
         ("time gpt2", "missing option '--on'", "for example `tfacct time "),
+        ("formula --latex", "missing argument 'MODEL'", "for example `tfacct formula gpt2-xl --of params --latex`"),
+        ("formula flops", "no preset or file named 'flops'", "name a model first: `tfacct formula llama --of flops`"),
+        ("serve gpt2 --on h100 --batch 1", "no such option: --batch", "--requests N"),
+        ("budget --params 3b --tokens 300b", "no such option: --params", "give the FLOPs, 6 × parameters × tokens"),
+        ("budget 3b", "3e09 FLOPs are too few", "for example 1e21: FLOPs = 6 × parameters × tokens"),
+        ("solve gpt2", "missing option '--for'", "for example `tfacct solve "),
         ("flops nothing-like-it", "no preset or file named 'nothing-like-it'", "`tfacct models` lists"),
         ("flops gpt2 --print", "--style print needs --output FILE.png", None),
     ],
@@ -126,6 +132,13 @@ def test_a_refusal_has_one_shape(run, arguments: str, says: str, hint: str | Non
     assert told.keys() == {"error", "hint"} and told["error"].startswith(says)
     assert told["hint"] is None if hint is None else told["hint"].startswith(hint)
     assert text.err.splitlines() == [f"error: {told['error']}"] + ([f"hint: {told['hint']}"] if hint else [])
+
+
+@pytest.mark.parametrize("line", ["--dtype int4 --on 4090", "--ctx 8k --until total_bytes=24GiB"])
+def test_the_hint_of_solve_is_the_typed_command_with_an_unknown(run, line: str) -> None:
+    hint = run("solve", "llama-3.1-8b", *line.split()).err.partition("hint: for example `tfacct ")[2]
+    assert hint.startswith(f"solve llama-3.1-8b {line} --for ")
+    assert run(*hint.strip().rstrip("`").split()).code == 0
 
 
 @pytest.mark.parametrize(

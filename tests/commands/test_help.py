@@ -1,10 +1,13 @@
 """`tfacct help`: topics, and pages of the documentation. Kind: output, refusal."""
 
+import json
 import re
 import tomllib
 from pathlib import Path
 
 import pytest
+
+from tfacct.reports.help import TERMS
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(file.stem for file in (ROOT / "docs").glob("*.md"))
@@ -40,10 +43,29 @@ def test_help_that_the_documentation_names_exists(run, command: str) -> None:
     assert run(*command.split()).code == 0
 
 
+@pytest.mark.parametrize("word", sorted(TERMS))
+def test_an_abbreviation_is_explained_with_sections_that_mention_it(run, word: str) -> None:
+    ran = run("help", word.upper(), "--json")
+    found = json.loads(ran.out)
+    assert ran.code == 0 and found["answer"] == TERMS[word]
+    name = TERMS[word].partition(":")[0]
+    for row in found["rows"]:
+        page = (ROOT / "docs" / f"{row['page']}.md").read_text()
+        assert re.search(rf"{word}|{name}", page, re.IGNORECASE)
+
+
+def test_help_searches_the_docs_for_a_word_that_is_no_topic(run) -> None:
+    first = {word: run("help", *word.split(), "--csv").out.splitlines()[1] for word in ("latent attention", "ttft")}
+    assert first["latent attention"].startswith("conventions,Latent attention")
+    assert first["ttft"].startswith("time,") and "TTFT" in first["ttft"]
+    assert "`tfacct help docs conventions` prints the page." in run("help", "latent").out
+
+
 @pytest.mark.parametrize(
     ("words", "problem", "hint"),
     [
         ("help docs trainin", "no page 'trainin'", "did you mean training"),
+        ("help agent", "no topic 'agent'", "did you mean agents?"),
         ("help trainnig", "no topic 'trainnig'", "did you mean training"),
         ("help docs training --csv", "--csv does not work with text output", ""),
         ("help docs training --json", "--json does not work with text output", ""),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ from tfacct.base.pydantic_messages import describe_error
 from tfacct.base.spelling import shell_option
 from tfacct.cli import spellings
 from tfacct.commands import FORMER, NAMES
-from tfacct.commands.command import command_of
+from tfacct.commands.command import Command, command_of
 from tfacct.output import signs
 
 CLOSED_PIPE = 141
@@ -44,6 +45,10 @@ INSTEAD = {
         for command in ("budget", "train", "mfu", "plan")
     },
     ("flops", "--prompt"): "--generate N counts a request: a prompt of --ctx tokens, then N new tokens",
+    ("serve", "--batch"): "--requests N sets the number of concurrent requests",
+    ("time", "--prompt"): "--ctx S is the prompt; `tfacct serve MODEL --prompt S` prints the time to first token",
+    ("budget", "--params"): "give the FLOPs, 6 × parameters × tokens, or a MODEL of that size with --tokens N",
+    ("models", "--moe"): "`tfacct models moe` lists the models with experts",
     ("flops", "--new"): "--generate N counts a request: a prompt of --ctx tokens, then N new tokens",
 }
 """Command and option that it never had → what answers instead."""
@@ -90,8 +95,7 @@ def _elsewhere(command: str, option: str, error: Any) -> str | None:
             return f"a field of the config is changed with --set {option.removeprefix('--')}=VALUE"
         return f"{', '.join(takers)} {'take' if takers[1:] else 'takes'} {option}" if takers else None
     if kind == "MissingParameter" and words[-1] in NAMES:
-        fitting = (one for one in command_of(words[-1]).examples if error.param.opts[0] in one.split())
-        return next((f"for example `{one}`" for one in fitting), None)
+        return _complete(command_of(words[-1]), error.param)
     if kind == "UsageError" and "no such command" in error.message.lower():
         word = next(one for one in sys.argv[1:] if not one.startswith("-"))
         if word in spellings.COMMANDS:
@@ -100,6 +104,19 @@ def _elsewhere(command: str, option: str, error: Any) -> str | None:
         first = f"put a command first: `tfacct flops {word}`, `tfacct memory {word}`" if is_model else None
         return nearest(word, (*NAMES, *FORMER)) or first
     return None
+
+
+def _complete(command: Command, missing: Any) -> str | None:
+    """A hint for a missing argument or option: the typed command with it, or an example that has it."""
+    line = sys.argv[1:]
+    given = {word.partition("=")[0] for word in line if word.startswith("-")}
+    if command.name == "solve" and missing.opts[0] == "--for" and given & {"--on", "--until"}:
+        return f"for example `tfacct {shlex.join(line)} --for {'batch' if '--ctx' in given else 'ctx'}`"
+    if missing.param_type_name == "option":
+        fitting = [one for one in command.examples if missing.opts[0] in one.split()]
+    else:
+        fitting = [*(one for one in command.examples if given & set(one.split())), *command.examples]
+    return f"for example `{fitting[0]}`" if fitting else None
 
 
 def _options(name: str) -> set[str]:

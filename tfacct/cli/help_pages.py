@@ -43,7 +43,7 @@ def short(command: Command) -> str:
     rows = [
         (metavars[name], _first(of(parameters[name].annotation).help))
         for name in own
-        if name not in ("models", "model")
+        if name not in ("models", "model") or not of(parameters[name].annotation).argument
     ]
     lines += _rows(rows, cut=True)
     groups: dict[str, list[str]] = {}

@@ -13,7 +13,7 @@ import typer
 
 from tfacct import options as opt
 from tfacct.base import units
-from tfacct.base.errors import TfacctError, UsageError, printable
+from tfacct.base.errors import NotFoundError, TfacctError, UsageError, printable
 from tfacct.base.spelling import shell_option
 from tfacct.cli import spellings
 from tfacct.commands import command as commands
@@ -147,6 +147,9 @@ def run(command: Command, given: Mapping[str, Any]) -> None:
     with _progress():
         try:
             found = function(*_models(command, variant, which, typed), **arguments)
+        except NotFoundError as error:
+            error.hint = _meant_option(command, error.message, which) or error.hint
+            raise
         except KeyboardInterrupt:
             print("interrupted before the first result", file=sys.stderr)
             raise typer.Exit(INTERRUPTED) from None
@@ -230,6 +233,16 @@ def _read(parameter: Parameter, value: Any) -> Any:
 def typed_as(name: str, value: Any) -> str:
     """An option as it was typed, with its value if that is one of a few words."""
     return f"{shell_option(name)} {value}" if name in ("by", "part", "recompute") else shell_option(name)
+
+
+def _meant_option(command: Command, message: str, which: Which) -> str | None:
+    """Hint for a MODEL that is the value of an option, as in `tfacct formula flops`; None for other names."""
+    for word in which.models or [which.model]:
+        for name, parameter in command.options.items():
+            if word and word in opt.choices(parameter.annotation) and message.endswith(f"named {word!r}"):
+                model = command.examples[0].split()[2]
+                return f"name a model first: `tfacct {command.name} {model} {shell_option(name)} {word}`"
+    return None
 
 
 def _apart(one: str, other: str) -> UsageError:

@@ -18,7 +18,9 @@ TOPICS = ("layout", "recipe", "counting", "axes", "metrics", "schema", "docs", "
 
 def help_(
     *,
-    topic: Annotated[str, Option(", ".join(TOPICS[:-1]), "TOPIC", complete="topic", argument=True)],
+    topic: Annotated[
+        str, Option(f"{', '.join(TOPICS[:-1])}. Or any word: mla.", "TOPIC", complete="topic", argument=True)
+    ],
     name: Annotated[str | None, Option("A schema, or a page of the docs.", "[NAME]", argument=True)] = None,
 ) -> Found | str:
     """A topic, a page of the docs, or every option of a command."""
@@ -32,7 +34,7 @@ def help_(
         return Markdown(pages.section("agents", "Exit codes and errors"))
     if topic == "docs" or (topic in pages.pages() and name is None):
         return _page(name or topic)
-    if name is not None:
+    if name is not None and topic in TOPICS:
         raise UsageError(f"{topic} takes no NAME")
     if topic in GROUPS:
         found = opt.shared()
@@ -44,7 +46,11 @@ def help_(
         return Found(pages.axes())
     if topic == "metrics":
         return Found(pages.metrics())
-    close = nearest(topic, (*TOPICS, "exit-codes", *NAMES, *pages.pages()))
+    known = (*TOPICS, "exit-codes", *NAMES, *pages.pages())
+    longer = len(topic) > 2 and any(one.startswith(topic) for one in known)
+    if not longer and (found_in_pages := pages.search(f"{topic} {name or ''}".strip())):
+        return Found(found_in_pages)
+    close = nearest(topic, known)
     topics = f"topics: {', '.join(TOPICS)}, exit-codes; or a command, or a page of the docs, such as json, python, cli"
     raise UsageError(f"no topic {topic!r}", close or topics)
 
@@ -97,5 +103,7 @@ def _declared(one: Parameter) -> tuple[str, Any, str, Any]:
 
 
 COMMAND = Command(
-    help_, examples=("tfacct help memory", "tfacct help docs training", "tfacct help schema params"), whole=True
+    help_,
+    examples=("tfacct help memory", "tfacct help mla", "tfacct help docs training", "tfacct help schema params"),
+    whole=True,
 )

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 Words = Annotated[
     list[str] | None,
     Option(
-        "Words in a preset's name or family. Or one model: preset, config.json, hub id.",
+        "Words in a preset's name or family, or moe. Or one model: preset, config.json, hub id.",
         "[NAME]…",
         complete="family_or_model",
         argument=True,

@@ -64,6 +64,23 @@ def _family(file: Mapping[str, Any]) -> Any:
     return families.CUSTOM if _is_custom(file) else file["config"]["model_type"]
 
 
+def _has_experts(table: Mapping[str, Any]) -> bool:
+    """True if a preset's file sets a field of experts to more than 0.
+
+    >>> _has_experts({"config": {"text_config": {"num_experts": 8}}}), _has_experts({"num_local_experts": 0})
+    (True, False)
+    """
+    return any(
+        _has_experts(value) if isinstance(value, dict) and "expert" not in name else "expert" in name and bool(value)
+        for name, value in table.items()
+    )
+
+
+def _matches(word: str, name: str, file: Mapping[str, Any]) -> bool:
+    """True if a preset's name or family has the word; for `moe`, if the preset has experts."""
+    return _has_experts(file) if word == "moe" else word in f"{name} {_family(file)}"
+
+
 def _indexed(path: Path) -> tuple[dict[str, Any], Listed | None]:
     """A preset's file and its entry in the index, or the parsed file and None without an entry."""
     from tfacct.loading import index
@@ -213,7 +230,7 @@ def _chosen(
     for name in names():
         path = folder() / f"{name}.toml"
         file, listed_ = _indexed(path)
-        if not all(word.casefold() in f"{name} {_family(file)}" for word in words):
+        if not all(_matches(word.casefold(), name, file) for word in words):
             continue
         format_value = True
         if family is None or _family(file) == family:
@@ -221,6 +238,8 @@ def _chosen(
             sized.append((found.family, found.parameters, found))
     if not format_value:
         close = nearest("-".join(words), [*names(), *families.names()])
+        if len(words) > 1 and all(any(word.strip(",").casefold() in name for name in names()) for word in words):
+            close = "a preset must have every word: run the search once for each"
         raise NotFoundError(f"no preset matches {listed(words)}", close or "`tfacct models` lists all")
     sized = [entry for entry in sized if max_params is None or entry[1] <= max_params]
     if not sized:

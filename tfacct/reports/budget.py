@@ -193,7 +193,10 @@ def _check(
         if value is not None:
             check_positive(name, value)
     if flops is not None and flops < LEAST:
-        raise UsageError(f"{_power(flops)} FLOPs are too few to train a model", "for example 1e21")
+        raise UsageError(
+            f"{_power(flops)} FLOPs are too few to train a model",
+            "for example 1e21: FLOPs = 6 × parameters × tokens; or name a MODEL and its tokens",
+        )
     if tokens is not None:
         check_size(option("tokens"), tokens, most=10**18)
     if tokens is not None and (flops is not None or tokens_per_parameter is not None):
@@ -223,7 +226,7 @@ def _table(lines: Sequence[dict[str, Any]], *, by_flops: bool, family: str, trai
     if by_flops:
         shown.insert(1, Column("parameters", "parameters", "params"))
         shown += [
-            Column("nearest", f"nearest {family}", drop=1),
+            Column("nearest", f"nearest {family} preset", drop=1),
             Column("nearest_tokens", "tokens of that model", "params", drop=1),
         ]
         shown.append(Column("basis", "source"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 
@@ -48,8 +49,30 @@ CONVENTIONS = {
 }
 
 
+TERMS = {
+    "mla": "Multi-head latent attention: the KV cache has one short latent per token in place of keys and values.",
+    "gqa": "Grouped-query attention: several query heads share one key/value head, so the KV cache is smaller.",
+    "mqa": "Multi-query attention: all query heads share one key/value head.",
+    "mha": "Multi-head attention: each query head has its own key/value head.",
+    "moe": "Mixture of experts: a router sends each token to a few of the MLPs (experts) of a layer.",
+    "kv": "KV cache: keys and values of all earlier tokens, stored in every layer.",
+    "ttft": "Time to first token: how long a server takes until a request's first new token.",
+    "tpot": "Time per output token: how long a server takes for each further token of a request.",
+    "lora": "Low-rank adaptation: only small matrices next to the frozen weights are trained.",
+    "fsdp": "Fully sharded data parallelism: each rank stores a share of the weights, gradients and optimizer state.",
+}
+"""Abbreviations that `help` explains: the full name, then what it means."""
+MOST_SECTIONS = 6
+"""Sections of the documentation that a search shows."""
+
+
 def _table(
-    command: str, title: str, columns: Sequence[Column], *sections: Iterable[Sequence[str]], notes: tuple[str, ...]
+    command: str,
+    title: str,
+    columns: Sequence[Column],
+    *sections: Iterable[Sequence[str]],
+    notes: tuple[str, ...],
+    answer: str = "",
 ) -> Report:
     """A report of texts, one for each column."""
     keys = [column.key for column in columns]
@@ -60,6 +83,7 @@ def _table(
         sections=tuple(tuple(dict(zip(keys, row, strict=True)) for row in rows) for rows in sections),
         models=(),
         notes=notes,
+        answer=answer,
     )
 
 
@@ -92,6 +116,33 @@ def contents() -> Report:
     titles = [(name, page(name).partition("\n")[0].lstrip("# ")) for name in pages()]
     columns = (Column("page", "page"), Column("about", "title"))
     return _table("docs", "Pages of the documentation", columns, titles, notes=("`tfacct help docs PAGE` prints one.",))
+
+
+def search(words: str) -> Report | None:
+    """The sections of the documentation that mention `words` most often, those with the words in the title first; None
+    if no page mentions them."""
+    meaning = TERMS.get(words.casefold(), "")
+    spellings = "|".join(map(re.escape, filter(None, (words, meaning.partition(":")[0]))))
+    pattern = re.compile(rf"(?<![\w/.])(?:{spellings})(?![\w/])", re.IGNORECASE)
+    found = []
+    for name in pages():
+        prose = re.sub(r"^```.*?^```", "", page(name), flags=re.MULTILINE | re.DOTALL)
+        for text in re.split(r"^#+ ", prose, flags=re.MULTILINE)[1:]:
+            title, _, body = text.partition("\n")
+            mentions = len(pattern.findall(body))
+            if mentions or pattern.search(title):
+                found.append((pattern.search(title) is None, -mentions, name, title.replace("`", "")))
+    if not found:
+        return None
+    best = sorted(found)[:MOST_SECTIONS]
+    return _table(
+        "docs",
+        f"{words!r} in the documentation",
+        (Column("page", "page"), Column("about", "section")),
+        [(name, title) for *_, name, title in best],
+        notes=(f"`tfacct help docs {best[0][2]}` prints the page.",),
+        answer=meaning,
+    )
 
 
 UNITS = {"flops": "FLOPs", "params": "parameters", "bytes": "bytes", "share": "share of 1", "ratio": "ratio"}
