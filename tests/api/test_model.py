@@ -184,6 +184,8 @@ def test_totals_are_attributes(name: str) -> None:
 def test_an_attribute_that_is_none_is_refused_in_words() -> None:
     with pytest.raises(AttributeError, match=r"^a memory report has no 'total_flops'$"):
         _ = GPT2.memory().total_flops  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError, match=r"^a memory report has no 'fits': use `\.fit\['fits'\]`$"):
+        _ = GPT2.memory(on="24GiB").fits  # type: ignore[attr-defined]
     two = answered(memory([GPT2.loaded, load("gpt2-xl").loaded], Request()))
     with pytest.raises(AttributeError, match=r"^total_bytes: this report has 2 models: use `\.models`$"):
         _ = two.total_bytes

@@ -46,7 +46,7 @@ def test_a_mask_leaves_out_pairs_where_it_is_said_to(name: str) -> None:
 
 
 def test_the_ratio_of_a_training_step_is_to_six_times() -> None:
-    for train, label in ((False, "÷ 2·P·tok"), (True, "÷ 6·P·tok")):
+    for train, label in ((False, "÷ 2·params·tok"), (True, "÷ 6·params·tok")):
         report = load("gpt2").sweep(ctx=(64, 128), train=train)
         (column,) = (column for column in report.columns if column.key == "ratio_to_rule_of_thumb")
         assert column.label == label
@@ -56,7 +56,7 @@ def test_the_ratio_of_a_training_step_is_to_six_times() -> None:
 
 
 def test_p_is_said_to_be_active_where_it_is(run) -> None:
-    said = "P: active parameters"
+    said = "params are active parameters"
     assert said in run("flops", "mixtral-8x7b", "gpt2", "--ctx", "64").out
     assert said in run("sweep", "mixtral-8x7b", "--ctx", "64,128").out
     assert said not in run("flops", "gpt2-xl", "gpt2", "--ctx", "64").out

@@ -52,7 +52,7 @@ def test_answer_and_table() -> None:
     table = {row["what"]: [column.text(row[column.key]) for column in report.columns[1:]] for row in report.cells}
     assert table["parameters"] == ["8.03 B", "8.19 B", "30.5 B"]
     assert table["requests of 8,192 on H100 SXM5 80GB"] == ["54", "48", "16"]
-    assert "KV cache of 8,192" not in table  # 8,192 times that of a token
+    assert "KV cache of 8,192 tokens" not in table  # 8,192 times that of a token
     assert [row["requests"] for row in report.rows] == [54, 48, 16]
     many = compared(*NAMES, contexts=[CTX])
     assert [row["label"] for row in many.cells] == list(NAMES)
@@ -168,6 +168,8 @@ def test_rows_for_what_differs_between_models(run: Callable[..., Ran]) -> None:
     assert rows["format of weights"][3:] == ["bf16", "(assumed)", "bf16"]
     same = run("compare", "gpt2", "gpt2-medium", "--ctx", "64").out
     assert " context  " not in same and "weights, bf16 (assumed)" in same and "KV cache per token" in same
+    hybrid = run("compare", "jamba-v0.1", "llama-3.1-8b", "--ctx", "8k").out
+    assert "KV cache per token" in hybrid and "KV cache and state of 8,192 tokens" in hybrid
     windows = run("compare", "gemma-3-12b", "gemma-3-27b", "--ctx", "8k").out
     assert "KV cache, first token" in windows and "KV cache per token" not in windows
     assert "format of weights" not in run("compare", "llama-3.1-8b", "--dtype", "bf16,fp8").out

@@ -55,6 +55,7 @@ def test_llama_starts_with_the_tokens_of_the_log() -> None:
     requested = terms.pop("requested")
     assert start.pool_bytes == requested - sum(terms.values())
     assert {"flag": "--max-num-seqs", "value": "384", "kv_cache_tokens": 483_888} in start.cheaper
+    assert "--max-num-seqs 384 adds 7,888 tokens and moves the peak from the sampler to a layer." in start.notes
 
 
 def test_the_error_is_that_of_the_benchmark_and_of_launches_like_its_starts_alone() -> None:

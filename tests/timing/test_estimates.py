@@ -143,6 +143,14 @@ def test_users_within_a_time() -> None:
     assert line["token_seconds"][1] <= 0.05
 
 
+def test_a_narrow_table_keeps_the_rate_of_one_user(run: Callable[..., Ran]) -> None:
+    """Without a price; with one, there is no room for it."""
+    asked = ("serve", "llama-3.1-70b", "--on", "4xh100", "--dtype", "fp8", "--prompt", "2k", "--new", "256")
+    out = run(*asked, columns=80).out
+    assert "≈ tokens/s each" in out.splitlines()[3] and "Hidden at this width: ≈ request." in out
+    assert "Hidden at this width: ≈ tokens/s each." in run(*asked, "--price", "2.5", columns=80).out
+
+
 def test_throughput_within_a_time_is_that_of_these_requests(run: Callable[..., Ran]) -> None:
     asked = ("serve", "llama-3.1-70b", "--on", "4xh100", "--dtype", "fp8", "--prompt", "2k", "--new", "256")
     report = served(within="50ms")

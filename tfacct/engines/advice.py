@@ -119,7 +119,7 @@ def _problem(launch: Launch) -> tuple[str, int]:
 
 
 class Change(NamedTuple):
-    """A flag that leaves `more` tokens than now, its value, the tokens with it, and what it costs."""
+    """A flag that leaves `more` tokens than now, its value, the tokens with it, and what it costs: `slows decoding`."""
 
     flag: str
     value: str
@@ -130,7 +130,7 @@ class Change(NamedTuple):
     @property
     def sentence(self) -> str:
         """The change in words."""
-        return f"{self.flag} {self.value}".strip() + f" adds {self.more:,} tokens; {self.cost}."
+        return f"{self.flag} {self.value}".strip() + f" adds {self.more:,} tokens and {self.cost}."
 
 
 def changes(launch: Launch, found: Start) -> list[Change]:
@@ -140,18 +140,18 @@ def changes(launch: Launch, found: Start) -> list[Change]:
     assert peak is not None
     if peak.source == "sampler" and (fewer := _fewer_requests(launch, peak.layer)):
         fixed = {"max_num_batched_tokens": launch.batched}  # whose default fewer requests may lower
-        cost = "the peak is then in a layer, not in the sampler"
+        cost = "moves the peak from the sampler to a layer"
         tried.append(("--max-num-seqs", str(fewer), cost, {"max_num_seqs": fewer, **fixed}))
     if peak.source == "layer" and launch.batched > 2048:
         half = {"max_num_batched_tokens": launch.batched // 2}
-        tried.append(("--max-num-batched-tokens", str(launch.batched // 2), "prompts take more steps", half))
+        tried.append(("--max-num-batched-tokens", str(launch.batched // 2), "makes prompts take more steps", half))
     if launch.utilization < (most := MOST_USED / 100):
         more = {"gpu_memory_utilization": most}
-        tried.append(("--gpu-memory-utilization", f"{most:g}", "less memory for other processes", more))
+        tried.append(("--gpu-memory-utilization", f"{most:g}", "leaves less memory for other processes", more))
     if "graphs" in found.terms:
-        tried.append(("--enforce-eager", "", "decoding is slower", {"enforce_eager": True}))
+        tried.append(("--enforce-eager", "", "slows decoding", {"enforce_eager": True}))
     if width(launch.kv_dtype).bits == 16:
-        tried.append(("--kv-cache-dtype", "fp8", "keys and values are stored in 8 bits", {"kv_dtype": "fp8"}))
+        tried.append(("--kv-cache-dtype", "fp8", "stores keys and values in 8 bits", {"kv_dtype": "fp8"}))
     each = [
         Change(flag, value, tokens, tokens - found.tokens, cost)
         for flag, value, cost, flags in tried

@@ -41,7 +41,11 @@ class Answer(views.Report):
                 raise AttributeError(f"{name}: this report has {len(self.models)} models: use `.models`", name=name)
             facts = self.models[0]
             if name not in facts:
-                raise AttributeError(f"a {self.command} report has no {name!r}", name=name, obj=self)
+                problem = f"a {self.command} report has no {name!r}"
+                for key, inner in facts.items():
+                    if isinstance(inner, dict) and name in inner:
+                        raise AttributeError(f"{problem}: use `.{key}[{name!r}]`")
+                raise AttributeError(problem, name=name, obj=self)
             return facts[name]
 
         def __dir__(self) -> list[str]:

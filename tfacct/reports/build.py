@@ -372,13 +372,21 @@ def _defaulted(models: Sequence[Subject]) -> str:
     silent = [model for model in models if model.defaulted and model.family != CUSTOM]
     if not silent:
         return ""
-    if len(models) == 1 and len(silent[0].defaulted) <= SHORT:
-        return defaulted_notes(silent)[0]
+    if len(models) == 1:
+        return _defaulted_of(silent[0])
     if len(silent) > SHORT:
         return _default_words("fields of some models; `tfacct models MODEL` lists them")
     names = listed([label(model) for model in silent])
     fields = sum(len(model.defaulted) for model in silent)
     return _default_words(f"{fields} field{'' if fields == 1 else 's'} of {names}; `tfacct models MODEL` lists them")
+
+
+def _defaulted_of(model: Subject) -> str:
+    """The line of one model: its first few fields, sizes before switches."""
+    fields = sorted(model.defaulted.items(), key=lambda field: field[1] is None or isinstance(field[1], bool))
+    first = ", ".join(f"{name} = {format_value(value)}" for name, value in fields[:SHORT])
+    more = f", {len(fields) - SHORT:,} more (`tfacct models MODEL` lists them)" if len(fields) > SHORT else ""
+    return _default_words(f"{first}{more}")
 
 
 def defaulted_notes(models: Sequence[Subject]) -> list[str]:
@@ -562,7 +570,7 @@ def drop_of(key: str, rows: Sequence[Row]) -> int:
 
 def ratio_label(train: bool) -> str:
     """Label of the ratio of FLOPs to the rule of thumb."""
-    return f"÷ {6 if train else 2}·P·tok"
+    return f"÷ {6 if train else 2}·params·tok"
 
 
 SHARES = (Column("share", "share", "share", drop=3), Column("bar", "", "bar", drop=4))

@@ -52,7 +52,7 @@ MEASURES = (
     Measure("active_params", "active_params", "active parameters", "active parameters", "size"),
     Measure("weights_bytes", "weights_bytes", "weights{stored}", "bytes of weights", "size"),
     Measure("kv_bytes_per_token", "kv_bytes_per_token", "KV cache{of_token}", "KV cache per token", "cache"),
-    Measure("kv_cache_bytes", "kv_cache_bytes", "KV cache of {ctx}", "KV cache", "cache"),
+    Measure("kv_cache_bytes", "kv_cache_bytes", "{cache} of {tokens}", "{cache}", "cache"),
     Measure("prefill_flops", "total_flops", "FLOPs, prefill of {ctx}", "prefill FLOPs", "compute"),
     Measure("flops_per_new_token", "flops_per_token", "FLOPs per new token", "decode FLOPs", "compute", decode=True),
 )
@@ -277,7 +277,8 @@ def _columns(
     }
     stored = f", {next(iter(formats))}" if len(formats) == 1 else ""
     of_token = " per token" if all(map(_grows_evenly, sides)) else ", first token"
-    words = {"stored": stored, "ctx": ctx, "of_token": of_token}
+    tokens = f"{ctx} tokens" if len(contexts) == 1 else ctx
+    words = {"stored": stored, "ctx": ctx, "tokens": tokens, "of_token": of_token, "cache": _cache(sides)}
     own_formats = len(formats) > 1 and any(side.terms.dtype is None for side in sides)
     shown: list[tuple[str, str, Kind]] = []
     if _own_contexts(sides, numbers):
@@ -295,6 +296,11 @@ def _columns(
         tp = "" if mesh is None else f" (tp={mesh.tp})"
         shown.append((REQUESTS, f"requests{many} {fit.where}{tp}", "count"))
     return [Column(*column, empty="–") for column in shown]
+
+
+def _cache(sides: Sequence[Side]) -> str:
+    """`KV cache`, with the states of fixed size that its bytes include."""
+    return model_notes.cache_name([side.model for side in sides])
 
 
 def _measures(sides: Sequence[Side]) -> Sequence[Measure]:
@@ -355,8 +361,11 @@ def _answer(
         return f"All models have the same parameters, bytes and FLOPs{'' if alike else ' within 0.1%'}."
     most = max(found, key=_size)
     others = [one for one in found if one[1] == most[1] and one[2].group != most[2].group]
-    words = f"{_times(most[3])} the {most[2].noun} of {labels[0]}"
-    words += f" and {_times(one[3])} its {one[2].noun}" if others and (one := max(others, key=_size)) else ""
+    cache = _cache(sides)
+    words = f"{_times(most[3])} the {most[2].noun.format(cache=cache)} of {labels[0]}"
+    if others:
+        other = max(others, key=_size)
+        words += f" and {_times(other[3])} its {other[2].noun.format(cache=cache)}"
     verb = " has" if build.label(sides[0].model) != build.label(sides[most[1]].model) else ":"
     return f"{labels[most[1]]}{verb} {words}."
 

@@ -477,7 +477,7 @@ def _answer(counted: Sequence[ModelFlops]) -> str:
     if one.whole is not None:
         return f"{units.si(one.total)} FLOPs on one rank; the whole model takes {units.si(one.whole.total)}."
     each = units.si(round(Fraction(one.total, one.tokens)))
-    return f"{units.si(one.total)} FLOPs, {each} per token: {units.decimals(one.ratio, 2)} times {one.rule}."
+    return f"{units.si(one.total)} FLOPs ({each} per token), {units.decimals(one.ratio, 2)} times {one.rule}."
 
 
 def _traffic_answer(counted: Sequence[ModelFlops]) -> str:

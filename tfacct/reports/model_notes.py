@@ -216,9 +216,9 @@ def _not_included(model: LoadedModel, found: Mapping[str, Any]) -> str:
 
 
 def active_notes(models: Sequence[LoadedModel]) -> list[str]:
-    """The meaning of P for models with experts."""
+    """The parameters in `build.ratio_label` for models with experts."""
     routed = any(isinstance(part, Experts) for model in models for part in model.architecture.parts())
-    return ["P: active parameters, i.e. all parameters minus the unused experts."] if routed else []
+    return ["params·tok: params are active parameters, all parameters minus the unused experts."] if routed else []
 
 
 def source_notes(models: Sequence[LoadedModel], work: Workload | None = None) -> list[str]:
@@ -567,7 +567,7 @@ def _layers(model: LoadedModel) -> int:
 
 
 MLA_MODES: dict[MlaMode, str] = {
-    "expanded": "the latent is cached, and every step recomputes the keys and values of the whole context from it,"
+    "expanded": "every step recomputes the keys and values of the whole context from the cached latent,"
     " as in transformers",
     "absorbed": "the latent is cached, and attention runs in latent space, as engines do in decode steps",
     "unpacked": "the keys and values of all heads are cached; engines cache the latent",
@@ -590,10 +590,10 @@ def latent_step_notes(points: Sequence[tuple[LoadedModel, Point]]) -> list[str]:
         if len(points) > 1:
             sentences.append(f"{model.name} {runs} {f'({form}, it would take {flops}FLOPs)' if form else 'as set'}")
         elif not form:
-            return [f"Latent attention runs {runs}, as set: {_mode_words(model, runs)}."]
+            return [f"Latent attention is counted in {runs} form, as set: {_mode_words(model, runs)}."]
         else:
             return [
-                f"Latent attention runs {runs}, which takes fewer FLOPs here: {_mode_words(model, runs)}."
+                f"Latent attention is counted in {runs} form, the cheaper one here: {_mode_words(model, runs)}."
                 f" In {form} form it would take {flops}FLOPs (--set {model.config.mla_mode_field}={form})."
             ]
     return [f"Latent attention: {'; '.join(sentences)}."] if sentences else []
@@ -654,9 +654,9 @@ def latent_formula_notes(given: LoadedModel, model: LoadedModel) -> list[str]:
     runs = model.mla_mode
     if runs is None:
         return []
-    why = ", which takes fewer FLOPs in this step" if given.mla_mode == "auto" else ", as set"
+    why = ", the cheaper one in this step" if given.mla_mode == "auto" else ", as set"
     other = f"--set {given.config.mla_mode_field}=FORM gives the formula of another form."
-    return [f"Latent attention runs {runs}{why}: {_mode_words(model, runs)}. {other}"]
+    return [f"Latent attention is counted in {runs} form{why}: {_mode_words(model, runs)}. {other}"]
 
 
 def latent_cache_notes(models: Sequence[LoadedModel]) -> list[str]:

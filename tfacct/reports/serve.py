@@ -145,11 +145,13 @@ def _table(about: Serving) -> Table:
         }
         for loop in about.loops
     ]
+    # 80 columns have room for the rate of one user or the seconds of a request; with a price, only for the seconds.
+    each_drop = 2 if about.load.price is None else 4
     columns = (
         Column("requests", "requests", "count"),
         *_time_columns(about.load),
-        Column("request_seconds", "≈ request", "seconds"),
-        Column("tokens_per_second_each", "≈ tokens/s each", "rate", drop=3),
+        Column("request_seconds", "≈ request", "seconds", drop=3),
+        Column("tokens_per_second_each", "≈ tokens/s each", "rate", drop=each_drop),
         *_rate_columns(about.load),
     )
     return columns, (tuple(rows),), ()

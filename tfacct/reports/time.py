@@ -177,14 +177,13 @@ def step_error_note(model: LoadedModel, device: Device, megatron: bool, link: Li
     if reason := unmeasured_step(device, link):
         return _unknown(reason)
     alike = measured_alike(model, device, megatron)
+    fp8_only = "" if dtype == "fp8" else f"No such step in {dtype} was measured. "
     others = "other software differs more"
-    if dtype != "fp8":
-        others += f", and no such step in {dtype} was measured"
     if not alike and megatron:
         error = NEWER_LAYOUTS
         return (
-            f"Estimate. Megatron-Bridge in fp8 with TP and PP (2026): median error {units.percent(error.median)} on"
-            f" {error.runs} steps, none of them fitted; {others}."
+            f"Estimate. {fp8_only}Megatron-Bridge in fp8 with TP and PP (2026): median error"
+            f" {units.percent(error.median)} on {error.runs} steps, none of them fitted; {others}."
         )
     kind: Class = "divided" if megatron else "training"
     error, here = reported(kind, "step"), VALIDATED[kind, "step"].on.get(device.id, 0)
@@ -201,7 +200,7 @@ def step_error_note(model: LoadedModel, device: Device, megatron: bool, link: Li
             f" {error.runs:,} steps never fitted; {_on_device(here, 'step')}."
         )
     stacks = " and ".join(f"{units.percent(one.median)} on {name}" for name, one in NEWER_STACKS.items())
-    return f"Estimate. Median error of steps in fp8 (2024 to 2026): {stacks}; {others}."
+    return f"Estimate. {fp8_only}Median error of fp8 steps (2024 to 2026): {stacks}; {others}."
 
 
 def _unknown(reason: str) -> str:
