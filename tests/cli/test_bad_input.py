@@ -480,7 +480,7 @@ def test_an_unknown_model_type_is_guessed_by_its_class_and_never_by_its_spelling
     assert (
         f"its class {name} belongs to {says}: model_type={says!r}" == hint
         if says
-        else "are known: `tfacct models` lists them" in hint
+        else "counts it as a Llama, if it has the same layers" in hint
     )
 
 
@@ -504,8 +504,10 @@ def test_an_unknown_model_type_says_why_the_nearest_family_is_not_its(fields: di
     with pytest.raises(TfacctError, match="unknown model_type") as caught:
         load_model("mine", fields)
     hint = caught.value.hint or ""
-    assert hint.startswith(says) if says else "nearest" not in hint
-    assert "are known: `tfacct models` lists them" in hint
+    if says:
+        assert hint.startswith(says) and "as a Llama" not in hint
+    else:
+        assert "nearest" not in hint and "model_type='llama' counts it as a Llama" in hint
 
 
 def test_what_a_refusal_advises_works(run, tmp_path: Path) -> None:

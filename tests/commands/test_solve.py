@@ -403,7 +403,24 @@ def test_a_device_is_a_limit(run) -> None:
     fits = json.loads(run("memory", "llama-3.1-8b", "--ctx", "446057", "--on", "h100", "--json").out)["models"]
     more = json.loads(run("memory", "llama-3.1-8b", "--ctx", "446058", "--on", "h100", "--json").out)["models"]
     assert (fits[0]["fit"]["fits"], more[0]["fit"]["fits"]) == (True, False)
-    assert "stays within 69.4 GiB of h100-sxm" in run("solve", "llama-3.1-8b", "--for", "ctx", "--on", "h100").out
+    out = run("solve", "llama-3.1-8b", "--for", "ctx", "--on", "h100").out
+    assert "A context of up to 446,057 tokens fits in 69.4 GiB of h100-sxm." in out
+
+
+@pytest.mark.parametrize(
+    ("line", "answer"),
+    [
+        # 74,526,125,056 bytes without the weights' 2,471,628,800: a token of 16 layers takes 32,768
+        ("llama-3.2-1b --for batch --ctx 8k", "A batch of up to 268 fits in 69.4 GiB of h100-sxm."),
+        ("gpt2 --for ctx", "A context of up to 1,024 tokens, the length of its position embedding, fits in 69.4 GiB"),
+        ("llama-3.2-1b --for tp", "One rank is enough: the model fits in 69.4 GiB of h100-sxm."),
+        # 140 GB of weights
+        ("llama-3.1-70b --for tp --ctx 1k", "The smallest tp is 2: each rank fits in 69.4 GiB of h100-sxm."),
+    ],
+)
+def test_the_answer_for_a_device_says_what_fits(run, line: str, answer: str) -> None:
+    ran = run("solve", *line.split(), "--on", "h100")
+    assert ran.code == 0 and answer in " ".join(ran.out.split())
 
 
 @pytest.mark.parametrize(

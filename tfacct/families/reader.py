@@ -114,15 +114,15 @@ def _model_type(fields: Mapping[str, Any]) -> str:
 
 
 def _by_its_class(fields: Mapping[str, Any], instead: str | None = None) -> str:
-    """Hint: the family of the class in the config, or the number of families. Similar names are not suggested, because
-    they are other architectures: mbart is not bart, gptj is not gpt2."""
+    """Hint: the family of the class in the config, or how to count it as another. Similar names are not suggested,
+    because they are other architectures: mbart is not bart, gptj is not gpt2."""
     for name in listed_classes(fields.get("architectures")):
         prefixes = {family: config_class(family).class_prefixes for family in names()}
         owners = [family for family, own in prefixes.items() if class_ending(name, own)]
         if owners:  # of two families with one class, the one that it is named after
             family = min(owners, key=lambda family: class_ending(name, prefixes[family][:1]) is None)
             return f"its class {cut(name)} belongs to {family}: {setting('model_type', family)}"
-    return "; ".join(filter(None, (_near(fields), known_families(), instead)))
+    return "; ".join(filter(None, (_near(fields) or known_families(), instead)))
 
 
 def _near(fields: Mapping[str, Any]) -> str | None:
@@ -141,7 +141,8 @@ def _near(fields: Mapping[str, Any]) -> str | None:
 
 def known_families() -> str:
     """Hint for an unknown family."""
-    return f"{len(names())} are known: `tfacct models` lists them"
+    llama = setting("model_type", "llama")
+    return f"{llama} counts it as a Llama, if it has the same layers; `tfacct help your-model` describes others"
 
 
 def _check_encoder(shape: Transformer) -> None:

@@ -73,6 +73,8 @@ class _Question(NamedTuple):
     work: Workload
     terms: Counting
     point: Point
+    device: str = ""
+    """The device's usable memory in words, if that is the right side."""
 
     @property
     def metrics(self) -> list[Metric]:
@@ -120,7 +122,7 @@ def solve(
     metrics = _metrics(equation)
     terms.check_recipe(metrics)
     plain = _without_ranks(unknown, terms)
-    question = _Question(unknown, equation, model, request, work, plain, plain.point(model, work, metrics))
+    question = _Question(unknown, equation, model, request, work, plain, plain.point(model, work, metrics), label)
     if unknown in RANKS:
         answer = _fewest_ranks(question, terms)
     elif unknown not in UNKNOWNS or (unknown == "num_key_value_heads" and question.counted.training):
@@ -162,7 +164,7 @@ def _is_budget(equation: Equation) -> bool:
 
 def _by_algebra(question: _Question) -> _Solved:
     """The context, the batch or the key/value heads, with the unknown as a symbol in the ledger."""
-    unknown, equation, model, *_, point = question
+    unknown, equation, model, *_, point, _ = question
     metrics = question.metrics
     at = placed(unknown, model.architecture, point, chunk=question.chunk)
     windowed = any(stack.block.window is not None for stack in model.architecture.stacks)
@@ -328,7 +330,7 @@ def _between(tried: list[int], count: int, fits: Callable[[int], bool]) -> tuple
 
 def _report(question: _Question, answer: _Solved, mesh: Mesh | None, *, limited: bool) -> SolveReport:
     """`limited`: the answer is the length of a learned position embedding."""
-    unknown, equation, model, request, _, terms, _ = question
+    unknown, equation, model, request, _, terms, _, device = question
     counted, found = question.counted, answer.found
     points = {value: answer.at(value) for value in (found.answer, found.beyond) if value is not None}
     settings = answer.settings or [model]
@@ -344,10 +346,12 @@ def _report(question: _Question, answer: _Solved, mesh: Mesh | None, *, limited:
         ]
 
     if unknown in RANKS:
-        relation, words = f"smallest {unknown} within", _ranks_answer(unknown, equation, found, mesh)
+        relation, words = f"smallest {unknown} within", _ranks_answer(unknown, equation, found, mesh, device)
     else:
         past = model.past_words(found.answer) if unknown == "ctx" else ""
         relation, words = f"{unknown} where", _answer(unknown, equation, found, past, limited)
+        if device and found.rises and found.again is None and (limited or found.beyond is not None):
+            words = _fits(unknown, found.answer, device, limited=limited)
     where = _where(unknown, request, model, same=solution.work == question.work)
     return build.report(
         SolveReport,
@@ -420,6 +424,16 @@ def _answer(unknown: str, equation: Equation, found: Solution, past: str, limite
     return f"The largest {unknown} is {answer}: {left} {stays} {right}."
 
 
+def _fits(unknown: str, answer: int, device: str, *, limited: bool) -> str:
+    """The largest value with which the model fits in a device's memory."""
+    if unknown == "ctx":
+        length = ", the length of its position embedding," if limited else ""
+        return f"A context of up to {answer:,} tokens{length} fits in {device}."
+    if unknown == "batch":
+        return f"A batch of up to {answer:,} fits in {device}."
+    return f"The largest {unknown} is {answer:,}: the model fits in {device}."
+
+
 def _where(unknown: str, request: Request, model: LoadedModel, *, same: bool) -> str:
     """The workload without the unknown. `same`: the solution has the context of the question."""
     if unknown == "ctx":
@@ -451,10 +465,12 @@ def _ranks_note(unknown: str, candidates: Sequence[int], unsupported: Sequence[i
     }[unknown]
 
 
-def _ranks_answer(unknown: str, equation: Equation, found: Solution, mesh: Mesh | None) -> str:
+def _ranks_answer(unknown: str, equation: Equation, found: Solution, mesh: Mesh | None, device: str) -> str:
     stays = f"{equation.left.text} stays within {equation.right.text}"
     if found.answer == 1 and (mesh is None or mesh.ranks == 1):
-        return f"One rank is enough: {stays}."
+        return f"One rank is enough: {f'the model fits in {device}' if device else stays}."
+    if device:
+        return f"The smallest {unknown} is {found.answer:,}: each rank fits in {device}."
     return f"The smallest {unknown} is {found.answer:,}: {stays} on each rank."
 
 
