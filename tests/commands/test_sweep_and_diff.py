@@ -425,8 +425,13 @@ def test_attention_that_was_not_named_is_that_of_each_class(run) -> None:
 
 def test_a_sweep_answers_first(run) -> None:
     """The crossover; of other sweeps between which values the first metric runs."""
-    crossing = run("sweep", "gpt2-xl", "--ctx", "1k..4k", columns=120).out.splitlines()[1]
-    assert crossing.startswith("From 10,124 tokens on, past the 1,024 positions of its position embedding, attention")
+    out = run("sweep", "gpt2-xl", "--ctx", "1k..4k", columns=120).out
+    past = "past the 1,024 positions of its position embedding, attention"
+    assert out.splitlines()[1].startswith(f"From 10,124 tokens on, {past}")
+    assert f"From 3,201 tokens on, {past} with its projections costs more than the MLP." in " ".join(out.split())
+    decoder = " ".join(run("sweep", "whisper-tiny", "--ctx", "64,448").out.split())
+    assert "the decoder's self-attention with its projections costs more than the MLP." in decoder
+    assert "At every context, attention with" in run("sweep", "zamba2-1.2b", "--ctx", "1k,2k", columns=120).out
     said = "Contexts past the position embedding cannot run"
     both = " ".join(run("sweep", "gpt2-xl", "opt-13b", "llama-2-7b", "--ctx", "1k,4k").out.split())
     assert f"{said} (gpt2-xl: 1,024 positions, opt-13b: 2,048 positions)." in both

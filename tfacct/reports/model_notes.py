@@ -321,12 +321,24 @@ def _sized_notes(models: Sequence[LoadedModel], staged: bool) -> list[str]:
 
 def overtaken(model: LoadedModel, context: int | None) -> list[str]:
     """The context from which attention, or the self-attention of a decoder, costs more than everything else."""
-    merged = any(isinstance(part, Attention) and part.reads_source for part in model.architecture.attentions)
-    whose = f"the decoder's {'' if merged else 'self-'}attention" if model.source is not None else "attention"
     if context is None:
         return []
-    on = f"From {context:,} tokens on{model.past_words(context)}, {whose}"
+    on = f"From {context:,} tokens on{model.past_words(context)}, {_whose_attention(model)}"
     return [f"{on} scores and attention-weighted values cost more than all other matmuls."]
+
+
+def overtaken_mlp(model: LoadedModel, context: int | None) -> list[str]:
+    """The context from which attention, or the self-attention of a decoder, costs more than the MLPs."""
+    if context is None:
+        return []
+    on = f"From {context:,} tokens on{model.past_words(context)}" if context > 1 else "At every context"
+    return [f"{on}, {_whose_attention(model)} with its projections costs more than the MLP."]
+
+
+def _whose_attention(model: LoadedModel) -> str:
+    """`attention`, or that of a decoder."""
+    merged = any(isinstance(part, Attention) and part.reads_source for part in model.architecture.attentions)
+    return f"the decoder's {'' if merged else 'self-'}attention" if model.source is not None else "attention"
 
 
 def storage_notes(models: Sequence[LoadedModel], dtype: str | None) -> list[str]:

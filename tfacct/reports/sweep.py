@@ -12,7 +12,7 @@ from operator import index
 from time import monotonic
 from typing import Any, TypeAlias
 
-from tfacct.accounts.metrics import Metric, attention_overtakes, moved
+from tfacct.accounts.metrics import Metric, Point, attention_overtakes, attention_overtakes_mlp, moved
 from tfacct.algebra.arrays import evaluate
 from tfacct.architecture.parts import mixers
 from tfacct.base import units
@@ -354,6 +354,7 @@ def _report(about: Sweep, left_out: Sequence[Skipped]) -> SweepReport:
         own = replace(about, every=every[some])
         yield from _skipped(own.every)
         yield from _past_positions(own)
+        yield from _mlp_crossing(own)
         if grid.ranks:
             yield f"Each row counts one rank{', the fullest one' if 'pp' in grid.ranks else ''}."
             if grid.sp:
@@ -440,14 +441,28 @@ def _title(about: Sweep) -> str:
     return ", ".join([f"{first.name if len(every) == 1 else 'Sweep'} over {', '.join(knobs)}", *words])
 
 
-def _crossing(about: Sweep) -> str:
-    """Where attention overtakes the rest, in a sweep of one model over contexts that shows its share."""
+def _crossing_point(about: Sweep) -> Point | None:
+    """The model and its smallest step, in a sweep of one model over contexts that shows the share of attention."""
     shown = any(metric.name == "share.attn_scores_values" for metric in about.metrics)
     if about.grid.ranks or len(about.settings) > 1 or "ctx" not in about.grid.varied or not shown:
-        return ""
+        return None
     (model,) = about.settings
-    point = about.terms.point(model, selection.workload(model, about.at(*about.grid.corner)))
-    return "".join(model_notes.overtaken(model, attention_overtakes(point, chunk=about.chunk)))
+    return about.terms.point(model, selection.workload(model, about.at(*about.grid.corner)))
+
+
+def _crossing(about: Sweep) -> str:
+    """Where attention overtakes the rest."""
+    point = _crossing_point(about)
+    if point is None:
+        return ""
+    return "".join(model_notes.overtaken(about.settings[0], attention_overtakes(point, chunk=about.chunk)))
+
+
+def _mlp_crossing(about: Sweep) -> list[str]:
+    """Where attention overtakes the MLPs."""
+    point = _crossing_point(about)
+    context = None if point is None else attention_overtakes_mlp(point, chunk=about.chunk)
+    return model_notes.overtaken_mlp(about.settings[0], context)
 
 
 def _range(about: Sweep) -> str:
