@@ -193,10 +193,11 @@ def _check(
         if value is not None:
             check_positive(name, value)
     if flops is not None and flops < LEAST:
-        raise UsageError(
-            f"{_power(flops)} FLOPs are too few to train a model",
-            "for example 1e21: FLOPs = 6 × parameters × tokens; or name a MODEL and its tokens",
-        )
+        hint = "for example 1e21: FLOPs = 6 × parameters × tokens; or name a MODEL and its tokens"
+        if model is None and tokens is not None:
+            needed = _power(FLOPS_PER_PARAMETER * flops * tokens)
+            hint = f"{_power(flops)} parameters need 6 × parameters × tokens = {needed} FLOPs: `tfacct budget {needed}`"
+        raise UsageError(f"{_power(flops)} FLOPs are too few to train a model", hint)
     if tokens is not None:
         check_size(option("tokens"), tokens, most=10**18)
     if tokens is not None and (flops is not None or tokens_per_parameter is not None):
