@@ -142,6 +142,7 @@ memory {quantized} --on all --ctx 1k
 memory minimax-m2 --on all
 memory phi-4 --on all --dtype q4_k_m
 memory olmo-2-7b --on all --ctx 1m --batch 8
+memory deepseek-v3 --ctx 1k
 plan llama-3.1-8b --tp 16
 plan llama-3.1-8b --fsdp 2 --cp 2 --train --ctx 1k
 plan llama-3.1-8b --pp 2 --dp 2 --train --ctx 1k

@@ -214,3 +214,20 @@ def test_nothing_is_reserved_of_a_size(run: Callable[..., Ran]) -> None:
         assert note in " ".join(run(*asked, "24GB").out.split())
         for others in (("24GB", "--reserve", "2GB"), (CARD,), ("1GB",)):
             assert "with nothing reserved" not in run(*asked, *others).out
+
+
+@pytest.mark.parametrize(
+    ("recipe", "message"),
+    [
+        ("mixtral-8x7b --lora 64", "mixtral-8x7b: LoRA with experts on 2 × h100-sxm is not supported"),
+        ("gpt2 --optimizer adamw-8bit", "gpt2: adamw-8bit on 2 × h100-sxm is not supported"),
+    ],
+)
+def test_a_step_that_several_devices_do_not_support(run: Callable[..., Ran], recipe: str, message: str) -> None:
+    """The error names the devices, and the command of its hint works."""
+    asked = ("train", *recipe.split(), "--ctx", "1k")
+    ran = run(*asked, "--on", "2xh100")
+    assert (ran.code, ran.err) == (2, f"error: {message}\nhint: --on h100-sxm counts it on one device\n")
+    assert run(*asked, "--on", "h100-sxm").code == 0
+    typed = run(*asked, "--fsdp", "2")
+    assert "in a parallel layout is not supported" in typed.err and "--on h100" not in typed.err

@@ -270,7 +270,8 @@ def _unknown(name: str) -> NotFoundError:
         suggested = [one.device for one in index() if near[0] in one.names]
     if suggested:
         return NotFoundError(
-            f"{problem}. Did you mean {' or '.join(filter(None, (', '.join(suggested[:-1]), suggested[-1])))}?"
+            f"{problem}. Did you mean {' or '.join(filter(None, (', '.join(suggested[:-1]), suggested[-1])))}?",
+            spelled("`tfacct memory` and `train` also take a size: --on 12GB", "memory and train also take on='12GB'"),
         )
     every = spelled("`tfacct devices` lists all, `tfacct devices --template` prints a template", "devices() lists all")
     return NotFoundError(problem, every)

@@ -21,7 +21,7 @@ from tfacct.loading import selection
 from tfacct.loading.model import LoadedModel
 from tfacct.output.keys import values_of
 from tfacct.output.report import Column, Note, NoteRow, Row, Table, Tick, notes, unwatched
-from tfacct.parallel.mesh import Mesh
+from tfacct.parallel.mesh import Mesh, mesh_on
 from tfacct.parallel.pipeline import microbatches, waits_facts
 from tfacct.reports import build
 from tfacct.reports.model_notes import TRAINING
@@ -39,7 +39,7 @@ from tfacct.training.recompute import CHUNKS
 from tfacct.training.saved_lines import TrainLine, by_part, saved_lines
 from tfacct.training.selection import of_own_size, trainable
 from tfacct.training.states import optimizer_memory
-from tfacct.training.unsupported import alone, reads_images
+from tfacct.training.unsupported import alone, reads_images, supports, unsupported_layout
 
 if TYPE_CHECKING:
     from tfacct.loading.memory_limit import MemoryLimit
@@ -213,6 +213,7 @@ def train(
         raise whole_sequences("train")
     if by not in TABLES:
         raise UsageError(f"{option('by')} is phase, tensor or part, not {by!r}")
+    _check_on_devices(models, recipe, fit)
     models, left_out = trainable(models, recipe)
     models, of_other_sizes = of_own_size(models, request)
     recipe = recipe.for_models(models)
@@ -254,6 +255,16 @@ def train(
         return report
     columns, rows, totals = whole_phase_table(one)
     return replace(report, data=replace(report, columns=columns, sections=rows, totals=totals))
+
+
+def _check_on_devices(models: Sequence[LoadedModel], recipe: Recipe, limit: MemoryLimit | None) -> None:
+    """Raises UsageError for one model that is supported on one device, but not on several without a typed layout."""
+    if len(models) > 1 or limit is None or limit.count == 1 or recipe.mesh != mesh_on(limit, None, training=True):
+        return
+    found = unsupported_layout(models[0], recipe)
+    if found is not None and supports(models[0], replace(recipe, mesh=None)):
+        hint = f"{option('on', limit.each)} counts it on one device"
+        raise UsageError(f"{models[0].name}: {found.reason}", hint)
 
 
 # The answer.

@@ -278,7 +278,7 @@ RECIPE_FEATURES: Mapping[str, tuple[str, Callable[[Recipe], object]]] = {
     "recompute_part": ("recomputation of part of a layer", lambda recipe: recipe.recomputed_modules),
     "whole_tensor_optimizer": (
         "an optimizer that needs whole tensors",
-        lambda recipe: not optimizer(recipe.optimizer).elementwise,
+        lambda recipe: None if optimizer(recipe.optimizer).elementwise else recipe.optimizer,
     ),
 }
 """Features of a recipe: label in the documentation, and value."""

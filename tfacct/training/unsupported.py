@@ -106,7 +106,11 @@ LAYOUTS = (
     together("eager cp", "{attention=eager} with {cp}", "use {attention=sdpa}"),
     together("eager ulysses", "{attention=eager} with {ulysses}", "use {attention=sdpa}"),
     together("eager sp", "{attention=eager} with {sp=True}", "use {attention=sdpa}"),
-    together("whole_tensor_optimizer", "this {optimizer} in a parallel layout", "use {optimizer=adamw}"),
+    together(
+        "whole_tensor_optimizer",
+        "{of[whole_tensor_optimizer]} in a parallel layout",
+        "leave the layout out, or use {optimizer=adamw}",
+    ),
 )
 """Combinations with a parallel layout."""
 
