@@ -69,6 +69,7 @@ def test_help_searches_the_docs_for_a_word_that_is_no_topic(run) -> None:
         ("help trainnig", "no topic 'trainnig'", "did you mean training"),
         ("help docs training --csv", "--csv does not work with text output", ""),
         ("help docs training --json", "--json does not work with text output", ""),
+        ("help training lora", "training takes no NAME", ""),
         ("help axes training", "axes takes no NAME", ""),
     ],
 )

@@ -34,7 +34,8 @@ def help_(
         return Markdown(pages.section("agents", "Exit codes and errors"))
     if topic == "docs" or (topic in pages.pages() and name is None):
         return _page(name or topic)
-    if name is not None and topic in TOPICS:
+    known = (*TOPICS, "exit-codes", *NAMES, *pages.pages())
+    if name is not None and topic in known:
         raise UsageError(f"{topic} takes no NAME")
     if topic in GROUPS:
         found = opt.shared()
@@ -46,7 +47,6 @@ def help_(
         return Found(pages.axes())
     if topic == "metrics":
         return Found(pages.metrics())
-    known = (*TOPICS, "exit-codes", *NAMES, *pages.pages())
     longer = len(topic) > 2 and any(one.startswith(topic) for one in known)
     if not longer and (found_in_pages := pages.search(f"{topic} {name or ''}".strip())):
         return Found(found_in_pages)
