@@ -13,7 +13,8 @@ from tfacct.ledger.workload import Request
 from tfacct.loading.memory_limit import memory_limit
 from tfacct.output.report import Note
 from tfacct.parallel.mesh import Mesh
-from tfacct.reports.train import NOTES, train
+from tfacct.reports.train import NOTES, _when, train
+from tfacct.training.phases import Phase
 from tfacct.training.recipe import Recipe
 
 
@@ -231,3 +232,19 @@ def test_a_step_that_several_devices_do_not_support(run: Callable[..., Ran], rec
     assert run(*asked, "--on", "h100-sxm").code == 0
     typed = run(*asked, "--fsdp", "2")
     assert "in a parallel layout is not supported" in typed.err and "--on h100" not in typed.err
+
+
+@pytest.mark.parametrize(
+    ("name", "layer", "words"),
+    [
+        ("layer 3, backward", 3, "in the backward pass of layer 3"),
+        ("encoder, layer 0, backward", 0, "in the backward pass of encoder layer 0"),
+        ("encoder, final norm, backward", None, "in the backward pass of the encoder final norm"),
+        ("first layer, forward", None, "in the forward pass of the first layer"),
+        ("optimizer step", None, "during the optimizer step"),
+        ("forward ends", None, "at the end of the forward pass"),
+        ("loss, backward", None, "while computing the loss"),
+    ],
+)
+def test_a_phase_in_a_sentence(name: str, layer: int | None, words: str) -> None:
+    assert _when(Phase(name, "", *[0] * 6, layer)) == words

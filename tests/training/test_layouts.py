@@ -419,7 +419,7 @@ def test_what_is_refused_on_one_device_is_refused_on_ranks(mesh: Mesh) -> None:
         ("llama-3.1-8b --cp 2 --ctx 4098", "--cp 2 does not divide T = 4,098"),
         ("llama-3.1-8b --ulysses 16", "does not divide K = 8 (key/value heads)"),
         ("llama-3.1-8b --fsdp 8 --ep 8", "no experts for --ep 8 to shard"),
-        ("llama-3.1-8b --fsdp 2 --optimizer adafactor", "hint: use --optimizer adamw"),
+        ("llama-3.1-8b --fsdp 2 --optimizer adafactor", "or use --optimizer adamw"),
         ("llama-3.1-8b --tp 2 --sp --attention eager", "--attention eager with --sp is not supported"),
     ],
 )

@@ -298,9 +298,11 @@ def _when(phase: Phase) -> str:
     """A phase in a sentence: `in the backward pass of layer 0`."""
     if phase.name in WHEN:
         return WHEN[phase.name]
-    of = phase.name.removesuffix(", backward")
-    named = of if phase.layer is not None else f"the {of}"
-    return f"during {named}" if of == phase.name else f"in the backward pass of {named}"
+    place, _, direction = phase.name.rpartition(", ")
+    if not place:
+        return f"during the {phase.name}"
+    place = place.replace(", ", " ")  # `encoder, layer 0`
+    return f"in the {direction} pass of {place if phase.layer is not None else f'the {place}'}"
 
 
 def _answer(step: Step) -> str:
