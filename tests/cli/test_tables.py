@@ -321,7 +321,7 @@ def test_a_file_is_called_by_its_folder(run, tmp_path) -> None:
         assert out.startswith("my-model: ")
         line = " ".join(out.split()).partition("Class defaults (not in the config): ")[2]
         assert line.startswith("intermediate_size = 11,008, ") and "= false" not in line  # sizes before switches
-        assert "4 more (`tfacct models MODEL` lists them)" in line
+        assert f"4more(`tfacctmodels{path}`liststhem)" in line.replace(" ", "")
         (notes,) = (model["notes"] for model in json.loads(run("flops", str(path), "--json").out)["models"])
         assert "intermediate_size = 11,008" in notes[-1] and "max_position_embeddings = 2,048" in notes[-1]
 

@@ -103,7 +103,7 @@ def drawn(run, monkeypatch: pytest.MonkeyPatch):
 
 def numbers(text: str) -> Counter[str]:
     """Every number that is printed, but for those in the name of a column that may be named as left out."""
-    return Counter(NUMBER.findall(re.sub(r"[26]·P·tok", "", text)))
+    return Counter(NUMBER.findall(re.sub(r"[26]·params·tok", "", text)))
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from itertools import groupby
+from shlex import quote
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NotRequired, TypeAlias, TypedDict
 
 from tfacct.architecture.parts import CrossAttention
@@ -385,8 +386,18 @@ def _defaulted_of(model: Subject) -> str:
     """The line of one model: its first few fields, sizes before switches."""
     fields = sorted(model.defaulted.items(), key=lambda field: field[1] is None or isinstance(field[1], bool))
     first = ", ".join(f"{name} = {format_value(value)}" for name, value in fields[:SHORT])
-    more = f", {len(fields) - SHORT:,} more (`tfacct models MODEL` lists them)" if len(fields) > SHORT else ""
-    return _default_words(f"{first}{more}")
+    more = f", {len(fields) - SHORT:,} more (`tfacct models {_argument(model)}` lists them)"
+    return _default_words(f"{first}{more if len(fields) > SHORT else ''}")
+
+
+def _argument(model: Subject) -> str:
+    """What to type for this model: the path of a config, or the name of a preset; MODEL if it is not known."""
+    if not isinstance(model, LoadedModel):
+        return model.name
+    if model.path:
+        return quote(model.path)
+    is_preset = model.provenance is not None and model.provenance.kind not in ("fetched", "cached")
+    return model.name if is_preset else "MODEL"
 
 
 def defaulted_notes(models: Sequence[Subject]) -> list[str]:
