@@ -207,7 +207,7 @@ def test_a_symbol_is_not_rounded(name: str) -> None:
 @pytest.mark.parametrize("name", FORMATS)
 def test_commands_take_every_format(run: Callable[..., Ran], name: str) -> None:
     weights = load("gpt-oss-20b").memory(dtype=name).models[0]["weights_bytes"]
-    memory = run("memory", "gpt-oss-20b", "--dtype", name, "--on", "24GiB")
+    memory = run("memory", "gpt-oss-20b", "--dtype", name, "--on", "24GiB", "-v")
     assert memory.code == 0 and "of cache in bf16" in memory.out and f"{name}: the weight matrices of" in memory.out
     for command in (
         f"flops gpt-oss-20b --bytes --decode --dtype {name}",

@@ -103,6 +103,7 @@ memory {devstral} --part both
 memory gpt-oss-120b --tp 8
 memory mamba2-130m
 memory mistral-7b-v0.1
+memory deepseek-v3 --ctx 4k
 memory deepseek-v4-flash --ctx 4095
 memory bart-base
 memory llama-3.1-8b --on h100 --kv-block 16
