@@ -315,7 +315,7 @@ def _lacks(launch: Launch, found: Start, least: int) -> str:
     if found.pages.blocks >= found.pages.pages_per_request:
         return ""
     needs = found.pages.pages_per_request * found.pages.block_bytes
-    tokens = f"one request of {launch.length:,} tokens"
+    tokens = f"one request of {launch.length:,} token{'' if launch.length == 1 else 's'}"
     return f"{tokens} needs {needs / GIB:.1f} GiB, the pool has {found.pool / GIB:.1f}"
 
 

@@ -343,7 +343,7 @@ def _text_model(raw: Mapping[str, Any], model_type: str, row: Composite) -> Subm
     if family not in names():
         raise ConfigError(
             f"the language model in {model_type!r} is of an unknown model_type {format_value(family)}",
-            f"{len(names())} are known: `tfacct models` lists them",
+            "`tfacct models` lists presets of known model types",
         )
     found = _text_fields({**inside, **filled, **heads, TIED: tied}, text, raw, (field,))
     defaulted = {**found.defaulted, **filled, **({} if tie_given or row.tie == "never" else {TIED: tied})}

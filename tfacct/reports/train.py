@@ -680,7 +680,7 @@ def _lever(step: Step) -> str | None:
     words = []
     if found is not None and found["freed_bytes"] >= LEAST_GAIN * int(one.peak.total):
         price = f" for {found['costs']}" if found["costs"] else ""
-        words = [f"{_typed(found)} lowers the peak to {units.binary(found['peak_bytes'])}{price}"]
+        words = [f"{_typed(found)} lowers the peak to {_estimate(one)}{units.binary(found['peak_bytes'])}{price}"]
     if (higher := _with_master_weights(step)) is not None:
         words.append(f"{option('master_weights', FP32)} raises {'it' if words else 'the peak'} to {higher}")
     return f"{'; '.join(words)}." if words else None
@@ -692,7 +692,7 @@ def _with_master_weights(step: Step) -> str | None:
     if recipe.lora or recipe.in_fp32 or recipe.weights_dtype not in (None, recipe.dtype) or recipe.master_weights:
         return None
     try:
-        return units.binary(training_memory(one.model, one.work, replace(recipe, master_weights=FP32)).peak.total)
+        return _peak(training_memory(one.model, one.work, replace(recipe, master_weights=FP32)))
     except TfacctError:
         return None
 
