@@ -108,11 +108,12 @@ function latent(counted) {
 		runs = way.form ?? model.built_form;
 	if (!runs) return [];
 	const other = report.otherwise(counted);
-	if (other === null) return [note("latent", 2, `Latent attention is counted in ${runs} form, as set: ${model.forms[runs]}.`)];
+	const form = `Latent attention is counted in ${runs} form`;
+	if (other === null) return [note("latent", 2, `${form}, as set: ${model.forms[runs]}.`)];
 	const name = other.latent_attention,
 		more = `In ${name} form it would take ${numbers.si(other.total_flops)}FLOPs`,
 		why = `the cheaper one here: ${model.forms[runs]}`;
-	return [note("latent", 2, `Latent attention is counted in ${runs} form, ${why}. ${more} (--set ${model.form}=${name}).`)];
+	return [note("latent", 2, `${form}, ${why}. ${more} (--set ${model.form}=${name}).`)];
 }
 
 function defaults(model, state) {
