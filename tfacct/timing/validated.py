@@ -69,7 +69,7 @@ FIRST_TOKEN: Mapping[tuple[Class, bool], FirstToken] = {
     ("experts", False): FirstToken(734, 669),
     ("recurrent", True): FirstToken(14, 8),
     ("recurrent", False): FirstToken(62, 61),
-    ("indexed", True): FirstToken(8, 5),
+    ("indexed", True): FirstToken(8, 6),
     ("indexed", False): FirstToken(33, 33),
 }
 """By class, and whether the requests were few."""
