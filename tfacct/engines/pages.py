@@ -16,7 +16,7 @@ from tfacct.base.record import record
 from tfacct.engines.profiles import engine
 from tfacct.engines.units import ceil_div
 from tfacct.ledger.einsum import axis_names, size
-from tfacct.ledger.evaluated import TAPS, TOKENS
+from tfacct.ledger.evaluated import TAPS, TOKENS, is_fixed
 from tfacct.ledger.groups import Group
 from tfacct.ledger.lines import WINDOW, State
 from tfacct.ledger.storage import StatePage, Width
@@ -103,7 +103,7 @@ def cache_layers(
     chunked = any(isinstance(part, Attention) and part.mask == "chunks" for part in model.architecture.attentions)
     for group in model.ledger.groups:
         states = [line for line in group.lines if isinstance(line, State)]
-        growing = [line for line in states if not TOKENS.isdisjoint(axis_names(line.spec))]
+        growing = [line for line in states if not is_fixed(line)]
         if any(axis in TOKENS - {"S"} for line in growing for axis in axis_names(line.spec)):
             raise UsageError(f"{model.name}: pages of compressed or encoded tokens are not supported")
         if growing:
@@ -111,7 +111,7 @@ def cache_layers(
             kind: Kind = "full" if not window else "chunk" if chunked else "window"
             key = kind, sum(_elements(line, group, tp) * cached.bits for line in growing) // 8, window
             found[key] = found.get(key, 0) + int(group.count)
-        if fixed := [line for line in states if line not in growing]:
+        if fixed := [line for line in states if is_fixed(line)]:
             widths = (value_bytes if TAPS in axis_names(line.spec) else recurrent for line in fixed)
             each = (_elements(line, group, tp) * width for line, width in zip(fixed, widths, strict=True))
             key = "state", sum(each), 0
@@ -152,7 +152,7 @@ def aligned(model: LoadedModel, cached: Width) -> Width:
         (line, group)
         for group in model.ledger.groups
         for line in group.lines
-        if isinstance(line, State) and TOKENS.isdisjoint(axis_names(line.spec))
+        if isinstance(line, State) and is_fixed(line)
     ]
     convolutions = {_elements(line, group, 1) * VALUE for line, group in states if TAPS in axis_names(line.spec)}
     alone = all(TAPS in axis_names(line.spec) for line, _ in states)

@@ -139,9 +139,9 @@ TAPS = "Kc"
 """The axis of a convolution's taps."""
 
 
-def _in_state_page(line: State) -> bool:
-    """True of a state of fixed size."""
-    return not TOKENS & {*axis_names(line.spec)}
+def is_fixed(line: State) -> bool:
+    """True for a state of fixed size, which does not grow with the context or the source."""
+    return TOKENS.isdisjoint(axis_names(line.spec))
 
 
 def width_of(line: State, cache: Width) -> Width:
@@ -150,11 +150,11 @@ def width_of(line: State, cache: Width) -> Width:
     A state of fixed size has at least 16 bits, also with a narrower cache. In an engine's page, it has the dtype that
     the engine stores it in.
     """
-    if cache.state_page is not None and _in_state_page(line):
+    if cache.state_page is not None and is_fixed(line):
         return BF16_EACH if TAPS in axis_names(line.spec) else width(cache.state_page.dtype)
     if line.bits is not None:
         return Width(f"fp{line.bits}", line.bits)
-    return cache if cache.each >= 2 or TOKENS & {*axis_names(line.spec)} else BF16_EACH
+    return BF16_EACH if cache.each < 2 and is_fixed(line) else cache
 
 
 def cached_bytes(line: State, axes: Axes, cache: Width) -> Size:
@@ -163,7 +163,7 @@ def cached_bytes(line: State, axes: Axes, cache: Width) -> Size:
     Raises UsageError if a vector is no multiple of the cache's block.
     """
     how, names = width_of(line, cache), axis_names(line.spec)
-    if cache.state_page is not None and _in_state_page(line):
+    if cache.state_page is not None and is_fixed(line):
         page = cache.state_page
         taken = page.convolution if TAPS in names else page.bytes - page.convolution
         return size(axes, tuple(name for name in names if name == "B")) * taken

@@ -1240,7 +1240,7 @@ def fit(
 
 
 def _device_line(one: Needed, engine: str) -> dict[str, Any]:
-    """A row of the table. What an engine leaves on too few devices is not said."""
+    """A row of the table. What an engine leaves on too few devices is not printed."""
     return {
         "device": one.device.id,
         **one.device.memory_facts(),

@@ -153,7 +153,7 @@ class Adapters:
 
 @record
 class Host:
-    """A model on devices: all that a step's time depends on beside its size. `draft`: what drafts tokens for it."""
+    """A model on devices: what the time of a step depends on, other than its size. `draft`: what drafts tokens."""
 
     ledger: Ledger
     device: Device
@@ -212,7 +212,7 @@ class Host:
         return own if self.draft is None else own + self.draft.host.cached(context, sequences)
 
     def capacity(self, context: int, budget: int, limit: int = LARGEST) -> int:
-        """Largest number of sequences whose cache fits beside the weights into so many bytes of each device."""
+        """Largest number of sequences whose cache fits next to the weights into so many bytes of each device."""
         free = budget - self.stored()
         return 0 if free < 0 else largest_that_fits(lambda requests: self.cached(context, requests), free, limit)
 
