@@ -10,6 +10,7 @@ from dataclasses import replace
 from math import lcm
 from typing import Any, Literal, NamedTuple, TypedDict
 
+from tfacct.accounts.memory import largest_that_fits
 from tfacct.architecture.parts import Attention, LatentAttention
 from tfacct.base.errors import UsageError
 from tfacct.base.record import record
@@ -20,7 +21,9 @@ from tfacct.ledger.evaluated import TAPS, TOKENS, is_fixed
 from tfacct.ledger.groups import Group
 from tfacct.ledger.lines import WINDOW, State
 from tfacct.ledger.storage import StatePage, Width
+from tfacct.ledger.workload import LARGEST, Workload
 from tfacct.loading.model import LoadedModel
+from tfacct.parallel.rank_memory import pool_facts
 
 Kind = Literal["full", "window", "chunk", "state"]
 MambaMode = Literal["none", "align", "all"]
@@ -146,7 +149,7 @@ def alignment_of(model: LoadedModel) -> int:
 def aligned(model: LoadedModel, cached: Width) -> Width:
     """How a model with states stores its cache: in pages of its attention blocks, each layer's states in one. Raises
     UsageError."""
-    found = _hybrid_pages(model, 1, cached, 0)
+    found = _hybrid_pages(model, cached, 0)(1)
     page = found.groups[0]["page_bytes"]
     states = [
         (line, group)
@@ -161,36 +164,31 @@ def aligned(model: LoadedModel, cached: Width) -> Width:
     return replace(cached, page=found.block_size, state_page=StatePage(page, taken, dtype))
 
 
-def _hybrid_pages(model: LoadedModel, context: int, cached: Width, pool: int) -> Pages:
-    """Pages of a model with states as the newest vLLM has them."""
-    ratio = engine("vllm").profile().padding_ratio
-    paging = Paging(context, context, ratio, cached.page, alignment_of(model))
-    return pages(cache_layers(model, cached), pool, paging)
+def _hybrid_pages(model: LoadedModel, cached: Width, free: int) -> Callable[[int], Pages]:
+    """Pages of `free` bytes, by the tokens of a request, of a model with states, as the newest vLLM has them. Raises
+    UsageError."""
+    layers, ratio = cache_layers(model, cached), engine("vllm").profile().padding_ratio
+    alignment = alignment_of(model)
+    return lambda length: pages(layers, free, Paging(length, length, ratio, cached.page, alignment))
 
 
 def requests_in_pages(model: LoadedModel, cached: Width, free: int) -> Callable[[int], int]:
     """The number of requests of so many tokens of a model with states that pages of `free` bytes hold."""
-    return lambda length: int(_hybrid_pages(model, length, cached, free).concurrency)
+    paged = _hybrid_pages(model, cached, free)
+    return lambda length: int(paged(length).concurrency)
 
 
-def hybrid_page_facts(model: LoadedModel, context: int, cached: Width, free: int | None) -> dict[str, Any]:
+def hybrid_page_facts(model: LoadedModel, work: Workload, cached: Width, free: int | None) -> dict[str, Any]:
     """Pages of a model with states, whose attention blocks are as large as a state. With `free`, the bytes that the
     weights leave, also the blocks, tokens and requests of this context. Raises UsageError."""
-    found = _hybrid_pages(model, context, cached, free or 0)
+    paged = _hybrid_pages(model, cached, free or 0)
+    found = paged(work.context)
     facts = {"kv_block": found.block_size, "kv_page_bytes": found.block_bytes}
     if free is None or not found.blocks:
         return facts
-    longest = (found.blocks - found.pages_per_request + ceil_div(context, found.block_size)) * found.block_size
-    return facts | {
-        "pages": {
-            "page_bytes": found.block_bytes,
-            "count": found.blocks,
-            "tokens": found.tokens,
-            "concurrency": found.concurrency,
-            "starts": found.blocks >= found.pages_per_request,
-            "largest_max_model_len": max(0, longest),
-        }
-    }
+    longest = largest_that_fits(lambda length: paged(length).pages_per_request, found.blocks, LARGEST)
+    needed = found.pages_per_request
+    return facts | pool_facts(model, work, found.block_bytes, found.blocks, found.tokens, needed, longest)
 
 
 def aligned_block(state: int, token: int, alignment: int = ALIGNMENT) -> int:

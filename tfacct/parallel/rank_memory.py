@@ -171,19 +171,24 @@ def page_facts(model: LoadedModel, work: Workload, cache: Width, room: int | Non
     found: dict[str, Any] = {"kv_block": cache.page, "kv_page_bytes": page}
     if room is None or room < page or not _all_grow(model):
         return found
-    fitting = room // page
-    needed = -(-work.context // cache.page)
-    tokens = fitting * cache.page
+    tokens = room // page * cache.page
+    return found | pool_facts(model, work, page, room // page, tokens, -(-work.context // cache.page), tokens)
+
+
+def pool_facts(
+    model: LoadedModel, work: Workload, page: int, count: int, tokens: int, needed: int, longest: int
+) -> dict[str, Any]:
+    """Facts of `count` pages of `page` bytes, which hold so many tokens: a request of this context takes `needed` of
+    them, and the longest one that they hold has `longest` tokens."""
     return {
-        **found,
         "pages": {
             "page_bytes": page,
-            "count": fitting,
+            "count": count,
             "tokens": tokens,
-            "concurrency": float(Fraction(fitting, needed)),
-            "starts": fitting >= needed and model.past_positions(work) is None,
-            "largest_max_model_len": min(tokens, model.position_limit or tokens),
-        },
+            "concurrency": float(Fraction(count, needed)),
+            "starts": count >= needed and model.past_positions(work) is None,
+            "largest_max_model_len": min(longest, model.position_limit or longest),
+        }
     }
 
 

@@ -299,7 +299,8 @@ def _in_pages(model: LoadedModel, options: MemoryOptions) -> MemoryOptions:
     """The options with the tokens of a page that this model has: those given, but in a model with states as many as
     an engine aligns pages to. Raises UsageError."""
     in_engine = options.fit is not None and options.fit.paged is not None
-    if not (in_engine or options.cached.page > 1) or not model.architecture.having(Mixer):
+    in_pages = in_engine or options.cached.page > 1
+    if not in_pages or options.cached.state_page is not None or not model.architecture.having(Mixer):
         return options
     from tfacct.engines.pages import aligned
 
@@ -313,7 +314,7 @@ def _page_facts(model: LoadedModel, options: MemoryOptions, work: Workload, room
     if model.architecture.having(Mixer):
         from tfacct.engines.pages import hybrid_page_facts
 
-        return hybrid_page_facts(model, work.context, options.cached, room)
+        return hybrid_page_facts(model, work, options.cached, room)
     return page_facts(model, work, options.cached, room)
 
 
