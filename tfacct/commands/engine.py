@@ -12,10 +12,6 @@ if TYPE_CHECKING:
     from tfacct.reports.engine import EngineReport
 
 
-SIZES = ("max_model_len", "max_num_batched_tokens", "max_num_seqs", "block_size", "requests", "tp", "pp")
-"""Flags that are numbers of tokens, requests or cards."""
-
-
 class LaunchFlags(TypedDict, total=False):
     """Flags of the launch line, by the engine's own names."""
 
@@ -103,6 +99,8 @@ def engine_of(
 
 def _read(name: str, value: Any) -> Any:
     """The value of a flag: a number where it has one, or `max`."""
+    from tfacct.engines.launch import SIZES
+
     if name == "max_model_len" and isinstance(value, str) and value.strip().lower() == "max":
         return "max"
     return opt.size(name, value) if name in SIZES else value

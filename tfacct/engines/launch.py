@@ -28,6 +28,8 @@ NAMES = {"auto": None, "half": "fp16", "float": "fp32", "fp8_e4m3": "fp8", "fp8_
 """Other dtypes by the engines' own names."""
 PAGED = ("fp32", "bf16", "fp16", "fp8")
 """Dtypes of a cache in pages."""
+SIZES = ("max_model_len", "max_num_batched_tokens", "max_num_seqs", "block_size", "requests", "tp", "pp")
+"""Flags that are numbers of tokens, requests or cards."""
 BYTES = re.compile(r"[1-9]\d{0,17}", re.ASCII)
 """Bytes without a unit."""
 
@@ -193,7 +195,7 @@ def launch_of(engine: Engine, model: LoadedModel, given: Mapping[str, Any]) -> L
     if (on := given.get("on")) is None:
         raise UsageError(f"engine needs {option('on')}", f"such as {option('on', 'h100')}")
     count, device = devices.several(option("on"), on)
-    for name in ("max_model_len", "max_num_batched_tokens", "max_num_seqs", "block_size", "requests", "tp", "pp"):
+    for name in SIZES:
         if given.get(name) not in (None, "max"):
             check_size(option(name), given[name])
     tp, pp = given.get("tp") or 1, given.get("pp") or 1

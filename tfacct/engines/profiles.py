@@ -82,6 +82,11 @@ class Profile:
         """Its newest version: `0.19`."""
         return f"{self.prefix}{self.last}"
 
+    def printed_tokens(self, tokens: int, concurrency: float, length: int) -> int:
+        """Tokens that vLLM's log prints as the size of the cache: those of its blocks, or of its requests of this
+        length."""
+        return tokens if self.tokens_line == "blocks" else int(concurrency * length)
+
 
 def _number(version: str, prefix: str) -> int | None:
     """The number of a version that tells profiles apart: 19 of `0.19`, `v0.19.1` or `0.19.1rc1.dev50`, of `0.` as

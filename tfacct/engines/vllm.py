@@ -255,7 +255,7 @@ def stage_pages(launch: Launch, stage: LoadedModel, pool: int) -> Pages:
 
 def tokens_of(launch: Launch, found: Pages) -> int:
     """Tokens as the version prints them."""
-    return found.tokens if launch.profile.tokens_line == "blocks" else int(found.concurrency * launch.length)
+    return launch.profile.printed_tokens(found.tokens, found.concurrency, launch.length)
 
 
 def requested(launch: Launch) -> EngineTerm:

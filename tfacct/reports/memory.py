@@ -695,10 +695,15 @@ def _vllm(about: About) -> str:
     beyond = " beyond the reserve" if fit["reserve_bytes"] else ""
     less = "" if about.fit is not None and about.fit.engine else f"; its profiling run{beyond} is not included"
     if found["starts"]:
+        from tfacct.engines.profiles import engine
+
+        newest, *earlier = reversed(engine("vllm").profiles)
+        before = next(one for one in earlier if one.tokens_line != newest.tokens_line)
+        now, then = (one.printed_tokens(found["tokens"], found["concurrency"], context) for one in (newest, before))
         return (
-            f'vLLM would start with "GPU KV cache size: {int(found["concurrency"] * context):,} tokens" (0.20 and'
-            f' older: {found["tokens"]:,}) and "Maximum concurrency for {context:,} tokens per request:'
-            f' {found["concurrency"]:.2f}x" ({found["count"]:,} pages){less}.'
+            f'vLLM would start with "GPU KV cache size: {now:,} tokens" ({before.newest} and older: {then:,}) and'
+            f' "Maximum concurrency for {context:,} tokens per request: {found["concurrency"]:.2f}x"'
+            f" ({found['count']:,} pages){less}."
         )
     longest = found["largest_max_model_len"]
     return (
