@@ -125,12 +125,8 @@ def _requests_in_pages(launch: Launch, pool: int) -> Callable[[int], int]:
     flight, as the engine prints it."""
     latent = launch.model.architecture.having(LatentAttention) and not launch.has_states
     block = LATENT_ALIGNMENT if latent else None  # depends on the backend: the most usual one
-
-    def requests(length: int) -> int:
-        one = launch.with_flags(max_model_len=length, max_num_batched_tokens=launch.batched, block_size=block)
-        return int(vllm.stage_pages(one, launch.model, pool).concurrency)
-
-    return requests
+    paged = vllm.pages_by_length(launch.with_flags(block_size=block), launch.model, pool)
+    return lambda length: int(paged(length).concurrency)
 
 
 def _trtllm(launch: Launch) -> Reasons:

@@ -7,6 +7,7 @@ Each term names the source file that it follows.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -245,12 +246,17 @@ def like_measured(launch: Launch) -> bool:
 
 def stage_pages(launch: Launch, stage: LoadedModel, pool: int) -> Pages:
     """Pages of the pool of a rank of a pipeline stage."""
-    flags = launch.flags
+    return pages_by_length(launch, stage, pool)(launch.length)
+
+
+def pages_by_length(launch: Launch, stage: LoadedModel, pool: int) -> Callable[[int], Pages]:
+    """The same for any max_model_len, with as many tokens in a step."""
+    flags, batched = launch.flags, launch.batched
     chunk = max((int(getattr(part, "chunk", 1)) for part in launch.model.architecture.parts()), default=1)
     layers = cache_layers(stage, width(launch.kv_dtype), launch.value_bytes, tp=flags.tp)
     ratio, alignment = launch.profile.padding_ratio, alignment_of(stage)
     mode = flags.mamba_cache_mode
-    return pages(layers, pool, Paging(launch.length, launch.batched, ratio, flags.block_size, alignment, mode, chunk))
+    return lambda length: pages(layers, pool, Paging(length, batched, ratio, flags.block_size, alignment, mode, chunk))
 
 
 def tokens_of(launch: Launch, found: Pages) -> int:
@@ -324,12 +330,9 @@ def largest_length(launch: Launch) -> int:
     found = start(launch)
     assert found.pages is not None
     stage = dict(stages_of(launch.model, launch.flags.pp))[found.stage]
-
-    def needed(length: int) -> int:
-        longer = launch.with_flags(max_model_len=length, max_num_batched_tokens=launch.batched)
-        return stage_pages(longer, stage, found.pool).pages_per_request
-
-    return largest_that_fits(needed, found.pages.blocks, min(launch.model.context, LARGEST))
+    paged = pages_by_length(launch, stage, found.pool)
+    limit = min(launch.model.context, LARGEST)
+    return largest_that_fits(lambda length: paged(length).pages_per_request, found.pages.blocks, limit)
 
 
 def line(launch: Launch) -> str:
