@@ -90,6 +90,17 @@ def test_answer_names_a_metric_where_nothing_else_differs() -> None:
     assert same.answer == "All models have the same parameters, bytes and FLOPs."
 
 
+def test_metric_with_the_name_of_a_measure() -> None:
+    """It takes the place of the measure, which is of one request: 2 keys and values · 2 requests · 12 layers · 768
+    elements · 2 bytes · 512 tokens are 37,748,736."""
+    report = load("gpt2").compare("gpt2-xl", ctx=512, batch=2, metric=["kv_cache_bytes,total_params"], dtype="bf16")
+    first, _ = report.rows
+    assert list(first)[-4:-2] == ["kv_cache_bytes", "total_params"]
+    assert (first["kv_cache_bytes"], first["total_params"]) == (37_748_736, 124_439_808)
+    assert report.to_csv().count("kv_cache_bytes") == 1
+    assert report.models[0]["kv_cache_bytes"] == 37_748_736 / 2
+
+
 def test_devices_that_do_not_divide_a_model() -> None:
     """Three devices divide no 32 heads: the other numbers are there, and the reason."""
     report = compared("llama-3.1-8b", "qwen3-8b", contexts=[512], fit="3xh100")

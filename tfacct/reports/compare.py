@@ -61,6 +61,8 @@ NOUNS = {"peak_bytes": "peak memory"}
 OF_CONTEXT = ("kv_cache_bytes", "prefill_flops", "flops_per_new_token")
 """Measures that depend on the context."""
 REQUESTS = "requests"
+NAMED = "named"
+"""Group of the metrics that were named."""
 NOTES = (
     NoteRow("unsupported", 1, lambda found: found["unsupported"]),
     NoteRow("files", 2, lambda found: found["files"]),
@@ -288,7 +290,7 @@ def _columns(
     shown += [
         (one.key, one.label.format(**words), METRICS[one.metric].unit)
         for one in _measures(sides)
-        if not redundant.get(one.key)
+        if not redundant.get(one.key) and one.key not in numbers[0]["metric_values"]
     ]
     shown += [(one.name, NOUNS.get(one.name, one.name), one.unit) for one in named]
     if fit is not None:
@@ -327,13 +329,14 @@ def _grows_evenly(side: Side) -> bool:
 
 
 def _cell(found: Mapping[str, Any], key: str) -> Cell:
+    """The cell of a column: of a metric that was named, although a measure may have the same name."""
     unbounded = key == REQUESTS and found["fits"] and found[key] is None
-    return "any" if unbounded else _number(found, key)
+    return "any" if unbounded else {**found, **found["metric_values"]}[key]
 
 
-def _number(found: Mapping[str, Any], key: str) -> Any:
+def _number(found: Mapping[str, Any], one: Measure) -> Any:
     """A measure, or a metric that was named."""
-    return found[key] if key in found else found["metric_values"][key]
+    return (found["metric_values"] if one.group == NAMED else found)[one.key]
 
 
 def _answer(
@@ -345,19 +348,19 @@ def _answer(
     shared = [one for one in _measures(sides) if not own_contexts or one.key not in OF_CONTEXT]
     if not all(map(_grows_evenly, sides)):
         shared = [one for one in shared if one.key != "kv_bytes_per_token"]
-    named = tuple(Measure(name, name, name, NOUNS.get(name, name), "named") for name in first["metric_values"])
+    named = tuple(Measure(name, name, name, NOUNS.get(name, name), NAMED) for name in first["metric_values"])
     found: list[tuple[float, int, Measure, Fraction]] = []
     for measures in (named, shared) if _of_training(sides) else (shared, named):  # the second if nothing else differs
         found = found or [
             (abs(log(ratio)), at, one, ratio)
             for at, other in enumerate(numbers[1:], start=1)
             for one in measures
-            if (before := _number(first, one.key)) and (after := _number(other, one.key))
+            if (before := _number(first, one)) and (after := _number(other, one))
             for ratio in [Fraction(after, before)]
             if abs(ratio - 1) > ALIKE
         ]
     if not found:
-        alike = all(_number(first, one.key) == _number(other, one.key) for other in numbers for one in MEASURES)
+        alike = all(first[one.key] == other[one.key] for other in numbers for one in MEASURES)
         return f"All models have the same parameters, bytes and FLOPs{'' if alike else ' within 0.1%'}."
     most = max(found, key=_size)
     others = [one for one in found if one[1] == most[1] and one[2].group != most[2].group]
