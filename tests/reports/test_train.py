@@ -30,6 +30,21 @@ def test_the_json_names_saved_tensors_and_their_dtypes() -> None:
     assert seed["dtype"] is None and named["loss.targets"]["dtype"] == "int64"
 
 
+def test_gradients_have_the_dtype_of_the_trained_weights() -> None:
+    """Their bytes are that of 4 or 2 bytes per trained parameter: adapters train in fp32 next to bf16 weights."""
+    recipes: list[tuple[dict[str, Any], str, int]] = [
+        ({}, "bf16", 2),
+        ({"weights_dtype": "fp32"}, "fp32", 4),
+        ({"lora": 4}, "fp32", 4),
+        ({"lora": 4, "adapter_dtype": "bf16"}, "bf16", 2),
+        ({"qlora": True}, "fp32", 4),
+    ]
+    for recipe, dtype, size in recipes:
+        step = load("llama-3.2-1b").train(ctx=24, **recipe)
+        trained = step.lora_adapters["params"] if step.lora_adapters else 1_235_814_400
+        assert (step.gradient_dtype, step.gradients_bytes) == (dtype, size * trained), recipe
+
+
 def test_three_notes_are_printed_and_the_others_with_verbose(run: Callable[..., Ran]) -> None:
     """By rank: what each rank sends changes a decision; that each has its own batch is background."""
     asked = ("train", "llama-3.1-8b", "--ctx", "4k", "--fsdp", "8")

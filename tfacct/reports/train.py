@@ -19,8 +19,8 @@ from tfacct.ledger.storage import width
 from tfacct.ledger.workload import Request, Workload, whole_sequences
 from tfacct.loading import selection
 from tfacct.loading.model import LoadedModel
-from tfacct.output.keys import values_of
-from tfacct.output.report import Column, Note, NoteRow, Row, Table, Tick, notes, unwatched
+from tfacct.output.keys import Keys, Object, values_of
+from tfacct.output.report import Column, NoteRow, Row, Table, Tick, notes, unwatched
 from tfacct.parallel.mesh import Mesh, mesh_on
 from tfacct.parallel.pipeline import microbatches, waits_facts
 from tfacct.reports import build
@@ -39,6 +39,7 @@ from tfacct.training.recompute import CHUNKS
 from tfacct.training.saved_lines import TrainLine, by_part, saved_lines
 from tfacct.training.selection import of_own_size, trainable
 from tfacct.training.states import optimizer_memory
+from tfacct.training.step import Adapter
 from tfacct.training.unsupported import alone, reads_images, supports, unsupported_layout
 
 if TYPE_CHECKING:
@@ -47,31 +48,53 @@ if TYPE_CHECKING:
 By = Literal["phase", "tensor", "part"]
 
 
-class TrainPhase(TypedDict):
+of_phase: Keys[[Phase]] = Keys()
+of_adapted: Keys[[TrainingMemory]] = Keys()
+of_one_device: Keys[[Recipe, TrainingMemory]] = Keys()
+of_any: Keys[[Step | Measured]] = Keys()
+of_step: Keys[[Step]] = Keys()
+of_measured: Keys[[Measured]] = Keys()
+
+
+class TrainPhase(Object):
     """Memory of one phase of a training step."""
 
-    phase: str
-    operation: str | None
-    weights_bytes: int
-    optimizer_bytes: int
-    gradients_bytes: int
-    saved_bytes: int
-    temporary_bytes: int
-    gathered_bytes: int
-    total_bytes: int
+    phase: str = of_phase(lambda one: one.name)
+    operation: str | None = of_phase(lambda one: one.operation or None)
+    weights_bytes: int = of_phase(lambda one: one.weights)
+    optimizer_bytes: int = of_phase(lambda one: one.optimizer_state)
+    gradients_bytes: int = of_phase(lambda one: one.gradients)
+    saved_bytes: int = of_phase(lambda one: one.saved)
+    temporary_bytes: int = of_phase(lambda one: one.temporary)
+    gathered_bytes: int = of_phase(lambda one: one.gathered)
+    total_bytes: int = of_phase(lambda one: one.total)
 
 
-class Lora(TypedDict):
+def _adapted_paths(one: TrainingMemory) -> list[str]:
+    layers = adapted_layers(one.model, lora_targets(one.recipe.lora or ""))
+    return list(dict.fromkeys(line.path for layer in layers for line in layer.matmuls))
+
+
+def _modules(one: TrainingMemory) -> list[str]:
+    modules = one.model.config.hf_module_paths()
+    return list(dict.fromkeys(modules.get(path, path) for path in _adapted_paths(one)))
+
+
+def _adapter_sum(one: TrainingMemory, size: Callable[[Adapter], Any]) -> int:
+    return sum(len(each.numbers) * int(size(each)) for each in adapters_of(one.model, one.recipe)[0])
+
+
+class Lora(Object):
     """LoRA adapters: adapted matmuls, modules of the class, and size."""
 
-    rank: int
-    dtype: str
-    dropout: float
-    weights: str
-    products: list[str]
-    modules: list[str]
-    params: int
-    bytes: int
+    rank: int = of_adapted(lambda one: lora_targets(one.recipe.lora or "").rank)
+    dtype: str = of_adapted(lambda one: one.recipe.adapter_dtype)
+    dropout: float = of_adapted(lambda one: one.recipe.lora_dropout)
+    weights: str = of_adapted(lambda one: one.recipe.weights_dtype or one.recipe.dtype)
+    products: list[str] = of_adapted(lambda one: [paths.short(path) for path in _adapted_paths(one)])
+    modules: list[str] = of_adapted(_modules)
+    params: int = of_adapted(lambda one: _adapter_sum(one, lambda each: each.elements))
+    bytes: int = of_adapted(lambda one: _adapter_sum(one, lambda each: each.bytes))
 
 
 class SavedByModule(TypedDict):
@@ -99,14 +122,14 @@ class WholeStep(TypedDict):
 class StepReport(build.ModelReport):
     """Bytes of a training step, and its recipe."""
 
-    workload: build.WorkloadFacts
-    dtype: str
-    optimizer: str
-    recompute: str
-    attention: Literal["sdpa", "eager"]
-    loss: Literal["whole", "chunked"]
-    weights_dtype: str
-    lora: str | None
+    workload: build.WorkloadFacts = of_any(lambda one: selection.workload_facts(one.work, dtype=one.recipe.dtype))
+    dtype: str = of_any(lambda one: one.recipe.dtype)
+    optimizer: str = of_any(lambda one: one.recipe.optimizer)
+    recompute: str = of_any(lambda one: one.recipe.recompute)
+    attention: Literal["sdpa", "eager"] = of_any(lambda one: one.recipe.attention)
+    loss: Literal["whole", "chunked"] = of_any(lambda one: one.recipe.loss)
+    weights_dtype: str = of_any(lambda one: one.recipe.weights_dtype or one.recipe.dtype)
+    lora: str | None = of_any(lambda one: one.recipe.lora)
     weights_bytes: int
     optimizer_bytes: int
     gradients_bytes: int
@@ -121,30 +144,38 @@ class TrainReport(StepReport):
 
     _line = TrainLine
 
+    weights_bytes: int = of_step(lambda one: one.memory.step.parameters)
+    optimizer_bytes: int = of_step(lambda one: one.memory.step.optimizer_state)
+    gradients_bytes: int = of_step(lambda one: one.memory.phases[-1].gradients)
+    saved_bytes: int = of_step(lambda one: one.saved_bytes)
+    peak_bytes: int = of_step(lambda one: one.memory.peak.total)
+    peak_phase: str = of_step(lambda one: one.memory.peak.name)
+    exact: bool = of_step(lambda one: one.memory.exact)
     micro_batch_size: int
     gradient_accumulation: int
     global_batch_size: int
-    master_weights: Literal["fp32"] | None
-    gradient_dtype: str
-    lora_adapters: Lora | None
-    master_weights_bytes: int
-    packing: bool
-    offload: str | None
-    host_bytes: int
-    moved_bytes: int
-    peak_least_bytes: int
-    error_bound: float | None
+    master_weights: Literal["fp32"] | None = of_step(lambda one: one.recipe.master_weights)
+    gradient_dtype: str = of_step(lambda one: one.recipe.gradient_dtype or one.recipe.trained_dtype)
+    lora_adapters: Lora | None = of_step(lambda one: None if one.recipe.lora is None else values_of(Lora, one.memory))
+    master_weights_bytes: int = of_step(lambda one: one.memory.step.master_weights)
+    packing: bool = of_step(lambda one: one.recipe.packing)
+    offload: str | None = of_step(lambda one: one.recipe.offload)
+    host_bytes: int = of_step(lambda one: one.memory.host.total)
+    moved_bytes: int = of_step(lambda one: one.memory.host.moved)
+    peak_least_bytes: int = of_step(lambda one: one.memory.least)
+    error_bound: float | None = of_step(lambda one: one.memory.bound and one.memory.bound.share)
     mesh: build.MeshFacts | None
-    sent_bytes: int | None
+    sent_bytes: int | None = of_step(lambda one: one.sent_bytes)
     stage: int | None
     in_flight: int | None
     microbatches: int | None
     bubble: str | None
     bubble_ratio: float | None
     whole: WholeStep | None
-    phases: list[TrainPhase]
-    saved: list[TrainLine]
-    fit: TrainFit | None
+    phases: list[TrainPhase] = of_step(lambda one: [values_of(TrainPhase, each) for each in one.memory.phases])
+    saved: list[TrainLine] = of_step(lambda one: one.saved)
+    fit: TrainFit | None = of_step(lambda one: one.fits)
+    lines: list[dict[str, Any]] = of_step(lambda one: one.saved)
 
 
 class ExactTrainReport(StepReport):
@@ -153,14 +184,24 @@ class ExactTrainReport(StepReport):
     _name = "train-exact"
     _line = SavedByModule
 
-    class_name: str
-    versions: dict[str, str]
-    seconds: float
-    formula_saved_bytes: int | None
-    formula_peak_bytes: int | None
-    formula_error: float | None
-    formula_reason: str | None
-    fit: build.ExactFit | None
+    weights_bytes: int = of_measured(lambda one: one.step.weights_bytes)
+    optimizer_bytes: int = of_measured(lambda one: one.step.optimizer_bytes)
+    gradients_bytes: int = of_measured(lambda one: one.step.gradients_bytes)
+    saved_bytes: int = of_measured(lambda one: one.step.saved_bytes)
+    peak_bytes: int = of_measured(lambda one: one.step.peak_bytes)
+    peak_phase: str = of_measured(lambda one: one.step.peak_phase)
+    exact: bool = of_measured(lambda _: True)
+    class_name: str = of_measured(lambda one: one.step.class_name)
+    versions: dict[str, str] = of_measured(lambda one: one.step.versions)
+    seconds: float = of_measured(lambda one: one.step.seconds)
+    formula_saved_bytes: int | None = of_measured(lambda one: one.formula and int(one.formula.step.saved_bytes()))
+    formula_peak_bytes: int | None = of_measured(lambda one: one.formula and int(one.formula.peak.total))
+    formula_error: float | None = of_measured(lambda one: None if one.error is None else float(one.error))
+    formula_reason: str | None = of_measured(lambda one: one.no_formula)
+    fit: build.ExactFit | None = of_measured(lambda one: one.limit and {**one.limit.facts, "fits": one.fits})
+    lines: list[dict[str, Any]] = of_measured(
+        lambda one: [{"module": module, "bytes": size} for module, size in one.step.saved_by.items()]
+    )
 
 
 @dataclass(frozen=True)
@@ -170,6 +211,11 @@ class Step:
     memory: TrainingMemory
     fits: dict[str, Any] | None
     limit: MemoryLimit | None
+
+    @property
+    def work(self) -> Workload:
+        """The sequences of a micro-batch."""
+        return self.memory.work
 
     @property
     def recipe(self) -> Recipe:
@@ -196,6 +242,26 @@ class Step:
         step = self.memory.step
         return int(step.saved_bytes() + (0 if step.stage is None else step.stage.saved))
 
+    @cached_property
+    def unsharded(self) -> dict[str, int]:
+        """The step on one device. FSDP stores weights in fp32 and casts them when they are gathered."""
+        model, recipe = self.memory.model, self.recipe
+        one = training_memory(model, self.work, alone(recipe))
+        weights, state, gradients = one.step.parameters, one.step.optimizer_state, one.phases[-1].gradients
+        if recipe.shards_weights and recipe.weights_dtype == FP32:
+            tensors, each = stored(model), width(FP32)
+            weights = gradients = each.bytes(sum(tensor.copies * tensor.elements for tensor in tensors))
+            state = optimizer_memory(recipe, tensors, each.bits // 8).optimizer_state
+        sizes = {"weights": weights, "optimizer": state, "gradients": gradients, "saved": one.step.saved_bytes()}
+        return {f"{name}_bytes": int(size) for name, size in sizes.items()}
+
+    def with_recipe(self, **fields: Any) -> TrainingMemory | None:
+        """The step with other fields of the recipe; None if it is not supported."""
+        try:
+            return training_memory(self.memory.model, self.work, replace(self.recipe, **fields))
+        except TfacctError:
+            return None
+
     @property
     def does_not_fit(self) -> bool:
         """True if the peak is larger than the limit."""
@@ -218,42 +284,33 @@ def train(
     models, of_other_sizes = of_own_size(models, request)
     recipe = recipe.for_models(models)
     every = [training_memory(model, selection.workload(model, request), recipe) for model in models]
-    one = every[0] if len(every) == 1 else None
-    if one is None and by != "phase":
+    several = len(every) > 1
+    if several and by != "phase":
         raise UsageError(f"{option('by', by)} goes with one MODEL")
-    fits = None if one is None or fit is None else what_fits(one, fit)
+    fits = None if several or fit is None else what_fits(every[0], fit)
     steps = [Step(each, fits, fit) for each in every]
-    what = "Training steps" if one is None else f"{build.label(models[0])}: a training step"
+    what = "Training steps" if several else f"{build.label(models[0])}: a training step"
     what += "" if recipe.mesh is None else f" on one of {recipe.mesh.ranks:,} ranks"
     workload = f"{build.workload_words(models, request)}{_whose_batch(recipe.mesh)}"
-
-    def notes_of(at: slice) -> list[Note]:
-        if len(steps[at]) > 1:
-            return notes(NOTES_OF_SEVERAL, steps)
-        return notes(NOTES, steps[at][0])
-
-    if one is None:
-        table = table_of_models(steps)
-    else:
-        changed = helpful_changes(steps[0])
-        table = change_table(changed) if by == "phase" and changed else TABLES[by](steps[0])
+    changed = [] if several or by != "phase" else helpful_changes(steps[0])
+    table = table_of_models(steps) if several else change_table(changed) if changed else TABLES[by](steps[0])
     report = build.report(
         TrainReport,
         models,
         table,
         [_facts(each) for each in steps],
         title=f"{what} in {states.precision(recipe)}, {workload}, {recipe.description}",
-        answer=_answer(steps[0]) if one is not None else _answer_for_several(steps),
+        answer=_answer_for_several(steps) if several else _answer(steps[0]),
         convention=f"as transformers runs it with {recipe.runs_with}: {TRAINING}",
-        notes=notes_of,
+        notes=lambda at: notes(NOTES, steps[at][0]) if len(steps[at]) == 1 else notes(NOTES_OF_SEVERAL, steps),
         counted=recipe.counted,
         requests=[request],
         skipped=[*left_out, *of_other_sizes],
         headline="peak_bytes",
     )
-    if one is None or table != phase_table(steps[0]):
+    if several or by != "phase" or changed:
         return report
-    columns, rows, totals = whole_phase_table(one)
+    columns, rows, totals = all_phases_table(every[0])
     return replace(report, data=replace(report, columns=columns, sections=rows, totals=totals))
 
 
@@ -374,119 +431,36 @@ def _most(step: Step) -> str:
     return f"{most}, or {more} of {one.work.context:,} tokens"
 
 
-# Keys of the JSON.
-
-
-OF_RECIPE = (*("dtype", "optimizer", "recompute", "attention", "loss", "master_weights", "lora", "packing", "offload"),)
-"""Fields of a recipe that the JSON has as they are."""
-PHASE_PARTS = ("weights", "optimizer_state", "gradients", "saved", "temporary", "gathered")
-
-
 def _facts(of: Step) -> dict[str, Any]:
     """Keys of `TrainReport`."""
-    one, step, recipe, saved = of.memory, of.memory.step, of.recipe, of.saved
-    return {
-        "workload": selection.workload_facts(one.work, dtype=recipe.dtype),
-        **{name: getattr(recipe, name) for name in OF_RECIPE},
-        **size_facts(one.work, recipe),
-        "weights_dtype": recipe.weights_dtype or recipe.dtype,
-        "gradient_dtype": recipe.gradient_dtype or (FP32 if recipe.weights_dtype == FP32 else recipe.dtype),
-        "lora_adapters": None if recipe.lora is None else _adapter_facts(one.model, recipe),
-        "weights_bytes": step.parameters,
-        "optimizer_bytes": step.optimizer_state,
-        "master_weights_bytes": step.master_weights,
-        "gradients_bytes": one.phases[-1].gradients,
-        "saved_bytes": of.saved_bytes,
-        "host_bytes": one.host.total,
-        "moved_bytes": one.host.moved,
-        "peak_bytes": one.peak.total,
-        "peak_phase": one.peak.name,
-        "peak_least_bytes": one.least,
-        "error_bound": None if one.bound is None else one.bound.share,
-        "exact": one.exact,
-        "sent_bytes": of.sent_bytes,
-        **_layout_facts(one),
-        "phases": [
-            {
-                "phase": each.name,
-                "operation": each.operation or None,
-                **{f"{part.removesuffix('_state')}_bytes": getattr(each, part) for part in (*PHASE_PARTS, "total")},
-            }
-            for each in one.phases
-        ],
-        "saved": saved,
-        "lines": saved,
-        "fit": of.fits,
-    }
-
-
-def _layout_facts(one: TrainingMemory) -> dict[str, Any]:
-    """Keys of the parallel layout: what a rank sends, its stage, and the step of the whole model."""
-    mesh = one.recipe.mesh
-    if mesh is None:
-        return {}
-    stage, pipeline = one.step.stage, dict[str, Any]()
-    if stage is not None:
-        times = microbatches(mesh, one.work.axes(), train=True)
-        pipeline = {"stage": stage.rank + 1, "in_flight": stage.in_flight, **waits_facts(mesh, times, train=True)}
-    return {
-        "mesh": values_of(build.MeshFacts, mesh),
-        **pipeline,
-        "whole": {f"{name.removesuffix('_state')}_bytes": size for name, size in _whole_step(one).items()},
-    }
-
-
-def _whole_step(one: TrainingMemory) -> dict[str, Any]:
-    """Bytes of the step on one device, by part. FSDP stores weights in fp32 and casts them when they are gathered."""
-    recipe, whole = one.recipe, training_memory(one.model, one.work, alone(one.recipe))
-    weights, state, gradients = whole.step.parameters, whole.step.optimizer_state, whole.phases[-1].gradients
-    if recipe.shards_weights and recipe.weights_dtype == FP32:
-        tensors, each = stored(one.model), width(FP32)
-        weights = gradients = each.bytes(sum(tensor.copies * tensor.elements for tensor in tensors))
-        state = optimizer_memory(recipe, tensors, each.bits // 8).optimizer_state
-    saved = whole.step.saved_bytes()
-    return {"weights": weights, "optimizer_state": state, "gradients": gradients, "saved": saved}
-
-
-def _adapter_facts(model: LoadedModel, recipe: Recipe) -> dict[str, Any]:
-    """Keys of `Lora`."""
-    targets, modules = lora_targets(recipe.lora or ""), model.config.hf_module_paths()
-    layers = adapted_layers(model, targets)
-    on = list(dict.fromkeys(line.path for layer in layers for line in layer.matmuls))
-    adapters, _ = adapters_of(model, recipe)
-    return {
-        "rank": targets.rank,
-        "dtype": recipe.adapter_dtype,
-        "dropout": recipe.lora_dropout,
-        "weights": recipe.weights_dtype or recipe.dtype,
-        "products": [paths.short(path) for path in on],
-        "modules": list(dict.fromkeys(modules.get(path, path) for path in on)),
-        "params": sum(len(each.numbers) * int(each.elements) for each in adapters),
-        "bytes": sum(len(each.numbers) * int(each.bytes) for each in adapters),
-    }
+    layout, mesh, stage = dict[str, Any](), of.recipe.mesh, of.memory.step.stage
+    if mesh is not None:
+        layout = {"mesh": values_of(build.MeshFacts, mesh), "whole": of.unsharded}
+    if mesh is not None and stage is not None:
+        times = microbatches(mesh, of.work.axes(), train=True)
+        layout |= {"stage": stage.rank + 1, "in_flight": stage.in_flight, **waits_facts(mesh, times, train=True)}
+    return values_of(TrainReport, of, **size_facts(of.work, of.recipe), **layout)
 
 
 # Tables.
 
 
+PHASE_PARTS = {"weights": 0, "optimizer_state": 2, "gradients": 1, "saved": 0, "temporary": 0, "total": 0}
+"""Columns of a phase's parts, with `drop`. Gathered parameters are temporary memory there."""
+
+
 def _phase_columns(first: str, labels: Mapping[str, str], unit: str) -> tuple[Column, ...]:
-    return (
-        Column("phase", first),
-        *(
-            Column(key, labels.get(key, key), "bytes", drop, empty="–", unit=unit)
-            for key, drop in {"weights": 0, "optimizer_state": 2, "gradients": 1}.items()
-        ),
-        *(Column(key, labels.get(key, key), "bytes", empty="–", unit=unit) for key in ("saved", "temporary", "total")),
-    )
+    parts = PHASE_PARTS.items()
+    sizes = (Column(key, labels.get(key, key), "bytes", drop, empty="–", unit=unit) for key, drop in parts)
+    return Column("phase", first), *sizes
 
 
 def _phase_row(phase: Phase) -> dict[str, Any]:
-    parts = ("weights", "optimizer_state", "gradients", "saved", "total")
-    temporary = phase.temporary + phase.gathered or None
-    return {"phase": phase.name, **{key: getattr(phase, key) or None for key in parts}, "temporary": temporary}
+    merged = phase._replace(temporary=phase.temporary + phase.gathered, gathered=0)
+    return {"phase": phase.name, **{key: getattr(merged, key) or None for key in PHASE_PARTS}}
 
 
-def whole_phase_table(one: TrainingMemory) -> Table:
+def all_phases_table(one: TrainingMemory) -> Table:
     """All phases that can be the peak, for programs."""
     columns = (*_phase_columns("phase", {}, ""), Column("peak", ""))
     rows = tuple({**_phase_row(each), "peak": "peak" if each is one.peak else None} for each in one.phases)
@@ -497,21 +471,17 @@ def phase_table(step: Step) -> Table:
     """The peak, the ends of the forward pass and of the step, and the first and the last layer of each stack."""
     one = step.memory
     unit = units.binary_unit(int(one.peak.total))
-    stacks = (list(own) for layers, own in groupby(one.phases, lambda each: each.layer is not None) if layers)
-    ends = [end for own in stacks for end in (own[0], own[-1])]
-    shown = [one.peak, *ends, *(each for each in one.phases if each.name in (FORWARD_END, LOSS))]
+    stacks = (list(stack) for layers, stack in groupby(one.phases, lambda each: each.layer is not None) if layers)
+    shown = [one.peak, one.phases[-1], *(end for stack in stacks for end in (stack[0], stack[-1]))]
     rows = tuple(
         {**_phase_row(each), "phase": LABELS.get(each.name, each.name)}
         for each in one.phases
-        if each in shown or each is one.phases[-1]
+        if each in shown or each.name in LABELS
     )
-    each = (
-        "in each phase"
-        if one.recipe.mesh is None
-        else f"on each {'rank' if step.limit is None or step.limit.device is None else 'GPU'}"
-    )
+    rank = "rank" if step.limit is None or step.limit.device is None else "GPU"
+    where = "in each phase" if one.recipe.mesh is None else f"on each {rank}"
     short = {"optimizer_state": "optimizer", "saved": "activations", "temporary": "temp."}
-    return _phase_columns(f"{unit} {each}", short, unit), (rows,), ()
+    return _phase_columns(f"{unit} {where}", short, unit), (rows,), ()
 
 
 def tensor_table(step: Step) -> Table:
@@ -525,27 +495,23 @@ def tensor_table(step: Step) -> Table:
         Column("share", "share", "share", drop=3),
         Column("saved_for", "saved for", drop=1),
     )
-    saved = step.saved
-    whole = sum(line["bytes"] for line in saved)
+    whole = sum(line["bytes"] for line in step.saved)
     rows: list[Row] = [
         {
-            **{"axes": line["axes"], "dtype": line["dtype"] or "", "count": line["count"], "bytes": line["bytes"]},
+            **{key: line[key] for key in ("axes", "count", "bytes")},
             "path": paths.short(line["path"]),
+            "dtype": line["dtype"] or "",
             "share": Fraction(line["bytes"], whole),
-            "saved_for": ", ".join(paths.short(name) for name in line["saved_for"]),
+            "saved_for": ", ".join(map(paths.short, line["saved_for"])),
         }
-        for line in saved
+        for line in step.saved
     ]
     return columns, (tuple(rows),), ({"path": "saved", "bytes": whole, "share": Fraction(1)},)
 
 
 def _share_table(key: str, label: str, sizes: Mapping[str, int], total: str) -> Table:
     """Sizes by name, with their shares."""
-    columns = (
-        Column(key, label),
-        Column("bytes", "bytes", "bytes"),
-        *build.SHARES,
-    )
+    columns = (Column(key, label), Column("bytes", "bytes", "bytes"), *build.SHARES)
     whole = sum(sizes.values())
     rows = tuple(build.with_share({key: name, "bytes": size}, size, whole) for name, size in sizes.items())
     return columns, (rows,), ({key: total, "bytes": whole, "share": Fraction(1)},)
@@ -654,21 +620,15 @@ def _change_that_fits(step: Step) -> str | None:
     if cheapest is not None:
         return f"Try {_typed(cheapest)} ({units.binary(cheapest['peak_bytes'])})."
     lowest = min(found, key=lambda change: int(change["peak_bytes"]))
-    return (
-        f"None of these changes is enough; {_typed(lowest)} has the lowest peak, {units.binary(lowest['peak_bytes'])}."
-    )
+    peak = units.binary(lowest["peak_bytes"])
+    return f"None of these changes is enough; {_typed(lowest)} has the lowest peak, {peak}."
 
 
 def _without_recompute(step: Step) -> str | None:
     """The peak without recomputation, of a step with it."""
-    one, recipe = step.memory, step.recipe
-    if recipe.recompute == "none":
-        return None
-    try:
-        without = training_memory(one.model, one.work, replace(recipe, recompute="none"))
-    except TfacctError:
-        return None
-    return f"Without {option('recompute', recipe.recompute)}, the peak is {_peak(without)}."
+    recompute = step.recipe.recompute
+    without = None if recompute == "none" else step.with_recipe(recompute="none")
+    return None if without is None else f"Without {option('recompute', recompute)}, the peak is {_peak(without)}."
 
 
 def _lever(step: Step) -> str | None:
@@ -688,13 +648,11 @@ def _lever(step: Step) -> str | None:
 
 def _with_master_weights(step: Step) -> str | None:
     """The peak with fp32 master weights, of a step all in 16 bits; None for others."""
-    one, recipe = step.memory, step.recipe
-    if recipe.lora or recipe.in_fp32 or recipe.weights_dtype not in (None, recipe.dtype) or recipe.master_weights:
+    recipe = step.recipe
+    if recipe.lora or recipe.trained_dtype == FP32 or recipe.master_weights:
         return None
-    try:
-        return _peak(training_memory(one.model, one.work, replace(recipe, master_weights=FP32)))
-    except TfacctError:
-        return None
+    higher = step.with_recipe(master_weights=FP32)
+    return None if higher is None else _peak(higher)
 
 
 def _time(step: Step) -> str | None:
@@ -721,25 +679,21 @@ def _time(step: Step) -> str | None:
 
 def _lora_saves_more(step: Step) -> str | None:
     """LoRA next to full fine-tuning, if it saves more."""
-    one, recipe = step.memory, step.recipe
+    recipe = step.recipe
     weights = recipe.weights_dtype if recipe.autocast else None
-    full = replace(recipe, lora=None, adapter_dtype=FP32, lora_dropout=0.0, weights_dtype=weights)
-    try:
-        saved = training_memory(one.model, one.work, full).step.saved_bytes()
-    except TfacctError:
+    full = step.with_recipe(lora=None, adapter_dtype=FP32, lora_dropout=0.0, weights_dtype=weights)
+    if full is None or step.saved_bytes <= full.step.saved_bytes():
         return None
-    if step.saved_bytes <= saved:
-        return None
-    with_lora, without = units.binary(step.saved_bytes), units.binary(saved)
+    with_lora, without = units.binary(step.saved_bytes), units.binary(int(full.step.saved_bytes()))
     in_fp32 = recipe.adapter_dtype != recipe.dtype and not recipe.autocast
     lever = f": try {option('adapter_dtype', recipe.dtype)}" if in_fp32 else ""
     return f"LoRA needs {with_lora} for saved activations, full fine-tuning {without}{lever}."
 
 
 def _packed(step: Step) -> str:
-    row = step.recipe.runs(step.memory.work)
-    flash = f"flash attention needs no mask: count it with {option('batch', 1)} {option('ctx', row.tokens)}"
-    return f"One row of {row.tokens:,} tokens with a mask between sequences; {flash}."
+    tokens = step.recipe.runs(step.work).tokens
+    flash = f"flash attention needs no mask: count it with {option('batch', 1)} {option('ctx', tokens)}"
+    return f"One row of {tokens:,} tokens with a mask between sequences; {flash}."
 
 
 def _names_master_weights(step: Step) -> bool:
@@ -750,10 +704,9 @@ def _names_master_weights(step: Step) -> bool:
 def _precision(step: Step) -> str:
     """Which dtypes weights, gradients and optimizer state have."""
     recipe = step.recipe
-    if recipe.autocast:
-        return f"Weights, gradients and optimizer state are in fp32; autocast copies are in {recipe.dtype}."
-    if recipe.weights_dtype == FP32 and recipe.shards_weights:
-        return f"Weights, gradients and optimizer state are in fp32; gathered parameters in {recipe.dtype}."
+    if recipe.weights_dtype == FP32:
+        copies = "gathered parameters" if recipe.shards_weights else "autocast copies are"
+        return f"Weights, gradients and optimizer state are in fp32; {copies} in {recipe.dtype}."
     if recipe.master_weights is not None:
         cast = "gradients are cast to fp32 for the update"
         gradients = "fp32 gradients are allocated during the whole step" if recipe.fp32_gradients else cast
@@ -771,10 +724,9 @@ def _saved(step: Step) -> str:
     return f"Saved for backward: {units.binary(step.saved_bytes)} ({_sizes(dict(parts[:3]), step.saved_bytes)}{more})."
 
 
-def _adapters(step: Step) -> str:
-    adapters = _adapter_facts(step.memory.model, step.recipe)
-    words = f"{adapters['params']:,} parameters, {units.binary(adapters['bytes'])}"
-    return f"Adapters: rank {adapters['rank']} in {adapters['dtype']}, {words}. Other weights are frozen."
+def _adapters(step: Step) -> dict[str, Any]:
+    lora = values_of(Lora, step.memory)
+    return {**lora, "size": units.binary(lora["bytes"])}
 
 
 def _adapted(step: Step) -> str:
@@ -809,8 +761,8 @@ def _sent(step: Step, mesh: Mesh) -> str:
     return f"{whose} {units.binary(step.sent_bytes or 0)} per step{', without recomputation' if recomputed else ''}."
 
 
-def _whole(step: Step, _: Mesh) -> str:
-    sizes = {name.replace("_", " "): int(size) for name, size in _whole_step(step.memory).items()}
+def _unsharded(step: Step, _: Mesh) -> str:
+    sizes = dict(zip(("weights", "optimizer state", "gradients", "saved"), step.unsharded.values(), strict=True))
     largest = max(sizes.values())
     return f"Without sharding, in {units.binary_unit(largest)}: {_sizes(sizes, largest)}."
 
@@ -879,7 +831,12 @@ NOTES = (
         2,
         lambda step: step.recipe.lora is None and not _names_master_weights(step) and _precision(step),
     ),
-    NoteRow("adapters", 2, lambda step: step.recipe.lora and _adapters(step)),
+    NoteRow(
+        "adapters",
+        2,
+        lambda step: step.recipe.lora and _adapters(step),
+        "Adapters: rank {rank} in {dtype}, {params:,} parameters, {size}. Other weights are frozen.",
+    ),
     NoteRow("allocator", 2, _close, RESERVED),
     NoteRow("sent", 2, _on_mesh(_sent)),
     NoteRow("stage", 2, _on_mesh(_stage, pp=1)),
@@ -928,7 +885,7 @@ NOTES = (
         lambda step: reads_images(step.memory.model) and not step.recipe.in_fp32,
         "The batch of images is in fp32.",
     ),
-    NoteRow("whole", 3, _on_mesh(_whole)),
+    NoteRow("whole", 3, _on_mesh(_unsharded)),
     NoteRow("own_batch", 3, _on_mesh(fsdp=1), "Each FSDP rank has its own batch."),
     NoteRow("gathered", 3, _on_mesh(fsdp=1), "Temporary memory includes gathered parameters."),
     NoteRow("buckets", 3, _on_mesh(zero=0), "Not included: the engine's gradient buckets."),
@@ -962,6 +919,11 @@ class Measured:
     step: ExactStep
     formula: TrainingMemory | None
     no_formula: str | None
+
+    @property
+    def fits(self) -> bool:
+        """True if the peak is not larger than the limit, if there is one."""
+        return self.limit is None or self.step.peak_bytes <= self.limit.usable
 
     @property
     def error(self) -> Fraction | None:
@@ -1006,13 +968,13 @@ def train_exact(
         formula = training_memory(model, work, recipe)
     except TfacctError as error:
         reason = error.message
-    one = Measured(work, recipe, fit, step, formula, reason)
+    one = Measured(work, replace(recipe, attention=step.attention), fit, step, formula, reason)
     runs = f"{one.step.class_name} with {one.step.attention}"
     return build.report(
         ExactTrainReport,
         [model],
         _share_table("module", "saved for backward by", one.step.saved_by, "saved for backward"),
-        [_exact_facts(one)],
+        [values_of(ExactTrainReport, one)],
         title=f"{build.label(model)}: a training step in {states.precision(recipe)},"
         f" {build.workload_words([model], request)}, {recipe.description}",
         answer=_exact_answer(one),
@@ -1032,7 +994,7 @@ def _exact_answer(one: Measured) -> str:
     how = f"measured by running {step.class_name} on the meta device ({versions})"
     if limit is None:
         return f"Peak: {peak}, {how}."
-    return f"{'Fits' if step.peak_bytes <= limit.usable else 'Does not fit'} {limit.where}: peak {peak}, {how}."
+    return f"{'Fits' if one.fits else 'Does not fit'} {limit.where}: peak {peak}, {how}."
 
 
 def _peak_of_class(one: Measured) -> str:
@@ -1064,25 +1026,3 @@ def error_words(error: Fraction) -> str:
     size, side = abs(error) * 100, "more" if error > 0 else "less"
     places = next((places for places in (1, 2, 3, 4) if round(size, places)), None)
     return f"under 0.0001% {side}" if places is None else f"{units.decimals(size, places)}% {side}"
-
-
-EXACT_PARTS = ("weights", "optimizer", "gradients", "saved", "peak")
-
-
-def _exact_facts(one: Measured) -> dict[str, Any]:
-    step, recipe, formula = one.step, one.recipe, one.formula
-    return {
-        "workload": selection.workload_facts(one.work, dtype=recipe.dtype),
-        **{name: getattr(step, name) for name in ("class_name", "versions", "seconds", "attention")},
-        **{name: getattr(recipe, name) for name in ("dtype", "optimizer", "recompute", "loss", "lora")},
-        "weights_dtype": recipe.weights_dtype or recipe.dtype,
-        **{f"{part}_bytes": getattr(step, f"{part}_bytes") for part in EXACT_PARTS},
-        "peak_phase": step.peak_phase,
-        "exact": True,
-        "formula_saved_bytes": None if formula is None else int(formula.step.saved_bytes()),
-        "formula_peak_bytes": None if formula is None else int(formula.peak.total),
-        "formula_error": None if one.error is None else float(one.error),
-        "formula_reason": one.no_formula,
-        "fit": None if one.limit is None else {**one.limit.facts, "fits": step.peak_bytes <= one.limit.usable},
-        "lines": [{"module": module, "bytes": size} for module, size in step.saved_by.items()],
-    }

@@ -22,6 +22,7 @@ from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Tick, unwatched
 from tfacct.training.lora import lora_targets, target_modules
+from tfacct.training.measured import AttentionKind
 from tfacct.training.optimizers import FP32_BYTES
 from tfacct.training.recipe import FP32, NF4, Recipe
 from tfacct.training.recompute import ATTENTION, CHUNKS
@@ -45,7 +46,7 @@ class ExactStep(NamedTuple):
     """Bytes of a training step. `saved_by`: saved bytes by module, largest first, with a star for the layer number."""
 
     class_name: str
-    attention: str
+    attention: AttentionKind
     weights_bytes: int
     optimizer_bytes: int
     gradients_bytes: int
@@ -68,7 +69,7 @@ class Built(NamedTuple):
     batch: dict[str, Any]
     forward: Callable[..., Any]
     constants: list[Any]
-    attention: str
+    attention: AttentionKind
 
 
 def exact(model: LoadedModel, work: Workload, recipe: Recipe, progress: Tick = unwatched) -> ExactStep:
@@ -147,7 +148,7 @@ def build(model: LoadedModel, work: Workload, recipe: Recipe) -> Built:
             f"{model.name} has no head, so it has no training loss",
             "use the whole model, or set a class with a head in architectures",
         )
-    choices = [recipe.attention] if recipe.attention else ["sdpa", "eager"]  # as in transformers
+    choices: list[AttentionKind] = [recipe.attention] if recipe.attention else ["sdpa", "eager"]  # as in transformers
     if not model.config.hf_module_paths():
         return _reference(model, work, recipe, choices[0])
     refused: UsageError | None = None
@@ -202,7 +203,7 @@ def _class(model: LoadedModel, recipe: Recipe, attention: str) -> Any:
     return meta.with_chunked_loss(found, CHUNKS, recipe.dtype, weights) if recipe.loss == "chunked" else found
 
 
-def _reference(model: LoadedModel, work: Workload, recipe: Recipe, attention: str) -> Built:
+def _reference(model: LoadedModel, work: Workload, recipe: Recipe, attention: AttentionKind) -> Built:
     """The reference model, which has no adapters, no chunked loss, and only recomputation of whole layers."""
     from tfacct.reference import training_step
 

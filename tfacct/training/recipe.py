@@ -157,6 +157,11 @@ class Recipe:
         return self.dtype == FP32
 
     @property
+    def trained_dtype(self) -> str:
+        """The dtype of the trained weights: those of the model, or of adapters."""
+        return (self.weights_dtype or self.dtype) if self.lora is None else self.adapter_dtype
+
+    @property
     def autocast(self) -> bool:
         """True if the pass casts fp32 weights under torch.autocast."""
         return self.weights_dtype == FP32 and not self.in_fp32 and not self.shards_weights
@@ -265,10 +270,7 @@ RECIPE_FEATURES: Mapping[str, tuple[str, Callable[[Recipe], object]]] = {
     "adapters_16bit": ("adapters in 16 bits", lambda recipe: recipe.lora and recipe.adapter_dtype != FP32),
     "master_weights": ("{master_weights=fp32}", lambda recipe: recipe.master_weights is not None),
     "no_master_weights": ("no {master_weights}", lambda recipe: recipe.master_weights is None),
-    "trains_fp32": (
-        "trained weights in fp32",
-        lambda one: FP32 in ((one.dtype, one.weights_dtype) if one.lora is None else (one.adapter_dtype,)),
-    ),
+    "trains_fp32": ("trained weights in fp32", lambda recipe: recipe.trained_dtype == FP32),
     "gradients_fp32": ("{gradient_dtype=fp32}", lambda recipe: recipe.gradient_dtype is not None),
     "packing": ("{packing=True}", lambda recipe: recipe.packing),
     "offload_activations": ("{offload=activations}", lambda recipe: recipe.offloads("activations")),

@@ -23,7 +23,7 @@ from tfacct.ledger.storage import width
 from tfacct.ledger.torch_parameters import TorchParameter
 from tfacct.training.optimizers import BLOCK, FP32_BYTES, SCALE, optimizer
 from tfacct.training.phases import Phase
-from tfacct.training.recipe import FP32, Recipe
+from tfacct.training.recipe import Recipe
 from tfacct.training.step import TrainingStep
 
 
@@ -65,7 +65,7 @@ def bytes_per_parameter(recipe: Recipe) -> Fraction | None:
     rule = optimizer(recipe.optimizer)
     if recipe.lora is not None or rule.matrices is not None or rule.embeddings_fp32:
         return None
-    weights = width(FP32 if recipe.weights_dtype == FP32 else recipe.dtype).bits // 8
+    weights = width(recipe.trained_dtype).bits // 8
     master = 0 if recipe.master_weights is None else FP32_BYTES
     gradients = FP32_BYTES if recipe.fp32_gradients else weights
     number = master or weights if rule.number_bytes is None else Fraction(rule.number_bytes)
