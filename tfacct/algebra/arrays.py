@@ -53,16 +53,16 @@ def evaluate(metric: Metric, shape: Transformer, point: Point, knobs: Mapping[st
         )
         return found
     given = {name: _checked(np, name, values, exact) for name, values in knobs.items()}
-    whole = np.broadcast_shapes(*(values.shape for values in given.values()))
+    broadcast = np.broadcast_shapes(*(values.shape for values in given.values()))
     for wrong, error in _invalid_combinations(shape, point, given):
         if np.any(wrong):
             raise error
-    flat = {name: np.broadcast_to(values, whole).reshape(-1) for name, values in given.items()}
+    flat = {name: np.broadcast_to(values, broadcast).reshape(-1) for name, values in given.items()}
     result = np.empty(flat[next(iter(flat))].shape if flat else (1,), dtype=object if exact else np.float64)
     for start in range(0, result.size, AT_ONCE):
         some = slice(start, start + AT_ONCE)
         result[some] = _cheapest(np, metric, shape, point, {name: values[some] for name, values in flat.items()})
-    return result.reshape(whole)
+    return result.reshape(broadcast)
 
 
 def _point_by_point(np: Any, metric: Metric, point: Point, knobs: Mapping[str, Any], exact: bool) -> Any:
@@ -204,9 +204,9 @@ def _checked(np: Any, name: str, values: Any, exact: bool) -> Any:
 
 def _exact(np: Any, array: Any) -> Any:
     """Array of Python ints, which never wrap."""
-    whole = np.empty(array.shape, dtype=object)
-    whole[...] = np.frompyfunc(int, 1, 1)(array)
-    return whole
+    integers = np.empty(array.shape, dtype=object)
+    integers[...] = np.frompyfunc(int, 1, 1)(array)
+    return integers
 
 
 def _is_whole(value: Any) -> bool:

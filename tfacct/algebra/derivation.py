@@ -107,11 +107,11 @@ def ordered(factors: Iterable[Factor]) -> list[Factor]:
     """Factors in the order of a product: numbers, workload, sizes, sums, layers."""
 
     def rank(factor: Factor) -> tuple[int, int]:
-        own = factor.axis.rstrip("0123456789")
+        axis = factor.axis.rstrip("0123456789")
         if factor.blocks:
             return 4, 0
-        if own in WORKLOAD:
-            return 1, WORKLOAD.index(own)
+        if axis in WORKLOAD:
+            return 1, WORKLOAD.index(axis)
         return (2 if factor.axis else 3 if factor.sum or not factor.axis_names.isdigit() else 0), 0
 
     return sorted(factors, key=rank)
@@ -130,12 +130,12 @@ def in_numbers(factors: Iterable[Factor]) -> str:
 def joined(factors: Sequence[Factor], made: Mapping[Factor, Sequence[str]]) -> list[Factor]:
     """Factors with products replaced by derived axes: N for K · G."""
     left = list(factors)
-    for whole, parts in made.items():
+    for product, parts in made.items():
         while (found := [next((f for f in left if f.axis == part), None) for part in parts]) and None not in found:
             at = min(left.index(part) for part in found if part is not None)
             for part in found:
                 left.remove(part)  # type: ignore[arg-type]
-            left.insert(at, whole)
+            left.insert(at, product)
     return left
 
 

@@ -125,19 +125,19 @@ class DerivationModel:
         """Steps in the order of lines; kinds of layers with equal counts are one step."""
         found: dict[str, dict[object, list[Entry]]] = {}
         for entry in entries:
-            own = tuple(factor for factor in entry.factors if not factor.blocks)
-            found.setdefault(entry.path, {}).setdefault((entry.spec, own), []).append(entry)
+            factors = tuple(factor for factor in entry.factors if not factor.blocks)
+            found.setdefault(entry.path, {}).setdefault((entry.spec, factors), []).append(entry)
         return [self.step(alike, len(of_path) == 1, unit) for of_path in found.values() for alike in of_path.values()]
 
     def axis_names(self, steps: Iterable[Step]) -> tuple[Axis, ...]:
         """All axes in the steps and in the meanings of these axes."""
         text = " ".join(" ".join((step.spec, *step.more, step.symbols)) for step in steps)
-        used, asked = set[str](), {*AXIS.findall(text)}
-        while asked:
-            used |= asked
-            meanings = " ".join(self.legend[name].meaning for name in asked)
-            asked = {name for name in meanings.replace(",", " ").replace("(", " ").split() if name in self.legend}
-            asked -= used
+        used, pending = set[str](), {*AXIS.findall(text)}
+        while pending:
+            used |= pending
+            meanings = " ".join(self.legend[name].meaning for name in pending)
+            pending = {name for name in meanings.replace(",", " ").replace("(", " ").split() if name in self.legend}
+            pending -= used
         return tuple(axis for name, axis in self.legend.items() if name in used)
 
 

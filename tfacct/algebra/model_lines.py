@@ -74,11 +74,11 @@ def _specs(ledger: Ledger) -> dict[str, str]:
             named = {line.path: line.spec} if isinstance(line, (Matmul, State)) else {}
             named |= {parameter.path: " ".join(parameter.axes) for parameter in line.parameters()}
             for path, spec in named.items():
-                own = spec, renamed(spec, group.names)
-                known = found.setdefault(path, own)
-                if known[0] == spec and known != own:
+                both = spec, renamed(spec, group.names)
+                known = found.setdefault(path, both)
+                if known[0] == spec and known != both:
                     found[path] = spec, spec
-    return {path: own for path, (_, own) in found.items()}
+    return {path: both for path, (_, both) in found.items()}
 
 
 def _weights(symbolic: SymbolicModel) -> dict[str, Factored]:

@@ -191,7 +191,7 @@ def _lengths(point: Point) -> tuple[set[int], set[int]]:
     """Tokens per chunk of recurrences, and tokens per compressed key."""
     axes = [group.axes for group in point.ledger.groups]
     chunks, rates = (
-        {own[name] for own in axes for name in names if isinstance(own.get(name), int) and own[name] > 1}
+        {sizes[name] for sizes in axes for name in names if isinstance(sizes.get(name), int) and sizes[name] > 1}
         for names in ((CHUNK,), tuple(RATES.values()))
     )
     return {max(chunks)} if chunks else set(), rates

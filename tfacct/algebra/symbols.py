@@ -253,32 +253,32 @@ def in_symbols(shape: Transformer, *, fixed: frozenset[str] = frozenset(), cache
     """
     import sympy
 
-    whole = cached  # for a proof: S is C + T, and patches are T minus the tokens before them
+    in_proof = cached  # for a proof: S is C + T, and patches are T minus the tokens before them
     explained, stacks = shape.declared_axes(), layer_axes(shape)
     _check_single_sizes(shape)
     windowed = WINDOW in explained
-    fixed = frozenset(name for name, axis in explained.items() if axis.own in (*fixed, *WINDOWS))
+    fixed = frozenset(name for name, axis in explained.items() if axis.part_axis in (*fixed, *WINDOWS))
     made = {name: axis.made for name, axis in explained.items() if axis.made is not None}
     named = [name for name, text in made.items() if text not in explained and not text.isdigit()]
-    own = dict.fromkeys(name for name in (*shape.axis_sizes(), *explained) if name not in made)
-    free = [name for name in (*own, *named) if name not in fixed]
+    sizes = dict.fromkeys(name for name in (*shape.axis_sizes(), *explained) if name not in made)
+    free = [name for name in (*sizes, *named) if name not in fixed]
     reads, keeps = shape.encoder is not None, shape.ledger().has_cache
     cached = cached and keeps
     workload_axes = ["B", "T", "C", *(["Cw"] if windowed else [])] if cached else ["B", "T", *([KEYS] if keeps else [])]
     workload_axes += ["I", "J"] if reads else []
-    marks = [name.removeprefix(HALF) for name, axis in explained.items() if axis.own == HALF]
+    marks = [name.removeprefix(HALF) for name, axis in explained.items() if axis.part_axis == HALF]
     of_windows = [PADDED, *(f"{axis}{mark}" for mark in marks for axis in (HALVES, OVERLAPPING))]
     workload_axes += of_windows if LONGEST in explained else ()
     seen = [VISIBLE_KEYS, CACHED_KEYS] if windowed and not cached else []
-    seen += [CHUNKS] if any(axis.own == CHUNK for axis in explained.values()) else []
+    seen += [CHUNKS] if any(axis.part_axis == CHUNK for axis in explained.values()) else []
     compressing = [kind for kind, rate in RATES.items() if rate in explained]
     named_keys = [COMPRESSED[what][kind] for kind in compressing for what in COMPRESSED if kind in COMPRESSED[what]]
     seen += [axis for axis in named_keys if not axis.startswith("T")]  # no count depends on those computed in the step
     seen += [ONE_BY_ONE] if _multiplies(shape, ONE_BY_ONE) else []
-    seen += [PATCHES] if FRONT in explained and not whole else []
+    seen += [PATCHES] if FRONT in explained and not in_proof else []
     rows = next((part for part in shape.parts() if getattr(part, "by_rows", False)), None)
     seen += [MERGED] if rows is not None else []
-    base = {name: axis.own for name, axis in explained.items()}
+    base = {name: axis.part_axis for name, axis in explained.items()}
     symbols = {
         axis: sympy.Symbol(axis, positive=True, integer=True)
         for axis in _ordered([*workload_axes, *seen, *stacks, *free], base)
@@ -313,7 +313,7 @@ def in_symbols(shape: Transformer, *, fixed: frozenset[str] = frozenset(), cache
         symbols=symbols,
         products={axis: powers for axis in named if (powers := _product(axes[axis], symbols))},
         legend={axis: legend[axis] for axis in _ordered(legend, base)},
-        shares=_shares(shape, rows, symbols, marks) if whole else {},
+        shares=_shares(shape, rows, symbols, marks) if in_proof else {},
     )
 
 
@@ -342,8 +342,8 @@ def _part_axis_meanings(explained: Mapping[str, Axis]) -> dict[str, str]:
     """Meanings of part axes that are renamed in all kinds of layers, for lines that stand for all kinds."""
     found: dict[str, list[str]] = {}
     for name, axis in explained.items():
-        found.setdefault(axis.own, []).append(name)
-    return {own: f"any of {', '.join(names)}" for own, names in found.items() if own not in names}
+        found.setdefault(axis.part_axis, []).append(name)
+    return {part_axis: f"any of {', '.join(names)}" for part_axis, names in found.items() if part_axis not in names}
 
 
 def _check_single_sizes(shape: Transformer) -> None:
@@ -368,9 +368,9 @@ def _ordered(found: Iterable[str], base: Mapping[str, str]) -> list[str]:
     last = ("J", KEYS, VISIBLE_KEYS, CACHED_KEYS)
 
     def rank(axis: str) -> tuple[int, int]:
-        own = base.get(axis, axis)
-        if own in ORDER:
-            return 0, ORDER.index(own)
-        return (2, last.index(own)) if own in last else (1, 0)
+        part_axis = base.get(axis, axis)
+        if part_axis in ORDER:
+            return 0, ORDER.index(part_axis)
+        return (2, last.index(part_axis)) if part_axis in last else (1, 0)
 
     return sorted(found, key=rank)

@@ -75,14 +75,15 @@ class Place:
 
 @record
 class Axis:
-    """An axis as declared by the parts of a model: `own` is the part's name, all others are the model's names.
+    """An axis as declared by the parts of a model: `part_axis` is its name in the part; all others are names of the
+    model.
 
     `made` is the formula of a derived axis, None for a size. A size is a multiple of `multiple` and at most `at_most`;
     `cut`: the rest of `at_most` is also used as a size. `case`: 1 is a special case. `dealt`: tokens are distributed
     evenly over this axis.
     """
 
-    own: str
+    part_axis: str
     meaning: str
     made: str | None = None
     multiple: int = 1
@@ -100,20 +101,21 @@ def names(everywhere: Sequence[Place], apart: frozenset[str]) -> list[Names]:
     too. `apart`: axes that an encoder always names apart.
     """
     found: list[dict[str, str]] = [{} for _ in everywhere]
-    own = [_own(place) for place in everywhere]
+    sizes_by_place = [_sizes_of(place) for place in everywhere]
     derived = {axis for place in everywhere for part in place.parts for axis in part.derived()}
-    _name(found, everywhere, [_without(sizes, derived) for sizes in own], apart)
+    _name(found, everywhere, [_without(sizes, derived) for sizes in sizes_by_place], apart)
     made = [
         {axis: renamed(text, names) for part in place.parts for axis, text in part.derived().items()}
         for place, names in zip(everywhere, found, strict=True)
     ]
     # An axis that is a size in one place and derived in another is two axes, even with equal values.
     both = [
-        {axis: sizes[axis] for axis in derived & sizes.keys()} | more for sizes, more in zip(own, made, strict=True)
+        {axis: sizes[axis] for axis in derived & sizes.keys()} | more
+        for sizes, more in zip(sizes_by_place, made, strict=True)
     ]
     _name(found, everywhere, both, frozenset())
     source = next(index for index, place in enumerate(everywhere) if place.reads)
-    for names, sizes in zip(found, own, strict=True):
+    for names, sizes in zip(found, sizes_by_place, strict=True):
         if OF_SOURCE in sizes:  # same size and name as in the encoder
             names[OF_SOURCE] = found[source].get("D", "D")
     return list(found)
@@ -146,11 +148,13 @@ def declared(named_places: Sequence[tuple[Place, Names]]) -> dict[str, Axis]:
                     dealt=known.dealt or axis.dealt,
                 )
                 places_of.setdefault(name, []).append(place)
-    uses = Counter(axis.own for axis in found.values())
+    uses = Counter(axis.part_axis for axis in found.values())
     there = [place for place, _ in named_places if place.parts and place.words]
     sides = [{place.words for place in there if place.reads == side} for side in (False, True)]
     return {
-        name: replace(axis, meaning=_with_place(axis.meaning, places_of[name], sides)) if uses[axis.own] > 1 else axis
+        name: replace(axis, meaning=_with_place(axis.meaning, places_of[name], sides))
+        if uses[axis.part_axis] > 1
+        else axis
         for name, axis in found.items()
     }
 
@@ -186,7 +190,7 @@ def _with_place(meaning: str, places: Sequence[Place], sides: Sequence[set[str]]
     return f"{base} in {side if not words else ' and '.join(words)}{comma}{formula}"
 
 
-def _own(place: Place) -> dict[str, Size]:
+def _sizes_of(place: Place) -> dict[str, Size]:
     sizes: dict[str, Size] = {}
     for part in place.parts:
         sizes |= {axis: getattr(part, field) for field, axis in part.sizes().items() if axis not in WINDOWS}
@@ -201,8 +205,8 @@ def _name(
 ) -> None:
     """Add the names of the axes in `sizes` to `found`, for every place."""
     places_of: dict[str, list[int]] = {}
-    for index, own in enumerate(sizes):
-        for axis in own:
+    for index, place_sizes in enumerate(sizes):
+        for axis in place_sizes:
             places_of.setdefault(axis, []).append(index)
     for axis, indices in places_of.items():
         first = sizes[indices[0]][axis]
@@ -229,10 +233,10 @@ def _marks(groups: Sequence[Sequence[Place]]) -> list[str]:
     found = []
     for index, group in enumerate(words):
         others = {word for other in words[:index] + words[index + 1 :] for kind in other for word in kind}
-        own = [
+        distinctive = [
             word for word in group[0] if mark_of(word) and word not in others and all(word in kind for kind in group)
         ]
-        found.append(own[:1])
+        found.append(distinctive[:1])
     if all(found):
         return [mark_of(word) or word for (word,) in found]
     return [group[0].mark for group in groups]

@@ -261,5 +261,7 @@ def numbered(stacks: Sequence[Stack]) -> list[Sequence[int]]:
 
 def in_order(stacks: Sequence[Stack]) -> list[Block]:
     """All layers of the stacks in execution order."""
-    placed = {number: stack.block for stack, own in zip(stacks, numbered(stacks), strict=True) for number in own}
+    placed = {
+        number: stack.block for stack, numbers in zip(stacks, numbered(stacks), strict=True) for number in numbers
+    }
     return [placed[number] for number in sorted(placed)]

@@ -45,17 +45,17 @@ def longest_window(stacks: Sequence[Stack]) -> Size | None:
     return next((size for size in found if size is not None), None)
 
 
-def in_whole_windows(own: Group, longest: Size | None) -> Group:
+def padded_to_windows(unpadded: Group, longest: Size | None) -> Group:
     """Group with tokens padded to whole windows; unchanged if `longest` is None."""
-    if longest is None or not own.lines:
-        return own
-    lines = tuple(_renamed(line, {"T": PADDED}) for line in own.lines)
-    return replace(own, lines=lines, axes={**own.axes, LONGEST: longest})
+    if longest is None or not unpadded.lines:
+        return unpadded
+    lines = tuple(_renamed(line, {"T": PADDED}) for line in unpadded.lines)
+    return replace(unpadded, lines=lines, axes={**unpadded.axes, LONGEST: longest})
 
 
-def of_source(own: Group) -> Group:
+def of_source(encoder: Group) -> Group:
     """Group of an encoder before a decoder: source axes I and J replace T and S."""
-    return replace(own, lines=tuple(_moved(_renamed(line, {"T": "I", "S": "J"})) for line in own.lines))
+    return replace(encoder, lines=tuple(_moved(_renamed(line, {"T": "I", "S": "J"})) for line in encoder.lines))
 
 
 def _renamed(line: Any, tokens: Names) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 from tfacct.architecture import axis_names
 from tfacct.architecture.axis_names import Axis, Names, Place
 from tfacct.architecture.blocks import POSITIONS, Block, MtpHead, PartT, Stack, Sublayer, in_order, numbered
-from tfacct.architecture.grouped import group, grouped, in_whole_windows, longest_window, of_source
+from tfacct.architecture.grouped import group, grouped, longest_window, of_source, padded_to_windows
 from tfacct.architecture.parts import (
     CHOSEN,
     Classes,
@@ -201,8 +201,8 @@ class Transformer:
         ends, source, *others, ahead = self.axis_names()
         kinds, mine = self.kinds(), len(self.every_stack) - len(self.stacks)
         blocks = grouped(self.stacks, self.numbers(), kinds[mine:], others[mine:])
-        first, last = (group(own.items(), ends) for own in (front, back))
-        padded = (in_whole_windows(each, self.longest) for each in (first, *blocks))
+        first, last = (group(parts.items(), ends) for parts in (front, back))
+        padded = (padded_to_windows(each, self.longest) for each in (first, *blocks))
         return Ledger((*self._encoder(kinds[:mine], source, others[:mine]), *padded, last, *self._mtp_groups(ahead)))
 
     def _encoder(self, kinds: Sequence[str], ends: Names, names: Sequence[Names]) -> Iterator[Group]:
@@ -210,16 +210,16 @@ class Transformer:
         if self.encoder is None or self.encoder.given:
             return
         stacks = self.encoder.stacks
-        front, back = (group(own.items(), ends) for own in self.encoder.ends())
+        front, back = (group(parts.items(), ends) for parts in self.encoder.ends())
         for each in (front, *grouped(stacks, numbered(stacks), kinds, names), back):
-            yield of_source(in_whole_windows(each, self.encoder.longest))
+            yield of_source(padded_to_windows(each, self.encoder.longest))
 
     def _mtp_groups(self, names: Names) -> Iterator[Group]:
         if self.mtp is not None and self.head is not None:  # MTP heads use the model's head
-            own = group(((paths.in_every(paths.MTP, name), part) for name, part in self.mtp.parts()), names)
-            lines = (*own.lines, *self.head.again(paths.in_every(paths.MTP, "lm_head")))
-            axes = {**own.axes, **self.head.axes()}
-            yield replace(own, lines=lines, axes=axes, count=self.mtp.count, numbers=range(self.mtp.count))
+            head = group(((paths.in_every(paths.MTP, name), part) for name, part in self.mtp.parts()), names)
+            lines = (*head.lines, *self.head.again(paths.in_every(paths.MTP, "lm_head")))
+            axes = {**head.axes, **self.head.axes()}
+            yield replace(head, lines=lines, axes=axes, count=self.mtp.count, numbers=range(self.mtp.count))
 
     def places(self) -> list[Place]:
         """Parts outside the model's layers, parts outside the encoder's layers, every stack, and the MTP heads."""
@@ -261,12 +261,16 @@ class Transformer:
         Only traits that differ between stacks are included, so the kind of a single stack is empty.
         """
         traits = [stack.block.traits for stack in self.stacks]
-        asked = dict.fromkeys(question for own in traits for question in own)
-        differing = [question for question in asked if len({own[question] for own in traits if question in own}) > 1]
+        questions = dict.fromkeys(question for of_stack in traits for question in of_stack)
+        differing = [
+            question
+            for question in questions
+            if len({of_stack[question] for of_stack in traits if question in of_stack}) > 1
+        ]
         others = [question for question in differing if question != POSITIONS]
         if _kind_count(traits, others) == _kind_count(traits, differing):
             differing = others  # positions follow from the others, as if only windowed layers have rotary embeddings
-        names = [" ".join(own[question] for question in differing if question in own) for own in traits]
+        names = [" ".join(of_stack[question] for question in differing if question in of_stack) for of_stack in traits]
         names = [*(["encoder"] * (len(self.every_stack) - len(names))), *names]
         return [
             f"{name} {names[: i + 1].count(name)}".strip() if names.count(name) > 1 else name
@@ -300,8 +304,8 @@ class Transformer:
 
         def block(old: Block, change: Callable[[Any], Any]) -> Block:
             def sublayer(one: Sublayer) -> Sublayer:
-                own = {name: change(getattr(one, name)) for name in ("part", "norm", "post_norm", "add")}
-                return replace(one, **own)
+                parts = {name: change(getattr(one, name)) for name in ("part", "norm", "post_norm", "add")}
+                return replace(one, **parts)
 
             sublayers = tuple(sublayer(one) for one in old.sublayers)
             return replace(old, sublayers=sublayers, streams=change(old.streams))
@@ -310,8 +314,8 @@ class Transformer:
             return old and MtpHead(ahead(old.projection), block(old.block, ahead), ahead(old.norm), old.count)
 
         def reading(old: Encoder | None, stacks: Sequence[Stack]) -> Encoder | None:
-            own = {field.name: source(getattr(old, field.name)) for field in fields(Encoder)} if old else {}
-            return old and Encoder(**{**own, "stacks": tuple(stacks)})
+            changed = {field.name: source(getattr(old, field.name)) for field in fields(Encoder)} if old else {}
+            return old and Encoder(**{**changed, "stacks": tuple(stacks)})
 
         zipped = zip(self.every_stack, others, strict=True)
         blocks = [replace(stack, block=block(stack.block, change)) for stack, change in zipped]
@@ -320,9 +324,9 @@ class Transformer:
                 Stack(old.block, count, shared_weights=old.shared_weights)
                 for old, count in zip(blocks, counts, strict=True)
             ]
-        own = {field.name: ends(getattr(self, field.name)) for field in fields(self)}
-        own |= {"stacks": tuple(blocks[-len(self.stacks) :]), "mtp": further(self.mtp)}
-        return Transformer(**{**own, "encoder": reading(self.encoder, blocks[: -len(self.stacks)])})
+        changed = {field.name: ends(getattr(self, field.name)) for field in fields(self)}
+        changed |= {"stacks": tuple(blocks[-len(self.stacks) :]), "mtp": further(self.mtp)}
+        return Transformer(**{**changed, "encoder": reading(self.encoder, blocks[: -len(self.stacks)])})
 
     @property
     def query_heads(self) -> list[Size]:
@@ -374,7 +378,7 @@ class Transformer:
 
 def _kind_count(traits: Sequence[dict[str, str]], questions: Sequence[str]) -> int:
     """Number of kinds that these traits distinguish."""
-    return len({tuple(own.get(question) for question in questions) for own in traits})
+    return len({tuple(of_stack.get(question) for question in questions) for of_stack in traits})
 
 
 def _on_parts(change: Callable[[Any], Any]) -> Callable[[Any], Any]:

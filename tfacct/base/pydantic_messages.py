@@ -42,8 +42,8 @@ def describe_error(error: Mapping[str, Any]) -> str:
         "too_short": f"have at least {bound.get('min_length')} entries",
         "too_long": f"have at most {bound.get('max_length')} entries",
     }.get(error["type"])
-    own = error.get("msg", "Input")  # a family's own message: those of pydantic begin with "Input"
-    wanted = f"must {wanted}" if wanted else None if own.startswith("Input") else own
+    message = error.get("msg", "Input")  # a family's own message: those of pydantic begin with "Input"
+    wanted = f"must {wanted}" if wanted else None if message.startswith("Input") else message
     return f"{wanted}, not {format_value(error['input'])}" if wanted else f"cannot be {format_value(error['input'])}"
 
 
@@ -55,5 +55,5 @@ def format_value(value: object) -> str:
 
 
 def _number(bound: object) -> str:
-    whole = isinstance(bound, float) and bound.is_integer()
-    return f"{int(bound) if whole else bound:,}" if isinstance(bound, (int, float)) else str(bound)
+    integral = isinstance(bound, float) and bound.is_integer()
+    return f"{int(bound) if integral else bound:,}" if isinstance(bound, (int, float)) else str(bound)

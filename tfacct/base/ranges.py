@@ -55,9 +55,9 @@ def read_some(option: str, text: str) -> list[int]:
     if "," in text and units.is_tokens(text):
         if ",0" in text:  # no value starts with 0
             return [units.read_tokens(option, text)]
-        whole, parts = text.replace(",", ""), text.replace(",", ", ")
+        one, parts = text.replace(",", ""), text.replace(",", ", ")
         raise UsageError(
-            f"{option} {text} is ambiguous: one number or several", f"{whole} for one, '{parts}' for several"
+            f"{option} {text} is ambiguous: one number or several", f"{one} for one, '{parts}' for several"
         )
     several = is_range(text.strip()) or "," in text
     return list(read_values(option, text)) if several else [units.read_tokens(option, text)]

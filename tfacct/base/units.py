@@ -129,7 +129,7 @@ def read_integer(option: str, text: str) -> int:
     """
     if re.fullmatch(r"-\d{1,18}", text.strip(), re.ASCII):
         return int(text)
-    return _whole(option, text, "a whole number", "for example 8, or 16k for 16,384")
+    return _integer(option, text, "a whole number", "for example 8, or 16k for 16,384")
 
 
 def read_tokens(option: str, text: str) -> int:
@@ -140,10 +140,10 @@ def read_tokens(option: str, text: str) -> int:
 
     Raises UsageError, which names the `option`.
     """
-    return _whole(option, text, "a whole number of at least 1", "for example 512, or 16k for 16,384")
+    return _integer(option, text, "a whole number of at least 1", "for example 512, or 16k for 16,384")
 
 
-def _whole(option: str, text: str, what: str, hint: str) -> int:
+def _integer(option: str, text: str, what: str, hint: str) -> int:
     number, axis = read_number(text, kilo=1024), re.search(r"\s[a-z]|[gpe]$", text.strip(), re.IGNORECASE)
     thousands = read_number(text) if re.search(r"\.\d+[km]$", text.strip(), re.IGNORECASE) else None
     if number is None or thousands is not None or number.denominator != 1 or axis:
@@ -230,25 +230,25 @@ def _scaled(value: int, base: int, names: tuple[str, ...]) -> str:
     for decimals, limit in ((2, 10), (1, 100), (0, 1000)):
         rounded = _rounded(value * 10**decimals, base**step)
         if rounded < limit * 10**decimals or (decimals == 0 and last):
-            whole, part = divmod(rounded, 10**decimals)
-            return f"{sign}{whole:,}{f'.{part:0{decimals}}' if decimals else ''} {names[step]}"
+            integer, part = divmod(rounded, 10**decimals)
+            return f"{sign}{integer:,}{f'.{part:0{decimals}}' if decimals else ''} {names[step]}"
     # A value that rounds up to 1,000, or is 1,000 to 1,023 in a binary unit, moves to the next unit.
     part = value / base ** (step + 1)
     return f"{sign}{part:.3f} {names[step + 1]}" if part < 0.9995 else f"{sign}1.00 {names[step + 1]}"
 
 
-def _rounded(part: int, whole: int) -> int:
+def _rounded(dividend: int, divisor: int) -> int:
     """Quotient rounded half to even. (`round` of a Fraction is five times slower.)"""
-    quotient, rest = divmod(part, whole)
-    return quotient + (2 * rest > whole or (2 * rest == whole and quotient % 2))
+    quotient, rest = divmod(dividend, divisor)
+    return quotient + (2 * rest > divisor or (2 * rest == divisor and quotient % 2))
 
 
 def decimals(value: Fraction | int, places: int) -> str:
     """Text of `value` with `places` decimals, rounded half to even; exact, unlike a float."""
     sign, value = ("-", -value) if value < 0 else ("", value)
     rounded = _rounded(value.numerator * 10**places, value.denominator)
-    whole, part = divmod(rounded, 10**places)
-    return f"{sign if rounded else ''}{whole}{f'.{part:0{places}}' if places else ''}"
+    integer, part = divmod(rounded, 10**places)
+    return f"{sign if rounded else ''}{integer}{f'.{part:0{places}}' if places else ''}"
 
 
 def percent(share: Fraction | float, places: int = 1) -> str:
@@ -329,9 +329,9 @@ def needed_and_usable(needed: int, usable: int, each: str = "") -> str:
     >>> needed_and_usable(80 * 1024**3, 69 * 1024**3, " per GPU"), needed_and_usable(1024**3 + 1, 1024**3)
     ('80.0 GiB per GPU, and 69.0 GiB is usable', '1,073,741,825, and 1,073,741,824 bytes is usable')
     """
-    taken, room = map(binary, (needed, usable))
-    taken, room = (f"{needed:,}", f"{usable:,} bytes") if taken == room else (taken, room)
-    return f"{taken}{each}, and {room} is usable"
+    taken, available = map(binary, (needed, usable))
+    taken, available = (f"{needed:,}", f"{usable:,} bytes") if taken == available else (taken, available)
+    return f"{taken}{each}, and {available} is usable"
 
 
 def binary_unit(value: int) -> str:
@@ -368,8 +368,8 @@ def budget(value: int) -> str:
         for power, name in enumerate(names[1:5], start=1):
             hundredths, rest = divmod(value * 100, base**power)
             if not rest and hundredths:
-                whole, part = divmod(hundredths, 100)
-                found.append(f"{whole:,}{f'.{part:02}'.rstrip('0') if part else ''} {name}")
+                integer, part = divmod(hundredths, 100)
+                found.append(f"{integer:,}{f'.{part:02}'.rstrip('0') if part else ''} {name}")
     shortest = min(found, key=len)
     return binary(value) if "," in shortest and value >= 1024**3 else shortest
 

@@ -22,7 +22,7 @@ class AudioEncoder(Encoder):
     num_mel_bins: PositiveInt = 128
     max_source_positions: PositiveInt = 1500
     activation_function: StrictStr = "gelu"
-    own_head_dim: PositiveInt | None = None
+    given_head_dim: PositiveInt | None = None
 
     constant_axes = frozenset({"G", "Fp", "Kf"})  # the convolutions
     attribute_map = {
@@ -31,7 +31,7 @@ class AudioEncoder(Encoder):
         "encoder_attention_heads": "num_attention_heads",
         "encoder_ffn_dim": "intermediate_size",
     }
-    reference_only = "own_head_dim"
+    reference_only = "given_head_dim"
     ignored_fields = "vocab_size scale_embedding layerdrop encoder_layerdrop"
     task_heads = {"Encoder": TaskHead("AutoModel", "none")}
     module_names = {f"embed.conv{i}": f"conv{i}" for i in (1, 2)}
@@ -50,14 +50,14 @@ class AudioEncoder(Encoder):
 class WholeAudioEncoder(AudioEncoder):
     """Encoders whose positions attend to all others, with positions that are stored but not trained."""
 
-    attribute_map = {"num_key_value_heads": "num_attention_heads", "head_dim": "own_head_dim"}
+    attribute_map = {"num_key_value_heads": "num_attention_heads", "head_dim": "given_head_dim"}
     hf_fixed_source = True
     module_names = {"pos_embed": "embed_positions"}
 
     def check(self) -> None:
         super().check()
-        if self.own_head_dim not in (None, self.head_dim):
-            raise self.refused("head_dim", self.own_head_dim)
+        if self.given_head_dim not in (None, self.head_dim):
+            raise self.refused("head_dim", self.given_head_dim)
 
     def ends(self) -> dict[str, Any]:
         """Convolutions, positions and a norm."""
@@ -112,8 +112,8 @@ class Qwen2_5OmniAudio(AudioEncoder):
     @property
     def context(self) -> int:
         """max_source_positions, in full chunks."""
-        whole = lcm(self.n_window, AVERAGED)
-        return max(self.max_source_positions // whole, 1) * whole
+        multiple = lcm(self.n_window, AVERAGED)
+        return max(self.max_source_positions // multiple, 1) * multiple
 
     def check(self) -> None:
         super().check()

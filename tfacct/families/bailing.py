@@ -48,13 +48,13 @@ class BailingMoeV2(Glm4Moe):
         self.require_if_given({"moe_shared_expert_intermediate_size": self.moe_intermediate_size})
         self.require({"use_bias": False})
 
-    def attention(self, layer: Layer, **own: Any) -> AnyAttention:
+    def attention(self, layer: Layer, **overrides: Any) -> AnyAttention:
         return super().attention(layer, mask="blocks" if self.in_blocks else "causal")
 
     def hf_config_fields(self) -> Mapping[str, Any]:
         """The fields that GLM-4.5 has."""
-        own = {"moe_shared_expert_intermediate_size", "use_bias", "in_blocks"}
-        return self.model_dump(exclude=own, exclude_none=True)
+        dropped = {"moe_shared_expert_intermediate_size", "use_bias", "in_blocks"}
+        return self.model_dump(exclude=dropped, exclude_none=True)
 
 
 class LightningHybrid(SharedExperts, Decoder):
@@ -89,9 +89,9 @@ class LightningHybrid(SharedExperts, Decoder):
 
     def hf_config_fields(self) -> Mapping[str, Any]:
         """Fields under the names of the class."""
-        own = self.model_dump(exclude_none=True)
+        fields = self.model_dump(exclude_none=True)
         counts = {"n_routed_experts": self.num_experts, "n_shared_experts": self.num_shared_experts}
-        return {**own, **counts, "attention_bias": self.use_qkv_bias}
+        return {**fields, **counts, "attention_bias": self.use_qkv_bias}
 
     def check(self) -> None:
         super().check()
@@ -130,7 +130,7 @@ class LightningHybrid(SharedExperts, Decoder):
         """Attention of the other layers. Raises ConfigError."""
         raise NotImplementedError
 
-    def attention(self, layer: Layer, **own: Any) -> Any:
+    def attention(self, layer: Layer, **overrides: Any) -> Any:
         return self.lightning() if layer.kind == LIGHTNING else self.softmax_attention(layer)
 
 
@@ -164,15 +164,15 @@ class BailingMoeV2_5(LightningHybrid, MlaDecoder):
 
     def hf_config_fields(self) -> Mapping[str, Any]:
         """The class has no shared key/value heads, and head_dim is the size of their rotary part."""
-        own = {name: value for name, value in super().hf_config_fields().items() if name != "head_dim"}
+        fields = {name: value for name, value in super().hf_config_fields().items() if name != "head_dim"}
         heads = {"num_key_value_heads": self.num_attention_heads, "q_lora_rank": self.q_lora_rank}
-        return {**own, **heads, "partial_rotary_factor": 1.0, "head_dim": self.qk_rope_head_dim}
+        return {**fields, **heads, "partial_rotary_factor": 1.0, "head_dim": self.qk_rope_head_dim}
 
     def softmax_attention(self, layer: Layer) -> LatentAttention:
         """Heads do not share keys, for any num_key_value_heads."""
         self.require({"attention_bias": False})
-        own = self.model_copy(update={"num_key_value_heads": self.num_attention_heads})
-        return MlaDecoder.attention(own, layer, bias=self.use_qkv_bias)
+        unshared = self.model_copy(update={"num_key_value_heads": self.num_attention_heads})
+        return MlaDecoder.attention(unshared, layer, bias=self.use_qkv_bias)
 
 
 class BailingHybrid(SharedExperts, KimiDeltaDecoder, MlaDecoder):
@@ -232,8 +232,8 @@ class BailingHybrid(SharedExperts, KimiDeltaDecoder, MlaDecoder):
         }
         return getattr(self, field) or default[field]
 
-    def delta(self, **own: Any) -> DeltaNet:
+    def delta(self, **overrides: Any) -> DeltaNet:
         return super().delta(floor=self.kda_lower_bound if self.kda_safe_gate else None)
 
-    def attention(self, layer: Layer, **own: Any) -> LatentAttention:
+    def attention(self, layer: Layer, **overrides: Any) -> LatentAttention:
         return MlaDecoder.attention(self, layer, gate=Gate("heads"))

@@ -35,18 +35,18 @@ EMBEDDING_PER_SIDE = {"embed": "model.decoder.embed_tokens", "encoder.embed": "m
 SHARED = "encoder and decoder share one embedding"
 
 
-def side_modules(ours: str, theirs: str) -> dict[str, str]:
+def side_modules(prefix: str, side: str) -> dict[str, str]:
     """Modules of one side: positions, layers, and the decoder's cross-attention."""
-    layers = f".{theirs}.layers.*"
-    heads = {"attn": "self_attn"} | ({} if ours else {"cross": "encoder_attn"})
+    layers = f".{side}.layers.*"
+    heads = {"attn": "self_attn"} | ({} if prefix else {"cross": "encoder_attn"})
     block = {"mlp.up_proj": "fc1", "mlp.down_proj": "fc2", "mlp_norm": "final_layer_norm"}
-    for name, their in heads.items():
-        own = attention_modules(their, o="out_proj") | {"attn_norm": f"{their}_layer_norm"}
-        block |= {our.replace("attn", name, 1): module for our, module in own.items()}
+    for name, hf_name in heads.items():
+        attention = attention_modules(hf_name, o="out_proj") | {"attn_norm": f"{hf_name}_layer_norm"}
+        block |= {path.replace("attn", name, 1): module for path, module in attention.items()}
     tables = {"pos_embed": "embed_positions", "embed_norm": "layernorm_embedding"}
     return {
-        **{f"{ours}{name}": f".{theirs}.{their}" for name, their in tables.items()},
-        **{f"{ours}blocks.*.{name}": f"{layers}.{their}" for name, their in block.items()},
+        **{f"{prefix}{name}": f".{side}.{hf_name}" for name, hf_name in tables.items()},
+        **{f"{prefix}blocks.*.{name}": f"{layers}.{hf_name}" for name, hf_name in block.items()},
     }
 
 
@@ -69,7 +69,7 @@ class EncoderDecoder(Family):
     embedding_norm = True
     """Whether a norm follows the embeddings."""
     key_bias = True
-    own_encoder_axes = "KHF"
+    separate_encoder_axes = "KHF"
     """Axes of the encoder whose sizes are its own."""
     required_values: ClassVar[Mapping[str, object]] = {"is_encoder_decoder": True}
     reference_only = "is_encoder_decoder"
@@ -135,7 +135,7 @@ class EncoderDecoder(Family):
         """Encoder and decoder, with separate embeddings and positions or one embedding for both."""
         self.check()
         decoder, encoder = self.stacks("decoder"), self.stacks("encoder")
-        source = Encoder(stacks=encoder, apart=frozenset(self.own_encoder_axes), **self.ends("encoder"))
+        source = Encoder(stacks=encoder, apart=frozenset(self.separate_encoder_axes), **self.ends("encoder"))
         return Transformer(encoder=source, stacks=decoder, head=self.head(), **self.ends("decoder"))
 
 
@@ -295,13 +295,13 @@ class BlenderbotSmall(Bart):
 
     def ends(self, side: str) -> dict[str, Any]:
         """The decoder's embeddings are never scaled."""
-        own = super().ends(side)
+        ends = super().ends(side)
         if side == "encoder":
-            return own
+            return ends
         return {
-            **own,
-            "embed": replace(own["embed"], scaled=False),
-            "positions": replace(own["positions"], layout="after_norm"),
+            **ends,
+            "embed": replace(ends["embed"], scaled=False),
+            "positions": replace(ends["positions"], layout="after_norm"),
         }
 
 
@@ -416,7 +416,7 @@ class Whisper(EncoderDecoder):
 
     order = "pre"
     embedding_norm, key_bias = False, False
-    own_encoder_axes = "KHFP"
+    separate_encoder_axes = "KHFP"
     attribute_map = {"num_key_value_heads": "encoder_attention_heads"}
     ignored_fields = """scale_embedding forced_decoder_ids use_weighted_layer_sum classifier_proj_size
         apply_spec_augment mask_time_prob mask_time_length mask_time_min_masks mask_feature_prob mask_feature_length
@@ -440,6 +440,6 @@ class Whisper(EncoderDecoder):
         return Positions(rows=self.max_target_positions, hidden=self.d_model)
 
     def ends(self, side: str) -> dict[str, Any]:
-        own = super().ends(side)
+        ends = super().ends(side)
         stem = Stem(bins=self.num_mel_bins, hidden=self.d_model, every=None)
-        return {**own, "embed": stem} if side == "encoder" else own
+        return {**ends, "embed": stem} if side == "encoder" else ends

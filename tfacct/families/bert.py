@@ -365,7 +365,7 @@ class RemBert(DecoderCapable):
         return self.input_embedding_size
 
     def head(self) -> Head:
-        return replace(super().head(), tied=False, width=None, own=self.output_embedding_size)
+        return replace(super().head(), tied=False, width=None, output_width=self.output_embedding_size)
 
 
 class Splinter(BertBase):
@@ -448,7 +448,7 @@ class AltCLIPText(Roberta):
     base_model_prefix = ""
     layer_path = "roberta.encoder.layers.*"
     module_names = {
-        **{ours: f"roberta{theirs}" for ours, theirs in EMBEDDINGS.items()},
+        **{name: f"roberta{hf_name}" for name, hf_name in EMBEDDINGS.items()},
         **dict.fromkeys(LM_HEAD, ABSENT),
         "final_norm": "pre_LN",
     }

@@ -43,9 +43,9 @@ class Cohere(CohereBase):
     ignored_fields = IGNORED_FIELDS
     layer_module_names = QK_NORMS
 
-    def attention(self, layer: Layer, **own: Any) -> AnyAttention:
-        norm = QKNorm(self.layer_norm_eps, kind="layer", own=True, shift=False) if self.use_qk_norm else None
-        return super().attention(layer, qk_norm=norm, **own)
+    def attention(self, layer: Layer, **overrides: Any) -> AnyAttention:
+        norm = QKNorm(self.layer_norm_eps, kind="layer", per_head=True, shift=False) if self.use_qk_norm else None
+        return super().attention(layer, qk_norm=norm, **overrides)
 
 
 class Cohere2(CohereBase):
@@ -117,7 +117,7 @@ class Cohere2Moe(Cohere2):
             return self.experts()
         return self.dense_mlp(width=self.prefix_dense_intermediate_size or self.intermediate_size)
 
-    def experts(self, *_: str, **own: Any) -> Experts:
+    def experts(self, *_: str, **overrides: Any) -> Experts:
         experts = super().experts(shared=self.num_shared_experts * self.intermediate_size or None)
         choices = {
             "expert_selection_fn": ("softmax", "sigmoid"),

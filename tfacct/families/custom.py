@@ -49,10 +49,10 @@ class Config(FamilyConfig):
         checks.check_tables(given)
         found = {side: layers.layers_of(given, side) for side in tables.SIDES if side in given}
         checks.check_parts(given, found)
-        own = ("layers", "pattern", "cross_attention", *tables.LISTED)
+        keys = ("layers", "pattern", "cross_attention", *tables.LISTED)
         sides = {
             side: {
-                **{key: given[side][key] for key in own if key in given[side]},
+                **{key: given[side][key] for key in keys if key in given[side]},
                 "blocks": [layers.merged(places) for places in here.kinds],
                 "named": [layers.kind_named(places) for places in here.kinds],
                 "each": here.each,
@@ -124,32 +124,32 @@ class Config(FamilyConfig):
         """Relative position bias per query head, if positions are relative."""
         if self.model.positions != "relative":
             return None
-        own = next(block.attention for block in side.blocks if block.attention is not None)
-        heads = self._attention(own, hidden, causal=True)
+        attention = next(block.attention for block in side.blocks if block.attention is not None)
+        heads = self._attention(attention, hidden, causal=True)
         return parts.RelativeBias(buckets=self.model.buckets, kv_heads=heads.kv_heads, group=heads.group)
 
     def _stacks(self, side: tables.SideTable, hidden: int, *, causal: bool, both: bool = False) -> tuple[Stack, ...]:
         """The layers of a side. Raises ConfigError, which names the kind of layer."""
-        own = []
+        blocks = []
         for block, named in zip(side.blocks, side.named, strict=True):
             try:
-                own.append(self._block([*self._parts(block, hidden, causal=causal, both=both)], hidden))
+                blocks.append(self._block([*self._parts(block, hidden, causal=causal, both=both)], hidden))
             except ConfigError as error:
                 raise ConfigError(f"{named}: {error.message}" if named else error.message, error.hint) from None
-        return stacks([own[kind] for kind in side.each])
+        return stacks([blocks[kind] for kind in side.each])
 
     def _block(self, sublayers: list[Added], hidden: int) -> Block:
         """A layer, with norms in the places given by `order`."""
-        own = self.norm
-        order: Order = "pre" if own.order == "sandwich" or own.order == "reordered" else own.order
+        table = self.norm
+        order: Order = "pre" if table.order == "sandwich" or table.order == "reordered" else table.order
         parallel = order == "parallel"
 
         def sublayer(part: Added) -> Sublayer:
             called = not isinstance(part, parts.FeedForward) or part.called
-            norm = self._norm(hidden, shared=own.shared and not parallel, called=called)
+            norm = self._norm(hidden, shared=table.shared and not parallel, called=called)
             # With parallel sublayers and a shared norm, all but the first read its result.
-            before = own.order != "reordered" and not (parallel and own.shared and part is not sublayers[0])
-            return Sublayer(part, norm if before else None, norm if order != own.order else None)
+            before = table.order != "reordered" and not (parallel and table.shared and part is not sublayers[0])
+            return Sublayer(part, norm if before else None, norm if order != table.order else None)
 
         return Block(tuple(map(sublayer, sublayers)), order)
 
@@ -165,58 +165,58 @@ class Config(FamilyConfig):
         else:
             yield _mixer(table, hidden)
         if table.experts is not None:
-            own = table.experts
-            check_top_k(own.active, own.experts, ("experts.active", "experts.experts"))
-            yield parts.Experts(hidden=hidden, shared_bias=own.bias, **own.model_dump())
+            experts = table.experts
+            check_top_k(experts.active, experts.experts, ("experts.active", "experts.experts"))
+            yield parts.Experts(hidden=hidden, shared_bias=experts.bias, **experts.model_dump())
         elif table.feed_forward is not None:
             yield parts.FeedForward(hidden=hidden, **table.feed_forward.model_dump())
 
-    def _attention(self, own: tables.AttentionTable, hidden: int, *, causal: bool) -> parts.Attention:
+    def _attention(self, table: tables.AttentionTable, hidden: int, *, causal: bool) -> parts.Attention:
         positions, hint = self.model.positions, "give attention.head_dim, or choose divisible sizes"
-        size = own.head_dim or divide_exactly(hidden, own.heads, "model.hidden by attention.heads", hint)
-        rotated = positions == "rotary" and own.rotated
-        rotary_dim = own.rotary_dim if own.rotary_dim is None else require_even(own.rotary_dim, "attention.rotary_dim")
-        if rotary_dim is not None and rotary_dim > size:
+        size = table.head_dim or divide_exactly(hidden, table.heads, "model.hidden by attention.heads", hint)
+        rotated = positions == "rotary" and table.rotated
+        rotary_dim = table.rotary_dim
+        if rotary_dim is not None and require_even(rotary_dim, "attention.rotary_dim") > size:
             raise ConfigError(f"attention.rotary_dim {rotary_dim:,} exceeds the head size, {size:,}")
         rotary_dim = None if rotary_dim == size else rotary_dim
         return parts.Attention(
             hidden=hidden,
-            kv_heads=own.kv_heads,
-            group=divide_exactly(own.heads, own.kv_heads, "attention.heads by attention.kv_heads"),
+            kv_heads=table.kv_heads,
+            group=divide_exactly(table.heads, table.kv_heads, "attention.heads by attention.kv_heads"),
             head_dim=require_even(size, "attention.head_dim") if rotated and rotary_dim is None else size,
-            gate=parts.Gate() if own.gate else None,
+            gate=parts.Gate() if table.gate else None,
             rope_dim=rotary_dim,
-            qkv_bias=own.bias,
-            out_bias=own.out_bias,
-            rotary=parts.Rotary(own.rotary_base) if rotated else None,
-            window=own.window,
-            qk_norm=None if own.qk_norm is None else parts.QKNorm(1e-6, kind=own.qk_norm),
+            qkv_bias=table.bias,
+            out_bias=table.out_bias,
+            rotary=parts.Rotary(table.rotary_base) if rotated else None,
+            window=table.window,
+            qk_norm=None if table.qk_norm is None else parts.QKNorm(1e-6, kind=table.qk_norm),
             alibi=positions == "alibi",
             distance_bias=parts.DistanceBias() if positions == "relative" else None,
             causal=causal,
-            score_function=own.scores,
+            score_function=table.scores,
         )
 
-    def _cross_attention(self, own: parts.Attention) -> parts.CrossAttention:
+    def _cross_attention(self, attention: parts.Attention) -> parts.CrossAttention:
         """Attention to the source: like the decoder's self-attention, except for its table and the encoder's width."""
         table, source_hidden = self.decoder and self.decoder.cross_attention, self.model.source_hidden
-        own_fields = {} if table is None else table.model_dump(exclude_none=True)
+        fields = {} if table is None else table.model_dump(exclude_none=True)
         return parts.CrossAttention(
-            hidden=own.hidden,
-            kv_heads=own.kv_heads,
-            group=own.group,
-            head_dim=own.head_dim,
-            qkv_bias=own_fields.get("bias", own.qkv_bias),
-            out_bias=own_fields.get("out_bias", own_fields.get("bias", own.out_bias)),
-            score_function=own_fields.get("scores", own.score_function),
-            source_hidden=None if source_hidden == own.hidden else source_hidden,
+            hidden=attention.hidden,
+            kv_heads=attention.kv_heads,
+            group=attention.group,
+            head_dim=attention.head_dim,
+            qkv_bias=fields.get("bias", attention.qkv_bias),
+            out_bias=fields.get("out_bias", fields.get("bias", attention.out_bias)),
+            score_function=fields.get("scores", attention.score_function),
+            source_hidden=None if source_hidden == attention.hidden else source_hidden,
         )
 
-    def _latent_attention(self, own: tables.LatentTable, hidden: int) -> parts.LatentAttention:
-        keys, rotary = own.model_dump(exclude={"rotary_base"}), None
+    def _latent_attention(self, table: tables.LatentTable, hidden: int) -> parts.LatentAttention:
+        keys, rotary = table.model_dump(exclude={"rotary_base"}), None
         if self.model.positions == "rotary":
-            require_even(own.rope_dim, "latent_attention.rope_dim")
-            rotary = parts.Rotary(own.rotary_base, None, "neighbours")
+            require_even(table.rope_dim, "latent_attention.rope_dim")
+            rotary = parts.Rotary(table.rotary_base, None, "neighbours")
         return parts.LatentAttention(hidden=hidden, **keys, rotary=rotary, mla_mode=self.model.latent_attention)
 
 

@@ -26,9 +26,9 @@ def check_tables(given: tables.Tables) -> None:
 def check_parts(given: tables.Tables, layers: Mapping[str, Layers]) -> None:
     """Raises ConfigError for a layer in which a part is missing or given twice, and for a table that no layer uses. A
     missing number of layers is reported when the number is checked."""
-    if not all(own.each for own in layers.values()):
+    if not all(found.each for found in layers.values()):
         return
-    kinds = [(side, places) for side, own in layers.items() for places in own.kinds]
+    kinds = [(side, places) for side, found in layers.items() for places in found.kinds]
     for side, places in kinds:
         _check_layer(side, places)
     used = {
@@ -42,7 +42,7 @@ def check_parts(given: tables.Tables, layers: Mapping[str, Layers]) -> None:
 
 
 def _check_layer(side: str, places: Places) -> None:
-    parts, own = merged(places), kind_named(places).strip("[]") or side
+    parts, kind = merged(places), kind_named(places).strip("[]") or side
     alone = next((tables.LABELS[name] for name in parts if name in tables.WITHOUT_MLP and len(parts) == 1), None)
     for group, described in ((tables.MIXERS, "attention"), (tables.MLPS, "MLP")):
         decided = deciding(places, group)
@@ -53,19 +53,19 @@ def _check_layer(side: str, places: Places) -> None:
                 f"add one with mlp = true in the table of {alone}",
             )
         elif decided is None and group is tables.MIXERS:
-            raise ConfigError(f"[attention] is missing, and [{own}.attention] too", "for example heads = 8")
+            raise ConfigError(f"[attention] is missing, and [{kind}.attention] too", "for example heads = 8")
         elif decided is None:
-            raise ConfigError(f"[feed_forward] and [experts] are missing, and [{own}] has neither")
+            raise ConfigError(f"[feed_forward] and [experts] are missing, and [{kind}] has neither")
         else:
             both = " and ".join(f"[{decided[0].named(name)}]" for name in decided[1])
-            named = " or ".join(f"[{own}.{name}]" for name in decided[1])
-            message = f"{both} both describe the {described} of [{own}]"
+            named = " or ".join(f"[{kind}.{name}]" for name in decided[1])
+            message = f"{both} both describe the {described} of [{kind}]"
             _refuse(len(decided[1]) > 1, message, f"remove one, or name the one to use: {named}")
 
 
-def _tables_of(own: tables.Tables, side: str) -> Iterator[str]:
+def _tables_of(side_tables: tables.Tables, side: str) -> Iterator[str]:
     """Tables of parts in a side, and empty tables."""
-    for name, table in own.items():
+    for name, table in side_tables.items():
         if name in tables.COMMON:
             yield f"{side}.{name}"
         elif name in tables.PLACES:
@@ -130,16 +130,16 @@ def _check_encoder(model: tables.ModelTable, encoder: tables.SideTable, *, both:
 
 
 def _check_block(model: tables.ModelTable, block: tables.LayerTable) -> None:
-    own, positions = block.attention, f'model.positions = "{model.positions}"'
-    if own is not None:
-        window = own.window is not None and model.positions == "relative"
+    attention, positions = block.attention, f'model.positions = "{model.positions}"'
+    if attention is not None:
+        window = attention.window is not None and model.positions == "relative"
         _refuse(window, 'attention.window with model.positions = "relative" is not supported')
-        rotated, hint = own.rotary_dim is not None, "leave it out"
+        rotated, hint = attention.rotary_dim is not None, "leave it out"
         sentence = "attention.rotary_dim with attention.rotated = false has no effect"
-        _refuse(rotated and not own.rotated, sentence, "leave one out")
+        _refuse(rotated and not attention.rotated, sentence, "leave one out")
         other = model.positions != "rotary"
         _refuse(rotated and other, f"attention.rotary_dim with {positions} has no effect", hint)
-        _refuse(not own.rotated and other, f"attention.rotated = false with {positions} has no effect", hint)
+        _refuse(not attention.rotated and other, f"attention.rotated = false with {positions} has no effect", hint)
     latent = block.latent_attention is not None and model.positions not in ("rotary", "none")
     _refuse(latent, f"[latent_attention] with {positions} is not supported", 'write "rotary" or "none"')
     gated = block.experts is not None and block.experts.shared_gate and block.experts.shared is None
@@ -161,9 +161,11 @@ def _check_listed(side: tables.SideTable) -> None:
 
 def _check_decoder_only(norm: tables.NormTable, decoder: tables.SideTable, *, both: bool) -> None:
     """Raises ConfigError for unsupported combinations with mixers in place of attention."""
-    own = [next((name for name in tables.LISTED if getattr(block, name) is not None), None) for block in decoder.blocks]
-    found = [name for name in dict.fromkeys(own) if name is not None]
-    if None not in own:
+    mixers = [
+        next((name for name in tables.LISTED if getattr(block, name) is not None), None) for block in decoder.blocks
+    ]
+    found = [name for name in dict.fromkeys(mixers) if name is not None]
+    if None not in mixers:
         listing = (f"decoder.{name}.layers" for name in found if getattr(decoder, name) is not None)
         place = next(listing, "decoder.pattern" if decoder.pattern else "")
         alone = tables.LABELS[found[0]] if len(found) == 1 and found[0] in tables.WITHOUT_MLP else ""

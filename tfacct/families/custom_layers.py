@@ -39,15 +39,15 @@ class Layers(NamedTuple):
 
 def layers_of(given: tables.Tables, side: str) -> Layers:
     """The layers of a side. Raises ConfigError for a pattern that does not fit."""
-    own, count = given[side], given[side].get("layers")
-    common = (Place("", _parts(given)), Place(side, _parts(own, *tables.LISTED)))
+    side_tables, count = given[side], given[side].get("layers")
+    common = (Place("", _parts(given)), Place(side, _parts(side_tables, *tables.LISTED)))
     if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= MOST_LAYERS:
         return Layers([common], [])  # the error comes when the number is checked
-    pattern = _pattern(own, side, count)
+    pattern = _pattern(side_tables, side, count)
     every, first = (
-        {int(number): _parts(table) for number, table in own.get(name, {}).items()} for name in tables.PLACES
+        {int(number): _parts(table) for number, table in side_tables.get(name, {}).items()} for name in tables.PLACES
     )
-    listed = {name: _numbers(own[name].get("layers")) for name in tables.LISTED if name in own}
+    listed = {name: _numbers(side_tables[name].get("layers")) for name in tables.LISTED if name in side_tables}
     kinds: dict[Any, Places] = {}
     of_each = []
     for number in range(count):
@@ -57,11 +57,11 @@ def layers_of(given: tables.Tables, side: str) -> Layers:
         mixers = tuple(name for name, numbers in listed.items() if number in numbers)
         of_each.append((kind, often, ahead, mixers))
         if of_each[-1] not in kinds:
-            further = [Place(f"{side}.{kind}", _parts(own[kind]))] if kind in own else []
+            further = [Place(f"{side}.{kind}", _parts(side_tables[kind]))] if kind in side_tables else []
             further += [Place(f"{side}.every.{n}", every[n]) for n in often]
             further += [Place(f"{side}.first.{n}", first[n]) for n in ahead]
             for name in mixers:
-                keys = {key: value for key, value in own[name].items() if key != "layers"}
+                keys = {key: value for key, value in side_tables[name].items() if key != "layers"}
                 further.append(Place(side, {name: keys}))
             kinds[of_each[-1]] = (*common, *further)
     numbers = {kind: number for number, kind in enumerate(kinds)}
@@ -77,9 +77,9 @@ def _numbers(listed: Any) -> set[int]:
     return {number for number in listed if isinstance(number, int)} if isinstance(listed, list) else set()
 
 
-def _pattern(own: tables.Tables, side: str, count: int) -> list[str]:
+def _pattern(side_tables: tables.Tables, side: str, count: int) -> list[str]:
     """Kinds of a side's layers, before repetition. Raises ConfigError."""
-    pattern, key = own.get("pattern"), f"{side}.pattern"
+    pattern, key = side_tables.get("pattern"), f"{side}.pattern"
     example = f'{key} = ["local", "local", "full"]'
     if pattern is None:
         return []
@@ -95,7 +95,7 @@ def _pattern(own: tables.Tables, side: str, count: int) -> list[str]:
             f"{key} names {len(pattern):,} layers, and {side}.layers is {count:,}",
             "patterns repeat, so use a shorter one",
         )
-    plain = [word for word in dict.fromkeys(pattern) if not own.get(word)]
+    plain = [word for word in dict.fromkeys(pattern) if not side_tables.get(word)]
     none = len(plain) == len(set(pattern))
     if none or len(plain) > 1:
         have = "has no table" if len(plain) == 1 else "have no tables"

@@ -148,12 +148,12 @@ class DebertaBase(BertBase):
 
     def hf_module_names(self) -> dict[str, str]:
         """Module names with the head, which depend on `legacy`."""
-        own = {**mlm_head_modules("lm_predictions.lm_head"), "lm_head": "lm_predictions.lm_head"}
-        return {**super().hf_module_names(), **(Bert.module_names if self.legacy else own)}
+        modules = {**mlm_head_modules("lm_predictions.lm_head"), "lm_head": "lm_predictions.lm_head"}
+        return {**super().hf_module_names(), **(Bert.module_names if self.legacy else modules)}
 
     def hf_tensor_names(self) -> dict[str, str]:
         head = "cls.predictions" if self.legacy else "lm_predictions.lm_head"
-        return {our: their.replace("cls.predictions", head) for our, their in super().hf_tensor_names().items()}
+        return {name: hf_name.replace("cls.predictions", head) for name, hf_name in super().hf_tensor_names().items()}
 
     @property
     def position_terms(self) -> frozenset[str]:
@@ -263,8 +263,8 @@ class DebertaV2(DebertaBase):
 
     def hf_module_names(self) -> dict[str, str]:
         """Distances use the projections of tokens, or their own."""
-        at, own = "deberta.encoder.layer.*.attention.self", "" if self.share_att_key else "pos_"
-        projections = {f"blocks.*.attn.pos_{name[0]}_proj": f"{at}.{own}{name}_proj" for name in ("key", "query")}
+        at, prefix = "deberta.encoder.layer.*.attention.self", "" if self.share_att_key else "pos_"
+        projections = {f"blocks.*.attn.pos_{name[0]}_proj": f"{at}.{prefix}{name}_proj" for name in ("key", "query")}
         return {**super().hf_module_names(), **projections}
 
     @property

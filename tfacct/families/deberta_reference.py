@@ -79,10 +79,10 @@ class DisentangledAttention(Attention):
 
     def _projection(self, owner: Linear, size: int) -> Linear:
         """Projection of distances, with the tokens' weight if it is shared."""
-        own = Linear(self.part.hidden, size, bias=owner.bias is not None)
+        projection = Linear(self.part.hidden, size, bias=owner.bias is not None)
         if self.part.shared:
-            own.weight, own.bias = owner.weight, owner.bias
-        return own
+            projection.weight, projection.bias = owner.weight, owner.bias
+        return projection
 
     def _mixed(self, q: Tensor, k: Tensor, v: Tensor, step: Step, _: int) -> Tensor:
         part, batch = self.part, q.shape[0]

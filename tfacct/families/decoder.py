@@ -48,22 +48,22 @@ NORMS_AROUND = {
     "mlp_norm": "pre_feedforward_layernorm",
     "mlp_post_norm": "post_feedforward_layernorm",
 }
-NORMS_AFTER = {name: their for name, their in NORMS_AROUND.items() if name != "mlp_norm"}
+NORMS_AFTER = {name: hf_name for name, hf_name in NORMS_AROUND.items() if name != "mlp_norm"}
 SINK_MODULES, SINK_TENSORS = {"attn.sinks": "self_attn"}, {"attn.sinks.weight": "self_attn.sinks"}
 
 
-def expert_modules(theirs: str = "mlp", router: str = "gate") -> dict[str, str]:
+def expert_modules(module: str = "mlp", router: str = "gate") -> dict[str, str]:
     """Modules of experts: their router, and one module for all of them."""
-    experts = {f"mlp.experts.{name}_proj": f"{theirs}.experts" for name in ("gate", "up", "down")}
-    return {"mlp.router": f"{theirs}.{router}", **experts}
+    experts = {f"mlp.experts.{name}_proj": f"{module}.experts" for name in ("gate", "up", "down")}
+    return {"mlp.router": f"{module}.{router}", **experts}
 
 
-def expert_tensors(theirs: str = "mlp") -> dict[str, str]:
+def expert_tensors(module: str = "mlp") -> dict[str, str]:
     """Experts, stored as two tensors for all of them."""
     return {
-        "mlp.experts.gate_proj.weight": f"{theirs}.experts.gate_up_proj",
-        "mlp.experts.up_proj.weight": f"{theirs}.experts.gate_up_proj",
-        "mlp.experts.down_proj.weight": f"{theirs}.experts.down_proj",
+        "mlp.experts.gate_proj.weight": f"{module}.experts.gate_up_proj",
+        "mlp.experts.up_proj.weight": f"{module}.experts.gate_up_proj",
+        "mlp.experts.down_proj.weight": f"{module}.experts.down_proj",
     }
 
 
@@ -173,8 +173,9 @@ class DecoderBase(Family):
 
     def layer_rope_parameters(self, layer: Any) -> Mapping[str, Any] | None:
         """rope_parameters of one layer. Raises ConfigError."""
-        own: Mapping[str, Any] | None = self.rope_parameters
-        return own if self.rope_by_kind is None else rope_parameters_by_kind(own, self.rope_by_kind, layer.window)
+        parameters: Mapping[str, Any] | None = self.rope_parameters
+        kinds = self.rope_by_kind
+        return parameters if kinds is None else rope_parameters_by_kind(parameters, kinds, layer.window)
 
     def layer_rope(self, layer: Any) -> Rotary | None:
         """Rotary embedding of one layer. Raises ConfigError."""
@@ -210,7 +211,7 @@ class DecoderBase(Family):
         group = self.divide("num_attention_heads", "num_key_value_heads")
         return {"kv_heads": self.num_key_value_heads, "group": group, "head_dim": require_even(self.head_dim)}
 
-    def attention(self, layer: Any, **own: Any) -> AnyAttention:
+    def attention(self, layer: Any, **overrides: Any) -> AnyAttention:
         """Grouped-query attention; attention_bias adds biases to its projections, attention_out_bias to the output
         projection."""
         rotary: dict[str, Any] = {"rope_dim": self.rotary_size(layer)} if self.partial_rotary else {}
@@ -223,7 +224,9 @@ class DecoderBase(Family):
             "qk_norm": qk_norm and qk_norm._replace(eps=getattr(self, self.eps_field)),
             "rotary": self.layer_rope(layer) if layer.rotary else None,
         }
-        return Attention(hidden=self.hidden_size, **{**sizes, **rotary, **how, **self.options("attention", **own)})
+        return Attention(
+            hidden=self.hidden_size, **{**sizes, **rotary, **how, **self.options("attention", **overrides)}
+        )
 
     def mlp(self, layer: Any) -> FeedForward | Experts:
         """A dense MLP or experts."""
@@ -231,26 +234,26 @@ class DecoderBase(Family):
             return self.experts()
         return self.dense_mlp(**({"width": layer.width} if layer.width else {}))
 
-    def dense_mlp(self, **own: Any) -> FeedForward:
+    def dense_mlp(self, **overrides: Any) -> FeedForward:
         """An MLP, with biases if mlp_bias is set."""
         how: dict[str, Any] = {"gated": self.mlp_gated, "bias": getattr(self, "mlp_bias", False)}
-        how |= {"activation": self.activation, **self.options("mlp", **own)}
+        how |= {"activation": self.activation, **self.options("mlp", **overrides)}
         return FeedForward(hidden=self.hidden_size, width=how.pop("width", None) or self.intermediate_size, **how)
 
-    def experts(self, count: str = "", width: str = "", **own: Any) -> Experts:
+    def experts(self, count: str = "", width: str = "", **overrides: Any) -> Experts:
         """Experts, with their number and width in these fields. Raises ConfigError."""
         count, width = count or self.expert_count, width or self.expert_width
         experts, active = getattr(self, count), getattr(self, self.expert_top_k)
         check_top_k(active, experts, (self.expert_top_k, count))
         sizes: dict[str, Any] = {"experts": experts, "active": active, "width": getattr(self, width)}
-        own = self.options("experts", **own)
-        return Experts(hidden=self.hidden_size, **{**sizes, "activation": self.activation, **own})
+        overrides = self.options("experts", **overrides)
+        return Experts(hidden=self.hidden_size, **{**sizes, "activation": self.activation, **overrides})
 
-    def experts_with_shared(self, count: str, shared: str, /, **own: Any) -> Experts:
+    def experts_with_shared(self, count: str, shared: str, /, **overrides: Any) -> Experts:
         """Experts, and one MLP as wide as several, with their numbers in these fields. Raises ConfigError."""
         check_top_k(self.num_experts_per_tok, getattr(self, count), ("num_experts_per_tok", "the number of experts"))
         width = getattr(self, shared) * self.moe_intermediate_size or None
-        return DecoderBase.experts(self, count, **{"shared": width, **own})
+        return DecoderBase.experts(self, count, **{"shared": width, **overrides})
 
     def block(self, layer: Any) -> Block:
         """One layer."""
@@ -270,22 +273,22 @@ class DecoderBase(Family):
         blocks = {layer: self.block(layer) for layer in dict.fromkeys(layers)}
         return self.assemble([blocks[layer] for layer in layers])
 
-    def assemble(self, blocks: Sequence[Block], **own: Any) -> Transformer:
+    def assemble(self, blocks: Sequence[Block], **overrides: Any) -> Transformer:
         """These layers, between embedding and head."""
-        return Transformer(stacks=stacks(blocks), **{**self.embeddings_and_head(), **own})
+        return Transformer(stacks=stacks(blocks), **{**self.embeddings_and_head(), **overrides})
 
     def embeddings_and_head(self) -> dict[str, Any]:
         """The parts before and after the layers."""
         return {"embed": self.embedding(), "final_norm": self.norm(), "head": self.head()}
 
-    def embedding(self, **own: Any) -> Embedding:
+    def embedding(self, **overrides: Any) -> Embedding:
         """Embedding of tokens."""
-        return Embedding(vocab=self.vocab_size, hidden=self.hidden_size, **self.options("embedding", **own))
+        return Embedding(vocab=self.vocab_size, hidden=self.hidden_size, **self.options("embedding", **overrides))
 
-    def head(self, **own: Any) -> Head:
+    def head(self, **overrides: Any) -> Head:
         """The language model's head."""
-        own = self.options("head", **own)
-        return Head(vocab=self.vocab_size, hidden=self.hidden_size, tied=self.tie_word_embeddings, **own)
+        overrides = self.options("head", **overrides)
+        return Head(vocab=self.vocab_size, hidden=self.hidden_size, tied=self.tie_word_embeddings, **overrides)
 
     def scaled_embeddings_and_head(self, factor: float, logit_scale: float) -> dict[str, Any]:
         """The same, with constants that multiply embeddings and logits."""
@@ -313,8 +316,8 @@ class MoeWithShared(DecoderBase):
     def layers(self) -> Sequence[Any]:
         return [Layer(experts=some) for some in self.moe_layers()]
 
-    def experts(self, *_: str, **own: Any) -> Experts:
-        return self.experts_with_shared(*self.expert_counts, **own)
+    def experts(self, *_: str, **overrides: Any) -> Experts:
+        return self.experts_with_shared(*self.expert_counts, **overrides)
 
 
 class SharedExperts(MoeWithShared):

@@ -79,9 +79,9 @@ class DeepseekBase(DeepseekExperts, MlaDecoder):
     required_values = {"moe_layer_freq": 1}
     attribute_map = {"num_experts": "n_routed_experts"}
 
-    def experts(self, *_: str, **own: Any) -> Experts:
+    def experts(self, *_: str, **overrides: Any) -> Experts:
         check_top_k(self.num_experts_per_tok, self.n_routed_experts, ("num_experts_per_tok", "n_routed_experts"))
-        return super().experts(**own)
+        return super().experts(**overrides)
 
 
 class DeepseekV2(DeepseekBase):
@@ -92,11 +92,11 @@ class DeepseekV2(DeepseekBase):
     mlp_bias: StrictBool = False
     task_heads = CLASSIFYING
 
-    def experts(self, *_: str, **own: Any) -> Experts:
+    def experts(self, *_: str, **overrides: Any) -> Experts:
         """mlp_bias applies to dense layers and shared experts, not to routed experts."""
         if self.mlp_bias and not self.n_shared_experts:
             raise ConfigError("mlp_bias = true with n_shared_experts = 0: biases on an MLP of width 0")
-        return super().experts(shared_bias=self.mlp_bias, **own)
+        return super().experts(shared_bias=self.mlp_bias, **overrides)
 
 
 class MtpLayers(DecoderBase):
@@ -189,10 +189,10 @@ class AXK1(DeepseekExperts, MlaDecoder):
         return replace(block, sublayers=(attention, replace(experts, post_norm=self.norm())))
 
 
-def gated_norm_modules(norm: str, theirs: str) -> dict[str, str]:
+def gated_norm_modules(norm: str, module: str) -> dict[str, str]:
     """Modules of a norm, and of the small MLP that gates it."""
-    own = {"": "norm", ".gate_down": "mlp.fc1", ".gate_up": "mlp.fc2"}
-    return {f"{norm}{ours}": f"{theirs}.{their}" for ours, their in own.items()}
+    names = {"": "norm", ".gate_down": "mlp.fc1", ".gate_up": "mlp.fc2"}
+    return {f"{norm}{suffix}": f"{module}.{hf_name}" for suffix, hf_name in names.items()}
 
 
 class AXK2(DsaDecoder):
@@ -300,7 +300,7 @@ class Mistral4(DeepseekBase):
         **{name: head for name, head in LABELLING.items() if head != CAUSAL_MODEL},
     }
 
-    def attention(self, layer: Layer, **own: Any) -> LatentAttention:
+    def attention(self, layer: Layer, **overrides: Any) -> LatentAttention:
         return super().attention(layer, temperature=read_temperature(self.rope_parameters or MISTRAL4_ROPE))
 
 
@@ -355,13 +355,13 @@ class MistralLarge4(GlmMoeDsa):
     task_heads = inside_composite("MistralLarge4ForConditionalGeneration", "MistralLarge4TextModel")
     layer_module_names = {"attn.indexer.q_norm": "self_attn.indexer.q_input_norm"}
     layer_tensor_names = {
-        f"attn.{at}q_scale.{ours}": f"self_attn.{at}softmax_scaling.{theirs}"
+        f"attn.{at}q_scale.{name}": f"self_attn.{at}softmax_scaling.{hf_name}"
         for at in ("", "indexer.")
-        for ours, theirs in (("weight", "scale"), ("bias", "bias"))
+        for name, hf_name in (("weight", "scale"), ("bias", "bias"))
     }
     head_options = dict(softcap=attrgetter("final_logit_softcapping"))
 
-    def own_latents(self, rotary: list[bool]) -> list[bool]:
+    def latent_layers(self, rotary: list[bool]) -> list[bool]:
         """True for each layer that computes a latent; the others reuse that of an earlier layer. Raises ConfigError."""
         layers = self.num_hidden_layers
         sources = [*range(layers)] if self.kv_source_layers is None else self.kv_source_layers
@@ -385,17 +385,17 @@ class MistralLarge4(GlmMoeDsa):
 
     def layers(self) -> list[Layer]:
         rotary = rope_layers(self.no_rope_layers, self.num_hidden_layers, self.no_rope_layer_interval)
-        kinds = ["" if own else REUSED for own in self.indexers()]
-        rows = zip(kinds, self.moe_layers(), rotary, self.own_latents(rotary), strict=True)
-        return [Layer(None, some, rotates, kind, borrowed=not own) for kind, some, rotates, own in rows]
+        kinds = ["" if indexed else REUSED for indexed in self.indexers()]
+        rows = zip(kinds, self.moe_layers(), rotary, self.latent_layers(rotary), strict=True)
+        return [Layer(None, some, rotates, kind, borrowed=not indexed) for kind, some, rotates, indexed in rows]
 
-    def attention(self, layer: Any, **own: Any) -> LatentAttention:
+    def attention(self, layer: Any, **overrides: Any) -> LatentAttention:
         """Latent attention; without rotary embedding, the whole key comes from the latent."""
-        whole = {"rope_dim": None, "nope_dim": self.qk_nope_head_dim + self.qk_rope_head_dim, "rotary": None}
-        own = {"temperature": "learned", "eps": self.rms_norm_eps, "borrowed": layer.borrowed}
-        return super().attention(layer, **own, **({} if layer.rotary else whole))
+        without_rope = {"rope_dim": None, "nope_dim": self.qk_nope_head_dim + self.qk_rope_head_dim, "rotary": None}
+        overrides = {"temperature": "learned", "eps": self.rms_norm_eps, "borrowed": layer.borrowed}
+        return super().attention(layer, **overrides, **({} if layer.rotary else without_rope))
 
-    def indexer(self, layer: Any, kind: type[Indexer] = StreamIndexer, **own: Any) -> Indexer:
+    def indexer(self, layer: Any, kind: type[Indexer] = StreamIndexer, **overrides: Any) -> Indexer:
         return super().indexer(layer, kind)
 
 
@@ -445,33 +445,33 @@ class LongcatFlash(MlaDecoder):
     attention_options = dict(stretch="queries")
 
     def hf_module_names(self) -> Mapping[str, str]:
-        own = {
-            f"blocks.{number}.{ours}": f"model.layers.{number // 2}.{theirs}"
+        layers = {
+            f"blocks.{number}.{path}": f"model.layers.{number // 2}.{hf_path}"
             for number in range(2 * self.num_layers)
-            for ours, theirs in self.modules_of(number % 2).items()
+            for path, hf_path in self.modules_of(number % 2).items()
         }
-        ends = {ours: theirs for ours, theirs in super().hf_module_names().items() if not ours.startswith("blocks.")}
-        return {**ends, **own}
+        ends = {path: hf_path for path, hf_path in super().hf_module_names().items() if not path.startswith("blocks.")}
+        return {**ends, **layers}
 
     def modules_of(self, half: int) -> dict[str, str]:
         """Modules of the first or the second of the two layers."""
         at, dense = f"self_attn.{half}", "mlp" if half else "mlp.shared"
-        own = {
+        names = {
             "attn_norm": f"input_layernorm.{half}",
-            **{ours: f"{at}.{theirs}" for ours, theirs in LONGCAT_ATTENTION.items()},
+            **{name: f"{at}.{hf_name}" for name, hf_name in LONGCAT_ATTENTION.items()},
             "attn.scores": at,
             "attn.values": at,
             "mlp_norm": f"post_attention_layernorm.{half}",
             **mlp_modules(f"mlps.{half}", at=dense),
         }
-        return own if half else {**own, **EXPERT_MODULES, "mlp.router": "mlp.router"}
+        return names if half else {**names, **EXPERT_MODULES, "mlp.router": "mlp.router"}
 
     def hf_tensor_names(self) -> dict[str, str]:
         tensors = {**EXPERT_TENSORS, "mlp.router.weight": "mlp.router.classifier.weight"}
         found = {
-            f"blocks.{2 * number}.{ours}": f"model.layers.{number}.{theirs}"
+            f"blocks.{2 * number}.{name}": f"model.layers.{number}.{hf_name}"
             for number in range(self.num_layers)
-            for ours, theirs in tensors.items()
+            for name, hf_name in tensors.items()
         }
         return self.task_head.renamed(found, f"{self.base_model_prefix}.")
 
@@ -492,7 +492,7 @@ class LongcatFlash(MlaDecoder):
     def layers(self) -> list[Layer]:
         return [Layer(experts=True), Layer()] * self.num_layers
 
-    def experts(self, *_: str, **own: Any) -> Experts:
+    def experts(self, *_: str, **overrides: Any) -> Experts:
         return super().experts(idle=self.zero_expert_num or None, late=True, shared=self.intermediate_size)
 
 
@@ -552,15 +552,15 @@ class Dots3Note(DsaDecoder):
     def kinds(self) -> list[str]:
         """Kind of each layer. Raises ConfigError."""
         indexed = self.per_layer_config is None if self.use_dsa is None else self.use_dsa
-        own = INDEXED[0] if indexed or self.use_dsa is None else FULL
+        full = INDEXED[0] if indexed or self.use_dsa is None else FULL
         layers = self.num_hidden_layers
         if self.layer_types is None:
             slides = self.use_sliding_window
-            return [own if not slides or number < 2 or number % 4 == 1 else SLIDING for number in range(layers)]
+            return [full if not slides or number < 2 or number % 4 == 1 else SLIDING for number in range(layers)]
         kinds = validated_layer_types(self.layer_types, layers, DOTS3_KINDS)
         if self.use_dsa is None and not indexed:
             return kinds
-        return [kind if kind == SLIDING else own for kind in kinds]
+        return [kind if kind == SLIDING else full for kind in kinds]
 
     def moe_layers(self) -> list[bool]:
         if self.mlp_layer_types is not None or isinstance(self.moe_layer_freq, int):
@@ -585,13 +585,13 @@ class Dots3Note(DsaDecoder):
         alike = all(isinstance(fields, Mapping) and fields == each[0] for fields in each)
         if sorted(given) != slides or not alike:
             raise self.refused("per_layer_config", self.per_layer_config)
-        own = each[0] if each else {}
-        for name, value in own.items():
+        sizes = each[0] if each else {}
+        for name, value in sizes.items():
             if name not in DOTS3_WINDOW_SIZES:
                 raise self.refused(f"per_layer_config.{name}", value)
             if not is_size(value):
                 raise ConfigError(f"per_layer_config.{name} must be a whole number, not {format_value(value)}")
-        return {**{name: getattr(self, name) for name in DOTS3_WINDOW_SIZES}, "head_dim": self.head_dim or 256, **own}
+        return {**{name: getattr(self, name) for name in DOTS3_WINDOW_SIZES}, "head_dim": self.head_dim or 256, **sizes}
 
     def rope_of(self, kind: str) -> Rotary:
         """Rotary embedding of a kind of layer. Raises ConfigError."""
@@ -603,15 +603,15 @@ class Dots3Note(DsaDecoder):
         scaling = {name: value for name, value in parameters.items() if name != "partial_rotary_factor"}
         return Rotary(parameters.get("rope_theta") or base or 50_000.0, scaling or None, "neighbours")
 
-    def attention(self, layer: Layer, **own: Any) -> LatentAttention:
+    def attention(self, layer: Layer, **overrides: Any) -> LatentAttention:
         """Attention with an indexer, a window, or neither. Raises ConfigError."""
-        own = {"stretch": "latents", "rope_norm": True, "gate": Gate("heads")}
-        own |= {"eps": self.rms_norm_eps, "rotary": self.rope_of(layer.kind)}
+        overrides = {"stretch": "latents", "rope_norm": True, "gate": Gate("heads")}
+        overrides |= {"eps": self.rms_norm_eps, "rotary": self.rope_of(layer.kind)}
         if layer.kind == INDEXED[0]:
-            return super().attention(layer, **own)
+            return super().attention(layer, **overrides)
         if layer.kind == SLIDING:
-            own |= self.window_attention()
-        return MlaDecoder.attention(self, layer, **own)
+            overrides |= self.window_attention()
+        return MlaDecoder.attention(self, layer, **overrides)
 
     def window_attention(self) -> dict[str, Any]:
         """Sizes of attention in a layer with a window. Raises ConfigError."""
@@ -643,7 +643,7 @@ class Dots3Note(DsaDecoder):
         require_even(self.qk_rope_head_dim, "qk_rope_head_dim")
         self.window_sizes()
 
-    def experts(self, *_: str, **own: Any) -> Experts:
+    def experts(self, *_: str, **overrides: Any) -> Experts:
         return super().experts(shared=self.n_shared_experts * self.shared_experts_intermediate_size)
 
 
@@ -679,7 +679,7 @@ class KimiLinear(SharedExperts, LowRankKimiDeltaDecoder, MlaDecoder):
     ignored_fields = "moe_renormalize moe_router_activation_func num_expert_group use_grouped_topk"
     expert_counts = ("num_local_experts", "n_shared_experts")
 
-    def experts(self, *_: str, **own: Any) -> Experts:
+    def experts(self, *_: str, **overrides: Any) -> Experts:
         check_top_k(self.num_experts_per_tok, self.num_local_experts, ("num_experts_per_tok", "num_experts"))
         return super().experts()
 
@@ -720,5 +720,5 @@ class KimiLinear(SharedExperts, LowRankKimiDeltaDecoder, MlaDecoder):
         both = zip(self.delta_kinds(), self.moe_layers(), strict=True)
         return [Layer(kind=kind, experts=some) for kind, some in both]
 
-    def attention(self, layer: Layer, **own: Any) -> LatentAttention:
+    def attention(self, layer: Layer, **overrides: Any) -> LatentAttention:
         return MlaDecoder.attention(self, layer, rotary=None)

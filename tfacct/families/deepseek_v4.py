@@ -301,8 +301,8 @@ class DeepseekV4(HyperConnected):
         "attn_norm": "input_layernorm",
         "mlp_norm": "post_attention_layernorm",
         **{
-            f"attn.{ours}": f"self_attn{theirs}"
-            for ours, theirs in {
+            f"attn.{name}": f"self_attn{hf_name}"
+            for name, hf_name in {
                 **{n: f".{n}" for n in "q_a_proj q_a_norm q_b_proj kv_proj kv_norm o_a_proj o_b_proj".split()},
                 **dict.fromkeys(("scores", "values", "compressed_scores", "compressed_values"), ""),
                 **{f"compressor.{n}": f".compressor.{n}" for n in COMPRESSOR.split()},
@@ -408,7 +408,7 @@ class DeepseekV4(HyperConnected):
         scaling = {**(self.rope_scaling or parameters), "rope_theta": self.compress_rope_theta}
         return Rotary(self.compress_rope_theta, scaling, "neighbours")
 
-    def attention(self, layer: str, **own: Any) -> Any:
+    def attention(self, layer: str, **overrides: Any) -> Any:
         """Attention of a kind of layer. Raises ConfigError."""
         rotary_dim = self.rotary_size()
         sizes = self.index_n_heads, self.index_head_dim, self.index_topk

@@ -84,9 +84,9 @@ class Compressor(nn.Module):
             there = past is not None and there_are(past[which].shape[2])
             shape = (each.shape[0], 1, self.rate, self.size)
             first = past[which] if past is not None and there else each.new_full(shape, nothing)
-            next_, own = torch.split(each, [self.size, self.size], dim=-1)
+            next_, current = torch.split(each, [self.size, self.size], dim=-1)
             of_before = torch.cat((first, next_), dim=1)
-            found.append(torch.cat((of_before.narrow(1, 0, count), own), dim=2))
+            found.append(torch.cat((of_before.narrow(1, 0, count), current), dim=2))
             last = of_before.narrow(1, count, 1).clone()
             cached.append(last if there or there_are(count) else last.narrow(2, 0, 0).clone())
         return found[0], found[1], cached[0], cached[1]
@@ -187,12 +187,12 @@ class CompressedAttention(PartModule):
             self.compressed_softmax, self.compressed_add = Some(), Add()
         self.o_a_proj = GroupedLinear(part.groups, part.group_heads * size, part.out_rank)
         self.o_b_proj = Linear(part.groups * part.out_rank, part.hidden, bias=False)
-        own = ["cache", "waiting_cache", "waiting_gates"]
-        own += [] if part.light is None else ["overlap_cache", "overlap_gates"]
+        states = ["cache", "waiting_cache", "waiting_gates"]
+        states += [] if part.light is None else ["overlap_cache", "overlap_gates"]
         makers = [] if part.kind is None else ["compressor"]
         makers += [] if part.light is None else ["compressor.indexer"]
-        self.each = len(own)
-        self.caches = ("kv_cache", *(f"{maker}.{name}" for maker in makers for name in own))
+        self.each = len(states)
+        self.caches = ("kv_cache", *(f"{maker}.{name}" for maker in makers for name in states))
 
     def forward(self, x: Tensor, step: Step, past: tuple[Tensor, ...] | None) -> tuple[Tensor, ...]:
         part, size = self.part, self.part.head_dim
@@ -209,8 +209,8 @@ class CompressedAttention(PartModule):
         keys, cached = None, tuple[Tensor, ...]()
         if self.compressor is not None:
             keys, masked, cached = self._compressed(self.compressor, x, read, step, past)
-            own = self.compressed_scores(q, keys.transpose(2, 3)) * size**-0.5
-            scores.append(own if masked is None else own + masked)
+            compressed = self.compressed_scores(q, keys.transpose(2, 3)) * size**-0.5
+            scores.append(compressed if masked is None else compressed + masked)
         scores.append(self.sinks(q.shape[0], q.shape[2]))
         weights = torch.softmax(torch.cat(scores, dim=-1), dim=-1)
         mixed = self.values(self.softmax(weights, 0, k.shape[2]), k)
@@ -231,8 +231,8 @@ class CompressedAttention(PartModule):
             return cached[0], seen, cached
         index = maker.indexer
         assert isinstance(index, Indexer)
-        own = index(x, None if past is None else past[1 + self.each :])
-        return cached[0], index.chosen(x, read, own[0], step, seen), (*cached, *own)
+        states = index(x, None if past is None else past[1 + self.each :])
+        return cached[0], index.chosen(x, read, states[0], step, seen), (*cached, *states)
 
     def _seen(self, keys: Tensor, step: Step) -> Tensor | None:
         """Mask of shape (new, keys): −∞ for keys that are not complete before a token; None without values."""

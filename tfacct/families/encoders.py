@@ -57,17 +57,17 @@ class EncoderBase(Family):
         """Rotary embedding, in families that have one. Raises ConfigError."""
         return None
 
-    def attention(self, **own: Any) -> Attention:
+    def attention(self, **overrides: Any) -> Attention:
         """Bidirectional multi-head attention, with biases on all four projections unless qkv_bias is off."""
         sizes: dict[str, Any] = {"kv_heads": self.num_attention_heads, "group": 1, "head_dim": self.head_dim}
         biases = {"qkv_bias": getattr(self, "qkv_bias", True), "out_bias": True}
-        how: dict[str, Any] = {"causal": False, "rotary": self.rope(), **self.options("attention", **own)}
+        how: dict[str, Any] = {"causal": False, "rotary": self.rope(), **self.options("attention", **overrides)}
         return Attention(hidden=self.width, **{**sizes, **biases, **how})
 
-    def mlp(self, **own: Any) -> FeedForward:
+    def mlp(self, **overrides: Any) -> FeedForward:
         """An MLP of two projections with biases."""
         how: dict[str, Any] = {"width": self.intermediate_size, "bias": True, "activation": self.hidden_act}
-        return FeedForward(hidden=self.width, **{**how, **self.options("mlp", **own)})
+        return FeedForward(hidden=self.width, **{**how, **self.options("mlp", **overrides)})
 
     def block(self, **attention: Any) -> Block:
         """One layer."""
@@ -129,11 +129,11 @@ class ImageEncoder(Encoder):
             raise ConfigError(f"image_size {self.image_size:,} is smaller than patch_size {self.patch_size:,}")
         return side**2 + self.class_token + self.extra_tokens
 
-    def patches(self, **own: Any) -> Patches:
+    def patches(self, **overrides: Any) -> Patches:
         """Projection of each patch, and the class token if there is one."""
         sizes: dict[str, Any] = {"channels": self.num_channels, "pixels": self.patch_size**2}
         how = {"front": 1 if self.class_token else None, "bias": self.patch_bias}
-        return Patches(hidden=self.width, **{**sizes, **how, **own})
+        return Patches(hidden=self.width, **{**sizes, **how, **overrides})
 
     def positions(self) -> Positions | None:
         """Learned positions of all patches and tokens. Raises ConfigError."""

@@ -71,7 +71,7 @@ class Ernie4_5_Moe(ErnieMoeBase):
         first, step = self.moe_layer_start_index, self.moe_layer_interval
         return [first <= number <= last and (number + 1) % step == 0 for number in range(self.num_hidden_layers)]
 
-    def experts(self, *_: str, **own: Any) -> Experts:
+    def experts(self, *_: str, **overrides: Any) -> Experts:
         """Router and experts have no biases."""
         return super().experts(shared_bias=self.use_bias, choice_bias=True)
 
@@ -92,13 +92,13 @@ class Ernie4_5_VLMoe(ErnieMoeBase):
         "mlp.routing.bias": f"mlp.text_moe.{ROUTER_BIAS}",
         "mlp.others.routing.bias": f"mlp.vision_moe.{ROUTER_BIAS}",
         **expert_tensors("mlp.text_moe"),
-        **{ours.replace("mlp.", "mlp.others."): their for ours, their in expert_tensors("mlp.vision_moe").items()},
+        **{name.replace("mlp.", "mlp.others."): hf_name for name, hf_name in expert_tensors("mlp.vision_moe").items()},
     }
 
     def moe_layers(self) -> list[bool]:
         return sparse_layers(self.mlp_layer_types, self.num_hidden_layers)
 
-    def experts(self, *_: str, **own: Any) -> Experts:
+    def experts(self, *_: str, **overrides: Any) -> Experts:
         """Experts for text, with a shared expert, and experts for images. Raises ConfigError."""
         check_top_k(self.moe_k, self.moe_num_experts, ("moe_k", "moe_num_experts"))
         width, others = self.moe_intermediate_size or (1536, 512)

@@ -98,10 +98,10 @@ class Family(Base):
         for name, value in {**sizes, **vars(cls).get("defaults", {})}.items():
             setattr(cls, name, value)
 
-    def options(self, part: str, **own: Any) -> dict[str, Any]:
+    def options(self, part: str, **overrides: Any) -> dict[str, Any]:
         """Arguments of a part in this class, and `own` ones, which take precedence."""
         given = getattr(self, f"{part}_options")
-        return {name: v(self) if isinstance(v, attrgetter) else v for name, v in given.items()} | own
+        return {name: v(self) if isinstance(v, attrgetter) else v for name, v in given.items()} | overrides
 
     def check(self) -> None:
         """Raises ConfigError for values that no part can express."""
@@ -130,32 +130,34 @@ class Family(Base):
         return divide_exactly(getattr(self, field), getattr(self, by), " by ".join(names), hint)
 
 
-def submodules(theirs: str, names: str, **renamed: str) -> dict[str, str]:
+def submodules(module: str, names: str, **renamed: str) -> dict[str, str]:
     """Modules by our names → the class's names, inside one of its modules: those with equal names, and those
     `renamed`."""
-    return {name: f"{theirs}.{own}" for name, own in {**{n: n for n in names.split()}, **renamed}.items()}
+    return {name: f"{module}.{hf_name}" for name, hf_name in {**{n: n for n in names.split()}, **renamed}.items()}
 
 
 def attention_modules(
-    theirs: str, q: str = "q_proj", k: str = "k_proj", v: str = "v_proj", o: str = "o_proj"
+    module: str, q: str = "q_proj", k: str = "k_proj", v: str = "v_proj", o: str = "o_proj"
 ) -> dict[str, str]:
     """Modules of attention: its four projections, and those that it computes directly."""
-    own = {f"attn.{name}_proj": f"{theirs}.{their}" for name, their in zip("qkvo", (q, k, v, o), strict=True)}
-    return {**own, "attn.scores": theirs, "attn.values": theirs}
+    projections = {
+        f"attn.{name}_proj": f"{module}.{hf_name}" for name, hf_name in zip("qkvo", (q, k, v, o), strict=True)
+    }
+    return {**projections, "attn.scores": module, "attn.values": module}
 
 
 def mlp_modules(
-    theirs: str, up: str = "up_proj", down: str = "down_proj", gate: str | None = "gate_proj", at: str = "mlp"
+    module: str, up: str = "up_proj", down: str = "down_proj", gate: str | None = "gate_proj", at: str = "mlp"
 ) -> dict[str, str]:
     """Modules of an MLP, gated unless `gate` is None."""
-    own = {"gate_proj": gate, "up_proj": up, "down_proj": down}
-    return {f"{at}.{name}": f"{theirs}.{their}" for name, their in own.items() if their}
+    projections = {"gate_proj": gate, "up_proj": up, "down_proj": down}
+    return {f"{at}.{name}": f"{module}.{hf_name}" for name, hf_name in projections.items() if hf_name}
 
 
 def merged(family: type[Family], name: str) -> dict[str, Any]:
     """A table of a family: those of its bases first, then its own."""
     table = {k: v for base in reversed(family.__mro__) for k, v in vars(base).get(name, {}).items()}
-    return {ours: theirs for ours, theirs in table.items() if theirs != ABSENT}
+    return {path: hf_path for path, hf_path in table.items() if hf_path != ABSENT}
 
 
 def merged_words(family: type[Family], name: str) -> set[str]:
@@ -169,21 +171,23 @@ def hf_names(family: type[Family], kind: str) -> dict[str, str]:
         return {}
     layer = merged(family, f"layer_{kind}_names").items()
     names = merged(family, f"{kind}_names")
-    names |= {f"blocks.*.{ours}": f"{family.layer_path}.{theirs}".removesuffix(".") for ours, theirs in layer}
+    names |= {f"blocks.*.{path}": f"{family.layer_path}.{hf_path}".removesuffix(".") for path, hf_path in layer}
     return in_base_model(family, names)
 
 
 def in_base_model(family: type[Family], names: Mapping[str, str]) -> dict[str, str]:
     """The same names, in full where they begin with a dot."""
     prefix = family.base_model_prefix
-    return {our: f"{prefix}{their}".lstrip(".") if their[:1] == "." else their for our, their in names.items()}
+    return {
+        path: f"{prefix}{hf_path}".lstrip(".") if hf_path[:1] == "." else hf_path for path, hf_path in names.items()
+    }
 
 
 def build(family: type[Family]) -> type[FamilyConfig]:
     """The pydantic model of a family."""
     prefix, aliases = family.base_model_prefix, merged(family, "attribute_map")
     heads: Mapping[str, TaskHead] = getattr(family, "task_heads", {})
-    own: dict[str, Any] = {
+    attributes: dict[str, Any] = {
         "__module__": family.__module__,
         "__doc__": family.__doc__,
         "hf_modules": hf_names(family, "module"),
@@ -198,8 +202,8 @@ def build(family: type[Family]) -> type[FamilyConfig]:
         "base_model_path": prefix and f"{prefix}.",
         "class_prefixes": vars(family).get("class_prefixes", (family.__name__,)),
     }
-    annotations = {name: ClassVar for name in own if not name.startswith("__")}
-    config: Any = type(family.__name__, (family, FamilyConfig), {**own, "__annotations__": annotations})
+    annotations = {name: ClassVar for name in attributes if not name.startswith("__")}
+    config: Any = type(family.__name__, (family, FamilyConfig), {**attributes, "__annotations__": annotations})
     fields, words = config.model_fields, merged_words(family, "reference_only")
     counted = {word.removeprefix("-") for word in words if word.startswith("-")}
     passive = {name for name, field in fields.items() if _is_passive(field.annotation)}

@@ -259,8 +259,8 @@ def validate(family: type[FamilyConfig], raw: Mapping[str, Any]) -> tuple[Family
 
 def _defaults(family: type[FamilyConfig]) -> dict[str, Any]:
     """Defaults of fields with an explicit default."""
-    own = ((name, field.get_default()) for name, field in family.model_fields.items())
-    return {name: default for name, default in own if isinstance(default, int)}
+    defaults = ((name, field.get_default()) for name, field in family.model_fields.items())
+    return {name: default for name, default in defaults if isinstance(default, int)}
 
 
 def value_of_null(default: Any, raw: Mapping[str, Any]) -> Any:

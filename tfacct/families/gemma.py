@@ -72,7 +72,7 @@ class Gemma(GemmaBase):
         """The activation. The first releases have `gelu` but use its tanh form; the class also corrects this."""
         return "gelu_pytorch_tanh" if self.hidden_act == "gelu" else self.hidden_act
 
-    def attention(self, layer: Layer, **own: Any) -> AnyAttention:
+    def attention(self, layer: Layer, **overrides: Any) -> AnyAttention:
         return super().attention(layer, mask="prefix" if self.use_bidirectional_attention else "causal")
 
 
@@ -84,7 +84,7 @@ class GemmaAround(GemmaBase):
     norms: ClassVar[Literal["before", "around"]] = "around"
     activation = property(attrgetter("hidden_activation"))
 
-    def head(self, **own: Any) -> Head:
+    def head(self, **overrides: Any) -> Head:
         return super().head(softcap=getattr(self, "final_logit_softcapping", None))
 
 
@@ -108,11 +108,11 @@ class Gemma2(GemmaAround):
     def layers(self) -> list[Layer]:
         return [Layer(window) for window in self.windows(self.has_window, self.sliding_window)]
 
-    def attention(self, layer: Layer, **own: Any) -> AnyAttention:
+    def attention(self, layer: Layer, **overrides: Any) -> AnyAttention:
         """Soft-capped scores; bidirectional in the prefix of PaliGemma 2."""
         how: dict[str, Any] = {"softcap": self.attn_logit_softcapping, "scale": self.query_pre_attn_scalar**-0.5}
         mask = "prefix" if self.use_bidirectional_attention else "causal"
-        return super().attention(layer, **{**how, "mask": mask, **own})
+        return super().attention(layer, **{**how, "mask": mask, **overrides})
 
 
 class VaultGemma(Gemma2):
@@ -144,7 +144,7 @@ class Gemma3Text(Gemma2):
         """All but every sliding_window_pattern-th."""
         return (number + 1) % self.sliding_window_pattern != 0
 
-    def attention(self, layer: Layer, **own: Any) -> AnyAttention:
+    def attention(self, layer: Layer, **overrides: Any) -> AnyAttention:
         """Windowed layers have a smaller RoPE base and no scaling."""
         kind = FULL if layer.window is None else SLIDING
         spelled = (self.rope_parameters or {}).get(kind) or ({} if layer.window else self.rope_scaling) or {}
@@ -248,7 +248,7 @@ class PerLayerInput(Part):
 def per_layer_modules(layer: str = "", model: str = "model") -> tuple[dict[str, str], dict[str, str]]:
     """Modules of per-layer embeddings: those of the model, and those of a layer."""
     names = {"project": "per_layer_model_projection", "norm": "per_layer_projection_norm"}
-    return {f"per_layer.{name}": f"{model}.{theirs}" for name, theirs in names.items()}, {
+    return {f"per_layer.{name}": f"{model}.{hf_name}" for name, hf_name in names.items()}, {
         "per_layer.gate_proj": f"{layer}per_layer_input_gate",
         "per_layer.up_proj": f"{layer}per_layer_projection",
         "per_layer_post_norm": f"{layer}post_per_layer_input_norm",
@@ -285,10 +285,10 @@ class PerLayerGemma(GemmaAround):
         sizes = {"layers": self.num_hidden_layers, "width": self.hidden_size_per_layer_input}
         return {**sizes, "hidden": self.hidden_size, "eps": self.rms_norm_eps}
 
-    def per_layer_input(self, **own: Any) -> Any:
+    def per_layer_input(self, **overrides: Any) -> Any:
         """The addition of a layer's own embedding."""
         sizes: dict[str, Any] = {"hidden": self.hidden_size, "width": self.hidden_size_per_layer_input}
-        return PerLayerInput(**sizes, activation=self.activation, **own)
+        return PerLayerInput(**sizes, activation=self.activation, **overrides)
 
     def embeddings_and_head(self) -> dict[str, Any]:
         return {**super().embeddings_and_head(), "per_layer": self.per_layer_embedding()}
@@ -523,13 +523,13 @@ class Gemma3n(PerLayerGemma):
         return given
 
     def layer_rope(self, layer: Gemma3nLayer) -> Rotary:
-        kind, own = FULL if layer.window is None else SLIDING, self.rope_parameters or {}
-        if own and not any(isinstance(own.get(name), Mapping) for name in (FULL, SLIDING)):
+        kind, by_kind = FULL if layer.window is None else SLIDING, self.rope_parameters or {}
+        if by_kind and not any(isinstance(by_kind.get(name), Mapping) for name in (FULL, SLIDING)):
             raise ConfigError(f"rope_parameters needs entries for {FULL} and {SLIDING}")
-        parameters = {"rope_theta": 1_000_000.0 if kind == FULL else 10_000.0, **(own.get(kind) or {})}
+        parameters = {"rope_theta": 1_000_000.0 if kind == FULL else 10_000.0, **(by_kind.get(kind) or {})}
         older = self.rope_theta if kind == FULL else self.rope_local_base_freq
-        theta = parameters["rope_theta"] if kind in own or older is None else older
-        return Rotary(theta, self.rope_scaling if kind == FULL and not own else parameters)
+        theta = parameters["rope_theta"] if kind in by_kind or older is None else older
+        return Rotary(theta, self.rope_scaling if kind == FULL and not by_kind else parameters)
 
     def head_sizes(self, layer: Gemma3nLayer) -> dict[str, int]:
         heads, kv_heads = self.num_attention_heads, self.num_key_value_heads
@@ -600,8 +600,8 @@ class Gemma4Base(PerLayerGemma):
     def heads_of(self, number: int, window: int | None) -> tuple[int, int]:
         """Size of a layer's heads, and its key/value heads. Raises ConfigError."""
         if self.per_layer_config is not None:
-            own = self.overrides.get(number, {})
-            return own.get("head_dim", self.head_dim), own.get("num_key_value_heads", self.num_key_value_heads)
+            sizes = self.overrides.get(number, {})
+            return sizes.get("head_dim", self.head_dim), sizes.get("num_key_value_heads", self.num_key_value_heads)
         if window is not None:
             return self.head_dim, self.num_key_value_heads
         return self.global_head_dim, self.full_kv_heads
@@ -679,7 +679,7 @@ class Gemma4(Gemma4Base):
         **mlp_modules("mlp", at="mlp.shared"),
     }
     layer_tensor_names = {
-        **{ours: theirs.removeprefix("mlp.") for ours, theirs in EXPERT_TENSORS.items()},
+        **{name: hf_name.removeprefix("mlp.") for name, hf_name in EXPERT_TENSORS.items()},
         "mlp.router_norm.weight": "router.scale",
         "mlp.routing.weight": "router.per_expert_scale",
     }
@@ -692,7 +692,7 @@ class Gemma4(Gemma4Base):
     def full_kv_heads(self) -> int:
         return (self.num_global_key_value_heads if self.attention_k_eq_v else None) or self.num_key_value_heads
 
-    def attention(self, layer: Any, **own: Any) -> AnyAttention:
+    def attention(self, layer: Any, **overrides: Any) -> AnyAttention:
         same = self.attention_k_eq_v and layer.window is None and not layer.borrowed
         return super().attention(layer, keys_as_values=same, cache="borrowed" if layer.borrowed else "own")
 

@@ -209,9 +209,9 @@ class PerLayerEmbedding(Embedding):
 
     def rows(self, tokens: Tensor, x: Tensor) -> Tensor:
         """Rows of all layers."""
-        own = self.scale(torch.unflatten(self(tokens), -1, self.sizes))
+        embedded = self.scale(torch.unflatten(self(tokens), -1, self.sizes))
         made = self.norm(torch.unflatten(self.project_scale(self.project(x)), -1, self.sizes))
-        rows: Tensor = self.sum_scale(self.add(made, own))
+        rows: Tensor = self.sum_scale(self.add(made, embedded))
         return rows
 
 
@@ -229,10 +229,10 @@ class PerLayerInput(PartModule):
 
     def forward(self, x: Tensor, step: Step) -> Tensor:
         assert step.per_layer is not None
-        out: Tensor = self.up_proj(self.act(self._own(step.per_layer), self.gate_proj(x)))
+        out: Tensor = self.up_proj(self.act(self._of_layer(step.per_layer), self.gate_proj(x)))
         return out
 
-    def _own(self, rows: Tensor) -> Tensor:
+    def _of_layer(self, rows: Tensor) -> Tensor:
         """A view of the layer's own inputs: those of the first layer if the number of layers is a symbol, because a
         proof may not assume that there are more."""
         return rows[:, :, self.number if isinstance(rows.shape[2], int) else 0]

@@ -84,11 +84,11 @@ class Glm4Moe(SharedExperts, PartialRotaryDecoder):
     layer_module_names = QK_NORMS
     attention_out_bias = False
 
-    def attention(self, layer: Layer, **own: Any) -> AnyAttention:
+    def attention(self, layer: Layer, **overrides: Any) -> AnyAttention:
         norm = QKNorm(self.rms_norm_eps) if self.use_qk_norm else None
-        return super().attention(layer, qk_norm=norm, **own)
+        return super().attention(layer, qk_norm=norm, **overrides)
 
-    def experts(self, *_: str, **own: Any) -> Experts:
+    def experts(self, *_: str, **overrides: Any) -> Experts:
         check_top_k(self.num_experts_per_tok, self.n_routed_experts, ("num_experts_per_tok", "n_routed_experts"))
         return super().experts()
 
@@ -164,7 +164,7 @@ class SolarOpen(SharedExperts, PartialRotaryDecoder):
     def moe_layers(self) -> list[bool]:
         return [True] * self.num_hidden_layers
 
-    def attention(self, layer: Layer, **own: Any) -> AnyAttention:
+    def attention(self, layer: Layer, **overrides: Any) -> AnyAttention:
         """Attention. Raises ConfigError if a part of a head has no rotary embedding, which the class does not
         support."""
         if self.rotary_size() != self.head_dim:
@@ -238,7 +238,7 @@ class Glm5Next(HyperConnected, LowRankKimiDeltaDecoder, GlmMoeDsa):
     layer_module_names = {
         "attn.indexer.gate_proj": "self_attn.indexer",
         **hyper_modules(delta="attn_hc"),
-        **{f"hc.{ours}.mix": "" for ours in ("attn", "delta", "mlp")},
+        **{f"hc.{sublayer}.mix": "" for sublayer in ("attn", "delta", "mlp")},
     }
     layer_tensor_names = {
         "attn.indexer.gate_proj.weight": "self_attn.indexer.index_kpool_compress_gate",
@@ -275,30 +275,30 @@ class Glm5Next(HyperConnected, LowRankKimiDeltaDecoder, GlmMoeDsa):
 
     def layers(self) -> list[Layer]:
         """The layers. Raises ConfigError if a selection is reused beyond the next layer."""
-        layers, own = self.num_hidden_layers, self.listed_indexers()
-        if len(own) < layers:
-            raise ConfigError(f"indexers of {len(own):,} layers, and num_hidden_layers is {layers:,}")
+        layers, indexed = self.num_hidden_layers, self.listed_indexers()
+        if len(indexed) < layers:
+            raise ConfigError(f"indexers of {len(indexed):,} layers, and num_hidden_layers is {layers:,}")
         kinds = [kind if kind == LINEAR else "" for kind in self.delta_kinds()]
         for number, kind in enumerate(kinds):
-            if kind == LINEAR or own[number]:
+            if kind == LINEAR or indexed[number]:
                 continue
-            if not number or kinds[number - 1] == LINEAR or not own[number - 1]:
+            if not number or kinds[number - 1] == LINEAR or not indexed[number - 1]:
                 raise ConfigError(
                     f"layer {number} reuses the keys selected by the previous layer, which has no indexer"
                 )
             kinds[number] = REUSED
         return [Layer(kind=kind, experts=some) for kind, some in zip(kinds, self.moe_layers(), strict=True)]
 
-    def dense_mlp(self, **own: Any) -> FeedForward:
+    def dense_mlp(self, **overrides: Any) -> FeedForward:
         """The class does not read mlp_bias."""
         return super().dense_mlp(bias=False)
 
-    def delta(self, **own: Any) -> DeltaNet:
+    def delta(self, **overrides: Any) -> DeltaNet:
         """DeltaNet with a lower bound on the decay."""
         given = self.linear_attn_config or {}
         return super().delta(floor=given.get("gate_lower_bound", self.linear_lower_bound))
 
-    def indexer(self, layer: Layer, kind: type[Indexer] = PooledIndexer, **own: Any) -> Indexer:
+    def indexer(self, layer: Layer, kind: type[Indexer] = PooledIndexer, **overrides: Any) -> Indexer:
         return super().indexer(layer, kind, pool=self.index_kpool, tail=self.index_kpool_always_select_tail)
 
     def hyper_head(self) -> HyperMean:

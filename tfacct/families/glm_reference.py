@@ -24,9 +24,9 @@ class PooledIndexer(nn.Module):
 
     def __init__(self, part: parts.LatentAttention, angles: Angles | None) -> None:
         super().__init__()
-        own: Any = part.indexer
-        heads, size, rate = own.heads, own.head_dim, own.pool
-        self.heads, self.size, self.rate, self.top, self.tail = heads, size, rate, own.top, own.tail
+        indexer: Any = part.indexer
+        heads, size, rate = indexer.heads, indexer.head_dim, indexer.pool
+        self.heads, self.size, self.rate, self.top, self.tail = heads, size, rate, indexer.top, indexer.tail
         self.q_proj = Linear(part.q_rank or part.hidden, heads * size, bias=False)
         self.k_proj, self.gate_proj = Linear(part.hidden, size, bias=False), Linear(part.hidden, size, bias=False)
         self.k_norm = LayerNorm((size,), 1e-6)
@@ -68,10 +68,10 @@ class PooledIndexer(nn.Module):
         at = step.positions.to(scores.device).view(1, -1, 1)
         count, rate = scores.shape[-1], self.rate
         ends = (torch.arange(count, device=scores.device) + 1) * rate - 1
-        whole = ends.view(1, 1, -1) <= at
-        best = scores.detach().masked_fill(~whole, float("-inf"))
+        complete = ends.view(1, 1, -1) <= at
+        best = scores.detach().masked_fill(~complete, float("-inf"))
         found = torch.zeros_like(best).scatter(-1, best.topk(min(self.top // rate, count), dim=-1).indices, 1.0) > 0
-        seen = (found & whole).repeat_interleave(rate, dim=-1)
+        seen = (found & complete).repeat_interleave(rate, dim=-1)
         seen = nn.functional.pad(seen, (0, tokens - count * rate))
         if self.tail:
             each = torch.arange(tokens, device=scores.device).view(1, 1, -1)

@@ -319,7 +319,7 @@ class GPTJ(GPTFields):
     def positions(self) -> None:
         return None
 
-    def attention(self, layer: Layer, **own: Any) -> AnyAttention:
+    def attention(self, layer: Layer, **overrides: Any) -> AnyAttention:
         if self.rotary_dim > self.head_dim:
             raise ConfigError(
                 f"rotary_dim = {self.rotary_dim:,}, but a head has n_embd / n_head = {self.head_dim:,} elements"
@@ -372,21 +372,21 @@ class JAIS(GPTFields):
     def positions(self) -> Positions | None:
         return None if self.alibi else super().positions()
 
-    def attention(self, layer: Layer, **own: Any) -> AnyAttention:
+    def attention(self, layer: Layer, **overrides: Any) -> AnyAttention:
         scale = 1 / self.head_dim if self.mup_scale_qk_dot_by_d else None
         attention = super().attention(layer, alibi=self.alibi, scale=scale)
         if self.position_embedding_type not in ("learned", "alibi"):
             raise self.refused("position_embedding_type", self.position_embedding_type)
         return attention
 
-    def dense_mlp(self, **own: Any) -> FeedForward:
+    def dense_mlp(self, **overrides: Any) -> FeedForward:
         swiglu: dict[str, Any] = {"gated": True, "activation": "silu"}
         return super().dense_mlp(**(swiglu if self.activation_function == "swiglu" else {}))
 
     def embeddings_and_head(self) -> dict[str, Any]:
         logit_scale = self.mup_output_alpha * self.mup_width_scale
-        own = self.scaled_embeddings_and_head(self.mup_embeddings_scale, logit_scale)
-        return {**own, "positions": self.positions()}
+        parts = self.scaled_embeddings_and_head(self.mup_embeddings_scale, logit_scale)
+        return {**parts, "positions": self.positions()}
 
 
 class FairseqDecoder(LayerNormDecoder):
@@ -459,8 +459,8 @@ class OPT(FairseqDecoder):
             )
 
     def embeddings_and_head(self) -> dict[str, Any]:
-        own = super().embeddings_and_head()
-        return {**own, "final_norm": None} if self.remove_final_layer_norm else own
+        parts = super().embeddings_and_head()
+        return {**parts, "final_norm": None} if self.remove_final_layer_norm else parts
 
 
 class ScaledFairseqDecoder(FairseqDecoder):

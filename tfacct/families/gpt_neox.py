@@ -54,10 +54,10 @@ class GPTNeoXLike(LayerNormDecoder):
     def layer_rope(self, layer: Layer) -> Rotary:
         return read_rope(self.rope_theta or self.rotary_emb_base, self.rope_scaling, self.rope_parameters)
 
-    def attention(self, layer: Layer, **own: Any) -> AnyAttention:
+    def attention(self, layer: Layer, **overrides: Any) -> AnyAttention:
         rotary_dim = int(self.head_dim * read_partial_rotary_factor(self.rotary_pct, self.rope_parameters))
         rope_dim = require_even(rotary_dim, "rotary_pct · head_dim =")
-        return super().attention(layer, rope_dim=rope_dim, **own)
+        return super().attention(layer, rope_dim=rope_dim, **overrides)
 
 
 class GPTNeoX(GPTNeoXLike):
@@ -111,7 +111,7 @@ class GPTNeoXJapanese(GPTNeoXLike):
     def layers(self) -> list[Layer]:
         return [Layer()] * (self.num_hidden_layers - 1) + [Layer(kind="last")]
 
-    def attention(self, layer: Layer, **own: Any) -> AnyAttention:
+    def attention(self, layer: Layer, **overrides: Any) -> AnyAttention:
         return super().attention(layer, out_bias=layer.kind == "last")
 
 
@@ -287,7 +287,7 @@ class Mpt(LayerNormDecoder):
             if value is not None and not is_positive(value):
                 raise ConfigError(f"attn_config.{name} must be a number above 0, not {format_value(value)}")
 
-    def attention(self, layer: Layer, **own: Any) -> AnyAttention:
+    def attention(self, layer: Layer, **overrides: Any) -> AnyAttention:
         attn_config = self.attn_config or {}
         clip, scale = attn_config.get("clip_qkv"), attn_config.get("softmax_scale")
         return super().attention(layer, alibi=True, clip=clip, scale=scale)

@@ -25,7 +25,7 @@ class GptOssBase(Decoder):
     layer_tensor_names = {
         **SINK_TENSORS,
         **expert_tensors(),
-        **{name.replace("weight", "bias"): f"{their}_bias" for name, their in expert_tensors().items()},
+        **{name.replace("weight", "bias"): f"{hf_name}_bias" for name, hf_name in expert_tensors().items()},
     }
     all_layers_have_experts, expert_count, expert_width = True, "num_local_experts", "intermediate_size"
     attention_options = dict(sinks=True)

@@ -76,7 +76,7 @@ class GraniteMoeShared(GraniteMoe):
     shared_intermediate_size: NonNegativeInt = 0
     layer_module_names = mlp_modules("shared_mlp", at="mlp.shared", **SHARED)
 
-    def experts(self, *_: str, **own: Any) -> Experts:
+    def experts(self, *_: str, **overrides: Any) -> Experts:
         return super().experts(shared=self.shared_intermediate_size or None)
 
 

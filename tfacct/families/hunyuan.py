@@ -45,9 +45,9 @@ class HunYuanDenseV1(Decoder):
     layer_module_names = {"attn.q_norm": "self_attn.query_layernorm", "attn.k_norm": "self_attn.key_layernorm"}
     qk_norm = QKNorm(0, late=True)
 
-    def attention(self, layer: Layer, **own: Any) -> AnyAttention:
+    def attention(self, layer: Layer, **overrides: Any) -> AnyAttention:
         self.require({"use_qk_norm": True})
-        return super().attention(layer, **own)
+        return super().attention(layer, **overrides)
 
 
 class HunYuanMoEV1(HunYuanDenseV1):
@@ -176,7 +176,7 @@ class HYV4(HyperConnected, DsaDecoder):
         check_first_dense(self.first_k_dense_replace, routed)
         return routed
 
-    def indexer(self, layer: Layer, kind: type[Indexer] = Indexer, **own: Any) -> Indexer:
+    def indexer(self, layer: Layer, kind: type[Indexer] = Indexer, **overrides: Any) -> Indexer:
         return super().indexer(layer, rotated="last")
 
     def hyper_connection(self) -> HyperConnection:

@@ -64,8 +64,8 @@ class HybridDecoder(HybridFamily, Decoder):
         """The mixer of a layer without attention. Raises ConfigError."""
         raise NotImplementedError
 
-    def attention(self, layer: Layer, **own: Any) -> Any:
-        return super().attention(layer, **own) if layer.kind == FULL else self.mixer()
+    def attention(self, layer: Layer, **overrides: Any) -> Any:
+        return super().attention(layer, **overrides) if layer.kind == FULL else self.mixer()
 
 
 LINEAR = "linear_attention"
@@ -75,18 +75,18 @@ CHANNEL_CHUNK_PRODUCTS = "conv new_values new_keys old_values state_read chunk_v
 """The same with per-channel decays."""
 
 
-def delta_modules(theirs: str, inside: str = CHUNK_PRODUCTS, **modules: str) -> dict[str, str]:
+def delta_modules(module: str, inside: str = CHUNK_PRODUCTS, **modules: str) -> dict[str, str]:
     """Modules of DeltaNet: those that it computes directly, and its submodules."""
-    own = {f"delta.{name}": f"{theirs}.{their}" for name, their in modules.items()}
-    return {**{f"delta.{name}": theirs for name in inside.split()}, **own}
+    submodules = {f"delta.{name}": f"{module}.{hf_name}" for name, hf_name in modules.items()}
+    return {**{f"delta.{name}": module for name in inside.split()}, **submodules}
 
 
-def delta_tensors(theirs: str, decay: str = "") -> dict[str, str]:
+def delta_tensors(module: str, decay: str = "") -> dict[str, str]:
     """Tensors of DeltaNet that are not a module's weight."""
     return {
-        "delta.conv.weight": f"{theirs}.conv1d.weight",
-        "delta.decay.weight": f"{theirs}.{decay}A_log",
-        "delta.decay.bias": f"{theirs}.{decay}dt_bias",
+        "delta.conv.weight": f"{module}.conv1d.weight",
+        "delta.decay.weight": f"{module}.{decay}A_log",
+        "delta.decay.bias": f"{module}.{decay}dt_bias",
     }
 
 
@@ -112,7 +112,7 @@ class DeltaDecoder(HybridFamily, Decoder):
         size: int = self.delta_size("linear_conv_kernel_dim")
         return size
 
-    def delta(self, **own: Any) -> DeltaNet:
+    def delta(self, **overrides: Any) -> DeltaNet:
         """DeltaNet, whose value heads share key heads."""
         key_heads, heads = self.linear_num_key_heads, self.linear_num_value_heads
         return DeltaNet(
@@ -123,7 +123,7 @@ class DeltaDecoder(HybridFamily, Decoder):
             key_dim=self.linear_key_head_dim,
             value_dim=self.linear_value_head_dim,
             kernel=self.linear_conv_kernel_dim,
-            **{"eps": self.rms_norm_eps, **own},
+            **{"eps": self.rms_norm_eps, **overrides},
         )
 
     def block(self, layer: Any) -> Block:
@@ -151,7 +151,7 @@ class KimiDeltaDecoder(DeltaDecoder):
     )
     """For checkpoint_conversion_mapping: published files have no module of this name."""
 
-    def delta(self, **own: Any) -> DeltaNet:
+    def delta(self, **overrides: Any) -> DeltaNet:
         size = self.delta_size("linear_head_dim")
         return DeltaNet(
             hidden=self.hidden_size,
@@ -164,7 +164,7 @@ class KimiDeltaDecoder(DeltaDecoder):
             gate="sigmoid",
             eps=self.rms_norm_eps,
             decay="channel",
-            **own,
+            **overrides,
         )
 
 
@@ -194,5 +194,5 @@ class LowRankKimiDeltaDecoder(KimiDeltaDecoder):
             raise ConfigError(f"linear_attn_config.{name} must be a whole number from 1, not {format_value(size)}")
         return size
 
-    def delta(self, **own: Any) -> DeltaNet:
-        return super().delta(rank=self.delta_size("linear_head_dim"), **own)
+    def delta(self, **overrides: Any) -> DeltaNet:
+        return super().delta(rank=self.delta_size("linear_head_dim"), **overrides)

@@ -13,15 +13,15 @@ PUBLISHED_HYPER_CONNECTIONS = (r"\.hc_(attn|ffn)_(fn|base|scale)$", r".\1_hc.\2"
 
 def hyper_modules(**sublayers: str) -> dict[str, str]:
     """Modules of the hyper-connections around sublayers."""
-    return {f"hc.{ours}.weights": theirs for ours, theirs in sublayers.items()}
+    return {f"hc.{sublayer}.weights": module for sublayer, module in sublayers.items()}
 
 
 def hyper_tensors(**sublayers: str) -> dict[str, str]:
     """Their tensors."""
     names = {"weights.weight": "fn", "base.bias": "base", "factors.weight": "scale"}
     return {
-        f"hc.{ours}.{tensor}": f"{theirs}.{name}"
-        for ours, theirs in sublayers.items()
+        f"hc.{sublayer}.{tensor}": f"{module}.{name}"
+        for sublayer, module in sublayers.items()
         for tensor, name in names.items()
     }
 

@@ -31,7 +31,7 @@ class LfmDecoder(HybridDecoder):
     module_names = {"final_norm": "model.embedding_norm"}
     layer_module_names = {
         **dict.fromkeys(("attn_norm", "conv_norm"), "operator_norm"),
-        **{f"conv.{name}": theirs for name, theirs in submodules("conv", "in_proj out_proj").items()},
+        **{f"conv.{name}": hf_name for name, hf_name in submodules("conv", "in_proj out_proj").items()},
         "conv.conv": "conv",
         "mlp_norm": "ffn_norm",
     }
@@ -161,5 +161,5 @@ class Lfm3(LfmDecoder):
             raise ConfigError(f"layer {kinds.index(SLIDING)} has {SLIDING}, but sliding_window is null")
         return [Layer(window, kind=FULL) if kind == SLIDING else Layer(kind=kind) for kind in kinds]
 
-    def attention(self, layer: Layer, **own: Any) -> Any:
+    def attention(self, layer: Layer, **overrides: Any) -> Any:
         return super().attention(layer, gate=Gate("heads", bias=False) if self.use_attention_gate else None)

@@ -162,7 +162,7 @@ class Baichuan(Decoder):
         super().check()
         self.require({"num_key_value_heads": self.num_attention_heads})
 
-    def attention(self, layer: Layer, **own: Any) -> AnyAttention:
+    def attention(self, layer: Layer, **overrides: Any) -> AnyAttention:
         how = {"alibi": True, "rotary": None} if self.max_position_embeddings is None else {}
         return super().attention(layer, **how)
 
@@ -331,7 +331,7 @@ class Chameleon(Llama):
     layer_module_names = {**QK_NORMS, "attn_post_norm": "input_layernorm", "mlp_post_norm": "post_attention_layernorm"}
     heads_fill_hidden_size = True
     norms = property(lambda self: "after" if self.swin_norm else "before")
-    attention_options = dict(qk_norm=QKNorm(1e-5, kind="layer", own=True))  # independent of rms_norm_eps
+    attention_options = dict(qk_norm=QKNorm(1e-5, kind="layer", per_head=True))  # independent of rms_norm_eps
 
     def hf_config_fields(self) -> Mapping[str, Any]:
         """Fields of the smallest image tokenizer that the class builds."""
@@ -358,7 +358,7 @@ class AriaText(Llama):
     all_layers_have_experts = True
     expert_count, expert_width, expert_top_k = "moe_num_experts", "intermediate_size", "moe_topk"
 
-    def experts(self, *_: str, **own: Any) -> Experts:
+    def experts(self, *_: str, **overrides: Any) -> Experts:
         shared = self.moe_num_shared_experts * self.intermediate_size
         experts = super().experts(shared=shared or None, shared_bias=self.mlp_bias)
         if self.mlp_bias and not shared:
@@ -423,7 +423,7 @@ class Mllama(Decoder):
     def embeddings_and_head(self) -> dict[str, Any]:
         return {**super().embeddings_and_head(), "encoder": Encoder(None, ()) if self.image_layers else None}
 
-    def embedding(self, **own: Any) -> Embedding:
+    def embedding(self, **overrides: Any) -> Embedding:
         """Embedding with eight more rows than the head."""
         return super().embedding(rows=self.vocab_size + 8)
 
@@ -531,7 +531,7 @@ class OpenELM(DecoderBase):
         group = divide_exactly(layer.heads, layer.kv_heads, "num_query_heads of a layer by its num_kv_heads")
         return {"kv_heads": layer.kv_heads, "group": group, "head_dim": require_even(self.head_dim)}
 
-    def attention(self, layer: Any, **own: Any) -> AnyAttention:
+    def attention(self, layer: Any, **overrides: Any) -> AnyAttention:
         return super().attention(layer, qk_norm=QKNorm(1e-6) if self.normalize_qk_projections else None)
 
 

@@ -110,16 +110,16 @@ class Llama4(Decoder):
             raise self.refused("interleave_moe_layer_step", 0)
         return moe_layers(layers, step, None)
 
-    def attention(self, layer: Layer, **own: Any) -> AnyAttention:
+    def attention(self, layer: Layer, **overrides: Any) -> AnyAttention:
         """Norms of queries and keys with rotary embedding; without it, queries grow with their position."""
         if layer.rotary:
             norm = QKNorm(self.rms_norm_eps, late=True, learned=False) if self.use_qk_norm else None
-            own = {"qk_norm": norm}
+            overrides = {"qk_norm": norm}
         elif self.attn_temperature_tuning:
-            own = {"scales": Scales(Temperature(self.attn_scale, float(self.floor_scale), 1))}
-        return super().attention(layer, mask="causal" if layer.window is None else "chunks", **own)
+            overrides = {"scales": Scales(Temperature(self.attn_scale, float(self.floor_scale), 1))}
+        return super().attention(layer, mask="causal" if layer.window is None else "chunks", **overrides)
 
-    def experts(self, *_: str, **own: Any) -> Experts:
+    def experts(self, *_: str, **overrides: Any) -> Experts:
         """With a shared expert of the same width. Raises ConfigError."""
         for name in ("num_local_experts", "num_experts_per_tok"):
             if getattr(self, name) == 0:
@@ -171,9 +171,9 @@ class MuseGlimmer(Decoder):
         both = zip(self.windows(self.has_window, self.sliding_window), self.has_rotary(), strict=True)
         return [Layer(window, rotary=rotary) for window, rotary in both]
 
-    def attention(self, layer: Layer, **own: Any) -> AnyAttention:
+    def attention(self, layer: Layer, **overrides: Any) -> AnyAttention:
         scale = self.qk_scale_factor * self.head_dim**-0.5
-        return super().attention(layer, scale=scale, gate=Gate(bias=False), **own)
+        return super().attention(layer, scale=scale, gate=Gate(bias=False), **overrides)
 
     def embeddings_and_head(self) -> dict[str, Any]:
         """Embeddings with a norm after them, and soft-capped logits."""
@@ -224,7 +224,7 @@ class MuseSpark(MuseGlimmer):
         per_layer = zip(windows, routed, self.has_rotary(), strict=True)
         return [Layer(window, some, rotary=rotary) for window, some, rotary in per_layer]
 
-    def experts(self, *_: str, **own: Any) -> Experts:
+    def experts(self, *_: str, **overrides: Any) -> Experts:
         norms = (self.rms_norm_eps, self.post_norm_eps)
         return super().experts(latent=self.moe_hidden_size, latent_norms=norms)
 

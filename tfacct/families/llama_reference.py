@@ -29,7 +29,7 @@ class Xielu(Work):
 class XieluFeedForward(FeedForward):
     """An MLP with xIELU."""
 
-    own_activation = True
+    has_activation = True
 
     def __init__(self, part: llama.XieluFeedForward) -> None:
         super().__init__(part)

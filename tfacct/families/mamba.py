@@ -64,31 +64,31 @@ def dt_rank(given: int | str, hidden: int) -> int:
     return given if isinstance(given, int) else -(-hidden // 16)
 
 
-def mamba_modules(theirs: str, inside: str = "conv dt_proj read_out", **modules: str) -> dict[str, str]:
+def mamba_modules(module: str, inside: str = "conv dt_proj read_out", **modules: str) -> dict[str, str]:
     """Modules of a Mamba layer: those that it computes directly, and its submodules."""
-    own = {f"mamba.{name}": f"{theirs}.{their}" for name, their in modules.items()}
-    return {**dict.fromkeys((f"mamba.{name}" for name in inside.split()), theirs), **own}
+    submodules = {f"mamba.{name}": f"{module}.{hf_name}" for name, hf_name in modules.items()}
+    return {**dict.fromkeys((f"mamba.{name}" for name in inside.split()), module), **submodules}
 
 
-def mamba2_modules(theirs: str) -> dict[str, str]:
+def mamba2_modules(module: str) -> dict[str, str]:
     """The same of a Mamba-2 layer."""
     inside = "conv chunk_scores chunk_values state_write state_read read_out"
-    return mamba_modules(theirs, inside, in_proj="in_proj", out_norm="norm", out_proj="out_proj")
+    return mamba_modules(module, inside, in_proj="in_proj", out_norm="norm", out_proj="out_proj")
 
 
-def mamba_tensors(theirs: str, **named: str) -> dict[str, str]:
+def mamba_tensors(module: str, **named: str) -> dict[str, str]:
     """Tensors of a Mamba layer, by default those of the first Mamba."""
     named = named or {
         **{f"dt_proj.{tensor}": f"dt_proj.{tensor}" for tensor in ("weight", "bias")},
         "recurrence.weight": "A_log",
     }
     both = {**{f"conv.{tensor}": f"conv1d.{tensor}" for tensor in ("weight", "bias")}, "skip.weight": "D"}
-    return {f"mamba.{ours}": f"{theirs}.{their}" for ours, their in {**both, **named}.items()}
+    return {f"mamba.{name}": f"{module}.{hf_name}" for name, hf_name in {**both, **named}.items()}
 
 
-def mamba2_tensors(theirs: str) -> dict[str, str]:
+def mamba2_tensors(module: str) -> dict[str, str]:
     """The same of a Mamba-2 layer."""
-    return mamba_tensors(theirs, **{"step.bias": "dt_bias", "decay.weight": "A_log"})
+    return mamba_tensors(module, **{"step.bias": "dt_bias", "decay.weight": "A_log"})
 
 
 class Mamba2Family(ConvolutionFamily):
@@ -188,7 +188,7 @@ class Mamba(MambaBase):
             )
         super().check()
 
-    def mixer(self, **own: Any) -> MambaMixer:
+    def mixer(self, **overrides: Any) -> MambaMixer:
         return MambaMixer(
             hidden=self.hidden_size,
             inner=self.intermediate_size,
@@ -198,7 +198,7 @@ class Mamba(MambaBase):
             bias=self.use_bias,
             conv_bias=self.use_conv_bias,
             activation=self.hidden_act,
-            **own,
+            **overrides,
         )
 
 
@@ -213,7 +213,7 @@ class FalconMamba(Mamba):
     def check_width(self) -> None:
         """intermediate_size wins over expand."""
 
-    def mixer(self, **own: Any) -> MambaMixer:
+    def mixer(self, **overrides: Any) -> MambaMixer:
         return super().mixer(norms="plain", eps=self.mixer_rms_eps)
 
 
@@ -282,7 +282,7 @@ class Mamba2Hybrid(Mamba2Family, HybridDecoder):
         """Channels of all heads, and the fields that give them."""
         return self.mamba_expand * self.hidden_size, "mamba_expand · hidden_size"
 
-    def mixer(self, **own: Any) -> Mamba2Mixer:
+    def mixer(self, **overrides: Any) -> Mamba2Mixer:
         heads, (wide, fields) = self.mamba_n_heads, self.mamba_width()
         size = divide_exactly(wide, heads, f"{fields} by mamba_n_heads")
         if self.mamba_d_head not in (AUTO, size):
@@ -301,7 +301,7 @@ class Mamba2Hybrid(Mamba2Family, HybridDecoder):
             conv_bias=self.mamba_conv_bias,
             activation=self.hidden_act,
             eps=self.rms_norm_eps,
-            **own,
+            **overrides,
         )
 
 
@@ -328,7 +328,7 @@ class Bamba(Mamba2Hybrid):
         attends = self.attn_layer_indices or []
         return [Layer(kind=FULL if number in attends else "") for number in range(self.num_hidden_layers)]
 
-    def attention(self, layer: Layer, **own: Any) -> Any:
+    def attention(self, layer: Layer, **overrides: Any) -> Any:
         return super().attention(layer, rope_dim=require_even(self.head_dim // 2))
 
 
@@ -370,7 +370,7 @@ class FalconH1(Mamba2Hybrid):
     def mamba_width(self) -> tuple[int, str]:
         return super().mamba_width() if self.mamba_d_ssm is None else (self.mamba_d_ssm, "mamba_d_ssm")
 
-    def mixer(self, **own: Any) -> Mamba2Mixer:
+    def mixer(self, **overrides: Any) -> Mamba2Mixer:
         return super().mixer(
             norm=None if not self.mamba_rms_norm else "before" if self.mamba_norm_before_gate else "after",
             out_bias=self.projectors_bias,
@@ -466,7 +466,7 @@ SHARED_WEIGHTS = (
 )
 
 
-def shared_layer_modules(theirs: str) -> dict[str, str]:
+def shared_layer_modules(module: str) -> dict[str, str]:
     """Modules of hybrid layers: those of the shared transformer layer, and the projection after it."""
     shared = {
         "attn_norm": "input_layernorm",
@@ -474,7 +474,7 @@ def shared_layer_modules(theirs: str) -> dict[str, str]:
         "mlp_norm": "pre_ff_layernorm",
         **mlp_modules("feed_forward"),
     }
-    return {**{ours: f"{theirs}.{their}" for ours, their in shared.items()}, "shared_out.proj": "linear"}
+    return {**{name: f"{module}.{hf_name}" for name, hf_name in shared.items()}, "shared_out.proj": "linear"}
 
 
 class ZambaDecoder(HybridFamily, Decoder):
@@ -515,7 +515,7 @@ class ZambaDecoder(HybridFamily, Decoder):
         hybrid = self.hybrid_layers()
         return [hybrid] if hybrid else []
 
-    def attention(self, layer: Layer, *, rotary: Rotary | None = None, **own: Any) -> Attention:
+    def attention(self, layer: Layer, *, rotary: Rotary | None = None, **overrides: Any) -> Attention:
         """Attention over the residual stream concatenated with the embeddings. Raises ConfigError."""
         size, hidden = self.head_dim, self.hidden_size
         if self.num_attention_heads * size != 2 * hidden:
@@ -528,7 +528,7 @@ class ZambaDecoder(HybridFamily, Decoder):
             head_dim=size if rotary is None else require_even(size),
             rotary=rotary,
             scale=(size / 2) ** -0.5,
-            **own,
+            **overrides,
         )
 
     def block(self, layer: Layer) -> Block:
@@ -561,9 +561,9 @@ class ZambaDecoder(HybridFamily, Decoder):
     def _with_hybrid_layers(self, table: Mapping[str, str]) -> dict[str, str]:
         found = dict(table)  # hybrid layers have their mixer elsewhere
         for number in self.hybrid_layers():
-            for ours, theirs in table.items():
-                if ours.startswith("blocks.*.mamba"):
-                    found[ours.replace("*", f"{number}")] = theirs.replace(".*.", f".{number}.mamba_decoder.")
+            for path, hf_path in table.items():
+                if path.startswith("blocks.*.mamba"):
+                    found[path.replace("*", f"{number}")] = hf_path.replace(".*.", f".{number}.mamba_decoder.")
         return found
 
     def hf_module_names(self) -> Mapping[str, str]:
@@ -658,7 +658,7 @@ class Zamba2(Mamba2Family, ZambaDecoder):
             least_step=self.time_step_min,
         )
 
-    def attention(self, layer: Layer, **own: Any) -> Attention:
+    def attention(self, layer: Layer, **overrides: Any) -> Attention:
         adapted = self.use_shared_attention_adapter
         if adapted and self.num_key_value_heads != self.num_attention_heads:
             raise self.refused("num_key_value_heads", self.num_key_value_heads)
@@ -681,18 +681,18 @@ class Zamba2(Mamba2Family, ZambaDecoder):
         layers = self.hybrid_layers()
         for use, number in enumerate(layers):
             owner = layers[use % self.num_mem_blocks] if stored else number
-            ours, theirs = f"blocks.{number}", f"model.layers.{owner}.shared_transformer"
+            layer, module = f"blocks.{number}", f"model.layers.{owner}.shared_transformer"
             for name in "qkv":
                 for place, which in enumerate(("down", "up")):
                     at = f"self_attn.linear_{name}_adapter_list.{use}.{place}"
-                    yield f"{ours}.attn.{name}_adapter_{which}", f"{theirs}.{at}"
-            at = f"{theirs}.feed_forward.gate_up_proj_adapter_list.{use}"
-            yield f"{ours}.mlp.adapter_down", f"{at}.0"
-            yield from ((f"{ours}.mlp.{which}_adapter_up", f"{at}.1") for which in ("gate", "up"))
+                    yield f"{layer}.attn.{name}_adapter_{which}", f"{module}.{at}"
+            at = f"{module}.feed_forward.gate_up_proj_adapter_list.{use}"
+            yield f"{layer}.mlp.adapter_down", f"{at}.0"
+            yield from ((f"{layer}.mlp.{which}_adapter_up", f"{at}.1") for which in ("gate", "up"))
 
     def hf_module_names(self) -> Mapping[str, str]:
         return {**super().hf_module_names(), **dict(self._adapters(stored=False))}
 
     def hf_tensor_names(self) -> dict[str, str]:
-        stored = {f"{ours}.weight": f"{theirs}.weight" for ours, theirs in self._adapters(stored=True)}
+        stored = {f"{path}.weight": f"{hf_path}.weight" for path, hf_path in self._adapters(stored=True)}
         return {**super().hf_tensor_names(), **self.task_head.renamed(stored, "model.")}

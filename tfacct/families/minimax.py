@@ -134,8 +134,8 @@ class MiniMax(MiniMaxDecoder):
 
 
 M1_FACTORS = {
-    f"layernorm_{part}_{which}": f"{ours}_{which}_factor"
-    for part, ours in (("full_attention", "full_attn"), ("linear_attention", "linear_attn"), ("mlp", "mlp"))
+    f"layernorm_{part}_{which}": f"{kind}_{which}_factor"
+    for part, kind in (("full_attention", "full_attn"), ("linear_attention", "linear_attn"), ("mlp", "mlp"))
     for which in ("alpha", "beta")
 }
 """Factors by their names in published files of MiniMax-M1 → their names in the class."""
@@ -166,7 +166,7 @@ class MiniMaxM1(MiniMax):
             raise self.refused("layer_types", self.layer_types)
         return kinds
 
-    def attention(self, layer: Layer, **own: Any) -> AnyAttention:
+    def attention(self, layer: Layer, **overrides: Any) -> AnyAttention:
         if self.rotary_dim is None:
             return super().attention(layer)
         return super().attention(layer, rope_dim=require_even(min(self.rotary_dim, self.head_dim), "rotary_dim"))
@@ -321,8 +321,8 @@ class MiniMaxM3VL(MiniMaxDecoder):
         for name, value in (self.sparse_attention_config or {}).items():
             if name in UNCOUNTED:
                 continue
-            whole = isinstance(value, int) and not isinstance(value, bool)
-            if name in OF_INDEXER and whole and value >= (0 if name == "sparse_local_block" else 1):
+            is_int = isinstance(value, int) and not isinstance(value, bool)
+            if name in OF_INDEXER and is_int and value >= (0 if name == "sparse_local_block" else 1):
                 found[OF_INDEXER[name]] = value
             elif name == FREQUENCY and isinstance(value, Sequence) and all(one in (0, 1) for one in value):
                 found[FREQUENCY] = value
@@ -367,11 +367,11 @@ class MiniMaxM3VL(MiniMaxDecoder):
         both = zip(self.sparse_layers(), self.moe_layers(), strict=True)
         return [Layer(kind=SPARSE if sparse else "", experts=routed) for sparse, routed in both]
 
-    def attention(self, layer: Layer, **own: Any) -> AnyAttention:
+    def attention(self, layer: Layer, **overrides: Any) -> AnyAttention:
         """Attention to all keys, or to those selected by an indexer. Raises ConfigError."""
-        own = {"rope_dim": self.rotary_size(), "qk_norm": QKNorm(self.rms_norm_eps, less_one=True)}
+        overrides = {"rope_dim": self.rotary_size(), "qk_norm": QKNorm(self.rms_norm_eps, less_one=True)}
         if layer.kind != SPARSE:
-            return super().attention(layer, **own)
+            return super().attention(layer, **overrides)
         sizes = {name: self.indexer_sizes().get(name, getattr(self, name)) for name in OF_INDEXER.values()}
         heads, size = sizes["index_n_heads"], sizes["index_head_dim"]
         if self.num_attention_heads % heads:
@@ -384,4 +384,4 @@ class MiniMaxM3VL(MiniMaxDecoder):
         top, local = sizes["index_topk_blocks"], sizes["index_local_blocks"]
         block = sizes["index_block_size"]
         indexer = BlockIndexer(heads=heads, head_dim=size, size=block, top=top, local=local, keys=top * block)
-        return super().attention(layer, **own, indexer=indexer)
+        return super().attention(layer, **overrides, indexer=indexer)

@@ -20,10 +20,10 @@ class BlockIndexer(nn.Module):
 
     def __init__(self, part: parts.Attention, angles: Angles | None) -> None:
         super().__init__()
-        own = part.indexer
-        assert isinstance(own, minimax.BlockIndexer) and part.qk_norm is not None
-        self.blocks, self.angles, self.rotary_dim, self.query_heads = own, angles, part.rope_dim, part.heads
-        self.heads, self.size = heads, size = own.heads, own.head_dim
+        indexer = part.indexer
+        assert isinstance(indexer, minimax.BlockIndexer) and part.qk_norm is not None
+        self.blocks, self.angles, self.rotary_dim, self.query_heads = indexer, angles, part.rope_dim, part.heads
+        self.heads, self.size = heads, size = indexer.heads, indexer.head_dim
         self.q_proj = Linear(part.hidden, heads * size, bias=False)
         self.k_proj = Linear(part.hidden, size, bias=False)
         self.q_norm, self.k_norm = (RMSNorm(size, part.qk_norm.eps, part.qk_norm.less_one) for _ in range(2))
@@ -72,9 +72,9 @@ class BlockIndexer(nn.Module):
         count = -(-keys // size)
         padded = nn.functional.pad(scores.detach() + causal, (0, count * size - keys), value=float("-inf"))
         best = torch.unflatten(padded, -1, (count, size)).amax(dim=-1)
-        own = torch.div(step.positions.to(scores.device), size, rounding_mode="floor")
+        block = torch.div(step.positions.to(scores.device), size, rounding_mode="floor")
         for before in range(self.blocks.local):  # these are always selected
-            at = (own - before).clamp(min=0).view(1, 1, -1, 1).expand(*best.shape[:3], 1)
+            at = (block - before).clamp(min=0).view(1, 1, -1, 1).expand(*best.shape[:3], 1)
             best = best.scatter(-1, at, float("inf"))
         top = best.topk(min(self.blocks.top, count), dim=-1).indices
         left = torch.full_like(best, float("-inf")).scatter(-1, top, 0.0)

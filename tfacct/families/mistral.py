@@ -75,7 +75,7 @@ class Ministral3(Mistral):
         },
     )
 
-    def attention(self, layer: Layer, **own: Any) -> AnyAttention:
+    def attention(self, layer: Layer, **overrides: Any) -> AnyAttention:
         rope = self.rope_parameters or self.defaults["rope_parameters"]
         return super().attention(layer, scales=Scales(read_temperature(rope)))
 

@@ -34,8 +34,8 @@ class MlaDecoder(Decoder):
     rope_pairs: ClassVar[Literal["halves", "neighbours"]] = "neighbours"
     sums = {"qk_head_dim": ("qk_nope_head_dim", "qk_rope_head_dim")}
     layer_module_names = {
-        f"attn.{ours}": f"self_attn.{theirs}"
-        for ours, theirs in (
+        f"attn.{name}": f"self_attn.{hf_name}"
+        for name, hf_name in (
             *(("q_a_proj", "q_a_proj"), ("q_a_norm", "q_a_layernorm"), ("q_b_proj", "q_b_proj")),
             *(("kv_a_proj", "kv_a_proj_with_mqa"), ("kv_a_norm", "kv_a_layernorm")),
             *(("k_b_proj", "kv_b_proj"), ("v_b_proj", "kv_b_proj")),
@@ -46,7 +46,7 @@ class MlaDecoder(Decoder):
         runs = self.latent_attention in ("auto", "expanded")
         return None if runs else "it supports only latent_attention = expanded"
 
-    def attention(self, layer: Layer, **own: Any) -> LatentAttention:
+    def attention(self, layer: Layer, **overrides: Any) -> LatentAttention:
         """Latent attention. Raises ConfigError if heads share keys."""
         if self.num_key_value_heads != self.num_attention_heads:
             raise ConfigError(
@@ -64,7 +64,7 @@ class MlaDecoder(Decoder):
             "rotary": self.rope(),
             "mla_mode": self.latent_attention,
         }
-        return LatentAttention(hidden=self.hidden_size, **{**how, **self.options("attention", **own)})
+        return LatentAttention(hidden=self.hidden_size, **{**how, **self.options("attention", **overrides)})
 
 
 class DeepseekExperts(SharedExperts):
@@ -83,15 +83,15 @@ IndexerTypes = Annotated[
 ]
 
 
-def check_first_indexer(own: list[bool], layers: int) -> list[bool]:
+def check_first_indexer(indexed: list[bool], layers: int) -> list[bool]:
     """True for each layer with an indexer. Raises ConfigError if a list is too short or the first layer has none."""
-    if len(own) < layers or not own[0]:
+    if len(indexed) < layers or not indexed[0]:
         raise ConfigError(
-            f"indexers of {len(own):,} layers, and num_hidden_layers is {layers:,}"
-            if len(own) < layers
+            f"indexers of {len(indexed):,} layers, and num_hidden_layers is {layers:,}"
+            if len(indexed) < layers
             else "the first layer reuses selected keys, but there is no earlier layer"
         )
-    return own[:layers]
+    return indexed[:layers]
 
 
 class DsaDecoder(DeepseekExperts, MlaDecoder):
@@ -140,12 +140,12 @@ class DsaDecoder(DeepseekExperts, MlaDecoder):
 
     def layers(self) -> list[Layer]:
         both = zip(self.indexers(), self.moe_layers(), strict=True)
-        return [Layer(kind="" if own else REUSED, experts=some) for own, some in both]
+        return [Layer(kind="" if indexed else REUSED, experts=some) for indexed, some in both]
 
-    def attention(self, layer: Layer, **own: Any) -> LatentAttention:
-        return super().attention(layer, **{"indexer": self.indexer(layer), **own})
+    def attention(self, layer: Layer, **overrides: Any) -> LatentAttention:
+        return super().attention(layer, **{"indexer": self.indexer(layer), **overrides})
 
-    def indexer(self, layer: Layer, kind: type[Indexer] = Indexer, **own: Any) -> Indexer:
+    def indexer(self, layer: Layer, kind: type[Indexer] = Indexer, **overrides: Any) -> Indexer:
         """An indexer that selects keys, or reuses the selection of an earlier layer."""
         sizes: dict[str, Any] = {"heads": self.index_n_heads, "head_dim": self.index_head_dim, "top": self.index_topk}
-        return kind(**sizes, pairs=self.indexer_pairs, reused=layer.kind == REUSED, **own)
+        return kind(**sizes, pairs=self.indexer_pairs, reused=layer.kind == REUSED, **overrides)

@@ -237,7 +237,7 @@ class Dbrx(DecoderBase):
         **{f"mlp.experts.{name}": "ffn.experts.mlp" for name in DBRX_PROJECTIONS},
     }
     layer_tensor_names = {
-        f"mlp.experts.{ours}.weight": f"ffn.experts.mlp.{theirs}" for ours, theirs in DBRX_PROJECTIONS.items()
+        f"mlp.experts.{name}.weight": f"ffn.experts.mlp.{hf_name}" for name, hf_name in DBRX_PROJECTIONS.items()
     }
 
     @classmethod
@@ -339,7 +339,7 @@ class Afmoe(Decoder):
         first = self.num_dense_layers
         return [Layer(w, experts=number >= first, rotary=w is not None) for number, w in enumerate(windows)]
 
-    def experts(self, *_: str, **own: Any) -> Experts:
+    def experts(self, *_: str, **overrides: Any) -> Experts:
         return self.experts_with_shared("num_experts", "num_shared_experts", choice_bias=True)
 
 
@@ -405,9 +405,9 @@ class Laguna(GatedHeadsDecoder):
             heads = [self.num_attention_heads] * count
         check_length("num_attention_heads_per_layer", heads, count)
         rows = zip(windows, sparse_layers(self.mlp_layer_types, count), heads, strict=True)
-        return [Layer(window, some, heads=own) for window, some, own in rows]
+        return [Layer(window, some, heads=layer_heads) for window, some, layer_heads in rows]
 
-    def attention(self, layer: Any, **own: Any) -> AnyAttention:
+    def attention(self, layer: Any, **overrides: Any) -> AnyAttention:
         of: Any = "elements" if self.gating == "per-element" else "heads"
         return super().attention(layer, gate=Gate(of, "softplus", bias=False))
 
@@ -518,9 +518,9 @@ class Step3p5(GatedHeadsDecoder):
 
     def layer_rope_parameters(self, layer: Any) -> Mapping[str, Any]:
         """By kind in rope_parameters, or else by layer in rope_theta and partial_rotary_factors."""
-        own, kinds, kind = self.rope_parameters or {}, self.kinds(), FULL if layer.window is None else SLIDING
-        if all(isinstance(own.get(one), Mapping) for one in kinds):
-            parameters: Mapping[str, Any] = own[kind]
+        by_kind, kinds, kind = self.rope_parameters or {}, self.kinds(), FULL if layer.window is None else SLIDING
+        if all(isinstance(by_kind.get(one), Mapping) for one in kinds):
+            parameters: Mapping[str, Any] = by_kind[kind]
             return parameters
         theta, parts, first = self.rope_theta or 10_000.0, self.partial_rotary_factors, kinds.index(kind)
         base = self.one_per_layer(theta, "rope_theta")[first] if isinstance(theta, list) else theta
@@ -532,7 +532,7 @@ class Step3p5(GatedHeadsDecoder):
         part = read_partial_rotary_factor(1.0, self.layer_rope_parameters(layer))
         return require_even(int(self.head_dim * part), "rotary dimensions of a head:")
 
-    def attention(self, layer: Any, **own: Any) -> AnyAttention:
+    def attention(self, layer: Any, **overrides: Any) -> AnyAttention:
         size, scale = self.rotary_size(layer), (self.query_pre_attn_scalar or self.head_dim) ** -0.5
         gate = Gate("heads", bias=False)
         return super().attention(layer, rope_dim=None if size == self.head_dim else size, scale=scale, gate=gate)

@@ -378,44 +378,44 @@ def _check_head(raw: Mapping[str, Any], inside: Mapping[str, Any], sizes: Mappin
 
 def _text_classes(named: Any, class_name: str) -> Any:
     """The classes in a composite config; None for its own class, which has the text model's usual head."""
-    own = class_name.replace("_", "").replace("-", "").lower()
-    return None if all(name.replace("_", "").lower() == own for name in listed_classes(named)) else named
+    expected = class_name.replace("_", "").replace("-", "").lower()
+    return None if all(name.replace("_", "").lower() == expected for name in listed_classes(named)) else named
 
 
 def _text_fields(inside: Mapping[str, Any], text: str, raw: Mapping[str, Any], fields: Iterable[str]) -> Submodel:
     """The fields of a text model, with the defaults of its class for missing sizes. Raises ConfigError."""
-    own, known = text_models().get(text, TextModel(text)), text in text_models()
+    model, known = text_models().get(text, TextModel(text)), text in text_models()
     check_nulls(inside, text)
-    for name, value in own.fixed.items():
+    for name, value in model.fixed.items():
         if inside.get(name) is not None and inside[name] != value:
             raise ConfigError(
                 f"{name} = {format_value(inside[name])} is ignored by the class of {text}, which uses"
                 f" {format_value(value)}",
                 DROP,
             )
-    for name in own.unread:
+    for name in model.unread:
         if inside.get(name) and changes_counts(name):
             _refuse_unread(name, inside, text)
-    sizes = own.sizes if known else config_class(text).nested_defaults if text in names() else {}
-    sizes = {**sizes, TIED: True} if own.tied else sizes
-    aliases = config_class(own.family).attribute_map if own.family in names() else {}
+    sizes = model.sizes if known else config_class(text).nested_defaults if text in names() else {}
+    sizes = {**sizes, TIED: True} if model.tied else sizes
+    aliases = config_class(model.family).attribute_map if model.family in names() else {}
     given = {aliases.get(name, name) for name in inside}
     absent = {name: value for name, value in sizes.items() if name not in given}
-    nulls = [name for name in own.null_means if name in inside and inside[name] is None]
-    absent |= {name: value_of_null(own.null_means[name], {**absent, **inside}) for name in nulls}
-    if own.head_dim_shared and inside.get("head_dim") is None:
+    nulls = [name for name in model.null_means if name in inside and inside[name] is None]
+    absent |= {name: value_of_null(model.null_means[name], {**absent, **inside}) for name in nulls}
+    if model.head_dim_shared and inside.get("head_dim") is None:
         absent |= _shared_head_dim({**absent, **inside})
     others = {name for name, value in raw.items() if _other_model(name, value) and name not in fields}
     repeated = ("vision_config", "audio_config", *OTHER_MODELS)  # in older files
     others |= {name for name, value in inside.items() if name in repeated and _other_model(name, value)}
     common = {name: raw[name] for name in (*STORAGE, "torch_dtype", "dtype") if name in raw}
-    if "head_dim" in own.unread:
+    if "head_dim" in model.unread:
         inside = {**inside, **_shared_head_dim({**absent, **inside})}
     nulls_of_family = {name for name in NO_NULLS if name in inside and inside[name] is None}  # this class may have them
     dropped = others | nulls_of_family
-    own_fields = {name: value for name, value in inside.items() if name not in dropped and not _of_image_tokens(name)}
+    text_fields = {name: value for name, value in inside.items() if name not in dropped and not _of_image_tokens(name)}
     return Submodel(
-        {**common, **own_fields, **absent, **own.fixed, "model_type": own.family},
+        {**common, **text_fields, **absent, **model.fixed, "model_type": model.family},
         tuple(name for name in dict.fromkeys((*raw, *inside)) if name in others),
         absent,
     )
@@ -492,9 +492,9 @@ def canonical(raw: Mapping[str, Any]) -> Mapping[str, Any]:
     jina = "JinaEmbeddingsV4Model"
     if model_type == "qwen2_5_vl" and raw.get("architectures") in ([jina], jina):
         ignored = _tables()["ignored_fields"]["jina_embeddings_v4"].split()
-        own = {name: value for name, value in raw.items() if name not in ignored}
-        own["multi_vector_projector"] = raw.get("multi_vector_projector_dim", 128)
-        return {**own, "architectures": None}
+        fields = {name: value for name, value in raw.items() if name not in ignored}
+        fields["multi_vector_projector"] = raw.get("multi_vector_projector_dim", 128)
+        return {**fields, "architectures": None}
     return raw
 
 
@@ -504,8 +504,8 @@ def _retriever(raw: Mapping[str, Any], composite: str, text: str) -> Mapping[str
     model_type = (inside.get("text_config") or {}).get("model_type")
     body = config_class(model_type if model_type in names() else text).class_prefixes[0]
     common = {name: raw[name] for name in ("torch_dtype", "dtype", "quantization_config") if raw.get(name) is not None}
-    own = {"model_type": composite, **inside, **common, "architectures": [f"{body}Model"]}
-    return {**own, "multi_vector_projector": raw.get("embedding_dim", 128)}
+    fields = {"model_type": composite, **inside, **common, "architectures": [f"{body}Model"]}
+    return {**fields, "multi_vector_projector": raw.get("embedding_dim", 128)}
 
 
 def _deepseek_vl(raw: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -517,15 +517,15 @@ def _deepseek_vl(raw: Mapping[str, Any]) -> Mapping[str, Any]:
     for name, value in (("lm_head", True), ("rm_head", False)):
         if inside.get(name, value) is not value:
             raise FamilyConfig.refused(name, inside[name])
-    own = {name: value for name, value in inside.items() if name not in ("use_mla", "lm_head", "rm_head")}
+    text = {name: value for name, value in inside.items() if name not in ("use_mla", "lm_head", "rm_head")}
     plain = inside.get("use_mla", True) is False
     if plain:
         for name in ("kv_lora_rank", "q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"):
-            if own.pop(name, None):
+            if text.pop(name, None):
                 raise FamilyConfig.refused(name, inside[name])
-        if own.get("architectures") == ["DeepseekV2ForCausalLM"]:
-            del own["architectures"]  # the name of both in their code
-    return {**raw, "language_config": {TIED: False, **own, "model_type": "deepseek" if plain else "deepseek_v2"}}
+        if text.get("architectures") == ["DeepseekV2ForCausalLM"]:
+            del text["architectures"]  # the name of both in their code
+    return {**raw, "language_config": {TIED: False, **text, "model_type": "deepseek" if plain else "deepseek_v2"}}
 
 
 ERNIE_EXPERT_LAYERS = ("moe_layer_start_index", "moe_layer_end_index", "moe_layer_interval")
@@ -537,12 +537,12 @@ def _ernie(raw: Mapping[str, Any]) -> Mapping[str, Any]:
     outer = {name: raw[name] for name in ("architectures", TIED) if name in raw}
     others = {name: value for name, value in raw.items() if name.endswith("_config") and value is not None}
     if isinstance(vision := others.get("vision_config"), Mapping):
-        own = {"hidden_size" if name == "embed_dim" else name: value for name, value in vision.items()}
-        own.pop("model_type", None)
-        hidden, ratio = own.get("hidden_size"), own.pop("mlp_ratio", None)
+        tower = {"hidden_size" if name == "embed_dim" else name: value for name, value in vision.items()}
+        tower.pop("model_type", None)
+        hidden, ratio = tower.get("hidden_size"), tower.pop("mlp_ratio", None)
         if isinstance(hidden, int) and isinstance(ratio, int):
-            own["intermediate_size"] = hidden * ratio
-        others["vision_config"] = own
+            tower["intermediate_size"] = hidden * ratio
+        others["vision_config"] = tower
     dropped = {*others, *_tables()["ignored_fields"]["ernie4_5_moe_vl"].split(), *ERNIE_EXPERT_LAYERS}
     dropped |= {"model_type", "architectures"}
     text = {name: value for name, value in raw.items() if name not in dropped}

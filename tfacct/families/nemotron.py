@@ -277,7 +277,7 @@ class NemotronH(Mamba2Family, HybridDecoder):
             least_step=self.time_step_min,
         )
 
-    def experts(self, *_: str, **own: Any) -> Experts:
+    def experts(self, *_: str, **overrides: Any) -> Experts:
         shared: dict[str, Any] = {"shared": self.moe_shared_expert_intermediate_size, "shared_bias": self.mlp_bias}
         return super().experts(**shared, gated=False, latent=self.moe_latent_size)
 

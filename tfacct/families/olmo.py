@@ -139,6 +139,6 @@ class OlmoHybrid(DeltaDecoder, Olmo2):
         """None if rope_parameters.rope_theta is null."""
         return None if (self.rope_parameters or {}).get("rope_theta", 0) is None else super().layer_rope(layer)
 
-    def delta(self, **own: Any) -> DeltaNet:
+    def delta(self, **overrides: Any) -> DeltaNet:
         """Rates are up to 2 if negative eigenvalues are allowed."""
         return super().delta(doubled=self.linear_allow_neg_eigval, eps=1e-5)

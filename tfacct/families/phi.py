@@ -81,14 +81,14 @@ class Phi3(Mistral):
 
     def rope(self) -> Rotary:
         """`longrope`, also under its two earlier names."""
-        own = super().rope()
-        longer = own._replace(scaling={**(own.scaling or {}), "rope_type": "longrope"})
-        return longer if own.scaled in ("su", "yarn") else own
+        rope = super().rope()
+        longer = rope._replace(scaling={**(rope.scaling or {}), "rope_type": "longrope"})
+        return longer if rope.scaled in ("su", "yarn") else rope
 
-    def attention(self, layer: Layer, **own: Any) -> AnyAttention:
+    def attention(self, layer: Layer, **overrides: Any) -> AnyAttention:
         """Part of each head may have no rotary embedding."""
         rotary_dim = self.rotary_size()
-        return super().attention(layer, rope_dim=None if rotary_dim == self.head_dim else rotary_dim, **own)
+        return super().attention(layer, rope_dim=None if rotary_dim == self.head_dim else rotary_dim, **overrides)
 
 
 class Phimoe(Mistral):

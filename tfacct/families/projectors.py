@@ -52,7 +52,7 @@ class Model(NamedTuple):
         return value
 
 
-class Between(NamedTuple):
+class CompositeConfig(NamedTuple):
     """A composite config, and the two models that its projector joins."""
 
     raw: Mapping[str, Any]
@@ -120,67 +120,67 @@ def _gated_mlp(at: str, inputs: int, width: int, outputs: int) -> Steps:
     yield Linear(f"{at}.down_proj", width, outputs, bias=False)
 
 
-def _llava(own: Between, select: str = "default") -> Steps:
-    yield from own.selected(select)
-    yield from own.mlp(own.tower.hidden * own.layers, bias=own.switch("multimodal_projector_bias", True))
+def _llava(config: CompositeConfig, select: str = "default") -> Steps:
+    yield from config.selected(select)
+    yield from config.mlp(config.tower.hidden * config.layers, bias=config.switch("multimodal_projector_bias", True))
 
 
-def _llava_next(own: Between, select: str = "default") -> Steps:
-    yield from _llava(own, select)
-    yield Learned("image_newline", (own.text.hidden,))
+def _llava_next(config: CompositeConfig, select: str = "default") -> Steps:
+    yield from _llava(config, select)
+    yield Learned("image_newline", (config.text.hidden,))
 
 
-def _vipllava(own: Between) -> Steps:
-    inputs = own.tower.hidden * own.layers
+def _vipllava(config: CompositeConfig) -> Steps:
+    inputs = config.tower.hidden * config.layers
     yield Dropped()
     yield Scaling("projector_layernorm", inputs, bias=True)
-    yield from own.mlp(inputs, bias=True)
+    yield from config.mlp(inputs, bias=True)
 
 
-def _aya(own: Between) -> Steps:
-    count = own.square("downsample_factor")
-    yield from own.selected("full")
+def _aya(config: CompositeConfig) -> Steps:
+    count = config.square("downsample_factor")
+    yield from config.selected("full")
     yield Joined(count)
-    yield Scaling("layernorm", own.tower.hidden * count, bias=True)
-    yield from own.glu(own.tower.hidden * count, own.size("alignment_intermediate_size", own.text.hidden))
+    yield Scaling("layernorm", config.tower.hidden * count, bias=True)
+    yield from config.glu(config.tower.hidden * count, config.size("alignment_intermediate_size", config.text.hidden))
 
 
-def _cohere2(own: Between) -> Steps:
-    count = own.square("downsample_factor")
+def _cohere2(config: CompositeConfig) -> Steps:
+    count = config.square("downsample_factor")
     yield Joined(count)
-    yield from own.glu(own.tower.hidden * count, own.size("alignment_intermediate_size", 36864))
+    yield from config.glu(config.tower.hidden * count, config.size("alignment_intermediate_size", 36864))
 
 
-def _linear(name: str, own: Between, inputs: int, bias: bool = True) -> Steps:
-    yield Linear(name, inputs, own.text.hidden, bias)
+def _linear(name: str, config: CompositeConfig, inputs: int, bias: bool = True) -> Steps:
+    yield Linear(name, inputs, config.text.hidden, bias)
 
 
-def _gemma3(own: Between) -> Steps:
+def _gemma3(config: CompositeConfig) -> Steps:
     """Rows are averaged to a square of mm_tokens_per_image."""
-    side = math.isqrt(own._replace(raw=own.raw.get("encoder", own.raw)).size("mm_tokens_per_image", 256))
-    patches = own.tower.size("image_size") // own.tower.size("patch_size")
-    yield Joined(max(patches // side, 1) ** 2, averaged=own.tower.hidden)
-    yield Scaling("mm_soft_emb_norm", own.tower.hidden)
-    yield Linear("mm_input_projection", own.tower.hidden, own.text.hidden, bias=False)
+    side = math.isqrt(config._replace(raw=config.raw.get("encoder", config.raw)).size("mm_tokens_per_image", 256))
+    patches = config.tower.size("image_size") // config.tower.size("patch_size")
+    yield Joined(max(patches // side, 1) ** 2, averaged=config.tower.hidden)
+    yield Scaling("mm_soft_emb_norm", config.tower.hidden)
+    yield Linear("mm_input_projection", config.tower.hidden, config.text.hidden, bias=False)
 
 
-def _idefics3(own: Between) -> Steps:
-    count = own.square("scale_factor")
+def _idefics3(config: CompositeConfig) -> Steps:
+    count = config.square("scale_factor")
     yield Joined(count)
-    yield Linear("modality_projection.proj", own.tower.hidden * count, own.text.hidden, bias=False)
+    yield Linear("modality_projection.proj", config.tower.hidden * count, config.text.hidden, bias=False)
 
 
-def _idefics2(own: Between) -> Steps:
-    width, hidden = own.text.size("intermediate_size"), own.text.hidden
-    yield from _gated_mlp("modality_projection", own.tower.hidden, width, hidden)
-    inside = own.raw.get("perceiver_config") or {}
+def _idefics2(config: CompositeConfig) -> Steps:
+    width, hidden = config.text.size("intermediate_size"), config.text.hidden
+    yield from _gated_mlp("modality_projection", config.tower.hidden, width, hidden)
+    inside = config.raw.get("perceiver_config") or {}
     if not isinstance(inside, Mapping):
         raise ConfigError(f"perceiver_config = {format_value(inside)} must be an object with fields")
-    own = own._replace(raw=inside)
-    heads, size = own.size("resampler_n_heads", 16), own.size("resampler_head_dim", 96)
-    kv_heads = own.size("num_key_value_heads", 4)
-    yield Learned("perceiver_resampler.latents", (own.size("resampler_n_latents", 64), hidden))
-    for layer in range(own.size("resampler_depth", 3, MOST_LAYERS)):
+    config = config._replace(raw=inside)
+    heads, size = config.size("resampler_n_heads", 16), config.size("resampler_head_dim", 96)
+    kv_heads = config.size("num_key_value_heads", 4)
+    yield Learned("perceiver_resampler.latents", (config.size("resampler_n_latents", 64), hidden))
+    for layer in range(config.size("resampler_depth", 3, MOST_LAYERS)):
         at = f"perceiver_resampler.layers.{layer}"
         for name in ("input_latents_norm", "input_context_norm"):
             yield Scaling(f"{at}.{name}", hidden)
@@ -192,120 +192,124 @@ def _idefics2(own: Between) -> Steps:
     yield Scaling("perceiver_resampler.norm", hidden)
 
 
-def _internvl(own: Between) -> Steps:
-    ratio = own.raw.get("downsample_ratio", 0.5)
+def _internvl(config: CompositeConfig) -> Steps:
+    ratio = config.raw.get("downsample_ratio", 0.5)
     if not isinstance(ratio, float) or not 0 < ratio <= 1:
         raise ConfigError(f"downsample_ratio = {format_value(ratio)} must be above 0 and at most 1")
     count = int(1 / ratio) ** 2
-    yield from own.selected("default")
+    yield from config.selected("default")
     yield Joined(count)
-    yield Scaling("layer_norm", own.tower.hidden * count, bias=True)
-    yield from own.mlp(own.tower.hidden * count, bias=True)
+    yield Scaling("layer_norm", config.tower.hidden * count, bias=True)
+    yield from config.mlp(config.tower.hidden * count, bias=True)
 
 
-def _kimi(own: Between) -> Steps:
-    count = math.prod(own.tower.config.merge_kernel_size)
-    inputs = own.tower.hidden * count
-    yield Scaling("pre_norm", own.size("projection_hidden_size", 1152), bias=True)
+def _kimi(config: CompositeConfig) -> Steps:
+    count = math.prod(config.tower.config.merge_kernel_size)
+    inputs = config.tower.hidden * count
+    yield Scaling("pre_norm", config.size("projection_hidden_size", 1152), bias=True)
     yield Joined(count)
-    yield from _mlp("in_proj", "out_proj", inputs, inputs, own.text.hidden)
+    yield from _mlp("in_proj", "out_proj", inputs, inputs, config.text.hidden)
 
 
-def _lfm2(own: Between) -> Steps:
-    count = own.square("downsample_factor")
-    inputs = own.tower.hidden * count
+def _lfm2(config: CompositeConfig) -> Steps:
+    count = config.square("downsample_factor")
+    inputs = config.tower.hidden * count
     yield Joined(count)
-    if own.switch("projector_use_layernorm", True):
+    if config.switch("projector_use_layernorm", True):
         yield Scaling("layer_norm", inputs, bias=True)
-    width = own.size("projector_hidden_size", 2560)
-    yield from own.mlp(inputs, bias=own.switch("projector_bias", True), width=width)
+    width = config.size("projector_hidden_size", 2560)
+    yield from config.mlp(inputs, bias=config.switch("projector_bias", True), width=width)
 
 
-def _mistral3(own: Between) -> Steps:
-    yield from _patch_merger(own)
-    yield from own.mlp(own.tower.hidden * own.layers, bias=own.switch("multimodal_projector_bias", False))
+def _mistral3(config: CompositeConfig) -> Steps:
+    yield from _patch_merger(config)
+    yield from config.mlp(config.tower.hidden * config.layers, bias=config.switch("multimodal_projector_bias", False))
 
 
-def _lighton(own: Between) -> Steps:
-    yield from _patch_merger(own)
-    yield from own.mlp(own.tower.hidden, bias=False)
+def _lighton(config: CompositeConfig) -> Steps:
+    yield from _patch_merger(config)
+    yield from config.mlp(config.tower.hidden, bias=False)
 
 
-def _patch_merger(own: Between) -> Steps:
+def _patch_merger(config: CompositeConfig) -> Steps:
     """A norm, and a linear module over concatenated neighboring patches."""
-    yield Scaling("norm", own.tower.hidden)
-    count = own.square("spatial_merge_size")
+    yield Scaling("norm", config.tower.hidden)
+    count = config.square("spatial_merge_size")
     yield Joined(count)
-    yield Linear("patch_merger.merging_layer", own.tower.hidden * count, own.tower.hidden, bias=False)
+    yield Linear("patch_merger.merging_layer", config.tower.hidden * count, config.tower.hidden, bias=False)
 
 
-def _minimax(own: Between) -> Steps:
-    width, hidden = own.size("projector_hidden_size", 6144), own.text.hidden
-    yield from own.mlp(own.tower.hidden, bias=True, width=width)
-    count = own.tower.size("spatial_merge_size") ** 2
+def _minimax(config: CompositeConfig) -> Steps:
+    width, hidden = config.size("projector_hidden_size", 6144), config.text.hidden
+    yield from config.mlp(config.tower.hidden, bias=True, width=width)
+    count = config.tower.size("spatial_merge_size") ** 2
     yield Joined(count)
     yield from _mlp("merge_linear_1", "merge_linear_2", count * hidden, width, hidden, act="merge_act")
 
 
-def _ernie(own: Between) -> Steps:
-    joined = own.tower.hidden * own.tower.size("spatial_merge_size") ** 2
-    for name, frames in (("spatial_linear", 1), ("temporal_linear", own.tower.size("temporal_merge_size"))):
+def _ernie(config: CompositeConfig) -> Steps:
+    joined = config.tower.hidden * config.tower.size("spatial_merge_size") ** 2
+    for name, frames in (("spatial_linear", 1), ("temporal_linear", config.tower.size("temporal_merge_size"))):
         yield from _mlp(f"{name}.fc1", f"{name}.fc2", joined * frames, joined, joined)
         yield Scaling(f"{name}.ln", joined, bias=True)
-    yield Linear("mlp", joined, own.text.hidden)
-    yield Scaling("after_norm", own.text.hidden)
+    yield Linear("mlp", joined, config.text.hidden)
+    yield Scaling("after_norm", config.text.hidden)
 
 
-def _phi4(own: Between) -> Steps:
-    yield from _mlp("img_projection_up", "img_projection_down", own.tower.hidden, own.text.hidden, own.text.hidden)
+def _phi4(config: CompositeConfig) -> Steps:
+    yield from _mlp(
+        "img_projection_up", "img_projection_down", config.tower.hidden, config.text.hidden, config.text.hidden
+    )
     for name in ("global_img_feature_extensor", "sub_img_feature_extensor"):
-        yield Learned(name, (own.tower.hidden,))
+        yield Learned(name, (config.tower.hidden,))
 
 
-def _audio(own: Between) -> Steps:
-    return own.mlp(own.tower.hidden, bias=own.switch("projector_bias", True))
+def _audio(config: CompositeConfig) -> Steps:
+    return config.mlp(config.tower.hidden, bias=config.switch("projector_bias", True))
 
 
-def _voxtral(own: Between) -> Steps:
-    inputs = own.tower.size("intermediate_size")
-    yield Joined(divide_exactly(inputs, own.tower.hidden, "intermediate_size by hidden_size of the encoder"))
-    yield from own.mlp(inputs, bias=False)
+def _voxtral(config: CompositeConfig) -> Steps:
+    inputs = config.tower.size("intermediate_size")
+    yield Joined(divide_exactly(inputs, config.tower.hidden, "intermediate_size by hidden_size of the encoder"))
+    yield from config.mlp(inputs, bias=False)
 
 
-def _embedder(own: Between) -> Steps:
-    return _linear("embedding_projection", own, own.tower.hidden, bias=False)
+def _embedder(config: CompositeConfig) -> Steps:
+    return _linear("embedding_projection", config, config.tower.hidden, bias=False)
 
 
-PROJECTORS: Mapping[str, Callable[[Between], Steps]] = {
+PROJECTORS: Mapping[str, Callable[[CompositeConfig], Steps]] = {
     "audioflamingo3": _audio,
     "aya_vision": _aya,
     "cohere2_vision": _cohere2,
-    "deepseek_vl": lambda own: _mlp("linear1", "linear2", own.tower.hidden, own.text.hidden, own.text.hidden),
+    "deepseek_vl": lambda config: _mlp(
+        "linear1", "linear2", config.tower.hidden, config.text.hidden, config.text.hidden
+    ),
     "embedding_gemma2": _embedder,
     "ernie4_5_vl_moe": _ernie,
     "gemma3": _gemma3,
     "gemma4": _embedder,
-    "hyperclovax_vision_v2": lambda own: _linear("linear", own, own.tower.size("out_hidden_size")),
+    "hyperclovax_vision_v2": lambda config: _linear("linear", config, config.tower.size("out_hidden_size")),
     "idefics2": _idefics2,
     "idefics3": _idefics3,
     "internvl": _internvl,
     "kimi_k25": _kimi,
     "lfm2_vl": _lfm2,
     "lighton_ocr": _lighton,
-    "llama4": lambda own: _linear(
-        "linear_1", own, own._replace(raw=own.tower.fields).size("vision_output_dim", 7680), bias=False
+    "llama4": lambda config: _linear(
+        "linear_1", config, config._replace(raw=config.tower.fields).size("vision_output_dim", 7680), bias=False
     ),
     "llava": _llava,
     "llava_next": _llava_next,
     "llava_next_video": _llava_next,
-    "llava_onevision": lambda own: _llava_next(own, "full"),
+    "llava_onevision": lambda config: _llava_next(config, "full"),
     "minimax_m3_vl": _minimax,
     "mistral3": _mistral3,
     "mistral_large4": _mistral3,
     "musicflamingo": _audio,
-    "paligemma": lambda own: iter([Linear("linear", own.tower.hidden, own.size("projection_dim", 2048))]),
+    "paligemma": lambda config: iter([Linear("linear", config.tower.hidden, config.size("projection_dim", 2048))]),
     "phi4_multimodal": _phi4,
-    "qwen2_audio": lambda own: _linear("linear", own, own.tower.hidden),
+    "qwen2_audio": lambda config: _linear("linear", config, config.tower.hidden),
     "smolvlm": _idefics3,
     "t5gemma2": _gemma3,
     "vipllava": _vipllava,
@@ -332,12 +336,12 @@ def projector(raw: Mapping[str, Any], text: Model, tower: Model, work: bool) -> 
     known = PROJECTORS.keys() - (ROWS_UNKNOWN if work else frozenset())
     if row is None or row.projector is None or model_type not in known:
         return Described()
-    own, names = Between(raw, text, tower), frozenset((row.projector, "perceiver_config"))
-    steps = tuple(PROJECTORS[model_type](own))
+    config, names = CompositeConfig(raw, text, tower), frozenset((row.projector, "perceiver_config"))
+    steps = tuple(PROJECTORS[model_type](config))
     if not work:
         tensors = tuple(step for step in steps if isinstance(step, Linear | Scaling | Learned))
         return Described(NamedTensors(tensors), names)
     merged = tower.transformer.merger is not None
     if merged and any(isinstance(step, Joined) for step in steps):
         return Described()  # it is not known which rows the class merges
-    return Described(Projector(steps, merged, own.layers), names)
+    return Described(Projector(steps, merged, config.layers), names)

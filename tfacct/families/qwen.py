@@ -44,10 +44,10 @@ class Qwen(Decoder):
     reference_only = "sliding_window max_window_layers"
     null_means = {"num_key_value_heads": "num_attention_heads"}
 
-    def attention(self, layer: Layer, **own: Any) -> AnyAttention:
+    def attention(self, layer: Layer, **overrides: Any) -> AnyAttention:
         """Bidirectional if is_causal is false. `in_blocks` is a field of tfacct, not of published configs."""
         mask = "blocks" if self.in_blocks else "causal"
-        return super().attention(layer, **own, causal=self.is_causal is not False, mask=mask)
+        return super().attention(layer, **overrides, causal=self.is_causal is not False, mask=mask)
 
     def hf_cache(self) -> Transformer:
         """The class also caches keys and values if is_causal is false."""
@@ -208,7 +208,7 @@ class QwenNext(DeltaDecoder):
         kinds = self.kinds(lambda number: (number + 1) % self.full_attention_interval == 0)
         return [Layer(kind=kind) for kind in kinds]
 
-    def attention(self, layer: Layer, **own: Any) -> AnyAttention:
+    def attention(self, layer: Layer, **overrides: Any) -> AnyAttention:
         """Attention with an output gate, and rotary embedding on part of each head. Raises ConfigError."""
         if not self.attn_output_gate:
             raise self.refused("attn_output_gate", False)
@@ -322,8 +322,8 @@ class Qwen1(PartialRotaryDecoder):
 
     def hf_config_fields(self) -> Mapping[str, Any]:
         """Fields with their defaults, with Qwen2's names."""
-        own = {"no_bias", "use_cache_quantization", "partial_rotary_factor"}
-        return {**self.model_dump(exclude=own, exclude_none=True), "intermediate_size": self.mlp_width}
+        dropped = {"no_bias", "use_cache_quantization", "partial_rotary_factor"}
+        return {**self.model_dump(exclude=dropped, exclude_none=True), "intermediate_size": self.mlp_width}
 
 
 class MiMo(Qwen2):
@@ -364,7 +364,7 @@ class Mellum(Decoder):
         self.experts()
         return [Layer(window, experts=some) for window, some in zip(windows, routed, strict=True)]
 
-    def experts(self, *_: str, **own: Any) -> Experts:
+    def experts(self, *_: str, **overrides: Any) -> Experts:
         return self.experts_with_shared("num_experts", "num_shared_experts")
 
 
@@ -441,7 +441,7 @@ class MiMoV2Flash(Decoder):
         group = divide_exactly(self.num_attention_heads, kv_heads, names)
         return {"kv_heads": kv_heads, "group": group, "head_dim": self.head_dim}
 
-    def attention(self, layer: Layer, **own: Any) -> AnyAttention:
+    def attention(self, layer: Layer, **overrides: Any) -> AnyAttention:
         sizes: dict[str, Any] = {"value_dim": self.v_head_dim, "rope_dim": self.rotary_size(layer)}
         how: dict[str, Any] = {"scales": Scales(values=self.attention_value_scale), "out_bias": False}
         return super().attention(layer, **sizes, **how, sinks=layer.window is not None)

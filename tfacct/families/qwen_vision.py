@@ -216,10 +216,10 @@ class Exaone4_5_Vision(Qwen2_5_VisionTransformerPretrained):
     num_key_value_heads: PositiveInt = 8
     constant_axes = frozenset()
 
-    def attention(self, **own: Any) -> Attention:
+    def attention(self, **overrides: Any) -> Attention:
         heads = self.num_key_value_heads
         group = divide_exactly(self.num_heads, heads, "num_heads by num_key_value_heads")
-        return super().attention(kv_heads=heads, group=group, **own)
+        return super().attention(kv_heads=heads, group=group, **overrides)
 
 
 class Qwen3VLVision(QwenVision):
@@ -238,19 +238,19 @@ class Qwen3VLVision(QwenVision):
     deepstack_path = "deepstack_merger_list"
     module_names = {
         "pos_embed": "pos_embed",
-        **{f"merger.{ours}": f"merger.{theirs}" for ours, theirs in merger_modules.items()},
+        **{f"merger.{name}": f"merger.{hf_name}" for name, hf_name in merger_modules.items()},
     }
     layer_module_names = mlp_modules("mlp", "linear_fc1", "linear_fc2", None)
 
     def hf_module_names(self) -> Mapping[str, str]:
         """Module names, including the mergers, by index in the list."""
         mergers = {f"deepstack.{i}": f"{self.deepstack_path}.{i}" for i in range(len(self.deepstack_visual_indexes))}
-        own = {
-            f"{ours}.{name}": f"{theirs}.{their}"
-            for ours, theirs in {"merger": "merger", **mergers}.items()
-            for name, their in self.merger_modules.items()
+        modules = {
+            f"{path}.{name}": f"{module}.{hf_name}"
+            for path, module in {"merger": "merger", **mergers}.items()
+            for name, hf_name in self.merger_modules.items()
         }
-        return {**super().hf_module_names(), **own}
+        return {**super().hf_module_names(), **modules}
 
     @property
     def context(self) -> int:
@@ -424,6 +424,6 @@ class GlmOcrVision(GlmVision):
         """Width of the merger's MLP."""
         return self.out_hidden_size * self.in_channels
 
-    def attention(self, **own: Any) -> Attention:
+    def attention(self, **overrides: Any) -> Attention:
         biased = self.attention_bias
         return super().attention(qkv_bias=biased, out_bias=biased, qk_norm=QKNorm(self.rms_norm_eps))

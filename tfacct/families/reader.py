@@ -118,7 +118,7 @@ def _by_its_class(fields: Mapping[str, Any], instead: str | None = None) -> str:
     because they are other architectures: mbart is not bart, gptj is not gpt2."""
     for name in listed_classes(fields.get("architectures")):
         prefixes = {family: config_class(family).class_prefixes for family in names()}
-        owners = [family for family, own in prefixes.items() if class_ending(name, own)]
+        owners = [family for family, class_names_of in prefixes.items() if class_ending(name, class_names_of)]
         if owners:  # of two families with one class, the one that it is named after
             family = min(owners, key=lambda family: class_ending(name, prefixes[family][:1]) is None)
             return f"its class {cut(name)} belongs to {family}: {setting('model_type', family)}"
@@ -195,9 +195,9 @@ def _task_head(
                 f"{given} is not supported: {unsupported_classes()[named[0]]}",
                 f"count the base model alone with {setting('architectures', f'{family.class_prefixes[0]}Model')}",
             )
-        own = f"its class is {family.class_prefixes[0]}{first}" if family.class_prefixes else "it has no class"
+        known_class = f"its class is {family.class_prefixes[0]}{first}" if family.class_prefixes else "it has no class"
         raise ConfigError(
-            f"{given} is not a class of {model_type}: {own}",
+            f"{given} is not a class of {model_type}: {known_class}",
             f"count it as a plain {model_type} with {plain}" if plain else DRAFT,
         )
     if len(endings) == len(named) and family.task_heads.get(endings[0], CAUSAL_MODEL).head == "none":

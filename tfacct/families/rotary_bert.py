@@ -422,7 +422,7 @@ class ModernBert(DecoderBase):
         attention, mlp = block.sublayers
         return block if layer.kind != FIRST else Block((replace(attention, norm=None), mlp))
 
-    def head(self, **own: Any) -> Head:
+    def head(self, **overrides: Any) -> Head:
         """Logits after a projection, an activation and a norm."""
         return super().head(
             bias=self.decoder_bias,
@@ -627,7 +627,7 @@ class Esmc(Decoder):
         factor: float = (36 / self.num_hidden_layers) ** 0.5
         return factor
 
-    def head(self, **own: Any) -> Head:
+    def head(self, **overrides: Any) -> Head:
         return Head(hidden=self.hidden_size, vocab=self.vocab_size, bias=True, transform="gelu", eps=self.eps)
 
     def embeddings_and_head(self) -> dict[str, Any]:

@@ -33,7 +33,7 @@ class StableLm(PartialRotaryDecoder):
     layer_module_names = QK_LAYERNORMS
     heads_fill_hidden_size, norm_kind, eps_field = True, "layer", "layer_norm_eps"
     attention_bias, attention_out_bias = property(attrgetter("use_qkv_bias")), False
-    qk_norm = QKNorm(0, kind="layer", own=True, shift=False)
+    qk_norm = QKNorm(0, kind="layer", per_head=True, shift=False)
     order = property(lambda self: "parallel" if self.use_parallel_residual else "pre")
     shares_norm = property(attrgetter("use_parallel_residual"))
 

@@ -30,11 +30,11 @@ MLPS = {"encoder.blocks.*.mlp": "encoder.block.*.layer.1", "blocks.*.mlp": "deco
 RELATIVE_BIAS = "SelfAttention.relative_attention_bias"
 
 
-def sublayer_modules(ours: str, name: str, theirs: str, module: str) -> dict[str, str]:
+def sublayer_modules(path: str, name: str, sublayer: str, module: str) -> dict[str, str]:
     """Attention and its norm, in one sublayer of the class."""
-    own = attention_modules(f"{theirs}.{module}", *"qkvo")
-    heads = {f"{ours}.{our.replace('attn', name, 1)}": their for our, their in own.items()}
-    return {f"{ours}.{name}_norm": f"{theirs}.layer_norm", **heads}
+    projections = attention_modules(f"{sublayer}.{module}", *"qkvo")
+    heads = {f"{path}.{projection.replace('attn', name, 1)}": hf_name for projection, hf_name in projections.items()}
+    return {f"{path}.{name}_norm": f"{sublayer}.layer_norm", **heads}
 
 
 class T5(Family):
@@ -87,8 +87,8 @@ class T5(Family):
         **sublayer_modules("encoder.blocks.*", "attn", "encoder.block.*.layer.0", "SelfAttention"),
         **sublayer_modules("blocks.*", "attn", "decoder.block.*.layer.0", "SelfAttention"),
         **sublayer_modules("blocks.*", "cross", "decoder.block.*.layer.1", "EncDecAttention"),
-        **{f"{ours}_norm": f"{theirs}.layer_norm" for ours, theirs in MLPS.items()},
-        **{f"{ours}.down_proj": f"{theirs}.DenseReluDense.wo" for ours, theirs in MLPS.items()},
+        **{f"{path}_norm": f"{module}.layer_norm" for path, module in MLPS.items()},
+        **{f"{path}.down_proj": f"{module}.DenseReluDense.wo" for path, module in MLPS.items()},
         "encoder.final_norm": "encoder.final_layer_norm",
         "final_norm": "decoder.final_layer_norm",
         "lm_head": "lm_head",
@@ -98,11 +98,15 @@ class T5(Family):
     def hf_module_names(self) -> Mapping[str, str]:
         """The MLP has two matrices, or three if gated. An encoder alone has no names of the decoder."""
         names = {"gate_proj": "wi_0", "up_proj": "wi_1"} if self._mlp[0] else {"up_proj": "wi"}
-        ours = {f"{at}.{n}": f"{to}.DenseReluDense.{their}" for at, to in MLPS.items() for n, their in names.items()}
-        table = {**super().hf_module_names(), **ours}
+        mlps = {
+            f"{at}.{n}": f"{to}.DenseReluDense.{hf_name}" for at, to in MLPS.items() for n, hf_name in names.items()
+        }
+        table = {**super().hf_module_names(), **mlps}
         if self.task_head.side is None:
             return table
-        encoder = {our.removeprefix("encoder."): their for our, their in table.items() if our.startswith("encoder.")}
+        encoder = {
+            path.removeprefix("encoder."): hf_name for path, hf_name in table.items() if path.startswith("encoder.")
+        }
         return {"embed": table["embed"], **encoder}
 
     @property
@@ -143,12 +147,14 @@ class T5(Family):
         bias = RelativeBias(buckets=buckets, kv_heads=heads, group=1, furthest=furthest, within=True)
         shared = bias if self.bias_tables == "sides" else None
         sizes: dict[str, Any] = {"hidden": hidden, "kv_heads": heads, "group": 1, "head_dim": self.d_kv, "scale": 1.0}
-        own: dict[str, Any] = {"distance_bias": DistanceBias(buckets=None if shared else buckets, furthest=furthest)}
-        encoder = Stack(Block.of(Attention(**sizes, **own, causal=False), network, norm=norm), self.num_layers)
+        bias_options: dict[str, Any] = {
+            "distance_bias": DistanceBias(buckets=None if shared else buckets, furthest=furthest)
+        }
+        encoder = Stack(Block.of(Attention(**sizes, **bias_options, causal=False), network, norm=norm), self.num_layers)
         if self.task_head.side is not None:
             table = Embedding(vocab=vocab, hidden=hidden)
             return Transformer(table, (encoder,), norm, head=None, bias=shared)
-        decoder = Block.of(Attention(**sizes, **own, causal=True), CrossAttention(**sizes), network, norm=norm)
+        decoder = Block.of(Attention(**sizes, **bias_options, causal=True), CrossAttention(**sizes), network, norm=norm)
         layers = self.num_layers if self.num_decoder_layers is None else self.num_decoder_layers
         table = Embedding(vocab=vocab, hidden=hidden, shared=True)
         scale = hidden**-0.5 if self.tied and self.scaled_tied_head else None
@@ -180,11 +186,11 @@ class UMT5(MT5):
     def hf_module_names(self) -> Mapping[str, str]:
         """T5's module names, with the bias in the layers."""
         sides = {"": "encoder"} if self.task_head.side else {"encoder.": "encoder", "": "decoder"}
-        own: dict[str, Any] = {
+        biases: dict[str, Any] = {
             f"{o}blocks.*.attn.rel_bias": f"{t}.block.*.layer.0.{RELATIVE_BIAS}" for o, t in sides.items()
         }
-        theirs = super().hf_module_names().items()
-        return {**{ours: their for ours, their in theirs if not ours.endswith("rel_bias")}, **own}
+        names = super().hf_module_names().items()
+        return {**{path: hf_path for path, hf_path in names if not path.endswith("rel_bias")}, **biases}
 
 
 T5GEMMA_LAYER = {
@@ -197,15 +203,15 @@ T5GEMMA_LAYER = {
 }
 T5GEMMA_CROSS = {
     "cross_norm": "pre_cross_attn_layernorm",
-    **{ours.replace("attn", "cross", 1): theirs for ours, theirs in attention_modules("cross_attn").items()},
+    **{name.replace("attn", "cross", 1): hf_name for name, hf_name in attention_modules("cross_attn").items()},
     "cross_post_norm": "post_cross_attn_layernorm",
 }
 
 
-def side_modules(ours: str, theirs: str, layer: Mapping[str, str]) -> dict[str, str]:
+def side_modules(prefix: str, side: str, layer: Mapping[str, str]) -> dict[str, str]:
     """Modules of an encoder or a decoder: embedding, layers, last norm."""
-    layers = {f"{ours}blocks.*.{name}": f"{theirs}.layers.*.{their}" for name, their in layer.items()}
-    return {f"{ours}embed": f"{theirs}.embed_tokens", f"{ours}final_norm": f"{theirs}.norm", **layers}
+    layers = {f"{prefix}blocks.*.{name}": f"{side}.layers.*.{hf_name}" for name, hf_name in layer.items()}
+    return {f"{prefix}embed": f"{side}.embed_tokens", f"{prefix}final_norm": f"{side}.norm", **layers}
 
 
 class T5GemmaSide(Gemma2):
@@ -225,14 +231,14 @@ class T5GemmaSide(Gemma2):
     def side_block(self, layer: Layer, source_hidden: int | None) -> Block:
         """One layer. The encoder's windows extend to both sides."""
         norm, mlp = self.norm(), self.mlp(layer)
-        own: Any = self.attention(layer)
+        attention: Any = self.attention(layer)
         if source_hidden is None:
-            own = replace(own, causal=False, window=layer.window and 2 * layer.window + 1)
-            return Block.of(own, mlp, norm=norm, post_norm=norm)
+            attention = replace(attention, causal=False, window=layer.window and 2 * layer.window + 1)
+            return Block.of(attention, mlp, norm=norm, post_norm=norm)
         names = ("hidden", "kv_heads", "group", "head_dim", "qkv_bias", "out_bias", "softcap", "scale")
-        sizes: dict[str, Any] = {name: getattr(own, name) for name in names}
+        sizes: dict[str, Any] = {name: getattr(attention, name) for name in names}
         other = None if source_hidden == self.hidden_size else source_hidden
-        return Block.of(own, CrossAttention(**sizes, source_hidden=other), mlp, norm=norm, post_norm=norm)
+        return Block.of(attention, CrossAttention(**sizes, source_hidden=other), mlp, norm=norm, post_norm=norm)
 
 
 class GemmaEncoderDecoder(Family):

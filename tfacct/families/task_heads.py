@@ -120,18 +120,20 @@ class TaskHead:
             raise ConfigError("MTP layers need a language modeling head")
         hidden = shape.embed.hidden
         pooled = self.first or (pooler is not None and getattr(pooler, "reads", "") != "each")
-        own = {"bias": self.bias, "pooled": pooled, "taught": self.taught}
-        scores = Classes(hidden=hidden, classes=classes, **own) if self.scores_classes else None
+        options = {"bias": self.bias, "pooled": pooled, "taught": self.taught}
+        scores = Classes(hidden=hidden, classes=classes, **options) if self.scores_classes else None
         return replace(shape, head=shape.head if self.also else None, pooler=pooler, classes=scores)
 
     def renamed(self, table: Mapping[str, str], body: str) -> dict[str, str]:
         """A module table of the class with a language modeling head, converted to this class. `body`: prefix of base
         model paths in that table."""
-        own = body if self.body is None else self.body
+        prefix = body if self.body is None else self.body
         if self.head == "lm":
             return dict(table)
         return {
-            ours: own + theirs.removeprefix(body) for ours, theirs in table.items() if ours.split(".")[0] != "lm_head"
+            path: prefix + hf_path.removeprefix(body)
+            for path, hf_path in table.items()
+            if path.split(".")[0] != "lm_head"
         }
 
 
@@ -151,9 +153,9 @@ STEPS = replace(REWARD, scores=2, picks=False)
 """… and two scores per position, as in those of Qwen2.5-Math-PRM."""
 
 
-def inside_composite(whole: str, body: str = BODY.auto) -> dict[str, TaskHead]:
+def inside_composite(composite: str, body: str = BODY.auto) -> dict[str, TaskHead]:
     """The heads of a language model that transformers only has inside a composite class, and as a `body`."""
-    return {"ForConditionalGeneration": TaskHead(whole), "Model": replace(BODY, auto=body)}
+    return {"ForConditionalGeneration": TaskHead(composite), "Model": replace(BODY, auto=body)}
 
 
 DECODER: Mapping[str, TaskHead] = {"ForCausalLM": CAUSAL_MODEL, "LMHeadModel": CAUSAL_MODEL, "Model": BODY}

@@ -51,8 +51,8 @@ class TypeAlias(NamedTuple):
         """The family's class for a custom class; None for another class."""
         if name in self.classes:
             return self.classes[name]
-        found = ((theirs, class_ending(name, (ours,))) for ours, theirs in self.classes.items())
-        return next((f"{theirs}{ending}" for theirs, ending in found if ending), None)
+        found = ((family_class, class_ending(name, (custom,))) for custom, family_class in self.classes.items())
+        return next((f"{family_class}{ending}" for family_class, ending in found if ending), None)
 
 
 class Resolved(NamedTuple):
@@ -119,8 +119,8 @@ def resolve(raw: Mapping[str, Any], sets: Mapping[str, Any]) -> Resolved:
         )
         anyway = f"count it that way with {setting('architectures')}"
         raise ConfigError(problem, DRAFT if is_draft({**raw, **sets}, listed) else anyway)
-    over, own = _translated(sets, alias), _translated(raw, alias)
-    there = {**own, **over}
+    over, translated = _translated(sets, alias), _translated(raw, alias)
+    there = {**translated, **over}
     for name in alias.required:
         if not any(fields.get(name) is not None for fields in (raw, sets, there)):
             raise ConfigError(f"required field {name!r} is missing")
@@ -132,7 +132,7 @@ def resolve(raw: Mapping[str, Any], sets: Mapping[str, Any]) -> Resolved:
     over.pop("model_type", None)
     given = {name for name in alias.required_values if name in raw} | {"pad_token_id"}
     defaulted = {name: value for name, value in filled.items() if name not in given}
-    return Resolved({**own, **filled, "model_type": alias.family}, over, defaulted, alias)
+    return Resolved({**translated, **filled, "model_type": alias.family}, over, defaulted, alias)
 
 
 def _alias_of(model_type: str, listed: list[str]) -> TypeAlias | None:
@@ -148,10 +148,10 @@ def _translated(fields: Mapping[str, Any], alias: TypeAlias) -> dict[str, Any]:
         if name in fields and not alias.understands(name, fields[name]):
             raise FamilyConfig.refused(name, fields[name])
     dropped = {*alias.ignored_fields, *alias.required_values}
-    own = {name: value for name, value in fields.items() if name not in dropped}
+    counted = {name: value for name, value in fields.items() if name not in dropped}
     for name, other in alias.overrides.items():
-        own.pop(other if own.get(name) is not None else name, None)
-    named = by_field_names(own, {**alias.attribute_map, **alias.overrides})
+        counted.pop(other if counted.get(name) is not None else name, None)
+    named = by_field_names(counted, {**alias.attribute_map, **alias.overrides})
     for name in named.keys() & alias.halved:
         named[name] = named[name] // 2 if isinstance(named[name], int) else named[name]
     if "architectures" in named:

@@ -117,13 +117,13 @@ class MiniMaxM3VLVision(ClipLayers, ImageEncoder):
     def rope(self) -> Rotary:
         return Rotary(axial_theta(self.rope_parameters), kind="video_grid", tiles=self.tiles)
 
-    def attention(self, **own: Any) -> Attention:
+    def attention(self, **overrides: Any) -> Attention:
         axes = 3
         rotated = 2 * axes * (self.head_dim // axes // 2)
         how: dict[str, Any] = {"rope_dim": rotated} if rotated else {"rotary": None}
         return super().attention(**how)
 
-    def patches(self, **own: Any) -> Patches:
+    def patches(self, **overrides: Any) -> Patches:
         return super().patches(pixels=self.temporal_patch_size * self.patch_size**2)
 
     def positions(self) -> None:
@@ -191,7 +191,7 @@ class Gemma4Vision(EncoderBase):
     def rope(self) -> Rotary:
         return Rotary(axial_theta(self.rope_parameters, 100.0), kind="grid", tiles=self.tiles, pairs="quarters")
 
-    def attention(self, **own: Any) -> Attention:
+    def attention(self, **overrides: Any) -> Attention:
         """Grouped-query attention without biases, with norms of queries, keys and values."""
         heads, eps = self.num_key_value_heads, self.rms_norm_eps
         how: dict[str, Any] = {"qk_norm": QKNorm(eps), "value_norm": eps, "scale": 1.0}
@@ -321,7 +321,7 @@ class Llama4Vision(ImageEncoder):
         theta = axial_theta(self.rope_parameters, self.rope_theta or 10_000.0)
         return Rotary(theta, pairs="neighbours", kind="grid_from_one", tiles=(), unrotated=1)
 
-    def patches(self, **own: Any) -> Patches:
+    def patches(self, **overrides: Any) -> Patches:
         return super().patches(last=True)
 
     def ends(self) -> dict[str, Any]:
@@ -339,10 +339,10 @@ class PixtralVision(ImageEncoder):
     num_hidden_layers: PositiveInt = 24
     rope_theta: PositiveFloat | None = None
     rope_parameters: JsonDict | None = None
-    own_head_dim: PositiveInt | None = None
+    given_head_dim: PositiveInt | None = None
 
-    attribute_map = {"head_dim": "own_head_dim"}
-    reference_only = "own_head_dim"
+    attribute_map = {"head_dim": "given_head_dim"}
+    reference_only = "given_head_dim"
     task_heads = {"Model": TaskHead("AutoModel", "none")}
     hf_extra_note = "it computes scores between all patches of a batch, and masks other images"
     module_names = {"embed.project": "patch_conv", "embed_norm": "ln_pre"}
@@ -360,13 +360,13 @@ class PixtralVision(ImageEncoder):
 
     def check(self) -> None:
         super().check()
-        if self.own_head_dim not in (None, self.head_dim):
-            raise self.refused("head_dim", self.own_head_dim)
+        if self.given_head_dim not in (None, self.head_dim):
+            raise self.refused("head_dim", self.given_head_dim)
 
     def rope(self) -> Rotary:
         return read_rope(self.rope_theta, None, self.rope_parameters)._replace(kind="grid")
 
-    def attention(self, **own: Any) -> Attention:
+    def attention(self, **overrides: Any) -> Attention:
         half = require_even(divide_exactly(self.head_dim, 2, "head_dim by 2"), "head_dim / 2 =")
         return super().attention(head_dim=2 * half, qkv_bias=False, out_bias=False)
 

@@ -138,7 +138,7 @@ class DeiT(ViT):
     tensor_names = embedding_tensors("cls_token distillation_token position_embeddings")
     extra_tokens = 1
 
-    def patches(self, **own: Any) -> Patches:
+    def patches(self, **overrides: Any) -> Patches:
         return super().patches(front=2, taught=True)
 
 
@@ -262,12 +262,12 @@ class Beit(ViTLayers, ImageEncoder):
         """True if channels of a sublayer's output are scaled."""
         return self.layer_scale_init_value > 0
 
-    def attention(self, **own: Any) -> Attention:
+    def attention(self, **overrides: Any) -> Attention:
         table = DistanceBias(**self.bias_sizes) if self.use_relative_position_bias else None
         bias = table or (DistanceBias() if self.use_shared_relative_position_bias else None)
         return super().attention(key_bias=False, channel_scale=self.scaled, distance_bias=bias)
 
-    def patches(self, **own: Any) -> Patches:
+    def patches(self, **overrides: Any) -> Patches:
         return super().patches(masked=self.use_mask_token)
 
     def positions(self) -> Positions | None:
@@ -346,7 +346,7 @@ class InternVLVision(ViTLayers, ImageEncoder):
         if self.norm_type not in ("layer_norm", "rms_norm"):
             raise self.refused("norm_type", self.norm_type)
 
-    def attention(self, **own: Any) -> Attention:
+    def attention(self, **overrides: Any) -> Attention:
         norms = QKNorm(1e-6, together=True) if self.use_qk_norm else None
         return super().attention(qkv_bias=self.attention_bias, qk_norm=norms, channel_scale=True)
 
@@ -400,16 +400,16 @@ class Dinov2(DinoLayers):
 
     def hf_module_names(self) -> Mapping[str, str]:
         """A gated MLP has other names."""
-        own = mlp_modules("mlp") if self.use_swiglu_ffn else mlp_modules("mlp", "fc1", "fc2", None)
-        layers = {f"blocks.*.{ours}": f"{self.layer_path}.{theirs}" for ours, theirs in own.items()}
+        mlp = mlp_modules("mlp") if self.use_swiglu_ffn else mlp_modules("mlp", "fc1", "fc2", None)
+        layers = {f"blocks.*.{name}": f"{self.layer_path}.{hf_name}" for name, hf_name in mlp.items()}
         return {**super().hf_module_names(), **layers}
 
-    def mlp(self, **own: Any) -> FeedForward:
+    def mlp(self, **overrides: Any) -> FeedForward:
         gated, width = self.use_swiglu_ffn, self.hidden_size * self.mlp_ratio
         width = (int(width * 2 / 3) + 7) // 8 * 8 if gated else width
         return super().mlp(width=width, gated=gated, activation="silu" if gated else self.hidden_act)
 
-    def patches(self, **own: Any) -> Patches:
+    def patches(self, **overrides: Any) -> Patches:
         extra = self.extra_tokens
         return super().patches(front=1 + extra, further=extra or None, masked=self.stores_mask_token)
 
@@ -471,10 +471,10 @@ class DINOv3ViT(DinoLayers):
     def rope(self) -> Rotary:
         return Rotary(self.rope_theta, kind="centred_grid", tiles=(), unrotated=1 + self.extra_tokens)
 
-    def attention(self, **own: Any) -> Attention:
+    def attention(self, **overrides: Any) -> Attention:
         return super().attention(qkv_bias=self.query_bias, key_bias=self.key_bias, out_bias=self.proj_bias)
 
-    def patches(self, **own: Any) -> Patches:
+    def patches(self, **overrides: Any) -> Patches:
         return super().patches(front=1 + self.extra_tokens, further=self.extra_tokens, masked=True)
 
     def positions(self) -> None:

@@ -162,10 +162,10 @@ def divisors(sizes: Iterable[int]) -> list[int]:
     return sorted({*small, *(common // n for n in small)})
 
 
-def divided(whole: Size, parts: Size) -> Size:
+def divided(dividend: Size, divisor: Size) -> Size:
     """Quotient of a division without remainder. (`//` on a symbol would wrap it in a floor.)"""
-    symbolic = hasattr(whole, "free_symbols") or hasattr(parts, "free_symbols")
-    return whole / parts if symbolic else whole // parts
+    symbolic = hasattr(dividend, "free_symbols") or hasattr(divisor, "free_symbols")
+    return dividend / divisor if symbolic else dividend // divisor
 
 
 def shared(tokens: Size, parts: Size, front: Size = 0) -> Size:
@@ -186,9 +186,9 @@ def shared(tokens: Size, parts: Size, front: Size = 0) -> Size:
     return divided(tokens, parts)
 
 
-def rounded_up(whole: Size, parts: Size) -> Size:
-    """Quotient `whole / parts`, rounded up; a symbol is not rounded."""
-    return whole / parts if hasattr(whole, "free_symbols") else -(-whole // parts)
+def rounded_up(dividend: Size, divisor: Size) -> Size:
+    """Quotient rounded up; a symbol is not rounded."""
+    return dividend / divisor if hasattr(dividend, "free_symbols") else -(-dividend // divisor)
 
 
 def halve(value: Size) -> Size:
@@ -196,10 +196,10 @@ def halve(value: Size) -> Size:
     return divided(value, 2)
 
 
-def ratio(part: Size, whole: Size) -> Size:
-    """Quotient `part / whole`: an exact Fraction for ints and arrays of ints, plain division for floats and symbols."""
-    exact = all(isinstance(n, (int, Fraction)) or getattr(n, "dtype", None) == "O" for n in (part, whole))
-    return part * Fraction(1) / whole if exact else part / whole
+def ratio(part: Size, total: Size) -> Size:
+    """Quotient `part / total`: an exact Fraction for ints and arrays of ints, plain division for floats and symbols."""
+    exact = all(isinstance(n, (int, Fraction)) or getattr(n, "dtype", None) == "O" for n in (part, total))
+    return part * Fraction(1) / total if exact else part / total
 
 
 def smaller(one: Size, other: Size) -> Size:
@@ -293,8 +293,8 @@ def pairs(mask: Mask, queries: Size, keys: Size, window: Size | None = None) -> 
     if mask == "chunks" and window is not None:
 
         def within(positions: Size) -> Size:
-            whole = positions // window
-            return whole * halve(window * (window + 1)) + halve((rest := positions - whole * window) * (rest + 1))
+            chunks = positions // window
+            return chunks * halve(window * (window + 1)) + halve((rest := positions - chunks * window) * (rest + 1))
 
         return within(keys) - within(keys - queries)
     if mask == "near" and window is not None:
@@ -312,9 +312,9 @@ def pairs(mask: Mask, queries: Size, keys: Size, window: Size | None = None) -> 
     return first(keys) - first(keys - queries)
 
 
-def rounded_down(whole: Size, parts: Size) -> Size:
-    """Quotient `whole / parts`, rounded down; a symbol is not rounded."""
-    return whole / parts if hasattr(whole, "free_symbols") else whole // parts
+def rounded_down(dividend: Size, divisor: Size) -> Size:
+    """Quotient rounded down; a symbol is not rounded."""
+    return dividend / divisor if hasattr(dividend, "free_symbols") else dividend // divisor
 
 
 def compressed_pairs(queries: Size, keys: Size, rate: Size, most: Size | None = None) -> Size:
@@ -329,8 +329,8 @@ def compressed_pairs(queries: Size, keys: Size, rate: Size, most: Size | None = 
     """
 
     def first(positions: Size) -> Size:
-        whole = positions // rate
-        seen = whole if most is None else smaller(whole, most)
+        compressed = positions // rate
+        seen = compressed if most is None else smaller(compressed, most)
         return rate * halve(seen * (seen - 1)) + seen * (positions - seen * rate + 1)
 
     return first(keys) - first(keys - queries)

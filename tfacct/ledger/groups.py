@@ -77,7 +77,7 @@ class Group:
             object.__setattr__(self, "lines", Lines(self.lines))
 
     @property
-    def own(self) -> Lines:
+    def cached_lines(self) -> Lines:
         """The lines with their cache of derived values."""
         assert isinstance(self.lines, Lines)
         return self.lines
@@ -141,7 +141,7 @@ class Group:
         """Parameters with shape, elements, and elements active for one token."""
 
         def found() -> Iterator[tuple[Parameter, tuple[Size, ...], Size, Size]]:
-            for parameter in self.own.parameters:
+            for parameter in self.cached_lines.parameters:
                 shape = tuple([self.axes[axis] for axis in parameter.axes])
                 elements = prod(shape)
                 active_experts = 0 if parameter.idle else self.axes.get(ACTIVE, 0)
@@ -149,7 +149,7 @@ class Group:
                 yield parameter, shape, elements, active
 
         kinds = frozenset(map(type, self.axes.values()))  # a TracedInt equals a plain int
-        return self.own.once((Group.sized, kinds, *self.axes.items()), lambda: list(found()))
+        return self.cached_lines.once((Group.sized, kinds, *self.axes.items()), lambda: list(found()))
 
     def places(self, path: str, unfolded: bool) -> Iterator[tuple[str, Size]]:
         """Paths and counts of a line: one path for all layers or, `unfolded`, one for each layer."""
@@ -247,8 +247,8 @@ class Ledger:
     def leaps(self) -> bool:
         """True if counts grow in steps with the context: tokens are padded to chunks or windows, or compressed."""
         lengths = (CHUNK, *RATES.values())
-        own = (group.axes for group in self.groups if not group.reads)
-        return any(LONGEST in axes or any(length in axes for length in lengths) for axes in own)
+        axes_of_groups = (group.axes for group in self.groups if not group.reads)
+        return any(LONGEST in axes or any(length in axes for length in lengths) for axes in axes_of_groups)
 
     @cached_property
     def period(self) -> int:
@@ -276,7 +276,7 @@ class Ledger:
     @cached_property
     def experts(self) -> bool:
         """True if a layer has experts."""
-        return any(group.own.has_experts for group in self.groups)
+        return any(group.cached_lines.has_experts for group in self.groups)
 
     @cached_property
     def known(self) -> dict[Hashable, Any]:
@@ -286,7 +286,7 @@ class Ledger:
     @cached_property
     def weights(self) -> list[tuple[Group, dict[str, Parameter]]]:
         """Groups with their weights by path."""
-        return [(group, {one.path: one for one in group.own.parameters}) for group in self.groups]
+        return [(group, {one.path: one for one in group.cached_lines.parameters}) for group in self.groups]
 
     def products(self, at: Axes, *, masked: bool = False) -> list[Product]:
         """Every Matmul evaluated for a step: m × k × n, repetitions, forward and backward FLOPs."""

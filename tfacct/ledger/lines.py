@@ -297,8 +297,8 @@ class Matmul:
         """Axes of the weight that are its module's input. They come first in a spec; if the first axis is not
         contracted, the weight is used transposed (a tied head)."""
         results = tuple(axis for axis in weight if axis in self.einsum.out)
-        own = [axis for axis in results if axis not in (*self.einsum.left, *NO_MATRIX)]
-        if not own:
+        outputs = [axis for axis in results if axis not in (*self.einsum.left, *NO_MATRIX)]
+        if not outputs:
             return ()
         return weight[:1] if weight[0] in results else tuple(axis for axis in weight if axis not in results)
 

@@ -161,23 +161,23 @@ class Storage:
             raise SpecError(f"{tensor.path}: {self.name} depends on the layer number")
         return self.choose(tensor)
 
-    def cuts(self, whole: Stored, part: Stored) -> bool:
-        """True if sharding a tensor into parts like this one splits a block, group or word of its format.
+    def cuts(self, tensor: Stored, shard: Stored) -> bool:
+        """True if sharding a tensor into shards like this one splits a block, group or word of its format.
 
-        Data that a format stores once for a tensor, an output or an input is in each part.
+        Data that a format stores once for a tensor, an output or an input is in each shard.
 
-        >>> whole = Stored("matrix", elements=96 * 512, inputs=512)
-        >>> [storage("mxfp4").cuts(whole, Stored("matrix", 96 * inputs, inputs)) for inputs in (256, 128, 16)]
+        >>> matrix = Stored("matrix", elements=96 * 512, inputs=512)
+        >>> [storage("mxfp4").cuts(matrix, Stored("matrix", 96 * inputs, inputs)) for inputs in (256, 128, 16)]
         [False, False, True]
         """
-        tensor_format = self.format_of(whole)
-        if tensor_format is None or whole.elements == part.elements:
+        tensor_format = self.format_of(tensor)
+        if tensor_format is None or tensor.elements == shard.elements:
             return False
-        inputs_too = part.inputs != whole.inputs
-        once = tensor_format.matrix(whole.outputs, 0) if inputs_too else tensor_format.matrix(0, whole.inputs)
-        parts = whole.elements // part.elements
-        each, all_ = (tensor_format.matrix(one.outputs, one.inputs) - once for one in (part, whole))
-        return bool(parts * part.elements != whole.elements or parts * each != all_)
+        inputs_too = shard.inputs != tensor.inputs
+        once = tensor_format.matrix(tensor.outputs, 0) if inputs_too else tensor_format.matrix(0, tensor.inputs)
+        shards = tensor.elements // shard.elements
+        each, all_ = (tensor_format.matrix(one.outputs, one.inputs) - once for one in (shard, tensor))
+        return bool(shards * shard.elements != tensor.elements or shards * each != all_)
 
     def dtype(self, tensor: Stored) -> str:
         """Name of the dtype or format that a tensor is stored in."""

@@ -74,8 +74,8 @@ def _fp32(given: Any) -> Any:
 
 def _cross_entropy(scores: Tensor, targets: Tensor, **named: Any) -> Tensor:
     """torch's cross-entropy: log-softmax in the dtype of the logits, selection of the targets in fp32."""
-    asked = {name: named[name] for name in ("ignore_index", "reduction") if name in named}
-    return nn.functional.nll_loss(torch.log_softmax(scores, 1).float(), targets, **asked)
+    given = {name: named[name] for name in ("ignore_index", "reduction") if name in named}
+    return nn.functional.nll_loss(torch.log_softmax(scores, 1).float(), targets, **given)
 
 
 def _each(cast: Callable[[Any], Any], args: Any, named: Any) -> tuple[Any, Any]:

@@ -91,13 +91,13 @@ def _first(result: Any) -> Any:
 
 def saved_tensors(model: nn.Module, run: Callable[[], Any], visit: Visit = lambda: None) -> list[Saved]:
     """Tensors saved by autograd after `run` has run the model, each storage once, without parameters and buffers."""
-    own = {tensor.untyped_storage()._cdata for tensor in (*model.parameters(), *model.buffers())}
+    weights = {tensor.untyped_storage()._cdata for tensor in (*model.parameters(), *model.buffers())}
     found, alive = dict[int, tuple[int, list[_Request]]](), list[torch.UntypedStorage]()
     with module_hooks(model, visit) as running:
 
         def pack(tensor: Tensor) -> _Handle:
             storage, handle = tensor.untyped_storage(), _Handle()
-            if storage._cdata not in own:
+            if storage._cdata not in weights:
                 alive.append(storage)  # or another tensor would get its address
                 requests = found.setdefault(storage._cdata, (storage.nbytes(), []))[1]
                 requests.append(_Request(ref(handle), running.modules[-1]))

@@ -22,14 +22,14 @@ def add_adapters(model: Any, rank: int, modules: Sequence[str], *, fp32: bool = 
 
     peft makes the embeddings of a model with recomputation require a gradient.
     """
-    asked = peft.LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=_targets(modules), lora_dropout=dropout)
-    own = model.dtype
+    config = peft.LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=_targets(modules), lora_dropout=dropout)
+    dtype = model.dtype
     with torch.device("meta"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        peft.get_peft_model(model, asked, autocast_adapter_dtype=fp32)
+        peft.get_peft_model(model, config, autocast_adapter_dtype=fp32)
     for layer in model.modules() if not fp32 else ():
         if isinstance(layer, LoraLayer):  # outside meta, peft gives them the dtype of the weights
-            layer.lora_A.to(own), layer.lora_B.to(own)
+            layer.lora_A.to(dtype), layer.lora_B.to(dtype)
     return model.train()
 
 
@@ -47,11 +47,11 @@ def in_4_bits(model: Any) -> Any:
     import bitsandbytes
 
     made_of: Any = bitsandbytes.nn  # its calls are untyped
-    own = model.dtype
+    dtype = model.dtype
     for holder, name, layer in [*_linear(model)]:
         with torch.device("meta"):
             sides = layer.weight.shape if isinstance(layer, Conv1D) else layer.weight.shape[::-1]
-            made = made_of.Linear4bit(*sides, bias=False, compute_dtype=own)
+            made = made_of.Linear4bit(*sides, bias=False, compute_dtype=dtype)
         made.bias = layer.bias
         made.weight = made_of.Params4bit(
             torch.empty(-(-layer.weight.numel() // 2), 1, dtype=torch.uint8, device="meta"),

@@ -54,7 +54,7 @@ def expert_module(group: Group) -> str | None:
         grouped = (line for line in reversed(group.lines) if isinstance(line, Matmul) and line.expert_axis)
         return next((paths.module_of(line.path) for line in grouped), None)
 
-    return group.own.once(expert_module, found)
+    return group.cached_lines.once(expert_module, found)
 
 
 def _scattered(what: str, group: Group, mesh: Mesh, axes: Axes, bits: int, train: bool) -> Iterator[Collective]:

@@ -398,7 +398,7 @@ def joint_qk_norm(group: Group) -> bool:
         norms = (line for line in group.lines if isinstance(line, Pointwise) and line.path.endswith(QK_NORMS))
         return any(is_joint_qk_norm(parameter) for line in norms for parameter in line.parameters())
 
-    return group.own.once(joint_qk_norm, found)
+    return group.cached_lines.once(joint_qk_norm, found)
 
 
 def is_joint_qk_norm(parameter: Parameter) -> bool:
@@ -428,7 +428,7 @@ def _tp_axes(group: Group, mesh: Mesh) -> Iterator[str]:
 
 def _outside_experts(group: Group) -> frozenset[str]:
     """Axes of a group's parameters outside experts."""
-    own = group.own
-    return own.once(
-        _outside_experts, lambda: frozenset(a for one in own.parameters if not one.is_expert for a in one.axes)
+    lines = group.cached_lines
+    return lines.once(
+        _outside_experts, lambda: frozenset(a for one in lines.parameters if not one.is_expert for a in one.axes)
     )

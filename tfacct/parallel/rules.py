@@ -88,7 +88,7 @@ def _of_group(
         return collective(one.what, one.kind, "tp", one.when, one.of, *each, one.because)
 
     key = mesh.sp, mesh.plan, mesh.ep > 1, train, lookups, "N" in axes
-    of_matmuls, of_work = group.own.once(
+    of_matmuls, of_work = group.cached_lines.once(
         (_of_group, *key, *modules.items()),
         lambda: ([*_of_matmuls(group, mesh, train, modules, lookups)], [*_of_work(group, mesh)] if train else []),
     )
@@ -204,7 +204,7 @@ def _matmuls(group: Group, lookups: bool = False) -> tuple[Matmul, ...]:
                 for tokens in ("I",) if source else ("T", "I") if lookups else ("T",):
                     yield Matmul(line.path, f"B {tokens} {rows}, {line.spec} -> B {tokens} {width}")
 
-    return group.own.once((_matmuls, lookups), lambda: tuple(found()))
+    return group.cached_lines.once((_matmuls, lookups), lambda: tuple(found()))
 
 
 def _shared(group: Group) -> Iterator[tuple[str, AxisNames, AxisNames]]:

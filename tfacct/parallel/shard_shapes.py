@@ -124,13 +124,13 @@ def shards(group: Group, mesh: Mesh) -> Mapping[str, Shard]:
     sizes = mesh.tp, mesh.ep, mesh.zero > 0, *group.axes.items()
 
     def sides() -> list[tuple[Parameter, int, int]]:
-        return [(one, *_sides(one, group.axes, mesh)) for one in group.own.parameters]
+        return [(one, *_sides(one, group.axes, mesh)) for one in group.cached_lines.parameters]
 
     def found() -> dict[str, Shard]:
-        each = group.own.once((_sides, *sizes), sides)
+        each = group.cached_lines.once((_sides, *sizes), sides)
         return {one.path: _padded(one, rows, columns, mesh) for one, rows, columns in each}
 
-    return group.own.once((shards, mesh.weight_shards, mesh.expert_shards, *sizes), found)
+    return group.cached_lines.once((shards, mesh.weight_shards, mesh.expert_shards, *sizes), found)
 
 
 def _fsdp_units(ledger: Ledger, mesh: Mesh) -> Iterator[Unit]:

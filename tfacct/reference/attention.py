@@ -147,7 +147,7 @@ class HeadsNorm(Work):
 
 def qk_norm(part: parts.QKNorm, heads: int, head_dim: int) -> nn.Module:
     """Norm of query or key heads."""
-    if part.own:
+    if part.per_head:
         return HeadsNorm(heads, head_dim, part.eps, shift=part.shift)
     size = heads * head_dim if part.together else head_dim
     if not part.learned:

@@ -358,7 +358,7 @@ def build(
 
 def _activations(block: Block) -> list[str]:
     every = (sublayer.part for sublayer in block.sublayers)
-    plain = (part for part in every if not module_class(part).own_activation)
+    plain = (part for part in every if not module_class(part).has_activation)
     found = (getattr(part, "activation", None) for part in plain)
     return [name for name in found if name is not None]
 

@@ -110,7 +110,7 @@ class Head(Linear):
 
     def __init__(self, part: parts.Head, last: bool) -> None:
         wide = part.hidden if part.width is None else part.width
-        rows = wide if part.own is None else part.own
+        rows = wide if part.output_width is None else part.output_width
         super().__init__(rows, part.vocab, bias=part.bias)
         self.project = self.transform = self.act = self.norm = None
         self.scale = None if part.scale is None else Scale(part.scale)

@@ -37,8 +37,8 @@ class PartModule(nn.Module):
 
     takes: tuple[str, ...] = ()
     caches: tuple[str, ...] = ()
-    own_activation: bool = False
-    """True if it has its own activation, for any name."""
+    has_activation: bool = False
+    """True if the module contains its activation, whichever the config names."""
 
     @classmethod
     def built(cls, part: Any, angles: Angles | None, *, fused: bool, keep_all: bool) -> Self:  # noqa: ARG003

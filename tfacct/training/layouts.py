@@ -198,7 +198,7 @@ def shards_of(step: TrainingStep, ledger: Ledger, mesh: Mesh, stored: Width, *, 
             root |= {path: one.elements for path, one in own.items()}
             layers.append(LayerShards())
             continue
-        experts = sum(own[one.path].elements for one in lines.own.parameters if one.is_expert and mesh.ep > 1)
+        experts = sum(own[one.path].elements for one in lines.cached_lines.parameters if one.is_expert and mesh.ep > 1)
         adapters = (one for one in step.adapters if group.numbers[0] in one.numbers)
         of_adapters = sum(one.bytes // one.elements * one.shard(mesh.weight_shards) for one in adapters)
         layers.append(LayerShards(sum(one.elements for one in own.values()) - experts, experts, of_adapters))

@@ -443,7 +443,7 @@ def gradients_of(step: TrainingStep) -> Gradients:
 
 def trained(group: Group) -> Iterator[tuple[str, str, Size]]:
     """Parameters of one layer of a group: the operation that reads each one, its path, and its elements."""
-    for name, parameter in group.own.once(trained, lambda: [*_trained(group.own)]):
+    for name, parameter in group.cached_lines.once(trained, lambda: [*_trained(group.cached_lines)]):
         yield name, parameter.path, size(group.axes, parameter.axes)
 
 

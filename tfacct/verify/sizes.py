@@ -47,10 +47,10 @@ class Sizes:
         self.symbols = symbolic.symbols
         self.stacks = layer_axes(shape)
         known = shape.declared_axes().items()
-        self.fixed = frozenset(name for name, axis in known if axis.own in FIXED)
+        self.fixed = frozenset(name for name, axis in known if axis.part_axis in FIXED)
         """Axes of the model that stay numbers."""
         self.declared: Mapping[str, Axis] = {
-            name: axis for name, axis in known if axis.made is None and axis.own not in FIXED
+            name: axis for name, axis in known if axis.made is None and axis.part_axis not in FIXED
         }
         lengths = {part.axes()[CHUNK] for part in shape.parts() if CHUNK in part.axes()}
         self.chunk: int | None = max(lengths, default=None)

@@ -73,8 +73,8 @@ def headings() -> tuple[str, ...]:
 
     A heading of a family-specific part is included once the family's module is imported.
     """
-    own = sorted((part.listed_after[1], part.name, part.listed_after[0]) for part in _subclasses(Part))
-    following = {name: dict.fromkeys(own_name for _, own_name, after in own if after == name) for name in _NAMES}
+    parts = sorted((part.listed_after[1], part.name, part.listed_after[0]) for part in _subclasses(Part))
+    following = {name: dict.fromkeys(heading for _, heading, after in parts if after == name) for name in _NAMES}
     return (ENCODER, *(heading for name in _NAMES for heading in (name, *following[name])), MTP)
 
 

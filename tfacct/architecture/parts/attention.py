@@ -68,7 +68,7 @@ class Rotary(NamedTuple):
 class QKNorm(NamedTuple):
     """Norm of queries and keys, per head or of all heads `together`, before the rotary embedding.
 
-    `late`: after the rotary embedding. `learned`: it has a weight. `own`: separate scale and shift for each head
+    `late`: after the rotary embedding. `learned`: it has a weight. `per_head`: separate scale and shift for each head
     (transformers' ChameleonLayerNorm). `shift`: a LayerNorm has a shift (not in EsmcAttention, CohereAttention).
     """
 
@@ -78,7 +78,7 @@ class QKNorm(NamedTuple):
     less_one: bool = False
     late: bool = False
     learned: bool = True
-    own: bool = False
+    per_head: bool = False
     shift: bool = True
 
 
@@ -308,7 +308,7 @@ class Attention(Grouped, SelfAttention):
     def lines(self, at: str) -> tuple[Line, ...]:
         """Four projections, QKᵀ and PV (both operands are activations), pointwise operations, and both caches."""
         mask: Mask = self.mask if self.causal else "full" if self.window is None else "near"
-        own = self.value_axis
+        value_axis = self.value_axis
         new, seen, scores = *(("T", "S") if self.tiles is None else TILED), self.pairs
         caches: tuple[State, ...] = (
             State(f"{at}.k_cache", "B S K H"),
@@ -325,21 +325,21 @@ class Attention(Grouped, SelfAttention):
             if self.score_function == "distance"
             else Matmul(f"{at}.scores", f"B {new} K G H, B {seen} K H -> B K G {scores}", mask=mask),
             *self._score_lines(at),
-            Matmul(f"{at}.values", f"B K G {scores}, B {seen} K {own} -> B {new} K G {own}", mask=mask),
-            *self._result_lines(at, own),
-            Matmul(f"{at}.o_proj", f"B T N {own}, N {own} D -> B T D", bias=self.out_bias),
+            Matmul(f"{at}.values", f"B K G {scores}, B {seen} K {value_axis} -> B {new} K G {value_axis}", mask=mask),
+            *self._result_lines(at, value_axis),
+            Matmul(f"{at}.o_proj", f"B T N {value_axis}, N {value_axis} D -> B T D", bias=self.out_bias),
             *((Pointwise(f"{at}.channel_scale", "B T D", weight="D"),) if self.channel_scale else ()),
             *(caches if self.has_cache else ()),
         )
 
-    def _result_lines(self, at: str, own: str) -> Iterator[Line]:
+    def _result_lines(self, at: str, value_axis: str) -> Iterator[Line]:
         norm = self.read_norm
         if norm is not None and not norm.together:
-            yield Pointwise(f"{at}.head_norm", f"B T N {own}", kind="norm_rms")
+            yield Pointwise(f"{at}.head_norm", f"B T N {value_axis}", kind="norm_rms")
         if self.gate is not None:
             yield Pointwise(f"{at}.gate", "B T N H", kind="gate", function="sigmoid")
         if norm is not None and norm.together:
-            yield Pointwise(f"{at}.read_norm", f"B T N {own}", weight=f"N {own}", kind="norm_rms")
+            yield Pointwise(f"{at}.read_norm", f"B T N {value_axis}", weight=f"N {value_axis}", kind="norm_rms")
 
     def _gate(self, at: str) -> Iterator[Line]:
         if self.gate is not None:
@@ -401,7 +401,7 @@ class Attention(Grouped, SelfAttention):
         if self.qk_norm is None:
             return
         for name, heads in (("q_norm", "N"), *(() if self.borrowed else (("k_norm", "K"),))):
-            scale = f"{heads} H" if self.qk_norm.together or self.qk_norm.own else "H"
+            scale = f"{heads} H" if self.qk_norm.together or self.qk_norm.per_head else "H"
             scale = scale if self.qk_norm.learned else ""
             shift = scale if self.qk_norm.kind == "layer" and self.qk_norm.shift else ""
             kind: PointwiseKind = "norm_layer" if self.qk_norm.kind == "layer" else "norm_rms"

@@ -178,8 +178,8 @@ class Positions(Part):
         width = row(self.narrow)
         added = Pointwise(f"{at}.add", f"B T {width}", kind="sum")
         if self.layout == "class_and_patches":
-            own = Pointwise(f"{at}.class_add", "B U D", kind="sum")
-            return (Table(at, "P D"), own, Pointwise(f"{at}.add", f"B {PATCHES} D", kind="sum"))
+            class_add = Pointwise(f"{at}.class_add", "B U D", kind="sum")
+            return (Table(at, "P D"), class_add, Pointwise(f"{at}.add", f"B {PATCHES} D", kind="sum"))
         if self.layout == "columns_and_rows":
             return (Table(at, "Xy P D"), Pointwise(f"{at}.join", "B T D", kind="sum"), added)
         if not self.stored:
@@ -219,7 +219,7 @@ class Head(Part):
 
     `tied`: the weight is the token embedding, stored once and used by two lines. `width`: embedding width, if not
     `hidden`; every token is projected to it first. `transform`: activation of a projection with LayerNorm before the
-    logits; its output has `width`, or `own` for a separate output embedding of that width (transformers'
+    logits; its output has `width`, or `output_width` for a separate output embedding of that width (transformers'
     RemBertLMPredictionHead). `transform_bias`, `norm_bias`: the projection has a bias, the norm a shift. `logit_scale`
     multiplies the logits, `softcap` bounds them, `scale` multiplies the head's input.
     """
@@ -229,7 +229,7 @@ class Head(Part):
     tied: bool = False
     bias: bool = False
     width: Size | None = None
-    own: Size | None = None
+    output_width: Size | None = None
     logit_scale: float | None = None
     softcap: float | None = None
     transform: str | None = None
@@ -239,7 +239,7 @@ class Head(Part):
     scale: float | None = None
 
     name: ClassVar[str] = "lm_head"
-    axis_names: ClassVar[dict[str, str]] = {"hidden": "D", "vocab": "V", "width": "De", "own": "Dd"}
+    axis_names: ClassVar[dict[str, str]] = {"hidden": "D", "vocab": "V", "width": "De", "output_width": "Dd"}
     legend: ClassVar[dict[str, str]] = {
         "D": "hidden size",
         "V": "vocabulary",
@@ -256,7 +256,7 @@ class Head(Part):
     @property
     def row(self) -> str:
         """Axis of the width of the head's input."""
-        if self.own is not None:
+        if self.output_width is not None:
             return "Dd"
         return "De" if self.width is not None else "Dt" if self.transform is not None else "D"
 
@@ -286,5 +286,5 @@ class Head(Part):
             ("logit_scale", "scale", self.logit_scale),
             ("softcap", "", self.softcap),
         )
-        own = tuple(Pointwise(f"{at}.{name}", "B O V", kind=kind) for name, kind, value in after if value is not None)
-        return (Matmul(at, f"B O {row}, {row} V -> B O V", weight=weight, bias=self.bias), *own)
+        work = tuple(Pointwise(f"{at}.{name}", "B O V", kind=kind) for name, kind, value in after if value is not None)
+        return (Matmul(at, f"B O {row}, {row} V -> B O V", weight=weight, bias=self.bias), *work)

@@ -129,10 +129,10 @@ class Experts(Part):
         )
         if self.shared_width is None:
             return routed
-        own = projections(
+        mlp = projections(
             f"{at}.shared", self.shared_axis, gated=self.gated, bias=self.shared_bias, function=self.activation
         )
-        shared = (*normed["shared_norm"], *own, *normed["shared_post_norm"])
+        shared = (*normed["shared_norm"], *mlp, *normed["shared_post_norm"])
         added = Pointwise(f"{at}.shared_add", "B T D", kind="sum")
         if not self.shared_gate:
             return (*routed, *shared, added)

@@ -69,9 +69,9 @@ class Part:
 
     def resized(self, size: Callable[[str, Size], Size]) -> Self:
         """Return the part with each size replaced by `size(axis, old)`, also in nested parts."""
-        own = {field: size(axis, getattr(self, field)) for field, axis in self.sizes().items()}
+        sizes = {field: size(axis, getattr(self, field)) for field, axis in self.sizes().items()}
         nested = {field: part.resized(size) for field in self.nested if (part := getattr(self, field)) is not None}
-        return replace(self, **own, **nested)
+        return replace(self, **sizes, **nested)
 
     def derived(self) -> dict[str, str]:
         """Return derived axis → formula."""
@@ -84,8 +84,8 @@ class Part:
     def axes(self) -> dict[str, Size]:
         """Sizes by axis, including nested parts and derived axes."""
         every = (*self.with_nested(),)
-        own = {axis: getattr(part, field) for part in every for field, axis in part.sizes().items()}
-        return own | {axis: evaluated(sum_, own) for part in every for axis, sum_ in part.derived().items()}
+        sizes = {axis: getattr(part, field) for part in every for field, axis in part.sizes().items()}
+        return sizes | {axis: evaluated(sum_, sizes) for part in every for axis, sum_ in part.derived().items()}
 
     def for_context(self, context: int) -> Self:  # noqa: ARG002
         """Return the part with enough rows for this context, if rows depend on it."""

@@ -124,8 +124,8 @@ def _sizes(step: Step) -> tuple[Size, ...]:
 def _with_axis_names(steps: tuple[Step, ...]) -> Iterator[tuple[list[str], Step]]:
     """Steps, each with names of axes for its sizes."""
     for number, step in enumerate(steps):
-        own = f"P{str(number).translate(_DIGITS)}"
-        yield [f"{own}{mark}" for mark in "xyz"[: len(_sizes(step))]], step
+        axis = f"P{str(number).translate(_DIGITS)}"
+        yield [f"{axis}{mark}" for mark in "xyz"[: len(_sizes(step))]], step
 
 
 def _axes(steps: tuple[Step, ...]) -> dict[str, Size]:

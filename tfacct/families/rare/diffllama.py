@@ -35,18 +35,18 @@ class DifferentialAttention(Attention):
 
     def lines(self, at: str) -> tuple[Line, ...]:
         """Lines of attention, those from scores to values twice, and the difference."""
-        own = Attention.lines(self, at)
-        paths = [line.path for line in own]
+        lines = Attention.lines(self, at)
+        paths = [line.path for line in lines]
         first, after = paths.index(f"{at}.scores"), paths.index(f"{at}.values") + 1
-        twice = [line for line in own[first:after] if isinstance(line, Matmul | Pointwise)]
+        twice = [line for line in lines[first:after] if isinstance(line, Matmul | Pointwise)]
         second = [replace(line, path=line.path.replace(f"{at}.", f"{at}.second_", 1)) for line in twice]
         return (
-            *own[:after],
+            *lines[:after],
             *second,
             *(Pointwise(f"{at}.{which}_lambda", "H", weight="H", bias="H") for which in ("first", "second")),
             Pointwise(f"{at}.difference", "B T N H"),
             Pointwise(f"{at}.pair_norm", "B T N H", kind="norm_rms"),
-            *own[after:],
+            *lines[after:],
         )
 
 
@@ -60,12 +60,12 @@ class DiffLlama(Decoder):
     ignored_fields = "lambda_std_dev"
     layer_module_names = {"attn.second_scores": "self_attn", "attn.second_values": "self_attn"}
     layer_tensor_names = {
-        f"attn.{which}_lambda.{ours}": f"self_attn.lambda_{theirs}{number}"
+        f"attn.{which}_lambda.{name}": f"self_attn.lambda_{hf_name}{number}"
         for number, which in ((1, "first"), (2, "second"))
-        for ours, theirs in (("weight", "q"), ("bias", "k"))
+        for name, hf_name in (("weight", "q"), ("bias", "k"))
     }
 
-    def attention(self, layer: Layer, **own: Any) -> Any:
+    def attention(self, layer: Layer, **overrides: Any) -> Any:
         kv_heads, biased = self.num_key_value_heads, self.attention_bias
         if kv_heads % 2:
             raise ConfigError(f"num_key_value_heads = {kv_heads:,} must be even: values are halved between them")

@@ -91,7 +91,7 @@ class JetMoe(Decoder):
         **EXPERT_TENSORS,
     }
     layer_tensor_names = {
-        **{f"{ours}.weight": f"{theirs}.weight" for ours, theirs in EXPERT_TENSORS.items()},
+        **{f"{name}.weight": f"{hf_name}.weight" for name, hf_name in EXPERT_TENSORS.items()},
         "attn.sum.bias": "self_attention.experts.bias",
         "mlp.sum.bias": "mlp.bias",
     }
@@ -103,7 +103,7 @@ class JetMoe(Decoder):
         heads = self.num_key_value_heads * self.num_experts_per_tok
         self.agrees("num_attention_heads", heads, "num_key_value_heads · num_experts_per_tok")
 
-    def attention(self, layer: Layer, **own: Any) -> Any:
+    def attention(self, layer: Layer, **overrides: Any) -> Any:
         return MixtureOfAttention(
             hidden=self.hidden_size,
             kv_heads=self.num_key_value_heads,

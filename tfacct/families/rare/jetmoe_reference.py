@@ -32,8 +32,8 @@ class MixtureOfAttention(Attention):
         self.q_proj = self.o_proj = None  # type: ignore[assignment]
         self.active, self.count = part.group, part.experts
         self.router, self.routing = Linear(part.hidden, part.experts, bias=False), Shares()
-        own = {"q_proj": (part.hidden, self.keys), "o_proj": (self.keys, part.hidden)}
-        self.experts = nn.ModuleDict({name: Bank(part.experts, *sizes, bias=False) for name, sizes in own.items()})
+        sizes_of = {"q_proj": (part.hidden, self.keys), "o_proj": (self.keys, part.hidden)}
+        self.experts = nn.ModuleDict({name: Bank(part.experts, *sizes, bias=False) for name, sizes in sizes_of.items()})
         self.weighting, self.sum = Weighting(), Shifted(part.hidden)
 
     def forward(self, x: Tensor, step: Step, past: Cache | None) -> tuple[Tensor, ...]:

@@ -25,7 +25,7 @@ class LED(EncoderDecoder):
     normalize_embedding: StrictBool = True
     static_position_embeddings: StrictBool = False
 
-    own_encoder_axes = "KHFP"
+    separate_encoder_axes = "KHFP"
     required_values = {
         **BartBase.required_values,
         "scale_embedding": False,
@@ -36,8 +36,8 @@ class LED(EncoderDecoder):
     encoder_attention = ".encoder.layers.*.self_attn"
     module_names = {
         **{
-            f"encoder.blocks.*.{our}": their
-            for our, their in chunk_attention_modules(f"{encoder_attention}.longformer_self_attn").items()
+            f"encoder.blocks.*.{name}": hf_name
+            for name, hf_name in chunk_attention_modules(f"{encoder_attention}.longformer_self_attn").items()
         },
         "encoder.blocks.*.attn.o_proj": f"{encoder_attention}.output",
     }

@@ -74,14 +74,14 @@ class SlidingChunkAttention(Attention):
         )
 
 
-def chunk_attention_modules(theirs: str) -> dict[str, str]:
+def chunk_attention_modules(module: str) -> dict[str, str]:
     """Modules of attention except the output projection; global tokens have separate projections."""
     names = {"q": "query", "k": "key", "v": "value"}
     return {
-        **{f"attn.{our}_proj": f"{theirs}.{their}" for our, their in names.items()},
-        **{f"attn.{our}_global_proj": f"{theirs}.{their}_global" for our, their in names.items()},
-        "attn.scores": theirs,
-        "attn.values": theirs,
+        **{f"attn.{name}_proj": f"{module}.{hf_name}" for name, hf_name in names.items()},
+        **{f"attn.{name}_global_proj": f"{module}.{hf_name}_global" for name, hf_name in names.items()},
+        "attn.scores": module,
+        "attn.values": module,
     }
 
 

@@ -47,9 +47,9 @@ class SlidingChunkAttention(Heads):
         first, second = torch.split(scores, [half, half], dim=3)
         none = torch.zeros_like(first[:, :1, :, :, :half])
         before = torch.cat((none, second[..., :half]), dim=1)
-        own = torch.cat((first[..., :half], second[:, -1:, :, :, half:]), dim=1)
+        same = torch.cat((first[..., :half], second[:, -1:, :, :, half:]), dim=1)
         after = torch.cat((first[..., half:], none), dim=1)
-        return torch.cat((before, own, after), dim=-1)
+        return torch.cat((before, same, after), dim=-1)
 
     def _mask(self, x: Tensor, step: Step) -> Tensor:
         """Mask of keys before the source's first token or after its last one. It is not −∞, because a query after the

@@ -194,7 +194,7 @@ class MobileBert(BertBase):
         head = super().task_head
         if self.classifier_activation or not head.pooler:
             return head
-        paths = {ours: theirs for ours, theirs in head.paths.items() if ours != "pooler"}
+        paths = {path: hf_path for path, hf_path in head.paths.items() if path != "pooler"}
         return replace(head, pooler=False, first=head.head == "classes", paths=paths)
 
     def hf_module_names(self) -> dict[str, str]:
@@ -202,10 +202,10 @@ class MobileBert(BertBase):
         names = dict(super().hf_module_names())
         for number in range(self.num_feedforward_networks):
             last = number == self.num_feedforward_networks - 1
-            theirs = LAYER if last else f"{LAYER}.ffn.{number}"
+            module = LAYER if last else f"{LAYER}.ffn.{number}"
             at = f"blocks.*.mlp.networks.{number}"
-            names |= {f"{at}.up_proj": f"{theirs}.intermediate.dense", f"{at}.down_proj": f"{theirs}.output.dense"}
-            names[f"{at}.norm"] = f"{theirs}.output.LayerNorm"
+            names |= {f"{at}.up_proj": f"{module}.intermediate.dense", f"{at}.down_proj": f"{module}.output.dense"}
+            names[f"{at}.norm"] = f"{module}.output.LayerNorm"
         return names
 
     def check(self) -> None:
@@ -244,6 +244,6 @@ class MobileBert(BertBase):
     def head(self) -> Head:
         """Logits over the embedding, extended by a matrix for the missing columns."""
         width = self.embedding_size
-        own = replace(super().head(), width=width, tied=True)
-        given = {field.name: getattr(own, field.name) for field in fields(Head)}
+        head = replace(super().head(), width=width, tied=True)
+        given = {field.name: getattr(head, field.name) for field in fields(Head)}
         return ExtendedHead(**given, rest=self.hidden_size - width)

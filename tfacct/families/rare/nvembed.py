@@ -86,7 +86,7 @@ class NVEmbed(Decoder):
     @classmethod
     def read(cls, raw: Mapping[str, Any]) -> tuple[FamilyConfig, dict[str, Any], list[str]]:
         """The merged fields of both configs in it. Raises ConfigError."""
-        whole = {name: value for name, value in raw.items() if name not in CONFIGS}
+        fields = {name: value for name, value in raw.items() if name not in CONFIGS}
         for name, expected in CONFIGS.items():
             nested = raw.get(name) or {}
             if not isinstance(nested, Mapping):
@@ -94,8 +94,8 @@ class NVEmbed(Decoder):
             kind = nested.get("model_type", expected)
             if kind != expected:
                 raise ConfigError(f"{name} of nvembed is of model_type {format_value(kind)}, not {expected}")
-            whole = {**{field: value for field, value in nested.items() if field != "architectures"}, **whole}
-        return super().read(whole)
+            fields = {**{field: value for field, value in nested.items() if field != "architectures"}, **fields}
+        return super().read(fields)
 
     def check(self) -> None:
         self.require({"latent_dim": self.hidden_size, "hidden_dim": self.hidden_size, "mask_type": "b"})

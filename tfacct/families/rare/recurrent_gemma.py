@@ -129,8 +129,8 @@ class RecurrentGemma(GemmaBase):
     }
     layer_tensor_names = {
         **{
-            f"lru.{gate}.{tensor}": f"temporal_block.rg_lru.{their}_{tensor}"
-            for gate, their in GATES.items()
+            f"lru.{gate}.{tensor}": f"temporal_block.rg_lru.{hf_name}_{tensor}"
+            for gate, hf_name in GATES.items()
             for tensor in ("weight", "bias")
         },
         "lru.decay.weight": "temporal_block.rg_lru.recurrent_param",

@@ -125,13 +125,13 @@ class Rwkv(Family):
     layer_module_names = {
         "time_mix_norm": "ln1",
         **{
-            f"time_mix.{ours}_proj": f"attention.{theirs}"
-            for ours, theirs in {"k": "key", "v": "value", "r": "receptance", "o": "output"}.items()
+            f"time_mix.{name}_proj": f"attention.{hf_name}"
+            for name, hf_name in {"k": "key", "v": "value", "r": "receptance", "o": "output"}.items()
         },
         "channel_mix_norm": "ln2",
         **{
-            f"channel_mix.{ours}_proj": f"feed_forward.{theirs}"
-            for ours, theirs in {"up": "key", "down": "value", "r": "receptance"}.items()
+            f"channel_mix.{name}_proj": f"feed_forward.{hf_name}"
+            for name, hf_name in {"up": "key", "down": "value", "r": "receptance"}.items()
         },
     }
     layer_tensor_names = {

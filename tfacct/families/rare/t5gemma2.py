@@ -44,22 +44,22 @@ class MergedAttention(Attention):
 
     def lines(self, at: str) -> tuple[Line, ...]:
         """Lines of attention, each followed by that of the source, and the caches of both."""
-        own = Attention.lines(self, at)
-        work, states = ([line for line in own if isinstance(line, State) is state] for state in (False, True))
+        attention = Attention.lines(self, at)
+        work, states = ([line for line in attention if isinstance(line, State) is state] for state in (False, True))
         return (
             *(line for first in work for line in (first, *self._of_source(at, first))),
             *states,
             *(State(f"{at}.{SOURCES}{which}_cache", "B J K H") for which in "kv"),
         )
 
-    def _of_source(self, at: str, own: Line) -> Iterator[Line]:
-        leaf = own.path.removeprefix(f"{at}.")
+    def _of_source(self, at: str, line: Line) -> Iterator[Line]:
+        leaf = line.path.removeprefix(f"{at}.")
         path = f"{at}.{SOURCES}{leaf}"
         match leaf:
             case "k_proj" | "v_proj":  # a bias is stored once, with the weight
-                yield Matmul(path, "B I D, D K H -> B I K H", weight=own.path)
+                yield Matmul(path, "B I D, D K H -> B I K H", weight=line.path)
             case "k_norm":
-                yield Pointwise(path, "B I K H", weight="H", kind="norm_rms", module=own.path)
+                yield Pointwise(path, "B I K H", weight="H", kind="norm_rms", module=line.path)
             case "scores":
                 yield Matmul(path, "B T K G H, B J K H -> B K G T J")
             case "softmax":
@@ -99,12 +99,12 @@ class T5Gemma2Side(Gemma3Text):
 
     def side_block(self, layer: Layer, decodes: bool) -> Block:
         """One layer, without the soft cap of Gemma's scores."""
-        own: Any = self.attention(layer)
-        own = replace(own, softcap=None, causal=decodes)
+        attention: Any = self.attention(layer)
+        attention = replace(attention, softcap=None, causal=decodes)
         if decodes:
-            own = MergedAttention(**{field.name: getattr(own, field.name) for field in fields(Attention)})
+            attention = MergedAttention(**{field.name: getattr(attention, field.name) for field in fields(Attention)})
         norm = self.norm()
-        return Block.of(own, self.mlp(layer), norm=norm, post_norm=norm)
+        return Block.of(attention, self.mlp(layer), norm=norm, post_norm=norm)
 
 
 class T5Gemma2Encoder(Family):
@@ -149,8 +149,8 @@ class T5Gemma2(GemmaEncoderDecoder):
 
     def hf_tensor_names(self) -> dict[str, str]:
         """So is the end-of-image row."""
-        names, (own, theirs) = super().hf_tensor_names(), self.tensor_names
-        return {**names, own: names[theirs]} if self.tie_word_embeddings else names
+        names, (end_row, encoder_end_row) = super().hf_tensor_names(), self.tensor_names
+        return {**names, end_row: names[encoder_end_row]} if self.tie_word_embeddings else names
 
     def architecture(self) -> Transformer:
         """Each side has its own last norm; the embedding may be shared. Raises ConfigError."""
@@ -166,11 +166,11 @@ class T5Gemma2(GemmaEncoderDecoder):
             vocab = format_value(self.vocab_size)
             raise ConfigError(f"vocab_size = {vocab} contradicts {decoder.vocab_size:,} in decoder")
         tied = self.tie_word_embeddings
-        own, theirs = (ImageEndEmbedding.of(side.embedding()) for side in (decoder, encoder))
-        embedding = replace(encoder.embedding(), shared=True) if tied else theirs
+        decoder_embedding, encoder_embedding = (ImageEndEmbedding.of(side.embedding()) for side in (decoder, encoder))
+        embedding = replace(encoder.embedding(), shared=True) if tied else encoder_embedding
         return Transformer(
             encoder=Encoder(embedding, encoder.stack(decodes=False), final_norm=encoder.norm()),
-            embed=own,
+            embed=decoder_embedding,
             stacks=decoder.stack(decodes=True),
             final_norm=decoder.norm(),
             head=replace(decoder.head(), tied=tied),

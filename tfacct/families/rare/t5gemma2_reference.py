@@ -54,7 +54,9 @@ class MergedAttention(Attention):
     def __init__(self, part: t5gemma2.MergedAttention, angles: Angles | None, *, fused: bool, keep_all: bool) -> None:
         super().__init__(part, angles, fused=False, keep_all=keep_all)
         self.caches = (*self.caches, "source_k_cache", "source_v_cache")
-        self.source_k_proj, self.source_v_proj = (_with_weights_of(own) for own in (self.k_proj, self.v_proj))
+        self.source_k_proj, self.source_v_proj = (
+            _with_weights_of(projection) for projection in (self.k_proj, self.v_proj)
+        )
         self.source_k_norm = None
         if part.qk_norm is not None:
             self.source_k_norm = RMSNorm(part.head_dim, part.qk_norm.eps, part.qk_norm.less_one)
@@ -75,14 +77,14 @@ class MergedAttention(Attention):
             self.read = past[2:]
         else:
             raise ValueError("attention to a source needs one, or its cache")
-        own = super().forward(x, step, past)
+        results = super().forward(x, step, past)
         read, self.read = self.read, ()
-        return *own, *read
+        return *results, *read
 
     def _mixed(self, q: Tensor, k: Tensor, v: Tensor, step: Step, old: int) -> Tensor:
         source_k, source_v = self.read
-        own, other = self.scores(q, k.transpose(2, 3)), self.source_scores(q, source_k.transpose(2, 3))
-        first = self.softmax(own, self._mask(step, old), other)
+        scores, other = self.scores(q, k.transpose(2, 3)), self.source_scores(q, source_k.transpose(2, 3))
+        first = self.softmax(scores, self._mask(step, old), other)
         mixed: Tensor = self.values(first, v) + self.source_values(self.source_softmax(self.softmax), source_v)
         return mixed
 

@@ -148,8 +148,8 @@ class XLNet(BertLike):
         return RelativeAttention(hidden=self.d_model, kv_heads=self.n_head, group=1, head_dim=size, causal=False)
 
     def embedding(self) -> Embedding:
-        own = super().embedding()
-        return MaskedEmbedding(**{field.name: getattr(own, field.name) for field in fields(Embedding)})
+        embedding = super().embedding()
+        return MaskedEmbedding(**{field.name: getattr(embedding, field.name) for field in fields(Embedding)})
 
     def positions(self) -> None:
         return

@@ -107,8 +107,8 @@ class CCA(Attention):
         """Projections, convolutions, means, lengths, then scores and values as in attention."""
         biased, tokens = self.qkv_bias, "B T Nj H"
         first, second = f"{at}.conv", f"{at}.mixing_conv"
-        own = (line for line in Attention.lines(self, at) if line.path.removeprefix(f"{at}.") in _OWN)
-        *work, k_cache, v_cache = own
+        attention = (line for line in Attention.lines(self, at) if line.path.removeprefix(f"{at}.") in _OF_ATTENTION)
+        *work, k_cache, v_cache = attention
         return (
             Matmul(f"{at}.q_proj", "B T D, D N H -> B T N H", bias=biased),
             Matmul(f"{at}.k_proj", "B T D, D K H -> B T K H", bias=biased),
@@ -132,7 +132,7 @@ class CCA(Attention):
         )
 
 
-_OWN = frozenset("q_rotary k_rotary scores softmax values o_proj k_cache v_cache".split())
+_OF_ATTENTION = frozenset("q_rotary k_rotary scores softmax values o_proj k_cache v_cache".split())
 """Lines of attention that CCA also has."""
 
 
@@ -226,8 +226,8 @@ class Zaya(DecoderBase):
         "attn.k_factor.weight": "self_attn.qk_norm.temp",
         "mlp.router.follow.weight": f"{ROUTER}.router_states_scale",
         **{
-            f"{ours}_add.{gate}.{tensor}": f"post_{theirs}_residual_scale.{what}_{name}"
-            for ours, theirs in (("attn", "attention"), ("mlp", "mlp"))
+            f"{sublayer}_add.{gate}.{tensor}": f"post_{hf_name}_residual_scale.{what}_{name}"
+            for sublayer, hf_name in (("attn", "attention"), ("mlp", "mlp"))
             for gate, what in (("gate", "hidden_states"), ("stream_gate", "residual"))
             for tensor, name in (("weight", "scale"), ("bias", "bias"))
         },
@@ -243,7 +243,7 @@ class Zaya(DecoderBase):
         windows = [window if kind == SLIDING else None for kind in kinds]
         return [Layer(window, kind="" if number else "first") for number, window in enumerate(windows)]
 
-    def attention(self, layer: Layer, **own: Any) -> Any:
+    def attention(self, layer: Layer, **overrides: Any) -> Any:
         for name in ("cca_time0", "cca_time1"):
             if getattr(self, name) < 2:
                 raise self.refused(name, getattr(self, name))

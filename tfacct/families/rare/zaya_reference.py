@@ -111,8 +111,8 @@ class CCA(Attention):
     @classmethod
     def cache_shapes(cls, part: Any, past: Past) -> Shapes:
         channels = (part.heads + part.kv_heads) * part.head_dim
-        own = (past.batch, channels, part.first + part.second), (past.batch, part.kv_heads * part.half)
-        return *own, *super().cache_shapes(part, past)
+        states = (past.batch, channels, part.first + part.second), (past.batch, part.kv_heads * part.half)
+        return *states, *super().cache_shapes(part, past)
 
     def __init__(self, part: zaya.CCA, angles: Angles | None, *, fused: bool, keep_all: bool) -> None:
         super().__init__(part, angles, fused=False, keep_all=keep_all)
