@@ -174,6 +174,14 @@ def test_one_new_token_has_no_time_per_token(run: Callable[..., Ran]) -> None:
         tfacct.load("llama-3.1-8b").serve(on="h100", prompt="2k", new=1, within="50ms")
 
 
+def test_a_range_of_one_number_has_both_ends_in_the_rows() -> None:
+    report = tfacct.load("llama-3.1-8b").serve(on="rtx-4090", dtype="q4_k_m", prompt="2k", new=256, requests=1)
+    (row,), (line,) = report.rows, report.lines
+    assert [row["token_seconds_low"], row["token_seconds_high"]] == line["token_seconds"]
+    assert row["first_token_seconds_low"] == row["first_token_seconds_high"] == line["first_token_seconds_most"]
+    assert "…" not in str(report).partition("\n\n")[2].partition("\n\n")[0]
+
+
 def test_no_single_first_token_under_load(run: Callable[..., Ran]) -> None:
     ran = run("serve", "llama-3.1-70b", "--on", "4xh100-sxm", "--dtype", "fp8", "--prompt", "2k", "--new", "256", "-v")
     out = words(ran.out)

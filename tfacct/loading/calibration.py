@@ -132,18 +132,6 @@ class Calibration:
         """Text of the number of threads: `one thread`, `4 threads`."""
         return "one thread" if self.threads == 1 else f"{self.threads:,} threads"
 
-    def facts(self) -> dict[str, Any]:
-        """Data for JSON: machine, error and range of the checks."""
-        low, high = self.checks.ends
-        fields = ("machine", "dtype", "threads", "torch", "clock", "read")
-        return {
-            **{name: getattr(self, name) for name in fields},
-            "checks": dict(self.checks.ratios),
-            "median_error": self.checks.error,
-            "low": low,
-            "high": high,
-        }
-
     def product(self, m: int, k: int, n: int, run: Pass, cold: bool) -> float:
         """Seconds of an m × k by k × n matmul with a weight."""
         alike = sorted((one for one in self.products if one.cold is cold), key=lambda one: one.elements)

@@ -82,7 +82,7 @@ class Schema:
         """Schema of a TypedDict, or of a class with keys."""
         if kind.__name__ not in self.named:
             self.named[kind.__name__] = {}
-            hints = get_type_hints(kind, include_extras=True)
+            hints = {key.rstrip("_"): hint for key, hint in get_type_hints(kind, include_extras=True).items()}
             marked = {key for key, hint in hints.items() if get_origin(hint) is NotRequired}
             plain = {key: get_args(hint)[0] if key in marked else hint for key, hint in hints.items()}
             optional = marked | {name for name, key in keys_of(kind).items() if key and key.when}

@@ -51,11 +51,13 @@ class Object:
 
 @cache
 def keys_of(kind: type) -> dict[str, Key | None]:
-    """The keys of a kind of object, those of its bases first; None for keys that are not declared with a value."""
+    """The keys of a kind of object, those of its bases first; None for keys that are not declared with a value. The
+    key `class` is declared as `class_`."""
     found: dict[str, Key | None] = {}
     for base in reversed(kind.__mro__):
         if "__dataclass_fields__" not in vars(base):
-            found |= {name: vars(base).get(name) for name in vars(base).get("__annotations__", {}) if name[0] != "_"}
+            declared = (name for name in vars(base).get("__annotations__", {}) if name[0] != "_")
+            found |= {name.rstrip("_"): vars(base).get(name) for name in declared}
     return found
 
 

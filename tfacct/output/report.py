@@ -47,18 +47,20 @@ Kind: TypeAlias = Literal[
     "rate",
 ]
 
+Number: TypeAlias = int | float | Fraction
+
 
 @record
 class Amount:
     """A number with its own kind, for a column of mixed kinds."""
 
-    value: int | Fraction
+    value: Number
     kind: Kind
 
 
 PLAIN = "plain"
 """Key of a total that is not a sum, such as a ratio."""
-Cell: TypeAlias = int | Fraction | str | tuple[int | Fraction | None, ...] | Amount | None
+Cell: TypeAlias = Number | str | tuple[Number | None, ...] | Amount | None
 Row: TypeAlias = Mapping[str, Cell]
 
 LEFT = ("text", "spec", "formula", "bar", "verdict")
@@ -110,7 +112,7 @@ class Column(NamedTuple):
             if self.kind == "shares":
                 return " → ".join("–" if share is None else units.percent(share) for share in cell)
             if self.kind == "seconds":
-                return units.time_range([number for number in cell if number is not None])
+                return units.time_range(list(dict.fromkeys(number for number in cell if number is not None)))
             return " × ".join(f"{number:,}" for number in cell)
         match self.kind:
             case "share":
@@ -120,7 +122,7 @@ class Column(NamedTuple):
             case "number" if cell != int(cell):
                 return f"{float(cell):,.12g}"
             case "ratio":
-                return units.decimals(cell, 2)
+                return units.decimals(Fraction(cell), 2)
             case "seconds":
                 return f"{float(cell):.9f} s" if digits else units.seconds(cell)
             case "rate":

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
+from itertools import repeat
 from math import ceil
-from typing import Any, TypedDict
+from typing import Any, TypeAlias
 
 from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.ledger.workload import Request
 from tfacct.loading import selection
-from tfacct.loading.memory_limit import MemoryLimit
 from tfacct.loading.model import LoadedModel
-from tfacct.output.report import Column, NoteRow, Row, Table, notes
+from tfacct.output.answer import AnswerT
+from tfacct.output.keys import Keys, Object, values_of
+from tfacct.output.report import Column, NoteRow, Row, notes
 from tfacct.reports import build, ranks
 from tfacct.reports.time import (
     CONVENTION,
     OnDevices,
     Validated,
     assumptions,
-    error_facts,
     error_note,
     evidence_note,
     files_notes,
@@ -31,157 +32,168 @@ from tfacct.reports.time import (
     range_note,
     validation_facts,
 )
+from tfacct.timing.adapters import ServedLora
 from tfacct.timing.disaggregated import Disaggregated, Flow, disaggregated
 from tfacct.timing.fewest import Fewest, Goal, Layout, fewest
 from tfacct.timing.load import Load, Loaded, Serving, serving
 from tfacct.timing.placement import Deployment
-from tfacct.timing.speculative import MTP_CELLS, MTP_DRAFTS, MTP_ERROR, MTP_RUNS
+from tfacct.timing.serving import Adapters, Draft, Host
+from tfacct.timing.speculative import MTP_CELLS, MTP_DRAFTS, MTP_ERROR, MTP_RUNS, Speculation
 from tfacct.timing.validated import FEW, FIRST_TOKEN, MODELS, model_kind
 
+Served: TypeAlias = Serving | Fewest | Disaggregated
 
-class Within(TypedDict):
+of_served: Keys[[Served]] = Keys()
+of_serving: Keys[[Serving]] = Keys()
+of_loop: Keys[[Loaded]] = Keys()
+of_within: Keys[[float | None, int, int]] = Keys()
+of_drafts: Keys[[Draft, Speculation]] = Keys()
+of_adapters: Keys[[Adapters, ServedLora, Host]] = Keys()
+
+
+class Within(Object):
     """Requests that get each token within a time, by the upper end of the range of a token and by the lower."""
 
-    seconds: float
-    requests_least: int
-    requests_most: int
+    seconds: float = of_within(lambda seconds, *_: seconds)
+    requests_least: int = of_within(lambda _, least, __: least)
+    requests_most: int = of_within(lambda _, __, most: most)
 
 
-class Drafts(TypedDict):
+class Drafts(Object):
     """Speculative decoding."""
 
-    draft_tokens: int
-    acceptance: float
-    tokens_per_step: float
-    draft_model: str | None
-    draft_weights_bytes: int
+    draft_tokens: int = of_drafts(lambda draft, _: draft.tokens)
+    acceptance: float = of_drafts(lambda draft, _: draft.acceptance)
+    tokens_per_step: float = of_drafts(lambda draft, _: draft.accepted)
+    draft_model: str | None = of_drafts(lambda _, given: given.model and given.model.name)
+    draft_weights_bytes: int = of_drafts(lambda draft, _: draft.stored())
 
 
-class LoraAdapters(TypedDict):
+class LoraAdapters(Object):
     """LoRA adapters of a served model."""
 
-    lora: str
-    adapters_loaded: int
-    adapter_parameters: int
-    adapters_bytes: int
+    lora: str = of_adapters(lambda _, given, __: given.targets)
+    adapters_loaded: int = of_adapters(lambda adapters, *_: adapters.loaded)
+    adapter_parameters: int = of_adapters(lambda adapters, *_: sum(adapters.ledger.parameters().values()))
+    adapters_bytes: int = of_adapters(lambda adapters, _, host: adapters.stored(host))
 
 
-class ServedRequests(TypedDict):
+class ServedRequests(Object):
     """So many concurrent requests. `value_seconds`: latency of one. `token_seconds`: time per output token, a range of
     80% of measured runs; without a known error, from prompts that wait to prompts that interrupt answers."""
 
-    requests: int
-    prompts_at_once: int
-    token_seconds: list[float] | None
-    value_seconds: float
-    interval_80_seconds: list[float] | None
-    bound_seconds: float
-    first_token_seconds_most: float
-    tokens_per_second_each: float
-    tokens_per_second: float
-    cost_per_million: float | None
-    cost_per_million_80: list[float] | None
+    requests: int = of_loop(lambda loop: loop.requests)
+    prompts_at_once: int = of_loop(lambda loop: loop.served.prompts)
+    token_seconds: list[float] | None = of_loop(lambda loop: loop.token)
+    value_seconds: float = of_loop(lambda loop: loop.served.request)
+    interval_80_seconds: list[float] | None = of_loop(lambda loop: loop.interval)
+    bound_seconds: float = of_loop(lambda loop: loop.served.request_bound)
+    first_token_seconds_most: float = of_loop(lambda loop: loop.first_token[1])
+    tokens_per_second_each: float = of_loop(lambda loop: loop.each)
+    tokens_per_second: float = of_loop(lambda loop: loop.served.rate)
+    cost_per_million: float | None = of_loop(lambda loop: loop.cost)
+    cost_per_million_80: list[float] | None = of_loop(lambda loop: loop.cost_interval)
 
 
-class ServeReport(build.ModelReport):
+class ServedReport(build.ModelReport):
+    """Keys of every report of serving."""
+
+    on: OnDevices = of_served(lambda about: placement_facts(about.one))
+    estimate: bool = of_served(lambda _: True)
+    prompt: int = of_served(lambda about: about.load.prompt)
+    new_tokens: int = of_served(lambda about: about.load.new)
+    use: float = of_served(lambda about: about.memory.use)
+    reserve_bytes: int = of_served(lambda about: about.memory.reserve)
+    price_per_hour: float | None = of_served(lambda about: about.load.price)
+    validation: Validated | None = of_served(lambda about: validation_facts(about.one))
+    assumptions: dict[str, float] = of_served(lambda about: assumptions(about.one.host.constants))
+
+
+class ServeReport(ServedReport):
     """Estimated throughput, latency and cost by number of concurrent requests."""
 
     _line = ServedRequests
 
-    on: OnDevices
-    estimate: bool
-    prompt: int
-    new_tokens: int
-    use: float
-    reserve_bytes: int
-    price_per_hour: float | None
-    largest_requests: int
-    within: Within | None
-    drafts: Drafts | None
-    adapters: LoraAdapters | None
-    validation: Validated | None
-    assumptions: dict[str, float]
+    largest_requests: int = of_serving(lambda about: about.fitting)
+    within: Within | None = of_serving(
+        lambda about: about.target and values_of(Within, about.load.within, *about.target)
+    )
+    drafts: Drafts | None = of_serving(lambda about: (found := _drafting(about)) and values_of(Drafts, *found))
+    adapters: LoraAdapters | None = of_serving(
+        lambda about: (found := _adapting(about)) and values_of(LoraAdapters, *found)
+    )
+    lines: list[dict[str, Any]] = of_serving(lambda about: [values_of(ServedRequests, loop) for loop in about.loops])
 
 
 def serve(model: LoadedModel, on: Deployment, load: Load) -> ServeReport:
     """Throughput, latency and cost by number of requests. Raises TfacctError, also if no request fits."""
     load = load.checked()
-    memory = on.memory()
-    _check_serves(memory)
-    about = serving(model, on, load, memory)
-    one = about.one
-    return build.report(
+    _check_serves(on)
+    about = serving(model, on, load, on.memory())
+    # 80 columns have room for the rate of one user or the seconds of a request; with a price, only for the seconds.
+    each_drop = 2 if load.price is None else 4
+    each = Column("tokens_per_second_each", "≈ tokens/s each", "rate", drop=each_drop)
+    return _report(
         ServeReport,
-        [model],
-        _table(about),
-        [_facts(about)],
-        title=f"{build.label(model)}: {one.where}, {selection.format_name(model, on.dtype)}, {load.words}",
-        convention=CONVENTION,
+        about,
+        (Column("requests", "requests", "count"),),
+        (Column("request_seconds", "≈ request", "seconds", drop=3), each),
+        [{"first_token_seconds": one.first_token, "request_seconds": one.served.request} for one in about.loops],
+        where=about.one.where,
         answer=_answer(about),
-        notes=lambda _: notes(NOTES, about),
-        requests=[Request(ctx=load.context)],
+        note_rows=NOTES,
     )
 
 
-def _check_serves(memory: MemoryLimit) -> None:
+def _check_serves(on: Deployment) -> None:
     """Raises UsageError for a device whose times are those of the reference model."""
-    assert memory.device is not None
-    if memory.device.calibration is not None:
+    device = on.memory().device
+    assert device is not None
+    if device.calibration is not None:
         raise UsageError(
-            f"{memory.device.id} was calibrated with the reference model, which serves no requests",
+            f"{device.id} was calibrated with the reference model, which serves no requests",
             "`tfacct time` estimates its passes",
         )
 
 
-def _table(about: Serving) -> Table:
-    rows: list[Row] = [
-        {
-            "requests": loop.requests,
-            **_times(loop),
-            "request_seconds": Fraction(loop.served.request),
-            "tokens_per_second_each": Fraction(loop.each),
-            "tokens_per_second": Fraction(loop.served.rate),
-            "cost_per_million": None if loop.cost is None else Fraction(loop.cost),
-        }
-        for loop in about.loops
-    ]
-    # 80 columns have room for the rate of one user or the seconds of a request; with a price, only for the seconds.
-    each_drop = 2 if about.load.price is None else 4
+def _report(
+    kind: type[AnswerT],
+    about: Served,
+    first: Sequence[Column],
+    middle: Sequence[Column] = (),
+    cells: Iterable[Row] = repeat({}),
+    *,
+    where: str,
+    answer: str,
+    note_rows: Sequence[NoteRow],
+) -> AnswerT:
+    """The report of serving `where` the model is. Its columns: the `first`, the time per output token, if there is one
+    after the first, the time to first token, those in the `middle`, the throughput, and the cost if it has a price.
+    `cells`: those of each row that are not in the JSON."""
+    facts = values_of(kind, about)
+    rows = tuple({**line, **more} for line, more in zip(facts["lines"], cells, strict=False))
+    token, first_token = ((f"{name}_low", f"{name}_high") for name in ("token_seconds", "first_token_seconds"))
     columns = (
-        Column("requests", "requests", "count"),
-        *_time_columns(about.load),
-        Column("request_seconds", "≈ request", "seconds", drop=3),
-        Column("tokens_per_second_each", "≈ tokens/s each", "rate", drop=each_drop),
-        *_rate_columns(about.load),
+        *first,
+        *([Column("token_seconds", "≈ per token", "seconds", keys=token)] if about.load.new > 1 else []),
+        Column("first_token_seconds", "≈ first token", "seconds", keys=first_token, drop=1),
+        *middle,
+        Column("tokens_per_second", "≈ tokens/s", "rate"),
+        *([] if about.load.price is None else [Column("cost_per_million", "≈ per million", "rate")]),
     )
-    return columns, (tuple(rows),), ()
-
-
-def _times(loop: Loaded) -> Row:
-    """The cells of `_time_columns`."""
-    return {
-        "token_seconds": None if loop.token is None else _range(*loop.token),
-        "first_token_seconds": _range(*loop.first_token),
-    }
-
-
-def _time_columns(load: Load) -> Iterator[Column]:
-    """Columns of the time per output token, if there is one after the first, and of the time to first token."""
-    token, first = ((f"{name}_low", f"{name}_high") for name in ("token_seconds", "first_token_seconds"))
-    if load.new > 1:
-        yield Column("token_seconds", "≈ per token", "seconds", keys=token)
-    yield Column("first_token_seconds", "≈ first token", "seconds", keys=first, drop=1)
-
-
-def _rate_columns(load: Load) -> Iterator[Column]:
-    """Columns of the throughput and, with a price, of the cost."""
-    yield Column("tokens_per_second", "≈ tokens/s", "rate")
-    if load.price is not None:
-        yield Column("cost_per_million", "≈ per million", "rate")
-
-
-def _range(low: float, high: float) -> tuple[Fraction, Fraction | None]:
-    return Fraction(low), None if low == high else Fraction(high)
+    model = about.one.model
+    stored = selection.format_name(model, about.one.asked)
+    return build.report(
+        kind,
+        [model],
+        (columns, (rows,), ()),
+        [facts],
+        title=f"{build.label(model)}: {where}, {stored}, {about.load.words}",
+        convention=CONVENTION,
+        answer=answer,
+        notes=lambda _: notes(note_rows, about),
+        requests=[Request(ctx=about.load.context)],
+    )
 
 
 def _answer(about: Serving) -> str:
@@ -218,36 +230,44 @@ def _waiting(about: Serving) -> str:
     return f"Within {within}: ≈ {_requests(slow)} by the slow end of the range, ≈ {fast:,} by the fast end."
 
 
-def _drafts(about: Serving) -> str:
+def _drafting(about: Serving) -> tuple[Draft, Speculation] | None:
+    """The drafts on the devices, and as they were given."""
+    draft, given = about.one.host.draft, about.load.drafts
+    return None if draft is None or given is None else (draft, given)
+
+
+def _adapting(about: Serving) -> tuple[Adapters, ServedLora, Host] | None:
+    """The LoRA adapters on the devices, and as they were given."""
+    adapters, given = about.one.host.adapters, about.load.lora
+    return None if adapters is None or given is None else (adapters, given, about.one.host)
+
+
+def _drafts(about: Serving) -> dict[str, Any] | None:
     """The new tokens of a step with drafts, and what such estimates were compared with."""
-    draft, drafts = about.one.host.draft, about.load.drafts
-    if draft is None or drafts is None:
-        return ""
+    if (found := _drafting(about)) is None:
+        return None
+    draft, given = found
     measured = (
         f"On {MTP_RUNS} runs of DeepSeek-V3, TPOT erred {units.percent(MTP_ERROR)} (median): {MTP_DRAFTS} drafts and an"
         f" acceptance fitted to each of {MTP_CELLS} cells were taken, as the runs log neither."
     )
-    others = "No run with a draft model was measured."
-    return (
-        f"A step verifies {drafts.tokens + 1:,} tokens of a request and yields {draft.accepted:.2f} on average."
-        f" {measured if drafts.model is None else others}"
-    )
+    compared = measured if given.model is None else "No run with a draft model was measured."
+    return {"tokens": draft.tokens + 1, "accepted": draft.accepted, "compared": compared}
 
 
 def _draft_formats(about: Serving) -> dict[str, Any] | None:
-    draft, drafts = about.one.host.draft, about.load.drafts
-    if draft is None or drafts is None or drafts.model is None:
+    if (found := _drafting(about)) is None or (model := found[1].model) is None:
         return None
-    stored = selection.format_name(drafts.model, None)
+    draft, stored = found[0], selection.format_name(model, None)
     return {"name": draft.name, "weights": stored, "cache": draft.host.cache.name}
 
 
 def _adapters(about: Serving) -> dict[str, Any] | None:
-    adapters, lora = about.one.host.adapters, about.load.lora
-    if adapters is None or lora is None:
+    if (found := _adapting(about)) is None:
         return None
-    bytes_each = units.binary(adapters.stored(about.one.host))
-    return {"words": lora.words, "bytes": bytes_each, "each": " on each device" if about.one.count > 1 else ""}
+    adapters, given, host = found
+    each = " on each device" if about.one.count > 1 else ""
+    return {"words": given.words, "bytes": units.binary(adapters.stored(host)), "each": each}
 
 
 def _ranges(about: Serving | Fewest) -> str:
@@ -288,7 +308,12 @@ SHARED_NOTES = (
 NOTES = (
     ERROR,
     NoteRow("within", 1, _waiting),
-    NoteRow("drafts", 1, _drafts),
+    NoteRow(
+        "drafts",
+        1,
+        _drafts,
+        "A step verifies {tokens:,} tokens of a request and yields {accepted:.2f} on average. {compared}",
+    ),
     NoteRow(
         "adapters",
         1,
@@ -303,148 +328,61 @@ NOTES = (
 )
 
 
-def _facts(about: Serving) -> dict[str, Any]:
-    """Keys of `ServeReport`."""
-    facts = {
-        **_shared_facts(about),
-        "largest_requests": about.fitting,
-        "lines": [_line(loop) for loop in about.loops],
-    }
-    if (draft := about.one.host.draft) is not None:
-        facts["drafts"] = {
-            "draft_tokens": draft.tokens,
-            "acceptance": draft.acceptance,
-            "tokens_per_step": draft.accepted,
-            "draft_model": None
-            if about.load.drafts is None or about.load.drafts.model is None
-            else about.load.drafts.model.name,
-            "draft_weights_bytes": draft.stored(),
-        }
-    if (adapters := about.one.host.adapters) is not None and about.load.lora is not None:
-        facts["adapters"] = {
-            "lora": about.load.lora.targets,
-            "adapters_loaded": adapters.loaded,
-            "adapter_parameters": sum(adapters.ledger.parameters().values()),
-            "adapters_bytes": adapters.stored(about.one.host),
-        }
-    if about.target is not None:
-        least, most = about.target
-        facts["within"] = {"seconds": about.load.within, "requests_least": least, "requests_most": most}
-    return facts
-
-
-def _shared_facts(about: Serving | Fewest | Disaggregated) -> dict[str, Any]:
-    """Keys of all reports of serving."""
-    return {
-        "on": placement_facts(about.one),
-        "estimate": True,
-        "prompt": about.load.prompt,
-        "new_tokens": about.load.new,
-        "use": about.memory.use,
-        "reserve_bytes": about.memory.reserve,
-        "price_per_hour": about.load.price,
-        "validation": validation_facts(about.one),
-        "assumptions": assumptions(about.one.host.constants),
-    }
-
-
-def _line(loop: Loaded) -> dict[str, Any]:
-    """Keys of `ServedRequests`."""
-    served = loop.served
-    return {
-        "requests": loop.requests,
-        "prompts_at_once": served.prompts,
-        "token_seconds": loop.token,
-        "value_seconds": served.request,
-        "interval_80_seconds": loop.interval,
-        "bound_seconds": served.request_bound,
-        "first_token_seconds_most": loop.first_token[1],
-        "tokens_per_second_each": loop.each,
-        "tokens_per_second": served.rate,
-        "cost_per_million": loop.cost,
-        "cost_per_million_80": loop.cost_interval,
-    }
-
-
 # The fewest devices that meet a time to first token and a time per output token.
 
 
-class ServedLayout(TypedDict):
+of_layout: Keys[[Fewest, Layout]] = Keys()
+of_fewest: Keys[[Fewest]] = Keys()
+
+
+class ServedLayout(Object):
     """A layout that meets the times: `replicas` of `tp` devices. `requests`: of the fullest replica."""
 
-    devices: int
-    tp: int
-    replicas: int
-    requests: int
-    token_seconds: list[float] | None
-    first_token_seconds: list[float]
-    value_seconds: float
-    tokens_per_second: float
-    cost_per_million: float | None
+    devices: int = of_layout(lambda _, layout: layout.devices)
+    tp: int = of_layout(lambda _, layout: layout.one.count)
+    replicas: int = of_layout(lambda _, layout: layout.replicas)
+    requests: int = of_layout(lambda _, layout: layout.loop.requests)
+    token_seconds: list[float] | None = of_layout(lambda _, layout: layout.loop.token)
+    first_token_seconds: list[float] = of_layout(lambda _, layout: layout.loop.first_token)
+    value_seconds: float = of_layout(lambda _, layout: layout.loop.served.request)
+    tokens_per_second: float = of_layout(lambda about, layout: about.rate(layout))
+    cost_per_million: float | None = of_layout(lambda about, layout: about.cost(layout))
 
 
-class FewestReport(build.ModelReport):
+class FewestReport(ServedReport):
     """The fewest devices that serve requests within a time to first token and a time per output token."""
 
     _name = "serve-ttft"
     _line = ServedLayout
 
-    on: OnDevices
-    estimate: bool
-    prompt: int
-    new_tokens: int
-    requests: int
-    ttft_seconds: float
-    tpot_seconds: float | None
-    devices: int
-    replicas: int
-    use: float
-    reserve_bytes: int
-    price_per_hour: float | None
-    validation: Validated | None
-    assumptions: dict[str, float]
+    requests: int = of_fewest(lambda about: about.goal.requests)
+    ttft_seconds: float = of_fewest(lambda about: about.goal.first_token)
+    tpot_seconds: float | None = of_fewest(lambda about: about.goal.token)
+    devices: int = of_fewest(lambda about: about.best.devices)
+    replicas: int = of_fewest(lambda about: about.best.replicas)
+    lines: list[dict[str, Any]] = of_fewest(
+        lambda about: [values_of(ServedLayout, about, layout) for layout in about.layouts]
+    )
 
 
 def fewest_devices(model: LoadedModel, on: Deployment, load: Load, goal: Goal) -> FewestReport:
     """The layouts that meet a goal, the fewest devices first. Raises TfacctError if there is none."""
-    _check_serves(on.memory())
+    _check_serves(on)
     about = fewest(model, on, load, goal)
-    stored = selection.format_name(model, on.dtype)
-    return build.report(
-        FewestReport,
-        [model],
-        _layouts_table(about),
-        [_fewest_facts(about)],
-        title=f"{build.label(model)}: {_requests(goal.requests)} on {about.one.device.name}, {stored}, {load.words}",
-        convention=CONVENTION,
-        answer=_fewest_answer(about),
-        notes=lambda _: notes(FEWEST_NOTES, about),
-        requests=[Request(ctx=load.context)],
-    )
-
-
-def _layouts_table(about: Fewest) -> Table:
-    rows: list[Row] = [
-        {
-            "devices": layout.devices,
-            "tp": layout.one.count,
-            "replicas": layout.replicas,
-            "requests": layout.loop.requests,
-            **_times(layout.loop),
-            "tokens_per_second": Fraction(about.rate(layout)),
-            "cost_per_million": None if (cost := about.cost(layout)) is None else Fraction(cost),
-        }
-        for layout in about.layouts
-    ]
-    columns = (
+    first = (
         Column("devices", "devices", "count"),
         Column("tp", "tp", "count"),
         Column("replicas", "replicas", "count", drop=0 if any(one.replicas > 1 for one in about.layouts) else 2),
         Column("requests", "requests each", "count", drop=2),
-        *_time_columns(about.load),
-        *_rate_columns(about.load),
     )
-    return columns, (tuple(rows),), ()
+    return _report(
+        FewestReport,
+        about,
+        first,
+        where=f"{_requests(goal.requests)} on {about.one.device.name}",
+        answer=_fewest_answer(about),
+        note_rows=FEWEST_NOTES,
+    )
 
 
 def _fewest_answer(about: Fewest) -> str:
@@ -489,112 +427,56 @@ FEWEST_NOTES = (
 )
 
 
-def _fewest_facts(about: Fewest) -> dict[str, Any]:
-    """Keys of `FewestReport`."""
-    return {
-        **_shared_facts(about),
-        "requests": about.goal.requests,
-        "ttft_seconds": about.goal.first_token,
-        "tpot_seconds": about.goal.token,
-        "devices": about.best.devices,
-        "replicas": about.best.replicas,
-        "lines": [_layout_line(about, layout) for layout in about.layouts],
-    }
-
-
-def _layout_line(about: Fewest, layout: Layout) -> dict[str, Any]:
-    """Keys of `ServedLayout`."""
-    return {
-        "devices": layout.devices,
-        "tp": layout.one.count,
-        "replicas": layout.replicas,
-        "requests": layout.loop.requests,
-        "token_seconds": layout.loop.token,
-        "first_token_seconds": layout.loop.first_token,
-        "value_seconds": layout.loop.served.request,
-        "tokens_per_second": about.rate(layout),
-        "cost_per_million": about.cost(layout),
-    }
-
-
 # Workers that only prefill, and workers that only decode.
 
 
-class DisaggregatedRequests(TypedDict):
+of_flow: Keys[[Disaggregated, Flow]] = Keys()
+of_both: Keys[[Disaggregated]] = Keys()
+
+
+class DisaggregatedRequests(Object):
     """So many requests in flight in both workers. `token_seconds`: a decode step, a range of 80% of measured runs where
     its error is known."""
 
-    requests: int
-    decode_batch: int
-    token_seconds: list[float]
-    value_seconds: float
-    prefill_busy: float
-    tokens_per_second: float | None
-    cost_per_million: float | None
+    requests: int = of_flow(lambda _, flow: flow.requests)
+    decode_batch: int = of_flow(lambda _, flow: flow.batch)
+    token_seconds: list[float] = of_flow(lambda about, flow: _flow_token(about, flow))
+    value_seconds: float = of_flow(lambda _, flow: flow.request)
+    prefill_busy: float = of_flow(lambda _, flow: flow.busy)
+    tokens_per_second: float | None = of_flow(lambda _, flow: flow.rate)
+    cost_per_million: float | None = of_flow(lambda _, flow: flow.cost)
 
 
-class DisaggregatedReport(build.ModelReport):
+class DisaggregatedReport(ServedReport):
     """Time to first token of a worker that only prefills, and time per output token of one that only decodes."""
 
     _name = "serve-disaggregated"
     _line = DisaggregatedRequests
 
-    on: OnDevices
-    prefill_on: OnDevices
-    estimate: bool
-    prompt: int
-    new_tokens: int
-    first_token_seconds: list[float]
-    largest_requests: int
-    use: float
-    reserve_bytes: int
-    price_per_hour: float | None
-    validation: Validated | None
-    assumptions: dict[str, float]
+    prefill_on: OnDevices = of_both(lambda about: placement_facts(about.prefill))
+    first_token_seconds: list[float] = of_both(lambda about: _first_token(about))
+    largest_requests: int = of_both(lambda about: about.fitting)
+    validation: Validated | None = of_both(lambda about: validation_facts(about.one, "decode"))
+    lines: list[dict[str, Any]] = of_both(
+        lambda about: [values_of(DisaggregatedRequests, about, flow) for flow in about.flows]
+    )
 
 
 def serve_disaggregated(model: LoadedModel, prefill_on: Deployment, on: Deployment, load: Load) -> DisaggregatedReport:
     """Both workers by number of requests. Raises TfacctError."""
     for where in (prefill_on, on):
-        _check_serves(where.memory())
+        _check_serves(where)
     about = disaggregated(model, prefill_on, on, load)
-    stored = selection.format_name(model, on.dtype)
-    workers = f"prefill on {about.prefill.where}, decode on {about.one.where}"
-    return build.report(
+    return _report(
         DisaggregatedReport,
-        [model],
-        _flow_table(about),
-        [_flow_facts(about)],
-        title=f"{build.label(model)}: {workers}, {stored}, {load.words}",
-        convention=CONVENTION,
+        about,
+        (Column("requests", "requests", "count"), Column("decode_batch", "decode batch", "count", drop=2)),
+        (Column("prefill_busy", "≈ prefill busy", "share"),),
+        repeat({"first_token_seconds": _first_token(about)}),
+        where=f"prefill on {about.prefill.where}, decode on {about.one.where}",
         answer=_flow_answer(about),
-        notes=lambda _: notes(DISAGGREGATED_NOTES, about),
-        requests=[Request(ctx=load.context)],
+        note_rows=DISAGGREGATED_NOTES,
     )
-
-
-def _flow_table(about: Disaggregated) -> Table:
-    first = _range(*_first_token(about))
-    rows: list[Row] = [
-        {
-            "requests": flow.requests,
-            "decode_batch": flow.batch,
-            "token_seconds": _range(*_flow_token(about, flow)),
-            "first_token_seconds": first,
-            "prefill_busy": Fraction(flow.busy),
-            "tokens_per_second": None if flow.rate is None else Fraction(flow.rate),
-            "cost_per_million": None if flow.cost is None else Fraction(flow.cost),
-        }
-        for flow in about.flows
-    ]
-    columns = (
-        Column("requests", "requests", "count"),
-        Column("decode_batch", "decode batch", "count", drop=2),
-        *_time_columns(about.load),
-        Column("prefill_busy", "≈ prefill busy", "share"),
-        *_rate_columns(about.load),
-    )
-    return columns, (tuple(rows),), ()
 
 
 def _first_token(about: Disaggregated) -> tuple[float, float]:
@@ -651,29 +533,3 @@ DISAGGREGATED_NOTES = (
     NoteRow("prefill_links", 2, lambda about: link_notes(about.prefill.link)),
     *PLACED_NOTES,
 )
-
-
-def _flow_facts(about: Disaggregated) -> dict[str, Any]:
-    """Keys of `DisaggregatedReport`."""
-    error = about.one.error("decode")
-    return {
-        **_shared_facts(about),
-        "prefill_on": placement_facts(about.prefill),
-        "first_token_seconds": list(_first_token(about)),
-        "largest_requests": about.fitting,
-        "lines": [_flow_line(about, flow) for flow in about.flows],
-        "validation": None if error is None else error_facts(error, about.one.device.id, about.one.runs_alike),
-    }
-
-
-def _flow_line(about: Disaggregated, flow: Flow) -> dict[str, Any]:
-    """Keys of `DisaggregatedRequests`."""
-    return {
-        "requests": flow.requests,
-        "decode_batch": flow.batch,
-        "token_seconds": list(_flow_token(about, flow)),
-        "value_seconds": flow.request,
-        "prefill_busy": flow.busy,
-        "tokens_per_second": flow.rate,
-        "cost_per_million": flow.cost,
-    }

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from fractions import Fraction
 from typing import Any, Literal, TypedDict
 
+from tfacct.accounts.metrics import Point
 from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.base.record import record
@@ -14,11 +15,13 @@ from tfacct.base.spelling import option, spelled
 from tfacct.ledger.storage import DEFAULT_DTYPE
 from tfacct.ledger.workload import Request, Workload, new_tokens
 from tfacct.loading import selection
+from tfacct.loading.calibration import Calibration
 from tfacct.loading.devices import Device
 from tfacct.loading.links import Link
 from tfacct.loading.memory_limit import MemoryLimit
 from tfacct.loading.model import LoadedModel
 from tfacct.output.answer import AnswerT
+from tfacct.output.keys import Keys, Object, values_of
 from tfacct.output.report import PLAIN, Amount, Column, NoteRow, Row, Table, notes
 from tfacct.reports import build, model_notes
 from tfacct.timing import fsdp_time, megatron_time
@@ -35,6 +38,7 @@ from tfacct.timing.step_estimate import (
     unmeasured_step,
 )
 from tfacct.timing.timing import CONSTANTS, WIDE, Alike, Step, by_kernel, units_of
+from tfacct.timing.utilization import flops_per_token
 from tfacct.timing.validated import (
     ENOUGH,
     MODELS,
@@ -44,6 +48,7 @@ from tfacct.timing.validated import (
     STORED,
     VALIDATED,
     Class,
+    Metric,
     Validation,
     model_kind,
     reported,
@@ -54,54 +59,59 @@ CONVENTION = (
 )
 
 
-class OnDevices(TypedDict):
+of_placement: Keys[[Placement]] = Keys()
+of_error: Keys[[Validation, str, int]] = Keys()
+of_calibration: Keys[[Calibration]] = Keys()
+of_serving: Keys[[ServingStep]] = Keys()
+of_training: Keys[[StepEstimate]] = Keys()
+
+
+class OnDevices(Object):
     """The devices of a model that is served, the formats of its weights and its cache."""
 
-    device: str
-    count: int
-    tp: int
-    ep: int
-    link: build.LinkUsed | None
+    device: str = of_placement(lambda one: one.device.id)
+    count: int = of_placement(lambda one: one.count)
+    tp: int = of_placement(lambda one: one.host.split.tp)
+    ep: int = of_placement(lambda one: one.host.split.ep)
+    link: build.LinkUsed | None = of_placement(lambda one: one.link and one.link.facts())
     memory_bytes: int
     memory_from: str
-    dtype: str
+    dtype: str = of_placement(lambda one: one.dtype)
     dtype_from: build.DtypeFrom
     published_dtype: str | None
-    kv_dtype: str
+    kv_dtype: str = of_placement(lambda one: one.cache)
 
 
-Validated = TypedDict(
-    "Validated",
-    {
-        "class": Literal["dense", "experts", "recurrent", "indexed", "pcie", "amd", "training", "divided"],
-        "metric": Literal["request", "token", "decode", "step", "corrected"],
-        "points": int,
-        "points_fitted": int,
-        "cells": int,
-        "points_on_device": int,
-        "points_in_dtype": int,
-        "median_error": float,
-        "coverage": float,
-    },
-)
+class Validated(Object):
+    """Errors of such estimates on measured runs that no constant was fitted to; shares are of 1."""
 
-Validated.__doc__ = "Errors of such estimates on measured runs that no constant was fitted to; shares are of 1."
+    class_: Literal["dense", "experts", "recurrent", "indexed", "pcie", "amd", "training", "divided"] = of_error(
+        lambda error, *_: error.kind
+    )
+    metric: Metric = of_error(lambda error, *_: error.metric)
+    points: int = of_error(lambda error, *_: reported(error.kind, error.metric).runs)
+    points_fitted: int = of_error(lambda error, *_: 0 if error.kind in NEVER_FITTED else error.runs)
+    cells: int = of_error(lambda error, *_: error.cells)
+    points_on_device: int = of_error(lambda error, device, _: error.on.get(device, 0))
+    points_in_dtype: int = of_error(lambda _, __, alike: alike)
+    median_error: float = of_error(lambda error, *_: reported(error.kind, error.metric).median)
+    coverage: float = of_error(lambda error, *_: reported(error.kind, error.metric).coverage)
 
 
-class Calibrated(TypedDict):
+class Calibrated(Object):
     """The calibration of a machine. `checks`: whole passes, measured over predicted; then their median error and
     their range."""
 
-    machine: str
-    dtype: str
-    threads: int
-    torch: str
-    clock: Literal["process", "wall", "events"]
-    read: str
-    checks: dict[str, float]
-    median_error: float
-    low: float
-    high: float
+    machine: str = of_calibration(lambda on: on.machine)
+    dtype: str = of_calibration(lambda on: on.dtype)
+    threads: int = of_calibration(lambda on: on.threads)
+    torch: str = of_calibration(lambda on: on.torch)
+    clock: Literal["process", "wall", "events"] = of_calibration(lambda on: on.clock)
+    read: str = of_calibration(lambda on: on.read)
+    checks: dict[str, float] = of_calibration(lambda on: on.checks.ratios)
+    median_error: float = of_calibration(lambda on: on.checks.error)
+    low: float = of_calibration(lambda on: on.checks.ends[0])
+    high: float = of_calibration(lambda on: on.checks.ends[1])
 
 
 HOW_MEASURED: Mapping[Class, str] = {
@@ -245,40 +255,13 @@ def link_notes(*links: Link | None) -> list[str]:
 
 def placement_facts(one: Placement) -> dict[str, Any]:
     """Keys of `OnDevices`."""
-    split = one.host.split
-    return {
-        "device": one.device.id,
-        "count": one.count,
-        "tp": split.tp,
-        "ep": split.ep,
-        "link": one.link and one.link.facts(),
-        **one.device.memory_facts(),
-        "dtype": one.dtype,
-        **selection.format_facts(one.model, one.asked),
-        "kv_dtype": one.cache,
-    }
+    return values_of(OnDevices, one, **one.device.memory_facts(), **selection.format_facts(one.model, one.asked))
 
 
-def validation_facts(one: Placement) -> dict[str, Any] | None:
+def validation_facts(one: Placement, metric: Metric = "request") -> dict[str, Any] | None:
     """Keys of `Validated`; None if no run like this was measured, or the user's own differ more than such runs."""
-    error = None if one.scattered else one.error()
-    return None if error is None else error_facts(error, one.device.id, one.runs_alike)
-
-
-def error_facts(error: Validation, device: str, alike: int) -> dict[str, Any]:
-    """Keys of `Validated`. `device`: its id. `alike`: fitted runs with weights in the same format."""
-    worse = reported(error.kind, error.metric)
-    return {
-        "class": error.kind,
-        "metric": error.metric,
-        "points": worse.runs,
-        "points_fitted": 0 if error.kind in NEVER_FITTED else error.runs,
-        "cells": error.cells,
-        "points_on_device": error.on.get(device, 0),
-        "points_in_dtype": alike,
-        "median_error": worse.median,
-        "coverage": worse.coverage,
-    }
+    error = None if one.scattered else one.error(metric)
+    return None if error is None else values_of(Validated, error, one.device.id, one.runs_alike)
 
 
 def assumptions(*laws: Any) -> dict[str, float]:
@@ -341,51 +324,69 @@ class TimedKernel(TypedDict):
 class TimeReport(build.ModelReport):
     """Estimated time of a step on devices, kernel by kernel."""
 
-    workload: build.WorkloadFacts
-    on: OnDevices
-    estimate: bool
-    value_seconds: float | None
-    interval_80_seconds: list[float] | None
-    bound_seconds: float
-    tokens_per_second: float | None
-    engine_seconds: float | None
-    kernels: list[TimedKernel]
-    validation: Validated | None
-    assumptions: dict[str, float]
+    workload: build.WorkloadFacts = of_serving(
+        lambda one: selection.workload_facts(one.work, masked=True, dtype=one.one.dtype)
+    )
+    on: OnDevices = of_serving(lambda one: placement_facts(one.one))
+    estimate: bool = of_serving(lambda one: not one.bound_only)
+    value_seconds: float | None = of_serving(lambda one: None if one.bound_only else one.step.seconds)
+    interval_80_seconds: list[float] | None = of_serving(lambda one: one.interval)
+    bound_seconds: float = of_serving(lambda one: one.step.bound)
+    tokens_per_second: float | None = of_serving(lambda one: None if one.bound_only else one.rate)
+    engine_seconds: float | None = of_serving(lambda one: None if one.bound_only else one.step.engine)
+    kernels: list[TimedKernel] = of_serving(lambda one: one.rows)
+    validation: Validated | None = of_serving(lambda one: None if one.bound_only else validation_facts(one.one))
+    assumptions: dict[str, float] = of_serving(lambda _: assumptions())
     calibration: Calibrated | None
+
+
+def _may_fit(one: StepEstimate) -> bool:
+    """False for a step that fits with no kernels, whose time is not reported."""
+    return one.memory.fits is not False
 
 
 class TimeTrainReport(build.ModelReport):
     """Estimated time of a training step, next to that of a constant utilization."""
 
     _name = "time-train"
-    workload: build.WorkloadFacts
-    train: bool
-    device: str
-    devices: int
-    accumulate: int
-    recompute: Literal["full", "attention", "none"]
-    tp: int
-    sp: bool
-    pp: int
-    pp_chunks: int
-    link: build.LinkUsed | None
-    link_tp: build.LinkUsed | None
-    estimate: bool
-    fits: bool | None
-    least_bytes: int
-    needed_bytes: int | None
-    usable_bytes: int
-    value_seconds: float | None
-    interval_80_seconds: list[float] | None
-    constant_utilization_seconds: float | None
-    parts_seconds: dict[str, float] | None
-    tokens_per_second_each: float | None
-    mfu: float | None
-    mfu_palm: float | None
-    days: float | None
-    validation: Validated | None
-    assumptions: dict[str, float]
+    workload: build.WorkloadFacts = of_training(lambda one: selection.workload_facts(one.work, dtype=one.dtype))
+    train: bool = of_training(lambda _: True)
+    device: str = of_training(lambda one: one.device.id)
+    devices: int = of_training(lambda one: one.trained.devices)
+    accumulate: int = of_training(lambda one: one.how.accumulate)
+    recompute: Literal["full", "attention", "none"] = of_training(lambda one: one.how.recompute)
+    tp: int = of_training(lambda one: one.how.mesh.tp)
+    sp: bool = of_training(lambda one: one.how.mesh.sp)
+    pp: int = of_training(lambda one: one.how.mesh.pp)
+    pp_chunks: int = of_training(lambda one: one.how.mesh.chunks)
+    link: build.LinkUsed | None = of_training(lambda one: one.link and one.link.facts())
+    link_tp: build.LinkUsed | None = of_training(lambda one: one.link_tp and one.link_tp.facts())
+    estimate: bool = of_training(lambda _: True)
+    fits: bool | None = of_training(lambda one: one.memory.fits)
+    least_bytes: int = of_training(lambda one: one.memory.least)
+    needed_bytes: int | None = of_training(lambda one: one.memory.counted)
+    usable_bytes: int = of_training(lambda one: one.memory.usable)
+    value_seconds: float | None = of_training(lambda one: one.parts.seconds, when=_may_fit)
+    interval_80_seconds: list[float] | None = of_training(lambda one: one.interval, when=_may_fit)
+    constant_utilization_seconds: float | None = of_training(
+        lambda one: one.usual if one.how.mfu is None else None, when=_may_fit
+    )
+    parts_seconds: dict[str, float] | None = of_training(lambda one: one.parts._asdict(), when=_may_fit)
+    tokens_per_second_each: float | None = of_training(lambda one: one.rate, when=_may_fit)
+    mfu: float | None = of_training(lambda one: one.mfu("full"), when=_may_fit)
+    mfu_palm: float | None = of_training(lambda one: one.mfu("palm"), when=_may_fit)
+    days: float | None = of_training(lambda one: one.days, when=_may_fit)
+    validation: Validated | None = of_training(
+        lambda one: values_of(Validated, one.validation, one.device.id, STORED[one.validation.kind][one.dtype]),
+        when=lambda one: _may_fit(one) and one.alike and one.interval is not None,
+    )
+    assumptions: dict[str, float] = of_training(
+        lambda one: (
+            assumptions(fsdp_constants(one.model), *[MEGATRON] * one.megatron)
+            if one.how.mfu is None
+            else {"mfu": one.how.mfu}
+        )
+    )
     calibration: Calibrated | None
 
 
@@ -396,7 +397,6 @@ class ServingStep:
     one: Placement
     work: Workload
     step: Step
-    kernels: list[Alike]
     bound_only: bool
 
     @property
@@ -404,9 +404,17 @@ class ServingStep:
         """Seconds between which 80% of such steps lie; None without an estimate or a known error."""
         return None if self.bound_only else self.one.interval(self.step.seconds)
 
-    def rate(self, seconds: float) -> float:
-        """New tokens per second."""
+    @property
+    def rate(self) -> float:
+        """New tokens per second, of the bound if only it is asked for."""
+        seconds = self.step.bound if self.bound_only else self.step.seconds
         return float(self.work.batch * self.work.tokens / seconds)
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """Keys of `TimedKernel`, without seconds if only the bound is asked for."""
+        kernels = by_kernel(self.step, self.one.count, self.bound_only)
+        return [row._asdict() | ({"seconds": None} if self.bound_only else {}) for row in kernels]
 
 
 def time(
@@ -436,15 +444,15 @@ def time(
     one = on.place(model, memory)
     work = selection.runnable(model, request)
     one.check_room(work.context, work.batch, memory)
-    step = one.host.step(work)
-    served = ServingStep(one, work, step, by_kernel(step, one.count, bound_only), bound_only)
+    served = ServingStep(one, work, one.host.step(work), bound_only)
+    facts = values_of(TimeReport, served)
     what = "one decode step" if work.tokens == 1 else "a prefill" if prefill else f"a step of {new_tokens(work.tokens)}"
     stored = selection.format_name(model, on.dtype)
     return build.report(
         TimeReport,
         [model],
-        _bound_table(served) if bound_only else _table(served),
-        [_facts(served)],
+        _table(served, facts["kernels"]),
+        [facts],
         title=f"{build.label(model)}: {what} on {one.where}, {stored}, context {work.context:,}, batch {work.batch:,}",
         convention=CONVENTION,
         answer=_answer(served),
@@ -453,68 +461,45 @@ def time(
     )
 
 
-def _table(served: ServingStep) -> Table:
-    step, whole = served.step, Fraction(served.step.seconds)
-    rows: list[Row] = [
-        {**row._asdict(), "seconds": Fraction(row.seconds), "share": Fraction(row.seconds) / whole, **_no_zeros(row)}
-        for row in served.kernels
-    ]
-    engine = Fraction(step.engine)
-    rows.append({"kernel": "engine", "times": 1, "limit": "host", "seconds": engine, "share": engine / whole})
-    totals: list[Row] = [{"kernel": "step", "seconds": f"≈ {units.seconds(whole)}"}]
-    if served.interval is not None:
-        totals.append({"kernel": "80% interval", "seconds": units.time_range(served.interval), PLAIN: 1})
-    totals.append({"kernel": BOUND, "seconds": units.seconds(step.bound), PLAIN: 1})
-    columns = (
-        Column("kernel", "kernel"),
-        *TIMES_AND_FLOPS,
-        Column("bytes", "bytes", "bytes", drop=1),
-        Column("limit", "limit", drop=1),
-        *ESTIMATED,
-    )
-    return columns, (tuple(rows),), tuple(totals)
+def _table(served: ServingStep, kernels: Sequence[dict[str, Any]]) -> Table:
+    """Kernels with their seconds, or those that the bound counts, which uses no fitted constant."""
+    step, seconds = served.step, served.step.seconds
+    rows = [{**row, "flops": row["flops"] or None, "bytes": row["bytes"] or None} for row in kernels]
+    columns = (Column("kernel", "kernel"), *TIMES_AND_FLOPS, Column("bytes", "bytes", "bytes", drop=1))
+    if served.bound_only:
+        counted = tuple(row for row in rows if row["flops"] or row["bytes"])
+        bounds = {
+            "FLOPs at the peak": units.seconds(step.compute),
+            "weights and cache at the bandwidth": units.seconds(step.memory),
+            BOUND: units.seconds(step.bound),
+        }
+        return (*columns, Column("seconds", "", "seconds")), (counted,), _totals(BOUND, bounds)
+    rows.append({"kernel": "engine", "times": 1, "limit": "host", "seconds": step.engine})
+    totals = {
+        "step": f"≈ {units.seconds(seconds)}",
+        "80% interval": served.interval and units.time_range(served.interval),
+        BOUND: units.seconds(step.bound),
+    }
+    shown = tuple({**row, "share": row["seconds"] / seconds} for row in rows)
+    return (*columns, Column("limit", "limit", drop=1), *ESTIMATED), (shown,), _totals("step", totals)
 
 
-def _no_zeros(row: Alike) -> Row:
-    return {"flops": row.flops or None, "bytes": row.bytes or None}
-
-
-def _bound_table(served: ServingStep) -> Table:
-    """FLOPs and bytes of the kernels that have any, and the bound, which uses no fitted constant."""
-    step = served.step
-    totals: list[Row] = [
-        {"kernel": "FLOPs at the peak", "seconds": units.seconds(step.compute), PLAIN: 1},
-        {"kernel": "weights and cache at the bandwidth", "seconds": units.seconds(step.memory), PLAIN: 1},
-        {"kernel": BOUND, "seconds": units.seconds(step.bound)},
-    ]
-    rows: list[Row] = [
-        {"kernel": row.kernel, "times": row.times, **_no_zeros(row)} for row in served.kernels if row.flops or row.bytes
-    ]
-    columns = (
-        Column("kernel", "kernel"),
-        Column("times", "times", "count", drop=1),
-        Column("flops", "FLOPs", "flops"),
-        Column("bytes", "bytes", "bytes"),
-        Column("seconds", "", "seconds"),
-    )
-    return columns, (tuple(rows),), tuple(totals)
+def _totals(total: str, texts: Mapping[str, str | None], key: str = "kernel") -> tuple[Row, ...]:
+    """Times below a table, without those that are not known; the `total` is emphasised."""
+    return tuple({key: name, "seconds": text, PLAIN: name != total} for name, text in texts.items() if text)
 
 
 def _answer(served: ServingStep) -> str:
-    work, step = served.work, served.step
+    work, step, rate = served.work, served.step, units.three(served.rate)
     what = "a token" if work.tokens == 1 else new_tokens(work.tokens)
     what += "" if work.batch == 1 else f" of each of {work.batch:,} sequences"
     if served.bound_only:
-        rate = units.three(served.rate(step.bound))
         return f"At peak speed, {what} takes at least {units.seconds(step.bound)}: at most {rate} tokens/s."
     interval = f" (80% interval {units.time_range(served.interval)})" if served.interval else ""
-    rate = units.three(served.rate(step.seconds))
     return f"≈ {units.seconds(step.seconds)} for {what}{interval}, ≈ {rate} tokens/s{' in all' * (work.batch > 1)}."
 
 
 def _bound_note(served: ServingStep) -> str:
-    if not served.bound_only:
-        return ""
     experts = " Experts: those of one token." if served.one.model.ledger.experts else ""
     times = "all FLOPs at peak FLOP/s, or weights and cache at peak bandwidth"
     return f"The bound is the longer of two times: {times}.{experts}"
@@ -522,36 +507,13 @@ def _bound_note(served: ServingStep) -> str:
 
 NOTES = (
     NoteRow("error", 1, lambda of: not of.bound_only and error_note(of.one)),
-    NoteRow("bound", 1, _bound_note),
+    NoteRow("bound", 1, lambda of: of.bound_only and _bound_note(of)),
     NoteRow("files", 2, lambda of: files_notes(of.one)),
     NoteRow("range", 2, lambda of: range_note(of.one)),
     NoteRow("links", 2, lambda of: link_notes(of.one.link)),
     NoteRow("formats", 2, lambda of: formats_note(of.one)),
     NoteRow("evidence", 3, lambda of: not of.bound_only and evidence_note(of.one)),
 )
-
-
-def _facts(served: ServingStep) -> dict[str, Any]:
-    """Keys of `TimeReport`."""
-    one, work, step = served.one, served.work, served.step
-    facts = {
-        "workload": selection.workload_facts(work, masked=True, dtype=one.dtype),
-        "on": placement_facts(one),
-        "estimate": not served.bound_only,
-        "bound_seconds": step.bound,
-        "kernels": [row._asdict() for row in served.kernels],
-        "assumptions": assumptions(),
-    }
-    if served.bound_only:
-        return {**facts, "kernels": [{**row._asdict(), "seconds": None} for row in served.kernels]}
-    return {
-        **facts,
-        "value_seconds": step.seconds,
-        "interval_80_seconds": served.interval,
-        "tokens_per_second": served.rate(step.seconds),
-        "engine_seconds": step.engine,
-        "validation": validation_facts(one),
-    }
 
 
 def time_train(model: LoadedModel, request: Request, on: Deployment, how: StepOptions) -> TimeTrainReport:
@@ -570,7 +532,7 @@ def time_train(model: LoadedModel, request: Request, on: Deployment, how: StepOp
         TimeTrainReport,
         [model],
         _train_table(one),
-        [_train_facts(one)],
+        [values_of(TimeTrainReport, one)],
         title=f"{build.label(model)}: one training step on {one.device.several(one.trained.devices)}, {dtype},"
         f" {_train_words(one)}",
         convention=estimated if how.mfu is None else STATED_CONVENTION,
@@ -589,73 +551,24 @@ def _train_words(one: StepEstimate) -> str:
     return f"context {one.work.context:,}, batch {one.work.batch:,} {each}{accumulated}{recompute}"
 
 
-def _recipe_facts(how: StepOptions, device: Device, count: int) -> dict[str, Any]:
-    """Keys of `TimeTrainReport` that say how a step runs."""
-    mesh = how.mesh
-    return {
-        "train": True,
-        "device": device.id,
-        "devices": count,
-        "accumulate": how.accumulate,
-        "recompute": how.recompute,
-        **{"tp": mesh.tp, "sp": mesh.sp, "pp": mesh.pp, "pp_chunks": mesh.chunks},
-        "estimate": True,
-        "assumptions": {},
-    }
-
-
-def _train_facts(one: StepEstimate) -> dict[str, Any]:
-    """Keys of `TimeTrainReport`."""
-    mfu = one.how.mfu
-    facts = {
-        "workload": selection.workload_facts(one.work, dtype=one.dtype),
-        **_recipe_facts(one.how, one.device, one.trained.devices),
-        "link": one.link and one.link.facts(),
-        "link_tp": one.link_tp and one.link_tp.facts(),
-        "fits": one.memory.fits,
-        "least_bytes": one.memory.least,
-        "needed_bytes": one.memory.counted,
-        "usable_bytes": one.memory.usable,
-        "assumptions": {"mfu": mfu}
-        if mfu is not None
-        else assumptions(fsdp_constants(one.model), *[MEGATRON] * one.megatron),
-    }
-    if one.memory.fits is False:
-        return facts
-    measured = one.interval is not None and one.alike
-    alike = STORED[one.validation.kind][one.dtype] if measured else 0
-    return {
-        **facts,
-        "value_seconds": one.parts.seconds,
-        "interval_80_seconds": one.interval,
-        "constant_utilization_seconds": one.usual if mfu is None else None,
-        "parts_seconds": one.parts._asdict(),
-        "tokens_per_second_each": one.rate,
-        "mfu": one.mfu("full"),
-        "mfu_palm": one.mfu("palm"),
-        "days": one.days,
-        "validation": error_facts(one.validation, one.device.id, alike) if measured else None,
-    }
-
-
 def _train_table(one: StepEstimate) -> Table:
     """Seconds by part; of a step that does not fit, its memory."""
     if one.memory.fits is False:
         return _missing_memory(one)
     if one.how.mfu is not None:
         return _stated_table(one, one.how.mfu)
-    whole = one.parts.seconds
+    seconds = one.parts.seconds
     rows: list[Row] = [
-        {"what": PARTS[name], "seconds": Fraction(seconds), "share": Fraction(seconds / whole)}
-        for name, seconds in one.parts._asdict().items()
-        if seconds
+        {"what": PARTS[name], "seconds": part, "share": part / seconds}
+        for name, part in one.parts._asdict().items()
+        if part
     ]
-    totals: list[Row] = [{"what": "step", "seconds": f"≈ {units.seconds(whole)}"}]
-    if one.interval is not None:
-        totals.append({"what": "80% interval", "seconds": units.time_range(one.interval), PLAIN: 1})
-    usual = f"baseline, {units.percent(_usual_mfu(one))} MFU"
-    totals.append({"what": usual, "seconds": f"≈ {units.seconds(one.usual)}", PLAIN: 1})
-    return (Column("what", "part"), *ESTIMATED), (tuple(rows),), tuple(totals)
+    totals = {
+        "step": f"≈ {units.seconds(seconds)}",
+        "80% interval": one.interval and units.time_range(one.interval),
+        f"baseline, {units.percent(_usual_mfu(one))} MFU": f"≈ {units.seconds(one.usual)}",
+    }
+    return (Column("what", "part"), *ESTIMATED), (tuple(rows),), _totals("step", totals, "what")
 
 
 def _usual_mfu(one: StepEstimate) -> float:
@@ -665,12 +578,10 @@ def _usual_mfu(one: StepEstimate) -> float:
 
 def _stated_table(one: StepEstimate, mfu: float) -> Table:
     """The FLOPs of a step on each device, at a stated share of its peak."""
-    speed = Fraction(one.device.peak["bf16"]) * Fraction(mfu)
-    flops = Fraction(one.parts.seconds) * speed
-    tokens = Fraction(one.trained.tokens, one.how.mesh.ranks)
+    each, speed = flops_per_token(Point(one.model.ledger, one.work, train=True)), one.device.peak["bf16"] * mfu
     rows: list[Row] = [
-        {"what": "FLOPs per token", "value": Amount(flops / tokens, "flops")},
-        {"what": "tokens of a step", "value": Amount(tokens, "count")},
+        {"what": "FLOPs per token", "value": Amount(each, "flops")},
+        {"what": "tokens of a step", "value": Amount(Fraction(one.trained.tokens, one.how.mesh.ranks), "count")},
         {"what": f"FLOP/s at {units.percent(mfu)} of the bf16 peak", "value": Amount(speed, "flops")},
     ]
     totals: list[Row] = [{"what": "step", "value": f"≈ {units.seconds(one.parts.seconds)}"}]
@@ -831,17 +742,17 @@ def _calibrated_table(one: ReferencePass) -> Table:
             "kernel": part.name,
             "times": part.times,
             "flops": part.flops or None,
-            "seconds": Fraction(part.seconds),
-            "share": Fraction(part.seconds / one.seconds),
+            "seconds": part.seconds,
+            "share": part.seconds / one.seconds,
         }
         for part in one.parts
     )
-    totals: list[Row] = [
-        {"kernel": "pass", "seconds": f"≈ {units.seconds(one.seconds)}"},
-        {"kernel": "range of its checks", "seconds": units.time_range(one.interval), PLAIN: 1},
-        {"kernel": "plain roofline", "seconds": f"≈ {units.seconds(one.roofline)}", PLAIN: 1},
-    ]
-    return (Column("kernel", "lines"), *TIMES_AND_FLOPS, *ESTIMATED), (rows,), tuple(totals)
+    totals = {
+        "pass": f"≈ {units.seconds(one.seconds)}",
+        "range of its checks": units.time_range(one.interval),
+        "plain roofline": f"≈ {units.seconds(one.roofline)}",
+    }
+    return (Column("kernel", "lines"), *TIMES_AND_FLOPS, *ESTIMATED), (rows,), _totals("pass", totals)
 
 
 def _run_words(one: ReferencePass) -> str:
@@ -875,12 +786,13 @@ def _calibrated_facts(one: ReferencePass) -> dict[str, Any]:
         "estimate": True,
         "value_seconds": one.seconds,
         "assumptions": {},
-        "calibration": on.facts(),
+        "calibration": values_of(Calibrated, on),
     }
     if one.train:
         return {
             **facts,
-            **_recipe_facts(StepOptions(), device, 1),
+            **{"train": True, "device": device.id, "devices": 1, "accumulate": 1, "recompute": "none"},
+            **{"tp": 1, "sp": False, "pp": 1, "pp_chunks": 1},
             "least_bytes": one.bytes,
             "usable_bytes": device.memory,
             "parts_seconds": {part.name: part.seconds for part in one.parts},
