@@ -14,16 +14,19 @@ if TYPE_CHECKING:
     from tfacct.api.metric_names import MetricName
     from tfacct.api.model import Model, load
     from tfacct.api.utilization import mfu
-    from tfacct.base.errors import TfacctError
+    from tfacct.base.errors import ConfigError, NotFoundError, TfacctError, UsageError
     from tfacct.output.views import Report
     from tfacct.reports.help import metrics
 
 __all__ = [
+    "ConfigError",
     "Meter",
     "MetricName",
     "Model",
+    "NotFoundError",
     "Report",
     "TfacctError",
+    "UsageError",
     "__version__",
     "calibrate",
     "check",
@@ -44,7 +47,7 @@ _HOME = {
     "Model": "api.model",
     "MetricName": "api.metric_names",
     "Report": "output.views",
-    "TfacctError": "base.errors",
+    **dict.fromkeys(("ConfigError", "NotFoundError", "TfacctError", "UsageError"), "base.errors"),
     "mfu": "api.utilization",
     "metrics": "reports.help",
 }

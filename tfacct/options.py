@@ -403,9 +403,9 @@ class Shown(NamedTuple):
         None
     )
     verbose: Annotated[bool, Option("Show all notes: what is counted, and what is not.", None, OUTPUT)] = False
-    strict: Annotated[bool, Option("Exit with status 1 if a published total differs.", None, OUTPUT, advanced=True)] = (
-        False
-    )
+    strict: Annotated[
+        bool, Option("Exit with status 1 if a total differs or --on does not fit.", None, OUTPUT, advanced=True)
+    ] = False
     explain: Annotated[bool, Option("Derive the total step by step, for checking by hand.", None, OUTPUT)] = False
     latex: Annotated[bool, Option("The formula in LaTeX, as an align* environment.", None, OUTPUT)] = False
     open: Annotated[bool, Option("Open the page in your browser.", None, OUTPUT)] = False

@@ -12,6 +12,9 @@ class TfacctError(ValueError):
     Both are one line, without control characters, because names in them may come from files of others.
     """
 
+    kind = "other"
+    """The kind of error, a key for programs."""
+
     def __init__(self, message: str, hint: str | None = None) -> None:
         super().__init__(message)
         self.message = printable(message)
@@ -28,25 +31,37 @@ class TfacctError(ValueError):
 class UsageError(TfacctError):
     """An option or argument that makes no sense."""
 
+    kind = "usage"
+
 
 class ConfigError(TfacctError):
     """A configuration that is malformed or has a field or value that is not supported."""
+
+    kind = "config"
 
 
 class NotFoundError(TfacctError):
     """A model, file, field or unit that does not exist."""
 
+    kind = "not_found"
+
 
 class CheckpointError(TfacctError):
     """A file that is damaged or contains no weights."""
+
+    kind = "checkpoint"
 
 
 class HubError(TfacctError):
     """A hub that cannot be reached or refuses access."""
 
+    kind = "hub"
+
 
 class MissingExtraError(TfacctError):
     """A package is missing: one in the project's `extra`, or `others` by name."""
+
+    kind = "missing_package"
 
     def __init__(self, message: str, extra: str = "", others: str = "") -> None:
         how = [f"pip install '.[{extra}]' in a tfacct checkout"] if extra else []

@@ -413,7 +413,8 @@ def _show(found: Found, show: Shown, command: Command) -> None:
         print(printable(line), file=sys.stderr)
     if report.interrupted:
         raise typer.Exit(INTERRUPTED)
-    if not report.agrees and (command.fails == "disagrees" or show.strict):
+    unfit = any((facts.get("fit") or {}).get("fits") is False for facts in report.models)
+    if (command.fails == "disagrees" and not report.agrees) or (show.strict and (unfit or not report.agrees)):
         raise typer.Exit(1)
 
 

@@ -67,9 +67,10 @@ class Command(NamedTuple):
 
     `explained`: options that --explain does not support; None if there is no --explain. `drawn`: has a picture.
     `latex`: --latex prints the formula. `fails`: when the exit code is 1: if the report disagrees, always or only with
-    --strict. `not_both`: options that --part both does not support. `counts_projector`: what --part both counts of the
-    projector. `of_family`: MODEL may be a family. `every_preset`: no MODEL means every preset. `page`: the answer is a
-    page. `writes`: the function writes --output itself. `whole`: a terminal shows all rows.
+    --strict, which also requires that models fit. `not_both`: options that --part both does not support.
+    `counts_projector`: what --part both counts of the projector. `of_family`: MODEL may be a family. `every_preset`: no
+    MODEL means every preset. `page`: the answer is a page. `writes`: the function writes --output itself. `whole`: a
+    terminal shows all rows.
     """
 
     function: Callable[..., Any]

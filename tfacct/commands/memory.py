@@ -192,6 +192,7 @@ COMMAND = Command(
     },
     explained=("kv_block", *opt.Ranks.__annotations__),
     drawn=True,
+    fails="strict",
     not_both=("on",),
     counts_projector="parameters",
 )

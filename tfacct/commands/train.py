@@ -146,4 +146,5 @@ COMMAND = Command(
         "tfacct train llama-3.1-70b --ctx 8k --tp 8 --sp --fsdp 8",
     ),
     drawn=True,
+    fails="strict",
 )
