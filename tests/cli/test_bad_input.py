@@ -135,9 +135,25 @@ def test_a_refusal_has_one_shape(run, arguments: str, says: str, hint: str | Non
     text, ran = run(*arguments.split()), run(*arguments.split(), "--json")
     assert (ran.code, ran.out) == (text.code, text.out) == (2, "")
     told = json.loads(ran.err)
-    assert told.keys() == {"error", "hint"} and told["error"].startswith(says)
+    assert told.keys() == {"error", "hint", "kind"} and told["error"].startswith(says)
     assert told["hint"] is None if hint is None else told["hint"].startswith(hint)
     assert text.err.splitlines() == [f"error: {told['error']}"] + ([f"hint: {told['hint']}"] if hint else [])
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        ("flops gpt2xl", "not_found"),
+        ("memory gpt2 --dtype bf17", "not_found"),
+        ("flops gpt2 --ctx 0", "usage"),
+        ("flops gpt2 --nothing", "usage"),
+        ("flops {}", "config"),
+    ],
+)
+def test_an_error_has_a_kind_for_programs(run, tmp_path: Path, line: str, kind: str) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA | {"num_attention_heads": 3}))
+    ran = run(*line.format(tmp_path / "config.json").split(), "--json")
+    assert ran.code == 2 and json.loads(ran.err)["kind"] == kind
 
 
 @pytest.mark.parametrize("line", ["--dtype int4 --on 4090", "--ctx 8k --until total_bytes=24GiB"])

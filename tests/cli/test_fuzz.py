@@ -189,8 +189,8 @@ def fault(words: Sequence[str], ran: Ran) -> str:
         return "printed before it failed"
     if ran.code == 2 and "--json" in words:
         told = json.loads(ran.err)
-        well = told.keys() == {"error", "hint"} and told["error"] and told["hint"] != ""
-        return "" if well else "a refusal that is no object of error and hint"
+        well = told.keys() == {"error", "hint", "kind"} and told["error"] and told["hint"] != ""
+        return "" if well else "a refusal that is no object of error, hint and kind"
     if ran.code == 2:
         return "" if re.match(r"error: [^:\s]", ran.err) else "a refusal without words"
     if "--json" in words:
@@ -247,5 +247,5 @@ def test_every_command_and_option_is_drawn() -> None:
 def test_the_fuzz_can_fail() -> None:
     assert fault(["flops"], Ran(1, "", "error: no")) and fault(["flops"], Ran(2, "a table", "error: no"))
     assert fault(["flops", "--json"], Ran(0, '{"total": NaN}', "")) and fault(["kv"], Ran(2, "", "error: : no"))
-    assert fault(["kv", "--json"], Ran(2, "", '{"error": "no", "hint": ""}'))
+    assert fault(["kv", "--json"], Ran(2, "", '{"error": "no", "hint": "", "kind": "usage"}'))
     assert not fault(["check"], Ran(1, "DIFFERS", "")) and not fault(["kv"], Ran(2, "", "error: no such model"))

@@ -227,3 +227,29 @@ def test_zero_shards_over_all_devices(more: dict[str, int], replicas: int) -> No
     model, asked = load("llama-3.2-1b"), {"ctx": 512, **more}
     found, given = model.train(**asked, on="8xh100"), model.train(**asked, dp=replicas, on="8xh100")
     assert found.peak_bytes == given.peak_bytes and found.mesh == given.mesh and found.mesh["ranks"] == 8
+
+
+def test_int4_names_the_scales_that_it_lacks() -> None:
+    """llama-3.1-8b: 6,979,321,856 weights of layers in 4 bits, the other 1,050,939,392 in bf16. AWQ adds a 16-bit scale
+    and a 4-bit zero point for each 128 weights."""
+    plain = 6_979_321_856 // 2 + 2 * 1_050_939_392
+    share = 6_979_321_856 // 128 * 20 // 8 / plain
+    notes = load("llama-3.1-8b").memory(dtype="int4", on="4090").notes
+    assert f"int4 has no scales: AWQ stores {share:.1%} more (dtype='awq')." in notes
+    assert not [note for note in load("llama-3.1-8b").memory(dtype="awq", on="4090").notes if "scales:" in note]
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("memory llama-3.1-70b --on h100", 0),
+        ("memory llama-3.1-70b --on h100 --strict", 1),
+        ("memory llama-3.1-8b --on h100 --strict", 0),
+        ("memory llama-3.1-8b llama-3.1-70b --on h100 --strict --json", 1),
+        ("train llama-3.1-8b --ctx 4k --on 4090 --strict", 1),
+        ("train llama-3.1-8b --ctx 4k --strict", 0),
+    ],
+)
+def test_strict_exits_with_1_if_a_model_does_not_fit(run: Callable[..., Ran], line: str, code: int) -> None:
+    ran = run(*line.split())
+    assert ran.code == code and ran.out

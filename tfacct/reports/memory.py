@@ -612,6 +612,15 @@ def _fits(about: About) -> bool:
     return about.fit is not None and (not about.alone or about.alone["fit"]["fits"])
 
 
+def _without_scales(about: About) -> dict[str, str] | None:
+    """How much larger int4 weights are with scales, if a memory limit was given; None for other formats."""
+    model, dtype = about.whole_models[0], about.options.dtype
+    if not about.alone or about.fit is None or model.storage(dtype).name != "int4":
+        return None
+    plain, scaled = (selection.weight_range(model, name)[1] for name in ("int4", "awq"))
+    return {"more": units.percent(Fraction(scaled, plain) - 1), "awq": option("dtype", "awq")}
+
+
 def _per_head(about: About) -> str | None:
     """The cache of latent attention if it stored keys and values per head, as multi-head attention does."""
     if not about.alone or not is_latent(about.models[0]):
@@ -773,6 +782,7 @@ NOTES = (
     ),
     NoteRow("files", 1, lambda about: model_notes.files_notes(about.whole_models, about.options.dtype)),
     NoteRow("unreserved", 1, lambda about: _fits(about) and about.fit is not None and about.fit.unreserved),
+    NoteRow("scales", 1, _without_scales, "int4 has no scales: AWQ stores {more} more ({awq})."),
     NoteRow("per_head", 1, _per_head),
     NoteRow("projector", 2, lambda about: model_notes.projector_notes(about.models)),
     NoteRow("not_included", 1, lambda about: model_notes.not_included_notes(about.models, about.facts)),
