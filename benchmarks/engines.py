@@ -28,7 +28,6 @@ from tfacct.engines.weights import weights
 from tfacct.loading import devices, presets, spellings
 from tfacct.loading.find import find
 from tfacct.loading.model import LoadedModel, load_model
-from tfacct.parallel.shard_model import stages_of
 
 Row = Mapping[str, str]
 GIB_LIMITS = {"peak": 0.01, "weights": 0.015}
@@ -201,23 +200,23 @@ def errors(row: Row) -> Iterator[Error]:
     """Errors of the terms of a row. Raises TfacctError for a term that is not derived."""
     can, start = row["can_score"].split(), launch(row)
     number = int(row["rank"][2:]) + 1 if row["rank"].startswith("PP") else 1
-    stages = dict(stages_of(start.model, start.flags.pp))
+    stage, rank = {first: models for first, *models in vllm.stages(start)}[number]
     if "peak" in can:
         found = vllm.peak(start, first=number == 1, last=number == start.flags.pp)
         yield Error(row, "peak", found.bytes / GIB, float(row["peak_gib"]))
     if "layout" in can:
-        pages = vllm.stage_pages(start, stages[number], int(float(row["pool_gib"]) * GIB))
+        pages = vllm.stage_pages(start, stage, int(float(row["pool_gib"]) * GIB))
         yield Error(row, "layout", vllm.tokens_of(start, pages), float(row["kv_tokens"]))
         if row["concurrency"]:
             yield Error(row, "concurrency", pages.concurrency, float(row["concurrency"]))
     if "weights" in can:
-        yield Error(row, "weights", weights(start, stages[number]).total / GIB, float(row["weights_gib"]))
+        yield Error(row, "weights", weights(start, rank).total / GIB, float(row["weights_gib"]))
     if "pool" in can:
-        rank = vllm.start(start)
-        if rank.measured:
-            yield Error(row, "pool", rank.pool / GIB, float(row["pool_gib"]))
+        least = vllm.start(start)
+        if least.measured:
+            yield Error(row, "pool", least.pool / GIB, float(row["pool_gib"]))
             if "tokens" in can:
-                yield Error(row, "tokens", rank.tokens, float(row["kv_tokens"]))
+                yield Error(row, "tokens", least.tokens, float(row["kv_tokens"]))
 
 
 def excepted(row: Row) -> dict[str, str]:

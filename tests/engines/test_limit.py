@@ -10,6 +10,7 @@ import pytest
 
 from tests.helpers.cli import Ran
 from tfacct import load
+from tfacct.base.errors import ConfigError
 from tfacct.loading import devices
 
 LLAMA = load("llama-3.1-8b")
@@ -33,6 +34,19 @@ def test_memory_and_serve_admit_the_requests_that_vllm_prints(name: str) -> None
     if name != "granite-4.0-h-small":  # without an estimate
         served = model.serve(on="b300", prompt=8000, new=192, engine="vllm")
         assert served.largest_requests == int(printed)
+
+
+@pytest.mark.parametrize(
+    ("name", "on"), [("qwen3-next-80b-a3b", "2xh200"), ("qwen3.5-9b", "4xh100"), ("kimi-linear-48b-a3b", "4xh200")]
+)
+def test_memory_counts_states_on_ranks_as_vllm_does(name: str, on: str) -> None:
+    start = load(name).engine(on=on, max_model_len=8192)
+    found = load(name).memory(ctx=8192, on=on, engine="vllm")
+    assert found.fit["budget_bytes"] - found.weights_bytes == start.pool_bytes
+    assert (found.pages["count"], found.pages["concurrency"]) == (start.blocks, start.max_concurrency)
+    assert found.fit["largest_batch"] == int(start.max_concurrency)
+    with pytest.raises(ConfigError, match="a parallel layout does not support DeltaNet"):
+        load(name).flops(ctx=8, tp=2)
 
 
 def test_windows_of_vllm_reserve_a_chunk_of_every_prompt() -> None:

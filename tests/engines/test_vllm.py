@@ -39,7 +39,8 @@ def launch(name: str, version: str = "0.19", device: str = "h100-sxm", **flags: 
 
 def weights_of(start: Launch) -> Weights:
     """Weights of one rank of a launch without pipeline stages."""
-    return weights(start, start.model)
+    ((_, _, rank),) = vllm.stages(start)
+    return weights(start, rank)
 
 
 def test_llama_starts_with_the_tokens_of_the_log() -> None:
@@ -142,6 +143,16 @@ def test_layers_with_states_on_two_cards() -> None:
     assert own.rotary == 262_144 * 64 * 2
     alone = weights_of(launch("qwen3-next-80b-a3b", "0.10", "b200-hgx"))
     assert alone.parameters == load("qwen3-next-80b-a3b").memory(ctx=8).weights_bytes
+
+
+def test_a_rank_of_a_stage_stores_the_embedding_or_the_head() -> None:
+    """Llama 3.1 8B on two ranks of two stages: half of the matrices of 16 layers and of the embedding or the head, and
+    whole norms."""
+    start = launch("llama-3.1-8b", tp=2, pp=2)
+    layer = 2 * 4096 * 4096 + 2 * 4096 * 1024 + 3 * 4096 * 14_336
+    first = 16 * (layer // 2 + 2 * 4096) + 128_256 * 4096 // 2
+    found = [weights(start, rank).parameters for _, _, rank in vllm.stages(start)]
+    assert found == [2 * first, 2 * (first + 4096)]
 
 
 def test_the_allocator() -> None:
@@ -366,8 +377,8 @@ def test_latent_attention_with_the_block_size_of_the_log() -> None:
         ("qwen3-8b --on l40s", "name an engine first: tfacct engine vllm qwen3-8b"),
         ("Qwen/Qwen3-8B", "Qwen/Qwen3-8B is a model"),
         ("vllm llama-3.1-8b --on 24GB", "gives only memory"),
-        ("vllm bamba-9b --on 2xh200", "these state-space layers cannot be sharded"),
-        ("vllm jamba-v0.1 --on 2xh200", "these state-space layers cannot be sharded"),
+        ("vllm bamba-9b --on 2xh200", "--tp 2 does not divide Km = 1 (head groups of Mamba-2)"),
+        ("vllm jamba-v0.1 --on 2xh200", "a parallel layout does not support Mamba"),
         ("vllm llama-3.1-8b --on 2xh100 --version 0.7", "V0 engine"),
         ("vllm llama-3.1-8b --on h100 --dtype q4_k_m", "q4_k_m"),
         ("vllm llama-3.1-8b --on h100 --dtype tf32", "stores no weights in tf32"),

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tfacct.accounts.memory import largest_that_fits
+from tfacct.architecture.parts import Mixer
 from tfacct.base.errors import TfacctError, UsageError
 from tfacct.base.spelling import option
 from tfacct.engines import vllm
@@ -23,8 +24,9 @@ STEP = 128
 
 
 def divisors(model: LoadedModel, most: int) -> list[int]:
-    """Numbers of cards up to `most` that divide the attention heads of every layer."""
+    """Numbers of cards up to `most` that divide the heads of every layer, attention's and those of recurrent states."""
     heads = [int(part.heads) for part in model.architecture.attentions]
+    heads += [int(getattr(part, part.tp_heads or "", 1)) for _, part in model.architecture.having(Mixer)]
     return [count for count in range(1, most + 1) if not any(each % count for each in heads)]
 
 

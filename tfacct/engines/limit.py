@@ -21,6 +21,7 @@ from tfacct.engines.weights import weights
 from tfacct.loading.devices import Device
 from tfacct.loading.memory_limit import MemoryLimit
 from tfacct.loading.model import LoadedModel
+from tfacct.parallel.shard_model import shard_weights
 
 TRTLLM = "trtllm"
 """TensorRT-LLM, of which only the rule of its pool is known."""
@@ -74,7 +75,7 @@ def with_engine(limit: MemoryLimit, served: Served) -> MemoryLimit:
     assert limit.device is not None
     launch, card = served.launch(limit.count, limit.device), limit.device.id
     share = "" if served.use is None else f" with {option('use', f'{served.use:g}')}"
-    stored = units.binary(weights(launch, launch.model).parameters)
+    stored = units.binary(_stored(launch))
     more = (count for count in more_cards(launch) if _leaves_cache(replace(limit, count=count), served))
     if served.use is not None and _leaves_cache(limit, served._replace(use=None)):
         instead = f"leave {option('use')} out"
@@ -109,7 +110,7 @@ def pool_limit(limit: MemoryLimit, served: Served) -> MemoryLimit | None:
     if name != TRTLLM and length is not None and length > model.context:
         longest = f"{launch.engine.name} starts {model.name} with requests of {model.context:,} tokens at most"
         raise UsageError(f"{longest}, not {length:,}", f"fewer tokens, or leave {option('engine')} out")
-    stored = weights(launch, model).parameters
+    stored = _stored(launch)
     if name == TRTLLM:
         pool = int((launch.total - stored) * TRTLLM_SHARE)
     else:
@@ -118,6 +119,12 @@ def pool_limit(limit: MemoryLimit, served: Served) -> MemoryLimit | None:
         return None
     paged = _requests_in_pages(launch, pool) if name == "vllm" else None
     return replace(limit, use=1, reserve=limit.memory - stored - pool, engine=served.version, paged=paged)
+
+
+def _stored(launch: Launch) -> int:
+    """Bytes of the weights on one card, as they are counted."""
+    (rank,) = shard_weights([launch.model], launch.flags.tp, launch.stored_dtype)
+    return weights(launch, rank).parameters
 
 
 def _requests_in_pages(launch: Launch, pool: int) -> Callable[[int], int]:

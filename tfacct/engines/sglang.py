@@ -16,6 +16,7 @@ from tfacct.engines.start import Reasons, Start, common_reasons, context, counte
 from tfacct.engines.units import GIB, MIB
 from tfacct.engines.weights import weights
 from tfacct.ledger.storage import width
+from tfacct.parallel.shard_model import shard_weights
 
 LARGE_CARD = 60 * GIB
 """Above it, SGLang 0.5 reserves at least a floor."""
@@ -81,7 +82,8 @@ def static_tokens(free_before: int, free_after: int, share: float, token_bytes: 
 def start(launch: Launch) -> Start:
     """The start. A cache smaller than the longest request starts too: SGLang shortens requests to it. Raises
     TfacctError."""
-    share, own, taken = fraction(launch), weights(launch, launch.model), context(launch, "before loading")
+    (rank,) = shard_weights([launch.model], launch.flags.tp, launch.stored_dtype)
+    share, own, taken = fraction(launch), weights(launch, rank), context(launch, "before loading")
     layers = cache_layers(launch.model, width(launch.kv_dtype), tp=launch.flags.tp)
     token = sum(one.layers * one.bytes for one in layers)
     before = launch.total - taken["bytes"]

@@ -7,12 +7,12 @@ Each term names the source file that it follows.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 from tfacct.accounts.memory import largest_that_fits
-from tfacct.architecture.parts import DeltaNet, FeedForward, LatentAttention, Mamba2, Mixer
+from tfacct.architecture.parts import FeedForward, LatentAttention
 from tfacct.base.spelling import option
 from tfacct.engines.launch import WIDE, Launch, written
 from tfacct.engines.pages import Pages, Paging, alignment_of, cache_layers, pages
@@ -22,7 +22,7 @@ from tfacct.engines.weights import VOCABULARY, weights
 from tfacct.ledger.storage import width
 from tfacct.ledger.workload import LARGEST
 from tfacct.loading.model import LoadedModel
-from tfacct.parallel.shard_model import stages_of
+from tfacct.parallel.shard_model import shard_weights, stages_of
 
 COPIES = {
     "sort": 36,  # fp32 logits 4, sorted values 4, indices 8, reverse indices 8, CUB's alternates 12 (torch, Sort.cu)
@@ -77,15 +77,6 @@ def unsupported(launch: Launch) -> Reasons:
         yield "the memory of repacked MXFP4 experts is not known", option("kv_cache_memory_bytes")
     if launch.experts and storage.name not in WIDE:
         yield "quantized experts are not supported, except in MXFP4", "use a checkpoint in bf16"
-    if not all(_shares_heads(part, flags.tp) for part in shape.parts() if isinstance(part, Mixer)):
-        why = "these state-space layers cannot be sharded over these cards"
-        yield why, option("kv_cache_memory_bytes")
-
-
-def _shares_heads(part: Mixer, tp: int) -> bool:
-    """True of a part with states whose heads ranks share evenly."""
-    heads = part.key_heads if isinstance(part, DeltaNet) else part.groups if isinstance(part, Mamba2) else 1
-    return int(heads) % tp == 0
 
 
 def unsupported_pages(launch: Launch) -> Reasons:
@@ -270,13 +261,22 @@ def requested(launch: Launch) -> EngineTerm:
     return counted("requested", share, f"{launch.utilization:g} of {launch.total / GIB:.2f}, torch's total")
 
 
+def stages(launch: Launch) -> Iterator[tuple[int, LoadedModel, LoadedModel]]:
+    """Kinds of pipeline stages: the number of the first, its layers, and what one rank stores of them. Raises
+    TfacctError."""
+    (rank,) = shard_weights([launch.model], launch.flags.tp, launch.stored_dtype)
+    every = (stages_of(model, launch.flags.pp) for model in (launch.model, rank))
+    for (number, stage), (_, part) in zip(*every, strict=True):
+        yield number, stage, part
+
+
 def ranks(launch: Launch) -> list[Start]:
     """Memory of the ranks of each kind of pipeline stage."""
     pp, sure, seqs = launch.flags.pp, derived(launch), f"{launch.seqs:,} rows × {launch.vocabulary:,} logits"
     first, (beyond, measured), captured = requested(launch), outside(launch), graphs(launch)
     found = []
-    for number, stage in stages_of(launch.model, pp):
-        own, most = weights(launch, stage), peak(launch, first=number == 1, last=number == pp)
+    for number, stage, rank in stages(launch):
+        own, most = weights(launch, rank), peak(launch, first=number == 1, last=number == pp)
         inside = f"sampler: {seqs}" if most.source == "sampler" else f"a layer of {launch.batched:,} tokens"
         parts = {"parameters": own.parameters, "cos and sin": own.rotary, "W_UK and W_UV": own.absorbed}
         shown = [name for name in parts if name == "parameters" or parts[name] >= GIB // 200]
@@ -298,8 +298,8 @@ def ranks(launch: Launch) -> list[Start]:
         least = own.parameters + (beyond["low_bytes"] or 0)
         least += most.bytes if sure and not repacks_experts(launch) else 0
         terms = {"requested": first, **taken}
-        rank = Start(terms, pool, tokens, paged.concurrency, lines, measured=measured)
-        found.append(replace(rank, peak=most, pages=paged, stage=number, least=least))
+        start = Start(terms, pool, tokens, paged.concurrency, lines, measured=measured)
+        found.append(replace(start, peak=most, pages=paged, stage=number, least=least))
     return found
 
 

@@ -10,14 +10,11 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tfacct.architecture.parts import DeltaNet, LatentAttention, Mamba2, Rotary
+from tfacct.architecture.parts import LatentAttention, Rotary
 from tfacct.engines.launch import Launch
 from tfacct.engines.units import MIB, ceil_div
 from tfacct.ledger.evaluated import OUTSIDE, Tensor
 from tfacct.loading.model import LoadedModel
-from tfacct.parallel.mesh import Mesh
-from tfacct.parallel.shard_model import shard_weights
-from tfacct.parallel.shard_shapes import shard
 
 VOCABULARY = 64
 """Rows of the embedding and of the head are a multiple of it."""
@@ -27,8 +24,6 @@ JOINED = {
     **dict.fromkeys(("gate_proj.weight", "up_proj.weight"), "gate_up_proj"),
 }
 """Tensors of one module that the engine stores as one."""
-MIXERS = {DeltaNet.name, Mamba2.name}
-"""Names of the parts with states whose heads ranks share."""
 SCALE = 4
 """Bytes of the scale of an output channel that the engine adds to a plain 8-bit weight."""
 
@@ -62,29 +57,18 @@ class Weights(NamedTuple):
     total: int
 
 
-def weights(launch: Launch, stage: LoadedModel) -> Weights:
-    """The weights of a pipeline stage as one of its ranks stores them, those of image encoders too. Raises
-    TfacctError."""
-    tp, storage, states = launch.flags.tp, launch.storage, launch.has_states
-    rank = stage if states else shard_weights([stage], tp, launch.stored_dtype)[0]
+def weights(launch: Launch, rank: LoadedModel) -> Weights:
+    """The weights that one rank of a pipeline stage stores, those of image encoders too. Raises TfacctError."""
+    tp, storage = launch.flags.tp, launch.storage
     split_limit = bool(launch.profile.facts.get("split_limit"))
-
-    def on_rank(tensor: Tensor, size: int) -> int:
-        """Bytes of a rank's part of a tensor of a model with states."""
-        if not states or tp == 1 or tensor.path in OUTSIDE:
-            return size
-        divided = size * shard(tensor.parameter, tensor.axes, Mesh(tp)).elements // int(tensor.elements)
-        return divided // tp if MIXERS.intersection(tensor.path.split(".")) else divided
-
     parameters = 0
     joined: dict[tuple[str, int, int], int] = defaultdict(int)
     for tensor in rank.ledger.tensors():
-        plain = on_rank(tensor, int(storage.bytes(tensor.stored)))
-        parameters += (plain // tp if states and tensor.path in OUTSIDE else plain) * int(tensor.count)
+        parameters += int(storage.bytes(tensor.stored)) * int(tensor.count)
         module, _, name = tensor.path.rpartition(".")
         holder, _, leaf = module.rpartition(".")
         stored = f"{holder}.{JOINED.get(f'{leaf}.{name}', f'{leaf}.{name}')}"
-        joined[stored, id(tensor.axes), tensor.count] += on_rank(tensor, _bytes(launch, tensor))
+        joined[stored, id(tensor.axes), tensor.count] += _bytes(launch, tensor)
     total = sum(count * allocated(size, split_limit) for (*_, count), size in joined.items())
     rotary = sum(allocated(size, split_limit) for size in rotary_caches(launch.model, launch.value_bytes))
     absorbed = sum(

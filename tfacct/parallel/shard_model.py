@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from tfacct.architecture.parts import Experts, Grouped, Part
+from tfacct.architecture.parts import Experts, Grouped, Mixer, Part
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option
+from tfacct.ledger.einsum import divisors
 from tfacct.ledger.groups import Ledger
 from tfacct.ledger.workload import check_size
 from tfacct.loading.model import LoadedModel
@@ -28,23 +29,23 @@ from tfacct.parallel.support import (
 )
 
 
-def on_ranks(models: Sequence[LoadedModel], tp: int, ep: int = 1) -> list[LoadedModel]:
+def on_ranks(models: Sequence[LoadedModel], tp: int, ep: int = 1, *, stored: bool = False) -> list[LoadedModel]:
     """The models on one of `tp` ranks: shards of heads, MLP width and vocabulary. `ep`: ranks that share whole experts,
-    `tp` of them per batch. Raises TfacctError."""
+    `tp` of them per batch. `stored`: nothing but weights and caches is counted. Raises TfacctError."""
     check_size(option("tp"), tp)
     check_size(option("ep"), ep)
     if ep % tp and ep > 1:
         problem = f"{option('ep', ep)} is not a multiple of {option('tp', tp)}: whole tp groups share the experts"
         raise UsageError(problem, f"such as {option('ep', tp)}")
-    return [_on_rank(model, Mesh(tp, ep=ep)) if tp * ep > 1 else model for model in models]
+    return [_on_rank(model, Mesh(tp, ep=ep), stored) if tp * ep > 1 else model for model in models]
 
 
-def _on_rank(model: LoadedModel, mesh: Mesh) -> LoadedModel:
+def _on_rank(model: LoadedModel, mesh: Mesh, stored: bool) -> LoadedModel:
     if mesh.ep > 1:  # engines do not pad
-        check_mesh(model, mesh)
+        check_mesh(model, mesh, stored=stored)
         check_sizes(model, mesh, {})
     else:
-        check_shardable(model, mesh)
+        check_shardable(model, mesh, stored=stored)
     shape, ledger = _with_shards(model, mesh)
     if mesh.ep > 1:
         ledger = with_rank_experts(ledger, mesh)
@@ -63,6 +64,8 @@ def _with_shards(model: LoadedModel, mesh: Mesh) -> tuple[Transformer, Ledger]:
         sizes: dict[str, Any] = {field: mesh.shard_size(axis, getattr(part, field)) for field, axis in own.items()}
         if norms_all_heads(part):
             return part
+        if isinstance(part, Mixer):
+            sizes[part.tp_heads] = _shared_heads(model, part, mesh.tp)
         if isinstance(part, Grouped):
             sizes["group"] = part.heads // mesh.tp // sizes["kv_heads"]  # fewer if several ranks have the same head
         if isinstance(part, Experts) and mesh.ep > 1:  # experts are whole, but a shared expert of the same width is not
@@ -76,12 +79,21 @@ def _with_shards(model: LoadedModel, mesh: Mesh) -> tuple[Transformer, Ledger]:
     return found
 
 
+def _shared_heads(model: LoadedModel, part: Mixer, tp: int) -> int:
+    """Heads, or groups of heads, of a part with states on each of `tp` ranks. Raises UsageError."""
+    whole, axis = int(getattr(part, part.tp_heads)), part.axis_names[part.tp_heads]
+    if whole % tp:
+        problem = f"{model.name}: {option('tp', tp)} does not divide {axis} = {whole:,} ({part.legend[axis]})"
+        raise UsageError(problem, f"sizes that divide it: {', '.join(map(str, divisors([whole])))}")
+    return whole // tp
+
+
 def shard_weights(models: Sequence[LoadedModel], tp: int, dtype: str | None, ep: int = 1) -> Sequence[LoadedModel]:
     """The models as one rank stores them; unchanged for a single rank. Raises TfacctError for weights in a format whose
     blocks would be cut."""
     if (tp, ep) == (1, 1):
         return models
-    sharded = on_ranks(models, tp, ep)
+    sharded = on_ranks(models, tp, ep, stored=True)
     for whole, one in zip(models, sharded, strict=True):
         check_formats(whole, one, dtype)
     return sharded

@@ -16,6 +16,7 @@ from tfacct.architecture.parts import (
     FeedForward,
     Head,
     LatentAttention,
+    Mixer,
     Norm,
     Part,
     Pooler,
@@ -288,13 +289,25 @@ FEATURES: Mapping[str, tuple[str, Test]] = {
     "scaled_embedding": ("a scaled embedding", _shape(lambda shape: shape.embed.scaled)),
 }
 """Features by name: a label, and a test of a model on a mesh."""
+STORED = {
+    **FEATURES,
+    "part": ("a part without a rule for its weights", lambda model, *_: model.once(_unsupported_weights)),
+}
+"""The same where nothing but weights and caches is counted."""
 
 
 # Checks.
 
 
-def _refuse(rows: Sequence[Unsupported], model: LoadedModel, mesh: Mesh, *, train: bool = True) -> None:
-    for row in matching(rows, Features(FEATURES, model, mesh, train)):
+def _refuse(
+    rows: Sequence[Unsupported],
+    model: LoadedModel,
+    mesh: Mesh,
+    features: Mapping[str, tuple[str, Test]] = FEATURES,
+    *,
+    train: bool = True,
+) -> None:
+    for row in matching(rows, Features(features, model, mesh, train)):
         raise ConfigError(f"{model.name}: {row.reason}", row.instead or None)
 
 
@@ -314,11 +327,12 @@ def check_axes(model: LoadedModel, mesh: Mesh) -> None:
     _refuse(SEQUENCES, model, mesh)
 
 
-def check_mesh(model: LoadedModel, mesh: Mesh, *, train: bool = True) -> None:
-    """Raises TfacctError for a model with a part that this mesh does not support; `train`: gradients are reduced."""
+def check_mesh(model: LoadedModel, mesh: Mesh, *, train: bool = True, stored: bool = False) -> None:
+    """Raises TfacctError for a model with a part that this mesh does not support; `train`: gradients are reduced;
+    `stored`: nothing but weights and caches is counted, which the heads of recurrent states have a rule for."""
     check_axes(model, mesh)
     if mesh.ranks > mesh.pp or mesh.ep > 1:  # stages always send the residual stream
-        _refuse(PARTS, model, mesh, train=train)
+        _refuse(PARTS, model, mesh, STORED if stored else FEATURES, train=train)
 
 
 @contextmanager
@@ -337,9 +351,10 @@ def check_sizes(model: LoadedModel, mesh: Mesh, at: Axes) -> None:
         check(model.ledger, mesh, at)
 
 
-def check_shardable(model: LoadedModel, mesh: Mesh) -> None:
-    """Raises TfacctError for a model that the mesh does not support, or whose sizes it does not divide."""
-    check_mesh(model, mesh)
+def check_shardable(model: LoadedModel, mesh: Mesh, *, stored: bool = False) -> None:
+    """Raises TfacctError for a model that the mesh does not support, or whose sizes it does not divide; `stored`: see
+    `check_mesh`."""
+    check_mesh(model, mesh, stored=stored)
     check_sizes(model, mesh, {})
     if not verified(model.family, "torch_plan"):
         check_rows(model, mesh)
@@ -356,6 +371,13 @@ def _has_experts(model: LoadedModel) -> bool:
 
 def _unsupported(model: LoadedModel) -> str | None:
     return unsupported_part(model.architecture)
+
+
+def _unsupported_weights(model: LoadedModel) -> str | None:
+    """A phrase for the first part whose weights ranks cannot shard."""
+    shape = model.architecture
+    with_rule = {in_words(part) for part in shape.parts() if isinstance(part, Mixer) and part.tp_heads}
+    return next((what for what in _unsupported_parts(shape) if what not in with_rule), None)
 
 
 def unsupported_part(shape: Transformer) -> str | None:

@@ -78,6 +78,7 @@ class Mamba2(Mixer):
         "Qc": "Pc",
     }
     cases: ClassVar[frozenset[str]] = frozenset(("Km", "Gm", "Kc", "Ns"))
+    tp_heads: ClassVar[str] = "groups"
     recurrence: ClassVar[str] = "the decays and state updates in the recurrence of Mamba-2"
     unfused: ClassVar[str] = (
         "Mamba-2's states are written and read for every chunk, and its convolution reads a window per token;"
