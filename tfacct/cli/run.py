@@ -394,6 +394,10 @@ def _show(found: Found, show: Shown, command: Command) -> None:
         from tfacct.output.sorting import sorted_by
 
         found = found._replace(report=sorted_by(found.report, show.sort))
+    if (show.csv or show.markdown) and show.limit and "limit" not in command.options:
+        from tfacct.output.sorting import first_rows
+
+        found = found._replace(report=first_rows(found.report, show.limit))
     report = found.derived() if show.explain and found.derived is not None else found.report
     wrote = [_write(file, found, show, command) for file in show.output or () if not command.writes]
     if show.latex:

@@ -1,4 +1,4 @@
-"""Sorts the rows of a report by a column."""
+"""The rows of a report, sorted by a column, or the first of them."""
 
 from __future__ import annotations
 
@@ -29,6 +29,18 @@ def sorted_by(report: ReportT, column: str) -> ReportT:
         return (*sorted(known, key=lambda row: _order(row[keys[name]]), reverse=falling), *others)
 
     return replace(report, sections=tuple(section(rows) for rows in report.sections))
+
+
+def first_rows(report: ReportT, most: int) -> ReportT:
+    """The report with at most this many rows, without its totals if rows are missing; 0: all rows."""
+    data = report.data and first_rows(report.data, most)
+    if not most or len(report.cells) <= most:
+        return replace(report, data=data)
+    sections, left = [], most
+    for rows in report.sections:
+        sections.append(rows[:left])
+        left -= len(sections[-1])
+    return replace(report, sections=tuple(filter(None, sections)), totals=(), data=data)
 
 
 def _order(cell: Any) -> tuple[bool, Any]:

@@ -501,7 +501,7 @@ def context_hints(groups: Sequence[Sequence[LoadedModel]], request: Request) -> 
     ]
     hints = [_past_context(group, context) for group in past]
     if len(past) > 4:
-        names = ", ".join(group[0].name for group in past)
+        names = listed([group[0].name for group in past], 6)
         hints = [f"hint: context {context:,} is longer than these models were trained for: {names}"]
     return [*hints, *_past_source(groups, request), *_without_logits(groups, request)]
 
