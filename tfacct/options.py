@@ -398,7 +398,9 @@ class Shown(NamedTuple):
     ] = "light"
     force: Annotated[bool, Option("Overwrite an existing file.", None, OUTPUT)] = False
     digits: Annotated[bool, Option("Show all digits in the table.", None, OUTPUT)] = False
-    limit: Annotated[int | None, Option("At most N rows; 0: all. Default: 20 on a terminal. JSON has all.", "N", OUTPUT)] = None
+    limit: Annotated[
+        int | None, Option("At most N rows; 0: all. Default: 20 on a terminal. JSON has all.", "N", OUTPUT)
+    ] = None
     sort: Annotated[str | None, Option("Sort rows by a column, ascending; -COLUMN: descending.", "COLUMN", OUTPUT)] = (
         None
     )

@@ -34,6 +34,8 @@ LLAMA = {"model_type": "llama", "vocab_size": 32, "hidden_size": 16, "num_hidden
         ("flops https://x.org/Qwen/Qwen2-7B", ["did you mean qwen2-7b? a hub id has the form OWNER/NAME"]),
         ("flops a/b/nothing-like-it", ["no preset or file named", "a hub id has the form OWNER/NAME"]),
         ("flops nosuch.json", ["no file 'nosuch.json' here"]),
+        ("plot gpt2", ["did you mean `tfacct sweep`?"]),
+        ("params gpt2 --set n_layer=3,n_head=2", ["n_layer must be a whole number", "--set A=1 --set B=2"]),
         ("flops --set n_layer=4", ["no field 'n_layer'", "--set without a MODEL changes every preset"]),
         ("flops gpt2 --ctx 0", ["--ctx must be at least 1, not 0"]),
         ("flops gpt2 --ctx=-5", ["--ctx must be a whole number", "'-5'"]),
@@ -138,6 +140,18 @@ def test_a_refusal_has_one_shape(run, arguments: str, says: str, hint: str | Non
     assert told.keys() == {"error", "hint", "kind"} and told["error"].startswith(says)
     assert told["hint"] is None if hint is None else told["hint"].startswith(hint)
     assert text.err.splitlines() == [f"error: {told['error']}"] + ([f"hint: {told['hint']}"] if hint else [])
+
+
+def test_a_config_with_the_fields_of_the_course_names_its_family(run, tmp_path: Path) -> None:
+    fields = {"vocab_size": 97, "context_length": 31, "d_model": 24, "num_layers": 3, "num_heads": 4, "d_ff": 40}
+    (tmp_path / "tiny.json").write_text(json.dumps(fields))
+    assert (
+        "hint: its fields are those of the course CS336: --set model_type=cs336"
+        in run("params", str(tmp_path / "tiny.json")).err
+    )
+    # 2 · 97 · 24 embedding and head; per layer 4 · 24 · 24 attention, 3 · 24 · 40 MLP, 2 · 24 norms; 24 last norm
+    ran = run("params", str(tmp_path / "tiny.json"), "--set", "model_type=cs336", "--json")
+    assert json.loads(ran.out)["models"][0]["total_params"] == 4656 + 3 * (2304 + 2880 + 48) + 24
 
 
 @pytest.mark.parametrize(

@@ -77,6 +77,7 @@ COMMANDS: Mapping[str, str] = {
     **dict.fromkeys(("parallel", "layout", "layouts", "shard"), "plan"),
     **dict.fromkeys(("scaling", "chinchilla", "compute"), "budget"),
     **dict.fromkeys(("parameters", "count"), "params"),
+    **dict.fromkeys(("plot", "chart", "graph"), "sweep"),
     "schema": "help schema",
     "docs": "help docs",
 }

@@ -334,4 +334,7 @@ def config_error(
     if first["type"] == "value_error":
         cause = first["ctx"]["error"]
         return cause if isinstance(cause, ConfigError) else ConfigError(str(cause))
-    return ConfigError(f"{name} {describe_error(first)}")
+    several = isinstance(first["input"], str) and "=" in first["input"]
+    return ConfigError(
+        f"{name} {describe_error(first)}", "one field in each --set: --set A=1 --set B=2" if several else None
+    )

@@ -122,6 +122,9 @@ def _by_its_class(fields: Mapping[str, Any], instead: str | None = None) -> str:
         if owners:  # of two families with one class, the one that it is named after
             family = min(owners, key=lambda family: class_ending(name, prefixes[family][:1]) is None)
             return f"its class {cut(name)} belongs to {family}: {setting('model_type', family)}"
+    course = {name for name, field in config_class("cs336").model_fields.items() if field.is_required()}
+    if course <= fields.keys():
+        return f"its fields are those of the course CS336: {setting('model_type', 'cs336')}"
     return "; ".join(filter(None, (_near(fields) or known_families(), instead)))
 
 
