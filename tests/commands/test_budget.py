@@ -68,6 +68,23 @@ def test_tokens_of_a_model() -> None:
     assert usual["tokens"] == 20 * 124_439_808
 
 
+def test_tokens_and_flops_of_a_model_are_exact() -> None:
+    tokens = 123_456_789_012_345_679
+    (facts,) = budget(GPT2, tokens=tokens).models
+    assert (facts["tokens"], facts["flops"]) == (tokens, tokens * GPT2_FLOPS)
+    assert [line["flops"] for line in facts["lines"][:2]] == [
+        10 * 124_439_808 * GPT2_FLOPS,
+        20 * 124_439_808 * GPT2_FLOPS,
+    ]
+
+
+def test_the_assumed_utilization_is_that_of_a_dtype() -> None:
+    """An H100 multiplies fp8 at 1,978.9 TFLOP/s."""
+    report = budget(GPT2, tokens=10**9, on="h100", mfu=0.125, dtype="fp8")
+    assert "12.5% MFU in fp8 is assumed, without interruptions." in report.notes
+    assert report.models[0]["days"] == pytest.approx(GPT2_FLOPS * 1e9 / (0.125 * 1978.9e12) / 86_400, rel=1e-4)
+
+
 def test_nearest_size_of_the_family() -> None:
     """Llama has 3.21 B for 2.89 B; Qwen3 has 1.72 B for 2.04 B, nearer as a ratio than 4.02 B."""
     (facts,) = budget(None, 1e21).models

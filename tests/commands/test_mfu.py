@@ -139,6 +139,7 @@ def test_report_of_a_run() -> None:
     assert report.answer == "43.9% MFU (full attention): 434 of 989 TFLOP/s on each device."
     by_step = reported(step_time=64 * 8_192 / 60_000, batch=64)
     assert by_step.models[0]["mfu"] == pytest.approx(facts["mfu"], rel=1e-12)
+    assert by_step.title.endswith("context 8,192, batch 64 on all devices") and report.title.endswith("8,192")
 
 
 def reported(

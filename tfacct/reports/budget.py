@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any, NotRequired, TypedDict
 
@@ -13,7 +13,7 @@ from tfacct.ledger.workload import Request, check_size
 from tfacct.loading import devices
 from tfacct.loading.memory_limit import device_limit
 from tfacct.loading.model import LoadedModel
-from tfacct.output.report import Column, NoteRow, Row, Table, notes
+from tfacct.output.report import Column, NoteRow, Table, notes
 from tfacct.reports import build
 from tfacct.reports.build import ModelReport
 from tfacct.timing import compute_optimal
@@ -40,14 +40,14 @@ NOTES = (
     NoteRow(
         "fits",
         2,
-        lambda of: of["by_flops"],
+        lambda of: of["optimal_tokens"] is not None,
         "Chinchilla (Hoffmann et al. 2022): 20 tokens per parameter, C = 6·N·D; fitted to dense models up to 16 B.",
     ),
     NoteRow(
         "attention",
         2,
-        lambda of: of["by_flops"] and not of["named"] and of,
-        "Assumes 6·N·D. With attention counted, this budget trains {name} at context {context:,} on {tokens} tokens.",
+        lambda of: not of["named"] and of,
+        "Assumes 6·N·D. With attention counted, this budget trains {name} at context {context:,} on {trained} tokens.",
     ),
     NoteRow(
         "exact",
@@ -55,7 +55,7 @@ NOTES = (
         lambda of: of["named"] and of,
         "{name} takes {each} FLOPs per token at context {context:,}, counted over all matmuls instead of 6·N.",
     ),
-    NoteRow("speed", 2, lambda of: of["speed"], "{} MFU is assumed, without interruptions."),
+    NoteRow("speed", 2, lambda of: of["fits"] and of, "{speed} is assumed, without interruptions."),
 )
 
 
@@ -119,65 +119,60 @@ def budget(
     best = compute_optimal.parameters(flops or 1, ratio)
     trained = model or nearest(family, best)
     point = training_point(trained, ctx)
-    size, each = int(point.active_params()), float(flops_per_token(point))
-    needs = trainer.needs(point) if trainer else ""
-    spend = trainer.spending if trainer and not needs else lambda _: dict.fromkeys(("days", "device_hours", "cost"))
+    size, each = int(point.active_params()), flops_per_token(point)
+    spent: float
     if flops is None:
-        own_ratio = tokens / size if tokens is not None else ratio
-        lines = [trained_on(value, size, each) for value in sorted({*RATIOS, own_ratio})]
-        spent = own_ratio * size * each
+        tokens = round(ratio * size) if tokens is None else tokens
+        spent, per_parameter = round(tokens * each), tokens / size
+        lines = [trained_on(value, size, each) for value in sorted({*RATIOS, per_parameter})]
     else:
+        tokens, spent, per_parameter = round(Fraction(flops) / each), flops, flops / float(each) / size
         lines = [bought(flops, value, "", family, ctx) for value in sorted({*RATIOS, ratio})]
         fitted = ((name, fit.parameters(flops)) for name, fit in LOSS_FITS.items())
         lines += [bought(flops, flops / FLOPS_PER_PARAMETER / n**2, name, family, ctx) for name, n in fitted]
-        own_ratio, spent = flops / each / size, flops
-    lines = [line | spend(line["flops"]) for line in lines]
-    context = int(point.work.context)
+    needs = trainer.needs(point) if trainer else ""
+    spend = trainer.spending if trainer and not needs else lambda _: dict.fromkeys(("days", "device_hours", "cost"))
+    facts: dict[str, Any] = {
+        "flops": spent,
+        "optimal_parameters": None if flops is None else round(best),
+        "optimal_tokens": None if flops is None else round(best * ratio),
+        "context": int(point.work.context),
+        "tokens": tokens,
+        "tokens_per_parameter": per_parameter,
+        "flops_per_token": float(each),
+        "active_params": size,
+        "device": trainer and trainer.limit.facts["device"],
+        "devices": trainer and trainer.limit.count,
+        "mfu": trainer and trainer.mfu,
+        "fits": None if trainer is None else not needs,
+        **spend(spent),
+        "lines": [line | spend(line["flops"]) for line in lines],
+    }
     about = {
         "name": build.label(trained),
-        "context": context,
-        "by_flops": flops is not None,
         "named": model is not None,
-        "tokens": units.people(round(spent / each)),
-        "each": units.si(round(each)),
         "experts": bool(trained.ledger.experts),
-        "speed": trainer and not needs and units.percent(trainer.mfu, 0),
+        "trained": units.people(tokens),
+        "each": units.si(round(each)),
+        "speed": trainer and f"{100 * trainer.mfu:.3g}% MFU in {trainer.dtype}",
     }
-    if flops is not None and model is None:
-        whose = " (Chinchilla)" if ratio == TOKENS_PER_PARAMETER else ""
-        sizes = f"{units.people(round(best))} parameters on {units.people(round(best * ratio))} tokens"
-        answer = f"{_power(flops)} FLOPs: {sizes}{whose}"
+    if model is not None:
+        many = f"{about['trained']} tokens ({units.three(per_parameter)} per parameter)"
+        what = f"{about['name']} on {many}: {_power(spent)} FLOPs"
     else:
-        many = f"{about['tokens']} tokens ({units.three(own_ratio)} per parameter)"
-        answer = f"{about['name']} on {many}: {_power(spent)} FLOPs"
-    spending = spend(spent)
+        whose = " (Chinchilla)" if ratio == TOKENS_PER_PARAMETER else ""
+        best_tokens = units.people(round(best * ratio))
+        what = f"{_power(spent)} FLOPs: {units.people(round(best))} parameters on {best_tokens} tokens{whose}"
     return build.report(
         BudgetReport,
         [trained],
-        _table(lines, by_flops=flops is not None, family=trained.family, trainer=None if needs else trainer),
-        [
-            {
-                "flops": spent,
-                "optimal_parameters": None if flops is None else round(best),
-                "optimal_tokens": None if flops is None else round(best * ratio),
-                "context": context,
-                "tokens": round(spent / each),
-                "tokens_per_parameter": own_ratio,
-                "flops_per_token": each,
-                "active_params": size,
-                "device": trainer.limit.facts["device"] if trainer else None,
-                "devices": trainer.limit.count if trainer else None,
-                "mfu": trainer.mfu if trainer else None,
-                "fits": None if trainer is None else not needs,
-                **spending,
-                "lines": lines,
-            }
-        ],
+        _table(facts, trained.family),
+        [facts],
         title="" if trainer is None else f"Training on {trainer.words}",
         convention="training FLOPs: forward and backward of every matmul; 6·N·D if no model is named",
-        answer=f"{needs and f'{needs}. '}{answer}{_spent(spending['days'], spending['cost'])}.",
-        notes=lambda _: notes(NOTES, about),
-        requests=[Request(ctx=context)],
+        answer=f"{needs and f'{needs}. '}{what}{_spent(facts['days'], facts['cost'])}.",
+        notes=lambda _: notes(NOTES, {**facts, **about}),
+        requests=[Request(ctx=facts["context"])],
     )
 
 
@@ -219,27 +214,27 @@ def _trainer(on: str | None, mfu: float | None, dtype: str | None, price: float 
     if price is not None:
         check_positive("price", price)
     limit = device_limit(count, device, training=True)
-    return Trainer(limit, device.several(count), count * peak_of(device, dtype)[1] * share, share, price)
+    name, peak = peak_of(device, dtype)
+    return Trainer(limit, device.several(count), name, count * peak * share, share, price)
 
 
-def _table(lines: Sequence[dict[str, Any]], *, by_flops: bool, family: str, trainer: Trainer | None) -> Table:
-    shown = [Column("tokens_per_parameter", "tokens per parameter", "count"), Column("tokens", "tokens", "params")]
-    if by_flops:
-        shown.insert(1, Column("parameters", "parameters", "params"))
-        shown += [
+def _table(facts: Mapping[str, Any], family: str) -> Table:
+    """A row for each number of tokens per parameter, then one for each fit of the loss."""
+    lines: Sequence[dict[str, Any]] = facts["lines"]
+    columns = [Column("tokens_per_parameter", "tokens per parameter", "count"), Column("tokens", "tokens", "params")]
+    if facts["optimal_tokens"] is None:
+        columns.append(Column("flops", "FLOPs", "flops"))
+        spent = (Column(key, key, "rate") for key in ("days", "cost"))
+        columns += [column for column in spent if facts[column.key] is not None]
+    else:
+        columns.insert(1, Column("parameters", "parameters", "params"))
+        columns += [
             Column("nearest", f"nearest {family} preset", drop=1),
             Column("nearest_tokens", "tokens of that model", "params", drop=1),
+            Column("basis", "source"),
         ]
-        shown.append(Column("basis", "source"))
-    else:
-        shown.append(Column("flops", "FLOPs", "flops"))
-        shown += [Column("days", "days", "rate")] if trainer else []
-        shown += [Column("cost", "cost", "rate")] if trainer and trainer.price is not None else []
-    rows: list[Row] = [
-        {key: Fraction(value) if isinstance(value, float) else value for key, value in line.items()} for line in lines
-    ]
-    plain = tuple(row for row in rows if row.get("basis") not in LOSS_FITS)
-    return tuple(shown), tuple(filter(None, (plain, tuple(row for row in rows if row not in plain)))), ()
+    fits = tuple(line for line in lines if line.get("basis") in LOSS_FITS)
+    return tuple(columns), tuple(filter(None, (tuple(lines[: len(lines) - len(fits)]), fits))), ()
 
 
 def _spent(days: float | None, cost: float | None) -> str:

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, ClassVar, TypedDict
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tfacct.accounts.metrics import Point
 from tfacct.architecture.parts import MlaMode
 from tfacct.base import units
 from tfacct.base.errors import TfacctError, UsageError
+from tfacct.base.record import record
 from tfacct.base.spelling import option
-from tfacct.ledger.workload import Request, Workload, whole_sequences
+from tfacct.ledger.workload import Request, whole_sequences
 from tfacct.loading import devices, selection
 from tfacct.loading.memory_limit import MemoryLimit, device_limit
 from tfacct.loading.model import LoadedModel
-from tfacct.output.report import Column, NoteRow, Row, Table, Tick, notes, unwatched
+from tfacct.output.keys import Keys, Object, values_of
+from tfacct.output.report import Column, NoteRow, Row, Tick, notes, unwatched
 from tfacct.reports import build, model_notes
-from tfacct.reports.build import ModelReport, WorkloadFacts
-from tfacct.timing.fsdp_time import Trained, least_bytes
+from tfacct.timing.compute_optimal import least_of_step
 from tfacct.timing.utilization import (
     CONVENTIONS,
     Convention,
@@ -33,47 +34,75 @@ from tfacct.timing.utilization import (
 if TYPE_CHECKING:
     from tfacct.verify.measured import Plan
 
+of_convention: Keys[[Run, Convention]] = Keys()
+of_run: Keys[[Run]] = Keys()
 
-class MfuLine(TypedDict):
+
+class MfuLine(Object):
     """FLOPs of a run in one convention, and their share of the peak."""
 
-    convention: Convention
-    flops_per_token: float
-    flops_per_second: float
-    mfu: float
+    convention: Convention = of_convention(lambda _, name: name)
+    flops_per_token: float = of_convention(lambda run, name: run.per_token[name])
+    flops_per_second: float = of_convention(lambda run, name: run.per_token[name] * run.each)
+    mfu: float = of_convention(lambda run, name: utilization(run.per_token[name], run.each, run.peak))
 
 
-class MfuReport(ModelReport):
+class MfuReport(build.ModelReport):
     """Model FLOPs utilization of a run, in every convention; `mfu` counts full attention."""
 
     _line = MfuLine
 
-    workload: WorkloadFacts
-    train: bool
-    device: str
-    devices: int
-    peak_flops_per_second: int
-    tokens_per_second: float
-    seconds_per_step: float | None
-    mfu: float
+    workload: build.WorkloadFacts = of_run(lambda run: selection.workload_facts(run.point.work, dtype=run.dtype))
+    train: bool = of_run(lambda run: run.point.train)
+    device: str = of_run(lambda run: run.limit.facts["device"])
+    devices: int = of_run(lambda run: run.limit.count)
+    peak_flops_per_second: int = of_run(lambda run: run.peak)
+    tokens_per_second: float = of_run(lambda run: run.speed)
+    seconds_per_step: float | None = of_run(lambda run: run.step_time)
+    mfu: float = of_run(lambda run: utilization(run.per_token["full"], run.each, run.peak))
+    lines: list[dict[str, Any]] = of_run(lambda run: [values_of(MfuLine, run, name) for name in run.per_token])
+
+
+@record
+class Run:
+    """A run at `speed` tokens per second of all devices, which multiply in `dtype`, each with this `peak` in FLOP/s.
+    `per_token`: FLOPs by convention; `missing`: why there are none in others."""
+
+    point: Point
+    limit: MemoryLimit
+    dtype: str
+    peak: int
+    speed: float
+    step_time: float | None
+    longest: bool
+    per_token: Mapping[Convention, float]
+    missing: list[str]
+
+    @property
+    def each(self) -> float:
+        """Tokens per second of one device."""
+        return self.speed / self.limit.count
 
 
 NOTES = (
     NoteRow(
         "memory",
         1,
-        lambda run: run["memory"],
+        lambda run: run.point.train and _too_large(run),
         "Full training under FSDP needs at least {least} per device, more than the usable {usable}; adapters or offload"
         " need less.",
     ),
     NoteRow(
         "context",
         1,
-        lambda run: run["longest"],
+        lambda run: run.longest and {"context": run.point.work.context, "ctx": option("ctx")},
         "Counted at context {context:,}, the longest of the model; {ctx} sets that of the run.",
     ),
     NoteRow(
-        "source", 2, lambda run: run["source"], "Tokens: the decoder's; each sequence also has {:,} source tokens."
+        "source",
+        2,
+        lambda run: run.point.work.source,
+        "Tokens: the decoder's; each sequence also has {:,} source tokens.",
     ),
     NoteRow(
         "convention",
@@ -81,7 +110,7 @@ NOTES = (
         bool,
         "The answer counts full attention, as `tfacct flops` does. Recomputation is not counted.",
     ),
-    NoteRow("not_counted", 2, lambda run: run["missing"], "Not counted: {}."),
+    NoteRow("not_counted", 2, lambda run: run.missing, "Not counted: {}."),
 )
 
 
@@ -106,40 +135,38 @@ def mfu(
         raise whole_sequences("tokens_per_second")
     work = selection.runnable(model, request)
     speed = _speed(tokens_per_second, step_time, work.batch * work.context)
-    point = Point(model.ledger, work, train=train)
-    lines, missing = _lines(point, speed / count, peak)
-    full = lines[0]
-    each = " on each device" if count > 1 else ""
-    rate = f"{_tera(full['flops_per_second'])} of {_tera(peak)} TFLOP/s{each}"
-    sentence = f"{units.percent(full['mfu'])} MFU (full attention): {rate}."
-    about = {
-        "memory": train and _short(model, work, device_limit(count, device, training=True)),
-        "longest": request.ctx is None and {"context": work.context, "ctx": option("ctx")},
-        "source": work.source,
-        "missing": missing,
-    }
-    step = "training" if train else "forward passes"
+    point, limit = Point(model.ledger, work, train=train), device_limit(count, device, training=True)
+    run = Run(point, limit, units_of, peak, speed, step_time, request.ctx is None, *_per_token(point))
+    facts = values_of(MfuReport, run)
+    rows: tuple[Row, ...] = tuple(
+        {
+            **line,
+            "convention": CONVENTIONS[line["convention"]],
+            "flops_per_token": Fraction(line["flops_per_token"]),
+            "teraflops_per_second": line["flops_per_second"] / 1e12,
+        }
+        for line in facts["lines"]
+    )
+    columns = (
+        Column("convention", "counted"),
+        Column("flops_per_token", "FLOPs per token", "flops"),
+        Column("teraflops_per_second", "TFLOP/s per device", "rate"),
+        Column("mfu", "MFU", "share"),
+    )
+    step, several = "training" if train else "forward passes", count > 1
+    batch = "" if step_time is None else f", batch {work.batch:,}{' on all devices' * several}"
+    used, whole = (units.three(flops / 1e12) for flops in (run.per_token["full"] * run.each, peak))
+    rate = f"{used} of {whole} TFLOP/s{' on each device' * several}"
+    warning = above_peak(facts["mfu"])
     return build.report(
         MfuReport,
         [model],
-        _table(lines),
-        [
-            {
-                "workload": selection.workload_facts(work, dtype=units_of),
-                "train": train,
-                "device": device.id,
-                "devices": count,
-                "peak_flops_per_second": peak,
-                "tokens_per_second": speed,
-                "seconds_per_step": step_time,
-                "mfu": full["mfu"],
-                "lines": lines,
-            }
-        ],
-        title=f"{build.label(model)}: {step} on {device.several(count)}, {units_of}, context {work.context:,}",
+        (columns, (rows,), ()),
+        [facts],
+        title=f"{build.label(model)}: {step} on {device.several(count)}, {units_of}, context {work.context:,}{batch}",
         convention="2 FLOPs per multiply-add; no recomputation; divided by the dense peak of all devices",
-        answer=" ".join(filter(None, (sentence, above_peak(full["mfu"])))),
-        notes=lambda _: notes(NOTES, about),
+        answer=f"{units.percent(facts['mfu'])} MFU (full attention): {rate}.{f' {warning}' if warning else ''}",
+        notes=lambda _: notes(NOTES, run),
         requests=[request],
     )
 
@@ -147,12 +174,9 @@ def mfu(
 def _speed(tokens_per_second: float | None, step_time: float | None, tokens: int) -> float:
     """Tokens per second of all devices. Raises UsageError unless exactly one of the two is given, above 0."""
     if (tokens_per_second is None) == (step_time is None):
-        given = (
-            "give one of the two"
-            if step_time is not None
-            else f"for example {option('tokens_per_second', 60000)}, summed over all devices"
-        )
-        raise UsageError(f"give {option('tokens_per_second')} or {option('step_time')}", given)
+        example = f"for example {option('tokens_per_second', 60000)}, summed over all devices"
+        hint = example if step_time is None else "give one of the two"
+        raise UsageError(f"give {option('tokens_per_second')} or {option('step_time')}", hint)
     if tokens_per_second is not None:
         check_positive("tokens_per_second", tokens_per_second)
         return float(tokens_per_second)
@@ -160,57 +184,22 @@ def _speed(tokens_per_second: float | None, step_time: float | None, tokens: int
     return tokens / (step_time or 1)
 
 
-def _short(model: LoadedModel, work: Workload, limit: MemoryLimit) -> dict[str, str]:
-    """Memory of a step with one sequence on each device, in words; empty if it may fit."""
-    least = least_bytes(
-        model.ledger, replace(work, batch=1).axes(), Trained(work.context, 1, limit.count, recompute=True)
-    )
-    words = {"least": units.binary(least), "usable": units.binary(limit.usable)}
-    return words if least > limit.usable else {}
-
-
-def _lines(point: Point, each: float, peak: float) -> tuple[list[MfuLine], list[str]]:
-    """A line for each convention at `each` tokens per second of a device; and why one is missing."""
-    lines: list[MfuLine] = []
+def _per_token(point: Point) -> tuple[dict[Convention, float], list[str]]:
+    """FLOPs per token by convention; and why there are none in others."""
+    found: dict[Convention, float] = {}
     missing = []
     for convention in CONVENTIONS:
         try:
-            per_token = float(flops_per_token(point, convention))
+            found[convention] = float(flops_per_token(point, convention))
         except TfacctError as error:
             missing.append(error.message)
-            continue
-        lines.append(
-            {
-                "convention": convention,
-                "flops_per_token": per_token,
-                "flops_per_second": per_token * each,
-                "mfu": utilization(per_token, each, peak),
-            }
-        )
-    return lines, missing
+    return found, missing
 
 
-def _table(lines: Sequence[MfuLine]) -> Table:
-    rows: list[Row] = [
-        {
-            "convention": CONVENTIONS[line["convention"]],
-            "flops_per_token": Fraction(line["flops_per_token"]),
-            "teraflops_per_second": Fraction(line["flops_per_second"] / 1e12),
-            "mfu": Fraction(line["mfu"]),
-        }
-        for line in lines
-    ]
-    columns = (
-        Column("convention", "counted"),
-        Column("flops_per_token", "FLOPs per token", "flops"),
-        Column("teraflops_per_second", "TFLOP/s per device", "rate"),
-        Column("mfu", "MFU", "share"),
-    )
-    return columns, (tuple(rows),), ()
-
-
-def _tera(flops: float) -> str:
-    return units.three(flops / 1e12)
+def _too_large(run: Run) -> dict[str, str] | None:
+    """Memory of a training step in words; None if it may fit."""
+    least, usable = least_of_step(run.point, run.limit.count), run.limit.usable
+    return {"least": units.binary(least), "usable": units.binary(usable)} if least > usable else None
 
 
 # A run on this machine.
@@ -267,10 +256,9 @@ def measure(model: LoadedModel, request: Request, plan: Plan, *, progress: Tick 
 
     facts = measured(model, request, plan, progress)
     what = "training step" if plan.train else "decode step" if request.decode else "forward pass"
-    cache = model_notes.cache_name([model])
     checks: tuple[Row, ...] = tuple(
         {
-            "what": name.format(cache=cache),
+            "what": name.format(cache=model_notes.cache_name([model])),
             "value": f"{facts[measured]:,}",
             "formula": f"{facts[formula]:,}",
             "verdict": "ok" if facts[formula] == facts[measured] else "DIFFERS",
@@ -285,9 +273,13 @@ def measure(model: LoadedModel, request: Request, plan: Plan, *, progress: Tick 
         Column("verdict", "", "verdict"),
     )
     differing = sum(row["verdict"] != "ok" for row in checks)
+    agree = f"{differing} of {len(checks)} counts differ" if differing else f"all {len(checks)} counts agree exactly"
     partial = " (interrupted: what was finished)" if facts["interrupted"] else ""
-    where = "resident memory of the process" if facts["device"].startswith("cpu") else "torch's allocator"
-    counted = "its unfused equivalent" if plan.sdpa else "the model that ran"
+    about = {
+        **facts,
+        "where": "resident memory of the process" if facts["device"].startswith("cpu") else "torch's allocator",
+        "counted": "its unfused equivalent" if plan.sdpa else "the model that ran",
+    }
     report = build.report(
         MeasureReport,
         [model],
@@ -296,13 +288,9 @@ def measure(model: LoadedModel, request: Request, plan: Plan, *, progress: Tick 
         title=f"{build.label(model)}: {what} in {units.dtype_name(plan.dtype)}"
         f" {build.of_workload([model], request)}{partial}",
         convention=CONVENTION,
-        answer=f"{_time(facts['seconds_min'])} for a {what}, {units.percent(facts['mfu'])} of the matmul peak here;"
-        + (
-            f" {differing} of {len(checks)} counts differ."
-            if differing
-            else f" all {len(checks)} counts agree exactly."
-        ),
-        notes=lambda _: notes(RUN_NOTES, {**facts, "where": where, "counted": counted}),
+        answer=f"{units.seconds(facts['seconds_min'])} for a {what}, {units.percent(facts['mfu'])} of the matmul peak"
+        f" here; {agree}.",
+        notes=lambda _: notes(RUN_NOTES, about),
         requests=[request],
         defaults=[],
         headline="total_flops",
@@ -321,8 +309,8 @@ def _speeds(model: LoadedModel, facts: Mapping[str, Any]) -> tuple[Row, ...]:
     full = ", full T × S" if attention else ""
     spread = facts["seconds_max"] / facts["seconds_min"] - 1
     found = {
-        "wall time, fastest": _time(facts["seconds_min"]),
-        "wall time, median": _time(facts["seconds_median"]),
+        "wall time, fastest": units.seconds(facts["seconds_min"]),
+        "wall time, median": units.seconds(facts["seconds_median"]),
         f"spread of {facts['runs']} runs": units.percent(spread, 0) if facts["runs"] > 1 else None,
         "tokens/s": f"{facts['tokens_per_second']:,.1f}",
         f"achieved{full}": flops("flops_per_second"),
@@ -350,7 +338,3 @@ RUN_NOTES = (
     ),
     NoteRow("counter", 3, lambda facts: facts["counted"], "fvcore counted {}."),
 )
-
-
-def _time(seconds: float) -> str:
-    return f"{seconds:.3f} s" if seconds >= 1 else f"{seconds * 1000:.2f} ms"

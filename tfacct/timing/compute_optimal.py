@@ -9,6 +9,8 @@ N = G · (C / 6)^(beta / (alpha + beta)) with G = (alpha · A / (beta · B))^(1 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
 from math import log, sqrt
 from typing import Any
 
@@ -68,28 +70,34 @@ CONTEXT = 4096
 
 @record
 class Trainer:
-    """Devices that train at a stated utilization."""
+    """Devices that train at a stated utilization, with matmuls in `dtype`."""
 
     limit: MemoryLimit
     words: str
+    dtype: str
     rate: float
     mfu: float
     price: float | None
 
     def needs(self, point: Point) -> str:
         """Bytes of a step under FSDP on each device, in words, where it does not fit even with recomputation."""
-        from tfacct.timing.fsdp_time import Trained, least_bytes
-
-        step = Trained(point.work.context, 1, self.limit.count, recompute=True)
-        least = least_bytes(point.ledger, point.at, step)
-        words = f"a step under FSDP needs at least {units.binary(least)} of {units.binary(self.limit.usable)}"
-        return "" if least <= self.limit.usable else f"Does not fit on {self.words}: {words} on each device"
+        least, usable = least_of_step(point, self.limit.count), self.limit.usable
+        needed = units.needed_and_usable(least, usable, " on each device")
+        return "" if least <= usable else f"Does not fit on {self.words}: a step under FSDP needs at least {needed}"
 
     def spending(self, flops: float) -> dict[str, float | None]:
         """Days, device-hours and cost of so many FLOPs."""
         hours = flops / self.rate / 3600
         cost = None if self.price is None else hours * self.limit.count * self.price
         return {"days": hours / 24, "device_hours": hours * self.limit.count, "cost": cost}
+
+
+def least_of_step(point: Point, devices: int) -> int:
+    """Bytes on each device that a step under FSDP needs with one sequence there, even with recomputation."""
+    from tfacct.timing.fsdp_time import Trained, least_bytes
+
+    axes = replace(point.work, batch=1).axes()
+    return least_bytes(point.ledger, axes, Trained(point.work.context, 1, devices, recompute=True))
 
 
 def family_sizes(model: LoadedModel | None, ctx: int | None) -> list[LoadedModel]:
@@ -131,7 +139,7 @@ def bought(flops: float, ratio: float, fit: str, family: Sequence[LoadedModel], 
     return {**line, "nearest": near.name, "nearest_tokens": round(flops / flops_per_token(training_point(near, ctx)))}
 
 
-def trained_on(ratio: float, size: int, each: float) -> dict[str, Any]:
+def trained_on(ratio: float, size: int, each: Fraction) -> dict[str, Any]:
     """A model trained on a number of tokens per parameter."""
     tokens = round(ratio * size)
-    return {"tokens_per_parameter": ratio, "parameters": size, "tokens": tokens, "flops": tokens * each}
+    return {"tokens_per_parameter": ratio, "parameters": size, "tokens": tokens, "flops": round(tokens * each)}
