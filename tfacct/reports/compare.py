@@ -22,7 +22,8 @@ from tfacct.ledger.workload import Request, Workload
 from tfacct.loading import selection
 from tfacct.loading.memory_limit import MemoryLimit
 from tfacct.loading.model import LoadedModel
-from tfacct.output.report import Amount, Cell, Column, Kind, NoteRow, Row, Table, notes
+from tfacct.output.keys import Key, Keys, keys_of, values_of
+from tfacct.output.report import Amount, Column, Kind, NoteRow, Row, Table, notes
 from tfacct.parallel.mesh import Mesh
 from tfacct.reports import build, model_notes
 from tfacct.reports.build import DtypeFrom, ModelReport
@@ -35,34 +36,20 @@ ALIKE = Fraction(1, 1000)
 """Largest relative difference that the answer ignores."""
 
 
-class Measure(NamedTuple):
-    """A row of the table: a metric of a prefill, or of one new token. `noun`: its name in the answer, which names the
-    largest difference of each `group`."""
+class Measure(Key):
+    """A row of the table: a metric of a prefill, or with `decode` of one new token. `noun`: its name in the answer,
+    which names the largest difference of each `group`."""
 
-    key: str
-    metric: str
-    label: str
-    noun: str
-    group: str
-    decode: bool = False
+    def __init__(self, metric: str, label: str, noun: str, group: str, *, decode: bool = False) -> None:
+        super().__init__(lambda numbers: numbers.measured[self.name], None)
+        self.metric, self.label, self.noun, self.group, self.decode = metric, label, noun, group, decode
 
 
-MEASURES = (
-    Measure("total_params", "total_params", "parameters", "parameters", "size"),
-    Measure("active_params", "active_params", "active parameters", "active parameters", "size"),
-    Measure("weights_bytes", "weights_bytes", "weights{stored}", "bytes of weights", "size"),
-    Measure("kv_bytes_per_token", "kv_bytes_per_token", "KV cache{of_token}", "KV cache per token", "cache"),
-    Measure("kv_cache_bytes", "kv_cache_bytes", "{cache} of {tokens}", "{cache}", "cache"),
-    Measure("prefill_flops", "total_flops", "FLOPs, prefill of {ctx}", "prefill FLOPs", "compute"),
-    Measure("flops_per_new_token", "flops_per_token", "FLOPs per new token", "decode FLOPs", "compute", decode=True),
-)
 NOUNS = {"peak_bytes": "peak memory"}
 """Metrics that have a name in plain words."""
 OF_CONTEXT = ("kv_cache_bytes", "prefill_flops", "flops_per_new_token")
 """Measures that depend on the context."""
 REQUESTS = "requests"
-NAMED = "named"
-"""Group of the metrics that were named."""
 NOTES = (
     NoteRow("unsupported", 1, lambda found: found["unsupported"]),
     NoteRow("files", 2, lambda found: found["files"]),
@@ -81,26 +68,6 @@ NOTES = (
     ),
     NoteRow("cache", 2, lambda found: found["caches"], "The KV cache is in {}."),
 )
-
-
-class CompareReport(ModelReport):
-    """Numbers for choosing a model, for each side."""
-
-    label: str
-    context: int
-    dtype_from: DtypeFrom
-    published_dtype: str | None
-    kv_dtype: str
-    metric_values: dict[str, float | None]
-    fits: bool | None
-    requests: int | None
-    total_params: int
-    active_params: int
-    weights_bytes: int | None
-    kv_bytes_per_token: int | None
-    kv_cache_bytes: int | None
-    prefill_flops: int
-    flops_per_new_token: int | None
 
 
 @record
@@ -129,6 +96,55 @@ class Side:
         return dtypes(self.terms.dtype, self.terms.kv_dtype)[1]
 
 
+@record
+class Numbers:
+    """The numbers of a side: measures and further metrics by name, None if they are not counted. `requests`: those that
+    fit; None without devices, and if `fits` for any number."""
+
+    side: Side
+    context: int
+    measured: Mapping[str, Fraction | None]
+    metrics: Mapping[str, Fraction | None]
+    fits: bool | None = None
+    requests: int | None = None
+
+    @property
+    def row(self) -> Row:
+        """Cells of the table. A metric takes the place of a measure with the same name."""
+        requests = "any" if self.fits and self.requests is None else self.requests
+        stored = selection.format_name(self.side.model, self.side.terms.dtype)
+        return {"context": self.context, "format": stored, REQUESTS: requests, **self.measured, **self.metrics}
+
+
+of_numbers: Keys[[Numbers]] = Keys()
+measure: Any = Measure
+
+
+class CompareReport(ModelReport):
+    """Numbers for choosing a model, for each side."""
+
+    label: str
+    context: int = of_numbers(lambda one: one.context)
+    dtype_from: DtypeFrom
+    published_dtype: str | None
+    kv_dtype: str = of_numbers(lambda one: one.side.cached)
+    metric_values: dict[str, float | None] = of_numbers(lambda one: one.metrics)
+    fits: bool | None = of_numbers(lambda one: one.fits)
+    requests: int | None = of_numbers(lambda one: one.requests)
+    total_params: int = measure("total_params", "parameters", "parameters", "size")
+    active_params: int = measure("active_params", "active parameters", "active parameters", "size")
+    weights_bytes: int | None = measure("weights_bytes", "weights{stored}", "bytes of weights", "size")
+    kv_bytes_per_token: int | None = measure("kv_bytes_per_token", "KV cache{of_token}", "KV cache per token", "cache")
+    kv_cache_bytes: int | None = measure("kv_cache_bytes", "{cache} of {tokens}", "{cache}", "cache")
+    prefill_flops: int = measure("total_flops", "FLOPs, prefill of {ctx}", "prefill FLOPs", "compute")
+    flops_per_new_token: int | None = measure(
+        "flops_per_token", "FLOPs per new token", "decode FLOPs", "compute", decode=True
+    )
+
+
+MEASURES = tuple(key for key in keys_of(CompareReport).values() if isinstance(key, Measure))
+
+
 def compare(
     sides: Sequence[Side], *, fit: MemoryLimit | None = None, mesh: Mesh | None = None, metrics: Sequence[str] = ()
 ) -> CompareReport:
@@ -147,30 +163,24 @@ def compare(
             raise UsageError("nothing to compare: the two sides are the same", "name two different models")
         alike[words] = side.model.raw
     models = [side.model for side in sides]
-    named = metrics_named(metrics, models)
+    further = metrics_named(metrics, models)
     reasons: dict[str, list[str]] = {}
-    numbers = [_numbers(side, fit, mesh, named, reasons) for side in sides]
+    numbers = [_numbers(side, fit, mesh, further, reasons) for side in sides]
     labels = _labels([side.parts for side in sides])
-    contexts = {found["context"] for found in numbers}
-    own_contexts = _own_contexts(sides, numbers)
-    columns = (Column("label", "model"), *_columns(sides, numbers, named, fit, mesh))
-    by_label = [{"label": label, **found} for label, found in zip(labels, numbers, strict=True)]
-    formats = [selection.format_name(side.model, side.terms.dtype) for side in sides]
-    rows = tuple(
-        {column.key: _cell({**found, "format": stored}, column.key) for column in columns}
-        for found, stored in zip(by_label, formats, strict=True)
-    )
+    contexts = {one.context for one in numbers}
+    columns = (Column("label", "model"), *_columns(numbers, further, fit, mesh))
+    rows = tuple({"label": label, **one.row} for label, one in zip(labels, numbers, strict=True))
+    facts = [
+        values_of(CompareReport, one, label=label, **selection.format_facts(one.side.model, one.side.terms.dtype))
+        for label, one in zip(labels, numbers, strict=True)
+    ]
     every = list({build.label(one): one for one in models}.values())
     about = {
         "unsupported": [f"{', '.join(dict.fromkeys(names))}: {why}" for why, names in reasons.items()],
         "files": [note for one in every for note in model_notes.files_notes([one])],
         "limit": [] if fit is None else list(fit.notes),
-        "sparse": [
-            label
-            for label, side, found in zip(labels, sides, numbers, strict=True)
-            if _attends_to_fewer(side, found["flops_per_new_token"])
-        ],
-        "contexts": own_contexts and ", ".join(f"{found['context']:,}" for found in numbers),
+        "sparse": [label for label, one in zip(labels, numbers, strict=True) if _attends_to_fewer(one)],
+        "contexts": _longest_differ(numbers) and ", ".join(f"{one.context:,}" for one in numbers),
         "caches": not _of_training(sides) and " or ".join(dict.fromkeys(side.cached for side in sides)),
     }
     where = f"context {min(contexts):,}" if len(contexts) == 1 else "several contexts"
@@ -178,10 +188,10 @@ def compare(
         CompareReport,
         models,
         (columns, (rows,), ()),
-        by_label,
+        facts,
         title=f"{models[0].name if len(every) == 1 else f'{len(every):,} models'}, {where}",
         convention="2 FLOPs per multiply-add; matmuls only; bytes of weights and KV cache, every tensor rounded up",
-        answer=_answer(sides, labels, numbers, own_contexts),
+        answer=_answer(labels, numbers),
         notes=lambda _: notes(NOTES, about),
         requests=[side.request for side in sides],
         defaults=every,
@@ -201,50 +211,44 @@ def _row_of(column: Column, rows: Sequence[Row]) -> Row:
 
 
 def _numbers(
-    side: Side, fit: MemoryLimit | None, mesh: Mesh | None, named: Sequence[Metric], reasons: dict[str, list[str]]
-) -> dict[str, Any]:
-    """Keys of `CompareReport`; `reasons` gets why a number is None."""
+    side: Side, fit: MemoryLimit | None, mesh: Mesh | None, metrics: Sequence[Metric], reasons: dict[str, list[str]]
+) -> Numbers:
+    """The numbers of a side; `reasons` gets why a number is None."""
     model, plain = side.model, Counting(side.terms.dtype, side.terms.kv_dtype)
-    whole = Request(ctx=side.request.ctx, source=side.request.source)
-    work = selection.runnable(model, whole)
-    found: dict[str, Any] = {
-        "context": work.context,
-        **selection.format_facts(model, plain.dtype),
-        "kv_dtype": side.cached,
-        "metric_values": {},
-        "fits": None,
-        REQUESTS: None,
-    }
+    prefill = Request(ctx=side.request.ctx, source=side.request.source)
 
     def refused(error: TfacctError) -> None:
         reasons.setdefault(error.message.removeprefix(f"{model.name}: "), []).append(model.name)
 
-    def taken(what: Metric, request: Request, terms: Counting) -> Fraction | None:
+    def count(what: Metric, request: Request, terms: Counting) -> Fraction | None:
         try:
             return Fraction(what.of(terms.point(model, selection.workload(model, request), [what])))
         except TfacctError as error:
             refused(error)
             return None
 
+    context = selection.runnable(model, prefill).context
+    measured: dict[str, Fraction | None] = {}
     for one in MEASURES:
         absent = not model.has_cache and (one.decode or one.group == "cache")
-        request = replace(whole, decode=one.decode)
-        found[one.key] = None if absent else taken(METRICS[one.metric], request, plain)
-    for what in named:
-        found["metric_values"][what.name] = taken(what, side.request, side.terms)
-    if fit is not None:
-        try:
-            (facts,) = memory([model], whole, dtype=plain.dtype, kv_dtype=plain.kv_dtype, fit=fit, mesh=mesh).models
-            most = facts["fit"]
-            unbounded = most["largest_batch"] is None and most["batch_slack_bytes"] is not None
-            found |= {"fits": most["fits"], REQUESTS: None if unbounded else most["largest_batch"] or 0}
-        except TfacctError as error:
-            refused(error)
-    return found
+        request = replace(prefill, decode=one.decode)
+        measured[one.name] = None if absent else count(METRICS[one.metric], request, plain)
+    numbers = Numbers(side, context, measured, {what.name: count(what, side.request, side.terms) for what in metrics})
+    if fit is None:
+        return numbers
+    try:
+        (facts,) = memory([model], prefill, dtype=plain.dtype, kv_dtype=plain.kv_dtype, fit=fit, mesh=mesh).models
+    except TfacctError as error:
+        refused(error)
+        return numbers
+    most = facts["fit"]
+    unbounded = most["largest_batch"] is None and most["batch_slack_bytes"] is not None
+    return replace(numbers, fits=most["fits"], requests=None if unbounded else most["largest_batch"] or 0)
 
 
-def _attends_to_fewer(side: Side, all_pairs: Fraction | None) -> bool:
+def _attends_to_fewer(one: Numbers) -> bool:
     """True if a new token attends to fewer keys than its FLOPs count."""
+    all_pairs, side = one.measured["flops_per_new_token"], one.side
     if all_pairs is None:
         return False
     flops, step = METRICS["total_flops"], Request(ctx=side.request.ctx, source=side.request.source, decode=True)
@@ -260,39 +264,34 @@ def _labels(parts: Sequence[Mapping[str, str]]) -> list[str]:
 
 
 def _columns(
-    sides: Sequence[Side],
-    numbers: Sequence[Mapping[str, Any]],
-    named: Sequence[Metric],
-    fit: MemoryLimit | None,
-    mesh: Mesh | None,
+    numbers: Sequence[Numbers], metrics: Sequence[Metric], fit: MemoryLimit | None, mesh: Mesh | None
 ) -> list[Column]:
     """A column for each number, but none for active parameters and for the cache of a request that follow from
-    others."""
-    contexts = {found["context"] for found in numbers}
+    others, nor for measures that are also named as metrics."""
+    contexts, sides = {one.context for one in numbers}, [one.side for one in numbers]
     ctx = f"{min(contexts):,}" if len(contexts) == 1 else "a request"
     formats = {selection.format_name(side.model, side.terms.dtype) for side in sides}
-    caches = [(found["kv_cache_bytes"], found["kv_bytes_per_token"], found["context"]) for found in numbers]
-    redundant = {
-        "active_params": all(found["active_params"] == found["total_params"] for found in numbers),
-        "kv_cache_bytes": len(contexts) == 1
-        and all(cache == each * context for cache, each, context in caches if cache is not None),
-    }
+    hidden = {one.name for one in metrics}
+    if all(one.measured["active_params"] == one.measured["total_params"] for one in numbers):
+        hidden.add("active_params")
+    caches = [(one.measured["kv_cache_bytes"], one.measured["kv_bytes_per_token"]) for one in numbers]
+    if len(contexts) == 1 and all(cache == (each or 0) * min(contexts) for cache, each in caches if cache is not None):
+        hidden.add("kv_cache_bytes")
     stored = f", {next(iter(formats))}" if len(formats) == 1 else ""
     of_token = " per token" if all(map(_grows_evenly, sides)) else ", first token"
     tokens = f"{ctx} tokens" if len(contexts) == 1 else ctx
     words = {"stored": stored, "ctx": ctx, "tokens": tokens, "of_token": of_token, "cache": _cache(sides)}
-    own_formats = len(formats) > 1 and any(side.terms.dtype is None for side in sides)
     shown: list[tuple[str, str, Kind]] = []
-    if _own_contexts(sides, numbers):
+    if _longest_differ(numbers):
         shown.append(("context", "context", "count"))
-    if own_formats:
+    if len(formats) > 1 and any(side.terms.dtype is None for side in sides):
         shown.append(("format", "format of weights", "text"))
     shown += [
-        (one.key, one.label.format(**words), METRICS[one.metric].unit)
+        (one.name, one.label.format(**words), METRICS[one.metric].unit)
         for one in _measures(sides)
-        if not redundant.get(one.key) and one.key not in numbers[0]["metric_values"]
+        if one.name not in hidden
     ]
-    shown += [(one.name, NOUNS.get(one.name, one.name), one.unit) for one in named]
+    shown += [(one.name, NOUNS.get(one.name, one.name), one.unit) for one in metrics]
     if fit is not None:
         many = f" of {ctx}" if len(contexts) == 1 else ""
         tp = "" if mesh is None else f" (tp={mesh.tp})"
@@ -314,9 +313,9 @@ def _of_training(sides: Sequence[Side]) -> bool:
     return any(side.terms.train or side.terms.trained for side in sides)
 
 
-def _own_contexts(sides: Sequence[Side], numbers: Sequence[Mapping[str, Any]]) -> bool:
-    """True for the longest contexts of models, if they differ."""
-    return len({found["context"] for found in numbers}) > 1 and not any(side.request.ctx for side in sides)
+def _longest_differ(numbers: Sequence[Numbers]) -> bool:
+    """True if no context is given, and the models' longest ones differ."""
+    return len({one.context for one in numbers}) > 1 and not any(one.side.request.ctx for one in numbers)
 
 
 def _grows_evenly(side: Side) -> bool:
@@ -328,54 +327,58 @@ def _grows_evenly(side: Side) -> bool:
         return True
 
 
-def _cell(found: Mapping[str, Any], key: str) -> Cell:
-    """The cell of a column: of a metric that was named, although a measure may have the same name."""
-    unbounded = key == REQUESTS and found["fits"] and found[key] is None
-    return "any" if unbounded else {**found, **found["metric_values"]}[key]
+class Difference(NamedTuple):
+    """A number of a side, relative to that of the first side."""
+
+    at: int
+    noun: str
+    group: str
+    ratio: Fraction
+    decode: bool = False
+
+    @property
+    def size(self) -> tuple[float, bool]:
+        """Sort key: the size, then decoding first."""
+        return round(abs(log(self.ratio)), 2), self.decode
 
 
-def _number(found: Mapping[str, Any], one: Measure) -> Any:
-    """A measure, or a metric that was named."""
-    return (found["metric_values"] if one.group == NAMED else found)[one.key]
-
-
-def _answer(
-    sides: Sequence[Side], labels: Sequence[str], numbers: Sequence[Mapping[str, Any]], own_contexts: bool
-) -> str:
+def _answer(labels: Sequence[str], numbers: Sequence[Numbers]) -> str:
     """The largest difference from the first side, and the largest of the same side in another group of measures. Of
-    models at contexts of their own, only measures that do not depend on it."""
-    first = numbers[0]
-    shared = [one for one in _measures(sides) if not own_contexts or one.key not in OF_CONTEXT]
+    models at different longest contexts, only measures that do not depend on the context."""
+    sides, first = [one.side for one in numbers], numbers[0]
+    skipped = OF_CONTEXT if _longest_differ(numbers) else ()
     if not all(map(_grows_evenly, sides)):
-        shared = [one for one in shared if one.key != "kv_bytes_per_token"]
-    named = tuple(Measure(name, name, name, NOUNS.get(name, name), NAMED) for name in first["metric_values"])
-    found: list[tuple[float, int, Measure, Fraction]] = []
-    for measures in (named, shared) if _of_training(sides) else (shared, named):  # the second if nothing else differs
-        found = found or [
-            (abs(log(ratio)), at, one, ratio)
-            for at, other in enumerate(numbers[1:], start=1)
-            for one in measures
-            if (before := _number(first, one)) and (after := _number(other, one))
-            for ratio in [Fraction(after, before)]
-            if abs(ratio - 1) > ALIKE
-        ]
+        skipped = (*skipped, "kv_bytes_per_token")
+    measured = [
+        Difference(at, one.noun.format(cache=_cache(sides)), one.group, ratio, one.decode)
+        for at, other in enumerate(numbers)
+        for one in _measures(sides)
+        if one.name not in skipped and (ratio := _ratio(first.measured[one.name], other.measured[one.name]))
+    ]
+    further = [
+        Difference(at, NOUNS.get(name, name), "metrics", ratio)
+        for at, other in enumerate(numbers)
+        for name, before in first.metrics.items()
+        if (ratio := _ratio(before, other.metrics[name]))
+    ]
+    found = further or measured if _of_training(sides) else measured or further
     if not found:
-        alike = all(first[one.key] == other[one.key] for other in numbers for one in MEASURES)
+        alike = all(one.measured == first.measured for one in numbers)
         return f"All models have the same parameters, bytes and FLOPs{'' if alike else ' within 0.1%'}."
-    most = max(found, key=_size)
-    others = [one for one in found if one[1] == most[1] and one[2].group != most[2].group]
-    cache = _cache(sides)
-    words = f"{_times(most[3])} the {most[2].noun.format(cache=cache)} of {labels[0]}"
+    most = max(found, key=lambda one: one.size)
+    others = [one for one in found if one.at == most.at and one.group != most.group]
+    words = f"{_times(most.ratio)} the {most.noun} of {labels[0]}"
     if others:
-        other = max(others, key=_size)
-        words += f" and {_times(other[3])} its {other[2].noun.format(cache=cache)}"
-    verb = " has" if build.label(sides[0].model) != build.label(sides[most[1]].model) else ":"
-    return f"{labels[most[1]]}{verb} {words}."
+        other = max(others, key=lambda one: one.size)
+        words += f" and {_times(other.ratio)} its {other.noun}"
+    verb = " has" if build.label(sides[0].model) != build.label(sides[most.at].model) else ":"
+    return f"{labels[most.at]}{verb} {words}."
 
 
-def _size(difference: tuple[float, int, Measure, Fraction]) -> tuple[float, bool]:
-    """Sort key of differences: the size, then decoding first."""
-    return round(difference[0], 2), difference[2].decode
+def _ratio(before: Fraction | None, after: Fraction | None) -> Fraction | None:
+    """The ratio of two numbers; None if they are alike, or if one is missing or zero."""
+    ratio = Fraction(after, before) if before and after else Fraction(1)
+    return ratio if abs(ratio - 1) > ALIKE else None
 
 
 def _times(ratio: Fraction) -> str:
