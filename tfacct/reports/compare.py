@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from math import log
-from typing import Any, ClassVar, NamedTuple, TypedDict
+from typing import Any, ClassVar, NamedTuple
 
 from tfacct.accounts.metrics import METRICS, STEP_METRICS, Metric, Point
 from tfacct.base import units
@@ -22,7 +22,7 @@ from tfacct.ledger.workload import Request, Workload
 from tfacct.loading import selection
 from tfacct.loading.memory_limit import MemoryLimit
 from tfacct.loading.model import LoadedModel
-from tfacct.output.keys import Key, Keys, keys_of, values_of
+from tfacct.output.keys import Key, Keys, Object, keys_of, values_of
 from tfacct.output.report import Amount, Column, Kind, NoteRow, Row, Table, notes
 from tfacct.parallel.mesh import Mesh
 from tfacct.reports import build, model_notes
@@ -413,61 +413,19 @@ ANSWERED = ("total_flops", "total_params", "weights_bytes", "kv_cache_bytes", "p
 """Totals that the answer names; weights only if they change by another factor than parameters."""
 CHANGE_FLOPS = (("recompute", "none"), ("lora", ""))
 """Fields of a recipe, and their defaults, that change the FLOPs that run, but not the total."""
-SHARES = ("old_share", "new_share")
 UNITS = {"flops": "FLOPs", "params": "params", "bytes": "bytes"}
-
-
-class DiffTotal(TypedDict):
-    """One total, before and after."""
-
-    path: str
-    unit: str
-    old: float | None
-    new: float | None
-    delta: float
-
-
-class DiffLine(DiffTotal):
-    """One matmul or tensor before and after, with its share in all FLOPs or parameters."""
-
-    old_share: float | None
-    new_share: float | None
-
-
-class DiffReport(ModelReport):
-    """FLOPs, parameters and bytes before and after a change."""
-
-    _line = DiffLine
-    _reserved: ClassVar[dict[str, Any]] = {"totals": list[DiffTotal]}
-
-    old_side: dict[str, Any]
-    new_side: dict[str, Any]
-
-
-LINE_NOTES = (
-    NoteRow(
-        "flops",
-        1,
-        lambda about: about["other_flops"],
-        "FLOPs assume training of all weights without recomputation, whatever the recipe.",
-    ),
-    NoteRow("unknown", 1, lambda about: about["unknown"], "Not included: bytes of the weights ({})."),
-    NoteRow("untrained", 1, lambda about: about["untrained"], "Not included: bytes of a training step ({})."),
-    NoteRow("models", 2, lambda about: about["models"]),
-    NoteRow("windows", 2, lambda about: about["windows"]),
-    NoteRow("latent", 2, lambda about: about["latent"]),
-)
 
 
 @record
 class Change:
-    """A line or a total of two sides, None of the side without it. `shares`: of a line in all FLOPs or parameters."""
+    """A line or a total of two sides, None of the side without it; of a line the shares in all FLOPs or parameters."""
 
     path: str
     kind: Kind
     old: Any
     new: Any
-    shares: tuple[Fraction | None, Fraction | None] | None = None
+    old_share: Fraction | None = None
+    new_share: Fraction | None = None
 
     @property
     def delta(self) -> Any:
@@ -493,12 +451,6 @@ class Change:
         sized = Column("", "", self.kind)
         return " → ".join(sized.text(side) if side else "0" for side in (self.old, self.new))
 
-    @property
-    def facts(self) -> dict[str, Any]:
-        """Keys of `DiffLine`, or of `DiffTotal`."""
-        shares = {} if self.shares is None else dict(zip(SHARES, self.shares, strict=True))
-        return {"path": self.path, "unit": self.kind, "old": self.old, "new": self.new, "delta": self.delta} | shares
-
     def row(self, totals: Mapping[str, str]) -> Row:
         """Cells of the table. `totals`: labels of totals."""
         old, new, delta = (
@@ -511,8 +463,53 @@ class Change:
             "new": new,
             "delta": delta,
             "change": self.ratio - 1 if self.ratio is not None else None,
-            "share": self.shares,
+            "share": None if self.old_share is self.new_share is None else (self.old_share, self.new_share),
         }
+
+
+of_change: Keys[[Change]] = Keys()
+
+
+class DiffTotal(Object):
+    """One total, before and after."""
+
+    path: str = of_change(lambda one: one.path)
+    unit: str = of_change(lambda one: one.kind)
+    old: float | None = of_change(lambda one: one.old)
+    new: float | None = of_change(lambda one: one.new)
+    delta: float = of_change(lambda one: one.delta)
+
+
+class DiffLine(DiffTotal):
+    """One matmul or tensor before and after, with its share in all FLOPs or parameters."""
+
+    old_share: float | None = of_change(lambda one: one.old_share)
+    new_share: float | None = of_change(lambda one: one.new_share)
+
+
+class DiffReport(ModelReport):
+    """FLOPs, parameters and bytes before and after a change."""
+
+    _line = DiffLine
+    _reserved: ClassVar[dict[str, Any]] = {"totals": list[DiffTotal]}
+
+    old_side: dict[str, Any]
+    new_side: dict[str, Any]
+
+
+LINE_NOTES = (
+    NoteRow(
+        "flops",
+        1,
+        lambda about: about["other_flops"],
+        "FLOPs assume training of all weights without recomputation, whatever the recipe.",
+    ),
+    NoteRow("unknown", 1, lambda about: about["unknown"], "Not included: bytes of the weights ({})."),
+    NoteRow("untrained", 1, lambda about: about["untrained"], "Not included: bytes of a training step ({})."),
+    NoteRow("models", 2, lambda about: about["models"]),
+    NoteRow("windows", 2, lambda about: about["windows"]),
+    NoteRow("latent", 2, lambda about: about["latent"]),
+)
 
 
 def by_line(old: Side, new: Side, *, every: bool = False) -> DiffReport:
@@ -565,8 +562,8 @@ def by_line(old: Side, new: Side, *, every: bool = False) -> DiffReport:
                 "model": build.label(new.model),
                 "old_side": _side(old, points[0], metrics, weighed=not unknown),
                 "new_side": _side(new, points[1], metrics, weighed=not unknown),
-                "lines": [line.facts for line in (*flops, *params)],
-                "totals": [line.facts for line in totals],
+                "lines": [values_of(DiffLine, line) for line in (*flops, *params)],
+                "totals": [values_of(DiffTotal, line) for line in totals],
                 "left_out": [*(WEIGHED if unknown else ()), *(STEP_METRICS if untrained else ())],
             }
         ],
@@ -617,7 +614,7 @@ def _line_table(sections: Sequence[Sequence[Change]], names: Mapping[str, str]) 
         Column("new", "new", "amount", empty="–"),
         Column("delta", "Δ", "amount", signed=True, empty="unchanged"),
         Column("change", "change", "change", drop=2, empty="new"),
-        *((Column("share", "share", "shares", drop=3, keys=SHARES),) if any(sections[:-1]) else ()),
+        *((Column("share", "share", "shares", drop=3, keys=("old_share", "new_share")),) if any(sections[:-1]) else ()),
     )
     return columns, tuple(tuple(line.row(names) for line in section) for section in sections if section), ()
 
@@ -685,4 +682,4 @@ def _pairs(old: Mapping[str, int], new: Mapping[str, int], kind: Kind) -> list[C
     def share(counts: Mapping[str, int], path: str) -> Fraction | None:
         return Fraction(counts[path], sum(counts.values())) if path in counts else None
 
-    return [Change(path, kind, old.get(path), new.get(path), (share(old, path), share(new, path))) for path in order]
+    return [Change(path, kind, old.get(path), new.get(path), share(old, path), share(new, path)) for path in order]

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from tfacct.training.recipe import Recipe
 
 
-class MetricsReport(ModelReport):
-    """Keys of metrics, and the training recipe if a metric needs one."""
+class RecipeReport(ModelReport):
+    """Keys of the training recipe, of reports that may be about a training step."""
 
     optimizer: str | None
     recompute: str | None
@@ -34,11 +34,22 @@ class MetricsReport(ModelReport):
     loss: Literal["whole", "chunked"] | None
     lora: str | None
     weights_dtype: str | None
+
+
+class MetricsReport(RecipeReport):
+    """Keys of metrics, and the training recipe if a metric needs one."""
+
     workload: WorkloadFacts
     dtype_from: DtypeFrom
     published_dtype: str | None
     kv_dtype: str
     train: bool
+
+
+def recipe_facts(recipe: Recipe) -> dict[str, Any]:
+    """Keys of `RecipeReport`."""
+    fields = {name: getattr(recipe, name) for name in RecipeReport.__annotations__}
+    return {**fields, "weights_dtype": recipe.weights_dtype or recipe.dtype}
 
 
 WEIGHED = ("weights_bytes", "total_bytes")
@@ -143,9 +154,7 @@ class Counting:
         """The recipe in the JSON if a metric needs it, with the attention of the model's class as the default."""
         if not any(metric.of_step for metric in metrics):
             return {}
-        recipe = self.recipe if model is None else self.recipe.for_model(model)
-        named = {name: getattr(recipe, name) for name in ("optimizer", "recompute", "attention", "loss", "lora")}
-        return {**named, "weights_dtype": recipe.weights_dtype or recipe.dtype}
+        return recipe_facts(self.recipe if model is None else self.recipe.for_model(model))
 
     def facts(self, model: LoadedModel, work: Workload, weights: str | None) -> dict[str, Any]:
         """The workload and formats in the JSON."""

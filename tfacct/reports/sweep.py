@@ -27,7 +27,7 @@ from tfacct.loading.skipped import Skipped
 from tfacct.output.report import Cell, Column, Row, Table, Tick, unwatched
 from tfacct.parallel.mesh import mesh_of
 from tfacct.reports import build, model_notes
-from tfacct.reports.metrics import CountedMetrics, Counting, MetricsReport, metrics_named, named_of
+from tfacct.reports.metrics import CountedMetrics, Counting, MetricsReport, RecipeReport, metrics_named, named_of
 from tfacct.reports.ranks import peak_notes
 
 DEFAULT = ("total_flops", "flops_per_token", "ratio_to_rule_of_thumb", "share.attn_scores_values")
@@ -392,7 +392,7 @@ def _facts(swept: Swept, about: Sweep) -> dict[str, Any]:
         "metrics": [metric.name for metric in about.metrics],
         **about.terms.facts(swept.settings[0], work, stored),
         **about.terms.recipe_facts(about.metrics),
-        **{name: None for name in about.grid.recipe or {} if name in MetricsReport.__annotations__},
+        **{name: None for name in about.grid.recipe or {} if name in RecipeReport.__annotations__},
         "lines": swept.rows,
         "skipped": swept.skipped,
     }

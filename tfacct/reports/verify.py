@@ -22,7 +22,7 @@ from tfacct.parallel.mesh import Mesh, checked
 from tfacct.parallel.support import DTYPES, supported_on
 from tfacct.reports import build, model_notes
 from tfacct.reports.build import Axis, MeshFacts, ModelReport, WorkloadFacts
-from tfacct.reports.metrics import Counting
+from tfacct.reports.metrics import Counting, RecipeReport, recipe_facts
 from tfacct.reports.model_notes import TRAINING
 from tfacct.reports.train import error_words
 from tfacct.training.bounds import answered_groups
@@ -110,7 +110,7 @@ class VerifyLine(TypedDict):
     equal: bool
 
 
-class VerifyReport(ModelReport):
+class VerifyReport(RecipeReport):
     """Comparison of the formulas with every counter."""
 
     _line = VerifyLine
@@ -124,12 +124,6 @@ class VerifyReport(ModelReport):
     measured_flops: int | None
     expected_params: int | None
     cross_checks: list[CheckFacts] = of_verified(lambda found, _: [values_of(CheckFacts, one) for one in found.checks])
-    optimizer: str | None
-    recompute: str | None
-    attention: Literal["sdpa", "eager"] | None
-    loss: Literal["whole", "chunked"] | None
-    lora: str | None
-    weights_dtype: str | None
     saved_bytes: int | None
     measured_saved_bytes: int | None
     mesh: MeshFacts | None
@@ -373,7 +367,10 @@ def verify_train(
         VerifyReport,
         models,
         _step_table(one) if one else _step_tables(found),
-        [_step_facts(each, recipe) for each in found],
+        [
+            _facts(each, "saved_bytes", recipe.dtype, **{**recipe_facts(recipe), "attention": each.step.attention})
+            for each in found
+        ],
         title=f"{who} in {recipe.dtype} against the class, {where}",
         convention=f"as transformers runs it with {recipe.runs_with}: {model_notes.TRAINING}",
         answer=_step_verdict(found),
@@ -387,20 +384,6 @@ def verify_train(
         defaults=[],
         headline="saved_bytes",
         agrees=_agrees(found),
-    )
-
-
-def _step_facts(found: VerifiedStep, recipe: Recipe) -> dict[str, Any]:
-    return _facts(
-        found,
-        "saved_bytes",
-        recipe.dtype,
-        optimizer=recipe.optimizer,
-        recompute=recipe.recompute,
-        attention=found.step.attention,
-        loss=recipe.loss,
-        lora=recipe.lora,
-        weights_dtype=recipe.weights_dtype or recipe.dtype,
     )
 
 
