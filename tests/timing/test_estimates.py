@@ -69,7 +69,7 @@ def test_no_error_is_claimed_where_nothing_was_measured(on: str) -> None:
 def test_a_device_without_measured_runs_says_so() -> None:
     step = tfacct.load("qwen3-8b").time(on="a100-sxm-80gb", ctx=1024)
     assert step.validation["points_on_device"] == 0
-    assert "no run on this device was fitted" in words(" ".join(step.notes))
+    assert "(cross-validation); none on this device." in words(" ".join(step.notes))
 
 
 def test_narrow_weights_without_units_are_multiplied_in_bf16() -> None:

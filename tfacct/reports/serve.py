@@ -278,9 +278,11 @@ def _ranges(about: Serving | Fewest) -> str:
     if about.most.requests == 1 and about.one.error("token") is None:
         return ""
     schedules = "from prompts that wait for running answers to prompts that interrupt them"
-    token = schedules if about.one.error("token") is None else "80% of measured runs, under any scheduler"
+    error = about.one.error("token")
+    token = schedules if error is None else f"80% of runs, {error.low:.2f} to {error.high:.2f} × the estimate"
     token = "80% of measured runs, and all of your own" if about.one.scattered else token
-    return f"Ranges. Per token: {token}. {first}; chunked prefill lies between these two."
+    token = f"Per token, prefills of other requests included: {token}"
+    return f"Ranges. {token}. {first}; chunked prefill lies between these two."
 
 
 ERROR = NoteRow("error", 1, lambda about: error_note(about.one))

@@ -41,7 +41,6 @@ from tfacct.timing.timing import CONSTANTS, WIDE, Alike, Step, by_kernel, units_
 from tfacct.timing.utilization import flops_per_token
 from tfacct.timing.validated import (
     ENOUGH,
-    MODELS,
     NEVER_FITTED,
     NEWER_LAYOUTS,
     NEWER_STACKS,
@@ -50,7 +49,6 @@ from tfacct.timing.validated import (
     Class,
     Metric,
     Validation,
-    model_kind,
     reported,
 )
 
@@ -168,16 +166,15 @@ def _corrected(one: Placement, error: Validation | None) -> str:
 
 
 def evidence_note(one: Placement) -> str:
-    """The runs that the error was measured on; empty if it is not known."""
+    """What the error was measured on; empty if it is not known."""
     error = None if one.scattered else one.error()
     if error is None:
         return ""
-    models, verb = MODELS[model_kind(one.model.ledger)], "measured" if error.kind in NEVER_FITTED else "fitted"
-    here = _on_device(error.on.get(one.device.id, 0), "run", verb)
+    here, verb = error.on.get(one.device.id, 0), "measured" if error.kind in NEVER_FITTED else "fitted"
+    where = f", {_on_device(here, 'run', verb)}" if here else ""
     return (
-        f"Measured: request latency of {models}, {here}. Cross-validation by"
-        f" cell (device × model × engine × format): {units.percent(error.coverage)} of runs lie in the interval fitted"
-        " to the other cells."
+        f"Measured: latency of whole requests{where}. Cross-validation:"
+        " each cell (device × model × engine × format) is compared with constants fitted to the others."
     )
 
 
