@@ -14,7 +14,7 @@ from tfacct.ledger.storage import DEFAULT_DTYPE
 from tfacct.ledger.workload import Request, whole_sequences
 from tfacct.loading import selection
 from tfacct.loading.model import LoadedModel
-from tfacct.output.keys import values_of
+from tfacct.output.keys import Keys, Object, values_of
 from tfacct.output.report import Column, NoteRow, Table, notes
 from tfacct.parallel.collectives import Collective, Kind, Of, Over, When
 from tfacct.parallel.mesh import TP_AXES, Mesh, checked, padded_axes, tp_axis
@@ -33,6 +33,11 @@ COUNTED: dict[AfterHead, str] = {
 """What is counted besides matmuls, norms and weights, by what happens to the logits."""
 
 
+of_line: Keys[[Collective]] = Keys()
+of_row: Keys[[Sequence[Collective]]] = Keys()
+of_rank: Keys[[Comms]] = Keys()
+
+
 class StageFacts(TypedDict):
     """Parameters and sent bytes of a rank, for one stage."""
 
@@ -40,56 +45,58 @@ class StageFacts(TypedDict):
     sent_bytes: int
 
 
-class CollectiveLine(TypedDict):
+class CollectiveLine(Object):
     """Collectives of one line. `because`: the sharded axis."""
 
-    what: str
-    calls: int
-    bytes: int
-    because: str
+    what: str = of_line(lambda line: line.what or "outside the layers")
+    calls: int = of_line(lambda line: line.calls)
+    bytes: int = of_line(lambda line: line.bytes)
+    because: str = of_line(lambda line: line.because)
 
 
-class Collectives(TypedDict):
+class Collectives(Object):
     """Collectives of one kind. `bytes`: results on one rank; `sent_bytes`: bytes it sends in a ring."""
 
-    kind: Kind
-    over: Over
-    when: When
-    of: Of
-    calls: int
-    bytes: int
-    sent_bytes: int
-    because: str
-    lines: list[CollectiveLine]
+    kind: Kind = of_row(lambda row: row[0].kind)
+    over: Over = of_row(lambda row: row[0].over)
+    when: When = of_row(lambda row: row[0].when)
+    of: Of = of_row(lambda row: row[0].of)
+    calls: int = of_row(lambda row: sum(line.calls for line in row))
+    bytes: int = of_row(lambda row: sum(line.bytes for line in row))
+    sent_bytes: int = of_row(lambda row: sum(line.sent for line in row))
+    because: str = of_row(lambda row: _because(row))
+    lines: list[CollectiveLine] = of_row(lambda row: [values_of(CollectiveLine, line) for line in row])
 
 
 class CommsReport(build.ModelReport):
     """Collectives of one rank of a parallel layout."""
 
-    workload: build.WorkloadFacts
-    train: bool
-    mesh: build.MeshFacts
-    after_head: AfterHead
-    reduce_dtype: str
+    workload: build.WorkloadFacts = of_rank(lambda one: selection.workload_facts(one.sent.work, dtype=one.dtype))
+    train: bool = of_rank(lambda one: one.train)
+    mesh: build.MeshFacts = of_rank(lambda one: values_of(build.MeshFacts, one.mesh))
+    after_head: AfterHead = of_rank(lambda one: one.ends.after)
+    reduce_dtype: str = of_rank(lambda one: one.ends.reduced or one.dtype)
     stage: int | None
     stages: list[StageFacts] | None
     microbatches: int | None
     bubble: str | None
     bubble_ratio: float | None
-    rank_params: int
-    total_params: int
-    sent_bytes: int
-    collectives: list[Collectives]
+    rank_params: int = of_rank(lambda one: one.sent.stored)
+    total_params: int = of_rank(lambda one: one.sent.whole)
+    sent_bytes: int = of_rank(lambda one: one.sent.sent)
+    collectives: list[Collectives] = of_rank(lambda one: rows(one.sent.lines))
 
 
 @record
 class Comms:
-    """Collectives of a model on a mesh, in a pass or a training step."""
+    """Collectives of a model on a mesh, in a pass or a training step. `dtype`: that of communication."""
 
     model: LoadedModel
     sent: RankCollectives
     mesh: Mesh
     train: bool
+    dtype: str = DEFAULT_DTYPE
+    ends: Ends = Ends()
 
 
 def comms(
@@ -118,12 +125,12 @@ def comms(
     if not train and request.tokens is None and model.has_cache:
         request = replace(request, decode=True)
     sent = rank_collectives(model, selection.workload(model, request), mesh, train, name, ends)
-    about = Comms(model, sent, mesh, train)
+    about = Comms(model, sent, mesh, train, name, ends)
     return build.report(
         CommsReport,
         [model],
         table(sent.lines),
-        [_facts(about, name, ends)],
+        [_facts(about)],
         title=f"{build.label(model)}: bytes sent by one of {mesh.ranks:,} ranks in {name},"
         f" {build.workload_words([model], request)}",
         convention="collectives as in torch; result bytes on one rank; sent bytes as in a ring",
@@ -194,24 +201,7 @@ def _because(lines: Sequence[Collective]) -> str:
 
 def rows(lines: Iterable[Collective]) -> list[dict[str, Any]]:
     """Rows of the table, which are `Collectives` of the JSON."""
-    return [
-        {
-            "kind": alike[0].kind,
-            "over": alike[0].over,
-            "when": alike[0].when,
-            "calls": sum(line.calls for line in alike),
-            "bytes": sum(line.bytes for line in alike),
-            "sent_bytes": sum(line.sent for line in alike),
-            "because": _because(alike),
-            "of": alike[0].of,
-            "lines": [
-                {key: getattr(line, key) for key in ("calls", "bytes", "because")}
-                | {"what": line.what or "outside the layers"}
-                for line in alike
-            ],
-        }
-        for alike in _alike(lines)
-    ]
+    return [values_of(Collectives, alike) for alike in _alike(lines)]
 
 
 COLUMNS = (
@@ -315,26 +305,12 @@ NOTES: tuple[NoteRow, ...] = (
 )
 
 
-def _facts(about: Comms, dtype: str, ends: Ends) -> dict[str, Any]:
+def _facts(about: Comms) -> dict[str, Any]:
     """Keys of `CommsReport`."""
     sent, mesh, train = about.sent, about.mesh, about.train
-    staged: dict[str, Any] = {}
-    if mesh.pp > 1:
-        by_stage = zip(sent.stored_by_stage, sent.sent_by_stage, strict=True)
-        staged = {
-            "stage": sent.stage,
-            "stages": [{"rank_params": stored, "sent_bytes": size} for stored, size in by_stage],
-            **waits_facts(mesh, microbatches(mesh, sent.work.axes(), train), train),
-        }
-    return {
-        "workload": selection.workload_facts(sent.work, dtype=dtype),
-        "train": train,
-        "mesh": values_of(build.MeshFacts, mesh),
-        "after_head": ends.after,
-        "reduce_dtype": ends.reduced or dtype,
-        **staged,
-        "rank_params": sent.stored,
-        "total_params": sent.whole,
-        "sent_bytes": sent.sent,
-        "collectives": rows(sent.lines),
-    }
+    if mesh.pp == 1:
+        return values_of(CommsReport, about)
+    by_stage = zip(sent.stored_by_stage, sent.sent_by_stage, strict=True)
+    stages = [{"rank_params": stored, "sent_bytes": size} for stored, size in by_stage]
+    waits = waits_facts(mesh, microbatches(mesh, sent.work.axes(), train), train)
+    return values_of(CommsReport, about, stage=sent.stage, stages=stages, **waits)

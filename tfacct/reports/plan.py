@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from shlex import quote
-from typing import TYPE_CHECKING, Any, TypedDict, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from tfacct.base import units
 from tfacct.base.errors import UsageError
@@ -18,6 +18,7 @@ from tfacct.ledger.storage import dtypes, width
 from tfacct.ledger.workload import Request, Workload, check_size, whole_sequences
 from tfacct.loading import selection
 from tfacct.loading.model import LoadedModel
+from tfacct.output.keys import Keys, Object, values_of
 from tfacct.output.report import Column, Note, NoteRow, Row, Table, notes
 from tfacct.parallel.collectives import Collective
 from tfacct.parallel.mesh import Mesh, ranks_of
@@ -47,7 +48,11 @@ LARGEST = 2**20
 """The most devices that are accepted."""
 
 
-class PlannedLayout(TypedDict):
+of_layout: Keys[[Plan, Candidate]] = Keys()
+of_plan: Keys[[Plan]] = Keys()
+
+
+class PlannedLayout(Object):
     """A parallel layout. `batch`: sequences of a micro-batch on a rank; `times`: micro-batches of a step. `bytes`,
     `sent_bytes`: of a rank. `seconds`: an estimate, by the law `timed_as` over these links. The commands report its
     memory and its time."""
@@ -59,30 +64,30 @@ class PlannedLayout(TypedDict):
     zero: int
     pp: int
     cp: int
-    cp_method: str | None
+    cp_method: str | None = of_layout(lambda _, of: of.mesh.cp_method if of.mesh.cp > 1 else None)
     ep: int
     ulysses: int
-    batch: int
-    times: int
-    recompute: str | None
-    bytes: int
-    sent_bytes: int
-    bubble_ratio: float | None
-    seconds: float | None
-    timed_as: str | None
-    links: list[build.LinkUsed]
-    command: str
-    time_command: str | None
+    batch: int = of_layout(lambda _, of: of.batch)
+    times: int = of_layout(lambda _, of: of.times)
+    recompute: str | None = of_layout(lambda one, of: of.recompute if one.recipe is not None else None)
+    bytes: int = of_layout(lambda _, of: of.bytes)
+    sent_bytes: int = of_layout(lambda _, of: of.sent)
+    bubble_ratio: float | None = of_layout(lambda one, of: None if (idle := _bubble(one, of)) is None else float(idle))
+    seconds: float | None = of_layout(lambda _, of: of.estimate and of.estimate.seconds)
+    timed_as: str | None = of_layout(lambda _, of: of.estimate and (of.estimate.stack or None))
+    links: list[build.LinkUsed] = of_layout(lambda _, of: [link.facts() for link in of.links])
+    command: str = of_layout(lambda one, of: _command(one, of))
+    time_command: str | None = of_layout(lambda one, of: _time_command(one, of))
 
 
 class PlanReport(build.ModelReport):
     """Parallel layouts that fit a model or its training step."""
 
-    workload: build.WorkloadFacts
+    workload: build.WorkloadFacts = of_plan(lambda one: selection.workload_facts(one.work, dtype=one.dtype))
     dtype_from: build.DtypeFrom
     published_dtype: str | None
-    train: bool
-    gpus: int
+    train: bool = of_plan(lambda one: one.recipe is not None)
+    gpus: int = of_plan(lambda one: one.gpus)
     budget_bytes: int
     memory_bytes: int
     memory_from: str | None
@@ -90,21 +95,24 @@ class PlanReport(build.ModelReport):
     reserve_bytes: int
     device: str | None
     devices: int
-    by: Order
-    fitting: int
-    tried: int
-    not_counted: dict[str, int]
-    layouts: list[PlannedLayout]
-    larger: list[PlannedLayout]
-    collectives: list[comms.Collectives] | None
+    by: Order = of_plan(lambda one: one.by)
+    fitting: int = of_plan(lambda one: len(one.ranked))
+    tried: int = of_plan(lambda one: one.found.counted)
+    not_counted: dict[str, int] = of_plan(lambda one: dict(Counter(one.found.skipped)))
+    layouts: list[PlannedLayout] = of_plan(lambda one: [_layout(one, of) for of in one.ranked])
+    larger: list[PlannedLayout] = of_plan(
+        lambda one: LazySequence(len(one.found.larger), lambda: (_layout(one, of) for of in one.found.larger))
+    )
+    collectives: list[comms.Collectives] | None = of_plan(lambda one: one.lines and comms.rows(one.lines))
 
 
 @record
 class Plan:
     """A search for layouts and its result.
 
-    `given`: options of the question, which the printed commands repeat. `ranked`: a candidate of each layout that fits,
-    the best first by `by`. `estimates`: the estimator of their time, or None; `reason`: why there is none.
+    `given`: options of the question, which the printed commands repeat. `dtype`: format of the weights. `ranked`: a
+    candidate of each layout that fits, the best first by `by`. `lines`: collectives of a layout that was given.
+    `estimates`: the estimator of their time, or None; `reason`: why there is none.
     """
 
     model: LoadedModel
@@ -113,11 +121,13 @@ class Plan:
     fit: MemoryLimit
     recipe: Recipe | None
     given: Mapping[str, Any]
+    dtype: str
     by: Order
     found: SearchResult
     ranked: Sequence[Candidate]
-    estimates: Times | None = None
-    reason: str = ""
+    lines: list[Collective] | None
+    estimates: Times | None
+    reason: str
 
     @property
     def shown(self) -> Sequence[Candidate]:
@@ -183,38 +193,32 @@ def plan(
         found = search.result(meshes, given=whole)
     else:
         found = search_serving(model, work, meshes, fit.usable, dtype, width(dtypes(dtype, kv_dtype)[1]))
-    if not found.counted and layout is not None:
-        reason = (
-            Counter(found.skipped).most_common(1)[0][0] if found.skipped else "the search does not include such layouts"
-        )
-        raise UsageError(f"{model.name}: {label(layout)} on {_devices(gpus)}: {reason}")
     if not found.counted:
-        raise _uncounted(model, work, recipe, found, gpus)
+        raise _uncounted(model, work, recipe, found, gpus, layout)
     estimates, reason = None, ""
     if by == "time" or (by is None and fit.device is not None):
         estimates, reason = times_of(model, work, fit.device, gpus, recipe, dtype, kv_dtype, needed=by == "time")
     by, ranked, reason = ranking(found, estimates, by, reason)
+    best, lines = (ranked or found.larger)[0], None
+    if whole and recipe is None:
+        lines = serving_collectives(model, best.mesh, replace(work, batch=best.batch), dtype)
+    elif whole:
+        lines = search.collectives(best.mesh, best.batch, best.times)
     options = {name: value for name, value in given.items() if name not in ("recompute", "gradient_accumulation")}
     options |= {"dtype": dtype, "kv_dtype": kv_dtype}
-    one = Plan(model, work, gpus, fit, recipe, options, by, found, ranked, estimates, reason)
-    best = one.shown[0]
-    lines: list[Collective] | None = None
-    if recipe is None:
-        what, stored = f"serving in {selection.format_name(model, dtype)}", model.storage(dtype).name
-        if whole:
-            lines = serving_collectives(model, best.mesh, replace(work, batch=best.batch), dtype)
-    else:
-        what, stored = f"a training step in {replace(recipe, mesh=Mesh(fsdp=gpus)).precision}", recipe.dtype
-        if whole:
-            lines = search.collectives(best.mesh, best.batch, best.times)
-    also = f", {recipe.description}" if recipe is not None else ""
+    stored = model.storage(dtype).name if recipe is None else recipe.dtype
+    one = Plan(model, work, gpus, fit, recipe, options, stored, by, found, ranked, lines, estimates, reason)
+    what = f"serving in {selection.format_name(model, dtype)}, {build.workload_words([model], request)}"
+    if recipe is not None:
+        precision = replace(recipe, mesh=Mesh(fsdp=gpus)).precision
+        what = f"a training step in {precision}, {build.workload_words([model], request)}, {recipe.description}"
+    facts = {**fit.facts, "devices": gpus, **selection.format_facts(model, dtype if recipe is None else recipe.dtype)}
     return build.report(
         PlanReport,
         [model],
         _table(one, limit) if lines is None else comms.table(lines),
-        [_facts(one, stored, lines) | selection.format_facts(model, dtype if recipe is None else recipe.dtype)],
-        title=f"{build.label(model)}: layouts of {_devices(gpus)}, {what},"
-        f" {build.workload_words([model], request)}{also}",
+        [values_of(PlanReport, one, **facts)],
+        title=f"{build.label(model)}: layouts of {_devices(gpus)}, {what}",
         answer=_answer(one) if lines is None else _explained(one),
         convention="each layout counted as in `train` and `memory`",
         notes=lambda _: [*notes(NOTES, one), *([] if lines is None else _layout_notes(one, lines))],
@@ -224,19 +228,21 @@ def plan(
     )
 
 
-def _uncounted(model: LoadedModel, work: Workload, recipe: Recipe | None, found: SearchResult, gpus: int) -> UsageError:
+def _uncounted(
+    model: LoadedModel, work: Workload, recipe: Recipe | None, found: SearchResult, gpus: int, layout: Mesh | None
+) -> UsageError:
     """Why no layout is counted: the recipe, a part of the model, FSDP, or the most frequent reason."""
+    if layout is not None:
+        why = found.main_reason or "the search does not include such layouts"
+        return UsageError(f"{model.name}: {label(layout)} on {_devices(gpus)}: {why}")
     reason = None if recipe is None else refusal(model, recipe)
     if reason is None and gpus > 1 and (part := unsupported_part(model.architecture)):
         reason = f"a parallel layout does not support {part}"
     if reason is None and recipe is not None:
         reason = refusal(model, replace(recipe, mesh=Mesh(fsdp=gpus)))
-    none = f"{model.name}: no layout of {_devices(gpus)} is supported"
-    if reason is not None:
-        return UsageError(f"{none}: {reason}")
+    none = f"{model.name}: no layout of {_devices(gpus)} is supported: {reason or found.main_reason}"
     even = option("batch", -(-work.batch // gpus) * gpus)
-    advice = f"give a multiple of {gpus:,}: {even}" if work.batch % gpus else None
-    return UsageError(f"{none}: {Counter(found.skipped).most_common(1)[0][0]}", advice)
+    return UsageError(none, None if reason or work.batch % gpus == 0 else f"give a multiple of {gpus:,}: {even}")
 
 
 # Layouts in words and as commands.
@@ -361,11 +367,10 @@ def _table(one: Plan, limit: int) -> Table:
     most = limit or max(1, len(one.shown))
     if not one.ranked:  # the larger ones are lazy
         return columns, (tuple(_row(one, of) for of in one.found.larger[:most]),), ()
-    sections, left = [], most
+    sections = list[tuple[Row, ...]]()
     for number, found in enumerate(laws.values()):
-        shown = found[: max(1, left // (len(laws) - number))]
-        sections.append(tuple(_row(one, of) for of in shown))
-        left -= len(shown)
+        left = most - sum(map(len, sections))
+        sections.append(tuple(_row(one, of) for of in found[: max(1, left // (len(laws) - number))]))
     return columns, tuple(sections), ()
 
 
@@ -377,27 +382,11 @@ def _bubble(one: Plan, of: Candidate) -> Fraction | None:
 
 
 def _row(one: Plan, of: Candidate) -> Row:
-    return {
-        "division": label(of.mesh),
-        "batch": (of.batch, of.times) if one.recipe is not None else of.batch,
-        "recompute": of.recompute,
-        "bytes": of.bytes,
-        "sent_bytes": of.sent,
-        "bubble": _bubble(one, of),
-        "seconds": None if of.estimate is None else Fraction(of.estimate.seconds),
-        "timed_as": None if of.estimate is None else of.estimate.stack,
-    }
+    batch = (of.batch, of.times) if one.recipe is not None else of.batch
+    return {**_layout(one, of), "division": label(of.mesh), "batch": batch, "bubble": _bubble(one, of)}
 
 
 # Notes.
-
-
-def _skipped(one: Plan) -> Any:
-    skipped = one.found.skipped
-    if not skipped:
-        return None
-    many = f"{len(skipped):,} layouts were" if len(skipped) > 1 else "1 layout was"
-    return {"many": many, "why": Counter(skipped).most_common(1)[0][0]}
 
 
 def _errors(one: Plan) -> list[str]:
@@ -439,7 +428,15 @@ NOTES: tuple[NoteRow, ...] = (
     ),
     NoteRow("error", 1, lambda one: _errors(one)[:1]),
     NoteRow("no_time", 1, lambda one: one.reason, "No time estimate: {}."),
-    NoteRow("skipped", 1, _skipped, "{many} skipped, mostly because: {why}."),
+    NoteRow(
+        "skipped",
+        1,
+        lambda one: (
+            (many := len(one.found.skipped))
+            and {"many": f"{many:,} layout{' was' if many == 1 else 's were'}", "why": one.found.main_reason}
+        ),
+        "{many} skipped, mostly because: {why}.",
+    ),
     NoteRow("files", 1, lambda one: one.recipe is None and model_notes.files_notes([one.model], one.given["dtype"])),
     NoteRow("usable", 2, lambda one: one.fit.notes),
     NoteRow("cache", 2, lambda one: one.recipe is None and model_notes.cache_notes([one.model], _cache(one))),
@@ -452,7 +449,7 @@ NOTES: tuple[NoteRow, ...] = (
         "{many:,} fitting layouts have no time estimate; they come last, sorted by bytes sent.",
     ),
     NoteRow("time", 2, lambda one: one.timed and _time_command(one, one.timed[0]), "Time of the first layout: {}"),
-    NoteRow("links", 2, lambda one: [link.words for link in one.timed[0].estimate.links] if one.timed else []),
+    NoteRow("links", 2, lambda one: [link.words for of in one.timed[:1] for link in of.links]),
     NoteRow(
         "recomputed_sends",
         2,
@@ -503,40 +500,6 @@ def _layout_notes(one: Plan, lines: list[Collective]) -> list[Note]:
     return notes((row for row in comms.NOTES if row.key not in ("stored", "stages", "routing")), about)
 
 
-def _facts(one: Plan, stored: str, lines: list[Collective] | None) -> dict[str, Any]:
-    """Keys of `PlanReport`. `stored`: the format of the weights."""
-    larger = one.found.larger
-    return {
-        "workload": selection.workload_facts(one.work, dtype=stored),
-        "train": one.recipe is not None,
-        "gpus": one.gpus,
-        **one.fit.facts,
-        "devices": one.gpus,
-        "by": one.by,
-        "fitting": len(one.ranked),
-        "tried": one.found.counted,
-        "not_counted": dict(Counter(one.found.skipped)),
-        "layouts": [_layout(one, of) for of in one.ranked],
-        "larger": LazySequence(len(larger), lambda: (_layout(one, of) for of in larger)),
-        "collectives": None if lines is None else comms.rows(lines),
-    }
-
-
 def _layout(one: Plan, of: Candidate) -> dict[str, Any]:
     """Keys of `PlannedLayout`."""
-    mesh, estimate = of.mesh, of.estimate
-    return {
-        **{name: getattr(mesh, name) for name in SIZES},
-        "cp_method": mesh.cp_method if mesh.cp > 1 else None,
-        "batch": of.batch,
-        "times": of.times,
-        "recompute": of.recompute if one.recipe is not None else None,
-        "bytes": of.bytes,
-        "sent_bytes": of.sent,
-        "bubble_ratio": None if (idle := _bubble(one, of)) is None else float(idle),
-        "seconds": estimate and estimate.seconds,
-        "timed_as": estimate and (estimate.stack or None),
-        "links": [link.facts() for link in estimate.links] if estimate else [],
-        "command": _command(one, of),
-        "time_command": _time_command(one, of),
-    }
+    return values_of(PlannedLayout, one, of, **{name: getattr(of.mesh, name) for name in SIZES})

@@ -5,6 +5,7 @@ and sends.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -62,6 +63,11 @@ class Candidate(NamedTuple):
     recompute: str = RECOMPUTE[0]
     estimate: Estimate | None = None
 
+    @property
+    def links(self) -> tuple[Link, ...]:
+        """The links of its estimate."""
+        return () if self.estimate is None else self.estimate.links
+
 
 class SearchResult(NamedTuple):
     """`fitting`: layouts that fit, each with the variants that fit, less recomputation first. `larger`: layouts that do
@@ -75,6 +81,12 @@ class SearchResult(NamedTuple):
     def counted(self) -> int:
         """Number of counted layouts."""
         return len(self.fitting) + len(self.larger)
+
+    @property
+    def main_reason(self) -> str | None:
+        """The most frequent reason to skip a layout; None if none was skipped."""
+        counts = Counter(self.skipped)
+        return max(counts, key=counts.__getitem__, default=None)
 
 
 def search_serving(
