@@ -203,7 +203,7 @@ def plan(
     if whole and recipe is None:
         lines = serving_collectives(model, best.mesh, replace(work, batch=best.batch), dtype)
     elif whole:
-        lines = search.collectives(best.mesh, best.batch, best.times)
+        lines = search.collectives(best.mesh, best.batch, best.recompute)
     options = {name: value for name, value in given.items() if name not in ("recompute", "gradient_accumulation")}
     options |= {"dtype": dtype, "kv_dtype": kv_dtype}
     stored = model.storage(dtype).name if recipe is None else recipe.dtype

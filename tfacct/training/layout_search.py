@@ -303,15 +303,14 @@ class TrainingSearch:
         return int(TrainingMemory(self.model, self.work, self.recipe, step).peak.total)
 
     def _candidate(self, mesh: Mesh, batch: int, how: str, size: int) -> Candidate:
-        times = self._own(mesh) // batch
-        sent = sum(one.sent for one in self.collectives(mesh, batch, times))
-        return Candidate(mesh, batch, times, size, sent, how)
+        sent = sum(one.sent for one in self.collectives(mesh, batch, how))
+        return Candidate(mesh, batch, self._own(mesh) // batch, size, sent, how)
 
     # The step of one layout.
 
-    def _recipe(self, mesh: Mesh, how: str, *, accumulates: bool) -> Recipe:
-        """The recipe on a mesh, with one micro-batch or several."""
-        return replace(self.recipes[how], mesh=mesh, gradient_accumulation=1 + accumulates)
+    def _recipe(self, mesh: Mesh, batch: int, how: str) -> Recipe:
+        """The recipe on a mesh, with micro-batches of `batch` sequences."""
+        return replace(self.recipes[how], mesh=mesh, gradient_accumulation=self._own(mesh) // batch)
 
     def _work(self, mesh: Mesh, batch: int) -> Workload:
         """The workload of this number of sequences on a rank with its part of each."""
@@ -320,7 +319,7 @@ class TrainingSearch:
 
     def _steps(self, mesh: Mesh, batch: int, how: str) -> Iterator[TrainingStep]:
         """The step of a rank; in a pipeline, steps of ranks that include the one with the highest peak."""
-        recipe = self._recipe(mesh, how, accumulates=batch < self._own(mesh))
+        recipe = self._recipe(mesh, batch, how)
         times = microbatches(mesh, self._work(mesh, batch).axes(), train=True) if mesh.pp > 1 else 1
         step = self._step(mesh, batch // times, recipe)
         return layouts.sharded_steps(self.model, self._model_of_rank(mesh), step, recipe, times)
@@ -342,19 +341,11 @@ class TrainingSearch:
             self.graphs[key] = graph_of(one, work, recipe)
         return self.graphs[key]
 
-    def collectives(self, mesh: Mesh, batch: int, times: int) -> list[Collective]:
-        """Collectives of a rank in a whole step: replicas without sharding reduce their gradients once."""
+    def collectives(self, mesh: Mesh, batch: int, how: str) -> list[Collective]:
+        """Collectives of a rank in an optimizer step."""
         if mesh.ranks == 1:
             return []
-        once = mesh.fsdp == 1 and mesh.zero < 2
-        recipe = self._recipe(mesh, next(iter(self.recipes)), accumulates=times > 1)
-        found = layouts.collectives(self.model, replace(self.work, batch=batch), recipe)
-        return [
-            one
-            if times == 1 or one.when == "update" or (one.over == "dp" and once)
-            else one._replace(calls=times * one.calls, bytes=times * one.bytes, sent=times * one.sent)
-            for one in found
-        ]
+        return layouts.collectives(self.model, replace(self.work, batch=batch), self._recipe(mesh, batch, how))
 
 
 class RankShape(NamedTuple):

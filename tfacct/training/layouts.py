@@ -474,12 +474,21 @@ def with_shards(
 
 
 def sent_bytes(model: LoadedModel, work: Workload, recipe: Recipe) -> int:
-    """Bytes that one rank sends in a step."""
+    """Bytes that one rank sends in an optimizer step."""
     return sum(each.sent for each in collectives(model, work, recipe))
 
 
 def collectives(model: LoadedModel, work: Workload, recipe: Recipe) -> list[Collective]:
-    """Collectives of one rank in a step; in a pipeline, of the rank that sends most."""
+    """Collectives of one rank in an optimizer step; in a pipeline, of the rank that sends most. Replicas of all weights
+    and gradients reduce them once, sharded layouts once per micro-batch."""
+    once = ["dp"] if recipe.layout.fsdp == 1 and recipe.layout.zero < 2 else []
+    return [
+        each if each.when == "update" or each.over in once else repeated(each, recipe.gradient_accumulation)
+        for each in _of_micro_batch(model, work, recipe)
+    ]
+
+
+def _of_micro_batch(model: LoadedModel, work: Workload, recipe: Recipe) -> list[Collective]:
     mesh, bits = recipe.layout, units.dtype_bits(recipe.dtype)
     if recipe.lora is None:
         return model_collectives(model, mesh, work.axes(), bits, train=True)
