@@ -98,7 +98,7 @@ Sets = Annotated[
 Limit = Annotated[int | None, Option("At most N rows; 0: all.", "N")]
 
 
-class Whole(TypedDict, total=False):
+class Sequences(TypedDict, total=False):
     """A workload of whole sequences. Sizes are numbers, or text such as `"8k"`."""
 
     ctx: Annotated[
@@ -112,7 +112,7 @@ class Whole(TypedDict, total=False):
     ]
 
 
-class Step(Whole, total=False):
+class Step(Sequences, total=False):
     """A workload with the number of new tokens."""
 
     tokens: Annotated[Size | None, Option("How many tokens of the context are new. Default: all.", "T", STEP)]
@@ -337,11 +337,11 @@ class StepOnRanks(Step, Ranks, total=False):
     """A step on ranks that shard it."""
 
 
-class WholeOnRanks(Whole, Ranks, total=False):
+class SequencesOnRanks(Sequences, Ranks, total=False):
     """Whole sequences on ranks that shard the model."""
 
 
-class WholeOnDevices(Whole, Where, Ranks, total=False):
+class SequencesOnDevices(Sequences, Where, Ranks, total=False):
     """Whole sequences on devices and their ranks."""
 
 

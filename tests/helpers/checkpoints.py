@@ -51,12 +51,12 @@ def saved(name: str, path: Path, dtype: str = "float32", **how: Any) -> Path:
     torch = pytest.importorskip("torch")
     pytest.importorskip("transformers")
     from tfacct.reference import hf
-    from tfacct.reference.hf_inside import whole_of
+    from tfacct.reference.hf_inside import composite_config
 
     ours = tiny(name)
     made, auto = hf.config_of(ours.of_class), ours.config.task_head.auto
     maker = hf.maker(auto)
-    whole = None if auto.startswith("Auto") else whole_of(maker.__self__, made)
+    whole = None if auto.startswith("Auto") else composite_config(maker.__self__, made)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         maker(made if whole is None else whole).to(getattr(torch, dtype)).save_pretrained(path, **how)

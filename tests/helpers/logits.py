@@ -30,11 +30,12 @@ def theirs(config: dict):
     torch.manual_seed(5)
     plain = {"attn_implementation": "eager", **({"experts_implementation": "eager"} if "experts" in str(made) else {})}
     auto = families.read(config).config.task_head.auto
-    whole = None if "." in auto or auto.startswith("Auto") else hf_inside.whole_of(getattr(transformers, auto), made)
+    alone = "." in auto or auto.startswith("Auto")
+    whole = None if alone else hf_inside.composite_config(getattr(transformers, auto), made)
     with initialization.no_init_weights():  # every number is drawn below
         built = hf.maker(auto)(made if whole is None else whole, **plain)
     built.tie_weights()
-    built = (built if whole is None else hf_inside.of_whole(built)).double().eval()
+    built = (built if whole is None else hf_inside.language_model_of(built)).double().eval()
     with torch.no_grad():
         for parameter in built.parameters():  # larger than its own initialisation, so that biases and norms matter
             parameter.normal_(std=0.3)

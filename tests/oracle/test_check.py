@@ -54,9 +54,9 @@ def test_fvcore_is_asked_too(made: Callable[[], Any]) -> None:
 
 
 def test_a_difference_between_the_counters_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tfacct.reference import own_fvcore
+    from tfacct.reference import user_module_fvcore
 
-    monkeypatch.setattr(own_fvcore, "multiply_adds", lambda *_, **__: LLAMA_FLOPS // 2 + 1)
+    monkeypatch.setattr(user_module_fvcore, "multiply_adds", lambda *_, **__: LLAMA_FLOPS // 2 + 1)
     report = tfacct.check(own.Llama, LLAMA, tokens=9)
     assert not report.agrees
     assert report.first_difference == (
@@ -288,9 +288,9 @@ def test_a_file_that_cannot_be_imported_says_why(run: Callable[..., Ran], tmp_pa
 
 
 def test_a_factory_may_bring_its_inputs_and_python_may_give_them() -> None:
-    from tfacct.reference import own_code, watching
+    from tfacct.reference import user_module, watching
 
-    built = own_code.called(own.vectors, "vectors")
+    built = user_module.called(own.vectors, "vectors")
     assert sum(watching.watch(built.module, 1, 1, given=built.inputs).flops.values()) == 2 * 2 * 3 * 5
     tokens = torch.zeros(1, 9, dtype=torch.long)
     for given in (tokens, (tokens,), {"tokens": tokens}, lambda batch, count: torch.zeros(batch, count).long()):

@@ -419,7 +419,7 @@ def test_parts_say_what_sizes_can_be() -> None:
     assert Sizes(gpt2, in_symbols(gpt2, cached=True)).conditions() == []  # nothing turns: heads of any size
     laguna = tiny("laguna").architecture  # its two kinds of blocks turn shares of their own: neither is the larger one
     sizes = Sizes(laguna, in_symbols(laguna, cached=True))
-    assert sizes.whole == {"H": ("Hrfull", "Hrwin")} and "H at least Hrfull + Hrwin + 2" in sizes.conditions()
+    assert sizes.rests == {"H": ("Hrfull", "Hrwin")} and "H at least Hrfull + Hrwin + 2" in sizes.conditions()
 
 
 @pytest.mark.slow

@@ -50,7 +50,7 @@ def check(
         given = {} if paths is None else maps.read(paths)
     else:
         raise UsageError(f"paths must be a dict or a file, not a {type(paths).__name__}")
-    from tfacct.verify import own_code
+    from tfacct.verify import user_module
 
-    asked = own_code.Asked(batch, tokens, source, device, given, propose_map, inputs, train)
-    return answered(reports.check(loaded(config, {}), module, reports.shown_name(module), asked))
+    options = user_module.ModuleOptions(batch, tokens, source, device, given, propose_map, inputs, train)
+    return answered(reports.check(loaded(config, {}), module, reports.shown_name(module), options))

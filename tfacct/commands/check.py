@@ -78,11 +78,11 @@ def _check_module(
     from tfacct.loading import maps
     from tfacct.output.progress import spinner
     from tfacct.reports.check import check
-    from tfacct.verify.own_code import Asked
+    from tfacct.verify.user_module import ModuleOptions
 
     batch, tokens = (1, None) if input_shape is None else _shape(input_shape)
     given: Any = None if paths is None else maps.read(paths)
-    module_run = Asked(batch=batch, tokens=tokens, device=device, paths=given, propose=propose_map, train=train)
+    module_run = ModuleOptions(batch=batch, tokens=tokens, device=device, paths=given, propose=propose_map, train=train)
     with spinner() as waiting:
         waiting(target)
         return Found(check(model, target, target, module_run))

@@ -71,7 +71,7 @@ def generate(
     *,
     new_tokens: Annotated[opt.Size | None, Option("A request: a --ctx prompt, then N new tokens.", "N")],
     masked: opt.Masked = False,
-    **whole: Unpack[opt.Whole],
+    **whole: Unpack[opt.Sequences],
 ) -> "Found[GenerateReport]":
     """FLOPs of a whole request, 2 per multiply-add: the prefill of a prompt of `ctx` tokens, and all decode steps.
 

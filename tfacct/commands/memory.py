@@ -29,7 +29,7 @@ def memory(
     kv_dtype: opt.KvDtype = None,
     kv_block: KvBlock = None,
     engine: opt.Engine = None,
-    **options: Unpack[opt.WholeOnDevices],
+    **options: Unpack[opt.SequencesOnDevices],
 ) -> "Found[MemoryReport]":
     """Weights and KV cache; what fits on a GPU.
 
@@ -109,7 +109,7 @@ def kv(
     *,
     kv_dtype: opt.KvDtype = None,
     kv_block: KvBlock = None,
-    **options: Unpack[opt.WholeOnRanks],
+    **options: Unpack[opt.SequencesOnRanks],
 ) -> "Found[KvReport]":
     """Bytes of the KV cache by context: as built, as MHA and as MQA.
 
@@ -136,7 +136,7 @@ def kv(
     return Found(report, chart, derived)
 
 
-class Fitted(opt.Whole, opt.Where, total=False):
+class Fitted(opt.Sequences, opt.Where, total=False):
     """Whole sequences on devices."""
 
 

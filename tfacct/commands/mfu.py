@@ -28,7 +28,7 @@ def mfu(
     ] = None,
     forward: Annotated[bool, Option("The run was inference: forward passes only.")] = False,
     dtype: Annotated[str | None, Option("Dtype of the matmuls. Default: bf16.", "DTYPE", opt.DTYPES)] = None,
-    **whole: Unpack[opt.Whole],
+    **whole: Unpack[opt.Sequences],
 ) -> "Found[MfuReport]":
     """Model FLOPs utilization of a run.
 
@@ -63,7 +63,7 @@ def measure(
     sdpa: Annotated[bool, Option("With --run: fused attention. Faster, but its FLOPs are not counted.")] = False,
     device: Annotated[str, Option("With --run: device. Default: cpu.", "cpu|cuda|mps")] = "cpu",
     dtype: Annotated[str | None, Option("fp32 (default), bf16 or fp16.", "DTYPE")] = None,
-    **whole: Unpack[opt.Whole],
+    **whole: Unpack[opt.Sequences],
 ) -> "Found[MeasureReport]":
     """Run a model on this machine: time, MFU, memory.
 

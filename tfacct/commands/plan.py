@@ -20,7 +20,7 @@ SHARDING = ("tp", "sp", "pp", "dp", "fsdp", "ep", "cp", "ulysses")
 DEFAULTS = ("1", "False")
 
 
-class PlanOptions(opt.Whole, opt.Where, opt.Layout, opt.TrainingRecipe, total=False):
+class PlanOptions(opt.Sequences, opt.Where, opt.Layout, opt.TrainingRecipe, total=False):
     """Whole sequences, devices, the given part of the layout, and the recipe of a training step."""
 
 

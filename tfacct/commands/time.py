@@ -53,7 +53,7 @@ def time(
     return Found(time(model, opt.request(step), where, prefill=prefill, bound_only=lower_bound))
 
 
-class TimedTraining(opt.Whole, opt.Usable, total=False):
+class TimedTraining(opt.Sequences, opt.Usable, total=False):
     """Whole sequences, and the memory that they may use."""
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _RARE: dict[str, Any] = {"group": opt.RECIPE, "advanced": True}
 
 
-class TrainOptions(opt.Whole, opt.Where, opt.Layout, opt.TrainingRecipe, total=False):
+class TrainOptions(opt.Sequences, opt.Where, opt.Layout, opt.TrainingRecipe, total=False):
     """Options of `train`: workload, devices, layout and recipe."""
 
     dtype: opt.StepDtype

@@ -184,7 +184,7 @@ class Launch:
     @property
     def images(self) -> Mapping[str, Any]:
         """Facts of its dummy images in the profile run; none for a text model."""
-        kind = (self.model.whole or {}).get("model_type") if self.encoders else None
+        kind = (self.model.composite or {}).get("model_type") if self.encoders else None
         facts: Mapping[str, Any] = self.engine.facts["images"][kind] if kind else {}
         return facts
 
@@ -214,7 +214,7 @@ def launch_of(engine: Engine, model: LoadedModel, given: Mapping[str, Any]) -> L
     }
     named = {name: value for name, value in given.items() if name in Flags._fields and value is not None}
     images = engine.facts.get("images", {})
-    whole = model.whole if not model.part else None
+    whole = model.composite if not model.part else None
     encoders = model.of_parts("parameters")[1:] if whole and whole.get("model_type") in images else ()
     return Launch(engine, profile, model, device, Flags(**named | read), encoders)
 

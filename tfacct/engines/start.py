@@ -84,7 +84,7 @@ def common_reasons(launch: Launch) -> Reasons:
         "models without a cache": not model.has_cache,
         "caches of state-space layers": launch.has_states,
         "caches of sliding windows": any(WINDOW in group.axes for group in model.ledger.groups),
-        "image encoders": model.whole is not None,
+        "image encoders": model.composite is not None,
         "pipeline stages": launch.flags.pp > 1,
         f"cards of {device.architecture or device.name}": device.architecture
         not in launch.engine.facts["architectures"],

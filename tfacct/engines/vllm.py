@@ -41,7 +41,7 @@ def unsupported(launch: Launch) -> Reasons:
     """Reasons of a launch of vLLM."""
     engine, device, model, flags = launch.engine, launch.device, launch.model, launch.flags
     shape, facts, storage = model.architecture, engine.facts, launch.storage
-    kind = (model.whole or model.raw).get("model_type", model.family)
+    kind = (model.composite or model.raw).get("model_type", model.family)
     if shape.encoder is not None:
         yield "encoder-decoders are not supported by `tfacct engine`", "choose a decoder-only model"
     if shape.head is None or not model.has_cache:
@@ -56,7 +56,7 @@ def unsupported(launch: Launch) -> Reasons:
         yield f"torch's total of {device.name} is not known", instead
     if any(getattr(part, "indexer", None) is not None for part in shape.attentions):
         yield "sparse attention (DeepSeek V3.2 and later) is not supported", "use `tfacct memory`"
-    if model.whole is not None and kind not in facts["images"]:
+    if model.composite is not None and kind not in facts["images"]:
         yield f"images of {kind} are not supported", "use the preset of its text model"
     if launch.cards > 1 and not launch.profile.several_cards:
         yield "the V0 engine on several cards is not supported", f"{option('engine_version')} 0.8 or later"

@@ -47,7 +47,7 @@ class AudioEncoder(Encoder):
     attention_options = dict(key_bias=False)  # keys have no bias
 
 
-class WholeAudioEncoder(AudioEncoder):
+class FullAttentionEncoder(AudioEncoder):
     """Encoders whose positions attend to all others, with positions that are stored but not trained."""
 
     attribute_map = {"num_key_value_heads": "num_attention_heads", "head_dim": "given_head_dim"}
@@ -70,14 +70,14 @@ class WholeAudioEncoder(AudioEncoder):
         }
 
 
-class VoxtralEncoder(WholeAudioEncoder):
+class VoxtralEncoder(FullAttentionEncoder):
     """Voxtral's audio encoder: Whisper's encoder."""
 
     class_prefixes = ("Voxtral",)
     module_names = {"final_norm": "layer_norm"}
 
 
-class Qwen2AudioEncoder(WholeAudioEncoder):
+class Qwen2AudioEncoder(FullAttentionEncoder):
     """Qwen2-Audio's encoder: Whisper's encoder, with means of two positions before the last norm."""
 
     class_prefixes = ("Qwen2Audio",)

@@ -89,24 +89,24 @@ def read_rope(theta: float | None, scaling: Mapping[str, Any] | None, parameters
     return Rotary((spelled or {}).get("rope_theta") or theta or 10_000.0, spelled)
 
 
-def divide_exactly(whole: int, parts: int, what: str, hint: str | None = None) -> int:
-    """`whole / parts`, for fields named `WHOLE by PARTS`. Raises ConfigError, with the nearest divisors, if it is not a
+def divide_exactly(total: int, parts: int, what: str, hint: str | None = None) -> int:
+    """`total / parts`, for fields named `TOTAL by PARTS`. Raises ConfigError, with the nearest divisors, if it is not a
     whole number."""
-    if whole % parts == 0:
-        return whole // parts
+    if total % parts == 0:
+        return total // parts
     of, _, by = what.partition(" by ")
     if not by:
-        raise ConfigError(f"{of}={whole:,} must be a multiple of {parts:,}", hint)
-    message = f"{by}={parts:,} must divide {of}={whole:,}"
-    raise ConfigError(message if hint else f"{message} (try {_nearest_divisors(whole, parts)})", hint)
+        raise ConfigError(f"{of}={total:,} must be a multiple of {parts:,}", hint)
+    message = f"{by}={parts:,} must divide {of}={total:,}"
+    raise ConfigError(message if hint else f"{message} (try {_nearest_divisors(total, parts)})", hint)
 
 
-def _nearest_divisors(whole: int, parts: int) -> str:
+def _nearest_divisors(total: int, parts: int) -> str:
     """The nearest divisors below and above.
 
     >>> _nearest_divisors(32, 5), _nearest_divisors(6, 12)
     ('4 or 8', '6')
     """
-    below = max(size for size in divisors([whole]) if size <= parts)
-    above = next((size for size in divisors([whole]) if size >= parts), None)
+    below = max(size for size in divisors([total]) if size <= parts)
+    above = next((size for size in divisors([total]) if size >= parts), None)
     return f"{below:,}" if above is None else f"{below:,} or {above:,}"

@@ -336,7 +336,7 @@ def compressed_pairs(queries: Size, keys: Size, rate: Size, most: Size | None = 
     return first(keys) - first(keys - queries)
 
 
-def whole_bytes(elements: Size, width: int) -> Size:
+def packed_bytes(elements: Size, width: int) -> Size:
     """Bytes of `elements` of `width` bits each, rounded up; a symbol is not rounded."""
     if width % 8 == 0:
         return elements * (width // 8)

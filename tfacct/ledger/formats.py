@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeAlias
 
-from tfacct.ledger.einsum import Size, rounded_up, whole_bytes
+from tfacct.ledger.einsum import Size, packed_bytes, rounded_up
 
 Matrix: TypeAlias = Callable[[Size, Size], Size]
 """Bytes of a matrix by its outputs and inputs."""
@@ -27,7 +27,7 @@ class Format(NamedTuple):
 
 def plain(bits: int, name: str) -> Format:
     """Unquantized storage: every number in `bits`."""
-    return Format(name, lambda outputs, inputs: whole_bytes(outputs * inputs, bits), f"plain {bits} bits")
+    return Format(name, lambda outputs, inputs: packed_bytes(outputs * inputs, bits), f"plain {bits} bits")
 
 
 def _words(numbers: Size, bits: int) -> Size:
@@ -163,7 +163,7 @@ def bnb4(*, double: bool = True, name: str = "nf4", tables: bool = True) -> Form
 
     def matrix(outputs: Size, inputs: Size) -> Size:
         scales = rounded_up(outputs * inputs, 64)
-        taken = whole_bytes(outputs * inputs, 4) + (scales + 4 * rounded_up(scales, 256) if double else 4 * scales)
+        taken = packed_bytes(outputs * inputs, 4) + (scales + 4 * rounded_up(scales, 256) if double else 4 * scales)
         return taken + (CODE + (NESTED_CODE + OFFSET if double else 0) if tables else 0)
 
     scale = "an 8-bit scale, plus a 32-bit scale per 256 scales" if double else "a 32-bit scale"

@@ -24,12 +24,12 @@ from tfacct.ledger.einsum import (
     axis_names,
     compressed_pairs,
     einsum,
+    packed_bytes,
     pairs,
     renamed,
     size,
     smaller,
     stored,
-    whole_bytes,
 )
 
 FLOPS_PER_MULTIPLY_ADD = 2
@@ -61,9 +61,9 @@ PIXELS = "Px"
 MERGE, TILE = "Mp", "Wp"
 """Axes of the patches merged into one, and of the patches in a window. The ledger computes merged patches and
 windows."""
-HALF, WHOLE, LONGEST = "Wo", "Wf", "Wl"
-"""Axes of half an overlapping window, of a whole one, and of the longest. The ledger computes windows from them."""
-OF_TOKENS = frozenset((*workload.AXES, workload.PADDED, TILE, HALF, WHOLE))
+HALF, FULL_WINDOW, LONGEST = "Wo", "Wf", "Wl"
+"""Axes of half an overlapping window, of a full one, and of the longest. The ledger computes windows from them."""
+OF_TOKENS = frozenset((*workload.AXES, workload.PADDED, TILE, HALF, FULL_WINDOW))
 RATES = {"light": "Mc", "heavy": "Mh"}
 """Axes of the tokens per compressed key. The ledger computes the number of compressed keys from them."""
 SHARES = {workload.MERGED: MERGE, workload.TILES: TILE}
@@ -367,7 +367,7 @@ class State:
 
     def bytes(self, axes: Axes, cache: int) -> Size:
         """Bytes cached after the step, rounded up, with a cache of `cache` bits per element."""
-        return whole_bytes(self.elements(axes), cache if self.bits is None else self.bits)
+        return packed_bytes(self.elements(axes), cache if self.bits is None else self.bits)
 
 
 PointwiseKind: TypeAlias = Literal[

@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple, TypeAlias
 from tfacct.base import units
 from tfacct.base.record import record
 from tfacct.ledger import formats, paths
-from tfacct.ledger.einsum import Size, SpecError, divided, whole_bytes
+from tfacct.ledger.einsum import Size, SpecError, divided, packed_bytes
 from tfacct.ledger.formats import Format
 
 Role: TypeAlias = Literal["matrix", "expert", "dense", "head", "embedding", "other"]
@@ -88,7 +88,7 @@ class Width:
 
     def bytes(self, elements: Size) -> Size:
         """Bytes of `elements` numbers, rounded up; with blocks, `elements` must be a multiple of `block`."""
-        taken = whole_bytes(elements, self.bits)
+        taken = packed_bytes(elements, self.bits)
         return taken if self.block == 1 else divided(taken, self.block)
 
 

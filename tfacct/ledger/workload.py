@@ -113,7 +113,7 @@ class Workload:
         return {**step, "I": self.new_source, "J": self.source}
 
 
-class Whole(TypedDict, total=False):
+class Sequences(TypedDict, total=False):
     """Keywords of a request about whole sequences; all tokens are new.
 
     Sizes are numbers, or text as on the command line: `"8k"`.
@@ -124,7 +124,7 @@ class Whole(TypedDict, total=False):
     source: int | str | None
 
 
-class Step(Whole, total=False):
+class Step(Sequences, total=False):
     """Keywords of a request about a step, with the number of new tokens."""
 
     tokens: int | str | None
@@ -189,7 +189,7 @@ def new_tokens(count: int) -> str:
     return "1 new token" if count == 1 else f"{count:,} new tokens"
 
 
-def whole_sequences(name: str, value: str | None = None, *, does: str = "counts") -> UsageError:
+def sequences_only(name: str, value: str | None = None, *, does: str = "counts") -> UsageError:
     """Error for an option that works with whole sequences only."""
     step = f"{option('decode')} or {option('tokens')}"
     return UsageError(f"{option(name, value)} {does} whole sequences; it does not work with {step}")

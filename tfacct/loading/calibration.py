@@ -193,7 +193,7 @@ class _Calibration(_Strict):
     checks: Annotated[Mapping[str, Seconds], Field(min_length=1, max_length=200)]
 
     @model_validator(mode="after")
-    def _whole(self) -> _Calibration:
+    def _completed(self) -> _Calibration:
         if missing := [kind for kind in (*WORK, *BACKWARD, BLOCK) if kind not in self.work]:
             raise ValueError(f"work lacks {missing[0]}")
         if {one.cold for one in self.products} != {True, False}:

@@ -13,7 +13,7 @@ from tfacct.loading.gguf import gguf
 from tfacct.loading.headers import FileTensor, LocalFile, Source, check_names, parsed, safetensors
 
 INDEX = "model.safetensors.index.json"
-WHOLE = "model.safetensors"
+SINGLE_FILE = "model.safetensors"
 LONGEST_INDEX = 30_000_000
 """Most bytes of an index."""
 MOST = 300_000
@@ -70,8 +70,8 @@ def _folder(path: Path) -> Checkpoint:
         raise CheckpointError(f"cannot read {path}: {error.strerror}") from None
     if INDEX in names:
         return indexed(name, _read_index(LocalFile(path / INDEX)), lambda file: LocalFile(path / file))
-    if WHOLE in names:
-        return together(name, [LocalFile(path / WHOLE)])
+    if SINGLE_FILE in names:
+        return together(name, [LocalFile(path / SINGLE_FILE)])
     found = [file for file in names if file.endswith((".safetensors", ".gguf"))]
     if not found:
         pickles = [file for file in names if file.endswith(PICKLES)]

@@ -172,7 +172,7 @@ def folder() -> Path:
     return Path(__file__).parent.parent / "devices"
 
 
-def own_folder() -> Path:
+def user_folder() -> Path:
     """Folder of the user's devices."""
     base = os.environ.get("XDG_CONFIG_HOME")
     return (Path(base) if base else Path.home() / ".config") / "tfacct" / "devices"
@@ -183,7 +183,7 @@ def paths() -> Mapping[str, Path]:
     """Files of all devices by name; the user's take precedence."""
     found = {path.stem: path for path in sorted(folder().glob("*.toml"))}
     try:
-        users = {path.stem: path for path in sorted(own_folder().glob("*.toml"))}
+        users = {path.stem: path for path in sorted(user_folder().glob("*.toml"))}
     except OSError:
         users = {}
     return MappingProxyType(found | users)
@@ -235,8 +235,8 @@ def find(name: str) -> str | None:
     if name in paths():
         return name
     folded = fold(name)
-    own = [one.device for one in index() if folded == one.names[0]]
-    found = own[:1] or [one.device for one in index() if folded in one.names]
+    named = [one.device for one in index() if folded == one.names[0]]
+    found = named[:1] or [one.device for one in index() if folded in one.names]
     users = [device for device in found if paths()[device].parent != folder()]
     if len(found := users or found) > 1:
         raise ConfigError(f"{cut(name)} is an alias of {listed(found)}", "name one of them in full")
@@ -353,7 +353,7 @@ def _device(path: Path) -> Device:
     for table in KEYS:
         _check_keys(path, table, _table(path, file, table) if table else file)
     if not peak:
-        raise ConfigError(f"{path}: [peak] is missing", _whole())
+        raise ConfigError(f"{path}: [peak] is missing", _template_hint())
     rates = {name: _rate(path, f"[peak] {name}", value, "FLOPs per second") for name, value in peak.items()}
     if unknown := next((name for name in rates if name not in (*units.BITS, "fp4")), None):
         raise ConfigError(f"{path}: [peak] {cut(unknown)} is not a dtype", nearest(unknown, [*units.BITS, "fp4"]))
@@ -408,7 +408,7 @@ def _links(path: Path, table: Mapping[str, Any]) -> Links:
         for key in ("one_way", "pcie", "node_network")
     }
     if "domain" in table and "one_way" not in table:
-        raise ConfigError(f"{path}: [link] domain needs one_way", _whole())
+        raise ConfigError(f"{path}: [link] domain needs one_way", _template_hint())
     domain = _amount(path, "[link] domain", table["domain"]) if "domain" in table else NODE
     kind = _text(path, "[link] kind", table.get("kind", ""))
     return Links(kind, rates["one_way"], domain, rates["pcie"], rates["node_network"])
@@ -433,7 +433,7 @@ def _memory(path: Path, table: Mapping[str, Any]) -> Memory:
     }
     torch, board = read["torch_bytes"], read["board_bytes"]
     if torch is None and board is None:
-        raise ConfigError(f"{path}: [memory] torch_bytes is missing, and board_bytes too", _whole())
+        raise ConfigError(f"{path}: [memory] torch_bytes is missing, and board_bytes too", _template_hint())
     if torch is not None and board is not None and torch > board:
         raise ConfigError(
             f"{path}: [memory] torch_bytes {torch:,} is more than board_bytes {board:,}", "are they swapped?"
@@ -459,14 +459,14 @@ def _check(path: Path, table: Mapping[str, Any]) -> Check:
     return Check(dtype, factors[0] * factors[1] * factors[2], clock_from == "peak")
 
 
-def _whole() -> str:
+def _template_hint() -> str:
     return spelled("`tfacct devices --template` shows a whole file", "devices.TEMPLATE shows a whole file")
 
 
 def _table(path: Path, file: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     table = file.get(name, {})
     if not isinstance(table, Mapping):
-        raise ConfigError(f"{path}: [{name}] must be a table", _whole())
+        raise ConfigError(f"{path}: [{name}] must be a table", _template_hint())
     return table
 
 
@@ -474,13 +474,13 @@ def _check_keys(path: Path, name: str, table: Mapping[str, Any]) -> None:
     known = KEYS[name].split()
     if unknown := next((key for key in table if key not in known), None):
         where = f"[{name}] {cut(unknown)}" if name else cut(unknown)
-        raise ConfigError(f"{path}: {where} is not a key of device files", nearest(unknown, known) or _whole())
+        raise ConfigError(f"{path}: {where} is not a key of device files", nearest(unknown, known) or _template_hint())
 
 
 def _amount(path: Path, what: str, value: object, unit: str = "") -> int:
     """Whole number. Raises ConfigError."""
     if value is None:
-        raise ConfigError(f"{path}: {what} is missing", _whole())
+        raise ConfigError(f"{path}: {what} is missing", _template_hint())
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not number or not 1 <= value <= LARGEST:  # type: ignore[operator]
         hint = f"in {unit}, such as {EXAMPLE[unit]}" if unit else None

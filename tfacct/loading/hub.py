@@ -152,7 +152,7 @@ def _ask(hub_id: str, revision: str, largest: int) -> Copy:
         return Copy(path, f"{settings.endpoint}/{hub_id}", path.parent.name, newest)
 
     found = hub_client.cached(hub_id, CONFIG, revision)
-    cached = copy(found, newest=False) if found is not None and _is_whole(found) else None
+    cached = copy(found, newest=False) if found is not None and _is_complete(found) else None
     if cached and (settings.offline or COMMIT.fullmatch(revision)):
         return cached
     if settings.offline:
@@ -170,7 +170,7 @@ def _ask(hub_id: str, revision: str, largest: int) -> Copy:
     if cached and cached.commit == commit:
         return cached._replace(newest=True)
     path = hub_client.cached(hub_id, CONFIG, commit)
-    if path is None or not _is_whole(path):
+    if path is None or not _is_complete(path):
         try:
             data = hub_client.download(metadata, CONFIG, largest)
         except OverflowError:
@@ -181,7 +181,7 @@ def _ask(hub_id: str, revision: str, largest: int) -> Copy:
     return copy(path, newest=True)
 
 
-def _is_whole(path: Path) -> bool:
+def _is_complete(path: Path) -> bool:
     """True for a valid copy; a truncated one is downloaded again."""
     try:
         return bool(files.parse_json(CONFIG, files.read(path)))
@@ -191,15 +191,15 @@ def _is_whole(path: Path) -> bool:
 
 def _checked(metadata: Metadata, url: str, revision: str) -> str:
     """Commit from the hub's metadata of the file at `url`. Raises HubError for an invalid answer."""
-    asked, answered = urlsplit(url), urlsplit(metadata.location)
-    host, commit = asked.netloc, metadata.commit
+    requested, answered = urlsplit(url), urlsplit(metadata.location)
+    host, commit = requested.netloc, metadata.commit
     if commit is None or metadata.etag is None:
         raise HubError(f"{host} does not answer like a hub", "check HF_ENDPOINT, or a proxy in between")
     if not COMMIT.fullmatch(commit) or not ETAG.fullmatch(metadata.etag):
         raise HubError(f"{host} does not answer like a hub: invalid commit or ETag", "check HF_ENDPOINT")
     if COMMIT.fullmatch(revision) and commit != revision:
         raise HubError(f"{host} answers with commit {commit}, not {revision}")
-    if answered.netloc != host or answered.scheme not in (asked.scheme, "https"):
+    if answered.netloc != host or answered.scheme not in (requested.scheme, "https"):
         there = cut(answered.netloc) or "nowhere"
         raise HubError(
             f"{host} redirects to {there} for the {CONFIG}, but redirects to other hosts are not followed",

@@ -122,11 +122,11 @@ def requested(method: str, url: str, seconds: float, headers: dict[str, str] | N
     from urllib.request import HTTPHandler, HTTPSHandler, OpenerDirector, ProxyHandler, Request
 
     given = settings()
-    hub, asked = urlsplit(given.endpoint), urlsplit(url)
-    if asked.scheme not in ("http", "https") or not asked.hostname:
+    hub, target = urlsplit(given.endpoint), urlsplit(url)
+    if target.scheme not in ("http", "https") or not target.hostname:
         raise ValueError("HF_ENDPOINT must be an http or https address")
     fields = {"User-Agent": f"tfacct/{__version__}", "Accept-Encoding": "identity", **(headers or {})}
-    if given.token is not None and (asked.scheme, asked.netloc) == (hub.scheme, hub.netloc):
+    if given.token is not None and (target.scheme, target.netloc) == (hub.scheme, hub.netloc):
         fields["Authorization"] = f"Bearer {given.token}"
     opener = OpenerDirector()
     for handler in (ProxyHandler(), HTTPHandler(), HTTPSHandler()):

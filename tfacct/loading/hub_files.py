@@ -14,7 +14,7 @@ from urllib.parse import urljoin, urlsplit
 
 from tfacct.base.errors import CheckpointError, HubError, NotFoundError
 from tfacct.loading import checkpoint, hub
-from tfacct.loading.checkpoint import INDEX, LONGEST_INDEX, WHOLE, Checkpoint
+from tfacct.loading.checkpoint import INDEX, LONGEST_INDEX, SINGLE_FILE, Checkpoint
 from tfacct.loading.hub_client import (
     CHUNK,
     COMMIT,
@@ -68,7 +68,7 @@ def read(hub_id: str, revision: str | None, waiting: hub.Waiting = hub.unwatched
 
 def _ask(hub_id: str, revision: str, name: str) -> Checkpoint:
     if settings().offline:
-        for file in (INDEX, WHOLE):
+        for file in (INDEX, SINGLE_FILE):
             if (copy := cached(hub_id, file, revision)) is not None:
                 return checkpoint.local(copy.parent)._replace(name=name)
         raise HubError(f"the weights of {hub_id} are not in the hub cache, and HF_HUB_OFFLINE forbids downloads")
@@ -77,8 +77,8 @@ def _ask(hub_id: str, revision: str, name: str) -> Checkpoint:
     def remote(wanted: str) -> RemoteFile:
         return RemoteFile(url_of(hub_id, wanted, commit), wanted)
 
-    if file == WHOLE:
-        return checkpoint.together(name, [remote(WHOLE)])
+    if file == SINGLE_FILE:
+        return checkpoint.together(name, [remote(SINGLE_FILE)])
     data, size = read_range(url_of(hub_id, INDEX, commit), INDEX, 0, LONGEST_INDEX)
     if size > LONGEST_INDEX:
         raise CheckpointError(f"{INDEX} of {name} has {size:,} bytes; the maximum is {LONGEST_INDEX:,}")
@@ -91,7 +91,7 @@ def _ask(hub_id: str, revision: str, name: str) -> Checkpoint:
 
 def _found(hub_id: str, revision: str) -> tuple[str, str]:
     """Name of the file on the hub (index or single weights file) and its commit."""
-    for file in (INDEX, WHOLE):
+    for file in (INDEX, SINGLE_FILE):
         try:
             commit = metadata(url_of(hub_id, file, revision)).commit
         except RefusedError as refused:
@@ -103,7 +103,8 @@ def _found(hub_id: str, revision: str) -> tuple[str, str]:
         if COMMIT.fullmatch(revision) and commit != revision:
             raise HubError(f"the hub returned commit {commit}, not {revision}")
         return file, commit
-    raise NotFoundError(f"{hub_id} has no {WHOLE} and no {INDEX}", "GGUF files can only be read from a local folder")
+    hint = "GGUF files can only be read from a local folder"
+    raise NotFoundError(f"{hub_id} has no {SINGLE_FILE} and no {INDEX}", hint)
 
 
 def read_range(url: str, name: str, at: int, count: int) -> tuple[bytes, int]:

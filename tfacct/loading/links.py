@@ -111,5 +111,5 @@ class Links:
 def _unknown(problem: str, device: str, most: int, key: str) -> UsageError:
     fewer = "one device" if most == 1 else f"at most {most:,}"
     on = device if most == 1 else f"{most}x{device}"
-    whole = spelled("`tfacct devices --template` shows such a file", "devices.TEMPLATE shows such a file")
-    return UsageError(problem, f"use {fewer} ({option('on', on)}), or add {key} under [link] in its file; {whole}")
+    template = spelled("`tfacct devices --template` shows such a file", "devices.TEMPLATE shows such a file")
+    return UsageError(problem, f"use {fewer} ({option('on', on)}), or add {key} under [link] in its file; {template}")

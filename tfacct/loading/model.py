@@ -34,7 +34,7 @@ class LoadedModel(ModelDescription):
             changed,
             left_out=self.left_out,
             answers=self.answers,
-            whole=self.whole,
+            composite=self.composite,
             part=self.part,
             folder=self.folder,
             format_file=self.format_file,
@@ -59,9 +59,9 @@ class LoadedModel(ModelDescription):
         """
         from tfacct.families import multimodal
 
-        whole = self._config_for("both")
+        composite = self._config_for("both")
         if self.parts == ("text",):
-            self.of_part(multimodal.tower_parts(whole, str(whole["model_type"]))[0])  # raises: it has none
+            self.of_part(multimodal.tower_parts(composite, str(composite["model_type"]))[0])  # raises: it has none
         text, *encoders = [self.of_part(part) for part in self.parts]
         counted = {f"{part}_config" for part in self.parts}
         if projector != "nothing":
@@ -69,11 +69,11 @@ class LoadedModel(ModelDescription):
 
             sides = [projectors.Model(one.part, one.config, one.raw, one.architecture) for one in (text, *encoders)]
             with naming(self.name):
-                joined = [projectors.projector(whole, sides[0], side, projector == "work") for side in sides[1:]]
+                joined = [projectors.projector(composite, sides[0], side, projector == "work") for side in sides[1:]]
             encoders = [one.with_projector(each.part) for one, each in zip(encoders, joined, strict=True)]
             counted = counted.union(*(each.names for each in joined))
         models = [text, *encoders]
-        names = (*(name for one in models for name in one.left_out), *multimodal.built_by_default(whole))
+        names = (*(name for one in models for name in one.left_out), *multimodal.built_by_default(composite))
         left_out = dict.fromkeys(name for name in names if name not in counted)
         return [replace(one, left_out=tuple(left_out), part="both") for one in models]
 
@@ -83,10 +83,10 @@ class LoadedModel(ModelDescription):
 
     def _config_for(self, part: str) -> Mapping[str, Any]:
         """Config with several models. Raises UsageError for a config of one model."""
-        if self.whole is None:
+        if self.composite is None:
             problem = f"{self.name} has no other parts: {option('part', part)} does not apply"
             raise UsageError(problem, "leave it out")
-        return self.whole
+        return self.composite
 
     def with_layers(self, count: int) -> LoadedModel:
         """Return the model with `count` layers in each stack."""
@@ -148,7 +148,7 @@ def _contradicted(model: LoadedModel) -> bool:
         more = published.difference(model, found, model.storage(None if plain is None else plain.dtype))
     except TfacctError:
         return False
-    others = model.left_out or model.not_included is not None or model.whole is not None
+    others = model.left_out or model.not_included is not None or model.composite is not None
     return abs(more) > published.OTHERS * found.bytes and not (more > 0 and others)
 
 
@@ -185,6 +185,6 @@ def load_model(
         changed=dict(sets or {}),
         left_out=reading.left_out,
         parts=reading.parts,
-        whole=raw if reading.parts else None,
+        composite=raw if reading.parts else None,
         not_included=reading.not_included,
     )

@@ -65,7 +65,7 @@ class ModelDescription:
     """File or folder that it was read from, as typed by the user."""
     answers: str = ""
     """Note for the user if a preset was used for another name."""
-    whole: Mapping[str, Any] | None = None
+    composite: Mapping[str, Any] | None = None
     """The whole config, if this model is one part of it."""
     parts: tuple[Literal["text", "vision", "audio"], ...] = ()
     """Parts that are counted together."""
@@ -121,9 +121,9 @@ class ModelDescription:
     def past_positions(self, work: Workload) -> str | None:
         """Reason why the model cannot run a step that exceeds a stored position embedding; None if it can."""
         limits = (("context", work.context, self.position_limit), ("source", work.source, self.source_limit))
-        for what, asked, limit in limits:
-            if limit is not None and asked > limit:
-                return f"{what} {asked:,} is past the {limit:,} positions of its position embedding"
+        for what, length, limit in limits:
+            if limit is not None and length > limit:
+                return f"{what} {length:,} is past the {limit:,} positions of its position embedding"
         return None
 
     def past_words(self, context: int) -> str:

@@ -95,7 +95,7 @@ def _published(model: ModelDescription) -> Published | None:
         dtype = None if found is None else _plain(model, found)
         if dtype is not None:
             return Published(dtype, "files")
-    for fields in (model.raw, model.whole or {}):
+    for fields in (model.raw, model.composite or {}):
         try:
             named = plain_dtype(fields)
         except ConfigError as error:

@@ -49,7 +49,7 @@ def _image_field(model: LoadedModel) -> str | None:
     return next((name for name in IMAGES if name in model.config.counted()), None)
 
 
-def own_request(model: LoadedModel, request: Request) -> Request:
+def request_for(model: LoadedModel, request: Request) -> Request:
     """Request for one model: `ctx` does not apply to an encoder that is counted together with its language model."""
     return replace(request, ctx=None) if model.counted_with_text else request
 
@@ -71,7 +71,7 @@ def other_context(model: LoadedModel) -> UsageError:
 
 def workload(model: LoadedModel, request: Request) -> Workload:
     """Workload of one model. Raises UsageError with its name."""
-    request = own_request(model, request)
+    request = request_for(model, request)
     if not takes_context(model, request.ctx):
         raise other_context(model)
     try:
@@ -100,8 +100,8 @@ def steppable(models: Sequence[LoadedModel], request: Request) -> tuple[list[Loa
     """Models that support the request, and the skipped ones; a single model is returned, and raises its own error."""
     if len(models) == 1:
         return list(models), []
-    whole = request.tokens is None and not request.decode
-    return in_groups(*((models, []) if whole else keeping(models)), request)
+    sequences = request.tokens is None and not request.decode
+    return in_groups(*((models, []) if sequences else keeping(models)), request)
 
 
 def in_groups(
@@ -111,8 +111,8 @@ def in_groups(
 
     If none is valid, all are returned, and the first raises its own error.
     """
-    grouped = [model for model in models if model.ledger.together != 1 and not _whole(model, request)]
-    images = [model for model in models if not takes_context(model, own_request(model, request).ctx)]
+    grouped = [model for model in models if model.ledger.together != 1 and not _divides(model, request)]
+    images = [model for model in models if not takes_context(model, request_for(model, request).ctx)]
     others = [*grouped, *images]
     if len(others) == len(models):
         return list(models), [*left_out]
@@ -123,8 +123,8 @@ def in_groups(
     return [model for model in models if model not in others], [*left_out, *apart]
 
 
-def _whole(model: LoadedModel, request: Request) -> bool:
-    request = own_request(model, request)
+def _divides(model: LoadedModel, request: Request) -> bool:
+    request = request_for(model, request)
     work = request.workload(model.context, source=model.source, has_cache=model.has_cache)
     try:
         shared(work.tokens, model.ledger.together, model.ledger.learned_tokens)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tfacct.ledger.einsum import Axes, AxisNames, size, whole_bytes
+from tfacct.ledger.einsum import Axes, AxisNames, packed_bytes, size
 from tfacct.ledger.groups import Group, Ledger
 from tfacct.ledger.lines import Matmul
 from tfacct.parallel.collectives import Collective, Kind, When, collective
@@ -45,7 +45,7 @@ def _around(
     both = size(axes, scores.einsum.right) + size(axes, values.einsum.right)
 
     def sent(when: When, hops: int, width: int, because: str) -> Collective:
-        calls, each = group.count * hops, whole_bytes(both, width)
+        calls, each = group.count * hops, packed_bytes(both, width)
         return Collective(scores.path, "send", "cp", when, "keys", calls, calls * each, calls * each, because)
 
     yield sent("forward", mesh.cp - 1, bits, "S")
@@ -62,7 +62,7 @@ def _gathered(
     steps += [("all-gather", "backward", "S"), ("reduce-scatter", "backward", "T")] if train else []
     for kind, when, because in steps:
         for line in (scores, values):
-            own = whole_bytes(size(axes, line.einsum.right), bits)
+            own = packed_bytes(size(axes, line.einsum.right), bits)
             result = mesh.cp * own if kind == "all-gather" else own
             yield collective(line.path, kind, "cp", when, "keys", group.count, result, mesh.cp, because)
 
@@ -80,7 +80,7 @@ def _of_heads(
     ]
     for when in ("forward", "backward") if train else ("forward",):
         for what, operand in moved:
-            each = whole_bytes(size(axes, operand), bits)
+            each = packed_bytes(size(axes, operand), bits)
             sent = each // mesh.ulysses * (mesh.ulysses - 1)
             calls = group.count
             yield Collective(what, "all-to-all", "ulysses", when, "heads", calls, calls * each, calls * sent, "K")

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from tfacct.ledger import paths
-from tfacct.ledger.einsum import whole_bytes
+from tfacct.ledger.einsum import packed_bytes
 from tfacct.ledger.groups import Ledger
 from tfacct.parallel.collectives import Collective, Kind, Over, When, collective
 from tfacct.parallel.mesh import Mesh
@@ -30,7 +30,7 @@ def of_replicas(ledger: Ledger, mesh: Mesh, bits: int, tensors: Mapping[str, str
         for unit in fsdp_units(ledger, as_fsdp(mesh)):
             if unit.ranks == 1:  # experts of a single rank
                 continue
-            part = whole_bytes(unit.elements, bits)
+            part = packed_bytes(unit.elements, bits)
             steps: tuple[tuple[Kind, When, int], ...] = (
                 ("reduce-scatter", "backward", part),
                 ("all-gather", "update", unit.ranks * part),
@@ -39,7 +39,7 @@ def of_replicas(ledger: Ledger, mesh: Mesh, bits: int, tensors: Mapping[str, str
                 yield collective(unit.what, kind, axis(mesh), when, "weights", unit.times, result, unit.ranks, "B")
     elif mesh.fsdp > 1:
         for unit in fsdp_units(ledger, mesh):
-            part = whole_bytes(unit.elements, bits)
+            part = packed_bytes(unit.elements, bits)
             yield collective(
                 unit.what, "all-reduce", axis(mesh), "backward", "weights", unit.times, part, mesh.replicas, "B"
             )
@@ -50,7 +50,7 @@ def of_replicas(ledger: Ledger, mesh: Mesh, bits: int, tensors: Mapping[str, str
             )
         for unit in fsdp_units(ledger, mesh) if mesh.ep > 1 and mesh.expert_replicas > 1 else ():
             if unit.of_experts:
-                part = whole_bytes(unit.elements, bits)
+                part = packed_bytes(unit.elements, bits)
                 yield collective(
                     unit.what,
                     "all-reduce",
@@ -114,7 +114,7 @@ def _sizes(ledger: Ledger, mesh: Mesh, bits: int, tensors: Mapping[str, str]) ->
         sizes: dict[str, int] = {}
         for path, one in sorted(own.items(), key=lambda found: place.get(found[0], 0)):
             name = tensors.get(path, path)
-            sizes[name] = sizes.get(name, 0) + whole_bytes(one.rows * one.columns, bits)
+            sizes[name] = sizes.get(name, 0) + packed_bytes(one.rows * one.columns, bits)
         if any(map(paths.repeated, own)):
             side = not paths.parse(next(iter(own))).side  # layers of an encoder run first
             layers.update(((side, number), [*sizes.values()]) for number in group.numbers)

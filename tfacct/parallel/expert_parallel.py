@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tfacct.ledger import paths
-from tfacct.ledger.einsum import Axes, divided, rounded_up, size, whole_bytes
+from tfacct.ledger.einsum import Axes, divided, packed_bytes, rounded_up, size
 from tfacct.ledger.groups import Group
 from tfacct.ledger.lines import ACTIVE, EXPERTS, GATE, Matmul
 from tfacct.parallel.collectives import Collective, Over, When, collective, to_all
@@ -62,7 +62,7 @@ def _scattered(what: str, group: Group, mesh: Mesh, axes: Axes, bits: int, train
     outputs are parts of one sum. So are the gradients in the backward pass: the router's are linear in those of the
     routing weights."""
     tokens = axes["B"] * axes["T"]
-    whole, part = (whole_bytes(divided(tokens * axes["D"], ranks), bits) for ranks in (1, mesh.tp))
+    whole, part = (packed_bytes(divided(tokens * axes["D"], ranks), bits) for ranks in (1, mesh.tp))
     for when in ("forward", "backward") if train else ("forward",):
         yield collective(what, "all-gather", "tp", when, "experts", group.count, whole, mesh.tp, "T")
         yield collective(what, "reduce-scatter", "tp", when, "experts", group.count, part, mesh.tp, "Fe")
@@ -74,7 +74,7 @@ def _of_routers(group: Group, mesh: Mesh, axes: Axes, bits: int) -> Iterator[Col
     for line in group.lines:
         if isinstance(line, Matmul) and line.weight_axes() is not None and mesh.sharded_axis(line.einsum.every) is None:
             for one in line.parameters() if EXPERTS in line.einsum.out or GATE in line.einsum.out else ():
-                result = whole_bytes(size(axes, one.axes), bits)
+                result = packed_bytes(size(axes, one.axes), bits)
                 because = "Fe" if mesh.ep == 1 else "T"
                 yield collective(
                     one.path, "all-reduce", "tp", "backward", "shared weights", group.count, result, mesh.tp, because
@@ -91,8 +91,8 @@ def _summed(
     over: Over = "tp" if mesh.ep == 1 else "ep"
     contracted = "Fe" if mesh.ep == 1 else EXPERTS
     tokens = axes["B"] * axes["T"]
-    stream = whole_bytes(tokens * axes["D"], bits)
-    weights = whole_bytes(tokens * axes[ACTIVE], shares)
+    stream = packed_bytes(tokens * axes["D"], bits)
+    weights = packed_bytes(tokens * axes[ACTIVE], shares)
     passes: list[tuple[When, int]] = [("forward", stream)]
     passes += [("backward", stream), ("backward", weights)] if train else []
     for when, result in passes:
@@ -107,9 +107,9 @@ def _exchanged(
     stream, each rank already has a slice."""
     tokens = axes["B"] * axes["T"]
     rows = rounded_up(tokens, mesh.tp)
-    pairs = whole_bytes(rows * axes[ACTIVE] * axes["D"], bits)
+    pairs = packed_bytes(rows * axes[ACTIVE] * axes["D"], bits)
     fullest = pairs * mesh.imbalance
-    counts = whole_bytes(axes[EXPERTS], COUNT_BITS)
+    counts = packed_bytes(axes[EXPERTS], COUNT_BITS)
     yield to_all(what, "forward", group.count, counts, counts, mesh.ep)
     for when in ("forward", "backward") if train else ("forward",):
         yield to_all(what, when, group.count, pairs, fullest, mesh.ep)
@@ -119,5 +119,5 @@ def _exchanged(
             backward = [(axes["D"], bits), (axes[ACTIVE], shares)]
             sizes = [(axes["D"], shares)] if when == "forward" else backward
             for width, width_bits in sizes:
-                result = whole_bytes(mesh.tp * rows * width, width_bits)
+                result = packed_bytes(mesh.tp * rows * width, width_bits)
                 yield collective(what, "all-gather", "tp", when, "experts", group.count, result, mesh.tp, "T")

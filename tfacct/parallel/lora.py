@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
-from tfacct.ledger.einsum import Axes, whole_bytes
+from tfacct.ledger.einsum import Axes, packed_bytes
 from tfacct.ledger.groups import Ledger
 from tfacct.ledger.lines import Matmul
 from tfacct.parallel.collectives import Collective, When, collective
@@ -46,7 +46,7 @@ def of_frozen(found: Iterable[Collective], live: Sequence[tuple[int, Collection[
 def of_adapters(ledger: Ledger, mesh: Mesh, on: frozenset[str], rank: int, at: Axes, bits: int) -> Iterator[Collective]:
     """Collectives of a rank's adapters on the matmuls `on`, with `bits` per element. Row-parallel: the output of the
     first matrix is a partial sum; column-parallel: the input gradient of the second one is."""
-    result = whole_bytes(at["B"] * at["T"] * rank, bits)
+    result = packed_bytes(at["B"] * at["T"] * rank, bits)
     for group in ledger.groups:
         for line in group.lines:
             if not isinstance(line, Matmul) or line.path not in on:

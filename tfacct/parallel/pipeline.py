@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Unpack
 
 from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option
-from tfacct.ledger.einsum import Axes, whole_bytes
+from tfacct.ledger.einsum import Axes, packed_bytes
 from tfacct.ledger.groups import Group, Ledger
 from tfacct.ledger.lines import Parameter
 from tfacct.parallel.collectives import Collective, When, collective
@@ -167,7 +167,7 @@ def _sent(
     """Sends of the residual stream to the next stages, and of its gradients back."""
     width = next(group.axes["D"] for group in ledger.groups if group.numbers)
     tokens = at["T"] // (mesh.sequence_shards * (mesh.tp if mesh.sp else 1))
-    each = whole_bytes(at["B"] * tokens * width, bits)
+    each = packed_bytes(at["B"] * tokens * width, bits)
     passes: list[tuple[When, int]] = [("forward", sum(not stage.last for stage in own))]
     passes += [("backward", sum(not stage.first for stage in own))] if train else []
     for when, others in passes:
@@ -186,7 +186,7 @@ def _tied(ledger: Ledger) -> tuple[Parameter, Axes] | None:
 
 def _summed(table: Parameter, axes: Axes, mesh: Mesh, bits: int) -> Collective:
     """The all-reduce of the gradient of an embedding stored on two stages."""
-    size = whole_bytes(shard(table, axes, mesh).elements, bits)
+    size = packed_bytes(shard(table, axes, mesh).elements, bits)
     return collective(table.path, "all-reduce", "pp", "backward", "shared weights", 1, size, 2, "L")
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Literal, NamedTuple, TypeAlias, TypedDict, TypeGuard, Unpack
 
 from tfacct.ledger import paths
-from tfacct.ledger.einsum import Axes, AxisNames, axis_names, size, whole_bytes
+from tfacct.ledger.einsum import Axes, AxisNames, axis_names, packed_bytes, size
 from tfacct.ledger.groups import Group, Ledger
 from tfacct.ledger.lines import Line, Matmul, Pointwise, Table
 from tfacct.parallel.collectives import Collective, Kind, Of, When, collective
@@ -84,7 +84,7 @@ def _of_group(
     def sent(one: Sent) -> Collective:
         elements = size(axes, one.operand)
         result = elements // mesh.tp if one.kind == "reduce-scatter" else elements
-        each = group.count, whole_bytes(result, bits), mesh.tp
+        each = group.count, packed_bytes(result, bits), mesh.tp
         return collective(one.what, one.kind, "tp", one.when, one.of, *each, one.because)
 
     key = mesh.sp, mesh.plan, mesh.ep > 1, train, lookups, "N" in axes
@@ -164,7 +164,7 @@ def _of_replicated_heads(group: Group, mesh: Mesh, axes: Axes, bits: int) -> Ite
             continue
         ranks = mesh.tp // axes[sharded]
         for one in line.parameters():
-            result = whole_bytes(size({**axes, sharded: 1}, one.axes), bits)
+            result = packed_bytes(size({**axes, sharded: 1}, one.axes), bits)
             yield collective(
                 one.path, "all-reduce", "tp", "backward", "shared weights", group.count, result, ranks, "G"
             )
@@ -230,10 +230,10 @@ def _of_logits(ledger: Ledger, mesh: Mesh, at: Axes, bits: int, after: AfterHead
                 continue
             tokens = size(axes, tuple(axis for axis in line.einsum.out if axis != sharded))
             if after == "gathered":
-                result = whole_bytes(tokens * mesh.tp * mesh.shard_size(sharded, axes[sharded]), bits)
+                result = packed_bytes(tokens * mesh.tp * mesh.shard_size(sharded, axes[sharded]), bits)
                 yield collective(line.path, "all-gather", "tp", "forward", "logits", group.count, result, mesh.tp, "V")
             for name in OF_LOSS if after == "loss" else ():
-                result = whole_bytes(tokens, LOSS_BITS)
+                result = packed_bytes(tokens, LOSS_BITS)
                 yield collective(
                     f"loss.{name}", "all-reduce", "tp", "forward", "logits", group.count, result, mesh.tp, "V"
                 )
@@ -244,11 +244,11 @@ def _of_weights(ledger: Ledger, mesh: Mesh, bits: int, train: bool, reduced: int
     for unit in fsdp_units(ledger, mesh):
         if unit.ranks == 1:
             continue
-        part = whole_bytes(unit.elements, bits)
+        part = packed_bytes(unit.elements, bits)
         steps: list[tuple[Kind, When, int]] = [("all-gather", "forward", unit.ranks * part)]
         if train:
             # Layers free gathered weights after the forward pass; weights outside the layers stay gathered.
             steps += [("all-gather", "backward", unit.ranks * part)] if unit.what else []
-            steps.append(("reduce-scatter", "backward", whole_bytes(unit.trained, reduced)))
+            steps.append(("reduce-scatter", "backward", packed_bytes(unit.trained, reduced)))
         for kind, when, result in steps:
             yield collective(unit.what, kind, "fsdp", when, "weights", unit.times, result, unit.ranks, "B")

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from tfacct.architecture import parts
-from tfacct.reference.distances import OwnBias
+from tfacct.reference.distances import LayerBias
 from tfacct.reference.modules import (
     Add,
     ChannelScale,
@@ -100,9 +100,9 @@ def slopes(heads: int) -> Tensor:
     """
     if torch.get_default_device().type == "meta" or not isinstance(heads, int):
         return torch.empty(heads)
-    whole = 2 ** int(math.log2(heads))
-    first = [2 ** (-8 * i / whole) for i in range(1, whole + 1)]
-    more = [2 ** (-4 * i / whole) for i in range(1, 2 * (heads - whole) + 1, 2)]
+    power_of_two = 2 ** int(math.log2(heads))
+    first = [2 ** (-8 * i / power_of_two) for i in range(1, power_of_two + 1)]
+    more = [2 ** (-4 * i / power_of_two) for i in range(1, 2 * (heads - power_of_two) + 1, 2)]
     return torch.tensor(first + more, dtype=torch.float64)
 
 
@@ -274,7 +274,7 @@ class Attention(Heads):
         self.alibi = Alibi(part.heads, self.scale, part.causal) if part.alibi else None
         self.rel_bias: nn.Module | None = None
         if (bias := part.distance_bias) is not None:
-            self.rel_bias = Add() if bias.buckets is None else OwnBias(bias, part.heads, both_ways=not part.causal)
+            self.rel_bias = Add() if bias.buckets is None else LayerBias(bias, part.heads, both_ways=not part.causal)
         self.sinks = Sinks(part.heads) if part.sinks else None
         self.head_norm = self.read_norm = None
         if part.read_norm is not None and part.read_norm.together:
@@ -347,16 +347,16 @@ class Attention(Heads):
         if self.alibi is not None:
             scores = self.alibi(scores)
         if self.rel_bias is not None:
-            own = isinstance(self.rel_bias, OwnBias)
-            scores = self.rel_bias(scores * self.scale, step.positions if own else step.bias)
+            per_layer = isinstance(self.rel_bias, LayerBias)
+            scores = self.rel_bias(scores * self.scale, step.positions if per_layer else step.bias)
         sinks = None if self.sinks is None else self.sinks(q.shape[0], q.shape[2])
         mask = self._mask(step, old)
         mixed: Tensor = self.values(self.softmax(scores, mask, sinks), v)
         return mixed
 
     def _fused(self, q: Tensor, k: Tensor, v: Tensor, step: Step, old: int) -> Tensor:
-        whole = self.window is None or old < self.window  # all cached keys are inside the window
-        alone = (not self.causal and self.window is None) or (q.shape[2] == 1 and whole and self.causal)
+        in_window = self.window is None or old < self.window  # all cached keys are inside the window
+        alone = (not self.causal and self.window is None) or (q.shape[2] == 1 and in_window and self.causal)
         causal = self.causal and old == 0 and self.window is None  # neither needs a mask
         mask = None if alone or causal else self._mask(step, old)
         return nn.functional.scaled_dot_product_attention(

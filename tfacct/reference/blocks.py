@@ -37,24 +37,24 @@ class Block(nn.Module):
         self.order = block.order
         self.names = [sublayer.name for sublayer in block.sublayers if sublayer.called]
         self.together = _together(block)
-        self.normed = frozenset(own.name for own in block.sublayers if own.normed)
-        self.joined = frozenset(own.name for own in block.sublayers if getattr(own.part, "joined", False))
-        self.gives = {own.name: own.gives for own in block.sublayers if own.gives != "stream"}
-        norms = {f"{own.name}_norm": own.norm for own in block.sublayers}
+        self.normed = frozenset(each.name for each in block.sublayers if each.normed)
+        self.joined = frozenset(each.name for each in block.sublayers if getattr(each.part, "joined", False))
+        self.gives = {each.name: each.gives for each in block.sublayers if each.gives != "stream"}
+        norms = {f"{each.name}_norm": each.norm for each in block.sublayers}
         shared = next((norm for norm in norms.values() if norm is not None and norm.shared), None)
-        self.shared_norm = own_norm(shared)  # it comes first, so that shared weights have its name
+        self.shared_norm = norm_module(shared)  # it comes first, so that shared weights have its name
         self.states: list[str] = []
         self.altup = built(block.streams)
         self.hc = None
         if isinstance(block.streams, parts.HyperConnection):
-            self.hc = nn.ModuleDict({own.name: HyperConnection(block.streams) for own in block.sublayers})
+            self.hc = nn.ModuleDict({each.name: HyperConnection(block.streams) for each in block.sublayers})
         for sublayer in block.sublayers:
             name, made = sublayer.name, module_class(sublayer.part)
             module = made.built(sublayer.part, angles, fused=fused, keep_all=keep_all)
-            self.add_module(f"{name}_norm", own_norm(sublayer.norm))
+            self.add_module(f"{name}_norm", norm_module(sublayer.norm))
             self.add_module(f"{name}_scale", None if sublayer.scale is None else Scale(sublayer.scale))
             self.add_module(name, module)
-            self.add_module(f"{name}_post_norm", own_norm(sublayer.post_norm))
+            self.add_module(f"{name}_post_norm", norm_module(sublayer.post_norm))
             self.add_module(f"{name}_add", residual(sublayer.residual))
             self.states += [f"{name}.{cache}" for cache in module.caches]
         for name, part in norms.items():
@@ -92,8 +92,8 @@ class Block(nn.Module):
         predicted = altup.before(streams)
         result = self._on(predicted[..., 0], first, step, past, None, cached)
         streams, read = altup.after(predicted, result)
-        own = self._result(last, read, step, (), None, cached).unsqueeze(-1)
-        added = getattr(self, f"{last}_add")(streams[..., 1:], own)
+        result_of_last = self._result(last, read, step, (), None, cached).unsqueeze(-1)
+        added = getattr(self, f"{last}_add")(streams[..., 1:], result_of_last)
         return torch.cat((streams[..., :1], added), dim=-1), *cached
 
     def _on_mixed(self, connections: nn.ModuleDict, streams: Tensor, step: Step, past: Cache) -> tuple[Tensor, ...]:
@@ -101,12 +101,12 @@ class Block(nn.Module):
         to all."""
         cached: list[Tensor] = []
         for name in self.names:
-            own = connections[name]
-            assert isinstance(own, HyperConnection)
-            read, gives, mixes = own.before(streams)
+            connection = connections[name]
+            assert isinstance(connection, HyperConnection)
+            read, gives, mixes = connection.before(streams)
             normed = through(getattr(self, f"{name}_norm"), read)
             result = self._result(name, normed, step, past[len(cached) :], None, cached)
-            streams = own.after(streams, result, gives, mixes)
+            streams = connection.after(streams, result, gives, mixes)
         return streams, *cached
 
     def _on(
@@ -149,8 +149,8 @@ class Block(nn.Module):
         x = through(getattr(self, f"{name}_scale"), x)
         out = module(x, *(given[each] for each in module.takes))
         if isinstance(out, tuple):
-            out, *own = out
-            cached += own
+            out, *states = out
+            cached += states
         result: Tensor = through(getattr(self, f"{name}_post_norm"), out)
         return result
 
@@ -166,11 +166,11 @@ def _together(block: blocks.Block) -> frozenset[str]:
     return frozenset(one.name for pair in pairs if pair[1].parallel for one in pair)
 
 
-def own_norm(part: parts.Norm | None) -> nn.Module | None:
+def norm_module(part: parts.Norm | None) -> nn.Module | None:
     if part is None:
         return None
-    own = family_module(part)
-    return norm(part) if own is None else own(part)
+    module_of_family = family_module(part)
+    return norm(part) if module_of_family is None else module_of_family(part)
 
 
 def share(owner: nn.Module, other: nn.Module, names: tuple[str, ...] = ()) -> None:

@@ -89,7 +89,7 @@ def sweep(
     free = running.free_bytes(on) // 4 // torch.empty(0, dtype=of).element_size()
     pool = torch.randn(min(POOL, free), dtype=of, device=on)
     cases = [*_products(pool), *_attention(on, of), *_work(on, of), *_tables(on, of), _copy(pool)]
-    cases += [_whole(number, one, on, of) for number, one in enumerate(checked)]
+    cases += [_full_pass(number, one, on, of) for number, one in enumerate(checked)]
     loops: dict[tuple[int, str], int] = {}
     spent: dict[tuple[int, str], float] = {}
     # the first run warms up, and determines how often a case runs between two readings
@@ -106,9 +106,9 @@ def sweep(
                     continue
                 if case.kind == "whole":
                     run()  # as in the measurement: a pass after one of the same kind
-                whole = seconds_of(partial(_repeat, run, loops[key]), on)
-                spent[key] = spent.get(key, 0.0) + whole
-                case.seconds[name] = min(case.seconds.get(name, whole), whole / loops[key])
+                seconds = seconds_of(partial(_repeat, run, loops[key]), on)
+                spent[key] = spent.get(key, 0.0) + seconds
+                case.seconds[name] = min(case.seconds.get(name, seconds), seconds / loops[key])
     return cases
 
 
@@ -117,7 +117,7 @@ def _repeat(run: Callable[[], object], times: int) -> None:
         run()
 
 
-def _whole(number: int, one: Checked, on: torch.device, of: torch.dtype) -> Case:
+def _full_pass(number: int, one: Checked, on: torch.device, of: torch.dtype) -> Case:
     model = running.prepare(one.shape, on, of, fused=False, logits="all")
     given = inputs(one.shape, **one.sizes, device=str(on), dtype=of)
     return Case("whole", number, partial(running.one_pass, model, given, one.train), None)

@@ -22,12 +22,12 @@ class Stem(nn.Module):
 
     def forward(self, frames: Tensor) -> Tensor:
         if self.every is None or not isinstance(frames.shape[2], int):  # under symbols the shapes are the same
-            return self.whole(frames)
+            return self.convolved(frames)
         chunks = torch.unflatten(frames, 2, (-1, self.stride * self.every)).transpose(1, 2)
-        rows = self.whole(chunks.flatten(0, 1))
+        rows = self.convolved(chunks.flatten(0, 1))
         return torch.unflatten(rows, 0, chunks.shape[:2]).flatten(1, 2)
 
-    def whole(self, frames: Tensor) -> Tensor:
+    def convolved(self, frames: Tensor) -> Tensor:
         """Positions of frames that attend to one another."""
         x = frames.transpose(1, 2)
         count = x.shape[1]

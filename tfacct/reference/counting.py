@@ -74,7 +74,7 @@ def multiply_adds(model: Decoder, given: Inputs) -> dict[str, int]:
     unknown |= {name for name in counted[""] if counted[""][name] and name not in PRODUCTS}
     if unknown:
         raise UncountedOperatorError(f"fvcore does not count {', '.join(sorted(unknown))}")
-    leaves = _own(model, {path: int(sum(counts.values())) for path, counts in counted.items()})
+    leaves = _without_submodules(model, {path: int(sum(counts.values())) for path, counts in counted.items()})
     _no_strays(int(sum(counted[""].values())) - sum(leaves.values()), "multiply-adds")
     return leaves
 
@@ -98,7 +98,7 @@ def module_flops(model: Decoder, given: Inputs) -> dict[str, int]:
                 handles.callback(module.register_forward_pre_hook(count(path, -1)).remove)
                 handles.callback(module.register_forward_hook(count(path, 1)).remove)
         model(*given.all)
-    leaves = _own(model, counted)
+    leaves = _without_submodules(model, counted)
     _no_strays(counter.flops - sum(leaves.values()), "FLOPs")
     return leaves
 
@@ -155,7 +155,7 @@ class ByModule(_Counted):
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.own: Counter[str] = Counter()
+        self.by_module: Counter[str] = Counter()
         self._paths = {module: path for path, module in model.named_modules()}
         self._running = [""]
         self._hooks = ExitStack()
@@ -171,7 +171,7 @@ class ByModule(_Counted):
         self._hooks.close()
 
     def add(self, flops: int) -> None:
-        self.own[self._running[-1]] += flops
+        self.by_module[self._running[-1]] += flops
 
     def _begin(self, module: nn.Module, _: Any) -> None:
         self._running.append(self._paths.get(module, self._running[-1]))
@@ -180,7 +180,7 @@ class ByModule(_Counted):
         self._running.pop()
 
 
-def _own(model: Decoder, counted: Mapping[str, int]) -> dict[str, int]:
+def _without_submodules(model: Decoder, counted: Mapping[str, int]) -> dict[str, int]:
     """FLOPs of each matmul's module alone, without those of modules inside it."""
     paths = [path for path, module in model.named_modules() if isinstance(module, PRODUCT_MODULES)]
     counts = {path: counted.get(path, 0) for path in paths}

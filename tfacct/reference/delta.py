@@ -98,8 +98,8 @@ class _Solved(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
         system, found = ctx.saved_tensors
-        own = _solved(system.transpose(-1, -2), gradient, upper=True)
-        return -(own.unsqueeze(-2) * found.unsqueeze(-3)).sum(dim=-1).tril(-1), own
+        gradient_of_right = _solved(system.transpose(-1, -2), gradient, upper=True)
+        return -(gradient_of_right.unsqueeze(-2) * found.unsqueeze(-3)).sum(dim=-1).tril(-1), gradient_of_right
 
 
 class Solved(Work):
@@ -269,8 +269,11 @@ class DeltaNet(Mixer):
         between = self.pair_decay(sums.transpose(-1, -2) if by_channel else sums.squeeze(-1))
         if by_channel:
             system, scores = self.key_pairs(kb, k, between).sum(-3), self.chunk_scores(q, k, between).sum(-3)
-            whole = self.inverse(system)
-            new, seen = self._product(self.new_values, whole, vb), self._product(self.new_keys, whole, kb * sums.exp())
+            inverse = self.inverse(system)
+            new, seen = (
+                self._product(self.new_values, inverse, vb),
+                self._product(self.new_keys, inverse, kb * sums.exp()),
+            )
         else:
             system = self._product(self.key_pairs, kb, k.transpose(-1, -2)) * between
             scores = self._product(self.chunk_scores, q, k.transpose(-1, -2)) * between

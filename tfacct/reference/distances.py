@@ -59,7 +59,7 @@ class RelativeBias(Embedding):
         return first + torch.where(distances < near, distances, far)
 
 
-class OwnBias(RelativeBias):
+class LayerBias(RelativeBias):
     """Relative position bias from a layer's own embedding, added to the scores."""
 
     def __init__(self, part: parts.DistanceBias, heads: int, *, both_ways: bool) -> None:

@@ -48,8 +48,8 @@ def divide(model: Any, ranks: Any, tp: int) -> None:
     for module in model.modules():
         attends = hasattr(module, "num_heads") and hasattr(module, "embed_dim")
         for size in (*HEADS, "num_heads", "embed_dim") if attends else HEADS:
-            if isinstance(whole := getattr(module, size, None), int):
-                setattr(module, size, whole // tp)
+            if isinstance(size_of_all := getattr(module, size, None), int):
+                setattr(module, size, size_of_all // tp)
     if (bias := getattr(model, BIAS, None)) is not None:
         model.register_buffer(BIAS, bias[:, : -(-bias.shape[-1] // tp)])
 

@@ -63,11 +63,11 @@ def evenly(ep: int) -> Iterator[None]:
         rows[:] = [tokens * chosen.size(-1)]
         return dispatches(self, hidden, chosen, weights)
 
-    def told(self: Any) -> Any:
+    def listed(self: Any) -> Any:
         if self.shape != (2, ep):
             return tells(self)
         each, more = divmod(rows[0], ep)
         return [[each + (rank < more) for rank in range(ep)]] * 2
 
-    with patch.object(AllToAllEP, "_dispatch_tokens", dispatched), patch.object(FakeTensor, "tolist", told):
+    with patch.object(AllToAllEP, "_dispatch_tokens", dispatched), patch.object(FakeTensor, "tolist", listed):
         yield

@@ -40,8 +40,8 @@ class Bank(nn.Module):
         rows = x.reshape(count, size)
         results = []
         if rounds:
-            whole = rows[: rounds * experts] if left else rows
-            each = whole.view(rounds, experts, size).transpose(0, 1) @ self.weight
+            in_rounds = rows[: rounds * experts] if left else rows
+            each = in_rounds.view(rounds, experts, size).transpose(0, 1) @ self.weight
             if self.bias is not None:
                 each = each + self.bias.unsqueeze(1)
             results.append(each.transpose(0, 1).reshape(rounds * experts, columns))

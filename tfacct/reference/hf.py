@@ -22,7 +22,7 @@ from transformers.modeling_outputs import BaseModelOutput
 from tfacct.meta.kernels import compiled
 from tfacct.meta.model import class_of, config_of, maker
 from tfacct.reference.counting import ByModule
-from tfacct.reference.hf_inside import of_whole, whole_of
+from tfacct.reference.hf_inside import composite_config, language_model_of
 from tfacct.reference.hf_meta import as_on_meta
 from tfacct.reference.hf_towers import of_audio, of_grid, of_image, of_spectrogram
 
@@ -46,26 +46,26 @@ def build(config: Mapping[str, Any], auto: str = "AutoModelForCausalLM", device:
     made = config_of(config)
     if getattr(made, "use_cache", None) is False:  # MPT's default is false: it would not return its cache
         made.use_cache = True
-    own = class_of(auto)
-    whole = None if auto.startswith("Auto") else whole_of(own, made)
-    on = torch.device(device if whole is None else "meta")
+    hf_class = class_of(auto)
+    composite = None if auto.startswith("Auto") else composite_config(hf_class, made)
+    on = torch.device(device if composite is None else "meta")
     with on, warnings.catch_warnings(), no_init_weights(), _settings_by_default():
         warnings.simplefilter("ignore")
         built = maker(auto)(
-            made if whole is None else whole,
+            made if composite is None else composite,
             attn_implementation="eager",
             **({"experts_implementation": "batched_mm"} if _routed(made) else {}),
         )
-    if whole is None and {weight.device.type for weight in built.parameters()} - {torch.device(device).type}:
+    if composite is None and {weight.device.type for weight in built.parameters()} - {torch.device(device).type}:
         built = built.to(device)  # XLNet's class creates its weights on the CPU, for any device
     body = getattr(built, "model", built)
     for holder, names in IMAGES.items():
-        held = getattr(body, holder, None) if holder else body
+        container = getattr(body, holder, None) if holder else body
         for name in names:
-            if hasattr(held, name):
-                setattr(held, name, None)
+            if hasattr(container, name):
+                setattr(container, name, None)
     built.tie_weights()
-    built = built if whole is None else of_whole(built, device)
+    built = built if composite is None else language_model_of(built, device)
     for weight in built.parameters() if device != "meta" else ():
         weight.data.zero_()
     for module in built.modules():
@@ -141,8 +141,8 @@ def run(
     if model.config.model_type in MASKED:
         before |= {"attention_mask": torch.zeros(batch, 1, tokens, context, device=model.device)}
     if model.config.model_type in LENGTHS:
-        whole = torch.ones(batch, tokens, device=model.device)
-        before |= {"lengths": torch.full((batch,), tokens, device="cpu"), "attention_mask": whole}
+        visible = torch.ones(batch, tokens, device=model.device)
+        before |= {"lengths": torch.full((batch,), tokens, device="cpu"), "attention_mask": visible}
     if source and new_source:
         before |= read
     if "input_features" in takes and "input_ids" not in takes and not source:
@@ -164,7 +164,7 @@ def run(
     cached = _cached(
         result.get(keeps) if filled is None else filled, keys_first=model.config.model_type.startswith("zamba")
     )
-    return dict(counter.own), {**cached, **_on_modules(model)}
+    return dict(counter.by_module), {**cached, **_on_modules(model)}
 
 
 def _tokens(with_encoder: bool, tokens: Any) -> dict[str, Any]:
@@ -178,14 +178,14 @@ def _cached(past: Any, *, keys_first: bool = False) -> dict[str, int]:
         return {}
     if isinstance(past, list):
         return _stacked(past)
-    own = getattr(past, "linear_cache", ())  # MiniMax's, next to the layers
+    linear = getattr(past, "linear_cache", ())  # MiniMax's, next to the layers
     sides = (getattr(past, "self_attention_cache", past), getattr(past, "cross_attention_cache", None))
     found: dict[str, int] = {}
     for first, cache in zip((0, 2), sides, strict=True):
         for number, layer in enumerate(cache.layers if cache is not None else ()):
             for which, tensor in enumerate(_cache_tensors(layer, keys_first), start=first):
                 found[f"blocks.{number}.{which}"] = tensor.numel()
-    return {**found, **{f"blocks.{number}.0": tensor.numel() for number, tensor in enumerate(own) if len(tensor)}}
+    return {**found, **{f"blocks.{number}.0": tensor.numel() for number, tensor in enumerate(linear) if len(tensor)}}
 
 
 def _empty_cache(model: Any) -> Any:
@@ -215,9 +215,9 @@ def _stacked(states: list[Any]) -> dict[str, int]:
     """Cached elements of each RWKV layer, from tensors over all layers: the last input of the channel mixing, that of
     the time mixing, and three tensors of the recurrence."""
     of_network, of_mixer, *sums = [state.select(-1, 0).numel() for state in states]
-    own = (of_mixer, sum(sums), of_network)
+    counts = (of_mixer, sum(sums), of_network)
     layers = range(states[0].shape[-1])
-    return {f"blocks.{number}.{which}": count for number in layers for which, count in enumerate(own)}
+    return {f"blocks.{number}.{which}": count for number in layers for which, count in enumerate(counts)}
 
 
 def _compressed_by(layer: Any) -> list[Any]:

@@ -19,10 +19,10 @@ AS_WIDE = {"muse_spark_text": {"audio_config": "out_hidden_size"}}
 """Language models whose composite class needs another model with outputs of the same width: its config, the field."""
 
 
-def whole_of(own: Any, text: Any) -> Any:
+def composite_config(hf_class: Any, text: Any) -> Any:
     """The config of a composite class around that of its language model; None if the class is not a composite. The
     other models in it have as few layers as possible."""
-    takes = own.config_class
+    takes = hf_class.config_class
     if isinstance(text, takes) or TEXT not in getattr(takes, "sub_configs", {}):
         return None
     others = {name: {field: text.hidden_size} for name, field in AS_WIDE.get(text.model_type, {}).items()}
@@ -34,14 +34,14 @@ def whole_of(own: Any, text: Any) -> Any:
     return made
 
 
-def of_whole(whole: Any, device: str | None = None) -> Any:
+def language_model_of(composite: Any, device: str | None = None) -> Any:
     """The language model and its head, run by the composite class, with its name. The composite is built on meta,
     because its other models may be large; what runs is moved to `device` as zeros."""
-    named = {"__module__": type(whole).__module__}
-    found: Any = type(type(whole).__name__, (_Inside,), named)(whole)
+    named = {"__module__": type(composite).__module__}
+    found: Any = type(type(composite).__name__, (_Inside,), named)(composite)
     if device not in (None, "meta"):
         found.to_empty(device=device)
-        whole.tie_weights()  # one tensor may now be two
+        composite.tie_weights()  # one tensor may now be two
         for numbers in found.buffers():
             numbers.zero_()
     return found
@@ -50,17 +50,17 @@ def of_whole(whole: Any, device: str | None = None) -> Any:
 class _Inside(nn.Module):
     main_input_name = "input_ids"
 
-    def __init__(self, whole: Any) -> None:
+    def __init__(self, composite: Any) -> None:
         super().__init__()
-        self.model = next(getattr(whole.model, name) for name in INSIDE if hasattr(whole.model, name))
-        self.lm_head = whole.lm_head
+        self.model = next(getattr(composite.model, name) for name in INSIDE if hasattr(composite.model, name))
+        self.lm_head = composite.lm_head
         self.config = self.model.config
-        object.__setattr__(self, "_whole", whole)  # its other modules do not belong to the language model
+        object.__setattr__(self, "_composite", composite)  # its other modules do not belong to the language model
 
     @property
     def device(self) -> torch.device:
         return next(self.parameters()).device
 
     def forward(self, input_ids: Any = None, past_key_values: Any = None, **more: Any) -> Any:
-        run: Any = self._whole
+        run: Any = self._composite
         return run(input_ids=input_ids, past_key_values=past_key_values, **more)

@@ -23,23 +23,25 @@ LOOPS = {
 def as_on_meta(config: Any) -> Iterator[None]:
     """Runs a class without operations that do not affect counts and cannot run on meta."""
     with ExitStack() as left_out:
-        for part in (_brief_recurrence, _no_global_tokens, _unasked, _same_angles, _whole_pools, _unsplit):
+        for part in (_brief_recurrence, _no_global_tokens, _first_expert_only, _same_angles, _complete_pools, _unsplit):
             left_out.enter_context(part(config))
         yield
 
 
-def _of_dbrx(own: Any, rows: Any, chosen: Any) -> None:
-    sent = rows.reshape(-1, own.hidden_size).repeat_interleave(chosen.shape[-1], dim=0)
-    own.mlp(sent, *(matrix[: own.ffn_hidden_size] for matrix in (own.mlp.w1, own.mlp.v1, own.mlp.w2)))
+def _of_dbrx(experts: Any, rows: Any, chosen: Any) -> None:
+    sent = rows.reshape(-1, experts.hidden_size).repeat_interleave(chosen.shape[-1], dim=0)
+    experts.mlp(
+        sent, *(matrix[: experts.ffn_hidden_size] for matrix in (experts.mlp.w1, experts.mlp.v1, experts.mlp.w2))
+    )
 
 
-def _of_step(own: Any, rows: Any, chosen: Any) -> None:
+def _of_step(experts: Any, rows: Any, chosen: Any) -> None:
     sent = rows.repeat_interleave(chosen.shape[-1], dim=0)
     linear = torch.nn.functional.linear
-    linear(own._apply_gate(linear(sent, own.gate_up_proj[0])), own.down_proj[0])
+    linear(experts._apply_gate(linear(sent, experts.gate_up_proj[0])), experts.down_proj[0])
 
 
-ASKING = {
+EXPERT_LOOPS = {
     "dbrx": ("dbrx.modeling_dbrx", "DbrxExperts", _of_dbrx),
     "step3p5": ("step3p7.modeling_step3p7", "Step3p7Experts", _of_step),
 }
@@ -47,26 +49,26 @@ ASKING = {
 
 
 @contextmanager
-def _unasked(config: Any) -> Iterator[None]:
+def _first_expert_only(config: Any) -> Iterator[None]:
     """A loop cannot read on meta which experts have tokens, so the first expert gets all."""
-    if config.model_type not in ASKING:
+    if config.model_type not in EXPERT_LOOPS:
         yield
         return
-    module, name, first = ASKING[config.model_type]
+    module, name, first = EXPERT_LOOPS[config.model_type]
     experts: Any = getattr(import_module(f"transformers.models.{module}"), name)
-    whole = experts.forward
+    original = experts.forward
 
-    def forward(own: Any, rows: Any, chosen: Any, weights: Any) -> Any:
+    def forward(self: Any, rows: Any, chosen: Any, weights: Any) -> Any:
         if not rows.is_meta:
-            return whole(own, rows, chosen, weights)
-        first(own, rows, chosen)
+            return original(self, rows, chosen, weights)
+        first(self, rows, chosen)
         return torch.zeros_like(rows)
 
     experts.forward = forward
     try:
         yield
     finally:
-        experts.forward = whole
+        experts.forward = original
 
 
 @contextmanager
@@ -79,12 +81,12 @@ def _unsplit(config: Any) -> Iterator[None]:
     gating: Any = import_module("transformers.models.jetmoe.modeling_jetmoe").JetMoeTopKGating
     plain = gating.forward
 
-    def forward(own: Any, rows: Any) -> Any:
+    def forward(self: Any, rows: Any) -> Any:
         if not rows.is_meta:
-            return plain(own, rows)
-        scores, count = own.layer(rows), rows.shape[0] * own.top_k
+            return plain(self, rows)
+        scores, count = self.layer(rows), rows.shape[0] * self.top_k
         places = torch.zeros(count, dtype=torch.long, device="meta")
-        sent = [count, *[0] * (own.num_experts - 1)]
+        sent = [count, *[0] * (self.num_experts - 1)]
         return places, places, torch.zeros(count, dtype=rows.dtype, device="meta"), sent, scores
 
     gating.forward = forward
@@ -101,7 +103,7 @@ def _no_global_tokens(config: Any) -> Iterator[None]:
         yield
         return
     plain = torch.Tensor.item
-    torch.Tensor.item = lambda own: False if own.is_meta else plain(own)  # type: ignore[method-assign, assignment]
+    torch.Tensor.item = lambda self: False if self.is_meta else plain(self)  # type: ignore[method-assign]
     try:
         yield
     finally:
@@ -109,22 +111,22 @@ def _no_global_tokens(config: Any) -> Iterator[None]:
 
 
 @contextmanager
-def _whole_pools(config: Any) -> Iterator[None]:
+def _complete_pools(config: Any) -> Iterator[None]:
     """GLM-5.3-Flash's indexer reads which groups of tokens are complete, which is not possible on meta: without
     padding, all are except possibly the last one."""
     if config.model_type != "glm5_next_text":
         yield
         return
-    room = import_module("transformers.models.glm5_next.modeling_glm5_next")
-    indexer: Any = room.Glm5NextTextIndexer
+    module = import_module("transformers.models.glm5_next.modeling_glm5_next")
+    indexer: Any = module.Glm5NextTextIndexer
     plain = indexer.get_pooled_states
 
-    def pooled(own: Any, packed_states: Any) -> Any:
+    def pooled(self: Any, packed_states: Any) -> Any:
         if not packed_states.is_meta:
-            return plain(own, packed_states)
+            return plain(self, packed_states)
         batch, tokens, _ = packed_states.shape
-        count, rate = tokens // own.index_kpool, own.index_kpool
-        keys = packed_states.narrow(1, 0, count * rate)[..., : own.head_dim].reshape(batch, count, rate, own.head_dim)
+        count, rate = tokens // self.index_kpool, self.index_kpool
+        keys = packed_states.narrow(1, 0, count * rate)[..., : self.head_dim].reshape(batch, count, rate, self.head_dim)
         places = torch.zeros(batch, count, rate, dtype=torch.long, device="meta")
         return keys.sum(dim=2), places, torch.ones(batch, count, dtype=torch.bool, device="meta")
 
@@ -142,7 +144,7 @@ def _same_angles(config: Any) -> Iterator[None]:
         yield
         return
     plain = torch.Tensor.__bool__
-    torch.Tensor.__bool__ = lambda own: not own.is_meta and plain(own)  # type: ignore[method-assign, assignment]
+    torch.Tensor.__bool__ = lambda self: not self.is_meta and plain(self)  # type: ignore[method-assign]
     try:
         yield
     finally:
@@ -166,9 +168,9 @@ def _brief_recurrence(config: Any) -> Iterator[None]:
         _, state = original(decay, bonus, key[:, :LOOPED], value[:, :LOOPED], **states)
         return torch.zeros_like(key), state
 
-    def lru(own: Any, hidden_states: Any, recurrent_gate: Any, reset: Any, recurrent_states: Any) -> Any:
+    def lru(self: Any, hidden_states: Any, recurrent_gate: Any, reset: Any, recurrent_states: Any) -> Any:
         some = (each[:, :LOOPED] for each in (hidden_states, recurrent_gate, reset))
-        _, state = original(own, *some, recurrent_states)
+        _, state = original(self, *some, recurrent_states)
         return torch.zeros_like(hidden_states), state
 
     setattr(container, name, lru if owner else rwkv)

@@ -38,7 +38,7 @@ def of_image(model: Any, batch: int, tokens: int) -> dict[str, int]:
         given = {"pixel_values": patches, "pixel_attention_mask": None, "spatial_shapes": shapes}
     with _unmasked(model), ByModule(model) as counter:
         model(**given)
-    return dict(counter.own)
+    return dict(counter.by_module)
 
 
 def _of_placed(model: Any, batch: int, tokens: int) -> dict[str, int]:
@@ -55,7 +55,7 @@ def _of_placed(model: Any, batch: int, tokens: int) -> dict[str, int]:
             model(pixel_values=patches, pixel_position_ids=places)
     finally:
         module.create_bidirectional_mask = masked  # type: ignore[attr-defined]
-    return dict(counter.own)
+    return dict(counter.by_module)
 
 
 def of_audio(model: Any, batch: int, tokens: int) -> dict[str, int]:
@@ -66,7 +66,7 @@ def of_audio(model: Any, batch: int, tokens: int) -> dict[str, int]:
     heard = {"input_features_mask": frames[:, 0]} if model.config.model_type == "audioflamingo3_encoder" else {}
     with _unmasked(model), ByModule(model) as counter:
         model(frames, **heard)
-    return dict(counter.own)
+    return dict(counter.by_module)
 
 
 def of_spectrogram(model: Any, batch: int) -> dict[str, int]:
@@ -74,7 +74,7 @@ def of_spectrogram(model: Any, batch: int) -> dict[str, int]:
     sides = model.config.max_length, model.config.num_mel_bins
     with ByModule(model) as counter:
         model(input_values=torch.zeros(batch, *sides, device=model.device))
-    return dict(counter.own)
+    return dict(counter.by_module)
 
 
 def _of_chunks(model: Any, batch: int, tokens: int) -> dict[str, int]:
@@ -89,7 +89,7 @@ def _of_chunks(model: Any, batch: int, tokens: int) -> dict[str, int]:
     given = {"padded_feature": frames, "chunk_lengths": lengths, "valid_indices": rows[0], "pool_indices": rows[1]}
     with ByModule(model) as counter:
         model(frames, feature_lens=lengths, cu_seqlens=ends, **given)
-    return dict(counter.own)
+    return dict(counter.by_module)
 
 
 def of_grid(model: Any, batch: int, tokens: int) -> dict[str, int]:
@@ -116,7 +116,7 @@ def of_grid(model: Any, batch: int, tokens: int) -> dict[str, int]:
         table.forward = _unmoved
     with ByModule(model) as counter:
         model(**given, grid_thw=sides)
-    return dict(counter.own)
+    return dict(counter.by_module)
 
 
 def _of_raw_patches(model: Any, batch: int, tokens: int) -> dict[str, int]:
@@ -130,7 +130,7 @@ def _of_raw_patches(model: Any, batch: int, tokens: int) -> dict[str, int]:
         patches, places = torch.zeros(count, 3, side, side), torch.zeros(count, 2, dtype=torch.long)
     with ByModule(model) as counter:
         model(patches, grid_thw=sides, position_ids=places)
-    return dict(counter.own)
+    return dict(counter.by_module)
 
 
 def _unmoved(rows: Any, *_: object, **__: object) -> Any:

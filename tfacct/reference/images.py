@@ -146,8 +146,8 @@ class Averaged(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.average(x).sum(dim=2)
-        for own in self.steps:
-            x = own(x)
+        for step in self.steps:
+            x = step(x)
         return x
 
 
@@ -164,8 +164,8 @@ class Times(Work):
 
 def merging(part: parts.Part) -> nn.Module:
     """The module that merges patches, or audio positions, after the layers."""
-    if (own := built(part)) is not None:
-        return own  # type: ignore[no-any-return]
+    if (module := built(part)) is not None:
+        return module  # type: ignore[no-any-return]
     if isinstance(part, parts.Averaged):
         return Averaged(part)
     assert isinstance(part, parts.Merger)
@@ -191,8 +191,8 @@ class Projector(nn.Module):
                 case projector.Linear():
                     self._put(step.name, Linear(step.inputs, step.outputs, bias=step.bias))
                 case projector.Scaling():
-                    own = LayerNorm((step.width,), 1e-5) if step.bias else RMSNorm(step.width, 1e-6)
-                    self._put(step.name, own)
+                    scaling = LayerNorm((step.width,), 1e-5) if step.bias else RMSNorm(step.width, 1e-6)
+                    self._put(step.name, scaling)
                 case projector.Learned():
                     self._put(step.name, Token(1, *step.shape))
                 case projector.Activated():

@@ -42,16 +42,16 @@ class Indexer(nn.Module):
 
     def __init__(self, part: parts.LatentAttention, angles: Angles | None) -> None:
         super().__init__()
-        own: Any = part.indexer
+        indexer: Any = part.indexer
         rotary_dim: Any = part.rope_dim
-        self.heads, self.size, self.top, self.rotary_dim = own.heads, own.head_dim, own.top, rotary_dim
-        self.angles, self.last = angles, own.rotated == "last"
+        self.heads, self.size, self.top, self.rotary_dim = indexer.heads, indexer.head_dim, indexer.top, rotary_dim
+        self.angles, self.last = angles, indexer.rotated == "last"
         self.q_proj = Linear(part.q_rank or part.hidden, self.heads * self.size, bias=False)
         self.k_proj = Linear(part.hidden, self.size, bias=False)
         self.k_norm = LayerNorm((self.size,), 1e-6)
         self.q_rotary = self.k_rotary = None
         if part.rotary is not None:
-            how = part.rotary._replace(pairs=own.pairs)
+            how = part.rotary._replace(pairs=indexer.pairs)
             self.q_rotary, self.k_rotary = Rotary(how, rotary_dim), Rotary(how, rotary_dim)
         self.scores, self.act, self.sum = Product(self.heads), Positive(), Product(1)
         self.weights_proj = Linear(part.hidden, self.heads, bias=False)

@@ -121,11 +121,13 @@ class LatentAttention(PartModule):
         plain, rope = torch.split(heads, [part.nope_dim, self.rotated], dim=-1)
         index: tuple[Tensor, ...] = ()
         borrows = part.borrowed and part.mla_mode != "unpacked"
-        whole = part.mla_mode != "unpacked" and part.rope_dim is None  # one state, because no part of a key is rotated
+        single_state = (
+            part.mla_mode != "unpacked" and part.rope_dim is None
+        )  # one state, because no part of a key is rotated
         if self.indexer is not None:
             index = (self.indexer(x, normed, step, None if past is None else past[-1]),)
         if past is not None and not borrows:
-            past = (past[0], past[0].narrow(-1, 0, 0)) if whole else (past[0], past[1])
+            past = (past[0], past[0].narrow(-1, 0, 0)) if single_state else (past[0], past[1])
         if self.angles is not None and self.q_rotary is not None:
             rope = self.q_rotary(rope, *step.turn(self.angles))
         latent, shared = self._latents(x, step)
@@ -135,7 +137,7 @@ class LatentAttention(PartModule):
         if part.gate is not None and self.gate is not None and self.gate_proj is not None:
             gate = self.gate_proj(read if part.paired else x)
             mixed = self.gate(mixed, gate.unflatten(2, mixed.shape[2:]) if part.gate.of == "elements" else gate)
-        cached = tuple(map(self._seen, cached[:1] if whole else cached))
+        cached = tuple(map(self._seen, cached[:1] if single_state else cached))
         return self.o_proj(mixed.flatten(2)), *(() if borrows else cached), *index
 
     def _latents(self, x: Tensor, step: Step) -> Cache:
@@ -223,8 +225,8 @@ def _cache_names(part: parts.LatentAttention) -> tuple[str, ...]:
     """Names of the cached tensors."""
     rotated = () if part.rope_dim is None else ("rotary_cache",)
     latents = () if part.borrowed else ("latent_cache", *rotated)
-    own = ("k_cache", "v_cache") if part.mla_mode == "unpacked" else latents
-    return (*own, "index_cache") if part.indexes else own
+    names = ("k_cache", "v_cache") if part.mla_mode == "unpacked" else latents
+    return (*names, "index_cache") if part.indexes else names
 
 
 def _appended(past: Cache | None, first: Tensor, second: Tensor) -> Cache:

@@ -103,8 +103,8 @@ class LightningAttention(Mixer):
         """Logarithm of the decay per token, per head: negative, and slower in deeper layers."""
         heads = self.part.heads
         if self.part.simple:
-            own = slopes(heads).to(like.device, like.dtype).view(1, heads, 1, 1)
-            return -own * (1 - (self.number - 1) / max(self.layers - 1, 1) + SMALL)
+            rates = slopes(heads).to(like.device, like.dtype).view(1, heads, 1, 1)
+            return -rates * (1 - (self.number - 1) / max(self.layers - 1, 1) + SMALL)
         share = 1 - self.number / (self.layers - 1 + SMALL) + SMALL
         powers = torch.arange(1, heads + 1, dtype=like.dtype, device=like.device) * (-8 / heads * math.log(2))
         return -torch.exp(powers).view(1, heads, 1, 1) * share

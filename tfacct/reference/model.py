@@ -15,7 +15,7 @@ from tfacct.architecture.blocks import Block, Stack, in_order, numbered
 from tfacct.base.errors import ConfigError
 from tfacct.base.record import record
 from tfacct.reference import blocks
-from tfacct.reference.blocks import Cache, MtpHead, own_norm, run, share, through
+from tfacct.reference.blocks import Cache, MtpHead, norm_module, run, share, through
 from tfacct.reference.classes import Classes, Pooler
 from tfacct.reference.convolutions import Stem
 from tfacct.reference.distances import RelativeBias
@@ -54,8 +54,8 @@ def _positions(shape: architecture.Transformer | architecture.Encoder) -> nn.Mod
 
 
 def _front(part: parts.Embedding | parts.Patches | parts.Stem) -> nn.Module:
-    if (own := family_module(part)) is not None:
-        return own(part)  # type: ignore[no-any-return]
+    if (module_of_family := family_module(part)) is not None:
+        return module_of_family(part)  # type: ignore[no-any-return]
     if isinstance(part, parts.Stem):
         return Stem(part)
     return Patches(part) if isinstance(part, parts.Patches) else Tokens(part)
@@ -63,8 +63,8 @@ def _front(part: parts.Embedding | parts.Patches | parts.Stem) -> nn.Module:
 
 def _extra(part: parts.Part) -> nn.Module:
     """Module of an extra embedding or of another part next to the layers."""
-    if (own := family_module(part)) is not None:
-        return own(part)  # type: ignore[no-any-return]
+    if (module_of_family := family_module(part)) is not None:
+        return module_of_family(part)  # type: ignore[no-any-return]
     if isinstance(part, parts.Segments):
         return Segments(part)
     raise TypeError(f"the reference model has no module for {type(part).__name__}")
@@ -73,8 +73,8 @@ def _extra(part: parts.Part) -> nn.Module:
 def _pooler(part: parts.Part | None, last: bool) -> nn.Module | None:
     if part is None:
         return None
-    if (own := family_module(part)) is not None:
-        return own(part)  # type: ignore[no-any-return]
+    if (module_of_family := family_module(part)) is not None:
+        return module_of_family(part)  # type: ignore[no-any-return]
     if isinstance(part, parts.AttentionPooler):
         return AttentionPooler(part)
     if isinstance(part, parts.TokenPooler):
@@ -95,9 +95,9 @@ class Encoder(nn.Module):
             setattr(self, "stem" if isinstance(encoder.embed, parts.Stem) else "embed", _front(encoder.embed))
         self.pos_embed = _positions(encoder)
         self.rel_bias = None if encoder.bias is None else RelativeBias(encoder.bias, encoder.bias.heads, both_ways=True)
-        self.embed_norm = own_norm(encoder.embed_norm)
+        self.embed_norm = norm_module(encoder.embed_norm)
         self.blocks = _blocks(encoder.stacks, fused=fused, keep_all=False)
-        self.final_norm = own_norm(encoder.final_norm)
+        self.final_norm = norm_module(encoder.final_norm)
 
     def forward(self, source: Tensor) -> Tensor:
         count = source.shape[1]
@@ -151,10 +151,10 @@ class Decoder(nn.Module):
         self.encoder = None
         if shape.encoder is not None:
             self.encoder = Encoder(shape.encoder, fused=fused, recompute=recompute)
-            own = shape.encoder.embed
-            if self.encoder.embed is not None and isinstance(own, parts.Embedding) and own.shared:
+            embedding = shape.encoder.embed
+            if self.encoder.embed is not None and isinstance(embedding, parts.Embedding) and embedding.shared:
                 self.encoder.embed.weight = table.weight
-        self.embed_norm = own_norm(shape.embed_norm)
+        self.embed_norm = norm_module(shape.embed_norm)
         self.per_layer: Any = built(shape.per_layer)
         self.streams, self.merged = built(shape.expand_streams), built(shape.join_streams)
         self.hc_head: nn.Module | None = HyperMean() if isinstance(shape.join_streams, parts.HyperMean) else None
@@ -163,7 +163,7 @@ class Decoder(nn.Module):
         self.each = shape.streams.streams if isinstance(shape.streams, parts.HyperConnection) else 1
         self.lends = any(isinstance(part, parts.Attention) and part.borrowed for part in shape.attentions)
         self.blocks = _blocks(shape.stacks, fused=fused, keep_all=keep_all)
-        self.final_norm = own_norm(shape.final_norm)
+        self.final_norm = norm_module(shape.final_norm)
         last = logits == "last"
         self.lm_head: Head | None = None
         if shape.head is not None:
@@ -227,13 +227,13 @@ class Decoder(nn.Module):
         def before(block: nn.Module) -> Cache:
             """The cached tensors of a layer before this step, without those of a source that is read in this step."""
             assert isinstance(block, blocks.Block)
-            own = [name for name in block.states if read is None or not blocks.of_source(name)]
-            return tuple(islice(rest, len(own)))
+            names = [name for name in block.states if read is None or not blocks.of_source(name)]
+            return tuple(islice(rest, len(names)))
 
         first, between = x, dict.fromkeys(self.tapped_blocks, x)  # a model with fewer layers merges those it has
         for number, block in enumerate(self.blocks):
-            x, *own = run(block, self.recompute, x, step, before(block), read)
-            cache += own
+            x, *states = run(block, self.recompute, x, step, before(block), read)
+            cache += states
             if number == 0 and self.first_conv is not None:
                 x = self.first_conv(first, x)
             if number in between:
@@ -245,9 +245,9 @@ class Decoder(nn.Module):
             logits = [torch.cat((*logits, *more), dim=1)]
         for ahead in self.mtp:
             assert isinstance(ahead, MtpHead)
-            x, further, *own = ahead.logits(x, self.embed(tokens), step, before(ahead))
+            x, further, *states = ahead.logits(x, self.embed(tokens), step, before(ahead))
             logits.append(further)
-            cache += own
+            cache += states
         return (torch.cat(logits, dim=1) if self.mtp else logits[0], *cache)
 
     def _placed(self, x: Tensor, positions: Tensor, *, after_norm: bool) -> Tensor:

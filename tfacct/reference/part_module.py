@@ -63,5 +63,5 @@ def family_module(part: parts.Part) -> Any:
 
 def built(part: parts.Part | None) -> Any:
     """Module of a part that a family module defines. None for any other part."""
-    own = None if part is None else family_module(part)
-    return None if own is None else own(part)
+    module_of_family = None if part is None else family_module(part)
+    return None if module_of_family is None else module_of_family(part)

@@ -73,7 +73,7 @@ def messages_sent(
     def watched(operations: Sequence[Any], desc: str | None = None) -> list[Any]:  # noqa: ARG001
         for one in operations:
             if one.op is dist.isend:
-                when = "forward" if any(id(one) in stage.ahead for stage in own) else "backward"
+                when = "forward" if any(id(one) in stage.ahead for stage in stages) else "backward"
                 found[when, one.tensor.numel() * one.tensor.element_size()] += 1
         return []
 
@@ -82,7 +82,7 @@ def messages_sent(
 
     every = ranks * chunks
     with fake_ranks(ranks, rank), patch.object(schedules, "_batch_p2p", watched):
-        own = [
+        stages = [
             _Agreed(
                 _Stream(shape[-1], kind),
                 stage,
@@ -95,12 +95,12 @@ def messages_sent(
         ]
         run: Any
         if schedule in SINGLE:
-            run = SINGLE[schedule](own[0], microbatches, loss_fn=_loss)
+            run = SINGLE[schedule](stages[0], microbatches, loss_fn=_loss)
         else:
-            run = ScheduleInterleaved1F1B(own, microbatches, loss_fn=_loss)  # type: ignore[arg-type]
-        whole = (torch.zeros(microbatches * shape[0], *shape[1:], device="meta", dtype=kind),)
+            run = ScheduleInterleaved1F1B(stages, microbatches, loss_fn=_loss)  # type: ignore[arg-type]
+        inputs = (torch.zeros(microbatches * shape[0], *shape[1:], device="meta", dtype=kind),)
         target = torch.zeros(microbatches * shape[0], 1, device="meta")
-        run.step(*(whole if rank == 0 else ()), target=target if rank == ranks - 1 else None)
+        run.step(*(inputs if rank == 0 else ()), target=target if rank == ranks - 1 else None)
     return found
 
 
@@ -152,10 +152,10 @@ def ring(heads: Heads, blocks: int, ranks: int, batch: int, tokens: int, dtype: 
     torchs._cp_options.rotate_method = torchs._RotateMethod.ALL_TO_ALL
 
     def watched(when: str) -> Any:
-        def told(_: str, kind: str, size: int) -> None:
+        def counted(_: str, kind: str, size: int) -> None:
             found[when, kind, size] += blocks
 
-        return watching(KINDS, told)
+        return watching(KINDS, counted)
 
     with fake_ranks(ranks), torch.no_grad():
         group: Any = dist.group.WORLD

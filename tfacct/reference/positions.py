@@ -39,9 +39,9 @@ class ClassAndPatches(Embedding):
 
     def forward(self, x: Tensor, positions: Tensor) -> Tensor:  # type: ignore[override]
         first, others, patches = x[:, :1], x[:, 1 : self.between], x[:, self.between :]
-        own = self.class_add(first, super().forward(positions[:1]))
+        class_token = self.class_add(first, super().forward(positions[:1]))
         placed = self.add(patches, super().forward(positions[1 : positions.shape[0] - self.between + 1]))
-        return torch.cat((own, others, placed), dim=1)
+        return torch.cat((class_token, others, placed), dim=1)
 
 
 class Crossed(nn.Module):
@@ -57,8 +57,8 @@ class Crossed(nn.Module):
         places = positions if self.tiles is None else in_tiles(positions, self.tiles)
         places = places.to(x.device)
         side = max(math.isqrt(places.shape[0]), 1) if isinstance(places.shape[0], int) else 1
-        column, row = (own.clamp(max=self.rows - 1) for own in (places % side, places // side))
-        each = (nn.functional.embedding(at, own) for at, own in zip((column, row), self.weight, strict=True))
+        column, row = (place.clamp(max=self.rows - 1) for place in (places % side, places // side))
+        each = (nn.functional.embedding(at, place) for at, place in zip((column, row), self.weight, strict=True))
         found = self.join(*(rows.unsqueeze(0).expand(x.shape[0], -1, -1) for rows in each))
         out: Tensor = self.add(x, found)
         return out

@@ -56,7 +56,7 @@ PACKED = "transformers.masking_utils.find_packed_sequence_indices"
 HEADS = ("q_norm", "k_norm")
 """Modules of the classes: column-parallel and row-parallel matmuls, and norms over the heads of a rank."""
 LATENT_NORMS = ("q_a_layernorm", "kv_a_layernorm")
-"""Norms outside the residual stream, which each rank has whole."""
+"""Norms outside the residual stream, which are not sharded."""
 
 
 RESULTS = ("logits", "last_hidden_state", "prediction_logits", "seq_relationship_logits", "start_logits", "end_logits")
@@ -66,7 +66,7 @@ RESULTS = ("logits", "last_hidden_state", "prediction_logits", "seq_relationship
 class Seen(NamedTuple):
     """What a rank stores: elements by parameter; and what it sends: calls by pass, kind and bytes of the result."""
 
-    held: dict[str, int]
+    stored: dict[str, int]
     sent: Counter[tuple[str, str, int]]
 
 
@@ -120,8 +120,8 @@ def step(
                 gradient = parameter.grad
                 if isinstance(gradient, DTensor) and any(placed.is_partial() for placed in gradient.placements):
                     gradient.full_tensor()  # torch delays the sum until the optimizer needs it
-        held = {name: _local(parameter).numel() for name, parameter in model.named_parameters()}
-    return Seen(held, sent)
+        stored = {name: _local(parameter).numel() for name, parameter in model.named_parameters()}
+    return Seen(stored, sent)
 
 
 def _read(config: Any, encodes: bool, batch: int, tokens: int, source: int) -> dict[str, Any]:
@@ -170,7 +170,7 @@ def _divide(model: Any, tp: int, fsdp: int, dp: int, ep: int, plan: tuple[bool, 
     elif tp > 1 and published:
         _by_published_plan(model, ranks["tp"], tp, fsdp, ep)
     elif tp > 1:
-        parallelize_module(model, ranks["tp"], plan_of(model, sp=sp, together=together, whole=ep > 1))
+        parallelize_module(model, ranks["tp"], plan_of(model, sp=sp, together=together, expert_parallel=ep > 1))
         if tied:  # the plan splits it
             model.lm_head.weight = model.get_input_embeddings().weight
     alone = exchange(model, ranks["tp"], tp, fsdp, ep, apart=sp) if ep > 1 else set()
@@ -181,9 +181,9 @@ def _divide(model: Any, tp: int, fsdp: int, dp: int, ep: int, plan: tuple[bool, 
             fully_shard(part, mesh=shard_mesh, ignored_params=alone)
 
 
-def plan_of(model: Any, *, sp: bool, together: bool, whole: bool = False) -> dict[str, Any]:
-    """torch's plan for each module, as in its tutorials on tensor and sequence parallelism. `whole`: ranks have whole
-    experts."""
+def plan_of(model: Any, *, sp: bool, together: bool, expert_parallel: bool = False) -> dict[str, Any]:
+    """torch's plan for each module, as in its tutorials on tensor and sequence parallelism. With `expert_parallel`,
+    these plans do not shard experts."""
     stream: Placement = Shard(1) if sp else Replicate()
     plan: dict[str, Any] = {}
     gathered = {name for name, module in model.named_modules() if _over_heads(module)}
@@ -191,7 +191,7 @@ def plan_of(model: Any, *, sp: bool, together: bool, whole: bool = False) -> dic
     if sp:
         from tfacct.reference import scattering
 
-        plan, inside = scattering.plan_of(model, whole=whole)
+        plan, inside = scattering.plan_of(model, expert_parallel=expert_parallel)
     for name, _ in model.named_modules():
         owner, _, leaf = name.rpartition(".")
         if name in plan or name.startswith(inside):
@@ -243,8 +243,8 @@ def _by_published_plan(model: Any, ranks: Any, tp: int, fsdp: int, ep: int) -> N
 
         rules = {name: style for name, style in DeepseekV2Config.base_model_tp_plan.items() if "self_attn" in name}
         model.tp_plan = {**model.tp_plan, **{f"model.{name}": style for name, style in rules.items()}}
-    asked = DistributedConfig(tp_size=tp, fsdp_size=fsdp, ep_size=ep)
-    plan, *_ = model._resolve_parallel_plans(asked)
+    config = DistributedConfig(tp_size=tp, fsdp_size=fsdp, ep_size=ep)
+    plan, *_ = model._resolve_parallel_plans(config)
     apply_tensor_parallelism(model, ranks, plan)
 
 

@@ -63,13 +63,15 @@ class Residual(Add):
             self.gate = Lerp(part.hidden, part.temperature)
             self.stream_gate = Left(self.gate)
         factors = part.stream, part.factor, part.after
-        self.stream_scale, self.scale, self.sum_scale = (own if own is None else Scale(own) for own in factors)
+        self.stream_scale, self.scale, self.sum_scale = (
+            factor if factor is None else Scale(factor) for factor in factors
+        )
 
     def forward(self, stream: Tensor, result: Tensor) -> Tensor:
-        for own in (self.stream_scale, self.stream_gate):
-            stream = stream if own is None else own(stream)
-        for own in (self.gate, self.scale):
-            result = result if own is None else own(result)
+        for scale in (self.stream_scale, self.stream_gate):
+            stream = stream if scale is None else scale(stream)
+        for scale in (self.gate, self.scale):
+            result = result if scale is None else scale(result)
         total = super().forward(stream, result)
         return total if self.sum_scale is None else self.sum_scale(total)
 

@@ -27,14 +27,14 @@ class Angles:
 
     def turn(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Cosine and signed sine of every position's angles, on the device of the frequencies."""
-        part, own = self.part, self.frequencies
+        part, frequencies = self.part, self.frequencies
         positions = positions if part.tiles is None else in_tiles(positions, part.tiles)
-        places = positions.to(own.device)[:, None]
-        if part.axes > 1 and isinstance(positions.shape[0], int) and isinstance(own.shape[0], int):
-            pieces = torch.tensor_split(own, part.axes)
+        places = positions.to(frequencies.device)[:, None]
+        if part.axes > 1 and isinstance(positions.shape[0], int) and isinstance(frequencies.shape[0], int):
+            pieces = torch.tensor_split(frequencies, part.axes)
             axes = zip(self._on_grid(places, positions.shape[0] - part.unrotated), pieces, strict=True)
             places = torch.cat([axis.expand(-1, piece.shape[0]) for axis, piece in axes], dim=1)
-        angles = places * own[None]
+        angles = places * frequencies[None]
         if part.kind == "woven_grid" and isinstance(angles.shape[1], int):
             angles = torch.stack(torch.tensor_split(angles, 2, dim=1)[::-1], dim=2).flatten(1)
         cos, sin = angles.cos(), (-angles if part.kind == "backwards" else angles).sin()
@@ -84,8 +84,8 @@ def frequencies(part: parts.Rotary, head_dim: int) -> Tensor:
     scaling = part.scaling or {}
     if part.axes == 3:  # angles of frames, rows and columns
         pairs = head_dim // 6
-        own = _number(part.base, "rope_theta") ** -(torch.arange(pairs, dtype=torch.float64, device="cpu") / pairs)
-        return own.repeat(3)
+        angles = _number(part.base, "rope_theta") ** -(torch.arange(pairs, dtype=torch.float64, device="cpu") / pairs)
+        return angles.repeat(3)
     if part.axes == 2:  # angles of rows, then of columns
         return torch.cat((plain[0::2], plain[1::2] if part.tiles is None else plain[0::2]))
     if part.scaled == "default":

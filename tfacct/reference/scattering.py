@@ -24,17 +24,17 @@ def mixes(module: Any) -> bool:
     return isinstance(getattr(module, "experts", None), nn.Module)
 
 
-def plan_of(model: Any, *, whole: bool) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The plan for MoE modules and latent attention, and the name prefixes of the MoE modules; `whole`: experts are not
-    sharded."""
+def plan_of(model: Any, *, expert_parallel: bool) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The plan for MoE modules and latent attention, and the name prefixes of the MoE modules; with `expert_parallel`,
+    it does not shard experts."""
     mixtures = {name: module for name, module in model.named_modules() if mixes(module)}
     plan = latent_plan(model)
-    if not whole:
+    if not expert_parallel:
         return {**plan, **{name: Between() for name in mixtures}}, tuple(mixtures)
     for name, mixture in mixtures.items():
         for leaf, module in mixture.named_children():
             if leaf != "experts":
-                plan[f"{name}.{leaf}"] = Between() if hasattr(module, "down_proj") else Whole()
+                plan[f"{name}.{leaf}"] = Between() if hasattr(module, "down_proj") else Replicated()
     return plan, tuple(mixtures)
 
 
@@ -70,8 +70,8 @@ class ToLatent(ParallelStyle):
             if not self.rope_dim:
                 return made
             latent, rope = made.split([made.shape[-1] - self.rope_dim, self.rope_dim], dim=-1)
-            whole = DTensor.from_local(rope, device_mesh, [Replicate()], run_check=False)
-            return cat((latent, whole.to_local(grad_placements=[Partial()])), dim=-1)
+            replicated = DTensor.from_local(rope, device_mesh, [Replicate()], run_check=False)
+            return cat((latent, replicated.to_local(grad_placements=[Partial()])), dim=-1)
 
         module.forward = run
         return module
@@ -89,17 +89,17 @@ class Between(ParallelStyle):
         def run(hidden: Any, *args: Any, **named: Any) -> Any:
             part = Shard(hidden.ndim - 2)  # some classes concatenate sequences
             stream = DTensor.from_local(hidden, device_mesh, [part], run_check=False)
-            whole = stream.redistribute(placements=[Replicate()]).to_local(grad_placements=[Partial()])
-            with _reparametrize_module(module, _own(module)):
-                made = forward(whole, *args, **named)
-            whole = DTensor.from_local(made, device_mesh, [Partial()], run_check=False)
-            return whole.redistribute(placements=[part]).to_local()
+            gathered = stream.redistribute(placements=[Replicate()]).to_local(grad_placements=[Partial()])
+            with _reparametrize_module(module, _shards_of(module)):
+                made = forward(gathered, *args, **named)
+            gathered = DTensor.from_local(made, device_mesh, [Partial()], run_check=False)
+            return gathered.redistribute(placements=[part]).to_local()
 
         module.forward = run
         return module
 
 
-class Whole(ParallelStyle):
+class Replicated(ParallelStyle):
     """A replicated module that each rank runs on its own tokens: the gradients of its weights are partial sums."""
 
     def _apply(self, module: nn.Module, device_mesh: Any) -> nn.Module:
@@ -108,14 +108,14 @@ class Whole(ParallelStyle):
         forward: Callable[..., Any] = module.forward
 
         def run(*args: Any, **named: Any) -> Any:
-            with _reparametrize_module(module, _own(module)):
+            with _reparametrize_module(module, _shards_of(module)):
                 return forward(*args, **named)
 
         module.forward = run
         return module
 
 
-def _own(module: nn.Module) -> dict[str, Any]:
+def _shards_of(module: nn.Module) -> dict[str, Any]:
     """A rank's shards of a module's weights; gradients of replicated weights are partial sums."""
     found = {}
     for name, weight in module.named_parameters():

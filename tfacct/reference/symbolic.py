@@ -51,8 +51,8 @@ def polynomials(
     numbers.
     """
     fixed = fixed or {}
-    env, own, mode = _opened(axis_names, fixed, ranges)
-    sizes = _sizes(own, fixed, factors or {}, rests or {})
+    env, axis_sizes, mode = _opened(axis_names, fixed, ranges)
+    sizes = _sizes(axis_sizes, fixed, factors or {}, rests or {})
     shape = open_shape(sizes.__getitem__)
     with mode:
         model = Decoder(shape, keep_all=True)
@@ -71,7 +71,7 @@ def polynomials(
         params = sum(parameter.numel() for parameter in model.parameters())
         cached = sum(cache.numel() for cache in ran.caches)
     counts = {"forward": ran.forward, "backward": ran.backward, "parameters": params, "cached": cached}
-    return _found(env, own, fixed, counts)
+    return _found(env, axis_sizes, fixed, counts)
 
 
 def _opened(
@@ -81,7 +81,7 @@ def _opened(
     tensors."""
     try:
         env = ShapeEnv(duck_shape=False)  # two symbols with the same example value are still different
-        own = {
+        axis_sizes = {
             axis: fixed[axis] if axis in fixed else _symbol(env, axis, 2 * hint + 3, (ranges or {}).get(axis))
             for hint, axis in enumerate(axis_names)
         }
@@ -89,13 +89,15 @@ def _opened(
         mode.cache_enabled = False  # there are no equal tensors here, and searching for them takes half of the time
     except (AttributeError, TypeError) as error:
         raise PrivateInterfaceError(str(error)) from error
-    return env, own, mode
+    return env, axis_sizes, mode
 
 
-def _found(env: ShapeEnv, own: Mapping[str, Any], fixed: Mapping[str, int], counts: Mapping[str, Any]) -> Polynomials:
+def _found(
+    env: ShapeEnv, axis_sizes: Mapping[str, Any], fixed: Mapping[str, int], counts: Mapping[str, Any]
+) -> Polynomials:
     return Polynomials(
         counts={name: _expression(count) for name, count in counts.items()},
-        symbols={axis: _expression(size) for axis, size in own.items() if axis not in fixed},
+        symbols={axis: _expression(size) for axis, size in axis_sizes.items() if axis not in fixed},
         guards=[str(guard.expr) for guard in env.guards if not _known(guard.expr, env)],
     )
 
@@ -113,15 +115,15 @@ def _known(guard: Any, env: ShapeEnv) -> bool:
 
 
 def _sizes(
-    own: Mapping[str, Any],
+    axis_sizes: Mapping[str, Any],
     fixed: Mapping[str, int],
     factors: Mapping[str, Sequence[int | str]],
     rests: Mapping[str, Sequence[str | int]],
 ) -> dict[str, Any]:
     """The sizes in terms of the symbols: multiples of numbers, then sums, then multiples of other sizes."""
-    sizes, there = dict(own), [axis for axis in own if axis not in fixed]
+    sizes, there = dict(axis_sizes), [axis for axis in axis_sizes if axis not in fixed]
     for axis in there:
-        sizes[axis] = prod((n for n in factors.get(axis, ()) if isinstance(n, int)), start=own[axis])
+        sizes[axis] = prod((n for n in factors.get(axis, ()) if isinstance(n, int)), start=axis_sizes[axis])
     for axis in (axis for axis in there if axis in rests):
         shares = (one if isinstance(one, int) else sizes[one] for one in rests[axis])
         sizes[axis] = sum(shares, start=sizes[axis])

@@ -23,7 +23,7 @@ from torch.utils.flop_counter import flop_registry
 
 from tfacct.base.errors import UsageError
 from tfacct.meta.kernels import compiled
-from tfacct.reference.own_code import failure
+from tfacct.reference.user_module import failure
 
 CACHE_FIELDS = ("past_key_values", "cache_params", "state", "cache", "kv_cache")
 """Names under which modules return their cache."""
@@ -73,7 +73,7 @@ def _vectors(left: Tensor, right: Tensor, *_: Any, **__: Any) -> int:
 
 
 ATEN = torch.ops.aten
-OWN: dict[Any, Callable[..., int]] = {
+FORMULAS: dict[Any, Callable[..., int]] = {
     ATEN._scaled_dot_product_flash_attention_for_cpu: _attention,
     ATEN._scaled_dot_product_attention_math: _attention,
     ATEN._scaled_dot_product_fused_attention_overrideable: _attention,
@@ -98,9 +98,9 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         packet = getattr(func, "overloadpacket", func)
-        formula = OWN.get(packet)
-        theirs = flop_registry.get(packet) if formula is None else None
-        if formula is None and theirs is None:
+        formula = FORMULAS.get(packet)
+        torch_formula = flop_registry.get(packet) if formula is None else None
+        if formula is None and torch_formula is None:
             if hasattr(func, "decompose") and func is not torch.ops.prim.device.default:
                 with self:
                     parts = func.decompose(*args, **kwargs)
@@ -111,8 +111,8 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         flops = 0
         if formula is not None:
             flops = formula(*args, **kwargs)
-        elif theirs is not None:
-            flops = theirs(*args, **kwargs, out_val=out)
+        elif torch_formula is not None:
+            flops = torch_formula(*args, **kwargs, out_val=out)
         if flops:
             self.flops[self.running[-1]] += flops
             self.operators[str(packet)] = None

@@ -34,7 +34,7 @@ from tfacct.verify.matching import WRAPPED
 
 if TYPE_CHECKING:
     from tfacct.loading.checkpoint import File
-    from tfacct.verify.own_code import Asked, Compared, Mismatch
+    from tfacct.verify.user_module import Compared, Mismatch, ModuleOptions
 
 CONVENTION = "parameters by tensor; FLOPs of one forward pass, 2 per multiply-add, full T × T attention, as executed"
 SHOWN = 8
@@ -102,11 +102,11 @@ class CheckReport(ModelReport):
 
 
 @answers(CheckReport)
-def check(model: LoadedModel, module: Any, named: str, asked: Asked) -> Report:
+def check(model: LoadedModel, module: Any, named: str, options: ModuleOptions) -> Report:
     """Compare a module, a factory or the name of one, with a model. Needs torch. Raises TfacctError."""
-    from tfacct.verify.own_code import checked
+    from tfacct.verify.user_module import checked
 
-    return _report(model, named, checked(model, module, named, asked))
+    return _report(model, named, checked(model, module, named, options))
 
 
 def _report(model: LoadedModel, named: str, found: Compared) -> Report:
@@ -145,12 +145,13 @@ def _lines(found: Compared) -> list[dict[str, Any]]:
         line["equal"] = line["equal"] and fits
 
     names: dict[str, str] = defaultdict(str)
-    for name, ours in found.matched.pairs.items():
-        names[ours[0]] = name
+    for name, config_paths in found.matched.pairs.items():
+        names[config_paths[0]] = name
     for one in found.matched.matches:
-        path = " + ".join(paths.starred(tensor.path) for tensor in one.ours)
-        elements = sum(int(tensor.elements) for tensor in one.ours)
-        add(path, names[paths.starred(one.ours[0].path)] or one.theirs.name, one.theirs.elements, elements, one.fits)
+        path = " + ".join(paths.starred(tensor.path) for tensor in one.config_tensors)
+        elements = sum(int(tensor.elements) for tensor in one.config_tensors)
+        name = names[paths.starred(one.config_tensors[0].path)] or one.code.name
+        add(path, name, one.code.elements, elements, one.fits)
     for tensor in found.matched.missing:
         add(paths.starred(tensor.path), "", 0, int(tensor.elements), False)
     for over in found.matched.over:
@@ -160,7 +161,7 @@ def _lines(found: Compared) -> list[dict[str, Any]]:
 
 
 def _rows(lines: Sequence[Mapping[str, Any]]) -> tuple[Row, ...]:
-    from tfacct.verify.own_code import together
+    from tfacct.verify.user_module import together
 
     return tuple(
         {

@@ -11,7 +11,7 @@ from tfacct.base.errors import UsageError, listed
 from tfacct.base.record import record
 from tfacct.base.spelling import option
 from tfacct.ledger.storage import DEFAULT_DTYPE
-from tfacct.ledger.workload import Request, whole_sequences
+from tfacct.ledger.workload import Request, sequences_only
 from tfacct.loading import selection
 from tfacct.loading.model import LoadedModel
 from tfacct.output.keys import Keys, Object, values_of
@@ -121,7 +121,7 @@ def comms(
     if name not in DTYPES:
         raise UsageError(f"communication is in {listed(DTYPES)}, not {name}")
     if train and (request.decode or request.tokens is not None):
-        raise whole_sequences("train")
+        raise sequences_only("train")
     if not train and request.tokens is None and model.has_cache:
         request = replace(request, decode=True)
     sent = rank_collectives(model, selection.workload(model, request), mesh, train, name, ends)

@@ -206,7 +206,7 @@ def _path(device: str, output: str | None, force: bool) -> Path:
     """File to write. Raises UsageError for one that exists, and for a name that `--on` does not accept."""
     if output is not None and re.search(r"\s", output):
         raise UsageError(f"{option('output', output)}: a device name cannot have spaces", "for example my-laptop.toml")
-    path = device_files.own_folder() / f"{device.partition(':')[0]}.toml"
+    path = device_files.user_folder() / f"{device.partition(':')[0]}.toml"
     if output is None:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -220,7 +220,7 @@ def _calibration_report(path: Path, swept: Sweep) -> Report:
 
     found = swept.found
     low, high = found.checks.ends
-    named = path.stem if path.parent == device_files.own_folder().resolve() else str(path)
+    named = path.stem if path.parent == device_files.user_folder().resolve() else str(path)
     clock = {"process": "process seconds", "wall": "wall-clock seconds", "events": "CUDA events"}
     use = spelled(f"`tfacct time MODEL --on {named}`", f"time(on={named!r})")
     facts = {

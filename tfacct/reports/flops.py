@@ -18,7 +18,7 @@ from tfacct.ledger import paths
 from tfacct.ledger.cost import Cost
 from tfacct.ledger.evaluated import Product
 from tfacct.ledger.storage import dtypes
-from tfacct.ledger.workload import LARGEST, Request, check_size, whole_sequences
+from tfacct.ledger.workload import LARGEST, Request, check_size, sequences_only
 from tfacct.loading import selection
 from tfacct.loading.model import LoadedModel
 from tfacct.output.keys import Keys, Object, values_of
@@ -176,7 +176,7 @@ def flops(
     if recompute == "attention" and not any(one.recomputed for one in counted):
         raise UsageError(f"{counted[0].model.name} has no attention to recompute")
     if train and any(one.work.tokens != one.work.context for one in counted):
-        raise whole_sequences("train")
+        raise sequences_only("train")
     about = About(counted, request, len(counted) == 1, pointwise)
     models = about.models
     what = f"training-step FLOPs{AGAIN[recompute]}" if train else "forward FLOPs"

@@ -24,7 +24,7 @@ from tfacct.ledger.workload import (
     PADDED,
     Request,
     Workload,
-    whole_sequences,
+    sequences_only,
 )
 from tfacct.loading import selection
 from tfacct.loading.model import LoadedModel
@@ -287,7 +287,7 @@ def _check(model: LoadedModel, request: Request, of: str, family: bool) -> None:
         raise UsageError(f"{what}, cached tokens and new ones: leave {option('tokens')} and {option('decode')} out")
     work = selection.workload(model, request)
     if of in ("train", "saved") and work.tokens != work.context:
-        raise whole_sequences("of", of)
+        raise sequences_only("of", of)
 
 
 def _ledger(given: LoadedModel, work: Workload | None, of: Of, layout: Layout, *, family: bool, sp: bool) -> _Counted:

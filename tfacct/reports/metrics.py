@@ -12,7 +12,7 @@ from tfacct.base.errors import ConfigError, TfacctError, UsageError
 from tfacct.base.record import record
 from tfacct.base.spelling import option
 from tfacct.ledger.storage import BF16, DEFAULT_DTYPE, Storage, dtypes, width
-from tfacct.ledger.workload import Logits, Workload, whole_sequences
+from tfacct.ledger.workload import Logits, Workload, sequences_only
 from tfacct.loading import selection
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Note
@@ -108,7 +108,7 @@ class Counting:
     def points(self, model: LoadedModel, work: Workload, metrics: Sequence[Metric] = ()) -> list[Point]:
         """The model at a workload, or each of its stages. Raises UsageError for a metric that is not supported."""
         if self.train and work.tokens != work.context:
-            raise whole_sequences("train")
+            raise sequences_only("train")
         if (self.masked or self.train) and any(metric.name in MEMORY_TRAFFIC for metric in metrics):
             others = f"{option('masked')} and {option('train')}"
             raise UsageError(f"bytes moved are counted for a plain forward pass: leave {others} out")

@@ -15,7 +15,7 @@ from tfacct.base.lazy import LazySequence
 from tfacct.base.record import record
 from tfacct.base.spelling import option, shell_option
 from tfacct.ledger.storage import dtypes, width
-from tfacct.ledger.workload import Request, Workload, check_size, whole_sequences
+from tfacct.ledger.workload import Request, Workload, check_size, sequences_only
 from tfacct.loading import selection
 from tfacct.loading.model import LoadedModel
 from tfacct.output.keys import Keys, Object, values_of
@@ -183,7 +183,7 @@ def plan(
     if limit < 0:
         raise UsageError(f"{option('limit')} must be a number of rows, or 0 for all, not {limit}")
     if request.decode or request.tokens is not None:
-        raise whole_sequences("plan")
+        raise sequences_only("plan")
     work, given = selection.runnable(model, request), given or {}
     meshes = layouts_with(model, gpus, work.tokens, layout or Mesh(), train=recipe is not None)
     whole = layout is not None and layout.ranks == gpus

@@ -20,7 +20,7 @@ from tfacct.base.errors import ConfigError, TfacctError, UsageError, listed
 from tfacct.base.ranges import FOR_MORE, MOST, Values, limited
 from tfacct.base.record import record
 from tfacct.base.spelling import option
-from tfacct.ledger.workload import Request, check_size, new_tokens, whole_sequences
+from tfacct.ledger.workload import Request, check_size, new_tokens, sequences_only
 from tfacct.loading import selection
 from tfacct.loading.model import LoadedModel
 from tfacct.loading.skipped import Skipped
@@ -237,7 +237,7 @@ def sweep(
     request, terms = request or Request(), terms or Counting()
     grid = checked(grid)
     if terms.train and (request.decode or request.tokens is not None):
-        raise whole_sequences("train")
+        raise sequences_only("train")
     points = grid.size(len(models))
     if points > MOST:
         raise UsageError(f"that makes {points:,} points: at most {MOST:,}", FOR_MORE)

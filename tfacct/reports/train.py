@@ -16,7 +16,7 @@ from tfacct.base.spelling import option, shell_option
 from tfacct.ledger import paths
 from tfacct.ledger.lines import EXPERTS
 from tfacct.ledger.storage import width
-from tfacct.ledger.workload import Request, Workload, whole_sequences
+from tfacct.ledger.workload import Request, Workload, sequences_only
 from tfacct.loading import selection
 from tfacct.loading.model import LoadedModel
 from tfacct.output.keys import Keys, Object, values_of
@@ -276,7 +276,7 @@ def train(
     table. Raises TfacctError."""
     recipe = recipe.checked()
     if request.decode or request.tokens is not None:
-        raise whole_sequences("train")
+        raise sequences_only("train")
     if by not in TABLES:
         raise UsageError(f"{option('by')} is phase, tensor or part, not {by!r}")
     _check_on_devices(models, recipe, fit)
@@ -954,7 +954,7 @@ def train_exact(
         raise UsageError(f"{option('exact', True)} runs one model", "name one MODEL")
     (model,) = models
     if request.decode or request.tokens is not None:
-        raise whole_sequences("train")
+        raise sequences_only("train")
     if by != "phase":
         raise UsageError(f"{option('by', by)} does not work with {option('exact', True)}", "its rows are modules")
     if recipe.mesh is not None:

@@ -12,7 +12,7 @@ from tfacct.base.errors import UsageError, listed
 from tfacct.base.record import record
 from tfacct.base.spelling import option, spelled
 from tfacct.ledger.lines import CHUNK
-from tfacct.ledger.workload import Request, Workload, whole_sequences
+from tfacct.ledger.workload import Request, Workload, sequences_only
 from tfacct.loading import selection
 from tfacct.loading.model import LoadedModel
 from tfacct.output.answer import answers
@@ -246,7 +246,7 @@ def verify_ranks(
     """Compare what one rank stores and sends in a forward and a backward pass with the class that torch shards,
     exactly. `mesh`: the layout, of two or four ranks by default. Needs torch and transformers. Raises TfacctError."""
     if request.decode or request.tokens is not None:
-        raise whole_sequences("shard")
+        raise sequences_only("shard")
     mesh = mesh and checked(mesh)
     if mesh is not None:
         check_verifiable(mesh)
@@ -350,7 +350,7 @@ def verify_train(
     Needs torch and transformers. Raises UsageError for a model that the formula does not support."""
     _check_against(against)
     if request.decode or request.tokens is not None:
-        raise whole_sequences("train")
+        raise sequences_only("train")
     models, left_out = trainable(models, terms.recipe)
     recipe = terms.recipe.for_models(models)
     found: list[VerifiedStep] = []

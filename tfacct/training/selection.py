@@ -31,7 +31,7 @@ def of_own_size(models: list[LoadedModel], request: Request) -> tuple[list[Loade
     """Models whose class supports a step of this size, and the others; all models if no size is given."""
 
     def takes(model: LoadedModel) -> bool:
-        context = selection.own_request(model, request).ctx
+        context = selection.request_for(model, request).ctx
         return selection.takes_context(model, context) and not of_another_size(
             model, selection.workload(model, request)
         )

@@ -84,19 +84,19 @@ class Packing(NamedTuple):
 
 def packing(raw: Mapping[str, Any]) -> Packing:
     """The packing in a config."""
-    own = raw.get("quantization_config")
-    if not isinstance(own, Mapping):
+    config = raw.get("quantization_config")
+    if not isinstance(config, Mapping):
         return Packing("", None)
-    bits = {value for value in (own.get("bits"), own.get("w_bit"), *_of_groups(own)) if type(value) is int}
+    bits = {value for value in (config.get("bits"), config.get("w_bit"), *_of_groups(config)) if type(value) is int}
     one = bits.pop() if len(bits) == 1 else None
-    method = own.get("quant_method")
+    method = config.get("quant_method")
     known = one is not None and 1 <= one <= 16
     return Packing(method.lower() if isinstance(method, str) else "", one if known else None)
 
 
-def _of_groups(own: Mapping[str, Any]) -> list[Any]:
+def _of_groups(config: Mapping[str, Any]) -> list[Any]:
     """Bits of the weights in each group of compressed-tensors."""
-    groups = own.get("config_groups")
+    groups = config.get("config_groups")
     each = groups.values() if isinstance(groups, Mapping) else ()
     weights = [group.get("weights") for group in each if isinstance(group, Mapping)]
     return [one.get("num_bits") for one in weights if isinstance(one, Mapping)]

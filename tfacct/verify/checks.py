@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 def renamed(
     counts: Mapping[str, int], table: Mapping[str, str], tensors: Mapping[str, str] | None = None
 ) -> dict[str, int]:
-    """Counts by our paths as counts by the class's paths, if there are any; several of ours may be one of theirs.
+    """Counts by the class's paths, from counts by the ledger's; several ledger paths may be one path of the class.
 
-    `table` maps our module paths to theirs, with `*` for the layer number, or with the number of a single layer. A
-    tensor's path ends in its name, unless `tensors` maps it.
+    `table` maps module paths of the ledger to those of the class, with `*` for the layer number, or with
+    the number of a single layer. A tensor's path ends in its name, unless `tensors` maps it.
     """
-    theirs: Counter[str] = Counter()
+    named: Counter[str] = Counter()
     for path, count in counts.items():
         module, tensor = paths.module_of(path), paths.name_of(path)
         name = paths.looked_up(tensors or {}, path)
@@ -46,12 +46,12 @@ def renamed(
             if name is None:
                 raise KeyError(path)
             name = f"{name}.{tensor}" if is_tensor else name
-        theirs[name] += count
-    return {name: count for name, count in theirs.items() if count}
+        named[name] += count
+    return {name: count for name, count in named.items() if count}
 
 
 def cache_by_block(states: Mapping[str, int]) -> dict[str, int]:
-    """Cached elements by our paths as elements of the class's cache: the first, second, … tensor of each layer."""
+    """Cached elements by ledger path as elements of the class's cache: the first, second, … tensor of each layer."""
     found: dict[str, int] = {}
     seen: Counter[str] = Counter()
     for path, count in states.items():
@@ -199,9 +199,9 @@ class _Counters:
         steps.setdefault(some, f"torch, chunk of T = {some.tokens:,}")
         for work, name in steps.items():
             if work != self.work:
-                asked = self._at(work)
-                run, given = asked._built(asked.shape), asked._inputs(asked.shape, work)
-                yield asked._by_path(name, work, self.counting.module_flops(run, given))
+                check = self._at(work)
+                run, given = check._built(check.shape), check._inputs(check.shape, work)
+                yield check._by_path(name, work, self.counting.module_flops(run, given))
 
     def torch_passes(self) -> Iterator[Check]:
         """Totals of FlopCounterMode: forward, backward, both, and both with recomputed layers."""
@@ -209,39 +209,39 @@ class _Counters:
         backward = self._extrapolated(lambda shape: self._passes(shape).backward)
         recomputed = self._extrapolated(lambda shape: self._passes(shape).redone)
         at = self.work.axes()
-        ours = forward_flops(self.ledger, at), backward_flops(self.ledger, at)
-        step, whole = forward + backward, sum(ours)
+        counted = forward_flops(self.ledger, at), backward_flops(self.ledger, at)
+        step, total = forward + backward, sum(counted)
         redone = recomputed_flops(self.ledger, at)
-        yield Check("torch, forward", "FLOPs", {"total": ours[0]}, {"total": forward})
-        yield Check("torch, backward (2 ×)", "FLOPs", {"total": ours[1]}, {"total": backward})
-        yield Check("torch, training step (3 ×)", "FLOPs", {"total": whole}, {"total": step})
-        yield Check("torch, full recomputation", "FLOPs", {"total": whole + redone}, {"total": step + recomputed})
+        yield Check("torch, forward", "FLOPs", {"total": counted[0]}, {"total": forward})
+        yield Check("torch, backward (2 ×)", "FLOPs", {"total": counted[1]}, {"total": backward})
+        yield Check("torch, training step (3 ×)", "FLOPs", {"total": total}, {"total": step})
+        yield Check("torch, full recomputation", "FLOPs", {"total": total + redone}, {"total": step + recomputed})
 
     def parameters(self) -> Check:
         """Every parameter's elements by path."""
-        counted: Counts = self.counting.parameters(self._built(self.shape))
-        ours = self.ledger.parameters(unfolded=True)
-        return Check("parameters", "elements", ours, self._for_all(counted, stored=True))
+        found: Counts = self.counting.parameters(self._built(self.shape))
+        counted = self.ledger.parameters(unfolded=True)
+        return Check("parameters", "elements", counted, self._for_all(found, stored=True))
 
     def expected(self) -> Iterator[Check]:
         """The published total."""
         if self.model.expected is not None:
-            ours = sum(self.ledger.parameters().values())
-            yield Check("parameters, as expected", "elements", {"total": ours}, {"total": self.model.expected})
+            counted = sum(self.ledger.parameters().values())
+            yield Check("parameters, as expected", "elements", {"total": counted}, {"total": self.model.expected})
 
     def parameter_bytes(self) -> Check:
         """Bytes of the parameters' storages."""
         measured = self._extrapolated(lambda shape: self.counting.storage_bytes(self._built(shape).parameters()))
-        ours = sum(self.ledger.weight_bytes(storage(DTYPE)).values())
-        return Check("parameter bytes, fp32", "bytes", {"total": ours}, {"total": measured})
+        counted = sum(self.ledger.weight_bytes(storage(DTYPE)).values())
+        return Check("parameter bytes, fp32", "bytes", {"total": counted}, {"total": measured})
 
     def cache_bytes(self) -> Iterator[Check]:
         """Bytes of the storages of every layer's cache, if there is one."""
         if not self.model.has_cache:
             return
         measured = self._extrapolated(lambda shape: self.counting.storage_bytes(self._passes(shape).caches))
-        ours = sum(self.ledger.state_bytes(self.work.axes(), width(DTYPE)).values())
-        yield Check(f"{self.model.cache_name} bytes, fp32", "bytes", {"total": ours}, {"total": measured})
+        counted = sum(self.ledger.state_bytes(self.work.axes(), width(DTYPE)).values())
+        yield Check(f"{self.model.cache_name} bytes, fp32", "bytes", {"total": counted}, {"total": measured})
 
     def _at(self, work: Workload) -> _Counters:
         """The counters at another step, with other models if it runs in another way."""
@@ -277,17 +277,17 @@ class _Counters:
         numbers = {"": shape.numbers()}
         if shape.encoder is not None:
             numbers[paths.ENCODER] = numbered(shape.encoder.stacks)
-        whole: Counts = {}
+        found: Counts = {}
         for path, count in counted.items():
             at = paths.parse(path)
             if at.stack == paths.BLOCKS:
                 equal = numbers[at.side][int(at.number)]
                 if stored and not at.side and shape.stacks[int(at.number)].stored_once(path):
                     equal = equal[:1]
-                whole |= {str(at._replace(number=str(number))): count for number in equal}
+                found |= {str(at._replace(number=str(number))): count for number in equal}
             else:
-                whole[path] = count
-        return whole
+                found[path] = count
+        return found
 
     def _extrapolated(self, measure: Callable[[Transformer], int]) -> int:
         """A total for all layers: that of one layer of each kind, plus what each further layer adds.
@@ -312,7 +312,7 @@ def _counts(shape: Transformer, counts: Mapping[int, int]) -> Transformer:
 
 def _check_class(model: LoadedModel, work: Workload) -> None:
     """Raises UsageError for a step that the transformers class cannot run."""
-    config, part, whole = model.config, work.tokens < work.context, "check a whole sequence"
+    config, part, instead_of_step = model.config, work.tokens < work.context, "check a whole sequence"
     fixed, only = config.hf_fixed_source, "positions, no fewer and no more"
     source, other_source = getattr(config, "source", 0) or 0, model.source is not None and work.source != model.source
     rows: tuple[tuple[object, str, str | None], ...] = (
@@ -320,9 +320,9 @@ def _check_class(model: LoadedModel, work: Workload) -> None:
         (
             config.hf_no_chunked_prefill and part and work.tokens > 1,
             f"cannot run a chunk: {config.hf_no_chunked_prefill}",
-            f"{whole}, or {option('decode', True)}",
+            f"{instead_of_step}, or {option('decode', True)}",
         ),
-        (config.hf_no_cache and part, "cannot run a step: it has no cache", whole),
+        (config.hf_no_cache and part, "cannot run a step: it has no cache", instead_of_step),
         (fixed and other_source, f"reads {source:,} {only}", f"leave {option('source')} out"),
         (
             fixed and not model.has_cache and work.context != model.context,
@@ -360,26 +360,26 @@ def class_checks(model: LoadedModel, work: Workload) -> Iterator[Check]:
         asking = option("against", "transformers")
         raise MissingExtraError(f"{asking} needs transformers", others="transformers") from None
     with config_errors(model):
-        theirs = hf.build(model.of_class, model.config.task_head.auto)
+        built = hf.build(model.of_class, model.config.task_head.auto)
     try:
-        flops, cached = hf.run(theirs, **work.sizes, gives=model.config.task_head.gives)
+        flops, cached = hf.run(built, **work.sizes, gives=model.config.task_head.gives)
     except (RuntimeError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise UsageError(f"{model.name}: the transformers class cannot run this config: {reason}") from None
     ledger, at = model.ledger, replace(work, logits="all").axes()
     counted, extra = class_flops(model, work)
-    ours = renamed(counted, table)
+    named = renamed(counted, table)
     params = renamed(ledger.parameters(unfolded=True), table, tensors)
-    own = cache_by_block(model.config.hf_cache().ledger().states(at, unfolded=True))
-    yield Check("transformers, forward", "FLOPs", ours, flops, extra)
+    states = cache_by_block(model.config.hf_cache().ledger().states(at, unfolded=True))
+    yield Check("transformers, forward", "FLOPs", named, flops, extra)
     other = model.config.hf_model_type
     other_class = f"transformers has no class for {model.family}; using the {other} class." if other else ""
-    yield Check("transformers, parameters", "elements", params, hf.parameters(theirs), other_class)
+    yield Check("transformers, parameters", "elements", params, hf.parameters(built), other_class)
     if not model.has_cache or model.config.hf_no_cache:
         return
-    same = own == cache_by_block(ledger.states(at, unfolded=True))
+    same = states == cache_by_block(ledger.states(at, unfolded=True))
     note = "" if same else f"transformers' cache is compared as its class stores it: {model.config.hf_cache_differs}."
-    yield Check("transformers, cached elements", "elements", own, cached, note)
+    yield Check("transformers, cached elements", "elements", states, cached, note)
 
 
 def class_flops(model: LoadedModel, work: Workload) -> tuple[Counts, str]:

@@ -20,7 +20,7 @@ from tfacct.loading.model import LoadedModel
 from tfacct.verify.places import Places, fused_shape
 
 if TYPE_CHECKING:
-    from tfacct.reference.own_code import Weight
+    from tfacct.reference.user_module import Weight
 
 WRAPPED = re.compile(r"^(_orig_mod\.|module\.)+")
 """Name prefixes of torch.compile and of wrappers for several devices."""
@@ -199,7 +199,7 @@ FUSED_LAST, FUSED_FIRST, NEVER_FUSED = -0.5, 0.5, -100.0
 """Points for fused matmuls: with equal shapes they come after a single matmul, before it or never."""
 
 
-class Theirs(NamedTuple):
+class CodeTensor(NamedTuple):
     """A tensor of the code in one layer: several if each expert or head has its own."""
 
     weights: tuple[Weight, ...]
@@ -225,19 +225,19 @@ class Theirs(NamedTuple):
 class Match(NamedTuple):
     """A tensor of the code and the ledger tensors in it, as unfolded paths."""
 
-    ours: tuple[Tensor, ...]
-    theirs: Theirs
+    config_tensors: tuple[Tensor, ...]
+    code: CodeTensor
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape that the ledger expects, outputs first."""
-        return fused_shape(self.ours)
+        return fused_shape(self.config_tensors)
 
     @property
     def fits(self) -> bool:
         """True if the code's tensor has the same number of elements and, for matrices, the same sides."""
-        wanted, found = self.shape, self.theirs.shape
-        if sum(int(tensor.elements) for tensor in self.ours) != self.theirs.elements:
+        wanted, found = self.shape, self.code.shape
+        if sum(int(tensor.elements) for tensor in self.config_tensors) != self.code.elements:
             return False
         plain = [size for size in found if size != 1]
         return len(plain) != 2 or len(wanted) != 2 or sorted(wanted) == sorted(plain)
@@ -250,7 +250,7 @@ class Matched:
 
     matches: Sequence[Match]
     missing: Sequence[Tensor]
-    over: Sequence[Theirs]
+    over: Sequence[CodeTensor]
     by: Mapping[str, int]
     pairs: Mapping[str, tuple[str, ...]]
     """Names of the code with `*` for a block, and the paths that each means: the entries of a map."""
@@ -274,10 +274,12 @@ class Matched:
     @property
     def elements(self) -> tuple[int, int]:
         """Total elements of the code and of the config."""
-        pairs = [(one.theirs.elements, sum(int(tensor.elements) for tensor in one.ours)) for one in self.matches]
-        theirs = sum(one.elements for one in self.over)
-        ours = sum(int(tensor.elements) for tensor in self.missing)
-        return theirs + sum(pair[0] for pair in pairs), ours + sum(pair[1] for pair in pairs)
+        pairs = [
+            (one.code.elements, sum(int(tensor.elements) for tensor in one.config_tensors)) for one in self.matches
+        ]
+        in_code = sum(one.elements for one in self.over)
+        in_config = sum(int(tensor.elements) for tensor in self.missing)
+        return in_code + sum(pair[0] for pair in pairs), in_config + sum(pair[1] for pair in pairs)
 
 
 class _Sides:
@@ -285,47 +287,49 @@ class _Sides:
 
     def __init__(self, model: LoadedModel, weights: Sequence[Weight], *, named: bool, fused: float) -> None:
         self.model, self.fused = model, fused
-        self.ours: dict[str, list[Tensor]] = defaultdict(list)
+        self.config_tensors: dict[str, list[Tensor]] = defaultdict(list)
         for tensor in model.ledger.tensors(unfolded=True):
-            self.ours[paths.starred(tensor.path)].append(tensor)
-        blocks = max((len(tensors) for tensors in self.ours.values()), default=1)
+            self.config_tensors[paths.starred(tensor.path)].append(tensor)
+        blocks = max((len(tensors) for tensors in self.config_tensors.values()), default=1)
         self.blocks = sum(stack.count for stack in model.architecture.stacks) or blocks
-        own = [weight for weight in weights if not weight.same_as and not weight.buffer]
-        self.places = places({weight.name: weight.shape for weight in own}, self.blocks)
-        self.theirs: dict[str, list[Theirs]] = {}
-        for template, placed in _grouped(own, self.places):
-            self.theirs[template] = placed
+        stored = [weight for weight in weights if not weight.same_as and not weight.buffer]
+        self.places = places({weight.name: weight.shape for weight in stored}, self.blocks)
+        self.code_tensors: dict[str, list[CodeTensor]] = {}
+        for template, placed in _grouped(stored, self.places):
+            self.code_tensors[template] = placed
         siblings: dict[str, set[str]] = defaultdict(set)
-        for template in self.theirs:
+        for template in self.code_tensors:
             words = paths.module_of(template).split(".")
             for at, word in enumerate(words):
                 siblings[".".join(words[:at])].add(word.lower())
-        self.readings = {name: read(name, siblings[paths.module_of(paths.module_of(name))]) for name in self.theirs}
+        self.readings = {
+            name: read(name, siblings[paths.module_of(paths.module_of(name))]) for name in self.code_tensors
+        }
         if not named:
             self.readings = {name: Reading("", "", reading.bias, norm=False) for name, reading in self.readings.items()}
         self.pairs: dict[str, tuple[str, ...]] = {}
-        self.free = dict.fromkeys(self.ours)
+        self.free = dict.fromkeys(self.config_tensors)
         self.left_out: list[str] = []
 
-    def pair(self, template: str, ours: Sequence[str]) -> None:
-        self.pairs[template] = tuple(ours)
-        for path in ours:
+    def pair(self, template: str, config_paths: Sequence[str]) -> None:
+        self.pairs[template] = tuple(config_paths)
+        for path in config_paths:
             self.free.pop(path, None)
 
     @property
     def waiting(self) -> list[str]:
         """Unpaired names."""
-        return [name for name in self.theirs if name not in self.pairs and name not in self.left_out]
+        return [name for name in self.code_tensors if name not in self.pairs and name not in self.left_out]
 
 
-def _grouped(own: Sequence[Weight], places: Mapping[str, Place]) -> Iterator[tuple[str, list[Theirs]]]:
+def _grouped(stored: Sequence[Weight], places: Mapping[str, Place]) -> Iterator[tuple[str, list[CodeTensor]]]:
     found: dict[str, dict[tuple[str, int], list[Weight]]] = defaultdict(lambda: defaultdict(list))
-    for weight in own:
+    for weight in stored:
         place = places[weight.name]
         found[place.template][(place.container, place.block or 0)].append(weight)
     for template, blocks in found.items():
         ordered = sorted(blocks.items(), key=lambda each: each[0][1])
-        yield template, [Theirs(tuple(weights), container) for (container, _), weights in ordered]
+        yield template, [CodeTensor(tuple(weights), container) for (container, _), weights in ordered]
 
 
 def match(model: LoadedModel, weights: Sequence[Weight], given: Mapping[str, Sequence[str]] | None = None) -> Matched:
@@ -358,8 +362,8 @@ def _match(
 ) -> Matched:
     """Pairs by the names of the class or a map, by similar names if `named`, by shape and by position. `fused`: points
     added to the score of fused matmuls."""
-    own = [weight._replace(name=WRAPPED.sub("", weight.name)) for weight in weights]
-    sides = _Sides(model, own, named=named, fused=fused)
+    unwrapped = [weight._replace(name=WRAPPED.sub("", weight.name)) for weight in weights]
+    sides = _Sides(model, unwrapped, named=named, fused=fused)
     by_shape = "shape" if named else "position"
     ways: Sequence[tuple[str, Callable[[_Sides], None]]] = (
         ("map", partial(_by_map, given=given or {})),
@@ -373,32 +377,32 @@ def _match(
         pair(sides)
         way_of |= {name: way for name in sides.pairs if name not in way_of}
     by = dict.fromkeys(("map", "names", "shape", "position"), 0) | Counter(way_of.values())
-    positioned = {name: len(sides.theirs[name]) for name, way in way_of.items() if way == "position"}
+    positioned = {name: len(sides.code_tensors[name]) for name, way in way_of.items() if way == "position"}
     matches: list[Match] = []
-    over = [each for name in sides.waiting for each in sides.theirs[name]]
-    missing = [tensor for path in sides.free for tensor in sides.ours[path]]
-    for template, ours in sides.pairs.items():
-        theirs, every = sides.theirs[template], [sides.ours[path] for path in ours]
+    over = [each for name in sides.waiting for each in sides.code_tensors[name]]
+    missing = [tensor for path in sides.free for tensor in sides.config_tensors[path]]
+    for template, config_paths in sides.pairs.items():
+        code_tensors, every = sides.code_tensors[template], [sides.config_tensors[path] for path in config_paths]
         count = min(map(len, every))
-        for number, one in enumerate(theirs):
+        for number, one in enumerate(code_tensors):
             if number < count:
                 matches.append(Match(tuple(tensors[number] for tensors in every), one))
             else:
                 over.append(one)
-        missing += [tensor for tensors in every for tensor in tensors[len(theirs) :]]
+        missing += [tensor for tensors in every for tensor in tensors[len(code_tensors) :]]
     buffers = {WRAPPED.sub("", weight.name): weight for weight in weights if weight.buffer}
     missing, in_buffers = _in_buffers(model, missing, list(buffers.values()))
     order = {tensor.path: number for number, tensor in enumerate(model.ledger.tensors(unfolded=True))}
-    matches = sorted([*matches, *in_buffers], key=lambda one: order[one.ours[0].path])
+    matches = sorted([*matches, *in_buffers], key=lambda one: order[one.config_tensors[0].path])
     return Matched(matches, missing, over, by, dict(sides.pairs), positioned, sides.left_out, _blocks(sides))
 
 
 def _blocks(sides: _Sides) -> tuple[int, int]:
     """Numbers of layers in code and config, if most paired names show that they differ."""
     counts = [
-        (len(sides.theirs[name]), len(sides.ours[ours[0]]))
-        for name, ours in sides.pairs.items()
-        if paths.repeated(ours[0])
+        (len(sides.code_tensors[name]), len(sides.config_tensors[config_paths[0]]))
+        for name, config_paths in sides.pairs.items()
+        if paths.repeated(config_paths[0])
     ]
     apart = [pair for pair in counts if pair[0] != pair[1]]
     return max(set(apart), key=apart.count) if len(apart) * 2 > len(counts) else (0, 0)
@@ -415,7 +419,7 @@ def _in_buffers(
     for buffer in buffers:
         slot = named.place(_file_tensor(buffer)).slot
         if slot is not None and {tensor.path for tensor in slot.tensors} <= lost:
-            found.append(Match(slot.tensors, Theirs((buffer,))))
+            found.append(Match(slot.tensors, CodeTensor((buffer,))))
             lost -= {tensor.path for tensor in slot.tensors}
     return [tensor for tensor in missing if tensor.path in lost], found
 
@@ -425,16 +429,20 @@ def _file_tensor(weight: Weight) -> FileTensor:
 
 
 def _by_map(sides: _Sides, given: Mapping[str, Sequence[str]]) -> None:
-    for name, ours in given.items():
-        if name not in sides.theirs:
-            raise ConfigError(f"the map names {cut(name)!r}, which is not in the module", nearest(name, sides.theirs))
-        for path in ours:
-            if path not in sides.ours:
-                raise ConfigError(f"the map names {cut(path)!r}, which is not in the config", nearest(path, sides.ours))
+    for name, config_paths in given.items():
+        if name not in sides.code_tensors:
+            raise ConfigError(
+                f"the map names {cut(name)!r}, which is not in the module", nearest(name, sides.code_tensors)
+            )
+        for path in config_paths:
+            if path not in sides.config_tensors:
+                raise ConfigError(
+                    f"the map names {cut(path)!r}, which is not in the config", nearest(path, sides.config_tensors)
+                )
             if path not in sides.free:
                 raise ConfigError(f"the map names {cut(path)!r} twice")
-        if ours:
-            sides.pair(name, ours)
+        if config_paths:
+            sides.pair(name, config_paths)
         else:
             sides.left_out.append(name)
 
@@ -445,33 +453,33 @@ def _by_names(sides: _Sides) -> None:
     named = Places(sides.model, outputs_first=False)
     placed: dict[str, tuple[str, ...]] = {}
     for template in sides.waiting:
-        theirs = sides.theirs[template]
-        if len(theirs[0].weights) > 1 and ".experts." not in template:
+        code_tensors = sides.code_tensors[template]
+        if len(code_tensors[0].weights) > 1 and ".experts." not in template:
             continue
-        slots = [named.place(_file_tensor(one.weights[0])).slot for one in theirs]
+        slots = [named.place(_file_tensor(one.weights[0])).slot for one in code_tensors]
         found = [tuple(paths.starred(tensor.path) for tensor in slot.tensors) for slot in slots if slot is not None]
         if found and len(set(found)) == 1:
             placed[template] = found[0]
     if 2 * len(placed) > len(sides.waiting):
-        for template, ours in placed.items():
-            if all(path in sides.free for path in ours):
-                sides.pair(template, ours)
+        for template, config_paths in placed.items():
+            if all(path in sides.free for path in config_paths):
+                sides.pair(template, config_paths)
 
 
 def _by_shape(sides: _Sides) -> None:
     """Pairs by names, shapes and order, the best first."""
     waiting, free = sides.waiting, list(sides.free)
-    order = {name: number for number, name in enumerate(sides.theirs)}
-    place = {path: number for number, path in enumerate(sides.ours)}
+    order = {name: number for number, name in enumerate(sides.code_tensors)}
+    place = {path: number for number, path in enumerate(sides.config_tensors)}
     scored: list[tuple[float, int, int, str, tuple[str, ...]]] = []
     for name in waiting:
-        for ours in _candidates(free):
-            score = _score(sides, name, ours)
+        for config_paths in _candidates(free):
+            score = _score(sides, name, config_paths)
             if score >= ENOUGH:
-                scored.append((-score, order[name], place[ours[0]], name, ours))
-    for _, _, _, name, ours in sorted(scored):
-        if name not in sides.pairs and all(path in sides.free for path in ours):
-            sides.pair(name, ours)
+                scored.append((-score, order[name], place[config_paths[0]], name, config_paths))
+    for _, _, _, name, config_paths in sorted(scored):
+        if name not in sides.pairs and all(path in sides.free for path in config_paths):
+            sides.pair(name, config_paths)
 
 
 def _by_position(sides: _Sides) -> None:
@@ -479,12 +487,12 @@ def _by_position(sides: _Sides) -> None:
     same number of them and no name contradicts the part."""
 
     def shapes(tensors: Sequence[Any]) -> tuple[bool, tuple[tuple[int, ...], ...]]:
-        every = (tensor.shape if isinstance(tensor, Theirs) else fused_shape((tensor,)) for tensor in tensors)
+        every = (tensor.shape if isinstance(tensor, CodeTensor) else fused_shape((tensor,)) for tensor in tensors)
         return len(tensors) > 1, tuple(tuple(sorted(size for size in shape if size != 1)) for shape in every)
 
-    theirs = {name: (sides.readings[name].bias, *shapes(sides.theirs[name])) for name in sides.waiting}
-    ours = {path: (_ours((path,))[2], *shapes(sides.ours[path])) for path in sides.free}
-    for pairs in _in_order(theirs, ours):
+    code = {name: (sides.readings[name].bias, *shapes(sides.code_tensors[name])) for name in sides.waiting}
+    config = {path: (_read_paths((path,))[2], *shapes(sides.config_tensors[path])) for path in sides.free}
+    for pairs in _in_order(code, config):
         if not any(_contradicts(sides.readings[name], path) for name, path in pairs):
             for name, path in pairs:
                 sides.pair(name, (path,))
@@ -493,25 +501,25 @@ def _by_position(sides: _Sides) -> None:
 def _by_order(sides: _Sides) -> None:
     """Pairs of remaining tensors, in order, for each kind with equal numbers on both sides: in or outside layers,
     biases, norms."""
-    theirs = {name: ("*" in name, sides.readings[name].bias, sides.readings[name].norm) for name in sides.waiting}
-    ours = {path: (paths.repeated(path), *_ours((path,))[2:]) for path in sides.free}
-    for pairs in _in_order(dict(sorted(theirs.items(), key=itemgetter(1))), ours):
+    code = {name: ("*" in name, sides.readings[name].bias, sides.readings[name].norm) for name in sides.waiting}
+    config = {path: (paths.repeated(path), *_read_paths((path,))[2:]) for path in sides.free}
+    for pairs in _in_order(dict(sorted(code.items(), key=itemgetter(1))), config):
         for name, path in pairs:
             if not _contradicts(sides.readings[name], path):
                 sides.pair(name, (path,))
 
 
-def _in_order(theirs: Mapping[str, object], ours: Mapping[str, object]) -> Iterator[list[tuple[str, str]]]:
-    """Pairs of code names and our paths, for each kind with equal numbers on both sides."""
-    for sort in dict.fromkeys(theirs.values()):
-        names, mine = ([name for name, own in side.items() if own == sort] for side in (theirs, ours))
-        if len(names) == len(mine):
-            yield list(zip(names, mine, strict=True))
+def _in_order(code: Mapping[str, object], config: Mapping[str, object]) -> Iterator[list[tuple[str, str]]]:
+    """Pairs of code names and config paths, for each kind with equal numbers on both sides."""
+    for wanted in dict.fromkeys(code.values()):
+        code_names, config_names = ([name for name, kind in side.items() if kind == wanted] for side in (code, config))
+        if len(code_names) == len(config_names):
+            yield list(zip(code_names, config_names, strict=True))
 
 
 def _contradicts(reading: Reading, path: str) -> bool:
-    """True if a name of the code contradicts one of our paths."""
-    part, role, _, norm = _ours((path,))
+    """True if a name of the code contradicts a path of the config."""
+    part, role, _, norm = _read_paths((path,))
     other = (reading.role and role and reading.role != role) or (reading.part and part and reading.part != part)
     return bool(other) or (reading.norm and not norm)
 
@@ -530,14 +538,14 @@ def _candidates(free: Sequence[str]) -> Iterator[tuple[str, ...]]:
                     yield every
 
 
-def _score(sides: _Sides, name: str, ours: tuple[str, ...]) -> float:
-    """Similarity of a tensor of the code and some of ours; below ENOUGH if they do not match."""
-    reading, theirs = sides.readings[name], sides.theirs[name]
-    mine = [sides.ours[path] for path in ours]
-    if (len(theirs[0].shape) == 1) != (len(fused_shape([tensors[0] for tensors in mine])) == 1):
+def _score(sides: _Sides, name: str, config_paths: tuple[str, ...]) -> float:
+    """Similarity of a tensor of the code and tensors of the config; below ENOUGH if they do not match."""
+    reading, code_tensors = sides.readings[name], sides.code_tensors[name]
+    config_tensors = [sides.config_tensors[path] for path in config_paths]
+    if (len(code_tensors[0].shape) == 1) != (len(fused_shape([tensors[0] for tensors in config_tensors])) == 1):
         return 0.0  # a vector is not a matrix, for any name
-    part, role, bias, norm = _ours(ours)
-    if ("*" in name) != paths.repeated(ours[0]) and len(mine[0]) > 1:
+    part, role, bias, norm = _read_paths(config_paths)
+    if ("*" in name) != paths.repeated(config_paths[0]) and len(config_tensors[0]) > 1:
         return 0.0
     if reading.bias != bias or reading.norm != norm:
         return 0.0
@@ -546,40 +554,42 @@ def _score(sides: _Sides, name: str, ours: tuple[str, ...]) -> float:
         score += (8.0 if reading.role == role else -8.0) if reading.sure else (4.0 if reading.role == role else -2.0)
     if reading.part and part:
         score += 2.0 if reading.part == part else -6.0
-    score += 2.0 if len(theirs) == len(mine[0]) else 0.0
-    wanted = [fused_shape([tensors[min(n, len(tensors) - 1)] for tensors in mine]) for n in range(len(theirs))]
-    return score + _alike(theirs, wanted) + sides.fused * (len(ours) > 1)
+    score += 2.0 if len(code_tensors) == len(config_tensors[0]) else 0.0
+    wanted = [
+        fused_shape([tensors[min(n, len(tensors) - 1)] for tensors in config_tensors]) for n in range(len(code_tensors))
+    ]
+    return score + _alike(code_tensors, wanted) + sides.fused * (len(config_paths) > 1)
 
 
-def _alike(theirs: Sequence[Theirs], wanted: Sequence[tuple[int, ...]]) -> float:
+def _alike(code_tensors: Sequence[CodeTensor], wanted: Sequence[tuple[int, ...]]) -> float:
     """Points for equal shapes, by those of most layers."""
-    each = [_shapes(one.shape, shape) for one, shape in zip(theirs, wanted, strict=True)]
+    each = [_shapes(one.shape, shape) for one, shape in zip(code_tensors, wanted, strict=True)]
     return max(set(each), key=each.count)
 
 
-def _shapes(theirs: tuple[int, ...], ours: tuple[int, ...]) -> float:
-    if theirs == ours:
+def _shapes(code: tuple[int, ...], config: tuple[int, ...]) -> float:
+    if code == config:
         return 5.0
-    if sorted(theirs) == sorted(ours):
+    if sorted(code) == sorted(config):
         return 4.0
-    if prod(theirs) == prod(ours):
+    if prod(code) == prod(config):
         return 3.0
-    if len(theirs) == len(ours) == 2:
-        return 1.5 if any(a == b for a, b in zip(theirs, ours, strict=True)) else 0.0
+    if len(code) == len(config) == 2:
+        return 1.5 if any(a == b for a, b in zip(code, config, strict=True)) else 0.0
     return 0.0
 
 
-def _ours(ours: tuple[str, ...]) -> tuple[str, str, bool, bool]:
-    """Part, role, bias and norm flags of one or several of our paths."""
-    first = paths.parse(ours[0])
-    leaf = paths.name_of(ours[0])
-    module = paths.name_of(paths.module_of(ours[0]))
+def _read_paths(config_paths: tuple[str, ...]) -> tuple[str, str, bool, bool]:
+    """Part, role, bias and norm flags of one or several config paths."""
+    first = paths.parse(config_paths[0])
+    leaf = paths.name_of(config_paths[0])
+    module = paths.name_of(paths.module_of(config_paths[0]))
     norm = "norm" in module
     if not first.stack:
         role = {"embed": "embed", "pos_embed": "pos_embed", "lm_head": "lm_head"}.get(module, "")
         return "", role, leaf == "bias", norm
-    names = tuple(paths.name_of(paths.module_of(path)) for path in ours)
-    role = next((fused for fused, parts in FUSED.items() if parts == names), "") if len(ours) > 1 else module
+    names = tuple(paths.name_of(paths.module_of(path)) for path in config_paths)
+    role = next((fused for fused, parts in FUSED.items() if parts == names), "") if len(config_paths) > 1 else module
     known = role in ROLES
     part = first.part.removesuffix("_norm").removesuffix("_post")
     return part, role if known else "", leaf == "bias", norm

@@ -14,14 +14,14 @@ from tfacct.base.record import record
 from tfacct.base.spelling import option, spelled
 from tfacct.ledger.lines import FLOPS_PER_MULTIPLY_ADD
 from tfacct.ledger.storage import storage, width
-from tfacct.ledger.workload import LARGEST, Request, Workload, whole_sequences
+from tfacct.ledger.workload import LARGEST, Request, Workload, sequences_only
 from tfacct.loading import selection
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Tick, unwatched
 from tfacct.verify.checks import reference_modules
 
 MOST_STEPS = 1_000_000
-ROOM = 10, 11
+MARGIN = 10, 11
 """Usable share of the free memory: the need is an estimate, and others use the machine too."""
 
 
@@ -43,7 +43,7 @@ def measured(model: LoadedModel, request: Request, plan: Plan, progress: Tick = 
     from tfacct.reference import running
 
     if plan.train and (request.decode or request.tokens is not None):
-        raise whole_sequences("train", does="measures")
+        raise sequences_only("train", does="measures")
     attends = bool(model.architecture.attentions)
     if plan.sdpa and not attends:
         raise UsageError(f"{option('sdpa')} changes how attention runs, and {model.name} has none")
@@ -119,8 +119,8 @@ def _check_positions(model: LoadedModel, work: Workload) -> None:
     """Raises UsageError for contexts longer than a learned position embedding."""
     shape = model.architecture
     read = None if shape.encoder is None else shape.encoder.positions
-    asked = (("ctx", "context", shape.positions, work.context), ("source", "source", read, work.source))
-    for name, what, table, length in asked:
+    lengths = (("ctx", "context", shape.positions, work.context), ("source", "source", read, work.source))
+    for name, what, table, length in lengths:
         if table is not None and length > table.rows - table.offset:
             raise UsageError(
                 f"{model.name} has {table.rows - table.offset:,} positions, so it cannot run at {what} {length:,}",
@@ -159,7 +159,7 @@ def _needed(model: LoadedModel, work: Workload, plan: Plan) -> int:
 
 def _check_fits(model: LoadedModel, work: Workload, plan: Plan, free: int) -> None:
     """Raises UsageError, before anything is allocated, for a run that does not fit; the hint has what would fit."""
-    budget = free * ROOM[0] // ROOM[1]
+    budget = free * MARGIN[0] // MARGIN[1]
     needed = _needed(model, work, plan)
     if needed <= budget:
         return

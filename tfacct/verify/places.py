@@ -60,7 +60,7 @@ def fused_shape(parts: Sequence[Tensor]) -> tuple[int, ...]:
 
 
 class Places:
-    """Places for a model's tensors by name: names of the class, of the parts of fused tensors, and ours."""
+    """Places for a model's tensors by name: names of the class, of the parts of fused tensors, and the ledger's."""
 
     def __init__(self, model: LoadedModel, outputs_first: bool) -> None:
         self.model, self.outputs_first = model, outputs_first
@@ -69,13 +69,13 @@ class Places:
         self.table = next((tensor for tensor in self.tensors if tensor.path == TABLE), None)
         self.by_name: dict[str, Slot] = {}
         self.fused: dict[str, Slot] = {}
-        """The class's places by our paths."""
+        """The class's places by ledger path."""
         self.piece: dict[str, int] = {}
         """Which of a place's pieces a name is, where it does not say so by a number."""
-        whole: dict[str, list[Tensor]] = defaultdict(list)
+        tensors_of: dict[str, list[Tensor]] = defaultdict(list)
         for tensor in self.tensors:
-            whole[self._name(tensor.path)].append(tensor)
-        for name, parts in whole.items():
+            tensors_of[self._name(tensor.path)].append(tensor)
+        for name, parts in tensors_of.items():
             slot = Slot(name, tuple(parts), self._shape(parts))
             self.by_name[name] = slot
             for tensor in parts:
@@ -106,39 +106,39 @@ class Places:
         """The same if files have several models: tensors with names outside the counted model belong to another one."""
         if not self.model.left_out:
             return found
-        own = {_root(one.tensor.name) for one in found if one.slot is not None}
-        others = (one.slot is None and not one.why and _root(one.tensor.name) not in own for one in found)
+        roots = {_root(one.tensor.name) for one in found if one.slot is not None}
+        others = (one.slot is None and not one.why and _root(one.tensor.name) not in roots for one in found)
         return [one._replace(why=names.OTHER_MODEL) if other else one for one, other in zip(found, others, strict=True)]
 
     def _name(self, path: str) -> str:
-        """Name of the class's tensor that contains ours; our name if there is no class."""
+        """Name of the class's tensor that contains a ledger tensor; the ledger's name if there is no class."""
         module, leaf = paths.module_of(path), paths.name_of(path)
-        theirs, named = paths.looked_up(self.modules, module), paths.looked_up(self.named, path)
-        if named is not None and not (leaf == "weight" and paths.parse(path).leaf == leaf and theirs is not None):
+        hf_module, named = paths.looked_up(self.modules, module), paths.looked_up(self.named, path)
+        if named is not None and not (leaf == "weight" and paths.parse(path).leaf == leaf and hf_module is not None):
             return named
         if leaf in ("weight", "bias"):
-            return f"{theirs or module}.{leaf}"
+            return f"{hf_module or module}.{leaf}"
         return paths.looked_up(self.modules, path) or path
 
     def _apart(self, tensor: Tensor, *, alone: bool) -> None:
         """Places for the parts of fused tensors, and for tensors that files store per expert or head."""
         number = paths.parse(tensor.path).number
         module, leaf = paths.module_of(tensor.path), paths.name_of(tensor.path)
-        shape = self._shape([tensor], as_ours=True)
-        own = Slot(tensor.path, (tensor,), shape)
+        shape = self._shape([tensor], as_counted=True)
+        slot = Slot(tensor.path, (tensor,), shape)
         if number == "" or self.modules:
-            self.by_name.setdefault(tensor.path, own)
-        theirs, is_expert = paths.looked_up(self.modules, module), tensor.parameter.is_expert
-        if theirs is None:
+            self.by_name.setdefault(tensor.path, slot)
+        hf_module, is_expert = paths.looked_up(self.modules, module), tensor.parameter.is_expert
+        if hf_module is None:
             return
         if is_expert or not alone:
-            name = f"{theirs if is_expert else paths.module_of(theirs)}.{paths.name_of(module)}.{leaf}"
+            name = f"{hf_module if is_expert else paths.module_of(hf_module)}.{paths.name_of(module)}.{leaf}"
             self.by_name.setdefault(
                 name, Slot(name, (tensor,), shape, (shape[1:],) * shape[0] if is_expert else (), "expert")
             )
         elif module.endswith("_norm") and len(tensor.shape) == 2:
             heads, size = map(int, tensor.shape)
-            name = f"{theirs}.norms.{leaf}"
+            name = f"{hf_module}.norms.{leaf}"
             self.by_name.setdefault(name, Slot(name, (tensor,), shape, ((size,),) * heads, "head"))
 
     def _together(self, alone: Mapping[str, Tensor]) -> None:
@@ -147,13 +147,13 @@ class Places:
             for path in alone:
                 starred, number = paths.starred(path), paths.parse(path).number
                 module, leaf = paths.module_of(starred), paths.name_of(starred)
-                theirs = self.modules.get(module)
-                if not module.endswith(f".{first}") or theirs is None:
+                hf_module = self.modules.get(module)
+                if not module.endswith(f".{first}") or hf_module is None:
                     continue
                 every = [path, *(path.replace(first, other) for other in others)]
                 if all(other in alone for other in every):
                     parts = [alone[other] for other in every]
-                    fused = f"{paths.numbered(paths.module_of(theirs), number)}.{name}.{leaf}"
+                    fused = f"{paths.numbered(paths.module_of(hf_module), number)}.{name}.{leaf}"
                     self.by_name.setdefault(fused, Slot(fused, tuple(parts), self._shape(parts)))
 
     def _convolved(self, alone: Mapping[str, Tensor]) -> None:
@@ -163,17 +163,17 @@ class Places:
                 shape = self._shape([alone[path]])
                 slot = Slot(self._name(path), (alone[path],), shape, (shape,) * len(pieces), CONVOLUTION)
                 for number, piece in enumerate(pieces):
-                    own = f"{paths.holder_of(slot.name)}.{piece}.{paths.name_of(path)}"
-                    self.by_name[own], self.piece[own] = slot, number
+                    name_in_file = f"{paths.holder_of(slot.name)}.{piece}.{paths.name_of(path)}"
+                    self.by_name[name_in_file], self.piece[name_in_file] = slot, number
 
-    def _shape(self, parts: Sequence[Tensor], *, as_ours: bool = False) -> tuple[int, ...]:
+    def _shape(self, parts: Sequence[Tensor], *, as_counted: bool = False) -> tuple[int, ...]:
         """Shape of a class's tensor, with its parts concatenated along the output axis."""
         shape = list(fused_shape(parts))
         starred = paths.starred(parts[0].path)
         transposed = (
             len(shape) > 1 and parts[0].parameter.inputs and starred.startswith(self.model.config.transposed_weights)
         )
-        if transposed and not (self.outputs_first or (as_ours and parts[0].parameter.is_expert)):
+        if transposed and not (self.outputs_first or (as_counted and parts[0].parameter.is_expert)):
             shape[-2:] = shape[:-3:-1]
         return tuple(shape)
 
@@ -203,8 +203,8 @@ class Places:
             return Found(tensor, None)
         starred, numbers = names.NUMBER.sub("*", tensor.name), names.NUMBER.findall(tensor.name)
         module, leaf = paths.module_of(starred), paths.name_of(starred)
-        if (ours := names.GGUF.get(module)) is not None:
-            path = f"{paths.numbered(ours, numbers[0]) if numbers else ours}.{leaf}"
+        if (module_path := names.GGUF.get(module)) is not None:
+            path = f"{paths.numbered(module_path, numbers[0]) if numbers else module_path}.{leaf}"
             places = [place for place in (self.by_name.get(path), self.fused.get(path)) if place is not None]
             if places:
                 return Found(tensor, next((place for place in places if place.shape == tensor.shape), places[0]))
@@ -213,9 +213,9 @@ class Places:
     def _match(self, starred: str, numbers: Sequence[str]) -> tuple[Slot, int] | None:
         config = self.model.config
         for spelled in names.spellings(starred, config.base_model_path, config.checkpoint_conversion_mapping):
-            own = list(numbers)
-            piece = None if spelled.expert is None else int(own.pop(spelled.expert)[:9])
-            name = _filled(spelled.name, own)
+            left = list(numbers)
+            piece = None if spelled.expert is None else int(left.pop(spelled.expert)[:9])
+            name = _filled(spelled.name, left)
             piece = self.piece.get(name, piece)
             slot = self.by_name.get(name)
             if slot is not None and bool(slot.pieces) == (piece is not None):

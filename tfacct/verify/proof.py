@@ -74,17 +74,19 @@ class Traces:
         def open_shape(size: Callable[[str], Any]) -> Transformer:
             return with_sizes(self.shape, lambda axis: layers[axis] if axis in layers else size(axis), self.sizes.fixed)
 
-        whole = {**self.sizes.whole, **{axis: (number,) for axis, number in (before or {}).items()}}
-        found = polynomials(open_shape, self.sizes.axis_names, fixed, self.sizes.factors(fixed), whole, ranges)
-        ours = self.sizes.in_ours(found.symbols, fixed, whole)
-        counts = {name: sympy.expand(count.subs(ours, simultaneous=True)) for name, count in found.counts.items()}
+        rests = {**self.sizes.rests, **{axis: (number,) for axis, number in (before or {}).items()}}
+        found = polynomials(open_shape, self.sizes.axis_names, fixed, self.sizes.factors(fixed), rests, ranges)
+        ledger_symbols = self.sizes.in_ledger_symbols(found.symbols, fixed, rests)
+        counts = {
+            name: sympy.expand(count.subs(ledger_symbols, simultaneous=True)) for name, count in found.counts.items()
+        }
         return counts, found.guards
 
 
 def in_chunks(chunks: Any, runs: Sequence[Counted]) -> Counted:
     """Counts for any number of chunks, from runs of one, two … chunks: each chunk adds the same. If the third chunk
     does not add what the second does, this is recorded as an assumption."""
-    guards = [guard for _, own in runs for guard in own]
+    guards = [guard for _, of_run in runs for guard in of_run]
     through = {}
     for name, count in runs[0][0].items():
         second, *further = (sympy.expand(after[name] - before[name]) for (before, _), (after, _) in pairwise(runs))
@@ -97,7 +99,7 @@ def interpolated(tokens: Any, runs: Sequence[Counted], *, checked: bool) -> Coun
     """Counts for any number of new tokens, from runs of one, two … tokens: the polynomial through all, by Newton's
     forward differences. A `checked` one goes through all but the last; if the last is not on it, this is recorded as an
     assumption."""
-    guards = [guard for _, own in runs for guard in own]
+    guards = [guard for _, of_run in runs for guard in of_run]
     degree = len(runs) - (2 if checked else 1)
     through = {}
     for name in runs[0][0]:
@@ -220,8 +222,8 @@ def _by_symbols(shape: Transformer, symbolic: SymbolicModel, sizes: Sizes, progr
     for name, formula in formulas.items():
         counts = dict(zip(tried, (counts[name] for counts, _ in runs), strict=True))
         once = {symbols[axis]: size for axis, size in sizes.once.items()}
-        whole, linear = for_all_layers(counts, [symbols[axis] for axis in stacks], once)
-        difference = sympy.expand(whole - _at(formula, symbols, {}))
+        proven, linear = for_all_layers(counts, [symbols[axis] for axis in stacks], once)
+        difference = sympy.expand(proven - _at(formula, symbols, {}))
         evidence = assumed + ("" if linear else f", not linear in {', '.join(stacks)}")
         yield Proven(name, formula, str(difference), evidence, difference == 0 and linear and assumed == NOTHING)
     one_each = dict.fromkeys(stacks, 1)
@@ -241,15 +243,15 @@ def for_all_layers(
     """A count for any number of layers in each stack, from counts with one layer, and with two layers in one stack; and
     whether the count with three layers in all stacks, at the sizes of `once`, agrees."""
     ones = tuple(1 for _ in stacks)
-    whole = counts[ones]
+    total = counts[ones]
     for i, axis in enumerate(stacks):
-        whole += (axis - 1) * (counts[(*ones[:i], 2, *ones[i + 1 :])] - counts[ones])
+        total += (axis - 1) * (counts[(*ones[:i], 2, *ones[i + 1 :])] - counts[ones])
     linear = True
     for layers, count in counts.items():
         if 3 in layers:
-            there = whole.subs({**dict(zip(stacks, layers, strict=True)), **(once or {})})
+            there = total.subs({**dict(zip(stacks, layers, strict=True)), **(once or {})})
             linear = linear and sympy.expand(there - count) == 0
-    return whole, linear
+    return total, linear
 
 
 def what_was_assumed(guards: list[str]) -> str:
@@ -285,8 +287,8 @@ def _by_grid(shape: Transformer, symbolic: SymbolicModel, open_: Sizes, progress
         )
         for at in sizes
     ]
-    own = {axis: symbolic.symbols[axis] for axis in (ONE_BY_ONE,) if axis in symbolic.symbols}
-    expressions = {name: _at(formula, symbolic.symbols, own) for name, formula in formulas.items()}
+    at_one_by_one = {axis: symbolic.symbols[axis] for axis in (ONE_BY_ONE,) if axis in symbolic.symbols}
+    expressions = {name: _at(formula, symbolic.symbols, at_one_by_one) for name, formula in formulas.items()}
     evaluate: dict[str, Callable[..., int]] = {
         name: sympy.lambdify([*symbols.values(), *chunked], expression) for name, expression in expressions.items()
     }

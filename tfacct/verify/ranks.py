@@ -96,15 +96,15 @@ def _by_published_plan(model: LoadedModel, mesh: Mesh) -> bool:
     experts = any(isinstance(part, Experts) for part in model.architecture.parts())
     if mesh.tp > 1 and replicated_heads(model.ledger, mesh):
         raise ConfigError(f"{model.name}: no plan replicates heads over {option('tp', mesh.tp)} ranks")
-    whole = not padded_axes(model.ledger, mesh)  # torch's row-parallel matmuls fail if a width does not divide evenly
+    divides = not padded_axes(model.ledger, mesh)  # torch's row-parallel matmuls fail if a width does not divide evenly
     routed = mesh.sp and experts and any(verified(model.family, fact) for fact in ROUTING)
     if mesh.ep > 1 and not verified(model.family, "published_plan") and not routed:
         what = f"{model.name}: no {option('ep', mesh.ep)} plan was checked against its class"
         raise ConfigError(what, f"leave {option('ep')} out")
-    if mesh.tp == 1 or (verified(model.family, "torch_plan") and not experts and whole):
+    if mesh.tp == 1 or (verified(model.family, "torch_plan") and not experts and divides):
         return False
     latent = mesh.sp and model.architecture.having(LatentAttention) and not experts
-    if (routed or latent) and whole:
+    if (routed or latent) and divides:
         return False  # torch's plan for everything except experts
     if mesh.sp or mesh.plan != "torch" or not verified(model.family, "published_plan"):
         how = option("sp", True) if mesh.sp else option("tp", mesh.tp)
@@ -139,7 +139,7 @@ def rank_checks(
     around = _ring(model, work, mesh, dtype) if mesh.cp > 1 else Counter()
     if mesh.sequence_shards > 1 and mesh.fsdp == 1:
         sent = [one for one in sent if one.of != "weights"]  # gradients are reduced in buckets, which are not checked
-    checks = _checks(stored_elements(model, mesh), seen.held, sent, seen.sent + around, "parameters of rank 0")
+    checks = _checks(stored_elements(model, mesh), seen.stored, sent, seen.sent + around, "parameters of rank 0")
     layers = sum(stack.count for stack in given.architecture.stacks)
     return RankChecks(given, work, checks, (layers if two is None else TWO, layers), mesh, published=published)
 
@@ -165,7 +165,7 @@ def _with_layers(given: LoadedModel, count: int) -> LoadedModel | None:
 def _stage_checks(model: LoadedModel, work: Workload, mesh: Mesh, dtype: str) -> list[Check]:
     """Checks of the messages of all stages by torch's schedule, and of the parameters of the fullest stage by the
     class."""
-    module, own = _module("passing"), stages(blocks_in(model.ledger), mesh)
+    module, stages_of_ranks = _module("passing"), stages(blocks_in(model.ledger), mesh)
     times = microbatches(mesh, work.axes(), train=True)
     if mesh.schedule == "1f1b" and times < mesh.pp:
         reason = f"torch's 1F1B needs at least {mesh.pp:,} micro-batches for {mesh.pp:,} stages, not {times:,}"
@@ -179,15 +179,15 @@ def _stage_checks(model: LoadedModel, work: Workload, mesh: Mesh, dtype: str) ->
             seen[when, "send", size] += count
     stored = [
         {tensor.path: int(tensor.elements) for tensor in part(model.ledger, each).tensors(unfolded=True)}
-        for each in own
+        for each in stages_of_ranks
     ]
     fullest = max(range(mesh.pp), key=lambda rank: sum(stored[rank].values()))
     named = renamed(stored[fullest], model.config.hf_module_paths(), model.config.hf_tensor_names())
-    blocks = [[stage.blocks for stage in each] for each in own]
-    theirs = module.parameters_of_rank(model.of_class, blocks, fullest, model.config.task_head.auto)
+    blocks = [[stage.blocks for stage in each] for each in stages_of_ranks]
+    measured = module.parameters_of_rank(model.of_class, blocks, fullest, model.config.task_head.auto)
     every = stage_collectives(model, mesh, work.axes(), dtype_bits(dtype), train=True)
     sends = [one for lines in every for one in lines if one.kind == "send"]
-    return _checks(named, theirs, sends, seen, f"parameters of stage {fullest + 1}")
+    return _checks(named, measured, sends, seen, f"parameters of stage {fullest + 1}")
 
 
 def _ring(model: LoadedModel, work: Workload, mesh: Mesh, dtype: str) -> Counter[tuple[str, str, int]]:
@@ -205,24 +205,24 @@ def _ring(model: LoadedModel, work: Workload, mesh: Mesh, dtype: str) -> Counter
 
 def _checks(
     stored: dict[str, int],
-    theirs_stored: Mapping[str, int],
+    measured_stored: Mapping[str, int],
     sent: Sequence[Collective],
-    theirs_sent: Mapping[tuple[str, str, int], int],
+    measured_sent: Mapping[tuple[str, str, int], int],
     name: str,
 ) -> list[Check]:
     """Parameters, calls and bytes, by the rules and by the class."""
     calls: Counter[str] = Counter()
     for one in sent:
         calls[_call(one.when, one.kind, one.bytes // one.calls)] += one.calls
-    theirs = Counter({_call(*which): count for which, count in theirs_sent.items()})
+    measured_calls = Counter({_call(*which): count for which, count in measured_sent.items()})
     moved: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
     for one in sent:
         moved[0][f"{one.when} {one.kind}"] += one.bytes
-    for (when, kind, size), count in theirs_sent.items():
+    for (when, kind, size), count in measured_sent.items():
         moved[1][f"{when} {kind}"] += count * size
     return [
-        Check(name, "elements", stored, dict(theirs_stored)),
-        Check("calls of collectives", "calls", calls, theirs),
+        Check(name, "elements", stored, dict(measured_stored)),
+        Check("calls of collectives", "calls", calls, measured_calls),
         Check("bytes of their results", "bytes", *moved),
     ]
 

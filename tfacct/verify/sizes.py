@@ -94,10 +94,10 @@ class Sizes:
         return {"T": self.tokens_tried[1]} if self.recurs else {}
 
     @property
-    def whole(self) -> dict[str, tuple[str | int, ...]]:
+    def rests(self) -> dict[str, tuple[str | int, ...]]:
         """Axis → the axes, or a number, that are parts of it: the axis is their sum and a remainder. With two kinds of
         layers that split an axis differently, neither is assumed to have the larger part."""
-        cut = {whole: (*self._cut(whole),) for whole in self.declared if self._cut(whole)}
+        cut = {axis: (*self._cut(axis),) for axis in self.declared if self._cut(axis)}
         return {**cut, **({"T": (self.front,)} if self.front else {})}
 
     def edges(self) -> list[Edge]:
@@ -147,25 +147,25 @@ class Sizes:
         rows = len(self.stacks) if name == LAYER_ROWS else 1  # a layer of each stack reads its own rows
         return max([rows, self.declared[name].multiple, *map(self._least, self._shares(name))])
 
-    def _shares(self, whole: str) -> list[str]:
-        return [name for name, axis in self.declared.items() if axis.at_most == whole]
+    def _shares(self, of: str) -> list[str]:
+        return [name for name, axis in self.declared.items() if axis.at_most == of]
 
-    def _cut(self, whole: str) -> list[str]:
-        return [share for share in self._shares(whole) if self.declared[share].cut]
+    def _cut(self, of: str) -> list[str]:
+        return [share for share in self._shares(of) if self.declared[share].cut]
 
     def conditions(self) -> list[str]:
         """Conditions on sizes beyond being at least 2."""
         declared = self.declared.items()
         even = [f"{name} a multiple of {axis.multiple}" for name, axis in declared if axis.multiple > 1]
-        own = f"T − {self.front}" if self.front else "T"
-        even += [f"{own} a multiple of {self.together}"] if self.together > 1 else []
+        tokens = f"T − {self.front}" if self.front else "T"
+        even += [f"{tokens} a multiple of {self.together}"] if self.together > 1 else []
         even += [f"J a multiple of {self.source}"] if self.source > 1 else []
         even += [f"C a multiple of {self.period}"] if self.period > 1 else []
         cut = []
-        for whole, shares in self.whole.items():
+        for total, shares in self.rests.items():
             least = 2 + sum(share for share in shares if isinstance(share, int))
             axis_names = (share for share in shares if isinstance(share, str))
-            cut.append(f"{whole} at least {' + '.join([*axis_names, str(least)])}")
+            cut.append(f"{total} at least {' + '.join([*axis_names, str(least)])}")
         return [*even, *cut, *(f"B a multiple of {name}" for name, axis in declared if axis.dealt)]
 
     def factors(self, fixed: Mapping[str, int]) -> dict[str, tuple[int | str, ...]]:
@@ -197,18 +197,19 @@ class Sizes:
         """Groups of tokens: new ones, and those in the cache."""
         return {"T": self.together, "C": self.period, "J": self.source}.get(axis, 1)
 
-    def in_ours(
+    def in_ledger_symbols(
         self,
-        theirs: Mapping[str, Any],
+        traced: Mapping[str, Any],
         fixed: Mapping[str, int],
-        whole: Mapping[str, Sequence[str | int]] | None = None,
+        rests: Mapping[str, Sequence[str | int]] | None = None,
     ) -> dict[Any, Any]:
-        """The trace's symbols in ours: it has one for the multiple of a factor, and one for the remainder of a sum."""
-        whole = self.whole if whole is None else whole
+        """The trace's symbols in terms of the ledger's: the trace has one for the multiple of a factor, and one for the
+        remainder of a sum."""
+        rests = self.rests if rests is None else rests
         sizes: dict[str, Any] = {**self.symbols, **fixed}
         factors, found = self.factors(fixed), {}
-        for axis, symbol in theirs.items():
-            size = sizes[axis] - sum(one if isinstance(one, int) else sizes[one] for one in whole.get(axis, ()))
+        for axis, symbol in traced.items():
+            size = sizes[axis] - sum(one if isinstance(one, int) else sizes[one] for one in rests.get(axis, ()))
             for factor in factors.get(axis, ()):
                 size /= factor if isinstance(factor, int) else sizes[factor]
             found[symbol] = size

@@ -122,7 +122,7 @@ HEADS = r"(^|\.)(lm_head|embed_out|output|decoder|generator_lm_head|embed_tokens
 GGUF: Mapping[str, str] = {
     "token_embd": "embed", "output": "lm_head", "output_norm": "final_norm", "position_embd": "pos_embed",
     "token_types": "type_embed", "token_embd_norm": "embed_norm",
-    **{f"blk.*.{theirs}": f"blocks.*.{ours}" for theirs, ours in {
+    **{f"blk.*.{gguf}": f"blocks.*.{path}" for gguf, path in {
         "attn_norm": "attn_norm", "attn_q": "attn.q_proj", "attn_k": "attn.k_proj", "attn_v": "attn.v_proj",
         "attn_qkv": "attn.q_proj", "attn_output": "attn.o_proj", "attn_q_norm": "attn.q_norm",
         "attn_k_norm": "attn.k_norm", "post_attention_norm": "attn_post_norm", "attn_sinks": "attn.sinks",
@@ -134,7 +134,7 @@ GGUF: Mapping[str, str] = {
         "ffn_gate_inp_shexp": "mlp.shared_gate",
     }.items()},
 }  # fmt: skip
-"""llama.cpp's modules → ours. gguf-py/gguf/constants.py, `TENSOR_NAMES`."""
+"""llama.cpp's modules → the ledger's. gguf-py/gguf/constants.py, `TENSOR_NAMES`."""
 GGUF_COMPARED = frozenset("llama qwen2 qwen2moe qwen3 qwen3moe gemma gemma2 gemma3 phi3 gpt2 olmo2 starcoder2".split())
 """Architectures, by their GGUF names, whose modules are all in that list."""
 

@@ -12,7 +12,7 @@ from tfacct.base.record import record
 from tfacct.families.bert import ENCODING, Roberta
 from tfacct.families.fields import PositiveIntOrList
 from tfacct.ledger.einsum import Size
-from tfacct.ledger.lines import HALF, LONGEST, WHOLE, Line, Matmul, Pointwise, Unused
+from tfacct.ledger.lines import FULL_WINDOW, HALF, LONGEST, Line, Matmul, Pointwise, Unused
 from tfacct.ledger.workload import HALVES, OVERLAPPING
 
 
@@ -35,14 +35,14 @@ class SlidingChunkAttention(Attention):
     legend: ClassVar[dict[str, str]] = {
         **{axis: Attention.legend[axis] for axis in "DNKGH"},
         HALF: "half of an overlapping window",
-        WHOLE: f"tokens of such a window, 2 · {HALF}",
+        FULL_WINDOW: f"tokens of such a window, 2 · {HALF}",
         "Wg": f"the same tokens, as keys, 2 · {HALF}",
         "Wv": f"values that half a window reads, 3 · {HALF}",
         "Ws": f"scores of a query, 2 · {HALF} + 1",
         LONGEST: "tokens of the longest window; texts are padded to a multiple of it",
     }
     windows: ClassVar[dict[str, str]] = {
-        WHOLE: f"2 · {HALF}", "Wg": f"2 · {HALF}", "Wv": f"3 · {HALF}", "Ws": f"2 · {HALF} + 1"
+        FULL_WINDOW: f"2 · {HALF}", "Wg": f"2 · {HALF}", "Wv": f"3 · {HALF}", "Ws": f"2 · {HALF} + 1"
     }  # fmt: skip
 
     @property
@@ -63,10 +63,10 @@ class SlidingChunkAttention(Attention):
         of_global_tokens = [
             Matmul(f"{at}.{which}_global_proj", one.spec, bias=self.qkv_bias) for which, one in projections.items()
         ]
-        pairs, window = f"{WHOLE} Wg", f"B {OVERLAPPING}"
+        pairs, window = f"{FULL_WINDOW} Wg", f"B {OVERLAPPING}"
         return (
             *projections.values(),
-            Matmul(f"{at}.scores", f"{window} {WHOLE} K G H, {window} Wg K H -> B K G {OVERLAPPING} {pairs}"),
+            Matmul(f"{at}.scores", f"{window} {FULL_WINDOW} K G H, {window} Wg K H -> B K G {OVERLAPPING} {pairs}"),
             Pointwise(f"{at}.softmax", "B K G T Ws", kind="softmax"),
             Matmul(f"{at}.values", f"B K G {HALVES} {HALF} Wv, B {HALVES} Wv K H -> B {HALVES} {HALF} K G H"),
             Matmul(f"{at}.o_proj", "B T N H, N H D -> B T D", bias=self.out_bias),

@@ -18,7 +18,7 @@ def as_published(model: ModelDescription) -> Storage:
     """Storage of a model according to its config. Raises UsageError if a method or field is not supported."""
     from tfacct.loading.quantized import methods
 
-    encoder = model.whole is not None and model.architecture.head is None  # a part without a language model
+    encoder = model.composite is not None and model.architecture.head is None  # a part without a language model
     field, listed_format = next((field, value) for field in FORMAT_FIELDS if (value := model.raw.get(field)))
     try:
         if not isinstance(listed_format, Mapping):

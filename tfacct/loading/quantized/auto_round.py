@@ -47,16 +47,16 @@ def storage_of(model: ModelDescription, read: FieldReader) -> Storage:
     return by_schemes(model, [*schemes, every], by_target([] if head else ["lm_head"]))
 
 
-def _rules(own: FieldReader | None, packing: str, given: tuple[int, int | None]) -> dict[str, Format | None]:
+def _rules(rules: FieldReader | None, packing: str, given: tuple[int, int | None]) -> dict[str, Format | None]:
     """Formats of single modules by name or pattern; None for one that is not quantized."""
     found: dict[str, Format | None] = {}
-    if own is None:
+    if rules is None:
         return found
-    for name in own.fields:
-        rule = own.inner(name)
+    for name in rules.fields:
+        rule = rules.inner(name)
         if rule is None:
-            raise ConfigError(f"{own.path(name)} is not an object with fields")
-        patterns(own.where, [name])
+            raise ConfigError(f"{rules.path(name)} is not an object with fields")
+        patterns(rules.where, [name])
         bits = rule.integer_choice("bits", (2, 3, 4, 8, WIDE, 2 * WIDE), given[0])
         group = _group(rule, given[1]) if rule.has("group_size") else given[1]
         if bits >= WIDE:

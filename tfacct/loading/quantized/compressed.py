@@ -48,12 +48,12 @@ class Scheme(NamedTuple):
 
 def storage_of(model: ModelDescription, read: FieldReader) -> Storage:
     """Storage of a compressed-tensors checkpoint. Raises ConfigError."""
-    whole = read.choice("format", FORMATS, "")
+    default = read.choice("format", FORMATS, "")
     groups = read.inner("config_groups")
     if groups is None or not groups.fields:
         raise ConfigError(f"{read.path('config_groups')} is missing")
     wide = unquantized_dtype(model)
-    schemes = [_scheme(group, whole, wide) for group in _groups(groups)]
+    schemes = [_scheme(group, default, wide) for group in _groups(groups)]
     ignored = patterns(read.path("ignore"), read.get("ignore"))
     sparse = read.inner("sparsity_config")
     if sparse is not None and sparse.get("format") not in (None, "dense"):
@@ -89,10 +89,10 @@ def _groups(groups: FieldReader) -> Iterator[FieldReader]:
         yield group
 
 
-def _scheme(group: FieldReader, whole: str, wide: str) -> Scheme:
+def _scheme(group: FieldReader, default: str, wide: str) -> Scheme:
     """Scheme of one group in `config_groups`."""
     named = patterns(group.path("targets"), group.get("targets"))
-    form = group.choice("format", FORMATS, whole)
+    form = group.choice("format", FORMATS, default)
     weights, inputs, outputs = (group.inner(name) for name in ("weights", "input_activations", "output_activations"))
     group.check_all_read()
     if outputs is not None:

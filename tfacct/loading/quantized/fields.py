@@ -18,7 +18,7 @@ class FieldReader:
     """Reads and checks fields. `where`: name of the object in messages, empty for a file."""
 
     def __init__(self, fields: Mapping[str, Any], where: str = "quantization_config") -> None:
-        self.fields, self.where, self.asked = fields, where, {"quant_method"}
+        self.fields, self.where, self.read = fields, where, {"quant_method"}
 
     def path(self, field: str) -> str:
         """Name of a field in messages."""
@@ -30,7 +30,7 @@ class FieldReader:
 
     def get(self, field: str) -> Any:
         """Value of a field; None if it is missing."""
-        self.asked.add(field)
+        self.read.add(field)
         return self.fields.get(field)
 
     def needed(self, field: str) -> FieldReader:
@@ -109,5 +109,5 @@ class FieldReader:
     def check_all_read(self, ignored: str = "") -> None:
         """Check that every field was read or is in `ignored`: fields that change no bytes. Raises ConfigError."""
         for field in self.fields:
-            if field not in self.asked and field not in ignored.split():
+            if field not in self.read and field not in ignored.split():
                 raise self.unsupported(field)

@@ -104,8 +104,8 @@ def _fp8(model: ModelDescription, read: FieldReader) -> Storage:
     # DeepSeek-V4's configs have expert_dtype at the top level; its class moves it here.
     read = FieldReader({"expert_dtype": model.raw.get("expert_dtype"), **read.fields}, read.where)
     # AutoFP8 has one scale per matrix, and other names of fields than transformers.
-    whole = any(map(read.has, ("weight_block_size", "ignored_layers", "kv_cache_scheme")))
-    block = read.pair("weight_block_size", None if whole else (128, 128))
+    in_blocks = not any(map(read.has, ("weight_block_size", "ignored_layers", "kv_cache_scheme")))
+    block = read.pair("weight_block_size", (128, 128) if in_blocks else None)
     scheme = read.choice("activation_scheme", ("dynamic", "static"), "dynamic")
     scale = {"float": 4, "ue8m0": 1}[read.choice("scale_fmt", ("float", "ue8m0"), "float")]
     read.choice("fmt", ("e4m3", "float8_e4m3fn"), "e4m3")
@@ -129,8 +129,8 @@ def _fp8(model: ModelDescription, read: FieldReader) -> Storage:
 def _fp8_list(model: ModelDescription, read: FieldReader) -> tuple[Skips | None, frozenset[Role]]:
     """Skipped modules of an FP8 checkpoint. AutoFP8, vLLM and MiMo call them `ignored_layers` and never quantize the
     head."""
-    own = read.has("ignored_layers")
-    return _listed(model, read, "ignored_layers" if own else SKIPPED, adds=own)
+    ignores = read.has("ignored_layers")
+    return _listed(model, read, "ignored_layers" if ignores else SKIPPED, adds=ignores)
 
 
 def _mxfp8(model: ModelDescription, read: FieldReader) -> Storage:
@@ -214,10 +214,10 @@ def _dynamic(rules: FieldReader | None, given: tuple[int, int | None]) -> list[c
         if rule.startswith("-:"):
             found.append(compressed.Scheme(by_target([matched]), None))
             continue
-        own = rules.inner(rule) or FieldReader({})
-        bits = own.integer_choice("bits", (2, 3, 4, 8), given[0])
-        group = _group(own) if own.has("group_size") else given[1]
-        own.check_all_read("desc_act sym damp_percent mse")
+        fields = rules.inner(rule) or FieldReader({})
+        bits = fields.integer_choice("bits", (2, 3, 4, 8), given[0])
+        group = _group(fields) if fields.has("group_size") else given[1]
+        fields.check_all_read("desc_act sym damp_percent mse")
         found.append(compressed.Scheme(by_target([matched]), formats.gptq(bits, group)))
     return found
 

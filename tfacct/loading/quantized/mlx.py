@@ -18,7 +18,7 @@ from tfacct.loading.quantized.modelopt import OTHER_PARTS
 from tfacct.loading.quantized.names import Modules, among, unquantized_dtype
 
 QUANTIZED_ROLES: frozenset[Role] = MATRICES | {"head", "embedding"}
-OWN = ("bits", "group_size", "mode")
+FORMAT_FIELDS = ("bits", "group_size", "mode")
 """Fields of the format; all others are names of modules."""
 BITS = (2, 3, 4, 5, 6, 8)
 FLOATS: Mapping[str, tuple[int, int, Format]] = {
@@ -31,7 +31,7 @@ FLOATS: Mapping[str, tuple[int, int, Format]] = {
 
 def is_mlx(fields: Mapping[str, object]) -> bool:
     """True if a config without a method is MLX's: bits, groups, and exceptions per module."""
-    others = (value for name, value in fields.items() if name not in (*OWN, "quant_method"))
+    others = (value for name, value in fields.items() if name not in (*FORMAT_FIELDS, "quant_method"))
     return {"bits", "group_size"} <= fields.keys() and all(isinstance(value, (Mapping, bool)) for value in others)
 
 
@@ -40,7 +40,7 @@ def storage_of(model: ModelDescription, read: FieldReader) -> Storage:
     every = _format(read, {})
     named: dict[str, Format | None] = {}
     for name, value in read.fields.items():
-        if name in (*OWN, "quant_method"):
+        if name in (*FORMAT_FIELDS, "quant_method"):
             continue
         rule = read.inner(name) if isinstance(value, Mapping) else None
         named[name] = None if value is False else every if rule is None else _format(rule, read.fields)
@@ -49,17 +49,17 @@ def storage_of(model: ModelDescription, read: FieldReader) -> Storage:
     for path, name in found.items():
         stars.setdefault(paths.starred(path), set()).add(str(named[name]))
     mixed = any(len(formats_of) > 1 for formats_of in stars.values()) or _in_some_layers(model, found)
-    own = {path if mixed else paths.starred(path): named[name] for path, name in found.items()}
+    by_path = {path if mixed else paths.starred(path): named[name] for path, name in found.items()}
 
     def choose(tensor: Stored) -> Format | None:
-        if tensor.path in own:
-            weight_format = own[tensor.path]
+        if tensor.path in by_path:
+            weight_format = by_path[tensor.path]
             return (
                 weight_format if weight_format is None or tensor.role in QUANTIZED_ROLES else _of_router(weight_format)
             )
         return every if tensor.role in QUANTIZED_ROLES else None
 
-    kinds = [every, *(weight_format for weight_format in own.values() if weight_format is not None)]
+    kinds = [every, *(weight_format for weight_format in by_path.values() if weight_format is not None)]
     return Storage(
         " + ".join(dict.fromkeys(kind.name for kind in kinds)),
         choose,
@@ -69,13 +69,14 @@ def storage_of(model: ModelDescription, read: FieldReader) -> Storage:
         about="; ".join(dict.fromkeys(kind.about for kind in kinds)),
         by_block=mixed,
         ahead=Modules(model).offsets(),
-        left=frozenset(path for path, weight_format in own.items() if weight_format is None),
+        left=frozenset(path for path, weight_format in by_path.items() if weight_format is None),
     )
 
 
-def _format(read: FieldReader, whole: Mapping[str, object]) -> Format:
-    """Format from these fields, with defaults from `whole`. Raises ConfigError."""
-    read = FieldReader({**{name: whole[name] for name in OWN if name in whole}, **read.fields}, read.where)
+def _format(read: FieldReader, defaults: Mapping[str, object]) -> Format:
+    """Format from these fields, and `defaults` for missing ones. Raises ConfigError."""
+    given = {name: defaults[name] for name in FORMAT_FIELDS if name in defaults}
+    read = FieldReader({**given, **read.fields}, read.where)
     mode = read.choice("mode", ("affine", *FLOATS), "affine")
     if mode in FLOATS:
         bits, group, weight_format = FLOATS[mode]
@@ -84,7 +85,7 @@ def _format(read: FieldReader, whole: Mapping[str, object]) -> Format:
     else:
         bits = read.needed("bits").integer_choice("bits", BITS, 0)
         weight_format = formats.affine(bits, read.integer_choice("group_size", (32, 64, 128), 64))
-    if whole:
+    if defaults:
         read.check_all_read()
     return weight_format
 

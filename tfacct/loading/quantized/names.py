@@ -17,7 +17,7 @@ LONGEST, MOST = 300, 20_000
 """Most characters of a pattern, and most patterns of a list."""
 OUTER = ("", "model.", "language_model.", "model.language_model.", "language_model.model.", "backbone.")
 """Prefixes of a language model's paths in published files."""
-OF_WHOLE = ("", "model.")
+COMPOSITE_PREFIXES = ("", "model.")
 """Prefixes of an encoder's paths in published files."""
 PROJECTOR = "projector."
 NO_MODULES = frozenset(("projector.mm_input_projection", "merger.join", *(f"pooler.{name}_proj" for name in "qkvo")))
@@ -89,11 +89,11 @@ class Modules:
     def _of_encoder(self, module: str) -> Iterator[str]:
         """Possible paths in files of a module of an encoder or its projector."""
         model = self.model
-        if model.whole is None:
+        if model.composite is None:
             return
         from tfacct.families.multimodal import modules_of
 
-        found = modules_of(model.whole.get("model_type"), model.encodes or "vision")
+        found = modules_of(model.composite.get("model_type"), model.encodes or "vision")
         if found is None:
             return
         encoder, projector = found
@@ -102,7 +102,7 @@ class Modules:
         else:
             named = paths.looked_up(self.table, module)
             ends = [] if named is None else [f"{encoder}.{named}", f"{encoder}.vision_model.{named}"]
-        yield from (f"{outer}{end}" for outer in OF_WHOLE for end in ends)
+        yield from (f"{outer}{end}" for outer in COMPOSITE_PREFIXES for end in ends)
 
     def role(self, tensor: Tensor) -> Role:
         """Role of a tensor for a method, where linear modules of a merger or projector count as matrices."""
@@ -149,7 +149,7 @@ class Modules:
 
 def unquantized_dtype(model: ModelDescription) -> str:
     """Dtype of tensors that are not quantized: from the config, bf16 by default. Raises ConfigError."""
-    for fields in (model.raw, model.whole or {}):
+    for fields in (model.raw, model.composite or {}):
         if any(is_float8(fields.get(field)) for field in ("dtype", "torch_dtype")):
             return "bf16"  # fp8 is for the quantized matrices
         if (named := plain_dtype(fields)) is not None:
@@ -208,9 +208,9 @@ def by_part(names: Sequence[str]) -> Skips:
 
 def by_target(names: Sequence[str]) -> Skips:
     """Matching as in compressed-tensors: the path, `re:` and a pattern from its start, or the class `Linear`."""
-    whole = frozenset(name for name in names if not name.startswith("re:"))
+    exact = frozenset(name for name in names if not name.startswith("re:"))
     found = [one for name in names if name.startswith("re:") and (one := _compiled(name[3:])) is not None]
-    return lambda path: "Linear" in whole or path in whole or any(one.match(path) for one in found)
+    return lambda path: "Linear" in exact or path in exact or any(one.match(path) for one in found)
 
 
 def by_name(name: str) -> Skips:

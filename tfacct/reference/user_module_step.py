@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 from tfacct.base.errors import UsageError
 from tfacct.meta.cuda import cuda_kernels
 from tfacct.meta.hooks import saved_tensors
-from tfacct.reference.own_code import failure
+from tfacct.reference.user_module import failure
 
 
 def saved_bytes(module: nn.Module, batch: int, tokens: int) -> int:

@@ -20,14 +20,14 @@ from tfacct.ledger.workload import Request, Workload
 from tfacct.loading import maps, selection
 from tfacct.loading.model import LoadedModel
 from tfacct.verify.checks import Counts, cache_by_block, class_flops
-from tfacct.verify.matching import HEAD, Match, Matched, Theirs, match
+from tfacct.verify.matching import HEAD, CodeTensor, Match, Matched, match
 from tfacct.verify.places import TABLE
 
 if TYPE_CHECKING:
-    from tfacct.reference.own_code import Built, Weight
+    from tfacct.reference.user_module import Built, Weight
     from tfacct.reference.watching import Watched
 
-OUTSIDE, WHOLE = "outside the layers", "the whole model"
+OUTSIDE, WHOLE_MODEL = "outside the layers", "the whole model"
 
 
 class Mismatch(NamedTuple):
@@ -94,16 +94,16 @@ def compare(
     """
     matched = match(model, weights, given)
     mismatches = _folded(_tensors(model, matched, weights))
-    counted = sum(one.theirs.elements for one in matched.matches) + sum(over.elements for over in matched.over)
+    counted = sum(one.code.elements for one in matched.matches) + sum(over.elements for over in matched.over)
     flops = cache = None
     notes: list[str] = []
     if watched is not None:
-        ours, work, note = _as_run(model, work, watched, _holders(matched))
+        expected, work, note = _as_run(model, work, watched, _holders(matched))
         notes += note
-        flops = sum(watched.flops.values()), sum(ours.values())
+        flops = sum(watched.flops.values()), sum(expected.values())
         if flops[0] != flops[1]:
-            found = _further(_folded(_flops(model, matched, weights, watched.flops, ours)), mismatches)
-            mismatches += found or ([] if mismatches else [_differ(WHOLE, flops, "FLOPs")])
+            found = _further(_folded(_flops(model, matched, weights, watched.flops, expected)), mismatches)
+            mismatches += found or ([] if mismatches else [_differ(WHOLE_MODEL, flops, "FLOPs")])
         if watched.cache_bytes is not None and watched.cache_elements:
             cache, note = _cache(model, work, watched)
             notes += note
@@ -113,7 +113,7 @@ def compare(
         by_fvcore *= FLOPS_PER_MULTIPLY_ADD
         if flops is not None and by_fvcore != flops[0]:
             what = f"{by_fvcore:,} FLOPs in the code by fvcore, {flops[0]:,} by torch's formulas"
-            mismatches.append(Mismatch(WHOLE, "", what, "FLOPs", by_fvcore, flops[0]))
+            mismatches.append(Mismatch(WHOLE_MODEL, "", what, "FLOPs", by_fvcore, flops[0]))
     if saved is not None and abs(saved[0] - saved[1]) > saved_bound * saved[0]:
         mismatches.append(_differ("saved activations", saved, "bytes"))
     return Compared(
@@ -153,7 +153,7 @@ def _tensors(model: LoadedModel, matched: Matched, weights: Sequence[Weight]) ->
     if matched.blocks != (0, 0):
         code, config = matched.blocks
         what = f"{code:,} in the code, {config:,} in the config"
-        both = sum(one.theirs.elements for one in matched.matches if paths.parse(one.ours[0].path).stack)
+        both = sum(one.code.elements for one in matched.matches if paths.parse(one.config_tensors[0].path).stack)
         each = both // min(code, config)
         yield Mismatch("blocks", "", what, "parameters", each * code, each * config)
     later = matched.blocks != (0, 0)
@@ -173,10 +173,10 @@ def _tensors(model: LoadedModel, matched: Matched, weights: Sequence[Weight]) ->
     order = {tensor.path: number for number, tensor in enumerate(model.ledger.tensors(unfolded=True))}
     for one in matched.matches:
         if not one.fits:
-            elements = sum(int(tensor.elements) for tensor in one.ours)
-            sizes = one.theirs.elements, elements
-            where = named(one.ours), one.theirs.name, _sizes(one)
-            found.append((order[one.ours[0].path], Mismatch(*where, "parameters", *sizes)))
+            elements = sum(int(tensor.elements) for tensor in one.config_tensors)
+            sizes = one.code.elements, elements
+            where = named(one.config_tensors), one.code.name, _sizes(one)
+            found.append((order[one.config_tensors[0].path], Mismatch(*where, "parameters", *sizes)))
     tied = {weight.name: weight.same_as for weight in weights if weight.same_as}
     for tensor in matched.missing:
         if later and paths.parse(tensor.path).stack:
@@ -184,11 +184,11 @@ def _tensors(model: LoadedModel, matched: Matched, weights: Sequence[Weight]) ->
         if real(mismatch := _missing(tensor, tied)):
             found.append((len(order) + order[tensor.path], mismatch))
     yield from (mismatch for _, mismatch in sorted(found, key=lambda each: each[0]))
-    modules = {paths.module_of(each.name): one.ours for one in matched.matches for each in one.theirs.weights}
-    embeddings = (one.theirs.weights for one in matched.matches if one.ours[0].path == TABLE)
+    modules = {paths.module_of(each.name): one.config_tensors for one in matched.matches for each in one.code.weights}
+    embeddings = (one.code.weights for one in matched.matches if one.config_tensors[0].path == TABLE)
     embedded = {weight.name for weights in embeddings for weight in weights}
     heads = {paths.module_of(name) for name, same in tied.items() if same in embedded}
-    known = {one.theirs.container for one in matched.matches}
+    known = {one.code.container for one in matched.matches}
     for over in matched.over:
         if later and over.container and over.container not in known:
             continue  # in a layer that the config does not have
@@ -197,9 +197,9 @@ def _tensors(model: LoadedModel, matched: Matched, weights: Sequence[Weight]) ->
     yield from renamed
 
 
-def named(ours: Sequence[Tensor]) -> str:
+def named(tensors: Sequence[Tensor]) -> str:
     """Path of a module or a bias; for several that are one in the code, all paths."""
-    return together([tensor.path for tensor in ours])
+    return together([tensor.path for tensor in tensors])
 
 
 def together(every: Sequence[str]) -> str:
@@ -211,13 +211,13 @@ def together(every: Sequence[str]) -> str:
 
 def _sizes(one: Match) -> str:
     """A phrase for the difference between the sizes of two tensors."""
-    wanted, found = list(one.shape), [size for size in one.theirs.shape if size != 1] or [1]
-    code, config = one.theirs.elements, sum(int(tensor.elements) for tensor in one.ours)
+    wanted, found = list(one.shape), [size for size in one.code.shape if size != 1] or [1]
+    code, config = one.code.elements, sum(int(tensor.elements) for tensor in one.config_tensors)
     if len(wanted) == 2 and len(found) == 2:
         straight = found[0] == wanted[0] or found[1] == wanted[1]
         if not straight and (found[0] == wanted[1] or found[1] == wanted[0]):
             found = found[::-1]  # the code's weights have the input axis first
-        embedding = one.ours[0].embedding
+        embedding = one.config_tensors[0].embedding
         if found[1] == wanted[1]:
             kind = "rows" if embedding else "wide"
             return f"{found[0]:,} {kind} in the code, {wanted[0]:,} in the config"
@@ -247,18 +247,18 @@ def _missing(tensor: Tensor, tied: Mapping[str, str]) -> Mismatch:
 
 
 def _over(
-    model: LoadedModel, over: Theirs, modules: Mapping[str, Sequence[Tensor]], heads: Collection[str]
+    model: LoadedModel, over: CodeTensor, modules: Mapping[str, Sequence[Tensor]], heads: Collection[str]
 ) -> Mismatch:
     """The difference for a tensor that is missing in the config."""
-    ours = modules.get(paths.module_of(over.name))
+    tensors = modules.get(paths.module_of(over.name))
     head = model.architecture.head
     words = set(over.name.lower().split("."))
     if head is not None and head.tied and not over.container and len(over.shape) == 2 and words & HEAD:
         what = "a separate weight in the code, tied to the embedding in the config"
         return Mismatch("lm_head", over.name, what, "parameters", over.elements, 0)
     path = over.name
-    if ours is not None and ours[0].path.endswith(".weight") and "bias" in over.name.rpartition(".")[2]:
-        path = f"{named(ours)}.bias"
+    if tensors is not None and tensors[0].path.endswith(".weight") and "bias" in over.name.rpartition(".")[2]:
+        path = f"{named(tensors)}.bias"
     elif paths.module_of(over.name) in heads and "bias" in over.name.rpartition(".")[2]:
         path = "lm_head.bias"
     what = f"{over.elements:,} parameters in the code, not in the config"
@@ -288,9 +288,9 @@ def _as_run(
     last position if the FLOPs outside the layers are nearer to that."""
     measured = sum(watched.flops.values())
     at = work.axes()
-    ours: Counts = {path: int(count) for path, count in model.ledger.flops(at, unfolded=True).items()}
-    if sum(ours.values()) == measured:
-        return ours, work, []
+    expected: Counts = {path: int(count) for path, count in model.ledger.flops(at, unfolded=True).items()}
+    if sum(expected.values()) == measured:
+        return expected, work, []
     if model.config.hf_module_paths():
         as_class, note = class_flops(model, work)
         if note and sum(as_class.values()) == measured:
@@ -299,42 +299,42 @@ def _as_run(
         last = replace(work, logits="last")
         fewer: Counts = {path: int(n) for path, n in model.ledger.flops(last.axes(), unfolded=True).items()}
         outside = sum(count for module, count in watched.flops.items() if not _block_of(module, holders))
-        every, one = (sum(count for path, count in side.items() if not _block(path)) for side in (ours, fewer))
+        every, one = (sum(count for path, count in side.items() if not _block(path)) for side in (expected, fewer))
         if abs(outside - one) < abs(outside - every):
             return fewer, last, ["The code computes only the last position's logits, so these are compared."]
-    return ours, work, []
+    return expected, work, []
 
 
 def _cache(model: LoadedModel, work: Workload, watched: Watched) -> tuple[tuple[int, int], list[str]]:
     """Bytes of the cache that the code returned, and of the config's cache in the same dtype."""
     assert watched.cache_bytes is not None and watched.cache_elements
     each = watched.cache_bytes // watched.cache_elements
-    ours = sum(int(count) for count in model.ledger.states(work.axes()).values())
-    if ours != watched.cache_elements and model.config.hf_module_paths():
+    expected = sum(int(count) for count in model.ledger.states(work.axes()).values())
+    if expected != watched.cache_elements and model.config.hf_module_paths():
         as_class = sum(cache_by_block(model.config.hf_cache().ledger().states(work.axes(), unfolded=True)).values())
         if as_class == watched.cache_elements:
             return (watched.cache_bytes, as_class * each), ["The cache is compared in the transformers class's layout."]
-    return (watched.cache_bytes, ours * each), []
+    return (watched.cache_bytes, expected * each), []
 
 
 def _flops(
-    model: LoadedModel, matched: Matched, weights: Sequence[Weight], theirs: Mapping[str, int], ours: Counts
+    model: LoadedModel, matched: Matched, weights: Sequence[Weight], measured: Mapping[str, int], expected: Counts
 ) -> Iterator[Mismatch]:
     """Layers with different FLOPs, and in each the modules, or the matmuls without weights, that differ."""
     holders = _holders(matched)
     code: dict[str, Counter[str]] = defaultdict(Counter)
-    for module, count in theirs.items():
+    for module, count in measured.items():
         code[_block_of(module, holders)][module] += count
     config: dict[str, Counter[str]] = defaultdict(Counter)
-    for path, count in ours.items():
+    for path, count in expected.items():
         config[_block(path)][path] += count
     lines = _lines(model)
     of_tables = {weight.name: weight.same_as for weight in weights if weight.same_as}
     groups: list[tuple[tuple[str, ...], tuple[str, ...]]] = []
     for one in matched.matches:
-        products = tuple(path for tensor in one.ours for path in lines.get(tensor.path, ()))
-        modules = tuple(dict.fromkeys(paths.module_of(weight.name) for weight in one.theirs.weights))
-        if one.ours[0].path == TABLE:
+        products = tuple(path for tensor in one.config_tensors for path in lines.get(tensor.path, ()))
+        modules = tuple(dict.fromkeys(paths.module_of(weight.name) for weight in one.code.weights))
+        if one.config_tensors[0].path == TABLE:
             modules = (*modules, *(paths.module_of(name) for name in of_tables))
         if products:
             groups.append((products, modules))
@@ -387,8 +387,8 @@ def _holders(matched: Matched) -> dict[str, str]:
     """Layers of the code by the names of their containers, with the matching layers of the config."""
     votes: dict[str, Counter[str]] = defaultdict(Counter)
     for one in matched.matches:
-        if one.theirs.container:
-            votes[one.theirs.container][_block(one.ours[0].path)] += 1
+        if one.code.container:
+            votes[one.code.container][_block(one.config_tensors[0].path)] += 1
     beyond = {over.container: over.container for over in matched.over if over.container}
     return {**beyond, **{holder: found.most_common(1)[0][0] for holder, found in votes.items()}}
 
@@ -412,7 +412,7 @@ TOKENS = 128
 
 
 @record
-class Asked:
+class ModuleOptions:
     """Options of a check of a module. `device`: `meta`, or `cpu` for real values; `given`: inputs, None for token
     ids."""
 
@@ -429,35 +429,35 @@ class Asked:
 def _reference_modules() -> tuple[Any, Any, Any]:
     """The modules that import torch. Raises MissingExtraError without torch."""
     try:
-        from tfacct.reference import own_code, own_fvcore, watching
+        from tfacct.reference import user_module, user_module_fvcore, watching
     except ImportError:
         raise MissingExtraError("check needs torch", "measure") from None
-    return own_code, own_fvcore, watching
+    return user_module, user_module_fvcore, watching
 
 
-def checked(model: LoadedModel, module: Any, named: str, asked: Asked) -> Compared:
+def checked(model: LoadedModel, module: Any, named: str, options: ModuleOptions) -> Compared:
     """Compares a module, a factory or the name of one with a model. Needs torch. Raises TfacctError."""
-    own_code, own_fvcore, watching = _reference_modules()
-    if asked.device not in ("meta", "cpu"):
-        raise UsageError(f"{option('device')} is meta or cpu, not {asked.device!r}")
-    make = own_code.build if isinstance(module, str) else partial(own_code.called, named=named)
-    built: Built = make(module, device=asked.device)
-    inner = own_code.unwrapped(built.module)
-    given = asked.given if asked.given is not None else built.inputs
-    batch, tokens = asked.batch, min(model.context, TOKENS) if asked.tokens is None else asked.tokens
-    if asked.tokens is None and model.source is None:
+    user_module, user_module_fvcore, watching = _reference_modules()
+    if options.device not in ("meta", "cpu"):
+        raise UsageError(f"{option('device')} is meta or cpu, not {options.device!r}")
+    make = user_module.build if isinstance(module, str) else partial(user_module.called, named=named)
+    built: Built = make(module, device=options.device)
+    inner = user_module.unwrapped(built.module)
+    given = options.given if options.given is not None else built.inputs
+    batch, tokens = options.batch, min(model.context, TOKENS) if options.tokens is None else options.tokens
+    if options.tokens is None and model.source is None:
         batch, tokens = watching.sizes(given) or (batch, tokens)
-    source = None if model.source is None else min(model.source, tokens) if asked.source is None else asked.source
+    source = None if model.source is None else min(model.source, tokens) if options.source is None else options.source
     work = selection.workload(model, Request(ctx=tokens, batch=batch, source=source))
-    weights = own_code.weights(inner)
-    watched = watching.watch(inner, batch, tokens, source=source or 0, given=given, device=asked.device)
-    by_fvcore = own_fvcore.multiply_adds(inner, batch, tokens, source=source or 0, given=given)
-    saved, bound = _saved(model, built, module, work) if asked.train else (None, Fraction(0))
-    found = compare(model, weights, watched, work, asked.paths, saved, bound, by_fvcore)
-    if asked.propose is not None:
+    weights = user_module.weights(inner)
+    watched = watching.watch(inner, batch, tokens, source=source or 0, given=given, device=options.device)
+    by_fvcore = user_module_fvcore.multiply_adds(inner, batch, tokens, source=source or 0, given=given)
+    saved, bound = _saved(model, built, module, work) if options.train else (None, Fraction(0))
+    found = compare(model, weights, watched, work, options.paths, saved, bound, by_fvcore)
+    if options.propose is not None:
         missing = dict.fromkeys(paths.starred(tensor.path) for tensor in found.matched.missing)
         alone = dict.fromkeys(over.name for over in found.matched.over)
-        maps.write(asked.propose, found.matched.pairs, list(alone), list(missing), model.name)
+        maps.write(options.propose, found.matched.pairs, list(alone), list(missing), model.name)
     return found
 
 
@@ -470,7 +470,7 @@ def _saved(model: LoadedModel, built: Built, module: Any, work: Workload) -> tup
     from tfacct.verify.training import bound_of
 
     try:
-        from tfacct.reference import own_step
+        from tfacct.reference import user_module_step
     except ImportError:
         raise MissingExtraError(f"{option('train')} needs transformers", others="transformers") from None
     if built.module is module:
@@ -481,6 +481,7 @@ def _saved(model: LoadedModel, built: Built, module: Any, work: Workload) -> tup
     if not model.logits:
         raise UsageError(f"{model.name} has no logits and no loss: {option('train')} does not apply")
     recipe = Recipe("bf16").checked().for_model(model)
-    ours = int(training_memory(model, work, recipe).step.saved_bytes())
+    expected = int(training_memory(model, work, recipe).step.saved_bytes())
     long = replace(work, context=LEAST_TOKENS, tokens=LEAST_TOKENS)  # bounds hold from this number of tokens on
-    return (own_step.saved_bytes(built.module, work.batch, work.tokens), ours), bound_of(model, long, recipe)
+    saved = user_module_step.saved_bytes(built.module, work.batch, work.tokens)
+    return (saved, expected), bound_of(model, long, recipe)
