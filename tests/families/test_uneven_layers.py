@@ -79,3 +79,9 @@ def test_a_part_of_a_layer_that_is_not_understood_is_refused(part: str, fields: 
     layers[0][part] = {**layers[0][part], **fields}
     with pytest.raises(ConfigError, match=reason):
         load_model("mine", {**tiny, "block_configs": layers})
+
+
+def test_one_kind_set_as_layer_types_is_that_of_every_layer() -> None:
+    """gemma-3-27b: keys and values of 62 layers, 16 heads of 128, in bf16."""
+    full = load("gemma-3-27b-text", layer_types="full_attention")
+    assert full.kv(ctx=3000).kv_cache_bytes == 62 * 2 * 16 * 128 * 2 * 3000

@@ -75,6 +75,8 @@ def file_path(show: Shown, file: str, command: Command) -> Path:
         return files.check("output", file, endings_of(command), "page", force=show.force)
     if _is_picture(file) and command.drawn:
         return plot.check(file, force=show.force)
+    if file.isdecimal() and "new" in command.options:
+        raise UsageError(f"--output names a file, not {file!r}", f"--new {file} sets the tokens of an answer")
     return files.check("output", file, endings_of(command), "output of this command", force=show.force)
 
 
@@ -213,8 +215,11 @@ def _command_for_lists(name: str) -> str:
 
 def _is_list(name: str, value: str) -> bool:
     """True for a list or a range; the names of modules are one value."""
-    modules = name == "recompute" and value.partition(",")[0] not in spellings.PARTS
-    return not modules and ("," in value.partition(":")[0] or ".." in value)
+    if name == "recompute" and value.partition(",")[0] not in spellings.PARTS:
+        return False
+    values = value.partition(":")[0].replace("..", ",").split(",")
+    counts = name not in ("ctx", "batch") or all(units.read_number(one, kilo=1024) is not None for one in values)
+    return counts and len(values) > 1
 
 
 def _read(parameter: Parameter, value: Any) -> Any:

@@ -9,6 +9,7 @@ from pydantic_core import core_schema
 from tfacct.architecture.parts import Experts, Part
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
+from tfacct.base.spelling import setting
 from tfacct.families.fields import CoreSchema
 
 LayerTypes: TypeAlias = Annotated[list[str], CoreSchema(core_schema.list_schema(core_schema.str_schema(), strict=True))]
@@ -74,7 +75,7 @@ def layer_windows(
         reason = f"{switch} is off" if switch else "sliding_window is null"
         raise ConfigError(
             f"layer {kinds.index(SLIDING)} has {SLIDING}, but {reason}",
-            "give sliding_window, or set every entry of layer_types to full_attention",
+            f"give sliding_window, or {setting('layer_types', FULL)} for full attention in every layer",
         )
     return [window if kind == SLIDING else None for kind in kinds]
 

@@ -10,6 +10,7 @@ from tfacct.architecture.blocks import Block, Sublayer
 from tfacct.architecture.parts import Experts, Gate, LerpResidual, Norm, QKNorm, ReadNorm, Scales, Temperature
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
+from tfacct.base.spelling import setting
 from tfacct.families.decoder import (
     EXPERT_MODULES,
     EXPERT_TENSORS,
@@ -96,7 +97,7 @@ class Llama4(Decoder):
         if CHUNKED in kinds and not chunk:
             raise ConfigError(
                 f"layer {kinds.index(CHUNKED)} has {CHUNKED}, but attention_chunk_size is null",
-                "give attention_chunk_size, or set every entry of layer_types to full_attention",
+                f"give attention_chunk_size, or {setting('layer_types', FULL)} for full attention in every layer",
             )
         per_layer = zip(kinds, routed, rotary, strict=True)
         return [Layer(chunk if kind == CHUNKED else None, some, rotary=on) for kind, some, on in per_layer]

@@ -169,7 +169,8 @@ def _check_names(
 def _with_changes(given: Mapping[str, Any], changes: Mapping[str, Any], family: type[FamilyConfig]) -> dict[str, Any]:
     """The config with the set fields, under the names used in the config.
 
-    Lists with a single kind of layer are adapted to a set number of layers.
+    Lists with a single kind of layer are adapted to a set number of layers. One kind set as `layer_types` is that of
+    every layer.
     """
     read_as = {family.attribute_map.get(name, name) for name in changes}
     fields = {name: value for name, value in given.items() if family.attribute_map.get(name, name) not in read_as}
@@ -178,6 +179,9 @@ def _with_changes(given: Mapping[str, Any], changes: Mapping[str, Any], family: 
     alike = isinstance(layers, list) and len(set(map(str, layers))) == 1 and "layer_types" not in changes
     if isinstance(layers, list) and alike and isinstance(count, int) and 0 < count <= MOST_LAYERS:
         fields["layer_types"] = layers[:1] * count
+    every, layer_count = changes.get("layer_types"), fields.get("num_hidden_layers")
+    if isinstance(every, str) and isinstance(layer_count, int) and 0 < layer_count <= MOST_LAYERS:
+        fields["layer_types"] = [every] * layer_count
     return fields
 
 
