@@ -647,12 +647,12 @@ def _lever(step: Step) -> str | None:
 
 
 def _with_master_weights(step: Step) -> str | None:
-    """The peak with fp32 master weights, of a step all in 16 bits; None for others."""
+    """The peak with fp32 master weights, if it is higher, of a step all in 16 bits; None for others."""
     recipe = step.recipe
     if recipe.lora or recipe.trained_dtype == FP32 or recipe.master_weights:
         return None
     higher = step.with_recipe(master_weights=FP32)
-    return None if higher is None else _peak(higher)
+    return None if higher is None or _peak(higher) == _peak(step.memory) else _peak(higher)
 
 
 def _time(step: Step) -> str | None:

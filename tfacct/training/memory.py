@@ -190,8 +190,6 @@ def changes(
     for fields, cost in tried:
         fields = {**fields, "adapter_dtype": one.recipe.dtype} if "adapter_dtype" in fields else fields
         changed, adapts = replace(one.recipe, **fields), "lora" in fields
-        if changed.weights_dtype == NF4 and changed.in_fp32:
-            continue
         if changed in seen or (adapts and one.recipe.lora is not None) or refusal(one.model, changed) is not None:
             continue
         seen.append(changed)

@@ -392,7 +392,9 @@ class ModelFeatures(Features):
 
 
 def _cases(model: LoadedModel, recipe: Recipe) -> Iterator[tuple[Unsupported, LoadedModel, Recipe]]:
-    """Rows that apply, with their model and recipe: first those of the layout, then those of what one rank computes."""
+    """Rows that apply, with their model and recipe: those of the recipe, of the layout, and of what one rank
+    computes."""
+    yield from ((row, model, recipe) for row in matching(RECIPES, Features(RECIPE_FEATURES, recipe)))
     if recipe.mesh is not None:
         yield from ((row, model, recipe) for row in matching(LAYOUTS, ModelFeatures(model, recipe)))
         model, recipe = model_of_rank(model, recipe.mesh), alone(recipe)
