@@ -140,7 +140,7 @@ def test_a_failed_drawing_leaves_what_was_there(tmp_path: Path, monkeypatch: pyt
     ("file", "words"),
     [
         ("x.jpg", "no output of this command ends in '.jpg'"),
-        ("x", "ends in 'nothing'"),
+        ("x", "--output x: the name of a file needs an ending"),
         ("nowhere/x.png", "no folder nowhere"),
     ],
 )

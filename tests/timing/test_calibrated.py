@@ -139,6 +139,17 @@ def test_what_is_refused(model: str, asked: dict[str, Any], message: str) -> Non
         tfacct.load(model).time(**{"on": "cpu", **asked})
 
 
+def test_a_swept_machine_named_by_its_file(tmp_path: Path, run: Callable[..., Ran]) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(calibration.written("mine", 16 * 10**9, 1e10, 1e11, swept()))
+    ran = run("time", "gpt2", "--on", f"2x{path}")
+    assert ran.err == f"error: mine was calibrated as one device, not as 2\nhint: --on {path}\n"
+    trained = tfacct.load("gpt2").train_time(on=str(path), ctx=64, use=0.5, reserve="1GB")
+    assert trained.usable_bytes == 16 * 10**9 // 2 - 10**9
+    runs = "`tfacct mfu gpt2 --run --ctx 64 --batch 3 --dtype fp32 --decode` runs it."
+    assert runs in " ".join(run("time", "gpt2", "--on", str(path), "--ctx", "64", "--batch", "3").out.split())
+
+
 def test_a_swept_machine_serves_no_users() -> None:
     with pytest.raises(TfacctError, match="serves no requests"):
         tfacct.load("gpt2").serve(on="cpu", prompt=8, new=8)

@@ -205,6 +205,13 @@ def test_what_serve_refuses(asked: dict[str, Any], message: str) -> None:
         served(**asked)
 
 
+def test_a_request_past_the_positions_names_its_sizes(run: Callable[..., Ran]) -> None:
+    for more in ((), ("--ttft", "1s"), ("--prefill-on", "h100")):
+        ran = run("serve", "gpt2", "--on", "h100", *more)
+        assert ran.code == 2 and "context 2,304 is past the 1,024 positions" in ran.err
+        assert "hint: a request has 2,048 tokens of --prompt and 256 of --new" in ran.err
+
+
 def test_time_serve_and_memory_use_one_memory_rule() -> None:
     """Of 2 × H100, 70.55 GB of weights a rank leave room for the 163,840 bytes a token of 10 × 2,304 tokens, not of 11:
     0.9 · 85,029,027,840 − 2e9 − 70.55e9 = 3.97e9."""

@@ -180,7 +180,7 @@ def test_a_step_that_train_refuses_says_so_first() -> None:
     counted = llama.train(ctx="4k", batch=4, fsdp=8, on="h100-sxm")
     assert counted.fit["fits"] is False and step.fits is None and step.needed_bytes == counted.peak_bytes
     assert step.answer.startswith(
-        "Does not fit with transformers' kernels (needs 130 GiB, usable 77.3 GiB). With kernels"
+        "Does not fit with transformers' kernels (needs 130 GiB, and 77.3 GiB is usable). With kernels"
     )
 
 
@@ -352,7 +352,7 @@ def test_a_stated_utilization_needs_no_measured_step() -> None:
     assert at_mfu("mixtral-8x7b", 0.4, "32xh100").models[0]["value_seconds"] > 0
     assert at_mfu("llama-3.2-1b", 0.4, "mi300x").models[0]["value_seconds"] > 0
     too_large = at_mfu("llama-3.1-70b", 0.4)
-    assert too_large.answer.startswith("Does not fit: needs at least 152 GiB of 77.3 GiB on each device")
+    assert too_large.answer.startswith("Does not fit: needs at least 152 GiB on each device, and 77.3 GiB is usable")
     assert too_large.models[0]["value_seconds"] is None
     for share in (0, 1.5, 40):
         with pytest.raises(TfacctError, match=r"^mfu must be a number above 0 and at most 1"):

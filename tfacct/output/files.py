@@ -18,8 +18,8 @@ def check(name: str, file: str, endings: tuple[str, ...], what: str, *, force: b
     """
     asked = Path(file)
     if asked.suffix.lower() not in endings:
-        problem = f"{option(name, file)}: no {what} ends in {asked.suffix or 'nothing'!r}"
-        raise UsageError(problem, f"use {', '.join(endings)}")
+        ending = f"no {what} ends in {asked.suffix!r}" if asked.suffix else "the name of a file needs an ending"
+        raise UsageError(f"{option(name, file)}: {ending}", f"use {', '.join(endings)}")
     try:
         path = asked.resolve()
         if path.is_dir() or not path.parent.is_dir():

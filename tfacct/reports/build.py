@@ -386,11 +386,11 @@ def _defaulted_of(model: Subject) -> str:
     """The line of one model: its first few fields, sizes before switches."""
     fields = sorted(model.defaulted.items(), key=lambda field: field[1] is None or isinstance(field[1], bool))
     first = ", ".join(f"{name} = {format_value(value)}" for name, value in fields[:SHORT])
-    more = f", {len(fields) - SHORT:,} more (`tfacct models {_argument(model)}` lists them)"
+    more = f", {len(fields) - SHORT:,} more (`tfacct models {typed_name(model)}` lists them)"
     return _default_words(f"{first}{more if len(fields) > SHORT else ''}")
 
 
-def _argument(model: Subject) -> str:
+def typed_name(model: Subject) -> str:
     """What to type for this model: the path of a config, or the name of a preset; MODEL if it is not known."""
     if not isinstance(model, LoadedModel):
         return model.name

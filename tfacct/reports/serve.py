@@ -288,7 +288,7 @@ def _ranges(about: Serving | Fewest) -> str:
 ERROR = NoteRow("error", 1, lambda about: error_note(about.one))
 PLACED_NOTES = (
     NoteRow("range", 2, lambda about: range_note(about.one)),
-    NoteRow("price", 2, lambda about: about.load.price, "Price: {:g} per GPU-hour, as given."),
+    NoteRow("price", 2, lambda about: about.load.price, "Price: {:g} per device-hour, as given."),
     NoteRow("files", 2, lambda about: files_notes(about.one)),
     NoteRow("links", 2, lambda about: link_notes(about.one.link)),
     NoteRow("limit", 2, lambda about: about.memory.notes),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from fractions import Fraction
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, NamedTuple, TypedDict
 
 from tfacct.accounts.metrics import Point
 from tfacct.base import units
@@ -14,7 +14,7 @@ from tfacct.base.record import record
 from tfacct.base.spelling import option, spelled
 from tfacct.ledger.storage import DEFAULT_DTYPE
 from tfacct.ledger.workload import Request, Workload, new_tokens
-from tfacct.loading import selection
+from tfacct.loading import devices, selection
 from tfacct.loading.calibration import Calibration
 from tfacct.loading.devices import Device
 from tfacct.loading.links import Link
@@ -292,6 +292,22 @@ LEAST = (
     "weights, gradients, AdamW state and matmul inputs, in bf16",
 )
 """What the least memory includes: of one micro-batch, and of several, whose gradients stay in memory."""
+
+
+class Baseline(NamedTuple):
+    """A constant utilization, its median error, and on which steps."""
+
+    mfu: float
+    counted: str
+    error: float
+    steps: str
+
+
+BASELINE = {
+    False: Baseline(fsdp_time.UTILIZATION, "", 0.131, "MPT"),
+    True: Baseline(megatron_time.UTILIZATION, ", recomputation counted,", 0.087, "GPT"),
+}
+"""By whether the layout is one of Megatron-LM."""
 TRAIN_CONVENTION = "an estimate: seconds by a fitted law over FLOPs, bytes and launches, under FSDP"
 MEGATRON_CONVENTION = (
     "an estimate: seconds by a fitted law over FLOPs, bytes and launches, under Megatron-LM's tensor and pipeline"
@@ -424,22 +440,21 @@ def time(
 ) -> TimeReport:
     """Seconds of a decode step, of a step of `request.tokens` new tokens, or of the `prefill` of whole prompts. Raises
     TfacctError, also if weights and cache do not fit."""
-    memory = on.memory()
     if prefill and (request.decode or request.tokens is not None):
         other = "decode" if request.decode else "tokens"
         raise UsageError(f"{option('prefill')} does not work with {option(other)}", "leave one of the two out")
     if not prefill and request.tokens is None:
         request = replace(request, decode=True)
-    if calibrated := _calibrated(memory):
+    if calibrated := _calibrated(on):
         for name, given in (("lower_bound", bound_only), ("ep", on.ep != 1), ("kv_dtype", on.kv_dtype is not None)):
             if given:
                 raise UsageError(
                     f"{option(name, True)} does not work on {calibrated}, which was calibrated with the reference model"
                 )
-        return _time_calibrated(TimeReport, model, request, memory, train=False, dtype=on.dtype)
+        return _time_calibrated(TimeReport, model, request, on, train=False)
     request = replace(request, logits="last")
-    one = on.place(model, memory)
-    work = selection.runnable(model, request)
+    memory = on.memory()
+    one, work = on.place(model, memory), selection.runnable(model, request)
     one.check_room(work.context, work.batch, memory)
     served = ServingStep(one, work, one.host.step(work), bound_only)
     facts = values_of(TimeReport, served)
@@ -491,7 +506,8 @@ def _answer(served: ServingStep) -> str:
     what = "a token" if work.tokens == 1 else new_tokens(work.tokens)
     what += "" if work.batch == 1 else f" of each of {work.batch:,} sequences"
     if served.bound_only:
-        return f"At peak speed, {what} takes at least {units.seconds(step.bound)}: at most {rate} tokens/s."
+        take = "takes" if work.tokens == 1 else "take"
+        return f"At peak speed, {what} {take} at least {units.seconds(step.bound)}: at most {rate} tokens/s."
     interval = f" (80% interval {units.time_range(served.interval)})" if served.interval else ""
     return f"≈ {units.seconds(step.seconds)} for {what}{interval}, ≈ {rate} tokens/s{' in all' * (work.batch > 1)}."
 
@@ -515,15 +531,14 @@ NOTES = (
 
 def time_train(model: LoadedModel, request: Request, on: Deployment, how: StepOptions) -> TimeTrainReport:
     """Seconds of a training step on devices that share it. Raises TfacctError."""
-    memory = on.memory(training=True)
-    if calibrated := _calibrated(memory):
+    if calibrated := _calibrated(on, train=True):
         if how != StepOptions():
             raise UsageError(
                 f"{calibrated} was calibrated for a plain step: one micro-batch, no recomputation, no days"
             )
-        return _time_calibrated(TimeTrainReport, model, request, memory, train=True, dtype=on.dtype)
+        return _time_calibrated(TimeTrainReport, model, request, on, train=True)
     dtype = units.dtype_name(on.dtype or DEFAULT_DTYPE)
-    one = step_estimate(model, selection.runnable(model, request), memory, dtype, how)
+    one = step_estimate(model, selection.runnable(model, request), on.memory(training=True), dtype, how)
     estimated = MEGATRON_CONVENTION if one.megatron else TRAIN_CONVENTION
     return build.report(
         TimeTrainReport,
@@ -563,14 +578,9 @@ def _train_table(one: StepEstimate) -> Table:
     totals = {
         "step": f"≈ {units.seconds(seconds)}",
         "80% interval": one.interval and units.time_range(one.interval),
-        f"baseline, {units.percent(_usual_mfu(one))} MFU": f"≈ {units.seconds(one.usual)}",
+        f"baseline, {BASELINE[one.megatron].mfu:.1%} MFU": f"≈ {units.seconds(one.usual)}",
     }
     return (Column("what", "part"), *ESTIMATED), (tuple(rows),), _totals("step", totals, "what")
-
-
-def _usual_mfu(one: StepEstimate) -> float:
-    """The median utilization of measured runs."""
-    return megatron_time.UTILIZATION if one.megatron else fsdp_time.UTILIZATION
 
 
 def _stated_table(one: StepEstimate, mfu: float) -> Table:
@@ -586,64 +596,51 @@ def _stated_table(one: StepEstimate, mfu: float) -> Table:
 
 
 def _missing_memory(one: StepEstimate) -> Table:
-    room = one.memory
-    rows: list[Row] = [{"what": "needed at least", "bytes": room.least}]
-    if room.counted is not None:
-        rows.append({"what": "needed as transformers runs it", "bytes": room.counted})
-    rows.append({"what": f"usable of {one.device.name}", "bytes": room.usable})
-    return (Column("what", "on each device"), Column("bytes", "bytes", "bytes")), (tuple(rows),), ()
+    needed = {
+        "needed at least": one.memory.least,
+        "needed as transformers runs it": one.memory.counted,
+        f"usable of {one.device.name}": one.memory.usable,
+    }
+    rows: tuple[Row, ...] = tuple({"what": what, "bytes": size} for what, size in needed.items() if size is not None)
+    return (Column("what", "on each device"), Column("bytes", "bytes", "bytes")), (rows,), ()
 
 
 def _train_answer(one: StepEstimate) -> str:
-    room = one.memory
-    if room.fits is False:
-        needs = f"at least {units.binary(room.least)} of {units.binary(room.usable)}"
-        changed = fitting_options(one.model, one.work, one.trained.devices, one.device, one.how, room.usable)
+    memory = one.memory
+    if memory.fits is False:
+        needed = units.needed_and_usable(memory.least, memory.usable, " on each device")
+        changed = fitting_options(one.model, one.work, one.trained.devices, one.device, one.how, memory.usable)
         advice = f"; try {' '.join(option(name, value) for name, value in changed.items())}" if changed else ""
-        return f"Does not fit: needs {needs} on each device{advice}."
+        return f"Does not fit: needs at least {needed}{advice}."
     seconds = f"≈ {units.seconds(one.parts.seconds)}: ≈ {units.three(one.rate)} tokens/s on each device"
-    seconds += f", {units.percent(one.mfu('full') or 0)} of its peak"
+    seconds += f", {units.percent(one.mfu('full') or 0)} of its bf16 peak"
     if one.days is not None:
         seconds += f", ≈ {units.three(one.days)} days for {units.people(one.how.tokens_total or 0)} tokens"
-    if room.fits is None and room.counted is not None:
-        counted = f"needs {units.binary(room.counted)}, usable {units.binary(room.usable)}"
+    if memory.fits is None and memory.counted is not None:
+        needed = units.needed_and_usable(memory.counted, memory.usable)
         fewer = f"With kernels that save fewer activations: {seconds}."
-        return f"Does not fit with transformers' kernels ({counted}). {fewer}"
+        return f"Does not fit with transformers' kernels (needs {needed}). {fewer}"
     return f"{seconds}."
 
 
-def _room_note(one: StepEstimate) -> str:
+def _fit_note(one: StepEstimate) -> str:
     """Whether a step fits that is not sure to exceed the memory."""
-    counted, usable = one.memory.counted, units.binary(one.memory.usable)
+    least, counted, usable = one.memory.least, one.memory.counted, units.binary(one.memory.usable)
     if counted is None:
         return f"Whether the step fits is not known: {one.memory.reason}."
     if one.memory.fits:
         return f"Fits: needs {units.binary(counted)} of {usable} as transformers runs it, all in bf16 with AdamW."
-    return (
-        f"With any kernels, the step needs at least {units.binary(one.memory.least)}: {LEAST[one.how.accumulate > 1]}."
-    )
+    return f"With any kernels, the step needs at least {units.binary(least)}: {LEAST[one.how.accumulate > 1]}."
 
 
 def _layout(one: StepEstimate) -> str:
     if not one.megatron:
-        return "Layout: FSDP over all devices."
+        return "FSDP over all devices"
     mesh, copies = one.how.mesh, one.trained.devices // one.how.mesh.ranks
     sizes = {"tp": mesh.tp, "pp": mesh.pp, "dp": copies}
     sp = " sp" if mesh.sp else ""
     named = " ".join(f"{axis}={size}{sp if axis == 'tp' else ''}" for axis, size in sizes.items() if size > 1)
-    return f"Layout: {named}; attention is {'unfused' if one.alike else 'fused'}."
-
-
-def _baseline(one: StepEstimate) -> str:
-    recomputed, error, steps = (", recomputation counted,", "8.7%", "GPT") if one.megatron else ("", "13.1%", "MPT")
-    usual = units.percent(_usual_mfu(one))
-    return f"Baseline: a constant {usual} MFU{recomputed} has an error of {error} on {steps} steps."
-
-
-def _mfu(one: StepEstimate) -> str:
-    palm = one.mfu("palm")
-    both = "" if palm is None else f"; PaLM's formula gives {units.percent(palm)}"
-    return f"MFU counts full attention and no recomputation{both}."
+    return f"{named}; attention is {'unfused' if one.alike else 'fused'}"
 
 
 def _assumed(one: StepEstimate) -> str:
@@ -653,9 +650,9 @@ def _assumed(one: StepEstimate) -> str:
     return f"{units.percent(one.how.mfu)} MFU is your assumption, not an estimate.{recomputed}"
 
 
-def _idle(one: StepEstimate) -> dict[str, str] | None:
-    waiting = one.parts._asdict().get("waiting", 0.0) / one.parts.seconds
-    return {"share": units.percent(waiting), "more": option("gradient_accumulation")} if waiting >= IDLE else None
+def _idle(one: StepEstimate) -> dict[str, Any] | None:
+    idle = one.parts._asdict().get("waiting", 0.0) / one.parts.seconds
+    return {"share": idle, "more": option("gradient_accumulation")} if idle >= IDLE else None
 
 
 def _if_timed(when: Callable[[StepEstimate], Any], assumed: bool = False) -> Callable[[StepEstimate], Any]:
@@ -665,47 +662,54 @@ def _if_timed(when: Callable[[StepEstimate], Any], assumed: bool = False) -> Cal
 
 TRAIN_NOTES = (
     NoteRow("least", 1, lambda one: one.memory.fits is False and LEAST[one.how.accumulate > 1], "At least: {}."),
-    NoteRow("room", 1, _if_timed(_room_note, assumed=True)),
+    NoteRow("room", 1, _if_timed(_fit_note, assumed=True)),
     NoteRow("assumed", 1, _if_timed(_assumed, assumed=True)),
     NoteRow(
         "error", 1, _if_timed(lambda one: step_error_note(one.model, one.device, one.megatron, one.link, one.dtype))
     ),
     NoteRow(
-        "waiting", 1, _if_timed(_idle), "Stages are idle for {share} of the step; try more micro-batches ({more})."
+        "waiting", 1, _if_timed(_idle), "Stages are idle for {share:.1%} of the step; try more micro-batches ({more})."
     ),
-    NoteRow("baseline", 2, _if_timed(_baseline)),
+    NoteRow(
+        "baseline",
+        2,
+        _if_timed(lambda one: BASELINE[one.megatron]._asdict()),
+        "Baseline: a constant {mfu:.1%} MFU{counted} has an error of {error:.1%} on {steps} steps.",
+    ),
     NoteRow("links", 2, _if_timed(lambda one: link_notes(one.link_tp, one.link))),
-    NoteRow("mfu", 3, _if_timed(_mfu)),
-    NoteRow("layout", 3, _if_timed(_layout)),
+    NoteRow(
+        "mfu",
+        3,
+        _if_timed(lambda one: {"palm": f"; PaLM's formula gives {palm:.1%}" if (palm := one.mfu("palm")) else ""}),
+        "MFU counts full attention and no recomputation{palm}.",
+    ),
+    NoteRow("layout", 3, _if_timed(_layout), "Layout: {}."),
 )
 
 
 # The reference model on a calibrated machine.
 
 
-def _calibrated(memory: MemoryLimit) -> str:
+def _calibrated(on: Deployment, *, train: bool = False) -> str:
     """The id of a device with a calibration; empty for another."""
-    assert memory.device is not None
-    return memory.device.id if memory.device.calibration is not None else ""
+    device = on.memory(training=train).device
+    assert device is not None
+    return device.id if device.calibration is not None else ""
 
 
 def _time_calibrated(
-    kind: type[AnswerT],
-    model: LoadedModel,
-    request: Request,
-    memory: MemoryLimit,
-    *,
-    train: bool,
-    dtype: str | None,
+    kind: type[AnswerT], model: LoadedModel, request: Request, where: Deployment, *, train: bool
 ) -> AnswerT:
     """Seconds of a pass of the reference model. Raises TfacctError."""
+    memory = where.memory(training=train)
     device = memory.device
     assert device is not None and device.calibration is not None
     on = device.calibration
     if memory.count != 1:
-        raise UsageError(f"{device.id} was calibrated as one device, not as {memory.count:,}", option("on", device.id))
-    if dtype is not None and units.dtype_name(dtype) != on.dtype:
-        raise UsageError(f"{device.id} was calibrated in {on.dtype}, not in {dtype}", option("dtype", on.dtype))
+        one_device = option("on", devices.number_and_name(option("on"), where.on)[1])
+        raise UsageError(f"{device.id} was calibrated as one device, not as {memory.count:,}", one_device)
+    if where.dtype is not None and units.dtype_name(where.dtype) != on.dtype:
+        raise UsageError(f"{device.id} was calibrated in {on.dtype}, not in {where.dtype}", option("dtype", on.dtype))
     work = selection.runnable(model, request)
     one = reference_pass(model, work, train, device)
     if one.bytes > memory.usable:
@@ -718,7 +722,7 @@ def _time_calibrated(
         kind,
         [model],
         _calibrated_table(one),
-        [_calibrated_facts(one)],
+        [_calibrated_facts(one, memory)],
         title=f"{build.label(model)}: {what} on {device.name}, {on.dtype}, context {work.context:,},"
         f" batch {work.batch:,}",
         convention=CALIBRATED_CONVENTION,
@@ -754,7 +758,8 @@ def _calibrated_table(one: ReferencePass) -> Table:
 
 def _run_words(one: ReferencePass) -> str:
     step = " --train" if one.train else " --decode" if _decodes(one) else ""
-    return spelled(f"`tfacct mfu --run {one.model.name}{step}` runs it.", "measure() runs it.")
+    size = f"--ctx {one.work.context} --batch {one.work.batch} --dtype {one.on.dtype}"
+    return spelled(f"`tfacct mfu {build.typed_name(one.model)} --run {size}{step}` runs it.", "measure() runs it.")
 
 
 CALIBRATED_NOTES = (
@@ -775,7 +780,7 @@ CALIBRATED_NOTES = (
 )
 
 
-def _calibrated_facts(one: ReferencePass) -> dict[str, Any]:
+def _calibrated_facts(one: ReferencePass, memory: MemoryLimit) -> dict[str, Any]:
     """Keys of `TimeTrainReport` of a training step, else of `TimeReport`."""
     on, device = one.on, one.device
     facts = {
@@ -791,7 +796,7 @@ def _calibrated_facts(one: ReferencePass) -> dict[str, Any]:
             **{"train": True, "device": device.id, "devices": 1, "accumulate": 1, "recompute": "none"},
             **{"tp": 1, "sp": False, "pp": 1, "pp_chunks": 1},
             "least_bytes": one.bytes,
-            "usable_bytes": device.memory,
+            "usable_bytes": memory.usable,
             "parts_seconds": {part.name: part.seconds for part in one.parts},
             "tokens_per_second_each": one.rate,
             "mfu": one.flops / one.seconds / device.peak[on.dtype],

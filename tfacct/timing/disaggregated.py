@@ -8,8 +8,7 @@ from typing import NamedTuple
 from tfacct.base.errors import UsageError
 from tfacct.base.record import record
 from tfacct.base.spelling import option
-from tfacct.ledger.workload import Request, Workload
-from tfacct.loading import selection
+from tfacct.ledger.workload import Workload
 from tfacct.loading.memory_limit import MemoryLimit
 from tfacct.loading.model import LoadedModel
 from tfacct.timing.load import Load, requests_tried
@@ -63,8 +62,7 @@ def disaggregated(model: LoadedModel, prefill_on: Deployment, on: Deployment, lo
     load = load.checked()
     if load.new == 1:
         raise UsageError(f"{option('new', 1)}: the prefill worker gives the first token, so none is decoded")
-    selection.generating([model])
-    selection.runnable(model, Request(ctx=load.context))
+    load.check_runs(model)
     memory, prefill_memory = on.memory(), prefill_on.memory()
     one, prefill = on.place(model, memory), prefill_on.place(model, prefill_memory)
     prefill.check_room(load.prompt, 1, prefill_memory)

@@ -12,8 +12,7 @@ from tfacct.base.errors import UsageError
 from tfacct.base.record import record
 from tfacct.base.spelling import option
 from tfacct.ledger.einsum import rounded_up
-from tfacct.ledger.workload import Request
-from tfacct.loading import devices, selection
+from tfacct.loading import devices
 from tfacct.loading.links import NODE
 from tfacct.loading.memory_limit import MemoryLimit, device_limit
 from tfacct.loading.model import LoadedModel
@@ -107,8 +106,7 @@ def fewest(model: LoadedModel, on: Deployment, load: Load, goal: Goal) -> Fewest
     """The layouts that meet a goal, on as many devices as necessary, or on at most those of `on` if it has several.
     Raises TfacctError if there is none."""
     load = load.checked()
-    selection.generating([model])
-    selection.runnable(model, Request(ctx=load.context))
+    load.check_runs(model)
     count, device = devices.several(option("on"), on.on)
     placed = list(_placements(model, on, count, device))
     holding = [(one, memory) for one, memory in placed if one.host.capacity(load.context, memory.usable, 1)]

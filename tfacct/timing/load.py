@@ -74,6 +74,16 @@ class Load:
             raise UsageError(f"{option('draft_tokens', self.drafts.tokens)} needs more new tokens than {self.new:,}")
         return self
 
+    def check_runs(self, model: LoadedModel) -> None:
+        """Raises TfacctError for a model that generates no tokens, or has no positions for those of a request."""
+        selection.generating([model])
+        try:
+            selection.runnable(model, Request(ctx=self.context))
+        except UsageError as error:
+            sizes = f"{self.prompt:,} tokens of {option('prompt')} and {self.new:,} of {option('new')}"
+            error.hint = f"a request has {sizes}"
+            raise
+
 
 class Loaded(NamedTuple):
     """So many concurrent requests and their cost. `interval`: seconds of one request between which 80% of measured runs
@@ -130,8 +140,7 @@ def serving(model: LoadedModel, on: Deployment, load: Load, memory: MemoryLimit)
     one = on.place(model, memory)
     if load.lora is not None:
         one = with_adapters(one, load.lora)
-    selection.generating([model])
-    selection.runnable(model, Request(ctx=load.context))
+    load.check_runs(model)
     if load.drafts is not None:
         check_draft_model(model, load.drafts, load.context)
         one = with_draft(one, load.drafts)
