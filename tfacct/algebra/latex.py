@@ -9,12 +9,14 @@ from tfacct.output.report import Report
 
 
 def align(report: Report) -> str:
-    """Lines and total as an `align*` environment (amsmath), with the axes in comments."""
+    """Lines and total as an `align*` environment (amsmath), with the axes that occur in comments."""
     (facts,) = report.models
     rows = [(paths.short(line["path"]), line["latex"]) for line in facts["lines"]]
     rows.append(("total", facts["total_latex"]))
     escaped = ((name.replace("_", r"\_"), formula) for name, formula in rows)
-    legend = (f"%   {latex_axis(axis)}: {about['meaning']}" for axis, about in facts["legend"].items())
+    texts = " ".join((*(formula for _, formula in rows), *(about["meaning"] for about in facts["legend"].values())))
+    named = {axis: about for axis, about in facts["legend"].items() if latex_axis(axis) in texts}
+    legend = (f"%   {latex_axis(axis)}: {about['meaning']}" for axis, about in named.items())
     head = (f"% {printable(report.title)}", r"% needs \usepackage{amsmath}", *legend)
     body = " \\\\\n".join(rf"  \text{{{name}}} &= {formula}" for name, formula in escaped)
     return "\n".join((*head, r"\begin{align*}", body, r"\end{align*}"))

@@ -398,7 +398,8 @@ def _one(model: LoadedModel, facts: dict[str, Any]) -> Table:
     totals += [sum_of(model.cache_name, "kv_cache_bytes", elements=cached)] if model.has_cache else []
     totals += [sum_of("total", "total_bytes")]
     if model.has_cache and model.cache_name != "state" and cached:
-        totals += [sum_of("next token", "kv_bytes_next_token", share=None, **{PLAIN: 1})]
+        of_one = "" if facts["workload"]["batch"] == 1 else ", one request"
+        totals += [sum_of(f"next token{of_one}", "kv_bytes_next_token", share=None, **{PLAIN: 1})]
     return columns, build.sections(rows, "kind"), tuple(totals)
 
 
