@@ -200,17 +200,17 @@ def errors(row: Row) -> Iterator[Error]:
     """Errors of the terms of a row. Raises TfacctError for a term that is not derived."""
     can, start = row["can_score"].split(), launch(row)
     number = int(row["rank"][2:]) + 1 if row["rank"].startswith("PP") else 1
-    stage, rank = {first: models for first, *models in vllm.stages(start)}[number]
+    stages = {first: models for first, *models in vllm.stages(start)}
     if "peak" in can:
         found = vllm.peak(start, first=number == 1, last=number == start.flags.pp)
         yield Error(row, "peak", found.bytes / GIB, float(row["peak_gib"]))
     if "layout" in can:
-        pages = vllm.stage_pages(start, stage, int(float(row["pool_gib"]) * GIB))
+        pages = vllm.stage_pages(start, stages[number][0], int(float(row["pool_gib"]) * GIB))
         yield Error(row, "layout", vllm.tokens_of(start, pages), float(row["kv_tokens"]))
         if row["concurrency"]:
             yield Error(row, "concurrency", pages.concurrency, float(row["concurrency"]))
     if "weights" in can:
-        yield Error(row, "weights", weights(start, rank).total / GIB, float(row["weights_gib"]))
+        yield Error(row, "weights", weights(start, stages[number][1]).total / GIB, float(row["weights_gib"]))
     if "pool" in can:
         least = vllm.start(start)
         if least.measured:
