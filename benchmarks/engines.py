@@ -23,7 +23,7 @@ from tfacct.engines import vllm
 from tfacct.engines.launch import Flags, Launch
 from tfacct.engines.pages import aligned_block
 from tfacct.engines.profiles import engine
-from tfacct.engines.units import GIB, MIB
+from tfacct.engines.units import GIB
 from tfacct.engines.weights import weights
 from tfacct.loading import devices, presets, spellings
 from tfacct.loading.find import find
@@ -157,11 +157,9 @@ def launch(row: Row) -> Launch:
         block_size=None if loaded.architecture.having(Mixer) else _number(row["block"]),
         total_memory=int(float(row["total_gib"] or UNKNOWN_GIB) * GIB),
         sampler=row["sampler"] or None,
-        cublas_bytes=int(float(row["cublas_mib"]) * MIB) if row["cublas_mib"] else None,
         image_items=_number(row["encoder_items"]),
     )
-    encoders = loaded.of_parts("parameters")[1:] if loaded.whole is not None else ()
-    return Launch(known, profile, loaded, devices.load(named), flags, encoders)
+    return Launch(known, profile, loaded, devices.load(named), flags)
 
 
 def minor(version: str) -> int:
@@ -202,11 +200,12 @@ def errors(row: Row) -> Iterator[Error]:
     number = int(row["rank"][2:]) + 1 if row["rank"].startswith("PP") else 1
     stages = {first: models for first, *models in vllm.stages(start)}
     if "peak" in can:
-        found = vllm.peak(start, first=number == 1, last=number == start.flags.pp)
-        yield Error(row, "peak", found.bytes / GIB, float(row["peak_gib"]))
+        found, _ = vllm.peak(start, first=number == 1, last=number == start.flags.pp)
+        yield Error(row, "peak", found / GIB, float(row["peak_gib"]))
     if "layout" in can:
-        pages = vllm.stage_pages(start, stages[number][0], int(float(row["pool_gib"]) * GIB))
-        yield Error(row, "layout", vllm.tokens_of(start, pages), float(row["kv_tokens"]))
+        pages = vllm.pages_by_length(start, stages[number][0], int(float(row["pool_gib"]) * GIB))(start.length)
+        tokens = start.profile.printed_tokens(pages.tokens, pages.concurrency, start.length)
+        yield Error(row, "layout", tokens, float(row["kv_tokens"]))
         if row["concurrency"]:
             yield Error(row, "concurrency", pages.concurrency, float(row["concurrency"]))
     if "weights" in can:

@@ -80,14 +80,14 @@ def test_the_sampler_by_hand() -> None:
     llama = launch("llama-3.1-8b")
     hidden = 8192 * 4096 * 2 + 2 * 1024 * 4096 * 2
     logits = 1024 * 128_256
-    assert vllm.sampler(llama, "triton") == vllm.sampler(llama) == logits * 14 + 132 * 128_256 * 4 + hidden
-    assert vllm.sampler(llama, "sort") == logits * 38 + hidden
-    seven = llama.with_flags(max_num_seqs=7)
+    triton, sort, gumbel = (llama.with_flags(sampler=kind) for kind in ("triton", "sort", "gumbel"))
+    assert vllm.sampler(triton) == vllm.sampler(llama) == logits * 14 + 132 * 128_256 * 4 + hidden
+    assert vllm.sampler(sort) == logits * 38 + hidden
+    seven = [one.with_flags(max_num_seqs=7) for one in (triton, sort)]
     few = 7 * 128_256 * 38 + 8192 * 4096 * 2 + 2 * 7 * 4096 * 2  # it sorts below 8 rows
-    assert vllm.sampler(seven, "triton") == vllm.sampler(seven, "sort") == few
-    assert vllm.sampler(llama, "gumbel") == logits * 6 + hidden
-    found = vllm.peak(llama)
-    assert found.bytes == logits * 14 + 132 * 128_256 * 4 + hidden + 32 * MIB
+    assert [vllm.sampler(one) for one in seven] == [few, few]
+    assert vllm.sampler(gumbel) == logits * 6 + hidden
+    assert vllm.peak(llama) == (logits * 14 + 132 * 128_256 * 4 + hidden + 32 * MIB, "sampler")
 
 
 def test_a_layer_by_hand() -> None:
@@ -349,6 +349,19 @@ def test_latent_attention_with_the_block_size_of_the_log() -> None:
 
 
 @pytest.mark.parametrize(
+    ("on", "kv_dtype", "block"),
+    [("a100", None, 16), ("h100", None, 16), ("h100", "fp8", 64), ("b200", "fp8", 32), ("rtx-5090", None, 16)],
+)
+def test_blocks_of_latent_attention_by_the_backend_of_the_card(on: str, kv_dtype: str | None, block: int) -> None:
+    """Triton takes multiples of 16, FlashAttention on Hopper too but no fp8, FlashMLA 64, FlashInfer 32 or 64."""
+    found = load("deepseek-v2-lite").engine(on=on, kv_dtype=kv_dtype, max_model_len=8192)
+    assert found.block_size == block
+    if found.starts:
+        memory = load("deepseek-v2-lite").memory(ctx=8192, on=on, kv_dtype=kv_dtype, engine="vllm")
+        assert memory.fit["largest_batch"] == int(found.max_concurrency)
+
+
+@pytest.mark.parametrize(
     ("line", "message"),
     [
         ("vlm llama-3.1-8b --on h100", "unknown engine 'vlm'"),
@@ -366,7 +379,7 @@ def test_latent_attention_with_the_block_size_of_the_log() -> None:
         ("vllm llama-3.1-8b --on h100 --gpu-memory-utilization 1.2", "at most 1"),
         ("vllm llama-3.1-8b --on 2xh100 --tp 4", "4 cards"),
         ("vllm llama-3.1-8b --on h100 --enforce-lazy", "no such option"),
-        ("vllm llama-3.1-8b --on h100 --kv-dtype q8_0", "--kv-dtype q8_0 is not supported for vllm"),
+        ("vllm llama-3.1-8b --on h100 --kv-dtype q8_0", "--kv-dtype q8_0 is not supported for vLLM"),
         ("vllm llama-3.1-8b --on h100 --kv-dtype int4", "is not supported"),
         ("vllm llama-3.1-8b --on h100 --total-memory 0", "--total-memory"),
         ("vllm llama-3.1-8b --on h100 --block-size 0", "at least 1"),
@@ -385,7 +398,8 @@ def test_latent_attention_with_the_block_size_of_the_log() -> None:
         ("vllm llama-3.1-8b --on h100 --kv-dtype fp32", "a fp32 cache with bf16 activations"),
         ("vllm gemma-2-2b --on t4", "without bfloat16"),
         ("vllm falcon-mamba-7b --on h100", "blocks of a pure state-space model"),
-        ("vllm deepseek-v2-lite --on h100", "--block-size 64"),
+        ("vllm deepseek-v2-lite --on h100 --version 0.17", "--block-size 64"),
+        ("vllm deepseek-v2-lite --on t4", "the block size of MLA is not known for 0.33 on this card"),
         ("vllm llama-3.1-8b --on h100 --requests 300 --max-num-seqs 20", "--max-num-seqs 300"),
     ],
 )

@@ -63,7 +63,7 @@ def shell_option(name: str) -> str:
     return f"--{_SHELL_NAMES.get(name, name).replace('_', '-')}"
 
 
-def option(name: str, value: int | str | None = None) -> str:
+def option(name: str, value: float | str | None = None) -> str:
     """Spelling of an option, with a value if given; `True` switches a flag on.
 
     >>> option("kv_dtype"), option("ctx", 16384), option("by", "part"), option("decode", True)

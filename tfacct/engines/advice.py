@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from tfacct.accounts.memory import largest_that_fits
@@ -10,10 +11,10 @@ from tfacct.architecture.parts import Mixer
 from tfacct.base.errors import TfacctError, UsageError
 from tfacct.base.spelling import option
 from tfacct.engines import vllm
-from tfacct.engines.launch import Launch, typed
+from tfacct.engines.launch import Launch
 from tfacct.engines.start import Start, check
 from tfacct.engines.units import MIB
-from tfacct.engines.vllm import largest_length, ranks, start
+from tfacct.engines.vllm import largest_length, overfull, start
 from tfacct.ledger.storage import width
 from tfacct.loading.model import LoadedModel
 
@@ -67,12 +68,12 @@ def out_of_memory(launch: Launch, found: Start) -> Refusal | None:
     if not found.lacks:
         return None
     outside = found.terms["outside"]
-    least = max(one.least for one in ranks(launch)) + (outside["high_bytes"] or 0) - (outside["low_bytes"] or 0)
+    safe = replace(found, least=found.least + (outside["high_bytes"] or 0) - (outside["low_bytes"] or 0))
     others: list[dict[str, Any]] = [{"tp": count} for count in more_cards(launch)]
-    if launch.pool_given and least + found.pool > launch.total:
-        free = (launch.total - least) // MIB * MIB
+    if (over := overfull(launch, safe)) > 0:
+        free = (found.pool - over) // MIB * MIB
         others = [{"kv_cache_memory_bytes": free}] if free > 0 else []
-    elif found.pool > 0 and (longest := largest_length(launch)):
+    elif found.pool > 0 and (longest := largest_length(launch, found)):
         others.insert(0, {"max_model_len": longest})
     if not launch.pool_given and launch.utilization < launch.profile.utilization:
         others.insert(0, {"gpu_memory_utilization": launch.profile.utilization})
@@ -98,9 +99,9 @@ def suggestion(launch: Launch, refusal: Refusal) -> str:
 
 def _typed(launch: Launch, flags: Mapping[str, Any]) -> str:
     """Flags of another launch, as they can be typed; a number of cards with the device."""
-    words = [typed(name, value) for name, value in flags.items()]
+    words = [option(name, value) for name, value in flags.items()]
     if tp := flags.get("tp"):
-        words.insert(0, typed("on", f"{tp * launch.flags.pp}x{launch.device.id}"))
+        words.insert(0, option("on", f"{tp * launch.flags.pp}x{launch.device.id}"))
     return " ".join(words)
 
 
@@ -111,8 +112,8 @@ def _problem(launch: Launch) -> tuple[str, int]:
         return refusal.reason, 0
     try:
         check(launch, vllm.unsupported(launch))
-        lacks = start(launch).lacks
-        return lacks, largest_length(launch) if lacks else 0
+        found = start(launch)
+        return found.lacks, largest_length(launch, found) if found.lacks else 0
     except TfacctError as error:
         return error.message, 0
 
@@ -138,13 +139,11 @@ class Change(NamedTuple):
 def changes(launch: Launch, found: Start) -> list[Change]:
     """Flags that leave more tokens, the smallest change first."""
     tried: list[tuple[str, str, str, dict[str, Any]]] = []
-    peak = found.peak
-    assert peak is not None
-    if peak.source == "sampler" and (fewer := _fewer_requests(launch, peak.layer)):
+    if found.peak_from == "sampler" and (fewer := _fewer_requests(launch)):
         fixed = {"max_num_batched_tokens": launch.batched}  # whose default fewer requests may lower
         cost = "moves the peak from the sampler to a layer"
         tried.append(("--max-num-seqs", str(fewer), cost, {"max_num_seqs": fewer, **fixed}))
-    if peak.source == "layer" and launch.batched > 2048:
+    if found.peak_from == "layer" and launch.batched > 2048:
         half = {"max_num_batched_tokens": launch.batched // 2}
         tried.append(("--max-num-batched-tokens", str(launch.batched // 2), "makes prompts take more steps", half))
     if launch.utilization < (most := MOST_USED / 100):
@@ -162,11 +161,11 @@ def changes(launch: Launch, found: Start) -> list[Change]:
     return sorted(each, key=lambda one: one.more < found.tokens // 100)
 
 
-def _fewer_requests(launch: Launch, layer: int) -> int:
+def _fewer_requests(launch: Launch) -> int:
     """The most requests, in steps, whose sampler takes no more than a layer; 0 if none does."""
     steps = (*range(launch.seqs // STEP * STEP, 2 * STEP - 1, -STEP), *range(2 * STEP - 8, 7, -8))
     fixed = launch.with_flags(max_num_batched_tokens=launch.batched)
-    fewer = (seqs for seqs in steps if seqs < launch.seqs)
+    fewer, layer = (seqs for seqs in steps if seqs < launch.seqs), vllm.layer(launch)
     return next((seqs for seqs in fewer if vllm.sampler(fixed.with_flags(max_num_seqs=seqs)) <= layer), 0)
 
 
@@ -181,7 +180,7 @@ def for_requests(launch: Launch, requests: int) -> Launch:
 
     for name in ("max_num_seqs", "max_num_batched_tokens"):
         if (getattr(launch.flags, name) or requests) < requests:
-            raise UsageError(f"{requests:,} requests at once need {option(name)} of as many", typed(name, requests))
+            raise UsageError(f"{requests:,} requests at once need {option(name)} of as many", option(name, requests))
     if launch.seqs < requests:
         launch = launch.with_flags(max_num_seqs=requests)
     if launch.batched < requests:

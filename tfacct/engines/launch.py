@@ -11,7 +11,7 @@ from tfacct.architecture.parts import Experts, Mixer
 from tfacct.base import units
 from tfacct.base.errors import UsageError, cut
 from tfacct.base.record import record
-from tfacct.base.spelling import option, shell_option, spelled
+from tfacct.base.spelling import option
 from tfacct.engines.pages import MambaMode
 from tfacct.engines.profiles import Engine, Profile
 from tfacct.engines.units import GIB
@@ -22,12 +22,10 @@ from tfacct.loading.devices import Device
 from tfacct.loading.memory_limit import check_share
 from tfacct.loading.model import LoadedModel
 
-WIDE = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
-"""Dtypes of a model, and the engines' names of them."""
+WIDE = ("bf16", "fp16", "fp32")
+"""Dtypes of a model."""
 NAMES = {"auto": None, "half": "fp16", "float": "fp32", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "fp8_inc": "fp8"}
 """Other dtypes by the engines' own names."""
-PAGED = ("fp32", "bf16", "fp16", "fp8")
-"""Dtypes of a cache in pages."""
 SIZES = ("max_model_len", "max_num_batched_tokens", "max_num_seqs", "block_size", "requests", "tp", "pp")
 """Flags that are numbers of tokens, requests or cards."""
 BYTES = re.compile(r"[1-9]\d{0,17}", re.ASCII)
@@ -35,7 +33,7 @@ BYTES = re.compile(r"[1-9]\d{0,17}", re.ASCII)
 
 
 class Flags(NamedTuple):
-    """Flags of a launch; None: the engine's default. Sizes in tokens or bytes. The last three are no flags, but what a
+    """Flags of a launch; None: the engine's default. Sizes in tokens or bytes. The last two are no flags, but what a
     log says."""
 
     max_model_len: int | None = None
@@ -52,20 +50,18 @@ class Flags(NamedTuple):
     kv_cache_memory_bytes: int | None = None
     total_memory: int | None = None
     sampler: str | None = None
-    cublas_bytes: int | None = None
     image_items: int | None = None
 
 
 @record
 class Launch:
-    """A launch with every flag settled. `encoders`: of the images of its model."""
+    """A launch with every flag settled."""
 
     engine: Engine
     profile: Profile
     model: LoadedModel
     device: Device
     flags: Flags
-    encoders: Sequence[LoadedModel] = ()
 
     def with_flags(self, **flags: Any) -> Launch:
         """The same launch with other flags."""
@@ -112,6 +108,11 @@ class Launch:
         return self.flags.gpu_memory_utilization or float(self.profile.utilization)
 
     @property
+    def settled(self) -> tuple[int, int, int, float]:
+        """The flags that have a default of the version or of the card."""
+        return self.length, self.batched, self.seqs, self.utilization
+
+    @property
     def pool_given(self) -> bool:
         """True if the size of the cache is a flag: it is then no remainder, and exact."""
         return self.flags.kv_cache_memory_bytes is not None
@@ -155,12 +156,6 @@ class Launch:
     # The model
 
     @property
-    def hub_id(self) -> str:
-        """The id that the engine is started with."""
-        url = "" if self.model.provenance is None else self.model.provenance.url
-        return url.rpartition("huggingface.co/")[2] or self.model.path or self.model.name
-
-    @property
     def hidden(self) -> int:
         """Hidden size."""
         return int(self.model.architecture.embed.hidden)
@@ -184,9 +179,14 @@ class Launch:
     @property
     def images(self) -> Mapping[str, Any]:
         """Facts of its dummy images in the profile run; none for a text model."""
-        kind = (self.model.composite or {}).get("model_type") if self.encoders else None
-        facts: Mapping[str, Any] = self.engine.facts["images"][kind] if kind else {}
+        kind = None if self.model.part else (self.model.composite or {}).get("model_type")
+        facts: Mapping[str, Any] = self.engine.facts.get("images", {}).get(kind, {})
         return facts
+
+    @property
+    def encoders(self) -> Sequence[LoadedModel]:
+        """Encoders of its images."""
+        return self.model.of_parts("parameters")[1:] if self.images else ()
 
 
 def launch_of(engine: Engine, model: LoadedModel, given: Mapping[str, Any]) -> Launch:
@@ -204,28 +204,29 @@ def launch_of(engine: Engine, model: LoadedModel, given: Mapping[str, Any]) -> L
         raise UsageError(f"{option('on')} {cut(on)} and {option('tp', tp)}, {option('pp', pp)}: {tp * pp} cards")
     if given.get("gpu_memory_utilization") is not None:
         check_share("gpu_memory_utilization", given["gpu_memory_utilization"])
-    length = given.get("max_model_len")
     read = {
-        "max_model_len": None if length == "max" else length,
+        "max_model_len": None if (length := given.get("max_model_len")) == "max" else length,
         "dtype": NAMES.get(str(given.get("dtype")), given.get("dtype")),
-        "kv_dtype": _kv_dtype(engine.id, given.get("kv_dtype")),
+        "kv_dtype": _kv_dtype(engine, given.get("kv_dtype")),
         "tp": tp,
         **{name: _bytes(name, given.get(name)) for name in ("kv_cache_memory_bytes", "total_memory")},
     }
     named = {name: value for name, value in given.items() if name in Flags._fields and value is not None}
-    images = engine.facts.get("images", {})
-    whole = model.composite if not model.part else None
-    encoders = model.of_parts("parameters")[1:] if whole and whole.get("model_type") in images else ()
-    return Launch(engine, profile, model, device, Flags(**named | read), encoders)
+    return Launch(engine, profile, model, device, Flags(**named | read))
 
 
-def _kv_dtype(engine: str, given: str | None) -> str | None:
+def typed_flags(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The flags that are given with another value than their default."""
+    return {name: value for name, value in given.items() if value not in (None, False, Flags._field_defaults.get(name))}
+
+
+def _kv_dtype(engine: Engine, given: str | None) -> str | None:
     """How an engine stores its cache. Raises UsageError."""
-    name = NAMES.get(str(given), given)
-    if name is not None and engine != "llama.cpp" and width(name).name not in PAGED:
-        raise UsageError(
-            f"{option('kv_dtype')} {cut(name)} is not supported for {engine}", f"one of {', '.join(PAGED)}"
-        )
+    if (name := NAMES.get(str(given), given)) is None:
+        return None
+    if (name := width(name).name) not in engine.facts["cache"]:
+        reason = f"{option('kv_dtype')} {cut(name)} is not supported for {engine.name}"
+        raise UsageError(reason, f"one of {', '.join(engine.facts['cache'])}")
     return name
 
 
@@ -240,12 +241,18 @@ def _bytes(name: str, value: Any) -> int | None:
     return int(value)
 
 
-def typed(name: str, value: int | float | str) -> str:
-    """An option with its value, as it can be typed."""
-    return spelled(f"{shell_option(name)} {value}", f"{name}={value!r}")
-
-
-def written(words: str, named: Mapping[str, Any]) -> str:
-    """A command with the flags that have a value; True: a flag without one."""
-    flags = [name if value is True else f"{name} {value}" for name, value in named.items() if value is not None]
-    return " ".join([words, *flags])
+def line(launch: Launch) -> str:
+    """The command that starts this launch, without the flags that are defaults of its version and card."""
+    facts, model, shorter = launch.engine.facts, launch.model, launch
+    for name in facts.get("defaulted", ()):
+        fewer = shorter.with_flags(**{name: None})
+        shorter = fewer if fewer.settled == launch.settled else shorter
+    url = "" if model.provenance is None else model.provenance.url
+    hub_id = url.rpartition("huggingface.co/")[2] or model.path or model.name
+    flags, stored = shorter.flags, units.dtype_name(shorter.flags.dtype or launch.value_dtype)
+    given = flags._asdict() | {"max_model_len": flags.max_model_len or launch.profile.facts.get("context")}
+    given |= {"dtype": flags.dtype and facts["weights"].get(stored), "kv_dtype": facts["cache"].get(flags.kv_dtype)}
+    given = typed_flags(given)
+    words = [template.format(given[name]) for name, template in facts["flags"].items() if name in given]
+    served = hub_id if stored in facts["weights"] else f"CHECKPOINT-IN-{stored.upper()}"
+    return " ".join(filter(None, [facts["serve"].format(model=served, file=hub_id.rpartition("/")[2]), *words]))

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from typing import NamedTuple
 
-from tfacct.architecture.parts import LatentAttention
 from tfacct.base import units
 from tfacct.base.errors import TfacctError, UsageError
 from tfacct.base.spelling import option
 from tfacct.engines import sglang, vllm
 from tfacct.engines.advice import divisors, more_cards, refused, suggestion
 from tfacct.engines.launch import Flags, Launch
-from tfacct.engines.pages import LATENT_ALIGNMENT
 from tfacct.engines.profiles import Engine, engine
 from tfacct.engines.start import Reasons
 from tfacct.engines.weights import weights
@@ -31,7 +28,8 @@ Blackwell there)."""
 TRTLLM_SHARE = Fraction(9, 10)
 """Share of what the weights leave that TensorRT-LLM's cache takes: the default of free_gpu_memory_fraction in
 tensorrt_llm/llmapi/llm_args.py, KvCacheConfig."""
-ENGINE_FLAGS = ("kv_cache_memory_bytes", "total_memory")
+TRTLLM_WITHOUT = " Activations and sampling buffers of TensorRT-LLM are not included."
+ENGINE_FLAGS = ("kv_cache_memory_bytes", "total_memory", "block_size")
 """Flags of hints that only `tfacct engine` has."""
 
 
@@ -111,29 +109,24 @@ def pool_limit(limit: MemoryLimit, served: Served) -> MemoryLimit | None:
         longest = f"{launch.engine.name} starts {model.name} with requests of {model.context:,} tokens at most"
         raise UsageError(f"{longest}, not {length:,}", f"fewer tokens, or leave {option('engine')} out")
     stored = _stored(launch)
+    paged, without = None, ""
     if name == TRTLLM:
-        pool = int((launch.total - stored) * TRTLLM_SHARE)
+        pool, without = int((launch.total - stored) * TRTLLM_SHARE), TRTLLM_WITHOUT
     else:
-        pool = (vllm if name == "vllm" else sglang).start(launch).pool
+        start = (vllm if name == "vllm" else sglang).start(launch)
+        pool, paged = start.pool, start.paged
     if pool <= 0:
         return None
-    paged = _requests_in_pages(launch, pool) if name == "vllm" else None
-    return replace(limit, use=1, reserve=limit.memory - stored - pool, engine=served.version, paged=paged)
+    requests = paged and (lambda length: int(paged(length).concurrency))
+    return replace(
+        limit, use=1, reserve=limit.memory - stored - pool, paged=requests, engine=served.version, not_included=without
+    )
 
 
 def _stored(launch: Launch) -> int:
     """Bytes of the weights on one card, as they are counted."""
     (rank,) = shard_weights([launch.model], launch.flags.tp, launch.stored_dtype)
     return weights(launch, rank).parameters
-
-
-def _requests_in_pages(launch: Launch, pool: int) -> Callable[[int], int]:
-    """The number of requests of so many tokens that pages of a pool hold, each with a whole chunk of its prompt in
-    flight, as the engine prints it."""
-    latent = launch.model.architecture.having(LatentAttention) and not launch.has_states
-    block = LATENT_ALIGNMENT if latent else None  # depends on the backend: the most usual one
-    paged = vllm.pages_by_length(launch.with_flags(block_size=block), launch.model, pool)
-    return lambda length: int(paged(length).concurrency)
 
 
 def _trtllm(launch: Launch) -> Reasons:

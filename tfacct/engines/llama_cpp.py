@@ -9,17 +9,13 @@ from tfacct.accounts.memory import cache_bytes
 from tfacct.architecture.parts import LatentAttention
 from tfacct.base import units
 from tfacct.base.spelling import option
-from tfacct.engines.launch import Launch, written
+from tfacct.engines.launch import Launch
 from tfacct.engines.start import Reasons, Start, common_reasons, context, counted, estimated
 from tfacct.engines.units import GIB, MIB
 from tfacct.ledger.storage import width
 from tfacct.ledger.workload import Request
 from tfacct.loading import selection
 
-GGUF = ("bf16", "fp16", "fp32", "mxfp4", *units.GGUF)
-"""Formats of weights in llama.cpp's files."""
-GGUF_CACHE = {"fp16": "f16", "bf16": "bf16", "fp32": "f32", **{name: name for name in units.BLOCK_CACHES}}
-"""Dtypes of a cache, and llama.cpp's names of them."""
 PADDED = 256
 """llama.cpp rounds the tokens of its cache up to a multiple of it, in some builds."""
 
@@ -32,23 +28,11 @@ def unsupported(launch: Launch) -> Reasons:
         yield f"several cards are not supported for {name}", "one card"
     if launch.model.architecture.having(LatentAttention):
         yield f"compute buffers of latent attention are not supported for {name}", "`tfacct memory` counts the model"
-    if flags.gpu_memory_utilization is not None:
-        yield f"{option('gpu_memory_utilization')} is no flag of {name}", "leave it out"
-    if stored not in GGUF and stored in units.DTYPES:
+    if stored in units.DTYPES and stored not in (*launch.engine.facts["weights"], *units.GGUF):
         yield f"{name} has no weights in {stored}", f"for example {option('dtype', 'q4_k_m')}"
-    if flags.kv_dtype is not None and units.dtype_name(flags.kv_dtype) not in GGUF_CACHE:
-        yield f"{name} has no cache in {flags.kv_dtype}", f"one of {', '.join(GGUF_CACHE)}"
     if launch.length % PADDED:
         why = f"some builds of {name} round {launch.length:,} tokens up to a multiple of {PADDED}"
         yield why, option("max_model_len", str(launch.length + -launch.length % PADDED))
-
-
-def line(launch: Launch) -> str:
-    """The command that starts this launch."""
-    flags = launch.flags
-    cache = None if flags.kv_dtype is None else GGUF_CACHE[units.dtype_name(flags.kv_dtype)]
-    named = {"-c": launch.length, "-ub": flags.max_num_batched_tokens, "-ctk": cache, "-ctv": cache}
-    return written(f"{launch.engine.facts['serve']} {launch.hub_id.rpartition('/')[2]}.gguf", named)
 
 
 def start(launch: Launch) -> Start:
@@ -69,7 +53,7 @@ def start(launch: Launch) -> Start:
         "weights": counted(
             "weights", weights, f"{how.name}; the embedding, {on_host / GIB:.2f} GiB, stays on the host"
         ),
-        "activations": estimated("compute buffer", high, low, high, f"{rows} rows of logits"),
+        "activations": estimated("compute buffer", (high, low, high), f"{rows} rows of logits", unit=1),
     }
     free = launch.total - taken["bytes"] - weights - high - cache
     lacks = f"a cache of {launch.length:,} tokens needs {-free / GIB:.1f} GiB more than is free" if free < 0 else ""

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from tfacct.base.errors import ConfigError, NotFoundError, UsageError, cut
 from tfacct.base.spelling import option
-from tfacct.engines.launch import WIDE
+from tfacct.engines.launch import WIDE, typed_flags
 from tfacct.engines.profiles import Engine
 from tfacct.engines.units import GIB, MIB
 from tfacct.loading import files
@@ -85,9 +85,7 @@ def _figure(match: re.Match[str]) -> Figure:
 def flags(log: Log, model: LoadedModel, given: Mapping[str, Any]) -> dict[str, Any]:
     """The flags that are given, and those of a log in place of the others. Raises UsageError for a log of weights in
     another format than the model's."""
-    absent = {"tp": 1, "pp": 1, "mamba_cache_mode": "none"}
-    typed = {name: value for name, value in given.items() if value not in (None, False, absent.get(name))}
-    figures, words = log
+    typed, (figures, words) = typed_flags(given), log
     named: dict[str, Any] = {name: int(figures[name].value) for name in WHOLE if name in figures}
     if "gpu_memory_utilization" in figures:
         named["gpu_memory_utilization"] = figures["gpu_memory_utilization"].value

@@ -30,12 +30,6 @@ class Engine:
         """Its name as people write it."""
         return str(self.facts["name"])
 
-    def measured_outside(self, profile: Profile) -> Mapping[str, Sequence[float]]:
-        """Memory outside torch, by number of cards, of the nearest versions with measured starts."""
-        starts = [one for one in self.profiles if one.outside_gib]
-        found: Mapping[str, Sequence[float]] = min(starts, key=lambda one: abs(one.last - profile.last)).outside_gib
-        return found
-
     def profile(self, version: str | None = None) -> Profile:
         """The profile of a version; of the newest without one. Raises UsageError for one without a profile."""
         if version is None:

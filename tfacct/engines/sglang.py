@@ -5,12 +5,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option
-from tfacct.engines.launch import WIDE, Launch, written
+from tfacct.engines.launch import Launch
 from tfacct.engines.pages import cache_layers
 from tfacct.engines.start import Reasons, Start, common_reasons, context, counted
 from tfacct.engines.units import GIB, MIB
@@ -25,28 +23,11 @@ LARGE_CARD = 60 * GIB
 def unsupported(launch: Launch) -> Reasons:
     """Reasons of a launch of SGLang."""
     yield from common_reasons(launch)
-    flags = launch.flags
-    if flags.dtype is not None and units.dtype_name(flags.dtype) not in ("fp8", *WIDE):
-        yield f"{option('dtype', flags.dtype)} is not supported for SGLang", "bf16, fp16, fp32 or fp8"
-    if flags.kv_dtype is not None and units.dtype_name(flags.kv_dtype) not in ("fp8", launch.value_dtype):
+    flags, formats = launch.flags, launch.engine.facts["weights"]
+    if flags.dtype is not None and units.dtype_name(flags.dtype) not in formats:
+        yield f"{option('dtype', flags.dtype)} is not supported for SGLang", f"one of {', '.join(formats)}"
+    if flags.kv_dtype not in (None, "fp8", launch.value_dtype):
         yield f"{option('kv_dtype', flags.kv_dtype)} is not supported for SGLang", f"fp8 or {launch.value_dtype}"
-
-
-def line(launch: Launch) -> str:
-    """The command that starts this launch."""
-    flags = launch.flags
-    dtype = None if flags.dtype is None else units.dtype_name(flags.dtype)
-    narrow_cache = flags.kv_dtype is not None and units.dtype_name(flags.kv_dtype) == "fp8"
-    named: dict[str, Any] = {
-        "--tp": flags.tp if flags.tp > 1 else None,
-        "--context-length": flags.max_model_len,
-        "--chunked-prefill-size": flags.max_num_batched_tokens,
-        "--mem-fraction-static": flags.gpu_memory_utilization,
-        "--dtype": WIDE.get(dtype or ""),
-        "--quantization": dtype if dtype == "fp8" else None,
-        "--kv-cache-dtype": "fp8_e4m3" if narrow_cache else None,
-    }
-    return written(f"{launch.engine.facts['serve']} {launch.hub_id}", named)
 
 
 def fraction(launch: Launch) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Literal, TypeAlias, TypedDict
 
 from tfacct.base.errors import UsageError
@@ -29,32 +29,24 @@ class EngineTerm(TypedDict):
 
 def counted(what: str, size: int, source: str, *, sure: bool = True) -> EngineTerm:
     """A term that is a count. `sure`: False for one that starts differ from."""
-    kind: Literal["exact", "estimate"] = "exact" if sure else "estimate"
     bound = size if sure else None
+    kind: Literal["exact", "estimate"] = "exact" if sure else "estimate"
     return {"what": what, "bytes": size, "kind": kind, "low_bytes": bound, "high_bytes": bound, "source": source}
 
 
-def estimated(what: str, likely: int, low: int, high: int, source: str) -> EngineTerm:
-    """A term that was measured, or is estimated."""
+def estimated(what: str, sizes: Iterable[float], source: str, unit: int = GIB) -> EngineTerm:
+    """A term that was measured, or is estimated: the likely size, the smallest and the largest."""
+    likely, low, high = (round(size * unit) for size in sizes)
     return {"what": what, "bytes": likely, "kind": "estimate", "low_bytes": low, "high_bytes": high, "source": source}
-
-
-@record
-class Peak:
-    """The most that torch allocates above the weights in vLLM's profile run. `source`: what runs then; `layer`: what
-    one layer takes, without what stays."""
-
-    bytes: int
-    source: Literal["sampler", "layer"]
-    layer: int
 
 
 @record
 class Start:
     """Memory of the card whose cache is the smallest. `terms`: what is taken before the cache, by the names of a log's
-    figures. `pool`: bytes of the cache, and the `tokens` that fit; `concurrency`: requests of the longest
-    length. `lacks`: why it does not start. `measured`: starts on as many such cards. `free`: bytes that stay free.
-    `stage`: of the pipeline; `least`: the least that all else takes."""
+    figures. `pool`: bytes of the cache, and the `tokens` that fit; `concurrency`: requests of the longest length.
+    `lacks`: why it does not start. `measured`: starts on as many such cards. `free`: bytes that stay free. `peak_from`:
+    what runs at the peak of activations. `paged`: pages of the pool by max_model_len; `pages`: of this one. `least`:
+    the least that all else takes."""
 
     terms: Mapping[str, EngineTerm]
     pool: int
@@ -64,16 +56,15 @@ class Start:
     lacks: str = ""
     measured: int = 0
     free: int | None = None
-    peak: Peak | None = None
+    peak_from: Literal["sampler", "layer"] | None = None
+    paged: Callable[[int], Pages] | None = None
     pages: Pages | None = None
-    stage: int = 1
     least: int = 0
 
 
 def context(launch: Launch, source: str) -> EngineTerm:
     """CUDA context and what else a process takes before it loads weights."""
-    likely, low, high = (round(each * GIB) for each in launch.engine.facts["context_gib"])
-    return estimated("CUDA context", likely, low, high, source)
+    return estimated("CUDA context", launch.engine.facts["context_gib"], source)
 
 
 def common_reasons(launch: Launch) -> Reasons:

@@ -7,16 +7,16 @@ Each term names the source file that it follows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from tfacct.accounts.memory import largest_that_fits
 from tfacct.architecture.parts import FeedForward, LatentAttention
 from tfacct.base.spelling import option
-from tfacct.engines.launch import WIDE, Launch, written
+from tfacct.engines.launch import WIDE, Launch
 from tfacct.engines.pages import Pages, Paging, alignment_of, cache_layers, pages
-from tfacct.engines.start import EngineTerm, Peak, Reasons, Start, counted, estimated
+from tfacct.engines.start import EngineTerm, Reasons, Start, counted, estimated
 from tfacct.engines.units import GIB, MIB, ceil_div
 from tfacct.engines.weights import VOCABULARY, weights
 from tfacct.ledger.storage import width
@@ -33,8 +33,10 @@ COPIES = {
 """Bytes per logit that are alive at once while rows are sampled, in addition to the logits in the model's dtype."""
 COMPILED = 48 * MIB
 """Bytes of a compiled layer that five starts had; not derived."""
-ONLINE = {"fp8": "fp8", "nf4": "bitsandbytes"}
-"""Formats that the engine itself quantizes to, and its names of them; others need a checkpoint."""
+
+
+FLASHINFER_HEADS = {64, 128, 192}
+"""Sizes of latent attention's heads, without rotary dimensions, that FlashInfer takes: flashinfer_mla.py."""
 
 
 def unsupported(launch: Launch) -> Reasons:
@@ -71,6 +73,9 @@ def unsupported(launch: Launch) -> Reasons:
     if storage.by_block:
         why = f"{engine.name} does not store {storage.name} weights as the file does"
         yield why, f"{option('dtype')} fp8, or llama.cpp"
+    if shape.having(LatentAttention) and not launch.has_states and block_size(launch) is None:
+        why = f"the block size of MLA is not known for {launch.profile.newest} on this card"
+        yield why, f"{option('block_size', 64)}, or what the log says"
     if launch.pool_given:
         return
     if repacks_experts(launch):
@@ -81,13 +86,9 @@ def unsupported(launch: Launch) -> Reasons:
 
 def unsupported_pages(launch: Launch) -> Reasons:
     """Reasons of a model whose size of vLLM's blocks is not known."""
-    shape = launch.model.architecture
-    if not shape.attentions:
+    if not launch.model.architecture.attentions:
         why = "the blocks of a pure state-space model are not supported"
         yield why, "`tfacct memory` counts its weights and states"
-    if shape.having(LatentAttention) and not launch.has_states and launch.flags.block_size is None:
-        why = "the block size of MLA depends on the attention backend"
-        yield why, f"{option('block_size', 64)}, or what the log says"
 
 
 # Terms
@@ -103,18 +104,18 @@ def runs_v2(launch: Launch) -> bool:
     return architecture in runner and (launch.profile.v2_quantized or not narrow)
 
 
-def sampler(launch: Launch, kind: str | None = None) -> int:
-    """Bytes while max_num_seqs rows of dummy logits are sampled, by the launch's sampler or another `kind`.
-    gpu_model_runner.py, _dummy_sampler_run; v1/sample/ops."""
+def sampler(launch: Launch) -> int:
+    """Bytes while max_num_seqs rows of dummy logits are sampled. gpu_model_runner.py, _dummy_sampler_run;
+    v1/sample/ops."""
     profile, seqs, vocabulary = launch.profile, launch.seqs, launch.vocabulary
-    kind = kind or launch.flags.sampler or str(profile.v2_sampler if runs_v2(launch) else profile.sampler)
+    kind = launch.flags.sampler or str(profile.v2_sampler if runs_v2(launch) else profile.sampler)
     scratch = 0
     if kind == "triton" and seqs < 8:  # topk_topp_sampler.py: too few rows for it
         kind = "sort"
     if kind == "triton":  # one row of fp32 logits for each program
         multiprocessors = launch.device.multiprocessors or 0
-        programs = min(multiprocessors, seqs)
-        scratch = min(1 << (programs - 1).bit_length(), multiprocessors) * vocabulary * 4
+        programs = 1 << (min(multiprocessors, seqs) - 1).bit_length()
+        scratch = min(programs, multiprocessors) * vocabulary * 4
     states = launch.batched + 2 * seqs  # hidden states, the last of each row, a random copy
     logits = seqs * ceil_div(vocabulary, VOCABULARY) * VOCABULARY * launch.value_bytes
     return seqs * vocabulary * COPIES[kind] + logits + scratch + states * launch.hidden * launch.value_bytes
@@ -143,13 +144,6 @@ def workspace(launch: Launch) -> int:
     return launch.batched * active * rows * launch.value_bytes
 
 
-def cublas(launch: Launch) -> int:
-    """Bytes of cuBLAS's workspace."""
-    if launch.flags.cublas_bytes is not None:
-        return launch.flags.cublas_bytes
-    return int(launch.engine.facts["architectures"][launch.device.architecture] * MIB)
-
-
 def image_items(launch: Launch) -> int:
     """Dummy images of the profile run; 0 for a text model."""
     if not (images := launch.images):
@@ -162,12 +156,12 @@ def repacks_experts(launch: Launch) -> bool:
     return bool(launch.experts) and launch.storage.name.startswith("mxfp4")
 
 
-def peak(launch: Launch, *, first: bool = True, last: bool = True) -> Peak:
-    """Peak of activations. `first`, `last`: of the pipeline's ranks. v1/worker/gpu_worker.py,
-    determine_available_memory."""
+def peak(launch: Launch, *, first: bool = True, last: bool = True) -> tuple[int, Literal["sampler", "layer"]]:
+    """The most bytes that torch allocates above the weights in the profile run, and what runs then. `first`, `last`:
+    of the pipeline's ranks. v1/worker/gpu_worker.py, determine_available_memory."""
     profile, batched = launch.profile, launch.batched
     state = launch.hidden * launch.value_bytes
-    stays = cublas(launch) if profile.cublas_in_peak else 0
+    stays = int(launch.engine.facts["architectures"][launch.device.architecture] * MIB) if profile.cublas_in_peak else 0
     if profile.workspace_persistent and not repacks_experts(launch):
         stays += workspace(launch)
     if items := image_items(launch):  # both stay until the profile run ends
@@ -176,7 +170,7 @@ def peak(launch: Launch, *, first: bool = True, last: bool = True) -> Peak:
     if not first:
         stays += 2 * batched * state  # IntermediateTensors
     inside, sampled = layer(launch), sampler(launch) if last else 0
-    return Peak(stays + max(inside, sampled), "sampler" if sampled > inside else "layer", inside)
+    return stays + max(inside, sampled), "sampler" if sampled > inside else "layer"
 
 
 def outside(launch: Launch) -> tuple[EngineTerm, int]:
@@ -196,14 +190,15 @@ def outside(launch: Launch) -> tuple[EngineTerm, int]:
         source = f"{starts} start{'' if starts == 1 else 's'}: {gib[1]:.2f}–{gib[2]:.2f}"
         source += ", vocabularies that 4 does not divide" if unaligned else ""
     else:
-        nearest, wider = engine.measured_outside(profile), engine.facts["unmeasured_gib"]
+        starts_of = (one for one in engine.profiles if one.outside_gib)
+        nearest = min(starts_of, key=lambda one: abs(one.last - profile.last)).outside_gib
+        wider = engine.facts["unmeasured_gib"]
         counts = [int(count) for count in nearest if count != "pp"]
         middle = nearest[str(min(counts, key=lambda count: abs(count - tp)))][0]
         more = unaligned["1"][0] - nearest["1"][0] if unaligned else 0  # as much more as with one card
         gib = [middle + more, max(0, middle - wider["low"]) + more, middle + wider["high"] + more]
         starts, source = 0, f"not measured for {profile.newest} on this card"
-    likely, low, high = (round(value * GIB) for value in gib)
-    return estimated("outside torch", likely, low, high, source), starts
+    return estimated("outside torch", gib, source), starts
 
 
 def graphs(launch: Launch) -> EngineTerm | None:
@@ -214,9 +209,8 @@ def graphs(launch: Launch) -> EngineTerm | None:
         return None
     table, layers = launch.engine.facts["graphs_gib"], len(launch.model.architecture.blocks())
     middle = table["base"] + table["per_layer"] * layers
-    gib = (middle, max(0.0, middle - table["low"]), middle + table["high"])
-    likely, low, high = (round(value * GIB) for value in gib)
-    return estimated("CUDA graphs", likely, low, high, f"{layers} layers")
+    gib = middle, max(0.0, middle - table["low"]), middle + table["high"]
+    return estimated("CUDA graphs", gib, f"{layers} layers")
 
 
 # The start
@@ -235,24 +229,27 @@ def like_measured(launch: Launch) -> bool:
     return bool(derived(launch) and launch.profile.starts and not other and not launch.pool_given)
 
 
-def stage_pages(launch: Launch, stage: LoadedModel, pool: int) -> Pages:
-    """Pages of the pool of a rank of a pipeline stage."""
-    return pages_by_length(launch, stage, pool)(launch.length)
+def block_size(launch: Launch) -> int | None:
+    """Tokens of a block: as given, else those that the backend of latent attention prefers; None for the usual number,
+    or one that is not known. platforms/interface.py, update_block_size_for_backend."""
+    latents = {int(part.nope_dim) for _, part in launch.model.architecture.having(LatentAttention)}
+    if launch.flags.block_size or not latents or launch.has_states:
+        return launch.flags.block_size
+    card = launch.device.architecture or ""
+    if card.startswith("Blackwell") and not latents <= FLASHINFER_HEADS:
+        return None
+    blocks: Mapping[str, int] = launch.profile.latent_block.get(str(width(launch.kv_dtype).bits), {})
+    return blocks.get(launch.device.id, blocks.get(card))
 
 
 def pages_by_length(launch: Launch, stage: LoadedModel, pool: int) -> Callable[[int], Pages]:
-    """The same for any max_model_len, with as many tokens in a step."""
+    """Pages of the pool of a rank of a pipeline stage, by max_model_len, with as many tokens in a step."""
     flags, batched = launch.flags, launch.batched
     chunk = max((int(getattr(part, "chunk", 1)) for part in launch.model.architecture.parts()), default=1)
     layers = cache_layers(stage, width(launch.kv_dtype), launch.value_bytes, tp=flags.tp)
     ratio, alignment = launch.profile.padding_ratio, alignment_of(stage)
-    mode = flags.mamba_cache_mode
-    return lambda length: pages(layers, pool, Paging(length, batched, ratio, flags.block_size, alignment, mode, chunk))
-
-
-def tokens_of(launch: Launch, found: Pages) -> int:
-    """Tokens as the version prints them."""
-    return launch.profile.printed_tokens(found.tokens, found.concurrency, launch.length)
+    mode, block = flags.mamba_cache_mode, block_size(launch)
+    return lambda length: pages(layers, pool, Paging(length, batched, ratio, block, alignment, mode, chunk))
 
 
 def requested(launch: Launch) -> EngineTerm:
@@ -270,54 +267,59 @@ def stages(launch: Launch) -> Iterator[tuple[int, LoadedModel, LoadedModel]]:
         yield number, stage, part
 
 
-def ranks(launch: Launch) -> list[Start]:
+def ranks(launch: Launch) -> Iterator[Start]:
     """Memory of the ranks of each kind of pipeline stage."""
-    pp, sure, seqs = launch.flags.pp, derived(launch), f"{launch.seqs:,} rows × {launch.vocabulary:,} logits"
-    first, (beyond, measured), captured = requested(launch), outside(launch), graphs(launch)
-    found = []
+    sure, share = derived(launch), requested(launch)
+    (beyond, measured), captured = outside(launch), graphs(launch)
     for number, stage, rank in stages(launch):
-        own, most = weights(launch, rank), peak(launch, first=number == 1, last=number == pp)
-        inside = f"sampler: {seqs}" if most.source == "sampler" else f"a layer of {launch.batched:,} tokens"
-        parts = {"parameters": own.parameters, "cos and sin": own.rotary, "W_UK and W_UV": own.absorbed}
+        stored, (most, source) = weights(launch, rank), peak(launch, first=number == 1, last=number == launch.flags.pp)
+        rows = f"sampler: {launch.seqs:,} rows × {launch.vocabulary:,} logits"
+        inside = rows if source == "sampler" else f"a layer of {launch.batched:,} tokens"
+        parts = {"parameters": stored.parameters, "cos and sin": stored.rotary, "W_UK and W_UV": stored.absorbed}
         shown = [name for name in parts if name == "parameters" or parts[name] >= GIB // 200]
         words = ", ".join(f"{name} {parts[name] / GIB:.2f}" for name in shown)
         taken = {
-            **({} if launch.pool_given else {"weights": counted("weights", own.total, words, sure=sure)}),
-            "activations": counted("activations at start", most.bytes, inside, sure=sure),
+            **({} if launch.pool_given else {"weights": counted("weights", stored.total, words, sure=sure)}),
+            "activations": counted("activations at start", most, inside, sure=sure),
             "outside": beyond,
             **({} if captured is None else {"graphs": captured}),
         }
-        left = first["bytes"] - sum(term["bytes"] for term in taken.values())
-        pool = launch.flags.kv_cache_memory_bytes or left
-        paged = stage_pages(launch, stage, pool)
-        tokens = tokens_of(launch, paged)
+        pool = launch.flags.kv_cache_memory_bytes or share["bytes"] - sum(term["bytes"] for term in taken.values())
+        paged = pages_by_length(launch, stage, pool)
+        found = paged(launch.length)
+        tokens = launch.profile.printed_tokens(found.tokens, found.concurrency, launch.length)
         lines = (
             f"GPU KV cache size: {tokens:,} tokens",
-            f"Maximum concurrency for {launch.length:,} tokens per request: {paged.concurrency:.2f}x",
+            f"Maximum concurrency for {launch.length:,} tokens per request: {found.concurrency:.2f}x",
         )
-        least = own.parameters + (beyond["low_bytes"] or 0)
-        least += most.bytes if sure and not repacks_experts(launch) else 0
-        terms = {"requested": first, **taken}
-        start = Start(terms, pool, tokens, paged.concurrency, lines, measured=measured)
-        found.append(replace(start, peak=most, pages=paged, stage=number, least=least))
-    return found
+        least = stored.parameters + (beyond["low_bytes"] or 0)
+        least += most if sure and not repacks_experts(launch) else 0
+        terms = {"requested": share, **taken}
+        of_cache: Any = {"measured": measured, "peak_from": source, "paged": paged, "pages": found, "least": least}
+        yield Start(terms, pool, tokens, found.concurrency, lines, **of_cache)
 
 
 def start(launch: Launch) -> Start:
     """The rank with the fewest blocks for its layers, whose pool decides; `lacks` names the memory that one request of
     the longest length, or a pool that is given, has too little of."""
-    every = ranks(launch)
+    every = list(ranks(launch))
     found = min(every, key=lambda one: one.concurrency)
-    return replace(found, lacks=_lacks(launch, found, max(one.least for one in every)))
+    found = replace(found, least=max(one.least for one in every))
+    return replace(found, lacks=_lacks(launch, found))
 
 
-def _lacks(launch: Launch, found: Start, least: int) -> str:
+def overfull(launch: Launch, found: Start) -> int:
+    """Bytes by which a pool that is given and the least of all else exceed the card; at most 0 if they fit."""
+    return found.least + found.pool - launch.total if launch.pool_given else 0
+
+
+def _lacks(launch: Launch, found: Start) -> str:
     assert found.pages is not None
     if found.pool <= 0:
         return "no memory is left for the cache blocks"
-    if launch.pool_given and least + found.pool > launch.total:
+    if overfull(launch, found) > 0:
         cache = f"a cache of {found.pool / GIB:.1f} GiB and all else"
-        return f"{cache} need {(least + found.pool) / GIB:.1f} GiB, the card has {launch.total / GIB:.1f}"
+        return f"{cache} need {(found.least + found.pool) / GIB:.1f} GiB, the card has {launch.total / GIB:.1f}"
     if found.pages.blocks >= found.pages.pages_per_request:
         return ""
     needs = found.pages.pages_per_request * found.pages.block_bytes
@@ -325,35 +327,8 @@ def _lacks(launch: Launch, found: Start, least: int) -> str:
     return f"{tokens} needs {needs / GIB:.1f} GiB, the pool has {found.pool / GIB:.1f}"
 
 
-def largest_length(launch: Launch) -> int:
-    """The longest max_model_len that starts with these flags; 0 if none does."""
-    found = start(launch)
-    assert found.pages is not None
-    stage = dict(stages_of(launch.model, launch.flags.pp))[found.stage]
-    paged = pages_by_length(launch, stage, found.pool)
-    limit = min(launch.model.context, LARGEST)
-    return largest_that_fits(lambda length: paged(length).pages_per_request, found.pages.blocks, limit)
-
-
-def line(launch: Launch) -> str:
-    """The command that starts this launch: only flags that are not the defaults of its version and card."""
-    flags, bare = launch.flags, launch.with_flags(max_num_batched_tokens=None, max_num_seqs=None)
-    quantized = None if launch.value_given else flags.dtype
-    on_disk = quantized is None or quantized in ONLINE
-    served = launch.hub_id if on_disk else f"CHECKPOINT-IN-{str(quantized).upper()}"
-    named: dict[str, Any] = {
-        "--tensor-parallel-size": flags.tp if flags.tp > 1 else None,
-        "--pipeline-parallel-size": flags.pp if flags.pp > 1 else None,
-        "--max-model-len": launch.length if launch.length != launch.model.context else None,
-        "--max-num-batched-tokens": launch.batched if launch.batched != bare.batched else None,
-        "--max-num-seqs": launch.seqs if launch.seqs != bare.seqs else None,
-        "--gpu-memory-utilization": launch.utilization if launch.utilization != launch.profile.utilization else None,
-        "--kv-cache-memory-bytes": flags.kv_cache_memory_bytes,
-        "--dtype": WIDE[launch.value_dtype] if launch.value_given else None,
-        "--quantization": ONLINE.get(quantized or ""),
-        "--kv-cache-dtype": flags.kv_dtype if launch.kv_dtype not in WIDE else None,
-        "--block-size": flags.block_size,
-        "--mamba-cache-mode": flags.mamba_cache_mode if flags.mamba_cache_mode != "none" else None,
-        "--enforce-eager": flags.enforce_eager or None,
-    }
-    return written(f"{launch.engine.facts['serve']} {served}", named)
+def largest_length(launch: Launch, found: Start) -> int:
+    """The longest max_model_len for this pool; 0 if there is none."""
+    assert found.pages is not None and found.paged is not None
+    needed, limit = found.paged, min(launch.model.context, LARGEST)
+    return largest_that_fits(lambda length: needed(length).pages_per_request, found.pages.blocks, limit)

@@ -24,8 +24,9 @@ RESERVE = 2 * 10**9
 
 @record
 class MemoryLimit:
-    """Memory of each of `count` devices; a size in bytes without a `device`. `engine`: whose pool it leaves; `paged`:
-    the number of requests of so many tokens that its pages hold."""
+    """Memory of each of `count` devices; a size in bytes without a `device`. `engine`: whose pool it leaves, and a
+    sentence on what is `not_included` in it; `paged`: the number of requests of so many tokens that its pages
+    hold."""
 
     memory: int
     use: float = 1
@@ -33,6 +34,7 @@ class MemoryLimit:
     count: int = 1
     device: devices.Device | None = None
     engine: str = ""
+    not_included: str = ""
     paged: Callable[[int], int] | None = None
 
     @property
@@ -92,7 +94,11 @@ class MemoryLimit:
     @property
     def pool_words(self) -> str:
         """Whose pool the cache has; nothing where a share of the memory is usable."""
-        return f"The KV cache gets the memory that {self.engine} leaves at start." if self.engine else ""
+        return (
+            f"The KV cache gets the memory that {self.engine} leaves at start.{self.not_included}"
+            if self.engine
+            else ""
+        )
 
     @property
     def words(self) -> str:

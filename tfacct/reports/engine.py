@@ -12,14 +12,15 @@ from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option
 from tfacct.engines import advice, llama_cpp, logs, sglang, vllm
 from tfacct.engines.advice import Change
-from tfacct.engines.launch import Launch, launch_of, typed
+from tfacct.engines.launch import Flags, Launch, launch_of, line, typed_flags
 from tfacct.engines.logs import Figure
-from tfacct.engines.pages import EngineGroup
+from tfacct.engines.pages import EngineGroup, Pages
 from tfacct.engines.profiles import engine, paths
 from tfacct.engines.start import EngineTerm, Start, check
 from tfacct.engines.units import GIB
 from tfacct.loading.model import LoadedModel
 from tfacct.output.answer import Answer, answers
+from tfacct.output.keys import Keys, values_of
 from tfacct.output.report import Amount, Column, NoteRow, Report, Row, Table, notes
 from tfacct.reports import build
 
@@ -46,38 +47,6 @@ class CheaperFlag(TypedDict):
     kv_cache_tokens: int
 
 
-class EngineReport(build.ModelReport):
-    """What an engine allocates for a launch line, and what its log says."""
-
-    engine: str
-    engine_version: str
-    device: str
-    devices: int
-    starts: bool
-    reason: str | None
-    launch: str
-    log_lines: list[str]
-    max_model_len: int
-    kv_cache_tokens: int | None
-    max_concurrency: float | None
-    pool_bytes: int | None
-    weights_bytes: int | None
-    activation_peak_bytes: int | None
-    activation_peak_from: Literal["sampler", "layer"] | None
-    outside_bytes: int | None
-    graphs_bytes: int | None
-    requested_bytes: int | None
-    total_memory_bytes: int
-    blocks: int | None
-    block_size: int | None
-    groups: list[EngineGroup]
-    terms: list[EngineTerm]
-    interval: EngineInterval | None
-    cheaper: list[CheaperFlag]
-    ranks: int
-    log: list[LogLine] | None
-
-
 class LogLine(TypedDict):
     """A figure of a log next to what was computed: bytes, tokens or requests."""
 
@@ -102,15 +71,7 @@ pool, or 1% where the log has no pool."""
 
 
 ENGINES: Mapping[str, ModuleType] = {"vllm": vllm, "sglang": sglang, "llama.cpp": llama_cpp}
-"""Each engine's `unsupported`, `start` and `line`."""
-JSON = {
-    "requested": "requested_bytes",
-    "weights": "weights_bytes",
-    "activations": "activation_peak_bytes",
-    "outside": "outside_bytes",
-    "graphs": "graphs_bytes",
-}
-"""Keys of terms in the JSON."""
+"""Each engine's `unsupported` and `start`."""
 FOUND = ("gpu_memory_utilization", "max_model_len", "max_num_seqs", "tp")
 """Flags that are found for a number of requests."""
 
@@ -148,6 +109,68 @@ class About(NamedTuple):
         """Lines of the log that say how much cache there is."""
         return () if self.start is None or self.refusal else self.start.log_lines
 
+    @property
+    def pages(self) -> Pages | None:
+        """Pages of the cache of an engine that has some."""
+        return self.start and self.start.pages
+
+    @property
+    def pool(self) -> int | None:
+        """Bytes of the cache, if there are any."""
+        return self.start.pool if self.start and self.start.pool > 0 and self.start.tokens else None
+
+    @property
+    def interval(self) -> dict[str, Any] | None:
+        """Tokens at 9 of 10 measured starts, and their errors."""
+        if self.start is None or (measured := self.measured) is None:
+            return None
+        error = round(self.start.tokens * measured["p90"])
+        return {"low": self.start.tokens - error, "high": self.start.tokens + error, **measured}
+
+    def bytes_of(self, name: str) -> int | None:
+        """Bytes of a term; None if the engine has none of this name, or refuses its flags."""
+        terms = {"requested": vllm.requested(self.launch)} if self.start is None else self.start.terms
+        return terms[name]["bytes"] if name in terms else None
+
+
+of_start: Keys[[About]] = Keys()
+
+
+class EngineReport(build.ModelReport):
+    """What an engine allocates for a launch line, and what its log says."""
+
+    engine: str = of_start(lambda about: about.launch.engine.id)
+    engine_version: str = of_start(lambda about: about.launch.profile.newest)
+    device: str = of_start(lambda about: about.launch.device.id)
+    devices: int = of_start(lambda about: about.launch.cards)
+    starts: bool = of_start(lambda about: not about.refusal)
+    reason: str | None = of_start(lambda about: about.refusal or None)
+    launch: str = of_start(lambda about: line(about.launch))
+    log_lines: list[str] = of_start(lambda about: list(about.log_lines))
+    max_model_len: int = of_start(lambda about: about.launch.length)
+    kv_cache_tokens: int | None = of_start(lambda about: about.start and about.start.tokens)
+    max_concurrency: float | None = of_start(lambda about: about.start and about.start.concurrency)
+    pool_bytes: int | None = of_start(lambda about: about.pool)
+    weights_bytes: int | None = of_start(lambda about: about.bytes_of("weights"))
+    activation_peak_bytes: int | None = of_start(lambda about: about.bytes_of("activations"))
+    activation_peak_from: Literal["sampler", "layer"] | None = of_start(
+        lambda about: about.start and about.start.peak_from
+    )
+    outside_bytes: int | None = of_start(lambda about: about.bytes_of("outside"))
+    graphs_bytes: int | None = of_start(lambda about: about.bytes_of("graphs") or (0 if about.pages else None))
+    requested_bytes: int | None = of_start(lambda about: about.bytes_of("requested"))
+    total_memory_bytes: int = of_start(lambda about: about.launch.total)
+    blocks: int | None = of_start(lambda about: about.pages and about.pages.blocks)
+    block_size: int | None = of_start(lambda about: about.pages and about.pages.block_size)
+    groups: list[EngineGroup] = of_start(lambda about: list(about.pages.groups) if about.pages else [])
+    terms: list[EngineTerm] = of_start(lambda about: about.terms)
+    interval: EngineInterval | None = of_start(lambda about: about.interval)
+    cheaper: list[CheaperFlag] = of_start(
+        lambda about: [{key: getattr(one, key) for key in CheaperFlag.__annotations__} for one in about.changes]
+    )
+    ranks: int = of_start(lambda about: about.launch.flags.pp)
+    log: list[LogLine] | None = of_start(lambda about: list(about.log) or None)
+
 
 def engine_start(model: LoadedModel, name: str, given: Mapping[str, Any]) -> EngineReport:
     """What an engine allocates for a launch with these flags: `requests` and `max_model_len="max"` are searched for;
@@ -171,7 +194,7 @@ def engine_start(model: LoadedModel, name: str, given: Mapping[str, Any]) -> Eng
         EngineReport,
         [model],
         _log_table(about.log) if about.log else _table(about),
-        [_facts(about)],
+        [values_of(EngineReport, about)],
         title=f"{build.label(model)} in {known.name} {launch.profile.versions} on {cards}",
         convention=CONVENTION,
         answer=_log_answer(about.log) if about.log else _answer(about) + compared,
@@ -184,7 +207,7 @@ def _vllm(launch: Launch, requests: int | None, longest: bool) -> About:
     check(launch, vllm.unsupported(launch))
     refusal = advice.refused(launch)
     if longest and refusal is None:
-        launch = launch.with_flags(max_model_len=vllm.largest_length(launch) or 1)
+        launch = launch.with_flags(max_model_len=vllm.largest_length(launch, vllm.start(launch)) or 1)
     check(launch, vllm.unsupported_pages(launch))
     given = launch.flags
     if requests is not None and refusal is None:
@@ -196,14 +219,15 @@ def _vllm(launch: Launch, requests: int | None, longest: bool) -> About:
         return About(launch, found, refusal.reason, advice.suggestion(launch, refusal))
     assert found is not None
     flags = {name: getattr(launch.flags, name) for name in FOUND}
-    words = [typed(name, value) for name, value in flags.items() if value != getattr(given, name)]
+    words = [option(name, value) for name, value in flags.items() if value != getattr(given, name)]
     return About(launch, found, changes=advice.changes(launch, found), flags=" ".join(words))
 
 
 def _other(launch: Launch, given: Mapping[str, Any]) -> About:
     """A launch of SGLang or llama.cpp. Raises UsageError for flags that are not supported."""
-    for name in ("requests", "kv_cache_memory_bytes", "block_size", "enforce_eager", "max_num_seqs"):
-        if given.get(name):
+    known = (*launch.engine.facts["flags"], "total_memory")
+    for name in typed_flags(given):
+        if name in ("requests", *Flags._fields) and name not in known and name not in ("tp", "pp"):
             raise UsageError(f"{option(name)} is not supported for {launch.engine.name}", "leave it out")
     if given.get("max_model_len") == "max":
         raise UsageError(
@@ -319,7 +343,7 @@ def _images(about: About) -> str:
 
 def _half(about: About) -> str:
     """The card, where it has vLLM take fp16."""
-    launch, profiled = about.launch, about.start is not None and about.start.peak is not None
+    launch, profiled = about.launch, about.start is not None and about.start.peak_from is not None
     return launch.device.name if profiled and launch.value_dtype == "fp16" and not launch.value_given else ""
 
 
@@ -328,7 +352,7 @@ def _changes(about: About) -> list[str]:
 
 
 NOTES = (
-    NoteRow("launch", 1, lambda about: ENGINES[about.launch.engine.id].line(about.launch)),
+    NoteRow("launch", 1, lambda about: line(about.launch)),
     NoteRow("log", 1, lambda about: not about.log and list(about.log_lines[:1]), "The log will say: {}"),
     NoteRow("cheaper", 1, lambda about: _changes(about)[:1]),
     NoteRow("not_measured", 2, _not_measured, "The error was measured only with {}."),
@@ -345,47 +369,6 @@ NOTES = (
     NoteRow("concurrency", 3, lambda about: not about.log and list(about.log_lines[1:]), "It will also say: {}"),
     NoteRow("changes", 3, lambda about: _changes(about)[1:]),
 )
-
-
-def _facts(about: About) -> dict[str, Any]:
-    launch, found = about.launch, about.start
-    facts: dict[str, Any] = {
-        "engine": launch.engine.id,
-        "engine_version": launch.profile.newest,
-        "device": launch.device.id,
-        "devices": launch.cards,
-        "starts": not about.refusal,
-        "reason": about.refusal or None,
-        "launch": ENGINES[launch.engine.id].line(launch),
-        "log_lines": list(about.log_lines),
-        "max_model_len": launch.length,
-        "total_memory_bytes": launch.total,
-        "terms": about.terms,
-        "groups": [],
-        "cheaper": [{key: getattr(one, key) for key in CheaperFlag.__annotations__} for one in about.changes],
-        "ranks": launch.flags.pp,
-        "log": list(about.log) or None,
-        **{JSON[name]: term["bytes"] for name, term in (found.terms if found else {}).items() if name in JSON},
-    }
-    if found is None:
-        return {**facts, "requested_bytes": about.terms[0]["bytes"]}
-    facts |= {
-        "kv_cache_tokens": found.tokens,
-        "max_concurrency": found.concurrency,
-        "pool_bytes": found.pool if found.pool > 0 and found.tokens else None,
-    }
-    if (pages := found.pages) is not None and found.peak is not None:
-        facts |= {
-            "activation_peak_from": found.peak.source,
-            "graphs_bytes": facts.get("graphs_bytes", 0),
-            "blocks": pages.blocks,
-            "block_size": pages.block_size,
-            "groups": list(pages.groups),
-        }
-    if measured := about.measured:
-        error = round(found.tokens * measured["p90"])
-        facts["interval"] = {"low": found.tokens - error, "high": found.tokens + error, **measured}
-    return facts
 
 
 @answers(Answer)
