@@ -112,7 +112,7 @@ class About(NamedTuple):
     @property
     def pages(self) -> Pages | None:
         """Pages of the cache of an engine that has some."""
-        return self.start and self.start.pages
+        return None if self.start is None else self.start.pages
 
     @property
     def pool(self) -> int | None:
