@@ -6,6 +6,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import select
 import shutil
 import subprocess
 import tempfile
@@ -26,7 +27,8 @@ def found() -> str | None:
 
 
 class Browser:
-    """One browser with one tab. `requests` are the addresses that pages asked for, `complaints` what they logged."""
+    """One browser with one tab. `requests` are the addresses that pages asked for, `complaints` what they logged,
+    `errors` what they threw."""
 
     def __init__(self, path: str) -> None:
         self.profile = tempfile.mkdtemp(prefix="tfacct-browser-")
@@ -46,11 +48,12 @@ class Browser:
         self._rest, self._number = b"", 0
         self.requests: list[str] = []
         self.complaints: list[str] = []
+        self.errors: list[str] = []
         target = next(one for one in self.ask("Target.getTargets")["targetInfos"] if one["type"] == "page")
         attached = {"targetId": target["targetId"], "flatten": True}
         self._session: str | None = self.ask("Target.attachToTarget", **attached)["sessionId"]
-        for room in ("Page", "Runtime", "Network", "Log"):
-            self.ask(f"{room}.enable")
+        for domain in ("Page", "Runtime", "Network", "Log"):
+            self.ask(f"{domain}.enable")
 
     _session: str | None = None
 
@@ -87,6 +90,8 @@ class Browser:
 
     def _message(self) -> dict[str, Any]:
         while b"\0" not in self._rest:
+            if not select.select([self._read], [], [], WAIT)[0]:
+                raise TimeoutError(f"the browser was silent for {WAIT:.0f} s")
             more = os.read(self._read, 1 << 16)
             if not more:
                 raise RuntimeError("the browser has gone")
@@ -101,7 +106,8 @@ class Browser:
             self.requests.append(facts["request"]["url"])
         elif about == "Runtime.exceptionThrown":
             details = facts["exceptionDetails"]
-            self.complaints.append(str(details.get("exception", details).get("description", details)))
+            self.errors.append(str(details.get("exception", details).get("description", details)))
+            self.complaints.append(self.errors[-1])
         elif about == "Runtime.consoleAPICalled":
             self.complaints.append(" ".join(str(one.get("value", "")) for one in facts["args"]))
         elif about == "Log.entryAdded":
@@ -111,7 +117,7 @@ class Browser:
         self, page: Path | str, fragment: str = "", *, until: str = "document.body.dataset.drawn === 'yes'"
     ) -> None:
         """Open a file or an address from anew, and wait until it is drawn."""
-        self.requests, self.complaints = [], []
+        self.requests, self.complaints, self.errors = [], [], []
         self.ask("Page.navigate", url="about:blank")
         address = page if isinstance(page, str) else page.resolve().as_uri()
         self.ask("Page.navigate", url=address + fragment)
@@ -127,9 +133,11 @@ class Browser:
         return found["result"].get("value")
 
     def wait(self, done: Callable[[], Any]) -> None:
-        """Until something is true; raises TimeoutError."""
+        """Until something is true. Raises RuntimeError as soon as the page threw an error, or TimeoutError."""
         last = time.monotonic() + WAIT
         while not done():
+            if self.errors:
+                raise RuntimeError(f"the page threw {self.errors}")
             if time.monotonic() > last:
                 raise TimeoutError(f"not within {WAIT:.0f} s; the page said {self.complaints}")
             time.sleep(0.02)
