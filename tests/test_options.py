@@ -170,7 +170,6 @@ def parsed(line: str) -> dict:
         ("memory m --ctx-size 8", "memory m --ctx 8"),
         ("flops m --batch-size 8", "flops m --batch 8"),
         ("flops m --bs 8", "flops m --batch 8"),
-        ("time m --on h100 --train --micro-batch-size 8", "time m --on h100 --train --batch 8"),
         ("train m --per-device-train-batch-size 8", "train m --batch 8"),
         ("memory m --precision fp8", "memory m --dtype fp8"),
         ("memory m --torch-dtype fp8", "memory m --dtype fp8"),

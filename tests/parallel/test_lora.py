@@ -86,5 +86,6 @@ def test_a_plan_with_adapters_has_what_their_step_sends(run: Any) -> None:
         )
         assert row["bytes"] == rank.peak_bytes
         if row["dp"] == 1 or row["tp"] == row["fsdp"] == 1:  # copies reduce once, ranks of tp each time
-            assert row["sent_bytes"] == (row["times"] if row["dp"] == 1 else 1) * rank.sent_bytes
+            repeated = row["times"] if row["dp"] == row["pp"] == 1 else 1
+            assert row["sent_bytes"] == repeated * rank.sent_bytes
     assert {row["tp"] for row in rows} >= {1, 8}

@@ -16,11 +16,13 @@ from tfacct.base.errors import TfacctError
 from tfacct.ledger.workload import Workload
 from tfacct.loading import devices
 from tfacct.loading.find import find
+from tfacct.parallel.mesh import Mesh
 from tfacct.timing import fsdp_time, megatron_time
 from tfacct.timing.fsdp_time import RECENT, TRAINING, Trained, Work
 from tfacct.timing.kernels import Kernel
 from tfacct.timing.megatron_time import MEGATRON, MegatronLayout, MegatronWork
-from tfacct.timing.step_estimate import Memory, StepOptions, memory
+from tfacct.timing.step_estimate import Memory, memory
+from tfacct.training.recipe import Recipe
 
 A100 = devices.load("a100-sxm-80gb")
 USABLE = 83_029_027_840
@@ -147,16 +149,18 @@ def test_the_least_memory_of_a_step_by_hand() -> None:
     token and layer the layer's input, q, k, v, attention's result, gate and up, in 2 bytes."""
     layer = 4096 + 4096 + 1024 + 1024 + 4096 + 2 * 14336
     work = Workload(context=512, tokens=512, batch=3)
-    llama, none = tfacct.load("llama-3.1-8b").loaded, StepOptions()
+    llama = tfacct.load("llama-3.1-8b").loaded
     parameters, saved = 8_030_261_248, 2 * 32 * layer * 512 * 3
-    assert memory(llama, work, 1, USABLE, none).least == 6 * parameters + 2 * parameters  # gradients: 16 GB for 4.4
-    assert memory(llama, work, 8, USABLE, none).least == 6 * parameters // 8 + saved  # 2 for 4.4
-    again, parts = replace(none, recompute="full"), replace(none, accumulate=2)
-    assert memory(llama, work, 8, USABLE, again).least == 8 * parameters // 8  # 2 for 0.4
-    assert memory(llama, work, 8, USABLE, parts).least == 8 * parameters // 8 + saved  # gradients of the first stay
-    # Of 4 stages the first has 4 micro-batches in flight; replicas hold weights and gradients whole.
-    staged, state = replace(none, accumulate=7, mesh=MegatronLayout(tp=2, sp=True, pp=4)), 8 * parameters
-    assert memory(llama, work, 16, USABLE, staged).least == state // 2 // 8 + state // 2 // 16 + layer * 32 * 512 * 3
+    plain, fsdp = Recipe(), Recipe(mesh=Mesh(fsdp=8))
+    assert memory(llama, work, plain, USABLE).least == 6 * parameters + 2 * parameters  # gradients: 16 GB for 4.4
+    assert memory(llama, work, fsdp, USABLE).least == 6 * parameters // 8 + saved  # 2 for 4.4
+    again, parts = replace(fsdp, recompute="full"), replace(fsdp, gradient_accumulation=2)
+    assert memory(llama, work, again, USABLE).least == 8 * parameters // 8  # 2 for 0.4
+    assert memory(llama, work, parts, USABLE).least == 8 * parameters // 8 + saved  # gradients of the first stay
+    # Of 4 stages the first has 4 of 7 micro-batches in flight; replicas hold weights and gradients whole.
+    staged, state = Recipe(mesh=Mesh(tp=2, sp=True, pp=4, dp=2, microbatches=7)), 8 * parameters
+    least = memory(llama, replace(work, batch=21), staged, USABLE).least
+    assert least == state // 2 // 8 + state // 2 // 16 + layer * 32 * 512 * 3
 
 
 @pytest.mark.parametrize(
@@ -245,6 +249,28 @@ def test_a_divided_step_by_hand() -> None:
         assert parts.head == pytest.approx(3)
 
 
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"batch": 6, "pp": 2}, (1, 6)),
+        ({"batch": 6, "pp": 2, "microbatches": 2}, (3, 2)),
+        ({"batch": 3, "pp": 2, "gradient_accumulation": 4}, (3, 4)),
+        ({"micro_batch_size": 3, "pp": 2, "global_batch_size": 60}, (3, 4)),  # 60 over 5 replicas
+        ({"batch": 6, "pp": 2, "schedule": "interleaved", "pp_chunks": 3, "microbatches": 6}, (1, 6)),
+        ({"batch": 3, "gradient_accumulation": 4}, (3, 4)),
+        ({"global_batch_size": 60, "gradient_accumulation": 2}, (3, 2)),
+    ],
+    ids=str,
+)
+def test_time_and_train_run_the_same_step(options: dict[str, Any], expected: tuple[int, int]) -> None:
+    model, on = tfacct.load("gpt2-xl"), "10xa100-sxm-80gb"
+    step, memory = (run(on=on, ctx=1024, recompute="full", **options) for run in (model.train_time, model.train))
+    assert (step.workload["batch"], step.accumulate) == expected
+    assert (memory.micro_batch_size, memory.gradient_accumulation) == expected
+    assert step.needed_bytes == memory.peak_bytes
+    assert memory.global_batch_size * 1024 == round(10 * step.tokens_per_second_each * step.value_seconds)
+
+
 def test_what_a_divided_step_says() -> None:
     model = tfacct.load("gpt2-xl")
     step = model.train_time(
@@ -290,9 +316,9 @@ def test_fp8_under_tensor_parallelism_by_hand() -> None:
 def test_the_title_says_micro_batches_and_whose_a_batch_is(run: Callable[..., Ran]) -> None:
     words = ("time", "gpt2-xl", "--on", "10xa100-sxm-80gb", "--train", "--ctx", "1k")
     for more, said in {
-        ("--tp", "5", "--pp", "2", "--accumulate", "8"): "batch 1 per replica of 10 devices, 8 micro-batches ≈",
-        ("--tp", "5", "--pp", "2"): "batch 1 per replica of 10 devices, 1 micro-batch ≈",
-        ("--accumulate", "8"): "batch 1 on each device, 8 micro-batches ≈",
+        ("--tp", "5", "--pp", "2", "--accumulate", "8"): "8 micro-batches of 1 per replica of 10 devices ≈",
+        ("--tp", "5", "--pp", "2"): "batch 1 per replica of 10 devices ≈",
+        ("--accumulate", "8"): "8 micro-batches of 1 on each device ≈",
         (): "batch 1 on each device ≈",
     }.items():
         assert said in " ".join(run(*words, *more).out.split())
@@ -303,17 +329,19 @@ def test_the_title_says_micro_batches_and_whose_a_batch_is(run: Callable[..., Ra
     [
         (
             {"tp": 3},
-            "tp=3 and pp=1 take 3 devices, which do not divide 16 devices\ngive a multiple of 3: on='3xh100-sxm'",
+            "on='16xh100-sxm' has 16 devices, the layout 3 ranks\non='3xh100-sxm', or on='h100-sxm' to use",
         ),
         ({"tp": 16}, "tp=16 is more than the 8 devices of a node\ntp=8"),
         ({"tp": 8}, "8 devices do not divide the 12 query heads"),
         ({"pp": 16}, "gpt2 has 12 blocks"),
-        ({"pp": 8, "pp_chunks": 2}, "gpt2 has 12 blocks"),
+        ({"pp": 8, "pp_chunks": 2, "schedule": "interleaved"}, "gpt2 has 12 blocks"),
         ({"pp": 0}, "at least 1"),
-        ({"sp": True}, "divides tokens among the devices of tp\ngive their number: tp=8"),
-        ({"pp_chunks": 2}, "divides a stage of pp\ngive their number: pp=8"),
-        ({"recompute": True}, "recompute must be one of none, full, attention, not True"),
-        ({"recompute": "attention"}, "was measured under"),
+        ({"sp": True}, "sp=True needs tp=2 or more"),
+        ({"pp_chunks": 2}, "pp_chunks=2 applies to pipeline stages, so it needs pp=2"),
+        ({"recompute": True}, "recompute must be a string, not True"),
+        ({"recompute": "attention"}, "no training step with recompute='attention' under FSDP was measured"),
+        ({"optimizer": "sgd"}, "no training step with optimizer='sgd' was measured"),
+        ({"tp": 4, "fsdp": 4}, "no training step with fsdp with other axes was measured"),
     ],
 )
 def test_divisions_that_are_refused(asked: dict[str, Any], message: str) -> None:
@@ -336,8 +364,8 @@ def test_tokens_of_a_run_that_are_no_number_are_refused(run) -> None:
 
 def test_a_step_at_a_stated_utilization_by_hand() -> None:
     """8,192 tokens of 57,912,852,480 FLOPs each (test_mfu.py) at half of 989.4 TFLOP/s take 0.95901 s."""
-    report = at_mfu("llama-3.1-8b", 0.5, tokens_total=10**12, accumulate=3)
-    (facts,) = report.models
+    report = at_mfu("llama-3.1-8b", 0.5, total_tokens=10**12, gradient_accumulation=3)
+    facts = report.models[0]
     seconds = 3 * 8_192 * 57_912_852_480 / (0.5 * 989.4e12)
     assert facts["value_seconds"] == pytest.approx(seconds, rel=1e-12)
     assert facts["mfu"] == pytest.approx(0.5, rel=1e-12)
@@ -360,12 +388,7 @@ def test_a_stated_utilization_needs_no_measured_step() -> None:
 
 
 def at_mfu(model: str, mfu: float, on: str = "8xh100", **how: Any) -> Any:
-    from tfacct.ledger.workload import Request
-    from tfacct.loading import presets
-    from tfacct.reports.time import time_train
-    from tfacct.timing.placement import Deployment
-
-    return time_train(presets.load(model), Request(ctx=8192), Deployment(on), StepOptions(mfu=mfu, **how))
+    return tfacct.load(model).train_time(ctx=8192, on=on, mfu=mfu, **how)
 
 
 def test_a_step_that_fills_the_memory_to_the_byte_fits() -> None:

@@ -71,6 +71,8 @@ FSDP, PIPELINE = Mesh(fsdp=8), Mesh(pp=4, dp=3)
         ((None, 2, None, 60), PIPELINE, (20, 1, 10)),  # 2 · 10 · 3: a pipeline takes 10 micro-batches
         ((None, 2, 5, None), PIPELINE, (10, 1, 5)),
         ((20, None, None, None), PIPELINE, (20, 1, 0)),
+        ((20, None, 1, None), PIPELINE, (20, 1, 0)),
+        ((2, None, 5, None), PIPELINE, (10, 1, 5)),
     ],
 )
 def test_batch_sizes_follow_from_each_other(

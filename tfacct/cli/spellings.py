@@ -52,7 +52,7 @@ SPELLINGS: Mapping[str, str] = {
 BY_COMMAND: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "device": ("on", ("devices", "mfu", "check")),
     "exact": ("digits", ("train",)),
-    "micro-batch-size": ("batch", ("train",)),
+    "micro-batch-size": ("batch", ("train", "time")),
     "max-num-seqs": ("requests", ("engine",)),
     "max-model-len": ("ctx", ("engine",)),
     "gpu-memory-utilization": ("use", ("engine",)),

@@ -1,12 +1,13 @@
 """Time of one step on devices: an estimate, with its interval."""
 
-from typing import TYPE_CHECKING, Annotated, Literal, Unpack
+from typing import TYPE_CHECKING, Annotated, Unpack, cast
 
 from tfacct import options as opt
 from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option
 from tfacct.commands.command import Command, Found, Variant
+from tfacct.commands.train import StepOptions, TrainOptions, step_of
 from tfacct.options import Option
 
 if TYPE_CHECKING:
@@ -48,36 +49,20 @@ def time(
     from tfacct.reports.time import time
     from tfacct.timing.placement import Deployment
 
-    _check_layout(tp, pp, cp, train=False)
+    _check_layout(tp, pp, cp)
     where = Deployment(on, dtype, kv_dtype, ep, step.get("use"), step.get("reserve"))
     return Found(time(model, opt.request(step), where, prefill=prefill, bound_only=lower_bound))
-
-
-class TimedTraining(opt.Sequences, opt.Usable, total=False):
-    """Whole sequences, and the memory that they may use."""
 
 
 def train_time(
     model: "LoadedModel",
     *,
     on: On,
-    gradient_accumulation: Annotated[
-        int, Option("Gradient accumulation: micro-batches per step.", "N", opt.RECIPE)
-    ] = 1,
-    recompute: Annotated[
-        Literal["none", "full", "attention"], Option("Activation checkpointing in training.", None, opt.RECIPE)
-    ] = "none",
     total_tokens: Annotated[
         opt.Size | None, Option("Also print the days for N training tokens: 1.5T, 300B.", "N")
     ] = None,
     mfu: Annotated[float | None, Option("Assume this utilization instead of an estimate: 0.5.", "SHARE")] = None,
-    dtype: opt.Dtype = None,
-    tp: Annotated[int, opt.of(opt.Ranks.__annotations__["tp"])] = 1,
-    sp: Annotated[bool, opt.of(opt.Ranks.__annotations__["sp"])] = False,
-    pp: Annotated[int, opt.of(opt.Ranks.__annotations__["pp"])] = 1,
-    cp: Annotated[int, opt.of(opt.Ranks.__annotations__["cp"])] = 1,
-    pp_chunks: Annotated[int, opt.of(opt.Layout.__annotations__["pp_chunks"])] = 1,
-    **whole: Unpack[TimedTraining],
+    **step: Unpack[StepOptions],
 ) -> "Found[TimeTrainReport]":
     """Estimated seconds of a training step, by default under FSDP with `batch` sequences on each device.
 
@@ -86,42 +71,42 @@ def train_time(
     >>> step.validation["points"], sorted(step.parts_seconds)[:3]
     (49, ['attention', 'gathers', 'head'])
 
-    `gradient_accumulation`: micro-batches of a step. `recompute`: activation checkpointing of every layer (`full`), or
-    of `attention` under `tp` or `pp`. `tp`, `pp`: tensor and pipeline parallelism instead of FSDP, with `pp_chunks`
-    stages on each rank; `batch` is then that of `tp` · `pp` devices together. `sp`: sequence parallelism. `dtype`:
-    bf16, or fp8 for the matmuls of layers. `total_tokens`: adds the days for this many. `mfu`: your
-    assumption, instead of an estimate: the step at this share of the bf16 peak. Usable memory of each device: `use` (1)
-    times its memory, less `reserve` (2 GB). Printed by `time --train`. Raises TfacctError; without `mfu` also for a
-    model with experts, of which no step was measured.
+    Batch sizes, recipe and layout are those of `train`, whose memory is reported too. `tp` or `pp`: as Megatron-LM runs
+    them, with the other devices as replicas. `dtype`: bf16, or fp8 for the matmuls of layers. `total_tokens`: adds the
+    days for this many. `mfu`: your assumption, instead of an estimate: the step at this share of the bf16 peak. Usable
+    memory of each device: `use` (1) times its memory, less `reserve` (2 GB). Printed by `time --train`. Raises
+    TfacctError for a step unlike those that were measured; without `mfu` also for a model with experts.
     """
     from tfacct.reports.time import time_train
-    from tfacct.timing.megatron_time import MegatronLayout
     from tfacct.timing.placement import Deployment
-    from tfacct.timing.step_estimate import StepOptions
 
-    _check_layout(tp, pp, cp, train=True)
+    _check_cp(step.get("cp", 1))
     total = total_tokens
     if isinstance(total, str):
         total = units.read_count(option("total_tokens"), total, "tokens", "15T or 300B")
-    mesh = MegatronLayout(tp, sp, pp, pp_chunks)
-    how = StepOptions(gradient_accumulation, recompute, total, mesh, mfu)
-    where = Deployment(on, dtype, use=whole.get("use"), reserve=whole.get("reserve"))
-    return Found(time_train(model, opt.request(whole), where, how))
+    where = Deployment(on, step.get("dtype"), use=step.get("use"), reserve=step.get("reserve"))
+    request, recipe, _ = step_of(cast("TrainOptions", {**step, "on": on, "dtype": None}))
+    return Found(time_train(model, request, recipe.checked(), where, tokens_total=total, mfu=mfu))
 
 
-def _check_layout(tp: int, pp: int, cp: int, *, train: bool) -> None:
-    """Raises UsageError for a layout without measured runs."""
+def _check_cp(cp: int) -> None:
+    """Raises UsageError for context parallelism, which has no measured runs."""
     if cp != 1:
         raise UsageError(
             f"{option('cp', cp)} has no estimate: no run under context parallelism was measured",
             "`tfacct flops` and `tfacct plan` count the FLOPs and bytes sent per rank",
         )
-    if pp != 1 and not train:
+
+
+def _check_layout(tp: int, pp: int, cp: int) -> None:
+    """Raises UsageError for a layout that only training has."""
+    _check_cp(cp)
+    if pp != 1:
         raise UsageError(
             f"{option('pp', pp)} needs {option('train', True)}: no serving under pipeline parallelism was measured",
             "`tfacct flops` and `tfacct memory` count one stage",
         )
-    if tp != 1 and not train:
+    if tp != 1:
         raise UsageError(
             f"{option('tp')} needs {option('train', True)}: for inference, tp is the number of devices",
             option("on", f"{tp}xh100"),

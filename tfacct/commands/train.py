@@ -20,14 +20,10 @@ if TYPE_CHECKING:
 _RARE: dict[str, Any] = {"group": opt.RECIPE, "advanced": True}
 
 
-class TrainOptions(opt.Sequences, opt.Where, opt.Layout, opt.TrainingRecipe, total=False):
-    """Options of `train`: workload, devices, layout and recipe."""
+class StepOptions(opt.Sequences, opt.Usable, opt.Layout, opt.TrainingRecipe, total=False):
+    """Options of a training step: workload, usable memory, layout and recipe."""
 
     dtype: opt.StepDtype
-    by: Annotated[
-        Literal["phase", "tensor", "part"],
-        Option("Rows: phases, saved tensors, or parts of the model.", default="phase"),
-    ]
     packing: Annotated[
         bool,
         Option(
@@ -38,7 +34,8 @@ class TrainOptions(opt.Sequences, opt.Where, opt.Layout, opt.TrainingRecipe, tot
     ]
     keep_logits: Annotated[bool, Option("Keep the logits in memory during the whole step.", **_RARE, default=False)]
     micro_batch_size: Annotated[
-        int | None, Option("Sequences per forward pass on each data-parallel rank; same as --batch.", "N", opt.RECIPE)
+        int | None,
+        Option("Sequences per forward pass on each data-parallel rank; same as --batch without --pp.", "N", opt.RECIPE),
     ]
     global_batch_size: Annotated[
         int | None,
@@ -46,18 +43,23 @@ class TrainOptions(opt.Sequences, opt.Where, opt.Layout, opt.TrainingRecipe, tot
     ]
 
 
+class TrainOptions(StepOptions, opt.Where, total=False):
+    """Options of `train`: a training step, its devices, and the rows of the table."""
+
+    by: Annotated[
+        Literal["phase", "tensor", "part"],
+        Option("Rows: phases, saved tensors, or parts of the model.", default="phase"),
+    ]
+
+
 def step_of(options: TrainOptions) -> "tuple[Request, Recipe, MemoryLimit | None]":
-    """The workload, the recipe with its layout, and the memory of the devices that options of `train` ask for. Raises
-    TfacctError."""
+    """The workload, the recipe with its layout, and the memory of the devices that options of a training step ask for.
+    Raises TfacctError."""
+    from tfacct.parallel.mesh import mesh_on
     from tfacct.training.recipe import batch_sizes
 
-    mesh, budget = opt.mesh(options), opt.budget(options, training=True)
-    if budget is not None:
-        from tfacct.parallel.mesh import mesh_on
-
-        if mesh is not None and mesh.zero and mesh.dp == 1 and budget.count % mesh.ranks == 0:  # over all devices
-            mesh = opt.mesh({**options, "dp": budget.count // mesh.ranks})
-        mesh = mesh_on(budget, mesh, training=True)
+    budget = opt.budget(options, training=True)
+    mesh = mesh_on(budget, opt.mesh(options), training=True)
     request = opt.request(options)
     batch = None if options.get("batch", 1) == 1 else request.batch
     micro, whole = options.get("micro_batch_size"), options.get("global_batch_size")

@@ -211,11 +211,13 @@ def mesh_of(
 
 def mesh_on(limit: MemoryLimit | None, mesh: Mesh | None, *, training: bool = False) -> Mesh | None:
     """The given mesh, checked against the number of devices; without one, all devices share the model, with tp for
-    serving and fsdp for training. Raises UsageError."""
+    serving and fsdp for training. Devices beyond a training layout are its replicas. Raises UsageError."""
     if limit is None or limit.count == 1:
         return mesh
     if mesh is None:
         return mesh_of(fsdp=limit.count) if training else mesh_of(tp=limit.count)
+    if training and mesh.dp == mesh.fsdp == mesh.ep == 1 and limit.count % mesh.ranks == 0:
+        mesh = replace(mesh, dp=limit.count // mesh.ranks)
     limit.checked_for(mesh.ranks if training else ranks_of(mesh))
     return mesh
 

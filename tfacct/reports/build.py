@@ -304,8 +304,8 @@ def _with_uncounted(sections: Sequence[Sequence[Row]], models: Sequence[Subject]
     return tuple(tuple({**row, **next(following)} for row in section) for section in sections)
 
 
-def workload_words(models: Sequence[LoadedModel], request: Request) -> str:
-    """`context 16,384, batch 1`, or `each model's own longest context, batch 1`."""
+def workload_words(models: Sequence[LoadedModel], request: Request, batch: str = "") -> str:
+    """`context 16,384, batch 1`, or `each model's own longest context, batch 1`. `batch`: other words for the batch."""
     own = _own_contexts(models, request)
     sources = {request.source or model.source for model in models if model.source is not None}
     source = (
@@ -318,7 +318,7 @@ def workload_words(models: Sequence[LoadedModel], request: Request) -> str:
     new = _new_tokens(models, request)
     step = "" if new is None else f"{new_tokens(new)} at "
     where = "each model's own longest context" if own else f"context {selection.workload(models[0], request).context:,}"
-    return f"{step}{where}{source}, batch {request.batch:,}"
+    return f"{step}{where}{source}, {batch or f'batch {request.batch:,}'}"
 
 
 def of_workload(models: Sequence[LoadedModel], request: Request, *, of: str = "of ", at: str = "at ") -> str:

@@ -53,9 +53,9 @@ of_plan: Keys[[Plan]] = Keys()
 
 
 class PlannedLayout(Object):
-    """A parallel layout. `batch`: sequences of a micro-batch on a rank; `times`: micro-batches of a step. `bytes`,
-    `sent_bytes`: of a rank. `seconds`: an estimate, by the law `timed_as` over these links. The commands report its
-    memory and its time."""
+    """A parallel layout. `batch`: sequences of a micro-batch on a rank; `times`: micro-batches of a training step.
+    `bytes`, `sent_bytes`: of a rank. `seconds`: an estimate, by the law `timed_as` over these links. The commands
+    report its memory and its time."""
 
     tp: int
     sp: bool
@@ -67,8 +67,8 @@ class PlannedLayout(Object):
     cp_method: str | None = of_layout(lambda _, of: of.mesh.cp_method if of.mesh.cp > 1 else None)
     ep: int
     ulysses: int
-    batch: int = of_layout(lambda _, of: of.batch)
-    times: int = of_layout(lambda _, of: of.times)
+    batch: int = of_layout(lambda one, of: _micro_batches(one, of)[0])
+    times: int = of_layout(lambda one, of: _micro_batches(one, of)[1])
     recompute: str | None = of_layout(lambda one, of: of.recompute if one.recipe is not None else None)
     bytes: int = of_layout(lambda _, of: of.bytes)
     sent_bytes: int = of_layout(lambda _, of: of.sent)
@@ -210,8 +210,9 @@ def plan(
     one = Plan(model, work, gpus, fit, recipe, options, stored, by, found, ranked, lines, estimates, reason)
     what = f"serving in {selection.format_name(model, dtype)}, {build.workload_words([model], request)}"
     if recipe is not None:
-        precision = replace(recipe, mesh=Mesh(fsdp=gpus)).precision
+        precision, many = replace(recipe, mesh=Mesh(fsdp=gpus)).precision, recipe.gradient_accumulation
         what = f"a training step in {precision}, {build.workload_words([model], request)}, {recipe.description}"
+        what += f", {many:,} micro-batches" if many > 1 else ""
     facts = {**fit.facts, "devices": gpus, **selection.format_facts(model, dtype if recipe is None else recipe.dtype)}
     return build.report(
         PlanReport,
@@ -271,8 +272,8 @@ def _model(one: Plan) -> str:
     return quote(one.model.path or one.model.name) + "".join(sets)
 
 
-def _command(one: Plan, of: Candidate) -> str:
-    """The command that reports the memory of a layout."""
+def _options(one: Plan, of: Candidate) -> str:
+    """Options of the commands that report a layout."""
     train, sizes = one.recipe is not None, sizes_of(of.mesh)
     if not train:  # one of the replicas, with its part of the batch
         sizes.pop("dp", None)
@@ -285,13 +286,20 @@ def _command(one: Plan, of: Candidate) -> str:
     given |= {"accumulate": of.times} if of.times > 1 else {}
     count = one.gpus if train else ranks_of(replace(of.mesh, dp=1))
     given["on"] = " ".join([f"{f'{count}x' if count > 1 else ''}{one.fit.each}", *_usable(one)])
-    return f"tfacct {'train' if train else 'memory'} {_model(one)}{_typed(given.items())}"
+    return _typed(given.items())
+
+
+def _command(one: Plan, of: Candidate) -> str:
+    """The command that reports the memory of a layout."""
+    return f"tfacct {'memory' if one.recipe is None else 'train'} {_model(one)}{_options(one, of)}"
 
 
 def _time_command(one: Plan, of: Candidate) -> str | None:
     """The command that estimates the time of a layout; None without an estimate."""
     if of.estimate is None:
         return None
+    if one.recipe is not None:
+        return f"tfacct time {_model(one)} --train{_options(one, of)}"
     return " ".join(["tfacct time", _model(one), of.estimate.options, *_usable(one)])
 
 
@@ -354,15 +362,15 @@ def _table(one: Plan, limit: int) -> Table:
     train, several = one.recipe is not None, len(laws) - ("" in laws) > 1
     columns = (
         Column("division", "layout"),
-        Column("batch", "batch × steps", "dims", drop=1, keys=("batch", "times"))
+        Column("batch", "micro-batch × number", "dims", keys=("batch", "times"))
         if train
         else Column("batch", "batch", "count", drop=1),
         *([Column("recompute", "recompute")] if train else []),
         Column("bytes", "GiB/GPU", "bytes", unit="GiB"),
-        Column("sent_bytes", "sent/GPU", "bytes", drop=0 if one.by == "sent" else 1),
-        *([Column("bubble", "bubble", "share", drop=1)] if any(_bubble(one, of) for of in one.shown) else []),
+        Column("sent_bytes", "sent/GPU", "bytes", drop=0 if one.by == "sent" else 2),
+        *([Column("bubble", "bubble", "share")] if any(_bubble(one, of) for of in one.shown) else []),
         *([Column("seconds", "≈ time", "seconds")] if one.timed else []),
-        *([Column("timed_as", "fitted on")] if several else []),
+        *([Column("timed_as", "fitted on", drop=1)] if several else []),
     )
     most = limit or max(1, len(one.shown))
     if not one.ranked:  # the larger ones are lazy
@@ -378,11 +386,17 @@ def _bubble(one: Plan, of: Candidate) -> Fraction | None:
     """Idle over computing time of the pipeline stages of a training step; None without a pipeline."""
     if one.recipe is None or of.mesh.pp == 1:
         return None
-    return bubble(of.mesh, of.mesh.microbatches or of.batch)
+    return bubble(of.mesh, _micro_batches(one, of)[1])
+
+
+def _micro_batches(one: Plan, of: Candidate) -> tuple[int, int]:
+    """Sequences of a micro-batch on a rank, and micro-batches of a training step."""
+    stages = 1 if of.mesh.pp == 1 or one.recipe is None else of.mesh.microbatches or of.batch
+    return of.batch // stages, of.times * stages
 
 
 def _row(one: Plan, of: Candidate) -> Row:
-    batch = (of.batch, of.times) if one.recipe is not None else of.batch
+    batch = _micro_batches(one, of) if one.recipe is not None else of.batch
     return {**_layout(one, of), "division": label(of.mesh), "batch": batch, "bubble": _bubble(one, of)}
 
 
@@ -423,8 +437,7 @@ NOTES: tuple[NoteRow, ...] = (
         "laws",
         1,
         lambda one: len(_errors(one)) > 1,
-        "FSDP and Megatron-LM times are from separate fits, so do not compare them: measured FSDP steps used fused"
-        " attention, measured Megatron-LM steps did not.",
+        "FSDP and Megatron-LM times are fitted separately: differences within their errors are not an order.",
     ),
     NoteRow("error", 1, lambda one: _errors(one)[:1]),
     NoteRow("no_time", 1, lambda one: one.reason, "No time estimate: {}."),
@@ -460,8 +473,9 @@ NOTES: tuple[NoteRow, ...] = (
         "batch",
         3,
         lambda one: one.recipe is not None,
-        "batch × steps: largest micro-batch that fits on a rank × micro-batches per optimizer step. Sent bytes are per"
-        " optimizer step: DDP reduces gradients once per step, sharded layouts once per micro-batch.",
+        "micro-batch × number: sequences of the largest micro-batch that fits on a rank × micro-batches per optimizer"
+        " step. Sent bytes are per optimizer step: DDP reduces gradients once per step, sharded layouts once per"
+        " micro-batch.",
     ),
     NoteRow(
         "pipeline",

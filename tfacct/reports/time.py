@@ -30,7 +30,6 @@ from tfacct.timing.megatron_time import MEGATRON
 from tfacct.timing.placement import Deployment, Placement
 from tfacct.timing.step_estimate import (
     StepEstimate,
-    StepOptions,
     fitting_options,
     fsdp_constants,
     measured_alike,
@@ -51,6 +50,8 @@ from tfacct.timing.validated import (
     Validation,
     reported,
 )
+from tfacct.training.recipe import Recipe, batch_words
+from tfacct.training.states import precision
 
 CONVENTION = (
     "an estimate: seconds by a fitted law over FLOPs, bytes and launches; FLOPs and bytes are counted, per device"
@@ -362,7 +363,9 @@ class TimeTrainReport(build.ModelReport):
     """Estimated time of a training step, next to that of a constant utilization."""
 
     _name = "time-train"
-    workload: build.WorkloadFacts = of_training(lambda one: selection.workload_facts(one.work, dtype=one.dtype))
+    workload: build.WorkloadFacts = of_training(
+        lambda one: selection.workload_facts(replace(one.work, batch=one.trained.batch), dtype=one.dtype)
+    )
     train: bool = of_training(lambda _: True)
     device: str = of_training(lambda one: one.device.id)
     devices: int = of_training(lambda one: one.trained.devices)
@@ -529,16 +532,25 @@ NOTES = (
 )
 
 
-def time_train(model: LoadedModel, request: Request, on: Deployment, how: StepOptions) -> TimeTrainReport:
+def time_train(
+    model: LoadedModel,
+    request: Request,
+    recipe: Recipe,
+    on: Deployment,
+    *,
+    tokens_total: int | None = None,
+    mfu: float | None = None,
+) -> TimeTrainReport:
     """Seconds of a training step on devices that share it. Raises TfacctError."""
     if calibrated := _calibrated(on, train=True):
-        if how != StepOptions():
+        if recipe != Recipe() or tokens_total is not None or mfu is not None:
             raise UsageError(
                 f"{calibrated} was calibrated for a plain step: one micro-batch, no recomputation, no days"
             )
         return _time_calibrated(TimeTrainReport, model, request, on, train=True)
-    dtype = units.dtype_name(on.dtype or DEFAULT_DTYPE)
-    one = step_estimate(model, selection.runnable(model, request), on.memory(training=True), dtype, how)
+    dtype, work = units.dtype_name(on.dtype or DEFAULT_DTYPE), selection.runnable(model, request)
+    memory = on.memory(training=True)
+    one = step_estimate(model, work, recipe, memory, dtype, tokens_total=tokens_total, mfu=mfu)
     estimated = MEGATRON_CONVENTION if one.megatron else TRAIN_CONVENTION
     return build.report(
         TimeTrainReport,
@@ -547,7 +559,7 @@ def time_train(model: LoadedModel, request: Request, on: Deployment, how: StepOp
         [values_of(TimeTrainReport, one)],
         title=f"{build.label(model)}: one training step on {one.device.several(one.trained.devices)}, {dtype},"
         f" {_train_words(one)}",
-        convention=estimated if how.mfu is None else STATED_CONVENTION,
+        convention=estimated if mfu is None else STATED_CONVENTION,
         answer=_train_answer(one),
         notes=lambda _: notes(TRAIN_NOTES, one),
         requests=[request],
@@ -556,11 +568,9 @@ def time_train(model: LoadedModel, request: Request, on: Deployment, how: StepOp
 
 def _train_words(one: StepEstimate) -> str:
     """The workload and the recipe, after a title."""
-    parts = one.trained.accumulate
-    accumulated = f", {parts:,} micro-batches" if parts > 1 else ", 1 micro-batch" if one.megatron else ""
     recompute = "" if one.how.recompute == "none" else f", recompute {one.how.recompute}"
     each = "on each device" if not one.megatron else f"per replica of {one.how.mesh.ranks:,} devices"
-    return f"context {one.work.context:,}, batch {one.work.batch:,} {each}{accumulated}{recompute}"
+    return f"context {one.work.context:,}, {batch_words(one.work, one.recipe)} {each}{recompute}"
 
 
 def _train_table(one: StepEstimate) -> Table:
@@ -609,7 +619,7 @@ def _train_answer(one: StepEstimate) -> str:
     memory = one.memory
     if memory.fits is False:
         needed = units.needed_and_usable(memory.least, memory.usable, " on each device")
-        changed = fitting_options(one.model, one.work, one.trained.devices, one.device, one.how, memory.usable)
+        changed = fitting_options(one.model, one.work, one.recipe, one.device, memory.usable)
         advice = f"; try {' '.join(option(name, value) for name, value in changed.items())}" if changed else ""
         return f"Does not fit: needs at least {needed}{advice}."
     seconds = f"≈ {units.seconds(one.parts.seconds)}: ≈ {units.three(one.rate)} tokens/s on each device"
@@ -629,7 +639,7 @@ def _fit_note(one: StepEstimate) -> str:
     if counted is None:
         return f"Whether the step fits is not known: {one.memory.reason}."
     if one.memory.fits:
-        return f"Fits: needs {units.binary(counted)} of {usable} as transformers runs it, all in bf16 with AdamW."
+        return f"Fits: needs {units.binary(counted)} of {usable} as transformers runs it in {precision(one.recipe)}."
     return f"With any kernels, the step needs at least {units.binary(least)}: {LEAST[one.how.accumulate > 1]}."
 
 

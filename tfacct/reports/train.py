@@ -34,7 +34,7 @@ from tfacct.training.memory import FLOPS_ALONE, TrainingMemory, changes, fits_in
 from tfacct.training.model_step import stored
 from tfacct.training.optimizers import optimizer
 from tfacct.training.phases import FORWARD_END, LOSS, Phase
-from tfacct.training.recipe import FP32, NF4, Recipe, size_facts
+from tfacct.training.recipe import FP32, NF4, Recipe, batch_words, size_facts
 from tfacct.training.recompute import CHUNKS
 from tfacct.training.saved_lines import TrainLine, by_part, saved_lines
 from tfacct.training.selection import of_own_size, trainable
@@ -291,7 +291,8 @@ def train(
     steps = [Step(each, fits, fit) for each in every]
     what = "Training steps" if several else f"{build.label(models[0])}: a training step"
     what += "" if recipe.mesh is None else f" on one of {recipe.mesh.ranks:,} ranks"
-    workload = f"{build.workload_words(models, request)}{_whose_batch(recipe.mesh)}"
+    batch = f"{batch_words(steps[0].memory.work, recipe)}{_whose_batch(recipe.mesh)}"
+    workload = build.workload_words(models, request, batch)
     changed = [] if several or by != "phase" else helpful_changes(steps[0])
     table = table_of_models(steps) if several else change_table(changed) if changed else TABLES[by](steps[0])
     report = build.report(
@@ -656,20 +657,15 @@ def _with_master_weights(step: Step) -> str | None:
 
 
 def _time(step: Step) -> str | None:
-    """The estimated time of a step that fits a device, under FSDP as the law was fitted."""
-    recipe, mesh, limit = step.recipe, step.recipe.mesh or Mesh(), step.limit
-    recompute: Literal["none", "full"] = "full" if recipe.recompute == "full" else "none"
-    same = ("gradient_accumulation", "loss", "mesh")
-    timed = Recipe(recompute=recompute, attention="sdpa", **{name: getattr(recipe, name) for name in same})
-    if limit is None or limit.device is None or recipe != timed or mesh.ranks != mesh.fsdp:
+    """The estimated time of a step that fits a device."""
+    limit, recipe = step.limit, step.recipe
+    if limit is None or limit.device is None or step.fits is None or not step.fits["fits"]:
         return None
-    if step.fits is None or not step.fits["fits"]:
-        return None
-    from tfacct.timing.step_estimate import StepOptions, step_estimate
+    from tfacct.timing.step_estimate import step_estimate
 
-    how = StepOptions(recipe.gradient_accumulation, recompute)
+    on = replace(limit, count=1 if recipe.mesh is None else recipe.mesh.ranks)
     try:
-        found = step_estimate(step.memory.model, step.memory.work, replace(limit, count=mesh.fsdp), "bf16", how)
+        found = step_estimate(step.memory.model, step.memory.work, recipe, on, recipe.dtype)
     except TfacctError:
         return None
     error = "" if found.interval else "; the error is not known"
@@ -976,7 +972,7 @@ def train_exact(
         _share_table("module", "saved for backward by", one.step.saved_by, "saved for backward"),
         [values_of(ExactTrainReport, one)],
         title=f"{build.label(model)}: a training step in {states.precision(recipe)},"
-        f" {build.workload_words([model], request)}, {recipe.description}",
+        f" {build.workload_words([model], request, batch_words(work, recipe))}, {recipe.description}",
         answer=_exact_answer(one),
         convention=f"{runs} on the meta device: every tensor that autograd saves, and every live tensor",
         notes=lambda _: notes(EXACT_NOTES, one),

@@ -14,7 +14,6 @@ from tfacct.loading.devices import Device
 from tfacct.loading.model import LoadedModel
 from tfacct.parallel.mesh import Mesh
 from tfacct.timing import step_estimate
-from tfacct.timing.megatron_time import MegatronLayout
 from tfacct.timing.placement import place
 from tfacct.timing.step_estimate import StepOptions
 from tfacct.training.layout_search import Candidate, Estimate, SearchResult
@@ -48,7 +47,8 @@ class Times(ABC):
 
     @abstractmethod
     def estimate(self, one: Candidate) -> tuple[float, str]:
-        """Seconds, and the options of `tfacct time`. Raises TfacctError for a layout that has no estimate."""
+        """Seconds, and the options of `tfacct time`, or "" if they are those of `tfacct train`. Raises TfacctError for
+        a layout that has no estimate."""
 
     def stack(self, _mesh: Mesh) -> str:
         """The stack whose measured steps an estimate rests on."""
@@ -67,45 +67,17 @@ class TrainingTimes(Times):
     def __init__(self, model: LoadedModel, work: Workload, device: Device, count: int, recipe: Recipe) -> None:
         super().__init__(model, work, device, count)
         self.recipe = recipe
-        unlike = {
-            option("lora"): recipe.lora is not None,
-            option("recompute", recipe.recompute): bool(recipe.recomputed_modules),
-            option("loss", "chunked"): recipe.loss == "chunked",
-            option("attention", "eager"): recipe.attention == "eager",
-        }
-        for name in (name for name, given in unlike.items() if given):
-            raise UsageError(f"no training step with {name} was measured", f"leave {option('by', 'time')} out")
+        try:
+            step_estimate.timed_as(work, replace(recipe, mesh=None))
+        except UsageError as error:
+            raise UsageError(error.message, f"leave {option('by', 'time')} out") from None
         step_estimate.check(model, count, device, recipe.dtype, StepOptions())
 
     def estimate(self, one: Candidate) -> tuple[float, str]:
-        mesh, full = one.mesh, one.recompute == "full"
-        unlike = {
-            "expert parallelism": mesh.ep > 1,
-            option("recompute", one.recompute): one.recompute not in ("none", "full"),
-            "context parallelism": mesh.sequence_shards > 1,
-            f"{option('fsdp')} with other axes": 1 < mesh.fsdp < mesh.ranks,
-            option("zero", mesh.zero): mesh.zero > 1,
-            "data parallelism alone": mesh.dp == mesh.ranks > 1,
-        }
-        for name in (name for name, so in unlike.items() if so):
-            raise UsageError(f"no training step with {name} was measured")
-        batch, times = one.batch, one.times
-        if mesh.pp > 1:
-            times = mesh.microbatches or batch
-            batch //= times
-        of = MegatronLayout() if self.stack(mesh) == FSDP else MegatronLayout(mesh.tp, mesh.sp, mesh.pp)
-        how, work, dtype = (
-            StepOptions(times, "full" if full else "none", mesh=of),
-            replace(self.work, batch=batch),
-            self.recipe.dtype,
-        )
-        _, parts = step_estimate.estimated(self.model, work, self.count, self.device, dtype, how)
-        options = [f"--train --on {self.count}x{self.device.id} --ctx {work.context} --batch {batch}"]
-        options += [f"--accumulate {times}"] if times > 1 else []
-        options += ["--recompute full"] if full else []
-        options += [f"--{axis} {size}" for axis, size in (("tp", of.tp), ("pp", of.pp)) if size > 1]
-        options += ["--sp"] if of.sp else []
-        return parts.seconds, " ".join(options)
+        how = replace(self.recipe, mesh=one.mesh, recompute=one.recompute, gradient_accumulation=one.times)
+        micro, options = step_estimate.timed_as(replace(self.work, batch=one.batch), how)
+        _, parts = step_estimate.estimated(self.model, micro, self.count, self.device, self.recipe.dtype, options)
+        return parts.seconds, ""
 
     def linked(self, mesh: Mesh) -> tuple[int, ...]:
         return mesh.tp, self.count

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from fractions import Fraction
 from itertools import product
-from typing import NamedTuple, get_args
+from typing import NamedTuple, cast, get_args
 
 from tfacct.accounts.metrics import Point, Recompute
 from tfacct.accounts.step_flops import backward_flops, forward_flops, recomputed_flops
-from tfacct.base.errors import ConfigError, TfacctError, UsageError, nearest
+from tfacct.base.errors import ConfigError, TfacctError, UsageError
 from tfacct.base.record import record
 from tfacct.base.spelling import option
 from tfacct.ledger.workload import Workload, check_size
@@ -17,7 +17,7 @@ from tfacct.loading import devices
 from tfacct.loading.links import NODE, Link
 from tfacct.loading.memory_limit import MemoryLimit
 from tfacct.loading.model import LoadedModel
-from tfacct.parallel.mesh import Mesh, Schedule
+from tfacct.parallel.mesh import Mesh
 from tfacct.timing import fsdp_time, megatron_time
 from tfacct.timing.fsdp_time import RECENT, TRAINING, Parts, Trained, TrainingConstants
 from tfacct.timing.kernels import NoKernelError
@@ -26,7 +26,7 @@ from tfacct.timing.placement import check_heads
 from tfacct.timing.utilization import Convention, check_positive, flops_per_token, peak_of, utilization
 from tfacct.timing.validated import MODELS, NEWER_HIGH, NEWER_LOW, VALIDATED, Validation, model_kind, unmeasured
 from tfacct.training.memory import training_memory
-from tfacct.training.recipe import Recipe
+from tfacct.training.recipe import Recipe, micro_batches
 
 REACHES = ("domain", "network")
 """Reach of the links that measured steps used: NVLink within a node, and a network between such nodes."""
@@ -59,7 +59,7 @@ def estimated(
         if how.mesh.ranks == 1:
             shared = fsdp_time.work_of(model.ledger, trained)
             return trained, fsdp_time.step(shared, device, trained, fsdp_constants(model))
-        _check_mesh(model, count, device, how)
+        _check_mesh(model, device, how)
         ranked = megatron_time.work_of(model.ledger, trained, how.mesh)
         return trained, megatron_time.step(ranked, device, trained, how.mesh, how.recompute)
     except NoKernelError as error:
@@ -90,9 +90,8 @@ def at_mfu(
     TfacctError."""
     check_positive("mfu", how.mfu, most=1)
     check_size(option("gradient_accumulation"), how.accumulate)
-    _check_how(how)
     if how.mesh.ranks > 1:
-        _check_mesh(model, count, device, how)
+        _check_mesh(model, device, how)
     trained = Trained(work.context, work.batch, count, how.accumulate, how.recompute == "full", name == "fp8")
     each = flops_per_token(Point(model.ledger, work, train=True)) * trained.tokens / how.mesh.ranks
     return trained, Stated(float(each) / (peak_of(device)[1] * float(how.mfu or 1)))
@@ -119,49 +118,40 @@ class Memory(NamedTuple):
         return True if self.counted is not None and self.counted <= self.usable else None
 
 
-def memory(
-    model: LoadedModel, work: Workload, count: int, usable: int, how: StepOptions, *, fp8: bool = False
-) -> Memory:
-    """Memory of an estimated step: all in bf16 with AdamW, the smallest recipe that was measured.
-
-    With `fp8`, matmuls may save what they read in 8 bits.
-    """
-    mesh, sequences = how.mesh, work.batch
-    trained = Trained(work.context, work.batch, count, how.accumulate, how.recompute == "full", fp8)
-    least = fsdp_time.least_bytes(model.ledger, work.axes(), trained, mesh.ranks, min(mesh.pp, how.accumulate))
-    if mesh.ranks == 1:
-        ranks = Mesh(fsdp=count) if count > 1 else None
-    else:
-        schedule: Schedule = "interleaved" if mesh.chunks > 1 else "1f1b"
-        ranks = Mesh(mesh.tp, mesh.sp, pp=mesh.pp, chunks=mesh.chunks, dp=count // mesh.ranks, schedule=schedule)
-        if mesh.pp > 1:
-            sequences *= how.accumulate
-            ranks = replace(ranks, microbatches=how.accumulate)
-    recipe = Recipe(
-        recompute=how.recompute, gradient_accumulation=1 + (how.accumulate > 1 and mesh.pp == 1), mesh=ranks
-    )
+def memory(model: LoadedModel, work: Workload, recipe: Recipe, usable: int, *, fp8: bool = False) -> Memory:
+    """Memory of an estimated step. With `fp8`, matmuls may save what they read in 8 bits. Raises UsageError for a step
+    without an estimate."""
+    micro, how = timed_as(work, recipe)
+    count = 1 if recipe.mesh is None else recipe.mesh.ranks
+    trained = Trained(work.context, micro.batch, count, how.accumulate, how.recompute == "full", fp8)
+    in_flight = min(how.mesh.pp, how.accumulate)
+    least = fsdp_time.least_bytes(model.ledger, micro.axes(), trained, how.mesh.ranks, in_flight)
     try:
-        return Memory(least, training_memory(model, replace(work, batch=sequences), recipe.checked()).least, usable)
+        return Memory(least, training_memory(model, work, recipe.checked()).least, usable)
     except TfacctError as error:
         return Memory(least, None, usable, error.message.removeprefix(f"{model.name}: "))
 
 
 def fitting_options(
-    model: LoadedModel, work: Workload, count: int, device: devices.Device, how: StepOptions, usable: int
+    model: LoadedModel, work: Workload, recipe: Recipe, device: devices.Device, usable: int
 ) -> dict[str, int | str] | None:
     """The first change of options after which a step fits: recomputation, smaller micro-batches, then more devices."""
-    ways = [how] if how.recompute == "full" else [how, replace(how, recompute="full")]
-    batches = [work.batch] + [1 << power for power in reversed(range((work.batch - 1).bit_length()))]
-    counts = [count << doubled for doubled in range(MOST_DOUBLINGS)]
-    for devices_, batch, way in product(counts, batches, ways):
-        if devices_ > devices.MOST or not device.links.known(devices_):
+    ways = [recipe] if recipe.recompute == "full" else [recipe, replace(recipe, recompute="full")]
+    mesh, (size, times) = recipe.mesh or Mesh(), micro_batches(work, recipe)
+    sizes = [size] + [1 << power for power in reversed(range((size - 1).bit_length()))]
+    for doubled, each, way in product(range(MOST_DOUBLINGS), sizes, ways):
+        count = mesh.ranks << doubled
+        if count > devices.MOST or not device.links.known(count):
             continue
-        room = memory(model, replace(work, batch=batch), devices_, usable, way)
+        shards = mesh.fsdp == mesh.ranks
+        larger = replace(mesh, fsdp=count) if shards else replace(mesh, dp=mesh.dp << doubled)
+        on = replace(way, mesh=larger if count > 1 else None)
+        room = memory(model, replace(work, batch=each * (times if mesh.pp > 1 else 1)), on, usable)
         if room.fits or (room.fits is None and room.counted is None):
-            changed = {
-                "on": (devices_ != count, f"{devices_}x{device.id}"),
-                "batch": (batch != work.batch, batch),
-                "recompute": (way != how, "full"),
+            changed: dict[str, tuple[bool, int | str]] = {
+                "on": (count != mesh.ranks, f"{count}x{device.id}"),
+                "micro_batch_size" if mesh.pp > 1 else "batch": (each != size, each),
+                "recompute": (way != recipe, "full"),
             }
             return {name: value for name, (differs, value) in changed.items() if differs}
     return None
@@ -169,10 +159,11 @@ def fitting_options(
 
 @record
 class StepEstimate:
-    """The estimate of a training step on `trained.devices` devices."""
+    """The estimate of a training step on `trained.devices` devices; `work` and `recipe` as for its memory."""
 
     model: LoadedModel
     work: Workload
+    recipe: Recipe
     device: devices.Device
     trained: Trained
     dtype: str
@@ -260,19 +251,57 @@ def measured_alike(model: LoadedModel, device: devices.Device, megatron: bool) -
     return "fp8" not in device.peak if megatron else model.family == "mpt"
 
 
-def step_estimate(model: LoadedModel, work: Workload, where: MemoryLimit, name: str, how: StepOptions) -> StepEstimate:
+def step_estimate(
+    model: LoadedModel,
+    work: Workload,
+    recipe: Recipe,
+    where: MemoryLimit,
+    name: str,
+    *,
+    tokens_total: int | None = None,
+    mfu: float | None = None,
+) -> StepEstimate:
     """A step on devices with matrix products in the dtype `name`. Raises TfacctError."""
     assert where.device is not None
-    timed = estimated if how.mfu is None else at_mfu
-    trained, parts = timed(model, work, where.count, where.device, name, how)
-    room = memory(model, work, where.count, where.usable, how, fp8=trained.fp8)
-    return StepEstimate(model, work, where.device, trained, name, parts, how, room)
+    micro, found = timed_as(work, recipe)
+    how = replace(found, tokens_total=tokens_total, mfu=mfu)
+    timed = estimated if mfu is None else at_mfu
+    trained, parts = timed(model, micro, where.count, where.device, name, how)
+    room = memory(model, work, recipe, where.usable, fp8=trained.fp8)
+    return StepEstimate(model, work, recipe, where.device, trained, name, parts, how, room)
+
+
+def timed_as(work: Workload, recipe: Recipe) -> tuple[Workload, StepOptions]:
+    """A micro-batch of a step, and how the step runs. Raises UsageError for one unlike those that were measured."""
+    mesh = recipe.mesh or Mesh()
+    megatron = mesh.fsdp != mesh.ranks
+    unlike = {
+        option("lora"): recipe.lora is not None,
+        option("optimizer", recipe.optimizer): recipe.optimizer != Recipe().optimizer,
+        option("attention", "eager"): recipe.attention == "eager",
+        "torch.autocast": recipe.autocast,
+        option("packing", True): recipe.packing,
+        option("offload", recipe.offload): recipe.offload is not None,
+        option("recompute", recipe.recompute): recipe.recompute not in get_args(Recompute)
+        and bool(recipe.recomputed_modules),
+        "expert parallelism": mesh.ep > 1,
+        "context parallelism": mesh.sequence_shards > 1,
+        f"{option('fsdp')} with other axes": 1 < mesh.fsdp < mesh.ranks,
+        option("zero", mesh.zero): mesh.zero > 1,
+        "data parallelism alone": mesh.dp == mesh.ranks > 1,
+        option("schedule", mesh.schedule): mesh.schedule == "zero-bubble",
+        f"{option('recompute', 'attention')} under FSDP": recipe.recompute == "attention" and not megatron,
+    }
+    for name in (name for name, so in unlike.items() if so):
+        raise UsageError(f"no training step with {name} was measured")
+    size, count = micro_batches(work, recipe)
+    layout = MegatronLayout(mesh.tp, mesh.sp, mesh.pp, mesh.chunks) if megatron else MegatronLayout()
+    return replace(work, batch=size), StepOptions(count, cast("Recompute", recipe.recompute), mesh=layout)
 
 
 def check(model: LoadedModel, count: int, device: devices.Device, name: str, how: StepOptions) -> None:
     """Raises TfacctError for what was not measured in any way."""
     check_size(option("gradient_accumulation"), how.accumulate)
-    _check_how(how)
     if how.tokens_total is not None:
         check_size(option("total_tokens"), how.tokens_total, most=10**15)
     if name not in DTYPES:
@@ -295,39 +324,12 @@ def check(model: LoadedModel, count: int, device: devices.Device, name: str, how
         raise ConfigError(f"{model.name}: its training time is not supported", "supported: dense decoders")
 
 
-def _check_mesh(model: LoadedModel, count: int, device: devices.Device, how: StepOptions) -> None:
-    """Raises TfacctError for a layout that does not divide the devices, or that was not measured."""
+def _check_mesh(model: LoadedModel, device: devices.Device, how: StepOptions) -> None:
+    """Raises TfacctError for a layout that the model does not divide, or that was not measured."""
     mesh, blocks = how.mesh, sum(int(group.count) for group in model.ledger.groups if group.numbers)
-    if count % mesh.ranks:
-        asked = f"{option('tp', mesh.tp)} and {option('pp', mesh.pp)} take {mesh.ranks:,} devices"
-        raise UsageError(
-            f"{asked}, which do not divide {'1 device' if count == 1 else f'{count:,} devices'}",
-            f"give a multiple of {mesh.ranks:,}: {option('on', f'{mesh.ranks}x{device.id}')}",
-        )
     if mesh.tp > (node := max(NODE, device.links.joined)):
         raise UsageError(f"{option('tp', mesh.tp)} is more than the {node} devices of a node", option("tp", node))
     check_heads(model, mesh.tp)
     if mesh.pp * mesh.chunks > blocks:
         parts = f" and {option('pp_chunks', mesh.chunks)}" if mesh.chunks > 1 else ""
         raise UsageError(f"{option('pp', mesh.pp)}{parts}: {model.name} has {blocks:,} blocks")
-
-
-def _check_how(how: StepOptions) -> None:
-    """Raises UsageError for options that change nothing, or contradict each other."""
-    mesh = how.mesh
-    for option_name, size in (("tp", mesh.tp), ("pp", mesh.pp), ("pp_chunks", mesh.chunks)):
-        check_size(option(option_name), size)
-    if mesh.sp and mesh.tp == 1:
-        problem = f"{option('sp', True)} divides tokens among the devices of {option('tp')}"
-        raise UsageError(problem, f"give their number: {option('tp', 8)}")
-    if mesh.chunks > 1 and mesh.pp == 1:
-        raise UsageError(
-            f"{option('pp_chunks', mesh.chunks)} divides a stage of {option('pp')}",
-            f"give their number: {option('pp', 8)}",
-        )
-    if how.recompute not in get_args(Recompute):
-        reason = f"{option('recompute')} must be {', '.join(get_args(Recompute))}, not {how.recompute!r}"
-        raise UsageError(reason, nearest(str(how.recompute), get_args(Recompute)))
-    if how.recompute == "attention" and mesh.ranks == 1:
-        reason = f"{option('recompute', 'attention')} was measured under {option('tp')} and {option('pp')} alone"
-        raise UsageError(reason, option("recompute", "full"))

@@ -192,7 +192,6 @@ class Recipe:
         changed = {
             "full recomputation": self.recompute == "full",
             f"{', '.join(self.recomputed_modules)} recomputed": bool(self.recomputed_modules),
-            f"{self.gradient_accumulation:,} micro-batches": self.gradient_accumulation > 1,
             "logits saved": self.keep_logits,
             "loss in chunks": self.loss == "chunked",
             "packed": self.packing,
@@ -299,8 +298,8 @@ def batch_sizes(
     batch: int | None, micro: int | None, steps: int | None, whole: int | None, mesh: Mesh | None
 ) -> BatchSizes:
     """Batch sizes from the given ones: global batch = micro-batch · steps · data-parallel ranks. A micro-batch is one
-    sequence unless the other sizes determine it. The steps are the micro-batches of a pipeline if there is one. Raises
-    UsageError for sizes that do not divide."""
+    sequence unless the other sizes determine it. The steps are the micro-batches of a pipeline if there is one; of a
+    batch alone, the schedule decides. Raises UsageError for sizes that do not divide."""
     given = {"micro_batch_size": micro, "gradient_accumulation": steps, "global_batch_size": whole}
     for name, size in given.items():
         if size is not None:
@@ -316,8 +315,9 @@ def batch_sizes(
         if stages > 1 and batch is not None:
             raise UsageError(f"{option('batch')} is the whole pipeline batch: use {option('micro_batch_size')}")
         steps, micro = _step_sizes(whole, micro, steps, ranks)
+    by_schedule = micro == batch and whole is None and steps in (None, 1)
     micro, steps = micro or 1, steps or 1
-    if stages == 1 or mesh is None or (whole is None and given["micro_batch_size"] is None):
+    if stages == 1 or mesh is None or by_schedule:
         return BatchSizes(micro, steps, mesh)
     if mesh.microbatches not in (0, steps):
         raise UsageError(
@@ -352,15 +352,21 @@ def _step_sizes(whole: int, micro: int | None, steps: int | None, ranks: int) ->
     return each // micro, micro
 
 
+def micro_batches(work: Workload, recipe: Recipe) -> tuple[int, int]:
+    """Sequences of a micro-batch on a data-parallel rank, and micro-batches of an optimizer step."""
+    mesh = recipe.mesh
+    stages = 1 if mesh is None or mesh.pp == 1 else microbatches(mesh, work.axes(), train=True)
+    return work.batch // stages, recipe.gradient_accumulation * stages
+
+
+def batch_words(work: Workload, recipe: Recipe) -> str:
+    """The batch of a step in words: `batch 6`, or `128 micro-batches of 2`."""
+    size, count = micro_batches(work, recipe)
+    return f"batch {size:,}" if count == 1 else f"{count:,} micro-batches of {size:,}"
+
+
 def size_facts(work: Workload, recipe: Recipe) -> dict[str, int]:
     """The batch sizes of a step for the JSON."""
-    mesh, steps = recipe.mesh, recipe.gradient_accumulation
-    ranks = 1 if mesh is None else mesh.fsdp * mesh.dp
-    if mesh is not None and mesh.pp > 1:
-        steps *= microbatches(mesh, work.axes(), train=True)
-    in_pipeline = steps // recipe.gradient_accumulation
-    return {
-        "micro_batch_size": work.batch // in_pipeline,
-        "gradient_accumulation": steps,
-        "global_batch_size": work.batch * recipe.gradient_accumulation * ranks,
-    }
+    ranks = 1 if recipe.mesh is None else recipe.mesh.fsdp * recipe.mesh.dp
+    size, count = micro_batches(work, recipe)
+    return {"micro_batch_size": size, "gradient_accumulation": count, "global_batch_size": size * count * ranks}
