@@ -57,6 +57,8 @@ def test_devices_have_their_peak_for_the_dtype_of_the_products() -> None:
     rated = {row["device"]: row for row in tfacct.devices().rows}
     assert peak("h100-sxm") == rated["h100-sxm"]["bf16"] and peak("4xh100-sxm") == 4 * rated["h100-sxm"]["bf16"]
     assert peak("h100-sxm", dtype="fp8") == rated["h100-sxm"]["fp8"]
+    assert peak("4090") == peak("rtx-4090") and peak("8x4090") == 8 * peak("rtx-4090")  # a card, not FLOP/s
+    assert peak("8 x h100") == 8 * peak("h100") and peak("2x 989T") == 2 * 989e12
     assert peak("989e12") == peak(989e12) == peak("989T") == peak("1x989T") == 989e12
 
 
@@ -67,7 +69,7 @@ def test_a_peak_that_is_none_is_refused(peak: Any) -> None:
 
 
 def test_what_makes_no_sense_is_refused() -> None:
-    with pytest.raises(TfacctError, match="has no peak for fp8"):
+    with pytest.raises(TfacctError, match="has no fp8 units"):
         Meter("gpt2", peak="a100-sxm-80gb", dtype="fp8")
     with pytest.raises(TfacctError, match="did you mean full"):
         Meter("gpt2", peak=1e12, recompute="ful")  # type: ignore[arg-type]

@@ -199,3 +199,5 @@ def test_the_context_of_a_run_that_names_none() -> None:
     words = "Counted at context 1,024, the longest of the model; ctx sets that of the run."
     assert words in model.mfu(on="a100", tokens_per_second=1000).notes
     assert words not in model.mfu(on="a100", ctx=1024, tokens_per_second=1000).notes
+    image = load("vit-base-patch16-224").mfu(on="a100", tokens_per_second=1000)
+    assert not any(note.startswith("Counted at context") for note in image.notes)  # ctx does not apply to images

@@ -135,29 +135,16 @@ def _counted(
 
 def _peak(peak: float | str, dtype: str) -> float:
     """FLOP/s of all devices together."""
-    from tfacct.base import units
-
-    if isinstance(peak, str):
-        count, times, each = peak.partition("x")
-        many = int(count) if times and count.isdecimal() else 0
-        if each[:1].isdecimal() and many:
-            return many * _peak(each, dtype)
-        if peak.strip()[:1].isdecimal() and not many:
-            return _checked(units.read_rate("peak", peak))
-        return _of_devices(peak, dtype)
-    return _checked(peak)
-
-
-def _of_devices(named: str, dtype: str) -> float:
+    if not isinstance(peak, str):
+        return _checked(peak)
     from tfacct.base import units
     from tfacct.loading import devices
+    from tfacct.timing.utilization import peak_of
 
-    count, device = devices.several("peak", named)
-    name = units.dtype_name(dtype)
-    if name not in device.peak:
-        known = ", ".join(device.peak)
-        raise UsageError(f"{device.id} has no peak for {name}", f"peaks are known for {known}; or pass peak in FLOP/s")
-    return float(count * device.peak[name])
+    count, each = devices.number_and_name("peak", peak)
+    if each[:1].isdecimal() and not devices.is_card_number(each):
+        return _checked(count * units.read_rate("peak", each))
+    return float(count * peak_of(devices.several("peak", peak)[1], dtype)[1])
 
 
 def _checked(peak: object) -> float:

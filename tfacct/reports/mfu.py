@@ -66,7 +66,7 @@ class MfuReport(build.ModelReport):
 @record
 class Run:
     """A run at `speed` tokens per second of all devices, which multiply in `dtype`, each with this `peak` in FLOP/s.
-    `per_token`: FLOPs by convention; `missing`: why there are none in others."""
+    `longest`: the context is not given. `per_token`: FLOPs by convention; `missing`: why there are none in others."""
 
     point: Point
     limit: MemoryLimit
@@ -136,7 +136,8 @@ def mfu(
     work = selection.runnable(model, request)
     speed = _speed(tokens_per_second, step_time, work.batch * work.context)
     point, limit = Point(model.ledger, work, train=train), device_limit(count, device, training=True)
-    run = Run(point, limit, units_of, peak, speed, step_time, request.ctx is None, *_per_token(point))
+    longest = request.ctx is None and selection.takes_context(model, model.context + 1)
+    run = Run(point, limit, units_of, peak, speed, step_time, longest, *_per_token(point))
     facts = values_of(MfuReport, run)
     rows: tuple[Row, ...] = tuple(
         {
