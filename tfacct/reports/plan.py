@@ -407,15 +407,15 @@ def _errors(one: Plan) -> list[str]:
     """The measured error of the estimates; of a training step one sentence a law."""
     if one.estimates is None or not one.timed:
         return []
-    from tfacct.reports import time
+    from tfacct.reports import estimates
 
     if isinstance(one.estimates, ServingTimes):
         first = one.timed[0]
-        return [time.error_note(one.estimates.placed[first.mesh.tp])]
+        return [estimates.error_note(one.estimates.placed[first.mesh.tp])]
     device, laws = one.estimates.device, [law for law in one.laws if law]
     assert one.recipe is not None
     link = None if one.gpus == 1 else device.link(one.gpus)
-    return [time.step_error_note(one.model, device, law == MEGATRON, link, one.recipe.dtype) for law in laws]
+    return [estimates.step_error_note(one.model, device, law == MEGATRON, link, one.recipe.dtype) for law in laws]
 
 
 def _cache(one: Plan) -> str:

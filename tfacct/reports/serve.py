@@ -17,19 +17,20 @@ from tfacct.output.answer import AnswerT
 from tfacct.output.keys import Keys, Object, values_of
 from tfacct.output.report import Column, NoteRow, Row, notes
 from tfacct.reports import build, ranks
-from tfacct.reports.time import (
+from tfacct.reports.estimates import (
     CONVENTION,
+    ERROR,
+    EVIDENCE,
+    FILES,
+    LINKS,
+    RANGE,
     OnDevices,
     Validated,
     assumptions,
-    error_note,
-    evidence_note,
-    files_notes,
     formats_note,
     interval_words,
     link_notes,
     placement_facts,
-    range_note,
     validation_facts,
 )
 from tfacct.timing.adapters import ServedLora
@@ -285,12 +286,11 @@ def _ranges(about: Serving | Fewest) -> str:
     return f"Ranges. {token}. {first}; chunked prefill lies between these two."
 
 
-ERROR = NoteRow("error", 1, lambda about: error_note(about.one))
 PLACED_NOTES = (
-    NoteRow("range", 2, lambda about: range_note(about.one)),
+    RANGE,
     NoteRow("price", 2, lambda about: about.load.price, "Price: {:g} per device-hour, as given."),
-    NoteRow("files", 2, lambda about: files_notes(about.one)),
-    NoteRow("links", 2, lambda about: link_notes(about.one.link)),
+    FILES,
+    LINKS,
     NoteRow("limit", 2, lambda about: about.memory.notes),
     NoteRow("pool", 2, lambda about: about.memory.pool_words),
     NoteRow(
@@ -305,7 +305,7 @@ PLACED_NOTES = (
 SHARED_NOTES = (
     *PLACED_NOTES,
     NoteRow("ranges", 2, _ranges),
-    NoteRow("evidence", 3, lambda about: evidence_note(about.one)),
+    EVIDENCE,
 )
 NOTES = (
     ERROR,

@@ -1,0 +1,231 @@
+"""What every estimate of time reports: the devices, the formats, and the errors on measured runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, Literal
+
+from tfacct.base import units
+from tfacct.loading import selection
+from tfacct.loading.devices import Device
+from tfacct.loading.links import Link
+from tfacct.loading.model import LoadedModel
+from tfacct.output.keys import Keys, Object, values_of
+from tfacct.output.report import NoteRow
+from tfacct.reports import build, model_notes
+from tfacct.timing.placement import Placement
+from tfacct.timing.step_estimate import measured_alike, unmeasured_step
+from tfacct.timing.timing import CONSTANTS, WIDE, units_of
+from tfacct.timing.validated import (
+    ENOUGH,
+    NEVER_FITTED,
+    NEWER_LAYOUTS,
+    NEWER_STACKS,
+    VALIDATED,
+    Class,
+    Metric,
+    Validation,
+    reported,
+)
+
+CONVENTION = (
+    "an estimate: seconds by a fitted law over FLOPs, bytes and launches; FLOPs and bytes are counted, per device"
+)
+
+
+of_placement: Keys[[Placement]] = Keys()
+of_error: Keys[[Validation, str, int]] = Keys()
+
+
+class OnDevices(Object):
+    """The devices of a model that is served, the formats of its weights and its cache."""
+
+    device: str = of_placement(lambda one: one.device.id)
+    count: int = of_placement(lambda one: one.count)
+    tp: int = of_placement(lambda one: one.host.split.tp)
+    ep: int = of_placement(lambda one: one.host.split.ep)
+    link: build.LinkUsed | None = of_placement(lambda one: one.link and one.link.facts())
+    memory_bytes: int
+    memory_from: str
+    dtype: str = of_placement(lambda one: one.dtype)
+    dtype_from: build.DtypeFrom
+    published_dtype: str | None
+    kv_dtype: str = of_placement(lambda one: one.cache)
+
+
+class Validated(Object):
+    """Errors of such estimates on measured runs that no constant was fitted to; shares are of 1."""
+
+    class_: Literal["dense", "experts", "recurrent", "indexed", "pcie", "amd", "training", "divided"] = of_error(
+        lambda error, *_: error.kind
+    )
+    metric: Metric = of_error(lambda error, *_: error.metric)
+    points: int = of_error(lambda error, *_: reported(error.kind, error.metric).runs)
+    points_fitted: int = of_error(lambda error, *_: 0 if error.kind in NEVER_FITTED else error.runs)
+    cells: int = of_error(lambda error, *_: error.cells)
+    points_on_device: int = of_error(lambda error, device, _: error.on.get(device, 0))
+    points_in_dtype: int = of_error(lambda _, __, alike: alike)
+    median_error: float = of_error(lambda error, *_: reported(error.kind, error.metric).median)
+    coverage: float = of_error(lambda error, *_: reported(error.kind, error.metric).coverage)
+
+
+HOW_MEASURED: Mapping[Class, str] = {
+    "dense": "runs (cross-validation)",
+    "experts": "runs of MoE models (cross-validation)",
+    "recurrent": "runs of Qwen3.5, none of them fitted",
+    "indexed": "runs of GLM-5, none of them fitted",
+    "pcie": "runs over PCIe (cross-validation)",
+    "amd": "runs, to which a factor for AMD was fitted",
+}
+"""The runs that an error was measured on."""
+
+
+def error_note(one: Placement) -> str:
+    """The measured error of a serving estimate, or why it is not known."""
+    error = one.error()
+    if error is None:
+        return _unknown(one.unmeasured) + (_corrected(one, None) if one.own_runs else "")
+    if one.own_runs:
+        return _corrected(one, error)
+    return (
+        f"Estimate: median error {units.percent(error.median)} on {error.runs:,} {HOW_MEASURED[error.kind]}"
+        f"{_without(one, error)}. {interval_words(error)}"
+    )
+
+
+def _without(one: Placement, error: Validation) -> str:
+    """That no measured run was on this device, or in this format; empty if one was."""
+    missing = [] if error.on.get(one.device.id) else ["on this device"]
+    missing += [] if one.runs_alike else [f"with {one.dtype} weights"]
+    return f"; none {' or '.join(missing)}" if missing else ""
+
+
+def interval_words(error: Validation) -> str:
+    """The 80% interval, and the share of runs that lay in it when their cell was left out."""
+    covered = units.percent(error.coverage, 0)
+    return f"The 80% interval, {error.low:.2f} to {error.high:.2f} × the estimate, covered {covered} of these runs."
+
+
+def _corrected(one: Placement, error: Validation | None) -> str:
+    """How runs of the user's own correct the estimate, and the measured error after so many."""
+    many = len(one.own_runs)
+    note = f"Times × {one.host.constants.pace:.2f}, by {'1 run' if many == 1 else f'{many:,} runs'} of your own"
+    if error is None:
+        return f" {note}."
+    if one.scattered:
+        ends = " … ".join(dict.fromkeys(f"{end(one.own_runs):.2f}" for end in (min, max)))
+        return f"{note}{_without(one, error)}. Measured over corrected times: {ends}, so the ranges reach as far."
+    few = f"; {ENOUGH} would lower the error" if many < ENOUGH and error.kind in ("dense", "experts") else ""
+    return (
+        f"{note}: median error {units.percent(error.median)} on {error.runs:,} measured runs{_without(one, error)}"
+        f"{few}. {interval_words(error)}"
+    )
+
+
+def _evidence(one: Placement) -> str:
+    """What the error was measured on; empty if it is not known."""
+    error = None if one.scattered else one.error()
+    if error is None:
+        return ""
+    here, verb = error.on.get(one.device.id, 0), "measured" if error.kind in NEVER_FITTED else "fitted"
+    where = f", {_on_device(here, 'run', verb)}" if here else ""
+    return (
+        f"Measured: latency of whole requests{where}. Cross-validation:"
+        " each cell (device × model × engine × format) is compared with constants fitted to the others."
+    )
+
+
+def step_error_note(model: LoadedModel, device: Device, megatron: bool, link: Link | None, dtype: str) -> str:
+    """The measured error of a training step's estimate, or why it is not known. `link`: of all devices. `dtype`: of the
+    matmuls."""
+    if reason := unmeasured_step(device, link):
+        return _unknown(reason)
+    alike = measured_alike(model, device, megatron)
+    fp8_only = "" if dtype == "fp8" else f"No such step in {dtype} was measured. "
+    others = "other software differs more"
+    if not alike and megatron:
+        error = NEWER_LAYOUTS
+        return (
+            f"Estimate. {fp8_only}Megatron-Bridge in fp8 with TP and PP (2026): median error"
+            f" {units.percent(error.median)} on {error.runs} steps, none of them fitted; {others}."
+        )
+    kind: Class = "divided" if megatron else "training"
+    error, here = reported(kind, "step"), VALIDATED[kind, "step"].on.get(device.id, 0)
+    if megatron:
+        where = f"{here:,} of them" if here else "none of them"
+        unknown = "" if here else ", so its error here is not known"
+        return (
+            f"Estimate. GPT models under Megatron-LM (2021 and 2022): median error {units.percent(error.median)} on"
+            f" {error.runs:,} steps, {where} on this device{unknown}."
+        )
+    if alike:
+        return (
+            f"Estimate. MPT under FSDP (llm-foundry, 2023): median error {units.percent(error.median)} on"
+            f" {error.runs:,} steps never fitted; {_on_device(here, 'step')}."
+        )
+    stacks = " and ".join(f"{units.percent(one.median)} on {name}" for name, one in NEWER_STACKS.items())
+    return f"Estimate. {fp8_only}Median error of fp8 steps (2024 to 2026): {stacks}; {others}."
+
+
+def _unknown(reason: str) -> str:
+    return f"Estimate. {reason}, so its error is not known."
+
+
+def _on_device(here: int, what: str, verb: str = "fitted") -> str:
+    return f"{f'{here:,} {what}s' if here else f'no {what}'} on this device {'were' if here else 'was'} {verb}"
+
+
+def formats_note(one: Placement) -> str:
+    """The formats of weights, activations and cache, and the units that multiply."""
+    used, wide = units_of(one.device, one.dtype), one.host.activations.name
+    note = f"FLOPs and bytes are per device. Weights {one.dtype}, activations {wide}, cache {one.cache}."
+    if one.dtype not in WIDE:
+        note += f" Matmuls run in {used}."
+    elif used != one.dtype:
+        note += f" The device has no {one.dtype} units: matmuls run in {used}."
+    return note
+
+
+def link_notes(*links: Link | None) -> list[str]:
+    """The links between devices, each once."""
+    return list(dict.fromkeys(link.words for link in links if link is not None))
+
+
+def placement_facts(one: Placement) -> dict[str, Any]:
+    """Keys of `OnDevices`."""
+    return values_of(OnDevices, one, **one.device.memory_facts(), **selection.format_facts(one.model, one.asked))
+
+
+def validation_facts(one: Placement, metric: Metric = "request") -> dict[str, Any] | None:
+    """Keys of `Validated`; None if no run like this was measured, or the user's own differ more than such runs."""
+    error = None if one.scattered else one.error(metric)
+    return None if error is None else values_of(Validated, error, one.device.id, one.runs_alike)
+
+
+def assumptions(*laws: Any) -> dict[str, float]:
+    """Fitted constants by name: those of the laws given, or of serving."""
+    return {field.name: getattr(law, field.name) for law in laws or (CONSTANTS,) for field in fields(law)}
+
+
+def _files(one: Placement) -> list[str]:
+    """How the checkpoint differs from the count, if the format was not given; and the format of the cache, if the
+    config names one."""
+    given = selection.format_facts(one.model, one.asked)["dtype_from"] == selection.GIVEN
+    return [
+        *(() if given else model_notes.files_notes([one.model])),
+        *model_notes.cache_notes([one.model], one.cache),
+    ]
+
+
+ERROR = NoteRow("error", 1, lambda about: error_note(about.one))
+FILES = NoteRow("files", 2, lambda about: _files(about.one))
+RANGE = NoteRow(
+    "range",
+    2,
+    lambda about: about.one.host.weights.least is not None and about.one.host.weights.differs,
+    "Weights are counted at the upper end of their range: {}.",
+)
+LINKS = NoteRow("links", 2, lambda about: link_notes(about.one.link))
+EVIDENCE = NoteRow("evidence", 3, lambda about: _evidence(about.one))
+"""Notes on a model that is served, `about.one`."""
