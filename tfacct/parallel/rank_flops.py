@@ -71,7 +71,7 @@ def points_of(
         if any(metric.unit != "bytes" or metric.name in MEMORY_TRAFFIC for metric in metrics):
             on_rank(model, model.ledger.products(point.at), mesh, point.work, masked=point.masked)
         if any(metric.unit == "bytes" and metric.name not in MEMORY_TRAFFIC for metric in metrics):
-            cached_tokens(model, mesh, point.work)
+            check_cached_tokens(model, mesh, point.work)
     (sharded,) = shard_models([model], mesh, dtype)[1]
     points = [replace(point, ledger=one.ledger) for _, one in stages_of(sharded, mesh.pp)]
     return [RankPoint.of(one, mesh) for one in points] if mesh.cp > 1 or mesh.ep > 1 else points
@@ -157,11 +157,11 @@ def _of_pairs(product: Product, mesh: Mesh) -> Product:
     return product._replace(dims=dims, forward=share(product.forward), backward=share(product.backward))
 
 
-def cached_tokens(model: LoadedModel, mesh: Mesh | None, work: Workload) -> Workload:
-    """The part of a workload that one rank caches. Raises TfacctError for tokens that the ranks cannot shard,
-    and for a model that caches anything but keys and values of each token."""
-    if mesh is None or mesh.cp == 1:
-        return work
+def check_cached_tokens(model: LoadedModel, mesh: Mesh, work: Workload) -> None:
+    """Raises TfacctError for tokens that `cp` ranks cannot shard, and for a model that caches anything but keys and
+    values of each token."""
+    if mesh.cp == 1:
+        return
     given = option("cp", mesh.cp)
     for group in model.ledger.groups:
         states = [axis_names(line.spec) for line in group.lines if isinstance(line, State)]
@@ -171,12 +171,11 @@ def cached_tokens(model: LoadedModel, mesh: Mesh | None, work: Workload) -> Work
             problem = f"{given} does not support windows, because engines differ in which rank caches the last tokens"
             raise ConfigError(f"{model.name}: {problem}", "leave it out")
     check_sizes(model, Mesh(cp=mesh.cp), {**work.axes(), "T": work.context})
-    return rank_tokens(mesh, work)
 
 
-def rank_tokens(mesh: Mesh | None, work: Workload) -> Workload:
+def rank_tokens(mesh: Mesh, work: Workload) -> Workload:
     """The tokens of a context that the fullest rank caches."""
-    if mesh is None or mesh.cp == 1:
+    if mesh.cp == 1:
         return work
     own = CP_CHUNKS * -(-work.context // (CP_CHUNKS * mesh.cp))
     return replace(work, context=own, tokens=own)

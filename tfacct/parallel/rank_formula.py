@@ -24,7 +24,7 @@ from tfacct.ledger.lines import ACTIVE, Matmul
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.parallel.mesh import Mesh, checked_pass, padded_axes, replicated_heads, tp_axis
-from tfacct.parallel.rank_flops import cached_tokens, check_parts
+from tfacct.parallel.rank_flops import check_cached_tokens, check_parts
 from tfacct.parallel.shard_model import on_ranks
 from tfacct.parallel.support import check_axes, check_mesh, check_shardable, check_sizes, gathers_heads
 
@@ -195,7 +195,7 @@ def check_layout(model: LoadedModel, layout: Layout, of: str, work: Workload | N
         if work is None or numbers["cp"] is None:
             work = Workload(2 * mesh.sequence_chunks, 2 * mesh.sequence_chunks)
         if of == "kv":
-            cached_tokens(model, mesh, work)
+            check_cached_tokens(model, mesh, work)
         else:
             check_parts(model, mesh, work)
 

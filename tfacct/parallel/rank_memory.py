@@ -6,20 +6,28 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from tfacct.accounts.memory import cache_bytes, largest_that_fits
+from tfacct.accounts.memory import (
+    cache_bytes,
+    largest_that_fits,
+    next_token_bytes,
+    token_bytes,
+    unwindowed_cache_bytes,
+)
 from tfacct.accounts.products import by_part, dtypes_by_part
 from tfacct.architecture.parts import LatentAttention
 from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option
 from tfacct.ledger import paths
-from tfacct.ledger.einsum import axis_names
+from tfacct.ledger.einsum import Axes, axis_names
 from tfacct.ledger.evaluated import width_of
 from tfacct.ledger.groups import Ledger
 from tfacct.ledger.lines import RATES, WINDOW, State
 from tfacct.ledger.storage import Storage, Width, width
 from tfacct.ledger.workload import COMPRESSED, LARGEST, Request, Workload
+from tfacct.loading import selection
 from tfacct.loading.memory_limit import MemoryLimit
 from tfacct.loading.model import LoadedModel
 from tfacct.loading.skipped import Skipped
@@ -40,27 +48,195 @@ def sharded(
     return shard_models(models, mesh, dtype) if weights else shard_for_flops(models, mesh)
 
 
-def stages(model: LoadedModel, mesh: Mesh | None) -> list[tuple[int, LoadedModel]]:
-    """The model on the ranks of each pipeline stage, with the index of the stage."""
+def memory_of_stages(
+    rank_model: LoadedModel,
+    whole_model: LoadedModel,
+    request: Request,
+    cached: Width,
+    dtype: str | None,
+    mesh: Mesh | None,
+) -> list[ModelMemory]:
+    """Memory of a rank of each pipeline stage. `rank_model`: the model on one rank of all stages together."""
     if mesh is None or mesh.pp == 1:
-        return [(1, model)]
+        return [ModelMemory(rank_model, whole_model, whole_model, request, cached, dtype, mesh)]
     from tfacct.parallel.shard_model import stages_of
 
-    return stages_of(model, mesh.pp)
+    both = zip(stages_of(rank_model, mesh.pp), stages_of(whole_model, mesh.pp), strict=True)
+    return [
+        ModelMemory(stage, unsharded, whole_model, request, cached, dtype, mesh, number)
+        for (number, stage), (_, unsharded) in both
+    ]
 
 
-def cached_tokens(model: LoadedModel | None, mesh: Mesh | None, work: Workload) -> Workload:
-    """The part of a workload that one rank caches. Raises TfacctError for a `model` whose cache ranks cannot share."""
-    if mesh is None or mesh.cp == 1:
-        return work
-    from tfacct.parallel import rank_flops
+class ModelMemory:
+    """What a model stores and caches at the end of a step; with a `mesh`, what one rank of a pipeline stage does.
 
-    return rank_flops.rank_tokens(mesh, work) if model is None else rank_flops.cached_tokens(model, mesh, work)
+    `unsharded`: the stage without sharded weights. `cached`: format of the cache; `dtype`: of the weights. Raises
+    TfacctError for a cache that the ranks cannot share.
+    """
+
+    def __init__(
+        self,
+        model: LoadedModel,
+        unsharded: LoadedModel,
+        whole_model: LoadedModel,
+        request: Request,
+        cached: Width,
+        dtype: str | None,
+        mesh: Mesh | None = None,
+        stage: int = 1,
+    ) -> None:
+        self.model, self.unsharded, self.whole_model = model, unsharded, whole_model
+        self.request, self.cached, self.dtype, self.mesh, self.stage = request, cached, dtype, mesh, stage
+        self.work = selection.workload(model, request)
+        if mesh is not None:
+            from tfacct.parallel.rank_flops import check_cached_tokens
+
+            check_cached_tokens(model, mesh, self.work)
+
+    @cached_property
+    def storage(self) -> Storage:
+        """Format of the weights."""
+        return self.model.storage(self.dtype)
+
+    @cached_property
+    def fsdp_shards(self) -> dict[str, int] | None:
+        """Elements of each weight that the fullest rank of `fsdp` stores, padding included; None without FSDP. Raises
+        TfacctError."""
+        model, mesh = self.unsharded, self.mesh
+        if mesh is None or mesh.fsdp == 1:
+            return None
+        from tfacct.parallel.mesh import check_experts
+        from tfacct.parallel.shard_shapes import shard
+        from tfacct.parallel.support import DTYPES, check_rows
+        from tfacct.parallel.verified import verified
+
+        check_experts(mesh)
+        if (name := model.storage(self.dtype).name) not in DTYPES:
+            raise UsageError(f"{model.name}: {option('fsdp')} does not support {name} weights", option("dtype", "bf16"))
+        if not verified(model.family, "torch_plan"):
+            check_rows(model, mesh)
+        found: dict[str, int] = {}
+        for tensor in model.ledger.tensors():
+            elements = tensor.count * shard(tensor.parameter, tensor.axes, mesh).elements
+            found[tensor.path] = found.get(tensor.path, 0) + elements
+        return found
+
+    @property
+    def elements(self) -> dict[str, int]:
+        """Elements of each weight."""
+        return self.fsdp_shards or self.model.ledger.parameters()
+
+    @cached_property
+    def weight_bytes(self) -> dict[str, int]:
+        """Bytes of each weight."""
+        if self.fsdp_shards is None:
+            return self.model.ledger.weight_bytes(self.storage)
+        return {path: width(self.storage.name).bytes(count) for path, count in self.fsdp_shards.items()}
+
+    @property
+    def weights(self) -> int:
+        """Bytes of all weights."""
+        return sum(self.weight_bytes.values())
+
+    @property
+    def cache(self) -> int:
+        """Bytes of the cache."""
+        return self.cache_at()
+
+    def cache_at(self, **changes: Any) -> int:
+        """Bytes of the cache at this workload with `changes`."""
+        return int(cache_bytes(self.model.ledger, self.rank_axes(**changes), self.cached))
+
+    def without_windows(self, **changes: Any) -> int:
+        """Bytes of the cache at this workload with `changes`, in an engine that caches all tokens in every layer."""
+        return int(unwindowed_cache_bytes(self.model.ledger, self.rank_axes(**changes), self.cached))
+
+    @property
+    def first_token(self) -> int:
+        """Bytes of the first token of a sequence, without the rest of its page."""
+        return int(token_bytes(self.model.ledger, self.work.axes(), replace(self.cached, page=1)))
+
+    @property
+    def next_token(self) -> int:
+        """Bytes that one more token of a sequence adds."""
+        return int(next_token_bytes(self.model.ledger, self.rank_axes(), self.cached))
+
+    def rank_axes(self, **changes: Any) -> Axes:
+        """Sizes of the axes of this workload with `changes`; the tokens are those that the rank caches."""
+        work = replace(self.work, **changes)
+        if self.mesh is None:
+            return work.axes()
+        from tfacct.parallel.rank_flops import rank_tokens
+
+        return rank_tokens(self.mesh, work).axes()
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        """Weights by part, and every state."""
+        ledger, at = self.model.ledger, self.rank_axes()
+        sizes, dtypes = by_part(self.weight_bytes), dtypes_by_part(ledger, self.storage)
+        states = {line.path: line for group in ledger.groups for line in group.lines if isinstance(line, State)}
+        state_bytes = ledger.state_bytes(at, self.cached)
+        return [
+            {"what": part, "kind": "weights", "elements": count, "dtype": dtypes[part], "bytes": sizes[part]}
+            for part, count in by_part(self.elements).items()
+        ] + [
+            {
+                "what": paths.short(path),
+                "kind": "cache",
+                "elements": count,
+                "dtype": width_of(states[path], self.cached).name,
+                "bytes": state_bytes[path],
+            }
+            for path, count in ledger.states(at).items()
+        ]
+
+    def fit(self, limit: MemoryLimit) -> dict[str, Any]:
+        """The largest context at this batch and the largest batch at this context; None if not even 1 fits, or, with a
+        slack, if the cache does not limit it. No context is longer than the position embedding of the whole model."""
+        work, whole_model, free = self.work, self.whole_model, limit.usable - self.weights
+        past, longest = whole_model.past_positions(work), whole_model.position_limit
+
+        def needed(context: int, batch: int) -> int:
+            too_many = limit.paged is not None and limit.paged(context) < batch
+            return free + 1 if too_many else self.cache_at(context=context, batch=batch)
+
+        def most(context: int) -> int:
+            return max(needed(n, work.batch) for n in self.model.ledger.fullest(context))
+
+        reads = whole_model.past_positions(replace(work, context=1)) is None
+        context = largest_that_fits(most, free, longest or LARGEST) if reads else 0
+        batch = largest_that_fits(lambda n: needed(work.context, n), free, LARGEST) if past is None else 0
+        return {
+            **limit.facts,
+            "fits": past is None and needed(work.context, work.batch) <= free,
+            "past_positions": past,
+            "context_limit": longest,
+            "largest_context": context if 0 < context < LARGEST else None,
+            "largest_batch": batch if 0 < batch < LARGEST else None,
+            "context_slack_bytes": free - self.cache_at(context=context) if context else None,
+            "batch_slack_bytes": free - self.cache_at(batch=batch) if batch else None,
+        }
+
+    def pages(self, free_bytes: int | None) -> dict[str, Any]:
+        """Facts of a paged cache. With `free_bytes`, which the weights leave, also what vLLM prints at start-up: the
+        tokens that fit, and the number of requests of this context. These are missing if not even one page fits, or if
+        layers cache different tokens."""
+        model, page = self.model, self.cached.page
+        one = replace(self.work, context=page, tokens=1, batch=1, source=0)
+        page_bytes = int(cache_bytes(model.ledger, one.axes(), self.cached))
+        found: dict[str, Any] = {"kv_block": page, "kv_page_bytes": page_bytes}
+        if free_bytes is None or free_bytes < page_bytes or not _all_grow(model):
+            return found
+        count = free_bytes // page_bytes
+        needed = -(-self.work.context // page)
+        return found | pool_facts(model, self.work, page_bytes, count, count * page, needed, count * page)
 
 
-def fitting_all(found: Sequence[tuple[int, dict[str, Any]]]) -> dict[str, Any]:
-    """What fits on every stage, from what fits on each, and the stage that limits it."""
-    least = dict(found[0][1])
+def fitting_every_stage(found: Sequence[tuple[int, dict[str, Any]]]) -> dict[str, Any]:
+    """What fits on every stage, from what fits on each, by its index; and the stage that limits it."""
+    least = {**found[0][1], "fits": all(fit["fits"] for _, fit in found)}
     for what in ("context", "batch"):
         largest, slack = f"largest_{what}", f"{what}_slack_bytes"
 
@@ -73,106 +249,6 @@ def fitting_all(found: Sequence[tuple[int, dict[str, Any]]]) -> dict[str, Any]:
         number, fewest = min(found, key=place)
         least |= {largest: fewest[largest], slack: fewest[slack], f"{what}_stage": number}
     return least
-
-
-def stored_lines(
-    model: LoadedModel, work: Workload, how: Storage, cached: Width, shards: dict[str, int] | None = None
-) -> list[dict[str, Any]]:
-    """Weights by part, and every state."""
-    ledger, at = model.ledger, work.axes()
-    elements, taken, dtypes = ledger.parameters(), ledger.weight_bytes(how), dtypes_by_part(ledger, how)
-    if shards is not None:
-        elements = dict(shards)
-        taken = {path: width(how.name).bytes(count) for path, count in shards.items()}
-    parts = by_part(elements)
-    weights = by_part(taken)
-    states, state_bytes = ledger.states(at), ledger.state_bytes(at, cached)
-    lines = (line for group in ledger.groups for line in group.lines if isinstance(line, State))
-    stored = {line.path: width_of(line, cached).name for line in lines}
-    return [
-        {"what": part, "kind": "weights", "elements": parts[part], "dtype": dtypes[part], "bytes": weights[part]}
-        for part in parts
-    ] + [
-        {
-            "what": paths.short(path),
-            "kind": "cache",
-            "elements": count,
-            "dtype": stored[path],
-            "bytes": state_bytes[path],
-        }
-        for path, count in states.items()
-    ]
-
-
-def fsdp_shards(model: LoadedModel, mesh: Mesh, dtype: str | None) -> dict[str, int]:
-    """Elements of each weight that the fullest rank of `fsdp` stores, padding included. Raises TfacctError."""
-    from tfacct.parallel.mesh import check_experts
-    from tfacct.parallel.shard_shapes import shard
-    from tfacct.parallel.support import DTYPES, check_rows
-    from tfacct.parallel.verified import verified
-
-    check_experts(mesh)
-    if (name := model.storage(dtype).name) not in DTYPES:
-        raise UsageError(f"{model.name}: {option('fsdp')} does not support {name} weights", option("dtype", "bf16"))
-    if not verified(model.family, "torch_plan"):
-        check_rows(model, mesh)
-    found: dict[str, int] = {}
-    for tensor in model.ledger.tensors():
-        own = tensor.count * shard(tensor.parameter, tensor.axes, mesh).elements
-        found[tensor.path] = found.get(tensor.path, 0) + own
-    return found
-
-
-def fit_facts(
-    model: LoadedModel,
-    work: Workload,
-    cached: Width,
-    budget: MemoryLimit,
-    weights: int,
-    mesh: Mesh | None,
-    whole: LoadedModel,
-) -> dict[str, Any]:
-    """The largest context at this batch and the largest batch at this context; None if not even 1 fits, or, with a
-    slack, if the cache does not limit it. No context is longer than the position embedding of the `whole` model."""
-    room, past, limit = budget.usable - weights, whole.past_positions(work), whole.position_limit
-
-    def cache(context: int, batch: int) -> int:
-        at = cached_tokens(None, mesh, replace(work, context=context, batch=batch)).axes()
-        return int(cache_bytes(model.ledger, at, cached))
-
-    def needed(context: int, batch: int) -> int:
-        too_many = budget.paged is not None and budget.paged(context) < batch
-        return room + 1 if too_many else cache(context, batch)
-
-    def most(context: int) -> int:
-        return max(needed(n, work.batch) for n in model.ledger.fullest(context))
-
-    reads = whole.past_positions(replace(work, context=1)) is None
-    context = largest_that_fits(most, room, LARGEST if limit is None else limit) if reads else 0
-    batch = largest_that_fits(lambda n: needed(work.context, n), room, LARGEST) if past is None else 0
-    return {
-        **budget.facts,
-        "fits": past is None and needed(work.context, work.batch) <= room,
-        "past_positions": past,
-        "context_limit": limit,
-        "largest_context": context if 0 < context < LARGEST else None,
-        "context_slack_bytes": room - cache(context, work.batch) if context else None,
-        "largest_batch": batch if 0 < batch < LARGEST else None,
-        "batch_slack_bytes": room - cache(work.context, batch) if batch else None,
-    }
-
-
-def page_facts(model: LoadedModel, work: Workload, cache: Width, room: int | None) -> dict[str, Any]:
-    """Facts of a paged cache. With `room`, the bytes that the weights leave, also what vLLM prints at start-up: the
-    tokens that fit, and the number of requests of this context. Empty if not even one page fits, or if layers cache
-    different tokens."""
-    one = replace(work, context=cache.page, tokens=1, batch=1, source=0)
-    page = int(cache_bytes(model.ledger, one.axes(), cache))
-    found: dict[str, Any] = {"kv_block": cache.page, "kv_page_bytes": page}
-    if room is None or room < page or not _all_grow(model):
-        return found
-    tokens = room // page * cache.page
-    return found | pool_facts(model, work, page, room // page, tokens, -(-work.context // cache.page), tokens)
 
 
 def pool_facts(

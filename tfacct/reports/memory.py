@@ -8,38 +8,28 @@ from fractions import Fraction
 from math import lcm
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NotRequired, TypedDict
 
-from tfacct.accounts.memory import (
-    cache_bytes,
-    next_token_bytes,
-    token_bytes,
-    unwindowed_cache_bytes,
-)
+from tfacct.accounts.memory import cache_bytes, next_token_bytes
 from tfacct.accounts.metrics import Point, cache_overtakes
 from tfacct.architecture.parts import Attention, Mixer
 from tfacct.base import units
 from tfacct.base.errors import TfacctError, UsageError, listed
 from tfacct.base.spelling import option
-from tfacct.ledger.einsum import Axes
-from tfacct.ledger.groups import Ledger
 from tfacct.ledger.lines import WINDOW
 from tfacct.ledger.storage import Width, dtypes, width
 from tfacct.ledger.workload import LARGEST, Request, Workload
 from tfacct.loading import devices, selection
 from tfacct.loading.model import LoadedModel
 from tfacct.loading.skipped import Skipped
+from tfacct.output.keys import Keys, Object, values_of
 from tfacct.output.report import PLAIN, Column, NoteRow, Row, Table, notes
 from tfacct.parallel.rank_memory import (
+    ModelMemory,
     cache_formula,
-    cached_tokens,
-    fit_facts,
-    fitting_all,
-    fsdp_shards,
+    fitting_every_stage,
     is_compressed,
     is_latent,
-    page_facts,
+    memory_of_stages,
     sharded,
-    stages,
-    stored_lines,
     variants,
 )
 from tfacct.reports import build, model_notes, ranks
@@ -57,6 +47,8 @@ NARROWER = ("fp8", "int4")
 LARGEST_PAGE = 1 << 20
 """Tokens of the largest page."""
 END = "the length of its position embedding"
+
+of_memory: Keys[[ModelMemory]] = Keys()
 
 
 class Fit(build.Budgeted):
@@ -101,13 +93,13 @@ class MemoryLine(TypedDict):
     bytes: int
 
 
-class WholeMemory(TypedDict):
+class WholeMemory(Object):
     """The whole model, next to one rank."""
 
-    total_params: int
-    weights_bytes: int
-    kv_cache_bytes: int
-    total_bytes: int
+    total_params: int = of_memory(lambda one: sum(one.elements.values()))
+    weights_bytes: int = of_memory(lambda one: one.weights)
+    kv_cache_bytes: int = of_memory(lambda one: one.cache)
+    total_bytes: int = of_memory(lambda one: one.weights + one.cache)
 
 
 class MemoryReport(build.ExplainedReport, build.StoredReport, build.RankReport):
@@ -115,14 +107,20 @@ class MemoryReport(build.ExplainedReport, build.StoredReport, build.RankReport):
 
     _line = MemoryLine
 
+    workload: build.WorkloadFacts = of_memory(lambda one: selection.workload_facts(one.work, dtype=one.storage.name))
+    kv_dtype: str = of_memory(lambda one: one.cached.name)
+    weights_bytes: int = WholeMemory.weights_bytes
+    kv_cache_bytes: int = WholeMemory.kv_cache_bytes
+    total_bytes: int = WholeMemory.total_bytes
     kv_block: int | None
     kv_page_bytes: int | None
     pages: Pages | None
-    total_params: int
-    kv_cache_bytes_without_windows: int
-    kv_bytes_per_token: int
-    kv_bytes_next_token: int
-    not_included: build.NotIncluded | None
+    total_params: int = WholeMemory.total_params
+    kv_cache_bytes_without_windows: int = of_memory(lambda one: one.without_windows())
+    kv_bytes_per_token: int = of_memory(lambda one: one.first_token)
+    kv_bytes_next_token: int = of_memory(lambda one: one.next_token)
+    not_included: build.NotIncluded | None = of_memory(lambda one: model_notes.not_included(one.model, one.storage))
+    lines: list[dict[str, Any]] = of_memory(lambda one: one.lines)
     fit: Fit | None
     batches: list[BatchLine] | None
     ep: int | None
@@ -135,7 +133,7 @@ class MemoryOptions(NamedTuple):
     request: Request
     dtype: str | None
     cached: Width
-    fit: MemoryLimit | None = None
+    limit: MemoryLimit | None = None
     mesh: Mesh | None = None
 
 
@@ -153,27 +151,19 @@ def memory(
     """Bytes of weights and KV cache. `fit`: the memory limit, for the largest context and batch that fit. `kv_block`:
     tokens of a page of the cache. `mesh`: the bytes are those of the fullest rank. Raises TfacctError."""
     options = MemoryOptions(request, dtype, width(dtypes(dtype, kv_dtype)[1], _page_size(kv_block)), fit, mesh)
-    models, unpaged = _paged(models, options, kv_block)
+    models, unpaged = _paged(models, options.cached)
     models, skipped = selection.in_groups(*selection.with_known_bytes(models, dtype), request)
     stored = selection.formats(models, dtype)
-    _check_mesh(models, options, kv_block)
+    _check_mesh(models, options)
     whole_models, models, unfit = sharded(models, mesh, dtype)
-    found = [_fullest(whole, one, options) for whole, one in zip(whole_models, models, strict=True)]
-    models, facts = [model for model, _ in found], tuple(fact for _, fact in found)
-    if mesh is not None:
-        every = [_facts(one, one, options._replace(fit=None, mesh=None)) for one in whole_models]
-        facts = tuple(
-            {**fact, **ranks.rank_facts(mesh, {key: whole[key] for key in WholeMemory.__annotations__}), "ep": mesh.ep}
-            for fact, whole in zip(facts, every, strict=True)
-        )
-    alone, instead = len(models) == 1, ""
-    options = _in_pages(models[0], options) if alone else options
-    options = _in_pages(models[0], options) if alone else options
+    found = [_fullest(one, whole, options) for one, whole in zip(models, whole_models, strict=True)]
+    about = About([one for one, _ in found], [facts for _, facts in found], options)
+    models, facts, alone, instead = about.models, about.facts, len(found) == 1, ""
     if fit is not None and alone and not facts[0]["fit"]["fits"] and not facts[0]["fit"]["past_positions"]:
         instead = _instead(whole_models[0], options)
     what = f"memory{ranks.one_of_ranks(mesh)}" if alone else f"Memory to serve{ranks.one_of_ranks(mesh, 'on')}"
-    alike = model_notes.cache_dtypes(models, options.cached) == [selection.stored_name(models, dtype)]
-    kv = "" if alike else f", {model_notes.cache_words(models, options.cached)}"
+    alike = model_notes.cache_dtypes(models, about.cached) == [selection.stored_name(models, dtype)]
+    kv = "" if alike else f", {model_notes.cache_words(models, about.cached)}"
     cache = f" and {model_notes.cache_name(models)}" if any(model.has_cache for model in models) else ""
     report = build.report(
         MemoryReport,
@@ -183,7 +173,7 @@ def memory(
         title=f"{build.titled(models, what)} in {stored}{kv}, {build.workload_words(models, request)}",
         convention=CONVENTION,
         answer=" ".join(filter(None, (_answer(models, facts, options), instead))),
-        notes=lambda at: notes(NOTES, About(models[at], whole_models[at], facts[at], options)),
+        notes=lambda at: notes(NOTES, about.of(at)),
         counted=f"weights{cache} only; no activations, engine buffers or fragmentation",
         requests=[request],
         skipped=[*skipped, *unpaged, *unfit],
@@ -191,7 +181,7 @@ def memory(
     )
     if fit is None or not alone:
         return report
-    columns, sections, totals = _fit_table(models[0], facts[0], stored, options, fit)
+    columns, sections, totals = _fit_table(about.counted[0], facts[0], stored, fit)
     return replace(report, columns=columns, sections=sections, totals=totals, answer_first=True, data=report)
 
 
@@ -209,13 +199,12 @@ def by_batch(
     rows are those of the largest batch. `stored`: as in `memory`. Raises UsageError for several models."""
     if len(models) != 1:
         raise UsageError(f"several batch sizes ({option('batch')}) need one MODEL", "name one model, or give one batch")
-    batches = sorted(set(batches))
-    requests = [replace(request, batch=batch) for batch in batches]
+    requests = [replace(request, batch=batch) for batch in sorted(set(batches))]
     reports = [memory(models, one, mesh=mesh, fit=fit, **stored) for one in requests]
     each = [report.models[0] for report in reports]
     last = reports[-1] if fit is None else memory(models, requests[-1], mesh=mesh, **stored)
     sizes = ["weights_bytes", "kv_cache_bytes", "total_bytes"]
-    rows = [{"batch": batch, **{key: fact[key] for key in sizes}} for batch, fact in zip(batches, each, strict=True)]
+    rows = [{"batch": fact["workload"]["batch"], **{key: fact[key] for key in sizes}} for fact in each]
     facts = {key: value for key, value in last.models[0].items() if key != "notes"}
     why = ""
     if fit is not None:
@@ -228,14 +217,14 @@ def by_batch(
         Column("weights_bytes", "weights", "bytes", drop=1),
         Column("kv_cache_bytes", model_notes.cache_name(models) or "cache", "bytes"),
         Column("total_bytes", "total", "bytes"),
-        *((Column("largest_context", "max ctx", "count", empty="–"),) if fit is not None else ()),
+        *(FITTING[:1] if fit is not None else ()),
     )
     return build.report(
         MemoryReport,
         models,
         (columns, (tuple({**row, "largest_context": _largest(row, "context")} for row in rows),), ()),
         [{**facts, "batches": rows}],
-        title=last.title.removesuffix(f", batch {batches[-1]:,}"),
+        title=last.title.removesuffix(f", batch {requests[-1].batch:,}"),
         convention=last.convention,
         answer=_batches_answer(rows, fit, mesh, why),
         notes=lambda _: [*last.notes, *notes(BATCHES_NOTES, fit)],
@@ -248,23 +237,23 @@ def by_batch(
 # Checks
 
 
-def _check_mesh(models: Sequence[LoadedModel], options: MemoryOptions, kv_block: int | None) -> None:
-    """Raises UsageError for an unsupported layout, and for heads that the devices of `fit` do not divide."""
-    fit, mesh = options.fit, options.mesh
+def _check_mesh(models: Sequence[LoadedModel], options: MemoryOptions) -> None:
+    """Raises UsageError for an unsupported layout, and for heads that the devices of the limit do not divide."""
+    limit, mesh = options.limit, options.mesh
     for axis in ("pp", "cp"):
-        if kv_block is not None and mesh is not None and getattr(mesh, axis) > 1:
+        if options.cached.page > 1 and mesh is not None and getattr(mesh, axis) > 1:
             raise UsageError(f"{option('kv_block')} does not work with {option(axis)}", "leave one of the two out")
-    if fit is not None and mesh is not None and mesh.fsdp > 1:
+    if limit is not None and mesh is not None and mesh.fsdp > 1:
         problem = "gathered weights need memory that is not counted"
         raise UsageError(
             f"{option('on')} does not work with {option('fsdp')}: {problem}", f"{option('tp')} gathers no weights"
         )
-    if len(models) == 1 and fit is not None and fit.count > 1:
+    if len(models) == 1 and limit is not None and limit.count > 1:
         from tfacct.parallel.mesh import mesh_on
         from tfacct.timing.placement import check_heads
 
-        if mesh == mesh_on(fit, None):
-            check_heads(models[0], fit.count)
+        if mesh == mesh_on(limit, None):
+            check_heads(models[0], limit.count)
 
 
 def _page_size(kv_block: int | None) -> int:
@@ -276,15 +265,13 @@ def _page_size(kv_block: int | None) -> int:
     return kv_block
 
 
-def _paged(
-    models: Sequence[LoadedModel], options: MemoryOptions, kv_block: int | None
-) -> tuple[Sequence[LoadedModel], list[Skipped]]:
+def _paged(models: Sequence[LoadedModel], cached: Width) -> tuple[Sequence[LoadedModel], list[Skipped]]:
     """Models whose cache is counted in pages, and the others. Raises UsageError if there are none."""
-    if kv_block is None:
+    if cached.page == 1:
         return models, []
-    if options.cached.block > 1:
+    if cached.block > 1:
         raise UsageError(
-            f"paged engines do not store the cache in {options.cached.name}, a llama.cpp format",
+            f"paged engines do not store the cache in {cached.name}, a llama.cpp format",
             f"leave {option('kv_block')} out",
         )
     able = [one for one in models if one.has_cache and one.architecture.attentions]
@@ -295,82 +282,81 @@ def _paged(
     return able, Skipped.of([one for one in models if one not in able], why)
 
 
-def _in_pages(model: LoadedModel, options: MemoryOptions) -> MemoryOptions:
-    """The options with the tokens of a page that this model has: those given, but in a model with states as many as
-    an engine aligns pages to. Raises UsageError."""
-    in_engine = options.fit is not None and options.fit.paged is not None
-    in_pages = in_engine or options.cached.page > 1
-    if not in_pages or options.cached.state_page is not None or not model.architecture.having(Mixer):
-        return options
-    from tfacct.engines.pages import aligned
-
-    return options._replace(cached=aligned(model, options.cached))
-
-
-def _page_facts(model: LoadedModel, options: MemoryOptions, work: Workload, room: int | None) -> dict[str, Any]:
-    """Pages of the cache; with `room`, the bytes that the weights leave, also how many fit. Nothing without pages."""
-    if options.cached.page == 1:
-        return {}
-    if model.architecture.having(Mixer):
-        from tfacct.engines.pages import hybrid_page_facts
-
-        return hybrid_page_facts(model, work, options.cached, room)
-    return page_facts(model, work, options.cached, room)
-
-
 # Facts
 
 
-def _facts(
-    model: LoadedModel, whole_model: LoadedModel, options: MemoryOptions, shards: dict[str, int] | None = None
-) -> dict[str, Any]:
-    """Memory of a model, or of a stage of the `whole` model on one rank. `shards`: bytes of weights sharded by FSDP."""
-    work, stored = selection.workload(model, options.request), model.storage(options.dtype)
-    options = _in_pages(model, options)
-    cached, fit = options.cached, options.fit
-    cached_work = cached_tokens(model, options.mesh, work)
-    lines = stored_lines(model, cached_work, stored, cached, shards)
-    weights, cache = (sum(line["bytes"] for line in lines if line["kind"] == kind) for kind in ("weights", "cache"))
-    facts: dict[str, Any] = {
-        "workload": selection.workload_facts(work, dtype=stored.name),
+def _stages(model: LoadedModel, whole_model: LoadedModel, options: MemoryOptions) -> list[ModelMemory]:
+    """Memory of a model, or of one rank of each pipeline stage. In pages, a cache with states has pages of as many
+    tokens as an engine aligns them to. Raises TfacctError."""
+    cached, limit = options.cached, options.limit
+    if model.architecture.having(Mixer) and (cached.page > 1 or (limit is not None and limit.paged is not None)):
+        from tfacct.engines.pages import aligned
+
+        cached = aligned(model, cached)
+    return memory_of_stages(model, whole_model, options.request, cached, options.dtype, options.mesh)
+
+
+def _fullest(
+    model: LoadedModel, whole_model: LoadedModel, options: MemoryOptions
+) -> tuple[ModelMemory, dict[str, Any]]:
+    """Memory of a model, or of the rank that stores most, and its facts. What fits, fits every stage."""
+    stages, limit = _stages(model, whole_model, options), options.limit
+    one = max(stages, key=lambda one: one.weights + one.cache)
+    facts = values_of(
+        MemoryReport,
+        one,
         **selection.format_facts(whole_model, options.dtype),
-        "kv_dtype": cached.name,
-        "total_params": sum(line["elements"] for line in lines if line["kind"] == "weights"),
-        "weights_bytes": weights,
-        "kv_cache_bytes": cache,
-        "kv_cache_bytes_without_windows": int(unwindowed_cache_bytes(model.ledger, cached_work.axes(), cached)),
-        "kv_bytes_per_token": token_bytes(model.ledger, work.axes(), replace(cached, page=1)),
-        "kv_bytes_next_token": next_token_bytes(model.ledger, cached_work.axes(), cached),
-        "total_bytes": weights + cache,
-        "not_included": model_notes.not_included(model, stored),
-        **selection.range_facts(model, stored, weights, cache),
-        "lines": lines,
-    }
-    if fit is not None:
-        if cached.state_page is not None and fit.paged is None:
+        **selection.range_facts(one.model, one.storage, one.weights, one.cache),
+        **({} if limit is None else {"fit": _fit(stages, limit)}),
+        **_pages(one, None if limit is None else limit.usable - one.weights),
+        **_rank_facts(one, WholeMemory, options),
+        **({} if options.mesh is None else {"ep": options.mesh.ep}),
+    )
+    return one, facts
+
+
+def _whole(one: ModelMemory, options: MemoryOptions) -> ModelMemory:
+    """Memory of the whole model on one device."""
+    return _stages(one.whole_model, one.whole_model, options._replace(mesh=None))[0]
+
+
+def _rank_facts(one: ModelMemory, kind: type[Object], options: MemoryOptions) -> dict[str, Any]:
+    """The layout and the stage of a rank, and the memory of the whole model; nothing without a layout."""
+    if one.mesh is None:
+        return {}
+    whole = values_of(kind, _whole(one, options))
+    return ranks.rank_facts(one.mesh, whole) | ranks.stage_facts(one.mesh, one.stage)
+
+
+def _fit(stages: Sequence[ModelMemory], limit: MemoryLimit) -> dict[str, Any]:
+    """The largest context and batch that fit a rank of every stage."""
+    found = []
+    for one in stages:
+        limit_of_stage = limit
+        if one.cached.state_page is not None and limit.paged is None:
             from tfacct.engines.pages import requests_in_pages
 
-            fit = replace(fit, paged=requests_in_pages(model, cached, fit.usable - weights))
-        facts["fit"] = fit_facts(model, work, cached, fit, weights, options.mesh, whole_model)
-    return facts | _page_facts(model, options, work, None if fit is None else fit.usable - weights)
+            limit_of_stage = replace(limit, paged=requests_in_pages(one.model, one.cached, limit.usable - one.weights))
+        found.append((one.stage, one.fit(limit_of_stage)))
+    return found[0][1] if len(found) == 1 else fitting_every_stage(found)
 
 
-def _fullest(whole_model: LoadedModel, one: LoadedModel, options: MemoryOptions) -> tuple[LoadedModel, dict[str, Any]]:
-    """The stage of `one` rank that stores most, and its facts. What fits, fits every stage."""
-    found, mesh = [], options.mesh
-    for (number, stage), (_, every) in zip(stages(one, mesh), stages(whole_model, mesh), strict=True):
-        shards = None if mesh is None or mesh.fsdp == 1 else fsdp_shards(every, mesh, options.dtype)
-        found.append((stage, _facts(stage, whole_model, options, shards) | ranks.stage_facts(mesh, number)))
-    stage, facts = max(found, key=lambda one: one[1]["total_bytes"])
-    if options.fit is not None and len(found) > 1:
-        facts["fit"] = fitting_all([(each["stage"], each["fit"]) for _, each in found])
-        facts["fit"]["fits"] = all(each["fit"]["fits"] for _, each in found)
-    return stage, facts
+def _fit_of(whole_model: LoadedModel, options: MemoryOptions) -> dict[str, Any]:
+    """The largest context and batch of a model that fit the limit. Raises TfacctError."""
+    assert options.limit is not None
+    _, (one,), _ = sharded([whole_model], options.mesh, options.dtype)
+    return _fit(_stages(one, whole_model, options), options.limit)
 
 
-def _cache_of(model: LoadedModel, options: MemoryOptions, work: Workload) -> int:
-    """Bytes of the cache of one rank at the end of a step."""
-    return int(cache_bytes(model.ledger, cached_tokens(None, options.mesh, work).axes(), options.cached))
+def _pages(one: ModelMemory, free_bytes: int | None) -> dict[str, Any]:
+    """Facts of a paged cache; with `free_bytes`, which the weights leave, also how many pages fit."""
+    if one.cached.page == 1:
+        return {}
+    if one.model.architecture.having(Mixer):
+        from tfacct.engines.pages import hybrid_page_facts
+
+        return hybrid_page_facts(one.model, one.work, one.cached, free_bytes)
+    return one.pages(free_bytes)
 
 
 # Tables
@@ -403,14 +389,17 @@ def _one(model: LoadedModel, facts: dict[str, Any]) -> Table:
     return columns, build.sections(rows, "kind"), tuple(totals)
 
 
-def _several(models: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], fit: MemoryLimit | None) -> Table:
+FITTING = (
+    Column("largest_context", "max ctx", "count", empty="–"),
+    Column("largest_batch", "max batch", "count", empty="–"),
+)
+"""Columns of what fits."""
+
+
+def _several(models: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], limit: MemoryLimit | None) -> Table:
     keeps = any(model.has_cache for model in models)
     next_token = Column("kv_bytes_next_token", "next token", "bytes", drop=3)
-    cache = Column("kv_cache_bytes", model_notes.cache_name(models), "bytes", drop=2 if fit is not None else 0)
-    fitting = (
-        Column("largest_context", "max ctx", "count", empty="–"),
-        Column("largest_batch", "max batch", "count", empty="–"),
-    )
+    cache = Column("kv_cache_bytes", model_notes.cache_name(models), "bytes", drop=2 if limit is not None else 0)
     columns = (
         Column("model", "model"),
         Column("total_params", "params", "params", drop=3),
@@ -420,14 +409,14 @@ def _several(models: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], fit
         *((cache,) if keeps else ()),
         Column("total_bytes", "total", "bytes"),
         *((Column("whole_bytes", "whole model", "bytes"),) if "whole" in facts[0] else ()),
-        *(fitting if fit is not None else ()),
+        *(FITTING if limit is not None else ()),
     )
     rows: list[Row] = []
     for model, fact in zip(models, facts, strict=True):
         row = {**fact, "model": build.label(model), "keys": fact["workload"]["keys"]}
         if "whole" in fact:
             row["whole_bytes"] = fact["whole"]["total_bytes"]
-        for what in ("context", "batch") if fit is not None else ():
+        for what in ("context", "batch") if limit is not None else ():
             row |= {f"largest_{what}": _largest(fact["fit"], what)}
         rows.append(row)
     return columns, (tuple(rows),), ()
@@ -439,25 +428,22 @@ def _largest(fit: Mapping[str, Any], what: str) -> int | str | None:
     return "any" if found is None and fit.get(f"{what}_slack_bytes") is not None else found
 
 
-def _fit_table(
-    model: LoadedModel, facts: dict[str, Any], stored: str, options: MemoryOptions, limit: MemoryLimit
-) -> Table:
+def _fit_table(one: ModelMemory, facts: dict[str, Any], stored: str, limit: MemoryLimit) -> Table:
     """Weights, cache and free memory of each device. The cache is that of the requests that fit; if none does, that of
     the requests given, with the missing memory."""
-    fit, work, weights = facts["fit"], facts["workload"], facts["weights_bytes"]
-    count = (fit["fits"] and work["batch"] == 1 and fit["largest_batch"]) or work["batch"]
-    step = Workload(work["keys"], work["tokens"], count, source=work["source"] or 0)
-    keeps = model.has_cache and not fit["past_positions"]
-    cache = _cache_of(model, options, step) if keeps else 0
-    free, unit = limit.usable - weights - cache, units.binary_unit(limit.usable)
-    rule = limit.rule_of(units.in_binary_unit(limit.memory, unit))
-    taken = {f"weights, {stored}": weights, **({f"{model.cache_name}, {_requests(count)}": cache} if keeps else {})}
+    fit, work, model = facts["fit"], one.work, one.model
+    count = (fit["fits"] and work.batch == 1 and fit["largest_batch"]) or work.batch
+    taken = {f"weights, {stored}": one.weights}
+    if model.has_cache and not fit["past_positions"]:
+        taken[f"{model.cache_name}, {_requests(count)}"] = one.cache_at(batch=count)
+    free, unit = limit.usable - sum(taken.values()), units.binary_unit(limit.usable)
     taken |= {"free": free} if free >= 0 else {}
     rows: list[Row] = [{"what": name, "bytes": size, "bar": Fraction(size)} for name, size in taken.items()]
     rows += [{"what": "missing", "bytes": -free}] if free < 0 else []
+    rule = limit.rule_of(units.in_binary_unit(limit.memory, unit))
     rows.append({"what": "usable", "bytes": limit.usable, "bar": "" if limit.usable == limit.memory else rule})
     columns = (
-        Column("what", "on each GPU" if limit.count > 1 or options.mesh else "memory"),
+        Column("what", "on each GPU" if limit.count > 1 or one.mesh else "memory"),
         Column("bytes", unit, "bytes", unit=unit),
         Column("bar", "", "bar", drop=4),
     )
@@ -470,8 +456,8 @@ def _fit_table(
 def _answer(models: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], options: MemoryOptions) -> str:
     """The total of one model, or the range of several; with a memory limit, what fits."""
     model, fact = models[0], facts[0]
-    if options.fit is not None:
-        where = ranks.fitting_words(options.fit, options.mesh)
+    if options.limit is not None:
+        where = ranks.fitting_words(options.limit, options.mesh)
         if len(facts) == 1:
             return _fitting(model, fact, where)
         fitting = sum(fact["fit"]["fits"] for fact in facts)
@@ -561,19 +547,18 @@ def _instead(model: LoadedModel, options: MemoryOptions) -> str:
 
     def fits(other: MemoryOptions) -> bool:
         try:
-            (whole,), (one,), _ = sharded([model], other.mesh, other.dtype)
-            return bool(_fullest(whole, one, other)[1]["fit"]["fits"])
+            return bool(_fit_of(model, other)["fits"])
         except TfacctError:
             return False
 
-    ways, fit = [], options.fit
-    if fit is not None and fit.engine:
+    limit, ways = options.limit, []
+    if limit is None or limit.engine:
         return ""
-    if fit is not None and fit.device is not None and options.mesh == mesh_on(fit, None):
-        counts = [n for n in head_divisors(model) if n > fit.count and fit.device.links.known(n)]
-        more = ((n, replace(fit, count=n)) for n in counts)
-        count = next((n for n, one in more if fits(options._replace(fit=one, mesh=mesh_on(one, None)))), None)
-        ways += [] if count is None else [f"on {count:,} × {fit.device.id} (tp={count})"]
+    if limit.device is not None and options.mesh == mesh_on(limit, None):
+        counts = [n for n in head_divisors(model) if n > limit.count and limit.device.links.known(n)]
+        more = ((n, replace(limit, count=n)) for n in counts)
+        count = next((n for n, one in more if fits(options._replace(limit=one, mesh=mesh_on(one, None)))), None)
+        ways += [] if count is None else [f"on {count:,} × {limit.device.id} (tp={count})"]
     narrow = next((name for name in NARROWER if fits(options._replace(dtype=name))), None)
     ways += [] if narrow is None else [f"with {option('dtype', narrow)}"]
     return f"It fits {' or '.join(ways)}." if ways else ""
@@ -583,20 +568,32 @@ def _instead(model: LoadedModel, options: MemoryOptions) -> str:
 
 
 class About(NamedTuple):
-    """Models, or stages, that notes describe; their whole models, and their facts."""
+    """Models, or ranks of stages, that notes describe, and their facts."""
 
-    models: Sequence[LoadedModel]
-    whole_models: Sequence[LoadedModel]
+    counted: Sequence[ModelMemory]
     facts: Sequence[dict[str, Any]]
     options: MemoryOptions
 
-    @property
-    def cached(self) -> str:
-        return self.options.cached.name
+    def of(self, at: slice) -> About:
+        """The same for some of the models."""
+        return About(self.counted[at], self.facts[at], self.options)
 
     @property
-    def fit(self) -> MemoryLimit | None:
-        return self.options.fit
+    def models(self) -> list[LoadedModel]:
+        return [one.model for one in self.counted]
+
+    @property
+    def whole_models(self) -> list[LoadedModel]:
+        return [one.whole_model for one in self.counted]
+
+    @property
+    def cached(self) -> Width:
+        """Format of the cache, with the pages of the only model."""
+        return self.counted[0].cached if len(self.counted) == 1 else self.options.cached
+
+    @property
+    def limit(self) -> MemoryLimit | None:
+        return self.options.limit
 
     @property
     def mesh(self) -> Mesh | None:
@@ -610,13 +607,13 @@ class About(NamedTuple):
 
 def _fits(about: About) -> bool:
     """True if the only model fits the memory limit, or if several are listed with one."""
-    return about.fit is not None and (not about.alone or about.alone["fit"]["fits"])
+    return about.limit is not None and (not about.alone or about.alone["fit"]["fits"])
 
 
 def _without_scales(about: About) -> dict[str, str] | None:
     """How much larger int4 weights are with scales, if a memory limit was given; None for other formats."""
     model, dtype = about.whole_models[0], about.options.dtype
-    if not about.alone or about.fit is None or model.storage(dtype).name != "int4":
+    if not about.alone or about.limit is None or model.storage(dtype).name != "int4":
         return None
     plain, scaled = (selection.weight_range(model, name)[1] for name in ("int4", "awq"))
     return {"more": units.percent(Fraction(scaled, plain) - 1), "awq": option("dtype", "awq")}
@@ -624,60 +621,54 @@ def _without_scales(about: About) -> dict[str, str] | None:
 
 def _per_head(about: About) -> str | None:
     """The cache of latent attention if it stored keys and values per head, as multi-head attention does."""
-    if not about.alone or not is_latent(about.models[0]):
-        return None
-    model, options = about.models[0], _in_pages(about.models[0], about.options)
-    per_head = variants(model)["mha"]
+    one = about.counted[0]
+    per_head = variants(one.model)["mha"] if about.alone and is_latent(one.model) else None
     if per_head is None:
         return None
-    work = cached_tokens(model, options.mesh, selection.workload(model, options.request))
-    size, own = int(cache_bytes(per_head, work.axes(), options.cached)), about.alone["kv_cache_bytes"]
+    size = int(cache_bytes(per_head, one.rank_axes(), one.cached))
     where = "" if about.mesh is None else " on each rank"
-    times = units.three(Fraction(size, own))
+    times = units.three(Fraction(size, one.cache))
     return f"Keys and values per head (MHA) would take {units.binary(size)}{where}, {times} × as much."
 
 
 def _per_request(about: About) -> dict[str, str] | None:
     """Cache of one request, in all and on each rank, and how many requests fit with an fp8 cache."""
-    whole_model, options = about.whole_models[0], about.options
-    if about.fit is None or not about.alone or not about.models[0].has_cache or about.alone["fit"]["past_positions"]:
+    one, mesh = about.counted[0], about.mesh
+    if about.limit is None or not about.alone or not one.model.has_cache or about.alone["fit"]["past_positions"]:
         return None
-    cache, work = options.cached, selection.workload(whole_model, options.request)
-    size = int(cache_bytes(whole_model.ledger, replace(work, batch=1).axes(), cache))
-    each = token_bytes(whole_model.ledger, work.axes(), replace(cache, page=1))
-    fit, most, where = about.alone["fit"], "", ""
-    if about.mesh is not None:
-        on_rank = _cache_of(about.models[0], options, replace(work, batch=1))
-        where = f", {units.binary(on_rank)} on {'each GPU' if about.mesh.pp == 1 else 'the GPU with most'}"
+    whole, fit, most, where = _whole(one, about.options), about.alone["fit"], "", ""
+    size, each = whole.cache_at(batch=1), whole.first_token
+    if mesh is not None:
+        on_rank = one.cache_at(batch=1)
+        where = f", {units.binary(on_rank)} on {'each GPU' if mesh.pp == 1 else 'the GPU with most'}"
         where = ", all of it on each GPU" if on_rank == size else where
-    if about.cached in WIDE and fit["largest_batch"]:
-        one = sharded([whole_model], options.mesh, options.dtype)[1][0]
-        found = _fullest(whole_model, one, options._replace(cached=width("fp8", cache.page)))[1]["fit"]["largest_batch"]
-        most = (
-            f" With {option('kv_dtype', 'fp8')}: {_requests(found)}." if found and found > fit["largest_batch"] else ""
-        )
+    if about.cached.name in WIDE and fit["largest_batch"]:
+        narrower = about.options._replace(cached=width("fp8", about.options.cached.page))
+        found = _fit_of(one.whole_model, narrower)["largest_batch"]
+        if found and found > fit["largest_batch"]:
+            most = f" With {option('kv_dtype', 'fp8')}: {_requests(found)}."
     return {
         "size": units.binary(size),
-        "state": f"cache in {about.cached}" if model_notes.attends(about.models) else "state",
+        "state": f"cache in {about.cached.name}" if model_notes.attends(about.models) else "state",
         "where": where,
-        "each": f", {units.binary(each)} per token" if each * work.context == size else "",
+        "each": f", {units.binary(each)} per token" if each * one.work.context == size else "",
         "most": most,
     }
 
 
 def _in_flight(about: About) -> dict[str, str] | None:
     """The engine, if its pages of windows hold fewer requests than the bytes of their caches would let."""
-    fit, groups = about.alone.get("fit"), about.models[0].ledger.groups
-    windows = any(WINDOW in group.axes for group in groups)
-    if about.fit is None or about.fit.paged is None or not windows or not fit or not fit["largest_batch"]:
+    one, fit, limit = about.counted[0], about.alone.get("fit"), about.limit
+    windows = any(WINDOW in group.axes for group in one.model.ledger.groups)
+    if limit is None or limit.paged is None or not windows or not fit or not fit["largest_batch"]:
         return None
-    taken = about.fit.usable - about.alone["weights_bytes"] - fit["batch_slack_bytes"]
-    return {"engine": about.fit.engine} if fit["batch_slack_bytes"] * fit["largest_batch"] > taken else None
+    taken = limit.usable - one.weights - fit["batch_slack_bytes"]
+    return {"engine": limit.engine} if fit["batch_slack_bytes"] * fit["largest_batch"] > taken else None
 
 
 def _longest_request(about: About) -> str:
     """The longest context that fits, or why nothing limits it."""
-    fit, model = about.alone.get("fit"), about.models[0]
+    fit, model = about.alone.get("fit"), about.counted[0].model
     if not fit or _nothing_fits(about.alone):
         return ""
     context, free, limit = fit["largest_context"], fit["context_slack_bytes"], fit["context_limit"]
@@ -703,7 +694,7 @@ def _vllm(about: About) -> str:
         return ""
     found, fit, context = about.alone["pages"], about.alone["fit"], about.alone["workload"]["keys"]
     beyond = " beyond the reserve" if fit["reserve_bytes"] else ""
-    less = "" if about.fit is not None and about.fit.engine else f"; its profiling run{beyond} is not included"
+    less = "" if about.limit is not None and about.limit.engine else f"; its profiling run{beyond} is not included"
     if found["starts"]:
         from tfacct.engines.profiles import engine
 
@@ -722,41 +713,38 @@ def _vllm(about: About) -> str:
     )
 
 
-def _blocks(about: About) -> set[int]:
-    """Tokens of the pages of the models."""
-    return {fact["kv_block"] for fact in about.facts if "kv_block" in fact}
-
-
 def _padded(about: About) -> list[str]:
     if about.mesh is None or about.mesh.pp > 1:
         return []
-    both = zip(about.whole_models, about.models, strict=True)
-    found = (note for whole, one in both for note in ranks.padding_notes(whole, one, about.options.dtype))
-    return list(dict.fromkeys(found))
+    found = (ranks.padding_notes(one.whole_model, one.model, one.dtype) for one in about.counted)
+    return list(dict.fromkeys(note for notes_of_one in found for note in notes_of_one))
 
 
 def _unwindowed(about: About) -> dict[str, Any] | None:
     """Size of the cache without windows, if it differs."""
-    whole: int = about.alone.get("kv_cache_bytes_without_windows", 0)
-    if whole == about.alone.get("kv_cache_bytes", 0):
-        return None
-    return {"size": units.binary(whole), "whole": whole}
+    every: int = about.alone.get("kv_cache_bytes_without_windows", 0)
+    return None if every == about.alone.get("kv_cache_bytes", 0) else {"size": units.binary(every), "bytes": every}
+
+
+def _page_sizes(about: About) -> list[int]:
+    """Tokens of a page of each model."""
+    return [fact["kv_block"] for fact in about.facts if "kv_block" in fact]
 
 
 PAGES = NoteRow(
     "pages",
     2,
-    lambda about: {"tokens": units.between(blocks)} if (blocks := _blocks(about)) else None,
+    lambda about: {"tokens": units.between(tokens)} if (tokens := {*_page_sizes(about)}) else None,
     "Cache pages have {tokens} tokens; the last page of a sequence counts in full.",
 )
 STATE_NOTE = NoteRow(
-    "state", 2, lambda about: model_notes.state_notes(about.models, about.options.cached, staged="pp" in about.facts[0])
+    "state", 2, lambda about: model_notes.state_notes(about.models, about.cached, staged="pp" in about.facts[0])
 )
 UNWINDOWED = NoteRow(
     "unwindowed",
     2,
     _unwindowed,
-    "Without windows, an engine would cache {size} ({whole:,} bytes).",
+    "Without windows, an engine would cache {size} ({bytes:,} bytes).",
 )
 SHRINKING = NoteRow(
     "shrinking",
@@ -782,7 +770,7 @@ NOTES = (
         "Stage {:,} limits the number of requests.",
     ),
     NoteRow("files", 1, lambda about: model_notes.files_notes(about.whole_models, about.options.dtype)),
-    NoteRow("unreserved", 1, lambda about: _fits(about) and about.fit is not None and about.fit.unreserved),
+    NoteRow("unreserved", 1, lambda about: _fits(about) and about.limit is not None and about.limit.unreserved),
     NoteRow("scales", 1, _without_scales, "int4 has no scales: AWQ stores {more} more ({awq})."),
     NoteRow("per_head", 1, _per_head),
     NoteRow("projector", 2, lambda about: model_notes.projector_notes(about.models)),
@@ -790,12 +778,12 @@ NOTES = (
     NoteRow(
         "engine",
         2,
-        lambda about: about.fit is not None and bool(about.fit.reserve) and not about.fit.engine,
+        lambda about: about.limit is not None and bool(about.limit.reserve) and not about.limit.engine,
         "Activations and buffers beyond the reserve are not included: `tfacct engine`.",
     ),
-    NoteRow("pool", 2, lambda about: about.fit is not None and about.fit.pool_words),
+    NoteRow("pool", 2, lambda about: about.limit is not None and about.limit.pool_words),
     NoteRow("storage", 2, lambda about: model_notes.storage_notes(about.models, about.options.dtype)),
-    NoteRow("cache_format", 2, lambda about: model_notes.cache_notes(about.models, about.cached)),
+    NoteRow("cache_format", 2, lambda about: model_notes.cache_notes(about.models, about.cached.name)),
     STATE_NOTE,
     UNWINDOWED,
     SHRINKING,
@@ -803,11 +791,11 @@ NOTES = (
     NoteRow(
         "largest",
         2,
-        lambda about: about.fit is not None and not about.alone and "fit",
+        lambda about: about.limit is not None and not about.alone and "fit",
         f"max ctx, max batch: {LARGEST_MEANS} –: none fits.",
     ),
     PAGES,
-    NoteRow("usable", 3, lambda about: about.fit is not None and about.fit.notes),
+    NoteRow("usable", 3, lambda about: about.limit is not None and about.limit.notes),
     NoteRow("ranks", 2, lambda about: about.mesh and ranks.notes(about.whole_models, about.facts, about.mesh)),
     NoteRow("padded", 3, _padded),
 )
@@ -834,12 +822,12 @@ class KvLine(TypedDict):
     whole_bytes: NotRequired[int]
 
 
-class WholeCache(TypedDict):
+class WholeCache(Object):
     """The cache of the whole model, next to that of one rank."""
 
-    kv_bytes_per_token: int
-    kv_bytes_next_token: int
-    kv_cache_bytes: int
+    kv_bytes_per_token: int = MemoryReport.kv_bytes_per_token
+    kv_bytes_next_token: int = MemoryReport.kv_bytes_next_token
+    kv_cache_bytes: int = MemoryReport.kv_cache_bytes
 
 
 class KvReport(build.ExplainedReport, build.RankReport):
@@ -847,19 +835,19 @@ class KvReport(build.ExplainedReport, build.RankReport):
 
     _line = KvLine
 
-    workload: build.WorkloadFacts
+    workload: build.WorkloadFacts = of_memory(lambda one: selection.workload_facts(one.work, dtype=one.cached.name))
     query_heads: int | None
     query_heads_by_layer: list[int] | None
     kv_heads: int | None
     kv_heads_by_layer: list[int] | None
     kv_block: int | None
     kv_page_bytes: int | None
-    kv_bytes_per_token: int
-    kv_bytes_next_token: int
-    kv_cache_bytes: int
-    kv_cache_bytes_without_windows: int
-    self_kv_cache_bytes: int
-    cross_kv_cache_bytes: int
+    kv_bytes_per_token: int = WholeCache.kv_bytes_per_token
+    kv_bytes_next_token: int = WholeCache.kv_bytes_next_token
+    kv_cache_bytes: int = WholeCache.kv_cache_bytes
+    kv_cache_bytes_without_windows: int = MemoryReport.kv_cache_bytes_without_windows
+    self_kv_cache_bytes: int = of_memory(lambda one: one.cache_at(source=0))
+    cross_kv_cache_bytes: int = of_memory(lambda one: one.cache - one.cache_at(source=0))
     whole: WholeCache | None
 
 
@@ -880,27 +868,24 @@ def kv(
         contexts = sorted(set(contexts))
         request = replace(request, ctx=contexts[-1])
     options = MemoryOptions(request, None, width(dtypes(None, dtype)[1], _page_size(kv_block)), None, mesh)
-    models, unpaged = _paged(models, options, kv_block)
-    _check_mesh(models, options, kv_block)
+    models, unpaged = _paged(models, options.cached)
+    _check_mesh(models, options)
     whole_models, models, unfit = sharded(models, mesh, weights=False)
-    found = [_fullest_cache(model, options, contexts) for model in models]
-    models, facts = [model for model, _ in found], tuple(fact for _, fact in found)
-    if mesh is not None:
-        every = (_cache_facts(model, options._replace(mesh=None), contexts) for model in whole_models)
-        facts = tuple(_with_whole(fact, whole, mesh) for fact, whole in zip(facts, every, strict=True))
-    alone, by_context = len(models) == 1, contexts is not None
-    options = _in_pages(models[0], options) if alone else options
+    stages = (_stages(one, whole, options) for one, whole in zip(models, whole_models, strict=True))
+    counted = [max(each, key=lambda one: one.cache) for each in stages]
+    about = About(counted, [_cache_facts(one, options, contexts) for one in counted], options)
+    models, facts, alone, by_context = about.models, about.facts, len(counted) == 1, contexts is not None
     who = f"{build.label(models[0])}: " if alone else ""
     where = f"batch {request.batch:,}" if alone or contexts else build.workload_words(models, request)
     return build.report(
         KvReport,
         models,
-        _one_cache(models[0], facts[0], options) if alone else _several_caches(models, facts, by_context),
+        _one_cache(counted[0], facts[0]) if alone else _several_caches(models, facts, by_context),
         facts,
-        title=f"{who}{model_notes.cache_words(models, options.cached)}{ranks.one_of_ranks(mesh, 'on')}, {where}",
+        title=f"{who}{model_notes.cache_words(models, about.cached)}{ranks.one_of_ranks(mesh, 'on')}, {where}",
         convention=CACHE_CONVENTION if model_notes.attends(models) else STATE,
-        answer=_cache_answer(models, facts, options.cached),
-        notes=lambda at: notes(CACHE_NOTES, About(models[at], whole_models[at], facts[at], options)),
+        answer=_cache_answer(counted, facts),
+        notes=lambda at: notes(CACHE_NOTES, about.of(at)),
         counted=f"the {model_notes.cache_name(models)} only; no weights, activations or engine buffers",
         requests=[request],
         skipped=[*skipped, *unpaged, *unfit],
@@ -908,80 +893,54 @@ def kv(
     )
 
 
-def _cache_answer(models: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], cached: Width) -> str:
+def _cache_answer(counted: Sequence[ModelMemory], facts: Sequence[dict[str, Any]]) -> str:
     """The cache of one model and what more tokens add, or the range of several."""
-    sizes = [fact["kv_cache_bytes"] for fact in facts]
+    one, fact = counted[0], facts[0]
     if len(facts) > 1:
-        keys = {fact["workload"]["keys"] for fact in facts}
+        keys = {one.work.context for one in counted}
         where = f" at context {min(keys):,}" if len(keys) == 1 else ""
-        return f"{build.from_to(models, sizes, units.binary).removesuffix('.')}{where}."
-    fact, work, size = facts[0], facts[0]["workload"], units.binary(sizes[0])
-    where, batch = f"context {work['keys']:,}", f", batch {work['batch']:,}" if work["batch"] > 1 else ""
-    if not model_notes.attends(models):  # another stage may hold more
+        sizes = (fact["kv_cache_bytes"] for fact in facts)
+        return f"{build.from_to([one.model for one in counted], sizes, units.binary).removesuffix('.')}{where}."
+    work, size = one.work, units.binary(fact["kv_cache_bytes"])
+    where, batch = f"context {work.context:,}", f", batch {work.batch:,}" if work.batch > 1 else ""
+    if not model_notes.attends([one.model]):  # another stage may hold more
         return f"{size} at {where if 'pp' in fact else 'every context'}{batch}."
-    source = f", source {work['source']:,}" if fact["cross_kv_cache_bytes"] else ""
-    return f"{size} at {where}{source}{batch}; {_more(models[0].ledger, fact, cached)}."
+    source = f", source {work.source:,}" if fact["cross_kv_cache_bytes"] else ""
+    return f"{size} at {where}{source}{batch}; {_more(one)}."
 
 
-def _more(ledger: Ledger, fact: dict[str, Any], cached: Width) -> str:
+def _more(one: ModelMemory) -> str:
     """What further tokens add to the cache."""
-    work, period, adds = fact["workload"], lcm(ledger.period, cached.page), fact["kv_bytes_next_token"]
-    steps = (Workload(keys, 1, source=work["source"] or 0) for keys in (work["keys"] + 1, LARGEST))
+    work, ledger, cached, adds = one.work, one.model.ledger, one.cached, one.next_token
+    period = lcm(ledger.period, cached.page)
+    steps = (Workload(keys, 1, source=work.source) for keys in (work.context + 1, LARGEST))
     following = {next_token_bytes(ledger, step.axes(), cached) for step in steps}
-    of = " of a sequence" if work["batch"] > 1 else ""
+    of = " of a sequence" if work.batch > 1 else ""
     if following == {0} and not adds and cached.page == 1:
         return "further tokens add nothing"
     if period > 1:  # one token may add more than the others, or take less
-        ends = (Workload(context, 1).axes() for context in (work["keys"], work["keys"] + period))
+        ends = (Workload(context, 1).axes() for context in (work.context, work.context + period))
         now, then = (cache_bytes(ledger, end, cached) for end in ends)
         return f"the next {period:,} tokens{of} add {units.binary(then - now)} together"
     return f"{'each further' if following == {adds} else 'the next'} token{of} adds {units.binary(adds)}"
 
 
-def _cache_facts(model: LoadedModel, options: MemoryOptions, contexts: Sequence[int] | None) -> dict[str, Any]:
-    options = _in_pages(model, options)
-    work, ledger, cached = selection.workload(model, options.request), model.ledger, options.cached
-    shown, sides = contexts or _contexts(work.context), variants(model)
-
-    def at(context: int) -> Axes:
-        return cached_tokens(model, options.mesh, replace(work, context=context)).axes()
-
-    lines: list[dict[str, Any]] = [
-        {"keys": context, **{name: side and cache_bytes(side, at(context), cached) for name, side in sides.items()}}
-        for context in shown
-    ]
-    cache, self_cache = lines[-1]["as_built"], _cache_of(model, options, replace(work, source=0))
-    return {
-        "workload": selection.workload_facts(work, dtype=cached.name),
+def _cache_facts(one: ModelMemory, options: MemoryOptions, contexts: Sequence[int] | None) -> dict[str, Any]:
+    model, lines = one.model, []
+    for context in contexts or _contexts(one.work.context):
+        at = one.rank_axes(context=context)
+        sides = {name: side and cache_bytes(side, at, one.cached) for name, side in variants(model).items()}
+        whole = {} if one.mesh is None else {"whole_bytes": _whole(one, options).cache_at(context=context)}
+        lines.append({"keys": context, **sides, **whole})
+    return values_of(
+        KvReport,
+        one,
         **build.by_layer("query_heads", build.of_attention(model, "heads")),
         **build.by_layer("kv_heads", None if is_latent(model) else build.of_attention(model, "kv_heads")),
-        **_page_facts(model, options, work, None),
-        "kv_bytes_per_token": token_bytes(ledger, work.axes(), replace(cached, page=1)),
-        "kv_bytes_next_token": next_token_bytes(ledger, work.axes(), cached),
-        "kv_cache_bytes": cache,
-        "kv_cache_bytes_without_windows": unwindowed_cache_bytes(ledger, at(shown[-1]), cached),
-        "self_kv_cache_bytes": self_cache,
-        "cross_kv_cache_bytes": cache - self_cache,
-        "lines": lines,
-    }
-
-
-def _fullest_cache(
-    model: LoadedModel, options: MemoryOptions, contexts: Sequence[int] | None
-) -> tuple[LoadedModel, dict[str, Any]]:
-    """The stage that caches most at the last context, and its facts."""
-    found = [
-        (stage, _cache_facts(stage, options, contexts) | ranks.stage_facts(options.mesh, number))
-        for number, stage in stages(model, options.mesh)
-    ]
-    return max(found, key=lambda one: int(one[1]["kv_cache_bytes"]))
-
-
-def _with_whole(fact: dict[str, Any], whole: dict[str, Any], mesh: Mesh) -> dict[str, Any]:
-    """Facts of one rank, with the bytes of the whole model at each context."""
-    both = zip(fact["lines"], whole["lines"], strict=True)
-    lines = [{**line, "whole_bytes": of["as_built"]} for line, of in both]
-    return {**fact, **ranks.rank_facts(mesh, {key: whole[key] for key in WholeCache.__annotations__}), "lines": lines}
+        **_pages(one, None),
+        **_rank_facts(one, WholeCache, options),
+        lines=lines,
+    )
 
 
 def _contexts(longest: int) -> list[int]:
@@ -992,45 +951,38 @@ def _contexts(longest: int) -> list[int]:
 WHOLE = Column("whole_bytes", "whole model", "bytes")
 
 
-def _one_cache(model: LoadedModel, fact: dict[str, Any], options: MemoryOptions) -> Table:
-    whole, lines = ((WHOLE,) if "whole" in fact else ()), (tuple(fact["lines"]),)
+def _one_cache(one: ModelMemory, fact: dict[str, Any]) -> Table:
+    model, lines = one.model, fact["lines"]
+    whole = (WHOLE,) if one.mesh else ()
     if not model_notes.attends([model]):
-        return (Column("keys", "context", "count"), Column("as_built", "state", "bytes"), *whole), lines, ()
+        return (Column("keys", "context", "count"), Column("as_built", "state", "bytes"), *whole), (tuple(lines),), ()
     queries, keys = (heads_words(fact[f"{key}_by_layer"] or fact[key] or []) for key in ("query_heads", "kv_heads"))
     if is_latent(model):  # or, where layers differ, both
         shared = dict.fromkeys(part.kv_heads for _, part in model.architecture.having(Attention))
         keys = f"{heads_words(list(shared))} or latent" if shared else "latent"
-    mha = Column("mha", f"MHA ({queries})", "bytes")
-    compressed = is_compressed(model) or options.cached.state_page is not None  # other heads would have other pages
+    compressed = is_compressed(model) or one.cached.state_page is not None  # other heads would have other pages
     windows = fact["kv_cache_bytes_without_windows"] != fact["kv_cache_bytes"]
-    mqa = Column("mqa", f"MQA ({heads_words(1)})", "bytes", drop=1 if whole or windows else 0)
     columns = (
         Column("keys", "context", "count"),
-        *(() if compressed else (mha,)),
+        *(() if compressed else (Column("mha", f"MHA ({queries})", "bytes"),)),
         Column("as_built", "as built" if compressed else f"as built ({keys})", "bytes"),
         *((Column("unwindowed", "without windows", "bytes"),) if windows else ()),
-        *(() if compressed or is_latent(model) else (mqa,)),
+        *(
+            ()
+            if compressed or is_latent(model)
+            else (Column("mqa", f"MQA ({heads_words(1)})", "bytes", drop=1 if whole or windows else 0),)
+        ),
         *whole,
     )
-    work = selection.workload(model, options.request)
-
-    def cached(context: int) -> Axes:
-        return cached_tokens(None, options.mesh, replace(work, context=context)).axes()
-
-    following: dict[str, Any] = {
-        name: side and next_token_bytes(side, cached(work.context), options.cached)
-        for name, side in variants(model).items()
-    }
+    sides, at = variants(model), one.rank_axes()
+    following: dict[str, Any] = {name: side and next_token_bytes(side, at, one.cached) for name, side in sides.items()}
     if windows:
-        sizes = {
-            context: unwindowed_cache_bytes(model.ledger, cached(context), options.cached)
-            for context in (*(line["keys"] for line in fact["lines"]), work.context + 1)
-        }
-        lines = (tuple({**line, "unwindowed": sizes[line["keys"]]} for line in fact["lines"]),)
-        following["unwindowed"] = sizes[work.context + 1] - sizes[work.context]
+        lines = [{**line, "unwindowed": one.without_windows(context=line["keys"])} for line in lines]
+        now, then = (one.without_windows(context=one.work.context + more) for more in (0, 1))
+        following["unwindowed"] = then - now
     if whole:
         following["whole_bytes"] = fact["whole"]["kv_bytes_next_token"]
-    return columns, lines, ({**following, "keys": "next token"},)
+    return columns, (tuple(lines),), ({**following, "keys": "next token"},)
 
 
 def heads_words(count: int | list[int]) -> str:
@@ -1064,17 +1016,18 @@ def _several_caches(models: Sequence[LoadedModel], facts: Sequence[dict[str, Any
 def _overtakes(about: About) -> dict[str, Any] | None:
     """The context from which the cache is larger than the weights. None if the cache shrinks at times, or if ranks
     shard tokens or weights."""
-    model, mesh, work, cached = about.models[0], about.mesh, about.facts[0]["workload"], about.cached
-    narrow = model.quantized or cached in units.CACHES
+    one, mesh = about.counted[0], about.mesh
+    model, work = one.model, one.work
+    narrow = model.quantized or one.cached.name in units.CACHES
     sharded = mesh is not None and (mesh.cp > 1 or mesh.fsdp > 1)
     if not about.alone or sharded or narrow or model.ledger.period > 1 or not model_notes.attends([model]):
         return None
-    step = Workload(1, 1, work["batch"], source=work["source"] or 0)
-    stored = model.storage(about.options.dtype)
-    context = cache_overtakes(Point(model.ledger, step, stored, width(cached)))
+    step = Workload(1, 1, work.batch, source=work.source)
+    context = cache_overtakes(Point(model.ledger, step, one.storage, width(one.cached.name)))
     if context is None or context > (model.position_limit or context):
         return None
-    return {"context": context, "batch": work["batch"], "whose": " of a rank" if mesh else "", "stored": stored.name}
+    whose = " of a rank" if mesh else ""
+    return {"context": context, "batch": work.batch, "whose": whose, "stored": one.storage.name}
 
 
 def _variants(about: About) -> str:
@@ -1088,7 +1041,7 @@ def _variants(about: About) -> str:
 def _cross(about: About) -> dict[str, Any] | None:
     """The part of the cache that depends on the source."""
     cross = about.alone.get("cross_kv_cache_bytes")
-    return cross and {"cross": cross, "size": units.binary(cross), "source": about.facts[0]["workload"]["source"]}
+    return cross and {"cross": cross, "size": units.binary(cross), "source": about.counted[0].work.source}
 
 
 def _of_ranks(about: About) -> list[str]:
@@ -1122,7 +1075,7 @@ CACHE_NOTES = (
         lambda about: (
             about.alone
             and about.options.cached.page == 1
-            and [cache_formula(about.models[0], about.options.request, about.cached, about.mesh)]
+            and [cache_formula(about.models[0], about.options.request, about.cached.name, about.mesh)]
         ),
     ),
     NoteRow(
@@ -1132,7 +1085,7 @@ CACHE_NOTES = (
         "From {context:,} tokens on at batch {batch:,}, the cache takes more than the weights{whose} in {stored}.",
     ),
     NoteRow("variants", 3, _variants),
-    NoteRow("cache_format", 2, lambda about: model_notes.cache_notes(about.models, about.cached, "dtype")),
+    NoteRow("cache_format", 2, lambda about: model_notes.cache_notes(about.models, about.cached.name, "dtype")),
     STATE_NOTE,
     NoteRow(
         "cross",
