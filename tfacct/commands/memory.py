@@ -48,7 +48,7 @@ def memory(
     parts of the cached tokens; `ep`: ranks that shard the experts, `tp` of them to a batch; `fsdp`: ranks that shard
     all weights. The bytes are those of the fullest, and `on` is its budget. Raises TfacctError.
     """
-    from tfacct.reports.memory import by_batch, memory
+    from tfacct.reports.memory import memory
 
     batches, options = opt.several("batch", options)  # type: ignore[assignment]
     request, mesh, budget = opt.request(options), opt.mesh_of_pass(options), opt.budget(options)
@@ -61,7 +61,7 @@ def memory(
         mesh = mesh_on(budget, mesh)
     stored: Any = {"dtype": dtype, "kv_dtype": kv_dtype}
     how: Any = {**stored, "kv_block": kv_block, "mesh": mesh, "fit": budget}
-    report = memory(models, request, **how) if batches is None else by_batch(models, request, batches, **how)
+    report = memory(models, request, batches=batches, **how)
 
     def chart() -> "Chart":
         from tfacct.parallel.shard_model import shard_models

@@ -49,6 +49,7 @@ LARGEST_PAGE = 1 << 20
 END = "the length of its position embedding"
 
 of_memory: Keys[[ModelMemory]] = Keys()
+of_batch: Keys[[About]] = Keys()
 
 
 class Fit(build.Budgeted):
@@ -71,18 +72,6 @@ class Pages(TypedDict):
     largest_max_model_len: int
 
 
-class BatchLine(TypedDict):
-    """Bytes at one batch size; with a budget, also the largest context that fits."""
-
-    batch: int
-    weights_bytes: int
-    kv_cache_bytes: int
-    total_bytes: int
-    largest_context: NotRequired[int | None]
-    context_slack_bytes: NotRequired[int | None]
-    fits: NotRequired[bool]
-
-
 class MemoryLine(TypedDict):
     """A part of the weights, or a cached state."""
 
@@ -100,6 +89,20 @@ class WholeMemory(Object):
     weights_bytes: int = of_memory(lambda one: one.weights)
     kv_cache_bytes: int = of_memory(lambda one: one.cache)
     total_bytes: int = of_memory(lambda one: one.weights + one.cache)
+
+
+class BatchLine(Object):
+    """Bytes at one batch size; with a budget, also the largest context that fits."""
+
+    batch: int = of_batch(lambda one: one.counted[0].work.batch)
+    weights_bytes: int = of_batch(lambda one: one.alone["weights_bytes"])
+    kv_cache_bytes: int = of_batch(lambda one: one.alone["kv_cache_bytes"])
+    total_bytes: int = of_batch(lambda one: one.alone["total_bytes"])
+    largest_context: int | None = of_batch(lambda one: one.alone["fit"]["largest_context"], when=lambda one: one.limit)
+    context_slack_bytes: int | None = of_batch(
+        lambda one: one.alone["fit"]["context_slack_bytes"], when=lambda one: one.limit
+    )
+    fits: bool = of_batch(lambda one: one.alone["fit"]["fits"], when=lambda one: one.limit)
 
 
 class MemoryReport(build.ExplainedReport, build.StoredReport, build.RankReport):
@@ -147,91 +150,65 @@ def memory(
     fit: MemoryLimit | None = None,
     kv_block: int | None = None,
     mesh: Mesh | None = None,
+    batches: Sequence[int] | None = None,
 ) -> MemoryReport:
     """Bytes of weights and KV cache. `fit`: the memory limit, for the largest context and batch that fit. `kv_block`:
-    tokens of a page of the cache. `mesh`: the bytes are those of the fullest rank. Raises TfacctError."""
+    tokens of a page of the cache. `mesh`: the bytes are those of the fullest rank. `batches`: a row for each; all other
+    facts are those of the largest. Raises TfacctError."""
+    if batches is not None:
+        if len(models) != 1:
+            problem = f"several batch sizes ({option('batch')}) need one MODEL"
+            raise UsageError(problem, "name one model, or give one batch")
+        batches = sorted(set(batches))
+        request = replace(request, batch=batches[-1])
     options = MemoryOptions(request, dtype, width(dtypes(dtype, kv_dtype)[1], _page_size(kv_block)), fit, mesh)
     models, unpaged = _paged(models, options.cached)
     models, skipped = selection.in_groups(*selection.with_known_bytes(models, dtype), request)
     stored = selection.formats(models, dtype)
     _check_mesh(models, options)
     whole_models, models, unfit = sharded(models, mesh, dtype)
-    found = [_fullest(one, whole, options) for one, whole in zip(models, whole_models, strict=True)]
-    about = About([one for one, _ in found], [facts for _, facts in found], options)
-    models, facts, alone, instead = about.models, about.facts, len(found) == 1, ""
-    if fit is not None and alone and not facts[0]["fit"]["fits"] and not facts[0]["fit"]["past_positions"]:
-        instead = _instead(whole_models[0], options)
+    both = list(zip(models, whole_models, strict=True))
+
+    def count(batch: int) -> About:
+        about_batch = options._replace(request=replace(request, batch=batch))
+        found = [_fullest(*one, about_batch) for one in both]
+        return About([one for one, _ in found], [facts for _, facts in found], about_batch)
+
+    each = [count(batch) for batch in batches or [request.batch]]
+    about, alone = each[-1], len(both) == 1
+    models, facts = about.models, about.facts
     what = f"memory{ranks.one_of_ranks(mesh)}" if alone else f"Memory to serve{ranks.one_of_ranks(mesh, 'on')}"
     alike = model_notes.cache_dtypes(models, about.cached) == [selection.stored_name(models, dtype)]
     kv = "" if alike else f", {model_notes.cache_words(models, about.cached)}"
     cache = f" and {model_notes.cache_name(models)}" if any(model.has_cache for model in models) else ""
+    title = f"{build.titled(models, what)} in {stored}{kv}, {build.workload_words(models, request)}"
+    shown, answer, noted = _one(models[0], facts[0]) if alone else _several(models, facts, fit), _answer(about), about
+    if batches is not None:
+        rows = [values_of(BatchLine, one) for one in each]
+        title, noted = title.removesuffix(f", batch {request.batch:,}"), about.without_limit
+        shown, answer, facts = (
+            _by_batch(models, rows, fit),
+            _batches_answer(rows, each[0]),
+            [{**facts[0], "batches": rows}],
+        )
     report = build.report(
         MemoryReport,
         models,
-        _one(models[0], facts[0]) if alone else _several(models, facts, fit),
+        shown,
         facts,
-        title=f"{build.titled(models, what)} in {stored}{kv}, {build.workload_words(models, request)}",
+        title=title,
         convention=CONVENTION,
-        answer=" ".join(filter(None, (_answer(models, facts, options), instead))),
-        notes=lambda at: notes(NOTES, about.of(at)),
+        answer=answer,
+        notes=lambda at: [*notes(NOTES, noted.of(at)), *(notes(BATCHES_NOTES, fit) if batches else ())],
         counted=f"weights{cache} only; no activations, engine buffers or fragmentation",
         requests=[request],
         skipped=[*skipped, *unpaged, *unfit],
         headline="total_bytes",
     )
-    if fit is None or not alone:
+    if fit is None or not alone or batches is not None:
         return report
     columns, sections, totals = _fit_table(about.counted[0], facts[0], stored, fit)
     return replace(report, columns=columns, sections=sections, totals=totals, answer_first=True, data=report)
-
-
-@ranks.in_devices
-def by_batch(
-    models: Sequence[LoadedModel],
-    request: Request,
-    batches: Sequence[int],
-    *,
-    fit: MemoryLimit | None = None,
-    mesh: Mesh | None = None,
-    **stored: Any,
-) -> MemoryReport:
-    """Bytes of weights and KV cache at each batch; with `fit` also the largest context that fits. Facts other than the
-    rows are those of the largest batch. `stored`: as in `memory`. Raises UsageError for several models."""
-    if len(models) != 1:
-        raise UsageError(f"several batch sizes ({option('batch')}) need one MODEL", "name one model, or give one batch")
-    requests = [replace(request, batch=batch) for batch in sorted(set(batches))]
-    reports = [memory(models, one, mesh=mesh, fit=fit, **stored) for one in requests]
-    each = [report.models[0] for report in reports]
-    last = reports[-1] if fit is None else memory(models, requests[-1], mesh=mesh, **stored)
-    sizes = ["weights_bytes", "kv_cache_bytes", "total_bytes"]
-    rows = [{"batch": fact["workload"]["batch"], **{key: fact[key] for key in sizes}} for fact in each]
-    facts = {key: value for key, value in last.models[0].items() if key != "notes"}
-    why = ""
-    if fit is not None:
-        for row, fact in zip(rows, each, strict=True):
-            row |= {key: fact["fit"][key] for key in ("largest_context", "context_slack_bytes", "fits")}
-        facts |= {"fit": each[-1]["fit"]}
-        why = f": {_too_large(each[0])}" if _nothing_fits(each[0]) else ""
-    columns = (
-        Column("batch", "batch", "count"),
-        Column("weights_bytes", "weights", "bytes", drop=1),
-        Column("kv_cache_bytes", model_notes.cache_name(models) or "cache", "bytes"),
-        Column("total_bytes", "total", "bytes"),
-        *(FITTING[:1] if fit is not None else ()),
-    )
-    return build.report(
-        MemoryReport,
-        models,
-        (columns, (tuple({**row, "largest_context": _largest(row, "context")} for row in rows),), ()),
-        [{**facts, "batches": rows}],
-        title=last.title.removesuffix(f", batch {requests[-1].batch:,}"),
-        convention=last.convention,
-        answer=_batches_answer(rows, fit, mesh, why),
-        notes=lambda _: [*last.notes, *notes(BATCHES_NOTES, fit)],
-        counted=last.counted,
-        requests=requests[-1:],
-        headline="total_bytes",
-    )
 
 
 # Checks
@@ -422,6 +399,17 @@ def _several(models: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], lim
     return columns, (tuple(rows),), ()
 
 
+def _by_batch(models: Sequence[LoadedModel], rows: Sequence[dict[str, Any]], limit: MemoryLimit | None) -> Table:
+    columns = (
+        Column("batch", "batch", "count"),
+        Column("weights_bytes", "weights", "bytes", drop=1),
+        Column("kv_cache_bytes", model_notes.cache_name(models) or "cache", "bytes"),
+        Column("total_bytes", "total", "bytes"),
+        *(FITTING[:1] if limit is not None else ()),
+    )
+    return columns, (tuple({**row, "largest_context": _largest(row, "context")} for row in rows),), ()
+
+
 def _largest(fit: Mapping[str, Any], what: str) -> int | str | None:
     """The largest context or batch that fits; `any` without a limit."""
     found: int | None = fit.get(f"largest_{what}")
@@ -453,19 +441,20 @@ def _fit_table(one: ModelMemory, facts: dict[str, Any], stored: str, limit: Memo
 # Answers
 
 
-def _answer(models: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], options: MemoryOptions) -> str:
+def _answer(about: About) -> str:
     """The total of one model, or the range of several; with a memory limit, what fits."""
-    model, fact = models[0], facts[0]
-    if options.limit is not None:
-        where = ranks.fitting_words(options.limit, options.mesh)
-        if len(facts) == 1:
-            return _fitting(model, fact, where)
-        fitting = sum(fact["fit"]["fits"] for fact in facts)
-        return f"{fitting:,} of {len(facts):,} models fit {where} at this context."
-    if len(facts) == 1:
-        total, weights, cache = (_between(fact, what) for what in ("total", "weights", "kv_cache"))
-        return f"{total}: {weights} of weights" + (f" and {cache} of {model.cache_name}." if model.has_cache else ".")
-    return build.from_to(models, (fact["total_bytes"] for fact in facts), units.binary)
+    fact, limit = about.alone, about.limit
+    if fact and limit is not None:
+        return _fitting(about, limit)
+    if limit is not None:
+        fitting = sum(one["fit"]["fits"] for one in about.facts)
+        where = ranks.fitting_words(limit, about.mesh)
+        return f"{fitting:,} of {len(about.facts):,} models fit {where} at this context."
+    if not fact:
+        return build.from_to(about.models, (one["total_bytes"] for one in about.facts), units.binary)
+    total, weights, cache = (_between(fact, what) for what in ("total", "weights", "kv_cache"))
+    (model,) = about.models
+    return f"{total}: {weights} of weights{f' and {cache} of {model.cache_name}' if model.has_cache else ''}."
 
 
 def _between(fact: Mapping[str, Any], what: str) -> str:
@@ -475,15 +464,17 @@ def _between(fact: Mapping[str, Any], what: str) -> str:
     return most if least == most else f"{least} to {most}"
 
 
-def _batches_answer(rows: Sequence[dict[str, Any]], fit: MemoryLimit | None, mesh: Mesh | None, why: str) -> str:
-    """The range of sizes; with a memory limit, the largest batch that fits, or `why` none does."""
-    if fit is not None:
-        where, inside = ranks.fitting_words(fit, mesh), [row["batch"] for row in rows if row["fits"]]
-        if len(inside) == len(rows):
+def _batches_answer(rows: Sequence[dict[str, Any]], smallest: About) -> str:
+    """The range of sizes; with a memory limit, the largest batch that fits. `smallest`: the smallest batch."""
+    if smallest.limit is not None:
+        where = ranks.fitting_words(smallest.limit, smallest.mesh)
+        fitting = [row["batch"] for row in rows if row["fits"]]
+        if len(fitting) == len(rows):
             return f"{'Both' if len(rows) == 2 else f'All {len(rows):,}'} batches fit {where}."
-        if not inside:
+        if not fitting:
+            why = f": {_missing(smallest, smallest.limit)}" if _nothing_fits(smallest.alone) else ""
             return f"None of these batches fits {where}{why}."
-        return f"Fits {where} up to batch {inside[-1]:,} of those listed."
+        return f"Fits {where} up to batch {fitting[-1]:,} of those listed."
     least, most = rows[0], rows[-1]
     if least["total_bytes"] == most["total_bytes"]:
         return f"{units.binary(least['total_bytes'])} at every batch."
@@ -491,29 +482,31 @@ def _batches_answer(rows: Sequence[dict[str, Any]], fit: MemoryLimit | None, mes
     return f"From {' to '.join(sentences)}."
 
 
-def _fitting(model: LoadedModel, fact: dict[str, Any], where: str) -> str:
-    """Whether the model fits, and how many requests."""
-    found, batch = fact["fit"], fact["workload"]["batch"]
-    keys, most = fact["workload"]["keys"], found["largest_batch"]
-    tokens = f"{keys:,} token{'' if keys == 1 else 's'}"
+def _fitting(about: About, limit: MemoryLimit) -> str:
+    """Whether the only model fits, and how many requests."""
+    one, found, where = about.counted[0], about.alone["fit"], ranks.fitting_words(limit, about.mesh)
+    batch, tokens, most = one.work.batch, _tokens(one), found["largest_batch"]
     if found["past_positions"]:
         return f"Cannot run: {found['past_positions']}."
-    if _nothing_fits(fact):
-        return f"Does not fit {where}: {_too_large(fact)}."
     if not found["fits"]:
-        takes = f"weights and {_requests(batch)} of {tokens} need"
-        return f"Does not fit {where}: {takes} {_needed(fact['total_bytes'], fact)}."
-    if not model.has_cache:
-        return f"Fits {where}: the weights need {units.binary(fact['weights_bytes'])}; there is no cache."
+        instead = _instead(one.whole_model, about.options, limit)
+        return f"Does not fit {where}: {_missing(about, limit)}.{instead}"
+    if not one.model.has_cache:
+        return f"Fits {where}: the weights need {units.binary(one.weights)}; there is no cache."
     if most is None:
         return f"Fits {where}: any number of requests of {tokens}."
+    group = ranks.own_batch(about.mesh)
     if batch > 1:
-        return f"Fits {where}: {_requests(batch)} of {tokens} at once, at most {most:,}."
-    return f"Fits {where}: {_requests(most)} of {tokens}{' at once' if most > 1 else ''}."
+        return f"Fits {where}: {_requests(batch)} of {tokens} at once{group}, at most {most:,}."
+    return f"Fits {where}: {_requests(most)} of {tokens}{' at once' if most > 1 else ''}{group}."
 
 
 def _requests(count: int) -> str:
     return f"{count:,} request{'' if count == 1 else 's'}"
+
+
+def _tokens(one: ModelMemory) -> str:
+    return f"{one.work.context:,} token{'' if one.work.context == 1 else 's'}"
 
 
 def _nothing_fits(fact: Mapping[str, Any]) -> bool:
@@ -522,24 +515,25 @@ def _nothing_fits(fact: Mapping[str, Any]) -> bool:
     return all(fit[key] is None for key in ("context_slack_bytes", "batch_slack_bytes", "past_positions"))
 
 
-def _needed(size: int, fact: Mapping[str, Any]) -> str:
-    return units.needed_and_usable(size, fact["fit"]["budget_bytes"], " per GPU" if fact.get("mesh") else "")
+def _missing(about: About, limit: MemoryLimit) -> str:
+    """Why the only model does not fit, as a clause."""
+    one, fit, free = about.counted[0], about.alone["fit"], limit.usable - about.counted[0].weights
+    batch, per_gpu = one.work.batch, " per GPU" if about.mesh else ""
+    if free < 0:
+        return f"the weights alone need {units.needed_and_usable(one.weights, limit.usable, per_gpu)}"
+    if one.cache <= free:
+        return f"the pages of {limit.engine or 'vLLM'} hold {_requests(fit['largest_batch'] or 0)} of {_tokens(one)}"
+    if not _nothing_fits(about.alone) or one.cache_at(context=1) <= free:
+        needed = units.needed_and_usable(one.weights + one.cache, limit.usable, per_gpu)
+        return f"weights and {_requests(batch)} of {_tokens(one)} need {needed}"
+    sequences = f"{batch:,} sequence{'' if batch == 1 else 's'}"
+    what = sequences if not one.first_token else "one token" if batch == 1 else f"one token in each of {sequences}"
+    pages = f" in pages of {one.cached.page:,} tokens" if one.cached.page > 1 else ""
+    leave = f"the weights need {units.binary(one.weights)} and leave {units.binary(free)}"
+    return f"{leave}, less than the {one.model.cache_name} of {what}{pages}"
 
 
-def _too_large(fact: Mapping[str, Any]) -> str:
-    """Why nothing fits, as a clause."""
-    weights, usable, batch = fact["weights_bytes"], fact["fit"]["budget_bytes"], fact["workload"]["batch"]
-    if weights > usable:
-        return f"the weights alone need {_needed(weights, fact)}"
-    many = "one token" if batch == 1 else f"one token in each of {batch:,} sequences"
-    needs = f"KV cache of {many}"
-    if not fact["kv_bytes_per_token"]:
-        needs = f"state of {batch:,} sequence{'' if batch == 1 else 's'}"
-    free = units.binary(usable - weights)
-    return f"the weights need {units.binary(weights)} and leave {free}, less than the {needs}"
-
-
-def _instead(model: LoadedModel, options: MemoryOptions) -> str:
+def _instead(model: LoadedModel, options: MemoryOptions, limit: MemoryLimit) -> str:
     """More devices of the same kind, or a narrower dtype, that fit. Empty if neither does, and for the pool of an
     engine, which is another on other devices."""
     from tfacct.parallel.mesh import mesh_on
@@ -551,9 +545,9 @@ def _instead(model: LoadedModel, options: MemoryOptions) -> str:
         except TfacctError:
             return False
 
-    limit, ways = options.limit, []
-    if limit is None or limit.engine:
+    if limit.engine:
         return ""
+    ways = []
     if limit.device is not None and options.mesh == mesh_on(limit, None):
         counts = [n for n in head_divisors(model) if n > limit.count and limit.device.links.known(n)]
         more = ((n, replace(limit, count=n)) for n in counts)
@@ -561,7 +555,7 @@ def _instead(model: LoadedModel, options: MemoryOptions) -> str:
         ways += [] if count is None else [f"on {count:,} × {limit.device.id} (tp={count})"]
     narrow = next((name for name in NARROWER if fits(options._replace(dtype=name))), None)
     ways += [] if narrow is None else [f"with {option('dtype', narrow)}"]
-    return f"It fits {' or '.join(ways)}." if ways else ""
+    return f" It fits {' or '.join(ways)}." if ways else ""
 
 
 # Notes
@@ -577,6 +571,12 @@ class About(NamedTuple):
     def of(self, at: slice) -> About:
         """The same for some of the models."""
         return About(self.counted[at], self.facts[at], self.options)
+
+    @property
+    def without_limit(self) -> About:
+        """The same without what fits."""
+        facts = [{key: value for key, value in one.items() if key not in ("fit", "pages")} for one in self.facts]
+        return About(self.counted, facts, self.options._replace(limit=None))
 
     @property
     def models(self) -> list[LoadedModel]:

@@ -105,6 +105,13 @@ def _batches(tp: int, ep: int) -> str:
     return "Each rank has its own batch." if tp == 1 else f"Each group of {tp:,} ranks has its own batch."
 
 
+def own_batch(mesh: Mesh | None) -> str:
+    """` on each rank`, or ` in each group of 2 ranks`, if these have their own batch; empty if all ranks share one."""
+    if mesh is None or mesh.ep <= mesh.tp:
+        return ""
+    return " on each rank" if mesh.tp == 1 else f" in each group of {mesh.tp:,} ranks"
+
+
 def notes(models: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], mesh: Mesh) -> list[str]:
     """Notes on what one rank stores, and the size of the whole model."""
     sentences = [*shard_notes(models, mesh), *stage_notes(models, facts, mesh), *expert_notes(models, mesh)]
