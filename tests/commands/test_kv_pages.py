@@ -36,6 +36,28 @@ def test_caches_with_scales() -> None:
         LLAMA.memory(dtype="fp8-token")
 
 
+def test_pages_decide_what_fits_and_when_the_cache_overtakes(run: Callable[..., Ran]) -> None:
+    """16,060,522,496 bytes of weights are more than 7,658 pages of 16 tokens of 131,072 bytes; of 16.3 GB they leave
+    239,477,504 bytes, less than 2,048 tokens. At a chunk of 8,192 tokens vLLM reserves pages for fewer requests of
+    Gemma than the bytes of their caches would let."""
+    said = LLAMA.kv(kv_block=16).notes
+    assert "From 122,529 tokens on at batch 1, the cache takes more than the weights in bf16." in said
+    out = " ".join(run("memory", "llama-3.1-8b", "--on", "16.3GB", "--kv-block", "2048").out.split())
+    assert "leave 228 MiB, less than the KV cache of one token in pages of 2,048 tokens." in out
+    asked = ("memory", "gemma-3-27b-text", "--on", "a100", "--engine", "vllm", "--ctx", "4k", "--batch", "20")
+    assert re.search(r"vLLM [\d.]+ hold 11 requests of 4,096 tokens\.", " ".join(run(*asked).out.split()))
+
+
+def test_other_heads_are_not_counted_in_pages_next_to_states() -> None:
+    """With other heads, the pages that are as large as a state would have other sizes."""
+    plain, paged = (load("qwen3-next-80b-a3b").kv(ctx=1024, **how) for how in ({}, {"kv_block": 16}))
+    assert [[line[side] is None for side in ("mha", "mqa")] for line in (plain.lines[-1], paged.lines[-1])] == [
+        [False, False],
+        [True, True],
+    ]
+    assert not any(note.startswith("MHA") for note in paged.notes)
+
+
 def test_a_share_of_a_card_and_what_vllm_says() -> None:
     found = LLAMA.memory(ctx=8190, on="80GB", use=0.9, kv_block=16)
     room = 72 * 10**9 - 2 * 8_030_261_248

@@ -216,3 +216,19 @@ def test_experts_of_ranks_are_said(run: Callable[..., Ran]) -> None:
     asked = ("memory", "mixtral-8x7b", "--ep", "4", "--ctx", "1k")
     four, one = (" ".join(run(*asked, "--on", fit).out.split()) for fit in ("4xh100-sxm", "h100-sxm"))
     assert four == one and "on 4 × H100 SXM5 80GB (ep=4)" in one
+
+
+def test_requests_of_ranks_with_a_batch_of_their_own(run: Callable[..., Ran]) -> None:
+    """Of 80 GB, 14,485,561,344 bytes of weights leave a rank 61 caches of 2^30 bytes: one expert of each layer, and all
+    other weights."""
+
+    def words(*layout: str) -> str:
+        return " ".join(run("memory", "mixtral-8x7b", "--ctx", "8k", *layout).out.split())
+
+    said = words("--ep", "8", "--on", "8x80GB")
+    assert "(ep=8): 61 requests of 8,192 tokens at once on each rank." in said
+    assert "1.00 GiB of cache in bf16, all of it on one GPU" in said
+    said = words("--tp", "2", "--ep", "4", "--on", "4x80GB", "--batch", "3")
+    assert "3 requests of 8,192 tokens at once in each group of 2 ranks, at most" in said
+    assert "512 MiB on each GPU of its group" in said
+    assert "at once." in words("--tp", "4", "--ep", "4", "--on", "4x80GB")

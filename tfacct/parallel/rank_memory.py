@@ -171,6 +171,12 @@ class ModelMemory:
 
         return rank_tokens(self.mesh, work).axes()
 
+    @cached_property
+    def variants(self) -> dict[str, Ledger | None]:
+        """As `variants` of the model; None also if other heads would have other pages, next to states."""
+        found = variants(self.model)
+        return found if self.cached.state_page is None else {**dict.fromkeys(found), "as_built": self.model.ledger}
+
     @property
     def lines(self) -> list[dict[str, Any]]:
         """Weights by part, and every state."""
@@ -279,7 +285,7 @@ def variants(model: LoadedModel) -> dict[str, Ledger | None]:
     """The model with as many key/value heads as query heads, as published, and with one; None if it has no key/value
     heads that could be shared."""
     built = model.architecture
-    heads = bool(built.attentions) and not is_compressed(model)
+    heads = bool(built.attentions) and not any(part.compression is not None for part in built.attentions)
     each = built.with_kv_heads(None).ledger() if heads else None
     shared = built.with_kv_heads(1).ledger() if heads and not is_latent(model) else None
     return {"mha": each, "as_built": model.ledger, "mqa": shared}
@@ -288,11 +294,6 @@ def variants(model: LoadedModel) -> dict[str, Ledger | None]:
 def is_latent(model: LoadedModel) -> bool:
     """True if keys and values come from a latent, so that there are no key/value heads to share."""
     return bool(model.architecture.having(LatentAttention))
-
-
-def is_compressed(model: LoadedModel) -> bool:
-    """True if keys are also values, of a single head: the number of heads cannot change."""
-    return any(part.compression is not None for part in model.architecture.attentions)
 
 
 def _layer_axes(model: LoadedModel) -> dict[int, str]:

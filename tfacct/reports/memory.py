@@ -26,11 +26,9 @@ from tfacct.parallel.rank_memory import (
     ModelMemory,
     cache_formula,
     fitting_every_stage,
-    is_compressed,
     is_latent,
     memory_of_stages,
     sharded,
-    variants,
 )
 from tfacct.reports import build, model_notes, ranks
 
@@ -622,7 +620,7 @@ def _without_scales(about: About) -> dict[str, str] | None:
 def _per_head(about: About) -> str | None:
     """The cache of latent attention if it stored keys and values per head, as multi-head attention does."""
     one = about.counted[0]
-    per_head = variants(one.model)["mha"] if about.alone and is_latent(one.model) else None
+    per_head = one.variants["mha"] if about.alone and is_latent(one.model) else None
     if per_head is None:
         return None
     size = int(cache_bytes(per_head, one.rank_axes(), one.cached))
@@ -639,9 +637,11 @@ def _per_request(about: About) -> dict[str, str] | None:
     whole, fit, most, where = _whole(one, about.options), about.alone["fit"], "", ""
     size, each = whole.cache_at(batch=1), whole.first_token
     if mesh is not None:
-        on_rank = one.cache_at(batch=1)
-        where = f", {units.binary(on_rank)} on {'each GPU' if mesh.pp == 1 else 'the GPU with most'}"
-        where = ", all of it on each GPU" if on_rank == size else where
+        on_rank, shared = one.cache_at(batch=1), mesh.ep <= mesh.tp
+        group = "" if shared or mesh.tp == 1 else " of its group"
+        where = f", {units.binary(on_rank)} on {'each GPU' if mesh.pp == 1 else 'the GPU with most'}{group}"
+        if on_rank == size:
+            where = f", all of it on {'each' if group or shared else 'one'} GPU{group}"
     if about.cached.name in WIDE and fit["largest_batch"]:
         narrower = about.options._replace(cached=width("fp8", about.options.cached.page))
         found = _fit_of(one.whole_model, narrower)["largest_batch"]
@@ -929,7 +929,7 @@ def _cache_facts(one: ModelMemory, options: MemoryOptions, contexts: Sequence[in
     model, lines = one.model, []
     for context in contexts or _contexts(one.work.context):
         at = one.rank_axes(context=context)
-        sides = {name: side and cache_bytes(side, at, one.cached) for name, side in variants(model).items()}
+        sides = {name: side and cache_bytes(side, at, one.cached) for name, side in one.variants.items()}
         whole = {} if one.mesh is None else {"whole_bytes": _whole(one, options).cache_at(context=context)}
         lines.append({"keys": context, **sides, **whole})
     return values_of(
@@ -960,22 +960,19 @@ def _one_cache(one: ModelMemory, fact: dict[str, Any]) -> Table:
     if is_latent(model):  # or, where layers differ, both
         shared = dict.fromkeys(part.kv_heads for _, part in model.architecture.having(Attention))
         keys = f"{heads_words(list(shared))} or latent" if shared else "latent"
-    compressed = is_compressed(model) or one.cached.state_page is not None  # other heads would have other pages
-    windows = fact["kv_cache_bytes_without_windows"] != fact["kv_cache_bytes"]
+    sides, windows = one.variants, fact["kv_cache_bytes_without_windows"] != fact["kv_cache_bytes"]
+    following: dict[str, Any] = {
+        name: side and next_token_bytes(side, one.rank_axes(), one.cached) for name, side in sides.items()
+    }
+    mqa = Column("mqa", f"MQA ({heads_words(1)})", "bytes", drop=1 if whole or windows else 0)
     columns = (
         Column("keys", "context", "count"),
-        *(() if compressed else (Column("mha", f"MHA ({queries})", "bytes"),)),
-        Column("as_built", "as built" if compressed else f"as built ({keys})", "bytes"),
+        *((Column("mha", f"MHA ({queries})", "bytes"),) if sides["mha"] else ()),
+        Column("as_built", f"as built ({keys})" if sides["mha"] else "as built", "bytes"),
         *((Column("unwindowed", "without windows", "bytes"),) if windows else ()),
-        *(
-            ()
-            if compressed or is_latent(model)
-            else (Column("mqa", f"MQA ({heads_words(1)})", "bytes", drop=1 if whole or windows else 0),)
-        ),
+        *((mqa,) if sides["mqa"] else ()),
         *whole,
     )
-    sides, at = variants(model), one.rank_axes()
-    following: dict[str, Any] = {name: side and next_token_bytes(side, at, one.cached) for name, side in sides.items()}
     if windows:
         lines = [{**line, "unwindowed": one.without_windows(context=line["keys"])} for line in lines]
         now, then = (one.without_windows(context=one.work.context + more) for more in (0, 1))
@@ -1023,7 +1020,7 @@ def _overtakes(about: About) -> dict[str, Any] | None:
     if not about.alone or sharded or narrow or model.ledger.period > 1 or not model_notes.attends([model]):
         return None
     step = Workload(1, 1, work.batch, source=work.source)
-    context = cache_overtakes(Point(model.ledger, step, one.storage, width(one.cached.name)))
+    context = cache_overtakes(Point(model.ledger, step, one.storage, one.cached))
     if context is None or context > (model.position_limit or context):
         return None
     whose = " of a rank" if mesh else ""
@@ -1031,7 +1028,7 @@ def _overtakes(about: About) -> dict[str, Any] | None:
 
 
 def _variants(about: About) -> str:
-    if not model_notes.attends(about.models) or all(map(is_compressed, about.models)):
+    if not any(one.variants["mha"] for one in about.counted):
         return ""
     if about.alone and is_latent(about.models[0]):
         return "MHA: caches keys and values of every query head instead of the latent."
@@ -1085,7 +1082,7 @@ CACHE_NOTES = (
         "From {context:,} tokens on at batch {batch:,}, the cache takes more than the weights{whose} in {stored}.",
     ),
     NoteRow("variants", 3, _variants),
-    NoteRow("cache_format", 2, lambda about: model_notes.cache_notes(about.models, about.cached.name, "dtype")),
+    NoteRow("cache_format", 2, lambda about: model_notes.cache_notes(about.models, about.cached.name)),
     STATE_NOTE,
     NoteRow(
         "cross",

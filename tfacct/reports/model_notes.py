@@ -407,8 +407,8 @@ def _files_note(model: LoadedModel, alone: bool) -> str:
     return f"The files{of} contain {units.binary(found.bytes)} of tensors, {apart}: {compared}."
 
 
-def cache_notes(models: Sequence[LoadedModel], cached: str, by: str = "kv_dtype") -> list[str]:
-    """Configs with a quantized cache that is counted in bf16. `by`: the option that counts another dtype."""
+def cache_notes(models: Sequence[LoadedModel], cached: str) -> list[str]:
+    """Configs with a quantized cache that is counted in bf16."""
     found: dict[str, list[str]] = {}
     for model in models if cached == "bf16" else ():
         if (stored := cache_format(model)) is not None:
@@ -416,7 +416,7 @@ def cache_notes(models: Sequence[LoadedModel], cached: str, by: str = "kv_dtype"
     sentences = []
     for stored, names in found.items():
         whose = models[0].format_file or "The config" if len(models) == 1 else f"The config of {', '.join(names)}"
-        known = f"8 bits; {option(by, stored)} counts it so."
+        known = f"8 bits; {option('kv_dtype', stored)} counts it so."
         bits = known if stored in ("fp8", "int8") else f"{stored}, which is not supported."
         sentences.append(f"{whose} stores the cache in {bits}")
     return sentences
