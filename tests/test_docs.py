@@ -1,4 +1,4 @@
-"""The documentation says what the program prints."""
+"""The documentation prints what the program prints. Kind: output."""
 
 import doctest
 import importlib

@@ -1,4 +1,4 @@
-"""Every example runs and says what its text promises."""
+"""Every example runs and prints what its text promises. Kind: output."""
 
 import json
 import subprocess

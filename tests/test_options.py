@@ -1,4 +1,4 @@
-"""Options and arguments: what the help says of them, other names for them, and what a shell offers after Tab."""
+"""Options and arguments: their help, their other names, and completion. Kind: output, refusal."""
 
 import csv
 import json

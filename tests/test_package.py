@@ -1,4 +1,4 @@
-"""The package: what is imported, what is packed, where things may be."""
+"""The package: imports, packed files, and the order of packages. Kind: law."""
 
 import ast
 import json
@@ -129,6 +129,17 @@ def test_the_hubs_room_is_entered_only_by_a_hub_id() -> None:
     """It would cost milliseconds of every command's start."""
     for arguments in (["models"], ["flops", "gpt2"]):
         imported_by(commanded(*arguments) + "assert 'tfacct.loading.hub' not in sys.modules")
+
+
+KINDS = {"golden", "law", "oracle", "output", "refusal"}
+"""Kinds of tests: a number from outside, a property over models, others' code, printed text, and errors."""
+
+
+def test_every_test_file_names_its_kinds() -> None:
+    for file in (ROOT / "tests").rglob("test_*.py"):
+        about = " ".join((ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or "").split())
+        named = re.search(r"Kind: ([a-z, ]+)\.", about)
+        assert named and {*named[1].split(", ")} <= KINDS, file
 
 
 def test_version_and_help_do_without_pydantic() -> None:

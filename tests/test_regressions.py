@@ -1,4 +1,4 @@
-"""Wrong numbers and tracebacks that once were: each stays away."""
+"""Wrong numbers and tracebacks of the past. Kind: golden, refusal."""
 
 from __future__ import annotations
 

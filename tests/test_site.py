@@ -1,4 +1,4 @@
-"""The site: every page is in its sidebar, links lead somewhere, nothing is asked of another host."""
+"""The site: every page is in its sidebar, links resolve, nothing is fetched from another host. Kind: output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a command imports: a budget of modules for each, packages that it has no business in, and never a large library.
+"""Imports of each command: a budget of modules, and packages that it must not load. Kind: law.
 
 The layers contract is about packages; this is about commands, whose start every import delays.
 """

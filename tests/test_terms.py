@@ -1,4 +1,4 @@
-"""Texts use today's names of commands and options, and the words of the field."""
+"""Texts use today's names of commands and options, and the words of the field. Kind: law."""
 
 import ast
 import re

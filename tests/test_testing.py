@@ -1,4 +1,4 @@
-"""The pytest plugin, the GitHub Action and the pre-commit hook: what a user's project runs."""
+"""The pytest plugin, the GitHub Action and the pre-commit hook in a user's project. Kind: output."""
 
 from __future__ import annotations
 

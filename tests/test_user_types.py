@@ -1,4 +1,4 @@
-"""What a user's type checker and a user's libraries see of the package."""
+"""The package as a user's type checker and libraries see it. Kind: output."""
 
 from __future__ import annotations
 

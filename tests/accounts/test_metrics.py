@@ -1,4 +1,4 @@
-"""Metrics by name: the numbers of the other commands, in whole numbers, in arrays and in letters."""
+"""Metrics by name: as numbers, arrays and symbols, they equal the commands' figures. Kind: law."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""flops --train --recompute full: the blocks are run again in the backward pass, and what is said of it."""
+"""`flops --train --recompute full`: layers run again in the backward pass. Kind: golden, output."""
 
 import json
 

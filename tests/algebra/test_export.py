@@ -1,4 +1,4 @@
-"""The ledger as data: sizes as text, read by a program that shares no code with the exporter."""
+"""The exported ledger, read by a program that shares no code with the exporter. Kind: golden."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`Model.evaluate` on arrays of other libraries: the same numbers, made by their own operations."""
+"""`Model.evaluate` on arrays of other libraries gives the same numbers, by their own operations. Kind: law,
+refusal.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The meter: MFU and HFU of a step by hand, its clock, its peaks, and what it refuses."""
+"""The meter: MFU and HFU of a step by hand, its clock and its peaks. Kind: golden, refusal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Python face: what a caller gives, and is told."""
+"""The Python API: arguments, results and errors. Kind: output, refusal."""
 
 from __future__ import annotations
 

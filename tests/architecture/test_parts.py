@@ -1,4 +1,4 @@
-"""Lines of parts. Law: the last word of a pointwise line's path tells its kind, in every family."""
+"""Lines of parts: the last word of a pointwise line's path names its kind, in every family. Kind: law."""
 
 from tests.families import SHAPES
 from tests.helpers.models import tiny

@@ -1,4 +1,4 @@
-"""Windows, experts and latents by brute force: over the mask itself, the steps themselves, the routing itself."""
+"""Windows, experts and latents by brute force over masks, steps and routing. Kind: golden."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said beside the numbers is true of every kind of model."""
+"""Sentences about a model are true of every kind of model. Kind: output."""
 
 import csv
 import io

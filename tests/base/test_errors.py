@@ -1,4 +1,4 @@
-"""Suggestions for a misspelled name. Golden: by hand."""
+"""Suggestions for a misspelled name. Kind: golden."""
 
 from tfacct.base.errors import beginning_alike
 

@@ -1,4 +1,4 @@
-"""Records are what `@dataclass(frozen=True, slots=True)` makes, whatever fields they have."""
+"""Records equal `@dataclass(frozen=True, slots=True)`, whatever fields they have. Kind: oracle."""
 
 from __future__ import annotations
 

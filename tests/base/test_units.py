@@ -1,4 +1,4 @@
-"""How sizes are read and written."""
+"""Sizes are read and written with their units. Kind: golden, refusal."""
 
 import json
 from fractions import Fraction

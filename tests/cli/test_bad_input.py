@@ -1,4 +1,4 @@
-"""Every mistake a user can make: exit 2, one clear message on stderr, no traceback, nothing on stdout."""
+"""Every mistake of a user: exit code 2, one clear message on stderr, nothing on stdout. Kind: refusal."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""Every command with random options that look valid: an answer or a refusal, never a traceback.
+"""Every command with random valid-looking options prints an answer or one error, never a traceback. Kind: law.
 
 Commands and options are read off the command line itself, so that a new option is drawn as soon as it exists.
 """

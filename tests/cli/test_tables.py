@@ -1,4 +1,4 @@
-"""What a user sees: tables at several widths, pipes, JSON, CSV, Markdown; and that they say the same."""
+"""Tables at several widths, pipes, JSON, CSV and Markdown have the same content. Kind: output."""
 
 import csv
 import io

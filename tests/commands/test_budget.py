@@ -1,4 +1,4 @@
-"""What training FLOPs buy: the published fits, tokens of a model by its own FLOPs, days and cost."""
+"""`budget`: published fits, tokens of a model by its FLOPs, days and cost. Kind: golden, refusal."""
 
 from __future__ import annotations
 

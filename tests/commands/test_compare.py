@@ -1,4 +1,4 @@
-"""Models side by side: every number is that of `params`, `memory`, `kv` and `flops`."""
+"""`compare`: every number equals that of `params`, `memory` and `flops`. Kind: law, output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page as a file: what is in it, what may be in it, and the command that writes it."""
+"""The page as a file: its content, what it may contain, and the command that writes it. Kind: output, refusal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bytes and FLOPs per byte: hand arithmetic, the KV cache, and the operands that torch's modules really see."""
+"""`flops --traffic`: bytes moved and FLOPs per byte, by hand. Kind: golden, refusal."""
 
 import csv
 import io

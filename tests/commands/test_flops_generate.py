@@ -1,4 +1,4 @@
-"""Whole requests: the closed form against a loop, hand arithmetic, and what transformers' `generate` really runs."""
+"""`flops --generate`: the closed form, a loop over steps, and hand arithmetic. Kind: golden, refusal."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""The printed formulas are the ledger: read back from the text and evaluated, they meet every other command."""
+"""Printed formulas, read back from the text and evaluated, equal every other command. Kind: law, refusal."""
 
 import contextlib
 import csv

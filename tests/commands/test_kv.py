@@ -1,4 +1,4 @@
-"""kv: what is kept at a context, and what further tokens add, in words that hold for the model."""
+"""`memory --kv`: the cache at a context, and the bytes that further tokens add. Kind: golden, output."""
 
 import json
 from collections.abc import Callable

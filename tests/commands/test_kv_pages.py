@@ -1,4 +1,6 @@
-"""The cache in pages, its scales, the share of a card; formats that take the head too."""
+"""The cache in pages and with scales, the usable share of a device, formats that quantize the head. Kind: golden,
+refusal.
+"""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""FLOPs per token in two conventions, and MFU."""
+"""`mfu`: FLOPs per token in two conventions, and utilization. Kind: golden, refusal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`models` and `devices`: their first line."""
+"""The first line of `models` and `devices`. Kind: output."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,6 @@
-"""Layouts of devices: which fit, in which order, and whether the command of a row gives what the row has."""
+"""`plan`: which layouts fit, their order, and that a row's command gives the row's figures. Kind: law, output,
+refusal.
+"""
 
 from __future__ import annotations
 

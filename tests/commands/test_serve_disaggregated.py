@@ -1,4 +1,4 @@
-"""`serve --prefill-on`: a worker that only prefills and one that only decodes."""
+"""`serve --prefill-on`: workers that only prefill and workers that only decode. Kind: golden, refusal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`serve --ttft`: the fewest devices that meet a time to first token and a time per output token."""
+"""`serve --ttft`: the fewest devices that meet a TTFT and a TPOT. Kind: law, output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Equations solved: both sides of every boundary, the closed form, and what has no answer."""
+"""`solve`: both sides of every boundary, the closed form, and questions without an answer. Kind: law, refusal."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Numbers of ranks as an unknown and as a knob: `solve --for tp|fsdp`, `sweep --tp --fsdp`."""
+"""`solve --for tp`, `sweep --tp --fsdp`: numbers of ranks as unknown and as axis. Kind: law, refusal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""diff and sweep: the same numbers as the commands they compare, every combination, and what is refused."""
+"""`sweep` and `compare` of two settings equal the commands that they compare. Kind: law, refusal."""
 
 import csv
 import io

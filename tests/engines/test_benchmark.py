@@ -1,4 +1,4 @@
-"""The benchmark of start-ups: right on a published start, red on a figure that is off, and open about missing data."""
+"""The benchmark of start-ups passes on a published start and fails on a wrong figure or missing data. Kind: golden."""
 
 from __future__ import annotations
 

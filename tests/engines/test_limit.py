@@ -1,4 +1,4 @@
-"""The pool of an engine in `memory` and `serve`."""
+"""The KV pool of an engine in `memory` and `serve`. Kind: golden, refusal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Start-up logs: what is read of them, what differs, and logs that nobody wrote in good faith."""
+"""Start-up logs: figures that are read, figures that differ, and hostile logs. Kind: golden, refusal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SGLang and llama.cpp: formulas by hand arithmetic, and what is not supported."""
+"""SGLang and llama.cpp: formulas by hand. Kind: golden, refusal."""
 
 from __future__ import annotations
 

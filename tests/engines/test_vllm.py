@@ -1,4 +1,4 @@
-"""What vLLM allocates at start: terms by hand arithmetic, and lines that published logs print."""
+"""What vLLM allocates at start, by hand, and the lines that published logs print. Kind: golden, refusal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models of parts: the lecture's numbers, the same model as a family says it, and what is refused."""
+"""Custom models in TOML: the lecture's numbers, and the same model as a family. Kind: golden, law, refusal."""
 
 import copy
 import json

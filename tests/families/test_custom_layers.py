@@ -1,4 +1,4 @@
-"""Own models whose layers differ: kinds in a pattern, every N-th layer, the first N; as families say the same."""
+"""Custom models whose layers differ equal the same models as families. Kind: law, refusal."""
 
 import copy
 import json

@@ -1,4 +1,6 @@
-"""Own models with Mamba-2, gated DeltaNet and short convolutions, as families say them; gated, part-rotated heads."""
+"""Custom models with Mamba-2, gated DeltaNet and short convolutions equal families with the same parts. Kind: law,
+refusal.
+"""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""DeepSeek-V4: keys that are made of several tokens, against what was published, by hand, and refused."""
+"""DeepSeek-V4: compressed keys, as published and by hand. Kind: golden, refusal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Encoders and what they say: hand arithmetic, a source that is read once, and refusals by name."""
+"""Encoders and encoder-decoders: hand arithmetic, and a source that is read once. Kind: golden, refusal."""
 
 import json
 from typing import Any

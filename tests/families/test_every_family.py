@@ -1,4 +1,4 @@
-"""Laws of every family: what its config is read as, and what tests know of it."""
+"""Every family: what is read from its config, and what its test configs cover. Kind: law."""
 
 import re
 from pathlib import Path

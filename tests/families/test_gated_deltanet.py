@@ -1,4 +1,4 @@
-"""Gated DeltaNet: chunks and their padding, what is kept in fp32, and what is refused."""
+"""Gated DeltaNet: chunks and their padding, and tensors that stay in fp32. Kind: golden, refusal."""
 
 import pytest
 

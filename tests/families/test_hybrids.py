@@ -1,4 +1,4 @@
-"""What stands in place of attention: numbers by hand, states, and what is refused by name."""
+"""Recurrent layers in place of attention: numbers and states by hand. Kind: golden, refusal."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Encoders of images and of the texts beside them: patches by hand, published totals, and what is said."""
+"""Image encoders and their text encoders: patches by hand, published totals. Kind: golden, refusal."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""LED's windows: what is said of them, and what is refused."""
+"""LED's windows. Kind: output, refusal."""
 
 import pytest
 from sympy import Symbol, sympify

@@ -1,4 +1,4 @@
-"""Models without attention: what is refused, and that no report says of them what is true of attention only."""
+"""Models without attention: no report mentions what only attention has. Kind: output, refusal."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Latent attention whose form is left open: each step runs the form that takes fewer FLOPs."""
+"""Latent attention: each step runs the form with fewer FLOPs. Kind: golden, refusal."""
 
 import json
 from itertools import product

@@ -1,4 +1,4 @@
-"""Layers that foresee further tokens: counted on request, against the classes' own and the reference model."""
+"""Multi-token prediction layers are counted on request. Kind: golden."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Parts of models of several models: each is counted as the whole's class has it, and both are added up."""
+"""Each part of a multimodal model is counted as the class of the full model builds it. Kind: golden, refusal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Published files as they are written: fields that change no count are no refusal, and those that do are one."""
+"""Published configs: fields that change no count are accepted, fields that change counts are refused. Kind: golden,
+refusal.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Further published files: wholes whose language model is a known one, and heads that come with the files."""
+"""Published configs of multimodal models with a known language model, and of heads in their files. Kind: golden,
+refusal.
+"""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Models whose files come with code of their own: totals that were published, and by hand."""
+"""Models with remote code: published totals, and by hand. Kind: golden, refusal."""
 
 from __future__ import annotations
 

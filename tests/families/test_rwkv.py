@@ -1,4 +1,4 @@
-"""RWKV-4: by hand, and what its reports say."""
+"""RWKV-4 by hand, and its reports. Kind: golden, output."""
 
 from __future__ import annotations
 

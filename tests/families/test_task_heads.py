@@ -1,4 +1,4 @@
-"""Models without a language modeling head: bodies, poolers, classes. What they count, by hand, and what is said."""
+"""Models without a language modeling head: base models, poolers, classifiers, by hand. Kind: golden, refusal."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Types that are a family's computation under another name: totals that were published, or by hand; what is refused."""
+"""Model types with the computation of another family: published totals, or by hand. Kind: golden, refusal."""
 
 from __future__ import annotations
 

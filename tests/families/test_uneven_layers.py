@@ -1,4 +1,4 @@
-"""Models whose layers differ in sizes, and that no class stands behind: totals, and what is refused."""
+"""Models whose layers differ in size and that transformers has no class for: totals. Kind: golden, refusal."""
 
 from typing import Any
 

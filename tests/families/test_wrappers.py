@@ -1,4 +1,6 @@
-"""Models of several models: the language model is counted as the whole's class has it, and the others are named."""
+"""Multimodal configs: the language model is counted as the full class builds it, and the other parts are named.
+Kind: golden, refusal.
+"""
 
 from __future__ import annotations
 

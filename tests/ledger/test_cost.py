@@ -1,4 +1,4 @@
-"""What one more token costs, what bounds nothing, and what is answered though weights are quantized."""
+"""The cost of one more token, unbounded questions, and questions about quantized weights. Kind: golden, output."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The grammar, and that everything follows from the letters."""
+"""The grammar of einsum specs, and the counts that follow from their axes. Kind: golden, refusal."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Paths: taken apart and put together again, and what a product is summed under."""
+"""Paths are split, joined and grouped. Kind: golden."""
 
 import pytest
 

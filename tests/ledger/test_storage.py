@@ -1,4 +1,4 @@
-"""Bytes of quantized weights: by hand, and against checkpoints as they are published."""
+"""Bytes of quantized weights, by hand and as in published checkpoints. Kind: golden, refusal."""
 
 import json
 from collections.abc import Callable

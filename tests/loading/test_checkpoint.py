@@ -1,4 +1,4 @@
-"""What files hold, by their headers: exact bytes, and the comparison with the config's ledger."""
+"""Headers of checkpoint files: exact bytes, and the comparison with the config's ledger. Kind: golden."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Devices as data: their files, their check, a user's own, and budgets by name."""
+"""Device files: their figures, their checks, a user's own files, and budgets by name. Kind: golden, refusal."""
 
 import json
 from collections.abc import Callable, Iterator

@@ -1,4 +1,6 @@
-"""Figures that no total sees change only with a reason: of devices, and context, window, rope or top-k of presets."""
+"""Figures that no total shows change only with a reason: devices, context, window, rope and top-k of presets. Kind:
+golden.
+"""
 
 from __future__ import annotations
 

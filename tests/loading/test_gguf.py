@@ -1,4 +1,4 @@
-"""Tensor types of GGUF files."""
+"""Tensor types of GGUF files. Kind: golden."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files of weights that are broken, lie, or were made to do harm: one clear error, nothing executed, no traceback."""
+"""Broken or hostile files of weights: one clear error, nothing executed, no traceback. Kind: refusal."""
 
 from __future__ import annotations
 

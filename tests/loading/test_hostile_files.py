@@ -1,4 +1,4 @@
-"""Files that mean harm, or that no editor ever wrote: a short refusal by name, soon, and no steered terminal."""
+"""Hostile configs: a short refusal by name, soon, without control of the terminal. Kind: refusal."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""A config.json by its hub id, from a hub on this machine, without huggingface_hub."""
+"""A config.json by its hub id, from a local hub, without huggingface_hub. Kind: golden, refusal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The index of the presets says what their files say, and only of the files that it was made of."""
+"""The index of presets equals their files. Kind: law."""
 
 import json
 

@@ -1,4 +1,6 @@
-"""What fits: one rule for the memory of a device in every command, and no context past a stored position embedding."""
+"""What fits: one rule for the memory of a device in every command, and no context past a learned position
+embedding. Kind: golden, law, refusal.
+"""
 
 import json
 from collections.abc import Callable

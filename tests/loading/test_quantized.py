@@ -1,4 +1,4 @@
-"""Quantized checkpoints: what a `quantization_config` says, to the byte, against the libraries that write them."""
+"""Quantized checkpoints by their `quantization_config`, to the byte, by hand. Kind: golden, refusal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Checkpoints of AutoRound and of Model Optimizer's further formats, by hand from the libraries' modules."""
+"""Checkpoints of AutoRound and of Model Optimizer's formats, by hand from the libraries' modules. Kind: golden,
+refusal.
+"""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Other names of the presets: each means exactly one, and a name that is only like one means none."""
+"""Other names of presets: each means exactly one preset. Kind: law, refusal."""
 
 import json
 import subprocess

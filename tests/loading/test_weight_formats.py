@@ -1,4 +1,4 @@
-"""Formats of weights: what presets are published in, and what is said of them outside a config.json."""
+"""Formats that presets are published in, and formats named outside config.json. Kind: golden, refusal."""
 
 import json
 from math import ceil, prod

@@ -1,4 +1,5 @@
-"""Fields that a config leaves out, sets to null or to another value, in every family, against the transformers class.
+"""Config fields that are absent, null or changed, in every family, compared with the transformers class. Kind:
+oracle.
 
 An absent field has its class's default, which may follow from other fields; so a test changes those others. Where this
 program refuses a config, or the class does, there is nothing to compare.

@@ -1,4 +1,4 @@
-"""A sweep of this machine writes a device file."""
+"""`devices --calibrate` writes a device file of this machine. Kind: output."""
 
 from __future__ import annotations
 

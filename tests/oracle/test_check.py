@@ -1,4 +1,6 @@
-"""Modules that nobody here wrote, against a config: equal ones agree, and a planted mistake is found and named."""
+"""`check` of other authors' modules: equal ones agree, and a planted mistake is found and named. Kind: oracle,
+refusal.
+"""
 
 from __future__ import annotations
 

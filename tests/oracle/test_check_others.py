@@ -1,5 +1,6 @@
-"""Decoders of other libraries, checked against the configs that they stand for. Each library is skipped where it is not
-installed, and said so: none is a dependency."""
+"""Decoders of other libraries, compared with their configs. A library that is not installed is skipped by name.
+Kind: oracle.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Headers of files that transformers, compressed-tensors and bitsandbytes save: exact bytes and names."""
+"""Headers of files that transformers, compressed-tensors and bitsandbytes save: exact bytes and names. Kind:
+oracle, refusal.
+"""
 
 from __future__ import annotations
 

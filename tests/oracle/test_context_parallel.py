@@ -1,4 +1,4 @@
-"""Context parallelism: collectives of attention, against torch's ring attention in several processes."""
+"""Context parallelism: collectives of torch's ring attention in several processes. Kind: oracle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models of parts against the reference model and its counters."""
+"""Custom models compared with the reference model and its counters. Kind: oracle."""
 
 import pytest
 

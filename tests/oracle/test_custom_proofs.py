@@ -1,4 +1,4 @@
-"""Models of parts: formula and reference model are one polynomial."""
+"""Custom models: formula and reference model are one polynomial. Kind: law."""
 
 import pytest
 

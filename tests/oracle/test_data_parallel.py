@@ -1,4 +1,4 @@
-"""Data parallelism: the buckets of gradients that DistributedDataParallel reduces."""
+"""Data parallelism: the gradient buckets that DistributedDataParallel reduces. Kind: oracle."""
 
 from __future__ import annotations
 

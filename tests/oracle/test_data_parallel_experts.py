@@ -1,4 +1,4 @@
-"""Data parallelism with expert parallelism: transformers' all-to-all and DistributedDataParallel's buckets."""
+"""Data and expert parallelism: transformers' all-to-all and DistributedDataParallel's buckets. Kind: oracle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The documentation's Python blocks and its walk-through run as printed."""
+"""Python blocks and the walk-through of the documentation run as printed. Kind: output."""
 
 import doctest
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`train --exact`: one training step of the class itself on the meta device, and what it cannot run."""
+"""`train --exact`: a training step of the class on the meta device. Kind: oracle, refusal."""
 
 import json
 import sys

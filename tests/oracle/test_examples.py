@@ -1,4 +1,4 @@
-"""Examples that check themselves against the reference model."""
+"""Examples that check themselves against the reference model. Kind: oracle."""
 
 import json
 from pathlib import Path

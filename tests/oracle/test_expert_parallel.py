@@ -1,4 +1,4 @@
-"""What experts send, and what ranks of uneven widths do, against transformers' own plans: ranks that send nothing."""
+"""Expert parallelism by transformers' plans, with ranks that send nothing. Kind: oracle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FLOPs and bytes against what torch and transformers run."""
+"""FLOPs and bytes of what torch and transformers run. Kind: oracle."""
 
 import re
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Headers of GGUF files that llama.cpp's writer makes, for classes of transformers: exact bytes, and names."""
+"""Headers of GGUF files by llama.cpp's writer, of transformers classes: exact bytes and names. Kind: oracle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""On a CUDA device, where one is at hand: logits, counts, parameter and KV bytes."""
+"""On a CUDA device, if there is one: logits, counts, parameter and KV bytes. Kind: oracle."""
 
 import pytest
 

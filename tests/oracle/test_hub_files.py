@@ -1,4 +1,4 @@
-"""The headers of a checkpoint on the hub, by ranges, from a hub and a store of files on this machine."""
+"""Headers of checkpoints on a hub, by byte ranges, from a local hub and file store. Kind: oracle, refusal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reference is a real model: with the same weights it gives the logits of the classes that others wrote."""
+"""The reference model is real: with the same weights it gives the logits of the transformers classes. Kind: oracle."""
 
 from __future__ import annotations
 

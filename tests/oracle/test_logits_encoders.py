@@ -1,4 +1,6 @@
-"""Encoders are real models too: with the same weights they give the logits of the classes that others wrote."""
+"""Reference encoders are real: with the same weights they give the logits of the transformers classes. Kind:
+oracle.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Running the model here: what is held and counted equals the prediction. No test asserts a time."""
+"""`mfu --run` on this machine: memory and counts equal the prediction. No test asserts a time. Kind: oracle."""
 
 import functools
 import json

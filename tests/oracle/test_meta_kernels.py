@@ -1,4 +1,4 @@
-"""Torch's two kinds of kernels on meta say the same, and the faster ones run wherever no size is a symbol."""
+"""Torch's two kinds of meta kernels agree, and the faster ones run where no size is a symbol. Kind: law."""
 
 import sys
 from typing import Any

@@ -1,4 +1,4 @@
-"""Encoders and projectors of multimodal models, against the class of the whole."""
+"""Encoders and projectors of multimodal models, compared with the class of the full model. Kind: oracle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Optimizers against themselves: bytes of their states, and the most that their steps hold, on random real tensors."""
+"""Optimizers on random tensors: bytes of their state, and the peak of a step. Kind: oracle."""
 
 import random
 from collections.abc import Callable, Sequence

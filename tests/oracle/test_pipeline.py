@@ -1,4 +1,4 @@
-"""Pipeline parallelism: what stages send under torch's schedules, with fake collectives."""
+"""Pipeline parallelism: messages of torch's schedules, with fake collectives. Kind: oracle."""
 
 from __future__ import annotations
 

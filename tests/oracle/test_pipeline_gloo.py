@@ -1,4 +1,4 @@
-"""Stages that really send: gloo between 2 and 4 processes, every message counted, gradients those of one process."""
+"""Pipeline stages over gloo in 2 and 4 processes: every message, and the gradients of one process. Kind: oracle."""
 
 from __future__ import annotations
 

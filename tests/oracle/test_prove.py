@@ -1,4 +1,4 @@
-"""The formula is the same polynomial as what the model does."""
+"""The formula is the same polynomial as the reference model's count. Kind: law, refusal."""
 
 import json
 from dataclasses import dataclass

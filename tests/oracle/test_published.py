@@ -1,4 +1,4 @@
-"""Published configs against the class that reads them."""
+"""Published configs compared with the class that reads them. Kind: oracle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quantized checkpoints to the byte, against the libraries that write them."""
+"""Quantized checkpoints to the byte, compared with the libraries that write them. Kind: oracle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models whose files come with code of their own, run from what was published."""
+"""Models with remote code, run as published. Kind: oracle."""
 
 from __future__ import annotations
 

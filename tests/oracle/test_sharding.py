@@ -1,4 +1,4 @@
-"""What each rank of a mesh sends, against torch's own plans under a process group that sends nothing."""
+"""Collectives of each rank of a mesh by torch's plans, in a process group that sends nothing. Kind: oracle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Encoders, alone and in front of a decoder, on a mesh: what torch sends and stores where it divides their classes."""
+"""Encoders on a mesh, alone and before a decoder: collectives and shards of torch's plans. Kind: oracle."""
 
 from __future__ import annotations
 

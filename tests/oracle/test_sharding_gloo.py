@@ -1,4 +1,4 @@
-"""Ranks that really send: gloo between processes, every byte counted, and the same numbers as one process."""
+"""Ranks over gloo: every byte sent, and the numbers of one process. Kind: oracle."""
 
 from __future__ import annotations
 

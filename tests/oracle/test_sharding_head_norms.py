@@ -1,4 +1,4 @@
-"""Norms over all heads together, where ranks divide heads: what is gathered for them, and what stays whole."""
+"""Norms over all heads under tensor parallelism: what is gathered and what stays unsharded. Kind: oracle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Logits and gradients on a mesh: torch's loss of sharded logits, and gradient sums in another dtype."""
+"""Logits and gradients on a mesh: torch's loss of sharded logits, and gradient sums in another dtype. Kind: oracle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Adapters under tensor parallelism: peft's own adapters under torch's plans, with fake collectives."""
+"""LoRA under tensor parallelism: peft's adapters under torch's plans, with fake collectives. Kind: oracle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Experts under sequence parallelism: the classes' modules under DTensor, with fake collectives."""
+"""Experts under sequence parallelism: the classes' modules under DTensor, with fake collectives. Kind: oracle."""
 
 from __future__ import annotations
 

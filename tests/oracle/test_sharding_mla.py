@@ -1,4 +1,6 @@
-"""Multi-head latent attention under sequence parallelism: torchtitan's plan of DeepSeek-V3, with fake collectives."""
+"""Latent attention under sequence parallelism: torchtitan's plan of DeepSeek-V3, with fake collectives. Kind:
+oracle.
+"""
 
 from __future__ import annotations
 

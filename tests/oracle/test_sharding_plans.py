@@ -1,4 +1,4 @@
-"""Letters that `tp` divides, module by module, against the plans that transformers publishes with its configs."""
+"""Axes that `tp` shards, module by module, compared with the plans in transformers' configs. Kind: oracle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Single families against the class that others wrote: what their own tests work out by hand."""
+"""Single families compared with their transformers class. Kind: oracle, refusal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plants every one-letter slip in every spec: the grammar refuses it, or a number from outside the ledger goes red.
+"""Every one-axis slip in every spec is refused by the grammar or turns a number from outside red. Kind: law.
 
 The numbers are the reference model's: the shapes its modules saw, the parameters and caches that torch counted.
 """

@@ -1,4 +1,4 @@
-"""The pytest plugin and the GitHub Action with a user's torch modules."""
+"""The pytest plugin and the GitHub Action with a user's torch modules. Kind: output."""
 
 from __future__ import annotations
 

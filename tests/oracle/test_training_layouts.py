@@ -1,4 +1,4 @@
-"""Training memory of one rank against torch's ranks in a process group that sends nothing."""
+"""Training memory of one rank, compared with torch's ranks in a process group that sends nothing. Kind: oracle."""
 
 from __future__ import annotations
 

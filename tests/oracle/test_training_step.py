@@ -1,4 +1,4 @@
-"""Parts of a training step against peft, bitsandbytes and the transformers class."""
+"""Parts of a training step, compared with peft, bitsandbytes and the transformers class. Kind: oracle."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A transformers model as an argument."""
+"""A transformers model as an argument. Kind: output."""
 
 from __future__ import annotations
 

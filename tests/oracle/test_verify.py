@@ -1,4 +1,4 @@
-"""The reference model against the ledger: fvcore, shapes seen by the modules, parameters, caches."""
+"""The reference model and the ledger: fvcore, shapes of modules, parameters, caches. Kind: oracle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`verify --shard`: what a rank holds and sends, against the class that torch divides in the user's own process."""
+"""`verify --shard`: shards and collectives of a rank, compared with the class that torch shards. Kind: oracle,
+refusal.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`verify --train`: the formula against the class and two trackers, and a formula that is off."""
+"""`verify --train`: the formula compared with the class by two trackers, and a formula that is wrong. Kind: oracle."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Language models inside multimodal models, against the class of the whole."""
+"""Language models in multimodal models, compared with the class of the full model. Kind: oracle."""
 
 from __future__ import annotations
 

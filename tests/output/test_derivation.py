@@ -1,4 +1,4 @@
-"""A derivation is done again here from its printed text: every product multiplied out, every sum added up."""
+"""A derivation is recomputed from its printed text: every product and every sum. Kind: law, output."""
 
 import json
 import re

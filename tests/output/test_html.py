@@ -1,4 +1,4 @@
-"""A report as HTML: elements that are closed, digits that are the table's, text that stays text, nothing fetched."""
+"""A report as HTML: closed elements, the table's digits, escaped text, nothing fetched. Kind: output."""
 
 from __future__ import annotations
 

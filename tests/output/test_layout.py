@@ -1,4 +1,4 @@
-"""Tables fit the terminal, whatever is asked: no line is wider, no number is broken, nothing asked for is lost."""
+"""Tables fit the terminal: no line is wider, no number is broken, nothing asked for is lost. Kind: output."""
 
 import contextlib
 import io

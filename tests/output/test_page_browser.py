@@ -1,5 +1,6 @@
-"""The page in a real browser: its numbers are those of the commands, it sends no request and logs no error, and works
-with keyboards, phones and screen readers."""
+"""The page in a real browser: the commands' numbers, no request, no error, keyboard, phone and screen reader. Kind:
+law, output.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the page knows of training steps: phases whose bytes are laws of batch and context."""
+"""Phases of training steps on the page, whose bytes are functions of batch and context. Kind: law."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pictures of every command: the numbers are the tables', every letter can be read, no two meet."""
+"""Pictures of every command: the tables' numbers, readable labels that do not overlap. Kind: output."""
 
 import json
 from functools import cache

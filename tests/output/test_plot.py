@@ -1,4 +1,4 @@
-"""Pictures: they say what the tables say, in letters that can be read, and no file is half-written or overwritten."""
+"""Picture files: the tables' content, and no half-written or overwritten file. Kind: output, refusal."""
 
 import subprocess
 import sys

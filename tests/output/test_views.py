@@ -1,4 +1,4 @@
-"""A report as Python's callers look at it: printed, in a notebook, as a DataFrame."""
+"""A report in Python: printed, in a notebook, as a DataFrame. Kind: output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What papers say that ranks send and hold, worked out by hand beside what the rules give."""
+"""Collectives and shards as in papers, by hand. Kind: golden."""
 
 from __future__ import annotations
 

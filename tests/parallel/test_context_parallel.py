@@ -1,4 +1,4 @@
-"""Context parallelism: what attention sends, by hand, and what is refused."""
+"""Context parallelism: collectives of attention, by hand. Kind: golden, refusal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Data parallelism: gradients, HSDP and ZeRO, by hand, and what is refused."""
+"""Data parallelism: gradients, HSDP and ZeRO, by hand. Kind: golden, refusal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Data parallelism with expert parallelism, by hand."""
+"""Data and expert parallelism, by hand. Kind: golden."""
 
 from __future__ import annotations
 

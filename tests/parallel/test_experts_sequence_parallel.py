@@ -1,4 +1,4 @@
-"""Experts under sequence parallelism, by hand."""
+"""Experts under sequence parallelism, by hand. Kind: golden."""
 
 from __future__ import annotations
 

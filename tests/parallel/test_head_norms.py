@@ -1,4 +1,4 @@
-"""Norms over all heads together under tensor parallelism, by hand."""
+"""Norms over all heads under tensor parallelism, by hand. Kind: golden, refusal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Adapters on a mesh: what they send, by hand."""
+"""Collectives of LoRA adapters on a mesh, by hand. Kind: golden."""
 
 from __future__ import annotations
 

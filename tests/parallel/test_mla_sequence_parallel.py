@@ -1,4 +1,4 @@
-"""Multi-head latent attention under sequence parallelism, by hand."""
+"""Latent attention under sequence parallelism, by hand. Kind: golden, refusal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pipeline parallelism: what each stage stores and sends, by hand, and what is refused."""
+"""Pipeline parallelism: shards and messages of each stage, by hand. Kind: golden, refusal."""
 
 from __future__ import annotations
 

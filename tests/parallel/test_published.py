@@ -1,5 +1,6 @@
-"""Tables that others published, as docs/sharding-rules.md derives them: Megatron's operators, ZeRO's stages, GSPMD's
-two-dimensional layout."""
+"""Published tables that docs/sharding-rules.md derives: Megatron's operators, ZeRO's stages, GSPMD's layout. Kind:
+golden.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Weights in formats with blocks on a mesh: a rank stores its own blocks, and a division that cuts one is refused."""
+"""Quantized weights on a mesh: a rank stores whole blocks, and a layout that cuts a block is refused. Kind: golden,
+refusal.
+"""
 
 from __future__ import annotations
 

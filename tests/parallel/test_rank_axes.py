@@ -1,4 +1,4 @@
-"""Every axis of a mesh beside `flops`, `flops --bytes`, `params`, `memory` and `kv`: one rank, and the whole."""
+"""Every axis of a mesh in `flops`, `params` and `memory`: one rank and the full model. Kind: law, refusal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Costs of one rank, the whole beside them: `kv --tp`, `flops --tp`, `flops --bytes --tp`."""
+"""Costs of one rank next to the full model: `memory --kv --tp`, `flops --tp`, `flops --traffic --tp`. Kind: golden,
+output.
+"""
 
 from __future__ import annotations
 

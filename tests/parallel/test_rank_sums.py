@@ -1,4 +1,4 @@
-"""What ranks hold and do adds up to the whole model."""
+"""The sum over ranks is the full model. Kind: law."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tensor parallelism and FSDP: collectives and parameters of a rank by hand, and which layouts are refused."""
+"""Tensor parallelism and FSDP: collectives and parameters of a rank, by hand. Kind: golden, refusal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Columns of tables. Golden: by hand."""
+"""Columns of tables. Kind: golden."""
 
 from tfacct.reports.build import drop_of
 

@@ -1,4 +1,4 @@
-"""Notes under a table: at most three, by rank; the others with -v."""
+"""At most three notes under a table, by rank; the others with -v. Kind: output."""
 
 import json
 from collections.abc import Callable

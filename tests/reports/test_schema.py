@@ -1,4 +1,4 @@
-"""What every command prints with `--json` is what its schema under docs/schema says."""
+"""The JSON of every command matches its schema in docs/schema. Kind: law."""
 
 from __future__ import annotations
 

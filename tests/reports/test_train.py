@@ -1,4 +1,6 @@
-"""What a report of a training step says: its keys, what is exact, and what would run instead of what is refused."""
+"""Reports of a training step: their keys, exact figures, and what would run instead of a refused step. Kind:
+output, refusal.
+"""
 
 import json
 from collections.abc import Callable

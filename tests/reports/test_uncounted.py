@@ -1,4 +1,4 @@
-"""What was not counted is said in every form of an answer: in the JSON of every command, and in the CSV of several."""
+"""What is not counted is named in every form of an answer. Kind: output."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""What transformers saves of every family."""
+"""Files that transformers saves of every family. Kind: oracle."""
 
 from __future__ import annotations
 

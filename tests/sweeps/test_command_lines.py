@@ -1,4 +1,4 @@
-"""Law: a command line drawn from the declared options prints an answer or one error, never a traceback.
+"""A command line drawn from the declared options prints an answer or one error, never a traceback. Kind: law.
 
 Draws are new in each run, from the seed that is printed. `COMMAND_LINES` sets how many (default 1,500).
 """

@@ -1,4 +1,4 @@
-"""Proofs by symbolic shapes of models of parts."""
+"""Custom models: proofs by symbolic shapes. Kind: law."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Proofs by symbolic shapes: of single models, minutes each, and of a sample of all families."""
+"""Proofs by symbolic shapes of single models, minutes each, and of a sample of all families. Kind: law."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Error bounds of the training formula on samples that change every day."""
+"""Error bounds of the training formula on samples that change every day. Kind: oracle."""
 
 import random
 

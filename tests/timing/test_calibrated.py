@@ -1,4 +1,6 @@
-"""A machine that was swept: prices by hand, its file, and what `time --on` says of it. No test asserts a time."""
+"""A calibrated machine: prices by hand, its file, and notes of `time --on`. No test asserts a time. Kind: golden,
+refusal.
+"""
 
 from __future__ import annotations
 

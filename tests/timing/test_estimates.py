@@ -1,4 +1,4 @@
-"""Estimates as they are shown: never like a count, with an interval, and with what they were measured against."""
+"""Estimates as shown: never like a count, with an interval and what it was measured on. Kind: output, refusal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels of a step against the ledger that they come from: the same FLOPs, weights and cache, on any devices."""
+"""Kernels of a step have the ledger's FLOPs, weights and cache, on any devices. Kind: law, refusal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`serve --draft-tokens`: tokens of a step, the cost of drafts and of their verification, and the memory of drafts."""
+"""`serve --draft-tokens`: tokens of a step, time of drafts and of their verification, memory of drafts. Kind:
+golden, refusal.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Estimates of time: the law by hand, what holds for every model and device, and what a closed loop conserves."""
+"""Estimates of time: the law by hand, for every model and device, and Little's law of a closed loop. Kind: golden,
+law.
+"""
 
 from __future__ import annotations
 

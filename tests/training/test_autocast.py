@@ -1,4 +1,4 @@
-"""A training step under torch.autocast, its weights in fp32."""
+"""A training step under torch.autocast with weights in fp32. Kind: golden, refusal."""
 
 import pytest
 

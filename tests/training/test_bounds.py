@@ -1,6 +1,8 @@
-"""Error bounds of the training formula: which recipes they cover, what is refused, and what answers say of them.
+"""Error bounds of the training formula: the recipes that they cover, and the notes of answers. Kind: output,
+refusal.
 
-The slow tests compare the formula with the transformers class, on recipes and shapes that the date chooses."""
+The slow tests compare the formula with the transformers class, on recipes and shapes that the date chooses.
+"""
 
 import json
 from collections.abc import Callable

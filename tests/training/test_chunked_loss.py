@@ -1,4 +1,4 @@
-"""A loss in chunks of tokens: saved bytes, the peak and the FLOPs that it costs."""
+"""A loss in chunks of tokens: saved bytes, the peak and the FLOPs of recomputation. Kind: golden, refusal."""
 
 from collections.abc import Callable
 

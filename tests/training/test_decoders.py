@@ -1,4 +1,4 @@
-"""Training steps of decoders whose attention is their own, by hand."""
+"""Training steps of decoders with attention of their own, by hand. Kind: golden."""
 
 from collections.abc import Callable
 

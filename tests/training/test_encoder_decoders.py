@@ -1,4 +1,4 @@
-"""Training steps of an encoder and a decoder: what each side keeps, by hand, their instants, and what is refused."""
+"""Training steps of encoder-decoders: saved activations of both sides, by hand, and phases. Kind: golden, refusal."""
 
 from collections.abc import Callable
 

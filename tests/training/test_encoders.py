@@ -1,4 +1,4 @@
-"""Training steps of encoders that turn queries and keys, or add scores of distances, by hand."""
+"""Training steps of encoders with rotary embeddings or scores of distances, by hand. Kind: golden, refusal."""
 
 import json
 from collections.abc import Callable

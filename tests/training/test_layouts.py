@@ -1,5 +1,4 @@
-"""Training memory of one rank of a parallel layout: by hand, and next to torch's ranks in a process group that sends
-nothing."""
+"""Training memory of one rank of a parallel layout, by hand. Kind: golden, refusal."""
 
 from __future__ import annotations
 

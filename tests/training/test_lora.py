@@ -1,4 +1,4 @@
-"""LoRA: adapters on products of a frozen model, what they keep, and what is said and refused.
+"""LoRA: adapters of a frozen model and the activations that they save. Kind: golden, refusal.
 
 The figures were read off peft's adapters on the transformers classes, as those of tests/training/test_memory.py are.
 """

@@ -1,4 +1,4 @@
-"""The bytes of a training step as `sweep`, `diff`, `solve` and `evaluate` know them."""
+"""Bytes of a training step in `sweep`, `compare`, `solve` and `evaluate`. Kind: law, refusal."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The error bound of a training step: where there is none, and what is said where the formula has no answer."""
+"""Training steps without an error bound, and steps that the formula does not cover. Kind: output."""
 
 from __future__ import annotations
 

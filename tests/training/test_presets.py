@@ -1,4 +1,4 @@
-"""Laws of the training step of every preset that has one: parameters, optimizer state, counts, the class itself."""
+"""Training steps of every preset that has one: parameters, optimizer state and counts. Kind: law."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Published peaks and formulas of training memory, next to what is counted here.
+"""Published peaks and formulas of training memory. Kind: golden.
 
 An allocator reserves more than is alive, and compiled or fused kernels save less, so the ratios are not 1. They are
 checked with their spread; no number here is fitted to them.

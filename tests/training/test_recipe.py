@@ -1,4 +1,4 @@
-"""The recipe of a training step: its options, and their former names."""
+"""The recipe of a training step: its options, and their former names. Kind: output, refusal."""
 
 import json
 from collections.abc import Callable

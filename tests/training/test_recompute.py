@@ -1,4 +1,4 @@
-"""Attention that is recomputed in the backward pass: saved bytes, the peak, and FLOPs."""
+"""Attention recomputed in the backward pass: saved bytes, the peak and FLOPs. Kind: golden, refusal."""
 
 import json
 from collections.abc import Callable

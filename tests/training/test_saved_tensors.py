@@ -1,4 +1,4 @@
-"""The rule of each kind of line by hand, and what each trait of a class changes."""
+"""The rule of each kind of line by hand, and the effect of each trait of a class. Kind: golden."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Model states: bytes of weights, gradients, master weights and optimizer state, by precision scheme and layout."""
+"""Weights, gradients, master weights and optimizer state by precision scheme and layout. Kind: golden, refusal."""
 
 from collections.abc import Callable
 from typing import Any

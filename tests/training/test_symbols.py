@@ -1,4 +1,4 @@
-"""What a training step saves, in symbols: by hand, and evaluated at other sizes."""
+"""Saved activations in symbols: by hand, and evaluated at other sizes. Kind: golden, refusal."""
 
 import json
 from collections.abc import Callable
