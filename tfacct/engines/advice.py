@@ -12,6 +12,7 @@ from tfacct.base.errors import TfacctError, UsageError
 from tfacct.base.spelling import option
 from tfacct.engines import vllm
 from tfacct.engines.launch import Launch
+from tfacct.engines.pages import BLOCK
 from tfacct.engines.start import Start, check
 from tfacct.engines.units import MIB
 from tfacct.engines.vllm import largest_length, overfull, start
@@ -60,6 +61,10 @@ def refused(launch: Launch) -> Refusal | None:
         return Refusal(reason, [{"max_num_seqs": launch.batched}])
     if launch.value_dtype == "bf16" and "bf16" not in launch.device.peak:
         return Refusal("bfloat16 needs a card of compute capability 8.0 or later", [{"dtype": "fp16"}])
+    if launch.value_dtype == "fp16" and launch.model.family in launch.engine.facts["not_in_fp16"]:
+        return Refusal(f"{launch.model.family} does not support float16", [{"dtype": "bf16"}, {"dtype": "fp32"}])
+    if (launch.flags.block_size or BLOCK) % BLOCK:
+        return Refusal(f"block_size ({launch.flags.block_size}) must be a multiple of {BLOCK}", [{"block_size": BLOCK}])
     return None
 
 
@@ -140,9 +145,8 @@ def changes(launch: Launch, found: Start) -> list[Change]:
     """Flags that leave more tokens, the smallest change first."""
     tried: list[tuple[str, str, str, dict[str, Any]]] = []
     if found.peak_from == "sampler" and (fewer := _fewer_requests(launch)):
-        fixed = {"max_num_batched_tokens": launch.batched}  # whose default fewer requests may lower
         cost = "moves the peak from the sampler to a layer"
-        tried.append(("--max-num-seqs", str(fewer), cost, {"max_num_seqs": fewer, **fixed}))
+        tried.append(("--max-num-seqs", str(fewer), cost, {"max_num_seqs": fewer}))
     if found.peak_from == "layer" and launch.batched > 2048:
         half = {"max_num_batched_tokens": launch.batched // 2}
         tried.append(("--max-num-batched-tokens", str(launch.batched // 2), "makes prompts take more steps", half))
@@ -164,9 +168,8 @@ def changes(launch: Launch, found: Start) -> list[Change]:
 def _fewer_requests(launch: Launch) -> int:
     """The most requests, in steps, whose sampler takes no more than a layer; 0 if none does."""
     steps = (*range(launch.seqs // STEP * STEP, 2 * STEP - 1, -STEP), *range(2 * STEP - 8, 7, -8))
-    fixed = launch.with_flags(max_num_batched_tokens=launch.batched)
-    fewer, layer = (seqs for seqs in steps if seqs < launch.seqs), vllm.layer(launch)
-    return next((seqs for seqs in fewer if vllm.sampler(fixed.with_flags(max_num_seqs=seqs)) <= layer), 0)
+    fewer = (launch.with_flags(max_num_seqs=seqs) for seqs in steps if seqs < launch.seqs)
+    return next((other.seqs for other in fewer if vllm.sampler(other) <= vllm.layer(other)), 0)
 
 
 def for_requests(launch: Launch, requests: int) -> Launch:
@@ -189,12 +192,10 @@ def for_requests(launch: Launch, requests: int) -> Launch:
     given = launch.pool_given or launch.flags.gpu_memory_utilization
     if found := next(filter(fits, [launch] if given else shares), None):
         return found
-    fixed = launch.with_flags(max_num_batched_tokens=launch.batched)
-    length = largest_that_fits(lambda length: -int(fits(fixed.with_flags(max_model_len=length))), -1, launch.length)
+    length = largest_that_fits(lambda length: -int(fits(launch.with_flags(max_model_len=length))), -1, launch.length)
     if length:
-        return fixed.with_flags(max_model_len=length)
-    cards = (launch.with_flags(tp=launch.flags.tp * times) for times in (2, 4, 8))
-    known = (one for one in cards if next(vllm.unsupported(one), None) is None and refused(one) is None)
-    if found := next(filter(fits, known), None):
+        return launch.with_flags(max_model_len=length)
+    cards = (launch.with_flags(tp=count) for count in more_cards(launch))
+    if found := next((one for one in cards if not _problem(one)[0] and fits(one)), None):
         return found
     raise UsageError(f"no launch fits {requests:,} requests at once", "fewer requests or narrower weights")

@@ -29,7 +29,7 @@ TRTLLM_SHARE = Fraction(9, 10)
 """Share of what the weights leave that TensorRT-LLM's cache takes: the default of free_gpu_memory_fraction in
 tensorrt_llm/llmapi/llm_args.py, KvCacheConfig."""
 TRTLLM_WITHOUT = " Activations and sampling buffers of TensorRT-LLM are not included."
-ENGINE_FLAGS = ("kv_cache_memory_bytes", "total_memory", "block_size")
+ENGINE_FLAGS = ("kv_cache_memory_bytes", "total_memory", "block_size", "engine_version")
 """Flags of hints that only `tfacct engine` has."""
 
 

@@ -53,6 +53,9 @@ def unsupported(launch: Launch) -> Reasons:
     if device.architecture not in facts["architectures"]:
         card = device.architecture or device.name
         yield f"{engine.name} on {card} is not supported: samplers and graphs differ", "choose an NVIDIA card"
+    for what in {device.architecture, storage.name}.intersection(launch.profile.dropped):
+        older = next(one.newest for one in reversed(engine.profiles) if what not in one.dropped)
+        yield f"{engine.name} {launch.profile.newest} does not support {what}", option("engine_version", older)
     if device.totals.torch is None and flags.total_memory is None:
         instead = f"{option('total_memory')} as torch reports it, such as 79.19GiB"
         yield f"torch's total of {device.name} is not known", instead
