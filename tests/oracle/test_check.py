@@ -15,14 +15,14 @@ import pytest
 import tfacct
 from tests.helpers.cli import Ran
 from tests.helpers.lazy import lazy, needs
-from tests.helpers.own_model_configs import GPT2, LLAMA
 from tests.helpers.schemas import refused
+from tests.helpers.user_module_configs import GPT2, LLAMA
 from tfacct.base.errors import TfacctError
 
-torch, own = lazy("torch"), lazy("tests.helpers.own_models")
+torch, own = lazy("torch"), lazy("tests.helpers.user_modules")
 pytestmark = needs("torch")
 
-HERE = Path(__file__).parents[1] / "helpers" / "own_models.py"
+HERE = Path(__file__).parents[1] / "helpers" / "user_modules.py"
 # two tables; 3 blocks of q, k, v, o with shifts, up and down with shifts, two norms with shifts; a norm
 GPT_PARAMETERS = (101 + 64) * 48 + 3 * (4 * (48**2 + 48) + 2 * 48 * 190 + 190 + 48 + 4 * 48) + 2 * 48
 # 2 · 9 tokens: the same matrices, scores and values of 4 heads of 12; 1 position of the head
@@ -247,7 +247,7 @@ def test_matrix_times_vector_is_counted() -> None:
 @pytest.mark.parametrize(
     ("factory", "said"),
     [
-        (f"{HERE}:raises", "raises raised ZeroDivisionError: a mistake of mine (own_models.py, line "),
+        (f"{HERE}:raises", "raises raised ZeroDivisionError: a mistake of mine (user_modules.py, line "),
         (f"{HERE}:leaves", "raised SystemExit: 3"),
         (f"{HERE}:nothing", "returned nothing, not a torch.nn.Module"),
         (f"{HERE}:number", "is an int, which cannot be called"),

@@ -16,8 +16,8 @@ from tests.helpers.action import steps
 ROOT = Path(__file__).parents[2]
 SMALL = {"n_embd": 48, "n_head": 4, "n_layer": 3, "vocab_size": 101, "n_positions": 64, "n_inner": 190}
 USERS_TEST = """
-from tests.helpers import own_models as own
-from tests.helpers.own_model_configs import GPT2, LLAMA
+from tests.helpers import user_modules as own
+from tests.helpers.user_module_configs import GPT2, LLAMA
 from tfacct.testing import assert_counts as asserted
 
 def test_right(assert_counts):
@@ -72,7 +72,12 @@ def test_the_action_fails_where_the_check_does_and_leaves_a_summary(tmp_path: Pa
     (tmp_path / "tfacct").write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m tfacct "$@"\n')
     (tmp_path / "tfacct").chmod(0o755)
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2", **SMALL}))
-    given = {"factory": f"tests.helpers.own_models:{factory}", "config": "config.json", "input-shape": "1,9", "map": ""}
+    given = {
+        "factory": f"tests.helpers.user_modules:{factory}",
+        "config": "config.json",
+        "input-shape": "1,9",
+        "map": "",
+    }
     env = {name: given[value.split("inputs.")[1].rstrip(" }")] for name, value in step["env"].items()}
     summary = tmp_path / "summary.md"
     ran = plain("bash", "-e", "-o", "pipefail", "-c", step["run"], cwd=tmp_path, **env, RUNNER_TEMP=str(tmp_path),

@@ -1,4 +1,4 @@
-"""Configs of the models in own_models.py."""
+"""Configs of the models in user_modules.py."""
 
 from typing import Any
 
