@@ -108,6 +108,11 @@ def test_no_days_of_a_step_that_cannot_fit() -> None:
     assert budget(presets.load("llama-3.1-405b"), tokens=15 * 10**12, on="1024xh100").models[0]["fits"] is True
 
 
+def test_no_empty_columns_without_a_family() -> None:
+    keys = [column.key for column in budget(presets.load("vit-base-patch16-224"), 1e20).columns]
+    assert keys == ["tokens_per_parameter", "parameters", "tokens", "basis"]
+
+
 def test_experts_are_said() -> None:
     assert budget(presets.load("mixtral-8x7b"), 1e22).notes[0] == "N: active parameters; the fits are for dense models."
 

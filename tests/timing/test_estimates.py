@@ -212,6 +212,14 @@ def test_a_request_past_the_positions_names_its_sizes(run: Callable[..., Ran]) -
         assert "hint: a request has 2,048 tokens of --prompt and 256 of --new" in ran.err
 
 
+def test_requests_in_the_estimated_pool_of_an_engine_are_not_called_exact() -> None:
+    model = tfacct.load("llama-3.1-8b")
+    exact = [
+        any(note.startswith("Exact:") for note in model.serve(on="h100", engine=one).notes) for one in (None, "vllm")
+    ]
+    assert exact == [True, False]
+
+
 def test_time_serve_and_memory_use_one_memory_rule() -> None:
     """Of 2 × H100, 70.55 GB of weights a rank leave room for the 163,840 bytes a token of 10 × 2,304 tokens, not of 11:
     0.9 · 85,029,027,840 − 2e9 − 70.55e9 = 3.97e9."""

@@ -228,11 +228,11 @@ def _table(facts: Mapping[str, Any], family: str) -> Table:
         columns += [column for column in spent if facts[column.key] is not None]
     else:
         columns.insert(1, Column("parameters", "parameters", "params"))
-        columns += [
+        near = (
             Column("nearest", f"nearest {family} preset", drop=1),
             Column("nearest_tokens", "tokens of that model", "params", drop=1),
-            Column("basis", "source"),
-        ]
+        )
+        columns += [*(near if lines[0]["nearest"] else ()), Column("basis", "source")]
     fits = tuple(line for line in lines if line.get("basis") in LOSS_FITS)
     return tuple(columns), tuple(filter(None, (tuple(lines[: len(lines) - len(fits)]), fits))), ()
 

@@ -33,13 +33,11 @@ from tfacct.reports.estimates import (
     placement_facts,
     validation_facts,
 )
-from tfacct.timing.adapters import ServedLora
 from tfacct.timing.disaggregated import Disaggregated, Flow, disaggregated
 from tfacct.timing.fewest import Fewest, Goal, Layout, fewest
 from tfacct.timing.load import Load, Loaded, Serving, serving
 from tfacct.timing.placement import Deployment
-from tfacct.timing.serving import Adapters, Draft, Host
-from tfacct.timing.speculative import MTP_CELLS, MTP_DRAFTS, MTP_ERROR, MTP_RUNS, Speculation
+from tfacct.timing.speculative import MTP_CELLS, MTP_DRAFTS, MTP_ERROR, MTP_RUNS
 from tfacct.timing.validated import FEW, FIRST_TOKEN, MODELS, model_kind
 
 Served: TypeAlias = Serving | Fewest | Disaggregated
@@ -47,36 +45,35 @@ Served: TypeAlias = Serving | Fewest | Disaggregated
 of_served: Keys[[Served]] = Keys()
 of_serving: Keys[[Serving]] = Keys()
 of_loop: Keys[[Loaded]] = Keys()
-of_within: Keys[[float | None, int, int]] = Keys()
-of_drafts: Keys[[Draft, Speculation]] = Keys()
-of_adapters: Keys[[Adapters, ServedLora, Host]] = Keys()
+of_more: Keys[[Any]] = Keys()
+"""Of a model that is served with what is optional."""
 
 
 class Within(Object):
     """Requests that get each token within a time, by the upper end of the range of a token and by the lower."""
 
-    seconds: float = of_within(lambda seconds, *_: seconds)
-    requests_least: int = of_within(lambda _, least, __: least)
-    requests_most: int = of_within(lambda _, __, most: most)
+    seconds: float = of_more(lambda about: about.load.within)
+    requests_least: int = of_more(lambda about: about.target[0])
+    requests_most: int = of_more(lambda about: about.target[1])
 
 
 class Drafts(Object):
     """Speculative decoding."""
 
-    draft_tokens: int = of_drafts(lambda draft, _: draft.tokens)
-    acceptance: float = of_drafts(lambda draft, _: draft.acceptance)
-    tokens_per_step: float = of_drafts(lambda draft, _: draft.accepted)
-    draft_model: str | None = of_drafts(lambda _, given: given.model and given.model.name)
-    draft_weights_bytes: int = of_drafts(lambda draft, _: draft.stored())
+    draft_tokens: int = of_more(lambda about: about.load.drafts.tokens)
+    acceptance: float = of_more(lambda about: about.load.drafts.acceptance)
+    tokens_per_step: float = of_more(lambda about: about.one.host.draft.accepted)
+    draft_model: str | None = of_more(lambda about: about.load.drafts.model and about.load.drafts.model.name)
+    draft_weights_bytes: int = of_more(lambda about: about.one.host.draft.stored())
 
 
 class LoraAdapters(Object):
     """LoRA adapters of a served model."""
 
-    lora: str = of_adapters(lambda _, given, __: given.targets)
-    adapters_loaded: int = of_adapters(lambda adapters, *_: adapters.loaded)
-    adapter_parameters: int = of_adapters(lambda adapters, *_: sum(adapters.ledger.parameters().values()))
-    adapters_bytes: int = of_adapters(lambda adapters, _, host: adapters.stored(host))
+    lora: str = of_more(lambda about: about.load.lora.targets)
+    adapters_loaded: int = of_more(lambda about: about.load.lora.loaded)
+    adapter_parameters: int = of_more(lambda about: sum(about.one.host.adapters.ledger.parameters().values()))
+    adapters_bytes: int = of_more(lambda about: about.one.host.adapters.stored(about.one.host))
 
 
 class ServedRequests(Object):
@@ -116,13 +113,9 @@ class ServeReport(ServedReport):
     _line = ServedRequests
 
     largest_requests: int = of_serving(lambda about: about.fitting)
-    within: Within | None = of_serving(
-        lambda about: about.target and values_of(Within, about.load.within, *about.target)
-    )
-    drafts: Drafts | None = of_serving(lambda about: (found := _drafting(about)) and values_of(Drafts, *found))
-    adapters: LoraAdapters | None = of_serving(
-        lambda about: (found := _adapting(about)) and values_of(LoraAdapters, *found)
-    )
+    within: Within | None = of_serving(lambda about: about.target and values_of(Within, about))
+    drafts: Drafts | None = of_serving(lambda about: about.load.drafts and values_of(Drafts, about))
+    adapters: LoraAdapters | None = of_serving(lambda about: about.load.lora and values_of(LoraAdapters, about))
     lines: list[dict[str, Any]] = of_serving(lambda about: [values_of(ServedRequests, loop) for loop in about.loops])
 
 
@@ -198,19 +191,16 @@ def _report(
 
 
 def _answer(about: Serving) -> str:
-    """Requests within the time that was asked for, or the most that are shown, with their throughput; and those that
-    fit."""
-    requests = about.most.requests
-    at_once = " fits at once" if requests == 1 else " fit at once"
-    fit = f" ({about.fitting:,} fit)" if requests < about.fitting else at_once
-    most = f"{_requests(requests)}{fit}: {_throughput(about.most)}."
+    """Requests within the time that is given, or the most that are shown, with their throughput; and those that fit."""
+    most, within, at_once = about.most, about.within, "fits at once" if about.fitting == 1 else "fit at once"
+    fit = f" {at_once}" if most.requests == about.fitting else f" ({about.fitting:,} fit)"
+    shown = f"{_requests(most.requests)}{fit}: {_throughput(most)}."
     if about.load.within is None:
-        return most
-    within = f"within {units.seconds(about.load.within)} per token"
-    if about.within is None:
-        return f"No request is {within}; {most}"
-    at_once = "1 fits at once" if about.fitting == 1 else f"{about.fitting:,} fit at once"
-    return f"≈ {_requests(about.within.requests)} {within}: {_throughput(about.within)}; {at_once}."
+        return shown
+    in_time = f"within {units.seconds(about.load.within)} per token"
+    if within is None:
+        return f"No request is {in_time}; {shown}"
+    return f"≈ {_requests(within.requests)} {in_time}: {_throughput(within)}; {about.fitting:,} {at_once}."
 
 
 def _throughput(loop: Loaded) -> str:
@@ -223,52 +213,43 @@ def _requests(number: int) -> str:
     return "1 request" if number == 1 else f"{number:,} requests"
 
 
-def _waiting(about: Serving) -> str:
+def _both_ends(about: Serving) -> dict[str, Any] | None:
+    """Requests within a time by both ends of the range of a token, if they differ."""
     if about.target is None or about.target[0] == about.target[1]:
-        return ""
-    slow, fast = about.target
-    within = units.seconds(about.load.within or 0)
-    return f"Within {within}: ≈ {_requests(slow)} by the slow end of the range, ≈ {fast:,} by the fast end."
-
-
-def _drafting(about: Serving) -> tuple[Draft, Speculation] | None:
-    """The drafts on the devices, and as they were given."""
-    draft, given = about.one.host.draft, about.load.drafts
-    return None if draft is None or given is None else (draft, given)
-
-
-def _adapting(about: Serving) -> tuple[Adapters, ServedLora, Host] | None:
-    """The LoRA adapters on the devices, and as they were given."""
-    adapters, given = about.one.host.adapters, about.load.lora
-    return None if adapters is None or given is None else (adapters, given, about.one.host)
-
-
-def _drafts(about: Serving) -> dict[str, Any] | None:
-    """The new tokens of a step with drafts, and what such estimates were compared with."""
-    if (found := _drafting(about)) is None:
         return None
-    draft, given = found
+    slow, fast = about.target
+    return {"within": units.seconds(about.load.within or 0), "slow": _requests(slow), "fast": fast}
+
+
+def _drafts(about: Any) -> dict[str, Any] | None:
+    """The new tokens of a step with drafts, and what such estimates were compared with."""
+    if about.load.drafts is None:
+        return None
     measured = (
         f"On {MTP_RUNS} runs of DeepSeek-V3, TPOT erred {units.percent(MTP_ERROR)} (median): {MTP_DRAFTS} drafts and an"
         f" acceptance fitted to each of {MTP_CELLS} cells were taken, as the runs log neither."
     )
-    compared = measured if given.model is None else "No run with a draft model was measured."
-    return {"tokens": draft.tokens + 1, "accepted": draft.accepted, "compared": compared}
+    compared = "No run with a draft model was measured." if about.load.drafts.model else measured
+    return {"draft": about.one.host.draft, "verified": about.load.drafts.tokens + 1, "compared": compared}
 
 
-def _draft_formats(about: Serving) -> dict[str, Any] | None:
-    if (found := _drafting(about)) is None or (model := found[1].model) is None:
+def _draft_formats(about: Any) -> dict[str, Any] | None:
+    model = about.load.drafts and about.load.drafts.model
+    return model and {"draft": about.one.host.draft, "weights": selection.format_name(model, None)}
+
+
+def _adapters(about: Any) -> dict[str, Any] | None:
+    if about.load.lora is None:
         return None
-    draft, stored = found[0], selection.format_name(model, None)
-    return {"name": draft.name, "weights": stored, "cache": draft.host.cache.name}
-
-
-def _adapters(about: Serving) -> dict[str, Any] | None:
-    if (found := _adapting(about)) is None:
-        return None
-    adapters, given, host = found
+    stored = units.binary(about.one.host.adapters.stored(about.one.host))
     each = " on each device" if about.one.count > 1 else ""
-    return {"words": given.words, "bytes": units.binary(adapters.stored(host)), "each": each}
+    return {"lora": about.load.lora, "bytes": f"{stored}{each}"}
+
+
+def _exactly_fitting(about: Serving) -> str:
+    """The requests that fit; empty if the memory that an engine leaves is an estimate, or the weights have a range."""
+    exact = not about.memory.engine and about.one.host.weights.least is None
+    return _requests(about.fitting) if exact else ""
 
 
 def _ranges(about: Serving | Fewest) -> str:
@@ -309,24 +290,32 @@ SHARED_NOTES = (
 )
 NOTES = (
     ERROR,
-    NoteRow("within", 1, _waiting),
+    NoteRow(
+        "within",
+        1,
+        _both_ends,
+        "Within {within}: ≈ {slow} by the slow end of the range, ≈ {fast:,} by the fast end.",
+    ),
     NoteRow(
         "drafts",
         1,
         _drafts,
-        "A step verifies {tokens:,} tokens of a request and yields {accepted:.2f} on average. {compared}",
+        "A step verifies {verified:,} tokens of a request and yields {draft.accepted:.2f} on average. {compared}",
     ),
     NoteRow(
         "adapters",
         1,
         _adapters,
-        "{words} in bf16: {bytes}{each}. Requests share adapters if there are fewer adapters than requests.",
+        "{lora.words} in bf16: {bytes}. Requests share adapters if there are fewer adapters than requests.",
     ),
     *SHARED_NOTES,
-    NoteRow("draft_formats", 3, _draft_formats, "Draft model {name}: weights {weights}, cache {cache}."),
     NoteRow(
-        "fitting", 3, lambda about: _requests(about.fitting), "Exact: weights and the KV cache of {} fit in memory."
+        "draft_formats",
+        3,
+        _draft_formats,
+        "Draft model {draft.name}: weights {weights}, cache {draft.host.cache.name}.",
     ),
+    NoteRow("fitting", 3, _exactly_fitting, "Exact: weights and the KV cache of {} fit in memory."),
 )
 
 
