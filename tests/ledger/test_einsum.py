@@ -23,7 +23,7 @@ from tfacct.families.deepseek_v4 import CompressedAttention
 from tfacct.families.rare.diffllama import DifferentialAttention
 from tfacct.families.rare.rwkv import TimeMix
 from tfacct.ledger import workload
-from tfacct.ledger.einsum import SpecError, chunks, divided, one_by_one, pairs, rounded_up, whole_bytes
+from tfacct.ledger.einsum import SpecError, chunks, divided, one_by_one, packed_bytes, pairs, rounded_up
 from tfacct.ledger.groups import Group, Ledger
 from tfacct.ledger.lines import CHUNK, FRONT, LONGEST, RATES, SHARES, WINDOWS, Matmul, Pointwise, State, Table
 from tfacct.ledger.storage import BF16_EACH, storage, width
@@ -203,9 +203,9 @@ def test_unfolded_adds_up_and_no_path_stands_twice(tiny_model) -> None:
 
 
 def test_odd_elements_of_four_bits_round_up() -> None:
-    assert whole_bytes(7, 4) == 4
-    assert whole_bytes(8, 4) == 4
-    assert whole_bytes(7, 8) == 7
+    assert packed_bytes(7, 4) == 4
+    assert packed_bytes(8, 4) == 4
+    assert packed_bytes(7, 8) == 7
 
 
 def shaped(D, K, G, H, F, V, L) -> Transformer:
@@ -306,7 +306,7 @@ def test_states_are_what_is_kept() -> None:
     assert State("k", "B S K H").elements(SIZES) == 2 * 5 * 11 * 17
 
 
-def test_every_blocks_tensor_takes_whole_bytes_of_its_own() -> None:
+def test_every_blocks_tensor_takes_packed_bytes_of_its_own() -> None:
     """Three blocks of 5 · 5 and 5 · 3 numbers at 4 bits: 13 and 8 bytes each, not 38 and 23 for all together."""
     lines = (Matmul("blocks.*.attn.q_proj", "B T D, D N H -> B T N H"), State("blocks.*.attn.k_cache", "B S K H"))
     group = Group(lines, {"D": 5, "N": 1, "K": 1, "H": 5}, numbers=(0, 1, 2), count=3)

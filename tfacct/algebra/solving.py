@@ -39,7 +39,7 @@ class NoSolutionError(UsageError):
 class Solution:
     """Solution of an equation.
 
-    `answer` is the last whole number before the sides cross or at which they are equal, and `beyond` the next one, None
+    `answer` is the last whole number before the sides cross, or at which they are equal; `beyond` is the next one, None
     if there is none. `root`: exact root, if known. `rises`: the left side becomes larger. `leaps`: the sides cross
     where a step changes to another alternative, and are equal nowhere. `again`: last number after `beyond` with the
     same order of sides as up to `answer`, if any.

@@ -152,8 +152,8 @@ def kind_named(places: Places) -> str:
 def defaulted(
     model: ModelTable, norm: NormTable, sides: Mapping[str, SideTable], layers: Mapping[str, Layers]
 ) -> dict[str, Any]:
-    """Keys with meaningful default values, by dotted name: the name of the first place with the table if all layers
-    with the part agree, else that of the side or of the last place with it."""
+    """Keys with meaningful default values, by dotted name. If all layers with the part agree, this is the name in the
+    first place with the table, else in the side or the last place with it."""
     blocks = [block for side in sides.values() for block in side.blocks]
     idle = {"buckets"} if model.positions != "relative" else set()
     idle |= {"latent_attention"} if all(block.latent_attention is None for block in blocks) else set()

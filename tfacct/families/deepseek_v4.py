@@ -63,9 +63,9 @@ class CompressedAttention(SelfAttention):
     DeepseekV4Attention.
 
     Queries come from a latent of size `q_rank`. A query sees the last `window` tokens and, in layers with compression,
-    keys that are computed from `light` or `heavy` tokens each: elementwise softmax-weighted sums over the tokens. With
-    `light`, a key is the sum of contributions from its own tokens and from the tokens before, and an indexer of
-    `index_heads` heads over keys of size `index_dim`, compressed in the same way, selects `index_top` keys per token.
+    compressed keys: elementwise softmax-weighted sums over `light` or `heavy` tokens each. With `light`, a key also has
+    contributions from the tokens before its own. An indexer of `index_heads` heads, with keys of size `index_dim` that
+    are compressed in the same way, selects `index_top` keys per token.
     Each head has a sink. `rope_dim` elements of a head have a rotary embedding, which is undone in the result. Head
     `groups` project the result to `out_rank` elements each, then one projection combines them. `twice`: the cache
     stores the keys of the window also as values.

@@ -51,8 +51,8 @@ class Compressor(nn.Module):
         self.kv_norm, self.rotary = RMSNorm(size, part.eps), Rotation()
 
     def forward(self, x: Tensor, past: tuple[Tensor, ...] | None) -> tuple[Tensor, ...]:
-        """Keys up to the end of the step, (batch, 1, keys, size), waiting tokens and their weights, and, with overlap,
-        the last contribution to the next key and its weights."""
+        """Keys up to the end of the step, (batch, 1, keys, size), and waiting tokens with their weights. With overlap,
+        also the last contribution to the next key with its weights."""
         kv, gate, before = self.kv_proj(x), self.gate_proj(x), 0
         if past is not None:
             before = past[0].shape[2]

@@ -54,26 +54,26 @@ class Family(Base):
     defaults: ClassVar[Mapping[str, Any]] = {}
     """Defaults of this class for fields that a base declares."""
     sizes: ClassVar[Mapping[str, Any]] = {}
-    """Those of the sizes of a model, by short names (`SIZES`)."""
+    """Defaults of this class for sizes, by short names (`SIZES`)."""
     has_hf_class: ClassVar[bool] = True
-    """False if no class of transformers, under whatever model_type, can run it: then no table of names counts."""
+    """False if no class of transformers can run it, under any model_type; tables of names are then empty."""
     layer_path: ClassVar[str] = ".layers.*"
     """Path of a layer in the transformers class."""
     module_names: ClassVar[Mapping[str, str]] = {}
-    """Our modules → the class's, of the whole model."""
+    """Ledger module → module of the transformers class."""
     layer_module_names: ClassVar[Mapping[str, str]] = {}
-    """Our modules → the class's, of one layer, without `layer_path`."""
+    """The same inside a layer, without `layer_path`."""
     tensor_names: ClassVar[Mapping[str, str]] = {}
-    """Our tensors → the class's, where a parameter is no module's `weight` or `bias`."""
+    """Ledger tensor → tensor of the class, for parameters that are not a module's `weight` or `bias`."""
     layer_tensor_names: ClassVar[Mapping[str, str]] = {}
-    """The same of one layer."""
+    """The same inside a layer."""
     attribute_map: ClassVar[Mapping[str, str]] = {}
-    """Other names by which the class reads a field → the field. They are attributes too, so a base reads them."""
+    """Other names of a field → the field. They are attributes too, so base classes can read them."""
     ignored_fields: ClassVar[Any] = ""
     """Fields that change no count in this family."""
     reference_only: ClassVar[str] = ""
-    """Fields that no count depends on, only the reference model. True anyway of floats, strings, dicts and
-    `required_values` (but tie_word_embeddings); `-name` takes one out, also one of a base."""
+    """Fields that change the reference model but no count. So do all floats, strings, dicts and
+    `required_values`, except tie_word_embeddings; `-name` removes a field, also one of a base class."""
     attention_options: ClassVar[Mapping[str, Any]] = {}
     """Arguments of attention in this class: values, or attributes to read, as `attrgetter("clip_qkv")`."""
     mlp_options: ClassVar[Mapping[str, Any]] = {}
@@ -131,8 +131,7 @@ class Family(Base):
 
 
 def submodules(module: str, names: str, **renamed: str) -> dict[str, str]:
-    """Modules by our names → the class's names, inside one of its modules: those with equal names, and those
-    `renamed`."""
+    """Ledger names → names inside a module of the class: `names` are the same in both, `renamed` are not."""
     return {name: f"{module}.{hf_name}" for name, hf_name in {**{n: n for n in names.split()}, **renamed}.items()}
 
 
@@ -166,7 +165,7 @@ def merged_words(family: type[Family], name: str) -> set[str]:
 
 
 def hf_names(family: type[Family], kind: str) -> dict[str, str]:
-    """All names of modules or tensors, ours → the class's, in full."""
+    """All modules or tensors of the ledger → full names in the class."""
     if not family.has_hf_class:
         return {}
     layer = merged(family, f"layer_{kind}_names").items()

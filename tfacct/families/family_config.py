@@ -43,49 +43,49 @@ class FamilyConfig(BaseModel):
     ignored_fields: ClassVar[Collection[str]] = frozenset()
     """Fields that change no count in this family."""
     reference_only: ClassVar[Collection[str]] = frozenset()
-    """Fields that no count depends on, only the reference model."""
+    """Fields that change the reference model but no count."""
     null_means: ClassVar[Mapping[str, Any]] = {}
-    """Fields that null does not leave absent → what it means: the value of another field, the quotient of two, as
-    `hidden_size / num_attention_heads`, or a value that is no name."""
+    """Fields in which null is not the same as absent → what it means: the value of another field, a quotient such as
+    `hidden_size / num_attention_heads`, or a constant."""
     nested_defaults: ClassVar[Mapping[str, int]] = {}
-    """Sizes that the class has if a config inside a composite config does not give them."""
+    """Default sizes of the class, for a config inside a composite config that does not give them."""
     sums: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    """Fields of published files → the fields that they are the sum of: another value contradicts these."""
+    """Fields of published files → the fields whose sum they must be."""
     constant_axes: ClassVar[frozenset[str]] = frozenset()
-    """Axes whose sizes no config can change: formulas have their numbers."""
+    """Axes with the same size in every config: formulas have a number in place of the axis."""
     mla_mode_field: ClassVar[str] = "latent_attention"
-    """The field that says how latent attention runs, in families that have it."""
+    """The field with the mode of latent attention, in families that have it."""
     dropouts: ClassVar[Mapping[str, tuple[str, float | None]]] = {}
     """Where the class has dropout (places as in `training.traits.Mode`) → the field of its rate, and its default."""
     class_prefixes: ClassVar[tuple[str, ...]] = ()
-    """How the names of its classes begin; empty if transformers has none."""
+    """Prefixes of the class names; empty if transformers has no class."""
     task_heads: ClassVar[Mapping[str, TaskHead]] = {}
-    """How the class names end that are supported → what follows the layers; the first if a config names no class."""
+    """Supported endings of class names → their heads. The first is the default of a config without `architectures`."""
     base_model_path: ClassVar[str] = "model."
-    """How paths of modules in the base model begin, which a bare base model's own paths lack."""
+    """Prefix of module paths in the base model; a base model without a head does not have it."""
     checkpoint_conversion_mapping: ClassVar[tuple[tuple[str, str], ...]] = ()
-    """Patterns in names of files' tensors (`*` for numbers) → what the class has there, applied in turn."""
+    """Patterns in tensor names of files (`*` for numbers) → their form in the class, applied in order."""
     keep_in_fp32_modules: ClassVar[tuple[str, ...]] = ()
-    """Modules whose matrices quantization leaves alone: the class's `_keep_in_fp32_modules`."""
+    """Modules whose matrices are never quantized: the class's `_keep_in_fp32_modules`."""
     transposed_weights: ClassVar[tuple[str, ...]] = ()
-    """How our paths of matrices begin that the class stores as (inputs, outputs), unlike nn.Linear."""
+    """Prefixes of ledger paths whose matrices the class stores as (inputs, outputs), unlike nn.Linear."""
     hf_model_type: ClassVar[str] = ""
-    """The `model_type` whose class runs the configs, if transformers has none for this family's own."""
+    """The `model_type` whose class runs the configs, if transformers has no class for this one."""
     hf_modules: ClassVar[Mapping[str, str]] = {}
-    """Our module path → the transformers class's. Several of ours may be one of theirs; `scores` and `values` are what
-    its attention module computes itself."""
+    """Ledger module → module of the transformers class; several may be one there. `scores` and `values` belong to its
+    attention module."""
     hf_tensors: ClassVar[Mapping[str, str]] = {}
-    """Our tensors → the class's, where a parameter is no module's `weight` or `bias`."""
+    """Ledger tensor → tensor of the class, for parameters that are not a module's `weight` or `bias`."""
     hf_cache_differs: ClassVar[str] = "it caches one token fewer per window"
-    """How what the class caches differs from what an engine must cache."""
+    """Difference between the cache of the class and the cache that an engine needs."""
     hf_extra_note: ClassVar[str] = ""
-    """Work of the class beyond what is counted: that of `hf_extra_positions` or `hf_products`."""
+    """Work of the class that is not counted here (`hf_extra_positions`, `hf_products`), in words."""
     hf_no_chunked_prefill: ClassVar[str] = ""
-    """Why the class cannot take several new tokens after cached ones; empty if it can."""
+    """Reason why the class cannot run several new tokens after cached ones; empty if it can."""
     hf_no_cache: ClassVar[bool] = False
-    """Whether the class caches nothing, and so reads whole texts only."""
+    """True if the class has no cache and only runs complete texts."""
     hf_fixed_source: ClassVar[bool] = False
-    """Whether the class reads a source of exactly `source` positions."""
+    """True if the class only runs a source of exactly `source` positions."""
 
     _task_head: TaskHead | None = PrivateAttr(default=None)
     _labels: int = PrivateAttr(default=DEFAULT_LABELS)
@@ -128,16 +128,16 @@ class FamilyConfig(BaseModel):
         return head.on(shape, self._labels, self.pooler(shape.embed.hidden) if head.pooler else None)
 
     def hf_module_paths(self) -> dict[str, str]:
-        """Our module path → that of the class in `architectures`."""
+        """Ledger module → module of the class in `architectures`."""
         table = self.hf_module_names()
         return {**self.task_head.renamed(table, self.base_model_path), **self.task_head.paths} if table else {}
 
     def hf_tensor_names(self) -> dict[str, str]:
-        """Our tensors → those of the class in `architectures`, if they are not a module's `weight` or `bias`."""
+        """Ledger tensor → tensor of the class in `architectures`, if it is not a module's `weight` or `bias`."""
         return self.task_head.renamed(self.hf_tensors, self.base_model_path)
 
     def hf_module_names(self) -> Mapping[str, str]:
-        """Our module path → that of the class with a language modeling head."""
+        """Ledger module → module of the class with a language modeling head."""
         return self.hf_modules
 
     def hf_unsupported(self) -> str | None:
@@ -145,8 +145,8 @@ class FamilyConfig(BaseModel):
         return None
 
     def hf_cache(self) -> Transformer:
-        """A transformer with the cache of the transformers class: one token fewer per window than a query sees, because
-        the next query is one of them."""
+        """A transformer with the cache of the transformers class: one token fewer than the window, because the next
+        query is one of its tokens."""
 
         def less_one(part: Part) -> Part:
             if not isinstance(part, (Attention, LatentAttention)) or part.window is None:
@@ -156,7 +156,7 @@ class FamilyConfig(BaseModel):
         return self.transformer().mapped(less_one)
 
     def hf_extra_positions(self, work: Workload) -> Mapping[str, int]:
-        """Additional positions over which the class runs our matmuls, beyond the new tokens, by path."""
+        """Positions besides the new tokens over which the class runs matmuls, by path."""
         return {}
 
     def hf_config_fields(self) -> Mapping[str, Any]:
@@ -164,7 +164,7 @@ class FamilyConfig(BaseModel):
         return {}
 
     def hf_extra_flops(self, work: Workload) -> Mapping[str, int]:
-        """Additional FLOPs per layer in the class, by the path of one of our matmuls in the same module."""
+        """Additional FLOPs per layer in the class, by the path of a matmul in the same module."""
         return {}
 
     def hf_products(self) -> Transformer | None:
@@ -324,8 +324,8 @@ def config_error(
     raw: Mapping[str, Any],
     named: Callable[[tuple[Any, ...]], str] = lambda loc: ".".join(map(str, loc)),
 ) -> ConfigError:
-    """pydantic's first error in our words, `named` by its place. A missing field comes first, because others follow
-    from it."""
+    """pydantic's first error as a ConfigError; `named` returns the name of its place. A missing field comes first,
+    because other errors follow from it."""
     complaints = error.errors(include_url=False)
     first = next((c for c in complaints if c["type"] != "default_factory_not_called"), complaints[0])
     name = named(first["loc"])

@@ -176,7 +176,7 @@ class LowRankKimiDeltaDecoder(KimiDeltaDecoder):
         "linear_num_heads": "num_heads",
         "linear_conv_kernel_dim": "short_conv_kernel_size",
     }
-    """Our field → its name in linear_attn_config, which takes precedence."""
+    """Field → its name in linear_attn_config, which takes precedence."""
     layer_module_names = delta_modules(
         "self_attn",
         "",

@@ -126,8 +126,8 @@ OF_BLOCKS = frozenset("batch block buffer cache capacity chunk group local max p
 """… unless it contains one of these, which only bound or divide what is computed."""
 
 OF_DRAFTS = re.compile(r"draft|eagle|medusa|dflash|speculator", re.IGNORECASE)
-"""Words in the fields and classes of a draft model, a small model that proposes tokens for another, with
-its own weights that connect it to that model."""
+"""Words in the fields and classes of draft models: small models that propose tokens for another model and have
+additional weights that connect them to it."""
 DRAFT = "draft models have additional weights, which are not supported"
 OF_TARGETS = frozenset("num_target_layers target_hidden_size target_layer_ids num_aux_hidden_states".split())
 """Fields of a draft model about its target model."""

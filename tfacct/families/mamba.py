@@ -676,8 +676,8 @@ class Zamba2(Mamba2Family, ZambaDecoder):
         )
 
     def _adapters(self, *, stored: bool) -> Iterator[tuple[str, str]]:
-        """Adapters of each hybrid layer, our modules → the class's, a list in the shared layer. They are stored in the
-        first layer that uses it."""
+        """Adapters of each hybrid layer: ledger module → module of the class, in a list in the shared layer. They are
+        stored in the first layer that uses it."""
         layers = self.hybrid_layers()
         for use, number in enumerate(layers):
             owner = layers[use % self.num_mem_blocks] if stored else number

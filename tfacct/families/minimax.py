@@ -235,9 +235,9 @@ UNCOUNTED = frozenset(("use_sparse_attention", "sparse_score_type", "sparse_init
 
 @record(kw_only=True)
 class BlockIndexer(Indexer):
-    """Selects the `top` blocks of `size` keys by their best key, including the last `local` blocks up to that of the
-    query, separately for each indexer head; query heads are assigned to these. `keys`: top · size. transformers' class
-    masks the other keys, so no matmul depends on the selection."""
+    """Selects the `top` blocks of `size` keys by their best key, separately for each indexer head. The last `local`
+    blocks, up to that of the query, are always selected. Each query head follows an indexer head. `keys`: top · size.
+    transformers' class masks the other keys, so no matmul depends on the selection."""
 
     size: Size
     local: int = 1

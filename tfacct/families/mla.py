@@ -16,8 +16,8 @@ from tfacct.families.task_heads import DECODER
 
 class MlaDecoder(Decoder):
     """The fields of multi-head latent attention (MLA). `latent_attention` is a field of tfacct, not of published
-    configs: `expanded` as in transformers, `absorbed` as in decoding by engines, `auto` for the one with fewer FLOPs in
-    a step, or `unpacked`, which caches keys and values of all heads."""
+    configs: `expanded` as in transformers, `absorbed` as in decode steps of engines, `auto` for the one of these with
+    fewer FLOPs in a step, or `unpacked` with a cache of the keys and values of all heads."""
 
     sizes = dict(kv_heads=SAME_AS_QUERY_HEADS)
     head_dim: PositiveInt | None = None  # type: ignore[assignment]

@@ -80,23 +80,23 @@ class TaskHead:
     """The modules after the layers in transformers classes with the same name ending."""
 
     auto: str
-    """The class that builds them; empty if transformers has none of that name."""
+    """The class that builds them; empty if transformers has no class of that name."""
     head: Literal["lm", "none", "classes"] = "lm"
     pooler: bool = False
-    """Whether there is one: that of the family's `pooler`."""
+    """True if the class has the family's `pooler`."""
     first: bool = False
-    """Whether the first position is scored, without a pooler."""
+    """True if the first position is scored without a pooler."""
     bias: bool = False
     paths: Mapping[str, str] = field(default_factory=dict)
-    """Our modules after the layers → the class's, if the family's own table does not have them."""
+    """Ledger module after the layers → module of the class, if the family's table does not have it."""
     body: str | None = None
-    """Path of the base model, if not as in the family's table; a bare base model has none."""
+    """Path of the base model, if it differs from the family's table; empty for a base model without a head."""
     side: Literal["encoder"] | None = None
-    """The only side that there is, of a model with two."""
+    """The only side of an encoder–decoder that the class has."""
     gives: bool = True
-    """Whether it returns its cache."""
+    """True if the class returns its cache."""
     picks: bool = False
-    """Whether it keeps the scores of one position per sequence."""
+    """True if the class returns the scores of one position per sequence."""
     scores: int | None = None
     """The number of scores, if the class runs with no other."""
     obeys: bool = True

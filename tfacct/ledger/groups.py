@@ -89,9 +89,9 @@ class Group:
     def bound(self, at: Axes, *, cached: bool = False) -> Axes:
         """Sizes of all axes in a step, including those of the workload (`at`).
 
-        With a sliding window W, S is the number of keys that the new tokens see, T + min(S − T, W − 1), or, with
-        `cached`, of keys in the KV cache after the step, min(S, W). `at` may give both, as VISIBLE_KEYS and
-        CACHED_KEYS: with symbols for them, formulas have no `min`.
+        With a sliding window W, S is the number of keys that the new tokens see: T + min(S − T, W − 1). With `cached`,
+        it is the number of keys in the KV cache after the step: min(S, W). `at` may give them as VISIBLE_KEYS and
+        CACHED_KEYS; with symbols for them, formulas have no `min`.
 
         Also computed, unless `at` gives them: CHUNKS and ONE_BY_ONE for recurrences in chunks, PATCHES for patches
         after learned tokens, merged patches, compressed keys, and tokens padded to overlapping windows.

@@ -62,8 +62,8 @@ class Width:
     """A plain width for activations, keys and values: `bits` per element.
 
     A cache may have pages of `page` tokens, a page for the states of a layer (`state_page`), and a scale of `scale`
-    bytes for each vector of a token. With `block` > 1,
-    vectors are stored in blocks of `block` numbers, and `bits` is the size of a block:
+    bytes for each vector of a token. With `block` > 1, vectors are stored in blocks of `block` numbers, and `bits` is
+    the size of a block:
 
     >>> width("q8_0").bytes(128), width("q8_0").each
     (136, Fraction(17, 16))

@@ -78,8 +78,8 @@ class ModelDescription:
     format_file: str = ""
     """File next to its config.json with the format of the weights, if the config does not have it."""
     format_assumed: bool = False
-    """True if the weights may have another format than in the config: for a preset that was used for another model of
-    the same sizes, and if it is unknown whether the hub has a file about the format."""
+    """True if the weights may have another format than the config says: if a preset stands in for another model of the
+    same sizes, or if it is unknown whether the hub has a file with the format."""
 
     def once(self, work: Callable[[Self], T]) -> T:
         """Cached result of `work(model)`."""

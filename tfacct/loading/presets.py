@@ -23,8 +23,8 @@ KINDS = ("copied", "transcribed")
 ABOUT = ("source", "expect")
 """Tables with facts about a file, which a custom model may have too."""
 NAMES = ("hub", "also", "without")
-"""Keys of [source] with lists of names: hub ids of models of the same sizes, other names of the same model, and configs
-in the published file that are not part of the preset."""
+"""Keys of [source] with lists of names: hub ids of other models with the same sizes, other names of the model, and
+configs in the published file that are not part of the preset."""
 
 
 @cache

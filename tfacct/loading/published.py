@@ -28,8 +28,8 @@ PLAIN = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 PLAIN_NAMES = {**PLAIN, "float": "fp32", "half": "fp16", **{name: name for name in PLAIN.values()}}
 """Plain dtypes by all names in configs."""
 OTHERS = 0.1
-"""Share of bytes above which tensors in other dtypes must be matrices rather than masks or positions, and above which
-an index contradicts the config's format."""
+"""Largest share of bytes in other dtypes that may be masks or positions; with a larger share, an index contradicts the
+config's format."""
 
 
 class Published(NamedTuple):

@@ -20,7 +20,7 @@ OPTIMIZERS: Mapping[str, Callable[[Any], Optimizer]] = {
     **dict.fromkeys(("sgd", "sgd-foreach"), lambda of: SGD(of, foreach=True)),
     **dict.fromkeys(("sgd-momentum", "sgd-momentum-foreach"), lambda of: SGD(of, momentum=0.9, foreach=True)),
 }
-"""torch's optimizers that run on meta, by our names."""
+"""torch's optimizers that run on meta, by their names here."""
 
 
 class Trained(NamedTuple):

@@ -48,7 +48,7 @@ KINDS = {
     "all_to_all_single": "all-to-all",
     "alltoall_base_": "all-to-all",
 }
-"""Operations of torch, DTensor and FSDP2, and our names for them."""
+"""Operations of torch, DTensor and FSDP2, and the names of collectives here."""
 COLUMNS = ("q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "c_fc")
 ROWS = ("o_proj", "down_proj", "c_proj")
 PACKED = "transformers.masking_utils.find_packed_sequence_indices"
@@ -271,7 +271,7 @@ def _counting(sent: Counter[tuple[str, str, int]], when: str) -> Iterator[None]:
 def watching(kinds: Mapping[str, str], sent: Callable[[str, str, int], None]) -> DispatchMode:
     """A mode that calls `sent` for each collective: torch's namespace, kind, and bytes of the result.
 
-    `kinds`: torch's operations and our names for them.
+    `kinds`: torch's operations and the names of collectives here.
     """
 
     class Watching(DispatchMode):  # type: ignore[no-untyped-call]

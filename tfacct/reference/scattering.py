@@ -1,6 +1,6 @@
 """Experts and latent attention with sequence parallelism, as in torchtitan (`apply_moe_ep_tp`, and the plan of its
-DeepSeek-V3). A class's MoE modules run between an all-gather of the residual stream and a reduce-scatter of their sums,
-or, with whole experts per rank, on the tokens of a rank. Latents of all tokens are whole on each rank.
+DeepSeek-V3). MoE modules of a class run between an all-gather of the residual stream and a reduce-scatter of their
+sums. With expert parallelism, they run on the tokens of a rank. Each rank has the full latents of all tokens.
 
 transformers has no plan for the two together: the modules are those of the class, and the collectives those of DTensor.
 """

@@ -177,7 +177,7 @@ class _Judged:
         self.uncompared: Counter[str] = Counter()
         self.unstored: list[Difference] = []
         self.bad: set[str] = set()
-        """Our tensors that the files do not have as the ledger does."""
+        """Tensors of the ledger that the files do not have in the same form."""
         self.differences: list[Difference] = list(self._differences())
         self.compared = sum(tensor.path not in self.bad for tensor in slots.tensors)
 

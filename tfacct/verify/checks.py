@@ -383,7 +383,7 @@ def class_checks(model: LoadedModel, work: Workload) -> Iterator[Check]:
 
 
 def class_flops(model: LoadedModel, work: Workload) -> tuple[Counts, str]:
-    """FLOPs by path as the class runs, with logits for every position, and a note on the difference from our count.
+    """FLOPs by path as the class runs, with logits for every position, and a note on the difference from the ledger.
 
     What the class runs over more positions is the ledger's count at that number of positions. It runs latent attention
     expanded in every step.

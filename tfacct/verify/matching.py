@@ -53,7 +53,7 @@ ROLES: Mapping[str, frozenset[str]] = {
         "k_norm": "k_norm k_layernorm norm_k",
     }.items()
 }
-"""Words for a matmul, by our name."""
+"""Words for a matmul, by its ledger name."""
 OUT = frozenset("proj c_proj out dense wo output o".split())
 """Words for the output projection, of attention or of an MLP."""
 LLAMA = {"w1": "gate_proj", "w3": "up_proj", "w2": "down_proj"}
@@ -190,7 +190,7 @@ def read(template: str, siblings: Iterable[str]) -> Reading:
 
 
 FUSED = {"qkv": ("q_proj", "k_proj", "v_proj"), "kv": ("k_proj", "v_proj"), "gate_up": ("gate_proj", "up_proj")}
-"""Matmuls that code may fuse, by our name of the result."""
+"""Matmuls that code may fuse, by ledger name of the result."""
 ENOUGH = 4.0
 """Smallest score of a pair: equal shapes in the same number of layers, or words with the same meaning."""
 

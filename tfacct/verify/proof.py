@@ -35,8 +35,8 @@ class Traces:
     sizes: Sizes
 
     def counted(self, layers: Mapping[str, int], *, first: bool) -> Counted:
-        """Counts in our symbols for a model with this number of layers in each stack. If a recurrence runs over tokens
-        or chunks, the `first` time uses one more number of them than determines the polynomial."""
+        """Counts in the ledger's symbols for a model with this number of layers in each stack. If a recurrence runs
+        over tokens or chunks, the `first` call also checks the polynomial with one more number of them."""
         if self.sizes.chunk is not None:
             tried = self.sizes.chunks_tried if first else self.sizes.chunks_tried[:-1]
             return in_chunks(self.sizes.symbols[CHUNKS], [self._chunks(layers, {}, number) for number in tried])

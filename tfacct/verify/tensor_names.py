@@ -50,7 +50,7 @@ TOGETHER: Mapping[str, tuple[str, ...]] = {
 }
 """Names of tensors that files may store fused and a class separately."""
 APART: Mapping[str, tuple[str, ...]] = {"delta.conv": ("q_conv1d", "k_conv1d", "v_conv1d")}
-"""Our modules that a class stores as one tensor and files as several, in this order."""
+"""Ledger modules that a class stores as one tensor and files as several, in this order."""
 
 
 class QuantTensor(NamedTuple):
@@ -115,7 +115,7 @@ IDLE = "first matrix of an expert without an MLP, never read"
 AHEAD = "layer that predicts further tokens (MTP)"
 MTP = r"^(model\.|language_model\.)*mtp[._]"
 COMPUTED: Mapping[str, tuple[str, ...]] = {"marian": ("encoder.pos_embed.weight", "pos_embed.weight")}
-"""Our tensors that a family's class computes at construction and does not save."""
+"""Ledger tensors that a family's class computes at construction and does not save."""
 HEADS = r"(^|\.)(lm_head|embed_out|output|decoder|generator_lm_head|embed_tokens|word_embeddings|wte|shared)\.weight$"
 """Names of copies of an embedding: of the head, or of one side of an encoder-decoder."""
 

@@ -284,8 +284,8 @@ def _starred(path: str) -> str:
 def _as_run(
     model: LoadedModel, work: Workload, watched: Watched, holders: Mapping[str, str]
 ) -> tuple[Counts, Workload, list[str]]:
-    """Expected FLOPs of the code: those of the transformers class if the total matches it, or with logits for only the
-    last position if the FLOPs outside the layers are nearer to that."""
+    """Expected FLOPs of the code: by default those of the ledger; those of the transformers class if the total matches
+    them; with logits of the last position only if the FLOPs outside the layers are nearer to that."""
     measured = sum(watched.flops.values())
     at = work.axes()
     expected: Counts = {path: int(count) for path, count in model.ledger.flops(at, unfolded=True).items()}

@@ -50,9 +50,9 @@ class Pooler(Part):
 class TokenPooler(Part):
     """One vector per sequence, or per position, with an optional norm and projection.
 
-    `reads`: the `first` or `last` position, the text's `end`, the mean of the first two (`both`), the `mean` of all
-    after the first, the `average` of all, or `each` position. `norm_eps`: ε of a LayerNorm. `width`: width of a
-    projection. `then`: width of a projection without bias of the first position, if each is projected.
+    `reads`: the `first` or `last` position, the `end` of the text, the mean of the first two positions (`both`), the
+    `mean` of all but the first, the `average` of all, or `each` position. `norm_eps`: ε of a LayerNorm. `width`: width
+    of a projection. `then`: width of a projection without bias of the first position, if each is projected.
     """
 
     hidden: Size

@@ -17,11 +17,11 @@ class DifferentialAttention(Attention):
     """Differential attention: Ye et al., "Differential Transformer" (arXiv 2410.05258), section 2.1, with the matmuls
     of transformers' DiffLlamaAttention.
 
-    Attention runs twice over the same queries and keys, first with the values of the first half of the key/value heads,
-    then with those of the second half, each repeated for all heads. The results are concatenated per head. A share of
-    the results of the second half of the heads is subtracted from those of the first half: exp(a) − exp(b) + a constant
-    of the layer, where a and b are dot products of two learned vectors. An RMSNorm without weight (`eps`) of each pair
-    of heads precedes the output projection.
+    Attention runs twice over the same queries and keys: with the values of the first half of the key/value heads, then
+    with those of the second half. Each half is repeated for all heads. The results are concatenated per head. A share
+    of the results of the second half of the heads is subtracted from those of the first half: exp(a) − exp(b) + a
+    constant of the layer, where a and b are dot products of two learned vectors. An RMSNorm without weight (`eps`) of
+    each pair of heads precedes the output projection.
     """
 
     eps: float

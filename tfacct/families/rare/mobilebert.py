@@ -224,7 +224,7 @@ class MobileBert(BertBase):
         return NoNorm(hidden=self.hidden_size)
 
     def block(self) -> Block:
-        """The MLPs read the result of attention; theirs is added to the residual stream."""
+        """The MLPs read the result of attention, and their result is added to the residual stream."""
         hidden, narrow = self.hidden_size, self.intra_bottleneck_size
         size = self.divide("intra_bottleneck_size", "num_attention_heads")
         how: dict[str, Any] = {"head_dim": size, "qkv_bias": True, "out_bias": True, "causal": False}

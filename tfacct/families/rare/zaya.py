@@ -53,10 +53,10 @@ class CCA(Attention):
     """Compressed convolutional attention: Figliolia et al. (arXiv 2510.04476), with the matmuls of transformers'
     ZayaCCAProjection.
 
-    Queries and keys pass a depthwise convolution, which sees the `first` tokens before each, and a convolution that
-    mixes the channels of each head, which sees the `second` tokens before. The means of a key and its queries are added
-    to both. Both are normalized to one length, and keys scaled by a learned factor per head. Half of each value (`half`
-    of `head_dim` channels) is a projection of the token, the other half of the previous token.
+    Queries and keys pass a depthwise convolution over a token and the `first` tokens before it, then a convolution that
+    mixes the channels of each head, over a token and the `second` tokens before it. The means of a key and its queries
+    are added to both. Both are normalized to one length, and keys scaled by a learned factor per head. Half of each
+    value (`half` of `head_dim` channels) is a projection of the token, the other half of the previous token.
 
     The queries and keys of the last tokens are a state, so the first convolution runs again on those that the second
     one needs.
