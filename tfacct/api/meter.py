@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from time import perf_counter
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple
 
 from tfacct.base.errors import UsageError
 
@@ -135,23 +135,14 @@ def _counted(
 
 def _peak(peak: float | str, dtype: str) -> float:
     """FLOP/s of all devices together."""
-    if not isinstance(peak, str):
-        return _checked(peak)
     from tfacct.base import units
     from tfacct.loading import devices
-    from tfacct.timing.utilization import peak_of
+    from tfacct.timing.utilization import check_positive, peak_of
 
-    count, each = devices.number_and_name("peak", peak)
-    if each[:1].isdecimal() and not devices.is_card_number(each):
-        return _checked(count * units.read_rate("peak", each))
-    return float(count * peak_of(devices.several("peak", peak)[1], dtype)[1])
-
-
-def _checked(peak: object) -> float:
-    try:
-        value = float(cast("float", peak))
-    except (TypeError, ValueError):
-        value = 0.0
-    if isinstance(peak, bool) or not 0 < value < float("inf"):
-        raise UsageError(f"peak must be a number above 0, not {peak!r}", "FLOP/s, or devices by name: 8xh100-sxm")
-    return value
+    if isinstance(peak, str):
+        count, each = devices.number_and_name("peak", peak)
+        if not each[:1].isdecimal() or devices.is_card_number(each):
+            return float(count * peak_of(devices.several("peak", peak)[1], dtype)[1])
+        peak = count * units.read_rate("peak", each)
+    check_positive("peak", peak, hint="FLOP/s, or devices by name: 8xh100-sxm")
+    return float(peak)

@@ -7,7 +7,6 @@ from typing import Any
 
 from tfacct.api.model_base import ModelBase, Source, loaded
 from tfacct.base import units
-from tfacct.base.errors import UsageError
 from tfacct.loading.model import LoadedModel
 from tfacct.options import request
 from tfacct.timing.utilization import Convention
@@ -73,22 +72,14 @@ def mfu(
     `"palm"`, 6·N + 12·L·H·Q·T per token; `"full"`, every product with all T × S pairs; `"causal"`, only visible pairs;
     `"6nd"`. Recomputation is not included. `train=False`: a forward pass. Warns above 100%. Raises TfacctError.
     """
-    from tfacct.timing.utilization import above_peak, utilization
+    from tfacct.timing.utilization import above_peak, check_positive, utilization
 
     rated = model if isinstance(model, Rated) else Rated(loaded(model, {}))
     per_second = units.read_rate("peak", peak) if isinstance(peak, str) else peak
-    for name, value in {"tokens_per_second": tokens_per_second, "peak": per_second}.items():
-        if isinstance(value, bool) or not _positive(value):
-            raise UsageError(f"{name} must be a number above 0, not {value!r}")
+    check_positive("tokens_per_second", tokens_per_second)
+    check_positive("peak", per_second)
     per_token = rated.flops_per_token(ctx=ctx, train=train, convention=convention)
     share = utilization(per_token, float(tokens_per_second), float(per_second))
     if (warning := above_peak(share)) is not None:
         warnings.warn(warning, stacklevel=2)
     return share
-
-
-def _positive(value: Any) -> bool:
-    try:
-        return 0 < float(value) < float("inf")
-    except (TypeError, ValueError):
-        return False

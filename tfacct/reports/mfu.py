@@ -174,15 +174,15 @@ def mfu(
 
 def _speed(tokens_per_second: float | None, step_time: float | None, tokens: int) -> float:
     """Tokens per second of all devices. Raises UsageError unless exactly one of the two is given, above 0."""
-    if (tokens_per_second is None) == (step_time is None):
+    known = {"tokens_per_second": tokens_per_second, "step_time": step_time}
+    given = {name: value for name, value in known.items() if value is not None}
+    if len(given) != 1:
         example = f"for example {option('tokens_per_second', 60000)}, summed over all devices"
-        hint = example if step_time is None else "give one of the two"
+        hint = "give one of the two" if given else example
         raise UsageError(f"give {option('tokens_per_second')} or {option('step_time')}", hint)
-    if tokens_per_second is not None:
-        check_positive("tokens_per_second", tokens_per_second)
-        return float(tokens_per_second)
-    check_positive("step_time", step_time)
-    return tokens / (step_time or 1)
+    ((name, value),) = given.items()
+    check_positive(name, value)
+    return tokens / value if name == "step_time" else float(value)
 
 
 def _per_token(point: Point) -> tuple[dict[Convention, float], list[str]]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
 from math import inf
-from typing import Literal
+from typing import Any, Literal
 
 from tfacct.accounts.metrics import Point, flops_of, moved, rule_of_thumb
 from tfacct.base import units
@@ -78,13 +78,12 @@ def above_peak(share: float) -> str | None:
     return f"MFU of {share:.0%} is above 100%: the peak or the speed is misstated, or the kernel skips masked pairs."
 
 
-def check_positive(name: str, value: object, most: float = inf) -> None:
+def check_positive(name: str, value: Any, most: float = inf, hint: str | None = None) -> None:
     """Raises UsageError for anything but a number above 0 and at most `most`."""
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, (int, float, Fraction))
-        or not 0 < value <= most
-        or value == inf
-    ):
+    try:
+        number = 0.0 if isinstance(value, bool | str) else float(value)
+    except (TypeError, ValueError):
+        number = 0.0
+    if not 0 < number <= most or number == inf:
         limit = "" if most == inf else f" and at most {most:g}"
-        raise UsageError(f"{option(name)} must be a number above 0{limit}, not {value!r}")
+        raise UsageError(f"{option(name)} must be a number above 0{limit}, not {value!r}", hint)
