@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property, lru_cache, partial
@@ -104,6 +104,8 @@ LONGEST = 2**30
 """Largest number of tokens or sequences to try."""
 LORA, FROZEN = {"lora": "16", "adapter_dtype": "bf16"}, "frozen weights"
 CHANGES: tuple[tuple[dict[str, Any], str], ...] = (
+    ({"sp": True}, ""),
+    ({"zero": 1}, ""),
     ({"optimizer": "adamw-8bit"}, "8-bit optimizer"),
     ({"loss": "chunked"}, ""),
     ({"recompute": "attention"}, ""),
@@ -118,8 +120,20 @@ CHANGES: tuple[tuple[dict[str, Any], str], ...] = (
     ({"recompute": "full", **LORA}, FROZEN),
     ({"recompute": "full", "lora": "16", "weights_dtype": NF4}, "frozen 4-bit weights"),
 )
-"""Changes of a recipe, and what each costs besides FLOPs, the cheapest first. Adapters that are not in fp32 have the
-dtype of the step."""
+"""Changes of a recipe or its layout, and what each costs besides FLOPs, the cheapest first. Adapters that are not in
+fp32 have the dtype of the step."""
+COMBINED = tuple(
+    ({name: value}, cost)
+    for name, value, cost in (
+        ("sp", True, ""),
+        ("zero", 1, ""),
+        ("recompute", "full", ""),
+        ("loss", "chunked", ""),
+        ("optimizer", "adamw-8bit", "8-bit optimizer"),
+        ("offload", "optimizer", "transfers"),
+    )
+)
+"""Changes that are combined, one after another, if none is enough."""
 LEAST_SHOWN = Fraction(1, 100)
 """Share of a step's FLOPs below which a change costs `under 1%`."""
 FLOPS_ALONE = tuple((fields, cost) for fields, cost in CHANGES if len(fields) == 1 and not cost)
@@ -134,7 +148,6 @@ def fits_in(one: TrainingMemory, limit: MemoryLimit) -> bool:
 def what_fits(one: TrainingMemory, given: MemoryLimit) -> dict[str, Any]:
     """The largest context and batch that fit and, if the step does not, the changes that lower its peak."""
     budget, past, mesh = given.usable, one.model.past_positions(one.work), one.recipe.mesh
-    least = 1 if mesh is None else mesh.sequence_chunks  # tokens that ranks divide
     each = 1 if mesh is None else mesh.microbatches or (mesh.pp if mesh.chunks > 1 else 1)  # sequences, likewise
     limit = one.model.position_limit or LONGEST
 
@@ -148,6 +161,7 @@ def what_fits(one: TrainingMemory, given: MemoryLimit) -> dict[str, Any]:
     def longest(recipe: Recipe) -> int | None:
         if reads_images(one.model):
             return one.model.context if peak(one.model.context, one.work.batch, recipe) <= budget else None
+        least = 1 if recipe.mesh is None else recipe.mesh.sequence_chunks  # tokens that ranks divide
         most = largest_that_fits(lambda n: peak(least * n, one.work.batch, recipe), budget, limit // least)
         return least * most or None
 
@@ -155,6 +169,8 @@ def what_fits(one: TrainingMemory, given: MemoryLimit) -> dict[str, Any]:
     if batch == LONGEST // each * each and mesh is not None and mesh.pp > 1:
         batch = None  # any larger batch has the same number in flight
     lower = [] if one.peak.total <= budget else list(changes(one, budget))
+    if lower and not any(change["fits"] for change in lower):
+        lower += combined(one, budget)
     for change in lower:
         recipe = change.pop("recipe")
         change["largest_context"] = longest(recipe)
@@ -170,6 +186,34 @@ def what_fits(one: TrainingMemory, given: MemoryLimit) -> dict[str, Any]:
         "largest_batch": batch or None,
         "changes": lower,
     }
+
+
+def _with_changes(recipe: Recipe, fields: Mapping[str, Any]) -> Recipe:
+    """The recipe with changed fields, of which `sp` and `zero` are of its layout; the same where they do not apply."""
+    mesh = recipe.mesh
+    if mesh is not None and mesh.tp > 1 and "sp" in fields:
+        mesh = replace(mesh, sp=True)
+    if mesh is not None and mesh.dp > 1 and mesh.fsdp == 1 and "zero" in fields:
+        mesh = replace(mesh, zero=max(mesh.zero, fields["zero"]))
+    own = {name: value for name, value in fields.items() if name not in ("sp", "zero")}
+    return replace(recipe, mesh=mesh, **own)
+
+
+def combined(one: TrainingMemory, budget: int) -> list[dict[str, Any]]:
+    """The first combination of changes that fits, or the largest one; empty if no two changes go together."""
+    fields, costs, found = dict[str, Any](), list[str](), list[dict[str, Any]]()
+    for change, cost in COMBINED:
+        more = {**fields, **change}
+        lower = list(changes(one, budget, [(more, ", ".join([*costs, *([cost] if cost else [])]))]))
+        if not lower or _with_changes(one.recipe, more) == _with_changes(one.recipe, fields):
+            continue
+        if found and lower[0]["peak_bytes"] >= found[0]["peak_bytes"]:
+            continue
+        fields, found = more, lower
+        costs += [cost] if cost else []
+        if lower[0]["fits"]:
+            break
+    return found if len(fields) > 1 else []
 
 
 def changes(
@@ -189,13 +233,17 @@ def changes(
     seen, counted = [one.recipe], one.recipe.lora is None and one.recipe.recompute in ("none", "full", ATTENTION)
     for fields, cost in tried:
         fields = {**fields, "adapter_dtype": one.recipe.dtype} if "adapter_dtype" in fields else fields
-        changed, adapts = replace(one.recipe, **fields), "lora" in fields
+        changed, adapts = _with_changes(one.recipe, fields), "lora" in fields
         if changed in seen or (adapts and one.recipe.lora is not None) or refusal(one.model, changed) is not None:
             continue
         seen.append(changed)
-        found = training_memory(one.model, one.work, changed)
+        try:
+            found = training_memory(one.model, one.work, changed)
+        except UsageError:  # sizes that ranks do not divide
+            continue
         peak = int(found.peak.total)
-        if peak >= one.peak.total or found.step.optimizer_state > one.step.optimizer_state:
+        more_state = found.step.optimizer_state > one.step.optimizer_state and changed.mesh == one.recipe.mesh
+        if peak >= one.peak.total or more_state:
             continue
         more = Fraction(recomputed(changed) - recomputed(one.recipe), step)
         percent = units.percent(more, 0) if more >= LEAST_SHOWN else "under 1%"
