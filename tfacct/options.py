@@ -45,9 +45,9 @@ _RANKS: dict[str, Any] = {"metavar": "N", "group": LAYOUT, "default": 1}
 
 Size = int | str
 """A whole number, or a text such as "8k"."""
-Train = Annotated[bool, Option("A training step: forward and backward.")]
-Masked = Annotated[bool, Option("Count only query–key pairs inside the causal mask.", advanced=True)]
-LogitsOf = Annotated[Logits, Option("Positions whose logits are computed.", advanced=True)]
+Train = Annotated[bool, Option("A training step: forward and backward.", default=False)]
+Masked = Annotated[bool, Option("Count only query–key pairs inside the causal mask.", default=False, advanced=True)]
+LogitsOf = Annotated[Logits, Option("Positions whose logits are computed.", default="all", advanced=True)]
 Dtype = Annotated[
     str | None,
     Option(
@@ -304,9 +304,9 @@ class TrainingRecipe(MetricRecipe, ModelStates, total=False):
 class Counted(TypedDict, total=False):
     """Ways to count a metric."""
 
-    logits: Annotated[Logits, Option("Positions whose logits are computed.", default="all", advanced=True)]
-    train: Annotated[bool, Option("A training step: forward and backward.", default=False)]
-    masked: Annotated[bool, Option("Count only query–key pairs inside the causal mask.", default=False, advanced=True)]
+    logits: LogitsOf
+    train: Train
+    masked: Masked
     dtype: Dtype
     kv_dtype: KvDtype
 
@@ -488,13 +488,13 @@ def request(given: Mapping[str, Any], **more: Any) -> Request:
 
 def mesh(given: Mapping[str, Any]) -> "Mesh | None":
     """The mesh in the given options; None if nothing is sharded. Raises UsageError."""
-    mine = among(Layout, given)
-    defaults = {name: of(Layout.__annotations__[name]).default for name in mine}
-    if all(repr(value) == repr(defaults[name]) for name, value in mine.items()):  # True is not 1
+    layout = among(Layout, given)
+    defaults = {name: of(Layout.__annotations__[name]).default for name in layout}
+    if all(repr(value) == repr(defaults[name]) for name, value in layout.items()):  # True is not 1
         return None
     from tfacct.parallel.mesh import mesh_of
 
-    return mesh_of(**mine)
+    return mesh_of(**layout)
 
 
 def mesh_of_pass(given: Mapping[str, Any]) -> "Mesh | None":

@@ -17,7 +17,6 @@ from tfacct.output.chart import Chart
 from tfacct.reports.charts import change, diff_chart, kv_chart, memory_chart, params_chart, train_chart
 from tfacct.reports.compare import Side, by_line
 from tfacct.reports.memory import kv, memory
-from tfacct.reports.metrics import Counting
 from tfacct.reports.params import params
 from tfacct.reports.train import train
 from tfacct.training.recipe import Recipe
@@ -54,8 +53,8 @@ def of_params(*names: str) -> Chart:
 def of_diff(old: str, new: str, ctx: int | None = None, to_ctx: int | None = None, **fields: object) -> Chart:
     one = load(old).loaded
     other = one.with_fields(fields) if old == new and fields else load(new).loaded
-    before, after = Request(ctx=ctx), Request(ctx=to_ctx or ctx)
-    return diff_chart(one, other, before, after, by_line(Side(one, before), Side(other, after)), Counting())
+    before, after = Side(one, Request(ctx=ctx)), Side(other, Request(ctx=to_ctx or ctx))
+    return diff_chart(before, after, by_line(before, after))
 
 
 CHARTS = {

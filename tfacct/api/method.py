@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from inspect import Parameter, Signature, signature
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, get_args, get_origin, overload
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, get_args, overload
 
 from tfacct import options as opt
 from tfacct.base.errors import UsageError, nearest
@@ -99,7 +99,7 @@ def _of_type(name: str, value: Any, kind: Any) -> Any:
 
 def check_choice(name: str, value: Any, kind: Any) -> None:
     """Raise UsageError for a value that is none of those an option may have."""
-    choices = next((get_args(one) for one in (kind, *get_args(kind)) if get_origin(one) is Literal), ())
+    choices = opt.choices(kind)
     if choices and value is not None and value not in choices:
         close = nearest(value, list(map(str, choices))) if isinstance(value, str) else None
         raise UsageError(f"{name} must be one of {', '.join(map(str, choices))}, not {value!r}", close)

@@ -136,7 +136,7 @@ def _by_line(
     def chart() -> "Chart":
         from tfacct.reports.charts import diff_chart
 
-        return diff_chart(old.model, new.model, old.request, new.request, report, old.terms)
+        return diff_chart(old, new, report)
 
     return Found(report, chart)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tfacct.accounts.memory import cache_bytes
 from tfacct.accounts.metrics import Point, attention_overtakes, metric, moved
@@ -25,15 +25,17 @@ from tfacct.loading.memory_limit import usable_words
 from tfacct.loading.model import LoadedModel
 from tfacct.output import look
 from tfacct.output.chart import Chart
-from tfacct.output.report import Kind, Report
+from tfacct.output.report import Column, Kind, Report
 from tfacct.parallel.mesh import Mesh
 from tfacct.parallel.rank_memory import is_latent, variants
 from tfacct.parallel.shard_model import shard_for_flops
 from tfacct.reports import build, model_notes
 from tfacct.reports.memory import heads_words
-from tfacct.reports.metrics import Counting
 from tfacct.reports.ranks import one_of_ranks
 from tfacct.reports.sweep import label
+
+if TYPE_CHECKING:
+    from tfacct.reports.compare import Side
 
 STEPS = 8
 """Points an octave: a smooth line."""
@@ -75,7 +77,6 @@ METRIC_WORDS = {
 KNOBS = {"ctx": "the context", "batch": "the batch"}
 OTHERS = "everything else"
 PARAMS_CAPTION = "Every stored tensor once, biases and norms included; a tied head adds no parameters."
-FORMATS = {"flops": units.si, "params": units.people, "bytes": units.binary}
 MEMORY = {
     "weights": ("weights_bytes", look.BLUE),
     "optimizer state": ("optimizer_bytes", look.SKY),
@@ -151,13 +152,13 @@ def _shares_by_context(model: LoadedModel, request: Request, report: Report, mas
         if crossed
         else f"Where the FLOPs of {name} go as the context grows",
         caption=f"{'Training step' if train else 'Forward pass'}{new}{source}, batch {work.batch:,}. {text}",
-        x_label="context (tokens)",
+        x_label=CONTEXT,
         y_label=Y_LABELS["share"],
         x=contexts,
         series={_label_of(name): [float(share.of(place)) for place in places] for name, share in shares.items()},
         unit="share",
         hues=_hues(components),
-        marks=[*crossed, _asked_mark(work.context)],
+        marks=[*crossed, _context_mark(work.context)],
     )
 
 
@@ -209,24 +210,22 @@ def _sided(counts: Mapping[str, int]) -> dict[str, int]:
     return found
 
 
-def diff_chart(
-    old: LoadedModel, new: LoadedModel, before: Request, after: Request, report: Report, terms: Counting
-) -> Chart:
+def diff_chart(old: Side, new: Side, report: Report) -> Chart:
     """FLOPs, parameters and bytes by part, old and new side by side; those of them that change."""
-    sides = ((old, before), (new, after))
-    points = [terms.point(model, selection.workload(model, request)) for model, request in sides]
+    sides = (old, new)
+    points = [old.terms.point(side.model, selection.workload(side.model, side.request)) for side in sides]
     totals = {line["path"]: line for line in report.models[0]["totals"]}
-    cache = model_notes.cache_name([old, new])
-    held = {"weights_bytes": "weights", **({"kv_cache_bytes": cache} if cache else {})}
-    names, (step, words) = _names(old, new, before, after)
+    cache = model_notes.cache_name([side.model for side in sides])
+    stored = {"weights_bytes": "weights", **({"kv_cache_bytes": cache} if cache else {})}
+    names, (step, words) = _names(old, new)
     found = [
         _pair(names, [_by_component(point) for point in points], "flops", _components()),
-        _pair(names, [_by_part(model.ledger.parameters()) for model, _ in sides], "params", (*headings(), OTHERS)),
+        _pair(names, [_by_part(side.model.ledger.parameters()) for side in sides], "params", (*headings(), OTHERS)),
         _pair(
             names,
-            [{held[name]: totals[name][side] for name in held if name in totals} for side in ("old", "new")],
+            [{stored[name]: totals[name][side] for name in stored if name in totals} for side in ("old", "new")],
             "bytes",
-            tuple(held.values()),
+            tuple(stored.values()),
         ),
     ]
     first, *others = [chart for chart in found if len({tuple(row) for row in chart.series.values()}) > 1] or found[:1]
@@ -244,21 +243,18 @@ def diff_chart(
     )
 
 
-def _names(
-    old: LoadedModel, new: LoadedModel, before: Request, after: Request
-) -> tuple[tuple[str, str], tuple[str, str]]:
+def _names(old: Side, new: Side) -> tuple[tuple[str, str], tuple[str, str]]:
     """Both sides' names for the rows; the workload, and what becomes what, in words."""
-    asked = [build.workload_words([model], request) for model, request in ((old, before), (new, after))]
-    first, second = build.label(old), build.label(new)
-    step = asked[0] if asked[0] == asked[1] else f"old at {asked[0]}; new at {asked[1]}"
-    step = f"{_upper(step)}"
+    before, after = (build.workload_words([side.model], side.request) for side in (old, new))
+    first, second = build.label(old.model), build.label(new.model)
+    step = _upper(before if before == after else f"old at {before}; new at {after}")
     if first != second:
         return (first, second), (step, f"From {first} to {second}")
-    if asked[0] == asked[1]:
+    if before == after:
         return (f"{first}, old", f"{second}, new"), (step, f"From one {first} to the other")
-    if before.batch == after.batch:
-        asked = [words.removesuffix(f", batch {before.batch:,}") for words in asked]
-    return (asked[0], asked[1]), (step, f"{first} from {asked[0]} to {asked[1]}")
+    if old.request.batch == new.request.batch:
+        before, after = (words.removesuffix(f", batch {old.request.batch:,}") for words in (before, after))
+    return (before, after), (step, f"{first} from {before} to {after}")
 
 
 def _by_component(point: Point) -> dict[str, int]:
@@ -274,7 +270,7 @@ def _pair(names: tuple[str, str], sides: Sequence[Mapping[str, int]], unit: Kind
     """Rows of the parts that either side has, in this order."""
     parts = [part for part in order if any(part in side for side in sides)]
     rows = [(sides[0].get(part, 0), sides[1].get(part, 0)) for part in parts]
-    written = FORMATS[unit]
+    written = Column("", "", unit).text
     return Chart(
         kind="pairs",
         title="",
@@ -350,7 +346,7 @@ def _by_context(
         series=series,
         unit="bytes",
         hues=[look.BLUE, look.ORANGE][: len(series)],
-        marks=[_asked_mark(work.context), *([(fits, f"fits up to {fits:,}")] if fits else [])],
+        marks=[_context_mark(work.context), *([(fits, f"fits up to {fits:,}")] if fits else [])],
         levels=budget,
     )
 
@@ -387,9 +383,9 @@ def kv_chart(models: Sequence[LoadedModel], request: Request, report: Report) ->
     _check_lines(len(models), "name fewer models")
     cached = width(report.models[0]["workload"]["dtype"])
     works = [selection.workload(model, request) for model in models]
-    asked = [*(work.context for work in works), *(model.context for model in models)]
-    last = max(2, *asked)
-    contexts = _octaves(max(1, min(1024, last // BEFORE, min(asked) // 4)), last)
+    reached = [*(work.context for work in works), *(model.context for model in models)]
+    last = max(2, *reached)
+    contexts = _octaves(max(1, min(1024, last // BEFORE, min(reached) // 4)), last)
     for model in models:
         contexts = _with_windows(contexts, model)
     lines: dict[str, list[int]] = {}
@@ -397,8 +393,8 @@ def kv_chart(models: Sequence[LoadedModel], request: Request, report: Report) ->
     names = [build.label(model) for model in models]
     hues = []
     for number, (model, work) in enumerate(zip(models, works, strict=True)):
-        own = names[number] if names.count(names[number]) == 1 else f"{names[number]} ({number + 1})"
-        for name, hue, ledger in _named_variants(model) if len(models) == 1 else [(own, number, model.ledger)]:
+        line = names[number] if names.count(names[number]) == 1 else f"{names[number]} ({number + 1})"
+        for name, hue, ledger in _named_variants(model) if len(models) == 1 else [(line, number, model.ledger)]:
             lines[name] = [cache_bytes(ledger, replace(work, context=n).axes(), cached) for n in contexts]
             reach[name] = model.context
             hues.append(hue)
@@ -420,7 +416,7 @@ def kv_chart(models: Sequence[LoadedModel], request: Request, report: Report) ->
         series=lines,
         unit="bytes",
         hues=hues,
-        marks=[_asked_mark(works[0].context)] if len({work.context for work in works}) == 1 else [],
+        marks=[_context_mark(works[0].context)] if len({work.context for work in works}) == 1 else [],
         reach=reach,
     )
 
@@ -437,22 +433,22 @@ def _named_variants(model: LoadedModel) -> list[tuple[str, int, Any]]:
     if is_latent(model):
         return [*named, (f"{built} (latent)", look.BLUE, sides["as_built"])]
     heads = {part.kv_heads for part in parts}
-    own = heads_words(sorted(heads))
+    words = heads_words(sorted(heads))
     if heads == {1}:
-        return [*named, (f"{built}, MQA ({own})", look.BLUE, sides["as_built"])]
+        return [*named, (f"{built}, MQA ({words})", look.BLUE, sides["as_built"])]
     mqa = (f"MQA ({heads_words(1)})", look.GREEN, sides["mqa"])
     if all(part.kv_heads == part.heads for part in parts):
-        return [(f"{built}, MHA ({own})", look.BLUE, sides["as_built"]), mqa]
-    return [*named, (f"{built} ({own})", look.BLUE, sides["as_built"]), mqa]
+        return [(f"{built}, MHA ({words})", look.BLUE, sides["as_built"]), mqa]
+    return [*named, (f"{built} ({words})", look.BLUE, sides["as_built"]), mqa]
 
 
 def _kv_title(model: LoadedModel, facts: dict[str, Any], work: Workload) -> str:
     sizes = {name: size for name, size in facts["lines"][-1].items() if name != "keys" and size is not None}
-    own, name = sizes.pop("as_built"), build.label(model)
-    text = f"{name} caches {units.binary(own)} of {model.cache_name}"
+    built, name = sizes.pop("as_built"), build.label(model)
+    text = f"{name} caches {units.binary(built)} of {model.cache_name}"
     if not model_notes.attends([model]):
         return f"{text} at every context" + ("" if work.batch == 1 else f", for {work.batch:,} sequences")
-    other = next((variant for variant, size in sizes.items() if size != own), None)
+    other = next((variant for variant, size in sizes.items() if size != built), None)
     if other is None:
         return f"{text} {_at(work)}"
     return f"{text} {_at(work)}; as {other.upper()} it would cache {units.binary(sizes[other])}"
@@ -521,7 +517,7 @@ def sweep_chart(report: Report) -> Chart:
     each combination of the others."""
     facts = report.models[0]
     knobs: list[str] = facts["swept"]
-    drawn = _metric_of(report)
+    drawn: str = facts["metrics"][-1]
     numeric = [knob for knob in knobs if knob != "model" and all(_is_number(line[knob]) for line in facts["lines"])]
     if not numeric:
         raise UsageError(
@@ -546,7 +542,7 @@ def sweep_chart(report: Report) -> Chart:
         kind="lines",
         title=_sweep_title(report, across, [knob for knob in knobs if knob != across]),
         caption=f"{report.title}. Counted: {report.counted}.",
-        x_label="context (tokens)" if across == "ctx" else "batch (sequences)" if across == "batch" else across,
+        x_label=CONTEXT if across == "ctx" else "batch (sequences)" if across == "batch" else across,
         y_label=_y_label(report, drawn),
         x=x,
         series={name: [values.get(place, float("nan")) for place in x] for name, values in series.items()},
@@ -569,15 +565,9 @@ def _y_label(report: Report, drawn: str) -> str:
     return Y_LABELS[unit] if unit == "share" else f"{name} ({Y_LABELS[unit]})"
 
 
-def _metric_of(report: Report) -> str:
-    """The metric that a sweep draws."""
-    name: str = report.models[0]["metrics"][-1]
-    return name
-
-
 def _drawn_label(report: Report) -> str:
     """The full name of the drawn metric."""
-    name = _metric_of(report)
+    name: str = report.models[0]["metrics"][-1]
     kind, _, of = name.partition(".")
     if of:
         return f"FLOPs of {of}" if kind == "flops" else f"share of {_label_of(of)} in all FLOPs"
@@ -649,13 +639,13 @@ def _by_part(counts: Mapping[str, int]) -> dict[str, int]:
     return found
 
 
-def _asked_mark(context: int) -> tuple[int, str]:
+def _context_mark(context: int) -> tuple[int, str]:
     """Mark at the given context."""
     return context, f"context {context:,}"
 
 
 def _octaves(first: int, last: int) -> list[int]:
-    """Return whole numbers from `first` to `last`, evenly on a log axis."""
+    """Whole numbers from `first` to `last`, evenly on a log axis."""
     places, place = [first], first
     while place < last:
         octave = [round(place * 2 ** (step / STEPS)) for step in range(1, STEPS + 1)]

@@ -106,13 +106,10 @@ def check(model: LoadedModel, module: Any, named: str, options: ModuleOptions) -
     """Compare a module, a factory or the name of one, with a model. Needs torch. Raises TfacctError."""
     from tfacct.verify.user_module import checked
 
-    return _report(model, named, checked(model, module, named, options))
-
-
-def _report(model: LoadedModel, named: str, found: Compared) -> Report:
-    lines = _lines(found)
-    facts = _facts(found, named, lines)
-    work = found.work
+    found = checked(model, module, named, options)
+    lines, work = _lines(found), found.work
+    named_lines = [{**line, "path": line["path"] or None, "name": line["name"] or None} for line in lines]
+    facts = values_of(CheckReport, found, code=named, agrees=found.agrees, lines=named_lines)
     notes = [*_differences(found.mismatches), *found.notes, *_not_reported(found)]
     tokens = f"{work.tokens:,} {'token' if work.tokens == 1 else 'tokens'}"
     size = tokens if work.batch == 1 else f"{work.batch:,} × {tokens}"
@@ -245,17 +242,12 @@ def _not_reported(found: Compared) -> list[str]:
     return notes
 
 
-def _facts(found: Compared, named: str, lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    lines = [{**line, "path": line["path"] or None, "name": line["name"] or None} for line in lines]
-    return values_of(CheckReport, found, code=named, agrees=found.agrees, lines=lines)
-
-
 def shown_name(module: Any) -> str:
     """Name of a module or a factory, as a title has it."""
     if isinstance(module, str):
         return module
-    own = getattr(module, "__qualname__", None) or type(module).__name__
-    return WRAPPED.sub("", str(own)).replace("<locals>.", "")
+    name = getattr(module, "__qualname__", None) or type(module).__name__
+    return WRAPPED.sub("", str(name)).replace("<locals>.", "")
 
 
 # The files of a checkpoint
@@ -366,10 +358,7 @@ def checkpoint(files: Checkpoint, config: LoadedModel | None, why_not: str = "")
     differences = facts["differences"]
     taken = facts["tensor_bytes"]
     sections = tuple(
-        tuple(
-            {**line, "share": Fraction(line["bytes"], taken or 1), "bar": Fraction(line["bytes"], taken or 1)}
-            for line in group
-        )
+        tuple(build.with_share(line, line["bytes"], taken or 1) for line in group)
         for _, group in groupby(lines, key=lambda line: line["part"] == BEYOND)
     )
     total: Row = {
@@ -383,9 +372,7 @@ def checkpoint(files: Checkpoint, config: LoadedModel | None, why_not: str = "")
     return Report(
         command="checkpoint",
         title=f"{files.name}: the files' own headers",
-        columns=STORED_COLUMNS
-        if any(line["what"] for line in lines)
-        else tuple(one for one in STORED_COLUMNS if one.key != "what"),
+        columns=tuple(one for one in STORED_COLUMNS if one.key != "what" or any(line["what"] for line in lines)),
         sections=sections,
         totals=(total,),
         answer=answer,

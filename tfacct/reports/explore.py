@@ -134,14 +134,9 @@ def file_name(models: Sequence[LoadedModel]) -> str:
     return f"{plain_name or 'model'}.html" if len(models) == 1 else "tfacct.html"
 
 
-def check(file: str, *, force: bool) -> Path:
-    """Where the page is written, links followed. Raises UsageError if it cannot, or must not, be written."""
-    return files.check("output", file, (".html",), "page", force=force)
-
-
 def save(text: str, file: str, *, force: bool) -> Path:
     """Write a page, and return where it is. Raises UsageError."""
-    path = check(file, force=force)
+    path = files.check("output", file, (".html",), "page", force=force)
     files.write_text("output", path, text)
     return path
 
@@ -250,8 +245,10 @@ def _way(way: Mapping[str, Any], pools: _Pools) -> dict[str, Any]:
         spelled = {axis for line in group["lines"] for axis in AXIS.findall(line["spec"])}
         axes = group["axes"].items()
         axes = {axis: size for axis, size in axes if axis not in spelled or size != names.get(axis, axis)}
-        own = [{name: fact for name, fact in line.items() if fact != "product"} for line in group["lines"]]
-        lines = [pools.lines(_compact(line)) for line in own]
+        lines = [
+            pools.lines(_compact({name: fact for name, fact in line.items() if fact != "product"}))
+            for line in group["lines"]
+        ]
         groups.append({**facts, **numbered, **({"axes": axes} if axes else {}), "lines": lines})
     return {"form": way["form"], "groups": groups}
 
@@ -274,9 +271,9 @@ def _notes(model: LoadedModel) -> list[str]:
     """Notes, each after its place in the terminal's order, its condition (`masked` or `whole`,
     `reads` the source or `later`, `train`, or nothing), its key and its rank; those on the cache are not about FLOPs.
     """
-    whole, masked = (model_notes.block_notes([model], masked=flag) for flag in (False, True))
-    found = [("layers", "masked", note) for note in masked if note not in whole]
-    found += [("layers", "" if note in masked else "whole", note) for note in whole]
+    unmasked, masked = (model_notes.block_notes([model], masked=flag) for flag in (False, True))
+    found = [("layers", "masked", note) for note in masked if note not in unmasked]
+    found += [("layers", "" if note in masked else "whole", note) for note in unmasked]
     found += [("cache", "", Note("state", 2, text)) for text in model_notes.state_notes([model])]
     if model.source is not None:
         later = selection.workload(model, Request(tokens=1))

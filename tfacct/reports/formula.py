@@ -20,21 +20,11 @@ from tfacct.ledger.einsum import AXIS
 from tfacct.ledger.groups import CACHED_KEYS, VISIBLE_KEYS
 from tfacct.ledger.lines import LONGEST, WINDOW, Matmul
 from tfacct.ledger.storage import width
-from tfacct.ledger.workload import (
-    PADDED,
-    Request,
-    Workload,
-    sequences_only,
-)
+from tfacct.ledger.workload import PADDED, Request, Workload, sequences_only
 from tfacct.loading import selection
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Kind, Row, Table
-from tfacct.parallel.mesh import (
-    Mesh,
-    check_sequence,
-    tp_axis,
-    tp_order,
-)
+from tfacct.parallel.mesh import Mesh, check_sequence, tp_axis, tp_order
 from tfacct.parallel.rank_formula import (
     AXES,
     EXAMPLE,
@@ -108,30 +98,33 @@ class FormulaReport(ModelReport):
 class _Words:
     """Words and columns of a count; `unit` and `total` are its keys in the JSON."""
 
-    title: str
     line: str
-    axes: str
-    unit: str
-    label: str
-    kind: Kind
+    unit: Literal["flops", "params", "elements", "bytes"]
     total: str
-    convention: str
-    notes: tuple[str, ...]
+    title: str = ""
+    convention: str = ""
+    notes: tuple[str, ...] = ()
+    axes: str = "axes"
+
+    @property
+    def label(self) -> str:
+        """The header of its column."""
+        return "FLOPs" if self.unit == "flops" else self.unit
+
+    @property
+    def kind(self) -> Kind:
+        """The kind of its numbers."""
+        return "count" if self.unit == "elements" else self.unit
 
 
 _FLOPS = _Words(
+    "operation",
+    "flops",
+    "total_flops",
     title="one forward pass",
-    line="operation",
-    axes="einsum",
-    unit="flops",
-    label="FLOPs",
-    kind="flops",
-    total="total_flops",
     convention=model_notes.products_convention(),
-    notes=(
-        f"{model_notes.products_note()} O = T here.",
-        model_notes.left_out(()),
-    ),
+    notes=(f"{model_notes.products_note()} O = T here.", model_notes.left_out(())),
+    axes="einsum",
 )
 WORDS: dict[str, _Words] = {
     "flops": _FLOPS,
@@ -142,38 +135,22 @@ WORDS: dict[str, _Words] = {
         notes=("A forward and a backward pass, without the optimizer step.", *_FLOPS.notes),
     ),
     "params": _Words(
+        "parameter",
+        "params",
+        "total_params",
         title="parameters",
-        line="parameter",
-        axes="axes",
-        unit="params",
-        label="params",
-        kind="params",
-        total="total_params",
         convention=params.CONVENTION,
         notes=("Every stored tensor once, biases and norms included.",),
     ),
     "kv": _Words(
+        "state",
+        "elements",
+        "kv_cache_elements",
         title="KV cache",
-        line="state",
-        axes="axes",
-        unit="elements",
-        label="elements",
-        kind="count",
-        total="kv_cache_elements",
         convention="elements that an engine caches for all tokens of the context; without weights",
         notes=(f"Bytes: elements × the bytes of the cache's dtype, {width(CACHE_DTYPE).bits // 8} in {CACHE_DTYPE}.",),
     ),
-    "saved": _Words(
-        title="",
-        line="tensor",
-        axes="axes",
-        unit="bytes",
-        label="bytes",
-        kind="bytes",
-        total="saved_bytes",
-        convention="",
-        notes=(),
-    ),
+    "saved": _Words("tensor", "bytes", "saved_bytes"),
 }
 
 
@@ -279,12 +256,11 @@ def _check(model: LoadedModel, request: Request, of: str, family: bool) -> None:
     if of == "params":
         raise UsageError(f"parameters do not depend on the workload: leave {step} and {option('batch')} out")
     if of == "kv" and (request.tokens is not None or request.decode):
-        what = (
-            "the KV cache covers the whole context"
-            if model_notes.attends([model])
-            else "the state covers the whole context"
+        what = "KV cache" if model_notes.attends([model]) else "state"
+        raise UsageError(
+            f"the {what} covers the whole context, cached tokens and new ones:"
+            f" leave {option('tokens')} and {option('decode')} out"
         )
-        raise UsageError(f"{what}, cached tokens and new ones: leave {option('tokens')} and {option('decode')} out")
     work = selection.workload(model, request)
     if of in ("train", "saved") and work.tokens != work.context:
         raise sequences_only("of", of)
@@ -378,9 +354,9 @@ def _saved(model: LoadedModel, work: Workload, terms: Counting, layout: Layout, 
             f"{model.name}: the saved activations of its step are not a polynomial in its sizes",
             "`tfacct train` counts it",
         )
-    symbolic, own = found.symbolic, [axis for axis in ("B", "T") if axis in found.symbolic.symbols]
+    symbolic, step_axes = found.symbolic, [axis for axis in ("B", "T") if axis in found.symbolic.symbols]
     layers = {
-        kind: symbolic.in_front(expand(found.step.bytes_in(group).of(found.step.saved_in(group))), own)
+        kind: symbolic.in_front(expand(found.step.bytes_in(group).of(found.step.saved_in(group))), step_axes)
         for kind, group in zip(model.architecture.kinds(), found.step.graph.layers, strict=True)
     }
     return _Counted(
@@ -391,7 +367,7 @@ def _saved(model: LoadedModel, work: Workload, terms: Counting, layout: Layout, 
         ),
         symbolic,
         sections=[*_saved_tensors(found, None if family else step)],
-        total=symbolic.in_front(found.total, [one for one in symbolic.symbols if one.startswith(BLOCKS)], own),
+        total=symbolic.in_front(found.total, [one for one in symbolic.symbols if one.startswith(BLOCKS)], step_axes),
         sizes=sizes,
         facts={
             **({} if family else {"saved_bytes": int(step.saved_bytes())}),
@@ -444,8 +420,8 @@ def _legend(
 
 def _cells(words: _Words, line: SymbolicLine) -> dict[str, Any]:
     """Cells of a line in the table and the JSON."""
-    own = {"params_formula": line.weights.code if line.weights else None} if words.line == "operation" else {}
-    return {"spec": line.spec, f"{words.unit}_formula": line.count.code, **own, **line.values}
+    of_params = {"params_formula": line.weights.code if line.weights else None} if words.line == "operation" else {}
+    return {"spec": line.spec, f"{words.unit}_formula": line.count.code, **of_params, **line.values}
 
 
 def _table(words: _Words, sections: Sequence[Sequence[SymbolicLine]], facts: Mapping[str, Any]) -> Table:
