@@ -70,19 +70,19 @@ def largest_that_fits(cost: Callable[[int], int], budget: int, limit: int) -> in
     The search evaluates the ledger instead of inverting a formula, so it is exact for all states and rounding. Most
     costs are nearly quadratic, so a parabola through three costs predicts where to search.
     """
-    low, high, asked = 0, 1, list[tuple[int, int]]()
+    low, high, trials = 0, 1, list[tuple[int, int]]()
 
     def tried(n: int) -> bool:
         nonlocal low, high
-        asked.append((n, cost(n)))
-        fits = asked[-1][1] <= budget
+        trials.append((n, cost(n)))
+        fits = trials[-1][1] <= budget
         low, high = (n, high) if fits else (low, n)
         return fits
 
     while high <= limit and tried(high):
         high = GROWTH * low
     high = min(high, limit + 1)
-    if low < (near := _parabola_estimate(asked[-3:], budget, low, high)) < high:
+    if low < (near := _parabola_estimate(trials[-3:], budget, low, high)) < high:
         step, up = 1, tried(near)
         while low < (at := near + (step if up else -step)) < high and tried(at) is up:
             step *= GROWTH
@@ -95,16 +95,16 @@ GROWTH = 8
 """Factor of the next trial while it fits."""
 
 
-def _parabola_estimate(asked: Sequence[tuple[int, int]], budget: int, low: int, high: int) -> int:
+def _parabola_estimate(trials: Sequence[tuple[int, int]], budget: int, low: int, high: int) -> int:
     """Estimate of the largest n between `low` and `high` within the budget, from a parabola.
 
     The parabola goes through three costs; with fewer, the result is `low`. It only directs the search and need not be
     exact.
     """
-    if len(asked) < 3:
+    if len(trials) < 3:
         return low
     least = low + 1
-    (one, first), (two, second), (three, third) = asked
+    (one, first), (two, second), (three, third) = trials
     slope, later = (second - first) / (two - one), (third - second) / (three - two)
     bend = (later - slope) / (three - one)
     while high - low > 1:

@@ -62,8 +62,8 @@ def _gathered(
     steps += [("all-gather", "backward", "S"), ("reduce-scatter", "backward", "T")] if train else []
     for kind, when, because in steps:
         for line in (scores, values):
-            own = packed_bytes(size(axes, line.einsum.right), bits)
-            result = mesh.cp * own if kind == "all-gather" else own
+            shard_bytes = packed_bytes(size(axes, line.einsum.right), bits)
+            result = mesh.cp * shard_bytes if kind == "all-gather" else shard_bytes
             yield collective(line.path, kind, "cp", when, "keys", group.count, result, mesh.cp, because)
 
 

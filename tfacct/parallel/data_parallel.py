@@ -110,13 +110,13 @@ def _sizes(ledger: Ledger, mesh: Mesh, bits: int, tensors: Mapping[str, str]) ->
         apart = mesh.ep > 1
         learned = {path for path, one in weights.items() if one.table is None or one.table.trained}
         every = shards(group, mesh).items()
-        own = {path: one for path, one in every if path in learned and not (apart and weights[path].is_expert)}
+        trained = {path: one for path, one in every if path in learned and not (apart and weights[path].is_expert)}
         sizes: dict[str, int] = {}
-        for path, one in sorted(own.items(), key=lambda found: place.get(found[0], 0)):
+        for path, one in sorted(trained.items(), key=lambda found: place.get(found[0], 0)):
             name = tensors.get(path, path)
             sizes[name] = sizes.get(name, 0) + packed_bytes(one.rows * one.columns, bits)
-        if any(map(paths.repeated, own)):
-            side = not paths.parse(next(iter(own))).side  # layers of an encoder run first
+        if any(map(paths.repeated, trained)):
+            side = not paths.parse(next(iter(trained))).side  # layers of an encoder run first
             layers.update(((side, number), [*sizes.values()]) for number in group.numbers)
         else:
             after += [path for path in sizes if layers and path not in ends]

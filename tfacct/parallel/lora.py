@@ -79,8 +79,8 @@ def of_units(
 def of_copies(adapters: Iterable[tuple[int, Sequence[int]]], mesh: Mesh) -> Iterator[Collective]:
     """All-reduces over data-parallel replicas: only gradients of the adapters, in DistributedDataParallel's buckets.
     `adapters`: bytes of each, and the numbers of its layers."""
-    own = list(adapters)
-    layers = sorted({number for _, numbers in own for number in numbers}, reverse=True)
-    ready = (int(size) for layer in layers for size, numbers in reversed(own) if layer in numbers)
+    every = list(adapters)
+    layers = sorted({number for _, numbers in every for number in numbers}, reverse=True)
+    ready = (int(size) for layer in layers for size, numbers in reversed(every) if layer in numbers)
     for size in bucket_sizes(ready) if mesh.replicas > 1 else ():
         yield collective("adapters", "all-reduce", axis(mesh), BACKWARD, "weights", 1, size, mesh.replicas, "B")

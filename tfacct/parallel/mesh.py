@@ -61,12 +61,12 @@ def tp_axis(axis: str) -> str | None:
     ('N', 'Fe', 'Fe', None)
     """
     longest = sorted(TP_AXES, key=len, reverse=True)
-    return next((own for own in longest if axis.startswith(own) and SUFFIX.fullmatch(axis[len(own) :])), None)
+    return next((name for name in longest if axis.startswith(name) and SUFFIX.fullmatch(axis[len(name) :])), None)
 
 
-def tp_size(own: str, axes: Axes) -> Size | None:
+def tp_size(name: str, axes: Axes) -> Size | None:
     """Size of one of `TP_AXES` in a group, with any suffix; None if the group does not have it."""
-    return next((size for axis, size in axes.items() if tp_axis(axis) == own), None)
+    return next((size for axis, size in axes.items() if tp_axis(axis) == name), None)
 
 
 def tp_order(axis: str) -> tuple[int, str]:
@@ -144,7 +144,7 @@ class Mesh:
         """Ranks of `dp` that have the same experts, each of them whole, and sum their gradients."""
         return self.tp * self.replicas // self.ep if self.ep > 1 else self.replicas
 
-    def own(self, at: Axes) -> Axes:
+    def rank_axes(self, at: Axes) -> Axes:
         """Sizes of a step on a rank with its shard of each sequence."""
         if self.sequence_shards == 1:
             return at
@@ -153,16 +153,16 @@ class Mesh:
     def fits(self, axis: str, axes: Axes, ranks: int) -> bool:
         """True if `tp` ranks can shard an axis. Key/value heads may be fewer than ranks: several ranks have
         each. The last shard of a width or vocabulary may be smaller, unless `fsdp` shards it again."""
-        whole = axes[axis]
-        own = tp_axis(axis)
-        if own == "K" and ranks > whole:
-            return bool(ranks % whole == 0)
-        cut = own is not None and own not in HEADS
-        return bool(whole % ranks == 0 or (cut and self.fsdp == 1 and whole > ranks))
+        size = axes[axis]
+        name = tp_axis(axis)
+        if name == "K" and ranks > size:
+            return bool(ranks % size == 0)
+        cut = name is not None and name not in HEADS
+        return bool(size % ranks == 0 or (cut and self.fsdp == 1 and size > ranks))
 
-    def shard_size(self, axis: str | None, whole: Size) -> Size:
+    def shard_size(self, axis: str | None, size: Size) -> Size:
         """Size of a sharded axis on the fullest rank of `tp`."""
-        return whole if axis is None else rounded_up(whole, self.tp)
+        return size if axis is None else rounded_up(size, self.tp)
 
     def sharded_axis(self, every: AxisNames, is_expert: bool = False) -> str | None:
         """Rule 1: the axis of a matmul or tensor that `tp` shards; None if it has none. Experts that `ep` shares are
@@ -331,9 +331,9 @@ def check(ledger: Ledger, mesh: Mesh, at: Axes) -> None:
         _check_sequences(ledger, mesh, at)
     everywhere = [(group.axes, axis) for group in ledger.groups for axis in _tp_axes(group, mesh)]
     if mesh.sp:
-        everywhere.append((mesh.own(at), "T"))
+        everywhere.append((mesh.rank_axes(at), "T"))
     experts = [group.axes[EXPERTS] for group in ledger.groups if EXPERTS in group.axes]
-    uneven = [whole for whole in experts if whole % mesh.ep]
+    uneven = [count for count in experts if count % mesh.ep]
     if uneven:
         fitting = ", ".join(map(str, divisors(experts)))
         problem = f"{option('ep', mesh.ep)} does not divide E = {uneven[0]:,} ({AXIS_NAMES['E']})"
@@ -341,18 +341,18 @@ def check(ledger: Ledger, mesh: Mesh, at: Axes) -> None:
     gathered = [group.axes for group in ledger.groups if joint_qk_norm(group)]
 
     def fits(axes: Axes, axis: str, ranks: int) -> bool:
-        whole = tp_axis(axis) == "K" and any(axes is each for each in gathered)  # which no two ranks have
-        return not (whole and axes[axis] % ranks) and mesh.fits(axis, axes, ranks)
+        undivided = tp_axis(axis) == "K" and any(axes is each for each in gathered)  # which no two ranks have
+        return not (undivided and axes[axis] % ranks) and mesh.fits(axis, axes, ranks)
 
     wrong = sorted({(axis, axes[axis]) for axes, axis in everywhere if not fits(axes, axis, mesh.tp)})
     if not wrong:
         return
-    named = ", ".join(f"{axis} = {whole:,} ({axis_label(axis)})" for axis, whole in wrong)
+    named = ", ".join(f"{axis} = {size:,} ({axis_label(axis)})" for axis, size in wrong)
     problem = f"{option('tp', mesh.tp)} does not divide {named}"
     if wrong[0][0] == wrong[-1][0] == "T":
         raise UsageError(problem, f"{option('sp', True)} shards the tokens: use a multiple of {mesh.tp}")
     heads = {axes[axis] for axes, axis in everywhere if tp_axis(axis) == "N"}
-    tried = divisors(heads or {whole for _, whole in wrong})
+    tried = divisors(heads or {size for _, size in wrong})
     possible = [n for n in tried if all(fits(axes, axis, n) for axes, axis in everywhere if axis != "T")]
     raise UsageError(problem, f"sizes that divide all: {', '.join(map(str, possible))}")
 
@@ -382,13 +382,13 @@ def _check_sequences(ledger: Ledger, mesh: Mesh, at: Axes) -> None:
     heads = sorted(
         {(axis, size) for group in ledger.groups for axis, size in group.axes.items() if tp_axis(axis) in HEADS}
     )
-    wrong = [(axis, whole) for axis, whole in heads if mesh.ulysses > 1 and whole % (mesh.tp * mesh.ulysses)]
+    wrong = [(axis, size) for axis, size in heads if mesh.ulysses > 1 and size % (mesh.tp * mesh.ulysses)]
     if wrong:
         also = f" with {option('tp', mesh.tp)}" if mesh.tp > 1 else ""
-        problem = ", ".join(f"{axis} = {whole:,} ({axis_label(axis)})" for axis, whole in wrong)
-        sizes = divisors(whole // mesh.tp for _, whole in heads if whole % mesh.tp == 0)
+        problem = ", ".join(f"{axis} = {size:,} ({axis_label(axis)})" for axis, size in wrong)
+        sizes = divisors(size // mesh.tp for _, size in heads if size % mesh.tp == 0)
         fitting = f"sizes that divide all: {', '.join(map(str, sizes))}"
-        if any(whole % mesh.tp for _, whole in heads):
+        if any(size % mesh.tp for _, size in heads):
             fitting = f"no size does, because {option('tp', mesh.tp)} alone does not divide all of them"
         raise UsageError(f"{option('ulysses', mesh.ulysses)}{also} does not divide {problem}", fitting)
 
@@ -417,7 +417,7 @@ def replicated_heads(ledger: Ledger, mesh: Mesh) -> list[int]:
 def padded_axes(ledger: Ledger, mesh: Mesh) -> list[tuple[str, int]]:
     """Axes of which the last `tp` ranks have smaller shards, with their sizes."""
     found = {(axis, group.axes[axis]) for group in ledger.groups for axis in _tp_axes(group, mesh)}
-    return sorted((axis, whole) for axis, whole in found if tp_axis(axis) not in HEADS and whole % mesh.tp)
+    return sorted((axis, size) for axis, size in found if tp_axis(axis) not in HEADS and size % mesh.tp)
 
 
 def _tp_axes(group: Group, mesh: Mesh) -> Iterator[str]:

@@ -53,25 +53,25 @@ def stage_collectives(
 
 def fused_modules(model: LoadedModel) -> dict[str, str]:
     """For each matmul that the class fuses with others, the module of the class that runs it."""
-    theirs = model.config.hf_modules
-    several = Counter(theirs.values())
-    return {path: module for path, module in theirs.items() if several[module] > 1}
+    modules = model.config.hf_modules
+    several = Counter(modules.values())
+    return {path: module for path, module in modules.items() if several[module] > 1}
 
 
 def tensors_in_order(model: LoadedModel) -> dict[str, str]:
     """The class's tensor for each tensor of the ledger, in the order in which the class uses them: it norms queries and
     keys after their matmuls, or after the values' matmul."""
-    theirs = model.class_tensors
+    tensors = model.class_tensors
     if verified(model.family, "norms_last"):
-        return theirs
-    last = {paths.module_of(path): place for place, path in enumerate(theirs)}
+        return tensors
+    last = {paths.module_of(path): place for place, path in enumerate(tensors)}
 
     def place(path: str) -> int:
         module = paths.module_of(path)
         made = module.removesuffix("_norm") + "_proj" if module.endswith(QK_NORMS) else module
         return last.get(made, last[module])
 
-    return {path: theirs[path] for path in sorted(theirs, key=place)}
+    return {path: tensors[path] for path in sorted(tensors, key=place)}
 
 
 class Ends(NamedTuple):
@@ -149,7 +149,7 @@ def rank_collectives(
         )
     if not verified(model.family, "torch_plan"):
         check_rows(model, mesh)
-    stored = [stored_elements(own, mesh) for own in stage_ledgers(model.ledger, mesh)]
+    stored = [stored_elements(stage, mesh) for stage in stage_ledgers(model.ledger, mesh)]
     return RankCollectives(work, lines, max(stored), model.parameters, sizes, stored)
 
 

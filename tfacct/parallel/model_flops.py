@@ -55,10 +55,10 @@ class ModelFlops:
 
     @property
     def tokens(self) -> int:
-        return int(self.own.batch * self.own.tokens)
+        return int(self.rank_work.batch * self.rank_work.tokens)
 
     @property
-    def own(self) -> Workload:
+    def rank_work(self) -> Workload:
         """The workload, with the tokens of one rank."""
         parts = 1 if self.mesh is None else self.mesh.sequence_shards
         return replace(self.work, tokens=self.work.tokens // parts)
@@ -104,7 +104,7 @@ class ModelFlops:
     @property
     def point(self) -> Point:
         """This point for metrics."""
-        return Point(self.model.ledger, self.own, masked=self.masked, train=self.train, recompute=self.recompute)
+        return Point(self.model.ledger, self.rank_work, masked=self.masked, train=self.train, recompute=self.recompute)
 
     @property
     def recomputed(self) -> int:
@@ -179,9 +179,9 @@ def flops_of_each(
     def of(model: LoadedModel) -> ModelFlops:
         whole = count(model)
         found = []
-        for stage, own in stages_of(shard(model), mesh.pp):
-            one = count(own)
-            products = on_rank(own, one.products, mesh, one.work, masked=one.masked)
+        for stage, rank_model in stages_of(shard(model), mesh.pp):
+            one = count(rank_model)
+            products = on_rank(rank_model, one.products, mesh, one.work, masked=one.masked)
             found.append(replace(one, products=products, whole=whole, mesh=mesh, stage=stage))
         return max(found, key=lambda one: one.total if one.how is None else one.moved.moved)
 

@@ -63,29 +63,29 @@ def stages(blocks: int, mesh: Mesh) -> list[list[Stage]]:
         raise UsageError(
             f"{problem} does not divide L = {blocks:,} (layers)", f"at most {blocks // mesh.chunks:,} ranks"
         )
-    every = [Stage(own, number == 0, number == parts - 1) for number, own in enumerate(divided(blocks, parts))]
+    every = [Stage(numbers, number == 0, number == parts - 1) for number, numbers in enumerate(divided(blocks, parts))]
     return [every[rank :: mesh.pp] for rank in range(mesh.pp)]
 
 
-def part(ledger: Ledger, own: Sequence[Stage]) -> Ledger:
+def part(ledger: Ledger, rank_stages: Sequence[Stage]) -> Ledger:
     """The part of a ledger that some stages run."""
-    key = "part", *own
+    key = "part", *rank_stages
     if key not in ledger.known:
-        instead = None if ledger.instead is None else part(ledger.instead, own)
-        ledger.known[key] = Ledger(tuple(_groups(ledger, own)), instead)
+        instead = None if ledger.instead is None else part(ledger.instead, rank_stages)
+        ledger.known[key] = Ledger(tuple(_groups(ledger, rank_stages)), instead)
     found: Ledger = ledger.known[key]
     return found
 
 
-def _groups(ledger: Ledger, own: Sequence[Stage]) -> Iterator[Group]:
+def _groups(ledger: Ledger, rank_stages: Sequence[Stage]) -> Iterator[Group]:
     after = False
     for group in ledger.groups:
         if group.numbers:
             after = True
-            numbers = [number for stage in own for number in _within(group, stage)]
+            numbers = [number for stage in rank_stages for number in _within(group, stage)]
             if numbers:
                 yield replace(group, count=len(numbers), numbers=numbers)
-        elif any(stage.last if after else stage.first for stage in own):
+        elif any(stage.last if after else stage.first for stage in rank_stages):
             yield group
 
 
@@ -98,9 +98,9 @@ def _within(group: Group, stage: Stage) -> Sequence[int]:
 def distinct_stages(ledger: Ledger, every: Sequence[Sequence[Stage]]) -> dict[tuple[object, ...], list[int]]:
     """The ranks with equal stages: number of layers of each kind, embeddings, head."""
     found: dict[tuple[object, ...], list[int]] = {}
-    for rank, own in enumerate(every):
-        counts = (len(_within(group, stage)) for group in ledger.groups for stage in own)
-        found.setdefault((*counts, own[0].first, own[-1].last), []).append(rank)
+    for rank, rank_stages in enumerate(every):
+        counts = (len(_within(group, stage)) for group in ledger.groups for stage in rank_stages)
+        found.setdefault((*counts, rank_stages[0].first, rank_stages[-1].last), []).append(rank)
     return found
 
 
@@ -122,7 +122,7 @@ def stage_ledgers(ledger: Ledger, mesh: Mesh) -> list[Ledger]:
     """The ledger of each `pp` rank."""
     if mesh.pp == 1:
         return [ledger]
-    return [part(ledger, own) for own in stages(blocks_in(ledger), mesh)]
+    return [part(ledger, rank_stages) for rank_stages in stages(blocks_in(ledger), mesh)]
 
 
 def in_pipeline(
@@ -146,13 +146,13 @@ def in_pipeline(
         lines = collectives(part(ledger, every[alike[0]]), inside, each, bits, **how)
         # Weights stay gathered until the last backward pass.
         once = (one for one in lines if (one.over, one.when, one.kind) != ("fsdp", "backward", "all-gather"))
-        own = [one if one.of in ONCE else repeated(one, times) for one in once]
+        repeats = [one if one.of in ONCE else repeated(one, times) for one in once]
         for rank in alike:
             if 0 < rank - 1 in alike and rank < mesh.pp - 1:  # between two others, like the one before
                 found[rank] = found[rank - 1]
                 continue
             ends = [_summed(*table, mesh, how.get("reduced") or bits)] if table and rank in (0, mesh.pp - 1) else []
-            found[rank] = [*own, *_sent(ledger, every[rank], mesh, each, bits, times, train), *ends]
+            found[rank] = [*repeats, *_sent(ledger, every[rank], mesh, each, bits, times, train), *ends]
     return [found[rank] for rank in range(mesh.pp)]
 
 
@@ -162,14 +162,14 @@ def repeated(one: Collective, times: int) -> Collective:
 
 
 def _sent(
-    ledger: Ledger, own: Sequence[Stage], mesh: Mesh, at: Axes, bits: int, times: int, train: bool
+    ledger: Ledger, rank_stages: Sequence[Stage], mesh: Mesh, at: Axes, bits: int, times: int, train: bool
 ) -> Iterator[Collective]:
     """Sends of the residual stream to the next stages, and of its gradients back."""
     width = next(group.axes["D"] for group in ledger.groups if group.numbers)
     tokens = at["T"] // (mesh.sequence_shards * (mesh.tp if mesh.sp else 1))
     each = packed_bytes(at["B"] * tokens * width, bits)
-    passes: list[tuple[When, int]] = [("forward", sum(not stage.last for stage in own))]
-    passes += [("backward", sum(not stage.first for stage in own))] if train else []
+    passes: list[tuple[When, int]] = [("forward", sum(not stage.last for stage in rank_stages))]
+    passes += [("backward", sum(not stage.first for stage in rank_stages))] if train else []
     for when, others in passes:
         calls = times * others
         if calls:
@@ -180,7 +180,7 @@ def _tied(ledger: Ledger) -> tuple[Parameter, Axes] | None:
     """The embedding tied to the head; None if there is none."""
     ends = [group for group in ledger.groups if not group.numbers]
     weights = [{one.path: (one, group.axes) for line in group.lines for one in line.parameters()} for group in ends]
-    both = [own for path, own in weights[0].items() if any(path in other for other in weights[1:])] if weights else []
+    both = [one for path, one in weights[0].items() if any(path in other for other in weights[1:])] if weights else []
     return both[0] if both else None
 
 

@@ -100,8 +100,8 @@ class RankPoint(Point):
 
     def flops(self, keep: Callable[[str, Matmul], bool]) -> Size:
         """FLOPs of the matmuls for which `keep` is true."""
-        own = (product for product in self._products() if keep(product.path, product.line))
-        return sum(product.forward + (product.backward if self.train else 0) for product in own)
+        chosen = (product for product in self._products() if keep(product.path, product.line))
+        return sum(product.forward + (product.backward if self.train else 0) for product in chosen)
 
     def cost(self) -> Cost:
         """FLOPs of a forward pass, and the bytes that its matmuls read and write."""
@@ -145,15 +145,15 @@ def _of_tokens(product: Product, mesh: Mesh) -> Product:
 
 def _of_pairs(product: Product, mesh: Mesh) -> Product:
     pairs = product.axes["B"] * product.axes["T"] * product.axes[ACTIVE]
-    own = rounded_up(pairs, mesh.tp)
-    product = product._replace(axes={**product.axes, "B": own, "T": 1, ACTIVE: 1})  # a pair is a row
+    rank_pairs = rounded_up(pairs, mesh.tp)
+    product = product._replace(axes={**product.axes, "B": rank_pairs, "T": 1, ACTIVE: 1})  # a pair is a row
     if mesh.tp == 1:
         return product
 
     def share(flops: Size) -> Size:
-        return divided(flops, pairs) * own
+        return divided(flops, pairs) * rank_pairs
 
-    dims = product.dims._replace(m=own, times=product.count)
+    dims = product.dims._replace(m=rank_pairs, times=product.count)
     return product._replace(dims=dims, forward=share(product.forward), backward=share(product.backward))
 
 
@@ -177,5 +177,5 @@ def rank_tokens(mesh: Mesh, work: Workload) -> Workload:
     """The tokens of a context that the fullest rank caches."""
     if mesh.cp == 1:
         return work
-    own = CP_CHUNKS * -(-work.context // (CP_CHUNKS * mesh.cp))
-    return replace(work, context=own, tokens=own)
+    tokens = CP_CHUNKS * -(-work.context // (CP_CHUNKS * mesh.cp))
+    return replace(work, context=tokens, tokens=tokens)

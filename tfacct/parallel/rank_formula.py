@@ -59,8 +59,8 @@ def lines_of_rank(
         if not by and line.weights is None:
             return replace(line, values=values)
         assert isinstance(line.count, Factored)
-        own = None if line.weights is None else weights[line.path]
-        return replace(line, count=RankFormula(((line.count, by),)) if by else line.count, weights=own, values=values)
+        count = RankFormula(((line.count, by),)) if by else line.count
+        return replace(line, count=count, weights=None if line.weights is None else weights[line.path], values=values)
 
     return [divided(line) for line in lines]
 
@@ -99,10 +99,10 @@ def ranks_of(path: str, axis_names: Iterable[str], layout: Layout, of: str, expe
     whole; the ranks of a batch share the experts' tokens."""
     axes = {*axis_names}
     tokens = {"S"} if of == "kv" else {"T", "O"} if of != "params" else set()
-    whole = expert and "ep" in layout and of == "params"
+    whole_expert = expert and "ep" in layout and of == "params"
     divided = {
-        "tp": not whole and any(map(tp_axis, axes)),
-        "ep": whole,
+        "tp": not whole_expert and any(map(tp_axis, axes)),
+        "ep": whole_expert,
         "pp": paths.repeated(path),
         "cp": not axes.isdisjoint(tokens),
     }
@@ -155,9 +155,9 @@ def _ends(ledger: Ledger) -> tuple[set[str], set[str]]:
     return found
 
 
-def asked_layout(asked: Mapping[str, str | None]) -> dict[str, str]:
+def layout_of(options: Mapping[str, str | None]) -> dict[str, str]:
     """Number of ranks, or a letter for it, by axis. Raises UsageError."""
-    found = {axis: text for axis in AXES if (text := asked.get(axis)) is not None and text != "1"}
+    found = {axis: text for axis in AXES if (text := options.get(axis)) is not None and text != "1"}
     for axis, text in found.items():
         if text.isascii() and text.isdigit():
             if int(text) < 1:
@@ -231,5 +231,5 @@ def _check_tp(model: LoadedModel, number: int | None, ep: int) -> None:
         check_shardable(model, mesh)
     uneven = [("K", heads) for heads in replicated_heads(model.ledger, mesh)] + padded_axes(model.ledger, mesh)
     if uneven:
-        named = ", ".join(f"{axis} = {whole:,}" for axis, whole in uneven)
+        named = ", ".join(f"{axis} = {size:,}" for axis, size in uneven)
         raise UsageError(f"{model.name}: {option('tp', number)} does not divide {named} evenly")

@@ -71,8 +71,7 @@ def memory_of_stages(
 class ModelMemory:
     """What a model stores and caches at the end of a step; with a `mesh`, what one rank of a pipeline stage does.
 
-    `unsharded`: the stage without sharded weights. `cached`: format of the cache; `dtype`: of the weights. Raises
-    TfacctError for a cache that the ranks cannot share.
+    `unsharded`: the stage without sharded weights. `cached`: format of the cache; `dtype`: of the weights.
     """
 
     def __init__(
@@ -89,10 +88,6 @@ class ModelMemory:
         self.model, self.unsharded, self.whole_model = model, unsharded, whole_model
         self.request, self.cached, self.dtype, self.mesh, self.stage = request, cached, dtype, mesh, stage
         self.work = selection.workload(model, request)
-        if mesh is not None:
-            from tfacct.parallel.rank_flops import check_cached_tokens
-
-            check_cached_tokens(model, mesh, self.work)
 
     @cached_property
     def storage(self) -> Storage:
@@ -139,9 +134,13 @@ class ModelMemory:
         """Bytes of all weights."""
         return sum(self.weight_bytes.values())
 
-    @property
+    @cached_property
     def cache(self) -> int:
-        """Bytes of the cache."""
+        """Bytes of the cache. Raises TfacctError for one that the ranks cannot share."""
+        if self.mesh is not None:
+            from tfacct.parallel.rank_flops import check_cached_tokens
+
+            check_cached_tokens(self.model, self.mesh, self.work)
         return self.cache_at()
 
     def cache_at(self, **changes: Any) -> int:

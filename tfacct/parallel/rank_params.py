@@ -52,6 +52,6 @@ def _place(tensor: Tensor) -> tuple[str, tuple[Any, ...]]:
 def fullest_rank(model: LoadedModel, mesh: Mesh) -> FullestRank:
     """The rank that stores most of a model."""
     every = stage_ledgers(model.ledger, mesh)
-    elements = [stored_elements(own, mesh) for own in every]
+    elements = [stored_elements(stage, mesh) for stage in every]
     stage = elements.index(max(elements))
     return FullestRank(mesh, {_place(one): one.count for one in stored(every[stage].tensors())}, stage + 1)

@@ -49,7 +49,7 @@ def collectives(ledger: Ledger, mesh: Mesh, at: Axes, bits: int, **how: Unpack[C
     the mesh does not divide."""
     train, reduced = how.get("train", False), how.get("reduced") or bits
     check(ledger, mesh, at)
-    at = mesh.own(at)
+    at = mesh.rank_axes(at)
     found: list[Collective] = [*of_context(ledger, mesh, at, bits, train)]
     lookups = mesh.tp > 1 and _of_source(ledger)
     for group in ledger.groups if mesh.tp > 1 else ():

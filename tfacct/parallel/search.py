@@ -175,5 +175,5 @@ def rank_counts(model: LoadedModel, mesh: Mesh, unknown: str) -> tuple[list[int]
 def with_ranks(mesh: Mesh, unknown: str, count: int) -> Mesh:
     """The mesh with this number of ranks; `tp=1` has no sequence parallelism and no plan."""
     sizes: dict[str, Any] = {unknown: count}
-    own = replace(mesh, **sizes)
-    return replace(own, sp=False, plan="torch") if own.tp == 1 and unknown == "tp" else own
+    found = replace(mesh, **sizes)
+    return replace(found, sp=False, plan="torch") if found.tp == 1 and unknown == "tp" else found

@@ -60,8 +60,8 @@ def _with_shards(model: LoadedModel, mesh: Mesh) -> tuple[Transformer, Ledger]:
         return known
 
     def divided(part: Part) -> Part:
-        own = {field: axis for field, axis in part.sizes().items() if axis in TP_AXES}
-        sizes: dict[str, Any] = {field: mesh.shard_size(axis, getattr(part, field)) for field, axis in own.items()}
+        sharded = {field: axis for field, axis in part.sizes().items() if axis in TP_AXES}
+        sizes: dict[str, Any] = {field: mesh.shard_size(axis, getattr(part, field)) for field, axis in sharded.items()}
         if norms_all_heads(part):
             return part
         if isinstance(part, Mixer):
@@ -81,11 +81,11 @@ def _with_shards(model: LoadedModel, mesh: Mesh) -> tuple[Transformer, Ledger]:
 
 def _shared_heads(model: LoadedModel, part: Mixer, tp: int) -> int:
     """Heads, or groups of heads, of a part with states on each of `tp` ranks. Raises UsageError."""
-    whole, axis = int(getattr(part, part.tp_heads)), part.axis_names[part.tp_heads]
-    if whole % tp:
-        problem = f"{model.name}: {option('tp', tp)} does not divide {axis} = {whole:,} ({part.legend[axis]})"
-        raise UsageError(problem, f"sizes that divide it: {', '.join(map(str, divisors([whole])))}")
-    return whole // tp
+    heads, axis = int(getattr(part, part.tp_heads)), part.axis_names[part.tp_heads]
+    if heads % tp:
+        problem = f"{model.name}: {option('tp', tp)} does not divide {axis} = {heads:,} ({part.legend[axis]})"
+        raise UsageError(problem, f"sizes that divide it: {', '.join(map(str, divisors([heads])))}")
+    return heads // tp
 
 
 def shard_weights(models: Sequence[LoadedModel], tp: int, dtype: str | None, ep: int = 1) -> Sequence[LoadedModel]:
@@ -143,8 +143,8 @@ def stages_of(model: LoadedModel, pp: int) -> list[tuple[int, LoadedModel]]:
     for first, *_ in distinct_stages(model.ledger, every).values():
         shape = model.architecture
         stacks = []
-        for stack, own in zip(shape.stacks, shape.numbers(), strict=True):
-            numbers = tuple(number for stage in every[first] for number in own if number in stage.blocks)
+        for stack, layers in zip(shape.stacks, shape.numbers(), strict=True):
+            numbers = tuple(number for stage in every[first] for number in layers if number in stage.blocks)
             if numbers:
                 stacks.append(replace(stack, count=len(numbers), numbers=numbers))
         cut = replace(shape, stacks=tuple(stacks))

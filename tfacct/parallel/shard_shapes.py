@@ -137,15 +137,15 @@ def _fsdp_units(ledger: Ledger, mesh: Mesh) -> Iterator[Unit]:
     root: dict[str, Shard] = {}
     within: list[Shard] = []
     for group, weights in ledger.weights:
-        own = shards(group, mesh)
-        if not any(map(paths.repeated, own)):
+        found = shards(group, mesh)
+        if not any(map(paths.repeated, found)):
             of_layer = {path for path, one in weights.items() if one.table is not None and one.table.within}
-            within += [one for path, one in own.items() if path in of_layer]
-            root |= {path: one for path, one in own.items() if path not in of_layer}
+            within += [one for path, one in found.items() if path in of_layer]
+            root |= {path: one for path, one in found.items() if path not in of_layer}
             continue
-        what = next(iter(own)).split("*")[0] + "*"
-        apart = [own[path] for path, one in weights.items() if one.is_expert and mesh.ep > 1]
-        together = [one for one in own.values() if one not in apart]
+        what = next(iter(found)).split("*")[0] + "*"
+        apart = [found[path] for path, one in weights.items() if one.is_expert and mesh.ep > 1]
+        together = [one for one in found.values() if one not in apart]
         first, within = within, []
         if first:
             yield Unit(what, 1, mesh.weight_shards, [*first, *together])
@@ -183,13 +183,13 @@ def with_rank_heads(ledger: Ledger, mesh: Mesh) -> Ledger:
     def here(line: Line) -> Line:
         return line.renamed(RANK_HEADS) if isinstance(line, Matmul) and line.weight_axes() is not None else line
 
-    def own(group: Group) -> Group:
+    def on_rank(group: Group) -> Group:
         if mesh.tp == 1 or not joint_qk_norm(group):
             return group
         shares = {RANK_HEADS[axis]: group.axes[axis] // mesh.tp for axis in HEADS}
         return replace(group, lines=tuple(map(here, group.lines)), axes={**group.axes, **shares})
 
-    return replace(ledger, groups=tuple(map(own, ledger.groups)))
+    return replace(ledger, groups=tuple(map(on_rank, ledger.groups)))
 
 
 def stored_elements(ledger: Ledger, mesh: Mesh) -> int:

@@ -467,9 +467,9 @@ def gathers_heads(model: LoadedModel) -> bool:
 
 def _fuses(model: LoadedModel, mesh: Mesh) -> bool:
     """True if the class stores several matmuls as one tensor whose gradient is in a bucket."""
-    theirs = model.class_tensors
+    tensors = model.class_tensors
     every = [one.path for one in model.ledger.tensors() if not (mesh.ep > 1 and one.parameter.is_expert)]
-    return len({theirs.get(path, path) for path in every}) < len({*every})
+    return len({tensors.get(path, path) for path in every}) < len({*every})
 
 
 def routing_bits(model: LoadedModel, mesh: Mesh, bits: int, *, train: bool) -> int:
@@ -492,27 +492,27 @@ class CutError(UsageError):
     """Shards that cut quantization blocks."""
 
 
-def check_formats(whole: LoadedModel, ranked: LoadedModel, dtype: str | None) -> None:
+def check_formats(whole_model: LoadedModel, rank_model: LoadedModel, dtype: str | None) -> None:
     """Raises UsageError for weights in a format whose blocks, groups or words would be cut, or whose types depend on
     the layer."""
-    check_shares(whole, dtype, (part.stored for part in ranked.ledger.tensors()), ranked.storage(dtype))
+    check_shares(whole_model, dtype, (part.stored for part in rank_model.ledger.tensors()), rank_model.storage(dtype))
 
 
-def check_shares(whole: LoadedModel, dtype: str | None, shares: Iterable[Stored], own: Storage) -> None:
-    """The same for one rank's shard of each tensor, stored in `own`."""
-    stored = whole.storage(dtype)
+def check_shares(whole_model: LoadedModel, dtype: str | None, shares: Iterable[Stored], rank_storage: Storage) -> None:
+    """The same for one rank's shard of each tensor, in the storage of the rank."""
+    stored = whole_model.storage(dtype)
     if stored.name in DTYPES:
         return
     if stored.by_block:
-        raise UsageError(f"{whole.name}: sharding is not supported for {stored.name} weights")
-    for tensor, part in zip(whole.ledger.tensors(), shares, strict=True):
+        raise UsageError(f"{whole_model.name}: sharding is not supported for {stored.name} weights")
+    for tensor, part in zip(whole_model.ledger.tensors(), shares, strict=True):
         name = stored.dtype(tensor.stored)
-        if name != own.dtype(part) or (name not in PADDED and stored.cuts(tensor.stored, part)):
+        if name != rank_storage.dtype(part) or (name not in PADDED and stored.cuts(tensor.stored, part)):
             shapes = " × ".join(f"{size:,}" for size in (part.outputs, part.inputs))
             what = f"{name} in {paths.short(tensor.path)}"
             experts = f"whole experts ({option('ep')}), " if tensor.parameter.is_expert else ""
             raise CutError(
-                f"{whole.name}: sharding cuts quantization blocks of {what}: a rank has {shapes}",
+                f"{whole_model.name}: sharding cuts quantization blocks of {what}: a rank has {shapes}",
                 f"use fewer ranks, {experts}or {option('dtype', 'bf16')}",
             )
 
@@ -523,7 +523,7 @@ def check_rows(model: LoadedModel, mesh: Mesh) -> None:
     if mesh.fsdp == 1:
         return  # rows stay whole
     sizes, ranks = _rows(model, mesh)
-    padded = next((path for path, own in sizes.items() if any(size % ranks[path] for size in own)), None)
+    padded = next((path for path, lengths in sizes.items() if any(size % ranks[path] for size in lengths)), None)
     if padded is not None:
         shape = " × ".join(f"{size:,}" for size in sizes[padded])
         every = rows_divisors(model, mesh)
@@ -552,7 +552,7 @@ def _rows(model: LoadedModel, mesh: Mesh) -> tuple[dict[str, list[int]], dict[st
 
 def rows_divisors(model: LoadedModel, mesh: Mesh) -> list[int]:
     """Numbers of ranks that divide the rows of all tensors of the layers, so that none is padded."""
-    return divisors([size for own in _rows(model, mesh)[0].values() for size in own])
+    return divisors([size for lengths in _rows(model, mesh)[0].values() for size in lengths])
 
 
 def supported_on(

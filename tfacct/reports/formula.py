@@ -30,8 +30,8 @@ from tfacct.parallel.rank_formula import (
     EXAMPLE,
     Layout,
     RankTotal,
-    asked_layout,
     check_layout,
+    layout_of,
     lines_of_rank,
     total_of_rank,
 )
@@ -198,7 +198,7 @@ def formula(
     """
     request = request or Request()
     _check(model, request, of, family)
-    layout = asked_layout(axes or {})
+    layout = layout_of(axes or {})
     check_sequence(Mesh(EXAMPLE if "tp" in layout else 1, sp))
     terms = terms or Counting()
     if of != "saved" and (terms.trained or terms.dtype):

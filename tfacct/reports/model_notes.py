@@ -188,8 +188,8 @@ def not_included(model: LoadedModel, stored: Storage | None = None) -> dict[str,
         counted = model.config.transformer().ledger()
         found["params"] = sum(further.parameters().values()) - sum(counted.parameters().values())
         if stored is not None:
-            every, own = (ledger.weight_bytes(stored) for ledger in (further, counted))
-            found["bytes"] = sum(every.values()) - sum(own.values())
+            every, counted_bytes = (ledger.weight_bytes(stored) for ledger in (further, counted))
+            found["bytes"] = sum(every.values()) - sum(counted_bytes.values())
     return found
 
 
@@ -252,12 +252,12 @@ def source_notes(models: Sequence[LoadedModel], work: Workload | None = None) ->
 def state_notes(models: Sequence[LoadedModel], cached: str | Width = "bf16", *, staged: bool = False) -> list[str]:
     """States of fixed size, their dtype if it differs from the dtype of the cache, and layers without a cache of their
     own. `staged`: the models are pipeline stages."""
-    own: dict[str, list[str]] = {}
+    by_dtype: dict[str, list[str]] = {}
     for path, dtype in _own_dtypes(models, cached).items():
-        own.setdefault(dtype, []).append(path)
+        by_dtype.setdefault(dtype, []).append(path)
     stored = [
         f"{_and(named)} {'is' if len(named) == 1 else 'are'} stored in {dtype}, independent of the cache dtype."
-        for dtype, named in own.items()
+        for dtype, named in by_dtype.items()
     ]
     if isinstance(cached, Width) and (page := cached.state_page) is not None:
         stored = [f"The states of a layer take a page of {units.binary(page.bytes)}, in {page.dtype}, as in vLLM."]
@@ -474,7 +474,7 @@ def window_notes(settings: Sequence[LoadedModel], *, cached: bool = False, maske
     if not any(windows):
         return selected
     chunked = any(getattr(part, "mask", "") == "chunks" for one in settings for part in one.architecture.attentions)
-    span, own = ("chunk", ", within its own chunk") if chunked else ("window", "")
+    span, within = ("chunk", ", within its own chunk") if chunked else ("window", "")
     effect = {
         "cache": f", and only those are cached; once the {span} is full, further tokens add nothing in these layers.",
         "masked": f"; pairs outside the {span} are not counted.",
@@ -485,7 +485,7 @@ def window_notes(settings: Sequence[LoadedModel], *, cached: bool = False, maske
     sizes = (map(units.between, zip(*row, strict=True)) for row in rows)
     return [
         *(
-            f"{start} {count} of {of} layers, a token sees at most {keys} keys{own}{effect}"
+            f"{start} {count} of {of} layers, a token sees at most {keys} keys{within}{effect}"
             for count, of, keys in sizes
         ),
         *selected,

@@ -164,8 +164,8 @@ def _one(facts: dict[str, Any], mesh: Mesh | None) -> Table:
     each: list[Row] = [
         {"parameter": name, "params": facts[key], "share": Fraction(facts[key], total)} for name, key in kinds.items()
     ]
-    whole = {"parameter": "total", "params": total, "share": Fraction(1), "rank_params": facts.get("rank_params")}
-    return columns, sections, (whole, *each)
+    total_row = {"parameter": "total", "params": total, "share": Fraction(1), "rank_params": facts.get("rank_params")}
+    return columns, sections, (total_row, *each)
 
 
 def _several(models: Sequence[LoadedModel], facts: Sequence[dict[str, Any]]) -> Table:
@@ -173,11 +173,11 @@ def _several(models: Sequence[LoadedModel], facts: Sequence[dict[str, Any]]) -> 
     ranked = "rank_params" in facts[0]
     routed = not ranked and any(fact["active_params"] != fact["total_params"] for fact in facts)
     for model, fact in zip(models, facts, strict=True):
-        own = {line["path"]: 0 for line in fact["lines"]} if ranked else model.ledger.parameters()
+        stored_params = {line["path"]: 0 for line in fact["lines"]} if ranked else model.ledger.parameters()
         for line in fact["lines"] if ranked else ():
-            own[line["path"]] += line["rank_params"]
+            stored_params[line["path"]] += line["rank_params"]
         total, active = fact["total_params"], fact["active_params"]
-        rows.append({**fact, "model": build.label(model), "total": total, "active": active, **by_part(own)})
+        rows.append({**fact, "model": build.label(model), "total": total, "active": active, **by_part(stored_params)})
     columns = (
         Column("model", "model"),
         *((Column("rank_params", "one rank", "params"),) if ranked else ()),

@@ -205,10 +205,10 @@ def uneven_notes(models: Sequence[LoadedModel], mesh: Mesh) -> list[str]:
         for heads in replicated_heads(ledger, mesh)
     ]
     sentences += [HEADS_GATHERED] if gathers_heads(models[0]) else []
-    for axis, whole in padded_axes(ledger, mesh):
-        share = mesh.shard_size(axis, whole)
+    for axis, size in padded_axes(ledger, mesh):
+        share = mesh.shard_size(axis, size)
         sentences.append(
-            f"{axis} = {whole:,} is not split evenly: the fullest rank has {share:,}, the last ranks have fewer."
+            f"{axis} = {size:,} is not split evenly: the fullest rank has {share:,}, the last ranks have fewer."
         )
     return sentences
 
@@ -225,11 +225,12 @@ def cache_shard_notes(model: LoadedModel, count: int) -> list[str]:
     ]
 
 
-def padding_notes(whole: LoadedModel, ranked: LoadedModel, dtype: str | None) -> list[str]:
+def padding_notes(whole_model: LoadedModel, rank_model: LoadedModel, dtype: str | None) -> list[str]:
     """Notes on blocks of weights that are padded on a rank."""
     from tfacct.parallel.support import PADDED
 
-    stored, pairs = whole.storage(dtype), zip(whole.ledger.tensors(), ranked.ledger.tensors(), strict=True)
+    stored = whole_model.storage(dtype)
+    pairs = zip(whole_model.ledger.tensors(), rank_model.ledger.tensors(), strict=True)
     names = {
         stored.dtype(tensor.stored)
         for tensor, part in pairs
@@ -276,14 +277,14 @@ def stage_sizes(ledger: Ledger, mesh: Mesh) -> str:
     """How many layers each stage has."""
     from tfacct.parallel.pipeline import blocks_in, stages
 
-    every = [len(stage.blocks) for own in zip(*stages(blocks_in(ledger), mesh), strict=True) for stage in own]
-    whole = sum(every)
-    each, more = divmod(whole, len(every))
+    every = [len(stage.blocks) for chunk in zip(*stages(blocks_in(ledger), mesh), strict=True) for stage in chunk]
+    layers = sum(every)
+    each, more = divmod(layers, len(every))
     first = "first" if more == 1 else f"first {more:,}"
     sizes = f"{each:,} each" if not more else f"{each + 1:,} in the {first}, {each:,} in the others"
     many = f"{len(every):,} stages" + (f", {mesh.chunks:,} on a rank" if mesh.chunks > 1 else "")
     ends = "The first stage has the embeddings, the last one the output head."
-    return f"{many} of {whole:,} layers: {sizes}. {ends}"
+    return f"{many} of {layers:,} layers: {sizes}. {ends}"
 
 
 def bubble_note(mesh: Mesh, times: int) -> str:
