@@ -151,7 +151,7 @@ def counted(name: str, of: str) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("of", FORMS)
-@pytest.mark.parametrize("name", by_kind(sorted(set(SHAPES) - {"own"})))  # own models: tests/families/test_custom.py
+@pytest.mark.parametrize("name", by_kind(sorted(set(SHAPES) - {"custom"})))
 def test_every_formula_reads_back(run, name: str, of: str) -> None:
     """Each line's formula, and the total's, with the sizes of the legend, in code and in LaTeX."""
     arguments = [f"--{option}={size}" for option, size in step_of(name, of).items()]
@@ -267,7 +267,7 @@ def with_one_field_changed(config: Fields, fields: Fields) -> Iterator[Fields]:
             yield from ({**config, name: other} for other in (2 * size, 3 * size, size // 2, size - 1) if other)
 
 
-@pytest.mark.parametrize("family", sorted(set(TINY) - {"own"}))
+@pytest.mark.parametrize("family", sorted(set(TINY) - {"custom"}))
 def test_what_a_family_holds_fixed_its_configs_cannot_change(family: str) -> None:
     """And what is 1 in all of them is among it."""
     config = tiny(family).config
@@ -525,7 +525,7 @@ def test_what_is_made_of_others_differs_where_they_do() -> None:
 
 
 OWN_SIDES = {
-    "model_type": "own",
+    "model_type": "custom",
     "model": {
         "vocab": 31, "source_vocab": 29, "hidden": 24, "context": 20, "source_context": 18, "positions": "learned",
     },

@@ -110,7 +110,7 @@ def test_hand_arithmetic_in_a_preset_adds_up() -> None:
 def test_every_preset_says_where_it_comes_from() -> None:
     for model in presets.load_all():
         source = model.provenance
-        if model.family == "own":  # a model that has no page is described in its file
+        if model.family == "custom":  # a model that has no page is described in its file
             assert source.about and (source.kind, source.url, source.expected_from) == ("described", "", "arithmetic")
             continue
         assert source.url.startswith("https://")

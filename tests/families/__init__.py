@@ -43,7 +43,7 @@ def _by_family() -> dict[str, Any]:
     known = [
         one for module in modules for one in vars(module).values() if getattr(one, "__module__", "") == module.__name__
     ]
-    return {one.TINY.get("model_type", "own"): one for one in known if hasattr(one, "TINY")}
+    return {one.TINY.get("model_type", "custom"): one for one in known if hasattr(one, "TINY")}
 
 
 def names() -> list[str]:

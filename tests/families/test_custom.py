@@ -97,7 +97,7 @@ def test_distances_are_no_product_and_what_is_not_called_does_nothing() -> None:
 
 
 def test_one_norm_of_a_layer_is_stored_once_and_read_by_every_sublayer() -> None:
-    own = tiny("own").ledger
+    own = tiny("custom").ledger
     stored = {path: count for path, count in own.parameters().items() if "_norm" in path}
     assert stored == {
         "encoder.blocks.*.shared_norm.weight": 3 * 48,
@@ -197,10 +197,10 @@ def test_a_model_of_parts_is_the_familys(name: str) -> None:
 
 
 def test_an_encoder_alone_keeps_nothing() -> None:
-    own = tiny("own, encoder post-norm")
+    own = tiny("custom, encoder post-norm")
     assert not own.has_cache and own.source is None
     with pytest.raises(TfacctError, match="not 1 new token of 20"):
-        load(SHAPES["own, encoder post-norm"]).flops(ctx=20, decode=True)
+        load(SHAPES["custom, encoder post-norm"]).flops(ctx=20, decode=True)
 
 
 BOTH = {**DECODER, "encoder": {"layers": 3}}
@@ -225,7 +225,7 @@ REFUSED = [
     (over(DECODER, attention__sinks=True), "[attention] has no 'sinks'", "known keys: bias, gate, head_dim, heads"),
     (over(DECODER, decoder__atention={"heads": 2}), "[decoder] has no 'atention'", "did you mean attention"),
     (over(DECODER, model__hiden=3), "[model] has no 'hiden'", "did you mean hidden"),
-    (over(DECODER, model_type="own", vocab_size=3), "unknown table [vocab_size]"),
+    (over(DECODER, model_type="custom", vocab_size=3), "unknown table [vocab_size]"),
     (over(DECODER, norm="rms"), '[norm] must be a table, not "rms"'),
     (over(DECODER, decoder=[{"layers": 2}]), "[decoder] must be a table"),
     (over(DECODER, model__positions="rope"), "model.positions must be one of 'rotary', 'learned'"),
@@ -497,7 +497,7 @@ def test_what_an_own_model_may_say_of_itself(run, tmp_path: Path, more: str, say
     assert f"{total:,} (equal)" in run("params", str(tmp_path / "mine.toml")).out
 
 
-@pytest.mark.parametrize("name", ["own", "own, windowed", "own, encoder post-norm"])
+@pytest.mark.parametrize("name", ["custom", "custom, windowed", "custom, encoder post-norm"])
 @pytest.mark.parametrize("of", ["flops", "params", "kv", "train"])
 def test_the_formula_read_back_is_the_count(name: str, of: str) -> None:
     own = tiny(name)
@@ -516,11 +516,11 @@ def test_no_product_reads_the_keys_of_distances() -> None:
 
 
 def test_the_lecture_among_the_presets(run) -> None:
-    assert TINY["own"]["encoder"]["feed_forward"] == {"called": False}
-    assert LECTURE in run("models", "--family", "own").out
+    assert TINY["custom"]["encoder"]["feed_forward"] == {"called": False}
+    assert LECTURE in run("models", "--family", "custom").out
     ran = run("models", LECTURE)
     assert "encoder.feed_forward.called  given      false" in ran.out and "described" in ran.out
-    assert run("formula", "own").code == 0
+    assert run("formula", "custom").code == 0
     assert run("compare", "--by", "line", LECTURE, "transformer-base").code == 0
 
 

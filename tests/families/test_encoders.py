@@ -174,7 +174,7 @@ def test_an_encoders_tables_are_embeddings(run) -> None:
     assert facts["embedding_params"] == (193 + 2 * (37 + 2)) * 60
     assert facts["non_embedding_params"] == facts["total_params"] - (193 + 2 * (37 + 2)) * 60
     # An encoder with a token table of its own: 227 and 229 rows, 29 and 31 positions, 48 numbers a row.
-    own = SHAPES["own, pre-norm and idle"]
+    own = SHAPES["custom, pre-norm and idle"]
     facts = json.loads(run("params", "-", "--json", stdin=json.dumps(own).encode()).out)["models"][0]
     assert facts["embedding_params"] == (227 + 229 + 29 + 31) * 48
 

@@ -12,7 +12,7 @@ from tfacct.base.errors import ConfigError, NotFoundError
 from tfacct.families.registry import newest_first, released
 from tfacct.loading.model import load_model
 
-CUSTOM = "own"
+CUSTOM = "custom"
 FAMILIES = families.names()
 WITH_CLASS = [name for name in FAMILIES if families.config_class(name).hf_modules]
 

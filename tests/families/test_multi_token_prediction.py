@@ -45,7 +45,7 @@ COUNTS = ("num_nextn_predict_layers", "num_mtp_layers", "mtp_num_hidden_layers",
 def test_every_family_reads_the_number_of_layers_alike(field: str) -> None:
     """By any spelling the layers are accepted, not counted, and named, whichever family has them."""
     for family, raw in TINY.items():
-        if family in ("own", "step3p5"):  # tables of parts; lists of layers that go on for these
+        if family in ("custom", "step3p5"):  # tables of parts; lists of layers that go on for these
             continue
         plain = {name: value for name, value in raw.items() if name not in (*COUNTS, "use_mtp")}
         without, asked = load_model("mine", plain), load_model("mine", {**plain, field: 2})

@@ -103,12 +103,12 @@ ODDLY_SHAPED = ("deepseek_v4", "rwkv", "recurrent_gemma", "dbrx")
 
 
 @pytest.mark.parametrize(
-    "name", ["llama", "gpt2", "deepseek_v3", "gpt_oss", "t5", "mamba", "own", *OF_IMAGES, *ODDLY_SHAPED]
+    "name", ["llama", "gpt2", "deepseek_v3", "gpt_oss", "t5", "mamba", "custom", *OF_IMAGES, *ODDLY_SHAPED]
 )
 def test_what_the_class_calls_its_tensors_has_its_line(name: str) -> None:
     """Of an own model, whose class nobody wrote, the ledger's own names."""
     ours = tiny(name)
-    if name == "own":
+    if name == "custom":
         tensors = {t.path: ("BF16", tuple(map(int, t.shape))) for t in ours.ledger.tensors(unfolded=True)}
         flat = {
             path: (dtype, (prod(shape),) if path.endswith("bias") else shape)

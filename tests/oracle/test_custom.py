@@ -20,8 +20,8 @@ def test_no_class_stands_behind_them() -> None:
     pytest.importorskip("torch")
     from tfacct.reports.verify import verify
 
-    report = verify([tiny("own")], Request(ctx=9), against="transformers")
-    assert report.agrees and report.hints == ("hint: transformers has no class for tiny-own",)
+    report = verify([tiny("custom")], Request(ctx=9), against="transformers")
+    assert report.agrees and report.hints == ("hint: transformers has no class for tiny-custom",)
 
 
 def test_slips_in_what_is_new_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -33,7 +33,7 @@ def test_slips_in_what_is_new_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     from tfacct.reports.verify import verify
 
     def red(kind: type, **wrong: object) -> set[str]:
-        own = tiny("own")
+        own = tiny("custom")
         shape = own.architecture.mapped(lambda part: replace(part, **wrong) if isinstance(part, kind) else part)
         report = verify([replace(own, ledger=shape.ledger())], Request(ctx=9))
         return {row["what"] for row in report.rows if row["verdict"] != "ok"}

@@ -6,11 +6,18 @@ from tests.families import SHAPES
 from tests.helpers.models import tiny
 
 # Half a minute each, or more.
-SLOW = ("own", "own, windowed", "own, parallel and idle", "own, encoder post-norm", "own, hybrid", "own, of two widths")
+SLOW = (
+    "custom",
+    "custom, windowed",
+    "custom, parallel and idle",
+    "custom, encoder post-norm",
+    "custom, hybrid",
+    "custom, of two widths",
+)
 
 
 # Experts on one side alone: the proof sends the tokens of both sides to experts evenly, or not at all.
-PROVEN = [name for name in SHAPES if name.startswith("own") and "pre-norm" not in name]
+PROVEN = [name for name in SHAPES if name.startswith("custom") and "pre-norm" not in name]
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in PROVEN])

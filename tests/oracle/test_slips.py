@@ -36,7 +36,7 @@ IN_CHUNKS = (Workload(context=190, tokens=150, batch=9), Workload(context=23, to
 IN_WINDOWS = (Workload(context=80, tokens=80, batch=9), Workload(context=112, tokens=112, batch=9, logits="last"))
 """Several windows of patches, so that no step is one window."""
 # The variants that bring lines of their own. With one key head, or as many as query heads, letters have equal sizes.
-BRING = ("windowed", "absorbed", "post-norm", "own", "moe", "with a convolution")
+BRING = ("windowed", "absorbed", "post-norm", "custom", "moe", "with a convolution")
 NAMES = [*TINY, *(name for name in VARIANTS if any(word in name for word in BRING))]
 ALIKE = {
     "Wk": "Wp",

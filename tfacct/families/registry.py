@@ -7,7 +7,7 @@ from typing import Literal
 
 from tfacct.families.family_config import FamilyConfig
 
-CUSTOM = "own"
+CUSTOM = "custom"
 """The type of custom models, described part by part."""
 Part = Literal["text", "vision", "audio"]
 """One model of a composite config."""

@@ -1,7 +1,7 @@
-"""Test configs of the own lineage: a small one of each family, and variants."""
+"""Test configs of custom models: a small one of each family, and variants."""
 
 
-class Own:
+class Custom:
     TINY = {
         "model": {"vocab": 227, "hidden": 48, "context": 29, "source_context": 31, "positions": "sines"},
         "attention": {"heads": 6, "kv_heads": 2, "head_dim": 10, "bias": True, "scores": "distance"},
