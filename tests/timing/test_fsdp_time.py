@@ -391,6 +391,18 @@ def at_mfu(model: str, mfu: float, on: str = "8xh100", **how: Any) -> Any:
     return tfacct.load(model).train_time(ctx=8192, on=on, mfu=mfu, **how)
 
 
+@pytest.mark.parametrize("layout", [{}, {"tp": 2, "sp": True, "pp": 2, "gradient_accumulation": 2}])
+def test_memory_is_approximate_where_that_of_train_is(layout: dict[str, Any]) -> None:
+    model = tfacct.load("llama-3.1-8b")
+    step = model.train_time(on="8xh100", ctx="2k", batch=4, recompute="full", **layout)
+    mesh = {"tp": 2, "sp": True, "pp": 2, "dp": 2} if layout else {"fsdp": 8}
+    times = {"gradient_accumulation": 2} if layout else {}
+    trained = model.train(on="8xh100", ctx="2k", batch=4, recompute="full", **mesh, **times)
+    approximate = "peak ≈ " in trained.answer
+    assert ("Fits: needs ≈ " in step.notes[0]) is approximate is bool(layout)
+    assert step.needed_bytes == trained.peak_bytes
+
+
 def test_a_step_that_fills_the_memory_to_the_byte_fits() -> None:
     """`least` decides that nothing fits, `counted` that transformers' class does; between them kernels decide."""
     cases = {(10, 10): True, (10, None): None, (9, 11): None, (11, 12): False, (11, None): False}

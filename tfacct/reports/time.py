@@ -443,7 +443,8 @@ def _fit_note(one: StepEstimate) -> str:
     if counted is None:
         return f"Whether the step fits is not known: {one.memory.reason}."
     if one.memory.fits:
-        return f"Fits: needs {units.binary(counted)} of {usable} as transformers runs it in {precision(one.recipe)}."
+        needed = f"{'' if one.memory.exact else '≈ '}{units.binary(counted)}"
+        return f"Fits: needs {needed} of {usable} as transformers runs it in {precision(one.recipe)}."
     return f"With any kernels, the step needs at least {units.binary(least)}: {LEAST[one.how.accumulate > 1]}."
 
 

@@ -102,13 +102,15 @@ class Memory(NamedTuple):
 
     `least`: what every implementation needs: weights, optimizer state, gradients and the activations that matmuls read.
     Of one micro-batch gradients replace activations layer by layer, so that only the larger of the two is included.
-    `counted`: what transformers' class needs, or None where that is not counted. `usable`: what there is.
+    `counted`: what transformers' class needs, or None where that is not counted; `exact`: to the byte. `usable`: what
+    there is.
     """
 
     least: int
     counted: int | None
     usable: int
     reason: str = ""
+    exact: bool = False
 
     @property
     def fits(self) -> bool | None:
@@ -127,7 +129,8 @@ def memory(model: LoadedModel, work: Workload, recipe: Recipe, usable: int, *, f
     in_flight = min(how.mesh.pp, how.accumulate)
     least = fsdp_time.least_bytes(model.ledger, micro.axes(), trained, how.mesh.ranks, in_flight)
     try:
-        return Memory(least, training_memory(model, work, recipe.checked()).least, usable)
+        found = training_memory(model, work, recipe.checked())
+        return Memory(least, found.least, usable, exact=found.exact)
     except TfacctError as error:
         return Memory(least, None, usable, error.message.removeprefix(f"{model.name}: "))
 
