@@ -194,6 +194,13 @@ def parsed(line: str) -> dict:
         ("train m --recompute --ctx 8", "train m --recompute full --ctx 8"),
         ("train m --activation-checkpointing", "train m --recompute full"),
         ("train m --gradient-checkpointing", "train m --recompute full"),
+        ("train m --activation-checkpoint", "train m --recompute full"),
+        ("train m --dp 8 --use-distributed-optimizer", "train m --dp 8 --zero 1"),
+        ("train m --global-batch 64", "train m --global-batch-size 64"),
+        ("train m --optimizer adamw8bit", "train m --optimizer adamw-8bit"),
+        ("time m --train --on h100 --mfu 40%", "time m --train --on h100 --mfu 0.4"),
+        ("budget m --on h100 --mfu=37.5%", "budget m --on h100 --mfu 0.375"),
+        ("solve batch m --ctx 4k --on h100", "solve m --ctx 4k --on h100 --for batch"),
         ("train m --activation-checkpointing selective", "train m --recompute selective"),
         ("train m --gradient-accumulation-steps 4", "train m --accumulate 4"),
         ("train m --grad-accum 4", "train m --accumulate 4"),
@@ -390,3 +397,37 @@ def test_the_help_names_the_files_that_a_command_writes(run) -> None:
     assert "write a file: .json, .csv, .md, .html, .tex." in said["formula"]
     assert "write a file: .json, .csv, .md, .html, .tex." in said["plan"]
     assert "use .json, .csv, .md, .html, .tex\n" in run("plan", "gpt2", "--on", "h100", "-o", "x.png").err
+
+
+@pytest.mark.parametrize(
+    ("typed", "hint"),
+    [
+        ("train llama-3.1-8b --on 8xh100 --fsdp", "--fsdp 8; --on 8xh100 alone shards over all 8"),
+        ("train llama-3.1-8b --qlora --rank 16", "the rank is the value: --lora 16 or --qlora 16"),
+        (
+            "train llama-3.1-8b --tp 8 --ctx 8k --on h100 --recompute none,full",
+            "`tfacct sweep llama-3.1-8b --ctx 8k --tp 8 --recompute none,full --train --metric peak_bytes`"
+            " compares them",
+        ),
+        (
+            "memory llama-3.1-8b --ctx 8k..32k --batch 4 --kv-dtype fp8",
+            "`tfacct sweep llama-3.1-8b --kv-dtype fp8 --ctx 8k..32k --batch 4 --metric total_bytes` compares them",
+        ),
+        ("budget gpt2-xl --steps 400000 --batch 1024 --ctx 1k", "--tokens 419430400000: steps × batch × context"),
+        ("budget gpt2-xl --steps 400000", "--tokens N is steps × batch × context"),
+        ("sweep gpt2 --ctx 1k:128k", "a range is 1k..128k"),
+        ("sweep gpt2 --ctx 1k-4k", "a range is 1k..4k"),
+        ("sweep gpt2 --ctx 1k --metric attention", "did you mean share.attn_scores_values?"),
+        ("sweep gpt2 --ctx 1k --metric memory", "did you mean total_bytes, or peak_bytes of a training step?"),
+        ("sweep gpt2 --on h100", "`tfacct solve MODEL --on h100 --for ctx` finds the longest context that fits"),
+        (
+            "solve gpt2 --for ctx --attention 50%",
+            "--until share.attn_scores_values=0.5: where attention is half of all FLOPs",
+        ),
+        ("solve gpt2 --for batch --lora 16 --on h100", "--train"),
+        ("train gpt2 --optimizer adamww", "did you mean adamw or nadam?"),
+    ],
+)
+def test_hints(run, typed: str, hint: str) -> None:
+    ran = run(*typed.split())
+    assert ran.code == 2 and ran.err.splitlines()[-1] == f"hint: {hint}"

@@ -293,7 +293,12 @@ class TrainingRecipe(MetricRecipe, ModelStates, total=False):
 
     qlora: Annotated[
         bool,
-        Option("QLoRA: same as --lora 16 --weights nf4.", None, RECIPE, default=False),
+        Option(
+            "QLoRA of rank 16, or R with --qlora R: same as --lora R --weights nf4.",
+            None,
+            RECIPE,
+            default=False,
+        ),
     ]
     gradient_accumulation: Annotated[
         int | None,

@@ -307,7 +307,7 @@ def _names(path: str, line: Matmul) -> tuple[str, ...]:
 
 ALIASES = {
     **dict.fromkeys(("params", "parameters"), "total_params"),
-    **dict.fromkeys(("kv_bytes", "kv_cache"), "kv_cache_bytes"),
+    **dict.fromkeys(("kv", "kv_bytes", "kv_cache"), "kv_cache_bytes"),
     **dict.fromkeys(("intensity", "arithmetic_intensity"), "flops_per_byte"),
     "flops": "total_flops",
     "bytes": "total_bytes",
@@ -318,6 +318,11 @@ ALIASES = {
     "attention_share": "share.attn",
 }
 """Other names of metrics."""
+MEANT = {
+    "memory": "total_bytes, or peak_bytes of a training step",
+    **dict.fromkeys(("attn", "attention", "share.attention"), "share.attn_scores_values"),
+}
+"""Words that are no metric, and the metrics that they may mean."""
 
 
 def metric(name: str, ledgers: Iterable[Ledger]) -> Metric:
@@ -334,7 +339,8 @@ def metric(name: str, ledgers: Iterable[Ledger]) -> Metric:
     whole = [*METRICS, *STEP_METRICS]
     known = [*whole, *(f"{word}.{of}" for word in ("share", "flops") for of in there)]
     every = f"metrics: {', '.join(whole)}, flops.NAME, share.NAME"
-    raise NotFoundError(f"unknown metric {name!r}", nearest(name, known) or every)
+    meant = f"did you mean {MEANT[name]}?" if name in MEANT else nearest(name, known)
+    raise NotFoundError(f"unknown metric {name!r}", meant or every)
 
 
 def _flops_of(name: str) -> Metric:

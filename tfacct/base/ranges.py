@@ -60,7 +60,7 @@ def read_some(option: str, text: str) -> list[int]:
             f"{option} {text} is ambiguous: one number or several", f"{one} for one, '{parts}' for several"
         )
     several = is_range(text.strip()) or "," in text
-    return list(read_values(option, text)) if several else [units.read_tokens(option, text)]
+    return list(read_values(option, text) if several else _piece(option, text.strip()))
 
 
 def limited(what: str, values: Sized) -> None:
@@ -79,6 +79,9 @@ def _piece(option: str, text: str) -> Sequence[int]:
     if match is None:
         if re.fullmatch(r"0\d+.*", text):
             raise UsageError(f"{option}: {text!r} starts with 0", "commas separate values: write 16384 or 16k")
+        ends = re.split(r"[:–-]", text)
+        if len(ends) == 2 and all(map(units.is_tokens, ends)):
+            raise UsageError(f"{option} {text} is neither a number nor a range", f"a range is {'..'.join(ends)}")
         return (units.read_tokens(option, text),)
     first, last = (units.read_tokens(option, end) for end in match.group(1, 2))
     if last < first:

@@ -7,10 +7,13 @@ import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
+from math import prod
 from typing import Any
 
 import typer
 
+from tfacct.base import units
 from tfacct.base.errors import TfacctError, UsageError, nearest
 from tfacct.base.pydantic_messages import describe_error
 from tfacct.base.spelling import shell_option
@@ -39,6 +42,7 @@ INSTEAD = {
     ("train", "--method"): "--lora 16 and --qlora train adapters; without them, all weights are trained",
     ("train", "--strategy"): "--fsdp N, --dp N or --zero STAGE; with --on 8xh100 the default is FSDP over all",
     ("memory", "--requests"): "--batch N counts the memory of N concurrent requests",
+    ("budget", "--steps"): "--tokens N is steps × batch × context",
     ("train", "--steps"): "`tfacct budget MODEL --tokens N --on DEVICE` gives the days: N is steps × batch × context",
     **{
         (command, "--days"): "`tfacct budget MODEL --tokens N --on DEVICE` gives the days"
@@ -47,6 +51,11 @@ INSTEAD = {
     ("flops", "--prompt"): "--generate N counts a request: a prompt of --ctx tokens, then N new tokens",
     ("serve", "--batch"): "--requests N sets the number of concurrent requests",
     ("time", "--prompt"): "--ctx S is the prompt; `tfacct serve MODEL --prompt S` prints the time to first token",
+    **{
+        (command, "--rank"): "the rank is the value: --lora 16 or --qlora 16"
+        for command in ("train", "solve", "compare")
+    },
+    ("sweep", "--on"): "`tfacct solve MODEL --on h100 --for ctx` finds the longest context that fits",
     ("budget", "--params"): "give the FLOPs, 6 × parameters × tokens, or a MODEL of that size with --tokens N",
     ("models", "--moe"): "`tfacct models moe` lists the models with experts",
     ("flops", "--new"): "--generate N counts a request: a prompt of --ctx tokens, then N new tokens",
@@ -72,7 +81,8 @@ def complain(error: TfacctError) -> None:
 
 def usage_error(error: Any) -> UsageError:
     """An error of typer's parser in this program's wording."""
-    command = error.ctx.command_path if getattr(error, "ctx", None) else "tfacct COMMAND"
+    typed_command = next((word for word in sys.argv[1:] if word in NAMES), "COMMAND")
+    command = error.ctx.command_path if getattr(error, "ctx", None) else f"tfacct {typed_command}"
     name = getattr(error, "option_name", "")
     typed = spellings.in_typed_words(name, sys.argv[1:])
     possible = _elsewhere(command, name, error) or nearest(typed, getattr(error, "possibilities", None) or ())
@@ -80,6 +90,8 @@ def usage_error(error: Any) -> UsageError:
     message = message.rstrip(".")
     parameter = getattr(error, "param", None) if type(error).__name__ == "BadParameter" else None
     described = f"`{command} --help-all` describes {parameter.opts[0]}" if parameter is not None else ""
+    if command.endswith("solve") and described.endswith("--attention"):
+        described = "--until share.attn_scores_values=0.5: where attention is half of all FLOPs"
     hint = possible or described or f"`{command} --help` lists its options"
     return UsageError(_invalid_value(error) or message[:1].lower() + message[1:], hint)
 
@@ -87,6 +99,8 @@ def usage_error(error: Any) -> UsageError:
 def _elsewhere(command: str, option: str, error: Any) -> str | None:
     """A suggestion for an unknown word or option; None for another error."""
     kind, words = type(error).__name__, command.split()
+    if (words[-1], option) == ("budget", "--steps") and (tokens := _tokens_of_run()):
+        return f"{tokens}: steps × batch × context"
     if found := REMOVED.get(option) or INSTEAD.get((words[-1], spellings.current_name(option))):
         return found
     if kind == "NoSuchOption" and words[-1] in NAMES:
@@ -94,6 +108,8 @@ def _elsewhere(command: str, option: str, error: Any) -> str | None:
         if not takers and "_" in option and "--set" in _options(words[-1]):
             return f"a field of the config is changed with --set {option.removeprefix('--')}=VALUE"
         return f"{', '.join(takers)} {'take' if takers[1:] else 'takes'} {option}" if takers else None
+    if kind == "BadOptionUsage" and option == "--fsdp":
+        return "--fsdp 8; --on 8xh100 alone shards over all 8"
     if kind == "MissingParameter" and words[-1] in NAMES:
         return _complete(command_of(words[-1]), error.param)
     if kind == "UsageError" and "no such command" in error.message.lower():
@@ -104,6 +120,13 @@ def _elsewhere(command: str, option: str, error: Any) -> str | None:
         first = f"put a command first: `tfacct flops {word}`, `tfacct memory {word}`" if is_model else None
         return nearest(word, (*NAMES, *FORMER)) or first
     return None
+
+
+def _tokens_of_run() -> str | None:
+    """The option with all tokens of the typed steps, if batch and context are typed too."""
+    typed = dict(pairwise(sys.argv[1:]))
+    sizes = [units.read_number(typed.get(name, ""), kilo=1024) or 0 for name in ("--steps", "--batch", "--ctx")]
+    return f"--tokens {prod(map(int, sizes))}" if all(sizes) else None
 
 
 def _complete(command: Command, missing: Any) -> str | None:

@@ -6,6 +6,7 @@ They are replaced before the command line is parsed. The help does not show them
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 
 from tfacct.base.errors import UsageError
 from tfacct.base.units import DTYPES
@@ -25,13 +26,16 @@ SPELLINGS: Mapping[str, str] = {
     **dict.fromkeys(("batch-size", "per-device-train-batch-size", "bs"), "batch"),
     **dict.fromkeys(("precision", "mixed-precision", "torch-dtype", "quantization", "quant"), "dtype"),
     **dict.fromkeys(("kv-cache-dtype", "cache-type-k"), "kv-dtype"),
-    **dict.fromkeys(("activation-checkpointing", "gradient-checkpointing", "checkpoint"), "recompute"),
+    **dict.fromkeys(
+        ("activation-checkpointing", "activation-checkpoint", "gradient-checkpointing", "checkpoint"), "recompute"
+    ),
     **dict.fromkeys(("gradient-accumulation-steps", "gradient-accumulation", "grad-accum"), "accumulate"),
     **dict.fromkeys(("gpu", "hw", "fit", "vram"), "on"),
     **dict.fromkeys(("num-gpus", "n-gpus", "num-devices", "world-size"), "gpus"),
     **dict.fromkeys(("lora-rank", "lora-r"), "lora"),
     "optim": "optimizer",
     "zero-stage": "zero",
+    "global-batch": "global-batch-size",
     "attn-implementation": "attention",
     "tpot": "within",
     "mem-fraction-static": "use",
@@ -86,12 +90,17 @@ FLAGS: Mapping[str, str] = {"load-in-4bit": "nf4", "load-in-8bit": "int8", **{na
 """Other programs' flags for a dtype."""
 OPTIMIZERS: Mapping[str, str] = {
     "adam": "adamw",
+    "adamw8bit": "adamw-8bit",
     "adamw-torch-fused": "adamw",
     "adamw-torch": "adamw-foreach",
     "adamw-bnb-8bit": "adamw-8bit-trainer",
 }
 """Other names of optimizers, such as those of transformers' Trainer, in lowercase with dashes → their name here."""
 PARTS = ("none", "full", "attention", "selective")
+UNKNOWNS = ("batch", "ctx", "tp", "fsdp", "ep", "pp", "cp")
+"""What `solve` finds, as words before the model."""
+PERCENT = re.compile(r"(\d+(?:\.\d+)?)%")
+"""A share in percent, which may be given wherever a share is."""
 
 
 def normalized(token: str) -> str:
@@ -124,6 +133,8 @@ def read(line: Sequence[str], *, quiet: bool = False) -> list[str]:
         words = [word for word in words if word not in ("--model", "--config")]
     if words[:1] == ["engine"]:
         words = [f"--{OF_ENGINES[word[2:]]}" if word[2:] in OF_ENGINES else word for word in words]
+    if words[:1] == ["solve"] and len(words) > 1 and words[1] in UNKNOWNS and "--for" not in words:
+        words = ["solve", *words[2:], "--for", words[1]]
     if words[:1] == ["mfu"] and "--run" not in words:  # implied
         words = [word for word in words if word != "--train"]
     if words in (["help"], ["version"]):
@@ -154,6 +165,9 @@ _READ_HERE = {
     "dtype",
     "qlora",
     "optimizer",
+    "mfu",
+    "use",
+    "lora-dropout",
 }
 
 
@@ -211,6 +225,10 @@ def _with_values(words: list[str]) -> list[str]:
                 found.append("full")
         elif word == "--recompute-attention":
             found[-1:] = ["--recompute", "attention"]
+        elif word == "--use-distributed-optimizer":  # Megatron-LM's name
+            found[-1:] = ["--zero", "1"]
+        elif at and words[at - 1].startswith("--") and (percent := PERCENT.fullmatch(word)):
+            found[-1] = f"{Decimal(percent[1]) / 100:f}"
         elif word in ("--print", "--dark"):
             found[-1:] = ["--style", word[2:]]
         elif word == "--qlora" and after.isdecimal():

@@ -119,7 +119,10 @@ def _values(name: str, text: str) -> Sequence[Any]:
     except UsageError:
         if ".." in text:
             raise
-        raise UsageError(f"{name} must be a list of values, not {text!r}", f"{name}=[{text!r}], or a range") from None
+        problem = f"{name} must be a list of values, not {text!r}"
+        if name in ("metric", "metrics"):
+            raise UsageError(problem, f"metrics come first, without a name: sweep({text!r}, …)") from None
+        raise UsageError(problem, f"{name}=[{text!r}], or a range") from None
 
 
 COMMAND = Command(

@@ -92,7 +92,7 @@ class Counting:
     def check_recipe(self, metrics: Sequence[Metric], needs: str = "a metric such as peak_bytes") -> None:
         """Raises UsageError for a recipe that no metric uses. `needs`: what would use it."""
         for name, _ in self.trained if not any(metric.of_step for metric in metrics) else ():
-            raise UsageError(f"{option(name)} applies to training memory: it needs {needs}")
+            raise UsageError(f"{option(name)} applies to training memory: it needs {needs}", option("train", True))
 
     def point(self, model: LoadedModel, work: Workload, metrics: Sequence[Metric] = ()) -> Point:
         """The model at a workload; with stages, the stage with most of the metric. Raises UsageError for an unsupported

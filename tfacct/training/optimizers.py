@@ -85,8 +85,7 @@ def optimizer(name: str) -> Optimizer:
     """The optimizer of this name. Raises NotFoundError, which lists them."""
     if name not in optimizers():
         known = f"known: {', '.join(optimizers())}"
-        near = nearest(name, optimizers())
-        raise NotFoundError(f"unknown optimizer {name!r}", f"{near} {known}" if near else known)
+        raise NotFoundError(f"unknown optimizer {name!r}", nearest(name, optimizers()) or known)
     return optimizers()[name]
 
 
