@@ -22,8 +22,7 @@ from tfacct.base.errors import NotFoundError, TfacctError
 from tfacct.engines import vllm
 from tfacct.engines.launch import Flags, Launch
 from tfacct.engines.pages import aligned_block
-from tfacct.engines.profiles import engine
-from tfacct.engines.units import GIB
+from tfacct.engines.profiles import GIB, engine
 from tfacct.engines.weights import weights
 from tfacct.loading import devices, presets, spellings
 from tfacct.loading.find import find

@@ -11,8 +11,7 @@ from tests.helpers.cli import Ran
 from tfacct import load
 from tfacct.base.errors import NotFoundError, UsageError
 from tfacct.engines import logs
-from tfacct.engines.profiles import engine
-from tfacct.engines.units import GIB
+from tfacct.engines.profiles import GIB, engine
 from tfacct.loading import presets
 
 LOG = """INFO 11-01 10:00:00 [api_server.py:1] vLLM API server version 0.19.0

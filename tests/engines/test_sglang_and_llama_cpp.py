@@ -8,8 +8,8 @@ import pytest
 
 from tests.helpers.cli import Ran
 from tfacct import load
+from tfacct.engines.profiles import GIB
 from tfacct.engines.sglang import static_tokens
-from tfacct.engines.units import GIB
 
 
 def test_sglangs_pool_by_hand() -> None:

@@ -15,9 +15,8 @@ from tfacct.commands.engine import engine_of
 from tfacct.engines import vllm
 from tfacct.engines.launch import Flags, Launch
 from tfacct.engines.pages import CacheLayers, Paging, aligned_block, cache_layers, pages
-from tfacct.engines.profiles import engine
+from tfacct.engines.profiles import GIB, MIB, engine
 from tfacct.engines.start import check
-from tfacct.engines.units import GIB, MIB
 from tfacct.engines.weights import Weights, allocated, rotary_caches, weights
 from tfacct.ledger.storage import width
 from tfacct.loading import devices, presets

@@ -13,8 +13,8 @@ from tfacct.base.spelling import option
 from tfacct.engines import vllm
 from tfacct.engines.launch import Launch
 from tfacct.engines.pages import BLOCK
+from tfacct.engines.profiles import MIB
 from tfacct.engines.start import Start, check
-from tfacct.engines.units import MIB
 from tfacct.engines.vllm import largest_length, overfull, start
 from tfacct.ledger.storage import width
 from tfacct.loading.model import LoadedModel
@@ -68,10 +68,15 @@ def refused(launch: Launch) -> Refusal | None:
     return None
 
 
-def out_of_memory(launch: Launch, found: Start) -> Refusal | None:
-    """Why the memory does not suffice; None if one request of the longest length fits."""
-    if not found.lacks:
-        return None
+def attempt(launch: Launch) -> tuple[Start, Refusal | None]:
+    """The start of a launch, and why the engine refuses it before it loads anything. Raises TfacctError."""
+    if (refusal := refused(launch)) is not None:
+        return Start({"requested": vllm.requested(launch)}, refusal.reason), refusal
+    return start(launch), None
+
+
+def out_of_memory(launch: Launch, found: Start) -> Refusal:
+    """Why the memory of a start does not suffice."""
     outside = found.terms["outside"]
     safe = replace(found, least=found.least + (outside["high_bytes"] or 0) - (outside["low_bytes"] or 0))
     others: list[dict[str, Any]] = [{"tp": count} for count in more_cards(launch)]
@@ -113,14 +118,12 @@ def _typed(launch: Launch, flags: Mapping[str, Any]) -> str:
 def _problem(launch: Launch) -> tuple[str, int]:
     """Why a launch does not start, or is not supported, empty if it starts; and the longest max_model_len for which its
     memory suffices, 0 if none."""
-    if (refusal := refused(launch)) is not None:
-        return refusal.reason, 0
     try:
         check(launch, vllm.unsupported(launch))
-        found = start(launch)
-        return found.lacks, largest_length(launch, found) if found.lacks else 0
+        found, refusal = attempt(launch)
     except TfacctError as error:
         return error.message, 0
+    return found.lacks, largest_length(launch, found) if found.lacks and refusal is None else 0
 
 
 # More tokens, more requests

@@ -13,8 +13,7 @@ from tfacct.base.errors import UsageError, cut
 from tfacct.base.record import record
 from tfacct.base.spelling import option
 from tfacct.engines.pages import MambaMode
-from tfacct.engines.profiles import Engine, Profile
-from tfacct.engines.units import GIB
+from tfacct.engines.profiles import GIB, Engine, Profile
 from tfacct.ledger.storage import Storage, width
 from tfacct.ledger.workload import check_size
 from tfacct.loading import devices

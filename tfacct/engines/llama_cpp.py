@@ -10,8 +10,8 @@ from tfacct.architecture.parts import LatentAttention
 from tfacct.base import units
 from tfacct.base.spelling import option
 from tfacct.engines.launch import Launch
+from tfacct.engines.profiles import GIB, MIB
 from tfacct.engines.start import Reasons, Start, common_reasons, context, counted, estimated
-from tfacct.engines.units import GIB, MIB
 from tfacct.ledger.storage import width
 from tfacct.ledger.workload import Request
 from tfacct.loading import selection
@@ -58,4 +58,4 @@ def start(launch: Launch) -> Start:
     free = launch.total - taken["bytes"] - weights - high - cache
     lacks = f"a cache of {launch.length:,} tokens needs {-free / GIB:.1f} GiB more than is free" if free < 0 else ""
     lines = (f"CUDA0 KV buffer size = {cache / MIB:.2f} MiB",)
-    return Start(terms, cache, launch.length, 1.0, lines, lacks, free=free)
+    return Start(terms, lacks, cache, launch.length, 1.0, lines, free=free)

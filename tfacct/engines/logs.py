@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 from tfacct.base.errors import ConfigError, NotFoundError, UsageError, cut
 from tfacct.base.spelling import option
 from tfacct.engines.launch import WIDE, typed_flags
-from tfacct.engines.profiles import Engine
-from tfacct.engines.units import GIB, MIB
+from tfacct.engines.profiles import GIB, MIB, Engine
 from tfacct.loading import files
 from tfacct.loading.model import LoadedModel
 

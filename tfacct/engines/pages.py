@@ -15,8 +15,7 @@ from tfacct.architecture.parts import Attention, LatentAttention
 from tfacct.base.errors import UsageError
 from tfacct.base.record import record
 from tfacct.engines.profiles import engine
-from tfacct.engines.units import ceil_div
-from tfacct.ledger.einsum import axis_names, size
+from tfacct.ledger.einsum import axis_names, rounded_up, size
 from tfacct.ledger.evaluated import TAPS, TOKENS, is_fixed
 from tfacct.ledger.groups import Group
 from tfacct.ledger.lines import WINDOW, State
@@ -71,7 +70,7 @@ class Pages:
     @property
     def group_counts(self) -> list[int]:
         """Numbers of groups of the kinds of layers; the last one of a kind may have padding."""
-        return [ceil_div(one["layers"], self.layers_per_group) for one in self.groups]
+        return [rounded_up(one["layers"], self.layers_per_group) for one in self.groups]
 
     @property
     def block_bytes(self) -> int:
@@ -93,6 +92,10 @@ class Pages:
     def tokens(self) -> int:
         """Tokens that the pool has blocks for in every group."""
         return self.blocks // sum(self.group_counts) * self.block_size
+
+    def largest_length(self, paged: Callable[[int], Pages], most: int) -> int:
+        """The longest request, up to `most` tokens, that these blocks hold, by pages of requests of any length."""
+        return largest_that_fits(lambda length: paged(length).pages_per_request, self.blocks, most)
 
 
 def cache_layers(
@@ -128,11 +131,11 @@ def _elements(line: State, group: Group, tp: int) -> int:
     axes = axis_names(line.spec)
     at = {**group.axes, "B": 1, "S": 1}
     if "K" in axes:
-        at["K"] = ceil_div(int(at["K"]), tp)
-    whole = int(size(at, axes))
+        at["K"] = rounded_up(int(at["K"]), tp)
+    elements = int(size(at, axes))
     if TAPS in axes:
-        whole = whole // int(at[TAPS]) * (int(at[TAPS]) - 1)
-    return whole if "S" in axes else whole // tp
+        elements = elements // int(at[TAPS]) * (int(at[TAPS]) - 1)
+    return elements if "S" in axes else elements // tp
 
 
 def _state_bytes(model: LoadedModel, value_bytes: int) -> int:
@@ -151,14 +154,14 @@ def aligned(model: LoadedModel, cached: Width) -> Width:
     UsageError."""
     found = _hybrid_pages(model, cached, 0)(1)
     page = found.groups[0]["page_bytes"]
-    states = [
+    fixed = [
         (line, group)
         for group in model.ledger.groups
         for line in group.lines
         if isinstance(line, State) and is_fixed(line)
     ]
-    convolutions = {_elements(line, group, 1) * VALUE for line, group in states if TAPS in axis_names(line.spec)}
-    alone = all(TAPS in axis_names(line.spec) for line, _ in states)
+    convolutions = {_elements(line, group, 1) * VALUE for line, group in fixed if TAPS in axis_names(line.spec)}
+    alone = all(TAPS in axis_names(line.spec) for line, _ in fixed)
     taken = page if alone else max(convolutions, default=0)
     dtype = "fp32" if _state_bytes(model, VALUE) == 4 else "bf16"
     return replace(cached, page=found.block_size, state_page=StatePage(page, taken, dtype))
@@ -186,9 +189,10 @@ def hybrid_page_facts(model: LoadedModel, work: Workload, cached: Width, free: i
     facts = {"kv_block": found.block_size, "kv_page_bytes": found.block_bytes}
     if free is None or not found.blocks:
         return facts
-    longest = largest_that_fits(lambda length: paged(length).pages_per_request, found.blocks, LARGEST)
-    needed = found.pages_per_request
-    return facts | pool_facts(model, work, found.block_bytes, found.blocks, found.tokens, needed, longest)
+    longest = found.largest_length(paged, LARGEST)
+    return facts | pool_facts(
+        model, work, found.block_bytes, found.blocks, found.tokens, found.pages_per_request, longest
+    )
 
 
 def aligned_block(state: int, token: int, alignment: int = ALIGNMENT) -> int:
@@ -197,7 +201,7 @@ def aligned_block(state: int, token: int, alignment: int = ALIGNMENT) -> int:
     >>> aligned_block(state=2_146_304, token=4096), aligned_block(state=2_146_304, token=2048)
     (528, 1056)
     """
-    return alignment * ceil_div(state, alignment * token)
+    return alignment * rounded_up(state, alignment * token)
 
 
 class Paging(NamedTuple):
@@ -218,13 +222,13 @@ def request_pages(layers: CacheLayers, how: Paging, block: int) -> int:
     """Pages of one group that a request takes in blocks of so many tokens."""
     match layers.kind:
         case "full":
-            return ceil_div(how.length, block)
+            return rounded_up(how.length, block)
         case "window":
-            return ceil_div(min(layers.window - 1 + how.batched, how.length), block) + 1
+            return rounded_up(min(layers.window - 1 + how.batched, how.length), block) + 1
         case "chunk":
-            return ceil_div(min(layers.window + how.batched, how.length), block)
+            return rounded_up(min(layers.window + how.batched, how.length), block)
         case "state":
-            return {"none": 1, "align": 2, "all": ceil_div(how.length, block)}[how.mode]
+            return {"none": 1, "align": 2, "all": rounded_up(how.length, block)}[how.mode]
 
 
 def pages(layers: Sequence[CacheLayers], pool: int, how: Paging) -> Pages:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from itertools import accumulate
 from operator import or_
 from pathlib import Path
+from sys import maxsize
 from types import MappingProxyType
 from typing import Any
 
-from tfacct.base.errors import NotFoundError, UsageError, cut, nearest
+from tfacct.base.errors import NotFoundError, cut, nearest
 from tfacct.base.record import record
 from tfacct.base.spelling import option
 from tfacct.loading import files
+
+GIB, MIB = 2**30, 2**20
 
 
 @record
@@ -27,27 +30,23 @@ class Engine:
 
     @property
     def name(self) -> str:
-        """Its name as people write it."""
         return str(self.facts["name"])
 
     def profile(self, version: str | None = None) -> Profile:
-        """The profile of a version; of the newest without one. Raises UsageError for one without a profile."""
+        """The profile of a version, such as `0.19`, `v0.19.1` or `0.19.1rc1.dev50`; of the newest without one. Raises
+        NotFoundError for one without a profile."""
         if version is None:
             return self.profiles[-1]
         prefix = self.facts["prefix"]
-        number = _number(version, prefix)
-        ranges = f"known: {self.profiles[0].versions} to {self.profiles[-1].versions}"
-        if number is None:
-            example = f"for example {prefix}{self.profiles[-1].last}"
-            raise UsageError(
-                f"{option('engine_version')} {cut(version)!r} is not a known version of {self.name}", example
-            )
+        pattern = rf"v?{re.escape(prefix)}(\d{{1,4}})(?:[.a-z+-].*)?"
+        match = re.fullmatch(pattern, version.strip().lower(), re.ASCII)
+        number = maxsize if match is None else int(match[1])
         found = next((one for one in self.profiles if one.first <= number <= one.last), None)
         if found is None:
             ends = [end for one in self.profiles for end in (one.first, one.last)]
-            close = min(ends, key=lambda end: abs(end - number))
-            hint = f"the nearest is {option('engine_version', f'{prefix}{close}')}"
-            raise NotFoundError(f"{self.name} {cut(version)} has no profile ({ranges})", hint)
+            close = option("engine_version", f"{prefix}{min(ends, key=lambda end: abs(end - number))}")
+            ranges = f"known: {self.profiles[0].versions} to {self.profiles[-1].versions}"
+            raise NotFoundError(f"{self.name} {cut(version)} has no profile ({ranges})", f"the nearest is {close}")
         return found
 
 
@@ -82,14 +81,6 @@ class Profile:
         return tokens if self.tokens_line == "blocks" else int(concurrency * length)
 
 
-def _number(version: str, prefix: str) -> int | None:
-    """The number of a version that tells profiles apart: 19 of `0.19`, `v0.19.1` or `0.19.1rc1.dev50`, of `0.` as
-    prefix."""
-    pattern = rf"v?{re.escape(prefix)}(\d{{1,4}})(?:[.a-z+-].*)?"
-    match = re.fullmatch(pattern, version.strip().lower(), re.ASCII)
-    return None if match is None else int(match[1])
-
-
 def paths() -> dict[str, Path]:
     """Files of all engines, by name."""
     return {path.stem: path for path in sorted(Path(__file__).parent.glob("*.toml"))}
@@ -104,9 +95,6 @@ def engine(name: str) -> Engine:
     if found is None:
         raise NotFoundError(f"unknown engine {cut(name)!r}", nearest(folded, known) or f"one of {', '.join(known)}")
     facts = files.parse_toml(str(known[found]), files.read(known[found]))
-    own: list[dict[str, Any]] = facts.pop("profile")
-    prefix, each = facts["prefix"], accumulate(own, or_)
-    profiles = [
-        Profile(prefix, first, last, MappingProxyType(one)) for one in each for first, last in [one["versions"]]
-    ]
+    each: Iterable[dict[str, Any]] = accumulate(facts.pop("profile"), or_)
+    profiles = [Profile(facts["prefix"], *one["versions"], MappingProxyType(one)) for one in each]
     return Engine(found, MappingProxyType(facts), profiles)

@@ -10,8 +10,8 @@ from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option
 from tfacct.engines.launch import Launch
 from tfacct.engines.pages import cache_layers
+from tfacct.engines.profiles import GIB, MIB
 from tfacct.engines.start import Reasons, Start, common_reasons, context, counted
-from tfacct.engines.units import GIB, MIB
 from tfacct.engines.weights import weights
 from tfacct.ledger.storage import width
 from tfacct.parallel.shard_model import shard_weights
@@ -64,17 +64,17 @@ def start(launch: Launch) -> Start:
     """The start. A cache smaller than the longest request starts too: SGLang shortens requests to it. Raises
     TfacctError."""
     (rank,) = shard_weights([launch.model], launch.flags.tp, launch.stored_dtype)
-    share, own, taken = fraction(launch), weights(launch, rank), context(launch, "before loading")
+    share, stored, taken = fraction(launch), weights(launch, rank), context(launch, "before loading")
     layers = cache_layers(launch.model, width(launch.kv_dtype), tp=launch.flags.tp)
     token = sum(one.layers * one.bytes for one in layers)
     before = launch.total - taken["bytes"]
-    tokens = static_tokens(before, before - own.total, share, token)
+    tokens = static_tokens(before, before - stored.total, share, token)
     missing, usable = (1 - tokens) * token, max(0, tokens)
     terms = {
         "card": counted("card", launch.total, "torch's total"),
         "outside": taken,
-        "weights": counted("weights", own.total, f"parameters {own.parameters / GIB:.2f}"),
+        "weights": counted("weights", stored.total, f"parameters {stored.parameters / GIB:.2f}"),
         "not static": counted("not static", int(before * (1 - share)), f"1 − mem_fraction_static {share:g}"),
     }
     lacks = f"no memory is left for the cache, which needs {missing / GIB:.1f} GiB more" if missing > 0 else ""
-    return Start(terms, tokens * token, usable, usable / launch.length, (f"max_total_num_tokens={usable}",), lacks)
+    return Start(terms, lacks, tokens * token, usable, usable / launch.length, (f"max_total_num_tokens={usable}",))

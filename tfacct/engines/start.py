@@ -9,7 +9,7 @@ from tfacct.base.errors import UsageError
 from tfacct.base.record import record
 from tfacct.engines.launch import Launch
 from tfacct.engines.pages import Pages
-from tfacct.engines.units import GIB
+from tfacct.engines.profiles import GIB
 from tfacct.ledger.lines import WINDOW
 
 Reasons: TypeAlias = Iterator[tuple[str, str]]
@@ -43,23 +43,28 @@ def estimated(what: str, sizes: Iterable[float], source: str, unit: int = GIB) -
 @record
 class Start:
     """Memory of the card whose cache is the smallest. `terms`: what is taken before the cache, by the names of a log's
-    figures. `pool`: bytes of the cache, and the `tokens` that fit; `concurrency`: requests of the longest length.
-    `lacks`: why it does not start. `measured`: starts on as many such cards. `free`: bytes that stay free. `peak_from`:
+    figures. `lacks`: why it does not start. `pool`: bytes of the cache, and the `tokens` that fit; `concurrency`:
+    requests of the longest length. `measured`: starts on as many such cards. `free`: bytes that stay free. `peak_from`:
     what runs at the peak of activations. `paged`: pages of the pool by max_model_len; `pages`: of this one. `least`:
     the least that all else takes."""
 
     terms: Mapping[str, EngineTerm]
-    pool: int
-    tokens: int
-    concurrency: float
-    log_lines: Sequence[str]
     lacks: str = ""
+    pool: int = 0
+    tokens: int = 0
+    concurrency: float = 0.0
+    lines: Sequence[str] = ()
     measured: int = 0
     free: int | None = None
     peak_from: Literal["sampler", "layer"] | None = None
     paged: Callable[[int], Pages] | None = None
     pages: Pages | None = None
     least: int = 0
+
+    @property
+    def log_lines(self) -> list[str]:
+        """Lines of the log that say how much cache there is; none if it does not start."""
+        return [] if self.lacks else list(self.lines)
 
 
 def context(launch: Launch, source: str) -> EngineTerm:

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal
 
-from tfacct.accounts.memory import largest_that_fits
 from tfacct.architecture.parts import FeedForward, LatentAttention
 from tfacct.base.spelling import option
 from tfacct.engines.launch import WIDE, Launch
 from tfacct.engines.pages import Pages, Paging, alignment_of, cache_layers, pages
+from tfacct.engines.profiles import GIB, MIB
 from tfacct.engines.start import EngineTerm, Reasons, Start, counted, estimated
-from tfacct.engines.units import GIB, MIB, ceil_div
 from tfacct.engines.weights import VOCABULARY, weights
+from tfacct.ledger.einsum import rounded_up
 from tfacct.ledger.storage import width
 from tfacct.ledger.workload import LARGEST
 from tfacct.loading.model import LoadedModel
@@ -120,7 +120,7 @@ def sampler(launch: Launch) -> int:
         programs = 1 << (min(multiprocessors, seqs) - 1).bit_length()
         scratch = min(programs, multiprocessors) * vocabulary * 4
     states = launch.batched + 2 * seqs  # hidden states, the last of each row, a random copy
-    logits = seqs * ceil_div(vocabulary, VOCABULARY) * VOCABULARY * launch.value_bytes
+    logits = seqs * rounded_up(vocabulary, VOCABULARY) * VOCABULARY * launch.value_bytes
     return seqs * vocabulary * COPIES[kind] + logits + scratch + states * launch.hidden * launch.value_bytes
 
 
@@ -298,8 +298,8 @@ def ranks(launch: Launch) -> Iterator[Start]:
         least = stored.parameters + (beyond["low_bytes"] or 0)
         least += most if sure and not repacks_experts(launch) else 0
         terms = {"requested": share, **taken}
-        of_cache: Any = {"measured": measured, "peak_from": source, "paged": paged, "pages": found, "least": least}
-        yield Start(terms, pool, tokens, found.concurrency, lines, **of_cache)
+        cache = Start(terms, pool=pool, tokens=tokens, concurrency=found.concurrency, lines=lines, measured=measured)
+        yield replace(cache, peak_from=source, paged=paged, pages=found, least=least)
 
 
 def start(launch: Launch) -> Start:
@@ -333,5 +333,4 @@ def _lacks(launch: Launch, found: Start) -> str:
 def largest_length(launch: Launch, found: Start) -> int:
     """The longest max_model_len for this pool; 0 if there is none."""
     assert found.pages is not None and found.paged is not None
-    needed, limit = found.paged, min(launch.model.context, LARGEST)
-    return largest_that_fits(lambda length: needed(length).pages_per_request, found.pages.blocks, limit)
+    return found.pages.largest_length(found.paged, min(launch.model.context, LARGEST))

@@ -12,12 +12,11 @@ from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option
 from tfacct.engines import advice, llama_cpp, logs, sglang, vllm
 from tfacct.engines.advice import Change
-from tfacct.engines.launch import Flags, Launch, launch_of, line, typed_flags
+from tfacct.engines.launch import Launch, launch_of, line, typed_flags
 from tfacct.engines.logs import Figure
-from tfacct.engines.pages import EngineGroup, Pages
-from tfacct.engines.profiles import engine, paths
+from tfacct.engines.pages import EngineGroup
+from tfacct.engines.profiles import GIB, engine, paths
 from tfacct.engines.start import EngineTerm, Start, check
-from tfacct.engines.units import GIB
 from tfacct.loading.model import LoadedModel
 from tfacct.output.answer import Answer, answers
 from tfacct.output.keys import Keys, values_of
@@ -72,65 +71,45 @@ pool, or 1% where the log has no pool."""
 
 ENGINES: Mapping[str, ModuleType] = {"vllm": vllm, "sglang": sglang, "llama.cpp": llama_cpp}
 """Each engine's `unsupported` and `start`."""
+NOT_IN_THE_LINE = ("on", "log", "engine_version", "total_memory", "tp", "pp")
+"""Options that no engine's launch line has, or whose values are refused by another name."""
 FOUND = ("gpu_memory_utilization", "max_model_len", "max_num_seqs", "tp")
 """Flags that are found for a number of requests."""
 
 
 class About(NamedTuple):
-    """A launch and its start; None where the engine refuses its flags. `refusal`: why it does not start, and `instead`
-    a sentence about what does. `flags`: found for a number of requests. `log`: figures next to what was computed."""
+    """A launch and its start. `instead`: a sentence about what starts. `flags`: found for a number of requests. `log`:
+    figures next to what was computed."""
 
     launch: Launch
-    start: Start | None
-    refusal: str = ""
+    start: Start
     instead: str = ""
     changes: Sequence[Change] = ()
     flags: str = ""
     log: Sequence[LogLine] = ()
 
     @property
-    def measured(self) -> Mapping[str, Any] | None:
-        """The measured errors of the tokens; None if they were not measured on such starts."""
-        found, launch = self.start, self.launch
-        if found is None or not found.measured or not vllm.like_measured(launch):
-            return None
-        errors: Mapping[str, Any] = launch.engine.facts["error"]
-        return errors
-
-    @property
-    def terms(self) -> list[EngineTerm]:
+    def terms(self) -> list[Any]:
         """Terms in the table; without those in front of a pool that is given."""
-        if self.start is None:
-            return [vllm.requested(self.launch)]
         return list(self.start.terms.values())[: 1 if self.launch.pool_given else None]
-
-    @property
-    def log_lines(self) -> Sequence[str]:
-        """Lines of the log that say how much cache there is."""
-        return () if self.start is None or self.refusal else self.start.log_lines
-
-    @property
-    def pages(self) -> Pages | None:
-        """Pages of the cache of an engine that has some."""
-        return None if self.start is None else self.start.pages
 
     @property
     def pool(self) -> int | None:
         """Bytes of the cache, if there are any."""
-        return self.start.pool if self.start and self.start.pool > 0 and self.start.tokens else None
+        return self.start.pool if self.start.pool > 0 and self.start.tokens else None
 
     @property
     def interval(self) -> dict[str, Any] | None:
-        """Tokens at 9 of 10 measured starts, and their errors."""
-        if self.start is None or (measured := self.measured) is None:
+        """Tokens at 9 of 10 measured starts, and their errors; None if no such starts were measured."""
+        if not self.start.measured or not vllm.like_measured(self.launch):
             return None
-        error = round(self.start.tokens * measured["p90"])
-        return {"low": self.start.tokens - error, "high": self.start.tokens + error, **measured}
+        measured, tokens = self.launch.engine.facts["error"], self.start.tokens
+        error = round(tokens * measured["p90"])
+        return {"low": tokens - error, "high": tokens + error, **measured}
 
     def bytes_of(self, name: str) -> int | None:
-        """Bytes of a term; None if the engine has none of this name, or refuses its flags."""
-        terms = {"requested": vllm.requested(self.launch)} if self.start is None else self.start.terms
-        return terms[name]["bytes"] if name in terms else None
+        """Bytes of a term; None if the engine has none of this name."""
+        return self.start.terms[name]["bytes"] if name in self.start.terms else None
 
 
 of_start: Keys[[About]] = Keys()
@@ -143,26 +122,24 @@ class EngineReport(build.ModelReport):
     engine_version: str = of_start(lambda about: about.launch.profile.newest)
     device: str = of_start(lambda about: about.launch.device.id)
     devices: int = of_start(lambda about: about.launch.cards)
-    starts: bool = of_start(lambda about: not about.refusal)
-    reason: str | None = of_start(lambda about: about.refusal or None)
+    starts: bool = of_start(lambda about: not about.start.lacks)
+    reason: str | None = of_start(lambda about: about.start.lacks or None)
     launch: str = of_start(lambda about: line(about.launch))
-    log_lines: list[str] = of_start(lambda about: list(about.log_lines))
+    log_lines: list[str] = of_start(lambda about: about.start.log_lines)
     max_model_len: int = of_start(lambda about: about.launch.length)
-    kv_cache_tokens: int | None = of_start(lambda about: about.start and about.start.tokens)
-    max_concurrency: float | None = of_start(lambda about: about.start and about.start.concurrency)
+    kv_cache_tokens: int = of_start(lambda about: about.start.tokens)
+    max_concurrency: float = of_start(lambda about: about.start.concurrency)
     pool_bytes: int | None = of_start(lambda about: about.pool)
     weights_bytes: int | None = of_start(lambda about: about.bytes_of("weights"))
     activation_peak_bytes: int | None = of_start(lambda about: about.bytes_of("activations"))
-    activation_peak_from: Literal["sampler", "layer"] | None = of_start(
-        lambda about: about.start and about.start.peak_from
-    )
+    activation_peak_from: Literal["sampler", "layer"] | None = of_start(lambda about: about.start.peak_from)
     outside_bytes: int | None = of_start(lambda about: about.bytes_of("outside"))
-    graphs_bytes: int | None = of_start(lambda about: about.bytes_of("graphs") or (0 if about.pages else None))
+    graphs_bytes: int | None = of_start(lambda about: about.bytes_of("graphs") or (0 if about.start.pages else None))
     requested_bytes: int | None = of_start(lambda about: about.bytes_of("requested"))
     total_memory_bytes: int = of_start(lambda about: about.launch.total)
-    blocks: int | None = of_start(lambda about: about.pages and about.pages.blocks)
-    block_size: int | None = of_start(lambda about: about.pages and about.pages.block_size)
-    groups: list[EngineGroup] = of_start(lambda about: list(about.pages.groups) if about.pages else [])
+    blocks: int | None = of_start(lambda about: about.start.pages and about.start.pages.blocks)
+    block_size: int | None = of_start(lambda about: about.start.pages and about.start.pages.block_size)
+    groups: list[EngineGroup] = of_start(lambda about: list(about.start.pages.groups) if about.start.pages else [])
     terms: list[EngineTerm] = of_start(lambda about: about.terms)
     interval: EngineInterval | None = of_start(lambda about: about.interval)
     cheaper: list[CheaperFlag] = of_start(
@@ -184,10 +161,8 @@ def engine_start(model: LoadedModel, name: str, given: Mapping[str, Any]) -> Eng
         if log is None or given.get("on") is None:
             raise
         raise UsageError(f"with the flags of {option('log')}: {error.message}", error.hint) from None
-    longest, requests = given.get("max_model_len") == "max", given.get("requests")
-    about = _vllm(launch, requests, longest) if known.id == "vllm" else _other(launch, given)
-    figures = {} if log is None else log.figures
-    about = about._replace(log=list(_next_to(_figures(about), figures)))
+    about = _vllm(launch, given) if known.id == "vllm" else _other(launch, given)
+    about = about._replace(log=[] if log is None else list(_compared(about.start, log.figures)))
     cards = launch.device.several(launch.cards)
     compared = "" if log is None or about.log else " Nothing was compared: the log has no figure that is computed."
     return build.report(
@@ -202,57 +177,47 @@ def engine_start(model: LoadedModel, name: str, given: Mapping[str, Any]) -> Eng
     )
 
 
-def _vllm(launch: Launch, requests: int | None, longest: bool) -> About:
+def _vllm(launch: Launch, given: Mapping[str, Any]) -> About:
     """A launch of vLLM, with what is searched for."""
     check(launch, vllm.unsupported(launch))
-    refusal = advice.refused(launch)
-    if longest and refusal is None:
-        launch = launch.with_flags(max_model_len=vllm.largest_length(launch, vllm.start(launch)) or 1)
+    found, refusal = advice.attempt(launch)
+    if given.get("max_model_len") == "max" and refusal is None:
+        launch = launch.with_flags(max_model_len=vllm.largest_length(launch, found) or 1)
     check(launch, vllm.unsupported_pages(launch))
-    given = launch.flags
-    if requests is not None and refusal is None:
-        launch = advice.for_requests(launch, requests)
-    found = None if refusal is not None else vllm.start(launch)
-    if found is not None:
-        refusal = advice.out_of_memory(launch, found)
-    if refusal is not None:
-        return About(launch, found, refusal.reason, advice.suggestion(launch, refusal))
-    assert found is not None
+    before = launch.flags
+    if given.get("requests") is not None and refusal is None:
+        launch = advice.for_requests(launch, given["requests"])
+    found, refusal = advice.attempt(launch)
+    if found.lacks:
+        return About(launch, found, advice.suggestion(launch, refusal or advice.out_of_memory(launch, found)))
     flags = {name: getattr(launch.flags, name) for name in FOUND}
-    words = [option(name, value) for name, value in flags.items() if value != getattr(given, name)]
+    words = [option(name, value) for name, value in flags.items() if value != getattr(before, name)]
     return About(launch, found, changes=advice.changes(launch, found), flags=" ".join(words))
 
 
 def _other(launch: Launch, given: Mapping[str, Any]) -> About:
     """A launch of SGLang or llama.cpp. Raises UsageError for flags that are not supported."""
-    known = (*launch.engine.facts["flags"], "total_memory")
-    for name in typed_flags(given):
-        if name in ("requests", *Flags._fields) and name not in known and name not in ("tp", "pp"):
-            raise UsageError(f"{option(name)} is not supported for {launch.engine.name}", "leave it out")
+    name, known = launch.engine.name, (*launch.engine.facts["flags"], *NOT_IN_THE_LINE)
+    for flag in (flag for flag in typed_flags(given) if flag not in known):
+        raise UsageError(f"{option(flag)} is not supported for {name}", "leave it out")
     if given.get("max_model_len") == "max":
-        raise UsageError(
-            f"{option('max_model_len', 'max')} is not supported for {launch.engine.name}", "a number of tokens"
-        )
+        raise UsageError(f"{option('max_model_len', 'max')} is not supported for {name}", "a number of tokens")
     check(launch, ENGINES[launch.engine.id].unsupported(launch))
-    found = ENGINES[launch.engine.id].start(launch)
+    found: Start = ENGINES[launch.engine.id].start(launch)
     too_large = not found.tokens or (found.free is not None and found.free + found.pool < 0)
     instead = "Use narrower weights or more memory." if too_large else "Use a shorter context or narrower weights."
-    return About(launch, found, found.lacks, instead)
+    return About(launch, found, instead)
 
 
-def _figures(about: About) -> dict[str, float]:
-    """What is computed of the figures of a log."""
-    if (found := about.start) is None:
-        return {}
-    terms = {name: term["bytes"] for name, term in found.terms.items()}
-    return {**terms, "pool": found.pool, "tokens": found.tokens, "concurrency": found.concurrency}
-
-
-def _next_to(computed: Mapping[str, float], figures: Mapping[str, Figure]) -> Iterator[LogLine]:
+def _compared(start: Start, figures: Mapping[str, Figure]) -> Iterator[LogLine]:
+    """The figures of a log next to those that are computed."""
+    computed: dict[str, float] = {name: term["bytes"] for name, term in start.terms.items()}
+    if start.pages or not start.lacks:
+        computed |= {"pool": start.pool, "tokens": start.tokens, "concurrency": start.concurrency}
     slack: dict[str, float] = dict(SLACK)
     if "pool" in figures and computed.get("pool", 0) > 0:  # tokens may be off by as much as their pool
         share = (SLACK["pool"] + figures["pool"].rounding) / computed["pool"]
-        slack |= {what: share * computed[what] for what in ("tokens", "concurrency") if what in computed}
+        slack |= {what: share * computed[what] for what in ("tokens", "concurrency")}
     for what in CAUSES:
         if what in computed and what in figures:
             printed, rounding = figures[what]
@@ -293,12 +258,12 @@ def _log_table(log: Sequence[LogLine]) -> Table:
 
 def _answer(about: About) -> str:
     launch, found = about.launch, about.start
-    if about.refusal or found is None:
-        return f"Does not start: {about.refusal}. {about.instead}"
+    if found.lacks:
+        return f"Does not start: {found.lacks}. {about.instead}"
     if found.free is not None:
         return f"Starts: a cache of {found.tokens:,} tokens fits, {found.free / GIB:.1f} GiB stay free (formula)."
     almost, error = ("", "tokens exact") if launch.pool_given else ("≈ ", "error not measured")
-    if measured := about.measured:
+    if measured := about.interval:
         error = f"error on {measured['starts']} starts of {measured['versions']}: p90 {100 * measured['p90']:.2f}%"
         error += f", worst {100 * measured['worst']:.1f}%"
     flags = f" with {about.flags}" if about.flags else ""
@@ -314,24 +279,19 @@ def _table(about: About) -> Table:
         Column("source", "how"),
         Column("kind", ""),
     )
-    rows: list[Row] = [
-        {"what": term["what"], "bytes": term["bytes"], "source": term["source"], "kind": term["kind"]}
-        for term in about.terms
-    ]
-    found = about.start
-    if found is None or found.pool <= 0 or not found.tokens:
-        return columns, (tuple(rows),), ()
-    what, how = "KV cache", f"{found.tokens:,} tokens"
-    if (pages := found.pages) is not None:
+    if about.pool is None:
+        return columns, (tuple(about.terms),), ()
+    what, how = "KV cache", f"{about.start.tokens:,} tokens"
+    if (pages := about.start.pages) is not None:
         count = sum(pages.group_counts)
         groups = f" × {count} groups" if count > 1 else ""
         what, how = "pool", f"{pages.blocks:,} blocks of {pages.block_size} tokens{groups}"
-    return columns, (tuple(rows),), ({"what": what, "bytes": found.pool, "source": how},)
+    return columns, (tuple(about.terms),), ({"what": what, "bytes": about.pool, "source": how},)
 
 
 def _not_measured(about: About) -> str:
     errors = about.launch.engine.facts.get("error")
-    if errors is None or about.start is None or about.measured or about.launch.pool_given:
+    if errors is None or about.start.pages is None or about.interval or about.launch.pool_given:
         return ""
     return f"{errors['versions']} on 1, 2 and 4 × H100 SXM, in bf16, fp16 or fp8"
 
@@ -343,8 +303,10 @@ def _images(about: About) -> str:
 
 def _half(about: About) -> str:
     """The card, where it has vLLM take fp16."""
-    launch, profiled = about.launch, about.start is not None and about.start.peak_from is not None
-    return launch.device.name if profiled and launch.value_dtype == "fp16" and not launch.value_given else ""
+    launch = about.launch
+    return (
+        launch.device.name if about.start.peak_from and launch.value_dtype == "fp16" and not launch.value_given else ""
+    )
 
 
 def _changes(about: About) -> list[str]:
@@ -353,7 +315,7 @@ def _changes(about: About) -> list[str]:
 
 NOTES = (
     NoteRow("launch", 1, lambda about: line(about.launch)),
-    NoteRow("log", 1, lambda about: not about.log and list(about.log_lines[:1]), "The log will say: {}"),
+    NoteRow("log", 1, lambda about: not about.log and about.start.log_lines[:1], "The log will say: {}"),
     NoteRow("cheaper", 1, lambda about: _changes(about)[:1]),
     NoteRow("not_measured", 2, _not_measured, "The error was measured only with {}."),
     NoteRow(
@@ -366,7 +328,7 @@ NOTES = (
     NoteRow("half", 2, _half, "Activations are in float16: {} has no bfloat16."),
     NoteRow("images", 2, _images, "The activations include {}."),
     NoteRow("total", 2, lambda about: about.launch.device.memory_words, "Memory of a card: {}."),
-    NoteRow("concurrency", 3, lambda about: not about.log and list(about.log_lines[1:]), "It will also say: {}"),
+    NoteRow("concurrency", 3, lambda about: not about.log and about.start.log_lines[1:], "It will also say: {}"),
     NoteRow("changes", 3, lambda about: _changes(about)[1:]),
 )
 
