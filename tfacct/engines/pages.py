@@ -15,7 +15,7 @@ from tfacct.architecture.parts import Attention, LatentAttention
 from tfacct.base.errors import UsageError
 from tfacct.base.record import record
 from tfacct.engines.profiles import engine
-from tfacct.ledger.einsum import axis_names, rounded_up, size
+from tfacct.ledger.einsum import axis_names, size
 from tfacct.ledger.evaluated import TAPS, TOKENS, is_fixed
 from tfacct.ledger.groups import Group
 from tfacct.ledger.lines import WINDOW, State
@@ -37,6 +37,10 @@ FP32_STATES = ("kimi_linear", "qwen3_5", "qwen3_5_moe", "qwen3_5_moe_text", "qwe
 
 VALUE = 2
 """Bytes of an element in the dtype of a model in bf16."""
+
+
+def ceil_div(a: int, b: int) -> int:
+    return -(-a // b)
 
 
 class CacheLayers(NamedTuple):
@@ -70,7 +74,7 @@ class Pages:
     @property
     def group_counts(self) -> list[int]:
         """Numbers of groups of the kinds of layers; the last one of a kind may have padding."""
-        return [rounded_up(one["layers"], self.layers_per_group) for one in self.groups]
+        return [ceil_div(one["layers"], self.layers_per_group) for one in self.groups]
 
     @property
     def block_bytes(self) -> int:
@@ -131,7 +135,7 @@ def _elements(line: State, group: Group, tp: int) -> int:
     axes = axis_names(line.spec)
     at = {**group.axes, "B": 1, "S": 1}
     if "K" in axes:
-        at["K"] = rounded_up(int(at["K"]), tp)
+        at["K"] = ceil_div(int(at["K"]), tp)
     elements = int(size(at, axes))
     if TAPS in axes:
         elements = elements // int(at[TAPS]) * (int(at[TAPS]) - 1)
@@ -201,7 +205,7 @@ def aligned_block(state: int, token: int, alignment: int = ALIGNMENT) -> int:
     >>> aligned_block(state=2_146_304, token=4096), aligned_block(state=2_146_304, token=2048)
     (528, 1056)
     """
-    return alignment * rounded_up(state, alignment * token)
+    return alignment * ceil_div(state, alignment * token)
 
 
 class Paging(NamedTuple):
@@ -222,13 +226,13 @@ def request_pages(layers: CacheLayers, how: Paging, block: int) -> int:
     """Pages of one group that a request takes in blocks of so many tokens."""
     match layers.kind:
         case "full":
-            return rounded_up(how.length, block)
+            return ceil_div(how.length, block)
         case "window":
-            return rounded_up(min(layers.window - 1 + how.batched, how.length), block) + 1
+            return ceil_div(min(layers.window - 1 + how.batched, how.length), block) + 1
         case "chunk":
-            return rounded_up(min(layers.window + how.batched, how.length), block)
+            return ceil_div(min(layers.window + how.batched, how.length), block)
         case "state":
-            return {"none": 1, "align": 2, "all": rounded_up(how.length, block)}[how.mode]
+            return {"none": 1, "align": 2, "all": ceil_div(how.length, block)}[how.mode]
 
 
 def pages(layers: Sequence[CacheLayers], pool: int, how: Paging) -> Pages:

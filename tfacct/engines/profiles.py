@@ -96,5 +96,6 @@ def engine(name: str) -> Engine:
         raise NotFoundError(f"unknown engine {cut(name)!r}", nearest(folded, known) or f"one of {', '.join(known)}")
     facts = files.parse_toml(str(known[found]), files.read(known[found]))
     each: Iterable[dict[str, Any]] = accumulate(facts.pop("profile"), or_)
-    profiles = [Profile(facts["prefix"], *one["versions"], MappingProxyType(one)) for one in each]
+    versions = ((one, *one["versions"]) for one in each)
+    profiles = [Profile(facts["prefix"], first, last, MappingProxyType(one)) for one, first, last in versions]
     return Engine(found, MappingProxyType(facts), profiles)

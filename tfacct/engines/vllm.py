@@ -14,11 +14,10 @@ from typing import Literal
 from tfacct.architecture.parts import FeedForward, LatentAttention
 from tfacct.base.spelling import option
 from tfacct.engines.launch import WIDE, Launch
-from tfacct.engines.pages import Pages, Paging, alignment_of, cache_layers, pages
+from tfacct.engines.pages import Pages, Paging, alignment_of, cache_layers, ceil_div, pages
 from tfacct.engines.profiles import GIB, MIB
 from tfacct.engines.start import EngineTerm, Reasons, Start, counted, estimated
 from tfacct.engines.weights import VOCABULARY, weights
-from tfacct.ledger.einsum import rounded_up
 from tfacct.ledger.storage import width
 from tfacct.ledger.workload import LARGEST
 from tfacct.loading.model import LoadedModel
@@ -120,7 +119,7 @@ def sampler(launch: Launch) -> int:
         programs = 1 << (min(multiprocessors, seqs) - 1).bit_length()
         scratch = min(programs, multiprocessors) * vocabulary * 4
     states = launch.batched + 2 * seqs  # hidden states, the last of each row, a random copy
-    logits = seqs * rounded_up(vocabulary, VOCABULARY) * VOCABULARY * launch.value_bytes
+    logits = seqs * ceil_div(vocabulary, VOCABULARY) * VOCABULARY * launch.value_bytes
     return seqs * vocabulary * COPIES[kind] + logits + scratch + states * launch.hidden * launch.value_bytes
 
 

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from tfacct.architecture.parts import LatentAttention, Rotary
 from tfacct.engines.launch import Launch
+from tfacct.engines.pages import ceil_div
 from tfacct.engines.profiles import MIB
-from tfacct.ledger.einsum import rounded_up
 from tfacct.ledger.evaluated import OUTSIDE, Tensor
 from tfacct.loading.model import LoadedModel
 
@@ -40,10 +40,10 @@ def allocated(size: int, split_limit: bool = False) -> int:
     >>> allocated(20 * MIB + 512), allocated(20 * MIB + 512, split_limit=True) // MIB
     (20972032, 22)
     """
-    size = rounded_up(size, 512) * 512
+    size = ceil_div(size, 512) * 512
     if size < 10 * MIB:
         return size
-    segment = rounded_up(size, 2 * MIB) * 2 * MIB
+    segment = ceil_div(size, 2 * MIB) * 2 * MIB
     stays = segment - size <= MIB or (split_limit and size >= 20 * MIB)
     return segment if stays else size
 
@@ -87,7 +87,7 @@ def _bytes(launch: Launch, tensor: Tensor) -> int:
     stored, storage = tensor.stored, launch.storage
     size = int(storage.bytes(stored))
     if tensor.path in OUTSIDE:
-        padded = rounded_up(rounded_up(launch.vocabulary, VOCABULARY) * VOCABULARY, launch.flags.tp)
+        padded = ceil_div(ceil_div(launch.vocabulary, VOCABULARY) * VOCABULARY, launch.flags.tp)
         return size // int(stored.outputs) * padded
     if storage.scaled or storage.format_of(stored) is None:
         return size
