@@ -35,29 +35,29 @@ def method(function: Any, /) -> Any:
     several = commands.takes(function) == "models"
 
     @wraps(function)
-    def asked(self: ModelBase, /, *args: Any, **given: Any) -> Any:
-        found = function([self.loaded] if several else self.loaded, *args, **checked(asked, given))
+    def answer(self: ModelBase, /, *args: Any, **given: Any) -> Any:
+        found = function([self.loaded] if several else self.loaded, *args, **checked(answer, given))
         return answered(found.report, found.chart)
 
     returned: str = function.__annotations__["return"]
-    asked.__annotations__["return"] = returned.removeprefix("Found[").removesuffix("]")
-    return signed(asked, function)
+    answer.__annotations__["return"] = returned.removeprefix("Found[").removesuffix("]")
+    return signed(answer, function)
 
 
-def signed(asked: Callable[..., Any], function: Callable[..., Any], *more: Parameter) -> Callable[..., Any]:
+def signed(method: Callable[..., Any], function: Callable[..., Any], *more: Parameter) -> Callable[..., Any]:
     """The method with the signature of a command's function, every option of a group spelled out, for `help` and
     notebooks; `more` come first."""
-    _, *own = opt.spread(function).parameters.values()
-    named = [one.replace(annotation=opt.plain(one.annotation)) for one in own if one.name != "family"]
-    asked.__dict__.pop("__wrapped__", None)
+    _, *options = opt.spread(function).parameters.values()
+    named = [one.replace(annotation=opt.plain(one.annotation)) for one in options if one.name != "family"]
+    method.__dict__.pop("__wrapped__", None)
     me = Parameter("self", Parameter.POSITIONAL_OR_KEYWORD)
-    asked.__signature__ = Signature([me, *more, *named])  # type: ignore[attr-defined]
-    asked.__qualname__ = f"Model.{asked.__name__}"
-    return asked
+    method.__signature__ = Signature([me, *more, *named])  # type: ignore[attr-defined]
+    method.__qualname__ = f"Model.{method.__name__}"
+    return method
 
 
 def checked(
-    asked: Callable[..., Any],
+    method: Callable[..., Any],
     given: Mapping[str, Any],
     known: Mapping[str, Any] | None = None,
     *,
@@ -67,17 +67,17 @@ def checked(
     several values of an option too. Raises TypeError for one that it does not take, and for an option under two names;
     UsageError for a value of another type."""
     if known is None:
-        known = {name: one.annotation for name, one in list(signature(asked).parameters.items())[1:]}
+        known = {name: one.annotation for name, one in list(signature(method).parameters.items())[1:]}
     found: dict[str, Any] = {}
     for typed, value in given.items():
         name = typed if typed in known else FORMER_NAMES.get(typed, typed)
         if name not in known:
             close = nearest(name, list(known))
             hint = f": {close}" if close else ""
-            raise TypeError(f"Model.{asked.__name__}() got an unexpected keyword argument {name!r}{hint}")
+            raise TypeError(f"Model.{method.__name__}() got an unexpected keyword argument {name!r}{hint}")
         if name in found:
             former = next(old for old in given if old != name and FORMER_NAMES.get(old) == name)
-            raise TypeError(f"Model.{asked.__name__}() got {name!r} twice: {former!r} is an old name of it")
+            raise TypeError(f"Model.{method.__name__}() got {name!r} twice: {former!r} is an old name of it")
         several = lists and not isinstance(value, (str, bool, int)) and value is not None
         found[name] = value if several else _of_type(name, value, opt.plain(known[name]))
     return found

@@ -265,12 +265,12 @@ class Model(Rated):
 
         given: Any = {name: value for name, value in options.items() if name in MetricTerms.__annotations__}
         knobs = {name: value for name, value in options.items() if name not in given}
-        asked, terms = named(metric, [self.ledger]), counting(given)
+        found, terms = named(metric, [self.ledger]), counting(given)
         work = workload(self.loaded, request({"source": source}, logits=given.get("logits") or "all"))
-        terms.check_recipe([asked])
-        point = terms.point(self.loaded, work, [asked])
+        terms.check_recipe([found])
+        point = terms.point(self.loaded, work, [found])
         read = {name: list(sizes(name, each)) if isinstance(each, str) else each for name, each in knobs.items()}
-        return evaluate(asked, self.architecture, point, read, exact=exact)
+        return evaluate(found, self.architecture, point, read, exact=exact)
 
     def explore(self, *, vs: ModelBase | Source | None = None, **options: Unpack[ExploreOptions]) -> Page:
         """An offline HTML page with sliders that recounts every line. `vs`: a second model.

@@ -87,8 +87,8 @@ def unknown(ctx: typer.Context, incomplete: str) -> list[str]:
     """Unknowns of an equation, with the whole-number fields of the model on the line."""
     found = _on_the_line(ctx)
     fields = {} if found is None else {name: found.raw.get(name) for name in found.config.counted(found.raw)}
-    whole = (name for name, value in fields.items() if isinstance(value, int) and not isinstance(value, bool))
-    return _beginning(incomplete, dict.fromkeys((*UNKNOWNS, *sorted(whole))))
+    numbers = (name for name, value in fields.items() if isinstance(value, int) and not isinstance(value, bool))
+    return _beginning(incomplete, dict.fromkeys((*UNKNOWNS, *sorted(numbers))))
 
 
 def assignment(ctx: typer.Context, incomplete: str) -> list[str]:

@@ -82,8 +82,8 @@ def built(command: Command) -> Any:
     def answer(help_all: bool = False, **given: Any) -> None:  # noqa: ARG001
         run.run(command, given)
 
-    def show_all(asked: bool) -> None:
-        if asked:
+    def show_all(given: bool) -> None:
+        if given:
             typer.echo(help_pages.full(command), nl=False)
             raise typer.Exit
 
@@ -135,8 +135,8 @@ def _typed(parameter: Parameter) -> Parameter:
     )
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(given: bool) -> None:
+    if given:
         print(f"tfacct {__version__}")
         raise typer.Exit
 

@@ -48,8 +48,8 @@ def check(
         from tfacct.output.progress import spinner
         from tfacct.reports.check import checkpoint
 
-        own = {"input_shape": input_shape, "paths": paths, "propose_map": propose_map, "train": train}
-        for name, given in {**own, "device": device != "meta"}.items():
+        of_modules = {"input_shape": input_shape, "paths": paths, "propose_map": propose_map, "train": train}
+        for name, given in {**of_modules, "device": device != "meta"}.items():
             if given not in (None, False):
                 raise UsageError(f"{option(name)} works with MODULE:FACTORY, not with a checkpoint")
         with spinner() as waiting:

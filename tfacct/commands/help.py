@@ -84,14 +84,14 @@ def _schema(name: str | None) -> Found | str:
         raise UsageError(f"no schema {name!r}", nearest(name, known) or "`tfacct help schema` lists them")
     word = name.partition("-")[0]
     command = word if word in NAMES else FORMER.get(word, ("help",))[0]
-    asked = command_of(command)
+    described = command_of(command)
     models = {"models": None, "model": Parameter.empty}
     taken = [
         Parameter(one, Parameter.KEYWORD_ONLY, default=models[one], annotation=opt.Which.__annotations__[one])
         for one in models
-        if one == asked.takes
+        if one == described.takes
     ]
-    options = schemas.of_options(command, map(_declared, (*taken, *asked.options.values())))
+    options = schemas.of_options(command, map(_declared, (*taken, *described.options.values())))
     found = {"options": options, "answer": schemas.schema(name)}
     return f"{json.dumps(found, indent=2, ensure_ascii=False)}\n"
 

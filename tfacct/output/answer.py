@@ -70,8 +70,8 @@ def answers(kind: type[AnswerT]) -> Callable[[Callable[P, Report]], Callable[P, 
         @wraps(function)
         def answer(*args: P.args, **given: P.kwargs) -> AnswerT:
             report = function(*args, **given)
-            own = {entry.name: getattr(report, entry.name) for entry in fields(report)}
-            return kind(**{**own, "models": tuple(with_nulls(kind, facts) for facts in report.models)})
+            values = {entry.name: getattr(report, entry.name) for entry in fields(report)}
+            return kind(**{**values, "models": tuple(with_nulls(kind, facts) for facts in report.models)})
 
         return answer
 
@@ -88,8 +88,8 @@ def nullable(kind: type[Answer]) -> tuple[str, ...]:
     found: dict[str, Any] = {}
     for base in reversed(kind.__mro__):
         if issubclass(base, Answer):
-            own = vars(base).get("__annotations__", {}) | vars(base).get("_reserved", {})
-            found |= {key: hint for key, hint in own.items() if not key.startswith("_")}
+            declared = vars(base).get("__annotations__", {}) | vars(base).get("_reserved", {})
+            found |= {key: hint for key, hint in declared.items() if not key.startswith("_")}
     return tuple(
         key
         for key, hint in found.items()

@@ -98,9 +98,9 @@ def lines(derivation: Derivation, width: int, spelled: Callable[[str], str]) -> 
         yield "", ""
         yield spelled(component.name), "bold"
         for step in component.steps:
-            whole = f"{step.name}   {_arrow(step.spec)}"
-            if len(spelled(whole)) + 2 <= width:
-                yield spelled(f"  {printable(whole)}"), "dim"
+            line = f"{step.name}   {_arrow(step.spec)}"
+            if len(spelled(line)) + 2 <= width:
+                yield spelled(f"  {printable(line)}"), "dim"
             else:
                 yield from wrapped(step.name, 2, "dim")
                 yield from wrapped(_arrow(step.spec), 4, "dim")
@@ -209,9 +209,9 @@ def _hanging(head: str, text: str, width: int, spelled: Callable[[str], str]) ->
 
 def _broken(text: str, width: int, indent: int, spelled: Callable[[str], str]) -> Iterator[str]:
     """The text in lines, the first indented by `indent`, the others by two more."""
-    room = width - indent - 2
-    pieces = (piece for long in _BREAK.split(text) for piece in _pieces(long, room, spelled))
-    for number, line in enumerate(_filled(pieces, room, spelled)):
+    space = width - indent - 2
+    pieces = (piece for long in _BREAK.split(text) for piece in _pieces(long, space, spelled))
+    for number, line in enumerate(_filled(pieces, space, spelled)):
         yield spelled(" " * (indent + (2 if number and indent else 0)) + line)
 
 

@@ -16,16 +16,16 @@ def check(name: str, file: str, endings: tuple[str, ...], what: str, *, force: b
 
     `endings`: allowed file endings; `what`: the kind of file, for the message; `force`: overwriting is allowed.
     """
-    asked = Path(file)
-    if asked.suffix.lower() not in endings:
-        ending = f"no {what} ends in {asked.suffix!r}" if asked.suffix else "the name of a file needs an ending"
+    given = Path(file)
+    if given.suffix.lower() not in endings:
+        ending = f"no {what} ends in {given.suffix!r}" if given.suffix else "the name of a file needs an ending"
         raise UsageError(f"{option(name, file)}: {ending}", f"use {', '.join(endings)}")
     try:
-        path = asked.resolve()
+        path = given.resolve()
         if path.is_dir() or not path.parent.is_dir():
-            why = "that is a folder" if path.is_dir() else f"no folder {asked.parent}"
+            why = "that is a folder" if path.is_dir() else f"no folder {given.parent}"
             raise UsageError(f"{option(name, file)}: {why}")
-        if (path.exists() or asked.is_symlink()) and not force:
+        if (path.exists() or given.is_symlink()) and not force:
             raise UsageError(f"{option(name, file)} exists", f"{option('force', True)} overwrites it")
     except (OSError, RuntimeError, ValueError) as error:
         if isinstance(error, UsageError):

@@ -128,8 +128,8 @@ def _row(row: Row, columns: tuple[Column, ...], longest: dict[str, Fraction], di
 def _number(column: Column, row: Row, digits: bool) -> str:
     """A cell; the exact number shows on hover."""
     cell = row.get(column.key)
-    shown, whole = column.text(cell, digits), column.text(cell, digits=True)
-    more = f' title="{_text(whole)}"' if whole != shown else ""
+    shown, every_digit = column.text(cell, digits), column.text(cell, digits=True)
+    more = f' title="{_text(every_digit)}"' if every_digit != shown else ""
     return f"<td{_classed(column.kind, shown)}{more}>{_cell(column, cell, digits)}</td>"
 
 

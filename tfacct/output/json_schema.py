@@ -18,8 +18,8 @@ def facts(kind: type[Answer]) -> dict[str, Any]:
     typed: dict[str, Any] = {}
     for base in reversed(kind.__mro__):
         if issubclass(base, Answer):
-            own = get_annotations(base, eval_str=True)
-            typed |= {key: hint for key, hint in own.items() if not key.startswith("_")}
+            declared = get_annotations(base, eval_str=True)
+            typed |= {key: hint for key, hint in declared.items() if not key.startswith("_")}
             typed |= vars(base).get("_reserved", {})
     typed.pop("lines", None)
     if kind._line is not None:

@@ -72,10 +72,10 @@ def apart(wanted: Sequence[float], gap: float, low: float, high: float) -> list[
             (one, few), (other, more) = pools[-2:]
             pools[-2:] = [((one * few + other * more) / (few + more), few + more)]
     flat = [place for place, count in pools for _ in range(count)]
-    room = high - (len(wanted) - 1) * gap
+    highest = high - (len(wanted) - 1) * gap
     found = [0.0] * len(wanted)
     for rank, (number, place) in enumerate(zip(order, flat, strict=True)):
-        found[number] = float(max(low, min(place, room)) + rank * gap)
+        found[number] = float(max(low, min(place, highest)) + rank * gap)
     return found
 
 

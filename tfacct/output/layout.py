@@ -157,8 +157,8 @@ class Table:
         broken = [column for column in part.columns if len(column.label) > part.widths[column.key]]
         while broken:
             tallest = max(broken, key=lambda column: _height(column, part.widths[column.key]))
-            now, room = part.widths[tallest.key], width - part.width
-            wider = (w for w in range(now + 1, now + room + 1) if _height(tallest, w) < _height(tallest, now))
+            now, free = part.widths[tallest.key], width - part.width
+            wider = (w for w in range(now + 1, now + free + 1) if _height(tallest, w) < _height(tallest, now))
             enough = next(wider, None)
             if enough is None:
                 broken.remove(tallest)

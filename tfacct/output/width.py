@@ -12,11 +12,11 @@ WIDTH = 100
 
 def columns() -> int | None:
     """COLUMNS of the environment, but at least the minimum; None if it is not set."""
-    asked = os.environ.get("COLUMNS", "")
-    return max(int(asked[:6]), NARROWEST) if asked.isascii() and asked.isdigit() else None
+    given = os.environ.get("COLUMNS", "")
+    return max(int(given[:6]), NARROWEST) if given.isascii() and given.isdigit() else None
 
 
 def raise_to_narrowest() -> None:
     """Raise COLUMNS of this process to the minimum: rich prints nothing at width 0."""
-    if (asked := columns()) is not None:
-        os.environ["COLUMNS"] = str(asked)
+    if (given := columns()) is not None:
+        os.environ["COLUMNS"] = str(given)

@@ -231,7 +231,7 @@ def report(
     `defaults`: the models whose defaulted fields are reported (all without it). `skipped`: models not in the table.
     """
     reported = models[len(models) - len(facts) :]
-    missing = [name for one in skipped for name in one.models] if headline != CACHE and _whole_of(reported) else []
+    missing = [name for one in skipped for name in one.models] if headline != CACHE and _common_name(reported) else []
     groups = settings or [[model] for model in models if isinstance(model, LoadedModel)]
     each_request = list(requests) * len(groups) if len(requests) == 1 else list(requests)
     if len(requests) == 1:
@@ -242,15 +242,15 @@ def report(
 
     def entry(at: int, model: Subject, fact: Mapping[str, Any]) -> dict[str, Any]:
         """The JSON of one model."""
-        own, of_defaults, hints = slice(at, at + 1), [model] if defaults is None else [], too_long
+        place, of_defaults, hints = slice(at, at + 1), [model] if defaults is None else [], too_long
         if len(facts) == 1:
             of_defaults = list(named)
         else:
-            hints = context_hints(groups[own], each_request[at]) if each_request else []
-        background = {"counted": [f"Counted: {counted}."] if counted else [], "details": details(own)}
+            hints = context_hints(groups[place], each_request[at]) if each_request else []
+        background = {"counted": [f"Counted: {counted}."] if counted else [], "details": details(place)}
         background["defaulted"] = defaulted_notes(of_defaults)
         sentences = [
-            *notes(own),
+            *notes(place),
             *(Note(key, 3, text) for key, texts in background.items() for text in texts),
             *(Note("hint", 1, hint.removeprefix("hint: ")) for hint in [*answering_hints([model]), *hints]),
         ]
@@ -298,26 +298,28 @@ def _with_uncounted(sections: Sequence[Sequence[Row]], models: Sequence[Subject]
     cells = [{"unknown": ", ".join(model.unknown), "left_out": ", ".join(model.left_out)} for model in models]
     if len(sections) == len(models):
         each = zip(sections, cells, strict=True)
-        return tuple(tuple({**row, **own} for row in section) for section, own in each)
+        return tuple(tuple({**row, **uncounted} for row in section) for section, uncounted in each)
     rows = sum(map(len, sections)) // len(models)
-    following = (own for own in cells for _ in range(rows))
+    following = (uncounted for uncounted in cells for _ in range(rows))
     return tuple(tuple({**row, **next(following)} for row in section) for section in sections)
 
 
 def workload_words(models: Sequence[LoadedModel], request: Request, batch: str = "") -> str:
     """`context 16,384, batch 1`, or `each model's own longest context, batch 1`. `batch`: other words for the batch."""
-    own = _own_contexts(models, request)
+    differ = _contexts_differ(models, request)
     sources = {request.source or model.source for model in models if model.source is not None}
     source = (
         ("" if len(sources) == 0 else f", source {max(sources):,}")
         if len(sources) < 2
-        else (" and source" if own else ", own sources")
+        else (" and source" if differ else ", own sources")
     )
     if source and any(model.source is None for model in models):
         source += " if any"
     new = _new_tokens(models, request)
     step = "" if new is None else f"{new_tokens(new)} at "
-    where = "each model's own longest context" if own else f"context {selection.workload(models[0], request).context:,}"
+    where = (
+        "each model's own longest context" if differ else f"context {selection.workload(models[0], request).context:,}"
+    )
     return f"{step}{where}{source}, {batch or f'batch {request.batch:,}'}"
 
 
@@ -326,14 +328,14 @@ def of_workload(models: Sequence[LoadedModel], request: Request, *, of: str = "o
     return f"{at if _new_tokens(models, request) is None else of}{workload_words(models, request)}"
 
 
-def _own_contexts(models: Sequence[LoadedModel], request: Request) -> bool:
+def _contexts_differ(models: Sequence[LoadedModel], request: Request) -> bool:
     """True if the models have different contexts and none is given."""
     return request.ctx is None and len({model.context for model in models}) > 1
 
 
 def _new_tokens(models: Sequence[LoadedModel], request: Request) -> int | None:
     """The new tokens of a step, or None if all tokens are new."""
-    if _own_contexts(models, request):
+    if _contexts_differ(models, request):
         return 1 if request.decode else request.tokens
     work = selection.workload(models[0], request)
     return None if work.tokens == work.context else work.tokens
@@ -459,7 +461,7 @@ def _left_out(model: Subject, count: int) -> str:
     part = getattr(model, "part", "")
     if part == BOTH and count > 1:
         many = "two" if count == 2 else "three"
-        return f"warning: {_whole(model)}: {many} models are counted, without {listed(model.left_out)}"
+        return f"warning: {_name_without_part(model)}: {many} models are counted, without {listed(model.left_out)}"
     encodes = isinstance(model, LoadedModel) and model.architecture.head is None and not model.has_cache
     reads = "text encoder" if encodes else "language model"
     part = model.encodes if isinstance(model, LoadedModel) else None
@@ -467,13 +469,13 @@ def _left_out(model: Subject, count: int) -> str:
     return f"warning: {model.name}: only the {which} is counted, without {listed(model.left_out)}"
 
 
-def _whole(model: Subject) -> str:
+def _name_without_part(model: Subject) -> str:
     return model.name.rpartition(":")[0]
 
 
-def _whole_of(models: Sequence[Subject]) -> str:
+def _common_name(models: Sequence[Subject]) -> str:
     """Name of the model whose parts these are, if they are counted together; else empty."""
-    names = {_whole(model) for model in models if getattr(model, "part", "") == BOTH}
+    names = {_name_without_part(model) for model in models if getattr(model, "part", "") == BOTH}
     return names.pop() if len(names) == 1 else ""
 
 
@@ -487,7 +489,7 @@ def _answer(
     """The answer, or the sum of the parts of one model, with the parts that are `missing`."""
     if len(facts) == 1 and missing:
         return f"Not included: {listed(missing)}. {answer}"
-    if len(facts) != len(models) or len(facts) == 1 or headline not in SUMMED or not _whole_of(models):
+    if len(facts) != len(models) or len(facts) == 1 or headline not in SUMMED or not _common_name(models):
         return answer
     total, without = sum(fact[headline] for fact in facts), [*missing, *models[-1].left_out]
     return f"{SUMMED[headline](total)} together{f', without {listed(without)}' if without else ''}."
@@ -520,16 +522,16 @@ def _bounded(model: LoadedModel) -> bool:
 
 
 def _past_source(groups: Sequence[Sequence[LoadedModel]], request: Request) -> list[str]:
-    asked = request.source or 0
+    source = request.source or 0
     read = {
         group[0].name: sources
         for group in groups
-        if (sources := [s.source for s in group if _bounded(s) and s.source is not None and asked > s.source])
+        if (sources := [s.source for s in group if _bounded(s) and s.source is not None and source > s.source])
     }
     if not read:
         return []
     named = ", ".join(f"{name} of {units.between(sources)}" for name, sources in read.items())
-    return [f"hint: a source of {asked:,} is longer than the model supports: {named}. Counted anyway."]
+    return [f"hint: a source of {source:,} is longer than the model supports: {named}. Counted anyway."]
 
 
 def _past_context(group: Sequence[LoadedModel], context: int) -> str:
@@ -588,9 +590,9 @@ SHARES = (Column("share", "share", "share", drop=3), Column("bar", "", "bar", dr
 """Columns of `with_share`."""
 
 
-def with_share(row: Mapping[str, Cell], part: int, whole: int) -> Row:
-    """The row with its share of the whole, as a number and as a bar."""
-    share = Fraction(part, whole)
+def with_share(row: Mapping[str, Cell], part: int, total: int) -> Row:
+    """The row with its share of the total, as a number and as a bar."""
+    share = Fraction(part, total)
     return {**row, "share": share, "bar": share}
 
 

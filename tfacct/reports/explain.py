@@ -146,7 +146,7 @@ def _derivation(
     found: dict[str, list[Entry]] = {}
     for entry in entries:
         found.setdefault(component(entry), []).append(entry)
-    components = tuple(Component(name, tuple(model.steps(own, unit))) for name, own in found.items())
+    components = tuple(Component(name, tuple(model.steps(lines, unit))) for name, lines in found.items())
     steps = [step for one in components for step in one.steps]
     if any("⌈" in step.symbols for step in steps):
         rule = f"{rule}; ⌈ ⌉ rounds up"
@@ -228,13 +228,13 @@ def _share(entries: Sequence[Entry], who: str, work: Workload, factor: int) -> _
         by_axis = {one.axis or one.axis_names: one.value for one in entry.factors}
         many = counts.get(who, by_axis.get(who, 1))
         met = entry.has(*KEYS) if who in NEW else ""
-        own = entry.value // max(1, work.batch * many * by_axis.get(met, 1))
+        each = entry.value // max(1, work.batch * many * by_axis.get(met, 1))
         if met:
-            keys[met] = keys.get(met, (0, 0))[0] + own, by_axis[met]
+            keys[met] = keys.get(met, (0, 0))[0] + each, by_axis[met]
         elif who in NEW and entry.weights:
-            weights += own // factor
+            weights += each // factor
         else:
-            fixed += own
+            fixed += each
     return _Share(who, work.batch * many, factor, weights, dict(sorted(keys.items())), fixed)
 
 
@@ -376,8 +376,8 @@ def _by_key(work: Workload, entries: Iterable[Entry]) -> dict[str, tuple[int, in
             return None
         name = entry.has(*CACHE_AXES)
         many = next((one.value for one in entry.factors if one.axis == name and name), 1)
-        own = entry.value // max(1, work.batch * many)
-        found[name] = found.get(name, (0, 0))[0] + own, many
+        each = entry.value // max(1, work.batch * many)
+        found[name] = found.get(name, (0, 0))[0] + each, many
     total = sum(entry.value for entry in entries)
     return found if work.batch * sum(each * many for each, many in found.values()) == total else None
 
@@ -393,28 +393,28 @@ def _bracketed(terms: Sequence[str]) -> str:
 
 def _adds(by_key: Mapping[str, tuple[int, int]]) -> str:
     sentences = []
-    windowed = {name: each for name, (each, _) in by_key.items() if name.startswith(CACHED_KEYS)}
-    each = by_key.get("S", (0, 0))[0]
-    if each:
-        sentences.append(f"Each token of context adds {each:,} bytes per sequence")
-    for name, own in windowed.items():
-        mark = name.removeprefix(CACHED_KEYS)
-        until = f"until the window{f' W{mark}' if mark else ''} is full"
-        sentences.append(
-            f"and {own:,} more {until}"
-            if sentences
-            else f"Each token of context adds {own:,} bytes per sequence {until}"
-        )
+    sizes = {name: each for name, (each, _) in by_key.items() if each}
+    if token := sizes.get("S"):
+        sentences.append(f"Each token of context adds {token:,} bytes per sequence")
+    for name, each in by_key.items():
+        if name.startswith(CACHED_KEYS):
+            mark = name.removeprefix(CACHED_KEYS)
+            until = f"until the window{f' W{mark}' if mark else ''} is full"
+            sentences.append(
+                f"and {each[0]:,} more {until}"
+                if sentences
+                else f"Each token of context adds {each[0]:,} bytes per sequence {until}"
+            )
     found = [f"{' '.join(sentences)}."] if sentences else []
-    for name, (own, _) in by_key.items():
-        if own and name in MADE:
-            found.append(f"Each {MADE[name]} adds {own:,} bytes per sequence.")
-        if own and name in WAITING:
-            found.append(f"Each token of an incomplete {WAITING[name]} takes {own:,} bytes.")
-    if own := by_key.get(ANY, (0, 0))[0]:
-        found.append(f"The first {MADE[ENTRIES]} adds {own:,} bytes more, once per sequence.")
-    if (source := by_key.get("J", (0, 0))[0]) > 0:
+    for name, size in sizes.items():
+        if name in MADE:
+            found.append(f"Each {MADE[name]} adds {size:,} bytes per sequence.")
+        if name in WAITING:
+            found.append(f"Each token of an incomplete {WAITING[name]} takes {size:,} bytes.")
+    if size := sizes.get(ANY, 0):
+        found.append(f"The first {MADE[ENTRIES]} adds {size:,} bytes more, once per sequence.")
+    if source := sizes.get("J", 0):
         found.append(f"Each source token adds {source:,} bytes per sequence.")
-    if (state := by_key.get("", (0, 0))[0]) > 0:
+    if state := sizes.get("", 0):
         found.append(f"Each sequence has a state of {state:,} bytes, the same at every context.")
     return " ".join(found)

@@ -290,11 +290,11 @@ CONTEXT = Column("keys", "context", "count")
 
 
 def _by_operation(
-    lines: Sequence[Mapping[str, Any]], parts: Iterable[int], whole: int, *columns: Column, share: Column = SHARE
+    lines: Sequence[Mapping[str, Any]], parts: Iterable[int], total: int, *columns: Column, share: Column = SHARE
 ) -> tuple[tuple[Column, ...], tuple[tuple[Row, ...], ...]]:
-    """A row for each line, in a section for each part of the model, with the share of `parts` in the `whole`."""
+    """A row for each line, in a section for each part of the model, with the share of `parts` in the `total`."""
     rows = [
-        build.with_share({"part": paths.heading_of(line["path"]), "operation": _operation(line), **line}, part, whole)
+        build.with_share({"part": paths.heading_of(line["path"]), "operation": _operation(line), **line}, part, total)
         for line, part in zip(lines, parts, strict=True)
     ]
     named = Column("operation", "operation"), Column("spec", "einsum", "spec", drop=5)
@@ -559,10 +559,10 @@ def _overtakes(about: About) -> list[str]:
 def _recomputes(about: About) -> dict[str, str] | None:
     if about.first.recompute == "none":
         return None
-    whole = about.first.recompute == "full"
+    full = about.first.recompute == "full"
     return {
         "what": "every layer again, up to its last needed matmul"
-        if whole
+        if full
         else "attention again, except its last matmul",
         "more": f": {units.si(about.first.recomputed)} FLOPs" if len(about.counted) == 1 else "",
     }

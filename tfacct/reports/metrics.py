@@ -98,12 +98,12 @@ class Counting:
         """The model at a workload; with stages, the stage with most of the metric. Raises UsageError for an unsupported
         metric."""
         points = self.points(model, work, metrics)
-        own = [metric for metric in metrics if not metric.of_step]
-        if len(points) == 1 or not own:
+        of_pass = [metric for metric in metrics if not metric.of_step]
+        if len(points) == 1 or not of_pass:
             return points[0]
         if len(metrics) > 1:
             raise UsageError(f"{option('pp')} works with one metric, not with {len(metrics):,}")
-        return max(points, key=lambda one: int(own[0].of(one)))
+        return max(points, key=lambda one: int(of_pass[0].of(one)))
 
     def points(self, model: LoadedModel, work: Workload, metrics: Sequence[Metric] = ()) -> list[Point]:
         """The model at a workload, or each of its stages. Raises UsageError for a metric that is not supported."""
@@ -117,12 +117,12 @@ class Counting:
         weights = self._weights(model, weighed=weighed)
         step = self._step(model, work, metrics)
         point = Point(model.ledger, work, weights, width(cached), self.masked, self.train, step=step)
-        apart = [metric for metric in metrics if not metric.of_step]
-        if self.mesh is None or not apart:
+        of_pass = [metric for metric in metrics if not metric.of_step]
+        if self.mesh is None or not of_pass:
             return [point]
         from tfacct.parallel.rank_flops import points_of
 
-        return points_of(model, point, apart, self.mesh, self.dtype)
+        return points_of(model, point, of_pass, self.mesh, self.dtype)
 
     def _weights(self, model: LoadedModel, *, weighed: bool) -> Storage:
         """Storage of the weights; bf16 if it is unknown and no metric needs it."""
@@ -138,14 +138,14 @@ class Counting:
     ) -> Callable[[Workload], TrainingMemory] | None:
         """Training memory as a function of the workload, if a metric needs it. Raises UsageError if the model
         or workload is not supported."""
-        asked = next((metric.name for metric in metrics if metric.of_step), None)
-        if asked is None:
+        name = next((metric.name for metric in metrics if metric.of_step), None)
+        if name is None:
             return None
         if work.tokens != work.context:
             parts = f"{option('decode')} and {option('tokens')}"
-            raise UsageError(f"{asked} is a training metric, for whole sequences: leave {parts} out")
+            raise UsageError(f"{name} is a training metric, for whole sequences: leave {parts} out")
         if work.logits == "last":
-            raise UsageError(f"{asked} is a training metric, with all logits: leave {option('logits')} out")
+            raise UsageError(f"{name} is a training metric, with all logits: leave {option('logits')} out")
         from tfacct.training.memory import memory_at
 
         return memory_at(model, self.recipe)
@@ -255,7 +255,7 @@ class CountedMetrics:
     ) -> list[list[str]]:
         """The dtypes of the weights, and those of the cache: one each, or two if the sides of a comparison differ."""
         sides = self._sides(models)
-        named = [(weights(own, side.dtype), dtypes(side.dtype, side.kv_dtype)[1]) for own, side in sides]
+        named = [(weights(some, side.dtype), dtypes(side.dtype, side.kv_dtype)[1]) for some, side in sides]
         return [list(dict.fromkeys(each)) for each in zip(*named, strict=True)]
 
     def assumed(self, models: Sequence[LoadedModel]) -> str:
@@ -274,7 +274,7 @@ class CountedMetrics:
         if self.cache:
             found["state"] = model_notes.state_notes(models, dtypes(self.terms.dtype, self.terms.kv_dtype)[1])
         if self.weights or self.traffic:
-            each = (model_notes.storage_notes(own, side.dtype) for own, side in self._sides(models))
+            each = (model_notes.storage_notes(some, side.dtype) for some, side in self._sides(models))
             found["storage"] = dict.fromkeys(note for notes in each for note in notes)
         if any(metric.name == "peak_bytes" for metric in self.metrics):
             found["optimizer_order"] = self._upper_bounds(models)

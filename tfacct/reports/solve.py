@@ -255,9 +255,9 @@ def _given(model: LoadedModel, unknown: str) -> int:
     value."""
     fields = {**model.config.model_dump(), **model.defaulted, **model.raw}
     if unknown not in fields:
-        whole = [name for name, value in fields.items() if isinstance(value, int) and not isinstance(value, bool)]
+        numbers = [name for name, value in fields.items() if isinstance(value, int) and not isinstance(value, bool)]
         known = [name for name in (*UNKNOWNS, *RANKS) if name != unknown]
-        close = nearest(unknown, [*known, *whole]) or f"{option('unknown')} is one of {', '.join(known)}, or a field"
+        close = nearest(unknown, [*known, *numbers]) or f"{option('unknown')} is one of {', '.join(known)}, or a field"
         raise NotFoundError(f"unknown variable {unknown!r}", close)
     value = fields[unknown]
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
@@ -275,10 +275,8 @@ def _fewest_ranks(question: _Question, terms: Counting) -> _Solved:
 
     def at(count: Any) -> Point:
         if count not in known:
-            own = with_ranks(mesh, unknown, count)
-            known[count] = replace(terms, mesh=None if own == Mesh() else own).point(
-                model, question.work, question.metrics
-            )
+            sharded = _with_ranks(terms, unknown, count)
+            known[count] = sharded.point(model, question.work, question.metrics)
         return known[count]
 
     def fits(count: int) -> bool:
@@ -312,8 +310,13 @@ def _without_ranks(unknown: str, terms: Counting) -> Counting:
     """The terms with one rank of the unknown."""
     if terms.mesh is None or unknown != "tp" or terms.mesh.tp > 1:
         return terms
-    own = with_ranks(terms.mesh, unknown, 1)
-    return replace(terms, mesh=None if own == Mesh() else own)
+    return _with_ranks(terms, unknown, 1)
+
+
+def _with_ranks(terms: Counting, unknown: str, count: int) -> Counting:
+    """The terms with this many ranks of the unknown."""
+    mesh = with_ranks(terms.mesh or Mesh(), unknown, count)
+    return replace(terms, mesh=None if mesh == Mesh() else mesh)
 
 
 def _between(tried: list[int], count: int, fits: Callable[[int], bool]) -> tuple[int, list[int]]:

@@ -179,8 +179,8 @@ class Sweep:
     @property
     def knobs(self) -> list[str]:
         """Names that tell rows apart: those that vary, and the context if settings have their own."""
-        own = self.grid.contexts is None and any(len(swept.contexts) > 1 for swept in self.every)
-        return [*(["model"] * (len(self.every) > 1)), *self.grid.varied, *(["ctx"] * own)] or ["ctx"]
+        differ = self.grid.contexts is None and any(len(swept.contexts) > 1 for swept in self.every)
+        return [*(["model"] * (len(self.every) > 1)), *self.grid.varied, *(["ctx"] * differ)] or ["ctx"]
 
 
 def checked(grid: Grid) -> Grid:
@@ -255,11 +255,11 @@ def sweep(
         metrics = DEFAULT[:1]  # by which stages can be compared
     if tuple(metrics) == DEFAULT and not model_notes.attends(every):
         metrics = (*DEFAULT[:-1], *(f"share.{mixer.name}" for mixer in model_notes.mixers(every)))
-    asked = metrics_named(metrics, every)
-    terms.check_recipe(asked)
-    if clash := {metric.name for metric in asked} & set(grid.knobs):
+    named = metrics_named(metrics, every)
+    terms.check_recipe(named)
+    if clash := {metric.name for metric in named} & set(grid.knobs):
         raise UsageError(f"{clash.pop()} is a metric, so it cannot be swept as a field")
-    about = Sweep(grid, asked, request, terms)
+    about = Sweep(grid, named, request, terms)
     if swept_recipe := grid.recipe:
         for values in product(*swept_recipe.values()):
             _ = about.with_recipe(dict(zip(swept_recipe, values, strict=True))).recipe  # raises UsageError
@@ -290,9 +290,9 @@ def _read(
     for number, fields in enumerate(grid.settings()):
         tick(f"reading {name}", number)
         try:
-            own = {name: fields.pop(name) for name in (*(grid.ranks or {}), *(grid.recipe or {}))}
+            options = {name: fields.pop(name) for name in (*(grid.ranks or {}), *(grid.recipe or {}))}
             model = load(name, fields)
-            swept.settings.append(replace(model, changed={**model.changed, **own}) if own else model)
+            swept.settings.append(replace(model, changed={**model.changed, **options}) if options else model)
         except ConfigError as error:
             swept.skip(name, fields, error)
     return swept
@@ -304,8 +304,8 @@ def _sweep(swept: Swept, model: LoadedModel, about: Sweep) -> None:
     if not all(selection.takes_context(model, context) for context in grid.contexts or ()):
         raise selection.other_context(model)
     if grid.ranks:
-        own: dict[str, Any] = {axis: model.changed[axis] for axis in grid.ranks}
-        terms = replace(terms, mesh=mesh_of(**own, sp=grid.sp and own["tp"] > 1))
+        ranks: dict[str, Any] = {axis: model.changed[axis] for axis in grid.ranks}
+        terms = replace(terms, mesh=mesh_of(**ranks, sp=grid.sp and ranks["tp"] > 1))
     contexts = [model.context] if grid.contexts is None else grid.contexts
     pieces = 1 if terms.mesh is None else terms.mesh.sequence_chunks
     whys = {context: why for context in contexts if (why := _unsupported_context(context, about.request, pieces))}
@@ -323,20 +323,20 @@ def _unsupported_context(context: int, request: Request, pieces: int) -> str | N
 
 def _evaluated(model: LoadedModel, contexts: Collection[int], about: Sweep) -> Iterator[dict[str, Any]]:
     """One model's metrics at every context and batch."""
-    asked, batches = about.metrics, about.grid.batches
+    metrics, batches = about.metrics, about.grid.batches
     smallest = selection.workload(model, about.at(min(contexts), 1))
-    points = about.terms.points(model, smallest, asked)
+    points = about.terms.points(model, smallest, metrics)
     chunk = smallest.tokens if about.chunk else None
-    arrays = len(contexts) * len(batches) >= MANY and not any(metric.of_step for metric in asked)
+    arrays = len(contexts) * len(batches) >= MANY and not any(metric.of_step for metric in metrics)
     arrays &= about.terms.mesh is None  # whose ledger is that of one rank
     if arrays and find_spec("numpy") is not None:
         knobs: dict[str, Any] = {"ctx": [[context] for context in contexts], "batch": [list(batches)]}
         knobs |= {} if chunk is None else {"tokens": chunk}
-        every = [evaluate(metric, model.architecture, points[0], knobs, exact=True) for metric in asked]
+        every = [evaluate(metric, model.architecture, points[0], knobs, exact=True) for metric in metrics]
         values: Iterator[tuple[Any, ...]] = zip(*(array.ravel().tolist() for array in every), strict=True)
     else:
         values = (
-            tuple(max(metric.of(there) for there in every) for metric in asked)
+            tuple(max(metric.of(there) for there in every) for metric in metrics)
             for every in (
                 [moved(one, context=context, tokens=chunk or context, batch=batch) for one in points]
                 for context, batch in product(contexts, batches)
@@ -344,26 +344,26 @@ def _evaluated(model: LoadedModel, contexts: Collection[int], about: Sweep) -> I
         )
     for (context, batch), found in zip(product(contexts, batches), values, strict=True):
         row = {"model": model.name, **model.changed, "ctx": context, "batch": batch}
-        yield row | dict(zip((metric.name for metric in asked), found, strict=True))
+        yield row | dict(zip((metric.name for metric in metrics), found, strict=True))
 
 
 def _report(about: Sweep, left_out: Sequence[Skipped]) -> SweepReport:
     grid, every, counted = about.grid, about.every, about.counted
 
     def notes(some: slice) -> Iterator[str]:
-        own = replace(about, every=every[some])
-        yield from _skipped(own.every)
-        yield from _past_positions(own)
-        yield from _mlp_crossing(own)
+        shown = replace(about, every=every[some])
+        yield from _skipped(shown.every)
+        yield from _past_positions(shown)
+        yield from _mlp_crossing(shown)
         if grid.ranks:
             yield f"Each row counts one rank{', the fullest one' if 'pp' in grid.ranks else ''}."
             if grid.sp:
                 yield "With tp above 1, sp shards the residual stream too."
             yield from peak_notes(" ".join(metric.name for metric in about.metrics), *grid.ranks)
-        yield from counted.notes(own.settings)
-        if len(own.every) == 1:
-            yield from counted.window_notes(own.settings)
-        yield from _mla_modes(own)
+        yield from counted.notes(shown.settings)
+        if len(shown.every) == 1:
+            yield from counted.window_notes(shown.settings)
+        yield from _mla_modes(shown)
 
     return build.report(
         SweepReport,

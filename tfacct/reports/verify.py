@@ -149,9 +149,9 @@ def verify(
     found: list[Verified] = []
     requests = [_within_reach(model, request) for model in models]
     with shape_kernels():
-        for done, (model, own) in enumerate(zip(models, requests, strict=True)):
+        for done, (model, each) in enumerate(zip(models, requests, strict=True)):
             progress(model.name, done, len(models))
-            work = selection.workload(model, own)
+            work = selection.workload(model, each)
             traced = traced_blocks(model, all_layers)
             found.append(Verified(model, work, _checks(model, work, all_layers, against is not None), traced))
     one = found[0] if len(found) == 1 else None
@@ -256,10 +256,10 @@ def verify_ranks(
     models, layouts, left_out = supported_on(models, lambda model: layout_for(model, mesh))
     found: list[RankChecks] = []
     with shape_kernels():
-        for done, (model, (own, published)) in enumerate(zip(models, layouts, strict=True)):
+        for done, (model, (layout, published)) in enumerate(zip(models, layouts, strict=True)):
             progress(model.name, done, len(models))
             work = selection.workload(model, request)
-            found.append(rank_checks(model, work, own, stored, published=published, all_layers=all_layers))
+            found.append(rank_checks(model, work, layout, stored, published=published, all_layers=all_layers))
     one = found[0] if len(found) == 1 else None
     who = f"{build.label(models[0])}: one of {one.mesh.ranks} ranks" if one else "One rank of each"
     return build.report(
@@ -324,9 +324,9 @@ def _rank_notes(every: Sequence[RankChecks]) -> list[str]:
         if mesh.fsdp == 1:
             notes.append("Gradient reduction over cp was not checked, because buckets need real tensors.")
     for published, whose in ((False, "torch's tutorials"), (True, "the plan that transformers publishes")):
-        own = [found.model.name for found in every if found.mesh.tp > 1 and found.published is published]
-        if own:
-            notes.append(f"Sharded over tp by {whose}{'' if len(every) == 1 else f': {listed(own)}'}.")
+        names = [found.model.name for found in every if found.mesh.tp > 1 and found.published is published]
+        if names:
+            notes.append(f"Sharded over tp by {whose}{'' if len(every) == 1 else f': {listed(names)}'}.")
     if mesh.sp and any(found.model.architecture.having(LatentAttention) for found in every):
         notes.append("Latent attention reads the gathered residual stream, as in torchtitan's plan of DeepSeek-V3.")
     if any(found.published and tied(found.model) for found in every):
@@ -629,10 +629,10 @@ def prove_saved(
     if not answered_groups(model.family):
         training_memory(model, Workload(1, 1), recipes[0])  # raises, and says why
     refused = {recipe: refusal(small_model(model, recipe), recipe) for recipe in recipes}
-    asked = [recipe for recipe, why in refused.items() if why is None]
-    if not asked:
+    proven = [recipe for recipe, why in refused.items() if why is None]
+    if not proven:
         raise UsageError(f"{model.name}: {next(iter(refused.values()))}")
-    statements = [found for recipe in asked for found in proven_steps(model, recipe, progress)]
+    statements = [found for recipe in proven for found in proven_steps(model, recipe, progress)]
     means = (
         f"The class has the biases and tied weights of {model.name}, at any sizes. It was counted at every point of a"
         " grid with two values of each size and three of T. Two polynomials of degree at most 1 (2 in T) that agree"
@@ -644,11 +644,11 @@ def prove_saved(
         model,
         statements,
         by="grid",
-        legend=_saved_legend(small_model(model, asked[0]), asked[0]),
+        legend=_saved_legend(small_model(model, proven[0]), proven[0]),
         means=means,
         title="formula of saved activations against the class, for all sizes",
-        convention=f"as transformers runs it with {asked[0].attention}: {TRAINING}",
-        counted=asked[0].counted,
+        convention=f"as transformers runs it with {proven[0].attention}: {TRAINING}",
+        counted=proven[0].counted,
         counter="class",
     )
 
