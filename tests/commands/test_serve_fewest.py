@@ -97,7 +97,7 @@ def test_no_end_of_a_range_is_named_without_a_known_error() -> None:
         ({"ttft": "1s", "within": "2ms"}, "and each later token within 2.00 ms"),
         ({"ttft": "500ms", "on": "2xh100", "requests": 8}, "16 × H100 SXM5 80GB are the fewest for 8 requests"),
         ({"ttft": "1s", "on": "t4"}, "exceed the usable"),
-        ({"ttft": -1.0}, "ttft must be a time above 0, not -1 s"),
+        ({"ttft": -1.0}, "ttft must be a number above 0, not -1.0\nseconds, or ttft='50ms'"),
         ({"ttft": "1"}, "must be a time with its unit"),
         ({"ttft": "1s", "requests": "1,8"}, "takes one number"),
         ({"ttft": "1s", "within": "50ms", "new": 1}, "new=1 has none"),

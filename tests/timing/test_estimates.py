@@ -193,7 +193,10 @@ def test_no_single_first_token_under_load(run: Callable[..., Ran]) -> None:
     ("asked", "message"),
     [
         ({"requests": 299}, "the KV cache of at most 298 requests fits"),
-        ({"price": -1.0}, "must be above 0"),
+        ({"requests": []}, "requests has no values"),
+        ({"price": -1.0}, "price must be a number above 0, not -1.0"),
+        ({"price": "2"}, "price must be a number above 0, not '2'"),
+        ({"within": [1]}, r"within must be a number above 0, not \[1\]"),
         ({"within": "50"}, "must be a time with its unit"),
         ({"reserve": "79GB"}, "of weights exceed the usable"),
         ({"use": 1.5}, "above 0 and at most 1"),

@@ -28,7 +28,7 @@ def mfu(
     ] = None,
     forward: Annotated[bool, Option("The run was inference: forward passes only.")] = False,
     dtype: Annotated[str | None, Option("Dtype of the matmuls. Default: bf16.", "DTYPE", opt.DTYPES)] = None,
-    **whole: Unpack[opt.Sequences],
+    **step: Unpack[opt.Sequences],
 ) -> "Found[MfuReport]":
     """Model FLOPs utilization of a run.
 
@@ -50,7 +50,7 @@ def mfu(
     if isinstance(time, str):
         number = units.read_number(time)
         time = units.read_seconds(option("step_time"), time) if number is None else float(number)
-    report = mfu(model, opt.request(whole), on, tokens_per_second=speed, step_time=time, dtype=dtype, train=not forward)
+    report = mfu(model, opt.request(step), on, tokens_per_second=speed, step_time=time, dtype=dtype, train=not forward)
     return Found(report)
 
 
@@ -63,7 +63,7 @@ def measure(
     sdpa: Annotated[bool, Option("With --run: fused attention. Faster, but its FLOPs are not counted.")] = False,
     device: Annotated[str, Option("With --run: device. Default: cpu.", "cpu|cuda|mps")] = "cpu",
     dtype: Annotated[str | None, Option("fp32 (default), bf16 or fp16.", "DTYPE")] = None,
-    **whole: Unpack[opt.Sequences],
+    **step: Unpack[opt.Sequences],
 ) -> "Found[MeasureReport]":
     """Run a model on this machine: time, MFU, memory.
 
@@ -73,7 +73,7 @@ def measure(
     from tfacct.verify.measured import Plan
 
     plan = Plan(device=device, dtype=dtype or "fp32", steps=steps, train=train, sdpa=sdpa)
-    return Found(measure(model, opt.request(whole, decode=decode), plan, progress=tick))
+    return Found(measure(model, opt.request(step, decode=decode), plan, progress=tick))
 
 
 COMMAND = Command(

@@ -232,9 +232,11 @@ def _speculation(tokens: int | None, acceptance: float | None, draft: str | None
 
 def _seconds(name: str, given: float | str | None) -> float | None:
     """A time in seconds. Raises UsageError for one that is not above 0."""
+    from tfacct.timing.utilization import check_positive
+
     seconds = units.read_seconds(option(name), given) if isinstance(given, str) else given
-    if seconds is not None and not 0 < seconds < float("inf"):
-        raise UsageError(f"{option(name)} must be a time above 0, not {seconds:g} s", option(name, "50ms"))
+    if seconds is not None:
+        check_positive(name, seconds, hint=f"seconds, or {option(name, '50ms')}")
     return seconds
 
 

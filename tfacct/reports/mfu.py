@@ -156,8 +156,8 @@ def mfu(
     )
     step, several = "training" if train else "forward passes", count > 1
     batch = "" if step_time is None else f", batch {work.batch:,}{' on all devices' * several}"
-    used, whole = (units.three(flops / 1e12) for flops in (run.per_token["full"] * run.each, peak))
-    rate = f"{used} of {whole} TFLOP/s{' on each device' * several}"
+    used, most = (units.three(flops / 1e12) for flops in (run.per_token["full"] * run.each, peak))
+    rate = f"{used} of {most} TFLOP/s{' on each device' * several}"
     warning = above_peak(facts["mfu"])
     return build.report(
         MfuReport,

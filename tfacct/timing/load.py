@@ -18,6 +18,7 @@ from tfacct.timing.placement import Deployment, Placement
 from tfacct.timing.serving import Served, largest_where
 from tfacct.timing.speculative import Speculation, check_draft_model, check_room, with_draft
 from tfacct.timing.timing import CONSTANTS
+from tfacct.timing.utilization import check_positive
 
 REQUESTS = (1, 8, 32, 64, 128, 256, 512)
 HOUR, MILLION = 3600, 10**6
@@ -58,13 +59,12 @@ class Load:
         """The load. Raises UsageError."""
         for name in ("prompt", "new"):
             check_size(option(name), getattr(self, name))
+        if self.requests == ():
+            raise UsageError(f"{option('requests')} has no values")
         for requests in self.requests or ():
             check_size(option("requests"), requests)
-        if self.price is not None and not 0 < self.price < MILLION:
-            raise UsageError(
-                f"{option('price')} must be above 0 and below {MILLION:,}, not {self.price:g}",
-                "of one device for an hour: 2.50",
-            )
+        if self.price is not None:
+            check_positive("price", self.price, hint="of one device for an hour: 2.50")
         if self.within is not None and self.new == 1:
             raise UsageError(
                 f"{option('within')} is a time per output token after the first, and {option('new', 1)} has none",
