@@ -34,6 +34,13 @@ def test_chinchilla_by_hand() -> None:
     assert parameters(5.88e23, 20) == pytest.approx(70e9, rel=1e-12)
 
 
+def test_the_answer_and_the_rows_have_one_notation() -> None:
+    """419,430,400,000 tokens · 10.28e9 FLOPs = 4.31e21 on 1,557,611,200 parameters; 989.4 TFLOP/s · 0.5: 100.9 days."""
+    report = budget(presets.load("gpt2-xl"), tokens=419_430_400_000, on="h100-sxm", mfu=0.5)
+    assert report.answer == "gpt2-xl on 419 B tokens (269 per parameter): 4.31 Z FLOPs (4.31e21), 101 days."
+    assert "50% MFU of 989 TFLOP/s (bf16) is assumed on each device, without interruptions." in report.notes
+
+
 def test_rows_by_tokens_per_parameter() -> None:
     lines = budget(None, 1e21, tokens_per_parameter=30).models[0]["lines"]
     assert [line["tokens_per_parameter"] for line in lines[:-2]] == [10, 20, 30, 40, 100, 200]
@@ -42,7 +49,9 @@ def test_rows_by_tokens_per_parameter() -> None:
         assert line["tokens"] / line["parameters"] == pytest.approx(line["tokens_per_parameter"], rel=1e-8)
 
 
-@pytest.mark.parametrize(("name", "wanted"), [("approach 3", 1.824e9), ("refit of 2024", 2.778e9)])
+@pytest.mark.parametrize(
+    ("name", "wanted"), [("Chinchilla, approach 3", 1.824e9), ("approach 3, refitted 2024", 2.778e9)]
+)
 def test_fits_of_the_loss(name: str, wanted: float) -> None:
     """N = G · (1e21 / 6)^a, with G = 1.34471 and a = 0.28 / 0.62, or G = 0.119630 and a = 0.3658 / 0.7136; and the
     loss there is less than on both sides."""
@@ -81,7 +90,7 @@ def test_tokens_and_flops_of_a_model_are_exact() -> None:
 def test_the_assumed_utilization_is_that_of_a_dtype() -> None:
     """An H100 multiplies fp8 at 1,978.9 TFLOP/s."""
     report = budget(GPT2, tokens=10**9, on="h100", mfu=0.125, dtype="fp8")
-    assert "12.5% MFU in fp8 is assumed, without interruptions." in report.notes
+    assert "12.5% MFU of 1,979 TFLOP/s (fp8) is assumed on each device, without interruptions." in report.notes
     assert report.models[0]["days"] == pytest.approx(GPT2_FLOPS * 1e9 / (0.125 * 1978.9e12) / 86_400, rel=1e-4)
 
 

@@ -324,6 +324,14 @@ def test_the_title_says_micro_batches_and_whose_a_batch_is(run: Callable[..., Ra
         assert said in " ".join(run(*words, *more).out.split())
 
 
+def test_the_baseline_counts_what_its_row_says(run: Callable[..., Ran]) -> None:
+    words = ("time", "gpt2-xl", "--on", "10xa100-sxm-80gb", "--train", "--ctx", "1k", "--tp", "5", "--pp", "2")
+    assert " baseline, 48.0% MFU, recomputation counted  " in run(*words, "--recompute", "full").out
+    assert " baseline, 48.0% MFU  " in run(*words).out
+    one = run("time", "gpt2-xl", "--on", "a100-sxm-80gb", "--train", "--ctx", "1k").out
+    assert "batch 1 ≈ " in " ".join(one.split()) and "each device" not in one.partition("Fits")[0]
+
+
 @pytest.mark.parametrize(
     ("asked", "message"),
     [

@@ -55,7 +55,7 @@ NOTES = (
         lambda of: of["named"] and of,
         "{name} takes {each} FLOPs per token at context {context:,}, counted over all matmuls instead of 6·N.",
     ),
-    NoteRow("speed", 2, lambda of: of["fits"] and of, "{speed} is assumed, without interruptions."),
+    NoteRow("speed", 2, lambda of: of["fits"] and of, "{speed} is assumed on each device, without interruptions."),
 )
 
 
@@ -154,11 +154,11 @@ def budget(
         "experts": bool(trained.ledger.experts),
         "trained": units.people(tokens),
         "each": units.si(round(each)),
-        "speed": trainer and f"{100 * trainer.mfu:.3g}% MFU in {trainer.dtype}",
+        "speed": trainer and f"{100 * trainer.mfu:.3g}% MFU of {trainer.peak / 1e12:,.0f} TFLOP/s ({trainer.dtype})",
     }
     if model is not None:
         many = f"{about['trained']} tokens ({units.three(per_parameter)} per parameter)"
-        what = f"{about['name']} on {many}: {_power(spent)} FLOPs"
+        what = f"{about['name']} on {many}: {units.si(round(spent))} FLOPs ({_power(spent)})"
     else:
         whose = " (Chinchilla)" if ratio == TOKENS_PER_PARAMETER else ""
         best_tokens = units.people(round(best * ratio))

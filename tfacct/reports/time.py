@@ -373,8 +373,9 @@ def time_train(
 def _train_words(one: StepEstimate) -> str:
     """The workload and the recipe, after a title."""
     recompute = "" if one.how.recompute == "none" else f", recompute {one.how.recompute}"
-    each = "on each device" if not one.megatron else f"per replica of {one.how.mesh.ranks:,} devices"
-    return f"context {one.work.context:,}, {batch_words(one.work, one.recipe)} {each}{recompute}"
+    each = " on each device" if one.trained.devices > 1 else ""
+    each = each if not one.megatron else f" per replica of {one.how.mesh.ranks:,} devices"
+    return f"context {one.work.context:,}, {batch_words(one.work, one.recipe)}{each}{recompute}"
 
 
 def _train_table(one: StepEstimate) -> Table:
@@ -389,10 +390,11 @@ def _train_table(one: StepEstimate) -> Table:
         for name, part in one.parts._asdict().items()
         if part
     ]
+    counted = ", recomputation counted" if one.megatron and one.how.recompute != "none" else ""
     totals = {
         "step": f"≈ {units.seconds(seconds)}",
         "80% interval": one.interval and units.time_range(one.interval),
-        f"baseline, {BASELINE[one.megatron].mfu:.1%} MFU": f"≈ {units.seconds(one.usual)}",
+        f"baseline, {BASELINE[one.megatron].mfu:.1%} MFU{counted}": f"≈ {units.seconds(one.usual)}",
     }
     return (Column("what", "part"), *ESTIMATED), (tuple(rows),), _totals("step", totals, "what")
 
@@ -426,7 +428,8 @@ def _train_answer(one: StepEstimate) -> str:
         changed = fitting_options(one.model, one.work, one.recipe, one.device, memory.usable)
         advice = f"; try {' '.join(option(name, value) for name, value in changed.items())}" if changed else ""
         return f"Does not fit: needs at least {needed}{advice}."
-    seconds = f"≈ {units.seconds(one.parts.seconds)}: ≈ {units.three(one.rate)} tokens/s on each device"
+    each = " on each device" if one.trained.devices > 1 else ""
+    seconds = f"≈ {units.seconds(one.parts.seconds)}: ≈ {units.three(one.rate)} tokens/s{each}"
     seconds += f", {units.percent(one.mfu('full') or 0)} of its bf16 peak"
     if one.days is not None:
         seconds += f", ≈ {units.three(one.days)} days for {units.people(one.how.tokens_total or 0)} tokens"
