@@ -13,7 +13,18 @@ from torch import Tensor, nn
 
 from tfacct.families import gemma
 from tfacct.families.gemma import STREAMS
-from tfacct.reference.modules import Activation, Add, Embedding, FeedForward, Linear, Product, RMSNorm, Scale, Work
+from tfacct.reference.modules import (
+    Activation,
+    Add,
+    ChannelScale,
+    Embedding,
+    FeedForward,
+    Linear,
+    Product,
+    RMSNorm,
+    Scale,
+    Work,
+)
 from tfacct.reference.part_module import PartModule
 from tfacct.reference.residual import Residual
 from tfacct.reference.step import Step
@@ -43,17 +54,6 @@ class Correct(Work):
         return innovation.unsqueeze(-1) * (coefficients + 1).unsqueeze(-2)
 
 
-class Vector(Work):
-    """Elementwise product with a learned vector."""
-
-    def __init__(self, size: int) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(size))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x * self.weight
-
-
 class AltUp(nn.Module):
     """Predictions before a layer, corrections after it."""
 
@@ -69,7 +69,7 @@ class AltUp(nn.Module):
         self.correct_coefs = Linear(STREAMS, STREAMS, bias=False)
         self.predict, self.predict_add = Product(1), Add()
         self.innovation, self.correct, self.correct_add = Innovation(), Correct(), Add()
-        self.out_scale = Vector(hidden)
+        self.out_scale = ChannelScale(hidden)
         self.scaled = part.scaled
 
     def before(self, streams: Tensor) -> Tensor:

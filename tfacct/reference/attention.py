@@ -23,6 +23,7 @@ from tfacct.reference.modules import (
     RMSNorm,
     Scale,
     Softcap,
+    Weighted,
     Work,
 )
 from tfacct.reference.part_module import PartModule, Past, Shapes, family_module
@@ -33,7 +34,7 @@ Cache: TypeAlias = tuple[Tensor, ...]
 """Cached tensors of a layer: keys and values, or a latent and the rotary part of keys; then an indexer's keys."""
 
 
-class Softmax(nn.Module):
+class Softmax(Work):
     """Scaled and masked attention weights. A sink gets its share of the softmax and is dropped (transformers'
     GptOssAttention)."""
 
@@ -49,7 +50,7 @@ class Softmax(nn.Module):
         return torch.softmax(torch.cat((masked, sinks), dim=-1), dim=-1).narrow(-1, 0, scores.shape[-1])
 
 
-class Distance(nn.Module):
+class Distance(Work):
     """Elementwise distances of queries and keys, |q − k|, which are not a matmul. The largest is the score."""
 
     def __init__(self, group: int) -> None:
@@ -63,18 +64,14 @@ class Distance(nn.Module):
         return (queries.unsqueeze(-1) - shared.reshape(batch, kv_heads * self.group, 1, size, count)).abs()
 
 
-class Sinks(nn.Module):
+class Sinks(Weighted):
     """One learned score per head, for every query."""
-
-    def __init__(self, heads: int) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(heads))
 
     def forward(self, batch: int, tokens: int) -> Tensor:
         return self.weight.view(1, -1, 1, 1).expand(batch, -1, tokens, 1).clone()
 
 
-class Alibi(nn.Module):
+class Alibi(Work):
     """Scaled scores, reduced by a slope per head times the distance of the key.
 
     Press et al. (arXiv 2108.12409), section 3. Only differences between keys matter to the softmax, so the slope is
@@ -106,7 +103,7 @@ def slopes(heads: int) -> Tensor:
     return torch.tensor(first + more, dtype=torch.float64)
 
 
-class Clip(nn.Module):
+class Clip(Work):
     """Clamped elements (transformers' OlmoAttention)."""
 
     def __init__(self, bound: float) -> None:
@@ -117,7 +114,7 @@ class Clip(nn.Module):
         return x.clamp(-self.bound, self.bound)
 
 
-class Temperature(nn.Module):
+class Temperature(Work):
     """Queries times a factor of their position (transformers' Ministral3Attention, `get_llama_4_attn_scale`)."""
 
     def __init__(self, part: parts.Temperature) -> None:
@@ -157,7 +154,7 @@ def qk_norm(part: parts.QKNorm, heads: int, head_dim: int) -> nn.Module:
     return RMSNorm(size, part.eps, part.less_one)
 
 
-class OutputGate(nn.Module):
+class OutputGate(Work):
     """Output gate: the heads' outputs times a gate per element, or per head."""
 
     def __init__(self, part: parts.Gate, head_dim: int) -> None:

@@ -20,14 +20,13 @@ from tfacct.base.errors import MissingExtraError
 from tfacct.base.record import record
 from tfacct.meta.dispatch import DispatchMode
 from tfacct.meta.kernels import compiled
-from tfacct.reference.attention import Alibi, Clip, Distance, OutputGate, Sinks, Softmax, Temperature
 from tfacct.reference.blocks import Block
 from tfacct.reference.compressed import GroupedLinear
-from tfacct.reference.experts import Bank, Routing, Weighting
+from tfacct.reference.experts import Bank
 from tfacct.reference.latent import PerHead
 from tfacct.reference.mixing import Convolution
 from tfacct.reference.model import Decoder, Inputs
-from tfacct.reference.modules import Activation, Add, BatchedProduct, Product, RMSNorm, Scale, Softcap, Work
+from tfacct.reference.modules import BatchedProduct, Product, Work
 from tfacct.reference.rotary import Rotary
 
 PRODUCTS = ("linear", "matmul", "bmm", "addmm")
@@ -329,26 +328,7 @@ def seen(model: Decoder, given: Inputs) -> Seen:
 
         return write
 
-    results = (
-        nn.LayerNorm,
-        RMSNorm,
-        Softmax,
-        Rotary,
-        Activation,
-        Add,
-        Scale,
-        Softcap,
-        Alibi,
-        Distance,
-        Sinks,
-        Clip,
-        Temperature,
-        OutputGate,
-        Routing,
-        Weighting,
-        Work,
-    )
-    watched = (*PRODUCT_MODULES, *results)
+    watched = (*PRODUCT_MODULES, nn.LayerNorm, Rotary, Work)
     handles = [
         module.register_forward_hook(hook(path))
         for path, module in model.named_modules()

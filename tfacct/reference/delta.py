@@ -17,33 +17,25 @@ from torch import Tensor, nn
 from tfacct.architecture import parts
 from tfacct.reference.attention import by_head
 from tfacct.reference.mixing import Convolution, Mixer, States
-from tfacct.reference.modules import Activation, Linear, Product, Work
+from tfacct.reference.modules import Activation, Linear, Product, RMSNorm, Scale, Work
 from tfacct.reference.part_module import Past, Shapes
 
 UNIT_EPS = 1e-6
 """Epsilon added to the square of a key's length, as in the class."""
 
 
-class Unit(Work):
+class Unit(Scale):
     """Heads of length 1, times a factor."""
-
-    def __init__(self, factor: float) -> None:
-        super().__init__()
-        self.factor = factor
 
     def forward(self, x: Tensor) -> Tensor:
         return x * (torch.rsqrt(x.square().sum(dim=-1, keepdim=True) + UNIT_EPS) * self.factor)
 
 
-class Rate(Work):
+class Rate(Scale):
     """Share of the state at a key that the token replaces."""
 
-    def __init__(self, factor: float) -> None:
-        super().__init__()
-        self.factor = factor
-
     def forward(self, x: Tensor) -> Tensor:
-        return torch.sigmoid(x) * self.factor
+        return super().forward(torch.sigmoid(x))
 
 
 class Decay(Work):
@@ -157,18 +149,6 @@ class OneRead(Work):
         return (state * q.unsqueeze(-1)).sum(dim=-2)
 
 
-class HeadNorm(Work):
-    """RMSNorm per head."""
-
-    def __init__(self, size: int, eps: float) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(size))
-        self.size, self.eps = size, eps
-
-    def forward(self, x: Tensor) -> Tensor:
-        return nn.functional.rms_norm(x, (self.size,), self.weight, self.eps)
-
-
 class OutGate(Work):
     """Output times the token's gate."""
 
@@ -218,7 +198,7 @@ class DeltaNet(Mixer):
         self.old_values, self.correction, self.state_read = Product(1), Correction(), Product(1)
         self.chunk_values, self.read_add, self.state_write = Product(1), Sum(), Product(1)
         self.state_decay, self.recurrence, self.step_read = StateWork(), OneToken(), OneRead()
-        self.out_norm, self.gate = HeadNorm(part.value_dim, part.eps), OutGate(part.gate)
+        self.out_norm, self.gate = RMSNorm(part.value_dim, part.eps), OutGate(part.gate)
         self.out_proj = Linear(values, hidden, bias=False)
 
     def forward(self, x: Tensor, past: States | None) -> tuple[Tensor, Tensor, Tensor]:

@@ -20,17 +20,21 @@ from tfacct.reference.part_module import PartModule
 from tfacct.reference.step import Step
 
 
-class Bank(nn.Module):
-    """Matmul of each row with the weight of its expert, for rows of shape (batch, tokens, experts of a token, size).
-
-    Row i belongs to expert i mod E. Full rounds are one batched matmul over all experts; the remaining rows are one
-    over the first few.
-    """
+class Stored(nn.Module):
+    """The weights of experts that never run."""
 
     def __init__(self, experts: int, rows: int, columns: int, bias: bool) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(experts, rows, columns))
         self.bias = nn.Parameter(torch.empty(experts, columns)) if bias else None
+
+
+class Bank(Stored):
+    """Matmul of each row with the weight of its expert, for rows of shape (batch, tokens, experts of a token, size).
+
+    Row i belongs to expert i mod E. Full rounds are one batched matmul over all experts; the remaining rows are one
+    over the first few.
+    """
 
     def forward(self, x: Tensor) -> Tensor:
         batch, tokens, active, size = x.shape
@@ -59,7 +63,7 @@ SCORINGS: dict[str, Callable[[Tensor], Tensor]] = {
 """Activations by config name; an unknown name stands for any."""
 
 
-class Routing(nn.Module):
+class Routing(Work):
     """Routing weights from the router's scores. A bias per expert affects only the selection, not the weights."""
 
     def __init__(self, part: parts.Experts) -> None:
@@ -73,7 +77,7 @@ class Routing(nn.Module):
         return weights if self.weight is None else weights * self.weight
 
 
-class Weighting(nn.Module):
+class Weighting(Work):
     """Results multiplied by their routing weights."""
 
     def forward(self, results: Tensor, weights: Tensor) -> Tensor:
@@ -106,15 +110,6 @@ class Shifted(Work):
 
     def forward(self, x: Tensor) -> Tensor:
         return x + self.bias
-
-
-class Stored(nn.Module):
-    """The weights of experts that never run."""
-
-    def __init__(self, experts: int, rows: int, columns: int, bias: bool) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(experts, rows, columns))
-        self.bias = nn.Parameter(torch.empty(experts, columns)) if bias else None
 
 
 class Others(nn.Module):

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from tfacct.architecture import parts
 from tfacct.architecture.parts import projector
 from tfacct.reference.attention import Softmax, by_head
-from tfacct.reference.modules import Activation, Add, Hidden, LayerNorm, Linear, Product, RMSNorm, Work
+from tfacct.reference.modules import Activation, Add, Hidden, LayerNorm, Linear, Product, RMSNorm, Scale, Work
 from tfacct.reference.part_module import built
 
 
@@ -133,9 +133,9 @@ class Averaged(nn.Module):
         if part.kind in ("normed", "projected"):
             self._put("norm", LayerNorm((part.hidden,), 1e-5))
         if part.kind in ("scaled", "standardized"):
-            self._put("scale", Times(part.hidden**0.5))
+            self._put("scale", Scale(part.hidden**0.5))
         if part.kind == "standardized":
-            self._put("standardize", Times(1.0))
+            self._put("standardize", Scale(1.0))
         if part.out is not None:
             self._put("proj", Linear(part.hidden, part.out))
             self.ends = Token(2, part.out)  # which the composite adds around the results
@@ -149,17 +149,6 @@ class Averaged(nn.Module):
         for step in self.steps:
             x = step(x)
         return x
-
-
-class Times(Work):
-    """Multiplication of every element by a factor."""
-
-    def __init__(self, factor: float) -> None:
-        super().__init__()
-        self.factor = factor
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x * self.factor
 
 
 def merging(part: parts.Part) -> nn.Module:

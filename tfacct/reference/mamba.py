@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from tfacct.architecture import parts
 from tfacct.reference.mixing import Convolution, Mixer, States, decayed_sums
-from tfacct.reference.modules import Activation, Linear, PlainRMSNorm, Product, RMSNorm, Work
+from tfacct.reference.modules import Activation, Linear, PlainRMSNorm, Product, RMSNorm, Weighted, Work
 from tfacct.reference.part_module import Past, Shapes
 
 
@@ -40,12 +40,8 @@ class Recurrence(Work):
         return decayed_sums((step * x).unsqueeze(-1) * entry.unsqueeze(-2), decay, before)
 
 
-class Skip(Work):
+class Skip(Weighted):
     """The channel's input, weighted, plus the value read from its state."""
-
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(channels))
 
     def forward(self, read: Tensor, x: Tensor) -> Tensor:
         return read + x * self.weight

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from tfacct.architecture import parts
 from tfacct.reference.attention import by_head
 from tfacct.reference.mixing import Convolution, Mixer, States
-from tfacct.reference.modules import Activation, Linear, Product, Work
+from tfacct.reference.modules import Activation, Linear, Product, Weighted, Work
 from tfacct.reference.part_module import Past, Shapes
 
 
@@ -33,12 +33,8 @@ class Step(Work):
         return step.clamp(min=self.least) if bounded and self.least else step
 
 
-class Decay(Work):
+class Decay(Weighted):
     """Logarithm of a token's decay per head, below 0."""
-
-    def __init__(self, heads: int) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(heads))
 
     def forward(self, step: Tensor) -> Tensor:
         return -torch.exp(self.weight) * step
@@ -79,12 +75,8 @@ class Sum(Work):
         return here + before
 
 
-class Skip(Work):
+class Skip(Weighted):
     """The head's input, weighted, plus the value read from its state."""
-
-    def __init__(self, heads: int) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(heads))
 
     def forward(self, read: Tensor, x: Tensor) -> Tensor:
         return read + x * self.weight.unsqueeze(-1).unsqueeze(-1)

@@ -44,6 +44,14 @@ class Work(nn.Module):
     """Pointwise work, a line of the ledger without a matmul."""
 
 
+class Weighted(Work):
+    """Pointwise work with a learned number for each head or channel."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(size))
+
+
 class Embedding(nn.Embedding):
     """An embedding."""
 
@@ -59,7 +67,7 @@ class Hidden(nn.Module):
         self.weight = nn.Parameter(torch.empty(hidden))
 
 
-class Scale(nn.Module):
+class Scale(Work):
     """Multiplication by a constant."""
 
     def __init__(self, factor: float) -> None:
@@ -94,7 +102,7 @@ class Tokens(Embedding):
         return self.project(rows) if self.late and self.project is not None else rows
 
 
-class Softcap(nn.Module):
+class Softcap(Work):
     """Soft-capped values, cap · tanh(x · factor / cap). "Gemma 2" (arXiv 2408.00118), section 2, and its class."""
 
     def __init__(self, cap: float, factor: float = 1.0) -> None:
@@ -149,14 +157,14 @@ class Product(nn.Module):
         return left @ right.unsqueeze(2).expand(-1, -1, self.group, -1, -1).flatten(1, 2)
 
 
-class Add(nn.Module):
+class Add(Work):
     """A sum of two tensors."""
 
     def forward(self, x: Tensor, other: Tensor) -> Tensor:
         return x + other
 
 
-class RMSNorm(nn.Module):
+class RMSNorm(Work):
     """RMSNorm: x / rms(x), scaled. `less_one`: the weight is the scale less 1 (transformers' GemmaRMSNorm)."""
 
     def __init__(self, hidden: int, eps: float, less_one: bool = False) -> None:
@@ -264,7 +272,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 """Activations by config name."""
 
 
-class Activation(nn.Module):
+class Activation(Work):
     """The activation of one projection, or of a gate times the up projection.
 
     An unknown name stands for any activation: on meta all have the same shape, and elsewhere `build` raises an error.
@@ -287,12 +295,8 @@ class Activation(nn.Module):
         return self.function(x) if gate is None else self.function(gate) * x
 
 
-class ChannelScale(Work):
+class ChannelScale(Weighted):
     """Each channel times its own factor."""
-
-    def __init__(self, hidden: int) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(hidden))
 
     def forward(self, x: Tensor) -> Tensor:
         return x * self.weight

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from tfacct.families.rare import recurrent_gemma
 from tfacct.reference.mixing import Convolution, Gate, Mixer, States, decayed_sums
-from tfacct.reference.modules import Activation, BatchedProduct, Linear, Work
+from tfacct.reference.modules import Activation, BatchedProduct, Linear, Weighted, Work
 from tfacct.reference.part_module import Past, Shapes
 
 DECAY = -8.0
@@ -53,12 +53,8 @@ class BlockGate(BatchedProduct):
         return out.reshape(batch, tokens, blocks * size)
 
 
-class Decay(Work):
+class Decay(Weighted):
     """Logarithm of the decay per token and channel: negative."""
-
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(channels))
 
     def forward(self, gate: Tensor) -> Tensor:
         return DECAY * torch.sigmoid(gate) * nn.functional.softplus(self.weight)

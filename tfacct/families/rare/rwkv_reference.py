@@ -10,23 +10,19 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from tfacct.families.rare import rwkv
 from tfacct.reference.mixing import Mixer, States
-from tfacct.reference.modules import Activation, LetThrough, Linear, Work
+from tfacct.reference.modules import Activation, LetThrough, Linear, Weighted
 from tfacct.reference.part_module import Past, Shapes
 
 NOTHING = -1e38
 """Exponent of sums over no token: all others are larger."""
 
 
-class Mixture(Work):
+class Mixture(Weighted):
     """A weighted mean of a token and the previous token, with a weight per channel."""
-
-    def __init__(self, hidden: int) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(hidden))
 
     def forward(self, x: Tensor, before: Tensor) -> Tensor:
         return x * self.weight + before * (1 - self.weight)
@@ -45,17 +41,13 @@ def alone(key: Tensor, value: Tensor) -> Tensor:
     return torch.stack((value, torch.ones_like(value), key), dim=-1)
 
 
-class Recurrence(Work):
+class Recurrence(Weighted):
     """Sums after each token, each earlier token decayed once more: equation 16 of the paper, in the stable form of its
     appendix D.
 
     All tokens at once, as a scan whose reach doubles in each round (Hillis and Steele, "Data Parallel Algorithms",
     1986).
     """
-
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(channels))
 
     def forward(self, key: Tensor, value: Tensor, before: Tensor) -> Tensor:
         decay, sums = -torch.exp(self.weight), alone(key, value)
@@ -73,12 +65,8 @@ class Recurrence(Work):
         return torch.cat((sums[..., :2], (sums[..., 2] + decay).unsqueeze(-1)), dim=-1)
 
 
-class Mean(Work):
+class Mean(Weighted):
     """Weighted mean of the values of earlier tokens, and of the token itself, whose key has a bonus."""
-
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(channels))
 
     def forward(self, before: Tensor, key: Tensor, value: Tensor) -> Tensor:
         sums = added(before, alone(key + self.weight, value))

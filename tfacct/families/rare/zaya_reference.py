@@ -16,7 +16,7 @@ from tfacct.reference.attention import Attention, Cache, by_head
 from tfacct.reference.compressed import GroupedLinear
 from tfacct.reference.experts import Experts
 from tfacct.reference.mixing import Convolution
-from tfacct.reference.modules import Activation, Add, Linear, RMSNorm, Tokens, Work
+from tfacct.reference.modules import Activation, Add, Linear, RMSNorm, Tokens, Weighted, Work
 from tfacct.reference.part_module import Past, Shapes
 from tfacct.reference.rotary import Angles
 from tfacct.reference.step import Step
@@ -77,12 +77,8 @@ class Unit(Work):
         return out
 
 
-class HeadScale(Work):
+class HeadScale(Weighted):
     """Keys of shape (batch, tokens, heads, size), times a learned factor per head."""
-
-    def __init__(self, heads: int) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(heads))
 
     def forward(self, k: Tensor) -> Tensor:
         return k * self.weight.unsqueeze(1)
@@ -173,12 +169,8 @@ class CCA(Attention):
         return values, made[:, -1].clone()
 
 
-class RouterState(Work):
+class RouterState(Weighted):
     """Router projection plus the router state of the previous layer, times learned factors."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(width))
 
     def forward(self, x: Tensor, before: Tensor) -> Tensor:
         return x + before * self.weight
