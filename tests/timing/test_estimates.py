@@ -194,8 +194,8 @@ def test_no_single_first_token_under_load(run: Callable[..., Ran]) -> None:
     [
         ({"requests": 299}, "the KV cache of at most 298 requests fits"),
         ({"requests": []}, "requests has no values"),
-        ({"price": -1.0}, "price must be a number above 0, not -1.0"),
-        ({"price": "2"}, "price must be a number above 0, not '2'"),
+        ({"price": -1.0}, "price must be a number above 0 and at most 1,000,000, not -1.0"),
+        ({"price": "2"}, "price must be a number above 0 and at most 1,000,000, not '2'"),
         ({"within": [1]}, r"within must be a number above 0, not \[1\]"),
         ({"within": "50"}, "must be a time with its unit"),
         ({"reserve": "79GB"}, "of weights exceed the usable"),
@@ -221,6 +221,8 @@ def test_requests_in_the_estimated_pool_of_an_engine_are_not_called_exact() -> N
         any(note.startswith("Exact:") for note in model.serve(on="h100", engine=one).notes) for one in (None, "vllm")
     ]
     assert exact == [True, False]
+    assert model.serve(on="h100").answer.startswith("193 requests fit at once")
+    assert model.serve(on="h100", engine="vllm").answer.startswith("≈ 195 requests fit at once")
 
 
 def test_time_serve_and_memory_use_one_memory_rule() -> None:
@@ -422,8 +424,8 @@ def test_parts_of_experts_that_no_number_of_devices_holds(model: str, ep: int, m
 
 
 def test_prices_have_two_ends() -> None:
-    with pytest.raises(TfacctError, match="above 0 and below 1,000,000, not 1e"):
-        served(price=1e6)
+    with pytest.raises(TfacctError, match="price must be a number above 0 and at most 1,000,000, not 1000001"):
+        served(price=1_000_001)
 
 
 def test_requests_that_fit_are_counted_beyond_a_million() -> None:

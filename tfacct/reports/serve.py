@@ -191,16 +191,20 @@ def _report(
 
 
 def _answer(about: Serving) -> str:
-    """Requests within the time that is given, or the most that are shown, with their throughput; and those that fit."""
-    most, within, at_once = about.most, about.within, "fits at once" if about.fitting == 1 else "fit at once"
-    fit = f" {at_once}" if most.requests == about.fitting else f" ({about.fitting:,} fit)"
-    shown = f"{_requests(most.requests)}{fit}: {_throughput(most)}."
+    """Requests within the time that is given, or the most that are shown, with their throughput; and those that fit, by
+    an estimate if an engine's pool holds them."""
+    most, within, near = about.most, about.within, "≈ " if about.memory.engine else ""
+    at_once = "fits at once" if about.fitting == 1 else "fit at once"
+    if most.requests == about.fitting:
+        shown = f"{near}{_requests(most.requests)} {at_once}: {_throughput(most)}."
+    else:
+        shown = f"{_requests(most.requests)} ({near}{about.fitting:,} fit): {_throughput(most)}."
     if about.load.within is None:
         return shown
     in_time = f"within {units.seconds(about.load.within)} per token"
     if within is None:
         return f"No request is {in_time}; {shown}"
-    return f"≈ {_requests(within.requests)} {in_time}: {_throughput(within)}; {about.fitting:,} {at_once}."
+    return f"≈ {_requests(within.requests)} {in_time}: {_throughput(within)}; {near}{about.fitting:,} {at_once}."
 
 
 def _throughput(loop: Loaded) -> str:

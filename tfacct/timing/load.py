@@ -64,7 +64,7 @@ class Load:
         for requests in self.requests or ():
             check_size(option("requests"), requests)
         if self.price is not None:
-            check_positive("price", self.price, hint="of one device for an hour: 2.50")
+            check_positive("price", self.price, most=MILLION, hint="of one device for an hour: 2.50")
         if self.within is not None and self.new == 1:
             raise UsageError(
                 f"{option('within')} is a time per output token after the first, and {option('new', 1)} has none",

@@ -85,5 +85,5 @@ def check_positive(name: str, value: Any, most: float = inf, hint: str | None = 
     except (TypeError, ValueError):
         number = 0.0
     if not 0 < number <= most or number == inf:
-        limit = "" if most == inf else f" and at most {most:g}"
+        limit = "" if most == inf else f" and at most {most:,}"
         raise UsageError(f"{option(name)} must be a number above 0{limit}, not {value!r}", hint)
