@@ -87,7 +87,7 @@ def test_flags_have_the_names_of_the_engine() -> None:
     [
         ("sglang gemma-3-12b-text --on h100", "caches of sliding windows are not supported"),
         ("sglang qwen3-next-80b-a3b --on h200", "caches of state-space layers"),
-        ("sglang llama-3.1-8b --on mi300x", "cards of CDNA3"),
+        ("sglang llama-3.1-8b --on mi300x", "SGLang on CDNA3"),
         ("sglang llama-3.1-8b --on h100 --requests 4", "--requests is not supported for SGLang"),
         ("sglang llama-3.1-8b --on h100 --max-num-seqs 4", "--max-num-seqs is not supported for SGLang"),
         ("llamacpp llama-3.1-8b --on h100 --max-model-len max", "--max-model-len max is not supported for llama.cpp"),
@@ -97,7 +97,7 @@ def test_flags_have_the_names_of_the_engine() -> None:
         ("sglang llama-3.1-8b --on 16xh100 --pp 2", "16xh100"),
         ("llama.cpp deepseek-v2-lite --on h100", "latent attention"),
         ("llama.cpp llama-3.1-8b --on 2xh100", "several cards"),
-        ("llama.cpp llama-3.1-8b --on m4", "cards of Apple silicon"),
+        ("llama.cpp llama-3.1-8b --on m4", "llama.cpp on Apple silicon"),
         ("llama.cpp llama-3.1-8b --on h100 --engine-version 2026", "llama.cpp 2026 has no profile"),
         ("sglang llama-3.1-8b --on h100 --dtype nf4", "--dtype nf4 is not supported for SGLang"),
         ("sglang llama-3.1-8b --on h100 --kv-dtype fp32", "--kv-dtype fp32 is not supported for SGLang"),
@@ -108,7 +108,7 @@ def test_flags_have_the_names_of_the_engine() -> None:
             "--gpu-memory-utilization is not supported for llama.cpp",
         ),
         ("llama.cpp llama-3.1-8b --on h100 --max-model-len 1000", "--max-model-len 1024"),
-        ("llama.cpp bert-base --on h100", "models without a cache"),
+        ("llama.cpp bert-base --on h100", "models without a head or a cache"),
     ],
 )
 def test_what_is_not_supported_is_named(run: Callable[..., Ran], line: str, message: str) -> None:

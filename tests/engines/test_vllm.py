@@ -368,7 +368,7 @@ def test_blocks_of_latent_attention_by_the_backend_of_the_card(on: str, kv_dtype
     [
         ("vlm llama-3.1-8b --on h100", "unknown engine 'vlm'"),
         ("vllm llama-3.1-8b", "engine needs --on"),
-        ("vllm bert-base --on h100", "pooling models"),
+        ("vllm bert-base --on h100", "models without a head or a cache"),
         ("vllm t5-base --on h100", "encoder-decoders"),
         ("vllm openai-gpt --on h100", "has no class for openai-gpt"),
         ("vllm llama-3.1-8b --on mi300x", "vLLM on CDNA3"),

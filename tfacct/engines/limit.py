@@ -13,7 +13,7 @@ from tfacct.engines import sglang, vllm
 from tfacct.engines.advice import divisors, more_cards, refused, suggestion
 from tfacct.engines.launch import Flags, Launch
 from tfacct.engines.profiles import Engine, engine
-from tfacct.engines.start import Reasons
+from tfacct.engines.start import MEMORY, Reasons, of_models
 from tfacct.engines.weights import weights
 from tfacct.loading.devices import Device
 from tfacct.loading.memory_limit import MemoryLimit
@@ -130,13 +130,7 @@ def _stored(launch: Launch) -> int:
 
 
 def _trtllm(launch: Launch) -> Reasons:
-    """Reasons of a launch of TensorRT-LLM."""
-    shape, card = launch.model.architecture, launch.device.architecture or launch.device.name
-    if shape.encoder is not None or shape.head is None or not launch.model.has_cache:
-        why = "encoder-decoders and models without a head or a cache are not supported for TensorRT-LLM"
-        yield why, f"leave {option('engine')} out"
-    if card not in TRTLLM_CARDS:
-        yield f"TensorRT-LLM on {card} is not supported", f"leave {option('engine')} out"
+    yield from of_models(launch, "TensorRT-LLM", TRTLLM_CARDS)
     if launch.storage.by_block:
         yield f"TensorRT-LLM has no weights in {launch.storage.name}", f"{option('dtype')} fp8"
 
@@ -145,9 +139,10 @@ def _check(launch: Launch, name: str) -> None:
     """Raise UsageError for a launch that is not supported, or that the engine refuses."""
     reasons = {"vllm": vllm.unsupported, "sglang": sglang.unsupported, TRTLLM: _trtllm}[name]
     for why, instead in reasons(launch):
-        foreign = any(option(flag) in instead for flag in ENGINE_FLAGS)
-        leave = f"leave {option('engine')} out; `tfacct engine` takes {instead}"
-        raise UsageError(f"{launch.model.name}: {why}", leave if foreign else instead)
+        leave = f"leave {option('engine')} out"
+        if any(option(flag) in instead for flag in ENGINE_FLAGS):
+            instead = f"{leave}; `tfacct engine` takes {instead}"
+        raise UsageError(f"{launch.model.name}: {why}", leave if instead == MEMORY else instead)
     if name == "vllm" and (refusal := refused(launch)) is not None:
         why = f"{launch.model.name} does not start in {launch.engine.name}: {refusal.reason}"
         raise UsageError(why, suggestion(launch, refusal))

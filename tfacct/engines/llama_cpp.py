@@ -11,7 +11,7 @@ from tfacct.base import units
 from tfacct.base.spelling import option
 from tfacct.engines.launch import Launch
 from tfacct.engines.profiles import GIB, MIB
-from tfacct.engines.start import Reasons, Start, common_reasons, context, counted, estimated
+from tfacct.engines.start import MEMORY, Reasons, Start, context, counted, estimated, of_plain_models
 from tfacct.ledger.storage import width
 from tfacct.ledger.workload import Request
 from tfacct.loading import selection
@@ -21,13 +21,12 @@ PADDED = 256
 
 
 def unsupported(launch: Launch) -> Reasons:
-    """Reasons of a launch of llama.cpp."""
-    yield from common_reasons(launch)
+    yield from of_plain_models(launch)
     flags, stored, name = launch.flags, launch.model.storage(launch.flags.dtype).name, "llama.cpp"
     if flags.tp > 1:
         yield f"several cards are not supported for {name}", "one card"
     if launch.model.architecture.having(LatentAttention):
-        yield f"compute buffers of latent attention are not supported for {name}", "`tfacct memory` counts the model"
+        yield f"compute buffers of latent attention are not supported for {name}", MEMORY
     if stored in units.DTYPES and stored not in (*launch.engine.facts["weights"], *units.GGUF):
         yield f"{name} has no weights in {stored}", f"for example {option('dtype', 'q4_k_m')}"
     if launch.length % PADDED:

@@ -11,7 +11,7 @@ from tfacct.base.spelling import option
 from tfacct.engines.launch import Launch
 from tfacct.engines.pages import cache_layers
 from tfacct.engines.profiles import GIB, MIB
-from tfacct.engines.start import Reasons, Start, common_reasons, context, counted
+from tfacct.engines.start import Reasons, Start, context, counted, of_plain_models
 from tfacct.engines.weights import weights
 from tfacct.ledger.storage import width
 from tfacct.parallel.shard_model import shard_weights
@@ -21,8 +21,7 @@ LARGE_CARD = 60 * GIB
 
 
 def unsupported(launch: Launch) -> Reasons:
-    """Reasons of a launch of SGLang."""
-    yield from common_reasons(launch)
+    yield from of_plain_models(launch)
     flags, formats = launch.flags, launch.engine.facts["weights"]
     if flags.dtype is not None and units.dtype_name(flags.dtype) not in formats:
         yield f"{option('dtype', flags.dtype)} is not supported for SGLang", f"one of {', '.join(formats)}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Literal, TypeAlias, TypedDict
 
 from tfacct.base.errors import UsageError
@@ -14,6 +14,7 @@ from tfacct.ledger.lines import WINDOW
 
 Reasons: TypeAlias = Iterator[tuple[str, str]]
 """Why a launch is not supported, and what to ask for instead."""
+MEMORY = "`tfacct memory` counts the model"
 
 
 class EngineTerm(TypedDict):
@@ -72,22 +73,29 @@ def context(launch: Launch, source: str) -> EngineTerm:
     return estimated("CUDA context", launch.engine.facts["context_gib"], source)
 
 
-def common_reasons(launch: Launch) -> Reasons:
-    """Reasons of a launch of an engine other than vLLM."""
-    model, device, shape = launch.model, launch.device, launch.model.architecture
-    refused = {
-        "encoder-decoders and pooling models": shape.encoder is not None or shape.head is None,
-        "models without a cache": not model.has_cache,
+def of_models(launch: Launch, name: str, cards: Collection[str]) -> Reasons:
+    """Reasons of a model without a cache, or of a card, for the engine of this name."""
+    shape, card = launch.model.architecture, launch.device.architecture or launch.device.name
+    if shape.encoder is not None:
+        yield f"encoder-decoders are not supported for {name}", MEMORY
+    if shape.head is None or not launch.model.has_cache:
+        yield f"models without a head or a cache are not supported for {name}", MEMORY
+    if card not in cards:
+        yield f"{name} on {card} is not supported", "choose another card"
+
+
+def of_plain_models(launch: Launch) -> Reasons:
+    """Reasons of a launch of an engine that is described for full attention on NVIDIA's cards alone."""
+    name, model = launch.engine.name, launch.model
+    yield from of_models(launch, name, launch.engine.facts["architectures"])
+    unsupported = {
         "caches of state-space layers": launch.has_states,
         "caches of sliding windows": any(WINDOW in group.axes for group in model.ledger.groups),
         "image encoders": model.composite is not None,
         "pipeline stages": launch.flags.pp > 1,
-        f"cards of {device.architecture or device.name}": device.architecture
-        not in launch.engine.facts["architectures"],
     }
-    for what, applies in refused.items():
-        if applies:
-            yield f"{what} are not supported for {launch.engine.name}", "`tfacct memory` counts the model"
+    for what in filter(unsupported.get, unsupported):
+        yield f"{what} are not supported for {name}", MEMORY
 
 
 def check(launch: Launch, reasons: Reasons) -> None:

@@ -16,7 +16,7 @@ from tfacct.base.spelling import option
 from tfacct.engines.launch import WIDE, Launch
 from tfacct.engines.pages import Pages, Paging, alignment_of, cache_layers, ceil_div, pages
 from tfacct.engines.profiles import GIB, MIB
-from tfacct.engines.start import EngineTerm, Reasons, Start, counted, estimated
+from tfacct.engines.start import MEMORY, EngineTerm, Reasons, Start, counted, estimated, of_models
 from tfacct.engines.weights import VOCABULARY, weights
 from tfacct.ledger.storage import width
 from tfacct.ledger.workload import LARGEST
@@ -33,25 +33,17 @@ COPIES = {
 COMPILED = 48 * MIB
 """Bytes of a compiled layer that five starts had; not derived."""
 
-
 FLASHINFER_HEADS = {64, 128, 192}
 """Sizes of latent attention's heads, without rotary dimensions, that FlashInfer takes: flashinfer_mla.py."""
 
 
 def unsupported(launch: Launch) -> Reasons:
-    """Reasons of a launch of vLLM."""
     engine, device, model, flags = launch.engine, launch.device, launch.model, launch.flags
     shape, facts, storage = model.architecture, engine.facts, launch.storage
     kind = (model.composite or model.raw).get("model_type", model.family)
-    if shape.encoder is not None:
-        yield "encoder-decoders are not supported by `tfacct engine`", "choose a decoder-only model"
-    if shape.head is None or not model.has_cache:
-        yield "pooling models are not supported", "choose a model with a language-model head"
+    yield from of_models(launch, engine.name, facts["architectures"])
     if model.family in facts["refused_types"]:
-        yield f"{engine.name} has no class for {kind}", "`tfacct memory` counts its weights and cache"
-    if device.architecture not in facts["architectures"]:
-        card = device.architecture or device.name
-        yield f"{engine.name} on {card} is not supported: samplers and graphs differ", "choose an NVIDIA card"
+        yield f"{engine.name} has no class for {kind}", MEMORY
     for what in {device.architecture, storage.name}.intersection(launch.profile.dropped):
         older = next(one.newest for one in reversed(engine.profiles) if what not in one.dropped)
         yield f"{engine.name} {launch.profile.newest} does not support {what}", option("engine_version", older)
@@ -59,7 +51,7 @@ def unsupported(launch: Launch) -> Reasons:
         instead = f"{option('total_memory')} as torch reports it, such as 79.19GiB"
         yield f"torch's total of {device.name} is not known", instead
     if any(getattr(part, "indexer", None) is not None for part in shape.attentions):
-        yield "sparse attention (DeepSeek V3.2 and later) is not supported", "use `tfacct memory`"
+        yield "sparse attention (DeepSeek V3.2 and later) is not supported", MEMORY
     if model.composite is not None and kind not in facts["images"]:
         yield f"images of {kind} are not supported", "use the preset of its text model"
     if launch.cards > 1 and not launch.profile.several_cards:
@@ -89,8 +81,7 @@ def unsupported(launch: Launch) -> Reasons:
 def unsupported_pages(launch: Launch) -> Reasons:
     """Reasons of a model whose size of vLLM's blocks is not known."""
     if not launch.model.architecture.attentions:
-        why = "the blocks of a pure state-space model are not supported"
-        yield why, "`tfacct memory` counts its weights and states"
+        yield "the blocks of a pure state-space model are not supported", MEMORY
 
 
 # Terms

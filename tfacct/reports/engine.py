@@ -338,20 +338,12 @@ def engines() -> Report:
     """The engines, their versions, and the measured error of their tokens."""
     rows: list[Row] = []
     for name in paths():
-        found = engine(name)
-        for profile in found.profiles:
-            starts = profile.facts.get("starts")
-            measured = found.facts["error"] if starts else {}
-            rows.append(
-                {
-                    "engine": name,
-                    "versions": profile.versions,
-                    "read": ", ".join(profile.read),
-                    "error": Fraction(str(measured["p90"])) if measured else None,
-                    "worst": Fraction(str(measured["worst"])) if measured else None,
-                    "starts": starts or None,
-                }
-            )
+        for profile in engine(name).profiles:
+            starts = profile.facts.get("starts") or None
+            errors = engine(name).facts["error"] if starts else {}
+            error, worst = (Fraction(str(errors[key])) if errors else None for key in ("p90", "worst"))
+            how = {"engine": name, "versions": profile.versions, "read": ", ".join(profile.read)}
+            rows.append({**how, "error": error, "worst": worst, "starts": starts})
     columns = (
         Column("engine", "engine"),
         Column("versions", "versions"),
