@@ -65,6 +65,38 @@ def test_published_sizes_meet_what_was_measured(
         check(found, kept, most)
 
 
+NARROW = {"n_embd": 64, "n_head": 4, "n_layer": 3, "n_inner": 512, "vocab_size": 160, "n_positions": 2048}
+CHARACTERS: dict[str, Any] = {"model_type": "gpt2", **NARROW, "attn_pdrop": 0, "resid_pdrop": 0, "embd_pdrop": 0}
+"""A vocabulary so small that the peak is in the MLP of a layer."""
+
+
+@pytest.mark.parametrize(
+    ("source", "recipe", "saved", "peak"),
+    [
+        # torch's efficient kernel pads the logarithms of a head to 32 tokens, and rows of a mask to 8 keys.
+        ("gpt2", {"ctx": 1000, "dtype": "fp32"}, 1_259_378_028, 3_154_704_312),
+        ("mistral-7b-v0.1", {"ctx": 5003}, 36_531_532_264, 81_262_654_488),
+        ("gpt2", {"ctx": 1024, "batch": 4, "loss": "chunked", "recompute": "full"}, 91_332_608, 1_229_450_840),
+        ("gemma-2-2b", {"ctx": 1024, "batch": 4, "loss": "chunked"}, 25_507_267_584, 44_748_780_174 - 4),
+        ({**CHARACTERS, "activation_function": "gelu_new"}, {"ctx": 288, "batch": 2}, None, 14_361_840),
+        ({**CHARACTERS, "activation_function": "gelu_fast"}, {"ctx": 288, "batch": 2}, None, 19_670_256),
+        ({**CHARACTERS, "activation_function": "relu2"}, {"ctx": 288, "batch": 2}, None, 9_643_248),
+        ({**CHARACTERS, "activation_function": "gelu"}, {"ctx": 288, "batch": 2}, None, 8_971_632),
+        (
+            {**CHARACTERS, "activation_function": "gelu_new"},
+            {"ctx": 288, "batch": 2, "weights_dtype": "fp32"},
+            None,
+            25_400_816,
+        ),
+    ],
+)
+def test_bytes_of_the_class(source: Any, recipe: dict[str, Any], saved: int | None, peak: int) -> None:
+    """Saved and peak bytes of transformers 5.23 classes on torch 2.13. In gemma-2's peak the class has one more fp32
+    number."""
+    step = load(source).train(**recipe)
+    assert step.peak_bytes == peak and saved in (None, step.saved_bytes)
+
+
 # model, fields, dtype, attention, batch, context: bytes kept, peak with AdamW's foreach step, with its fused step
 KEPT_DROPOUTS: dict[str, Any] = {}
 NO_DROPOUTS: dict[str, Any] = {"attn_pdrop": 0.0, "resid_pdrop": 0.0, "embd_pdrop": 0.0}

@@ -31,15 +31,21 @@ HEADS = (
 )
 
 
-def graph(*lines: Line, mode: Mode = Mode(), traits: Traits = Traits()) -> LayerGraph:  # noqa: B008
+def rules(*lines: Line, mode: Mode = Mode(), traits: Traits = Traits()) -> LayerRules:  # noqa: B008
     """What the rules make of the lines of a layer."""
-    return LayerRules(Group(tuple(lines), {}, numbers=range(1)), AXES, mode, traits).graph()
+    return LayerRules(Group(tuple(lines), {}, numbers=range(1)), AXES, mode, traits)
+
+
+def graph(*lines: Line, mode: Mode = Mode(), traits: Traits = Traits()) -> LayerGraph:  # noqa: B008
+    """Its graph."""
+    return rules(*lines, mode=mode, traits=traits).graph()
 
 
 def saved(*lines: Line, dtype: str = "bf16", mode: Mode = Mode(), traits: Traits = Traits()) -> dict[str, int]:  # noqa: B008
     """Bytes of each saved tensor."""
-    tensors = graph(*lines, mode=mode, traits=traits).saved
-    return {each.path.removeprefix("blocks.*."): int(Bytes(AXES, width(dtype)).of([each])) for each in tensors}
+    found = rules(*lines, mode=mode, traits=traits)
+    of = Bytes(found.axes, width(dtype)).of
+    return {each.path.removeprefix("blocks.*."): int(of([each])) for each in found.graph().saved}
 
 
 def test_a_tensor_that_two_matmuls_read_is_saved_once() -> None:
@@ -117,10 +123,11 @@ def test_attention_inside_sdpa() -> None:
     q, k and v read."""
     heads = TOKENS * 2 * (30 + 10 + 10 + 30)
     assert sum(saved(*HEADS).values()) == TOKENS * 24 * 2 + heads + TOKENS * 6 * 4 + 24
-    # A mask of each sequence, and keys and values of all six heads; another kernel, with 16 bytes.
-    masked = TOKENS * 2 * (4 * 30) + 2 * 11 * 11 * 2
+    # A mask of each sequence, and keys and values of all six heads; another kernel, with 16 bytes. It pads the 11 keys
+    # of a mask's row to 16, and the 11 logarithms of a head to 32.
+    masked = TOKENS * 2 * (4 * 30) + 2 * 11 * 16 * 2
     always = saved(*HEADS, traits=Traits(always_masked=True))
-    assert sum(always.values()) == TOKENS * 24 * 2 + masked + TOKENS * 6 * 4 + 16
+    assert sum(always.values()) == TOKENS * 24 * 2 + masked + 2 * 32 * 6 * 4 + 16
     # Where parts of heads are concatenated, o_proj reads a copy of the result.
     rejoined = saved(*HEADS, traits=Traits(rejoins_heads=True))
     assert sum(rejoined.values()) - sum(saved(*HEADS).values()) == TOKENS * 30 * 2

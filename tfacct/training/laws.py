@@ -10,6 +10,7 @@ from fractions import Fraction
 from itertools import combinations
 from typing import Any, NamedTuple, TypeAlias
 
+from tfacct.ledger.einsum import rounded_up
 from tfacct.ledger.workload import Request, Workload
 from tfacct.loading import selection
 from tfacct.loading.model import LoadedModel
@@ -24,7 +25,9 @@ BATCHES = ((1, 1, 1), (2, 3, 5))
 """Batches for fitting a law, and one for checking it. A single sequence has a different tensor layout."""
 DTYPES = ("bf16", "fp32")
 """Dtypes of the fitted steps."""
-FAR = 1021
+FAR, PADDED = 992, 32
+"""Distance of the last fitted context, and the multiple of tokens to which kernels pad some tensors, a few kilobytes a
+layer: laws are those of padded contexts."""
 GRID = (1, 2, 3, 5, 8, 16, 40, 120, 1000)
 """Batches at which the largest phase is computed."""
 ALWAYS, BY_PHASE = ("weights", "optimizer_state"), ("gradients", "saved", "temporary", "gathered")
@@ -51,9 +54,11 @@ class Region(NamedTuple):
     @property
     def contexts(self) -> list[int]:
         """Four of its contexts, far from each other; fewer if it does not have four."""
-        least, most = self.first, self.last or self.first + FAR
+        step = PADDED if not self.last or self.last - self.first >= 8 * PADDED else 1
+        least = rounded_up(self.first, step)
+        most = self.last // step if self.last else least + FAR // step
         found = {least, least + 3, least + (most - least) // 3, most}
-        return sorted(each for each in found if least <= each <= most)
+        return sorted(each * step for each in found if least <= each <= most)
 
     @property
     def ends(self) -> tuple[tuple[int, int], tuple[int, int]]:

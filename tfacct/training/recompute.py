@@ -199,7 +199,7 @@ def chunked_loss(graph: StepGraph, batch: Size, tokens: Size, *, frozen: bool = 
     backward = [each for each in own.backward if each.at in norm]
     temporaries = (_under_autocast if cast else _plain)(several=batch * tokens > 1, frozen=frozen)
     backward += (BackwardOp(at, temporary) for at, temporary in temporaries)
-    reader, gone = (HEAD_CAST, ("loss.", "lm_head.")) if cast else (HEAD, ("loss.",))
+    reader, gone = HEAD_CAST if cast else HEAD, ("loss.", "lm_head.")
     saved = [each for each in own.saved if not each.path.startswith(gone) and HEAD not in each.saved_for]
     # The logits are recomputed from the head's input.
     saved.append(SavedTensor(NORM, "B T D", (reader,), "fp32" if cast else "compute"))

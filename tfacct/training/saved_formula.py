@@ -7,14 +7,16 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from tfacct.algebra.symbols import SymbolicModel, in_symbols, layer_axes, with_sizes
+from tfacct.architecture.parts import Patches
 from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option
-from tfacct.ledger.einsum import AXIS
+from tfacct.ledger.einsum import AXIS, rounded_up
 from tfacct.ledger.storage import width
 from tfacct.ledger.workload import CHUNKS, PATCHES, Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.training.model_step import graph_of
 from tfacct.training.recipe import FP32, Recipe
+from tfacct.training.saved_tensors import PADDED
 from tfacct.training.step import TrainingStep
 
 SEVERAL = 2
@@ -52,6 +54,13 @@ def saved_formula(model: LoadedModel, recipe: Recipe, work: Workload) -> SavedFo
     in_sizes = with_sizes(shape, symbols.__getitem__, fixed.union(stacks))
     written = replace(model, architecture=in_sizes, ledger=in_sizes.ledger())
     graph = graph_of(model, work, recipe, sizes=written)
+    padded = {f"{axis}{multiple}" for axis, multiple in PADDED}
+    if any(not padded.isdisjoint(group.axes) for group in graph.layers):
+        raise UsageError(
+            f"{model.name}: an attention kernel pads {work.tokens:,} tokens, so saved bytes are a polynomial only at"
+            " multiples of 32",
+            None if isinstance(shape.embed, Patches) else option("ctx", 32 * rounded_up(work.tokens, 32)),
+        )
     if len(graph.layers) != len(stacks):
         raise UsageError(f"{model.name}: layers of the same kind save different tensors", "`tfacct train` counts them")
     counted = zip(graph.layers, stacks, strict=True)

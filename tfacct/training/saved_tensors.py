@@ -13,7 +13,7 @@ from dataclasses import replace
 from tfacct.architecture.parts import Patches
 from tfacct.architecture.transformer import Transformer
 from tfacct.ledger import paths
-from tfacct.ledger.einsum import Axes, axis_names, renamed
+from tfacct.ledger.einsum import Axes, axis_names, renamed, rounded_up
 from tfacct.ledger.groups import Group, Ledger
 from tfacct.ledger.lines import Matmul, Pointwise, Table, Unused
 from tfacct.training.step import (
@@ -39,8 +39,12 @@ from tfacct.training.step import (
 from tfacct.training.traits import Mode, Traits
 
 QUERY_AXES, KEY_AXES = frozenset("TI"), frozenset("SJ")
-SAVED_BY_ACTIVATION = {"relu": 0, "gelu_new": 4, "gelu_fast": 7, "relu2": 1, "xielu": 4}
-"""Tensors that an activation saves, if not only its input. relu saves its result."""
+PADDED = (("T", 32), ("I", 32), ("S", 8), ("J", 8))
+"""Axes of tokens that torch's efficient attention kernel pads, and their multiples: queries of logarithms, keys of
+masks."""
+ACTIVATIONS = {"relu": (0, 2), "gelu_new": (4, 3), "gelu_fast": (7, 3), "relu2": (1, 4), "xielu": (4, 4)}
+"""Tensors that an activation saves, and those in its backward pass, if it differs from kernels that save their input
+and have two. relu saves its result."""
 FP32_UNDER_AUTOCAST = frozenset(("gelu_new",))
 """Activations written with `pow`, which autocast runs in fp32."""
 QKV, GATE_UP = ("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj")
@@ -61,7 +65,7 @@ class LayerRules:
     """Saved tensors and backward operations of the layers of one group of the ledger."""
 
     def __init__(self, group: Group, axes: Axes, mode: Mode, traits: Traits) -> None:
-        self.mode, self.traits, self.axes = mode, traits, axes
+        self.mode, self.traits, self.axes = mode, traits, {**axes}
         self.order: list[str] = []
         self.saved: dict[str, tuple[str, Role, list[str]]] = {}  # axes, role, saved for; by path
         self.backward: list[BackwardOp] = []
@@ -174,6 +178,7 @@ class LayerRules:
         one = axes["K"] * (1 if mode.sdpa else axes["B"]) == 1 if "K" in axes else False  # which only needs a view
         copies = (masked or not mode.sdpa) and axes.get("G", 1) != 1 and "G" not in right and not one
         right = (*right, "G") if copies else right
+        flash = not (masked or mode.fp32 or (self.mla and axes["Hq"] != axes["Hv"]))  # else the efficient kernel
         upcast = what == "scores" and self.traits.fp32_scores and not mode.autocast
         role: Role = "fp32" if upcast else "compute"
         keys, values = self.operand(right, "k_"), self.operand(right, "v_")
@@ -201,16 +206,16 @@ class LayerRules:
         if not mode.sdpa:
             self.op(by, *gradients, Transient(" ".join(out), times=2), reads=reads)
         elif what == "scores":
-            self.save(f"{by}.logsum", " ".join(axis for axis in out if axis not in KEY_AXES), by, "fp32")
+            rows = [axis for axis in out if axis not in KEY_AXES]
+            self.save(f"{by}.logsum", " ".join(rows) if flash else self.padded(rows), by, "fp32")
             if masked and not (self.biased and crosses):  # its biases are zeros, saved once for all layers
                 of_mask = QUERY_AXES | KEY_AXES | ({*out} - {"B"} if self.biased else {"B"})
-                self.save(f"{by}.mask", " ".join(axis for axis in out if axis in of_mask), by)
+                self.save(f"{by}.mask", self.padded(axis for axis in out if axis in of_mask), by)
                 if self.biased and line.mask == "causal":
                     self.save(f"{by}.visible", " ".join(axis for axis in out if axis not in "BKGN"), by, "mask")
             self.op(by, reads=reads)
         else:
             self.save(by, " ".join(out), by)
-            flash = not (masked or mode.fp32 or (self.mla and axes["Hq"] != axes["Hv"]))
             for number in range(1 if flash else 2):
                 self.save(f"{by}.seed.{number}", "", by, "seed" if flash else "index")
             gradients = [Transient(" ".join(out), times=2), Transient(" ".join(right), times=2)]
@@ -260,7 +265,7 @@ class LayerRules:
         if path == FINAL_NORM and "final" in self.mode.dropouts:
             self.drops(path, spec, reads=(path,))
             self.add(f"{path}.dropped", axes, only=True)
-        if kind == "activation" and SAVED_BY_ACTIVATION.get(line.function) == 0 and len(made) < 2:
+        if kind == "activation" and line.function == "relu" and len(made) < 2:
             self.save(path, spec, path)
         if kind == "activation" and ".mlp." in path and "mlp_product" in self.mode.dropouts:
             self.drops(path, spec, times=2)
@@ -344,7 +349,7 @@ class LayerRules:
         """Activation: a gated MLP saves gate, up and the activated gate; others save the input, or what its Python
         function saves."""
         path, function, role = line.path, line.function, self.role_of_experts(line.path)
-        count = SAVED_BY_ACTIVATION.get(function, 1)
+        count, temporary = ACTIVATIONS.get(function, (1, 2))
         if len(made) > 1:
             clamped = self.traits.clamped_experts and of_experts(path)
             more = ("gate", "sigmoid", "up", "product") if clamped else ("gate",)
@@ -365,9 +370,10 @@ class LayerRules:
             self.save(f"{path}.{number}", spec, name, inner)
         if function == "xielu":
             self.save(f"{path}.mask", spec, path, "mask")
-        self.op(path, Transient(spec, inner, 2 + count // 2), reads=made[-1:])
+        cast = [] if inner == role else [Transient(spec, role)]  # its gradient, before it is cast to fp32
+        self.op(path, Transient(spec, inner, temporary), *cast, reads=made[-1:])
         if learned:
-            self.op(f"{path}.weight", Transient(spec, inner, 2 + count // 2))
+            self.op(f"{path}.weight", Transient(spec, inner, temporary))
         if inner != role:
             self.fp32.add(path)
 
@@ -427,6 +433,15 @@ class LayerRules:
         self.op(f"{path}.drop", Transient(spec, times=times), reads=reads)
 
     # Tensors.
+
+    def padded(self, axes: Iterable[str]) -> str:
+        """Axes of a tensor whose last axis torch's efficient attention kernel pads."""
+        *others, last = axes
+        size, multiple = self.axes[last], dict(PADDED)[last]
+        if isinstance(size, int) and size % multiple:
+            last = f"{last}{multiple}"
+            self.axes[last] = multiple * rounded_up(size, multiple)
+        return " ".join((*others, last))
 
     def experts(self, axes: Iterable[str]) -> tuple[str, ...]:
         """Axes of a tensor of experts; in some classes each expert sees every token."""
@@ -571,9 +586,9 @@ def _of_encoder(graph: LayerGraph) -> LayerGraph:
 def _one_side(model: Transformer, groups: Iterable[Group], axes: Axes, mode: Mode, traits: Traits) -> StepGraph:
     found, all_share = [], any(stack.once for stack in model.stacks)
     for group in groups:
-        bound = group.bound(axes)
-        graph = LayerRules(group, bound, mode, traits).graph()
-        own = {axis: size for axis, size in bound.items() if axis not in axes}
+        rules = LayerRules(group, group.bound(axes), mode, traits)
+        graph = rules.graph()
+        own = {axis: size for axis, size in rules.axes.items() if axis not in axes}
         shared = _adding(graph, group) if all_share and group.numbers[1:] else None
         found.append(LayerGroup(graph, own, group.count, tuple(group.numbers), shared))
     first, *layers, last = found
