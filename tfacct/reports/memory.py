@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from tfacct.parallel.mesh import Mesh
     from tfacct.timing.placement import Needed, Placement
 
-CONVENTION = "weights and KV cache only; every tensor rounded up to whole bytes"
 WIDE = ("fp32", "bf16", "fp16")
 """Cache formats that are compared with fp8."""
 NARROWER = ("fp8", "int4")
@@ -96,11 +95,9 @@ class BatchLine(Object):
     weights_bytes: int = of_batch(lambda one: one.alone["weights_bytes"])
     kv_cache_bytes: int = of_batch(lambda one: one.alone["kv_cache_bytes"])
     total_bytes: int = of_batch(lambda one: one.alone["total_bytes"])
-    largest_context: int | None = of_batch(lambda one: one.alone["fit"]["largest_context"], when=lambda one: one.limit)
-    context_slack_bytes: int | None = of_batch(
-        lambda one: one.alone["fit"]["context_slack_bytes"], when=lambda one: one.limit
-    )
-    fits: bool = of_batch(lambda one: one.alone["fit"]["fits"], when=lambda one: one.limit)
+    largest_context: int | None = of_batch(lambda one: one.fit["largest_context"], when=lambda one: one.limit)
+    context_slack_bytes: int | None = of_batch(lambda one: one.fit["context_slack_bytes"], when=lambda one: one.limit)
+    fits: bool = of_batch(lambda one: one.fit["fits"], when=lambda one: one.limit)
 
 
 class MemoryReport(build.ExplainedReport, build.StoredReport, build.RankReport):
@@ -180,24 +177,27 @@ def memory(
     kv = "" if alike else f", {model_notes.cache_words(models, about.cached)}"
     cache = f" and {model_notes.cache_name(models)}" if any(model.has_cache for model in models) else ""
     title = f"{build.titled(models, what)} in {stored}{kv}, {build.workload_words(models, request)}"
-    shown, answer, noted = _one(models[0], facts[0]) if alone else _several(models, facts, fit), _answer(about), about
-    if batches is not None:
+    if batches is None:
+        table = _one(models[0], facts[0]) if alone else _several(models, facts, fit)
+        answer, noted, of_batches = _answer(about), about, []
+    else:
         rows = [values_of(BatchLine, one) for one in each]
-        title, noted = title.removesuffix(f", batch {request.batch:,}"), about.without_limit
-        shown, answer, facts = (
+        table, answer, facts = (
             _by_batch(models, rows, fit),
             _batches_answer(rows, each[0]),
             [{**facts[0], "batches": rows}],
         )
+        title, noted = title.removesuffix(f", batch {request.batch:,}"), about.without_limit
+        of_batches = notes(BATCHES_NOTES, fit)
     report = build.report(
         MemoryReport,
         models,
-        shown,
+        table,
         facts,
         title=title,
-        convention=CONVENTION,
+        convention="weights and KV cache only; every tensor rounded up to whole bytes",
         answer=answer,
-        notes=lambda at: [*notes(NOTES, noted.of(at)), *(notes(BATCHES_NOTES, fit) if batches else ())],
+        notes=lambda at: [*notes(NOTES, noted.of(at)), *of_batches],
         counted=f"weights{cache} only; no activations, engine buffers or fragmentation",
         requests=[request],
         skipped=[*skipped, *unpaged, *unfit],
@@ -205,7 +205,7 @@ def memory(
     )
     if fit is None or not alone or batches is not None:
         return report
-    columns, sections, totals = _fit_table(about.counted[0], facts[0], stored, fit)
+    columns, sections, totals = _fit_table(about.counted[0], facts[0]["fit"], stored, fit)
     return replace(report, columns=columns, sections=sections, totals=totals, answer_first=True, data=report)
 
 
@@ -364,6 +364,7 @@ def _one(model: LoadedModel, facts: dict[str, Any]) -> Table:
     return columns, build.sections(rows, "kind"), tuple(totals)
 
 
+WHOLE = Column("whole_bytes", "whole model", "bytes")
 FITTING = (
     Column("largest_context", "max ctx", "count", empty="–"),
     Column("largest_batch", "max batch", "count", empty="–"),
@@ -372,7 +373,7 @@ FITTING = (
 
 
 def _several(models: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], limit: MemoryLimit | None) -> Table:
-    keeps = any(model.has_cache for model in models)
+    cached = [model for model in models if model.has_cache]
     next_token = Column("kv_bytes_next_token", "next token", "bytes", drop=3)
     cache = Column("kv_cache_bytes", model_notes.cache_name(models), "bytes", drop=2 if limit is not None else 0)
     columns = (
@@ -380,20 +381,18 @@ def _several(models: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], lim
         Column("total_params", "params", "params", drop=3),
         Column("weights_bytes", "weights", "bytes", drop=2),
         Column("keys", "context", "count"),
-        *((next_token,) if keeps and model_notes.attends(models) else ()),
-        *((cache,) if keeps else ()),
+        *((next_token,) if cached and model_notes.attends(models) else ()),
+        *((cache,) if cached else ()),
         Column("total_bytes", "total", "bytes"),
-        *((Column("whole_bytes", "whole model", "bytes"),) if "whole" in facts[0] else ()),
+        *((WHOLE,) if "whole" in facts[0] else ()),
         *(FITTING if limit is not None else ()),
     )
-    rows: list[Row] = []
-    for model, fact in zip(models, facts, strict=True):
-        row = {**fact, "model": build.label(model), "keys": fact["workload"]["keys"]}
-        if "whole" in fact:
-            row["whole_bytes"] = fact["whole"]["total_bytes"]
-        for what in ("context", "batch") if limit is not None else ():
-            row |= {f"largest_{what}": _largest(fact["fit"], what)}
-        rows.append(row)
+    rows = [
+        {**fact, "model": build.label(model), "keys": fact["workload"]["keys"]}
+        | ({WHOLE.key: fact["whole"]["total_bytes"]} if "whole" in fact else {})
+        | {f"largest_{what}": _largest(fact["fit"], what) for what in ("context", "batch") if limit is not None}
+        for model, fact in zip(models, facts, strict=True)
+    ]
     return columns, (tuple(rows),), ()
 
 
@@ -414,11 +413,11 @@ def _largest(fit: Mapping[str, Any], what: str) -> int | str | None:
     return "any" if found is None and fit.get(f"{what}_slack_bytes") is not None else found
 
 
-def _fit_table(one: ModelMemory, facts: dict[str, Any], stored: str, limit: MemoryLimit) -> Table:
+def _fit_table(one: ModelMemory, fit: Mapping[str, Any], stored: str, limit: MemoryLimit) -> Table:
     """Weights, cache and free memory of each device. The cache is that of the requests that fit; if none does, that of
     the requests given, with the missing memory."""
-    fit, work, model = facts["fit"], one.work, one.model
-    count = (fit["fits"] and work.batch == 1 and fit["largest_batch"]) or work.batch
+    model, batch = one.model, one.work.batch
+    count = (fit["fits"] and batch == 1 and fit["largest_batch"]) or batch
     taken = {f"weights, {stored}": one.weights}
     if model.has_cache and not fit["past_positions"]:
         taken[f"{model.cache_name}, {_requests(count)}"] = one.cache_at(batch=count)
@@ -470,7 +469,7 @@ def _batches_answer(rows: Sequence[dict[str, Any]], smallest: About) -> str:
         if len(fitting) == len(rows):
             return f"{'Both' if len(rows) == 2 else f'All {len(rows):,}'} batches fit {where}."
         if not fitting:
-            why = f": {_missing(smallest, smallest.limit)}" if _nothing_fits(smallest.alone) else ""
+            why = f": {_missing(smallest, smallest.limit)}" if _nothing_fits(smallest.fit) else ""
             return f"None of these batches fits {where}{why}."
         return f"Fits {where} up to batch {fitting[-1]:,} of those listed."
     least, most = rows[0], rows[-1]
@@ -482,7 +481,7 @@ def _batches_answer(rows: Sequence[dict[str, Any]], smallest: About) -> str:
 
 def _fitting(about: About, limit: MemoryLimit) -> str:
     """Whether the only model fits, and how many requests."""
-    one, found, where = about.counted[0], about.alone["fit"], ranks.fitting_words(limit, about.mesh)
+    one, found, where = about.counted[0], about.fit, ranks.fitting_words(limit, about.mesh)
     batch, tokens, most = one.work.batch, _tokens(one), found["largest_batch"]
     if found["past_positions"]:
         return f"Cannot run: {found['past_positions']}."
@@ -507,21 +506,20 @@ def _tokens(one: ModelMemory) -> str:
     return f"{one.work.context:,} token{'' if one.work.context == 1 else 's'}"
 
 
-def _nothing_fits(fact: Mapping[str, Any]) -> bool:
+def _nothing_fits(fit: Mapping[str, Any]) -> bool:
     """True if the weights leave no memory for one token of the batch or one sequence of the context."""
-    fit = fact["fit"]
     return all(fit[key] is None for key in ("context_slack_bytes", "batch_slack_bytes", "past_positions"))
 
 
 def _missing(about: About, limit: MemoryLimit) -> str:
     """Why the only model does not fit, as a clause."""
-    one, fit, free = about.counted[0], about.alone["fit"], limit.usable - about.counted[0].weights
+    one, fit, free = about.counted[0], about.fit, limit.usable - about.counted[0].weights
     batch, per_gpu = one.work.batch, " per GPU" if about.mesh else ""
     if free < 0:
         return f"the weights alone need {units.needed_and_usable(one.weights, limit.usable, per_gpu)}"
     if one.cache <= free:
         return f"the pages of {limit.engine or 'vLLM'} hold {_requests(fit['largest_batch'] or 0)} of {_tokens(one)}"
-    if not _nothing_fits(about.alone) or one.cache_at(context=1) <= free:
+    if not _nothing_fits(fit) or one.cache_at(context=1) <= free:
         needed = units.needed_and_usable(one.weights + one.cache, limit.usable, per_gpu)
         return f"weights and {_requests(batch)} of {_tokens(one)} need {needed}"
     sequences = f"{batch:,} sequence{'' if batch == 1 else 's'}"
@@ -568,13 +566,17 @@ class About(NamedTuple):
 
     def of(self, at: slice) -> About:
         """The same for some of the models."""
-        return About(self.counted[at], self.facts[at], self.options)
+        return self._replace(counted=self.counted[at], facts=self.facts[at])
 
     @property
     def without_limit(self) -> About:
         """The same without what fits."""
-        facts = [{key: value for key, value in one.items() if key not in ("fit", "pages")} for one in self.facts]
-        return About(self.counted, facts, self.options._replace(limit=None))
+        return self._replace(options=self.options._replace(limit=None))
+
+    @property
+    def fit(self) -> dict[str, Any]:
+        """What fits of the only model; empty without a limit."""
+        return self.alone.get("fit", {}) if self.limit else {}
 
     @property
     def models(self) -> list[LoadedModel]:
@@ -605,7 +607,7 @@ class About(NamedTuple):
 
 def _fits(about: About) -> bool:
     """True if the only model fits the memory limit, or if several are listed with one."""
-    return about.limit is not None and (not about.alone or about.alone["fit"]["fits"])
+    return about.limit is not None and (not about.alone or about.fit["fits"])
 
 
 def _without_scales(about: About) -> dict[str, str] | None:
@@ -632,10 +634,10 @@ def _per_head(about: About) -> str | None:
 def _per_request(about: About) -> dict[str, str] | None:
     """Cache of one request, in all and on each rank, and how many requests fit with an fp8 cache."""
     one, mesh = about.counted[0], about.mesh
-    if about.limit is None or not about.alone or not one.model.has_cache or about.alone["fit"]["past_positions"]:
+    if not (fit := about.fit) or not one.model.has_cache or fit["past_positions"]:
         return None
-    whole, fit, most, where = _whole(one, about.options), about.alone["fit"], "", ""
-    size, each = whole.cache_at(batch=1), whole.first_token
+    whole_model, most, where = _whole(one, about.options), "", ""
+    size, each = whole_model.cache_at(batch=1), whole_model.first_token
     if mesh is not None:
         on_rank, shared = one.cache_at(batch=1), mesh.ep <= mesh.tp
         group = "" if shared or mesh.tp == 1 else " of its group"
@@ -658,9 +660,9 @@ def _per_request(about: About) -> dict[str, str] | None:
 
 def _in_flight(about: About) -> dict[str, str] | None:
     """The engine, if its pages of windows hold fewer requests than the bytes of their caches would let."""
-    one, fit, limit = about.counted[0], about.alone.get("fit"), about.limit
+    one, fit, limit = about.counted[0], about.fit, about.limit
     windows = any(WINDOW in group.axes for group in one.model.ledger.groups)
-    if limit is None or limit.paged is None or not windows or not fit or not fit["largest_batch"]:
+    if limit is None or limit.paged is None or not windows or not fit.get("largest_batch"):
         return None
     taken = limit.usable - one.weights - fit["batch_slack_bytes"]
     return {"engine": limit.engine} if fit["batch_slack_bytes"] * fit["largest_batch"] > taken else None
@@ -668,11 +670,11 @@ def _in_flight(about: About) -> dict[str, str] | None:
 
 def _longest_request(about: About) -> str:
     """The longest context that fits, or why nothing limits it."""
-    fit, model = about.alone.get("fit"), about.counted[0].model
-    if not fit or _nothing_fits(about.alone):
+    fit, model = about.fit, about.counted[0].model
+    if not fit or _nothing_fits(fit):
         return ""
     context, free, limit = fit["largest_context"], fit["context_slack_bytes"], fit["context_limit"]
-    batch, stage = about.alone["workload"]["batch"], fit.get("context_stage")
+    batch, stage = about.counted[0].work.batch, fit.get("context_stage")
     if not model.has_cache:
         ends = "the context or the batch" if limit is None else f"the batch; {END} limits the context to {limit:,}"
         return "" if free is None else f"{units.binary(free)} are free. Nothing is cached, so nothing limits {ends}."
@@ -690,9 +692,9 @@ def _longest_request(about: About) -> str:
 
 def _vllm(about: About) -> str:
     """The line that vLLM would print at start."""
-    if "pages" not in about.alone:
+    found, fit, context = about.alone.get("pages"), about.fit, about.counted[0].work.context
+    if not found or not fit:
         return ""
-    found, fit, context = about.alone["pages"], about.alone["fit"], about.alone["workload"]["keys"]
     beyond = " beyond the reserve" if fit["reserve_bytes"] else ""
     less = "" if about.limit is not None and about.limit.engine else f"; its profiling run{beyond} is not included"
     if found["starts"]:
@@ -726,16 +728,11 @@ def _unwindowed(about: About) -> dict[str, Any] | None:
     return None if every == about.alone.get("kv_cache_bytes", 0) else {"size": units.binary(every), "bytes": every}
 
 
-def _page_sizes(about: About) -> list[int]:
-    """Tokens of a page of each model."""
-    return [fact["kv_block"] for fact in about.facts if "kv_block" in fact]
-
-
 PAGES = NoteRow(
     "pages",
     2,
-    lambda about: {"tokens": units.between(tokens)} if (tokens := {*_page_sizes(about)}) else None,
-    "Cache pages have {tokens} tokens; the last page of a sequence counts in full.",
+    lambda about: (sizes := {fact["kv_block"] for fact in about.facts if "kv_block" in fact}) and units.between(sizes),
+    "Cache pages have {} tokens; the last page of a sequence counts in full.",
 )
 STATE_NOTE = NoteRow(
     "state", 2, lambda about: model_notes.state_notes(about.models, about.cached, staged="pp" in about.facts[0])
@@ -766,7 +763,7 @@ NOTES = (
     NoteRow(
         "batch_stage",
         2,
-        lambda about: about.alone.get("fit", {}).get("batch_stage"),
+        lambda about: about.fit.get("batch_stage"),
         "Stage {:,} limits the number of requests.",
     ),
     NoteRow("files", 1, lambda about: model_notes.files_notes(about.whole_models, about.options.dtype)),
@@ -948,9 +945,6 @@ def _contexts(longest: int) -> list[int]:
     return [*(at for power in range(LARGEST.bit_length()) if (at := 1024 * 4**power) < longest), longest]
 
 
-WHOLE = Column("whole_bytes", "whole model", "bytes")
-
-
 def _one_cache(one: ModelMemory, fact: dict[str, Any]) -> Table:
     model, lines = one.model, fact["lines"]
     whole = (WHOLE,) if one.mesh else ()
@@ -1101,19 +1095,22 @@ CACHE_NOTES = (
 # Devices that hold a model
 
 
-class FittingDevice(TypedDict):
+of_device: Keys[[Needed, str]] = Keys()
+
+
+class FittingDevice(Object):
     """The fewest devices that fit a model, and bytes on each; null if none fit. `count_without_link`: the fewest that
     would fit, if no link between them is known."""
 
-    device: str
-    memory_bytes: int
-    memory_from: str
-    usable_bytes: int | None
-    count: int | None
-    count_without_link: int | None
-    weights_bytes_each: int | None
-    kv_cache_bytes_each: int | None
-    reason: str | None
+    device: str = of_device(lambda one, _: one.device.id)
+    memory_bytes: int = of_device(lambda one, _: one.device.memory)
+    memory_from: str = of_device(lambda one, _: one.device.memory_from)
+    usable_bytes: int | None = of_device(lambda one, engine: None if engine and one.share is None else one.usable)
+    count: int | None = of_device(lambda one, _: one.share and one.share.devices)
+    count_without_link: int | None = of_device(lambda one, _: one.unlinked)
+    weights_bytes_each: int | None = of_device(lambda one, _: one.share and one.share.weights)
+    kv_cache_bytes_each: int | None = of_device(lambda one, _: one.share and one.share.cache)
+    reason: str | None = of_device(lambda one, _: one.unsupported or one.reason)
 
 
 class FitReport(build.StoredReport):
@@ -1158,7 +1155,7 @@ def fit(
     whole, needed = device_counts(model, work, found, dtype=dtype, kv_dtype=kv_dtype, **where)
     placed, stored = place(model, 1, found[0], dtype=dtype, kv_dtype=kv_dtype), selection.format_name(model, dtype)
     about = Fitting(model, placed, needed, stored, on_one_device(model, dtype), engine)
-    lines = [_device_line(one, engine) for one in needed]
+    lines = [values_of(FittingDevice, one, engine) for one in needed]
     rows: list[Row] = [
         {
             **line,
@@ -1206,20 +1203,6 @@ def fit(
     )
 
 
-def _device_line(one: Needed, engine: str) -> dict[str, Any]:
-    """A row of the table. What an engine leaves on too few devices is not printed."""
-    return {
-        "device": one.device.id,
-        **one.device.memory_facts(),
-        "usable_bytes": None if engine and one.share is None else one.usable,
-        "count": one.share and one.share.devices,
-        "count_without_link": one.unlinked,
-        "weights_bytes_each": one.share and one.share.weights,
-        "kv_cache_bytes_each": one.share and one.share.cache,
-        "reason": one.unsupported or one.reason,
-    }
-
-
 def _fit_answer(about: Fitting) -> str:
     needed = about.devices
     counts = {one.device.id: one.share.devices for one in needed if one.share is not None}
@@ -1232,12 +1215,9 @@ def _fit_answer(about: Fitting) -> str:
             known = f"no link between more than {most} is known" if most != 1 else "no link between them is known"
             return f"It would need {one.unlinked:,} × {one.device.id}, but {known}."
         if one.cut:
-            return (
-                f"More than {one.most:,} × {one.device.id} have the memory, but sharding would cut quantization blocks."
-            )
-        return (
-            "It does not fit on one of this device." if about.alone else "It does not fit on any number of this device."
-        )
+            many = f"More than {one.most:,} × {one.device.id}"
+            return f"{many} have the memory, but sharding would cut quantization blocks."
+        return f"It does not fit on {'one' if about.alone else 'any number'} of this device."
     if not counts:
         return "It does not fit on any of these devices."
     fewest, left = min(counts.values()), len(needed) - len(counts)
@@ -1246,13 +1226,6 @@ def _fit_answer(about: Fitting) -> str:
     none = f"; the table gives the reason for the other {left}" if left else ""
     hold = "It fits on one device:" if fewest == 1 else f"It needs at least {fewest:,} devices:"
     return f"{hold} {', '.join(names[:3])}{more}{none}."
-
-
-def _unlinked(about: Fitting) -> dict[str, str] | None:
-    """Devices without a known link between as many as the model needs."""
-    found = [f"{one.device.id}: {one.unlinked:,}" for one in about.devices if one.unlinked is not None]
-    more = f" and {len(found) - 3:,} more" if len(found) > 3 else ""
-    return {"devices": ", ".join(found[:3]), "more": more} if found else None
 
 
 def _unsupported(about: Fitting) -> str:
@@ -1266,8 +1239,8 @@ def _cuts(about: Fitting) -> dict[str, Any] | None:
     """Device counts that would cut quantization blocks."""
     if not any(one.reason == "cuts blocks" for one in about.devices):
         return None
-    whole = f"; {option('ep')} leaves experts whole" if about.model.ledger.experts else ""
-    return {"most": about.devices[0].most, "stored": about.stored, "whole": whole}
+    experts = f"; {option('ep')} leaves experts whole" if about.model.ledger.experts else ""
+    return {"most": about.devices[0].most, "stored": about.stored, "experts": experts}
 
 
 FIT_NOTES = (
@@ -1275,15 +1248,15 @@ FIT_NOTES = (
     NoteRow(
         "unlinked",
         1,
-        _unlinked,
-        "No link: no link is known between as many devices as the model needs ({devices}{more}).",
+        lambda about: listed([f"{one.device.id}: {one.unlinked:,}" for one in about.devices if one.unlinked], 3),
+        "No link: no link is known between as many devices as the model needs ({}).",
     ),
     NoteRow("unsupported", 1, _unsupported, "Not supported by the engine: {}."),
     NoteRow(
         "cuts",
         1,
         _cuts,
-        "Cuts blocks: sharding over more than {most:,} devices cuts quantization blocks of {stored}{whole}.",
+        "Cuts blocks: sharding over more than {most:,} devices cuts quantization blocks of {stored}{experts}.",
     ),
     NoteRow(
         "whole",
