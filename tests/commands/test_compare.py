@@ -64,10 +64,32 @@ def test_models_whose_tokens_attend_to_fewer_keys_than_are_counted_are_named() -
     assert "a token" not in " ".join(compared("deepseek-v3.2", "llama-3.1-8b", contexts=[2048]).notes)
 
 
-def test_devices_of_a_training_step_are_refused(run) -> None:
-    """Requests of a server would stand next to its peak."""
+def test_several_devices_of_a_training_step_are_refused(run) -> None:
     ran = run("compare", "gpt2", "gpt2-medium", "--train", "--on", "8xh100")
-    assert ran.code == 2 and "`tfacct train MODEL --on 8xh100`" in ran.err
+    assert ran.code == 2 and "`tfacct train gpt2 gpt2-medium --on 8xh100`" in ran.err
+    assert run("train", "gpt2", "gpt2-medium", "--on", "8xh100").code == 0
+
+
+def test_a_training_step_fits_as_in_train(run) -> None:
+    """106 and 91.2 GiB of AdamW do not fit 77.3 GiB, the 60.7 GiB of full recomputation do."""
+    words = ("--ctx", "8k", "--on", "h100")
+    ran = run("compare", "llama-3.1-8b", "--train", "--recompute", "none,full", *words)
+    row = next(line for line in ran.out.splitlines() if line.startswith(" fits on H100 SXM5 80GB"))
+    assert row.split()[-2:] == ["no", "yes"]
+    sides = json.loads(run("compare", "llama-3.1-8b", "--train", "--recompute", "none,full", *words, "--json").out)
+    step = load("llama-3.1-8b").train
+    for side, recompute in zip(sides["models"], ("none", "full"), strict=True):
+        assert side["fits"] is step(ctx="8k", on="h100", recompute=recompute).fit["fits"]
+
+
+def test_parts_and_times_are_in_other_commands(run) -> None:
+    parts = "Shares by part: `tfacct flops gpt2 gpt2-medium --ctx 1024`."
+    assert parts in run("compare", "gpt2", "gpt2-medium", "--ctx", "1k").out
+    hint = "`tfacct time MODEL --batch 32 --on DEVICE` gives the time"
+    assert hint in run("compare", "gpt2", "gpt2-medium", "--batch", "32").err
+    memory = "Counted: FLOPs. Memory: --metric kv_cache_bytes or --metric total_bytes."
+    assert memory in run("sweep", "gpt2", "--ctx", "512,1k").out
+    assert memory not in run("sweep", "gpt2", "--ctx", "512,1k", "--metric", "total_flops").out
 
 
 def test_lists_give_a_side_each() -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
 
 from tfacct import options as opt
 from tfacct.base.errors import UsageError
-from tfacct.base.spelling import option
+from tfacct.base.spelling import option, shell_option
 from tfacct.commands.command import Command, Found
 from tfacct.options import Option
 
@@ -69,15 +69,17 @@ def compare(
     if line:
         return _by_line(sides, options, metric, all)
     training = any(options.get(name) for name in ("train", *opt.MetricRecipe.__annotations__))
-    if training and (where := options.get("on")) is not None:
-        problem = f"{option('on')} counts requests that fit, so it does not work with a training step"
-        raise UsageError(problem, f"`tfacct train MODEL {option('on', where)}` says whether a step fits")
     metric = metric or (["peak_bytes"] if training else None)
     _check(options, metric, all)
-    devices, mesh = opt.budget(options), None
+    devices, mesh = opt.budget(options, training=training), None
     if devices is not None:
         from tfacct.parallel.mesh import mesh_on
 
+        if training and devices.count > 1:
+            named = " ".join(model.path or model.name for model in every)
+            where = str(options.get("on"))
+            hint = f"`tfacct train {named} {option('on', where)}` says which steps fit on them together"
+            raise UsageError(f"{option('on', where)}: a training step is compared on one device", hint)
         mesh = mesh_on(devices, None)
     names = [name for one in metric or () for name in one.split(",")]
     return Found(compare(sides, fit=devices, mesh=mesh, metrics=names))
@@ -119,6 +121,9 @@ def _check(options: CompareOptions, metric: list[str] | None, all_: bool) -> Non
     for name in (*opt.Step.__annotations__, *opt.MetricTerms.__annotations__):
         if name not in PLAIN and given.get(name) not in (None, False) and not metric:
             example = f"such as {option('metric', 'peak_bytes' if options.get('train') else 'total_flops')}"
+            if name == "batch":
+                timed = f"`tfacct time MODEL {shell_option('batch')} {options.get('batch')} --on DEVICE`"
+                example += f"; {timed} gives the time"
             raise UsageError(f"{option(name)} needs {option('metric')}, or {option('by', 'line')}", example)
 
 

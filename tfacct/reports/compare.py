@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from math import log
+from shlex import quote
 from typing import Any, ClassVar, NamedTuple
 
 from tfacct.accounts.metrics import METRICS, STEP_METRICS, Metric, Point
@@ -67,6 +68,7 @@ NOTES = (
         "FLOPs count all pairs of tokens; in {}, a token attends to fewer (`tfacct flops --masked`).",
     ),
     NoteRow("cache", 2, lambda found: found["caches"], "The KV cache is in {}."),
+    NoteRow("parts", 1, lambda found: found["parts"], "Shares by part: `tfacct flops {}`."),
 )
 
 
@@ -113,7 +115,15 @@ class Numbers:
         """Cells of the table. A metric takes the place of a measure with the same name."""
         requests = "any" if self.fits and self.requests is None else self.requests
         stored = selection.format_name(self.side.model, self.side.terms.dtype)
-        return {"context": self.context, "format": stored, REQUESTS: requests, **self.measured, **self.metrics}
+        fits = None if self.fits is None else "yes" if self.fits else "no"
+        return {
+            "context": self.context,
+            "format": stored,
+            "fits": fits,
+            REQUESTS: requests,
+            **self.measured,
+            **self.metrics,
+        }
 
 
 of_numbers: Keys[[Numbers]] = Keys()
@@ -181,6 +191,7 @@ def compare(
         "limit": [] if fit is None else list(fit.notes),
         "sparse": [label for label, one in zip(labels, numbers, strict=True) if _attends_to_fewer(one)],
         "contexts": _longest_differ(numbers) and ", ".join(f"{one.context:,}" for one in numbers),
+        "parts": len(every) > 1 and not _of_training(sides) and _typed(sides),
         "caches": not _of_training(sides) and " or ".join(dict.fromkeys(side.cached for side in sides)),
     }
     where = f"context {min(contexts):,}" if len(contexts) == 1 else "several contexts"
@@ -236,6 +247,9 @@ def _numbers(
     numbers = Numbers(side, context, measured, {what.name: count(what, side.request, side.terms) for what in metrics})
     if fit is None:
         return numbers
+    if _of_training([side]):
+        peak = count(STEP_METRICS["peak_bytes"], side.request, side.terms)
+        return replace(numbers, fits=None if peak is None else peak <= fit.usable)
     try:
         (facts,) = memory([model], prefill, dtype=plain.dtype, kv_dtype=plain.kv_dtype, fit=fit, mesh=mesh).models
     except TfacctError as error:
@@ -244,6 +258,14 @@ def _numbers(
     most = facts["fit"]
     unbounded = most["largest_batch"] is None and most["batch_slack_bytes"] is not None
     return replace(numbers, fits=most["fits"], requests=None if unbounded else most["largest_batch"] or 0)
+
+
+def _typed(sides: Sequence[Side]) -> str:
+    """The models and their context, as they are typed."""
+    contexts = {side.request.ctx for side in sides}
+    names = dict.fromkeys(side.model.path or side.model.name for side in sides)
+    ctx = [f"--ctx {context}" for context in contexts if context and len(contexts) == 1]
+    return " ".join([*map(quote, names), *ctx])
 
 
 def _attends_to_fewer(one: Numbers) -> bool:
@@ -292,7 +314,9 @@ def _columns(
         if one.name not in hidden
     ]
     shown += [(one.name, NOUNS.get(one.name, one.name), one.unit) for one in metrics]
-    if fit is not None:
+    if fit is not None and _of_training(sides):
+        shown.append(("fits", f"fits {fit.where}", "text"))
+    elif fit is not None:
         many = f" of {ctx}" if len(contexts) == 1 else ""
         tp = "" if mesh is None else f" (tp={mesh.tp})"
         shown.append((REQUESTS, f"requests{many} {fit.where}{tp}", "count"))

@@ -19,7 +19,7 @@ from tfacct.base import units
 from tfacct.base.errors import ConfigError, TfacctError, UsageError, listed
 from tfacct.base.ranges import FOR_MORE, MOST, Values, limited
 from tfacct.base.record import record
-from tfacct.base.spelling import option
+from tfacct.base.spelling import option, spelled
 from tfacct.ledger.workload import Request, check_size, new_tokens, sequences_only
 from tfacct.loading import selection
 from tfacct.loading.model import LoadedModel
@@ -353,6 +353,9 @@ def _report(about: Sweep, left_out: Sequence[Skipped]) -> SweepReport:
     def notes(some: slice) -> Iterator[str]:
         shown = replace(about, every=every[some])
         yield from _skipped(shown.every)
+        if tuple(metric.name for metric in about.metrics) == DEFAULT:
+            memory = spelled("--metric kv_cache_bytes or --metric total_bytes", 'sweep("kv_cache_bytes", …)')
+            yield f"Counted: FLOPs. Memory: {memory}."
         yield from _past_positions(shown)
         yield from _mlp_crossing(shown)
         if grid.ranks:
