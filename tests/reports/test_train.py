@@ -135,8 +135,25 @@ def test_layouts_are_among_the_changes_that_fit(run: Callable[..., Ran]) -> None
     assert "Try --sp --zero 1 --recompute full (35.2 GiB)." in shown and "None of these" not in shown
     changed = json.loads(run("train", "llama-3.1-405b", *layout, "--json").out)["models"][0]["fit"]["changes"]
     assert changed[0]["set"] == {"sp": True} and changed[1]["set"] == {"zero": 1} and changed[-1]["fits"]
-    fits = run("train", "llama-3.1-405b", *layout, "--sp", "--zero", "1", "--recompute", "full").out
-    assert "peak ≈ 35.2 of 77.3 GiB" in " ".join(fits.split())
+    fits = run("train", "llama-3.1-405b", *layout, "--sp", "--zero", "1", "--recompute", "full", "-v").out
+    verbose = " ".join(fits.split())
+    assert "peak ≈ 35.2 of 77.3 GiB" in verbose
+    assert "Pipeline: 1f1b, 256 micro-batches, bubble 5.9% of the computing time; rank" in verbose  # 15/256
+    assert "temp. includes 16.0 GiB of receive buffers" in verbose  # 2 · 256 · 8,192 · 16,384 · 2 bytes / 8 ranks
+
+
+def test_the_largest_batch_of_a_position_embedding() -> None:
+    notes = load("gpt2-xl").train(ctx=1024, dtype="fp32", on="a100").notes
+    assert "Largest batch: 6 sequences of 1,024 tokens, the length of its position embedding." in notes
+
+
+def test_gradients_of_other_ranks_rows() -> None:
+    """torch's embedding has gradients of all 128,256 rows of 4,096 in bf16 on each rank, 7/8 of them of other ranks."""
+    step = load("llama-3.1-8b").train(ctx="4k", tp=8)
+    rows = 128_256 * 4096 * 2 * 7 // 8
+    assert step.gradients_bytes - step.weights_bytes == rows
+    words = "Gradients include 877 MiB for the embedding rows of other ranks, as in torch's tensor-parallel plan."
+    assert words in step.notes and round(rows / 2**20) == 877
 
 
 def test_selective_recomputation_saves_nothing_of_sdpa(run: Callable[..., Ran]) -> None:

@@ -219,7 +219,9 @@ def test_a_head_of_classes_is_said_to_be_frozen(run: Callable[..., Ran]) -> None
 
 def test_more_than_full_fine_tuning_is_said(run: Callable[..., Ran]) -> None:
     wide = " ".join(run("train", "llama-3.1-8b", "--ctx", "4k", "--lora", "16").out.split())
-    more = "LoRA needs 38.0 GiB for saved activations, full fine-tuning 26.6 GiB: try --adapters bf16."
+    more = (
+        "fp32 adapters save fp32 copies of their inputs: 38.0 GiB, 26.6 GiB without LoRA; --adapters bf16 avoids them."
+    )
     assert more in wide and "Adapters: rank 16 in fp32, 41,943,040 parameters, 160 MiB." in wide
     narrow = run("train", "llama-3.1-8b", "--ctx", "4k", "--lora", "16", "--adapters", "bf16")
     assert narrow.code == 0 and "full fine-tuning" not in narrow.out

@@ -22,7 +22,7 @@ from tfacct.loading.model import LoadedModel
 from tfacct.output.keys import Keys, Object, values_of
 from tfacct.output.report import Column, NoteRow, Row, Table, Tick, notes, unwatched
 from tfacct.parallel.mesh import Mesh, mesh_on
-from tfacct.parallel.pipeline import microbatches, waits_facts
+from tfacct.parallel.pipeline import bubble, microbatches, waits_facts
 from tfacct.reports import build
 from tfacct.reports.model_notes import TRAINING
 from tfacct.reports.ranks import fitting_words, in_devices, uneven_notes
@@ -699,9 +699,10 @@ def _lora_saves_more(step: Step) -> str | None:
     if full is None or step.saved_bytes <= full.step.saved_bytes():
         return None
     with_lora, without = units.binary(step.saved_bytes), units.binary(int(full.step.saved_bytes()))
-    in_fp32 = recipe.adapter_dtype != recipe.dtype and not recipe.autocast
-    lever = f": try {option('adapter_dtype', recipe.dtype)}" if in_fp32 else ""
-    return f"LoRA needs {with_lora} for saved activations, full fine-tuning {without}{lever}."
+    if recipe.adapter_dtype != recipe.dtype and not recipe.autocast:
+        lever = f"{option('adapter_dtype', recipe.dtype)} avoids them"
+        return f"fp32 adapters save fp32 copies of their inputs: {with_lora}, {without} without LoRA; {lever}."
+    return f"LoRA needs {with_lora} for saved activations, full fine-tuning {without}."
 
 
 def _packed(step: Step) -> str:
@@ -792,15 +793,24 @@ def _experts(step: Step, mesh: Mesh) -> str:
 def _largest(step: Step) -> str | None:
     if step.fits is None:
         return None
-    most = _most(step)
-    return f"Without any change, {most}." if step.does_not_fit else f"{most[0].upper()}{most[1:]}."
+    most, mesh, work, batch = _most(step), step.recipe.mesh, step.work, step.fits["largest_batch"]
+    if step.does_not_fit:
+        return f"Without any change, {most}."
+    if step.fits["largest_context"] == work.context == step.memory.model.position_limit and (batch or 1) > 1:
+        return f"Largest batch: {batch:,} sequences of {work.context:,} tokens, the length of its position embedding."
+    if mesh is not None and 1 < mesh.fsdp * mesh.dp < mesh.ranks:
+        return f"On each group of ranks, {most}."
+    return f"{most[0].upper()}{most[1:]}."
 
 
 def _stage(step: Step, mesh: Mesh) -> str:
-    stage = step.memory.step.stage
+    stage, count = step.memory.step.stage, micro_batches(step.work, step.recipe)[1]
     assert stage is not None
-    many = f"{stage.in_flight:,} micro-batch{'' if stage.in_flight == 1 else 'es'}"
-    return f"Pipeline rank {stage.rank + 1:,} of {mesh.pp:,} has the highest peak: {many} in flight."
+    idle = bubble(mesh, count)
+    waits = "" if idle is None else f", bubble {units.percent(idle)} of the computing time"
+    every, many = (f"{number:,} micro-batch{'' if number == 1 else 'es'}" for number in (count, stage.in_flight))
+    highest = f"rank {stage.rank + 1:,} of {mesh.pp:,} has the highest peak, with {many} in flight"
+    return f"Pipeline: {mesh.schedule}, {every}{waits}; {highest}."
 
 
 def _received(step: Step, _: Mesh) -> str | None:
@@ -848,11 +858,11 @@ NOTES = (
         "It may run out of memory: the CUDA allocator reserves 17–24% more than this count (4 runs of torchtitan).",
     ),
     NoteRow("change_that_fits", 1, _change_that_fits),
+    NoteRow("time", 1, _time),
     NoteRow("received", 1, _on_mesh(_received, pp=1)),
     NoteRow("without_recompute", 1, _without_recompute),
     NoteRow("lever", 1, _lever),
     NoteRow("unreserved", 1, lambda step: step.limit is not None and not step.does_not_fit and step.limit.unreserved),
-    NoteRow("time", 1, _time),
     NoteRow("lora_saves_more", 1, lambda step: step.recipe.lora and _lora_saves_more(step)),
     NoteRow("host", 1, lambda step: step.recipe.offload and states.host_words(step.memory.host)),
     NoteRow("packing", 1, lambda step: step.recipe.packing and _packed(step)),
