@@ -100,6 +100,7 @@ def test_flags_have_the_names_of_the_engine() -> None:
         ("llama.cpp llama-3.1-8b --on m4", "llama.cpp on Apple silicon"),
         ("llama.cpp llama-3.1-8b --on h100 --engine-version 2026", "llama.cpp 2026 has no profile"),
         ("sglang llama-3.1-8b --on h100 --dtype nf4", "--dtype nf4 is not supported for SGLang"),
+        ("sglang gpt2 --on h100 --max-model-len 4k", "requests of 1,024 tokens at most, not 4,096"),
         ("sglang llama-3.1-8b --on h100 --kv-dtype fp32", "--kv-dtype fp32 is not supported for SGLang"),
         ("llama.cpp llama-3.1-8b --on h100 --dtype nf4", "llama.cpp has no weights in nf4"),
         ("llama.cpp llama-3.1-8b --on h100 --kv-dtype fp8", "--kv-dtype fp8 is not supported for llama.cpp"),

@@ -25,6 +25,9 @@ def unsupported(launch: Launch) -> Reasons:
     flags, formats = launch.flags, launch.engine.facts["weights"]
     if flags.dtype is not None and units.dtype_name(flags.dtype) not in formats:
         yield f"{option('dtype', flags.dtype)} is not supported for SGLang", f"one of {', '.join(formats)}"
+    if launch.length > (context := launch.model.context):
+        why = f"SGLang starts with requests of {context:,} tokens at most, not {launch.length:,}"
+        yield why, option("max_model_len", context)
     if flags.kv_dtype not in (None, "fp8", launch.value_dtype):
         yield f"{option('kv_dtype', flags.kv_dtype)} is not supported for SGLang", f"fp8 or {launch.value_dtype}"
 
