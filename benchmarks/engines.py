@@ -156,7 +156,6 @@ def launch(row: Row) -> Launch:
         block_size=None if loaded.architecture.having(Mixer) else _number(row["block"]),
         total_memory=int(float(row["total_gib"] or UNKNOWN_GIB) * GIB),
         sampler=row["sampler"] or None,
-        image_items=_number(row["encoder_items"]),
     )
     return Launch(known, profile, loaded, devices.load(named), flags)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -30,12 +29,10 @@ NAMES = {
 """Other dtypes by the engines' own names."""
 SIZES = ("max_model_len", "max_num_batched_tokens", "max_num_seqs", "block_size", "requests", "tp", "pp")
 """Flags that are numbers of tokens, requests or cards."""
-BYTES = re.compile(r"[1-9]\d{0,17}", re.ASCII)
-"""Bytes without a unit."""
 
 
 class Flags(NamedTuple):
-    """Flags of a launch; None: the engine's default. Sizes in tokens or bytes. The last two are no flags, but what a
+    """Flags of a launch; None: the engine's default. Sizes in tokens or bytes. The last one is no flag, but what a
     log says."""
 
     max_model_len: int | None = None
@@ -52,7 +49,6 @@ class Flags(NamedTuple):
     kv_cache_memory_bytes: int | None = None
     total_memory: int | None = None
     sampler: str | None = None
-    image_items: int | None = None
 
 
 @record
@@ -73,7 +69,6 @@ class Launch:
 
     @property
     def cards(self) -> int:
-        """Number of cards."""
         return self.flags.tp * self.flags.pp
 
     @property
@@ -83,7 +78,6 @@ class Launch:
 
     @property
     def length(self) -> int:
-        """max_model_len."""
         return self.flags.max_model_len or self.profile.facts.get("context") or self.model.context
 
     @property
@@ -106,7 +100,6 @@ class Launch:
 
     @property
     def utilization(self) -> float:
-        """gpu_memory_utilization."""
         return self.flags.gpu_memory_utilization or float(self.profile.utilization)
 
     @property
@@ -147,7 +140,6 @@ class Launch:
 
     @property
     def storage(self) -> Storage:
-        """How the weights are stored."""
         return self.model.storage(self.stored_dtype)
 
     @property
@@ -159,18 +151,15 @@ class Launch:
 
     @property
     def hidden(self) -> int:
-        """Hidden size."""
         return int(self.model.architecture.embed.hidden)
 
     @property
     def vocabulary(self) -> int:
-        """Rows of the head."""
         assert self.model.architecture.head is not None
         return int(self.model.architecture.head.vocab)
 
     @property
     def experts(self) -> list[Experts]:
-        """Its kinds of experts."""
         return [part for part in self.model.architecture.parts() if isinstance(part, Experts)]
 
     @property
@@ -235,12 +224,11 @@ def _kv_dtype(engine: Engine, given: str | None) -> str | None:
 def _bytes(name: str, value: Any) -> int | None:
     """A size such as `79.19GiB`, or bytes; of the cache also bytes alone, as the engine has them. Raises UsageError."""
     if isinstance(value, str):
-        digits = name == "kv_cache_memory_bytes" and BYTES.fullmatch(value.strip())
-        value = int(value) if digits else units.read_bytes(option(name), value)
-    if value is None:
-        return None
-    check_size(option(name), value, units.LARGEST_BYTES)
-    return int(value)
+        bare = name == "kv_cache_memory_bytes" and value.strip().isdecimal()
+        value = units.read_bytes(option(name), f"{value}B" if bare else value)
+    if value is not None:
+        check_size(option(name), value, units.LARGEST_BYTES)
+    return value
 
 
 def line(launch: Launch) -> str:

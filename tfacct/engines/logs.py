@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from tfacct.base.errors import ConfigError, NotFoundError, UsageError, cut
 from tfacct.base.spelling import option
-from tfacct.engines.launch import WIDE, typed_flags
+from tfacct.engines.launch import WIDE, Flags, typed_flags
 from tfacct.engines.profiles import GIB, MIB, Engine
 from tfacct.loading import files
 from tfacct.loading.model import LoadedModel
@@ -26,9 +26,6 @@ WORDS = {
     for name in ("kv_cache_dtype", "quantization", "enforce_eager")
 }
 """Flags whose values are words."""
-
-WHOLE = ("max_model_len", "max_num_batched_tokens", "max_num_seqs", "tp", "pp", "block_size", "total_memory")
-"""Flags that are whole numbers."""
 
 
 class Figure(NamedTuple):
@@ -85,7 +82,7 @@ def flags(log: Log, model: LoadedModel, given: Mapping[str, Any]) -> dict[str, A
     """The flags that are given, and those of a log in place of the others. Raises UsageError for a log of weights in
     another format than the model's."""
     typed, (figures, words) = typed_flags(given), log
-    named: dict[str, Any] = {name: int(figures[name].value) for name in WHOLE if name in figures}
+    named: dict[str, Any] = {name: int(figures[name].value) for name in figures if name in Flags._fields}
     if "gpu_memory_utilization" in figures:
         named["gpu_memory_utilization"] = figures["gpu_memory_utilization"].value
     if "version" in figures:

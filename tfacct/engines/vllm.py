@@ -139,9 +139,7 @@ def workspace(launch: Launch) -> int:
 
 def image_items(launch: Launch) -> int:
     """Dummy images of the profile run; 0 for a text model."""
-    if not (images := launch.images):
-        return 0
-    return launch.flags.image_items or max(1, launch.batched // images["budget_tokens"])
+    return max(1, launch.batched // launch.images["tokens"]) if launch.images else 0
 
 
 def repacks_experts(launch: Launch) -> bool:

@@ -239,13 +239,10 @@ def _log_table(log: Sequence[LogLine]) -> Table:
         return Amount(Fraction(round(value, 2)), "bytes" if what in SLACK else "number")
 
     rows: list[Row] = [
-        {
-            "what": one["what"],
-            "printed": amount(one["what"], one["printed"]),
-            "computed": amount(one["what"], one["computed"]),
-            "verdict": "ok" if one["agrees"] else "DIFFERS",
-        }
+        {"what": what, "verdict": "ok" if one["agrees"] else "DIFFERS"}
+        | {"printed": amount(what, one["printed"]), "computed": amount(what, one["computed"])}
         for one in log
+        for what in [one["what"]]
     ]
     columns = (
         Column("what", "figure"),
