@@ -226,9 +226,10 @@ def _bytes(name: str, value: Any) -> int | None:
     if isinstance(value, str):
         bare = name == "kv_cache_memory_bytes" and value.strip().isdecimal()
         value = units.read_bytes(option(name), f"{value}B" if bare else value)
-    if value is not None:
-        check_size(option(name), value, units.LARGEST_BYTES)
-    return value
+    if value is None:
+        return None
+    check_size(option(name), value, units.LARGEST_BYTES)
+    return int(value)
 
 
 def line(launch: Launch) -> str:
