@@ -60,6 +60,20 @@ def test_other_heads_are_not_counted_in_pages_next_to_states() -> None:
     assert not any(note.startswith("MHA") for note in paged.notes)
 
 
+def test_states_of_several_models_have_the_dtype_of_their_pages(run: Callable[..., Ran]) -> None:
+    """vLLM stores them in bf16: alone, the states are in fp32, as in the classes."""
+    asked = ("memory", "qwen3-next-80b-a3b", "jamba-v0.1", "--dtype", "bf16", "--ctx", "4k")
+    assert "KV cache and state in bf16 and fp32" in " ".join(run(*asked).out.split())
+    paged = " ".join(run(*asked, "--kv-block", "16").out.split())
+    assert "fp32" not in paged and "a page of 1.06 MiB in bf16 or 320 KiB in bf16, as in vLLM." in paged
+
+
+def test_the_cache_of_ranks_has_no_notes_on_weights(run: Callable[..., Ran]) -> None:
+    note = "V = 50,257 is not split evenly"
+    said = [" ".join(run("memory", "gpt2", *more, "--tp", "2", "-v").out.split()) for more in ((), ("--kv",))]
+    assert [note in words for words in said] == [True, False]
+
+
 def test_a_share_of_a_card_and_what_vllm_says() -> None:
     found = LLAMA.memory(ctx=8190, on="80GB", use=0.9, kv_block=16)
     room = 72 * 10**9 - 2 * 8_030_261_248

@@ -173,8 +173,8 @@ def memory(
     about, alone = each[-1], len(both) == 1
     models, facts = about.models, about.facts
     what = f"memory{ranks.one_of_ranks(mesh)}" if alone else f"Memory to serve{ranks.one_of_ranks(mesh, 'on')}"
-    alike = model_notes.cache_dtypes(models, about.cached) == [selection.stored_name(models, dtype)]
-    kv = "" if alike else f", {model_notes.cache_words(models, about.cached)}"
+    alike = model_notes.cache_dtypes(models, about.caches) == [selection.stored_name(models, dtype)]
+    kv = "" if alike else f", {model_notes.cache_words(models, about.caches)}"
     cache = f" and {model_notes.cache_name(models)}" if any(model.has_cache for model in models) else ""
     title = f"{build.titled(models, what)} in {stored}{kv}, {build.workload_words(models, request)}"
     if batches is None:
@@ -587,9 +587,9 @@ class About(NamedTuple):
         return [one.whole_model for one in self.counted]
 
     @property
-    def cached(self) -> Width:
-        """Format of the cache, with the pages of the only model."""
-        return self.counted[0].cached if len(self.counted) == 1 else self.options.cached
+    def caches(self) -> list[Width]:
+        """Format of the cache of each model."""
+        return [one.cached for one in self.counted]
 
     @property
     def limit(self) -> MemoryLimit | None:
@@ -644,14 +644,14 @@ def _per_request(about: About) -> dict[str, str] | None:
         where = f", {units.binary(on_rank)} on {'each GPU' if mesh.pp == 1 else 'the GPU with most'}{group}"
         if on_rank == size:
             where = f", all of it on {'each' if group or shared else 'one'} GPU{group}"
-    if about.cached.name in WIDE and fit["largest_batch"]:
+    if about.options.cached.name in WIDE and fit["largest_batch"]:
         narrower = about.options._replace(cached=width("fp8", about.options.cached.page))
         found = _fit_of(one.whole_model, narrower)["largest_batch"]
         if found and found > fit["largest_batch"]:
             most = f" With {option('kv_dtype', 'fp8')}: {_requests(found)}."
     return {
         "size": units.binary(size),
-        "state": f"cache in {about.cached.name}" if model_notes.attends(about.models) else "state",
+        "state": f"cache in {about.options.cached.name}" if model_notes.attends(about.models) else "state",
         "where": where,
         "each": f", {units.binary(each)} per token" if each * one.work.context == size else "",
         "most": most,
@@ -735,7 +735,7 @@ PAGES = NoteRow(
     "Cache pages have {} tokens; the last page of a sequence counts in full.",
 )
 STATE_NOTE = NoteRow(
-    "state", 2, lambda about: model_notes.state_notes(about.models, about.cached, staged="pp" in about.facts[0])
+    "state", 2, lambda about: model_notes.state_notes(about.models, about.caches, staged="pp" in about.facts[0])
 )
 UNWINDOWED = NoteRow(
     "unwindowed",
@@ -780,7 +780,7 @@ NOTES = (
     ),
     NoteRow("pool", 2, lambda about: about.limit is not None and about.limit.pool_words),
     NoteRow("storage", 2, lambda about: model_notes.storage_notes(about.models, about.options.dtype)),
-    NoteRow("cache_format", 2, lambda about: model_notes.cache_notes(about.models, about.cached.name)),
+    NoteRow("cache_format", 2, lambda about: model_notes.cache_notes(about.models, about.options.cached.name)),
     STATE_NOTE,
     UNWINDOWED,
     SHRINKING,
@@ -879,7 +879,7 @@ def kv(
         models,
         _one_cache(counted[0], facts[0]) if alone else _several_caches(models, facts, by_context),
         facts,
-        title=f"{who}{model_notes.cache_words(models, about.cached)}{ranks.one_of_ranks(mesh, 'on')}, {where}",
+        title=f"{who}{model_notes.cache_words(models, about.caches)}{ranks.one_of_ranks(mesh, 'on')}, {where}",
         convention=CACHE_CONVENTION if model_notes.attends(models) else STATE,
         answer=_cache_answer(counted, facts),
         notes=lambda at: notes(CACHE_NOTES, about.of(at)),
@@ -1047,7 +1047,7 @@ def _of_heads(whole_models: Sequence[LoadedModel], tp: int) -> list[str]:
     from tfacct.parallel.mesh import Mesh
     from tfacct.parallel.support import gathers_heads
 
-    sentences = ranks.uneven_notes(whole_models, Mesh(tp))
+    sentences = ranks.head_notes(whole_models, Mesh(tp))
     gathered = [one.name for one in whole_models if gathers_heads(one)]
     if gathered and len(whole_models) > 1:
         sentences.append(f"{listed(gathered)}: whole on every rank, because a norm spans all heads.")
@@ -1066,7 +1066,7 @@ CACHE_NOTES = (
         lambda about: (
             about.alone
             and about.options.cached.page == 1
-            and [cache_formula(about.models[0], about.options.request, about.cached.name, about.mesh)]
+            and [cache_formula(about.models[0], about.options.request, about.options.cached.name, about.mesh)]
         ),
     ),
     NoteRow(
@@ -1076,7 +1076,7 @@ CACHE_NOTES = (
         "From {context:,} tokens on at batch {batch:,}, the cache takes more than the weights{whose} in {stored}.",
     ),
     NoteRow("variants", 3, _variants),
-    NoteRow("cache_format", 2, lambda about: model_notes.cache_notes(about.models, about.cached.name)),
+    NoteRow("cache_format", 2, lambda about: model_notes.cache_notes(about.models, about.options.cached.name)),
     STATE_NOTE,
     NoteRow(
         "cross",

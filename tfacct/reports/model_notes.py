@@ -249,18 +249,21 @@ def source_notes(models: Sequence[LoadedModel], work: Workload | None = None) ->
     ]
 
 
-def state_notes(models: Sequence[LoadedModel], cached: str | Width = "bf16", *, staged: bool = False) -> list[str]:
+def state_notes(
+    models: Sequence[LoadedModel], cached: str | Sequence[Width] = "bf16", *, staged: bool = False
+) -> list[str]:
     """States of fixed size, their dtype if it differs from the dtype of the cache, and layers without a cache of their
-    own. `staged`: the models are pipeline stages."""
+    own. `cached`: the dtype, or the format of each model's cache. `staged`: the models are pipeline stages."""
     by_dtype: dict[str, list[str]] = {}
-    for path, dtype in _own_dtypes(models, cached).items():
+    for path, dtype in _state_dtypes(models, cached).items():
         by_dtype.setdefault(dtype, []).append(path)
     stored = [
         f"{_and(named)} {'is' if len(named) == 1 else 'are'} stored in {dtype}, independent of the cache dtype."
         for dtype, named in by_dtype.items()
     ]
-    if isinstance(cached, Width) and (page := cached.state_page) is not None:
-        stored = [f"The states of a layer take a page of {units.binary(page.bytes)}, in {page.dtype}, as in vLLM."]
+    if pages := {one.state_page for one in cached if isinstance(one, Width) and one.state_page is not None}:
+        sizes = " or ".join(sorted(f"{units.binary(page.bytes)} in {page.dtype}" for page in pages))
+        stored = [f"The states of a layer take a page of {sizes}, as in vLLM."]
     return [*_sized_notes(models, staged), *stored, *_reused(models)]
 
 
@@ -277,27 +280,34 @@ def _reused(models: Sequence[LoadedModel]) -> list[str]:
     ]
 
 
-def cache_words(models: Sequence[LoadedModel], cached: Width) -> str:
+def cache_words(models: Sequence[LoadedModel], cached: Sequence[Width]) -> str:
     """The cache and its dtypes: `KV cache in bf16`, `state in bf16 and fp32`."""
     return f"{cache_name(models)} in {_and(cache_dtypes(models, cached))}"
 
 
-def cache_dtypes(models: Sequence[LoadedModel], cached: Width) -> list[str]:
-    """The dtype of the cache, then those of states with another dtype."""
-    return [cached.name, *sorted({*_own_dtypes(models, cached).values()} - {cached.name})]
+def cache_dtypes(models: Sequence[LoadedModel], cached: Sequence[Width]) -> list[str]:
+    """The dtype of the caches, then those of states with another dtype."""
+    name = cached[0].name
+    return [name, *sorted({*_state_dtypes(models, cached).values()} - {name})]
 
 
 def _and(words: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
-def _own_dtypes(models: Sequence[LoadedModel], cached: str | Width) -> dict[str, str]:
+def _state_dtypes(models: Sequence[LoadedModel], cached: str | Sequence[Width]) -> dict[str, str]:
     """States stored in another dtype than the cache → their dtype."""
-    lines = (line for model in models for group in model.ledger.groups for line in group.lines)
-    cache = width(cached) if isinstance(cached, str) else replace(cached, page=1)
-    states = (line for line in lines if isinstance(line, State))
-    found = {paths.short(line.path): (line, width_of(line, cache)) for line in states}
-    return {path: how.name for path, (line, how) in found.items() if line.bits is not None or how != cache}
+    found: dict[str, str] = {}
+    for at, model in enumerate(models):
+        cache = width(cached) if isinstance(cached, str) else replace(cached[at], page=1)
+        lines = (line for group in model.ledger.groups for line in group.lines if isinstance(line, State))
+        stored = {
+            line.path: width_of(line, cache)
+            for line in lines
+            if line.bits is not None or width_of(line, cache) != cache
+        }
+        found |= {paths.short(path): how.name for path, how in stored.items()}
+    return found
 
 
 def _sized_notes(models: Sequence[LoadedModel], staged: bool) -> list[str]:

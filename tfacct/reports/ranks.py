@@ -191,21 +191,29 @@ def peak_notes(metrics: str, *axes: str) -> list[str]:
     return sentences
 
 
+def head_notes(models: Sequence[LoadedModel], mesh: Mesh) -> list[str]:
+    """Notes on replicated heads of one model."""
+    if len(models) != 1 or mesh.tp == 1:
+        return []
+    from tfacct.parallel.mesh import replicated_heads
+    from tfacct.parallel.support import gathers_heads
+
+    sentences = [
+        f"{f'Of {heads:,} key/value heads each' if heads > 1 else 'The one key/value head'} is on"
+        f" {mesh.tp // heads:,} ranks: its weights and its cache."
+        for heads in replicated_heads(models[0].ledger, mesh)
+    ]
+    return [*sentences, HEADS_GATHERED] if gathers_heads(models[0]) else sentences
+
+
 def uneven_notes(models: Sequence[LoadedModel], mesh: Mesh) -> list[str]:
     """Notes on replicated heads of one model, and on axes that are not split evenly."""
     if len(models) != 1 or mesh.tp == 1:
         return []
-    from tfacct.parallel.mesh import padded_axes, replicated_heads
-    from tfacct.parallel.support import gathers_heads
+    from tfacct.parallel.mesh import padded_axes
 
-    ledger = models[0].ledger
-    sentences = [
-        f"{f'Of {heads:,} key/value heads each' if heads > 1 else 'The one key/value head'} is on"
-        f" {mesh.tp // heads:,} ranks: its weights and its cache."
-        for heads in replicated_heads(ledger, mesh)
-    ]
-    sentences += [HEADS_GATHERED] if gathers_heads(models[0]) else []
-    for axis, size in padded_axes(ledger, mesh):
+    sentences = head_notes(models, mesh)
+    for axis, size in padded_axes(models[0].ledger, mesh):
         share = mesh.shard_size(axis, size)
         sentences.append(
             f"{axis} = {size:,} is not split evenly: the fullest rank has {share:,}, the last ranks have fewer."
