@@ -186,11 +186,11 @@ def plan(
         raise sequences_only("plan")
     work, given = selection.runnable(model, request), given or {}
     meshes = layouts_with(model, gpus, work.tokens, layout or Mesh(), train=recipe is not None)
-    whole = layout is not None and layout.ranks == gpus
+    complete = layout is not None and layout.ranks == gpus
     if recipe is not None:
         tried = (recipe.recompute,) if "recompute" in given else RECOMPUTE
         search = TrainingSearch(model, recipe, work, fit.usable, recompute=tried, least=by == "memory")
-        found = search.result(meshes, given=whole)
+        found = search.result(meshes, given=complete)
     else:
         found = search_serving(model, work, meshes, fit.usable, dtype, width(dtypes(dtype, kv_dtype)[1]))
     if not found.counted:
@@ -200,9 +200,9 @@ def plan(
         estimates, reason = times_of(model, work, fit.device, gpus, recipe, dtype, kv_dtype, needed=by == "time")
     by, ranked, reason = ranking(found, estimates, by, reason)
     best, lines = (ranked or found.larger)[0], None
-    if whole and recipe is None:
+    if complete and recipe is None:
         lines = serving_collectives(model, best.mesh, replace(work, batch=best.batch), dtype)
-    elif whole:
+    elif complete:
         lines = search.collectives(best.mesh, best.batch, best.recompute)
     options = {name: value for name, value in given.items() if name not in ("recompute", "gradient_accumulation")}
     options |= {"dtype": dtype, "kv_dtype": kv_dtype}

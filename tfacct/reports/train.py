@@ -497,26 +497,26 @@ def tensor_table(step: Step) -> Table:
         Column("share", "share", "share", drop=3),
         Column("saved_for", "saved for", drop=1),
     )
-    whole = sum(line["bytes"] for line in step.saved)
+    total = sum(line["bytes"] for line in step.saved)
     rows: list[Row] = [
         {
             **{key: line[key] for key in ("axes", "count", "bytes")},
             "path": paths.short(line["path"]),
             "dtype": line["dtype"] or "",
-            "share": Fraction(line["bytes"], whole),
+            "share": Fraction(line["bytes"], total),
             "saved_for": ", ".join(map(paths.short, line["saved_for"])),
         }
         for line in step.saved
     ]
-    return columns, (tuple(rows),), ({"path": "saved", "bytes": whole, "share": Fraction(1)},)
+    return columns, (tuple(rows),), ({"path": "saved", "bytes": total, "share": Fraction(1)},)
 
 
 def _share_table(key: str, label: str, sizes: Mapping[str, int], total: str) -> Table:
     """Sizes by name, with their shares."""
     columns = (Column(key, label), Column("bytes", "bytes", "bytes"), *build.SHARES)
-    whole = sum(sizes.values())
-    rows = tuple(build.with_share({key: name, "bytes": size}, size, whole) for name, size in sizes.items())
-    return columns, (rows,), ({key: total, "bytes": whole, "share": Fraction(1)},)
+    saved = sum(sizes.values())
+    rows = tuple(build.with_share({key: name, "bytes": size}, size, saved) for name, size in sizes.items())
+    return columns, (rows,), ({key: total, "bytes": saved, "share": Fraction(1)},)
 
 
 TABLES: Mapping[str, Callable[[Step], Table]] = {

@@ -207,8 +207,8 @@ def _reference(model: LoadedModel, work: Workload, recipe: Recipe, attention: At
     """The reference model, which has no adapters, no chunked loss, and only recomputation of whole layers."""
     from tfacct.reference import training_step
 
-    asked = {"lora": recipe.lora, "loss": recipe.loss == "chunked", "recompute": bool(recipe.recomputed_modules)}
-    for name in (name for name, there in asked.items() if there):
+    given = {"lora": recipe.lora, "loss": recipe.loss == "chunked", "recompute": bool(recipe.recomputed_modules)}
+    for name in (name for name, there in given.items() if there):
         why = f"{model.name} has no transformers class, and the reference model does not support {option(name)}"
         raise UsageError(why, f"leave {option(name)} out")
     shape, weights = model.running("expanded").architecture, recipe.weights_dtype or recipe.dtype

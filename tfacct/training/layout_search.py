@@ -103,19 +103,19 @@ def search_serving(
                 ranked[key] = shard_weights([model], mesh.tp, dtype, mesh.ep)[0]
             if mesh.pp > 1:
                 check_axes(model, mesh)
-            own = replace(work, batch=rounded_up(work.batch, mesh.dp))
-            sent = sum(one.sent for one in serving_collectives(model, mesh, own, dtype))
+            share = replace(work, batch=rounded_up(work.batch, mesh.dp))
+            sent = sum(one.sent for one in serving_collectives(model, mesh, share, dtype))
         except TfacctError as error:
             skipped.append(error.message.removeprefix(f"{model.name}: "))
             continue
-        whole, at = ranked[key], own.axes()
+        unstaged, at = ranked[key], share.axes()
         # As published, a stage stores tensors as the whole model does; the types of a format may depend on the layer.
         needs = max(
-            sum(one.ledger.weight_bytes((whole if dtype is None else one).storage(dtype)).values())
+            sum(one.ledger.weight_bytes((unstaged if dtype is None else one).storage(dtype)).values())
             + cache_bytes(one.ledger, at, kv)
-            for _, one in stages_of(whole, mesh.pp)
+            for _, one in stages_of(unstaged, mesh.pp)
         )
-        found = Candidate(mesh, own.batch, 1, needs, sent)
+        found = Candidate(mesh, share.batch, 1, needs, sent)
         if needs <= budget:
             fitting.append([found])
         else:
@@ -124,13 +124,13 @@ def search_serving(
     return SearchResult(fitting, larger, skipped)
 
 
-def serving_collectives(model: LoadedModel, mesh: Mesh, own: Workload, dtype: str | None) -> list[Collective]:
+def serving_collectives(model: LoadedModel, mesh: Mesh, share: Workload, dtype: str | None) -> list[Collective]:
     """Collectives of a rank for one new token of each of its replica's sequences, or for an encoder pass. Raises
     TfacctError."""
     replica = replace(mesh, dp=max(1, mesh.ep // mesh.tp))
     if replica.ranks == 1:
         return []
-    step = replace(own, tokens=1, new_source=0) if model.has_cache else own
+    step = replace(share, tokens=1, new_source=0) if model.has_cache else share
     storage = model.storage(dtype)
     bits = units.dtype_bits(storage.name if storage.name in DTYPES else "bf16")
     return model_collectives(model, replica, step.axes(), bits)
@@ -190,8 +190,8 @@ class TrainingSearch:
             return f"{mesh.sequence_chunks:,} sequence shards do not divide {tokens:,} tokens"
         if self.work.batch % groups:
             return f"{groups:,} data-parallel ranks do not divide a batch of {self.work.batch:,}"
-        if self._own(mesh) % self.times:
-            return f"{self.times:,} micro-batches do not divide a batch of {self._own(mesh):,}"
+        if self._sequences(mesh) % self.times:
+            return f"{self.times:,} micro-batches do not divide a batch of {self._sequences(mesh):,}"
         if mesh.sp and tokens % mesh.tp:
             return f"{mesh.tp:,} ranks do not divide {tokens:,} tokens"
         reasons = [self._unsupported(mesh, how) for how in self.recipes]
@@ -218,10 +218,10 @@ class TrainingSearch:
         return self.unsupported[key]
 
     def _model_of_rank(self, mesh: Mesh) -> LoadedModel:
-        own = mesh.tp, mesh.ep
-        if own not in self.models:
-            self.models[own] = model_of_rank(self.model, mesh)
-        return self.models[own]
+        key = mesh.tp, mesh.ep
+        if key not in self.models:
+            self.models[key] = model_of_rank(self.model, mesh)
+        return self.models[key]
 
     def _supported(self, mesh: Mesh) -> list[str]:
         return [how for how in self.recipes if self._unsupported(mesh, how) is None]
@@ -243,17 +243,17 @@ class TrainingSearch:
                 break
         return found
 
-    def _own(self, mesh: Mesh) -> int:
+    def _sequences(self, mesh: Mesh) -> int:
         """Sequences per rank in a step."""
         batch: int = self.work.batch
         return batch // (mesh.fsdp * mesh.dp)
 
     def _sizes(self, mesh: Mesh) -> list[int]:
         """Possible micro-batch sizes of a rank. A pipeline takes all sequences, split by its schedule."""
-        own = self._own(mesh)
+        sequences = self._sequences(mesh)
         if mesh.pp > 1:
-            return [own]
-        return divisors([own]) if self.times == 1 else [own // self.times]
+            return [sequences]
+        return divisors([sequences]) if self.times == 1 else [sequences // self.times]
 
     def _smallest(self, mesh: Mesh) -> tuple[int, int, str, Mesh]:
         """The fewest bytes of a step with the smallest micro-batch, its size, and the recomputation."""
@@ -304,13 +304,13 @@ class TrainingSearch:
 
     def _candidate(self, mesh: Mesh, batch: int, how: str, size: int) -> Candidate:
         sent = sum(one.sent for one in self.collectives(mesh, batch, how))
-        return Candidate(mesh, batch, self._own(mesh) // batch, size, sent, how)
+        return Candidate(mesh, batch, self._sequences(mesh) // batch, size, sent, how)
 
     # The step of one layout.
 
     def _recipe(self, mesh: Mesh, batch: int, how: str) -> Recipe:
         """The recipe on a mesh, with micro-batches of `batch` sequences."""
-        return replace(self.recipes[how], mesh=mesh, gradient_accumulation=self._own(mesh) // batch)
+        return replace(self.recipes[how], mesh=mesh, gradient_accumulation=self._sequences(mesh) // batch)
 
     def _work(self, mesh: Mesh, batch: int) -> Workload:
         """The workload of this number of sequences on a rank with its part of each."""

@@ -85,17 +85,17 @@ def shard_graph(graph: StepGraph, mesh: Mesh, axes: Axes) -> StepGraph:
         graph = graph._replace(after=graph.after._replace(graph=_vocabulary_parallel(graph.after.graph)))
 
     def change(group: LayerGroup) -> LayerGroup:
-        own, sizes = group.graph, dict(group.axes)
+        layer, sizes = group.graph, dict(group.axes)
         if mesh.ep > 1 and ACTIVE in sizes:
             rows = rounded_up(axes["B"] * axes["T"], mesh.tp) * sizes[ACTIVE]
             sizes |= {SENT_ROWS: rows, RECEIVED_ROWS: ceil(rows * mesh.imbalance)}
-            own = _expert_parallel(own)
+            layer = _expert_parallel(layer)
         if mesh.ulysses > 1 or (mesh.cp > 1 and mesh.cp_method == "ring" and sizes.get("N", 1) > 1):
-            own = own._replace(saved=tuple(each for one in own.saved for each in _copied_attention(one)))
+            layer = layer._replace(saved=tuple(each for one in layer.saved for each in _copied_attention(one)))
         if mesh.sp:
             sizes[TOKENS_HERE] = axes["T"] // mesh.tp
-            own = _sequence_parallel(own, mesh, many=axes["B"] != 1)
-        return group._replace(graph=own, axes=sizes)
+            layer = _sequence_parallel(layer, mesh, many=axes["B"] != 1)
+        return group._replace(graph=layer, axes=sizes)
 
     graph = graph._replace(
         before=change(graph.before), layers=tuple(map(change, graph.layers)), after=change(graph.after)
@@ -110,7 +110,7 @@ def _vocabulary_parallel(graph: LayerGraph) -> LayerGraph:
     """The loss of a sharded vocabulary (torch's loss_parallel). Its gradient is a sum, alive together with both
     terms."""
 
-    def own(each: BackwardOp) -> BackwardOp:
+    def with_terms(each: BackwardOp) -> BackwardOp:
         if each.at != LOSS:
             return each
         terms = (
@@ -119,18 +119,18 @@ def _vocabulary_parallel(graph: LayerGraph) -> LayerGraph:
         )
         return each._replace(temporary=(*terms, *LOSS_TENSORS))
 
-    return graph._replace(backward=tuple(own(each) for each in graph.backward))
+    return graph._replace(backward=tuple(with_terms(each) for each in graph.backward))
 
 
 def _expert_parallel(graph: LayerGraph) -> LayerGraph:
     """Experts run on received rows; the sending rank applies the routing weights to their outputs."""
 
     def rows(axes: str, operations: Iterable[str]) -> str:
-        own = axes.split()
-        if ACTIVE not in own or not all(map(of_experts, operations)):
+        names = axes.split()
+        if ACTIVE not in names or not all(map(of_experts, operations)):
             return axes
         here = SENT_ROWS if any(name.endswith("weighting") for name in operations) else RECEIVED_ROWS
-        return " ".join([here, *(axis for axis in own if axis not in ("B", "T", ACTIVE))])
+        return " ".join([here, *(axis for axis in names if axis not in ("B", "T", ACTIVE))])
 
     return graph.mapped(rows)
 
@@ -164,15 +164,15 @@ def _sequence_parallel(graph: LayerGraph, mesh: Mesh, *, many: bool) -> LayerGra
     read = {name.rpartition(".")[0]: name for name in graph.order if NORM.match(name)}.values()
     changed, backward = graph.mapped(part), list[BackwardOp]()
     for each in changed.backward:
-        own = each.temporary
+        temporary = each.temporary
         if each.at in read:  # the gradient of the sublayer's input is reduce-scattered
             backward.append(BackwardOp(each.at, (WHOLE, WHOLE, PART)))
         if each.at in scattered:  # the gradient of its result is all-gathered
-            backward += [BackwardOp(each.at, (WHOLE, WHOLE, *own[1:]))] if many else []
-            own = (*own, WHOLE)
-        if mesh.plan == "megatron" and each.at.endswith(".weight") and own and own[-1].axes in INPUTS:
-            own = (*own, WHOLE)  # the matmul's input is gathered again
-        backward.append(BackwardOp(each.at, own))
+            backward += [BackwardOp(each.at, (WHOLE, WHOLE, *temporary[1:]))] if many else []
+            temporary = (*temporary, WHOLE)
+        if mesh.plan == "megatron" and each.at.endswith(".weight") and temporary and temporary[-1].axes in INPUTS:
+            temporary = (*temporary, WHOLE)  # the matmul's input is gathered again
+        backward.append(BackwardOp(each.at, temporary))
     saved = changed.saved
     if mesh.plan == "megatron":
         saved = tuple(each._replace(axes=_part(each.axes)) if each.axes in INPUTS else each for each in saved)
@@ -193,15 +193,16 @@ def shards_of(step: TrainingStep, ledger: Ledger, mesh: Mesh, stored: Width, *, 
     root: dict[str, int] = {}
     layers = list[LayerShards]()
     for group, lines in zip(step.graph.groups, _ledger_groups(step.graph, ledger), strict=True):
-        own = shards(lines, mesh)
+        shards_here = shards(lines, mesh)
         if not group.numbers:
-            root |= {path: one.elements for path, one in own.items()}
+            root |= {path: one.elements for path, one in shards_here.items()}
             layers.append(LayerShards())
             continue
-        experts = sum(own[one.path].elements for one in lines.cached_lines.parameters if one.is_expert and mesh.ep > 1)
+        expert_paths = (one.path for one in lines.cached_lines.parameters if one.is_expert and mesh.ep > 1)
+        experts = sum(shards_here[path].elements for path in expert_paths)
         adapters = (one for one in step.adapters if group.numbers[0] in one.numbers)
         of_adapters = sum(one.bytes // one.elements * one.shard(mesh.weight_shards) for one in adapters)
-        layers.append(LayerShards(sum(one.elements for one in own.values()) - experts, experts, of_adapters))
+        layers.append(LayerShards(sum(one.elements for one in shards_here.values()) - experts, experts, of_adapters))
     whole = tuple(layers), sum(root.values())
     return WeightShards(
         mesh.weight_shards, mesh.expert_shards, stored, *whole, mesh.zero == 0, accumulates, replicated=mesh.dp > 1
@@ -211,7 +212,7 @@ def shards_of(step: TrainingStep, ledger: Ledger, mesh: Mesh, stored: Width, *, 
 def other_rows(step: TrainingStep, ledger: Ledger, mesh: Mesh) -> Size:
     """Bytes of the embedding's rows on other ranks of `tp`: torch's embedding computes the gradient of all rows on
     each. `ledger`: that of the whole model."""
-    own = sum(
+    rows_trained = sum(
         elements
         for group in step.ledger.groups
         for operation, parameter, elements in trained(group)
@@ -219,7 +220,7 @@ def other_rows(step: TrainingStep, ledger: Ledger, mesh: Mesh) -> Size:
     )
     rows = next((group.axes[VOCABULARY] for group in ledger.groups if VOCABULARY in group.axes), 0)
     here = max(1, rounded_up(rows, mesh.tp))
-    return step.stored.bytes(own) * (rows - here) // here
+    return step.stored.bytes(rows_trained) * (rows - here) // here
 
 
 def _ledger_groups(graph: StepGraph, ledger: Ledger) -> Iterator[Group]:
@@ -289,11 +290,12 @@ def stage_of(step: TrainingStep, stage: Stage) -> TrainingStep:
     for_layers = graph.before._replace(graph=LayerGraph((ROTARY,) if rotary else (), rotary))
     before = graph.before if stage.first else for_layers
     after = graph.after if stage.last else graph.after._replace(graph=LayerGraph())
-    layers = (group._replace(numbers=own, count=len(own)) for group in graph.layers if (own := _within(group, stage)))
+    layers = ((group, _within(group, stage)) for group in graph.layers)
+    layers_here = tuple(group._replace(numbers=here, count=len(here)) for group, here in layers if here)
     buffers = (each for each in graph.buffers if stage.first or not each.path.startswith("embed."))
     adapters = (each._replace(numbers=_within(each, stage)) for each in step.adapters)
     return step._replace(
-        graph=graph._replace(before=before, layers=tuple(layers), after=after, buffers=tuple(buffers)),
+        graph=graph._replace(before=before, layers=layers_here, after=after, buffers=tuple(buffers)),
         ledger=stage_ledger(step.ledger, stage),
         adapters=tuple(each for each in adapters if each.numbers),
         keeps_logits=stage.last,
@@ -304,7 +306,7 @@ def stage_ledger(ledger: Ledger, stage: Stage) -> Ledger:
     """The lines of one stage; groups before and after its layers are empty if another stage has them."""
     first, *layers, last = ledger.groups
     groups = [first if stage.first else replace(first, lines=())]
-    groups += [replace(group, numbers=own, count=len(own)) for group in layers if (own := _within(group, stage))]
+    groups += [replace(group, numbers=here, count=len(here)) for group in layers if (here := _within(group, stage))]
     groups += [last if stage.last else replace(last, lines=())]
     return Ledger(tuple(groups))
 
@@ -330,24 +332,24 @@ def _rank_steps(
     step: TrainingStep,
     mesh: Mesh,
     rank: int,
-    own: Sequence[Stage],
+    rank_stages: Sequence[Stage],
     times: int,
     finish: Callable[[TrainingStep, Sequence[Stage]], TrainingStep],
 ) -> Iterator[TrainingStep]:
-    parts = [finish(stage_of(step, stage), own) for stage in own]
+    parts = [finish(stage_of(step, stage), rank_stages) for stage in rank_stages]
     saved = [part.saved_bytes() + part.argument_bytes for part in parts]
     weights = [part.stage_parameters for part in parts]
-    passed = [_passed_on(part, stage) for part, stage in zip(parts, own, strict=True)]
-    buffers = sum(_received(part, stage, times) for part, stage in zip(parts, own, strict=True))
+    passed = [_passed_on(part, stage) for part, stage in zip(parts, rank_stages, strict=True)]
+    buffers = sum(_received(part, stage, times) for part, stage in zip(parts, rank_stages, strict=True))
     pending = _waits(parts[0]) if mesh.schedule == "zero-bubble" else 0
     found: dict[tuple[int, bool], tuple[tuple[Size, ...], TrainingStep]] = {}
     for start in in_flight(mesh, rank, times):
         runs, later = start.stage, step.accumulates or start.stage in start.done
-        others = [nth for nth in range(len(own)) if nth != runs]
+        others = [nth for nth in range(len(rank_stages)) if nth != runs]
         flying = sum(count * size for count, size in zip(start.counts, saved, strict=True))
         given = sum(count * size for count, size in zip(start.counts, passed, strict=True))
-        given -= parts[runs].logits_bytes if own[runs].last else 0  # the running one counts its own
-        if mesh.schedule == "1f1b" and start.done and not own[0].first:
+        given -= parts[runs].logits_bytes if rank_stages[runs].last else 0  # the running one counts its own
+        if mesh.schedule == "1f1b" and start.done and not rank_stages[0].first:
             given += parts[runs].residual_bytes  # a variable of torch's loop keeps the last result until the next one
         flight = PipelineStage(
             rank=rank,
@@ -357,7 +359,7 @@ def _rank_steps(
             gradients=sum(weights[nth] for nth in others if step.accumulates or nth in start.done),
             buffers=buffers,
             passed_on=given,
-            receives=not own[runs].last,
+            receives=not rank_stages[runs].last,
         )
         one = parts[runs]._replace(stage=flight, accumulates=later)
         size = flight.saved + flight.gradients + flight.passed_on, *start.counts
@@ -423,9 +425,9 @@ def rank_step(
     graph: Callable[[LoadedModel, Workload, Recipe], StepGraph] = graph_of,
 ) -> TrainingStep:
     """The step of a rank of `tp`, `ep` and `cp`: that of its model, on its part of the sequences."""
-    own = alone(recipe).for_model(one)
-    work = own.runs(work)
-    return training_step(one, work, own, shard_graph(graph(one, work, own), recipe.layout, work.axes()))
+    rank_recipe = alone(recipe).for_model(one)
+    work = rank_recipe.runs(work)
+    return training_step(one, work, rank_recipe, shard_graph(graph(one, work, rank_recipe), recipe.layout, work.axes()))
 
 
 def sharded_steps(
@@ -439,7 +441,7 @@ def sharded_steps(
         return
     # Under FSDP, gradients of earlier micro-batches are shards.
     step = step._replace(accumulates=recipe.accumulates and mesh.fsdp == 1)
-    yield from stage_steps(step, mesh, times, lambda part, own: with_shards(model, part, recipe, one, own))
+    yield from stage_steps(step, mesh, times, lambda part, stages: with_shards(model, part, recipe, one, stages))
 
 
 def with_shards(
@@ -516,7 +518,7 @@ def lora_collectives(
     if step.shards is None:
         copies = of_copies(((one.bytes, one.numbers) for one in step.adapters), mesh)
     else:
-        own = zip(graph.layers, step.shards.layers[1:-1], strict=True)
-        layers = [(group.count, step.shards.stored.bytes(one.elements), one.adapters) for group, one in own]
+        sharded = zip(graph.layers, step.shards.layers[1:-1], strict=True)
+        layers = [(group.count, step.shards.stored.bytes(one.elements), one.adapters) for group, one in sharded]
         copies = of_units(layers, step.shards.stored.bytes(step.shards.root), mesh, staged=step.stage is not None)
     return [*of_frozen(found, live), *(repeated(one, times) for one in of_lora), *copies]

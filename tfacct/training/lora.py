@@ -105,8 +105,8 @@ class LinearLayer(NamedTuple):
     def weights(self, *, read: bool) -> Iterator[str]:
         """Axes of the adapter's weights: of A, which `read`s the layer's input, or of B, by matmul."""
         for line in self.matmuls[:1] if read else self.matmuls:
-            own = line.einsum.left if read else line.einsum.out
-            yield " ".join((RANK, *(axis for axis in line.weight_axes() or () if axis in own)))
+            axes = line.einsum.left if read else line.einsum.out
+            yield " ".join((RANK, *(axis for axis in line.weight_axes() or () if axis in axes)))
 
     def name(self, modules: Mapping[str, str]) -> str:
         """Its own name, or that of the class if it is several matmuls."""
@@ -304,10 +304,10 @@ def with_adapters(graph: StepGraph, model: LoadedModel, recipe: Recipe) -> StepG
     drops = recipe.lora_dropout > 0
     role: Role = "fp32" if in_fp32 else "compute"
     copies = in_fp32 or recipe.autocast or drops
-    own = Adapters(targets.rank, tuple(adapted_layers(model, targets)), role, copies, drops, unpacked)
+    adapters = Adapters(targets.rank, tuple(adapted_layers(model, targets)), role, copies, drops, unpacked)
     embedded = recipe.recompute == "full"
-    source, of_encoder = _side(graph.encoder_layers, own, embedded=embedded) if graph.encoder_layers else ((), [])
-    (before, *layers, after), stays = _side((graph.before, *graph.layers, graph.after), own, embedded=embedded)
+    source, of_encoder = _side(graph.encoder_layers, adapters, embedded=embedded) if graph.encoder_layers else ((), [])
+    (before, *layers, after), stays = _side((graph.before, *graph.layers, graph.after), adapters, embedded=embedded)
     shape, stays = model.architecture, [*of_encoder, *stays]
     drops_embeddings = any(each.path == "embed.drop" for each in before.graph.saved)
     if embedded and (drops_embeddings or shape.positions is not None or shape.embed.factor is not None):
@@ -327,9 +327,9 @@ def _side(
     first = -1 if embedded else min(adapted, default=-1)
     layers = [part for group in layers for part in _split(group, adapters, first)]
     rotates = any(each.at.endswith("rotary") for group in layers for each in group.graph.backward)
-    own, batch = _before(before.graph, adapters, embedded=embedded, rotates=rotates)
+    embedding, batch = _before(before.graph, adapters, embedded=embedded, rotates=rotates)
     end = after._replace(graph=_training(after.graph, adapters, reads_gradient=True))
-    return (before._replace(graph=own), *layers, end), batch
+    return (before._replace(graph=embedding), *layers, end), batch
 
 
 def _before(

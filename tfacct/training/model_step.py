@@ -52,8 +52,8 @@ def _stored(model: LoadedModel, ledger: Ledger) -> list[TorchParameter]:
         return list(found.values())
     queries, out = (f"{model.config.hf_module_paths()[path]}.weight" for path in (QUERIES, OUT))
     order: list[TorchParameter] = []
-    for (name, stack), own in found.items():
-        order += [found[out, stack], own] if name == queries else [] if name == out else [own]
+    for (name, stack), parameter in found.items():
+        order += [found[out, stack], parameter] if name == queries else [] if name == out else [parameter]
     return order
 
 

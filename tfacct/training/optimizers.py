@@ -97,7 +97,7 @@ def _all_weights(tensors: Sequence[TorchParameter], width: int, copies: int) -> 
 
 def _one_tensor(tensors: Sequence[TorchParameter], width: int, copies: int) -> StepMemory:
     """Copies of one parameter, and one of the previous parameter, to which a loop variable still refers."""
-    most = max(copies * own.elements + before for own, before in _neighbors(tensors))
+    most = max(copies * tensor.elements + before for tensor, before in _neighbors(tensors))
     return StepMemory(width * most, width * copies * max(tensor.elements for tensor in tensors))
 
 
@@ -107,16 +107,16 @@ def _factored(tensors: Sequence[TorchParameter], width: int, copies: int) -> Ste
     The square of a vector also stays alive.
     """
     square = max((tensor.elements for tensor in tensors if len(tensor.shape) == 1), default=0)
-    every = [(copies * own.elements + own.rows_and_columns, before) for own, before in _neighbors(tensors)]
-    most = max(own + before for own, before in every) + square
-    return StepMemory(width * most + SCALARS, width * max(own for own, _ in every))
+    every = [(copies * tensor.elements + tensor.rows_and_columns, before) for tensor, before in _neighbors(tensors)]
+    most = max(size + before for size, before in every) + square
+    return StepMemory(width * most + SCALARS, width * max(size for size, _ in every))
 
 
 def _factored_fp32(tensors: Sequence[TorchParameter], width: int, copies: int) -> StepMemory:
     """transformers' Adafactor: two fp32 tensors; in 16 bits, also copies of the gradient and of the parameter."""
     times = copies - 2 if width == FP32_BYTES else copies
-    every = [(times * own.elements, own.rows_and_columns, before) for own, before in _neighbors(tensors)]
-    most = max(own + max(factors, before) for own, factors, before in every)
+    every = [(times * tensor.elements, tensor.rows_and_columns, before) for tensor, before in _neighbors(tensors)]
+    most = max(size + max(factors, before) for size, factors, before in every)
     least = max(times * tensor.elements + tensor.rows_and_columns for tensor in tensors)
     return StepMemory(FP32_BYTES * most + SCALARS, FP32_BYTES * least)
 
@@ -147,8 +147,8 @@ def _neighbors(tensors: Sequence[TorchParameter]) -> Iterator[tuple[TorchParamet
     every = list(_in_order(tensors))
     vector = max((tensor.elements for tensor in every if len(tensor.shape) == 1), default=0)
     walk = [tensor for tensor in every if len(tensor.shape) > 1] or every
-    for number, own in enumerate(walk):
-        yield own, max(vector, *(before.elements for before in walk[max(number - 2, 0) : number]), 0)
+    for number, tensor in enumerate(walk):
+        yield tensor, max(vector, *(before.elements for before in walk[max(number - 2, 0) : number]), 0)
 
 
 def _in_order(tensors: Sequence[TorchParameter]) -> Iterator[TorchParameter]:

@@ -136,12 +136,12 @@ class Inside:
     def _needed_up_to(self, tensors: Iterable[SavedTensor]) -> list[Size]:
         """Bytes of tensors needed by an operation or an earlier one, by index of the operation."""
         tensors = list(tensors)
-        own: list[Size] = [0] * len(self.graph.order)
+        sizes: list[Size] = [0] * len(self.graph.order)
         for each, bytes_ in zip(tensors, self.bytes.each(tensors), strict=True):
             first = min((self.place[name] for name in each.saved_for if name in self.place), default=None)
             if first is not None:
-                own[first] += bytes_
-        return [*accumulate(own)]
+                sizes[first] += bytes_
+        return [*accumulate(sizes)]
 
 
 def sublayer(operation: str) -> str:
@@ -169,13 +169,13 @@ class MemoryTimeline:
         self.step, self.every_operation = step, every_operation
         graph = step.graph
         gradients, self.added = gradients_of(step)
-        inside = [_inside(step, group, own) for group, own in zip(graph.groups, gradients, strict=True)]
+        inside = [_inside(step, group, made) for group, made in zip(graph.groups, gradients, strict=True)]
         self.places = [*_places(inside[: len(graph.encoder_layers)], encoder=True)]
         self.places += _places(inside[len(graph.encoder_layers) :], encoder=False)
         self.last = max((nth for nth, place in enumerate(self.places) if place.number is not None), default=-1)
         saved = [place.inside.saved for place in self.places]
         layers = () if step.shards is None else zip(graph.groups, step.shards.layers, strict=True)
-        self.shards_in = {id(group): own for group, own in layers}
+        self.shards_in = {id(group): shard for group, shard in layers}
         made = [self.left(place) for place in self.places]
         self.saved_before = self.on_device([*accumulate(saved, initial=0)])  # by index; the last one is the sum
         self.made_after = [*accumulate(reversed(made), initial=0)][-2::-1]
@@ -236,10 +236,10 @@ class MemoryTimeline:
         shards = self.step.shards
         if shards is None or not shards.gathers or place is None or place.number is None:
             return 0
-        own, compute = self.shards_in[id(place.inside.group)], self.step.compute
+        layer, compute = self.shards_in[id(place.inside.group)], self.step.compute
         gathers_experts = shards.expert_ranks > 1 or shards.stored != compute  # otherwise they are read in place
-        experts = shards.expert_ranks * own.experts if gathers_experts else 0
-        return compute.bytes(shards.ranks * own.elements + experts) + shards.ranks * own.adapters
+        experts = shards.expert_ranks * layer.experts if gathers_experts else 0
+        return compute.bytes(shards.ranks * layer.elements + experts) + shards.ranks * layer.adapters
 
     def scattered(self, nth: int) -> Size:
         """Bytes of the gradients of the next layer, which are reduce-scattered in the backward pass of a place."""
@@ -255,11 +255,11 @@ class MemoryTimeline:
         shards = self.step.shards
         if shards is None or place.number is None or (self.step.stage is not None and shards.gathers):
             return place.inside.gradients
-        own, compute = self.shards_in[id(place.inside.group)], self.step.compute
-        shard = own.adapters if self.step.adapters else shards.stored.bytes(own.elements + own.experts)
+        layer, compute = self.shards_in[id(place.inside.group)], self.step.compute
+        shard = layer.adapters if self.step.adapters else shards.stored.bytes(layer.elements + layer.experts)
         reduced: Size = 0  # what replicas reduce stays to the end if it is cast or added to earlier gradients
         if shards.replicated and shards.gathers and (shards.accumulates or shards.stored != compute):
-            reduced = 0 if self.step.adapters else compute.bytes(own.elements)
+            reduced = 0 if self.step.adapters else compute.bytes(layer.elements)
         return reduced + (0 if shards.accumulates else shard)
 
     def phases(self) -> Iterator[Phase]:
@@ -283,7 +283,9 @@ class MemoryTimeline:
             return saved_before
         inputs = [place.inside.input for place in self.places]
         stay = [INPUTS_ON_DEVICE - (place.number is not None) for place in self.places]
-        gone = (sum([own for own in inputs[:nth] if own][:-many]) for nth, many in enumerate([*stay, INPUTS_ON_DEVICE]))
+        gone = (
+            sum([size for size in inputs[:nth] if size][:-many]) for nth, many in enumerate([*stay, INPUTS_ON_DEVICE])
+        )
         return [saved - on_host for saved, on_host in zip(saved_before, gone, strict=True)]
 
     def ends(self) -> set[int]:
@@ -405,7 +407,9 @@ def _places(inside: Sequence[dict[int, Inside]], *, encoder: bool) -> Iterator[P
     side = "encoder, " if encoder else ""
     before, *layers, after = inside
     yield Place(f"{side}embedding", before[-1], encoder=encoder)
-    for number, each in sorted(((number, one) for own in layers for number, one in own.items()), key=itemgetter(0)):
+    for number, each in sorted(
+        ((number, one) for of_group in layers for number, one in of_group.items()), key=itemgetter(0)
+    ):
         yield Place(f"{side}layer {number:,}", each, number, encoder)
     yield Place(f"{side}final norm", after[-1], encoder=encoder)
 
@@ -423,7 +427,7 @@ def gradients_of(step: TrainingStep) -> Gradients:
     groups = step.graph.groups
     if step.adapters:
         on = [{*group.numbers[:1]} for group in groups]
-        return Gradients([{a.path: a.bytes for a in step.adapters if own & {*a.numbers}} for own in on], {})
+        return Gradients([{a.path: a.bytes for a in step.adapters if numbers & {*a.numbers}} for numbers in on], {})
     found: list[dict[str, Size]] = [{} for _ in groups]
     added, known = dict[str, Size](), dict[str, Size]()
     for nth in reversed(range(len(groups))):

@@ -194,16 +194,16 @@ def chunk_axes(batch: Size, tokens: Size) -> dict[str, Size]:
 
 def chunked_loss(graph: StepGraph, batch: Size, tokens: Size, *, frozen: bool = False) -> StepGraph:
     """The step with its loss in chunks. `frozen`: the head is not trained."""
-    after, own, cast = graph.after, graph.after.graph, bool(graph.after.graph.casts)
-    norm = [name for name in own.order if name.startswith(NORM)]
-    backward = [each for each in own.backward if each.at in norm]
+    after, of_loss, cast = graph.after, graph.after.graph, bool(graph.after.graph.casts)
+    norm = [name for name in of_loss.order if name.startswith(NORM)]
+    backward = [each for each in of_loss.backward if each.at in norm]
     temporaries = (_under_autocast if cast else _plain)(several=batch * tokens > 1, frozen=frozen)
     backward += (BackwardOp(at, temporary) for at, temporary in temporaries)
     reader, gone = HEAD_CAST if cast else HEAD, ("loss.", "lm_head.")
-    saved = [each for each in own.saved if not each.path.startswith(gone) and HEAD not in each.saved_for]
+    saved = [each for each in of_loss.saved if not each.path.startswith(gone) and HEAD not in each.saved_for]
     # The logits are recomputed from the head's input.
     saved.append(SavedTensor(NORM, "B T D", (reader,), "fp32" if cast else "compute"))
-    saved += [each._replace(saved_for=(reader,)) for each in own.saved if each.path in TARGETS]
+    saved += [each._replace(saved_for=(reader,)) for each in of_loss.saved if each.path in TARGETS]
     order = (*norm, SPLIT, HEAD, *((HEAD_CAST, LOSS, CHOOSE) if cast else (LOSS,)))
     changed = after._replace(
         graph=LayerGraph(order, tuple(saved), tuple(backward)), axes={**after.axes, **chunk_axes(batch, tokens)}
@@ -226,16 +226,16 @@ def _plain(*, several: bool, frozen: bool) -> Iterator[tuple[str, tuple[Transien
 def _under_autocast(*, several: bool, frozen: bool) -> Iterator[tuple[str, tuple[Transient, ...]]]:
     """The chunked loss under autocast. Each chunk casts its fp32 hidden states and the head's weight again; the
     weight's gradient is accumulated in 16 bits and cast once."""
-    own, done = Transient(f"{CHUNK} D"), (Transient(f"{OTHERS} D", "fp32"),) if several else ()
+    hidden, done = Transient(f"{CHUNK} D"), (Transient(f"{OTHERS} D", "fp32"),) if several else ()
     logits, wide = Transient(f"{CHUNK} V"), Transient(f"{CHUNK} V", "fp32", 3)
     yield SPLIT, (Transient("B T D", "fp32", 2),)
     if frozen:
-        yield HEAD_CAST, (logits, own, WEIGHT, *done)
+        yield HEAD_CAST, (logits, hidden, WEIGHT, *done)
         yield LOSS, (wide, WEIGHT, *done)
         return
     summed = (WEIGHT, *done) if several else ()
-    yield HEAD, (WEIGHT, own, Transient("B T D", "fp32"))
+    yield HEAD, (WEIGHT, hidden, Transient("B T D", "fp32"))
     if several:
-        yield HEAD_CAST, (Transient("V D", times=3), own, *done)
-    yield HEAD_CAST, (logits, own, own, WEIGHT, WEIGHT, *summed)
-    yield LOSS, (wide, own, WEIGHT, *summed)
+        yield HEAD_CAST, (Transient("V D", times=3), hidden, *done)
+    yield HEAD_CAST, (logits, hidden, hidden, WEIGHT, WEIGHT, *summed)
+    yield LOSS, (wide, hidden, WEIGHT, *summed)

@@ -492,10 +492,10 @@ class LayerRules:
     def add(self, path: str, axes: str | Iterable[str], *, only: bool = False) -> None:
         """Records a new tensor with these axes; it replaces all others with the same axes if it is the only one."""
         axes = axes.split() if isinstance(axes, str) else tuple(axes)
-        own = canonical(axes)
-        self.made[own] = [path] if only else [*self.made.get(own, []), path]
+        key = canonical(axes)
+        self.made[key] = [path] if only else [*self.made.get(key, []), path]
         like = path.rpartition(".")[2][:2]
-        self.newest[own, like] = self.newest[(), like] = path
+        self.newest[key, like] = self.newest[(), like] = path
         self.newest_of_all = path
         self.made_by(self.order[-1], path, axes)
 
@@ -509,18 +509,18 @@ class LayerRules:
 
     def last(self, axes: str | Iterable[str], like: str = "") -> str:
         """The tensor that a line reads: the newest one with these axes, of queries, keys or values by `like`."""
-        own = canonical(axes.split() if isinstance(axes, str) else axes)
-        if (own, like) in self.newest:
-            return self.newest[own, like]
-        found = self.made.get(own)
+        key = canonical(axes.split() if isinstance(axes, str) else axes)
+        if (key, like) in self.newest:
+            return self.newest[key, like]
+        found = self.made.get(key)
         if found:
             return found[-1]
-        return (LAYER_INPUT if self.in_layer else RESIDUAL) if own == canonical("BTD") else f"read {' '.join(own)}"
+        return (LAYER_INPUT if self.in_layer else RESIDUAL) if key == canonical("BTD") else f"read {' '.join(key)}"
 
     def operand(self, axes: Iterable[str], like: str) -> str:
         """The queries, keys or values that attention reads, from the same tokens or from others; empty if unknown."""
         every = (canonical(axes), canonical(of_queries(axes)), ())
-        return next((self.newest[own, like] for own in every if (own, like) in self.newest), "")
+        return next((self.newest[key, like] for key in every if (key, like) in self.newest), "")
 
 
 def axes_of(line: object) -> frozenset[str]:
@@ -588,9 +588,9 @@ def _one_side(model: Transformer, groups: Iterable[Group], axes: Axes, mode: Mod
     for group in groups:
         rules = LayerRules(group, group.bound(axes), mode, traits)
         graph = rules.graph()
-        own = {axis: size for axis, size in rules.axes.items() if axis not in axes}
+        sizes = {axis: size for axis, size in rules.axes.items() if axis not in axes}
         shared = _adding(graph, group) if all_share and group.numbers[1:] else None
-        found.append(LayerGroup(graph, own, group.count, tuple(group.numbers), shared))
+        found.append(LayerGroup(graph, sizes, group.count, tuple(group.numbers), shared))
     first, *layers, last = found
     every = {axis: size for group in found for axis, size in group.axes.items()}
     before = first._replace(graph=_before(model, first.graph, mode, traits), axes=every)
@@ -610,16 +610,16 @@ def with_shared_casts(graph: StepGraph) -> StepGraph:
             continue
         copies = {each.saved for each in group.graph.casts}
         once |= {each.path: each for each in group.graph.saved if each.path in copies}
-        own, others = (
+        first, others = (
             each._replace(saved=tuple(one for one in each.saved if one.path not in copies), casts=())
             for each in (group.graph, group.shared)
         )
-        layers.append(group._replace(graph=own, shared=others))
+        layers.append(group._replace(graph=first, shared=others))
     if not once:
         return graph
     axes = {axis: size for group in layers for axis, size in group.axes.items()}
-    own = graph.before.graph._replace(saved=(*graph.before.graph.saved, *once.values()))
-    before = graph.before._replace(graph=own, axes={**axes, **graph.before.axes})
+    with_copies = graph.before.graph._replace(saved=(*graph.before.graph.saved, *once.values()))
+    before = graph.before._replace(graph=with_copies, axes={**axes, **graph.before.axes})
     return graph._replace(before=before, layers=tuple(layers))
 
 
@@ -726,11 +726,11 @@ def _with_loss(step: StepGraph, model: Transformer, axes: Axes, mode: Mode, trai
     saved.append(SavedTensor("loss.weight", "", (CHOOSE,), of_weight))
     if shifts and axes["B"] == 1:  # shifted labels are a view of padded ones
         saved.append(SavedTensor("loss.padding", "", (CHOOSE,), "index"))
-    own = step.after.graph
-    graph = own._replace(
-        order=(*own.order, LOSS, CHOOSE),
-        saved=(*own.saved, *saved),
-        backward=(*own.backward, *(BackwardOp(at, (temporary,)) for at, temporary in backward)),
+    of_loss = step.after.graph
+    graph = of_loss._replace(
+        order=(*of_loss.order, LOSS, CHOOSE),
+        saved=(*of_loss.saved, *saved),
+        backward=(*of_loss.backward, *(BackwardOp(at, (temporary,)) for at, temporary in backward)),
     )
     return step._replace(
         after=step.after._replace(graph=graph),
@@ -744,17 +744,17 @@ def _with_loss(step: StepGraph, model: Transformer, axes: Axes, mode: Mode, trai
 
 def _adding(graph: LayerGraph, group: Group) -> LayerGraph:
     """A layer with shared weights: each gradient is computed in addition to the sum, and then added to it."""
-    own: dict[str, list[Transient]] = {}
+    added: dict[str, list[Transient]] = {}
     for line in group.lines:
         for parameter in line.parameters() if hasattr(line, "parameters") else ():
             name = f"{parameter.path.rpartition('.')[0]}.weight"
-            own.setdefault(name, []).append(Transient(" ".join(parameter.axes)))
-    backward = [each._replace(temporary=(*each.temporary, *own.get(each.at, ()))) for each in graph.backward]
+            added.setdefault(name, []).append(Transient(" ".join(parameter.axes)))
+    backward = [each._replace(temporary=(*each.temporary, *added.get(each.at, ()))) for each in graph.backward]
     reads = {each.at: each.temporary[-1:] for each in graph.backward}
     sums = [
         BackwardOp(f"{at}.added", (*reads.get(at, ()), *gradients, *gradients))
-        for at, gradients in own.items()
+        for at, gradients in added.items()
         if at in graph.order
     ]
-    order = (name for at in graph.order for name in ((f"{at}.added", at) if at in own else (at,)))
+    order = (name for at in graph.order for name in ((f"{at}.added", at) if at in added else (at,)))
     return graph._replace(order=tuple(order), backward=(*backward, *sums))

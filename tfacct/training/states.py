@@ -114,7 +114,7 @@ def on_host(recipe: Recipe, step: TrainingStep, gradients: Size) -> HostMemory:
     moved: Size = 0
     if recipe.offloads("optimizer"):
         mesh = recipe.mesh
-        own = gradients if mesh is None or mesh.zero != 1 else -(-gradients // mesh.dp)
-        state, moved = step.optimizer_state, own + (own // 2 if recipe.fp32_gradients else own)
+        updated = gradients if mesh is None or mesh.zero != 1 else -(-gradients // mesh.dp)
+        state, moved = step.optimizer_state, updated + (updated // 2 if recipe.fp32_gradients else updated)
     inputs = step.offloaded_inputs
     return HostMemory(state, inputs, moved + 2 * inputs * recipe.gradient_accumulation)

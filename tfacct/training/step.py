@@ -127,8 +127,8 @@ class LayerGraph(NamedTuple):
             made = None if one.result is None else tensor(one.result)
             return DataFlow(name(one.at), names(one.reads), made, tuple((name(a), name(b)) for a, b in one.factors))
 
-        def names(own: Sequence[str]) -> tuple[str, ...]:
-            return tuple(map(name, own))
+        def names(several: Sequence[str]) -> tuple[str, ...]:
+            return tuple(map(name, several))
 
         return LayerGraph(
             names(self.order),
@@ -325,7 +325,7 @@ class TrainingStep(NamedTuple):
         """Elements of the sharded weights."""
         assert self.shards is not None
         layers = zip(self.graph.groups, self.shards.layers, strict=True)
-        return self.shards.root + sum(group.count * (own.elements + own.experts) for group, own in layers)
+        return self.shards.root + sum(group.count * (shard.elements + shard.experts) for group, shard in layers)
 
     @property
     def sharded_gradients(self) -> Size:
@@ -386,7 +386,7 @@ class TrainingStep(NamedTuple):
         if not self.offloads_inputs:
             return 0
         inputs = (self.bytes_in(group).of([self.layer_input(group)]) for group in self.graph.layers)
-        every = [own for own, group in zip(inputs, self.graph.layers, strict=True) for _ in range(group.count)]
+        every = [size for size, group in zip(inputs, self.graph.layers, strict=True) for _ in range(group.count)]
         return sum(every[:-INPUTS_ON_DEVICE])
 
     def saved_bytes(self) -> Size:

@@ -434,10 +434,10 @@ def check_supported(model: LoadedModel, recipe: Recipe) -> None:
     """Raises TfacctError for a step that is not supported, with the nearest one that is."""
     if recipe.mesh is not None:
         check_layout(model, recipe.mesh)
-    for row, one, own in _cases(model, recipe):
-        instead = row.instead or _advice(one, own)
-        if row.instead and own.mesh is not None:
-            instead = "; ".join(filter(None, (parameter_words(one, own), instead)))
+    for row, one, of_rank in _cases(model, recipe):
+        instead = row.instead or _advice(one, of_rank)
+        if row.instead and of_rank.mesh is not None:
+            instead = "; ".join(filter(None, (parameter_words(one, of_rank), instead)))
         raise UsageError(f"{model.name}: {row.reason}", instead)
 
 
@@ -514,6 +514,6 @@ def _nearest(model: LoadedModel, recipe: Recipe) -> str | None:
 def on_attention(model: LoadedModel, text: str) -> list[str]:
     """The same rank on attention's linear layers, first together with those in `text`, then alone."""
     modules, targets = model.config.hf_module_paths(), lora_targets(text)
-    own = [layer.name(modules) for layer in linear_layers(model) if layer.path.startswith(ATTENTION)]
-    both = (*targets.names, *own) if targets.names else ()
-    return [f"{targets.rank}:{','.join(dict.fromkeys(names))}" for names in (both, own) if names]
+    layers = [layer.name(modules) for layer in linear_layers(model) if layer.path.startswith(ATTENTION)]
+    both = (*targets.names, *layers) if targets.names else ()
+    return [f"{targets.rank}:{','.join(dict.fromkeys(names))}" for names in (both, layers) if names]
