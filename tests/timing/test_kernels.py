@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -225,6 +226,17 @@ def test_an_indexer_reads_all_keys_and_attention_those_it_chooses() -> None:
     assert sum(one.times for one in index) == 2 * 61
     assert sum(one.cache for one in attention) == 61 * 12 * 2048 * 576 * 2
     assert {one.padded for one in attention} == {4.0}
+
+
+def test_queries_of_latents_are_padded_to_a_tile() -> None:
+    # DeepSeek-V3: each of 8 devices has 16 of 128 heads. A tile of 64 queries holds the heads of one new token, or of
+    # four that are verified together; 5 tokens are 80 queries in two tiles. A prompt has keys for each head.
+    ledger, at = find("deepseek-v3").ledger, Workload(5000, 1, 12)
+    for tokens, padded in ((1, 4.0), (4, 1.0), (5, 1.6)):
+        found = kernels(ledger, replace(at, tokens=tokens).axes(), BF16, BF16_EACH, BF16_EACH, Split(8))
+        assert {one.padded for one in found if one.kind == "attention"} == {padded}
+    prompt = kernels(ledger, Workload(500, 500).axes(), BF16, BF16_EACH, BF16_EACH, Split(8))
+    assert {one.padded for one in prompt} == {1.0}
 
 
 def test_engines_skip_keys_that_a_class_masks() -> None:

@@ -69,8 +69,8 @@ INDEXER = "Nx"
 """Axis of an indexer's heads."""
 INDEX = "fp8"
 """Format that indexers multiply in, and that engines store their keys in."""
-HEAD_TILE = 64
-"""Query heads to which kernels that gather latents pad those of a device."""
+QUERY_TILE = 64
+"""Queries to which kernels that read latents pad those of a device: one for each head and token."""
 LAUNCHES = 4
 """Launches of a block for all of its work that is no product, less that of an indexer, of which each line is one."""
 
@@ -104,7 +104,7 @@ class Kernel(NamedTuple):
     next step, by path. `moved`: bytes of activations read and written; of an all-reduce, of its results. `rows`: new
     tokens that it runs over, before each is sent to its experts; of attention, those of one sequence; of a recurrence,
     those of a chunk. `experts`: how many there are here, how many a token is sent to, and of how many. `over`: devices
-    of an all-reduce. `padded`: FLOPs of padded heads over these.
+    of an all-reduce. `padded`: FLOPs of padded queries over these.
     """
 
     name: str
@@ -256,7 +256,8 @@ class _Lowered:
         """Attention, an indexer's scores, or a recurrence: products of activations with one another."""
         count, first, every = self.group.count, lines[0], {*lines[0].einsum.every}
         recurs, indexes = not RECURRENCE.isdisjoint(every), INDEXER in every
-        gathers = "K" not in every and any(line.mask in GATHERED for line in lines)
+        is_latent = all({"K", "N"}.isdisjoint(line.einsum.right) for line in lines)
+        gathers = any(line.mask in GATHERED for line in lines)
         suffix = "" if indexes else ".recurrence" if recurs else ".attention"
         name, read = f"{paths.short(paths.module_of(first.path))}{suffix}", self._read(lines)
         stored = width(INDEX) if indexes else self.cache
@@ -269,8 +270,9 @@ class _Lowered:
             elif indexes:  # a top-k reads the scores again
                 scores = axes["B"] * axes["T"] * axes[first.queries_and_keys[1]]
                 moved, times = size(axes, first.einsum.left) + 2 * scores, 2
-            elif gathers:
-                padded = rounded_up(axes["N"], HEAD_TILE) * HEAD_TILE / axes["N"]
+            elif is_latent:  # a tile holds the heads of tokens that read the same latents
+                queries = axes["N"] * (1 if gathers else axes["T"])
+                padded = rounded_up(queries, QUERY_TILE) * QUERY_TILE / queries
             return Kernel(
                 name,
                 "attention",

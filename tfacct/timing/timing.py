@@ -86,8 +86,9 @@ class Constants:
     """The same of fp8 units. Fitted."""
     experts_fp4: float = 0.451
     """The same of fp4 units. Fitted."""
-    tile: int = 32
-    """Rows to which the tokens of an expert are padded, by half of it on average. Not fitted."""
+    tile: int = 24
+    """Rows to which the tokens of an expert are padded, by half of it on average: few tokens run in tiles of 16 or 32
+    rows. Not fitted."""
     uneven: float = 1.72
     """FLOPs of the busiest rank over the mean, where ranks hold different experts. Fitted."""
     experts_memory: float = 0.756
