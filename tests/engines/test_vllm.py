@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -333,6 +334,17 @@ def test_the_launch_line_has_names_of_the_engine_alone() -> None:
     assert lines["fp8"].endswith("--quantization fp8") and lines["nf4"].endswith("--quantization bitsandbytes")
     assert lines["int8"] == "vllm serve CHECKPOINT-IN-INT8"
     assert "cache-dtype" not in load("llama-3.1-8b").engine(on="h100", kv_dtype="bf16").launch
+
+
+def test_the_launch_line_names_the_folder_and_the_changed_fields(tmp_path: Path, run: Callable[..., Ran]) -> None:
+    """A shell would split a folder with a space; vLLM takes no config.json, and fields by --hf-overrides."""
+    folder = tmp_path / "my model"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(dict(load("gpt2").config)))
+    for path in (folder, folder / "config.json"):
+        assert load(str(path)).engine(on="h100").launch == f"vllm serve '{folder}'"
+    changed = load("llama-3.1-8b", num_hidden_layers=4).engine(on="h100").launch
+    assert changed == """vllm serve meta-llama/Llama-3.1-8B --hf-overrides '{"num_hidden_layers": 4}'"""
 
 
 def test_odd_vocabularies_take_more_outside_torch() -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
+from shlex import quote
 from typing import Any, NamedTuple
 
 from tfacct.architecture.parts import Experts, Mixer
@@ -239,11 +242,13 @@ def line(launch: Launch) -> str:
         fewer = shorter.with_flags(**{name: None})
         shorter = fewer if fewer.settled == launch.settled else shorter
     url = "" if model.provenance is None else model.provenance.url
-    hub_id = url.rpartition("huggingface.co/")[2] or model.path or model.name
+    folder = str(Path(model.path).parent) if model.path.endswith(".json") else model.path
+    named = url.rpartition("huggingface.co/")[2] or folder or "CHECKPOINT"
     flags, stored = shorter.flags, units.dtype_name(shorter.flags.dtype or launch.value_dtype)
     given = flags._asdict() | {"max_model_len": flags.max_model_len or launch.profile.facts.get("context")}
     given |= {"dtype": flags.dtype and facts["weights"].get(stored), "kv_dtype": facts["cache"].get(flags.kv_dtype)}
-    given = typed_flags(given)
+    given = typed_flags(given | {"overrides": quote(json.dumps(dict(model.changed))) if model.changed else None})
     words = [template.format(given[name]) for name, template in facts["flags"].items() if name in given]
-    served = hub_id if stored in facts["weights"] else f"CHECKPOINT-IN-{stored.upper()}"
-    return " ".join(filter(None, [facts["serve"].format(model=served, file=hub_id.rpartition("/")[2]), *words]))
+    served = named if stored in facts["weights"] else f"CHECKPOINT-IN-{stored.upper()}"
+    command = facts["serve"].format(model=quote(served), file=quote(f"{named.rpartition('/')[2]}.gguf"))
+    return " ".join(filter(None, [command, *words]))
