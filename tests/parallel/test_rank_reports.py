@@ -234,3 +234,17 @@ def test_requests_of_ranks_with_a_batch_of_their_own(run: Callable[..., Ran]) ->
     assert "3 requests of 8,192 tokens at once in each group of 2 ranks, at most" in said
     assert "512 MiB on each GPU of its group" in said
     assert "at once." in words("--tp", "4", "--ep", "4", "--on", "4x80GB")
+
+
+def test_no_weight_is_replicated_where_fsdp_shards_it(run: Callable[..., Ran]) -> None:
+    """Of 8 ranks, 4 groups of experts leave 2 ranks for each expert: 45,097,156,608 / 8 parameters on a rank."""
+
+    def words(*layout: str) -> str:
+        return " ".join(run("memory", "mixtral-8x7b", "--ctx", "1k", "-v", *layout).out.split())
+
+    assert "Each rank has 2 of 8 experts, each sharded over 2 ranks. Each rank" in words("--fsdp", "8", "--ep", "4")
+    assert "Each rank has 2 of 8 experts, unsharded. Each rank" in words("--fsdp", "4", "--ep", "4")
+    assert "Each rank has 2 of 8 experts, unsharded; all other weights are replicated." in words("--ep", "4")
+    assert "replicated" not in words("--fsdp", "2", "--tp", "2") and "replicated" in words("--tp", "2")
+    lines = tfacct.load("mixtral-8x7b").memory(ctx="1k", fsdp=8, ep=4).lines
+    assert next(one["elements"] for one in lines if one["what"] == "mlp") == (45_097_156_608 + 32 * 8 * 4096) // 8

@@ -23,7 +23,7 @@ HEADS_GATHERED = (
     "A norm spans all heads, so queries, keys and values are gathered: attention and the KV cache are whole on"
     " each rank, as in the plan that transformers publishes."
 )
-SHARES = "Each rank has a shard of heads, MLP width and vocabulary; all other weights are replicated."
+SHARES = "Each rank has a shard of heads, MLP width and vocabulary"
 
 
 Given = ParamSpec("Given")
@@ -67,7 +67,11 @@ def shard_notes(whole_models: Sequence[LoadedModel], mesh: Mesh | None) -> list[
         return []
     from tfacct.parallel.mesh import Mesh
 
-    return [SHARES, *uneven_notes(whole_models, Mesh(mesh.tp))]
+    return [f"{SHARES}{_replicated(mesh)}.", *uneven_notes(whole_models, Mesh(mesh.tp))]
+
+
+def _replicated(mesh: Mesh) -> str:
+    return "" if mesh.fsdp > 1 else "; all other weights are replicated"
 
 
 def one_of_ranks(mesh: Mesh | None, word: str = "of") -> str:
@@ -91,12 +95,13 @@ def expert_notes(models: Sequence[LoadedModel], mesh: Mesh) -> list[str]:
     tp, ep = mesh.tp, mesh.ep
     if ep == 1:
         return []
-    sentence = f"Each rank has 1/{ep:,} of the experts, unsharded"
+    experts = f"1/{ep:,} of the experts"
     if len(models) == 1:
         axes = next(group.axes for group in models[0].ledger.groups if "E" in group.axes)
-        sentence = f"Each rank has {axes['E'] // ep:,} of {axes['E']:,} experts, unsharded"
-    rest = "" if tp > 1 else "; all other weights are replicated"
-    return [f"{sentence}{rest}. {_batches(tp, ep)}".strip()]
+        experts = f"{axes['E'] // ep:,} of {axes['E']:,} experts"
+    each = mesh.expert_shards
+    sharded = "unsharded" if each == 1 else f"each sharded over {each:,} ranks"
+    return [f"Each rank has {experts}, {sharded}{'' if tp > 1 else _replicated(mesh)}. {_batches(tp, ep)}"]
 
 
 def _batches(tp: int, ep: int) -> str:
