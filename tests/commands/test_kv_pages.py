@@ -68,6 +68,15 @@ def test_states_of_several_models_have_the_dtype_of_their_pages(run: Callable[..
     assert "fp32" not in paged and "a page of 1.06 MiB in bf16 or 320 KiB in bf16, as in vLLM." in paged
 
 
+@pytest.mark.parametrize("name", ["llama-3.1-8b", "qwen3-next-80b-a3b"])
+def test_charts_draw_the_pages_that_the_report_counts(name: str) -> None:
+    """4,096 tokens fill no whole number of pages of 1,000 tokens, nor of more next to states."""
+    model = load(name)
+    for report in (model.memory(ctx=4096, kv_block=1000), model.kv(ctx=4096, kv_block=1000)):
+        chart = report._chart()
+        assert report.kv_cache_bytes in [sizes[chart.x.index(4096)] for sizes in chart.series.values()]
+
+
 def test_the_cache_of_ranks_has_no_notes_on_weights(run: Callable[..., Ran]) -> None:
     note = "V = 50,257 is not split evenly"
     said = [" ".join(run("memory", "gpt2", *more, "--tp", "2", "-v").out.split()) for more in ((), ("--kv",))]

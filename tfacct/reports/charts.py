@@ -18,7 +18,7 @@ from tfacct.base.spelling import option, spelled
 from tfacct.ledger import paths
 from tfacct.ledger.lines import WINDOW
 from tfacct.ledger.paths import ENCODER, PROJECTIONS, SCORES
-from tfacct.ledger.storage import width
+from tfacct.ledger.storage import Width, width
 from tfacct.ledger.workload import Request, Workload, new_tokens
 from tfacct.loading import selection
 from tfacct.loading.memory_limit import usable_words
@@ -30,7 +30,7 @@ from tfacct.parallel.mesh import Mesh
 from tfacct.parallel.rank_memory import is_latent, variants
 from tfacct.parallel.shard_model import shard_for_flops
 from tfacct.reports import build, model_notes
-from tfacct.reports.memory import heads_words
+from tfacct.reports.memory import heads_words, in_pages
 from tfacct.reports.ranks import one_of_ranks
 from tfacct.reports.sweep import label
 
@@ -327,7 +327,7 @@ def _by_context(
     model: LoadedModel, request: Request, facts: dict[str, Any], budget: list[tuple[int, str]], caption: str
 ) -> Chart:
     work = selection.workload(model, request)
-    cached = width(facts["kv_dtype"], facts["kv_block"] or 1)
+    cached = _cache_format(model, facts["kv_dtype"], facts["kv_block"])
     fits = facts["fit"]["largest_context"] if budget else None
     last = max(work.context, model.context, int(PAST * (fits or 0)))
     contexts = _with_windows([last * step // POINTS for step in range(POINTS + 1)], model)
@@ -394,8 +394,10 @@ def kv_chart(models: Sequence[LoadedModel], request: Request, report: Report) ->
     hues = []
     for number, (model, work) in enumerate(zip(models, works, strict=True)):
         line = names[number] if names.count(names[number]) == 1 else f"{names[number]} ({number + 1})"
-        for name, hue, ledger in _named_variants(model) if len(models) == 1 else [(line, number, model.ledger)]:
-            lines[name] = [cache_bytes(ledger, replace(work, context=n).axes(), cached) for n in contexts]
+        paged = _cache_format(model, cached.name, report.models[number]["kv_block"])
+        alone = len(models) == 1 and paged.state_page is None  # with other heads, these pages would have other sizes
+        for name, hue, ledger in _named_variants(model) if alone else [(line, number, model.ledger)]:
+            lines[name] = [cache_bytes(ledger, replace(work, context=n).axes(), paged) for n in contexts]
             reach[name] = model.context
             hues.append(hue)
     cache = model_notes.cache_name(models)
@@ -419,6 +421,11 @@ def kv_chart(models: Sequence[LoadedModel], request: Request, report: Report) ->
         marks=[_context_mark(works[0].context)] if len({work.context for work in works}) == 1 else [],
         reach=reach,
     )
+
+
+def _cache_format(model: LoadedModel, dtype: str, page: int | None) -> Width:
+    """The format of a cache with pages of so many tokens; without pages if `page` is None."""
+    return width(dtype) if page is None else in_pages(model, width(dtype, page))
 
 
 def _named_variants(model: LoadedModel) -> list[tuple[str, int, Any]]:

@@ -260,14 +260,21 @@ def _paged(models: Sequence[LoadedModel], cached: Width) -> tuple[Sequence[Loade
 # Facts
 
 
-def _stages(model: LoadedModel, whole_model: LoadedModel, options: MemoryOptions) -> list[ModelMemory]:
-    """Memory of a model, or of one rank of each pipeline stage. In pages, a cache with states has pages of as many
-    tokens as an engine aligns them to. Raises TfacctError."""
-    cached, limit = options.cached, options.limit
-    if model.architecture.having(Mixer) and (cached.page > 1 or (limit is not None and limit.paged is not None)):
-        from tfacct.engines.pages import aligned
+def in_pages(model: LoadedModel, cached: Width) -> Width:
+    """The format of a cache in pages: next to states, pages have as many tokens as an engine aligns them to. Raises
+    TfacctError."""
+    if not model.architecture.having(Mixer):
+        return cached
+    from tfacct.engines.pages import aligned
 
-        cached = aligned(model, cached)
+    return aligned(model, cached)
+
+
+def _stages(model: LoadedModel, whole_model: LoadedModel, options: MemoryOptions) -> list[ModelMemory]:
+    """Memory of a model, or of one rank of each pipeline stage. Raises TfacctError."""
+    cached, limit = options.cached, options.limit
+    if cached.page > 1 or (limit is not None and limit.paged is not None):
+        cached = in_pages(model, cached)
     return memory_of_stages(model, whole_model, options.request, cached, options.dtype, options.mesh)
 
 
