@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields, replace
-from functools import wraps
+from dataclasses import replace
 from types import NoneType
-from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, get_args
 
 from tfacct.output import views
 from tfacct.output.report import Report, read
@@ -16,7 +15,8 @@ if TYPE_CHECKING:
 
 
 class Answer(views.Report):
-    """A Report whose exact facts are attributes: `load("gpt2").memory().weights_bytes`."""
+    """A Report whose exact facts are attributes: `load("gpt2").memory().weights_bytes`. It has every key of its kind; a
+    missing value is null."""
 
     _name: ClassVar[str]
     """Command, with the option that selects this answer if there are several."""
@@ -31,6 +31,11 @@ class Answer(views.Report):
     def __init_subclass__(cls) -> None:
         if "_name" not in vars(cls):
             cls._name = cls.__name__.removesuffix("Report").lower()
+
+    def __post_init__(self) -> None:
+        nulls = dict.fromkeys(nullable(type(self)))
+        object.__setattr__(self, "models", tuple({**facts, **nulls, **facts} for facts in self.models))
+        super().__post_init__()
 
     if not TYPE_CHECKING:  # type checkers see only the annotated keys
 
@@ -54,33 +59,11 @@ class Answer(views.Report):
 
 
 AnswerT = TypeVar("AnswerT", bound=Answer)
-P = ParamSpec("P")
 
 
 def command_of(kind: type[Answer]) -> str:
     """The kind by name: `command` in JSON, and the name of its schema."""
     return kind._name
-
-
-def answers(kind: type[AnswerT]) -> Callable[[Callable[P, Report]], Callable[P, AnswerT]]:
-    """Decorator for functions that return a report of this kind. The report gets every key of the kind; a missing value
-    is null."""
-
-    def decorated(function: Callable[P, Report]) -> Callable[P, AnswerT]:
-        @wraps(function)
-        def answer(*args: P.args, **given: P.kwargs) -> AnswerT:
-            report = function(*args, **given)
-            values = {entry.name: getattr(report, entry.name) for entry in fields(report)}
-            return kind(**{**values, "models": tuple(with_nulls(kind, facts) for facts in report.models)})
-
-        return answer
-
-    return decorated
-
-
-def with_nulls(kind: type[Answer], facts: dict[str, Any]) -> dict[str, Any]:
-    """Facts with every key of this kind; a missing value is null."""
-    return {**facts, **{key: None for key in nullable(kind) if key not in facts}}
 
 
 def nullable(kind: type[Answer]) -> tuple[str, ...]:

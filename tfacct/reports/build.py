@@ -18,7 +18,7 @@ from tfacct.loading import selection
 from tfacct.loading.model import LoadedModel
 from tfacct.loading.selection import WorkloadFacts as WorkloadFacts
 from tfacct.loading.skipped import Skipped
-from tfacct.output.answer import Answer, AnswerT, command_of, with_nulls
+from tfacct.output.answer import Answer, AnswerT, command_of
 from tfacct.output.keys import Keys, Object, values_of
 from tfacct.output.report import Cell, Column, Note, Row, Table
 
@@ -272,7 +272,7 @@ def report(
         defaulted=_defaulted(named),
         details=tuple(details(slice(None))),
         hints=tuple(dict.fromkeys(warnings)),
-        models=tuple(with_nulls(kind, entry(at, *both)) for at, both in enumerate(zip(reported, facts, strict=True))),
+        models=tuple(entry(at, *both) for at, both in enumerate(zip(reported, facts, strict=True))),
         convention=convention,
         headline=headline,
         agrees=agrees,

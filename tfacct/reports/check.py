@@ -15,9 +15,8 @@ from tfacct.ledger import paths
 from tfacct.loading import selection
 from tfacct.loading.checkpoint import Checkpoint
 from tfacct.loading.model import LoadedModel
-from tfacct.output.answer import answers
 from tfacct.output.keys import Keys, Object, values_of
-from tfacct.output.report import Column, Report, Row
+from tfacct.output.report import Column, Row
 from tfacct.reports import build
 from tfacct.reports.build import ModelReport, WorkloadFacts
 from tfacct.verify.checkpoint import (
@@ -101,8 +100,7 @@ class CheckReport(ModelReport):
     )
 
 
-@answers(CheckReport)
-def check(model: LoadedModel, module: Any, named: str, options: ModuleOptions) -> Report:
+def check(model: LoadedModel, module: Any, named: str, options: ModuleOptions) -> CheckReport:
     """Compare a module, a factory or the name of one, with a model. Needs torch. Raises TfacctError."""
     from tfacct.verify.user_module import checked
 
@@ -113,7 +111,7 @@ def check(model: LoadedModel, module: Any, named: str, options: ModuleOptions) -
     notes = [*_differences(found.mismatches), *found.notes, *_not_reported(found)]
     tokens = f"{work.tokens:,} {'token' if work.tokens == 1 else 'tokens'}"
     size = tokens if work.batch == 1 else f"{work.batch:,} × {tokens}"
-    return Report(
+    return CheckReport(
         command="check",
         title=f"{named} against {build.label(model)}, {size}",
         columns=COLUMNS,
@@ -347,8 +345,7 @@ class CheckpointReport(ModelReport):
     not_compared: dict[str, int] = of_files(lambda one: dict(one.result.uncompared) if one.result else {})
 
 
-@answers(CheckpointReport)
-def checkpoint(files: Checkpoint, config: LoadedModel | None, why_not: str = "") -> Report:
+def checkpoint(files: Checkpoint, config: LoadedModel | None, why_not: str = "") -> CheckpointReport:
     """Bytes of the files, and their comparison with the config's ledger, if there is one; `why_not` says why."""
     why_not = why_not or incomparable(files, config)
     result = None if config is None or why_not else reconcile(config, files.tensors, gguf=bool(files.gguf))
@@ -369,7 +366,7 @@ def checkpoint(files: Checkpoint, config: LoadedModel | None, why_not: str = "")
     }
     answer = _stored_answer(files, facts, result, differences, why_not)
     notes = [*_notes(files, result, differences), *_weighed(facts), *([] if config is None else _of_config(config))]
-    return Report(
+    return CheckpointReport(
         command="checkpoint",
         title=f"{files.name}: the files' own headers",
         columns=tuple(one for one in STORED_COLUMNS if one.key != "what" or any(line["what"] for line in lines)),

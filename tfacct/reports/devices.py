@@ -15,8 +15,8 @@ from tfacct.loading import devices as device_files
 from tfacct.loading.devices import Device, Memory
 from tfacct.loading.links import Links
 from tfacct.output import files
-from tfacct.output.answer import Answer, answers
-from tfacct.output.report import Column, Note, Report, Row, Tick, unwatched
+from tfacct.output.answer import Answer
+from tfacct.output.report import Column, Note, Row, Tick, unwatched
 
 if TYPE_CHECKING:
     from tfacct.timing.calibrated import Sweep
@@ -48,15 +48,14 @@ MIB = 2**20
 MATH = "dense peaks with FP32 accumulation; one-way links; each device as a framework sees it"
 
 
-@answers(Answer)
-def devices(found: Sequence[Device]) -> Report:
+def devices(found: Sequence[Device]) -> Answer:
     """A row for each device; for one device all its facts, and in JSON the same row."""
     several = _several(found)
     return _one(found[0], several) if len(found) == 1 else several
 
 
-def _several(found: Sequence[Device]) -> Report:
-    return Report(
+def _several(found: Sequence[Device]) -> Answer:
+    return Answer(
         command="devices",
         title="",
         answer=_sizes(found),
@@ -108,7 +107,7 @@ def _row(device: Device) -> Row:
     }
 
 
-def _one(device: Device, data: Report) -> Report:
+def _one(device: Device, data: Answer) -> Answer:
     """All facts of a device."""
     facts = {
         "vendor": device.vendor or None,
@@ -130,11 +129,11 @@ def _one(device: Device, data: Report) -> Report:
     return replace(listed, convention=MATH, answer=answer, data=replace(data, answer=answer))
 
 
-def _listed(command: str, title: str, facts: Mapping[str, str | None]) -> Report:
+def _listed(command: str, title: str, facts: Mapping[str, str | None]) -> Answer:
     """A report with one row per known fact."""
     rows: tuple[Row, ...] = tuple({"what": what, "value": value} for what, value in facts.items() if value is not None)
     columns = (Column("what", "what"), Column("value", "value"))
-    return Report(command=command, title=title, columns=columns, sections=(rows,), models=())
+    return Answer(command=command, title=title, columns=columns, sections=(rows,), models=())
 
 
 def _links(links: Links) -> Iterator[tuple[str, str]]:
@@ -181,7 +180,6 @@ def _check(device: Device) -> str | None:
 # The calibration of a machine.
 
 
-@answers(Answer)
 def calibrate(
     *,
     device: str = "cpu",
@@ -189,7 +187,7 @@ def calibrate(
     output: str | None = None,
     force: bool = False,
     progress: Tick = unwatched,
-) -> Report:
+) -> Answer:
     """Measure the machine and write a device's file; with `force` over an existing one. Raises UsageError."""
     from tfacct.timing.calibrated import sweep
     from tfacct.verify.checks import reference_modules
@@ -215,7 +213,7 @@ def _path(device: str, output: str | None, force: bool) -> Path:
     return files.check("output", str(path) if output is None else output, (".toml",), "device", force=force)
 
 
-def _calibration_report(path: Path, swept: Sweep) -> Report:
+def _calibration_report(path: Path, swept: Sweep) -> Answer:
     from tfacct.timing.calibrated import DOUBT
 
     found = swept.found

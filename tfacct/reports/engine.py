@@ -18,9 +18,9 @@ from tfacct.engines.pages import EngineGroup
 from tfacct.engines.profiles import GIB, engine, paths
 from tfacct.engines.start import EngineTerm, Start, check
 from tfacct.loading.model import LoadedModel
-from tfacct.output.answer import Answer, answers
+from tfacct.output.answer import Answer
 from tfacct.output.keys import Keys, values_of
-from tfacct.output.report import Amount, Column, NoteRow, Report, Row, Table, notes
+from tfacct.output.report import Amount, Column, NoteRow, Row, Table, notes
 from tfacct.reports import build
 
 CONVENTION = "bytes of one card, of the rank whose pool is the smallest, at the end of the engine's start-up"
@@ -330,8 +330,7 @@ NOTES = (
 )
 
 
-@answers(Answer)
-def engines() -> Report:
+def engines() -> Answer:
     """The engines, their versions, and the measured error of their tokens."""
     rows: list[Row] = []
     for name in paths():
@@ -349,7 +348,7 @@ def engines() -> Report:
         Column("starts", "starts", "count", empty="–", drop=1),
         Column("read", "source read", drop=3),
     )
-    return Report(
+    return Answer(
         command="engines",
         title=f"{len(paths())} engines",
         columns=columns,

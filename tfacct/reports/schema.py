@@ -8,70 +8,26 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterable, Mapping
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from tfacct.output.answer import Answer
 from tfacct.output.json_schema import Schema, facts
 from tfacct.output.report import SCHEMA, Column, Report
-from tfacct.reports import (
-    budget,
-    check,
-    comms,
-    compare,
-    devices,
-    engine,
-    flops,
-    formula,
-    memory,
-    mfu,
-    models,
-    params,
-    plan,
-    serve,
-    solve,
-    sweep,
-    time,
-    train,
-    verify,
-)
+from tfacct.reports import devices
 
+MODULES = (
+    *("flops", "params", "memory", "formula", "compare", "sweep", "solve", "verify", "train", "comms", "plan", "mfu"),
+    *("budget", "time", "serve", "engine", "check", "models"),
+)
+"""Modules of `reports` whose answers are about models, in the order of the documentation."""
 KINDS: Mapping[str, type[Answer]] = {
     kind._name: kind
-    for kind in (
-        flops.FlopsReport,
-        flops.GenerateReport,
-        flops.TrafficReport,
-        params.ParamsReport,
-        memory.MemoryReport,
-        memory.KvReport,
-        formula.FormulaReport,
-        compare.CompareReport,
-        compare.DiffReport,
-        sweep.SweepReport,
-        solve.SolveReport,
-        verify.VerifyReport,
-        verify.ProveReport,
-        train.TrainReport,
-        train.ExactTrainReport,
-        comms.CommsReport,
-        plan.PlanReport,
-        mfu.MfuReport,
-        budget.BudgetReport,
-        time.TimeReport,
-        time.TimeTrainReport,
-        serve.ServeReport,
-        serve.FewestReport,
-        serve.DisaggregatedReport,
-        engine.EngineReport,
-        memory.FitReport,
-        check.CheckReport,
-        check.CheckpointReport,
-        mfu.MeasureReport,
-        models.ModelsReport,
-        models.ShowReport,
-        models.LedgerReport,
-    )
+    for module in (import_module(f"tfacct.reports.{name}") for name in MODULES)
+    for kind in vars(module).values()
+    if isinstance(kind, type) and issubclass(kind, Answer) and kind.__module__ == module.__name__
+    if not kind.__subclasses__()
 }
 """Reports by command, or by command and option if the option changes the answer."""
 TYPED = {

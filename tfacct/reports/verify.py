@@ -15,9 +15,8 @@ from tfacct.ledger.lines import CHUNK
 from tfacct.ledger.workload import Request, Workload, sequences_only
 from tfacct.loading import selection
 from tfacct.loading.model import LoadedModel
-from tfacct.output.answer import answers
 from tfacct.output.keys import Keys, Object, values_of
-from tfacct.output.report import Column, Report, Row, Table, Tick, unwatched
+from tfacct.output.report import Column, Row, Table, Tick, unwatched
 from tfacct.parallel.mesh import Mesh, checked
 from tfacct.parallel.support import DTYPES, supported_on
 from tfacct.reports import build, model_notes
@@ -537,8 +536,7 @@ class ProveReport(ModelReport):
     statements: list[Statement]
 
 
-@answers(ProveReport)
-def prove(model: LoadedModel, *, by: By = "symbols", progress: Tick = unwatched) -> Report:
+def prove(model: LoadedModel, *, by: By = "symbols", progress: Tick = unwatched) -> ProveReport:
     """Prove that formula and model are the same polynomial, for all sizes. Needs torch and fvcore; sympy."""
     from tfacct.verify.proof import proven
 
@@ -553,7 +551,7 @@ def prove(model: LoadedModel, *, by: By = "symbols", progress: Tick = unwatched)
     return _proven(model, proof)
 
 
-def _proven(model: LoadedModel, proof: Proof) -> Report:
+def _proven(model: LoadedModel, proof: Proof) -> ProveReport:
     symbolic = proof.symbolic
     pairs = " full T x S attention, S = C + T;" if model.architecture.attentions else ""
     counted = f"2 FLOPs per multiply-add; matmuls only;{pairs}{' all logits' if model.logits else ''}"
