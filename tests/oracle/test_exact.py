@@ -106,6 +106,15 @@ def test_recipes_change_what_they_are_about(asked: dict[str, Any], changes: str)
     assert found.formula_error is not None and abs(found.formula_error) < 0.01
 
 
+def test_the_batch_is_there_in_the_optimizer_step() -> None:
+    """fp32 master weights put the peak there, and 24 more tokens have 8 bytes each."""
+    sizes = {"hidden_size": 48, "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 4}
+    llama = load({"model_type": "llama", "num_key_value_heads": 2, "vocab_size": 512, "head_dim": 8, **sizes})
+    one, two = (llama.train(exact=True, ctx=24, batch=batch, master_weights="fp32") for batch in (1, 2))
+    assert one.peak_phase == two.peak_phase == "optimizer step" and one.formula_error == two.formula_error == 0
+    assert two.peak_bytes - one.peak_bytes == 8 * 24
+
+
 def test_dropout_of_adapters_saves_its_mask() -> None:
     """Of B · T · N · H elements, all that `o_proj` reads. In the second layer a byte each for the mask, and 2 for what
     is left next to what attention itself saves. In the first no gradient goes beyond the adapter: what is left

@@ -32,6 +32,26 @@ def test_the_json_names_saved_tensors_and_their_dtypes() -> None:
     assert seed["dtype"] is None and named["loss.targets"]["dtype"] == "int64"
 
 
+def test_experts_on_all_devices_are_a_whole_layout(run: Callable[..., Ran]) -> None:
+    """Eight ranks of `ep` are eight replicas of everything else, with or without the devices."""
+    mixtral = load("mixtral-8x7b")
+    assert mixtral.train(ctx=64, ep=8, on="8xh200").peak_bytes == mixtral.train(ctx=64, ep=8).peak_bytes
+    wrong = run("train", "mixtral-8x7b", "--ctx", "64", "--ep", "8", "--on", "4xh200")
+    assert wrong.code == 2 and "has 4 devices, the layout 8 ranks" in wrong.err
+
+
+def test_a_suggested_change_goes_with_the_rest_of_the_recipe() -> None:
+    """Adapters in fp32 have no master weights; inputs of layers are offloaded only if these are recomputed."""
+    model = load("llama-3.2-1b")
+    step = model.train(ctx=64, on="1GiB", master_weights="fp32")
+    assert step.fit is not None and {"lora": "16", "adapter_dtype": "bf16"} in [
+        one["set"] for one in step.fit["changes"]
+    ]
+    assert {"lora": "16"} not in [one["set"] for one in step.fit["changes"]]
+    offloaded = model.train(ctx=64, recompute="full", offload="activations")
+    assert not any("Without --recompute" in note or "Without recompute" in note for note in offloaded.notes)
+
+
 def test_gradients_have_the_dtype_of_the_trained_weights() -> None:
     """Their bytes are that of 4 or 2 bytes per trained parameter: adapters train in fp32 next to bf16 weights."""
     recipes: list[tuple[dict[str, Any], str, int]] = [

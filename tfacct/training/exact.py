@@ -117,7 +117,8 @@ def exact(model: LoadedModel, work: Workload, recipe: Recipe, progress: Tick = u
     wider = gradients * (FP32_BYTES // width - 1) if recipe.fp32_gradients else 0
     parameters, others = _bytes(built.model.parameters()), _bytes((*built.model.buffers(), *built.constants))
     on_host = recipe.offloads("optimizer")
-    update = parameters + others + gradients + (0 if on_host else memory.update)
+    batch = _bytes({id(tensor): tensor for tensor in built.batch.values()}.values())
+    update = parameters + others + batch + gradients + (0 if on_host else memory.update)
     peak, phase = max((live.peak.bytes, live.peak.phase), (update, UPDATE), key=lambda end: end[0])
     of_class = bool(model.config.hf_module_paths())
     packages = ["torch", *(["transformers"] if of_class else []), *(["peft"] if of_class and recipe.lora else [])]
