@@ -237,6 +237,13 @@ def test_time_serve_and_memory_use_one_memory_rule() -> None:
     assert llama.time(on=on, ctx=2304, batch=11, use=1, reserve=0).value_seconds
 
 
+def test_the_hint_of_a_model_in_a_file_names_the_file(tmp_path: Path, run: Callable[..., Ran]) -> None:
+    path = tmp_path / "large model.json"
+    path.write_text(json.dumps(LLAMA.loaded.raw))
+    ran = run("serve", str(path), "--on", "h100")
+    assert f"hint: `tfacct memory '{path}' --on all` shows how many of each device are needed" in ran.err
+
+
 def test_how_many_devices_hold_a_model() -> None:
     # Llama-3.1-405B in fp8: on each of 8 devices an eighth of the 8 key/value heads' cache; 16 hold each twice.
     fitting = tfacct.load("llama-3.1-405b").fit(dtype="fp8", ctx="32k", batch=16)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from shlex import quote
 from typing import NamedTuple
 
 from tfacct.base import units
@@ -101,14 +102,13 @@ class Placement:
         """Raises UsageError where the weights, or the cache next to them, do not fit into the usable memory."""
         weights, cache = self.host.stored(), self.host.cached(context, sequences)
         if weights + cache > memory.usable:
-            what = f"{units.binary(weights)} of weights"
+            what, named = f"{units.binary(weights)} of weights", quote(self.model.path or self.model.name)
             if weights <= memory.usable:
                 what += f" and {units.binary(cache)} of cache"
             raise UsageError(
                 f"{self.model.name}: {what} exceed the usable {memory.words}",
                 spelled(
-                    f"`tfacct memory {self.model.name} --on all` shows how many of each device are needed",
-                    "use more devices",
+                    f"`tfacct memory {named} --on all` shows how many of each device are needed", "use more devices"
                 ),
             )
 
@@ -357,7 +357,7 @@ def _check_counted(model: LoadedModel) -> None:
         raise ConfigError(
             f"{model.name}: devices are not counted for {odd}",
             spelled(
-                f"`tfacct memory {model.name} --on DEVICE` counts whether one holds it",
+                f"`tfacct memory {quote(model.path or model.name)} --on DEVICE` counts whether one holds it",
                 "memory(on=...) counts whether one device holds it",
             ),
         )
