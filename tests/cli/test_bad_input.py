@@ -839,7 +839,7 @@ def test_sizes_of_the_new_families(family: str, field: str, value: object, says:
     ("arguments", "hint"),
     [
         ("flops gpt2 gpt2-xl --ctx 128,1k", "sweep gpt2 gpt2-xl --ctx 128,1k"),
-        ("flops gpt2 --ctx 256..1k --batch 2", "sweep gpt2 --ctx 256..1k"),
+        ("flops gpt2 --ctx 256..1k --batch 2", "sweep gpt2 --ctx 256..1k --batch 2"),
         ("params llama-3.1-8b --tp 1,2", "sweep llama-3.1-8b --tp 1,2 --metric total_params"),
         ("memory gpt2 --ctx 128,1k", "sweep gpt2 --ctx 128,1k --metric total_bytes"),
         ("memory gpt2 --dtype bf16,fp8", "compare gpt2 --dtype bf16,fp8 --metric total_bytes"),

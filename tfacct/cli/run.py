@@ -201,18 +201,19 @@ def _check_single(command: Command, given: Mapping[str, Any]) -> None:
         if name == "ctx" and command.name == "flops" and any(map(_is_picture, given["output"] or ())):
             hint = f"one {shell_option(name)} is enough: the picture draws a range of contexts"
         elif command.name in METRIC_OF:
-            hint = f"`{_with_options(command, takes, models, given)}` compares them"
+            hint = f"`{_with_options(command, takes, models, given, name)}` compares them"
         else:
             hint = "run the command once for each"
         raise UsageError(f"{shell_option(name)} takes one value here, not {value!r}", hint)
 
 
-def _with_options(command: Command, other: str, models: str, given: Mapping[str, Any]) -> str:
-    """Another command with these models, and with those of the given options that it has."""
+def _with_options(command: Command, other: str, models: str, given: Mapping[str, Any], listed: str) -> str:
+    """Another command with these models, and with those of the given options that it has. `listed`: the option with
+    several values."""
     taken = parameters_of(commands.command_of(other))
     words = ["tfacct", other, models]
     for name, parameter in command.options.items():
-        value = _read(parameter, given[name])
+        value = given[name] if name == listed else _read(parameter, given[name])
         if name in taken and value != parameter.default:
             words += [shell_option(name), *([] if value is True else [shlex.quote(str(value))])]
     return " ".join([*words, METRIC_OF[command.name]]).rstrip()
