@@ -296,7 +296,7 @@ def timed_as(work: Workload, recipe: Recipe) -> tuple[Workload, StepOptions]:
         f"{option('recompute', 'attention')} under FSDP": recipe.recompute == "attention" and not megatron,
     }
     for name in (name for name, so in unlike.items() if so):
-        raise UsageError(f"no training step with {name} was measured")
+        raise UsageError(f"no training step with {name} was measured", "`tfacct train` counts its memory")
     size, count = micro_batches(work, recipe)
     layout = MegatronLayout(mesh.tp, mesh.sp, mesh.pp, mesh.chunks) if megatron else MegatronLayout()
     return replace(work, batch=size), StepOptions(count, cast("Recompute", recipe.recompute), mesh=layout)
