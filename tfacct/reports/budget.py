@@ -41,7 +41,8 @@ NOTES = (
         "fits",
         2,
         lambda of: of["optimal_tokens"] is not None,
-        "Chinchilla (Hoffmann et al. 2022): 20 tokens per parameter, C = 6·N·D; fitted to dense models up to 16 B.",
+        "Chinchilla (Hoffmann et al. 2022): 20 tokens per parameter, C = 6·N·D; fitted to dense models up to 16 B."
+        " Besiroglu et al. refitted approach 3 in 2024.",
     ),
     NoteRow(
         "attention",
@@ -232,7 +233,7 @@ def _table(facts: Mapping[str, Any], family: str) -> Table:
             Column("nearest", f"nearest {family} preset", drop=1),
             Column("nearest_tokens", "tokens of that model", "params", drop=1),
         )
-        columns += [*(near if lines[0]["nearest"] else ()), Column("basis", "source")]
+        columns += [*(near if lines[0]["nearest"] else ()), Column("basis", "fit of Chinchilla")]
     fits = tuple(line for line in lines if line.get("basis") in LOSS_FITS)
     return tuple(columns), tuple(filter(None, (tuple(lines[: len(lines) - len(fits)]), fits))), ()
 

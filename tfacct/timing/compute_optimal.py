@@ -46,8 +46,8 @@ class LossFit:
 
 
 LOSS_FITS: Mapping[str, LossFit] = {
-    "Chinchilla, approach 3": LossFit(406.4, 410.7, 0.34, 0.28),
-    "approach 3, refitted 2024": LossFit(482.01, 2085.43, 0.3478, 0.3658),
+    "approach 3": LossFit(406.4, 410.7, 0.34, 0.28),
+    "approach 3, 2024": LossFit(482.01, 2085.43, 0.3478, 0.3658),
 }
 """As published, and as Besiroglu et al. fitted the same points again, "Chinchilla Scaling: A replication attempt"
 (arXiv 2404.10102): the published constants are rounded, and disagree with approaches 1 and 2."""
@@ -135,7 +135,7 @@ def bought(flops: float, ratio: float, fit: str, family: Sequence[LoadedModel], 
     size = parameters(flops, ratio)
     line = {
         "tokens_per_parameter": ratio,
-        "basis": fit or ("Chinchilla, approaches 1 and 2" if ratio == TOKENS_PER_PARAMETER else None),
+        "basis": fit or ("approaches 1, 2" if ratio == TOKENS_PER_PARAMETER else None),
     }
     line |= {"flops": flops, "parameters": round(size), "tokens": round(ratio * size)}
     if not family:
