@@ -55,8 +55,8 @@ def searched(unknown: str, equation: Equation, at: Callable[[int], Point], given
     return Found(_among_multiples(unknown, equation, at, can_be, given, step), step, [])
 
 
-def whole(unknown: str, equation: Equation, at: Callable[[int], Point], step: int = 1) -> Solution:
-    """Solve for a context or batch by search among multiples of `step`, for sides that are not polynomials. Raises
+def searched_multiples(unknown: str, equation: Equation, at: Callable[[int], Point], step: int = 1) -> Solution:
+    """Solution for a context or batch among multiples of `step`, for sides that are not polynomials. Raises
     NoSolutionError."""
     return _among_multiples(unknown, equation, at, lambda _: True, step, step)
 

@@ -115,21 +115,21 @@ def scaled(
     scale: int,
     group: int | None = None,
     block: tuple[int, int] | None = None,
-    whole: bool = False,
+    per_tensor: bool = False,
     zero: int | None = None,
     tensor: int = 0,
     indexed: bool = False,
 ) -> Format:
     """Numbers of `bits` with scales: packed into int32 along the inputs, or each padded to whole bytes.
 
-    A scale of `scale` bytes is for each output and group of inputs, for each `block`, or for the `whole` tensor.
+    A scale of `scale` bytes is for each output and group of inputs, for each `block`, or `per_tensor`.
 
     `zero`: bits of a zero point for each scale, packed along the outputs if the numbers are packed. `tensor`: further
     bytes per tensor. `indexed`: with the group number of each input in 32 bits. compressed-tensors, `compressors`.
     """
 
     def scales(outputs: Size, inputs: Size) -> tuple[Size, Size]:
-        if whole:
+        if per_tensor:
             return 1, 1
         if block is not None:
             return rounded_up(outputs, block[0]), rounded_up(inputs, block[1])
@@ -143,7 +143,7 @@ def scaled(
             zeros = WORD * _words(down, zero) * across if packed else down * across * rounded_up(zero, 8)
         return numbers + scale * down * across + zeros + tensor + (WORD * inputs if indexed else 0)
 
-    per = "each tensor" if whole else f"blocks of {block[0]} × {block[1]}" if block else _per_group(group)
+    per = "each tensor" if per_tensor else f"blocks of {block[0]} × {block[1]}" if block else _per_group(group)
     zeros = f" and a {zero}-bit zero point" if zero is not None else ""
     return Format(name, matrix, f"{bits}-bit numbers, {per} with {_with_article(8 * scale)} scale{zeros}")
 
@@ -182,7 +182,7 @@ def fp8(block: tuple[int, int] | None = (128, 128), *, scale: int = 4, static: b
     name, per = ("fp8-tensor", "one 32-bit scale per tensor")
     if block is not None:
         name, per = "fp8-block", f"blocks of {block[0]} × {block[1]} with {_with_article(8 * scale)} scale"
-    taken = scaled(name, 8, packed=False, scale=scale, block=block, whole=block is None, tensor=4 if static else 0)
+    taken = scaled(name, 8, packed=False, scale=scale, block=block, per_tensor=block is None, tensor=4 if static else 0)
     return taken._replace(about=f"8-bit numbers, {per}")
 
 

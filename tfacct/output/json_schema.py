@@ -35,7 +35,9 @@ class Schema:
         self.meaning = meaning
         self.named: dict[str, Any] = {}
 
-    def whole(self, properties: dict[str, Any], optional: set[str] | frozenset[str] = frozenset()) -> dict[str, Any]:
+    def with_keys(
+        self, properties: dict[str, Any], optional: set[str] | frozenset[str] = frozenset()
+    ) -> dict[str, Any]:
         """Schema of an object with these properties; all are required except `optional`."""
         required = [key for key in properties if key not in optional]
         closed = {"additionalProperties": False} if self.closed else {}
@@ -45,7 +47,9 @@ class Schema:
         self, typed: Mapping[str, Any], optional: set[str] | frozenset[str] = frozenset(), record: str = ""
     ) -> dict[str, Any]:
         """Schema of the record `name` with keys of these types."""
-        return self.whole({key: self.of(hint) | self._described(record, key) for key, hint in typed.items()}, optional)
+        return self.with_keys(
+            {key: self.of(hint) | self._described(record, key) for key, hint in typed.items()}, optional
+        )
 
     def _described(self, record: str, key: str) -> dict[str, str]:
         text = self.meaning and self.meaning(record, key)

@@ -86,7 +86,7 @@ class Table:
         self.longest = {
             column.key: longest_bar(report, column.key) for column in report.columns if column.kind == "bar"
         }
-        self.beside_bars = {
+        self.next_to_bars = {
             key: max((len(spelled(text)) for row in self.rows if isinstance(text := row.get(key), str)), default=0)
             for key in self.longest
         }
@@ -126,7 +126,7 @@ class Table:
         return Part(columns, {column.key: max(len(column.label), self._content(column)) for column in columns})
 
     def _content(self, column: Column) -> int:
-        return max(BAR_AT_LEAST, self.beside_bars[column.key]) if column.kind == "bar" else self.body[column.key]
+        return max(BAR_AT_LEAST, self.next_to_bars[column.key]) if column.kind == "bar" else self.body[column.key]
 
     def _header_broken(self, columns: tuple[Column, ...]) -> Part:
         """The columns with every header broken that is wider than its cells."""

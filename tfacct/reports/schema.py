@@ -105,7 +105,7 @@ def schema(name: str, *, closed: bool = False) -> dict[str, Any]:
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": f"tfacct {TYPED.get(name) or name.replace('-', ' --')} --json",
         "description": f"{about} docs/json.md explains the keys. Later versions may add keys: ignore unknown ones.",
-        **found.whole(properties),
+        **found.with_keys(properties),
         **({"$defs": found.named} if found.named else {}),
     }
 
@@ -121,7 +121,7 @@ def of_options(command: str, declared: Iterable[tuple[str, Any, str, Any]]) -> d
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": f"options of tfacct {command}",
-        **found.whole(properties, optional),
+        **found.with_keys(properties, optional),
     }
 
 

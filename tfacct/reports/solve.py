@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias
 from tfacct.accounts.metrics import Metric, Point
 from tfacct.algebra.closed_form import closed_form
 from tfacct.algebra.equations import Equation, read
-from tfacct.algebra.searching import searched, turn, whole
+from tfacct.algebra.searching import searched, searched_multiples, turn
 from tfacct.algebra.solving import UNKNOWNS, Solution, among, decimal, placed, solved
 from tfacct.algebra.symbols import in_symbols
 from tfacct.base.errors import ConfigError, NotFoundError, TfacctError, UsageError, listed, nearest
@@ -179,12 +179,12 @@ def _by_algebra(question: _Question) -> _Solved:
         if model.ledger.learned_tokens:
             raise UsageError(f"{model.name}: solving for ctx is not supported for patches with a class token")
         note = f"ctx must be a multiple of {together:,}, because so many positions merge into one row."
-        return _Solved(whole(unknown, equation, at, together), at, [note])
+        return _Solved(searched_multiples(unknown, equation, at, together), at, [note])
     if unknown == "num_key_value_heads":
         found = among(unknown, equation, at, divisors(model.architecture.query_heads))
         return _Solved(found, at, [f"{unknown} must divide the query heads; all divisors were tried."])
     if bends or any(metric.whole for metric in metrics):
-        found = whole(unknown, equation, at)
+        found = searched_multiples(unknown, equation, at)
         jumps = "Counts jump whenever a compressed key is complete, so the sides cross more than once."
         notes = [*([] if found.again is None else [jumps]), *_peak_phase(unknown, metrics, at, found.answer)]
         return _Solved(found, at, notes)

@@ -130,7 +130,7 @@ def _format(weights: FieldReader, inputs: FieldReader | None, form: str, wide: s
         scale=scale,
         group=group if strategy == "group" else None,
         block=block if strategy == "block" else None,
-        whole=strategy == "tensor",
+        per_tensor=strategy == "tensor",
         zero=None if symmetric else bits,
         tensor=extra + (SHAPE if packed else 0),
         indexed=indexed,
