@@ -174,6 +174,10 @@ def test_one_new_token_has_no_time_per_token(run: Callable[..., Ran]) -> None:
         tfacct.load("llama-3.1-8b").serve(on="h100", prompt="2k", new=1, within="50ms")
 
 
+def test_a_number_of_requests_is_shown_once() -> None:
+    assert [line["requests"] for line in served(requests=[8, 1, 8]).lines] == [8, 1]
+
+
 def test_a_range_of_one_number_has_both_ends_in_the_rows() -> None:
     report = tfacct.load("llama-3.1-8b").serve(on="rtx-4090", dtype="q4_k_m", prompt="2k", new=256, requests=1)
     (row,), (line,) = report.rows, report.lines

@@ -167,7 +167,7 @@ def requests_tried(load: Load, fitting: int, inside: int = 0) -> list[int]:
                 f"{option('requests', max(load.requests))}: the KV cache of at most {fitting:,} requests fits",
                 "ask for no more than that",
             )
-        return list(load.requests)
+        return list(dict.fromkeys(load.requests))
     most = min(fitting, 2 * REQUESTS[-1])
     found = {*(count for count in REQUESTS if count < most), most, *([inside] if inside else [])}
     return sorted(found)
