@@ -297,7 +297,7 @@ def _fullest(
     return one, facts
 
 
-def _whole(one: ModelMemory, options: MemoryOptions) -> ModelMemory:
+def _whole_memory(one: ModelMemory, options: MemoryOptions) -> ModelMemory:
     """Memory of the whole model on one device."""
     return _stages(one.whole_model, one.whole_model, options._replace(mesh=None))[0]
 
@@ -306,8 +306,8 @@ def _rank_facts(one: ModelMemory, kind: type[Object], options: MemoryOptions) ->
     """The layout and the stage of a rank, and the memory of the whole model; nothing without a layout."""
     if one.mesh is None:
         return {}
-    whole = values_of(kind, _whole(one, options))
-    return ranks.rank_facts(one.mesh, whole) | ranks.stage_facts(one.mesh, one.stage)
+    whole_model = values_of(kind, _whole_memory(one, options))
+    return ranks.rank_facts(one.mesh, whole_model) | ranks.stage_facts(one.mesh, one.stage)
 
 
 def _fit(stages: Sequence[ModelMemory], limit: MemoryLimit) -> dict[str, Any]:
@@ -643,7 +643,7 @@ def _per_request(about: About) -> dict[str, str] | None:
     one, mesh = about.counted[0], about.mesh
     if not (fit := about.fit) or not one.model.has_cache or fit["past_positions"]:
         return None
-    whole_model, most, where = _whole(one, about.options), "", ""
+    whole_model, most, where = _whole_memory(one, about.options), "", ""
     size, each = whole_model.cache_at(batch=1), whole_model.first_token
     if mesh is not None:
         on_rank, shared = one.cache_at(batch=1), mesh.ep <= mesh.tp
@@ -875,7 +875,7 @@ def kv(
     models, unpaged = _paged(models, options.cached)
     _check_mesh(models, options)
     whole_models, models, unfit = sharded(models, mesh, weights=False)
-    stages = (_stages(one, whole, options) for one, whole in zip(models, whole_models, strict=True))
+    stages = [_stages(*both, options) for both in zip(models, whole_models, strict=True)]
     counted = [max(each, key=lambda one: one.cache) for each in stages]
     about = About(counted, [_cache_facts(one, options, contexts) for one in counted], options)
     models, facts, alone, by_context = about.models, about.facts, len(counted) == 1, contexts is not None
@@ -931,11 +931,13 @@ def _more(one: ModelMemory) -> str:
 
 def _cache_facts(one: ModelMemory, options: MemoryOptions, contexts: Sequence[int] | None) -> dict[str, Any]:
     model, lines = one.model, []
+    whole_memory = None if one.mesh is None else _whole_memory(one, options)
     for context in contexts or _contexts(one.work.context):
         at = one.rank_axes(context=context)
-        sides = {name: side and cache_bytes(side, at, one.cached) for name, side in one.variants.items()}
-        whole = {} if one.mesh is None else {"whole_bytes": _whole(one, options).cache_at(context=context)}
-        lines.append({"keys": context, **sides, **whole})
+        line: dict[str, Any] = {"keys": context}
+        line |= {name: side and cache_bytes(side, at, one.cached) for name, side in one.variants.items()}
+        line |= {} if whole_memory is None else {WHOLE.key: whole_memory.cache_at(context=context)}
+        lines.append(line)
     return values_of(
         KvReport,
         one,
@@ -954,9 +956,13 @@ def _contexts(longest: int) -> list[int]:
 
 def _one_cache(one: ModelMemory, fact: dict[str, Any]) -> Table:
     model, lines = one.model, fact["lines"]
-    whole = (WHOLE,) if one.mesh else ()
+    of_model = (WHOLE,) if one.mesh else ()
     if not model_notes.attends([model]):
-        return (Column("keys", "context", "count"), Column("as_built", "state", "bytes"), *whole), (tuple(lines),), ()
+        return (
+            (Column("keys", "context", "count"), Column("as_built", "state", "bytes"), *of_model),
+            (tuple(lines),),
+            (),
+        )
     queries, keys = (heads_words(fact[f"{key}_by_layer"] or fact[key] or []) for key in ("query_heads", "kv_heads"))
     if is_latent(model):  # or, where layers differ, both
         shared = dict.fromkeys(part.kv_heads for _, part in model.architecture.having(Attention))
@@ -965,21 +971,21 @@ def _one_cache(one: ModelMemory, fact: dict[str, Any]) -> Table:
     following: dict[str, Any] = {
         name: side and next_token_bytes(side, one.rank_axes(), one.cached) for name, side in sides.items()
     }
-    mqa = Column("mqa", f"MQA ({heads_words(1)})", "bytes", drop=1 if whole or windows else 0)
+    mqa = Column("mqa", f"MQA ({heads_words(1)})", "bytes", drop=1 if of_model or windows else 0)
     columns = (
         Column("keys", "context", "count"),
         *((Column("mha", f"MHA ({queries})", "bytes"),) if sides["mha"] else ()),
         Column("as_built", f"as built ({keys})" if sides["mha"] else "as built", "bytes"),
         *((Column("unwindowed", "without windows", "bytes"),) if windows else ()),
         *((mqa,) if sides["mqa"] else ()),
-        *whole,
+        *of_model,
     )
     if windows:
         lines = [{**line, "unwindowed": one.without_windows(context=line["keys"])} for line in lines]
         now, then = (one.without_windows(context=one.work.context + more) for more in (0, 1))
         following["unwindowed"] = then - now
-    if whole:
-        following["whole_bytes"] = fact["whole"]["kv_bytes_next_token"]
+    if of_model:
+        following[WHOLE.key] = fact["whole"]["kv_bytes_next_token"]
     return columns, (tuple(lines),), ({**following, "keys": "next token"},)
 
 
@@ -1159,14 +1165,14 @@ def fit(
     from tfacct.timing.placement import device_counts, on_one_device, place
 
     work = selection.runnable(model, request)
-    whole, needed = device_counts(model, work, found, dtype=dtype, kv_dtype=kv_dtype, **where)
+    total, needed = device_counts(model, work, found, dtype=dtype, kv_dtype=kv_dtype, **where)
     placed, stored = place(model, 1, found[0], dtype=dtype, kv_dtype=kv_dtype), selection.format_name(model, dtype)
     about = Fitting(model, placed, needed, stored, on_one_device(model, dtype), engine)
     lines = [values_of(FittingDevice, one, engine) for one in needed]
     rows: list[Row] = [
         {
             **line,
-            "needs": Fraction(whole.total, one.usable) if one.usable and not engine else None,
+            "needs": Fraction(total.total, one.usable) if one.usable and not engine else None,
             "each_bytes": one.share and one.share.total,
             "left_bytes": one.share and one.usable - one.share.total,
             "reason": one.reason or "",
@@ -1188,13 +1194,13 @@ def fit(
         **selection.format_facts(model, placed.asked),
         "kv_dtype": placed.cache,
         **({"engine": engine} if engine else {"use": rule.use, "reserve_bytes": rule.reserve}),
-        "weights_bytes": whole.weights,
-        "kv_cache_bytes": whole.cache,
-        "total_bytes": whole.total,
-        **selection.range_facts(model, placed.host.weights, whole.weights, whole.cache),
+        "weights_bytes": total.weights,
+        "kv_cache_bytes": total.cache,
+        "total_bytes": total.total,
+        **selection.range_facts(model, placed.host.weights, total.weights, total.cache),
         "lines": lines,
     }
-    weights, cache = units.binary(whole.weights), units.binary(whole.cache)
+    weights, cache = units.binary(total.weights), units.binary(total.cache)
     on = f" in {engine}" if engine else ""
     return build.report(
         FitReport,
