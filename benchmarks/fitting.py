@@ -65,10 +65,10 @@ def held_out(logs: Logs, constants: Any, cells: Array, weights: Array, ridge: fl
     all_of_them = fitted(start, slope, weights, constants, ridge)
     found = logs(all_of_them)
     for cell in np.unique(cells[weights > 0]):
-        own = cells == cell
-        others = fitted(start, slope, weights * ~own, constants, ridge)
+        in_cell = cells == cell
+        others = fitted(start, slope, weights * ~in_cell, constants, ridge)
         moved = [np.log(getattr(others, name) / getattr(constants, name)) for name in fields(constants)]
-        found[own] = (start + slope @ np.array(moved))[own]
+        found[in_cell] = (start + slope @ np.array(moved))[in_cell]
     return found, all_of_them
 
 

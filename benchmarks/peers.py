@@ -49,10 +49,10 @@ def compared(loops: Sequence[Loop], seconds: Sequence[float], cells: Array) -> N
     """Prints both on these runs."""
     both, measured = np.array([parts(loop) for loop in loops]), np.array(seconds)
     print(line("a plain roofline", np.log(both.sum(axis=1) / measured)))
-    held = np.zeros(len(measured))
+    errors = np.zeros(len(measured))
     for cell in np.unique(cells):
-        own = cells == cell
-        prefill, decode = best(both[~own], measured[~own], cells[~own])
-        held[own] = np.log((both[own, 0] / prefill + both[own, 1] / decode) / measured[own])
+        in_cell = cells == cell
+        prefill, decode = best(both[~in_cell], measured[~in_cell], cells[~in_cell])
+        errors[in_cell] = np.log((both[in_cell, 0] / prefill + both[in_cell, 1] / decode) / measured[in_cell])
     prefill, decode = best(both, measured, cells)
-    print(line(f"constant shares, to all {prefill:.2f} and {decode:.2f}", held))
+    print(line(f"constant shares, to all {prefill:.2f} and {decode:.2f}", errors))

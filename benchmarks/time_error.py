@@ -62,13 +62,13 @@ class Points:
         names = zip(self.of, self.measures, strict=True)
         return np.array([wanted(run) and name == (measure or run.main) for run, name in names])
 
-    def groups(self, own: Array, name: str) -> Array:
+    def groups(self, chosen: Array, name: str) -> Array:
         """What these points have of a name: their device, engine or dtype."""
-        return np.array([run.groups[name] for run, yes in zip(self.of, own, strict=True) if yes])
+        return np.array([run.groups[name] for run, yes in zip(self.of, chosen, strict=True) if yes])
 
-    def devices(self, own: Array) -> list[str]:
+    def devices(self, chosen: Array) -> list[str]:
         """Devices of these points."""
-        return [str(name) for name in self.groups(own, "device")]
+        return [str(name) for name in self.groups(chosen, "device")]
 
 
 def sets(runs: Sequence[Run]) -> dict[str, Callable[[Run], bool]]:
@@ -106,33 +106,33 @@ def serving(folder: Path) -> list[str]:
     for reason, times in sorted(Counter(left_out).items()):
         print(f"  {times} × {reason}")
     points = Points(runs)
-    ours = named([run for run in runs if run.source == "requests" and not run.flag], CLASSES)
+    is_named = named([run for run in runs if run.source == "requests" and not run.flag], CLASSES)
     now, constants = points.logs(CONSTANTS), CONSTANTS
-    held = now
-    if ours:
-        held, constants = held_out(points.logs, CONSTANTS, points.cells, points.weights, RIDGE)
-    how = "each cell held out" if ours else "runs that the project does not name, constants as they are"
-    for title, left in {f"seconds, {how}": held, "seconds by the constants as they are": now}.items():
+    errors = now
+    if is_named:
+        errors, constants = held_out(points.logs, CONSTANTS, points.cells, points.weights, RIDGE)
+    how = "each cell held out" if is_named else "runs that the project does not name, constants as they are"
+    for title, left in {f"seconds, {how}": errors, "seconds by the constants as they are": now}.items():
         print(f"\n{title}\n{HEAD}")
         for name, wanted in sets(runs).items():
-            if (own := points.where(wanted)).any():
-                print(line(name, left[own]))
+            if (chosen := points.where(wanted)).any():
+                print(line(name, left[chosen]))
     print("fit to all:", ", ".join(f"{name} {getattr(constants, name):.3g}" for name in fields(CONSTANTS)))
     below = fmean(run.bound for run in runs if run.flag != GUESSED)
     print(f"bound at most measured: {100 * below:.2f}%")
     broken = [] if below > 0.999 else ["a bound is above what was measured"]
     for kind in CLASSES:
-        broken += _of_class(points, kind, held)
+        broken += _of_class(points, kind, errors)
     for name, wanted in OTHERS.items():
-        if ours and (own := points.where(wanted)).any():
-            broken += checked(name, "request", held[own], points.cells[own], points.devices(own))
-    if ours and (own := points.where(partial(_belongs, source="disaggregated decode", kind="experts"))).any():
-        broken += checked("experts", "decode", held[own], points.cells[own], points.devices(own))
+        if is_named and (chosen := points.where(wanted)).any():
+            broken += checked(name, "request", errors[chosen], points.cells[chosen], points.devices(chosen))
+    if is_named and (chosen := points.where(partial(_belongs, source="disaggregated decode", kind="experts"))).any():
+        broken += checked("experts", "decode", errors[chosen], points.cells[chosen], points.devices(chosen))
     for kind in CLASSES:
         formats = Counter(run.groups["dtype"] for run in runs if run.fitted and run.kind == kind)
-        if ours and formats != STORED[kind]:
+        if is_named and formats != STORED[kind]:
             broken.append(f"{kind}: runs by format are {dict(formats)}")
-    return broken + (_first_tokens(runs) if ours else [])
+    return broken + (_first_tokens(runs) if is_named else [])
 
 
 def _first_tokens(runs: Sequence[Run]) -> list[str]:
@@ -158,32 +158,36 @@ OTHERS: Mapping[Class, Callable[[Run], bool]] = {
 """Runs whose errors are reported apart."""
 
 
-def _of_class(points: Points, kind: Class, held: Array) -> list[str]:
+def _of_class(points: Points, kind: Class, errors: Array) -> list[str]:
     """Errors of requests to models of a class, by what differs among them, and what is above its limit. The interval of
     a request is that of all runs without PCIe and with a batch that is known well enough."""
     broken = []
     wide = points.where(lambda run: run.fitted and run.kind == kind and run.groups["link"] != "node")
     for metric in METRICS:
-        own = points.where(partial(_belongs, source="requests", kind=kind), "token" if metric == "token" else "request")
-        if not own.any():
+        chosen = points.where(
+            partial(_belongs, source="requests", kind=kind), "token" if metric == "token" else "request"
+        )
+        if not chosen.any():
             continue
         if metric == "corrected":
-            left = corrected(held[own], points.cells[own])
+            left = corrected(errors[chosen], points.cells[chosen])
             print(line(f"{kind}: time of a request, corrected by {ENOUGH} other runs", left))
-            broken += checked(kind, metric, left, points.cells[own], points.devices(own))
+            broken += checked(kind, metric, left, points.cells[chosen], points.devices(chosen))
             continue
-        by = {name: points.groups(own, name) for name in ("device", "engine", "dtype")}
-        by |= {"cell": points.cells[own]} if metric == "request" else {}
-        tables(f"{kind}: time of a {metric}", held[own], by)
-        others, cells = wide if metric == "request" else own, points.cells
-        broken += checked(kind, metric, held[own], cells[own], points.devices(own), held[others], cells[others])
+        by = {name: points.groups(chosen, name) for name in ("device", "engine", "dtype")}
+        by |= {"cell": points.cells[chosen]} if metric == "request" else {}
+        tables(f"{kind}: time of a {metric}", errors[chosen], by)
+        others, cells = wide if metric == "request" else chosen, points.cells
+        broken += checked(
+            kind, metric, errors[chosen], cells[chosen], points.devices(chosen), errors[others], cells[others]
+        )
         if metric == "token":
             high = VALIDATED[kind, metric].high
-            print(f"above the upper end: {100 * (np.exp(-held[own]) > high).mean():.1f}% of these runs")
+            print(f"above the upper end: {100 * (np.exp(-errors[chosen]) > high).mean():.1f}% of these runs")
         if metric == "request":
-            some = [run for run, yes in zip(points.of, own, strict=True) if yes]
+            some = [run for run, yes in zip(points.of, chosen, strict=True) if yes]
             print("the time of a request by plainer laws:")
-            peers.compared([run.loop for run in some], [run.seconds["request"] for run in some], points.cells[own])
+            peers.compared([run.loop for run in some], [run.seconds["request"] for run in some], points.cells[chosen])
     return broken
 
 
@@ -191,9 +195,9 @@ def corrected(left: Array, cells: Array) -> Array:
     """Logarithms of runs that are corrected as `--measured` does, each by others of its cell that are drawn."""
     draw, found = np.random.default_rng(0), np.zeros(len(left))
     for cell in np.unique(cells):
-        own = np.flatnonzero(cells == cell)
-        for at in own:
-            others = draw.choice(own[own != at], ENOUGH, replace=False)
+        chosen = np.flatnonzero(cells == cell)
+        for at in chosen:
+            others = draw.choice(chosen[chosen != at], ENOUGH, replace=False)
             found[at] = left[at] - left[others].sum() / (ENOUGH + 1)
     return found
 

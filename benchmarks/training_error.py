@@ -82,16 +82,16 @@ def read_training(path: Path) -> list[Training]:
 def training(path: Path) -> list[str]:
     """Errors of training steps, and those of a constant utilization."""
     rows = read_training(path)
-    ours = named(rows, ("training",))
+    is_named = named(rows, ("training",))
     left, constants = training_logs(rows, TRAINING), TRAINING
     cells = np.array([row.cell for row in rows])
-    if ours:
+    if is_named:
         left, constants = held_out(partial(training_logs, rows), TRAINING, cells, np.ones(len(rows)), LOOSE)
     by = {"device": np.array([row.device.id for row in rows]), "cell": cells}
     by["precision"] = np.array(["fp8" if row.trained.fp8 else "bf16" for row in rows])
     by["recompute"] = np.array([str(row.trained.recompute) for row in rows])
     print(f"\n{path.name}: {len(rows)} runs")
-    tables(f"training step under FSDP, {'each cell held out' if ours else 'constants as they stand'}", left, by)
+    tables(f"training step under FSDP, {'each cell held out' if is_named else 'constants as they stand'}", left, by)
     usual = median(row.utilization for row in rows)
     print(line("a plain roofline: all FLOPs at the peak", np.array([log(row.utilization) for row in rows])))
     print(line(f"constant utilization {usual:.3f}", np.array([log(row.utilization / usual) for row in rows])))
@@ -159,14 +159,14 @@ def divided() -> list[str]:
         rows.append(MegatronStep(one.cell, one, megatron_time.work_of(model.ledger, one.trained, one.mesh)))
         left.append(log(executed(model, one) / PEAK / one.seconds))
     cells = np.array([row.cell for row in rows])
-    held, constants = held_out(partial(divided_logs, rows), MEGATRON, cells, np.ones(len(rows)), LOOSE)
+    errors, constants = held_out(partial(divided_logs, rows), MEGATRON, cells, np.ones(len(rows)), LOOSE)
     by = {"cell": cells, "again": np.array([row.of.again for row in rows])}
     print(f"\nMegatron's published steps: {len(rows)}")
-    tables("training step under tensor and pipeline parallelism, each model held out", held, by)
+    tables("training step under tensor and pipeline parallelism, each model held out", errors, by)
     print(line("a plain roofline: all FLOPs at the peak", np.array(left)))
     print(line(f"constant utilization {USUAL}, recomputation counted", np.array(left) - log(USUAL)))
     print("fit to all:", ", ".join(f"{name} {getattr(constants, name):.3g}" for name in fields(MEGATRON)))
-    return checked("divided", "step", held, cells, ["a100-sxm-80gb"] * len(rows))
+    return checked("divided", "step", errors, cells, ["a100-sxm-80gb"] * len(rows))
 
 
 def executed(model: LoadedModel, one: Published) -> float:

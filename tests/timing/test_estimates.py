@@ -14,7 +14,7 @@ import tfacct
 from tests.helpers.cli import Ran
 from tfacct.base.errors import TfacctError
 from tfacct.loading.links import Links
-from tfacct.timing import own_runs
+from tfacct.timing import measured_runs
 from tfacct.timing.timing import CONSTANTS
 
 LLAMA = tfacct.load("llama-3.1-70b")
@@ -536,7 +536,7 @@ def test_a_first_token_at_its_latest_is_that_of_the_json(requests: list[int]) ->
             assert high / low == pytest.approx(1.14 / 0.86)
 
 
-def test_own_runs_correct_the_estimate(tmp_path: Path) -> None:
+def test_measured_runs_correct_the_estimate(tmp_path: Path) -> None:
     plain = {line["requests"]: line["value_seconds"] for line in served(requests=[8, 64]).lines}
     file = tmp_path / "runs.csv"
     # Both measured runs took 1.25 times as long; the estimate counts as a third run: 1.25^(2/3).
@@ -556,7 +556,7 @@ def test_own_runs_correct_the_estimate(tmp_path: Path) -> None:
     assert report.assumptions["pace"] == pytest.approx(1.25 ** (3 / 4)) and report.validation["metric"] == "corrected"
 
 
-def test_own_runs_that_scatter_widen_the_interval(tmp_path: Path) -> None:
+def test_measured_runs_that_scatter_widen_the_interval(tmp_path: Path) -> None:
     # No run of a dense model on one L40S was measured.
     model, file = tfacct.load("llama-3.1-8b"), tmp_path / "runs.csv"
     asked = {"on": "l40s", "prompt": "2k", "new": 256, "requests": [8]}
@@ -587,15 +587,15 @@ def test_two_speeds_of_a_run_that_agree_are_one_speed(tmp_path: Path) -> None:
     (file := tmp_path / "runs.csv").write_text(
         "requests,prompt,new,tokens_per_second,ttft_ms,tpot_ms\n8,2048,256,640,100,12"
     )
-    assert own_runs.read(str(file)) == (own_runs.OwnRun(8, 2048, 256, 3.2),)
+    assert measured_runs.read(str(file)) == (measured_runs.MeasuredRun(8, 2048, 256, 3.2),)
 
 
 @pytest.mark.parametrize("separator", [",", ", ", ";", "; ", "\t"])
-def test_own_runs_of_a_spreadsheet(tmp_path: Path, separator: str) -> None:
+def test_measured_runs_of_a_spreadsheet(tmp_path: Path, separator: str) -> None:
     rows = [("requests", "prompt", "new", "tokens_per_second"), ("8", "2048", "256", "700.5")]
     text = "\n" + "".join(separator.join(row) + "\r\n" for row in rows)
     (file := tmp_path / "runs.csv").write_bytes(text.encode("utf-8-sig"))
-    assert own_runs.read(str(file)) == (own_runs.OwnRun(8, 2048, 256, 8 * 256 / 700.5),)
+    assert measured_runs.read(str(file)) == (measured_runs.MeasuredRun(8, 2048, 256, 8 * 256 / 700.5),)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ law.
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from dataclasses import fields, replace
@@ -161,10 +162,10 @@ def test_the_largest_number_of_users() -> None:
 def test_every_constant_has_a_meaning() -> None:
     source = (ROOT / "tfacct" / "timing" / "timing.py").read_text()
     for field in fields(Constants):
-        said = source.partition(f"\n    {field.name}: ")[2].partition('"""')[2].partition('"""')[0]
-        assert said.rstrip().endswith(".") and any(
-            origin in said for origin in ("Fitted", "Not fitted", "Read off", "default")
-        )
+        meaning = re.search(rf'\n    {field.name}: \w+ = \S+(?:  # ([^\n]+)|\n    """([^"]+)""")', source)
+        assert meaning is not None, field.name
+        text = meaning[1] or meaning[2]
+        assert text.endswith(".") and any(origin in text for origin in ("Fitted", "Not fitted", "Read off", "default"))
 
 
 def test_figures_of_errors_make_sense() -> None:

@@ -85,8 +85,8 @@ def error_note(one: Placement) -> str:
     """The measured error of a serving estimate, or why it is not known."""
     error = one.error()
     if error is None:
-        return _unknown(one.unmeasured) + (_corrected(one, None) if one.own_runs else "")
-    if one.own_runs:
+        return _unknown(one.unmeasured) + (_corrected(one, None) if one.measured_runs else "")
+    if one.measured_runs:
         return _corrected(one, error)
     return (
         f"Estimate: median error {units.percent(error.median)} on {error.runs:,} {HOW_MEASURED[error.kind]}"
@@ -109,12 +109,12 @@ def interval_words(error: Validation) -> str:
 
 def _corrected(one: Placement, error: Validation | None) -> str:
     """How runs of the user's own correct the estimate, and the measured error after so many."""
-    many = len(one.own_runs)
+    many = len(one.measured_runs)
     note = f"Times × {one.host.constants.pace:.2f}, by {'1 run' if many == 1 else f'{many:,} runs'} of your own"
     if error is None:
         return f" {note}."
     if one.scattered:
-        ends = " … ".join(dict.fromkeys(f"{end(one.own_runs):.2f}" for end in (min, max)))
+        ends = " … ".join(dict.fromkeys(f"{end(one.measured_runs):.2f}" for end in (min, max)))
         return f"{note}{_without(one, error)}. Measured over corrected times: {ends}, so the ranges reach as far."
     few = f"; {ENOUGH} would lower the error" if many < ENOUGH and error.kind in ("dense", "experts") else ""
     return (
@@ -194,7 +194,9 @@ def link_notes(*links: Link | None) -> list[str]:
 
 def placement_facts(one: Placement) -> dict[str, Any]:
     """Keys of `OnDevices`."""
-    return values_of(OnDevices, one, **one.device.memory_facts(), **selection.format_facts(one.model, one.asked))
+    return values_of(
+        OnDevices, one, **one.device.memory_facts(), **selection.format_facts(one.model, one.requested_dtype)
+    )
 
 
 def validation_facts(one: Placement, metric: Metric = "request") -> dict[str, Any] | None:
@@ -211,7 +213,7 @@ def assumptions(*laws: Any) -> dict[str, float]:
 def _files(one: Placement) -> list[str]:
     """How the checkpoint differs from the count, if the format was not given; and the format of the cache, if the
     config names one."""
-    given = selection.format_facts(one.model, one.asked)["dtype_from"] == selection.GIVEN
+    given = selection.format_facts(one.model, one.requested_dtype)["dtype_from"] == selection.GIVEN
     return [
         *(() if given else model_notes.files_notes([one.model])),
         *model_notes.cache_notes([one.model], one.cache),

@@ -1191,7 +1191,7 @@ def fit(
     rule = needed[0].memory
     facts = {
         "workload": selection.workload_facts(work, dtype=placed.dtype),
-        **selection.format_facts(model, placed.asked),
+        **selection.format_facts(model, placed.requested_dtype),
         "kv_dtype": placed.cache,
         **({"engine": engine} if engine else {"use": rule.use, "reserve_bytes": rule.reserve}),
         "weights_bytes": total.weights,
@@ -1257,7 +1257,7 @@ def _cuts(about: Fitting) -> dict[str, Any] | None:
 
 
 FIT_NOTES = (
-    NoteRow("files", 1, lambda about: model_notes.files_notes([about.model], about.placed.asked)),
+    NoteRow("files", 1, lambda about: model_notes.files_notes([about.model], about.placed.requested_dtype)),
     NoteRow(
         "unlinked",
         1,
@@ -1291,6 +1291,6 @@ FIT_NOTES = (
             about.model, max(one.share.devices if one.share else 1 for one in about.devices)
         ),
     ),
-    NoteRow("range", 2, lambda about: model_notes.range_notes([about.model], about.placed.asked)),
+    NoteRow("range", 2, lambda about: model_notes.range_notes([about.model], about.placed.requested_dtype)),
     NoteRow("memory", 3, lambda about: devices.memory_words([one.device for one in about.devices])),
 )

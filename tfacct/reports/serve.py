@@ -176,7 +176,7 @@ def _report(
         *([] if about.load.price is None else [Column("cost_per_million", "≈ per million", "rate")]),
     )
     model = about.one.model
-    stored = selection.format_name(model, about.one.asked)
+    stored = selection.format_name(model, about.one.requested_dtype)
     return build.report(
         kind,
         [model],

@@ -116,8 +116,8 @@ class _Priced:
                 rows = self.axes["B"] * self.axes["T"] * self.axes["D"]
                 yield Taken("tables", 1, 0, self.on.work["rearrange"].at(rows, "forward"))
                 if self.run == "train":
-                    whole = size(self.axes, axis_names(line.spec))
-                    yield Taken("gradients of tables", 1, 0, self.work("table", whole))
+                    elements = size(self.axes, axis_names(line.spec))
+                    yield Taken("gradients of tables", 1, 0, self.work("table", elements))
 
     def _matmul(self, line: Matmul) -> float:
         if line.weight_axes() is not None:
@@ -275,10 +275,10 @@ def sweep(device: str, dtype: str, progress: Tick) -> Sweep:
     of = running.dtype(units.dtype_name(dtype), on)
     models = {"llama": load_model("llama of 39 M", LLAMA), "gpt2": load_model("gpt2 of 34 M", GPT2)}
     passes = {f"{name} {kind}": (models[name], *how) for name in models for kind, how in PASSES.items()}
-    whole = [calibrating.Checked(one.architecture, work.sizes, train) for one, work, train in passes.values()]
+    passes_checked = [calibrating.Checked(one.architecture, work.sizes, train) for one, work, train in passes.values()]
     small = load_model("small", SMALL)
-    whole += [calibrating.Checked(small.architecture, ONE.sizes, train) for train in (False, True)]
-    cases = calibrating.sweep(on, of, whole, lambda done, every: progress("sweeping", done, every))
+    passes_checked += [calibrating.Checked(small.architecture, ONE.sizes, train) for train in (False, True)]
+    cases = calibrating.sweep(on, of, passes_checked, lambda done, every: progress("sweeping", done, every))
     described = running.describe(on)
     found = Calibration(
         machine=str(described["device_name"]),

@@ -30,30 +30,19 @@ class TrainingConstants:
     """Constants of a training step. Shares are of a device's peak, bandwidth or link. Fitted: on published steps of
     dense decoders under FSDP (docs/time.md), all devices together."""
 
-    products: float = 0.892
-    """Share of the bf16 peak that products attain. Fitted."""
-    products_hot: float = 0.77
-    """The same of devices with fp8 units, whose power does not last for more. Fitted."""
-    fp8: float = 0.657
-    """Share of the fp8 peak that products in fp8 attain. Fitted."""
-    attention: float = 0.32
-    """Share of the bf16 peak that attention attains, by the pairs that its mask keeps. Fitted."""
-    attention_hot: float = 0.178
-    """The same of devices with fp8 units. Fitted."""
-    pointwise: float = 4.27
-    """Times that work which is no product moves its operands and results. Fitted."""
-    logits: float = 27.7
-    """Bytes that loss and logits move for each logit. Fitted."""
-    launch: float = 5.2e-6
-    """Seconds of a launch. Fitted."""
-    link: float = 0.639
-    """Share of the link that gathers and scatters attain in a node. Fitted."""
+    products: float = 0.892  # Share of the bf16 peak that products attain. Fitted.
+    products_hot: float = 0.77  # The same of devices with fp8 units, whose power does not last for more. Fitted.
+    fp8: float = 0.657  # Share of the fp8 peak that products in fp8 attain. Fitted.
+    attention: float = 0.32  # Share of the bf16 peak that attention attains, by the pairs that its mask keeps. Fitted.
+    attention_hot: float = 0.178  # The same of devices with fp8 units. Fitted.
+    pointwise: float = 4.27  # Times that work which is no product moves its operands and results. Fitted.
+    logits: float = 27.7  # Bytes that loss and logits move for each logit. Fitted.
+    launch: float = 5.2e-6  # Seconds of a launch. Fitted.
+    link: float = 0.639  # Share of the link that gathers and scatters attain in a node. Fitted.
     link_far: float = 0.58
     """The same between nodes, of the slower of that link and all network cards of a node. Fitted."""
-    optimizer: float = 34.6
-    """Bytes that the optimizer moves for each of a device's parameters. Fitted."""
-    step: float = 6.85e-3
-    """Seconds of a step beside all that. Fitted."""
+    optimizer: float = 34.6  # Bytes that the optimizer moves for each of a device's parameters. Fitted.
+    step: float = 6.85e-3  # Seconds of a step beside all that. Fitted.
 
 
 TRAINING = TrainingConstants()

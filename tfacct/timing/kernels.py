@@ -199,10 +199,10 @@ class _Lowered:
 
     def sizes(self, at: Axes) -> _Sizes:
         """Sizes of its axes in a step."""
-        own = {**at, "B": rounded_up(at["B"], self.split.dp)}
-        axes = self.local.bound(own)
+        local = {**at, "B": rounded_up(at["B"], self.split.dp)}
+        axes = self.local.bound(local)
         experts = self.local_experts.bound(at) if EXPERTS in self.group.axes else axes
-        return _Sizes(axes, self.local.bound(own, cached=True) if WINDOW in self.group.axes else axes, experts)
+        return _Sizes(axes, self.local.bound(local, cached=True) if WINDOW in self.group.axes else axes, experts)
 
     def kernels(self, at: Axes) -> list[Kernel]:
         """Its kernels in a step."""
@@ -233,7 +233,7 @@ class _Lowered:
         first, count, parts = lines[0], self.group.count, self.split.ep
         is_expert, is_windowed = bool(first.expert_axis), {*first.einsum.right} <= {*first.einsum.left}
         every = [parameter for line in lines for parameter in line.parameters()]
-        name, stored, own = _named(lines), sum(self._stored(one) for one in every), self._own(every)
+        name, stored, owned = _named(lines), sum(self._stored(one) for one in every), self._owned(every)
         dtype = self._format(first.parameters()[0])
         tokens = tuple(axis for axis in first.einsum.left if axis in OF_STEPS)
 
@@ -248,7 +248,9 @@ class _Lowered:
                 experts = rounded_up(axes[EXPERTS], parts), axes[ACTIVE], axes[EXPERTS]
             kind: Kind = "experts" if is_expert else "gemm"
             moved, rows = count * self.activations.bytes(left + out), size(axes, tokens)
-            return Kernel(name, kind, count, count * flops, stored, dtype, own, moved=moved, rows=rows, experts=experts)
+            return Kernel(
+                name, kind, count, count * flops, stored, dtype, owned, moved=moved, rows=rows, experts=experts
+            )
 
         return launch
 
@@ -302,8 +304,8 @@ class _Lowered:
         def read(axes: Axes) -> int:
             total = 0
             for (keys, chosen), rights in found.items():
-                own = {**axes, keys: smaller(axes[keys], axes["T"] * axes[CHOSEN])} if chosen else axes
-                each = [size(own, right) for right in rights]
+                sizes = {**axes, keys: smaller(axes[keys], axes["T"] * axes[CHOSEN])} if chosen else axes
+                each = [size(sizes, right) for right in rights]
                 total += max(each) if once[keys, chosen] else sum(each)
             return total
 
@@ -316,11 +318,11 @@ class _Lowered:
 
     def _lookup(self, line: Table) -> Launch:
         every = line.parameters()
-        name, own, row = paths.short(line.path), self._own(every), size(self.local.axes, every[0].axes[1:])
+        name, owned, row = paths.short(line.path), self._owned(every), size(self.local.axes, every[0].axes[1:])
 
         def launch(sizes: _Sizes) -> Kernel:
             moved = self.activations.bytes(2 * sizes.axes["B"] * sizes.axes["T"] * row)
-            return Kernel(name, "lookup", 1, weights=own, moved=moved)
+            return Kernel(name, "lookup", 1, weights=owned, moved=moved)
 
         return launch
 
@@ -340,7 +342,7 @@ class _Lowered:
         launches = LAUNCHES + sum(is_index for _, is_index in run) if paths.repeated(lines[0].path) else 1
         vectors = [line for line in self.group.lines if _is_vector(line)]
         every = [parameter for line in (*lines, *vectors) for parameter in line.parameters()]
-        stored, own = sum(self._stored(one) for one in every), self._own(every)
+        stored, owned = sum(self._stored(one) for one in every), self._owned(every)
 
         def launch(sizes: _Sizes) -> Kernel:
             axes = sizes.axes
@@ -348,7 +350,7 @@ class _Lowered:
             elements = sum(size(sizes.experts if ACTIVE in names else axes, names) for names in results)
             moved, rows = count * self.activations.bytes(2 * elements), axes["B"] * axes["T"]
             return Kernel(
-                "pointwise", "pointwise", count * launches, flops, stored, weights=own, moved=moved, rows=rows
+                "pointwise", "pointwise", count * launches, flops, stored, weights=owned, moved=moved, rows=rows
             )
 
         yield launch
@@ -396,7 +398,7 @@ class _Lowered:
         each = self._tensors(parameter)
         return int(self.group.count // len(each) * sum(map(self.weights.bytes, each)))
 
-    def _own(self, every: Sequence[Parameter]) -> dict[str, int]:
+    def _owned(self, every: Sequence[Parameter]) -> dict[str, int]:
         """Bytes stored of those tensors that no kernel before it reads: a tied head reads the table."""
         found: dict[str, int] = {}
         for one in every:

@@ -12,7 +12,7 @@ from tfacct.ledger.workload import Request, check_size
 from tfacct.loading import selection
 from tfacct.loading.memory_limit import MemoryLimit
 from tfacct.loading.model import LoadedModel
-from tfacct.timing import own_runs
+from tfacct.timing import measured_runs
 from tfacct.timing.adapters import ServedLora, with_adapters
 from tfacct.timing.placement import Deployment, Placement
 from tfacct.timing.serving import Served, largest_where
@@ -149,7 +149,7 @@ def serving(model: LoadedModel, on: Deployment, load: Load, memory: MemoryLimit)
     if not fitting:
         check_room(one, load.context, memory)
     if load.measured is not None:
-        one = own_runs.corrected(one, own_runs.read(load.measured), memory.usable)
+        one = measured_runs.corrected(one, measured_runs.read(load.measured), memory.usable)
     target = None if load.within is None else _target(one, load, fitting, load.within)
     inside = target[0] if target is not None else 0
     alone = one.host.alone(load.prompt)

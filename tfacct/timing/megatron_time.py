@@ -26,18 +26,14 @@ from tfacct.timing.timing import Device
 class MegatronConstants:
     """Constants of such a step. Fitted: on eighteen published steps of GPT models on A100s (docs/time.md)."""
 
-    products: float = 0.683
-    """Share of the bf16 peak that products attain, divided among a node's devices. Fitted."""
+    products: float = 0.683  # Share of the bf16 peak that products attain, divided among a node's devices. Fitted.
     attention: float = 0.106
     """Share of the bf16 peak that unfused attention attains, by the pairs that its mask keeps. Fitted."""
     pointwise: float = 0.9
     """Times that work which is no product moves its operands and results, in kernels fused by hand. Fitted."""
-    link: float = 0.639
-    """Share of the link that sums over a node's devices attain. That of gathers under FSDP."""
-    reduce: float = 20e-6
-    """Seconds of a sum of nothing; NCCL takes 7 to 26 µs in a node. Not fitted."""
-    card: float = 0.88
-    """Share of a network card that sums of gradients between nodes attain. Not fitted."""
+    link: float = 0.639  # Share of the link that sums over a node's devices attain. That of gathers under FSDP.
+    reduce: float = 20e-6  # Seconds of a sum of nothing; NCCL takes 7 to 26 µs in a node. Not fitted.
+    card: float = 0.88  # Share of a network card that sums of gradients between nodes attain. Not fitted.
 
 
 MEGATRON = MegatronConstants()

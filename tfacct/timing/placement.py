@@ -28,18 +28,18 @@ MOST = 1024
 
 @record
 class Placement:
-    """A model on `count` devices of one kind. `asked`: the dtype that was asked for; None for the weights as
-    published, which are stored as `dtype` says. `own_runs`: of each measured run of the user that corrects it, the
+    """A model on `count` devices of one kind. `requested_dtype`: the dtype that was asked for; None for the weights as
+    published, which are stored as `dtype` says. `measured_runs`: of each measured run of the user that corrects it, the
     measured time over the corrected estimate."""
 
     model: LoadedModel
     device: devices.Device
     count: int
-    asked: str | None
+    requested_dtype: str | None
     dtype: str
     cache: str
     host: Host
-    own_runs: tuple[float, ...] = ()
+    measured_runs: tuple[float, ...] = ()
 
     @property
     def where(self) -> str:
@@ -75,10 +75,10 @@ class Placement:
         only these were measured, but not those of a decode step."""
         if self.unmeasured:
             return None
-        if metric == "request" and len(self.own_runs) >= ENOUGH:
+        if metric == "request" and len(self.measured_runs) >= ENOUGH:
             metric = "corrected"
-        own = VALIDATED.get((self.kind, metric))
-        return own if own is not None or metric == "decode" else VALIDATED[self.kind, "request"]
+        found = VALIDATED.get((self.kind, metric))
+        return found if found is not None or metric == "decode" else VALIDATED[self.kind, "request"]
 
     @property
     def scattered(self) -> bool:
@@ -86,8 +86,8 @@ class Placement:
         error = self.error()
         if error is None:
             return False
-        outside = sum(not error.low <= run <= error.high for run in self.own_runs)
-        return 5 * outside > len(self.own_runs)
+        outside = sum(not error.low <= run <= error.high for run in self.measured_runs)
+        return 5 * outside > len(self.measured_runs)
 
     def interval(self, seconds: float, metric: Metric = "request") -> tuple[float, float] | None:
         """Seconds between which 80% of such runs lie, and all runs of the user where they are scattered; None where no
@@ -95,8 +95,8 @@ class Placement:
         error = self.error(metric)
         if error is None:
             return None
-        own = self.own_runs if self.scattered else ()
-        return seconds * min((error.low, *own)), seconds * max((error.high, *own))
+        runs = self.measured_runs if self.scattered else ()
+        return seconds * min((error.low, *runs)), seconds * max((error.high, *runs))
 
     def check_room(self, context: int, sequences: int, memory: MemoryLimit) -> None:
         """Raises UsageError where the weights, or the cache next to them, do not fit into the usable memory."""
@@ -220,9 +220,9 @@ def check_heads(model: LoadedModel, count: int) -> None:
     if count in (fitting := head_divisors(model)) or not fitting:
         return
     heads, shared = ({group.axes[axis] for group in model.ledger.groups if axis in group.axes} for axis in "NK")
-    if any(whole % count for whole in heads):
+    if any(number % count for number in heads):
         what = f"{units.between(heads)} query heads"
-    elif any(whole % count and count % whole for whole in shared):
+    elif any(number % count and count % number for number in shared):
         what = f"{units.between(shared)} key/value heads"
     else:
         what = f"{units.between(_other_heads(model))} heads of recurrences or groups of heads"
@@ -329,25 +329,25 @@ def device_counts(
         except CutError:
             continue
         shares.append(Share(count, host.stored(), host.cached(work.context, work.batch)))
-    whole, most = shares[0], shares[-1].devices
+    undivided, most = shares[0], shares[-1].devices
     needed = []
     for device in {device.id: device for device in found}.values():
         memory, fewest, unsupported = device_limit(1, device, use, reserve), None, ""
         for one in (one for one in shares if one.devices % ep == 0):
             try:
-                own = memory if limit is None else limit(device_limit(one.devices, device, use, reserve))
+                left = memory if limit is None else limit(device_limit(one.devices, device, use, reserve))
             except TfacctError as error:
                 unsupported = unsupported or error.message
                 continue
-            if own is not None and one.total <= own.usable:
-                memory, fewest, unsupported = own, one, ""
+            if left is not None and one.total <= left.usable:
+                memory, fewest, unsupported = left, one, ""
                 break
         unlinked = None if fewest is None or device.links.known(fewest.devices) else fewest.devices
-        cut = any(count > most and whole.total <= count * memory.usable for count in counts)
+        cut = any(count > most and undivided.total <= count * memory.usable for count in counts)
         needed.append(Needed(device, memory, fewest if unlinked is None else None, unlinked, most, cut, unsupported))
     if limit is not None and all(one.unsupported for one in needed):
         raise UsageError(needed[0].unsupported, f"leave {option('engine')} out")
-    return whole, needed
+    return undivided, needed
 
 
 def _check_counted(model: LoadedModel) -> None:

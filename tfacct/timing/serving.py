@@ -167,8 +167,8 @@ class Host:
 
     def kernels(self, work: Workload) -> list[Kernel]:
         """Kernels of a step on one device, without drafts."""
-        own = kernels(self.ledger, work.axes(), self.weights, self.activations, self.cache, self.split)
-        return own if self.adapters is None else [*own, *self.adapters.kernels(self, work)]
+        found = kernels(self.ledger, work.axes(), self.weights, self.activations, self.cache, self.split)
+        return found if self.adapters is None else [*found, *self.adapters.kernels(self, work)]
 
     def step(self, work: Workload) -> Step:
         """Seconds of a step."""
@@ -202,14 +202,14 @@ class Host:
 
     def stored(self) -> int:
         """Bytes of weights on one device."""
-        own = sum(sum(kernel.weights.values()) for kernel in self.kernels(Workload(1, 1, 1)))
-        return own if self.draft is None else own + self.draft.stored()
+        weights = sum(sum(kernel.weights.values()) for kernel in self.kernels(Workload(1, 1, 1)))
+        return weights if self.draft is None else weights + self.draft.stored()
 
     def cached(self, context: int, sequences: int) -> int:
         """Bytes of the cache on one device, of so many sequences of all."""
         at = Workload(context, 1, sequences).axes()
-        own = cache_bytes(self.ledger, at, self.weights, self.activations, self.cache, self.split)
-        return own if self.draft is None else own + self.draft.host.cached(context, sequences)
+        cache = cache_bytes(self.ledger, at, self.weights, self.activations, self.cache, self.split)
+        return cache if self.draft is None else cache + self.draft.host.cached(context, sequences)
 
     def capacity(self, context: int, budget: int, limit: int = LARGEST) -> int:
         """Largest number of sequences whose cache fits next to the weights into so many bytes of each device."""

@@ -68,10 +68,10 @@ def check_draft_model(model: LoadedModel, drafts: Speculation, context: int) -> 
     if draft is None:
         return
     selection.generating([draft])
-    own, needed = (one.architecture.head.vocab for one in (draft, model) if one.architecture.head is not None)
-    if own != needed:
+    vocabulary, needed = (one.architecture.head.vocab for one in (draft, model) if one.architecture.head is not None)
+    if vocabulary != needed:
         raise UsageError(
-            f"{option('draft', draft.name)}: its vocabulary has {own:,} tokens, that of {model.name} {needed:,}",
+            f"{option('draft', draft.name)}: its vocabulary has {vocabulary:,} tokens, that of {model.name} {needed:,}",
             "engines need a draft model with the vocabulary of the model",
         )
     selection.runnable(draft, Request(ctx=context))
@@ -105,15 +105,15 @@ def _mtp_layer(model: LoadedModel) -> Ledger:
     """The lines of the multi-token prediction layer alone. Raises UsageError for a model without one."""
     has_field = "mtp" in type(model.config).model_fields
     ledger = model.config.with_additional_layers() if has_field else None
-    own = None if ledger is None else _only_mtp(ledger)
-    if own is None or not own.groups:
+    layer = None if ledger is None else _only_mtp(ledger)
+    if layer is None or not layer.groups:
         raise UsageError(
             f"{model.name}: no multi-token prediction layer is known",
             f"{option('draft')} names a smaller model that drafts",
         )
-    if own.groups[0].count != 1:
-        raise UsageError(f"{model.name} has {own.groups[0].count} multi-token prediction layers, not one")
-    return own
+    if layer.groups[0].count != 1:
+        raise UsageError(f"{model.name} has {layer.groups[0].count} multi-token prediction layers, not one")
+    return layer
 
 
 def _only_mtp(ledger: Ledger) -> Ledger:

@@ -149,8 +149,8 @@ def fitting_options(
         shards = mesh.fsdp == mesh.ranks
         larger = replace(mesh, fsdp=count) if shards else replace(mesh, dp=mesh.dp << doubled)
         on = replace(way, mesh=larger if count > 1 else None)
-        room = memory(model, replace(work, batch=each * (times if mesh.pp > 1 else 1)), on, usable)
-        if room.fits or (room.fits is None and room.counted is None):
+        needed = memory(model, replace(work, batch=each * (times if mesh.pp > 1 else 1)), on, usable)
+        if needed.fits or (needed.fits is None and needed.counted is None):
             changed: dict[str, tuple[bool, int | str]] = {
                 "on": (count != mesh.ranks, f"{count}x{device.id}"),
                 "micro_batch_size" if mesh.pp > 1 else "batch": (each != size, each),
@@ -270,8 +270,8 @@ def step_estimate(
     how = replace(found, tokens_total=tokens_total, mfu=mfu)
     timed = estimated if mfu is None else at_mfu
     trained, parts = timed(model, micro, where.count, where.device, name, how)
-    room = memory(model, work, recipe, where.usable, fp8=trained.fp8)
-    return StepEstimate(model, work, recipe, where.device, trained, name, parts, how, room)
+    needed = memory(model, work, recipe, where.usable, fp8=trained.fp8)
+    return StepEstimate(model, work, recipe, where.device, trained, name, parts, how, needed)
 
 
 def timed_as(work: Workload, recipe: Recipe) -> tuple[Workload, StepOptions]:

@@ -54,89 +54,54 @@ class Constants:
     Fitted: on published runs of engines that serve (docs/time.md), all devices together.
     """
 
-    wide: float = 0.762
-    """Share of the peak that large products of bf16 attain. Fitted."""
-    fp8: float = 0.642
-    """The same of fp8 units, activations' quantization included. Fitted."""
-    fp4: float = 0.483
-    """The same of fp4 units. Fitted."""
-    memory: float = 0.768
-    """Share of the bandwidth at which products read weights. Fitted."""
-    bend: float = 1.36
-    """Exponent q between the larger of two times (infinite) and their sum (1). Fitted."""
-    launch: float = 2.82e-6
-    """Seconds of a product's launch and its tail. Fitted."""
+    wide: float = 0.762  # Share of the peak that large products of bf16 attain. Fitted.
+    fp8: float = 0.642  # The same of fp8 units, activations' quantization included. Fitted.
+    fp4: float = 0.483  # The same of fp4 units. Fitted.
+    memory: float = 0.768  # Share of the bandwidth at which products read weights. Fitted.
+    bend: float = 1.36  # Exponent q between the larger of two times (infinite) and their sum (1). Fitted.
+    launch: float = 2.82e-6  # Seconds of a product's launch and its tail. Fitted.
     launch_narrow: float = 5.26e-6
     """The same where weights are narrower than 16 bits, scales and quantization of activations included. Fitted."""
-    keys: float = 0.769
-    """Share of the bandwidth at which keys and values are read. Fitted."""
-    attention: float = 0.632
-    """Share of the bf16 peak that attention over long prompts attains. Fitted on kernels."""
-    prompt: float = 1550.0
-    """Tokens of a prompt at which attention attains half of that. Fitted on kernels."""
-    attention_prefill: float = 8e-6
-    """Seconds of a launch of attention over a prompt. Fitted on kernels."""
-    attention_decode: float = 4.02e-6
-    """Seconds of a launch of attention of one new token. Fitted."""
-    experts_wide: float = 0.577
-    """Share of the bf16 peak that products of experts attain. Fitted."""
-    experts_unpacked: float = 0.266
-    """The same of narrow weights that are unpacked to bf16 first. Fitted."""
-    experts_fp8: float = 0.406
-    """The same of fp8 units. Fitted."""
-    experts_fp4: float = 0.451
-    """The same of fp4 units. Fitted."""
+    keys: float = 0.769  # Share of the bandwidth at which keys and values are read. Fitted.
+    attention: float = 0.632  # Share of the bf16 peak that attention over long prompts attains. Fitted on kernels.
+    prompt: float = 1550.0  # Tokens of a prompt at which attention attains half of that. Fitted on kernels.
+    attention_prefill: float = 8e-6  # Seconds of a launch of attention over a prompt. Fitted on kernels.
+    attention_decode: float = 4.02e-6  # Seconds of a launch of attention of one new token. Fitted.
+    experts_wide: float = 0.577  # Share of the bf16 peak that products of experts attain. Fitted.
+    experts_unpacked: float = 0.266  # The same of narrow weights that are unpacked to bf16 first. Fitted.
+    experts_fp8: float = 0.406  # The same of fp8 units. Fitted.
+    experts_fp4: float = 0.451  # The same of fp4 units. Fitted.
     tile: int = 24
     """Rows to which the tokens of an expert are padded, by half of it on average: few tokens run in tiles of 16 or 32
     rows. Not fitted."""
-    uneven: float = 1.72
-    """FLOPs of the busiest rank over the mean, where ranks hold different experts. Fitted."""
-    experts_memory: float = 0.756
-    """Share of the bandwidth at which experts' weights are read. Fitted."""
-    skew: float = 0.757
-    """Experts that some token reaches, over those of an even routing. Fitted."""
+    uneven: float = 1.72  # FLOPs of the busiest rank over the mean, where ranks hold different experts. Fitted.
+    experts_memory: float = 0.756  # Share of the bandwidth at which experts' weights are read. Fitted.
+    skew: float = 0.757  # Experts that some token reaches, over those of an even routing. Fitted.
     experts_launch: float = 24.2e-6
     """Seconds of a launch over all experts, half of a layer's sorting and gathering. Fitted."""
     experts_launch_fp4: float = 12.0e-6
     """The same of the fused kernels for fp4 weights on devices with fp4 units. Fitted."""
-    link: float = 0.456
-    """Share of NVLink, one way, that an all-reduce of few bytes attains. Fitted."""
-    link_large: float = 0.726
-    """The same of many bytes. Fitted."""
-    message: float = 16e6
-    """Bytes of an all-reduce that attains the mean of both. Read off tables of all-reduces."""
-    link_switch: float = 1.04
-    """Share for many bytes where switches add the numbers. Read off the same tables."""
-    message_switch: float = 30e6
-    """Bytes of an all-reduce that attains the mean there. Read off the same tables."""
-    link_pcie: float = 0.51
-    """Share of PCIe that an all-reduce attains. Fitted."""
-    link_sockets: float = 0.417
-    """The same of more devices than share a CPU socket. Fitted."""
+    link: float = 0.456  # Share of NVLink, one way, that an all-reduce of few bytes attains. Fitted.
+    link_large: float = 0.726  # The same of many bytes. Fitted.
+    message: float = 16e6  # Bytes of an all-reduce that attains the mean of both. Read off tables of all-reduces.
+    link_switch: float = 1.04  # Share for many bytes where switches add the numbers. Read off the same tables.
+    message_switch: float = 30e6  # Bytes of an all-reduce that attains the mean there. Read off the same tables.
+    link_pcie: float = 0.51  # Share of PCIe that an all-reduce attains. Fitted.
+    link_sockets: float = 0.417  # The same of more devices than share a CPU socket. Fitted.
     link_network: float = 0.25
     """Share that an all-reduce between nodes attains, of all network cards of a node. Not fitted."""
-    reduce: float = 8.61e-6
-    """Seconds of an all-reduce of nothing; times 0.6 + 0.1 for each device. Fitted."""
-    pointwise: float = 2.03e-6
-    """Seconds of a launch of work that is no product. Fitted."""
-    pointwise_memory: float = 0.588
-    """Share of the bandwidth at which such work reads and writes. Fitted."""
-    engine: float = 0.491e-3
-    """Seconds of an engine between two steps. Fitted."""
-    sequence: float = 5.46e-6
-    """Seconds of an engine for each sequence of a decode step: sampling, text. Fitted."""
-    host: float = 7e-6
-    """Least seconds for each launch of a prefill, which is not recorded as a graph. Read off traces."""
-    amd: float = 1.2
-    """Seconds of a step on AMD's devices over those of this law. Fitted to MI300X alone."""
-    pace: float = 1.0
-    """Seconds of a step over those of this law, as the user's own runs say. Not fitted."""
-    request: float = 0.02
-    """Seconds of a request outside the model: HTTP, tokenizer, queue. Fitted."""
+    reduce: float = 8.61e-6  # Seconds of an all-reduce of nothing; times 0.6 + 0.1 for each device. Fitted.
+    pointwise: float = 2.03e-6  # Seconds of a launch of work that is no product. Fitted.
+    pointwise_memory: float = 0.588  # Share of the bandwidth at which such work reads and writes. Fitted.
+    engine: float = 0.491e-3  # Seconds of an engine between two steps. Fitted.
+    sequence: float = 5.46e-6  # Seconds of an engine for each sequence of a decode step: sampling, text. Fitted.
+    host: float = 7e-6  # Least seconds for each launch of a prefill, which is not recorded as a graph. Read off traces.
+    amd: float = 1.2  # Seconds of a step on AMD's devices over those of this law. Fitted to MI300X alone.
+    pace: float = 1.0  # Seconds of a step over those of this law, as the user's own runs say. Not fitted.
+    request: float = 0.02  # Seconds of a request outside the model: HTTP, tokenizer, queue. Fitted.
     interleaved: float = 0.83
     """Share of others' prefill that falls between a request's tokens, over all schedulers. Fitted."""
-    budget: int = 8192
-    """Prompt tokens that an engine takes in one step. The default of engines."""
+    budget: int = 8192  # Prompt tokens that an engine takes in one step. The default of engines.
 
 
 CONSTANTS = Constants()

@@ -33,12 +33,12 @@ def flops_per_token(point: Point, convention: Convention = "full") -> Fraction:
         problem = f"{option('convention')} is {', '.join(CONVENTIONS)}, not {convention!r}"
         raise UsageError(problem, nearest(str(convention), list(CONVENTIONS)))
     if convention == "palm":
-        whole = _palm(point)
+        flops = _palm(point)
     elif convention == "6nd":
-        whole = int(rule_of_thumb(point))
+        flops = int(rule_of_thumb(point))
     else:
-        whole = int(flops_of(replace(point, masked=convention == "causal")))
-    return Fraction(whole, int(point.tokens))
+        flops = int(flops_of(replace(point, masked=convention == "causal")))
+    return Fraction(flops, int(point.tokens))
 
 
 def _palm(point: Point) -> int:

@@ -164,7 +164,7 @@ def model_kind(ledger: Ledger) -> Model:
     """The kind of a model: the first of `KINDS` whose axes it has, else whether it has experts."""
     axes = {axis for group in ledger.groups for axis in group.axes}
     plain: Model = "experts" if ledger.experts else "dense"
-    return next((kind for kind, own in KINDS.items() if not own.isdisjoint(axes)), plain)
+    return next((kind for kind, special in KINDS.items() if not special.isdisjoint(axes)), plain)
 
 
 def class_of(ledger: Ledger, device: Device, link: Link | None) -> Class:

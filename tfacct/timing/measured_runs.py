@@ -33,7 +33,7 @@ SLOWEST = 10
 CHECK = "check that the runs are of this model on these devices"
 
 
-class OwnRun(NamedTuple):
+class MeasuredRun(NamedTuple):
     """A measured run: concurrent requests, tokens of each, and seconds of one request."""
 
     requests: int
@@ -42,7 +42,7 @@ class OwnRun(NamedTuple):
     seconds: float
 
 
-def read(path: str) -> tuple[OwnRun, ...]:
+def read(path: str) -> tuple[MeasuredRun, ...]:
     """The runs of a file, whose columns a comma, a semicolon or a tab separates. Raises TfacctError for one without
     runs, or that names no speed."""
     lines = files.read(Path(path)).decode("utf-8-sig", errors="replace").strip().splitlines() or [""]
@@ -65,7 +65,7 @@ def _missing(names: Collection[str]) -> str | None:
     return next((name for name in (*SIZES, *speed) if name not in names), None)
 
 
-def _run(path: str, number: int, row: Mapping[str, str]) -> OwnRun:
+def _run(path: str, number: int, row: Mapping[str, str]) -> MeasuredRun:
     speeds = [name for names in SPEEDS if all(row.get(name) for name in names) for name in names]
     empty = next((name for name in SIZES if not row.get(name)), None)
     if not speeds or empty is not None:
@@ -87,7 +87,7 @@ def _run(path: str, number: int, row: Mapping[str, str]) -> OwnRun:
             f" {by_times} by ttft_ms and tpot_ms",
             "leave one of them empty",
         )
-    return OwnRun(requests, prompt, new, seconds[0])
+    return MeasuredRun(requests, prompt, new, seconds[0])
 
 
 def _positive(path: str, number: int, name: str, text: str) -> float:
@@ -100,7 +100,7 @@ def _positive(path: str, number: int, name: str, text: str) -> float:
     return value
 
 
-def corrected(one: Placement, runs: Sequence[OwnRun], usable: int) -> Placement:
+def corrected(one: Placement, runs: Sequence[MeasuredRun], usable: int) -> Placement:
     """The placement with steps that take longer by a factor: the mean of measured over estimated seconds, by their
     logarithms. Where errors are known, the estimate itself counts as one more run. Raises UsageError for a run that is
     faster than the lower bound or far slower than the estimate, or whose cache does not fit into the `usable` bytes of
@@ -131,9 +131,9 @@ def corrected(one: Placement, runs: Sequence[OwnRun], usable: int) -> Placement:
         off.append(log(run.seconds / served.request))
     pace = exp(sum(off) / (len(off) + (not one.unmeasured)))
     host = replace(one.host, constants=replace(one.host.constants, pace=pace))
-    return replace(one, host=host, own_runs=tuple(exp(each) / pace for each in off))
+    return replace(one, host=host, measured_runs=tuple(exp(each) / pace for each in off))
 
 
-def _rate(run: OwnRun, seconds: float) -> str:
+def _rate(run: MeasuredRun, seconds: float) -> str:
     """New tokens per second of all requests, if each takes so many seconds."""
     return units.three(run.requests * run.new / seconds)
