@@ -21,7 +21,7 @@ from tfacct.loading.find import find
 from tfacct.loading.model import LoadedModel, load_model
 from tfacct.timing import fsdp_time, megatron_time
 from tfacct.timing.fsdp_time import RECENT, TRAINING, Trained, TrainingConstants, Work, work_of
-from tfacct.timing.megatron_time import MEGATRON, MegatronConstants, MegatronLayout, MegatronWork
+from tfacct.timing.megatron_time import MEGATRON, MegatronConstants, MegatronLayout
 from tfacct.timing.validated import NEWER_HIGH, NEWER_LAYOUTS, NEWER_LOW, NEWER_STACKS, Reported
 
 
@@ -118,7 +118,7 @@ def recent(path: Path) -> list[str]:
         if mesh.ranks == 1:
             name, seconds = one["stack"], fsdp_time.step(work_of(loaded.ledger, trained), chip, trained, RECENT).seconds
         else:
-            work = megatron_time.work_of(loaded.ledger, trained, mesh)
+            work = work_of(loaded.ledger, trained, mesh.tp)
             name, seconds = "layouts", megatron_time.step(work, chip, trained, mesh).seconds
         each = seconds * mesh.ranks / trained.tokens * float(one["tokens_per_s_gpu"])
         found.setdefault(name, []).append(log(each))
@@ -140,7 +140,7 @@ class MegatronStep(NamedTuple):
 
     cell: str
     of: Published
-    work: MegatronWork
+    work: Work
 
 
 def divided_logs(rows: Sequence[MegatronStep], constants: MegatronConstants) -> Array:
@@ -156,7 +156,7 @@ def divided() -> list[str]:
     for one in published():
         config = {"n_embd": one.hidden, "n_layer": one.blocks, "n_head": one.heads, "vocab_size": VOCABULARY}
         model = load_model(one.cell, {"model_type": "gpt2", "n_positions": TOKENS, **config})
-        rows.append(MegatronStep(one.cell, one, megatron_time.work_of(model.ledger, one.trained, one.mesh)))
+        rows.append(MegatronStep(one.cell, one, work_of(model.ledger, one.trained, one.mesh.tp)))
         left.append(log(executed(model, one) / PEAK / one.seconds))
     cells = np.array([row.cell for row in rows])
     errors, constants = held_out(partial(divided_logs, rows), MEGATRON, cells, np.ones(len(rows)), LOOSE)

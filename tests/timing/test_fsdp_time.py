@@ -20,7 +20,7 @@ from tfacct.parallel.mesh import Mesh
 from tfacct.timing import fsdp_time, megatron_time
 from tfacct.timing.fsdp_time import RECENT, TRAINING, Trained, Work
 from tfacct.timing.kernels import Kernel
-from tfacct.timing.megatron_time import MEGATRON, MegatronLayout, MegatronWork
+from tfacct.timing.megatron_time import MEGATRON, MegatronLayout
 from tfacct.timing.step_estimate import Memory, memory
 from tfacct.training.recipe import Recipe
 
@@ -49,11 +49,11 @@ def test_a_step_by_hand() -> None:
 def test_gathers_by_hand() -> None:
     # Of 10^9 parameters 8 devices gather 2 GB twice and scatter as much, less their own eighth: 5.25 GB at 300 GB/s.
     work, free = Work([], 0, 10**9), replace(TRAINING, link=1.0)
-    assert fsdp_time.step(work, A100, Trained(1, 1, 8), free).gathers == pytest.approx(5.25e9 / 300e9)
-    assert fsdp_time.step(work, A100, Trained(1, 1, 1), free).gathers == 0
+    assert fsdp_time.step(work, A100, Trained(1, 1, 8), free)["gathers"] == pytest.approx(5.25e9 / 300e9)
+    assert fsdp_time.step(work, A100, Trained(1, 1, 1), free)["gathers"] == 0
     # 16 are in two nodes: 3 · 15/16 of 2 GB, at half of the 200 GB/s that the 8 network cards of a DGX A100 carry.
     far = replace(free, link_far=0.5)
-    assert fsdp_time.step(work, A100, Trained(1, 1, 16), far).gathers == pytest.approx(6e9 * 15 / 16 / 100e9)
+    assert fsdp_time.step(work, A100, Trained(1, 1, 16), far)["gathers"] == pytest.approx(6e9 * 15 / 16 / 100e9)
 
 
 def test_what_a_step_says() -> None:
@@ -206,7 +206,7 @@ def test_the_interval_of_newer_stacks_is_wide() -> None:
 def test_attention_of_other_models_than_mpt_is_faster_where_the_device_has_fp8_units() -> None:
     on, trained = devices.load("h100-sxm"), Trained(4096, 2, 8)
     work = fsdp_time.work_of(find("llama-3.1-8b").ledger, trained)
-    old, new = (fsdp_time.step(work, on, trained, c).attention for c in (TRAINING, RECENT))
+    old, new = (fsdp_time.step(work, on, trained, c)["attention"] for c in (TRAINING, RECENT))
     assert old / new == pytest.approx(0.35 / 0.178)
     parts = tfacct.load("llama-3.1-8b").train_time(on="8xh100-sxm", ctx=4096, batch=2).parts_seconds
     assert parts["attention"] == pytest.approx(new)
@@ -227,26 +227,26 @@ def test_a_divided_step_by_hand() -> None:
         Kernel("mlp all-reduce", "all-reduce", 0, moved=300 * 10**9, over=4),
     ]
     free = replace(MEGATRON, products=1.0, link=1.0, card=0.5)
-    work, trained = MegatronWork(forward, 0, 8 * 10**9, 4, 0), Trained(1, 1, 16, accumulate=2)
+    work, trained = Work(forward, 0, 8 * 10**9, 4, 0), Trained(1, 1, 16, accumulate=2)
     parts = megatron_time.step(work, A100, trained, MegatronLayout(4, False, 2), "none", free)
     launch = TRAINING.launch * 3 * 0.5
-    assert parts.products == pytest.approx(3) and parts.sums == pytest.approx(2 * 1.5 / 2 * 2)
-    assert parts.waiting == pytest.approx(1.5 + 1.5 + launch)
-    assert parts.launches == pytest.approx(2 * launch)
+    assert parts["products"] == pytest.approx(3) and parts["sums"] == pytest.approx(2 * 1.5 / 2 * 2)
+    assert parts["waiting"] == pytest.approx(1.5 + 1.5 + launch)
+    assert parts["launches"] == pytest.approx(2 * launch)
     # 10⁹ parameters of 2 bytes on each device, sent twice by half: 2 GB at half of a card of 200 Gb/s, 12.5 GB/s.
-    assert parts.gradients == pytest.approx(2 / 12.5)
+    assert parts["gradients"] == pytest.approx(2 / 12.5)
     # Two copies in one node sum over NVLink.
     node = megatron_time.step(work, A100, replace(trained, devices=8), MegatronLayout(4), "none", free)
-    assert node.gradients == pytest.approx(2 * 2 * 2 / 2 / 300)
+    assert node["gradients"] == pytest.approx(2 * 2 * 2 / 2 / 300)
     two = megatron_time.step(work, A100, trained, MegatronLayout(4, False, 2, 2), "none", free)
-    assert two.waiting == pytest.approx(parts.waiting / 2)
+    assert two["waiting"] == pytest.approx(parts["waiting"] / 2)
     again = megatron_time.step(work, A100, trained, MegatronLayout(4, False, 2), "full", free)
-    assert again.products == pytest.approx(4) and again.sums == pytest.approx(4.5)
+    assert again["products"] == pytest.approx(4) and again["sums"] == pytest.approx(4.5)
     # A head of one second at the peak: thrice, in both micro-batches, shared by two stages, and never recomputed.
-    head = MegatronWork([*forward, Kernel("lm_head", "gemm", 1, flops=peak)], 0, 8 * 10**9, 4, 0)
+    head = Work([*forward, Kernel("lm_head", "gemm", 1, flops=peak)], 0, 8 * 10**9, 4, 0)
     for recompute in ("none", "full"):
         parts = megatron_time.step(head, A100, trained, MegatronLayout(4, False, 2), recompute, free)
-        assert parts.head == pytest.approx(3)
+        assert parts["head"] == pytest.approx(3)
 
 
 @pytest.mark.parametrize(

@@ -197,7 +197,7 @@ class TimeTrainReport(build.ModelReport):
     constant_utilization_seconds: float | None = of_training(
         lambda one: one.usual if one.how.mfu is None else None, when=_may_fit
     )
-    parts_seconds: dict[str, float] | None = of_training(lambda one: one.parts._asdict(), when=_may_fit)
+    parts_seconds: dict[str, float] | None = of_training(lambda one: one.parts, when=_may_fit)
     tokens_per_second_each: float | None = of_training(lambda one: one.rate, when=_may_fit)
     mfu: float | None = of_training(lambda one: one.mfu("full"), when=_may_fit)
     mfu_palm: float | None = of_training(lambda one: one.mfu("palm"), when=_may_fit)
@@ -386,9 +386,7 @@ def _train_table(one: StepEstimate) -> Table:
         return _stated_table(one, one.how.mfu)
     seconds = one.parts.seconds
     rows: list[Row] = [
-        {"what": PARTS[name], "seconds": part, "share": part / seconds}
-        for name, part in one.parts._asdict().items()
-        if part
+        {"what": PARTS[name], "seconds": part, "share": part / seconds} for name, part in one.parts.items() if part
     ]
     counted = ", recomputation counted" if one.megatron and one.how.recompute != "none" else ""
     totals = {
@@ -469,7 +467,7 @@ def _assumed(one: StepEstimate) -> str:
 
 
 def _idle(one: StepEstimate) -> dict[str, Any] | None:
-    idle = one.parts._asdict().get("waiting", 0.0) / one.parts.seconds
+    idle = one.parts.get("waiting", 0.0) / one.parts.seconds
     return {"share": idle, "more": option("gradient_accumulation")} if idle >= IDLE else None
 
 

@@ -7,15 +7,16 @@ and writes its part once a step.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from tfacct.base.record import record
-from tfacct.ledger.einsum import Axes, size
+from tfacct.ledger.einsum import Axes, rounded_up, size
 from tfacct.ledger.groups import Ledger
 from tfacct.ledger.lines import Matmul
 from tfacct.ledger.storage import BF16, BF16_EACH
 from tfacct.ledger.workload import Workload
-from tfacct.timing.kernels import Kernel, kernels
+from tfacct.timing.kernels import Kernel, Split, kernels
 from tfacct.timing.timing import Device
 
 UTILIZATION = 0.463
@@ -23,6 +24,8 @@ UTILIZATION = 0.463
 
 WEIGHT_BYTES, GRADIENT_BYTES, OPTIMIZER_BYTES = 2, 2, 2 + 2
 """Bytes per parameter of a weight, its gradient and AdamW's two states, all in bf16: the least of any step."""
+LAUNCHED = ("gemm", "attention", "pointwise")
+"""Kinds of the kernels whose launches are counted."""
 
 
 @record
@@ -70,23 +73,13 @@ class Trained:
         return self.context * self.batch * self.accumulate
 
 
-class Parts(NamedTuple):
+class Parts(dict[str, float]):
     """Seconds of a step by what they go to, in the order in which they are shown."""
-
-    products: float
-    head: float
-    attention: float
-    pointwise: float
-    logits: float
-    launches: float
-    gathers: float
-    optimizer: float
-    rest: float
 
     @property
     def seconds(self) -> float:
         """Seconds of the step."""
-        return sum(self)
+        return sum(self.values())
 
 
 def least_saved(ledger: Ledger, at: Axes, *, recompute: bool = False) -> int:
@@ -123,19 +116,33 @@ def least_bytes(ledger: Ledger, at: Axes, trained: Trained, ranks: int = 1, in_f
 
 
 class Work(NamedTuple):
-    """What a step depends on: the kernels of a forward pass, its logits, and the model's parameters."""
+    """What a step depends on: the kernels of a micro-batch's forward pass on one of the devices that share widths, its
+    logits there, the model's parameters, its blocks, and the bytes of work that is no product with widths undivided."""
 
-    forward: list[Kernel]
+    forward: Sequence[Kernel]
     logits: int
     parameters: int
+    blocks: int = 0
+    undivided_moved: int = 0
+
+    def total(self, field: str, *parts: str) -> int:
+        """Sum of a field of the kernels of these parts: the head, or those of a kind in all blocks."""
+        return sum(getattr(kernel, field) for kernel in self.forward if _part_of(kernel) in parts)
 
 
-def work_of(ledger: Ledger, trained: Trained) -> Work:
-    """The work of one micro-batch. Raises ConfigError for a line that has no kernel."""
+def _part_of(kernel: Kernel) -> str:
+    return "head" if kernel.name.startswith("lm_head") else kernel.kind
+
+
+def work_of(ledger: Ledger, trained: Trained, tp: int = 1) -> Work:
+    """The work of one micro-batch on one of `tp` devices. Raises ConfigError for a line that has no kernel."""
     at = Workload(trained.context, trained.context, trained.batch).axes()
     vocabulary = max(group.axes.get("V", 0) for group in ledger.groups)
-    made = kernels(ledger, at, BF16, BF16_EACH, BF16_EACH)
-    return Work(made, trained.batch * trained.context * vocabulary, sum(ledger.parameters().values()))
+    divided, undivided = (kernels(ledger, at, BF16, BF16_EACH, BF16_EACH, Split(each)) for each in (tp, 1))
+    logits = trained.batch * trained.context * int(rounded_up(vocabulary, tp))
+    moved = sum(kernel.moved for kernel in undivided if kernel.kind == "pointwise")
+    blocks = sum(int(group.count) for group in ledger.groups if group.numbers)
+    return Work(divided, logits, sum(ledger.parameters().values()), blocks, moved)
 
 
 def step(work: Work, device: Device, trained: Trained, c: TrainingConstants = TRAINING) -> Parts:
@@ -144,17 +151,8 @@ def step(work: Work, device: Device, trained: Trained, c: TrainingConstants = TR
     hot = "fp8" in device.peak
     wide = device.peak["bf16"]
     attained = wide * (c.products_hot if hot else c.products)
+    attention_at = wide * (c.attention_hot if hot else c.attention)
     in_blocks = device.peak["fp8"] * c.fp8 if trained.fp8 else attained
-    of: dict[str, list[Kernel]] = {}
-    for kernel in work.forward:
-        of.setdefault("head" if kernel.name.startswith("lm_head") else kernel.kind, []).append(kernel)
-
-    def flops(kind: str) -> int:
-        return sum(kernel.flops for kernel in of.get(kind, ()))
-
-    attention = flops("attention") * (passes + 0.5) / (wide * (c.attention_hot if hot else c.attention))
-    moved = sum(kernel.moved for kernel in of.get("pointwise", ()))
-    launches = sum(kernel.times for kind in ("gemm", "attention", "pointwise") for kernel in of.get(kind, ()))
     others = trained.devices - 1
     sent = 3 * BF16_EACH.bytes(work.parameters) * others / trained.devices
     gathering = 0.0
@@ -163,12 +161,12 @@ def step(work: Work, device: Device, trained: Trained, c: TrainingConstants = TR
         gathering = sent / (link.rate * (c.link_far if link.reach == "network" else c.link))
     each = trained.accumulate
     return Parts(
-        products=each * flops("gemm") * passes / in_blocks,
-        head=each * flops("head") * 3 / attained,
-        attention=each * attention,
-        pointwise=each * moved * c.pointwise * passes / device.bandwidth,
+        products=each * work.total("flops", "gemm") * passes / in_blocks,
+        head=each * work.total("flops", "head") * 3 / attained,
+        attention=each * work.total("flops", "attention") * (passes + 0.5) / attention_at,
+        pointwise=each * work.total("moved", "pointwise") * c.pointwise * passes / device.bandwidth,
         logits=each * work.logits * c.logits / device.bandwidth,
-        launches=each * launches * passes * c.launch,
+        launches=each * work.total("times", *LAUNCHED) * passes * c.launch,
         gathers=each * gathering,
         optimizer=work.parameters / trained.devices * c.optimizer / device.bandwidth,
         rest=c.step,

@@ -9,16 +9,11 @@ pairs take more than under FSDP. On devices with fp8 units, which came later, it
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from tfacct.accounts.metrics import Recompute
 from tfacct.base.record import record
 from tfacct.ledger.einsum import rounded_up
-from tfacct.ledger.groups import Ledger
-from tfacct.ledger.storage import BF16, BF16_EACH
-from tfacct.ledger.workload import Workload
-from tfacct.timing.fsdp_time import RECENT, TRAINING, Trained
-from tfacct.timing.kernels import Kernel, Split, kernels
+from tfacct.ledger.storage import BF16_EACH
+from tfacct.timing.fsdp_time import LAUNCHED, RECENT, TRAINING, Parts, Trained, Work
 from tfacct.timing.timing import Device
 
 
@@ -57,57 +52,14 @@ class MegatronLayout:
         return self.tp * self.pp
 
 
-class MegatronParts(NamedTuple):
-    """Seconds of a step by what they go to, in the order in which they are shown."""
-
-    products: float
-    head: float
-    attention: float
-    pointwise: float
-    logits: float
-    launches: float
-    sums: float
-    waiting: float
-    gradients: float
-    optimizer: float
-    rest: float
-
-    @property
-    def seconds(self) -> float:
-        """Seconds of the step."""
-        return sum(self)
-
-
-class MegatronWork(NamedTuple):
-    """What a step depends on: the kernels of a micro-batch's forward pass on one of the devices that share widths, its
-    logits there, the model's parameters, its blocks, and the bytes of work that is no product with widths undivided."""
-
-    forward: list[Kernel]
-    logits: int
-    parameters: int
-    blocks: int
-    whole_moved: int
-
-
-def work_of(ledger: Ledger, trained: Trained, mesh: MegatronLayout) -> MegatronWork:
-    """The work of one micro-batch. Raises ConfigError for a line that has no kernel."""
-    at = Workload(trained.context, trained.context, trained.batch).axes()
-    vocabulary = max(group.axes.get("V", 0) for group in ledger.groups)
-    each, whole = (kernels(ledger, at, BF16, BF16_EACH, BF16_EACH, Split(tp)) for tp in (mesh.tp, 1))
-    logits = trained.batch * trained.context * int(rounded_up(vocabulary, mesh.tp))
-    moved = sum(kernel.moved for kernel in whole if kernel.kind == "pointwise")
-    blocks = sum(int(group.count) for group in ledger.groups if group.numbers)
-    return MegatronWork(each, logits, sum(ledger.parameters().values()), blocks, moved)
-
-
 def step(
-    work: MegatronWork,
+    work: Work,
     device: Device,
     trained: Trained,
     mesh: MegatronLayout,
     recompute: Recompute = "none",
     c: MegatronConstants = MEGATRON,
-) -> MegatronParts:
+) -> Parts:
     """Seconds of a step, by the stage that has most blocks; the head's time is taken to be shared by all stages.
 
     Nothing was fitted to devices with fp8 units: they attain less of their peak in bf16 by as much as they do under
@@ -118,36 +70,29 @@ def step(
     head_at = wide * c.products * (TRAINING.products_hot / TRAINING.products if hot else 1)
     products_at = device.peak["fp8"] * TRAINING.fp8 if trained.fp8 else head_at
     attention_at = wide * (RECENT.attention_hot if hot else c.attention)
-    of: dict[str, list[Kernel]] = {}
-    for kernel in work.forward:
-        of.setdefault("head" if kernel.name.startswith("lm_head") else kernel.kind, []).append(kernel)
-
-    def total(field: str, *kinds: str) -> float:
-        return float(sum(getattr(kernel, field) for kind in kinds for kernel in of.get(kind, ())))
-
     share = rounded_up(work.blocks, mesh.pp) / work.blocks
-    moved = work.whole_moved / mesh.tp if mesh.sp else total("moved", "pointwise")
-    ring = 2 * (mesh.tp - 1) / mesh.tp * total("moved", "all-reduce")
+    moved = work.undivided_moved / mesh.tp if mesh.sp else work.total("moved", "pointwise")
+    ring = 2 * (mesh.tp - 1) / mesh.tp * work.total("moved", "all-reduce")
     sums = 0.0
     if mesh.tp > 1:
-        sums = ring / (device.link(mesh.tp).rate * c.link) + total("times", "all-reduce") * c.reduce
+        sums = ring / (device.link(mesh.tp).rate * c.link) + work.total("times", "all-reduce") * c.reduce
     each, copies = trained.accumulate, trained.devices // mesh.ranks
-    products = share * total("flops", "gemm") * passes / products_at
-    attention = share * total("flops", "attention") * (passes + 0.5 + (recompute == "attention")) / attention_at
+    products = share * work.total("flops", "gemm") * passes / products_at
+    attention = share * work.total("flops", "attention") * (passes + 0.5 + (recompute == "attention")) / attention_at
     pointwise = share * moved * c.pointwise * passes / device.bandwidth
-    launches = share * total("times", "gemm", "attention", "pointwise") * passes * TRAINING.launch
+    launches = share * work.total("times", *LAUNCHED) * passes * TRAINING.launch
     summed = share * sums * (passes - 1)
-    head = total("flops", "head") * 3 / head_at / mesh.pp
+    head = work.total("flops", "head") * 3 / head_at / mesh.pp
     logits = work.logits * TRAINING.logits / device.bandwidth / mesh.pp
     stage = products + attention + pointwise + launches + summed
-    own = work.parameters / mesh.ranks
-    sent = 2 * BF16_EACH.bytes(1) * own * (copies - 1) / copies
+    parameters = work.parameters / mesh.ranks
+    sent = 2 * BF16_EACH.bytes(1) * parameters * (copies - 1) / copies
     gradients = 0.0
     if copies > 1:
         between = device.link(trained.devices)
         over = between.card * c.card if between.reach == "network" else between.rate * c.link
         gradients = sent / over
-    return MegatronParts(
+    return Parts(
         products=each * products,
         head=each * head,
         attention=each * attention,
@@ -157,6 +102,6 @@ def step(
         sums=each * summed,
         waiting=(mesh.pp - 1) / mesh.chunks * stage,
         gradients=gradients,
-        optimizer=own * TRAINING.optimizer / device.bandwidth,
+        optimizer=parameters * TRAINING.optimizer / device.bandwidth,
         rest=TRAINING.step,
     )

@@ -21,7 +21,7 @@ from tfacct.parallel.mesh import Mesh
 from tfacct.timing import fsdp_time, megatron_time
 from tfacct.timing.fsdp_time import RECENT, TRAINING, Parts, Trained, TrainingConstants
 from tfacct.timing.kernels import NoKernelError
-from tfacct.timing.megatron_time import MegatronLayout, MegatronParts
+from tfacct.timing.megatron_time import MegatronLayout
 from tfacct.timing.placement import check_heads
 from tfacct.timing.utilization import Convention, check_positive, flops_per_token, peak_of, utilization
 from tfacct.timing.validated import MODELS, NEWER_HIGH, NEWER_LOW, VALIDATED, Validation, model_kind, unmeasured
@@ -50,21 +50,21 @@ class StepOptions:
 
 def estimated(
     model: LoadedModel, work: Workload, count: int, device: devices.Device, name: str, how: StepOptions
-) -> tuple[Trained, Parts | MegatronParts]:
+) -> tuple[Trained, Parts]:
     """A step on `count` devices with products in the dtype `name`, and its seconds by what they go to. Raises
     TfacctError for one that was not measured in any way."""
     check(model, count, device, name, how)
     trained = Trained(work.context, work.batch, count, how.accumulate, how.recompute == "full", name == "fp8")
     try:
-        if how.mesh.ranks == 1:
-            shared = fsdp_time.work_of(model.ledger, trained)
-            return trained, fsdp_time.step(shared, device, trained, fsdp_constants(model))
-        _check_mesh(model, device, how)
-        ranked = megatron_time.work_of(model.ledger, trained, how.mesh)
-        return trained, megatron_time.step(ranked, device, trained, how.mesh, how.recompute)
+        if how.mesh.ranks > 1:
+            _check_mesh(model, device, how)
+        micro_batch = fsdp_time.work_of(model.ledger, trained, how.mesh.tp)
     except NoKernelError as error:
         error.message = f"{model.name}: {error.message}"
         raise
+    if how.mesh.ranks == 1:
+        return trained, fsdp_time.step(micro_batch, device, trained, fsdp_constants(model))
+    return trained, megatron_time.step(micro_batch, device, trained, how.mesh, how.recompute)
 
 
 def fsdp_constants(model: LoadedModel) -> TrainingConstants:
@@ -72,20 +72,9 @@ def fsdp_constants(model: LoadedModel) -> TrainingConstants:
     return TRAINING if model.family == "mpt" else RECENT
 
 
-class Stated(NamedTuple):
-    """Seconds of a step at a stated utilization."""
-
-    step: float
-
-    @property
-    def seconds(self) -> float:
-        """Seconds of the step."""
-        return self.step
-
-
 def at_mfu(
     model: LoadedModel, work: Workload, count: int, device: devices.Device, name: str, how: StepOptions
-) -> tuple[Trained, Stated]:
+) -> tuple[Trained, Parts]:
     """A step on `count` devices at the share `how.mfu` of the bf16 peak, by all its FLOPs without recomputation. Raises
     TfacctError."""
     check_positive("mfu", how.mfu, most=1)
@@ -94,7 +83,7 @@ def at_mfu(
         _check_mesh(model, device, how)
     trained = Trained(work.context, work.batch, count, how.accumulate, how.recompute == "full", name == "fp8")
     each = flops_per_token(Point(model.ledger, work, train=True)) * trained.tokens / how.mesh.ranks
-    return trained, Stated(float(each) / (peak_of(device)[1] * float(how.mfu or 1)))
+    return trained, Parts(step=float(each) / (peak_of(device)[1] * float(how.mfu or 1)))
 
 
 class Memory(NamedTuple):
@@ -170,7 +159,7 @@ class StepEstimate:
     device: devices.Device
     trained: Trained
     dtype: str
-    parts: Parts | MegatronParts | Stated
+    parts: Parts
     how: StepOptions
     memory: Memory
 
