@@ -1,7 +1,7 @@
 """A user's own module, or the files of a checkpoint, against a config."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from tfacct import options as opt
 from tfacct.base import units
@@ -9,9 +9,6 @@ from tfacct.base.errors import UsageError, cut
 from tfacct.base.spelling import option
 from tfacct.commands.command import Command, Found
 from tfacct.options import Option
-
-if TYPE_CHECKING:
-    from tfacct.loading.model import LoadedModel
 
 
 def check(
@@ -40,12 +37,12 @@ def check(
     """Check your own module, or a checkpoint, against a config."""
     from tfacct.loading import checkpoint_config, find
     from tfacct.loading.overrides import read_overrides
+    from tfacct.output.progress import spinner
 
     if fields and config is None:
         raise UsageError(f"{option('fields')} needs {option('config')}")
     model = None if config is None else find.find(config, read_overrides(fields or ()))
     if not _is_module(target):
-        from tfacct.output.progress import spinner
         from tfacct.reports.check import checkpoint
 
         of_modules = {"input_shape": input_shape, "paths": paths, "propose_map": propose_map, "train": train}
@@ -57,35 +54,22 @@ def check(
         return Found(checkpoint(files, model or found, why))
     if model is None:
         raise UsageError(f"check MODULE:FACTORY needs {option('config')}", f"such as {option('config', 'gpt2')}")
-    return _check_module(model, target, input_shape, paths, propose_map, device, train)
+    from tfacct.loading import maps
+    from tfacct.reports.check import check
+    from tfacct.verify.user_module import ModuleOptions
+
+    batch, tokens = (1, None) if input_shape is None else _shape(input_shape)
+    pairs = None if paths is None else maps.read(paths)
+    module_run = ModuleOptions(batch, tokens, device=device, paths=pairs, propose=propose_map, train=train)
+    with spinner() as waiting:
+        waiting(target)
+        return Found(check(model, target, target, module_run))
 
 
 def _is_module(target: str) -> bool:
     """True for MODULE:FACTORY, and for a Python file whose factory is missing, which is refused later."""
     _, colon, name = target.rpartition(":")
     return target.endswith((".py", ":")) or (bool(colon) and name.isidentifier() and not Path(target).exists())
-
-
-def _check_module(
-    model: "LoadedModel",
-    target: str,
-    input_shape: str | None,
-    paths: str | None,
-    propose_map: str | None,
-    device: str,
-    train: bool,
-) -> Found:
-    from tfacct.loading import maps
-    from tfacct.output.progress import spinner
-    from tfacct.reports.check import check
-    from tfacct.verify.user_module import ModuleOptions
-
-    batch, tokens = (1, None) if input_shape is None else _shape(input_shape)
-    given: Any = None if paths is None else maps.read(paths)
-    module_run = ModuleOptions(batch=batch, tokens=tokens, device=device, paths=given, propose=propose_map, train=train)
-    with spinner() as waiting:
-        waiting(target)
-        return Found(check(model, target, target, module_run))
 
 
 def _shape(text: str) -> tuple[int, int]:

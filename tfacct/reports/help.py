@@ -66,7 +66,7 @@ MOST_SECTIONS = 6
 """Sections of the documentation that a search shows."""
 
 
-def _table(
+def table(
     command: str,
     title: str,
     columns: Sequence[Column],
@@ -91,7 +91,7 @@ def conventions() -> Report:
     """The counting conventions, topic by topic."""
     columns = (Column("topic", "topic"), Column("meaning", "convention"))
     notes = ("Add `-v` to a command to see what its answer counts.",)
-    return _table("conventions", "Counting conventions", columns, CONVENTIONS.items(), notes=notes)
+    return table("conventions", "Counting conventions", columns, CONVENTIONS.items(), notes=notes)
 
 
 @cache
@@ -115,7 +115,7 @@ def contents() -> Report:
     """The pages of the documentation, with their titles."""
     titles = [(name, page(name).partition("\n")[0].lstrip("# ")) for name in pages()]
     columns = (Column("page", "page"), Column("about", "title"))
-    return _table("docs", "Pages of the documentation", columns, titles, notes=("`tfacct help docs PAGE` prints one.",))
+    return table("docs", "Pages of the documentation", columns, titles, notes=("`tfacct help docs PAGE` prints one.",))
 
 
 def search(words: str) -> Report | None:
@@ -135,7 +135,7 @@ def search(words: str) -> Report | None:
     if not found:
         return None
     best = sorted(found)[:MOST_SECTIONS]
-    return _table(
+    return table(
         "docs",
         f"{words!r} in the documentation",
         (Column("page", "page"), Column("about", "section")),
@@ -161,7 +161,7 @@ def metrics() -> Report:
         {name: (metric.unit, metric.about) for name, metric in STEP_METRICS.items()},
         OF_A_NAME,
     )
-    return _table(
+    return table(
         "metrics",
         f"{len(METRICS) + len(STEP_METRICS)} metrics, and two for each matmul, part and component",
         (Column("metric", "metric"), Column("unit", "unit"), Column("about", "meaning")),
@@ -176,7 +176,7 @@ def metrics() -> Report:
 def options(groups: Mapping[str, Mapping[str, str]]) -> Report:
     """Options as they are typed, by group, each with its help."""
     several = len(groups) > 1
-    return _table(
+    return table(
         "options",
         "Options that several commands share" if several else f"Options of the group {next(iter(groups))}",
         (Column("group", "group"), Column("option", "option"), Column("about", "meaning")),
@@ -194,7 +194,7 @@ def axes() -> Report:
     for part in (kind for kind in vars(parts).values() if isinstance(kind, type) and issubclass(kind, parts.Part)):
         for axis in part.legend.items():
             of_parts.setdefault(axis, part.__name__)
-    return _table(
+    return table(
         "axes",
         "Axes of the matmuls",
         (Column("axis", "axis"), Column("about", "meaning"), Column("of", "first used in", drop=1)),

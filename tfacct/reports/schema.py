@@ -16,6 +16,7 @@ from tfacct.output.answer import Answer
 from tfacct.output.json_schema import Schema, facts
 from tfacct.output.report import SCHEMA, Column, Report
 from tfacct.reports import devices
+from tfacct.reports.help import table
 
 MODULES = (
     *("flops", "params", "memory", "formula", "compare", "sweep", "solve", "verify", "train", "comms", "plan", "mfu"),
@@ -129,12 +130,10 @@ def names() -> Report:
     """Names for `help schema NAME`, and what each answer contains."""
     about = {name: (kind.__doc__ or "").strip().partition("\n")[0] for name, kind in KINDS.items()}
     about |= {name: f"Rows of `tfacct {TYPED.get(name, name)}`." for name in PAGES}
-    rows = tuple({"name": name, "about": text} for name, text in about.items())
-    return Report(
-        command="schemas",
-        title="JSON Schemas of options and answers",
-        columns=(Column("name", "name"), Column("about", "answer")),
-        sections=(rows,),
-        models=(),
+    return table(
+        "schemas",
+        "JSON Schemas of options and answers",
+        (Column("name", "name"), Column("about", "answer")),
+        about.items(),
         notes=("`tfacct help schema NAME` prints one.",),
     )

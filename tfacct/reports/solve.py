@@ -21,6 +21,7 @@ from tfacct.ledger.einsum import AXIS, Size, divisors
 from tfacct.ledger.workload import Request, Workload, new_tokens
 from tfacct.loading import selection
 from tfacct.loading.model import LoadedModel
+from tfacct.output.keys import Keys, values_of
 from tfacct.output.report import Column, Row, Table
 from tfacct.parallel.mesh import Mesh
 from tfacct.parallel.search import rank_counts, with_ranks
@@ -34,22 +35,6 @@ RANKS = ("tp", "fsdp", "pp", "ep")
 """Unknowns that are numbers of ranks."""
 SolveLine: TypeAlias = dict[str, Any]
 """One candidate: the unknown by its name, and both sides, `left` and `right`."""
-
-
-class SolveReport(MetricsReport):
-    """Largest value of an unknown that satisfies a condition."""
-
-    _line = SolveLine
-    # `for` is a word of Python.
-    _reserved: ClassVar[dict[str, Any]] = {"for": str}
-
-    until: str
-    solution: int
-    beyond: int | None
-    again: int | None
-    past_positions: str | None
-    root: float | None
-    closed_form: str | None
 
 
 class _Solved(NamedTuple):
@@ -90,6 +75,25 @@ class _Question(NamedTuple):
     def chunk(self) -> bool:
         """True if the number of new tokens is fixed."""
         return self.request.decode or self.request.tokens is not None
+
+
+of_solved: Keys[[_Question, _Solved]] = Keys()
+
+
+class SolveReport(MetricsReport):
+    """Largest value of an unknown that satisfies a condition."""
+
+    _line = SolveLine
+    # `for` is a word of Python.
+    _reserved: ClassVar[dict[str, Any]] = {"for": str}
+
+    until: str = of_solved(lambda question, _: str(question.equation))
+    solution: int = of_solved(lambda _, solved: solved.found.answer)
+    beyond: int | None = of_solved(lambda _, solved: solved.found.beyond)
+    again: int | None = of_solved(lambda _, solved: solved.found.again)
+    past_positions: str | None
+    root: float | None = of_solved(lambda _, solved: None if solved.found.root is None else float(solved.found.root))
+    closed_form: str | None = of_solved(lambda _, solved: solved.form)
 
 
 def _metrics(equation: Equation) -> list[Metric]:
@@ -356,32 +360,23 @@ def _report(question: _Question, answer: _Solved, mesh: Mesh | None, *, limited:
         if device and found.rises and found.again is None and (limited or found.beyond is not None):
             words = _fits(unknown, found.answer, device, limited=limited)
     where = _where(unknown, request, model, same=solution.work == question.work)
+    sides = {"left": equation.left, "right": equation.right}
+    lines = [
+        {unknown: value, **{name: Fraction(side.at(point)) for name, side in sides.items()}}
+        for value, point in points.items()
+    ]
+    facts = {
+        **terms.facts(model, solution.work, solution.weights.name),
+        **terms.recipe_facts(question.metrics),
+        "for": unknown,
+        **values_of(SolveReport, question, answer, past_positions=settings[0].past_positions(solution.work)),
+        "lines": lines,
+    }
     return build.report(
         SolveReport,
         [replace(model, defaulted=build.shared_defaults([model, *settings]))],
         _table(unknown, equation, points),
-        [
-            {
-                **terms.facts(model, solution.work, solution.weights.name),
-                **terms.recipe_facts(question.metrics),
-                "for": unknown,
-                "until": str(equation),
-                "solution": found.answer,
-                "beyond": found.beyond,
-                "again": found.again,
-                "past_positions": settings[0].past_positions(solution.work),
-                "root": None if found.root is None else float(found.root),
-                "closed_form": answer.form,
-                "lines": [
-                    {
-                        unknown: value,
-                        "left": Fraction(equation.left.at(point)),
-                        "right": Fraction(equation.right.at(point)),
-                    }
-                    for value, point in points.items()
-                ],
-            }
-        ],
+        [facts],
         title=f"{build.label(model)}: {relation} {equation}{_other_ranks(unknown, mesh)}{where}"
         f"{counted.assumed([model])}",
         convention=counted.convention,
