@@ -157,6 +157,8 @@ def test_layouts_are_among_the_changes_that_fit(run: Callable[..., Ran]) -> None
     assert changed[0]["set"] == {"sp": True} and changed[1]["set"] == {"zero": 1} and changed[-1]["fits"]
     fits = run("train", "llama-3.1-405b", *layout, "--sp", "--zero", "1", "--recompute", "full", "-v").out
     verbose = " ".join(fits.split())
+    both = run("train", "llama-3.1-70b", *"--tp 8 --on 64xh100 --zero 1 --ctx 8k --batch 4".split()).out
+    assert "Try --sp --recompute full (" in both  # --recompute full alone, 70.4 GiB, leaves no room in 77.3 GiB
     assert "peak ≈ 35.2 of 77.3 GiB" in verbose
     assert "Pipeline: 1f1b, 256 micro-batches, bubble 5.9% of the computing time; rank" in verbose  # 15/256
     assert "temp. includes 16.0 GiB of receive buffers" in verbose  # 2 · 256 · 8,192 · 16,384 · 2 bytes / 8 ranks

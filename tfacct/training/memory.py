@@ -114,6 +114,7 @@ CHANGES: tuple[tuple[dict[str, Any], str], ...] = (
     ({"optimizer": "sgd"}, "no momentum"),
     ({"offload": "optimizer"}, "transfers"),
     ({"lora": "16"}, FROZEN),
+    ({"sp": True, "recompute": "full"}, ""),
     ({"recompute": "full", "loss": "chunked"}, ""),
     ({"recompute": "full", "optimizer": "adamw-8bit"}, "8-bit optimizer"),
     ({"recompute": "full", "optimizer": "sgd"}, "no momentum"),
