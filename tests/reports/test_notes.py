@@ -127,6 +127,7 @@ time llama-3.1-70b --train --on 64xa100-sxm-80gb --ctx 4k --tp 8 --pp 8 --sp
 memory gemma-3-12b-text --ctx 8k --on h100 --engine vllm
 memory llama-3.1-8b --ctx 8k --on all --engine vllm
 serve llama-3.1-8b --on h100 --prompt 1k --new 9 --engine trtllm
+serve llama-3.2-1b --on 4090 --prompt 256 --new 64 --engine vllm
 serve llama-3.1-70b --on 4xh100 --dtype fp8 --prompt 2k --new 256 --price 2 --within 50ms
 serve granite-3.1-1b-a400m --on h100 --prompt 128 --new 32
 serve {index} --on 8xh100 --prompt 1k --new 10

@@ -229,6 +229,16 @@ def test_requests_in_the_estimated_pool_of_an_engine_are_not_called_exact() -> N
     assert model.serve(on="h100", engine="vllm").answer.startswith("≈ 195 requests fit at once")
 
 
+def test_requests_that_an_engine_runs_at_once() -> None:
+    """`vllm serve` runs 256 requests at once on cards of less than 70 GiB (engine/arg_utils.py), whatever fits."""
+    asked: dict[str, Any] = {"on": "rtx-4090", "prompt": 256, "new": 64, "within": "1s"}
+    model, note = tfacct.load("llama-3.2-1b"), "runs at most 256 requests at once unless --max-num-seqs is larger"
+    served = model.serve(**asked, engine="vllm")
+    assert served.largest_requests > 256 == served.lines[-1]["requests"] == served.within["requests_least"]
+    assert note in served.notes[1] and note not in str(model.serve(**asked))
+    assert model.serve(**asked, engine="vllm", requests=300).lines[0]["requests"] == 300
+
+
 def test_time_serve_and_memory_use_one_memory_rule() -> None:
     """Of 2 × H100, 70.55 GB of weights a rank leave room for the 163,840 bytes a token of 10 × 2,304 tokens, not of 11:
     0.9 · 85,029,027,840 − 2e9 − 70.55e9 = 3.97e9."""

@@ -119,7 +119,13 @@ def pool_limit(limit: MemoryLimit, served: Served) -> MemoryLimit | None:
         return None
     requests = paged and (lambda length: int(paged(length).concurrency))
     return replace(
-        limit, use=1, reserve=limit.memory - stored - pool, paged=requests, engine=served.version, not_included=without
+        limit,
+        use=1,
+        reserve=limit.memory - stored - pool,
+        paged=requests,
+        engine=served.version,
+        not_included=without,
+        most_requests=launch.seqs if name == "vllm" else None,
     )
 
 

@@ -26,7 +26,7 @@ RESERVE = 2 * 10**9
 class MemoryLimit:
     """Memory of each of `count` devices; a size in bytes without a `device`. `engine`: whose pool it leaves, and a
     sentence on what is `not_included` in it; `paged`: the number of requests of so many tokens that its pages
-    hold."""
+    hold; `most_requests`: those that it runs at once, None for any number."""
 
     memory: int
     use: float = 1
@@ -36,6 +36,7 @@ class MemoryLimit:
     engine: str = ""
     not_included: str = ""
     paged: Callable[[int], int] | None = None
+    most_requests: int | None = None
 
     @property
     def usable(self) -> int:

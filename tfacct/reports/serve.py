@@ -295,6 +295,12 @@ SHARED_NOTES = (
 NOTES = (
     ERROR,
     NoteRow(
+        "most_requests",
+        1,
+        lambda about: about.fitting > (about.memory.most_requests or about.fitting) and about.memory,
+        "{0.engine} runs at most {0.most_requests:,} requests at once unless --max-num-seqs is larger: others wait.",
+    ),
+    NoteRow(
         "within",
         1,
         _both_ends,

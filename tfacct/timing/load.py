@@ -150,10 +150,12 @@ def serving(model: LoadedModel, on: Deployment, load: Load, memory: MemoryLimit)
         check_room(one, load.context, memory)
     if load.measured is not None:
         one = measured_runs.corrected(one, measured_runs.read(load.measured), memory.usable)
-    target = None if load.within is None else _target(one, load, fitting, load.within)
+    most = min(fitting, memory.most_requests or fitting)
+    target = None if load.within is None else _target(one, load, most, load.within)
     inside = target[0] if target is not None else 0
     alone = one.host.alone(load.prompt)
-    loops = [loaded(one, load, requests, alone) for requests in requests_tried(load, fitting, inside)]
+    counts = requests_tried(load, fitting if load.requests else most, inside)
+    loops = [loaded(one, load, requests, alone) for requests in counts]
     within = loaded(one, load, inside, alone) if inside else None
     return Serving(one, load, memory, fitting, loops, target, within)
 
