@@ -419,6 +419,17 @@ def test_recomputation_is_tried(name: str, ctx: str, every: int, recipe: dict[st
                 assert model.train(recompute=less, **how).peak_bytes > budget, (less, row)
 
 
+@pytest.mark.parametrize("recipe", [{"qlora": True}, {"weights_dtype": "fp32"}, {"optimizer": "muon"}])
+def test_one_device_has_no_layout_to_refuse(recipe: dict[str, Any]) -> None:
+    """QLoRA, autocast and an optimizer of whole matrices, none of which layouts support."""
+    model = tfacct.load("llama-3.2-1b")
+    (row,) = model.plan(on="80GB", train=True, ctx="1k", batch=6, gradient_accumulation=2, **recipe).layouts
+    step = model.train(ctx="1k", batch=3, gradient_accumulation=2, **recipe)
+    assert (row["bytes"], row["batch"], row["times"], row["sent_bytes"]) == (step.peak_bytes, 3, 2, 0)
+    with pytest.raises(tfacct.TfacctError):
+        model.plan(on="2x80GB", train=True, ctx="1k", batch=6, tp=2, **recipe)
+
+
 def test_what_is_given_holds() -> None:
     """Four micro-batches, without recomputation: 32 sequences are 4 a rank and 1 at a time on 8 ranks."""
     asked: dict[str, Any] = {"on": "8x80GB", "train": True, "ctx": "2k", "batch": 32}

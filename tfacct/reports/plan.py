@@ -239,7 +239,7 @@ def _uncounted(
     reason = None if recipe is None else refusal(model, recipe)
     if reason is None and gpus > 1 and (part := unsupported_part(model.architecture)):
         reason = f"a parallel layout does not support {part}"
-    if reason is None and recipe is not None:
+    if reason is None and gpus > 1 and recipe is not None:
         reason = refusal(model, replace(recipe, mesh=Mesh(fsdp=gpus)))
     none = f"{model.name}: no layout of {_devices(gpus)} is supported: {reason or found.main_reason}"
     even = option("batch", -(-work.batch // gpus) * gpus)

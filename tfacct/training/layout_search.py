@@ -31,7 +31,7 @@ from tfacct.parallel.support import DTYPES, check_axes
 from tfacct.parallel.verified import verified
 from tfacct.training import layouts
 from tfacct.training.memory import TrainingMemory
-from tfacct.training.model_step import graph_of
+from tfacct.training.model_step import graph_of, training_step
 from tfacct.training.recipe import Recipe
 from tfacct.training.step import StepGraph, TrainingStep
 from tfacct.training.unsupported import alone, model_of_rank, refusal, unsupported_layout
@@ -212,7 +212,7 @@ class TrainingSearch:
         key = _rank_shape(mesh), min(mesh.pp, 2), mesh.cp, min(mesh.dp, 2), mesh.zero, shares, how
         if key not in self.unsupported:
             recipe = replace(self.recipes[how], mesh=mesh)
-            found = unsupported_layout(self.model, recipe)
+            found = unsupported_layout(self.model, recipe) if mesh.ranks > 1 else None
             reason = found.reason if found is not None else refusal(self._model_of_rank(mesh), alone(recipe))
             self.unsupported[key] = reason
         return self.unsupported[key]
@@ -310,7 +310,8 @@ class TrainingSearch:
 
     def _recipe(self, mesh: Mesh, batch: int, how: str) -> Recipe:
         """The recipe on a mesh, with micro-batches of `batch` sequences."""
-        return replace(self.recipes[how], mesh=mesh, gradient_accumulation=self._sequences(mesh) // batch)
+        layout = None if mesh.ranks == 1 else mesh
+        return replace(self.recipes[how], mesh=layout, gradient_accumulation=self._sequences(mesh) // batch)
 
     def _work(self, mesh: Mesh, batch: int) -> Workload:
         """The workload of this number of sequences on a rank with its part of each."""
@@ -320,6 +321,8 @@ class TrainingSearch:
     def _steps(self, mesh: Mesh, batch: int, how: str) -> Iterator[TrainingStep]:
         """The step of a rank; in a pipeline, steps of ranks that include the one with the highest peak."""
         recipe = self._recipe(mesh, batch, how)
+        if recipe.mesh is None:
+            return iter((training_step(self.model, recipe.runs(self._work(mesh, batch)), recipe),))
         times = microbatches(mesh, self._work(mesh, batch).axes(), train=True) if mesh.pp > 1 else 1
         step = self._step(mesh, batch // times, recipe)
         return layouts.sharded_steps(self.model, self._model_of_rank(mesh), step, recipe, times)
