@@ -430,6 +430,13 @@ def test_one_device_has_no_layout_to_refuse(recipe: dict[str, Any]) -> None:
         model.plan(on="2x80GB", train=True, ctx="1k", batch=6, tp=2, **recipe)
 
 
+def test_the_command_repeats_the_source() -> None:
+    model = tfacct.load("bart-base")
+    row = model.plan(on="2xh100", train=True, ctx=64, source=40, batch=4, fsdp=2).layouts[0]
+    assert "--ctx 64 --source 40" in row["command"]
+    assert row["bytes"] == model.train(ctx=64, source=40, batch=2, fsdp=2).peak_bytes
+
+
 def test_what_is_given_holds() -> None:
     """Four micro-batches, without recomputation: 32 sequences are 4 a rank and 1 at a time on 8 ranks."""
     asked: dict[str, Any] = {"on": "8x80GB", "train": True, "ctx": "2k", "batch": 32}

@@ -280,7 +280,8 @@ def _options(one: Plan, of: Candidate) -> str:
     elif sizes == {"fsdp": one.gpus}:  # the default layout of devices
         sizes = {}
     context = one.work.context
-    given: dict[str, Any] = {"ctx": context if context % 1024 else f"{context // 1024}k", **one.given}
+    source = None if one.work.source == (one.model.source or 0) else one.work.source
+    given: dict[str, Any] = {"ctx": context if context % 1024 else f"{context // 1024}k", "source": source, **one.given}
     given |= {} if of.recompute == RECOMPUTE[0] else {"recompute": of.recompute}
     given |= {**sizes, "batch": of.batch if of.batch > 1 else None}
     given |= {"accumulate": of.times} if of.times > 1 else {}
