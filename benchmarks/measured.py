@@ -162,15 +162,15 @@ def throughput(row: Row) -> Run | None:
     else:
         vocabulary = max(group.axes.get("V", 0) for group in on.ledger.groups)
         free = chip.memory - on.stored() - RESERVE - 4 * SAMPLING * MOST * vocabulary
-        room = on.stored() + int(SHARE * free)
-        requests = on.capacity(prompt + new, room, min(MOST * dp, int(float(row["requests"] or MOST))))
+        usable = on.stored() + int(SHARE * free)
+        requests = on.capacity(prompt + new, usable, min(MOST * dp, int(float(row["requests"] or MOST))))
     if not requests:
         return None
     full = not row.get("batch") and on.stored() > FULL * chip.memory
     source = f"throughput {version}{', weights > 0.6' if full else ''}"
     loop, every = on.loop(requests, prompt, new), max(requests, int(float(row.get("requests") or requests)))
-    whole, rest = divmod(every, requests)  # all requests begin at once, so the last ones run in a smaller batch
-    batches = whole + (on.served(rest, prompt, new).request / loop.served().request if rest else 0)
+    full_batches, rest = divmod(every, requests)  # all requests begin at once, so the last ones run in a smaller batch
+    batches = full_batches + (on.served(rest, prompt, new).request / loop.served().request if rest else 0)
     seconds: dict[Measure, float] = {"request": every * new / float(row["output_tokens_per_s"]) / batches}
     return run_of(row, source, on, loop, seconds, fitted and not full)
 

@@ -268,7 +268,7 @@ def time(
     request = replace(request, logits="last")
     memory = on.memory()
     one, work = on.place(model, memory), selection.runnable(model, request)
-    one.check_room(work.context, work.batch, memory)
+    one.check_fits(work.context, work.batch, memory)
     served = ServingStep(one, work, one.host.step(work), bound_only)
     facts = values_of(TimeReport, served)
     what = "one decode step" if work.tokens == 1 else "a prefill" if prefill else f"a step of {new_tokens(work.tokens)}"

@@ -56,13 +56,8 @@ GPT2: Mapping[str, Any] = {
 }
 SMALL: Mapping[str, Any] = {
     **LLAMA,
-    **{
-        "hidden_size": 64,
-        "intermediate_size": 64,
-        "num_attention_heads": 1,
-        "num_key_value_heads": 1,
-        "vocab_size": 64,
-    },
+    **dict.fromkeys(("hidden_size", "intermediate_size", "vocab_size"), 64),
+    **dict.fromkeys(("num_attention_heads", "num_key_value_heads"), 1),
 }
 """A model that takes little but the calls of its modules."""
 ONE = Workload(1, 1)
@@ -118,6 +113,8 @@ class _Priced:
                 if self.run == "train":
                     elements = size(self.axes, axis_names(line.spec))
                     yield Taken("gradients of tables", 1, 0, self.work("table", elements))
+        if BLOCK in self.on.work and self.group.numbers:
+            yield Taken("calls", self.count, 0, self.count * self.work(BLOCK, 1))
 
     def _matmul(self, line: Matmul) -> float:
         if line.weight_axes() is not None:
@@ -163,18 +160,14 @@ def taken(
     at = work.axes()
     weights = sum(ledger.parameters().values())
     cold = width * weights > on.cache
-    found: dict[str, Taken] = {}
+    found: dict[str, list[Taken]] = {}
     for group in ledger.groups:
         for one in _Priced(group, at, run, cold, on, activation).taken():
-            known = found.get(one.name, Taken(one.name, 0, 0, 0.0))
-            found[one.name] = Taken(
-                one.name, known.times + one.times, known.flops + one.flops, known.seconds + one.seconds
-            )
-        if BLOCK in on.work and group.numbers:
-            known = found.get("calls", Taken("calls", 0, 0, 0.0))
-            each = on.work[BLOCK].at(1, run)
-            found["calls"] = Taken("calls", known.times + group.count, 0, known.seconds + group.count * each)
-    return list(found.values())
+            found.setdefault(one.name, []).append(one)
+    return [
+        Taken(name, sum(one.times for one in alike), sum(one.flops for one in alike), sum(one.seconds for one in alike))
+        for name, alike in found.items()
+    ]
 
 
 def priced(model: LoadedModel, work: Workload, train: bool, on: Calibration) -> list[Taken]:

@@ -65,8 +65,8 @@ def disaggregated(model: LoadedModel, prefill_on: Deployment, on: Deployment, lo
     load.check_runs(model)
     memory, prefill_memory = on.memory(), prefill_on.memory()
     one, prefill = on.place(model, memory), prefill_on.place(model, prefill_memory)
-    prefill.check_room(load.prompt, 1, prefill_memory)
-    one.check_room(load.context, 1, memory)
+    prefill.check_fits(load.prompt, 1, prefill_memory)
+    one.check_fits(load.context, 1, memory)
     first = prefill.host.alone(load.prompt) + CONSTANTS.request
     fitting = int(_in_flight(one, load, first, one.host.capacity(load.context, memory.usable)))
     return Disaggregated(

@@ -112,7 +112,7 @@ def fewest(model: LoadedModel, on: Deployment, load: Load, goal: Goal) -> Fewest
     holding = [(one, memory) for one, memory in placed if one.host.capacity(load.context, memory.usable, 1)]
     if not holding:
         one, memory = placed[-1]
-        one.check_room(load.context, 1, memory)
+        one.check_fits(load.context, 1, memory)
     every = [layout for one, memory in holding if (layout := _with_replicas(one, memory, load, goal)) is not None]
     found = [layout for layout in every if count == 1 or layout.devices <= count]
     if not found:

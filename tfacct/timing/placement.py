@@ -98,7 +98,7 @@ class Placement:
         runs = self.measured_runs if self.scattered else ()
         return seconds * min((error.low, *runs)), seconds * max((error.high, *runs))
 
-    def check_room(self, context: int, sequences: int, memory: MemoryLimit) -> None:
+    def check_fits(self, context: int, sequences: int, memory: MemoryLimit) -> None:
         """Raises UsageError where the weights, or the cache next to them, do not fit into the usable memory."""
         weights, cache = self.host.stored(), self.host.cached(context, sequences)
         if weights + cache > memory.usable:

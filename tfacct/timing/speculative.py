@@ -77,10 +77,10 @@ def check_draft_model(model: LoadedModel, drafts: Speculation, context: int) -> 
     selection.runnable(draft, Request(ctx=context))
 
 
-def check_room(one: Placement, context: int, memory: MemoryLimit) -> None:
+def check_fits(one: Placement, context: int, memory: MemoryLimit) -> None:
     """Raises UsageError where a model does not fit, or does not leave room for what drafts tokens for it."""
     alone = replace(one, host=replace(one.host, draft=None))
-    alone.check_room(context, 1, memory)
+    alone.check_fits(context, 1, memory)
     if one.host.draft is None:
         return
     weights, cache = one.host.draft.stored(), one.host.cached(context, 1) - alone.host.cached(context, 1)
