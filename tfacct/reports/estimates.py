@@ -14,7 +14,7 @@ from tfacct.loading.model import LoadedModel
 from tfacct.output.keys import Keys, Object, values_of
 from tfacct.output.report import NoteRow
 from tfacct.reports import build, model_notes
-from tfacct.timing.placement import Placement
+from tfacct.timing.placement import Deployment, Placement
 from tfacct.timing.step_estimate import measured_alike, unmeasured_step
 from tfacct.timing.timing import CONSTANTS, WIDE, units_of
 from tfacct.timing.validated import (
@@ -208,6 +208,13 @@ def validation_facts(one: Placement, metric: Metric = "request") -> dict[str, An
 def assumptions(*laws: Any) -> dict[str, float]:
     """Fitted constants by name: those of the laws given, or of serving."""
     return {field.name: getattr(law, field.name) for law in laws or (CONSTANTS,) for field in fields(law)}
+
+
+def calibrated_id(on: Deployment, *, train: bool = False) -> str:
+    """The id of a device with a calibration; empty for another."""
+    device = on.memory(training=train).device
+    assert device is not None
+    return device.id if device.calibration is not None else ""
 
 
 def _files(one: Placement) -> list[str]:

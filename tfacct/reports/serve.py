@@ -27,6 +27,7 @@ from tfacct.reports.estimates import (
     OnDevices,
     Validated,
     assumptions,
+    calibrated_id,
     formats_note,
     interval_words,
     link_notes,
@@ -141,11 +142,9 @@ def serve(model: LoadedModel, on: Deployment, load: Load) -> ServeReport:
 
 def _check_serves(on: Deployment) -> None:
     """Raises UsageError for a device whose times are those of the reference model."""
-    device = on.memory().device
-    assert device is not None
-    if device.calibration is not None:
+    if device := calibrated_id(on):
         raise UsageError(
-            f"{device.id} was calibrated with the reference model, which serves no requests",
+            f"{device} was calibrated with the reference model, which serves no requests",
             "`tfacct time` estimates its passes",
         )
 

@@ -32,6 +32,7 @@ from tfacct.reports.estimates import (
     OnDevices,
     Validated,
     assumptions,
+    calibrated_id,
     formats_note,
     link_notes,
     placement_facts,
@@ -258,7 +259,7 @@ def time(
         raise UsageError(f"{option('prefill')} does not work with {option(other)}", "leave one of the two out")
     if not prefill and request.tokens is None:
         request = replace(request, decode=True)
-    if calibrated := _calibrated(on):
+    if calibrated := calibrated_id(on):
         for name, given in (("lower_bound", bound_only), ("ep", on.ep != 1), ("kv_dtype", on.kv_dtype is not None)):
             if given:
                 raise UsageError(
@@ -346,7 +347,7 @@ def time_train(
     mfu: float | None = None,
 ) -> TimeTrainReport:
     """Seconds of a training step on devices that share it. Raises TfacctError."""
-    if calibrated := _calibrated(on, train=True):
+    if calibrated := calibrated_id(on, train=True):
         if recipe != Recipe() or tokens_total is not None or mfu is not None:
             raise UsageError(
                 f"{calibrated} was calibrated for a plain step: one micro-batch, no recomputation, no days"
@@ -504,13 +505,6 @@ TRAIN_NOTES = (
 
 
 # The reference model on a calibrated machine.
-
-
-def _calibrated(on: Deployment, *, train: bool = False) -> str:
-    """The id of a device with a calibration; empty for another."""
-    device = on.memory(training=train).device
-    assert device is not None
-    return device.id if device.calibration is not None else ""
 
 
 def _time_calibrated(
