@@ -816,7 +816,7 @@ def _stage(step: Step, mesh: Mesh) -> str:
 def _received(step: Step, _: Mesh) -> str | None:
     """The receive buffers of a pipeline stage, if they are a large part of the peak."""
     stage, peak = step.memory.step.stage, step.memory.peak
-    if stage is None or stage.buffers < LEAST_GAIN * int(peak.total):
+    if step.does_not_fit or stage is None or stage.buffers < LEAST_GAIN * int(peak.total):
         return None
     count = micro_batches(step.memory.work, step.recipe)[1]
     size = units.binary(int(stage.buffers))
