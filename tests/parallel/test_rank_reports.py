@@ -248,3 +248,15 @@ def test_no_weight_is_replicated_where_fsdp_shards_it(run: Callable[..., Ran]) -
     assert "replicated" not in words("--fsdp", "2", "--tp", "2") and "replicated" in words("--tp", "2")
     lines = tfacct.load("mixtral-8x7b").memory(ctx="1k", fsdp=8, ep=4).lines
     assert next(one["elements"] for one in lines if one["what"] == "mlp") == (45_097_156_608 + 32 * 8 * 4096) // 8
+
+
+def test_ranks_share_states_and_their_pages() -> None:
+    """2 key/value heads, 32 value heads of 128 × 128 in 36 layers, and convolutions of 8,192 channels, on 2 ranks."""
+    model = tfacct.load("qwen3-next-80b-a3b")
+    one = model.kv(ctx="4k", tp=2)
+    states = 36 * (16 * 128 * 128 * 4 + 4096 * 4 * 2)
+    assert one.kv_cache_bytes == states + 12 * 4096 * 2 * 256 * 2 == one.whole["kv_cache_bytes"] // 2
+    (formula,) = (note for note in one.notes if "bytes:" in note)
+    assert "Ld · B · Nd / 2 · Hk · Hv · 4" in formula and "36 · 1 · 16 · 128 · 128 · 4" in formula
+    paged = model.memory(ctx="4k", on="2xh200", engine="vllm")
+    assert paged.kv_block == 544 and paged.whole["kv_cache_bytes"] == 2 * paged.kv_cache_bytes

@@ -23,7 +23,7 @@ from tfacct.base.spelling import option
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import Axes, axis_names
 from tfacct.ledger.evaluated import width_of
-from tfacct.ledger.groups import Ledger
+from tfacct.ledger.groups import Group, Ledger
 from tfacct.ledger.lines import RATES, WINDOW, State
 from tfacct.ledger.storage import Storage, Width, width
 from tfacct.ledger.workload import COMPRESSED, LARGEST, Request, Workload
@@ -45,7 +45,7 @@ def sharded(
         return models, models, []
     from tfacct.parallel.shard_model import shard_for_flops, shard_models
 
-    return shard_models(models, mesh, dtype) if weights else shard_for_flops(models, mesh)
+    return shard_models(models, mesh, dtype) if weights else shard_for_flops(models, mesh, stored=True)
 
 
 def memory_of_stages(
@@ -315,19 +315,26 @@ def _compressed(rates: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def cache_formula(model: LoadedModel, request: Request, cached: str, mesh: Mesh | None = None) -> str:
-    """The cache as a product of named sizes, from the ledger's State lines, with S left open. `mesh`: the layout that
-    shards the heads and tokens of the whole model."""
+def _axis_of_rank(axis: str, name: str, group: Group, unsharded: Group, tp: int) -> str:
+    """An axis of a state by its `name`, as a part of the whole if `tp` ranks shard it."""
     from tfacct.parallel.mesh import joint_qk_norm
 
-    tp, cp = (1, 1) if mesh is None else (mesh.tp, mesh.cp)
-    cache_width = width(cached)
+    if name in ("K", "N"):
+        return name if joint_qk_norm(group) else f"⌈{name} / {tp}⌉"
+    return name if group.axes.get(axis) == unsharded.axes.get(axis) else f"{name} / {tp}"
+
+
+def cache_formula(one: ModelMemory) -> str:
+    """The cache as a product of named sizes, from the ledger's State lines, with S left open. A rank's shards of heads
+    and tokens are named as parts of the whole."""
+    model, cache_width = one.model, one.cached
+    tp, cp = (1, 1) if one.mesh is None else (one.mesh.tp, one.mesh.cp)
     by_kind: dict[tuple[int, str, str], dict[str, int]] = {}  # size of each kind of state, by its layers
     blocks = _layer_axes(model)
-    for group in model.ledger.groups:
+    for group, unsharded in zip(model.ledger.groups, one.unsharded.ledger.groups, strict=True):
         windowed = WINDOW in group.axes
         keys = f"min(S, {group.axes[WINDOW]:,})" if windowed else "S" if cp == 1 else f"S / {cp}"
-        sizes = {"B": request.batch, **group.axes, "S": keys, "J": "J"}
+        sizes = {"B": one.work.batch, **group.axes, "S": keys, "J": "J"}
         sizes |= _compressed({kind: f"{group.axes[rate]:,}" for kind, rate in RATES.items() if rate in group.axes})
         of_keys = _compressed(RATES)
         lines = (line for line in group.lines if isinstance(line, State))
@@ -336,11 +343,11 @@ def cache_formula(model: LoadedModel, request: Request, cached: str, mesh: Mesh 
             alike, each = states.count((spec, how)), how.each
             named = ["min(S, W)" if windowed and axis == "S" else group.names.get(axis, axis) for axis in spec]
             named = [of_keys.get(name, name) for name in named]
-
             if cp > 1:
                 named = [keys if name == "S" else name for name in named]
-            if tp > 1 and not joint_qk_norm(group):
-                named = [f"⌈{name} / {tp}⌉" if name in ("K", "N") else name for name in named]
+            if tp > 1:
+                each_axis = zip(spec, named, strict=True)
+                named = [_axis_of_rank(axis, name, group, unsharded, tp) for axis, name in each_axis]
             name = " · ".join([*named, "bytes" if how == cache_width else str(each)])
             values = " · ".join([*(str(sizes[axis]) for axis in spec), str(each)])
             found, axis = by_kind.setdefault((alike, name, values), {}), blocks.get(id(group), "L")

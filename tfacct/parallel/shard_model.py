@@ -119,12 +119,12 @@ def shard_models(
 
 
 def shard_for_flops(
-    models: Sequence[LoadedModel], mesh: Mesh | None
+    models: Sequence[LoadedModel], mesh: Mesh | None, *, stored: bool = False
 ) -> tuple[Sequence[LoadedModel], Sequence[LoadedModel], list[Skipped]]:
-    """The same for counts that do not depend on the format of weights."""
+    """The same for counts that do not depend on the format of weights. `stored`: only caches are counted."""
     if mesh is None:
         return models, models, []
-    return supported_on(models, lambda one: on_ranks([_staged(one, mesh.pp)], mesh.tp, mesh.ep)[0])
+    return supported_on(models, lambda one: on_ranks([_staged(one, mesh.pp)], mesh.tp, mesh.ep, stored=stored)[0])
 
 
 def _staged(model: LoadedModel, pp: int) -> LoadedModel:

@@ -1076,11 +1076,7 @@ CACHE_NOTES = (
     NoteRow(
         "formula",
         2,
-        lambda about: (
-            about.alone
-            and about.options.cached.page == 1
-            and [cache_formula(about.models[0], about.options.request, about.options.cached.name, about.mesh)]
-        ),
+        lambda about: about.alone and about.options.cached.page == 1 and [cache_formula(about.counted[0])],
     ),
     NoteRow(
         "cache_overtakes",
