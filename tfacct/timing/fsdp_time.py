@@ -127,11 +127,8 @@ class Work(NamedTuple):
 
     def total(self, field: str, *parts: str) -> int:
         """Sum of a field of the kernels of these parts: the head, or those of a kind in all blocks."""
-        return sum(getattr(kernel, field) for kernel in self.forward if _part_of(kernel) in parts)
-
-
-def _part_of(kernel: Kernel) -> str:
-    return "head" if kernel.name.startswith("lm_head") else kernel.kind
+        found = (("head" if one.name.startswith("lm_head") else one.kind, getattr(one, field)) for one in self.forward)
+        return sum(number for part, number in found if part in parts)
 
 
 def work_of(ledger: Ledger, trained: Trained, tp: int = 1) -> Work:
@@ -153,11 +150,10 @@ def step(work: Work, device: Device, trained: Trained, c: TrainingConstants = TR
     attained = wide * (c.products_hot if hot else c.products)
     attention_at = wide * (c.attention_hot if hot else c.attention)
     in_blocks = device.peak["fp8"] * c.fp8 if trained.fp8 else attained
-    others = trained.devices - 1
-    sent = 3 * BF16_EACH.bytes(work.parameters) * others / trained.devices
     gathering = 0.0
-    if others:
+    if trained.devices > 1:
         link = device.link(trained.devices)
+        sent = 3 * BF16_EACH.bytes(work.parameters) * (trained.devices - 1) / trained.devices
         gathering = sent / (link.rate * (c.link_far if link.reach == "network" else c.link))
     each = trained.accumulate
     return Parts(

@@ -76,30 +76,23 @@ def step(
     sums = 0.0
     if mesh.tp > 1:
         sums = ring / (device.link(mesh.tp).rate * c.link) + work.total("times", "all-reduce") * c.reduce
-    each, copies = trained.accumulate, trained.devices // mesh.ranks
-    products = share * work.total("flops", "gemm") * passes / products_at
-    attention = share * work.total("flops", "attention") * (passes + 0.5 + (recompute == "attention")) / attention_at
-    pointwise = share * moved * c.pointwise * passes / device.bandwidth
-    launches = share * work.total("times", *LAUNCHED) * passes * TRAINING.launch
-    summed = share * sums * (passes - 1)
-    head = work.total("flops", "head") * 3 / head_at / mesh.pp
-    logits = work.logits * TRAINING.logits / device.bandwidth / mesh.pp
-    stage = products + attention + pointwise + launches + summed
-    parameters = work.parameters / mesh.ranks
-    sent = 2 * BF16_EACH.bytes(1) * parameters * (copies - 1) / copies
-    gradients = 0.0
+    micro_batch = Parts(
+        products=share * work.total("flops", "gemm") * passes / products_at,
+        head=work.total("flops", "head") * 3 / head_at / mesh.pp,
+        attention=share * work.total("flops", "attention") * (passes + 0.5 + (recompute == "attention")) / attention_at,
+        pointwise=share * moved * c.pointwise * passes / device.bandwidth,
+        logits=work.logits * TRAINING.logits / device.bandwidth / mesh.pp,
+        launches=share * work.total("times", *LAUNCHED) * passes * TRAINING.launch,
+        sums=share * sums * (passes - 1),
+    )
+    stage = micro_batch.seconds - micro_batch["head"] - micro_batch["logits"]
+    copies, parameters, gradients = trained.devices // mesh.ranks, work.parameters / mesh.ranks, 0.0
     if copies > 1:
         between = device.link(trained.devices)
         over = between.card * c.card if between.reach == "network" else between.rate * c.link
-        gradients = sent / over
+        gradients = 2 * BF16_EACH.bytes(1) * parameters * (copies - 1) / copies / over
     return Parts(
-        products=each * products,
-        head=each * head,
-        attention=each * attention,
-        pointwise=each * pointwise,
-        logits=each * logits,
-        launches=each * launches,
-        sums=each * summed,
+        {name: trained.accumulate * seconds for name, seconds in micro_batch.items()},
         waiting=(mesh.pp - 1) / mesh.chunks * stage,
         gradients=gradients,
         optimizer=parameters * TRAINING.optimizer / device.bandwidth,
