@@ -123,6 +123,13 @@ def test_metric_with_the_name_of_a_measure() -> None:
     assert report.models[0]["kv_cache_bytes"] == 37_748_736 / 2
 
 
+def test_csv_is_sorted_by_its_own_columns(run: Callable[..., Ran]) -> None:
+    """The table has a column for each model; the CSV has a row for each."""
+    ran = run("compare", "gpt2-xl", "gpt2", "--ctx", "256", "--csv", "--sort", "total_params")
+    assert [line.partition(",")[0] for line in ran.out.splitlines()] == ["label", "gpt2", "gpt2-xl"]
+    assert run("compare", "gpt2-xl", "gpt2", "--sort", "total_params").code == 2
+
+
 def test_devices_that_do_not_divide_a_model() -> None:
     """Three devices divide no 32 heads: the other numbers are there, and the reason."""
     report = compared("llama-3.1-8b", "qwen3-8b", contexts=[512], fit="3xh100")

@@ -411,7 +411,8 @@ def _show(found: Found, show: Shown, command: Command) -> None:
     if show.sort is not None:
         from tfacct.output.sorting import sorted_by
 
-        found = found._replace(report=sorted_by(found.report, show.sort))
+        rows = found.report.data if show.csv and found.report.data is not None else found.report
+        found = found._replace(report=sorted_by(rows, show.sort))
     if (show.csv or show.markdown) and show.limit and "limit" not in command.options:
         from tfacct.output.sorting import first_rows
 
