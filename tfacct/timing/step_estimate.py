@@ -12,6 +12,7 @@ from tfacct.accounts.step_flops import backward_flops, forward_flops, recomputed
 from tfacct.base.errors import ConfigError, TfacctError, UsageError
 from tfacct.base.record import record
 from tfacct.base.spelling import option
+from tfacct.ledger.einsum import divisors
 from tfacct.ledger.workload import Workload, check_size
 from tfacct.loading import devices
 from tfacct.loading.links import NODE, Link
@@ -127,23 +128,28 @@ def memory(model: LoadedModel, work: Workload, recipe: Recipe, usable: int, *, f
 def fitting_options(
     model: LoadedModel, work: Workload, recipe: Recipe, device: devices.Device, usable: int
 ) -> dict[str, int | str] | None:
-    """The first change of options after which a step fits: recomputation, smaller micro-batches, then more devices."""
+    """The first change of options after which a step fits: recomputation, smaller and more micro-batches, then more
+    devices."""
     ways = [recipe] if recipe.recompute == "full" else [recipe, replace(recipe, recompute="full")]
     mesh, (size, times) = recipe.mesh or Mesh(), micro_batches(work, recipe)
-    sizes = [size] + [1 << power for power in reversed(range((size - 1).bit_length()))]
-    for doubled, each, way in product(range(MOST_DOUBLINGS), sizes, ways):
-        count = mesh.ranks << doubled
+    for doubled, each, way in product(range(MOST_DOUBLINGS), reversed(divisors([size])), ways):
+        count, accumulate = mesh.ranks << doubled, times * size // each
         if count > devices.MOST or not device.links.known(count):
             continue
         shards = mesh.fsdp == mesh.ranks
         larger = replace(mesh, fsdp=count) if shards else replace(mesh, dp=mesh.dp << doubled)
-        on = replace(way, mesh=larger if count > 1 else None)
-        needed = memory(model, replace(work, batch=each * (times if mesh.pp > 1 else 1)), on, usable)
-        if needed.fits or (needed.fits is None and needed.counted is None):
+        if mesh.pp > 1:
+            way, at = replace(way, mesh=replace(larger, microbatches=accumulate)), work
+        else:
+            at = replace(work, batch=each)
+            way = replace(way, mesh=larger if count > 1 else None, gradient_accumulation=accumulate)
+        room = memory(model, at, way, usable)
+        if room.fits or (room.fits is None and room.counted is None):
             changed: dict[str, tuple[bool, int | str]] = {
                 "on": (count != mesh.ranks, f"{count}x{device.id}"),
-                "micro_batch_size" if mesh.pp > 1 else "batch": (each != size, each),
-                "recompute": (way != recipe, "full"),
+                "batch": (each != size, each),
+                "gradient_accumulation": (each != size, accumulate),
+                "recompute": (way.recompute != recipe.recompute, "full"),
             }
             return {name: value for name, (differs, value) in changed.items() if differs}
     return None
