@@ -390,13 +390,12 @@ def _answer(step: Step) -> str:
 
 def _peak(one: TrainingMemory, usable: int | None = None) -> str:
     """The peak, and the usable bytes: a range if the order of the parameters decides, `≈` if it is an estimate."""
-    ends = dict.fromkeys((int(one.least), int(one.peak.total)))
-    sign = "from " if len(ends) > 1 else _estimate(one)
-    if usable is None:
-        return f"{sign}{' to '.join(map(units.binary, ends))}"
-    unit = units.binary_unit(usable)
-    shown = " to ".join(units.in_binary_unit(end, unit) for end in ends)
-    return f"{sign}{shown} of {units.in_binary_unit(usable, unit)} {unit}"
+    unit = "" if usable is None else units.binary_unit(usable)
+    least, most = (
+        units.in_binary_unit(end, unit) if unit else units.binary(end) for end in (int(one.least), int(one.peak.total))
+    )
+    of = "" if usable is None else f" of {units.in_binary_unit(usable, unit)} {unit}"
+    return f"{f'{_estimate(one)}{most}' if least == most else f'from {least} to {most}'}{of}"
 
 
 def _needed(one: TrainingMemory, usable: int) -> str:
