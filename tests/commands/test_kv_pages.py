@@ -111,7 +111,9 @@ def test_vllm_is_not_said_to_start_where_it_raises() -> None:
     said = " ".join(found.notes)
     assert "would raise a ValueError at --max-model-len 131072" in said and "--max-model-len 60560" in said
     assert "would start" not in said
-    assert "would start" in " ".join(LLAMA.memory(on="24GB", kv_block=16, ctx=60_560).notes)
+    whole, cut = (" ".join(LLAMA.memory(on="24GB", kv_block=16, ctx=ctx).notes) for ctx in (60_560, 50_001))
+    assert "would start" in whole and "older" not in whole
+    assert "(0.20 and older: 60,560)" in cut  # the newest counts the tokens of requests: 60,560 / 50,016 · 50,001
     assert LLAMA.memory(on="24GB", kv_block=16, ctx=60_561).pages["starts"] is False
 
 

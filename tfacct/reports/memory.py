@@ -710,8 +710,9 @@ def _vllm(about: About) -> str:
         newest, *earlier = reversed(engine("vllm").profiles)
         before = next(one for one in earlier if one.tokens_line != newest.tokens_line)
         now, then = (one.printed_tokens(found["tokens"], found["concurrency"], context) for one in (newest, before))
+        older = "" if then == now else f" ({before.newest} and older: {then:,})"
         return (
-            f'vLLM would start with "GPU KV cache size: {now:,} tokens" ({before.newest} and older: {then:,}) and'
+            f'vLLM would start with "GPU KV cache size: {now:,} tokens"{older} and'
             f' "Maximum concurrency for {context:,} tokens per request: {found["concurrency"]:.2f}x"'
             f" ({found['count']:,} pages){less}."
         )
