@@ -56,7 +56,7 @@ class CacheLayers(NamedTuple):
 class EngineGroup(TypedDict):
     """Layers of a kind, and their pages."""
 
-    kind: Literal["full", "window", "chunk", "state"]
+    kind: Kind
     layers: int
     page_bytes: int
     pages_per_request: int
@@ -260,16 +260,10 @@ def pages(layers: Sequence[CacheLayers], pool: int, how: Paging) -> Pages:
         step = how.alignment if how.mode != "all" else lcm(how.alignment, how.chunk)
         block = max(block, aligned_block(states[0], token, step))
     page = token * block if token else states[0]
-    counts = [one.layers for one in layers]
-    most, least = max(counts), min(counts)
+    most, least = (pick(one.layers for one in layers) for pick in (max, min))
     group = most if most < least * how.padding_ratio else least
-    each: list[EngineGroup] = [
-        {
-            "kind": one.kind,
-            "layers": one.layers,
-            "page_bytes": page,
-            "pages_per_request": request_pages(one, how, block),
-        }
+    each = (
+        EngineGroup(kind=one.kind, layers=one.layers, page_bytes=page, pages_per_request=request_pages(one, how, block))
         for one in layers
-    ]
+    )
     return Pages(block, max(0, pool) // page // group, group, tuple(each))
