@@ -31,8 +31,9 @@ from tfacct.parallel.rank_memory import is_latent, variants
 from tfacct.parallel.shard_model import shard_for_flops
 from tfacct.reports import build, model_notes
 from tfacct.reports.memory import heads_words, in_pages
+from tfacct.reports.metrics import flops_by
 from tfacct.reports.ranks import one_of_ranks
-from tfacct.reports.sweep import label
+from tfacct.reports.sweep import label, setting
 
 if TYPE_CHECKING:
     from tfacct.reports.compare import Side
@@ -219,7 +220,12 @@ def diff_chart(old: Side, new: Side, report: Report) -> Chart:
     stored = {"weights_bytes": "weights", **({"kv_cache_bytes": cache} if cache else {})}
     names, (step, words) = _names(old, new)
     found = [
-        _pair(names, [_by_component(point) for point in points], "flops", _components()),
+        _pair(
+            names,
+            [flops_by(point, lambda one: paths.component_of(one.line)) for point in points],
+            "flops",
+            _components(),
+        ),
         _pair(names, [_by_part(side.model.ledger.parameters()) for side in sides], "params", (*headings(), OTHERS)),
         _pair(
             names,
@@ -255,15 +261,6 @@ def _names(old: Side, new: Side) -> tuple[tuple[str, str], tuple[str, str]]:
     if old.request.batch == new.request.batch:
         before, after = (words.removesuffix(f", batch {old.request.batch:,}") for words in (before, after))
     return (before, after), (step, f"{first} from {before} to {after}")
-
-
-def _by_component(point: Point) -> dict[str, int]:
-    """FLOPs of each component; of both passes in a training step."""
-    found: dict[str, int] = {}
-    for product in point.ledger.products(point.at, masked=point.masked):
-        name = paths.component_of(product.line)
-        found[name] = found.get(name, 0) + product.forward + (product.backward if point.train else 0)
-    return found
 
 
 def _pair(names: tuple[str, str], sides: Sequence[Mapping[str, int]], unit: Kind, order: Sequence[str]) -> Chart:
@@ -525,7 +522,7 @@ def sweep_chart(report: Report) -> Chart:
     facts = report.models[0]
     knobs: list[str] = facts["swept"]
     drawn: str = facts["metrics"][-1]
-    numeric = [knob for knob in knobs if knob != "model" and all(_is_number(line[knob]) for line in facts["lines"])]
+    numeric = [knob for knob in knobs if {type(line[knob]) for line in facts["lines"]} == {int}]
     if not numeric:
         raise UsageError(
             f"nothing to plot against: {', '.join(knobs)} are not numbers",
@@ -537,7 +534,7 @@ def sweep_chart(report: Report) -> Chart:
     for number, model in enumerate(report.models, 1):
         twin = f" ({number})" if names.count(model["model"]) > 1 else ""
         for line in model["lines"]:
-            others = ", ".join(_setting(knob, line[knob]) for knob in knobs if knob != across)
+            others = ", ".join(setting(knob, line[knob]) for knob in knobs if knob != across)
             name = f"{others}{twin}" or _drawn_label(report)
             series.setdefault(name, {})[line[across]] = float(line[drawn])
     _check_lines(len(series), "sweep fewer values")
@@ -583,14 +580,6 @@ def _drawn_label(report: Report) -> str:
 
 def _unit(report: Report, name: str) -> Kind:
     return next(column.kind for column in report.columns if column.key == name)
-
-
-def _setting(knob: str, value: Any) -> str:
-    return str(value) if knob == "model" else f"{knob} {build.format_value(value)}"
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _bars(rows: Iterable[LoadedModel | str], *, unit: Kind, **chart: Any) -> Chart:

@@ -365,7 +365,9 @@ def checkpoint(files: Checkpoint, config: LoadedModel | None, why_not: str = "")
         "share": Fraction(1),
     }
     answer = _stored_answer(files, facts, result, differences, why_not)
-    notes = [*_notes(files, result, differences), *_weighed(facts), *([] if config is None else _of_config(config))]
+    notes = [*_notes(files, result, differences), *_weighed(facts)]
+    if config is not None and len(config.defaulted) <= build.SHORT:
+        notes += build.defaulted_notes([config])
     return CheckpointReport(
         command="checkpoint",
         title=f"{files.name}: the files' own headers",
@@ -434,7 +436,3 @@ def _weighed(facts: Mapping[str, Any]) -> list[str]:
         return [f"`memory` counts the same bytes of weights from the config: {counted:,}."]
     more = f"{abs(stored - counted):,} bytes {'more' if stored > counted else 'fewer'}"
     return [f"From the config, `memory` counts {counted:,} bytes of weights; the files have {more}."]
-
-
-def _of_config(config: LoadedModel) -> list[str]:
-    return build.defaulted_notes([config]) if len(config.defaulted) <= build.SHORT else []

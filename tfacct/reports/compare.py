@@ -29,7 +29,7 @@ from tfacct.parallel.mesh import Mesh
 from tfacct.reports import build, model_notes
 from tfacct.reports.build import DtypeFrom, ModelReport
 from tfacct.reports.memory import memory
-from tfacct.reports.metrics import WEIGHED, CountedMetrics, Counting, metrics_named
+from tfacct.reports.metrics import WEIGHED, CountedMetrics, Counting, flops_by, metrics_named
 
 WIDE = 6
 """The most sides that are columns; more are rows."""
@@ -559,8 +559,8 @@ def by_line(old: Side, new: Side, *, every: bool = False) -> DiffReport:
         )
     cache = model_notes.cache_name(models)
     names = {name: label.replace("KV cache", cache) for name, label in TOTALS.items()} | OF_STEP
-    flops = _pairs(_flops(points[0]), _flops(points[1]), kind="flops")
-    params = _pairs(points[0].ledger.parameters(), points[1].ledger.parameters(), kind="params")
+    flops = _pairs([flops_by(point, lambda one: one.path) for point in points], "flops")
+    params = _pairs([point.ledger.parameters() for point in points], "params")
     totals = _totals(metrics, *points)
     shown = [lines if every else [line for line in lines if line.delta] for lines in (flops, params, totals)]
     if not any(shown):
@@ -678,14 +678,6 @@ def _title(old: Side, new: Side) -> str:
     return " → ".join(f"{name}{', ' if ' new token' in words else ' at '}{words}" for name, words in sides)
 
 
-def _flops(point: Point) -> dict[str, int]:
-    counted: dict[str, int] = {}
-    for product in point.ledger.products(point.at, masked=point.masked):
-        flops = product.forward + product.backward if point.train else product.forward
-        counted[product.path] = counted.get(product.path, 0) + flops
-    return counted
-
-
 def _totals(metrics: Sequence[Metric], old: Point, new: Point) -> list[Change]:
     """Metrics of both sides; active parameters only of a model with experts."""
     lines = {one.name: Change(one.name, one.unit, one.of(old), one.of(new)) for one in metrics}
@@ -695,8 +687,9 @@ def _totals(metrics: Sequence[Metric], old: Point, new: Point) -> list[Change]:
     return list(lines.values())
 
 
-def _pairs(old: Mapping[str, int], new: Mapping[str, int], kind: Kind) -> list[Change]:
+def _pairs(sides: Sequence[Mapping[str, int]], kind: Kind) -> list[Change]:
     """Both sides by path, in the order of the old one; a path of the new side alone follows its predecessor there."""
+    old, new = sides
     order, before = list(old), 0
     for path in new:
         if path not in old:

@@ -164,6 +164,7 @@ def _model(model: LoadedModel, pools: _Pools, laws: bool) -> dict[str, Any]:
         pools.formulas[key] = formula_trees(model.ledger, [*model.architecture.ways(), *third])
     shape["formulas"] = pools.formulas[key]
     source = model.provenance
+    kind = source.expected_from if source and model.expected is not None else "published"
     facts = {
         "name": model.name,
         "family": model.family,
@@ -182,7 +183,7 @@ def _model(model: LoadedModel, pools: _Pools, laws: bool) -> dict[str, Any]:
         "gguf": _mixtures(model) if laws else None,
         "kind": source.kind if source and source.kind != "copied" else None,
         "met": model.expected == model.parameters,
-        "expected_from": _check_source(source.expected_from, pools) if source and model.expected is not None else None,
+        "expected_from": None if kind == "published" else pools.texts(EXPECTED_FROM[kind]),
         "set": dict(model.changed),
         "defaulted": dict(model.defaulted),
         "unknown": list(model.unknown),
@@ -219,16 +220,10 @@ def _usual(fact: Any) -> bool:
 def _blocks(model: ExportedLedger) -> list[str]:
     """Layer numbers of the stacks as spans; none for one stack of all layers."""
     groups = [group for group in model.ways[0]["groups"] if group["blocks"]]
-    usual = all(group["blocks"] == _from_zero(value(group["count"], model.sizes)) for group in groups)
-    return [] if usual else [group["blocks"] for group in groups]
-
-
-def _from_zero(count: int) -> str:
-    return "0" if count == 1 else f"0-{count - 1}"
-
-
-def _check_source(kind: str, pools: _Pools) -> int | None:
-    return None if kind == "published" else pools.texts(EXPECTED_FROM[kind])
+    counts = [value(group["count"], model.sizes) for group in groups]
+    usual = ["0" if count == 1 else f"0-{count - 1}" for count in counts]
+    spans = [group["blocks"] for group in groups]
+    return [] if spans == usual else spans
 
 
 def _compact(value: Any) -> str:

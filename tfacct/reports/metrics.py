@@ -20,6 +20,7 @@ from tfacct.reports import model_notes
 from tfacct.reports.build import DtypeFrom, ModelReport, WorkloadFacts
 
 if TYPE_CHECKING:
+    from tfacct.ledger.evaluated import Product
     from tfacct.parallel.mesh import Mesh
     from tfacct.training.memory import TrainingMemory
     from tfacct.training.recipe import Recipe
@@ -181,6 +182,15 @@ def metrics_named(names: Iterable[str], models: Sequence[LoadedModel]) -> list[M
     """The metrics with these names, each once. Raises UsageError for a name that no model has."""
     found = (find_metric(name, (model.ledger for model in models)) for name in names)
     return list({one.name: one for one in found}.values())
+
+
+def flops_by(point: Point, name: Callable[[Product], str]) -> dict[str, int]:
+    """FLOPs by the name of each matrix product; of both passes in a training step."""
+    found: dict[str, int] = {}
+    for product in point.ledger.products(point.at, masked=point.masked):
+        flops = product.forward + (product.backward if point.train else 0)
+        found[name(product)] = found.get(name(product), 0) + flops
+    return found
 
 
 @record

@@ -430,6 +430,11 @@ def label(name: str, *, train: bool = False) -> str:
     return part if part != name and part in mixers() else LABELS.get(name, name)
 
 
+def setting(knob: str, value: Any) -> str:
+    """The model, or the value of another knob: `ctx 1,024`."""
+    return str(value) if knob == "model" else f"{knob} {build.format_value(value)}"
+
+
 def _title(about: Sweep) -> str:
     """The model, what varies, and what does not."""
     every, knobs, request = about.every, about.knobs, about.request
@@ -477,12 +482,8 @@ def _range(about: Sweep) -> str:
         return f"{name} is {column.text(least[name])}{' throughout' if len(rows) > 1 else ''}."
 
     def words(values: Mapping[str, Any]) -> str:
-        where = (
-            str(values[knob]) if knob == "model" else f"{knob} {build.format_value(values[knob])}"
-            for knob in about.knobs
-            if knob in values
-        )
-        return f"{column.text(values[name])} ({', '.join(where)})"
+        where = ", ".join(setting(knob, values[knob]) for knob in about.knobs if knob in values)
+        return f"{column.text(values[name])} ({where})"
 
     return f"{name}: from {words(least)} to {words(most)}."
 
