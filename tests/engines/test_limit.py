@@ -78,6 +78,7 @@ def test_sglangs_pool() -> None:
         ("memory llama-3.1-8b --on h100 --reserve 1GB --engine vllm", "without --reserve"),
         ("memory llama-3.1-8b --on 24GB --engine vllm", "needs a device"),
         ("memory llama-3.1-8b --on 8xh100 --tp 4 --pp 2 --engine vllm", "needs --tp alone"),
+        ("memory olmo-2-7b --on 2xh100 --engine vllm", "a norm over all heads"),
         ("memory llama-3.1-8b --on 9xh100 --tp 8 --engine vllm", "--on 8xh100-sxm alone"),
         ("memory llama-3.1-8b --on 9xh100 --engine vllm", "--on 8xh100"),
         ("memory llama-3.1-8b --on h100 --engine vllm --ctx 200k", "131,072 tokens at most, not 204,800"),
