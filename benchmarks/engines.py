@@ -68,7 +68,7 @@ MISTRAL_SMALL = {
     "max_position_embeddings": 131072, "rope_theta": 1e9, "rms_norm_eps": 1e-5, "sliding_window": None,
     "tie_word_embeddings": False,
 }  # fmt: skip
-WHOLE: dict[str, dict[str, Any]] = {
+COMPOSITE: dict[str, dict[str, Any]] = {
     "mistral-small-3": {
         "model_type": "mistral3", "text_config": MISTRAL_SMALL, "vision_config": PIXTRAL, "spatial_merge_size": 2,
         "multimodal_projector_bias": False, "tie_word_embeddings": False,
@@ -103,9 +103,9 @@ def model(name: str) -> LoadedModel:
     plain = re.sub(r"^meta-", "", plain)
     scheme = next((how for word, how in QUANTIZED if word in plain), None)
     base = re.sub(r"-(instruct-)?(quantized\..*|fp8(-dynamic)?)$", "", plain)
-    fields = next((own for start, own in FIELDS.items() if base.startswith(start)), {})
-    if whole := next((config for start, config in WHOLE.items() if base.startswith(start)), None):
-        return load_model(plain, {**whole, **_quantized(scheme)})
+    fields = next((changed for start, changed in FIELDS.items() if base.startswith(start)), {})
+    if composite := next((config for start, config in COMPOSITE.items() if base.startswith(start)), None):
+        return load_model(plain, {**composite, **_quantized(scheme)})
     if base.startswith("gemma-3-") and "-it" in base and not base.startswith(("gemma-3-1b", "gemma-3-270m")):
         text = find(f"{base.removesuffix('-it')}-text").raw
         return load_model(plain, {"model_type": "gemma3", "text_config": text, "vision_config": SIGLIP})

@@ -139,15 +139,15 @@ def test_cards_are_counted_by_the_rule_of_an_engine(run: Callable[..., Ran], nam
 
 def test_cards_that_an_engine_does_not_support_are_named(run: Callable[..., Ran], tmp_path: Path) -> None:
     """Not one of AMD, and not one whose total is not known as torch reports it."""
-    own = tmp_path / "own.toml"
+    card = tmp_path / "card.toml"
     head = devices.TEMPLATE.replace('vendor = "ACME"', 'vendor = "ACME"\narchitecture = "Ada"')
-    own.write_text("".join(line for line in head.splitlines(keepends=True) if "torch_bytes" not in line))
+    card.write_text("".join(line for line in head.splitlines(keepends=True) if "torch_bytes" not in line))
     line = ("memory", "llama-3.1-8b", "--engine", "vllm", "--on")
-    facts = json.loads(run(*line, f"h100,mi300x,{own}", "--json").out)["models"][0]
+    facts = json.loads(run(*line, f"h100,mi300x,{card}", "--json").out)["models"][0]
     reasons = {one["device"]: one["reason"] for one in facts["lines"]}
     assert (facts["engine"], facts["use"], reasons["h100-sxm"]) == ("vLLM 0.33", None, None)
-    assert "vLLM on CDNA3" in reasons["mi300x"] and "torch's total of My card is not known" in reasons["own"]
-    assert "by the engine: own (torch's total of My card is not known)." in run(*line, f"h100,{own}").out
+    assert "vLLM on CDNA3" in reasons["mi300x"] and "torch's total of My card is not known" in reasons["card"]
+    assert "by the engine: card (torch's total of My card is not known)." in run(*line, f"h100,{card}").out
     for words, message in (
         ("gpt-oss-20b --on all", "MXFP4"),
         ("mixtral-8x7b --on all --ep 2", "does not work with --ep"),

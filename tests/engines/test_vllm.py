@@ -105,9 +105,9 @@ def test_buffers_of_experts_by_hand() -> None:
 @pytest.mark.parametrize(("version", "expected"), [("0.19", 14.249), ("0.22", 14.290)])
 def test_weights_of_qwen_with_the_allocator(version: str, expected: float) -> None:
     """Logs print 14.25 by 0.19 and 14.29 by 0.22, whose allocator keeps every rest."""
-    own = weights_of(launch("qwen2.5-7b", version))
-    assert round(own.total / GIB, 3) == pytest.approx(expected, abs=0.001)
-    assert round(own.parameters / GIB, 2) == 14.19
+    stored = weights_of(launch("qwen2.5-7b", version))
+    assert round(stored.total / GIB, 3) == pytest.approx(expected, abs=0.001)
+    assert round(stored.parameters / GIB, 2) == 14.19
 
 
 def test_parameters_are_those_of_memory_on_every_preset_that_is_served() -> None:
@@ -116,11 +116,11 @@ def test_parameters_are_those_of_memory_on_every_preset_that_is_served() -> None
     for name in presets.names():
         try:
             check(launch(name), vllm.unsupported(launch(name)))
-            own = weights_of(launch(name))
+            stored = weights_of(launch(name))
         except TfacctError:
             continue
-        assert own.parameters == load(name).memory(ctx=8).weights_bytes, name
-        assert own.parameters <= own.total - own.rotary - own.absorbed, name
+        assert stored.parameters == load(name).memory(ctx=8).weights_bytes, name
+        assert stored.parameters <= stored.total - stored.rotary - stored.absorbed, name
         equal += 1
     assert equal > 240
 
@@ -138,9 +138,9 @@ def test_latent_attention_stores_its_absorbed_matrices() -> None:
 def test_layers_with_states_on_two_cards() -> None:
     """Qwen3-Next: 148.49 GiB of parameters, halved but for norms and routers, and cos and sin of 262,144 · 64 numbers;
     a log prints 74.28 GiB."""
-    own = weights_of(launch("qwen3-next-80b-a3b", "0.10", tp=2))
-    assert round(own.total / GIB, 2) == 74.28
-    assert own.rotary == 262_144 * 64 * 2
+    stored = weights_of(launch("qwen3-next-80b-a3b", "0.10", tp=2))
+    assert round(stored.total / GIB, 2) == 74.28
+    assert stored.rotary == 262_144 * 64 * 2
     alone = weights_of(launch("qwen3-next-80b-a3b", "0.10", "b200-hgx"))
     assert alone.parameters == load("qwen3-next-80b-a3b").memory(ctx=8).weights_bytes
 
@@ -475,8 +475,8 @@ def test_a_launch_line_can_be_typed_again() -> None:
 
 def test_dtypes_by_the_names_of_the_engine() -> None:
     llama = load("llama-3.1-8b")
-    own = llama.engine(on="h100", dtype="half", kv_dtype="fp8_e4m3")
-    assert "--dtype float16 --kv-cache-dtype fp8" in own.launch
+    start = llama.engine(on="h100", dtype="half", kv_dtype="fp8_e4m3")
+    assert "--dtype float16 --kv-cache-dtype fp8" in start.launch
     assert llama.engine(on="h100", dtype="auto", kv_dtype="auto").launch == llama.engine(on="h100").launch
 
 
@@ -503,8 +503,8 @@ def test_every_note_is_printed_by_a_case(run: Callable[..., Ran], monkeypatch: p
 def test_images_of_a_config() -> None:
     """Gemma 3 12B: 32 images of 256 tokens in 8,192, and an encoder of 416,866,032 parameters with its projector."""
     text = presets.load("gemma-3-12b-text").raw
-    whole = {"model_type": "gemma3", "text_config": text, "vision_config": SIGLIP}
-    loaded = load_model("gemma-3-12b", whole)
+    composite = {"model_type": "gemma3", "text_config": text, "vision_config": SIGLIP}
+    loaded = load_model("gemma-3-12b", composite)
     found = engine_of(loaded, on="h100", engine_version="0.19", max_model_len=8192).report
     alone = load("gemma-3-12b-text").engine(on="h100", engine_version="0.19", max_model_len=8192)
     images = 32 * (256 * 3840 * 2 + 3 * 896 * 896 * 2)

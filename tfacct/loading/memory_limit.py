@@ -76,12 +76,12 @@ class MemoryLimit:
         if self.device is None and self.usable == self.memory:
             return []
         of_device = "" if self.device is None else f" of {'each ' if self.count > 1 else ''}{self.device.id}"
-        usable, whole = (
+        usable, memory = (
             (units.budget(self.usable), units.budget(self.memory))
             if self.device is None
             else (units.binary(self.usable), self.device.memory_words)
         )
-        return [f"Usable: {usable}{of_device}: {self.rule_of(whole)}."]
+        return [f"Usable: {usable}{of_device}: {self.rule_of(memory)}."]
 
     @property
     def unreserved(self) -> str:
