@@ -15,19 +15,9 @@ from tfacct.base.spelling import option
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import AXIS
 from tfacct.ledger.groups import CACHED_KEYS, VISIBLE_KEYS
-from tfacct.ledger.lines import (
-    FLOPS_PER_MULTIPLY_ADD,
-    WINDOW,
-)
+from tfacct.ledger.lines import FLOPS_PER_MULTIPLY_ADD, WINDOW
 from tfacct.ledger.storage import Storage, dtypes, width
-from tfacct.ledger.workload import (
-    CHUNKS,
-    COMPRESSED,
-    ENTRIES,
-    HEAVY_ENTRIES,
-    Request,
-    Workload,
-)
+from tfacct.ledger.workload import CHUNKS, COMPRESSED, ENTRIES, HEAVY_ENTRIES, Request, Workload
 from tfacct.loading import selection
 from tfacct.loading.model import LoadedModel
 from tfacct.output.derivation import Component, Derivation
