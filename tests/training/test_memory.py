@@ -76,6 +76,15 @@ CHARACTERS: dict[str, Any] = {"model_type": "gpt2", **NARROW, "attn_pdrop": 0, "
         # torch's efficient kernel pads the logarithms of a head to 32 tokens, and rows of a mask to 8 keys.
         ("gpt2", {"ctx": 1000, "dtype": "fp32"}, 1_259_378_028, 3_154_704_312),
         ("mistral-7b-v0.1", {"ctx": 5003}, 36_531_532_264, 81_262_654_488),
+        # Labels are the tokens themselves, which the loss saves although the embedding is frozen.
+        ("bert-base", {"ctx": 300, "batch": 3, "lora": 8}, 541_559_090, 886_400_904),
+        # The encoder's output is an argument of the recomputed decoder layers. The formula counts shifted labels twice.
+        (
+            "bart-base",
+            {"ctx": 300, "batch": 2, "lora": 8, "recompute": "full"},
+            93_994_674,
+            517_120_710 + 2 * 300 * 8,
+        ),
         ("gpt2", {"ctx": 1024, "batch": 4, "loss": "chunked", "recompute": "full"}, 91_332_608, 1_229_450_840),
         ("gemma-2-2b", {"ctx": 1024, "batch": 4, "loss": "chunked"}, 25_507_267_584, 44_748_780_174 - 4),
         ({**CHARACTERS, "activation_function": "gelu_new"}, {"ctx": 288, "batch": 2}, None, 14_361_840),

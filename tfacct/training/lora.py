@@ -342,6 +342,8 @@ def _before(
     read = {CHOOSE, *(name for name in graph.order if rotates and name.endswith("rotary"))}
     saved = _still_needed(graph.saved, adapters, live | read)
     there = {each.path for each in saved}
+    if embedded:  # the encoder's output is an argument of every recomputed layer
+        saved += [each for each in graph.saved if each.path == MEMORY and MEMORY not in there]
     backward = tuple(each for each in graph.backward if each.at in live)
     batch = [each for each in graph.saved if each.path in BATCH and each.path not in there]
     return graph._replace(saved=tuple(saved), backward=backward, casts=()), batch

@@ -626,7 +626,8 @@ def with_shared_casts(graph: StepGraph) -> StepGraph:
 def _before(model: Transformer, graph: LayerGraph, mode: Mode, traits: Traits) -> LayerGraph:
     """The graph before the layers, with what stays alive for all of them: token ids, cos and sin, the encoder's
     output."""
-    saved = [] if isinstance(model.embed, Patches) else [SavedTensor("tokens", "B T", (EMBED,), "index")]
+    labels = (CHOOSE,) if model.encoder is None and model.head is not None and not predicts_next_token(model) else ()
+    saved = [] if isinstance(model.embed, Patches) else [SavedTensor("tokens", "B T", (EMBED, *labels), "index")]
     order, backward = [*graph.order], graph.backward
     if model.encoder is not None:
         readers = tuple(f"{CROSS}.{which}_proj.weight" for which in "kv")
