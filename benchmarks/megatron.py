@@ -26,7 +26,6 @@ class Published(NamedTuple):
     blocks: int
     trained: Trained
     mesh: MegatronLayout
-    again: Recompute
     seconds: float
 
     @property
@@ -66,13 +65,12 @@ def published() -> list[Published]:
         flops = square * (1 + TOKENS / (6 * hidden) + VOCABULARY / (16 * blocks * hidden))
         micro = 4 if pp == 1 else 1
         each = batch * tp * pp // devices // micro
-        trained = Trained(TOKENS, micro, devices, each)
+        trained = Trained(TOKENS, micro, devices, each, "full")
         seconds = flops / (devices * rate * 1e12)
-        found.append(Published(heads, hidden, blocks, trained, MegatronLayout(tp, False, pp), "full", seconds))
+        found.append(Published(heads, hidden, blocks, trained, MegatronLayout(tp, False, pp), seconds))
     for heads, hidden, blocks, pp, chunks, devices, batch, micro, full, selective in TABLE_5:
-        trained = Trained(TOKENS, micro, devices, batch // micro)
-        mesh = MegatronLayout(8, False, pp, chunks)
-        found.append(Published(heads, hidden, blocks, trained, mesh, "full", full))
-        mesh = MegatronLayout(8, True, pp, chunks)
-        found.append(Published(heads, hidden, blocks, trained, mesh, "attention", selective))
+        modes: tuple[tuple[Recompute, bool, float], ...] = (("full", False, full), ("attention", True, selective))
+        for recompute, sp, seconds in modes:
+            trained = Trained(TOKENS, micro, devices, batch // micro, recompute)
+            found.append(Published(heads, hidden, blocks, trained, MegatronLayout(8, sp, pp, chunks), seconds))
     return found

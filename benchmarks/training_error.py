@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from math import log
 from pathlib import Path
@@ -15,14 +15,29 @@ from errors import checked, device, line, named, tables
 from fitting import Array, fields, held_out, share_inside
 from megatron import TOKENS, VOCABULARY, Published, published
 
+from tfacct.accounts.metrics import Recompute
 from tfacct.ledger.workload import Workload
 from tfacct.loading import devices
 from tfacct.loading.find import find
 from tfacct.loading.model import LoadedModel, load_model
 from tfacct.timing import fsdp_time, megatron_time
 from tfacct.timing.fsdp_time import RECENT, TRAINING, Trained, TrainingConstants, Work, work_of
+from tfacct.timing.kernels import NoKernelError
 from tfacct.timing.megatron_time import MEGATRON, MegatronConstants, MegatronLayout
-from tfacct.timing.validated import NEWER_HIGH, NEWER_LAYOUTS, NEWER_LOW, NEWER_STACKS, Reported
+from tfacct.timing.validated import (
+    ADAPTERS,
+    CONTEXT,
+    EXPERTS_BALANCED,
+    IN_NVFP4,
+    LAYOUTS,
+    NEWER_HIGH,
+    NEWER_LAYOUTS,
+    NEWER_LOW,
+    NEWER_STACKS,
+    SHARDED,
+    Reported,
+    model_kind,
+)
 
 
 class Training(NamedTuple):
@@ -71,7 +86,14 @@ def read_training(path: Path) -> list[Training]:
         }
         ledger = load_model(one["model"], config).ledger
         seq, batch, gpus, accumulate = (int(one[name]) for name in ("seq", "micro_batch", "gpus", "grad_accum"))
-        trained = Trained(seq, batch, gpus, accumulate, one["recompute"] == "True", "fp8" in one["precision"])
+        trained = Trained(
+            seq,
+            batch,
+            gpus,
+            accumulate,
+            "full" if one["recompute"] == "True" else "none",
+            "fp8" if "fp8" in one["precision"] else "bf16",
+        )
         seconds = trained.tokens / float(one["tokens_per_s_gpu"])
         work = work_of(ledger, trained)
         mfu = float(one["mfu_published"]) / 100
@@ -88,7 +110,7 @@ def training(path: Path) -> list[str]:
     if is_named:
         left, constants = held_out(partial(training_logs, rows), TRAINING, cells, np.ones(len(rows)), LOOSE)
     by = {"device": np.array([row.device.id for row in rows]), "cell": cells}
-    by["precision"] = np.array(["fp8" if row.trained.fp8 else "bf16" for row in rows])
+    by["precision"] = np.array([row.trained.dtype for row in rows])
     by["recompute"] = np.array([str(row.trained.recompute) for row in rows])
     print(f"\n{path.name}: {len(rows)} runs")
     tables(f"training step under FSDP, {'each cell held out' if is_named else 'constants as they stand'}", left, by)
@@ -103,34 +125,52 @@ def training(path: Path) -> list[str]:
     return broken
 
 
+def group_of(one: Mapping[str, str], dtype: str) -> str:
+    """The group of a step since 2024; the stack of one under FSDP or DDP alone."""
+    groups = {
+        EXPERTS_BALANCED: one["experts"] == "1",
+        ADAPTERS: one["task"] == "lora",
+        CONTEXT: one["cp"] != "1",
+        SHARDED: one["stack"] == "torchtitan" and one["tp"] != "1",
+        IN_NVFP4: dtype == "nvfp4",
+        LAYOUTS: (one["tp"], one["pp"]) != ("1", "1"),
+    }
+    return next((name for name, so in groups.items() if so), one["stack"])
+
+
 def recent(path: Path) -> list[str]:
-    """Errors of dense steps of 2024 to 2026 in bf16 or fp8: under FSDP or DDP by stack, and of Megatron-Bridge with
-    tensor and pipeline parallelism."""
+    """Errors of steps of 2024 to 2026: under FSDP or DDP by stack, and in groups of layouts, dtypes and models."""
     found: dict[str, list[float]] = {}
     for one in csv.DictReader(path.open()):
-        mesh = MegatronLayout(int(one["tp"]), int(one["tp"]) > 1, int(one["pp"]), int(one["vp"] or 1))
-        plain = one["experts"] == "0" and one["task"] == "pretrain" and one["cp"] == "1" and one["micro_batch"]
-        if not plain or one["precision"] == "nvfp4" or (mesh.ranks > 1 and one["stack"] == "torchtitan"):
+        loaded = find(SAME.get(one["model"], one["model"]))
+        if one["task"] == "sft" or not one["tokens_per_s_gpu"] or model_kind(loaded.ledger) not in ("dense", "experts"):
             continue
-        loaded, chip = find(SAME.get(one["model"], one["model"])), device(one["device"])
-        seq, batch, gpus, accumulate = (int(one[name]) for name in ("seq", "micro_batch", "gpus", "grad_accum"))
-        trained = Trained(seq, batch, gpus, accumulate, one["recompute"] == "full", one["precision"] != "bf16")
-        if mesh.ranks == 1:
-            name, seconds = one["stack"], fsdp_time.step(work_of(loaded.ledger, trained), chip, trained, RECENT).seconds
-        else:
-            work = work_of(loaded.ledger, trained, mesh.tp)
-            name, seconds = "layouts", megatron_time.step(work, chip, trained, mesh).seconds
-        each = seconds * mesh.ranks / trained.tokens * float(one["tokens_per_s_gpu"])
-        found.setdefault(name, []).append(log(each))
-    said = {**{name.lower(): one for name, one in NEWER_STACKS.items()}, "layouts": NEWER_LAYOUTS}
+        seq, batch, gpus, total, tp, pp, cp, ep = (
+            int(one[name] or 1) for name in ("seq", "micro_batch", "gpus", "global_batch", "tp", "pp", "cp", "ep")
+        )
+        accumulate = total * tp * pp * cp // (batch * gpus)
+        dtype = one["precision"] if one["precision"] in ("bf16", "nvfp4") else "fp8"
+        group, chip = group_of(one, dtype), device(one["device"])
+        recompute: Recompute = "full" if one["recompute"] == "full" else "none"
+        trained = Trained(seq, batch, gpus, accumulate, recompute, dtype, ep, one["task"] == "lora")
+        mesh = MegatronLayout(tp, tp > 1, pp, int(one["vp"] or 1), cp, gpus // (tp * pp) if group == SHARDED else 1)
+        try:
+            work = work_of(loaded.ledger, trained, tp)
+        except NoKernelError:
+            continue
+        fsdp = mesh.ranks == 1 and group not in (EXPERTS_BALANCED, ADAPTERS)
+        parts = fsdp_time.step(work, chip, trained, RECENT) if fsdp else megatron_time.step(work, chip, trained, mesh)
+        each = parts.seconds * mesh.ranks / trained.tokens * float(one["tokens_per_s_gpu"])
+        found.setdefault(group, []).append(log(each))
+    reported = {**{name.lower(): one for name, one in NEWER_STACKS.items()}, **NEWER_LAYOUTS}
     broken = []
-    print("\ndense training steps of 2024 to 2026")
-    for name, every in found.items():
+    print("\ntraining steps of 2024 to 2026")
+    for name, every in sorted(found.items()):
         left = np.array(every)
         print(line(name, left))
         inside = share_inside(left, np.arange(len(left)), NEWER_LOW, NEWER_HIGH)
         measured = Reported(len(left), round(float(np.median(np.abs(np.exp(left) - 1))), 3), round(inside, 3))
-        if name in said and said[name].runs == len(left) and said[name] != measured:
+        if reported[name] != measured:
             broken.append(f"{name} is {measured}")
     return broken
 
@@ -146,7 +186,10 @@ class MegatronStep(NamedTuple):
 def divided_logs(rows: Sequence[MegatronStep], constants: MegatronConstants) -> Array:
     """Logarithms of predicted over measured."""
     chip = devices.load("a100-sxm-80gb")
-    each = [(megatron_time.step(row.work, chip, *row.of[3:6], constants).seconds, row.of.seconds) for row in rows]
+    each = [
+        (megatron_time.step(row.work, chip, row.of.trained, row.of.mesh, constants).seconds, row.of.seconds)
+        for row in rows
+    ]
     return np.array([log(predicted / measured) for predicted, measured in each])
 
 
@@ -160,7 +203,7 @@ def divided() -> list[str]:
         left.append(log(executed(model, one) / PEAK / one.seconds))
     cells = np.array([row.cell for row in rows])
     errors, constants = held_out(partial(divided_logs, rows), MEGATRON, cells, np.ones(len(rows)), LOOSE)
-    by = {"cell": cells, "again": np.array([row.of.again for row in rows])}
+    by = {"cell": cells, "again": np.array([row.of.trained.recompute for row in rows])}
     print(f"\nMegatron's published steps: {len(rows)}")
     tables("training step under tensor and pipeline parallelism, each model held out", errors, by)
     print(line("a plain roofline: all FLOPs at the peak", np.array(left)))
@@ -176,9 +219,9 @@ def executed(model: LoadedModel, one: Published) -> float:
     pairs = sum(flops for path, flops in products.items() if path.endswith((".scores", ".values")))
     again = (
         sum(products.values()) - products["lm_head"]
-        if one.again == "full"
+        if one.trained.recompute == "full"
         else pairs
-        if one.again == "attention"
+        if one.trained.recompute == "attention"
         else 0
     )
     return one.trained.accumulate * (3 * sum(products.values()) + again) / one.mesh.ranks

@@ -12,6 +12,7 @@ import pytest
 import tfacct
 from tests.families import TINY
 from tests.helpers.cli import Ran
+from tfacct.accounts.metrics import Recompute
 from tfacct.base.errors import TfacctError
 from tfacct.ledger.workload import Workload
 from tfacct.loading import devices
@@ -27,6 +28,7 @@ from tfacct.training.recipe import Recipe
 A100 = devices.load("a100-sxm-80gb")
 USABLE = 83_029_027_840
 """Bytes of an H100 less 2 GB."""
+RECOMPUTE: tuple[Recompute, ...] = ("none", "full")
 MPT, GPT2 = tfacct.load("mpt-7b"), tfacct.load("gpt2")
 
 
@@ -42,7 +44,7 @@ def test_a_step_by_hand() -> None:
     free = replace(TRAINING, products=1.0, attention=1.0, launch=0.0, optimizer=0.0, step=0.0)
     work, trained = Work(forward, 0, 0), Trained(1, 1)
     assert fsdp_time.step(work, A100, trained, free).seconds == pytest.approx(9.5)
-    assert fsdp_time.step(work, A100, replace(trained, recompute=True), free).seconds == pytest.approx(11.5)
+    assert fsdp_time.step(work, A100, replace(trained, recompute="full"), free).seconds == pytest.approx(11.5)
     assert fsdp_time.step(work, A100, replace(trained, accumulate=2), free).seconds == pytest.approx(19)
 
 
@@ -82,13 +84,13 @@ def test_recomputation_and_fp8_change_the_step() -> None:
 @pytest.mark.parametrize(
     ("model", "asked", "message"),
     [
-        ("qwen3-30b-a3b", {"on": "8xh100-sxm"}, "training time of MoE models is not supported"),
+        ("qwen3.5-27b", {"on": "8xh100-sxm"}, "training time of recurrent models is not supported"),
         ("mamba-130m", {"on": "h100-sxm"}, "time estimates do not support mamba"),
         ("t5-small", {"on": "h100-sxm"}, "its training time is not supported"),
         ("bert-base", {"on": "h100-sxm"}, "its training time is not supported"),
         ("gpt2", {"on": "t4"}, "no bf16 units"),
         ("gpt2", {"on": "a100-sxm-80gb", "dtype": "fp8"}, "no fp8 units"),
-        ("gpt2", {"on": "h100-sxm", "dtype": "int4"}, "in bf16 or fp8, not in int4"),
+        ("gpt2", {"on": "h100-sxm", "dtype": "int4"}, "in bf16, fp8, nvfp4, not in int4"),
         ("gpt2", {"on": "h100-sxm", "accumulate": 0}, "at least 1"),
         ("gpt2", {"on": "16xrtx-pro-6000"}, "no network between nodes is known for rtx-pro-6000"),
     ],
@@ -231,7 +233,7 @@ def test_a_divided_step_by_hand() -> None:
     ]
     free = replace(MEGATRON, products=1.0, link=1.0, card=0.5)
     work, trained = Work(forward, 0, 8 * 10**9, 4, 0), Trained(1, 1, 16, accumulate=2)
-    parts = megatron_time.step(work, A100, trained, MegatronLayout(4, False, 2), "none", free)
+    parts = megatron_time.step(work, A100, trained, MegatronLayout(4, False, 2), free)
     launch = TRAINING.launch * 3 * 0.5
     assert parts["products"] == pytest.approx(3) and parts["sums"] == pytest.approx(2 * 1.5 / 2 * 2)
     assert parts["waiting"] == pytest.approx(1.5 + 1.5 + launch)
@@ -239,17 +241,80 @@ def test_a_divided_step_by_hand() -> None:
     # 10⁹ parameters of 2 bytes on each device, sent twice by half: 2 GB at half of a card of 200 Gb/s, 12.5 GB/s.
     assert parts["gradients"] == pytest.approx(2 / 12.5)
     # Two copies in one node sum over NVLink.
-    node = megatron_time.step(work, A100, replace(trained, devices=8), MegatronLayout(4), "none", free)
+    node = megatron_time.step(work, A100, replace(trained, devices=8), MegatronLayout(4), free)
     assert node["gradients"] == pytest.approx(2 * 2 * 2 / 2 / 300)
-    two = megatron_time.step(work, A100, trained, MegatronLayout(4, False, 2, 2), "none", free)
+    two = megatron_time.step(work, A100, trained, MegatronLayout(4, False, 2, 2), free)
     assert two["waiting"] == pytest.approx(parts["waiting"] / 2)
-    again = megatron_time.step(work, A100, trained, MegatronLayout(4, False, 2), "full", free)
+    again = megatron_time.step(work, A100, replace(trained, recompute="full"), MegatronLayout(4, False, 2), free)
     assert again["products"] == pytest.approx(4) and again["sums"] == pytest.approx(4.5)
     # A head of one second at the peak: thrice, in both micro-batches, shared by two stages, and never recomputed.
     head = Work([*forward, Kernel("lm_head", "gemm", 1, flops=peak)], 0, 8 * 10**9, 4, 0)
-    for recompute in ("none", "full"):
-        parts = megatron_time.step(head, A100, trained, MegatronLayout(4, False, 2), recompute, free)
+    for recompute in RECOMPUTE:
+        again = replace(trained, recompute=recompute)
+        parts = megatron_time.step(head, A100, again, MegatronLayout(4, False, 2), free)
         assert parts["head"] == pytest.approx(3)
+
+
+def test_experts_by_hand() -> None:
+    # Experts' matmuls of one second at the peak run at 0.4 of the rate of others: 3 / 0.4 s. 100 GB of tokens go to
+    # their experts and back, forward and backward, 7/8 of them over 300 GB/s. 8 devices have the dense 2 GB of weights
+    # whole and an eighth of the experts' 16 GB: they gather 2 GB three times, less their own eighth, and no experts.
+    peak = A100.peak["bf16"]
+    free = replace(TRAINING, products=1.0, link=1.0)
+    work = Work([Kernel("mlp.experts.up_proj", "experts", 0, flops=peak)], 0, 9 * 10**9, 4, 0, 8 * 10**9, 100 * 10**9)
+    parts = fsdp_time.step(work, A100, Trained(1, 1, 8, ep=8), free)
+    assert parts["experts"] == pytest.approx(3 / 0.4) and parts["exchange"] == pytest.approx(4 * 100 * 7 / 8 / 300)
+    assert parts["gathers"] == pytest.approx(3 * 2 * 7 / 8 / 300)
+    assert fsdp_time.step(work, A100, Trained(1, 1, 8), free)["gathers"] == pytest.approx(3 * 18 * 7 / 8 / 300)
+    # Two groups of 4 share them: 2 GB of experts on each device, which the other group has too.
+    twice = fsdp_time.step(work, A100, Trained(1, 1, 8, ep=4), free)
+    assert twice["gathers"] == pytest.approx(3 * (2 * 7 / 8 + 4 / 2) / 300)
+    layout = replace(MEGATRON, products=1.0, link=1.0)
+    of_stage = megatron_time.step(work, A100, Trained(1, 1, 8, ep=2), MegatronLayout(1, False, 4), layout)
+    assert of_stage["experts"] == pytest.approx(3 / 0.4 / 4) and of_stage["exchange"] == pytest.approx(100 / 2 / 300)
+    # A stage has a quarter: 0.5 GB of dense weights in two copies, 2 GB of experts in one.
+    assert of_stage["gradients"] == pytest.approx(2 * 0.5 / 2 / 300)
+
+
+def test_adapters_and_shards_of_sequences_and_weights_by_hand() -> None:
+    peak = A100.peak["bf16"]
+    forward = [Kernel("mlp.up_proj", "gemm", 0, flops=peak), Kernel("attn.attention", "attention", 0, flops=peak)]
+    free = replace(MEGATRON, products=1.0, attention=1.0, link=1.0)
+    work, trained = Work(forward, 0, 8 * 10**9, 4, 0), Trained(1, 1, 8)
+    whole = megatron_time.step(work, A100, trained, MegatronLayout(2), free)
+    halves = megatron_time.step(work, A100, trained, MegatronLayout(2, cp=2), free)
+    for name in ("products", "attention"):
+        assert halves[name] == pytest.approx(whole[name] / 2)
+    assert halves["gradients"] == whole["gradients"] == pytest.approx(2 * 8 * 3 / 4 / 300)  # of 4 copies of 8 GB
+    # Four devices shard the 8 GB of each of two ranks: gathered twice and scattered, less a quarter, in each of three
+    # micro-batches, and the optimizer updates a quarter.
+    sharded = megatron_time.step(work, A100, replace(trained, accumulate=3), MegatronLayout(2, fsdp=4), free)
+    assert sharded["gradients"] == 0
+    assert sharded["gathers"] == pytest.approx(3 * 3 * 8 * 3 / 4 / (300 * TRAINING.link))
+    assert sharded["optimizer"] == pytest.approx(whole["optimizer"] / 4)
+    # Frozen weights have no gradients: two of three matmuls, nothing to sum or to update.
+    frozen = megatron_time.step(work, A100, replace(trained, frozen=True), MegatronLayout(2), free)
+    assert frozen["products"] == pytest.approx(2) and whole["products"] == pytest.approx(3)
+    assert frozen["attention"] == whole["attention"] and frozen["gradients"] == frozen["optimizer"] == 0
+    only = [fsdp_time.step(work, A100, replace(trained, frozen=each))["gathers"] for each in (True, False)]
+    assert only[0] == pytest.approx(only[1] * 2 / 3)
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "said"),
+    [
+        ("mixtral-8x7b", {"fsdp": 8, "ep": 8, "recompute": "full"}, "of MoE models with balanced routing"),
+        ("llama-3.1-8b", {"lora": 16}, "of LoRA"),
+        ("llama-3.1-8b", {"cp": 2, "fsdp": 4, "recompute": "full"}, "with context parallelism"),
+        ("llama-3.1-8b", {"tp": 2, "fsdp": 4}, "under FSDP with other axes (torchtitan"),
+        ("llama-3.1-8b", {"dtype": "nvfp4"}, "in nvfp4"),
+    ],
+)
+def test_newer_steps_name_the_steps_that_their_error_is_of(model: str, options: dict[str, Any], said: str) -> None:
+    step = tfacct.load(model).train_time(on="8xb200", ctx=4096, **options)
+    assert f"Steps {said}" in " ".join(" ".join(step.notes).split()) and step.validation is None
+    assert [end / step.value_seconds for end in step.interval_80_seconds] == pytest.approx([0.7, 1.45])
+    assert sum(step.parts_seconds.values()) == pytest.approx(step.value_seconds)
 
 
 @pytest.mark.parametrize(
@@ -294,7 +359,11 @@ def test_what_a_divided_step_says() -> None:
     other = model.train_time(on="10xh100-sxm", tp=5, pp=2, ctx=1024)
     assert [end / other.value_seconds for end in other.interval_80_seconds] == pytest.approx([0.7, 1.45])
     said = " ".join(" ".join(other.notes).split())
-    assert other.validation is None and "median error 13.2% on 17 steps, none of them fitted" in said
+    assert (
+        other.validation is None
+        and "Steps with TP and PP (Megatron-Bridge, 2024 to 2026): median error 13.2% on 17 steps, none of them fitted"
+        in said
+    )
     assert "attention is fused" in said
     forty = model.train_time(on="10xa100-sxm-40gb", tp=5, pp=2, ctx=1024)
     assert forty.interval_80_seconds is None and "its error here is not known" in " ".join(
@@ -350,9 +419,10 @@ def test_the_baseline_counts_what_its_row_says(run: Callable[..., Ran]) -> None:
         ({"sp": True}, "sp=True needs tp=2 or more"),
         ({"pp_chunks": 2}, "pp_chunks=2 applies to pipeline stages, so it needs pp=2"),
         ({"recompute": True}, "recompute must be a string, not True"),
-        ({"recompute": "attention"}, "no training step with recompute='attention' under FSDP was measured"),
         ({"optimizer": "sgd"}, "no training step with optimizer='sgd' was measured"),
-        ({"tp": 4, "fsdp": 4}, "no training step with fsdp with other axes was measured"),
+        ({"dp": 2, "fsdp": 8}, "no training step with fsdp and dp was measured"),
+        ({"dp": 16}, "no training step with data parallelism alone was measured"),
+        ({"lora": 8, "weights": "nf4"}, "no training step with weights='nf4' was measured"),
     ],
 )
 def test_divisions_that_are_refused(asked: dict[str, Any], message: str) -> None:

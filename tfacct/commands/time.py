@@ -71,16 +71,16 @@ def train_time(
     >>> step.validation["points"], sorted(step.parts_seconds)[:3]
     (49, ['attention', 'gathers', 'head'])
 
-    Batch sizes, recipe and layout are those of `train`, whose memory is reported too. `tp` or `pp`: as Megatron-LM runs
-    them, with the other devices as replicas. `dtype`: bf16, or fp8 for the matmuls of layers. `total_tokens`: adds the
-    days for this many. `mfu`: your assumption, instead of an estimate: the step at this share of the bf16 peak. Usable
-    memory of each device: `use` (1) times its memory, less `reserve` (2 GB). Printed by `time --train`. Raises
-    TfacctError for a step unlike those that were measured; without `mfu` also for a model with experts.
+    Batch sizes, recipe and layout are those of `train`, whose memory is reported too. Layouts other than FSDP: as
+    Megatron-LM runs them, with the other devices as replicas. `dtype`: bf16, or fp8 or nvfp4 for the matmuls of layers.
+    Experts are assumed to get equally many tokens. `total_tokens`: adds the days for this many. `mfu`: your assumption,
+    instead of an estimate: the step at this share of the bf16 peak. Usable memory of each device: `use` (1) times its
+    memory, less `reserve` (2 GB). Printed by `time --train`. Raises TfacctError for a step unlike those that were
+    measured.
     """
     from tfacct.reports.time import time_train
     from tfacct.timing.placement import Deployment
 
-    _check_cp(step.get("cp", 1))
     total = total_tokens
     if isinstance(total, str):
         total = units.read_count(option("total_tokens"), total, "tokens", "15T or 300B")
@@ -89,23 +89,14 @@ def train_time(
     return Found(time_train(model, request, recipe.checked(), where, tokens_total=total, mfu=mfu))
 
 
-def _check_cp(cp: int) -> None:
-    """Raises UsageError for context parallelism, which has no measured runs."""
-    if cp != 1:
-        raise UsageError(
-            f"{option('cp', cp)} has no estimate: no run under context parallelism was measured",
-            "`tfacct flops` and `tfacct plan` count the FLOPs and bytes sent per rank",
-        )
-
-
 def _check_layout(tp: int, pp: int, cp: int) -> None:
     """Raises UsageError for a layout that only training has."""
-    _check_cp(cp)
-    if pp != 1:
-        raise UsageError(
-            f"{option('pp', pp)} needs {option('train', True)}: no serving under pipeline parallelism was measured",
-            "`tfacct flops` and `tfacct memory` count one stage",
-        )
+    for name, size, axis in (("cp", cp, "context"), ("pp", pp, "pipeline")):
+        if size != 1:
+            raise UsageError(
+                f"{option(name, size)} needs {option('train', True)}: no serving under {axis} parallelism was measured",
+                "`tfacct flops` and `tfacct memory` count one rank",
+            )
     if tp != 1:
         raise UsageError(
             f"{option('tp')} needs {option('train', True)}: for inference, tp is the number of devices",

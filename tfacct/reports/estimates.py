@@ -19,9 +19,13 @@ from tfacct.timing.step_estimate import measured_alike, unmeasured_step
 from tfacct.timing.timing import CONSTANTS, WIDE, units_of
 from tfacct.timing.validated import (
     ENOUGH,
+    EXPERTS_BALANCED,
+    IN_NVFP4,
+    LAYOUTS,
     NEVER_FITTED,
     NEWER_LAYOUTS,
     NEWER_STACKS,
+    SHARDED,
     VALIDATED,
     Class,
     Metric,
@@ -136,19 +140,25 @@ def _evidence(one: Placement) -> str:
     )
 
 
-def step_error_note(model: LoadedModel, device: Device, megatron: bool, link: Link | None, dtype: str) -> str:
+def step_error_note(
+    model: LoadedModel, device: Device, megatron: bool, link: Link | None, dtype: str, newer: str | None
+) -> str:
     """The measured error of a training step's estimate, or why it is not known. `link`: of all devices. `dtype`: of the
-    matmuls."""
+    matmuls. `newer`: the group of steps since 2024 that it is like, if there is no older one."""
     if reason := unmeasured_step(device, link):
         return _unknown(reason)
-    alike = measured_alike(model, device, megatron)
-    fp8_only = "" if dtype == "fp8" else f"No such step in {dtype} was measured. "
+    alike = newer is None and measured_alike(model, device, megatron)
     others = "other software differs more"
-    if not alike and megatron:
-        error = NEWER_LAYOUTS
+    measured = dtype == "fp8" or newer in (EXPERTS_BALANCED, SHARDED, IN_NVFP4)
+    fp8_only = "" if measured else f"No such step in {dtype} was measured. "
+    if newer is not None or (megatron and not alike):
+        group = newer or LAYOUTS
+        error = NEWER_LAYOUTS[group]
+        fitted = "by which one constant was chosen" if group in (EXPERTS_BALANCED, IN_NVFP4) else "none of them fitted"
+        stack = "torchtitan" if group == SHARDED else "Megatron-Bridge"
         return (
-            f"Estimate. {fp8_only}Megatron-Bridge in fp8 with TP and PP (2026): median error"
-            f" {units.percent(error.median)} on {error.runs} steps, none of them fitted; {others}."
+            f"Estimate. {fp8_only}Steps {group} ({stack}, 2024 to 2026): median error"
+            f" {units.percent(error.median)} on {error.runs} steps, {fitted}; {others}."
         )
     kind: Class = "divided" if megatron else "training"
     error, here = reported(kind, "step"), VALIDATED[kind, "step"].on.get(device.id, 0)

@@ -28,6 +28,8 @@ from tfacct.parallel.search import SIZES, label, layouts_with, sizes_of
 from tfacct.parallel.support import unsupported_part
 from tfacct.reports import build, comms, model_notes
 from tfacct.timing.layout_time import MEGATRON, Order, ServingTimes, Times, ranking, times_of
+from tfacct.timing.megatron_time import MegatronLayout
+from tfacct.timing.step_estimate import newer_group
 from tfacct.training.layout_search import (
     RECOMPUTE,
     Candidate,
@@ -416,7 +418,9 @@ def _errors(one: Plan) -> list[str]:
     device, laws = one.estimates.device, [law for law in one.laws if law]
     assert one.recipe is not None
     link = None if one.gpus == 1 else device.link(one.gpus)
-    return [estimates.step_error_note(one.model, device, law == MEGATRON, link, one.recipe.dtype) for law in laws]
+    dtype, frozen = one.recipe.dtype, one.recipe.lora is not None
+    newer = newer_group(one.model, MegatronLayout(), dtype, frozen=frozen)
+    return [estimates.step_error_note(one.model, device, law == MEGATRON, link, dtype, newer) for law in laws]
 
 
 def _cache(one: Plan) -> str:

@@ -86,6 +86,7 @@ IDLE = 0.25
 """Idle share of a step from which on a note suggests more micro-batches."""
 PARTS = {
     "products": "matmuls of layers",
+    "experts": "matmuls of experts",
     "head": "head",
     "attention": "attention",
     "pointwise": "pointwise",
@@ -93,6 +94,7 @@ PARTS = {
     "launches": "kernel launches",
     "gathers": "all-gather, reduce-scatter",
     "sums": "collectives over tp",
+    "exchange": "all-to-all of experts",
     "waiting": "idle pipeline stages",
     "gradients": "gradient all-reduce",
     "optimizer": "optimizer",
@@ -182,10 +184,12 @@ class TimeTrainReport(build.ModelReport):
     devices: int = of_training(lambda one: one.trained.devices)
     accumulate: int = of_training(lambda one: one.how.accumulate)
     recompute: Literal["full", "attention", "none"] = of_training(lambda one: one.how.recompute)
-    tp: int = of_training(lambda one: one.how.mesh.tp)
-    sp: bool = of_training(lambda one: one.how.mesh.sp)
-    pp: int = of_training(lambda one: one.how.mesh.pp)
-    pp_chunks: int = of_training(lambda one: one.how.mesh.chunks)
+    tp: int = of_training(lambda one: one.layout.tp)
+    sp: bool = of_training(lambda one: one.layout.sp)
+    pp: int = of_training(lambda one: one.layout.pp)
+    pp_chunks: int = of_training(lambda one: one.layout.chunks)
+    cp: int = of_training(lambda one: one.layout.cp)
+    ep: int = of_training(lambda one: one.how.ep)
     link: build.LinkUsed | None = of_training(lambda one: one.link and one.link.facts())
     link_tp: build.LinkUsed | None = of_training(lambda one: one.link_tp and one.link_tp.facts())
     estimate: bool = of_training(lambda _: True)
@@ -375,7 +379,7 @@ def _train_words(one: StepEstimate) -> str:
     """The workload and the recipe, after a title."""
     recompute = "" if one.how.recompute == "none" else f", recompute {one.how.recompute}"
     each = " on each device" if one.trained.devices > 1 else ""
-    each = each if not one.megatron else f" per replica of {one.how.mesh.ranks:,} devices"
+    each = each if not one.megatron else f" per replica of {one.how.ranks:,} devices"
     return f"context {one.work.context:,}, {batch_words(one.work, one.recipe)}{each}{recompute}"
 
 
@@ -403,7 +407,7 @@ def _stated_table(one: StepEstimate, mfu: float) -> Table:
     each, speed = flops_per_token(Point(one.model.ledger, one.work, train=True)), one.device.peak["bf16"] * mfu
     rows: list[Row] = [
         {"what": "FLOPs per token", "value": Amount(each, "flops")},
-        {"what": "tokens of a step", "value": Amount(Fraction(one.trained.tokens, one.how.mesh.ranks), "count")},
+        {"what": "tokens of a step", "value": Amount(Fraction(one.trained.tokens, one.how.ranks), "count")},
         {"what": f"FLOP/s at {units.percent(mfu)} of the bf16 peak", "value": Amount(speed, "flops")},
     ]
     totals: list[Row] = [{"what": "step", "value": f"≈ {units.seconds(one.parts.seconds)}"}]
@@ -453,8 +457,8 @@ def _fit_note(one: StepEstimate) -> str:
 def _layout(one: StepEstimate) -> str:
     if not one.megatron:
         return "FSDP over all devices"
-    mesh, copies = one.how.mesh, one.trained.devices // one.how.mesh.ranks
-    sizes = {"tp": mesh.tp, "pp": mesh.pp, "dp": copies}
+    mesh, copies = one.layout, one.trained.devices // one.how.ranks
+    sizes = {"tp": mesh.tp, "pp": mesh.pp, "cp": mesh.cp, "fsdp" if mesh.fsdp > 1 else "dp": copies, "ep": one.how.ep}
     sp = " sp" if mesh.sp else ""
     named = " ".join(f"{axis}={size}{sp if axis == 'tp' else ''}" for axis, size in sizes.items() if size > 1)
     return f"{named}; attention is {'unfused' if one.alike else 'fused'}"
@@ -482,7 +486,9 @@ TRAIN_NOTES = (
     NoteRow("room", 1, _if_timed(_fit_note, assumed=True)),
     NoteRow("assumed", 1, _if_timed(_assumed, assumed=True)),
     NoteRow(
-        "error", 1, _if_timed(lambda one: step_error_note(one.model, one.device, one.megatron, one.link, one.dtype))
+        "error",
+        1,
+        _if_timed(lambda one: step_error_note(one.model, one.device, one.megatron, one.link, one.dtype, one.newer)),
     ),
     NoteRow(
         "waiting", 1, _if_timed(_idle), "Stages are idle for {share:.1%} of the step; try more micro-batches ({more})."

@@ -102,7 +102,7 @@ def least_of_step(point: Point, devices: int) -> int:
     from tfacct.timing.fsdp_time import Trained, least_bytes
 
     axes = replace(point.work, batch=1).axes()
-    return least_bytes(point.ledger, axes, Trained(point.work.context, 1, devices, recompute=True))
+    return least_bytes(point.ledger, axes, Trained(point.work.context, 1, devices, recompute="full"))
 
 
 def family_sizes(model: LoadedModel | None, ctx: int | None) -> list[LoadedModel]:

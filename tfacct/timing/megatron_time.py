@@ -9,11 +9,19 @@ pairs take more than under FSDP. On devices with fp8 units, which came later, it
 
 from __future__ import annotations
 
-from tfacct.accounts.metrics import Recompute
 from tfacct.base.record import record
 from tfacct.ledger.einsum import rounded_up
-from tfacct.ledger.storage import BF16_EACH
-from tfacct.timing.fsdp_time import LAUNCHED, RECENT, TRAINING, Parts, Trained, Work
+from tfacct.timing.fsdp_time import (
+    EXPERTS,
+    LAUNCHED,
+    RECENT,
+    TRAINING,
+    Parts,
+    Trained,
+    Work,
+    gather_rate,
+    matmul_rate,
+)
 from tfacct.timing.timing import Device
 
 
@@ -39,62 +47,74 @@ UTILIZATION = 0.48
 @record
 class MegatronLayout:
     """How devices divide a step: `tp` of a node, with `sp` the tokens of the stream among them too; `pp` stages of
-    `chunks` parts each; the others are copies."""
+    `chunks` parts each; `cp` that share the tokens of a sequence; the others are copies, of which `fsdp` shard the
+    weights."""
 
     tp: int = 1
     sp: bool = False
     pp: int = 1
     chunks: int = 1
+    cp: int = 1
+    fsdp: int = 1
 
     @property
     def ranks(self) -> int:
-        """Number of devices that hold one copy."""
+        """Number of devices that share a batch."""
+        return self.tp * self.pp * self.cp
+
+    @property
+    def shards(self) -> int:
+        """Number of devices that share each weight, unless `fsdp` shards them too."""
         return self.tp * self.pp
 
 
-def step(
-    work: Work,
-    device: Device,
-    trained: Trained,
-    mesh: MegatronLayout,
-    recompute: Recompute = "none",
-    c: MegatronConstants = MEGATRON,
-) -> Parts:
-    """Seconds of a step, by the stage that has most blocks; the head's time is taken to be shared by all stages.
+def step(work: Work, device: Device, trained: Trained, mesh: MegatronLayout, c: MegatronConstants = MEGATRON) -> Parts:
+    """Seconds of a step, by the stage that has most blocks; the head's time is taken to be shared by all stages, and
+    attention to overlap with the keys and values that context parallelism sends.
 
     Nothing was fitted to devices with fp8 units: they attain less of their peak in bf16 by as much as they do under
     FSDP, and in fp8 and attention what they do there.
     """
-    wide, passes = device.peak["bf16"], 4 if recompute == "full" else 3
+    wide = device.peak["bf16"]
     hot = "fp8" in device.peak
     head_at = wide * c.products * (TRAINING.products_hot / TRAINING.products if hot else 1)
-    products_at = device.peak["fp8"] * TRAINING.fp8 if trained.fp8 else head_at
+    products_at = matmul_rate(device, trained.dtype, head_at)
     attention_at = wide * (RECENT.attention_hot if hot else c.attention)
-    share = rounded_up(work.blocks, mesh.pp) / work.blocks
+    blocks = rounded_up(work.blocks, mesh.pp) / work.blocks
+    share, of_head = blocks / mesh.cp, 1 / (mesh.pp * mesh.cp)
     moved = work.undivided_moved / mesh.tp if mesh.sp else work.total("moved", "pointwise")
-    ring = 2 * (mesh.tp - 1) / mesh.tp * work.total("moved", "all-reduce")
+    ring = 2 * (mesh.tp - 1) / mesh.tp * work.total("moved", "all-reduce") / mesh.cp
     sums = 0.0
     if mesh.tp > 1:
         sums = ring / (device.link(mesh.tp).rate * c.link) + work.total("times", "all-reduce") * c.reduce
     micro_batch = Parts(
-        products=share * work.total("flops", "gemm") * passes / products_at,
-        head=work.total("flops", "head") * 3 / head_at / mesh.pp,
-        attention=share * work.total("flops", "attention") * (passes + 0.5 + (recompute == "attention")) / attention_at,
-        pointwise=share * moved * c.pointwise * passes / device.bandwidth,
-        logits=work.logits * TRAINING.logits / device.bandwidth / mesh.pp,
-        launches=share * work.total("times", *LAUNCHED) * passes * TRAINING.launch,
-        sums=share * sums * (passes - 1),
+        products=share * work.total("flops", "gemm") * trained.matmul_passes / products_at,
+        experts=share * work.total("flops", "experts") * trained.matmul_passes / (products_at * EXPERTS),
+        head=of_head * work.total("flops", "head") * 3 / head_at,
+        attention=share * work.total("flops", "attention") * trained.attention_passes / attention_at,
+        pointwise=share * moved * c.pointwise * trained.passes / device.bandwidth,
+        logits=of_head * work.logits * TRAINING.logits / device.bandwidth,
+        launches=blocks * work.total("times", *LAUNCHED) * trained.passes * TRAINING.launch,
+        sums=blocks * sums * (trained.passes - 1),
+        exchange=share * work.exchange(device, trained, c.link),
     )
     stage = micro_batch.seconds - micro_batch["head"] - micro_batch["logits"]
-    copies, parameters, gradients = trained.devices // mesh.ranks, work.parameters / mesh.ranks, 0.0
-    if copies > 1:
+    copies, optimized = trained.devices // mesh.shards, 0.0
+    gathers = gradients = 0.0
+    if mesh.fsdp > 1:
+        sent = (3 - trained.frozen) * work.shared_bytes(mesh.shards, copies, trained.ep)
+        gathers = trained.accumulate * sent / gather_rate(device, trained.devices)
+    elif copies > 1 and not trained.frozen:
         between = device.link(trained.devices)
         over = between.card * c.card if between.reach == "network" else between.rate * c.link
-        gradients = 2 * BF16_EACH.bytes(1) * parameters * (copies - 1) / copies / over
+        gradients = 2 * work.shared_bytes(mesh.shards, copies, trained.ep) / over
+    if not trained.frozen:
+        optimized = work.parameters_each(mesh.shards, trained.ep) / (copies if mesh.fsdp > 1 else 1)
     return Parts(
         {name: trained.accumulate * seconds for name, seconds in micro_batch.items()},
         waiting=(mesh.pp - 1) / mesh.chunks * stage,
+        gathers=gathers,
         gradients=gradients,
-        optimizer=parameters * TRAINING.optimizer / device.bandwidth,
+        optimizer=optimized * TRAINING.optimizer / device.bandwidth,
         rest=TRAINING.step,
     )

@@ -9,7 +9,7 @@ from typing import NamedTuple, cast, get_args
 
 from tfacct.accounts.metrics import Point, Recompute
 from tfacct.accounts.step_flops import backward_flops, forward_flops, recomputed_flops
-from tfacct.base.errors import ConfigError, TfacctError, UsageError
+from tfacct.base.errors import ConfigError, TfacctError, UsageError, listed
 from tfacct.base.record import record
 from tfacct.base.spelling import option
 from tfacct.ledger.einsum import divisors
@@ -20,33 +20,57 @@ from tfacct.loading.memory_limit import MemoryLimit
 from tfacct.loading.model import LoadedModel
 from tfacct.parallel.mesh import Mesh
 from tfacct.timing import fsdp_time, megatron_time
-from tfacct.timing.fsdp_time import RECENT, TRAINING, Parts, Trained, TrainingConstants
+from tfacct.timing.fsdp_time import RECENT, TRAINING, UNITS, Parts, Trained, TrainingConstants
 from tfacct.timing.kernels import NoKernelError
 from tfacct.timing.megatron_time import MegatronLayout
 from tfacct.timing.placement import check_heads
 from tfacct.timing.utilization import Convention, check_positive, flops_per_token, peak_of, utilization
-from tfacct.timing.validated import MODELS, NEWER_HIGH, NEWER_LOW, VALIDATED, Validation, model_kind, unmeasured
+from tfacct.timing.validated import (
+    ADAPTERS,
+    CONTEXT,
+    EXPERTS_BALANCED,
+    IN_NVFP4,
+    MODELS,
+    NEWER_HIGH,
+    NEWER_LOW,
+    SHARDED,
+    VALIDATED,
+    Validation,
+    model_kind,
+    unmeasured,
+)
 from tfacct.training.memory import training_memory
 from tfacct.training.recipe import Recipe, micro_batches
 
 REACHES = ("domain", "network")
 """Reach of the links that measured steps used: NVLink within a node, and a network between such nodes."""
 DAY = 86_400
-DTYPES = ("bf16", "fp8")
 MOST_DOUBLINGS = 8
 """How often the number of devices is doubled in search of a step that fits."""
 
 
 @record
 class StepOptions:
-    """How a step is run: micro-batches before an update, recomputation, and the layout. `tokens_total`: tokens of the
-    whole training. `mfu`: the utilization that the user states, in place of an estimate."""
+    """How a step is run: micro-batches before an update, recomputation, and the layout, None for FSDP. `tokens_total`:
+    tokens of the whole training. `mfu`: the utilization that the user states, in place of an estimate. `ep`: devices
+    that share the experts. `frozen`: only adapters are trained."""
 
     accumulate: int = 1
     recompute: Recompute = "none"
     tokens_total: int | None = None
-    mesh: MegatronLayout = MegatronLayout()
+    mesh: MegatronLayout | None = None
     mfu: float | None = None
+    ep: int = 1
+    frozen: bool = False
+
+    @property
+    def ranks(self) -> int:
+        """Number of devices that share a batch."""
+        return 1 if self.mesh is None else self.mesh.ranks
+
+    def trained(self, work: Workload, count: int, dtype: str) -> Trained:
+        """The step on `count` devices, with the matmuls of layers in this dtype."""
+        return Trained(work.context, work.batch, count, self.accumulate, self.recompute, dtype, self.ep, self.frozen)
 
 
 def estimated(
@@ -55,17 +79,17 @@ def estimated(
     """A step on `count` devices with products in the dtype `name`, and its seconds by what they go to. Raises
     TfacctError for one that was not measured in any way."""
     check(model, count, device, name, how)
-    trained = Trained(work.context, work.batch, count, how.accumulate, how.recompute == "full", name == "fp8")
+    trained = how.trained(work, count, name)
     try:
-        if how.mesh.ranks > 1:
-            _check_mesh(model, device, how)
-        micro_batch = fsdp_time.work_of(model.ledger, trained, how.mesh.tp)
+        if how.mesh is not None:
+            _check_mesh(model, device, how.mesh)
+        micro_batch = fsdp_time.work_of(model.ledger, trained, 1 if how.mesh is None else how.mesh.tp)
     except NoKernelError as error:
         error.message = f"{model.name}: {error.message}"
         raise
-    if how.mesh.ranks == 1:
+    if how.mesh is None:
         return trained, fsdp_time.step(micro_batch, device, trained, fsdp_constants(model))
-    return trained, megatron_time.step(micro_batch, device, trained, how.mesh, how.recompute)
+    return trained, megatron_time.step(micro_batch, device, trained, how.mesh)
 
 
 def fsdp_constants(model: LoadedModel) -> TrainingConstants:
@@ -80,10 +104,10 @@ def at_mfu(
     TfacctError."""
     check_positive("mfu", how.mfu, most=1)
     check_size(option("gradient_accumulation"), how.accumulate)
-    if how.mesh.ranks > 1:
-        _check_mesh(model, device, how)
-    trained = Trained(work.context, work.batch, count, how.accumulate, how.recompute == "full", name == "fp8")
-    each = flops_per_token(Point(model.ledger, work, train=True)) * trained.tokens / how.mesh.ranks
+    if how.mesh is not None:
+        _check_mesh(model, device, how.mesh)
+    trained = how.trained(work, count, name)
+    each = flops_per_token(Point(model.ledger, work, train=True)) * trained.tokens / how.ranks
     return trained, Parts(step=float(each) / (peak_of(device)[1] * float(how.mfu or 1)))
 
 
@@ -110,14 +134,15 @@ class Memory(NamedTuple):
         return True if self.counted is not None and self.counted <= self.usable else None
 
 
-def memory(model: LoadedModel, work: Workload, recipe: Recipe, usable: int, *, fp8: bool = False) -> Memory:
-    """Memory of an estimated step. With `fp8`, matmuls may save what they read in 8 bits. Raises UsageError for a step
-    without an estimate."""
+def memory(model: LoadedModel, work: Workload, recipe: Recipe, usable: int, dtype: str = "bf16") -> Memory:
+    """Memory of an estimated step. Matmuls may save what they read in 8 bits if their `dtype` is narrower than bf16.
+    Raises UsageError for a step without an estimate."""
     micro, how = timed_as(work, recipe)
     count = 1 if recipe.mesh is None else recipe.mesh.ranks
-    trained = Trained(work.context, micro.batch, count, how.accumulate, how.recompute == "full", fp8)
-    in_flight = min(how.mesh.pp, how.accumulate)
-    least = fsdp_time.least_bytes(model.ledger, micro.axes(), trained, how.mesh.ranks, in_flight)
+    trained, mesh = how.trained(micro, count, dtype), how.mesh
+    in_flight = 1 if mesh is None else min(mesh.pp, how.accumulate)
+    shards = None if mesh is None else count if mesh.fsdp > 1 else mesh.shards
+    least = fsdp_time.least_bytes(model.ledger, micro.axes(), trained, how.ranks, in_flight, shards)
     try:
         found = training_memory(model, work, recipe.checked())
         return Memory(least, found.least, usable, exact=found.exact)
@@ -136,8 +161,8 @@ def fitting_options(
         count, accumulate = mesh.ranks << doubled, times * size // each
         if count > devices.MOST or not device.links.known(count):
             continue
-        shards = mesh.fsdp == mesh.ranks
-        larger = replace(mesh, fsdp=count) if shards else replace(mesh, dp=mesh.dp << doubled)
+        shards = mesh.fsdp > 1 or mesh.ranks == 1
+        larger = replace(mesh, fsdp=mesh.fsdp << doubled) if shards else replace(mesh, dp=mesh.dp << doubled)
         if mesh.pp > 1:
             way, at = replace(way, mesh=replace(larger, microbatches=accumulate)), work
         else:
@@ -171,8 +196,8 @@ class StepEstimate:
 
     @property
     def megatron(self) -> bool:
-        """True under tensor or pipeline parallelism; False under FSDP."""
-        return self.how.mesh.ranks > 1
+        """True if devices share more than weights, gradients and optimizer state; False under FSDP alone."""
+        return self.how.mesh is not None
 
     @property
     def validation(self) -> Validation:
@@ -182,7 +207,18 @@ class StepEstimate:
     @property
     def alike(self) -> bool:
         """True if steps like this one are those that the constants were fitted to."""
-        return measured_alike(self.model, self.device, self.megatron)
+        return self.newer is None and measured_alike(self.model, self.device, self.megatron)
+
+    @property
+    def layout(self) -> MegatronLayout:
+        """How devices divide a batch; without divisions under FSDP alone."""
+        return self.how.mesh or MegatronLayout()
+
+    @property
+    def newer(self) -> str | None:
+        """The group of steps since 2024 that this one is like, if it is not like those that the constants were fitted
+        to in what it does."""
+        return newer_group(self.model, self.layout, self.trained.dtype, frozen=self.trained.frozen)
 
     @property
     def link(self) -> Link | None:
@@ -192,12 +228,12 @@ class StepEstimate:
     @property
     def link_tp(self) -> Link | None:
         """The link of the devices that share widths; None of one."""
-        return None if self.how.mesh.tp == 1 else self.device.link(self.how.mesh.tp)
+        return None if self.layout.tp == 1 else self.device.link(self.layout.tp)
 
     @property
     def rate(self) -> float:
         """Tokens per second of one device."""
-        return self.trained.tokens / self.how.mesh.ranks / self.parts.seconds
+        return self.trained.tokens / self.how.ranks / self.parts.seconds
 
     @property
     def interval(self) -> tuple[float, float] | None:
@@ -239,6 +275,18 @@ class StepEstimate:
         return self.how.tokens_total / (self.rate * self.trained.devices) / DAY
 
 
+def newer_group(model: LoadedModel, mesh: MegatronLayout, dtype: str, *, frozen: bool) -> str | None:
+    """The group of steps since 2024 that a step is like; None for those that the older ones have too."""
+    groups = {
+        EXPERTS_BALANCED: bool(model.ledger.experts),
+        ADAPTERS: frozen,
+        CONTEXT: mesh.cp > 1,
+        SHARDED: mesh.fsdp > 1,
+        IN_NVFP4: dtype == "nvfp4",
+    }
+    return next((name for name, so in groups.items() if so), None)
+
+
 def unmeasured_step(device: devices.Device, link: Link | None) -> str:
     """The reason why the error of a step is not known; empty where such steps were measured. `link`: of all devices."""
     return unmeasured("step", device, link, REACHES)
@@ -265,7 +313,7 @@ def step_estimate(
     how = replace(found, tokens_total=tokens_total, mfu=mfu)
     timed = estimated if mfu is None else at_mfu
     trained, parts = timed(model, micro, where.count, where.device, name, how)
-    needed = memory(model, work, recipe, where.usable, fp8=trained.fp8)
+    needed = memory(model, work, recipe, where.usable, name)
     return StepEstimate(model, work, recipe, where.device, trained, name, parts, how, needed)
 
 
@@ -274,7 +322,7 @@ def timed_as(work: Workload, recipe: Recipe) -> tuple[Workload, StepOptions]:
     mesh = recipe.mesh or Mesh()
     megatron = mesh.fsdp != mesh.ranks
     unlike = {
-        option("lora"): recipe.lora is not None,
+        option("weights", recipe.weights_dtype): recipe.weights_dtype == "nf4",
         option("optimizer", recipe.optimizer): recipe.optimizer != Recipe().optimizer,
         option("attention", "eager"): recipe.attention == "eager",
         "torch.autocast": recipe.autocast,
@@ -282,19 +330,18 @@ def timed_as(work: Workload, recipe: Recipe) -> tuple[Workload, StepOptions]:
         option("offload", recipe.offload): recipe.offload is not None,
         option("recompute", recipe.recompute): recipe.recompute not in get_args(Recompute)
         and bool(recipe.recomputed_modules),
-        "expert parallelism": mesh.ep > 1,
-        "context parallelism": mesh.sequence_shards > 1,
-        f"{option('fsdp')} with other axes": 1 < mesh.fsdp < mesh.ranks,
+        option("ulysses"): mesh.ulysses > 1,
+        f"{option('fsdp')} and {option('dp')}": mesh.fsdp > 1 and mesh.dp > 1,
         option("zero", mesh.zero): mesh.zero > 1,
-        "data parallelism alone": mesh.dp == mesh.ranks > 1,
+        "data parallelism alone": mesh.dp == mesh.ranks > 1 and mesh.ep == 1,
         option("schedule", mesh.schedule): mesh.schedule == "zero-bubble",
-        f"{option('recompute', 'attention')} under FSDP": recipe.recompute == "attention" and not megatron,
     }
     for name in (name for name, so in unlike.items() if so):
         raise UsageError(f"no training step with {name} was measured", "`tfacct train` counts its memory")
     size, count = micro_batches(work, recipe)
-    layout = MegatronLayout(mesh.tp, mesh.sp, mesh.pp, mesh.chunks) if megatron else MegatronLayout()
-    return replace(work, batch=size), StepOptions(count, cast("Recompute", recipe.recompute), mesh=layout)
+    layout = MegatronLayout(mesh.tp, mesh.sp, mesh.pp, mesh.chunks, mesh.cp, mesh.fsdp) if megatron else None
+    recompute, frozen = cast("Recompute", recipe.recompute), recipe.lora is not None
+    return replace(work, batch=size), StepOptions(count, recompute, mesh=layout, ep=mesh.ep, frozen=frozen)
 
 
 def check(model: LoadedModel, count: int, device: devices.Device, name: str, how: StepOptions) -> None:
@@ -302,10 +349,10 @@ def check(model: LoadedModel, count: int, device: devices.Device, name: str, how
     check_size(option("gradient_accumulation"), how.accumulate)
     if how.tokens_total is not None:
         check_size(option("total_tokens"), how.tokens_total, most=10**15)
-    if name not in DTYPES:
-        raise UsageError(f"a training step is estimated in {' or '.join(DTYPES)}, not in {name}")
-    if name not in device.peak:
-        problem = f"{device.id} has no {name} units"
+    if name not in UNITS:
+        raise UsageError(f"a training step is estimated in {listed(UNITS)}, not in {name}")
+    if UNITS[name] not in device.peak:
+        problem = f"{device.id} has no {UNITS[name]} units"
         raise UsageError(
             problem, f"ask in {option('dtype', 'bf16')}" if "bf16" in device.peak else "ask for another device"
         )
@@ -313,18 +360,18 @@ def check(model: LoadedModel, count: int, device: devices.Device, name: str, how
         raise UsageError(f"{device.id} has no bf16 units", "ask for another device")
     if count > 1:
         device.link(count)
-    if (kind := model_kind(model.ledger)) != "dense":
+    if (kind := model_kind(model.ledger)) not in ("dense", "experts"):
         raise ConfigError(
             f"{model.name}: training time of {MODELS[kind]} is not supported",
-            "supported: dense decoders; `tfacct train` gives the memory",
+            "supported: dense and MoE decoders; `tfacct train` gives the memory",
         )
     if model.architecture.encoder is not None or model.architecture.mtp is not None or not model.has_cache:
-        raise ConfigError(f"{model.name}: its training time is not supported", "supported: dense decoders")
+        raise ConfigError(f"{model.name}: its training time is not supported", "supported: dense and MoE decoders")
 
 
-def _check_mesh(model: LoadedModel, device: devices.Device, how: StepOptions) -> None:
+def _check_mesh(model: LoadedModel, device: devices.Device, mesh: MegatronLayout) -> None:
     """Raises TfacctError for a layout that the model does not divide, or that was not measured."""
-    mesh, blocks = how.mesh, sum(int(group.count) for group in model.ledger.groups if group.numbers)
+    blocks = sum(int(group.count) for group in model.ledger.groups if group.numbers)
     if mesh.tp > (node := max(NODE, device.links.joined)):
         raise UsageError(f"{option('tp', mesh.tp)} is more than the {node} devices of a node", option("tp", node))
     check_heads(model, mesh.tp)
