@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -189,6 +190,33 @@ def test_a_bias_is_no_norm_of_the_same_size() -> None:
     assert report.first_difference == "final_norm: 48 parameters in the config, not in the code"
     wider = tfacct.check(lambda: own.ShortNames(f=120, last=own.Shift), LLAMA, tokens=9)
     assert wider.first_difference == "blocks.0.mlp.gate_proj: 120 wide in the code, 112 in the config"
+
+
+@pytest.mark.parametrize(("without", "first"), [("proj", "attn.o_proj"), ("out", "mlp.down_proj")])
+def test_a_bias_is_paired_with_the_module_of_its_weight(without: str, first: str) -> None:
+    """Both biases have 48 elements, and no name says which module belongs to attention."""
+
+    def made() -> Any:
+        module = own.GPT()
+        for layer in module.body["layers"]:
+            layer.proj, layer.out = layer.attn.c_proj, layer.mlp[2]
+            layer.forward = partial(flat, layer, layer.attn.c_attn, layer.mlp[0])
+            getattr(layer, without).bias = None
+            layer.qkv, layer.fc = layer.attn.c_attn, layer.mlp[0]
+            del layer.attn, layer.mlp
+        return module
+
+    def flat(layer: Any, qkv: Any, fc: Any, x: Any) -> Any:
+        q, k, v = (y.unflatten(-1, (4, 12)).transpose(1, 2) for y in qkv(layer.ln_1(x)).split(48, dim=2))
+        y = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + layer.proj(y.transpose(1, 2).flatten(2))
+        return x + layer.out(torch.nn.functional.gelu(fc(layer.ln_2(x))))
+
+    report = tfacct.check(made, GPT2, tokens=9)
+    assert report.first_difference == f"blocks.0.{first}.bias: 48 parameters in the config, not in the code"
+    names = {line["path"]: line["name"] for line in report.lines}
+    assert names["blocks.*.attn.o_proj.weight"] == "body.layers.*.proj.weight"
+    assert names["blocks.*.mlp.down_proj.weight"] == "body.layers.*.out.weight"
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])

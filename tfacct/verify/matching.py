@@ -316,6 +316,11 @@ class _Sides:
         for path in config_paths:
             self.free.pop(path, None)
 
+    def apart(self, name: str, config_paths: Sequence[str]) -> bool:
+        """True for a bias of the code whose weight is paired with another module than that of `config_paths`."""
+        weight = self.pairs.get(re.sub("bias$", "weight", name)) if name.endswith("bias") else None
+        return weight is not None and not {*map(paths.module_of, config_paths)} <= {*map(paths.module_of, weight)}
+
     @property
     def waiting(self) -> list[str]:
         """Unpaired names."""
@@ -467,8 +472,13 @@ def _by_names(sides: _Sides) -> None:
 
 
 def _by_shape(sides: _Sides) -> None:
-    """Pairs by names, shapes and order, the best first."""
-    waiting, free = sides.waiting, list(sides.free)
+    """Pairs by names, shapes and order, the best first: biases after weights, each in the module of its weight."""
+    for bias in (False, True):
+        _pair_by_shape(sides, [name for name in sides.waiting if sides.readings[name].bias == bias])
+
+
+def _pair_by_shape(sides: _Sides, waiting: Sequence[str]) -> None:
+    free = list(sides.free)
     order = {name: number for number, name in enumerate(sides.code_tensors)}
     place = {path: number for number, path in enumerate(sides.config_tensors)}
     scored: list[tuple[float, int, int, str, tuple[str, ...]]] = []
@@ -493,7 +503,7 @@ def _by_position(sides: _Sides) -> None:
     code = {name: (sides.readings[name].bias, *shapes(sides.code_tensors[name])) for name in sides.waiting}
     config = {path: (_read_paths((path,))[2], *shapes(sides.config_tensors[path])) for path in sides.free}
     for pairs in _in_order(code, config):
-        if not any(_contradicts(sides.readings[name], path) for name, path in pairs):
+        if not any(_contradicts(sides, name, path) for name, path in pairs):
             for name, path in pairs:
                 sides.pair(name, (path,))
 
@@ -505,7 +515,7 @@ def _by_order(sides: _Sides) -> None:
     config = {path: (paths.repeated(path), *_read_paths((path,))[2:]) for path in sides.free}
     for pairs in _in_order(dict(sorted(code.items(), key=itemgetter(1))), config):
         for name, path in pairs:
-            if not _contradicts(sides.readings[name], path):
+            if not _contradicts(sides, name, path):
                 sides.pair(name, (path,))
 
 
@@ -517,11 +527,11 @@ def _in_order(code: Mapping[str, object], config: Mapping[str, object]) -> Itera
             yield list(zip(code_names, config_names, strict=True))
 
 
-def _contradicts(reading: Reading, path: str) -> bool:
+def _contradicts(sides: _Sides, name: str, path: str) -> bool:
     """True if a name of the code contradicts a path of the config."""
-    part, role, _, norm = _read_paths((path,))
+    reading, (part, role, _, norm) = sides.readings[name], _read_paths((path,))
     other = (reading.role and role and reading.role != role) or (reading.part and part and reading.part != part)
-    return bool(other) or (reading.norm and not norm)
+    return bool(other) or (reading.norm and not norm) or sides.apart(name, (path,))
 
 
 def _candidates(free: Sequence[str]) -> Iterator[tuple[str, ...]]:
@@ -547,7 +557,7 @@ def _score(sides: _Sides, name: str, config_paths: tuple[str, ...]) -> float:
     part, role, bias, norm = _read_paths(config_paths)
     if ("*" in name) != paths.repeated(config_paths[0]) and len(config_tensors[0]) > 1:
         return 0.0
-    if reading.bias != bias or reading.norm != norm:
+    if reading.bias != bias or reading.norm != norm or sides.apart(name, config_paths):
         return 0.0
     score = 0.0
     if reading.role and role:
