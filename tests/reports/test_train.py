@@ -10,6 +10,7 @@ import pytest
 
 from tests.helpers.cli import Ran
 from tfacct import load
+from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.ledger.workload import Request
 from tfacct.loading.memory_limit import memory_limit
@@ -322,18 +323,30 @@ def test_nothing_is_reserved_of_a_size(run: Callable[..., Ran]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("recipe", "message"),
+    ("recipe", "message", "instead"),
     [
-        ("mixtral-8x7b --lora 64", "mixtral-8x7b: LoRA with experts on 2 × h100-sxm is not supported"),
-        ("gpt2 --optimizer adamw-8bit", "gpt2: adamw-8bit on 2 × h100-sxm is not supported"),
+        ("mixtral-8x7b --lora 64", "mixtral-8x7b: LoRA with experts on 2 × h100-sxm is not supported", ""),
+        ("gpt2 --optimizer adamw-8bit", "gpt2: adamw-8bit on 2 × h100-sxm is not supported", "--optimizer adamw"),
+        ("gpt2 --qlora", "gpt2: QLoRA on 2 × h100-sxm is not supported", "--lora 16"),
     ],
 )
-def test_a_step_that_several_devices_do_not_support(run: Callable[..., Ran], recipe: str, message: str) -> None:
-    """The error names the devices, and the command of its hint works."""
-    asked = ("train", *recipe.split(), "--ctx", "1k")
+def test_a_step_that_several_devices_do_not_support(
+    run: Callable[..., Ran], recipe: str, message: str, instead: str
+) -> None:
+    """The error names the devices; the commands of its hint have the peaks that it names."""
+
+    def peak(*asked: str) -> str:
+        ran = run(*asked, "--json")
+        assert ran.code == 0
+        return units.binary(json.loads(ran.out)["models"][0]["peak_bytes"])
+
+    model, *options = recipe.split()
+    asked = ("train", model, *options, "--ctx", "1k")
     ran = run(*asked, "--on", "2xh100")
-    assert (ran.code, ran.err) == (2, f"error: {message}\nhint: --on h100-sxm counts it on one device\n")
-    assert run(*asked, "--on", "h100-sxm").code == 0
+    hint = f"hint: at context 1,024, --on h100-sxm needs {peak(*asked, '--on', 'h100-sxm')} on one device"
+    if instead:
+        hint += f", {instead} needs {peak('train', model, *instead.split(), '--ctx', '1k', '--on', '2xh100')} on each"
+    assert (ran.code, ran.err) == (2, f"error: {message}\n{hint}; 77.3 GiB is usable\n")
     typed = run(*asked, "--fsdp", "2")
     assert "in a parallel layout is not supported" in typed.err and "--on h100" not in typed.err
 

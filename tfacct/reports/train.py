@@ -34,7 +34,7 @@ from tfacct.training.memory import FLOPS_ALONE, TrainingMemory, changes, fits_in
 from tfacct.training.model_step import stored
 from tfacct.training.optimizers import optimizer
 from tfacct.training.phases import FORWARD_END, LOSS, Phase
-from tfacct.training.recipe import FP32, NF4, Recipe, batch_words, micro_batches, size_facts
+from tfacct.training.recipe import ADAMW, FP32, NF4, Recipe, batch_words, micro_batches, size_facts
 from tfacct.training.recompute import CHUNKS
 from tfacct.training.recompute import DEFAULT as CORE_ATTN
 from tfacct.training.saved_lines import TrainLine, by_part, saved_lines
@@ -280,7 +280,7 @@ def train(
         raise sequences_only("train")
     if by not in TABLES:
         raise UsageError(f"{option('by')} is phase, tensor or part, not {by!r}")
-    _check_on_devices(models, recipe, fit)
+    _check_on_devices(models, request, recipe, fit)
     models, left_out = trainable(models, recipe)
     models, of_other_sizes = of_own_size(models, request)
     recipe = recipe.for_models(models)
@@ -316,14 +316,28 @@ def train(
     return replace(report, data=replace(report, columns=columns, sections=rows, totals=totals))
 
 
-def _check_on_devices(models: Sequence[LoadedModel], recipe: Recipe, limit: MemoryLimit | None) -> None:
+def _check_on_devices(
+    models: Sequence[LoadedModel], request: Request, recipe: Recipe, limit: MemoryLimit | None
+) -> None:
     """Raises UsageError for one model that is supported on one device, but not on several without a typed layout."""
     if len(models) > 1 or limit is None or limit.count == 1 or recipe.mesh != mesh_on(limit, None, training=True):
         return
-    found = unsupported_layout(models[0], recipe)
-    if found is not None and supports(models[0], replace(recipe, mesh=None)):
-        hint = f"{option('on', limit.each)} counts it on one device"
-        raise UsageError(f"{models[0].name}: {found.reason}", hint)
+    model, found = models[0], unsupported_layout(models[0], recipe)
+    if found is None or not supports(model, replace(recipe, mesh=None)):
+        return
+    tried = {f"{option('on', limit.each)} needs {{}} on one device": replace(recipe, mesh=None)}
+    if recipe.weights_dtype == NF4:
+        tried[f"{option('lora', recipe.lora)} needs {{}} on each"] = replace(recipe, weights_dtype=None)
+    if recipe.optimizer != ADAMW:
+        tried[f"{option('optimizer', ADAMW)} needs {{}} on each"] = replace(recipe, optimizer=ADAMW)
+    work = selection.workload(model, request)
+    needs = [
+        words.format(_peak(training_memory(model, work, other)))
+        for words, other in tried.items()
+        if supports(model, other)
+    ]
+    hint = f"at context {work.context:,}, {', '.join(needs)}; {units.binary(limit.usable)} is usable"
+    raise UsageError(f"{model.name}: {found.reason}", hint)
 
 
 # The answer.

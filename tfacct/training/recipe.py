@@ -24,7 +24,7 @@ from tfacct.training.recompute import modules_of
 ANY_ATTENTION = "sdpa, or eager if the class has nothing else"
 """The attention of several models if none is given."""
 Loss = Literal["whole", "chunked"]
-FP32, NF4 = "fp32", "nf4"
+FP32, NF4, ADAMW = "fp32", "nf4", "adamw"
 OFFLOADED = ("optimizer", "activations")
 """What can be offloaded to the host."""
 
@@ -47,7 +47,7 @@ class Recipe:
     """
 
     dtype: str = "bf16"
-    optimizer: str = "adamw"
+    optimizer: str = ADAMW
     recompute: str = "none"
     attention: AttentionKind | None = None
     gradient_accumulation: int = 1
