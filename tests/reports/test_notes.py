@@ -95,6 +95,7 @@ params llama-3.1-8b --tp 16
 params llama-3.1-8b --tp 2 --pp 2
 params llama-3.1-8b --fsdp 2 --cp 2
 memory llama-3.3-70b --dtype fp8 --on 2xh100 --ctx 8k
+memory qwen3-8b --dtype int4 --on 4090
 memory gpt2 llama-3.1-8b --on 80GB
 memory gemma-3-1b --pp 4 --ctx 1k --on 2GiB
 memory {index}
@@ -152,6 +153,7 @@ plan mixtral-8x7b --tp 2 --ep 2 --ctx 1k
 plan deepseek-v3 --fsdp 8 --train --ctx 1k
 plan llama-3.1-8b --train --ctx 8k --batch 64 --on 8xh100
 plan llama-3.1-8b --train --ctx 8k --batch 64 --on 8x80GB --by memory
+plan llama-3.1-8b --train --ctx 2k --batch 8 --on 8xh100 --optimizer sgd
 plan mixtral-8x7b --train --ctx 2k --batch 8 --on 8xh100
 plan mixtral-8x7b --ctx 2k --batch 8 --on 8x80GB
 plan {index} --ctx 1k --on 8xh100

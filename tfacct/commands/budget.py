@@ -61,7 +61,7 @@ def budget_of(
 
     >>> from tfacct import load
     >>> load("llama-3.2-3b").budget(flops=1e21, on="8xh100").answer
-    'llama-3.2-3b on 42.5 B tokens (13.2 per parameter): 1e21 FLOPs, 3.66 days.'
+    'llama-3.2-3b on 42.5 B tokens (13.2 per parameter): 1.00 Z FLOPs (1e21), 3.66 days.'
 
     `tokens`, or `tokens_per_parameter`: how long to train where `flops` does not say it. `ctx`: tokens of a sequence.
     `on`: devices, for the days at `mfu`, 0.4 by default, and for the cost at `price` a device-hour. Raises TfacctError.

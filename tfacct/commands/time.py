@@ -69,7 +69,7 @@ def train_time(
     >>> from tfacct import load
     >>> step = load("mpt-7b").train_time(on="8xa100-sxm-40gb", ctx="2k", batch=6, recompute="full")
     >>> step.validation["points"], sorted(step.parts_seconds)[:3]
-    (49, ['attention', 'gathers', 'head'])
+    (49, ['attention', 'exchange', 'experts'])
 
     Batch sizes, recipe and layout are those of `train`, whose memory is reported too. Layouts other than FSDP: as
     Megatron-LM runs them, with the other devices as replicas. `dtype`: bf16, or fp8 or nvfp4 for the matmuls of layers.

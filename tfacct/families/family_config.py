@@ -336,5 +336,5 @@ def config_error(
         return cause if isinstance(cause, ConfigError) else ConfigError(str(cause))
     several = isinstance(first["input"], str) and "=" in first["input"]
     return ConfigError(
-        f"{name} {describe_error(first)}", "one field in each --set: --set A=1 --set B=2" if several else None
+        f"{name} {describe_error(first)}", f"one field in each: {setting('A', 1)} {setting('B', 2)}" if several else None
     )
