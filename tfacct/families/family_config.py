@@ -335,6 +335,5 @@ def config_error(
         cause = first["ctx"]["error"]
         return cause if isinstance(cause, ConfigError) else ConfigError(str(cause))
     several = isinstance(first["input"], str) and "=" in first["input"]
-    return ConfigError(
-        f"{name} {describe_error(first)}", f"one field in each: {setting('A', 1)} {setting('B', 2)}" if several else None
-    )
+    hint = f"one field in each: {setting('A', 1)} {setting('B', 2)}" if several else None
+    return ConfigError(f"{name} {describe_error(first)}", hint)

@@ -157,7 +157,8 @@ def expert_parameters(ledger: Ledger) -> int:
 class Work(NamedTuple):
     """What a step depends on: the kernels of a micro-batch's forward pass on one of the devices that share widths, its
     logits there, the model's parameters, its blocks, and the bytes of work that is no product with widths undivided.
-    `expert_parameters`: those of routed experts; `routed`: bytes of tokens sent to them, once for each expert."""
+    `expert_parameters`: those of routed experts; `routed`: bytes of tokens sent to them, once for each expert.
+    `cached`: bytes of keys and values."""
 
     forward: Sequence[Kernel]
     logits: int
@@ -166,6 +167,7 @@ class Work(NamedTuple):
     undivided_moved: int = 0
     expert_parameters: int = 0
     routed: int = 0
+    cached: int = 0
 
     def total(self, field: str, *parts: str) -> int:
         """Sum of a field of the kernels of these parts: the head, or those of a kind in all blocks."""
@@ -209,6 +211,7 @@ def work_of(ledger: Ledger, trained: Trained, tp: int = 1) -> Work:
         moved,
         expert_parameters(ledger),
         BF16_EACH.bytes(tokens * routed),
+        sum(sum(kernel.cached.values()) for kernel in divided),
     )
 
 

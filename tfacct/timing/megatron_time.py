@@ -69,8 +69,7 @@ class MegatronLayout:
 
 
 def step(work: Work, device: Device, trained: Trained, mesh: MegatronLayout, c: MegatronConstants = MEGATRON) -> Parts:
-    """Seconds of a step, by the stage that has most blocks; the head's time is taken to be shared by all stages, and
-    attention to overlap with the keys and values that context parallelism sends.
+    """Seconds of a step, by the stage that has most blocks; the head's time is taken to be shared by all stages.
 
     Nothing was fitted to devices with fp8 units: they attain less of their peak in bf16 by as much as they do under
     FSDP, and in fp8 and attention what they do there.
@@ -87,6 +86,10 @@ def step(work: Work, device: Device, trained: Trained, mesh: MegatronLayout, c: 
     sums = 0.0
     if mesh.tp > 1:
         sums = ring / (device.link(mesh.tp).rate * c.link) + work.total("times", "all-reduce") * c.reduce
+    around = 0.0
+    if mesh.cp > 1:  # keys and values go around once forward, and with their gradients backward
+        sent = work.cached * (1 - 1 / mesh.cp) * (3 + (trained.recompute != "none"))
+        around = sent / (device.link(mesh.tp * mesh.cp).rate * c.link)
     micro_batch = Parts(
         products=share * work.total("flops", "gemm") * trained.matmul_passes / products_at,
         experts=share * work.total("flops", "experts") * trained.matmul_passes / (products_at * EXPERTS),
@@ -96,6 +99,7 @@ def step(work: Work, device: Device, trained: Trained, mesh: MegatronLayout, c: 
         logits=of_head * work.logits * TRAINING.logits / device.bandwidth,
         launches=blocks * work.total("times", *LAUNCHED) * trained.passes * TRAINING.launch,
         sums=blocks * sums * (trained.passes - 1),
+        ring=blocks * around,
         exchange=share * work.exchange(device, trained, c.link),
     )
     stage = micro_batch.seconds - micro_batch["head"] - micro_batch["logits"]
