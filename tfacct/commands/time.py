@@ -72,11 +72,11 @@ def train_time(
     (49, ['attention', 'exchange', 'experts'])
 
     Batch sizes, recipe and layout are those of `train`, whose memory is reported too. Layouts other than FSDP: as
-    Megatron-LM runs them, with the other devices as replicas. `dtype`: bf16, or fp8 or nvfp4 for the matmuls of layers.
-    Experts are assumed to get equally many tokens. `total_tokens`: adds the days for this many. `mfu`: your assumption,
-    instead of an estimate: the step at this share of the bf16 peak. Usable memory of each device: `use` (1) times its
-    memory, less `reserve` (2 GB). Printed by `time --train`. Raises TfacctError for a step unlike those that were
-    measured.
+    Megatron-LM runs them, with the other devices as replicas. `dtype`: bf16, or fp8 (mxfp8) or nvfp4 for the matmuls of
+    layers. Experts are assumed to get equally many tokens. `total_tokens`: adds the days for this many. `mfu`: your
+    assumption, instead of an estimate: the step at this share of the bf16 peak. Usable memory of each device: `use` (1)
+    times its memory, less `reserve` (2 GB). Printed by `time --train`. Raises TfacctError for a step unlike those that
+    were measured.
     """
     from tfacct.reports.time import time_train
     from tfacct.timing.placement import Deployment

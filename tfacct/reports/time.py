@@ -358,8 +358,8 @@ def time_train(
                 f"{calibrated} was calibrated for a plain step: one micro-batch, no recomputation, no days"
             )
         return _time_calibrated(TimeTrainReport, model, request, on, train=True)
-    dtype, work = units.dtype_name(on.dtype or DEFAULT_DTYPE), selection.runnable(model, request)
-    memory = on.memory(training=True)
+    work, memory = selection.runnable(model, request), on.memory(training=True)
+    dtype = "fp8" if on.dtype == "mxfp8" else units.dtype_name(on.dtype or DEFAULT_DTYPE)  # one rate in both
     one = step_estimate(model, work, recipe, memory, dtype, tokens_total=tokens_total, mfu=mfu)
     estimated = MEGATRON_CONVENTION if one.megatron else TRAIN_CONVENTION
     return build.report(
