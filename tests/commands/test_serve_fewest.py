@@ -82,7 +82,7 @@ def test_a_note_says_how_often_the_first_token_came_by_the_upper_end(requests: i
     found = tfacct.load("deepseek-v3").fewest_devices(on="8xh200", ttft="2s", requests=requests, **ASKED)
     assert found.replicas == 1
     (note,) = (note for note in found.notes if note.key == "first_token")
-    assert note == f"First token: by the upper end of its range in {share}."
+    assert note == f"In {share}, the first token came before the upper end of its range."
 
 
 def test_no_end_of_a_range_is_named_without_a_known_error() -> None:

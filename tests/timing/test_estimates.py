@@ -30,7 +30,7 @@ def test_an_estimate_never_looks_like_a_count(run: Callable[..., Ran]) -> None:
     out = words(ran.out)
     assert (
         "Estimate: median error 5.2% on 611 runs (cross-validation)." in out
-        and "The 80% interval, 0.86 to 1.14 × the estimate, covered 84% of these runs." in out
+        and "The 80% interval of a request's time, 0.86 to 1.14 × the estimate, covered 84% of these runs." in out
         and "385 runs on this device were fitted" in out
     )
     assert out.count("≈") == 4 and "(80% interval " in out and "80% interval" in out and "never below" in out
@@ -541,9 +541,12 @@ def test_a_first_token_at_its_latest_is_that_of_the_json(requests: list[int]) ->
     report = served(requests=requests)
     for row, line in zip(report.rows, report.lines, strict=True):
         low, high = row["first_token_seconds_low"], row["first_token_seconds_high"]
-        assert low < high == line["first_token_seconds_most"]
+        assert low < high == line["first_token_seconds_most"] and line["first_token_seconds"] == [low, high]
         if line["requests"] == 1:  # the ends of the interval of one prompt
             assert high / low == pytest.approx(1.14 / 0.86)
+        low, high = line["token_seconds"]
+        assert high / low == pytest.approx(1.20 / 0.79)
+    assert "For the time per token, it is 0.79 to 1.20 ×." in report.notes[0]
 
 
 def test_measured_runs_correct_the_estimate(tmp_path: Path) -> None:

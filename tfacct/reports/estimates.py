@@ -105,10 +105,10 @@ def _without(one: Placement, error: Validation) -> str:
     return f"; none {' or '.join(missing)}" if missing else ""
 
 
-def interval_words(error: Validation) -> str:
+def interval_words(error: Validation, what: str = "a request's time") -> str:
     """The 80% interval, and the share of runs that lay in it when their cell was left out."""
-    covered = units.percent(error.coverage, 0)
-    return f"The 80% interval, {error.low:.2f} to {error.high:.2f} × the estimate, covered {covered} of these runs."
+    covered, ends = units.percent(error.coverage, 0), f"{error.low:.2f} to {error.high:.2f}"
+    return f"The 80% interval of {what}, {ends} × the estimate, covered {covered} of these runs."
 
 
 def _corrected(one: Placement, error: Validation | None) -> str:

@@ -19,7 +19,6 @@ from tfacct.output.report import Column, NoteRow, Row, notes
 from tfacct.reports import build, ranks
 from tfacct.reports.estimates import (
     CONVENTION,
-    ERROR,
     EVIDENCE,
     FILES,
     LINKS,
@@ -28,6 +27,7 @@ from tfacct.reports.estimates import (
     Validated,
     assumptions,
     calibrated_id,
+    error_note,
     formats_note,
     interval_words,
     link_notes,
@@ -87,6 +87,7 @@ class ServedRequests(Object):
     value_seconds: float = of_loop(lambda loop: loop.served.request)
     interval_80_seconds: list[float] | None = of_loop(lambda loop: loop.interval)
     bound_seconds: float = of_loop(lambda loop: loop.served.request_bound)
+    first_token_seconds: list[float] = of_loop(lambda loop: loop.first_token)
     first_token_seconds_most: float = of_loop(lambda loop: loop.first_token[1])
     tokens_per_second_each: float = of_loop(lambda loop: loop.each)
     tokens_per_second: float = of_loop(lambda loop: loop.served.rate)
@@ -133,7 +134,7 @@ def serve(model: LoadedModel, on: Deployment, load: Load) -> ServeReport:
         about,
         (Column("requests", "requests", "count"),),
         (Column("request_seconds", "≈ request", "seconds", drop=3), each),
-        [{"first_token_seconds": one.first_token, "request_seconds": one.served.request} for one in about.loops],
+        [{"request_seconds": one.served.request} for one in about.loops],
         where=about.one.where,
         answer=_answer(about),
         note_rows=NOTES,
@@ -262,14 +263,22 @@ def _ranges(about: Serving | Fewest) -> str:
         return f"{first}." if about.most.requests > 1 else ""
     if about.most.requests == 1 and about.one.error("token") is None:
         return ""
-    schedules = "from prompts that wait for running answers to prompts that interrupt them"
-    error = about.one.error("token")
-    token = schedules if error is None else f"80% of runs, {error.low:.2f} to {error.high:.2f} × the estimate"
-    token = "80% of measured runs, and all of your own" if about.one.scattered else token
+    token = "from prompts that wait for running answers to prompts that interrupt them"
+    if about.one.error("token") is not None:
+        token = "80% of measured runs" + ", and all of your own" * about.one.scattered
     token = f"Per token, prefills of other requests included: {token}"
     return f"Ranges. {token}. {first}; chunked prefill lies between these two."
 
 
+def _errors(about: Serving | Fewest) -> str:
+    """The measured errors of a request's time and of the time per token, or why they are not known."""
+    note, token = error_note(about.one), about.one.error("token")
+    if about.load.new == 1 or about.one.scattered or token in (None, about.one.error()):
+        return note
+    return f"{note} For the time per token, it is {token.low:.2f} to {token.high:.2f} ×."
+
+
+ERROR = NoteRow("error", 1, _errors)
 PLACED_NOTES = (
     RANGE,
     NoteRow("price", 2, lambda about: about.load.price, "Price: {:g} per device-hour, as given."),
@@ -407,10 +416,9 @@ def _first_token_measured(about: Fewest) -> str:
     if measured is None:
         return "First token: its range was compared with no measured run on such devices."
     share = units.percent(Fraction(measured.in_time, measured.runs), 0)
-    return (
-        f"First token: by the upper end of its range in {share} of {measured.runs:,} measured runs of"
-        f" {MODELS[model_kind(one.model.ledger)]} with {'at most' if requests <= FEW else 'more than'} {FEW} requests."
-    )
+    few = "at most" if requests <= FEW else "more than"
+    runs = f"{measured.runs:,} measured runs of {MODELS[model_kind(one.model.ledger)]} with {few} {FEW} requests"
+    return f"In {share} of {runs}, the first token came before the upper end of its range."
 
 
 FEWEST_NOTES = (
@@ -503,7 +511,7 @@ def _decode_error(about: Disaggregated) -> str:
     if error is not None:
         return (
             f"Estimate: median error of a decode step {units.percent(error.median)} on {error.runs:,} disaggregated"
-            f" runs of MoE models (cross-validation). {interval_words(error)}"
+            f" runs of MoE models (cross-validation). {interval_words(error, 'a decode step')}"
         )
     models = "MoE" if one.model.ledger.experts else "dense"
     reason = one.unmeasured or f"No disaggregated run of {models} models on such devices was measured"
