@@ -149,7 +149,7 @@ def test_cards_that_an_engine_does_not_support_are_named(run: Callable[..., Ran]
     assert "vLLM on CDNA3" in reasons["mi300x"] and "torch's total of My card is not known" in reasons["card"]
     assert "by the engine: card (torch's total of My card is not known)." in run(*line, f"h100,{card}").out
     for words, message in (
-        ("gpt-oss-20b --on all", "MXFP4"),
+        ("gpt-oss-20b --on all", "mxfp4 experts"),
         ("mixtral-8x7b --on all --ep 2", "does not work with --ep"),
     ):
         ran = run("memory", *words.split(), "--engine", "vllm")

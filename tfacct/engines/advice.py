@@ -130,7 +130,8 @@ def _problem(launch: Launch) -> tuple[str, int]:
 
 
 class Change(NamedTuple):
-    """A flag that leaves `more` tokens than now, its value, the tokens with it, and what it costs: `slows decoding`."""
+    """A flag that leaves `more` tokens than now, its value, the tokens with it, and what it costs: `slows decoding`, or
+    only the value that it replaces, `(default 1,024)`."""
 
     flag: str
     value: str
@@ -141,15 +142,16 @@ class Change(NamedTuple):
     @property
     def sentence(self) -> str:
         """The change in words."""
-        return f"{self.flag} {self.value}".strip() + f" adds {self.more:,} tokens and {self.cost}."
+        frees, flag = f"frees room for {self.more:,} more tokens", f"{self.flag} {self.value}".strip()
+        return f"{flag} {self.cost} {frees}." if self.cost.startswith("(") else f"{flag} {frees} and {self.cost}."
 
 
 def changes(launch: Launch, found: Start) -> list[Change]:
     """Flags that leave more tokens, the smallest change first."""
     tried: list[tuple[str, str, str, dict[str, Any]]] = []
     if found.peak_from == "sampler" and (fewer := _fewer_requests(launch)):
-        cost = "moves the peak from the sampler to a layer"
-        tried.append(("--max-num-seqs", str(fewer), cost, {"max_num_seqs": fewer}))
+        now = f"({'default' if launch.flags.max_num_seqs is None else 'now'} {launch.seqs:,})"
+        tried.append(("--max-num-seqs", str(fewer), now, {"max_num_seqs": fewer}))
     if found.peak_from == "layer" and launch.batched > 2048:
         half = {"max_num_batched_tokens": launch.batched // 2}
         tried.append(("--max-num-batched-tokens", str(launch.batched // 2), "makes prompts take more steps", half))

@@ -166,6 +166,11 @@ class Launch:
         return [part for part in self.model.architecture.parts() if isinstance(part, Experts)]
 
     @property
+    def quantized_experts(self) -> bool:
+        """True for experts whose kernels repack them and have buffers of their own."""
+        return bool(self.experts) and self.storage.name not in WIDE
+
+    @property
     def has_states(self) -> bool:
         """True for layers with states of fixed size."""
         return bool(self.model.architecture.having(Mixer))

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from shlex import quote
 from typing import Literal
 
 from tfacct.architecture.parts import FeedForward, LatentAttention
-from tfacct.base.spelling import option
+from tfacct.base.spelling import option, spelled
 from tfacct.engines.launch import WIDE, Launch
 from tfacct.engines.pages import Pages, Paging, alignment_of, cache_layers, ceil_div, pages
 from tfacct.engines.profiles import GIB, MIB
@@ -72,10 +73,12 @@ def unsupported(launch: Launch) -> Reasons:
         yield why, f"{option('block_size', 64)}, or what the log says"
     if launch.pool_given:
         return
-    if repacks_experts(launch):
-        yield "the memory of repacked MXFP4 experts is not known", option("kv_cache_memory_bytes")
-    if launch.experts and storage.name not in WIDE:
-        yield "quantized experts are not supported, except in MXFP4", "use a checkpoint in bf16"
+    if launch.quantized_experts:
+        given = {"on": f"{launch.cards}x{device.id}", "dtype": flags.dtype, "use": launch.utilization}
+        words = " ".join(option(name, value) for name, value in given.items() if value is not None)
+        first = spelled(f"; for a first estimate, `tfacct memory {quote(model.path or model.name)} {words}`", "")
+        why = f"the memory that {engine.name} needs for {storage.name} experts is not known"
+        yield why, f"{option('kv_cache_memory_bytes', 'SIZE')}{first}"
 
 
 def unsupported_pages(launch: Launch) -> Reasons:
@@ -270,7 +273,7 @@ def ranks(launch: Launch) -> Iterator[Start]:
         shown = [name for name in parts if name == "parameters" or parts[name] >= GIB // 200]
         words = ", ".join(f"{name} {parts[name] / GIB:.2f}" for name in shown)
         taken = {
-            **({} if launch.pool_given else {"weights": counted("weights", stored.total, words, sure=sure)}),
+            **({} if launch.quantized_experts else {"weights": counted("weights", stored.total, words, sure=sure)}),
             "activations": counted("activations at start", most, inside, sure=sure),
             "outside": beyond,
             **({} if captured is None else {"graphs": captured}),

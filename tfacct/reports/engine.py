@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
-from math import floor
 from types import ModuleType
 from typing import Any, Literal, NamedTuple, TypedDict
 
@@ -90,8 +89,14 @@ class About(NamedTuple):
 
     @property
     def terms(self) -> list[Any]:
-        """Terms in the table; without those in front of a pool that is given."""
-        return list(self.start.terms.values())[: 1 if self.launch.pool_given else None]
+        """Terms in the table; of a pool that is given, only the weights and what the engine takes in all."""
+        names = ("requested", "weights") if self.launch.pool_given else tuple(self.start.terms)
+        return [term for name, term in self.start.terms.items() if name in names]
+
+    @property
+    def near(self) -> bool:
+        """True if the tokens are an estimate."""
+        return self.start.free is None and not self.launch.pool_given
 
     @property
     def pool(self) -> int | None:
@@ -259,14 +264,15 @@ def _answer(about: About) -> str:
         return f"Does not start: {found.lacks}. {about.instead}"
     if found.free is not None:
         return f"Starts: a cache of {found.tokens:,} tokens fits, {found.free / GIB:.1f} GiB stay free (formula)."
-    almost, error = ("", "tokens exact") if launch.pool_given else ("≈ ", "error not measured")
+    almost, error = ("≈ ", "accuracy not measured") if about.near else ("", "tokens exact")
     if measured := about.interval:
         error = f"error on {measured['starts']} starts of {measured['versions']}: p90 {100 * measured['p90']:.2f}%"
         error += f", worst {100 * measured['worst']:.1f}%"
     flags = f" with {about.flags}" if about.flags else ""
+    if about.near and found.pages is not None and launch.flags.gpu_memory_utilization is None:
+        flags += f" at {launch.engine.name}'s default utilization, {launch.utilization:g}"
     tokens = f"{almost}{found.tokens:,} tokens of KV cache"
-    requests = floor(10 * found.concurrency) / 10
-    return f"Starts{flags}: {tokens}, {requests:,.1f} requests of {launch.length:,} ({error})."
+    return f"Starts{flags}: {tokens}, {found.concurrency:,.2f} requests of {launch.length:,} ({error})."
 
 
 def _table(about: About) -> Table:
@@ -310,9 +316,14 @@ def _changes(about: About) -> list[str]:
     return [] if about.launch.pool_given else [one.sentence for one in about.changes]
 
 
+def _log_lines(about: About) -> list[str]:
+    """What the log will say, if no log is compared."""
+    return [] if about.log else [f"{' about' * about.near}: {line}" for line in about.start.log_lines]
+
+
 NOTES = (
     NoteRow("launch", 1, lambda about: line(about.launch)),
-    NoteRow("log", 1, lambda about: not about.log and about.start.log_lines[:1], "The log will say: {}"),
+    NoteRow("log", 1, lambda about: _log_lines(about)[:1], "The log will say{}"),
     NoteRow("cheaper", 1, lambda about: _changes(about)[:1]),
     NoteRow("not_measured", 2, _not_measured, "The error was measured only with {}."),
     NoteRow(
@@ -325,7 +336,7 @@ NOTES = (
     NoteRow("half", 2, _half, "Activations are in float16: {} has no bfloat16."),
     NoteRow("images", 2, _images, "The activations include {}."),
     NoteRow("total", 2, lambda about: about.launch.device.memory_words, "Memory of a card: {}."),
-    NoteRow("concurrency", 3, lambda about: not about.log and about.start.log_lines[1:], "It will also say: {}"),
+    NoteRow("concurrency", 3, lambda about: _log_lines(about)[1:], "It will also say{}"),
     NoteRow("changes", 3, lambda about: _changes(about)[1:]),
 )
 
