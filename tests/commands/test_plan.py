@@ -552,3 +552,13 @@ def test_the_bubble_of_a_pipeline_is_shown(run: Callable[..., Ran]) -> None:
     assert "pipeline bubble 48.4% of the computing time." in " ".join(run(*words).out.split())
     one_stage = json.loads(run("plan", "gpt2", "--train", "--gpus", "2", "--on", "h100", "--json").out)
     assert {row["bubble_ratio"] for row in one_stage["models"][0]["layouts"] if row["pp"] == 1} == {None}
+
+
+def test_a_layout_without_room_for_the_allocator(run: Callable[..., Ran]) -> None:
+    """The first layout's peak · 1.17 is above the usable 77.3 GiB at context 18,432, and below it at 8,192."""
+    warning = "The first layout may run out of memory: the CUDA allocator reserves 17–24% more than this count"
+    for context, tight in (("18k", True), ("8k", False)):
+        asked = ("plan", "llama-3.1-8b", "--train", "--recompute", "full", "--ctx", context, "--on", "h100")
+        first = json.loads(run(*asked, "--json").out)["models"][0]["layouts"][0]
+        assert (1.17 * first["bytes"] > 77.3 * 2**30) is tight
+        assert (warning in " ".join(run(*asked).out.split())) is tight

@@ -437,3 +437,18 @@ def test_the_answer_for_a_device_says_what_fits(run, line: str, answer: str) -> 
 def test_a_limit_is_given_once(run, line: str, message: str) -> None:
     ran = run("solve", "llama-3.1-8b", *line.split())
     assert (ran.code, ran.out) == (2, "") and message in ran.err
+
+
+def test_the_largest_step_names_its_command_and_its_room(run) -> None:
+    """The command of the note has the peak of the answer, which leaves no room for the allocator: both say so."""
+    out = " ".join(
+        run("solve", "gpt2-medium", "--train", "--for", "batch", "--on", "rtx-3090", "--lora", "8").out.split()
+    )
+    command = re.search(r"Its memory by part: tfacct (.*? --on rtx-3090)", out)
+    assert command is not None
+    step = " ".join(run(*command[1].split()).out.split())
+    for words in (out, step):
+        assert "It may run out of memory: the CUDA allocator reserves 17–24% more" in words
+    peak = json.loads(run(*command[1].split(), "--json").out)["models"][0]["peak_bytes"]
+    assert f"{peak:,}" in out
+    assert "may run out" not in run("solve", "gpt2-medium", "--for", "batch", "--on", "rtx-3090").out

@@ -42,7 +42,7 @@ def solve(
     """The largest context, batch or size within a limit."""
     from tfacct.reports.solve import solve
 
-    training, label = bool(options.get("train")), ""
+    training = bool(options.get("train"))
     if budget := opt.budget(options, training=training):
         if until is not None:
             raise UsageError(f"{option('until')} and {option('on')} both set a limit", "give one")
@@ -54,12 +54,11 @@ def solve(
                 f"`{command}` prints the largest context and batch",
             )
         until = f"{'peak' if training else 'total'}_bytes={budget.usable}B"
-        label = budget.size
     if until is None:
         raise UsageError(f"solve needs {option('until')} or {option('on')}", f"such as {option('on', 'h100')}")
     terms = replace(opt.counting(options), mesh=opt.mesh(options))
     request = opt.request(options, logits=options.get("logits", "all"))
-    return Found(solve(model, request, unknown=unknown, until=until, terms=terms, label=label))
+    return Found(solve(model, request, unknown=unknown, until=until, terms=terms, limit=budget))
 
 
 COMMAND = Command(

@@ -20,6 +20,9 @@ USE = {"serving": 0.9, "training": 1.0}
 """Default share of a device's memory that may be used."""
 RESERVE = 2 * 10**9
 """Default bytes per device for the CUDA context, NCCL and cuBLAS."""
+ALLOCATED = Fraction(117, 100)
+"""Memory that the CUDA allocator reserved at least, over the counted peak of a training step, in 4 runs of
+torchtitan."""
 
 
 @record
@@ -46,6 +49,10 @@ class MemoryLimit:
         70000000000
         """
         return max(0, int(self.memory * Fraction(str(self.use))) - self.reserve)
+
+    def is_tight(self, peak: int) -> bool:
+        """True for the peak of a training step that fits, but not with what the CUDA allocator reserves."""
+        return peak <= self.usable < ALLOCATED * peak
 
     @property
     def where(self) -> str:

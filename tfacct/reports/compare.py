@@ -54,6 +54,7 @@ REQUESTS = "requests"
 NOTES = (
     NoteRow("unsupported", 1, lambda found: found["unsupported"]),
     NoteRow("files", 2, lambda found: found["files"]),
+    NoteRow("allocator", 1, lambda found: found["tight"], f"Tightly: {model_notes.RESERVED}"),
     NoteRow("limit", 2, lambda found: found["limit"]),
     NoteRow(
         "contexts",
@@ -100,14 +101,16 @@ class Side:
 
 @record
 class Numbers:
-    """The numbers of a side: measures and further metrics by name, None if they are not counted. `requests`: those that
-    fit; None without devices, and if `fits` for any number."""
+    """The numbers of a side: measures and further metrics by name, None if they are not counted. `tight`: fits, but
+    not with what the CUDA allocator reserves. `requests`: those that fit; None without devices, and if `fits` for any
+    number."""
 
     side: Side
     context: int
     measured: Mapping[str, Fraction | None]
     metrics: Mapping[str, Fraction | None]
     fits: bool | None = None
+    tight: bool = False
     requests: int | None = None
 
     @property
@@ -115,7 +118,7 @@ class Numbers:
         """Cells of the table. A metric takes the place of a measure with the same name."""
         requests = "any" if self.fits and self.requests is None else self.requests
         stored = selection.format_name(self.side.model, self.side.terms.dtype)
-        fits = None if self.fits is None else "yes" if self.fits else "no"
+        fits = None if self.fits is None else "tightly" if self.tight else "yes" if self.fits else "no"
         return {
             "context": self.context,
             "format": stored,
@@ -188,6 +191,7 @@ def compare(
     about = {
         "unsupported": [f"{', '.join(dict.fromkeys(names))}: {why}" for why, names in reasons.items()],
         "files": [note for one in every for note in model_notes.files_notes([one])],
+        "tight": any(one.tight for one in numbers),
         "limit": [] if fit is None else list(fit.notes),
         "sparse": [label for label, one in zip(labels, numbers, strict=True) if _attends_to_fewer(one)],
         "contexts": _longest_differ(numbers) and ", ".join(f"{one.context:,}" for one in numbers),
@@ -249,7 +253,7 @@ def _numbers(
         return numbers
     if _of_training([side]):
         peak = count(STEP_METRICS["peak_bytes"], side.request, side.terms)
-        return replace(numbers, fits=None if peak is None else peak <= fit.usable)
+        return numbers if peak is None else replace(numbers, fits=peak <= fit.usable, tight=fit.is_tight(int(peak)))
     try:
         (facts,) = memory([model], prefill, dtype=plain.dtype, kv_dtype=plain.kv_dtype, fit=fit, mesh=mesh).models
     except TfacctError as error:

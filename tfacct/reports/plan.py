@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from shlex import quote
 from typing import TYPE_CHECKING, Any, get_args
 
 from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.base.lazy import LazySequence
 from tfacct.base.record import record
-from tfacct.base.spelling import option, shell_option
+from tfacct.base.spelling import option
 from tfacct.ledger.storage import dtypes, width
 from tfacct.ledger.workload import Request, Workload, check_size, sequences_only
 from tfacct.loading import selection
@@ -260,20 +259,6 @@ def _devices(count: int) -> str:
     return f"{count:,} device{'' if count == 1 else 's'}"
 
 
-def _typed(options: Iterable[tuple[str, Any]]) -> str:
-    """Options of a command, each after a space."""
-    return "".join(
-        f" {shell_option(name)}" if value is True else f" {shell_option(name)} {value}"
-        for name, value in options
-        if value not in (None, False)
-    )
-
-
-def _model(one: Plan) -> str:
-    sets = [f" --set {quote(f'{field}={build.format_value(value)}')}" for field, value in one.model.changed.items()]
-    return quote(one.model.path or one.model.name) + "".join(sets)
-
-
 def _options(one: Plan, of: Candidate) -> str:
     """Options of the commands that report a layout."""
     train, sizes = one.recipe is not None, sizes_of(of.mesh)
@@ -289,12 +274,12 @@ def _options(one: Plan, of: Candidate) -> str:
     given |= {"accumulate": of.times} if of.times > 1 else {}
     count = one.gpus if train else ranks_of(replace(of.mesh, dp=1))
     given["on"] = " ".join([f"{f'{count}x' if count > 1 else ''}{one.fit.each}", *_usable(one)])
-    return _typed(given.items())
+    return build.typed_options(given.items())
 
 
 def _command(one: Plan, of: Candidate) -> str:
     """The command that reports the memory of a layout."""
-    return f"tfacct {'memory' if one.recipe is None else 'train'} {_model(one)}{_options(one, of)}"
+    return f"tfacct {'memory' if one.recipe is None else 'train'} {build.typed_model(one.model)}{_options(one, of)}"
 
 
 def _time_command(one: Plan, of: Candidate) -> str | None:
@@ -302,8 +287,8 @@ def _time_command(one: Plan, of: Candidate) -> str | None:
     if of.estimate is None:
         return None
     if one.recipe is not None:
-        return f"tfacct time {_model(one)} --train{_options(one, of)}"
-    return " ".join(["tfacct time", _model(one), of.estimate.options, *_usable(one)])
+        return f"tfacct time {build.typed_model(one.model)} --train{_options(one, of)}"
+    return " ".join(["tfacct time", build.typed_model(one.model), of.estimate.options, *_usable(one)])
 
 
 def _usable(one: Plan) -> list[str]:
@@ -438,6 +423,12 @@ def _sends_again(of: Candidate) -> bool:
 
 NOTES: tuple[NoteRow, ...] = (
     NoteRow("command", 1, lambda one: _command(one, one.shown[0]), "Memory of the first layout: {}"),
+    NoteRow(
+        "allocator",
+        1,
+        lambda one: one.recipe is not None and one.ranked and one.fit.is_tight(one.ranked[0].bytes),
+        f"The first layout may run out of memory: {model_notes.RESERVED}",
+    ),
     NoteRow(
         "laws",
         1,

@@ -20,6 +20,7 @@ from tfacct.base.spelling import option
 from tfacct.ledger.einsum import AXIS, Size, divisors
 from tfacct.ledger.workload import Request, Workload, new_tokens
 from tfacct.loading import selection
+from tfacct.loading.memory_limit import MemoryLimit
 from tfacct.loading.model import LoadedModel
 from tfacct.output.keys import Keys, values_of
 from tfacct.output.report import Column, Row, Table
@@ -27,6 +28,7 @@ from tfacct.parallel.mesh import Mesh
 from tfacct.parallel.search import rank_counts, with_ranks
 from tfacct.reports import build
 from tfacct.reports.metrics import CountedMetrics, Counting, MetricsReport
+from tfacct.reports.model_notes import RESERVED
 from tfacct.reports.ranks import peak_notes
 
 ON_DEVICE = ("total_bytes", "kv_cache_bytes", "peak_bytes", "saved_bytes")
@@ -58,8 +60,13 @@ class _Question(NamedTuple):
     work: Workload
     terms: Counting
     point: Point
-    device: str = ""
-    """The device's usable memory in words, if that is the right side."""
+    limit: MemoryLimit | None = None
+    """The device whose usable memory is the right side."""
+
+    @property
+    def device(self) -> str:
+        """Its usable memory in words."""
+        return "" if self.limit is None else self.limit.size
 
     @property
     def metrics(self) -> list[Metric]:
@@ -101,13 +108,19 @@ def _metrics(equation: Equation) -> list[Metric]:
 
 
 def solve(
-    model: LoadedModel, request: Request, *, unknown: str, until: str, terms: Counting | None = None, label: str = ""
+    model: LoadedModel,
+    request: Request,
+    *,
+    unknown: str,
+    until: str,
+    terms: Counting | None = None,
+    limit: MemoryLimit | None = None,
 ) -> SolveReport:
     """The last whole value of `unknown` for which `until` holds, such as `kv_cache_bytes=weights_bytes`.
 
     `unknown`: ctx, batch, num_key_value_heads, a field of the config with a whole number, or the ranks of tp, fsdp, pp
-    or ep. The answer is checked in whole numbers on both sides of the boundary. `label`: of the right side. Needs sympy
-    for ctx and batch. Raises TfacctError, also if there is no solution, or more than one.
+    or ep. The answer is checked in whole numbers on both sides of the boundary. `limit`: the device whose memory is the
+    right side. Needs sympy for ctx and batch. Raises TfacctError, also if there is no solution, or more than one.
     """
     terms = terms or Counting()
     if terms.mesh is not None and unknown not in RANKS:
@@ -118,26 +131,26 @@ def solve(
     request = _without_unknown(model, request, unknown)
     work = selection.workload(model, request)
     equation = read(until, terms.point(model, work))
-    if label:
-        equation = replace(equation, right=replace(equation.right, text=label))
+    if limit is not None:
+        equation = replace(equation, right=replace(equation.right, text=limit.size))
     budget = _is_budget(equation)
     if unknown != "ctx" and budget:
         selection.runnable(model, request)
     metrics = _metrics(equation)
     terms.check_recipe(metrics)
     plain = _without_ranks(unknown, terms)
-    question = _Question(unknown, equation, model, request, work, plain, plain.point(model, work, metrics), label)
+    question = _Question(unknown, equation, model, request, work, plain, plain.point(model, work, metrics), limit)
     if unknown in RANKS:
         answer = _fewest_ranks(question, terms)
     elif unknown not in UNKNOWNS or (unknown == "num_key_value_heads" and question.counted.training):
         answer = _by_field(question)
     else:
         answer = _by_algebra(question)
-    limit, found = model.position_limit, answer.found
-    limited = unknown == "ctx" and budget and limit is not None and found.rises and found.answer > limit
-    if limited and limit is not None:
+    positions, found = model.position_limit, answer.found
+    limited = unknown == "ctx" and budget and positions is not None and found.rises and found.answer > positions
+    if limited and positions is not None:
         note = f"Memory alone would allow ctx = {found.answer:,}."
-        answer = _Solved(Solution(limit, None, rises=True), answer.at, [note])
+        answer = _Solved(Solution(positions, None, rises=True), answer.at, [note])
     return _report(question, answer, terms.mesh, limited=limited)
 
 
@@ -337,8 +350,8 @@ def _between(tried: list[int], count: int, fits: Callable[[int], bool]) -> tuple
 
 def _report(question: _Question, answer: _Solved, mesh: Mesh | None, *, limited: bool) -> SolveReport:
     """`limited`: the answer is the length of a learned position embedding."""
-    unknown, equation, model, request, _, terms, _, device = question
-    counted, found = question.counted, answer.found
+    unknown, equation, model, request, _, terms, _, limit = question
+    counted, found, device = question.counted, answer.found, question.device
     points = {value: answer.at(value) for value in (found.answer, found.beyond) if value is not None}
     settings = answer.settings or [model]
     solution = points[found.answer]
@@ -346,17 +359,21 @@ def _report(question: _Question, answer: _Solved, mesh: Mesh | None, *, limited:
     def notes(_: slice) -> list[str]:
         return [
             *answer.notes,
+            *_step_notes(question, solution),
             *_axis_names(answer.form, model.settled(solution.work, masked=terms.masked)),
             *counted.notes(settings),
             *counted.latent_notes((settings[0], point.work) for point in points.values()),
             *counted.window_notes(settings),
+            *([] if limit is None else limit.notes),
         ]
 
     if unknown in RANKS:
-        relation, words = f"smallest {unknown} within", _ranks_answer(unknown, equation, found, mesh, device)
+        relation, words = f"smallest {unknown} within {equation}", _ranks_answer(unknown, equation, found, mesh, device)
     else:
         past = model.past_words(found.answer) if unknown == "ctx" else ""
-        relation, words = f"{unknown} where", _answer(unknown, equation, found, past, limited)
+        relation, words = f"{unknown} where {equation}", _answer(unknown, equation, found, past, limited)
+        if device:
+            relation = f"the largest {unknown} with {equation.left.text} within {device}"
         if device and found.rises and found.again is None and (limited or found.beyond is not None):
             words = _fits(unknown, found.answer, device, limited=limited)
     where = _where(unknown, request, model, same=solution.work == question.work)
@@ -377,8 +394,7 @@ def _report(question: _Question, answer: _Solved, mesh: Mesh | None, *, limited:
         [replace(model, defaulted=build.shared_defaults([model, *settings]))],
         _table(unknown, equation, points),
         [facts],
-        title=f"{build.label(model)}: {relation} {equation}{_other_ranks(unknown, mesh)}{where}"
-        f"{counted.assumed([model])}",
+        title=f"{build.label(model)}: {relation}{_other_ranks(unknown, mesh)}{where}{counted.assumed([model])}",
         convention=counted.convention,
         answer=words,
         notes=notes,
@@ -386,6 +402,24 @@ def _report(question: _Question, answer: _Solved, mesh: Mesh | None, *, limited:
         requests=[Request(ctx=found.answer) if unknown == "ctx" else request],
         headline="solution",
     )
+
+
+def _step_notes(question: _Question, solution: Point) -> list[str]:
+    """Whether a training step has room on the device, and the command that splits its memory."""
+    limit, terms, work = question.limit, question.terms, solution.work
+    if limit is None or not question.counted.training or question.unknown not in ("ctx", "batch"):
+        return []
+    peak = int(question.equation.left.at(solution))
+    sizes = {
+        "ctx": work.context,
+        "source": question.request.source,
+        "batch": work.batch if work.batch > 1 else None,
+        "dtype": terms.dtype,
+    }
+    options = build.typed_options({**sizes, **dict(terms.trained), "on": limit.each}.items())
+    command = " ".join([f"tfacct train {build.typed_model(question.model)}{options}", *limit.options(training=True)])
+    room = [f"It may run out of memory: {RESERVED}"] if limit.is_tight(peak) else []
+    return [*room, f"Its memory by part: {command}"]
 
 
 def _table(unknown: str, equation: Equation, points: Mapping[int, Point]) -> Table:

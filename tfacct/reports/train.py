@@ -24,7 +24,7 @@ from tfacct.output.report import Column, NoteRow, Row, Table, Tick, notes, unwat
 from tfacct.parallel.mesh import Mesh, mesh_on
 from tfacct.parallel.pipeline import bubble, microbatches, waits_facts
 from tfacct.reports import build
-from tfacct.reports.model_notes import TRAINING
+from tfacct.reports.model_notes import RESERVED, TRAINING
 from tfacct.reports.ranks import fitting_words, in_devices, uneven_notes
 from tfacct.training import states
 from tfacct.training.bounds import accuracy, decides
@@ -295,7 +295,10 @@ def train(
     batch = f"{batch_words(steps[0].memory.work, recipe)}{_whose_batch(recipe.mesh)}"
     workload = build.workload_words(models, request, batch)
     changed = [] if several or by != "phase" else helpful_changes(steps[0])
-    table = table_of_models(steps) if several else change_table(changed) if changed else TABLES[by](steps[0])
+    if fit is not None and changed:
+        table = change_table(changed, fit)
+    else:
+        table = table_of_models(steps) if several else TABLES[by](steps[0])
     report = build.report(
         TrainReport,
         models,
@@ -585,15 +588,16 @@ def helpful_changes(step: Step) -> list[dict[str, Any]]:
     return found[1:]
 
 
-def change_table(changed: Sequence[Mapping[str, Any]]) -> Table:
+def change_table(changed: Sequence[Mapping[str, Any]], limit: MemoryLimit) -> Table:
     """What would make a step fit."""
+    flops = any(change["flops_ratio"] is not None for change in changed)
     images = any("largest_batch" in change for change in changed)
     most = ("largest_batch", "most images") if images else ("largest_context", "longest context")
     columns = (
         Column("set", "change"),
         Column("peak_bytes", "peak", "bytes"),
         Column("freed_bytes", "frees", "bytes", drop=2),
-        Column("flops", "more FLOPs", "share", empty="–"),
+        *([Column("flops", "more FLOPs", "share", empty="–")] if flops else []),
         Column(*most, "count", empty="–"),
         Column("fits", ""),
     )
@@ -604,7 +608,7 @@ def change_table(changed: Sequence[Mapping[str, Any]]) -> Table:
             "set": " ".join(
                 shell_option(name) + ("" if value is True else f" {value}") for name, value in change["set"].items()
             ),
-            "fits": "fits" if change["fits"] else None,
+            "fits": None if not change["fits"] else "tightly" if limit.is_tight(change["peak_bytes"]) else "fits",
         }
         for change in changed
     )
@@ -613,9 +617,6 @@ def change_table(changed: Sequence[Mapping[str, Any]]) -> Table:
 
 # Notes.
 
-RESERVED = "The CUDA allocator reserves more: torchtitan reports peaks 17–24% above the count (4 runs)."
-RESERVES = Fraction(117, 100)
-"""What is reserved at least, over the peak, in those runs."""
 LEAST_GAIN = Fraction(1, 20)
 """Share of the peak from which on a change is named that lowers it."""
 
@@ -635,20 +636,26 @@ def _typed(change: Mapping[str, Any]) -> str:
 
 
 def _change_that_fits(step: Step) -> str | None:
-    """The cheapest change with which the step fits, if possible with what the allocator reserves; or else the one with
-    the lowest peak."""
+    """The cheapest change with which the step fits, also with what the allocator reserves; or else the one with the
+    lowest peak."""
     found = helpful_changes(step)
-    if not found or not step.does_not_fit:
+    if not found or step.limit is None or not step.does_not_fit:
         return None
     fitting = [change for change in found if change["fits"]]
-    if fitting:
-        usable = step.fits["budget_bytes"] if step.fits else 0
-        roomy = (change for change in fitting if RESERVES * change["peak_bytes"] <= usable)
-        cheapest = next(roomy, fitting[0])
-        return f"Try {_typed(cheapest)} ({units.binary(cheapest['peak_bytes'])})."
-    lowest = min(found, key=lambda change: int(change["peak_bytes"]))
+    lowest = min(fitting or found, key=lambda change: int(change["peak_bytes"]))
     peak = units.binary(lowest["peak_bytes"])
-    return f"None of these changes is enough; {_typed(lowest)} has the lowest peak, {peak}."
+    if not fitting:
+        return f"None of these changes is enough; {_typed(lowest)} has the lowest peak, {peak}."
+    roomy = (change for change in fitting if not step.limit.is_tight(change["peak_bytes"]))
+    if (cheapest := next(roomy, None)) is not None:
+        return f"Try {_typed(cheapest)} ({units.binary(cheapest['peak_bytes'])})."
+    return f"Try {_typed(lowest)} ({peak}), which may still run out of memory."
+
+
+def _some_tightly(step: Step) -> bool:
+    """True if the table has a change with which the step fits, but not with what the allocator reserves."""
+    limit = step.limit
+    return limit is not None and any(limit.is_tight(change["peak_bytes"]) for change in helpful_changes(step))
 
 
 def _without_recompute(step: Step) -> str | None:
@@ -845,7 +852,7 @@ def _embedding_rows(step: Step, _: Mesh) -> str | None:
 
 def _close(step: Step) -> bool:
     """True if the step fits, but not with what the allocator reserves."""
-    return step.limit is not None and step.memory.peak.total <= step.limit.usable < RESERVES * step.memory.peak.total
+    return step.limit is not None and step.limit.is_tight(int(step.memory.peak.total))
 
 
 def _on_mesh(show: Callable[[Step, Mesh], Any] = lambda *_: True, **least: int) -> Callable[[Step], Any]:
@@ -864,13 +871,9 @@ def _accuracy(step: Step) -> str:
 
 NOT_INCLUDED = "Not included: allocator rounding, kernel workspaces, CUDA context, NCCL, torch.compile."
 NOTES = (
-    NoteRow(
-        "allocator",
-        1,
-        _close,
-        "It may run out of memory: the CUDA allocator reserves 17–24% more than this count (4 runs of torchtitan).",
-    ),
+    NoteRow("allocator", 1, _close, f"It may run out of memory: {RESERVED}"),
     NoteRow("change_that_fits", 1, _change_that_fits),
+    NoteRow("allocator", 1, lambda step: not _close(step) and _some_tightly(step), f"Tightly: {RESERVED}"),
     NoteRow("time", 1, _time),
     NoteRow("received", 1, _on_mesh(_received, pp=1)),
     NoteRow("without_recompute", 1, _without_recompute),
@@ -926,7 +929,12 @@ NOTES = (
         "Recomputing a layer stops at its last saved tensor, as in torch: its last matmul does not run again.",
     ),
     NoteRow("usable", 3, lambda step: step.limit is not None and step.limit.notes),
-    NoteRow("allocator", 3, lambda step: step.limit is not None and not _close(step), RESERVED),
+    NoteRow(
+        "allocator",
+        3,
+        lambda step: step.limit is not None and not _close(step) and not _some_tightly(step),
+        f"{RESERVED[0].upper()}{RESERVED[1:]}",
+    ),
     NoteRow(
         "chunks",
         3,
