@@ -154,7 +154,7 @@ plan deepseek-v3 --fsdp 8 --train --ctx 1k
 plan llama-3.1-8b --train --ctx 8k --batch 64 --on 8xh100
 plan llama-3.1-8b --train --ctx 8k --batch 64 --on 8x80GB --by memory
 plan llama-3.1-8b --train --ctx 2k --batch 8 --on 8xh100 --optimizer sgd
-plan mixtral-8x7b --train --ctx 2k --batch 8 --on 8xh100
+plan mixtral-8x7b --train --ctx 2k --batch 16 --on 16xh100
 plan mixtral-8x7b --ctx 2k --batch 8 --on 8x80GB
 plan {index} --ctx 1k --on 8xh100
 plan {quantized} --ctx 1k --on 8xh100

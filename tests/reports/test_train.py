@@ -169,6 +169,23 @@ def test_changes_without_room_for_the_allocator_are_marked(run: Callable[..., Ra
     assert "Tightly: the CUDA allocator reserves 17–24% more" in words and "FLOPs" not in words
 
 
+def test_more_fsdp_ranks_than_experts(run: Callable[..., Ran]) -> None:
+    """A rank of 32 has one of Mixtral's 8 experts in each of 32 layers, 3 · 4,096 · 14,336 parameters, and 1/32 of the
+    other 1,605,636,096 parameters, in bf16; a rank of 8 has as much of the experts."""
+    note = "FSDP shards whole experts: with 8 on {} ranks, a rank stores one and gathers {}, padding included."
+    for ranks, noted in (("8", False), ("32", True)):
+        asked = ("train", "mixtral-8x7b", "--ctx", "1k", "--fsdp", ranks)
+        weights = json.loads(run(*asked, "--json").out)["models"][0]["weights_bytes"]
+        alone = 2 * (32 * 3 * 4096 * 14336 + 1_605_636_096 // int(ranks))
+        assert 0 <= weights - alone <= 2 * 32 * 4096  # at most a whole row of each router
+        assert (note.format(ranks, ranks) in " ".join(run(*asked).out.split())) is noted
+    assert f"fsdp=32: {note.format(32, 32)}" in " ".join(
+        run(
+            "plan", "mixtral-8x7b", "--train", "--ctx", "1k", "--batch", "32", "--on", "32xh200", "--fsdp", "32"
+        ).out.split()
+    )
+
+
 def test_layouts_are_among_the_changes_that_fit(run: Callable[..., Ran]) -> None:
     """Sequence parallelism, ZeRO 1 and recomputation are enough together, none of them alone."""
     layout = "--tp 8 --pp 16 --dp 8 --on 1024xh100 --ctx 8k --micro-batch-size 6 --global-batch-size 1536".split()
@@ -242,6 +259,7 @@ CASES: list[tuple[Any, dict[str, Any], str | None]] = [
     ("llama-3.1-8b", {"mesh": Mesh(dp=2, zero=1)}, None),
     ("llama-3.1-8b", {"mesh": Mesh(16)}, None),
     ("mixtral-8x7b", {"mesh": Mesh(fsdp=8, ep=8)}, None),
+    ("mixtral-8x7b", {"mesh": Mesh(fsdp=16)}, None),
     ("gpt2", {"mesh": Mesh(pp=2, microbatches=96)}, None),
 ]
 """A model, its recipe, and where it runs: together they print every note."""

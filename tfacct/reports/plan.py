@@ -26,6 +26,7 @@ from tfacct.parallel.pipeline import bubble
 from tfacct.parallel.search import SIZES, label, layouts_with, sizes_of
 from tfacct.parallel.support import unsupported_part
 from tfacct.reports import build, comms, model_notes
+from tfacct.reports.ranks import whole_experts_note
 from tfacct.timing.layout_time import MEGATRON, Order, ServingTimes, Times, ranking, times_of
 from tfacct.timing.megatron_time import MegatronLayout
 from tfacct.timing.step_estimate import newer_group
@@ -416,6 +417,12 @@ def _some(one: Plan, which: Callable[[Candidate], bool]) -> bool:
     return any(map(which, one.shown[:AT_MOST]))
 
 
+def _whole_experts(one: Plan) -> str | None:
+    """The note on the first layout with more FSDP ranks than experts."""
+    found = ((of, whole_experts_note(one.model, of.mesh)) for of in one.shown[:AT_MOST])
+    return next((f"{label(of.mesh)}: {note}" for of, note in found if note), None)
+
+
 def _sends_again(of: Candidate) -> bool:
     """True if recomputed layers send again."""
     return of.recompute != RECOMPUTE[0] and of.mesh.tp * of.mesh.ep * of.mesh.sequence_shards > 1
@@ -429,6 +436,7 @@ NOTES: tuple[NoteRow, ...] = (
         lambda one: one.recipe is not None and one.ranked and one.fit.is_tight(one.ranked[0].bytes),
         f"The first layout may run out of memory: {model_notes.RESERVED}",
     ),
+    NoteRow("whole_experts", 1, lambda one: one.recipe is not None and _whole_experts(one)),
     NoteRow(
         "laws",
         1,

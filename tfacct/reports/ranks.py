@@ -104,6 +104,19 @@ def expert_notes(models: Sequence[LoadedModel], mesh: Mesh) -> list[str]:
     return [f"Each rank has {experts}, {sharded}{'' if tp > 1 else _replicated(mesh)}. {_batches(tp, ep)}"]
 
 
+def whole_experts_note(model: LoadedModel, mesh: Mesh) -> str | None:
+    """Note on a layout with more FSDP ranks than experts: FSDP2 shards the first dimension of stacked experts, and pads
+    it to a multiple of the ranks."""
+    counts = {group.axes["E"] // mesh.ep for group in model.ledger.groups if "E" in group.axes}
+    ranks = mesh.expert_shards
+    if mesh.fsdp == 1 or not counts or ranks <= min(counts):
+        return None
+    return (
+        f"FSDP shards whole experts: with {min(counts):,} on {ranks:,} ranks, a rank stores one and gathers {ranks:,},"
+        " padding included."
+    )
+
+
 def _batches(tp: int, ep: int) -> str:
     if ep == tp:
         return "All ranks share one batch."

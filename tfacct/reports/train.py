@@ -25,7 +25,7 @@ from tfacct.parallel.mesh import Mesh, mesh_on
 from tfacct.parallel.pipeline import bubble, microbatches, waits_facts
 from tfacct.reports import build
 from tfacct.reports.model_notes import RESERVED, TRAINING
-from tfacct.reports.ranks import fitting_words, in_devices, uneven_notes
+from tfacct.reports.ranks import fitting_words, in_devices, uneven_notes, whole_experts_note
 from tfacct.training import states
 from tfacct.training.bounds import accuracy, decides
 from tfacct.training.exact import ExactStep, exact
@@ -874,6 +874,7 @@ NOTES = (
     NoteRow("allocator", 1, _close, f"It may run out of memory: {RESERVED}"),
     NoteRow("change_that_fits", 1, _change_that_fits),
     NoteRow("allocator", 1, lambda step: not _close(step) and _some_tightly(step), f"Tightly: {RESERVED}"),
+    NoteRow("whole_experts", 1, _on_mesh(lambda step, mesh: whole_experts_note(step.memory.model, mesh), fsdp=1)),
     NoteRow("time", 1, _time),
     NoteRow("received", 1, _on_mesh(_received, pp=1)),
     NoteRow("without_recompute", 1, _without_recompute),
