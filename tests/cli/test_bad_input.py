@@ -77,6 +77,9 @@ LLAMA = {"model_type": "llama", "vocab_size": 32, "hidden_size": 16, "num_hidden
         ("models --max-params 1", ["no preset matches"]),
         ("flops gpt2 --family gpt2", ["leave the MODEL out"]),
         ("flops gpt2 --set n_layers=3", ["gpt2: no field 'n_layers' in gpt2", "did you mean n_layer"]),
+        ("params llama-3.1-8b --set n_layer=3", ["no field 'n_layer' in llama", "did you mean num_hidden_layers?"]),
+        ("params llama-3.1-8b --set layers=3", ["no field 'layers' in llama", "did you mean num_hidden_layers?"]),
+        ("params gpt2 --set heads=3", ["no field 'heads' in gpt2", "did you mean n_head?"]),
         ("flops gpt2 --set n_layer", ["--set must be FIELD=VALUE, not 'n_layer'"]),
         ("flops gpt2 --set n_layer=three", ['gpt2: n_layer must be a whole number, not "three"']),
         ("flops gpt2 --set n_layer=1 --set n_layer=2", ["--set sets n_layer twice"]),
@@ -460,6 +463,13 @@ def test_a_switch_that_may_add_weights_is_refused_and_not_warned_about(family: s
             load_model("mine", {**TINY[family], name: True})
         assert caught.value.hint is not None and f"{name}=None" in caught.value.hint
         assert load_model("mine", {**TINY[family], name: False}).ledger
+
+
+def test_a_misspelt_size_is_not_left_out() -> None:
+    """Without num_key_value_heads, a Llama would have the cache of as many heads as it has queries."""
+    with pytest.raises(TfacctError, match="num_key_value_head = 2 is an unknown field") as caught:
+        load_model("mine", {**TINY["llama"], "num_key_value_head": 2})
+    assert caught.value.hint is not None and caught.value.hint.startswith("did you mean num_key_value_heads? if it")
 
 
 @pytest.mark.parametrize("name", ["lora_rank", "lora_r", "adapter_size", "num_adapters", "new_conv_width"])
