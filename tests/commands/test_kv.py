@@ -151,7 +151,10 @@ def test_the_cache_without_windows_is_a_column(run) -> None:
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        ("deepseek-v3 --dtype fp8 --ctx 64k --on 8xh200", "4.29 GiB of cache in bf16, all of it on each GPU, 68.6 KiB"),
+        (
+            "deepseek-v3 --dtype fp8 --ctx 64k --on 8xh200",
+            "4.29 GiB of cache in bf16, all of it on each GPU (tp does not shard the latent of MLA), 68.6 KiB",
+        ),
         # 80 layers of 8 heads of 128: two of the heads on each of four ranks
         ("llama-3.3-70b --ctx 8k --on 4xh100", "2.50 GiB of cache in bf16, 640 MiB on each GPU, 320 KiB per token"),
         ("llama-3.1-8b --ctx 8k --on h100", "1.00 GiB of cache in bf16, 128 KiB per token"),

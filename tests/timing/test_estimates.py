@@ -36,6 +36,17 @@ def test_an_estimate_never_looks_like_a_count(run: Callable[..., Ran]) -> None:
     assert out.count("≈") == 4 and "(80% interval " in out and "80% interval" in out and "never below" in out
 
 
+def test_a_decode_step_names_the_option_of_a_prefill() -> None:
+    """And only the bound of several tokens on few experts needs them all to take the same ones."""
+    mixtral, step = tfacct.load("mixtral-8x7b"), {"on": "2xh100", "ctx": 1024}
+    noted = [
+        {note.key for note in mixtral.time(**step, **more).notes} & {"prompt", "experts"}
+        for more in ({}, {"batch": 3}, {"prefill": True})
+    ]
+    assert noted == [{"prompt"}, {"prompt", "experts"}, {"experts"}]
+    assert not {note.key for note in LLAMA.time(on="4xh100", ctx=1024, batch=3).notes} & {"experts"}
+
+
 def test_a_step_re_adds_to_its_kernels() -> None:
     step = LLAMA.time(on="4xh100-sxm", dtype="fp8", ctx="8k", batch=32)
     assert step.estimate is True

@@ -25,7 +25,7 @@ def time(
     model: "LoadedModel",
     *,
     on: On,
-    prefill: Annotated[bool, Option("A prefill: all tokens of the context are new.")] = False,
+    prefill: Annotated[bool, Option("A prefill (TTFT): all tokens of the context are new.")] = False,
     lower_bound: Annotated[bool, Option("Print only the lower bound from peak FLOP/s and bandwidth.")] = False,
     ep: opt.ExpertGroups = 1,
     dtype: opt.Dtype = None,

@@ -651,6 +651,7 @@ def _per_request(about: About) -> dict[str, str] | None:
         where = f", {units.binary(on_rank)} on {'each GPU' if mesh.pp == 1 else 'the GPU with most'}{group}"
         if on_rank == size:
             where = f", all of it on {'each' if group or shared else 'one'} GPU{group}"
+            where += " (tp does not shard the latent of MLA)" * (is_latent(one.model) and mesh.tp > 1)
     if about.options.cached.name in WIDE and fit["largest_batch"]:
         narrower = about.options._replace(cached=width("fp8", about.options.cached.page))
         found = _fit_of(one.whole_model, narrower)["largest_batch"]
@@ -663,6 +664,14 @@ def _per_request(about: About) -> dict[str, str] | None:
         "each": f", {units.binary(each)} per token" if each * one.work.context == size else "",
         "most": most,
     }
+
+
+def _engine(about: About) -> str:
+    """That an engine holds fewer requests, if some fit and it is not an engine's pool that they fit in."""
+    limit = about.limit
+    if limit is None or limit.engine or not limit.reserve or not _fits(about) or not about.counted[0].model.has_cache:
+        return ""
+    return "An engine holds fewer requests: its buffers are not included (`tfacct engine`)."
 
 
 def _in_flight(about: About) -> dict[str, str] | None:
@@ -766,7 +775,12 @@ NOTES = (
         _in_flight,
         "In layers with a window, {engine} reserves pages for a chunk of every prompt, which limits the requests.",
     ),
+    NoteRow("engine", 1, _engine),
     NoteRow("request", 1, _per_request, "One request needs {size} of {state}{where}{each}.{most}"),
+    NoteRow("files", 1, lambda about: model_notes.files_notes(about.whole_models, about.options.dtype)),
+    NoteRow("unreserved", 1, lambda about: _fits(about) and about.limit is not None and about.limit.unreserved),
+    NoteRow("scales", 1, _without_scales, "int4 has no scales: AWQ stores {more} more ({awq})."),
+    NoteRow("not_included", 1, lambda about: model_notes.not_included_notes(about.models, about.facts)),
     NoteRow("longest_request", 1, _longest_request),
     NoteRow(
         "batch_stage",
@@ -774,18 +788,8 @@ NOTES = (
         lambda about: about.fit.get("batch_stage"),
         "Stage {:,} limits the number of requests.",
     ),
-    NoteRow("files", 1, lambda about: model_notes.files_notes(about.whole_models, about.options.dtype)),
-    NoteRow("unreserved", 1, lambda about: _fits(about) and about.limit is not None and about.limit.unreserved),
-    NoteRow("scales", 1, _without_scales, "int4 has no scales: AWQ stores {more} more ({awq})."),
     NoteRow("per_head", 1, _per_head),
     NoteRow("projector", 2, lambda about: model_notes.projector_notes(about.models)),
-    NoteRow("not_included", 1, lambda about: model_notes.not_included_notes(about.models, about.facts)),
-    NoteRow(
-        "engine",
-        2,
-        lambda about: about.limit is not None and bool(about.limit.reserve) and not about.limit.engine,
-        "Activations and buffers beyond the reserve are not included: `tfacct engine`.",
-    ),
     NoteRow("pool", 2, lambda about: about.limit is not None and about.limit.pool_words),
     NoteRow("storage", 2, lambda about: model_notes.storage_notes(about.models, about.options.dtype)),
     NoteRow("cache_format", 2, lambda about: model_notes.cache_notes(about.models, about.options.cached.name)),

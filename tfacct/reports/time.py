@@ -338,7 +338,23 @@ def _bound_note(served: ServingStep) -> str:
 
 
 FORMATS = NoteRow("formats", 2, lambda of: formats_note(of.one))
-NOTES = (ERROR, FILES, RANGE, LINKS, FORMATS, EVIDENCE)
+NOTES = (
+    ERROR,
+    NoteRow(
+        "prompt", 1, lambda served: served.work.tokens == 1 and option("prefill", True), "{} times the prompt (TTFT)."
+    ),
+    NoteRow(
+        "experts",
+        1,
+        lambda served: served.one.model.ledger.experts and served.work.tokens * served.work.batch > 1,
+        "Never below: if all tokens take the same experts.",
+    ),
+    FILES,
+    RANGE,
+    LINKS,
+    FORMATS,
+    EVIDENCE,
+)
 BOUND_NOTES = (NoteRow("bound", 1, _bound_note), FILES, RANGE, LINKS, FORMATS)
 
 
