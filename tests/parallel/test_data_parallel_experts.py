@@ -101,3 +101,11 @@ def test_deepseek_as_it_was_trained() -> None:
     assert rows["pp", "forward", "send"]["bytes"] == 64 * 4096 * 7168 * 2
     held = model.train(ctx="4k", batch=64, recompute="full", **mesh)
     assert held.sent_bytes == step.sent_bytes and held.peak_bytes < 80 * 10**9
+
+
+def test_devices_beyond_the_given_axes_are_replicas() -> None:
+    """32 devices of tp=2 are 16 replicas, with expert parallelism as without it, which shards over both axes."""
+    mixtral, tp = tfacct.load("mixtral-8x7b"), 2
+    for ep in (1, 8):
+        filled, given = (mixtral.train(ctx="1k", tp=tp, ep=ep, on="32xh100", **more) for more in ({}, {"dp": 16}))
+        assert filled.mesh == given.mesh and filled.mesh["dp"] == 16 and filled.peak_bytes == given.peak_bytes

@@ -321,6 +321,9 @@ ALIASES = {
 MEANT = {
     "memory": "total_bytes, or peak_bytes of a training step",
     **dict.fromkeys(("attn", "attention", "share.attention"), "share.attn_scores_values"),
+    **dict.fromkeys(("mlp", "mlp_share", "ffn", "ffn_share", "share.ffn"), "share.mlp"),
+    **dict.fromkeys(("flops.ffn", "ffn_flops"), "flops.mlp"),
+    "scores": "flops.attn_scores_values",
 }
 """Words that are no metric, and the metrics that they may mean."""
 

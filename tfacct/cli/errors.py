@@ -44,9 +44,10 @@ INSTEAD = {
     ("memory", "--requests"): "--batch N counts the memory of N concurrent requests",
     ("budget", "--steps"): "--tokens N is steps × batch × context",
     ("train", "--steps"): "`tfacct budget MODEL --tokens N --on DEVICE` gives the days: N is steps × batch × context",
+    ("budget", "--days"): "--on 8xh100 gives the days; FLOPS = days × 86,400 × devices × FLOP/s of each × MFU",
     **{
         (command, "--days"): "`tfacct budget MODEL --tokens N --on DEVICE` gives the days"
-        for command in ("budget", "train", "mfu", "plan")
+        for command in ("train", "mfu", "plan")
     },
     ("flops", "--prompt"): "--generate N counts a request: a prompt of --ctx tokens, then N new tokens",
     ("serve", "--batch"): "--requests N sets the number of concurrent requests",
@@ -55,6 +56,25 @@ INSTEAD = {
         (command, "--rank"): "the rank is the value: --lora 16 or --qlora 16"
         for command in ("train", "solve", "compare")
     },
+    **{
+        (
+            command,
+            "--micro-batch",
+        ): "--micro-batch-size N: sequences of a micro-batch; --accumulate N: how many in a step"
+        for command in ("train", "time")
+    },
+    **{
+        ("compare", axis): "`tfacct train` counts a training step in a layout; `tfacct plan` compares layouts"
+        for axis in ("--fsdp", "--dp", "--pp", "--cp", "--zero", "--ep")
+    },
+    **{
+        (
+            "serve",
+            name,
+        ): "R requests/s need R × --new tokens/s; divide by ≈ tokens/s of the last row for the number of replicas"
+        for name in ("--rate", "--qps", "--request-rate")
+    },
+    ("sweep", "--by"): "--metric share.mlp,share.attn_scores_values",
     ("sweep", "--on"): "`tfacct solve MODEL --on h100 --for ctx` finds the longest context that fits",
     ("budget", "--params"): "give the FLOPs, 6 × parameters × tokens, or a MODEL of that size with --tokens N",
     ("models", "--moe"): "`tfacct models moe` lists the models with experts",
@@ -101,6 +121,8 @@ def _elsewhere(command: str, option: str, error: Any) -> str | None:
     kind, words = type(error).__name__, command.split()
     if (words[-1], option) == ("budget", "--steps") and (tokens := _tokens_of_run()):
         return f"{tokens}: steps × batch × context"
+    if (words[-1], option) == ("budget", "--days") and (flops := _flops_of_days()):
+        return flops
     if found := REMOVED.get(option) or INSTEAD.get((words[-1], spellings.current_name(option))):
         return found
     if kind == "NoSuchOption" and words[-1] in NAMES:
@@ -127,6 +149,24 @@ def _tokens_of_run() -> str | None:
     typed = dict(pairwise(sys.argv[1:]))
     sizes = [units.read_number(typed.get(name, ""), kilo=1024) or 0 for name in ("--steps", "--batch", "--ctx")]
     return f"--tokens {prod(map(int, sizes))}" if all(sizes) else None
+
+
+def _flops_of_days() -> str | None:
+    """The FLOPs of the typed days, if devices and utilization are typed too."""
+    from tfacct.loading import devices
+    from tfacct.timing.utilization import peak_of
+
+    typed = dict(pairwise(spellings.read(sys.argv[1:], quiet=True)))
+    days, share = (float(units.read_number(typed.get(name, "")) or 0) for name in ("--days", "--mfu"))
+    if not days or not share or "--on" not in typed:
+        return None
+    try:
+        count, device = devices.several("--on", typed["--on"])
+        flops = days * 86_400 * count * peak_of(device, typed.get("--dtype"))[1] * share
+    except TfacctError:
+        return None
+    number = f"{flops:.2e}".replace("e+", "e")
+    return f"{days:g} days buy {number} FLOPs: `tfacct budget {number} --on {typed['--on']} --mfu {share:g}`"
 
 
 def _complete(command: Command, missing: Any) -> str | None:

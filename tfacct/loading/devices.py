@@ -336,7 +336,10 @@ def several(named: str, text: str) -> tuple[int, Device]:
             "name a device, such as h100 or 8xh100",
         )
     if "," in name:
-        raise UsageError(f"{named} takes one kind of device here, not {cut(text)!r}", "run the command once for each")
+        each = "call it once for each; `model.fit` takes several, for the memory of serving"
+        raise UsageError(
+            f"{named} takes one kind of device here, not {cut(text)!r}", spelled("run the command once for each", each)
+        )
     if not name.endswith(".toml") and not NAME.fullmatch(fold(name)):
         raise UsageError(f"{named} must name a device, not {cut(text)!r}", "for example h100 or 8xh100")
     if name.isdecimal() and find(name) is None and not is_card_number(name):
