@@ -52,7 +52,7 @@ def test_answer_and_table() -> None:
     table = {row["what"]: [column.text(row[column.key]) for column in report.columns[1:]] for row in report.cells}
     assert table["parameters"] == ["8.03 B", "8.19 B", "30.5 B"]
     assert table["requests of 8,192 on H100 SXM5 80GB"] == ["54", "48", "16"]
-    assert "KV cache of 8,192 tokens" not in table  # 8,192 times that of a token
+    assert table["KV cache of 8,192 tokens"] == ["1.00 GiB", "1.12 GiB", "768 MiB"]  # 128, 144, 96 KiB a token
     assert [row["requests"] for row in report.rows] == [54, 48, 16]
     many = compared(*NAMES, contexts=[CTX])
     assert [row["label"] for row in many.cells] == list(NAMES)
@@ -98,7 +98,7 @@ def test_lists_give_a_side_each() -> None:
     assert [column.label for column in by_context.columns[1:]] == ["8,192 tokens", "65,536 tokens"]
     assert by_context.answer.startswith("65,536 tokens: 15 × the prefill FLOPs of 8,192 tokens and 5.2 × its KV cache")
     by_cache = compared("llama-3.1-8b", contexts=[512], kv_dtypes=[None, "fp8"], metrics=("share.attn",))
-    assert by_cache.answer == "KV fp8: 0.5 × the KV cache per token of KV bf16."
+    assert by_cache.answer == "KV bf16: 2 × the KV cache per token of KV fp8."
     assert [found["kv_bytes_per_token"] for found in by_cache.models] == [131_072, 65_536]
     attention = load("llama-3.1-8b").evaluate("share.attn", ctx=512)
     assert by_cache.models[0]["metric_values"]["share.attn"] == pytest.approx(float(attention))
@@ -179,21 +179,24 @@ def test_command_line(run: Callable[..., Ran]) -> None:
         assert (ran.code, ran.err.splitlines()[0]) == (2, f"error: {said}")
 
 
-def test_models_at_their_own_contexts_are_not_compared_by_them(run: Callable[..., Ran]) -> None:
-    """Llama 3.1 has 131,072 tokens of context and OLMoE 4,096: FLOPs of a request would compare the contexts."""
-    own, same = (
-        " ".join(run("compare", "llama-3.1-8b", "olmoe-1b-7b", *words).out.split()) for words in ([], ["--ctx", "4k"])
+def test_models_are_compared_at_the_longest_context_that_all_have(run: Callable[..., Ran]) -> None:
+    """Llama 3.1 has 131,072 tokens of context and OLMoE 4,096."""
+    default, given = (
+        " ".join(run("compare", "llama-3.1-8b", "olmoe-1b-7b", "-v", *words).out.split())
+        for words in ([], ["--ctx", "4k"])
     )
-    assert "olmoe-1b-7b has 0.16 × the active parameters of llama-3.1-8b. " in own
-    assert "Contexts: 131,072, 4,096, the longest of each; --ctx 4k gives all the same." in own
-    assert "decode FLOPs" in same and "Contexts:" not in same
+    note = " Context: the longest that all these models were trained for; --ctx S sets another."
+    assert note in default and default.replace(note, "") == given
+    # 8,030,261,248 over 1,282,017,280 active parameters are 6.26
+    assert "llama-3.1-8b has 6.3 × the active parameters of olmoe-1b-7b and " in default
+    assert default.startswith("2 models, context 4,096 ")
 
 
 def test_training_steps_are_compared_by_their_peak(run: Callable[..., Ran]) -> None:
     recipes = [{"recompute": "none"}, {"recompute": "full"}]
     peaks = [load("llama-3.1-8b").train(ctx="4k", **recipe).peak_bytes for recipe in recipes]
     ran = run("compare", "llama-3.1-8b", "--train", "--ctx", "4k", "--recompute", "none,full")
-    assert f"recompute full: {peaks[1] / peaks[0]:.2g} × the peak memory of recompute none." in ran.out
+    assert f"recompute none: {peaks[0] / peaks[1]:.2g} × the peak memory of recompute full." in ran.out
     row = next(line for line in ran.out.splitlines() if line.startswith(" peak memory"))
     assert row.split()[2:] == [word for peak in peaks for word in (f"{peak / 2**30:.1f}", "GiB")]
     assert "KV cache" not in ran.out and "prefill" not in ran.out
@@ -201,10 +204,9 @@ def test_training_steps_are_compared_by_their_peak(run: Callable[..., Ran]) -> N
 
 
 def test_rows_for_what_differs_between_models(run: Callable[..., Ran]) -> None:
-    """Contexts and formats are rows if they differ; the bytes of a token are those of the first one with windows."""
+    """Formats are a row if they differ; the bytes of a token are those of the first one with windows."""
     out = run("compare", "gpt2", "llama-3.1-8b").out
     rows = {line[1:24].strip(): line.split() for line in out.splitlines()}
-    assert rows["context"][1:] == ["1,024", "131,072"]
     assert rows["format of weights"][3:] == ["bf16", "(assumed)", "bf16"]
     same = run("compare", "gpt2", "gpt2-medium", "--ctx", "64").out
     assert " context  " not in same and "weights, bf16 (assumed)" in same and "KV cache per token" in same

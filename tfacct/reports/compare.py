@@ -48,8 +48,6 @@ class Measure(Key):
 
 NOUNS = {"peak_bytes": "peak memory"}
 """Metrics that have a name in plain words."""
-OF_CONTEXT = ("kv_cache_bytes", "prefill_flops", "flops_per_new_token")
-"""Measures that depend on the context."""
 REQUESTS = "requests"
 NOTES = (
     NoteRow("unsupported", 1, lambda found: found["unsupported"]),
@@ -57,10 +55,10 @@ NOTES = (
     NoteRow("allocator", 1, lambda found: found["tight"], f"Tightly: {model_notes.RESERVED}"),
     NoteRow("limit", 2, lambda found: found["limit"]),
     NoteRow(
-        "contexts",
+        "context",
         1,
-        lambda found: found["contexts"],
-        "Contexts: {}, the longest of each; --ctx 4k gives all the same.",
+        lambda found: found["context"] and option("ctx", "S"),
+        "Context: the longest that all these models were trained for; {} sets another.",
     ),
     NoteRow(
         "pairs",
@@ -146,7 +144,7 @@ class CompareReport(ModelReport):
     requests: int | None = of_numbers(lambda one: one.requests)
     total_params: int = measure("total_params", "parameters", "parameters", "size")
     active_params: int = measure("active_params", "active parameters", "active parameters", "size")
-    weights_bytes: int | None = measure("weights_bytes", "weights{stored}", "bytes of weights", "size")
+    weights_bytes: int | None = measure("weights_bytes", "weights{stored}", "weight bytes", "size")
     kv_bytes_per_token: int | None = measure("kv_bytes_per_token", "KV cache{of_token}", "KV cache per token", "cache")
     kv_cache_bytes: int | None = measure("kv_cache_bytes", "{cache} of {tokens}", "{cache}", "cache")
     prefill_flops: int = measure("total_flops", "FLOPs, prefill of {ctx}", "prefill FLOPs", "compute")
@@ -169,6 +167,9 @@ def compare(
             f"name a second model, list contexts ({option('ctx', '1k,16k')}), or change a field"
             f" ({option('fields', 'FIELD=VALUE')})",
         )
+    longest = {side.model.context for side in sides}
+    if shared := len(longest) > 1 and not any(side.request.ctx for side in sides):
+        sides = [replace(side, request=replace(side.request, ctx=min(longest))) for side in sides]
     alike: dict[tuple[str, ...], Mapping[str, Any]] = {}
     for side in sides:
         words = tuple(side.parts.values())
@@ -194,7 +195,7 @@ def compare(
         "tight": any(one.tight for one in numbers),
         "limit": [] if fit is None else list(fit.notes),
         "sparse": [label for label, one in zip(labels, numbers, strict=True) if _attends_to_fewer(one)],
-        "contexts": _longest_differ(numbers) and ", ".join(f"{one.context:,}" for one in numbers),
+        "context": shared,
         "parts": len(every) > 1 and not _of_training(sides) and _typed(sides),
         "caches": not _of_training(sides) and " or ".join(dict.fromkeys(side.cached for side in sides)),
     }
@@ -292,24 +293,19 @@ def _labels(parts: Sequence[Mapping[str, str]]) -> list[str]:
 def _columns(
     numbers: Sequence[Numbers], metrics: Sequence[Metric], fit: MemoryLimit | None, mesh: Mesh | None
 ) -> list[Column]:
-    """A column for each number, but none for active parameters and for the cache of a request that follow from
-    others, nor for measures that are also named as metrics."""
+    """A column for each number, but none for active parameters that are all parameters, nor for measures that are also
+    named as metrics."""
     contexts, sides = {one.context for one in numbers}, [one.side for one in numbers]
     ctx = f"{min(contexts):,}" if len(contexts) == 1 else "a request"
     formats = {selection.format_name(side.model, side.terms.dtype) for side in sides}
     hidden = {one.name for one in metrics}
     if all(one.measured["active_params"] == one.measured["total_params"] for one in numbers):
         hidden.add("active_params")
-    caches = [(one.measured["kv_cache_bytes"], one.measured["kv_bytes_per_token"]) for one in numbers]
-    if len(contexts) == 1 and all(cache == (each or 0) * min(contexts) for cache, each in caches if cache is not None):
-        hidden.add("kv_cache_bytes")
     stored = f", {next(iter(formats))}" if len(formats) == 1 else ""
     of_token = " per token" if all(map(_grows_evenly, sides)) else ", first token"
     tokens = f"{ctx} tokens" if len(contexts) == 1 else ctx
     words = {"stored": stored, "ctx": ctx, "tokens": tokens, "of_token": of_token, "cache": _cache(sides)}
     shown: list[tuple[str, str, Kind]] = []
-    if _longest_differ(numbers):
-        shown.append(("context", "context", "count"))
     if len(formats) > 1 and any(side.terms.dtype is None for side in sides):
         shown.append(("format", "format of weights", "text"))
     shown += [
@@ -341,11 +337,6 @@ def _of_training(sides: Sequence[Side]) -> bool:
     return any(side.terms.train or side.terms.trained for side in sides)
 
 
-def _longest_differ(numbers: Sequence[Numbers]) -> bool:
-    """True if no context is given, and the models' longest ones differ."""
-    return len({one.context for one in numbers}) > 1 and not any(one.side.request.ctx for one in numbers)
-
-
 def _grows_evenly(side: Side) -> bool:
     """True if each token adds the same bytes to the cache, as without windows."""
     try:
@@ -371,12 +362,10 @@ class Difference(NamedTuple):
 
 
 def _answer(labels: Sequence[str], numbers: Sequence[Numbers]) -> str:
-    """The largest difference from the first side, and the largest of the same side in another group of measures. Of
-    models at different longest contexts, only measures that do not depend on the context."""
+    """The largest difference from the first side, as the larger number over the smaller, and the largest of the same
+    sides in another group of measures."""
     sides, first = [one.side for one in numbers], numbers[0]
-    skipped = OF_CONTEXT if _longest_differ(numbers) else ()
-    if not all(map(_grows_evenly, sides)):
-        skipped = (*skipped, "kv_bytes_per_token")
+    skipped = () if all(map(_grows_evenly, sides)) else ("kv_bytes_per_token",)
     measured = [
         Difference(at, one.noun.format(cache=_cache(sides)), one.group, ratio, one.decode)
         for at, other in enumerate(numbers)
@@ -395,12 +384,13 @@ def _answer(labels: Sequence[str], numbers: Sequence[Numbers]) -> str:
         return f"All models have the same parameters, bytes and FLOPs{'' if alike else ' within 0.1%'}."
     most = max(found, key=lambda one: one.size)
     others = [one for one in found if one.at == most.at and one.group != most.group]
-    words = f"{_times(most.ratio)} the {most.noun} of {labels[0]}"
+    (less, more), power = ((0, most.at), 1) if most.ratio > 1 else ((most.at, 0), -1)
+    words = f"{_times(most.ratio**power)} the {most.noun} of {labels[less]}"
     if others:
         other = max(others, key=lambda one: one.size)
-        words += f" and {_times(other.ratio)} its {other.noun}"
+        words += f" and {_times(other.ratio**power)} its {other.noun}"
     verb = " has" if build.label(sides[0].model) != build.label(sides[most.at].model) else ":"
-    return f"{labels[most.at]}{verb} {words}."
+    return f"{labels[more]}{verb} {words}."
 
 
 def _ratio(before: Fraction | None, after: Fraction | None) -> Fraction | None:
