@@ -178,7 +178,6 @@ def test_every_axis_is_answered_or_refused_by_name(run: Callable[..., Ran], comm
         ("memory mixtral-8x7b --ep 2 --cp 2 --ctx 1k", "--ep is not supported with --cp here"),
         ("memory --kv llama-3.1-8b --cp 2 --output x.svg --ctx 1k", "a chart of the cache does not support --cp"),
         ("time llama-3.1-8b --on 2xh100-sxm --cp 2", "--cp 2 needs --train: no serving under context parallelism"),
-        ("time llama-3.1-8b --on 2xh100-sxm --train --cp 2", "`tfacct plan` count the FLOPs and bytes sent per rank"),
         ("time llama-3.1-8b --on 2xh100-sxm --pp 2", "--pp 2 needs --train: no serving under pipeline parallelism"),
         ("time llama-3.1-8b --on 2xh100-sxm --tp 2", "for inference, tp is the number of devices"),
         ("flops llama-3.1-8b --pp 2 --generate 5", "--generate does not work with --pp"),

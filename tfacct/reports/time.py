@@ -627,7 +627,7 @@ def _calibrated_facts(one: ReferencePass, memory: MemoryLimit) -> dict[str, Any]
         return {
             **facts,
             **{"train": True, "device": device.id, "devices": 1, "accumulate": 1, "recompute": "none"},
-            **{"tp": 1, "sp": False, "pp": 1, "pp_chunks": 1},
+            **{"tp": 1, "sp": False, "pp": 1, "pp_chunks": 1, "cp": 1, "ep": 1},
             "least_bytes": one.bytes,
             "usable_bytes": memory.usable,
             "parts_seconds": {part.name: part.seconds for part in one.parts},
