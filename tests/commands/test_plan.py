@@ -542,7 +542,7 @@ def test_an_option_of_what_ranks_send_does_not_go_with_devices(run) -> None:
 
 
 def test_the_bubble_of_a_pipeline_is_shown(run: Callable[..., Ran]) -> None:
-    """128 sequences on dp = 2 are 64 micro-batches of a replica, and 1F1B idles (P − 1)/M of the time: 31/64 = 48.4%."""
+    """128 sequences on dp = 2 are 64 micro-batches of a replica, and 1F1B idles (P − 1)/M of it: 31/64 = 48.4%."""
     words = ("plan", "mixtral-8x22b", "--train", "--ctx", "4k", "--batch", "128", "--on", "64xa100", "--by", "sent")
     rows = json.loads(run(*words, "--json").out)["models"][0]["layouts"]
     found = {(row["pp"], row["dp"], row["cp"]): row["bubble_ratio"] for row in rows}
