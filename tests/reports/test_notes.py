@@ -153,6 +153,7 @@ plan llama-3.1-8b --pp 2 --dp 2 --train --ctx 1k
 plan mixtral-8x7b --tp 2 --ep 2 --ctx 1k
 plan deepseek-v3 --fsdp 8 --train --ctx 1k
 plan llama-3.1-8b --train --ctx 8k --batch 64 --on 8xh100
+plan llama-3.1-8b --train --ctx 8k --batch 512 --tp 2 --pp 4 --on 8xh100
 plan llama-3.1-8b --train --ctx 8k --batch 64 --on 8x80GB --by memory
 plan llama-3.1-8b --train --ctx 2k --batch 8 --on 8xh100 --optimizer sgd
 plan mixtral-8x7b --train --ctx 2k --batch 16 --on 16xh100

@@ -206,7 +206,12 @@ def test_the_pipeline_in_words(run: Callable[..., Ran]) -> None:
     shown = " ".join(run("train", "llama-3.1-405b", *layout, "--recompute", "full", "-v").out.split())
     assert "context 8,192, 256 micro-batches of 1 on each of 8 groups of ranks" in shown
     assert "Pipeline: 1f1b, 256 micro-batches, bubble 5.9% of the computing time; rank" in shown
-    assert "temp. includes 16.0 GiB of receive buffers, which torch's pipeline has for each of 256" in shown
+    buffers = "includes 16.0 GiB of receive buffers: torch's pipeline has 64.0 MiB for each of 256 micro-batches."
+    assert f"temp. {buffers}" in shown
+    axes = (
+        "--tp 8 --pp 16 --dp 8 --sp --zero 1 --ctx 8k --global-batch-size 2048 --on 1024xh100 --recompute full".split()
+    )
+    assert buffers in " ".join(run("plan", "llama-3.1-405b", "--train", *axes).out.split())
 
 
 def test_the_largest_batch_of_a_position_embedding() -> None:

@@ -41,7 +41,7 @@ def plan(
     kv_dtype: opt.KvDtype = None,
     **options: Unpack[PlanOptions],
 ) -> "Found[PlanReport]":
-    """Parallel layouts (TP, PP, FSDP, …) for N GPUs, fastest first.
+    """Parallel layouts (TP, PP, FSDP, …) that fit on N GPUs.
 
     >>> from tfacct import load
     >>> plan = load("llama-3.1-8b").plan(on="8x80GB", train=True, ctx="4k", batch=64)

@@ -216,7 +216,7 @@ def mesh_on(limit: MemoryLimit | None, mesh: Mesh | None, *, training: bool = Fa
         return mesh
     if mesh is None:
         return mesh_of(fsdp=limit.count) if training else mesh_of(tp=limit.count)
-    if training and mesh.dp == mesh.fsdp == 1 and limit.count % mesh.ranks == 0:
+    if training and mesh.dp == mesh.fsdp == 1 and limit.count % max(mesh.ranks, ranks_of(mesh)) == 0:
         mesh = replace(mesh, dp=limit.count // mesh.ranks)
     limit.checked_for(_checked_replicas(mesh).ranks if training else ranks_of(mesh))
     return mesh

@@ -26,7 +26,7 @@ from tfacct.parallel.pipeline import bubble
 from tfacct.parallel.search import SIZES, label, layouts_with, sizes_of
 from tfacct.parallel.support import unsupported_part
 from tfacct.reports import build, comms, model_notes
-from tfacct.reports.ranks import whole_experts_note
+from tfacct.reports.ranks import receive_buffers, whole_experts_note
 from tfacct.timing.layout_time import MEGATRON, Order, ServingTimes, Times, ranking, times_of
 from tfacct.timing.megatron_time import MegatronLayout
 from tfacct.timing.step_estimate import newer_group
@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 
 AT_MOST = 10
 """Rows of the table by default."""
+LEAST_SHARE = Fraction(1, 20)
+"""Share of the memory of the first layout from which on its receive buffers are named."""
 LARGEST = 2**20
 """The most devices that are accepted."""
 
@@ -114,7 +116,8 @@ class Plan:
 
     `given`: options of the question, which the printed commands repeat. `dtype`: format of the weights. `ranked`: a
     candidate of each layout that fits, the best first by `by`. `lines`: collectives of a layout that was given.
-    `estimates`: the estimator of their time, or None; `reason`: why there is none.
+    `estimates`: the estimator of their time, or None; `reason`: why there is none. `received`: bytes of receive buffers
+    of the first layout.
     """
 
     model: LoadedModel
@@ -130,6 +133,7 @@ class Plan:
     lines: list[Collective] | None
     estimates: Times | None
     reason: str
+    received: int
 
     @property
     def shown(self) -> Sequence[Candidate]:
@@ -202,6 +206,7 @@ def plan(
         estimates, reason = times_of(model, work, fit.device, gpus, recipe, dtype, kv_dtype, needed=by == "time")
     by, ranked, reason = ranking(found, estimates, by, reason)
     best, lines = (ranked or found.larger)[0], None
+    received = 0 if recipe is None else search.receive_buffers(best)
     if complete and recipe is None:
         lines = serving_collectives(model, best.mesh, replace(work, batch=best.batch), dtype)
     elif complete:
@@ -209,7 +214,7 @@ def plan(
     options = {name: value for name, value in given.items() if name not in ("recompute", "gradient_accumulation")}
     options |= {"dtype": dtype, "kv_dtype": kv_dtype}
     stored = model.storage(dtype).name if recipe is None else recipe.dtype
-    one = Plan(model, work, gpus, fit, recipe, options, stored, by, found, ranked, lines, estimates, reason)
+    one = Plan(model, work, gpus, fit, recipe, options, stored, by, found, ranked, lines, estimates, reason, received)
     what = f"serving in {selection.format_name(model, dtype)}, {build.workload_words([model], request)}"
     if recipe is not None:
         precision, many = replace(recipe, mesh=Mesh(fsdp=gpus)).precision, recipe.gradient_accumulation
@@ -417,6 +422,14 @@ def _some(one: Plan, which: Callable[[Candidate], bool]) -> bool:
     return any(map(which, one.shown[:AT_MOST]))
 
 
+def _received(one: Plan) -> str | None:
+    """The receive buffers of a pipeline stage, if they are a large part of the first layout's memory."""
+    of = one.shown[0]
+    if not one.received or one.received < LEAST_SHARE * of.bytes:
+        return None
+    return f"Memory of the first layout includes {receive_buffers(one.received, _micro_batches(one, of)[1])}."
+
+
 def _whole_experts(one: Plan) -> str | None:
     """The note on the first layout with more FSDP ranks than experts."""
     found = ((of, whole_experts_note(one.model, of.mesh)) for of in one.shown[:AT_MOST])
@@ -454,6 +467,7 @@ NOTES: tuple[NoteRow, ...] = (
         ),
         "{many} skipped, mostly because: {why}.",
     ),
+    NoteRow("received", 1, _received),
     NoteRow("files", 1, lambda one: one.recipe is None and model_notes.files_notes([one.model], one.given["dtype"])),
     NoteRow("usable", 2, lambda one: one.fit.notes),
     NoteRow("cache", 2, lambda one: one.recipe is None and model_notes.cache_notes([one.model], _cache(one))),

@@ -104,6 +104,12 @@ def expert_notes(models: Sequence[LoadedModel], mesh: Mesh) -> list[str]:
     return [f"Each rank has {experts}, {sharded}{'' if tp > 1 else _replicated(mesh)}. {_batches(tp, ep)}"]
 
 
+def receive_buffers(size: int, count: int) -> str:
+    """Receive buffers of a pipeline stage in words, for `count` micro-batches."""
+    each = units.binary(size // count)
+    return f"{units.binary(size)} of receive buffers: torch's pipeline has {each} for each of {count:,} micro-batches"
+
+
 def whole_experts_note(model: LoadedModel, mesh: Mesh) -> str | None:
     """Note on a layout with more FSDP ranks than experts: FSDP2 shards the first dimension of stacked experts, and pads
     it to a multiple of the ranks."""

@@ -25,7 +25,7 @@ from tfacct.parallel.mesh import Mesh, mesh_on
 from tfacct.parallel.pipeline import bubble, microbatches, waits_facts
 from tfacct.reports import build
 from tfacct.reports.model_notes import RESERVED, TRAINING
-from tfacct.reports.ranks import fitting_words, in_devices, uneven_notes, whole_experts_note
+from tfacct.reports.ranks import fitting_words, in_devices, receive_buffers, uneven_notes, whole_experts_note
 from tfacct.training import states
 from tfacct.training.bounds import accuracy, decides
 from tfacct.training.exact import ExactStep, exact
@@ -793,7 +793,8 @@ def _labels(step: Step) -> str:
 def _sent(step: Step, mesh: Mesh) -> str:
     whose = "The busiest rank sends" if mesh.pp > 1 else "Each rank sends"
     recomputed = step.recipe.recompute != "none" and mesh.tp * mesh.ep > 1
-    return f"{whose} {units.binary(step.sent_bytes or 0)} per step{', without recomputation' if recomputed else ''}."
+    again = "; what recomputed layers send again is not included" if recomputed else ""
+    return f"{whose} {units.binary(step.sent_bytes or 0)} per step{again}."
 
 
 def _unsharded(step: Step, _: Mesh) -> str:
@@ -839,8 +840,7 @@ def _received(step: Step, _: Mesh) -> str | None:
     if step.does_not_fit or stage is None or stage.buffers < LEAST_GAIN * int(peak.total):
         return None
     count = micro_batches(step.memory.work, step.recipe)[1]
-    size = units.binary(int(stage.buffers))
-    return f"temp. includes {size} of receive buffers, which torch's pipeline has for each of {count:,} micro-batches."
+    return f"temp. includes {receive_buffers(int(stage.buffers), count)}."
 
 
 def _embedding_rows(step: Step, _: Mesh) -> str | None:
