@@ -220,11 +220,12 @@ def test_a_head_of_classes_is_said_to_be_frozen(run: Callable[..., Ran]) -> None
 def test_more_than_full_fine_tuning_is_said(run: Callable[..., Ran]) -> None:
     wide = " ".join(run("train", "llama-3.1-8b", "--ctx", "4k", "--lora", "16").out.split())
     more = (
-        "fp32 adapters save fp32 copies of their inputs: 38.0 GiB, 26.6 GiB without LoRA; --adapters bf16 avoids them."
+        "Saved activations: 38.0 GiB, 26.6 GiB without LoRA: fp32 adapters copy their inputs to fp32,"
+        " --adapters bf16 does not."
     )
     assert more in wide and "Adapters: rank 16 in fp32, 41,943,040 parameters, 160 MiB." in wide
     narrow = run("train", "llama-3.1-8b", "--ctx", "4k", "--lora", "16", "--adapters", "bf16")
-    assert narrow.code == 0 and "full fine-tuning" not in narrow.out
+    assert narrow.code == 0 and "without LoRA" not in narrow.out
 
 
 def test_what_would_make_it_fit(run: Callable[..., Ran]) -> None:

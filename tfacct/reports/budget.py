@@ -231,7 +231,7 @@ def _table(facts: Mapping[str, Any], family: str) -> Table:
         columns.insert(1, Column("parameters", "parameters", "params"))
         near = (
             Column("nearest", f"nearest {family} preset", drop=1),
-            Column("nearest_tokens", "tokens of that model", "params", drop=1),
+            Column("nearest_tokens", "its tokens", "params", drop=1),
         )
         columns += [*(near if lines[0]["nearest"] else ()), Column("basis", "fit of Chinchilla")]
     fits = tuple(line for line in lines if line.get("basis") in LOSS_FITS)

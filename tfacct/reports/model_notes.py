@@ -341,7 +341,7 @@ def overtaken_mlp(model: LoadedModel, context: int | None) -> list[str]:
     """The context from which attention, or the self-attention of a decoder, costs more than the MLPs."""
     if context is None:
         return []
-    on = f"From {context:,} tokens on{model.past_words(context)}" if context > 1 else "At every context"
+    on = f"From {context:,} tokens on" if context > 1 else "At every context"
     return [f"{on}, {_whose_attention(model)} with its projections costs more than the MLP."]
 
 

@@ -454,7 +454,8 @@ NOTES: tuple[NoteRow, ...] = (
         "laws",
         1,
         lambda one: len(_errors(one)) > 1,
-        "FSDP and Megatron-LM times are fitted separately: differences within their errors are not an order.",
+        "FSDP and Megatron-LM times are fitted separately: if they differ by less than their errors, either may be"
+        " faster.",
     ),
     NoteRow("error", 1, lambda one: _errors(one)[:1]),
     NoteRow("no_time", 1, lambda one: one.reason, "No time estimate: {}."),
@@ -465,7 +466,7 @@ NOTES: tuple[NoteRow, ...] = (
             (many := len(one.found.skipped))
             and {"many": f"{many:,} layout{' was' if many == 1 else 's were'}", "why": one.found.main_reason}
         ),
-        "{many} skipped, mostly because: {why}.",
+        "{many} skipped, mostly because {why}.",
     ),
     NoteRow("received", 1, _received),
     NoteRow("files", 1, lambda one: one.recipe is None and model_notes.files_notes([one.model], one.given["dtype"])),

@@ -720,9 +720,9 @@ def _lora_saves_more(step: Step) -> str | None:
         return None
     with_lora, without = units.binary(step.saved_bytes), units.binary(int(full.step.saved_bytes()))
     if recipe.adapter_dtype != recipe.dtype and not recipe.autocast:
-        lever = f"{option('adapter_dtype', recipe.dtype)} avoids them"
-        return f"fp32 adapters save fp32 copies of their inputs: {with_lora}, {without} without LoRA; {lever}."
-    return f"LoRA needs {with_lora} for saved activations, full fine-tuning {without}."
+        why = f"fp32 adapters copy their inputs to fp32, {option('adapter_dtype', recipe.dtype)} does not"
+        return f"Saved activations: {with_lora}, {without} without LoRA: {why}."
+    return f"Saved activations: {with_lora}, {without} without LoRA."
 
 
 def _packed(step: Step) -> str:
