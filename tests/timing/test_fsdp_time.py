@@ -276,6 +276,22 @@ def test_experts_by_hand() -> None:
     assert of_stage["gradients"] == pytest.approx(2 * 0.5 / 2 / 300)
 
 
+def test_the_least_memory_of_experts_by_hand() -> None:
+    """mixtral-8x7b: 46,702,792,704 parameters, of which 8 · 3 · 4,096 · 14,336 · 32 are those of experts. Weights,
+    gradients and AdamW's two states take 8 bytes of each; activations come on top."""
+    model = tfacct.load("mixtral-8x7b")
+    experts = 8 * 3 * 4096 * 14336 * 32
+    dense = 46_702_792_704 - experts
+    options: dict[str, Any] = {"ctx": 128, "gradient_accumulation": 2, "recompute": "full"}
+    for layout, least in (
+        ({"fsdp": 8}, 8 * (dense + experts) // 8),
+        ({"fsdp": 8, "ep": 8}, 8 * (dense + experts) // 8),
+        ({"tp": 2, "ep": 2, "dp": 4}, (4 + 4 // 4) * (dense // 2 + experts // 4)),
+    ):
+        found = model.train_time(on="8xb200", **layout, **options).least_bytes
+        assert least < found < least + 32 * 128 * 4096 * 2 * 2, layout
+
+
 def test_adapters_and_shards_of_sequences_and_weights_by_hand() -> None:
     peak = A100.peak["bf16"]
     forward = [Kernel("mlp.up_proj", "gemm", 0, flops=peak), Kernel("attn.attention", "attention", 0, flops=peak)]

@@ -138,7 +138,8 @@ def least_bytes(
     """
     shards = shards or (trained.devices if ranks == 1 else ranks)
     experts = expert_parameters(ledger)
-    parameters = (sum(ledger.parameters().values()) - experts) // shards + experts // (shards * trained.ep)
+    parameters = (sum(ledger.parameters().values()) - experts) // shards
+    parameters += experts // min(shards * trained.ep, trained.devices)
     saved = least_saved(ledger, at, recompute=trained.recompute == "full")
     activations = (2 if trained.dtype == "bf16" else 1) * saved * in_flight // ranks
     if trained.frozen:
