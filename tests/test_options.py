@@ -41,6 +41,17 @@ def test_a_help_fits_a_screen(run, command: str, columns: int) -> None:
     assert max(map(len, lines)) <= max(columns, 80) and (len(lines) <= SCREEN or columns < 80)
     assert not any(f"--{name} " in ran.out for name in SPELLINGS)
     assert columns < 80 or not any(line.endswith(" …") for line in lines)  # no text is cut
+    assert "\n\n\n" not in ran.out
+
+
+def test_texts_of_a_short_help_start_in_one_column(run) -> None:
+    rows = run("budget", "--help").out.partition("\n\n")[2].partition("\n\n")[0].splitlines()
+    assert {len(re.match(r"  \S+( \S+)? +", row)[0]) for row in rows} == {2 + len("--tokens-per-parameter R  ")}  # type: ignore[index]
+
+
+@pytest.mark.parametrize("topic", ["python", "json", "exit-codes"])
+def test_the_help_of_help_names_pages_for_programs(run, topic: str) -> None:
+    assert f"\ntfacct help {topic}\n" in run("help", "--help").out and run("help", topic).code == 0
 
 
 @pytest.mark.parametrize("command", NAMES)
@@ -114,6 +125,7 @@ def test_topics_explain_the_shared_options_where_they_are_declared(run) -> None:
     assert {row["option"].split()[0] for row in json.loads(run("help", "layout", "--json").out)["rows"]} == {
         shell_option(name) for name in Layout.__annotations__
     }
+    assert " Layout " not in run("help", "layout").out.partition("\n")[2]  # only the title names the group
     every = json.loads(run("help", "options", "--json").out)["rows"]
     for name in NAMES:
         for other, one in parameters_of(command_of(name)).items():

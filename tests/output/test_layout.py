@@ -127,7 +127,7 @@ def test_no_line_is_wider_than_the_terminal_and_no_number_is_broken(drawn, comma
 def test_what_has_no_room_is_named(run) -> None:
     assert "No room" not in run("flops", "gpt2").out  # bars and specs only repeat what stands beside them
     out = " ".join(run("flops", "gpt2-xl", "--ctx", "16k", columns=60).out.split())
-    assert out.endswith("Hidden at this width: share.") and "m × k × n times FLOPs ──" in out
+    assert out.endswith("Columns not shown at this width: share.") and "m × k × n times FLOPs ──" in out
 
 
 @pytest.mark.parametrize(
@@ -146,8 +146,8 @@ def test_what_has_no_room_is_named(run) -> None:
 def test_at_80_columns_bars_shares_and_second_units_leave_first(run, command: str, header: str, hidden: str) -> None:
     out = " ".join(run(*command.split(), columns=80).out.split())
     assert f"{header} ──" in out
-    assert ("Hidden at this width" in out) == bool(hidden) and out.endswith(
-        f"Hidden at this width: {hidden}." if hidden else ""
+    assert ("Columns not shown at this width" in out) == bool(hidden) and out.endswith(
+        f"Columns not shown at this width: {hidden}." if hidden else ""
     )
 
 

@@ -45,12 +45,12 @@ def short(command: Command) -> str:
         for name in own
         if name not in ("models", "model") or not of(parameters[name].annotation).argument
     ]
-    lines += _rows(rows, cut=True)
+    lines += [*_rows(rows, cut=True), ""] if rows else []
     groups: dict[str, list[str]] = {}
     for name, one in parameters.items():
         if (group := of(one.annotation).group) and not _hidden(one):
             groups.setdefault(group, []).append(metavars[name].split()[0] if name != "verbose" else "-v")
-    lines += ["", *(_names(group, names) for group, names in groups.items())]
+    lines += [_names(group, names) for group, names in groups.items()]
     lines += ["", *command.examples, f"tfacct {command.name} --help-all lists every option."]
     return _text(lines)
 
@@ -81,7 +81,7 @@ def _first(text: str) -> str:
 def _rows(rows: Iterable[tuple[str, str]], *, cut: bool) -> list[str]:
     """Lines of two columns; `cut` shortens a long text to one line."""
     rows, found = list(rows), []
-    left = min(24, max((len(name) for name, _ in rows), default=0) + 2) if cut else 24
+    left = min(26, max((len(name) for name, _ in rows), default=0) + 2) if cut else 24
     for name, text in rows:
         start = max(left, len(name) + 2)
         first, *rest = textwrap.wrap(text, max(_width() - 4 - start, 20), break_on_hyphens=False) or [""]

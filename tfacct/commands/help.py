@@ -104,6 +104,14 @@ def _declared(one: Parameter) -> tuple[str, Any, str, Any]:
 
 COMMAND = Command(
     help_,
-    examples=("tfacct help memory", "tfacct help mla", "tfacct help docs training", "tfacct help schema params"),
+    examples=(
+        "tfacct help memory",
+        "tfacct help mla",
+        "tfacct help python",
+        "tfacct help json",
+        "tfacct help exit-codes",
+        "tfacct help docs training",
+        "tfacct help schema params",
+    ),
     whole=True,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 
 from tfacct.base import units
@@ -176,13 +177,14 @@ def metrics() -> Report:
 def options(groups: Mapping[str, Mapping[str, str]]) -> Report:
     """Options as they are typed, by group, each with its help."""
     several = len(groups) > 1
-    return table(
+    report = table(
         "options",
         "Options that several commands share" if several else f"Options of the group {next(iter(groups))}",
         (Column("group", "group"), Column("option", "option"), Column("about", "meaning")),
         *([(group, typed, about) for typed, about in named.items()] for group, named in groups.items()),
         notes=("`tfacct COMMAND --help-all` lists the options of one command.",),
     )
+    return report if several else replace(report, columns=report.columns[1:], aside=report.columns[:1])
 
 
 def axes() -> Report:
