@@ -190,6 +190,8 @@ def test_models_are_compared_at_the_longest_context_that_all_have(run: Callable[
     # 8,030,261,248 over 1,282,017,280 active parameters are 6.26
     assert "llama-3.1-8b has 6.3 × the active parameters of olmoe-1b-7b and " in default
     assert default.startswith("2 models, context 4,096 ")
+    images = run("compare", "clip-vit-base-patch32-vision", "vit-base-patch16-224").out  # 49 and 196 patches, a token
+    assert "Context:" not in images and ["context", "50", "197"] in [line.split() for line in images.splitlines()]
 
 
 def test_training_steps_are_compared_by_their_peak(run: Callable[..., Ran]) -> None:

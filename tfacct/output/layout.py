@@ -254,7 +254,9 @@ def lines(
             text = f"{text} ({len(others)} more: {option_name('-v', '.notes')})"
         yield from _sentence(spelled(text), width, ASIDE if note.key in BACKGROUND else "")
     if named := [column.label for column in hidden if column.label]:
-        yield from (Line(text, ASIDE) for text in _broken(f"Columns not shown at this width: {', '.join(named)}.", width, TEXT))
+        yield from (
+            Line(text, ASIDE) for text in _broken(f"Columns not shown at this width: {', '.join(named)}.", width, TEXT)
+        )
 
 
 def _sentence(text: str, width: int, style: str = "") -> Iterator[Line]:

@@ -48,6 +48,8 @@ class Measure(Key):
 
 NOUNS = {"peak_bytes": "peak memory"}
 """Metrics that have a name in plain words."""
+OF_CONTEXT = ("kv_cache_bytes", "prefill_flops", "flops_per_new_token")
+"""Measures that depend on the context."""
 REQUESTS = "requests"
 NOTES = (
     NoteRow("unsupported", 1, lambda found: found["unsupported"]),
@@ -168,7 +170,8 @@ def compare(
             f" ({option('fields', 'FIELD=VALUE')})",
         )
     longest = {side.model.context for side in sides}
-    if shared := len(longest) > 1 and not any(side.request.ctx for side in sides):
+    free = all(not side.request.ctx and selection.takes_context(side.model, min(longest)) for side in sides)
+    if shared := free and len(longest) > 1:
         sides = [replace(side, request=replace(side.request, ctx=min(longest))) for side in sides]
     alike: dict[tuple[str, ...], Mapping[str, Any]] = {}
     for side in sides:
@@ -306,6 +309,8 @@ def _columns(
     tokens = f"{ctx} tokens" if len(contexts) == 1 else ctx
     words = {"stored": stored, "ctx": ctx, "tokens": tokens, "of_token": of_token, "cache": _cache(sides)}
     shown: list[tuple[str, str, Kind]] = []
+    if _longest_differ(numbers):
+        shown.append(("context", "context", "count"))
     if len(formats) > 1 and any(side.terms.dtype is None for side in sides):
         shown.append(("format", "format of weights", "text"))
     shown += [
@@ -337,6 +342,11 @@ def _of_training(sides: Sequence[Side]) -> bool:
     return any(side.terms.train or side.terms.trained for side in sides)
 
 
+def _longest_differ(numbers: Sequence[Numbers]) -> bool:
+    """True if no context is given, and the models' longest ones differ, as image encoders' do."""
+    return len({one.context for one in numbers}) > 1 and not any(one.side.request.ctx for one in numbers)
+
+
 def _grows_evenly(side: Side) -> bool:
     """True if each token adds the same bytes to the cache, as without windows."""
     try:
@@ -363,9 +373,12 @@ class Difference(NamedTuple):
 
 def _answer(labels: Sequence[str], numbers: Sequence[Numbers]) -> str:
     """The largest difference from the first side, as the larger number over the smaller, and the largest of the same
-    sides in another group of measures."""
+    sides in another group of measures. Of models at different longest contexts, only measures that do not depend on the
+    context."""
     sides, first = [one.side for one in numbers], numbers[0]
-    skipped = () if all(map(_grows_evenly, sides)) else ("kv_bytes_per_token",)
+    skipped = OF_CONTEXT if _longest_differ(numbers) else ()
+    if not all(map(_grows_evenly, sides)):
+        skipped = (*skipped, "kv_bytes_per_token")
     measured = [
         Difference(at, one.noun.format(cache=_cache(sides)), one.group, ratio, one.decode)
         for at, other in enumerate(numbers)
