@@ -27,7 +27,7 @@ class End(NamedTuple):
 
 
 def at_ends(axes: Axes, ends: Sequence[End], look: Look) -> None:
-    """Label lines and areas to the right of the axes, each with a stroke of its colour."""
+    """Label lines and areas to the right of the axes, each with a thin line of its colour."""
     _lay_out(axes)
     box = axes.get_window_extent()
     width, height = (size * 72 / axes.figure.dpi for size in (box.width, box.height))
@@ -47,9 +47,9 @@ def at_ends(axes: Axes, ends: Sequence[End], look: Look) -> None:
             arrowprops={
                 "arrowstyle": "-",
                 "color": end.colour,
-                "linewidth": 1 if look.printed or float(x) < 1 - 1e-9 else 2.5,
+                "linewidth": 1,  # thinner than a curve, and apart from it, so that none seems to go on
                 "shrinkA": 2,
-                "shrinkB": 0,
+                "shrinkB": 4,
                 "relpos": (0, 0.5),
             },
         )
