@@ -272,6 +272,7 @@ def test_the_answer_comes_first(run: Callable[..., Ran]) -> None:
             "mixtral-8x7b --on 8x80GB --train --lora 16 --batch 8",
             "LoRA with experts in a parallel layout is not supported",
         ),
+        (f"{LLAMA} --on 2xh100 --train --qlora --batch 8", "use one device, or --lora without --weights nf4"),
         (f"{LLAMA} --on 37x80GB --train --batch 8", "do not divide a batch of 8"),
         (f"{LLAMA} --on 8x80GB --recompute full", "--recompute needs --train"),
         (f"{LLAMA} --on 8x80GB --train --kv-dtype fp8", "--train does not work with --kv-dtype"),

@@ -39,7 +39,7 @@ from tfacct.training.layout_search import (
     serving_collectives,
 )
 from tfacct.training.recipe import Recipe
-from tfacct.training.unsupported import refusal
+from tfacct.training.unsupported import refusal, unsupported
 
 if TYPE_CHECKING:
     from tfacct.loading.memory_limit import MemoryLimit
@@ -243,14 +243,17 @@ def _uncounted(
     if layout is not None:
         why = found.main_reason or "the search does not include such layouts"
         return UsageError(f"{model.name}: {label(layout)} on {_devices(gpus)}: {why}")
-    reason = None if recipe is None else refusal(model, recipe)
+    reason, instead = None if recipe is None else refusal(model, recipe), ""
     if reason is None and gpus > 1 and (part := unsupported_part(model.architecture)):
         reason = f"a parallel layout does not support {part}"
     if reason is None and gpus > 1 and recipe is not None:
-        reason = refusal(model, replace(recipe, mesh=Mesh(fsdp=gpus)))
+        row = unsupported(model, replace(recipe, mesh=Mesh(fsdp=gpus)))
+        reason, instead = (None, "") if row is None else (row.reason, row.instead)
     none = f"{model.name}: no layout of {_devices(gpus)} is supported: {reason or found.main_reason}"
     even = option("batch", -(-work.batch // gpus) * gpus)
-    return UsageError(none, None if reason or work.batch % gpus == 0 else f"give a multiple of {gpus:,}: {even}")
+    if reason:
+        return UsageError(none, instead or None)
+    return UsageError(none, None if work.batch % gpus == 0 else f"give a multiple of {gpus:,}: {even}")
 
 
 # Layouts in words and as commands.
