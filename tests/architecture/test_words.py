@@ -14,7 +14,7 @@ from tfacct.architecture.axis_names import MTP, Place, _with_place
 from tfacct.ledger.workload import Request
 from tfacct.reports.flops import flops
 
-WINDOW = "in a window S = T + min(S - T, W - 1)"
+WINDOW = "in a window of W tokens T x min(S, T + W - 1)"
 PAIRS = {
     "gpt2": "full T x S attention; all",
     "mistral, windowed": f"full T x S attention, {WINDOW}; all",

@@ -316,6 +316,20 @@ def test_tables_fit(run, name: str, of: str, columns: int) -> None:
         assert max(map(len, ran.out.splitlines())) <= columns
 
 
+@pytest.mark.parametrize(
+    ("asked", "form"),
+    [
+        (["deepseek-v2"], "% latent attention in expanded form"),
+        (["deepseek-v2", "--set", "latent_attention=absorbed"], "% latent attention in absorbed form"),
+        (["deepseek-v2", "--of", "params"], None),
+        (["gpt2"], None),
+    ],
+)
+def test_latex_names_the_form_of_latent_attention(run, asked: list[str], form: str | None) -> None:
+    comments = run("formula", *asked, "--latex").out.splitlines()
+    assert [line for line in comments if line.startswith("% latent")] == ([] if form is None else [form])
+
+
 LATEX_CASES = [(name, of) for name in ("llama", "gpt2", "qwen2-7b", "cs336") for of in ("flops", "params", "kv")]
 
 

@@ -189,7 +189,7 @@ def test_a_step_that_train_refuses_says_so_first() -> None:
     counted = llama.train(ctx="4k", batch=4, fsdp=8, on="h100-sxm")
     assert counted.fit["fits"] is False and step.fits is None and step.needed_bytes == counted.peak_bytes
     assert step.answer.startswith(
-        "Does not fit with transformers' kernels (needs 130 GiB, and 77.3 GiB is usable). With kernels"
+        "Does not fit with transformers' kernels (needs 130 GiB, and 77.3 GiB is usable). If it fits with kernels that"
     )
 
 

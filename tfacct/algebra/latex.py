@@ -17,6 +17,8 @@ def align(report: Report) -> str:
     texts = " ".join((*(formula for _, formula in rows), *(about["meaning"] for about in facts["legend"].values())))
     named = {axis: about for axis, about in facts["legend"].items() if latex_axis(axis) in texts}
     legend = (f"%   {latex_axis(axis)}: {about['meaning']}" for axis, about in named.items())
-    head = (f"% {printable(report.title)}", r"% needs \usepackage{amsmath}", *legend)
+    mode = facts["latent_attention"] if facts["of"] == "flops" else None
+    form = () if mode is None else (f"% latent attention in {mode} form",)
+    head = (f"% {printable(report.title)}", *form, r"% needs \usepackage{amsmath}", *legend)
     body = " \\\\\n".join(rf"  \text{{{name}}} &= {formula}" for name, formula in escaped)
     return "\n".join((*head, r"\begin{align*}", body, r"\end{align*}"))

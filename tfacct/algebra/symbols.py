@@ -64,7 +64,7 @@ LEGEND = {
     BLOCKS: "layers",
     "C": "tokens in the cache",
     "Cw": "cached tokens visible in a windowed layer, min(C, W − 1)",
-    VISIBLE_KEYS: "keys visible in a windowed layer, T + min(S − T, W − 1)",
+    VISIBLE_KEYS: "keys visible in a windowed layer, min(S, T + W − 1)",
     CACHED_KEYS: "keys cached in a windowed layer, min(S, W)",
     CHUNKS: "chunks of new tokens, T / Pc rounded up; 0 in a decode step",  # Pc becomes its number if it is fixed
     PATCHES: "patches of the image, T − Xc",  # Xc becomes its number if it is fixed

@@ -89,7 +89,7 @@ class Group:
     def bound(self, at: Axes, *, cached: bool = False) -> Axes:
         """Sizes of all axes in a step, including those of the workload (`at`).
 
-        With a sliding window W, S is the number of keys that the new tokens see: T + min(S − T, W − 1). With `cached`,
+        With a sliding window W, S is the number of keys that the new tokens see: min(S, T + W − 1). With `cached`,
         it is the number of keys in the KV cache after the step: min(S, W). `at` may give them as VISIBLE_KEYS and
         CACHED_KEYS; with symbols for them, formulas have no `min`.
 

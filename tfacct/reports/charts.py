@@ -498,7 +498,10 @@ def serve_chart(report: Report) -> Chart:
     series = {"estimate": [line["tokens_per_second"] for line in lines]}
     hues = [look.BLUE]
     if all(line["interval_80_seconds"] for line in lines):
-        for name, end in (("least of 80%", 1), ("most of 80%", 0)):  # a longer request is a lower rate
+        for name, end in (
+            ("80% interval, low end", 1),
+            ("80% interval, high end", 0),
+        ):  # a longer request is a lower rate
             times = [line["interval_80_seconds"][end] / line["value_seconds"] for line in lines]
             series[name] = [rate / time for rate, time in zip(series["estimate"], times, strict=True)]
             hues.append(look.SKY)

@@ -750,8 +750,8 @@ def attention_words(models: Sequence[LoadedModel], masked: bool) -> str:
     return f"all T × T pairs of attention{', which has no causal mask' if masked else ''}"
 
 
-WINDOWED = "in a window S = T + min(S − T, W − 1)"
-"""The keys of the new tokens in a layer with a window."""
+WINDOWED = "in a window of W tokens T × min(S, T + W − 1)"
+"""The pairs of tokens in a layer with a window."""
 
 
 def _pairs(models: Sequence[LoadedModel]) -> set[str]:

@@ -455,7 +455,7 @@ def _train_answer(one: StepEstimate) -> str:
         seconds += f", ≈ {units.three(one.days)} days for {units.people(one.how.tokens_total or 0)} tokens"
     if memory.fits is None and memory.counted is not None:
         needed = units.needed_and_usable(memory.counted, memory.usable)
-        fewer = f"With kernels that save fewer activations: {seconds}."
+        fewer = f"If it fits with kernels that save fewer activations: {seconds}."
         return f"Does not fit with transformers' kernels (needs {needed}). {fewer}"
     return f"{seconds}."
 
