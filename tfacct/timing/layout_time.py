@@ -75,7 +75,7 @@ class TrainingTimes(Times):
 
     def estimate(self, one: Candidate) -> tuple[float, str]:
         if one.mesh.sequence_shards > 1 or 1 < one.mesh.fsdp < one.mesh.ranks:
-            raise UsageError("steps under such a layout are too few to compare it: `tfacct time --train` estimates it")
+            raise UsageError("too few steps under such a layout were measured to compare it")
         how = replace(self.recipe, mesh=one.mesh, recompute=one.recompute, gradient_accumulation=one.times)
         micro, options = step_estimate.timed_as(replace(self.work, batch=one.batch), how)
         _, parts = step_estimate.estimated(self.model, micro, self.count, self.device, self.recipe.dtype, options)
