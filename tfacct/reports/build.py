@@ -312,7 +312,7 @@ def workload_words(models: Sequence[LoadedModel], request: Request, batch: str =
     source = (
         ("" if len(sources) == 0 else f", source {max(sources):,}")
         if len(sources) < 2
-        else (" and source" if differ else ", own sources")
+        else (" and source" if differ else ", each model's longest source")
     )
     if source and any(model.source is None for model in models):
         source += " if any"
