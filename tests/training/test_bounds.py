@@ -160,7 +160,10 @@ def test_an_answer_says_how_far_off_it_may_be(run: Callable[..., Ran], table: di
     divided = " ".join(run(*asked, "--tp", "2").out.split())
     assert "Within 0.1% of transformers 5.23 (measured on 5 configs of llama)." in divided
     short = " ".join(run("train", "llama-3.2-1b", "--ctx", "255").out.split())
-    assert "Peak: ≈ " in short and "≈: error bounds hold from 256 tokens on." in short
+    reason = "≈: error bounds hold from 256 tokens and 5,000,000 parameters on."
+    assert "Peak: ≈ " in short and reason in short
+    small = [f"{name}={size}" for name, size in {"hidden_size": 64, "intermediate_size": 96, "vocab_size": 160}.items()]
+    assert reason in " ".join(run(*asked, *(word for one in small for word in ("--set", one))).out.split())
 
 
 def test_the_json_has_the_bound(run: Callable[..., Ran], table: dict[str, dict[str, Measured]]) -> None:

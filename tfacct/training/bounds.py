@@ -24,6 +24,8 @@ LIMIT, SAVED_LIMIT = 1, 3
 """The largest accepted errors, in percent, of the peak and of the saved activations."""
 LEAST_TOKENS = 256
 """Sequence length below which error bounds do not hold."""
+LEAST_PARAMETERS = 5_000_000
+"""Size of a model below which they do not: the smallest that was measured has 5.9 million."""
 
 GROUPS = {
     "lora": "with LoRA",
@@ -78,7 +80,10 @@ def groups_of(recipe: Recipe) -> tuple[str, ...]:
 
 
 def bound(model: LoadedModel, recipe: Recipe, work: Workload) -> Bound | None:
-    """The error bound of a recipe on a model; None if it was not measured, or if sequences are short."""
+    """The error bound of a recipe on a model; None if it was not measured, or if sequences are short or the model is
+    small."""
+    if model.parameters < LEAST_PARAMETERS:
+        return None
     short = any(0 < tokens < LEAST_TOKENS for tokens in (work.tokens, work.new_source))
     if short and not isinstance(model.architecture.embed, Patches):  # images always have the measured size
         return None
@@ -135,7 +140,7 @@ def accuracy(model: LoadedModel, recipe: Recipe, found: Bound | None) -> str:
         how = option("packing", True) if recipe.packing else option("offload", recipe.offload)
         return f"≈: the error with {how} was not measured."
     if found is None:
-        return f"≈: error bounds hold from {LEAST_TOKENS} tokens on."
+        return f"≈: error bounds hold from {LEAST_TOKENS} tokens and {LEAST_PARAMETERS:,} parameters on."
     version = ".".join(measured_version("transformers").split(".")[:2])
     configs = "1 config" if found.configs == 1 else f"{found.configs:,} configs"
     measured = f"measured on {configs} of {model.family}"
