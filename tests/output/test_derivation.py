@@ -258,7 +258,7 @@ def test_two_windows_have_letters_of_their_own() -> None:
             assert report.derivation is not None
             legend = {axis.name: axis for axis in report.derivation.legend}
             assert {legend["W1"].value, legend["W2"].value} == windows
-            assert legend["Sw2"].meaning == "keys visible in a windowed layer, T + min(S − T, W2 − 1)"
+            assert legend["Sw2"].meaning == "keys visible in a windowed layer, min(S, T + W2 − 1)"
             assert ("window of W2 costs" if masked else "layer (Sw2)") in report.answer
         checked(explain(model, Request(ctx=request.ctx), "kv"), "bytes")
 
