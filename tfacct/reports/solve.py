@@ -418,8 +418,8 @@ def _step_notes(question: _Question, solution: Point) -> list[str]:
     }
     options = build.typed_options({**sizes, **dict(terms.trained), "on": limit.each}.items())
     command = " ".join([f"tfacct train {build.typed_model(question.model)}{options}", *limit.options(training=True)])
-    room = [f"It may run out of memory: {RESERVED}"] if limit.is_tight(peak) else []
-    return [*room, f"Its memory by part: {command}"]
+    warning = [f"It may run out of memory: {RESERVED}"] if limit.is_tight(peak) else []
+    return [*warning, f"Its memory by part: {command}"]
 
 
 def _table(unknown: str, equation: Equation, points: Mapping[int, Point]) -> Table:

@@ -46,7 +46,7 @@ class TrainingConstants:
     link_far: float = 0.58
     """The same between nodes, of the slower of that link and all network cards of a node. Fitted."""
     optimizer: float = 34.6  # Bytes that the optimizer moves for each of a device's parameters. Fitted.
-    step: float = 6.85e-3  # Seconds of a step beside all that. Fitted.
+    step: float = 6.85e-3  # Seconds of a step that nothing else explains. Fitted.
 
 
 TRAINING = TrainingConstants()
@@ -229,26 +229,45 @@ def gather_rate(device: Device, devices: int, c: TrainingConstants = TRAINING) -
     return link.rate * (c.link_far if link.reach == "network" else c.link)
 
 
+def kernel_seconds(
+    work: Work,
+    device: Device,
+    trained: Trained,
+    wide: float,
+    attention: float,
+    moved: float,
+    c: TrainingConstants = TRAINING,
+) -> Parts:
+    """Seconds of the kernels of a micro-batch in all layers, with the head, in all passes. `wide`, `attention`: FLOPs
+    per second of matmuls in bf16 and of attention; `moved`: bytes of the work that is no matmul, in one pass."""
+    matmuls, passes = matmul_rate(device, trained.dtype, wide, c), trained.passes
+    return Parts(
+        products=work.total("flops", "gemm") * trained.matmul_passes / matmuls,
+        experts=work.total("flops", "experts") * trained.matmul_passes / (matmuls * EXPERTS),
+        head=work.total("flops", "head") * 3 / wide,
+        attention=work.total("flops", "attention") * trained.attention_passes / attention,
+        pointwise=moved * passes / device.bandwidth,
+        logits=work.logits * c.logits / device.bandwidth,
+        launches=work.total("times", *LAUNCHED) * passes * c.launch,
+    )
+
+
 def step(work: Work, device: Device, trained: Trained, c: TrainingConstants = TRAINING) -> Parts:
     """Seconds of a step on each of the devices."""
     hot = "fp8" in device.peak
     wide = device.peak["bf16"]
-    attained = wide * (c.products_hot if hot else c.products)
-    attention_at = wide * (c.attention_hot if hot else c.attention)
-    in_blocks = matmul_rate(device, trained.dtype, attained, c)
+    attention = wide * (c.attention_hot if hot else c.attention)
+    moved = work.total("moved", "pointwise") * c.pointwise
+    all_layers = kernel_seconds(
+        work, device, trained, wide * (c.products_hot if hot else c.products), attention, moved, c
+    )
     gathering = 0.0
     if trained.devices > 1:
         sent = (3 - trained.frozen) * work.shared_bytes(1, trained.devices, trained.ep)
         gathering = sent / gather_rate(device, trained.devices, c)
     each, optimized = trained.accumulate, 0 if trained.frozen else work.parameters
     return Parts(
-        products=each * work.total("flops", "gemm") * trained.matmul_passes / in_blocks,
-        experts=each * work.total("flops", "experts") * trained.matmul_passes / (in_blocks * EXPERTS),
-        head=each * work.total("flops", "head") * 3 / attained,
-        attention=each * work.total("flops", "attention") * trained.attention_passes / attention_at,
-        pointwise=each * work.total("moved", "pointwise") * c.pointwise * trained.passes / device.bandwidth,
-        logits=each * work.logits * c.logits / device.bandwidth,
-        launches=each * work.total("times", *LAUNCHED) * trained.passes * c.launch,
+        {name: each * seconds for name, seconds in all_layers.items()},
         gathers=each * gathering,
         exchange=each * work.exchange(device, trained, c.link),
         optimizer=optimized / trained.devices * c.optimizer / device.bandwidth,

@@ -11,17 +11,7 @@ from __future__ import annotations
 
 from tfacct.base.record import record
 from tfacct.ledger.einsum import rounded_up
-from tfacct.timing.fsdp_time import (
-    EXPERTS,
-    LAUNCHED,
-    RECENT,
-    TRAINING,
-    Parts,
-    Trained,
-    Work,
-    gather_rate,
-    matmul_rate,
-)
+from tfacct.timing.fsdp_time import RECENT, TRAINING, Parts, Trained, Work, gather_rate, kernel_seconds
 from tfacct.timing.timing import Device
 
 
@@ -76,12 +66,13 @@ def step(work: Work, device: Device, trained: Trained, mesh: MegatronLayout, c: 
     """
     wide = device.peak["bf16"]
     hot = "fp8" in device.peak
-    head_at = wide * c.products * (TRAINING.products_hot / TRAINING.products if hot else 1)
-    products_at = matmul_rate(device, trained.dtype, head_at)
-    attention_at = wide * (RECENT.attention_hot if hot else c.attention)
+    matmuls = wide * c.products * (TRAINING.products_hot / TRAINING.products if hot else 1)
+    attention = wide * (RECENT.attention_hot if hot else c.attention)
     blocks = rounded_up(work.blocks, mesh.pp) / work.blocks
     share, of_head = blocks / mesh.cp, 1 / (mesh.pp * mesh.cp)
+    shares = {"head": of_head, "logits": of_head, "launches": blocks}
     moved = work.undivided_moved / mesh.tp if mesh.sp else work.total("moved", "pointwise")
+    all_layers = kernel_seconds(work, device, trained, matmuls, attention, moved * c.pointwise)
     ring = 2 * (mesh.tp - 1) / mesh.tp * work.total("moved", "all-reduce") / mesh.cp
     sums = 0.0
     if mesh.tp > 1:
@@ -91,13 +82,7 @@ def step(work: Work, device: Device, trained: Trained, mesh: MegatronLayout, c: 
         sent = work.cached * (1 - 1 / mesh.cp) * (3 + (trained.recompute != "none"))
         around = sent / (device.link(mesh.tp * mesh.cp).rate * c.link)
     micro_batch = Parts(
-        products=share * work.total("flops", "gemm") * trained.matmul_passes / products_at,
-        experts=share * work.total("flops", "experts") * trained.matmul_passes / (products_at * EXPERTS),
-        head=of_head * work.total("flops", "head") * 3 / head_at,
-        attention=share * work.total("flops", "attention") * trained.attention_passes / attention_at,
-        pointwise=share * moved * c.pointwise * trained.passes / device.bandwidth,
-        logits=of_head * work.logits * TRAINING.logits / device.bandwidth,
-        launches=blocks * work.total("times", *LAUNCHED) * trained.passes * TRAINING.launch,
+        {name: seconds * shares.get(name, share) for name, seconds in all_layers.items()},
         sums=blocks * sums * (trained.passes - 1),
         ring=blocks * around,
         exchange=share * work.exchange(device, trained, c.link),

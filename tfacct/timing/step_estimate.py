@@ -168,8 +168,8 @@ def fitting_options(
         else:
             at = replace(work, batch=each)
             way = replace(way, mesh=larger if count > 1 else None, gradient_accumulation=accumulate)
-        room = memory(model, at, way, usable)
-        if room.fits or (room.fits is None and room.counted is None):
+        needed = memory(model, at, way, usable)
+        if needed.fits or (needed.fits is None and needed.counted is None):
             changed: dict[str, tuple[bool, int | str]] = {
                 "on": (count != mesh.ranks, f"{count}x{device.id}"),
                 "batch": (each != size, each),
@@ -211,7 +211,7 @@ class StepEstimate:
 
     @property
     def layout(self) -> MegatronLayout:
-        """How devices divide a batch; without divisions under FSDP alone."""
+        """How devices share a batch. Under FSDP alone each has a batch to itself."""
         return self.how.mesh or MegatronLayout()
 
     @property
