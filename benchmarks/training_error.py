@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from math import log
 from pathlib import Path
@@ -24,17 +24,15 @@ from tfacct.timing import fsdp_time, megatron_time
 from tfacct.timing.fsdp_time import RECENT, TRAINING, Trained, TrainingConstants, Work, work_of
 from tfacct.timing.kernels import NoKernelError
 from tfacct.timing.megatron_time import MEGATRON, MegatronConstants, MegatronLayout
+from tfacct.timing.step_estimate import newer_group
 from tfacct.timing.validated import (
     ADAPTERS,
-    CONTEXT,
     EXPERTS_BALANCED,
-    IN_NVFP4,
     LAYOUTS,
     NEWER_HIGH,
     NEWER_LAYOUTS,
     NEWER_LOW,
     NEWER_STACKS,
-    SHARDED,
     Reported,
     model_kind,
 )
@@ -125,19 +123,6 @@ def training(path: Path) -> list[str]:
     return broken
 
 
-def group_of(one: Mapping[str, str], dtype: str) -> str:
-    """The group of a step since 2024; the stack of one under FSDP or DDP alone."""
-    groups = {
-        EXPERTS_BALANCED: one["experts"] == "1",
-        ADAPTERS: one["task"] == "lora",
-        CONTEXT: one["cp"] != "1",
-        SHARDED: one["stack"] == "torchtitan" and one["tp"] != "1",
-        IN_NVFP4: dtype == "nvfp4",
-        LAYOUTS: (one["tp"], one["pp"]) != ("1", "1"),
-    }
-    return next((name for name, so in groups.items() if so), one["stack"])
-
-
 def recent(path: Path) -> list[str]:
     """Errors of steps of 2024 to 2026: under FSDP or DDP by stack, and in groups of layouts, dtypes and models."""
     found: dict[str, list[float]] = {}
@@ -149,11 +134,13 @@ def recent(path: Path) -> list[str]:
             int(one[name] or 1) for name in ("seq", "micro_batch", "gpus", "global_batch", "tp", "pp", "cp", "ep")
         )
         accumulate = total * tp * pp * cp // (batch * gpus)
-        dtype = one["precision"] if one["precision"] in ("bf16", "nvfp4") else "fp8"
-        group, chip = group_of(one, dtype), device(one["device"])
+        dtype, chip = one["precision"] if one["precision"] in ("bf16", "nvfp4") else "fp8", device(one["device"])
         recompute: Recompute = "full" if one["recompute"] == "full" else "none"
         trained = Trained(seq, batch, gpus, accumulate, recompute, dtype, ep, one["task"] == "lora")
-        mesh = MegatronLayout(tp, tp > 1, pp, int(one["vp"] or 1), cp, gpus // (tp * pp) if group == SHARDED else 1)
+        shards = gpus // (tp * pp) if one["stack"] == "torchtitan" else 1
+        mesh = MegatronLayout(tp, tp > 1, pp, int(one["vp"] or 1), cp, shards if tp * pp * cp > 1 else 1)
+        alone = one["stack"] if mesh.ranks == 1 else LAYOUTS
+        group = newer_group(loaded, mesh, dtype, frozen=trained.frozen) or alone
         try:
             work = work_of(loaded.ledger, trained, tp)
         except NoKernelError:
