@@ -5,9 +5,11 @@ Code names an option as Python does; the command line switches the spelling once
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from shlex import quote
+from typing import Any
 
 _TO_SHELL: ContextVar[bool] = ContextVar("to_shell", default=False)
 
@@ -61,6 +63,20 @@ def shell_option(name: str) -> str:
     ('--kv-dtype', '--weights')
     """
     return f"--{_SHELL_NAMES.get(name, name).replace('_', '-')}"
+
+
+def typed_options(options: Iterable[tuple[str, Any]]) -> str:
+    """Options with their values as they are typed on the command line, each after a space; those that are off or not
+    given are left out.
+
+    >>> typed_options({"reserve": 0, "sp": True, "dtype": None, "on": "my card.toml"}.items())
+    " --reserve 0 --sp --on 'my card.toml'"
+    """
+    return "".join(
+        f" {shell_option(name)}" if value is True else f" {shell_option(name)} {quote(str(value))}"
+        for name, value in options
+        if value is not None and value is not False
+    )
 
 
 def option(name: str, value: float | str | None = None) -> str:

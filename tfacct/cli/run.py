@@ -1,7 +1,6 @@
 """Runs a command: typed options → its function → the report on the screen or in files."""
 
 import re
-import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,7 +14,7 @@ import typer
 from tfacct import options as opt
 from tfacct.base import units
 from tfacct.base.errors import NotFoundError, TfacctError, UsageError, printable
-from tfacct.base.spelling import shell_option
+from tfacct.base.spelling import shell_option, typed_options
 from tfacct.cli import spellings
 from tfacct.commands import command as commands
 from tfacct.commands.command import Command, Found
@@ -211,12 +210,11 @@ def _with_options(command: Command, other: str, models: str, given: Mapping[str,
     """Another command with these models, and with those of the given options that it has. `listed`: the option with
     several values."""
     taken = parameters_of(commands.command_of(other))
-    words = ["tfacct", other, models]
-    for name, parameter in command.options.items():
-        value = given[name] if name == listed else _read(parameter, given[name])
-        if name in taken and value != parameter.default:
-            words += [shell_option(name), *([] if value is True else [shlex.quote(str(value))])]
-    return " ".join([*words, METRIC_OF[command.name]]).rstrip()
+    read = {name: given[name] if name == listed else _read(one, given[name]) for name, one in command.options.items()}
+    set_here = {
+        name: read[name] for name, one in command.options.items() if name in taken and read[name] != one.default
+    }
+    return f"tfacct {other} {models}{typed_options(set_here.items())} {METRIC_OF[command.name]}".rstrip()
 
 
 def _command_for_lists(name: str) -> str:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NotRequired, TypeAlias
 from tfacct.architecture.parts import CrossAttention
 from tfacct.base import units
 from tfacct.base.errors import listed
-from tfacct.base.spelling import shell_option
 from tfacct.families import CUSTOM, config_class
 from tfacct.ledger import paths
 from tfacct.ledger.workload import Request, new_tokens
@@ -352,15 +351,6 @@ def label(model: Subject) -> str:
     if not model.changed:
         return model.name
     return f"{model.name} ({', '.join(f'{name}={format_value(value)}' for name, value in model.changed.items())})"
-
-
-def typed_options(options: Iterable[tuple[str, Any]]) -> str:
-    """Options of a command as they are typed, each after a space."""
-    return "".join(
-        f" {shell_option(name)}" if value is True else f" {shell_option(name)} {value}"
-        for name, value in options
-        if value not in (None, False)
-    )
 
 
 def typed_model(model: LoadedModel) -> str:

@@ -12,7 +12,7 @@ from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.base.lazy import LazySequence
 from tfacct.base.record import record
-from tfacct.base.spelling import option
+from tfacct.base.spelling import option, typed_options
 from tfacct.ledger.storage import dtypes, width
 from tfacct.ledger.workload import Request, Workload, check_size, sequences_only
 from tfacct.loading import selection
@@ -282,8 +282,8 @@ def _options(one: Plan, of: Candidate) -> str:
     given |= {**sizes, "batch": of.batch if of.batch > 1 else None}
     given |= {"accumulate": of.times} if of.times > 1 else {}
     count = one.gpus if train else ranks_of(replace(of.mesh, dp=1))
-    given["on"] = " ".join([f"{f'{count}x' if count > 1 else ''}{one.fit.each}", *_usable(one)])
-    return build.typed_options(given.items())
+    given["on"] = f"{f'{count}x' if count > 1 else ''}{one.fit.each}"
+    return " ".join([typed_options(given.items()), *_usable(one)])
 
 
 def _command(one: Plan, of: Candidate) -> str:

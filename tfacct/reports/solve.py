@@ -16,7 +16,7 @@ from tfacct.algebra.searching import searched, searched_multiples, turn
 from tfacct.algebra.solving import UNKNOWNS, Solution, among, decimal, placed, solved
 from tfacct.algebra.symbols import in_symbols
 from tfacct.base.errors import ConfigError, NotFoundError, TfacctError, UsageError, listed, nearest
-from tfacct.base.spelling import option
+from tfacct.base.spelling import option, typed_options
 from tfacct.ledger.einsum import AXIS, Size, divisors
 from tfacct.ledger.workload import Request, Workload, new_tokens
 from tfacct.loading import selection
@@ -416,7 +416,7 @@ def _step_notes(question: _Question, solution: Point) -> list[str]:
         "batch": work.batch if work.batch > 1 else None,
         "dtype": terms.dtype,
     }
-    options = build.typed_options({**sizes, **dict(terms.trained), "on": limit.each}.items())
+    options = typed_options({**sizes, **dict(terms.trained), "on": limit.each}.items())
     command = " ".join([f"tfacct train {build.typed_model(question.model)}{options}", *limit.options(training=True)])
     warning = [f"It may run out of memory: {RESERVED}"] if limit.is_tight(peak) else []
     return [*warning, f"Its memory by part: {command}"]
