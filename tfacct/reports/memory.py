@@ -667,11 +667,11 @@ def _per_request(about: About) -> dict[str, str] | None:
 
 
 def _engine(about: About) -> str:
-    """That an engine holds fewer requests, if some fit and it is not an engine's pool that they fit in."""
+    """That an engine may hold fewer requests, if some fit and it is not an engine's pool that they fit in."""
     limit = about.limit
     if limit is None or limit.engine or not limit.reserve or not _fits(about) or not about.counted[0].model.has_cache:
         return ""
-    return "An engine holds fewer requests: its buffers are not included (`tfacct engine`)."
+    return "An engine may hold fewer requests: it has buffers of its own (`tfacct engine`)."
 
 
 def _in_flight(about: About) -> dict[str, str] | None:
