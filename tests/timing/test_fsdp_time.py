@@ -319,6 +319,16 @@ def test_adapters_and_shards_of_sequences_and_weights_by_hand() -> None:
     assert only[0] == pytest.approx(only[1] * 2 / 3)
 
 
+def test_no_error_is_claimed_of_what_was_not_measured_together() -> None:
+    """MoE steps in nvfp4 were measured, LoRA of MoE models was not."""
+    run = tfacct.load("mixtral-8x7b").train_time
+    both = run(on="8xb200", ctx=2048, fsdp=8, ep=8, lora=16)
+    assert both.interval_80_seconds is None
+    assert "No step of MoE models with balanced routing and of LoRA was measured" in " ".join(both.notes)
+    narrow = run(on="8xb200", ctx=2048, fsdp=8, ep=8, dtype="nvfp4")
+    assert narrow.interval_80_seconds is not None and "of MoE models with balanced routing" in " ".join(narrow.notes)
+
+
 @pytest.mark.parametrize(
     ("model", "options", "said"),
     [

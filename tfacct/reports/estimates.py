@@ -145,7 +145,7 @@ def step_error_note(
 ) -> str:
     """The measured error of a training step's estimate, or why it is not known. `link`: of all devices. `dtype`: of the
     matmuls. `newer`: the group of steps since 2024 that it is like, if there is no older one."""
-    if reason := unmeasured_step(device, link):
+    if reason := unmeasured_step(device, link, newer):
         return _unknown(reason)
     alike = newer is None and measured_alike(model, device, megatron)
     others = "other software differs more"

@@ -32,6 +32,7 @@ from tfacct.timing.validated import (
     IN_NVFP4,
     MODELS,
     NEWER_HIGH,
+    NEWER_LAYOUTS,
     NEWER_LOW,
     SHARDED,
     VALIDATED,
@@ -45,6 +46,8 @@ from tfacct.training.recipe import Recipe, micro_batches
 REACHES = ("domain", "network")
 """Reach of the links that measured steps used: NVLink within a node, and a network between such nodes."""
 DAY = 86_400
+MEASURED_TOGETHER = ({EXPERTS_BALANCED, IN_NVFP4}, {CONTEXT, SHARDED})
+"""Groups of steps since 2024 that measured steps are of at once: they count as the first."""
 MOST_DOUBLINGS = 8
 """How often the number of devices is doubled in search of a step that fits."""
 
@@ -239,7 +242,7 @@ class StepEstimate:
     def interval(self) -> tuple[float, float] | None:
         """Seconds between which 80% of such steps lie; None where nothing alike was measured."""
         error = self.validation
-        if self.how.mfu is not None or unmeasured_step(self.device, self.link):
+        if self.how.mfu is not None or unmeasured_step(self.device, self.link, self.newer):
             return None
         if self.alike and self.megatron and self.device.id not in error.on:
             return None
@@ -276,7 +279,8 @@ class StepEstimate:
 
 
 def newer_group(model: LoadedModel, mesh: MegatronLayout, dtype: str, *, frozen: bool) -> str | None:
-    """The group of steps since 2024 that a step is like; None for those that the older ones have too."""
+    """The group of steps since 2024 that a step is like, or the names of several of which none was measured together.
+    None for steps that the older ones have too."""
     groups = {
         EXPERTS_BALANCED: bool(model.ledger.experts),
         ADAPTERS: frozen,
@@ -284,11 +288,15 @@ def newer_group(model: LoadedModel, mesh: MegatronLayout, dtype: str, *, frozen:
         SHARDED: mesh.fsdp > 1,
         IN_NVFP4: dtype == "nvfp4",
     }
-    return next((name for name, so in groups.items() if so), None)
+    found = [name for name, so in groups.items() if so]
+    return found[0] if set(found) in MEASURED_TOGETHER else " and ".join(found) or None
 
 
-def unmeasured_step(device: devices.Device, link: Link | None) -> str:
-    """The reason why the error of a step is not known; empty where such steps were measured. `link`: of all devices."""
+def unmeasured_step(device: devices.Device, link: Link | None, newer: str | None) -> str:
+    """The reason why the error of a step is not known; empty where such steps were measured. `link`: of all devices.
+    `newer`: from `newer_group`."""
+    if newer is not None and newer not in NEWER_LAYOUTS:
+        return f"No step {newer} was measured"
     return unmeasured("step", device, link, REACHES)
 
 
