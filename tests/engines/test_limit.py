@@ -70,39 +70,6 @@ def test_sglangs_pool() -> None:
     assert found.fit["budget_bytes"] - found.weights_bytes == start.pool_bytes
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("memory llama-3.1-8b --engine vllm", "takes one MODEL and --on"),
-        ("memory llama-3.1-8b gpt2 --on h100 --engine vllm", "takes one MODEL"),
-        ("memory llama-3.1-8b --on h100 --reserve 1GB --engine vllm", "without --reserve"),
-        ("memory llama-3.1-8b --on 24GB --engine vllm", "needs a device"),
-        ("memory llama-3.1-8b --on 8xh100 --tp 4 --pp 2 --engine vllm", "needs --tp alone"),
-        ("memory olmo-2-7b --on 2xh100 --engine vllm", "a norm over all heads"),
-        ("memory llama-3.1-8b --on 9xh100 --tp 8 --engine vllm", "--on 8xh100-sxm alone"),
-        ("memory llama-3.1-8b --on 9xh100 --engine vllm", "--on 8xh100"),
-        ("memory llama-3.1-8b --on h100 --engine vllm --ctx 200k", "131,072 tokens at most, not 204,800"),
-        ("serve llama-3.1-8b --prompt 200k --new 9 --on h100 --engine vllm", "131,072 tokens at most, not 204,809"),
-        ("memory llama-3.1-8b --on h100 --engine sglang --ctx 200k", "131,072 tokens at most, not 204,800"),
-        ("serve llama-3.1-8b --prompt 9 --new 9 --on mi300x --engine trtllm", "TensorRT-LLM on CDNA3"),
-        ("serve llama-3.1-8b --prompt 9 --new 9 --on tpu-v5p --engine trtllm", "is not supported"),
-        ("memory llama-3.1-8b --on h100 --engine trtllm --use 0.5", "--use is not supported for TensorRT-LLM"),
-        ("memory llama-3.1-8b --on h100 --engine vllm --use 0.1", "leave no cache on each h100-sxm with --use 0.1"),
-        ("memory llama-3.1-8b --on t4 --dtype bf16 --engine vllm", "does not start in vLLM: bfloat16"),
-        ("memory llama-3.1-8b --on h100 --engine sglang --use 0.1", "hint: leave --use out"),
-        ("memory llama-3.1-8b --on h100 --engine tgi", "'tgi'"),
-        ("memory gpt-oss-20b --on h100 --engine vllm", "`tfacct engine` takes --kv-cache-memory-bytes"),
-        ("memory llama-3.1-8b --on h100 --engine sglang --dtype q4_k_m", "--dtype q4_k_m is not supported for SGLang"),
-        ("memory llama-3.1-8b --on h100 --engine trtllm --dtype q4_k_m", "TensorRT-LLM has no weights in q4_k_m"),
-        ("memory bge-base-en-v1.5 --on h100 --engine trtllm", "models without a head or a cache"),
-        ("serve llama-3.1-8b --prompt 9 --new 9 --on h100 --reserve 1GB --engine vllm", "--reserve"),
-    ],
-)
-def test_what_an_engine_does_not_go_with(run: Callable[..., Ran], line: str, message: str) -> None:
-    ran = run(*line.split())
-    assert (ran.code, ran.out) == (2, "") and message in ran.err
-
-
 @pytest.mark.parametrize("name", ["vllm", "sglang", "trtllm"])
 def test_weights_larger_than_the_card_are_an_error_and_the_hint_works(run: Callable[..., Ran], name: str) -> None:
     """756 GiB of weights: 94.5 on each of 8 cards, 47.2 on each of 16."""

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
-from tests.helpers.cli import Ran
 from tfacct import load
 from tfacct.engines.profiles import GIB
 from tfacct.engines.sglang import static_tokens
@@ -82,38 +79,3 @@ def test_flags_have_the_names_of_the_engine() -> None:
     line = model.engine(engine="llama.cpp", on="h100", kv_dtype="fp16").launch
     assert line.endswith("-c 4096 -ctk f16 -ctv f16")
     assert model.engine(engine="llama.cpp", on="h100", kv_dtype="q8_0").launch.endswith("-ctk q8_0 -ctv q8_0")
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("sglang gemma-3-12b-text --on h100", "caches of sliding windows are not supported"),
-        ("sglang qwen3-next-80b-a3b --on h200", "caches of state-space layers"),
-        ("sglang llama-3.1-8b --on mi300x", "SGLang on CDNA3"),
-        ("sglang llama-3.1-8b --on h100 --requests 4", "--requests is not supported for SGLang"),
-        ("sglang llama-3.1-8b --on h100 --max-num-seqs 4", "--max-num-seqs is not supported for SGLang"),
-        ("llamacpp llama-3.1-8b --on h100 --max-model-len max", "--max-model-len max is not supported for llama.cpp"),
-        ("sglang llama-3.1-8b --on h100 --engine-version 0.6", "SGLang 0.6 has no profile"),
-        ("sglang llama-3.1-8b --on h100 --mamba-cache-mode all", "--mamba-cache-mode is not supported for SGLang"),
-        ("sglang llama-3.1-8b --on 2xh100 --pp 2", "pipeline stages are not supported for SGLang"),
-        ("sglang llama-3.1-8b --on 16xh100 --pp 2", "16xh100"),
-        ("llama.cpp deepseek-v2-lite --on h100", "latent attention"),
-        ("llama.cpp llama-3.1-8b --on 2xh100", "several cards"),
-        ("llama.cpp llama-3.1-8b --on m4", "llama.cpp on Apple silicon"),
-        ("llama.cpp llama-3.1-8b --on h100 --engine-version 2026", "llama.cpp 2026 has no profile"),
-        ("sglang llama-3.1-8b --on h100 --dtype nf4", "--dtype nf4 is not supported for SGLang"),
-        ("sglang gpt2 --on h100 --max-model-len 4k", "requests of 1,024 tokens at most, not 4,096"),
-        ("sglang llama-3.1-8b --on h100 --kv-dtype fp32", "--kv-dtype fp32 is not supported for SGLang"),
-        ("llama.cpp llama-3.1-8b --on h100 --dtype nf4", "llama.cpp has no weights in nf4"),
-        ("llama.cpp llama-3.1-8b --on h100 --kv-dtype fp8", "--kv-dtype fp8 is not supported for llama.cpp"),
-        (
-            "llama.cpp llama-3.1-8b --on h100 --gpu-memory-utilization 0.01",
-            "--gpu-memory-utilization is not supported for llama.cpp",
-        ),
-        ("llama.cpp llama-3.1-8b --on h100 --max-model-len 1000", "--max-model-len 1024"),
-        ("llama.cpp bert-base --on h100", "models without a head or a cache"),
-    ],
-)
-def test_what_is_not_supported_is_named(run: Callable[..., Ran], line: str, message: str) -> None:
-    ran = run("engine", *line.split())
-    assert (ran.code, ran.out) == (2, "") and message in ran.err

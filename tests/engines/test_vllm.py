@@ -383,59 +383,6 @@ def test_blocks_of_latent_attention_by_the_backend_of_the_card(on: str, kv_dtype
 
 
 @pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("vlm llama-3.1-8b --on h100", "unknown engine 'vlm'"),
-        ("vllm llama-3.1-8b", "engine needs --on"),
-        ("vllm bert-base --on h100", "models without a head or a cache"),
-        ("vllm t5-base --on h100", "encoder-decoders"),
-        ("vllm openai-gpt --on h100", "has no class for openai-gpt"),
-        ("vllm llama-3.1-8b --on mi300x", "vLLM on CDNA3"),
-        ("vllm llama-3.1-8b --on tpu-v5e", "vLLM on TPU"),
-        ("vllm deepseek-v3.2 --on 8xh100", "sparse attention"),
-        ("vllm gpt-oss-20b --on h100", "vLLM needs for mxfp4 experts is not known"),
-        (
-            "vllm mixtral-8x7b --on 2xh100 --dtype fp8",
-            "fp8 experts is not known hint: --kv-cache-memory-bytes SIZE; for a first estimate,"
-            " `tfacct memory mixtral-8x7b --on 2xh100-sxm --dtype fp8 --use 0.92`",
-        ),
-        ("vllm llama-3.1-8b --on h100 --engine-version 0.99", "has no profile"),
-        ("vllm llama-3.1-8b --on h100 --max-model-len 0", "at least 1"),
-        ("vllm llama-3.1-8b --on h100 --gpu-memory-utilization 1.2", "at most 1"),
-        ("vllm llama-3.1-8b --on 2xh100 --tp 4", "4 cards"),
-        ("vllm llama-3.1-8b --on h100 --enforce-lazy", "no such option"),
-        ("vllm llama-3.1-8b --on h100 --kv-dtype q8_0", "--kv-dtype q8_0 is not supported for vLLM"),
-        ("vllm llama-3.1-8b --on h100 --kv-dtype int4", "is not supported"),
-        ("vllm llama-3.1-8b --on h100 --total-memory 0", "--total-memory"),
-        ("vllm llama-3.1-8b --on h100 --block-size 0", "at least 1"),
-        ("vllm llama-3.1-8b --on h100 --requests 0", "at least 1"),
-        ("vllm llama-3.1-8b --on h100 --requests 100000", "no launch fits 100,000 requests"),
-        ("vllm nothing-like-it --on h100", "no preset"),
-        ("vllm", "needs a MODEL"),
-        ("qwen3-8b --on l40s", "name an engine first: tfacct engine vllm qwen3-8b"),
-        ("Qwen/Qwen3-8B", "Qwen/Qwen3-8B is a model"),
-        ("vllm llama-3.1-8b --on 24GB", "gives only memory"),
-        ("vllm bamba-9b --on 2xh200", "--tp 2 does not divide Km = 1 (head groups of Mamba-2)"),
-        ("vllm jamba-v0.1 --on 2xh200", "a parallel layout does not support Mamba"),
-        ("vllm llama-3.1-8b --on 2xh100 --version 0.7", "V0 engine"),
-        ("vllm llama-3.1-8b --on h100 --dtype q4_k_m", "q4_k_m"),
-        ("vllm llama-3.1-8b --on h100 --dtype tf32", "stores no weights in tf32"),
-        ("vllm llama-3.1-8b --on h100 --kv-dtype fp32", "a fp32 cache with bf16 activations"),
-        ("vllm gemma-2-2b --on t4", "without bfloat16"),
-        ("vllm gpt2 --on v100-sxm-32gb", "vLLM 0.33 does not support Volta hint: --engine-version 0.21"),
-        ("vllm llama-3.1-8b --on h100 --dtype nf4", "vLLM 0.33 does not support nf4 hint: --engine-version 0.27"),
-        ("vllm falcon-mamba-7b --on h100", "blocks of a pure state-space model"),
-        ("vllm deepseek-v2-lite --on h100 --version 0.17", "--block-size 64"),
-        ("vllm deepseek-v2-lite --on t4", "the block size of MLA is not known for 0.33 on this card"),
-        ("vllm llama-3.1-8b --on h100 --requests 300 --max-num-seqs 20", "--max-num-seqs 300"),
-    ],
-)
-def test_what_is_not_supported_is_named(run: Callable[..., Ran], line: str, message: str) -> None:
-    ran = run("engine", *line.split())
-    assert (ran.code, ran.out) == (2, "") and message in " ".join(ran.err.split())
-
-
-@pytest.mark.parametrize(
     ("line", "reason"),
     [
         ("llama-3.1-8b --on 3xh100", "must be divisible by tensor parallel size (3)"),

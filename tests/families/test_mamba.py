@@ -94,21 +94,6 @@ def test_no_crossover_is_made_up(chunk: bool, run) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("command", "says"),
-    [
-        ("solve mamba-130m --for num_key_value_heads --until kv_cache_bytes=1MiB", "has no attention"),
-        ("solve mamba-130m --for ctx --until kv_cache_bytes=weights_bytes", "no solution"),
-        ("solve mamba-130m --for ctx --until share.attn=50%", "unknown metric 'share.attn'"),
-        ("sweep mamba-130m --metric share.attn_scores_values", "unknown metric"),
-        ("formula mamba-130m --of kv --decode", "leave --tokens and --decode out"),
-    ],
-)
-def test_what_needs_attention_is_refused_by_name(run, command: str, says: str) -> None:
-    ran = run(*command.split())
-    assert ran.code == 2 and says in ran.err and "Traceback" not in ran.err
-
-
 def test_a_state_that_does_not_fit_is_a_verdict(run) -> None:
     for command, says in (
         ("memory mamba-2.8b --on 5GiB", "Does not fit in 5 GiB: the weights alone need"),

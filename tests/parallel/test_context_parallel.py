@@ -45,28 +45,6 @@ def test_parts_of_a_sequence_sum_gradients_as_copies_do() -> None:
     assert [parts[key] for key in ("kind", "calls", "bytes")] == [copies[key] for key in ("kind", "calls", "bytes")]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ("llama-3.1-8b --cp 4", "--cp 4 shards whole sequences, not one new token of 131,072"),
-        ("llama-3.1-8b --cp 4 --ctx 4100 --train", "--cp 4 does not divide T = 4,100 (new tokens)"),
-        ("llama-3.1-8b --ulysses 16 --ctx 8k --train", "--ulysses 16 does not divide K = 8 (key/value heads)"),
-        ("llama-3.1-8b --ulysses 4 --tp 4 --ctx 8k --train", "sizes that divide all: 1, 2"),
-        ("llama-3.1-8b --cp-method gather --tp 2", "it needs --cp 2 or more"),
-        ("gemma-3-27b-text --cp 4 --ctx 8k --train", "--cp 4 in a ring does not support windows"),
-        ("deepseek-v3 --cp 4 --ctx 8k --train", "--cp 4 does not support latent attention"),
-        ("deepseek-v3 --ulysses 4 --ctx 8k --train", "--ulysses 4 does not support latent attention"),
-        ("mamba-130m --cp 4 --ctx 2k --train", "a parallel layout does not support Mamba"),
-        ("t5-base --cp 4 --train", "--cp 4 does not support an encoder"),
-        ("mixtral-8x7b --fsdp 4 --ep 3 --cp 2 --ctx 8k --train", "shards experts over the --tp, --fsdp and --cp ranks"),
-    ],
-)
-def test_what_has_no_parts_is_refused_by_name(run: Callable[..., Ran], arguments: str, said: str) -> None:
-    ran = run("plan", *arguments.split())
-    words = " ".join(ran.err.split())
-    assert ran.code == 2 and said in words and "Traceback" not in words, words
-
-
 def test_only_a_step_has_buckets() -> None:
     model = tfacct.load("gpt2")
     # Queries, keys, values and the result of 12 blocks, 64/4 tokens of 768 numbers of 2 bytes; 3/4 of each is sent.

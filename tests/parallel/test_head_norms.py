@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 import tfacct
 
 
@@ -26,20 +24,6 @@ def test_olmo_2_by_hand() -> None:
     assert rank == (whole - pairs) // 8 + pairs
     norms = 16 * (2 * 2048 + 2 * 2048) + 2048
     assert model.params(tp=8).rank_params == (1_484_916_736 - norms) // 8 + norms
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ("memory minimax-m2 --tp 16", "--tp 16 does not divide K = 8 (key/value heads) hint: sizes that divide all"),
-        ("plan olmo-2-1b --tp 2 --cp 2 --ctx 64", "--cp 2 with --tp does not support a norm over all heads"),
-        ("train olmo-2-1b --tp 2 --lora 8", "LoRA with --tp and a norm over all heads is not supported"),
-        ("formula olmo-2-1b --of kv --tp 2", "has no formula"),
-    ],
-)
-def test_what_is_not_counted_is_refused_by_name(run: Any, arguments: str, said: str) -> None:
-    ran = run(*arguments.split())
-    assert ran.code == 2 and said in " ".join(ran.err.split()), ran.err
 
 
 def test_what_is_whole_is_said(run: Any) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 import tfacct
 
 
@@ -19,20 +17,3 @@ def test_what_becomes_of_logits() -> None:
     plain, wide = (model.comms(fsdp=8, train=True, ctx="4k", reduce_dtype=dtype) for dtype in (None, "fp32"))
     sums = [next(one for one in each.collectives if one["kind"] == "reduce-scatter") for each in (plain, wide)]
     assert sums[1]["bytes"] == 2 * sums[0]["bytes"] and wide.reduce_dtype == "fp32" and plain.reduce_dtype == "bf16"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ("--fsdp 8 --after-head gathered", "--after-head gathered applies to logits that --tp shards"),
-        ("--tp 8 --after-head loss", "--after-head loss applies to a training step"),
-        (
-            "--tp 8 --reduce-dtype fp32 --train",
-            "applies to gradient reduction over data-parallel ranks give --train, and --fsdp",
-        ),
-        ("--fsdp 8 --reduce-dtype int8 --train", "gradients are reduced in fp32, bf16, fp16, not int8"),
-    ],
-)
-def test_ends_that_do_not_fit_are_refused(run, arguments: str, said: str) -> None:
-    ran = run("plan", "llama-3.1-8b", *arguments.split())
-    assert ran.code == 2 and said in " ".join(ran.err.split()).replace("hint: ", ""), ran.err

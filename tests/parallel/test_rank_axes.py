@@ -161,34 +161,6 @@ def test_every_axis_is_answered_or_refused_by_name(run: Callable[..., Ran], comm
             assert ran.code == 0 and "of" in ran.out and "rank" in ran.out, (command, axis, said)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ("flops llama-3.1-8b --cp 2 --decode", "shards whole sequences, not one new token"),
-        ("flops llama-3.1-8b --cp 3 --ctx 1k", "use a multiple of 6"),
-        ("flops llama-3.1-8b --cp 2 --pointwise --ctx 1k", "--pointwise is not supported with --cp 2"),
-        ("flops llama-3.1-8b --sp", "--sp needs --tp 2 or more"),
-        ("flops llama-3.1-8b --pp 64", "--pp 64 does not divide L = 32 (layers)"),
-        ("flops mamba-130m --cp 2 --ctx 1k", "a parallel layout does not support Mamba"),
-        ("memory mamba-130m --cp 2 --ctx 1k", "--cp 2 does not support recurrent states"),
-        ("memory --kv gemma-3-1b --cp 2 --ctx 1k", "--cp 2 does not support windows"),
-        ("memory llama-3.1-8b --fsdp 8 --on 24GiB", "--on does not work with --fsdp"),
-        ("memory llama-3.1-8b --cp 2 --kv-block 16 --ctx 1k", "--kv-block does not work with --cp"),
-        ("memory llama-3.1-8b --fsdp 8 --dtype q4_k_m", "--fsdp does not support q4_k_m weights"),
-        ("memory mixtral-8x7b --ep 2 --cp 2 --ctx 1k", "--ep is not supported with --cp here"),
-        ("memory --kv llama-3.1-8b --cp 2 --output x.svg --ctx 1k", "a chart of the cache does not support --cp"),
-        ("time llama-3.1-8b --on 2xh100-sxm --cp 2", "--cp 2 needs --train: no serving under context parallelism"),
-        ("time llama-3.1-8b --on 2xh100-sxm --pp 2", "--pp 2 needs --train: no serving under pipeline parallelism"),
-        ("time llama-3.1-8b --on 2xh100-sxm --tp 2", "for inference, tp is the number of devices"),
-        ("flops llama-3.1-8b --pp 2 --generate 5", "--generate does not work with --pp"),
-    ],
-)
-def test_what_is_not_counted_is_refused_by_name(run: Callable[..., Ran], arguments: str, said: str) -> None:
-    ran = run(*arguments.split())
-    words = " ".join(ran.err.split())
-    assert ran.code == 2 and said in words and "Traceback" not in words, words
-
-
 def test_an_axis_that_divides_nothing_here_says_so(run: Callable[..., Ran]) -> None:
     alone = tfacct.load("llama-3.1-8b")
     assert alone.flops(ctx=512, fsdp=8).total == alone.flops(ctx=512).total
@@ -292,33 +264,6 @@ def test_letters_of_experts_are_divided(name: str, tp: int, ep: int) -> None:
 def test_tokens_of_the_stream_are_divided_where_they_are_counted(run: Callable[..., Ran]) -> None:
     words = " ".join(run("formula", "llama-3.1-8b", "--tp", "t", "--sp", "--ctx", "1k").out.split())
     assert "sp shards the residual stream between matmuls, so it changes nothing here." in words
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ("llama-3.1-8b --cp c --of params", "--cp shards no parameter"),
-        ("llama-3.1-8b --pp 3", "--pp 3 does not divide L = 32 evenly hint: sizes that do: 1, 2, 4, 8, 16, 32"),
-        ("gemma-3-1b --pp p", "pipeline stages with several kinds of layers have no formula"),
-        ("llama-3.1-8b --tp t --pp t", "one letter is used for two axes"),
-        ("llama-3.1-8b --cp 0", "--cp must be at least 1"),
-        ("llama-3.1-8b --cp C", "or a lowercase letter, not 'C'"),
-        ("llama-3.1-8b --cp 3 --ctx 1k", "use a multiple of 6"),
-        ("mamba-130m --tp t", "a parallel layout does not support Mamba"),
-        ("deepseek-v3 --cp c", "does not support latent attention"),
-        ("llama-3.1-8b --of saved --pp p", "--of saved does not work with --pp p hint: `tfacct train` counts one rank"),
-        ("llama-3.1-8b --sp", "--sp needs --tp 2 or more"),
-        ("llama --ep e", "llama-3.1-405b has no experts for --ep to shard"),
-        ("mixtral-8x7b --ep 3", "--ep 3 does not divide E = 8 (experts) hint: sizes that divide all: 1, 2, 4, 8"),
-        ("mixtral-8x7b --tp 2 --ep 3", "--ep 3 is not a multiple of --tp 2"),
-        ("mixtral-8x7b --ep e --cp c", "--ep is not supported with --cp here"),
-        ("mixtral-8x7b --tp 4 --ep 4 --decode", "--tp 4 does not divide 2 pairs of token and expert evenly"),
-    ],
-)
-def test_formulas_that_are_not_written_are_refused_by_name(run: Callable[..., Ran], arguments: str, said: str) -> None:
-    ran = run("formula", *arguments.split())
-    words = " ".join(ran.err.split())
-    assert ran.code == 2 and said in words and "Traceback" not in words, words
 
 
 @pytest.mark.parametrize("mesh", [{"tp": 2, "ep": 2}, {"tp": 2, "ep": 4}, {"tp": 2}, {"ep": 8}, {"cp": 2}])

@@ -133,27 +133,6 @@ def test_a_picture_of_a_rank_says_so() -> None:
         assert report._chart().title.endswith("(one of 4 ranks)")
 
 
-@pytest.mark.parametrize("command", [("memory", "--kv"), ("flops",), ("flops", "--bytes")])
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (
-            f"{LARGE} --tp 3",
-            "--tp 3 does not divide K = 8 (key/value heads), N = 64 (query heads) sizes that divide all: 1, 2, 4, 8",
-        ),
-        ("mamba-130m --tp 2", "a parallel layout does not support Mamba"),
-        (f"{LARGE} --tp 0", "--tp must be at least 1, not 0"),
-        (f"{LARGE} --tp 2 --explain", "--explain does not work with --"),
-    ],
-)
-def test_what_ranks_do_not_divide_is_refused(
-    run: Callable[..., Ran], command: tuple[str, ...], arguments: str, said: str
-) -> None:
-    ran = run(command[0], *arguments.split(), *command[1:])
-    words = " ".join(ran.err.split()).replace("hint: ", "")
-    assert ran.code == 2 and said in words and "Traceback" not in words, words
-
-
 def test_parts_of_several_models_are_those_of_a_rank(run: Callable[..., Ran]) -> None:
     out = run("params", "llama-3.1-8b", "mixtral-8x7b", "--tp", "8").out
     header = next(line for line in out.splitlines() if "lm_head" in line)

@@ -159,17 +159,3 @@ def test_a_swept_machine_serves_no_users() -> None:
         tfacct.load("gpt2").train_time(on="cpu", recompute="full")
     fitting = tfacct.load("gpt2").fit()
     assert "cpu" not in {line["device"] for line in fitting.lines}
-
-
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (("mfu", "--run"), "missing argument 'MODEL'"),
-        (("devices", "h100", "--calibrate"), "--calibrate does not work with"),
-        (("mfu", "--run", "gpt2", "--force"), "--force needs --output FILE"),
-        (("mfu", "--run", "gpt2", "-o", "x.toml"), "no output of this command ends in '.toml'"),
-    ],
-)
-def test_options_of_a_sweep(words: tuple[str, ...], says: str, run: Callable[..., Ran]) -> None:
-    ran = run(*words)
-    assert ran.code == 2 and says in " ".join(ran.err.split())

@@ -402,32 +402,6 @@ def test_what_is_refused_on_one_device_is_refused_on_ranks(mesh: Mesh) -> None:
         training_memory(model, Workload(64, 64, 2), Recipe(mesh=mesh))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ("llama-3.1-8b --tp 3", "--tp 3 does not divide K = 8 (key/value heads)"),
-        ("llama-3.1-8b --tp 2 --sp --ctx 4095", "--tp 2 does not divide T = 4,095 (tokens)"),
-        ("llama-3.1-8b --sp", "needs --tp 2 or more"),
-        (
-            "llama-3.1-8b --pp 2 --fsdp 2 --schedule interleaved",
-            "--fsdp with --pp is not supported under this --schedule",
-        ),
-        ("llama-3.1-8b --pp 33", "--pp 33 does not divide L = 32 (layers)"),
-        ("deberta-v2-xlarge --pp 2", "--pp does not support rel_embed, which all layers read"),  # the first of two
-        ("llama-3.1-8b --pp 2 --dp 2 --zero 2", "--zero 2 with --pp is not supported, as in DeepSpeed and torch"),
-        ("llama-3.1-8b --cp 2 --ctx 4098", "--cp 2 does not divide T = 4,098"),
-        ("llama-3.1-8b --ulysses 16", "does not divide K = 8 (key/value heads)"),
-        ("llama-3.1-8b --fsdp 8 --ep 8", "no experts for --ep 8 to shard"),
-        ("llama-3.1-8b --fsdp 2 --optimizer adafactor", "or use --optimizer adamw"),
-        ("llama-3.1-8b --tp 2 --sp --attention eager", "--attention eager with --sp is not supported"),
-    ],
-)
-def test_what_a_layout_does_not_divide_is_refused_by_name(run: Any, arguments: str, said: str) -> None:
-    ran = run("train", *arguments.split())
-    words = " ".join(ran.err.split())
-    assert ran.code == 2 and said in words and "Traceback" not in words, words
-
-
 def test_what_fits_is_what_ranks_divide() -> None:
     model = tfacct.load("llama-3.2-1b")
     fit = model.train(ctx="8k", cp=2, tp=2, sp=True, on="20GiB").fit

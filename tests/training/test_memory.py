@@ -302,41 +302,6 @@ def test_several_models_have_a_row_each(run: Callable[..., Ran]) -> None:
     assert "t5gemma-2b-2b" in ran.err and " t5gemma-2b-2b" not in ran.out
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (
-            "t5gemma-2b-2b",
-            "the training step of t5gemma has not been measured hint: --exact runs the transformers class",
-        ),
-        ("mamba-130m", "% in 16 bits hint: --exact runs the transformers class itself"),
-        ("llama-3.1-8b --dtype fp32", "grouped-query attention in fp32 with sdpa"),
-        ("gpt2 --set reorder_and_upcast_attn=true", "has not been measured with reorder_and_upcast_attn = true"),
-        ("qwen2-57b-a14b --dtype fp16", "has been measured in bf16 and fp32 only hint: --dtype bf16 is supported"),
-        ("olmoe-1b-7b --set output_router_logits=true", "has not been measured with output_router_logits = true"),
-        ("bert-base --set chunk_size_feed_forward=2", "has not been measured with chunk_size_feed_forward = 2"),
-        ("bge-base-en-v1.5", "its class computes no loss hint: set a class with a head in architectures"),
-        ("electra-base", "the loss of this class has not been measured for electra"),
-        ("bge-reranker-v2-m3", "regression and multi-label losses have not been measured"),
-        ("falcon-rw-1b", "has not been measured with alibi = true"),
-        (
-            "moonlight-16b-a3b --set latent_attention=absorbed",
-            "its transformers class runs a different model: it supports only latent_attention = expanded",
-        ),
-        ("youtu-llm-2b --set v_head_dim=68", "sdpa has not been measured with heads of 68"),
-        ("gpt-oss-20b --attention sdpa", "has not been measured with sdpa hint: --attention eager"),
-        ("opt-6.7b --set layerdrop=0.1", "has not been measured with layerdrop = 0.1"),
-        ("llama-3.1-8b --dtype int4", "bf16, fp16 or fp32, not in int4"),
-        ("llama-3.1-8b --set head_dim=68", "sdpa has not been measured with heads of 68"),
-        ("llama-3.1-8b --optimizer muom", "did you mean muon"),
-        ("llama-3.1-8b --set attention_dropout=null", "attention_dropout must be between 0 and 1"),
-    ],
-)
-def test_what_is_not_counted_is_refused_by_name(run: Callable[..., Ran], arguments: str, says: str) -> None:
-    ran = run("train", *arguments.split())
-    assert ran.code == 2 and says in " ".join(ran.err.split()), ran.err
-
-
 def test_in_python_too() -> None:
     modern = {"model_type": "modernbert", "hidden_size": 64, "num_attention_heads": 4, "attention_dropout": 0.1}
     with pytest.raises(UsageError, match=r"measured with attention_dropout = 0\.1"):

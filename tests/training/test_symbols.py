@@ -111,36 +111,8 @@ def test_windows_are_laid_out_in_two_ways(attention: Any, context: int) -> None:
     assert any(said in note for note in report.notes)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        ("t5gemma-2b-2b --of saved", "t5gemma-2b-2b: the training step of t5gemma has not been measured"),
-        ("bart-base --of saved", "--of saved does not work with encoder–decoders"),
-        ("gpt2 --of saved --decode", "whole sequences"),
-        ("llama --of saved --ctx 4k", "is a family, without sizes"),
-        ("gpt2 --of params --attention eager", "--attention applies to a training step's bytes: it needs --of saved"),
-        ("gpt2 --dtype bf16", "--dtype applies to a training step's bytes: it needs --of saved"),
-        ("gpt2 --of saved --dtype int4", "bf16, fp16 or fp32, not in int4"),
-    ],
-)
-def test_what_makes_no_sense_is_said(run: Callable[..., Ran], arguments: str, says: str) -> None:
-    ran = run("formula", *arguments.split())
-    assert ran.code == 2 and says in " ".join(ran.err.split()), ran.err
-
-
 @pytest.mark.parametrize("columns", [60, 80, 120])
 def test_tables_fit_and_latex_has_every_line(run: Callable[..., Ran], columns: int) -> None:
     ran = run("formula", "mixtral-8x7b", "--of", "saved", "--ctx", "2k", columns=columns)
     assert ran.code == 0 and max(map(len, ran.out.splitlines())) <= columns
     assert r"\text{mlp.act} &= 2\,B\,T\,L\,F" in run("formula", "llama", "--of", "saved", "--latex").out
-
-
-@pytest.mark.parametrize("asked", ["glm-4.7-flash", "phi-3-mini-4k", "phi-3.5-mini --attention eager"])
-def test_models_whose_sizes_decide_which_tensors_there_are_are_refused_in_a_sentence(
-    run: Callable[..., Ran], asked: str
-) -> None:
-    """Of GLM-4.7 Flash heads of values are as wide as those of queries, which their letters do not say."""
-    ran = run("formula", *asked.split(), "--of", "saved")
-    assert ran.code == 2 and "the saved activations of its step are not a polynomial in its sizes" in " ".join(
-        ran.err.split()
-    )
