@@ -161,6 +161,16 @@ def test_the_allocator() -> None:
     assert allocated(21 * MIB - 512) == 21 * MIB - 512 and allocated(21 * MIB - 512, True) == 22 * MIB
 
 
+@pytest.mark.parametrize("version", ["0.19", "0.33"])
+def test_scales_of_8_bit_weights_are_tensors_of_their_own(version: str) -> None:
+    """Every matrix of Llama 3.3 70B in fp8 on two cards is a multiple of 2 MiB, so no rest stays with it; each layer
+    has fp32 scales for the outputs of q, k, v; o; gate, up; and down."""
+    stored = weights_of(launch("llama-3.3-70b", version, tp=2, dtype="fp8"))
+    assert stored.padding == 80 * 4 * ((8192 + 2 * 1024) // 2 + 8192 + 2 * 28_672 // 2 + 8192)
+    _, term, *_ = load("llama-3.3-70b").engine(on="2xh100", dtype="fp8", engine_version=version).terms
+    assert term["source"] == "parameters 33.83, cos and sin 0.03, scales and padding 0.01"
+
+
 @pytest.mark.parametrize(
     ("name", "tp", "kv", "recurrent", "block"),
     [

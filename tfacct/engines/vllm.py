@@ -270,6 +270,7 @@ def ranks(launch: Launch) -> Iterator[Start]:
         rows = f"sampler: {launch.seqs:,} rows × {launch.vocabulary:,} logits"
         inside = rows if source == "sampler" else f"a layer of {launch.batched:,} tokens"
         parts = {"parameters": stored.parameters, "cos and sin": stored.rotary, "W_UK and W_UV": stored.absorbed}
+        parts["padding" if launch.storage.name in WIDE else "scales and padding"] = stored.padding
         shown = [name for name in parts if name == "parameters" or parts[name] >= GIB // 200]
         words = ", ".join(f"{name} {parts[name] / GIB:.2f}" for name in shown)
         taken = {

@@ -57,19 +57,25 @@ class Weights(NamedTuple):
     absorbed: int
     total: int
 
+    @property
+    def padding(self) -> int:
+        """Bytes of padding, of scales that the engine adds, and of what the allocator rounds up."""
+        return self.total - self.parameters - self.rotary - self.absorbed
+
 
 def weights(launch: Launch, rank: LoadedModel) -> Weights:
     """The weights that one rank of a pipeline stage stores, those of image encoders too. Raises TfacctError."""
     tp, storage = launch.flags.tp, launch.storage
     split_limit = bool(launch.profile.facts.get("split_limit"))
     parameters = 0
-    joined: dict[tuple[str, int, int], int] = defaultdict(int)
+    joined: dict[tuple[str, str, int, int], int] = defaultdict(int)
     for tensor in rank.ledger.tensors():
         parameters += int(storage.bytes(tensor.stored)) * int(tensor.count)
         module, _, name = tensor.path.rpartition(".")
         holder, _, leaf = module.rpartition(".")
         stored = f"{holder}.{JOINED.get(f'{leaf}.{name}', f'{leaf}.{name}')}"
-        joined[stored, id(tensor.axes), tensor.count] += _bytes(launch, tensor)
+        for what, size in _bytes(launch, tensor).items():
+            joined[stored, what, id(tensor.axes), tensor.count] += size
     total = sum(count * allocated(size, split_limit) for (*_, count), size in joined.items())
     rotary = sum(allocated(size, split_limit) for size in rotary_caches(launch.model, launch.value_bytes))
     absorbed = sum(
@@ -82,16 +88,19 @@ def weights(launch: Launch, rank: LoadedModel) -> Weights:
     return Weights(parameters + encoders, rotary, absorbed, total + rotary + absorbed + encoders)
 
 
-def _bytes(launch: Launch, tensor: Tensor) -> int:
-    """Bytes of one tensor, a vocabulary padded and an 8-bit weight with its scales."""
+def _bytes(launch: Launch, tensor: Tensor) -> dict[str, int]:
+    """Bytes of the numbers of a tensor, a vocabulary padded, and of its scales and zero points, tensors of their own."""
     stored, storage = tensor.stored, launch.storage
     size = int(storage.bytes(stored))
     if tensor.path in OUTSIDE:
         padded = ceil_div(ceil_div(launch.vocabulary, VOCABULARY) * VOCABULARY, launch.flags.tp)
-        return size // int(stored.outputs) * padded
-    if storage.scaled or storage.format_of(stored) is None:
-        return size
-    return size + SCALE * int(stored.copies) * int(stored.outputs)
+        return {"numbers": size // int(stored.outputs) * padded}
+    if storage.format_of(stored) is None:
+        return {"numbers": size}
+    if not storage.scaled:
+        return {"numbers": size, "scales": SCALE * int(stored.copies) * int(stored.outputs)}
+    scales = size % max(1, int(stored.copies) * int(stored.elements) // 2)  # a number has 4 or 8 bits
+    return {"numbers": size - scales, "scales": scales}
 
 
 def rotary_caches(model: LoadedModel, value_bytes: int) -> Iterator[int]:
