@@ -89,7 +89,7 @@ def weights(launch: Launch, rank: LoadedModel) -> Weights:
 
 
 def _bytes(launch: Launch, tensor: Tensor) -> dict[str, int]:
-    """Bytes of the numbers of a tensor, a vocabulary padded, and of its scales and zero points, tensors of their own."""
+    """Bytes of a tensor, a vocabulary padded, and of its scales and zero points, which are tensors of their own."""
     stored, storage = tensor.stored, launch.storage
     size = int(storage.bytes(stored))
     if tensor.path in OUTSIDE:
