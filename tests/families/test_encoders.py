@@ -176,21 +176,3 @@ def test_embeddinggemma_2_is_read_in_its_whole() -> None:
     assert load_model("mine", whole, part="vision").family == "gemma4_vision"
     with pytest.raises(ConfigError, match="the audio part of 'embedding_gemma2' is not supported"):
         load_model("mine", whole, part="audio")
-
-
-@pytest.mark.parametrize(
-    ("fields", "said"),
-    [
-        ({"per_layer_config": {"0": {"head_dim": 6}, "9": {}}}, 'per_layer_config names layer "9", of 3'),
-        (
-            {"per_layer_config": {"0": {"sliding_window": 6}}},
-            "per_layer_config.0.sliding_window = 6 changes the counts",
-        ),
-        ({"per_layer_config": {"1": {"head_dim": 6}}}, "gives layers of one type different heads"),
-        ({"num_global_key_value_heads": 5}, "key/value heads=5 must divide num_attention_heads=6"),
-        ({"global_head_dim": 13}, "global_head_dim"),
-    ],
-)
-def test_an_embeddinggemma_2_that_its_class_would_not_run_is_refused(fields: dict, said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
-        load_model("mine", {**TINY["embedding_gemma2_text"], **fields})

@@ -1,11 +1,9 @@
 """LED's windows. Kind: output, refusal."""
 
-import pytest
 from sympy import Symbol, sympify
 
 from tests.families.rare import LED
 from tfacct import load
-from tfacct.base.errors import ConfigError
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import load_model
 
@@ -23,19 +21,6 @@ def test_a_padded_source_costs_its_encoder_whole_windows() -> None:
     assert flops["blocks.0.cross.k_proj"] == 2 * 13 * 60 * 60
     later = ours.ledger.flops(Workload(6, 1, source=13).axes())
     assert not any(count for path, count in later.items() if path.startswith("encoder"))
-
-
-@pytest.mark.parametrize(("window", "says"), [
-    (5, "attention_window = 5 must be even"),
-    (2, "the class needs at least 4"),
-    ([6], "attention_window has 1 entries for encoder_layers = 2"),
-    ([4, 6], "attention_window has 4 and 6: the source is padded to a multiple of the longest window"),
-    (42, "attention_window = 42 is more than max_encoder_position_embeddings = 41"),
-    (0, "attention_window must be a whole number from 1"),
-])  # fmt: skip
-def test_windows_that_the_class_cannot_run_are_refused(window: object, says: str) -> None:
-    with pytest.raises(ConfigError, match=says):
-        load_model("mine", {**LED.TINY, "attention_window": window})
 
 
 def test_the_source_is_in_whole_windows_unless_said(run) -> None:

@@ -242,21 +242,6 @@ def test_a_layer_that_reads_anothers_latents_has_no_product_for_them_and_keeps_n
     assert kept[0] == kept[1]
 
 
-@pytest.mark.parametrize(
-    ("sources", "said"),
-    [
-        ([0, 0], "kv_source_layers names 2 layers, and num_hidden_layers is 4"),
-        ([0, 2, 2, 3], "layer 1 reads the latents of layer 2, which is not an earlier layer with its own latents"),
-        ([0, 0, 1, 3], "layer 2 reads the latents of layer 1, which is not an earlier layer with its own latents"),
-        ([0, 1, 2, 0], "layer 3 reads the latents of layer 0, but the class gives it the latents of the last"),
-        ([0, 0, 2, 2], "layer 3 reads the latents of layer 2, but the class"),
-    ],
-)
-def test_latents_that_the_class_would_not_hand_on_are_refused(sources: list[int], said: str) -> None:
-    with pytest.raises(ConfigError, match=f"kv_source_layers.*{said}" if "names" not in said else said):
-        load_model("mine", {**LARGE, "num_hidden_layers": 4, "kv_source_layers": sources})
-
-
 def test_how_many_layers_borrow_latents_is_said(run, tmp_path: Path) -> None:
     file = tmp_path / "config.json"
     file.write_text(

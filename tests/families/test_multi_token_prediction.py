@@ -7,7 +7,6 @@ import pytest
 
 from tests.families import TINY
 from tfacct import load
-from tfacct.base.errors import TfacctError
 from tfacct.loading.model import load_model
 
 
@@ -67,12 +66,6 @@ def test_every_family_reads_the_number_of_layers_alike(field: str) -> None:
 )
 def test_the_layers_that_are_not_included(fields: dict, found: tuple | None) -> None:
     assert load_model("mine", {**TINY["llama"], **fields}).not_included == found
-
-
-@pytest.mark.parametrize("value", ["1", -1, True, 1.0, [1]])
-def test_a_number_of_layers_that_is_none_is_refused(value: object) -> None:
-    with pytest.raises(TfacctError, match=r"num_nextn_predict_layers = .* must be a whole number, 0 or more"):
-        load_model("mine", {**TINY["llama"], "num_nextn_predict_layers": value})
 
 
 def test_params_and_memory_name_the_layers_that_they_do_not_include(run) -> None:

@@ -54,27 +54,6 @@ def test_fields_of_published_files_that_change_no_count_are_read(family: str, fi
     assert ours.ledger.parameters() == plain.ledger.parameters()
 
 
-@pytest.mark.parametrize(
-    ("family", "fields", "named"),
-    [
-        ("mimo_v2_flash", {"sliding_window_size": 128, "attention_chunk_size": 64}, "attention_chunk_size"),
-        ("minimax_m2", {"attn_type_list": [0, 1]}, "attn_type_list"),
-        ("dots1", {"v_head_dim": 4}, "v_head_dim"),
-        ("bert", {"alibi_starting_size": 512}, "alibi_starting_size"),  # DNABERT-2
-        ("esm", {"add_bias_fnn": False}, "add_bias_fnn"),  # Nucleotide Transformer v2
-        ("deci", {"num_key_value_heads": 2}, "num_key_value_heads"),
-        ("llama4_text", {"interleave_moe_layer_step": 0}, "interleave_moe_layer_step"),
-        ("kimi_linear", {"mla_use_output_gate": True}, "mla_use_output_gate"),  # Kimi K3, and those below
-        ("kimi_linear", {"routed_expert_hidden_size": 3584}, "routed_expert_hidden_size"),
-        ("kimi_linear", {"attn_res_block_size": 12}, "attn_res_block_size"),
-        ("kimi_linear", {"linear_attn_config": {"use_full_rank_gate": True}}, "linear_attn_config.use_full_rank_gate"),
-    ],
-)
-def test_fields_of_published_files_that_change_counts_are_refused(family: str, fields: dict, named: str) -> None:
-    with pytest.raises(ConfigError, match=f"{named} = .* changes the counts"):
-        load_model("mine", {**TINY[family], **fields})
-
-
 def test_a_config_inside_the_language_models_is_not_another_models() -> None:
     """linear_attn_config says which layers have DeltaNet; a model of several keeps it inside its text_config."""
     whole = {"model_type": "kimi_k3", "tie_word_embeddings": False, "vision_config": {"hidden_size": 9}}
@@ -182,10 +161,6 @@ def test_deepseek_v4_by_the_name_of_its_own_code() -> None:
     )
     assert ours.family == "deepseek_v4"
     assert ours.ledger.parameters() == load_model("mine", TINY["deepseek_v4"]).ledger.parameters()
-    with pytest.raises(ConfigError, match="is not a class of deepseek_ref, which is counted as deepseek_v4"):
-        load_model(
-            "mine", {**TINY["deepseek_v4"], "model_type": "deepseek_ref", "architectures": ["DeepseekV9ForCausalLM"]}
-        )
 
 
 def test_mimo_is_qwen2_by_hand() -> None:
@@ -198,15 +173,10 @@ def test_mimo_is_qwen2_by_hand() -> None:
     assert ours.loaded.unknown == ()
 
 
-def test_other_decoders_that_are_not_causal_are_refused() -> None:
+def test_a_mask_that_the_class_has_may_be_named() -> None:
     for family in ("llama", "deepseek_v3", "gpt2"):
-        with pytest.raises(ConfigError, match="is_causal = false changes the counts"):
-            load_model("mine", {**TINY[family], "is_causal": False})
         assert load_model("mine", {**TINY[family], "is_causal": True}).unknown == ()
     assert load_model("mine", {**TINY["bert"], "is_causal": False}).unknown == ()
-    window = {"use_sliding_window": True, "sliding_window": 7, "max_window_layers": 0}
-    with pytest.raises(ConfigError, match="is_causal = false changes the counts"):
-        load_model("mine", {**TINY["qwen2"], **window, "is_causal": False})
 
 
 LLAVA = {
@@ -249,27 +219,6 @@ def test_a_body_that_a_file_names_before_a_head_is_counted_and_the_head_said_to_
     assert ours.ledger.parameters() == plain.ledger.parameters()
     with pytest.raises(UsageError, match="has no other parts"):
         ours.of_part("vision")
-    with pytest.raises(ConfigError, match="the head of these classes is not supported"):
-        load_model("mine", {**both, "architectures": ["NewForTokenClassification", "NewForMaskedLM"]})
-    with pytest.raises(ConfigError, match="position_embedding_type"):
-        load_model("mine", {**both, "position_embedding_type": "absolute"})
-
-
-@pytest.mark.parametrize(
-    ("family", "fields", "reason"),
-    [
-        ("bert", {"architectures": ["HF_ColBERT"]}, "a projection after the base model shortens each token's vector"),
-        ("llama", {"architectures": ["LlamaForRewardModelWithGating"]}, "weights the scores of several objectives"),
-        ("nomic_bert", {"num_experts": 8, "moe_every_n_layers": 2, "ffn_div": 2}, "ffn_div = 2 changes the counts"),
-        ("bert", {"model_type": "big_bird"}, "random blocks"),
-        ("llama", {"model_type": "wav2vec2"}, "convolutions over the waveform"),
-        ("llama", {"model_type": "step3_vl"}, "a latent for queries, and a single key/value head"),
-        ("llama", {"model_type": "molmo"}, "more rows than its output head"),
-    ],
-)
-def test_published_models_that_are_not_counted_say_why(family: str, fields: dict[str, Any], reason: str) -> None:
-    with pytest.raises(ConfigError, match=reason):
-        load_model("mine", {**TINY[family], **fields})
 
 
 def test_bart_large_mnli_by_hand() -> None:
@@ -298,15 +247,6 @@ def test_kimi_vls_language_model_is_deepseek_v3s() -> None:
     ours = load_model("mine", {**whole, "text_config": text, "tie_word_embeddings": False})
     assert (ours.family, ours.unknown, ours.left_out) == ("deepseek_v3", (), ("vision_config",))
     assert ours.ledger.parameters() == load_model("mine", TINY["deepseek_v3"]).ledger.parameters()
-
-
-def test_ling_2s_fields_are_not_those_of_the_first_generation() -> None:
-    """Whose class has no norms of queries and keys; tests/families/test_type_aliases.py has a file of it."""
-    with pytest.raises(ConfigError, match="use_qk_norm = true changes the counts"):
-        load_model("mine", {**TINY["bailing_moe"], "use_bias": False, "architectures": ["BailingMoeForCausalLM"]})
-    for field, value in (("use_bias", True), ("moe_shared_expert_intermediate_size", 11)):
-        with pytest.raises(ConfigError, match=f"{field} = .* changes the counts"):
-            load_model("mine", {**TINY["bailing_moe"], field: value})
 
 
 def test_grok_1_by_hand() -> None:

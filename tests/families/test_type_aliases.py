@@ -92,29 +92,11 @@ def test_models_that_fill_masks_see_all_tokens_and_keep_nothing(config: dict[str
     assert not ours.has_cache and not any(part.causal for part in ours.architecture.attentions)
 
 
-@pytest.mark.parametrize(
-    ("config", "said"),
-    [
-        ({**PUBLISHED["yi-6b"], "head_dim": 64}, "head_dim = 64"),
-        ({**PUBLISHED["yi-6b"], "attention_bias": True}, "attention_bias = true"),
-        ({**PUBLISHED["internlm-20b"], "num_key_value_heads": 8}, "num_key_value_heads = 8"),
-        ({**PUBLISHED["internlm-20b"], "mlp_bias": True}, "mlp_bias = true"),
-        ({**PUBLISHED["llada-100m"], "block_type": "sequential"}, 'block_type = "sequential"'),
-        ({**PUBLISHED["llada-100m"], "include_qkv_bias": True}, "include_qkv_bias = true"),
-        ({**PUBLISHED["llada-100m"], "attention_layer_norm": True}, "attention_layer_norm = true"),
-        ({**RW_40B, "new_decoder_architecture": False}, "new_decoder_architecture = false"),
-        ({**PUBLISHED["phi-2"], "num_local_experts": 4}, "num_local_experts = 4"),  # phixtral
-        ({**PUBLISHED["chatglm3-6b"], "multi_query_attention": False}, "multi_query_attention = false"),
-        ({**PUBLISHED["chatglm3-6b"], "add_bias_linear": True}, "add_bias_linear = true"),
-        ({**PUBLISHED["deepseek-moe-16b"], "moe_layer_freq": 2}, "moe_layer_freq = 2"),
-        ({**PUBLISHED["olmo-7b"], "layer_norm_with_affine": True}, "layer_norm_with_affine = true"),
-        ({**PUBLISHED["ling"], "use_bias": True}, "use_bias = true"),
-        ({**RW_7B, "num_hidden_layers": 9}, "num_hidden_layers = 9 contradicts|contradicts num_hidden_layers = "),
-    ],
-)
-def test_what_their_code_does_otherwise_is_refused(config: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
-        load_model("mine", config)
+def test_what_falcons_first_code_does_otherwise_is_refused() -> None:
+    with pytest.raises(ConfigError, match="new_decoder_architecture = false"):
+        load_model("mine", {**RW_40B, "new_decoder_architecture": False})
+    with pytest.raises(ConfigError, match="num_hidden_layers = 9 contradicts"):
+        load_model("mine", {**RW_7B, "num_hidden_layers": 9})
 
 
 @pytest.mark.parametrize(
@@ -182,8 +164,6 @@ def test_blocks_whose_tokens_see_one_another_change_no_product(config: dict[str,
         ours.ledger.flops(work, masked=True)
     if like == "bailing_moe":
         assert ours.parameters == load("ling-mini-2.0").loaded.parameters == 16_255_638_528
-        with pytest.raises(ConfigError, match="norm_head = true changes the counts"):
-            load_model("mine", {**config, "norm_head": True})
 
 
 def test_types_that_no_family_comes_near_are_refused_with_the_reason() -> None:
@@ -226,8 +206,6 @@ def test_hunyuans_first_files_mean_a_family_by_their_class() -> None:
         fields = {**TINY[family], "model_type": "hunyuan", "architectures": [f"{named}ForCausalLM"]}
         ours = load_model("mine", fields)
         assert (ours.family, ours.ledger.parameters()) == (family, load_model("mine", TINY[family]).ledger.parameters())
-        with pytest.raises(ConfigError, match="unknown model_type 'hunyuan'"):  # Hunyuan-Large shares caches
-            load_model("mine", {**fields, "architectures": ["HunYuanForCausalLM"]})
 
 
 def test_it_is_read_inside_a_whole_too() -> None:
@@ -254,13 +232,6 @@ def test_each_is_read_as_a_family_and_no_other_type_has_its_name() -> None:
     for model_type, named in class_aliases():  # of a family of this name, they are not classes
         prefixes = families.config_class(model_type).class_prefixes if model_type in known else ()
         assert class_ending(named, prefixes) is None
-
-
-def test_a_class_of_another_model_is_refused() -> None:
-    with pytest.raises(ConfigError, match="is not a class of Yi, which is counted as llama"):
-        load_model("mine", {**PUBLISHED["yi-6b"], "architectures": ["YaForCausalLM"]})
-    with pytest.raises(ConfigError, match="the head of this class is not supported"):
-        load_model("mine", {**PUBLISHED["yi-6b"], "architectures": ["YiForImageClassification"]})
 
 
 def test_deepseek_ocrs_language_model_has_plain_heads_by_hand() -> None:
@@ -295,8 +266,6 @@ def test_families_without_a_class_by_hand() -> None:
     for name in ("embed_layernorm", "apply_residual_connection_post_layernorm"):
         with pytest.raises(ConfigError, match=name):
             load_model("chat", {**chat, name: True})
-    with pytest.raises(ConfigError, match="tie_word_embeddings"):
-        load_model("chat", {key: value for key, value in chat.items() if key != "tie_word_embeddings"})
     jais = {"model_type": "jais", "vocab_size": 1000, "n_embd": 64, "n_layer": 3, "n_head": 4, "n_positions": 50}
     jais |= {"n_inner": 96, "architectures": ["JAISLMHeadModel"]}
     attention = 4 * (64 * 64 + 64) + 4 * 64

@@ -47,23 +47,6 @@ def test_keys_of_each_layer_of_deci_are_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("family", "fields", "reason"),
-    [
-        ("deci", {"num_key_value_heads_per_layer": [3, 2]}, "names 2 layers, and num_hidden_layers is 4"),
-        ("deci", {"num_key_value_heads_per_layer": [4, 2, 2, 3]}, r"=8 \(try 2 or 4\)"),
-        ("deci", {"num_key_value_heads": 3}, "num_key_value_heads = 3"),
-        ("openelm", {"num_kv_heads": [2]}, "num_kv_heads names 1 layers"),
-        ("openelm", {"normalization_layer_name": "layer_norm"}, "normalization_layer_name"),
-        ("nemotron-nas", {"num_hidden_layers": 4}, "block_configs names 5 layers"),
-        ("nemotron-nas", {"intermediate_size": 64}, "contradicts block_configs"),
-    ],
-)
-def test_lists_that_do_not_fit_are_refused(family: str, fields: dict[str, Any], reason: str) -> None:
-    with pytest.raises(ConfigError, match=reason):
-        load_model("mine", {**TINY[family], **fields})
-
-
-@pytest.mark.parametrize(
     ("part", "fields", "reason"),
     [
         ("attention", {"replace_with_linear": True}, r"block_configs\[0\].attention.replace_with_linear = true"),

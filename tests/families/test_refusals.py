@@ -1,0 +1,26 @@
+"""Configs that no class runs, or that change the counts in a way that is not understood. Kind: refusal.
+
+Each row of refusals.json: a small or published config by name, or none, fields over it, what the error says, and in
+some rows the model whose file has such fields.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.families import TINY
+from tests.helpers.published import PUBLISHED
+from tfacct.base.errors import TfacctError
+from tfacct.loading.model import load_model
+
+REFUSED = json.loads(Path(__file__).with_name("refusals.json").read_text(encoding="utf-8"))
+CONFIGS = {"": {}, **PUBLISHED, **TINY.data}
+
+
+@pytest.mark.parametrize(("of", "fields", "said"), [(of, fields, said) for of, fields, said, *_ in REFUSED])
+def test_a_config_is_refused_by_name(of: str, fields: dict[str, Any], said: str) -> None:
+    with pytest.raises(TfacctError) as caught:
+        _ = load_model("mine", {**CONFIGS[of], **fields}).context
+    assert said in str(caught.value)
