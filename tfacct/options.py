@@ -414,7 +414,7 @@ class Shown(NamedTuple):
         bool, Option("Exit with status 1 if a total differs or --on does not fit.", None, OUTPUT, advanced=True)
     ] = False
     explain: Annotated[bool, Option("Derive the total step by step, for checking by hand.", None, OUTPUT)] = False
-    latex: Annotated[bool, Option("The formula in LaTeX, as an align* environment.", None, OUTPUT)] = False
+    latex: Annotated[bool, Option("LaTeX: the table, formula or derivation.", None, OUTPUT)] = False
     open: Annotated[bool, Option("Open the page in your browser.", None, OUTPUT)] = False
 
 

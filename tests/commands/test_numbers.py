@@ -42,6 +42,24 @@ def test_the_command_line_meets_the_table(run, name, params, ctx, flops, cache) 
     assert json.loads(run("params", name, "--json").out)["models"][0]["total_params"] == params
 
 
+def test_parameters_by_part_by_hand(run) -> None:
+    """gpt2-xl: D = 1,600, 48 layers, vocabulary 50,257, 1,024 positions; every matrix and norm has a bias.
+
+    Attention: 48·(4·1600² + 4·1600) = 491,827,200. MLP: 48·(2·1600·6400 + 6400 + 1600) = 983,424,000. Norms: 97·2·1600.
+    """
+    matrices = {"attn": 491_827_200, "mlp": 983_424_000}
+    parts = {"embed": 50_257 * 1600, "pos_embed": 1024 * 1600, **matrices, "norms": 310_400}
+    rows = load("gpt2-xl").params(by="part").rows
+    assert {row["part"]: row["params"] for row in rows} == parts
+    assert sum(row["share"] for row in rows) == pytest.approx(1) and sum(parts.values()) == 1_557_611_200
+    assert " attn            492 M   31.6%" in run("params", "gpt2-xl", "--by", "part").out
+    ranked = load("gpt2").params(by="part", tp=4).rows  # norms and positions are on every rank
+    assert {row["part"]: row["rank_params"] for row in ranked if row["part"] in ("norms", "pos_embed")} == {
+        "norms": 38_400,
+        "pos_embed": 786_432,
+    }
+
+
 def test_mamba_by_hand() -> None:
     """mamba-130m at 1,024 tokens: D = 768, Dx = 1,536, state 16, kernel 4, rank 48, 24 blocks, vocabulary 50,280.
 

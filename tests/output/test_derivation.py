@@ -319,7 +319,6 @@ def test_a_derivation_in_ascii(command: str, form: str, monkeypatch: pytest.Monk
 
 
 REFUSED = {
-    "flops gpt2 --latex": "needs --explain",
     "params gpt2 gpt2-xl --explain": "one MODEL, not with 2",
     "flops gpt2 --explain --csv": "--explain does not work with --csv",
     "flops gpt2 --explain --generate 9 --ctx 5": "--explain does not work with --generate",

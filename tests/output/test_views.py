@@ -95,6 +95,9 @@ def test_a_notebook_shows_the_hints_too() -> None:
 def test_the_table_in_latex(run, tmp_path) -> None:
     file = tmp_path / "table.tex"
     assert run("flops", "gpt2", "--ctx", "64", "-o", str(file)).code == 0
+    assert run("flops", "gpt2", "--ctx", "64", "--latex").out == file.read_text()
+    for command in ("params", "memory", "memory --kv"):
+        assert r"\begin{tabular}{" in run(*command.split(), "gpt2", "--latex").out
     lines = file.read_text().splitlines()
     table = lines[lines.index(r"\begin{tabular}{llrrrr}") :]
     assert table[2].count(" & ") == 5 and table[2].startswith("operation & ") and table[2].endswith(r"share \\")

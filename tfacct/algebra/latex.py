@@ -21,4 +21,4 @@ def align(report: Report) -> str:
     form = () if mode is None else (f"% latent attention in {mode} form",)
     head = (f"% {printable(report.title)}", *form, r"% needs \usepackage{amsmath}", *legend)
     body = " \\\\\n".join(rf"  \text{{{name}}} &= {formula}" for name, formula in escaped)
-    return "\n".join((*head, r"\begin{align*}", body, r"\end{align*}"))
+    return "\n".join((*head, r"\begin{align*}", body, r"\end{align*}", ""))

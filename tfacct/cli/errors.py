@@ -36,7 +36,6 @@ REMOVED = {
 INSTEAD = {
     ("memory", "--train"): "`tfacct train` counts the memory of a training step",
     ("memory", "--lora"): "`tfacct train` counts the memory of a training step",
-    ("params", "--by"): "with several MODELs, the columns are the parts",
     ("memory", "--by"): "without --on, the rows are the parts",
     ("memory", "--bits"): "--dtype int4 and --dtype int8 store the weights in 4 and 8 bits",
     ("train", "--method"): "--lora 16 and --qlora train adapters; without them, all weights are trained",

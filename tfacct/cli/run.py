@@ -25,6 +25,7 @@ from tfacct.output import signs
 
 if TYPE_CHECKING:  # these import pydantic, which help and completion do not need
     from tfacct.loading.model import LoadedModel
+    from tfacct.output.report import Report
 
 PICTURES = (".png", ".svg", ".pdf")
 INTERRUPTED = 130
@@ -51,8 +52,6 @@ def check(show: Shown, command: Command) -> None:
         raise UsageError("--force needs --output FILE")
     if show.style != "light" and not any(_is_picture(file) for file in show.output or ()):
         raise UsageError(f"--style {show.style} needs --output FILE{PICTURES[0]}")
-    if show.latex and not show.explain and command.explained is not None:
-        raise UsageError("--latex needs --explain", "--output FILE.tex writes the table")
     others = {"--csv": show.csv, "--sort": show.sort is not None} if show.explain else {}
     others |= {"--json": show.json, "--markdown": show.markdown, "--csv": show.csv} if show.latex else {}
     for other, given in others.items():
@@ -411,14 +410,14 @@ def _show(found: Found, show: Shown, command: Command) -> None:
 
         rows = found.report.data if show.csv and found.report.data is not None else found.report
         found = found._replace(report=sorted_by(rows, show.sort))
-    if (show.csv or show.markdown) and show.limit and "limit" not in command.options:
+    if (show.csv or show.markdown or show.latex) and show.limit and "limit" not in command.options:
         from tfacct.output.sorting import first_rows
 
         found = found._replace(report=first_rows(found.report, show.limit))
     report = found.derived() if show.explain and found.derived is not None else found.report
-    wrote = [_write(file, found, show, command) for file in show.output or () if not command.writes]
+    wrote = [_write(file, found, report, show, command) for file in show.output or () if not command.writes]
     if show.latex:
-        print(signs.marked_down(_latex(found), sys.stdout))
+        print(signs.marked_down(_latex(found, report, show), sys.stdout), end="")
     elif show.json:
         print(signs.escaped(report.to_json(), sys.stdout))
     elif show.csv:
@@ -439,14 +438,12 @@ def _show(found: Found, show: Shown, command: Command) -> None:
         raise typer.Exit(1)
 
 
-def _latex(found: Found) -> str:
-    if found.latex is not None:
-        return found.latex()
-    assert found.derived is not None
-    return found.derived().to_latex()
+def _latex(found: Found, report: "Report", show: Shown) -> str:
+    """The formula of the answer, or its table or derivation, in LaTeX."""
+    return report.to_latex(show.digits) if found.latex is None else found.latex()
 
 
-def _write(file: str, found: Found, show: Shown, command: Command) -> str:
+def _write(file: str, found: Found, derived: "Report", show: Shown, command: Command) -> str:
     """Write an output file. Returns the message about it."""
     from tfacct.output import files, html
 
@@ -464,7 +461,7 @@ def _write(file: str, found: Found, show: Shown, command: Command) -> str:
         ".csv": report.to_csv,
         ".md": lambda: report.to_markdown(show.digits),
         ".html": lambda: html.page(report, show.digits),
-        ".tex": lambda: _latex(found) if command.latex or show.explain else report.to_latex(show.digits),
+        ".tex": lambda: _latex(found, derived, show),
     }
     files.write_text("output", path, views[path.suffix.lower()]())
     return f"wrote {file}"

@@ -1,10 +1,11 @@
 """Parameters, tensor by tensor."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Annotated, Literal, Unpack
 
 from tfacct import options as opt
 from tfacct.commands.command import Command, Found
+from tfacct.options import Option
 
 if TYPE_CHECKING:
     from tfacct.loading.model import LoadedModel
@@ -13,7 +14,12 @@ if TYPE_CHECKING:
     from tfacct.reports.params import ParamsReport
 
 
-def params(models: "Sequence[LoadedModel]", **ranks: Unpack[opt.Ranks]) -> "Found[ParamsReport]":
+def params(
+    models: "Sequence[LoadedModel]",
+    *,
+    by: Annotated[Literal["line", "part"], Option("Rows: one per tensor (line) or part.")] = "line",
+    **ranks: Unpack[opt.Ranks],
+) -> "Found[ParamsReport]":
     """Parameters, tensor by tensor.
 
     Every stored tensor once. With a layout of `tp`, `fsdp`, `ep`, `pp` and `cp` ranks, `rank_params` is the number of
@@ -26,7 +32,7 @@ def params(models: "Sequence[LoadedModel]", **ranks: Unpack[opt.Ranks]) -> "Foun
         from tfacct.parallel.mesh import checked
 
         mesh = checked(mesh)
-    report = params(models, mesh)
+    report = params(models, mesh, by=by)
 
     def chart() -> "Chart":
         from tfacct.reports.charts import params_chart
@@ -44,8 +50,8 @@ def params(models: "Sequence[LoadedModel]", **ranks: Unpack[opt.Ranks]) -> "Foun
 
 COMMAND = Command(
     params,
-    examples=("tfacct params gpt2-xl", "tfacct params mixtral-8x7b --tp 8 --json"),
-    explained=tuple(opt.Ranks.__annotations__),
+    examples=("tfacct params gpt2-xl --by part", "tfacct params mixtral-8x7b --tp 8 --json"),
+    explained=("by", *opt.Ranks.__annotations__),
     drawn=True,
     fails="strict",
     counts_projector="parameters",

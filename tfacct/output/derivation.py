@@ -160,7 +160,7 @@ def latex(derivation: Derivation, title: str) -> str:
         rows += [rf"\textbf{{{_text(name)}}} &= {_tex(terms)}"]
         rows += [f"&= {_tex(f'{total:,}')}{unit}"] if " + " in terms else []
     body = " \\\\\n  ".join(rows)
-    return "\n".join([*(f"% {line}" for line in head if line), r"\begin{align*}", f"  {body}", r"\end{align*}"])
+    return "\n".join([*(f"% {line}" for line in head if line), r"\begin{align*}", f"  {body}", r"\end{align*}", ""])
 
 
 def _terms(numbers: Iterable[int]) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from tfacct.accounts.products import by_part, never_called, stored
 from tfacct.architecture.parts import headings
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from tfacct.parallel.mesh import Mesh
     from tfacct.parallel.rank_params import FullestRank
 
+By = Literal["line", "part"]
 CONVENTION = "every stored parameter once, tied heads not repeated, embeddings and norms included"
 
 
@@ -70,9 +72,9 @@ class ParamsReport(build.ExplainedReport, build.RankReport):
     rank_params: int | None
 
 
-def params(models: Sequence[LoadedModel], mesh: Mesh | None = None) -> ParamsReport:
-    """Stored parameters by tensor for one model, by part for several. `mesh`: also those of the fullest rank. Raises
-    TfacctError."""
+def params(models: Sequence[LoadedModel], mesh: Mesh | None = None, *, by: By = "line") -> ParamsReport:
+    """Stored parameters by tensor or by part for one model, by part for several. `mesh`: also those of the fullest
+    rank. Raises TfacctError."""
     skipped: list[Skipped] = []
     if mesh is not None:
         from tfacct.parallel.rank_params import weight_shards
@@ -80,12 +82,12 @@ def params(models: Sequence[LoadedModel], mesh: Mesh | None = None) -> ParamsRep
         models, skipped = weight_shards(models, mesh)
     facts = tuple(_facts(model, mesh) for model in models)
     alone = len(models) == 1
-    title = build.titled(models, "parameters" if alone else "parameters by part")
+    title = build.titled(models, "parameters" if alone and by == "line" else "parameters by part")
     differing = _differing(models, facts)
     return build.report(
         ParamsReport,
         models,
-        _one(facts[0], mesh) if alone else _several(models, facts),
+        _one(facts[0], mesh, by) if alone else _several(models, facts),
         facts,
         title=title if mesh is None else f"{title}, whole and on one of {mesh.ranks:,} ranks",
         convention=CONVENTION,
@@ -139,33 +141,42 @@ def _differing(models: Sequence[LoadedModel], facts: Sequence[dict[str, Any]]) -
     ]
 
 
-def _one(facts: dict[str, Any], mesh: Mesh | None) -> Table:
+def _one(facts: dict[str, Any], mesh: Mesh | None, by: By) -> Table:
+    total, counts = facts["total_params"], ("params", *(() if mesh is None else ("rank_params",)))
+    if by == "line":
+        first = "parameter"
+        lines = [{**line, first: paths.short(line["path"]), "shape": tuple(line["shape"])} for line in facts["lines"]]
+    else:
+        first, parts = "part", {count: _parts(facts, count) for count in counts}
+        lines = [{first: part, **{count: parts[count].get(part, 0) for count in counts}} for part in parts["params"]]
+    of_tensors = (Column("shape", "shape", "dims", drop=2), Column("times", "times", "count", drop=1))
     columns = (
-        Column("parameter", "parameter"),
-        Column("shape", "shape", "dims", drop=2),
-        Column("times", "times", "count", drop=1),
+        Column(first, first),
+        *(of_tensors if by == "line" else ()),
         Column("params", "params", "params"),
         *(() if mesh is None else (Column("rank_params", "one rank", "params"),)),
         *build.SHARES,
     )
-    total = facts["total_params"]
     sections = tuple(
-        tuple(
-            build.with_share(
-                {**line, "parameter": paths.short(line["path"]), "shape": tuple(line["shape"])}, line["params"], total
-            )
-            for line in lines
-        )
-        for _, lines in groupby(facts["lines"], key=lambda line: paths.holder_of(line["path"]))
+        tuple(build.with_share(line, line["params"], total) for line in section)
+        for _, section in groupby(lines, key=lambda line: by == "line" and paths.holder_of(line["path"]))
     )
     kinds = {"embedding": "embedding_params", "non-embedding": "non_embedding_params"}
     if facts["active_params"] != total:
         kinds |= {"active": "active_params", "active, non-embedding": "active_non_embedding_params"}
     each: list[Row] = [
-        {"parameter": name, "params": facts[key], "share": Fraction(facts[key], total)} for name, key in kinds.items()
+        {first: name, "params": facts[key], "share": Fraction(facts[key], total)} for name, key in kinds.items()
     ]
-    total_row = {"parameter": "total", "params": total, "share": Fraction(1), "rank_params": facts.get("rank_params")}
+    total_row = {first: "total", "params": total, "share": Fraction(1), "rank_params": facts.get("rank_params")}
     return columns, sections, (total_row, *each)
+
+
+def _parts(facts: Mapping[str, Any], count: str) -> dict[str, int]:
+    """`params` or `rank_params` of all tensors, by part."""
+    found: Counter[str] = Counter()
+    for line in facts["lines"]:
+        found[line["path"]] += line[count]
+    return by_part(found)
 
 
 def _several(models: Sequence[LoadedModel], facts: Sequence[dict[str, Any]]) -> Table:
@@ -173,11 +184,9 @@ def _several(models: Sequence[LoadedModel], facts: Sequence[dict[str, Any]]) -> 
     ranked = "rank_params" in facts[0]
     routed = not ranked and any(fact["active_params"] != fact["total_params"] for fact in facts)
     for model, fact in zip(models, facts, strict=True):
-        stored_params = {line["path"]: 0 for line in fact["lines"]} if ranked else model.ledger.parameters()
-        for line in fact["lines"] if ranked else ():
-            stored_params[line["path"]] += line["rank_params"]
         total, active = fact["total_params"], fact["active_params"]
-        rows.append({**fact, "model": build.label(model), "total": total, "active": active, **by_part(stored_params)})
+        parts = _parts(fact, "rank_params" if ranked else "params")
+        rows.append({**fact, "model": build.label(model), "total": total, "active": active, **parts})
     columns = (
         Column("model", "model"),
         *((Column("rank_params", "one rank", "params"),) if ranked else ()),
