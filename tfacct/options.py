@@ -549,6 +549,10 @@ def counting(given: Mapping[str, Any]) -> "Counting":
 def size(name: str, given: Any) -> Any:
     """`given` as a whole number: `"8k"`, or an integer of numpy. Anything else is returned unchanged."""
     if isinstance(given, str):
+        from tfacct.base import ranges
+
+        if name in Step.__annotations__:  # these list values in `sweep`
+            ranges.check_commas(option(name), given)
         return units.read_tokens(option(name), given)
     if isinstance(given, bool) or not hasattr(given, "__index__"):
         return given

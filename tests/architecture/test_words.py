@@ -58,9 +58,9 @@ def test_the_ratio_of_a_training_step_is_to_six_times() -> None:
 def test_p_is_said_to_be_active_where_it_is(run) -> None:
     said = "params are active parameters"
     assert said in run("flops", "mixtral-8x7b", "gpt2", "--ctx", "64").out
-    assert said in run("sweep", "mixtral-8x7b", "--ctx", "64,128").out
+    assert said in run("sweep", "mixtral-8x7b", "--ctx", "64..128").out
     assert said not in run("flops", "gpt2-xl", "gpt2", "--ctx", "64").out
-    assert said not in run("sweep", "gpt2", "--ctx", "64,128").out
+    assert said not in run("sweep", "gpt2", "--ctx", "64..128").out
 
 
 def test_no_heads_are_said_to_share_a_latent(run) -> None:

@@ -916,3 +916,30 @@ def test_words_of_other_programs_lead_to_options_here(run) -> None:
     assert run("flops", "gpt2", "--seq", "64").out == run("flops", "gpt2", "--ctx", "64").out
     asked = ("mfu", "gpt2", "--ctx", "64", "--on", "a100")
     assert run(*asked, "--tps", "900").out == run(*asked, "--tokens-per-second", "900").out
+
+
+@pytest.mark.parametrize(
+    ("command", "one", "several"),
+    [
+        ("flops gpt2", "--batch", False),
+        ("time gpt2 --on h100", "--batch", False),
+        ("memory gpt2", "--batch", True),
+        ("memory gpt2", "--ctx", False),
+        ("memory gpt2 --kv", "--ctx", True),
+        ("compare gpt2 --metric total_flops", "--batch", True),
+        ("sweep gpt2", "--batch", True),
+        ("solve gpt2 --for ctx --on h100", "--batch", False),
+        ("serve gpt2 --on h100", "--requests", True),
+    ],
+)
+def test_a_number_that_may_be_two_is_refused_everywhere(run, command: str, one: str, several: bool) -> None:
+    ran = run(*command.split(), one, "16,384")
+    assert ran.code == 2 and f"{one} 16,384 is ambiguous: one number or several" in ran.err
+    assert ("16384 for one, '16, 384' for several" if several else "16384 for one value") in ran.err
+    assert "is ambiguous" not in run(*command.split(), one, "1,024").err  # no second number starts with 0
+
+
+def test_a_number_of_an_option_that_no_command_lists_may_have_commas(run) -> None:
+    asked = ("serve", "llama-3.1-8b", "--on", "h100", "--prompt")
+    assert run(*asked, "16,384").out == run(*asked, "16384").out != ""
+    assert "vocab_size must be a whole number" in run("params", "gpt2", "--set", "vocab_size=50,258").err

@@ -93,8 +93,8 @@ def test_python_asks_as_the_commands_do(run) -> None:
         "compare llama-3.2-1b --ctx 64 --set num_key_value_heads=1 --dtype fp8 --train --batch ,3 --by line": (
             model.compare(ctx=64, batch=",3", fields=["num_key_value_heads=1"], dtype="fp8", train=True, by="line")
         ),
-        "sweep llama-3.2-1b --ctx 64,128 --tokens 5 --logits last --metric total_flops,kv_cache_bytes --kv-dtype fp8": (
-            model.sweep("total_flops", "kv_cache_bytes", ctx=[64, 128], tokens=5, logits="last", kv_dtype="fp8")
+        "sweep llama-3.2-1b --ctx 64,96k --tokens 5 --logits last --metric total_flops,kv_cache_bytes --kv-dtype fp8": (
+            model.sweep("total_flops", "kv_cache_bytes", ctx=[64, 96 * 1024], tokens=5, logits="last", kv_dtype="fp8")
         ),
         "solve llama-3.2-1b --for ctx --until share.attn=0.4 --masked --train --logits last": model.solve(
             "ctx", "share.attn=0.4", masked=True, train=True, logits="last"
@@ -131,6 +131,8 @@ def test_nothing_to_compare(run) -> None:
         ("1..7:2", [1, 3, 5, 7]),
         ("1..8:3", [1, 4, 7]),
         ("1k,4k..16k,7", [1024, 4096, 8192, 16384, 7]),
+        ("1,024", [1024]),
+        ("1,024", [1024]),
     ],
 )
 def test_values(text: str, values: list[int]) -> None:
@@ -330,7 +332,7 @@ def test_standard_input_is_swept(run) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ("sweep gpt2 --ctx 1,024", "starts with 0"),
+        ("sweep gpt2 --ctx 4,1,024", "starts with 0"),
         ("sweep gpt2 --ctx 1,1024 --decode --train", "whole sequences"),
         ("sweep gpt2 --ctx 5,10 --tokens 5 --train", "whole sequences"),
         ("sweep gpt2 --set n_layer=1..1000000000000:1", "makes 1,000,000,000,000 values"),
@@ -429,7 +431,7 @@ def test_a_sweep_answers_first(run) -> None:
     past = "past the 1,024 positions of its position embedding, attention"
     assert out.splitlines()[1].startswith(f"From 10,124 tokens on, {past}")
     assert "From 3,201 tokens on, attention with its projections costs more than the MLP." in " ".join(out.split())
-    decoder = " ".join(run("sweep", "whisper-tiny", "--ctx", "64,448").out.split())
+    decoder = " ".join(run("sweep", "whisper-tiny", "--ctx", "64, 448").out.split())
     assert "the decoder's self-attention with its projections costs more than the MLP." in decoder
     assert "At every context, attention with" in run("sweep", "zamba2-1.2b", "--ctx", "1k,2k", columns=120).out
     said = "Contexts past the position embedding cannot run"

@@ -255,7 +255,7 @@ def test_an_encoder_whose_positions_are_rotations_takes_images_of_any_sides(name
 
 def test_images_of_any_sides_are_swept_by_their_patches(run) -> None:
     """ERNIE's encoder merges nothing, and no field of it says how large an image is."""
-    ran = run("sweep", "ernie-4.5-vl-28b-vision", "--ctx", "64,256", columns=120)
+    ran = run("sweep", "ernie-4.5-vl-28b-vision", "--ctx", "64, 256", columns=120)
     assert ran.code == 0 and not ran.err
     assert [row.split()[0] for row in ran.out.splitlines() if "%" in row] == ["64", "256"]
 

@@ -79,7 +79,7 @@ CHARTS = {
     "sweep kv": lambda: of_sweep("llama-3.1-8b", ctx="1k..128k", num_key_value_heads="1..32"),
     "sweep share": lambda: of_sweep("gpt2-xl", "cs336-gpt2-xl", ctx="1k..64k", metrics=("share.attn",)),
     "sweep per token": lambda: of_sweep("gpt2-xl", ctx="1k..16k", metrics=("flops_per_token",)),
-    "sweep nothing": lambda: of_sweep("bert-base", ctx="128,512"),
+    "sweep nothing": lambda: of_sweep("bert-base", ctx="128, 512"),
 }
 CHARTS = {name: cache(make) for name, make in CHARTS.items()}  # several tests draw each; none changes it
 LOOKS = {"light": Look(), "dark": Look(dark=True), "printed": Look(printed=True)}

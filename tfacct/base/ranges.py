@@ -36,8 +36,10 @@ class Values:
 
 
 def read_values(option: str, text: str) -> Values:
-    """Whole numbers in a list or range. Raises UsageError."""
-    pieces = tuple(_piece(option, piece.strip()) for piece in text.split(","))
+    """Whole numbers in a list or range. Raises UsageError, also for `64,128`, which could be one number or two."""
+    check_commas(option, text, several=True)
+    parts = [text] if units.is_tokens(text) else text.split(",")
+    pieces = tuple(_piece(option, part.strip()) for part in parts)
     for piece in pieces:
         if len(piece) and min(piece[0], piece[-1]) < 1:
             raise UsageError(f"{option} must be at least 1, not {min(piece[0], piece[-1]):,}")
@@ -50,17 +52,21 @@ def read_some(option: str, text: str) -> list[int]:
     >>> read_some("--batch", "1,8,64"), read_some("--ctx", "1k..4k"), read_some("--ctx", "1,024")
     ([1, 8, 64], [1024, 2048, 4096], [1024])
 
-    Raises UsageError, also for `64,128`, which could be one number or two.
+    Raises UsageError, also for `64,128`.
     """
-    if "," in text and units.is_tokens(text):
-        if ",0" in text:  # no value starts with 0
-            return [units.read_tokens(option, text)]
-        one, parts = text.replace(",", ""), text.replace(",", ", ")
-        raise UsageError(
-            f"{option} {text} is ambiguous: one number or several", f"{one} for one, '{parts}' for several"
-        )
     several = is_range(text.strip()) or "," in text
     return list(read_values(option, text) if several else _piece(option, text.strip()))
+
+
+def check_commas(option: str, text: str, *, several: bool = False) -> None:
+    """Raise UsageError for `64,128`, which could be one number or two; `1,024` is one, because no value starts with 0.
+
+    `several`: the option lists values here, and not only in other commands.
+    """
+    if "," in text and ",0" not in text and units.is_tokens(text):
+        one, parts = text.replace(",", ""), text.replace(",", ", ")
+        hint = f"{one} for one, '{parts}' for several" if several else f"{one} for one value"
+        raise UsageError(f"{option} {text} is ambiguous: one number or several", hint)
 
 
 def limited(what: str, values: Sized) -> None:

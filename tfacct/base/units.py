@@ -120,7 +120,7 @@ def _exact(digits: str, exponent: str | None) -> Fraction:
 def read_integer(option: str, text: str) -> int:
     """Whole number from a user's text: `k` and `m` are powers of 1024, `B`, `T` and exponents are decimal.
 
-    >>> read_integer("--batch", "16k"), read_integer("--ctx", "16,384"), read_integer("--limit", "0")
+    >>> read_integer("--batch", "16k"), read_integer("--new", "16,384"), read_integer("--limit", "0")
     (16384, 16384, 0)
     >>> read_integer("--tokens", "1e12") == read_integer("--tokens", "1T") == 10**12
     True

@@ -115,7 +115,7 @@ def _values(name: str, text: str) -> Sequence[Any]:
     from tfacct.base import ranges
 
     try:
-        return list(ranges.read_values(name, text))
+        return list(ranges.read_values(name, text.replace(",", ", ")))  # commas separate the values of a field
     except UsageError:
         if ".." in text:
             raise

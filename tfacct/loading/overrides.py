@@ -72,6 +72,8 @@ def _value(text: str) -> Any:
         value = json.loads(text)
     except (ValueError, RecursionError):
         value = text
+    if "," in text:  # separates values in `sweep`
+        return value
     if (isinstance(value, str) and text[:1].isdecimal()) or (isinstance(value, float) and "." not in text):
         with suppress(UsageError):
             return units.read_tokens(option("sets"), text)

@@ -182,7 +182,10 @@ def options(groups: Mapping[str, Mapping[str, str]]) -> Report:
         "Options that several commands share" if several else f"Options of the group {next(iter(groups))}",
         (Column("group", "group"), Column("option", "option"), Column("about", "meaning")),
         *([(group, typed, about) for typed, about in named.items()] for group, named in groups.items()),
-        notes=("`tfacct COMMAND --help-all` lists the options of one command.",),
+        notes=(
+            "A comma separates values: --ctx 16,384 is refused, 16384 and 16k are accepted.",
+            "`tfacct COMMAND --help-all` lists the options of one command.",
+        ),
     )
     return report if several else replace(report, columns=report.columns[1:], aside=report.columns[:1])
 
