@@ -33,7 +33,23 @@ def test_an_estimate_never_looks_like_a_count(run: Callable[..., Ran]) -> None:
         and "The 80% interval of a request's time, 0.86 to 1.14 × the estimate, covered 84% of these runs." in out
         and "385 runs on this device were fitted" in out
     )
-    assert out.count("≈") == 4 and "(80% interval " in out and "80% interval" in out and "never below" in out
+    assert out.count("≈") == 4 and out.count("80% interval") == 2 and "never below" in out
+
+
+def test_the_answer_says_what_limits_the_step() -> None:
+    model = tfacct.load("llama-3.1-8b")
+    for prefill, limit, attention, others in (
+        (False, "memory", "KV cache", "weights"),
+        (True, "compute", "attention", "matmuls"),
+    ):
+        step = model.time(on="h100", ctx="8k", batch=2, prefill=prefill)
+        share = {one["kernel"]: one["seconds"] / step.value_seconds for one in step.kernels if one["limit"] == limit}
+        of_attention, of_all = share["attn.attention"], sum(share.values())
+        of_others = sum(share[name] for name in share if name not in ("embed", "pointwise", "attn.attention"))
+        parts = f"{others} {of_others:.0%}, {attention} {of_attention:.0%}"
+        assert step.answer.endswith(f" tokens/s in all. {of_all:.0%} {limit}-bound: {parts}.")
+    assert tfacct.load("gpt2").time(on="h100", ctx=64).answer.endswith("% CPU-bound (the engine).")
+    assert "bound" not in model.time(on="h100", ctx="8k", lower_bound=True).answer
 
 
 def test_a_decode_step_names_the_option_of_a_prefill() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from operator import itemgetter
 from typing import Any, Literal, NamedTuple, TypedDict
 
 from tfacct.accounts.metrics import Point
@@ -82,6 +84,21 @@ class Calibrated(Object):
 
 
 BOUND = "never below"
+LIMITED = {
+    "compute": "compute-bound",
+    "memory": "memory-bound",
+    "link": "bound by the link",
+    "launch": "launch-bound",
+    "host": "CPU-bound (the engine)",
+}
+LIMITED_BY = {
+    **dict.fromkeys((("compute", "gemm"), ("compute", "experts")), "matmuls"),
+    **dict.fromkeys((("memory", "gemm"), ("memory", "experts")), "weights"),
+    **dict.fromkeys((("memory", "pointwise"), ("memory", "lookup")), "activations"),
+    ("compute", "attention"): "attention",
+    ("memory", "attention"): "KV cache",
+}
+"""What kernels of a kind compute, or read, by what limits them."""
 IDLE = 0.25
 """Idle share of a step from which on a note suggests more micro-batches."""
 PARTS = {
@@ -306,11 +323,7 @@ def _table(served: ServingStep, kernels: Sequence[dict[str, Any]]) -> Table:
         }
         return (*columns, Column("seconds", "", "seconds")), (counted,), _totals(BOUND, bounds)
     rows.append({"kernel": "engine", "times": 1, "limit": "host", "seconds": step.engine})
-    totals = {
-        "step": f"≈ {units.seconds(seconds)}",
-        "80% interval": served.interval and units.time_range(served.interval),
-        BOUND: units.seconds(step.bound),
-    }
+    totals = {"step": f"≈ {units.seconds(seconds)}", BOUND: units.seconds(step.bound)}
     shown = tuple({**row, "share": row["seconds"] / seconds} for row in rows)
     return (*columns, Column("limit", "limit", drop=1), *ESTIMATED), (shown,), _totals("step", totals)
 
@@ -328,7 +341,25 @@ def _answer(served: ServingStep) -> str:
         take = "takes" if work.tokens == 1 else "take"
         return f"At peak speed, {what} {take} at least {units.seconds(step.bound)}: at most {rate} tokens/s."
     interval = f" (80% interval {units.time_range(served.interval)})" if served.interval else ""
-    return f"≈ {units.seconds(step.seconds)} for {what}{interval}, ≈ {rate} tokens/s{' in all' * (work.batch > 1)}."
+    in_all = " in all" if work.batch > 1 else ""
+    return f"≈ {units.seconds(step.seconds)} for {what}{interval}, ≈ {rate} tokens/s{in_all}. {_limit_words(step)}"
+
+
+def _limit_words(step: Step) -> str:
+    """What limits most of a step, and what that time goes to, as shares of the step."""
+    seconds: defaultdict[str, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
+    for timed in step.kernels:
+        seconds[timed.limit][LIMITED_BY.get((timed.limit, timed.kernel.kind), "")] += timed.seconds
+    seconds["host"][""] += step.engine
+    limit, parts = max(seconds.items(), key=lambda item: sum(item[1].values()))
+    largest_first = sorted(parts.items(), key=itemgetter(1), reverse=True)
+    shares = [
+        f"{part} {units.percent(share, 0)}"
+        for part, each in largest_first
+        if part and (share := each / step.seconds) >= 0.005
+    ]
+    total = f"{units.percent(sum(parts.values()) / step.seconds, 0)} {LIMITED[limit]}"
+    return f"{': '.join(filter(None, (total, ', '.join(shares))))}."
 
 
 def _bound_note(served: ServingStep) -> str:
