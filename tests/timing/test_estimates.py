@@ -282,7 +282,23 @@ def test_the_hint_of_a_model_in_a_file_names_the_file(tmp_path: Path, run: Calla
     path = tmp_path / "large model.json"
     path.write_text(json.dumps(LLAMA.loaded.raw))
     ran = run("serve", str(path), "--on", "h100")
-    assert f"hint: `tfacct memory '{path}' --on all` shows how many of each device are needed" in ran.err
+    assert f"hint: it fits on 2 × h100-sxm (tp=2); `tfacct memory '{path}' --on all --ctx 2304 --batch 1`" in ran.err
+
+
+def test_the_hint_of_a_step_that_does_not_fit_is_about_the_same_step(run: Callable[..., Ran]) -> None:
+    """And it says what `memory` says of these devices and of all."""
+    asked = ["llama-3.1-8b", "--ctx", "8192", "--batch", "128", "--dtype", "fp8", "--set", "num_hidden_layers=40"]
+    ran = run("time", *asked, "--on", "h100", "--use", "0.8")
+    hint = ran.err.rpartition("hint: ")[2]
+    typed = hint.split("`")[1].split()
+    assert "--kv-dtype" not in typed and typed[1:3] == ["memory", "llama-3.1-8b"] and "--on all" in hint
+    lines = json.loads(run(*typed[1:], "--json").out)["models"][0]["lines"]
+    count = next(line["count"] for line in lines if line["device"] == "h100-sxm")
+    fit = json.loads(run("memory", *asked, "--on", "h100", "--use", "0.8", "--json").out)["models"][0]["fit"]
+    assert hint.startswith(
+        f"it fits on {count} × h100-sxm (tp={count}); the largest batch here is {fit['largest_batch']}; "
+    )
+    assert "--kv-dtype fp8 " in run("time", *asked, "--on", "t4", "--kv-dtype", "fp8").err
 
 
 def test_how_many_devices_hold_a_model() -> None:

@@ -324,14 +324,14 @@ def binary(value: int) -> str:
 
 
 def needed_and_usable(needed: int, usable: int, each: str = "") -> str:
-    """Text of needed and usable bytes, in exact bytes if both round to the same.
+    """Text of needed and usable bytes, or of what is missing if both round to the same.
 
-    >>> needed_and_usable(80 * 1024**3, 69 * 1024**3, " per GPU"), needed_and_usable(1024**3 + 1, 1024**3)
-    ('80.0 GiB per GPU, and 69.0 GiB is usable', '1,073,741,825, and 1,073,741,824 bytes is usable')
+    >>> needed_and_usable(80 * 1024**3, 69 * 1024**3, " per GPU"), needed_and_usable(1024**3 + 2048, 1024**3)
+    ('80.0 GiB per GPU, and 69.0 GiB is usable', '1.00 GiB, 2.00 KiB more than is usable')
     """
     taken, available = map(binary, (needed, usable))
-    taken, available = (f"{needed:,}", f"{usable:,} bytes") if taken == available else (taken, available)
-    return f"{taken}{each}, and {available} is usable"
+    other = f"{binary(needed - usable)} more than" if taken == available else f"and {available}"
+    return f"{taken}{each}, {other} is usable"
 
 
 def binary_unit(value: int) -> str:

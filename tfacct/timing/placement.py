@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from shlex import quote
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tfacct.base import units
 from tfacct.base.errors import ConfigError, TfacctError, UsageError
 from tfacct.base.record import record
-from tfacct.base.spelling import option, spelled
+from tfacct.base.spelling import option, spelled, typed_options
 from tfacct.ledger.storage import BF16, BF16_EACH, dtypes, width
 from tfacct.ledger.workload import Workload, check_size
 from tfacct.loading import devices
@@ -102,15 +103,32 @@ class Placement:
         """Raises UsageError where the weights, or the cache next to them, do not fit into the usable memory."""
         weights, cache = self.host.stored(), self.host.cached(context, sequences)
         if weights + cache > memory.usable:
-            what, named = f"{units.binary(weights)} of weights", quote(self.model.path or self.model.name)
+            what = f"{units.binary(weights)} of weights"
             if weights <= memory.usable:
                 what += f" and {units.binary(cache)} of cache"
             raise UsageError(
                 f"{self.model.name}: {what} exceed the usable {memory.words}",
-                spelled(
-                    f"`tfacct memory {named} --on all` shows how many of each device are needed", "use more devices"
-                ),
+                "; ".join(self._fitting(Workload(context, 1, sequences), memory)),
             )
+
+    def _fitting(self, work: Workload, memory: MemoryLimit) -> Iterator[str]:
+        """What fits instead: more of these devices, fewer sequences on as many, and how other devices are found."""
+        if memory.engine or self.host.draft or self.host.adapters:
+            yield "use more devices"
+            return
+        usual = dtypes(self.requested_dtype)[1]
+        stored: Any = {"dtype": self.requested_dtype, "kv_dtype": None if self.cache == usual else self.cache}
+        ep, on = self.host.split.ep, self.device
+        _, (needed,) = device_counts(self.model, work, [on], **stored, ep=ep, use=memory.use, reserve=memory.reserve)
+        if needed.share is not None:
+            yield f"it fits on {needed.share.devices:,} × {on.id} (tp={needed.share.devices})"
+        if largest := self.host.capacity(work.context, memory.usable):
+            yield f"the largest batch here is {largest:,}"
+        asked = {"on": "all", "ctx": work.context, "batch": work.batch, **stored, "ep": None if ep == 1 else ep}
+        changed = (("sets", f"{name}={json.dumps(value)}") for name, value in self.model.changed.items())
+        words = ["`tfacct memory", quote(self.model.path or self.model.name)]
+        words += [typed_options((*asked.items(), *changed)).strip(), *memory.options(training=False)]
+        yield spelled(f"{' '.join(words)}` lists other devices", "fit() lists other devices")
 
 
 @record
