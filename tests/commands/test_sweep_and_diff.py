@@ -376,6 +376,25 @@ def test_a_diff_answers_first(arguments: str, answer: str, run) -> None:
     assert run("compare", "--by", "line", *arguments.split()).out.splitlines()[1] == answer
 
 
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "mistral-7b-v0.3 --set sliding_window=4096",
+        # the same layers under another model_type
+        "llama-3.1-8b --set model_type=mistral --set architectures=null --set sliding_window=4096",
+    ],
+)
+def test_a_window_changes_the_flops_of_decode_steps_alone(asked: str, run) -> None:
+    """Per new token, scores and values take 4 · 32 · 4,096 · S FLOPs, S = 65,536 without a window of 4,096; all other
+    matmuls 2 for each parameter outside the embedding and the norms: 2 · 7,504,658,432, or 2 · 95,488 · 4,096 less
+    with 32,768 tokens in place of 128,256."""
+    out = " ".join(run("compare", *asked.split(), "--ctx", "64k").out.split())
+    old, new, less = ("48.6 G", "16.4 G", "−66.3%") if "v0.3" in asked else ("49.4 G", "17.2 G", "−65.2%")
+    answer = f"KV cache ÷ 16, FLOPs per new token {less}; prefill FLOPs (all T × S pairs) and parameters unchanged."
+    assert answer in out and f"FLOPs per new token FLOPs {old} {new} −32.2 G {less}" in out
+    assert "In 32 of 32 layers, a token sees at most 4,096 keys" in out
+
+
 def test_each_side_of_a_diff_has_its_dtypes(run) -> None:
     ran = run("compare", "--by", "line", "llama-3.1-8b", "--dtype", "fp16,fp32", "--ctx", "8k", "--json")
     (facts,) = json.loads(ran.out)["models"]

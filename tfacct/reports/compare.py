@@ -433,6 +433,9 @@ TOTALS = {
     "total_bytes": "weights + KV cache",
 }
 """Metrics of the totals, and their labels."""
+NEW_TOKEN = "flops_per_new_token"
+PREFILL = "prefill FLOPs (all T × S pairs)"
+"""Name of total FLOPs that hide a change of decode steps: those of all pairs, whatever the window."""
 OF_STEP = {
     "saved_bytes": "saved for backward",
     "gradients_bytes": "gradients",
@@ -440,7 +443,7 @@ OF_STEP = {
     "peak_bytes": "peak",
 }
 """Further ones of a training step."""
-ANSWERED = ("total_flops", "total_params", "weights_bytes", "kv_cache_bytes", "peak_bytes")
+ANSWERED = ("total_flops", NEW_TOKEN, "total_params", "weights_bytes", "kv_cache_bytes", "peak_bytes")
 """Totals that the answer names; weights only if they change by another factor than parameters."""
 CHANGE_FLOPS = (("recompute", "none"), ("lora", ""))
 """Fields of a recipe, and their defaults, that change the FLOPs that run, but not the total."""
@@ -569,6 +572,9 @@ def by_line(old: Side, new: Side, *, every: bool = False) -> DiffReport:
     flops = _pairs([flops_by(point, lambda one: one.path) for point in points], "flops")
     params = _pairs([point.ledger.parameters() for point in points], "params")
     totals = _totals(metrics, *points)
+    if (decode := _decode(old, new)) is not None and not totals[0].delta:
+        totals.insert(1, decode)
+        names |= {NEW_TOKEN: "FLOPs per new token", "total_flops": PREFILL}
     shown = [lines if every else [line for line in lines if line.delta] for lines in (flops, params, totals)]
     if not any(shown):
         shown = [[], [], totals]
@@ -579,7 +585,8 @@ def by_line(old: Side, new: Side, *, every: bool = False) -> DiffReport:
         "models": counted.notes(models),
         "unknown": [f"{name}: {why}" for name, why in unknown.items()],
         "untrained": untrained,
-        "windows": old.model.family == new.model.family and counted.window_notes([new.model]),
+        "windows": (old.model.name == new.model.name or old.model.family == new.model.family)
+        and counted.window_notes([new.model]),
         "latent": counted.latent_notes(zip(models, works, strict=True)),
     }
     hidden = sum(map(len, (flops, params, totals))) - sum(map(len, shown))
@@ -692,6 +699,17 @@ def _totals(metrics: Sequence[Metric], old: Point, new: Point) -> list[Change]:
     if (stored.old, stored.new) == (active.old, active.new):
         del lines["active_params"]
     return list(lines.values())
+
+
+def _decode(old: Side, new: Side) -> Change | None:
+    """FLOPs of a decode step at the end of both prefills, if they change."""
+    steps, flops = [], METRICS["flops_per_token"]
+    for side in (old, new):
+        if side.terms.train or side.request.decode or side.request.tokens is not None or not side.model.has_cache:
+            return None
+        work = selection.workload(side.model, replace(side.request, decode=True))
+        steps.append(flops.of(side.terms.point(side.model, work, [flops])))
+    return None if steps[0] == steps[1] else Change(NEW_TOKEN, "flops", *steps)
 
 
 def _pairs(sides: Sequence[Mapping[str, int]], kind: Kind) -> list[Change]:
