@@ -80,6 +80,12 @@ LLAMA = {"model_type": "llama", "vocab_size": 32, "hidden_size": 16, "num_hidden
         ("params llama-3.1-8b --set n_layer=3", ["no field 'n_layer' in llama", "did you mean num_hidden_layers?"]),
         ("params llama-3.1-8b --set layers=3", ["no field 'layers' in llama", "did you mean num_hidden_layers?"]),
         ("params gpt2 --set heads=3", ["no field 'heads' in gpt2", "did you mean n_head?"]),
+        (
+            "params llama-3.1-8b --set sliding_window=4096",
+            ["mistral has the same layers, and this field: --set model_type=mistral --set architectures="],
+        ),
+        ("params gpt2 --set sliding_window=4096", ["no field 'sliding_window' in gpt2", "fields that count: vocab"]),
+        ("params qwen3-8b --set qk_norm=true", ["no field 'qk_norm' in qwen3", "fields that count: vocab_size"]),
         ("sweep gpt2 --by part --ctx 1k", ["no such option: --by", "--metric share.mlp,share.attn_scores_values"]),
         ("sweep gpt2 --metric mlp_share --ctx 1k", ["unknown metric 'mlp_share'", "did you mean share.mlp?"]),
         ("solve gpt2 --for ctx --until scores=ffn", ["metric 'scores'", "did you mean flops.attn_scores_values?"]),

@@ -9,8 +9,8 @@ from tfacct.base.pydantic_messages import format_value
 from tfacct.base.spelling import setting
 from tfacct.families.family_config import FamilyConfig
 from tfacct.families.fields import MOST_LAYERS
-from tfacct.families.known_fields import DRAFT, check_nulls, is_draft, same_size
-from tfacct.families.registry import CUSTOM, Part, class_names, config_class, names
+from tfacct.families.known_fields import DRAFT, changes_counts, check_nulls, is_draft, same_size
+from tfacct.families.registry import CUSTOM, Part, class_names, config_class, names, that_read
 from tfacct.families.task_heads import CAUSAL_MODEL, TaskHead, class_ending, listed_classes
 from tfacct.families.type_aliases import resolve
 from tfacct.families.unsupported import NotIncluded, not_included, unsupported_classes, unsupported_types
@@ -163,9 +163,26 @@ def _check_names(
         if name not in known:
             same = same_size(name, family.model_fields) or same_size(f"num_{name}", family.model_fields)
             near = f"did you mean {same}?" if same else nearest(name, known)
-            hint = near or f"fields that count: {', '.join(family.counted())}"
+            hint = near or _alike_with(name, given, changes) or f"fields that count: {', '.join(family.counted())}"
             where = "a custom model" if model_type == CUSTOM else model_type
             raise NotFoundError(f"no field {name!r} in {where}", hint)
+
+
+def _alike_with(name: str, given: Mapping[str, Any], changes: Mapping[str, Any]) -> str | None:
+    """Hint: the first family that has a field which changes counts, and counts the config the same without it."""
+    if not changes_counts(name):
+        return None
+    counted = read(given).architecture.ledger()
+    for model_type in that_read(name):
+        other = {**given, "model_type": model_type, "architectures": None}
+        try:
+            alike = read({**other, name: None}).architecture.ledger() == counted
+            if alike and read({**other, **changes}):
+                sets = (setting("model_type", model_type), setting("architectures"), setting(name, changes[name]))
+                return f"{model_type} has the same layers, and this field: {' '.join(sets)}"
+        except (ConfigError, NotFoundError):
+            continue
+    return None
 
 
 def _with_changes(given: Mapping[str, Any], changes: Mapping[str, Any], family: type[FamilyConfig]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Every `model_type`: its module, its class, and the month in which its first model was released."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib import import_module
 from typing import Literal
@@ -293,6 +293,15 @@ def config_class(model_type: str) -> type[FamilyConfig]:
 
     module, name, _ = FAMILIES[model_type]
     return build(getattr(import_module(f"tfacct.families.{module}"), name))
+
+
+def that_read(field: str) -> Iterator[str]:
+    """The families that declare a field of the config, in the order of the registry."""
+    for model_type, (module, name, _) in FAMILIES.items():
+        family = getattr(import_module(f"tfacct.families.{module}"), name)
+        declares = any(field in vars(base).get("__annotations__", {}) for base in family.__mro__)
+        if declares and field in config_class(model_type).model_fields:
+            yield model_type
 
 
 def released(model_type: str) -> str:

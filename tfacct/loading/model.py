@@ -32,6 +32,7 @@ class LoadedModel(ModelDescription):
         changed = load_model(self.name, self.raw, sets, self.provenance)
         return replace(
             changed,
+            original=self.original,
             left_out=self.left_out,
             answers=self.answers,
             composite=self.composite,
@@ -183,6 +184,7 @@ def load_model(
         ledger=reading.architecture.ledger(),
         provenance=provenance,
         changed=dict(sets or {}),
+        original=raw,
         left_out=reading.left_out,
         parts=reading.parts,
         composite=raw if reading.parts else None,

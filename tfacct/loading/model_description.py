@@ -59,6 +59,8 @@ class ModelDescription:
     provenance: Provenance | None = None
     changed: Mapping[str, Any] = field(default_factory=dict)
     """Fields that the user changed."""
+    original: Mapping[str, Any] = field(default_factory=dict)
+    """The config before these changes."""
     left_out: tuple[str, ...] = ()
     """Configs of other models in the same file, which are not counted."""
     path: str = ""

@@ -252,13 +252,13 @@ def report(
         sentences = [
             *notes(place),
             *(Note(key, 3, text) for key, texts in background.items() for text in texts),
-            *(Note("hint", 1, hint.removeprefix("hint: ")) for hint in [*answering_hints([model]), *hints]),
+            *(Note("hint", 1, hint.removeprefix("hint: ")) for hint in [*_model_hints([model]), *hints]),
         ]
         first = facts_of(model)
         return {**first, "left_out": [*first["left_out"], *missing], "notes": sentences, **fact}
 
     every = [model for group in settings for model in group] if settings else models
-    warnings = [*answering_hints(every), *too_long, *hints, *unknown_hints(every), *(one.hint for one in skipped)]
+    warnings = [*_model_hints(every), *too_long, *hints, *unknown_hints(every), *(one.hint for one in skipped)]
     columns, sections, totals = table
     return kind(
         command=command_of(kind),
@@ -420,6 +420,16 @@ def defaulted_notes(models: Sequence[Subject]) -> list[str]:
         fields = ", ".join(f"{name} = {format_value(value)}" for name, value in model.defaulted.items())
         notes.append(_default_words(fields, "" if len(models) == 1 else label(model)))
     return notes
+
+
+def _model_hints(models: Sequence[Subject]) -> list[str]:
+    """Hints on names that another preset stands for, and on set fields without effect."""
+    changed = [model for model in models if isinstance(model, LoadedModel) and model.changed]
+    if not changed:
+        return answering_hints(models)
+    from tfacct.loading.without_effect import effect_hints
+
+    return [*answering_hints(models), *effect_hints(changed)]
 
 
 def answering_hints(models: Sequence[Subject]) -> list[str]:
