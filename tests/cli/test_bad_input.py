@@ -872,12 +872,35 @@ def test_sizes_of_the_new_families(family: str, field: str, value: object, says:
         ("train gpt2 --recompute none,full", "sweep gpt2 --recompute none,full --train --metric peak_bytes"),
         ("train gpt2 --optimizer adamw,sgd", "sweep gpt2 --optimizer adamw,sgd --train --metric peak_bytes"),
         ("train gpt2 --lora 8,16", "sweep gpt2 --lora 8,16 --train --metric peak_bytes"),
+        ("train gpt2 --ctx 64,96 --on 3xh100", "sweep gpt2 --ctx 64,96 --fsdp 3 --train --metric peak_bytes"),
+        ("memory llama-3.2-1b --ctx 64,96 --on 2xh100", "sweep llama-3.2-1b --ctx 64,96 --tp 2 --metric total_bytes"),
+        (
+            "train llama-3.2-1b --ctx 64,96 --tp 2 --fsdp 3 --on 6xh100",
+            "sweep llama-3.2-1b --ctx 64,96 --tp 2 --fsdp 3 --train --metric peak_bytes",
+        ),
+        (
+            "flops gpt2 --ctx 64,96 --set n_layer=3 --set n_embd=60",
+            "sweep gpt2 --ctx 64,96 --set n_layer=3 --set n_embd=60",
+        ),
     ],
 )
 def test_a_list_where_one_value_is_taken_names_a_command_that_takes_it(run, arguments: str, hint: str) -> None:
     ran = run(*arguments.split())
     assert ran.code == 2 and f"hint: `tfacct {hint}` compares them" in ran.err
     assert run(*hint.split()).code == 0
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        *("train --qlora", "train --packing", "train --dp 4", "train --on 8xh100 --tp 4", "train --accumulate 2"),
+        *("flops --traffic", "flops --train --recompute full", "memory --engine vllm --on h100"),
+    ],
+)
+def test_no_command_is_advised_that_lacks_an_option(run, options: str) -> None:
+    command, *rest = options.split()
+    ran = run(command, "gpt2", *rest, "--ctx", "64,96")
+    assert ran.code == 2 and ran.err.endswith("hint: run the command once for each\n")
 
 
 def test_lists_that_no_other_command_takes(run, tmp_path: Path) -> None:
@@ -892,6 +915,8 @@ def test_the_tokens_of_a_training_run_lead_to_budget(run) -> None:
     for model in ("gpt2-xl", "gpt3"):  # the second is no preset
         assert f"`tfacct budget {model} --tokens 300B`" in run("flops", model, "--train", "--tokens", "300B").err
     assert run("budget", "gpt2-xl", "--tokens", "300B").code == 0
+    changed = run("flops", "gpt2", "--train", "--set", "n_layer=3", "--tokens", "300B").err
+    assert "`tfacct budget gpt2 --set n_layer=3 --tokens 300B`" in changed
 
 
 def test_names_of_the_trainer_and_of_other_sizes(run) -> None:
@@ -916,6 +941,7 @@ def test_words_of_other_programs_lead_to_options_here(run) -> None:
         ("memory gpt2 --bits 4", "--dtype int4"),
         ("train gpt2 --method lora", "--lora 16 and --qlora"),
         ("train gpt2 --strategy ddp", "--fsdp N, --dp N or --zero STAGE"),
+        ("sweep gpt2 --on 8xh100 --train", "--fsdp 8 counts one of 8 GPUs (--tp 8 to serve)"),
         ("memory gpt2 --concurrent 8", "--batch N counts the memory of N concurrent requests"),
     ):
         assert words in run(*asked.split()).err

@@ -74,7 +74,8 @@ INSTEAD = {
         for name in ("--rate", "--qps", "--request-rate")
     },
     ("sweep", "--by"): "--metric share.mlp,share.attn_scores_values",
-    ("sweep", "--on"): "`tfacct solve MODEL --on h100 --for ctx` finds the longest context that fits",
+    ("sweep", "--on"): "--fsdp 8 counts one of 8 GPUs (--tp 8 to serve); "
+    "`tfacct solve MODEL --on h100 --for ctx` finds the longest context that fits",
     ("budget", "--params"): "give the FLOPs, 6 × parameters × tokens, or a MODEL of that size with --tokens N",
     ("models", "--moe"): "`tfacct models moe` lists the models with experts",
     ("flops", "--new"): "--generate N counts a request: a prompt of --ctx tokens, then N new tokens",

@@ -191,29 +191,55 @@ def _check_single(command: Command, given: Mapping[str, Any]) -> None:
             continue
         typed, number = f"{shell_option(name)} {value}", units.read_number(value, kilo=1024)
         if name == "tokens" and given["ctx"] is None and number is not None and number >= TRAINING_RUN:
-            hint = f"`tfacct budget {models} {typed}` counts a training run"
+            sets = typed_options(("sets", one) for one in given["sets"] or ())
+            hint = f"`tfacct budget {models}{sets} {typed}` counts a training run"
             raise UsageError(f"{typed} exceeds every context", hint)
         takes = _command_for_lists(name)
         if number is not None or not _is_list(name, value) or takes in ("", command.name) or command.name == "compare":
             continue
         if name == "ctx" and command.name == "flops" and any(map(_is_picture, given["output"] or ())):
             hint = f"one {shell_option(name)} is enough: the picture draws a range of contexts"
-        elif command.name in METRIC_OF:
-            hint = f"`{_with_options(command, takes, models, given, name)}` compares them"
         else:
-            hint = "run the command once for each"
+            other = _with_options(command, takes, models, given, name) if command.name in METRIC_OF else None
+            hint = f"`{other}` compares them" if other else "run the command once for each"
         raise UsageError(f"{shell_option(name)} takes one value here, not {value!r}", hint)
 
 
-def _with_options(command: Command, other: str, models: str, given: Mapping[str, Any], listed: str) -> str:
-    """Another command with these models, and with those of the given options that it has. `listed`: the option with
-    several values."""
-    taken = parameters_of(commands.command_of(other))
-    read = {name: given[name] if name == listed else _read(one, given[name]) for name, one in command.options.items()}
-    set_here = {
-        name: read[name] for name, one in command.options.items() if name in taken and read[name] != one.default
-    }
-    return f"tfacct {other} {models}{typed_options(set_here.items())} {METRIC_OF[command.name]}".rstrip()
+def _with_options(command: Command, other: str, models: str, given: Mapping[str, Any], listed: str = "") -> str | None:
+    """Another command with the models and options that are typed; None if it lacks an option that changes the answer.
+    `listed`: the option with several values."""
+    taken = {shell_option(name) for name in parameters_of(commands.command_of(other))}
+    typed: dict[str, Any] = {}
+    for name, one in parameters_of(command).items():
+        value = given[name] if name == listed else _read(one, given[name])
+        if value != one.default and name != "by" and opt.of(one.annotation).group in (None, *opt.GROUPS[:-1]):
+            typed[name] = value
+    for name in ("model", "models"):
+        typed.pop(name, None)
+    if "on" in typed and "--on" not in taken:
+        ranks = _ranks_on(command, typed, listed)
+        if ranks is None:
+            return None
+        typed = {name: value for name, value in typed.items() if name not in opt.Where.__annotations__} | ranks
+    recipe = opt.MetricRecipe.__annotations__.keys() & typed if command.name != "train" else ()
+    if recipe or any(shell_option(name) not in taken for name in typed):  # with a recipe, `sweep` counts peak memory
+        return None
+    values = ((name, one) for name, value in typed.items() for one in (value if isinstance(value, list) else [value]))
+    return f"tfacct {other} {models}{typed_options(values)} {METRIC_OF.get(command.name, '')}".rstrip()
+
+
+def _ranks_on(command: Command, typed: Mapping[str, Any], listed: str) -> dict[str, int] | None:
+    """The ranks that the typed devices share a model by; None if they are listed."""
+    from tfacct.loading.devices import number_and_name
+    from tfacct.parallel.mesh import mesh_on
+
+    if number_and_name("--on", str(typed["on"]))[0] == 1:
+        return {}
+    if listed in opt.Layout.__annotations__:
+        return None
+    training = command.name == "train"
+    mesh = mesh_on(opt.budget(typed, training=training), opt.mesh(typed), training=training)
+    return {axis: ranks for axis in ("tp", "fsdp", "dp") if (ranks := getattr(mesh, axis)) > 1}
 
 
 def _command_for_lists(name: str) -> str:
