@@ -3,42 +3,45 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import exp
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from tfacct.timing.timing import Constants
+from tfacct.timing.training_time import TrainingConstants
+
 Array: TypeAlias = Any
-FIXED = {
-    "Constants": (
-        *("prompt", "budget", "host", "request", "attention_prefill", "attention", "tile", "message", "amd", "pace"),
-        *("link_network", "link_switch", "message_switch"),
-    ),
-    "TrainingConstants": ("attention",),
-    "MegatronConstants": ("link", "reduce", "card"),
-}
-"""Constants of each kind that the runs do not tell."""
+
+
+def names(kind: type, *others: str) -> list[str]:
+    """Names of the constants without `others`, which the runs do not tell."""
+    return [one.name for one in dataclasses.fields(kind) if one.name not in others]
+
+
+SERVING = names(
+    Constants,
+    *("prompt", "budget", "host", "request", "attention_prefill", "attention", "tile", "message", "amd", "pace"),
+    *("link_network", "link_switch", "message_switch"),
+)
+TRAINING = names(TrainingConstants, "attention", "nvfp4", "experts", "card", "reduce")
+DIVIDED = ["products", "attention", "pointwise"]
+"""Constants that are fitted: to runs of serving engines, to steps of MPT, and to those of Megatron-LM."""
 Logs: TypeAlias = Callable[[Any], Array]
 """Logarithms of predicted over measured, by constants."""
 STEP = 0.02
 """Change of a constant's logarithm from which slopes are taken."""
 
 
-def fields(constants: Any) -> list[str]:
-    """Names of the constants that are fitted."""
-    fixed = FIXED[type(constants).__name__]
-    return [one.name for one in dataclasses.fields(constants) if one.name not in fixed]
-
-
-def slopes(start: Array, logs: Logs, constants: Any) -> Array:
+def slopes(start: Array, logs: Logs, constants: Any, fields: Sequence[str]) -> Array:
     """Change of the logarithms with that of each constant."""
-    moved = (replace(constants, **{name: getattr(constants, name) * exp(STEP)}) for name in fields(constants))
+    moved = (replace(constants, **{name: getattr(constants, name) * exp(STEP)}) for name in fields)
     return np.stack([(logs(each) - start) / STEP for each in moved], axis=1)
 
 
-def fitted(start: Array, slope: Array, weights: Array, constants: Any, ridge: float) -> Any:
+def fitted(start: Array, slope: Array, weights: Array, constants: Any, fields: Sequence[str], ridge: float) -> Any:
     """Constants that fit best; large errors count by their size only."""
     weights, move = weights / weights[weights > 0].mean(), np.zeros(slope.shape[1])
     for _ in range(12):
@@ -46,8 +49,7 @@ def fitted(start: Array, slope: Array, weights: Array, constants: Any, ridge: fl
         each = weights / np.sqrt(1 + (left / 0.12) ** 2)
         matrix = (slope * each[:, None]).T @ slope + ridge**2 * np.eye(len(move))
         move = np.clip(-np.linalg.solve(matrix, (slope * each[:, None]).T @ start), -0.5, 0.5)
-    names = fields(constants)
-    moved = {name: getattr(constants, name) * exp(by) for name, by in zip(names, move, strict=True)}
+    moved = {name: getattr(constants, name) * exp(by) for name, by in zip(fields, move, strict=True)}
     return replace(constants, **moved)
 
 
@@ -57,17 +59,19 @@ def by_cell(cells: Array) -> Array:
     return 1 / counts[where]
 
 
-def held_out(logs: Logs, constants: Any, cells: Array, weights: Array, ridge: float) -> tuple[Array, Any]:
+def held_out(
+    logs: Logs, constants: Any, fields: Sequence[str], cells: Array, weights: Array, ridge: float
+) -> tuple[Array, Any]:
     """Logarithms where each cell is predicted by a fit to the others, and the fit to all. What has no weight is fitted
     nowhere. All cells count by the root of their rows."""
     start = logs(constants)
-    slope, weights = slopes(start, logs, constants), weights * np.sqrt(by_cell(cells))
-    all_of_them = fitted(start, slope, weights, constants, ridge)
+    slope, weights = slopes(start, logs, constants, fields), weights * np.sqrt(by_cell(cells))
+    all_of_them = fitted(start, slope, weights, constants, fields, ridge)
     found = logs(all_of_them)
     for cell in np.unique(cells[weights > 0]):
         in_cell = cells == cell
-        others = fitted(start, slope, weights * ~in_cell, constants, ridge)
-        moved = [np.log(getattr(others, name) / getattr(constants, name)) for name in fields(constants)]
+        others = fitted(start, slope, weights * ~in_cell, constants, fields, ridge)
+        moved = [np.log(getattr(others, name) / getattr(constants, name)) for name in fields]
         found[in_cell] = (start + slope @ np.array(moved))[in_cell]
     return found, all_of_them
 

@@ -12,20 +12,20 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tfacct.accounts.metrics import Recompute
-from tfacct.timing.fsdp_time import Trained
-from tfacct.timing.megatron_time import MegatronLayout
+from tfacct.ledger.workload import Workload
+from tfacct.parallel.mesh import Mesh
+from tfacct.timing.training_time import Trained
 
 TOKENS, VOCABULARY = 2048, 51_200
 
 
 class Published(NamedTuple):
-    """A step: heads, hidden size and blocks of the model, how it was divided, and its seconds."""
+    """A step: heads, hidden size and blocks of the model, the step, and its seconds."""
 
     heads: int
     hidden: int
     blocks: int
     trained: Trained
-    mesh: MegatronLayout
     seconds: float
 
     @property
@@ -64,13 +64,13 @@ def published() -> list[Published]:
         square = 96 * batch * TOKENS * blocks * hidden**2
         flops = square * (1 + TOKENS / (6 * hidden) + VOCABULARY / (16 * blocks * hidden))
         micro = 4 if pp == 1 else 1
-        each = batch * tp * pp // devices // micro
-        trained = Trained(TOKENS, micro, devices, each, "full")
-        seconds = flops / (devices * rate * 1e12)
-        found.append(Published(heads, hidden, blocks, trained, MegatronLayout(tp, False, pp), seconds))
+        mesh = Mesh(tp=tp, pp=pp, dp=devices // (tp * pp))
+        trained = Trained(Workload(TOKENS, TOKENS, micro), mesh, batch // mesh.dp // micro, "full")
+        found.append(Published(heads, hidden, blocks, trained, flops / (devices * rate * 1e12)))
     for heads, hidden, blocks, pp, chunks, devices, batch, micro, full, selective in TABLE_5:
         modes: tuple[tuple[Recompute, bool, float], ...] = (("full", False, full), ("attention", True, selective))
         for recompute, sp, seconds in modes:
-            trained = Trained(TOKENS, micro, devices, batch // micro, recompute)
-            found.append(Published(heads, hidden, blocks, trained, MegatronLayout(8, sp, pp, chunks), seconds))
+            mesh = Mesh(tp=8, sp=sp, pp=pp, chunks=chunks, dp=devices // (8 * pp))
+            trained = Trained(Workload(TOKENS, TOKENS, micro), mesh, batch // micro, recompute)
+            found.append(Published(heads, hidden, blocks, trained, seconds))
     return found

@@ -22,7 +22,7 @@ from statistics import fmean
 import numpy as np
 import peers
 from errors import HEAD, checked, line, named, tables
-from fitting import Array, fields, held_out
+from fitting import SERVING, Array, held_out
 from measured import Run, read
 from speculative import speculative
 from training_error import divided, recent, training
@@ -110,14 +110,14 @@ def serving(folder: Path) -> list[str]:
     now, constants = points.logs(CONSTANTS), CONSTANTS
     errors = now
     if is_named:
-        errors, constants = held_out(points.logs, CONSTANTS, points.cells, points.weights, RIDGE)
+        errors, constants = held_out(points.logs, CONSTANTS, SERVING, points.cells, points.weights, RIDGE)
     how = "each cell held out" if is_named else "runs that the project does not name, constants as they are"
     for title, left in {f"seconds, {how}": errors, "seconds by the constants as they are": now}.items():
         print(f"\n{title}\n{HEAD}")
         for name, wanted in sets(runs).items():
             if (chosen := points.where(wanted)).any():
                 print(line(name, left[chosen]))
-    print("fit to all:", ", ".join(f"{name} {getattr(constants, name):.3g}" for name in fields(CONSTANTS)))
+    print("fit to all:", ", ".join(f"{name} {getattr(constants, name):.3g}" for name in SERVING))
     below = fmean(run.bound for run in runs if run.flag != GUESSED)
     print(f"bound at most measured: {100 * below:.2f}%")
     broken = [] if below > 0.999 else ["a bound is above what was measured"]

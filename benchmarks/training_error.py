@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from errors import checked, device, line, named, tables
-from fitting import Array, fields, held_out, share_inside
+from fitting import DIVIDED, TRAINING, Array, held_out, share_inside
 from megatron import TOKENS, VOCABULARY, Published, published
 
 from tfacct.accounts.metrics import Recompute
@@ -20,14 +20,21 @@ from tfacct.ledger.workload import Workload
 from tfacct.loading import devices
 from tfacct.loading.find import find
 from tfacct.loading.model import LoadedModel, load_model
-from tfacct.timing import fsdp_time, megatron_time
-from tfacct.timing.fsdp_time import RECENT, TRAINING, Trained, TrainingConstants, Work, work_of
+from tfacct.parallel.mesh import Mesh
 from tfacct.timing.kernels import NoKernelError
-from tfacct.timing.megatron_time import MEGATRON, MegatronConstants, MegatronLayout
 from tfacct.timing.step_estimate import newer_group
+from tfacct.timing.training_time import (
+    MEGATRON,
+    MPT,
+    RECENT,
+    UTILIZATION,
+    Trained,
+    TrainingConstants,
+    Work,
+    step,
+    work_of,
+)
 from tfacct.timing.validated import (
-    ADAPTERS,
-    EXPERTS_BALANCED,
     LAYOUTS,
     NEWER_HIGH,
     NEWER_LAYOUTS,
@@ -39,7 +46,7 @@ from tfacct.timing.validated import (
 
 
 class Training(NamedTuple):
-    """A measured training step."""
+    """A measured training step, and the share of the peak that it attains."""
 
     cell: str
     device: devices.Device
@@ -53,16 +60,15 @@ SAME = {"llama-3-8b": "llama-3.1-8b"}
 """Presets of the same shape, under another name."""
 LOOSE = 0.1
 """The same as RIDGE for training, whose constants its runs tell well."""
-PEAK, USUAL = 312e12, 0.48
-"""Of an A100 in bf16, and the share of it that these steps attain, what runs again counted: the plainest prediction."""
+PEAK = 312e12
+"""Of an A100 in bf16."""
 STEP = (0.08, 0.16)
 """Largest median error of a training step, and its largest ninth decile."""
 
 
 def training_logs(rows: Sequence[Training], constants: TrainingConstants) -> Array:
     """Logarithms of predicted over measured."""
-    each = [(fsdp_time.step(row.work, row.device, row.trained, constants).seconds, row.seconds) for row in rows]
-    return np.array([log(predicted / measured) for predicted, measured in each])
+    return np.array([log(step(row.work, row.device, row.trained, constants).seconds / row.seconds) for row in rows])
 
 
 def read_training(path: Path) -> list[Training]:
@@ -84,14 +90,9 @@ def read_training(path: Path) -> list[Training]:
         }
         ledger = load_model(one["model"], config).ledger
         seq, batch, gpus, accumulate = (int(one[name]) for name in ("seq", "micro_batch", "gpus", "grad_accum"))
-        trained = Trained(
-            seq,
-            batch,
-            gpus,
-            accumulate,
-            "full" if one["recompute"] == "True" else "none",
-            "fp8" if "fp8" in one["precision"] else "bf16",
-        )
+        recompute: Recompute = "full" if one["recompute"] == "True" else "none"
+        dtype = "fp8" if "fp8" in one["precision"] else "bf16"
+        trained = Trained(Workload(seq, seq, batch), Mesh(fsdp=gpus), accumulate, recompute, dtype)
         seconds = trained.tokens / float(one["tokens_per_s_gpu"])
         work = work_of(ledger, trained)
         mfu = float(one["mfu_published"]) / 100
@@ -103,10 +104,10 @@ def training(path: Path) -> list[str]:
     """Errors of training steps, and those of a constant utilization."""
     rows = read_training(path)
     is_named = named(rows, ("training",))
-    left, constants = training_logs(rows, TRAINING), TRAINING
+    left, constants = training_logs(rows, MPT), MPT
     cells = np.array([row.cell for row in rows])
     if is_named:
-        left, constants = held_out(partial(training_logs, rows), TRAINING, cells, np.ones(len(rows)), LOOSE)
+        left, constants = held_out(partial(training_logs, rows), MPT, TRAINING, cells, np.ones(len(rows)), LOOSE)
     by = {"device": np.array([row.device.id for row in rows]), "cell": cells}
     by["precision"] = np.array([row.trained.dtype for row in rows])
     by["recompute"] = np.array([str(row.trained.recompute) for row in rows])
@@ -115,7 +116,7 @@ def training(path: Path) -> list[str]:
     usual = median(row.utilization for row in rows)
     print(line("a plain roofline: all FLOPs at the peak", np.array([log(row.utilization) for row in rows])))
     print(line(f"constant utilization {usual:.3f}", np.array([log(row.utilization / usual) for row in rows])))
-    print("fit to all:", ", ".join(f"{name} {getattr(constants, name):.3g}" for name in fields(TRAINING)))
+    print("fit to all:", ", ".join(f"{name} {getattr(constants, name):.3g}" for name in TRAINING))
     broken = checked("training", "step", left, cells, [row.device.id for row in rows])
     off = np.abs(np.exp(left) - 1)
     if np.median(off) > STEP[0] or np.quantile(off, 0.9) > STEP[1]:
@@ -136,18 +137,18 @@ def recent(path: Path) -> list[str]:
         accumulate = total * tp * pp * cp // (batch * gpus)
         dtype, chip = one["precision"] if one["precision"] in ("bf16", "nvfp4") else "fp8", device(one["device"])
         recompute: Recompute = "full" if one["recompute"] == "full" else "none"
-        trained = Trained(seq, batch, gpus, accumulate, recompute, dtype, ep, one["task"] == "lora")
-        shards = gpus // (tp * pp) if one["stack"] == "torchtitan" else 1
-        mesh = MegatronLayout(tp, tp > 1, pp, int(one["vp"] or 1), cp, shards if tp * pp * cp > 1 else 1)
-        alone = one["stack"] if mesh.ranks == 1 else LAYOUTS
-        group = newer_group(loaded, mesh, dtype, frozen=trained.frozen) or alone
+        is_whole, frozen = tp * pp * cp == 1, one["task"] == "lora"
+        shards = one["stack"] == "torchtitan" or (is_whole and not frozen and not loaded.ledger.experts)
+        fsdp, dp = (gpus // (tp * pp * cp), 1) if shards else (1, gpus // (tp * pp * cp))
+        mesh = Mesh(tp, tp > 1, fsdp, ep=ep, dp=dp, pp=pp, chunks=int(one["vp"] or 1), cp=cp)
+        trained = Trained(Workload(seq, seq, batch), mesh, accumulate, recompute, dtype, frozen)
+        group = newer_group(loaded, trained) or (one["stack"] if is_whole else LAYOUTS)
         try:
-            work = work_of(loaded.ledger, trained, tp)
+            work = work_of(loaded.ledger, trained)
         except NoKernelError:
             continue
-        fsdp = mesh.ranks == 1 and group not in (EXPERTS_BALANCED, ADAPTERS)
-        parts = fsdp_time.step(work, chip, trained, RECENT) if fsdp else megatron_time.step(work, chip, trained, mesh)
-        each = parts.seconds * mesh.ranks / trained.tokens * float(one["tokens_per_s_gpu"])
+        parts = step(work, chip, trained, MEGATRON if trained.megatron else RECENT)
+        each = parts.seconds * trained.replica / trained.tokens * float(one["tokens_per_s_gpu"])
         found.setdefault(group, []).append(log(each))
     reported = {**{name.lower(): one for name, one in NEWER_STACKS.items()}, **NEWER_LAYOUTS}
     broken = []
@@ -162,46 +163,29 @@ def recent(path: Path) -> list[str]:
     return broken
 
 
-class MegatronStep(NamedTuple):
-    """A published step that was divided by tensor and pipeline parallelism."""
-
-    cell: str
-    of: Published
-    work: Work
-
-
-def divided_logs(rows: Sequence[MegatronStep], constants: MegatronConstants) -> Array:
-    """Logarithms of predicted over measured."""
-    chip = devices.load("a100-sxm-80gb")
-    each = [
-        (megatron_time.step(row.work, chip, row.of.trained, row.of.mesh, constants).seconds, row.of.seconds)
-        for row in rows
-    ]
-    return np.array([log(predicted / measured) for predicted, measured in each])
-
-
 def divided() -> list[str]:
     """Errors of Megatron's published steps, each model held out, and those of a constant utilization."""
-    rows, left = [], []
+    rows, chip = [], devices.load("a100-sxm-80gb")
     for one in published():
         config = {"n_embd": one.hidden, "n_layer": one.blocks, "n_head": one.heads, "vocab_size": VOCABULARY}
         model = load_model(one.cell, {"model_type": "gpt2", "n_positions": TOKENS, **config})
-        rows.append(MegatronStep(one.cell, one, work_of(model.ledger, one.trained, one.mesh.tp)))
-        left.append(log(executed(model, one) / PEAK / one.seconds))
+        attained = executed(model, one) / PEAK / one.seconds
+        rows.append(Training(one.cell, chip, work_of(model.ledger, one.trained), one.trained, one.seconds, attained))
     cells = np.array([row.cell for row in rows])
-    errors, constants = held_out(partial(divided_logs, rows), MEGATRON, cells, np.ones(len(rows)), LOOSE)
-    by = {"cell": cells, "again": np.array([row.of.trained.recompute for row in rows])}
+    errors, constants = held_out(partial(training_logs, rows), MEGATRON, DIVIDED, cells, np.ones(len(rows)), LOOSE)
+    by = {"cell": cells, "again": np.array([row.trained.recompute for row in rows])}
     print(f"\nMegatron's published steps: {len(rows)}")
     tables("training step under tensor and pipeline parallelism, each model held out", errors, by)
-    print(line("a plain roofline: all FLOPs at the peak", np.array(left)))
-    print(line(f"constant utilization {USUAL}, recomputation counted", np.array(left) - log(USUAL)))
-    print("fit to all:", ", ".join(f"{name} {getattr(constants, name):.3g}" for name in fields(MEGATRON)))
-    return checked("divided", "step", errors, cells, ["a100-sxm-80gb"] * len(rows))
+    left = np.array([log(row.utilization) for row in rows])
+    print(line("a plain roofline: all FLOPs at the peak", left))
+    print(line(f"constant utilization {UTILIZATION[True]}, recomputation counted", left - log(UTILIZATION[True])))
+    print("fit to all:", ", ".join(f"{name} {getattr(constants, name):.3g}" for name in DIVIDED))
+    return checked("divided", "step", errors, cells, [chip.id] * len(rows))
 
 
 def executed(model: LoadedModel, one: Published) -> float:
     """FLOPs of a step on one device, all pairs, those that run again counted again."""
-    at = Workload(TOKENS, TOKENS, one.trained.batch).axes()
+    at = Workload(TOKENS, TOKENS, one.trained.work.batch).axes()
     products = model.ledger.flops(at)
     pairs = sum(flops for path, flops in products.items() if path.endswith((".scores", ".values")))
     again = (
@@ -211,4 +195,4 @@ def executed(model: LoadedModel, one: Published) -> float:
         if one.trained.recompute == "attention"
         else 0
     )
-    return one.trained.accumulate * (3 * sum(products.values()) + again) / one.mesh.ranks
+    return one.trained.accumulate * (3 * sum(products.values()) + again) / one.trained.replica

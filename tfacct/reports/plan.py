@@ -28,8 +28,8 @@ from tfacct.parallel.support import unsupported_part
 from tfacct.reports import build, comms, model_notes
 from tfacct.reports.ranks import receive_buffers, whole_experts_note
 from tfacct.timing.layout_time import MEGATRON, Order, ServingTimes, Times, ranking, times_of
-from tfacct.timing.megatron_time import MegatronLayout
 from tfacct.timing.step_estimate import newer_group
+from tfacct.timing.training_time import Trained
 from tfacct.training.layout_search import (
     RECOMPUTE,
     Candidate,
@@ -413,7 +413,7 @@ def _errors(one: Plan) -> list[str]:
     assert one.recipe is not None
     link = None if one.gpus == 1 else device.link(one.gpus)
     dtype, frozen = one.recipe.dtype, one.recipe.lora is not None
-    newer = newer_group(one.model, MegatronLayout(), dtype, frozen=frozen)
+    newer = newer_group(one.model, Trained(one.work, dtype=dtype, frozen=frozen))
     return [estimates.step_error_note(one.model, device, law == MEGATRON, link, dtype, newer) for law in laws]
 
 

@@ -41,21 +41,13 @@ from tfacct.reports.estimates import (
     step_error_note,
     validation_facts,
 )
-from tfacct.timing import fsdp_time, megatron_time
 from tfacct.timing.calibrated import DOUBT, ReferencePass, reference_pass
-from tfacct.timing.megatron_time import MEGATRON
 from tfacct.timing.placement import Deployment, Placement
-from tfacct.timing.step_estimate import (
-    StepEstimate,
-    fitting_options,
-    fsdp_constants,
-    step_estimate,
-)
+from tfacct.timing.step_estimate import StepEstimate, constants_of, fitting_options, step_estimate
 from tfacct.timing.timing import Alike, Step, by_kernel
+from tfacct.timing.training_time import UTILIZATION
 from tfacct.timing.utilization import flops_per_token
-from tfacct.timing.validated import (
-    STORED,
-)
+from tfacct.timing.validated import STORED
 from tfacct.training.recipe import Recipe, batch_words
 from tfacct.training.states import precision
 
@@ -136,8 +128,8 @@ class Baseline(NamedTuple):
 
 
 BASELINE = {
-    False: Baseline(fsdp_time.UTILIZATION, "", 0.131, "MPT"),
-    True: Baseline(megatron_time.UTILIZATION, ", recomputation counted,", 0.087, "GPT"),
+    False: Baseline(UTILIZATION[False], "", 0.131, "MPT"),
+    True: Baseline(UTILIZATION[True], ", recomputation counted,", 0.087, "GPT"),
 }
 """By whether the layout is one of Megatron-LM."""
 TRAIN_CONVENTION = "an estimate: seconds by a fitted law over FLOPs, bytes and launches, under FSDP"
@@ -195,19 +187,19 @@ class TimeTrainReport(build.ModelReport):
 
     _name = "time-train"
     workload: build.WorkloadFacts = of_training(
-        lambda one: selection.workload_facts(replace(one.work, batch=one.trained.batch), dtype=one.dtype)
+        lambda one: selection.workload_facts(one.trained.work, dtype=one.trained.dtype)
     )
     train: bool = of_training(lambda _: True)
     device: str = of_training(lambda one: one.device.id)
-    devices: int = of_training(lambda one: one.trained.devices)
-    accumulate: int = of_training(lambda one: one.how.accumulate)
-    recompute: Literal["full", "attention", "none"] = of_training(lambda one: one.how.recompute)
-    tp: int = of_training(lambda one: one.layout.tp)
-    sp: bool = of_training(lambda one: one.layout.sp)
-    pp: int = of_training(lambda one: one.layout.pp)
-    pp_chunks: int = of_training(lambda one: one.layout.chunks)
-    cp: int = of_training(lambda one: one.layout.cp)
-    ep: int = of_training(lambda one: one.how.ep)
+    devices: int = of_training(lambda one: one.trained.mesh.ranks)
+    accumulate: int = of_training(lambda one: one.trained.accumulate)
+    recompute: Literal["full", "attention", "none"] = of_training(lambda one: one.trained.recompute)
+    tp: int = of_training(lambda one: one.trained.mesh.tp)
+    sp: bool = of_training(lambda one: one.trained.mesh.sp)
+    pp: int = of_training(lambda one: one.trained.mesh.pp)
+    pp_chunks: int = of_training(lambda one: one.trained.mesh.chunks)
+    cp: int = of_training(lambda one: one.trained.mesh.cp)
+    ep: int = of_training(lambda one: one.trained.mesh.ep)
     link: build.LinkUsed | None = of_training(lambda one: one.link and one.link.facts())
     link_tp: build.LinkUsed | None = of_training(lambda one: one.link_tp and one.link_tp.facts())
     estimate: bool = of_training(lambda _: True)
@@ -218,7 +210,7 @@ class TimeTrainReport(build.ModelReport):
     value_seconds: float | None = of_training(lambda one: one.parts.seconds, when=_may_fit)
     interval_80_seconds: list[float] | None = of_training(lambda one: one.interval, when=_may_fit)
     constant_utilization_seconds: float | None = of_training(
-        lambda one: one.usual if one.how.mfu is None else None, when=_may_fit
+        lambda one: one.usual if one.stated_mfu is None else None, when=_may_fit
     )
     parts_seconds: dict[str, float] | None = of_training(lambda one: one.parts, when=_may_fit)
     tokens_per_second_each: float | None = of_training(lambda one: one.rate, when=_may_fit)
@@ -226,14 +218,12 @@ class TimeTrainReport(build.ModelReport):
     mfu_palm: float | None = of_training(lambda one: one.mfu("palm"), when=_may_fit)
     days: float | None = of_training(lambda one: one.days, when=_may_fit)
     validation: Validated | None = of_training(
-        lambda one: values_of(Validated, one.validation, one.device.id, STORED[one.validation.kind][one.dtype]),
+        lambda one: values_of(Validated, one.validation, one.device.id, STORED[one.validation.kind][one.trained.dtype]),
         when=lambda one: _may_fit(one) and one.alike and one.interval is not None,
     )
     assumptions: dict[str, float] = of_training(
         lambda one: (
-            assumptions(fsdp_constants(one.model), *[MEGATRON] * one.megatron)
-            if one.how.mfu is None
-            else {"mfu": one.how.mfu}
+            assumptions(constants_of(one.model, one.trained)) if one.stated_mfu is None else {"mfu": one.stated_mfu}
         )
     )
     calibration: Calibrated | None
@@ -407,14 +397,14 @@ def time_train(
         return _time_calibrated(TimeTrainReport, model, request, on, train=True)
     work, memory = selection.runnable(model, request), on.memory(training=True)
     dtype = "fp8" if on.dtype == "mxfp8" else units.dtype_name(on.dtype or DEFAULT_DTYPE)  # one rate in both
-    one = step_estimate(model, work, recipe, memory, dtype, tokens_total=tokens_total, mfu=mfu)
-    estimated = MEGATRON_CONVENTION if one.megatron else TRAIN_CONVENTION
+    one = step_estimate(model, work, recipe, memory, dtype, total_tokens=tokens_total, mfu=mfu)
+    estimated = MEGATRON_CONVENTION if one.trained.megatron else TRAIN_CONVENTION
     return build.report(
         TimeTrainReport,
         [model],
         _train_table(one),
         [values_of(TimeTrainReport, one)],
-        title=f"{build.label(model)}: one training step on {one.device.several(one.trained.devices)}, {dtype},"
+        title=f"{build.label(model)}: one training step on {one.device.several(one.trained.mesh.ranks)}, {dtype},"
         f" {_train_words(one)}",
         convention=estimated if mfu is None else STATED_CONVENTION,
         answer=_train_answer(one),
@@ -425,9 +415,9 @@ def time_train(
 
 def _train_words(one: StepEstimate) -> str:
     """The workload and the recipe, after a title."""
-    recompute = "" if one.how.recompute == "none" else f", recompute {one.how.recompute}"
-    each = " on each device" if one.trained.devices > 1 else ""
-    each = each if not one.megatron else f" per replica of {one.how.ranks:,} devices"
+    recompute = "" if one.trained.recompute == "none" else f", recompute {one.trained.recompute}"
+    each = " on each device" if one.trained.mesh.ranks > 1 else ""
+    each = each if not one.trained.megatron else f" per replica of {one.trained.replica:,} devices"
     return f"context {one.work.context:,}, {batch_words(one.work, one.recipe)}{each}{recompute}"
 
 
@@ -435,17 +425,17 @@ def _train_table(one: StepEstimate) -> Table:
     """Seconds by part; of a step that does not fit, its memory."""
     if one.memory.fits is False:
         return _missing_memory(one)
-    if one.how.mfu is not None:
-        return _stated_table(one, one.how.mfu)
+    if one.stated_mfu is not None:
+        return _stated_table(one, one.stated_mfu)
     seconds = one.parts.seconds
     rows: list[Row] = [
         {"what": PARTS[name], "seconds": part, "share": part / seconds} for name, part in one.parts.items() if part
     ]
-    counted = ", recomputation counted" if one.megatron and one.how.recompute != "none" else ""
+    counted = ", recomputation counted" if one.trained.megatron and one.trained.recompute != "none" else ""
     totals = {
         "step": f"≈ {units.seconds(seconds)}",
         "80% interval": one.interval and units.time_range(one.interval),
-        f"baseline, {BASELINE[one.megatron].mfu:.1%} MFU{counted}": f"≈ {units.seconds(one.usual)}",
+        f"baseline, {BASELINE[one.trained.megatron].mfu:.1%} MFU{counted}": f"≈ {units.seconds(one.usual)}",
     }
     return (Column("what", "part"), *ESTIMATED), (tuple(rows),), _totals("step", totals, "what")
 
@@ -455,7 +445,7 @@ def _stated_table(one: StepEstimate, mfu: float) -> Table:
     each, speed = flops_per_token(Point(one.model.ledger, one.work, train=True)), one.device.peak["bf16"] * mfu
     rows: list[Row] = [
         {"what": "FLOPs per token", "value": Amount(each, "flops")},
-        {"what": "tokens of a step", "value": Amount(Fraction(one.trained.tokens, one.how.ranks), "count")},
+        {"what": "tokens of a step", "value": Amount(Fraction(one.trained.tokens, one.trained.replica), "count")},
         {"what": f"FLOP/s at {units.percent(mfu)} of the bf16 peak", "value": Amount(speed, "flops")},
     ]
     totals: list[Row] = [{"what": "step", "value": f"≈ {units.seconds(one.parts.seconds)}"}]
@@ -479,11 +469,11 @@ def _train_answer(one: StepEstimate) -> str:
         changed = fitting_options(one.model, one.work, one.recipe, one.device, memory.usable)
         advice = f"; try {' '.join(option(name, value) for name, value in changed.items())}" if changed else ""
         return f"Does not fit: needs at least {needed}{advice}."
-    each = " on each device" if one.trained.devices > 1 else ""
+    each = " on each device" if one.trained.mesh.ranks > 1 else ""
     seconds = f"≈ {units.seconds(one.parts.seconds)}: ≈ {units.three(one.rate)} tokens/s{each}"
     seconds += f", {units.percent(one.mfu('full') or 0)} of its bf16 peak"
     if one.days is not None:
-        seconds += f", ≈ {units.three(one.days)} days for {units.people(one.how.tokens_total or 0)} tokens"
+        seconds += f", ≈ {units.three(one.days)} days for {units.people(one.total_tokens or 0)} tokens"
     if memory.fits is None and memory.counted is not None:
         needed = units.needed_and_usable(memory.counted, memory.usable)
         fewer = f"If it fits with kernels that save fewer activations: {seconds}."
@@ -499,24 +489,24 @@ def _fit_note(one: StepEstimate) -> str:
     if one.memory.fits:
         needed = f"{'' if one.memory.exact else '≈ '}{units.binary(counted)}"
         return f"Fits: needs {needed} of {usable} as transformers runs it in {precision(one.recipe)}."
-    return f"With any kernels, the step needs at least {units.binary(least)}: {LEAST[one.how.accumulate > 1]}."
+    return f"With any kernels, the step needs at least {units.binary(least)}: {LEAST[one.trained.accumulate > 1]}."
 
 
 def _layout(one: StepEstimate) -> str:
-    if not one.megatron:
+    if not one.trained.megatron:
         return "FSDP over all devices"
-    mesh, copies = one.layout, one.trained.devices // one.how.ranks
-    sizes = {"tp": mesh.tp, "pp": mesh.pp, "cp": mesh.cp, "fsdp" if mesh.fsdp > 1 else "dp": copies, "ep": one.how.ep}
+    mesh, copies = one.trained.mesh, one.trained.mesh.ranks // one.trained.replica
+    sizes = {"tp": mesh.tp, "pp": mesh.pp, "cp": mesh.cp, "fsdp" if mesh.fsdp > 1 else "dp": copies, "ep": mesh.ep}
     sp = " sp" if mesh.sp else ""
     named = " ".join(f"{axis}={size}{sp if axis == 'tp' else ''}" for axis, size in sizes.items() if size > 1)
     return f"{named}; attention is {'unfused' if one.alike else 'fused'}"
 
 
 def _assumed(one: StepEstimate) -> str:
-    if one.how.mfu is None:
+    if one.stated_mfu is None:
         return ""
-    recomputed = " It counts no recomputation." if one.how.recompute != "none" else ""
-    return f"{units.percent(one.how.mfu)} MFU is your assumption, not an estimate.{recomputed}"
+    recomputed = " It counts no recomputation." if one.trained.recompute != "none" else ""
+    return f"{units.percent(one.stated_mfu)} MFU is your assumption, not an estimate.{recomputed}"
 
 
 def _idle(one: StepEstimate) -> dict[str, Any] | None:
@@ -526,17 +516,21 @@ def _idle(one: StepEstimate) -> dict[str, Any] | None:
 
 def _if_timed(when: Callable[[StepEstimate], Any], assumed: bool = False) -> Callable[[StepEstimate], Any]:
     """`when` of a step that may fit and has an estimate; `assumed`: also of one at a stated utilization."""
-    return lambda one: one.memory.fits is not False and (assumed or one.how.mfu is None) and when(one)
+    return lambda one: one.memory.fits is not False and (assumed or one.stated_mfu is None) and when(one)
 
 
 TRAIN_NOTES = (
-    NoteRow("least", 1, lambda one: one.memory.fits is False and LEAST[one.how.accumulate > 1], "At least: {}."),
+    NoteRow("least", 1, lambda one: one.memory.fits is False and LEAST[one.trained.accumulate > 1], "At least: {}."),
     NoteRow("room", 1, _if_timed(_fit_note, assumed=True)),
     NoteRow("assumed", 1, _if_timed(_assumed, assumed=True)),
     NoteRow(
         "error",
         1,
-        _if_timed(lambda one: step_error_note(one.model, one.device, one.megatron, one.link, one.dtype, one.newer)),
+        _if_timed(
+            lambda one: step_error_note(
+                one.model, one.device, one.trained.megatron, one.link, one.trained.dtype, one.newer
+            )
+        ),
     ),
     NoteRow(
         "waiting", 1, _if_timed(_idle), "Stages are idle for {share:.1%} of the step; try more micro-batches ({more})."
@@ -544,7 +538,7 @@ TRAIN_NOTES = (
     NoteRow(
         "baseline",
         2,
-        _if_timed(lambda one: BASELINE[one.megatron]._asdict()),
+        _if_timed(lambda one: BASELINE[one.trained.megatron]._asdict()),
         "Baseline: a constant {mfu:.1%} MFU{counted} has an error of {error:.1%} on {steps} steps.",
     ),
     NoteRow("links", 2, _if_timed(lambda one: link_notes(one.link_tp, one.link))),

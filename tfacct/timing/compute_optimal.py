@@ -21,6 +21,7 @@ from tfacct.ledger.workload import Request, Workload
 from tfacct.loading import presets, selection
 from tfacct.loading.memory_limit import MemoryLimit
 from tfacct.loading.model import LoadedModel
+from tfacct.parallel.mesh import Mesh
 from tfacct.timing.utilization import flops_per_token
 
 FLOPS_PER_PARAMETER = 6
@@ -99,10 +100,10 @@ class Trainer:
 
 def least_of_step(point: Point, devices: int) -> int:
     """Bytes on each device that a step under FSDP needs with one sequence there, even with recomputation."""
-    from tfacct.timing.fsdp_time import Trained, least_bytes
+    from tfacct.timing.step_estimate import least_bytes
+    from tfacct.timing.training_time import Trained
 
-    axes = replace(point.work, batch=1).axes()
-    return least_bytes(point.ledger, axes, Trained(point.work.context, 1, devices, recompute="full"))
+    return least_bytes(point.ledger, Trained(replace(point.work, batch=1), Mesh(fsdp=devices), recompute="full"))
 
 
 def family_sizes(model: LoadedModel | None, ctx: int | None) -> list[LoadedModel]:

@@ -15,7 +15,6 @@ from tfacct.loading.model import LoadedModel
 from tfacct.parallel.mesh import Mesh
 from tfacct.timing import step_estimate
 from tfacct.timing.placement import place
-from tfacct.timing.step_estimate import StepOptions
 from tfacct.training.layout_search import Candidate, Estimate, SearchResult
 from tfacct.training.recipe import Recipe
 
@@ -68,18 +67,17 @@ class TrainingTimes(Times):
         super().__init__(model, work, device, count)
         self.recipe = recipe
         try:
-            step_estimate.timed_as(work, replace(recipe, mesh=None))
+            fsdp = step_estimate.timed_as(work, replace(recipe, mesh=Mesh(fsdp=count)), recipe.dtype)
         except UsageError as error:
             raise UsageError(error.message, f"leave {option('by', 'time')} out") from None
-        step_estimate.check(model, count, device, recipe.dtype, StepOptions())
+        step_estimate.check(model, device, fsdp)
 
     def estimate(self, one: Candidate) -> tuple[float, str]:
         if one.mesh.sequence_shards > 1 or 1 < one.mesh.fsdp < one.mesh.ranks:
             raise UsageError("too few steps under such a layout were measured to compare it")
         how = replace(self.recipe, mesh=one.mesh, recompute=one.recompute, gradient_accumulation=one.times)
-        micro, options = step_estimate.timed_as(replace(self.work, batch=one.batch), how)
-        _, parts = step_estimate.estimated(self.model, micro, self.count, self.device, self.recipe.dtype, options)
-        return parts.seconds, ""
+        trained = step_estimate.timed_as(replace(self.work, batch=one.batch), how, self.recipe.dtype)
+        return step_estimate.estimated(self.model, self.device, trained).seconds, ""
 
     def linked(self, mesh: Mesh) -> tuple[int, ...]:
         return mesh.tp, self.count

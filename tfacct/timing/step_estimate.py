@@ -12,18 +12,29 @@ from tfacct.accounts.step_flops import backward_flops, forward_flops, recomputed
 from tfacct.base.errors import ConfigError, TfacctError, UsageError, listed
 from tfacct.base.record import record
 from tfacct.base.spelling import option
-from tfacct.ledger.einsum import divisors
+from tfacct.ledger.einsum import AxisNames, divisors, size
+from tfacct.ledger.groups import Ledger
+from tfacct.ledger.lines import Matmul
 from tfacct.ledger.workload import Workload, check_size
 from tfacct.loading import devices
 from tfacct.loading.links import NODE, Link
 from tfacct.loading.memory_limit import MemoryLimit
 from tfacct.loading.model import LoadedModel
 from tfacct.parallel.mesh import Mesh
-from tfacct.timing import fsdp_time, megatron_time
-from tfacct.timing.fsdp_time import RECENT, TRAINING, UNITS, Parts, Trained, TrainingConstants
+from tfacct.timing import training_time
 from tfacct.timing.kernels import NoKernelError
-from tfacct.timing.megatron_time import MegatronLayout
 from tfacct.timing.placement import check_heads
+from tfacct.timing.training_time import (
+    MEGATRON,
+    MPT,
+    RECENT,
+    UNITS,
+    UTILIZATION,
+    Parts,
+    Trained,
+    TrainingConstants,
+    expert_parameters,
+)
 from tfacct.timing.utilization import Convention, check_positive, flops_per_token, peak_of, utilization
 from tfacct.timing.validated import (
     ADAPTERS,
@@ -52,66 +63,28 @@ MOST_DOUBLINGS = 8
 """How often the number of devices is doubled in search of a step that fits."""
 
 
-@record
-class StepOptions:
-    """How a step is run: micro-batches before an update, recomputation, and the layout, None for FSDP. `tokens_total`:
-    tokens of the whole training. `mfu`: the utilization that the user states, in place of an estimate. `ep`: devices
-    that share the experts. `frozen`: only adapters are trained."""
-
-    accumulate: int = 1
-    recompute: Recompute = "none"
-    tokens_total: int | None = None
-    mesh: MegatronLayout | None = None
-    mfu: float | None = None
-    ep: int = 1
-    frozen: bool = False
-
-    @property
-    def ranks(self) -> int:
-        """Number of devices that share a batch."""
-        return 1 if self.mesh is None else self.mesh.ranks
-
-    def trained(self, work: Workload, count: int, dtype: str) -> Trained:
-        """The step on `count` devices, with the matmuls of layers in this dtype."""
-        return Trained(work.context, work.batch, count, self.accumulate, self.recompute, dtype, self.ep, self.frozen)
-
-
-def estimated(
-    model: LoadedModel, work: Workload, count: int, device: devices.Device, name: str, how: StepOptions
-) -> tuple[Trained, Parts]:
-    """A step on `count` devices with products in the dtype `name`, and its seconds by what they go to. Raises
-    TfacctError for one that was not measured in any way."""
-    check(model, count, device, name, how)
-    trained = how.trained(work, count, name)
+def estimated(model: LoadedModel, device: devices.Device, trained: Trained) -> Parts:
+    """Seconds of a step by what they go to. Raises TfacctError for one that was not measured in any way."""
+    check(model, device, trained)
     try:
-        if how.mesh is not None:
-            _check_mesh(model, device, how.mesh)
-        micro_batch = fsdp_time.work_of(model.ledger, trained, 1 if how.mesh is None else how.mesh.tp)
+        work = training_time.work_of(model.ledger, trained)
     except NoKernelError as error:
         error.message = f"{model.name}: {error.message}"
         raise
-    if how.mesh is None:
-        return trained, fsdp_time.step(micro_batch, device, trained, fsdp_constants(model))
-    return trained, megatron_time.step(micro_batch, device, trained, how.mesh)
+    return training_time.step(work, device, trained, constants_of(model, trained))
 
 
-def fsdp_constants(model: LoadedModel) -> TrainingConstants:
-    """Constants of a model's step under FSDP."""
-    return TRAINING if model.family == "mpt" else RECENT
+def constants_of(model: LoadedModel, trained: Trained) -> TrainingConstants:
+    """Constants of the stack that a model's step is estimated by."""
+    return MEGATRON if trained.megatron else MPT if model.family == "mpt" else RECENT
 
 
-def at_mfu(
-    model: LoadedModel, work: Workload, count: int, device: devices.Device, name: str, how: StepOptions
-) -> tuple[Trained, Parts]:
-    """A step on `count` devices at the share `how.mfu` of the bf16 peak, by all its FLOPs without recomputation. Raises
-    TfacctError."""
-    check_positive("mfu", how.mfu, most=1)
-    check_size(option("gradient_accumulation"), how.accumulate)
-    if how.mesh is not None:
-        _check_mesh(model, device, how.mesh)
-    trained = how.trained(work, count, name)
-    each = flops_per_token(Point(model.ledger, work, train=True)) * trained.tokens / how.ranks
-    return trained, Parts(step=float(each) / (peak_of(device)[1] * float(how.mfu or 1)))
+def at_mfu(model: LoadedModel, device: devices.Device, trained: Trained, mfu: float) -> Parts:
+    """Seconds of a step at a share of the bf16 peak, by all its FLOPs without recomputation. Raises TfacctError."""
+    check_positive("mfu", mfu, most=1)
+    _check_layout(model, device, trained)
+    each = flops_per_token(Point(model.ledger, trained.work, train=True)) * trained.tokens / trained.replica
+    return Parts(step=float(each) / (peak_of(device)[1] * mfu))
 
 
 class Memory(NamedTuple):
@@ -138,19 +111,45 @@ class Memory(NamedTuple):
 
 
 def memory(model: LoadedModel, work: Workload, recipe: Recipe, usable: int, dtype: str = "bf16") -> Memory:
-    """Memory of an estimated step. Matmuls may save what they read in 8 bits if their `dtype` is narrower than bf16.
-    Raises UsageError for a step without an estimate."""
-    micro, how = timed_as(work, recipe)
-    count = 1 if recipe.mesh is None else recipe.mesh.ranks
-    trained, mesh = how.trained(micro, count, dtype), how.mesh
-    in_flight = 1 if mesh is None else min(mesh.pp, how.accumulate)
-    shards = None if mesh is None else count if mesh.fsdp > 1 else mesh.shards
-    least = fsdp_time.least_bytes(model.ledger, micro.axes(), trained, how.ranks, in_flight, shards)
+    """Memory of an estimated step with matmuls in `dtype`. Raises UsageError for a step without an estimate."""
+    least = least_bytes(model.ledger, timed_as(work, recipe, dtype))
     try:
         found = training_memory(model, work, recipe.checked())
         return Memory(least, found.least, usable, exact=found.exact)
     except TfacctError as error:
         return Memory(least, None, usable, error.message.removeprefix(f"{model.name}: "))
+
+
+def least_bytes(ledger: Ledger, trained: Trained) -> int:
+    """Bytes that every implementation of a step needs on each device: weights, gradients and two states of AdamW in
+    bf16, and saved activations, of a byte each if matmuls are narrower. Replicas shard at most the optimizer state;
+    frozen weights have four bits."""
+    experts = expert_parameters(ledger)
+    sharded = trained.sharded(sum(ledger.parameters().values()) - experts, experts)
+    weights = sum(each / (copies if trained.mesh.fsdp > 1 else 1) for each, copies in sharded)
+    in_flight = min(trained.mesh.pp, trained.accumulate)
+    activations = (2 if trained.dtype == "bf16" else 1) * least_saved(ledger, trained) * in_flight / trained.replica
+    if trained.frozen:
+        return int(weights / 2 + activations)
+    gradients, states = 2 * weights, 2 * weights + 4 * sum(each / copies for each, copies in sharded)
+    return int(states + (gradients + activations if trained.accumulate > 1 else max(gradients, activations)))
+
+
+def least_saved(ledger: Ledger, trained: Trained) -> int:
+    """Elements that every implementation saves for the backward pass of all layers: the results of matmuls.
+
+    Attention scores stay within a fused kernel, and what is added to the residual stream is saved once a layer: norms,
+    activations and rotary embeddings can be computed again from these. A recomputed layer saves its input alone.
+    """
+    at, total = trained.work.axes(), 0
+    for group in (group for group in ledger.groups if group.numbers):
+        axes = group.bound(at)
+        products = [line.einsum for line in group.lines if isinstance(line, Matmul)]
+        stream, results = products[0].left, list[AxisNames]()
+        if trained.recompute != "full":
+            results = [one.out for one in products if one.out != stream and not {"T", "S"} <= set(one.out)]
+        total += int(group.count) * sum(int(size(axes, result)) for result in (stream, *results))
+    return total
 
 
 def fitting_options(
@@ -159,9 +158,9 @@ def fitting_options(
     """The first change of options after which a step fits: recomputation, smaller and more micro-batches, then more
     devices."""
     ways = [recipe] if recipe.recompute == "full" else [recipe, replace(recipe, recompute="full")]
-    mesh, (size, times) = recipe.mesh or Mesh(), micro_batches(work, recipe)
-    for doubled, each, way in product(range(MOST_DOUBLINGS), reversed(divisors([size])), ways):
-        count, accumulate = mesh.ranks << doubled, times * size // each
+    mesh, (batch, times) = recipe.mesh or Mesh(), micro_batches(work, recipe)
+    for doubled, each, way in product(range(MOST_DOUBLINGS), reversed(divisors([batch])), ways):
+        count, accumulate = mesh.ranks << doubled, times * batch // each
         if count > devices.MOST or not device.links.known(count):
             continue
         shards = mesh.fsdp > 1 or mesh.ranks == 1
@@ -175,8 +174,8 @@ def fitting_options(
         if needed.fits or (needed.fits is None and needed.counted is None):
             changed: dict[str, tuple[bool, int | str]] = {
                 "on": (count != mesh.ranks, f"{count}x{device.id}"),
-                "batch": (each != size, each),
-                "gradient_accumulation": (each != size, accumulate),
+                "batch": (each != batch, each),
+                "gradient_accumulation": (each != batch, accumulate),
                 "recompute": (way.recompute != recipe.recompute, "full"),
             }
             return {name: value for name, (differs, value) in changed.items() if differs}
@@ -185,66 +184,60 @@ def fitting_options(
 
 @record
 class StepEstimate:
-    """The estimate of a training step on `trained.devices` devices; `work` and `recipe` as for its memory."""
+    """The estimate of a training step; `work` and `recipe` as for its memory. `total_tokens`: tokens of the whole
+    training. `stated_mfu`: the utilization that the user states, in place of an estimate."""
 
     model: LoadedModel
     work: Workload
     recipe: Recipe
     device: devices.Device
     trained: Trained
-    dtype: str
     parts: Parts
-    how: StepOptions
     memory: Memory
-
-    @property
-    def megatron(self) -> bool:
-        """True if devices share more than weights, gradients and optimizer state; False under FSDP alone."""
-        return self.how.mesh is not None
+    total_tokens: int | None
+    stated_mfu: float | None
 
     @property
     def validation(self) -> Validation:
         """Errors on measured steps: under tensor or pipeline parallelism, or under FSDP."""
-        return VALIDATED["divided" if self.megatron else "training", "step"]
+        return VALIDATED["divided" if self.trained.megatron else "training", "step"]
 
     @property
     def alike(self) -> bool:
         """True if steps like this one are those that the constants were fitted to."""
-        return self.newer is None and measured_alike(self.model, self.device, self.megatron)
-
-    @property
-    def layout(self) -> MegatronLayout:
-        """How devices share a batch. Under FSDP alone each has a batch to itself."""
-        return self.how.mesh or MegatronLayout()
+        return self.newer is None and measured_alike(self.model, self.device, self.trained.megatron)
 
     @property
     def newer(self) -> str | None:
         """The group of steps since 2024 that this one is like, if it is not like those that the constants were fitted
         to in what it does."""
-        return newer_group(self.model, self.layout, self.trained.dtype, frozen=self.trained.frozen)
+        return newer_group(self.model, self.trained)
 
     @property
     def link(self) -> Link | None:
         """The link of all devices, over which they gather weights and sum gradients; None of one device."""
-        return None if self.trained.devices == 1 else self.device.link(self.trained.devices)
+        return self._link(self.trained.mesh.ranks)
 
     @property
     def link_tp(self) -> Link | None:
         """The link of the devices that share widths; None of one."""
-        return None if self.layout.tp == 1 else self.device.link(self.layout.tp)
+        return self._link(self.trained.mesh.tp)
+
+    def _link(self, count: int) -> Link | None:
+        return None if count == 1 else self.device.link(count)
 
     @property
     def rate(self) -> float:
         """Tokens per second of one device."""
-        return self.trained.tokens / self.how.ranks / self.parts.seconds
+        return self.trained.tokens / self.trained.replica / self.parts.seconds
 
     @property
     def interval(self) -> tuple[float, float] | None:
         """Seconds between which 80% of such steps lie; None where nothing alike was measured."""
         error = self.validation
-        if self.how.mfu is not None or unmeasured_step(self.device, self.link, self.newer):
+        if self.stated_mfu is not None or unmeasured_step(self.device, self.link, self.newer):
             return None
-        if self.alike and self.megatron and self.device.id not in error.on:
+        if self.alike and self.trained.megatron and self.device.id not in error.on:
             return None
         low, high = (error.low, error.high) if self.alike else (NEWER_LOW, NEWER_HIGH)
         return self.parts.seconds * low, self.parts.seconds * high
@@ -261,32 +254,33 @@ class StepEstimate:
     @property
     def usual(self) -> float:
         """Seconds of the step at the median utilization of measured runs; that of Megatron-LM counts recomputation."""
-        mfu = self.mfu("full")
+        mfu, again = self.mfu("full"), self.trained.recompute
         assert mfu is not None
-        if not self.megatron:
-            return self.parts.seconds * mfu / fsdp_time.UTILIZATION
-        ledger, at, again = self.model.ledger, self.work.axes(), self.how.recompute
+        seconds = self.parts.seconds * mfu / UTILIZATION[self.trained.megatron]
+        if not self.trained.megatron or again == "none":
+            return seconds
+        ledger, at = self.model.ledger, self.work.axes()
         once = forward_flops(ledger, at) + backward_flops(ledger, at)
-        more = recomputed_flops(ledger, at, attention=again == "attention") if again != "none" else 0
-        return self.parts.seconds * mfu * float(Fraction(once + more, once)) / megatron_time.UTILIZATION
+        more = recomputed_flops(ledger, at, attention=again == "attention")
+        return seconds * float(Fraction(once + more, once))
 
     @property
     def days(self) -> float | None:
         """Days for all tokens."""
-        if self.how.tokens_total is None:
+        if self.total_tokens is None:
             return None
-        return self.how.tokens_total / (self.rate * self.trained.devices) / DAY
+        return self.total_tokens / (self.rate * self.trained.mesh.ranks) / DAY
 
 
-def newer_group(model: LoadedModel, mesh: MegatronLayout, dtype: str, *, frozen: bool) -> str | None:
+def newer_group(model: LoadedModel, trained: Trained) -> str | None:
     """The group of steps since 2024 that a step is like, or the names of several of which none was measured together.
     None for steps that the older ones have too."""
     groups = {
         EXPERTS_BALANCED: bool(model.ledger.experts),
-        ADAPTERS: frozen,
-        CONTEXT: mesh.cp > 1,
-        SHARDED: mesh.fsdp > 1,
-        IN_NVFP4: dtype == "nvfp4",
+        ADAPTERS: trained.frozen,
+        CONTEXT: trained.mesh.cp > 1,
+        SHARDED: trained.mesh.fsdp > 1 and trained.megatron,
+        IN_NVFP4: trained.dtype == "nvfp4",
     }
     found = [name for name, so in groups.items() if so]
     return found[0] if set(found) in MEASURED_TOGETHER else " and ".join(found) or None
@@ -310,25 +304,25 @@ def step_estimate(
     work: Workload,
     recipe: Recipe,
     where: MemoryLimit,
-    name: str,
+    dtype: str,
     *,
-    tokens_total: int | None = None,
+    total_tokens: int | None = None,
     mfu: float | None = None,
 ) -> StepEstimate:
-    """A step on devices with matrix products in the dtype `name`. Raises TfacctError."""
-    assert where.device is not None
-    micro, found = timed_as(work, recipe)
-    how = replace(found, tokens_total=tokens_total, mfu=mfu)
-    timed = estimated if mfu is None else at_mfu
-    trained, parts = timed(model, micro, where.count, where.device, name, how)
-    needed = memory(model, work, recipe, where.usable, name)
-    return StepEstimate(model, work, recipe, where.device, trained, name, parts, how, needed)
+    """A step on devices with matmuls in `dtype`. Raises TfacctError."""
+    device = where.device
+    assert device is not None
+    if total_tokens is not None:
+        check_size(option("total_tokens"), total_tokens, most=10**15)
+    trained = timed_as(work, recipe, dtype)
+    parts = estimated(model, device, trained) if mfu is None else at_mfu(model, device, trained, mfu)
+    needed = memory(model, work, recipe, where.usable, dtype)
+    return StepEstimate(model, work, recipe, device, trained, parts, needed, total_tokens, mfu)
 
 
-def timed_as(work: Workload, recipe: Recipe) -> tuple[Workload, StepOptions]:
-    """A micro-batch of a step, and how the step runs. Raises UsageError for one unlike those that were measured."""
+def timed_as(work: Workload, recipe: Recipe, dtype: str) -> Trained:
+    """The step with matmuls in `dtype` as it is timed. Raises UsageError for one unlike those that were measured."""
     mesh = recipe.mesh or Mesh()
-    megatron = mesh.fsdp != mesh.ranks
     unlike = {
         option("weights", recipe.weights_dtype): recipe.weights_dtype == "nf4",
         option("optimizer", recipe.optimizer): recipe.optimizer != Recipe().optimizer,
@@ -346,28 +340,21 @@ def timed_as(work: Workload, recipe: Recipe) -> tuple[Workload, StepOptions]:
     }
     for name in (name for name, so in unlike.items() if so):
         raise UsageError(f"no training step with {name} was measured", "`tfacct train` counts its memory")
-    size, count = micro_batches(work, recipe)
-    layout = MegatronLayout(mesh.tp, mesh.sp, mesh.pp, mesh.chunks, mesh.cp, mesh.fsdp) if megatron else None
-    recompute, frozen = cast("Recompute", recipe.recompute), recipe.lora is not None
-    return replace(work, batch=size), StepOptions(count, recompute, mesh=layout, ep=mesh.ep, frozen=frozen)
+    batch, count = micro_batches(work, recipe)
+    recompute = cast("Recompute", recipe.recompute)
+    return Trained(replace(work, batch=batch), mesh, count, recompute, dtype, recipe.lora is not None)
 
 
-def check(model: LoadedModel, count: int, device: devices.Device, name: str, how: StepOptions) -> None:
-    """Raises TfacctError for what was not measured in any way."""
-    check_size(option("gradient_accumulation"), how.accumulate)
-    if how.tokens_total is not None:
-        check_size(option("total_tokens"), how.tokens_total, most=10**15)
-    if name not in UNITS:
-        raise UsageError(f"a training step is estimated in {listed(UNITS)}, not in {name}")
-    if UNITS[name] not in device.peak:
-        problem = f"{device.id} has no {UNITS[name]} units"
-        raise UsageError(
-            problem, f"ask in {option('dtype', 'bf16')}" if "bf16" in device.peak else "ask for another device"
-        )
-    if "bf16" not in device.peak:
-        raise UsageError(f"{device.id} has no bf16 units", "ask for another device")
-    if count > 1:
-        device.link(count)
+def check(model: LoadedModel, device: devices.Device, trained: Trained) -> None:
+    """Raises TfacctError for what was not measured in any way, or for a layout that the model does not divide."""
+    if trained.dtype not in UNITS:
+        raise UsageError(f"a training step is estimated in {listed(UNITS)}, not in {trained.dtype}")
+    for units in (UNITS[trained.dtype], "bf16"):
+        if units not in device.peak:
+            ask = f"in {option('dtype', 'bf16')}" if "bf16" in device.peak else "for another device"
+            raise UsageError(f"{device.id} has no {units} units", f"ask {ask}")
+    if trained.mesh.ranks > 1:
+        device.link(trained.mesh.ranks)
     if (kind := model_kind(model.ledger)) not in ("dense", "experts"):
         raise ConfigError(
             f"{model.name}: training time of {MODELS[kind]} is not supported",
@@ -375,11 +362,12 @@ def check(model: LoadedModel, count: int, device: devices.Device, name: str, how
         )
     if model.architecture.encoder is not None or model.architecture.mtp is not None or not model.has_cache:
         raise ConfigError(f"{model.name}: its training time is not supported", "supported: dense and MoE decoders")
+    _check_layout(model, device, trained)
 
 
-def _check_mesh(model: LoadedModel, device: devices.Device, mesh: MegatronLayout) -> None:
+def _check_layout(model: LoadedModel, device: devices.Device, trained: Trained) -> None:
     """Raises TfacctError for a layout that the model does not divide, or that was not measured."""
-    blocks = sum(int(group.count) for group in model.ledger.groups if group.numbers)
+    mesh, blocks = trained.mesh, sum(int(group.count) for group in model.ledger.groups if group.numbers)
     if mesh.tp > (node := max(NODE, device.links.joined)):
         raise UsageError(f"{option('tp', mesh.tp)} is more than the {node} devices of a node", option("tp", node))
     check_heads(model, mesh.tp)

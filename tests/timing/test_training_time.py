@@ -1,10 +1,11 @@
-"""Estimated time of training steps under FSDP. Kind: golden, output."""
+"""Estimated time of training steps. Kind: golden, output."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 import pytest
@@ -18,18 +19,21 @@ from tfacct.ledger.workload import Workload
 from tfacct.loading import devices
 from tfacct.loading.find import find
 from tfacct.parallel.mesh import Mesh
-from tfacct.timing import fsdp_time, megatron_time
-from tfacct.timing.fsdp_time import RECENT, TRAINING, Trained, Work
 from tfacct.timing.kernels import Kernel
-from tfacct.timing.megatron_time import MEGATRON, MegatronLayout
 from tfacct.timing.step_estimate import Memory, memory
+from tfacct.timing.training_time import MEGATRON, MPT, RECENT, Trained, Work, step, work_of
 from tfacct.training.recipe import Recipe
 
 A100 = devices.load("a100-sxm-80gb")
 USABLE = 83_029_027_840
 """Bytes of an H100 less 2 GB."""
 RECOMPUTE: tuple[Recompute, ...] = ("none", "full")
-MPT, GPT2 = tfacct.load("mpt-7b"), tfacct.load("gpt2")
+MPT_7B, GPT2 = tfacct.load("mpt-7b"), tfacct.load("gpt2")
+
+
+def trained(mesh: Mesh | None = None, **how: Any) -> Trained:
+    """A step of one token."""
+    return Trained(Workload(1, 1), mesh or Mesh(), **how)
 
 
 def test_a_step_by_hand() -> None:
@@ -41,32 +45,30 @@ def test_a_step_by_hand() -> None:
         Kernel("attn.attention", "attention", 1, flops=peak),
         Kernel("lm_head", "gemm", 1, flops=peak),
     ]
-    free = replace(TRAINING, products=1.0, attention=1.0, launch=0.0, optimizer=0.0, step=0.0)
-    work, trained = Work(forward, 0, 0), Trained(1, 1)
-    assert fsdp_time.step(work, A100, trained, free).seconds == pytest.approx(9.5)
-    assert fsdp_time.step(work, A100, replace(trained, recompute="full"), free).seconds == pytest.approx(11.5)
-    assert fsdp_time.step(work, A100, replace(trained, accumulate=2), free).seconds == pytest.approx(19)
+    free = replace(MPT, products=1.0, attention=1.0, launch=0.0, optimizer=0.0, step=0.0)
+    for how, seconds in ((trained(), 9.5), (trained(recompute="full"), 11.5), (trained(accumulate=2), 19)):
+        assert step(Work(forward), A100, how, free).seconds == pytest.approx(seconds)
 
 
 def test_gathers_by_hand() -> None:
     # Of 10^9 parameters 8 devices gather 2 GB twice and scatter as much, less their own eighth: 5.25 GB at 300 GB/s.
-    work, free = Work([], 0, 10**9), replace(TRAINING, link=1.0)
-    assert fsdp_time.step(work, A100, Trained(1, 1, 8), free)["gathers"] == pytest.approx(5.25e9 / 300e9)
-    assert fsdp_time.step(work, A100, Trained(1, 1, 1), free)["gathers"] == 0
+    work, free = Work([], dense=10**9), replace(MPT, link=1.0)
+    assert step(work, A100, trained(Mesh(fsdp=8)), free)["gathers"] == pytest.approx(5.25e9 / 300e9)
+    assert step(work, A100, trained(), free)["gathers"] == 0
     # 16 are in two nodes: 3 · 15/16 of 2 GB, at half of the 200 GB/s that the 8 network cards of a DGX A100 carry.
     far = replace(free, link_far=0.5)
-    assert fsdp_time.step(work, A100, Trained(1, 1, 16), far)["gathers"] == pytest.approx(6e9 * 15 / 16 / 100e9)
+    assert step(work, A100, trained(Mesh(fsdp=16)), far)["gathers"] == pytest.approx(6e9 * 15 / 16 / 100e9)
 
 
 def test_what_a_step_says() -> None:
-    step = MPT.train_time(
+    step = MPT_7B.train_time(
         on="8xa100-sxm-40gb", ctx="2k", batch=6, gradient_accumulation=4, recompute="full", total_tokens=10**12
     )
     assert sum(step.parts_seconds.values()) == pytest.approx(step.value_seconds)
     assert step.tokens_per_second_each == pytest.approx(4 * 6 * 2048 / step.value_seconds)
     assert step.days == pytest.approx(10**12 / (8 * step.tokens_per_second_each) / 86_400)
     # The same as `mfu` has it: FLOPs of a training step for each token, over 312 TFLOP/s.
-    flops = MPT.flops(ctx=2048, train=True).total_flops / 2048
+    flops = MPT_7B.flops(ctx=2048, train=True).total_flops / 2048
     assert step.mfu == pytest.approx(flops * step.tokens_per_second_each / 312e12)
     assert step.constant_utilization_seconds == pytest.approx(step.value_seconds * step.mfu / 0.463)
     assert step.estimate is True and step.interval_80_seconds[0] < step.value_seconds < step.interval_80_seconds[1]
@@ -76,7 +78,7 @@ def test_what_a_step_says() -> None:
 
 
 def test_recomputation_and_fp8_change_the_step() -> None:
-    times = [MPT.train_time(on="8xh100-sxm", ctx=2048, batch=4, **how).value_seconds for how in (
+    times = [MPT_7B.train_time(on="8xh100-sxm", ctx=2048, batch=4, **how).value_seconds for how in (
         {"dtype": "fp8"}, {}, {"recompute": "full"})]  # fmt: skip
     assert times == sorted(times)
 
@@ -102,7 +104,7 @@ def test_what_is_refused(model: str, asked: dict[str, Any], message: str) -> Non
 
 @pytest.mark.parametrize("on", ["mi300x", "tpu-v5p"])
 def test_no_error_is_claimed_where_nothing_was_measured(on: str) -> None:
-    step = MPT.train_time(on=on, ctx=1024)
+    step = MPT_7B.train_time(on=on, ctx=1024)
     assert step.validation is None and step.interval_80_seconds is None and "its error is not known" in step.notes[1]
 
 
@@ -209,9 +211,9 @@ def test_the_interval_of_newer_stacks_is_wide() -> None:
 
 
 def test_attention_of_other_models_than_mpt_is_faster_where_the_device_has_fp8_units() -> None:
-    on, trained = devices.load("h100-sxm"), Trained(4096, 2, 8)
-    work = fsdp_time.work_of(find("llama-3.1-8b").ledger, trained)
-    old, new = (fsdp_time.step(work, on, trained, c)["attention"] for c in (TRAINING, RECENT))
+    on, how = devices.load("h100-sxm"), Trained(Workload(4096, 4096, 2), Mesh(fsdp=8))
+    work = work_of(find("llama-3.1-8b").ledger, how)
+    old, new = (step(work, on, how, c)["attention"] for c in (MPT, RECENT))
     assert old / new == pytest.approx(0.35 / 0.178)
     parts = tfacct.load("llama-3.1-8b").train_time(on="8xh100-sxm", ctx=4096, batch=2).parts_seconds
     assert parts["attention"] == pytest.approx(new)
@@ -232,27 +234,25 @@ def test_a_divided_step_by_hand() -> None:
         Kernel("mlp all-reduce", "all-reduce", 0, moved=300 * 10**9, over=4),
     ]
     free = replace(MEGATRON, products=1.0, link=1.0, card=0.5)
-    work, trained = Work(forward, 0, 8 * 10**9, 4, 0), Trained(1, 1, 16, accumulate=2)
-    parts = megatron_time.step(work, A100, trained, MegatronLayout(4, False, 2), free)
-    launch = TRAINING.launch * 3 * 0.5
+    work, how = Work(forward, 0, 4, 8 * 10**9), trained(Mesh(tp=4, pp=2, dp=2), accumulate=2)
+    parts = step(work, A100, how, free)
+    launch = MPT.launch * 3 * 0.5
     assert parts["products"] == pytest.approx(3) and parts["sums"] == pytest.approx(2 * 1.5 / 2 * 2)
     assert parts["waiting"] == pytest.approx(1.5 + 1.5 + launch)
     assert parts["launches"] == pytest.approx(2 * launch)
     # 10⁹ parameters of 2 bytes on each device, sent twice by half: 2 GB at half of a card of 200 Gb/s, 12.5 GB/s.
     assert parts["gradients"] == pytest.approx(2 / 12.5)
     # Two copies in one node sum over NVLink.
-    node = megatron_time.step(work, A100, replace(trained, devices=8), MegatronLayout(4), free)
+    node = step(work, A100, replace(how, mesh=Mesh(tp=4, dp=2)), free)
     assert node["gradients"] == pytest.approx(2 * 2 * 2 / 2 / 300)
-    two = megatron_time.step(work, A100, trained, MegatronLayout(4, False, 2, 2), free)
+    two = step(work, A100, replace(how, mesh=replace(how.mesh, chunks=2)), free)
     assert two["waiting"] == pytest.approx(parts["waiting"] / 2)
-    again = megatron_time.step(work, A100, replace(trained, recompute="full"), MegatronLayout(4, False, 2), free)
+    again = step(work, A100, replace(how, recompute="full"), free)
     assert again["products"] == pytest.approx(4) and again["sums"] == pytest.approx(4.5)
     # A head of one second at the peak: thrice, in both micro-batches, shared by two stages, and never recomputed.
-    head = Work([*forward, Kernel("lm_head", "gemm", 1, flops=peak)], 0, 8 * 10**9, 4, 0)
+    head = Work([*forward, Kernel("lm_head", "gemm", 1, flops=peak)], 0, 4, 8 * 10**9)
     for recompute in RECOMPUTE:
-        again = replace(trained, recompute=recompute)
-        parts = megatron_time.step(head, A100, again, MegatronLayout(4, False, 2), free)
-        assert parts["head"] == pytest.approx(3)
+        assert step(head, A100, replace(how, recompute=recompute), free)["head"] == pytest.approx(3)
 
 
 def test_experts_by_hand() -> None:
@@ -260,20 +260,30 @@ def test_experts_by_hand() -> None:
     # their experts and back, forward and backward, 7/8 of them over 300 GB/s. 8 devices have the dense 2 GB of weights
     # whole and an eighth of the experts' 16 GB: they gather 2 GB three times, less their own eighth, and no experts.
     peak = A100.peak["bf16"]
-    free = replace(TRAINING, products=1.0, link=1.0)
-    work = Work([Kernel("mlp.experts.up_proj", "experts", 0, flops=peak)], 0, 9 * 10**9, 4, 0, 8 * 10**9, 100 * 10**9)
-    parts = fsdp_time.step(work, A100, Trained(1, 1, 8, ep=8), free)
+    free = replace(MPT, products=1.0, link=1.0)
+    forward = [Kernel("mlp.experts.up_proj", "experts", 0, flops=peak)]
+    work = Work(forward, 0, 4, 10**9, 8 * 10**9, routed=100 * 10**9)
+    parts = step(work, A100, trained(Mesh(fsdp=8, ep=8)), free)
     assert parts["experts"] == pytest.approx(3 / 0.4) and parts["exchange"] == pytest.approx(4 * 100 * 7 / 8 / 300)
     assert parts["gathers"] == pytest.approx(3 * 2 * 7 / 8 / 300)
-    assert fsdp_time.step(work, A100, Trained(1, 1, 8), free)["gathers"] == pytest.approx(3 * 18 * 7 / 8 / 300)
+    assert step(work, A100, trained(Mesh(fsdp=8)), free)["gathers"] == pytest.approx(3 * 18 * 7 / 8 / 300)
     # Two groups of 4 share them: 2 GB of experts on each device, which the other group has too.
-    twice = fsdp_time.step(work, A100, Trained(1, 1, 8, ep=4), free)
+    twice = step(work, A100, trained(Mesh(fsdp=8, ep=4)), free)
     assert twice["gathers"] == pytest.approx(3 * (2 * 7 / 8 + 4 / 2) / 300)
     layout = replace(MEGATRON, products=1.0, link=1.0)
-    of_stage = megatron_time.step(work, A100, Trained(1, 1, 8, ep=2), MegatronLayout(1, False, 4), layout)
+    of_stage = step(work, A100, trained(Mesh(ep=2, pp=4, dp=2)), layout)
     assert of_stage["experts"] == pytest.approx(3 / 0.4 / 4) and of_stage["exchange"] == pytest.approx(100 / 2 / 300)
     # A stage has a quarter: 0.5 GB of dense weights in two copies, 2 GB of experts in one.
     assert of_stage["gradients"] == pytest.approx(2 * 0.5 / 2 / 300)
+    # Experts that `ep` shares are whole: of two tp ranks each has half of the 16 GB, as two of its replicas' ranks do,
+    # and half of the 2 GB of other weights. The optimizer updates all of these, or under FSDP over 4 devices a quarter.
+    for mesh, gradients, updated in (
+        (Mesh(tp=2, ep=2, dp=2), 2 * (8 / 2 + 1 / 2), 4.5),
+        (Mesh(tp=2, ep=2, fsdp=4), 0, 4.5 / 4),
+    ):
+        parts = step(work, A100, trained(mesh), layout)
+        assert parts["gradients"] == pytest.approx(gradients / 300)
+        assert parts["optimizer"] == pytest.approx(updated * 1e9 * MPT.optimizer / A100.bandwidth)
 
 
 def test_the_least_memory_of_experts_by_hand() -> None:
@@ -286,7 +296,7 @@ def test_the_least_memory_of_experts_by_hand() -> None:
     for layout, least in (
         ({"fsdp": 8}, 8 * (dense + experts) // 8),
         ({"fsdp": 8, "ep": 8}, 8 * (dense + experts) // 8),
-        ({"tp": 2, "ep": 2, "dp": 4}, (4 + 4 // 4) * (dense // 2 + experts // 4)),
+        ({"tp": 2, "ep": 2, "dp": 4}, (4 + 4 // 4) * (dense // 2 + experts // 2)),  # experts are whole
     ):
         found = model.train_time(on="8xb200", **layout, **options).least_bytes
         assert least < found < least + 32 * 128 * 4096 * 2 * 2, layout
@@ -296,26 +306,25 @@ def test_adapters_and_shards_of_sequences_and_weights_by_hand() -> None:
     peak = A100.peak["bf16"]
     forward = [Kernel("mlp.up_proj", "gemm", 0, flops=peak), Kernel("attn.attention", "attention", 0, flops=peak)]
     free = replace(MEGATRON, products=1.0, attention=1.0, link=1.0)
-    work, trained = Work(forward, 0, 8 * 10**9, 4, 0), Trained(1, 1, 8)
-    whole = megatron_time.step(work, A100, trained, MegatronLayout(2), free)
-    halves = megatron_time.step(work, A100, trained, MegatronLayout(2, cp=2), free)
+    work = Work(forward, 0, 4, 8 * 10**9)
+    whole, halves = (step(work, A100, trained(mesh), free) for mesh in (Mesh(tp=2, dp=4), Mesh(tp=2, cp=2, dp=2)))
     for name in ("products", "attention"):
         assert halves[name] == pytest.approx(whole[name] / 2)
     assert halves["gradients"] == whole["gradients"] == pytest.approx(2 * 8 * 3 / 4 / 300)  # of 4 copies of 8 GB
     # 6 GB of keys and values go around three quarters of a ring of 4 forward, and twice backward, at 300 GB/s.
-    ring = megatron_time.step(work._replace(cached=6 * 10**9), A100, trained, MegatronLayout(2, cp=4), free)
+    ring = step(work._replace(cached=6 * 10**9), A100, trained(Mesh(tp=2, cp=4)), free)
     assert ring["ring"] == pytest.approx(3 * 6 * 3 / 4 / 300) and whole["ring"] == 0
     # Four devices shard the 8 GB of each of two ranks: gathered twice and scattered, less a quarter, in each of three
     # micro-batches, and the optimizer updates a quarter.
-    sharded = megatron_time.step(work, A100, replace(trained, accumulate=3), MegatronLayout(2, fsdp=4), free)
+    sharded = step(work, A100, trained(Mesh(tp=2, fsdp=4), accumulate=3), free)
     assert sharded["gradients"] == 0
-    assert sharded["gathers"] == pytest.approx(3 * 3 * 8 * 3 / 4 / (300 * TRAINING.link))
+    assert sharded["gathers"] == pytest.approx(3 * 3 * 8 * 3 / 4 / 300)
     assert sharded["optimizer"] == pytest.approx(whole["optimizer"] / 4)
     # Frozen weights have no gradients: two of three matmuls, nothing to sum or to update.
-    frozen = megatron_time.step(work, A100, replace(trained, frozen=True), MegatronLayout(2), free)
+    frozen = step(work, A100, trained(Mesh(tp=2, dp=4), frozen=True), free)
     assert frozen["products"] == pytest.approx(2) and whole["products"] == pytest.approx(3)
     assert frozen["attention"] == whole["attention"] and frozen["gradients"] == frozen["optimizer"] == 0
-    only = [fsdp_time.step(work, A100, replace(trained, frozen=each))["gathers"] for each in (True, False)]
+    only = [step(work, A100, trained(Mesh(fsdp=8), frozen=each), MPT)["gathers"] for each in (True, False)]
     assert only[0] == pytest.approx(only[1] * 2 / 3)
 
 
@@ -368,6 +377,16 @@ def test_time_and_train_run_the_same_step(options: dict[str, Any], expected: tup
     assert memory.global_batch_size * 1024 == round(10 * step.tokens_per_second_each * step.value_seconds)
 
 
+def test_a_layout_is_timed_on_all_of_its_ranks() -> None:
+    """`on` may name one device for its memory alone, as in `train`."""
+    gpt2 = tfacct.load("gpt2-xl")
+    for layout in ({"fsdp": 4}, {"tp": 5, "dp": 2}):
+        one, every = (
+            gpt2.train_time(on=on + "a100-sxm-80gb", ctx=1024, **layout) for on in ("", f"{prod(layout.values())}x")
+        )
+        assert one.value_seconds == every.value_seconds and one.devices == prod(layout.values())
+
+
 def test_what_a_divided_step_says() -> None:
     model = tfacct.load("gpt2-xl")
     step = model.train_time(
@@ -378,7 +397,7 @@ def test_what_a_divided_step_says() -> None:
     assert (step.tp, step.pp, step.sp, step.pp_chunks) == (5, 2, True, 1)
     assert step.validation["class"] == "divided" and step.validation["points"] == 18
     assert step.interval_80_seconds[0] < step.value_seconds < step.interval_80_seconds[1]
-    assert step.assumptions["products"] == MEGATRON.products and step.assumptions["logits"] == TRAINING.logits
+    assert step.assumptions["products"] == MEGATRON.products and step.assumptions["logits"] == MPT.logits
     # 8 sequences, blocks run again, on 10 devices at 48 % of 312 TFLOP/s
     flops = 8 * model.flops(ctx=1024, train=True, recompute="full").total_flops
     assert step.constant_utilization_seconds == pytest.approx(flops / (10 * 0.48 * 312e12))
@@ -407,8 +426,8 @@ def test_fp8_under_tensor_parallelism_by_hand() -> None:
     # Matmuls of layers at 0.657 of the fp8 peak, the head at that of bf16, attention at 0.35 of the bf16 peak.
     on, step = devices.load("h100-sxm"), tfacct.load("llama-3.1-8b").train_time
     wide, narrow = (step(on="2xh100-sxm", tp=2, ctx="4k", dtype=name).parts_seconds for name in ("bf16", "fp8"))
-    bf16 = on.peak["bf16"] * MEGATRON.products * TRAINING.products_hot / TRAINING.products
-    assert wide["products"] / narrow["products"] == pytest.approx(on.peak["fp8"] * TRAINING.fp8 / bf16)
+    bf16 = on.peak["bf16"] * MEGATRON.products * MPT.products_hot / MPT.products
+    assert wide["products"] / narrow["products"] == pytest.approx(on.peak["fp8"] * MPT.fp8 / bf16)
     assert narrow == step(on="2xh100-sxm", tp=2, ctx="4k", dtype="mxfp8").parts_seconds
     assert wide["head"] == narrow["head"] and wide["attention"] == narrow["attention"]
     pairs = 2 * 2 * 32 * 128 * (4096 * 4097 // 2) * 32 // 2  # 32 layers, half of 32 heads, the visible pairs

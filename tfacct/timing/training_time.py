@@ -1,0 +1,238 @@
+"""Seconds of a training step: an estimate, from the kernels of its forward pass. Never a count.
+
+One law for every layout; stacks differ in constants. A step is read from top to bottom in `step`: the kernels of a
+micro-batch, what its devices send meanwhile, the idle time of pipeline stages, and what happens once a step.
+
+Matmuls run once forward and twice backward, and once more where layers are recomputed; attention runs two and a half
+times backward. Communication is not hidden behind computation: it is added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import inf
+from typing import NamedTuple
+
+from tfacct.accounts.metrics import Recompute
+from tfacct.base.record import record
+from tfacct.ledger.einsum import rounded_up
+from tfacct.ledger.groups import Ledger
+from tfacct.ledger.lines import ACTIVE
+from tfacct.ledger.storage import BF16, BF16_EACH
+from tfacct.ledger.workload import Workload
+from tfacct.parallel.mesh import Mesh
+from tfacct.timing.kernels import Kernel, Split, kernels
+from tfacct.timing.timing import Device
+
+
+@record
+class TrainingConstants:
+    """Constants of a training step. Shares are of a device's peak, bandwidth or link. Fitted: on published steps of MPT
+    under FSDP, all devices together; the others as they say."""
+
+    products: float = 0.892  # Share of the bf16 peak that matmuls attain. Fitted.
+    products_hot: float = 0.77  # The same of devices with fp8 units, whose power does not last for more. Fitted.
+    fp8: float = 0.657  # Share of the fp8 peak that matmuls in fp8 attain. Fitted.
+    nvfp4: float = 0.5  # Share of the fp4 peak that matmuls in nvfp4 attain. Chosen by steps of Megatron-Bridge.
+    experts: float = 0.4
+    """Rate of the matmuls of experts, as a share of that of other matmuls. Chosen by steps of Megatron-Bridge."""
+    attention: float = 0.32  # Share of the bf16 peak that attention attains, by the pairs that its mask keeps. Fitted.
+    attention_hot: float = 0.178  # The same of devices with fp8 units. Fitted.
+    pointwise: float = 4.27  # Times that work which is no matmul moves its operands and results. Fitted.
+    logits: float = 27.7  # Bytes that loss and logits move for each logit. Fitted.
+    launch: float = 5.2e-6  # Seconds of a launch. Fitted.
+    link: float = 0.639  # Share of the link that collectives attain in a node. Fitted.
+    link_far: float = 0.58
+    """The same of gathers between nodes, of the slower of that link and all network cards of a node. Fitted."""
+    card: float = 0.88  # Share of a network card that sums of gradients between nodes attain. Not fitted.
+    reduce: float = 20e-6  # Seconds of a sum of nothing; NCCL takes 7 to 26 µs in a node. Not fitted.
+    optimizer: float = 34.6  # Bytes that the optimizer moves for each of a device's parameters. Fitted.
+    step: float = 6.85e-3  # Seconds of a step that nothing else explains. Fitted.
+
+
+MPT = TrainingConstants()
+"""Of MPT under FSDP (llm-foundry, 2023)."""
+RECENT = TrainingConstants(attention_hot=0.35)
+"""Of all other models under FSDP. Stacks since 2024 run attention twice as fast on devices with fp8 units: a share that
+was chosen by steps of Megatron-Bridge."""
+MEGATRON = TrainingConstants(
+    products=0.683, products_hot=0.683 * 0.77 / 0.892, attention=0.106, attention_hot=0.35, pointwise=0.9
+)
+"""Of all other layouts. Matmuls, unfused attention and pointwise work: fitted on 18 steps of GPT under Megatron-LM on
+A100s (2021, 2022). On devices with fp8 units, which came later, matmuls attain less by as much as under FSDP, and
+attention is fused."""
+
+
+UTILIZATION: Mapping[bool, float] = {False: 0.463, True: 0.48}
+"""Median utilization of the bf16 peak by measured steps, the plainest of predictions: of MPT under FSDP, and of GPT
+under Megatron-LM, recomputation counted."""
+UNITS: Mapping[str, str] = {"bf16": "bf16", "fp8": "fp8", "nvfp4": "fp4"}
+"""Dtypes of the matmuls of layers, and the units of a device that run them."""
+LAUNCHED = ("gemm", "experts", "attention", "pointwise")
+"""Kinds of the kernels whose launches are counted."""
+
+
+@record
+class Trained:
+    """A training step: `work` is a micro-batch of a replica, `accumulate` of them run before an update; then what is
+    recomputed, and the dtype of the matmuls of layers. `frozen`: only adapters are trained, so that weights have no
+    gradients."""
+
+    work: Workload
+    mesh: Mesh = Mesh()
+    accumulate: int = 1
+    recompute: Recompute = "none"
+    dtype: str = "bf16"
+    frozen: bool = False
+
+    @property
+    def megatron(self) -> bool:
+        """True if devices share more than weights, gradients and optimizer state; False under FSDP alone."""
+        return self.mesh.fsdp != self.mesh.ranks
+
+    @property
+    def replica(self) -> int:
+        """Number of devices that share a batch."""
+        return self.mesh.tp * self.mesh.pp * self.mesh.cp
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of a step in one replica."""
+        return int(self.work.context * self.work.batch * self.accumulate)
+
+    @property
+    def passes(self) -> int:
+        """Passes over the layers, the backward pass counted twice."""
+        return 3 + (self.recompute == "full")
+
+    @property
+    def matmul_passes(self) -> int:
+        """The same for matmuls, half of whose backward pass is the gradient of their weights."""
+        return self.passes - self.frozen
+
+    @property
+    def attention_passes(self) -> float:
+        """The same for attention, whose backward pass has five matmuls for two."""
+        return 3.5 + (self.recompute != "none")
+
+    def sharded(self, dense: int, experts: int) -> list[tuple[float, int]]:
+        """Of parameters outside and of routed experts: how many are on a device before FSDP shards them, and how many
+        devices have the same, or shard them under FSDP."""
+        mesh, shards = self.mesh, self.mesh.fsdp > 1
+        copies = mesh.weight_shards if shards else mesh.replicas
+        copies_experts = mesh.expert_shards if shards else mesh.expert_replicas
+        experts_each = experts / (mesh.pp * (mesh.ep if mesh.ep > 1 else mesh.tp))
+        return [(dense / (mesh.pp * mesh.tp), copies), (experts_each, copies_experts)]
+
+
+class Work(NamedTuple):
+    """What a step depends on: the kernels of a micro-batch's forward pass on one of the `tp` devices that share widths,
+    its logits there, the model's layers, its parameters outside and of routed experts. `moved`: bytes of operands and
+    results of the work that is no matmul; `routed`: those of tokens sent to experts, once for each expert; `cached`:
+    those of keys and values."""
+
+    forward: Sequence[Kernel]
+    logits: int = 0
+    layers: int = 1
+    dense: int = 0
+    experts: int = 0
+    moved: float = 0
+    routed: int = 0
+    cached: int = 0
+
+    def total(self, field: str, *parts: str) -> int:
+        """Sum of a field of the kernels of these parts: the head, or those of a kind in all layers."""
+        found = (("head" if one.name.startswith("lm_head") else one.kind, getattr(one, field)) for one in self.forward)
+        return sum(number for part, number in found if part in parts)
+
+
+def work_of(ledger: Ledger, trained: Trained) -> Work:
+    """The work of one micro-batch on one device of a replica, before stages and shards of its sequences divide it.
+    Raises ConfigError for a line that has no kernel."""
+    at, mesh = trained.work.axes(), trained.mesh
+    tokens, vocabulary = at["B"] * at["T"], max(group.axes.get("V", 0) for group in ledger.groups)
+    forward, undivided = (kernels(ledger, at, BF16, BF16_EACH, BF16_EACH, Split(tp)) for tp in (mesh.tp, 1))
+    moved = sum(kernel.moved for kernel in (undivided if mesh.sp else forward) if kernel.kind == "pointwise")
+    layers = [group for group in ledger.groups if group.numbers]
+    routed = sum(int(group.count) * group.axes.get(ACTIVE, 0) * group.axes["D"] for group in layers)
+    experts = expert_parameters(ledger)
+    return Work(
+        forward,
+        tokens * int(rounded_up(vocabulary, mesh.tp)),
+        sum(int(group.count) for group in layers),
+        sum(ledger.parameters().values()) - experts,
+        experts,
+        moved / mesh.tp if mesh.sp else moved,
+        BF16_EACH.bytes(tokens * routed),
+        sum(sum(kernel.cached.values()) for kernel in forward),
+    )
+
+
+def expert_parameters(ledger: Ledger) -> int:
+    """Parameters of routed experts."""
+    paths = {one.path for group in ledger.groups for one in group.cached_lines.parameters if one.is_expert}
+    return int(sum(elements for path, elements in ledger.parameters().items() if path in paths))
+
+
+class Parts(dict[str, float]):
+    """Seconds of a step by what they go to, in the order in which they are shown."""
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of the step."""
+        return sum(self.values())
+
+
+def step(work: Work, device: Device, trained: Trained, c: TrainingConstants) -> Parts:
+    """Seconds of a step on each device, by the pipeline stage that has most layers. The head's time is taken to be
+    shared by all stages, and experts get equally many tokens."""
+    mesh, passes, is_hot = trained.mesh, trained.passes, "fp8" in device.peak
+    share_of_peak = {"bf16": c.products_hot if is_hot else c.products, "fp8": c.fp8, "nvfp4": c.nvfp4}
+    wide = device.peak["bf16"] * share_of_peak["bf16"]
+    matmuls = device.peak[UNITS[trained.dtype]] * share_of_peak[trained.dtype]
+    attention = device.peak["bf16"] * (c.attention_hot if is_hot else c.attention)
+
+    def rate(devices: int) -> float:
+        return device.link(devices).rate * c.link if devices > 1 else inf
+
+    # A micro-batch: its layers in the stage, and the share of their tokens on one device.
+    of_layers = rounded_up(work.layers, mesh.pp) / work.layers
+    share, of_head = of_layers / mesh.cp, 1 / (mesh.pp * mesh.cp)
+    summed = 2 * (mesh.tp - 1) / mesh.tp * work.total("moved", "all-reduce") / mesh.cp / rate(mesh.tp)
+    # Keys and values go around once forward, and with their gradients backward.
+    around = work.cached * (1 - 1 / mesh.cp) * (3 + (trained.recompute != "none")) / rate(mesh.tp * mesh.cp)
+    exchanged = 2 * work.routed * (1 - 1 / mesh.ep) / rate(mesh.ep)
+    micro_batch = Parts(
+        products=share * work.total("flops", "gemm") * trained.matmul_passes / matmuls,
+        experts=share * work.total("flops", "experts") * trained.matmul_passes / (matmuls * c.experts),
+        head=of_head * work.total("flops", "head") * 3 / wide,
+        attention=share * work.total("flops", "attention") * trained.attention_passes / attention,
+        pointwise=share * work.moved * c.pointwise * passes / device.bandwidth,
+        logits=of_head * work.logits * c.logits / device.bandwidth,
+        launches=of_layers * work.total("times", *LAUNCHED) * passes * c.launch,
+        sums=of_layers * (summed + work.total("times", "all-reduce") * c.reduce) * (passes - 1),
+        ring=of_layers * around,
+        exchange=share * exchanged * (passes - 1),
+    )
+    stage = micro_batch.seconds - micro_batch["head"] - micro_batch["logits"]
+
+    # Weights and gradients: sharded, both are sent in every micro-batch; else gradients once a step.
+    sharded = trained.sharded(work.dense, work.experts)
+    received = BF16_EACH.bytes(1) * sum(parameters * (1 - 1 / copies) for parameters, copies in sharded)
+    gathers = gradients = 0.0
+    if received:
+        between = device.link(mesh.ranks)
+        if mesh.fsdp > 1:
+            share_of_link = c.link_far if between.reach == "network" else c.link
+            gathers = (3 - trained.frozen) * received / (between.rate * share_of_link)
+        elif not trained.frozen:
+            gradients = 2 * received / (between.card * c.card if between.reach == "network" else rate(mesh.ranks))
+    updated = sum(parameters / (copies if mesh.fsdp > 1 else 1) for parameters, copies in sharded)
+    return Parts(
+        {name: trained.accumulate * seconds for name, seconds in micro_batch.items()},
+        waiting=(mesh.pp - 1) / mesh.chunks * stage,
+        gathers=trained.accumulate * gathers,
+        gradients=gradients,
+        optimizer=0.0 if trained.frozen else updated * c.optimizer / device.bandwidth,
+        rest=c.step,
+    )
