@@ -192,20 +192,6 @@ def test_a_field_that_says_what_the_inner_class_does_anyway_changes_nothing(whol
     assert ours.ledger.states(Workload(11, 7, 3).axes()) == plain.ledger.states(Workload(11, 7, 3).axes())
 
 
-@pytest.mark.parametrize(
-    ("name", "why"),
-    [
-        ("plamo2", "has heads"),
-        ("reformer", "by hash"),
-        ("doge", "selects keys"),
-        ("blt", "another model predicts"),
-    ],
-)
-def test_a_type_that_no_part_here_expresses_says_why(name: str, why: str) -> None:
-    with pytest.raises(ConfigError, match=f"model_type '{name}' is not supported: .*{why}"):
-        load_model("mine", {"model_type": name, "text_config": {"model_type": f"{name}_text"}})
-
-
 def test_a_head_tied_by_the_whole_alone_is_said() -> None:
     """Of Mistral 3: files are published with a head of their own whose config says nothing of it."""
     text = {**without_tie(TINY["mistral"]), "model_type": "mistral"}

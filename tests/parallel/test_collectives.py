@@ -1,94 +1,300 @@
-"""Collectives and shards as in papers, by hand. Kind: golden."""
+"""Collectives of one rank, by hand and as in papers: calls and bytes by axis, pass, kind and tensor. Kind: golden."""
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
 
 import tfacct
 
-MOE = {"layers": 58, "experts": 256, "active": 8, "hidden": 7168, "width": 2048}
+STREAM_70B, STREAM_8B, STREAM_MIXTRAL = 8192 * 8192 * 2, 2 * 2 * 8192 * 4096, 4096 * 4096 * 2
+"""Bytes of a residual stream in bf16: 8,192 tokens; two sequences of 8,192; 4,096 tokens."""
+LLAMA_8B = 2 * 8_030_261_248
+BLOCK_70B, ROOT_70B = (855_654_400 - 2 * 8192) // 8 + 2 * 8192, 2 * 128_256 * 8192 // 8 + 8192
+"""Parameters of one of 8 ranks: a block, whose norms are whole; the table, the head and a norm."""
+EXPERTS = 32 * 3 * 4096 * 14336
+REST = 46_702_792_704 - 8 * EXPERTS
+"""Of mixtral-8x7b: one expert of each of 32 blocks, and all that is no expert's."""
+PAIRS, COUNTS = 2 * STREAM_MIXTRAL, 8 * 8
+"""Bytes of tokens to two experts each; how many tokens each of 8 experts gets, in 8 bytes."""
+KEYS = 2048 * 8 * 128 * 2
+"""Bytes of keys of 8 heads of 128 numbers and 2,048 tokens."""
+V3 = {"layers": 58, "experts": 256, "active": 8, "hidden": 7168, "width": 2048}
 """DeepSeek-V3 (arXiv 2412.19437), section 4.2: the layers with experts, and their sizes."""
 
+Rows = dict[str, tuple[int, int]]
+CASES: list[tuple[str, dict[str, Any], Rows, int]] = [
+    # Forward 2L + 1: o_proj, down_proj of 80 blocks, and the table. Backward 5L + 1: q, k, v, gate, up, and the head.
+    ("llama-3.1-70b", {"tp": 8, "train": True, "ctx": "8k"}, {
+        "tp forward all-reduce stream": (161, 161 * STREAM_70B),
+        "tp backward all-reduce stream": (401, 401 * STREAM_70B),
+    }, 0),
+    # arXiv 1909.08053, section 3: two all-reduces of b·s·h in a layer each way, one for the table, one for the logits:
+    # Megatron adds up the gradients of one tensor before it reduces them.
+    ("llama-3.1-70b", {"tp": 8, "tp_plan": "megatron", "train": True, "ctx": "8k"}, {
+        "tp forward all-reduce stream": (161, 161 * STREAM_70B),
+        "tp backward all-reduce stream": (161, 161 * STREAM_70B),
+    }, 0),
+    # arXiv 2105.04663: weights on both axes; norms, of 8,192 numbers, are whole on each rank of tp.
+    ("llama-3.1-70b", {"tp": 8, "sp": True, "fsdp": 8, "train": True, "ctx": "8k"}, {
+        "tp forward all-gather stream": (161, 161 * STREAM_70B),
+        "tp forward reduce-scatter stream": (161, 161 * STREAM_70B // 8),
+        "tp backward all-gather stream": (161, 161 * STREAM_70B),
+        "tp backward reduce-scatter stream": (161, 161 * STREAM_70B // 8),
+        "tp backward all-reduce shared weights": (161, 161 * 8192 * 2),
+        "fsdp forward all-gather weights": (81, 2 * (80 * BLOCK_70B + ROOT_70B)),
+        "fsdp backward all-gather weights": (80, 2 * 80 * BLOCK_70B),
+        "fsdp backward reduce-scatter weights": (81, 2 * (80 * BLOCK_70B + ROOT_70B) // 8),
+    }, 0),
+    ("llama-3.1-8b", {"tp": 8}, {"tp forward all-reduce stream": (65, 65 * 4096 * 2)}, 0),
+    # Its class fuses q, k and v: backward two sums a block, and the head's.
+    ("gpt2", {"tp": 2, "train": True, "ctx": 64}, {
+        "tp forward all-reduce stream": (25, 25 * 64 * 768 * 2),
+        "tp backward all-reduce stream": (2 * 12 + 1, 25 * 64 * 768 * 2),
+    }, 0),
+    # Sublayers side by side: two sums in each of 6 blocks, which are not added up first, and the table's. Bloom: what
+    # ALiBi adds to scores is each head's own; gpt-oss: so is its sink.
+    ("pythia-70m", {"tp": 2}, {"tp forward all-reduce stream": (13, 13 * 512 * 2)}, 0),
+    ("bloom-7b1", {"tp": 2}, {"tp forward all-reduce stream": (2 * 30 + 1, 61 * 4096 * 2)}, 0),
+    ("gpt-oss-20b", {"tp": 2}, {
+        "tp forward all-reduce stream": (24 + 1, 25 * 2880 * 2), "tp forward all-reduce experts": (24, 24 * 2880 * 2),
+    }, 0),
+    # Logits: gathered, or three numbers of each token in fp32 for the loss.
+    ("llama-3.1-8b", {"tp": 8, "after_head": "gathered"}, {"tp forward all-gather logits": (1, 128_256 * 2)}, 1),
+    ("llama-3.1-8b", {"tp": 8, "after_head": "loss", "train": True, "ctx": "4k"}, {
+        "tp forward all-reduce logits": (3, 3 * 4096 * 4),
+    }, 2),
+    # arXiv 2104.04473, section 3.2: b·s·h between two stages for each of 8 micro-batches, each way.
+    ("llama-3.1-8b", {"pp": 4, "microbatches": 8, "batch": 16, "ctx": "8k", "train": True}, {
+        "pp forward send stream": (8, 8 * STREAM_8B), "pp backward send stream": (8, 8 * STREAM_8B),
+    }, 0),
+    ("llama-3.1-8b", {"pp": 4, "batch": 16}, {"pp forward send stream": (1, 16 * 2 * 4096)}, 0),
+    # A tied table is on both ends: 25,129 of 50,257 rows on the fullest rank of tp.
+    ("gpt2", {"pp": 2, "ctx": 1024, "train": True, "tp": 2}, {
+        "pp backward all-reduce shared weights": (1, 2 * 25_129 * 768),
+    }, 3),
+    # arXiv 2310.01889, section 3: keys and values of a quarter of two sequences are handed on, c - 1 times in each of
+    # 32 layers; their gradients go home, in fp32.
+    ("llama-3.1-8b", {"cp": 4, "ctx": "8k", "batch": 2, "train": True, "fsdp": 2}, {
+        "cp forward send keys": (32 * 3, 32 * 3 * 4 * KEYS),
+        "cp backward send keys": (32 * (3 + 4), 32 * (3 * 4 + 4 * 8) * KEYS),
+    }, 3),
+    # Keys of a quarter of the tokens and half of 16 heads; queries and results have twice as many heads.
+    ("gemma-3-27b-text", {"cp": 2, "cp_method": "gather", "ulysses": 2, "tp": 2, "ctx": "8k", "tokens": "8k"}, {
+        "cp forward all-gather keys": (62 * 2, 62 * 2 * 2 * KEYS),
+        "ulysses forward all-to-all heads": (62 * 4, 62 * 6 * KEYS),
+        "tp forward all-reduce stream": (62 * 2 + 1, (62 * 2 + 1) * 2048 * 5376 * 2),
+    }, 0),
+    # arXiv 2309.14509, section 3.2: four all-to-alls of N·h / P: queries, keys, values and what attention gives.
+    ("llama-2-7b", {"ulysses": 4, "ctx": "4k", "tokens": "4k"}, {
+        "ulysses forward all-to-all heads": (32 * 4, 32 * 4 * 1024 * 4096 * 2),
+    }, 0),
+    ("llama-3.1-8b", {"dp": 8, "train": True}, {"dp backward all-reduce weights": (162, LLAMA_8B)}, 0),
+    # arXiv 1910.02054, section 7.2: the sums are scattered, and what was updated is gathered.
+    *(("llama-3.1-8b", {"dp": 8, "zero": zero, "train": True}, {
+        "dp backward reduce-scatter weights": (33, LLAMA_8B // 8), "dp update all-gather weights": (33, LLAMA_8B),
+    }, 0) for zero in (1, 2)),
+    # arXiv 2304.11277, section 3.2.2, hybrid sharding: the shares of gradients are summed among the copies.
+    ("llama-3.1-8b", {"fsdp": 4, "dp": 2, "train": True}, {"dp backward all-reduce weights": (33, LLAMA_8B // 4)}, 3),
+    # arXiv 2006.16668, section 3.2: a token's h numbers to each of its experts, and the results back. Before them goes
+    # how many come, in 64 bits for each expert.
+    ("mixtral-8x7b", {"ep": 8}, {"ep forward all-to-all experts": (3 * 32, 32 * (2 * 2 * 4096 * 2 + COUNTS))}, 0),
+    ("mixtral-8x7b", {"ep": 8, "train": True, "ctx": "4k"}, {
+        "ep forward all-to-all experts": (96, 32 * (2 * PAIRS + COUNTS)),
+        "ep backward all-to-all experts": (64, 32 * 2 * PAIRS),
+        "dp backward all-reduce weights": (66, 2 * REST),
+    }, 0),
+    ("deepseek-v3", {"ep": 64, "tokens": "4k", "ctx": "4k"}, {
+        "ep forward all-to-all experts": (58 * 3, 58 * (2 * 4096 * 8 * 7168 * 2 + 256 * 8)),
+    }, 0),
+    # Of 16 copies two have each expert.
+    ("mixtral-8x7b", {"ep": 8, "dp": 16, "train": True, "ctx": "4k"}, {
+        "dp backward all-reduce weights": (98, 2 * (REST + EXPERTS)),
+    }, 2),
+    ("mixtral-8x7b", {"ep": 8, "dp": 16, "zero": 1, "train": True, "ctx": "4k"}, {
+        "dp backward reduce-scatter weights": (65, 2 * REST // 16 + EXPERTS),
+        "dp update all-gather weights": (65, 2 * (REST + EXPERTS)),
+    }, 2),
+    # 8 experts among 16 copies: each has a sixteenth of all.
+    ("mixtral-8x7b", {"dp": 16, "zero": 1, "train": True}, {
+        "dp backward reduce-scatter weights": (33, 2 * (REST + 8 * EXPERTS) // 16),
+        "dp update all-gather weights": (33, 2 * (REST + 8 * EXPERTS)),
+    }, 0),
+    ("mixtral-8x7b", {"fsdp": 8, "ep": 8, "dp": 2, "train": True, "ctx": "4k"}, {
+        "dp backward all-reduce weights": (65, 2 * (REST // 8 + EXPERTS)),
+    }, 5),
+    # Ranks of a sequence divide experts too: of 8,192 tokens each sends its part; each expert is on one rank.
+    ("mixtral-8x7b", {"cp": 4, "ep": 4, "train": True, "ctx": "8k"}, {
+        "ep backward all-to-all experts": (64, 32 * 2 * PAIRS // 2), "cp backward all-reduce weights": (66, 2 * REST),
+    }, 3),
+    # Experts under sequence parallelism: attention of each block and the table, or the head; experts; gradients of two
+    # norms in each block and the last one, and of routers.
+    ("mixtral-8x7b", {"tp": 8, "sp": True, "train": True, "ctx": "4k"}, {
+        **{f"tp {when} all-gather {of}": (calls, calls * STREAM_MIXTRAL)
+           for when in ("forward", "backward") for of, calls in (("stream", 33), ("experts", 32))},
+        **{f"tp {when} reduce-scatter {of}": (calls, calls * STREAM_MIXTRAL // 8)
+           for when in ("forward", "backward") for of, calls in (("stream", 33), ("experts", 32))},
+        "tp backward all-reduce shared weights": (65 + 32, 2 * (65 * 4096 + 32 * 8 * 4096)),
+    }, 0),
+    # Tokens of a rank, an eighth, go to their experts without a gather.
+    ("mixtral-8x7b", {"tp": 8, "sp": True, "ep": 8, "train": True, "ctx": "4k"}, {
+        "ep forward all-to-all experts": (96, 32 * (2 * PAIRS // 8 + COUNTS)),
+        "ep backward all-to-all experts": (64, 32 * 2 * PAIRS // 8),
+        **{f"tp {when} all-gather stream": (33, 33 * STREAM_MIXTRAL) for when in ("forward", "backward")},
+    }, 3),
+    # A latent is whole on every rank. Forward: attention of 27 blocks, the MLP of one, a shared expert of 26, the
+    # table; experts. Backward: q_proj, what k and v read (one matmul in the class), and the rotated key; gate and up of
+    # 27 MLPs, the head; of experts, tokens and weights.
+    ("deepseek-v2-lite", {"tp": 8, "train": True, "ctx": "8k"}, {
+        "tp forward all-reduce stream": (27 + 1 + 26 + 1, 55 * 8192 * 2048 * 2),
+        "tp forward all-reduce experts": (26, 26 * 8192 * 2048 * 2),
+        "tp backward all-reduce stream": (
+            27 * (1 + 1 + 1 + 2) + 1, 8192 * 2 * (27 * (2048 + 64 + 512 + 2 * 2048) + 2048)
+        ),
+        "tp backward all-reduce experts": (52, 26 * 8192 * (2048 * 2 + 6 * 4)),
+    }, 0),
+    # 61 blocks gather for attention, 3 dense ones for their MLPs, and the head; mixtures are 58. Gradients of both
+    # latents and of the rotated part of keys are whole: none is scattered before attention.
+    ("deepseek-v3", {"tp": 8, "sp": True, "train": True, "ctx": "1k"}, {
+        "tp forward all-gather stream": (61 + 3 + 1, 65 * 1024 * 7168 * 2),
+        "tp forward all-gather experts": (58, 58 * 1024 * 7168 * 2),
+        "tp backward all-reduce stream": (3 * 61, 61 * 1024 * (1536 + 512 + 64) * 2),
+        "tp backward reduce-scatter stream": (4, 4 * 1024 * 7168 * 2 // 8),
+        "tp backward reduce-scatter experts": (58, 58 * 1024 * 7168 * 2 // 8),
+    }, 5),
+    # Norms over all heads, as wide as the stream, in 16 blocks: queries, keys and values are gathered, and backward
+    # what attention gave; sums of o, down and the table, and of the gradients of q, k, v, gate, up, and the head.
+    ("olmo-2-1b", {"tp": 8, "train": True, "ctx": 64}, {
+        "tp forward all-gather stream": (3 * 16, 3 * 16 * 64 * 2048 * 2),
+        "tp forward all-reduce stream": (2 * 16 + 1, 33 * 64 * 2048 * 2),
+        "tp backward all-gather stream": (16, 16 * 64 * 2048 * 2),
+        "tp backward all-reduce stream": (5 * 16 + 1, 81 * 64 * 2048 * 2),
+    }, 0),
+]  # fmt: skip
+"""Models, what is asked, rows by hand, and how many other rows there are."""
 
-def lines(name: str, **asked: Any) -> list[dict[str, Any]]:
-    return list(tfacct.load(name).comms(**asked).collectives)
+
+def rows_of(found: Any) -> Rows:
+    """Calls and bytes by axis, pass, kind and tensor."""
+    calls, sent = Counter[str](), Counter[str]()
+    for one in found.collectives:
+        name = f"{one['over']} {one['when']} {one['kind']} {one['of']}"
+        calls[name] += one["calls"]
+        sent[name] += one["bytes"]
+    return {name: (calls[name], sent[name]) for name in calls}
 
 
-def total(found: list[dict[str, Any]], key: str = "bytes", **where: str) -> int:
-    return sum(one[key] for one in found if all(one[name] == said for name, said in where.items()))
+@pytest.mark.parametrize(("name", "asked", "expected", "others"), CASES)
+def test_collectives_by_hand(name: str, asked: dict[str, Any], expected: Rows, others: int) -> None:
+    found = rows_of(tfacct.load(name).comms(**asked))
+    assert {key: found.get(key) for key in expected} == expected and len(found) == len(expected) + others
 
 
-def test_megatrons_all_reduces() -> None:
-    # arXiv 1909.08053, section 3: two all-reduces of b·s·h in a layer each way, one for the table, one for the logits.
-    found = lines("llama-3.1-70b", tp=8, tp_plan="megatron", train=True, ctx="8k")
-    stream = 8192 * 8192 * 2
-    for when in ("forward", "backward"):
-        assert total(found, "calls", when=when) == 2 * 80 + 1
-        assert total(found, when=when) == (2 * 80 + 1) * stream
-    assert total(found, "sent_bytes") == 2 * (2 * 80 + 1) * stream * 2 * 7 // 8  # of a ring, 2 (t − 1) / t
+def sent(name: str, **asked: Any) -> int:
+    """Bytes that one rank sends."""
+    return int(tfacct.load(name).comms(**asked).sent_bytes)
 
 
-def test_megatrons_sequence_parallelism_sends_as_many_bytes() -> None:
-    # arXiv 2205.05198, section 4.2.2: an all-reduce in a ring is a reduce-scatter and an all-gather.
+def test_what_a_ring_sends() -> None:
+    """An all-reduce among n ranks sends 2 (n - 1) / n of its bytes; a gather, a scatter and an all-to-all half of it.
+
+    arXiv 2205.05198, section 4.2.2: sequence parallelism sends as much as tensor parallelism, and gradients of norms,
+    of h numbers. arXiv 1910.02054, section 7: ZeRO sends 2 Ψ, and 3 Ψ where weights are divided; of these what is in no
+    block is gathered once, not twice.
+    """
     asked: dict[str, Any] = {"tp": 8, "tp_plan": "megatron", "train": True, "ctx": "8k"}
-    plain, parted = lines("llama-3.1-70b", **asked), lines("llama-3.1-70b", sp=True, **asked)
-    norms = 2 * (2 * 80 + 1) * 8192 * 2 * 7 // 8  # gradients of norms, of h numbers, which only sp has to sum
-    assert total(parted, "sent_bytes") == total(plain, "sent_bytes") + norms
-
-
-def test_stages_hand_on_a_microbatch() -> None:
-    # arXiv 2104.04473, section 3.2: b·s·h between two stages for each microbatch, each way.
-    found = lines("llama-3.1-8b", pp=4, train=True, ctx="4k", batch=8)
-    assert total(found, kind="send") == 2 * 8 * 4096 * 4096 * 2
+    plain = sent("llama-3.1-70b", **asked)
+    assert plain == 2 * (2 * 80 + 1) * STREAM_70B * 2 * 7 // 8
+    assert sent("llama-3.1-70b", sp=True, **asked) == plain + 2 * (2 * 80 + 1) * 8192 * 2 * 7 // 8
+    one = tfacct.load("llama-3.1-8b").comms(tp=8)
+    assert one.sent_bytes == 2 * 7 * 65 * 4096 * 2 // 8
+    assert one.answer == "A new token sends 910 KiB from each rank: 65 collectives."
+    ring, ends = LLAMA_8B * 63 // 64, 2 * (2 * 128_256 * 4096 + 4096) * 63 // 64
+    assert sent("llama-3.1-8b", dp=64, train=True) == pytest.approx(2 * ring, rel=1e-6)
+    assert [sent("llama-3.1-8b", dp=64, zero=zero, train=True) for zero in (1, 2, 3)] == [
+        2 * ring, 2 * ring, 3 * ring - ends
+    ]  # fmt: skip
+    assert sent("mixtral-8x7b", ep=8) == 32 * 7 * 4104
+    pairs = V3["layers"] * (2 * 4096 * V3["active"] * V3["hidden"] * 2 + V3["experts"] * 8)
+    assert sent("deepseek-v3", ep=64, tokens="4k", ctx="4k") == pairs * 63 // 64
+    # Queries, keys, values and the result of 12 blocks, 64/4 tokens of 768 numbers of 2 bytes; a step sends them once
+    # more, backward, and all-reduces 124,439,808 gradients over 4 ranks.
+    forward = 12 * 4 * 16 * 768 * 2 * 3 // 4
+    assert sent("gpt2", ulysses=4, ctx=64, tokens=64) == forward
+    assert sent("gpt2", ulysses=4, ctx=64, train=True) == 2 * forward + 124_439_808 * 2 * 2 * 3 // 4
 
 
 @pytest.mark.parametrize(("schedule", "chunks"), [("gpipe", 1), ("1f1b", 1), ("interleaved", 4)])
 def test_the_bubble(schedule: Any, chunks: int) -> None:
-    # arXiv 2104.04473, sections 2.2.1 and 2.2.2: (p − 1) / m of the ideal time, and 1 / v of that.
+    """arXiv 2104.04473, sections 2.2.1 and 2.2.2: (p - 1) / m of the ideal time, and 1 / v of that."""
     rank = tfacct.load("llama-3.1-8b").train(ctx="1k", pp=4, batch=32, schedule=schedule, pp_chunks=chunks)
     assert rank.bubble_ratio == 3 / (32 * chunks)
 
 
-def test_tokens_go_to_their_experts_and_back() -> None:
-    # arXiv 2006.16668, section 3.2: a token's h numbers to each of its experts, and the results back.
-    found = lines("deepseek-v3", ep=64, tokens="4k", ctx="4k")
-    each = MOE["layers"] * 4096 * MOE["active"] * MOE["hidden"] * 2
-    counts = MOE["layers"] * MOE["experts"] * 8  # how many come, in 64 bits for each expert
-    assert total(found, kind="all-to-all") == 2 * each + counts
-    assert total(found, "sent_bytes", kind="all-to-all") == (2 * each + counts) * 63 // 64
-
-
 def test_experts_of_a_rank_of_deepseek_v3() -> None:
-    # 2412.19437, section 3.2.1: EP64 has 4 of 256 experts of each layer; each has three matrices of 7168 × 2048.
+    """2412.19437, section 3.2.1: EP64 has 4 of 256 experts of each layer; each has three matrices of 7168 × 2048."""
     model = tfacct.load("deepseek-v3")
-    banks = 3 * MOE["hidden"] * MOE["width"] * MOE["layers"] * MOE["experts"]
+    banks = 3 * V3["hidden"] * V3["width"] * V3["layers"] * V3["experts"]
     assert model.params(ep=64).rank_params == model.params().total_params - banks * 63 // 64
 
 
-def test_a_ring_of_keys_and_values() -> None:
-    # arXiv 2310.01889, section 3: keys and values of a rank's tokens are handed on, c − 1 times.
-    found = lines("llama-3.1-8b", cp=4, ctx="8k", tokens="8k")
-    assert total(found, kind="send") == 32 * 3 * 2 * 2048 * 8 * 128 * 2
+def test_megatrons_operators_follow_from_axes() -> None:
+    """f before attention and MLP reduces backwards, g after them forwards; table and logits by V."""
+    step = tfacct.load("llama-3.1-8b").comms(tp=8, tp_plan="megatron", train=True)
+    found = {
+        row["when"]: Counter({(line["what"], line["because"]): line["calls"] for line in row["lines"]})
+        for row in step.collectives
+    }
+    forward = {("blocks.*.attn.o_proj", "N"): 32, ("blocks.*.mlp.down_proj", "F"): 32, ("embed", "V"): 1}
+    assert found["forward"] == Counter(forward)
+    axes = Counter[str]()
+    for (_, because), calls in found["backward"].items():
+        axes[because] += calls
+    assert axes == Counter({"N": 32, "F": 32, "V": 1})
 
 
-def test_ulysses_moves_four_tensors() -> None:
-    # arXiv 2309.14509, section 3.2: four all-to-alls of N·h / P, queries, keys, values and what attention gives.
-    found = lines("llama-2-7b", ulysses=4, ctx="4k", tokens="4k")
-    assert total(found, kind="all-to-all") == 32 * 4 * 1024 * 4096 * 2
-    assert total(found, "calls", kind="all-to-all") == 32 * 4
+ZERO = {0: 120, 1: 31.4, 2: 16.6, 3: 1.9}
+"""GB of weights, gradients and Adam of a model of 7.5 B parameters on 64 devices (arXiv 1910.02054, figure 1)."""
 
 
-def test_copies_of_shards() -> None:
-    # arXiv 2304.11277, section 3.2.2, hybrid sharding: Ψ / F of gradients are summed among the copies.
-    found = lines("llama-3.1-8b", fsdp=8, dp=4, train=True, ctx="1k")
-    assert total(found, over="dp") == 2 * 8_030_261_248 // 8
-    assert total(found, "sent_bytes", over="dp") == 2 * 8_030_261_248 // 8 * 2 * 3 // 4
+@pytest.mark.parametrize("stage", ZERO)
+def test_stages_of_zero_divide_what_they_say(stage: int) -> None:
+    copies = 64
+
+    def needs(weights: float, gradients: float, moments: float) -> float:
+        """Bytes of a parameter, by the table."""
+        sizes = [moments, gradients, weights]
+        return sum(size / copies if stage > place else size for place, size in enumerate(sizes))
+
+    assert round(7.5 * needs(2, 2, 12), 1) == ZERO[stage]
+    rank = tfacct.load("llama-3.1-8b").train(ctx="1k", dp=copies, **({"zero": stage} if stage else {}))
+    counters = 4 * (32 * 9 + 3)  # one of each tensor
+    ours = (rank.weights_bytes, rank.gradients_bytes, rank.optimizer_bytes - counters)
+    places = ((2, 2), (2, 1), (4, 0))
+    assert ours == tuple(size * 8_030_261_248 // (copies if stage > place else 1) for size, place in places)
 
 
-def test_a_cache_divides_by_its_heads() -> None:
-    # 70B with grouped keys (2307.09288, appendix A.2.1): 8 heads of 128, one on each of 8 ranks.
-    model = tfacct.load("llama-3.1-70b")
-    assert model.memory(ctx="8k", tp=8).kv_cache_bytes == 2 * 80 * 128 * 2 * 8192
-    assert model.memory(ctx="8k").kv_cache_bytes == 8 * 2 * 80 * 128 * 2 * 8192
+def test_uneven_tokens_of_experts_and_sums_in_fp32() -> None:
+    mixtral: dict[str, Any] = {"fsdp": 8, "ep": 8, "train": True, "ctx": "4k"}
+    even, uneven = (rows_of(tfacct.load("mixtral-8x7b").comms(**mixtral, **more)) for more in ({}, {"imbalance": 1.5}))
+    key = "ep backward all-to-all experts"
+    assert 2 * uneven[key][1] == 5 * even[key][1] // 2
+    both = [tfacct.load("llama-3.1-8b").comms(fsdp=8, train=True, reduce_dtype=dtype) for dtype in (None, "fp32")]
+    narrow, wide = (rows_of(one)["fsdp backward reduce-scatter weights"][1] for one in both)
+    assert wide == 2 * narrow and [one.reduce_dtype for one in both] == ["bf16", "fp32"]
+
+
+def test_parts_of_a_sequence_sum_gradients_as_copies_do() -> None:
+    parts, copies = (
+        rows_of(tfacct.load("llama-3.2-1b").comms(ctx=4096, train=True, **mesh)) for mesh in ({"cp": 4}, {"dp": 4})
+    )
+    assert parts["cp backward all-reduce weights"] == copies["dp backward all-reduce weights"]
+
+
+def test_layouts_that_are_the_same_by_other_names() -> None:
+    llama, mixtral = tfacct.load("llama-3.1-8b"), tfacct.load("mixtral-8x7b")
+    assert llama.comms(dp=8, zero=3, train=True).collectives == llama.comms(fsdp=8, train=True).collectives
+    step = mixtral.comms(ep=8, train=True, ctx="4k")
+    assert step.mesh["dp"] == 8 and step.collectives == mixtral.comms(ep=8, dp=8, train=True, ctx="4k").collectives

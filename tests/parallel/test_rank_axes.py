@@ -198,13 +198,6 @@ def test_a_sweep_skips_what_ranks_do_not_divide(run: Callable[..., Ran]) -> None
     assert "Each row counts one rank, the fullest one." in out
     peaks = run("sweep", "llama-3.1-8b", "--pp", "1,2", "--cp", "1,2", "--metric", "peak_bytes", "--ctx", "1k").out
     assert "Peaks exclude buffers for keys and values of other cp ranks." in " ".join(peaks.split())
-    for given, said in {
-        "--pp 2 --metric share.attn": "share.attn is a ratio, which cannot be compared between --pp stages",
-        "--tp 2 --ep 2 --metric total_flops": "has no experts for --ep 2 to shard",
-        "--cp 2 --decode --metric total_flops": "shards whole sequences",
-    }.items():
-        ran = run("sweep", "llama-3.1-8b", "--ctx", "1k", *given.split())
-        assert ran.code == 2 and said in " ".join(ran.err.split()), ran.err
 
 
 def test_ranks_beside_the_unknown_ones() -> None:
@@ -288,9 +281,6 @@ def test_a_sweep_divides_the_streams_tokens_too(run: Callable[..., Ran]) -> None
     asked = "sweep", "llama-3.1-8b", "--ctx", "4k", "--metric", "saved_bytes", "--sp"
     said = " ".join(run(*asked, "--tp", "1,2").out.split())
     assert "sp shards the residual stream too" in said
-    for more in ((), ("--tp", "1")):
-        ran = run(*asked, *more)
-        assert ran.code == 2 and "--sp needs several ranks of --tp: add --tp 1,2,4" in " ".join(ran.err.split())
 
 
 def test_the_fewest_ranks_that_divide_the_streams_tokens_too(run: Callable[..., Ran]) -> None:
@@ -300,17 +290,3 @@ def test_the_fewest_ranks_that_divide_the_streams_tokens_too(run: Callable[..., 
     assert found.answer.startswith("The smallest tp is 4:") and peaks[1] <= 40 * 10**9 < peaks[0]
     asked = "solve", "llama-3.1-8b", "--until", "peak_bytes=40GB", "--ctx", "4k", "--sp"
     assert "smallest tp within peak_bytes = 40 GB with sp" in " ".join(run(*asked, "--for", "tp").out.split())
-    ran = run(*asked, "--for", "fsdp")
-    assert ran.code == 2 and "needs --tp 2 or more" in ran.err
-
-
-def test_padding_is_asked_of_all_ranks_that_divide_weights(run: Callable[..., Ran]) -> None:
-    for command in ("params", "memory"):  # 3,072 rows among 2 ranks go, among 2 x 3 of 8,192 do not
-        ran = run(command, "phi-3-mini-4k", "--cp", "3", "--fsdp", "2")
-        words = " ".join(ran.err.split())
-        assert ran.code == 2 and "--fsdp 2 with --cp 3 pads mlp.gate_proj.weight (8,192 × 3,072)" in words
-        assert "no size divides all with --cp 3; without it: 1, 2, 4, 8," in words
-    assert run("params", "phi-3-mini-4k", "--cp", "4", "--fsdp", "2").code == 0
-    assert "sizes that divide all: 1, 2, 4, 8, 16, 32, 64, 128, 256 " in (
-        " ".join(run("params", "phi-3-mini-4k", "--cp", "4", "--fsdp", "6").err.split()) + " "
-    )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from string import ascii_lowercase
+
 import pytest
 
 import tfacct
@@ -59,12 +62,81 @@ def operations_add_up(loaded: LoadedModel, mesh: Mesh) -> None:
         assert own.line.flops(own.axes) * ways == whole.line.flops(whole.axes), (mesh, whole.path)
 
 
-@pytest.mark.parametrize("name", SOME)
-def test_ranks_hold_and_do_the_whole(name: str) -> None:
-    assert adds_up(name) > 0
+def cache_adds_up(name: str) -> int:
+    """Number of meshes that divide a preset evenly, all of whose ranks keep the whole cache between them."""
+    model, count = tfacct.load(name), 0
+    for tp in (2, 4, 8):
+        if even(model.loaded, Mesh(tp=tp)):
+            count += 1
+            one, latent = model.kv(ctx=512, tp=tp), model.kv(ctx=512).models[0]["kv_heads"] is None
+            # Every rank caches the whole latent; keys and values are those of its heads.
+            assert one.kv_cache_bytes * (1 if latent else tp) == one.whole["kv_cache_bytes"], (name, tp)
+            assert one.kv_cache_bytes == model.memory(ctx=512, tp=tp, dtype="bf16").kv_cache_bytes
+    return count
+
+
+def work_adds_up(name: str) -> int:
+    """Number of meshes that divide a preset evenly, whose ranks do its work between them."""
+    model, count = tfacct.load(name), 0
+    for tp in (2, 8):
+        if not even(model.loaded, Mesh(tp=tp)):
+            continue
+        count += 1
+        for more in ({"train": True}, {"decode": True, "masked": True}):
+            one = model.flops(ctx=512, tp=tp, **more)
+            lines = {(line["path"], line.get("blocks")): line for line in model.flops(ctx=512, **more).lines}
+            for line in one.lines:
+                # What has a divided letter is a share; each rank does the rest by itself.
+                axis_names = {*line["spec"].replace(",", "").split()} - {"Nx"}  # heads of an indexer are whole
+                divided = {axis.rstrip(ascii_lowercase) for axis in axis_names} & {"K", "N", "F", "V"}
+                shares = tp if divided else 1
+                assert line["flops"] * shares == lines[line["path"], line.get("blocks")]["flops"], (name, tp, line)
+            assert one.whole["total_flops"] == sum(line["flops"] for line in lines.values())
+    return count
+
+
+def experts_add_up(name: str) -> int:
+    """Number of meshes of a preset whose ranks store its experts between them, each as `params` has a rank."""
+    model, count = tfacct.load(name), 0
+    banks = [tensor for tensor in model.loaded.ledger.tensors() if tensor.parameter.is_expert]
+    every = sum(tensor.count * tensor.elements for tensor in banks)
+    whole = model.params().total_params
+    for tp, ep in ((1, 4), (2, 4), (4, 4)) if banks else ():
+        if not even(model.loaded, Mesh(tp=tp)) or not even(model.loaded, Mesh(tp=tp, fsdp=ep // tp, ep=ep)):
+            continue
+        count += 1
+        one = model.memory(ctx=64, tp=tp, ep=ep, dtype="bf16")
+        # A rank of tp, less its part of each expert; what is added to an expert's sum is whole.
+        parts = sum(t.count * t.elements // (tp if "Fe" in t.parameter.axes else 1) for t in banks)
+        assert one.total_params == model.memory(ctx=64, tp=tp, dtype="bf16").total_params - parts + every // ep, (
+            name,
+            tp,
+            ep,
+        )
+        assert tp == 1 or one.kv_cache_bytes == model.memory(ctx=64, tp=tp, dtype="bf16").kv_cache_bytes
+        assert one.whole["total_params"] == whole
+        if tp == ep:
+            assert one.total_params == model.params(tp=tp, ep=ep).rank_params
+    return count
+
+
+WHOLE_VOCABULARIES = tuple(name for name in SOME if name != "gpt2")
+MIXTURES = ("mixtral-8x7b", "deepseek-v2-lite", "qwen1.5-moe-a2.7b", "qwen3-30b-a3b")
+LAWS: dict[Callable[[str], int], tuple[tuple[str, ...], int]] = {
+    adds_up: (SOME, 150),
+    cache_adds_up: (WHOLE_VOCABULARIES, 120),
+    work_adds_up: (WHOLE_VOCABULARIES, 120),
+    experts_add_up: (MIXTURES, 20),
+}
+"""Laws with some presets that they hold for, and how many there are at least."""
+
+
+@pytest.mark.parametrize(("law", "name"), [(law, name) for law, (names, _) in LAWS.items() for name in names])
+def test_ranks_together_are_the_model(law: Callable[[str], int], name: str) -> None:
+    assert law(name) > 0
 
 
 @pytest.mark.slow
-def test_ranks_of_every_preset_hold_and_do_the_whole() -> None:
-    counts = {name: adds_up(name) for name in presets.names()}
-    assert sum(count > 0 for count in counts.values()) >= 150, counts
+@pytest.mark.parametrize("law", LAWS)
+def test_ranks_of_every_preset_together_are_the_model(law: Callable[[str], int]) -> None:
+    assert sum(law(name) > 0 for name in presets.names()) >= LAWS[law][1]
