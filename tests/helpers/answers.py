@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -58,6 +59,7 @@ ANSWERS: dict[str, Callable[[], Report]] = {
     "measure": lambda: LLAMA.measure(ctx=9, steps=1),
     "checkpoint": checked,
 }
+ANSWERS = {name: cache(answer) for name, answer in ANSWERS.items()}  # several files of tests look at each
 QUICK = [with_torch(name) if name in ("verify", "measure") else name for name in ANSWERS if name != "prove"]
 """The others: a proof takes seconds, and test_schema asks all of it at once."""
 

@@ -62,7 +62,7 @@ def same_as_train(name: str, steps: int) -> None:
                 assert rank["sent"] == (facts["sent_bytes"] or 0)
 
 
-@pytest.mark.parametrize("name", ["llama-3.1-8b", "gpt2", "mistral-7b-v0.1", "bert-base"])
+@pytest.mark.parametrize("name", ["gpt2", "mistral-7b-v0.1"])
 def test_laws_are_those_of_train(name: str) -> None:
     same_as_train(name, 1)
 

@@ -58,19 +58,19 @@ def of_diff(old: str, new: str, ctx: int | None = None, to_ctx: int | None = Non
 
 
 CHARTS = {
-    **{f"flops {name}": lambda name=name: charted(name) for name in MIXED},
+    **{f"flops {name}": lambda name=name: charted(name) for name in ("gpt2-xl", "t5-small", "deepseek-v3")},
     "flops ctx": lambda: charted("gpt2-xl", ctx=16384),
     "flops several": lambda: charted(*MIXED, ctx=512),
     "flops masked": lambda: charted(*GPT2, ctx=1024, masked=True),
-    **{f"memory {name}": lambda name=name: of_memory(name) for name in MIXED},
+    **{f"memory {name}": lambda name=name: of_memory(name) for name in ("bert-base", "mamba-130m", "deepseek-v3")},
     "memory fit": lambda: of_memory("llama-3.1-8b", ctx=8192, fit=24 * GIB),
     "memory several": lambda: of_memory(*MIXED, fit=40 * GIB),
     **{f"kv {name}": lambda name=name: of_kv(name) for name in ("llama-3.1-8b", "gemma-3-27b-text", "falcon-7b")},
-    **{f"kv {name}": lambda name=name: of_kv(name) for name in MIXED if name != "bert-base"},
+    **{f"kv {name}": lambda name=name: of_kv(name) for name in ("t5-small", "mamba-130m")},
     "train": lambda: of_train("llama-3.1-8b"),
     "train several": lambda: of_train("llama-3.1-8b", "qwen3-8b", "mistral-7b-v0.3"),
     "kv several": lambda: of_kv("gpt2", *MIXED, ctx=8192),
-    **{f"params {name}": lambda name=name: of_params(name) for name in MIXED},
+    **{f"params {name}": lambda name=name: of_params(name) for name in ("t5-small", "deepseek-v3")},
     "params several": lambda: of_params(*MIXED),
     "compare models": lambda: of_diff("gpt2", "gpt2-xl"),
     "compare field": lambda: of_diff("llama-3.1-8b", "llama-3.1-8b", ctx=8192, num_key_value_heads=1),

@@ -83,25 +83,25 @@ def test_areas_are_drawn_on_a_log_axis_with_the_crossover_and_the_context() -> N
     assert {"half from 10,124", "context 16,384"} <= {text.get_text() for text in axes.texts}
 
 
-@pytest.mark.parametrize("ending", ["png", "svg", "pdf"])
-def test_commands_draw(ending: str, tmp_path: Path, run) -> None:
-    starts = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
-    for number, arguments in enumerate(
-        (
-            ("flops", "gpt2-xl", "--ctx", "16384"),
-            ("flops", *GPT2, "--ctx", "1k"),
-            ("sweep", "gpt2", "--ctx", "1k..8k", "--batch", "1,8", "--metric", "kv_cache_bytes"),
-            ("memory", "gpt2", "--on", "24GiB"),
-            ("kv", "gpt2", "t5-small"),
-            ("params", "gpt2"),
-            ("diff", "gpt2", "gpt2-medium"),
-        )
-    ):
-        file = tmp_path / f"{number}.{ending}"
-        ran = run(*arguments, "--output", str(file))
-        assert ran.code == 0 and f"drew {file}" in ran.err and len(ran.out.splitlines()) > 5
-        assert file.read_bytes().startswith(starts[ending])
-        assert [p.name for p in tmp_path.glob(".*")] == []
+@pytest.mark.parametrize(
+    ("command", "ending", "start"),
+    [
+        ("flops gpt2-xl --ctx 16384", "png", b"\x89PNG"),
+        ("flops gpt2-xl --ctx 16384", "svg", b"<?xml"),
+        ("flops gpt2-xl --ctx 16384", "pdf", b"%PDF"),
+        (f"flops {' '.join(GPT2)} --ctx 1k", "svg", b"<?xml"),
+        ("sweep gpt2 --ctx 1k..8k --batch 1,8 --metric kv_cache_bytes", "svg", b"<?xml"),
+        ("memory gpt2 --on 24GiB", "svg", b"<?xml"),
+        ("kv gpt2 t5-small", "svg", b"<?xml"),
+        ("params gpt2", "svg", b"<?xml"),
+        ("diff gpt2 gpt2-medium", "svg", b"<?xml"),
+    ],
+)
+def test_commands_draw(command: str, ending: str, start: bytes, tmp_path: Path, run) -> None:
+    file = tmp_path / f"x.{ending}"
+    ran = run(*command.split(), "--output", str(file))
+    assert ran.code == 0 and f"drew {file}" in ran.err and len(ran.out.splitlines()) > 5
+    assert file.read_bytes().startswith(start) and list(tmp_path.iterdir()) == [file]
 
 
 def test_the_same_chart_is_the_same_file(tmp_path: Path) -> None:
