@@ -1,12 +1,9 @@
 """The package: imports, packed files, and the order of packages. Kind: law."""
 
 import ast
-import json
 import re
 import subprocess
-import sys
 import tomllib
-import venv
 from collections.abc import Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -180,43 +177,3 @@ def test_an_unknown_attribute_is_an_attribute_error() -> None:
 def test_a_report_shows_itself_in_a_notebook() -> None:
     html = tfacct.load("gpt2").flops(ctx=1024)._repr_html_()
     assert html.startswith('<div class="tfacct">') and "1,024 × 768 × 768" in html and "<th" in html
-
-
-def test_the_installed_wheel_runs_the_main_job_elsewhere(tmp_path: Path) -> None:
-    """Built, installed into a clean environment next to its dependencies' folder, run from another folder. PYTHONPATH
-    changes nothing."""
-    build = [
-        sys.executable,
-        "-I",
-        "-m",
-        "build",
-        "--wheel",
-        "--no-isolation",
-        "--outdir",
-        str(tmp_path / "dist"),
-        str(ROOT),
-    ]
-    subprocess.run(build, check=True, capture_output=True, timeout=300)
-    (wheel,) = (tmp_path / "dist").glob("*.whl")
-    venv.create(tmp_path / "env", with_pip=True)
-    python = tmp_path / "env" / "bin" / "python"
-    install = [python, "-I", "-m", "pip", "install", "--no-deps", "--no-index", "--disable-pip-version-check", wheel]
-    subprocess.run(install, check=True, capture_output=True, timeout=300)
-    # The dependencies come from this environment, behind the clean one's own folder; the checkout is not among them.
-    site = next(path for path in sys.path if path.endswith("site-packages"))
-    code = f"import sys; sys.path.append({site!r})\n"
-    code += "import tfacct; print(tfacct.__file__); from tfacct.cli import main; main()"
-
-    def ran(*arguments: str) -> str:
-        command = [python, "-I", "-c", code, *arguments]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True)
-        where, _, printed = done.stdout.partition("\n")
-        assert where.startswith(str(tmp_path / "env"))
-        return printed
-
-    assert "133,416,668,364,800" in ran("flops", "gpt2-xl", "--ctx", "16384", "--digits")
-    assert ran("--version") == f"tfacct {tfacct.__version__}\n"
-    # No schema file is in the wheel: the command makes each from the types, with the meanings of the keys.
-    assert json.loads(ran("help", "schema", "memory"))["answer"] == json.loads(
-        (ROOT / "docs" / "schema" / "memory.json").read_text("utf-8")
-    )
