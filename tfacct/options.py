@@ -609,7 +609,7 @@ def several(name: str, step: Mapping[str, Any]) -> tuple[list[int] | None, dict[
 
 
 def sizes(name: str, given: Any) -> Any:
-    """The whole numbers in a range such as `"1k..128k"`; a collection unchanged."""
+    """The whole numbers in a range such as `"1k..128k"`; a number as a list of one; a collection unchanged."""
     from tfacct.base import ranges
 
     if isinstance(given, str):
@@ -618,4 +618,5 @@ def sizes(name: str, given: Any) -> Any:
         return given
     if isinstance(given, Collection) and any(isinstance(value, str) for value in given):
         return [size(name, value) for value in given]
-    return given
+    one = size(name, given)
+    return [one] if isinstance(one, int) and not isinstance(one, bool) else given

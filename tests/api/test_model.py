@@ -79,7 +79,7 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "new side": (lambda: GPT2.diff(ctx=8, tokens=7, to_ctx=6), "tokens=7 exceeds the context 6"),
     "moved": (lambda: GPT2.sweep("total_read_bytes", train=True), "leave masked and train out"),
     "no values": (lambda: GPT2.sweep(ctx=[]), "ctx has no values"),
-    "no collection": (lambda: GPT2.sweep(batch=3), "batch must be a list of whole"),  # type: ignore[arg-type]
+    "no collection": (lambda: GPT2.sweep(batch=2.5), "batch must be a list of whole"),  # type: ignore[arg-type]
     "for": (lambda: GPT2.solve("ctx", "total_bytes=1GB", ctx=3), "unknown='ctx' solves for the context: leave ctx out"),
     "no unknown": (
         lambda: GPT2.solve("zebra", "total_bytes=1GB"),
@@ -118,6 +118,14 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
         lambda: GPT2.sweep(activation_function="relu"),
         "must be a list of values, not 'relu'\nactivation",
     ),
+    "devices of a sweep": (
+        lambda: GPT2.sweep(on="8xh100", train=True),
+        "sweep has no option on\nfsdp=8 counts one of 8 devices; train(ctx=…, on='8xh100') says whether",
+    ),
+    "option of others": (lambda: GPT2.sweep(use=0.9), "sweep has no option use"),
+    "field of none": (lambda: GPT2.sweep(gpus=8), "no field 'gpus' in gpt2"),
+    "half a rank": (lambda: GPT2.sweep(tp=2.0), "tp must be a list of whole numbers, not 2.0"),
+    "switch of a sweep": (lambda: GPT2.sweep(masked="yes"), "masked must be True or False, not 'yes'"),
 }
 MEASURED = {"steps", "few", "positions"}
 
@@ -147,6 +155,11 @@ def test_sizes_are_written_as_on_the_command_line() -> None:
     wanted = GPT2.sweep(ctx=[1024, 2048, 4096], batch=[1, 8], n_layer=[1, 2, 3]).document()
     assert GPT2.sweep(ctx="1k..4k", batch="1,8", n_layer="1..3:1").document() == wanted
     assert GPT2.sweep(ctx=["1k", "2k", "4k"], batch=[1, 8], n_layer=[1, 2, 3]).document() == wanted
+    assert GPT2.sweep(ctx="1k..4k", batch="1,8", n_layer=np.arange(1, 4)).document() == wanted
+    one = GPT2.sweep(ctx=[1024], batch=[8], n_layer=[3]).to_json()
+    assert GPT2.sweep(ctx=1024, batch=8, n_layer=3).to_json() == one
+    assert GPT2.sweep(ctx=1024, batch=8, n_layer=[np.int64(3)]).to_json() == one
+    assert load("gpt2", n_layer=np.int64(3)).params().total == load("gpt2", n_layer=3).params().total
 
 
 def test_what_is_public_is_listed() -> None:

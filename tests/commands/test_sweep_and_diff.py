@@ -315,7 +315,7 @@ def test_what_is_defaulted_is_said_of_every_side(run) -> None:
         ([1024], [0, 5], "at least 1, not 0"),
         ([1.5], [1], "whole numbers"),
         ([], [1], "has no values"),
-        (5, [1], "whole numbers"),
+        (True, [1], "whole numbers"),
     ],
 )
 def test_values_from_python_are_checked(ctx, batch, words: str) -> None:

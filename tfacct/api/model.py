@@ -169,7 +169,11 @@ class Model(Rated):
         for more than 20,000 points.
         """
         fields = {name: values for name, values in options.items() if name not in SweepOptions.__annotations__}
+        if other := next((name for name in fields if name in opt.shared()), None):
+            hint = "fsdp=8 counts one of 8 devices; train(ctx=…, on='8xh100') says whether one context fits"
+            raise UsageError(f"sweep has no option {other}", hint if other == "on" else None)
         given: Any = {name: value for name, value in options.items() if name not in fields}
+        given = checked(Model.sweep, given, SweepOptions.__annotations__, lists=True)
         named: Any = {"metric": list(metrics) or None, "fields": fields, "zip": zip}
         found = sweep([self.loaded], ctx=ctx, batch=batch, **named, **given)
         return answered(found.report, found.chart)

@@ -79,11 +79,7 @@ def sweep(
         opt.sizes("batch", batch),
         sets,
         zipped,
-        {
-            axis: opt.sizes(axis, [numbers] if isinstance(numbers, int) else numbers)
-            for axis, numbers in ranks.items()
-            if numbers != ""
-        },
+        {axis: opt.sizes(axis, numbers) for axis, numbers in ranks.items() if numbers != ""},
         given("sp") or False,
         {name: values for name, values in recipes.items() if len(values) > 1},
     )
@@ -108,7 +104,17 @@ def sweep(
 
 def _fields(given: Mapping[str, Any]) -> dict[str, Sequence[Any]]:
     """Values of every field; whole numbers may be a range, `"1..32"`. Raises UsageError for any other text."""
-    return {name: _values(name, values) if isinstance(values, str) else values for name, values in given.items()}
+    return {
+        name: _values(name, values) if isinstance(values, str) else _listed(name, values)
+        for name, values in given.items()
+    }
+
+
+def _listed(name: str, given: Any) -> Sequence[Any]:
+    if isinstance(given, range):  # perhaps very many
+        return given
+    values = given if isinstance(given, Collection) and not isinstance(given, Mapping) else [given]
+    return [one if isinstance(one, str) else opt.size(name, one) for one in values]
 
 
 def _values(name: str, text: str) -> Sequence[Any]:

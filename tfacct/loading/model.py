@@ -171,6 +171,7 @@ def load_model(
     part: Literal["text", "vision", "audio"] = "text",
 ) -> LoadedModel:
     """Load a config with the changed fields in `sets`. Raises ConfigError with the model's name."""
+    sets = {field: value.tolist() if hasattr(value, "tolist") else value for field, value in (sets or {}).items()}
     with naming(name):
         reading = families.read(raw, sets, part)
     return LoadedModel(
@@ -183,7 +184,7 @@ def load_model(
         architecture=reading.architecture,
         ledger=reading.architecture.ledger(),
         provenance=provenance,
-        changed=dict(sets or {}),
+        changed=sets,
         original=raw,
         left_out=reading.left_out,
         parts=reading.parts,

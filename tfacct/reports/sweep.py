@@ -186,7 +186,8 @@ class Sweep:
 def checked(grid: Grid) -> Grid:
     """The grid with contexts, batches and ranks as whole numbers. Raises UsageError."""
     contexts = None if grid.contexts is None else _sizes(option("ctx"), grid.contexts)
-    grid = replace(grid, contexts=contexts, batches=_sizes(option("batch"), grid.batches))
+    ranks = {axis: _sizes(option(axis), sizes) for axis, sizes in (grid.ranks or {}).items()}
+    grid = replace(grid, contexts=contexts, batches=_sizes(option("batch"), grid.batches), ranks=ranks or None)
     knobs = {option("ctx"): grid.contexts, option("batch"): grid.batches, **grid.knobs}
     for knob, values in knobs.items():
         if values is not None and not len(values):
@@ -204,8 +205,7 @@ def checked(grid: Grid) -> Grid:
         raise UsageError(f"{option('zip')} needs the same number of values for each field, not {counts}")
     if grid.sp and max((grid.ranks or {}).get("tp", ()), default=1) == 1:
         raise UsageError(f"{option('sp', True)} needs several ranks of {option('tp')}: add {option('tp', '1,2,4')}")
-    ranks = {axis: _sizes(option(axis), sizes) for axis, sizes in (grid.ranks or {}).items()}
-    return replace(grid, ranks=ranks or None)
+    return grid
 
 
 def _sizes(what: str, values: Collection[int]) -> Collection[int]:
