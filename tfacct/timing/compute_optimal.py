@@ -21,7 +21,6 @@ from tfacct.ledger.workload import Request, Workload
 from tfacct.loading import presets, selection
 from tfacct.loading.memory_limit import MemoryLimit
 from tfacct.loading.model import LoadedModel
-from tfacct.parallel.mesh import Mesh
 from tfacct.timing.utilization import flops_per_token
 
 FLOPS_PER_PARAMETER = 6
@@ -100,7 +99,8 @@ class Trainer:
 
 def least_of_step(point: Point, devices: int) -> int:
     """Bytes on each device that a step under FSDP needs with one sequence there, even with recomputation."""
-    from tfacct.timing.step_estimate import least_bytes
+    from tfacct.parallel.mesh import Mesh
+    from tfacct.timing.least_memory import least_bytes
     from tfacct.timing.training_time import Trained
 
     return least_bytes(point.ledger, Trained(replace(point.work, batch=1), Mesh(fsdp=devices), recompute="full"))
