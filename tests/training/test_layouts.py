@@ -410,16 +410,3 @@ def test_what_fits_is_what_ranks_divide() -> None:
     many = model.train(ctx="8k", pp=2, batch=8, on="60GiB").fit["largest_batch"]
     peaks = [model.train(ctx="8k", pp=2, batch=batch).peak_bytes for batch in (many, many + 1)]
     assert peaks[0] <= 60 * 2**30 < peaks[1]
-
-
-# Published points.
-
-
-def test_published_peaks_are_a_steady_share_above_the_formula() -> None:
-    """torchtitan's benchmarks on H100s report what the allocator reserves, 17 to 25 % above what is counted."""
-    fp32 = {"weights_dtype": "fp32"}
-    long = memory("llama-3.1-8b", 32768, fsdp=8, recompute="full", **fp32).peak.total / 2**30
-    large = memory("llama-3.1-70b", 8192, 16, fsdp=32, tp=8, sp=True, recompute="full", **fp32).peak.total / 2**30
-    selective = memory("llama-3.1-8b", 8192, 2, fsdp=8, recompute="selective:op", **fp32).peak.total / 2**30
-    assert [round(each, 1) for each in (long, large)] == [69.6, 57.8]
-    assert all(0.79 < each / there < 0.86 for each, there in ((long, 83.9), (large, 71.9), (selective, 82.4)))

@@ -26,14 +26,11 @@ from tfacct.training.unsupported import refusal
 # model, batch, context, adapters, their dtype, dropout, checkpoint: bytes kept, most bytes alive before the optimizer
 MEASURED = [
     ("llama-3.1-8b", 1, 4096, "16", "fp32", 0.0, "none", 40_834_728_716, 61_265_716_488),
-    ("llama-3.1-8b", 1, 4096, "16", "bf16", 0.0, "none", 26_309_853_964, 46_656_955_656),
     ("llama-3.1-8b", 1, 8192, "16", "bf16", 0.0, "full", 6_484_492_300, 31_038_546_440),
     ("qwen2.5-7b", 2, 3000, "8:q_proj,v_proj", "fp32", 0.05, "none", 36_325_104_676, 58_865_502_760),
     ("mistral-7b-v0.3", 1, 4096, "64:o_proj,down_proj", "fp32", 0.0, "full", 1_677_770_764, 17_467_793_928),
-    ("qwen3-8b", 1, 2048, "16", "fp32", 0.1, "none", 25_736_594_284, 44_781_972_840),
     ("mistral-7b-v0.1", 1, 4096, "64", "fp32", 0.0, "none", 42_118_185_484, 58_321_314_824),  # across its windows
     ("gemma-3-4b-text", 1, 4096, "16", "fp32", 0.05, "none", 40_962_282_068, 57_434_052_178),
-    ("qwen2.5-7b", 1, 4096, "64", "bf16", 0.0, "none", 26_802_815_660, 47_339_843_752),
     ("gpt2-xl", 2, 1024, "64:c_attn", "bf16", 0.0, "full", 736_141_316, 4_720_657_800),
     ("mixtral-8x7b", 1, 2048, "16:q_proj,v_proj", "fp32", 0.0, "none", 18_273_289_996, 112_230_426_888),
     ("phi-4", 1, 4096, "64", "fp32", 0.0, "none", 54_270_395_340, 87_769_034_184),
@@ -136,7 +133,7 @@ def test_optimizer_and_gradients_are_those_of_the_adapters() -> None:
     assert load("llama-3.1-8b").train(ctx=64).lora is None
 
 
-def test_a_product_that_a_class_has_in_one_has_one_adapter(run: Callable[..., Ran]) -> None:
+def test_a_product_that_a_class_has_in_one_has_one_adapter() -> None:
     """Of gpt2's c_attn: 16 · (768 + 3 · 768) parameters a block, not three times 16 · (768 + 768)."""
     step = load("gpt2").train(ctx=64, lora="16:c_attn")
     assert step.lora_adapters is not None and step.lora_adapters["params"] == 12 * 16 * 4 * 768
@@ -156,27 +153,12 @@ def test_adapters_on_attention_have_as_many_parameters_as_published(run: Callabl
     assert facts["lora_adapters"]["params"] == 6_684_672
 
 
-@pytest.mark.parametrize(("name", "lora", "count"), [("mamba-130m", "4:in_proj", 24 * 4 * (768 + 2 * 1536))])
-def test_adapters_are_counted_where_the_step_is_not(run: Callable[..., Ran], name: str, lora: str, count: int) -> None:
-    ran = run("train", name, "--ctx", "64", "--lora", lora)
-    assert ran.code == 2 and f"hint: the adapters have {count:,} parameters; " in " ".join(ran.err.split())
-
-
 def test_adapters_on_a_few_layers_and_on_both_sides() -> None:
     """Qwen3.5: 8 of 32 layers have attention, whose q_proj makes a gate too: 16 heads of 2 · 256, 4 of 256 for keys.
     BART: six layers on either side."""
     on = adapter_parameters(load("qwen3.5-9b").loaded, lora_targets(ON_ATTENTION))
     assert on == 8 * 8 * (4096 + 8192 + 2 * (4096 + 1024) + 4096 + 4096)
     assert adapter_parameters(load("bart-base").loaded, lora_targets("4:fc1")) == (6 + 6) * 4 * (768 + 3072)
-
-
-def test_adapters_are_counted_where_the_layout_is_not(run: Callable[..., Ran]) -> None:
-    """32 layers of phi-2: four matrices of 2,560 × 2,560, and two between 2,560 and 10,240."""
-    ran = run("train", "phi-2", "--ctx", "64", "--lora", "8", "--tp", "2")
-    count = 32 * 8 * (4 * (2560 + 2560) + 2 * (2560 + 10_240))
-    assert ran.code == 2 and f"hint: the adapters have {count:,} parameters; leave --lora out" in " ".join(
-        ran.err.split()
-    )
 
 
 @pytest.mark.parametrize(
@@ -188,7 +170,7 @@ def test_adapters_are_not_counted_where_peft_gives_others(run: Callable[..., Ran
     assert ran.code == 2 and "adapters have" not in ran.err
 
 
-def test_products_of_latent_attention_by_the_classes_names(run: Callable[..., Ran]) -> None:
+def test_products_of_latent_attention_by_the_classes_names() -> None:
     """Rank 16 on DeepSeek-V3's kv_b_proj, one layer of the class: 16 · (512 + 128 · (128 + 128)) parameters a block."""
     asked = "attn.q_a_proj attn.q_b_proj attn.kv_a_proj attn.k_b_proj attn.v_b_proj".split()
     step = load("deepseek-v3", quantization_config=None).train(ctx=64, lora="16:kv_b_proj")
@@ -197,8 +179,6 @@ def test_products_of_latent_attention_by_the_classes_names(run: Callable[..., Ra
     every = "16:q_a_proj,q_b_proj,kv_a_proj_with_mqa,kv_b_proj"
     several = load("deepseek-v3", quantization_config=None).train(ctx=64, lora=every)
     assert several.lora_adapters is not None and several.lora_adapters["products"] == asked
-    ran = run("train", "youtu-llm-2b", "--ctx", "64", "--lora", "16:k_b_proj")
-    assert ran.code == 2 and "the class has kv_b_proj as one linear layer" in " ".join(ran.err.split())
 
 
 def test_what_peft_does_with_experts_that_are_one_tensor_is_said(run: Callable[..., Ran]) -> None:
@@ -264,13 +244,6 @@ def test_ranks_and_products_as_they_are_written() -> None:
     assert lora_targets("8: q_proj, v_proj") == LoraTargets(8, ("q_proj", "v_proj"))
     with pytest.raises(UsageError):
         lora_targets("q_proj")
-
-
-@pytest.mark.parametrize("columns", [60, 80, 120])
-def test_tables_fit(run: Callable[..., Ran], columns: int) -> None:
-    for more in ((), ("--on", "40GiB"), ("--by", "tensor"), ("--by", "part")):
-        ran = run("train", "llama-3.1-8b", "--ctx", "8k", "--lora", "16", *more, columns=columns)
-        assert ran.code == 0 and max(map(len, ran.out.splitlines())) <= columns
 
 
 def test_advice_about_adapters_is_counted_when_it_is_followed(run: Callable[..., Ran]) -> None:

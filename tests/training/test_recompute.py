@@ -66,13 +66,6 @@ def test_lists_of_modules_by_hand(recompute: str, attention: Any, each: int, onc
     assert saved(plain) - saved(again) == 2 * 23 * each + once
 
 
-def test_selective_recomputation_next_to_torchtitans_published_peak() -> None:
-    """torchtitan's docs: Llama 3.1 8B, FSDP on 8 H100, 2 × 8,192, selective (op): 82.4 GiB reserved. What the allocator
-    reserves is 17 to 24 % above the tensors that are alive."""
-    step = load("llama-3.1-8b").train(ctx=8192, batch=2, weights_dtype="fp32", fsdp=8, recompute="selective:op")
-    assert 0.76 <= step.peak_bytes / (82.4 * 2**30) <= 0.85
-
-
 def test_an_activation_of_experts_runs_again_for_the_matmul_after_it() -> None:
     """Megatron's moe_act: act(gate) and its product with up go, for each of the two experts of a token."""
     plain, again = (small("mixtral-8x7b", how).graph.layers[0].graph for how in ("none", "selective:moe_act"))
@@ -123,9 +116,7 @@ def test_flops_of_gpt2_by_hand(run: Callable[..., Ran]) -> None:
         load("mamba-130m").flops(train=True, recompute="attention")
 
 
-def test_what_is_not_measured_is_refused(run: Callable[..., Ran]) -> None:
-    ran = run("train", "gpt-j-6b", "--attention", "eager", "--recompute", "attention")
-    assert ran.code == 2 and "gptj has not been measured with recomputed attention" in " ".join(ran.err.split())
+def test_recomputed_attention_is_said(run: Callable[..., Ran]) -> None:
     out = run("train", "llama-3.1-8b", "--recompute", "attention", "--ctx", "1k").out
     assert "attention recomputed" in " ".join(out.split())
     with pytest.raises(UsageError, match="recompute is none, full, attention, selective"):

@@ -8,6 +8,8 @@ import pytest
 from tests.helpers.cli import Ran
 from tfacct import load
 from tfacct.base.errors import UsageError
+from tfacct.ledger.workload import Workload
+from tfacct.training.model_step import training_step
 from tfacct.training.recipe import Recipe
 from tfacct.training.states import bytes_per_parameter
 
@@ -92,10 +94,10 @@ def test_the_update_casts_16_bit_gradients() -> None:
     ("recipe", "message"),
     [
         ({"master_weights": "bf16"}, "master_weights is fp32, not 'bf16'"),
-        ({**MASTER, "dtype": "fp32"}, "needs 16-bit trained weights, but these are in fp32"),
+        ({"offload": "weights"}, "offload must be optimizer or activations, not 'weights'"),
+        ({"weights_dtype": "fp8"}, "bf16, fp32 or nf4"),
         ({**MASTER, "weights_dtype": "fp32"}, "needs 16-bit trained weights, but these are in fp32"),
         ({**MASTER, "lora": "8"}, "needs 16-bit trained weights, but these are in fp32"),
-        ({"gradient_dtype": "fp32"}, "gradient_dtype='fp32' needs master_weights='fp32'"),
         ({**MASTER, "gradient_dtype": "fp16"}, "gradient_dtype is bf16 or fp32, not 'fp16'"),
     ],
 )
@@ -204,13 +206,16 @@ def test_what_is_on_the_host_is_one_line(run: Callable[..., Ran]) -> None:
     assert said in " ".join(out.split())
 
 
-@pytest.mark.parametrize(
-    ("recipe", "message"),
-    [
-        ({"offload": "weights"}, "offload must be optimizer or activations, not 'weights'"),
-        ({"offload": "activations"}, "offloads the inputs of recomputed layers, so it needs recomputation"),
-    ],
-)
-def test_what_cannot_be_offloaded(recipe: dict[str, Any], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        load("llama-2-7b").train(ctx=96, **recipe)
+def test_fp32_over_a_pass_in_fp32_is_no_autocast() -> None:
+    both = [load("gpt2").train(ctx=64, dtype="fp32", **more).peak_bytes for more in ({}, {"weights_dtype": "fp32"})]
+    assert both[0] == both[1]
+
+
+def test_layers_that_share_weights_share_their_casts() -> None:
+    """ALBERT's twelve layers: 16-bit copies of one layer's weights, 4·768² + 2·768·3,072 numbers, are saved once."""
+    model, work = load("albert-base-v2").loaded, Workload(64, 64)
+    recipe = Recipe(weights_dtype="fp32", attention="sdpa")
+    step = training_step(model, work, recipe)
+    casts = [each for each in step.graph.before.graph.saved if ".attn." in each.path or ".mlp." in each.path]
+    assert step.bytes_in(step.graph.before).of(casts) == 2 * (4 * 768 * 768 + 2 * 768 * 3072)
+    assert not any("cast" in each.path for each in step.graph.layers[0].graph.saved)

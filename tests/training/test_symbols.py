@@ -111,8 +111,5 @@ def test_windows_are_laid_out_in_two_ways(attention: Any, context: int) -> None:
     assert any(said in note for note in report.notes)
 
 
-@pytest.mark.parametrize("columns", [60, 80, 120])
-def test_tables_fit_and_latex_has_every_line(run: Callable[..., Ran], columns: int) -> None:
-    ran = run("formula", "mixtral-8x7b", "--of", "saved", "--ctx", "2k", columns=columns)
-    assert ran.code == 0 and max(map(len, ran.out.splitlines())) <= columns
+def test_latex_has_every_line(run: Callable[..., Ran]) -> None:
     assert r"\text{mlp.act} &= 2\,B\,T\,L\,F" in run("formula", "llama", "--of", "saved", "--latex").out
