@@ -134,7 +134,7 @@ serve llama-3.1-70b --on 4xh100 --dtype fp8 --prompt 2k --new 256 --price 2 --wi
 serve granite-3.1-1b-a400m --on h100 --prompt 128 --new 32
 serve {index} --on 8xh100 --prompt 1k --new 10
 serve phi-4 --on h100 --dtype q4_k_m --prompt 100 --new 10
-serve llama-3.1-8b --on h100 --prompt 1k --new 9 --ttft 1s --requests 4
+serve llama-3.1-8b --on h100 --prompt 1k --new 9 --ttft 100ms --requests 4
 serve llama-3.1-8b --on h100 --prompt 1k --new 9 --lora 16
 serve llama-3.1-8b --on h100 --prefill-on 2xh100 --prompt 1k --new 9
 serve deepseek-v3 --on 8xb200 --prompt 1k --new 9 --draft-tokens 3 --acceptance 0.6

@@ -196,7 +196,7 @@ def test_one_new_token_has_no_time_per_token(run: Callable[..., Ran]) -> None:
     assert [line["token_seconds"] for line in report.lines] == [None, None]
     assert [column.key for column in report.columns][:2] == ["requests", "first_token_seconds"]
     out = run("serve", "llama-3.1-8b", "--on", "h100", "--prompt", "2k", "--new", "1", "-v").out
-    assert "Per token:" not in words(out) and "First token: from" in words(out)
+    assert "Per token" not in words(out) and "First token, low end: an idle server;" in words(out)
     with pytest.raises(TfacctError, match="after the first, and new=1 has none"):
         tfacct.load("llama-3.1-8b").serve(on="h100", prompt="2k", new=1, within="50ms")
 
@@ -216,7 +216,8 @@ def test_a_range_of_one_number_has_both_ends_in_the_rows() -> None:
 def test_no_single_first_token_under_load(run: Callable[..., Ran]) -> None:
     ran = run("serve", "llama-3.1-70b", "--on", "4xh100-sxm", "--dtype", "fp8", "--prompt", "2k", "--new", "256", "-v")
     out = words(ran.out)
-    assert "one that waits for all other prompts" in out and "Estimate: " in out and "p99" not in out
+    assert "high end: all prompts arrive at once, and this one is last." in out and "p99" not in out
+    assert "Estimate: " in out
     assert "Exact: weights and the KV cache of 298 requests fit in memory." in out
 
 

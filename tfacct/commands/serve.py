@@ -27,7 +27,7 @@ Requests = Annotated[
 ]
 Within = Annotated[
     float | str | None,
-    Option("Find how many requests get each token within TIME. With --ttft: how many devices. Alias: --tpot.", "TIME"),
+    Option("Limit per token: finds requests; with --ttft, devices. Alias: --tpot.", "TIME"),
 ]
 Price = Annotated[float | None, Option("Price per device-hour, in any currency.", "P")]
 
@@ -146,8 +146,9 @@ def fewest_devices(
     >>> found.devices, found.on["tp"], found.replicas
     (4, 4, 1)
 
-    Tensor parallelism inside a node, and replicas of that; both times are met by the upper ends of their ranges. `on`:
-    the kind of device, or the most devices, such as `"8xh100"`. `ttft`: the time to first token, in seconds or as
+    Tensor parallelism inside a node, and replicas of that; both times are met by the upper ends of their ranges, if all
+    prompts arrive at once, and for `spread_out` if no prompt waits for another. `on`: the kind of device, or the most
+    devices, such as `"8xh100"`. `ttft`: the time to first token, in seconds or as
     `"500ms"`. `within`: the time per output token. `requests`: concurrent requests of all replicas. Raises TfacctError,
     also if no layout meets both.
     """
@@ -255,7 +256,7 @@ COMMAND = Command(
     serve,
     examples=(
         "tfacct serve llama-3.1-8b --on h100 --prompt 2k --new 256",
-        "tfacct serve llama-3.1-70b --on h100 --prompt 2k --new 256 --ttft 500ms",
+        "tfacct serve llama-3.1-70b --on h100 --requests 8 --ttft 1s --within 40ms",
     ),
     variants={"ttft": Variant(fewest_devices), "prefill_on": Variant(serve_disaggregated)},
     drawn=True,

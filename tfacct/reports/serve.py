@@ -258,16 +258,16 @@ def _exactly_fitting(about: Serving) -> str:
 
 def _ranges(about: Serving | Fewest) -> str:
     """What the ranges of a token and of a first token mean."""
-    first = "First token: from a request alone to one that waits for all other prompts"
+    first = "First token, low end: an idle server; high end: all prompts arrive at once, and this one is last."
     if about.load.new == 1:
-        return f"{first}." if about.most.requests > 1 else ""
+        return first if about.most.requests > 1 else ""
     if about.most.requests == 1 and about.one.error("token") is None:
         return ""
     token = "from prompts that wait for running answers to prompts that interrupt them"
     if about.one.error("token") is not None:
         token = "80% of measured runs" + ", and all of your own" * about.one.scattered
     token = f"Per token, prefills of other requests included: {token}"
-    return f"Ranges. {token}. {first}; chunked prefill lies between these two."
+    return f"{token}. {first}"
 
 
 def _errors(about: Serving | Fewest) -> str:
@@ -359,7 +359,8 @@ class ServedLayout(Object):
 
 
 class FewestReport(ServedReport):
-    """The fewest devices that serve requests within a time to first token and a time per output token."""
+    """The fewest devices that serve requests within a time to first token and a time per output token, if all prompts
+    arrive at once. `spread_out`: the fewest if no prompt waits for another."""
 
     _name = "serve-ttft"
     _line = ServedLayout
@@ -369,6 +370,7 @@ class FewestReport(ServedReport):
     tpot_seconds: float | None = of_fewest(lambda about: about.goal.token)
     devices: int = of_fewest(lambda about: about.best.devices)
     replicas: int = of_fewest(lambda about: about.best.replicas)
+    spread_out: ServedLayout = of_fewest(lambda about: values_of(ServedLayout, about, about.spread_out))
     lines: list[dict[str, Any]] = of_fewest(
         lambda about: [values_of(ServedLayout, about, layout) for layout in about.layouts]
     )
@@ -395,16 +397,13 @@ def fewest_devices(model: LoadedModel, on: Deployment, load: Load, goal: Goal) -
 
 
 def _fewest_answer(about: Fewest) -> str:
-    best, rate = about.best, units.three(about.rate(about.best))
-    first, token = best.loop.first_token, best.loop.token
-    times = f"≈ {units.seconds(first[1])} to the first token"
-    ends = " (upper end of its range)"
-    if token is not None:
-        times += f", ≈ {units.seconds(token[1])} per token"
-        ends = " (upper ends of their ranges)"
-    if first[0] == first[1]:
-        ends = ""
-    return f"Needs {best.devices:,} × {best.one.device.name} ({best.words}): {times}{ends}; ≈ {rate} tokens/s."
+    best, spread_out, goal = about.best, about.spread_out, about.goal
+    needs = f"Needs {best.devices:,} × {best.one.device.name} ({best.words})"
+    if spread_out.devices < best.devices:
+        least = f"at least {spread_out.devices:,} ({spread_out.words}) if they are spread out"
+        needs += f" if all prompts arrive at once, {least}"
+    later = "" if goal.token is None else f", later ones within {units.seconds(goal.token)}"
+    return f"{needs}: first token within {units.seconds(goal.first_token)}{later}."
 
 
 def _first_token_measured(about: Fewest) -> str:
@@ -425,10 +424,10 @@ FEWEST_NOTES = (
     ERROR,
     NoteRow("first_token", 1, _first_token_measured),
     NoteRow(
-        "waits",
+        "spread_out",
         1,
-        lambda about: about.most.requests > 1,
-        "First token, upper end: the prompts of all requests of a replica arrive at once.",
+        lambda about: about.spread_out.devices < about.best.devices,
+        "Spread out: no prompt waits for another. Real arrivals lie between the two.",
     ),
     NoteRow("tried", 2, lambda _: True, "Tried: tensor parallelism inside a node, and replicas of it."),
     *SHARED_NOTES,

@@ -31,10 +31,10 @@ class Goal:
     first_token: float
     token: float | None
 
-    def met(self, loop: Loaded) -> bool:
-        """True if both times are met by the upper ends of their ranges."""
-        late = loop.first_token[1] > self.first_token
-        return not late and (self.token is None or loop.token is None or loop.token[1] <= self.token)
+    def met(self, loop: Loaded, first_token: float) -> bool:
+        """True if a first token after so many seconds is in time, and each later one by the upper end of its range."""
+        in_time = self.token is None or loop.token is None or loop.token[1] <= self.token
+        return first_token <= self.first_token and in_time
 
     @property
     def words(self) -> str:
@@ -59,19 +59,21 @@ class Layout(NamedTuple):
 
     @property
     def words(self) -> str:
-        """The layout in words: `tp=2, 3 replicas`."""
+        """The layout in words: `3 replicas of tp=2`."""
         tp = f"tp={self.one.count}"
-        return tp if self.replicas == 1 else f"{tp}, {self.replicas:,} replicas"
+        return tp if self.replicas == 1 else f"{self.replicas:,} replicas of {tp}"
 
 
 @record
 class Fewest:
-    """Layouts that meet a goal, one for each tensor-parallel size: the fewest devices first, of equal numbers the one
-    with the most tokens per second."""
+    """Layouts that meet a goal if all prompts arrive at once, one for each tensor-parallel size: the fewest devices
+    first, of equal numbers the one with the most tokens per second. `spread_out`: the first of those that meet it if no
+    prompt waits for another."""
 
     load: Load
     goal: Goal
     layouts: Sequence[Layout]
+    spread_out: Layout
 
     @property
     def best(self) -> Layout:
@@ -113,12 +115,18 @@ def fewest(model: LoadedModel, on: Deployment, load: Load, goal: Goal) -> Fewest
     if not holding:
         one, memory = placed[-1]
         one.check_fits(load.context, 1, memory)
-    every = [layout for one, memory in holding if (layout := _with_replicas(one, memory, load, goal)) is not None]
-    found = [layout for layout in every if count == 1 or layout.devices <= count]
+    at_once, spread_out = (
+        sorted(
+            (layout for one, memory in holding if (layout := _with_replicas(one, memory, load, goal, spread))),
+            key=lambda each: (each.devices, -each.loop.each),
+        )
+        for spread in (False, True)
+    )
+    found = [layout for layout in at_once if count == 1 or layout.devices <= count]
     if not found:
         one, _ = holding[-1]
-        raise _missed(goal, loaded(one, load, 1, one.host.alone(load.prompt)), one, every)
-    return Fewest(load, goal, sorted(found, key=lambda each: (each.devices, -each.loop.each)))
+        raise _missed(goal, loaded(one, load, 1, one.host.alone(load.prompt)), one, [*at_once[:1], *spread_out[:1]])
+    return Fewest(load, goal, found, spread_out[0])
 
 
 def _placements(
@@ -133,23 +141,33 @@ def _placements(
                 yield on.place(model, memory), memory
 
 
-def _with_replicas(one: Placement, memory: MemoryLimit, load: Load, goal: Goal) -> Layout | None:
-    """The fewest replicas of a placement that meet a goal; None if not even a request alone does."""
+def _with_replicas(one: Placement, memory: MemoryLimit, load: Load, goal: Goal, spread_out: bool) -> Layout | None:
+    """The fewest replicas of a placement that meet a goal; None if not even a request alone does. `spread_out`: no
+    prompt waits for another."""
     fitting, alone = one.host.capacity(load.context, memory.usable, goal.requests), one.host.alone(load.prompt)
-    each = largest_where(lambda requests: goal.met(loaded(one, load, requests, alone)), fitting)
+    first_token = loaded(one, load, 1, alone).first_token[1]
+
+    def in_time(requests: int) -> bool:
+        loop = loaded(one, load, requests, alone)
+        return goal.met(loop, first_token if spread_out else loop.first_token[1])
+
+    each = largest_where(in_time, fitting)
     if not each:
         return None
     replicas = rounded_up(goal.requests, each)
     return Layout(one, memory, replicas, loaded(one, load, rounded_up(goal.requests, replicas), alone))
 
 
-def _missed(goal: Goal, alone: Loaded, largest: Placement, every: Sequence[Layout]) -> UsageError:
-    """The error for a goal that no layout meets. `alone`: a request on the `largest` number of devices."""
+def _missed(goal: Goal, alone: Loaded, largest: Placement, best: Sequence[Layout]) -> UsageError:
+    """The error for a goal that no layout meets. `alone`: a request on the `largest` number of devices. `best`: layouts
+    on more devices, if prompts arrive at once, and spread out."""
     name, device = largest.model.name, largest.device
-    if every:
-        needed = min(layout.devices for layout in every)
+    if best:
+        needed, least = (layout.devices for layout in best)
+        arrivals = f", if all prompts arrive at once; {least:,} if they are spread out" if least < needed else ""
         return UsageError(
-            f"{name}: {needed:,} × {device.name} are the fewest for {goal.words}", option("on", f"{needed}x{device.id}")
+            f"{name}: {needed:,} × {device.name} are the fewest for {goal.words}{arrivals}",
+            option("on", f"{needed}x{device.id}"),
         )
     token = "" if alone.token is None else f", {units.seconds(alone.token[1])} per token"
     return UsageError(
