@@ -8,24 +8,31 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.custom import (
+    BESIDE,
     DECODER,
+    DELTA,
     EXPERTS,
     LATENT,
     LATENTS,
+    MAMBA2,
     MIXED,
-    TWINS,
+    PLAIN,
     alike,
     as_toml,
     check_formula,
-    check_refused,
+    hybrid,
     over,
+)
+from tests.helpers.custom import (
+    TWINS as LAYERED,
 )
 from tests.helpers.models import tiny
 from tfacct import load
 from tfacct.architecture.parts import Attention, Experts, FeedForward, LatentAttention, Mamba
 from tfacct.base.errors import TfacctError
+from tfacct.families import custom_tables as tables
 from tfacct.ledger.groups import Ledger
-from tfacct.ledger.workload import Workload
+from tfacct.ledger.workload import Request, Workload
 from tfacct.loading.model import load_model
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -80,9 +87,55 @@ def test_a_pattern_and_a_list_of_layers_say_the_same_hybrid() -> None:
     alike(load_model("mine", pattern).ledger, load_model("mine", listed).ledger, (999, 999), (999, 1), (999, 7))
 
 
+MIXERS = {
+    "qwen3_next": {
+        "model": {"vocab": 107, "hidden": 44, "context": 53, "positions": "rotary"},
+        "attention": {"heads": 6, "kv_heads": 2, "head_dim": 32, "rotary_dim": 8, "qk_norm": "rms", "gate": True},
+        "experts": {"experts": 7, "active": 4, "width": 37, "shared": 29, "shared_gate": True},
+        "norm": {"kind": "rms"},
+        "decoder": {
+            "layers": 4,
+            "pattern": ["linear", "dense", "full", "linear"],
+            "linear": {"delta_net": DELTA},
+            "dense": {"delta_net": DELTA, "feed_forward": {"width": 71, "gated": True}},
+        },
+    },
+    "bamba": {
+        "model": {"vocab": 211, "hidden": 48, "context": 103, "positions": "rotary"},
+        "attention": {"heads": 6, "kv_heads": 2, "head_dim": 20, "rotary_dim": 10, "bias": True},
+        "feed_forward": {"width": 71, "gated": True, "bias": True},
+        "norm": {"kind": "rms"},
+        "decoder": {"layers": 3, "mamba2": {**MAMBA2, "layers": [0, 2]}},
+    },
+    "lfm2": {
+        "model": {"vocab": 211, "hidden": 48, "context": 103, "positions": "rotary", "tied": True},
+        "attention": {"heads": 6, "kv_heads": 2, "head_dim": 20, "qk_norm": "rms"},
+        "feed_forward": {"width": 78, "gated": True},  # 2 · 97 / 3, times 1.1, up to a multiple of 13
+        "norm": {"kind": "rms"},
+        "decoder": {"layers": 4, "short_convolution": {"kernel": 5, "bias": True, "layers": [0, 2, 3]}},
+    },
+    "kimi_linear": {
+        "model": {"vocab": 149, "hidden": 48, "context": 67, "positions": "none", "latent_attention": "expanded"},
+        "latent_attention": {"heads": 6, "kv_rank": 14, "nope_dim": 8, "rope_dim": 4, "value_dim": 10},
+        "experts": {"experts": 15, "active": 7, "width": 37, "shared": 74},
+        "norm": {"kind": "rms"},
+        "decoder": {
+            "layers": 4,
+            "pattern": ["kda", "full", "kda", "kda"],
+            "kda": {"delta_net": {"heads": 3, "key_dim": 12, "decay_rank": 12, "kernel": 5}},
+            "first": {"1": {"feed_forward": {"width": 71, "gated": True}}},
+        },
+    },
+}
+
+
+TWINS = LAYERED | MIXERS
+
+
 @pytest.mark.parametrize("name", TWINS)
 def test_layers_that_differ_are_the_familys(name: str) -> None:
-    alike(load_model("mine", TWINS[name]).ledger, tiny(name).ledger, (23, 23), (23, 13), (23, 1), (3, 3))
+    steps = ((150, 150), (23, 23), (23, 13), (150, 70), (23, 1), (3, 3), (1, 1))
+    alike(load_model("mine", TWINS[name]).ledger, tiny(name).ledger, *steps)
 
 
 def test_smollm_leaves_every_fourth_layer_unrotated_and_olmo_norms_results() -> None:
@@ -143,112 +196,6 @@ def test_an_encoder_has_kinds_too() -> None:
     )
 
 
-REFUSED = [
-    (over(LOCAL, decoder__layers=None), "required field 'decoder.layers' is missing"),
-    (over(LOCAL, decoder__layers="six"), 'decoder.layers must be a whole number, not "six"'),
-    (over(MIXED, decoder__layers=10**9), "decoder.layers must be at most 100,000"),
-    (over(LOCAL, decoder__pattern=["loca", "full"]), "[decoder] has no 'local'", "did you mean loca"),
-    (over(LOCAL, decoder__pattern=[]), "decoder.pattern must be a list of kinds, not []", '["local", "local", "full"]'),
-    (over(LOCAL, decoder__pattern="local"), 'decoder.pattern must be a list of kinds, not "local"'),
-    (over(DECODER, decoder__pattern=["a b", "c"]), 'decoder.pattern: "a b" is not a word'),
-    (over(LOCAL, decoder__pattern=["local", 3]), "decoder.pattern: 3 is not a word"),
-    (over(LOCAL, decoder__pattern=["local", "mamba"]), "'mamba' is a key or table of [decoder]", "another name"),
-    (
-        over(LOCAL, decoder__pattern=["local"] * 7),
-        "decoder.pattern names 7 layers, and decoder.layers is 6",
-        "use a shorter one",
-    ),
-    (
-        over(LOCAL, decoder__pattern=["local", "full", "wide"]),
-        "'full' and 'wide' have no tables, so their layers",
-        "one kind may have no table",
-    ),
-    (over(DECODER, decoder__pattern=["local", "full"]), "'local' and 'full' have no table"),
-    (over(DECODER, decoder__pattern=["local", "local"]), "'local' has no table, so all layers are identical"),
-    (over(LOCAL, decoder__lcal={"attention": {"window": 3}}), "[decoder] has no 'lcal'", "did you mean local"),
-    (
-        over(LOCAL, decoder__local={"atention": {"window": 3}}),
-        "[decoder.local] has no 'atention'",
-        "did you mean attention",
-    ),
-    (
-        over(LOCAL, decoder__local={"window": 3}),
-        "[decoder.local] has no 'window'",
-        "a key of [decoder.local.attention]",
-    ),
-    (over(DECODER, decoder__window=3), "[decoder] has no 'window'", "it is a key of [decoder.attention]"),
-    (over(LOCAL, decoder__pattern=None), "[decoder] has no 'local'", 'decoder.pattern = ["local", …] would define it'),
-    (
-        over(LOCAL, decoder__local={"attention": {"widow": 3}}),
-        "[decoder.local.attention] has no 'widow'",
-        "mean window",
-    ),
-    (over(LOCAL, decoder__local=5), "[decoder.local] must be a table, not 5"),
-    (over(LOCAL, decoder__local__attention__window=0), "decoder.local.attention.window must be at least 1, not 0"),
-    (over(LOCAL, decoder__local__attention__heads=7), "[decoder.local]: attention.heads=7 must divide model.hidden=48"),
-    (
-        over(LOCAL, decoder__local__attention__kv_heads=4),
-        "[decoder.local]: attention.kv_heads=4 must divide attention.heads=6",
-    ),
-    (over(LOCAL, decoder__every={"six": {}}), "[decoder.every.six]: 'six' is not a layer number", "[decoder.every.6"),
-    (over(LOCAL, decoder__every={"attention": {"window": 4}}), "'attention' is not a layer number"),
-    (over(LOCAL, decoder__every={"0": {"attention": {"window": 4}}}), "'0' is not a layer number"),
-    (over(LOCAL, decoder__every=6), "[decoder.every] must be a table, not 6"),
-    (
-        over(LOCAL, decoder__every={"7": {"attention": {"window": 3}}}),
-        "no layer of the 6 uses [decoder.every.7.attention]",
-    ),
-    (over(LOCAL, decoder__first={"2": {}}), "no layer of the 6 uses [decoder.first.2]", "leave it out"),
-    (over(LOCAL, decoder__feed_forward={"width": 3}, decoder__every={"1": {"experts": EXPERTS}}), "nothing uses [feed"),
-    (
-        over(LOCAL, decoder__local={"experts": EXPERTS, "feed_forward": {"width": 3}}),
-        "both describe the MLP of [decoder.local]",
-    ),
-    (
-        over(DECODER, latent_attention=LATENT),
-        "[attention] and [latent_attention] both describe the attention of [decoder]",
-    ),
-    (over(LATENTS, latent_attention__rope_dim=3), "latent_attention.rope_dim 3 must be even"),
-    (over(LATENTS, model__positions="alibi"), '[latent_attention] with model.positions = "alibi" is not supported'),
-    (over(LATENTS, encoder={"layers": 2}), "[latent_attention] does not work with an [encoder]"),
-    (over(LATENTS, encoder={"layers": 2, "attention": {"heads": 6}}), "[latent_attention] with an [encoder] is not"),
-    (over(LATENTS, latent_attention__kv_rank=None), "required field 'latent_attention.kv_rank' is missing"),
-    (
-        over(DECODER, model__latent_attention="absorbed"),
-        "model.latent_attention has no effect without [latent_attention]",
-    ),
-    (over(DECODER, model__latent_attention="fast"), "model.latent_attention must be one of"),
-    (
-        over(DECODER, attention__rotated=False, model__positions="none"),
-        "attention.rotated = false with model.positions",
-    ),
-    (over(DECODER, norm__order="sandwich", norm__shared=True), 'norm.shared with norm.order = "sandwich"'),
-    (over(LOCAL, decoder__full={"mamba": {"inner": 8, "layers": [2]}}), "[decoder.full.mamba] has no 'layers'"),
-    (over(DECODER, decoder__every={"1": {"mamba": {"inner": 8}}}), "nothing uses [attention]"),
-    (
-        over(LOCAL, decoder__full={"mamba": {"inner": 8}}, decoder__every={"3": {"experts": EXPERTS}}),
-        "[decoder.every.3.experts] has no effect: layers of Mamba have",
-        "mlp = true",
-    ),
-    (over(LOCAL, decoder__full={"mamba": {"inner": 8}}, norm__shared=True), "with norm.shared is not supported"),
-    (over(LOCAL, model__positions="relative"), 'attention.window with model.positions = "relative"'),
-    (
-        over(DECODER, model__positions="relative", decoder__first={"1": {"attention": {"heads": 3}}}),
-        "the same number of heads in all layers",
-    ),
-]
-
-
-@pytest.mark.parametrize(("file", "says"), [(f, s) for f, *s in REFUSED], ids=[s[0][:50] for _, *s in REFUSED])
-def test_refusals(run, tmp_path: Path, file: dict, says: list[str]) -> None:
-    check_refused(run, tmp_path / "mine.toml", file, says)
-
-
-def test_what_the_refusals_are_said_of_is_fine() -> None:
-    for file in (LOCAL, LATENTS):
-        assert load(file).params().total > 0
-
-
 def test_keys_of_kinds_are_set_shown_and_swept_by_dotted_name(run, tmp_path: Path) -> None:
     file = str(tmp_path / "mine.toml")
     Path(file).write_text(as_toml(LOCAL), encoding="utf-8")
@@ -306,3 +253,96 @@ def test_the_formula_of_layers_that_differ_is_the_count(of: str) -> None:
 def test_a_hybrid_has_mamba_where_its_pattern_says() -> None:
     own = load_model("mine", MIXED).architecture
     assert [stack.numbers for stack, _ in own.having(Mamba)] == [(3,)]
+
+
+CHANGED = {
+    "mamba2": {
+        "heads": 8, "head_dim": 11, "groups": 2, "state": 129, "kernel": 5, "chunk": 7, "bias": True,
+        "conv_bias": False, "gated_norm": False, "mlp": False,
+    },
+    "delta_net": {
+        "heads": 7, "key_heads": 2, "key_dim": 11, "value_dim": 11, "kernel": 5, "decay_rank": 9, "chunk": 7,
+    },
+    "short_convolution": {"kernel": 5, "bias": True},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CHANGED)
+def test_every_key_of_a_mixer_is_read(name: str) -> None:
+    """A key that changes nothing would be a lie in the docs."""
+
+    def said(own: dict) -> tuple:
+        ledger = load_model("mine", hybrid(**{name: own})).ledger
+        at = Workload(23, 23).axes()
+        return ledger.parameters(), ledger.flops(at), ledger.pointwise(at), ledger.states(at)
+
+    plain = said(PLAIN[name])
+    for key, value in CHANGED[name].items():
+        assert said({**PLAIN[name], key: value}) != plain, key
+    keys = {*tables.PARTS[name].model_fields}
+    assert {*CHANGED[name]} == keys - tables.REFERENCE_ONLY
+    assert said({**PLAIN[name], **({"activation": "relu"} if "activation" in keys else {})}) == plain
+
+
+@pytest.mark.parametrize("name", tables.LISTED)
+def test_a_list_of_layers_and_a_pattern_say_the_same(name: str) -> None:
+    listed = over(DECODER, decoder={"layers": 3, name: {**PLAIN[name], "layers": [0, 2]}})
+    pattern = {"layers": 3, "pattern": ["other", "full"], "other": {name: PLAIN[name]}}
+    alike(
+        load_model("mine", listed).ledger, load_model("mine", over(DECODER, decoder=pattern)).ledger, (23, 23), (23, 1)
+    )
+
+
+def test_two_lists_share_the_layers() -> None:
+    own = over(
+        DECODER,
+        decoder={
+            "layers": 4,
+            "mamba2": {**PLAIN["mamba2"], "layers": [1]},
+            "delta_net": {**PLAIN["delta_net"], "layers": [0, 3]},
+        },
+    )
+    blocks = load_model("mine", own).architecture.blocks()
+    assert [block.sublayers[0].name for block in blocks] == ["delta", "mamba", "attn", "delta"]
+
+
+def test_a_head_that_is_rotated_whole_has_one_size() -> None:
+    whole = load_model("mine", over(DECODER, attention__rotary_dim=8)).architecture
+    assert whole == load_model("mine", DECODER).architecture
+    odd = load_model("mine", over(DECODER, attention__rotary_dim=4, attention__head_dim=9)).architecture
+    assert odd.blocks()[0].attention.axes()["Hr"] == 4
+
+
+def test_latent_attention_without_positions_may_share_an_odd_part() -> None:
+    own = over(LATENTS, model__positions="none", latent_attention__rope_dim=3)
+    assert load_model("mine", own).architecture.blocks()[0].attention.rotary is None
+
+
+def test_chunks_of_two_lengths_are_counted_and_derived_and_have_no_formula(run, tmp_path: Path) -> None:
+    own = hybrid(mamba2={**MAMBA2, "chunk": 8}, delta_net={**DELTA, "chunk": 16})
+    (tmp_path / "mine.toml").write_text(as_toml(own), encoding="utf-8")
+    file = str(tmp_path / "mine.toml")
+    ran = run("formula", file)
+    assert ran.code == 2 and "Pc is 8 in some parts and 16 in others" in ran.err
+    ran = run("flops", file, "--ctx", "29", "--explain")
+    words = " ".join(ran.out.split())
+    assert "Nc1 = 4 chunks of new tokens, T / Pcmam rounded up" in words, ran.out
+    assert "Nc2 = 2 chunks of new tokens, T / Pcdel rounded up" in words
+    own["decoder"]["kind1"]["delta_net"]["chunk"] = 8
+    (tmp_path / "mine.toml").write_text(as_toml(own), encoding="utf-8")
+    assert "Nc = 4 chunks of new tokens, T / Pc rounded up" in " ".join(run("formula", file).out.split())
+
+
+@pytest.mark.parametrize("of", ["flops", "params", "kv"])
+def test_the_formula_of_all_mixers_is_the_count(of: str) -> None:
+    sympy = pytest.importorskip("sympy")
+    from tfacct.reports.formula import formula
+
+    chunked = {"chunk": 8}
+    own = load_model("mine", hybrid(**{**BESIDE, "mamba2": {**MAMBA2, **chunked}, "delta_net": {**DELTA, **chunked}}))
+    facts = formula(own, Request(), of=of).models[0]
+    axis_names = {axis: sympy.Symbol(axis) for axis in facts["legend"]}
+    values = {axis_names[axis]: about["value"] for axis, about in facts["legend"].items() if "value" in about}
+    at = Workload(32, 32).axes()
+    count = {"flops": own.ledger.flops, "params": lambda _: own.ledger.parameters(), "kv": own.ledger.states}[of](at)
+    assert sympy.sympify(facts["total_formula"], locals=axis_names).subs(values) == sum(count.values())

@@ -45,14 +45,6 @@ def test_lings_lightning_attention_by_hand() -> None:
     assert sum(kept.values()) == 16 * 16 * 128**2 * 4 + 4 * 2 * 100 * 512 * 2
 
 
-def test_ling_2_5_is_named_by_its_class() -> None:
-    """Files of Ling 2.5 say bailing_hybrid, as those of Ling 3.0 do."""
-    theirs = {**TINY["bailing_moe_v2_5"], "model_type": "bailing_hybrid"}
-    ours = load_model("mine", {**theirs, "architectures": ["BailingMoeV2_5ForCausalLM"]})
-    assert ours.family == "bailing_moe_v2_5"
-    assert ours.ledger.parameters() == load_model("mine", TINY["bailing_moe_v2_5"]).ledger.parameters()
-
-
 def test_the_last_layer_of_each_group_of_bailing_hybrid_has_full_attention() -> None:
     whole = load_model("mine", {**TINY["bailing_hybrid"], "layer_types": None, "layer_group_size": 3})
     (full,) = (group.numbers for group in whole.ledger.groups if group.kind.startswith("latent"))
@@ -73,14 +65,6 @@ def test_jina_embeddings_v4_is_qwen2_5_vl_and_a_product() -> None:
     assert ours.parameters == 3_085_938_688
     with pytest.raises(ConfigError, match="is not a class of qwen2"):
         load_model("mine", {**plain, "architectures": ["JinaEmbeddingsV5Model"]})
-
-
-def test_the_language_model_in_llava_onevision_1_5_is_qwen3s() -> None:
-    text = {**TINY["qwen3"], "attention_bias": False, "tie_word_embeddings": False}
-    whole = {"model_type": "llavaonevision1_5", "vision_config": {"hidden_size": 9}}
-    ours = load_model("mine", {**whole, "text_config": {**text, "model_type": "LLaVAOneVision1_5_text"}})
-    assert (ours.family, ours.unknown, ours.left_out) == ("qwen3", (), ("vision_config",))
-    assert ours.ledger.parameters() == load_model("mine", text).ledger.parameters()
 
 
 def test_nomics_experts_by_hand() -> None:

@@ -14,7 +14,6 @@ from tests.helpers.multimodal import (
     GLM4V,
     QWEN_VL,
     TIED,
-    text_of,
     whole_of,
 )
 from tfacct.architecture.parts import Attention
@@ -40,48 +39,6 @@ def test_a_word_on_the_head_in_the_config_that_the_class_does_not_ask_is_not_eno
         raw["text_config"].pop(TIED, None)
     with pytest.raises(ConfigError, match="does not say whether its head is tied"):
         load_model("mine", raw)
-
-
-@pytest.mark.parametrize(
-    ("whole", "family", "named"),
-    [("kimi_k25", "deepseek_v3", "KimiK25ForConditionalGeneration"), ("step3p7", "step3p5", "Step3p7FlashForCausalLM")],
-)
-def test_a_planners_flat_config_is_the_language_models(whole: str, family: str, named: str) -> None:
-    """aiconfigurator writes those of Kimi-K2.5 and Step-3.7 with the language model's fields beside the tower's."""
-    own = {"model_type": whole, "architectures": [named], "vision_config": {"depth": 2}, TIED: False}
-    ours = load_model("mine", {**TINY[family], **own})
-    assert (ours.family, ours.left_out, ours.unknown) == (family, ("vision_config",), ())
-    assert ours.ledger.parameters() == load_model("mine", TINY[family]).ledger.parameters()
-
-
-def test_a_planners_minimax_m3() -> None:
-    """Its text model by a type of its own, with words that the class does not read and that must say the same."""
-    text = TINY["minimax_m3_vl_text"]
-    raw = {**text, "model_type": "minimax_m3", "architectures": ["MiniMaxM3ForCausalLM"], "first_k_dense_replace": 1}
-    raw |= {"moe_intermediate_size": text["intermediate_size"], "num_nextn_predict_layers": 1}
-    assert load_model("mine", raw).ledger.parameters() == load_model("mine", text).ledger.parameters()
-    with pytest.raises(ConfigError, match="first_k_dense_replace = 2 contradicts the layer types"):
-        load_model("mine", {**raw, "first_k_dense_replace": 2})
-    with pytest.raises(ConfigError, match="moe_intermediate_size = 38 contradicts intermediate_size"):
-        load_model("mine", {**raw, "moe_intermediate_size": 38})
-
-
-def test_a_field_and_a_class_of_older_names_are_read() -> None:
-    """Nemotron's: published before its class was, which has a name of its own."""
-    text = text_of("nemotron_h_omni")
-    raw = {"model_type": "nemotron_h_omni", "architectures": ["NemotronH_Omni_Reasoning_V3"], "llm_config": text}
-    ours = load_model("mine", {**raw, "sound_config": {"hidden_size": 9}})
-    assert ours.ledger.parameters() == load_model("mine", text).ledger.parameters()
-    assert (ours.family, ours.left_out) == ("nemotron_h", ("sound_config",))
-
-
-def test_the_model_that_answers_is_counted_of_one_that_speaks_too() -> None:
-    """Published configs of Qwen-Omni hold a thinker, whose language model it is, and a talker."""
-    thinker = {"text_config": text_of("qwen2_5_omni_thinker"), "audio_config": {"d_model": 9}, **TOWER}
-    whole = {"model_type": "qwen2_5_omni", "thinker_config": thinker, "talker_config": {"hidden_size": 9}}
-    ours, alone = load_model("mine", whole), load_model("alone", {"model_type": "qwen2_5_omni_thinker", **thinker})
-    assert ours.ledger.parameters() == alone.ledger.parameters()
-    assert ours.left_out == ("audio_config", "vision_config", "talker_config")
 
 
 def test_a_field_that_a_class_of_images_has_fixed_is_refused_with_another_value() -> None:
@@ -119,11 +76,6 @@ def test_what_is_left_out_is_named_and_what_was_defaulted_too() -> None:
     # 32,064 rows in table and head, 32 · 4,096 · (4 · 4,096 + 3 · 11,008 + 2) + 4,096: Vicuna 7B and 64 tokens more.
     blocks = 32 * 4096 * (4 * 4096 + 3 * 11008 + 2)
     assert sum(ours.ledger.parameters().values()) == 2 * 32064 * 4096 + blocks + 4096 == 6_738_939_904
-
-
-def test_the_names_of_special_tokens_are_no_unknown_fields() -> None:
-    raw = {**whole_of("internvl", {TIED: False}, {}), **TOWER, "image_token_id": 3, "downsample_ratio": 0.5}
-    assert load_model("mine", raw).unknown == ()
 
 
 @pytest.mark.parametrize("named", [["LlavaModel"], ["LlavaForSequenceClassification"], ["LlavaLlamaForCausalLM"]])

@@ -2,15 +2,10 @@
 
 import copy
 import json
-from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.helpers.cli import Ran
-from tfacct import load
-from tfacct.base.errors import TfacctError
 from tfacct.ledger.groups import Ledger
 from tfacct.ledger.workload import Request, Workload
 from tfacct.loading.model import LoadedModel
@@ -135,16 +130,6 @@ TWINS = {
 TWINS["gemma3_text"]["model"]["scale_embedding"] = True
 TWINS["deepseek_v3, absorbed"] = over(TWINS["deepseek_v3"], model__latent_attention="absorbed")
 TWINS["deepseek_v3, unpacked"] = over(TWINS["deepseek_v3"], model__latent_attention="unpacked")
-
-
-def check_refused(run: Callable[..., Ran], path: Path, file: dict, says: Sequence[str]) -> None:
-    """A file of these tables, and the tables in Python, are an error of at most two lines with all these words."""
-    path.write_text(as_toml(file), encoding="utf-8")
-    ran = run("flops", str(path))
-    assert (ran.code, ran.out) == (2, ""), ran.err
-    assert len(ran.err.splitlines()) <= 2 and all(words in ran.err for words in says), ran.err
-    with pytest.raises(TfacctError):
-        load(file)
 
 
 def check_formula(own: LoadedModel, of: str, work: Workload) -> None:
