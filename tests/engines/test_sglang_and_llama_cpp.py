@@ -68,7 +68,7 @@ def test_sglang_starts_with_fewer_tokens_than_the_longest_request() -> None:
     assert f", {start.kv_cache_tokens / 131_072:.2f} requests of 131,072" in start.answer
     start = load("llama-3.1-70b").engine(engine="sglang", on="h100")
     assert not start.starts and start.pool_bytes is None
-    assert start.answer.startswith("Does not start: no memory is left for the cache")
+    assert start.answer.startswith("Does not start: no memory is left for the cache") and start.launch is None
 
 
 def test_flags_have_the_names_of_the_engine() -> None:
@@ -77,5 +77,5 @@ def test_flags_have_the_names_of_the_engine() -> None:
     given = "--chunked-prefill-size 4096 --quantization fp8 --kv-cache-dtype fp8_e4m3"
     assert line.endswith(f"meta-llama/Llama-3.1-8B {given}")
     line = model.engine(engine="llama.cpp", on="h100", kv_dtype="fp16").launch
-    assert line.endswith("-c 4096 -ctk f16 -ctv f16")
+    assert line == "llama-server -m Llama-3.1-8B.gguf -ngl 999 -c 4096 -ctk f16 -ctv f16"
     assert model.engine(engine="llama.cpp", on="h100", kv_dtype="q8_0").launch.endswith("-ctk q8_0 -ctv q8_0")

@@ -90,9 +90,9 @@ def out_of_memory(launch: Launch, found: Start) -> Refusal:
     return Refusal(found.lacks, others, "Use more cards or narrower weights.")
 
 
-def suggestion(launch: Launch, refusal: Refusal) -> str:
-    """A sentence about the first of the other flags that starts, with a shorter max_model_len where it must; else why
-    the first does not."""
+def suggestion(launch: Launch, refusal: Refusal) -> tuple[str, Launch | None]:
+    """A sentence about the first of the other flags that starts, with a shorter max_model_len where it must, and that
+    launch; else why the first does not."""
     reasons = []
     for flags in refusal.others:
         reason, longest = _problem(launch.with_flags(**flags))
@@ -100,11 +100,11 @@ def suggestion(launch: Launch, refusal: Refusal) -> str:
             flags = {**flags, "max_model_len": longest}
             reason, _ = _problem(launch.with_flags(**flags))
         if not reason:
-            return f"{_typed(launch, flags)} starts."
+            return f"{_typed(launch, flags)} starts.", launch.with_flags(**flags)
         reasons.append(reason)
     if refusal.otherwise or not reasons:
-        return refusal.otherwise
-    return f"{_typed(launch, refusal.others[0])} does not start either: {reasons[0]}."
+        return refusal.otherwise, None
+    return f"{_typed(launch, refusal.others[0])} does not start either: {reasons[0]}.", None
 
 
 def _typed(launch: Launch, flags: Mapping[str, Any]) -> str:

@@ -151,4 +151,4 @@ def _check(launch: Launch, name: str) -> None:
         raise UsageError(f"{launch.model.name}: {why}", leave if instead == MEMORY else instead)
     if name == "vllm" and (refusal := refused(launch)) is not None:
         why = f"{launch.model.name} does not start in {launch.engine.name}: {refusal.reason}"
-        raise UsageError(why, suggestion(launch, refusal))
+        raise UsageError(why, suggestion(launch, refusal)[0])

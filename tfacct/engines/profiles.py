@@ -45,8 +45,10 @@ class Engine:
         if found is None:
             ends = [end for one in self.profiles for end in (one.first, one.last)]
             close = option("engine_version", f"{prefix}{min(ends, key=lambda end: abs(end - number))}")
-            ranges = f"known: {self.profiles[0].versions} to {self.profiles[-1].versions}"
-            raise NotFoundError(f"{self.name} {cut(version)} has no profile ({ranges})", f"the nearest is {close}")
+            ranges = " to ".join(dict.fromkeys(self.profiles[end].versions for end in (0, -1)))
+            raise NotFoundError(
+                f"{self.name} {cut(version)} has no profile (known: {ranges})", f"the nearest is {close}"
+            )
         return found
 
 
@@ -66,7 +68,9 @@ class Profile:
 
     @property
     def versions(self) -> str:
-        """The versions in words: `0.18–0.19`."""
+        """The versions in words: `0.18–0.19`, `builds of 2025`."""
+        if "words" in self.facts:
+            return str(self.facts["words"])
         first, last = (f"{self.prefix}{number}" for number in (self.first, self.last))
         return first if first == last else f"{first}–{last}"
 

@@ -77,12 +77,12 @@ FOUND = ("gpu_memory_utilization", "max_model_len", "max_num_seqs", "tp")
 
 
 class About(NamedTuple):
-    """A launch and its start. `instead`: a sentence about what starts. `flags`: found for a number of requests. `log`:
-    figures next to what was computed."""
+    """A launch and its start. `instead`: a sentence about what starts, and the launch that does, if one is known.
+    `flags`: found for a number of requests. `log`: figures next to what was computed."""
 
     launch: Launch
     start: Start
-    instead: str = ""
+    instead: tuple[str, Launch | None] = ("", None)
     changes: Sequence[Change] = ()
     flags: str = ""
     log: Sequence[LogLine] = ()
@@ -92,6 +92,12 @@ class About(NamedTuple):
         """Terms in the table; of a pool that is given, only the weights and what the engine takes in all."""
         names = ("requested", "weights") if self.launch.pool_given else tuple(self.start.terms)
         return [term for name, term in self.start.terms.items() if name in names]
+
+    @property
+    def line(self) -> str | None:
+        """The command of a launch that starts: of this one, or of the one instead."""
+        starting = self.instead[1] if self.start.lacks else self.launch
+        return None if starting is None else line(starting)
 
     @property
     def near(self) -> bool:
@@ -129,7 +135,7 @@ class EngineReport(build.ModelReport):
     devices: int = of_start(lambda about: about.launch.cards)
     starts: bool = of_start(lambda about: not about.start.lacks)
     reason: str | None = of_start(lambda about: about.start.lacks or None)
-    launch: str = of_start(lambda about: line(about.launch))
+    launch: str | None = of_start(lambda about: about.line)
     log_lines: list[str] = of_start(lambda about: about.start.log_lines)
     max_model_len: int = of_start(lambda about: about.launch.length)
     kv_cache_tokens: int = of_start(lambda about: about.start.tokens)
@@ -211,7 +217,7 @@ def _other(launch: Launch, given: Mapping[str, Any]) -> About:
     found: Start = ENGINES[launch.engine.id].start(launch)
     too_large = not found.tokens or (found.free is not None and found.free + found.pool < 0)
     instead = "Use narrower weights or more memory." if too_large else "Use a shorter context or narrower weights."
-    return About(launch, found, instead)
+    return About(launch, found, (instead, None))
 
 
 def _compared(start: Start, figures: Mapping[str, Figure]) -> Iterator[LogLine]:
@@ -261,13 +267,16 @@ def _log_table(log: Sequence[LogLine]) -> Table:
 def _answer(about: About) -> str:
     launch, found = about.launch, about.start
     if found.lacks:
-        return f"Does not start: {found.lacks}. {about.instead}"
+        return f"Does not start: {found.lacks}. {about.instead[0]}"
     if found.free is not None:
         return f"Starts: a cache of {found.tokens:,} tokens fits, {found.free / GIB:.1f} GiB stay free (formula)."
     almost, error = ("≈ ", "accuracy not measured") if about.near else ("", "tokens exact")
-    if measured := about.interval:
-        error = f"error on {measured['starts']} starts of {measured['versions']}: p90 {100 * measured['p90']:.2f}%"
-        error += f", worst {100 * measured['worst']:.1f}%"
+    if about.near and (errors := launch.engine.facts.get("error")):
+        measured = f"{errors['starts']} starts of {errors['versions']}: p90 {100 * errors['p90']:.2f}%"
+        if about.interval:
+            error = f"error on {measured}, worst {100 * errors['worst']:.1f}%"
+        elif not launch.profile.starts:
+            error = f"error not measured for this version; {measured}"
     flags = f" with {about.flags}" if about.flags else ""
     if about.near and found.pages is not None and launch.flags.gpu_memory_utilization is None:
         flags += f" at {launch.engine.name}'s default utilization, {launch.utilization:g}"
@@ -322,7 +331,7 @@ def _log_lines(about: About) -> list[str]:
 
 
 NOTES = (
-    NoteRow("launch", 1, lambda about: line(about.launch)),
+    NoteRow("launch", 1, lambda about: about.line),
     NoteRow("log", 1, lambda about: _log_lines(about)[:1], "The log will say{}"),
     NoteRow("cheaper", 1, lambda about: _changes(about)[:1]),
     NoteRow("not_measured", 2, _not_measured, "The error was measured only with {}."),
