@@ -423,7 +423,7 @@ def test_the_help_names_the_files_that_a_command_writes(run) -> None:
         ),
         (
             "memory llama-3.1-8b --ctx 8k..32k --batch 4 --kv-dtype fp8",
-            "`tfacct sweep llama-3.1-8b --kv-dtype fp8 --ctx 8k..32k --batch 4 --metric total_bytes` compares them",
+            "`tfacct sweep llama-3.1-8b --ctx 8k..32k --batch 4 --kv-dtype fp8 --metric total_bytes` compares them",
         ),
         ("budget gpt2-xl --steps 400000 --batch 1024 --ctx 1k", "--tokens 419430400000: steps × batch × context"),
         ("budget gpt2-xl --steps 400000", "--tokens N is steps × batch × context"),
@@ -431,7 +431,11 @@ def test_the_help_names_the_files_that_a_command_writes(run) -> None:
         ("sweep gpt2 --ctx 1k-4k", "a range is 1k..4k"),
         ("sweep gpt2 --ctx 1k --metric attention", "did you mean share.attn_scores_values?"),
         ("sweep gpt2 --ctx 1k --metric memory", "did you mean total_bytes, or peak_bytes of a training step?"),
-        ("sweep gpt2 --on h100", "`tfacct solve MODEL --on h100 --for ctx` finds the longest context that fits"),
+        (
+            "sweep gpt2 --on h100",
+            "--fsdp 8 counts one of 8 GPUs (--tp 8 to serve);"
+            " `tfacct solve MODEL --on h100 --for ctx` finds the longest context that fits",
+        ),
         (
             "solve gpt2 --for ctx --attention 50%",
             "--until share.attn_scores_values=0.5: where attention is half of all FLOPs",

@@ -212,7 +212,7 @@ def test_every_estimate_says_whose_memory_it_uses(board: str, run: Callable[...,
         ("bytes = 24_000_000_000", 24 * 10**9, None, "torch"),
         ('bytes = 24_000_000_000\nbytes_from = "framework"', 24 * 10**9, None, "torch"),
         ('bytes = 24_000_000_000\nbytes_from = "marketed"', None, 24 * 10**9, "marketed"),
-        ("board_bytes = 24_000_000_000", None, 24 * 10**9, "nvidia-smi"),
+        ("board_bytes = 24_000_000_000", None, 24 * 10**9, "own"),
     ],
 )
 def test_older_files_are_still_read(own: Path, lines: str, torch: int | None, board: int | None, origin: str) -> None:
@@ -222,6 +222,18 @@ def test_older_files_are_still_read(own: Path, lines: str, torch: int | None, bo
     mine = devices.load("mine")
     assert (mine.totals.torch, mine.totals.board, mine.memory_from) == (torch, board, origin)
     assert mine.memory == 24 * 10**9
+
+
+def test_a_file_in_this_folder_is_told_from_a_name(tmp_path: Path, monkeypatch, run: Callable[..., Ran]) -> None:
+    """A data sheet says 96 GB: 96 · 10⁹ bytes."""
+    monkeypatch.chdir(tmp_path)
+    Path("x96.toml").write_text("[memory]\nboard_bytes = 96e9\nbandwidth = 1.8e12\n[peak]\nbf16 = 200e12\n")
+    for asked in ("devices x96", "memory gpt2 --on x96", "time gpt2 --on x96"):
+        assert run(*asked.split()).err.endswith("hint: x96.toml is a device file: give its name with the ending\n")
+    ran = run("devices", "x96.toml", columns=120)
+    assert "96,000,000,000 bytes (91,553 MiB), from the device file" in ran.out and "nvidia-smi" not in ran.out
+    (row,) = json.loads(run("devices", "x96.toml", "--json").out)["rows"]
+    assert row["memory_from"] == row["board_from"] == "own"
 
 
 def test_a_budget_by_name() -> None:
@@ -332,7 +344,9 @@ def test_an_unknown_name_gets_those_that_begin_alike(run: Callable[..., Ran]) ->
     assert "how much memory" not in timed and "`tfacct memory` and `train` also take a size: --on 12GB" in timed
     assert "Did you mean rtx-4090?" in run("devices", "rtx-4o90").err
     assert "Did you mean h200-sxm?" in run("devices", "nh200").err
-    assert "`tfacct devices` lists all" in run("devices", "zzz").err
+    for asked in ("devices zzz", "memory gpt2 --on zzz", "time gpt2 --on zzz"):
+        hint = run(*asked.split()).err
+        assert "`tfacct devices` lists all; `tfacct devices --template` prints a device file to fill in" in hint
     for wrong in ("0xh100-sxm", "-2xh100-sxm", "2x", "2 h100-sxm", "h100-sxm;rm", "x" * 300, "24", "2x3xh100"):
         ran = run("memory", "gpt2", "--on", wrong)
         assert ran.code == 2 and ran.err.startswith("error: ") and "Traceback" not in ran.err
@@ -406,11 +420,11 @@ def test_a_users_file_wins(own: Path, run: Callable[..., Ran]) -> None:
         (("25_393_364_992", '"24 GB"'), "must be a number above 0, not '24 GB'\nin bytes, such as 25_757_220_864"),
         (("25_393_364_992", "-1"), "[memory] torch_bytes must be a number"),
         (("25_393_364_992", "nan"), "[memory] torch_bytes must be a number"),
-        (("board_bytes", "bytes"), "[memory] bytes is an old name of torch_bytes\nleave bytes out"),
+        (("board_bytes =", "bytes ="), "[memory] bytes is an old name of torch_bytes\nleave bytes out"),
         (("25_757_220_864", "24_000_000_000"), "torch_bytes 25,393,364,992 is more than board_bytes 24,000,000,000"),
-        (("board_bytes", 'board_from = "box"\nboard_bytes'), "board_from must be one of nvidia-smi, maker, marketed"),
-        (("board_bytes", "torch_range = [1_000_000, 2_000_000]\nboard_bytes"), "torch_bytes is not in torch_range"),
-        (("board_bytes", "torch_range = 3\nboard_bytes"), "torch_range must be the minimum and maximum bytes"),
+        (('"nvidia-smi"', '"box"'), "board_from must be one of nvidia-smi, maker, marketed"),
+        (("[memory]", "[memory]\ntorch_range = [1_000_000, 2_000_000]"), "torch_bytes is not in torch_range"),
+        (("[memory]", "[memory]\ntorch_range = 3"), "torch_range must be the minimum and maximum bytes"),
         (("165.2e12", "1e40"), "[peak] bf16 must be a number"),
         (("bf16 =", "bf17 ="), "[peak] bf17 is not a dtype"),
         (("[peak]", "[peaks]"), "peaks is not a key of device files\ndid you mean peak?"),

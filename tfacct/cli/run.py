@@ -119,7 +119,7 @@ def parameters_of(command: Command) -> dict[str, Parameter]:
         files = f"Also write a file: {', '.join(endings_of(command))}."
         about = about._replace(help="File to write: FILE.html, or - for stdout." if command.page else files)
         of_output["output"] = of_output["output"].replace(annotation=Annotated[kind, about])
-    found = of_output | found
+    found |= {name: one for name, one in of_output.items() if name not in found}
     order = (None, *opt.GROUPS)
     return dict(sorted(found.items(), key=lambda one: order.index(opt.of(one[1].annotation).group)))
 

@@ -53,7 +53,7 @@ COMMAND = Command(
     devices,
     examples=("tfacct devices h100", "tfacct devices --template > my-card.toml", "tfacct devices --calibrate"),
     variants={
-        "template": Variant(template, Option("Print a template for your own device.")),
+        "template": Variant(template, Option("Print a device file to fill in, for --on my-card.toml.")),
         "calibrate": Variant(calibrate, Option("Measure this machine and write a device file for --on.")),
     },
     writes=True,

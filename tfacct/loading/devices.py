@@ -50,6 +50,7 @@ MEMORY: Mapping[str, str] = {
     "maker": "the manufacturer's figure; torch's total is not known",
     "marketed": "as marketed, in decimal gigabytes; torch's total is not known",
     "machine": "the machine's memory",
+    "own": "from the device file; torch's total is not known",
 }
 """Sources of a device's memory size, in words. All but `torch` are sizes of the board's memory."""
 KINDS = ("vendor", "secondary", "unread", "own", "measured")
@@ -63,9 +64,10 @@ TEMPLATE = """name = "My card"                  # save as ~/.config/tfacct/devic
 aliases = []                      # other names for --on
 vendor = "ACME"
 
-[memory]
+[memory]                          # one of the two sizes is enough
 torch_bytes = 25_393_364_992      # torch.cuda.get_device_properties(0).total_memory
-board_bytes = 25_757_220_864      # nvidia-smi's total; one of the two is enough
+board_bytes = 25_757_220_864      # or 96e9 for "96 GB" on a data sheet
+board_from = "nvidia-smi"         # or "marketed", for a data sheet
 bandwidth = 1.008e12              # bytes per second
 
 [peak]                            # FLOPs per second, dense, FP32 accumulation
@@ -255,6 +257,8 @@ def load(name: str) -> Device:
 def _unknown(name: str) -> NotFoundError:
     """Error that suggests devices with the same beginning or a similar spelling."""
     folded, problem = fold(name), f"unknown device {cut(name)!r}"
+    if is_file(name):
+        return NotFoundError(problem, f"{name}.toml is a device file: give its name with the ending")
 
     def common(known: str) -> int:
         return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(folded, known, strict=False)))
@@ -273,8 +277,19 @@ def _unknown(name: str) -> NotFoundError:
             f"{problem}. Did you mean {' or '.join(filter(None, (', '.join(suggested[:-1]), suggested[-1])))}?",
             spelled("`tfacct memory` and `train` also take a size: --on 12GB", "memory and train also take on='12GB'"),
         )
-    every = spelled("`tfacct devices` lists all, `tfacct devices --template` prints a template", "devices() lists all")
-    return NotFoundError(problem, every)
+    return NotFoundError(problem, listing())
+
+
+def is_file(name: str) -> bool:
+    """True if the name is that of a device file in this folder, without the ending."""
+    return Path(f"{name}.toml") in Path().glob("*.toml")
+
+
+def listing() -> str:
+    """Hint for an unknown device."""
+    return spelled(
+        "`tfacct devices` lists all; `tfacct devices --template` prints a device file to fill in", "devices() lists all"
+    )
 
 
 def chosen(names: Sequence[str]) -> list[Device]:
@@ -441,7 +456,7 @@ def _memory(path: Path, table: Mapping[str, Any]) -> Memory:
         raise ConfigError(
             f"{path}: [memory] torch_bytes {torch:,} is more than board_bytes {board:,}", "are they swapped?"
         )
-    origin = table.get("board_from", "nvidia-smi")
+    origin = table.get("board_from", "own")
     if origin not in origins:
         raise ConfigError(f"{path}: [memory] board_from must be one of {', '.join(origins)}, not {cut(repr(origin))}")
     seen = None

@@ -13,7 +13,7 @@ from typing import Any
 from tfacct.base import units
 from tfacct.base.errors import NotFoundError, UsageError, cut
 from tfacct.base.record import record
-from tfacct.base.spelling import option, spelled
+from tfacct.base.spelling import option
 from tfacct.loading import devices
 
 USE = {"serving": 0.9, "training": 1.0}
@@ -176,8 +176,9 @@ def memory_limit(
             try:
                 count, device = devices.several(option("on"), on)
             except NotFoundError as error:
-                question = f"how much memory does it have? {option('on', '12GB')} gives a size instead of a name"
-                error.hint = f"{question}; {spelled('`tfacct devices`', 'devices()')} lists all"
+                if not devices.is_file(name):
+                    question = f"how much memory does it have? {option('on', '12GB')} gives a size instead of a name"
+                    error.hint = f"{question}; {devices.listing()}"
                 raise
             if count > 1 and not device.links.any:
                 device.link(count)  # raises UsageError: no link is known

@@ -71,7 +71,8 @@ def _several(found: Sequence[Device]) -> Answer:
             "source: vendor (the manufacturer's page), secondary (another page), unread (not checked again), own"
             " (yours), measured (a calibration).",
             "memory from: torch (total_memory in torch), nvidia-smi (the board's total; torch reports 0.4–3% less),"
-            " marketed (decimal gigabytes), maker (the manufacturer's binary figure), machine (physical memory).",
+            " marketed (decimal gigabytes), maker (the manufacturer's binary figure), machine (physical memory), own"
+            " (your device file).",
             "`tfacct devices NAME` lists the sources of a device's figures.",
         ),
     )
@@ -161,6 +162,7 @@ def _torch(totals: Memory) -> str | None:
 def _board(totals: Memory) -> str | None:
     """The board's total memory, and its source."""
     whose = {"nvidia-smi": "by nvidia-smi", "maker": "by its maker", "marketed": "as marketed", "machine": "in all"}
+    whose["own"] = "from the device file"
     return None if totals.board is None else f"{_bytes(totals.board)}, {whose[totals.board_from]}"
 
 
