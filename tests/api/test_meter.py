@@ -59,6 +59,10 @@ def test_devices_have_their_peak_for_the_dtype_of_the_products() -> None:
     assert peak("h100-sxm", dtype="fp8") == rated["h100-sxm"]["fp8"]
     assert peak("4090") == peak("rtx-4090") and peak("8x4090") == 8 * peak("rtx-4090")  # a card, not FLOP/s
     assert peak("8 x h100") == 8 * peak("h100") and peak("2x 989T") == 2 * 989e12
+    by_name, by_number = (
+        tfacct.mfu("gpt2", tokens_per_second=65_536, peak=one) for one in ("4xh100-sxm", 4 * rated["h100-sxm"]["bf16"])
+    )
+    assert by_name == by_number
     assert peak("989e12") == peak(989e12) == peak("989T") == peak("1x989T") == 989e12
 
 

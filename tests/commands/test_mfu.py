@@ -14,7 +14,7 @@ import tfacct
 from tests.families import TINY
 from tests.helpers.cli import Ran
 from tests.helpers.utilization import FULL, PALM
-from tfacct import TfacctError, load
+from tfacct import Meter, TfacctError, load
 from tfacct.ledger.workload import Request
 
 GPT2 = load("gpt2")
@@ -94,7 +94,8 @@ def test_windows_experts_and_no_attention() -> None:
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "peak": ({"peak": "fast"}, "peak must be FLOP/s, not 'fast'\nfor example 989e12 or 989T"),
+    "peak": ({"peak": "9x9x"}, "peak must be FLOP/s, not '9x'\nfor example 989e12 or 989T"),
+    "no device": ({"peak": "fast"}, "unknown device 'fast'"),
     "no peak": ({"peak": 0}, "peak must be a number above 0, not 0"),
     "speed": ({"tokens_per_second": -1}, "tokens_per_second must be a number above 0, not -1"),
     "no speed": ({"tokens_per_second": float("nan")}, "tokens_per_second must be a number above 0, not nan"),
@@ -137,6 +138,9 @@ def test_report_of_a_run() -> None:
     for line in facts["lines"]:
         assert line["mfu"] == pytest.approx(per_token[line["convention"]] * 7_500 / 989.4e12, rel=1e-12)
     assert report.answer == "43.9% MFU (full attention): 434 of 989 TFLOP/s on each device."
+    meter = Meter("llama-3.1-8b", peak="8xh100-sxm", ctx="8k")
+    palm = meter.step(tokens=60_000, seconds=1.0).mfu
+    assert f"; `Meter` in Python reports PaLM's, {palm:.1%}." in report.notes[0]
     by_step = reported(step_time=64 * 8_192 / 60_000, batch=64)
     assert by_step.models[0]["mfu"] == pytest.approx(facts["mfu"], rel=1e-12)
     assert by_step.title.endswith("context 8,192, batch 64 on all devices") and report.title.endswith("8,192")

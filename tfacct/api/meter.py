@@ -68,8 +68,10 @@ class Meter:
         `recompute`: `"full"` or `"attention"` recomputes layers or their attention; HFU counts each recomputed matmul.
         `train=False`: forward passes only. Raises TfacctError.
         """
+        from tfacct.api.utilization import peak_flops
+
         self.convention = convention
-        self.peak = _peak(peak, dtype)
+        self.peak = peak_flops(peak, dtype)
         self.flops_per_token, self.flops_per_token_again = _counted(config, ctx, train, convention, recompute)
         self._used = self.flops_per_token / self.peak
         self._ran = (self.flops_per_token + self.flops_per_token_again) / self.peak
@@ -131,18 +133,3 @@ def _counted(
     work = workload(model, request({"ctx": ctx}))
     again = recomputed_flops(model.ledger, work.axes(), attention=recompute == "attention")
     return once, float(again) / work.tokens
-
-
-def _peak(peak: float | str, dtype: str) -> float:
-    """FLOP/s of all devices together."""
-    from tfacct.base import units
-    from tfacct.loading import devices
-    from tfacct.timing.utilization import check_positive, peak_of
-
-    if isinstance(peak, str):
-        count, each = devices.number_and_name("peak", peak)
-        if not each[:1].isdecimal() or devices.is_card_number(each):
-            return float(count * peak_of(devices.several("peak", peak)[1], dtype)[1])
-        peak = count * units.read_rate("peak", each)
-    check_positive("peak", peak, hint="FLOP/s, or devices by name: 8xh100-sxm")
-    return float(peak)

@@ -7,6 +7,7 @@ from typing import Any
 
 from tfacct.api.model_base import ModelBase, Source, loaded
 from tfacct.base import units
+from tfacct.loading import devices
 from tfacct.loading.model import LoadedModel
 from tfacct.options import request
 from tfacct.timing.utilization import Convention
@@ -68,18 +69,29 @@ def mfu(
     >>> round(tfacct.mfu(gpt2, tokens_per_second=100_000, peak="312T", ctx=1024, convention="full"), 6)
     0.273858
 
-    `model`: a Model, or what `load` takes. `peak`: FLOP/s, as a number or a text (`"989e12"`, `"989T"`). `convention`:
+    `model`: a Model, or what `load` takes. `peak`: as for `Meter`, `"989T"` or `"8xh100"` in bf16. `convention`:
     `"palm"`, 6·N + 12·L·H·Q·T per token; `"full"`, every product with all T × S pairs; `"causal"`, only visible pairs;
     `"6nd"`. Recomputation is not included. `train=False`: a forward pass. Warns above 100%. Raises TfacctError.
     """
     from tfacct.timing.utilization import above_peak, check_positive, utilization
 
     rated = model if isinstance(model, Rated) else Rated(loaded(model, {}))
-    per_second = units.read_rate("peak", peak) if isinstance(peak, str) else peak
     check_positive("tokens_per_second", tokens_per_second)
-    check_positive("peak", per_second)
     per_token = rated.flops_per_token(ctx=ctx, train=train, convention=convention)
-    share = utilization(per_token, float(tokens_per_second), float(per_second))
+    share = utilization(per_token, float(tokens_per_second), peak_flops(peak))
     if (warning := above_peak(share)) is not None:
         warnings.warn(warning, stacklevel=2)
     return share
+
+
+def peak_flops(peak: float | str, dtype: str = "bf16") -> float:
+    """FLOP/s of all devices together: `989e12`, `"8x989T"`, or `"8xh100"` for the peak of devices in `dtype`."""
+    from tfacct.timing.utilization import check_positive, peak_of
+
+    if isinstance(peak, str):
+        count, each = devices.number_and_name("peak", peak)
+        if not each[:1].isdecimal() or devices.is_card_number(each):
+            return float(count * peak_of(devices.several("peak", peak)[1], dtype)[1])
+        peak = count * units.read_rate("peak", each)
+    check_positive("peak", peak, hint="FLOP/s, or devices by name: 8xh100-sxm")
+    return float(peak)

@@ -107,8 +107,8 @@ NOTES = (
     NoteRow(
         "convention",
         2,
-        bool,
-        "The answer counts full attention, as `tfacct flops` does. Recomputation is not counted.",
+        lambda run: {"palm": _palm(run) if "palm" in run.per_token else ""},
+        "The answer counts full attention, as `tfacct flops` does{palm}. Recomputation is not counted.",
     ),
     NoteRow("not_counted", 2, lambda run: run.missing, "Not counted: {}."),
 )
@@ -195,6 +195,11 @@ def _per_token(point: Point) -> tuple[dict[Convention, float], list[str]]:
         except TfacctError as error:
             missing.append(error.message)
     return found, missing
+
+
+def _palm(run: Run) -> str:
+    share = utilization(run.per_token["palm"], run.each, run.peak)
+    return f"; `Meter` in Python reports PaLM's, {units.percent(share)}"
 
 
 def _too_large(run: Run) -> dict[str, str] | None:
