@@ -143,16 +143,26 @@ def test_topics_explain_the_shared_options_where_they_are_declared(run) -> None:
 @pytest.mark.parametrize("name", schemas.KINDS)
 def test_the_schema_of_an_answer_and_of_its_options(run, name: str) -> None:
     found = json.loads(run("help", "schema", name).out)
-    assert found["answer"] == schemas.schema(name)
-    command = command_of(found["options"]["title"].rpartition(" ")[2])
-    assert {*command.options} - {"models", "model"} == {*found["options"]["properties"]} - {"models", "model"}
+    options = found.pop("x-options")
+    assert found == schemas.schema(name)
+    command = command_of(options["title"].rpartition(" ")[2])
+    assert {*command.options} - {"models", "model"} == {*options["properties"]} - {"models", "model"}
     jsonschema = pytest.importorskip("jsonschema")
-    jsonschema.Draft202012Validator.check_schema(found["options"])
+    jsonschema.Draft202012Validator.check_schema(options)
+
+
+def test_a_printed_schema_refuses_what_is_no_answer(run) -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    checked = jsonschema.Draft202012Validator(json.loads(run("help", "schema", "memory").out))
+    answer = json.loads(run("memory", "gpt2", "--json").out)
+    assert checked.is_valid(answer)
+    for changed in ({}, {"answer": answer}, answer | {"schema": 1}):
+        assert not checked.is_valid(changed)
 
 
 def test_options_fit_their_schema(run) -> None:
     jsonschema = pytest.importorskip("jsonschema")
-    checked = jsonschema.Draft202012Validator(json.loads(run("help", "schema", "train").out)["options"])
+    checked = jsonschema.Draft202012Validator(json.loads(run("help", "schema", "train").out)["x-options"])
     assert checked.is_valid({"models": ["gpt2"], "tp": 2, "ctx": "8k", "zero": 2})
     for wrong in ({"ctxx": 3}, {"zero": 4}, {"sp": "yes"}):
         assert not checked.is_valid(wrong)

@@ -92,7 +92,7 @@ def _schema(name: str | None) -> Found | str:
         if one == described.takes
     ]
     options = schemas.of_options(command, map(_declared, (*taken, *described.options.values())))
-    found = {"options": options, "answer": schemas.schema(name)}
+    found = {**schemas.schema(name), "x-options": options}
     return f"{json.dumps(found, indent=2, ensure_ascii=False)}\n"
 
 
