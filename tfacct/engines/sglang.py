@@ -75,9 +75,7 @@ def start(launch: Launch) -> Start:
     terms = {
         "card": counted("card", launch.total, "torch's total"),
         "outside": taken,
-        "weights": counted(
-            "weights", stored.total, f"parameters {stored.parameters / GIB:.2f}", sure=not launch.quantized_experts
-        ),
+        "weights": counted("weights", stored.total, stored.words, sure=not launch.quantized_experts),
         "not static": counted("not static", int(before * (1 - share)), f"1 − mem_fraction_static {share:g}"),
     }
     lacks = f"no memory is left for the cache, which needs {missing / GIB:.1f} GiB more" if missing > 0 else ""

@@ -269,12 +269,12 @@ def ranks(launch: Launch) -> Iterator[Start]:
         stored, (most, source) = weights(launch, rank), peak(launch, first=number == 1, last=number == launch.flags.pp)
         rows = f"sampler: {launch.seqs:,} rows × {launch.vocabulary:,} logits"
         inside = rows if source == "sampler" else f"a layer of {launch.batched:,} tokens"
-        parts = {"parameters": stored.parameters, "cos and sin": stored.rotary, "W_UK and W_UV": stored.absorbed}
-        parts["padding" if launch.storage.name in WIDE else "scales and padding"] = stored.padding
-        shown = [name for name in parts if name == "parameters" or parts[name] >= GIB // 200]
-        words = ", ".join(f"{name} {parts[name] / GIB:.2f}" for name in shown)
         taken = {
-            **({} if launch.quantized_experts else {"weights": counted("weights", stored.total, words, sure=sure)}),
+            **(
+                {}
+                if launch.quantized_experts
+                else {"weights": counted("weights", stored.total, stored.words, sure=sure)}
+            ),
             "activations": counted("activations at start", most, inside, sure=sure),
             "outside": beyond,
             **({} if captured is None else {"graphs": captured}),

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tfacct.architecture.parts import LatentAttention, Rotary
-from tfacct.engines.launch import Launch
+from tfacct.engines.launch import WIDE, Launch
 from tfacct.engines.pages import ceil_div
-from tfacct.engines.profiles import MIB
+from tfacct.engines.profiles import GIB, MIB
 from tfacct.ledger.evaluated import OUTSIDE, Tensor
 from tfacct.loading.model import LoadedModel
 
@@ -50,17 +50,26 @@ def allocated(size: int, split_limit: bool = False) -> int:
 
 class Weights(NamedTuple):
     """Bytes of one rank's weights: `parameters` without padding, cos/sin caches of rotary embeddings, W_UK and W_UV of
-    latent attention; `total` with padding and what the allocator adds."""
+    latent attention; `total` with padding, scales that the engine adds to `narrow` weights, and what the allocator
+    rounds up."""
 
     parameters: int
     rotary: int
     absorbed: int
     total: int
+    narrow: bool
 
     @property
-    def padding(self) -> int:
-        """Bytes of padding, of scales that the engine adds, and of what the allocator rounds up."""
-        return self.total - self.parameters - self.rotary - self.absorbed
+    def words(self) -> str:
+        """What the total consists of, in GiB: parts from 0.005 GiB on."""
+        padding = self.total - self.parameters - self.rotary - self.absorbed
+        others = {
+            "cos and sin": self.rotary,
+            "W_UK and W_UV": self.absorbed,
+            "scales and padding" if self.narrow else "padding": padding,
+        }
+        shown = {"parameters": self.parameters} | {what: size for what, size in others.items() if size >= GIB // 200}
+        return ", ".join(f"{what} {size / GIB:.2f}" for what, size in shown.items())
 
 
 def weights(launch: Launch, rank: LoadedModel) -> Weights:
@@ -85,7 +94,8 @@ def weights(launch: Launch, rank: LoadedModel) -> Weights:
     )
     encoders = sum(one.parameters for one in launch.encoders) * launch.value_bytes
     encoders //= tp if launch.images.get("sharded") else 1
-    return Weights(parameters + encoders, rotary, absorbed, total + rotary + absorbed + encoders)
+    total += rotary + absorbed + encoders
+    return Weights(parameters + encoders, rotary, absorbed, total, storage.name not in WIDE)
 
 
 def _bytes(launch: Launch, tensor: Tensor) -> dict[str, int]:

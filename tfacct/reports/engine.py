@@ -327,7 +327,7 @@ def _changes(about: About) -> list[str]:
 
 def _log_lines(about: About) -> list[str]:
     """What the log will say, if no log is compared."""
-    return [] if about.log else [f"{' about' * about.near}: {line}" for line in about.start.log_lines]
+    return [] if about.log else [f"{', approximately' * about.near}: {line}" for line in about.start.log_lines]
 
 
 NOTES = (

@@ -230,8 +230,8 @@ def _drafts(about: Any) -> dict[str, Any] | None:
     if about.load.drafts is None:
         return None
     measured = (
-        f"On {MTP_RUNS} runs of DeepSeek-V3, TPOT erred {units.percent(MTP_ERROR)} (median): {MTP_DRAFTS} drafts and an"
-        f" acceptance fitted to each of {MTP_CELLS} cells were taken, as the runs log neither."
+        f"On {MTP_RUNS} runs of DeepSeek-V3, which log neither drafts nor acceptance, the median error of TPOT was"
+        f" {units.percent(MTP_ERROR)} with {MTP_DRAFTS} drafts and an acceptance fitted to each of {MTP_CELLS} cells."
     )
     compared = "No run with a draft model was measured." if about.load.drafts.model else measured
     return {"draft": about.one.host.draft, "verified": about.load.drafts.tokens + 1, "compared": compared}
@@ -265,9 +265,8 @@ def _ranges(about: Serving | Fewest) -> str:
         return ""
     token = "from prompts that wait for running answers to prompts that interrupt them"
     if about.one.error("token") is not None:
-        token = "80% of measured runs" + ", and all of your own" * about.one.scattered
-    token = f"Per token, prefills of other requests included: {token}"
-    return f"{token}. {first}"
+        token = "the range of 80% of measured runs" + ", and of all your own" * about.one.scattered
+    return f"Per token, prefills of other requests included: {token}. {first}"
 
 
 def _errors(about: Serving | Fewest) -> str:
@@ -501,7 +500,7 @@ def _flow_answer(about: Disaggregated) -> str:
     times = f"≈ {units.seconds(about.first_token)} to the first token, ≈ {units.seconds(most.token)} per token"
     if most.rate is None:
         return f"The prefill worker is too slow even for {_requests(most.requests)}; alone: {times}."
-    return f"{_requests(most.requests)}: {times}, ≈ {units.three(most.rate)} tokens/s."
+    return f"The prefill worker keeps up with {_requests(most.requests)}: {times}, ≈ {units.three(most.rate)} tokens/s."
 
 
 def _decode_error(about: Disaggregated) -> str:
@@ -537,6 +536,6 @@ DISAGGREGATED_NOTES = (
         "{requests} would keep a prefill worker {busy} busy, so prompts queue: {workers:,} such workers keep up.",
     ),
     NoteRow("alone", 1, lambda _: True, "Not included: queues, and sending the KV cache from worker to worker."),
-    NoteRow("prefill_links", 2, lambda about: link_notes(about.prefill.link)),
+    NoteRow("prefill_links", 2, lambda about: about.prefill.link != about.one.link and link_notes(about.prefill.link)),
     *PLACED_NOTES,
 )

@@ -470,15 +470,15 @@ def _train_answer(one: StepEstimate) -> str:
         advice = f"; try {' '.join(option(name, value) for name, value in changed.items())}" if changed else ""
         return f"Does not fit: needs at least {needed}{advice}."
     each = " on each device" if one.trained.mesh.ranks > 1 else ""
-    seconds = f"≈ {units.seconds(one.parts.seconds)}: ≈ {units.three(one.rate)} tokens/s{each}"
-    seconds += f", {units.percent(one.mfu('full') or 0)} of its bf16 peak"
+    step = f"≈ {units.seconds(one.parts.seconds)} a step, ≈ {units.three(one.rate)} tokens/s{each}"
+    step += f", {units.percent(one.mfu('full') or 0)} of its bf16 peak"
     if one.days is not None:
-        seconds += f", ≈ {units.three(one.days)} days for {units.people(one.total_tokens or 0)} tokens"
+        step += f", ≈ {units.three(one.days)} days for {units.people(one.total_tokens or 0)} tokens"
     if memory.fits is None and memory.counted is not None:
         needed = units.needed_and_usable(memory.counted, memory.usable)
-        fewer = f"If it fits with kernels that save fewer activations: {seconds}."
+        fewer = f"If it fits with kernels that save fewer activations: {step}."
         return f"Does not fit with transformers' kernels (needs {needed}). {fewer}"
-    return f"{seconds}."
+    return f"{step}."
 
 
 def _fit_note(one: StepEstimate) -> str:
