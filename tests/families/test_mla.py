@@ -208,23 +208,6 @@ def test_both_sides_of_a_difference_say_their_forms() -> None:
 LARGE = {"model_type": "mistral_large4_text"}
 
 
-def test_mistral_large_4_by_hand() -> None:
-    """Queries of the stream, 64 · 128; a latent of 512 with 64 rotated numbers, or alone; keys and values of 128. An
-    indexer of 32 heads of 128 in every layer. Two learned numbers of each head. 128 experts beside a shared one."""
-    heads = 2 * 6144 * 64 * 128 + 512 + 2 * 64  # queries and results; the latent's norm; learned numbers
-    turned = 6144 * (512 + 64) + 512 * 64 * (64 + 128)
-    plain = 6144 * 512 + 512 * 64 * (128 + 128)
-    indexer = 2 * 6144 + 6144 * 32 * 128 + 6144 * 128 + 2 * 128 + 6144 * 32 + 2 * 32
-    experts = 6144 * 128 + (128 + 1) * 3 * 6144 * 6144
-    blocks = 72 * (heads + indexer + 2 * 6144) + 54 * turned + 18 * plain + 71 * experts + 3 * 6144 * 24576
-    ours = load_model("mine", LARGE)
-    assert sum(ours.ledger.parameters().values()) == 2 * 204800 * 6144 + blocks + 6144 == 1_050_118_202_880
-    active = sum(ours.ledger.active_parameters().values())
-    assert active == 1_050_118_202_880 - 71 * 124 * 3 * 6144 * 6144  # published as 1T-A52B
-    kept = ours.ledger.states(Workload(1000, 1).axes())
-    assert sum(kept.values()) == 1000 * (72 * (512 + 128) + 54 * 64)
-
-
 SOURCES = [0, 0, 2, 3, 2, 2, 2, 3]
 
 

@@ -7,42 +7,19 @@ import pytest
 from tests.families import TINY
 from tests.helpers.published import PUBLISHED
 from tfacct.base.errors import ConfigError
-from tfacct.ledger.storage import BF16_EACH
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import load_model
 
 
-def jina(hidden: int, layers: int, wide: int, vocab: int, normed: bool = False) -> int:
-    """Tables of tokens and segments and a norm; per layer four products with biases, three matrices and a bias, two
-    norms, and one of queries and one of keys in one of its codes."""
-    layer = 4 * (hidden**2 + hidden) + 3 * hidden * wide + hidden + 4 * hidden + normed * 4 * hidden
-    return (vocab + 4) * hidden + layers * layer
-
-
 def test_jinas_encoders_by_hand() -> None:
-    """jina-reranker-v1-turbo-en, published as 37.8 million; jina-embeddings-v2-base-code, as 161 million."""
-    ours = load_model("mine", PUBLISHED["jina"])
-    assert (ours.family, ours.unknown, ours.left_out) == ("jina_bert", (), ())
-    assert ours.parameters == jina(384, 6, 1536, 61056) + 384**2 + 384 + 384 + 1 == 37_771_777
+    """jina-embeddings-v2-base-code, published as 161 million: tables of tokens and segments and a norm; per layer four
+    products with biases, three matrices and a bias, two norms, and one of queries and one of keys; a pooler."""
     code = {"AutoModel": "jinaai/jina-bert-v2-qk-post-norm--modeling_bert.JinaBertModel"}
     larger = {"hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12, "auto_map": code}
     of_code = load_model("mine", {**PUBLISHED["jina"], **larger, "architectures": ["JinaBertModel"]})
-    assert of_code.parameters == jina(768, 12, 3072, 61056, normed=True) + 768**2 + 768
+    layer = 4 * (768**2 + 768) + 3 * 768 * 3072 + 768 + 4 * 768 + 4 * 768
+    assert of_code.parameters == (61056 + 4) * 768 + 12 * layer + 768**2 + 768
     assert round(of_code.parameters / 1e6) == 161
-
-
-def test_lings_lightning_attention_by_hand() -> None:
-    """Ring-mini-linear-2.0: 16 of 20 layers have five products of the hidden size, and norms of queries, of keys and of
-    what is read; the others have 4 key heads. Each matrix is kept in four bytes a number."""
-    ours = load_model("mine", PUBLISHED["ring-mini"])
-    lightning, attention = 5 * 2048**2 + 2 * 128 + 2048, 2 * 2048**2 + 2 * 2048 * 512 + 2 * 128
-    experts = 257 * 3 * 2048 * 512 + 256 * 2048
-    layers = 16 * lightning + 4 * attention + 3 * 2048 * 5120 + 19 * experts + 20 * 2 * 2048
-    assert (ours.family, ours.unknown) == ("bailing_moe_linear", ())
-    assert ours.parameters == layers + 2 * 157184 * 2048 + 2048 == 16_423_443_456
-    work = Workload(context=100, tokens=1, batch=1).axes()
-    kept = ours.ledger.state_bytes(work, BF16_EACH)
-    assert sum(kept.values()) == 16 * 16 * 128**2 * 4 + 4 * 2 * 100 * 512 * 2
 
 
 def test_the_last_layer_of_each_group_of_bailing_hybrid_has_full_attention() -> None:
@@ -65,16 +42,6 @@ def test_jina_embeddings_v4_is_qwen2_5_vl_and_a_product() -> None:
     assert ours.parameters == 3_085_938_688
     with pytest.raises(ConfigError, match="is not a class of qwen2"):
         load_model("mine", {**plain, "architectures": ["JinaEmbeddingsV5Model"]})
-
-
-def test_nomics_experts_by_hand() -> None:
-    """nomic-embed-text-v2-moe: 475 million parameters are published, of which a token uses 305 million."""
-    ours = load_model("mine", PUBLISHED["nomic-v2"])
-    attention, norms, experts = 4 * (768**2 + 768), 4 * 768, 8 * 2 * 768 * 3072
-    dense, sparse = 2 * 768 * 3072 + 3072 + 768, experts + 8 * 768 + 768
-    total = (250048 + 1 + 2) * 768 + 12 * (attention + norms) + 6 * (dense + sparse)
-    assert (ours.family, ours.unknown, ours.parameters) == ("nomic_bert", (), total)
-    assert [round(count / 1e6) for count in (total, total - 6 * experts * 6 // 8)] == [475, 305]
 
 
 def test_nv_embed_by_hand() -> None:

@@ -106,19 +106,6 @@ def test_a_reward_head_by_hand() -> None:
     assert reward.kv(ctx=7).models[0]["lines"] == whole.kv(ctx=7).models[0]["lines"]
 
 
-def test_t5s_encoder_alone_by_hand() -> None:
-    """T5-small's encoder, as text-to-image models have it: 35,330,816 parameters.
-
-    The token table 32,128 · 512, a table of 32 distances for 8 heads, six layers of 4 · 512² + 2 · 512 · 2,048 and two
-    norms, and a last norm.
-    """
-    encoder = load("t5-small", architectures=["T5EncoderModel"])
-    total = 32128 * 512 + 32 * 8 + 6 * (4 * 512**2 + 2 * 512 * 2048 + 2 * 512) + 512
-    assert encoder.params().models[0]["total_params"] == total == 35_330_816
-    with pytest.raises(TfacctError, match="nothing is cached between steps"):
-        encoder.flops(ctx=9, decode=True)
-
-
 @pytest.mark.parametrize(
     ("fields", "classes", "defaulted"),
     [
