@@ -98,25 +98,34 @@ Sets = Annotated[
 Limit = Annotated[int | None, Option("At most N rows; 0: all.", "N")]
 
 
-class Sequences(TypedDict, total=False):
-    """A workload of whole sequences. Sizes are numbers, or text such as `"8k"`."""
+class Lengths(TypedDict, total=False):
+    """Lengths of whole sequences. Sizes are numbers, or text such as `"8k"`."""
 
     ctx: Annotated[
         Size | None,
         Option("Context in tokens, new ones included; 16k is 16,384. Default: the model's longest.", "S", STEP),
     ]
-    batch: Annotated[Size, Option("Batch size: sequences.", "B", STEP, default=1)]
     source: Annotated[
         Size | None,
         Option("Source tokens of an encoder. Default: the model's longest.", "J", STEP, advanced=True),
     ]
 
 
-class Step(Sequences, total=False):
-    """A workload with the number of new tokens."""
+class Sequences(Lengths, total=False):
+    """A workload of whole sequences."""
+
+    batch: Annotated[Size, Option("Batch size: sequences.", "B", STEP, default=1)]
+
+
+class NewTokens(TypedDict, total=False):
+    """The number of new tokens of a sequence."""
 
     tokens: Annotated[Size | None, Option("How many tokens of the context are new. Default: all.", "T", STEP)]
     decode: Annotated[bool, Option("A decode step: same as --tokens 1.", None, STEP, default=False)]
+
+
+class Step(Sequences, NewTokens, total=False):
+    """A workload with the number of new tokens."""
 
 
 class Usable(TypedDict, total=False):
@@ -355,7 +364,7 @@ class StepOnLayout(Step, Layout, total=False):
 
 
 _GROUPED = (name for group in (Step, Usable, Layout, TrainingRecipe) for name in group.__annotations__)
-ORDER = ("on", *_GROUPED)
+ORDER = ("on", "ctx", "batch", *_GROUPED)
 """Options of groups, in the order of the help."""
 
 

@@ -160,7 +160,8 @@ def test_memory_and_comms_count_what_a_row_has(name: str) -> None:
         needed = model.memory(ctx="2k", batch=row["batch"], **mesh)
         assert needed.total_bytes == row["bytes"] and row["tp"] * row["pp"] * row["dp"] == 8
         if row["tp"] * row["pp"] * row["ep"] > 1:
-            sent = model.comms(ctx="2k", batch=row["batch"], **mesh, decode=True).sent_bytes
+            replicas = max(1, row["ep"] // row["tp"])
+            sent = model.comms(ctx="2k", batch=row["batch"] * replicas, **mesh, decode=True).sent_bytes
             assert sent == row["sent_bytes"], row
 
 
@@ -252,7 +253,7 @@ def test_an_encoder_sends_what_it_reads(run: Callable[..., Ran]) -> None:
 
 
 def test_the_answer_comes_first(run: Callable[..., Ran]) -> None:
-    out = run("plan", "llama-3.1-70b", "--on", "64x80GB", "--ctx", "8k", "--batch", "512", "--train").out
+    out = run("plan", "llama-3.1-70b", "--on", "64x80GB", "--ctx", "8k", "--batch", "512", "--train", "-v").out
     words = " ".join(out.split())
     assert "batch 512, adamw Least sent of 94 layouts that fit: pp=" in words
     assert "Memory of the first layout: tfacct train llama-3.1-70b --ctx 8k --recompute full --pp " in words
@@ -315,12 +316,12 @@ def test_two_fits_are_not_compared(run: Callable[..., Ran]) -> None:
 
 def test_the_schedule_is_named_if_there_are_stages(run: Callable[..., Ran]) -> None:
     asked = ["--on", "8x80GB", "--train", "--batch", "8", "--ctx", "2k"]
-    assert "Pipeline stages run one sequence per micro-batch" in " ".join(run("plan", LLAMA, *asked).out.split())
+    assert "Pipeline stages run one sequence per micro-batch" in " ".join(run("plan", LLAMA, *asked, "-v").out.split())
     assert "stages run" not in run("plan", LLAMA, *asked, "--weights", "fp32").out  # autocast: FSDP alone
 
 
 def test_the_reason_why_no_layout_is_counted(run: Callable[..., Ran]) -> None:
-    words = " ".join(run("plan", "gpt2-xl", "--on", "64x80GB", "--train").err.split())
+    words = " ".join(run("plan", "gpt2-xl", "--on", "64x80GB", "--train", "--batch", "1").err.split())
     assert "do not divide a batch of 1" in words and "give a multiple of 64: --batch 64" in words
     words = " ".join(run("plan", "albert-base-v2", "--on", "37x80GB", "--train").err.split())
     assert "a parallel layout does not support layers that share weights" in words  # whatever the batch
@@ -502,13 +503,46 @@ def test_a_whole_layout_is_explained() -> None:
     (row,) = found.layouts
     assert found.collectives is not None and sum(one["sent_bytes"] for one in found.collectives) == row["sent_bytes"]
     assert (row["batch"], row["times"], row["timed_as"]) == (2, 4, "Megatron-LM")
-    once = model.comms(train=True, ctx="4k", batch=2, **layout).collectives
+    once = model.comms(train=True, ctx="4k", batch=4 * 2, **layout).collectives
     # Optimizer state is gathered once, gradients are summed once: all else four times.
     calls = [one["calls"] * (1 if one["over"] == "dp" else 4) for one in once]
     assert [one["calls"] for one in found.collectives] == calls
     step = model.train(ctx="4k", batch=2, gradient_accumulation=4, **layout)
     assert step.peak_bytes == row["bytes"]
     assert found.answer.startswith("tp=2 sp dp=4 zero=1 fits on 8 × h100-sxm: ")
+
+
+def test_a_batch_is_that_of_all_devices(run: Callable[..., Ran]) -> None:
+    """With `--on` and without, under either name. By default each data-parallel rank has one sequence."""
+    model, layout = tfacct.load(LLAMA), {"tp": 2, "fsdp": 4, "train": True, "ctx": "2k"}
+    (row,) = model.plan(on="8xh100", batch=8, recompute="full", **layout).layouts
+    sent = [
+        model.comms(recompute="full", **layout, **size).sent_bytes for size in ({"batch": 8}, {"global_batch_size": 8})
+    ]
+    assert sent == [row["sent_bytes"]] * 2 and (row["batch"], row["times"]) == (2, 1)
+    for found in (model.comms(**layout), model.plan(on="8xh100", **layout)):
+        assert found.workload["batch"] == 4 and "batch 4 (the fewest that this layout takes)" in found.title
+    assert model.plan(on="8xh100", train=True, ctx="2k", gradient_accumulation=3).workload["batch"] == 24
+    assert model.comms(**{**layout, "tp": 1, "fsdp": 1, "pp": 2, "microbatches": 5}).workload["batch"] == 5
+    for on in ((), ("--on", "8xh100")):
+        ran = run("plan", LLAMA, "--train", "--ctx", "2k", "--tp", "2", "--fsdp", "4", "--batch", "6", *on)
+        assert (
+            ran.code == 2 and "4 data-parallel ranks do not divide a batch of 6" in ran.err and "--batch 8" in ran.err
+        )
+
+
+def test_the_plan_of_tensor_parallelism(run: Callable[..., Ran]) -> None:
+    """Llama's q, k, v, gate and up: 5 · 32 + 1 sums of gradients in torch's plan, 2 · 32 + 1 in Megatron-LM's."""
+    words = " ".join(run("plan", LLAMA, "--train", "--ctx", "2k", "--tp", "2").out.split())
+    note = "input gradients of q, k, v, gate, up one by one: 161 times in all, Megatron-LM 65 (--tp-plan megatron)."
+    assert note in words
+    for more in (("--sp",), ("--tp-plan", "megatron")):
+        assert "one by one" not in run("plan", LLAMA, "--train", "--ctx", "2k", "--tp", "2", *more).out
+    model, asked = tfacct.load(LLAMA), {"on": "8xh100", "train": True, "ctx": "2k", "batch": 8, "tp": 2}
+    rows = {plan: model.plan(tp_plan=plan, **asked).layouts for plan in ("torch", "megatron")}
+    assert all("--tp-plan megatron" in row["command"] for row in rows["megatron"])
+    least = {plan: min(row["sent_bytes"] for row in found if not row["sp"]) for plan, found in rows.items()}
+    assert least["megatron"] < least["torch"]
 
 
 def test_a_whole_layout_that_serves_is_explained() -> None:

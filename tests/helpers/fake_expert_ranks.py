@@ -71,6 +71,7 @@ def random_config(kind: str, rng: random.Random, mesh: Mesh) -> dict[str, Any]:
 def accounted(
     config: dict[str, Any], mesh: Mesh, batch: int, tokens: int, *, train: bool, bits: int = 32, **more: Any
 ) -> Counted:
+    """The account's collectives, call by call. Recomputation is part of the backward pass."""
     loaded = tfacct.load(config).loaded
     found: Counted = {}
     shares = routing_bits(loaded, mesh, bits, train=train)
@@ -78,7 +79,8 @@ def accounted(
     at = Workload(tokens, tokens, batch).axes()
     for one in collectives(loaded.ledger, mesh, at, bits, train=train, **more):
         assert one.bytes % one.calls == 0
-        found.setdefault((one.when, one.kind), Counter())[one.bytes // one.calls] += one.calls
+        when = "backward" if one.when == "recompute" else one.when
+        found.setdefault((when, one.kind), Counter())[one.bytes // one.calls] += one.calls
     return found
 
 
@@ -143,13 +145,14 @@ def witnessed(model: Any, mesh: Mesh, batch: int, tokens: int, *, train: bool) -
     import torch
 
     found: Counted = {}
+    when = "forward"
     if getattr(model, "_can_set_experts_implementation", lambda: False)():
         model.set_experts_implementation("eager")
     balanced(model)
 
     def told(received: Any, sent: Any, group: Any) -> None:  # every rank sends this one what it sends itself
         received.copy_(sent[:1].expand_as(sent))
-        found.setdefault(("forward", "all-to-all"), Counter())[sent.numel() * sent.element_size()] += 1
+        found.setdefault((when, "all-to-all"), Counter())[sent.numel() * sent.element_size()] += 1
 
     with fake_ranks(mesh.ranks), ExitStack() as stack:
         planned(model, mesh)
@@ -161,6 +164,7 @@ def witnessed(model: Any, mesh: Mesh, batch: int, tokens: int, *, train: bool) -
         with watched(found, "forward"):
             logits = model(input_ids=ids, position_ids=torch.arange(tokens)[None]).logits
         if train:
-            with watched(found, "backward"):
+            when = "backward"
+            with watched(found, when):
                 logits.sum().backward()
     return found, local

@@ -12,7 +12,7 @@ import tfacct
 from tests.helpers.collectives import watching
 from tfacct.ledger.workload import Workload
 from tfacct.parallel.mesh import Mesh
-from tfacct.parallel.rules import collectives
+from tfacct.parallel.rules import Recomputed, collectives
 from tfacct.parallel.shard_shapes import stored_elements
 
 KINDS = {
@@ -27,13 +27,17 @@ Counted = dict[tuple[str, str, str], Counter[int]]
 """Over, when, kind → how many calls have a result of so many bytes."""
 
 
-def accounted(config: dict[str, Any], mesh: Mesh, batch: int, tokens: int, train: bool) -> Counted:
-    """The account's collectives, call by call."""
+def accounted(
+    config: dict[str, Any], mesh: Mesh, batch: int, tokens: int, train: bool, recomputed: Recomputed | None = None
+) -> Counted:
+    """The account's collectives, call by call. Recomputation is part of the backward pass."""
     ledger = tfacct.load(config).loaded.ledger
     found: Counted = {}
-    for one in collectives(ledger, mesh, Workload(tokens, tokens, batch).axes(), 32, train=train):
+    at = Workload(tokens, tokens, batch).axes()
+    for one in collectives(ledger, mesh, at, 32, train=train, recomputed=recomputed):
         assert one.bytes % one.calls == 0
-        found.setdefault((one.over, one.when, one.kind), Counter())[one.bytes // one.calls] += one.calls
+        when = "backward" if one.when == "recompute" else one.when
+        found.setdefault((one.over, when, one.kind), Counter())[one.bytes // one.calls] += one.calls
     return found
 
 
@@ -146,12 +150,16 @@ MESHES = {
 }
 
 
-def compared(kind: str, mesh: str, seed: int) -> None:
+def compared(kind: str, mesh: str, seed: int, *, recompute: bool = False) -> None:
     rng, own = random.Random(f"{kind} {mesh} {seed}"), MESHES[mesh]
     config = random_config(kind, rng, own)
     batch, tokens = rng.randint(1, 3), own.tp * rng.randint(1, 4)
     model = built(config)
-    assert accounted(config, own, batch, tokens, train=True) == witnessed(model, own, batch, tokens), config
+    if recompute:
+        model.train()
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    sent = accounted(config, own, batch, tokens, train=True, recomputed="layers" if recompute else None)
+    assert sent == witnessed(model, own, batch, tokens), config
     # The parameters are still divided: rank 0, the fullest one, holds these.
     local = sum(getattr(weight, "_local_tensor", weight).numel() for weight in model.parameters())
     assert stored_elements(tfacct.load(config).loaded.ledger, own) == local

@@ -48,6 +48,19 @@ CASES: list[tuple[str, dict[str, Any], Rows, int]] = [
         "fsdp backward all-gather weights": (80, 2 * 80 * BLOCK_70B),
         "fsdp backward reduce-scatter weights": (81, 2 * (80 * BLOCK_70B + ROOT_70B) // 8),
     }, 0),
+    # Recomputation in Megatron-LM runs both sums of a layer again. torch stops at the input of down_proj: the sum of
+    # o_proj runs again, and under sp the gathers before both; weights are gathered once for recomputation and backward.
+    *(("llama-3.1-70b", {"tp": 8, **more, "train": True, "ctx": "8k", "recompute": "full"}, {
+        f"tp recompute {kind} stream": (calls, calls * STREAM_70B // shards) for kind, calls, shards in rows
+    }, others) for more, rows, others in (
+        ({"tp_plan": "megatron"}, [("all-reduce", 160, 1)], 2),
+        ({}, [("all-reduce", 80, 1)], 2),
+        ({"sp": True, "fsdp": 8}, [("all-gather", 160, 1), ("reduce-scatter", 80, 8)], 8),
+    )),
+    # Recomputed attention passes keys and values of a quarter of 8,192 tokens around again.
+    ("llama-3.1-8b", {"cp": 4, "tp": 2, "ctx": "8k", "train": True, "recompute": "attention"}, {
+        "cp recompute send keys": (32 * 3, 32 * 3 * 2 * KEYS // 2),
+    }, 5),
     ("llama-3.1-8b", {"tp": 8}, {"tp forward all-reduce stream": (65, 65 * 4096 * 2)}, 0),
     # Its class fuses q, k and v: backward two sums a block, and the head's.
     ("gpt2", {"tp": 2, "train": True, "ctx": 64}, {
@@ -75,9 +88,9 @@ CASES: list[tuple[str, dict[str, Any], Rows, int]] = [
     ("gpt2", {"pp": 2, "ctx": 1024, "train": True, "tp": 2}, {
         "pp backward all-reduce shared weights": (1, 2 * 25_129 * 768),
     }, 3),
-    # arXiv 2310.01889, section 3: keys and values of a quarter of two sequences are handed on, c - 1 times in each of
-    # 32 layers; their gradients go home, in fp32.
-    ("llama-3.1-8b", {"cp": 4, "ctx": "8k", "batch": 2, "train": True, "fsdp": 2}, {
+    # arXiv 2310.01889, section 3: keys and values of a quarter of two of four sequences are handed on, c - 1 times in
+    # each of 32 layers; their gradients go home, in fp32.
+    ("llama-3.1-8b", {"cp": 4, "ctx": "8k", "batch": 4, "train": True, "fsdp": 2}, {
         "cp forward send keys": (32 * 3, 32 * 3 * 4 * KEYS),
         "cp backward send keys": (32 * (3 + 4), 32 * (3 * 4 + 4 * 8) * KEYS),
     }, 3),

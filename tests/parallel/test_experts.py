@@ -56,7 +56,8 @@ def test_experts_in_stages() -> None:
     gathered = 2 * (16 * block + 32000 * 4096)
     assert {one["gathered_bytes"] for one in held.phases} == {gathered, 0}
     assert {one["gathered_bytes"] for one in twice.phases} == {gathered + 2 * 16 * 2 * EXPERTS // 32, 0}
-    assert MIXTRAL.comms(**asked, ep=4, train=True).sent_bytes == twice.sent_bytes
+    whole = {**asked, "batch": 8 * 4}
+    assert MIXTRAL.comms(**whole, ep=4, train=True).sent_bytes == twice.sent_bytes
 
 
 def test_experts_that_are_stored_in_fp32() -> None:
@@ -73,12 +74,13 @@ def test_deepseek_as_it_was_trained() -> None:
     """DeepSeek-V3 (arXiv 2412.19437), section 3.2: 16 stages, 64 ranks of experts, ZeRO 1 among 2,048 devices."""
     model = tfacct.load("deepseek-v3")
     mesh = {"pp": 16, "ep": 64, "dp": 128, "zero": 1}
-    step = model.comms(ctx="4k", batch=64, train=True, **mesh)
+    step = model.comms(ctx="4k", batch=128 * 64, train=True, recompute="full", **mesh)
     assert step.mesh["ranks"] == 2048
     rows = {(one["over"], one["when"], one["kind"]): one["bytes"] for one in step.collectives}
     # A stage of four blocks of experts; 64 sequences of 4,096 tokens, each to 8 experts, 7,168 numbers in bf16.
     pairs, counts = 4 * 64 * 4096 * 8 * 7168 * 2, 4 * 64 * 256 * 8
     assert rows["ep", "forward", "all-to-all"] == 2 * pairs + counts
+    assert rows["ep", "recompute", "all-to-all"] == 2 * pairs + counts  # each layer's forward pass once more
     assert rows["ep", "backward", "all-to-all"] == 2 * pairs
     assert rows["pp", "forward", "send"] == 64 * 4096 * 7168 * 2
     held = model.train(ctx="4k", batch=64, recompute="full", **mesh)

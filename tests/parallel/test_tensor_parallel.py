@@ -13,7 +13,7 @@ from tfacct.parallel.support import FEATURES, UNSUPPORTED, check_mesh, check_ste
 def test_the_answer_comes_first(run) -> None:
     ran = run("plan", "llama-3.1-70b", "--tp", "8", "--sp", "--fsdp", "8", "--train", "--ctx", "8k")
     assert "A step sends 113 GiB from each rank: 70.4 GiB over tp and 42.7 GiB over fsdp" in ran.out
-    assert "all-gather      tp    forward     161  20.1 GiB" in ran.out and "T is sharded" in ran.out
+    assert "all-gather      tp    forward     161  20.1 GiB" in ran.out and "tokens are sharded" in ran.out
 
 
 def test_memory_of_one_rank() -> None:
@@ -101,7 +101,7 @@ def test_norms_over_all_heads_by_hand(run) -> None:
         assert "attention and the KV cache are whole on each rank" in words
     words = " ".join(run("memory", "--kv", "olmo-2-1b", "llama-3.2-1b", "--tp", "2", "-v").out.split())
     assert "A rank caches keys and values of its own heads. olmo-2-1b: whole on every rank" in words
-    assert "K N are sharded" in run("plan", "olmo-2-1b", "--tp", "2", "--ctx", "64").out
+    assert "heads are sharded" in run("plan", "olmo-2-1b", "--tp", "2", "--ctx", "64").out
 
 
 def test_a_latent_is_whole_on_every_rank() -> None:

@@ -156,6 +156,7 @@ plan llama-3.1-8b --train --ctx 8k --batch 64 --on 8xh100
 plan llama-3.1-8b --train --ctx 8k --batch 512 --tp 2 --pp 4 --on 8xh100
 plan llama-3.1-8b --train --ctx 8k --batch 64 --on 8x80GB --by memory
 plan llama-3.1-8b --train --ctx 2k --batch 8 --on 8xh100 --optimizer sgd
+plan llama-3.1-8b --train --ctx 2k --batch 8 --on 4xh100 --lora 16 --recompute full
 plan mixtral-8x7b --train --ctx 2k --batch 16 --on 16xh100
 plan mixtral-8x7b --ctx 2k --batch 8 --on 8x80GB
 plan {index} --ctx 1k --on 8xh100

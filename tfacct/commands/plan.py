@@ -1,7 +1,6 @@
 """Parallel layouts for a number of devices."""
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Literal, Unpack
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
 
 from tfacct import options as opt
 from tfacct.base.errors import UsageError
@@ -20,8 +19,28 @@ SHARDING = ("tp", "sp", "pp", "dp", "fsdp", "ep", "cp", "ulysses")
 DEFAULTS = ("1", "False")
 
 
-class PlanOptions(opt.Sequences, opt.Where, opt.Layout, opt.TrainingRecipe, total=False):
+Batch = Annotated[
+    opt.Size | None,
+    Option("Sequences per step over all devices. Default: in training, the fewest that divide.", "B", opt.STEP),
+]
+GlobalBatchSize = Annotated[opt.Size | None, Option("Sequences per step over all devices; same as --batch.", "N")]
+
+
+class PlanOptions(opt.Lengths, opt.Where, opt.Layout, opt.TrainingRecipe, total=False):
     """Whole sequences, devices, the given part of the layout, and the recipe of a training step."""
+
+
+class CommsOptions(opt.Lengths, opt.NewTokens, opt.Layout, total=False):
+    """A step in a parallel layout."""
+
+
+def _batch(batch: opt.Size | None, global_batch_size: opt.Size | None) -> Any:
+    """The batch of all devices. Raises UsageError if it is given twice."""
+    if global_batch_size is None:
+        return opt.size("batch", batch)
+    if batch is not None:
+        raise UsageError(f"{option('global_batch_size')} and {option('batch')} are the same size: give one")
+    return opt.size("global_batch_size", global_batch_size)
 
 
 def plan(
@@ -34,9 +53,8 @@ def plan(
         Option("Sort order. Default: estimated time, or bytes sent if there is no estimate."),
     ] = None,
     limit: opt.Limit = None,
-    global_batch_size: Annotated[
-        opt.Size | None, Option("Sequences per step over all devices; same as --batch.", "N")
-    ] = None,
+    batch: Batch = None,
+    global_batch_size: GlobalBatchSize = None,
     dtype: opt.Dtype = None,
     kv_dtype: opt.KvDtype = None,
     **options: Unpack[PlanOptions],
@@ -51,12 +69,13 @@ def plan(
     'Least sent of 7 layouts that fit: pp=4 dp=2, 512 KiB sent a token.'
 
     `on`: the devices (`"64xh100"`), or the memory of each of `gpus`. The batch (or `global_batch_size`) is that of all
-    devices. Usable memory of each device: `use` times its memory, less `reserve`: 0.9 and 2 GB to serve, 1 and 2 GB to
-    train; of a size all. For a training step the largest micro-batch that fits is taken, without recomputation, with
-    that of attention, and with that of all layers, unless `recompute` or `gradient_accumulation` is given. Options of
-    the layout fix its axes; of a whole layout memory, collectives and time are reported. `by`: sort by estimated time,
-    memory of a rank, or bytes sent. `limit`: rows of the table, by default 10. Raises TfacctError if no layout is
-    supported, or if none has the estimate that `by` needs.
+    devices; by default, a training step has the fewest sequences that all layouts divide. Usable memory of each device:
+    `use` times its memory, less `reserve`: 0.9 and 2 GB to serve, 1 and 2 GB to train; of a size all. For a training
+    step the largest micro-batch that fits is taken, without recomputation, with that of attention, and with that of all
+    layers, unless `recompute` or `gradient_accumulation` is given. Options of the layout fix its axes; of a whole
+    layout memory, collectives and time are reported. `by`: sort by estimated time, memory of a rank, or bytes sent.
+    `limit`: rows of the table, by default 10. Raises TfacctError if no layout is supported, or if none has the estimate
+    that `by` needs.
     """
     from tfacct.reports.plan import plan
 
@@ -67,11 +86,7 @@ def plan(
         raise UsageError(f"{option(next(iter(recipe)))} needs {option('train', True)}")
     if train and kv_dtype is not None:
         raise UsageError(f"{option('train', True)} does not work with {option('kv_dtype')}", "leave one of the two out")
-    request = opt.request(options)
-    if global_batch_size is not None:
-        if options.get("batch", 1) != 1:
-            raise UsageError(f"{option('global_batch_size')} and {option('batch')} are the same size: give one")
-        request = replace(request, batch=opt.size("global_batch_size", global_batch_size))
+    size = _batch(batch, global_batch_size)
     budget = opt.budget(options, training=train)
     if budget is None:
         example = f"such as {option('on', '64xh100')}; or {option('tp', 8)} to see only what each rank sends"
@@ -80,8 +95,9 @@ def plan(
     count = gpus or (budget.count if layout is None or budget.count > 1 else layout.ranks)
     report = plan(
         model,
-        request,
+        opt.request(options, batch=1 if size is None else size),
         gpus=count,
+        fewest=size is None,
         fit=budget.checked_for(count),
         recipe=opt.recipe(options, dtype).checked() if train else None,
         given=recipe,
@@ -98,6 +114,8 @@ def comms(
     model: "LoadedModel",
     *,
     train: opt.Train = False,
+    batch: Batch = None,
+    global_batch_size: GlobalBatchSize = None,
     dtype: Annotated[
         str | None, Option("Dtype of communication: fp32, bf16 or fp16.", "DTYPE", complete="kv_dtype")
     ] = None,
@@ -114,7 +132,8 @@ def comms(
             advanced=True,
         ),
     ] = None,
-    **step: Unpack[opt.StepOnLayout],
+    recompute: opt.Recompute = None,
+    **step: Unpack[CommsOptions],
 ) -> "Found[CommsReport]":
     """Bytes that each rank sends: per token, pass or training step.
 
@@ -123,7 +142,8 @@ def comms(
     >>> [(one["kind"], one["calls"], one["bytes"]) for one in step.collectives[:2]]
     [('all-gather', 161, 21609054208), ('reduce-scatter', 161, 2701131776)]
 
-    `tp`, `sp`: tensor and sequence parallelism; `tp_plan`: whether gradients of one tensor are reduced matmul by matmul
+    `batch` (or `global_batch_size`): sequences of all ranks; by default, the fewest that the layout divides. `tp`,
+    `sp`: tensor and sequence parallelism; `tp_plan`: whether gradients of one tensor are reduced matmul by matmul
     (`torch`) or together (`megatron`). `fsdp`: groups of these ranks that shard weights, each with its own batch. `ep`
     of the ranks shard the experts; the fullest receives `imbalance` times the mean. `dp`: data-parallel replicas of all
     these ranks, which shard optimizer state (`zero=1`), gradients too (2), or weights too (3). `pp`: pipeline stages,
@@ -131,14 +151,25 @@ def comms(
     those of the stage that sends most. `cp`: context parallelism, in which keys and values go round (`cp_method`) or
     are gathered; `ulysses`: ranks that shard tokens, and heads inside attention. `dtype`: of communication.
     `after_head`: whether logits stay sharded, are gathered, or go into a sharded loss. `reduce_dtype`: of the gradient
-    reduction. Raises TfacctError for an unsupported layout or part.
+    reduction. `recompute`: layers or attention whose collectives run again. Raises TfacctError for an unsupported
+    layout or part.
     """
     from tfacct.parallel.mesh import Mesh
     from tfacct.reports.comms import comms
 
-    mesh = opt.mesh(step) or Mesh()
-    request = opt.request(step)
-    return Found(comms(model, request, mesh, train=train, dtype=dtype, after=after_head, reduce_dtype=reduce_dtype))
+    mesh, size = opt.mesh(step) or Mesh(), _batch(batch, global_batch_size)
+    report = comms(
+        model,
+        opt.request(step, batch=1 if size is None else size),
+        mesh,
+        fewest=size is None,
+        train=train,
+        dtype=dtype,
+        after=after_head,
+        reduce_dtype=reduce_dtype,
+        recompute=recompute or "none",
+    )
+    return Found(report)
 
 
 COMMAND = Command(

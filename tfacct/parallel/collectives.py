@@ -10,7 +10,7 @@ from tfacct.ledger.einsum import rounded_up
 
 Kind: TypeAlias = Literal["all-gather", "reduce-scatter", "all-reduce", "all-to-all", "send"]
 Over: TypeAlias = Literal["tp", "cp", "ulysses", "ep", "pp", "fsdp", "dp"]
-When: TypeAlias = Literal["forward", "backward", "update"]
+When: TypeAlias = Literal["forward", "recompute", "backward", "update"]
 Of: TypeAlias = Literal["stream", "shared weights", "weights", "experts", "logits", "keys", "heads"]
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tfacct.ledger.einsum import Axes, AxisNames, packed_bytes, size
-from tfacct.ledger.groups import Group, Ledger
+from tfacct.ledger.groups import Group
 from tfacct.ledger.lines import Matmul
 from tfacct.parallel.collectives import Collective, Kind, When, collective
 from tfacct.parallel.mesh import Mesh
@@ -20,22 +20,21 @@ SUMMED = 32
 """Bits per element in which a ring sums gradients of keys and values."""
 
 
-def of_context(ledger: Ledger, mesh: Mesh, at: Axes, bits: int, train: bool) -> Iterator[Collective]:
-    """Collectives of attention, `at` the tokens of one rank."""
-    for group in ledger.groups if mesh.sequence_shards > 1 else ():
-        products = [line for line in group.lines if isinstance(line, Matmul) and line.weight_axes() is None]
-        attention = [line for line in products if {"T", "S"} <= {*line.einsum.every}]
-        if not attention:
-            continue
-        scores, values = attention
-        axes = {**group.axes, **at, "S": at["T"]}
-        axes |= {"K": mesh.shard_size("K", group.axes["K"])}
-        if mesh.ulysses > 1:
-            yield from _of_heads(scores, values, group, mesh, axes, bits, train)
-        if mesh.cp > 1 and mesh.cp_method == "ring":
-            yield from _around(scores, values, group, mesh, axes, bits, train)
-        elif mesh.cp > 1:
-            yield from _gathered(scores, values, group, mesh, axes, bits, train)
+def of_context(group: Group, mesh: Mesh, at: Axes, bits: int, train: bool) -> Iterator[Collective]:
+    """Collectives of a group's attention, `at` the tokens of one rank."""
+    products = [line for line in group.lines if isinstance(line, Matmul) and line.weight_axes() is None]
+    attention = [line for line in products if {"T", "S"} <= {*line.einsum.every}]
+    if not attention:
+        return
+    scores, values = attention
+    axes = {**group.axes, **at, "S": at["T"]}
+    axes |= {"K": mesh.shard_size("K", group.axes["K"])}
+    if mesh.ulysses > 1:
+        yield from _of_heads(scores, values, group, mesh, axes, bits, train)
+    if mesh.cp > 1 and mesh.cp_method == "ring":
+        yield from _around(scores, values, group, mesh, axes, bits, train)
+    elif mesh.cp > 1:
+        yield from _gathered(scores, values, group, mesh, axes, bits, train)
 
 
 def _around(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import NamedTuple, get_args
+from typing import NamedTuple, Unpack, get_args
 
 from tfacct.base import units
 from tfacct.base.errors import ConfigError, UsageError, listed
@@ -15,37 +15,28 @@ from tfacct.loading.model import LoadedModel
 from tfacct.parallel.collectives import Collective
 from tfacct.parallel.mesh import QK_NORMS, Mesh
 from tfacct.parallel.pipeline import in_pipeline, stage_ledgers
-from tfacct.parallel.rules import AfterHead, CollectiveOptions, collectives
+from tfacct.parallel.rules import AfterHead, CollectiveOptions, Recomputed, collectives
 from tfacct.parallel.shard_shapes import stored_elements
 from tfacct.parallel.support import DTYPES, check_mesh, check_rows, encodes, routing_bits
 from tfacct.parallel.verified import verified
 
 
-def model_collectives(model: LoadedModel, mesh: Mesh, at: Axes, bits: int, *, train: bool = False) -> list[Collective]:
+def model_collectives(
+    model: LoadedModel, mesh: Mesh, at: Axes, bits: int, **how: Unpack[CollectiveOptions]
+) -> list[Collective]:
     """Every collective of the rank that sends most, with `bits` per element. Raises TfacctError."""
-    every = {id(lines): lines for lines in stage_collectives(model, mesh, at, bits, train=train)}
+    every = {id(lines): lines for lines in stage_collectives(model, mesh, at, bits, **how)}
     return max(every.values(), key=lambda lines: sum(one.sent for one in lines))
 
 
 def stage_collectives(
-    model: LoadedModel,
-    mesh: Mesh,
-    at: Axes,
-    bits: int,
-    *,
-    train: bool = False,
-    after: AfterHead = "sharded",
-    reduced: int | None = None,
+    model: LoadedModel, mesh: Mesh, at: Axes, bits: int, **how: Unpack[CollectiveOptions]
 ) -> list[list[Collective]]:
     """Every collective of each `pp` rank. Raises TfacctError."""
-    how: CollectiveOptions = {
-        "train": train,
-        "shares": routing_bits(model, mesh, bits, train=train),
-        "modules": model.once(fused_modules),
-        "tensors": model.once(tensors_in_order) if train and mesh.replicas > 1 else None,
-        "after": after,
-        "reduced": reduced,
-    }
+    train = how.get("train", False)
+    how["shares"] = routing_bits(model, mesh, bits, train=train)
+    how["modules"] = model.once(fused_modules)
+    how["tensors"] = model.once(tensors_in_order) if train and mesh.replicas > 1 else None
     if mesh.pp == 1:
         return [collectives(model.ledger, mesh, at, bits, **how)]
     return in_pipeline(model.ledger, mesh, at, bits, **how)
@@ -126,7 +117,13 @@ def checked_ends(mesh: Mesh, train: bool, after: AfterHead, reduce_dtype: str | 
 
 
 def rank_collectives(
-    model: LoadedModel, work: Workload, mesh: Mesh, train: bool, dtype: str, ends: Ends
+    model: LoadedModel,
+    work: Workload,
+    mesh: Mesh,
+    train: bool,
+    dtype: str,
+    ends: Ends,
+    recomputed: Recomputed | None = None,
 ) -> RankCollectives:
     """The collectives of the rank that sends most, and what each stage stores and sends. Raises TfacctError."""
     check_mesh(model, mesh, train=train)
@@ -135,7 +132,8 @@ def rank_collectives(
     try:
         reduced = None if ends.reduced is None else units.dtype_bits(ends.reduced)
         bits = units.dtype_bits(dtype)
-        every = stage_collectives(model, mesh, work.axes(), bits, train=train, after=ends.after, reduced=reduced)
+        how: CollectiveOptions = {"train": train, "after": ends.after, "reduced": reduced, "recomputed": recomputed}
+        every = stage_collectives(model, mesh, work.axes(), bits, **how)
     except UsageError as error:
         error.message = f"{model.name}: {error.message}"
         raise

@@ -22,6 +22,8 @@ from tfacct.parallel.mesh import HEADS, TOKENS, VOCABULARY, Mesh, check, joint_q
 from tfacct.parallel.shard_shapes import fsdp_units, trained
 
 AfterHead: TypeAlias = Literal["sharded", "gathered", "loss"]
+Recomputed: TypeAlias = Literal["layers", "attention"]
+"""What recomputation repeats, as far as it sends anything."""
 LOSS_BITS = 32
 """Bits per element of a loss: logits are cast to fp32."""
 OF_LOSS = ("max", "sum", "target")
@@ -34,7 +36,7 @@ class CollectiveOptions(TypedDict, total=False):
     """Options of a pass. `train`: a training step. `shares`: bits of the routing weights, if different from everything
     else. `modules`: the modules of fused matmuls, by path. `tensors`: those of the class, as in `buckets`. `after`:
     what happens to the logits. `reduced`: bits of the gradient reduction over batches, if different from everything
-    else."""
+    else. `recomputed`: what the backward pass recomputes."""
 
     train: bool
     shares: int | None
@@ -42,6 +44,7 @@ class CollectiveOptions(TypedDict, total=False):
     tensors: Mapping[str, str] | None
     after: AfterHead
     reduced: int | None
+    recomputed: Recomputed | None
 
 
 def collectives(ledger: Ledger, mesh: Mesh, at: Axes, bits: int, **how: Unpack[CollectiveOptions]) -> list[Collective]:
@@ -50,18 +53,37 @@ def collectives(ledger: Ledger, mesh: Mesh, at: Axes, bits: int, **how: Unpack[C
     train, reduced = how.get("train", False), how.get("reduced") or bits
     check(ledger, mesh, at)
     at = mesh.rank_axes(at)
-    found: list[Collective] = [*of_context(ledger, mesh, at, bits, train)]
+    found: list[Collective] = []
     lookups = mesh.tp > 1 and _of_source(ledger)
-    for group in ledger.groups if mesh.tp > 1 else ():
-        found += _of_group(group, mesh, at, bits, train, how.get("modules") or {}, lookups)
     for group in ledger.groups if mesh.ranks > 1 else ():
-        found += of_experts(group, mesh, at, bits, how.get("shares") or bits, train)
+        every = [*of_context(group, mesh, at, bits, train)] if mesh.sequence_shards > 1 else []
+        if mesh.tp > 1:
+            every += _of_group(group, mesh, at, bits, train, how.get("modules") or {}, lookups)
+        every += of_experts(group, mesh, at, bits, how.get("shares") or bits, train)
+        found += every
+        if (recomputed := how.get("recomputed")) and group.numbers:
+            found += (one._replace(when="recompute") for one in every if _runs_again(one, group, mesh, recomputed))
     found += _of_logits(ledger, mesh, at, bits, how.get("after", "sharded"))
     if mesh.weight_shards > 1 or mesh.expert_shards > 1:
         found += _of_weights(ledger, mesh, bits, train, reduced)
     if mesh.replicas > 1 and train:
         found += of_replicas(ledger, mesh, reduced, how.get("tensors") or {})
     return found
+
+
+def _runs_again(one: Collective, group: Group, mesh: Mesh, recomputed: Recomputed) -> bool:
+    """True for a collective of the forward pass that recomputation repeats. Megatron-LM runs the whole layer again;
+    torch stops at the last saved tensor, so that a sum at the end of a pre-norm layer is not repeated. Parts of a
+    layer save the operands that they gather."""
+    if one.when != "forward" or recomputed == "attention":
+        return one.when == "forward" and one.over in ("cp", "ulysses")
+    if mesh.plan == "megatron" or one.kind == "all-to-all" or (mesh.sp and one.kind == "all-gather"):
+        return True
+    # The sum of experts follows their weighting; with `sp` it includes a shared expert.
+    module = paths.module_of(one.what) if one.of == "experts" else one.what
+    ends = one.what if one.of != "experts" else module if mesh.sp and mesh.ep == 1 else f"{module}.weighting"
+    last = max(at for at, line in enumerate(group.lines) if f"{line.path}.".startswith(f"{ends}."))
+    return not all(isinstance(line, Pointwise) and line.sums for line in group.lines[last + 1 :])
 
 
 class Sent(NamedTuple):

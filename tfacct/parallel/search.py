@@ -68,14 +68,15 @@ def layouts_with(model: LoadedModel, devices: int, tokens: int, given: Mesh, *, 
         raise UsageError(f"{label(given)} needs {given.ranks:,} ranks, which do not divide {many}")
     if given.ranks == devices > 1:
         return [checked(given)]
-    if other := next((name for name in sizes_of(given) if name not in SIZES), None):
+    if other := next((name for name in sizes_of(given) if name not in (*SIZES, "tp_plan")), None):
         raise UsageError(
             f"{option(other)} needs a whole layout, but {label(given)} uses {given.ranks:,} of {many}",
             "give the whole layout, or remove it",
         )
-    sizes = {name: getattr(given, name) for name in sizes_of(given)}
+    sizes = {name: getattr(given, name) for name in sizes_of(given) if name in SIZES}
     every = trained(model, devices, tokens) if train else served(model, devices)
-    return [mesh for mesh in every if all(getattr(mesh, name) == size for name, size in sizes.items())]
+    found = (mesh for mesh in every if all(getattr(mesh, name) == size for name, size in sizes.items()))
+    return [replace(mesh, plan=given.plan) if mesh.tp > 1 else mesh for mesh in found]
 
 
 def served(model: LoadedModel, devices: int) -> Iterator[Mesh]:

@@ -323,6 +323,11 @@ def workload_words(models: Sequence[LoadedModel], request: Request, batch: str =
     return f"{step}{where}{source}, {batch or f'batch {request.batch:,}'}"
 
 
+def fewest_words(request: Request, by: str) -> str:
+    """A default batch in words: `batch 8 (the fewest that this layout takes)`."""
+    return f"batch {request.batch:,}" + (f" (the fewest that {by})" if request.batch > 1 else "")
+
+
 def of_workload(models: Sequence[LoadedModel], request: Request, *, of: str = "of ", at: str = "at ") -> str:
     """The workload after `FLOPs`: `at context 16,384, batch 1`, or `of 1 new token at context 16,384, batch 1`."""
     return f"{at if _new_tokens(models, request) is None else of}{workload_words(models, request)}"

@@ -10,6 +10,8 @@ from tfacct.base import units
 from tfacct.base.errors import UsageError, listed
 from tfacct.base.record import record
 from tfacct.base.spelling import option
+from tfacct.ledger import paths
+from tfacct.ledger.einsum import rounded_up
 from tfacct.ledger.storage import DEFAULT_DTYPE
 from tfacct.ledger.workload import Request, sequences_only
 from tfacct.loading import selection
@@ -17,13 +19,14 @@ from tfacct.loading.model import LoadedModel
 from tfacct.output.keys import Keys, Object, values_of
 from tfacct.output.report import Column, NoteRow, Table, notes
 from tfacct.parallel.collectives import Collective, Kind, Of, Over, When
-from tfacct.parallel.mesh import TP_AXES, Mesh, checked, padded_axes, tp_axis
+from tfacct.parallel.mesh import Mesh, checked, padded_axes
 from tfacct.parallel.model_collectives import Ends, RankCollectives, checked_ends, rank_collectives
 from tfacct.parallel.pipeline import microbatches, waits_facts
 from tfacct.parallel.rules import AfterHead
 from tfacct.parallel.support import DTYPES, check_step, encodes
 from tfacct.reports import build
 from tfacct.reports.ranks import bubble_note, fsdp_unit_note, sequence_notes, stage_sizes, uneven_notes
+from tfacct.training.recipe import Recipe
 
 COUNTED: dict[AfterHead, str] = {
     "sharded": "; no loss, no optimizer, no gathered logits",
@@ -71,7 +74,9 @@ class Collectives(Object):
 class CommsReport(build.ModelReport):
     """Collectives of one rank of a parallel layout."""
 
-    workload: build.WorkloadFacts = of_rank(lambda one: selection.workload_facts(one.sent.work, dtype=one.dtype))
+    workload: build.WorkloadFacts = of_rank(
+        lambda one: selection.workload_facts(replace(one.sent.work, batch=one.batch), dtype=one.dtype)
+    )
     train: bool = of_rank(lambda one: one.train)
     mesh: build.MeshFacts = of_rank(lambda one: values_of(build.MeshFacts, one.mesh))
     after_head: AfterHead = of_rank(lambda one: one.ends.after)
@@ -89,7 +94,8 @@ class CommsReport(build.ModelReport):
 
 @record
 class Comms:
-    """Collectives of a model on a mesh, in a pass or a training step. `dtype`: that of communication."""
+    """Collectives of a model on a mesh, in a pass or a step, with `batch` sequences on all ranks. `dtype`: that
+    of communication."""
 
     model: LoadedModel
     sent: RankCollectives
@@ -97,6 +103,7 @@ class Comms:
     train: bool
     dtype: str = DEFAULT_DTYPE
     ends: Ends = Ends()
+    batch: int = 1
 
 
 def comms(
@@ -104,14 +111,17 @@ def comms(
     request: Request,
     mesh: Mesh,
     *,
+    fewest: bool = False,
     train: bool = False,
     dtype: str | None = None,
     after: AfterHead = "sharded",
     reduce_dtype: str | None = None,
+    recompute: str = "none",
 ) -> CommsReport:
     """Collectives of one new token, of `request.tokens`, or of a training step; an encoder's are of its whole context.
-    `after`: whether logits stay sharded, are gathered, or go into a sharded loss. `reduce_dtype`: the dtype in which
-    gradients are reduced. Raises TfacctError."""
+    The batch is that of all ranks; `fewest`: the fewest sequences that the layout divides. `after`: whether logits stay
+    sharded, are gathered, or go into a sharded loss. `reduce_dtype`: the dtype in which gradients are reduced. Raises
+    TfacctError."""
     mesh = checked(mesh)
     check_step(mesh)
     ends = checked_ends(mesh, train, after, reduce_dtype)
@@ -124,15 +134,30 @@ def comms(
         raise sequences_only("train")
     if not train and request.tokens is None and model.has_cache:
         request = replace(request, decode=True)
-    sent = rank_collectives(model, selection.workload(model, request), mesh, train, name, ends)
-    about = Comms(model, sent, mesh, train, name, ends)
+    replicas, batch = mesh.fsdp * mesh.dp, ""
+    if fewest:
+        request = replace(request, batch=replicas * max(1, mesh.microbatches))
+        batch = build.fewest_words(request, "this layout takes")
+    each = rounded_up(request.batch, replicas)
+    if train and request.batch % replicas:
+        problem = f"{replicas:,} data-parallel ranks do not divide a batch of {request.batch:,}"
+        raise UsageError(problem, f"give a multiple: {option('batch', each * replicas)}")
+    recipe = Recipe(recompute=recompute, mesh=mesh)
+    if recompute != "none" and not train:
+        raise UsageError(f"{option('recompute', recompute)} applies to a training step", f"add {option('train', True)}")
+    if recipe.has_uncounted_sends:
+        again = option("recompute", recompute)
+        raise UsageError(f"what {again} sends again is not counted", option("recompute", "full"))
+    work = replace(selection.workload(model, request), batch=each)
+    sent = rank_collectives(model, work, mesh, train, name, ends, recipe.recomputed_sends)
+    about = Comms(model, sent, mesh, train, name, ends, request.batch)
     return build.report(
         CommsReport,
         [model],
         table(sent.lines),
         [_facts(about)],
         title=f"{build.label(model)}: bytes sent by one of {mesh.ranks:,} ranks in {name},"
-        f" {build.workload_words([model], request)}",
+        f" {build.workload_words([model], request, batch)}",
         convention="collectives as in torch; result bytes on one rank; sent bytes as in a ring",
         answer=_answer(about),
         notes=lambda _: notes(NOTES, about),
@@ -168,35 +193,32 @@ def _alike(lines: Iterable[Collective]) -> list[list[Collective]]:
     return [found[key] for key in sorted(found, key=lambda key: [*map(tuple.index, orders, key)])]
 
 
+SHARDED: dict[str, str] = {"S": "keys", "T": "tokens", "E": "experts", "V": "logits"}
+SUMMED: dict[str, str] = {"B": "batches", "T": "tokens", "V": "logits"}
+"""What is sharded, or summed over, by axis; all others are heads."""
+
+
 def _because(lines: Sequence[Collective]) -> str:
     """Why lines of a row are needed, from the axes that they follow from."""
     first = lines[0]
-    backward = first.when == "backward"
     match first.over, first.of:
         case _, "heads":
-            return "tokens are exchanged for heads"
+            return "tokens for heads"
         case "pp", _:
-            return "layers are split" if first.kind == "send" else "tied embedding on two stages"
-        case _, "keys":
-            return "S is sharded" if first.because == "S" else "gradients contract T"
+            return "layers are split" if first.kind == "send" else "tied embedding"
+        case "fsdp", _ if first.kind == "all-gather":
+            return "gathered again" if first.when == "backward" else "weights are sharded"
+        case "dp", _ if first.when == "update":
+            return "optimizer is sharded"
+        case _, "keys" if first.because == "T":
+            return "sums over queries"
         case (("cp" | "ulysses"), "weights"):
-            return "gradients contract T"
-        case "dp", _:
-            return "gradients contract B" if backward else "optimizer is sharded"
-        case "fsdp", _:
-            again = "gathered again" if backward else "weights are sharded"
-            return "gradients contract B" if first.kind == "reduce-scatter" else again
-        case _, "logits":
-            return "V is sharded" if first.kind == "all-gather" else "the loss contracts V"
-    if first.kind == "all-to-all":
-        return "E is sharded"
-    order = (*TP_AXES, "G", "E", "T")
-    there = {line.because: tp_axis(line.because) or line.because for line in lines}
-    axes = sorted((one for one in there if there[one] in order), key=lambda one: (order.index(there[one]), one))
-    named = " ".join(axes)
-    if first.of == "shared weights":
-        return f"weights contract {named}"  # norms', positions'
-    return f"{named} {'are' if len(axes) > 1 else 'is'} {'sharded' if first.kind == 'all-gather' else 'contracted'}"
+            return "sums over tokens"
+    if first.of in ("stream", "experts") and first.kind in ("all-reduce", "reduce-scatter"):
+        return f"sums of {'gradients' if first.when == 'backward' else 'outputs'}"
+    gathered = first.kind in ("all-gather", "all-to-all", "send")
+    named = sorted({(SHARDED if gathered else SUMMED).get(line.because, "heads") for line in lines})
+    return f"{' and '.join(named)} are sharded" if gathered else f"sums over {' and '.join(named)}"
 
 
 def rows(lines: Iterable[Collective]) -> list[dict[str, Any]]:
@@ -272,13 +294,31 @@ def _routing(about: Comms) -> str:
     return f"The fullest rank of ep receives {float(about.mesh.imbalance):g} times as many tokens as the mean."
 
 
+def tp_plan_note(lines: Iterable[Collective], mesh: Mesh) -> str:
+    """What Megatron-LM reduces less often than torch's plan: gradients of the inputs of matmuls, in layers."""
+    calls: dict[tuple[str, int], dict[str, int]] = {}
+    for line in lines if not mesh.sp and mesh.plan == "torch" else ():
+        if (line.over, line.when, line.kind, line.of) == ("tp", "backward", "all-reduce", "stream"):
+            of_tensor = calls.setdefault((paths.module_of(line.what), line.bytes // line.calls), {})
+            of_tensor[line.what] = of_tensor.get(line.what, 0) + line.calls
+    torch, megatron = (sum(choose(each.values()) for each in calls.values()) for choose in (sum, max))
+    if torch == megatron:
+        return ""
+    apart = [what.rpartition(".")[2].removesuffix("_proj") for each in calls.values() if len(each) > 1 for what in each]
+    return (
+        f"torch's plan reduces the input gradients of {', '.join(dict.fromkeys(apart))} one by one: {torch:,} times in"
+        f" all, Megatron-LM {megatron:,} ({option('tp_plan', 'megatron')})."
+    )
+
+
 NOTES: tuple[NoteRow, ...] = (
+    NoteRow("tp_plan", 1, lambda about: tp_plan_note(about.sent.lines, about.mesh)),
     NoteRow("stored", 2, _stored),
     NoteRow(
         "fsdp",
         2,
         lambda about: about.mesh.fsdp > 1 and fsdp_unit_note(about.mesh, about.train),
-        "Each FSDP rank has its own batch. {}",
+        "Each FSDP rank has its own batch, here one micro-batch. {}",
     ),
     NoteRow("uneven", 2, lambda about: uneven_notes([about.model], about.mesh)),
     NoteRow("stages", 2, _stages),

@@ -13,6 +13,7 @@ from tfacct.base.errors import UsageError
 from tfacct.base.lazy import LazySequence
 from tfacct.base.record import record
 from tfacct.base.spelling import option, typed_options
+from tfacct.ledger.einsum import rounded_up
 from tfacct.ledger.storage import dtypes, width
 from tfacct.ledger.workload import Request, Workload, check_size, sequences_only
 from tfacct.loading import selection
@@ -165,6 +166,7 @@ def plan(
     *,
     gpus: int,
     fit: MemoryLimit,
+    fewest: bool = False,
     recipe: Recipe | None = None,
     given: Mapping[str, Any] | None = None,
     dtype: str | None = None,
@@ -174,7 +176,7 @@ def plan(
     limit: int | None = None,
 ) -> PlanReport:
     """Layouts of `gpus` devices that fit a model, or with a `recipe` its training step. The batch is that of all
-    devices.
+    devices; `fewest`: for a training step, the fewest sequences that all layouts divide.
 
     `fit`: memory of each device. `given`: options of the recipe that were given. `layout`: the axes that were given; of
     a whole layout memory, collectives and time are reported. `by`: the order; by default time, or bytes sent without an
@@ -193,6 +195,12 @@ def plan(
     work, given = selection.runnable(model, request), given or {}
     meshes = layouts_with(model, gpus, work.tokens, layout or Mesh(), train=recipe is not None)
     complete = layout is not None and layout.ranks == gpus
+    batch = ""
+    if fewest and recipe is not None:
+        most = max(mesh.fsdp * mesh.dp * max(1, mesh.microbatches) for mesh in meshes) if meshes else 1
+        request = replace(request, batch=most * recipe.gradient_accumulation)
+        work = replace(work, batch=request.batch)
+        batch = build.fewest_words(request, "this layout takes" if complete else "all layouts take")
     if recipe is not None:
         tried = (recipe.recompute,) if "recompute" in given else RECOMPUTE
         search = TrainingSearch(model, recipe, work, fit.usable, recompute=tried, least=by == "memory")
@@ -218,8 +226,9 @@ def plan(
     what = f"serving in {selection.format_name(model, dtype)}, {build.workload_words([model], request)}"
     if recipe is not None:
         precision, many = replace(recipe, mesh=Mesh(fsdp=gpus)).precision, recipe.gradient_accumulation
-        what = f"a training step in {precision}, {build.workload_words([model], request)}, {recipe.description}"
+        what = f"a training step in {precision}, {build.workload_words([model], request, batch)}, {recipe.description}"
         what += f", {many:,} micro-batches" if many > 1 else ""
+        what += f", tp_plan={layout.plan}" if layout is not None and layout.plan != Mesh().plan else ""
     facts = {**fit.facts, "devices": gpus, **selection.format_facts(model, dtype if recipe is None else recipe.dtype)}
     return build.report(
         PlanReport,
@@ -242,7 +251,9 @@ def _uncounted(
     """Why no layout is counted: the recipe, a part of the model, FSDP, or the most frequent reason."""
     if layout is not None:
         why = found.main_reason or "the search does not include such layouts"
-        return UsageError(f"{model.name}: {label(layout)} on {_devices(gpus)}: {why}")
+        even = rounded_up(work.batch, ranks := layout.fsdp * layout.dp) * ranks
+        instead = None if work.batch == even else f"give a multiple: {option('batch', even)}"
+        return UsageError(f"{model.name}: {label(layout)} on {_devices(gpus)}: {why}", instead)
     reason, instead = None if recipe is None else refusal(model, recipe), ""
     if reason is None and gpus > 1 and (part := unsupported_part(model.architecture)):
         reason = f"a parallel layout does not support {part}"
@@ -261,7 +272,12 @@ def _uncounted(
 
 def _named(one: Candidate) -> str:
     """The layout and its recomputation: `tp=8 fsdp=8, recompute full`."""
-    return label(one.mesh) if one.recompute == RECOMPUTE[0] else f"{label(one.mesh)}, recompute {one.recompute}"
+    return _layout_of(one) if one.recompute == RECOMPUTE[0] else f"{_layout_of(one)}, recompute {one.recompute}"
+
+
+def _layout_of(one: Candidate) -> str:
+    """The layout in words, without the plan that all layouts share."""
+    return label(replace(one.mesh, plan=Mesh().plan))
 
 
 def _devices(count: int) -> str:
@@ -394,7 +410,7 @@ def _micro_batches(one: Plan, of: Candidate) -> tuple[int, int]:
 
 def _row(one: Plan, of: Candidate) -> Row:
     batch = _micro_batches(one, of) if one.recipe is not None else of.batch
-    return {**_layout(one, of), "division": label(of.mesh), "batch": batch, "bubble": _bubble(one, of)}
+    return {**_layout(one, of), "division": _layout_of(of), "batch": batch, "bubble": _bubble(one, of)}
 
 
 # Notes.
@@ -439,11 +455,6 @@ def _whole_experts(one: Plan) -> str | None:
     return next((f"{label(of.mesh)}: {note}" for of, note in found if note), None)
 
 
-def _sends_again(of: Candidate) -> bool:
-    """True if recomputed layers send again."""
-    return of.recompute != RECOMPUTE[0] and of.mesh.tp * of.mesh.ep * of.mesh.sequence_shards > 1
-
-
 NOTES: tuple[NoteRow, ...] = (
     NoteRow("command", 1, lambda one: _command(one, one.shown[0]), "Memory of the first layout: {}"),
     NoteRow(
@@ -454,6 +465,15 @@ NOTES: tuple[NoteRow, ...] = (
     ),
     NoteRow("whole_experts", 1, lambda one: one.recipe is not None and _whole_experts(one)),
     NoteRow(
+        "recomputed_sends",
+        1,
+        lambda one: (
+            (recipe := one.recipe)
+            and _some(one, lambda of: replace(recipe, recompute=of.recompute, mesh=of.mesh).has_uncounted_sends)
+        ),
+        "Not included: bytes that recomputed layers send again.",
+    ),
+    NoteRow(
         "laws",
         1,
         lambda one: len(_errors(one)) > 1,
@@ -461,6 +481,18 @@ NOTES: tuple[NoteRow, ...] = (
         " faster.",
     ),
     NoteRow("error", 1, lambda one: _errors(one)[:1]),
+    NoteRow(
+        "tp_plan",
+        1,
+        lambda one: (
+            one.lines is None
+            and one.recipe is not None
+            and one.recipe.lora is None
+            and _some(one, lambda of: of.mesh.tp > 1 and of.mesh.plan == "torch")
+            and {"option": option("tp_plan", "megatron")}
+        ),
+        "tp as in torch's plan; Megatron-LM saves less with sp and sends less without: {option}.",
+    ),
     NoteRow("no_time", 1, lambda one: one.reason, "No time estimate: {}."),
     NoteRow(
         "skipped",
@@ -485,12 +517,6 @@ NOTES: tuple[NoteRow, ...] = (
     ),
     NoteRow("time", 2, lambda one: one.timed and _time_command(one, one.timed[0]), "Time of the first layout: {}"),
     NoteRow("links", 2, lambda one: [link.words for of in one.timed[:1] for link in of.links]),
-    NoteRow(
-        "recomputed_sends",
-        2,
-        lambda one: _some(one, _sends_again),
-        "Not included: bytes that recomputed layers send again.",
-    ),
     NoteRow(
         "batch",
         3,

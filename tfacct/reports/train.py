@@ -792,8 +792,7 @@ def _labels(step: Step) -> str:
 
 def _sent(step: Step, mesh: Mesh) -> str:
     whose = "The busiest rank sends" if mesh.pp > 1 else "Each rank sends"
-    recomputed = step.recipe.recompute != "none" and mesh.tp * mesh.ep > 1
-    again = "; what recomputed layers send again is not included" if recomputed else ""
+    again = "; what recomputed layers send again is not included" if step.recipe.has_uncounted_sends else ""
     return f"{whose} {units.binary(step.sent_bytes or 0)} per step{again}."
 
 

@@ -493,7 +493,7 @@ def collectives(model: LoadedModel, work: Workload, recipe: Recipe) -> list[Coll
 def _of_micro_batch(model: LoadedModel, work: Workload, recipe: Recipe) -> list[Collective]:
     mesh, bits = recipe.layout, units.dtype_bits(recipe.dtype)
     if recipe.lora is None:
-        return model_collectives(model, mesh, work.axes(), bits, train=True)
+        return model_collectives(model, mesh, work.axes(), bits, train=True, recomputed=recipe.recomputed_sends)
     every = stage_collectives(model, mesh, work.axes(), bits, train=True)
     times = microbatches(mesh, work.axes(), train=True) if mesh.pp > 1 else 1
     found = (

@@ -17,9 +17,10 @@ from tfacct.ledger.workload import Workload, check_size
 from tfacct.loading.model import LoadedModel
 from tfacct.parallel.mesh import Mesh, checked
 from tfacct.parallel.pipeline import microbatches
+from tfacct.parallel.rules import Recomputed
 from tfacct.training.measured import AttentionKind, attention_of
 from tfacct.training.optimizers import optimizer
-from tfacct.training.recompute import modules_of
+from tfacct.training.recompute import ATTENTION, DEFAULT, OP, modules_of
 
 ANY_ATTENTION = "sdpa, or eager if the class has nothing else"
 """The attention of several models if none is given."""
@@ -134,6 +135,19 @@ class Recipe:
         """Names of the recomputed modules of a layer; empty if whole layers or nothing is recomputed. Raises UsageError
         for an unknown name."""
         return () if self.recompute in ("none", "full") else modules_of(self.recompute)
+
+    @property
+    def recomputed_sends(self) -> Recomputed | None:
+        """What recomputation sends again; None if nothing, or if that is not counted."""
+        if self.recompute == "full":
+            return "layers" if self.lora is None else None
+        return "attention" if {ATTENTION, DEFAULT}.intersection(self.recomputed_modules) else None
+
+    @property
+    def has_uncounted_sends(self) -> bool:
+        """True if recomputation may send again what is not counted."""
+        again = self.recompute == "full" if self.lora is not None else {OP, "moe"}.intersection(self.recomputed_modules)
+        return bool(again) and self.mesh is not None and self.mesh.tp > 1
 
     @property
     def layout(self) -> Mesh:
