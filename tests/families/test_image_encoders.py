@@ -112,7 +112,7 @@ def test_what_a_pooler_reads_is_said(run) -> None:
 def test_patches_are_a_letter_of_their_own(run) -> None:
     ran = run("flops", "vit-base-patch16-224", "--explain", columns=120)
     assert "patches of the image, T − 1" in ran.out
-    assert "2·B·Ti·Cc·Px·D = 2 · 1 · 196 · 3 · 256 · 768 = 231,211,008 FLOPs" in " ".join(ran.out.split())
+    assert "2·B·Ti·D·Cc·Px = 2 · 1 · 196 · 768 · 3 · 256 = 231,211,008 FLOPs" in " ".join(ran.out.split())
     ran = run("formula", "vit-base-patch16-224", columns=120)
     assert ran.code == 0 and "patches of the image, T − 1" in " ".join(ran.out.split())
 

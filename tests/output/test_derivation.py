@@ -165,8 +165,19 @@ def test_a_line_as_it_stands_in_the_issue() -> None:
     text = text_of(explain(presets.load("gpt2"), Request(ctx=1024)))
     assert (
         "  attn.scores   B T K G H, B S K H → B K G T S\n"
-        "    2·B·T·S·N·H·L = 2 · 1 · 1,024 · 1,024 · 12 · 64 · 12 layers = 19,327,352,832 FLOPs\n"
+        "    2·B·T·L·N·H·S = 2 · 1 · 1,024 · 12 layers · 12 · 64 · 1,024 = 19,327,352,832 FLOPs\n"
     ) in text
+
+
+@pytest.mark.parametrize("name", ["gpt2-xl", "llama-3.1-8b", "mixtral-8x7b", "deepseek-v3", "t5-small"])
+def test_a_product_has_one_order_in_formulas_and_derivations(name: str) -> None:
+    model = load(name)
+    formulas = {line["path"]: line["flops_formula"].split("*") for line in model.formula().models[0]["lines"]}
+    derivation = model.explain().derivation
+    assert derivation is not None
+    both = [(s.symbols.split("·"), formulas[s.path]) for part in derivation.components for s in part.steps]
+    alike = [pair for pair in both if sorted(pair[0]) == sorted(pair[1])]  # not with O for T, or N for an equal K
+    assert len(alike) >= 6 and all(derived == formula for derived, formula in alike)
 
 
 # 2 · 2 · 32 heads · 128 · 32 layers = 524,288 for each key; 8,030,261,248 parameters but the table of 128,256 · 4,096
@@ -275,18 +286,18 @@ def test_each_form(run) -> None:
         "path": "blocks.*.attn.scores",
         "step": "attn.scores",
         "spec": "B T K G H, B S K H -> B K G T S",
-        "symbols": "2·B·T·S·N·H·L",
-        "numbers": "2 · 1 · 1,024 · 1,024 · 12 · 64 · 12 layers",
+        "symbols": "2·B·T·L·N·H·S",
+        "numbers": "2 · 1 · 1,024 · 12 layers · 12 · 64 · 1,024",
         "result": 19327352832,
     }
     assert facts["derivation"]["legend"]["H"] == {"meaning": "head size", "value": 64}
     markdown = run("params", "gpt2", "--explain", "--markdown").out
     assert markdown.startswith("# gpt2: parameters\n\n**Each of the 12 layers has 7,087,872 parameters;")
-    assert "| `attn.q_proj.weight` | `D N H` | D·N·H·L | 768 · 12 · 64 · 12 layers | 7,077,888 |" in markdown
+    assert "| `attn.q_proj.weight` | `D N H` | L·D·N·H | 12 layers · 768 · 12 · 64 | 7,077,888 |" in markdown
     assert markdown.count("\n## ") == 2 + len(load("gpt2").explain("params").derivation.components)
     latex = run("flops", "gpt2", "--explain", "--train", "--latex").out
     body = latex.partition(r"\begin{align*}")[2].partition(r"\end{align*}")[0]
-    assert r"\text{attn.scores} &= 3\cdot 2\cdot B\cdot T\cdot S\cdot N\cdot H\cdot L \\" in body
+    assert r"\text{attn.scores} &= 3\cdot 2\cdot B\cdot T\cdot L\cdot N\cdot H\cdot S \\" in body
     assert r"&= 57{,}982{,}058{,}496\ \text{FLOPs} \\" in body  # three times 19,327,352,832
     assert body.count("{") == body.count("}") and all(line.count("&") == 1 for line in body.strip().splitlines())
     assert '<p class="title">gpt2: forward' in load("gpt2").explain(ctx=16)._repr_html_()
@@ -298,7 +309,7 @@ def test_a_training_step_names_its_gradients(run) -> None:
         "  attn.q_proj   B T D, D N H → B T N H\n"
         "    gradient: B T N H, D N H → B T D\n"
         "    gradient: B T D, B T N H → D N H\n"
-        "    3·2·B·T·D·N·H·L = 3 products · 2 · 1 · 1,024 · 768 · 12 · 64 · 12 layers = 43,486,543,872 FLOPs\n"
+        "    3·2·B·T·L·D·N·H = 3 products · 2 · 1 · 1,024 · 12 layers · 768 · 12 · 64 = 43,486,543,872 FLOPs\n"
     ) in out
 
 

@@ -10,14 +10,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, SupportsInt
 
 TIMES, SPACED = "·", " · "
-WORKLOAD = ("B", "T", "O", "I", "Ip", "Ih", "Iw", "S", "Sw", "Sk", "J")
-"""Axes that come first in a product, in this order."""
 
 
 class Factor(NamedTuple):
     """A factor in symbols and in numbers. `sum`: it needs brackets in a product.
 
-    `axis`: name of the axis, empty for a number or a sum. `blocks`: it counts layers, and comes last.
+    `axis`: name of the axis, empty for a number or a sum. `blocks`: it counts layers.
     """
 
     axis_names: str
@@ -34,7 +32,7 @@ class TracedInt(int):
     >>> heads, keys = axis("N", 12), axis("S", 1024)
     >>> scores = 2 * heads * keys
     >>> int(scores), in_axes(scores.factors), in_numbers(scores.factors)
-    (24576, '2·S·N', '2 · 1,024 · 12')
+    (24576, '2·N·S', '2 · 12 · 1,024')
 
     A quotient that is rounded up is written with brackets:
 
@@ -103,28 +101,25 @@ def factors_of(value: int) -> tuple[Factor, ...]:
     return () if value == 1 else (Factor(f"{value:,}", f"{value:,}", value),)
 
 
-def ordered(factors: Iterable[Factor]) -> list[Factor]:
-    """Factors in the order of a product: numbers, workload, sizes, sums, layers."""
+def ordered(factors: Iterable[Factor], axes: Sequence[str]) -> list[Factor]:
+    """Factors in the order of a product: numbers, axes in the order of `axes`, sums."""
 
     def rank(factor: Factor) -> tuple[int, int]:
-        axis = factor.axis.rstrip("0123456789")
-        if factor.blocks:
-            return 4, 0
-        if axis in WORKLOAD:
-            return 1, WORKLOAD.index(axis)
-        return (2 if factor.axis else 3 if factor.sum or not factor.axis_names.isdigit() else 0), 0
+        if factor.axis:
+            return 1, axes.index(factor.axis) if factor.axis in axes else 0
+        return (2 if factor.sum or not factor.axis_names.isdigit() else 0), 0
 
     return sorted(factors, key=rank)
 
 
-def in_axes(factors: Iterable[Factor]) -> str:
+def in_axes(factors: Iterable[Factor], axes: Sequence[str] = ()) -> str:
     """Product in symbols: `2·B·T·D`."""
-    return _product(factors, TIMES, lambda factor: factor.axis_names)
+    return _product(ordered(factors, axes), TIMES, lambda factor: factor.axis_names)
 
 
-def in_numbers(factors: Iterable[Factor]) -> str:
+def in_numbers(factors: Iterable[Factor], axes: Sequence[str] = ()) -> str:
     """Product in numbers: `2 · 1 · 1,024 · 768`."""
-    return _product(factors, SPACED, lambda factor: factor.numbers)
+    return _product(ordered(factors, axes), SPACED, lambda factor: factor.numbers)
 
 
 def joined(factors: Sequence[Factor], made: Mapping[Factor, Sequence[str]]) -> list[Factor]:
@@ -139,11 +134,9 @@ def joined(factors: Sequence[Factor], made: Mapping[Factor, Sequence[str]]) -> l
     return left
 
 
-def _product(factors: Iterable[Factor], times: str, how: Callable[[Factor], str]) -> str:
-    each = ordered(factors)
-    if not each:
-        return "1"
-    return times.join(f"({how(factor)})" if factor.sum and len(each) > 1 else how(factor) for factor in each)
+def _product(factors: Sequence[Factor], times: str, how: Callable[[Factor], str]) -> str:
+    alone = len(factors) == 1
+    return times.join(f"({how(one)})" if one.sum and not alone else how(one) for one in factors) or "1"
 
 
 def _sum(one: int, other: int, sign: str) -> TracedInt:

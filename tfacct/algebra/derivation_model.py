@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from tfacct.algebra import derivation
 from tfacct.algebra.derivation import Factor, TracedInt
-from tfacct.algebra.symbols import LEGEND, block_meanings, layer_axes
+from tfacct.algebra.symbols import LEGEND, block_meanings, in_product, layer_axes
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.record import record
 from tfacct.ledger import paths
@@ -72,13 +72,14 @@ class Entry(NamedTuple):
 class DerivationModel:
     """A ledger with TracedInts for sizes: groups, each with the sizes of a step.
 
-    `made` are axes for products of others, N for K · G.
+    `made` are axes for products of others, N for K · G. `order`: axes in the order of a product.
     """
 
     groups: tuple[tuple[Group, Axes], ...]
     made: Mapping[Factor, tuple[str, ...]]
     legend: Mapping[str, Axis]
     kinds: Mapping[str, str]
+    order: Sequence[str]
 
     def products(self, *, masked: bool, train: bool) -> Iterator[Entry]:
         """FLOPs of every matmul: forward, or, in a training step, 3 × as many with both gradients."""
@@ -118,7 +119,7 @@ class DerivationModel:
         kind = " and ".join(dict.fromkeys(entry.kind for entry in entries if entry.kind))
         name = paths.short(first.path) if alone or not kind else f"{paths.short(first.path)} ({kind})"
         result = sum(entry.value for entry in entries)
-        written = derivation.in_axes(factors), derivation.in_numbers(factors)
+        written = derivation.in_axes(factors, self.order), derivation.in_numbers(factors, self.order)
         return Step(name, first.path, first.spec, *written, result, first.more)
 
     def steps(self, entries: Iterable[Entry], unit: str) -> list[Step]:
@@ -198,7 +199,10 @@ def derivation_model(ledger: Ledger, shape: Transformer, work: Workload | None) 
     }
     kinds = dict(zip(stacks, shape.kinds(), strict=True))
     ranked = sorted(legend, key=lambda name: (name not in at, name not in stacks))
-    return DerivationModel(tuple(groups), products, {name: legend[name] for name in ranked}, kinds)
+    base = {name: name.rstrip("0123456789") for name in legend}
+    base |= {name: axis.part_axis for name, axis in explained.items()}
+    order = in_product([*at, *stacks, *shape.axis_sizes(), *explained, *legend], base)
+    return DerivationModel(tuple(groups), products, {name: legend[name] for name in ranked}, kinds, order)
 
 
 def _compressed_axes(group: Group) -> list[str]:

@@ -281,7 +281,7 @@ def in_symbols(shape: Transformer, *, fixed: frozenset[str] = frozenset(), cache
     base = {name: axis.part_axis for name, axis in explained.items()}
     symbols = {
         axis: sympy.Symbol(axis, positive=True, integer=True)
-        for axis in _ordered([*workload_axes, *seen, *stacks, *free], base)
+        for axis in in_product([*workload_axes, *seen, *stacks, *free], base)
     }
     keys = symbols["C"] + symbols["T"] if cached else symbols[KEYS] if keeps else symbols["T"]
     in_window = symbols["Cw"] + symbols["T"] if windowed and cached else None
@@ -312,7 +312,7 @@ def in_symbols(shape: Transformer, *, fixed: frozenset[str] = frozenset(), cache
         at=at,
         symbols=symbols,
         products={axis: powers for axis in named if (powers := _product(axes[axis], symbols))},
-        legend={axis: legend[axis] for axis in _ordered(legend, base)},
+        legend={axis: legend[axis] for axis in in_product(legend, base)},
         shares=_shares(shape, rows, symbols, marks) if in_proof else {},
     )
 
@@ -362,7 +362,7 @@ def _check_single_sizes(shape: Transformer) -> None:
                     )
 
 
-def _ordered(found: Iterable[str], base: Mapping[str, str]) -> list[str]:
+def in_product(found: Iterable[str], base: Mapping[str, str]) -> list[str]:
     """Axes in the order of a product: known ones first, each followed by its renamed forms, then the others, S last."""
     found = list(dict.fromkeys(found))
     last = ("J", KEYS, VISIBLE_KEYS, CACHED_KEYS)

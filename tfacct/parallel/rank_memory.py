@@ -355,7 +355,8 @@ def cache_formula(one: ModelMemory) -> str:
     names, numbers = [], []
     for (alike, name, values), found in by_kind.items():
         stacks = f"({' + '.join(found)})" if len(found) > 1 else next(iter(found))
-        names.append(f"{alike} · {stacks} · {name}" if alike > 1 else f"{stacks} · {name}")
-        numbers.append(f"{alike * sum(found.values())} · {values}")
+        times = f"{alike} · " if alike > 1 else ""
+        names.append(f"{times}{stacks} · {name}")
+        numbers.append(f"{times}{sum(found.values())} · {values}")
     what = model.cache_name
     return f"{what[0].upper()}{what[1:]} bytes: {' + '.join(names)} = {' + '.join(numbers)}"
