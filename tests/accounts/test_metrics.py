@@ -111,8 +111,14 @@ def test_where_the_cache_overtakes() -> None:
 
 
 def test_flops_and_kv_say_so(run) -> None:
-    said = "From 10,124 tokens on, past the 1,024 positions of its position embedding, attention scores"
-    assert said in " ".join(run("flops", "gpt2-xl", "--ctx", "16384").out.split())
+    said, ends = "From 10,124 tokens on, attention scores", "all other matmuls; the position embedding ends at 1,024."
+    near, far = (" ".join(run("flops", "gpt2-xl", "--ctx", ctx).out.split()) for ctx in ("1k", "16k"))
+    assert said in near and ends in near and said in far and "all other matmuls." in far  # a hint says that 16k is past
+    counted = " with all T × S pairs counted."
+    for more, pairs in {"": True, "--masked": False, "--decode": False}.items():  # a decode step sees its window only
+        window = " ".join(run("flops", "gemma-2-9b", *more.split()).out.split())
+        assert " tokens on" in window and (counted in window) == pairs
+    assert " tokens on" not in run("flops", "mistral-7b-v0.1", "--masked").out
     assert "From 10,124 tokens on" in run("flops", "gpt2-xl", "--ctx", "16384", "--decode").out
     said = " ".join(run("memory", "--kv", "llama-3.1-8b").out.split())
     assert "From 122,533 tokens on at batch 1, the cache takes more than the weights in bf16" in said

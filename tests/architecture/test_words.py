@@ -14,10 +14,10 @@ from tfacct.architecture.axis_names import MTP, Place, _with_place
 from tfacct.ledger.workload import Request
 from tfacct.reports.flops import flops
 
-WINDOW = "in a window of W tokens T x min(S, T + W - 1)"
+WINDOW = "T x min(S, T + W - 1) in layers with a window of W"
 PAIRS = {
     "gpt2": "full T x S attention; all",
-    "mistral, windowed": f"full T x S attention, {WINDOW}; all",
+    "mistral, windowed": f"full T x S attention ({WINDOW}); all",
     "bert": "all T x T pairs of attention; all",
     "t5": "full T x S attention, I x J in an encoder, T x J in cross-attention; all",
     "mamba": "matmuls only; all logits",

@@ -37,8 +37,8 @@ gpt2-xl: forward FLOPs at context 16,384, batch 1
  per token                                        8.14 G
  2·params·tokens                                  51.0 T  × 2.61
 
-From 10,124 tokens on, past the 1,024 positions of its position embedding,
-attention scores and attention-weighted values cost more than all other matmuls.
+From 10,124 tokens on, attention scores and attention-weighted values cost more
+than all other matmuls.
 Counted: 2·m·k·n per matrix product, full T × S attention, all logits · tfacct
 help counting
 Class defaults (not in the config): n_inner = 6,400, tie_word_embeddings = true

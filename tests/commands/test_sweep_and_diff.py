@@ -447,16 +447,15 @@ def test_attention_that_was_not_named_is_that_of_each_class(run) -> None:
 def test_a_sweep_answers_first(run) -> None:
     """The crossover; of other sweeps between which values the first metric runs."""
     out = run("sweep", "gpt2-xl", "--ctx", "1k..4k", columns=120).out
-    past = "past the 1,024 positions of its position embedding, attention"
-    assert out.splitlines()[1].startswith(f"From 10,124 tokens on, {past}")
-    assert "From 3,201 tokens on, attention with its projections costs more than the MLP." in " ".join(out.split())
+    assert out.splitlines()[1].startswith("From 10,124 tokens on, attention scores") and "position" not in out
+    assert "With its projections, attention overtakes the MLP at 3,201 tokens." in " ".join(out.split())
     decoder = " ".join(run("sweep", "whisper-tiny", "--ctx", "64, 448").out.split())
-    assert "the decoder's self-attention with its projections costs more than the MLP." in decoder
-    assert "At every context, attention with" in run("sweep", "zamba2-1.2b", "--ctx", "1k,2k", columns=120).out
-    said = "Contexts past the position embedding cannot run"
-    both = " ".join(run("sweep", "gpt2-xl", "opt-13b", "llama-2-7b", "--ctx", "1k,4k").out.split())
-    assert f"{said} (gpt2-xl: 1,024 positions, opt-13b: 2,048 positions)." in both
-    assert said not in " ".join(run("sweep", "gpt2-xl", "--ctx", "1k").out.split())
+    assert "With its projections, the decoder's self-attention overtakes the MLP at" in decoder
+    every = "With its projections, attention costs more than the MLP at every context."
+    assert every in run("sweep", "zamba2-1.2b", "--ctx", "1k,2k", columns=120).out
+    hints = run("sweep", "gpt2-xl", "opt-13b", "llama-2-7b", "--ctx", "1k,4k").err
+    assert "gpt2-xl has a context of 1,024" in hints and "opt-13b has a context of 2,048" in hints
+    assert hints.count("hint: ") == 2
     for arguments, answer in {
         # 2 · 12 · 768 · 2 bytes a token
         "gpt2 --ctx 1k,2k --metric kv_cache_bytes": "kv_cache_bytes: from 36.0 MiB (ctx 1,024) to 72.0 MiB"
@@ -466,6 +465,17 @@ def test_a_sweep_answers_first(run) -> None:
         "gpt2 gpt2-xl --metric total_params": "total_params: from 124 M (gpt2) to 1.56 B (gpt2-xl).",
     }.items():
         assert run("sweep", *arguments.split()).out.splitlines()[1] == answer
+
+
+def test_a_sweep_shows_the_cache_if_a_field_changes_it() -> None:
+    """llama-3.1-8b at 8,192: 2 · 32 layers · K · 128 · 2 bytes a token."""
+    llama = load("llama-3.1-8b")
+    rows = llama.sweep(ctx=[8192], num_key_value_heads=[1, 8]).rows
+    assert {row["num_key_value_heads"]: row["kv_cache_bytes"] for row in rows} == {1: 8192 * 16_384, 8: 8192 * 131_072}
+    for fields in ({"intermediate_size": [64, 128]}, {"ctx": [64, 128]}):
+        assert "kv_cache_bytes" not in llama.sweep(**fields).rows[0]
+    shares = llama.sweep("share.mlp", "flops.mlp", "share.attn_scores_values", ctx=[64, 128])
+    assert [column.label for column in shares.columns[:4]] == ["ctx", "mlp share", "mlp FLOPs", "scores + values share"]
 
 
 def test_a_bar_is_drawn_where_its_column_varies(run) -> None:

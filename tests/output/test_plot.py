@@ -10,6 +10,7 @@ from tests.helpers.charts import GPT2, charted, of_sweep
 from tfacct import load
 from tfacct.base.atomic_files import atomic_write
 from tfacct.base.errors import TfacctError
+from tfacct.commands.sweep import sweep
 from tfacct.ledger.workload import Request
 from tfacct.output import plot
 from tfacct.output.look import Look
@@ -65,6 +66,27 @@ def test_kv_by_kv_heads() -> None:
 def test_without_contexts_the_field_is_the_axis() -> None:
     chart = of_sweep("llama-3.1-8b", ctx="8k", num_key_value_heads="1..32")
     assert list(chart.x) == [1, 2, 4, 8, 16, 32] and chart.x_label == "num_key_value_heads"
+
+
+def test_a_sweep_draws_flops_and_the_share_of_attention_as_smooth_curves(tmp_path: Path, run) -> None:
+    chart = sweep([load("gpt2-xl").loaded], ctx="1k..32k").chart()
+    (shares,) = chart.side_charts
+    assert (chart.y_label, shares.unit, len(chart.x)) == ("FLOPs", "share", 5 * 8 + 1)
+    at = list(chart.x).index(16_384)
+    assert chart.series["FLOPs"][at] == 133_416_668_364_800 and round(shares.series[shares.y_label][at], 3) == 0.618
+    flops_axes, _ = plot.draw(chart).axes
+    assert flops_axes.get_yticks()[-1] == 5e14 > 432e12 > flops_axes.get_yticks()[-2]
+    ran = run("sweep", "gpt2-xl", "--ctx", "1k..4k", "-o", str(tmp_path / "x.png"))
+    assert "x.png: FLOPs and share of scores + values in all FLOPs of gpt2-xl against the context" in ran.err
+
+
+def test_every_metric_that_is_asked_for_has_a_panel() -> None:
+    model = [load("gpt2").loaded]
+    chart = sweep(model, metric=["total_params, kv_cache_bytes"], ctx="1k,2k").chart()
+    assert [chart.unit, *(each.unit for each in chart.side_charts)] == ["params", "bytes"]
+    assert chart.title == "Parameters and KV cache of gpt2 against the context"
+    with pytest.raises(TfacctError, match="5 metrics are too many"):
+        sweep(model, metric=["total_params,kv_cache_bytes,share.mlp,share.attn,flops.mlp"], ctx="1k,2k").chart()
 
 
 CHARTS = {

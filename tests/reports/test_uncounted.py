@@ -119,7 +119,7 @@ def test_the_window_of_a_sweep_is_that_of_every_row(run, swept: str, said: str) 
 def test_a_window_that_only_some_settings_have(run) -> None:
     swept = run("sweep", "mistral-7b-v0.1", "--ctx", "8k", "--set", "sliding_window=null,512").out.split()
     assert "With a window, in 32 of 32 layers, a token sees at most 512 keys" in " ".join(swept)
-    assert "in a window of W tokens T × min(S, T + W − 1)" in " ".join(swept)
+    assert "full T × S attention (T × min(S, T + W − 1) in layers with a window of W)" in " ".join(swept)
 
 
 def test_settings_with_their_own_longest_context_have_it_in_their_rows(run) -> None:

@@ -480,8 +480,9 @@ def _write(file: str, found: Found, derived: "Report", show: Shown, command: Com
 
         if found.chart is None:
             raise UsageError(f"--output {file}: this answer has no picture")
-        plot.save(found.chart(), path, Look(dark=show.style == "dark", printed=show.style == "print"))
-        return f"drew {file}"
+        chart = found.chart()
+        plot.save(chart, path, Look(dark=show.style == "dark", printed=show.style == "print"))
+        return f"drew {file}: {chart.title}"
     views: dict[str, Callable[[], str]] = {
         ".json": report.to_json,
         ".csv": report.to_csv,

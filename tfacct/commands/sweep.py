@@ -1,6 +1,7 @@
 """Any metric against context, batch or fields of the config."""
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 from tfacct import options as opt
@@ -83,21 +84,28 @@ def sweep(
         given("sp") or False,
         {name: values for name, values in recipes.items() if len(values) > 1},
     )
-    report = sweep(
-        lambda name, changed: read[name].with_fields({**read[name].changed, **changed}),
-        list(read),
-        grid,
-        metrics=[name.strip() for text in metric or () for name in text.split(",")]
-        or (("peak_bytes",) if recipes else DEFAULT),
-        request=opt.request(opt.among(opt.Step, options), logits=given("logits") or "all"),
-        terms=opt.counting({**options, **{name: values[0] for name, values in recipes.items()}}),
-        progress=tick,
-    )
+    named = [name.strip() for text in metric or () for name in text.split(",")]
+
+    def over(grid: Grid) -> "SweepReport":
+        return sweep(
+            lambda name, changed: read[name].with_fields({**read[name].changed, **changed}),
+            list(read),
+            grid,
+            metrics=named or (("peak_bytes",) if recipes else DEFAULT),
+            request=opt.request(opt.among(opt.Step, options), logits=given("logits") or "all"),
+            terms=opt.counting({**options, **{name: values[0] for name, values in recipes.items()}}),
+            progress=tick,
+        )
+
+    report = over(grid)
 
     def chart() -> "Chart":
-        from tfacct.reports.charts import sweep_chart
+        from tfacct.reports.charts import curve, sweep_chart
 
-        return sweep_chart(report)
+        metrics = report.models[0]["metrics"]
+        drawn = metrics if named else list(dict.fromkeys((metrics[0], metrics[-1])))
+        chart = sweep_chart(report, drawn)
+        return sweep_chart(over(replace(grid, contexts=curve(grid.contexts))), drawn) if grid.contexts else chart
 
     return Found(report, chart)
 

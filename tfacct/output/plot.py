@@ -136,5 +136,6 @@ def _rows(chart: Chart) -> int:
 def _inches(chart: Chart) -> tuple[float, float]:
     """Size in inches of a figure without overlapping text."""
     if chart.kind in ("areas", "lines"):
-        return WIDTH, max(4.6, 1.5 + len(chart.series) * LINE / 72)
+        each = max(3.6 if chart.side_charts else 4.6, 1.5 + len(chart.series) * LINE / 72)
+        return WIDTH, each * (1 + len(chart.side_charts))
     return WIDTH, max(3.2, 1.6 + sum(0.5 + ROW * _rows(each) for each in (chart, *chart.side_charts)))

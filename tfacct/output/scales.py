@@ -22,6 +22,8 @@ MOST = 8
 BASES = {"bytes": 2, "flops": 10, "params": 10, "ratio": 10}
 STEPS = {2: (1, 2, 5, 10, 20), 10: (1, 2, 3, 6)}
 """Powers from one unit to the next: ten powers of two, three powers of ten."""
+FINER = {2: (1,), 10: (1, 2, 5)}
+"""Multiples of each power that have a tick on an axis with few powers."""
 
 
 def tick_text(unit: Kind, value: float) -> str:
@@ -54,7 +56,7 @@ def against_numbers(axes: Axes, chart: Chart) -> None:
     both = not share and chart.kind == "lines" and far and 0 < HIGH * min(values) <= max(values)
     if both:
         axes.set_yscale("log", base=BASES.get(chart.unit, 10))
-        axes.set_ylim(min(values) / 1.15, top * 1.15)
+        axes.set_ylim(*_outer_powers(min(values), top, BASES.get(chart.unit, 10)))
     else:
         axes.set_ylim(0, 1 if share else top * 1.04)
     logarithmic = both or (share and far)
@@ -101,9 +103,16 @@ def _powers(low: float, high: float, base: int, most: int) -> list[float]:
     start = math.ceil(first / step) * step if base == 2 and step >= 5 else first
     places = [float(base) ** power for power in range(start, last + 1, step)]
     if base == 10 and len(places) < 3:
-        finer = [times * 10.0**power for power in range(first - 1, last + 1) for times in (1, 2, 5)]
+        finer = [times * 10.0**power for power in range(first - 1, last + 1) for times in FINER[base]]
         return [place for place in finer if low <= place <= high]
     return places
+
+
+def _outer_powers(low: float, high: float, base: int) -> tuple[float, float]:
+    """The nearest places of ticks that are not above `low` and not below `high`."""
+    powers = range(math.floor(math.log(low, base)) - 1, math.ceil(math.log(high, base)) + 1)
+    places = [times * float(base) ** power for power in powers for times in FINER[base]]
+    return max(place for place in places if place <= low), min(place for place in places if place >= high)
 
 
 def _multiples(high: float, most: int, low: float = 0) -> list[float]:

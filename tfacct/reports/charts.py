@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
@@ -53,6 +53,7 @@ BEFORE = 64
 CONTEXT = "context (tokens)"
 MOST_LINES = 20
 """Most lines in a picture: so many dashes and markers differ, and so many names fit next to it."""
+MOST_PANELS = 4
 Y_LABELS: Mapping[str, str] = {
     "flops": "FLOPs",
     "bytes": "bytes",
@@ -519,12 +520,11 @@ def serve_chart(report: Report) -> Chart:
     )
 
 
-def sweep_chart(report: Report) -> Chart:
-    """The last metric of a sweep against its context, or against its first knob if the context is fixed; a line for
-    each combination of the others."""
+def sweep_chart(report: Report, drawn: Sequence[str] | None = None) -> Chart:
+    """Metrics of a sweep, all or those in `drawn`, against its context, or against its first knob if the context is
+    fixed; a panel for each metric, and a line for each combination of the other knobs."""
     facts = report.models[0]
-    knobs: list[str] = facts["swept"]
-    drawn: str = facts["metrics"][-1]
+    knobs, metrics = facts["swept"], drawn or facts["metrics"]
     numeric = [knob for knob in knobs if {type(line[knob]) for line in facts["lines"]} == {int}]
     if not numeric:
         raise UsageError(
@@ -532,57 +532,63 @@ def sweep_chart(report: Report) -> Chart:
             f"sweep {option('ctx')}, {option('batch')} or a size",
         )
     across = "ctx" if "ctx" in numeric else numeric[0]
+    if len(metrics) > MOST_PANELS:
+        raise UsageError(f"{len(metrics)} metrics are too many for a picture; the maximum is {MOST_PANELS}")
+    first, *others = [_panel(report, name, across) for name in metrics]
+    names = dict.fromkeys(model["model"] for model in report.models)
+    who = f" of {next(iter(names))}" if len(names) == 1 else ""
+    apart = [knob for knob in knobs if knob != across]
+    *most, last = (_drawn_label(report, name) for name in metrics)
+    what = f"{', '.join(most)} and {last}" if most else last
+    title = f"{_upper(what)}{who} against {KNOBS.get(across, across)}"
+    return replace(
+        first,
+        title=title + (f", for each {' and '.join(apart)}" if apart else ""),
+        caption=f"{report.title}. Counted: {report.counted}.",
+        side_charts=others,
+    )
+
+
+def curve(contexts: Collection[int]) -> list[int]:
+    """The contexts, and others between them, so that the lines of a picture are smooth."""
+    return sorted({*contexts, *_octaves(min(contexts), max(contexts))})
+
+
+def _panel(report: Report, drawn: str, across: str) -> Chart:
+    """Lines of one metric of a sweep."""
     series: dict[str, dict[int, float]] = {}
     names = [model["model"] for model in report.models]
     for number, model in enumerate(report.models, 1):
         twin = f" ({number})" if names.count(model["model"]) > 1 else ""
         for line in model["lines"]:
-            others = ", ".join(setting(knob, line[knob]) for knob in knobs if knob != across)
-            name = f"{others}{twin}" or _drawn_label(report)
+            others = ", ".join(setting(knob, line[knob]) for knob in report.models[0]["swept"] if knob != across)
+            name = f"{others}{twin}" or _drawn_label(report, drawn)
             series.setdefault(name, {})[line[across]] = float(line[drawn])
     _check_lines(len(series), "sweep fewer values")
     x = sorted({place for values in series.values() for place in values})
     if len(x) < 2:
         hint = f"sweep a range: {spelled('--ctx 1k..128k', 'ctx=[1024, 131072]')}"
         raise UsageError(f"{across} has one value: nothing to plot against", hint)
+    unit, words = next(column.kind for column in report.columns if column.key == drawn), _drawn_label(report, drawn)
+    named = unit in ("share", "ratio") or Y_LABELS[unit] in words
     return Chart(
         kind="lines",
-        title=_sweep_title(report, across, [knob for knob in knobs if knob != across]),
-        caption=f"{report.title}. Counted: {report.counted}.",
+        title="",
+        caption="",
         x_label=CONTEXT if across == "ctx" else "batch (sequences)" if across == "batch" else across,
-        y_label=_y_label(report, drawn),
+        y_label=words if named else f"{words} ({Y_LABELS[unit]})",
         x=x,
         series={name: [values.get(place, float("nan")) for place in x] for name, values in series.items()},
-        unit=_unit(report, drawn),
+        unit=unit,
     )
 
 
-def _sweep_title(report: Report, across: str, others: Sequence[str]) -> str:
-    """What is drawn, of whom, against what, and what tells the lines apart."""
-    names = dict.fromkeys(model["model"] for model in report.models)
-    who = f" of {next(iter(names))}" if len(names) == 1 else ""
-    apart = f", for each {' and '.join(others)}" if others else ""
-    return f"{_upper(_drawn_label(report))}{who} against {KNOBS.get(across, across)}{apart}"
-
-
-def _y_label(report: Report, drawn: str) -> str:
-    unit, name = _unit(report, drawn), _drawn_label(report)
-    if unit == "ratio" or (unit != "share" and Y_LABELS[unit] in name):
-        return name
-    return Y_LABELS[unit] if unit == "share" else f"{name} ({Y_LABELS[unit]})"
-
-
-def _drawn_label(report: Report) -> str:
-    """The full name of the drawn metric."""
-    name: str = report.models[0]["metrics"][-1]
+def _drawn_label(report: Report, name: str) -> str:
+    """The full name of a drawn metric."""
     kind, _, of = name.partition(".")
     if of:
-        return f"FLOPs of {of}" if kind == "flops" else f"share of {_label_of(of)} in all FLOPs"
+        return f"FLOPs of {_label_of(of)}" if kind == "flops" else f"share of {_label_of(of)} in all FLOPs"
     return METRIC_WORDS.get(name) or label(name, train=report.models[0]["train"])
-
-
-def _unit(report: Report, name: str) -> Kind:
-    return next(column.kind for column in report.columns if column.key == name)
 
 
 def _bars(rows: Iterable[LoadedModel | str], *, unit: Kind, **chart: Any) -> Chart:

@@ -8,7 +8,7 @@ from fractions import Fraction
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict
 
-from tfacct.accounts.metrics import Point, Recompute, attention_overtakes, params_of
+from tfacct.accounts.metrics import Point, Recompute, params_of
 from tfacct.accounts.products import Shown, never_called, shown
 from tfacct.architecture.parts import MlaMode, Projector
 from tfacct.base import units
@@ -553,7 +553,7 @@ def _overtakes(about: About) -> list[str]:
     if not about.alone:
         return []
     chunk = about.request.decode or about.request.tokens is not None
-    return model_notes.overtaken(about.first.model, attention_overtakes(about.first.point, chunk=chunk))
+    return model_notes.overtaken(about.first.model, about.first.point, chunk=chunk)
 
 
 def _recomputes(about: About) -> dict[str, str] | None:

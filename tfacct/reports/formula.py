@@ -117,13 +117,18 @@ class _Words:
         return "count" if self.unit == "elements" else self.unit
 
 
+def _with_logits(note: str) -> str:
+    """The note on products, and what its last clause, on logits, means for the axes."""
+    return f"{note.removesuffix('.')}, so O = T."
+
+
 _FLOPS = _Words(
     "operation",
     "flops",
     "total_flops",
     title="one forward pass",
     convention=model_notes.products_convention(),
-    notes=(f"{model_notes.products_note()} O = T here.", model_notes.left_out(())),
+    notes=(_with_logits(model_notes.products_note()), model_notes.left_out(())),
     axes="einsum",
 )
 WORDS: dict[str, _Words] = {
@@ -315,7 +320,8 @@ def _words(model: LoadedModel, of: Of) -> _Words:
     if of == "kv":
         state = "elements that an engine keeps between steps, the same for every context; without weights"
         return replace(words, title="state", convention=state, notes=(*words.notes, *model_notes.state_notes([model])))
-    products = model_notes.products_note([model]) + (" O = T here." if model.logits else "")
+    products = model_notes.products_note([model])
+    products = _with_logits(products) if model.logits else products
     convention = model_notes.products_convention([model])
     return replace(
         words,

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple, TypeAlias, TypedDict
 
-from tfacct.accounts.metrics import Point, flops_of
+from tfacct.accounts.metrics import Point, attention_overtakes, flops_of
 from tfacct.accounts.products import by_part
 from tfacct.architecture.parts import (
     Attention,
@@ -329,20 +329,25 @@ def _sized_notes(models: Sequence[LoadedModel], staged: bool) -> list[str]:
     return [f"{who} no keys and values{' in the stage shown' if staged else ''}, but {size}."]
 
 
-def overtaken(model: LoadedModel, context: int | None) -> list[str]:
+def overtaken(model: LoadedModel, point: Point, *, chunk: bool) -> list[str]:
     """The context from which attention, or the self-attention of a decoder, costs more than everything else."""
+    context, limit = attention_overtakes(point, chunk=chunk), model.position_limit
     if context is None:
         return []
-    on = f"From {context:,} tokens on{model.past_words(context)}, {_whose_attention(model)}"
-    return [f"{on} scores and attention-weighted values cost more than all other matmuls."]
+    narrow = window_notes([model]) != window_notes([model], masked=True)
+    pairs = ", with all T × S pairs counted" if narrow and not point.masked and point.work.tokens > 1 else ""
+    ends = limit is not None and point.work.context <= limit < context
+    past = f"; the position embedding ends at {limit:,}" if ends else ""
+    costs = f"scores and attention-weighted values cost more than all other matmuls{pairs}{past}"
+    return [f"From {context:,} tokens on, {_whose_attention(model)} {costs}."]
 
 
 def overtaken_mlp(model: LoadedModel, context: int | None) -> list[str]:
     """The context from which attention, or the self-attention of a decoder, costs more than the MLPs."""
     if context is None:
         return []
-    on = f"From {context:,} tokens on" if context > 1 else "At every context"
-    return [f"{on}, {_whose_attention(model)} with its projections costs more than the MLP."]
+    costs = f"overtakes the MLP at {context:,} tokens" if context > 1 else "costs more than the MLP at every context"
+    return [f"With its projections, {_whose_attention(model)} {costs}."]
 
 
 def _whose_attention(model: LoadedModel) -> str:
@@ -734,7 +739,8 @@ def attention_words(models: Sequence[LoadedModel], masked: bool) -> str:
     others = [words for kind, words in further.items() if kind in pairs]
     if pairs & {"causal", "window", "chunks", "chosen"}:
         if not masked:
-            return ", ".join(["full T × S attention", *([WINDOWED] if pairs & {"window", "chunks"} else []), *others])
+            windowed = f" ({WINDOWED})" if pairs & {"window", "chunks"} else ""
+            return ", ".join([f"full T × S attention{windowed}", *others])
         limits = {"window": "the window", "chunks": "the chunks", "chosen": "the indexer"}
         keep = ["the causal mask", *(words for kind, words in limits.items() if kind in pairs)]
         others += ["all pairs in layers without a causal mask"] if "both" in pairs else []
@@ -750,7 +756,7 @@ def attention_words(models: Sequence[LoadedModel], masked: bool) -> str:
     return f"all T × T pairs of attention{', which has no causal mask' if masked else ''}"
 
 
-WINDOWED = "in a window of W tokens T × min(S, T + W − 1)"
+WINDOWED = "T × min(S, T + W − 1) in layers with a window of W"
 """The pairs of tokens in a layer with a window."""
 
 

@@ -12,15 +12,13 @@ from operator import index
 from time import monotonic
 from typing import Any, TypeAlias
 
-from tfacct.accounts.metrics import Metric, Point, attention_overtakes, attention_overtakes_mlp, moved
+from tfacct.accounts.metrics import Metric, Point, attention_overtakes_mlp, moved
 from tfacct.algebra.arrays import evaluate
-from tfacct.architecture.parts import mixers
-from tfacct.base import units
 from tfacct.base.errors import ConfigError, TfacctError, UsageError, listed
 from tfacct.base.ranges import FOR_MORE, MOST, Values, limited
 from tfacct.base.record import record
 from tfacct.base.spelling import option, spelled
-from tfacct.ledger.workload import Request, check_size, new_tokens, sequences_only
+from tfacct.ledger.workload import Request, Workload, check_size, new_tokens, sequences_only
 from tfacct.loading import selection
 from tfacct.loading.model import LoadedModel
 from tfacct.loading.skipped import Skipped
@@ -31,6 +29,8 @@ from tfacct.reports.metrics import CountedMetrics, Counting, MetricsReport, Reci
 from tfacct.reports.ranks import peak_notes
 
 DEFAULT = ("total_flops", "flops_per_token", "ratio_to_rule_of_thumb", "share.attn_scores_values")
+CACHE = "kv_cache_bytes"
+"""The metric that is added to these if a field changes it."""
 MANY = 1000
 """Points from which on arrays are worth the import of numpy, if it is installed."""
 PATIENCE = 1.0
@@ -39,6 +39,7 @@ NAMED = 3
 """Combinations, and reasons, that the note on skipped ones names."""
 LABELS = {
     "total_flops": "FLOPs",
+    "flops": "FLOPs",
     "flops_per_token": "/ token",
     "total_params": "params",
     "weights_bytes": "weights",
@@ -49,7 +50,6 @@ LABELS = {
     "total_read_bytes": "read",
     "total_written_bytes": "written",
     "flops_per_byte": "FLOP/B",
-    "share.attn_scores_values": "scores + values",
     "saved_bytes": "saved",
     "gradients_bytes": "gradients",
     "optimizer_bytes": "optimizer",
@@ -253,9 +253,10 @@ def sweep(
         raise found[0].errors[0]
     if tuple(metrics) == DEFAULT and "pp" in (grid.ranks or {}):
         metrics = DEFAULT[:1]  # by which stages can be compared
+    of_cache = (CACHE,) if tuple(metrics) == DEFAULT and any(_cache_varies(swept, grid) for swept in found) else ()
     if tuple(metrics) == DEFAULT and not model_notes.attends(every):
         metrics = (*DEFAULT[:-1], *(f"share.{mixer.name}" for mixer in model_notes.mixers(every)))
-    named = metrics_named(metrics, every)
+    named = metrics_named((*metrics, *of_cache), every)
     terms.check_recipe(named)
     if clash := {metric.name for metric in named} & set(grid.knobs):
         raise UsageError(f"{clash.pop()} is a metric, so it cannot be swept as a field")
@@ -296,6 +297,13 @@ def _read(
         except ConfigError as error:
             swept.skip(name, fields, error)
     return swept
+
+
+def _cache_varies(swept: Swept, grid: Grid) -> bool:
+    """True if a field changes the cache of a model."""
+    context = grid.corner[0]
+    steps = ((model, Workload(context or model.context, 1)) for model in swept.settings)
+    return len({sum(map(int, model.ledger.states(work.axes()).values())) for model, work in steps}) > 1
 
 
 def _sweep(swept: Swept, model: LoadedModel, about: Sweep) -> None:
@@ -356,7 +364,6 @@ def _report(about: Sweep, left_out: Sequence[Skipped]) -> SweepReport:
         if tuple(metric.name for metric in about.metrics) == DEFAULT:
             memory = spelled("--metric kv_cache_bytes or --metric total_bytes", 'sweep("kv_cache_bytes", …)')
             yield f"Counted: FLOPs. Memory: {memory}."
-        yield from _past_positions(shown)
         yield from _mlp_crossing(shown)
         if grid.ranks:
             yield f"Each row counts one rank{', the fullest one' if 'pp' in grid.ranks else ''}."
@@ -426,8 +433,8 @@ def label(name: str, *, train: bool = False) -> str:
     """The label of a metric in a table."""
     if name == "ratio_to_rule_of_thumb":
         return build.ratio_label(train)
-    part = name.removeprefix("share.")
-    return part if part != name and part in mixers() else LABELS.get(name, name)
+    kind, _, of = name.partition(".")
+    return f"{build.COMPONENTS.get(of, of)} {LABELS.get(kind, kind)}" if of else LABELS.get(name, name)
 
 
 def setting(knob: str, value: Any) -> str:
@@ -463,7 +470,7 @@ def _crossing(about: Sweep) -> str:
     point = _crossing_point(about)
     if point is None:
         return ""
-    return "".join(model_notes.overtaken(about.settings[0], attention_overtakes(point, chunk=about.chunk)))
+    return "".join(model_notes.overtaken(about.settings[0], point, chunk=about.chunk))
 
 
 def _mlp_crossing(about: Sweep) -> list[str]:
@@ -499,18 +506,6 @@ def _skipped(every: Sequence[Swept]) -> list[str]:
     words = [f"{listed(settings, NAMED)} ({why})" for why, settings in list(reasons.items())[:NAMED]]
     more = sum(map(len, list(reasons.values())[NAMED:]))
     return [f"Skipped as impossible: {'; '.join(words)}{f'; {more:,} more' if more else ''}."] if words else []
-
-
-def _past_positions(about: Sweep) -> list[str]:
-    """The models whose learned position embedding is shorter than a context."""
-    limits: dict[str, set[int]] = {}
-    for model in about.settings:
-        if model.past_words(max(about.grid.contexts or [0])):
-            limits.setdefault(model.name, set()).add(model.position_limit or 0)
-    if not limits:
-        return []
-    named = ", ".join(f"{name}: {units.between(ends)} positions" for name, ends in limits.items())
-    return [f"Contexts past the position embedding cannot run ({named})."]
 
 
 def _mla_modes(about: Sweep) -> Sequence[str]:

@@ -97,10 +97,13 @@ function readings(counted) {
 export function overtakes(counted) {
 	const first = count.overtakes(counted);
 	if (first === null) return [];
-	const past = first > counted.limit ? `, past the ${g(counted.limit)} positions of its position embedding` : "";
-	const whose = counted.model.source ? "the decoder's self-attention" : "attention";
-	const costs = `${whose} scores and attention-weighted values cost more than all other matmuls`;
-	return [`From ${g(first)} tokens on${past}, ${costs}.`];
+	const { at, limit, model, state } = counted;
+	const narrow = model.notes.some(text => text.split("\t").slice(1, 3).join() === "whole,windows");
+	const pairs = narrow && !state.masked && at.T > 1n ? ", with all T × S pairs counted" : "";
+	const past = at.S <= limit && limit < first ? `; the position embedding ends at ${g(limit)}` : "";
+	const whose = model.source ? "the decoder's self-attention" : "attention";
+	const costs = `scores and attention-weighted values cost more than all other matmuls${pairs}${past}`;
+	return [`From ${g(first)} tokens on, ${whose} ${costs}.`];
 }
 
 function latent(counted) {
