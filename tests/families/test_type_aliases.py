@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.families import TINY
+from tests.families._configs import without
 from tests.helpers.published import PUBLISHED
 from tfacct import families, load
 from tfacct.base.errors import ConfigError, NotFoundError, UsageError
@@ -183,9 +184,9 @@ def test_each_is_read_as_a_family_and_no_other_type_has_its_name() -> None:
 
 def test_jais_and_its_relatives() -> None:
     """muP's scores are scaled by 1 / d in place of 1 / √d; BTLM is Jais by another name."""
-    jais = {"model_type": "jais", "vocab_size": 1000, "n_embd": 64, "n_layer": 3, "n_head": 4, "n_positions": 50}
+    jais = without(TINY["jais"], "mup_scale_qk_dot_by_d")
     by_width = load_model("jais", {**jais, "mup_scale_qk_dot_by_d": True})
-    assert [part.scale for part in by_width.architecture.attentions] == [1 / 16]
+    assert [part.scale for part in by_width.architecture.attentions] == [1 / 7]
     btlm = {**jais, "model_type": "btlm", "architectures": ["BTLMLMHeadModel"]}
     assert load_model("btlm", btlm).ledger.parameters() == load_model("jais", jais).ledger.parameters()
     for wrong, said in (
