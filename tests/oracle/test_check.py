@@ -76,8 +76,21 @@ def test_what_fvcore_skips_is_said_by_name() -> None:
             return logits + torch.mv(logits[0], logits[0, 0])[:1, None], *more
 
     report = tfacct.check(Vectors, GPT2, tokens=9)
-    assert not report.agrees and report.code_fvcore_flops is None and report.fvcore_reason == "it skips mv"
-    assert "Not counted by fvcore: it skips mv." in report.notes
+    assert not report.agrees and report.code_fvcore_flops is None
+    assert report.fvcore_reason == "it has no rule for aten::mv"
+    assert "Not counted by fvcore: it has no rule for aten::mv." in report.notes
+
+
+def test_what_torch_declares_pointwise_is_no_product() -> None:
+    """fvcore has no rule for a reciprocal."""
+
+    class Scaled(own.GPT):  # type: ignore[misc, valid-type]
+        def forward(self, ids: Any) -> Any:
+            logits, *more = super().forward(ids)
+            return logits.reciprocal(), *more
+
+    report = tfacct.check(Scaled, GPT2, tokens=9)
+    assert report.agrees and report.code_fvcore_flops == report.total_flops and report.fvcore_reason is None
 
 
 def test_torchs_own_encoder_layers_are_a_gpt2() -> None:
@@ -349,6 +362,8 @@ def test_the_command_says_agree_and_differ_in_its_exit_code(run: Callable[..., R
     for columns in (60, 80, 120):
         shown = run("check", f"{HERE}:untied", "--config", str(file), columns=columns).out
         assert max(map(len, shown.splitlines())) <= columns
+        assert "in the code" in " ".join(shown.split()) and "Columns not shown" not in shown
+        assert f"against {tmp_path.name}/config.json, " in " ".join(shown.split())
     for shape in ("9", "2,9,1", "0,9", "2,x"):
         assert run("check", f"{HERE}:gpt", "--config", str(file), "--input-shape", shape).code == 2
 

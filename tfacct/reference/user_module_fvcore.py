@@ -23,13 +23,12 @@ PRODUCTS = ("linear", "matmul", "bmm", "addmm", "einsum", "conv", FUSED.removepr
 NO_PRODUCTS = POINTWISE | {
     f"aten::{name}"
     for name in """
-    masked_fill masked_fill_ tril_ triu_ eq ne ge bitwise_and bitwise_or logical_and logical_not cumsum pow exp_ neg
-    repeat_interleave zeros_like full_like index_put_ copy_ fill_ dropout type_as scaled_tanh silu_ max min new_ones
-    new_zeros index index_add index_add_ topk one_hot scatter scatter_ histc argmax
+    masked_fill_ tril_ triu_ cumsum repeat_interleave zeros_like full_like index_put_ copy_ fill_ dropout type_as
+    scaled_tanh new_ones new_zeros index index_add index_add_ topk one_hot scatter scatter_ histc argmax
     """.split()
 }
-"""Operators that fvcore skips and that are not matmuls. With any other skipped operator, only the first counter is
-used."""
+"""Operators that fvcore skips, that are not matmuls and that torch does not declare pointwise. With any other skipped
+operator, only the first counter is used."""
 
 
 class _Called(nn.Module):
@@ -76,6 +75,14 @@ def multiply_adds(module: nn.Module, batch: int, tokens: int, *, source: int = 0
         return f"its trace of the module raised {type(error).__name__}"
     finally:
         log.disabled = was
-    if skipped:
-        return f"it skips {', '.join(sorted(name.removeprefix('aten::') for name in skipped))}"
+    if unknown := sorted(name for name in skipped if not _is_pointwise(name)):
+        return f"it has no rule for {', '.join(unknown)}"
     return int(sum(count for name, count in counted.items() if name in PRODUCTS))
+
+
+def _is_pointwise(name: str) -> bool:
+    """True for an operator that torch declares pointwise."""
+    operator = getattr(torch.ops.aten, name.removeprefix("aten::"), None)
+    return operator is not None and any(
+        torch.Tag.pointwise in getattr(operator, one).tags for one in operator.overloads()
+    )

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from itertools import groupby
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypedDict
 
 from tfacct.base import units
@@ -113,8 +115,8 @@ def check(model: LoadedModel, module: Any, named: str, options: ModuleOptions) -
     size = tokens if work.batch == 1 else f"{work.batch:,} × {tokens}"
     return CheckReport(
         command="check",
-        title=f"{named} against {build.label(model)}, {size}",
-        columns=COLUMNS,
+        title=f"{named} against {_config(model)}, {size}",
+        columns=COLUMNS if found.agrees else tuple(one._replace(drop=0) for one in COLUMNS),
         sections=tuple(rows for rows in (_rows(lines), _sums(found)) if rows),
         answer=_answer(found, size),
         notes=tuple(notes),
@@ -125,6 +127,15 @@ def check(model: LoadedModel, module: Any, named: str, options: ModuleOptions) -
         agrees=found.agrees,
         hints=tuple(build.unknown_hints([model])),
     )
+
+
+def _config(model: LoadedModel) -> str:
+    """The model with its changed fields; one from a file by the file in its folder."""
+    if not model.path:
+        return build.label(model)
+    path = Path(model.path).resolve()
+    file = path / "config.json" if path.is_dir() else path
+    return build.label(replace(model, name="/".join(file.parts[-2:])))
 
 
 def _lines(found: Compared) -> list[dict[str, Any]]:
@@ -188,11 +199,10 @@ def _sums(found: Compared) -> tuple[Row, ...]:
 
 
 def _verdict(code: int, config: int, bound: Fraction) -> str:
-    """Whether code and config agree within the bound, a share of the code's count; otherwise the difference."""
+    """Whether code and config agree within the bound, a share of the code's count."""
     if code == config:
         return "ok"
-    more = f"by {code - config:+,}"
-    return f"ok: off {more}" if abs(code - config) <= bound * code else f"DIFFERS {more}"
+    return f"ok: off by {code - config:+,}" if abs(code - config) <= bound * code else "DIFFERS"
 
 
 def _answer(found: Compared, size: str) -> str:
