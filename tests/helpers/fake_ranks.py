@@ -13,7 +13,6 @@ from tests.helpers.collectives import watching
 from tfacct.ledger.workload import Workload
 from tfacct.parallel.mesh import Mesh
 from tfacct.parallel.rules import Recomputed, collectives
-from tfacct.parallel.shard_shapes import stored_elements
 
 KINDS = {
     "all_reduce": "all-reduce",
@@ -138,28 +137,3 @@ def built(config: dict[str, Any], attention: str | None = None) -> Any:
     own = AutoConfig.for_model(**{**config, "use_cache": False, **tokens})
     own._attn_implementation = attention or ("eager" if config["model_type"] == "gemma2" else "sdpa")
     return AutoModelForCausalLM.from_config(own)
-
-
-MESHES = {
-    "tp": Mesh(tp=2),
-    "megatron": Mesh(tp=4, plan="megatron"),
-    "sp": Mesh(tp=2, sp=True),
-    "fsdp": Mesh(fsdp=3),
-    "fsdp-tp": Mesh(tp=2, fsdp=2),
-    "fsdp-sp": Mesh(tp=2, sp=True, fsdp=3),
-}
-
-
-def compared(kind: str, mesh: str, seed: int, *, recompute: bool = False) -> None:
-    rng, own = random.Random(f"{kind} {mesh} {seed}"), MESHES[mesh]
-    config = random_config(kind, rng, own)
-    batch, tokens = rng.randint(1, 3), own.tp * rng.randint(1, 4)
-    model = built(config)
-    if recompute:
-        model.train()
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-    sent = accounted(config, own, batch, tokens, train=True, recomputed="layers" if recompute else None)
-    assert sent == witnessed(model, own, batch, tokens), config
-    # The parameters are still divided: rank 0, the fullest one, holds these.
-    local = sum(getattr(weight, "_local_tensor", weight).numel() for weight in model.parameters())
-    assert stored_elements(tfacct.load(config).loaded.ledger, own) == local

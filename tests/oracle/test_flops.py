@@ -20,7 +20,7 @@ def test_transformers_generate_runs_what_is_counted(family: str) -> None:
     """Greedy, eager, with a cache: random configs, prompts and lengths."""
     pytest.importorskip("transformers")
 
-    @settings(max_examples=12, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=4, deadline=None, database=None, suppress_health_check=list(HealthCheck))
     @given(config=configs(family), batch=st.integers(1, 3), prompt=st.integers(1, 6), new=st.integers(1, 6))
     def check(config: dict, batch: int, prompt: int, new: int) -> None:
         ours = load(config).generate(ctx=prompt, new_tokens=new, batch=batch)

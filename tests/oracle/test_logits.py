@@ -118,9 +118,11 @@ def test_without_the_classs_casts_they_are_equal_to_rounding(kind_pair, monkeypa
         torch.set_default_dtype(torch.float32)
 
 
-def test_decode_and_chunks_with_a_cache_give_the_logits_of_the_whole(kind_pair) -> None:
+def test_in_steps_fused_or_with_recomputation_it_is_the_same_and_a_wrong_weight_is_not(kind_pair) -> None:
+    """Logits of decode steps and chunks with a cache, of fused attention, and gradients of blocks that run again. And
+    the comparison with the class is not blind: one number changed moves the logits far more than its bound."""
     about, stranger, tokens = kind_pair
-    mine = ours(about, stranger)
+    mine, fused = ours(about, stranger), ours(about, stranger, fused=True)
     with torch.no_grad():
         whole, *_ = mine(tokens)
         past: tuple = ()
@@ -131,44 +133,22 @@ def test_decode_and_chunks_with_a_cache_give_the_logits_of_the_whole(kind_pair) 
             names = (f"blocks.{i}.{state}" for i, block in enumerate(mine.blocks) for state in block.states)
             held = {name: cache.numel() for name, cache in zip(names, past, strict=True)}
             assert held == about.ledger.states({"B": BATCH, "T": end - start, "S": end}, unfolded=True)
-    assert gap(torch.cat(parts, dim=1), whole) <= 1e-12
-
-
-def test_fused_attention_gives_the_same_logits(kind_pair) -> None:
-    about, stranger, tokens = kind_pair
-    mine, fused = ours(about, stranger), ours(about, stranger, fused=True)
-    with torch.no_grad():
-        whole, *_ = mine(tokens)
+        assert gap(torch.cat(parts, dim=1), whole) <= 1e-12
         assert gap(fused(tokens)[0], whole) <= 1e-12
         first, *past = fused(tokens[:, :9])
         second, *past = fused(tokens[:, 9:28], tuple(past), torch.arange(9, 28))
         last, *_ = fused(tokens[:, 28:], tuple(past), torch.arange(28, TOKENS))
-    assert gap(torch.cat((first, second, last), dim=1), whole) <= 1e-12
-
-
-def test_recomputation_gives_the_same_gradients(kind_pair) -> None:
-    about, stranger, tokens = kind_pair
+        assert gap(torch.cat((first, second, last), dim=1), whole) <= 1e-12
     gradients = []
-    for recompute in (False, True):
-        mine = ours(about, stranger)
-        mine.recompute = recompute
+    for mine.recompute in (False, True):
+        mine.zero_grad()
         mine(tokens)[0].sum().backward()
         wanted = (parameter.grad for parameter in mine.parameters() if parameter.requires_grad)
         gradients.append([torch.empty(0) if grad is None else grad for grad in wanted])  # an indexer's choice has none
     assert all(a.shape == b.shape and torch.allclose(a, b, rtol=1e-12) for a, b in zip(*gradients, strict=True))
-
-
-def test_a_wrong_weight_is_seen(kind_pair) -> None:
-    """The comparison is not blind: one number changed moves the logits far more than its bound."""
-    about, stranger, tokens = kind_pair
-    mine = ours(about, stranger)
     with torch.no_grad():
         block = mine.blocks[0]
         mixer = getattr(block, block.names[0])
-        weight = next(
-            getattr(mixer, name)
-            for name in ("x_proj", "k_proj", "o_proj", "out_proj", "kv_proj")
-            if hasattr(mixer, name)
-        )
-        weight.weight[0, 0] += 0.5
+        names = ("x_proj", "k_proj", "o_proj", "out_proj", "kv_proj")
+        next(getattr(mixer, name) for name in names if hasattr(mixer, name)).weight[0, 0] += 0.5
         assert gap(mine(tokens)[0], stranger(tokens).logits) > 1e-5

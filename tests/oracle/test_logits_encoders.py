@@ -216,28 +216,21 @@ def test_decode_and_chunks_behind_the_source_give_the_logits_of_the_whole(name: 
     assert gap(torch.cat(parts, dim=1), whole) <= 1e-12
 
 
-def test_fused_attention_gives_the_same_logits(kind_pair: Pair) -> None:
-    with torch.no_grad():
-        whole, *_ = kind_pair.mine()(kind_pair.tokens, source=kind_pair.source)
-        assert gap(kind_pair.mine(fused=True)(kind_pair.tokens, source=kind_pair.source)[0], whole) <= 1e-12
-
-
-def test_recomputation_gives_the_same_gradients(kind_pair: Pair) -> None:
-    gradients = []
+def test_fused_or_with_recomputation_it_is_the_same_and_a_wrong_weight_is_not(kind_pair: Pair) -> None:
+    """Logits of fused attention, gradients of blocks that run again. And the comparison with the class is not blind:
+    one number changed, on either side, moves the logits far more than its bound."""
+    given, gradients = {"source": kind_pair.source}, []
     for recompute in (False, True):
         mine = kind_pair.mine()
-        mine.recompute = recompute
-        if mine.encoder is not None:
-            mine.encoder.recompute = recompute
-        mine(kind_pair.tokens, source=kind_pair.source)[0].sum().backward()
+        for side in (mine, *([mine.encoder] if mine.encoder is not None else [])):
+            side.recompute = recompute
+        whole = mine(kind_pair.tokens, **given)[0]
+        whole.sum().backward()
         gradients.append([parameter.grad for parameter in mine.parameters() if parameter.requires_grad])
     both = [(a, b) for a, b in zip(*gradients, strict=True) if a is not None or b is not None]  # LED's run never
     assert all(torch.allclose(a, b, rtol=1e-12) for a, b in both)
-
-
-def test_a_wrong_weight_is_seen(kind_pair: Pair) -> None:
-    """The comparison is not blind: one number changed, on either side, moves the logits far more than its bound."""
     with torch.no_grad():
+        assert gap(kind_pair.mine(fused=True)(kind_pair.tokens, **given)[0], whole) <= 1e-12
         right = kind_pair.logits()
         sides = [lambda mine: mine.blocks[0].attn]
         if kind_pair.source is not None:
@@ -247,7 +240,7 @@ def test_a_wrong_weight_is_seen(kind_pair: Pair) -> None:
         for side in sides:
             mine = kind_pair.mine()
             side(mine).o_proj.weight[0, 0] += 0.5
-            assert gap(mine(kind_pair.tokens, source=kind_pair.source)[0], right) > 1e-5
+            assert gap(mine(kind_pair.tokens, **given)[0], right) > 1e-5
 
 
 def test_a_decoder_with_no_source_says_so() -> None:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -18,10 +19,10 @@ pytestmark = needs("transformers")
 @pytest.mark.parametrize(
     "arguments",
     [
-        "llama-3.2-1b --ctx 512",
-        "gpt2 --ctx 64 --dtype fp32 --recompute full --optimizer sgd-momentum",
-        "bart-base --ctx 24 --source 56",
-        "llama-3.2-1b --ctx 48 --weights fp32 --loss chunked",
+        "llama-3.2-1b --ctx 512 --set num_hidden_layers=3",
+        "gpt2 --ctx 64 --dtype fp32 --recompute full --optimizer sgd-momentum --set n_layer=4",
+        "bart-base --ctx 24 --source 56 --set encoder_layers=2 --set decoder_layers=3",
+        "llama-3.2-1b --ctx 48 --weights fp32 --loss chunked --set num_hidden_layers=2",
     ],
 )
 def test_the_formula_is_within_its_bound_of_the_class(run: Callable[..., Ran], arguments: str) -> None:
@@ -45,14 +46,19 @@ def test_both_trackers_measure_the_same_peak() -> None:
 def test_a_formula_out_of_its_bound_is_seen(run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch) -> None:
     """One that takes fp32 copies for tensors of 2 bytes."""
     monkeypatch.setitem(step.ROLE_BYTES, "fp32", 2)
-    ran = run("verify", "llama-3.2-1b", "--train", "--ctx", "64", "--batch", "2", columns=120)
+    ran = run(*"verify llama-3.2-1b --train --ctx 64 --batch 2 --set num_hidden_layers=2".split(), columns=120)
     assert ran.code == 1 and "checks are out of bounds: llama-3.2-1b (saved activations" in ran.out
     rows = {line.split("  ")[0].strip(): line for line in ran.out.splitlines()}
     assert rows["saved activations"].endswith("DIFFERS") and rows["gradients"].endswith("ok")
 
 
-def test_several_models_in_one_table(run: Callable[..., Ran]) -> None:
-    ran = run("verify", "gpt2", "qwen3-0.6b", "deberta-v3-base", "--train", "--ctx", "32", "--optimizer", "adamw-8bit")
+def test_several_models_in_one_table(run: Callable[..., Ran], tmp_path: Path) -> None:
+    small = {"gpt2": {"n_embd": 64, "n_head": 4}, "qwen3": {"head_dim": 16}}
+    files = {name: tmp_path / f"{name}.json" for name in small}
+    for name, file in files.items():
+        file.write_text(json.dumps({**TINY[name], **small[name]}))
+    asked = [*map(str, files.values()), "deberta-v3-base", *"--train --ctx 32 --optimizer adamw-8bit".split()]
+    ran = run("verify", *asked)
     said = " ".join(ran.out.split())
     assert ran.code == 0 and "Training steps in bf16 against the class" in said and "deberta-v3-base" in ran.err
 
