@@ -1,4 +1,17 @@
-"""tfacct: an accountant for transformers. Exact parameters, FLOPs and KV-cache bytes from a config.json."""
+"""An accountant for transformers: exact parameters, FLOPs and KV-cache bytes from a config.json.
+
+>>> from tfacct import load
+>>> model = load("llama-3.1-8b")  # or a path, a hub id, a dict of config fields
+>>> model.params().total, model.flops(ctx="8k").total
+(8030261248, 158140695838720)
+>>> model.memory(ctx="8k", on="h100").fit["largest_batch"]
+54
+
+`Model` has a method for each command (`flops`, `params`, `memory`, `train`, `plan`, `time`, `serve` …). Each returns a
+`Report`: `print` shows its table, and the numbers are attributes. `Meter` and `mfu` give the utilization of a training
+run. `check` compares your own torch module with a config, `checkpoint` files of weights. `devices` and `metrics` list
+what other calls take. A mistake raises `TfacctError`, a ValueError. In a shell, `tfacct help python` prints more.
+"""
 
 from __future__ import annotations
 

@@ -123,6 +123,7 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
         "sweep has no option on\nfsdp=8 counts one of 8 devices; train(ctx=…, on='8xh100') says whether",
     ),
     "option of others": (lambda: GPT2.sweep(use=0.9), "sweep has no option use"),
+    "no model type": (lambda: load({}), 'add "model_type": "…" to the config'),
     "field of none": (lambda: GPT2.sweep(gpus=8), "no field 'gpus' in gpt2"),
     "half a rank": (lambda: GPT2.sweep(tp=2.0), "tp must be a list of whole numbers, not 2.0"),
     "switch of a sweep": (lambda: GPT2.sweep(masked="yes"), "masked must be True or False, not 'yes'"),

@@ -60,7 +60,7 @@ Values = Sequence[Any] | str
 
 
 class Model(Rated):
-    """A loaded model. Each method returns the report that its command prints."""
+    """A model from `load`. Each method returns the report that its command prints."""
 
     flops = method(_flops.flops)
     generate = method(_flops.generate)

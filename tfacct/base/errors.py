@@ -41,7 +41,7 @@ class ConfigError(TfacctError):
 
 
 class NotFoundError(TfacctError):
-    """A model, file, field or unit that does not exist."""
+    """An unknown model, file, device or field."""
 
     kind = "not_found"
 

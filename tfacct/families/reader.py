@@ -105,7 +105,7 @@ def _model_type(fields: Mapping[str, Any]) -> str:
     """The family's name. Raises ConfigError if it is not supported."""
     model_type = fields.get("model_type")
     if model_type is None:
-        raise ConfigError("the config has no model_type", _by_its_class(fields, 'add "model_type": "…" to the file'))
+        raise ConfigError("the config has no model_type", _by_its_class(fields, 'add "model_type": "…" to the config'))
     if not isinstance(model_type, str) or model_type not in names():
         if isinstance(model_type, str) and model_type in unsupported_types():
             raise ConfigError(f"model_type {model_type!r} is not supported: {unsupported_types()[model_type]}")

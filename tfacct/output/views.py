@@ -24,7 +24,7 @@ EXACT = 2**53
 
 
 class Report(report.Report):
-    """The answer to one question about one or several models, with every view of it."""
+    """What a method answers: `print` shows its table; each key of its JSON is an attribute, such as `total_bytes`."""
 
     if TYPE_CHECKING:
         _chart: Callable[[], Chart] | None
