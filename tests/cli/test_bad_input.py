@@ -55,6 +55,14 @@ LLAMA = {"model_type": "llama", "vocab_size": 32, "hidden_size": 16, "num_hidden
         ("flops gpt2 --by part --pointwise", ["--pointwise lists lines"]),
         ("flops gpt2 gpt2-xl --pointwise", ["--pointwise lists lines"]),
         ("flops gpt2 gpt2-xl --by block", ["--by layer works with one MODEL"]),
+        (
+            "memory llama-3.1-8b --kv --set num_key_value_heads=1,2,4",
+            [
+                "--set num_key_value_heads takes one value here, not '1,2,4'",
+                "`tfacct sweep llama-3.1-8b --set num_key_value_heads=1,2,4 --metric kv_cache_bytes` compares them",
+            ],
+        ),
+        ("compare gpt2 --set n_head=2,4", ["`tfacct sweep gpt2 --set n_head=2,4` compares them"]),
         ("flops gpt2 --ctx 1,5k", ["--ctx takes one value here", "'1,5k'"]),
         ("models --max-params 1,5B", ["--max-params must be a number of parameters"]),
         ("models --max-params=", ["--max-params must be a number of parameters, not ''"]),

@@ -185,6 +185,12 @@ def _check_single(command: Command, given: Mapping[str, Any]) -> None:
     command that answers."""
     shared, models = opt.shared(), " ".join(given.get("models") or [given.get("model") or "MODEL"])
     taken = ("batch", "ctx" if given["kv"] else "") if command.name == "memory" else ()
+    for text in () if command.name == "sweep" else given.get("sets") or given.get("fields") or ():
+        field, _, value = text.partition("=")
+        if units.read_number(value) is None and all(units.read_number(one) is not None for one in value.split(",")):
+            metric = "--metric kv_cache_bytes" if given.get("kv") else METRIC_OF.get(command.name, "")
+            hint = f"`{f'tfacct sweep {models} --set {text} {metric}'.rstrip()}` compares them"
+            raise UsageError(f"--set {field} takes one value here, not {value!r}", hint)
     for name, parameter in command.options.items():
         value = given[name]
         if not isinstance(value, str) or parameter.annotation is not shared.get(name) or name in taken:
