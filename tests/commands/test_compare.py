@@ -53,6 +53,7 @@ def test_answer_and_table() -> None:
     assert table["parameters"] == ["8.03 B", "8.19 B", "30.5 B"]
     assert table["requests of 8,192 on H100 SXM5 80GB"] == ["54", "48", "16"]
     assert table["KV cache of 8,192 tokens"] == ["1.00 GiB", "1.12 GiB", "768 MiB"]  # 128, 144, 96 KiB a token
+    assert table["FLOPs per new token at 8,192"] == ["19.3 G", "20.0 G", "12.5 G"]
     assert [row["requests"] for row in report.rows] == [54, 48, 16]
     many = compared(*NAMES, contexts=[CTX])
     assert [row["label"] for row in many.cells] == list(NAMES)

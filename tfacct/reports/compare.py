@@ -151,7 +151,7 @@ class CompareReport(ModelReport):
     kv_cache_bytes: int | None = measure("kv_cache_bytes", "{cache} of {tokens}", "{cache}", "cache")
     prefill_flops: int = measure("total_flops", "FLOPs, prefill of {ctx}", "prefill FLOPs", "compute")
     flops_per_new_token: int | None = measure(
-        "flops_per_token", "FLOPs per new token", "decode FLOPs", "compute", decode=True
+        "flops_per_token", "FLOPs per new token{at}", "decode FLOPs", "compute", decode=True
     )
 
 
@@ -308,6 +308,7 @@ def _columns(
     of_token = " per token" if all(map(_grows_evenly, sides)) else ", first token"
     tokens = f"{ctx} tokens" if len(contexts) == 1 else ctx
     words = {"stored": stored, "ctx": ctx, "tokens": tokens, "of_token": of_token, "cache": _cache(sides)}
+    words["at"] = f" at {ctx}" if len(contexts) == 1 else ""
     shown: list[tuple[str, str, Kind]] = []
     if _longest_differ(numbers):
         shown.append(("context", "context", "count"))
