@@ -13,14 +13,17 @@ from tfacct.base.errors import UsageError
 @pytest.mark.parametrize(
     ("arguments", "answer"),
     [
-        # 2 · 32 · 131,072 · 8 · 128 · 2 bytes
-        ("llama-3.1-8b", "16.0 GiB at context 131,072; each further token adds 128 KiB."),
+        # 2 · 32 · 131,072 · 8 · 128 · 2 bytes; 32 query heads share 8 KV heads
+        ("llama-3.1-8b", "16.0 GiB at context 131,072, 4 × less than with MHA; each further token adds 128 KiB."),
         ("gpt2 --batch 8", "288 MiB at context 1,024, batch 8; each further token of a sequence adds 36.0 KiB."),
         # 32 blocks keep 4,096 keys each and no more: 2 · 32 · 4,096 · 8 · 128 · 2
-        ("mistral-7b-v0.1 --ctx 8k", "512 MiB at context 8,192; further tokens add nothing."),
+        ("mistral-7b-v0.1 --ctx 8k", "512 MiB at context 8,192, 4 × less than with MHA; further tokens add nothing."),
         # below the window of 1,024 all 34 blocks keep a token more, above it 5: 2 · 34 or 2 · 5 · 4 · 256 · 2
-        ("gemma-3-4b-text --ctx 512", "68.0 MiB at context 512; the next token adds 136 KiB."),
-        ("gemma-3-4b-text --ctx 4k", "196 MiB at context 4,096; each further token adds 20.0 KiB."),
+        ("gemma-3-4b-text --ctx 512", "68.0 MiB at context 512, 2 × less than with MHA; the next token adds 136 KiB."),
+        (
+            "gemma-3-4b-text --ctx 4k",
+            "196 MiB at context 4,096, 2 × less than with MHA; each further token adds 20.0 KiB.",
+        ),
         # 24 · 1,536 · (4 + 16) · 2 bytes, whatever the context
         ("mamba-130m --ctx 7", "2.53 MiB at every context."),
         # as many of the source as of the tokens: 2 · 2 · 12 · 512 · 12 · 64 · 2
@@ -127,7 +130,7 @@ def test_a_request_of_one_token_is_singular(run) -> None:
 def test_the_cache_without_windows_is_a_column(run) -> None:
     """Gemma 3 27B: 62 layers of 16 heads of 128 in bf16 for each token; as built 52 of them cache 1,024 tokens."""
     out = run("memory", "gemma-3-27b", "--kv", "--ctx", "1k,128k", columns=120).out
-    head = next(line for line in out.splitlines() if "MHA" in line)
+    head = next(line for line in out.splitlines() if "MHA (" in line)
     assert head.index("as built") < head.index("without windows") < head.index("MQA")
     token = 2 * 16 * 128 * 2
     row = next(line.split() for line in out.splitlines() if line.startswith("    131,072"))

@@ -915,7 +915,11 @@ def _cache_answer(counted: Sequence[ModelMemory], facts: Sequence[dict[str, Any]
     if not model_notes.attends([one.model]):  # another stage may hold more
         return f"{size} at {where if 'pp' in fact else 'every context'}{batch}."
     source = f", source {work.source:,}" if fact["cross_kv_cache_bytes"] else ""
-    return f"{size} at {where}{source}{batch}; {_more(one)}."
+    mha = fact["lines"][-1]["mha"]
+    times = Fraction(mha, fact["kv_cache_bytes"]) if mha else Fraction(1)
+    whole = str(times) if times.denominator == 1 else units.three(times)
+    less = f", {whole} × less than with MHA" if times > 1 else ""
+    return f"{size} at {where}{source}{batch}{less}; {_more(one)}."
 
 
 def _more(one: ModelMemory) -> str:
