@@ -144,14 +144,15 @@ def test_the_printed_closed_form_is_the_boundary(name: str, until: str, run) -> 
 def test_the_closed_form_of_a_budget_has_its_numbers(run) -> None:
     out = " ".join(run("solve", "llama-3.1-8b", "--for", "ctx", "--until", "total_bytes=24GiB").out.split())
     assert "ctx = (25,769,803,776 − 16,060,522,496)/131,072 = 74,075.94" in out
-    assert "batch 1 The largest ctx is 74,075: total_bytes stays within 24 GiB." in out
+    assert "batch 1 Up to ctx = 74,075, total_bytes stays within 24 GiB; from 74,076 on, it is larger." in out
 
 
 def test_a_falling_side() -> None:
     """mlp's share falls: it stays above 30 % up to the answer."""
     report = solve(load("gpt2-xl").loaded, Request(), unknown="ctx", until="share.mlp=0.3")
     past = "past the 1,024 positions of its position embedding"
-    assert report.answer == f"The largest ctx is {report.total:,} tokens, {past}: share.mlp stays at or above 0.3."
+    until = f"Up to ctx = {report.total:,}, {past}, share.mlp stays at or above 0.3"
+    assert report.answer == f"{until}; from {report.total + 1:,} on, it is smaller."
     model = load("gpt2-xl")
     shares = [
         Fraction(facts["components"]["mlp"], facts["total_flops"])
@@ -287,7 +288,7 @@ def test_no_ctx_past_a_position_embedding_is_promised(run) -> None:
     for until in ("total_bytes=80GB", "80GB=total_bytes"):
         ran = run("solve", "gpt2-xl", "--for", "ctx", "--until", until)
         said = " ".join(ran.out.split())
-        assert ran.code == 0 and "The largest ctx is 1,024, the length of its position embedding" in said
+        assert ran.code == 0 and "Up to ctx = 1,024, the length of its position embedding, " in said
         assert "Memory alone would allow ctx = 250,275." in said
     facts = load("gpt2-xl").solve("ctx", "total_bytes=80GB").models[0]
     assert (facts["solution"], facts["beyond"], facts["closed_form"]) == (1024, None, None)
@@ -309,7 +310,7 @@ def test_no_ctx_past_a_position_embedding_is_promised(run) -> None:
 def test_a_count_past_a_position_embedding_says_so(model: str, until: str, answer: int, limit: int, run) -> None:
     found = json.loads(run("solve", model, "--for", "ctx", "--until", until, "--json").out)
     past = f"past the {limit:,} positions of its position embedding"
-    assert found["answer"].startswith(f"The largest ctx is {answer:,} tokens, {past}: ")
+    assert found["answer"].startswith(f"Up to ctx = {answer:,}, {past}, ")
     (facts,) = found["models"]
     assert facts["solution"] == answer and facts["past_positions"] == f"context {answer:,} is {past}"
 
@@ -322,7 +323,7 @@ def test_no_other_answer_speaks_of_positions(run) -> None:
 
 def test_parameters_are_said_in_billions(run) -> None:
     ran = run("solve", "llama-3.1-8b", "--for", "num_key_value_heads", "--until", "total_params=8B")
-    assert ran.code == 0 and "The largest num_key_value_heads is 4: total_params stays within 8B." in ran.out
+    assert ran.code == 0 and "num_key_value_heads = 4 gives 7,896,043,520 parameters, the most within 8B." in ran.out
 
 
 def test_heads_without_number_are_no_loop() -> None:
@@ -333,7 +334,7 @@ def test_heads_without_number_are_no_loop() -> None:
 
 def test_new_tokens_past_the_trained_context(run) -> None:
     ran = run("solve", "gpt2", "--for", "ctx", "--tokens", "2000", "--until", "share.attn_scores_values=0.5")
-    assert ran.code == 0 and "The largest ctx is 6,702" in ran.out
+    assert ran.code == 0 and "Up to ctx = 6,702, " in ran.out
 
 
 @pytest.mark.parametrize(
@@ -362,7 +363,24 @@ def test_a_field_of_the_config_by_hand(name: str, field: str, until: str, answer
         (row,) = model.sweep(metric, **{field: [line[field]]}).models[0]["lines"]
         assert row[metric] == line["left"]
     assert facts["lines"][0]["left"] <= facts["lines"][0]["right"] < facts["lines"][1]["left"]
-    assert f"The largest {field} is {answer:,}: {metric} stays within" in report.answer
+    left = f"{facts['lines'][0]['left']:,}"
+    gives = f"{left} parameters" if metric == "total_params" else f"{metric} = {left}"
+    assert report.answer == f"{field} = {answer:,} gives {gives}, the most within {facts['until'].split(' = ')[1]}."
+
+
+def test_a_width_has_the_multiples_of_128_around_it(run) -> None:
+    """A layer has 2 norms, q and o of D · 2,048, k and v of D · 512, and 3 · 8,192 · D: 29,698 · D. 16 layers, the
+    last norm, and 128,256 · D for the tied embedding are 603,425 · D: 2·10⁹ at 3,314.4."""
+    out = run("solve", "llama-3.2-1b", "--for", "hidden_size", "--until", "total_params=2B").out
+    first = "hidden_size = 3,314 gives 1,999,750,450 parameters, the most within 2B."
+    assert out.splitlines()[:2] == ["llama-3.2-1b: hidden_size where total_params = 2B", first]
+    assert "Multiples of 128: 3,200 (1.93 B), 3,328 (2.01 B)." in out
+    layers = run("solve", "llama-3.2-1b", "--for", "num_hidden_layers", "--until", "total_params=2B").out
+    assert "Multiples" not in layers
+    unknown = run("solve", "llama-3.2-1b", "--for", "d_model", "--until", "total_params=2B")
+    assert unknown.code == 2 and "did you mean hidden_size?" in unknown.err
+    metric = run("solve", "llama-3.2-1b", "--for", "ctx", "--until", "flops.other=0.5")
+    assert metric.code == 2 and "--until share.attn_scores_values=0.5 is where attention takes half" in metric.err
 
 
 def test_numbers_that_a_field_cannot_be_are_left_out(run) -> None:

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from tfacct.accounts.metrics import Metric, Point, metric
 from tfacct.base import units
-from tfacct.base.errors import UsageError, cut
+from tfacct.base.errors import NotFoundError, UsageError, cut
 from tfacct.base.record import record
 from tfacct.base.spelling import option
 from tfacct.ledger.einsum import Size
@@ -67,7 +67,15 @@ def read(text: str, point: Point) -> Equation:
 def _metric_side(text: str, point: Point) -> Side | None:
     """Side with a metric or a multiple of one; None if the text is not a name."""
     match = _SIDE.fullmatch(text)
-    return Side(text, Fraction(match[1] or 1), metric(match[2], [point.ledger])) if match else None
+    if match is None:
+        return None
+    try:
+        return Side(text, Fraction(match[1] or 1), metric(match[2], [point.ledger]))
+    except NotFoundError as error:
+        if match[2].startswith(("flops.", "share.")):
+            half = option("until", "share.attn_scores_values=0.5")
+            error.hint = f"{error.hint} {half} is where attention takes half of all FLOPs"
+        raise
 
 
 def _number_side(text: str, units_: Sequence[str]) -> Side:

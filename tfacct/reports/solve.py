@@ -11,12 +11,13 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from tfacct.accounts.metrics import Metric, Point
 from tfacct.algebra.closed_form import closed_form
-from tfacct.algebra.equations import Equation, read
+from tfacct.algebra.equations import Equation, Side, read
 from tfacct.algebra.searching import searched, searched_multiples, turn
 from tfacct.algebra.solving import UNKNOWNS, Solution, among, decimal, placed, solved
 from tfacct.algebra.symbols import in_symbols
 from tfacct.base.errors import ConfigError, NotFoundError, TfacctError, UsageError, listed, nearest
 from tfacct.base.spelling import option, typed_options
+from tfacct.families.known_fields import same_size
 from tfacct.ledger.einsum import AXIS, Size, divisors
 from tfacct.ledger.workload import Request, Workload, new_tokens
 from tfacct.loading import selection
@@ -35,6 +36,8 @@ ON_DEVICE = ("total_bytes", "kv_cache_bytes", "peak_bytes", "saved_bytes")
 """Metrics of a device's memory that grow with the context."""
 RANKS = ("tp", "fsdp", "pp", "ep")
 """Unknowns that are numbers of ranks."""
+ROUND = 128
+"""Matmul kernels are fastest with sizes that are multiples of this number."""
 SolveLine: TypeAlias = dict[str, Any]
 """One candidate: the unknown by its name, and both sides, `left` and `right`."""
 
@@ -262,9 +265,24 @@ def _by_field(question: _Question) -> _Solved:
         notes = [f"{unknown} can be {listed([f'{value:,}' for value in found.among], 12)} here; all were tried."]
     else:
         notes = [f"{unknown} must be a multiple of {found.step:,} here."] if found.step > 1 else []
+        notes += _round_sizes(question, found.solution, at, found.step)
     around = (found.solution.answer, found.solution.beyond)
     settings = [read_with(value) for value in around if value is not None]
     return _Solved(found.solution, at, notes, settings=settings)
+
+
+def _round_sizes(question: _Question, found: Solution, at: Callable[[Size], Point], step: int) -> list[str]:
+    """The multiples of 128 around the answer, for a size that is one in the config."""
+    left, size = question.equation.left, _given(question.model, question.unknown)
+    below = found.answer // ROUND * ROUND
+    if left.metric is None or size % ROUND or ROUND % step or below in (0, found.answer):
+        return []
+    column = Column("", "", left.metric.unit)
+    try:
+        sides = [f"{each:,} ({column.text(Fraction(left.at(at(each))))})" for each in (below, below + ROUND)]
+    except ConfigError:
+        return []
+    return [f"Multiples of {ROUND}: {', '.join(sides)}."]
 
 
 def _given(model: LoadedModel, unknown: str) -> int:
@@ -275,7 +293,8 @@ def _given(model: LoadedModel, unknown: str) -> int:
         numbers = [name for name, value in fields.items() if isinstance(value, int) and not isinstance(value, bool)]
         known = [name for name in (*UNKNOWNS, *RANKS) if name != unknown]
         close = nearest(unknown, [*known, *numbers]) or f"{option('unknown')} is one of {', '.join(known)}, or a field"
-        raise NotFoundError(f"unknown variable {unknown!r}", close)
+        same = same_size(unknown, fields)
+        raise NotFoundError(f"unknown variable {unknown!r}", f"did you mean {same}?" if same else close)
     value = fields[unknown]
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise UsageError(f"{unknown} is {build.format_value(value)} here, but must be a whole number of at least 1")
@@ -370,13 +389,12 @@ def _report(question: _Question, answer: _Solved, mesh: Mesh | None, *, limited:
     if unknown in RANKS:
         relation, words = f"smallest {unknown} within {equation}", _ranks_answer(unknown, equation, found, mesh, device)
     else:
-        past = model.past_words(found.answer) if unknown == "ctx" else ""
-        relation, words = f"{unknown} where {equation}", _answer(unknown, equation, found, past, limited)
+        relation, words = f"{unknown} where {equation}", _answer(question, found, solution, limited=limited)
         if device:
             relation = f"the largest {unknown} with {equation.left.text} within {device}"
         if device and found.rises and found.again is None and (limited or found.beyond is not None):
             words = _fits(unknown, found.answer, device, limited=limited)
-    where = _where(unknown, request, model, same=solution.work == question.work)
+    where = _where(unknown, request, model, question.metrics, same=solution.work == question.work)
     sides = {"left": equation.left, "right": equation.right}
     lines = [
         {unknown: value, **{name: Fraction(side.at(point)) for name, side in sides.items()}}
@@ -438,22 +456,29 @@ def _table(unknown: str, equation: Equation, points: Mapping[int, Point]) -> Tab
     return columns, (tuple(rows),), ()
 
 
-def _answer(unknown: str, equation: Equation, found: Solution, past: str, limited: bool) -> str:
-    """The last value, and what holds up to it. `past`: words on a context past a position embedding. `limited`: the
-    context is the length of one."""
-    left, right = equation.left.text, equation.right.text
-    answer = f"{found.answer:,}{past and f' tokens{past}'}"
+def _answer(question: _Question, found: Solution, solution: Point, *, limited: bool) -> str:
+    """Up to which value one side stays within the other. `limited`: the context is the length of a learned position
+    embedding."""
+    unknown, (left, right) = question.unknown, (question.equation.left, question.equation.right)
+    if found.beyond is None and not limited:
+        return f"The largest possible {unknown}, {found.answer:,}, makes {left.text} equal to {right.text}."
+    if unknown not in ("ctx", "batch") and found.rises and right.metric is None:
+        return f"{unknown} = {found.answer:,} gives {_value(left, solution)}, the most within {right.text}."
+    stays, then = ("within", "larger") if found.rises else ("at or above", "smaller")
+    past = question.model.past_words(found.answer) if unknown == "ctx" else ""
+    length = ", the length of its position embedding" if limited else past
+    until = f"Up to {unknown} = {found.answer:,}{length}, {left.text} stays {stays} {right.text}"
     if limited:
-        return (
-            f"The largest {unknown} is {answer}, the length of its position embedding, where {left} is within {right}."
-        )
-    if found.beyond is None:
-        return f"The largest possible {unknown}, {answer}, makes {left} equal to {right}."
-    stays = "stays within" if found.rises else "stays at or above"
+        return f"{until}."
     if found.again is not None:
-        there = f"beyond that, only at some contexts, up to {found.again:,}"
-        return f"Up to {unknown} = {answer}, {left} {stays} {right}; {there}."
-    return f"The largest {unknown} is {answer}: {left} {stays} {right}."
+        return f"{until}; beyond that, only at some contexts, up to {found.again:,}."
+    return f"{until}; from {found.beyond:,} on, it is {then}."
+
+
+def _value(side: Side, point: Point) -> str:
+    """`1,235,814,400 parameters`, or another metric by name."""
+    value = Column("", "", "number").text(Fraction(side.at(point)))
+    return f"{value} parameters" if side.text == "total_params" else f"{side.text} = {value}"
 
 
 def _fits(unknown: str, answer: int, device: str, *, limited: bool) -> str:
@@ -466,8 +491,11 @@ def _fits(unknown: str, answer: int, device: str, *, limited: bool) -> str:
     return f"The largest {unknown} is {answer:,}: the model fits in {device}."
 
 
-def _where(unknown: str, request: Request, model: LoadedModel, *, same: bool) -> str:
-    """The workload without the unknown. `same`: the solution has the context of the question."""
+def _where(unknown: str, request: Request, model: LoadedModel, metrics: Sequence[Metric], *, same: bool) -> str:
+    """The workload without the unknown, if the metrics depend on it. `same`: the solution has the context of the
+    question."""
+    if all(metric.unit == "params" or metric.name == "weights_bytes" for metric in metrics):
+        return ""
     if unknown == "ctx":
         new = 1 if request.decode else request.tokens
         step = "" if new is None else f", {new_tokens(new)}"
