@@ -458,7 +458,8 @@ def test_a_limit_is_given_once(run, line: str, message: str) -> None:
 
 
 def test_the_largest_step_names_its_command_and_its_room(run) -> None:
-    """The command of the note has the peak of the answer, which leaves no room for the allocator: both say so."""
+    """The command of the note has the peak of the answer, which leaves no room for the allocator: both say so, and
+    which batch leaves it."""
     out = " ".join(
         run("solve", "gpt2-medium", "--train", "--for", "batch", "--on", "rtx-3090", "--lora", "8").out.split()
     )
@@ -467,6 +468,7 @@ def test_the_largest_step_names_its_command_and_its_room(run) -> None:
     step = " ".join(run(*command[1].split()).out.split())
     for words in (out, step):
         assert "It may run out of memory: the CUDA allocator reserves 17–24% more" in words
+    assert "with room for the CUDA allocator (× 1.17), " in out
     peak = json.loads(run(*command[1].split(), "--json").out)["models"][0]["peak_bytes"]
     assert f"{peak:,}" in out
     assert "may run out" not in run("solve", "gpt2-medium", "--for", "batch", "--on", "rtx-3090").out

@@ -50,9 +50,18 @@ class MemoryLimit:
         """
         return max(0, int(self.memory * Fraction(str(self.use))) - self.reserve)
 
+    @property
+    def roomy(self) -> int:
+        """The largest peak of a training step that fits with what the CUDA allocator reserves, in bytes."""
+        return int(self.usable / ALLOCATED)
+
     def is_tight(self, peak: int) -> bool:
         """True for the peak of a training step that fits, but not with what the CUDA allocator reserves."""
-        return peak <= self.usable < ALLOCATED * peak
+        return self.roomy < peak <= self.usable
+
+    def fits(self, peak: int) -> str | None:
+        """The peak of a training step in a table: `fits`, `tightly` if `is_tight`, or None."""
+        return None if peak > self.usable else "tightly" if self.is_tight(peak) else "fits"
 
     @property
     def where(self) -> str:

@@ -54,7 +54,7 @@ REQUESTS = "requests"
 NOTES = (
     NoteRow("unsupported", 1, lambda found: found["unsupported"]),
     NoteRow("files", 2, lambda found: found["files"]),
-    NoteRow("allocator", 1, lambda found: found["tight"], f"Tightly: {model_notes.RESERVED}"),
+    NoteRow("allocator", 1, lambda found: found["tight"], model_notes.TIGHTLY),
     NoteRow("limit", 2, lambda found: found["limit"]),
     NoteRow(
         "context",

@@ -29,6 +29,7 @@ from tfacct.ledger.lines import WINDOW, Matmul, Pointwise, State
 from tfacct.ledger.storage import Storage, Width, width
 from tfacct.ledger.workload import OVERLAPPING, TILES, Logits, Workload
 from tfacct.loading import selection
+from tfacct.loading.memory_limit import ALLOCATED
 from tfacct.loading.model import LoadedModel
 from tfacct.loading.published import cache_format, difference, weights
 from tfacct.output.report import Note, NoteRow, notes
@@ -698,6 +699,9 @@ def latent_cache_notes(models: Sequence[LoadedModel]) -> list[str]:
 
 RESERVED = "the CUDA allocator reserves 17–24% more than this count (4 runs of torchtitan)."
 """What a training step that hardly fits may lack."""
+TIGHTLY = f"Tightly: {RESERVED}"
+"""The word of tables for such a step."""
+ROOM = f"with room for the CUDA allocator (× {float(ALLOCATED):g})"
 TRAINING = "every tensor that autograd saves or allocates; no allocator rounding, kernel workspace or device context"
 
 

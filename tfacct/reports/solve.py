@@ -13,7 +13,7 @@ from tfacct.accounts.metrics import Metric, Point
 from tfacct.algebra.closed_form import closed_form
 from tfacct.algebra.equations import Equation, Side, read
 from tfacct.algebra.searching import searched, searched_multiples, turn
-from tfacct.algebra.solving import UNKNOWNS, Solution, among, decimal, placed, solved
+from tfacct.algebra.solving import UNKNOWNS, NoSolutionError, Solution, among, decimal, placed, solved
 from tfacct.algebra.symbols import in_symbols
 from tfacct.base.errors import ConfigError, NotFoundError, TfacctError, UsageError, listed, nearest
 from tfacct.base.spelling import option, typed_options
@@ -29,7 +29,7 @@ from tfacct.parallel.mesh import Mesh
 from tfacct.parallel.search import rank_counts, with_ranks
 from tfacct.reports import build
 from tfacct.reports.metrics import CountedMetrics, Counting, MetricsReport
-from tfacct.reports.model_notes import RESERVED
+from tfacct.reports.model_notes import RESERVED, ROOM
 from tfacct.reports.ranks import peak_notes
 
 ON_DEVICE = ("total_bytes", "kv_cache_bytes", "peak_bytes", "saved_bytes")
@@ -150,11 +150,25 @@ def solve(
     else:
         answer = _by_algebra(question)
     positions, found = model.position_limit, answer.found
+    roomy = _with_room(question, positions)
     limited = unknown == "ctx" and budget and positions is not None and found.rises and found.answer > positions
     if limited and positions is not None:
         note = f"Memory alone would allow ctx = {found.answer:,}."
         answer = _Solved(Solution(positions, None, rises=True), answer.at, [note])
-    return _report(question, answer, terms.mesh, limited=limited)
+    return _report(question, answer, terms.mesh, limited=limited, roomy=roomy)
+
+
+def _with_room(question: _Question, positions: int | None) -> int | None:
+    """The largest context or batch of a training step with what the CUDA allocator reserves; None for others."""
+    limit, equation = question.limit, question.equation
+    if limit is None or not question.counted.training or question.unknown not in ("ctx", "batch"):
+        return None
+    smaller = replace(equation, right=replace(equation.right, times=Fraction(limit.roomy)))
+    try:
+        answer = _by_algebra(question._replace(equation=smaller)).found.answer
+    except NoSolutionError:
+        return 0
+    return min(answer, positions or answer) if question.unknown == "ctx" else answer
 
 
 def _without_unknown(model: LoadedModel, request: Request, unknown: str) -> Request:
@@ -235,12 +249,13 @@ def _root(unknown: str, found: Solution, form: str | None, *, rounded: bool) -> 
 def _peak_phase(unknown: str, metrics: Sequence[Metric], at: Callable[[Size], Point], answer: int) -> list[str]:
     """The phase of the peak at the answer, and from which value on."""
     from tfacct.accounts.metrics import PEAK, peak_phase
+    from tfacct.reports.train import when
 
     if all(metric.name != PEAK for metric in metrics):
         return []
     found = turn(lambda value: peak_phase(at(value)), answer)
-    before = "" if found is None else f"; it takes over from {found[1]!r} at {unknown} = {found[0]:,}"
-    return [f"The peak at {unknown} = {answer:,} is in {peak_phase(at(answer))!r}{before}."]
+    before = "" if found is None else f"; just below {unknown} = {found[0]:,}, {when(found[1])}"
+    return [f"The peak at {unknown} = {answer:,} is {when(peak_phase(at(answer)))}{before}."]
 
 
 def _by_field(question: _Question) -> _Solved:
@@ -367,8 +382,11 @@ def _between(tried: list[int], count: int, fits: Callable[[int], bool]) -> tuple
     return most, [least] if least else []
 
 
-def _report(question: _Question, answer: _Solved, mesh: Mesh | None, *, limited: bool) -> SolveReport:
-    """`limited`: the answer is the length of a learned position embedding."""
+def _report(
+    question: _Question, answer: _Solved, mesh: Mesh | None, *, limited: bool, roomy: int | None
+) -> SolveReport:
+    """`limited`: the answer is the length of a learned position embedding. `roomy`: the answer with what the CUDA
+    allocator reserves."""
     unknown, equation, model, request, _, terms, _, limit = question
     counted, found, device = question.counted, answer.found, question.device
     points = {value: answer.at(value) for value in (found.answer, found.beyond) if value is not None}
@@ -394,6 +412,8 @@ def _report(question: _Question, answer: _Solved, mesh: Mesh | None, *, limited:
             relation = f"the largest {unknown} with {equation.left.text} within {device}"
         if device and found.rises and found.again is None and (limited or found.beyond is not None):
             words = _fits(unknown, found.answer, device, limited=limited)
+            if roomy is not None and roomy < found.answer:
+                words = f"{words.removesuffix('.')}; {ROOM}, {roomy:,}."
     where = _where(unknown, request, model, question.metrics, same=solution.work == question.work)
     sides = {"left": equation.left, "right": equation.right}
     lines = [

@@ -9,6 +9,7 @@ from functools import cached_property
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
+from tfacct.accounts.step_flops import recomputed
 from tfacct.base import units
 from tfacct.base.errors import TfacctError, UsageError
 from tfacct.base.record import record
@@ -24,13 +25,22 @@ from tfacct.output.report import Column, NoteRow, Row, Table, Tick, notes, unwat
 from tfacct.parallel.mesh import Mesh, mesh_on
 from tfacct.parallel.pipeline import bubble, microbatches, waits_facts
 from tfacct.reports import build
-from tfacct.reports.model_notes import RESERVED, TRAINING
+from tfacct.reports.model_notes import RESERVED, ROOM, TIGHTLY, TRAINING
 from tfacct.reports.ranks import fitting_words, in_devices, receive_buffers, uneven_notes, whole_experts_note
 from tfacct.training import states
 from tfacct.training.bounds import accuracy, decides
 from tfacct.training.exact import ExactStep, exact
 from tfacct.training.lora import adapted_layers, adapters_of, lora_targets, routed, unpacked_elements
-from tfacct.training.memory import FLOPS_ALONE, TrainingMemory, changes, fits_in, training_memory, what_fits
+from tfacct.training.memory import (
+    FLOPS_ALONE,
+    TrainingMemory,
+    changes,
+    fits_in,
+    largest_batch,
+    largest_context,
+    training_memory,
+    what_fits,
+)
 from tfacct.training.model_step import stored
 from tfacct.training.optimizers import optimizer
 from tfacct.training.phases import FORWARD_END, LOSS, Phase
@@ -347,7 +357,8 @@ def _check_on_devices(
 
 LABELS = {FORWARD_END: "end of forward", LOSS: "loss"}
 """Names of phases in tables, where they differ from those in the JSON."""
-WHEN = {FORWARD_END: "at the end of the forward pass", LOSS: "while computing the loss"}
+LOSSES = ("loss, forward", LOSS)
+WHEN = {FORWARD_END: "at the end of the forward pass", **dict.fromkeys(LOSSES, "while computing the loss")}
 """Phases in a sentence, where their names do not follow from the phase."""
 
 
@@ -370,21 +381,21 @@ def _whose_batch(mesh: Mesh | None) -> str:
     return " on each rank" if replicas == mesh.ranks else f" on each of {replicas:,} groups of ranks"
 
 
-def _when(phase: Phase) -> str:
-    """A phase in a sentence: `in the backward pass of layer 0`."""
-    if phase.name in WHEN:
-        return WHEN[phase.name]
-    place, _, direction = phase.name.rpartition(", ")
+def when(phase: str, *, of_class: bool = False) -> str:
+    """A phase in a sentence: `in the backward pass of layer 0`. `of_class`: its place is a module."""
+    if phase in WHEN:
+        return WHEN[phase]
+    place, _, direction = phase.rpartition(", ")
     if not place:
-        return f"during the {phase.name}"
-    place = place.replace(", ", " ")  # `encoder, layer 0`
-    return f"in the {direction} pass of {place if phase.layer is not None else f'the {place}'}"
+        return f"during the {phase}"
+    article = "" if of_class or place[-1].isdecimal() else "the "
+    return f"in the {direction} pass of {article}{place.replace(', ', ' ')}"  # `encoder, layer 0`
 
 
 def _answer(step: Step) -> str:
     """Whether the step fits, its peak, and the phase of the peak."""
     one, limit, fits = step.memory, step.limit, step.fits
-    phase = _when(one.peak)
+    phase = when(one.peak.name)
     if limit is None or fits is None:
         return f"Peak: {_peak(one)}, {phase}."
     where = fitting_words(limit, one.recipe.mesh)
@@ -395,7 +406,9 @@ def _answer(step: Step) -> str:
         words = f"Fits {where}: peak {of}, {phase}."
     else:
         weights = int(one.peak.weights)
-        needed = _peak(one) if limit.device is None else _needed(one, limit.usable)
+        peak = _peak(one)
+        alike = peak == units.binary(limit.usable)
+        needed = peak if limit.device is None and not alike else _needed(one, limit.usable)
         needs = f"{'it' if one.recipe.mesh is None else 'each rank'} needs {needed}"
         alone = f"; the weights alone need {units.binary(weights)}" if weights > limit.usable else ""
         words = f"{'Does' if one.least > limit.usable else 'May'} not fit {where}: {needs}{alone}."
@@ -435,7 +448,7 @@ def _most(step: Step) -> str:
     if reads_images(one.model):
         if batch in (None, 1):
             return "not even one image fits" if batch is None else "one image fits"
-        return f"{batch:,} images fit at a time"
+        return f"{batch:,} images fit at a time{_with_room(step, batch=batch)}"
     if longest is None:
         return f"not even one token fits at batch {one.work.batch:,}"
     limit = " (the length of its position embedding)" if longest == one.model.position_limit else ""
@@ -443,10 +456,21 @@ def _most(step: Step) -> str:
     most = f"{sequences} of up to {longest:,} tokens{limit} fit{'s' if one.work.batch == 1 else ''}"
     does_not_run = fits["past_positions"] is not None or one.peak.total > fits["budget_bytes"]
     if does_not_run or batch == one.work.batch:
-        return most
+        return f"{most}{_with_room(step, longest=longest)}"
     # A pipeline has as many micro-batches in flight in any batch.
     more = "any number" if batch is None else f"{batch:,}"
-    return f"{most}, or {more} of {one.work.context:,} tokens"
+    return f"{most}, or {more} of {one.work.context:,} tokens{_with_room(step, longest=longest, batch=batch)}"
+
+
+def _with_room(step: Step, *, longest: int | None = None, batch: int | None = None) -> str:
+    """How much less than this context and batch fits with what the CUDA allocator reserves."""
+    one, limit, less = step.memory, step.limit, list[str]()
+    assert limit is not None
+    if longest is not None and (tokens := largest_context(one, limit.roomy, one.recipe) or 0) < longest:
+        less.append(f"{tokens:,} tokens")
+    if batch is not None and (most := largest_batch(one, limit.roomy, one.recipe)) < batch:
+        less.append(f"{most:,}" if longest is None else f"{most:,} sequence{'' if most == 1 else 's'}")
+    return f"; {ROOM}, {' or '.join(less)}" if less else ""
 
 
 def _facts(of: Step) -> dict[str, Any]:
@@ -544,7 +568,7 @@ TABLES: Mapping[str, Callable[[Step], Table]] = {
 
 def table_of_models(steps: Sequence[Step]) -> Table:
     """One row for each model: its peak, and the phase."""
-    estimated = not all(each.memory.exact for each in steps)
+    estimated, limit = not all(each.memory.exact for each in steps), steps[0].limit
     columns = (
         Column("model", "model"),
         Column("context", "context", "count", drop=1),
@@ -554,7 +578,7 @@ def table_of_models(steps: Sequence[Step]) -> Table:
         *((Column("estimated", ""),) if estimated else ()),
         Column("peak_bytes", "peak", "bytes"),
         Column("peak_phase", "peak phase", drop=1),
-        *((Column("fits", ""),) if steps[0].limit is not None else ()),
+        *((Column("fits", ""),) if limit is not None else ()),
     )
     rows: list[Row] = [
         {
@@ -564,9 +588,9 @@ def table_of_models(steps: Sequence[Step]) -> Table:
             "optimizer_bytes": step.memory.step.optimizer_state,
             "saved_bytes": step.saved_bytes,
             "peak_bytes": step.memory.peak.total,
-            "peak_phase": step.memory.peak.name,
+            "peak_phase": LABELS.get(step.memory.peak.name, step.memory.peak.name),
             "estimated": None if step.memory.exact else "≈",
-            "fits": "fits" if step.limit is not None and fits_in(step.memory, step.limit) else None,
+            "fits": limit.fits(int(step.memory.peak.total)) if limit and fits_in(step.memory, limit) else None,
         }
         for step in steps
     ]
@@ -608,7 +632,7 @@ def change_table(changed: Sequence[Mapping[str, Any]], limit: MemoryLimit) -> Ta
             "set": " ".join(
                 shell_option(name) + ("" if value is True else f" {value}") for name, value in change["set"].items()
             ),
-            "fits": None if not change["fits"] else "tightly" if limit.is_tight(change["peak_bytes"]) else "fits",
+            "fits": limit.fits(change["peak_bytes"]),
         }
         for change in changed
     )
@@ -678,11 +702,21 @@ def _lever(step: Step) -> str | None:
     found = min(changes(one, None, FLOPS_ALONE), key=lambda change: int(change["peak_bytes"]), default=None)
     words = []
     if found is not None and found["freed_bytes"] >= LEAST_GAIN * int(one.peak.total):
-        price = f" for {found['costs']}" if found["costs"] else ""
+        price = f" for {found['costs']}{_not_again(step, found)}" if found["costs"] else ""
         words = [f"{_typed(found)} lowers the peak to {_estimate(one)}{units.binary(found['peak_bytes'])}{price}"]
     if (higher := _with_master_weights(step)) is not None:
         words.append(f"{option('master_weights', FP32)} raises {'it' if words else 'the peak'} to {higher}")
     return f"{'; '.join(words)}." if words else None
+
+
+def _not_again(step: Step, change: Mapping[str, Any]) -> str:
+    """The matmuls due to which full recomputation costs less than another forward pass, a third of a step."""
+    if change["set"] != {"recompute": "full"} or round(100 * (change["flops_ratio"] - 1)) >= 33:
+        return ""
+    ledger, at = step.memory.model.ledger, step.work.axes()
+    products = zip(ledger.products(at), recomputed(ledger, at), strict=True)
+    names = list(dict.fromkeys(paths.short(product.path) for product, again in products if not again))
+    return f" (not 33%: {' and '.join(names)} {'run' if names[1:] else 'runs'} only once)" if len(names) < 3 else ""
 
 
 def _with_master_weights(step: Step) -> str | None:
@@ -817,7 +851,8 @@ def _largest(step: Step) -> str | None:
     if step.does_not_fit:
         return f"Without any change, {most}."
     if step.fits["largest_context"] == work.context == step.memory.model.position_limit and (batch or 1) > 1:
-        return f"Largest batch: {batch:,} sequences of {work.context:,} tokens, the length of its position embedding."
+        where = f"at context {work.context:,}, the length of its position embedding"
+        return f"Largest batch {where}: {batch:,} by this count{_with_room(step, batch=batch)}."
     if mesh is not None and 1 < mesh.fsdp * mesh.dp < mesh.ranks:
         return f"On each group of ranks, {most}."
     return f"{most[0].upper()}{most[1:]}."
@@ -872,7 +907,7 @@ NOT_INCLUDED = "Not included: allocator rounding, kernel workspaces, CUDA contex
 NOTES = (
     NoteRow("allocator", 1, _close, f"It may run out of memory: {RESERVED}"),
     NoteRow("change_that_fits", 1, _change_that_fits),
-    NoteRow("allocator", 1, lambda step: not _close(step) and _some_tightly(step), f"Tightly: {RESERVED}"),
+    NoteRow("allocator", 1, lambda step: not _close(step) and _some_tightly(step), TIGHTLY),
     NoteRow("whole_experts", 1, _on_mesh(lambda step, mesh: whole_experts_note(step.memory.model, mesh), fsdp=1)),
     NoteRow("time", 1, _time),
     NoteRow("received", 1, _on_mesh(_received, pp=1)),
@@ -926,7 +961,7 @@ NOTES = (
         "early_stop",
         3,
         lambda step: step.recipe.recompute in ("none", "full"),
-        "Recomputing a layer stops at its last saved tensor, as in torch: its last matmul does not run again.",
+        "Recomputing a layer stops at its last saved tensor, as in torch: a last matmul that is only added runs once.",
     ),
     NoteRow("usable", 3, lambda step: step.limit is not None and step.limit.notes),
     NoteRow(
@@ -970,6 +1005,7 @@ NOTES = (
     NoteRow("not_included", 3, lambda _: True, NOT_INCLUDED),
 )
 NOTES_OF_SEVERAL = (
+    NoteRow("allocator", 1, lambda steps: any(map(_close, steps)), TIGHTLY),
     NoteRow(
         "estimate",
         2,
@@ -1076,7 +1112,10 @@ def _peak_of_class(one: Measured) -> str:
     step = one.step
     sizes = {"weights": step.weights_bytes, "gradients": step.gradients_bytes, "optimizer state": step.optimizer_bytes}
     named = ", ".join(f"{name} {units.binary(size)}" for name, size in sizes.items())
-    return f"Peak phase: {step.peak_phase}. In all: {named}."
+    recipe = one.recipe
+    early = step.peak_phase in LOSSES and not (recipe.accumulates or recipe.fp32_gradients)
+    before = ", before there are gradients" if early else ""
+    return f"The peak is {when(step.peak_phase, of_class=True)}{before}. In all: {named}."
 
 
 def _formula(one: Measured) -> str:
@@ -1087,6 +1126,12 @@ def _formula(one: Measured) -> str:
 
 
 EXACT_NOTES = (
+    NoteRow(
+        "allocator",
+        1,
+        lambda one: one.limit is not None and one.limit.is_tight(one.step.peak_bytes),
+        f"It may run out of memory: {RESERVED}",
+    ),
     NoteRow("peak", 2, _peak_of_class),
     NoteRow("formula", 2, _formula),
     NoteRow("usable", 3, lambda one: one.limit is not None and one.limit.notes),

@@ -146,44 +146,50 @@ def fits_in(one: TrainingMemory, limit: MemoryLimit) -> bool:
     return one.model.past_positions(one.work) is None and bool(one.peak.total <= limit.usable)
 
 
+def _peak(one: TrainingMemory, context: int, batch: int, recipe: Recipe) -> int:
+    work = replace(one.work, context=context, tokens=context, batch=batch)
+    return int(training_memory(one.model, work, recipe).peak.total)
+
+
+def largest_batch(one: TrainingMemory, budget: int, recipe: Recipe) -> int:
+    """The most sequences of the step's context that fit; 0 if none does."""
+    context, mesh = one.work.context, recipe.mesh
+    each = 1 if mesh is None else mesh.microbatches or (mesh.pp if mesh.chunks > 1 else 1)  # sequences, likewise
+    most = largest_that_fits(lambda n: _peak(one, context, each * n, recipe), budget, LONGEST // each)
+    return LONGEST if most == LONGEST // each else each * most
+
+
+def largest_context(one: TrainingMemory, budget: int, recipe: Recipe) -> int | None:
+    """The longest context that fits at the step's batch; None if none does."""
+    model, batch = one.model, one.work.batch
+    if reads_images(model):
+        return model.context if _peak(one, model.context, batch, recipe) <= budget else None
+    least = 1 if recipe.mesh is None else recipe.mesh.sequence_chunks  # tokens that ranks divide
+    longest = model.position_limit or LONGEST
+    return least * largest_that_fits(lambda n: _peak(one, least * n, batch, recipe), budget, longest // least) or None
+
+
 def what_fits(one: TrainingMemory, given: MemoryLimit) -> dict[str, Any]:
     """The largest context and batch that fit and, if the step does not, the changes that lower its peak."""
     budget, past, mesh = given.usable, one.model.past_positions(one.work), one.recipe.mesh
-    each = 1 if mesh is None else mesh.microbatches or (mesh.pp if mesh.chunks > 1 else 1)  # sequences, likewise
-    limit = one.model.position_limit or LONGEST
-
-    def peak(context: int, batch: int, recipe: Recipe) -> int:
-        work = replace(one.work, context=context, tokens=context, batch=batch)
-        return int(training_memory(one.model, work, recipe).peak.total)
-
-    def most_sequences(recipe: Recipe) -> int:
-        return each * largest_that_fits(lambda n: peak(one.work.context, each * n, recipe), budget, LONGEST // each)
-
-    def longest(recipe: Recipe) -> int | None:
-        if reads_images(one.model):
-            return one.model.context if peak(one.model.context, one.work.batch, recipe) <= budget else None
-        least = 1 if recipe.mesh is None else recipe.mesh.sequence_chunks  # tokens that ranks divide
-        most = largest_that_fits(lambda n: peak(least * n, one.work.batch, recipe), budget, limit // least)
-        return least * most or None
-
-    batch: int | None = 0 if past is not None else most_sequences(one.recipe)
-    if batch == LONGEST // each * each and mesh is not None and mesh.pp > 1:
+    batch: int | None = 0 if past is not None else largest_batch(one, budget, one.recipe)
+    if batch == LONGEST and mesh is not None and mesh.pp > 1:
         batch = None  # any larger batch has the same number in flight
     lower = [] if one.peak.total <= budget else list(changes(one, budget))
     if lower and not any(change["fits"] for change in lower):
         lower += combined(one, budget)
     for change in lower:
         recipe = change.pop("recipe")
-        change["largest_context"] = longest(recipe)
+        change["largest_context"] = largest_context(one, budget, recipe)
         if reads_images(one.model):
-            change["largest_batch"] = most_sequences(recipe) or None
+            change["largest_batch"] = largest_batch(one, budget, recipe) or None
     return {
         **given.facts,
         "devices": given.count if mesh is None else mesh.ranks,
         "fits": fits_in(one, given),
         "past_positions": past,
         "context_limit": one.model.position_limit,
-        "largest_context": longest(one.recipe),
+        "largest_context": largest_context(one, budget, one.recipe),
         "largest_batch": batch or None,
         "changes": lower,
     }
