@@ -8,7 +8,6 @@ from tests.families import SHAPES
 from tests.helpers.models import by_kind, tiny
 from tfacct import load
 from tfacct.accounts.step_flops import backward_flops, forward_flops, recomputed_flops
-from tfacct.base.errors import UsageError
 from tfacct.ledger.workload import Request
 from tfacct.loading.selection import workload
 from tfacct.reports.flops import flops
@@ -41,16 +40,3 @@ def test_every_shape_adds_what_verify_holds_against_torch(name: str) -> None:
     assert sum(line["flops"] for line in report.lines) == report.total
     by_block = flops([model], Request(), train=True, recompute="full", by="layer")
     assert sum(row["flops"] for row in by_block.rows) == report.total
-
-
-def test_what_it_does_not_go_with(run) -> None:
-    for arguments, words in {
-        "--recompute full": "it needs --train",
-        "--train --recompute full --bytes": "--bytes does not work with",
-        "--train --recompute full --generate 5 --ctx 8": "--generate does not work with",
-        "--train --recompute half": "half",
-    }.items():
-        ran = run("flops", "gpt2", *arguments.split())
-        assert ran.code == 2 and words in " ".join(ran.err.split())
-    with pytest.raises(UsageError, match="recompute must be one of none, full, attention"):
-        load("gpt2").flops(train=True, recompute="half")  # type: ignore[arg-type]

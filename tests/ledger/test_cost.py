@@ -5,16 +5,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from tests.families import SHAPES, TINY
+from tests.families import TINY
 from tests.helpers.cli import Ran
-from tests.helpers.models import asked, tiny
 from tfacct import load
-from tfacct.accounts.memory import cache_bytes, next_token_bytes
-from tfacct.accounts.metrics import METRICS, Point
+from tfacct.accounts.memory import next_token_bytes
 from tfacct.ledger.cost import Cost
-from tfacct.ledger.storage import BF16_EACH, storage, width
+from tfacct.ledger.storage import BF16_EACH
 from tfacct.ledger.workload import Workload
 
 
@@ -27,20 +23,6 @@ def facts(run: Callable[..., Ran], *arguments: str) -> dict[str, Any]:
 def test_costs_add_up() -> None:
     both = Cost(6, read=2, written=1) + Cost(4, read=1, written=1)
     assert (both.flops, both.read, both.written, both.moved, both.intensity) == (10, 3, 2, 5, 2)
-
-
-@pytest.mark.parametrize("name", SHAPES)
-def test_a_ledgers_cost_is_that_of_its_products(name: str) -> None:
-    """FLOPs as without bytes; bytes as the metrics and `flops --bytes` say them."""
-    model = tiny(name)
-    work = asked(model, Workload(context=11, tokens=11, batch=3))
-    point = Point(model.ledger, work, storage("fp8"), width("fp32"))
-    cost = model.ledger.cost(point.at, point.weights, point.cache)
-    assert cost.flops == sum(model.ledger.flops(point.at).values())
-    moved = [product.moved(point.weights, point.cache) for product in model.ledger.products(point.at)]
-    assert cost.read == sum(left + right for left, right, _ in moved) == METRICS["total_read_bytes"].of(point)
-    assert cost.written == sum(out for _, _, out in moved) == METRICS["total_written_bytes"].of(point)
-    assert cost.moved == METRICS["total_moved_bytes"].of(point)
 
 
 def test_one_more_token_past_the_windows(run: Callable[..., Ran]) -> None:
@@ -62,15 +44,6 @@ def test_the_window_fills_up() -> None:
     for context, blocks in ((1022, 62), (1023, 62), (1024, 10), (1025, 10)):
         at = Workload(context, context, 7).axes()
         assert next_token_bytes(model.ledger, at, BF16_EACH) == blocks * 8192
-
-
-@pytest.mark.parametrize("name", SHAPES)
-def test_the_next_token_is_a_difference(name: str) -> None:
-    model = tiny(name)
-    work = asked(model, Workload(context=11, tokens=11))
-    then = cache_bytes(model.ledger, {**work.axes(), "S": 12}, BF16_EACH)
-    metric = METRICS["kv_bytes_next_token"].of(Point(model.ledger, work))
-    assert metric == then - cache_bytes(model.ledger, work.axes(), BF16_EACH)
 
 
 def test_a_sweep_tells_the_first_token_from_the_next(run: Callable[..., Ran]) -> None:

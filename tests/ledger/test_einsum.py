@@ -3,31 +3,24 @@
 import pytest
 
 from tests.families import SHAPES
-from tests.helpers.models import asked, tiny
+from tests.helpers.models import tiny
 from tfacct import load
 from tfacct.architecture.blocks import Block, Stack
 from tfacct.architecture.parts import (
     Attention,
-    CrossAttention,
     Embedding,
     FeedForward,
     Head,
-    LatentAttention,
     Norm,
     Part,
-    Positions,
     Rotary,
 )
 from tfacct.architecture.transformer import Transformer
-from tfacct.families.deepseek_v4 import CompressedAttention
-from tfacct.families.rare.diffllama import DifferentialAttention
-from tfacct.families.rare.rwkv import TimeMix
-from tfacct.ledger import workload
 from tfacct.ledger.einsum import SpecError, chunks, divided, one_by_one, packed_bytes, pairs, rounded_up
 from tfacct.ledger.groups import Group, Ledger
-from tfacct.ledger.lines import CHUNK, FRONT, LONGEST, RATES, SHARES, WINDOWS, Matmul, Pointwise, State, Table
-from tfacct.ledger.storage import BF16_EACH, storage, width
-from tfacct.ledger.workload import CHUNKS, COMPRESSED, HALVES, ONE_BY_ONE, OVERLAPPING, PATCHES, Workload
+from tfacct.ledger.lines import Matmul, Pointwise, State, Table
+from tfacct.ledger.storage import storage, width
+from tfacct.ledger.workload import Workload
 
 SIZES = {"B": 2, "T": 3, "S": 5, "D": 7, "K": 11, "G": 13, "H": 17, "N": 11 * 13, "F": 19}
 
@@ -90,14 +83,6 @@ def test_pairs_equal_a_count_over_the_mask(queries: int, keys: int) -> None:
     assert pairs("full", queries, keys) == queries * keys
 
 
-def test_every_part_agrees_with_m_k_n(tiny_model) -> None:
-    at = asked(tiny_model, Workload(context=11, tokens=5, batch=3)).axes()
-    for product in tiny_model.ledger.products(at):
-        dims = product.dims
-        assert product.forward == 2 * dims.m * dims.k * dims.n * dims.times
-        assert product.backward == 2 * product.forward
-
-
 def test_the_backward_pass_is_the_same_letters_exchanged() -> None:
     left, right = Matmul("down", "B T F, F D -> B T D").backward()
     assert left.spec == "B T D, F D -> B T F"
@@ -117,89 +102,6 @@ def test_a_weight_of_two_shapes_is_refused() -> None:
     ledger = Ledger((Group(lines, {"V": 5, "D": 3, "F": 7}),))
     with pytest.raises(SpecError, match="has two shapes"):
         ledger.parameters()
-
-
-def test_a_decode_step_reads_exactly_the_kv_cache(tiny_model) -> None:
-    """K and G apart: the right operands of scores and values are what the cache holds. A mamba reads the
-    states on the left, and its convolution a window of what is kept."""
-    at = asked(tiny_model, Workload(context=11, tokens=1, batch=3)).axes()
-    if not tiny_model.has_cache:
-        assert tiny_model.ledger.state_bytes(at, BF16_EACH) == {}, "an encoder alone"
-        return
-    read = 0
-    for group in tiny_model.ledger.groups:
-        for line in group.lines:
-            # Streams meet their coefficients.
-            beside = "indexer" in line.path or "altup" in line.path or ".hc." in line.path
-            if isinstance(line, Matmul) and line.weight_axes() is None and not beside:
-                read += group.count * 16 * line.operands(group.bound(at))[0 if "mamba" in line.path else 1]
-    kept = tiny_model.ledger.state_bytes(at, BF16_EACH)
-    index = {path: kept.pop(path) for path in [*kept] if path.endswith("index_cache")}
-    attending = (both for kind in (LatentAttention, Attention) for both in tiny_model.architecture.having(kind))
-    choosing = [(stack.count, part.indexer) for stack, part in attending if part.indexer and not part.indexer.reused]
-    packed = [own.head_dim * 2 + 1 if hasattr(own, "pool") else own.head_dim for _, own in choosing]
-    assert sum(index.values()) == sum(2 * n * 3 * 11 * each for (n, _), each in zip(choosing, packed, strict=True))
-    borrowed = [part for part in tiny_model.architecture.parts() if getattr(part, "borrowed", False)]
-    if borrowed and getattr(borrowed[0], "mla_mode", "") == "unpacked":
-        assert read == 8 * sum(kept.values()), "keys and values of each block, made of latents that several read"
-        return
-    if borrowed:
-        assert read > 8 * sum(kept.values()), "a cache that several blocks read"
-        return
-    attention = next(iter(tiny_model.architecture.attentions), None)
-    if isinstance(attention, LatentAttention) and attention.mla_mode != "unpacked":
-        if tiny_model.family == "dots3_note_text":  # a block of 11 keys, two of 8, by heads or in latents
-            made = {"expanded": (6 * (12 + 10), 7 * (39 + 24)), "absorbed": (14 + 4 + 14, 17 + 10 + 17)}
-            one, other = made[attention.mla_mode]
-            assert read == 16 * 3 * (11 * one + 2 * 8 * other)
-            assert sum(kept[path] for path in kept if path.endswith("_cache")) == 2 * 3 * (11 * 18 + 2 * 8 * 27)
-            return
-        turned = 0 if attention.rope_dim is None else 4
-        heads, layers = (
-            3 * 11 * 6,
-            sum(stack.count for stack, _ in tiny_model.architecture.having(LatentAttention)),
-        )  # B·S·N; a query head of 8 + 4, a value head of 10, a latent of 14 + 4
-        made = {"expanded": heads * (8 + turned + 10), "absorbed": 3 * 11 * (14 + turned + 14)}[attention.mla_mode]
-        matrices = sum(n for path, n in tiny_model.ledger.states(at).items() if path.endswith("lightning.state"))
-        assert read == 16 * (layers * made + matrices)
-        assert sum(kept[path] for path in kept if path.endswith("_cache")) == 2 * layers * 3 * 11 * (14 + turned)
-    elif any(isinstance(part, TimeMix) for part in tiny_model.architecture.parts()):
-        assert read == 0 < len(kept), "RWKV reads its sums in no product"
-    elif isinstance(attention, DifferentialAttention):  # keys by each half of the values, and each half by all heads
-        assert read == 2 * 8 * sum(kept.values())
-    elif isinstance(attention, CompressedAttention):  # whose keys are read as values too, and nothing that waits
-        keys = ("attn.kv_cache", "attn.compressor.cache")
-        assert read == 16 * sum(kept[path] for path in kept if path.endswith(keys))
-    elif attention is None:
-        states = tiny_model.ledger.states(at)  # of which the recurrence of Mamba-2 keeps numbers of 32 bits
-        assert read == 16 * states["blocks.*.mamba.scan_state"] > 0
-        windows = tiny_model.ledger.products(at)[1]
-        assert windows.path == "blocks.*.mamba.conv"
-        assert windows.moved(storage("int4"), BF16_EACH)[0] == kept["blocks.*.mamba.conv_state"]
-    elif any(getattr(part, "score_function", "product") == "distance" for part in tiny_model.architecture.parts()):
-        # The scores that are distances read their keys in no product.
-        far = {"attn": attention, "cross": tiny_model.architecture.stacks[0].block.find(CrossAttention)}
-        far = {name for name, part in far.items() if part is not None and part.score_function == "distance"}
-        silent = {path for path in kept if path.endswith("k_cache") and path.split(".")[2] in far}
-        assert read == 8 * sum(count for path, count in kept.items() if path not in silent)
-    else:  # the convolution of a hybrid's Mamba blocks is a product with a weight, and its windows stand on the left
-        # One token meets DeltaNet's matrices and RG-LRU's sums in no product.
-        beside = ("conv_state", "delta_state", "lru_state", "index_cache", "v_state")
-        states = tiny_model.ledger.states(at)
-        assert read == 16 * sum(count for path, count in states.items() if not path.endswith(beside))
-
-
-def test_unfolded_adds_up_and_no_path_stands_twice(tiny_model) -> None:
-    at = asked(tiny_model, Workload(context=11, tokens=5, batch=3)).axes()
-    ledger = tiny_model.ledger
-    folded, unfolded = ledger.flops(at), ledger.flops(at, unfolded=True)
-    assert sum(folded.values()) == sum(unfolded.values())
-    assert all("*" not in path for path in unfolded)
-    assert sum(ledger.parameters().values()) == sum(ledger.parameters(unfolded=True).values())
-    paths = [
-        place for group in ledger.groups for line in group.lines for place, _ in group.places(line.path, unfolded=True)
-    ]
-    assert len(paths) == len(set(paths))
 
 
 def test_odd_elements_of_four_bits_round_up() -> None:
@@ -259,35 +161,6 @@ def test_ints_arrays_and_symbols_agree() -> None:
         assert [array[index] for array in arrays] == exact
         at = {symbols[name]: value for name, value in zip(names, point, strict=True)}
         assert [formula.subs(at) for formula in formulas] == exact
-
-
-def test_every_letter_is_explained_once_and_every_spec_uses_explained_letters(tiny_model) -> None:
-    legend = dict(workload.AXES)
-    shape = tiny_model.architecture
-    for part in shape.parts():
-        every = [*part.with_nested()]
-        for axis, meaning in (item for one in every for item in one.legend.items()):
-            assert legend.setdefault(axis, meaning) == meaning, f"{axis} is explained twice, differently"
-        assert set(part.axes()) <= {axis for one in every for axis in one.legend}
-        with_axes = set()
-        for line in part.lines("x"):
-            used = set(getattr(line, "of", line).spec.replace(",", " ").replace("->", " ").split())
-            used |= set(getattr(line, "expert_axis", None) or ())
-            patches = FRONT in (shape.embed.axes() if isinstance(part, Positions) else part.axes())
-            bound = {CHUNKS, ONE_BY_ONE} if CHUNK in part.axes() else {PATCHES} if patches else set()
-            bound |= {
-                named[kind]
-                for kind, rate in RATES.items()
-                for named in COMPRESSED.values()
-                if rate in part.axes() and kind in named
-            }
-            bound |= {share for share, size in SHARES.items() if size in part.axes()}
-            bound |= {HALVES, OVERLAPPING} if LONGEST in part.axes() else set()
-            assert used <= set(workload.AXES) | bound | set(part.axes()), f"{line.path}: {used}"
-            with_axes |= used
-        # A part says the size of every letter that it writes or makes one of, and of no other but its window.
-        with_axes |= {axis for one in every for made in one.derived().values() for axis in made.split()}
-        assert set(part.axes()) - with_axes <= WINDOWS | {FRONT, LONGEST}
 
 
 def test_every_letter_of_a_legend_is_some_models() -> None:

@@ -2,18 +2,8 @@
 
 import pytest
 
-from tests.families import SHAPES
-from tests.helpers.models import tiny
 from tfacct.ledger import paths
 from tfacct.ledger.lines import Matmul
-
-
-@pytest.mark.parametrize("family", sorted(SHAPES))
-def test_every_path_is_put_together_as_it_was(family: str) -> None:
-    ledger = tiny(family).ledger
-    every = [line.path for group in ledger.groups for line in group.lines]
-    every += [*ledger.parameters(), *ledger.parameters(unfolded=True)]
-    assert every and [str(paths.parse(path)) for path in every] == every
 
 
 def test_a_path_in_one_block_stands_for_the_path_in_all() -> None:

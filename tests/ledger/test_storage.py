@@ -11,7 +11,6 @@ from tests.helpers.models import by_kind, tiny
 from tfacct import load
 from tfacct.accounts.metrics import METRICS, Point
 from tfacct.base import units
-from tfacct.base.errors import TfacctError
 from tfacct.ledger.storage import BF16, Stored, storage, width
 from tfacct.ledger.workload import Workload
 
@@ -235,15 +234,6 @@ def test_gpt_oss_does_not_fit_below_its_weights(run: Callable[..., Ran]) -> None
     assert published.answer == named.answer and run("memory", "gpt-oss-20b", "--on", "12GiB").code == 0
 
 
-@pytest.mark.parametrize("name", (*FORMATS, "q4_k_m", "q6_k"))
-def test_a_cache_is_not_stored_in_a_format_of_weights(run: Callable[..., Ran], name: str) -> None:
-    for command in (f"kv gpt2 --dtype {name}", f"memory gpt2 --kv-dtype {name}"):
-        ran = run(*command.split())
-        assert (ran.code, ran.out) == (2, "") and f"{name} is a weight format, not a KV cache format" in ran.err
-    with pytest.raises(TfacctError, match="is a weight format, not a KV cache format"):
-        load("gpt2").kv(dtype=name)
-
-
 BLOCKS_OF_32 = {"q8_0": 34, "q5_1": 24, "q5_0": 22, "q4_1": 20, "q4_0": 18, "iq4_nl": 18}
 
 
@@ -275,16 +265,6 @@ def test_latents_are_stored_in_blocks() -> None:
     assert load("deepseek-v3").kv(dtype="q4_0", ctx=100).total == 100 * 61 * 18 * 18
 
 
-@pytest.mark.parametrize(
-    "command", ["memory phi-2 --kv-dtype q8_0", "memory --kv phi-2 --kv-dtype q5_1", "explore phi-2 --kv-dtype q8_0"]
-)
-def test_heads_that_no_block_divides_are_refused(run: Callable[..., Ran], command: str) -> None:
-    """phi-2 has heads of 80 numbers, and llama.cpp refuses them too."""
-    ran = run(*command.split())
-    assert (ran.code, ran.out) == (2, "")
-    assert "a multiple of 32" in ran.err and "vectors of 80" in ran.err
-
-
 @pytest.mark.parametrize("name", ["q8_0", "fp8", "fp8-token", "int4"])
 def test_states_of_fixed_size_do_not_follow_a_narrow_cache(name: str) -> None:
     """qwen3.5-9b: in 24 of 32 blocks 4 inputs of a convolution with 2 · 16 · 128 + 32 · 128 channels in bf16, and 32
@@ -294,11 +274,6 @@ def test_states_of_fixed_size_do_not_follow_a_narrow_cache(name: str) -> None:
     assert (conv["bytes"], conv["dtype"]) == (24 * 4 * 8192 * 2, "bf16")
     assert (delta["bytes"], delta["dtype"]) == (24 * 32 * 128 * 128 * 4, "fp32")
     assert lines["attn.k_cache"]["dtype"] == name
-
-
-def test_pages_and_blocks_do_not_go_together(run: Callable[..., Ran]) -> None:
-    ran = run("memory", *"llama-3.1-8b --kv-dtype q8_0 --kv-block 16".split())
-    assert (ran.code, ran.out) == (2, "") and "--kv-block" in ran.err
 
 
 def test_wide_dtypes_say_nothing_of_matrices(run: Callable[..., Ran]) -> None:
