@@ -215,7 +215,7 @@ def test_a_group_of_keywords_is_spelled_out() -> None:
         "ctx": None, "tokens": None, "decode": False, "batch": 1, "source": None, "logits": "all",
     }  # fmt: skip
     assert list(inspect.signature(GPT2.kv).parameters) == ["kv_dtype", "kv_block", "ctx", "batch", "source", *RANKS]
-    assert list(inspect.signature(GPT2.params).parameters) == RANKS
+    assert list(inspect.signature(GPT2.params).parameters) == ["by", *RANKS]
     wrong: dict[str, Any] = {"tokens": 3}
     for method in (GPT2.kv, GPT2.memory, GPT2.measure, GPT2.generate):
         with pytest.raises(TypeError, match=rf"{method.__name__}\(\) got an unexpected keyword argument 'tokens'"):

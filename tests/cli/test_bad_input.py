@@ -102,7 +102,6 @@ LLAMA = {"model_type": "llama", "vocab_size": 32, "hidden_size": 16, "num_hidden
         ("serve gpt2 --on h100 --qps 4", ["no such option: --qps", "R requests/s need R × --new tokens/s"]),
         ("budget --on 256xh100 --days 5", ["FLOPS = days × 86,400 × devices × FLOP/s of each × MFU"]),
         # 5 · 86,400 · 256 · 989.4e12 · 0.38
-        ("budget --on 256xh100 --mfu 38% --days 5", ["5 days buy 4.16e22 FLOPs: `tfacct budget 4.16e22 --on 256xh"]),
         ("flops gpt2 --set n_layer", ["--set must be FIELD=VALUE, not 'n_layer'"]),
         ("flops gpt2 --set n_layer=three", ['gpt2: n_layer must be a whole number, not "three"']),
         ("flops gpt2 --set n_layer=1 --set n_layer=2", ["--set sets n_layer twice"]),

@@ -121,8 +121,6 @@ def _elsewhere(command: str, option: str, error: Any) -> str | None:
     kind, words = type(error).__name__, command.split()
     if (words[-1], option) == ("budget", "--steps") and (tokens := _tokens_of_run()):
         return f"{tokens}: steps × batch × context"
-    if (words[-1], option) == ("budget", "--days") and (flops := _flops_of_days()):
-        return flops
     if found := REMOVED.get(option) or INSTEAD.get((words[-1], spellings.current_name(option))):
         return found
     if kind == "NoSuchOption" and words[-1] in NAMES:
@@ -149,24 +147,6 @@ def _tokens_of_run() -> str | None:
     typed = dict(pairwise(sys.argv[1:]))
     sizes = [units.read_number(typed.get(name, ""), kilo=1024) or 0 for name in ("--steps", "--batch", "--ctx")]
     return f"--tokens {prod(map(int, sizes))}" if all(sizes) else None
-
-
-def _flops_of_days() -> str | None:
-    """The FLOPs of the typed days, if devices and utilization are typed too."""
-    from tfacct.loading import devices
-    from tfacct.timing.utilization import peak_of
-
-    typed = dict(pairwise(spellings.read(sys.argv[1:], quiet=True)))
-    days, share = (float(units.read_number(typed.get(name, "")) or 0) for name in ("--days", "--mfu"))
-    if not days or not share or "--on" not in typed:
-        return None
-    try:
-        count, device = devices.several("--on", typed["--on"])
-        flops = days * 86_400 * count * peak_of(device, typed.get("--dtype"))[1] * share
-    except TfacctError:
-        return None
-    number = f"{flops:.2e}".replace("e+", "e")
-    return f"{days:g} days buy {number} FLOPs: `tfacct budget {number} --on {typed['--on']} --mfu {share:g}`"
 
 
 def _complete(command: Command, missing: Any) -> str | None:
