@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tfacct.commands.help import TOPICS
 from tfacct.reports.help import TERMS
 
 ROOT = Path(__file__).parents[2]
@@ -36,6 +37,13 @@ def test_the_pages_are_listed_by_title(run) -> None:
     listed = run("help", "docs", "--csv").out.splitlines()
     assert [line.partition(",")[0] for line in listed[1:]] == PAGES
     assert 'conventions,"What is counted, and what is not"' in listed
+
+
+def test_the_topics_are_listed_with_the_pages(run) -> None:
+    listed = [row["page"] for row in json.loads(run("help", "topics", "--json").out)["rows"]]
+    assert listed == [*TOPICS, *PAGES] and "cs336" in PAGES
+    assert "cs336, …: tfacct help topics" in run("help").out == run("--help").out
+    assert "`tfacct help topics` lists them" in run("help", "zzz").err
 
 
 @pytest.mark.parametrize("command", NAMED)

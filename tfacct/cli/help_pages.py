@@ -19,6 +19,8 @@ NARROW = 80
 
 def overview(commands: Mapping[str, Command]) -> str:
     """Every command with its summary."""
+    from tfacct.commands.help import TOPICS
+
     lines = [
         "Count parameters, FLOPs and memory of transformers from their configs.",
         "Usage: tfacct COMMAND [MODEL]… [OPTIONS]   MODEL: preset, config.json, hub id",
@@ -28,6 +30,7 @@ def overview(commands: Mapping[str, Command]) -> str:
         lines += [
             f"{head:9}{name:10}{commands[name].summary.rstrip('.')}" for head, name in zip(heads, names, strict=True)
         ]
+    lines.append(f"{'Topics':9}{', '.join([*TOPICS][:5])}, cs336, …: tfacct help topics")
     lines.append("tfacct flops gpt2-xl --ctx 16k  ·  tfacct memory llama-3.1-8b --on h100")
     return _text(lines)
 

@@ -13,13 +13,24 @@ from tfacct.options import Option
 
 GROUPS = {"options": opt.GROUPS, "layout": (opt.LAYOUT,), "recipe": (opt.RECIPE,), "output": (opt.OUTPUT,)}
 """Groups of options by topic."""
-TOPICS = ("layout", "recipe", "counting", "axes", "metrics", "schema", "docs", "options", "output")
+TOPICS = {
+    "counting": "what is counted, and what is not",
+    "metrics": "what sweep, compare and solve can count",
+    "axes": "the letters of formulas and einsum specs",
+    "layout": "options of a parallel layout",
+    "recipe": "options of a training recipe",
+    "options": "options that several commands share",
+    "output": "options for output: formats, files, sorting",
+    "exit-codes": "exit codes and errors",
+    "schema": "JSON Schemas of all answers",
+    "docs": "pages of the documentation",
+}
 
 
 def help_(
     *,
     topic: Annotated[
-        str, Option(f"{', '.join(TOPICS[:-1])}. Or any word: mla.", "TOPIC", complete="topic", argument=True)
+        str, Option("`tfacct help topics` lists them. Or any word: mla.", "TOPIC", complete="topic", argument=True)
     ],
     name: Annotated[str | None, Option("A schema, or a page of the docs.", "[NAME]", argument=True)] = None,
 ) -> Found | str:
@@ -30,11 +41,13 @@ def help_(
         return _schema(name)
     if topic == "docs" and name is None:
         return Found(pages.contents())
+    if topic == "topics" and name is None:
+        return Found(pages.topics(TOPICS))
     if topic == "exit-codes" and name is None:
         return Markdown(pages.section("agents", "Exit codes and errors"))
     if topic == "docs" or (topic in pages.pages() and name is None):
         return _page(name or topic)
-    known = (*TOPICS, "exit-codes", *NAMES, *pages.pages())
+    known = (*TOPICS, "topics", *NAMES, *pages.pages())
     if name is not None and topic in known:
         raise UsageError(f"{topic} takes no NAME")
     if topic in GROUPS:
@@ -51,8 +64,7 @@ def help_(
     if not longer and (found_in_pages := pages.search(f"{topic} {name or ''}".strip())):
         return Found(found_in_pages)
     close = nearest(topic, known)
-    topics = f"topics: {', '.join(TOPICS)}, exit-codes; or a command, or a page of the docs, such as json, python, cli"
-    raise UsageError(f"no topic {topic!r}", close or topics)
+    raise UsageError(f"no topic {topic!r}", close or "`tfacct help topics` lists them")
 
 
 def _explained(each: tuple[str, Any]) -> tuple[str, str]:
@@ -105,6 +117,7 @@ def _declared(one: Parameter) -> tuple[str, Any, str, Any]:
 COMMAND = Command(
     help_,
     examples=(
+        "tfacct help topics",
         "tfacct help memory",
         "tfacct help mla",
         "tfacct help python",

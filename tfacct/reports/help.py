@@ -112,11 +112,23 @@ def section(name: str, title: str) -> str:
     return heading + page(name).partition(heading)[2].partition("\n## ")[0]
 
 
+def titles() -> list[tuple[str, str]]:
+    """The pages of the documentation, with their titles."""
+    return [(name, page(name).partition("\n")[0].lstrip("# ")) for name in pages()]
+
+
 def contents() -> Report:
     """The pages of the documentation, with their titles."""
-    titles = [(name, page(name).partition("\n")[0].lstrip("# ")) for name in pages()]
     columns = (Column("page", "page"), Column("about", "title"))
-    return table("docs", "Pages of the documentation", columns, titles, notes=("`tfacct help docs PAGE` prints one.",))
+    notes = ("`tfacct help docs PAGE` prints one.",)
+    return table("docs", "Pages of the documentation", columns, titles(), notes=notes)
+
+
+def topics(named: Mapping[str, str]) -> Report:
+    """The named topics, then the pages of the documentation."""
+    columns = (Column("page", "topic"), Column("about", "meaning"))
+    notes = ("`tfacct help TOPIC` prints one; `tfacct help WORD` searches the documentation.",)
+    return table("docs", "Topics of `tfacct help`", columns, named.items(), titles(), notes=notes)
 
 
 def search(words: str) -> Report | None:
