@@ -152,11 +152,12 @@ def test_images_of_any_sides_are_swept_by_their_patches(run) -> None:
         ("dbrx-132b", "max_seq_len", "32768"),
         ("xglm-564m", "max_position_embeddings", "2048"),
         ("mpt-7b", "max_seq_len", "2048"),
+        ("qwen2-7b", "model_type", '"qwen2"'),
     ],
 )
 def test_a_field_that_says_the_context_is_not_said_to_have_no_effect(run, model: str, field: str, value: str) -> None:
     rows = [line.split() for line in run("models", model).out.splitlines() if line.startswith(f" {field} ")]
-    assert rows == [[field, "given", value]]
+    assert rows == [[field, "family" if field == "model_type" else "given", value]]
 
 
 @pytest.mark.parametrize("name", ["vit-base-patch16-224", "bert-base"])

@@ -143,7 +143,7 @@ COMMAND = Command(
     sweep,
     examples=(
         "tfacct sweep gpt2-xl --ctx 1k..32k",
-        "tfacct sweep llama-3.1-8b --set num_key_value_heads=1,8,32 --ctx 8k",
+        "tfacct sweep llama-3.1-8b --set num_key_value_heads=1,8 --metric kv_cache_bytes",
         "tfacct sweep llama-3.1-8b --recompute none,full --ctx 1k..8k",
     ),
     drawn=True,

@@ -41,14 +41,15 @@ NOTES = (
         "fits",
         2,
         lambda of: of["optimal_tokens"] is not None,
-        "Chinchilla (Hoffmann et al. 2022): 20 tokens per parameter, C = 6·N·D; fitted to dense models up to 16 B."
-        " Besiroglu et al. refitted approach 3 in 2024.",
+        "Approaches 1 to 3 are Chinchilla's (Hoffmann et al. 2022), fitted to dense models up to 16 B. Besiroglu et al."
+        " refitted approach 3 in 2024.",
     ),
     NoteRow(
         "attention",
         2,
         lambda of: not of["named"] and of,
-        "Assumes 6·N·D. With attention counted, this budget trains {name} at context {context:,} on {trained} tokens.",
+        "Parameters and tokens by C = 6·N·D. The nearest {family} preset is counted exactly, with attention at context"
+        " {context:,}: {name} is trained on {trained} tokens.",
     ),
     NoteRow(
         "exact",
@@ -123,9 +124,11 @@ def budget(
     size, each = int(point.active_params()), flops_per_token(point)
     spent: float
     if flops is None:
+        length = tokens or tokens_per_parameter
         tokens = round(ratio * size) if tokens is None else tokens
         spent, per_parameter = round(tokens * each), tokens / size
-        lines = [trained_on(value, size, each) for value in sorted({*RATIOS, per_parameter})]
+        values = {per_parameter, *(RATIOS if length is None else ())}
+        lines = [trained_on(value, size, each) for value in sorted(values)]
     else:
         tokens, spent, per_parameter = round(Fraction(flops) / each), flops, flops / float(each) / size
         lines = [bought(flops, value, "", family, ctx) for value in sorted({*RATIOS, ratio})]
@@ -149,13 +152,15 @@ def budget(
         **spend(spent),
         "lines": [line | spend(line["flops"]) for line in lines],
     }
+    speed = trainer and f"{100 * trainer.mfu:.3g}% MFU of {units.three(trainer.peak / 1e12)} TFLOP/s"
     about = {
         "name": build.label(trained),
         "named": model is not None,
+        "family": trained.family,
         "experts": bool(trained.ledger.experts),
         "trained": units.people(tokens),
         "each": units.si(round(each)),
-        "speed": trainer and f"{100 * trainer.mfu:.3g}% MFU of {trainer.peak / 1e12:,.0f} TFLOP/s ({trainer.dtype})",
+        "speed": trainer and f"{speed} ({trainer.dtype})",
     }
     if model is not None:
         many = f"{about['trained']} tokens ({units.three(per_parameter)} per parameter)"
@@ -167,9 +172,9 @@ def budget(
     return build.report(
         BudgetReport,
         [trained],
-        _table(facts, trained.family),
+        _table(facts),
         [facts],
-        title="" if trainer is None else f"Training on {trainer.words}",
+        title="" if trainer is None else f"Training on {_devices(trainer)} in {trainer.dtype}",
         convention="training FLOPs: forward and backward of every matmul; 6·N·D if no model is named",
         answer=f"{needs and f'{needs}. '}{what}{_spent(facts['days'], facts['cost'])}.",
         notes=lambda _: notes(NOTES, {**facts, **about}),
@@ -219,10 +224,14 @@ def _trainer(on: str | None, mfu: float | None, dtype: str | None, price: float 
     return Trainer(limit, device.several(count), name, count * peak * share, share, price)
 
 
-def _table(facts: Mapping[str, Any], family: str) -> Table:
+def _devices(trainer: Trainer) -> str:
+    return f"1 × {trainer.words}" if trainer.limit.count == 1 else trainer.words
+
+
+def _table(facts: Mapping[str, Any]) -> Table:
     """A row for each number of tokens per parameter, then one for each fit of the loss."""
     lines: Sequence[dict[str, Any]] = facts["lines"]
-    columns = [Column("tokens_per_parameter", "tokens per parameter", "count"), Column("tokens", "tokens", "params")]
+    columns = [Column("tokens_per_parameter", "tokens/param", "count"), Column("tokens", "tokens", "params")]
     if facts["optimal_tokens"] is None:
         columns.append(Column("flops", "FLOPs", "flops"))
         spent = (Column(key, key, "rate") for key in ("days", "cost"))
@@ -230,10 +239,10 @@ def _table(facts: Mapping[str, Any], family: str) -> Table:
     else:
         columns.insert(1, Column("parameters", "parameters", "params"))
         near = (
-            Column("nearest", f"nearest {family} preset", drop=1),
-            Column("nearest_tokens", "its tokens", "params", drop=1),
+            Column("nearest", "nearest preset", drop=1),
+            Column("nearest_tokens", "trained on", "params", drop=1),
         )
-        columns += [*(near if lines[0]["nearest"] else ()), Column("basis", "fit of Chinchilla")]
+        columns += [*(near if lines[0]["nearest"] else ()), Column("basis", "optimal by")]
     fits = tuple(line for line in lines if line.get("basis") in LOSS_FITS)
     return tuple(columns), tuple(filter(None, (tuple(lines[: len(lines) - len(fits)]), fits))), ()
 

@@ -171,7 +171,7 @@ def show(model: LoadedModel) -> ShowReport:
     import json
 
     read = set(model.config.counted({**model.raw, **model.defaulted}))
-    read |= {alias for alias, name in model.config.attribute_map.items() if name in read}
+    read |= {"model_type"} | {alias for alias, name in model.config.attribute_map.items() if name in read}
     rows: list[Row] = []
     for name in (*model.raw, *model.defaulted):
         if any(row["field"] == name for row in rows):
@@ -204,6 +204,8 @@ def _how(model: LoadedModel, name: str, read: bool) -> str:
         return "set"
     if name in model.defaulted:
         return "defaulted"
+    if name == "model_type":
+        return "family"
     if read:
         return "given"
     return "unknown" if name in model.unknown else "no effect"
