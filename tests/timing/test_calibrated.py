@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -120,25 +119,6 @@ def test_what_time_says_of_a_swept_machine() -> None:
     assert trained.mfu == pytest.approx(
         model.flops(ctx=64, train=True).total_flops / trained.value_seconds / devices.load("cpu").peak["fp32"]
     )
-
-
-@pytest.mark.parametrize(
-    ("model", "asked", "message"),
-    [
-        ("bert-base", {"prefill": True}, "does not support an encoder"),
-        ("mamba-130m", {}, "does not support mamba.read_out"),
-        ("deepseek-v2-lite", {}, "does not support latent attention"),
-        ("granite-3.1-1b-a400m", {}, "does not support MoE models"),
-        ("gpt2", {"dtype": "bf16"}, "calibrated in fp32, not in bf16"),
-        ("gpt2", {"on": "2xcpu"}, "was calibrated as one device, not as 2\non='cpu'"),
-        ("gpt2", {"bound_only": True}, "was calibrated with the reference model"),
-        ("gpt2", {"kv_dtype": "fp8"}, "was calibrated with the reference model"),
-        ("llama-3.1-70b", {"ctx": 64}, "of weights and cache exceed"),
-    ],
-)
-def test_what_is_refused(model: str, asked: dict[str, Any], message: str) -> None:
-    with pytest.raises(TfacctError, match=message):
-        tfacct.load(model).time(**{"on": "cpu", **asked})
 
 
 def test_a_swept_machine_named_by_its_file(tmp_path: Path, run: Callable[..., Ran]) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 import tfacct
-from tfacct.base.errors import TfacctError
 from tfacct.ledger.workload import Workload
 from tfacct.loading import devices
 from tfacct.loading.find import find
@@ -87,20 +86,3 @@ def test_adapters_and_drafts_work_together() -> None:
         on="h100", prompt=64, new=64, requests=1, lora=8, draft_tokens=2, acceptance=0.5, draft="llama-3.2-1b"
     )
     assert report.adapters["adapter_parameters"] == EACH // 2 and report.drafts["tokens_per_step"] == 1.75
-
-
-@pytest.mark.parametrize(
-    ("model", "asked", "message"),
-    [
-        ("llama-3.1-8b", {"lora": "16:nothing"}, "'nothing' is not a linear layer"),
-        ("llama-3.1-8b", {"lora": "x"}, "must be a rank"),
-        ("llama-3.1-8b", {"adapters_loaded": 2}, "adapters_loaded needs lora"),
-        ("llama-3.1-8b", {"lora": 8, "adapters_loaded": 0}, "adapters_loaded must be at least 1"),
-        ("llama-3.1-8b", {"lora": 64, "adapters_loaded": 2000}, "exceed the usable"),
-        ("moonlight-16b-a3b", {"lora": 8}, "latent attention are not supported"),
-        ("qwen3-30b-a3b", {"lora": "8:gate_proj"}, "adapters on it are not supported"),
-    ],
-)
-def test_what_is_refused(model: str, asked: dict[str, Any], message: str) -> None:
-    with pytest.raises(TfacctError, match=message):
-        tfacct.load(model).serve(on="h100", prompt=64, new=64, **asked)

@@ -102,32 +102,6 @@ def test_no_interval_is_claimed_for_drafts() -> None:
     assert "verifies 2 tokens of a request and yields 1.80 on average" in said
 
 
-@pytest.mark.parametrize(
-    ("asked", "message"),
-    [
-        ({"draft_tokens": 2}, "draft_tokens needs acceptance, which has no default"),
-        ({"acceptance": 0.5}, "acceptance needs draft_tokens"),
-        ({"draft": "gpt2"}, "draft needs draft_tokens"),
-        ({"draft_tokens": 2, "acceptance": 1.5}, "acceptance must be from 0 to 1, not 1.5"),
-        ({"draft_tokens": 0, "acceptance": 0.5}, "draft_tokens must be at least 1"),
-        ({"draft_tokens": 33, "acceptance": 0.5}, "draft_tokens must be at most 32"),
-        ({"draft_tokens": 5, "acceptance": 0.5, "new": 5}, "draft_tokens=5 needs more new tokens than 5"),
-        ({"draft_tokens": 2, "acceptance": 0.5}, "no multi-token prediction layer is known"),
-        (
-            {"draft_tokens": 2, "acceptance": 0.5, "draft": "gpt2"},
-            "draft='gpt2': its vocabulary has 50,257 tokens, that of llama-3.1-70b 128,256",
-        ),
-        (
-            {"draft_tokens": 2, "acceptance": 0.5, "draft": "llama-3.1-405b"},  # 405,853,388,800 parameters / 4
-            "llama-3.1-405b: 189 GiB of weights and .* of cache exceed the .* that llama-3.1-70b leaves of the usable",
-        ),
-    ],
-)
-def test_what_is_refused(asked: dict[str, Any], message: str) -> None:
-    with pytest.raises(TfacctError, match=message):
-        LLAMA.serve(**{"on": "4xh100", "prompt": 64, "new": 64, **asked})
-
-
 def test_a_draft_model_drafts_no_token_past_its_positions() -> None:
     # gpt2 has 1,024 positions; the larger model has its vocabulary of 50,257 tokens.
     def served(new: int) -> Any:
