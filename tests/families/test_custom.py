@@ -381,7 +381,7 @@ JUNK = st.recursive(
 PLACES = st.sampled_from([*tables.KEYS, *tables.TABLES, "model.", "decoder.attention.heads.x", "x.y", "", "."])
 
 
-@settings(max_examples=300, deadline=None, database=None)
+@settings(max_examples=100, deadline=None, database=None)
 @given(path=PLACES, value=JUNK, base=st.sampled_from([DECODER, BOTH, {"model": {}}, LECTURE]))
 def test_junk_is_counted_or_refused(path: str, value: object, base: dict | str) -> None:
     """As a table of the file and as --set: a count, or one error."""

@@ -87,7 +87,8 @@ def test_arrays_choose_point_by_point(name: str, exact: bool) -> None:
     np = pytest.importorskip("numpy")
     from tfacct.algebra.arrays import evaluate
 
-    auto, keys, tokens = by_name()["auto"], np.arange(40, 400), np.array([[1], [8], [20], [40]])
+    auto, tokens = by_name()["auto"], np.array([[1], [8], [20], [40]])
+    keys = np.r_[40:400:31, 95:99]  # 20 tokens change their form between 96 and 97
     asked = metric(name, [auto.ledger])
     point = Point(auto.ledger, Workload(1, 1, 3))
     found = evaluate(asked, auto.architecture, point, {"ctx": keys, "tokens": tokens}, exact=exact)
