@@ -203,7 +203,10 @@ def test_the_pipeline_in_words(run: Callable[..., Ran]) -> None:
     """Bubble 15/256; 2 · 256 · 8,192 · 16,384 · 2 bytes / 8 ranks of buffers."""
     layout = "--tp 8 --pp 16 --dp 8 --sp --zero 1 --ctx 8k --micro-batch-size 1 --global-batch-size 2048".split()
     shown = " ".join(run("train", "llama-3.1-405b", *layout, "--recompute", "full", "-v").out.split())
-    assert "context 8,192, 256 micro-batches of 1 on each of 8 groups of ranks" in shown
+    assert (
+        "context 8,192, 256 micro-batches of 1 sequence on each of 8 groups of ranks (2,048 per optimizer step)"
+        in shown
+    )
     assert "Pipeline: 1f1b, 256 micro-batches, bubble 5.9% of the computing time; rank" in shown
     buffers = "includes 16.0 GiB of receive buffers: torch's pipeline has 64.0 MiB for each of 256 micro-batches."
     assert f"temp. {buffers}" in shown
@@ -320,9 +323,11 @@ def test_the_answer_on_devices(run: Callable[..., Ran]) -> None:
     assert "master-weights" not in in_fp32
     (step,) = json.loads(run("time", "llama-3.1-8b", "--ctx", "8k", "--train", "--on", H100, "--json").out)["models"]
     seconds, rate = step["value_seconds"], step["tokens_per_second_each"]
-    assert f"≈ {seconds * 1000:.0f} ms a step: {rate:,.0f} tokens/s per GPU, {step['mfu']:.1%} MFU." in " ".join(lines)
+    low, high = step["interval_80_seconds"]
+    takes = f"≈ {seconds * 1000:.0f} ms a step (80% interval {low * 1000:.0f} ms … {high:.2f} s)"
+    assert f"{takes}: {rate:,.0f} tokens/s per GPU, {step['mfu']:.1%} MFU." in " ".join(lines)
     assert not any(
-        "a step:" in line for line in run("train", "llama-3.1-8b", "--on", H100, "--lora", "8").out.splitlines()
+        " a step" in line for line in run("train", "llama-3.1-8b", "--on", H100, "--lora", "8").out.splitlines()
     )
 
 
@@ -359,8 +364,8 @@ def test_changes_that_do_not_lower_the_printed_peak_are_left_out(run: Callable[.
 @pytest.mark.parametrize(
     ("layout", "batch"),
     [
-        ("--fsdp 8", "batch 2 on each rank, adamw"),
-        ("--tp 2 --fsdp 4", "batch 2 on each of 4 groups of ranks, adamw"),
+        ("--fsdp 8", "batch 2 on each of 8 ranks (16 per optimizer step), adamw"),
+        ("--tp 2 --fsdp 4", "batch 2 on each of 4 groups of ranks (8 per optimizer step), adamw"),
         ("--tp 2", "batch 2, adamw"),
     ],
 )

@@ -140,6 +140,20 @@ def _evidence(one: Placement) -> str:
     )
 
 
+def step_error(
+    model: LoadedModel, device: Device, megatron: bool, link: Link | None, _dtype: str, newer: str | None
+) -> float | None:
+    """The median error of a training step's estimate, of two stacks the larger; None if it is not known."""
+    if unmeasured_step(device, link, newer):
+        return None
+    alike = newer is None and measured_alike(model, device, megatron)
+    if newer is not None or (megatron and not alike):
+        return NEWER_LAYOUTS[newer or LAYOUTS].median
+    if not alike:
+        return max(one.median for one in NEWER_STACKS.values())
+    return reported("divided" if megatron else "training", "step").median
+
+
 def step_error_note(
     model: LoadedModel, device: Device, megatron: bool, link: Link | None, dtype: str, newer: str | None
 ) -> str:

@@ -31,6 +31,7 @@ from tfacct.reports.ranks import receive_buffers, whole_experts_note
 from tfacct.timing.layout_time import MEGATRON, Order, ServingTimes, Times, ranking, times_of
 from tfacct.timing.step_estimate import newer_group
 from tfacct.timing.training_time import Trained
+from tfacct.training import states
 from tfacct.training.layout_search import (
     RECOMPUTE,
     Candidate,
@@ -39,10 +40,12 @@ from tfacct.training.layout_search import (
     search_serving,
     serving_collectives,
 )
-from tfacct.training.recipe import Recipe
+from tfacct.training.recipe import FP32, Recipe
 from tfacct.training.unsupported import refusal, unsupported
 
 if TYPE_CHECKING:
+    from tfacct.loading.devices import Device
+    from tfacct.loading.links import Link
     from tfacct.loading.memory_limit import MemoryLimit
 
 AT_MOST = 10
@@ -225,7 +228,7 @@ def plan(
     one = Plan(model, work, gpus, fit, recipe, options, stored, by, found, ranked, lines, estimates, reason, received)
     what = f"serving in {selection.format_name(model, dtype)}, {build.workload_words([model], request)}"
     if recipe is not None:
-        precision, many = replace(recipe, mesh=Mesh(fsdp=gpus)).precision, recipe.gradient_accumulation
+        precision, many = _precision(replace(recipe, mesh=Mesh(fsdp=gpus))), recipe.gradient_accumulation
         what = f"a training step in {precision}, {build.workload_words([model], request, batch)}, {recipe.description}"
         what += f", {many:,} micro-batches" if many > 1 else ""
         what += f", tp_plan={layout.plan}" if layout is not None and layout.plan != Mesh().plan else ""
@@ -243,6 +246,15 @@ def plan(
         requests=[request],
         headline="fitting",
     )
+
+
+def _precision(recipe: Recipe) -> str:
+    """The precision scheme with its bytes per parameter, and those with master weights if there are none."""
+    found = states.precision(recipe)
+    if recipe.lora is not None or recipe.master_weights is not None or recipe.trained_dtype == FP32:
+        return found
+    each = states.bytes_per_parameter(replace(recipe, master_weights=FP32))
+    return found if each is None else f"{found[:-1]}, {float(each):.4g} with {option('master_weights', FP32)})"
 
 
 def _uncounted(
@@ -417,7 +429,7 @@ def _row(one: Plan, of: Candidate) -> Row:
 
 
 def _errors(one: Plan) -> list[str]:
-    """The measured error of the estimates; of a training step one sentence a law."""
+    """The measured error of the estimates; of a training step one sentence a law, unless they are the same."""
     if one.estimates is None or not one.timed:
         return []
     from tfacct.reports import estimates
@@ -425,12 +437,61 @@ def _errors(one: Plan) -> list[str]:
     if isinstance(one.estimates, ServingTimes):
         first = one.timed[0]
         return [estimates.error_note(one.estimates.placed[first.mesh.tp])]
-    device, laws = one.estimates.device, [law for law in one.laws if law]
-    assert one.recipe is not None
-    link = None if one.gpus == 1 else device.link(one.gpus)
-    dtype, frozen = one.recipe.dtype, one.recipe.lora is not None
-    newer = newer_group(one.model, Trained(one.work, dtype=dtype, frozen=frozen))
-    return [estimates.step_error_note(one.model, device, law == MEGATRON, link, dtype, newer) for law in laws]
+    every = {law: estimates.step_error_note(*_step_of(one, law)) for law in one.laws if law}
+    if len({*every.values()}) == 1:
+        return [*every.values()][:1]
+    return [note.replace("Estimate.", f"Estimate of {law}.", 1) for law, note in every.items()]
+
+
+def _step_of(one: Plan, law: str) -> tuple[LoadedModel, Device, bool, Link | None, str, str | None]:
+    """What the error of a training step by this law depends on."""
+    assert one.estimates is not None and one.recipe is not None
+    device, dtype = one.estimates.device, one.recipe.dtype
+    newer = newer_group(one.model, Trained(one.work, dtype=dtype, frozen=one.recipe.lora is not None))
+    return one.model, device, law == MEGATRON, None if one.gpus == 1 else device.link(one.gpus), dtype, newer
+
+
+def _apart(one: Plan) -> tuple[float, list[float]] | None:
+    """By which share the times of the first layouts of two laws differ, and the errors of the laws, if all are known;
+    None for one law."""
+    laws = {law: found[0].estimate for law, found in one.laws.items() if law}
+    if len(laws) < 2:
+        return None
+    from tfacct.reports import estimates
+
+    errors = [estimates.step_error(*_step_of(one, law)) for law in laws]
+    seconds = [each.seconds for each in laws.values() if each is not None]
+    return max(seconds) / min(seconds) - 1, [] if None in errors else [error for error in errors if error is not None]
+
+
+def _tie(one: Plan) -> str | None:
+    """Whether the first layouts of two laws differ by more than the errors of their times."""
+    if (found := _apart(one)) is None:
+        return None
+    apart, errors = found
+    first = (each[0].estimate for law, each in one.laws.items() if law)
+    times = units.time_range(sorted(each.seconds for each in first if each is not None)).replace(" … ", " and ")
+    if not errors:
+        return f"{times} are fitted separately, and their errors are not known: measure both."
+    shares = ", ".join(map(units.percent, errors))
+    less = "less than the errors ({}): a tie; measure both" if apart < max(errors) else "more than the errors ({})"
+    return f"{times} differ by {units.percent(apart)}, {less.format(shares)}."
+
+
+def _commands(one: Plan) -> list[str]:
+    """The commands of the first layout, and of the one that ties with it."""
+    first, *others = [found[0] for law, found in one.laws.items() if law] or one.shown[:1]
+    apart, errors = _apart(one) or (0, [])
+    tied = others if not errors or apart < max(errors) else []
+    return [
+        f"{_of_first(one, 'memory')}: {_command(one, first)}",
+        *(f"Memory of {_layout_of(of)}: {_command(one, of)}" for of in tied),
+    ]
+
+
+def _of_first(one: Plan, what: str) -> str:
+    """Memory or time of the first layout, or of the one that was given."""
+    return f"Its {what}" if one.lines is not None else f"{what.capitalize()} of the first layout"
 
 
 def _cache(one: Plan) -> str:
@@ -446,7 +507,7 @@ def _received(one: Plan) -> str | None:
     of = one.shown[0]
     if not one.received or one.received < LEAST_SHARE * of.bytes:
         return None
-    return f"Memory of the first layout includes {receive_buffers(one.received, _micro_batches(one, of)[1])}."
+    return f"{_of_first(one, 'memory')} includes {receive_buffers(one.received, _micro_batches(one, of)[1])}."
 
 
 def _whole_experts(one: Plan) -> str | None:
@@ -456,12 +517,17 @@ def _whole_experts(one: Plan) -> str | None:
 
 
 NOTES: tuple[NoteRow, ...] = (
-    NoteRow("command", 1, lambda one: _command(one, one.shown[0]), "Memory of the first layout: {}"),
+    NoteRow("command", 1, _commands),
     NoteRow(
         "allocator",
         1,
-        lambda one: one.recipe is not None and one.ranked and one.fit.is_tight(one.ranked[0].bytes),
-        f"The first layout may run out of memory: {model_notes.RESERVED}",
+        lambda one: (
+            one.recipe is not None
+            and one.ranked
+            and one.fit.is_tight(one.ranked[0].bytes)
+            and {"which": "It" if one.lines is not None else "The first layout"}
+        ),
+        f"{{which}} may run out of memory: {model_notes.RESERVED}",
     ),
     NoteRow("whole_experts", 1, lambda one: one.recipe is not None and _whole_experts(one)),
     NoteRow(
@@ -473,14 +539,8 @@ NOTES: tuple[NoteRow, ...] = (
         ),
         "Not included: bytes that recomputed layers send again.",
     ),
-    NoteRow(
-        "laws",
-        1,
-        lambda one: len(_errors(one)) > 1,
-        "FSDP and Megatron-LM times are fitted separately: if they differ by less than their errors, either may be"
-        " faster.",
-    ),
-    NoteRow("error", 1, lambda one: _errors(one)[:1]),
+    NoteRow("laws", 1, _tie),
+    NoteRow("error", 1, _errors),
     NoteRow(
         "tp_plan",
         1,
@@ -508,14 +568,13 @@ NOTES: tuple[NoteRow, ...] = (
     NoteRow("usable", 2, lambda one: one.fit.notes),
     NoteRow("cache", 2, lambda one: one.recipe is None and model_notes.cache_notes([one.model], _cache(one))),
     NoteRow("range", 2, lambda one: one.recipe is None and model_notes.range_notes([one.model], one.given["dtype"])),
-    NoteRow("error", 2, lambda one: _errors(one)[1:]),
     NoteRow(
         "no_estimate",
         2,
         lambda one: one.timed and len(one.ranked) > len(one.timed) and {"many": len(one.ranked) - len(one.timed)},
         "{many:,} fitting layouts have no time estimate; they come last, sorted by bytes sent.",
     ),
-    NoteRow("time", 2, lambda one: one.timed and _time_command(one, one.timed[0]), "Time of the first layout: {}"),
+    NoteRow("time", 2, lambda one: one.timed and f"{_of_first(one, 'time')}: {_time_command(one, one.timed[0])}"),
     NoteRow("links", 2, lambda one: [link.words for of in one.timed[:1] for link in of.links]),
     NoteRow(
         "batch",

@@ -416,9 +416,7 @@ def time_train(
 def _train_words(one: StepEstimate) -> str:
     """The workload and the recipe, after a title."""
     recompute = "" if one.trained.recompute == "none" else f", recompute {one.trained.recompute}"
-    each = " on each device" if one.trained.mesh.ranks > 1 else ""
-    each = each if not one.trained.megatron else f" per replica of {one.trained.replica:,} devices"
-    return f"context {one.work.context:,}, {batch_words(one.work, one.recipe)}{each}{recompute}"
+    return f"context {one.work.context:,}, {batch_words(one.work, one.recipe)}{recompute}"
 
 
 def _train_table(one: StepEstimate) -> Table:

@@ -302,8 +302,7 @@ def train(
     steps = [Step(each, fits, fit) for each in every]
     what = "Training steps" if several else f"{build.label(models[0])}: a training step"
     what += "" if recipe.mesh is None else f" on one of {recipe.mesh.ranks:,} ranks"
-    batch = f"{batch_words(steps[0].memory.work, recipe)}{_whose_batch(recipe.mesh)}"
-    workload = build.workload_words(models, request, batch)
+    workload = build.workload_words(models, request, batch_words(steps[0].memory.work, recipe))
     changed = [] if several or by != "phase" else helpful_changes(steps[0])
     if fit is not None and changed:
         table = change_table(changed, fit)
@@ -371,14 +370,6 @@ def _answer_for_several(steps: Sequence[Step]) -> str:
     ends = (side((each.memory for each in steps), key=lambda each: each.peak.total) for side in (min, max))
     small, large = (f"{_estimate(end)}{units.binary(end.peak.total)} ({end.model.name})" for end in ends)
     return f"Peak: from {small} to {large}."
-
-
-def _whose_batch(mesh: Mesh | None) -> str:
-    """The ranks that a batch in a title belongs to; empty if all ranks share one batch."""
-    replicas = 1 if mesh is None else mesh.fsdp * mesh.dp
-    if mesh is None or replicas == 1:
-        return ""
-    return " on each rank" if replicas == mesh.ranks else f" on each of {replicas:,} groups of ranks"
 
 
 def when(phase: str, *, of_class: bool = False) -> str:
@@ -740,9 +731,10 @@ def _time(step: Step) -> str | None:
         found = step_estimate(step.memory.model, step.memory.work, recipe, on, recipe.dtype)
     except TfacctError:
         return None
+    interval = f" (80% interval {units.time_range(found.interval)})" if found.interval else ""
     error = "" if found.interval else "; the error is not known"
     each = f"{found.rate:,.0f} tokens/s per GPU, {units.percent(found.mfu('full') or 0)} MFU"
-    return f"≈ {units.seconds(found.parts.seconds)} a step: {each}{error}."
+    return f"≈ {units.seconds(found.parts.seconds)} a step{interval}: {each}{error}."
 
 
 def _lora_saves_more(step: Step) -> str | None:

@@ -374,9 +374,19 @@ def micro_batches(work: Workload, recipe: Recipe) -> tuple[int, int]:
 
 
 def batch_words(work: Workload, recipe: Recipe) -> str:
-    """The batch of a step in words: `batch 6`, or `128 micro-batches of 2`."""
+    """The batch of a step in words: `batch 6`, or `64 accumulation steps of 1 sequence on each of 8 ranks (512 per
+    optimizer step)`."""
     size, count = micro_batches(work, recipe)
-    return f"batch {size:,}" if count == 1 else f"{count:,} micro-batches of {size:,}"
+    mesh = recipe.mesh or Mesh()
+    replicas = mesh.fsdp * mesh.dp
+    steps = "micro-batches" if mesh.pp > 1 else "accumulation steps"
+    sequences = f"{size:,} sequence{'' if size == 1 else 's'}"
+    words = f"batch {size:,}" if count == 1 else f"{count:,} {steps} of {sequences}"
+    if replicas > 1:
+        words += f" on each of {replicas:,} {'ranks' if replicas == mesh.ranks else 'groups of ranks'}"
+    if replicas == 1 and 1 in (size, count):
+        return words
+    return f"{words} ({size * count * replicas:,} per optimizer step)"
 
 
 def size_facts(work: Workload, recipe: Recipe) -> dict[str, int]:
