@@ -1,0 +1,126 @@
+"""Steps of layers with attention of their own, of a loss in chunks, and without a bound. Kind: golden, output."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.cli import Ran
+from tests.helpers.training_step import saved_in, step_of
+from tfacct import load
+from tfacct.base.errors import UsageError
+from tfacct.ledger.workload import Workload
+from tfacct.training import bounds
+from tfacct.training.measured import Measured
+from tfacct.training.recipe import Recipe
+
+
+def test_slices_of_one_product_stay_for_the_norms_of_queries_and_keys() -> None:
+    """Persimmon's block keeps, in bf16, its two norms' inputs and results (8 bytes a number of the stream), queries,
+    keys and values as they were made, and queries, keys and a result of attention head by head and in rows (14 bytes a
+    number of the heads); a mean and a deviation of each head of queries and keys, the fused kernel's sums, two means
+    and deviations of the stream, and of the network ReLU's result and its
+    square."""
+    sizes = {"hidden_size": 48, "num_attention_heads": 3, "intermediate_size": 70, "num_hidden_layers": 3}
+    model = load("persimmon-8b", **sizes).loaded
+    step = step_of(model, Workload(context=23, tokens=23, batch=2), Recipe())
+    tokens = 2 * 23
+    stream, heads, network = 8 * 48, 2 * 48 * (3 + 2 + 2), 2 * 70 * 2
+    statistics = 2 * 2 * 4 * 3 + 4 * 3 + 2 * 2 * 4
+    assert saved_in(step, step.graph.layers[0]) == tokens * (stream + heads + network + statistics) + 24
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        (("--attention", "sdpa"), "the training step of mpt has not been measured with sdpa"),
+        (("--set", 'attn_config={"attn_pdrop": 0.1}'), "has not been measured with attn_config.attn_pdrop = 0.1"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else "",
+)
+def test_what_the_class_of_mpt_does_not_run_is_refused(
+    run: Callable[..., Ran], more: tuple[str, ...], why: str
+) -> None:
+    ran = run("train", "mpt-7b", *(() if "sdpa" in more else ("--attention", "eager")), *more)
+    assert ran.code != 0 and why in " ".join(ran.err.split())
+
+
+def test_a_gated_encoder_drops_numbers_inside_its_network() -> None:
+    """GTE's network drops numbers of its product: a byte for each, and no more, for what is left stands in the place of
+    the product. Nomic BERT, of the same sizes without dropout, has a byte less for each, and for each of two sums."""
+    sizes = {"hidden_size": 48, "num_attention_heads": 6, "intermediate_size": 70, "num_hidden_layers": 3}
+    kept = []
+    for name, head in (("gte-base-en-v1.5", "GteForMaskedLM"), ("nomic-embed-text-v1.5", "NomicBertForMaskedLM")):
+        model = load(name, **sizes, architectures=[head], hidden_act="gelu", attention_probs_dropout_prob=0.0).loaded
+        step = step_of(model, Workload(context=23, tokens=23, batch=2), Recipe())
+        kept.append(saved_in(step, step.graph.layers[0]))
+    assert kept[1] == 2 * 23 * (2 * 48 * 4 + 2 * 48 * 4 + 4 * 6 + 2 * 70 * 4 + 16) + 24
+    assert kept[0] - kept[1] == 2 * 23 * (70 + 2 * 48)
+
+
+def test_a_class_that_runs_no_block_again_is_refused_by_name() -> None:
+    with pytest.raises(UsageError, match="has not been measured with full recomputation") as raised:
+        step_of(load("mpnet-base").loaded, Workload(64, 64, 1), Recipe(attention="eager", recompute="full"))
+    assert "the step is supported without recompute" in raised.value.hint
+
+
+def test_a_classifier_of_sequences_learns_from_one_label_of_each(run: Callable[..., Ran], tmp_path: Path) -> None:
+    fields = {"model_type": "roberta", "hidden_size": 48, "num_attention_heads": 3, "num_hidden_layers": 2}
+    said = {}
+    for head in ("SequenceClassification", "TokenClassification", "MaskedLM"):
+        file = tmp_path / f"{head}.json"
+        file.write_text(json.dumps({**fields, "architectures": [f"RobertaFor{head}"], "num_labels": 3}))
+        said[head] = " ".join(run("train", str(file), "--ctx", "33", "-v").out.split())
+    assert "One label per sequence." in said.pop("SequenceClassification")
+    assert all("Labels: the input tokens." in text for text in said.values())
+
+
+def test_an_axis_that_was_measured_on_no_family_has_no_bound(run: Callable[..., Ran]) -> None:
+    assert load("mixtral-8x7b").train(ctx=2048, ep=8, dp=8).error_bound is None
+    ran = run("train", "mixtral-8x7b", "--ctx", "2k", "--ep", "8", "--dp", "8")
+    assert "≈: the error for this layout was not measured." in ran.out and "0 configs" not in ran.out
+
+
+def test_the_hint_promises_no_seconds_of_a_class_that_loops_over_the_tokens(run: Callable[..., Ran]) -> None:
+    assert run("train", "mamba-130m").err.rstrip().endswith("--exact runs the transformers class itself")
+    assert "itself (about 2 s)" in run("train", "deepseek-v3.2").err
+
+
+def test_a_chunked_loss_by_hand() -> None:
+    """The log-probabilities of 4,096 tokens over 128,256 words in fp32 are not kept, nor a weight of 4 bytes. The
+    head's backward is fullest where the weight's gradients of two chunks are added: three of 2 · V · D bytes."""
+    llama = load("llama-3.1-8b")
+    whole, chunked = llama.train(ctx=4096), llama.train(ctx=4096, loss="chunked")
+    assert whole.saved_bytes - chunked.saved_bytes == 4 * 4096 * 128_256 + 4
+    head = next(each for each in chunked.phases if each["phase"] == "head, backward")
+    table, rows = 2 * 128_256 * 4096, 2 * 4096 * 4096
+    assert head["gradients_bytes"] == table
+    assert head["temporary_bytes"] == pytest.approx(2 * table + rows * 7 // 8, abs=16)  # and numbers of the loss
+    assert chunked.peak_bytes < whole.peak_bytes
+
+
+def test_a_chunked_loss_is_said_or_refused(run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch) -> None:
+    out = " ".join(run("train", "llama-3.1-8b", "--loss", "chunked", "--ctx", "1k", "-v").out.split())
+    assert "loss in chunks" in out and "Output head and loss run in 8 token chunks." in out
+    monkeypatch.setattr(bounds, "row_of", lambda _: {"16-bit": Measured(0, 1)})
+    refused = " ".join(run("train", "phi-2", "--loss", "chunked").err.split())
+    assert "phi has not been measured with a chunked loss" in refused and "--exact" in refused
+    assert "computes logits chunk by chunk" in " ".join(
+        run("train", "llama-3.1-8b", "--loss", "chunked", "--keep-logits").err.split()
+    )
+    with pytest.raises(UsageError, match="loss must be one of whole, chunked"):
+        load("gpt2").train(loss="half")  # type: ignore[arg-type]
+
+
+def test_what_a_chunked_loss_costs() -> None:
+    """The head's forward FLOPs again."""
+    llama = load("llama-3.1-8b")
+    (change,) = (
+        each for each in llama.train(ctx=8192, on="80GiB").fit["changes"] if each["set"] == {"loss": "chunked"}
+    )
+    step = llama.flops(ctx=8192, train=True)
+    head = next(line["forward_flops"] for line in step.lines if line["path"] == "lm_head")
+    assert change["flops_ratio"] == pytest.approx(1 + head / step.total)
