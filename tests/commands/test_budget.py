@@ -37,8 +37,21 @@ def test_chinchilla_by_hand() -> None:
 def test_the_answer_and_the_rows_have_one_notation() -> None:
     """419,430,400,000 tokens · 10.28e9 FLOPs = 4.31e21 on 1,557,611,200 parameters; 989.4 TFLOP/s · 0.5: 100.9 days."""
     report = budget(presets.load("gpt2-xl"), tokens=419_430_400_000, on="h100-sxm", mfu=0.5)
-    assert report.answer == "gpt2-xl on 419 B tokens (269 per parameter): 4.31 Z FLOPs (4.31e21), 101 days."
+    assert (
+        report.answer
+        == "gpt2-xl on 419 B tokens (269 per parameter) at context 1,024: 4.31 Z FLOPs (4.31e21), 101 days."
+    )
     assert "50% MFU of 989 TFLOP/s (bf16) is assumed on each device, without interruptions." in report.notes
+
+
+def test_tokens_are_not_taken_for_flops(run: Callable[..., Ran]) -> None:
+    """2e12 FLOPs are 39 tokens of llama-3.1-8b. MODEL may also be an option."""
+    hint = "Less than one token per parameter: did you mean --tokens 2T?"
+    assert hint in run("budget", "2T", "--model", "llama-3.1-8b").out
+    assert "did you mean" not in run("budget", "1e21", "--model", "llama-3.1-8b").out
+    asked = ("--tokens", "2T", "--on", "256xh100", "--mfu", "40%")
+    assert run("budget", "--model", "llama-3.1-8b", *asked).out == run("budget", "llama-3.1-8b", *asked).out != ""
+    assert run("budget").err == "error: a budget needs FLOPs, or a MODEL\nhint: for example `tfacct budget 1e21`\n"
 
 
 def test_rows_by_tokens_per_parameter() -> None:

@@ -31,8 +31,8 @@ class Training(TypedDict, total=False):
 def budget(
     *,
     what: Annotated[
-        str, Option("Training FLOPs, such as 1e21, or a model.", "FLOPS|MODEL", argument=True, complete="model")
-    ],
+        str | None, Option("Training FLOPs, such as 1e21, or a model.", "FLOPS|MODEL", argument=True, complete="model")
+    ] = None,
     model: Annotated[str | None, Option("Model to train with these FLOPs.", "MODEL", complete="model")] = None,
     fields: opt.Sets = None,
     **training: Unpack[Training],
@@ -41,8 +41,10 @@ def budget(
     from tfacct.loading import find
     from tfacct.loading.overrides import read_overrides
 
-    flops = units.read_number(what)
-    if flops is None and model is not None:
+    if what is None:
+        what, model = model, None
+    flops = None if what is None else units.read_number(what)
+    if what is not None and flops is None and model is not None:
         raise UsageError(f"FLOPS must be a number, not {cut(what)!r}", "for example 1e21")
     name = what if flops is None else model
     if fields and name is None:
@@ -61,7 +63,7 @@ def budget_of(
 
     >>> from tfacct import load
     >>> load("llama-3.2-3b").budget(flops=1e21, on="8xh100").answer
-    'llama-3.2-3b on 42.5 B tokens (13.2 per parameter): 1.00 Z FLOPs (1e21), 3.66 days.'
+    'llama-3.2-3b on 42.5 B tokens (13.2 per parameter) at context 4,096: 1.00 Z FLOPs (1e21), 3.66 days.'
 
     `tokens`, or `tokens_per_parameter`: how long to train where `flops` does not say it. `ctx`: tokens of a sequence.
     `on`: devices, for the days at `mfu`, 0.4 by default, and for the cost at `price` a device-hour. Raises TfacctError.

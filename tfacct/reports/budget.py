@@ -35,7 +35,15 @@ RATIOS = (10, 20, 40, 100, 200)
 MFU = 0.4
 LEAST = 1e12
 """The fewest FLOPs that are accepted: fewer are a typo."""
+MOST_TOKENS = 1e15
+"""The most FLOPs that are probably a number of tokens: a model has less than one token per parameter then."""
 NOTES = (
+    NoteRow(
+        "few",
+        1,
+        lambda of: of["named"] and of["flops"] <= MOST_TOKENS and option("tokens", f"{of['flops'] / 1e12:g}T"),
+        "Less than one token per parameter: did you mean {}?",
+    ),
     NoteRow("experts", 1, lambda of: of["experts"], "N: active parameters; the fits are for dense models."),
     NoteRow(
         "fits",
@@ -163,7 +171,7 @@ def budget(
         "speed": trainer and f"{speed} ({trainer.dtype})",
     }
     if model is not None:
-        many = f"{about['trained']} tokens ({units.three(per_parameter)} per parameter)"
+        many = f"{about['trained']} tokens ({units.three(per_parameter)} per parameter) at context {facts['context']:,}"
         what = f"{about['name']} on {many}: {units.si(round(spent))} FLOPs ({_power(spent)})"
     else:
         whose = " (Chinchilla)" if ratio == TOKENS_PER_PARAMETER else ""
