@@ -1,4 +1,4 @@
-"""Set fields that change no count are named, with the fields that decide so."""
+"""Set fields that change no count are named, with the fields that decide so. Kind: output."""
 
 import pytest
 
