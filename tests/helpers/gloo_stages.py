@@ -14,10 +14,10 @@ def main(rank: int, job: dict[str, Any]) -> None:
     apart."""
     import torch
     import torch.distributed as dist
-    from torch import nn
     from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe, schedules
 
     from tests.helpers.fake_ranks import built
+    from tests.helpers.torch_stages import blocks_of
     from tfacct.parallel.mesh import Mesh
     from tfacct.parallel.pipeline import stages
 
@@ -28,22 +28,6 @@ def main(rank: int, job: dict[str, Any]) -> None:
     model = built(config)
     ids = torch.randint(0, config["vocab_size"], (job["batch"], job["tokens"]))
     ((own,),) = [stages(config["num_hidden_layers"], mesh)[rank]]
-
-    class Part(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.embed = model.model.embed_tokens if own.first else None
-            self.layers = nn.ModuleList(model.model.layers[number] for number in own.blocks)
-            self.angles, self.norm = model.model.rotary_emb, model.model.norm if own.last else None
-            self.head = model.lm_head if own.last else None
-
-        def forward(self, given: Any) -> Any:
-            stream = given if self.embed is None else self.embed(given)
-            places = torch.arange(job["tokens"])[None]
-            angles = self.angles(stream, places)
-            for layer in self.layers:
-                stream = layer(stream, position_ids=places, position_embeddings=angles, use_cache=False)
-            return stream if self.head is None else self.head(self.norm(stream))
 
     def loss(made: Any, _: Any) -> Any:
         return made.square().mean()
@@ -62,7 +46,7 @@ def main(rank: int, job: dict[str, Any]) -> None:
         return real(ops, desc)
 
     schedules._batch_p2p = watched
-    part = Part()
+    part = blocks_of(model, own, job["tokens"])
     each = job["batch"] // mesh.microbatches
     stream = torch.zeros(each, job["tokens"], config["hidden_size"], requires_grad=True)
     logits = torch.zeros(each, job["tokens"], config["vocab_size"], requires_grad=True)

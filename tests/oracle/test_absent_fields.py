@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.families import ASKED, TINY, is_asked, required
-from tests.helpers.lazy import lazy, needs
+from tests.helpers.lazy import lazy
 from tests.helpers.multimodal import COMPOSITES, NOT_BUILT, TIED, agree, built, of_head, theirs, whole_of
 from tfacct import families
 from tfacct.base.errors import ConfigError
@@ -22,7 +22,6 @@ from tfacct.families.known_fields import NO_NULLS
 from tfacct.loading.model import load_model
 
 hf, transformers = lazy("tfacct.reference.hf"), lazy("transformers")
-pytestmark = needs("torch", "transformers")
 
 FAMILIES = [name for name in families.names() if is_asked(name) and families.config_class(name).hf_modules]
 LAYERS = frozenset(

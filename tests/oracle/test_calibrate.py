@@ -15,8 +15,6 @@ from tfacct.loading import devices
 
 
 def test_a_sweep_writes_a_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Callable[..., Ran]) -> None:
-    pytest.importorskip("torch")
-    pytest.importorskip("fvcore")
     from tfacct.reference import calibrating
     from tfacct.timing import calibrated
 

@@ -15,13 +15,12 @@ import pytest
 
 import tfacct
 from tests.helpers.cli import Ran
-from tests.helpers.lazy import lazy, needs
+from tests.helpers.lazy import lazy
 from tests.helpers.schemas import refused
 from tests.helpers.user_module_configs import GPT2, LLAMA
 from tfacct.base.errors import TfacctError
 
 torch, own = lazy("torch"), lazy("tests.helpers.user_modules")
-pytestmark = needs("torch")
 
 HERE = Path(__file__).parents[1] / "helpers" / "user_modules.py"
 # two tables; 3 blocks of q, k, v, o with shifts, up and down with shifts, two norms with shifts; a norm
@@ -413,7 +412,8 @@ def test_heads_that_are_modules_and_layers_in_two_lists_are_paired() -> None:
 
 @pytest.mark.parametrize("name", ["gpt2", pytest.param("llama-3.1-8b", marks=pytest.mark.slow), "qwen2-0.5b"])
 def test_transformers_classes_agree_in_full_size_and_a_planted_mistake_is_found(name: str) -> None:
-    transformers = pytest.importorskip("transformers", reason="its classes are checked")
+    import transformers
+
     model = tfacct.load(name)
     fields = {key: value for key, value in model.config.items() if key != "model_type"}
 
@@ -436,7 +436,8 @@ def test_transformers_classes_agree_in_full_size_and_a_planted_mistake_is_found(
 
 @pytest.mark.parametrize("name", ["gpt2", pytest.param("qwen2-0.5b", marks=pytest.mark.slow)])
 def test_what_a_training_step_keeps_is_compared_to_the_byte(name: str) -> None:
-    transformers = pytest.importorskip("transformers", reason="its classes are checked")
+    import transformers
+
     model = tfacct.load(name)
     fields = {key: value for key, value in model.config.items() if key != "model_type"}
 
@@ -466,7 +467,6 @@ def test_what_a_training_step_keeps_is_compared_to_the_byte(name: str) -> None:
 
 def test_a_loss_is_made_for_modules_that_bring_none() -> None:
     """A module by hand keeps other tensors than the class, and both sums are said."""
-    pytest.importorskip("transformers", reason="its step is compared")
     report = tfacct.check(lambda: own.GPT(heads=3), {**GPT2, "n_head": 3}, tokens=9, train=True)
     code, config = report.code_saved_bytes, report.total_saved_bytes
     assert code and config and code != config

@@ -481,7 +481,6 @@ def test_the_other_forms(form: str, run: Callable[..., Ran], tmp_path: Path) -> 
 
 
 def test_what_is_printed_is_what_the_schema_says(run: Callable[..., Ran], tmp_path: Path) -> None:
-    pytest.importorskip("jsonschema")
     from tests.helpers.schemas import refused
 
     ours = tiny("llama")
@@ -518,7 +517,6 @@ def save(path: Path, config: Mapping[str, Any], state: Mapping[str, Any]) -> Pat
 )
 def test_what_compressed_tensors_writes(scheme: str, tmp_path: Path) -> None:
     """Every tensor has its line, and the config's format comes to the bytes that the files hold."""
-    pytest.importorskip("compressed_tensors")
     from compressed_tensors.compressors import ModelCompressor
     from compressed_tensors.quantization import QuantizationConfig, apply_quantization_config
 
@@ -568,7 +566,6 @@ def test_what_bitsandbytes_writes(double: bool, tmp_path: Path) -> None:
 def test_what_is_refused_the_library_refuses_too(tmp_path: Path) -> None:
     """But for what this program does not want to print or to hold."""
     safetensors = pytest.importorskip("safetensors")
-    pytest.importorskip("torch")
     stricter = {"a name with an escape", "a name with a line", "a name without end", "a name of nothing",
                 "many braces", "a header of 20 MB", "a shape without end", "a key twice", "a name twice"}  # fmt: skip
     for name, (data, _) in BROKEN.items():

@@ -11,13 +11,11 @@ from tfacct.loading.model import load_model
 
 @pytest.mark.parametrize("sizes", [(), ("--decode",), ("--tokens", "7"), ("--all-layers",), ("--source", "17")])
 def test_the_lecture_verifies(run, sizes: tuple[str, ...]) -> None:
-    pytest.importorskip("fvcore")
     ran = run("verify", LECTURE, "--batch", "16", *sizes)
     assert ran.code == 0 and "checks agree exactly" in ran.out, ran.out
 
 
 def test_no_class_stands_behind_them() -> None:
-    pytest.importorskip("torch")
     from tfacct.reports.verify import verify
 
     report = verify([tiny("custom")], Request(ctx=9), against="transformers")
@@ -26,7 +24,6 @@ def test_no_class_stands_behind_them() -> None:
 
 def test_slips_in_what_is_new_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """A ledger that runs what is idle, multiplies a distance, or stores each norm by itself: verify goes red."""
-    pytest.importorskip("torch")
     from dataclasses import replace
 
     from tfacct.architecture.parts import Norm
@@ -60,7 +57,6 @@ REORDERED = {
 
 @pytest.mark.parametrize("file", [MIXED, REORDERED, LATENTS], ids=["mixed", "reordered", "latent"])
 def test_they_verify(file: dict) -> None:
-    pytest.importorskip("fvcore")
     from tfacct.reports.verify import verify
 
     assert verify([load_model("mine", file)], Request(ctx=9)).agrees
@@ -70,7 +66,6 @@ KDA = {"heads": 3, "key_dim": 12, "decay_rank": 7, "chunk": 16}
 
 
 def test_every_mixer_in_one_model_verifies() -> None:
-    pytest.importorskip("fvcore")
     from tfacct.reports.verify import verify
 
     own = hybrid(**{**BESIDE, "mamba2": MAMBA2, "delta_net": DELTA, "delta_net__kda": KDA})

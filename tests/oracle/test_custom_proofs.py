@@ -23,7 +23,6 @@ PROVEN = [name for name in SHAPES if name.startswith("custom") and "pre-norm" no
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in PROVEN])
 @pytest.mark.parametrize("edges", ["for all sizes above 1", pytest.param("all", marks=pytest.mark.slow)])
 def test_they_are_proven(name: str, edges: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("torch")
     from tfacct.reports.verify import prove
     from tfacct.verify.proof import Sizes
 

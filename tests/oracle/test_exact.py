@@ -10,14 +10,13 @@ import pytest
 
 from tests.families import TINY
 from tests.helpers.cli import Ran
-from tests.helpers.lazy import lazy, needs
+from tests.helpers.lazy import lazy
 from tfacct import Model, load
 from tfacct.commands.train import TrainOptions
 from tfacct.ledger.workload import Workload
 from tfacct.training.exact import exact
 from tfacct.training.recipe import Recipe
 
-pytestmark = needs("transformers")
 slow, EAGER = pytest.mark.slow, "eager"
 torch, autocast, hooks = lazy("torch"), lazy("tfacct.meta.autocast"), lazy("tfacct.meta.hooks")
 
@@ -44,10 +43,6 @@ STEPS: list[Any] = [
 
 @pytest.mark.parametrize(("name", "asked", "saved", "peak"), STEPS)
 def test_bytes_of_a_step_of_the_class(name: str, asked: dict[str, Any], saved: int, peak: int) -> None:
-    if "lora" in asked:
-        pytest.importorskip("peft")
-    if asked.get("weights_dtype") == "nf4":
-        pytest.importorskip("bitsandbytes")
     found = load(name).train(exact=True, **asked)
     assert (found.saved_bytes, found.peak_bytes) == (saved, peak)
     assert sum(line["bytes"] for line in found.lines) == saved and found.exact
@@ -119,7 +114,6 @@ def test_dropout_of_adapters_saves_its_mask() -> None:
     """Of B · T · N · H elements, all that `o_proj` reads. In the second layer a byte each for the mask, and 2 for what
     is left next to what attention itself saves. In the first no gradient goes beyond the adapter: what is left
     replaces what it read."""
-    pytest.importorskip("peft")
     llama = load({**TINY["llama"], "num_hidden_layers": 2, "vocab_size": 512})
     asked = {"ctx": 24, "batch": 3, "lora": "2:o_proj", "adapter_dtype": "bf16"}
     plain, dropped = (llama.train(exact=True, lora_dropout=share, **asked) for share in (0.0, 0.1))

@@ -12,7 +12,6 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 @pytest.mark.parametrize("name", MODELS)
 def test_models_of_parts_meet_their_parameters_and_verify(run, name: str) -> None:
-    pytest.importorskip("fvcore")
     file = str(EXAMPLES / name)
     assert json.loads(run("params", file, "--json").out)["models"][0]["total_params"] == MODELS[name]
     for command in ("flops", "memory", "models", "formula"):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.families import TINY, configs
 from tests.helpers.classes import of_the_class, suppressed_refusals
-from tests.helpers.models import by_kind, context, tiny
+from tests.helpers.models import by_kind, context, every_other, tiny
 from tfacct import load
 from tfacct.ledger.workload import Request
 from tfacct.reports.flops import traffic
@@ -18,7 +18,6 @@ from tfacct.reports.flops import traffic
 @pytest.mark.parametrize("family", ["gpt2", "llama", "qwen2"])
 def test_transformers_generate_runs_what_is_counted(family: str) -> None:
     """Greedy, eager, with a cache: random configs, prompts and lengths."""
-    pytest.importorskip("transformers")
 
     @settings(max_examples=4, deadline=None, database=None, suppress_health_check=list(HealthCheck))
     @given(config=configs(family), batch=st.integers(1, 3), prompt=st.integers(1, 6), new=st.integers(1, 6))
@@ -59,15 +58,12 @@ REQUESTS = {
 }
 
 
-@pytest.mark.parametrize("request_", REQUESTS.values(), ids=REQUESTS)
-@pytest.mark.parametrize("family", by_kind(TINY))
-def test_the_modules_of_torch_see_these_bytes(family: str, request_: Request) -> None:
+@pytest.mark.parametrize(("family", "step"), every_other(by_kind(TINY), [*REQUESTS]))
+def test_the_modules_of_torch_see_these_bytes(family: str, step: str) -> None:
     """Operands and results of every module in every block, at 4 bytes an element."""
-    pytest.importorskip("torch")
-    pytest.importorskip("fvcore")
     from tfacct.reference import counting, model
 
-    loaded = tiny(family)
+    loaded, request_ = tiny(family), REQUESTS[step]
     built = model.build(loaded.architecture, logits=request_.logits)
     if not loaded.has_cache:  # every step takes the whole context
         request_ = replace(request_, ctx=context(loaded, request_.ctx or 1), tokens=None, decode=False)

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tests.helpers.lazy import lazy, needs
+from tests.helpers.lazy import lazy
 from tests.helpers.logits import (
     BATCH,
     CONFIGS,
@@ -25,7 +25,6 @@ from tfacct.families.rare.recurrent_gemma import RGLRU
 from tfacct.loading.model import load_model
 
 torch, transformers, model = lazy("torch"), lazy("transformers"), lazy("tfacct.reference.model")
-pytestmark = needs("torch", "transformers")
 
 
 def paired(name: str):

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.families import LOGITS, TINY
-from tests.helpers.lazy import lazy, needs
+from tests.helpers.lazy import lazy
 from tests.helpers.logits import BATCH, MADE, TOKENS, Float64, exact_angles, gap, ours, theirs
 from tests.helpers.logits import CONFIGS as DECODERS
 from tests.helpers.models import by_kind, kind_of
@@ -19,7 +19,6 @@ from tfacct.architecture.parts import Patches, Stem
 from tfacct.loading.model import LoadedModel, load_model
 
 torch, rotary = lazy("torch"), lazy("tfacct.reference.rotary")
-pytestmark = needs("torch", "transformers")
 
 CONFIGS = {name: config for name, config in LOGITS.items() if name not in DECODERS}
 SOURCE = 23

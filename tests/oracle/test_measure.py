@@ -15,7 +15,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.families.llama import Llama
-from tests.helpers.lazy import lazy, needs
+from tests.helpers.lazy import lazy
 from tests.helpers.models import tiny
 from tfacct import load
 from tfacct.base.errors import TfacctError
@@ -24,7 +24,6 @@ from tfacct.reports.mfu import measure
 from tfacct.verify.measured import Plan
 
 torch, running = lazy("torch"), lazy("tfacct.reference.running")
-pytestmark = needs("torch", "fvcore")
 
 PLANS = {
     "prefill": (Request(ctx=23, batch=3), Plan(steps=2)),

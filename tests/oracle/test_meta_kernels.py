@@ -6,13 +6,12 @@ from typing import Any
 import pytest
 
 from tests.families import TINY
-from tests.helpers.lazy import lazy, needs
+from tests.helpers.lazy import lazy
 from tests.helpers.models import in_whole_rows
 from tfacct.loading.model import load_model
 
 torch, kernels, step = lazy("torch"), lazy("tfacct.meta.kernels"), lazy("tfacct.meta.step")
 meta_model = lazy("tfacct.meta.model")
-pytestmark = needs("torch", "transformers")
 
 
 @pytest.mark.parametrize(

@@ -33,8 +33,9 @@ def llava(tmp_path: Path) -> str:
 
 def built(raw: dict[str, Any]) -> dict[str, int]:
     """Parameters of the whole's class by tensor."""
-    torch = pytest.importorskip("torch")
-    transformers = pytest.importorskip("transformers")
+    import torch
+    import transformers
+
     autos = {
         **dict.fromkeys(PAIRS, "AutoModel"),
         "embedding_gemma2": "AutoModel",
@@ -130,7 +131,8 @@ def test_the_modules_of_an_encoder_are_those_of_the_class(whole: str, method: di
 @pytest.mark.parametrize("whole", sorted({*VISIONS, *AUDIOS} - {"phi4_multimodal", "t5gemma2", "embedding_gemma2"}))
 def test_a_list_of_every_linear_module_leaves_an_encoder_as_it_is(whole: str) -> None:
     """As Qwen3-VL's FP8 files name them one by one; without any one of them the list leaves it no more."""
-    torch = pytest.importorskip("torch")
+    import torch
+
     raw = whole_of(whole)
     linear = [name for name, module in of_class(raw).named_modules() if isinstance(module, torch.nn.Linear)]
     part = (AUDIOS if whole in AUDIOS else VISIONS)[whole]
@@ -172,7 +174,6 @@ def test_a_second_encoder_without_a_config_is_named_as_not_counted(run, tmp_path
 
 
 def test_verify_asks_the_encoders_own_class(run, llava: str) -> None:
-    pytest.importorskip("transformers")
     fields = [f"--set={one}" for one in ("hidden_size=64", "num_attention_heads=4", "image_size=56")]
     ran = run("verify", llava, "--part", "vision", "--against", "transformers", *fields)
     assert ran.code == 0 and "transformers, parameters" in ran.out
@@ -180,7 +181,9 @@ def test_verify_asks_the_encoders_own_class(run, llava: str) -> None:
 
 def test_an_encoder_of_audio_is_the_wholes(run, tmp_path: Path) -> None:
     """Voxtral's, counted by --part audio and, beside the language model, by --part both."""
-    transformers, torch = pytest.importorskip("transformers"), pytest.importorskip("torch")
+    import torch
+    import transformers
+
     fields = {name: value for name, value in VOXTRAL.items() if name != "model_type"}
     with torch.device("meta"):
         whole = transformers.VoxtralForConditionalGeneration(transformers.VoxtralConfig(**fields))
@@ -201,7 +204,9 @@ def test_an_encoder_of_audio_is_the_wholes(run, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("whole", ["audioflamingo3", "musicflamingo", "qwen2_audio"])
 def test_averaged_audio_is_the_wholes(whole: str) -> None:
-    transformers, torch = pytest.importorskip("transformers"), pytest.importorskip("torch")
+    import torch
+    import transformers
+
     raw = {"model_type": whole, "text_config": text_of(whole), "audio_config": TINY[AUDIOS[whole].type]}
     fields = deepcopy({name: value for name, value in raw.items() if name != "model_type"})
     made = transformers.AutoConfig.for_model(whole, **fields)
@@ -281,7 +286,6 @@ RUNS = [
     ],
 )
 def test_the_reference_model_runs_the_projector(whole: str, more: dict[str, Any]) -> None:
-    pytest.importorskip("torch")
     from tests.helpers.models import rounded
     from tfacct.verify.checks import checks
 
@@ -305,7 +309,7 @@ ASKED: list[tuple[str, dict[str, Any]]] = [
 @pytest.mark.parametrize(("whole", "more"), ASKED, ids=lambda one: str(one)[:30])
 def test_the_rows_of_a_projector_are_the_classs(whole: str, more: dict[str, Any]) -> None:
     """FLOPs of the projector's module, as the class calls it for one image, or the longest audio."""
-    torch = pytest.importorskip("torch")
+    import torch
     from torch.utils.flop_counter import FlopCounterMode
 
     raw = whole_of(whole, **more)

@@ -10,7 +10,6 @@ import pytest
 from tests.families import TINY
 from tests.helpers.classes import alike, class_parameters, shapes_of
 from tests.helpers.cli import Ran
-from tests.helpers.lazy import needs
 from tests.helpers.models import in_whole_rows, tiny
 from tfacct import load
 from tfacct.ledger.torch_parameters import TorchParameter
@@ -19,7 +18,6 @@ from tfacct.training.bounds import answered_groups
 from tfacct.training.model_step import stored
 from tfacct.training.optimizers import optimizer, optimizers
 
-pytestmark = needs("transformers")
 OPTIMIZERS = optimizers()
 
 

@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 import pytest
 
 from tests.families import SHAPES, TINY
-from tests.helpers.lazy import needs
 from tests.helpers.models import tiny
 from tfacct.algebra.symbols import in_symbols
 from tfacct.architecture.parts import CrossAttention, FeedForward
@@ -20,7 +19,6 @@ from tfacct.reports.verify import _proven, prove
 from tfacct.verify import proof as proofs
 from tfacct.verify.sizes import FIXED, Sizes
 
-pytestmark = needs("torch")
 sympy = pytest.importorskip("sympy")
 
 COUNTS = ["forward", "backward", "parameters", "cached"]

@@ -61,7 +61,6 @@ def test_compressed_tensors_of_five_families(family: str) -> None:
 
 def compressed(config: dict[str, Any], said: dict[str, Any]) -> int:
     """Bytes of the files that compressed-tensors writes."""
-    pytest.importorskip("compressed_tensors")
     from compressed_tensors.compressors import ModelCompressor
     from compressed_tensors.quantization import QuantizationConfig, apply_quantization_config
 

@@ -14,7 +14,8 @@ from tfacct.loading.model import load_model
 
 def test_lings_chunks_are_the_recurrence_token_by_token() -> None:
     """A matrix decayed by ALiBi's slope, the deeper the layer the slower: hₜ = e^g · hₜ₋₁ + kₜvₜᵀ, read at q."""
-    torch = pytest.importorskip("torch")
+    import torch
+
     from tfacct.reference.lightning import LightningAttention
     from tfacct.reference.step import Step
 
@@ -41,8 +42,9 @@ def test_lings_chunks_are_the_recurrence_token_by_token() -> None:
 )
 def test_both_encoders_of_a_pair_are_all_of_its_class_but_a_scale(whole: str, stem: str) -> None:
     """A whole projects the vectors of both, but SigLIP's, which has a bias beside its scale."""
-    torch = pytest.importorskip("torch")
-    transformers = pytest.importorskip("transformers")
+    import torch
+    import transformers
+
     own = {f"{part}_config": TINY[f"{whole}_{part}_model"] for part in ("text", "vision")}
     wide = {} if whole == "siglip2" else {"projection_dim": 13}
     with torch.device("meta"):
@@ -57,7 +59,8 @@ def test_both_encoders_of_a_pair_are_all_of_its_class_but_a_scale(whole: str, st
 
 def test_a_text_read_backwards_gives_jinas_logits_backwards() -> None:
     """A token's distance counts alike to both sides, and nothing else says where it stands."""
-    torch = pytest.importorskip("torch")
+    import torch
+
     from tfacct.reference import model
 
     torch.manual_seed(3)
@@ -73,7 +76,8 @@ def test_a_text_read_backwards_gives_jinas_logits_backwards() -> None:
 
 def test_nv_embeds_pooler_is_latent_attention_as_published() -> None:
     """x + O · softmax(QKᵀ / √d) V over normed rows, then x + W₃(gelu(W₁x) · W₂x), and the mean: written here anew."""
-    torch = pytest.importorskip("torch")
+    import torch
+
     from tfacct.families.rare.nvembed_reference import LatentPooler
 
     torch.manual_seed(5)
@@ -107,8 +111,9 @@ def test_nv_embeds_pooler_is_latent_attention_as_published() -> None:
 @pytest.mark.parametrize(("whole", "stem"), [("colpali", "ColPali"), ("colqwen2", "ColQwen2")])
 def test_a_whole_that_makes_a_vector_of_each_token_is_its_body(whole: str, stem: str) -> None:
     """With the class's defaults, which are small: all of its language model but logits, and a product of each token."""
-    torch = pytest.importorskip("torch")
-    transformers = pytest.importorskip("transformers")
+    import torch
+    import transformers
+
     family, vlm = {"colpali": ("gemma", "paligemma"), "colqwen2": ("qwen2", "qwen2_vl")}[whole]
     text = {name: value for name, value in TINY[family].items() if name not in ("model_type", "head_dim")}
     text |= {"hidden_size": 48, "num_attention_heads": 4, "num_key_value_heads": 2, "tie_word_embeddings": False}

@@ -12,11 +12,8 @@ import pytest
 import tfacct
 from tests.families import TINY
 from tests.helpers.fake_ranks import accounted, built, random_config, witnessed
-from tests.helpers.lazy import needs
 from tests.helpers.rank_configs import LLAMA
 from tfacct.parallel.mesh import Mesh
-
-pytestmark = needs("torch", "transformers")
 
 
 def agrees(model: tfacct.Model, mesh: dict[str, Any], *, ctx: int, batch: int = 1, plan: str | None = None) -> None:

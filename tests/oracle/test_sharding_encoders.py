@@ -8,13 +8,10 @@ import pytest
 
 import tfacct
 from tests.families import TINY, random_config
-from tests.helpers.lazy import needs
 from tfacct.architecture.axis_names import MARKS
 from tfacct.ledger.workload import Workload
 from tfacct.parallel.mesh import Mesh, tp_axis
 from tfacct.parallel.shard_shapes import fsdp_units
-
-pytestmark = needs("transformers")
 
 ENCODERS = (
     "bert",

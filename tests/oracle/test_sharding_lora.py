@@ -39,7 +39,6 @@ def test_adapters_of_ranks_of_tp_send_what_pefts_do(seed: int) -> None:
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor.parallel import loss_parallel, parallelize_module
 
-    pytest.importorskip("peft")
     from tfacct.meta.cuda import cuda_kernels
     from tfacct.meta.lora import add_adapters
     from tfacct.meta.model import build_model
@@ -66,7 +65,6 @@ def test_adapters_of_ranks_of_tp_send_what_pefts_do(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_adapters_of_ranks_of_fsdp_send_what_pefts_do(seed: int) -> None:
-    pytest.importorskip("peft")
     mesh = Mesh(fsdp=(2, 3)[seed])
     config, recipe = drawn(mesh, seed)
     model = built(config).bfloat16()

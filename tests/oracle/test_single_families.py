@@ -19,7 +19,6 @@ from tfacct.verify.checks import class_flops, renamed
 
 
 def test_verify_asks_the_class_itself(run) -> None:
-    pytest.importorskip("transformers")
     ran = run("verify", "gpt2", "--ctx", "9", "--against", "transformers", "--set", BODY.format("GPT2Model"))
     assert ran.code == 0 and "transformers, cached elements" in ran.out
 
@@ -30,13 +29,11 @@ def test_published_version_1_1_has_a_head_of_its_own() -> None:
     model = load(T5, **fields)
     assert model.params().total == 247_577_856
     with pytest.raises(UsageError, match="it ties the head even with tie_word_embeddings = false"):
-        pytest.importorskip("torch")
         model.verify(ctx=5, against="transformers")
 
 
 def test_lightning_attention_verifies(run, tmp_path) -> None:
     """fvcore knows every operator of the reference, in chunks and by one token."""
-    pytest.importorskip("torch")
     path = tmp_path / "config.json"
     path.write_text(json.dumps(TINY["minimax"]))
     for tokens in ("29", "7", "1"):
@@ -46,8 +43,6 @@ def test_lightning_attention_verifies(run, tmp_path) -> None:
 
 @pytest.mark.parametrize("work", [Workload(17, 17, 3), Workload(17, 1, 3), Workload(97, 20, 2)])
 def test_every_witness_agrees_on_the_form_of_its_step(work: Workload) -> None:
-    pytest.importorskip("torch")
-    pytest.importorskip("fvcore")
     from tfacct.verify import checks as witness
 
     checks = witness.checks(by_name()["auto"], work, all_layers=False, against=False)
@@ -56,8 +51,6 @@ def test_every_witness_agrees_on_the_form_of_its_step(work: Workload) -> None:
 
 
 def test_the_class_is_asked_for_what_it_runs() -> None:
-    pytest.importorskip("torch")
-    pytest.importorskip("transformers")
     from tfacct.verify import checks as witness
 
     auto, work = by_name()["auto"], Workload(17, 1, 3)
@@ -69,20 +62,19 @@ def test_the_class_is_asked_for_what_it_runs() -> None:
 
 def test_the_class_is_not_asked_about_a_chunk(run) -> None:
     """Its recurrence begins anew there, so it would be another model's count."""
-    pytest.importorskip("transformers")
     ran = run("verify", "mamba-130m", "--against", "transformers", "--ctx", "64", "--tokens", "3")
     assert ran.code == 2 and "its recurrence starts from zero" in ran.err and "--decode" in ran.err
 
 
 def test_fused_attention_is_refused(run) -> None:
-    pytest.importorskip("torch")
     ran = run("mfu", "--run", "mamba-130m", "--ctx", "8", "--sdpa")
     assert ran.code == 2 and "mamba-130m has none" in ran.err
 
 
 def test_the_recurrence_is_the_loop_it_stands_for() -> None:
     """hₜ = exp(stepₜ · A) · hₜ₋₁ + stepₜ · xₜ · Bₜ, token by token, with and without a state before the first."""
-    torch = pytest.importorskip("torch")
+    import torch
+
     from tfacct.reference.mamba import Recurrence
 
     torch.manual_seed(0)
@@ -105,9 +97,8 @@ TWO = {"mtp": True, "num_nextn_predict_layers": 2}
 
 @pytest.mark.parametrize("family", ["deepseek_v3", "deepseek_v32"])
 def test_their_parameters_are_the_classs(family: str) -> None:
-    pytest.importorskip("torch")
-    transformers = pytest.importorskip("transformers")
     import torch
+    import transformers
 
     from tfacct.reference import hf
 
@@ -147,8 +138,6 @@ def test_their_parameters_are_the_classs(family: str) -> None:
 
 @pytest.mark.parametrize("work", [Workload(13, 13, 3), Workload(17, 1, 2)])
 def test_the_reference_runs_v32s(work: Workload) -> None:
-    pytest.importorskip("torch")
-    pytest.importorskip("fvcore")
     checks = witness.checks(load_model("mine", TINY["deepseek_v32"], TWO), work, all_layers=False, against=False)
     assert {check.name for check in checks if not check.agrees} == set()
     assert any(path.startswith("mtp.1.attn.indexer.") for path in checks[0].measured)
@@ -157,8 +146,6 @@ def test_the_reference_runs_v32s(work: Workload) -> None:
 @pytest.mark.parametrize("form", ["expanded", "absorbed", "unpacked"])
 @pytest.mark.parametrize("work", [Workload(13, 13, 3), Workload(17, 4, 3, logits="last"), Workload(17, 1, 2)])
 def test_the_reference_runs_them(form: str, work: Workload) -> None:
-    pytest.importorskip("torch")
-    pytest.importorskip("fvcore")
     ours = load_model("mine", TINY["deepseek_v3"], {**TWO, "latent_attention": form})
     checks = witness.checks(ours, work, all_layers=False, against=False)
     assert {check.name for check in checks if not check.agrees} == set()
@@ -172,7 +159,6 @@ FAMILIES = ("qwen3_next", "qwen3_5_text", "kimi_linear", "olmo_hybrid")
 @pytest.mark.parametrize(("tokens", "context"), [(64, 64), (65, 65), (128, 200), (129, 200)])
 def test_the_class_pads_to_whole_chunks(family: str, tokens: int, context: int) -> None:
     """Around one and two chunks of 64, alone and behind a past."""
-    pytest.importorskip("transformers")
     from tfacct.reference import hf
 
     ours, work = tiny(family), Workload(context, tokens, 2)
@@ -183,7 +169,8 @@ def test_the_class_pads_to_whole_chunks(family: str, tokens: int, context: int) 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_chunks_give_what_token_by_token_gives(family: str) -> None:
     """More tokens than a chunk has, at once, and one after the other from the states that the first left."""
-    torch = pytest.importorskip("torch")
+    import torch
+
     from tfacct.architecture.parts import DeltaNet
     from tfacct.reference.delta import DeltaNet as Module
 
@@ -249,14 +236,14 @@ def test_the_last_layer_with_a_window_in_qwen2_moe(up_to: int, sliding: list[int
     config = {**TINY["qwen2_moe"], "num_hidden_layers": 6, "max_window_layers": up_to}
     windows = [block.window for block in load_model("mine", config).architecture.blocks()]
     assert [number for number, window in enumerate(windows) if window] == sliding
-    transformers = pytest.importorskip("transformers")
+    import transformers
+
     fields = {name: value for name, value in config.items() if name != "model_type"}
     kinds = transformers.Qwen2MoeConfig(**fields).layer_types
     assert [number for number, kind in enumerate(kinds) if kind == "sliding_attention"] == sliding
 
 
 def test_what_the_class_cannot_run_is_said(run) -> None:
-    pytest.importorskip("transformers")
     for name, value, says in (
         ("mtp", "true", "no MTP layers"),
         ("latent_attention", "absorbed", "supports only latent_attention = expanded"),
@@ -267,7 +254,8 @@ def test_what_the_class_cannot_run_is_said(run) -> None:
 
 def test_sines_of_a_width_of_one_are_zeros() -> None:
     """`verify --prove m2m_100` ended in a traceback at its smallest sizes."""
-    torch = pytest.importorskip("torch")
+    import torch
+
     from tfacct.architecture.parts import Positions
     from tfacct.reference.positions import Sines
 

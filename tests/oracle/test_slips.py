@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.families import TINY, VARIANTS
-from tests.helpers.lazy import lazy, needs
+from tests.helpers.lazy import lazy
 from tests.helpers.models import asked, ran, tiny
 from tfacct.architecture.parts import Attention, Averaged, DeltaNet, Experts, Part, Patches
 from tfacct.families.rare.rwkv import TimeMix
@@ -23,7 +23,6 @@ from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
 
 counting, model = lazy("tfacct.reference.counting"), lazy("tfacct.reference.model")
-pytestmark = needs("torch")
 
 WORKLOADS = (
     Workload(context=23, tokens=13, batch=9),

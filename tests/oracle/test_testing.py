@@ -44,7 +44,6 @@ def plain(*arguments: str, cwd: Path, **env: str) -> subprocess.CompletedProcess
 
 
 def test_a_users_test_fails_with_the_differences_and_nothing_else(tmp_path: Path) -> None:
-    pytest.importorskip("torch", reason="the user's modules are torch modules")
     (tmp_path / "test_mine.py").write_text(USERS_TEST)
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     words = "-p tfacct.testing -p no:cacheprovider -q --junitxml=found.xml"
@@ -67,7 +66,6 @@ def test_a_users_test_fails_with_the_differences_and_nothing_else(tmp_path: Path
     [("untied", 1), *(pytest.param(*case, marks=pytest.mark.slow) for case in (("gpt", 0), ("raises", 2)))],
 )
 def test_the_action_fails_where_the_check_does_and_leaves_a_summary(tmp_path: Path, factory: str, code: int) -> None:
-    pytest.importorskip("torch", reason="the user's modules are torch modules")
     step = steps()[-1]
     (tmp_path / "tfacct").write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m tfacct "$@"\n')
     (tmp_path / "tfacct").chmod(0o755)

@@ -61,12 +61,10 @@ MIXTRAL = {**LLAMA, "model_type": "mixtral", "num_local_experts": 4, "num_expert
 def test_a_rank_of_fsdp_has_the_peak_that_torchs_tracker_sees(
     config: dict[str, Any], mesh: dict[str, int], recipe: dict[str, Any]
 ) -> None:
-    pytest.importorskip("transformers")
     one = memory(config, 64, 2, optimizer="none", **mesh, **recipe)
     fp32 = one.recipe.weights_dtype == "fp32"
     model = decoder(config, fp32_weights=fp32, recompute=one.recipe.recompute == "full")
     if one.recipe.lora:
-        pytest.importorskip("peft")
         add_peft(model, 8, fp32=one.recipe.adapter_dtype == "fp32")
     seen = peak_of_fsdp(
         model,
@@ -82,7 +80,6 @@ def test_a_rank_of_fsdp_has_the_peak_that_torchs_tracker_sees(
 @pytest.mark.parametrize("vocabulary", [1024, 8192])
 def test_an_encoder_decoder_of_fsdp_has_the_peak_that_torchs_tracker_sees(vocabulary: int) -> None:
     """While the decoder's embedding runs backwards, the encoder's last layer is gathered already."""
-    pytest.importorskip("transformers")
     import torch
     from transformers import BartConfig, BartForConditionalGeneration
 
@@ -126,7 +123,6 @@ def test_an_encoder_decoder_of_fsdp_has_the_peak_that_torchs_tracker_sees(vocabu
 def test_a_rank_of_tp_saves_and_needs_what_torchs_plan_does(
     kind: str, mesh: dict[str, Any], recipe: dict[str, Any]
 ) -> None:
-    pytest.importorskip("transformers")
     config = {**LLAMA, "model_type": kind, "tie_word_embeddings": kind == "gemma"}
     own = {"recompute": recipe.get("recompute", "none"), "gradient_accumulation": 1 + recipe.get("accumulates", False)}
     own |= {"lora": str(recipe["lora"])} if "lora" in recipe else {}
@@ -150,7 +146,6 @@ PP = {**LLAMA, "num_hidden_layers": 7, "intermediate_size": 300}
     ],
 )
 def test_a_stage_needs_what_is_alive_under_torchs_schedule(schedule: Any, chunks: int, recipe: dict[str, Any]) -> None:
-    pytest.importorskip("transformers")
     from tests.helpers.torch_stages import peak_in_flight
 
     mesh = {"pp": 2, "schedule": schedule, "chunks": chunks, "microbatches": 4}
@@ -170,7 +165,6 @@ def test_a_stage_needs_what_is_alive_under_torchs_schedule(schedule: Any, chunks
 
 @pytest.mark.parametrize(("schedule", "recompute"), [("1f1b", False), ("gpipe", True)])
 def test_a_stage_that_shares_weights_needs_and_sends_what_torchs_does(schedule: Any, recompute: bool) -> None:
-    pytest.importorskip("transformers")
     from tests.helpers.torch_stages import peak_of_shared_stage
 
     mesh = Mesh(pp=2, fsdp=3, schedule=schedule, microbatches=4)

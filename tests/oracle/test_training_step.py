@@ -22,7 +22,8 @@ from tfacct.training.recipe import Recipe
 def test_a_layer_of_bitsandbytes_itself() -> None:
     """70 × 130 numbers, neither a multiple of 64: their bytes on the library's own layer, quantized here."""
     bitsandbytes: Any = pytest.importorskip("bitsandbytes")
-    torch: Any = pytest.importorskip("torch")
+    import torch
+
     layer = bitsandbytes.nn.Linear4bit(130, 70, bias=False, quant_type="nf4").to(torch.bfloat16).to("cpu")
     state = layer.weight.quant_state
     made = (layer.weight.data, state.absmax, state.code, state.offset, state.state2.absmax, state.state2.code)
@@ -33,7 +34,6 @@ def test_a_layer_of_bitsandbytes_itself() -> None:
 @pytest.mark.parametrize("family", ("llama", *PAIRS_AND_OTHERS))
 @pytest.mark.parametrize("lora", ["3", "3:q_proj", "3:in_proj", "3:k_proj,down_proj"])
 def test_adapters_have_as_many_parameters_as_pefts(family: str, lora: str) -> None:
-    pytest.importorskip("peft")
     from tfacct.meta.model import build_model, with_lora
 
     model, targets = tiny(family), lora_targets(lora)
@@ -51,7 +51,6 @@ def test_adapters_have_as_many_parameters_as_pefts(family: str, lora: str) -> No
 )
 def test_a_packed_row_is_the_classes_own(recipe: dict[str, Any]) -> None:
     """4 sequences of 96 tokens in one row, with a mask: what the class saves, and its peak, on meta."""
-    pytest.importorskip("transformers")
     from tfacct.training.exact import exact
 
     model, asked = load(SMALL), Recipe(packing=True, **recipe).checked()
@@ -66,7 +65,6 @@ def test_a_packed_row_is_the_classes_own(recipe: dict[str, Any]) -> None:
 def test_with_full_recomputation_the_first_layers_input_needs_a_gradient(recompute: str) -> None:
     """peft's `enable_input_require_grads`: the first layer, recomputed, saves what the others do; without recomputation
     nothing before its first adapter is saved, and its norm makes no gradient."""
-    pytest.importorskip("peft")
     model, asked = load(SMALL), {"ctx": 512, "lora": 8, "recompute": recompute}
     formula, found = model.train(**asked), model.train(**asked, exact=True)
     assert (formula.saved_bytes, formula.peak_bytes) == (found.saved_bytes, found.peak_bytes)
@@ -75,7 +73,6 @@ def test_with_full_recomputation_the_first_layers_input_needs_a_gradient(recompu
 @pytest.mark.parametrize("family", ["llama", "qwen3"])
 def test_flops_are_what_torch_counts(family: str) -> None:
     """The classes' own steps, forward and backward, their attention under torch's checkpoint."""
-    pytest.importorskip("transformers")
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 

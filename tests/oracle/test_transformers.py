@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.families import TINY, cases, configs, is_asked, presets_asked, required
 from tests.helpers.classes import agree, suppressed_refusals
-from tests.helpers.lazy import lazy, needs
+from tests.helpers.lazy import lazy
 from tests.helpers.models import asked, by_kind, kind_of_preset
 from tfacct import families
 from tfacct.base.errors import ConfigError
@@ -18,7 +18,6 @@ from tfacct.loading.model import LoadedModel, load_model
 from tfacct.verify.checks import renamed
 
 hf = lazy("tfacct.reference.hf")
-pytestmark = needs("torch", "transformers")
 WITH_CLASS = [
     name
     for name in presets_asked()

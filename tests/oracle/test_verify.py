@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.families import SHAPES
-from tests.helpers.lazy import lazy, needs
+from tests.helpers.lazy import lazy
 from tests.helpers.models import alone, asked, by_kind, context, every_step, ran, tiny
 from tfacct.base.errors import TfacctError
 from tfacct.ledger.lines import Matmul
@@ -20,7 +20,6 @@ from tfacct.output.report import Report
 from tfacct.reports.verify import verify
 
 torch, counting, model = lazy("torch"), lazy("tfacct.reference.counting"), lazy("tfacct.reference.model")
-pytestmark = needs("torch", "fvcore")
 
 WORKLOADS = {
     "prefill": Workload(context=23, tokens=23, batch=9),
@@ -180,7 +179,6 @@ ASKED = [name for name in SHAPES if tiny(name).config.hf_modules and tiny(name).
     "family", by_kind(ASKED)
 )  # every class's numbers: tests/oracle/test_transformers.py; every shape's: above
 def test_tiny_models_verify_with_transformers_asked_too(family: str) -> None:
-    pytest.importorskip("transformers")
     about = tiny(family)
     config = about.config  # of some every step takes all, or the class no chunk, or no step
     whole = alone(family) or config.hf_no_chunked_prefill or config.hf_no_cache
@@ -323,7 +321,6 @@ def test_a_published_total_that_differs_is_named(tmp_path) -> None:
 
 
 def test_a_stranger_that_lies_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("transformers")
     from tfacct.reference import hf
 
     honest = hf.run

@@ -13,12 +13,9 @@ import pytest
 
 import tfacct
 from tests.helpers.cli import Ran
-from tests.helpers.lazy import needs
 from tests.helpers.rank_configs import LLAMA
 from tfacct.base.errors import UsageError
 from tfacct.parallel.rules import collectives
-
-pytestmark = needs("torch", "transformers")
 
 
 @pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "interleaved"])

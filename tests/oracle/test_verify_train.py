@@ -8,12 +8,9 @@ import pytest
 
 from tests.families import TINY
 from tests.helpers.cli import Ran
-from tests.helpers.lazy import needs
 from tfacct import load
 from tfacct.base.errors import UsageError
 from tfacct.training import step
-
-pytestmark = needs("transformers")
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,8 @@ def test_a_flat_config_is_read_as_its_class_reads_it() -> None:
 
 @pytest.mark.parametrize("name", [name for name in families.names() if families.config_class(name).nested_defaults])
 def test_sizes_left_out_inside_are_the_classs(name: str) -> None:
-    transformers = pytest.importorskip("transformers")
+    import transformers
+
     family = families.config_class(name)
     made = transformers.AutoConfig.for_model(family.hf_model_type or name)
     assert family.nested_defaults == {size: getattr(made, size) for size in family.nested_defaults}
@@ -98,7 +99,8 @@ def test_sizes_left_out_inside_are_the_classs(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name, text in TEXT_MODELS.items() if text.sizes])
 def test_sizes_left_out_of_a_text_config_are_its_classs(name: str) -> None:
-    transformers = pytest.importorskip("transformers")
+    import transformers
+
     made = transformers.AutoConfig.for_model({"phi4_multimodal_text": "phi4_multimodal"}.get(name, name))
     assert TEXT_MODELS[name].sizes == {size: getattr(made, size) for size in TEXT_MODELS[name].sizes}
     uneven = {"head_dim": 16} if made.hidden_size % made.num_attention_heads else {}  # the class does not run without
@@ -113,7 +115,6 @@ def test_sizes_left_out_of_a_text_config_are_its_classs(name: str) -> None:
 @pytest.mark.parametrize("said", [{}, {"head_dim": 96}])
 def test_heads_of_glm_ocr_share_the_hidden_size_where_their_own_is_left_out(said: dict[str, int]) -> None:
     """Its class reads the size of a head where the config says it, and GLM-4's family has one of its own."""
-    pytest.importorskip("transformers")
     from tfacct.reference import hf
 
     raw = {"model_type": "glm_ocr_text", "num_hidden_layers": 1, "architectures": ["GlmOcrTextModel"], **said}
@@ -126,7 +127,8 @@ def test_heads_of_glm_ocr_share_the_hidden_size_where_their_own_is_left_out(said
 
 @pytest.mark.parametrize("whole", [name for name in COMPOSITES if COMPOSITES[name].fill])
 def test_sizes_that_the_whole_fills_in_are_its_classs(whole: str) -> None:
-    transformers = pytest.importorskip("transformers")
+    import transformers
+
     made = transformers.AutoConfig.for_model(whole, text_config={"model_type": COMPOSITES[whole].text}).text_config
     assert COMPOSITES[whole].fill == {size: getattr(made, size) for size in COMPOSITES[whole].fill}
 
@@ -135,7 +137,6 @@ def test_sizes_that_the_whole_fills_in_are_its_classs(whole: str) -> None:
 @pytest.mark.parametrize("name", ["Gemma3TextModel", "Gemma3ForCausalLM"])
 def test_gemma_3_that_looks_both_ways_is_an_encoder(name: str, window: int) -> None:
     """As EmbeddingGemma is. A window of 5, or of 4, is two tokens before and two behind: the class halves it."""
-    pytest.importorskip("torch")
     from tests.helpers.classes import agree
 
     said = {"use_bidirectional_attention": True, "sliding_window": window, "architectures": [name]}
@@ -146,7 +147,6 @@ def test_gemma_3_that_looks_both_ways_is_an_encoder(name: str, window: int) -> N
 
 def test_verify_says_whose_class_was_asked(run) -> None:
     """transformers has none for kimi_k2: its configs come with code of their own."""
-    pytest.importorskip("torch")
     fields = ("num_hidden_layers=2", "hidden_size=64", "n_routed_experts=8", "vocab_size=61", "num_attention_heads=4")
     sets = [f"--set={field}" for field in (*fields, "num_key_value_heads=4")]
     out = run("verify", "kimi-k2", "--against", "transformers", "--ctx", "9", *sets).out
