@@ -214,7 +214,7 @@ def test_what_is_printed_is_what_the_schema_says(run: Callable[..., Ran], name: 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name in ASKED])
 def test_the_schema_of_options_allows_every_default(run: Callable[..., Ran], name: str) -> None:
-    options = json.loads(run("help", "schema", name).out)["options"]
+    options = json.loads(run("help", "schema", name).out)["x-options"]
     for option, kind in options["properties"].items():
         assert "default" not in kind or jsonschema.Draft202012Validator(kind).is_valid(kind["default"]), option
 
