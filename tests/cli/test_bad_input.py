@@ -900,8 +900,8 @@ def test_a_list_where_one_value_is_taken_names_a_command_that_takes_it(run, argu
 @pytest.mark.parametrize(
     "options",
     [
-        *("train --qlora", "train --packing", "train --dp 4", "train --on 8xh100 --tp 4", "train --accumulate 2"),
-        *("flops --traffic", "flops --train --recompute full", "memory --engine vllm --on h100"),
+        *("train --qlora", "memory --family gpt2", "train --packing", "train --dp 4", "train --on 8xh100 --tp 4"),
+        *("train --zero 1", "flops --traffic", "flops --train --recompute full", "memory --engine vllm --on h100"),
     ],
 )
 def test_no_command_is_advised_that_lacks_an_option(run, options: str) -> None:

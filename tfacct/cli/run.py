@@ -214,7 +214,7 @@ def _check_single(command: Command, given: Mapping[str, Any]) -> None:
 def _with_options(command: Command, other: str, models: str, given: Mapping[str, Any], listed: str = "") -> str | None:
     """Another command with the models and options that are typed; None if it lacks an option that changes the answer.
     `listed`: the option with several values."""
-    taken = {shell_option(name) for name in parameters_of(commands.command_of(other))}
+    taken = {shell_option(name) for name in parameters_of(commands.command_of(other))} - {"--family", "--max-params"}
     typed: dict[str, Any] = {}
     for name, one in parameters_of(command).items():
         value = given[name] if name == listed else _read(one, given[name])
