@@ -227,6 +227,8 @@ def parsed(line: str) -> dict:
         ("train m --gradient-accumulation-steps 4", "train m --accumulate 4"),
         ("train m --grad-accum 4", "train m --accumulate 4"),
         ("train m --qlora 32", "train m --qlora --lora 32"),
+        ("solve ctx m --train --qlora", "solve m --train --weights nf4 --lora 16 --for ctx"),
+        ("sweep m --train --qlora 32", "sweep m --train --weights nf4 --lora 32"),
         ("train m --lora 8 --dtype nf4", "train m --lora 8 --weights nf4"),
         ("train m --lora=8 --dtype=nf4", "train m --lora 8 --weights nf4"),
         ("train m --optim sgd", "train m --optimizer sgd"),
@@ -425,6 +427,11 @@ def test_the_help_names_the_files_that_a_command_writes(run) -> None:
     ("typed", "hint"),
     [
         ("train llama-3.1-8b --on 8xh100 --fsdp", "--fsdp 8; --on 8xh100 alone shards over all 8"),
+        (
+            "train llama-3.1-8b --ctx max --on h100",
+            "leave it out for the model's longest context; `tfacct solve MODEL --for ctx --on DEVICE` finds the longest"
+            " that fits, with --train of a training step",
+        ),
         ("train llama-3.1-8b --qlora --rank 16", "the rank is the value: --lora 16 or --qlora 16"),
         (
             "train llama-3.1-8b --tp 8 --ctx 8k --on h100 --recompute none,full",

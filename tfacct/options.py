@@ -560,6 +560,13 @@ def size(name: str, given: Any) -> Any:
     if isinstance(given, str):
         from tfacct.base import ranges
 
+        if name == "ctx" and given.lower() == "max":
+            longest = f"solve MODEL {option('unknown', 'ctx')} {option('on', 'DEVICE')}"
+            raise UsageError(
+                f"{option('ctx')} must be a number of tokens, not {given!r}",
+                f"leave it out for the model's longest context; `tfacct {longest}` finds the longest that fits, with"
+                f" {option('train', True)} of a training step",
+            )
         if name in Step.__annotations__:  # these list values in `sweep`
             ranges.check_commas(option(name), given)
         return units.read_tokens(option(name), given)

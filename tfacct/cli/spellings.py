@@ -231,6 +231,8 @@ def _with_values(words: list[str]) -> list[str]:
             found[-1] = f"{Decimal(percent[1]) / 100:f}"
         elif word in ("--print", "--dark"):
             found[-1:] = ["--style", word[2:]]
+        elif word == "--qlora" and words[0] in ("solve", "sweep", "compare"):
+            found[-1:] = ["--weights", "nf4", "--lora", *([] if after.isdecimal() else ["16"])]
         elif word == "--qlora" and after.isdecimal():
             found[-1:] = ["--qlora", "--lora"]
         elif word == "--lora" and (not after or after.startswith("-")):

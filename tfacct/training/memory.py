@@ -102,7 +102,7 @@ def unsure(model: LoadedModel, recipe: Recipe) -> bool:
 HEAD = "lm_head"
 LONGEST = 2**30
 """Largest number of tokens or sequences to try."""
-LORA, FROZEN = {"lora": "16", "adapter_dtype": "bf16"}, "frozen weights"
+LORA, FROZEN, ADAPTERS = {"lora": "16", "adapter_dtype": "bf16"}, "frozen weights", "16-bit adapters"
 CHANGES: tuple[tuple[dict[str, Any], str], ...] = (
     ({"sp": True}, ""),
     ({"zero": 1}, ""),
@@ -113,11 +113,13 @@ CHANGES: tuple[tuple[dict[str, Any], str], ...] = (
     (LORA, FROZEN),
     ({"optimizer": "sgd"}, "no momentum"),
     ({"offload": "optimizer"}, "transfers"),
+    ({"adapter_dtype": "bf16"}, ADAPTERS),
     ({"lora": "16"}, FROZEN),
     ({"sp": True, "recompute": "full"}, ""),
     ({"recompute": "full", "loss": "chunked"}, ""),
     ({"recompute": "full", "optimizer": "adamw-8bit"}, "8-bit optimizer"),
     ({"recompute": "full", "optimizer": "sgd"}, "no momentum"),
+    ({"recompute": "full", "loss": "chunked", "adapter_dtype": "bf16"}, ADAPTERS),
     ({"recompute": "full", **LORA}, FROZEN),
     ({"recompute": "full", "lora": "16", "weights_dtype": NF4}, "frozen 4-bit weights"),
 )
@@ -241,7 +243,8 @@ def changes(
     for fields, cost in tried:
         fields = {**fields, "adapter_dtype": one.recipe.dtype} if "adapter_dtype" in fields else fields
         changed, adapts = _with_changes(one.recipe, fields), "lora" in fields
-        if changed in seen or (adapts and one.recipe.lora is not None) or refusal(one.model, changed) is not None:
+        apart = one.recipe.lora is not None if adapts else changed.lora is None and "adapter_dtype" in fields
+        if changed in seen or apart or refusal(one.model, changed) is not None:
             continue
         seen.append(changed)
         try:
