@@ -911,7 +911,8 @@ def test_no_command_is_advised_that_lacks_an_option(run, options: str) -> None:
 
 
 def test_lists_that_no_other_command_takes(run, tmp_path: Path) -> None:
-    assert "run the command once for each" in run("time", "gpt2", "--ctx", "128,1k", "--on", "h100").err
+    for asked in ("time gpt2 --ctx 128,1k --on h100", "train llama-3.2-1b --tp 1,2 --on 2xh100"):
+        assert "run the command once for each" in run(*asked.split()).err
     picture = str(tmp_path / "flops.png")
     assert "one --ctx is enough" in run("flops", "gpt2", "--ctx", "128,1k", "-o", picture).err
     assert "selective:MODULES" in run("train", "gpt2", "--recompute", "mlp,layernorm").err
