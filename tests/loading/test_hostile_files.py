@@ -32,52 +32,25 @@ def own(old: str, new: str) -> str:
     return OWN.replace(old, new)
 
 
+TABLES = {"config": SOURCE + EXPECT, "source": EXPECT + CONFIG, "expect": SOURCE + CONFIG}
+TEXTS = ('"https://example.org/m"', '"transcribed"', '"published"', '"gpt2"')
+SIZES = ("124_439_808", "n_layer = 2")
+MORE = {"via": "[expect]", "revision": "[expect]", "working": "[config]", "nulls": "[source]"}
+"""Fields that the preset has not, and the table before which they may stand."""
 HOSTILE = {
-    # tables that are none, and facts of the wrong kind
-    "config is a number": SOURCE + EXPECT.replace("[expect]", "[expect]") + "[[config]]\nmodel_type = 'gpt2'\n",
-    "config is text": "config = 'model_type'\n" + SOURCE + EXPECT,
-    "config is a list": "config = ['model_type']\n" + SOURCE + EXPECT,
-    "config is a switch": "config = true\n" + SOURCE + EXPECT,
+    # tables that are none, facts and fields of the wrong kind
+    **{f"{name} = {value}": f"{name} = {value}\n{rest}" for name, rest in TABLES.items()
+       for value in ("'url kind'", "['url', 'kind']", "5", "true", "2026-01-01")},
+    **{f"tables of {name}": f"{rest}[[{name}]]\nurl = 'u'\n" for name, rest in TABLES.items()},
     "config is empty": SOURCE + EXPECT + "[config]\n",
-    "config is a date": "config = 2026-01-01\n" + SOURCE + EXPECT,
-    "source is text": "source = 'url kind'\n" + EXPECT + CONFIG,
-    "source is a list": "source = ['url', 'kind']\n" + EXPECT + CONFIG,
-    "source is a number": "source = 1\n" + EXPECT + CONFIG,
-    "source is tables": "[[source]]\nurl = 'u'\nkind = 'transcribed'\n" + EXPECT + CONFIG,
-    "expect is text": "expect = 'parameters from'\n" + SOURCE + CONFIG,
-    "expect is a list": "expect = ['parameters', 'from']\n" + SOURCE + CONFIG,
-    "expect is a date": "expect = 2026-01-01\n" + SOURCE + CONFIG,
-    "url is a number": preset('"https://example.org/m"', "5"),
-    "url is a list": preset('"https://example.org/m"', '["a"]'),
-    "url is a table": preset('"https://example.org/m"', "{a = 1}"),
-    "kind is a list": preset('"transcribed"', '["transcribed"]'),
-    "kind is a table": preset('"transcribed"', "{a = 1}"),
+    **{f"{text} is {value}": preset(text, value) for text in TEXTS
+       for value in ("5", '["a"]', "{a = 1}", "2026-01-01")},
+    **{f"{size} is {value}": preset(size, f"{size.partition('2')[0] if '=' in size else ''}{value}") for size in SIZES
+       for value in ('"many"', "[1]", "{a = 1}", "1.5", "nan", "inf", "true", "1979-05-27T07:32:00Z", "07:32", "-5")},
+    **{f"{name} = {value}": preset(before, f"{name} = {value}\n{before}") for name, before in MORE.items()
+       for value in ("7", "2026-01-01", "{a = 1}", "[['n_inner']]")},
     "kind is long": preset("transcribed", LONG),
-    "via is a number": preset("[expect]", "via = 7\n[expect]"),
-    "revision is a date": preset("[expect]", "revision = 2026-01-01\n[expect]"),
-    "working is a number": preset("[config]", "working = 7\n[config]"),
-    "parameters is text": preset("124_439_808", '"many"'),
-    "parameters is a list": preset("124_439_808", "[1]"),
-    "parameters is a table": preset("124_439_808", "{a = 1}"),
-    "parameters is a fraction": preset("124_439_808", "1.5"),
-    "parameters is nan": preset("124_439_808", "nan"),
-    "parameters is a switch": preset("124_439_808", "true"),
-    "parameters is a date": preset("124_439_808", "1979-05-27T07:32:00Z"),
-    "parameters is negative": preset("124_439_808", "-5"),
-    "from is a list": preset('"published"', '["published"]'),
-    "from is a table": preset('"published"', "{a = 1}"),
-    "nulls is a number": "nulls = 5\n" + PRESET,
-    "nulls is text": "nulls = 'n_inner'\n" + PRESET,
-    "nulls holds lists": "nulls = [['n_inner']]\n" + PRESET,
-    "nulls is a table": "nulls = {a = 1}\n" + PRESET,
-    # fields of the wrong kind
-    "model_type is a list": preset('"gpt2"', '["gpt2"]'),
-    "model_type is a table": preset('"gpt2"', "{a = 1}"),
     "model_type is long": preset("gpt2", LONG),
-    "model_type is a date": preset('"gpt2"', "2026-01-01"),
-    "a size is a date": preset("n_layer = 2", "n_layer = 2026-01-01"),
-    "a size is a time": preset("n_layer = 2", "n_layer = 07:32:00"),
-    "a size is infinite": preset("n_layer = 2", "n_layer = inf"),
     "a harmless field is a date": PRESET + "bos_token_id = 2026-01-01T00:00:00\n",
     "an unknown field is a date": PRESET + "what = [2026-01-01]\n",
     "a size is long text": preset("n_layer = 2", f'n_layer = "{LONG}"'),
