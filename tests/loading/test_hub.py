@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import json
 import os
 import re
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import tfacct
 from tests.families import TINY
 from tests.helpers.cli import Ran
-from tests.helpers.hub import COMMIT, OTHER_COMMIT, Ask, inside
+from tests.helpers.hub import COMMIT, OTHER_COMMIT, Ask, Handler, Server, environment_of, inside, serving
 from tfacct.base.errors import HubError, UsageError
 from tfacct.loading import files, hub, hub_client
 
@@ -91,37 +87,8 @@ ANSWERS = {
 }
 
 
-class Hub(ThreadingHTTPServer):
-    """The hub's one route that is used, and what was asked of it."""
-
-    daemon_threads = True
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.asked: list[tuple[str, str, str | None]] = []
-        self.closing = threading.Event()
-        self.answers = dict(ANSWERS)
-        self.formats: dict[str, Answer] = {}
-        """What it says of a model's hf_quant_config.json, by the model: of others, that there is none."""
-        self.sent = 0
-        """Bytes of bodies without end."""
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Whoever gave up waiting is no matter."""
-
-
-class Handler(BaseHTTPRequestHandler):
+class OfModels(Handler):
     server: Hub
-
-    def do_HEAD(self) -> None:
-        self.answer(with_body=False)
-
-    def do_GET(self) -> None:
-        self.answer(with_body=True)
 
     def answer(self, *, with_body: bool) -> None:
         who = self.headers.get("Authorization")
@@ -156,42 +123,30 @@ class Handler(BaseHTTPRequestHandler):
         elif with_body:
             self.wfile.write(said.body)
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
-        """Nothing: the test's own output is enough."""
 
+class Hub(Server):
+    """The hub's one route that is used."""
 
-@contextlib.contextmanager
-def serving() -> Iterator[Hub]:
-    """A hub that answers until the block ends."""
-    with Hub() as hub:
-        thread = threading.Thread(target=hub.serve_forever, args=(0.02,))
-        thread.start()
-        yield hub
-        hub.closing.set()
-        hub.shutdown()
-        thread.join()
+    handler = OfModels
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answers = dict(ANSWERS)
+        self.formats: dict[str, Answer] = {}
+        """What it says of a model's hf_quant_config.json, by the model: of others, that there is none."""
+        self.sent = 0
+        """Bytes of bodies without end."""
 
 
 @pytest.fixture
 def server() -> Iterator[Hub]:
-    with serving() as hub:
+    with serving(Hub()) as hub:
         yield hub
 
 
 @pytest.fixture
 def environment(server: Hub, tmp_path: Path) -> dict[str, str]:
-    """No proxy, no token, no cache but its own; a hub that does not answer is not waited for long."""
-    (tmp_path / "work").mkdir()
-    kept = {k: v for k, v in os.environ.items() if not k.upper().startswith("HF_") and "proxy" not in k.lower()}
-    return kept | {
-        "HF_ENDPOINT": server.url,
-        "HF_HOME": str(tmp_path / "home"),
-        "HF_HUB_ETAG_TIMEOUT": "2",
-        "HF_HUB_DOWNLOAD_TIMEOUT": "2",
-        "PYTHONPATH": str(ROOT),
-        "PYTHONWARNINGS": "default",
-        "COLUMNS": "80",
-    }
+    return environment_of(server, tmp_path)
 
 
 @pytest.fixture
@@ -372,7 +327,7 @@ def test_a_hub_that_does_not_come_to_an_end_is_left(ask_process: Ask, model: str
 @pytest.fixture
 def elsewhere() -> Iterator[Hub]:
     """Another host, which would give the file to whoever asks."""
-    with serving() as hub:
+    with serving(Hub()) as hub:
         yield hub
 
 

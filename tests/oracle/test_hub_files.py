@@ -3,57 +3,22 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.helpers.checkpoints import of_class, written
-from tests.helpers.hub import COMMIT, Ask
+from tests.helpers.hub import COMMIT, Ask, Handler, Server, environment_of, serving
 from tests.helpers.models import tiny
 
-ROOT = Path(__file__).parents[2]
 ID = "Qwen/Qwen2-7B-Chat"
 TOKEN = "Bearer hf_mine"
 
 
-class Server(ThreadingHTTPServer):
-    """A host with files by path: a hub, or where it sends those who ask for large ones."""
-
-    daemon_threads = True
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.files: dict[str, bytes] = {}
-        self.redirects: dict[str, str] = {}
-        self.asked: list[tuple[str, str, str | None, str | None]] = []
-        self.whole: set[str] = set()
-        """Files that it gives whole, whatever range is asked for."""
-        self.sizes: dict[str, int] = {}
-        """Sizes that it claims, where they are not so."""
-        self.cut: set[str] = set()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Whoever has enough hangs up."""
-
-
-class Handler(BaseHTTPRequestHandler):
-    server: Server
-
-    def do_HEAD(self) -> None:
-        self.answer(with_body=False)
-
-    def do_GET(self) -> None:
-        self.answer(with_body=True)
+class OfFiles(Handler):
+    server: Host
 
     def answer(self, *, with_body: bool) -> None:
         asked = self.headers.get("Range")
@@ -83,36 +48,36 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
-        """Nothing."""
+
+class Host(Server):
+    """A host with files by path: a hub, or where it sends those who ask for large ones."""
+
+    handler = OfFiles
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.files: dict[str, bytes] = {}
+        self.redirects: dict[str, str] = {}
+        self.whole: set[str] = set()
+        """Files that it gives whole, whatever range is asked for."""
+        self.sizes: dict[str, int] = {}
+        """Sizes that it claims, where they are not so."""
+        self.cut: set[str] = set()
 
 
 @pytest.fixture
-def hosts() -> Iterator[tuple[Server, Server]]:
+def hosts() -> Iterator[tuple[Host, Host]]:
     """The hub, and the store of its large files."""
-    with Server() as one, Server() as other:
-        threads = [threading.Thread(target=server.serve_forever, args=(0.02,)) for server in (one, other)]
-        for thread in threads:
-            thread.start()
-        yield one, other
-        for server in (one, other):
-            server.shutdown()
-        for thread in threads:
-            thread.join()
+    with serving(Host()) as hub, serving(Host()) as store:
+        yield hub, store
 
 
 @pytest.fixture
-def environment(hosts: tuple[Server, Server], tmp_path: Path) -> dict[str, str]:
-    """As in test_hub.py, with a token."""
-    (tmp_path / "work").mkdir()
-    kept = {k: v for k, v in os.environ.items() if not k.upper().startswith("HF_") and "proxy" not in k.lower()}
-    return kept | {
-        "HF_ENDPOINT": hosts[0].url, "HF_HOME": str(tmp_path / "home"), "HF_HUB_ETAG_TIMEOUT": "2",
-        "HF_HUB_DOWNLOAD_TIMEOUT": "2", "PYTHONPATH": str(ROOT), "COLUMNS": "80", "HF_TOKEN": "hf_mine",
-    }  # fmt: skip
+def environment(hosts: tuple[Host, Host], tmp_path: Path) -> dict[str, str]:
+    return {**environment_of(hosts[0], tmp_path), "HF_TOKEN": "hf_mine"}
 
 
-def published(hosts: tuple[Server, Server], path: Path, shards: int) -> int:
+def published(hosts: tuple[Host, Host], path: Path, shards: int) -> int:
     """A model on the hub, whose files lie in the store; returns the bytes of its tensors."""
     hub, store = hosts
     ours = tiny("qwen2")
@@ -130,9 +95,7 @@ def published(hosts: tuple[Server, Server], path: Path, shards: int) -> int:
 
 
 @pytest.mark.parametrize("shards", [0, 3])
-def test_headers_on_the_hub_are_read_by_ranges(
-    hosts: tuple[Server, Server], ask: Ask, tmp_path: Path, shards: int
-) -> None:
+def test_headers_on_the_hub_are_read_by_ranges(hosts: tuple[Host, Host], ask: Ask, tmp_path: Path, shards: int) -> None:
     whole = published(hosts, tmp_path / "files", shards)
     ran = ask("check", ID, "--json")
     assert (ran.code, ran.err) == (0, "")
@@ -151,7 +114,7 @@ def test_headers_on_the_hub_are_read_by_ranges(
     assert {who for *_, who in hub.asked} == {TOKEN}
 
 
-def test_what_a_hub_may_do(hosts: tuple[Server, Server], ask: Ask, tmp_path: Path) -> None:
+def test_what_a_hub_may_do(hosts: tuple[Host, Host], ask: Ask, tmp_path: Path) -> None:
     hub, store = hosts
     long = written(
         tmp_path / "long.safetensors", {f"model.layers.{n}.some.weight": ("F32", (2, 3)) for n in range(3000)}
