@@ -269,7 +269,8 @@ def test_what_is_called_harmless_changes_no_parameter_of_the_class(family: str) 
     tiny = load_model("mine", TINY[family])
     plain, auto = tiny.of_class, tiny.config.task_head.auto
     silent = {**SILENT, **getattr(cases(family), "SILENT", {})}
-    assert hf.parameters(hf.build({**plain, **silent}, auto)) == hf.parameters(hf.build(plain, auto))
+    of_class = hf.parameters(hf.build({**plain, **silent}, auto))
+    assert sum(of_class.values()) == sum(tiny.ledger.parameters().values())
     assert load_model("mine", {**TINY[family], **silent}).unknown == ()
 
 
