@@ -17,15 +17,7 @@ from tfacct.loading import devices, presets
 
 RECORDED = digests.recorded()
 UNSEEN = (
-    "position",
-    "context",
-    "window",
-    "rope",
-    "rotary",
-    "experts_per_tok",
-    "topk",
-    "top_k",
-    "layer_types",
+    *("position", "context", "window", "rope", "rotary", "experts_per_tok", "topk", "top_k", "layer_types"),
     "n_head",
 )
 """Parts of the names of fields that change no parameter count."""

@@ -14,30 +14,13 @@ from tfacct.parallel.mesh import Mesh, tp_axis
 from tfacct.parallel.shard_shapes import fsdp_units
 
 ENCODERS = (
-    "bert",
-    "camembert",
-    "distilbert",
-    "electra",
-    "eurobert",
-    "gte",
-    "mpnet",
-    "nomic_bert",
-    "roberta",
+    *("bert", "camembert", "distilbert", "electra", "eurobert", "gte", "mpnet", "nomic_bert", "roberta"),
     "xlm-roberta",
 )
 PAIRS = ("bart", "m2m_100", "marian", "mbart", "mt5", "pegasus", "t5", "umt5")
 ALIKE = (
-    *(
-        "blenderbot",
-        "blenderbot-small",
-        "data2vec-text",
-        "ernie",
-        "jina_embeddings_v3",
-        "megatron-bert",
-        "mvp",
-        "plbart",
-    ),
-    *("rembert", "roberta-prelayernorm", "whisper", "xlm-roberta-xl"),
+    *("blenderbot", "blenderbot-small", "data2vec-text", "ernie", "jina_embeddings_v3", "megatron-bert", "mvp"),
+    *("plbart", "rembert", "roberta-prelayernorm", "whisper", "xlm-roberta-xl"),
 )
 """Families of which one small config is asked."""
 WIDTHS = ("hidden_size", "dim", "d_model")

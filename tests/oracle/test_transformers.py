@@ -25,12 +25,7 @@ WITH_CLASS = [
 ]
 """Two lectures' models have no class; the classes of mT5 and umT5 tie a head that the published files have."""
 LAYER_COUNTS = (
-    "n_layer",
-    "n_layers",
-    "num_hidden_layers",
-    "num_layers",
-    "num_decoder_layers",
-    "encoder_layers",
+    *("n_layer", "n_layers", "num_hidden_layers", "num_layers", "num_decoder_layers", "encoder_layers"),
     "decoder_layers",
 )
 

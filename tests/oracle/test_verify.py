@@ -123,13 +123,7 @@ CHECKS = [
     "KV cache bytes, fp32",
 ]
 WHOLE = (
-    "gpt2-xl",
-    "llama-3.1-405b",
-    "mixtral-8x7b",
-    "deepseek-v3",
-    "t5-base",
-    "mamba-130m",
-    "bert-base",
+    *("gpt2-xl", "llama-3.1-405b", "mixtral-8x7b", "deepseek-v3", "t5-base", "mamba-130m", "bert-base"),
     "vit-base-patch16-224",
 )
 """Of each sort one; every kind of block is verified in a small size, below."""

@@ -97,34 +97,14 @@ QWEN = (
     *("qwen2_5_omni_vision_encoder", "qwen3_omni_moe_vision_encoder", "qwen3_vl_moe_vision", "qwen3_vl_vision"),
 )
 TOWERS = (
-    "beit",
-    "clip_vision_model",
-    "deit",
-    "dinov2",
-    "dinov2_with_registers",
-    "dinov3_vit",
-    "ernie4_5_vl_moe_vision",
-    "gemma4_vision",
-    "glm4v_moe_vision",
-    "glm4v_vision",
-    "glm_ocr_vision",
-    "idefics2_vision",
-    "idefics3_vision",
-    "internvl_vision",
-    "kimi_k25_vision",
-    "llama4_vision_model",
-    "minimax_m3_vl_vision",
-    "phi4_multimodal_vision",
-    "pixtral",
-    "smolvlm_vision",
-    "vit",
+    *("beit", "clip_vision_model", "deit", "dinov2", "dinov2_with_registers", "dinov3_vit"),
+    *("ernie4_5_vl_moe_vision", "gemma4_vision", "glm4v_moe_vision", "glm4v_vision", "glm_ocr_vision"),
+    *("idefics2_vision", "idefics3_vision", "internvl_vision", "kimi_k25_vision", "llama4_vision_model"),
+    *("minimax_m3_vl_vision", "phi4_multimodal_vision", "pixtral", "smolvlm_vision", "vit"),
 )
 AUDIO = (
-    "audio-spectrogram-transformer",
-    "audioflamingo3_encoder",
-    "qwen2_5_omni_audio_encoder",
-    "qwen2_audio_encoder",
-    "voxtral_encoder",
+    *("audio-spectrogram-transformer", "audioflamingo3_encoder", "qwen2_5_omni_audio_encoder"),
+    *("qwen2_audio_encoder", "voxtral_encoder"),
 )
 UNSAID = ("deberta", "deberta-v2", "xlnet", "led", "nvembed", "whisper", *AUDIO, *TOWERS, *QWEN)
 """Families with products of a table of distances, of learned rows, of frames of audio, or of patches, that no token
