@@ -11,6 +11,7 @@ from tfacct.base.errors import TfacctError, UsageError
 from tfacct.base.spelling import option
 from tfacct.ledger.workload import Workload
 from tfacct.loading.devices import Device
+from tfacct.loading.links import Link
 from tfacct.loading.model import LoadedModel
 from tfacct.parallel.mesh import Mesh
 from tfacct.timing import step_estimate
@@ -23,13 +24,13 @@ FSDP, MEGATRON = "FSDP", "Megatron-LM"
 
 
 class Times(ABC):
-    """Estimates for the layouts of `count` devices. `reason`: why the last layout without an estimate has none."""
+    """Estimates for the layouts of devices. `reason`: why the last layout without an estimate has none."""
 
     unit: str
     """What the seconds are of."""
 
-    def __init__(self, model: LoadedModel, work: Workload, device: Device, count: int) -> None:
-        self.model, self.work, self.count, self.device = model, work, count, device
+    def __init__(self, model: LoadedModel, work: Workload, device: Device) -> None:
+        self.model, self.work, self.device = model, work, device
         self.reason = ""
         if device.calibration is not None:
             raise UsageError(f"{device.id} was swept with the reference model: no layout of it has an estimate")
@@ -37,25 +38,18 @@ class Times(ABC):
     def timed(self, one: Candidate) -> Candidate:
         """The same with its estimate, if it has one."""
         try:
-            seconds, options = self.estimate(one)
+            return one._replace(estimate=self.estimate(one))
         except TfacctError as error:
             self.reason = error.message.removeprefix(f"{self.model.name}: ")
             return one
-        links = tuple(self.device.link(many) for many in dict.fromkeys(self.linked(one.mesh)) if many > 1)
-        return one._replace(estimate=Estimate(seconds, options, self.stack(one.mesh), links))
 
     @abstractmethod
-    def estimate(self, one: Candidate) -> tuple[float, str]:
-        """Seconds, and the options of `tfacct time`, or "" if they are those of `tfacct train`. Raises TfacctError for
-        a layout that has no estimate."""
+    def estimate(self, one: Candidate) -> Estimate:
+        """The estimate. Raises TfacctError for a layout that has none."""
 
-    def stack(self, _mesh: Mesh) -> str:
-        """The stack whose measured steps an estimate rests on."""
-        return ""
-
-    @abstractmethod
-    def linked(self, mesh: Mesh) -> tuple[int, ...]:
-        """Numbers of devices that send to each other."""
+    def links(self, *counts: int) -> tuple[Link, ...]:
+        """The links of so many devices, each once."""
+        return tuple(self.device.link(count) for count in dict.fromkeys(counts) if count > 1)
 
 
 class TrainingTimes(Times):
@@ -64,7 +58,7 @@ class TrainingTimes(Times):
     unit = "a step"
 
     def __init__(self, model: LoadedModel, work: Workload, device: Device, count: int, recipe: Recipe) -> None:
-        super().__init__(model, work, device, count)
+        super().__init__(model, work, device)
         self.recipe = recipe
         try:
             fsdp = step_estimate.timed_as(work, replace(recipe, mesh=Mesh(fsdp=count)), recipe.dtype)
@@ -72,18 +66,14 @@ class TrainingTimes(Times):
             raise UsageError(error.message, f"leave {option('by', 'time')} out") from None
         step_estimate.check(model, device, fsdp)
 
-    def estimate(self, one: Candidate) -> tuple[float, str]:
-        if one.mesh.sequence_shards > 1 or 1 < one.mesh.fsdp < one.mesh.ranks:
+    def estimate(self, one: Candidate) -> Estimate:
+        mesh = one.mesh
+        if mesh.sequence_shards > 1 or 1 < mesh.fsdp < mesh.ranks:
             raise UsageError("too few steps under such a layout were measured to compare it")
-        how = replace(self.recipe, mesh=one.mesh, recompute=one.recompute, gradient_accumulation=one.times)
+        how = replace(self.recipe, mesh=mesh, recompute=one.recompute, gradient_accumulation=one.times)
         trained = step_estimate.timed_as(replace(self.work, batch=one.batch), how, self.recipe.dtype)
-        return step_estimate.estimated(self.model, self.device, trained).seconds, ""
-
-    def linked(self, mesh: Mesh) -> tuple[int, ...]:
-        return mesh.tp, self.count
-
-    def stack(self, mesh: Mesh) -> str:
-        return FSDP if mesh.fsdp == mesh.ranks else MEGATRON
+        seconds = step_estimate.estimated(self.model, self.device, trained).seconds
+        return Estimate(seconds, "", MEGATRON if trained.megatron else FSDP, self.links(mesh.tp, mesh.ranks))
 
 
 class ServingTimes(Times):
@@ -92,13 +82,13 @@ class ServingTimes(Times):
     unit = "a token"
 
     def __init__(
-        self, model: LoadedModel, work: Workload, device: Device, count: int, dtype: str | None, kv_dtype: str | None
+        self, model: LoadedModel, work: Workload, device: Device, dtype: str | None, kv_dtype: str | None
     ) -> None:
-        super().__init__(model, work, device, count)
+        super().__init__(model, work, device)
         self.dtype, self.kv_dtype = dtype, kv_dtype
         self.placed = {1: place(model, 1, device, dtype=dtype, kv_dtype=kv_dtype)}
 
-    def estimate(self, one: Candidate) -> tuple[float, str]:
+    def estimate(self, one: Candidate) -> Estimate:
         tp = one.mesh.tp
         if one.mesh.pp > 1:
             raise UsageError("no pipeline stages that serve were measured")
@@ -111,10 +101,7 @@ class ServingTimes(Times):
         given = {"dtype": self.dtype, "kv-dtype": self.kv_dtype}
         options = [f"--on {on} --ctx {work.context} --batch {one.batch}"]
         options += [f"--{name} {value}" for name, value in given.items() if value is not None]
-        return self.placed[tp].host.step(work).seconds, " ".join(options)
-
-    def linked(self, mesh: Mesh) -> tuple[int, ...]:
-        return (mesh.tp,)
+        return Estimate(self.placed[tp].host.step(work).seconds, " ".join(options), links=self.links(tp))
 
 
 def times_of(
@@ -137,7 +124,7 @@ def times_of(
     try:
         if recipe is not None:
             return TrainingTimes(model, work, device, count, recipe), ""
-        return ServingTimes(model, work, device, count, dtype, kv_dtype), ""
+        return ServingTimes(model, work, device, dtype, kv_dtype), ""
     except TfacctError as error:
         if needed:
             raise
@@ -156,18 +143,13 @@ def _seconds(one: Candidate) -> tuple[bool, str, float]:
     return (True, "", 0) if one.estimate is None else (False, one.estimate.stack, one.estimate.seconds)
 
 
-BEST: Mapping[Order, Key] = {
-    "time": lambda one: (*_seconds(one), one.sent),
-    "memory": lambda one: (one.bytes,),
-    "sent": lambda one: (one.sent,),
-}
-"""By what the ways in which a layout fits are compared. Of equal ones the first recomputes least."""
 ORDERS: Mapping[Order, Key] = {
     "time": lambda one: (*_seconds(one), one.sent, one.bytes),
     "memory": lambda one: (one.bytes, one.sent),
     "sent": lambda one: (one.sent, one.bytes),
 }
-"""By what layouts are ordered."""
+"""By what layouts are ordered. The ways in which one fits are compared by all but the last: of equal ones the first
+recomputes least."""
 
 
 def ranking(
@@ -184,4 +166,5 @@ def ranking(
                 none = f"{estimates.model.name}: no layout that fits has an estimate of its time"
                 raise UsageError(f"{none}: {reason}", f"leave {option('by', 'time')} out")
             order = "sent"
-    return order, sorted((min(each, key=BEST[order]) for each in ways), key=ORDERS[order]), reason
+    key = ORDERS[order]
+    return order, sorted((min(each, key=lambda one: key(one)[:-1]) for each in ways), key=key), reason
