@@ -15,7 +15,7 @@ from tfacct.ledger.workload import check_size
 from tfacct.loading.model import LoadedModel
 from tfacct.timing.placement import Placement
 from tfacct.timing.serving import Adapters
-from tfacct.training.lora import RANK, adapted_layers, adapter_parameters, lora_targets, unknown_targets
+from tfacct.training.lora import RANK, LoraTargets, adapted_layers, adapter_parameters, lora_targets, unknown_targets
 
 MOST = 10_000
 """Largest number of adapters in memory."""
@@ -46,14 +46,12 @@ def with_adapters(one: Placement, lora: ServedLora) -> Placement:
         reason = "it is not known which weights have adapters"
     if reason is not None:
         raise UsageError(f"{model.name}: {option('lora', lora.targets)}: {reason}")
-    adapters = Adapters(_products(model, lora.targets), lora.loaded)
-    return replace(one, host=replace(one.host, adapters=adapters))
+    return replace(one, host=replace(one.host, adapters=Adapters(_products(model, targets), lora.loaded)))
 
 
-def _products(model: LoadedModel, text: str) -> Ledger:
+def _products(model: LoadedModel, targets: LoraTargets) -> Ledger:
     """The products of one adapter: A and B of each linear layer. Those that read the same tensor are one kernel, as
     engines run them."""
-    targets = lora_targets(text)
     lines = defaultdict[int, list[Matmul]](list)
     for layer in adapted_layers(model, targets):
         module = f"{paths.module_of(layer.path)}.lora_{layer.reads.replace(' ', '')}"
@@ -63,11 +61,5 @@ def _products(model: LoadedModel, text: str) -> Ledger:
         for line, written in zip(layer.matmuls, layer.weights(read=False), strict=True):
             spec = f"{layer.narrow}, {written} -> {' '.join(line.einsum.out)}"
             lines[layer.group].append(Matmul(f"{module}_B.{line.path.rpartition('.')[2]}", spec))
-    groups = enumerate(model.ledger.groups)
-    return Ledger(
-        tuple(
-            replace(group, lines=tuple(lines[number]), axes={**group.axes, RANK: targets.rank})
-            for number, group in groups
-            if number in lines
-        )
-    )
+    groups = ((model.ledger.groups[number], tuple(every)) for number, every in sorted(lines.items()))
+    return Ledger(tuple(replace(one, lines=every, axes={**one.axes, RANK: targets.rank}) for one, every in groups))

@@ -16,7 +16,7 @@ from tfacct.timing import measured_runs
 from tfacct.timing.adapters import ServedLora, with_adapters
 from tfacct.timing.placement import Deployment, Placement
 from tfacct.timing.serving import Served, largest_where
-from tfacct.timing.speculative import Speculation, check_draft_model, check_fits, with_draft
+from tfacct.timing.speculative import Speculation, check_draft_model, with_draft
 from tfacct.timing.timing import CONSTANTS
 from tfacct.timing.utilization import check_positive
 
@@ -147,7 +147,7 @@ def serving(model: LoadedModel, on: Deployment, load: Load, memory: MemoryLimit)
     fitting = one.host.capacity(load.context, memory.usable)
     fitting = fitting if memory.paged is None else min(fitting, memory.paged(load.context))
     if not fitting:
-        check_fits(one, load.context, memory)
+        one.check_fits(load.context, 1, memory)
     if load.measured is not None:
         one = measured_runs.corrected(one, measured_runs.read(load.measured), memory.usable)
     most = min(fitting, memory.most_requests or fitting)

@@ -100,20 +100,28 @@ class Placement:
         return seconds * min((error.low, *runs)), seconds * max((error.high, *runs))
 
     def check_fits(self, context: int, sequences: int, memory: MemoryLimit) -> None:
-        """Raises UsageError where the weights, or the cache next to them, do not fit into the usable memory."""
-        weights, cache = self.host.stored(), self.host.cached(context, sequences)
-        if weights + cache > memory.usable:
-            what = f"{units.binary(weights)} of weights"
-            if weights <= memory.usable:
-                what += f" and {units.binary(cache)} of cache"
+        """Raises UsageError where the weights, the cache next to them, or what drafts tokens next to both, do not fit
+        into the usable memory."""
+        alone, draft = replace(self.host, draft=None), self.host.draft
+        weights, cache = alone.stored(), alone.cached(context, sequences)
+        free = memory.usable - weights - cache
+        if free < 0:
+            also = f" and {units.binary(cache)} of cache" if weights <= memory.usable else ""
             raise UsageError(
-                f"{self.model.name}: {what} exceed the usable {memory.words}",
-                "; ".join(self._fitting(Workload(context, 1, sequences), memory)),
+                f"{self.model.name}: {units.binary(weights)} of weights{also} exceed the usable {memory.words}",
+                "; ".join(replace(self, host=alone)._fitting(Workload(context, 1, sequences), memory)),
+            )
+        weights, cache = self.host.stored() - weights, self.host.cached(context, sequences) - cache
+        if draft is not None and weights + cache > free:
+            raise UsageError(
+                f"{draft.name}: {units.binary(weights)} of weights and {units.binary(cache)} of cache exceed the"
+                f" {units.binary(free)} that {self.model.name} leaves of the usable {memory.words}",
+                "use more devices, or draft with a smaller model",
             )
 
     def _fitting(self, work: Workload, memory: MemoryLimit) -> Iterator[str]:
         """What fits instead: more of these devices, fewer sequences on as many, and how other devices are found."""
-        if memory.engine or self.host.draft or self.host.adapters:
+        if memory.engine or self.host.adapters:
             yield "use more devices"
             return
         usual = dtypes(self.requested_dtype)[1]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.base.record import record
 from tfacct.base.spelling import option
@@ -12,7 +11,6 @@ from tfacct.ledger import paths
 from tfacct.ledger.groups import Ledger
 from tfacct.ledger.workload import Request, check_size
 from tfacct.loading import selection
-from tfacct.loading.memory_limit import MemoryLimit
 from tfacct.loading.model import LoadedModel
 from tfacct.timing.placement import Placement, place
 from tfacct.timing.serving import Draft, Host
@@ -77,43 +75,22 @@ def check_draft_model(model: LoadedModel, drafts: Speculation, context: int) -> 
     selection.runnable(draft, Request(ctx=context))
 
 
-def check_fits(one: Placement, context: int, memory: MemoryLimit) -> None:
-    """Raises UsageError where a model does not fit, or does not leave room for what drafts tokens for it."""
-    alone = replace(one, host=replace(one.host, draft=None))
-    alone.check_fits(context, 1, memory)
-    if one.host.draft is None:
-        return
-    weights, cache = one.host.draft.stored(), one.host.cached(context, 1) - alone.host.cached(context, 1)
-    free = memory.usable - alone.host.stored() - alone.host.cached(context, 1)
-    if weights + cache > free:
-        raise UsageError(
-            f"{one.host.draft.name}: {units.binary(weights)} of weights and {units.binary(cache)} of cache exceed the"
-            f" {units.binary(free)} that {one.model.name} leaves of the usable {memory.words}",
-            "use more devices, or draft with a smaller model",
-        )
-
-
 def mtp_draft(host: Host, model: LoadedModel, tokens: int, acceptance: float) -> Draft:
     """Drafts by the model's own multi-token prediction layer, which shares its head. Raises UsageError for a model
     without one."""
-    shared = frozenset(tensor.path for tensor in model.ledger.tensors())
-    layer = replace(host, ledger=_mtp_layer(model), adapters=None)
-    return Draft(layer, tokens, acceptance, shared, f"multi-token prediction layer of {model.name}")
-
-
-def _mtp_layer(model: LoadedModel) -> Ledger:
-    """The lines of the multi-token prediction layer alone. Raises UsageError for a model without one."""
     has_field = "mtp" in type(model.config).model_fields
     ledger = model.config.with_additional_layers() if has_field else None
-    layer = None if ledger is None else _only_mtp(ledger)
-    if layer is None or not layer.groups:
+    layer = Ledger(()) if ledger is None else _only_mtp(ledger)
+    if not layer.groups:
         raise UsageError(
             f"{model.name}: no multi-token prediction layer is known",
             f"{option('draft')} names a smaller model that drafts",
         )
     if layer.groups[0].count != 1:
         raise UsageError(f"{model.name} has {layer.groups[0].count} multi-token prediction layers, not one")
-    return layer
+    shared = frozenset(tensor.path for tensor in model.ledger.tensors())
+    name = f"multi-token prediction layer of {model.name}"
+    return Draft(replace(host, ledger=layer, adapters=None), tokens, acceptance, shared, name)
 
 
 def _only_mtp(ledger: Ledger) -> Ledger:
