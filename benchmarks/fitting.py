@@ -24,7 +24,7 @@ def names(kind: type, *others: str) -> list[str]:
 SERVING = names(
     Constants,
     *("prompt", "budget", "host", "request", "attention_prefill", "attention", "tile", "message", "amd", "pace"),
-    *("link_network", "link_switch", "message_switch"),
+    *("link_network", "link_switch", "message_switch", "unpacking"),
 )
 TRAINING = names(TrainingConstants, "attention", "nvfp4", "experts", "card", "reduce")
 DIVIDED = ["products", "attention", "pointwise"]

@@ -18,7 +18,7 @@ from fitting import Array
 from tfacct.timing.serving import Loop
 from tfacct.timing.timing import CONSTANTS, Step
 
-EVEN = replace(CONSTANTS, skew=1.0)
+EVEN = replace(CONSTANTS, popularity=1e9)
 SHARES = np.linspace(0.05, 1.0, 39)
 
 

@@ -69,14 +69,18 @@ class Constants:
     attention_decode: float = 4.02e-6  # Seconds of a launch of attention of one new token. Fitted.
     experts_wide: float = 0.577  # Share of the bf16 peak that products of experts attain. Fitted.
     experts_unpacked: float = 0.266  # The same of narrow weights that are unpacked to bf16 first. Fitted.
+    unpacking: float = 989.4e12
+    """Largest bf16 peak of which they attain that share: on later devices they use Hopper's instructions, at its rate.
+    Read off tables of kernels."""
     experts_fp8: float = 0.406  # The same of fp8 units. Fitted.
     experts_fp4: float = 0.451  # The same of fp4 units. Fitted.
     tile: int = 24
     """Rows to which the tokens of an expert are padded, by half of it on average: few tokens run in tiles of 16 or 32
     rows. Not fitted."""
     uneven: float = 1.72  # FLOPs of the busiest rank over the mean, where ranks hold different experts. Fitted.
-    experts_memory: float = 0.756  # Share of the bandwidth at which experts' weights are read. Fitted.
-    skew: float = 0.757  # Experts that some token reaches, over those of an even routing. Fitted.
+    experts_memory: float = 0.745  # Share of the bandwidth at which experts' weights are read. Fitted.
+    popularity: float = 0.52
+    """Shape of the gamma distribution of how often experts are chosen: the larger, the more alike they are. Fitted."""
     experts_launch: float = 24.2e-6
     """Seconds of a launch over all experts, half of a layer's sorting and gathering. Fitted."""
     experts_launch_fp4: float = 12.0e-6
@@ -175,12 +179,13 @@ def least_read(kernel: Kernel) -> float:
 
 
 def _reached(kernel: Kernel, c: Constants) -> float:
-    """Share of the experts that some token is sent to; 1 of other kernels."""
+    """Share of the experts that some token is sent to; 1 of other kernels. Numbers of tokens are Poisson distributed
+    around means that are gamma distributed: some experts are chosen far more often than others."""
     if kernel.experts is None:
         return 1.0
     _, chosen, of = kernel.experts
-    even = 1 - (1 - chosen / of) ** kernel.rows
-    return max(c.skew * even, chosen / of)
+    without_tokens = float((1 + kernel.rows * chosen / of / c.popularity) ** -c.popularity)
+    return max(1 - without_tokens, chosen / of)
 
 
 def _multiplied(kernel: Kernel, c: Constants) -> float:
@@ -192,12 +197,15 @@ def _multiplied(kernel: Kernel, c: Constants) -> float:
     return kernel.flops * padding * (c.uneven if here < of else 1)
 
 
-def _attained(kernel: Kernel, units: str, c: Constants) -> float:
-    """Share of the peak of these units that a product attains."""
+def _rate(kernel: Kernel, device: Device, c: Constants) -> float:
+    """FLOPs per second of a product."""
+    units = units_of(device, kernel.format)
+    peak = device.peak[units]
     if kernel.experts is None:
-        return {"fp8": c.fp8, "fp4": c.fp4}.get(units, c.wide)
-    wide = c.experts_wide if kernel.format in WIDE else c.experts_unpacked
-    return {"fp8": c.experts_fp8, "fp4": c.experts_fp4}.get(units, wide)
+        return peak * {"fp8": c.fp8, "fp4": c.fp4}.get(units, c.wide)
+    if units in ("fp8", "fp4"):
+        return peak * {"fp8": c.experts_fp8, "fp4": c.experts_fp4}[units]
+    return peak * c.experts_wide if kernel.format in WIDE else min(peak, c.unpacking) * c.experts_unpacked
 
 
 def _launch(kernel: Kernel, device: Device, c: Constants) -> float:
@@ -222,8 +230,8 @@ def _timed(kernel: Kernel, device: Device, c: Constants, prefill: bool) -> Timed
         )
         launch = kernel.times * (c.attention_prefill if prefill else c.attention_decode)
     else:
-        units, reading = units_of(device, kernel.format), c.memory if kernel.experts is None else c.experts_memory
-        compute = _multiplied(kernel, c) / (device.peak[units] * _attained(kernel, units, c))
+        compute = _multiplied(kernel, c) / _rate(kernel, device, c)
+        reading = c.experts_memory if kernel.experts else c.memory
         moving = (kernel.read * _reached(kernel, c) + kernel.moved) / (device.bandwidth * reading)
         launch = kernel.times * _launch(kernel, device, c)
     both = (compute**c.bend + moving**c.bend) ** (1 / c.bend)
