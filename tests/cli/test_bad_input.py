@@ -979,6 +979,10 @@ def test_a_number_that_may_be_two_is_refused_everywhere(run, command: str, one: 
     assert "is ambiguous" not in run(*command.split(), one, "1,024").err  # no second number starts with 0
 
 
+def test_three_numbers_are_a_list(run) -> None:
+    assert run("sweep", "gpt2", "--ctx", "128,256,512").out == run("sweep", "gpt2", "--ctx", "128, 256, 512").out != ""
+
+
 def test_a_number_of_an_option_that_no_command_lists_may_have_commas(run) -> None:
     asked = ("serve", "llama-3.1-8b", "--on", "h100", "--prompt")
     assert run(*asked, "16,384").out == run(*asked, "16384").out != ""

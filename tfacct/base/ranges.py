@@ -37,8 +37,10 @@ class Values:
 
 def read_values(option: str, text: str) -> Values:
     """Whole numbers in a list or range. Raises UsageError, also for `64,128`, which could be one number or two."""
-    check_commas(option, text, several=True)
-    parts = [text] if units.is_tokens(text) else text.split(",")
+    if text.count(",") < 2:  # 128,256,512 is a list
+        check_commas(option, text, several=True)
+    is_one = units.is_tokens(text) and (",0" in text or "," not in text)
+    parts = [text] if is_one else text.split(",")
     pieces = tuple(_piece(option, part.strip()) for part in parts)
     for piece in pieces:
         if len(piece) and min(piece[0], piece[-1]) < 1:
