@@ -22,6 +22,7 @@ from tfacct.training.layout_search import TrainingSearch
 from tfacct.training.recipe import Recipe
 
 LLAMA = "llama-3.1-8b"
+PLANS: tuple[Any, ...] = ("torch", "megatron")
 MESH = ("tp", "sp", "fsdp", "dp", "zero", "pp", "cp", "ulysses")
 
 
@@ -317,8 +318,8 @@ def test_two_fits_are_compared_by_their_errors(run: Callable[..., Ran]) -> None:
     (facts,) = json.loads(ran.out)["models"]
     first = {row["timed_as"]: row for row in reversed(facts["layouts"])}
     assert 1 < first["Megatron-LM"]["seconds"] / first["FSDP"]["seconds"] < 1.132
-    tie = next(note for note in facts["notes"] if note.endswith("a tie; measure both."))
-    assert "less than the errors (9.2%, 13.2%)" in tie
+    tie = next(note for note in facts["notes"] if note.startswith("A tie: "))
+    assert "less than the errors (9.2%, 13.2%). Measure both." in tie and tie.endswith(first["Megatron-LM"]["command"])
     for law in ("FSDP", "Megatron-LM"):
         assert any(note.endswith(first[law]["command"]) for note in facts["notes"])
         assert sum(note.startswith(f"Estimate of {law}. ") for note in facts["notes"]) == 1
@@ -557,10 +558,14 @@ def test_the_plan_of_tensor_parallelism(run: Callable[..., Ran]) -> None:
     words = " ".join(run("plan", LLAMA, "--train", "--ctx", "2k", "--tp", "2").out.split())
     note = "input gradients of q, k, v, gate, up one by one: 161 times in all, Megatron-LM 65 (--tp-plan megatron)."
     assert note in words
+    sent = [tfacct.load(LLAMA).comms(tp=2, train=True, ctx="2k", tp_plan=plan).sent_bytes for plan in PLANS]
+    words = " ".join(run("train", LLAMA, "--ctx", "2k", "--tp", "2", "-v").out.split())
+    torch, megatron = (f"{size / 2**30:.2f} GiB" for size in sent)
+    assert f"Each rank sends {torch} per step ({megatron} with --tp-plan megatron)." in words
     for more in (("--sp",), ("--tp-plan", "megatron")):
         assert "one by one" not in run("plan", LLAMA, "--train", "--ctx", "2k", "--tp", "2", *more).out
     model, asked = tfacct.load(LLAMA), {"on": "8xh100", "train": True, "ctx": "2k", "batch": 8, "tp": 2}
-    rows = {plan: model.plan(tp_plan=plan, **asked).layouts for plan in ("torch", "megatron")}
+    rows = {plan: model.plan(tp_plan=plan, **asked).layouts for plan in PLANS}
     assert all("--tp-plan megatron" in row["command"] for row in rows["megatron"])
     least = {plan: min(row["sent_bytes"] for row in found if not row["sp"]) for plan, found in rows.items()}
     assert least["megatron"] < least["torch"]

@@ -465,28 +465,20 @@ def _apart(one: Plan) -> tuple[float, list[float]] | None:
 
 
 def _tie(one: Plan) -> str | None:
-    """Whether the first layouts of two laws differ by more than the errors of their times."""
+    """Whether the first layouts of two laws differ by more than the errors of their times; if not, the command of the
+    other one."""
     if (found := _apart(one)) is None:
         return None
     apart, errors = found
-    first = (each[0].estimate for law, each in one.laws.items() if law)
-    times = units.time_range(sorted(each.seconds for each in first if each is not None)).replace(" … ", " and ")
-    if not errors:
-        return f"{times} are fitted separately, and their errors are not known: measure both."
+    first, *others = (each[0] for law, each in one.laws.items() if law)
+    seconds = sorted(of.estimate.seconds for of in (first, *others) if of.estimate is not None)
+    times = units.time_range(seconds).replace(" … ", " and ")
     shares = ", ".join(map(units.percent, errors))
-    less = "less than the errors ({}): a tie; measure both" if apart < max(errors) else "more than the errors ({})"
-    return f"{times} differ by {units.percent(apart)}, {less.format(shares)}."
-
-
-def _commands(one: Plan) -> list[str]:
-    """The commands of the first layout, and of the one that ties with it."""
-    first, *others = [found[0] for law, found in one.laws.items() if law] or one.shown[:1]
-    apart, errors = _apart(one) or (0, [])
-    tied = others if not errors or apart < max(errors) else []
-    return [
-        f"{_of_first(one, 'memory')}: {_command(one, first)}",
-        *(f"Memory of {_layout_of(of)}: {_command(one, of)}" for of in tied),
-    ]
+    if errors and apart >= max(errors):
+        return f"{times} differ by {units.percent(apart)}, more than the errors ({shares})."
+    why = f"differ by {units.percent(apart)}, less than the errors ({shares})" if errors else "have unknown errors"
+    other = f"{_layout_of(others[0])}: {_command(one, others[0])}"
+    return f"A tie: {times} {why}. Measure both. {other}"
 
 
 def _of_first(one: Plan, what: str) -> str:
@@ -517,7 +509,7 @@ def _whole_experts(one: Plan) -> str | None:
 
 
 NOTES: tuple[NoteRow, ...] = (
-    NoteRow("command", 1, _commands),
+    NoteRow("command", 1, lambda one: f"{_of_first(one, 'memory')}: {_command(one, one.shown[0])}"),
     NoteRow(
         "allocator",
         1,
@@ -540,7 +532,7 @@ NOTES: tuple[NoteRow, ...] = (
         "Not included: bytes that recomputed layers send again.",
     ),
     NoteRow("laws", 1, _tie),
-    NoteRow("error", 1, _errors),
+    NoteRow("error", 1, lambda one: not _apart(one) and _errors(one)),
     NoteRow(
         "tp_plan",
         1,
@@ -565,6 +557,7 @@ NOTES: tuple[NoteRow, ...] = (
     ),
     NoteRow("received", 1, _received),
     NoteRow("files", 1, lambda one: one.recipe is None and model_notes.files_notes([one.model], one.given["dtype"])),
+    NoteRow("error", 2, lambda one: _apart(one) and _errors(one)),
     NoteRow("usable", 2, lambda one: one.fit.notes),
     NoteRow("cache", 2, lambda one: one.recipe is None and model_notes.cache_notes([one.model], _cache(one))),
     NoteRow("range", 2, lambda one: one.recipe is None and model_notes.range_notes([one.model], one.given["dtype"])),

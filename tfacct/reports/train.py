@@ -817,9 +817,17 @@ def _labels(step: Step) -> str:
 
 
 def _sent(step: Step, mesh: Mesh) -> str:
+    """What a rank sends, also under Megatron-LM's plan if it sends less."""
+    from tfacct.training.layouts import sent_bytes
+
     whose = "The busiest rank sends" if mesh.pp > 1 else "Each rank sends"
     again = "; what recomputed layers send again is not included" if step.recipe.has_uncounted_sends else ""
-    return f"{whose} {units.binary(step.sent_bytes or 0)} per step{again}."
+    size, other = step.sent_bytes or 0, ""
+    if mesh.tp > 1 and not mesh.sp and step.recipe.lora is None:
+        plan = replace(step.recipe, mesh=replace(mesh, plan="megatron"))
+        less = sent_bytes(step.memory.model, step.memory.work, plan)
+        other = f" ({units.binary(less)} with {option('tp_plan', 'megatron')})" if less < size else ""
+    return f"{whose} {units.binary(size)} per step{other}{again}."
 
 
 def _unsharded(step: Step, _: Mesh) -> str:
