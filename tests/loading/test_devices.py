@@ -365,21 +365,6 @@ def test_no_number_of_devices(text: str) -> None:
         devices.several("--on", text)
 
 
-@pytest.mark.parametrize(
-    ("on", "says"),
-    [
-        ("24GB", "--on 24GB gives only memory; this needs a device with a known speed"),
-        ("2x80GiB", "--on 2x80GiB gives only memory"),
-        ("8", "--on 8 has no device name hint: for example 8xh100"),
-        ("all", "--on must name one kind of device here, not `all`"),
-        ("h100,h200", "--on takes one kind of device here, not 'h100,h200' hint: run the command once for each"),
-    ],
-)
-def test_a_time_needs_one_device(run: Callable[..., Ran], on: str, says: str) -> None:
-    ran = run("time", "gpt2", "--on", on)
-    assert ran.code == 2 and says in " ".join(ran.err.split())
-
-
 def test_all_devices_or_some() -> None:
     model = load("llama-3.2-1b")
     every = model.fit().lines

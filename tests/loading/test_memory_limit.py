@@ -116,37 +116,6 @@ def test_train_plan_and_time_give_one_answer() -> None:
         assert plan.budget_bytes == peak + spare and bool(plan.layouts) is (spare == 0)
 
 
-@pytest.mark.parametrize(
-    "asked",
-    [
-        "memory gpt2 --on 3xh100 --tp 2",
-        "train gpt2 --on 3xh100 --fsdp 2",
-    ],
-)
-def test_other_devices_than_ranks_are_refused(asked: str, run: Callable[..., Ran]) -> None:
-    assert "--on 3xh100-sxm has 3 devices, the layout 2 ranks" in run(*asked.split()).err
-
-
-@pytest.mark.parametrize(
-    ("asked", "message"),
-    [
-        ("memory gpt2 --use 0.9", "--use needs --on"),
-        ("train gpt2 --reserve 1GB", "--reserve needs --on"),
-        ("plan gpt2 --gpus 2 --on 3xh100", "--on 2x3xh100 has two device counts"),
-        ("memory gpt2 --on t4 --use 1.5", "--use must be above 0 and at most 1"),
-        ("plan gpt2 --on 2xt4 --use 0", "--use must be above 0 and at most 1"),
-        ("memory gpt2 --reserve 1 --on t4,", "--reserve must be a size with its unit"),
-        ("memory llama-3.1-8b --on 3xh100-sxm", "3 devices do not divide the 32 query heads hint: try 2 or 4"),
-        ("memory llama-3.1-8b --on 3xh100-sxm --batch 1,2", "3 devices do not divide the 32 query heads"),
-        ("memory minimax-m2 --on 16xh100-sxm", "16 × h100-sxm (tp=16) does not divide K = 8 (key/value heads)"),
-        ("train gpt2 --on 5xh100-sxm", "gpt2: 5 × h100-sxm (fsdp=5) pads attn_norm.weight (768)"),
-    ],
-)
-def test_what_the_options_refuse(asked: str, message: str, run: Callable[..., Ran]) -> None:
-    ran = run(*asked.split())
-    assert ran.code == 2 and message in " ".join(ran.err.split())
-
-
 @pytest.mark.parametrize("paged", [{}, {"kv_block": 16}])
 def test_weights_larger_than_the_budget_are_a_verdict(paged: dict[str, int], run: Callable[..., Ran]) -> None:
     """llama-3.1-70b: 70,553,706,496 parameters · 2 bytes = 131.4 GiB. At 131,072 tokens the cache takes 40 GiB more:

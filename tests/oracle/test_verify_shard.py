@@ -74,39 +74,6 @@ def test_notes_name_the_plans(run: Callable[..., Ran]) -> None:
     assert "Ran 4 of 48 layers" in words and "Not checked: loss and optimizer" in words
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ("gpt2 --shard --tp 2", "no --tp 2 plan was checked against its class"),
-        ("minicpm3-4b --shard --tp 2 --sp", "--sp does not support a scaled embedding"),
-        ("llama-3.1-8b --shard --tp 16", "no plan replicates heads over --tp 16 ranks"),
-        ("llama-3.1-8b --shard --tp 3", "does not divide K = 8"),
-        ("llama-3.1-8b --shard --tp 2 --sp --ctx 5", "--tp 2 does not divide T = 5"),
-        ("mamba-130m --shard --tp 2", "a parallel layout does not support Mamba"),
-        ("llama-3.1-8b --tp 2", "--tp needs --shard"),
-        ("llama-3.1-8b --pp 2", "--pp needs --shard"),
-        ("llama-3.1-8b --shard --dp 2", "--dp 2 is not verified here: torch's buckets need real tensors"),
-        ("mixtral-8x7b --shard --fsdp 2 --ep 2 --imbalance 1.5", "routing is assumed even"),
-        ("qwen1.5-moe-a2.7b --shard --fsdp 2 --ep 2", "no --ep 2 plan was checked against its class"),
-        ("llama-3.1-8b --shard --ulysses 2", "--ulysses 2 is not verified here"),
-        ("llama-3.1-8b --shard --cp 2 --cp-method gather", "is not verified, because torch runs a ring"),
-        ("llama-3.1-8b --shard --pp 2 --ctx 64", "torch's 1F1B needs at least 2 micro-batches for 2 stages, not 1"),
-        ("llama-3.1-8b --shard --pp 2 --tp 2", "--pp 2 is not verified with another axis"),
-        ("llama-3.1-8b --shard --pp 2 --schedule zero-bubble", "--pp 2 is not verified with zero bubble"),
-        ("llama-3.1-8b --shard --dp 2 --zero 1", "is not verified here"),
-        ("llama-3.1-8b --shard --cp 2 --ctx 5", "use a multiple of 4"),
-        ("ernie-4.5-21b-a3b --shard --fsdp 2 --ctx 64", "torch cannot shard its class this way"),
-        ("llama-3.1-8b --shard --train", "--shard does not work with --train"),
-        ("llama-3.1-8b --shard --decode", "whole sequences"),
-        ("llama-3.1-8b --shard --dtype int4", "communication is in fp32, bf16, fp16, not int4"),
-    ],
-)
-def test_what_cannot_be_asked_is_refused(run: Callable[..., Ran], arguments: str, said: str) -> None:
-    ran = run("verify", *arguments.split())
-    words = " ".join(ran.err.split())
-    assert ran.code == 2 and said in words and "Traceback" not in words, words
-
-
 def test_a_process_with_a_group_of_its_own_is_left_alone() -> None:
     from tfacct.base.errors import UsageError
     from tfacct.reference.ranks import fake_ranks
@@ -160,28 +127,6 @@ def test_weights_are_gathered_whatever_computes_with_them(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(GATHERED.keys() - {*QUICK}))
 def test_every_family_with_parts_without_a_rule_gathers_its_weights(name: str) -> None:
     gathered(name)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ("plan mamba-130m --dp 8 --train", "its gradient buckets were not checked"),
-        ("train jamba-v0.1 --fsdp 2 --ctx 64", "the formula for jamba is off by up to 59% in 16 bits"),
-        ("plan mamba-130m --tp 2", "a parallel layout does not support Mamba hint: use --fsdp alone"),
-        # 8,192 + 2 · 128 channels with 4 taps each: the class divides channels, not taps.
-        ("params bamba-9b --fsdp 5", "--fsdp 5 pads"),
-        (
-            "params zamba2-1.2b --fsdp 2",
-            "a parallel layout does not support Mamba-2 hint: layers of its class share weights",
-        ),
-        ("params kimi-linear-48b-a3b --fsdp 2", "hint: its class stores the head decays as one row"),
-        ("plan olmo-hybrid-7b --fsdp 2", "hint: its class has fp32 and bf16 weights"),
-        ("plan rwkv-4-169m-pile --fsdp 2 --train", "hint: its class stores the token-mixing weights as one row"),
-    ],
-)
-def test_what_gathers_no_weights_says_so(run: Callable[..., Ran], arguments: str, said: str) -> None:
-    ran = run(*arguments.split())
-    assert ran.code == 2 and said in " ".join(ran.err.split())
 
 
 def test_taps_of_a_convolution_are_columns() -> None:

@@ -61,24 +61,6 @@ def test_several_models_in_one_table(run: Callable[..., Ran], tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        ("t5gemma-2b-2b --train", "the training step of t5gemma has not been measured"),
-        ("gpt2 --optimizer sgd", "--optimizer needs --train"),
-        ("gpt2 --train --decode", "whole sequences"),
-        ("gpt2 --train --against torch", "--against must be transformers"),
-        (
-            "bert-base --train --ctx 513",
-            "its class cannot run this: context 513 is past the 512 positions",
-        ),
-    ],
-)
-def test_what_makes_no_sense_is_said(run: Callable[..., Ran], arguments: str, says: str) -> None:
-    ran = run("verify", *arguments.split())
-    assert ran.code == 2 and says in " ".join(ran.err.split()), ran.err
-
-
-@pytest.mark.parametrize(
     ("config", "why"),
     [
         ({**TINY["mixtral"], "intermediate_size": 37}, "torch's expert matmuls need widths that are multiples of 8"),
