@@ -1,12 +1,24 @@
-"""Recurrent layers in place of attention: numbers and states by hand. Kind: golden, refusal."""
+"""Recurrent layers, windows of an encoder and layers that differ: numbers and states by hand. Kind: golden, refusal."""
+
+from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
+from sympy import Symbol, sympify
 
+import tfacct
 from tests.families import TINY
+from tests.families.rare import LED
+from tests.helpers.models import tiny
 from tfacct import load
-from tfacct.architecture.parts import Experts
+from tfacct.accounts.metrics import Point, attention_overtakes
+from tfacct.architecture.parts import Experts, Mamba
+from tfacct.base.errors import ConfigError, TfacctError
+from tfacct.ledger.lines import Matmul
+from tfacct.ledger.workload import Workload
+from tfacct.loading import presets
 from tfacct.loading.model import load_model
 
 
@@ -81,7 +93,7 @@ def test_blocks_in_turn_are_named_by_the_first_layer_that_calls_them() -> None:
 def test_shared_sets_are_said_and_derived(run) -> None:
     said = " ".join(run("params", "zamba2-7b", "--explain").out.split())
     assert "Attention and MLP of 7 layers, and of 6 others, share one set of weights each" in said
-    assert "Dj·2 = 7,168 · 2 sets = 14,336 parameters" in said
+    assert "2·Dj = 2 sets · 7,168 = 14,336 parameters" in said
     alone = " ".join(run("params", "zamba2-1.2b").out.split())
     assert "Attention and MLP of 6 layers share one set of weights; each layer has its own adapters." in alone
 
@@ -102,3 +114,276 @@ def test_the_sizes_of_sparse_attention_config_are_the_ones_taken(run) -> None:
 def test_layers_of_zamba_that_call_its_block() -> None:
     calls = [number for number in range(76) if number == 2 or (number > 2 and (number - 3) % 6 == 4)]
     assert load_model("mine", {"model_type": "zamba"}).config.hybrid_layers() == calls and len(calls) == 13
+
+
+def test_one_token_more_than_a_chunk_costs_another() -> None:
+    """2 · 64 · 64 · 128 FLOPs for each of 32 heads, 36 blocks and chunk; none for the token of a decode step."""
+    model = load("qwen3-next-80b-a3b").loaded.ledger
+    for tokens, context, chunks in ((64, 64, 1), (65, 65, 2), (65, 900, 2), (1, 900, 0)):
+        at = Workload(context, tokens).axes()
+        assert model.flops(at)["blocks.*.delta.key_pairs"] == 2 * 64 * 64 * 128 * 32 * 36 * chunks
+
+
+def test_the_states_are_counted_in_fp32_and_said_so(run) -> None:
+    """36 blocks of 32 heads of 128 × 128 numbers, 4 bytes each, at every dtype of the cache."""
+    held = 36 * 32 * 128 * 128 * 4
+    for dtype in ("bf16", "fp8"):
+        kept = load("qwen3-next-80b-a3b").memory(ctx=1000, kv_dtype=dtype).models[0]["lines"]
+        (state,) = (line for line in kept if line["what"] == "delta.delta_state")
+        assert (state["dtype"], state["bytes"]) == ("fp32", held)
+    ran = run("memory", "--kv", "qwen3-next-80b-a3b", "-v")
+    assert "36 · 1 · 32 · 128 · 128 · 4" in " ".join(ran.out.split())
+    assert "delta.delta_state is stored in fp32, independent of the cache dtype." in " ".join(ran.out.split())
+
+
+def test_a_training_step_has_no_rule_for_it_and_says_so(run) -> None:
+    ran = run("train", "kimi-linear-48b-a3b", "--ctx", "128")
+    assert ran.code == 2 and "Traceback" not in ran.err
+
+
+COMMANDS = [
+    "flops mamba-130m",
+    "flops mamba-130m --masked",
+    "flops mamba-130m --by part",
+    "flops mamba-130m --by block --decode",
+    "flops mamba-130m --pointwise",
+    "flops mamba-130m --train",
+    "flops mamba-130m --bytes",
+    "flops mamba-130m --ctx 100 --generate 7",
+    "flops mamba-130m mamba-2.8b",
+    "flops mamba-130m mamba-2.8b --bytes",
+    "params mamba-130m",
+    "memory mamba-130m",
+    "memory mamba-130m --on 24GiB",
+    "memory mamba-130m mamba-2.8b --on 24GiB",
+    "memory --kv mamba-130m",
+    "memory --kv mamba-130m --ctx 128k --batch 3",
+    "sweep mamba-130m --ctx 1k..8k",
+    "compare --by line mamba-130m mamba-2.8b",
+    "formula mamba",
+    "formula mamba --of train",
+    "formula mamba --of kv",
+    "formula mamba-130m --of params",
+    "solve mamba-130m --for batch --until total_bytes=24GiB",
+    "models mamba-130m",
+]
+OF_ATTENTION = ("T × S", "softmax", "rotary", "scores", "KV cache", "MHA", "MQA", "query", "keys at the end", "window")
+"""Words that a report about Mamba blocks alone has no use for; a convolution's window is named where bytes are."""
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_report_speaks_of_attention_where_there_is_none(run, command: str, columns: int) -> None:
+    ran = run(*command.split(), columns=columns)
+    assert ran.code == 0 and max(map(len, ran.out.splitlines())) <= columns
+    allowed = ("window",) if "--bytes" in command else ()
+    assert [word for word in OF_ATTENTION if word in ran.out and word not in allowed] == []
+
+
+def test_the_json_says_the_same(run) -> None:
+    """Keys as in every JSON; what there is none of is null or 0."""
+    for command in ("flops mamba-130m", "formula mamba", "memory --kv mamba-130m"):
+        document = json.loads(run(*command.split(), "--json").out)
+        assert not any(word in document["convention"] for word in ("attention", "T x S", "token of the context"))
+    (facts,) = json.loads(run("memory", "--kv", "mamba-130m", "--json").out)["models"]
+    assert facts["query_heads"] is facts["kv_heads"] is None and facts["kv_bytes_per_token"] == 0
+    assert {(line["as_built"], line["mha"], line["mqa"]) for line in facts["lines"]} == {(2_654_208, None, None)}
+
+
+def test_beside_a_model_with_attention_each_says_its_own(run) -> None:
+    ran = run("flops", "mamba-130m", "gpt2")
+    assert "mamba" in ran.out
+    assert "full T × S attention" in ran.out
+    assert "the recurrence of Mamba" in " ".join(run("flops", "mamba-130m", "gpt2", "-v").out.split())
+    for command in (
+        "memory --kv mamba-130m gpt2",
+        "memory mamba-130m gpt2",
+        "compare --by line gpt2 mamba-130m --ctx 1k,1k",
+    ):
+        assert "mamba-130m keeps no keys and values, but a state of fixed size" in " ".join(
+            run(*command.split()).out.split()
+        )
+    assert " any " in run("memory", "mamba-130m", "gpt2", "--on", "24GiB").out
+
+
+def test_masked_pairs_are_all_there_are() -> None:
+    model = load("mamba-130m")
+    assert model.flops(ctx=999, masked=True).total == model.flops(ctx=999).total
+
+
+@pytest.mark.parametrize("chunk", [False, True])
+def test_no_crossover_is_made_up(chunk: bool, run) -> None:
+    assert attention_overtakes(Point(tiny("mamba").ledger, Workload(5, 5, 7)), chunk=chunk) is None
+    assert (
+        " tokens on" not in run("flops", "mamba-130m").out + run("memory", "--kv", "mamba-130m", "--batch", "1000").out
+    )
+
+
+def test_a_state_that_does_not_fit_is_a_verdict(run) -> None:
+    for command, says in (
+        ("memory mamba-2.8b --on 5GiB", "Does not fit in 5 GiB: the weights alone need"),
+        ("memory mamba-130m --on 247MiB --batch 99", "less than the state of 99 sequences"),
+    ):
+        ran = run(*command.split())
+        assert ran.code == 0 and says in " ".join(ran.out.split())
+
+
+def test_key_heads_are_no_knob() -> None:
+    with pytest.raises(TfacctError, match="the model has no attention"):
+        tiny("mamba").architecture.with_kv_heads(2)
+    pytest.importorskip("numpy")
+    with pytest.raises(TfacctError, match="the model has no attention"):
+        load("mamba-130m").evaluate("total_flops", num_key_value_heads=[1, 2])
+
+
+def test_the_width_follows_as_in_the_class() -> None:
+    """expand · hidden_size, unless intermediate_size says another; a rank of a sixteenth, rounded up."""
+    bare = {"model_type": "mamba", "vocab_size": 7, "hidden_size": 33, "num_hidden_layers": 1}
+    said = [
+        ({}, (66, 3)),
+        ({"expand": 3}, (99, 3)),
+        ({"intermediate_size": 50}, (50, 3)),
+        ({"expand": 3, "intermediate_size": 99, "d_inner": 99, "d_model": 33, "n_layer": 1}, (99, 3)),
+        ({"time_step_rank": 5, "intermediate_size": None}, (66, 5)),
+    ]
+    for fields, sizes in said:
+        mamba = load_model("mine", {**bare, **fields}).architecture.stacks[0].block.find(Mamba)
+        assert (mamba.inner, mamba.rank) == sizes
+
+
+def test_rows_of_a_product_without_tokens_of_its_own_are_its_left_axes() -> None:
+    """Reading the states: Dx × Ns by Ns, for each token of each sequence. 2 · 3 · 5 · 7 · 11 FLOPs."""
+    line = Matmul("read_out", "B T Dx Ns, B T Ns -> B T Dx")
+    axes = {"B": 3, "T": 5, "Dx": 7, "Ns": 11}
+    dims = line.dims(axes)
+    assert (dims.m, dims.k, dims.n, dims.times) == (7, 11, 1, 15)
+    left, right = line.backward()  # an outer product, and a sum over channels: 2 · 3 · 5 · 7 · 11 each
+    assert left.flops(axes) == right.flops(axes) == line.flops(axes) == 2 * 3 * 5 * 7 * 11
+
+
+# "RWKV: Reinventing RNNs for the Transformer Era" (arXiv 2305.13048), appendix on parameters: as printed there.
+PUBLISHED = {"169m": 1.693e8, "430m": 4.304e8, "1b5": 1.515e9, "3b": 2.985e9, "7b": 7.393e9, "14b": 1.415e10}
+
+
+@pytest.mark.parametrize("size", PUBLISHED)
+def test_the_papers_totals(size: str) -> None:
+    assert float(f"{tfacct.load(f'rwkv-4-{size}-pile').params().total:.3e}") == PUBLISHED[size]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "flops rwkv-4-169m-pile",
+        "flops rwkv-4-169m-pile --bytes",
+        "memory --kv rwkv-4-169m-pile",
+        "formula rwkv",
+        "memory rwkv-4-169m-pile",
+    ],
+)
+def test_no_word_of_attention_or_keys(run, command: str) -> None:
+    ran = run(*command.split())
+    assert ran.code == 0 and "None" not in ran.out
+    for word in ("softmax", "rotary", "query heads", "convolution", "KV cache"):
+        assert word not in ran.out
+
+
+def test_a_padded_source_costs_its_encoder_whole_windows() -> None:
+    """Of 13 tokens in windows of 12 there are 24: halves of 2 tokens are 12, of 6 tokens 4, windows one fewer each.
+    The decoder reads 13."""
+    ours = load_model("mine", LED.TWO)
+    flops = ours.ledger.flops(Workload(5, 5, source=13, new_source=13).axes(), unfolded=True)
+    assert flops["encoder.blocks.0.attn.q_proj"] == 2 * 24 * 60 * 60
+    assert flops["encoder.blocks.0.attn.scores"] == 2 * 11 * 4 * 4 * 60
+    assert flops["encoder.blocks.1.attn.scores"] == 2 * 3 * 12 * 12 * 60
+    assert flops["encoder.blocks.0.attn.values"] == 2 * 12 * 2 * 6 * 60
+    assert flops["encoder.blocks.1.attn.values"] == 2 * 4 * 6 * 18 * 60
+    assert flops["blocks.0.cross.k_proj"] == 2 * 13 * 60 * 60
+    later = ours.ledger.flops(Workload(6, 1, source=13).axes())
+    assert not any(count for path, count in later.items() if path.startswith("encoder"))
+
+
+def test_the_source_is_in_whole_windows_unless_said(run) -> None:
+    assert load_model("mine", LED.TINY).source == 28
+    said = run("flops", "led-base-16384", "--source", "2000").out.replace("\n", " ")
+    assert "over the whole source, padded to 2,048 tokens, a multiple of the window (1,024)." in said
+    assert "padded" not in run("flops", "led-base-16384").out
+    assert "in an encoder, pairs within overlapping windows" in said
+
+
+def test_what_overtakes_the_rest_is_the_decoders_own_attention(run) -> None:
+    """Scores of the encoder and across stand among the rest."""
+    said = " ".join(run("sweep", "led-base-16384", "--ctx", "1k,2k").out.split())
+    assert "tokens on, the decoder's self-attention scores and attention-weighted values cost more than" in said
+
+
+def test_windows_of_several_lengths_have_letters_of_their_own_in_a_formula() -> None:
+    """Read back with the sizes that the legend gives, the formula is the count; of 13 source tokens 24 are read."""
+    model = load(LED.TWO)
+    for step in ({"ctx": 11, "source": 13, "batch": 3}, {"ctx": 11, "tokens": 1, "source": 13}):
+        facts = model.formula(**step).models[0]
+        sizes = {axis: about["value"] for axis, about in facts["legend"].items() if "value" in about}
+        assert sympify(facts["total_formula"], locals={axis: Symbol(axis) for axis in facts["legend"]}).subs(sizes) == (
+            model.flops(**step).total
+        )
+        assert (sizes["Ih1"], sizes["Iw2"]) == ((0, 0) if "tokens" in step else (12, 3))
+    assert facts["legend"]["Iw1"]["meaning"].startswith("overlapping windows, Ih1")
+
+
+OPENELM_270M = {
+    "model_type": "openelm", "vocab_size": 32_000, "model_dim": 1280, "num_transformer_layers": 16, "head_dim": 64,
+    "max_context_length": 2048, "num_query_heads": [12] * 5 + [16] * 7 + [20] * 4,
+    "num_kv_heads": [3] * 5 + [4] * 7 + [5] * 4, "ffn_dim_divisor": 256, "ffn_with_glu": True,
+    "ffn_multipliers": [0.5, 0.73, 0.97, 1.2, 1.43, 1.67, 1.9, 2.13, 2.37, 2.6, 2.83, 3.07, 3.3, 3.53, 3.77, 4.0],
+    "normalize_qk_projections": True, "share_input_output_layers": True,
+}  # fmt: skip
+
+
+def test_openelm_has_the_totals_of_its_paper() -> None:
+    """Mehta et al., "OpenELM" (arXiv 2404.14619): 0.27 B and 1.08 B."""
+    assert load_model("270m", OPENELM_270M).parameters == 271_527_168
+    assert round(presets.load("openelm-1.1b").parameters / 1e9, 2) == 1.08
+
+
+def test_nemotron_super_keeps_keys_in_its_layers_with_attention_alone() -> None:
+    """49 of 80 layers have attention, of 8 key heads of 128: 2 · 49 · 8 · 128 numbers a token, of two bytes each."""
+    ours = presets.load("llama-3.3-nemotron-super-49b")
+    assert load("llama-3.3-nemotron-super-49b").evaluate("kv_bytes_per_token", batch=[1])[0] == 2 * 49 * 8 * 128 * 2
+    assert ours.parameters == 49_867_145_216  # as its checkpoint's page has it, and by arithmetic
+
+
+def test_a_width_is_rounded_as_deci_rounds_it() -> None:
+    """int(2 · 1.0 · 8192 / 3) = 5461, and the next multiple of 256 is 5632."""
+    parameters = presets.load("llama-3.3-nemotron-super-49b").ledger.parameters(unfolded=True)
+    assert parameters["blocks.54.mlp.up_proj.weight"] == 8192 * 5632
+    assert "blocks.54.attn.q_proj.weight" not in parameters and "blocks.54.attn_norm.weight" not in parameters
+
+
+def test_keys_of_each_layer_of_deci_are_its_own() -> None:
+    """48 wide, heads of 6: keys and values of 4, 2, 2 and 4 heads."""
+    parameters = load_model("deci", TINY["deci"]).ledger.parameters(unfolded=True)
+    keys = [parameters[f"blocks.{number}.attn.k_proj.weight"] for number in range(4)]
+    assert keys == [48 * 6 * heads for heads in (4, 2, 2, 4)]
+
+
+@pytest.mark.parametrize(
+    ("part", "fields", "reason"),
+    [
+        ("attention", {"replace_with_linear": True}, r"block_configs\[0\].attention.replace_with_linear = true"),
+        ("attention", {"window_length": 4096}, "window_length = 4096"),
+        ("attention", {"n_heads_in_group": None}, "n_heads_in_group = null"),
+        ("ffn", {"ffn_mult": True}, "ffn_mult = true"),
+        ("ffn", {"hidden_act": "relu"}, "ffn.hidden_act"),
+    ],
+)
+def test_a_part_of_a_layer_that_is_not_understood_is_refused(part: str, fields: dict[str, Any], reason: str) -> None:
+    tiny = TINY["nemotron-nas"]
+    layers = [dict(layer) for layer in tiny["block_configs"]]
+    layers[0][part] = {**layers[0][part], **fields}
+    with pytest.raises(ConfigError, match=reason):
+        load_model("mine", {**tiny, "block_configs": layers})
+
+
+def test_one_kind_set_as_layer_types_is_that_of_every_layer() -> None:
+    """gemma-3-27b: keys and values of 62 layers, 16 heads of 128, in bf16."""
+    full = load("gemma-3-27b-text", layer_types="full_attention")
+    assert full.kv(ctx=3000).kv_cache_bytes == 62 * 2 * 16 * 128 * 2 * 3000

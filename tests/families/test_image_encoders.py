@@ -35,10 +35,8 @@ def test_qwen3_vls_mergers_by_hand() -> None:
 def test_a_class_token_is_none_of_those_that_are_joined(run) -> None:
     ran = run("flops", "llama-4-scout-vision", "--ctx", "36")
     said = " ".join(ran.err.split())
-    assert (
-        ran.code == 2
-        and "36 positions, less 1, are no multiple of 4, because positions are merged in groups of 4" in said
-    )
+    assert ran.code == 2
+    assert "36 positions, less 1, are no multiple of 4, because positions are merged in groups of 4" in said
     assert "use --ctx 37" in said
     for command in (("flops", "--explain"), ("formula",)):
         ran = run(command[0], "llama-4-scout-vision", *command[1:], columns=120)

@@ -253,10 +253,8 @@ def test_windows_over_a_latent_keep_what_a_later_token_sees() -> None:
     config, context = {"model_type": "dots3_note_text"}, 8192
     assert load(config).kv(ctx=context).total == 2 * (33 * 512 * (1024 + 64) + 13 * context * (512 + 64 + 128))
     said = " ".join(load(config).flops(ctx=context).notes)
-    assert (
-        "In 33 of 46 layers, a token sees at most 512 keys" in said
-        and "recomputes the keys and values of all visible tokens" in said
-    )
+    assert "In 33 of 46 layers, a token sees at most 512 keys" in said
+    assert "recomputes the keys and values of all visible tokens" in said
     assert "In 13 of 46 layers, an indexer selects at most 2,048 keys per token" in said
     assert load(config, use_dsa=False).kv(ctx=context).total == 2 * (33 * 512 * (1024 + 64) + 13 * context * (512 + 64))
 

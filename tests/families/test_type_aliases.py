@@ -1,7 +1,8 @@
-"""Model types with the computation of another family: published totals, or by hand. Kind: golden, refusal."""
+"""Files that name their code, or a type with the computation of another family. Kind: golden, refusal."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from tfacct.families.type_aliases import class_aliases, type_aliases
 from tfacct.families.unsupported import unsupported_types
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import load_model
+from tfacct.loading.quantized.methods import storage_of
 
 RW = {"architectures": ["RWForCausalLM"], "alibi": False, "bias": False, "parallel_attn": True, "vocab_size": 65024}
 RW_7B = {**RW, "model_type": "RefinedWebModel", "hidden_size": 4544, "multi_query": True, "n_head": 71, "n_layer": 32}
@@ -215,3 +217,123 @@ def test_what_falls_out_of_a_file_is_named_or_refused() -> None:
     both = {**TINY["gte"], "model_type": "new", "architectures": ["NewModel", "NewForTokenClassification"]}
     with pytest.raises(UsageError, match="has no other parts"):
         load_model("mine", both).of_part("vision")
+
+
+FP8 = ("e4m3", "float8_e4m3fn")
+
+
+def test_gptq_as_its_newer_files_spell_it_is_stored_alike() -> None:
+    """Qwen3's own GPTQ files have hyb_act = false; another order of inputs is not known."""
+    stored = {"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": False, "sym": True}
+    sizes = {**TINY["llama"], "hidden_size": 256, "intermediate_size": 256}
+    of = [load_model("mine", {**sizes, "quantization_config": {**stored, **more}}) for more in ({}, {"hyb_act": False})]
+    first, second = (
+        one.ledger.weight_bytes(storage_of(one, one.raw["quantization_config"], "quantization_config")) for one in of
+    )
+    assert first == second
+    with pytest.raises(ConfigError, match="hyb_act = true is not supported"):
+        storage_of(of[0], {**stored, "hyb_act": True}, "quantization_config")
+
+
+def test_fp8_under_torchs_name_for_it_is_stored_alike() -> None:
+    """MiniMax-M2's files say float8_e4m3fn where DeepSeek-V3's say e4m3."""
+    one = load_model("mine", TINY["minimax_m2"])
+    stored = {"quant_method": "fp8", "weight_block_size": [128, 128], "activation_scheme": "dynamic"}
+    first, second = (
+        one.ledger.weight_bytes(storage_of(one, {**stored, "fmt": name}, "quantization_config")) for name in FP8
+    )
+    assert first == second
+
+
+def test_bart_large_mnli_by_hand() -> None:
+    """bart-large's 406,291,456 and 1,024 · 1,024 + 1,024 + 3 · 1,024 + 3 of the head."""
+    said = {**load("bart-large").loaded.raw, "architectures": ["BartForSequenceClassification"], "_num_labels": 3}
+    ours = load_model("mine", {**said, "id2label": {"0": "contradiction", "1": "neutral", "2": "entailment"}})
+    assert ours.parameters == 406_291_456 + 1024 * 1024 + 1024 + 3 * 1024 + 3 == 407_344_131
+    assert ours.unknown == ()
+
+
+@pytest.mark.parametrize(
+    ("family", "stem", "word"), [("llama", "Llama", "language model"), ("gte", "Gte", "text encoder")]
+)
+def test_what_a_body_is_called_whose_file_names_a_head_too(run, tmp_path, family: str, stem: str, word: str) -> None:
+    other = "ForCausalLM" if family == "llama" else "ForMaskedLM"
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps({**TINY[family], "architectures": [f"{stem}Model", f"{stem}{other}"]}))
+    said = " ".join(run("params", str(file)).err.split())
+    assert f"only the {word} is counted, without {stem}{other}" in said
+
+
+def test_jinas_encoders_by_hand() -> None:
+    """jina-embeddings-v2-base-code, published as 161 million: tables of tokens and segments and a norm; per layer four
+    products with biases, three matrices and a bias, two norms, and one of queries and one of keys; a pooler."""
+    code = {"AutoModel": "jinaai/jina-bert-v2-qk-post-norm--modeling_bert.JinaBertModel"}
+    larger = {"hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12, "auto_map": code}
+    of_code = load_model("mine", {**PUBLISHED["jina"], **larger, "architectures": ["JinaBertModel"]})
+    layer = 4 * (768**2 + 768) + 3 * 768 * 3072 + 768 + 4 * 768 + 4 * 768
+    assert of_code.parameters == (61056 + 4) * 768 + 12 * layer + 768**2 + 768
+    assert round(of_code.parameters / 1e6) == 161
+
+
+def test_the_last_layer_of_each_group_of_bailing_hybrid_has_full_attention() -> None:
+    whole = load_model("mine", {**TINY["bailing_hybrid"], "layer_types": None, "layer_group_size": 3})
+    (full,) = (group.numbers for group in whole.ledger.groups if group.kind.startswith("latent"))
+    assert full == (2,)  # of layers 0 to 3
+
+
+def test_jina_embeddings_v4_is_qwen2_5_vl_and_a_product() -> None:
+    """Its class inherits that of Qwen2.5-VL-3B, whose language model has 3,085,938,688 of 3,754,622,976 parameters."""
+    plain = {
+        "hidden_size": 2048, "intermediate_size": 11008, "max_position_embeddings": 128000, "model_type": "qwen2_5_vl",
+        "num_attention_heads": 16, "num_hidden_layers": 36, "num_key_value_heads": 2, "tie_word_embeddings": True,
+        "vocab_size": 151936, "vision_config": {"hidden_size": 1280, "model_type": "qwen2_5_vl"},
+    }  # fmt: skip
+    own = {"matryoshka_dims": [128, 256], "multi_vector_projector_dim": 128, "task_names": ["retrieval"]}
+    ours = load_model("mine", {**plain, **own, "architectures": ["JinaEmbeddingsV4Model"]})
+    assert (ours.unknown, ours.left_out) == ((), ("vision_config", "multi_vector_projector"))
+    assert ours.ledger.parameters() == load_model("mine", plain).ledger.parameters()
+    assert ours.parameters == 3_085_938_688
+    with pytest.raises(ConfigError, match="is not a class of qwen2"):
+        load_model("mine", {**plain, "architectures": ["JinaEmbeddingsV5Model"]})
+
+
+def test_nv_embed_by_hand() -> None:
+    """Published as 7.85 billion: Mistral-7B without its head, 512 rows, four products of 4,096 × 8 · 4,096, three norms
+    with shifts, and a gated network of 16,384 with biases."""
+    ours = load_model("mine", PUBLISHED["nv-embed"])
+    body = load_model("mine", {**TINY["mistral"], **MISTRAL, "architectures": ["MistralModel"]}).parameters
+    network = 2 * (4096 + 1) * 16384 + (16384 + 1) * 4096
+    assert (ours.family, ours.unknown, ours.left_out, ours.has_cache) == ("nvembed", (), (), False)
+    assert ours.parameters - body == (512 + 4 * 32768 + 3 * 2) * 4096 + network == 740_356_096
+    assert ours.parameters == 7_851_016_192
+    tokens = 10 * (2 * 2 * 4096 * 32768 + 2 * 2 * 512 * 32768 + 2 * 3 * 4096 * 16384)  # q, o, scores, values, network
+    flops = ours.ledger.flops(Workload(10, 10).axes())
+    assert sum(count for path, count in flops.items() if path.startswith("pooler")) == tokens + 4 * 512 * 4096 * 32768
+
+
+MISTRAL = {
+    "vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
+    "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128,
+}  # fmt: skip
+
+
+def test_plamo_3_by_hand() -> None:
+    """Its own code's defaults: q, k and v, o, a gated network, four norms and those of queries and keys per layer;
+    seven of eight layers keep 2,048 tokens."""
+    ours = load_model("mine", {"model_type": "plamo3", "interleaved_sliding_window": ([2048] * 7 + [None]) * 4})
+    layer = 4096 * (32 + 8) * 128 + 4096 * 4096 + 3 * 4096 * 13312 + 4 * 4096 + 2 * 128
+    assert ours.parameters == 32 * layer + 4096 * 32000 + 4096 == 6_574_059_520
+    assert sum(ours.ledger.states(Workload(10_000, 10_000).axes()).values()) == 2 * 4 * 128 * (28 * 2048 + 4 * 10_000)
+    for fields, named in (
+        ({"attention_bias": True}, "attention_bias = true"),
+        ({"hidden_activation": "gelu"}, "hidden_activation ="),
+        ({"interleaved_sliding_window": [2048] * 32}, "contradicts window_size and sliding_window_pattern"),
+        ({"interleaved_sliding_window": [2048]}, "names 1 layers"),
+        ({"rope_scaling_factor": 8.0}, "needs initial_context_length"),
+    ):
+        with pytest.raises(ConfigError, match=named):
+            load_model("mine", {"model_type": "plamo3", **fields})
+    turned = load_model("mine", {**TINY["plamo3"], "rope_scaling_factor": 8.0, "initial_context_length": 16})
+    angles = [block.attention.rotary for block in turned.architecture.blocks()]
+    near = (1e4, "default")
+    assert [(of.base, of.scaled) for of in angles] == [near, near, (1e6, "yarn"), near]

@@ -177,7 +177,7 @@ CLASSES = [(family, name) for family in FAMILIES for name in classes_of(family)]
 
 
 def looks_for_an_end(ours: LoadedModel) -> bool:
-    """True for BART's classes of a text, which look for its end among ids: families/test_published.py has them."""
+    """True for BART's classes of a text, which look for its end among ids: families/test_type_aliases.py has one."""
     return ours.architecture.classes is not None and ours.architecture.encoder is not None
 
 
