@@ -372,45 +372,26 @@ def test_numbers_that_cut_blocks_are_no_answer() -> None:
 @pytest.mark.parametrize(
     ("on", "reach", "kind", "rate", "words"),
     [
-        ("8xh100-sxm", "domain", "NVLink4", 450e9, "Link between 8 devices: NVLink4 (450 GB/s one way)."),
-        (
-            "16xgb200",
-            "domain",
-            "NVLink5 (72-way)",
-            900e9,
-            "Link between 16 devices: NVLink5 (72-way) (900 GB/s one way).",
-        ),
-        ("2xl40s", "node", "PCIe", 32e9, "Link between 2 devices: PCIe (32.0 GB/s one way)."),
-        ("8xh100-pcie", "node", "PCIe", 64e9, "Link between 8 devices: PCIe (64.0 GB/s one way)."),
-        (
-            "64xh100-sxm",
-            "network",
-            "network",
-            400e9,
-            "Link between 64 devices: a network between nodes of 8 (400 GB/s one way from each node).",
-        ),
+        ("8xh100-sxm", "domain", "NVLink4", 450e9, "NVLink4 (450 GB/s one way)"),
+        ("16xgb200", "domain", "NVLink5 (72-way)", 900e9, "NVLink5 (72-way) (900 GB/s one way)"),
+        ("2xl40s", "node", "PCIe", 32e9, "PCIe (32.0 GB/s one way)"),
+        ("8xh100-pcie", "node", "PCIe", 64e9, "PCIe (64.0 GB/s one way)"),
+        ("64xh100-sxm", "network", "network", 400e9, "nodes of 8 (400 GB/s one way from each node)"),
     ],
 )
 def test_estimates_say_which_link_they_use(
     run: Callable[..., Ran], on: str, reach: str, kind: str, rate: float, words: str
 ) -> None:
     """Runs were measured over NVLink and PCIe, training steps over NVLink and a network: no other error is claimed."""
-    serving = [["time", "llama-3.1-405b", "--dtype", "fp8"], ["serve", "llama-3.1-405b", "--dtype", "fp8"]]
-    serving[1] += ["--prompt", "1k", "--new", "100", "--requests", "1"]
-    for asked in (
-        [*serving, ["time", "llama-3.2-1b", "--train", "--ctx", "1k"]]
-        if on != "2xl40s"
-        else [
-            ["time", "llama-3.1-8b", "--ctx", "8k"],
-            ["time", "llama-3.2-1b", "--train", "--ctx", "1k"],
-        ]
-    ):
-        train = "--train" in asked
+    large = ["time llama-3.1-405b --dtype fp8", "serve llama-3.1-405b --dtype fp8 --prompt 1k --new 100 --requests 1"]
+    serving = ["time llama-3.1-8b --ctx 8k"] if on == "2xl40s" else large
+    for command in (*serving, "time llama-3.2-1b --train --ctx 1k"):
+        asked, train = command.split(), "--train" in command
         shown = " ".join(run(*asked, "--on", on, "-v").out.split())
         (facts,) = json.loads(run(*asked, "--on", on, "--json").out)["models"]
         link = facts["link"] if train else facts["on"]["link"]
         assert link == {"devices": int(on.split("x")[0]), "reach": reach, "kind": kind, "bytes_per_second": rate}
-        assert words in shown, shown
+        assert f"Link between {link['devices']} devices: " in shown and f"{words}." in shown, shown
         measured = reach == "domain" or reach == ("network" if train else "node")
         assert ("was measured, so its error is not known" in shown) is not measured
         if not measured:
