@@ -25,28 +25,12 @@ CONFIGS = {
 SAME = 1e-4
 """How far fp32 numbers that were summed in another order may be apart, of the largest."""
 LLAMA = {
-    "model_type": "llama",
-    "hidden_size": 24,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 6,
-    "intermediate_size": 20,
-    "vocab_size": 32,
-    "num_hidden_layers": 2,
-    "max_position_embeddings": 64,
-    "tie_word_embeddings": False,
+    **{**SIZES, "model_type": "llama", "hidden_size": 24, "num_attention_heads": 4, "num_key_value_heads": 2},
+    **{"head_dim": 6, "intermediate_size": 20, "vocab_size": 32},
 }
 SMALL = {
-    "model_type": "llama",
-    "hidden_size": 12,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 1,
-    "head_dim": 8,
-    "intermediate_size": 20,
-    "vocab_size": 40,
-    "num_hidden_layers": 8,
-    "max_position_embeddings": 64,
-    "tie_word_embeddings": True,
+    **{**SIZES, "model_type": "llama", "hidden_size": 12, "num_attention_heads": 2, "num_key_value_heads": 1},
+    **{"head_dim": 8, "intermediate_size": 20, "num_hidden_layers": 8, "tie_word_embeddings": True},
 }
 SOME = ("llama-3.1-70b", "gpt2", "mixtral-8x7b", "deepseek-v2-lite", "qwen3-30b-a3b", "pythia-70m", "gemma-2-9b")
 
