@@ -15,6 +15,9 @@ It may have:
 - `BY_HEAD`: a config's class stores q, k and v of one head together in one matrix.
 - `RUN_BY`: how the class begins that runs its configs in transformers, if it is another family's.
 - `INSTEAD`: what to ask about in place of parts of attention that it does not have.
+
+Tables next to them: refusals.json has configs that are refused, test_read_as.py files that say a family in other words,
+by_hand.toml published models by hand.
 """
 
 from __future__ import annotations

@@ -24,8 +24,8 @@ FOLDERS_APART = {"oracle", "sweeps"}
 """Folders of tests that are collected only if an argument, or a test path of pyproject.toml, names them."""
 BY_FAMILY = {"tiny_model", "pair", "kind_pair"}
 """Fixtures for each config: `tiny_model` of all, unless a test lists others."""
-NAMES_FAMILIES = re.compile(r"\b(SHAPES|TINY|LOGITS|FAMILIES|by_kind|BY_FAMILY)\b(?!\[)|tiny_model")
-"""What a test file reads that has tests of every family."""
+NAMES_FAMILIES = re.compile(r"\b(SHAPES|TINY|LOGITS|FAMILIES|by_kind|BY_FAMILY)\b(?!\[)|tiny_model|with_name")
+"""What a test file reads that has tests of every family: their configs, or a table next to it."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
