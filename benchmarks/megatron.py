@@ -20,18 +20,12 @@ TOKENS, VOCABULARY = 2048, 51_200
 
 
 class Published(NamedTuple):
-    """A step: heads, hidden size and blocks of the model, the step, and its seconds."""
+    """A step, its seconds, and fields of the model's config. `cell`: the model; both papers have the largest."""
 
-    heads: int
-    hidden: int
-    blocks: int
+    cell: str
     trained: Trained
     seconds: float
-
-    @property
-    def cell(self) -> str:
-        """The model: both papers have the largest."""
-        return f"{self.blocks} x {self.hidden}"
+    sizes: dict[str, int]
 
 
 # heads, hidden, blocks, tp, pp, devices, batch, TFLOP/s of a device
@@ -66,11 +60,16 @@ def published() -> list[Published]:
         micro = 4 if pp == 1 else 1
         mesh = Mesh(tp=tp, pp=pp, dp=devices // (tp * pp))
         trained = Trained(Workload(TOKENS, TOKENS, micro), mesh, batch // mesh.dp // micro, "full")
-        found.append(Published(heads, hidden, blocks, trained, flops / (devices * rate * 1e12)))
+        found.append(_published(heads, hidden, blocks, trained, flops / (devices * rate * 1e12)))
     for heads, hidden, blocks, pp, chunks, devices, batch, micro, full, selective in TABLE_5:
         modes: tuple[tuple[Recompute, bool, float], ...] = (("full", False, full), ("attention", True, selective))
         for recompute, sp, seconds in modes:
             mesh = Mesh(tp=8, sp=sp, pp=pp, chunks=chunks, dp=devices // (8 * pp))
             trained = Trained(Workload(TOKENS, TOKENS, micro), mesh, batch // micro, recompute)
-            found.append(Published(heads, hidden, blocks, trained, seconds))
+            found.append(_published(heads, hidden, blocks, trained, seconds))
     return found
+
+
+def _published(heads: int, hidden: int, blocks: int, trained: Trained, seconds: float) -> Published:
+    sizes = {"n_embd": hidden, "n_layer": blocks, "n_head": heads, "vocab_size": VOCABULARY, "n_positions": TOKENS}
+    return Published(f"{blocks} x {hidden}", trained, seconds, sizes)

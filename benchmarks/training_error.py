@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from math import log
 from pathlib import Path
@@ -13,21 +13,20 @@ from typing import Any, NamedTuple
 import numpy as np
 from errors import checked, device, line, named, tables
 from fitting import DIVIDED, TRAINING, Array, held_out, share_inside
-from megatron import TOKENS, VOCABULARY, Published, published
+from megatron import published
 
 from tfacct.accounts.metrics import Recompute
 from tfacct.ledger.workload import Workload
 from tfacct.loading import devices
 from tfacct.loading.find import find
-from tfacct.loading.model import LoadedModel, load_model
+from tfacct.loading.model import load_model
 from tfacct.parallel.mesh import Mesh
 from tfacct.timing.kernels import NoKernelError
-from tfacct.timing.step_estimate import newer_group
+from tfacct.timing.step_estimate import executed_flops, newer_group
 from tfacct.timing.training_time import (
     MEGATRON,
     MPT,
     RECENT,
-    UTILIZATION,
     Trained,
     TrainingConstants,
     Work,
@@ -60,8 +59,6 @@ SAME = {"llama-3-8b": "llama-3.1-8b"}
 """Presets of the same shape, under another name."""
 LOOSE = 0.1
 """The same as RIDGE for training, whose constants its runs tell well."""
-PEAK = 312e12
-"""Of an A100 in bf16."""
 STEP = (0.08, 0.16)
 """Largest median error of a training step, and its largest ninth decile."""
 
@@ -103,25 +100,44 @@ def read_training(path: Path) -> list[Training]:
 def training(path: Path) -> list[str]:
     """Errors of training steps, and those of a constant utilization."""
     rows = read_training(path)
-    is_named = named(rows, ("training",))
-    left, constants = training_logs(rows, MPT), MPT
-    cells = np.array([row.cell for row in rows])
-    if is_named:
-        left, constants = held_out(partial(training_logs, rows), MPT, TRAINING, cells, np.ones(len(rows)), LOOSE)
-    by = {"device": np.array([row.device.id for row in rows]), "cell": cells}
-    by["precision"] = np.array([row.trained.dtype for row in rows])
-    by["recompute"] = np.array([str(row.trained.recompute) for row in rows])
+    by: dict[str, list[str]] = {
+        "device": [row.device.id for row in rows],
+        "cell": [row.cell for row in rows],
+        "precision": [row.trained.dtype for row in rows],
+        "recompute": [row.trained.recompute for row in rows],
+    }
     print(f"\n{path.name}: {len(rows)} runs")
-    tables(f"training step under FSDP, {'each cell held out' if is_named else 'constants as they stand'}", left, by)
-    usual = median(row.utilization for row in rows)
-    print(line("a plain roofline: all FLOPs at the peak", np.array([log(row.utilization) for row in rows])))
-    print(line(f"constant utilization {usual:.3f}", np.array([log(row.utilization / usual) for row in rows])))
-    print("fit to all:", ", ".join(f"{name} {getattr(constants, name):.3g}" for name in TRAINING))
-    broken = checked("training", "step", left, cells, [row.device.id for row in rows])
+    left = _left(rows, "training step under FSDP", MPT, TRAINING, by, is_named=named(rows, ("training",)))
+    broken = checked("training", "step", left, np.array(by["cell"]), by["device"])
     off = np.abs(np.exp(left) - 1)
     if np.median(off) > STEP[0] or np.quantile(off, 0.9) > STEP[1]:
         broken.append("training step is above its limit")
     return broken
+
+
+def _left(
+    rows: Sequence[Training],
+    title: str,
+    constants: TrainingConstants,
+    fitted: Sequence[str],
+    by: Mapping[str, Sequence[str]],
+    *,
+    is_named: bool = True,
+) -> Array:
+    """Logarithms with each cell held out, or by the constants as they are for runs that the project does not name.
+    Prints them next to those of a constant utilization."""
+    groups = {name: np.array(of) for name, of in by.items()}
+    left = training_logs(rows, constants)
+    if is_named:
+        logs, weights = partial(training_logs, rows), np.ones(len(rows))
+        left, constants = held_out(logs, constants, fitted, groups["cell"], weights, LOOSE)
+    tables(f"{title}, {'each cell held out' if is_named else 'constants as they are'}", left, groups)
+    attained = np.array([log(row.utilization) for row in rows])
+    usual = median(row.utilization for row in rows)
+    print(line("a plain roofline: all FLOPs at the peak", attained))
+    print(line(f"constant utilization {usual:.3f}", attained - log(usual)))
+    print("fit to all:", ", ".join(f"{name} {getattr(constants, name):.3g}" for name in fitted))
+    return left
 
 
 def recent(path: Path) -> list[str]:
@@ -164,35 +180,15 @@ def recent(path: Path) -> list[str]:
 
 
 def divided() -> list[str]:
-    """Errors of Megatron's published steps, each model held out, and those of a constant utilization."""
-    rows, chip = [], devices.load("a100-sxm-80gb")
-    for one in published():
-        config = {"n_embd": one.hidden, "n_layer": one.blocks, "n_head": one.heads, "vocab_size": VOCABULARY}
-        model = load_model(one.cell, {"model_type": "gpt2", "n_positions": TOKENS, **config})
-        attained = executed(model, one) / PEAK / one.seconds
-        rows.append(Training(one.cell, chip, work_of(model.ledger, one.trained), one.trained, one.seconds, attained))
-    cells = np.array([row.cell for row in rows])
-    errors, constants = held_out(partial(training_logs, rows), MEGATRON, DIVIDED, cells, np.ones(len(rows)), LOOSE)
-    by = {"cell": cells, "again": np.array([row.trained.recompute for row in rows])}
+    """Errors of Megatron's published steps, each model held out, and those of a constant utilization, both with
+    recomputation counted."""
+    rows, chip = list[Training](), devices.load("a100-sxm-80gb")
+    for cell, trained, seconds, sizes in published():
+        model = load_model(cell, {"model_type": "gpt2", **sizes})
+        flops = trained.accumulate * executed_flops(model.ledger, trained.work.axes(), trained.recompute)
+        attained = flops / trained.replica / chip.peak["bf16"] / seconds
+        rows.append(Training(cell, chip, work_of(model.ledger, trained), trained, seconds, attained))
+    by: dict[str, list[str]] = {"cell": [row.cell for row in rows], "again": [row.trained.recompute for row in rows]}
     print(f"\nMegatron's published steps: {len(rows)}")
-    tables("training step under tensor and pipeline parallelism, each model held out", errors, by)
-    left = np.array([log(row.utilization) for row in rows])
-    print(line("a plain roofline: all FLOPs at the peak", left))
-    print(line(f"constant utilization {UTILIZATION[True]}, recomputation counted", left - log(UTILIZATION[True])))
-    print("fit to all:", ", ".join(f"{name} {getattr(constants, name):.3g}" for name in DIVIDED))
-    return checked("divided", "step", errors, cells, [chip.id] * len(rows))
-
-
-def executed(model: LoadedModel, one: Published) -> float:
-    """FLOPs of a step on one device, all pairs, those that run again counted again."""
-    at = Workload(TOKENS, TOKENS, one.trained.work.batch).axes()
-    products = model.ledger.flops(at)
-    pairs = sum(flops for path, flops in products.items() if path.endswith((".scores", ".values")))
-    again = (
-        sum(products.values()) - products["lm_head"]
-        if one.trained.recompute == "full"
-        else pairs
-        if one.trained.recompute == "attention"
-        else 0
-    )
-    return one.trained.accumulate * (3 * sum(products.values()) + again) / one.trained.replica
+    left = _left(rows, "training step under tensor and pipeline parallelism", MEGATRON, DIVIDED, by)
+    return checked("divided", "step", left, np.array(by["cell"]), [chip.id] * len(rows))

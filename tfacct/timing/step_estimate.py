@@ -12,7 +12,8 @@ from tfacct.accounts.step_flops import backward_flops, forward_flops, recomputed
 from tfacct.base.errors import ConfigError, TfacctError, UsageError, listed
 from tfacct.base.record import record
 from tfacct.base.spelling import option
-from tfacct.ledger.einsum import divisors
+from tfacct.ledger.einsum import Axes, divisors
+from tfacct.ledger.groups import Ledger
 from tfacct.ledger.workload import Workload, check_size
 from tfacct.loading import devices
 from tfacct.loading.links import NODE, Link
@@ -220,15 +221,13 @@ class StepEstimate:
     @property
     def usual(self) -> float:
         """Seconds of the step at the median utilization of measured runs; that of Megatron-LM counts recomputation."""
-        mfu, again = self.mfu("full"), self.trained.recompute
+        mfu, ledger, at = self.mfu("full"), self.model.ledger, self.work.axes()
         assert mfu is not None
         seconds = self.parts.seconds * mfu / UTILIZATION[self.trained.megatron]
-        if not self.trained.megatron or again == "none":
+        if not self.trained.megatron:
             return seconds
-        ledger, at = self.model.ledger, self.work.axes()
-        once = forward_flops(ledger, at) + backward_flops(ledger, at)
-        more = recomputed_flops(ledger, at, attention=again == "attention")
-        return seconds * float(Fraction(once + more, once))
+        executed = executed_flops(ledger, at, self.trained.recompute)
+        return seconds * float(Fraction(executed, executed_flops(ledger, at, "none")))
 
     @property
     def days(self) -> float | None:
@@ -236,6 +235,12 @@ class StepEstimate:
         if self.total_tokens is None:
             return None
         return self.total_tokens / (self.rate * self.trained.mesh.ranks) / DAY
+
+
+def executed_flops(ledger: Ledger, at: Axes, recompute: Recompute) -> int:
+    """FLOPs of a step with those of recomputation."""
+    again = 0 if recompute == "none" else recomputed_flops(ledger, at, attention=recompute == "attention")
+    return int(forward_flops(ledger, at) + backward_flops(ledger, at) + again)
 
 
 def newer_group(model: LoadedModel, trained: Trained) -> str | None:

@@ -169,13 +169,14 @@ def step(kernels: Sequence[Kernel], device: Device, sequences: int, new: int, co
         timed, engine = [one._replace(seconds=pace * one.seconds) for one in timed], pace * engine
     multiplying = (kernel for kernel in kernels if kernel.flops)
     compute = sum(kernel.flops / device.peak[units_of(device, kernel.format)] for kernel in multiplying)
-    memory = sum(kernel.cache + least_read(kernel) for kernel in kernels) / device.bandwidth
+    memory = sum(map(least_read, kernels)) / device.bandwidth
     return Step(timed, engine, compute, memory)
 
 
 def least_read(kernel: Kernel) -> float:
-    """Bytes of weights that are read wherever tokens are sent: of experts, those of one token."""
-    return kernel.read if kernel.experts is None else kernel.read * kernel.experts[1] / kernel.experts[2]
+    """Bytes of weights and cache that are read wherever tokens are sent: of experts, those of one token."""
+    share = 1.0 if kernel.experts is None else kernel.experts[1] / kernel.experts[2]
+    return kernel.cache + kernel.read * share
 
 
 def _reached(kernel: Kernel, c: Constants) -> float:
@@ -224,10 +225,8 @@ def _timed(kernel: Kernel, device: Device, c: Constants, prefill: bool) -> Timed
     if kernel.kind == "attention":
         peak = device.peak[units_of(device, kernel.format or "bf16")] * c.attention
         share = max(kernel.rows / (kernel.rows + c.prompt), 0.1) if prefill else 1.0
-        compute, moving = (
-            kernel.padded * kernel.flops / (peak * share),
-            (kernel.cache + kernel.moved) / (device.bandwidth * c.keys),
-        )
+        compute = kernel.padded * kernel.flops / (peak * share)
+        moving = (kernel.cache + kernel.moved) / (device.bandwidth * c.keys)
         launch = kernel.times * (c.attention_prefill if prefill else c.attention_decode)
     else:
         compute = _multiplied(kernel, c) / _rate(kernel, device, c)
@@ -274,25 +273,18 @@ def by_kernel(step: Step, devices: int, bound_only: bool) -> list[Alike]:
     """Kernels by name, in order; all-reduces, and work that is no product, each in one row behind them. Their bytes:
     all that they move, or those that the bound takes."""
     found: dict[str, list[Timed]] = {}
-    for kind in ("", "pointwise", "all-reduce"):
-        for timed in step.kernels:
-            last = timed.kernel.kind if timed.kernel.kind in ("pointwise", "all-reduce") else ""
-            if last == kind:
-                name = f"all-reduce over {devices:,}" if kind == "all-reduce" else timed.kernel.name
-                found.setdefault(name, []).append(timed)
+    last = ("pointwise", "all-reduce")
+    for timed in sorted(step.kernels, key=lambda one: one.kernel.kind in last and 1 + last.index(one.kernel.kind)):
+        name = f"all-reduce over {devices:,}" if timed.kernel.kind == "all-reduce" else timed.kernel.name
+        found.setdefault(name, []).append(timed)
     return [
         Alike(
             name,
             sum(each.kernel.times for each in alike),
             sum(each.kernel.flops for each in alike),
-            round(sum(_least(each) if bound_only else each.bytes for each in alike)),
+            round(sum(least_read(each.kernel) if bound_only else each.bytes for each in alike)),
             max(alike, key=lambda each: each.seconds).limit,
             sum(each.seconds for each in alike),
         )
         for name, alike in found.items()
     ]
-
-
-def _least(timed: Timed) -> float:
-    """Bytes of weights and cache that are read wherever tokens are sent."""
-    return timed.kernel.cache + least_read(timed.kernel)
