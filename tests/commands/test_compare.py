@@ -65,6 +65,16 @@ def test_models_whose_tokens_attend_to_fewer_keys_than_are_counted_are_named() -
     assert "a token" not in " ".join(compared("deepseek-v3.2", "llama-3.1-8b", contexts=[2048]).notes)
 
 
+def test_all_pairs_are_counted_where_the_visible_ones_cannot_be() -> None:
+    """20 layers, 16 heads of 128, 8,192 keys: scores and values are 2 · 2 · 20 · 16 · 128 · 8,192 FLOPs."""
+    report = compared("llada-2.0-mini", "qwen3-8b", contexts=[8192])
+    table = {row["what"]: row["0"] for row in report.cells}
+    products = report.models[0]["flops_per_new_token"] - 4 * 20 * 16 * 128 * 8192
+    assert products == load("llada-2.0-mini").flops(ctx=1, decode=True).total - 4 * 20 * 16 * 128
+    assert table["FLOPs per new token at 8,192"].value == report.models[0]["flops_per_new_token"]
+    assert not any("attends to fewer" in note for note in report.notes)
+
+
 def test_several_devices_of_a_training_step_are_refused(run) -> None:
     ran = run("compare", "gpt2", "gpt2-medium", "--train", "--on", "8xh100")
     assert ran.code == 2 and "`tfacct train gpt2 gpt2-medium --on 8xh100`" in ran.err

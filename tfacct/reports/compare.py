@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from tfacct.accounts.metrics import METRICS, STEP_METRICS, Metric, Point
 from tfacct.base import units
-from tfacct.base.errors import TfacctError, UsageError
+from tfacct.base.errors import ConfigError, TfacctError, UsageError
 from tfacct.base.record import record
 from tfacct.base.spelling import option, spelled
 from tfacct.ledger import paths
@@ -199,7 +199,7 @@ def compare(
         "limit": [] if fit is None else list(fit.notes),
         "sparse": [label for label, one in zip(labels, numbers, strict=True) if _attends_to_fewer(one)],
         "context": shared,
-        "parts": len(every) > 1 and not _of_training(sides) and _typed(sides),
+        "parts": 1 < len(every) <= WIDE and not _of_training(sides) and _typed(sides),
         "caches": not _of_training(sides) and " or ".join(dict.fromkeys(side.cached for side in sides)),
     }
     where = f"context {min(contexts):,}" if len(contexts) == 1 else "several contexts"
@@ -277,13 +277,16 @@ def _typed(sides: Sequence[Side]) -> str:
 
 
 def _attends_to_fewer(one: Numbers) -> bool:
-    """True if a new token attends to fewer keys than its FLOPs count."""
+    """True if a new token attends to fewer keys than its FLOPs count, as far as its visible pairs can be counted."""
     all_pairs, side = one.measured["flops_per_new_token"], one.side
     if all_pairs is None:
         return False
     flops, step = METRICS["total_flops"], Request(ctx=side.request.ctx, source=side.request.source, decode=True)
-    point = Counting(masked=True).point(side.model, selection.workload(side.model, step), [flops])
-    return Fraction(flops.of(point)) < all_pairs
+    try:
+        point = Counting(masked=True).point(side.model, selection.workload(side.model, step), [flops])
+        return Fraction(flops.of(point)) < all_pairs
+    except ConfigError:
+        return False
 
 
 def _labels(parts: Sequence[Mapping[str, str]]) -> list[str]:
