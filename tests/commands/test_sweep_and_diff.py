@@ -297,13 +297,11 @@ def test_two_models_may_share_a_name(tmp_path, run) -> None:
     assert old.diff(new, ctx=5).models[0]["lines"][0]["delta"] > 0
 
 
-def test_what_is_defaulted_is_said_of_every_side(run) -> None:
+def test_a_default_that_follows_a_changed_field_is_named(run) -> None:
+    """GPT-2's MLP is 4 × as wide as its hidden size: 4 · 768 = 3,072 and 4 · 1,536 = 6,144."""
     (facts,) = json.loads(run("compare", "--by", "line", "gpt2", "--set", "n_embd=1536", "--json").out)["models"]
-    assert "Class defaults of gpt2 (not in the config): n_inner = 3,072, tie_word_embeddings = true" in facts["notes"]
-    assert any(
-        note.startswith("Class defaults of gpt2 (n_embd=1,536) (not in the config): n_inner = 6,144")
-        for note in facts["notes"]
-    )
+    assert "n_inner changes too, 3,072 → 6,144: the config does not set it." in facts["notes"]
+    assert "Class defaults (not in the config): tie_word_embeddings = true" in facts["notes"]
     swept = run("sweep", "gpt2", "--set", "n_embd=768,1536", "--metric", "total_params").out
     assert "n_inner" not in swept and "tie_word_embeddings = true" in swept
 

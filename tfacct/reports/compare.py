@@ -542,6 +542,7 @@ LINE_NOTES = (
         lambda about: about["other_flops"],
         "FLOPs assume training of all weights without recomputation, whatever the recipe.",
     ),
+    NoteRow("set", 1, lambda about: about["set"]),
     NoteRow("unknown", 1, lambda about: about["unknown"], "Not included: bytes of the weights ({})."),
     NoteRow("untrained", 1, lambda about: about["untrained"], "Not included: bytes of a training step ({})."),
     NoteRow("models", 2, lambda about: about["models"]),
@@ -584,13 +585,14 @@ def by_line(old: Side, new: Side, *, every: bool = False) -> DiffReport:
         shown = [[], [], totals]
     recipes = [dict(one.trained) for one in (terms, to)]
     other_flops = any(len({one.get(name) or usual for one in recipes}) > 1 for name, usual in CHANGE_FLOPS)
+    one_model = (old.model.name, old.model.path) == (new.model.name, new.model.path)
     about = {
         "other_flops": terms.train and other_flops,
         "models": counted.notes(models),
+        "set": _changed_defaults(*models) if one_model else [],
         "unknown": [f"{name}: {why}" for name, why in unknown.items()],
         "untrained": untrained,
-        "windows": (old.model.name == new.model.name or old.model.family == new.model.family)
-        and counted.window_notes([new.model]),
+        "windows": (one_model or old.model.family == new.model.family) and counted.window_notes([new.model]),
         "latent": counted.latent_notes(zip(models, works, strict=True)),
     }
     hidden = sum(map(len, (flops, params, totals))) - sum(map(len, shown))
@@ -615,10 +617,20 @@ def by_line(old: Side, new: Side, *, every: bool = False) -> DiffReport:
         notes=lambda _: notes(LINE_NOTES, about),
         counted=counted.counted(models, old.request.logits),
         requests=[old.request, new.request],
-        defaults=models[:1] if old.model.defaulted == new.model.defaulted else models,
+        defaults=[replace(old.model, defaulted=build.shared_defaults(models))] if one_model else models,
     )
     unchanged = f"({hidden:,} {rows}: {option('all', True)} shows {them})"
     return replace(report, notes=(unchanged, *report.notes)) if hidden else report
+
+
+def _changed_defaults(old: LoadedModel, new: LoadedModel) -> list[str]:
+    """Fields with a class default that the changed fields change too."""
+    values = {name: (old.defaulted.get(name, value), value) for name, value in new.defaulted.items()}
+    return [
+        f"{name} changes too, {build.format_value(before)} → {build.format_value(after)}: the config does not set it."
+        for name, (before, after) in values.items()
+        if before != after
+    ]
 
 
 def _untrained(sides: Sequence[Side], works: Sequence[Workload]) -> list[str]:
