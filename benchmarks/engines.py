@@ -198,7 +198,7 @@ def errors(row: Row) -> Iterator[Error]:
     number = int(row["rank"][2:]) + 1 if row["rank"].startswith("PP") else 1
     stages = {first: models for first, *models in vllm.stages(start)}
     if "peak" in can:
-        found, _ = vllm.peak(start, first=number == 1, last=number == start.flags.pp)
+        found = vllm.peak(start, first=number == 1, last=number == start.flags.pp).total
         yield Error(row, "peak", found / GIB, float(row["peak_gib"]))
     if "layout" in can:
         pages = vllm.pages_by_length(start, stages[number][0], int(float(row["pool_gib"]) * GIB))(start.length)

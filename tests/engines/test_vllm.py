@@ -83,13 +83,15 @@ def test_the_sampler_by_hand() -> None:
     hidden = 8192 * 4096 * 2 + 2 * 1024 * 4096 * 2
     logits = 1024 * 128_256
     triton, sort, gumbel = (llama.with_flags(sampler=kind) for kind in ("triton", "sort", "gumbel"))
-    assert vllm.sampler(triton) == vllm.sampler(llama) == logits * 14 + 132 * 128_256 * 4 + hidden
-    assert vllm.sampler(sort) == logits * 38 + hidden
+    assert vllm.sampler(triton) == vllm.sampler(llama)
+    assert sum(vllm.sampler(llama).values()) == logits * 14 + 132 * 128_256 * 4 + hidden
+    assert sum(vllm.sampler(sort).values()) == logits * 38 + hidden
     seven = [one.with_flags(max_num_seqs=7) for one in (triton, sort)]
     few = 7 * 128_256 * 38 + 8192 * 4096 * 2 + 2 * 7 * 4096 * 2  # it sorts below 8 rows
-    assert [vllm.sampler(one) for one in seven] == [few, few]
-    assert vllm.sampler(gumbel) == logits * 6 + hidden
-    assert vllm.peak(llama) == (logits * 14 + 132 * 128_256 * 4 + hidden + 32 * MIB, "sampler")
+    assert [sum(vllm.sampler(one).values()) for one in seven] == [few, few]
+    assert sum(vllm.sampler(gumbel).values()) == logits * 6 + hidden
+    found = vllm.peak(llama)
+    assert (found.runs, found.total) == ("sampler", logits * 14 + 132 * 128_256 * 4 + hidden + 32 * MIB)
 
 
 def test_a_layer_by_hand() -> None:
@@ -433,6 +435,31 @@ def test_fewer_requests_leave_the_tokens_that_the_hint_has() -> None:
     (fewer,) = (one for one in start.cheaper if one["flag"] == "--max-num-seqs")
     other = load("qwen2.5-7b").engine(**flags, max_num_seqs=int(fewer["value"]))
     assert other.kv_cache_tokens == fewer["kv_cache_tokens"] > start.kv_cache_tokens
+
+
+def test_tokens_that_a_flag_frees_are_whole_blocks_and_the_log_rounds_a_float_down() -> None:
+    """2,594 blocks of 16 tokens, and 2,692 with fewer requests: 98 · 16 = 1,568 more. vLLM prints
+    int(2692 / 2594 · 41,504), which is 43,071 in floats."""
+    assert int(2692 / 2594 * 41_504) == 43_071
+    given = {"on": "l4", "gpu_memory_utilization": 0.98, "engine_version": "0.33"}
+    start = load("llama-3.1-8b").engine(**given, max_model_len="max")
+    assert (start.max_model_len, start.kv_cache_tokens, start.blocks) == (41_504, 41_504, 2594)
+    assert "--max-num-seqs 136 (default 256) frees room for 1,568 more tokens." in start.notes
+    assert start.answer.startswith("At most max_model_len=41504 (43,072 with --max-num-seqs 136): ≈ 41,504 tokens")
+    other = load("llama-3.1-8b").engine(**given, max_model_len=41_504, max_num_seqs=136)
+    assert other.kv_cache_tokens == 43_072 and other.log_lines[0] == "GPU KV cache size: 43,071 tokens"
+    assert load("llama-3.1-8b").engine(**given, max_model_len="max", max_num_seqs=136).max_model_len == 43_072
+    whole = load("qwen3-8b").engine(on="h100", max_model_len="max").answer
+    assert whole.startswith("At most max_model_len=40960 at vLLM's default utilization, 0.92 (the model's context)")
+
+
+def test_the_reason_of_activations_has_their_figure() -> None:
+    """1,024 · 151,936 · 14 bytes are 2.03 GiB; 8,192 tokens and twice 1,024 rows of 2,048 numbers 0.04; experts:
+    8,192 tokens · 8 · (2,048 + 2,048) numbers 0.50. No start with 0.33 was compared, so these are derived."""
+    moe = load("qwen3-30b-a3b").engine(on="h100", engine_version="0.33").terms[2]
+    assert moe["source"] == "sampler 2.03 (1,024 rows × 151,936 logits × 14 bytes), states 0.04, experts 0.50"
+    assert moe["kind"] == "derived" and moe["low_bytes"] is None
+    assert moe["bytes"] == 1024 * 151_936 * 14 + 10_240 * 2048 * 2 + 8192 * 8 * 4096 * 2
 
 
 def test_a_launch_line_can_be_typed_again() -> None:

@@ -130,13 +130,14 @@ def _problem(launch: Launch) -> tuple[str, int]:
 
 
 class Change(NamedTuple):
-    """A flag that leaves `more` tokens than now, its value, the tokens with it, and what it costs: `slows decoding`, or
-    only the value that it replaces, `(default 1,024)`."""
+    """A flag that leaves `more` tokens than now, its value, the tokens with it, the longest request with it, and what
+    it costs: `slows decoding`, or only the value that it replaces, `(default 1,024)`."""
 
     flag: str
     value: str
     kv_cache_tokens: int
     more: int
+    longest: int
     cost: str
 
     @property
@@ -163,9 +164,10 @@ def changes(launch: Launch, found: Start) -> list[Change]:
     if width(launch.kv_dtype).bits == 16:
         tried.append(("--kv-cache-dtype", "fp8", "stores keys and values in 8 bits", {"kv_dtype": "fp8"}))
     each = [
-        Change(flag, value, tokens, tokens - found.tokens, cost)
+        Change(flag, value, then.tokens, then.tokens - found.tokens, largest_length(other, then), cost)
         for flag, value, cost, flags in tried
-        if (tokens := start(launch.with_flags(**flags)).tokens) > found.tokens
+        for other in [launch.with_flags(**flags)]
+        if (then := start(other)).tokens > found.tokens
     ]
     return sorted(each, key=lambda one: one.more < found.tokens // 100)
 
@@ -174,7 +176,7 @@ def _fewer_requests(launch: Launch) -> int:
     """The most requests, in steps, whose sampler takes no more than a layer; 0 if none does."""
     steps = (*range(launch.seqs // STEP * STEP, 2 * STEP - 1, -STEP), *range(2 * STEP - 8, 7, -8))
     fewer = (launch.with_flags(max_num_seqs=seqs) for seqs in steps if seqs < launch.seqs)
-    return next((other.seqs for other in fewer if vllm.sampler(other) <= vllm.layer(other)), 0)
+    return next((other.seqs for other in fewer if sum(vllm.sampler(other).values()) <= vllm.layer(other)), 0)
 
 
 def for_requests(launch: Launch, requests: int) -> Launch:

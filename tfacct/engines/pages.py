@@ -97,6 +97,10 @@ class Pages:
         """Tokens that the pool has blocks for in every group."""
         return self.blocks // sum(self.group_counts) * self.block_size
 
+    def tokens_of_requests(self, length: int) -> int:
+        """Tokens of the requests of this length that the blocks hold."""
+        return self.blocks * length // self.pages_per_request
+
     def largest_length(self, paged: Callable[[int], Pages], most: int) -> int:
         """The longest request, up to `most` tokens, that these blocks hold, by pages of requests of any length."""
         return largest_that_fits(lambda length: paged(length).pages_per_request, self.blocks, most)

@@ -81,7 +81,7 @@ class Profile:
 
     def printed_tokens(self, tokens: int, concurrency: float, length: int) -> int:
         """Tokens that vLLM's log prints as the size of the cache: those of its blocks, or of its requests of this
-        length."""
+        length, which it rounds down from a float, so that one may be lacking."""
         return tokens if self.tokens_line == "blocks" else int(concurrency * length)
 
 

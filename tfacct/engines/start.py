@@ -18,20 +18,22 @@ MEMORY = "`tfacct memory` counts the model"
 
 
 class EngineTerm(TypedDict):
-    """A term of the memory of a card; `low_bytes` and `high_bytes`: what was seen, or may be; None if not known."""
+    """A term of the memory of a card; `low_bytes` and `high_bytes`: what was seen, or may be; None if not known.
+    `kind`: `derived` for a count by the source of a version that the measured error does not cover."""
 
     what: str
     bytes: int
-    kind: Literal["exact", "estimate"]
+    kind: Literal["exact", "derived", "estimate"]
     low_bytes: int | None
     high_bytes: int | None
     source: str
 
 
-def counted(what: str, size: int, source: str, *, sure: bool = True) -> EngineTerm:
-    """A term that is a count. `sure`: False for one that starts differ from."""
-    bound = size if sure else None
-    kind: Literal["exact", "estimate"] = "exact" if sure else "estimate"
+def counted(what: str, size: int, source: str, *, sure: bool = True, compared: bool = True) -> EngineTerm:
+    """A term that is a count. `sure`: False for one that starts differ from; `compared`: False for a version that
+    the measured error does not cover."""
+    bound = size if sure and compared else None
+    kind: Literal["exact", "derived", "estimate"] = "estimate" if not sure else "exact" if compared else "derived"
     return {"what": what, "bytes": size, "kind": kind, "low_bytes": bound, "high_bytes": bound, "source": source}
 
 

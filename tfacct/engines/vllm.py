@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from shlex import quote
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from tfacct.architecture.parts import FeedForward, LatentAttention
 from tfacct.base.spelling import option, spelled
@@ -100,21 +100,30 @@ def runs_v2(launch: Launch) -> bool:
     return architecture in runner and (launch.profile.v2_quantized or not narrow)
 
 
-def sampler(launch: Launch) -> int:
-    """Bytes while max_num_seqs rows of dummy logits are sampled. gpu_model_runner.py, _dummy_sampler_run;
-    v1/sample/ops."""
-    profile, seqs, vocabulary = launch.profile, launch.seqs, launch.vocabulary
+def sampler_kind(launch: Launch) -> str:
+    """The sampler that runs: one of `COPIES`."""
+    profile = launch.profile
     kind = launch.flags.sampler or str(profile.v2_sampler if runs_v2(launch) else profile.sampler)
+    return "sort" if kind == "triton" and launch.seqs < 8 else kind  # topk_topp_sampler.py: too few rows for it
+
+
+def sampler(launch: Launch) -> dict[str, int]:
+    """Bytes while max_num_seqs rows of dummy logits are sampled, by what takes them. gpu_model_runner.py,
+    _dummy_sampler_run; v1/sample/ops. The names have a place for their GiB."""
+    seqs, vocabulary, kind = launch.seqs, launch.vocabulary, sampler_kind(launch)
     scratch = 0
-    if kind == "triton" and seqs < 8:  # topk_topp_sampler.py: too few rows for it
-        kind = "sort"
     if kind == "triton":  # one row of fp32 logits for each program
         multiprocessors = launch.device.multiprocessors or 0
         programs = 1 << (min(multiprocessors, seqs) - 1).bit_length()
         scratch = min(programs, multiprocessors) * vocabulary * 4
     states = launch.batched + 2 * seqs  # hidden states, the last of each row, a random copy
     logits = seqs * ceil_div(vocabulary, VOCABULARY) * VOCABULARY * launch.value_bytes
-    return seqs * vocabulary * COPIES[kind] + logits + scratch + states * launch.hidden * launch.value_bytes
+    rows = f"{seqs:,} rows × {vocabulary:,} logits × {COPIES[kind] + launch.value_bytes} bytes"
+    return {
+        f"sampler {{:.2f}} ({rows})": seqs * vocabulary * COPIES[kind] + logits,
+        "scratch {:.2f}": scratch,
+        "states {:.2f}": states * launch.hidden * launch.value_bytes,
+    }
 
 
 def layer(launch: Launch) -> int:
@@ -150,21 +159,41 @@ def repacks_experts(launch: Launch) -> bool:
     return bool(launch.experts) and launch.storage.name.startswith("mxfp4")
 
 
-def peak(launch: Launch, *, first: bool = True, last: bool = True) -> tuple[int, Literal["sampler", "layer"]]:
-    """The most bytes that torch allocates above the weights in the profile run, and what runs then. `first`, `last`:
-    of the pipeline's ranks. v1/worker/gpu_worker.py, determine_available_memory."""
+class Peak(NamedTuple):
+    """The most bytes that torch allocates above the weights in the profile run: what runs then, and all terms."""
+
+    runs: Literal["sampler", "layer"]
+    terms: Mapping[str, int]
+
+    @property
+    def total(self) -> int:
+        return sum(self.terms.values())
+
+    @property
+    def words(self) -> str:
+        """The terms, with their GiB."""
+        return ", ".join(what.format(size / GIB) for what, size in self.terms.items() if size)
+
+
+def peak(launch: Launch, *, first: bool = True, last: bool = True) -> Peak:
+    """The peak of the profile run. `first`, `last`: of the pipeline's ranks. v1/worker/gpu_worker.py,
+    determine_available_memory."""
     profile, batched = launch.profile, launch.batched
     state = launch.hidden * launch.value_bytes
-    stays = int(launch.engine.facts["architectures"][launch.device.architecture] * MIB) if profile.cublas_in_peak else 0
+    runs: Literal["sampler", "layer"] = "layer"
+    terms = {f"layer {{:.2f}} ({batched:,} tokens)": layer(launch)}
+    if last and sum((sampled := sampler(launch)).values()) > layer(launch):
+        terms, runs = sampled, "sampler"
     if profile.workspace_persistent and not repacks_experts(launch):
-        stays += workspace(launch)
+        terms["experts {:.2f}"] = workspace(launch)
     if items := image_items(launch):  # both stay until the profile run ends
         tokens = batched if profile.images_widened else launch.images["tokens"]
-        stays += items * (tokens * state + launch.images["pixel_bytes"])
+        terms["images {:.2f}"] = items * (tokens * state + launch.images["pixel_bytes"])
     if not first:
-        stays += 2 * batched * state  # IntermediateTensors
-    inside, sampled = layer(launch), sampler(launch) if last else 0
-    return stays + max(inside, sampled), "sampler" if sampled > inside else "layer"
+        terms["inputs {:.2f}"] = 2 * batched * state  # IntermediateTensors
+    if profile.cublas_in_peak:
+        terms["cuBLAS {:.2f}"] = int(launch.engine.facts["architectures"][launch.device.architecture] * MIB)
+    return Peak(runs, terms)
 
 
 def outside(launch: Launch) -> tuple[EngineTerm, int]:
@@ -263,35 +292,35 @@ def stages(launch: Launch) -> Iterator[tuple[int, LoadedModel, LoadedModel]]:
 
 def ranks(launch: Launch) -> Iterator[Start]:
     """Memory of the ranks of each kind of pipeline stage."""
-    sure, share = derived(launch), requested(launch)
+    sure, compared, share = derived(launch), bool(launch.profile.starts), requested(launch)
     (beyond, measured), captured = outside(launch), graphs(launch)
     for number, stage, rank in stages(launch):
-        stored, (most, source) = weights(launch, rank), peak(launch, first=number == 1, last=number == launch.flags.pp)
-        rows = f"sampler: {launch.seqs:,} rows × {launch.vocabulary:,} logits"
-        inside = rows if source == "sampler" else f"a layer of {launch.batched:,} tokens"
+        stored, most = weights(launch, rank), peak(launch, first=number == 1, last=number == launch.flags.pp)
         taken = {
             **(
                 {}
                 if launch.quantized_experts
-                else {"weights": counted("weights", stored.total, stored.words, sure=sure)}
+                else {"weights": counted("weights", stored.total, stored.words, sure=sure, compared=compared)}
             ),
-            "activations": counted("activations at start", most, inside, sure=sure),
+            "activations": counted("activations at start", most.total, most.words, sure=sure, compared=compared),
             "outside": beyond,
             **({} if captured is None else {"graphs": captured}),
         }
         pool = launch.flags.kv_cache_memory_bytes or share["bytes"] - sum(term["bytes"] for term in taken.values())
         paged = pages_by_length(launch, stage, pool)
         found = paged(launch.length)
-        tokens = launch.profile.printed_tokens(found.tokens, found.concurrency, launch.length)
+        printed = launch.profile.printed_tokens(found.tokens, found.concurrency, launch.length)
+        in_blocks = launch.profile.tokens_line == "blocks"
+        tokens = found.tokens if in_blocks else found.tokens_of_requests(launch.length)
         lines = (
-            f"GPU KV cache size: {tokens:,} tokens",
+            f"GPU KV cache size: {printed:,} tokens",
             f"Maximum concurrency for {launch.length:,} tokens per request: {found.concurrency:.2f}x",
         )
         least = stored.parameters + (beyond["low_bytes"] or 0)
-        least += most if sure and not repacks_experts(launch) else 0
+        least += most.total if sure and not repacks_experts(launch) else 0
         terms = {"requested": share, **taken}
         cache = Start(terms, pool=pool, tokens=tokens, concurrency=found.concurrency, lines=lines, measured=measured)
-        yield replace(cache, peak_from=source, paged=paged, pages=found, least=least)
+        yield replace(cache, peak_from=most.runs, paged=paged, pages=found, least=least)
 
 
 def start(launch: Launch) -> Start:

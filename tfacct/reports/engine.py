@@ -7,7 +7,7 @@ from fractions import Fraction
 from types import ModuleType
 from typing import Any, Literal, NamedTuple, TypedDict
 
-from tfacct.base.errors import UsageError
+from tfacct.base.errors import UsageError, listed
 from tfacct.base.spelling import option
 from tfacct.engines import advice, llama_cpp, logs, sglang, vllm
 from tfacct.engines.advice import Change
@@ -58,11 +58,13 @@ CAUSES = {
     "weights": "another format or config than the model's",
     "activations": "another sampler (FlashInfer installed, or its variable set), or another version",
     "outside": "another process on the card, another driver, or other cards",
-    "pool": "memory in use at start, or another utilization",
-    "tokens": "another dtype of the cache, or another size of blocks",
-    "concurrency": "another longest request",
+    "pool": "",
+    "tokens": "",
+    "concurrency": "",
 }
-"""Figures of a log in the order of the start, and likely causes where one differs."""
+"""Figures of a log in the order of the start, and likely causes where one differs; empty: by the deviation."""
+ASSUMED = {"engine_version": "version", "gpu_memory_utilization": "utilization", "max_model_len": "--max-model-len"}
+"""Flags that are assumed where neither the line nor the log has them."""
 SLACK = {"weights": GIB // 33, "activations": GIB // 50, "outside": GIB // 10, "pool": GIB // 7}
 """Bytes that a figure may be off, beyond the rounding of the log. Tokens and requests: the share of their
 pool, or 1% where the log has no pool."""
@@ -78,14 +80,17 @@ FOUND = ("gpu_memory_utilization", "max_model_len", "max_num_seqs", "tp")
 
 class About(NamedTuple):
     """A launch and its start. `instead`: a sentence about what starts, and the launch that does, if one is known.
-    `flags`: found for a number of requests. `log`: figures next to what was computed."""
+    `flags`: found for a number of requests. `longest`: its length was searched for. `log`: figures next to what was
+    computed. `assumed`: flags that the log lacks."""
 
     launch: Launch
     start: Start
     instead: tuple[str, Launch | None] = ("", None)
     changes: Sequence[Change] = ()
     flags: str = ""
+    longest: bool = False
     log: Sequence[LogLine] = ()
+    assumed: Sequence[str] = ()
 
     @property
     def terms(self) -> list[Any]:
@@ -163,17 +168,20 @@ class EngineReport(build.ModelReport):
 def engine_start(model: LoadedModel, name: str, given: Mapping[str, Any]) -> EngineReport:
     """What an engine allocates for a launch with these flags: `requests` and `max_model_len="max"` are searched for;
     `log` has flags and figures to compare. Raises TfacctError."""
-    known, log = engine(name), None
+    known, log, flags = engine(name), None, given
     if given.get("log") is not None:
         log = logs.read(known, given["log"])
     try:
-        launch = launch_of(known, model, given if log is None else logs.flags(log, model, given))
+        flags = given if log is None else logs.flags(log, model, given)
+        launch = launch_of(known, model, flags)
     except UsageError as error:
         if log is None or given.get("on") is None:
             raise
         raise UsageError(f"with the flags of {option('log')}: {error.message}", error.hint) from None
     about = _vllm(launch, given) if known.id == "vllm" else _other(launch, given)
-    about = about._replace(log=[] if log is None else list(_compared(about.start, log.figures)))
+    if log is not None:
+        assumed = [name for name in ASSUMED if flags.get(name) is None]
+        about = about._replace(log=list(_compared(about.start, log.figures)), assumed=assumed)
     cards = launch.device.several(launch.cards)
     compared = "" if log is None or about.log else " Nothing was compared: the log has no figure that is computed."
     return build.report(
@@ -183,7 +191,8 @@ def engine_start(model: LoadedModel, name: str, given: Mapping[str, Any]) -> Eng
         [values_of(EngineReport, about)],
         title=f"{build.label(model)} in {known.name} {launch.profile.versions} on {cards}",
         convention=CONVENTION,
-        answer=_log_answer(about.log) if about.log else _answer(about) + compared,
+        answer=_log_answer(about) if about.log else _answer(about) + compared,
+        agrees=all(one["agrees"] for one in about.log),
         notes=lambda _: notes(NOTES, about),
     )
 
@@ -192,7 +201,8 @@ def _vllm(launch: Launch, given: Mapping[str, Any]) -> About:
     """A launch of vLLM, with what is searched for."""
     check(launch, vllm.unsupported(launch))
     found, refusal = advice.attempt(launch)
-    if given.get("max_model_len") == "max" and refusal is None:
+    longest = given.get("max_model_len") == "max" and refusal is None
+    if longest:
         launch = launch.with_flags(max_model_len=vllm.largest_length(launch, found) or 1)
     check(launch, vllm.unsupported_pages(launch))
     before = launch.flags
@@ -203,7 +213,7 @@ def _vllm(launch: Launch, given: Mapping[str, Any]) -> About:
         return About(launch, found, advice.suggestion(launch, refusal or advice.out_of_memory(launch, found)))
     flags = {name: getattr(launch.flags, name) for name in FOUND}
     words = [option(name, value) for name, value in flags.items() if value != getattr(before, name)]
-    return About(launch, found, changes=advice.changes(launch, found), flags=" ".join(words))
+    return About(launch, found, changes=advice.changes(launch, found), flags=" ".join(words), longest=longest)
 
 
 def _other(launch: Launch, given: Mapping[str, Any]) -> About:
@@ -236,13 +246,38 @@ def _compared(start: Start, figures: Mapping[str, Figure]) -> Iterator[LogLine]:
             yield {"what": what, "printed": printed, "computed": computed[what], "agrees": agrees}
 
 
-def _log_answer(log: Sequence[LogLine]) -> str:
-    """The first figure that differs, and the likely cause."""
+def _log_answer(about: About) -> str:
+    """The first figure that differs, and the likely cause; and what was assumed because the log lacks it."""
+    launch, log = about.launch, about.log
+    values = {
+        "engine_version": launch.profile.newest if len(launch.engine.profiles) > 1 else "",
+        "gpu_memory_utilization": f"{launch.utilization:g}" if "utilization" in launch.profile.facts else "",
+        "max_model_len": f"{launch.length:,}",
+    }
+    assumed = listed([f"{ASSUMED[name]} {values[name]}" for name in about.assumed if values[name]])
+    more = f" Assumed, because the log does not have it: {assumed}." if assumed else ""
     first = next((one for one in log if not one["agrees"]), None)
     if first is None:
-        return f"The log agrees with all {len(log)} figures that were computed."
-    what, share = first["what"], first["printed"] / first["computed"] - 1 if first["computed"] else 1
-    return f"{what} is the first figure that differs, by {100 * share:+.1f}%: {CAUSES[what]}?"
+        return f"The log agrees: {len(log)} of {len(log)} figures.{more}"
+    share = first["printed"] / first["computed"] - 1 if first["computed"] else 1
+    cause = CAUSES[first["what"]] or _cause(about, first, share)
+    return f"{first['what']} is the first figure that differs, by {100 * share:+.1f}%: {cause}?{more}"
+
+
+def _cause(about: About, first: LogLine, share: float) -> str:
+    """Likely causes of a pool, or of what it holds, that differs by a share."""
+    what, before = first["what"], [one["what"] for one in about.log[: about.log.index(first)]]
+    if what == "concurrency" and "tokens" in before:
+        return "another longest request"
+    if what != "pool" and any(abs((1 + share) / ratio - 1) < 0.1 for ratio in (0.5, 2)):
+        return "another dtype of the cache"
+    if "pool" in before:
+        return "another version, or another size of blocks"
+    sizes = (about.bytes_of("activations") or 0) + (about.bytes_of("graphs") or 0)
+    near = abs(share) * max(0, about.start.pool) <= sizes  # no more than the number of requests and the version change
+    seqs = near and "max_num_seqs" in about.launch.engine.facts["flags"]
+    first_cause = f"another {option('max_num_seqs')} or version, " if seqs else ""
+    return f"{first_cause}another utilization, or another process on the card"
 
 
 def _log_table(log: Sequence[LogLine]) -> Table:
@@ -281,7 +316,17 @@ def _answer(about: About) -> str:
     if about.near and found.pages is not None and launch.flags.gpu_memory_utilization is None:
         flags += f" at {launch.engine.name}'s default utilization, {launch.utilization:g}"
     tokens = f"{almost}{found.tokens:,} tokens of KV cache"
+    if about.longest:
+        return f"At most {option('max_model_len', launch.length)}{flags} ({_next_longest(about)}): {tokens} ({error})."
     return f"Starts{flags}: {tokens}, {found.concurrency:,.2f} requests of {launch.length:,} ({error})."
+
+
+def _next_longest(about: About) -> str:
+    """What limits the longest request: the model's context, or the memory, and the smallest change for a longer one."""
+    if about.launch.length >= about.launch.model.context:
+        return "the model's context"
+    longer = (one for one in about.changes if one.longest > about.launch.length)
+    return next((f"{one.longest:,} with {f'{one.flag} {one.value}'.strip()}" for one in longer), "what fits")
 
 
 def _table(about: About) -> Table:
