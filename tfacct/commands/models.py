@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 Words = Annotated[
     list[str] | None,
     Option(
-        "Words in a preset's name or family, or moe. Or one model: preset, config.json, hub id.",
+        "Words in a name or family, or moe: presets with experts. Or one model: preset, config.json, hub id.",
         "[NAME]…",
         complete="family_or_model",
         argument=True,
@@ -72,6 +72,10 @@ def _one(word: str, fields: list[str] | None) -> "LoadedModel":
 
 COMMAND = Command(
     models,
-    examples=("tfacct models llama 8b", "tfacct models llama-3.1-8b"),
+    examples=(
+        "tfacct models llama 8b",
+        "tfacct models moe --sort active_share",
+        "tfacct models llama-3.1-8b",
+    ),
     variants={"ledger": Variant(ledger, Option("Every line of one model, in symbols.", advanced=True))},
 )

@@ -18,10 +18,8 @@ def sorted_by(report: ReportT, column: str) -> ReportT:
     name, falling = column.removeprefix("-"), column.startswith("-")
     keys = {title: one.key for one in (*report.columns, *report.aside) for title in (one.label, one.key)}
     if name not in keys:
-        raise UsageError(
-            f"no column {name!r}",
-            nearest(name, keys) or f"columns: {', '.join(one.label for one in report.columns if one.label)}",
-        )
+        columns = f"columns: {', '.join(one.label for one in report.columns if one.label)}"
+        raise UsageError(f"no column {name!r}", " ".join(filter(None, (nearest(name, keys), columns))))
 
     def section(rows: tuple[Row, ...]) -> tuple[Row, ...]:
         known = [row for row in rows if row.get(keys[name]) not in (None, "")]

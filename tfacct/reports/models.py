@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from typing import Any, ClassVar, Literal, NotRequired, TypedDict
 
 from tfacct.architecture.parts import MlaMode
@@ -24,6 +25,7 @@ class ModelsReport(build.ModelReport):
     _reserved: ClassVar[dict[str, Any]] = {"from": str | None}
 
     total_params: int
+    active_params: int
     context: int
     layers: int
     hidden: int
@@ -97,11 +99,15 @@ class LedgerReport(build.ModelReport):
 
 
 def models(presets: Sequence[LoadedModel | Listed]) -> ModelsReport:
-    """Every preset with its shape and source."""
+    """Every preset with its shape and source; with experts also its active parameters."""
+    found = [listed(preset) for preset in presets]
+    active = (Column("active_params", "active", "params"), Column("active_share", "active share", "share"))
+    routed = any(one.facts["active_params"] != one.parameters for one in found)
     columns = (
         Column("model", "model"),
         Column("family", "family", drop=1),
         Column("total_params", "params", "params"),
+        *(active if routed else ()),
         Column("context", "context", "count"),
         Column("layers", "layers", "count", drop=1),
         Column("hidden", "hidden", "count", drop=1),
@@ -110,7 +116,6 @@ def models(presets: Sequence[LoadedModel | Listed]) -> ModelsReport:
         Column("from", "fields", drop=3),
         Column("expected_from", "checked against", drop=3),
     )
-    found = [listed(preset) for preset in presets]
     facts = tuple(_as_json(model.facts) for model in found)
     rows = tuple(
         {
@@ -118,6 +123,7 @@ def models(presets: Sequence[LoadedModel | Listed]) -> ModelsReport:
             "family": model.family,
             **fact,
             **{size: build.each_of(fact, size) for size in HEADS},
+            "active_share": Fraction(fact["active_params"], fact["total_params"]),
         }
         | ({"kv_heads": "latent"} if model.facts["latent"] else {})
         for model, fact in zip(found, facts, strict=True)
@@ -154,6 +160,7 @@ def _facts(model: LoadedModel) -> dict[str, Any]:
     shape, source = model.architecture, model.provenance
     return {
         "total_params": model.parameters,
+        "active_params": sum(model.ledger.active_parameters().values()),
         "context": model.context,
         "layers": sum(stack.count for stack in shape.every_stack),
         "hidden": shape.embed.hidden,
