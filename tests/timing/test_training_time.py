@@ -301,9 +301,11 @@ def test_adapters_and_shards_of_sequences_and_weights_by_hand() -> None:
     assert sharded["gradients"] == 0
     assert sharded["gathers"] == pytest.approx(3 * 3 * 8 * 3 / 4 / 300)
     assert sharded["optimizer"] == pytest.approx(whole["optimizer"] / 4)
-    # Frozen weights have no gradients: two of three matmuls, nothing to sum or to update.
-    frozen = step(work, A100, trained(Mesh(tp=2, dp=4), frozen=True), free)
-    assert frozen["products"] == pytest.approx(2) and whole["products"] == pytest.approx(3)
+    # Frozen weights have no gradients: two of three matmuls, of the head too, nothing to sum or to update.
+    head = work._replace(forward=[*forward, Kernel("lm_head", "gemm", 0, flops=peak)])
+    whole, frozen = (step(head, A100, trained(Mesh(tp=2, dp=4), frozen=each), free) for each in (False, True))
+    for name in ("products", "head"):
+        assert frozen[name] == pytest.approx(2) and whole[name] == pytest.approx(3)
     assert frozen["attention"] == whole["attention"] and frozen["gradients"] == frozen["optimizer"] == 0
     only = [step(work, A100, trained(Mesh(fsdp=8), frozen=each), MPT)["gathers"] for each in (True, False)]
     assert only[0] == pytest.approx(only[1] * 2 / 3)

@@ -205,7 +205,7 @@ def step(work: Work, device: Device, trained: Trained, c: TrainingConstants) -> 
     micro_batch = Parts(
         products=share * work.total("flops", "gemm") * trained.matmul_passes / matmuls,
         experts=share * work.total("flops", "experts") * trained.matmul_passes / (matmuls * c.experts),
-        head=of_head * work.total("flops", "head") * 3 / wide,
+        head=of_head * work.total("flops", "head") * (3 - trained.frozen) / wide,
         attention=share * work.total("flops", "attention") * trained.attention_passes / attention,
         pointwise=share * work.moved * c.pointwise * passes / device.bandwidth,
         logits=of_head * work.logits * c.logits / device.bandwidth,
