@@ -56,7 +56,7 @@ def tables(title: str, left: Array, groups: dict[str, Array]) -> None:
 
 LIMITS: Mapping[Class, tuple[float, float]] = {
     "dense": (0.075, 0.84),
-    "experts": (0.12, 0.75),
+    "experts": (0.1, 0.83),
     "recurrent": (0.16, 0.65),
     "indexed": (0.20, 0.6),
     "pcie": (0.20, 0.6),

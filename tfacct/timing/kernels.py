@@ -128,14 +128,11 @@ def way_of(ledger: Ledger, at: Axes) -> Ledger:
     before them, else absorbed."""
     if ledger.instead is None:
         return ledger
-    unpacks = [any(_unpacks(line) for group in way.groups for line in group.lines) for way in ledger.ways]
+    every = ([line for group in way.groups for line in group.lines if isinstance(line, Matmul)] for way in ledger.ways)
+    unpacks = [any(line.weight_axes() is not None and "S" in line.einsum.left for line in lines) for lines in every]
     chosen = min((group.axes[CHOSEN] for group in ledger.groups if CHOSEN in group.axes), default=at["S"])
     wanted = bool(at["T"] == at["S"] <= chosen)
     return next((way for way, does in zip(ledger.ways, unpacks, strict=True) if does is wanted), ledger.ways[0])
-
-
-def _unpacks(line: object) -> bool:
-    return isinstance(line, Matmul) and line.weight_axes() is not None and "S" in line.einsum.left
 
 
 def kernels(
