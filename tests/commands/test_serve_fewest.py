@@ -52,10 +52,10 @@ def test_prompts_that_are_spread_out_need_fewer_devices() -> None:
     spread, sizes = found.spread_out, []
     for tp in (1, 2, 4, 8):
         try:
-            one, all_ = LLAMA.serve(on=f"{tp}xh100", requests=[1, 24], **ASKED).lines
-        except TfacctError:  # the weights, or the cache of 24 requests, do not fit
+            one, *all_ = LLAMA.serve(on=f"{tp}xh100", requests=[1, 24], **ASKED).lines
+        except TfacctError:  # the weights do not fit
             continue
-        if one["first_token_seconds"][1] <= 0.8 and all_["token_seconds"][1] <= 0.03:
+        if all_ and one["first_token_seconds"][1] <= 0.8 and all_[0]["token_seconds"][1] <= 0.03:
             sizes.append(tp)
     assert (spread["devices"], spread["tp"], spread["replicas"]) == (min(sizes), min(sizes), 1)
     assert spread["devices"] < found.devices and spread["requests"] == 24

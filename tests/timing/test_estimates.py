@@ -158,11 +158,31 @@ def test_throughput_within_a_time_is_that_of_these_requests(run: Callable[..., R
     slow, fast = report.within["requests_least"], report.within["requests_most"]
     (line,) = (line for line in report.lines if line["requests"] == slow)
     out = words(run(*asked, "--within", "50ms").out)
-    assert f"≈ {slow} requests within 50.0 ms per token: ≈ {line['tokens_per_second']:,.0f} tokens/s; 298 fit" in out
+    rate = f"≈ {line['tokens_per_second']:,.0f} output tokens/s"
+    assert f"≈ {slow} requests within 50.0 ms per token: {rate}; 298 fit" in out
     assert f"Within 50.0 ms: ≈ {slow} requests by the slow end of the range, ≈ {fast} by the fast end." in out
     assert "No request is within 1.00 ms per token; 298 requests fit at once:" in words(
         run(*asked, "--within", "1ms").out
     )
+
+
+def test_requests_that_fit_are_answered_where_others_do_not(run: Callable[..., Ran]) -> None:
+    """A token of Qwen3 30B A3B caches 2 · 48 · 4 · 128 numbers: 33,024 take 3.02 GiB in bf16, and the weights leave
+    12.5 of 69.4: 4 requests, or 8 in fp8."""
+    asked = ("serve", "qwen3-30b-a3b", "--on", "h100", "--prompt", "32k", "--requests", "1,4,8")
+    report = tfacct.load("qwen3-30b-a3b").serve(on="h100", prompt="32k", requests=[1, 4, 8])
+    assert [line["requests"] for line in report.lines] == [1, 4] and report.largest_requests == 4
+    ran = run(*asked)
+    assert ran.code == 0 and "8 requests do not fit: at most 4 do (with --kv-dtype fp8: 8)." in words(ran.out)
+    narrow = run(*asked, "--kv-dtype", "fp8").out
+    assert "H100 SXM5 80GB, bf16, fp8 cache, prompts of 32,768" in words(narrow) and "do not fit" not in narrow
+    assert run(*asked[:-1], "9").code == 2
+
+
+def test_one_request_waits_for_no_other(run: Callable[..., Ran]) -> None:
+    out = words(run("serve", "llama-3.1-8b", "--on", "h100", "--requests", "1", "-v").out)
+    assert "First token: on an idle server, by the range of 80% of measured runs." in out
+    assert "this one is last" not in out and "of other requests" not in out
 
 
 def test_one_new_token_has_no_time_per_token(run: Callable[..., Ran]) -> None:

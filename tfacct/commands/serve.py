@@ -83,13 +83,13 @@ def serve(
     >>> served.largest_requests, [line["requests"] for line in served.lines]
     (193, [1, 16])
 
-    `prompt`, `new`: tokens of a request. `requests`: concurrent requests. `within`: the time per output token, in
-    seconds or as `"50ms"`, for which the number of requests is found. `measured`: a CSV file of runs of your own, which
-    correct the estimate. `price`: of one device for an hour. `draft_tokens`, `acceptance`: speculative decoding with so
-    many drafts in every step, and the share of them that is accepted, where all before were; drafted by the model's own
-    multi-token prediction layer, or by a `draft` model. `lora`: a rank, or `"16:q_proj,v_proj"`, of LoRA adapters next
-    to the weights; `adapters_loaded` of them are in memory. Usable memory of each device: `use` (0.9) times its memory,
-    less `reserve` (2 GB), or the pool of an `engine`. Raises TfacctError.
+    `prompt`, `new`: tokens of a request. `requests`: concurrent requests; those that do not fit have no line. `within`:
+    the time per output token, in seconds or as `"50ms"`, for which the number of requests is found. `measured`: a CSV
+    file of runs of your own, which correct the estimate. `price`: of one device for an hour. `draft_tokens`,
+    `acceptance`: speculative decoding with so many drafts in every step, and the share of them that is accepted, where
+    all before were; drafted by the model's own multi-token prediction layer, or by a `draft` model. `lora`: a rank, or
+    `"16:q_proj,v_proj"`, of LoRA adapters next to the weights; `adapters_loaded` of them are in memory. Usable memory
+    of each device: `use` (0.9) times its memory, less `reserve` (2 GB), or the pool of an `engine`. Raises TfacctError.
     """
     from tfacct.reports.serve import serve
     from tfacct.timing.load import Load

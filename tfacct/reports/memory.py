@@ -639,7 +639,7 @@ def _per_head(about: About) -> str | None:
 
 
 def _per_request(about: About) -> dict[str, str] | None:
-    """Cache of one request, in all and on each rank, and how many requests fit with an fp8 cache."""
+    """Cache of one request, in all and on each rank, and how many requests fit with an fp8 cache, or without it."""
     one, mesh = about.counted[0], about.mesh
     if not (fit := about.fit) or not one.model.has_cache or fit["past_positions"]:
         return None
@@ -652,11 +652,13 @@ def _per_request(about: About) -> dict[str, str] | None:
         if on_rank == size:
             where = f", all of it on {'each' if group or shared else 'one'} GPU{group}"
             where += " (tp does not shard the latent of MLA)" * (is_latent(one.model) and mesh.tp > 1)
-    if about.options.cached.name in WIDE and fit["largest_batch"]:
-        narrower = about.options._replace(cached=width("fp8", about.options.cached.page))
-        found = _fit_of(one.whole_model, narrower)["largest_batch"]
-        if found and found > fit["largest_batch"]:
-            most = f" With {option('kv_dtype', 'fp8')}: {_requests(found)}."
+    cached = about.options.cached
+    if cached.name in (*WIDE, "fp8") and fit["largest_batch"]:
+        other = dtypes(about.options.dtype)[1] if cached.name == "fp8" else "fp8"
+        found = _fit_of(one.whole_model, about.options._replace(cached=width(other, cached.page)))["largest_batch"]
+        if found and found != fit["largest_batch"]:
+            instead = f"With {option('kv_dtype', 'fp8')}" if other == "fp8" else f"In {other}"
+            most = f" {instead}: {_requests(found)}."
     return {
         "size": units.binary(size),
         "state": f"cache in {about.options.cached.name}" if model_notes.attends(about.models) else "state",
@@ -671,7 +673,7 @@ def _engine(about: About) -> str:
     limit = about.limit
     if limit is None or limit.engine or not limit.reserve or not _fits(about) or not about.counted[0].model.has_cache:
         return ""
-    return "An engine may hold fewer requests: it has buffers of its own (`tfacct engine`)."
+    return "An engine's own buffers differ: see `tfacct engine`."
 
 
 def _in_flight(about: About) -> dict[str, str] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from itertools import repeat
 from math import ceil
@@ -10,6 +11,8 @@ from typing import Any, TypeAlias
 
 from tfacct.base import units
 from tfacct.base.errors import UsageError
+from tfacct.base.spelling import option
+from tfacct.ledger.storage import dtypes, width
 from tfacct.ledger.workload import Request
 from tfacct.loading import selection
 from tfacct.loading.model import LoadedModel
@@ -175,8 +178,10 @@ def _report(
         Column("tokens_per_second", "≈ tokens/s", "rate"),
         *([] if about.load.price is None else [Column("cost_per_million", "≈ per million", "rate")]),
     )
-    model = about.one.model
-    stored = selection.format_name(model, about.one.requested_dtype)
+    one, model = about.one, about.one.model
+    stored = selection.format_name(model, one.requested_dtype)
+    if one.cache != dtypes(one.requested_dtype)[1]:
+        stored += f", {one.cache} cache"
     return build.report(
         kind,
         [model],
@@ -210,7 +215,7 @@ def _answer(about: Serving) -> str:
 def _throughput(loop: Loaded) -> str:
     """Tokens per second of all requests, and their cost."""
     million = "" if loop.cost is None else f", ≈ {units.three(loop.cost)} per million output tokens"
-    return f"≈ {units.three(loop.served.rate)} tokens/s{million}"
+    return f"≈ {units.three(loop.served.rate)} output tokens/s{million}"
 
 
 def _requests(number: int) -> str:
@@ -250,6 +255,18 @@ def _adapters(about: Any) -> dict[str, Any] | None:
     return {"lora": about.load.lora, "bytes": f"{stored}{each}"}
 
 
+def _unfit(about: Serving) -> dict[str, Any] | None:
+    """Requests that do not fit, those that do, and those with an fp8 cache, if more."""
+    one, memory = about.one, about.memory
+    if not about.unfit:
+        return None
+    narrower = 0
+    if one.cache != "fp8" and not memory.engine and memory.paged is None:
+        narrower = replace(one.host, cache=width("fp8")).capacity(about.load.context, memory.usable)
+    more = f" (with {option('kv_dtype', 'fp8')}: {narrower:,})" if narrower > about.fitting else ""
+    return {"unfit": " or ".join(f"{one:,}" for one in about.unfit), "fitting": about.fitting, "more": more}
+
+
 def _exactly_fitting(about: Serving) -> str:
     """The requests that fit; empty if the memory that an engine leaves is an estimate, or the weights have a range."""
     exact = not about.memory.engine and about.one.host.weights.least is None
@@ -258,15 +275,18 @@ def _exactly_fitting(about: Serving) -> str:
 
 def _ranges(about: Serving | Fewest) -> str:
     """What the ranges of a token and of a first token mean."""
+    alone = about.most.requests == 1
     first = "First token, low end: an idle server; high end: all prompts arrive at once, and this one is last."
-    if about.load.new == 1:
-        return first if about.most.requests > 1 else ""
-    if about.most.requests == 1 and about.one.error("token") is None:
-        return ""
+    if alone:
+        measured = about.one.error() is not None
+        first = "First token: on an idle server, by the range of 80% of measured runs." * measured
+    if about.load.new == 1 or (alone and about.one.error("token") is None):
+        return first
     token = "from prompts that wait for running answers to prompts that interrupt them"
     if about.one.error("token") is not None:
         token = "the range of 80% of measured runs" + ", and of all your own" * about.one.scattered
-    return f"Per token, prefills of other requests included: {token}. {first}"
+    others = "" if alone else ", prefills of other requests included"
+    return f"Per token{others}: {token}. {first}"
 
 
 def _errors(about: Serving | Fewest) -> str:
@@ -289,7 +309,7 @@ PLACED_NOTES = (
         "engine",
         3,
         lambda about: not about.memory.engine,
-        "An engine may leave less memory for the cache: see `tfacct engine`.",
+        "An engine's own buffers differ: see `tfacct engine`.",
     ),
     NoteRow("gathered", 2, lambda about: ranks.cache_shard_notes(about.one.model, about.one.count)),
     NoteRow("formats", 3, lambda about: formats_note(about.one)),
@@ -300,6 +320,7 @@ SHARED_NOTES = (
     EVIDENCE,
 )
 NOTES = (
+    NoteRow("unfit", 1, _unfit, "{unfit} requests do not fit: at most {fitting:,} do{more}."),
     ERROR,
     NoteRow(
         "most_requests",
@@ -500,7 +521,8 @@ def _flow_answer(about: Disaggregated) -> str:
     times = f"≈ {units.seconds(about.first_token)} to the first token, ≈ {units.seconds(most.token)} per token"
     if most.rate is None:
         return f"The prefill worker is too slow even for {_requests(most.requests)}; alone: {times}."
-    return f"The prefill worker keeps up with {_requests(most.requests)}: {times}, ≈ {units.three(most.rate)} tokens/s."
+    rate = f"≈ {units.three(most.rate)} output tokens/s"
+    return f"The prefill worker keeps up with {_requests(most.requests)}: {times}, {rate}."
 
 
 def _decode_error(about: Disaggregated) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from tfacct.base.errors import UsageError
@@ -117,9 +118,9 @@ class Loaded(NamedTuple):
 
 @record
 class Serving:
-    """A model that is served: the load, its memory, and the answer for each number of requests. `fitting`: requests
-    whose cache fits; `target`: requests whose time per output token is within a time by both ends of its range, the
-    upper one first; `within`: the answer for the first of these, if there are any."""
+    """A model that is served: the load, its memory, and the answer for each number of requests that fits. `fitting`:
+    requests whose cache fits; `target`: requests whose time per output token is within a time by both ends of its
+    range, the upper one first; `within`: the answer for the first of these, if there are any."""
 
     one: Placement
     load: Load
@@ -131,8 +132,13 @@ class Serving:
 
     @property
     def most(self) -> Loaded:
-        """The largest number of requests that is asked about."""
+        """The largest number of requests that is asked about and fits."""
         return max(self.loops, key=lambda loop: loop.requests)
+
+    @property
+    def unfit(self) -> list[int]:
+        """Numbers of requests that are asked about and whose cache does not fit."""
+        return [requests for requests in self.load.requests or () if requests > self.fitting]
 
 
 def serving(model: LoadedModel, on: Deployment, load: Load, memory: MemoryLimit) -> Serving:
@@ -154,7 +160,8 @@ def serving(model: LoadedModel, on: Deployment, load: Load, memory: MemoryLimit)
     target = None if load.within is None else _target(one, load, most, load.within)
     inside = target[0] if target is not None else 0
     alone = one.host.alone(load.prompt)
-    counts = requests_tried(load, fitting if load.requests else most, inside)
+    fit = tuple(requests for requests in load.requests or () if requests <= fitting)
+    counts = requests_tried(replace(load, requests=fit or load.requests), fitting if load.requests else most, inside)
     loops = [loaded(one, load, requests, alone) for requests in counts]
     within = loaded(one, load, inside, alone) if inside else None
     return Serving(one, load, memory, fitting, loops, target, within)
