@@ -194,29 +194,29 @@ def test_a_window_that_sees_both_ways_by_hand() -> None:
     assert whole == short  # all of 50 tokens are in every window
 
 
-@STEP
 @pytest.mark.parametrize("name", WINDOWED)
-def test_a_windowed_block_keeps_the_window_and_no_more(name: str, work: Workload) -> None:
+def test_a_windowed_block_keeps_the_window_and_no_more(name: str) -> None:
     """State is min(S, W) tokens: the next query sees one of them less, and itself."""
     model = tiny(name)
-    kept = model.ledger.states(work.axes(), unfolded=True)
-    for number, block in enumerate(model.architecture.blocks()):
-        if block.attention is None:
-            continue
-        tokens = len(range(work.context)[-block.window :]) if block.window else work.context
-        if getattr(block.attention, "borrowed", False):
-            assert f"blocks.{number}.attn.k_cache" not in kept
-            continue
-        if isinstance(block.attention, CompressedAttention):  # whose keys are values too
-            assert kept[f"blocks.{number}.attn.kv_cache"] == work.batch * block.attention.head_dim * tokens
-            continue
-        if isinstance(block.attention, LatentAttention) and block.attention.mla_mode != "unpacked":
-            assert kept[f"blocks.{number}.attn.latent_cache"] == work.batch * block.attention.kv_rank * tokens
-            assert kept[f"blocks.{number}.attn.rotary_cache"] == work.batch * block.attention.rope_dim * tokens
-            continue
-        for cache, size in zip(("k_cache", "v_cache"), sizes_of_pairs(block.attention), strict=True):
-            each = work.batch * block.attention.kv_heads * size
-            assert kept[f"blocks.{number}.attn.{cache}"] == each * tokens
+    for work in STEPS.values():
+        kept = model.ledger.states(work.axes(), unfolded=True)
+        for number, block in enumerate(model.architecture.blocks()):
+            if block.attention is None:
+                continue
+            tokens = len(range(work.context)[-block.window :]) if block.window else work.context
+            if getattr(block.attention, "borrowed", False):
+                assert f"blocks.{number}.attn.k_cache" not in kept
+                continue
+            if isinstance(block.attention, CompressedAttention):  # whose keys are values too
+                assert kept[f"blocks.{number}.attn.kv_cache"] == work.batch * block.attention.head_dim * tokens
+                continue
+            if isinstance(block.attention, LatentAttention) and block.attention.mla_mode != "unpacked":
+                assert kept[f"blocks.{number}.attn.latent_cache"] == work.batch * block.attention.kv_rank * tokens
+                assert kept[f"blocks.{number}.attn.rotary_cache"] == work.batch * block.attention.rope_dim * tokens
+                continue
+            for cache, size in zip(("k_cache", "v_cache"), sizes_of_pairs(block.attention), strict=True):
+                each = work.batch * block.attention.kv_heads * size
+                assert kept[f"blocks.{number}.attn.{cache}"] == each * tokens
 
 
 def test_symbols_for_both_lengths_are_the_numbers() -> None:
