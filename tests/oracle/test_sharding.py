@@ -48,7 +48,6 @@ SMALL |= {name: TINY[name] for name in ("llama", "mixtral", "cohere")}
         ("qwen1.5-moe-a2.7b", {"tp": 2, "sp": True}, "torch"),  # with a gated network beside them
         ("olmoe-1b-7b", {"tp": 2, "sp": True}, "torch"),  # and heads that are gathered for a norm
         ("olmoe-1b-7b", {"tp": 2, "fsdp": 2, "ep": 4}, "transformers"),
-        ("olmo-3-7b", {"tp": 2}, "torch"),
         ("minimax-m2", {"tp": 2, "ep": 2}, "transformers"),
         ("youtu-llm-2b", {"tp": 4, "fsdp": 2, "sp": True}, "torch"),  # latents, by torchtitan's plan
         ("cohere", {"tp": 2}, "transformers"),
@@ -87,7 +86,7 @@ def drawn(kind: str, mesh: str, seed: int) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "mesh"),
-    [("qwen2", "tp"), ("llama", "megatron"), ("starcoder2", "sp"), ("qwen3", "fsdp-sp"), ("gpt2", "fsdp")],
+    [("olmo2", "tp"), ("llama", "megatron"), ("starcoder2", "sp"), ("qwen3", "fsdp-sp"), ("gpt2", "fsdp")],
 )
 def test_every_collective_of_a_random_config_is_torchs(kind: str, mesh: str) -> None:
     drawn(kind, mesh, 0)
