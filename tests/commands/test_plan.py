@@ -323,6 +323,9 @@ def test_two_fits_are_compared_by_their_errors(run: Callable[..., Ran]) -> None:
     for law in ("FSDP", "Megatron-LM"):
         assert any(note.endswith(first[law]["command"]) for note in facts["notes"])
         assert sum(note.startswith(f"Estimate of {law}. ") for note in facts["notes"]) == 1
+    assert " ".join(facts["notes"]).count("No such step in bf16 was measured.") == 1
+    ran = run("plan", LLAMA, "--train", "--on", "8xmi300x", "--ctx", "4k", "--batch", "64")
+    assert " s are not known. Measure both. " in " ".join(ran.out.split())
 
 
 def test_the_bytes_per_parameter_of_a_plan(run: Callable[..., Ran]) -> None:

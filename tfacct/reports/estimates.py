@@ -154,6 +154,11 @@ def step_error(
     return reported("divided" if megatron else "training", "step").median
 
 
+def unmeasured_dtype(dtype: str) -> str:
+    """The sentence on steps that were measured in fp8 only."""
+    return f"No such step in {dtype} was measured. "
+
+
 def step_error_note(
     model: LoadedModel, device: Device, megatron: bool, link: Link | None, dtype: str, newer: str | None
 ) -> str:
@@ -164,7 +169,7 @@ def step_error_note(
     alike = newer is None and measured_alike(model, device, megatron)
     others = "other software differs more"
     measured = dtype == "fp8" or newer in (EXPERTS_BALANCED, SHARDED, IN_NVFP4)
-    fp8_only = "" if measured else f"No such step in {dtype} was measured. "
+    fp8_only = "" if measured else unmeasured_dtype(dtype)
     if newer is not None or (megatron and not alike):
         group = newer or LAYOUTS
         error = NEWER_LAYOUTS[group]

@@ -435,12 +435,13 @@ def _errors(one: Plan) -> list[str]:
     from tfacct.reports import estimates
 
     if isinstance(one.estimates, ServingTimes):
-        first = one.timed[0]
-        return [estimates.error_note(one.estimates.placed[first.mesh.tp])]
+        return [estimates.error_note(one.estimates.placed[one.timed[0].mesh.tp])]
     every = {law: estimates.step_error_note(*_step_of(one, law)) for law in one.laws if law}
     if len({*every.values()}) == 1:
         return [*every.values()][:1]
-    return [note.replace("Estimate.", f"Estimate of {law}.", 1) for law, note in every.items()]
+    said = estimates.unmeasured_dtype(one.dtype)
+    first, *others = (note.replace("Estimate.", f"Estimate of {law}.", 1) for law, note in every.items())
+    return [first, *(note.replace(said, "") for note in others)]
 
 
 def _step_of(one: Plan, law: str) -> tuple[LoadedModel, Device, bool, Link | None, str, str | None]:
@@ -476,9 +477,9 @@ def _tie(one: Plan) -> str | None:
     shares = ", ".join(map(units.percent, errors))
     if errors and apart >= max(errors):
         return f"{times} differ by {units.percent(apart)}, more than the errors ({shares})."
-    why = f"differ by {units.percent(apart)}, less than the errors ({shares})" if errors else "have unknown errors"
-    other = f"{_layout_of(others[0])}: {_command(one, others[0])}"
-    return f"A tie: {times} {why}. Measure both. {other}"
+    unknown = f"The errors of {times} are not known"
+    tie = f"A tie: {times} differ by {units.percent(apart)}, less than the errors ({shares})" if errors else unknown
+    return f"{tie}. Measure both. {_layout_of(others[0])}: {_command(one, others[0])}"
 
 
 def _of_first(one: Plan, what: str) -> str:
