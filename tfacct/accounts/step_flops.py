@@ -37,12 +37,13 @@ def recomputed_flops(
     """FLOPs that recomputation adds to a training step, of the matmuls selected by `keep`.
 
     Full recomputation runs each layer's forward pass again, except a last matmul whose result is only added.
-    `attention`: only attention is recomputed, except its last matmul.
+    `attention`: only attention is recomputed, except its last matmul if its module has no dropout after it.
 
     Activation checkpointing: Chen et al., "Training Deep Nets with Sublinear Memory Cost" (arXiv 1604.06174). torch
     stops early (`torch.utils.checkpoint.set_checkpoint_early_stop`), once all tensors for backward are available, and
-    an addition needs none. So the last matmul of a pre-norm layer is not recomputed; that of a post-norm layer is,
-    because its norm needs the result. The head and multi-token prediction heads are never recomputed.
+    an addition needs none. So the last matmul of a pre-norm layer is not recomputed, unless a dropout of its result
+    saves a mask; that of a post-norm layer is, because its norm needs the result. The head and multi-token prediction
+    heads are never recomputed.
     """
     return sum(flops for line, flops in _recomputation(ledger, at, masked, attention) if keep(line.path, line))
 
@@ -61,10 +62,16 @@ def _recomputation(ledger: Ledger, at: Axes, masked: bool, attention: bool) -> I
         again = {*inside[: len(inside) - _skipped_at_end(group)]}
         if attention:
             parts = [paths.parse(line.path)._replace(leaf="") for line in products]
+            dropped = {
+                line.path.removesuffix("_add")
+                for line in group.lines
+                if isinstance(line, Pointwise) and line.dropout == "inside"
+            }
             again = {
                 number
                 for number in inside
-                if parts[number].part.endswith(ATTENTION) and parts[number] in parts[number + 1 :]
+                if parts[number].part.endswith(ATTENTION)
+                and (parts[number] in parts[number + 1 :] or str(parts[number]) in dropped)
             }
         for number, line in enumerate(products):
             yield line, group.count * line.flops(axes, masked) if number in again else 0
@@ -73,7 +80,7 @@ def _recomputation(ledger: Ledger, at: Axes, masked: bool, attention: bool) -> I
 def _skipped_at_end(group: Group) -> int:
     """Number of matmuls at the end of a layer with results that backward does not need: 1 or 0."""
     after = takewhile(lambda line: not isinstance(line, Matmul), reversed(group.lines))
-    return int(all(line.sums for line in after if isinstance(line, Pointwise)))
+    return int(all(line.saves_nothing for line in after if isinstance(line, Pointwise)))
 
 
 def decode_flops(ledger: Ledger, *, batch: Size, prompt: Size, steps: Size, source: Size = 0) -> dict[str, Size]:

@@ -7,6 +7,7 @@ PaLM (2204.02311), section 2, and transformers' GPTNeoXLayer.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Literal, TypeAlias, TypeVar
 
 from tfacct.architecture.parts import (
@@ -28,6 +29,7 @@ from tfacct.architecture.parts import (
 from tfacct.base.record import record
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import Size
+from tfacct.ledger.lines import Dropout
 
 Order: TypeAlias = Literal["pre", "post", "parallel"]
 PartT = TypeVar("PartT", bound=Part)
@@ -49,7 +51,7 @@ class Sublayer:
     instead of the residual stream (MiniMaxDecoderLayer). `parallel`: same input as the sublayer before it
     (FalconH1DecoderLayer). `gives`: with `next`, the result replaces the residual stream as input of the next sublayer;
     with `sum`, the sum of both does; neither changes the residual stream (Zamba2HybridLayer). A part that is not called
-    is not added, and must have a norm that is not called.
+    is not added, and must have a norm that is not called. `dropout`: that of the result in training.
     """
 
     part: Added
@@ -60,11 +62,13 @@ class Sublayer:
     parallel: bool = False
     normed: bool = False
     gives: Literal["stream", "next", "sum"] = "stream"
+    dropout: Dropout = ""
 
     @property
     def residual(self) -> Residual:
         """Addition of the result to the residual stream."""
-        return Residual(hidden=self.part.hidden) if self.add is None else self.add
+        add = Residual(hidden=self.part.hidden) if self.add is None else self.add
+        return replace(add, dropout=self.dropout)
 
     @property
     def name(self) -> str:

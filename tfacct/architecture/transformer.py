@@ -36,6 +36,7 @@ from tfacct.base.record import record
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import Axes, Size
 from tfacct.ledger.groups import Group, Ledger
+from tfacct.ledger.lines import Dropout
 
 
 @record
@@ -367,6 +368,16 @@ class Transformer:
             return replace(part, called=True) if isinstance(part, (FeedForward, Norm)) else part
 
         return self.mapped(called)
+
+    def with_dropouts(self, dropout_of: Callable[[str], Dropout]) -> Transformer:
+        """Return the model with a dropout of each sublayer's result, given by the sublayer's name."""
+
+        def dropped(stack: Stack) -> Stack:
+            sublayers = tuple(replace(one, dropout=dropout_of(one.name)) for one in stack.block.sublayers)
+            return replace(stack, block=replace(stack.block, sublayers=sublayers))
+
+        encoder = self.encoder and replace(self.encoder, stacks=tuple(map(dropped, self.encoder.stacks)))
+        return replace(self, encoder=encoder, stacks=tuple(map(dropped, self.stacks)))
 
     def with_positions(self, context: int) -> Transformer:
         """Return the model with position embeddings and tables of distances that are long enough for `context`."""

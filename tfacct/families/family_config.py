@@ -30,6 +30,7 @@ from tfacct.families.known_fields import (
 )
 from tfacct.families.task_heads import CAUSAL_MODEL, DEFAULT_LABELS, TASK_HEAD_FIELDS, TaskHead, label_count
 from tfacct.ledger.groups import Ledger
+from tfacct.ledger.lines import Dropout
 from tfacct.ledger.workload import Workload
 
 
@@ -57,6 +58,8 @@ class FamilyConfig(BaseModel):
     """The field with the mode of latent attention, in families that have it."""
     dropouts: ClassVar[Mapping[str, tuple[str, float | None]]] = {}
     """Where the class has dropout (places as in `training.traits.Mode`) → the field of its rate, and its default."""
+    drops_in_attention: ClassVar[bool] = False
+    """The dropout of attention's result is inside its module, and recomputed with it."""
     class_prefixes: ClassVar[tuple[str, ...]] = ()
     """Prefixes of the class names; empty if transformers has no class."""
     task_heads: ClassVar[Mapping[str, TaskHead]] = {}
@@ -139,6 +142,17 @@ class FamilyConfig(BaseModel):
     def hf_module_names(self) -> Mapping[str, str]:
         """Ledger module → module of the class with a language modeling head."""
         return self.hf_modules
+
+    def dropping(self, fields: Mapping[str, Any]) -> Transformer:
+        """The transformer with the dropouts of sublayers' results that these fields set."""
+        places = {place for place, (field, absent) in self.dropouts.items() if fields.get(field, absent)}
+
+        def dropout_of(name: str) -> Dropout:
+            if places.isdisjoint(("residual", name)):
+                return ""
+            return "inside" if name == "attn" and self.drops_in_attention else "after"
+
+        return self.transformer().with_dropouts(dropout_of) if places else self.transformer()
 
     def hf_unsupported(self) -> str | None:
         """The reason why the transformers class does not support these fields; None if it does."""

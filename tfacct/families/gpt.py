@@ -103,6 +103,7 @@ class GPT2(GPTFields):
     ignored_fields = f"""n_ctx scale_attn_weights scale_attn_by_inverse_layer_idx reorder_and_upcast_attn
         apply_query_key_layer_scaling normalize_attention_scores {SUMMARY}"""
     dropouts = PDROP
+    drops_in_attention = True
     task_heads = {"LMHeadModel": CAUSAL_MODEL, **CLASSIFIERS}
     transposed_weights = ("blocks.",)
     module_names = {"embed": ".wte", "pos_embed": ".wpe", "final_norm": ".ln_f", "lm_head": "lm_head"}
@@ -130,6 +131,7 @@ class GPTBigCode(GPTFields):
         summary_first_dropout {SUMMARY}"""
     constant_axes = frozenset()
     dropouts = PDROP
+    drops_in_attention = True
     task_heads = CLASSIFIERS
     module_names, layer_module_names = GPT2.module_names, GPT2.layer_module_names
 
@@ -247,6 +249,7 @@ class GPTNeo(LayerNormDecoder):
     dropouts = dict(
         embedding=("embed_dropout", 0.0), residual=("resid_dropout", 0.0), attention=("attention_dropout", 0.0)
     )
+    drops_in_attention = True
     task_heads = CLASSIFIERS
     hf_cache_differs = "it caches all keys even in windowed layers"
     hf_extra_note = "it computes scores for all keys even in windowed layers, and masks the rest"
@@ -306,6 +309,7 @@ class GPTJ(GPTFields):
     reference_only = "rotary_dim"
     ignored_fields = f"n_ctx rotary scale_attn_weights summary_first_dropout {SUMMARY}"
     dropouts = NO_PDROP
+    drops_in_attention = True
     task_heads = CLASSIFYING
     module_names = {"embed": ".wte", "final_norm": ".ln_f", "lm_head": "lm_head"}
     layer_module_names = {

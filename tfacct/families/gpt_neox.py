@@ -130,6 +130,7 @@ class Bloom(LayerNormDecoder):
     ignored_fields = """offset_alibi slow_but_exact attention_softmax_in_fp32 masked_softmax_fusion skip_bias_add
         skip_bias_add_qkv apply_residual_connection_post_layernorm n_inner"""
     dropouts = dict(residual=("hidden_dropout", 0.0), attention=("attention_dropout", 0.0))
+    drops_in_attention = True
     intermediate_size = property(lambda self: 4 * self.hidden_size)
     task_heads = CLASSIFIERS
     base_model_prefix = "transformer"

@@ -204,6 +204,7 @@ class SeedOss(Decoder):
     attention_out_bias: StrictBool = False
     mlp_bias: StrictBool = False
     dropouts = {"residual": ("residual_dropout", 0.1), "attention": ("attention_dropout", 0.1)}
+    drops_in_attention = True
     null_means = NULL_HEADS
 
 

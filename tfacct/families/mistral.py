@@ -91,6 +91,7 @@ class Starcoder2(Mistral):
     dropouts = dict(
         embedding=("embedding_dropout", 0.0), residual=("residual_dropout", 0.0), attention=("attention_dropout", 0.0)
     )
+    drops_in_attention = True
     ignored_fields = """embedding_dropout attention_softmax_in_fp32 scale_attention_softmax_in_fp32 scale_attn_weights
         mlp_type norm_type"""
     layer_module_names = mlp_modules("mlp", up="c_fc", down="c_proj")

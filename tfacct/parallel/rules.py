@@ -83,7 +83,7 @@ def _runs_again(one: Collective, group: Group, mesh: Mesh, recomputed: Recompute
     module = paths.module_of(one.what) if one.of == "experts" else one.what
     ends = one.what if one.of != "experts" else module if mesh.sp and mesh.ep == 1 else f"{module}.weighting"
     last = max(at for at, line in enumerate(group.lines) if f"{line.path}.".startswith(f"{ends}."))
-    return not all(isinstance(line, Pointwise) and line.sums for line in group.lines[last + 1 :])
+    return not all(isinstance(line, Pointwise) and line.saves_nothing for line in group.lines[last + 1 :])
 
 
 class Sent(NamedTuple):

@@ -563,7 +563,7 @@ def _recomputes(about: About) -> dict[str, str] | None:
     return {
         "what": "every layer again, up to its last needed matmul"
         if full
-        else "attention again, except its last matmul",
+        else "attention again, up to its last needed matmul",
         "more": f": {units.si(about.first.recomputed)} FLOPs" if len(about.counted) == 1 else "",
     }
 

@@ -215,6 +215,8 @@ def _how(model: LoadedModel, name: str, read: bool) -> str:
         return "family"
     if read:
         return "given"
+    if name in {field for field, _ in model.config.dropouts.values()}:
+        return "training only"
     return "unknown" if name in model.unknown else "no effect"
 
 

@@ -75,7 +75,8 @@ def graph_of(model: LoadedModel, work: Workload, recipe: Recipe, sizes: LoadedMo
     if recipe.lora is not None:
         graph = with_adapters(graph, model, recipe)
     if recipe.recomputed_modules:
-        graph = recomputing(graph, recipe.recomputed_modules, traits)
+        drops = model.config.drops_in_attention
+        graph = recomputing(graph, recipe.recomputed_modules, traits, drops=drops)
     if recipe.loss == "chunked":
         graph = chunked_loss(graph, work.batch, work.tokens, frozen=recipe.lora is not None)
     return with_shared_casts(graph)

@@ -285,14 +285,14 @@ class LayerRules:
     def linear(self, line: Pointwise, axes: tuple[str, ...]) -> tuple[str, ...]:
         """A sum, a rotation, a scale: saves only the mask of a dropout before it. Returns the axes of its result."""
         path, kind = line.path, line.kind
-        spec, dropouts, reads = " ".join(axes), self.mode.dropouts, [self.last(axes)]
+        spec, reads = " ".join(axes), [self.last(axes)]
         if kind == "rotary":
             reads = [self.operand(axes, path.rpartition(".")[2][:2])]
         elif kind == "residual":
             sublayer = path.removesuffix("_add")
             last = [f"{sublayer}.o_proj"] if self.parallel and f"{sublayer}.o_proj" in self.makers else []
             reads = [LAYER_INPUT, *self.made.get(canonical(axes), []), *last]
-            if "residual" in dropouts or sublayer.rpartition(".")[2] in dropouts:
+            if line.dropout:
                 self.drops(sublayer, spec, reads=reads[-1:])
         self.op(path, Transient(spec), reads=reads)
         if kind == "rotary" and self.traits.rotary_per_layer:

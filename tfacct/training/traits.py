@@ -41,8 +41,8 @@ class Traits(NamedTuple):
     `fp32_router`: the router reads an fp32 copy. `narrow_shares`: routing weights are in the dtype of the step.
     `clamped_experts`: gate and up of experts are clamped. `dense_experts`: every expert runs on every token.
     `fp32_loss`: logits are cast to fp32, as next-token logits always are. `biased_logits`: a buffer is added to the
-    logits. `drops_in_attention`: the dropout after attention is inside its module, and recomputed with it.
-    `norm_in_attention`: so are the residual sum and the norm next to it. `embed_scale_buffer`: the embedding scale is a
+    logits. `norm_in_attention`: the residual sum after attention and the norm next to it are inside its module, and
+    recomputed with it. `embed_scale_buffer`: the embedding scale is a
     buffer. `id_buffers`: number of buffers with an id per position: position, and segment. `mask_buffers`: number of
     stored masks over all positions: one, or one per layer and one more.
     """
@@ -64,7 +64,6 @@ class Traits(NamedTuple):
     dense_experts: bool = False
     fp32_loss: bool = False
     biased_logits: bool = False
-    drops_in_attention: bool = False
     norm_in_attention: bool = False
     embed_scale_buffer: bool = False
     id_buffers: int = 0
@@ -99,8 +98,8 @@ TRAITS: Mapping[str, Traits] = {
             Traits(narrow_softmax=True, biased_logits=True),
         ),
         ("bert-generation", Traits(narrow_softmax=True, fp32_loss=True)),
-        ("bloom", Traits(fused_qkv="views", drops_in_attention=True)),
-        ("codegen", Traits(fp32_scores=True, fused_qkv="copies", drops_in_attention=True)),
+        ("bloom", Traits(fused_qkv="views")),
+        ("codegen", Traits(fp32_scores=True, fused_qkv="copies")),
         ("cohere cohere2 cohere2_moe", Traits(python_layer_norm=True)),
         ("data2vec-text electra", Traits(narrow_softmax=True, norm_in_attention=True)),
         ("distilbert layoutlm mpnet", Traits(narrow_softmax=True, id_buffers=1)),
@@ -110,15 +109,15 @@ TRAITS: Mapping[str, Traits] = {
         ("flex_olmo", Traits(fp32_norm_weights="parameters", fp32_rotary=True, narrow_shares=True)),
         ("gemma gemma2 gemma3_text vaultgemma", Traits(embed_scale_buffer=True)),
         ("glm glm4", Traits(fused_gate_up=True, rejoins_heads=True, rotary_per_layer=True)),
-        ("gpt2", Traits(narrow_softmax=True, fused_qkv="views", drops_in_attention=True)),
-        ("gpt_bigcode", Traits(fused_qkv="views", drops_in_attention=True, mask_buffers="one")),
-        ("gpt_neo", Traits(fp32_scores=True, drops_in_attention=True, mask_buffers="per layer")),
+        ("gpt2", Traits(narrow_softmax=True, fused_qkv="views")),
+        ("gpt_bigcode", Traits(fused_qkv="views", mask_buffers="one")),
+        ("gpt_neo", Traits(fp32_scores=True, mask_buffers="per layer")),
         ("gpt_neox persimmon", Traits(fused_qkv="views", rejoins_heads=True)),
         (
             "gpt_oss",
             Traits(narrow_softmax=True, fp32_norm_weights="parameters", narrow_shares=True, clamped_experts=True),
         ),
-        ("gptj", Traits(fp32_scores=True, drops_in_attention=True)),
+        ("gptj", Traits(fp32_scores=True)),
         ("granitemoe granitemoeshared mellum olmoe phimoe qwen2_moe qwen3_moe", Traits(narrow_shares=True)),
         ("helium", Traits(fp32_norm_weights="copies", rotary_per_layer=True)),
         ("llama4_text", Traits(narrow_softmax=True, dense_experts=True)),
@@ -131,7 +130,6 @@ TRAITS: Mapping[str, Traits] = {
         ("olmo2 olmo3", Traits(fp32_norm_weights="parameters", fp32_rotary=True)),
         ("phi3", Traits(fused_qkv="views", fused_gate_up=True, rejoins_heads=True)),
         ("qwen3_5_moe_text qwen3_next", Traits(rejoins_heads=True, narrow_shares=True)),
-        ("seed_oss starcoder2", Traits(drops_in_attention=True)),
     )
     for family in families.split()
 }

@@ -8,7 +8,7 @@ from tfacct.architecture.parts.part import Part
 from tfacct.architecture.parts.shared import ALONE
 from tfacct.base.record import record
 from tfacct.ledger.einsum import Size
-from tfacct.ledger.lines import Line, Pointwise
+from tfacct.ledger.lines import Dropout, Line, Pointwise
 
 
 @record(kw_only=True)
@@ -16,13 +16,14 @@ class Residual(Part):
     """Addition of a sublayer's result to the residual stream.
 
     Constants multiply the result (`factor`, GraniteDecoderLayer), the residual stream (`stream`, MiniMaxDecoderLayer),
-    or the sum (`after`, Gemma4TextDecoderLayer).
+    or the sum (`after`, Gemma4TextDecoderLayer). `dropout`: that of the result in training.
     """
 
     hidden: Size
     factor: float | None = None
     stream: float | None = None
     after: float | None = None
+    dropout: Dropout = ""
 
     axis_names: ClassVar[dict[str, str]] = {"hidden": "D"}
     legend: ClassVar[dict[str, str]] = {"D": "hidden size"}
@@ -32,7 +33,8 @@ class Residual(Part):
         given = {"stream_scale": self.stream, "scale": self.factor, "sum_scale": self.after}
         scales = {name: Pointwise(f"{at}.{name}", "B T D", kind="scale") for name in given if given[name] is not None}
         after = [scales.pop("sum_scale")] if "sum_scale" in scales else []
-        return (*scales.values(), *self.gates(at), Pointwise(at, "B T D", kind="residual"), *after)
+        added = Pointwise(at, "B T D", kind="residual", dropout=self.dropout)
+        return (*scales.values(), *self.gates(at), added, *after)
 
     def gates(self, at: str) -> tuple[Line, ...]:  # noqa: ARG002
         """Learned operations on the residual stream and the result before the addition."""
