@@ -70,24 +70,36 @@ def test_with_full_recomputation_the_first_layers_input_needs_a_gradient(recompu
     assert (formula.saved_bytes, formula.peak_bytes) == (found.saved_bytes, found.peak_bytes)
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen3"])
-def test_flops_are_what_torch_counts(family: str) -> None:
-    """The classes' own steps, forward and backward, their attention under torch's checkpoint."""
+@pytest.mark.parametrize(
+    ("family", "recompute", "sets"),
+    [
+        ("llama", "attention", {}),
+        ("qwen3", "attention", {}),
+        ("gpt2", "attention", {}),
+        ("gpt2", "attention", {"resid_pdrop": 0.0}),
+        ("gpt2", "full", {}),
+        ("gpt2", "full", {"resid_pdrop": 0.0}),
+        ("opt", "full", {}),
+        ("opt", "full", {"dropout": 0.0}),
+    ],
+)
+def test_flops_are_what_torch_counts(family: str, recompute: str, sets: dict[str, Any]) -> None:
+    """The classes' own steps, forward and backward, with layers or their attention under torch's checkpoint."""
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 
     from tfacct.meta.model import build_model
 
-    model = tiny(family)
+    model = tiny(family).with_fields(sets)
     totals = {}
-    for checkpoint in ("none", "attention"):
+    for checkpoint in ("none", recompute):
         built = build_model(model.of_class, "eager", "bf16", recompute=checkpoint).to_empty(device="cpu")
         ids = torch.zeros((2, 5), dtype=torch.int64)
         with FlopCounterMode(display=False) as counter:
             built(input_ids=ids, labels=ids, use_cache=False).loss.backward()
         totals[checkpoint] = counter.get_total_flops()
-    report = flops([model], Request(ctx=5, batch=2), train=True, recompute="attention")
-    assert report.models[0]["recomputed_flops"] == totals["attention"] - totals["none"] > 0
+    report = flops([model], Request(ctx=5, batch=2), train=True, recompute=recompute)
+    assert report.models[0]["recomputed_flops"] == totals[recompute] - totals["none"] > 0
 
 
 @pytest.mark.parametrize("name", by_kind(TRAINED, kind_of_preset))

@@ -559,11 +559,8 @@ def _overtakes(about: About) -> list[str]:
 def _recomputes(about: About) -> dict[str, str] | None:
     if about.first.recompute == "none":
         return None
-    full = about.first.recompute == "full"
     return {
-        "what": "every layer again, up to its last needed matmul"
-        if full
-        else "attention again, up to its last needed matmul",
+        "what": "every layer" if about.first.recompute == "full" else "attention",
         "more": f": {units.si(about.first.recomputed)} FLOPs" if len(about.counted) == 1 else "",
     }
 
@@ -602,7 +599,7 @@ NOTES = (
     NoteRow("never_called", 1, _if_called),
     NoteRow("attention_overtakes", 1, _overtakes),
     NoteRow("step", 2, lambda about: about.first.train, STEP),
-    NoteRow("recompute", 2, _recomputes, "The backward pass runs {what}{more}."),
+    NoteRow("recompute", 2, _recomputes, "The backward pass runs {what} again, up to its last needed matmul{more}."),
     NoteRow(
         "pointwise",
         3,
