@@ -292,6 +292,10 @@ def test_what_trainers_and_engines_call_an_option(typed: str, ours: str) -> None
         ("schema", "did you mean `tfacct help schema`?"),
         ("help foobar", "`tfacct help topics` lists them"),
         ("memmory gpt2", "did you mean memory"),
+        ("solve gpt2 --for ctx --within kv_cache_bytes<weights_bytes", "--until kv_cache_bytes=weights_bytes\n"),
+        ("formula gpt2 --train", "--of train counts the FLOPs of a training step"),
+        ("sweep --ctx 1k", "sweep needs a MODEL"),
+        ("sweep --family gpt2 --ctx 1k", "no such option: --family"),
     ],
 )
 def test_an_error_says_what_to_type(run, line: str, message: str) -> None:

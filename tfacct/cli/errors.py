@@ -76,6 +76,8 @@ INSTEAD = {
     ("sweep", "--by"): "--metric share.mlp,share.attn_scores_values",
     ("sweep", "--on"): "--fsdp 8 counts one of 8 GPUs (--tp 8 to serve); "
     "`tfacct solve MODEL --on h100 --for ctx` finds the longest context that fits",
+    ("solve", "--within"): "--until LEFT=RIGHT is the limit: --until kv_cache_bytes=weights_bytes",
+    ("formula", "--train"): "--of train counts the FLOPs of a training step",
     ("budget", "--params"): "give the FLOPs, 6 × parameters × tokens, or a MODEL of that size with --tokens N",
     ("models", "--moe"): "`tfacct models moe` lists the models with experts",
     ("flops", "--new"): "--generate N counts a request: a prompt of --ctx tokens, then N new tokens",

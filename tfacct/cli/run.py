@@ -98,7 +98,12 @@ def parameters_of(command: Command) -> dict[str, Parameter]:
     """Parameters of a command by Python name: arguments, own options, shared groups, output."""
     found: dict[str, Parameter] = {}
     if command.takes == "models":
-        found |= {one.name: one for one in _declared(Which, "models", "sets", "family", "max_params", "part")}
+        filters = ("family", "max_params") if command.every_preset else ()
+        found |= {one.name: one for one in _declared(Which, "models", "sets", *filters, "part")}
+        if not command.every_preset:
+            kind, about = get_args(found["models"].annotation)
+            about = about._replace(help=opt.MODEL_HELP, metavar="MODEL…")
+            found["models"] = found["models"].replace(annotation=Annotated[kind, about])
     elif command.takes == "model":
         found |= {one.name: one for one in _declared(Which, "model", "sets")}
     if command.of_family:

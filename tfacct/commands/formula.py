@@ -20,7 +20,7 @@ def formula(
     family: bool = False,
     of: Annotated[
         Literal["flops", "params", "kv", "train", "saved"],
-        Option("What to count. train: FLOPs of a training step; saved: activations saved for backward."),
+        Option("train counts the FLOPs of a training step. saved: activations saved for backward."),
     ] = "flops",
     dtype: opt.StepDtype = None,
     recompute: opt.Recompute = None,

@@ -66,6 +66,7 @@ COMMAND = Command(
     examples=(
         "tfacct solve llama-3.1-8b --for ctx --until total_bytes=24GiB",
         "tfacct solve llama-3.1-8b --for batch --ctx 8k --on h100",
+        "tfacct solve llama-3.1-8b --for ctx --until kv_cache_bytes=weights_bytes",
         "tfacct solve llama-3.2-1b --for ctx --until share.attn_scores_values=0.5",
         "tfacct solve llama-3.1-70b --for tp --until total_bytes=80GB --ctx 8k",
     ),
