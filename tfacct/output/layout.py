@@ -27,7 +27,7 @@ DECORATION = ("bar", "spec", "gigabytes")
 """Kinds of columns that repeat others: they are hidden first, and not mentioned."""
 DETAIL = 1
 """The `drop` of columns that are hidden only if breaking headers does not help."""
-TEXT = re.compile(r"(?<=[^÷×] )|(?<=\.)(?=[A-Za-z])|(?<=[a-z_]{8}_)(?=[a-z])")
+TEXT = re.compile(r"(?<=[^÷×] )|(?<=[a-z\d_*]\.)(?=[A-Za-z])|(?<=[a-z_]{8}_)(?=[a-z])")
 FORMULA = re.compile(r"(?<=[^÷×] )|(?<=[·*])(?![*])")
 HEADER = re.compile(r"(?<=[^÷/×] )|(?<=[._])(?=[A-Za-z])|(?<=\S\+)(?=\S)")
 """Where a text cell, a formula and a header may be broken: never within a number."""
