@@ -330,6 +330,14 @@ def test_latex_names_the_form_of_latent_attention(run, asked: list[str], form: s
     assert [line for line in comments if line.startswith("% latent")] == ([] if form is None else [form])
 
 
+def test_latex_explains_the_axes_that_occur(run) -> None:
+    """GPT-2's formulas have N for K · G; a windowed layer's keys are min(S, T + W − 1)."""
+    explained = re.findall("^%   (.+?): (.+)", run("formula", "gpt2", "--latex").out, re.M)
+    assert [axis for axis, _ in explained] == ["B", "T", "L", "D", "N", "H", "F", "V", "S"]
+    assert dict(explained)["N"] == "query heads"
+    assert "%   W: keys that a query" in run("formula", "gemma-3-27b-text", "--latex").out
+
+
 LATEX_CASES = [(name, of) for name in ("llama", "gpt2", "qwen2-7b", "cs336") for of in ("flops", "params", "kv")]
 
 

@@ -171,6 +171,11 @@ def test_long_texts_are_broken_as_far_as_they_can_be(run) -> None:
     assert max(map(len, lines)) <= 41 and any("──" in line for line in lines)  # one address is longer
 
 
+def test_an_extension_is_not_broken(run) -> None:
+    for columns in range(60, 100):
+        assert not re.search(r"[ ,]\.$", run("help", "output", columns=columns).out.partition("--style")[0], re.M)
+
+
 def test_headers_are_broken_before_a_number_is_left_out(run) -> None:
     lines = run("memory", "--kv", "llama-3.1-8b", columns=60).out.splitlines()
     assert lines[4:6] == [
