@@ -181,3 +181,10 @@ def test_memory_of_latent_attention_has_the_cache_per_head(run: Callable[..., Ra
     on_ranks = f"(MHA) would take {per_head / 16 / 2**30:.1f} GiB on each rank, {ratio / 16:.2f} × as much."
     assert on_ranks in " ".join(run(*asked, "--tp", "16").out.split())
     assert "Keys and values per head" not in run("memory", "llama-3.1-8b", "-v").out
+
+
+def test_the_axes_of_the_formula_and_the_elements_of_mha_are_explained() -> None:
+    """DeepSeek V3: keys of 128 + 64, values of 128, a latent of 512 and 64 rotary elements."""
+    notes = load("deepseek-v3").kv(ctx=4096).models[0]["notes"]
+    assert any("R size of the key/value latent; Hr rotary dimensions" in note for note in notes)
+    assert "MHA: 128 heads × (192 for keys + 128 for values) instead of 512 + 64." in notes

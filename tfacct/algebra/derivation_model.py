@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from tfacct.algebra import derivation
 from tfacct.algebra.derivation import Factor, TracedInt
-from tfacct.algebra.symbols import LEGEND, block_meanings, in_product, layer_axes
+from tfacct.algebra.symbols import axis_meanings, in_product, layer_axes
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.record import record
 from tfacct.ledger import paths
@@ -147,7 +147,7 @@ def derivation_model(ledger: Ledger, shape: Transformer, work: Workload | None) 
     `auto`."""
     at = {} if work is None else work.axes()
     explained, stacks = shape.declared_axes(), layer_axes(shape)
-    meanings = {**LEGEND, **{name: axis.meaning for name, axis in explained.items()}, **block_meanings(shape)}
+    meanings = axis_meanings(shape)
     windows = list(dict.fromkeys(group.axes[WINDOW] for group in ledger.groups if WINDOW in group.axes))
     lengths = list(dict.fromkeys(group.axes[CHUNK] for group in ledger.groups if CHUNK in group.axes))
     halves = list(dict.fromkeys(group.axes[HALF] for group in ledger.groups if HALF in group.axes))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tfacct.algebra.symbols import LEGEND, block_meanings, layer_axes, with_sizes
+from tfacct.algebra.symbols import axis_meanings, layer_axes, with_sizes
 from tfacct.architecture.parts import LatentAttention
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.ranges import spans
@@ -89,14 +89,9 @@ def export_ledger(shape: Transformer) -> ExportedLedger:
         groups = zip(real.ledger().groups, symbolic.ledger().groups, strict=True)
         ways.append({"form": _form(real, shape), "groups": [_group(*both, every) for both in groups]})
     used = {axis for way in ways for group in way["groups"] for axis in _axis_names(group)}
-    known = {
-        **LEGEND,
-        **block_meanings(shape),
-        **{name: one.meaning for name, one in shape.declared_axes().items()},
-    }
     return ExportedLedger(
         sizes={axis: size for axis, size in every.items() if axis in used},
-        legend={axis: meaning for axis, meaning in known.items() if axis in used},
+        legend={axis: meaning for axis, meaning in axis_meanings(shape).items() if axis in used},
         ways=ways,
     )
 

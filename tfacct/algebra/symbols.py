@@ -142,6 +142,12 @@ def block_meanings(shape: Transformer) -> dict[str, str]:
     return meanings | ({BLOCKS: "decoder layers"} if shape.encoder is not None else {})
 
 
+def axis_meanings(shape: Transformer) -> dict[str, str]:
+    """Meaning of each axis of a model and of its steps."""
+    parts = {name: axis.meaning for name, axis in shape.declared_axes().items()}
+    return LEGEND | parts | block_meanings(shape)
+
+
 def size_axes(shape: Transformer) -> dict[str, str]:
     """Axes that are not derived, with their meanings, in the order of the parts."""
     return {name: axis.meaning for name, axis in shape.declared_axes().items() if axis.made is None}

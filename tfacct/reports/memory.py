@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NotRequired, TypedDi
 
 from tfacct.accounts.memory import cache_bytes, next_token_bytes
 from tfacct.accounts.metrics import Point, cache_overtakes
-from tfacct.architecture.parts import Attention, Mixer
+from tfacct.architecture.parts import Attention, LatentAttention, Mixer
 from tfacct.base import units
 from tfacct.base.errors import TfacctError, UsageError, listed
 from tfacct.base.spelling import option
@@ -1049,8 +1050,20 @@ def _variants(about: About) -> str:
     if not any(one.variants["mha"] for one in about.counted):
         return ""
     if about.alone and is_latent(about.models[0]):
-        return "MHA: caches keys and values of every query head instead of the latent."
+        return f"MHA: {' or '.join(_mha_of_latent(about.models[0]))}."
     return "MHA: one KV head per query head. MQA: one KV head for all query heads."
+
+
+def _mha_of_latent(model: LoadedModel) -> list[str]:
+    """Elements per token and layer of keys and values of all heads, for each latent."""
+    latents = dict.fromkeys(
+        (part.heads, part.nope_dim, part.rope_dim or 0, part.value_dim, part.kv_rank)
+        for _, part in model.architecture.having(LatentAttention)
+    )
+    return [
+        f"{heads:,} heads × ({nope + rope:,} for keys + {value:,} for values) instead of {rank:,} + {rope:,}"
+        for heads, nope, rope, value, rank in latents
+    ]
 
 
 def _cross(about: About) -> dict[str, Any] | None:
@@ -1082,13 +1095,16 @@ def _of_heads(whole_models: Sequence[LoadedModel], tp: int) -> list[str]:
     return sentences if all_whole else ["A rank caches keys and values of its own heads.", *sentences]
 
 
+def _formula(one: ModelMemory) -> str:
+    """The formula of the cache, and the meaning of the sizes in it."""
+    formula = cache_formula(one)
+    sizes = re.sub(r"\b[BSJ]\b", "", formula.partition(": ")[2].partition(" = ")[0])
+    return f"{formula} ({model_notes.axes_words(sizes, one.model)})"
+
+
 CACHE_NOTES = (
     PAGES,
-    NoteRow(
-        "formula",
-        2,
-        lambda about: about.alone and about.options.cached.page == 1 and [cache_formula(about.counted[0])],
-    ),
+    NoteRow("formula", 2, lambda about: about.alone and about.options.cached.page == 1 and _formula(about.counted[0])),
     NoteRow(
         "cache_overtakes",
         1,

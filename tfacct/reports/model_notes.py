@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, TypedDict
 
 from tfacct.accounts.metrics import Point, attention_overtakes, flops_of
 from tfacct.accounts.products import by_part
+from tfacct.algebra.symbols import axis_meanings
 from tfacct.architecture.parts import (
     Attention,
     Experts,
@@ -23,7 +24,7 @@ from tfacct.base import units
 from tfacct.base.errors import listed
 from tfacct.base.spelling import option, spelled
 from tfacct.ledger import paths
-from tfacct.ledger.einsum import rounded_up
+from tfacct.ledger.einsum import AXIS, rounded_up
 from tfacct.ledger.evaluated import width_of
 from tfacct.ledger.lines import WINDOW, Matmul, Pointwise, State
 from tfacct.ledger.storage import Storage, Width, width
@@ -675,6 +676,13 @@ def latent_request_notes(requests: Sequence[tuple[LoadedModel, Workload, int]], 
     free = any(model.mla_mode == "auto" for model, _, _ in requests)
     why = " Each step runs the mode with fewer FLOPs." if free else ""
     return [f"Latent attention: {'; '.join(sentences)}.{why}"] if sentences else []
+
+
+def axes_words(formula: str, model: LoadedModel) -> str:
+    """The meaning of the axes in a formula."""
+    shown = set(AXIS.findall(formula))
+    meanings = axis_meanings(model.architecture).items() if shown else ()
+    return "; ".join(f"{axis} {meaning}" for axis, meaning in meanings if axis in shown)
 
 
 def latent_formula_notes(given: LoadedModel, model: LoadedModel) -> list[str]:

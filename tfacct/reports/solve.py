@@ -14,22 +14,20 @@ from tfacct.algebra.closed_form import closed_form
 from tfacct.algebra.equations import Equation, Side, read
 from tfacct.algebra.searching import searched, searched_multiples, turn
 from tfacct.algebra.solving import UNKNOWNS, NoSolutionError, Solution, among, decimal, placed, solved
-from tfacct.algebra.symbols import in_symbols
 from tfacct.base.errors import ConfigError, NotFoundError, TfacctError, UsageError, listed, nearest
 from tfacct.base.spelling import option, typed_options
 from tfacct.families.known_fields import same_size
-from tfacct.ledger.einsum import AXIS, Size, divisors
+from tfacct.ledger.einsum import Size, divisors
 from tfacct.ledger.workload import Request, Workload, new_tokens
 from tfacct.loading import selection
 from tfacct.loading.memory_limit import MemoryLimit
 from tfacct.loading.model import LoadedModel
 from tfacct.output.keys import Keys, values_of
-from tfacct.output.report import Column, Row, Table
+from tfacct.output.report import Column, Note, Row, Table
 from tfacct.parallel.mesh import Mesh
 from tfacct.parallel.search import rank_counts, with_ranks
-from tfacct.reports import build
+from tfacct.reports import build, model_notes
 from tfacct.reports.metrics import CountedMetrics, Counting, MetricsReport
-from tfacct.reports.model_notes import RESERVED, ROOM
 from tfacct.reports.ranks import peak_notes
 
 ON_DEVICE = ("total_bytes", "kv_cache_bytes", "peak_bytes", "saved_bytes")
@@ -238,12 +236,19 @@ def _closed_form(question: _Question, around: Sequence[Point]) -> str | None:
     return closed_form(question.unknown, question.equation, shape, point, chunk=question.chunk, fixed=fixed)
 
 
+def _axes(form: str | None, model: LoadedModel) -> list[Note]:
+    """The meaning of the axes in a closed form."""
+    words = model_notes.axes_words(form or "", model)
+    return [Note("axes", 3, words)] if words else []
+
+
 def _root(unknown: str, found: Solution, form: str | None, *, rounded: bool) -> list[str]:
     if found.leaps:
         return ["They are never equal: latent attention changes its mode at that point."]
     value = decimal(found.root)
     before = ", before rounding to whole bytes" if rounded else ""
-    return [f"Both sides are equal at {unknown} = {value if form is None else f'{form} = {value}'}{before}."]
+    equal = f"Both sides are equal at {unknown} = {value if form is None else f'{form} = {value}'}{before}."
+    return [Note("root", 3, equal)]
 
 
 def _peak_phase(unknown: str, metrics: Sequence[Metric], at: Callable[[Size], Point], answer: int) -> list[str]:
@@ -397,7 +402,7 @@ def _report(
         return [
             *answer.notes,
             *_step_notes(question, solution),
-            *_axis_names(answer.form, model.settled(solution.work, masked=terms.masked)),
+            *_axes(answer.form, model.settled(solution.work, masked=terms.masked)),
             *counted.notes(settings),
             *counted.latent_notes((settings[0], point.work) for point in points.values()),
             *counted.window_notes(settings),
@@ -413,7 +418,7 @@ def _report(
         if device and found.rises and found.again is None and (limited or found.beyond is not None):
             words = _fits(unknown, found.answer, device, limited=limited)
             if roomy is not None and roomy < found.answer:
-                words = f"{words.removesuffix('.')}; {ROOM}, {roomy:,}."
+                words = f"{words.removesuffix('.')}; {model_notes.ROOM}, {roomy:,}."
     where = _where(unknown, request, model, question.metrics, same=solution.work == question.work)
     sides = {"left": equation.left, "right": equation.right}
     lines = [
@@ -456,7 +461,7 @@ def _step_notes(question: _Question, solution: Point) -> list[str]:
     }
     options = typed_options({**sizes, **dict(terms.trained), "on": limit.each}.items())
     command = " ".join([f"tfacct train {build.typed_model(question.model)}{options}", *limit.options(training=True)])
-    warning = [f"It may run out of memory: {RESERVED}"] if limit.is_tight(peak) else []
+    warning = [f"It may run out of memory: {model_notes.RESERVED}"] if limit.is_tight(peak) else []
     return [*warning, f"Its memory by part: {command}"]
 
 
@@ -524,15 +529,6 @@ def _where(unknown: str, request: Request, model: LoadedModel, metrics: Sequence
         return f", each at its own longest context, batch {request.batch:,}"
     words = build.workload_words([model], request)
     return f", {words.rpartition(', batch')[0] if unknown == 'batch' else words}"
-
-
-def _axis_names(form: str | None, model: LoadedModel) -> list[str]:
-    """The meaning of the axes in a closed form."""
-    shown = set(AXIS.findall(form or ""))
-    if not shown:
-        return []
-    symbolic = in_symbols(model.architecture, fixed=model.config.constant_axes)
-    return ["; ".join(f"{axis} {meaning}" for axis, meaning in symbolic.legend.items() if axis in shown)][: len(shown)]
 
 
 def _ranks_note(unknown: str, candidates: Sequence[int], unsupported: Sequence[int]) -> str:
