@@ -60,7 +60,7 @@ POOLS: dict[str, Sequence[str]] = {
     "B,T": ("1,8", "2,64", "3"),
     "N": ("1", "2", "4", "8", "64", "16k", "8B", "1.5T", "6e9", "1,2,4", "1..8", "t"),
     "M": WHOLE,
-    "FLOPS|MODEL": ("1e21", "6e23", "8", "gpt2", "llama-3.1-8b", "deepseek-v3", "t5-small", "own.toml"),
+    "FLOPS|SIZE|MODEL": ("1.3b", "1e21", "6e23", "8", "gpt2", "llama-3.1-8b", "deepseek-v3", "t5-small", "own.toml"),
     "R": ("20", "1.5", "1e3"),
     "N[,N…]": ("1", "1,3", "1..64"),
     "P": ("2.5", "1e300"),

@@ -141,6 +141,13 @@ def test_experts_are_said() -> None:
     assert budget(presets.load("mixtral-8x7b"), 1e22).notes[0] == "N: active parameters; the fits are for dense models."
 
 
+def test_a_size_is_a_number_of_parameters() -> None:
+    """20 tokens each by default: 6 · 3e9 · 60e9 FLOPs, and 6 · 3e9 · 300e9 on 300 B tokens."""
+    assert budget(None, 3e9).models[0]["flops"] == 6 * 3 * 60 * 10**18
+    assert budget(None, 3e9, tokens=3 * 10**11).models[0]["flops"] == 6 * 3 * 300 * 10**18
+    assert budget(None, 3e9).answer == "1.08e21 FLOPs: 3.00 B parameters on 60.0 B tokens (Chinchilla)."
+
+
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "nothing": ({}, "a budget needs FLOPs, or a MODEL"),
     "typo": ({"flops": 8}, "8 FLOPs are too few to train a model"),

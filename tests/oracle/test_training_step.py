@@ -1,6 +1,6 @@
 """Parts of a training step, compared with peft, bitsandbytes and the transformers class. Kind: oracle."""
 
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -83,7 +83,9 @@ def test_with_full_recomputation_the_first_layers_input_needs_a_gradient(recompu
         ("opt", "full", {"dropout": 0.0}),
     ],
 )
-def test_flops_are_what_torch_counts(family: str, recompute: str, sets: dict[str, Any]) -> None:
+def test_flops_are_what_torch_counts(
+    family: str, recompute: Literal["full", "attention"], sets: dict[str, Any]
+) -> None:
     """The classes' own steps, forward and backward, with layers or their attention under torch's checkpoint."""
     import torch
     from torch.utils.flop_counter import FlopCounterMode

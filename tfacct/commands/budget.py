@@ -31,7 +31,8 @@ class Training(TypedDict, total=False):
 def budget(
     *,
     what: Annotated[
-        str | None, Option("Training FLOPs, such as 1e21, or a model.", "FLOPS|MODEL", argument=True, complete="model")
+        str | None,
+        Option("FLOPs (1e21), parameters (1.3B) or a model.", "FLOPS|SIZE|MODEL", argument=True, complete="model"),
     ] = None,
     model: Annotated[str | None, Option("Model to train with these FLOPs.", "MODEL", complete="model")] = None,
     fields: opt.Sets = None,

@@ -34,7 +34,9 @@ RATIOS = (10, 20, 40, 100, 200)
 """Tokens per parameter that the table shows."""
 MFU = 0.4
 LEAST = 1e12
-"""The fewest FLOPs that are accepted: fewer are a typo."""
+"""The fewest FLOPs that are accepted: fewer are a number of parameters, or a typo."""
+SMALLEST = 1e6
+"""The fewest parameters that are accepted in place of FLOPs."""
 MOST_TOKENS = 1e15
 """The most FLOPs that are probably a number of tokens: a model has less than one token per parameter then."""
 NOTES = (
@@ -121,7 +123,11 @@ def budget(
 ) -> BudgetReport:
     """Compute-optimal parameters and tokens for `flops`, and the tokens on which they train a model and its family; or
     the FLOPs of a model trained on `tokens`. `on`: devices, for days at `mfu`, and for the cost at `price` per
-    device-hour. Raises TfacctError."""
+    device-hour. FLOPs below 10¹² are a number of parameters. Raises TfacctError."""
+    if model is None and flops is not None and SMALLEST <= flops < LEAST:
+        if tokens_per_parameter is None:
+            tokens_per_parameter = TOKENS_PER_PARAMETER if tokens is None else tokens / flops
+        flops, tokens = FLOPS_PER_PARAMETER * tokens_per_parameter * flops**2, None
     _check(model, flops, tokens, tokens_per_parameter)
     trainer = _trainer(on, mfu, dtype, price)
     ratio = tokens_per_parameter or TOKENS_PER_PARAMETER
@@ -203,9 +209,6 @@ def _check(
             check_positive(name, value)
     if flops is not None and flops < LEAST:
         hint = "for example 1e21: FLOPs = 6 × parameters × tokens; or name a MODEL and its tokens"
-        if model is None and tokens is not None:
-            needed = _power(FLOPS_PER_PARAMETER * flops * tokens)
-            hint = f"{_power(flops)} parameters need 6 × parameters × tokens = {needed} FLOPs: `tfacct budget {needed}`"
         raise UsageError(f"{_power(flops)} FLOPs are too few to train a model", hint)
     if tokens is not None:
         check_size(option("tokens"), tokens, most=10**18)
