@@ -252,6 +252,7 @@ def parsed(line: str) -> dict:
         ("serve m --prompt 9 --new 9 --on h100 --users 8", "serve m --prompt 9 --new 9 --on h100 --requests 8"),
         ("serve m --prompt 9 --new 9 --on h100 --concurrency 8", "serve m --prompt 9 --new 9 --on h100 --requests 8"),
         ("serve m --on h100 --isl 1k --osl 128", "serve m --on h100 --prompt 1k --new 128"),
+        ("serve m --on h100 --in=1k --out 128", "serve m --on h100 --prompt 1k --new 128"),
         ("serve m --on h100 --input-len 1k --output-len 128", "serve m --on h100 --prompt 1k --new 128"),
         ("train m --lora --ctx 8", "train m --lora 16 --ctx 8"),
         ("memory m --bf16", "memory m --dtype bf16"),

@@ -426,6 +426,9 @@ def test_a_device_is_a_limit(run) -> None:
     assert (fits[0]["fit"]["fits"], more[0]["fit"]["fits"]) == (True, False)
     out = run("solve", "llama-3.1-8b", "--for", "ctx", "--on", "h100").out
     assert "A context of up to 446,057 tokens fits in 69.4 GiB of h100-sxm." in out
+    assert out.splitlines()[4].split() == ["ctx", "total_bytes", "usable", "bytes"]
+    several = run("solve", "llama-3.1-8b", "--for", "ctx", "--on", "h100,h200")
+    assert several.code == 2 and "`tfacct memory MODEL --on h100,h200` compares" in several.err
 
 
 @pytest.mark.parametrize(

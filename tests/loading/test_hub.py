@@ -225,8 +225,10 @@ def test_no_preset_is_suggested_for_quantized_weights(ask: Ask, model: str) -> N
     for asked in (model, model.partition("/")[2], f"{model.partition('/')[2]}.json"):
         ran = ask("memory", asked, HF_HUB_OFFLINE="1")
         assert (ran.code, ran.out) == (2, "") and "did you mean" not in ran.err
-        assert "a preset supports another format with --dtype: qwen2-7b" in ran.err
-    assert "with --dtype: qwen2-7b --dtype awq\n" in ask("memory", "Qwen/Qwen2-7B-AWQ", HF_HUB_OFFLINE="1").err
+        assert "a preset supports another format with --dtype: qwen2-7b" in ran.err or "`qwen2-7b --dtype" in ran.err
+    for end, dtype in {"AWQ": "awq", "GPTQ-Int4": "gptq", "Instruct-FP8": "fp8"}.items():
+        refused = ask("memory", f"Qwen/Qwen2.5-72B-{end}", HF_HUB_OFFLINE="1").err
+        assert f"offline, the preset: `qwen2.5-72b --dtype {dtype}`" in refused
     assert "did you mean qwen2-7b" in ask("memory", "Qwen/Qwen2-7B-x", HF_HUB_OFFLINE="1").err
 
 

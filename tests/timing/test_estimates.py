@@ -50,14 +50,13 @@ def test_the_answer_says_what_limits_the_step() -> None:
     assert "bound" not in model.time(on="h100", ctx="8k", lower_bound=True).answer
 
 
-def test_a_decode_step_names_the_option_of_a_prefill() -> None:
-    """And only the bound of several tokens on few experts needs them all to take the same ones."""
+def test_only_the_bound_of_several_tokens_on_few_experts_needs_them_all_to_take_the_same_ones() -> None:
     mixtral, step = tfacct.load("mixtral-8x7b"), {"on": "2xh100", "ctx": 1024}
     noted = [
-        {note.key for note in mixtral.time(**step, **more).notes} & {"prompt", "experts"}
+        {note.key for note in mixtral.time(**step, **more).notes} & {"experts"}
         for more in ({}, {"batch": 3}, {"prefill": True})
     ]
-    assert noted == [{"prompt"}, {"prompt", "experts"}, {"experts"}]
+    assert noted == [set(), {"experts"}, {"experts"}]
     assert not {note.key for note in LLAMA.time(on="4xh100", ctx=1024, batch=3).notes} & {"experts"}
 
 
@@ -332,6 +331,26 @@ def test_a_device_without_a_link_is_asked_about_alone() -> None:
     assert {line["device"]: line["count"] for line in fitting.lines} == {"rtx-pro-6000": 1, "m3-ultra": 1}
     fitting = tfacct.load("llama-3.1-405b").fit(on=["m3-max", "rtx-pro-6000"], dtype="fp8")
     assert {line["device"]: line["count"] for line in fitting.lines} == {"m3-max": None, "rtx-pro-6000": 8}
+
+
+def test_the_longest_context_of_one_request_on_the_devices_in_use() -> None:
+    """llama-3.1-8b on an H100: 74,526,125,056 usable bytes without 16,060,522,496 of weights, 131,072 a token; on more
+    devices, what `memory` prints for them."""
+    model = tfacct.load("llama-3.1-8b")
+    (one,) = model.fit(on="h100", batch=7, ctx=512).lines
+    assert one["largest_context"] == (74_526_125_056 - 16_060_522_496) // 131_072 == 446_057
+    large = tfacct.load("llama-3.1-70b")
+    longest = {line["count"]: line["largest_context"] for line in large.fit(on="h100,h200").lines}
+    on = {4: "4xh100", 2: "2xh200"}
+    assert longest == {count: large.memory(on=on[count]).fit["largest_context"] for count in (4, 2)}
+    assert "longest context" in str(large.fit(on="h100,h200"))
+    assert [line["largest_context"] for line in tfacct.load("apertus-70b").fit(on="h100", ctx=64).lines] == [None]
+
+
+def test_the_header_of_a_decode_step_names_the_option_for_a_prompt(run: Callable[..., Ran]) -> None:
+    titles = [words(run("time", "llama-3.1-8b", "--on", "h100", *more).out) for more in ((), ("--prefill",))]
+    assert "one decode step (a prompt: --prefill) on H100" in titles[0] and "--prefill" not in titles[1]
+    assert run("time", "--help").out.startswith("Time of a decode step, or of a prompt (--prefill), by kernel.")
 
 
 def test_no_number_without_a_known_link_is_recommended() -> None:

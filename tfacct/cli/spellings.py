@@ -62,13 +62,16 @@ BY_COMMAND: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "gpu-memory-utilization": ("use", ("engine",)),
 }
 """Option → its name in this program, and the commands in which it is an option of its own."""
-OF_ENGINES: Mapping[str, str] = {
-    "version": "engine-version",
-    **dict.fromkeys(("use", "mem-fraction-static"), "gpu-memory-utilization"),
-    **dict.fromkeys(("ctx", "ctx-size", "context-length"), "max-model-len"),
-    **dict.fromkeys(("chunked-prefill-size", "ubatch-size"), "max-num-batched-tokens"),
+OF_COMMANDS: Mapping[str, Mapping[str, str]] = {
+    "engine": {
+        "version": "engine-version",
+        **dict.fromkeys(("use", "mem-fraction-static"), "gpu-memory-utilization"),
+        **dict.fromkeys(("ctx", "ctx-size", "context-length"), "max-model-len"),
+        **dict.fromkeys(("chunked-prefill-size", "ubatch-size"), "max-num-batched-tokens"),
+    },
+    "serve": {"in": "prompt", "out": "new"},
 }
-"""Short form of an option of `engine` → the engine's own name."""
+"""Short form of an option of a command → its name."""
 VALUES: Mapping[str, str] = {"kept": "saved", "instant": "phase", "block": "layer", "divided": "sharded"}
 """Former values of options → current ones."""
 COMMANDS: Mapping[str, str] = {
@@ -131,8 +134,8 @@ def read(line: Sequence[str], *, quiet: bool = False) -> list[str]:
         words = _moved(words, quiet)
     if words and words[0] not in ("check", "budget"):  # these have such options
         words = [word for word in words if word not in ("--model", "--config")]
-    if words[:1] == ["engine"]:
-        words = [f"--{OF_ENGINES[word[2:]]}" if word[2:] in OF_ENGINES else word for word in words]
+    if words and (short := OF_COMMANDS.get(words[0])):
+        words = [f"--{short[word[2:]]}" if word[:2] == "--" and word[2:] in short else word for word in words]
     if words[:1] == ["solve"] and len(words) > 1 and words[1] in UNKNOWNS and "--for" not in words:
         words = ["solve", *words[2:], "--for", words[1]]
     if words[:1] == ["mfu"] and "--run" not in words:  # implied
@@ -156,7 +159,7 @@ def _apart(word: str) -> list[str]:
 _READ_HERE = {
     *SPELLINGS,
     *BY_COMMAND,
-    *OF_ENGINES,
+    *(name for short in OF_COMMANDS.values() for name in short),
     "model",
     "config",
     "gpus",

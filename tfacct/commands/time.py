@@ -35,7 +35,7 @@ def time(
     cp: Annotated[int, opt.of(opt.Ranks.__annotations__["cp"])] = 1,
     **step: Unpack[Timed],
 ) -> "Found[TimeReport]":
-    """Time of one step, kernel by kernel.
+    """Time of a decode step, or of a prompt (--prefill), by kernel.
 
     >>> from tfacct import load
     >>> step = load("llama-3.1-8b").time(on="h100", ctx="8k", batch=32)

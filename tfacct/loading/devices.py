@@ -351,10 +351,10 @@ def several(named: str, text: str) -> tuple[int, Device]:
             "name a device, such as h100 or 8xh100",
         )
     if "," in name:
-        each = "call it once for each; `model.fit` takes several, for the memory of serving"
-        raise UsageError(
-            f"{named} takes one kind of device here, not {cut(text)!r}", spelled("run the command once for each", each)
-        )
+        several = spelled(f"`tfacct memory MODEL --on {cut(text)}` compares", "`model.fit` takes several, for")
+        each = f"{spelled('run the command', 'call it')} once for each"
+        hint = f"{each}; {several} the memory of serving and the longest context"
+        raise UsageError(f"{named} takes one kind of device here, not {cut(text)!r}", hint)
     if not name.endswith(".toml") and not NAME.fullmatch(fold(name)):
         raise UsageError(f"{named} must name a device, not {cut(text)!r}", "for example h100 or 8xh100")
     if name.isdecimal() and find(name) is None and not is_card_number(name):

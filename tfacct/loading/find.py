@@ -91,8 +91,9 @@ def _closest(model: str, also: Iterable[str] = ()) -> str | None:
 
     if spellings.names_format(model):
         preset, dtype = spellings.without_format(model)
-        example = "" if preset is None else f": {preset.name} {option('dtype', dtype) if dtype else ''}".rstrip()
-        return f"a preset supports another format with {option('dtype')}{example}"
+        if preset is not None and dtype:
+            return f"offline, the preset: `{preset.name} {option('dtype', dtype)}`"
+        return f"a preset supports another format with {option('dtype')}{'' if preset is None else f': {preset.name}'}"
     name = model.rsplit("/", 1)[-1]
     if size := _SIZE.search(name.casefold()):  # of that size, if the series has it
         series = name.casefold()[:4]

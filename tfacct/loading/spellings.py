@@ -30,6 +30,9 @@ _FORMAT = re.compile(
 )
 """Pattern for quantization formats in a name: `-AWQ`, `-Int4`, `.w4a16`."""
 
+_TUNED = re.compile(r"-(?:instruct|chat|it)$", re.IGNORECASE)
+"""Pattern for the end of a tuned model's name."""
+
 _VERSION = re.compile(r"(.+-\d[\d.]*[bm])-v\d+\.\d+")
 """Pattern for a name that ends in a size and a version: mistral-7b-v0.3."""
 
@@ -73,15 +76,19 @@ def names_format(name: str) -> bool:
 
 
 def without_format(name: str) -> tuple[Preset | None, str]:
-    """Preset for the name of quantized weights without their format, and the format if it is one of `--dtype`, else "".
+    """Preset for the name of quantized weights without their format, or for its base model, and the format if it is one
+    of `--dtype`, else "".
 
     >>> [(found and found.name, dtype) for found, dtype in map(without_format, ("Qwen/Qwen3-32B-AWQ", "owner/my-GGUF"))]
     [('qwen3-32b', 'awq'), (None, '')]
+    >>> [without_format(f"Qwen/Qwen2.5-72B-Instruct-{end}")[1] for end in ("GPTQ-Int4", "GPTQ-Int8", "FP8")]
+    ['gptq', '', 'fp8']
     """
     match = _FORMAT.search(name)
     assert match is not None
-    dtype = name[match.start() + 1 :].casefold()
-    return preset(name[: match.start()].rpartition("/")[2]), dtype if dtype in DTYPES else ""
+    dtype = name[match.start() + 1 :].casefold().removesuffix("-int4")
+    stem = name[: match.start()].rpartition("/")[2]
+    return preset(stem) or preset(_TUNED.sub("", stem)), dtype if dtype in DTYPES else ""
 
 
 def preset(name: str) -> Preset | None:

@@ -670,7 +670,7 @@ def _per_request(about: About) -> dict[str, str] | None:
 
 
 def _engine(about: About) -> str:
-    """That an engine may hold fewer requests, if some fit and it is not an engine's pool that they fit in."""
+    """That an engine has buffers of its own, if some requests fit and it is not an engine's pool that they fit in."""
     limit = about.limit
     if limit is None or limit.engine or not limit.reserve or not _fits(about) or not about.counted[0].model.has_cache:
         return ""
@@ -1131,22 +1131,24 @@ CACHE_NOTES = (
 # Devices that hold a model
 
 
-of_device: Keys[[Needed, str]] = Keys()
+of_device: Keys[[Needed, str, int | None]] = Keys()
 
 
 class FittingDevice(Object):
     """The fewest devices that fit a model, and bytes on each; null if none fit. `count_without_link`: the fewest that
-    would fit, if no link between them is known."""
+    would fit, if no link between them is known. `largest_context`: tokens of one request on these devices; null if
+    nothing limits them, or their layout is not supported."""
 
-    device: str = of_device(lambda one, _: one.device.id)
-    memory_bytes: int = of_device(lambda one, _: one.device.memory)
-    memory_from: str = of_device(lambda one, _: one.device.memory_from)
-    usable_bytes: int | None = of_device(lambda one, engine: None if engine and one.share is None else one.usable)
-    count: int | None = of_device(lambda one, _: one.share and one.share.devices)
-    count_without_link: int | None = of_device(lambda one, _: one.unlinked)
-    weights_bytes_each: int | None = of_device(lambda one, _: one.share and one.share.weights)
-    kv_cache_bytes_each: int | None = of_device(lambda one, _: one.share and one.share.cache)
-    reason: str | None = of_device(lambda one, _: one.unsupported or one.reason)
+    device: str = of_device(lambda one, *_: one.device.id)
+    memory_bytes: int = of_device(lambda one, *_: one.device.memory)
+    memory_from: str = of_device(lambda one, *_: one.device.memory_from)
+    usable_bytes: int | None = of_device(lambda one, engine, _: None if engine and one.share is None else one.usable)
+    count: int | None = of_device(lambda one, *_: one.share and one.share.devices)
+    count_without_link: int | None = of_device(lambda one, *_: one.unlinked)
+    weights_bytes_each: int | None = of_device(lambda one, *_: one.share and one.share.weights)
+    kv_cache_bytes_each: int | None = of_device(lambda one, *_: one.share and one.share.cache)
+    largest_context: int | None = of_device(lambda *given: given[2])
+    reason: str | None = of_device(lambda one, *_: one.unsupported or one.reason)
 
 
 class FitReport(build.StoredReport):
@@ -1191,7 +1193,10 @@ def fit(
     total, needed = device_counts(model, work, found, dtype=dtype, kv_dtype=kv_dtype, **where)
     placed, stored = place(model, 1, found[0], dtype=dtype, kv_dtype=kv_dtype), selection.format_name(model, dtype)
     about = Fitting(model, placed, needed, stored, on_one_device(model, dtype), engine)
-    lines = [values_of(FittingDevice, one, engine) for one in needed]
+    options = MemoryOptions(replace(request, batch=1), dtype, width(dtypes(dtype, kv_dtype)[1]))
+    apart = where.get("ep", 1) > 1
+    longest = [None if apart or one.share is None else _longest_on(model, one, options) for one in needed]
+    lines = [values_of(FittingDevice, one, engine, most) for one, most in zip(needed, longest, strict=True)]
     rows: list[Row] = [
         {
             **line,
@@ -1208,7 +1213,8 @@ def fit(
         *(() if engine else (Column("needs", "needed", "ratio", drop=2, empty="–"),)),
         Column("count", "in use", "count", empty="none"),
         Column("each_bytes", "on each", "bytes", drop=1, empty="–"),
-        Column("left_bytes", "left on each", "bytes", drop=1, empty="–"),
+        Column("left_bytes", "left on each", "bytes", drop=2, empty="–"),
+        *((Column("largest_context", "longest context", "count", drop=1, empty="–"),) if any(longest) else ()),
         *((Column("reason", "reason"),) if any(one.reason for one in needed) else ()),
     )
     rule = needed[0].memory
@@ -1237,6 +1243,21 @@ def fit(
         notes=lambda _: notes(FIT_NOTES, about),
         requests=[request],
     )
+
+
+def _longest_on(model: LoadedModel, needed: Needed, options: MemoryOptions) -> int | None:
+    """Tokens of the longest request on the devices in use; None if nothing limits them, or the layout is not
+    supported."""
+    from tfacct.parallel.mesh import mesh_on
+
+    assert needed.share is not None
+    limit = replace(needed.memory, count=needed.share.devices)
+    try:
+        found = _fit_of(model, options._replace(limit=limit, mesh=mesh_on(limit, None)))
+    except TfacctError:
+        return None
+    longest: int | None = found["largest_context"]
+    return longest
 
 
 def _fit_answer(about: Fitting) -> str:

@@ -435,7 +435,7 @@ def _report(
     return build.report(
         SolveReport,
         [replace(model, defaulted=build.shared_defaults([model, *settings]))],
-        _table(unknown, equation, points),
+        _table(unknown, equation, points, "usable bytes" if device else equation.right.text),
         [facts],
         title=f"{build.label(model)}: {relation}{_other_ranks(unknown, mesh)}{where}{counted.assumed([model])}",
         convention=counted.convention,
@@ -465,13 +465,13 @@ def _step_notes(question: _Question, solution: Point) -> list[str]:
     return [*warning, f"Its memory by part: {command}"]
 
 
-def _table(unknown: str, equation: Equation, points: Mapping[int, Point]) -> Table:
+def _table(unknown: str, equation: Equation, points: Mapping[int, Point], right_head: str) -> Table:
     """Both sides at each value of the unknown."""
     columns = (
         Column("value", unknown, "count"),
         Column("left", equation.left.text, "number"),
         Column("sign", ""),
-        Column("right", equation.right.text, "number"),
+        Column("right", right_head, "number"),
     )
     rows: list[Row] = []
     for value, point in points.items():

@@ -284,7 +284,8 @@ def time(
     one.check_fits(work.context, work.batch, memory)
     served = ServingStep(one, work, one.host.step(work), bound_only)
     facts = values_of(TimeReport, served)
-    what = "one decode step" if work.tokens == 1 else "a prefill" if prefill else f"a step of {new_tokens(work.tokens)}"
+    decode = f"one decode step (a prompt: {option('prefill', True)})"
+    what = "a prefill" if prefill else decode if work.tokens == 1 else f"a step of {new_tokens(work.tokens)}"
     stored = selection.format_name(model, on.dtype)
     return build.report(
         TimeReport,
@@ -361,9 +362,6 @@ def _bound_note(served: ServingStep) -> str:
 FORMATS = NoteRow("formats", 2, lambda of: formats_note(of.one))
 NOTES = (
     ERROR,
-    NoteRow(
-        "prompt", 1, lambda served: served.work.tokens == 1 and option("prefill", True), "{} times the prompt (TTFT)."
-    ),
     NoteRow(
         "experts",
         1,
