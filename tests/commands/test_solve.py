@@ -142,7 +142,7 @@ def test_the_printed_closed_form_is_the_boundary(name: str, until: str, run) -> 
 
 
 def test_the_closed_form_of_a_budget_has_its_numbers(run) -> None:
-    out = " ".join(run("solve", "llama-3.1-8b", "--for", "ctx", "--until", "total_bytes=24GiB").out.split())
+    out = " ".join(run("solve", "llama-3.1-8b", "--for", "ctx", "--until", "total_bytes=24GiB", "-v").out.split())
     assert "ctx = (25,769,803,776 − 16,060,522,496)/131,072 = 74,075.94" in out
     assert "batch 1 Up to ctx = 74,075, total_bytes stays within 24 GiB; from 74,076 on, it is larger." in out
 

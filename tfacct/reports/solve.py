@@ -23,7 +23,7 @@ from tfacct.loading import selection
 from tfacct.loading.memory_limit import MemoryLimit
 from tfacct.loading.model import LoadedModel
 from tfacct.output.keys import Keys, values_of
-from tfacct.output.report import Column, Note, Row, Table
+from tfacct.output.report import Column, Row, Table
 from tfacct.parallel.mesh import Mesh
 from tfacct.parallel.search import rank_counts, with_ranks
 from tfacct.reports import build, model_notes
@@ -222,7 +222,8 @@ def _by_algebra(question: _Question) -> _Solved:
         return _Solved(found, at, notes)
     found = solved(unknown, equation, at, question.work.tokens if unknown == "ctx" and question.chunk else 1)
     form = None if found.leaps else _closed_form(question, [at(found.answer), at(found.beyond)])
-    return _Solved(found, at, _root(unknown, found, form, rounded=point.cache.rounds), form)
+    never = ["They are never equal: latent attention changes its mode at that point."] if found.leaps else []
+    return _Solved(found, at, never, form)
 
 
 def _closed_form(question: _Question, around: Sequence[Point]) -> str | None:
@@ -236,19 +237,15 @@ def _closed_form(question: _Question, around: Sequence[Point]) -> str | None:
     return closed_form(question.unknown, question.equation, shape, point, chunk=question.chunk, fixed=fixed)
 
 
-def _axes(form: str | None, model: LoadedModel) -> list[Note]:
-    """The meaning of the axes in a closed form."""
-    words = model_notes.axes_words(form or "", model)
-    return [Note("axes", 3, words)] if words else []
-
-
-def _root(unknown: str, found: Solution, form: str | None, *, rounded: bool) -> list[str]:
-    if found.leaps:
-        return ["They are never equal: latent attention changes its mode at that point."]
-    value = decimal(found.root)
-    before = ", before rounding to whole bytes" if rounded else ""
-    equal = f"Both sides are equal at {unknown} = {value if form is None else f'{form} = {value}'}{before}."
-    return [Note("root", 3, equal)]
+def _root(question: _Question, answer: _Solved) -> list[str]:
+    """Where both sides are equal, in symbols if there is a closed form, and the meaning of its axes."""
+    found, form, point = answer.found, answer.form, answer.at(answer.found.answer)
+    if found.root is None or found.leaps:
+        return []
+    value = f"{f'{form} = ' if form else ''}{decimal(found.root)}"
+    before = ", before rounding to whole bytes" if point.cache.rounds else ""
+    axes = model_notes.axes_words(form or "", question.model.settled(point.work, masked=point.masked))
+    return [f"Both sides are equal at {question.unknown} = {value}{before}.", *([axes] if axes else [])]
 
 
 def _peak_phase(unknown: str, metrics: Sequence[Metric], at: Callable[[Size], Point], answer: int) -> list[str]:
@@ -402,7 +399,6 @@ def _report(
         return [
             *answer.notes,
             *_step_notes(question, solution),
-            *_axes(answer.form, model.settled(solution.work, masked=terms.masked)),
             *counted.notes(settings),
             *counted.latent_notes((settings[0], point.work) for point in points.values()),
             *counted.window_notes(settings),
@@ -441,6 +437,7 @@ def _report(
         convention=counted.convention,
         answer=words,
         notes=notes,
+        details=lambda _: _root(question, answer),
         counted=counted.counted([model], request.logits),
         requests=[Request(ctx=found.answer) if unknown == "ctx" else request],
         headline="solution",
