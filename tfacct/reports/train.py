@@ -394,7 +394,7 @@ def _answer(step: Step) -> str:
         return f"Cannot run: {fits['past_positions']}. {where[0].upper()}{where[1:]}, {_most(step)}."
     if one.peak.total <= limit.usable:
         of = _peak(one) if limit.device is None else _peak(one, limit.usable)
-        words = f"Fits {where}: peak {of}, {phase}."
+        words = f"Fits{' tightly' if _close(step) else ''} {where}: peak {of}, {phase}."
     else:
         weights = int(one.peak.weights)
         peak = _peak(one)
