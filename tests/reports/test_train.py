@@ -318,7 +318,9 @@ def test_every_note_is_printed_in_some_case() -> None:
 def test_the_answer_on_devices(run: Callable[..., Ran]) -> None:
     """69.0 of 77.3 GiB; what lowers the peak most; the time that `tfacct time` estimates; all weights at 80 columns."""
     lines = run("train", "llama-3.1-8b", "--ctx", "8k", "--on", H100, columns=80).out.splitlines()
-    assert "Fits tightly on 8 × H100 SXM5 80GB (fsdp=8): peak 69.0 of 77.3 GiB, while computing the loss." in " ".join(lines)
+    assert "Fits tightly on 8 × H100 SXM5 80GB (fsdp=8): peak 69.0 of 77.3 GiB, while computing the loss." in " ".join(
+        lines
+    )
     head = next(line for line in lines if line.startswith(" GiB on each GPU"))
     assert head.split()[4:] == ["weights", "optimizer", "gradients", "activations", "temp.", "total"]
     recomputed, master = (

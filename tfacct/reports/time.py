@@ -428,10 +428,11 @@ def _train_table(one: StepEstimate) -> Table:
         {"what": PARTS[name], "seconds": part, "share": part / seconds} for name, part in one.parts.items() if part
     ]
     counted = ", recomputation counted" if one.trained.megatron and one.trained.recompute != "none" else ""
+    baseline = f"baseline, {BASELINE[one.trained.megatron].mfu:.1%} MFU{counted}"
     totals = {
         "step": f"≈ {units.seconds(seconds)}",
         "80% interval": one.interval and units.time_range(one.interval),
-        f"baseline, {BASELINE[one.trained.megatron].mfu:.1%} MFU{counted}": f"≈ {units.seconds(one.usual)}",
+        baseline: None if one.usual is None else f"≈ {units.seconds(one.usual)}",
     }
     return (Column("what", "part"), *ESTIMATED), (tuple(rows),), _totals("step", totals, "what")
 
@@ -467,7 +468,8 @@ def _train_answer(one: StepEstimate) -> str:
         return f"Does not fit: needs at least {needed}{advice}."
     each = " on each device" if one.trained.mesh.ranks > 1 else ""
     step = f"≈ {units.seconds(one.parts.seconds)} a step, ≈ {units.three(one.rate)} tokens/s{each}"
-    step += f", {units.percent(one.mfu('full') or 0)} of its bf16 peak"
+    if (mfu := one.mfu("full")) is not None:
+        step += f", {units.percent(mfu)} of its bf16 peak"
     if one.days is not None:
         step += f", ≈ {units.three(one.days)} days for {units.people(one.total_tokens or 0)} tokens"
     if memory.fits is None and memory.counted is not None:
@@ -534,14 +536,18 @@ TRAIN_NOTES = (
     NoteRow(
         "baseline",
         2,
-        _if_timed(lambda one: BASELINE[one.trained.megatron]._asdict()),
+        _if_timed(lambda one: one.usual and BASELINE[one.trained.megatron]._asdict()),
         "Baseline: a constant {mfu:.1%} MFU{counted} has an error of {error:.1%} on {steps} steps.",
     ),
     NoteRow("links", 2, _if_timed(lambda one: link_notes(one.link_tp, one.link))),
     NoteRow(
         "mfu",
         3,
-        _if_timed(lambda one: {"palm": f"; PaLM's formula gives {palm:.1%}" if (palm := one.mfu("palm")) else ""}),
+        _if_timed(
+            lambda one: (
+                one.usual and {"palm": f"; PaLM's formula gives {palm:.1%}" if (palm := one.mfu("palm")) else ""}
+            )
+        ),
         "MFU counts full attention and no recomputation{palm}.",
     ),
     NoteRow("layout", 3, _if_timed(_layout), "Layout: {}."),

@@ -733,7 +733,8 @@ def _time(step: Step) -> str | None:
         return None
     interval = f" (80% interval {units.time_range(found.interval)})" if found.interval else ""
     error = "" if found.interval else "; the error is not known"
-    each = f"{found.rate:,.0f} tokens/s per GPU, {units.percent(found.mfu('full') or 0)} MFU"
+    mfu = found.mfu("full")
+    each = f"{found.rate:,.0f} tokens/s per GPU{'' if mfu is None else f', {units.percent(mfu)} MFU'}"
     return f"≈ {units.seconds(found.parts.seconds)} a step{interval}: {each}{error}."
 
 

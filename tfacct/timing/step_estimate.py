@@ -81,6 +81,9 @@ def constants_of(model: LoadedModel, trained: Trained) -> TrainingConstants:
 def at_mfu(model: LoadedModel, device: devices.Device, trained: Trained, mfu: float) -> Parts:
     """Seconds of a step at a share of the bf16 peak, by all its FLOPs without recomputation. Raises TfacctError."""
     check_positive("mfu", mfu, most=1)
+    if trained.frozen:
+        what = f"{option('mfu', mfu)} counts gradients of all weights, and {option('lora')} computes few of them"
+        raise UsageError(what, f"leave {option('mfu')} out: the step is estimated")
     _check_layout(model, device, trained)
     each = flops_per_token(Point(model.ledger, trained.work, train=True)) * trained.tokens / trained.replica
     return Parts(step=float(each) / (peak_of(device)[1] * mfu))
@@ -210,7 +213,10 @@ class StepEstimate:
         return self.parts.seconds * low, self.parts.seconds * high
 
     def mfu(self, convention: Convention) -> float | None:
-        """Utilization of the bf16 peak; None by a formula that the model has not."""
+        """Utilization of the bf16 peak; None by a formula that the model has not, and of frozen weights, whose
+        gradients it would count."""
+        if self.trained.frozen:
+            return None
         point = Point(self.model.ledger, self.work, train=True)
         try:
             each = flops_per_token(point, convention)
@@ -219,10 +225,12 @@ class StepEstimate:
         return utilization(float(each), self.rate, self.device.peak["bf16"])
 
     @property
-    def usual(self) -> float:
-        """Seconds of the step at the median utilization of measured runs; that of Megatron-LM counts recomputation."""
+    def usual(self) -> float | None:
+        """Seconds of the step at the median utilization of measured runs; that of Megatron-LM counts recomputation.
+        None without a utilization."""
         mfu, ledger, at = self.mfu("full"), self.model.ledger, self.work.axes()
-        assert mfu is not None
+        if mfu is None:
+            return None
         seconds = self.parts.seconds * mfu / UTILIZATION[self.trained.megatron]
         if not self.trained.megatron:
             return seconds
