@@ -203,6 +203,15 @@ def test_an_attribute_that_is_none_is_refused_in_words() -> None:
     two = answered(memory([GPT2.loaded, load("gpt2-xl").loaded], Request()))
     with pytest.raises(AttributeError, match=r"^total_bytes: this report has 2 models: use `\.models`$"):
         _ = two.total_bytes
+    for report in (GPT2.diff(n_layer=6), two):
+        assert not hasattr(report, "total") and getattr(report, "total_bytes", None) is None
+
+
+def test_the_totals_of_a_difference_are_those_of_its_json() -> None:
+    report = GPT2.diff(n_layer=6)
+    assert report.totals == json.loads(report.to_json())["models"][0]["totals"]
+    # 6 of 12 layers of 12·768² weights, 9·768 biases and 4·768 elements of norms
+    assert {one["path"]: one["delta"] for one in report.totals}["total_params"] == -6 * (12 * 768**2 + 13 * 768)
 
 
 RANKS = ["tp", "sp", "fsdp", "ep", "pp", "cp"]

@@ -27,7 +27,7 @@ from tfacct.loading.model import load_model
 )
 def test_the_sum_of_what_is_kept_is_called_what_it_is(name: str, row: str) -> None:
     """A hybrid's row sums its states too, so it is no KV cache alone."""
-    rows = [total["what"] for total in load(name).memory(ctx=64).totals]
+    rows = [total["what"] for total in load(name).memory(ctx=64).total_rows]
     assert rows == ["weights", row, "total", *(["next token"] if row != "state" else [])]
 
 

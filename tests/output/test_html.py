@@ -67,7 +67,10 @@ def test_every_report_is_a_page(name: str) -> None:
         columns = [column for column in report.columns if column.kind != "bar"]
         drawn = [number for number, column in enumerate(report.columns) if column.kind == "bar"]
         found = [[[c for i, c in enumerate(row) if i not in drawn] for row in rows] for rows in shown.sections[1:]]
-        sections = [*(section for section in report.sections if section), *([report.totals] if report.totals else [])]
+        sections = [
+            *(section for section in report.sections if section),
+            *([report.total_rows] if report.total_rows else []),
+        ]
         assert found == [
             [[column.text(row.get(column.key)) for column in columns] for row in rows] for rows in sections
         ]
@@ -125,7 +128,7 @@ def test_the_longest_bar_fills_its_column() -> None:
 
 def test_a_total_that_is_no_sum_stands_apart() -> None:
     report = load("gpt2").flops(ctx=1024)
-    assert report.to_html().count('<tr class="plain">') == sum(bool(row.get(PLAIN)) for row in report.totals) == 2
+    assert report.to_html().count('<tr class="plain">') == sum(bool(row.get(PLAIN)) for row in report.total_rows) == 2
 
 
 def test_the_command_writes_a_page_beside_the_table(tmp_path: Path, run: Callable[..., Ran]) -> None:

@@ -136,7 +136,7 @@ def test_a_long_table_stops_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsy
         monkeypatch.setattr("sys.stdout.isatty", lambda: tty)
         columns = (Column("name", "name"), Column("size", "size", "count"))
         sections = tuple(tuple({"name": f"row {n}", "size": n} for n in part) for part in (range(15), range(15, rows)))
-        report = Report("x", "x", columns, sections, ({},), totals=({"name": "total", "size": 7},))
+        report = Report("x", "x", columns, sections, ({},), total_rows=({"name": "total", "size": 7},))
         terminal.show(report, limit=limit)
         return [line for line in capsys.readouterr().out.splitlines() if "row" in line]
 

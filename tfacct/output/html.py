@@ -99,7 +99,7 @@ def _table(report: Report, digits: bool) -> Iterator[str]:
     yield f'<div class="scroll" role="region" tabindex="0" aria-label="{_text(report.title)}">'
     yield "<table>"
     yield f"<thead><tr>{''.join(map(_header, columns))}</tr></thead>"
-    for tag, rows in [*(("tbody", section) for section in report.sections), ("tfoot", report.totals)]:
+    for tag, rows in [*(("tbody", section) for section in report.sections), ("tfoot", report.total_rows)]:
         if rows:
             yield f"<{tag}>"
             yield from (_row(row, columns, longest, digits, total=tag == "tfoot") for row in rows)

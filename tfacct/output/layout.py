@@ -80,7 +80,7 @@ class Table:
         """Rows past the limit. A single one is shown, because the line that counts it would be as long."""
         self.lengths = list(map(len, report.sections))
         self.shown = len(shown)
-        self.rows: tuple[Row, ...] = (*shown, *report.totals)
+        self.rows: tuple[Row, ...] = (*shown, *report.total_rows)
         shares = [share for row in report.cells if isinstance(share := row.get("share"), Fraction)]
         self.largest = max(shares) if len(set(shares)) > 1 else None
         self.longest = {

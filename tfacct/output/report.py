@@ -213,10 +213,10 @@ Table: TypeAlias = tuple[tuple[Column, ...], tuple[tuple[Row, ...], ...], tuple[
 class Report:
     """The answer to one question about one or several models.
 
-    `answer`: the answer in one sentence. `sections`: rows, with a blank line between sections. `totals`: rows computed
-    from them; a total with a true `PLAIN` is not a sum and not emphasised. `notes`: about these models. `counted`: what
-    was counted, in one line; `details`: the same at length. `defaulted`: fields with the class's default. `hints`: for
-    stderr. `models`: the exact facts of the JSON, one dict per model.
+    `answer`: the answer in one sentence. `sections`: rows, with a blank line between sections. `total_rows`: rows
+    computed from them; one with a true `PLAIN` is not a sum and not emphasised. `notes`: about these models. `counted`:
+    what was counted, in one line; `details`: the same at length. `defaulted`: fields with the class's default. `hints`:
+    for stderr. `models`: the exact facts of the JSON, one dict per model.
     """
 
     command: str
@@ -224,7 +224,7 @@ class Report:
     columns: tuple[Column, ...]
     sections: tuple[tuple[Row, ...], ...]
     models: tuple[dict[str, Any], ...]
-    totals: tuple[Row, ...] = ()
+    total_rows: tuple[Row, ...] = ()
     answer: str = ""
     notes: tuple[str, ...] = ()
     counted: str = ""
@@ -305,7 +305,7 @@ class Report:
     def total(self) -> int:
         """The headline of a report about one model: FLOPs, parameters or bytes."""
         if not self.headline:
-            raise ValueError(f"a {self.command} report has no total")
+            raise AttributeError(f"a {self.command} report has no 'total'", name="total", obj=self)
         value: int = self._one()[self.headline]
         return value
 
@@ -317,7 +317,7 @@ class Report:
 
     def _one(self) -> dict[str, Any]:
         if len(self.models) != 1:
-            raise ValueError(f"this report has {len(self.models)} models: use `.models`")
+            raise AttributeError(f"this report has {len(self.models)} models: use `.models`", obj=self)
         return self.models[0]
 
     def document(self) -> dict[str, Any]:
@@ -351,7 +351,7 @@ class Report:
         out = [f"**{markdown(self.title)}**", "", *([markdown(self.answer), ""] if self.answer else [])]
         out.append(f"| {' | '.join(markdown(column.label) for column in columns)} |")
         out.append(f"|{'|'.join('---' if column.kind in LEFT else '---:' for column in columns)}|")
-        for row, bold in [(row, "") for row in self.cells] + [(row, "**") for row in self.totals]:
+        for row, bold in [(row, "") for row in self.cells] + [(row, "**") for row in self.total_rows]:
             texts = [markdown(column.text(row.get(column.key), digits)) for column in columns]
             out.append(f"| {' | '.join(f'{bold}{text}{bold}' if text else '' for text in texts)} |")
         for note in self.shown_notes:
@@ -365,7 +365,7 @@ class Report:
             from tfacct.output import derivation
 
             return derivation.latex(self.derivation, self.title)
-        columns, (cells, totals) = self.written_columns, (self.cells, self.totals)
+        columns, (cells, totals) = self.written_columns, (self.cells, self.total_rows)
         about = [self.title, self.answer, r"needs \usepackage{booktabs}", *self.shown_notes]
 
         def line(texts: Iterable[str]) -> str:

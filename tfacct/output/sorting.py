@@ -38,7 +38,7 @@ def first_rows(report: ReportT, most: int) -> ReportT:
     for rows in report.sections:
         sections.append(rows[:left])
         left -= len(sections[-1])
-    return replace(report, sections=tuple(filter(None, sections)), totals=(), data=data)
+    return replace(report, sections=tuple(filter(None, sections)), total_rows=(), data=data)
 
 
 def _order(cell: Any) -> tuple[bool, Any]:

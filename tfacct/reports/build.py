@@ -265,7 +265,7 @@ def report(
         title=title,
         columns=columns,
         sections=_with_uncounted(sections, reported) if len(reported) > 1 else sections,
-        totals=totals,
+        total_rows=totals,
         answer=answer if command_of(kind).startswith("verify") else _answer(reported, facts, headline, missing, answer),
         notes=tuple(notes(slice(None))),
         counted=counted,

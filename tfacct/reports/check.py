@@ -383,7 +383,7 @@ def checkpoint(files: Checkpoint, config: LoadedModel | None, why_not: str = "")
         title=f"{files.name}: the files' own headers",
         columns=tuple(one for one in STORED_COLUMNS if one.key != "what" or any(line["what"] for line in lines)),
         sections=sections,
-        totals=(total,),
+        total_rows=(total,),
         answer=answer,
         notes=tuple(notes),
         counted="tensor bytes from the headers; no tensor data is read",

@@ -10,7 +10,7 @@ from dataclasses import replace
 from fractions import Fraction
 from math import log
 from shlex import quote
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from tfacct.accounts.metrics import METRICS, STEP_METRICS, Metric, Point
 from tfacct.base import units
@@ -529,10 +529,10 @@ class DiffReport(ModelReport):
     """FLOPs, parameters and bytes before and after a change."""
 
     _line = DiffLine
-    _reserved: ClassVar[dict[str, Any]] = {"totals": list[DiffTotal]}
 
     old_side: dict[str, Any]
     new_side: dict[str, Any]
+    totals: list[DiffTotal]
 
 
 LINE_NOTES = (

@@ -325,7 +325,7 @@ def train(
     if several or by != "phase" or changed:
         return report
     columns, rows, totals = all_phases_table(every[0])
-    return replace(report, data=replace(report, columns=columns, sections=rows, totals=totals))
+    return replace(report, data=replace(report, columns=columns, sections=rows, total_rows=totals))
 
 
 def _check_on_devices(

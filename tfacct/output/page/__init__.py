@@ -157,7 +157,7 @@ def _still(report: Report) -> str:
     """The page without a script: answer, table, notes."""
     columns = [column for column in report.columns if column.kind not in ("bar", "spec")]
     head = "".join(f'<th scope="col">{escape(column.label)}</th>' for column in columns)
-    rows = "\n".join(_row(row, columns) for row in (*report.cells, *report.totals))
+    rows = "\n".join(_row(row, columns) for row in (*report.cells, *report.total_rows))
     notes = "".join(f"<p>{escape(note)}</p>" for note in report.shown_notes)
     table = f"<table><thead><tr>{head}</tr></thead><tbody>\n{rows}\n</tbody></table>"
     head_line = f'<p class="about">{escape(report.title)}</p>\n<p>{escape(report.answer)}</p>'
