@@ -296,6 +296,7 @@ def test_what_trainers_and_engines_call_an_option(typed: str, ours: str) -> None
         ("solve gpt2 --for ctx --within kv_cache_bytes<weights_bytes", "--until kv_cache_bytes=weights_bytes\n"),
         ("formula gpt2 --train", "--of train counts the FLOPs of a training step"),
         ("sweep --ctx 1k", "sweep needs a MODEL"),
+        ("serve llada-2.0-mini --on h100", "`flops` without --masked counts all pairs"),
         ("sweep --family gpt2 --ctx 1k", "no such option: --family"),
     ],
 )

@@ -279,13 +279,13 @@ def pairs(mask: Mask, queries: Size, keys: Size, window: Size | None = None) -> 
         raise ConfigError(
             "visible pairs cannot be counted: tokens see all tokens of their block, and the block length is set at"
             " generation time",
-            f"omit {option('masked', True)} to count all pairs",
+            f"`flops` without {option('masked', True)} counts all pairs",
         )
     if mask == "prefix":
         raise ConfigError(
             "visible pairs cannot be counted: tokens of the prefix see one another (use_bidirectional_attention), and"
             " the config does not give the length of the prefix",
-            f"omit {option('masked', True)} to count all pairs, or use"
+            f"`flops` without {option('masked', True)} counts all pairs; or use"
             f" {setting('use_bidirectional_attention', 'false')} for a text without a prefix",
         )
     if mask == "full":
