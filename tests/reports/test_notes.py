@@ -132,6 +132,7 @@ serve llama-3.1-8b --on h100 --prompt 1k --new 9 --engine trtllm
 serve llama-3.2-1b --on 4090 --prompt 256 --new 64 --engine vllm
 serve llama-3.1-70b --on 4xh100 --dtype fp8 --prompt 2k --new 256 --price 2 --within 50ms
 serve granite-3.1-1b-a400m --on h100 --prompt 128 --new 32
+serve llama-3.1-8b --on h100 --prompt 2k --new 256 --requests 8,1k
 serve {index} --on 8xh100 --prompt 1k --new 10
 serve phi-4 --on h100 --dtype q4_k_m --prompt 100 --new 10
 serve llama-3.1-8b --on h100 --prompt 1k --new 9 --ttft 100ms --requests 4

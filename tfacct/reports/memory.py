@@ -1136,8 +1136,7 @@ of_device: Keys[[Needed, str, int | None]] = Keys()
 
 class FittingDevice(Object):
     """The fewest devices that fit a model, and bytes on each; null if none fit. `count_without_link`: the fewest that
-    would fit, if no link between them is known. `largest_context`: tokens of one request on these devices; null if
-    nothing limits them, or their layout is not supported."""
+    would fit, if no link between them is known."""
 
     device: str = of_device(lambda one, *_: one.device.id)
     memory_bytes: int = of_device(lambda one, *_: one.device.memory)
