@@ -73,6 +73,20 @@ def test_gradients_have_the_dtype_of_the_trained_weights() -> None:
         assert (step.gradient_dtype, step.gradients_bytes) == (dtype, size * trained), recipe
 
 
+def test_a_range_of_the_peak_is_between_two_sizes(run: Callable[..., Ran]) -> None:
+    """Adafactor updates fp32 master weights of one parameter at a time, in any order."""
+    ran = " ".join(run("train", "llama-3.1-8b", "--ctx", "4k", "--optimizer", "adafactor").out.split())
+    assert "--master-weights fp32 raises it to between 91.7 and 91.9 GiB." in ran
+
+
+@pytest.mark.parametrize("stage", [1, 2])
+def test_zero_names_the_buckets_that_it_does_not_count(stage: int, run: Callable[..., Ran]) -> None:
+    """8,030,261,248 bf16 gradients are 15.0 GiB."""
+    ran = run("train", "llama-3.1-8b", "--ctx", "4k", "--dp", "8", "--zero", str(stage))
+    note = "DDP's gradient buckets would add 15.0 GiB; DeepSpeed's are smaller and not included."
+    assert note in " ".join(ran.out.split())
+
+
 def test_three_notes_are_printed_and_the_others_with_verbose(run: Callable[..., Ran]) -> None:
     """By rank: what each rank sends changes a decision; that each has its own batch is background."""
     asked = ("train", "llama-3.1-8b", "--ctx", "4k", "--fsdp", "8")

@@ -411,12 +411,11 @@ def _answer(step: Step) -> str:
 
 def _peak(one: TrainingMemory, usable: int | None = None) -> str:
     """The peak, and the usable bytes: a range if the order of the parameters decides, `≈` if it is an estimate."""
-    unit = "" if usable is None else units.binary_unit(usable)
-    least, most = (
-        units.in_binary_unit(end, unit) if unit else units.binary(end) for end in (int(one.least), int(one.peak.total))
-    )
-    of = "" if usable is None else f" of {units.in_binary_unit(usable, unit)} {unit}"
-    return f"{f'{_estimate(one)}{most}' if least == most else f'from {least} to {most}'}{of}"
+    ends = int(one.least), int(one.peak.total)
+    unit = units.binary_unit(usable or ends[1])
+    least, most = (units.in_binary_unit(end, unit) for end in ends)
+    of = f" {unit}" if usable is None else f" of {units.in_binary_unit(usable, unit)} {unit}"
+    return f"{f'{_estimate(one)}{most}' if least == most else f'between {least} and {most}'}{of}"
 
 
 def _needed(one: TrainingMemory, usable: int) -> str:
@@ -837,6 +836,15 @@ def _unsharded(step: Step, _: Mesh) -> str:
     return f"Without sharding, in {units.binary_unit(largest)}: {_sizes(sizes, largest)}."
 
 
+def _buckets(step: Step, mesh: Mesh) -> str:
+    """The gradient buckets that a step under ZeRO does not count, next to those of DistributedDataParallel."""
+    ddp = step.with_recipe(mesh=replace(mesh, zero=0))
+    if ddp is None:
+        return "Not included: the engine's gradient buckets."
+    size = units.binary(int(ddp.step.buckets))
+    return f"DDP's gradient buckets would add {size}; DeepSpeed's are smaller and not included."
+
+
 def _experts(step: Step, mesh: Mesh) -> str:
     groups = (group for group in step.memory.model.ledger.groups if EXPERTS in group.axes)
     counts = sorted({group.axes[EXPERTS] for group in groups})
@@ -910,6 +918,7 @@ NOTES = (
     NoteRow("change_that_fits", 1, _change_that_fits),
     NoteRow("allocator", 1, lambda step: not _close(step) and _some_tightly(step), TIGHTLY),
     NoteRow("whole_experts", 1, _on_mesh(lambda step, mesh: whole_experts_note(step.memory.model, mesh), fsdp=1)),
+    NoteRow("buckets", 1, _on_mesh(_buckets, zero=0)),
     NoteRow("time", 1, _time),
     NoteRow("received", 1, _on_mesh(_received, pp=1)),
     NoteRow("without_recompute", 1, _without_recompute),
@@ -999,7 +1008,6 @@ NOTES = (
     NoteRow("whole", 3, _on_mesh(_unsharded)),
     NoteRow("own_batch", 3, _on_mesh(fsdp=1), "Each FSDP rank has its own batch."),
     NoteRow("gathered", 3, _on_mesh(fsdp=1), "Temporary memory includes gathered parameters."),
-    NoteRow("buckets", 3, _on_mesh(zero=0), "Not included: the engine's gradient buckets."),
     NoteRow("tensor_parallel", 3, _on_mesh(lambda step, mesh: uneven_notes([step.memory.model], mesh), tp=1)),
     NoteRow("labels", 3, _labels),
     NoteRow("second_step", 3, lambda _: True, "Counted for the second step, when the optimizer state exists."),
