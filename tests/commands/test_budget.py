@@ -28,18 +28,19 @@ def test_chinchilla_by_hand() -> None:
     assert (facts["optimal_parameters"], facts["optimal_tokens"]) == (2_886_751_346, 57_735_026_919)
     assert facts["days"] == pytest.approx(1e21 / (8 * 989.4e12 * 0.4) / 86_400, rel=1e-12)  # 3.6557
     assert facts["cost"] == pytest.approx(3.6557 * 24 * 8 * 2.5, rel=1e-4)
-    said = "1e21 FLOPs: 2.89 B parameters on 57.7 B tokens (Chinchilla), 3.66 days, cost 1,755."
+    said = "1e21 FLOPs: 2.89 B parameters on 57.7 B tokens (Chinchilla), 3.66 days, 702 device-hours, cost 1,755."
     assert report.answer == said
     # Chinchilla: 70 B parameters on 1.4 T tokens take 6 · 70e9 · 1.4e12 = 5.88e23 FLOPs
     assert parameters(5.88e23, 20) == pytest.approx(70e9, rel=1e-12)
 
 
 def test_the_answer_and_the_rows_have_one_notation() -> None:
-    """419,430,400,000 tokens · 10.28e9 FLOPs = 4.31e21 on 1,557,611,200 parameters; 989.4 TFLOP/s · 0.5: 100.9 days."""
+    """419,430,400,000 tokens · 10.28e9 FLOPs = 4.31e21 on 1,557,611,200 parameters; 989.4 TFLOP/s · 0.5: 100.9 days,
+    times 24 hours on one device."""
     report = budget(presets.load("gpt2-xl"), tokens=419_430_400_000, on="h100-sxm", mfu=0.5)
-    assert (
-        report.answer
-        == "gpt2-xl on 419 B tokens (269 per parameter) at context 1,024: 4.31 Z FLOPs (4.31e21), 101 days."
+    assert report.answer == (
+        "gpt2-xl on 419 B tokens (269 per parameter) at context 1,024: 4.31 Z FLOPs (4.31e21), 101 days,"
+        " 2,420 device-hours."
     )
     assert "50% MFU of 989 TFLOP/s (bf16) is assumed on each device, without interruptions." in report.notes
 
@@ -173,8 +174,8 @@ def test_refused(name: str) -> None:
 
 def test_command_line(run: Callable[..., Ran]) -> None:
     ran = run("budget", "1e21", "--on", "8xh100", "--mfu", "0.4")
-    said = "1e21 FLOPs: 2.89 B parameters on 57.7 B tokens (Chinchilla), 3.66 days."
-    assert ran.out.splitlines()[1] == said
+    said = "1e21 FLOPs: 2.89 B parameters on 57.7 B tokens (Chinchilla), 3.66 days, 702 device-hours."
+    assert " ".join(ran.out.splitlines()[1:3]).strip() == said
     trained = run("budget", "gpt2", "--tokens", "1B", "--json")
     assert json.loads(trained.out) == load("gpt2").budget(tokens="1B").document()
     bought = run("budget", "1e18", "--model", "gpt2", "--set", "n_layer=6", "--json")

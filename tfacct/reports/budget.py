@@ -190,7 +190,7 @@ def budget(
         [facts],
         title="" if trainer is None else f"Training on {_devices(trainer)} in {trainer.dtype}",
         convention="training FLOPs: forward and backward of every matmul; 6·N·D if no model is named",
-        answer=f"{needs and f'{needs}. '}{what}{_spent(facts['days'], facts['cost'])}.",
+        answer=f"{needs and f'{needs}. '}{what}{_spent(facts)}.",
         notes=lambda _: notes(NOTES, {**facts, **about}),
         requests=[Request(ctx=facts["context"])],
     )
@@ -258,11 +258,13 @@ def _table(facts: Mapping[str, Any]) -> Table:
     return tuple(columns), tuple(filter(None, (tuple(lines[: len(lines) - len(fits)]), fits))), ()
 
 
-def _spent(days: float | None, cost: float | None) -> str:
-    """Days and cost, after the answer."""
+def _spent(facts: Mapping[str, Any]) -> str:
+    """Days, device-hours and cost, after the answer."""
+    days, cost = facts["days"], facts["cost"]
     if days is None:
         return ""
     time = f", {units.three(days)} days" if days >= 1 else f", {units.three(days * 24)} hours"
+    time += f", {units.three(facts['device_hours'])} device-hours"
     return time if cost is None else f"{time}, cost {units.three(cost)}"
 
 
