@@ -546,7 +546,7 @@ def test_a_batch_is_that_of_all_devices(run: Callable[..., Ran]) -> None:
     ]
     assert sent == [row["sent_bytes"]] * 2 and (row["batch"], row["times"]) == (2, 1)
     for found in (model.comms(**layout), model.plan(on="8xh100", **layout)):
-        assert found.workload["batch"] == 4 and "batch 4 (the fewest that this layout takes)" in found.title
+        assert found.workload["batch"] == 4 and "batch 4, the smallest that this layout can divide" in found.title
     assert model.plan(on="8xh100", train=True, ctx="2k", gradient_accumulation=3).workload["batch"] == 24
     assert model.comms(**{**layout, "tp": 1, "fsdp": 1, "pp": 2, "microbatches": 5}).workload["batch"] == 5
     for on in ((), ("--on", "8xh100")):

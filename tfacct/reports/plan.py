@@ -203,7 +203,7 @@ def plan(
         most = max(mesh.fsdp * mesh.dp * max(1, mesh.microbatches) for mesh in meshes) if meshes else 1
         request = replace(request, batch=most * recipe.gradient_accumulation)
         work = replace(work, batch=request.batch)
-        batch = build.fewest_words(request, "this layout takes" if complete else "all layouts take")
+        batch = build.fewest_words(request, "this layout" if complete else "every layout")
     if recipe is not None:
         tried = (recipe.recompute,) if "recompute" in given else RECOMPUTE
         search = TrainingSearch(model, recipe, work, fit.usable, recompute=tried, least=by == "memory")
