@@ -7,9 +7,10 @@ import pytest
 
 from tests.helpers.cli import Ran
 from tfacct import load
-from tfacct.base.errors import UsageError
+from tfacct.base.errors import NotFoundError, UsageError
 from tfacct.ledger.workload import Workload
 from tfacct.training.model_step import training_step
+from tfacct.training.optimizers import optimizer
 from tfacct.training.recipe import Recipe
 from tfacct.training.states import bytes_per_parameter
 
@@ -91,6 +92,12 @@ def test_the_update_casts_16_bit_gradients() -> None:
         {one["phase"]: one for one in load("llama-2-7b").train(ctx=96, **how).phases} for how in (MASTER, MEGATRON)
     ]
     assert [each["optimizer step"]["temporary_bytes"] for each in by_name] == [4 * LLAMA, 0]
+
+
+def test_the_end_of_a_name_finds_all_optimizers_with_it() -> None:
+    with pytest.raises(NotFoundError) as refused:
+        optimizer("8bit")
+    assert refused.value.hint == "known: adamw-8bit, paged-adamw-8bit, lion-8bit, paged-lion-8bit, ademamix-8bit"
 
 
 @pytest.mark.parametrize(

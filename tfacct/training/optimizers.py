@@ -84,8 +84,9 @@ def optimizers() -> dict[str, Optimizer]:
 def optimizer(name: str) -> Optimizer:
     """The optimizer of this name. Raises NotFoundError, which lists them."""
     if name not in optimizers():
-        known = f"known: {', '.join(optimizers())}"
-        raise NotFoundError(f"unknown optimizer {name!r}", nearest(name, optimizers()) or known)
+        endings = [known for known in optimizers() if known.endswith(f"-{name}")]  # `8bit`
+        near = None if endings else nearest(name, optimizers())
+        raise NotFoundError(f"unknown optimizer {name!r}", near or f"known: {', '.join(endings or optimizers())}")
     return optimizers()[name]
 
 
