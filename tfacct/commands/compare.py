@@ -34,7 +34,12 @@ def compare(
         Option("model: one column per model; line: two sides, line by line. Default: model, or line with --set."),
     ] = None,
     metric: Annotated[
-        list[str] | None, Option("Additional rows: metrics, as in `sweep`.", "NAME", complete="metrics")
+        list[str] | None,
+        Option(
+            "Additional rows: metrics, as in `sweep`. With --train or a recipe, default: peak_bytes.",
+            "NAME",
+            complete="metrics",
+        ),
     ] = None,
     all: Annotated[bool, Option("With --by line: show unchanged rows too.")] = False,  # noqa: A002
     **options: Unpack[CompareOptions],

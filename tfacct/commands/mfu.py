@@ -28,7 +28,8 @@ def mfu(
     ] = None,
     forward: Annotated[bool, Option("The run was inference: forward passes only.")] = False,
     dtype: Annotated[str | None, Option("Dtype of the matmuls. Default: bf16.", "DTYPE", opt.DTYPES)] = None,
-    **step: Unpack[opt.Sequences],
+    batch: Annotated[opt.Size, Option("Sequences per step on all devices.", "B", opt.STEP)] = 1,
+    **step: Unpack[opt.Lengths],
 ) -> "Found[MfuReport]":
     """Model FLOPs utilization of a run.
 
@@ -50,7 +51,8 @@ def mfu(
     if isinstance(time, str):
         number = units.read_number(time)
         time = units.read_seconds(option("step_time"), time) if number is None else float(number)
-    report = mfu(model, opt.request(step), on, tokens_per_second=speed, step_time=time, dtype=dtype, train=not forward)
+    request = opt.request(step, batch=batch)
+    report = mfu(model, request, on, tokens_per_second=speed, step_time=time, dtype=dtype, train=not forward)
     return Found(report)
 
 
