@@ -180,6 +180,15 @@ def test_16_bit_adapters_are_tried() -> None:
     assert fits["fits"] and fits["largest_context"] == longest["largest_context"]
 
 
+def test_changes_are_spelled_for_the_caller(run: Callable[..., Ran]) -> None:
+    """Each as keywords of `train` in Python, and as options on the command line."""
+    found = load("llama-3.1-8b").train(ctx="4k", on="24GiB")
+    words = [row["set"] for row in found.rows]
+    assert "recompute='full' lora='16' adapter_dtype='bf16'" in words and not any("--" in one for one in words)
+    table = run("train", "llama-3.1-8b", "--ctx", "4k", "--on", "24GiB").out
+    assert "--recompute full --lora 16 --adapters bf16" in table
+
+
 def test_changes_without_room_for_the_allocator_are_marked(run: Callable[..., Ran]) -> None:
     """37.6 GiB · 1/1.17 = 32.1 GiB: no change leaves room, so the lowest peak is suggested. Changes of a step with
     adapters have no column of FLOPs, which are not counted."""

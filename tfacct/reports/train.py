@@ -13,7 +13,7 @@ from tfacct.accounts.step_flops import recomputed
 from tfacct.base import units
 from tfacct.base.errors import TfacctError, UsageError
 from tfacct.base.record import record
-from tfacct.base.spelling import option, shell_option
+from tfacct.base.spelling import option
 from tfacct.ledger import paths
 from tfacct.ledger.lines import EXPERTS
 from tfacct.ledger.storage import width
@@ -619,9 +619,7 @@ def change_table(changed: Sequence[Mapping[str, Any]], limit: MemoryLimit) -> Ta
         {
             **{key: change[key] for key in ("peak_bytes", "freed_bytes", most[0])},
             "flops": None if change["flops_ratio"] in (None, 1) else change["flops_ratio"] - 1,
-            "set": " ".join(
-                shell_option(name) + ("" if value is True else f" {value}") for name, value in change["set"].items()
-            ),
+            "set": " ".join(option(name, value) for name, value in change["set"].items()),
             "fits": limit.fits(change["peak_bytes"]),
         }
         for change in changed
