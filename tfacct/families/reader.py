@@ -125,7 +125,7 @@ def _by_its_class(fields: Mapping[str, Any], instead: str | None = None) -> str:
     course = {name for name, field in config_class("cs336").model_fields.items() if field.is_required()}
     if course <= fields.keys():
         return f"its fields are those of the course CS336: {setting('model_type', 'cs336')}"
-    return "; ".join(filter(None, (_near(fields) or known_families(), instead)))
+    return "; ".join(filter(None, (_near(fields) or _as_llama(fields), instead)))
 
 
 def _near(fields: Mapping[str, Any]) -> str | None:
@@ -142,9 +142,11 @@ def _near(fields: Mapping[str, Any]) -> str | None:
     return None
 
 
-def known_families() -> str:
+def _as_llama(fields: Mapping[str, Any]) -> str:
     """Hint for an unknown family."""
     llama = setting("model_type", "llama")
+    if fields.get("architectures"):
+        llama += f" {setting('architectures')}"
     return f"{llama} counts it as a Llama, if it has the same layers; `tfacct help your-model` describes others"
 
 
