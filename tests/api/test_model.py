@@ -329,3 +329,11 @@ def test_what_is_supported_is_answered(options: dict[str, Any]) -> None:
     else:
         with pytest.raises(TfacctError, match="is not supported"):
             llama.train(ctx=64, **options)
+
+
+def test_a_dtype_without_training_is_not_supported_and_an_unknown_one_is_an_error() -> None:
+    assert not GPT2.supports(dtype="fp8")
+    with pytest.raises(UsageError, match="training runs in bf16, fp16 or fp32, not in fp8"):
+        GPT2.train(ctx=64, dtype="fp8")
+    with pytest.raises(TfacctError, match="unknown dtype 'fp88'"):
+        GPT2.supports(dtype="fp88")

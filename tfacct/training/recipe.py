@@ -73,10 +73,15 @@ class Recipe:
             )
         return replace(self, lora=self.lora or "16", weights_dtype=NF4)
 
+    @property
+    def trains_in_dtype(self) -> bool:
+        """True for a dtype that training runs in. Raises NotFoundError for an unknown one."""
+        return units.dtype_name(self.dtype) in ("bf16", "fp16", "fp32")
+
     def checked(self) -> Recipe:
         """The recipe with its names normalized. Raises TfacctError for an unknown name or a contradiction."""
         dtype = units.dtype_name(self.dtype)
-        if dtype not in ("bf16", "fp16", "fp32"):
+        if not self.trains_in_dtype:
             raise UsageError(f"training runs in bf16, fp16 or fp32, not in {dtype}")
         optimizer(self.optimizer)
         _ = self.recomputed_modules

@@ -427,7 +427,7 @@ def refusal(model: LoadedModel, recipe: Recipe) -> str | None:
 
 def supports(model: LoadedModel, recipe: Recipe) -> bool:
     """True if a model's training step is supported."""
-    return unsupported(model, recipe.checked()) is None
+    return recipe.trains_in_dtype and unsupported(model, recipe.checked()) is None
 
 
 def check_supported(model: LoadedModel, recipe: Recipe) -> None:
