@@ -1,6 +1,8 @@
 """Metrics by name: as numbers, arrays and symbols, they equal the commands' figures. Kind: law."""
 
+import inspect
 import json
+import re
 import sys
 from fractions import Fraction
 
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 import tfacct
 from tests.families import TINY
 from tests.helpers.models import by_kind, headed, of_family
-from tfacct import load
+from tfacct import Model, load
 from tfacct.accounts.metrics import (
     METRICS,
     STEP_METRICS,
@@ -26,6 +28,7 @@ from tfacct.base.errors import TfacctError
 from tfacct.ledger.storage import storage, width
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
+from tfacct.options import MetricTerms
 
 np = pytest.importorskip("numpy")
 
@@ -210,6 +213,8 @@ def test_tokens_stay_when_the_context_grows() -> None:
     ("knobs", "words"),
     [
         ({"context": [1]}, "no argument 'context'"),
+        ({"seq": [1]}, "no argument 'seq'\nvariables: ctx, tokens, batch"),
+        ({"ctx": [1], "decode": True}, "no argument 'decode'\ntokens=1 counts a decode step"),
         ({"ctx": [0, 5]}, "at least 1, not 0"),
         ({"ctx": [1.5]}, "whole numbers"),
         ({"ctx": ["a"]}, "whole numbers"),
@@ -228,6 +233,10 @@ def test_tokens_stay_when_the_context_grows() -> None:
 def test_knobs_that_make_no_sense(knobs: dict, words: str) -> None:
     with pytest.raises(TfacctError, match=words):
         load("gpt2").evaluate("total_flops", **knobs)
+
+
+def test_help_names_every_keyword_of_a_metric() -> None:
+    assert set(MetricTerms.__annotations__) <= set(re.findall(r"\w+", inspect.getdoc(Model.evaluate) or ""))
 
 
 def test_an_unknown_metric_names_the_nearest() -> None:

@@ -33,26 +33,28 @@ NEAR = 1e-12
 """Relative difference of FLOPs below which two alternatives of a step are compared in exact numbers."""
 
 
-def evaluate(metric: Metric, shape: Transformer, point: Point, knobs: Mapping[str, Any], *, exact: bool) -> np.ndarray:
-    """Array of the metric for these knobs (arrays by name), which are broadcast together.
+def evaluate(
+    metric: Metric, shape: Transformer, point: Point, variables: Mapping[str, Any], *, exact: bool
+) -> np.ndarray:
+    """Array of the metric for these variables (arrays by name), which are broadcast together.
 
-    Knobs: ctx, tokens (default: all of the context), batch, num_key_value_heads (query heads are unchanged), and the
-    axes of the model's sizes and L. Arrays of another library give an array of that library. Raises UsageError. Needs
-    numpy.
+    Variables: ctx, tokens (default: all of the context), batch, num_key_value_heads (query heads are unchanged), and
+    the axes of the model's sizes and L. Arrays of another library give an array of that library. Raises UsageError.
+    Needs numpy.
     """
     try:
         import numpy as np
     except ImportError:
         raise MissingExtraError("arrays need numpy", "arrays") from None
-    _check_names(shape, point, knobs)
-    if metric.of_step or any(protocols.foreign(np, values) for values in knobs.values()):
+    _check_names(shape, point, variables)
+    if metric.of_step or any(protocols.foreign(np, values) for values in variables.values()):
         found: np.ndarray[Any, Any] = (
-            _point_by_point(np, metric, point, knobs, exact)
+            _point_by_point(np, metric, point, variables, exact)
             if metric.of_step
-            else _other_library(np, metric, shape, point, knobs, exact)
+            else _other_library(np, metric, shape, point, variables, exact)
         )
         return found
-    given = {name: _checked(np, name, values, exact) for name, values in knobs.items()}
+    given = {name: _checked(np, name, values, exact) for name, values in variables.items()}
     broadcast = np.broadcast_shapes(*(values.shape for values in given.values()))
     for wrong, error in _invalid_combinations(shape, point, given):
         if np.any(wrong):
@@ -65,17 +67,17 @@ def evaluate(metric: Metric, shape: Transformer, point: Point, knobs: Mapping[st
     return result.reshape(broadcast)
 
 
-def _point_by_point(np: Any, metric: Metric, point: Point, knobs: Mapping[str, Any], exact: bool) -> Any:
+def _point_by_point(np: Any, metric: Metric, point: Point, variables: Mapping[str, Any], exact: bool) -> Any:
     """Array of a metric of a training step, evaluated point by point, because the peak is a maximum."""
-    if others := [name for name in knobs if name not in ("ctx", "batch")]:
+    if others := [name for name in variables if name not in ("ctx", "batch")]:
         raise UsageError(
             f"{metric.name} takes arrays of ctx and batch, not of {others[0]}", "`sweep` varies config fields"
         )
-    if any(protocols.foreign(np, values) for values in knobs.values()):
+    if any(protocols.foreign(np, values) for values in variables.values()):
         raise UsageError(f"{metric.name} takes arrays of numpy, or lists")
-    given = [_checked(np, name, values, True) for name, values in knobs.items()]
+    given = [_checked(np, name, values, True) for name, values in variables.items()]
     many = np.broadcast(*given)
-    names = [{"ctx": "context"}.get(name, name) for name in knobs]
+    names = [{"ctx": "context"}.get(name, name) for name in variables]
 
     def at(*sizes: int) -> Size:
         changes = dict(zip(names, sizes, strict=True))
@@ -86,7 +88,7 @@ def _point_by_point(np: Any, metric: Metric, point: Point, knobs: Mapping[str, A
 
 
 def _other_library(
-    np: Any, metric: Metric, shape: Transformer, point: Point, knobs: Mapping[str, Any], exact: bool
+    np: Any, metric: Metric, shape: Transformer, point: Point, variables: Mapping[str, Any], exact: bool
 ) -> Any:
     """Array of another library, computed with its operations; lazy arrays are not evaluated.
 
@@ -95,14 +97,14 @@ def _other_library(
     """
     if exact:
         raise UsageError("exact results need Python integers: pass numpy arrays or lists")
-    xp = protocols.namespace(*knobs.values())
+    xp = protocols.namespace(*variables.values())
     given = {
         name: protocols.floats(xp, name, values if protocols.foreign(np, values) else _checked(np, name, values, False))
-        for name, values in knobs.items()
+        for name, values in variables.items()
     }
     wrong = [(values < 1) | (values != xp.floor(values)) for values in given.values()]
     wrong += [found for found, _ in _invalid_combinations(shape, point, given)]
-    zero = 0 * reduce(add, given.values())  # has the broadcast shape of all knobs
+    zero = 0 * reduce(add, given.values())  # has the broadcast shape of all variables
     there = _varied(shape, point, given)
     if there.ledger.instead is None:
         value = zero + metric.of(there)
@@ -114,17 +116,17 @@ def _other_library(
     return xp.where(reduce(or_, wrong), xp.nan, value)
 
 
-def _cheapest(np: Any, metric: Metric, shape: Transformer, point: Point, knobs: Mapping[str, Any]) -> Any:
+def _cheapest(np: Any, metric: Metric, shape: Transformer, point: Point, variables: Mapping[str, Any]) -> Any:
     """Array of the metric, with the alternative that takes fewer FLOPs at each point."""
-    there = _varied(shape, point, knobs)
+    there = _varied(shape, point, variables)
     if there.ledger.instead is None:
         return metric.of(there)
     one, other = (replace(there, ledger=way) for way in there.ledger.ways)
-    size = next(iter(knobs.values())).shape
+    size = next(iter(variables.values())).shape
     first = np.broadcast_to(_fewer(np, one, other), size)
     near = np.broadcast_to(abs(_forward(one) - _forward(other)) <= NEAR * _forward(one), size).astype(bool)
     if np.any(near):  # compare exactly where float64 cannot decide
-        at = _varied(shape, point, {name: _exact(np, values[near]) for name, values in knobs.items()})
+        at = _varied(shape, point, {name: _exact(np, values[near]) for name, values in variables.items()})
         first = first.copy()
         first[near] = _fewer(np, *(replace(at, ledger=way) for way in at.ledger.ways))
     return np.where(first, metric.of(one), metric.of(other))
@@ -139,34 +141,36 @@ def _fewer(np: Any, one: Point, other: Point) -> Any:
     return np.asarray(_forward(one) <= _forward(other), dtype=bool)
 
 
-def _varied(shape: Transformer, point: Point, knobs: Mapping[str, Size]) -> Point:
+def _varied(shape: Transformer, point: Point, variables: Mapping[str, Size]) -> Point:
     """Point with arrays for the varied sizes."""
     work = point.work
-    if "ctx" in knobs:
-        work = replace(work, context=knobs["ctx"], tokens=knobs["ctx"] if work.tokens == work.context else work.tokens)
-    if "tokens" in knobs:  # a later step: the encoder has already run
-        work = replace(work, tokens=knobs["tokens"], new_source=0)
-    work = replace(work, batch=knobs.get("batch", work.batch))
-    sizes = {name: values for name, values in knobs.items() if name not in (*WORKLOAD, KV_HEADS)}
+    if "ctx" in variables:
+        context = variables["ctx"]
+        work = replace(work, context=context, tokens=context if work.tokens == work.context else work.tokens)
+    if "tokens" in variables:  # a later step: the encoder has already run
+        work = replace(work, tokens=variables["tokens"], new_source=0)
+    work = replace(work, batch=variables.get("batch", work.batch))
+    sizes = {name: values for name, values in variables.items() if name not in (*WORKLOAD, KV_HEADS)}
     if sizes:
         fixed = frozenset((*size_axes(shape), *layer_axes(shape))) - frozenset(sizes)
         shape = with_sizes(shape, sizes.__getitem__, fixed)
-    if KV_HEADS in knobs:
-        shape = shape.with_kv_heads(knobs[KV_HEADS])
-    return replace(point, work=work, ledger=shape.ledger() if sizes or KV_HEADS in knobs else point.ledger)
+    if KV_HEADS in variables:
+        shape = shape.with_kv_heads(variables[KV_HEADS])
+    return replace(point, work=work, ledger=shape.ledger() if sizes or KV_HEADS in variables else point.ledger)
 
 
-def _check_names(shape: Transformer, point: Point, knobs: Mapping[str, Any]) -> None:
+def _check_names(shape: Transformer, point: Point, variables: Mapping[str, Any]) -> None:
     known = [*WORKLOAD, KV_HEADS, *layer_axes(shape), *size_axes(shape)]
-    for name in knobs:
+    for name in variables:
         if name not in known:
-            raise NotFoundError(f"no argument {name!r}", nearest(name, known) or f"knobs: {', '.join(known)}")
-    if "K" in knobs and KV_HEADS in knobs:
+            hint = "tokens=1 counts a decode step" if name == "decode" else nearest(name, known)
+            raise NotFoundError(f"no argument {name!r}", hint or f"variables: {', '.join(known)}")
+    if "K" in variables and KV_HEADS in variables:
         raise UsageError(f"K and {KV_HEADS} are the same: give only one")
-    if point.train and "tokens" in knobs:
+    if point.train and "tokens" in variables:
         raise UsageError("a training step runs whole sequences: leave tokens out")
-    if not knobs:
-        raise UsageError("no argument varies", f"knobs: {', '.join(known)}")
+    if not variables:
+        raise UsageError("no argument varies", f"variables: {', '.join(known)}")
 
 
 def _invalid_combinations(
