@@ -92,12 +92,15 @@ class Model(Rated):
         return answered(found.report, found.chart)
 
     def supports(self, **options: Unpack[TrainOptions]) -> bool:
-        """True if `train` supports these options; if it does not, its error gives the reason.
+        """False if `train(**options)` would refuse the combination; call `train` for the reason.
 
         >>> from tfacct import load
         >>> llama = load("llama-3.1-8b")
         >>> llama.supports(lora=16, fsdp=8), llama.supports(packing=True, tp=2)
         (True, False)
+
+        Raises TfacctError for a value that does not exist (a device, an optimizer) and for options that contradict each
+        other (`sp` without `tp`).
         """
         from tfacct.training.unsupported import supports
 
@@ -257,10 +260,14 @@ class Model(Rated):
     ) -> np.ndarray[Any, Any]:
         """A metric as an array over the variables: `evaluate("total_flops", ctx=np.arange(1, 10**6))`.
 
-        Variables: ctx, tokens (default: the whole context), batch, num_key_value_heads and the axes of sizes; they
-        broadcast. Other keywords are those of `solve` that define the metric. Values are float64, within 10⁻¹⁵ of the
-        exact ones; `exact` gives Python's ints and fractions. Arrays of dask, or of another library that implements
-        numpy's protocols, give arrays of their kind, with nan at impossible points. Needs numpy. Raises TfacctError.
+        Variables: ctx, tokens (default: the whole context; 1: a decode step), batch, num_key_value_heads and the axes
+        of sizes; they broadcast. Other keywords, as in `flops` and `train`: logits, train, masked, dtype, kv_dtype,
+        recompute, optimizer, lora, adapter_dtype, lora_dropout, weights_dtype, loss, attention. `source`: tokens of an
+        encoder.
+
+        Values are float64, within 10⁻¹⁵ of the exact ones; `exact` gives Python's ints and fractions. Arrays of dask,
+        or of another library that implements numpy's protocols, give arrays of their kind, with nan at impossible
+        points. Needs numpy. Raises TfacctError.
         """
         from tfacct.accounts.metrics import metric as named
         from tfacct.algebra.arrays import evaluate
@@ -268,12 +275,12 @@ class Model(Rated):
         from tfacct.options import counting, request, sizes
 
         given: Any = {name: value for name, value in options.items() if name in MetricTerms.__annotations__}
-        knobs = {name: value for name, value in options.items() if name not in given}
+        variables = {name: value for name, value in options.items() if name not in given}
         found, terms = named(metric, [self.ledger]), counting(given)
         work = workload(self.loaded, request({"source": source}, logits=given.get("logits") or "all"))
         terms.check_recipe([found])
         point = terms.point(self.loaded, work, [found])
-        read = {name: list(sizes(name, each)) if isinstance(each, str) else each for name, each in knobs.items()}
+        read = {name: list(sizes(name, each)) if isinstance(each, str) else each for name, each in variables.items()}
         return evaluate(found, self.architecture, point, read, exact=exact)
 
     def explore(self, *, vs: ModelBase | Source | None = None, **options: Unpack[ExploreOptions]) -> Page:

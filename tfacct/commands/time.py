@@ -39,7 +39,8 @@ def time(
 
     >>> from tfacct import load
     >>> step = load("llama-3.1-8b").time(on="h100", ctx="8k", batch=32)
-    >>> step.estimate, step.value_seconds > step.bound_seconds
+    >>> low, high = step.interval_80_seconds
+    >>> step.estimate, step.bound_seconds < low < step.value_seconds < high
     (True, True)
 
     An estimate of one new token, or with `prefill` of whole prompts. `on`: devices that share the model. `ep`: groups
