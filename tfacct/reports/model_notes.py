@@ -9,7 +9,6 @@ from typing import Any, Literal, NamedTuple, TypeAlias, TypedDict
 
 from tfacct.accounts.metrics import Point, attention_overtakes, flops_of
 from tfacct.accounts.products import by_part
-from tfacct.algebra.symbols import axis_meanings
 from tfacct.architecture.parts import (
     Attention,
     Experts,
@@ -679,9 +678,13 @@ def latent_request_notes(requests: Sequence[tuple[LoadedModel, Workload, int]], 
 
 
 def axes_words(formula: str, model: LoadedModel) -> str:
-    """The meaning of the axes in a formula."""
+    """The meaning of the axes in a formula; empty without any."""
     shown = set(AXIS.findall(formula))
-    meanings = axis_meanings(model.architecture).items() if shown else ()
+    if not shown:
+        return ""
+    from tfacct.algebra.symbols import axis_meanings
+
+    meanings = axis_meanings(model.architecture).items()
     return "; ".join(f"{axis} {meaning}" for axis, meaning in meanings if axis in shown)
 
 
