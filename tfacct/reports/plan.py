@@ -29,7 +29,7 @@ from tfacct.parallel.support import unsupported_part
 from tfacct.reports import build, comms, model_notes
 from tfacct.reports.ranks import receive_buffers, whole_experts_note
 from tfacct.timing.layout_time import MEGATRON, Order, ServingTimes, Times, ranking, times_of
-from tfacct.timing.step_estimate import newer_group
+from tfacct.timing.step_estimate import newer_group, step_estimate
 from tfacct.timing.training_time import Trained
 from tfacct.training import states
 from tfacct.training.layout_search import (
@@ -52,6 +52,8 @@ AT_MOST = 10
 """Rows of the table by default."""
 LEAST_SHARE = Fraction(1, 20)
 """Share of the memory of the first layout from which on its receive buffers are named."""
+TIGHT = "*"
+"""The sign of a training step that fits, but not with what the CUDA allocator reserves."""
 LARGEST = 2**20
 """The most devices that are accepted."""
 
@@ -121,7 +123,8 @@ class Plan:
     `given`: options of the question, which the printed commands repeat. `dtype`: format of the weights. `ranked`: a
     candidate of each layout that fits, the best first by `by`. `lines`: collectives of a layout that was given.
     `estimates`: the estimator of their time, or None; `reason`: why there is none. `received`: bytes of receive buffers
-    of the first layout.
+    of the first layout. `roomy`: the same as `ranked` with room for what the CUDA allocator reserves, where the best of
+    a law has none. `limit`: rows of the table, 0 for all.
     """
 
     model: LoadedModel
@@ -138,6 +141,8 @@ class Plan:
     estimates: Times | None
     reason: str
     received: int
+    roomy: Sequence[Candidate]
+    limit: int
 
     @property
     def shown(self) -> Sequence[Candidate]:
@@ -147,10 +152,28 @@ class Plan:
     @property
     def laws(self) -> dict[str, list[Candidate]]:
         """Layouts that fit, by the law of their estimate, "" without one; the best first."""
-        found: dict[str, list[Candidate]] = {}
-        for one in self.ranked:
-            found.setdefault("" if one.estimate is None else one.estimate.stack, []).append(one)
-        return found
+        return _by_law(self.ranked)
+
+    @property
+    def sections(self) -> list[Sequence[Candidate]]:
+        """Layouts of the table, by law; if none fits, those that need least."""
+        laws, most = self.laws, self.limit or max(1, len(self.shown))
+        if not laws:  # the larger ones are lazy
+            return [self.found.larger[:most]]
+        sections = list[Sequence[Candidate]]()
+        for number, found in enumerate(laws.values()):
+            left = most - sum(map(len, sections))
+            sections.append(found[: max(1, left // (len(laws) - number))])
+        return sections
+
+    def is_tight(self, of: Candidate) -> bool:
+        """True for a training step that fits, but not with what the CUDA allocator reserves."""
+        return self.recipe is not None and self.fit.is_tight(of.bytes)
+
+    @property
+    def some_tight(self) -> bool:
+        """True if the table has such a step."""
+        return self.lines is None and any(self.is_tight(of) for section in self.sections for of in section)
 
     @property
     def timed(self) -> list[Candidate]:
@@ -161,6 +184,13 @@ class Plan:
     def unit(self) -> str:
         """What the bytes sent are counted per."""
         return "a step" if self.recipe is not None else "a token" if self.model.has_cache else "a pass"
+
+
+def _by_law(found: Sequence[Candidate]) -> dict[str, list[Candidate]]:
+    laws: dict[str, list[Candidate]] = {}
+    for one in found:
+        laws.setdefault("" if one.estimate is None else one.estimate.stack, []).append(one)
+    return laws
 
 
 def plan(
@@ -206,7 +236,8 @@ def plan(
         batch = build.fewest_words(request, "this layout" if complete else "every layout")
     if recipe is not None:
         tried = (recipe.recompute,) if "recompute" in given else RECOMPUTE
-        search = TrainingSearch(model, recipe, work, fit.usable, recompute=tried, least=by == "memory")
+        least = by == "memory"
+        search = TrainingSearch(model, recipe, work, fit.usable, recompute=tried, least=least)
         found = search.result(meshes, given=complete)
     else:
         found = search_serving(model, work, meshes, fit.usable, dtype, width(dtypes(dtype, kv_dtype)[1]))
@@ -216,6 +247,10 @@ def plan(
     if by == "time" or (by is None and fit.device is not None):
         estimates, reason = times_of(model, work, fit.device, gpus, recipe, dtype, kv_dtype, needed=by == "time")
     by, ranked, reason = ranking(found, estimates, by, reason)
+    roomy: Sequence[Candidate] = ()
+    if recipe is not None and not complete and any(fit.is_tight(each[0].bytes) for each in _by_law(ranked).values()):
+        with_room = TrainingSearch(model, recipe, work, fit.roomy, recompute=tried, least=least).result(meshes)
+        roomy = ranking(with_room, estimates, by if estimates is None else None)[1]
     best, lines = (ranked or found.larger)[0], None
     received = 0 if recipe is None else search.receive_buffers(best)
     if complete and recipe is None:
@@ -225,7 +260,24 @@ def plan(
     options = {name: value for name, value in given.items() if name not in ("recompute", "gradient_accumulation")}
     options |= {"dtype": dtype, "kv_dtype": kv_dtype}
     stored = model.storage(dtype).name if recipe is None else recipe.dtype
-    one = Plan(model, work, gpus, fit, recipe, options, stored, by, found, ranked, lines, estimates, reason, received)
+    one = Plan(
+        model,
+        work,
+        gpus,
+        fit,
+        recipe,
+        options,
+        stored,
+        by,
+        found,
+        ranked,
+        lines,
+        estimates,
+        reason,
+        received,
+        roomy,
+        limit,
+    )
     what = f"serving in {selection.format_name(model, dtype)}, {build.workload_words([model], request)}"
     if recipe is not None:
         precision, many = _precision(replace(recipe, mesh=Mesh(fsdp=gpus))), recipe.gradient_accumulation
@@ -236,7 +288,7 @@ def plan(
     return build.report(
         PlanReport,
         [model],
-        _table(one, limit) if lines is None else comms.table(lines),
+        _table(one) if lines is None else comms.table(lines),
         [values_of(PlanReport, one, **facts)],
         title=f"{build.label(model)}: layouts of {_devices(gpus)}, {what}",
         answer=_answer(one) if lines is None else _explained(one),
@@ -347,20 +399,42 @@ def _answer(one: Plan) -> str:
     best, laws = one.ranked[0], {name: found[0] for name, found in one.laws.items() if found[0].estimate is not None}
     if len(laws) > 1:
         each = [f"under {name}: {_named(first)}, {_takes(one, first)}" for name, first in laws.items()]
-        return f"{many:,} layouts fit. Fastest {'; '.join(each)}."
-    value = {"memory": f"{units.binary(best.bytes)} per device", "sent": f"{units.binary(best.sent)} sent {one.unit}"}
-    sentence = f"{_named(best)}, {value.get(one.by) or _takes(one, best)}"
+        return f"{many:,} layouts fit. Fastest {'; '.join(each)}.{_with_room(one)}"
+    sentence = f"{_named(best)}, {_worth(one, best)}"
     if one.by == "sent" and (idle := _bubble(one, best)):
         sentence += f"; pipeline bubble {units.percent(idle)} of the computing time"
     if many == 1:
-        return f"One layout of {_devices(one.gpus)} fits: {sentence}."
+        return f"One layout of {_devices(one.gpus)} fits: {sentence}.{_with_room(one)}"
     if one.by == "sent" and one.reason:
-        return f"{many:,} layouts fit, none with a time estimate. Least sent: {sentence}."
+        return f"{many:,} layouts fit, none with a time estimate. Least sent: {sentence}.{_with_room(one)}"
     among = f"{many:,} layouts that fit"
     if one.by == "time" and len(one.timed) < many:
         among = f"{len(one.timed):,} layouts with an estimate ({many:,} fit)"
     first = {"time": "Fastest", "memory": "Least memory", "sent": "Least sent"}[one.by]
-    return f"{first} of {among}: {sentence}."
+    return f"{first} of {among}: {sentence}.{_with_room(one)}"
+
+
+def _worth(one: Plan, of: Candidate) -> str:
+    """By what the layouts are sorted: the time of a layout, its memory, or the bytes that it sends."""
+    value = {"memory": f"{units.binary(of.bytes)} per device", "sent": f"{units.binary(of.sent)} sent {one.unit}"}
+    return value.get(one.by) or _takes(one, of)
+
+
+def _with_room(one: Plan) -> str:
+    """The best layouts with room for what the CUDA allocator reserves, of laws whose best has none."""
+    roomy = _by_law(one.roomy)
+    laws = [law for law, found in one.laws.items() if one.is_tight(found[0]) and law in roomy]
+    if one.by == "time":
+        laws = [law for law in laws if law]
+    several = len([law for law in one.laws if law]) > 1
+
+    def words(law: str) -> str:
+        tight, of = one.laws[law][0], roomy[law][0]
+        smaller = f", micro-batch {_micro_batches(one, of)[0]:,}" if _named(of) == _named(tight) else ""
+        return f"{f'under {law}: ' if several else ''}{_named(of)}{smaller}, {_worth(one, of)}"
+
+    room = f"{model_notes.ROOM[0].upper()}{model_notes.ROOM[1:]}"
+    return f" {room}{', ' if several else ': '}{'; '.join(map(words, laws))}." if laws else ""
 
 
 def _explained(one: Plan) -> str:
@@ -377,11 +451,17 @@ def _explained(one: Plan) -> str:
 
 
 def _takes(one: Plan, of: Candidate) -> str:
+    """The estimated time of a layout; of a training step also its MFU."""
     assert of.estimate is not None and one.estimates is not None
-    return f"≈ {units.seconds(of.estimate.seconds)} {one.estimates.unit}"
+    takes = f"≈ {units.seconds(of.estimate.seconds)} {one.estimates.unit}"
+    if one.recipe is None:
+        return takes
+    recipe = replace(one.recipe, mesh=of.mesh, recompute=of.recompute, gradient_accumulation=of.times)
+    step = step_estimate(one.model, replace(one.work, batch=of.batch), recipe, one.fit, recipe.dtype)
+    return f"{takes}, {units.percent(step.mfu('full') or 0)} MFU"
 
 
-def _table(one: Plan, limit: int) -> Table:
+def _table(one: Plan) -> Table:
     """Layouts that fit, the best first; if none does, those that need least."""
     laws = one.laws
     train, several = one.recipe is not None, len(laws) - ("" in laws) > 1
@@ -392,19 +472,13 @@ def _table(one: Plan, limit: int) -> Table:
         else Column("batch", "batch", "count", drop=1),
         *([Column("recompute", "recompute")] if train else []),
         Column("bytes", "GiB/GPU", "bytes", unit="GiB"),
+        *([Column("tight", "")] if one.some_tight else []),
         Column("sent_bytes", "sent/GPU", "bytes", drop=0 if one.by == "sent" else 2),
         *([Column("bubble", "bubble", "share")] if any(_bubble(one, of) for of in one.shown) else []),
         *([Column("seconds", "≈ time", "seconds")] if one.timed else []),
         *([Column("timed_as", "fitted on", drop=1)] if several else []),
     )
-    most = limit or max(1, len(one.shown))
-    if not one.ranked:  # the larger ones are lazy
-        return columns, (tuple(_row(one, of) for of in one.found.larger[:most]),), ()
-    sections = list[tuple[Row, ...]]()
-    for number, found in enumerate(laws.values()):
-        left = most - sum(map(len, sections))
-        sections.append(tuple(_row(one, of) for of in found[: max(1, left // (len(laws) - number))]))
-    return columns, tuple(sections), ()
+    return columns, tuple(tuple(_row(one, of) for of in section) for section in one.sections), ()
 
 
 def _bubble(one: Plan, of: Candidate) -> Fraction | None:
@@ -422,7 +496,8 @@ def _micro_batches(one: Plan, of: Candidate) -> tuple[int, int]:
 
 def _row(one: Plan, of: Candidate) -> Row:
     batch = _micro_batches(one, of) if one.recipe is not None else of.batch
-    return {**_layout(one, of), "division": _layout_of(of), "batch": batch, "bubble": _bubble(one, of)}
+    shown = {"division": _layout_of(of), "batch": batch, "bubble": _bubble(one, of)}
+    return {**_layout(one, of), **shown, "tight": TIGHT if one.is_tight(of) else None}
 
 
 # Notes.
@@ -514,13 +589,8 @@ NOTES: tuple[NoteRow, ...] = (
     NoteRow(
         "allocator",
         1,
-        lambda one: (
-            one.recipe is not None
-            and one.ranked
-            and one.fit.is_tight(one.ranked[0].bytes)
-            and {"which": "It" if one.lines is not None else "The first layout"}
-        ),
-        f"{{which}} may run out of memory: {model_notes.RESERVED}",
+        lambda one: TIGHT if one.some_tight else one.lines is not None and one.is_tight(one.shown[0]) and "It",
+        f"{{}} may run out of memory: {model_notes.RESERVED}",
     ),
     NoteRow("whole_experts", 1, lambda one: one.recipe is not None and _whole_experts(one)),
     NoteRow(
