@@ -81,7 +81,9 @@ def test_a_range_of_the_peak_is_between_two_sizes(run: Callable[..., Ran]) -> No
 
 @pytest.mark.parametrize("stage", [1, 2])
 def test_zero_names_the_buckets_that_it_does_not_count(stage: int, run: Callable[..., Ran]) -> None:
-    """8,030,261,248 bf16 gradients are 15.0 GiB."""
+    """8,030,261,248 bf16 gradients are 15.0 GiB, which DDP's buckets hold again."""
+    ddp = run("train", "llama-3.1-8b", "--ctx", "4k", "--dp", "8").out
+    assert "temp. includes 15.0 GiB of DDP's gradient buckets; --zero 1 counts none." in " ".join(ddp.split())
     ran = run("train", "llama-3.1-8b", "--ctx", "4k", "--dp", "8", "--zero", str(stage))
     note = "DDP's gradient buckets would add 15.0 GiB; DeepSpeed's are smaller and not included."
     assert note in " ".join(ran.out.split())

@@ -834,8 +834,14 @@ def _unsharded(step: Step, _: Mesh) -> str:
     return f"Without sharding, in {units.binary_unit(largest)}: {_sizes(sizes, largest)}."
 
 
-def _buckets(step: Step, mesh: Mesh) -> str:
-    """The gradient buckets that a step under ZeRO does not count, next to those of DistributedDataParallel."""
+def _buckets(step: Step, mesh: Mesh) -> str | None:
+    """DistributedDataParallel's gradient buckets, if they are a large part of the peak; under ZeRO, that none are
+    counted."""
+    if not mesh.zero:
+        counted, peak = int(step.memory.step.buckets), step.memory.peak
+        if step.does_not_fit or counted < LEAST_GAIN * int(peak.total):
+            return None
+        return f"temp. includes {units.binary(counted)} of DDP's gradient buckets; {option('zero', 1)} counts none."
     ddp = step.with_recipe(mesh=replace(mesh, zero=0))
     if ddp is None:
         return "Not included: the engine's gradient buckets."
@@ -916,7 +922,7 @@ NOTES = (
     NoteRow("change_that_fits", 1, _change_that_fits),
     NoteRow("allocator", 1, lambda step: not _close(step) and _some_tightly(step), TIGHTLY),
     NoteRow("whole_experts", 1, _on_mesh(lambda step, mesh: whole_experts_note(step.memory.model, mesh), fsdp=1)),
-    NoteRow("buckets", 1, _on_mesh(_buckets, zero=0)),
+    NoteRow("buckets", 1, _on_mesh(_buckets, dp=1)),
     NoteRow("time", 1, _time),
     NoteRow("received", 1, _on_mesh(_received, pp=1)),
     NoteRow("without_recompute", 1, _without_recompute),
