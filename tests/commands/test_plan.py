@@ -653,5 +653,6 @@ def test_a_plan_has_the_utilization_of_its_fastest_layout() -> None:
     time = " ".join(model.train(**asked).notes)
     (share,) = re.findall(r"fsdp=8, ≈ 2.14 s a step, ([0-9.]+)% MFU", planned)
     assert "≈ 2.14 s a step" in time and f"{share}% MFU" in time
+    assert "MFU" not in model.plan(**asked, train=True, batch=8, lora=16).answer
     per_token = 6 * (14_768_307_200 - 151_936 * 5120) + 12 * 40 * 40 * 128 * 4096
     assert float(share) / 100 == pytest.approx(per_token * 4096 / 2.14 / 312e12, rel=3e-3)

@@ -451,14 +451,15 @@ def _explained(one: Plan) -> str:
 
 
 def _takes(one: Plan, of: Candidate) -> str:
-    """The estimated time of a layout; of a training step also its MFU."""
+    """The estimated time of a layout, and the MFU of a training step that has one."""
     assert of.estimate is not None and one.estimates is not None
     takes = f"≈ {units.seconds(of.estimate.seconds)} {one.estimates.unit}"
     if one.recipe is None:
         return takes
     recipe = replace(one.recipe, mesh=of.mesh, recompute=of.recompute, gradient_accumulation=of.times)
     step = step_estimate(one.model, replace(one.work, batch=of.batch), recipe, one.fit, recipe.dtype)
-    return f"{takes}, {units.percent(step.mfu('full') or 0)} MFU"
+    mfu = step.mfu("full")
+    return takes if mfu is None else f"{takes}, {units.percent(mfu)} MFU"
 
 
 def _table(one: Plan) -> Table:
