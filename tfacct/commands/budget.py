@@ -63,8 +63,9 @@ def budget_of(
     """Tokens on which these FLOPs train the model; without FLOPs, the FLOPs, days and cost of the given tokens.
 
     >>> from tfacct import load
-    >>> load("llama-3.2-3b").budget(flops=1e21, on="8xh100").answer
-    'llama-3.2-3b on 42.5 B tokens (13.2 per parameter) at context 4,096: 1.00 Z FLOPs (1e21), 3.66 days.'
+    >>> report = load("llama-3.2-3b").budget(flops=1e21, on="8xh100")
+    >>> report.tokens, round(report.days, 2), round(report.device_hours)
+    (42547204551, 3.66, 702)
 
     `tokens`, or `tokens_per_parameter`: how long to train where `flops` does not say it. `ctx`: tokens of a sequence.
     `on`: devices, for the days at `mfu`, 0.4 by default, and for the cost at `price` a device-hour. Raises TfacctError.
