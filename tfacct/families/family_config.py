@@ -143,7 +143,7 @@ class FamilyConfig(BaseModel):
         """Ledger module → module of the class with a language modeling head."""
         return self.hf_modules
 
-    def dropping(self, fields: Mapping[str, Any]) -> Transformer:
+    def transformer_with_dropouts(self, fields: Mapping[str, Any]) -> Transformer:
         """The transformer with the dropouts of sublayers' results that these fields set."""
         places = {place for place, (field, absent) in self.dropouts.items() if fields.get(field, absent)}
 

@@ -67,7 +67,7 @@ def read(raw: Mapping[str, Any], sets: Mapping[str, Any] | None = None, part: Pa
         defaulted |= config.choose_task_head(task_head, fields)
         if task_head.head != "lm":
             defaulted.pop("tie_word_embeddings", None)  # there is no head to tie
-    shape = config.dropping(fields)
+    shape = config.transformer_with_dropouts(fields)
     if fields.get("is_causal") is False and "is_causal" not in family.model_fields:
         _check_encoder(shape)
     without, missing = (*left_out, *others), not_included(fields)
