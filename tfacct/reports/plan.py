@@ -156,15 +156,17 @@ class Plan:
 
     @property
     def sections(self) -> list[Sequence[Candidate]]:
-        """Layouts of the table, by law; if none fits, those that need least."""
+        """Layouts of the table, by law, then those without an estimate if rows are left; if none fits, the smallest."""
         laws, most = self.laws, self.limit or max(1, len(self.shown))
         if not laws:  # the larger ones are lazy
             return [self.found.larger[:most]]
+        untimed = laws.pop("", []) if self.by == "time" and len(laws) > 1 else []
         sections = list[Sequence[Candidate]]()
         for number, found in enumerate(laws.values()):
             left = most - sum(map(len, sections))
             sections.append(found[: max(1, left // (len(laws) - number))])
-        return sections
+        left = most - sum(map(len, sections))
+        return [*sections, untimed[:left]] if untimed and left else sections
 
     def is_tight(self, of: Candidate) -> bool:
         """True for a training step that fits, but not with what the CUDA allocator reserves."""
