@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from tfacct.base import units
 from tfacct.loading import selection
@@ -89,7 +89,7 @@ def error_note(one: Placement) -> str:
     """The measured error of a serving estimate, or why it is not known."""
     error = one.error()
     if error is None:
-        return _unknown(one.unmeasured) + (_corrected(one, None) if one.measured_runs else "")
+        return f"Estimate. {_unknown(one.unmeasured)}" + (_corrected(one, None) if one.measured_runs else "")
     if one.measured_runs:
         return _corrected(one, error)
     return (
@@ -140,65 +140,63 @@ def _evidence(one: Placement) -> str:
     )
 
 
+class StepError(NamedTuple):
+    """The measured error of a training step's estimate: its median, None if it is not known, and a sentence about it.
+    `unmeasured`: the dtype of the matmuls, if only steps in fp8 were measured."""
+
+    median: float | None
+    sentence: str
+    unmeasured: str = ""
+
+    def note(self, law: str = "", *, with_dtype: bool = True) -> str:
+        """The error in words, of the estimates by one of several laws if it is named."""
+        dtype = f"No such step in {self.unmeasured} was measured. " if self.unmeasured and with_dtype else ""
+        return f"{f'Estimate of {law}.' if law else 'Estimate.'} {dtype}{self.sentence}"
+
+
 def step_error(
-    model: LoadedModel, device: Device, megatron: bool, link: Link | None, _dtype: str, newer: str | None
-) -> float | None:
-    """The median error of a training step's estimate, of two stacks the larger; None if it is not known."""
-    if unmeasured_step(device, link, newer):
-        return None
-    alike = newer is None and measured_alike(model, device, megatron)
-    if newer is not None or (megatron and not alike):
-        return NEWER_LAYOUTS[newer or LAYOUTS].median
-    if not alike:
-        return max(one.median for one in NEWER_STACKS.values())
-    return reported("divided" if megatron else "training", "step").median
-
-
-def unmeasured_dtype(dtype: str) -> str:
-    """The sentence on steps that were measured in fp8 only."""
-    return f"No such step in {dtype} was measured. "
-
-
-def step_error_note(
     model: LoadedModel, device: Device, megatron: bool, link: Link | None, dtype: str, newer: str | None
-) -> str:
-    """The measured error of a training step's estimate, or why it is not known. `link`: of all devices. `dtype`: of the
-    matmuls. `newer`: the group of steps since 2024 that it is like, if there is no older one."""
+) -> StepError:
+    """The measured error of a training step's estimate; of two stacks the larger median. `link`: of all devices.
+    `dtype`: of the matmuls. `newer`: the group of steps since 2024 that it is like, if there is no older one."""
     if reason := unmeasured_step(device, link, newer):
-        return _unknown(reason)
+        return StepError(None, _unknown(reason))
     alike = newer is None and measured_alike(model, device, megatron)
     others = "other software differs more"
-    measured = dtype == "fp8" or newer in (EXPERTS_BALANCED, SHARDED, IN_NVFP4)
-    fp8_only = "" if measured else unmeasured_dtype(dtype)
+    unmeasured = "" if dtype == "fp8" or newer in (EXPERTS_BALANCED, SHARDED, IN_NVFP4) else dtype
     if newer is not None or (megatron and not alike):
         group = newer or LAYOUTS
         error = NEWER_LAYOUTS[group]
         fitted = "by which one constant was chosen" if group in (EXPERTS_BALANCED, IN_NVFP4) else "none of them fitted"
         stack = "torchtitan" if group == SHARDED else "Megatron-Bridge"
-        return (
-            f"Estimate. {fp8_only}Steps {group} ({stack}, 2024 to 2026): median error"
-            f" {units.percent(error.median)} on {error.runs} steps, {fitted}; {others}."
+        sentence = (
+            f"Steps {group} ({stack}, 2024 to 2026): median error {units.percent(error.median)} on {error.runs} steps,"
+            f" {fitted}; {others}."
         )
+        return StepError(error.median, sentence, unmeasured)
     kind: Class = "divided" if megatron else "training"
     error, here = reported(kind, "step"), VALIDATED[kind, "step"].on.get(device.id, 0)
     if megatron:
         where = f"{here:,} of them" if here else "none of them"
         unknown = "" if here else ", so its error here is not known"
-        return (
-            f"Estimate. GPT models under Megatron-LM (2021 and 2022): median error {units.percent(error.median)} on"
+        sentence = (
+            f"GPT models under Megatron-LM (2021 and 2022): median error {units.percent(error.median)} on"
             f" {error.runs:,} steps, {where} on this device{unknown}."
         )
+        return StepError(error.median, sentence)
     if alike:
-        return (
-            f"Estimate. MPT under FSDP (llm-foundry, 2023): median error {units.percent(error.median)} on"
-            f" {error.runs:,} steps never fitted; {_on_device(here, 'step')}."
+        sentence = (
+            f"MPT under FSDP (llm-foundry, 2023): median error {units.percent(error.median)} on {error.runs:,} steps"
+            f" never fitted; {_on_device(here, 'step')}."
         )
+        return StepError(error.median, sentence)
     stacks = " and ".join(f"{units.percent(one.median)} on {name}" for name, one in NEWER_STACKS.items())
-    return f"Estimate. {fp8_only}Median error of fp8 steps (2024 to 2026): {stacks}; {others}."
+    sentence = f"Median error of fp8 steps (2024 to 2026): {stacks}; {others}."
+    return StepError(max(one.median for one in NEWER_STACKS.values()), sentence, unmeasured)
 
 
 def _unknown(reason: str) -> str:
-    return f"Estimate. {reason}, so its error is not known."
+    return f"{reason}, so its error is not known."
 
 
 def _on_device(here: int, what: str, verb: str = "fitted") -> str:

@@ -514,12 +514,10 @@ def _errors(one: Plan) -> list[str]:
 
     if isinstance(one.estimates, ServingTimes):
         return [estimates.error_note(one.estimates.placed[one.timed[0].mesh.tp])]
-    every = {law: estimates.step_error_note(*_step_of(one, law)) for law in one.laws if law}
-    if len({*every.values()}) == 1:
-        return [*every.values()][:1]
-    said = estimates.unmeasured_dtype(one.dtype)
-    first, *others = (note.replace("Estimate.", f"Estimate of {law}.", 1) for law, note in every.items())
-    return [first, *(note.replace(said, "") for note in others)]
+    errors = {law: estimates.step_error(*_step_of(one, law)) for law in one.laws if law}
+    if len({*errors.values()}) == 1:
+        return [next(iter(errors.values())).note()]
+    return [error.note(law, with_dtype=number == 0) for number, (law, error) in enumerate(errors.items())]
 
 
 def _step_of(one: Plan, law: str) -> tuple[LoadedModel, Device, bool, Link | None, str, str | None]:
@@ -538,7 +536,7 @@ def _apart(one: Plan) -> tuple[float, list[float]] | None:
         return None
     from tfacct.reports import estimates
 
-    errors = [estimates.step_error(*_step_of(one, law)) for law in laws]
+    errors = [estimates.step_error(*_step_of(one, law)).median for law in laws]
     seconds = [each.seconds for each in laws.values() if each is not None]
     return max(seconds) / min(seconds) - 1, [] if None in errors else [error for error in errors if error is not None]
 

@@ -38,7 +38,7 @@ from tfacct.reports.estimates import (
     formats_note,
     link_notes,
     placement_facts,
-    step_error_note,
+    step_error,
     validation_facts,
 )
 from tfacct.timing.calibrated import DOUBT, ReferencePass, reference_pass
@@ -525,9 +525,9 @@ TRAIN_NOTES = (
         "error",
         1,
         _if_timed(
-            lambda one: step_error_note(
+            lambda one: step_error(
                 one.model, one.device, one.trained.megatron, one.link, one.trained.dtype, one.newer
-            )
+            ).note()
         ),
     ),
     NoteRow(
