@@ -143,9 +143,19 @@ class FamilyConfig(BaseModel):
         """Ledger module → module of the class with a language modeling head."""
         return self.hf_modules
 
+    @classmethod
+    def dropout_fields(cls) -> set[str]:
+        """The fields with dropout rates."""
+        return {field for field, _ in cls.dropouts.values()}
+
+    @classmethod
+    def dropout_rates(cls, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """Place of a dropout → its rate, given or by default."""
+        return {place: fields.get(field, absent) for place, (field, absent) in cls.dropouts.items()}
+
     def transformer_with_dropouts(self, fields: Mapping[str, Any]) -> Transformer:
         """The transformer with the dropouts of sublayers' results that these fields set."""
-        places = {place for place, (field, absent) in self.dropouts.items() if fields.get(field, absent)}
+        places = {place for place, rate in self.dropout_rates(fields).items() if rate}
 
         def dropout_of(name: str) -> Dropout:
             if places.isdisjoint(("residual", name)):
@@ -193,9 +203,8 @@ class FamilyConfig(BaseModel):
     @classmethod
     def settable(cls, raw: Mapping[str, Any] | None = None) -> frozenset[str]:  # noqa: ARG003
         """Every field that can be set: fields that are read, dropout rates, and ignored fields."""
-        dropouts = (field for field, _ in cls.dropouts.values())
         return (
-            frozenset((*cls.model_fields, *dropouts))
+            frozenset((*cls.model_fields, *cls.dropout_fields()))
             | IGNORED_FIELDS
             | TASK_HEAD_FIELDS
             | MTP_FIELDS

@@ -39,9 +39,8 @@ def effect_hints(models: Sequence[LoadedModel]) -> list[str]:
 
 def _is_read(model: LoadedModel, name: str) -> bool:
     """True if the class reads the field, and it has another value than before."""
-    rates = {field for field, _ in model.config.dropouts.values()}
     field = model.config.attribute_map.get(name, name)
-    if field not in type(model.config).model_fields or field in rates:
+    if field not in type(model.config).model_fields or field in model.config.dropout_fields():
         return False
     before, after = _read(model, [name], {}), _read(model, [], {})
     return None not in (before, after) and getattr(before.config, field) != getattr(after.config, field)
@@ -58,9 +57,9 @@ def _changes(model: LoadedModel, names: Sequence[str], others: Mapping[str, Any]
 def _read(model: LoadedModel, without: Sequence[str], others: Mapping[str, Any]) -> Any:
     """The config without some of the set fields, and with others; None if it is not valid."""
     part: Any = model.part or "text"
-    kept = {name: value for name, value in model.changed.items() if name not in without}
+    sets = {name: value for name, value in model.changed.items() if name not in without}
     try:
-        return families.read(model.original, {**kept, **others}, part)
+        return families.read(model.original, {**sets, **others}, part)
     except TfacctError:
         return None
 

@@ -215,7 +215,7 @@ def _how(model: LoadedModel, name: str, read: bool) -> str:
         return "family"
     if read:
         return "given"
-    if name in {field for field, _ in model.config.dropouts.values()}:
+    if name in model.config.dropout_fields():
         return "training only"
     return "unknown" if name in model.unknown else "no effect"
 

@@ -42,9 +42,9 @@ class Traits(NamedTuple):
     `clamped_experts`: gate and up of experts are clamped. `dense_experts`: every expert runs on every token.
     `fp32_loss`: logits are cast to fp32, as next-token logits always are. `biased_logits`: a buffer is added to the
     logits. `norm_in_attention`: the residual sum after attention and the norm next to it are inside its module, and
-    recomputed with it. `embed_scale_buffer`: the embedding scale is a
-    buffer. `id_buffers`: number of buffers with an id per position: position, and segment. `mask_buffers`: number of
-    stored masks over all positions: one, or one per layer and one more.
+    recomputed with it. `embed_scale_buffer`: the embedding scale is a buffer. `id_buffers`: number of buffers with an
+    id per position: position, and segment. `mask_buffers`: number of stored masks over all positions: one, or one per
+    layer and one more.
     """
 
     narrow_softmax: bool = False
@@ -190,7 +190,7 @@ def traits_of(model: LoadedModel) -> Traits:
 
 def dropouts_of(model: LoadedModel) -> frozenset[str]:
     """Places with dropout. Raises UsageError for a rate that is not between 0 and 1."""
-    found = {place: model.raw.get(field, absent) for place, (field, absent) in model.config.dropouts.items()}
+    found = model.config.dropout_rates(model.raw)
     if found.get(CLASSIFIER, 0) is None:  # as everywhere
         found[CLASSIFIER] = found[EMBEDDING]
     for place, share in found.items():
