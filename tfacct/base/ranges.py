@@ -37,8 +37,7 @@ class Values:
 
 def read_values(option: str, text: str) -> Values:
     """Whole numbers in a list or range. Raises UsageError, also for `64,128`, which could be one number or two."""
-    if text.count(",") < 2:  # 128,256,512 is a list
-        check_commas(option, text, several=True)
+    check_commas(option, text, several=True)
     is_one = units.is_tokens(text) and (",0" in text or "," not in text)
     parts = [text] if is_one else text.split(",")
     pieces = tuple(_piece(option, part.strip()) for part in parts)
@@ -63,8 +62,10 @@ def read_some(option: str, text: str) -> list[int]:
 def check_commas(option: str, text: str, *, several: bool = False) -> None:
     """Raise UsageError for `64,128`, which could be one number or two; `1,024` is one, because no value starts with 0.
 
-    `several`: the option lists values here, and not only in other commands.
+    `several`: the option lists values here, and not only in other commands; more than two are a list.
     """
+    if several and text.count(",") > 1:
+        return
     if "," in text and ",0" not in text and units.is_tokens(text):
         one, parts = text.replace(",", ""), text.replace(",", ", ")
         hint = f"{one} for one, '{parts}' for several" if several else f"{one} for one value"
