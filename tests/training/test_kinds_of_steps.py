@@ -115,12 +115,12 @@ def test_a_chunked_loss_is_said_or_refused(run: Callable[..., Ran], monkeypatch:
         load("gpt2").train(loss="half")  # type: ignore[arg-type]
 
 
-def test_what_a_chunked_loss_costs() -> None:
-    """The head's forward FLOPs again."""
+@pytest.mark.parametrize("recompute", ["none", "full"])
+def test_what_a_chunked_loss_costs(recompute: str) -> None:
+    """The head's forward FLOPs again, relative to the step as it was asked for."""
     llama = load("llama-3.1-8b")
-    (change,) = (
-        each for each in llama.train(ctx=8192, on="80GiB").fit["changes"] if each["set"] == {"loss": "chunked"}
-    )
-    step = llama.flops(ctx=8192, train=True)
+    found = llama.train(ctx=8192, batch=4, on="80GiB", recompute=recompute).fit["changes"]
+    (change,) = (each for each in found if each["set"] == {"loss": "chunked"})
+    step = llama.flops(ctx=8192, train=True, recompute=recompute)
     head = next(line["forward_flops"] for line in step.lines if line["path"] == "lm_head")
     assert change["flops_ratio"] == pytest.approx(1 + head / step.total)

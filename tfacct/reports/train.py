@@ -699,7 +699,8 @@ def _lever(step: Step) -> str | None:
 
 def _not_again(step: Step, change: Mapping[str, Any]) -> str:
     """The matmuls due to which full recomputation costs less than another forward pass, a third of a step."""
-    if change["set"] != {"recompute": "full"} or round(100 * (change["flops_ratio"] - 1)) >= 33:
+    plain = step.recipe.recompute == "none" and step.recipe.loss != "chunked"
+    if change["set"] != {"recompute": "full"} or not plain or round(100 * (change["flops_ratio"] - 1)) >= 33:
         return ""
     ledger, at = step.memory.model.ledger, step.work.axes()
     products = zip(ledger.products(at), recomputed(ledger, at), strict=True)

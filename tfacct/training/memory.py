@@ -230,7 +230,7 @@ def changes(
 ) -> Iterator[dict[str, Any]]:
     """Changes that lower the peak: the new peak, the bytes freed, and what they cost."""
     ledger, at = one.model.ledger, one.work.axes()
-    step = ledger.total_flops(at) + ledger.total_flops(at, backward=True)
+    plain = ledger.total_flops(at) + ledger.total_flops(at, backward=True)
 
     def recomputed(recipe: Recipe) -> int:
         chunked = recipe.loss == "chunked"
@@ -239,7 +239,11 @@ def changes(
         return int(head) + (0 if recipe.recompute == "none" else int(recomputed_flops(ledger, at, attention=attention)))
 
     # These are not the FLOPs of a LoRA step, which computes no gradients of frozen weights.
-    seen, counted = [one.recipe], one.recipe.lora is None and one.recipe.recompute in ("none", "full", ATTENTION)
+    already, seen, counted = (
+        recomputed(one.recipe),
+        [one.recipe],
+        one.recipe.lora is None and one.recipe.recompute in ("none", "full", ATTENTION),
+    )
     for fields, cost in tried:
         fields = {**fields, "adapter_dtype": one.recipe.dtype} if "adapter_dtype" in fields else fields
         changed, adapts = _with_changes(one.recipe, fields), "lora" in fields
@@ -255,7 +259,7 @@ def changes(
         more_state = found.step.optimizer_state > one.step.optimizer_state and changed.mesh == one.recipe.mesh
         if peak >= one.peak.total or more_state:
             continue
-        more = Fraction(recomputed(changed) - recomputed(one.recipe), step)
+        more = Fraction(recomputed(changed) - already, plain + already)
         percent = units.percent(more, 0) if more >= LEAST_SHOWN else "under 1%"
         costs = [f"{percent} more FLOPs"] if more > 0 and counted and not adapts else []
         yield {
