@@ -463,7 +463,7 @@ def with_shards(
     if parameters is not None:
         bits = width(recipe.adapter_dtype).bits if step.adapters else stored_as.bits
         step = step._replace(**optimizer_memory(recipe, parameters, bits // 8)._asdict())
-    if mesh.tp > 1 and mesh.weight_shards == 1 and not (mesh.zero or step.adapters):
+    if mesh.tp > 1 and mesh.weight_shards == 1 and mesh.zero < 2 and not step.adapters:
         step = step._replace(other_rows=other_rows(step, model.ledger, mesh))
     if mesh.replicas > 1 and mesh.fsdp == 1 and not mesh.zero:
         sizes = [step.adapter_bytes] if step.adapters else buckets(ledger, mesh, stored_as.bits, {})
