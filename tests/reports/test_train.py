@@ -231,7 +231,7 @@ def test_layouts_are_among_the_changes_that_fit(run: Callable[..., Ran]) -> None
     assert changed[0]["set"] == {"sp": True} and changed[1]["set"] == {"zero": 1}
     assert [change["fits"] for change in changed] == [False] * (len(changed) - 1) + [True]
     fits = " ".join(run("train", "llama-3.1-405b", *layout, "--sp", "--zero", "1", "--recompute", "full").out.split())
-    assert "peak ≈ 58.9 of 77.3 GiB" in fits
+    assert "peak ≈ 61.7 of 77.3 GiB" in fits
     both = run("train", "llama-3.1-70b", *"--tp 8 --on 64xh100 --zero 1 --ctx 8k --batch 4".split()).out
     assert "Try --sp --recompute full (" in both  # --recompute full alone, 70.4 GiB, leaves no room in 77.3 GiB
 
