@@ -130,14 +130,14 @@ JSON_KEYS = re.compile(r"<!-- json keys -->\n(.*?)<!-- end of json keys -->\n", 
 
 
 SOURCE = re.compile(r"<!-- source: (\S+) (\S+) -->\n```python\n.*?```", re.DOTALL)
-"""A code block that shows a class of a file, or the line of it that begins with a word."""
+"""A code block that shows a class of a file, or the statement of it that begins with a word."""
 
 
 def source(path: str, name: str) -> str:
-    """A class of a file, or a line of it, as it is written there."""
+    """A class of a file, or a statement of it, as it is written there."""
     text = (ROOT / path).read_text(encoding="utf-8")
-    found = re.search(rf"^class {name}\b.*?(?=\n\n\n|\Z)", text, re.MULTILINE | re.DOTALL)
-    found = found or re.search(rf"^ *{re.escape(name)}.*$", text, re.MULTILINE)
+    found = re.search(rf"^class {re.escape(name)}\b.*?(?=\n\n\n|\Z)", text, re.MULTILINE | re.DOTALL)
+    found = found or re.search(rf"^( *){re.escape(name)}.*(?:\n\1 +.*)*", text, re.MULTILINE)
     assert found is not None, f"{path} has no {name}"
     return f"<!-- source: {path} {name} -->\n```python\n{found[0].rstrip()}\n```"
 

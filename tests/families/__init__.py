@@ -1,18 +1,17 @@
-"""What tests know of each family: one module per lineage, one class per family, named as in tfacct.families.
+"""What tests know of each family: one module per lineage, one call of `family` per `model_type`.
 
-A class has facts and functions. A subclass takes all but its base's `TINY`, `VARIANTS` and `LOGITS`:
+- Its own fields make `TINY`: a config with every size its own, heads · head_dim ≠ hidden where the family allows it,
+  G > 1: a swapped axis changes a number. `VARIANTS`: other shapes of the family, by what sets them apart.
+- `LOGITS`: configs whose logits are compared with the class's, next to `TINY` unless "" says otherwise. None if
+  transformers has no class. `COMPARED`: shapes that are both.
 
-- `TINY`: a config with every size its own, heads · head_dim ≠ hidden where the family allows it, G > 1: a swapped
-  axis changes a number. `VARIANTS`: other shapes of the family, by what sets them apart.
-
-It may have:
+Where the class weighs experts by sigmoids, `LOGITS` have dense layers only; elsewhere each token goes to every expert,
+because the reference's routing is fixed. It may have:
 
 - `REQUIRED`: fields that have no default, or none that fits, where these are more than a few layers.
-- `LOGITS`: configs whose logits are compared with the class's, by what sets them apart; by default `TINY`. None if
-  transformers has no class.
 - `SILENT`: fields of published files that the class reads for no size.
 - `CONTEXT`: the longest context with the class's defaults, if no field of its config says it.
-- `BY_HEAD`: a config's class stores q, k and v of one head together in one matrix.
+- `BY_HEAD`: a config's class stores q, k and v of one head together in one matrix. `BY_KEY_HEAD`: of one key head.
 - `RUN_BY`: how the class begins that runs its configs in transformers, if it is another family's.
 - `INSTEAD`: what to ask about in place of parts of attention that it does not have.
 
@@ -29,29 +28,21 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 from random import Random
-from typing import Any
 
 from hypothesis import strategies as st
 
-from tests.families._configs import Fields
+from tests.families._configs import FACTS, Fields
 from tests.families._drawing import changed
 from tfacct.loading import presets
 
-
-@cache
-def _by_family() -> dict[str, Any]:
-    """The class of each family that tests know."""
-    stems = (path.stem for path in Path(__file__).parent.glob("[a-z]*.py") if not path.stem.startswith("test_"))
-    modules = [import_module(f"tests.families.{stem}") for stem in stems]
-    known = [
-        one for module in modules for one in vars(module).values() if getattr(one, "__module__", "") == module.__name__
-    ]
-    return {one.TINY.get("model_type", "custom"): one for one in known if hasattr(one, "TINY")}
+for _path in sorted(Path(__file__).parent.glob("[a-z]*.py")):
+    if not _path.stem.startswith("test_"):
+        import_module(f"tests.families.{_path.stem}")
 
 
 def names() -> list[str]:
     """Every family that tests know."""
-    return sorted(_by_family())
+    return sorted(FACTS)
 
 
 ASKED: set[str] = set()
@@ -94,43 +85,22 @@ class Configs(UserDict[str, Fields]):
         return sum(1 for _ in self)
 
 
-def cases(family: str) -> Any:
-    """The class with what tests know of one family."""
-    return _by_family()[family]
-
-
-def required(family: str) -> Fields:
-    """Fields of a config that has all else by default."""
-    return getattr(cases(family), "REQUIRED", {"num_hidden_layers": 2})
-
-
 def named(family: str, what: str, between: str) -> str:
     """A config's name: its family's, and what sets it apart."""
     return f"{family}{between}{what}" if what else family
 
 
-TINY = Configs({family: cases(family).TINY for family in names()})
+TINY = Configs({name: FACTS[name].TINY for name in names()})
 VARIANTS = Configs(
-    {
-        named(family, what, ", "): config
-        for family in names()
-        for what, config in vars(cases(family)).get("VARIANTS", {}).items()
-    }
+    {named(name, what, ", "): config for name in names() for what, config in FACTS[name].VARIANTS.items()}
 )
 SHAPES = Configs({**TINY, **VARIANTS})
-LOGITS = Configs(
-    {
-        named(family, what, " "): config
-        for family in names()
-        for what, config in vars(cases(family)).get("LOGITS", {"": TINY[family]}).items()
-    }
-)
+LOGITS = Configs({named(name, what, " "): config for name in names() for what, config in FACTS[name].LOGITS.items()})
 
 
 def random_config(family: str, seed: int) -> Fields:
     """A valid random config of a family that transformers has a class of."""
-    shapes = [config for name, config in LOGITS.data.items() if family_of(name) == family]
-    return changed([TINY[family], *shapes], Random(f"{family} {seed}"))
+    return changed([TINY[family], *FACTS[family].LOGITS.values()], Random(f"{family} {seed}"))
 
 
 def configs(family: str) -> st.SearchStrategy[Fields]:

@@ -1,50 +1,39 @@
 """Test configs of the deberta lineage: a small one of each family, and variants."""
 
-from tests.families._configs import LAYERS, SIZES
+from tests.families._configs import HEADS, SIZES, family
 
-
-class Deberta:
-    TINY = {
-        "model_type": "deberta", "vocab_size": 181, "hidden_size": 60, "num_hidden_layers": 2,
-        "num_attention_heads": 12, "intermediate_size": 71, "max_position_embeddings": 37, "relative_attention": True,
-        "pos_att_type": "p2c|c2p", "position_biased_input": False,
-    }  # fmt: skip
-    VARIANTS = {
-        "one way": {**TINY, "pos_att_type": ["c2p"], "type_vocab_size": 3, "position_biased_input": True},
-        "absolute": {**TINY, "relative_attention": False, "legacy": False},
-    }
-    LOGITS = {
-        "": TINY,
-        "of a longer table": {**TINY, "max_relative_positions": 53, "type_vocab_size": 3},
-        **VARIANTS,
-        "the other way": {**TINY, "pos_att_type": ["p2c"]},
-    }
-    SILENT = {"pooler_dropout": 0.3, "pooler_hidden_act": "relu"}
-    BY_HEAD = True
-    REQUIRED = {**LAYERS, "num_attention_heads": 4}
-
-
-class DebertaV2:
-    TINY = {
-        **SIZES, "model_type": "deberta-v2", "vocab_size": 181, "hidden_size": 42, "max_position_embeddings": 37,
-        "relative_attention": True, "position_buckets": 13, "pos_att_type": "p2c|c2p", "share_att_key": True,
-        "norm_rel_ebd": "layer_norm", "position_biased_input": False,
-    }  # fmt: skip
-    OWN = {**TINY, "share_att_key": False, "position_buckets": -1, "max_relative_positions": 11, "type_vocab_size": 3}
-    VARIANTS = {
-        "with weights of their own": {**OWN, "norm_rel_ebd": "none", "position_biased_input": True, "legacy": False},
-        "one way": {**OWN, "pos_att_type": ["c2p"]},
-        "absolute": {**TINY, "relative_attention": False, "norm_rel_ebd": "none", "position_biased_input": True},
-        "with a convolution": {**TINY, "conv_kernel_size": 3},
-    }
-    LOGITS = {
-        "": TINY,
-        "of few buckets": {**OWN, "share_att_key": True, "position_buckets": 6, "max_relative_positions": 20},
-        "with weights of their own": {**OWN, "norm_rel_ebd": "none", "position_biased_input": True},
-        "one way": VARIANTS["one way"],
-        "the other way": {**OWN, "pos_att_type": ["p2c"]},
-        "absolute": VARIANTS["absolute"],
-        "with a convolution": {**TINY, "conv_kernel_size": 5, "conv_act": "gelu"},
-    }
-    SILENT = {"pooler_dropout": 0.3, "pooler_hidden_act": "relu", "conv_act": "gelu"}
-    REQUIRED = {**LAYERS, "num_attention_heads": 4}
+# fmt: off
+DEBERTA = family("deberta", SIZES, vocab_size=181, hidden_size=60, num_attention_heads=12, max_position_embeddings=37,
+    relative_attention=True, pos_att_type="p2c|c2p", position_biased_input=False, BY_HEAD=True,
+    COMPARED={
+        "one way": {"pos_att_type": ["c2p"], "position_biased_input": True, "type_vocab_size": 3},
+        "absolute": {"relative_attention": False, "legacy": False},
+    },
+    LOGITS={
+        "of a longer table": {"max_relative_positions": 53, "type_vocab_size": 3},
+        "the other way": {"pos_att_type": ["p2c"]},
+    }, REQUIRED=HEADS, SILENT={"pooler_dropout": 0.3, "pooler_hidden_act": "relu"})
+family("deberta-v2", DEBERTA.TINY, hidden_size=42, num_attention_heads=6, position_buckets=13, share_att_key=True,
+    norm_rel_ebd="layer_norm",
+    COMPARED={
+        "one way": {
+            "position_buckets": -1, "pos_att_type": ["c2p"], "share_att_key": False, "max_relative_positions": 11,
+            "type_vocab_size": 3,
+        },
+        "absolute": {"relative_attention": False, "norm_rel_ebd": "none", "position_biased_input": True},
+    },
+    VARIANTS={
+        "with weights of their own": {
+            "position_buckets": -1, "share_att_key": False, "norm_rel_ebd": "none", "position_biased_input": True,
+            "max_relative_positions": 11, "type_vocab_size": 3, "legacy": False,
+        },
+        "with a convolution": {"conv_kernel_size": 3},
+    },
+    LOGITS={
+        "of few buckets": {"position_buckets": 6, "max_relative_positions": 20, "type_vocab_size": 3},
+        "with weights of their own": {
+            "OF": "one way", "pos_att_type": "p2c|c2p", "norm_rel_ebd": "none", "position_biased_input": True,
+        },
+        "the other way": {"OF": "one way", "pos_att_type": ["p2c"]},
+        "with a convolution": {"conv_kernel_size": 5, "conv_act": "gelu"},
+    }, REQUIRED=HEADS, SILENT={"pooler_dropout": 0.3, "pooler_hidden_act": "relu", "conv_act": "gelu"})

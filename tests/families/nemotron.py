@@ -1,43 +1,26 @@
 """Test configs of the nemotron lineage: a small one of each family, and variants."""
 
-from tests.families._configs import GROUPED
+from tests.families._configs import ABSENT, GROUPED, family, of_dense_layers
 
 
-class Nemotron:
-    TINY = {
-        **GROUPED, "model_type": "nemotron", "vocab_size": 337, "head_dim": 20, "max_position_embeddings": 93,
-        "attention_bias": True, "mlp_bias": True,
-    }  # fmt: skip
-    LOGITS = {"": TINY, "without biases": {**TINY, "attention_bias": False, "mlp_bias": False}}
-    REQUIRED = {"num_hidden_layers": 2, "num_key_value_heads": 8}
+def _layer(group: int | None, times: float | None) -> dict[str, dict[str, object]]:
+    attention: dict[str, object] = {"n_heads_in_group": group, "no_op": group is None, "window_length": None}
+    return {"attention": attention, "ffn": {"ffn_mult": times, "no_op": times is None, "sparsify": None}}
 
 
-class NemotronNas:
-    def _layer(group: int | None, times: float | None) -> dict[str, dict[str, object]]:
-        attention: dict[str, object] = {"n_heads_in_group": group, "no_op": group is None, "window_length": None}
-        return {"attention": attention, "ffn": {"ffn_mult": times, "no_op": times is None, "sparsify": None}}
-
-    TINY = {
-        "model_type": "nemotron-nas", "vocab_size": 461, "hidden_size": 96, "num_hidden_layers": 5,
-        "num_attention_heads": 8,
-        "max_position_embeddings": 47, "intermediate_size": None, "num_key_value_heads": None,
-        "block_configs": [_layer(4, 2.5), _layer(None, 5.25), _layer(None, None), _layer(2, None), _layer(4, 2.5)],
-    }  # fmt: skip
-    LOGITS = {}
-    VARIANTS = {"biases": {**TINY, "attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True}}
-    SILENT = {"pretraining_tp": 1}
-
-
-class NemotronH:
-    TINY = {
-        "model_type": "nemotron_h", "vocab_size": 211, "hidden_size": 48, "hybrid_override_pattern": "M-*EM",
-        "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 20, "intermediate_size": 71,
-        "max_position_embeddings": 103, "mamba_num_heads": 6, "mamba_head_dim": 14, "n_groups": 2, "ssm_state_size": 5,
-        "conv_kernel": 8, "chunk_size": 12, "use_bias": True, "mlp_bias": True, "time_step_min": 1e-9,
-        "n_routed_experts": 10, "num_experts_per_tok": 4, "moe_intermediate_size": 37, "moe_latent_size": 31,
-        "moe_shared_expert_intermediate_size": 29,
-    }  # fmt: skip
-    LOGITS = {"": {**TINY, "hybrid_override_pattern": "M-*M"}}  # without experts, which the class weighs by sigmoids
-    VARIANTS = {"moe without a latent": {**TINY, "moe_latent_size": None, "mlp_bias": False}}
-    SILENT = {"expand": 2, "use_mamba_kernels": False, "attention_bias": True, "mamba_proj_bias": True, "n_group": 1}
-    REQUIRED = {"hybrid_override_pattern": "M*-E"}
+# fmt: off
+family("nemotron", GROUPED, head_dim=20, vocab_size=337, max_position_embeddings=93, attention_bias=True, mlp_bias=True,
+    LOGITS={"without biases": {"attention_bias": False, "mlp_bias": False}},
+    REQUIRED={"num_hidden_layers": 2, "num_key_value_heads": 8})
+family("nemotron-nas", vocab_size=461, hidden_size=96, num_hidden_layers=5, num_attention_heads=8,
+    max_position_embeddings=47, intermediate_size=None, num_key_value_heads=None,
+    block_configs=[_layer(4, 2.5), _layer(None, 5.25), _layer(None, None), _layer(2, None), _layer(4, 2.5)],
+    VARIANTS={"biases": {"attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True}}, LOGITS=None,
+    SILENT={"pretraining_tp": 1})
+family("nemotron_h", GROUPED, vocab_size=211, hybrid_override_pattern="M-*EM", head_dim=20, max_position_embeddings=103,
+    mamba_num_heads=6, mamba_head_dim=14, n_groups=2, ssm_state_size=5, conv_kernel=8, chunk_size=12, use_bias=True,
+    mlp_bias=True, time_step_min=1e-09, n_routed_experts=10, num_experts_per_tok=4, moe_intermediate_size=37,
+    moe_latent_size=31, moe_shared_expert_intermediate_size=29, num_hidden_layers=ABSENT,
+    VARIANTS={"moe without a latent": {"mlp_bias": False, "moe_latent_size": None}},
+    LOGITS=of_dense_layers(hybrid_override_pattern="M-*M"), REQUIRED={"hybrid_override_pattern": "M*-E"},
+    SILENT={"expand": 2, "use_mamba_kernels": False, "attention_bias": True, "mamba_proj_bias": True, "n_group": 1})

@@ -9,8 +9,7 @@ import pytest
 from sympy import Symbol, sympify
 
 import tfacct
-from tests.families import TINY
-from tests.families.rare import LED
+from tests.families import LOGITS, TINY
 from tests.helpers.models import tiny
 from tfacct import load
 from tfacct.accounts.metrics import Point, attention_overtakes
@@ -290,7 +289,7 @@ def test_no_word_of_attention_or_keys(run, command: str) -> None:
 def test_a_padded_source_costs_its_encoder_whole_windows() -> None:
     """Of 13 tokens in windows of 12 there are 24: halves of 2 tokens are 12, of 6 tokens 4, windows one fewer each.
     The decoder reads 13."""
-    ours = load_model("mine", LED.TWO)
+    ours = load_model("mine", LOGITS["led windows of two sizes"])
     flops = ours.ledger.flops(Workload(5, 5, source=13, new_source=13).axes(), unfolded=True)
     assert flops["encoder.blocks.0.attn.q_proj"] == 2 * 24 * 60 * 60
     assert flops["encoder.blocks.0.attn.scores"] == 2 * 11 * 4 * 4 * 60
@@ -303,7 +302,7 @@ def test_a_padded_source_costs_its_encoder_whole_windows() -> None:
 
 
 def test_the_source_is_in_whole_windows_unless_said(run) -> None:
-    assert load_model("mine", LED.TINY).source == 28
+    assert load_model("mine", TINY["led"]).source == 28
     said = run("flops", "led-base-16384", "--source", "2000").out.replace("\n", " ")
     assert "over the whole source, padded to 2,048 tokens, a multiple of the window (1,024)." in said
     assert "padded" not in run("flops", "led-base-16384").out
@@ -318,7 +317,7 @@ def test_what_overtakes_the_rest_is_the_decoders_own_attention(run) -> None:
 
 def test_windows_of_several_lengths_have_letters_of_their_own_in_a_formula() -> None:
     """Read back with the sizes that the legend gives, the formula is the count; of 13 source tokens 24 are read."""
-    model = load(LED.TWO)
+    model = load(LOGITS["led windows of two sizes"])
     for step in ({"ctx": 11, "source": 13, "batch": 3}, {"ctx": 11, "tokens": 1, "source": 13}):
         facts = model.formula(**step).models[0]
         sizes = {axis: about["value"] for axis, about in facts["legend"].items() if "value" in about}

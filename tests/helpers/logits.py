@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 
-from tests.families import LOGITS, cases
+from tests.families import FACTS, LOGITS
 from tests.helpers.lazy import lazy
 from tfacct import families
 from tfacct.architecture.blocks import Block
@@ -111,7 +111,7 @@ def by_head(about: LoadedModel, block: Block) -> dict:
     if (lightning := block.find(LightningAttention)) is not None:
         own = (lightning.heads, 3, lightning.head_dim)
         return {f"{name}_proj": lambda all_, at=at: all_.unflatten(0, own)[:, at] for at, name in enumerate("qkv")}
-    if delta is not None and hasattr(cases(about.family), "BY_KEY_HEAD"):
+    if delta is not None and FACTS[about.family].BY_KEY_HEAD:
         return by_key_head(delta)
     if attn is None:
         return {}
@@ -136,7 +136,7 @@ def by_head(about: LoadedModel, block: Block) -> dict:
             "k_b_proj": lambda both: both.unflatten(0, heads)[:, : attn.nope_dim],
             "v_b_proj": lambda both: both.unflatten(0, heads)[:, attn.nope_dim :],
         }
-    if not hasattr(cases(about.family), "BY_HEAD") or attn.kv_heads == 1:
+    if not FACTS[about.family].BY_HEAD or attn.kv_heads == 1:
         return {}
     heads = (attn.kv_heads, attn.group + 2, attn.head_dim)
     return {

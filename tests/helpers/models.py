@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.families import ASKED, SHAPES, TINY, cases, family_of, presets_asked
+from tests.families import ASKED, FACTS, SHAPES, TINY, family_of, presets_asked
 from tfacct.architecture.parts import Part
 from tfacct.ledger.einsum import Axes, rounded_up
 from tfacct.ledger.lines import Matmul
@@ -112,7 +112,7 @@ def headed() -> list[str]:
 
 def of_family(question: str, family: str) -> str:
     """A metric or an equation about attention, asked of a family that has it not: of what it has instead."""
-    for attention, instead in getattr(cases(family), "INSTEAD", {}).items():
+    for attention, instead in FACTS[family].INSTEAD.items():
         question = question.replace(attention, instead)
     return question
 

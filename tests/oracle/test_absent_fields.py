@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.families import ASKED, TINY, is_asked, required
+from tests.families import ASKED, FACTS, TINY, is_asked
 from tests.helpers.lazy import lazy
 from tests.helpers.multimodal import COMPOSITES, NOT_BUILT, TIED, agree, built, of_head, theirs, whole_of
 from tfacct import families
@@ -62,7 +62,7 @@ def class_config(family: str, fields: Mapping[str, Any]) -> Any:
 def by_default(family: str) -> dict[str, Any]:
     """What a config of the family must say, with the class's sizes: everything else is absent."""
     made, own = class_config(family, {}), families.config_class(family)
-    given = {**TINY[family], **required(family)}
+    given = {**TINY[family], **FACTS[family].REQUIRED}
     needed = [name for name, field in own.model_fields.items() if field.is_required()]
     sizes = {name: attribute(made, name) for name in needed}
     return {"model_type": family, **{name: given.get(name) if size is None else size for name, size in sizes.items()}}

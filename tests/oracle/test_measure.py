@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.families.llama import Llama
+from tests.families.llama import STRETCHED
 from tests.helpers.lazy import lazy
 from tests.helpers.models import tiny
 from tfacct import load
@@ -50,7 +50,7 @@ def measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("family", ["gpt2", "llama", "scaled llama"])
 def test_bytes_and_counts_equal_the_prediction(family: str, plan: str) -> None:
     request, what = PLANS[plan]
-    model = tiny("llama", rope_scaling=Llama.STRETCHED) if family == "scaled llama" else tiny(family)
+    model = tiny("llama", rope_scaling=STRETCHED) if family == "scaled llama" else tiny(family)
     (facts,) = measure(model, request, what).models
     width = 2 if what.dtype == "bf16" else 4
     params = sum(model.ledger.parameters().values())

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
 
-from tests.families import TINY, cases, configs, is_asked, presets_asked, required
+from tests.families import FACTS, TINY, configs, is_asked, presets_asked
 from tests.helpers.classes import agree, suppressed_refusals
 from tests.helpers.lazy import lazy
 from tests.helpers.models import asked, by_kind, kind_of_preset
@@ -191,7 +191,7 @@ def test_every_class_is_the_one_that_architectures_names_and_agrees(family: str,
     assert built in (
         name,
         *(name.replace(stem, other) for other in ours.config.class_prefixes[1:]),
-        name.replace(stem, getattr(cases(family), "RUN_BY", stem)),
+        name.replace(stem, FACTS[family].RUN_BY or stem),
     )
     assert built.startswith(ours.config.class_prefixes) and ours.unknown == ()
 
@@ -202,9 +202,7 @@ def test_a_config_without_architectures_is_the_familys_first_class() -> None:
         tiny = load_model("tiny", TINY[family])
         built = type(hf.build(tiny.of_class, tiny.config.task_head.auto)).__name__
         assert first == config.class_prefixes[0] + next(iter(config.task_heads))
-        assert built == first.replace(
-            config.class_prefixes[0], getattr(cases(family), "RUN_BY", config.class_prefixes[0])
-        )
+        assert built == first.replace(config.class_prefixes[0], FACTS[family].RUN_BY or config.class_prefixes[0])
 
 
 def random_class(family: str, examples: int) -> None:
@@ -263,7 +261,7 @@ SILENT = {
 def test_what_is_called_harmless_changes_no_parameter_of_the_class(family: str) -> None:
     tiny = load_model("mine", TINY[family])
     plain, auto = tiny.of_class, tiny.config.task_head.auto
-    silent = {**SILENT, **getattr(cases(family), "SILENT", {})}
+    silent = {**SILENT, **FACTS[family].SILENT}
     of_class = hf.parameters(hf.build({**plain, **silent}, auto))
     assert sum(of_class.values()) == sum(tiny.ledger.parameters().values())
     assert load_model("mine", {**TINY[family], **silent}).unknown == ()
@@ -302,14 +300,14 @@ def test_the_head_of_a_model_with_images_is_tied_as_its_class_ties_it(whole: dic
 @pytest.mark.parametrize("family", FAMILIES)
 def test_absent_fields_take_the_classs_defaults(family: str) -> None:
     """What a config leaves out is what the class would take, and every such field is named."""
-    ours = load_model("bare", {"model_type": family, **required(family)})
+    ours = load_model("bare", {"model_type": family, **FACTS[family].REQUIRED})
     agree(ours, asked(ours, Workload(9, 9, 2)))
     theirs = hf.config_of(ours.of_class)
-    assert ours.context == (getattr(cases(family), "CONTEXT", None) or theirs.max_position_embeddings)
+    assert ours.context == (FACTS[family].CONTEXT or theirs.max_position_embeddings)
     read = set(ours.config.__class__.model_fields) - ours.config.reference_only
     # Those inside another, as T5Gemma's, are named too, and how many classes are scored, where the first class does so.
     named = {name for name in ours.defaulted if "." not in name and name != "num_labels"}
-    assert named == {n for n in read if n not in required(family) and getattr(ours.config, n) is not None}
+    assert named == {n for n in read if n not in FACTS[family].REQUIRED and getattr(ours.config, n) is not None}
 
 
 @pytest.mark.parametrize(("window", "windows", "heads", "tokens", "old"), [

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.families import SHAPES, TINY
-from tests.families.rare import LED
+from tests.families import LOGITS, SHAPES, TINY
 from tests.helpers.custom import LATENTS, TWINS, hybrid, over
 from tests.helpers.models import tiny
 from tests.helpers.single_families import BODY
@@ -20,7 +19,7 @@ WEEKS = 9
 BESIDE = over(LATENTS, decoder__layers=2, decoder__first={"1": {"attention": {"heads": 6, "kv_heads": 2}}})
 """A latent beside heads that share keys: N is a size of its own in one block, and K · G in the other."""
 FILES: dict[str, dict[str, Any]] = {
-    "windows of several lengths": LED.TWO,
+    "windows of several lengths": LOGITS["led windows of two sizes"],
     "a convolution and a gated part-rotated head": over(
         hybrid(short_convolution={"bias": True}), attention__gate=True, attention__rotary_dim=4
     ),
