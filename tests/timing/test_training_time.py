@@ -292,9 +292,6 @@ def test_adapters_and_shards_of_sequences_and_weights_by_hand() -> None:
     for name in ("products", "attention"):
         assert halves[name] == pytest.approx(whole[name] / 2)
     assert halves["gradients"] == whole["gradients"] == pytest.approx(2 * 8 * 3 / 4 / 300)  # of 4 copies of 8 GB
-    # 6 GB of keys and values go around three quarters of a ring of 4 forward, and twice backward, at 300 GB/s.
-    ring = step(work._replace(cached=6 * 10**9), A100, trained(Mesh(tp=2, cp=4)), free)
-    assert ring["ring"] == pytest.approx(3 * 6 * 3 / 4 / 300) and whole["ring"] == 0
     # Four devices shard the 8 GB of each of two ranks: gathered twice and scattered, less a quarter, in each of three
     # micro-batches, and the optimizer updates a quarter.
     sharded = step(work, A100, trained(Mesh(tp=2, fsdp=4), accumulate=3), free)
@@ -392,7 +389,7 @@ def test_what_a_divided_step_says() -> None:
     said = " ".join(" ".join(other.notes).split())
     assert (
         other.validation is None
-        and "Steps with TP and PP (Megatron-Bridge, 2024 to 2026): median error 13.2% on 17 steps, none of them fitted"
+        and "Steps with TP and PP (Megatron-Bridge, 2024 to 2026): median error 13.1% on 17 steps, none of them fitted"
         in said
     )
     assert "attention is fused" in said

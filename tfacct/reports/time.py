@@ -103,7 +103,6 @@ PARTS = {
     "launches": "kernel launches",
     "gathers": "all-gather, reduce-scatter",
     "sums": "collectives over tp",
-    "ring": "keys and values around cp",
     "exchange": "all-to-all of experts",
     "waiting": "idle pipeline stages",
     "gradients": "gradient all-reduce",

@@ -68,8 +68,6 @@ UTILIZATION: Mapping[bool, float] = {False: 0.463, True: 0.456}
 under Megatron-LM, recomputation counted."""
 UNITS: Mapping[str, str] = {"bf16": "bf16", "fp8": "fp8", "nvfp4": "fp4"}
 """Dtypes of the matmuls of layers, and the units of a device that run them."""
-LAUNCHED = ("gemm", "experts", "attention", "pointwise")
-"""Kinds of the kernels whose launches are counted."""
 
 
 @record
@@ -128,8 +126,7 @@ class Trained:
 class Work(NamedTuple):
     """What a step depends on: the kernels of a micro-batch's forward pass on one of the `tp` devices that share widths,
     its logits there, the model's layers, its parameters outside and of routed experts. `moved`: bytes of operands and
-    results of the work that is no matmul; `routed`: those of tokens sent to experts, once for each expert; `cached`:
-    those of keys and values."""
+    results of the work that is no matmul; `routed`: those of tokens sent to experts, once for each expert."""
 
     forward: Sequence[Kernel]
     logits: int = 0
@@ -138,7 +135,6 @@ class Work(NamedTuple):
     experts: int = 0
     moved: float = 0
     routed: int = 0
-    cached: int = 0
 
     def total(self, field: str, *parts: str) -> int:
         """Sum of a field of the kernels of these parts: the head, or those of a kind in all layers."""
@@ -164,7 +160,6 @@ def work_of(ledger: Ledger, trained: Trained) -> Work:
         experts,
         moved / mesh.tp if mesh.sp else moved,
         BF16_EACH.bytes(tokens * routed),
-        sum(sum(kernel.cached.values()) for kernel in forward),
     )
 
 
@@ -199,8 +194,6 @@ def step(work: Work, device: Device, trained: Trained, c: TrainingConstants) -> 
     of_layers = rounded_up(work.layers, mesh.pp) / work.layers
     share, of_head = of_layers / mesh.cp, 1 / (mesh.pp * mesh.cp)
     summed = 2 * (mesh.tp - 1) / mesh.tp * work.total("moved", "all-reduce") / mesh.cp / rate(mesh.tp)
-    # Keys and values go around once forward, and with their gradients backward.
-    around = work.cached * (1 - 1 / mesh.cp) * (3 + (trained.recompute != "none")) / rate(mesh.tp * mesh.cp)
     exchanged = 2 * work.routed * (1 - 1 / mesh.ep) / rate(mesh.ep)
     micro_batch = Parts(
         products=share * work.total("flops", "gemm") * trained.matmul_passes / matmuls,
@@ -209,12 +202,10 @@ def step(work: Work, device: Device, trained: Trained, c: TrainingConstants) -> 
         attention=share * work.total("flops", "attention") * trained.attention_passes / attention,
         pointwise=share * work.moved * c.pointwise * passes / device.bandwidth,
         logits=of_head * work.logits * c.logits / device.bandwidth,
-        launches=of_layers * work.total("times", *LAUNCHED) * passes * c.launch,
+        launches=of_layers * sum(one.times for one in work.forward) * passes * c.launch,
         sums=of_layers * (summed + work.total("times", "all-reduce") * c.reduce) * (passes - 1),
-        ring=of_layers * around,
         exchange=share * exchanged * (passes - 1),
     )
-    stage = micro_batch.seconds - micro_batch["head"] - micro_batch["logits"]
 
     # Weights and gradients: sharded, both are sent in every micro-batch; else gradients once a step.
     sharded = trained.sharded(work.dense, work.experts)
@@ -230,7 +221,7 @@ def step(work: Work, device: Device, trained: Trained, c: TrainingConstants) -> 
     updated = sum(parameters / (copies if mesh.fsdp > 1 else 1) for parameters, copies in sharded)
     return Parts(
         {name: trained.accumulate * seconds for name, seconds in micro_batch.items()},
-        waiting=(mesh.pp - 1) / mesh.chunks * stage,
+        waiting=(mesh.pp - 1) / mesh.chunks * micro_batch.seconds,
         gathers=trained.accumulate * gathers,
         gradients=gradients,
         optimizer=0.0 if trained.frozen else updated * c.optimizer / device.bandwidth,

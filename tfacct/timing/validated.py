@@ -141,10 +141,10 @@ Megatron-Bridge."""
 LAYOUTS, CONTEXT, SHARDED = "with TP and PP", "with context parallelism", "under FSDP with other axes"
 IN_NVFP4, ADAPTERS, EXPERTS_BALANCED = "in nvfp4", "of LoRA", "of MoE models with balanced routing"
 NEWER_LAYOUTS: Mapping[str, Reported] = {
-    LAYOUTS: Reported(17, 0.132, 1.0),
+    LAYOUTS: Reported(17, 0.131, 1.0),
     CONTEXT: Reported(14, 0.038, 0.786),
-    SHARDED: Reported(11, 0.177, 0.727),
-    IN_NVFP4: Reported(13, 0.114, 1.0),
+    SHARDED: Reported(11, 0.175, 0.727),
+    IN_NVFP4: Reported(13, 0.112, 1.0),
     ADAPTERS: Reported(5, 0.109, 1.0),
     EXPERTS_BALANCED: Reported(76, 0.125, 0.842),
 }
