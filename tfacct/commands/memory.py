@@ -92,7 +92,7 @@ def _pool(
     **stored: str | None,
 ) -> "MemoryLimit":
     """The memory limit that leaves the KV cache the size of an engine's pool. Raises UsageError."""
-    from tfacct.engines.advice import divisors
+    from tfacct.engines.launch import divisors
     from tfacct.engines.limit import Served, with_engine
     from tfacct.parallel.support import gathers_heads
 

@@ -35,8 +35,7 @@ SIZES = ("max_model_len", "max_num_batched_tokens", "max_num_seqs", "block_size"
 
 
 class Flags(NamedTuple):
-    """Flags of a launch; None: the engine's default. Sizes in tokens or bytes. The last one is no flag, but what a
-    log says."""
+    """Flags of a launch; None: the engine's default. Sizes in tokens or bytes."""
 
     max_model_len: int | None = None
     max_num_batched_tokens: int | None = None
@@ -51,7 +50,6 @@ class Flags(NamedTuple):
     mamba_cache_mode: MambaMode = "none"
     kv_cache_memory_bytes: int | None = None
     total_memory: int | None = None
-    sampler: str | None = None
 
 
 @record
@@ -188,6 +186,13 @@ class Launch:
         return self.model.of_parts("parameters")[1:] if self.images else ()
 
 
+def divisors(model: LoadedModel, most: int) -> list[int]:
+    """Numbers of cards up to `most` that divide the heads of every layer, attention's and those of recurrent states."""
+    heads = [int(part.heads) for part in model.architecture.attentions]
+    heads += [int(getattr(part, part.tp_heads or "", 1)) for _, part in model.architecture.having(Mixer)]
+    return [count for count in range(1, most + 1) if not any(each % count for each in heads)]
+
+
 def launch_of(engine: Engine, model: LoadedModel, given: Mapping[str, Any]) -> Launch:
     """The launch with these flags, sizes in numbers. Raises TfacctError."""
     profile = engine.profile(given.get("engine_version"))
@@ -240,6 +245,14 @@ def _bytes(name: str, value: Any) -> int | None:
     return int(value)
 
 
+def words(engine: Engine, flags: Flags, **more: str | int | None) -> list[str]:
+    """Flags of a launch line with another value than their default, as the engine has them."""
+    facts, stored = engine.facts, flags.dtype and units.dtype_name(flags.dtype)
+    names = {"dtype": facts["weights"].get(stored), "kv_dtype": facts["cache"].get(flags.kv_dtype)}
+    given = typed_flags(flags._asdict() | names | more)
+    return [template.format(given[name]) for name, template in facts["flags"].items() if given.get(name)]
+
+
 def line(launch: Launch) -> str:
     """The command that starts this launch, without the flags that are defaults of its version and card."""
     facts, model, shorter = launch.engine.facts, launch.model, launch
@@ -250,10 +263,8 @@ def line(launch: Launch) -> str:
     folder = str(Path(model.path).parent) if model.path.endswith(".json") else model.path
     named = url.rpartition("huggingface.co/")[2] or folder or "CHECKPOINT"
     flags, stored = shorter.flags, units.dtype_name(shorter.flags.dtype or launch.value_dtype)
-    given = flags._asdict() | {"max_model_len": flags.max_model_len or launch.profile.facts.get("context")}
-    given |= {"dtype": flags.dtype and facts["weights"].get(stored), "kv_dtype": facts["cache"].get(flags.kv_dtype)}
-    given = typed_flags(given | {"overrides": quote(json.dumps(dict(model.changed))) if model.changed else None})
-    words = [template.format(given[name]) for name, template in facts["flags"].items() if name in given]
     served = named if stored in facts["weights"] else f"CHECKPOINT-IN-{stored.upper()}"
     command = facts["serve"].format(model=quote(served), file=quote(f"{named.rpartition('/')[2]}.gguf"))
-    return " ".join(filter(None, [command, *words]))
+    length = flags.max_model_len or launch.profile.facts.get("context")
+    overrides = quote(json.dumps(dict(model.changed))) if model.changed else None
+    return " ".join([command, *words(launch.engine, flags, max_model_len=length, overrides=overrides)])

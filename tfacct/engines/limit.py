@@ -10,8 +10,8 @@ from tfacct.base import units
 from tfacct.base.errors import TfacctError, UsageError
 from tfacct.base.spelling import option
 from tfacct.engines import sglang, vllm
-from tfacct.engines.advice import divisors, more_cards, refused, suggestion
-from tfacct.engines.launch import Flags, Launch
+from tfacct.engines.advice import more_cards, suggestion
+from tfacct.engines.launch import Flags, Launch, divisors
 from tfacct.engines.profiles import Engine, engine
 from tfacct.engines.start import MEMORY, Reasons, of_models
 from tfacct.engines.weights import weights
@@ -109,15 +109,18 @@ def pool_limit(limit: MemoryLimit, served: Served) -> MemoryLimit | None:
         longest = f"{launch.engine.name} starts {model.name} with requests of {model.context:,} tokens at most"
         raise UsageError(f"{longest}, not {length:,}", f"fewer tokens, or leave {option('engine')} out")
     stored = _stored(launch)
-    paged, without = None, ""
+    pages, without = None, ""
     if name == TRTLLM:
         pool, without = int((launch.total - stored) * TRTLLM_SHARE), TRTLLM_WITHOUT
     else:
         start = (vllm if name == "vllm" else sglang).start(launch)
-        pool, paged = start.pool, start.paged
+        if start.others:
+            why = f"{model.name} does not start in {launch.engine.name}: {start.lacks}"
+            raise UsageError(why, suggestion(launch, start)[0])
+        pool, pages = start.pool, start.pages
     if pool <= 0:
         return None
-    requests = paged and (lambda length: int(paged(length).concurrency))
+    requests = pages and (lambda length: int(pages.concurrency(length)))
     return replace(
         limit,
         use=1,
@@ -132,7 +135,7 @@ def pool_limit(limit: MemoryLimit, served: Served) -> MemoryLimit | None:
 def _stored(launch: Launch) -> int:
     """Bytes of the weights on one card, as they are counted."""
     (rank,) = shard_weights([launch.model], launch.flags.tp, launch.stored_dtype)
-    return weights(launch, rank).parameters
+    return weights(launch, rank)["parameters"]
 
 
 def _trtllm(launch: Launch) -> Reasons:
@@ -142,13 +145,10 @@ def _trtllm(launch: Launch) -> Reasons:
 
 
 def _check(launch: Launch, name: str) -> None:
-    """Raise UsageError for a launch that is not supported, or that the engine refuses."""
+    """Raise UsageError for a launch that is not supported."""
     reasons = {"vllm": vllm.unsupported, "sglang": sglang.unsupported, TRTLLM: _trtllm}[name]
     for why, instead in reasons(launch):
         leave = f"leave {option('engine')} out"
         if any(option(flag) in instead for flag in ENGINE_FLAGS):
             instead = f"{leave}; `tfacct engine` takes {instead}"
         raise UsageError(f"{launch.model.name}: {why}", leave if instead == MEMORY else instead)
-    if name == "vllm" and (refusal := refused(launch)) is not None:
-        why = f"{launch.model.name} does not start in {launch.engine.name}: {refusal.reason}"
-        raise UsageError(why, suggestion(launch, refusal)[0])

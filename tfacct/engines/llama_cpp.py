@@ -11,7 +11,7 @@ from tfacct.base import units
 from tfacct.base.spelling import option
 from tfacct.engines.launch import Launch
 from tfacct.engines.profiles import GIB, MIB
-from tfacct.engines.start import MEMORY, Reasons, Start, context, counted, estimated, of_plain_models
+from tfacct.engines.start import MEMORY, Reasons, Start, counted, estimated, of_plain_models
 from tfacct.ledger.storage import width
 from tfacct.ledger.workload import Request
 from tfacct.loading import selection
@@ -45,16 +45,15 @@ def start(launch: Launch) -> Start:
     cache = int(cache_bytes(model.ledger, work.axes(), width(flags.kv_dtype or "fp16")))
     rows = flags.max_num_batched_tokens or launch.profile.ubatch
     low, high = (4 * rows * (launch.vocabulary + copies * launch.hidden) for copies in launch.profile.copies)
-    taken = context(launch, "in no log")
+    source = f"{how.name}; the embedding, {on_host / GIB:.2f} GiB, stays on the host"
     terms = {
         "card": counted("card", launch.total, "total of the card"),
-        "outside": taken,
-        "weights": counted(
-            "weights", weights, f"{how.name}; the embedding, {on_host / GIB:.2f} GiB, stays on the host"
-        ),
+        "outside": estimated("CUDA context", launch.engine.facts["context_gib"], "in no log"),
+        "weights": counted("weights", weights, source, "derived"),
         "activations": estimated("compute buffer", (high, low, high), f"{rows} rows of logits", unit=1),
     }
-    free = launch.total - taken["bytes"] - weights - high - cache
+    card, *taken = (term["bytes"] for term in terms.values())
+    free = card - sum(taken) - cache
     lacks = f"a cache of {launch.length:,} tokens needs {-free / GIB:.1f} GiB more than is free" if free < 0 else ""
-    lines = (f"CUDA0 KV buffer size = {cache / MIB:.2f} MiB",)
-    return Start(terms, lacks, cache, launch.length, 1.0, lines, free=free)
+    lines = () if lacks else (f"CUDA0 KV buffer size = {cache / MIB:.2f} MiB",)
+    return Start(terms, lacks, pool=cache, tokens=launch.length, concurrency=1.0, lines=lines, free=free)

@@ -11,7 +11,7 @@ from tfacct.base.spelling import option
 from tfacct.engines.launch import Launch
 from tfacct.engines.pages import cache_layers
 from tfacct.engines.profiles import GIB, MIB
-from tfacct.engines.start import Reasons, Start, context, counted, of_plain_models
+from tfacct.engines.start import Reasons, Start, counted, estimated, in_gib, kind_of_counts, of_plain_models
 from tfacct.engines.weights import weights
 from tfacct.ledger.storage import width
 from tfacct.parallel.shard_model import shard_weights
@@ -66,17 +66,20 @@ def start(launch: Launch) -> Start:
     """The start. A cache smaller than the longest request starts too: SGLang shortens requests to it. Raises
     TfacctError."""
     (rank,) = shard_weights([launch.model], launch.flags.tp, launch.stored_dtype)
-    share, stored, taken = fraction(launch), weights(launch, rank), context(launch, "before loading")
+    share, stored, kind = fraction(launch), weights(launch, rank), kind_of_counts(launch)
     layers = cache_layers(launch.model, width(launch.kv_dtype), tp=launch.flags.tp)
     token = sum(one.layers * one.bytes for one in layers)
-    before = launch.total - taken["bytes"]
-    tokens = static_tokens(before, before - stored.total, share, token)
-    missing, usable = (1 - tokens) * token, max(0, tokens)
+    taken = estimated("CUDA context", launch.engine.facts["context_gib"], "before loading")
+    before, size = launch.total - taken["bytes"], sum(stored.values())
+    tokens = static_tokens(before, before - size, share, token)
     terms = {
         "card": counted("card", launch.total, "torch's total"),
         "outside": taken,
-        "weights": counted("weights", stored.total, stored.words, sure=not launch.quantized_experts),
-        "not static": counted("not static", int(before * (1 - share)), f"1 − mem_fraction_static {share:g}"),
+        "weights": counted("weights", size, in_gib(stored), kind),
+        "not static": counted("not static", int(before * (1 - share)), f"1 − mem_fraction_static {share:g}", "derived"),
     }
-    lacks = f"no memory is left for the cache, which needs {missing / GIB:.1f} GiB more" if missing > 0 else ""
-    return Start(terms, lacks, tokens * token, usable, usable / launch.length, (f"max_total_num_tokens={usable}",))
+    if tokens < 1:
+        missing = (1 - tokens) * token / GIB
+        return Start(terms, f"no memory is left for the cache, which needs {missing:.1f} GiB more")
+    lines = (f"max_total_num_tokens={tokens}",)
+    return Start(terms, pool=tokens * token, tokens=tokens, concurrency=tokens / launch.length, lines=lines)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Literal, TypeAlias, TypedDict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, TypeAlias, TypedDict
 
 from tfacct.base.errors import UsageError
 from tfacct.base.record import record
-from tfacct.engines.launch import Launch
+from tfacct.engines.launch import WIDE, Launch
 from tfacct.engines.pages import Pages
 from tfacct.engines.profiles import GIB
 from tfacct.ledger.lines import WINDOW
 
 Reasons: TypeAlias = Iterator[tuple[str, str]]
 """Why a launch is not supported, and what to ask for instead."""
+Kind: TypeAlias = Literal["exact", "derived", "estimate"]
 MEMORY = "`tfacct memory` counts the model"
 
 
@@ -23,56 +24,61 @@ class EngineTerm(TypedDict):
 
     what: str
     bytes: int
-    kind: Literal["exact", "derived", "estimate"]
+    kind: Kind
     low_bytes: int | None
     high_bytes: int | None
     source: str
 
 
-def counted(what: str, size: int, source: str, *, sure: bool = True, compared: bool = True) -> EngineTerm:
-    """A term that is a count. `sure`: False for one that starts differ from; `compared`: False for a version that
-    the measured error does not cover."""
-    bound = size if sure and compared else None
-    kind: Literal["exact", "derived", "estimate"] = "estimate" if not sure else "exact" if compared else "derived"
+def counted(what: str, size: int, source: str, kind: Kind = "exact") -> EngineTerm:
+    """A term that is a count."""
+    bound = size if kind == "exact" else None
     return {"what": what, "bytes": size, "kind": kind, "low_bytes": bound, "high_bytes": bound, "source": source}
 
 
 def estimated(what: str, sizes: Iterable[float], source: str, unit: int = GIB) -> EngineTerm:
     """A term that was measured, or is estimated: the likely size, the smallest and the largest."""
-    likely, low, high = (round(size * unit) for size in sizes)
+    likely, low, high = (max(0, round(size * unit)) for size in sizes)
     return {"what": what, "bytes": likely, "kind": "estimate", "low_bytes": low, "high_bytes": high, "source": source}
+
+
+def kind_of_counts(launch: Launch) -> Kind:
+    """How sure counts of weights and activations are: estimates where kernels repack quantized weights, or quantize
+    activations; derived where no start of the version was compared."""
+    if launch.quantized_experts or launch.storage.name not in (*WIDE, "fp8"):
+        return "estimate"
+    return "exact" if launch.profile.facts.get("starts") else "derived"
+
+
+def in_gib(parts: Mapping[str, int]) -> str:
+    """The parts of a term, each with its GiB: the first, and others from 0.005 on."""
+    words: list[str] = []
+    for part, size in parts.items():
+        if not words or size >= GIB // 200:
+            what, paren, detail = part.partition(" (")
+            words.append(f"{what} {size / GIB:.2f}{paren}{detail}")
+    return ", ".join(words)
 
 
 @record
 class Start:
     """Memory of the card whose cache is the smallest. `terms`: what is taken before the cache, by the names of a log's
-    figures. `lacks`: why it does not start. `pool`: bytes of the cache, and the `tokens` that fit; `concurrency`:
-    requests of the longest length. `measured`: starts on as many such cards. `free`: bytes that stay free. `peak_from`:
-    what runs at the peak of activations. `paged`: pages of the pool by max_model_len; `pages`: of this one. `least`:
-    the least that all else takes."""
+    figures. `lacks`: why it does not start; `others`: flags to try where the engine refuses its own. `pool`: bytes of
+    the cache, and the `tokens` that fit; `concurrency`: requests of the longest length. `lines`: what the log says of
+    them. `measured`: True if starts on as many such cards were. `free`: bytes that stay free. `peak_from`: what runs
+    at the peak of activations."""
 
     terms: Mapping[str, EngineTerm]
     lacks: str = ""
+    others: Sequence[Mapping[str, Any]] = ()
     pool: int = 0
     tokens: int = 0
     concurrency: float = 0.0
     lines: Sequence[str] = ()
-    measured: int = 0
+    measured: bool = False
     free: int | None = None
-    peak_from: Literal["sampler", "layer"] | None = None
-    paged: Callable[[int], Pages] | None = None
+    peak_from: str | None = None
     pages: Pages | None = None
-    least: int = 0
-
-    @property
-    def log_lines(self) -> list[str]:
-        """Lines of the log that say how much cache there is; none if it does not start."""
-        return [] if self.lacks else list(self.lines)
-
-
-def context(launch: Launch, source: str) -> EngineTerm:
-    """CUDA context and what else a process takes before it loads weights."""
-    return estimated("CUDA context", launch.engine.facts["context_gib"], source)
 
 
 def of_models(launch: Launch, name: str, cards: Collection[str]) -> Reasons:

@@ -7,20 +7,28 @@ Each term names the source file that it follows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
 from shlex import quote
-from typing import Literal, NamedTuple
+from typing import Any
 
 from tfacct.architecture.parts import FeedForward, LatentAttention
 from tfacct.base.spelling import option, spelled
-from tfacct.engines.launch import WIDE, Launch
-from tfacct.engines.pages import Pages, Paging, alignment_of, cache_layers, ceil_div, pages
+from tfacct.engines.launch import WIDE, Launch, divisors
+from tfacct.engines.pages import BLOCK, Pages, ceil_div, pages_of
 from tfacct.engines.profiles import GIB, MIB
-from tfacct.engines.start import MEMORY, EngineTerm, Reasons, Start, counted, estimated, of_models
+from tfacct.engines.start import (
+    MEMORY,
+    EngineTerm,
+    Reasons,
+    Start,
+    counted,
+    estimated,
+    in_gib,
+    kind_of_counts,
+    of_models,
+)
 from tfacct.engines.weights import VOCABULARY, weights
 from tfacct.ledger.storage import width
-from tfacct.ledger.workload import LARGEST
 from tfacct.loading.model import LoadedModel
 from tfacct.parallel.shard_model import shard_weights, stages_of
 
@@ -39,6 +47,7 @@ FLASHINFER_HEADS = {64, 128, 192}
 
 
 def unsupported(launch: Launch) -> Reasons:
+    """Why a launch is not described here."""
     engine, device, model, flags = launch.engine, launch.device, launch.model, launch.flags
     shape, facts, storage = model.architecture, engine.facts, launch.storage
     kind = (model.composite or model.raw).get("model_type", model.family)
@@ -71,9 +80,9 @@ def unsupported(launch: Launch) -> Reasons:
     if shape.having(LatentAttention) and not launch.has_states and block_size(launch) is None:
         why = f"the block size of MLA is not known for {launch.profile.newest} on this card"
         yield why, f"{option('block_size', 64)}, or what the log says"
-    if launch.pool_given:
-        return
-    if launch.quantized_experts:
+    if not shape.attentions:
+        yield "the blocks of a pure state-space model are not supported", MEMORY
+    if launch.quantized_experts and not launch.pool_given:
         given = {"on": f"{launch.cards}x{device.id}", "dtype": flags.dtype, "use": launch.utilization}
         words = " ".join(option(name, value) for name, value in given.items() if value is not None)
         first = spelled(f"; for a first estimate, `tfacct memory {quote(model.path or model.name)} {words}`", "")
@@ -81,10 +90,24 @@ def unsupported(launch: Launch) -> Reasons:
         yield why, f"{option('kv_cache_memory_bytes', 'SIZE')}{first}"
 
 
-def unsupported_pages(launch: Launch) -> Reasons:
-    """Reasons of a model whose size of vLLM's blocks is not known."""
-    if not launch.model.architecture.attentions:
-        yield "the blocks of a pure state-space model are not supported", MEMORY
+def refusals(launch: Launch) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """Why the engine refuses its flags before it loads anything, and other flags to try."""
+    tp, context, family = launch.flags.tp, launch.model.context, launch.model.family
+    if wrong := next((int(part.heads) for part in launch.model.architecture.attentions if part.heads % tp), None):
+        fewer = [{"tp": count} for count in reversed(divisors(launch.model, tp - 1))]
+        yield f"total number of attention heads ({wrong}) must be divisible by tensor parallel size ({tp})", fewer
+    if launch.length > context:
+        reason = f"max_model_len ({launch.length:,}) is greater than the derived max_model_len ({context:,})"
+        yield reason, [{"max_model_len": context}]
+    if launch.batched < launch.seqs:
+        reason = f"max_num_batched_tokens ({launch.batched:,}) must be at least max_num_seqs ({launch.seqs:,})"
+        yield reason, [{"max_num_seqs": launch.batched}]
+    if launch.value_dtype == "bf16" and "bf16" not in launch.device.peak:
+        yield "bfloat16 needs a card of compute capability 8.0 or later", [{"dtype": "fp16"}]
+    if launch.value_dtype == "fp16" and family in launch.engine.facts["not_in_fp16"]:
+        yield f"{family} does not support float16", [{"dtype": "bf16"}, {"dtype": "fp32"}]
+    if (launch.flags.block_size or BLOCK) % BLOCK:
+        yield f"block_size ({launch.flags.block_size}) must be a multiple of {BLOCK}", [{"block_size": BLOCK}]
 
 
 # Terms
@@ -103,13 +126,13 @@ def runs_v2(launch: Launch) -> bool:
 def sampler_kind(launch: Launch) -> str:
     """The sampler that runs: one of `COPIES`."""
     profile = launch.profile
-    kind = launch.flags.sampler or str(profile.v2_sampler if runs_v2(launch) else profile.sampler)
+    kind = str(profile.v2_sampler if runs_v2(launch) else profile.sampler)
     return "sort" if kind == "triton" and launch.seqs < 8 else kind  # topk_topp_sampler.py: too few rows for it
 
 
 def sampler(launch: Launch) -> dict[str, int]:
     """Bytes while max_num_seqs rows of dummy logits are sampled, by what takes them. gpu_model_runner.py,
-    _dummy_sampler_run; v1/sample/ops. The names have a place for their GiB."""
+    _dummy_sampler_run; v1/sample/ops."""
     seqs, vocabulary, kind = launch.seqs, launch.vocabulary, sampler_kind(launch)
     scratch = 0
     if kind == "triton":  # one row of fp32 logits for each program
@@ -120,9 +143,9 @@ def sampler(launch: Launch) -> dict[str, int]:
     logits = seqs * ceil_div(vocabulary, VOCABULARY) * VOCABULARY * launch.value_bytes
     rows = f"{seqs:,} rows × {vocabulary:,} logits × {COPIES[kind] + launch.value_bytes} bytes"
     return {
-        f"sampler {{:.2f}} ({rows})": seqs * vocabulary * COPIES[kind] + logits,
-        "scratch {:.2f}": scratch,
-        "states {:.2f}": states * launch.hidden * launch.value_bytes,
+        f"sampler ({rows})": seqs * vocabulary * COPIES[kind] + logits,
+        "scratch": scratch,
+        "states": states * launch.hidden * launch.value_bytes,
     }
 
 
@@ -159,97 +182,69 @@ def repacks_experts(launch: Launch) -> bool:
     return bool(launch.experts) and launch.storage.name.startswith("mxfp4")
 
 
-class Peak(NamedTuple):
-    """The most bytes that torch allocates above the weights in the profile run: what runs then, and all terms."""
-
-    runs: Literal["sampler", "layer"]
-    terms: Mapping[str, int]
-
-    @property
-    def total(self) -> int:
-        return sum(self.terms.values())
-
-    @property
-    def words(self) -> str:
-        """The terms, with their GiB."""
-        return ", ".join(what.format(size / GIB) for what, size in self.terms.items() if size)
-
-
-def peak(launch: Launch, *, first: bool = True, last: bool = True) -> Peak:
-    """The peak of the profile run. `first`, `last`: of the pipeline's ranks. v1/worker/gpu_worker.py,
-    determine_available_memory."""
-    profile, batched = launch.profile, launch.batched
+def peak(launch: Launch, *, first: bool = True, last: bool = True) -> dict[str, int]:
+    """The most bytes that torch allocates above the weights in the profile run, by what takes them, the sampler or a
+    layer first. `first`, `last`: of the pipeline's ranks. v1/worker/gpu_worker.py, determine_available_memory."""
+    profile, images = launch.profile, launch.images
     state = launch.hidden * launch.value_bytes
-    runs: Literal["sampler", "layer"] = "layer"
-    terms = {f"layer {{:.2f}} ({batched:,} tokens)": layer(launch)}
+    terms = {f"layer ({launch.batched:,} tokens)": layer(launch)}
     if last and sum((sampled := sampler(launch)).values()) > layer(launch):
-        terms, runs = sampled, "sampler"
+        terms = sampled
     if profile.workspace_persistent and not repacks_experts(launch):
-        terms["experts {:.2f}"] = workspace(launch)
-    if items := image_items(launch):  # both stay until the profile run ends
-        tokens = batched if profile.images_widened else launch.images["tokens"]
-        terms["images {:.2f}"] = items * (tokens * state + launch.images["pixel_bytes"])
+        terms["experts"] = workspace(launch)
+    if images:  # both stay until the profile run ends
+        terms["images"] = image_items(launch) * (images["tokens"] * state + images["pixel_bytes"])
     if not first:
-        terms["inputs {:.2f}"] = 2 * batched * state  # IntermediateTensors
+        terms["inputs"] = 2 * launch.batched * state  # IntermediateTensors
     if profile.cublas_in_peak:
-        terms["cuBLAS {:.2f}"] = int(launch.engine.facts["architectures"][launch.device.architecture] * MIB)
-    return Peak(runs, terms)
+        terms["cuBLAS"] = int(launch.engine.facts["architectures"][launch.device.architecture] * MIB)
+    return terms
 
 
-def outside(launch: Launch) -> tuple[EngineTerm, int]:
-    """Memory that is not torch's (CUDA context, NCCL, all-reduce buffers), and how many starts on such cards were
-    measured. Without any, that of the nearest number of cards, with a wider interval."""
+def outside(launch: Launch) -> tuple[EngineTerm, bool]:
+    """Memory that is not torch's (CUDA context, NCCL, all-reduce buffers), and whether starts on as many such cards
+    were measured. Without any, that of the nearest number of cards, with a wider interval."""
     engine, profile, device = launch.engine, launch.profile, launch.device
-    tp, pp = launch.flags.tp, launch.flags.pp
-    table = profile.outside_gib if device.id == engine.facts["measured_card"] else {}
-    if device.architecture in engine.facts["before_hopper"]:
+    tp, pp, facts = launch.flags.tp, launch.flags.pp, engine.facts
+    table: Mapping[str, Any] = profile.outside_gib if device.id == facts["measured_card"] else {}
+    if device.architecture in facts["before_hopper"]:
         table = profile.outside_before_hopper_gib
+    more = profile.unaligned_vocabulary_gib if launch.vocabulary % 4 else 0
     key = "pp" if pp > 1 else str(tp)
-    unaligned = profile.outside_unaligned_vocabulary_gib if launch.vocabulary % 4 else {}
-    if unaligned:  # no start with such a vocabulary had several cards
-        table = unaligned if table and tp * pp == 1 else {}
-    if key in table and (pp == 1 or tp == 1):
+    if measured := key in table and (pp == 1 or tp == 1) and not (more and launch.cards > 1):
         *gib, starts = table[key]
         source = f"{starts} start{'' if starts == 1 else 's'}: {gib[1]:.2f}–{gib[2]:.2f}"
-        source += ", vocabularies that 4 does not divide" if unaligned else ""
     else:
-        starts_of = (one for one in engine.profiles if one.outside_gib)
-        nearest = min(starts_of, key=lambda one: abs(one.last - profile.last)).outside_gib
-        wider = engine.facts["unmeasured_gib"]
-        counts = [int(count) for count in nearest if count != "pp"]
-        middle = nearest[str(min(counts, key=lambda count: abs(count - tp)))][0]
-        more = unaligned["1"][0] - nearest["1"][0] if unaligned else 0  # as much more as with one card
-        gib = [middle + more, max(0, middle - wider["low"]) + more, middle + wider["high"] + more]
-        starts, source = 0, f"not measured for {profile.newest} on this card"
-    return estimated("outside torch", gib, source), starts
+        known = (one for one in engine.profiles if one.outside_gib)
+        nearest = min(known, key=lambda one: abs(one.last - profile.last)).outside_gib
+        middle = nearest[min(nearest.keys() - {"pp"}, key=lambda count: abs(int(count) - tp))][0]
+        wider = facts["unmeasured_gib"]
+        gib = [middle, max(0, middle - wider["low"]), middle + wider["high"]]
+        source = f"not measured for {profile.newest} on this card"
+    source += f"; {more:.2f} more for a vocabulary that 4 does not divide" if more else ""
+    return estimated("outside torch", [size + more for size in gib], source), measured
 
 
-def graphs(launch: Launch) -> EngineTerm | None:
-    """CUDA graphs as the version estimates them and subtracts them; None where it does not. An estimate of its
-    estimate. profile_cudagraph_memory."""
+def graphs(launch: Launch) -> dict[str, EngineTerm]:
+    """CUDA graphs as the version estimates them and subtracts them, if it does. An estimate of its estimate.
+    profile_cudagraph_memory."""
     counts = launch.profile.v2_graphs_in_pool if runs_v2(launch) else launch.profile.graphs_in_pool
     if launch.flags.enforce_eager or not counts:
-        return None
+        return {}
     table, layers = launch.engine.facts["graphs_gib"], len(launch.model.architecture.blocks())
     middle = table["base"] + table["per_layer"] * layers
-    gib = middle, max(0.0, middle - table["low"]), middle + table["high"]
-    return estimated("CUDA graphs", gib, f"{layers} layers")
+    gib = middle, middle - table["low"], middle + table["high"]
+    return {"graphs": estimated("CUDA graphs", gib, f"{layers} layers")}
 
 
 # The start
-
-
-def derived(launch: Launch) -> bool:
-    """True if starts agree with the counts of weights and activations: not where kernels repack quantized weights, or
-    quantize activations."""
-    return launch.storage.name in WIDE or launch.storage.name == "fp8"
 
 
 def like_measured(launch: Launch) -> bool:
     """True for a launch like those of the measured starts."""
     fp32 = "fp32" in (launch.value_dtype, launch.storage.name)
     other = fp32 or launch.has_states or launch.model.architecture.having(LatentAttention) or launch.flags.pp > 1
-    return bool(derived(launch) and launch.profile.starts and not other and not launch.pool_given)
+    return kind_of_counts(launch) == "exact" and not other and not launch.pool_given
 
 
 def block_size(launch: Launch) -> int | None:
@@ -265,20 +260,19 @@ def block_size(launch: Launch) -> int | None:
     return blocks.get(launch.device.id, blocks.get(card))
 
 
-def pages_by_length(launch: Launch, stage: LoadedModel, pool: int) -> Callable[[int], Pages]:
-    """Pages of the pool of a rank of a pipeline stage, by max_model_len, with as many tokens in a step."""
-    flags, batched = launch.flags, launch.batched
-    chunk = max((int(getattr(part, "chunk", 1)) for part in launch.model.architecture.parts()), default=1)
-    layers = cache_layers(stage, width(launch.kv_dtype), launch.value_bytes, tp=flags.tp)
-    ratio, alignment = launch.profile.padding_ratio, alignment_of(stage)
-    mode, block = flags.mamba_cache_mode, block_size(launch)
-    return lambda length: pages(layers, pool, Paging(length, batched, ratio, block, alignment, mode, chunk))
-
-
-def requested(launch: Launch) -> EngineTerm:
-    """What the engine takes of a card."""
-    share = int(launch.total * launch.utilization)
-    return counted("requested", share, f"{launch.utilization:g} of {launch.total / GIB:.2f}, torch's total")
+def pages(launch: Launch, stage: LoadedModel, pool: int) -> Pages:
+    """Pages of the pool of a rank of a pipeline stage."""
+    return pages_of(
+        stage,
+        width(launch.kv_dtype),
+        pool,
+        value_bytes=launch.value_bytes,
+        tp=launch.flags.tp,
+        padding_ratio=launch.profile.padding_ratio,
+        batched=launch.batched,
+        block=block_size(launch),
+        mode=launch.flags.mamba_cache_mode,
+    )
 
 
 def stages(launch: Launch) -> Iterator[tuple[int, LoadedModel, LoadedModel]]:
@@ -290,68 +284,63 @@ def stages(launch: Launch) -> Iterator[tuple[int, LoadedModel, LoadedModel]]:
         yield number, stage, part
 
 
-def ranks(launch: Launch) -> Iterator[Start]:
-    """Memory of the ranks of each kind of pipeline stage."""
-    sure, compared, share = derived(launch), bool(launch.profile.starts), requested(launch)
-    (beyond, measured), captured = outside(launch), graphs(launch)
-    for number, stage, rank in stages(launch):
-        stored, most = weights(launch, rank), peak(launch, first=number == 1, last=number == launch.flags.pp)
-        taken = {
-            **(
-                {}
-                if launch.quantized_experts
-                else {"weights": counted("weights", stored.total, stored.words, sure=sure, compared=compared)}
-            ),
-            "activations": counted("activations at start", most.total, most.words, sure=sure, compared=compared),
-            "outside": beyond,
-            **({} if captured is None else {"graphs": captured}),
-        }
-        pool = launch.flags.kv_cache_memory_bytes or share["bytes"] - sum(term["bytes"] for term in taken.values())
-        paged = pages_by_length(launch, stage, pool)
-        found = paged(launch.length)
-        printed = launch.profile.printed_tokens(found.tokens, found.concurrency, launch.length)
-        in_blocks = launch.profile.tokens_line == "blocks"
-        tokens = found.tokens if in_blocks else found.tokens_of_requests(launch.length)
-        lines = (
-            f"GPU KV cache size: {printed:,} tokens",
-            f"Maximum concurrency for {launch.length:,} tokens per request: {found.concurrency:.2f}x",
-        )
-        least = stored.parameters + (beyond["low_bytes"] or 0)
-        least += most.total if sure and not repacks_experts(launch) else 0
-        terms = {"requested": share, **taken}
-        cache = Start(terms, pool=pool, tokens=tokens, concurrency=found.concurrency, lines=lines, measured=measured)
-        yield replace(cache, peak_from=most.runs, paged=paged, pages=found, least=least)
-
-
 def start(launch: Launch) -> Start:
-    """The rank with the fewest blocks for its layers, whose pool decides; `lacks` names the memory that one request of
-    the longest length, or a pool that is given, has too little of."""
-    every = list(ranks(launch))
-    found = min(every, key=lambda one: one.concurrency)
-    found = replace(found, least=max(one.least for one in every))
-    return replace(found, lacks=_lacks(launch, found))
+    """The start of the rank with the fewest blocks for its layers, whose pool decides. Raises TfacctError."""
+    share = int(launch.total * launch.utilization)
+    total = f"{launch.utilization:g} of {launch.total / GIB:.2f}, torch's total"
+    requested = {"requested": counted("requested", share, total)}
+    for reason, others in refusals(launch):
+        return Start(requested, reason, others)
+    every = [_rank(launch, requested, *stage) for stage in stages(launch)]
+    return min(every, key=lambda one: (not one.lacks, one.concurrency))
 
 
-def overfull(launch: Launch, found: Start) -> int:
-    """Bytes by which a pool that is given and the least of all else exceed the card; at most 0 if they fit."""
-    return found.least + found.pool - launch.total if launch.pool_given else 0
+def _rank(
+    launch: Launch, requested: dict[str, EngineTerm], number: int, stage: LoadedModel, rank: LoadedModel
+) -> Start:
+    """The start of a rank of the pipeline stage of this number."""
+    stored, most = weights(launch, rank), peak(launch, first=number == 1, last=number == launch.flags.pp)
+    (beyond, measured), kind, length = outside(launch), kind_of_counts(launch), launch.length
+    taken = {
+        "weights": counted("weights", sum(stored.values()), in_gib(stored), kind),
+        "activations": counted("activations at start", sum(most.values()), in_gib(most), kind),
+        "outside": beyond,
+        **graphs(launch),
+    }
+    left = requested["requested"]["bytes"] - sum(term["bytes"] for term in taken.values())
+    pool = launch.flags.kv_cache_memory_bytes or left
+    found = pages(launch, stage, pool)
+    needed, concurrency = found.per_request(length), found.concurrency(length)
+    printed = launch.profile.printed_tokens(found.tokens, concurrency, length)
+    lacks = _lacks(launch, found, pool, taken)
+    lines = (
+        f"GPU KV cache size: {printed:,} tokens",
+        f"Maximum concurrency for {length:,} tokens per request: {concurrency:.2f}x",
+    )
+    return Start(
+        requested | taken,
+        lacks,
+        pool=pool,
+        tokens=found.tokens if launch.profile.tokens_line == "blocks" else found.blocks * length // needed,
+        concurrency=concurrency,
+        lines=() if lacks else lines,
+        measured=measured,
+        peak_from=next(iter(most)).partition(" ")[0],
+        pages=found,
+    )
 
 
-def _lacks(launch: Launch, found: Start) -> str:
-    assert found.pages is not None
-    if found.pool <= 0:
+def _lacks(launch: Launch, found: Pages, pool: int, taken: Mapping[str, EngineTerm]) -> str:
+    """The memory that a pool that is given, or one request of the longest length, has too little of."""
+    if pool <= 0:
         return "no memory is left for the cache blocks"
-    if overfull(launch, found) > 0:
-        cache = f"a cache of {found.pool / GIB:.1f} GiB and all else"
-        return f"{cache} need {(found.least + found.pool) / GIB:.1f} GiB, the card has {launch.total / GIB:.1f}"
-    if found.pages.blocks >= found.pages.pages_per_request:
+    others = taken["weights"]["bytes"] + (taken["outside"]["low_bytes"] or 0)
+    others += 0 if taken["activations"]["kind"] == "estimate" else taken["activations"]["bytes"]
+    if launch.pool_given and others + pool > launch.total:
+        cache = f"a cache of {pool / GIB:.1f} GiB and all else"
+        return f"{cache} need {(others + pool) / GIB:.1f} GiB, the card has {launch.total / GIB:.1f}"
+    needs = found.per_request(launch.length)
+    if found.blocks >= needs:
         return ""
-    needs = found.pages.pages_per_request * found.pages.block_bytes
     tokens = f"one request of {launch.length:,} token{'' if launch.length == 1 else 's'}"
-    return f"{tokens} needs {needs / GIB:.1f} GiB, the pool has {found.pool / GIB:.1f}"
-
-
-def largest_length(launch: Launch, found: Start) -> int:
-    """The longest max_model_len for this pool; 0 if there is none."""
-    assert found.pages is not None and found.paged is not None
-    return found.pages.largest_length(found.paged, min(launch.model.context, LARGEST))
+    return f"{tokens} needs {needs * found.block_bytes / GIB:.1f} GiB, the pool has {pool / GIB:.1f}"

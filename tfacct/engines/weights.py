@@ -8,23 +8,22 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from tfacct.architecture.parts import LatentAttention, Rotary
 from tfacct.engines.launch import WIDE, Launch
 from tfacct.engines.pages import ceil_div
-from tfacct.engines.profiles import GIB, MIB
+from tfacct.engines.profiles import MIB
 from tfacct.ledger.evaluated import OUTSIDE, Tensor
 from tfacct.loading.model import LoadedModel
 
 VOCABULARY = 64
 """Rows of the embedding and of the head are a multiple of it."""
 JOINED = {
-    **dict.fromkeys(("q_proj.weight", "k_proj.weight", "v_proj.weight"), "qkv_proj"),
-    **dict.fromkeys(("k_b_proj.weight", "v_b_proj.weight"), "kv_b_proj"),
-    **dict.fromkeys(("gate_proj.weight", "up_proj.weight"), "gate_up_proj"),
+    **dict.fromkeys(("q_proj", "k_proj", "v_proj"), "qkv_proj"),
+    **dict.fromkeys(("k_b_proj", "v_b_proj"), "kv_b_proj"),
+    **dict.fromkeys(("gate_proj", "up_proj"), "gate_up_proj"),
 }
-"""Tensors of one module that the engine stores as one."""
+"""Matrices of one module that the engine stores as one."""
 SCALE = 4
 """Bytes of the scale of an output channel that the engine adds to a plain 8-bit weight."""
 
@@ -48,33 +47,11 @@ def allocated(size: int, split_limit: bool = False) -> int:
     return segment if stays else size
 
 
-class Weights(NamedTuple):
-    """Bytes of one rank's weights: `parameters` without padding, cos/sin caches of rotary embeddings, W_UK and W_UV of
-    latent attention; `total` with padding, scales that the engine adds to `narrow` weights, and what the allocator
-    rounds up."""
-
-    parameters: int
-    rotary: int
-    absorbed: int
-    total: int
-    narrow: bool
-
-    @property
-    def words(self) -> str:
-        """What the total consists of, in GiB: parts from 0.005 GiB on."""
-        padding = self.total - self.parameters - self.rotary - self.absorbed
-        others = {
-            "cos and sin": self.rotary,
-            "W_UK and W_UV": self.absorbed,
-            "scales and padding" if self.narrow else "padding": padding,
-        }
-        shown = {"parameters": self.parameters} | {what: size for what, size in others.items() if size >= GIB // 200}
-        return ", ".join(f"{what} {size / GIB:.2f}" for what, size in shown.items())
-
-
-def weights(launch: Launch, rank: LoadedModel) -> Weights:
-    """The weights that one rank of a pipeline stage stores, those of image encoders too. Raises TfacctError."""
-    tp, storage = launch.flags.tp, launch.storage
+def weights(launch: Launch, rank: LoadedModel) -> dict[str, int]:
+    """Bytes of the weights that one rank of a pipeline stage stores, those of image encoders too: parameters, cos/sin
+    caches of rotary embeddings, W_UK and W_UV of latent attention, and the rest: padding, scales that the engine adds
+    to narrow weights, and what the allocator rounds up. Raises TfacctError."""
+    tp, storage, value_bytes = launch.flags.tp, launch.storage, launch.value_bytes
     split_limit = bool(launch.profile.facts.get("split_limit"))
     parameters = 0
     joined: dict[tuple[str, str, int, int], int] = defaultdict(int)
@@ -82,20 +59,22 @@ def weights(launch: Launch, rank: LoadedModel) -> Weights:
         parameters += int(storage.bytes(tensor.stored)) * int(tensor.count)
         module, _, name = tensor.path.rpartition(".")
         holder, _, leaf = module.rpartition(".")
-        stored = f"{holder}.{JOINED.get(f'{leaf}.{name}', f'{leaf}.{name}')}"
+        stored = f"{holder}.{JOINED.get(leaf, leaf)}.{name}"
         for what, size in _bytes(launch, tensor).items():
             joined[stored, what, id(tensor.axes), tensor.count] += size
     total = sum(count * allocated(size, split_limit) for (*_, count), size in joined.items())
-    rotary = sum(allocated(size, split_limit) for size in rotary_caches(launch.model, launch.value_bytes))
-    absorbed = sum(
-        stack.count * allocated(part.heads * size * part.kv_rank * launch.value_bytes, split_limit)
-        for stack, part in rank.architecture.having(LatentAttention)
-        for size in (part.nope_dim, part.value_dim)
-    )
-    encoders = sum(one.parameters for one in launch.encoders) * launch.value_bytes
+    encoders = sum(one.parameters for one in launch.encoders) * value_bytes
     encoders //= tp if launch.images.get("sharded") else 1
-    total += rotary + absorbed + encoders
-    return Weights(parameters + encoders, rotary, absorbed, total, storage.name not in WIDE)
+    return {
+        "parameters": parameters + encoders,
+        "cos and sin": sum(allocated(size, split_limit) for size in rotary_caches(launch.model, value_bytes)),
+        "W_UK and W_UV": sum(
+            stack.count * allocated(part.heads * size * part.kv_rank * value_bytes, split_limit)
+            for stack, part in rank.architecture.having(LatentAttention)
+            for size in (part.nope_dim, part.value_dim)
+        ),
+        "padding" if storage.name in WIDE else "scales and padding": total - parameters,
+    }
 
 
 def _bytes(launch: Launch, tensor: Tensor) -> dict[str, int]:

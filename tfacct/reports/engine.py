@@ -13,7 +13,7 @@ from tfacct.engines import advice, llama_cpp, logs, sglang, vllm
 from tfacct.engines.advice import Change
 from tfacct.engines.launch import Launch, launch_of, line, typed_flags
 from tfacct.engines.logs import Figure
-from tfacct.engines.pages import EngineGroup
+from tfacct.engines.pages import Kind
 from tfacct.engines.profiles import GIB, engine, paths
 from tfacct.engines.start import EngineTerm, Start, check
 from tfacct.loading.model import LoadedModel
@@ -37,6 +37,15 @@ class EngineInterval(TypedDict):
     worst: float
 
 
+class EngineGroup(TypedDict):
+    """Layers of a kind, and their pages."""
+
+    kind: Kind
+    layers: int
+    page_bytes: int
+    pages_per_request: int
+
+
 class CheaperFlag(TypedDict):
     """A flag that leaves more tokens."""
 
@@ -58,17 +67,16 @@ CAUSES = {
     "weights": "another format or config than the model's",
     "activations": "another sampler (FlashInfer installed, or its variable set), or another version",
     "outside": "another process on the card, another driver, or other cards",
-    "pool": "",
-    "tokens": "",
-    "concurrency": "",
+    "pool": "another utilization, or another process on the card",
+    "tokens": "another version, or another size of blocks",
+    "concurrency": "another longest request",
 }
-"""Figures of a log in the order of the start, and likely causes where one differs; empty: by the deviation."""
+"""Figures of a log in the order of the start, and likely causes where one is the first that differs."""
 ASSUMED = {"engine_version": "version", "gpu_memory_utilization": "utilization", "max_model_len": "--max-model-len"}
 """Flags that are assumed where neither the line nor the log has them."""
 SLACK = {"weights": GIB // 33, "activations": GIB // 50, "outside": GIB // 10, "pool": GIB // 7}
 """Bytes that a figure may be off, beyond the rounding of the log. Tokens and requests: the share of their
 pool, or 1% where the log has no pool."""
-
 
 ENGINES: Mapping[str, ModuleType] = {"vllm": vllm, "sglang": sglang, "llama.cpp": llama_cpp}
 """Each engine's `unsupported` and `start`."""
@@ -123,6 +131,17 @@ class About(NamedTuple):
         error = round(tokens * measured["p90"])
         return {"low": tokens - error, "high": tokens + error, **measured}
 
+    @property
+    def groups(self) -> list[EngineGroup]:
+        """Kinds of layers of the cache, and their pages; none for an engine without blocks."""
+        if (pages := self.start.pages) is None:
+            return []
+        each = [(one, pages.pages_of(one, self.launch.length)) for one in pages.layers]
+        return [
+            EngineGroup(kind=one.kind, layers=one.layers, page_bytes=pages.page_bytes, pages_per_request=of_request)
+            for one, of_request in each
+        ]
+
     def bytes_of(self, name: str) -> int | None:
         """Bytes of a term; None if the engine has none of this name."""
         return self.start.terms[name]["bytes"] if name in self.start.terms else None
@@ -141,7 +160,7 @@ class EngineReport(build.ModelReport):
     starts: bool = of_start(lambda about: not about.start.lacks)
     reason: str | None = of_start(lambda about: about.start.lacks or None)
     launch: str | None = of_start(lambda about: about.line)
-    log_lines: list[str] = of_start(lambda about: about.start.log_lines)
+    log_lines: list[str] = of_start(lambda about: list(about.start.lines))
     max_model_len: int = of_start(lambda about: about.launch.length)
     kv_cache_tokens: int = of_start(lambda about: about.start.tokens)
     max_concurrency: float = of_start(lambda about: about.start.concurrency)
@@ -155,7 +174,7 @@ class EngineReport(build.ModelReport):
     total_memory_bytes: int = of_start(lambda about: about.launch.total)
     blocks: int | None = of_start(lambda about: about.start.pages and about.start.pages.blocks)
     block_size: int | None = of_start(lambda about: about.start.pages and about.start.pages.block_size)
-    groups: list[EngineGroup] = of_start(lambda about: list(about.start.pages.groups) if about.start.pages else [])
+    groups: list[EngineGroup] = of_start(lambda about: about.groups)
     terms: list[EngineTerm] = of_start(lambda about: about.terms)
     interval: EngineInterval | None = of_start(lambda about: about.interval)
     cheaper: list[CheaperFlag] = of_start(
@@ -200,17 +219,16 @@ def engine_start(model: LoadedModel, name: str, given: Mapping[str, Any]) -> Eng
 def _vllm(launch: Launch, given: Mapping[str, Any]) -> About:
     """A launch of vLLM, with what is searched for."""
     check(launch, vllm.unsupported(launch))
-    found, refusal = advice.attempt(launch)
-    longest = given.get("max_model_len") == "max" and refusal is None
+    found = vllm.start(launch)
+    longest = given.get("max_model_len") == "max" and not found.others
     if longest:
-        launch = launch.with_flags(max_model_len=vllm.largest_length(launch, found) or 1)
-    check(launch, vllm.unsupported_pages(launch))
+        launch = launch.with_flags(max_model_len=advice.largest_length(launch, found) or 1)
     before = launch.flags
-    if given.get("requests") is not None and refusal is None:
+    if given.get("requests") is not None and not found.others:
         launch = advice.for_requests(launch, given["requests"])
-    found, refusal = advice.attempt(launch)
+    found = vllm.start(launch)
     if found.lacks:
-        return About(launch, found, advice.suggestion(launch, refusal or advice.out_of_memory(launch, found)))
+        return About(launch, found, advice.suggestion(launch, found))
     flags = {name: getattr(launch.flags, name) for name in FOUND}
     words = [option(name, value) for name, value in flags.items() if value != getattr(before, name)]
     return About(launch, found, changes=advice.changes(launch, found), flags=" ".join(words), longest=longest)
@@ -260,24 +278,21 @@ def _log_answer(about: About) -> str:
     if first is None:
         return f"The log agrees: {len(log)} of {len(log)} figures.{more}"
     share = first["printed"] / first["computed"] - 1 if first["computed"] else 1
-    cause = CAUSES[first["what"]] or _cause(about, first, share)
-    return f"{first['what']} is the first figure that differs, by {100 * share:+.1f}%: {cause}?{more}"
+    differs = f"{first['what']} is the first figure that differs, by {100 * share:+.1f}%"
+    return f"{differs}: {_cause(about, first['what'], share)}?{more}"
 
 
-def _cause(about: About, first: LogLine, share: float) -> str:
-    """Likely causes of a pool, or of what it holds, that differs by a share."""
-    what, before = first["what"], [one["what"] for one in about.log[: about.log.index(first)]]
-    if what == "concurrency" and "tokens" in before:
-        return "another longest request"
-    if what != "pool" and any(abs((1 + share) / ratio - 1) < 0.1 for ratio in (0.5, 2)):
-        return "another dtype of the cache"
-    if "pool" in before:
-        return "another version, or another size of blocks"
+def _cause(about: About, what: str, share: float) -> str:
+    """Likely causes of the first figure that differs, by a share. Tokens and requests follow from the pool."""
+    compared = [one["what"] for one in about.log]
+    if what == "tokens" or (what == "concurrency" and "tokens" not in compared):
+        if any(abs((1 + share) / ratio - 1) < 0.1 for ratio in (0.5, 2)):
+            return "another dtype of the cache"
+        what = "tokens" if "pool" in compared else "pool"
     sizes = (about.bytes_of("activations") or 0) + (about.bytes_of("graphs") or 0)
     near = abs(share) * max(0, about.start.pool) <= sizes  # no more than the number of requests and the version change
-    seqs = near and "max_num_seqs" in about.launch.engine.facts["flags"]
-    first_cause = f"another {option('max_num_seqs')} or version, " if seqs else ""
-    return f"{first_cause}another utilization, or another process on the card"
+    seqs = what == "pool" and near and "max_num_seqs" in about.launch.engine.facts["flags"]
+    return f"another {option('max_num_seqs')} or version, " * seqs + CAUSES[what]
 
 
 def _log_table(log: Sequence[LogLine]) -> Table:
@@ -372,7 +387,7 @@ def _changes(about: About) -> list[str]:
 
 def _log_lines(about: About) -> list[str]:
     """What the log will say, if no log is compared."""
-    return [] if about.log else [f"{', approximately' * about.near}: {line}" for line in about.start.log_lines]
+    return [] if about.log else [f"{', approximately' * about.near}: {line}" for line in about.start.lines]
 
 
 NOTES = (
