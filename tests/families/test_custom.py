@@ -112,91 +112,6 @@ def test_one_norm_of_a_layer_is_stored_once_and_read_by_every_sublayer() -> None
     }
 
 
-# The same model said by a family and by parts.
-TWINS = {
-    "llama": {
-        "model": {"vocab": 61, "hidden": 24, "context": 53, "positions": "rotary"},
-        "attention": {"heads": 6, "kv_heads": 2, "head_dim": 10, "bias": True},
-        "feed_forward": {"width": 71, "gated": True, "bias": True},
-        "norm": {"kind": "rms"},
-        "decoder": {"layers": 3},
-    },
-    "mistral, windowed": {
-        "model": {"vocab": 101, "hidden": 32, "context": 59, "positions": "rotary"},
-        "attention": {"heads": 8, "kv_heads": 2, "head_dim": 6, "window": 5},
-        "feed_forward": {"width": 107, "gated": True},
-        "norm": {"kind": "rms"},
-        "decoder": {"layers": 2},
-    },
-    "mixtral": {
-        "model": {"vocab": 103, "hidden": 48, "context": 59, "positions": "rotary"},
-        "attention": {"heads": 6, "kv_heads": 2, "head_dim": 10, "window": 5},
-        "experts": {"experts": 7, "active": 4, "width": 37},
-        "norm": {"kind": "rms"},
-        "decoder": {"layers": 2},
-    },
-    "gpt2": {
-        "model": {"vocab": 59, "hidden": 42, "context": 37, "positions": "learned", "tied": True},
-        "attention": {"heads": 6, "bias": True},
-        "feed_forward": {"width": 67, "bias": True},
-        "norm": {"kind": "layer"},
-        "decoder": {"layers": 2},
-    },
-    "falcon": {
-        "model": {"vocab": 163, "hidden": 60, "context": 39, "positions": "rotary", "tied": True},
-        "attention": {"heads": 6, "kv_heads": 2},
-        "feed_forward": {"width": 71},
-        "norm": {"kind": "layer", "order": "parallel"},
-        "decoder": {"layers": 2},
-    },
-    "t5, untied": {
-        "model": {"positions": "relative"},
-        "norm": {"kind": "rms"},
-    },
-    "bart": {
-        "model": {"positions": "learned", "tied": True},
-        "norm": {"kind": "layer", "order": "post", "embedding": True},
-    },
-}  # fmt: skip
-
-
-def twin(name: str) -> dict:
-    """The tables of a family's tiny model; of the two with encoders, with its sizes read off its config."""
-    own, raw = copy.deepcopy(TWINS[name]), SHAPES[name]
-    if name.startswith("t5"):
-        own["model"] |= {"vocab": raw["vocab_size"], "hidden": raw["d_model"], "context": raw.get("n_positions", 512)}
-        own["model"]["buckets"] = raw.get("relative_attention_num_buckets", 32)
-        own["attention"] = {"heads": raw["num_heads"], "head_dim": raw["d_kv"]}
-        own["feed_forward"] = {"width": raw["d_ff"]}
-        layers = raw["num_layers"], raw.get("num_decoder_layers", raw["num_layers"])
-        own |= {"encoder": {"layers": layers[0]}, "decoder": {"layers": layers[1]}}
-    if name == "bart":
-        own["model"] |= {"vocab": raw["vocab_size"], "hidden": raw["d_model"]}
-        own["model"]["context"] = raw["max_position_embeddings"] + 2  # its table has two rows in front
-        own["attention"] = {"bias": True}
-        own["feed_forward"] = {"bias": True}
-        for side in ("encoder", "decoder"):
-            own[side] = {
-                "layers": raw[f"{side}_layers"],
-                "attention": {"heads": raw[f"{side}_attention_heads"]},
-                "feed_forward": {"width": raw[f"{side}_ffn_dim"]},
-            }
-    return own
-
-
-@pytest.mark.parametrize("name", TWINS)
-def test_a_model_of_parts_is_the_familys(name: str) -> None:
-    """Parameters, FLOPs, pointwise work and what is kept, path by path, in a prefill, a chunk and a decode step."""
-    own, family = load_model("mine", twin(name)).ledger, tiny(name).ledger
-    assert own.parameters(unfolded=True) == family.parameters(unfolded=True)
-    for tokens, new in ((23, 17), (13, 0), (1, 0)):
-        at = Workload(context=23, tokens=tokens, batch=9, source=17, new_source=new).axes()
-        assert own.flops(at, unfolded=True) == family.flops(at, unfolded=True)
-        assert own.flops(at, masked=True) == family.flops(at, masked=True)
-        assert own.states(at, unfolded=True) == family.states(at, unfolded=True)
-        assert own.pointwise(at, unfolded=True) == family.pointwise(at, unfolded=True)
-
-
 def test_an_encoder_alone_keeps_nothing() -> None:
     own = tiny("custom, encoder post-norm")
     assert not own.has_cache and own.source is None
@@ -261,20 +176,15 @@ def test_a_sides_own_table_stands_over_the_common_one() -> None:
     assert (writing.attention.heads, writing.find(FeedForward).width) == (6, 5)
 
 
-@pytest.mark.parametrize(
-    ("sets", "says"),
-    [
-        ("attention.heads=7", "attention.heads=7 must divide model.hidden=48"),
-        ("attention.head=8", "no field 'attention.head' in a custom model"),
-        ("attention=8", "no field 'attention' in a custom model"),
-        ("heads=8", "no field 'heads' in a custom model"),
-        ("encoder.feed_forward.called=maybe", 'encoder.feed_forward.called must be true or false, not "maybe"'),
-    ],
-)
-def test_set_refuses_by_dotted_name(run, tmp_path: Path, sets: str, says: str) -> None:
-    (tmp_path / "mine.toml").write_text(as_toml(over(BOTH)))
-    ran = run("params", str(tmp_path / "mine.toml"), "--set", sets)
-    assert (ran.code, ran.out) == (2, "") and says in ran.err and len(ran.err.splitlines()) <= 2
+def test_set_refuses_by_dotted_name(run, tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text(as_toml(BOTH))
+    for sets, says in {
+        "attention.heads=7": "attention.heads=7 must divide model.hidden=48",
+        **{f"{name}=8": f"no field '{name}' in a custom model" for name in ("attention.head", "attention", "heads")},
+        "encoder.feed_forward.called=maybe": 'encoder.feed_forward.called must be true or false, not "maybe"',
+    }.items():
+        ran = run("params", str(tmp_path / "mine.toml"), "--set", sets)
+        assert (ran.code, ran.out) == (2, "") and says in ran.err and len(ran.err.splitlines()) <= 2, sets
 
 
 def test_set_by_dotted_name(run, tmp_path: Path) -> None:
@@ -415,36 +325,32 @@ def test_a_message_is_one_line_whatever_the_file_names() -> None:
     assert "\n" not in raised.value.message and "\x1b" not in str(TfacctError("a\x1b[2J", "b\x1b[2J"))
 
 
-@pytest.mark.parametrize(
-    "content", ["[model]\nvocab = 2001-01-01", "[model]\n[model]", "config = {}", "model = 1", "[[model]]\nx=1"]
-)
-def test_broken_files(run, tmp_path: Path, content: str) -> None:
-    (tmp_path / "mine.toml").write_text(content)
-    ran = run("flops", str(tmp_path / "mine.toml"))
-    assert (ran.code, ran.out) == (2, "") and "mine" in ran.err and "Traceback" not in ran.err
+PLAIN = as_toml(DECODER)
+HOLDS_NO_MODEL = "[model] is missing: the file has "
 
 
-@pytest.mark.parametrize(
-    ("more", "says"),
-    [
-        ("expect = 5\n", "[expect] must be a table"),
-        ("expect = {parameters = 5}\n", "[expect] of a custom model needs parameters"),
-        (
-            'expect = {parameters = "5", from = "arithmetic", working = "5"}\n',
-            "[expect] parameters must be a whole number",
-        ),
-        ('source = {url = "x"}\n', "[source] of a custom model may only have about"),
-    ],
-)
-def test_what_an_own_model_may_say_of_itself(run, tmp_path: Path, more: str, says: str) -> None:
-    (tmp_path / "mine.toml").write_text(more + as_toml(DECODER))
+@pytest.mark.parametrize(("text", "says"), [
+    *((text, "mine") for text in ("[model]\nvocab = 2001-01-01", "[model]\n[model]", "model = 1", "[[model]]\nx=1")),
+    ("config = {}", "mine"),
+    (f"expect = 5\n{PLAIN}", "[expect] must be a table"),
+    (f"expect = {{parameters = 5}}\n{PLAIN}", "[expect] of a custom model needs parameters"),
+    (f'expect = {{parameters = "5", from = "arithmetic", working = "5"}}\n{PLAIN}',
+     "[expect] parameters must be a whole number"),
+    (f'source = {{url = "x"}}\n{PLAIN}', "[source] of a custom model may only have about"),
+    ("", f"{HOLDS_NO_MODEL}nothing"),
+    ("# a plan\n", f"{HOLDS_NO_MODEL}nothing"),
+    ("[modell]\nvocab = 5\n[decoder]\n", f"{HOLDS_NO_MODEL}[modell], [decoder]"),
+])  # fmt: skip
+def test_a_broken_file_is_refused(run, tmp_path: Path, text: str, says: str) -> None:
+    (tmp_path / "mine.toml").write_text(text, encoding="utf-8")
     ran = run("flops", str(tmp_path / "mine.toml"))
-    assert (ran.code, ran.out) == (2, "") and says in ran.err
+    assert (ran.code, ran.out) == (2, "") and says in ran.err and "Traceback" not in ran.err
+
+
+def test_what_an_own_model_may_say_of_itself(run, tmp_path: Path) -> None:
     total = load(DECODER).params().total
-    fine = (
-        f'expect = {{parameters = {total}, from = "arithmetic", working = "{total}"}}\nsource = {{about = "a test"}}\n'
-    )
-    (tmp_path / "mine.toml").write_text(fine + as_toml(DECODER))
+    expect = f'expect = {{parameters = {total}, from = "arithmetic", working = "{total}"}}\n'
+    (tmp_path / "mine.toml").write_text(f'{expect}source = {{about = "a test"}}\n{PLAIN}')
     assert "a test, described" in run("models", str(tmp_path / "mine.toml")).out
     assert f"{total:,} (equal)" in run("params", str(tmp_path / "mine.toml")).out
 
@@ -474,14 +380,3 @@ def test_the_lecture_among_the_presets(run) -> None:
     assert "encoder.feed_forward.called  given      false" in ran.out and "described" in ran.out
     assert run("formula", "custom").code == 0
     assert run("compare", "--by", "line", LECTURE, "transformer-base").code == 0
-
-
-@pytest.mark.parametrize(
-    ("text", "holds"),
-    [("", "nothing"), ("# a plan\n", "nothing"), ("[modell]\nvocab = 5\n[decoder]\n", "[modell], [decoder]")],
-)
-def test_a_file_without_its_model_says_what_it_holds(run, tmp_path: Path, text: str, holds: str) -> None:
-    file = tmp_path / "mine.toml"
-    file.write_text(text, encoding="utf-8")
-    ran = run("params", str(file))
-    assert ran.code == 2 and ran.out == "" and f"[model] is missing: the file has {holds}" in ran.err

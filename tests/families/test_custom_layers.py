@@ -17,22 +17,19 @@ from tests.helpers.custom import (
     MAMBA2,
     MIXED,
     PLAIN,
+    TWINS,
     alike,
     as_toml,
     check_formula,
     hybrid,
     over,
 )
-from tests.helpers.custom import (
-    TWINS as LAYERED,
-)
 from tests.helpers.models import tiny
 from tfacct import load
 from tfacct.architecture.parts import Attention, Experts, FeedForward, LatentAttention, Mamba
 from tfacct.base.errors import TfacctError
 from tfacct.families import custom_tables as tables
-from tfacct.ledger.groups import Ledger
-from tfacct.ledger.workload import Request, Workload
+from tfacct.ledger.workload import Workload
 from tfacct.loading.model import load_model
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -55,31 +52,6 @@ def test_the_examples_are_the_published_models(name: str, preset: str) -> None:
     assert sum(own.ledger.parameters().values()) == published.expected
 
 
-def test_the_hybrid_is_of_a_mamba_and_a_mixtral() -> None:
-    """Each of its blocks, as the family says it: 28 of Mamba, 4 of attention; 16 of experts, 16 dense."""
-    own = load(EXAMPLES / "jamba_like.toml").loaded.ledger
-    sizes = {"vocab_size": 65_536, "hidden_size": 4096, "num_hidden_layers": 32}
-    heads = {"num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 14_336}
-    mamba = load({"model_type": "mamba", **sizes, "intermediate_size": 8192}).loaded.ledger
-    dense = load({"model_type": "llama", **sizes, **heads}).loaded.ledger
-    routed = {**sizes, **heads, "num_local_experts": 16, "num_experts_per_tok": 2}
-    mixtral = load({"model_type": "mixtral", **routed, "sliding_window": None}).loaded.ledger
-    for keys, tokens in ((999, 999), (999, 1), (999, 7)):
-        at = Workload(context=keys, tokens=tokens, batch=3).axes()
-        for count in (Ledger.flops, Ledger.states):
-            expected = {}
-            for number in range(32):
-                mixer = "attn" if number % 8 == 4 else "mamba"
-                other = {"attn": dense, "mamba": mamba}[mixer]
-                network = mixtral if number % 2 else dense
-                for part, ledger in ((mixer, other), ("mlp", network)):
-                    at_path = f"blocks.{number}.{part}."
-                    found = count(ledger, at, unfolded=True).items()
-                    expected |= {path: value for path, value in found if path.startswith(at_path)}
-            found = count(own, at, unfolded=True).items()
-            assert {path: value for path, value in found if path.startswith("blocks")} == expected
-
-
 def test_a_pattern_and_a_list_of_layers_say_the_same_hybrid() -> None:
     listed = tomllib.loads((EXAMPLES / "hybrid_decoder.toml").read_text(encoding="utf-8"))
     pattern = copy.deepcopy(listed)
@@ -87,53 +59,8 @@ def test_a_pattern_and_a_list_of_layers_say_the_same_hybrid() -> None:
     alike(load_model("mine", pattern).ledger, load_model("mine", listed).ledger, (999, 999), (999, 1), (999, 7))
 
 
-MIXERS = {
-    "qwen3_next": {
-        "model": {"vocab": 107, "hidden": 44, "context": 53, "positions": "rotary"},
-        "attention": {"heads": 6, "kv_heads": 2, "head_dim": 32, "rotary_dim": 8, "qk_norm": "rms", "gate": True},
-        "experts": {"experts": 7, "active": 4, "width": 37, "shared": 29, "shared_gate": True},
-        "norm": {"kind": "rms"},
-        "decoder": {
-            "layers": 4,
-            "pattern": ["linear", "dense", "full", "linear"],
-            "linear": {"delta_net": DELTA},
-            "dense": {"delta_net": DELTA, "feed_forward": {"width": 71, "gated": True}},
-        },
-    },
-    "bamba": {
-        "model": {"vocab": 211, "hidden": 48, "context": 103, "positions": "rotary"},
-        "attention": {"heads": 6, "kv_heads": 2, "head_dim": 20, "rotary_dim": 10, "bias": True},
-        "feed_forward": {"width": 71, "gated": True, "bias": True},
-        "norm": {"kind": "rms"},
-        "decoder": {"layers": 3, "mamba2": {**MAMBA2, "layers": [0, 2]}},
-    },
-    "lfm2": {
-        "model": {"vocab": 211, "hidden": 48, "context": 103, "positions": "rotary", "tied": True},
-        "attention": {"heads": 6, "kv_heads": 2, "head_dim": 20, "qk_norm": "rms"},
-        "feed_forward": {"width": 78, "gated": True},  # 2 · 97 / 3, times 1.1, up to a multiple of 13
-        "norm": {"kind": "rms"},
-        "decoder": {"layers": 4, "short_convolution": {"kernel": 5, "bias": True, "layers": [0, 2, 3]}},
-    },
-    "kimi_linear": {
-        "model": {"vocab": 149, "hidden": 48, "context": 67, "positions": "none", "latent_attention": "expanded"},
-        "latent_attention": {"heads": 6, "kv_rank": 14, "nope_dim": 8, "rope_dim": 4, "value_dim": 10},
-        "experts": {"experts": 15, "active": 7, "width": 37, "shared": 74},
-        "norm": {"kind": "rms"},
-        "decoder": {
-            "layers": 4,
-            "pattern": ["kda", "full", "kda", "kda"],
-            "kda": {"delta_net": {"heads": 3, "key_dim": 12, "decay_rank": 12, "kernel": 5}},
-            "first": {"1": {"feed_forward": {"width": 71, "gated": True}}},
-        },
-    },
-}
-
-
-TWINS = LAYERED | MIXERS
-
-
 @pytest.mark.parametrize("name", TWINS)
-def test_layers_that_differ_are_the_familys(name: str) -> None:
+def test_a_model_of_parts_is_the_familys(name: str) -> None:
     steps = ((150, 150), (23, 23), (23, 13), (150, 70), (23, 1), (3, 3), (1, 1))
     alike(load_model("mine", TWINS[name]).ledger, tiny(name).ledger, *steps)
 
@@ -335,14 +262,6 @@ def test_chunks_of_two_lengths_are_counted_and_derived_and_have_no_formula(run, 
 
 @pytest.mark.parametrize("of", ["flops", "params", "kv"])
 def test_the_formula_of_all_mixers_is_the_count(of: str) -> None:
-    sympy = pytest.importorskip("sympy")
-    from tfacct.reports.formula import formula
-
     chunked = {"chunk": 8}
     own = load_model("mine", hybrid(**{**BESIDE, "mamba2": {**MAMBA2, **chunked}, "delta_net": {**DELTA, **chunked}}))
-    facts = formula(own, Request(), of=of).models[0]
-    axis_names = {axis: sympy.Symbol(axis) for axis in facts["legend"]}
-    values = {axis_names[axis]: about["value"] for axis, about in facts["legend"].items() if "value" in about}
-    at = Workload(32, 32).axes()
-    count = {"flops": own.ledger.flops, "params": lambda _: own.ledger.parameters(), "kv": own.ledger.states}[of](at)
-    assert sympy.sympify(facts["total_formula"], locals=axis_names).subs(values) == sum(count.values())
+    check_formula(own, of, Workload(32, 32))

@@ -2,10 +2,13 @@
 
 import copy
 import json
+import tomllib
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import tests.families
 from tfacct.ledger.groups import Ledger
 from tfacct.ledger.workload import Request, Workload
 from tfacct.loading.model import LoadedModel
@@ -60,15 +63,8 @@ MIXED = {
         "pattern": ["local", "latent", "full", "ssm"],
         "local": {"attention": {"window": 5, "rotated": False, "head_dim": 11}},
         "latent": {
-            "latent_attention": {
-                "heads": 5,
-                "kv_rank": 14,
-                "nope_dim": 8,
-                "rope_dim": 6,
-                "value_dim": 12,
-                "q_rank": 22,
-                "bias": True,
-            }
+            "latent_attention": {**LATENT, "heads": 5, "kv_rank": 14, "nope_dim": 8, "rope_dim": 6}
+            | {"value_dim": 12, "q_rank": 22, "bias": True},
         },
         "ssm": {"mamba": {"inner": 58, "state": 13, "kernel": 3, "rank": 21, "mlp": True}},
         "every": {"2": {"experts": {"experts": 7, "active": 4, "width": 37, "shared": 19}}},
@@ -81,11 +77,10 @@ def alike(own: Ledger, family: Ledger, *steps: tuple[int, int]) -> None:
     """Parameters, FLOPs, pointwise work and what is kept, path by path, in each step of so many keys and new tokens."""
     assert own.parameters(unfolded=True) == family.parameters(unfolded=True)
     for keys, tokens in steps:
-        at = Workload(context=keys, tokens=tokens, batch=3).axes()
-        assert own.flops(at, unfolded=True) == family.flops(at, unfolded=True)
+        at = Workload(keys, tokens, 9, source=17, new_source=17 if tokens == keys else 0).axes()
+        for count in (Ledger.flops, Ledger.states, Ledger.pointwise):
+            assert count(own, at, unfolded=True) == count(family, at, unfolded=True)
         assert own.flops(at, masked=True, unfolded=True) == family.flops(at, masked=True, unfolded=True)
-        assert own.states(at, unfolded=True) == family.states(at, unfolded=True)
-        assert own.pointwise(at, unfolded=True) == family.pointwise(at, unfolded=True)
 
 
 DELTA = {"heads": 6, "key_heads": 3, "key_dim": 10, "value_dim": 11, "kernel": 5}
@@ -106,28 +101,8 @@ PLAIN = {
 }
 BESIDE = {name: own for name, own in PLAIN.items() if name != "mamba"}
 """Those that one model may have."""
-# The same model said by a family and by parts; what the family's small model has is read off its config.
-TWINS = {
-    "gemma3_text": {
-        "model": {"vocab": 127, "hidden": 48, "context": 63, "positions": "rotary", "tied": True},
-        "attention": {"heads": 6, "kv_heads": 2, "head_dim": 10, "qk_norm": "rms"},
-        "feed_forward": {"width": 71, "gated": True},
-        "norm": {"kind": "rms", "order": "sandwich"},
-        "decoder": {"layers": 4, "attention": {"window": 5}, "every": {"3": {"attention": {"window": "none"}}}},
-    },
-    "deepseek_v3": {
-        "model": {
-            "vocab": 149, "hidden": 48, "context": 67, "positions": "rotary", "latent_attention": "expanded",
-        },
-        "latent_attention": {
-            "heads": 6, "kv_rank": 14, "nope_dim": 8, "rope_dim": 4, "value_dim": 10, "q_rank": 22,
-        },
-        "experts": {"experts": 15, "active": 3, "width": 37, "shared": 74},
-        "norm": {"kind": "rms"},
-        "decoder": {"layers": 3, "first": {"1": {"feed_forward": {"width": 71, "gated": True}}}},
-    },
-}  # fmt: skip
-TWINS["gemma3_text"]["model"]["scale_embedding"] = True
+TWINS: dict[str, dict[str, Any]] = tomllib.loads(Path(tests.families.__file__).with_name("twins.toml").read_text())
+"""Families' small models, as custom models say them."""
 TWINS["deepseek_v3, absorbed"] = over(TWINS["deepseek_v3"], model__latent_attention="absorbed")
 TWINS["deepseek_v3, unpacked"] = over(TWINS["deepseek_v3"], model__latent_attention="unpacked")
 
