@@ -69,51 +69,6 @@ def test_solve_names_the_last_context_of_an_unbroken_run_and_the_last_at_all(byt
     assert ("beyond that, only at some contexts" in solved.answer) == (last > beyond)
 
 
-def test_a_question_about_bytes_says_what_is_kept(run) -> None:
-    """Which pairs are multiplied changes no byte of a cache."""
-    for model, said in (("deepseek-v4-flash", "The cache also holds"), ("gemma-3-1b", "only those are cached")):
-        solved = " ".join(
-            run("solve", model, "--for", "batch", "--until", "total_bytes=2TiB", "--ctx", "4k").out.split()
-        )
-        swept = " ".join(run("sweep", model, "--ctx", "1k,2k", "--metric", "kv_cache_bytes").out.split())
-        assert said in solved and said in swept and "--masked" not in solved + swept
-    assert "--masked" in run("sweep", "gemma-3-1b", "--ctx", "1k,2k").out
-
-
-def test_a_derivation_says_what_grows_with_the_keys_that_are_made(run) -> None:
-    """Nothing of it is the same at every context: the total is put together of all keys, 1,027 tokens' here."""
-    for command in ("flops", "kv", "memory"):
-        said = " ".join(run(command, "deepseek-v4-flash", "--explain", "--ctx", "1027").out.split())
-        assert "lightly compressed key" in said and "keeps a state" not in said
-    # 21 blocks: scores and values of 64 heads of 512, and scores of the indexer's 64 heads of 128, 2 FLOPs each
-    each = 21 * 2 * (2 * 64 * 512 + 64 * 128)
-    said = " ".join(run("flops", "deepseek-v4-flash", "--explain", "--ctx", "1027").out.split())
-    assert f"{each:,} per lightly compressed key" in said
-
-
-def test_flops_says_which_keys_are_counted(run) -> None:
-    whole, masked = (
-        " ".join(run("flops", "deepseek-v4-pro", "--ctx", "8k", *options).out.split())
-        for options in ((), ("--masked",))
-    )
-    assert (
-        "31 of them also have compressed keys of 128 tokens each; 30 of them also have compressed keys of 4 tokens each"
-        in whole
-    )
-    assert "All these keys are counted" in whole and "incomplete or unselected keys are not counted" in masked
-
-
-def test_kv_says_what_further_tokens_add_together(run) -> None:
-    said = " ".join(run("memory", "--kv", "deepseek-v4-flash").out.split())
-    # 32 keys of 4 tokens, of 512 + 128 numbers, in 21 blocks, and one of 128 tokens in 20: 440,320 numbers of 2 bytes
-    assert "the next 128 tokens add 860 KiB together" in said and "MHA" not in said
-    assert "The next token completes a compressed key" not in said
-    for command in ("kv", "memory"):
-        full = " ".join(run(command, "deepseek-v4-flash", "--ctx", "4095").out.split())
-        assert "next token -5.22 MiB" in full and "The next token completes a compressed key" in full
-    assert "21 of them also have compressed keys of 4 tokens each, of which an indexer selects at most 512" in said
-
-
 @pytest.mark.parametrize("contexts", ["4095,4096", "4095,4099"])
 def test_what_shrinks_has_no_bar(run, tmp_path, contexts: str) -> None:
     """A token that fills a key takes more than it adds: a bar is as long as something is large."""

@@ -64,12 +64,6 @@ def test_of_all_presets_those_that_keep_nothing_are_left_out_by_name(run) -> Non
     assert {model["model"] for model in document["models"]} == set(presets.names()) - alone
 
 
-def test_sines_are_counted_and_said_to_be_untrained(run) -> None:
-    out = " ".join(run("params", "transformer-base").out.split())
-    assert "Counted, but not trained: encoder.pos_embed.weight, pos_embed.weight" in out
-    assert "not trained" not in run("params", "bart-base").out
-
-
 def test_the_papers_shapes_are_about_what_it_says() -> None:
     """Table 3: 65 and 213 million. Ours has tables of sines, biases and one table of 37,000 tokens."""
     totals = {name: load(name).params().total for name in ("transformer-base", "transformer-big")}
@@ -80,16 +74,6 @@ def test_what_does_not_run_moves_nothing() -> None:
     lines = {line["path"]: line for line in load(T5).traffic(ctx=9, source=5, decode=True).lines}
     assert lines["encoder.blocks.*.mlp.up_proj"]["read_bytes"] == lines["blocks.*.cross.v_proj"]["read_bytes"] == 0
     assert lines["blocks.*.cross.scores"]["read_bytes"] == 12 * 2 * 768 * (1 + 5)
-
-
-def test_a_source_past_what_a_model_is_for_is_said_of_few_and_of_many(run) -> None:
-    few = ("t5-small", "bart-base")
-    many = (*few, "t5-base", "t5-large", "bart-large")
-    for models, long_context in ((few, False), (many, True)):
-        ran = run("flops", *models, "--source", "2000", "--ctx", "2000")
-        assert ran.code == 0
-        assert "2,000 is longer than the model supports: t5-small of 512, bart-base of 1,024" in ran.err
-        assert ("hint: context 2,000 is longer than these models were trained for" in ran.err) == long_context
 
 
 def test_an_encoders_tables_are_embeddings(run) -> None:
@@ -109,13 +93,6 @@ def test_a_longer_position_table_keeps_its_offset(run, family: str, rows: int) -
     ran = run("flops", "-", "--ctx", "100", stdin=json.dumps(TINY[family]).encode())
     wide = {"opt": 60, "bart": 60, "gpt2": 42}[family]
     assert ran.code == 0 and f"the {rows * wide:,} parameters of a longer position embedding" in ran.err
-
-
-def test_a_longer_text_needs_two_more_distances_for_each_token_of_the_first_deberta(run) -> None:
-    """2 · (4,096 − 512) rows of 768 numbers; the second DeBERTa has one row for many far distances."""
-    first, second = (run("flops", name, "--ctx", "4k").err for name in ("deberta-base", "deberta-v3-base"))
-    assert "the 5,505,024 parameters of a longer position embedding are not included" in first
-    assert "Counted at 4,096 anyway" in second and "parameters" not in second
 
 
 def test_embeddinggemma_2_is_read_in_its_whole() -> None:

@@ -194,13 +194,6 @@ def test_a_formula_names_the_form_it_is_of(run) -> None:
         assert facts["latent_attention"] == form and facts["total_flops"] == flops["total_flops"]
 
 
-def test_models_side_by_side_say_their_forms(run) -> None:
-    ran = run("flops", "deepseek-v2-lite", "gpt2", "--decode", "--ctx", "1k", columns=300)
-    other = load("deepseek-v2-lite", latent_attention="expanded").flops(ctx=1024, decode=True).total
-    assert round(other, -9) == 121 * 10**9
-    assert "Latent attention: deepseek-v2-lite absorbed (expanded, it would take 121 GFLOPs)." in ran.out
-
-
 def test_both_sides_of_a_difference_say_their_forms() -> None:
     facts = json.loads(load("deepseek-v2-lite").diff(ctx=4096, to_ctx=8192, decode=True).to_json())["models"][0]
     assert [facts[side]["latent_attention"] for side in ("old_side", "new_side")] == ["absorbed", "absorbed"]

@@ -156,18 +156,6 @@ def test_every_word_holds_for_a_body(run, tmp_path: Path, command: str, family, 
         assert [word for word in SENTENCES if word in said] == []
 
 
-def test_what_a_body_gives_is_said(run) -> None:
-    ran = run("flops", "bert-base", "--set", BODY.format("BertModel"), "--logits", "last")
-    assert "the pooler reads the first position of each sequence" in " ".join(ran.out.split())
-    assert "hint: --logits changes nothing for bert-base: no logits are computed" in ran.err
-    ran = run("flops", "bert-base", "--set", BODY.format("BertForSequenceClassification"), "-v")
-    assert "Classes are scored once per sequence" in ran.out and "num_labels = 2" in ran.out
-    ran = run("flops", "gpt2", "--set", BODY.format("GPT2ForSequenceClassification"), "-v")
-    assert "--logits last counts only that one" in " ".join(ran.out.split()) and "all logits" in ran.out
-    ran = run("flops", "gpt2", "--set", BODY.format("GPT2ForTokenClassification"), "-v")
-    assert "The classifier scores every position." in ran.out and "alone" not in ran.out
-
-
 def test_a_body_generates_nothing(run) -> None:
     body = ("--set", BODY.format("GPT2Model"))
     ran = run("flops", "gpt2", *body, "--ctx", "9", "--generate", "3")
