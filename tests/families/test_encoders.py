@@ -7,7 +7,7 @@ import pytest
 from tests.families import SHAPES, TINY
 from tests.helpers.single_families import T5
 from tfacct import load
-from tfacct.base.errors import ConfigError, UsageError
+from tfacct.base.errors import UsageError
 from tfacct.loading import presets
 from tfacct.loading.model import load_model
 
@@ -104,8 +104,6 @@ def test_embeddinggemma_2_is_read_in_its_whole() -> None:
     assert ours.left_out == ("vision_config", "audio_config")
     assert ours.parameters == load_model("mine", text).parameters
     assert load_model("mine", whole, part="vision").family == "gemma4_vision"
-    with pytest.raises(ConfigError, match="the audio part of 'embedding_gemma2' is not supported"):
-        load_model("mine", whole, part="audio")
 
 
 def test_embeddinggemma_2_sees_both_sides_and_keeps_nothing() -> None:

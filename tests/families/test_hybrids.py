@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 from sympy import Symbol, sympify
@@ -14,7 +13,7 @@ from tests.helpers.models import tiny
 from tfacct import load
 from tfacct.accounts.metrics import Point, attention_overtakes
 from tfacct.architecture.parts import Experts, Mamba
-from tfacct.base.errors import ConfigError, TfacctError
+from tfacct.base.errors import TfacctError
 from tfacct.ledger.lines import Matmul
 from tfacct.ledger.workload import Workload
 from tfacct.loading import presets
@@ -310,24 +309,6 @@ def test_keys_of_each_layer_of_deci_are_its_own() -> None:
     parameters = load_model("deci", TINY["deci"]).ledger.parameters(unfolded=True)
     keys = [parameters[f"blocks.{number}.attn.k_proj.weight"] for number in range(4)]
     assert keys == [48 * 6 * heads for heads in (4, 2, 2, 4)]
-
-
-@pytest.mark.parametrize(
-    ("part", "fields", "reason"),
-    [
-        ("attention", {"replace_with_linear": True}, r"block_configs\[0\].attention.replace_with_linear = true"),
-        ("attention", {"window_length": 4096}, "window_length = 4096"),
-        ("attention", {"n_heads_in_group": None}, "n_heads_in_group = null"),
-        ("ffn", {"ffn_mult": True}, "ffn_mult = true"),
-        ("ffn", {"hidden_act": "relu"}, "ffn.hidden_act"),
-    ],
-)
-def test_a_part_of_a_layer_that_is_not_understood_is_refused(part: str, fields: dict[str, Any], reason: str) -> None:
-    tiny = TINY["nemotron-nas"]
-    layers = [dict(layer) for layer in tiny["block_configs"]]
-    layers[0][part] = {**layers[0][part], **fields}
-    with pytest.raises(ConfigError, match=reason):
-        load_model("mine", {**tiny, "block_configs": layers})
 
 
 def test_one_kind_set_as_layer_types_is_that_of_every_layer() -> None:

@@ -6,12 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.models import tiny
 from tests.helpers.single_families import FORMS, by_name
 from tfacct import load
 from tfacct.accounts.metrics import Point, attention_overtakes, flops_of, metric
 from tfacct.accounts.step_flops import backward_flops, decode_flops, forward_flops, recomputed_flops
-from tfacct.base.errors import ConfigError
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import load_model
 
@@ -250,19 +248,3 @@ def test_windows_over_a_latent_keep_what_a_later_token_sees() -> None:
     assert "recomputes the keys and values of all visible tokens" in said
     assert "In 13 of 46 layers, an indexer selects at most 2,048 keys per token" in said
     assert load(config, use_dsa=False).kv(ctx=context).total == 2 * (33 * 512 * (1024 + 64) + 13 * context * (512 + 64))
-
-
-@pytest.mark.parametrize(
-    ("fields", "said"),
-    [
-        ({"per_layer_config": {"0": {"v_head_dim": 3}}}, "per_layer_config = "),
-        ({"swa_head_dim": 3}, "head_dim = 3 of windowed layers is not the sum"),
-        ({"swa_num_key_value_heads": 1}, "every head has its own keys, in windowed layers too"),
-        ({"moe_layer_freq": [1], "mlp_layer_types": None}, "moe_layer_freq names 1 layers"),
-        ({"rope_parameters": {"indexed_attention": 5}}, "rope_parameters.indexed_attention must be an object"),
-        ({"layer_types": ["chunked_attention"] * 3}, "layer_types.0. = 'chunked_attention' is not supported"),
-    ],
-)
-def test_sizes_of_windowed_latents_that_no_class_builds_are_refused(fields: dict[str, object], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
-        tiny("dots3_note_text", **fields)

@@ -20,26 +20,17 @@ from tfacct.ledger.workload import Workload
 from tfacct.loading.model import load_model
 from tfacct.loading.quantized.methods import storage_of
 
-RW = {"architectures": ["RWForCausalLM"], "alibi": False, "bias": False, "parallel_attn": True, "vocab_size": 65024}
-RW_7B = {**RW, "model_type": "RefinedWebModel", "hidden_size": 4544, "multi_query": True, "n_head": 71, "n_layer": 32}
-RW_40B = {**RW, "model_type": "RefinedWeb", "hidden_size": 8192, "n_head": 128, "n_head_kv": 8, "n_layer": 60}
+RW_7B = PUBLISHED["refined-web-7b"]
+LATER = {
+    "refined-web-7b": "falcon-7b", "refined-web-40b": "falcon-40b", "phi-2": "phi-2", "olmo-7b": "olmo-7b",
+    "stable-code-3b": "stablelm-3b-4e1t", "glm-4-9b": "glm-4-9b-chat", "olmo-1b": "olmo-1b",
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("config", "preset"),
-    [
-        (RW_7B, "falcon-7b"),
-        (RW_40B, "falcon-40b"),
-        (PUBLISHED["phi-2"], "phi-2"),
-        (PUBLISHED["stable-code-3b"], "stablelm-3b-4e1t"),
-        (PUBLISHED["glm-4-9b"], "glm-4-9b-chat"),
-        (PUBLISHED["olmo-7b"], "olmo-7b"),
-        (PUBLISHED["olmo-1b"], "olmo-1b"),
-    ],
-)
-def test_older_files_are_what_the_newer_ones_are(config: dict[str, Any], preset: str) -> None:
+@pytest.mark.parametrize("older", LATER)
+def test_older_files_are_what_the_newer_ones_are(older: str) -> None:
     """The same tensors, products and cache: those files were converted to transformers' own names."""
-    ours, theirs = load_model("mine", config), load(preset).loaded
+    ours, theirs = load_model("mine", PUBLISHED[older]), load(LATER[older]).loaded
     assert (ours.family, ours.unknown) == (theirs.family, ())
     at = Workload(context=64, tokens=64, batch=1).axes()
     assert ours.ledger.parameters() == theirs.ledger.parameters()
@@ -59,29 +50,22 @@ def test_models_that_fill_masks_see_all_tokens_and_keep_nothing(config: dict[str
     assert not ours.has_cache and not any(part.causal for part in ours.architecture.attentions)
 
 
-def test_what_falcons_first_code_does_otherwise_is_refused() -> None:
-    with pytest.raises(ConfigError, match="new_decoder_architecture = false"):
-        load_model("mine", {**RW_40B, "new_decoder_architecture": False})
-    with pytest.raises(ConfigError, match="num_hidden_layers = 9 contradicts"):
-        load_model("mine", {**RW_7B, "num_hidden_layers": 9})
-
-
 @pytest.mark.parametrize(
-    ("config", "name"),
+    ("of", "name"),
     [
-        (PUBLISHED["yi-6b"], None),
-        (PUBLISHED["llada-100m"], "block_type"),
-        (PUBLISHED["llada-100m"], "d_model"),
-        (RW_40B, "n_head_kv"),
-        (PUBLISHED["phi-2"], "n_layer"),
-        (PUBLISHED["chatglm3-6b"], "padded_vocab_size"),
-        (PUBLISHED["orion-14b"], "vocab_size"),
-        (PUBLISHED["ling"], "use_bias"),
+        *(("yi-6b", None), ("llada-100m", "block_type"), ("llada-100m", "d_model"), ("refined-web-40b", "n_head_kv")),
+        *(
+            ("phi-2", "n_layer"),
+            ("chatglm3-6b", "padded_vocab_size"),
+            ("orion-14b", "vocab_size"),
+            ("ling", "use_bias"),
+        ),
     ],
 )
-def test_what_is_not_said_is_known_or_asked_for(config: dict[str, Any], name: str | None) -> None:
+def test_what_is_not_said_is_known_or_asked_for(of: str, name: str | None) -> None:
     """YiConfig's defaults were read; that of LLaDA's block is another one."""
-    fewer = {field: value for field, value in config.items() if field not in (name, "num_key_value_heads")}
+    config = PUBLISHED[of]
+    fewer = without(config, "num_key_value_heads", *([name] if name else []))
     if name is None:
         ours = load_model("mine", fewer)
         assert ours.defaulted["num_key_value_heads"] == 4
@@ -107,8 +91,6 @@ def test_llamas_body_that_sees_all_tokens() -> None:
     ours, theirs = load_model("mine", fields), load_model("mine", {**sizes, "architectures": ["LlamaModel"]})
     assert ours.ledger.parameters() == theirs.ledger.parameters()
     assert not ours.has_cache and not any(part.causal for part in ours.architecture.attentions)
-    with pytest.raises(ConfigError, match="is not a class of llama_bidirec"):
-        load_model("mine", {**fields, "architectures": ["LlamaBidirectionalForSequenceClassification"]})
 
 
 @pytest.mark.parametrize(("config", "like"), [(PUBLISHED["llada-2-mini"], "bailing_moe"), (PUBLISHED["sdar"], "qwen3")])
@@ -141,21 +123,6 @@ def test_ernie_vls_own_files_have_both_sets_of_experts_in_lists() -> None:
     assert [stack.count for stack in later.stacks] == [2, 1]
     tower = families.read(whole, part="vision")
     assert (tower.family, tower.config.intermediate_size, tower.unknown) == ("ernie4_5_vl_moe_vision", 192, ())
-
-
-@pytest.mark.parametrize(
-    ("fields", "said"),
-    [
-        ({"moe_num_experts": [10, 5]}, r"moe_num_experts = \[10, 5\] changes the counts"),
-        ({"moe_layer_end_index": [2, 1]}, "give text and images experts in different layers"),
-        ({"moe_layer_start_index": [1, 1, 1]}, "moe_layer_start_index = .* must have a number for text and one for"),
-        ({"moe_layer_interval": 0}, "moe_layer_interval must be a whole number from 1, not 0"),
-        ({"num_hidden_layers": "3"}, "num_hidden_layers must be a whole number from 1 to 100,000"),
-    ],
-)
-def test_an_ernie_vl_that_no_class_has_is_refused(fields: dict, said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
-        load_model("mine", {**TINY["ernie4_5_vl_moe_text"], **PUBLISHED["ernie-vl"], **fields})
 
 
 def test_it_is_read_inside_a_whole_too() -> None:
@@ -191,12 +158,6 @@ def test_jais_and_its_relatives() -> None:
     assert [part.scale for part in by_width.architecture.attentions] == [1 / 7]
     btlm = {**jais, "model_type": "btlm", "architectures": ["BTLMLMHeadModel"]}
     assert load_model("btlm", btlm).ledger.parameters() == load_model("jais", jais).ledger.parameters()
-    for wrong, said in (
-        ({**jais, "position_embedding_type": "rotary"}, "position_embedding_type"),
-        ({**btlm, "architectures": ["GPT2LMHeadModel"]}, "is not a class of btlm"),
-    ):
-        with pytest.raises(ConfigError, match=said):
-            load_model("mine", wrong)
 
 
 def test_the_score_of_internlm2s_reward_models() -> None:
@@ -324,15 +285,6 @@ def test_plamo_3_by_hand() -> None:
     layer = 4096 * (32 + 8) * 128 + 4096 * 4096 + 3 * 4096 * 13312 + 4 * 4096 + 2 * 128
     assert ours.parameters == 32 * layer + 4096 * 32000 + 4096 == 6_574_059_520
     assert sum(ours.ledger.states(Workload(10_000, 10_000).axes()).values()) == 2 * 4 * 128 * (28 * 2048 + 4 * 10_000)
-    for fields, named in (
-        ({"attention_bias": True}, "attention_bias = true"),
-        ({"hidden_activation": "gelu"}, "hidden_activation ="),
-        ({"interleaved_sliding_window": [2048] * 32}, "contradicts window_size and sliding_window_pattern"),
-        ({"interleaved_sliding_window": [2048]}, "names 1 layers"),
-        ({"rope_scaling_factor": 8.0}, "needs initial_context_length"),
-    ):
-        with pytest.raises(ConfigError, match=named):
-            load_model("mine", {"model_type": "plamo3", **fields})
     turned = load_model("mine", {**TINY["plamo3"], "rope_scaling_factor": 8.0, "initial_context_length": 16})
     angles = [block.attention.rotary for block in turned.architecture.blocks()]
     near = (1e4, "default")
