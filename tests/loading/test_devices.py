@@ -248,8 +248,8 @@ def test_all_devices_or_some() -> None:
     assert len(every) == len(devices.for_sale()) and every == model.fit(on="All").lines
     for two in ("h100,RTX 4090", ["h100", "RTX 4090"]):
         assert [line["device"] for line in model.fit(on=two).lines] == ["h100-sxm", "rtx-4090"]
-    with pytest.raises(TfacctError, match="give h100 without a number"):
-        model.fit(on="8 x h100")
+    with pytest.raises(TfacctError, match="a list in on has devices, not sizes"):
+        model.fit(on="h100,2x24GB")
 
 
 def test_a_users_alias(own: Path) -> None:

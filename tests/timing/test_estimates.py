@@ -333,7 +333,7 @@ def test_a_device_without_a_link_is_asked_about_alone() -> None:
     assert {line["device"]: line["count"] for line in fitting.lines} == {"m3-max": None, "rtx-pro-6000": 8}
 
 
-def test_the_longest_context_of_one_request_on_the_devices_in_use() -> None:
+def test_the_longest_context_of_one_request_on_the_devices_in_use(run: Callable[..., Ran]) -> None:
     """llama-3.1-8b on an H100: 74,526,125,056 usable bytes without 16,060,522,496 of weights, 131,072 a token; on more
     devices, what `memory` prints for them."""
     model = tfacct.load("llama-3.1-8b")
@@ -343,7 +343,20 @@ def test_the_longest_context_of_one_request_on_the_devices_in_use() -> None:
     longest = {line["count"]: line["largest_context"] for line in large.fit(on="h100,h200").lines}
     on = {4: "4xh100", 2: "2xh200"}
     assert longest == {count: large.memory(on=on[count]).fit["largest_context"] for count in (4, 2)}
-    assert "longest context" in str(large.fit(on="h100,h200"))
+    fewest, exact = large.fit(on="h100,h200"), large.fit(on="1xh100,1xh200", dtype="fp8", ctx="8k")
+    assert "longest context on these" in str(fewest) and "trained for 131,072 tokens" in str(fewest)
+    # One byte of each of 70,553,706,496 weights, two of embedding, head and norms; 80 layers × 2 × 8 × 128 × 2 a token.
+    weights = 70_553_706_496 + 2 * 128_256 * 8192 + (2 * 80 + 1) * 8192
+    alone = [large.memory(on=one, dtype="fp8", ctx="8k").fit for one in ("h100", "h200")]
+    assert [line["largest_context"] for line in exact.lines] == [fit["largest_context"] for fit in alone]
+    assert exact.lines[0]["largest_context"] == (74_526_125_056 - weights) // 327_680 == 5706
+    assert [line["count"] for line in exact.lines] == [None, 1]
+    assert exact.answer == "It fits on 1 × h200-sxm, not on 1 × h100-sxm."
+    assert large.fit(on="h100,h200", dtype="fp8").answer == "On one device, it fits only on h200-sxm; h100-sxm needs 2."
+    with pytest.raises(TfacctError, match="3 devices do not divide the 64 query heads"):
+        large.fit(on="3xh100,h200")
+    asked = ("memory", "llama-3.1-70b", "--dtype", "fp8", "--on")
+    assert run(*asked, "h100,h200", "--tp=2").out == run(*asked, "2xh100,2xh200").out
     assert [line["largest_context"] for line in tfacct.load("apertus-70b").fit(on="h100", ctx=64).lines] == [None]
 
 

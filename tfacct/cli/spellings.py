@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
+from itertools import pairwise
 
 from tfacct.base.errors import UsageError
 from tfacct.base.units import DTYPES
@@ -164,6 +165,7 @@ _READ_HERE = {
     "config",
     "gpus",
     "on",
+    "tp",
     "recompute",
     "dtype",
     "qlora",
@@ -254,15 +256,19 @@ def _optimizers(text: str) -> str:
 
 
 def _on_devices(words: list[str]) -> list[str]:
-    """`--gpus 8 --on h100` as `--on 8xh100`. Raises UsageError where no device is named."""
-    at = next((place for place, word in enumerate(words[:-1]) if _is(word, "gpus")), None)
+    """`--gpus 8 --on h100` as `--on 8xh100`, and `--tp 8` of several devices too. Raises UsageError where no device is
+    named."""
+    listed = words[:1] == ["memory"] and any(_is(on, "on") and "," in named for on, named in pairwise(words))
+    names = ("gpus", "tp") if listed else ("gpus",)
+    at = next((place for place, word in enumerate(words[:-1]) if any(_is(word, name) for name in names)), None)
     if at is None:
         return words
     count = words[at + 1]
     rest = words[:at] + words[at + 2 :]
     for place, word in enumerate(rest[:-1]):
         if _is(word, "on"):
-            return [*rest[:place], "--on", f"{count}x{rest[place + 1]}", *rest[place + 2 :]]
+            devices = ",".join(name and f"{count}x{name}" for name in rest[place + 1].split(","))
+            return [*rest[:place], "--on", devices, *rest[place + 2 :]]
     if words[0] == "plan":  # which has its own error for a missing device
         return words
     raise UsageError(

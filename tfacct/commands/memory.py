@@ -160,8 +160,9 @@ def fit(
     >>> [(line["device"], line["count"]) for line in fitting.lines]
     [('h100-sxm', 16), ('mi300x', 4)]
 
-    `on`: devices; all without it. Of each `use` times its memory less `reserve` is usable: 0.9 and 2 GB; with an
-    `engine` the pool that it leaves at start. Printed by `memory --on all`. Raises TfacctError.
+    `on`: devices, and how many of each if not the fewest that fit: `"2xh100,1xh200"`; all devices without it. Of each
+    `use` times its memory less `reserve` is usable: 0.9 and 2 GB; with an `engine` the pool that it leaves at start.
+    Printed by `memory --on all`. Raises TfacctError.
     """
     from tfacct.loading import devices
     from tfacct.reports.memory import fit

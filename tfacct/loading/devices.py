@@ -292,16 +292,17 @@ def listing() -> str:
     )
 
 
-def chosen(names: Sequence[str]) -> list[Device]:
-    """Devices with these names, or all for `all` or without names. Raises TfacctError."""
-    if not names or any(fold(name) == ALL for name in names):
-        return [load(name) for name in for_sale()]
-    if several := next((name for name in names if SEVERAL.fullmatch(name.strip())), None):
-        each = number_and_name(option("on"), several)[1]
-        raise UsageError(f"give {cut(each)} without a number, not {cut(several)}", option("on", each))
-    if size := next((name for name in names if units.is_bytes(name) and find(name) is None), None):
+def chosen(names: Sequence[str]) -> list[tuple[int | None, Device]]:
+    """Devices with these names, each with its number, or None without one; all for `all` or without names. Raises
+    TfacctError."""
+    each = [(SEVERAL.fullmatch(name.strip()), *number_and_name(option("on"), name)) for name in names or [ALL]]
+    if size := next((name for *_, name in each if units.is_bytes(name) and find(name) is None), None):
         raise UsageError(f"a list in {option('on')} has devices, not sizes", f"one size a run: {option('on', size)}")
-    return [load(name) for name in names]
+    return [
+        (count if numbered else None, load(one))
+        for numbered, count, name in each
+        for one in (for_sale() if fold(name) == ALL else [name])
+    ]
 
 
 def memory_words(found: Sequence[Device]) -> str:

@@ -1135,13 +1135,15 @@ of_device: Keys[[Needed, str, int | None]] = Keys()
 
 
 class FittingDevice(Object):
-    """The fewest devices that fit a model, and bytes on each; null if none fit. `count_without_link`: the fewest that
-    would fit, if no link between them is known."""
+    """The fewest devices that fit a model, or the number in `on`, and bytes on each; null if they do not fit.
+    `count_without_link`: the fewest that would fit, if no link between them is known."""
 
     device: str = of_device(lambda one, *_: one.device.id)
     memory_bytes: int = of_device(lambda one, *_: one.device.memory)
     memory_from: str = of_device(lambda one, *_: one.device.memory_from)
-    usable_bytes: int | None = of_device(lambda one, engine, _: None if engine and one.share is None else one.usable)
+    usable_bytes: int | None = of_device(
+        lambda one, engine, _: None if engine and not one.memory.engine else one.usable
+    )
     count: int | None = of_device(lambda one, *_: one.share and one.share.devices)
     count_without_link: int | None = of_device(lambda one, *_: one.unlinked)
     weights_bytes_each: int | None = of_device(lambda one, *_: one.share and one.share.weights)
@@ -1161,12 +1163,14 @@ class FitReport(build.StoredReport):
 
 
 class Fitting(NamedTuple):
-    """The devices that fit a model. `placed`: the model on one device; `stored`: the format of its weights;
-    `alone`: they cannot be sharded. `engine`: the one that decides how much memory is usable, and its version."""
+    """The devices that fit a model. `longest`: contexts that fit them; `placed`: the model on one device; `stored`: the
+    format of its weights; `alone`: they cannot be sharded. `engine`: the one that decides how much memory is usable,
+    and its version."""
 
     model: LoadedModel
     placed: Placement
     devices: Sequence[Needed]
+    longest: Sequence[int | None]
     stored: str
     alone: bool
     engine: str = ""
@@ -1175,33 +1179,33 @@ class Fitting(NamedTuple):
 def fit(
     model: LoadedModel,
     request: Request,
-    found: Sequence[devices.Device],
+    found: Sequence[tuple[int | None, devices.Device]],
     *,
     dtype: str | None = None,
     kv_dtype: str | None = None,
     engine: str = "",
     **where: Any,
 ) -> FitReport:
-    """How many of each device fit the weights and the cache. `where`: `ep`, `use` and `reserve`, or
-    the `limit` of an `engine`, which has this name. Raises TfacctError."""
+    """How many of each device fit the weights and the cache, or whether the number given with it does. `where`: `ep`,
+    `use` and `reserve`, or the `limit` of an `engine`, which has this name. Raises TfacctError."""
     if request.tokens is not None or request.decode:
         raise UsageError(f"{option('tokens')} and {option('decode')} do not affect the cache", "leave them out")
     from tfacct.timing.placement import device_counts, on_one_device, place
 
     work = selection.runnable(model, request)
     total, needed = device_counts(model, work, found, dtype=dtype, kv_dtype=kv_dtype, **where)
-    placed, stored = place(model, 1, found[0], dtype=dtype, kv_dtype=kv_dtype), selection.format_name(model, dtype)
-    about = Fitting(model, placed, needed, stored, on_one_device(model, dtype), engine)
+    placed, stored = place(model, 1, found[0][1], dtype=dtype, kv_dtype=kv_dtype), selection.format_name(model, dtype)
     options = MemoryOptions(replace(request, batch=1), dtype, width(dtypes(dtype, kv_dtype)[1]))
     apart = where.get("ep", 1) > 1
-    longest = [None if apart or one.share is None else _longest_on(model, one, options) for one in needed]
+    longest = [None if apart else _longest_on(model, one, options, engine) for one in needed]
+    about = Fitting(model, placed, needed, longest, stored, on_one_device(model, dtype), engine)
     lines = [values_of(FittingDevice, one, engine, most) for one, most in zip(needed, longest, strict=True)]
     rows: list[Row] = [
         {
             **line,
+            "count": one.asked or line["count"],
             "needs": Fraction(total.total, one.usable) if one.usable and not engine else None,
             "each_bytes": one.share and one.share.total,
-            "left_bytes": one.share and one.usable - one.share.total,
             "reason": one.reason or "",
         }
         for line, one in zip(lines, needed, strict=True)
@@ -1212,8 +1216,7 @@ def fit(
         *(() if engine else (Column("needs", "needed", "ratio", drop=2, empty="–"),)),
         Column("count", "in use", "count", empty="none"),
         Column("each_bytes", "on each", "bytes", drop=1, empty="–"),
-        Column("left_bytes", "left on each", "bytes", drop=2, empty="–"),
-        *((Column("largest_context", "longest context", "count", drop=1, empty="–"),) if any(longest) else ()),
+        *((Column("largest_context", "longest context on these", "count", drop=1, empty="–"),) if any(longest) else ()),
         *((Column("reason", "reason"),) if any(one.reason for one in needed) else ()),
     )
     rule = needed[0].memory
@@ -1244,13 +1247,15 @@ def fit(
     )
 
 
-def _longest_on(model: LoadedModel, needed: Needed, options: MemoryOptions) -> int | None:
-    """Tokens of the longest request on the devices in use; None if nothing limits them, or the layout is not
-    supported."""
+def _longest_on(model: LoadedModel, needed: Needed, options: MemoryOptions, engine: str) -> int | None:
+    """Tokens of the longest request on the devices in use; None if none are, if nothing limits them, or if the layout
+    is not supported."""
     from tfacct.parallel.mesh import mesh_on
 
-    assert needed.share is not None
-    limit = replace(needed.memory, count=needed.share.devices)
+    count = needed.asked or (needed.share and needed.share.devices)
+    if not count or not needed.device.links.known(count) or (engine and not needed.memory.engine):
+        return None
+    limit = replace(needed.memory, count=count)
     try:
         found = _fit_of(model, options._replace(limit=limit, mesh=mesh_on(limit, None)))
     except TfacctError:
@@ -1262,6 +1267,11 @@ def _longest_on(model: LoadedModel, needed: Needed, options: MemoryOptions) -> i
 def _fit_answer(about: Fitting) -> str:
     needed = about.devices
     counts = {one.device.id: one.share.devices for one in needed if one.share is not None}
+    if any(one.asked for one in needed):
+        fits = [f"{one.share.devices:,} × {one.device.id}" for one in needed if one.share is not None]
+        unfit = [f"{one.asked or 'any'} × {one.device.id}" for one in needed if one.share is None]
+        where = [f"on {listed(names, 3)}" for names in (fits, unfit) if names]
+        return f"It {'fits' if fits else 'does not fit'} {', not '.join(where)}."
     if len(needed) == 1:
         (one,) = needed
         most = one.device.links.largest
@@ -1280,8 +1290,12 @@ def _fit_answer(about: Fitting) -> str:
     names = [name for name, count in counts.items() if count == fewest]
     more = f" and {len(names) - 3} others" if len(names) > 3 else ""
     none = f"; the table gives the reason for the other {left}" if left else ""
-    hold = "It fits on one device:" if fewest == 1 else f"It needs at least {fewest:,} devices:"
-    return f"{hold} {', '.join(names[:3])}{more}{none}."
+    larger = {name: count for name, count in counts.items() if count > fewest}
+    if fewest > 1 or not larger:
+        hold = "It fits on one device:" if fewest == 1 else f"It needs at least {fewest:,} devices:"
+        return f"{hold} {', '.join(names[:3])}{more}{none}."
+    others = f"{len(larger)} need more" if len(larger) > 1 else f"{next(iter(larger))} needs {max(counts.values())}"
+    return f"On one device, it fits only on {', '.join(names[:3])}{more}; {others}{none}."
 
 
 def _unsupported(about: Fitting) -> str:
@@ -1301,6 +1315,12 @@ def _cuts(about: Fitting) -> dict[str, Any] | None:
 
 FIT_NOTES = (
     NoteRow("files", 1, lambda about: model_notes.files_notes([about.model], about.placed.requested_dtype)),
+    NoteRow(
+        "trained",
+        1,
+        lambda about: max([one or 0 for one in about.longest]) > about.model.context and about.model.context,
+        "The model was trained for {:,} tokens.",
+    ),
     NoteRow(
         "unlinked",
         1,
@@ -1324,7 +1344,7 @@ FIT_NOTES = (
         "rule",
         2,
         lambda about: f"what {about.engine} leaves at start" if about.engine else about.devices[0].memory.rule,
-        "Usable: {}. In use: the fewest devices that divide the query heads and fit weights and cache.",
+        "Usable: {}. In use: the number given, or the fewest that divide the query heads and fit weights and cache.",
     ),
     NoteRow("cache_format", 2, lambda about: model_notes.cache_notes([about.model], about.placed.cache)),
     NoteRow(

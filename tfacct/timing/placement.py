@@ -127,7 +127,9 @@ class Placement:
         usual = dtypes(self.requested_dtype)[1]
         stored: Any = {"dtype": self.requested_dtype, "kv_dtype": None if self.cache == usual else self.cache}
         ep, on = self.host.split.ep, self.device
-        _, (needed,) = device_counts(self.model, work, [on], **stored, ep=ep, use=memory.use, reserve=memory.reserve)
+        _, (needed,) = device_counts(
+            self.model, work, [(None, on)], **stored, ep=ep, use=memory.use, reserve=memory.reserve
+        )
         if needed.share is not None:
             yield f"it fits on {needed.share.devices:,} × {on.id} (tp={needed.share.devices})"
         if largest := self.host.capacity(work.context, memory.usable):
@@ -298,10 +300,10 @@ class Share(NamedTuple):
 
 
 class Needed(NamedTuple):
-    """A device, its memory that may be used, and the fewest that hold the model and whose link is known; None if none
-    do, with the `reason`. `unlinked`: the fewest that hold it, where no link of so many is known. `most`: the largest
-    number that was tried; `cut`: a larger one would hold it, but cuts blocks of the weights' format. `unsupported`:
-    why an engine does not serve the model on this device; empty if it does."""
+    """A device, its memory that may be used, and the fewest that hold the model and whose link is known, or as many as
+    were `asked` for; None if none do, with the `reason`. `unlinked`: the fewest that hold it, where no link of so many
+    is known. `most`: the largest number that was tried; `cut`: a larger one would hold it, but cuts blocks of the
+    weights' format. `unsupported`: why an engine does not serve the model on this device; empty if it does."""
 
     device: devices.Device
     memory: MemoryLimit
@@ -310,6 +312,7 @@ class Needed(NamedTuple):
     most: int
     cut: bool
     unsupported: str = ""
+    asked: int | None = None
 
     @property
     def usable(self) -> int:
@@ -332,7 +335,7 @@ class Needed(NamedTuple):
 def device_counts(
     model: LoadedModel,
     work: Workload,
-    found: Sequence[devices.Device],
+    found: Sequence[tuple[int | None, devices.Device]],
     *,
     dtype: str | None = None,
     kv_dtype: str | None = None,
@@ -341,36 +344,40 @@ def device_counts(
     reserve: int | str | None = None,
     limit: Callable[[MemoryLimit], MemoryLimit | None] | None = None,
 ) -> tuple[Share, list[Needed]]:
-    """The bytes of a model's weights and cache on one device, and the fewest of each device that hold them. `limit`:
-    the memory that an engine leaves on so many devices; None if none, and it raises TfacctError where it does not
-    start. Raises TfacctError."""
+    """The bytes of a model's weights and cache on one device, and the fewest of each device that hold them, or the
+    number that is given with it if so many do. `limit`: the memory that an engine leaves on so many devices; None if
+    none, and it raises TfacctError where it does not start. Raises TfacctError."""
     _check_counted(model)
-    counts = device_numbers(model, ep, dtype)
-    joined = replace(found[0], links=Links(one_way=1, domain=MOST))
+    asked = {count for count, _ in found if count is not None}
+    counts = sorted({*device_numbers(model, ep, dtype), *asked})
+    joined = replace(found[0][1], links=Links(one_way=1, domain=MOST))
     shares = []
     for count in counts:  # no byte depends on what the device is
-        parts = ep if count % ep == 0 else 1
+        parts = 1 if count % ep and count not in asked else ep
         try:
             host = place(model, count, joined, dtype=dtype, kv_dtype=kv_dtype, ep=parts).host
         except CutError:
             continue
         shares.append(Share(count, host.stored(), host.cached(work.context, work.batch)))
-    undivided, most = shares[0], shares[-1].devices
+    undivided, whole = shares[0], {one.devices for one in shares}
     needed = []
-    for device in {device.id: device for device in found}.values():
+    for number, device in {(number, device.id): (number, device) for number, device in found}.values():
         memory, fewest, unsupported = device_limit(1, device, use, reserve), None, ""
-        for one in (one for one in shares if one.devices % ep == 0):
+        tried = counts if number is None else [number]
+        for one in (one for one in shares if one.devices % ep == 0 and one.devices in tried):
             try:
                 left = memory if limit is None else limit(device_limit(one.devices, device, use, reserve))
             except TfacctError as error:
                 unsupported = unsupported or error.message
                 continue
-            if left is not None and one.total <= left.usable:
-                memory, fewest, unsupported = left, one, ""
+            fits = left is not None and one.total <= left.usable
+            if left is not None and (fits or number is not None):
+                memory, fewest, unsupported = left, one if fits else None, ""
                 break
         unlinked = None if fewest is None or device.links.known(fewest.devices) else fewest.devices
-        cut = any(count > most and undivided.total <= count * memory.usable for count in counts)
-        needed.append(Needed(device, memory, fewest if unlinked is None else None, unlinked, most, cut, unsupported))
+        cut = any(undivided.total <= count * memory.usable for count in tried if count not in whole)
+        most, share = number or max(whole), fewest if unlinked is None else None
+        needed.append(Needed(device, memory, share, unlinked, most, cut, unsupported, number))
     if limit is not None and all(one.unsupported for one in needed):
         raise UsageError(needed[0].unsupported, f"leave {option('engine')} out")
     return undivided, needed
