@@ -157,7 +157,8 @@ def test_throughput_within_a_time_is_that_of_these_requests(run: Callable[..., R
     slow, fast = report.within["requests_least"], report.within["requests_most"]
     (line,) = (line for line in report.lines if line["requests"] == slow)
     out = words(run(*asked, "--within", "50ms").out)
-    rate = f"≈ {line['tokens_per_second']:,.0f} output tokens/s"
+    low, high = (line["value_seconds"] / end * line["tokens_per_second"] for end in line["interval_80_seconds"][::-1])
+    rate = f"≈ {line['tokens_per_second']:,.0f} output tokens/s (80% interval {low:,.0f} … {high:,.0f})"
     assert f"≈ {slow} requests within 50.0 ms per token: {rate}; 298 fit" in out
     assert f"Within 50.0 ms: ≈ {slow} requests by the slow end of the range, ≈ {fast} by the fast end." in out
     assert "No request is within 1.00 ms per token; 298 requests fit at once:" in words(
@@ -180,7 +181,7 @@ def test_requests_that_fit_are_answered_where_others_do_not(run: Callable[..., R
 
 def test_one_request_waits_for_no_other(run: Callable[..., Ran]) -> None:
     out = words(run("serve", "llama-3.1-8b", "--on", "h100", "--requests", "1", "-v").out)
-    assert "First token: on an idle server, by the range of 80% of measured runs." in out
+    assert "First token: the prefill and ≈ 20.0 ms in the server, by the range of 80% of measured runs." in out
     assert "this one is last" not in out and "of other requests" not in out
 
 
@@ -189,7 +190,7 @@ def test_one_new_token_has_no_time_per_token(run: Callable[..., Ran]) -> None:
     assert [line["token_seconds"] for line in report.lines] == [None, None]
     assert [column.key for column in report.columns][:2] == ["requests", "first_token_seconds"]
     out = run("serve", "llama-3.1-8b", "--on", "h100", "--prompt", "2k", "--new", "1", "-v").out
-    assert "Per token" not in words(out) and "First token, low end: an idle server;" in words(out)
+    assert "Per token" not in words(out) and "in the server; low end: an idle server;" in words(out)
     with pytest.raises(TfacctError, match="after the first, and new=1 has none"):
         tfacct.load("llama-3.1-8b").serve(on="h100", prompt="2k", new=1, within="50ms")
 
@@ -363,6 +364,9 @@ def test_the_longest_context_of_one_request_on_the_devices_in_use(run: Callable[
 def test_the_header_of_a_decode_step_names_the_option_for_a_prompt(run: Callable[..., Ran]) -> None:
     titles = [words(run("time", "llama-3.1-8b", "--on", "h100", *more).out) for more in ((), ("--prefill",))]
     assert "one decode step (a prompt: --prefill) on H100" in titles[0] and "--prefill" not in titles[1]
+    server = "A server adds ≈ 20.0 ms to the first token of a request: `tfacct serve … --prompt 131072`."
+    assert server in titles[1] and server not in titles[0]
+    assert "takes no number: --ctx 512 --prefill" in run("time", "gpt2", "--on", "h100", "--prefill", "512").err
     assert run("time", "--help").out.startswith("Time of a decode step, or of a prompt (--prefill), by kernel.")
 
 

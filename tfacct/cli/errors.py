@@ -134,6 +134,8 @@ def _elsewhere(command: str, option: str, error: Any) -> str | None:
         return "--fsdp 8; --on 8xh100 alone shards over all 8"
     if kind == "MissingParameter" and words[-1] in NAMES:
         return _complete(command_of(words[-1]), error.param)
+    if words[-1] == "time" and units.is_tokens(extra := error.message.rpartition("(")[2].rstrip(").")):
+        return f"--prefill takes no number: --ctx {extra} --prefill" if "--prefill" in sys.argv else f"--ctx {extra}"
     if kind == "UsageError" and "no such command" in error.message.lower():
         word = next(one for one in sys.argv[1:] if not one.startswith("-"))
         if word in spellings.COMMANDS:

@@ -42,6 +42,7 @@ from tfacct.timing.fewest import Fewest, Goal, Layout, fewest
 from tfacct.timing.load import Load, Loaded, Serving, serving
 from tfacct.timing.placement import Deployment
 from tfacct.timing.speculative import MTP_CELLS, MTP_DRAFTS, MTP_ERROR, MTP_RUNS
+from tfacct.timing.timing import CONSTANTS
 from tfacct.timing.validated import FEW, FIRST_TOKEN, MODELS, model_kind
 
 Served: TypeAlias = Serving | Fewest | Disaggregated
@@ -213,9 +214,15 @@ def _answer(about: Serving) -> str:
 
 
 def _throughput(loop: Loaded) -> str:
-    """Tokens per second of all requests, and their cost."""
-    million = "" if loop.cost is None else f", ≈ {units.three(loop.cost)} per million output tokens"
-    return f"≈ {units.three(loop.served.rate)} output tokens/s{million}"
+    """Tokens per second of all requests, and their cost, with 80% intervals where an error is known."""
+    ends = loop.interval and [loop.served.rate * loop.served.request / end for end in reversed(loop.interval)]
+    rate = f"≈ {units.three(loop.served.rate)} output tokens/s{_interval(ends, '80% interval ')}"
+    million = f", ≈ {units.three(loop.cost or 0)} per million output tokens{_interval(loop.cost_interval)}"
+    return rate if loop.cost is None else f"{rate}{million}"
+
+
+def _interval(ends: Sequence[float] | None, name: str = "") -> str:
+    return f" ({name}{' … '.join(map(units.three, ends))})" if ends else ""
 
 
 def _requests(number: int) -> str:
@@ -276,10 +283,11 @@ def _exactly_fitting(about: Serving) -> str:
 def _ranges(about: Serving | Fewest) -> str:
     """What the ranges of a token and of a first token mean."""
     alone = about.most.requests == 1
-    first = "First token, low end: an idle server; high end: all prompts arrive at once, and this one is last."
+    first = f"First token: the prefill and ≈ {units.seconds(CONSTANTS.request)} in the server"
     if alone:
-        measured = about.one.error() is not None
-        first = "First token: on an idle server, by the range of 80% of measured runs." * measured
+        first += "." if about.one.error() is None else ", by the range of 80% of measured runs."
+    else:
+        first += "; low end: an idle server; high end: all prompts arrive at once, and this one is last."
     if about.load.new == 1 or (alone and about.one.error("token") is None):
         return first
     token = "from prompts that wait for running answers to prompts that interrupt them"

@@ -44,7 +44,7 @@ from tfacct.reports.estimates import (
 from tfacct.timing.calibrated import DOUBT, ReferencePass, reference_pass
 from tfacct.timing.placement import Deployment, Placement
 from tfacct.timing.step_estimate import StepEstimate, constants_of, fitting_options, step_estimate
-from tfacct.timing.timing import Alike, Step, by_kernel
+from tfacct.timing.timing import CONSTANTS, Alike, Step, by_kernel
 from tfacct.timing.training_time import UTILIZATION
 from tfacct.timing.utilization import flops_per_token
 from tfacct.timing.validated import STORED
@@ -358,6 +358,14 @@ def _bound_note(served: ServingStep) -> str:
     return f"The bound is the longer of two times: {times}.{experts}"
 
 
+def _server(served: ServingStep) -> str:
+    """How a server's time to first token is estimated, if the step is a prompt."""
+    if not 1 < served.work.tokens == served.work.context:
+        return ""
+    asked = spelled(f"`tfacct serve … --prompt {served.work.context}`", f"serve(prompt={served.work.context})")
+    return f"A server adds ≈ {units.seconds(CONSTANTS.request)} to the first token of a request: {asked}."
+
+
 FORMATS = NoteRow("formats", 2, lambda of: formats_note(of.one))
 NOTES = (
     ERROR,
@@ -367,6 +375,7 @@ NOTES = (
         lambda served: served.one.model.ledger.experts and served.work.tokens * served.work.batch > 1,
         "Never below: if all tokens take the same experts.",
     ),
+    NoteRow("server", 1, _server),
     FILES,
     RANGE,
     LINKS,
