@@ -1,6 +1,7 @@
 """Formats that presets are published in, and formats named outside config.json. Kind: golden, refusal."""
 
 import json
+from collections.abc import Iterator
 from math import ceil, prod
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.families import TINY
+from tests.families._configs import without
 from tests.helpers.weight_files import LLAMA_70B, SHARD, folder, indexed
 from tfacct import load
 from tfacct.base.errors import TfacctError
@@ -38,48 +40,39 @@ def weights(name: str, **options: str) -> int:
     return int(load(name).memory(ctx=1, **options).models[0]["weights_bytes"])
 
 
-def test_kimi_k2_by_hand() -> None:
-    """The shapes and dtypes of its files, which hold 61 · 56 frequencies and 60 · 384 biases besides: 958.49 GiB."""
+def _presets_by_hand() -> Iterator[tuple[str, int]]:
+    """Bytes of weights, by the shapes and dtypes of the published files."""
+    # These also hold 61 · 56 frequencies and 60 · 384 biases: 958.49 GiB in all.
     experts = 60 * (385 * _mlp(2048, 7168) + 384 * 7168 * 2)
-    total = 61 * _mla(64) + _mlp(18432, 7168) + experts + 2 * 7168 + 2 * 163840 * 7168 * 2
-    assert weights("kimi-k2") == total == 1_029_173_157_728
-    assert round((total + 61 * 56 * 2 + 60 * 384 * 4) / 2**30, 2) == 958.49
-
-
-def test_deepseek_v3_2_by_hand() -> None:
-    """Its scales are rounded to powers of two, and stored in 32 bits all the same."""
+    yield "kimi-k2", 61 * _mla(64) + _mlp(18432, 7168) + experts + 2 * 7168 + 2 * 163840 * 7168 * 2
+    # Its scales are rounded to powers of two, and stored in 32 bits all the same.
     indexer = _fp8(128, 7168) + _fp8(8192, 1536) + 2 * (64 * 7168 + 2 * 128)
     experts = 58 * (257 * _mlp(2048, 7168) + 256 * 7168 * 2)
-    total = 61 * (_mla(128) + indexer) + 3 * _mlp(18432, 7168) + experts + 2 * 7168 + 2 * 129280 * 7168 * 2
-    assert weights("deepseek-v3.2") == total == 674_030_277_824
-
-
-def test_minimax_m2_by_hand() -> None:
+    ends = 2 * 7168 + 2 * 129280 * 7168 * 2
+    yield "deepseek-v3.2", 61 * (_mla(128) + indexer) + 3 * _mlp(18432, 7168) + experts + ends
     attention = _fp8(6144, 3072) + 2 * _fp8(1024, 3072) + _fp8(3072, 6144) + 2 * (6144 + 1024 + 2 * 3072)
     block = attention + 256 * _mlp(1536, 3072) + 256 * 3072 * 2
-    assert weights("minimax-m2") == 62 * block + 2 * 3072 + 2 * 200064 * 3072 * 2 == 230_024_049_664
-
-
-def test_mimo_v2_flash_by_hand() -> None:
-    """9 full blocks of 4 key/value heads and 39 windowed ones of 8, with a sink for each of 64 heads; `o_proj` and the
-    head in bf16, as in its files."""
+    yield "minimax-m2", 62 * block + 2 * 3072 + 2 * 200064 * 3072 * 2
+    # 9 full blocks of 4 key/value heads and 39 windowed ones of 8, with a sink for each of 64 heads; `o_proj` and the
+    # head in bf16.
     out, norms = 4096 * 64 * 128 * 2, 2 * 2 * 4096
     full, windowed = (_fp8(64 * 192, 4096) + _fp8(n * 192, 4096) + _fp8(n * 128, 4096) + out + norms for n in (4, 8))
     experts = 47 * (256 * _mlp(2048, 4096) + 256 * 4096 * 2)
-    total = 9 * full + 39 * (windowed + 64 * 2) + _mlp(16384, 4096) + experts + 2 * 4096 + 2 * 152576 * 4096 * 2
-    assert weights("mimo-v2-flash") == total
-
-
-def test_mistral_small_4_by_hand() -> None:
-    """A byte a number, and two scales for each matrix, of which a block has 5 of attention and 3 for each expert."""
+    ends = 2 * 4096 + 2 * 152576 * 4096 * 2
+    yield "mimo-v2-flash", 9 * full + 39 * (windowed + 64 * 2) + _mlp(16384, 4096) + experts + ends
+    # A byte a number, and two scales for each matrix, of which a block has 5 of attention and 3 for each expert.
     inner = (1024 * 4096, 4096 * 1024, 320 * 4096, 32 * 192 * 256, 4096 * 4096, 129 * 3 * 2048 * 4096)
     block = sum(inner) + 8 * (5 + 129 * 3) + 2 * (128 * 4096 + 2 * 4096 + 1024 + 256)
-    assert weights("mistral-small-4-text") == 36 * block + 2 * 4096 + 2 * 131072 * 4096 * 2
+    yield "mistral-small-4-text", 36 * block + 2 * 4096 + 2 * 131072 * 4096 * 2
 
 
-def test_in_bf16_they_are_what_they_were() -> None:
-    for name in ("kimi-k2", "deepseek-v3.2", "minimax-m2", "mimo-v2-flash", "mistral-small-4-text"):
-        assert weights(name, dtype="bf16") == 2 * load(name).params().total
+BY_HAND = dict(_presets_by_hand())
+
+
+@pytest.mark.parametrize("name", BY_HAND)
+def test_a_preset_in_the_format_that_it_is_published_in(name: str) -> None:
+    assert weights(name) == BY_HAND[name]
+    assert weights(name, dtype="bf16") == 2 * load(name).params().total
 
 
 @pytest.mark.parametrize("lora", [None, "8"])
@@ -92,20 +85,12 @@ def test_training_goes_on_in_the_dtype_of_the_step(lora: str | None) -> None:
 
 
 PUBLISHED = {
-    # GiB of all tensors in the published files, by their headers or their index. Besides what is counted they hold
-    # layers of multi-token prediction (DeepSeek-V3, V3.2, GLM-4.7) and the biases of routers.
-    "deepseek-v3": 641.30,
-    "deepseek-v3.2": 642.12,
-    "gpt-oss-20b": 12.82,
-    "gpt-oss-120b": 60.77,
-    "kimi-k2": 958.49,
-    "minimax-m2": 214.32,
-    "kimi-linear-48b-a3b": 91.50,
-    "glm-4.7-flash": 58.15,
-    "llama-3.1-8b": 14.96,
-    "mixtral-8x7b": 86.99,
-    "qwen2.5-7b": 14.19,
+    **{"deepseek-v3": 641.30, "deepseek-v3.2": 642.12, "gpt-oss-20b": 12.82, "gpt-oss-120b": 60.77, "kimi-k2": 958.49},
+    **{"minimax-m2": 214.32, "kimi-linear-48b-a3b": 91.50, "glm-4.7-flash": 58.15, "llama-3.1-8b": 14.96},
+    **{"mixtral-8x7b": 86.99, "qwen2.5-7b": 14.19},
 }
+"""GiB of all tensors in the published files, by their headers or their index. Besides what is counted they hold layers
+of multi-token prediction (DeepSeek-V3, V3.2, GLM-4.7) and the biases of routers."""
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
@@ -181,25 +166,6 @@ def test_model_optimizers_file_that_is_not_understood_is_named(tmp_path: Path, s
     )
 
 
-def test_ascends_file_is_named(tmp_path: Path) -> None:
-    tensors = {"model_quant_type": "W8A8", "model.layers.0.self_attn.q_proj.weight": "W8A8", "lm_head.weight": "FLOAT"}
-    at = folder(tmp_path, LLAMA_70B, quant_model_description=tensors)
-    with pytest.raises(
-        TfacctError, match=r"quant_model_description\.json gives the format of the weights as W8A8"
-    ) as refused:
-        load(str(at)).memory(ctx=1)
-    assert "dtype='bf16'" in str(refused.value.hint)
-    assert weights(str(at), dtype="bf16") == 2 * 70_553_706_496 == 2 * load(str(at)).params().total
-    folder(tmp_path, LLAMA_70B, quant_model_description={"model_quant_type": "FLOAT"})
-    assert weights(str(at)) == 2 * 70_553_706_496
-
-
-def test_ascends_file_without_a_name_for_all(tmp_path: Path) -> None:
-    tensors = {"version": "1.0", "lm_head.weight": "FLOAT", "model.layers.0.mlp.up_proj.weight": "W4A8_DYNAMIC"}
-    with pytest.raises(TfacctError, match="the weights as W4A8_DYNAMIC, which is not supported"):
-        load(str(folder(tmp_path, LLAMA_70B, quant_model_description=tensors))).memory(ctx=1)
-
-
 BITS = {"F32": 32, "F16": 16, "BF16": 16, "I8": 8, "F8_E4M3": 8, "BOOL": 8}
 
 
@@ -237,22 +203,28 @@ def test_dtypes_of_files_are_those_of_their_headers(
     assert model["dtype_from"] == ("published" if known == "bf16" else "assumed")
 
 
-def test_ascends_file_by_its_older_name_and_of_any_length(tmp_path: Path) -> None:
-    names = {f"model.layers.{number}.mlp.experts.{number}.weight_scale": "W8A8_DYNAMIC" for number in range(70_000)}
-    at = folder(tmp_path, TINY_LLAMA, quant_model_description_w8a8_dynamic=names)
-    with pytest.raises(
-        TfacctError, match=r"quant_model_description_w8a8_dynamic\.json gives the format of the weights"
+def test_ascends_file_is_named(tmp_path: Path) -> None:
+    """With a name for all weights, by single tensors, by its older name and of any length."""
+    tensors = {"version": "1.0", "lm_head.weight": "FLOAT", "model.layers.0.mlp.up_proj.weight": "W4A8_DYNAMIC"}
+    experts = {f"model.layers.{number}.mlp.experts.{number}.weight_scale": "W8A8_DYNAMIC" for number in range(70_000)}
+    for name, said, kinds in (
+        ("quant_model_description", {**tensors, "model_quant_type": "W8A8"}, " as W8A8"),
+        ("quant_model_description", tensors, " as W4A8_DYNAMIC"),
+        ("quant_model_description_w8a8_dynamic", experts, ""),
     ):
-        load(str(at)).memory()
+        at = folder(tmp_path / f"of{kinds}", TINY_LLAMA, **{name: said})
+        with pytest.raises(TfacctError, match=rf"{name}\.json gives the format of the weights{kinds}") as refused:
+            load(str(at)).memory(ctx=1)
+        assert "dtype='bf16'" in str(refused.value.hint)
+        assert weights(str(at), dtype="bf16") == 2 * load(str(at)).params().total
+    at = folder(tmp_path, LLAMA_70B, quant_model_description={"model_quant_type": "FLOAT"})
+    assert weights(str(at)) == 2 * 70_553_706_496
 
 
-def test_files_of_masks_alone_say_nothing(run, tmp_path: Path) -> None:
-    at = folder(tmp_path, {**TINY_LLAMA, "torch_dtype": "float16"})
+def test_files_of_masks_alone_say_nothing_and_a_format_that_nothing_explains_is_refused(run, tmp_path: Path) -> None:
+    at = folder(tmp_path / "masks", {**TINY_LLAMA, "torch_dtype": "float16"})
     safetensors(at / "model.safetensors", mask=("BOOL", (4, 4)))
     assert "in bf16 (published in fp16)" in run("memory", str(at)).out
-
-
-def test_files_in_a_format_that_nothing_explains_are_refused(tmp_path: Path) -> None:
     at = folder(tmp_path, TINY_LLAMA)
     safetensors(at / "model.safetensors", matrices=("I8", (900,)), others=("BF16", (50,)))
     with pytest.raises(TfacctError, match="90% of the bytes in its files are int8, but its config does not give"):
@@ -313,6 +285,8 @@ def test_mxfp8_by_hand() -> None:
         "ignored_layers": ["lm_head", "model.embed_tokens", "vision_tower"],
     }
     assert weights_of({**fields, "quantization_config": said}) == total == 441_918_257_664
+    for size in ({}, {"weight_block_size": None}):  # OCP's MX formats have blocks of 32
+        assert weights_of({**fields, "quantization_config": without(said, "weight_block_size") | size}) == total
     for wrong, words in (({"weight_block_size": [1, 16]}, r"weight_block_size = \[1, 16\]"), ({"more": 1}, "more = 1")):
         with pytest.raises(TfacctError, match=f"{words} is not supported"):
             weights_of({**fields, "quantization_config": {**said, **wrong}})
@@ -393,7 +367,10 @@ def test_an_index_that_contradicts_the_config(run, tmp_path: Path, command: str)
     assert "assumed" not in given.split("\n\n")[0] and "The index" not in given
 
 
-def test_an_index_that_agrees_with_the_config(run, tmp_path: Path) -> None:
+def test_an_index_that_agrees_with_the_config_or_names_no_tensor(run, tmp_path: Path) -> None:
+    at = indexed(tmp_path, {**TINY_LLAMA, "torch_dtype": "bfloat16"}, 123_456)
+    said = " ".join(run("memory", str(at)).out.split())
+    assert "The index lists 121 KiB of tensors" in said and "0 B of tensors" not in said
     count = load(TINY_LLAMA).params().total
     for said, width in (("bfloat16", 2), ("float32", 4)):
         at = indexed(tmp_path, {**TINY_LLAMA, "torch_dtype": said}, width * count, a=SHARD)
@@ -402,13 +379,6 @@ def test_an_index_that_agrees_with_the_config(run, tmp_path: Path) -> None:
     for factor, known in ((1, "published"), (2, "assumed")):
         at = indexed(tmp_path, fp8, factor * weights_of(fp8), a=SHARD)
         assert load(str(at)).memory().models[0]["dtype_from"] == known
-
-
-def test_an_index_that_names_no_tensor(run, tmp_path: Path) -> None:
-    said = " ".join(
-        run("memory", str(indexed(tmp_path, {**TINY_LLAMA, "torch_dtype": "bfloat16"}, 123_456))).out.split()
-    )
-    assert "The index lists 121 KiB of tensors" in said and "0 B of tensors" not in said
 
 
 @pytest.mark.parametrize(
@@ -456,34 +426,19 @@ def test_a_cache_that_model_optimizer_quantizes(run, tmp_path: Path, said: dict[
 
 
 COMMANDS = (
-    "kv",
-    "memory --on h200-sxm,",
-    "time --on h200-sxm",
-    "serve --on h200-sxm --prompt 64 --new 4",
+    *("kv", "memory --on h200-sxm,", "time --on h200-sxm", "serve --on h200-sxm --prompt 64 --new 4"),
     "plan --on 2x80GB",
 )
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_that_counts_a_cache_says_so(run, tmp_path: Path, command: str) -> None:
+def test_every_command_that_counts_a_cache_says_so(run, tmp_path: Path) -> None:
     said = {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}
-    at = folder(tmp_path, {**LLAMA_70B, "num_hidden_layers": 8}, hf_quant_config={"quantization": said})
-    name, *options = command.split()
-    expected = "hf_quant_config.json stores the cache in 8 bits; --kv-dtype fp8 counts it so."
-    assert expected in " ".join(run(name, str(at), *options).out.split())
-    assert "stores the cache" not in run(name, str(at), *options, "--kv-dtype", "fp8").out
-
-
-def test_a_static_cache_of_autofp8_is_in_8_bits(run, tmp_path: Path) -> None:
-    said = {"quant_method": "fp8", "kv_cache_scheme": "static", "activation_scheme": "static"}
-    at = folder(tmp_path, {**LLAMA_70B, "quantization_config": said})
+    at = folder(tmp_path / "own", {**LLAMA_70B, "num_hidden_layers": 8}, hf_quant_config={"quantization": said})
+    for command in COMMANDS:
+        name, *options = command.split()
+        expected = "hf_quant_config.json stores the cache in 8 bits; --kv-dtype fp8 counts it so."
+        assert expected in " ".join(run(name, str(at), *options).out.split()), command
+        assert "stores the cache" not in run(name, str(at), *options, "--kv-dtype", "fp8").out, command
+    of_auto_fp8 = {"quant_method": "fp8", "kv_cache_scheme": "static", "activation_scheme": "static"}
+    at = folder(tmp_path, {**LLAMA_70B, "quantization_config": of_auto_fp8})
     assert "--kv-dtype fp8 counts it so" in " ".join(run("memory", str(at)).out.split())
-
-
-def test_mxfp8_needs_no_size_of_its_blocks() -> None:
-    """OCP's MX formats have blocks of 32: 33 bytes for 32 numbers."""
-    block = 2 * 8192 * 8192 + 2 * 1024 * 8192 + 3 * 8192 * 28672
-    rest = 2 * 128256 * 8192 + (2 * 80 + 1) * 8192
-    for size in ({}, {"weight_block_size": None}, {"weight_block_size": [1, 32]}):
-        said = {"quant_method": "mxfp8", "modules_to_not_convert": ["lm_head"], **size}
-        assert weights_of({**LLAMA_70B, "quantization_config": said}) == 80 * block // 32 * 33 + 2 * rest
