@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tfacct.ledger.formats import GGML
 from tfacct.loading.gguf import TYPES
 
 gguf = pytest.importorskip("gguf")
@@ -15,3 +16,5 @@ def test_blocks_have_the_bytes_that_the_package_says() -> None:
         number: sizes[number] for number in TYPES if number in sizes
     }
     assert len(set(sizes) & set(TYPES)) > 30
+    named = {kind.name.lower(): size for kind, size in gguf.GGML_QUANT_SIZES.items()}
+    assert {name: named[name] for name in GGML} == GGML

@@ -25,7 +25,6 @@ from tests.helpers.quantized import (
 from tfacct import load
 from tfacct.base.errors import TfacctError
 from tfacct.ledger import formats
-from tfacct.ledger.formats import GGML
 from tfacct.loading import presets
 from tfacct.loading.quantized.gguf import more_bits
 
@@ -56,6 +55,8 @@ def test_rotations_of_weights_are_within_them() -> None:
         return {**said, "transform_config": {"config_groups": {"R1": {"type": "hadamard", "apply": applied}}}}
 
     assert weighed(LLAMA, turned("weight_output", "weight_input")) == weighed(LLAMA, said)
+    for no_pattern in ("re:(", "re:[", "(", "*"):
+        assert weighed(LLAMA, {**said, "ignore": [no_pattern]}) == weighed(LLAMA, said)
     with pytest.raises(TfacctError, match=r"config_groups.R1.apply = .* expected weight transforms only"):
         weighed(LLAMA, turned("weight_output", "input"))
 
@@ -66,11 +67,8 @@ def test_configs_as_published() -> None:
     bnb |= {"bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True, "quant_method": "bitsandbytes"}
     bnb |= {"llm_int8_skip_modules": ["lm_head", "multi_modal_projector"], "llm_int8_threshold": 6.0}
     packing = {"_data": "PLAIN", "_type": "Int4PackingFormat"}
-    made = {
-        "_type": "Int4WeightOnlyConfig",
-        "_version": 2,
-        "_data": {"group_size": 128, "int4_packing_format": packing},
-    }
+    data = {"group_size": 128, "int4_packing_format": packing}
+    made = {"_type": "Int4WeightOnlyConfig", "_version": 2, "_data": data}
     torchao = {"quant_method": "torchao", "quant_type": {"default": made}, "modules_to_not_convert": ["lm_head"]}
     group = {"targets": ["Linear"], "weights": {**W4, "group_size": 32}, "input_activations": None}
     ignore = ["lm_head", "re:.*self_attn.*", "re:.*shared_experts.*", r"re:.*mlp\.(gate|up|gate_up|down)_proj.*"]
@@ -83,19 +81,16 @@ def test_configs_as_published() -> None:
         assert round(weighed(dict(load(name).loaded.raw), said) / 10**7) == hundredths
 
 
-def test_a_list_without_the_head_takes_it() -> None:
-    """As transformers reads it: a list replaces the modules that it would leave by itself."""
+def test_a_list_without_the_head_takes_it(run, tmp_path: Path) -> None:
+    """As transformers reads it: a list replaces the modules that it would leave by itself. What is left is named."""
+    config, left = tmp_path / "config.json", {"quant_method": "fp8", "modules_to_not_convert": ["lm_head"]}
+    config.write_text(json.dumps({**LLAMA, "quantization_config": left}))
+    told = " ".join(run("memory", str(config)).out.split())
+    assert "the weight matrices of the layers, in 8-bit numbers" in told and "Also unquantized: lm_head." in told
     said = {"quant_method": "fp8", "weight_block_size": [8, 8], "modules_to_not_convert": ["mlp.down_proj"]}
     head = formats.fp8((8, 8)).matrix(96, 72)
     kept = weighed(LLAMA, {**said, "modules_to_not_convert": ["mlp.down_proj", "lm_head"]})
     assert weighed(LLAMA, said) == kept - 2 * 96 * 72 + head
-
-
-def test_a_head_that_a_list_leaves_is_not_among_what_is_taken(run, tmp_path: Path) -> None:
-    config, said = tmp_path / "config.json", {"quant_method": "fp8", "modules_to_not_convert": ["lm_head"]}
-    config.write_text(json.dumps({**LLAMA, "quantization_config": said}))
-    told = " ".join(run("memory", str(config)).out.split())
-    assert "the weight matrices of the layers, in 8-bit numbers" in told and "Also unquantized: lm_head." in told
 
 
 def test_single_blocks_by_name() -> None:
@@ -125,60 +120,38 @@ def test_published_lists_of_older_names() -> None:
     assert weighed(mixtral, {**said, "modules_to_not_convert": ["visual", "gate"]}) == every
 
 
-def test_gguf_blocks_are_those_of_the_library() -> None:
-    gguf = pytest.importorskip("gguf")
-    sizes = {kind.name.lower(): size for kind, size in gguf.GGML_QUANT_SIZES.items()}
-    assert {name: sizes[name] for name in GGML} == GGML
-
-
 def test_the_blocks_that_get_more_bits() -> None:
     """32 blocks: the first 4, the last 4, and 6, 9, … 27 between: 8 of the 24."""
     assert [block for block in range(32) if more_bits(block, 32)] == [0, 1, 2, 3, *range(6, 28, 3), 28, 29, 30, 31]
 
 
-@pytest.mark.parametrize(
-    ("model", "mix", "hundredths"),
-    [
-        # "model size" as llama.cpp prints it when it loads these files, in GiB
-        ("llama-2-7b", "q4_0", 356),
-        ("llama-2-7b", "q4_k_s", 359),
-        ("llama-2-7b", "q4_k_m", 380),
-        ("llama-2-7b", "q3_k_m", 307),
-        ("llama-2-7b", "q5_k_m", 445),
-        ("llama-2-7b", "q6_k", 515),
-        ("llama-2-7b", "q8_0", 667),
-        ("llama-3.1-8b", "q4_k_m", 458),
-        ("llama-3.1-8b", "q8_0", 795),
-        ("qwen2.5-7b", "q4_k_m", 436),
-        ("gemma-2-9b", "q4_k_m", 536),  # a tied table: Q6_K
-        ("mistral-7b-v0.3", "q4_k_m", 407),
-        ("phi-4", "q8_0", 1451),  # one type for a fused q, k and v too
-        ("qwen3.5-9b", "q8_0", 886),
-        ("lfm2-1.2b", "q4_k_m", 68),  # 694.76 MiB
-    ],
-)
-def test_llama_cpp_mixtures(model: str, mix: str, hundredths: int) -> None:
-    assert round(100 * load(model).memory(dtype=mix).models[0]["weights_bytes"] / 2**30) == hundredths
+LLAMA_CPP = {
+    **{("llama-2-7b", mix): size for mix, size in {"q4_0": 356, "q4_k_s": 359, "q4_k_m": 380, "q3_k_m": 307}.items()},
+    **{("llama-2-7b", mix): size for mix, size in {"q5_k_m": 445, "q6_k": 515, "q8_0": 667}.items()},
+    **{("llama-3.1-8b", "q4_k_m"): 458, ("llama-3.1-8b", "q8_0"): 795, ("qwen2.5-7b", "q4_k_m"): 436},
+    **{("gemma-2-9b", "q4_k_m"): 536, ("mistral-7b-v0.3", "q4_k_m"): 407},  # the first has a tied table: Q6_K
+    **{("phi-4", "q8_0"): 1451, ("qwen3.5-9b", "q8_0"): 886},  # one type for a fused q, k and v too
+    ("lfm2-1.2b", "q4_k_m"): 68,  # 694.76 MiB
+}
+"""Hundredths of GiB: "model size" as llama.cpp prints it when it loads these files."""
+WITH_A_RANGE = {
+    **{"phi-4": 843, "phi-3-mini-4k": 223, "phi-4-mini": 231, "qwen3.5-9b": 523, "qwen3.5-27b": 1539},
+    **{"qwen3-next-80b-a3b": 4508, "deepseek-v2-lite": 965, "deepseek-v3": 37665},
+}
+"""The same of models in q4_k_m whose fused tensors have another type in other versions."""
 
 
-@pytest.mark.parametrize(
-    ("model", "mix", "hundredths"),
-    [
-        # the same of models whose fused tensors have another type in other versions
-        ("phi-4", "q4_k_m", 843),
-        ("phi-3-mini-4k", "q4_k_m", 223),
-        ("phi-4-mini", "q4_k_m", 231),
-        ("qwen3.5-9b", "q4_k_m", 523),
-        ("qwen3.5-27b", "q4_k_m", 1539),
-        ("qwen3-next-80b-a3b", "q4_k_m", 4508),
-        ("deepseek-v2-lite", "q4_k_m", 965),
-        ("deepseek-v3", "q4_k_m", 37665),
-    ],
-)
-def test_llama_cpp_mixtures_with_a_range(model: str, mix: str, hundredths: int) -> None:
-    facts = load(model).memory(dtype=mix, ctx=1).models[0]
+@pytest.mark.parametrize(("model", "mix"), LLAMA_CPP)
+def test_llama_cpp_mixtures(model: str, mix: str) -> None:
+    stored = load(model).memory(dtype=mix).models[0]["weights_bytes"]
+    assert round(100 * stored / 2**30) == LLAMA_CPP[model, mix]
+
+
+@pytest.mark.parametrize("model", WITH_A_RANGE)
+def test_llama_cpp_mixtures_with_a_range(model: str) -> None:
+    facts = load(model).memory(dtype="q4_k_m", ctx=1).models[0]
     low, high = (facts[f"weights_{end}_bytes"] for end in ("low", "high"))
-    assert round(100 * low / 2**30) <= hundredths <= round(100 * high / 2**30)
+    assert round(100 * low / 2**30) <= WITH_A_RANGE[model] <= round(100 * high / 2**30)
     assert low < high == facts["weights_bytes"] and high - low < 0.004 * high
     assert facts["total_high_bytes"] - facts["total_low_bytes"] == high - low
     assert "versions of llama.cpp differ" in facts["range_reason"]
@@ -188,14 +161,8 @@ def test_the_range_of_a_fused_qkv_by_hand(run: Callable[..., Ran]) -> None:
     """2 blocks of 256 numbers, heads 4 and 2 of 64: fused, 512 rows of one block of 256. By its own name in all blocks
     Q5_K (176 bytes); as values are, Q4_K (144) in block 0 and Q6_K (210) in block 1, which is more."""
     config = {**TINY["phi3"], "hidden_size": 256, "num_attention_heads": 4, "num_key_value_heads": 2}
-    config |= {
-        "head_dim": 64,
-        "intermediate_size": 512,
-        "vocab_size": 96,
-        "num_hidden_layers": 2,
-        "tie_word_embeddings": False,
-    }
-    config |= {"partial_rotary_factor": 0.5}
+    config |= {"head_dim": 64, "intermediate_size": 512, "vocab_size": 96, "num_hidden_layers": 2}
+    config |= {"tie_word_embeddings": False, "partial_rotary_factor": 0.5}
     facts = load(config).memory(dtype="q4_k_m", ctx=1).models[0]
     rest = 2 * 256 * 144 + 2 * 1024 * 144 + 256 * 2 * (144 + 210)  # o_proj, gate_up; down_proj of 512 inputs
     rest += 96 * 144 + 96 * 210 + 4 * 5 * 256  # embedding, head, norms
@@ -344,12 +311,8 @@ def test_modelopt_with_a_format_for_each_module_it_lists() -> None:
     saved += 2 * 64 * 96 - (64 * 96 // 2 + 64 * 96 // 16 + 4)
     said = {**MIXED, "quantized_layers": listed, "kv_cache_scheme": None, "ignore": ["mtp*"]}
     assert weighed(config, said) == plain(config) - saved
-    inside = {
-        "quant_method": "modelopt",
-        "quantization": {**said, "quant_method": None},
-        "producer": {"name": "modelopt"},
-    }
-    assert weighed(config, inside) == plain(config) - saved
+    inside = {"quantization": {**said, "quant_method": None}, "producer": {"name": "modelopt"}}
+    assert weighed(config, {"quant_method": "modelopt", **inside}) == plain(config) - saved
 
 
 def test_modelopt_that_lists_every_expert_or_all_at_once() -> None:
@@ -357,13 +320,11 @@ def test_modelopt_that_lists_every_expert_or_all_at_once() -> None:
     config |= {"decoder_sparse_step": 1, "mlp_only_layers": []}
     one, experts = {"quant_algo": "NVFP4"}, int(config["num_experts"])
     layers = range(int(config["num_hidden_layers"]))
+    at = "model.layers.{}.mlp.experts"
     every = {
-        f"model.layers.{layer}.mlp.experts.{number}.{name}_proj": one
-        for layer in layers
-        for number in range(experts)
-        for name in ("gate", "up", "down")
+        f"{at.format(n)}.{e}.{m}_proj": one for n in layers for e in range(experts) for m in ("gate", "up", "down")
     }
-    whole = {f"model.layers.{layer}.mlp.experts": one for layer in layers}
+    whole = {at.format(layer): one for layer in layers}
     assert weighed(config, {**MIXED, "quantized_layers": every}) == weighed(
         config, {**MIXED, "quantized_layers": whole}
     )
@@ -395,13 +356,6 @@ def test_what_is_not_known_is_refused_by_name(of: str, said: Any, words: str) ->
     assert load({**LLAMA, "quantization_config": said}).memory(dtype="bf16").models[0]["weights_bytes"]
 
 
-def test_patterns_that_are_no_patterns_do_no_harm() -> None:
-    for pattern in ("re:(", "re:[", "(", "*"):
-        group = {"targets": ["Linear"], "weights": W4}
-        said = {"quant_method": "compressed-tensors", "format": "pack-quantized", "config_groups": {"a": group}}
-        assert weighed(LLAMA, {**said, "ignore": [pattern]}) == weighed(LLAMA, said)
-
-
 def test_every_command_that_weighs_takes_it(run, tmp_path: Path) -> None:
     file = tmp_path / "config.json"
     said = {"quant_method": "fp8", "weight_block_size": [8, 8], "modules_to_not_convert": ["model.layers.1", "lm_head"]}
@@ -428,12 +382,8 @@ def test_auto_round_packs_as_gptq_without_groups_of_inputs() -> None:
         "auto_round:gptqmodel": formats.gptq(4, 24),
         "auto_round:auto_awq": formats.awq(4, 24),
     }.items():
-        said = {
-            **ROUND,
-            "packing_format": packing,
-            "autoround_version": "0.9",
-            "block_name_to_quantize": "model.layers",
-        }
+        said = {**ROUND, "packing_format": packing, "block_name_to_quantize": "model.layers"}
+        said |= {"autoround_version": "0.9", "quant_method": "intel/auto-round"}  # its first name
         assert weighed(LLAMA, said) == plain() - 3 * sum(gone(*matrix, taken) for matrix in MATRICES)
 
 
@@ -509,12 +459,6 @@ def test_the_shared_network_in_lagunas_files_is_called_in_the_singular() -> None
     left = {**grouped("Linear"), "ignore": [rest, r"re:.*\.mlp\.shared_expert\.(gate|up|down)_proj$"]}
     assert weighed(model, left) == weighed(model, {**left, "ignore": [rest, "re:.*shared_experts.*"]})
     assert weighed(model, left) > weighed(model, {**left, "ignore": [rest]})
-
-
-def test_auto_round_by_its_first_name() -> None:
-    assert weighed(LLAMA, {**ROUND, "quant_method": "intel/auto-round"}) == weighed(LLAMA, ROUND)
-    with pytest.raises(TfacctError, match="expected a backend with a packing_format"):
-        weighed(LLAMA, {**ROUND, "backend": "auto_round:awq:gemm"})
 
 
 def test_fields_of_autofp8_mean_one_scale_for_each_matrix() -> None:
