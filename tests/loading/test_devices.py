@@ -35,7 +35,8 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.mark.parametrize("name", sorted({path.stem for path in devices.folder().glob("*.toml")} - {"cpu"}))
 def test_every_device_is_whole_and_meets_its_check(name: str) -> None:
-    """Units · FLOPs per clock · clock within 1.2 % of the peak, where a maker says them."""
+    """Units · FLOPs per clock · clock within 1.2 % of the peak, where a maker says them. A figure that is 10 % off
+    agrees with no second source."""
     device = devices.load(name)
     assert device.kind in ("vendor", "secondary", "unread") and device.bandwidth > 10**11
     assert (device.read is None) == (device.kind == "unread")
@@ -46,18 +47,12 @@ def test_every_device_is_whole_and_meets_its_check(name: str) -> None:
         assert 0.968 < totals.torch / totals.board <= 1
     if device.check is not None:
         assert abs(device.peak[device.check.dtype] / device.check.peak - 1) < 0.012
-
-
-@pytest.mark.parametrize("name", sorted({path.stem for path in devices.folder().glob("*.toml")} - {"cpu"}))
-def test_figures_agree_with_a_second_source(name: str) -> None:
-    """A figure that is 10 % off agrees with none of these."""
-    device, seen = devices.load(name), SEEN[name]
-    totals = [total for total in (device.totals.torch, device.totals.board) if total is not None]
-    assert totals and all(0.915 <= total / (seen["sold_gb"] * 2**30) <= 1.0 for total in totals)
+    seen, links = SEEN[name], device.links
+    known = [total for total in (totals.torch, totals.board) if total is not None]
+    assert known and all(0.915 <= total / (seen["sold_gb"] * 2**30) <= 1.0 for total in known)
     if "bus" in seen:
         bits, rate = seen["bus"]
         assert device.bandwidth == pytest.approx(bits / 8 * rate * 1e9, rel=0.04)
-    links = device.links
     if "links" in seen:
         number, each = seen["links"]
         assert links.one_way == pytest.approx(number * each * 1e9, rel=0.005)
@@ -160,25 +155,19 @@ def test_a_budget_by_name() -> None:
     assert load("llama-3.2-1b").train(ctx=1024, on="H100-SXM").fit["budget_bytes"] == H100 - 2 * 10**9  # type: ignore[index]
 
 
-def test_the_list_and_one(run: Callable[..., Ran]) -> None:
-    rows = json.loads(run("devices", "--json").out)["rows"]
-    assert len(rows) == len(devices.paths())
-    assert next(row for row in rows if row["device"] == "h100-sxm")["bf16"] == 989_400_000_000_000
-    assert tfacct.devices("t4").title == "T4"
-
-
 @pytest.mark.parametrize("name", ["h100-sxm", "tpu-v5p", "m3-max"])
 def test_one_device_is_the_row_of_all(name: str, run: Callable[..., Ran]) -> None:
     every = json.loads(run("devices", "--json").out)["rows"]
+    assert len(every) == len(devices.paths()) and tfacct.devices("t4").title == "T4"
     (one,) = json.loads(run("devices", name, "--json").out)["rows"]
     assert one == next(row for row in every if row["device"] == name)
     assert run("devices", name, "--csv").out.splitlines()[0].startswith("device,bf16,")
 
 
-@pytest.mark.parametrize("other", ["--json", "--csv", "--markdown", "--digits", "--verbose", "--output=x.html"])
-def test_the_template_takes_no_other_option(other: str, run: Callable[..., Ran]) -> None:
-    ran = run("devices", "--template", other)
-    assert (ran.code, ran.out) == (2, "") and f"--template does not work with {other.partition('=')[0]}" in ran.err
+def test_the_template_takes_no_other_option(run: Callable[..., Ran]) -> None:
+    for other in ("--json", "--csv", "--markdown", "--digits", "--verbose", "--output=x.html"):
+        ran = run("devices", "--template", other)
+        assert (ran.code, ran.out) == (2, "") and f"--template does not work with {other.partition('=')[0]}" in ran.err
     assert "--template does not work with NAME" in run("devices", "t4", "--template").err
 
 
@@ -229,17 +218,12 @@ def test_an_unknown_name_gets_those_that_begin_alike(run: Callable[..., Ran]) ->
         assert ran.code == 2 and ran.err.startswith("error: ") and "Traceback" not in ran.err
 
 
-@pytest.mark.parametrize(
-    ("text", "number"), [("16kxh100", 16_384), ("1e3xh100", 1000), ("1,000 × H100", 1000), ("h100", 1)]
-)
-def test_how_many_of_a_device(text: str, number: int) -> None:
-    assert devices.several("--on", text) == (number, devices.load("h100-sxm"))
-
-
-@pytest.mark.parametrize("text", ["1.5xh100", "1.5kxh100", "1.2.3xh100", "9999999999999999999xh100", "2000001xh100"])
-def test_no_number_of_devices(text: str) -> None:
-    with pytest.raises(TfacctError, match=r"^(the number in )?--on "):
-        devices.several("--on", text)
+def test_how_many_of_a_device() -> None:
+    for text, number in {"16kxh100": 16_384, "1e3xh100": 1000, "1,000 × H100": 1000, "h100": 1}.items():
+        assert devices.several("--on", text) == (number, devices.load("h100-sxm"))
+    for text in ("1.5xh100", "1.5kxh100", "1.2.3xh100", "9999999999999999999xh100", "2000001xh100"):
+        with pytest.raises(TfacctError, match=r"^(the number in )?--on "):
+            devices.several("--on", text)
 
 
 def test_all_devices_or_some() -> None:

@@ -12,35 +12,25 @@ import tfacct
 from tfacct.base.errors import ConfigError, NotFoundError
 from tfacct.loading import presets, spellings
 
-SAME_MODEL = [
-    ("gpt2-small", "gpt2"),
-    ("GPT-2", "gpt2"),
-    ("openai-community/gpt2", "gpt2"),
-    ("OpenAI-Community/GPT2@main", "gpt2"),
-    ("bert-base-uncased", "bert-base"),
-    ("llama-3.1:8b", "llama-3.1-8b"),
-    ("meta-llama/Llama-3.1-8B", "llama-3.1-8b"),
-    ("meta-llama/Meta-Llama-3.1-8B", "llama-3.1-8b"),
-    ("Meta-Llama-3-8B", "llama-3-8b"),
-    ("https://huggingface.co/Qwen/Qwen2-7B", "qwen2-7b"),
-    ("https://huggingface.co/Qwen/Qwen2-7B/tree/main", "qwen2-7b"),
-    ("https://huggingface.co/Qwen/Qwen2-7B/blob/main/config.json?x=1", "qwen2-7b"),
-    ("http://www.huggingface.co/qwen/qwen2-7b/", "qwen2-7b"),
-    ("hf.co/openai-community/gpt2-xl", "gpt2-xl"),
-    ("https://huggingface.co/bert-base-uncased", "bert-base"),
-    ("google/gemma-2-27b-it", "gemma-2-27b"),
-    ("https://huggingface.co/Qwen/Qwen2.5-7B-Instruct", "qwen2.5-7b"),
-]
-SAME_SIZES = [
-    ("meta-llama/Llama-3.1-8B-Instruct", "llama-3.1-8b"),
-    ("llama-3.1-8b-instruct", "llama-3.1-8b"),
-    ("mistralai/Mistral-7B-Instruct-v0.3", "mistral-7b-v0.3"),
-    ("google/gemma-2b-it", "gemma-2b"),
-    ("google/gemma-2-27b", "gemma-2-27b"),
-]
+HF, QWEN = "https://huggingface.co", "qwen2-7b"
+SAME_MODEL = {
+    **dict.fromkeys(("gpt2-small", "GPT-2", "openai-community/gpt2", "OpenAI-Community/GPT2@main"), "gpt2"),
+    **dict.fromkeys(("bert-base-uncased", f"{HF}/bert-base-uncased"), "bert-base"),
+    **dict.fromkeys(("llama-3.1:8b", "meta-llama/Llama-3.1-8B", "meta-llama/Meta-Llama-3.1-8B"), "llama-3.1-8b"),
+    **dict.fromkeys((f"{HF}/Qwen/Qwen2-7B", f"{HF}/Qwen/Qwen2-7B/tree/main"), QWEN),
+    "http://www.huggingface.co/qwen/qwen2-7b/": QWEN,
+    f"{HF}/Qwen/Qwen2-7B/blob/main/config.json?x=1": QWEN,
+    "hf.co/openai-community/gpt2-xl": "gpt2-xl", "Meta-Llama-3-8B": "llama-3-8b",
+    "google/gemma-2-27b-it": "gemma-2-27b", f"{HF}/Qwen/Qwen2.5-7B-Instruct": "qwen2.5-7b",
+}  # fmt: skip
+SAME_SIZES = {
+    **dict.fromkeys(("meta-llama/Llama-3.1-8B-Instruct", "llama-3.1-8b-instruct"), "llama-3.1-8b"),
+    "mistralai/Mistral-7B-Instruct-v0.3": "mistral-7b-v0.3", "google/gemma-2b-it": "gemma-2b",
+    "google/gemma-2-27b": "gemma-2-27b",
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(("typed", "preset"), SAME_MODEL)
+@pytest.mark.parametrize(("typed", "preset"), SAME_MODEL.items())
 def test_the_same_model(run, typed: str, preset: str) -> None:
     ran = run("params", typed)
     assert ran.code == 0 and ran.out == run("params", preset).out
@@ -48,7 +38,7 @@ def test_the_same_model(run, typed: str, preset: str) -> None:
     assert ran.err.startswith(said) and len(ran.err.splitlines()) == 1 and "same sizes" not in ran.err
 
 
-@pytest.mark.parametrize(("typed", "preset"), SAME_SIZES)
+@pytest.mark.parametrize(("typed", "preset"), SAME_SIZES.items())
 def test_a_model_of_the_same_sizes(run, typed: str, preset: str) -> None:
     (model,) = json.loads(run("params", typed, "--json").out)["models"]
     assert model["model"] == preset
@@ -56,11 +46,14 @@ def test_a_model_of_the_same_sizes(run, typed: str, preset: str) -> None:
     assert ", which has the same sizes" in model["notes"][-1]
 
 
-def test_the_name_itself_in_capitals_needs_no_word(run) -> None:
-    assert run("params", "GPT2-XL").err == run("params", "https://huggingface.co/gpt2-xl").err == ""
-
-
 def test_what_the_page_holds_beside_the_preset_is_named(run) -> None:
+    assert run("params", "GPT2-XL").err == run("params", f"{HF}/gpt2-xl").err == ""
+    ran = run("params", "gemma-3-4b")
+    assert ran.code == 0 and ran.out == run("params", "gemma-3-4b-text").out
+    assert "only the language model is counted, without vision_config" in ran.err
+    ran = run("params", "moonshotai/Kimi-K2.5")
+    assert (ran.code, ran.out) == (2, "") and "kimi-k2.5-vision is its encoder of images" in ran.err
+    assert run("params", "openai/clip-vit-large-patch14").out == run("params", "clip-vit-large-patch14-vision").out
     ran = run("flops", "google/gemma-3-4b-pt", "gpt2", "--ctx", "9", "--json")
     first, second = json.loads(ran.out)["models"]
     assert first["left_out"] == ["vision_config"] and second["left_out"] == []
@@ -83,21 +76,6 @@ def test_an_encoder_does_not_answer_for_the_model_that_writes_text(run, typed: s
     said = f"error: there is no preset for the language model of {typed}\nhint: {preset} is its encoder of {of}\n"
     assert ran.err == said
     assert run("params", preset.upper()).out == run("params", preset).out
-
-
-def test_a_model_of_several_means_its_language_model(run) -> None:
-    ran = run("params", "gemma-3-4b")
-    assert ran.code == 0 and ran.out == run("params", "gemma-3-4b-text").out
-    assert "only the language model is counted, without vision_config" in ran.err
-
-
-def test_an_encoder_is_named_beside_what_the_hub_says(run) -> None:
-    ran = run("params", "moonshotai/Kimi-K2.5")
-    assert (ran.code, ran.out) == (2, "") and "kimi-k2.5-vision is its encoder of images" in ran.err
-
-
-def test_an_encoder_of_a_pair_answers_for_both(run) -> None:
-    assert run("params", "openai/clip-vit-large-patch14").out == run("params", "clip-vit-large-patch14-vision").out
 
 
 @pytest.mark.parametrize(
