@@ -323,18 +323,26 @@ PLAIN = as_toml(DECODER)
 HOLDS_NO_MODEL = "[model] is missing: the file has "
 
 
-@pytest.mark.parametrize(("text", "says"), [
-    *((text, "mine") for text in ("[model]\nvocab = 2001-01-01", "[model]\n[model]", "model = 1", "[[model]]\nx=1")),
-    ("config = {}", "mine"),
-    (f"expect = 5\n{PLAIN}", "[expect] must be a table"),
-    (f"expect = {{parameters = 5}}\n{PLAIN}", "[expect] of a custom model needs parameters"),
-    (f'expect = {{parameters = "5", from = "arithmetic", working = "5"}}\n{PLAIN}',
-     "[expect] parameters must be a whole number"),
-    (f'source = {{url = "x"}}\n{PLAIN}', "[source] of a custom model may only have about"),
-    ("", f"{HOLDS_NO_MODEL}nothing"),
-    ("# a plan\n", f"{HOLDS_NO_MODEL}nothing"),
-    ("[modell]\nvocab = 5\n[decoder]\n", f"{HOLDS_NO_MODEL}[modell], [decoder]"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        *(
+            (text, "mine")
+            for text in ("[model]\nvocab = 2001-01-01", "[model]\n[model]", "model = 1", "[[model]]\nx=1")
+        ),
+        ("config = {}", "mine"),
+        (f"expect = 5\n{PLAIN}", "[expect] must be a table"),
+        (f"expect = {{parameters = 5}}\n{PLAIN}", "[expect] of a custom model needs parameters"),
+        (
+            f'expect = {{parameters = "5", from = "arithmetic", working = "5"}}\n{PLAIN}',
+            "[expect] parameters must be a whole number",
+        ),
+        (f'source = {{url = "x"}}\n{PLAIN}', "[source] of a custom model may only have about"),
+        ("", f"{HOLDS_NO_MODEL}nothing"),
+        ("# a plan\n", f"{HOLDS_NO_MODEL}nothing"),
+        ("[modell]\nvocab = 5\n[decoder]\n", f"{HOLDS_NO_MODEL}[modell], [decoder]"),
+    ],
+)
 def test_a_broken_file_is_refused(run, tmp_path: Path, text: str, says: str) -> None:
     (tmp_path / "mine.toml").write_text(text, encoding="utf-8")
     ran = run("flops", str(tmp_path / "mine.toml"))

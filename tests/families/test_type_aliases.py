@@ -22,9 +22,9 @@ from tfacct.loading.quantized.methods import storage_of
 
 RW_7B = PUBLISHED["refined-web-7b"]
 LATER = {
-    "refined-web-7b": "falcon-7b", "refined-web-40b": "falcon-40b", "phi-2": "phi-2", "olmo-7b": "olmo-7b",
-    "stable-code-3b": "stablelm-3b-4e1t", "glm-4-9b": "glm-4-9b-chat", "olmo-1b": "olmo-1b",
-}  # fmt: skip
+    **{"refined-web-7b": "falcon-7b", "refined-web-40b": "falcon-40b", "phi-2": "phi-2", "olmo-7b": "olmo-7b"},
+    **{"stable-code-3b": "stablelm-3b-4e1t", "glm-4-9b": "glm-4-9b-chat", "olmo-1b": "olmo-1b"},
+}
 
 
 @pytest.mark.parametrize("older", LATER)

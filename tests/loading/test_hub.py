@@ -67,9 +67,7 @@ NO_HUB = "does not answer like a hub"
 REFUSED: dict[str, tuple[Answer, list[str]]] = {
     "no/such": (refusal(404, "RepoNotFound"), ["no file and no model on http://127.0.0.1", "'no/such'", "HF_TOKEN"]),
     "no/such-code": (refusal(404), ["no file and no model on"]),
-    "no/config": (
-        refusal(404, "EntryNotFound", **{"X-Repo-Commit": COMMIT}), ["no/config has no config.json"],
-    ),
+    "no/config": (refusal(404, "EntryNotFound", **{"X-Repo-Commit": COMMIT}), ["no/config has no config.json"]),
     "no/main": (refusal(404, "RevisionNotFound"), ["no/main has no revision 'main'"]),
     f"{ID}@none": (refusal(404, "RevisionNotFound"), [f"{ID} has no revision 'none'", "did you mean qwen2-7b"]),
     GATED_ID: (
@@ -79,15 +77,14 @@ REFUSED: dict[str, tuple[Answer, list[str]]] = {
     "no/token": (refusal(401), ["denies access to no/token: 401 Unauthorized", "HF_TOKEN"]),
     "no/right": (refusal(403), ["denies access to no/right: 403 Forbidden", "HF_TOKEN"]),
     "in/trouble": (
-        refusal(503), ["cannot fetch in/trouble from http://127.0.0.1", "the answer was 503 Service Unavailable"],
+        refusal(503),
+        ["cannot fetch in/trouble from http://127.0.0.1", "answer was 503 Service Unavailable"],
     ),
     "in/ruins": (refusal(500), ["the answer was 500 Internal Server Error"]),
     "too/often": (refusal(429, **{"Retry-After": "30"}), ["the answer was 429 Too Many Requests"]),
     "too/large": (Answer(CONFIG + b" " * 4_000_000), ["config.json of too/large is larger than 4 MB"]),
     "not/asked": (refusal(418), ["the answer was 418"]),
-    "no/hub": (
-        Answer(b"<html>log in</html>", headers={"X-Repo-Commit": "", "ETag": ""}), [NO_HUB, "HF_ENDPOINT"],
-    ),
+    "no/hub": (Answer(b"<html>log in</html>", headers={"X-Repo-Commit": "", "ETag": ""}), [NO_HUB, "HF_ENDPOINT"]),
     "etag/path": odd(ETag='"../../../../outside"'),
     "etag/absolute": odd(ETag='"/tmp/outside"'),
     "etag/dots": odd(ETag='".."'),
@@ -98,26 +95,29 @@ REFUSED: dict[str, tuple[Answer, list[str]]] = {
     "commit/branch": odd(X_Repo_Commit="main"),
     "commit/short": odd(X_Repo_Commit=COMMIT[:39]),
     f"commit/other@{COMMIT}": (
-        Answer(CONFIG, headers={"X-Repo-Commit": OTHER_COMMIT}), [f"commit {OTHER_COMMIT}, not {COMMIT}"],
+        Answer(CONFIG, headers={"X-Repo-Commit": OTHER_COMMIT}),
+        [f"commit {OTHER_COMMIT}, not {COMMIT}"],
     ),
-}  # fmt: skip
+}
 """What a hub may answer before anything is fetched, and words of the error."""
 FETCHED_AND_REFUSED: dict[str, tuple[Answer, list[str]]] = {
     "cut/json": (
-        Answer(CONFIG[:30]), ["config.json of cut/json is not JSON", "the hub cache has it as", "config.json"],
+        Answer(CONFIG[:30]),
+        ["config.json of cut/json is not JSON", "the hub cache has it as", "config.json"],
     ),
     "not/text": (Answer(b"\x80\x00\xff\xfe" * 10), ["config.json of not/text is not UTF-8 text"]),
     "not/object": (Answer(b"[1, 2]"), ["is a JSON list"]),
     "un/known": (Answer(b'{"model_type": "elephant"}'), ["un/known: unknown model_type 'elephant'"]),
     # A kilobyte may be a gigabyte once it is open.
     "packed/up": (
-        Answer(gzip.compress(b" " * 10**7), headers={"Content-Encoding": "gzip"}), ["sent the config.json compressed"],
+        Answer(gzip.compress(b" " * 10**7), headers={"Content-Encoding": "gzip"}),
+        ["sent the config.json compressed"],
     ),
     "too/few": (
         Answer(CONFIG, headers={"X-Linked-Size": str(len(CONFIG) + 1)}),
         [f"{len(CONFIG):,} of {len(CONFIG) + 1:,} bytes arrived"],
     ),
-}  # fmt: skip
+}
 ANSWERS = {
     f"{ID}@main": Answer(CONFIG),
     f"{ID}@v1.0": Answer(CONFIG_OF_OTHER, headers={"X-Repo-Commit": OTHER_COMMIT}),

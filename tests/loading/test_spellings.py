@@ -12,22 +12,21 @@ import tfacct
 from tfacct.base.errors import ConfigError, NotFoundError
 from tfacct.loading import presets, spellings
 
-HF, QWEN = "https://huggingface.co", "qwen2-7b"
+HF = "https://huggingface.co"
 SAME_MODEL = {
     **dict.fromkeys(("gpt2-small", "GPT-2", "openai-community/gpt2", "OpenAI-Community/GPT2@main"), "gpt2"),
     **dict.fromkeys(("bert-base-uncased", f"{HF}/bert-base-uncased"), "bert-base"),
     **dict.fromkeys(("llama-3.1:8b", "meta-llama/Llama-3.1-8B", "meta-llama/Meta-Llama-3.1-8B"), "llama-3.1-8b"),
-    **dict.fromkeys((f"{HF}/Qwen/Qwen2-7B", f"{HF}/Qwen/Qwen2-7B/tree/main"), QWEN),
-    "http://www.huggingface.co/qwen/qwen2-7b/": QWEN,
-    f"{HF}/Qwen/Qwen2-7B/blob/main/config.json?x=1": QWEN,
-    "hf.co/openai-community/gpt2-xl": "gpt2-xl", "Meta-Llama-3-8B": "llama-3-8b",
-    "google/gemma-2-27b-it": "gemma-2-27b", f"{HF}/Qwen/Qwen2.5-7B-Instruct": "qwen2.5-7b",
-}  # fmt: skip
+    **dict.fromkeys((f"{HF}/Qwen/Qwen2-7B", f"{HF}/Qwen/Qwen2-7B/tree/main"), "qwen2-7b"),
+    **{"http://www.huggingface.co/qwen/qwen2-7b/": "qwen2-7b", "hf.co/openai-community/gpt2-xl": "gpt2-xl"},
+    **{f"{HF}/Qwen/Qwen2-7B/blob/main/config.json?x=1": "qwen2-7b", "Meta-Llama-3-8B": "llama-3-8b"},
+    **{"google/gemma-2-27b-it": "gemma-2-27b", f"{HF}/Qwen/Qwen2.5-7B-Instruct": "qwen2.5-7b"},
+}
 SAME_SIZES = {
     **dict.fromkeys(("meta-llama/Llama-3.1-8B-Instruct", "llama-3.1-8b-instruct"), "llama-3.1-8b"),
-    "mistralai/Mistral-7B-Instruct-v0.3": "mistral-7b-v0.3", "google/gemma-2b-it": "gemma-2b",
+    **{"mistralai/Mistral-7B-Instruct-v0.3": "mistral-7b-v0.3", "google/gemma-2b-it": "gemma-2b"},
     "google/gemma-2-27b": "gemma-2-27b",
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("typed", "preset"), SAME_MODEL.items())

@@ -292,11 +292,14 @@ def test_mxfp8_by_hand() -> None:
             weights_of({**fields, "quantization_config": {**said, **wrong}})
 
 
-@pytest.mark.parametrize("command", [
-    "time gpt2 --on h100-sxm", "serve gpt2 --on h100-sxm --prompt 64 --new 4", "memory gpt2 --on h100-sxm,",
-    "plan gpt2 --gpus 2 --on 80GB", "sweep gpt2 --ctx 8,16 --metric weights_bytes", "compare --by line gpt2 qwen3-8b",
-    "solve gpt2 --for ctx --until kv_cache_bytes=weights_bytes",
-])  # fmt: skip
+ASKED = (
+    *("time gpt2 --on h100-sxm", "serve gpt2 --on h100-sxm --prompt 64 --new 4", "memory gpt2 --on h100-sxm,"),
+    *("plan gpt2 --gpus 2 --on 80GB", "sweep gpt2 --ctx 8,16 --metric weights_bytes"),
+    *("compare --by line gpt2 qwen3-8b", "solve gpt2 --for ctx --until kv_cache_bytes=weights_bytes"),
+)
+
+
+@pytest.mark.parametrize("command", ASKED)
 def test_the_json_says_which_format_is_assumed(run, command: str) -> None:
     """In words: said.toml."""
     (model,) = json.loads(run(*command.split(), "--json").out)["models"]
