@@ -30,23 +30,11 @@ def test_the_shapes_are_of_their_family_and_read_whole(name: str) -> None:
 
 
 AXIS_FIELDS = {
-    "V": ("vocab_size",),
-    "Vs": ("type_vocab_size",),
-    "P": ("max_position_embeddings",),
-    "D": ("hidden_size",),
-    "F": ("intermediate_size",),
-    "N": ("num_attention_heads",),
-    "K": ("num_key_value_heads",),
-    "H": ("head_dim",),
-    "W": ("sliding_window",),
-    "E": ("num_experts", "num_local_experts", "n_routed_experts"),
-    "A": ("num_experts_per_tok",),
-    "Fe": ("moe_intermediate_size",),
-    "R": ("kv_lora_rank",),
-    "Rq": ("q_lora_rank",),
-    "Hp": ("qk_nope_head_dim",),
-    "Hr": ("qk_rope_head_dim",),
-    "Hv": ("v_head_dim",),
+    **{"V": ("vocab_size",), "Vs": ("type_vocab_size",), "P": ("max_position_embeddings",), "D": ("hidden_size",)},
+    **{"F": ("intermediate_size",), "N": ("num_attention_heads",), "K": ("num_key_value_heads",), "H": ("head_dim",)},
+    **{"W": ("sliding_window",), "E": ("num_experts", "num_local_experts", "n_routed_experts")},
+    **{"A": ("num_experts_per_tok",), "Fe": ("moe_intermediate_size",), "R": ("kv_lora_rank",)},
+    **{"Rq": ("q_lora_rank",), "Hp": ("qk_nope_head_dim",), "Hr": ("qk_rope_head_dim",), "Hv": ("v_head_dim",)},
     "Ns": ("state_size", "ssm_state_size", "mamba_d_state"),
 }
 """The config field that an axis has its size from."""
@@ -107,15 +95,8 @@ def test_logits_are_asked_of_every_family_that_can_be() -> None:
     """Six weigh experts in ways of their own, and CodeGen lays out its one product in pieces."""
     asked = {name.partition(" ")[0] for name in LOGITS}
     assert asked <= set(WITH_CLASS)
-    assert set(WITH_CLASS) - asked == {
-        "gpt_oss",
-        "phimoe",
-        "minimax_m2",
-        "solar_open",
-        "kolibri1",
-        "codegen",
-        "openai_privacy_filter",
-    }
+    others = "gpt_oss phimoe minimax_m2 solar_open kolibri1 codegen openai_privacy_filter".split()
+    assert set(WITH_CLASS) - asked == {*others}
 
 
 def test_one_call_reads_a_config_with_what_was_set_over_it() -> None:
@@ -125,12 +106,11 @@ def test_one_call_reads_a_config_with_what_was_set_over_it() -> None:
     assert reading.defaulted == {"tie_word_embeddings": False}
     assert reading.architecture == reading.config.transformer()
     assert len(reading.architecture.blocks()) == 5
-
-
-def test_what_is_set_stands_for_the_name_that_the_file_has_it_by() -> None:
-    reading = families.read(TINY["gpt2"], {"hidden_size": 48})
-    assert "n_embd" not in reading.fields and reading.fields["hidden_size"] == 48
-    assert reading.architecture.embed.hidden == 48
+    reading = families.read(TINY["gpt2"], {"hidden_size": 48})  # which the file has by another name
+    assert "n_embd" not in reading.fields and reading.fields["hidden_size"] == reading.architecture.embed.hidden == 48
+    reading = families.read(TINY[CUSTOM], {"decoder.layers": 4})
+    assert reading.family == CUSTOM and reading.fields["decoder.layers"] == 4 and reading.fields["model.hidden"] == 48
+    assert len(reading.architecture.blocks()) == 4
 
 
 def test_a_model_with_images_is_read_as_its_language_model() -> None:
@@ -138,12 +118,6 @@ def test_a_model_with_images_is_read_as_its_language_model() -> None:
     reading = families.read(raw, {"num_hidden_layers": 2})
     assert (reading.family, reading.left_out) == ("gemma3_text", ("vision_config",))
     assert reading.fields["num_hidden_layers"] == 2 and reading.architecture.embed.vocab == 127
-
-
-def test_tables_are_read_by_their_dotted_names() -> None:
-    reading = families.read(TINY[CUSTOM], {"decoder.layers": 4})
-    assert reading.family == CUSTOM and reading.fields["decoder.layers"] == 4 and reading.fields["model.hidden"] == 48
-    assert len(reading.architecture.blocks()) == 4
 
 
 def test_reading_names_no_model_and_loading_does() -> None:

@@ -90,11 +90,6 @@ def test_electras_discriminator_scores_every_position_once() -> None:
     assert (flops["pooler"], flops["classifier"]) == (2 * 3 * 5 * hidden**2, 2 * 3 * 5 * hidden)
 
 
-def test_scores_of_an_answers_ends_are_two() -> None:
-    fields = of_class("bert", "BertForQuestionAnswering", num_labels=2)
-    assert load_model("mine", fields).defaulted.keys() & {"num_labels"} == set()
-
-
 def test_a_reward_head_by_hand() -> None:
     """One score of every position, without a bias: 2,048 numbers more than Llama 3.2 1B has with its tied head."""
     reward = load("llama-3.2-1b", architectures=["LlamaForSequenceClassification"], num_labels=1)
@@ -122,20 +117,16 @@ def test_how_many_classes_there_are(fields: dict, classes: int, defaulted: int |
     assert ours.defaulted.get("num_labels") == defaulted
 
 
-def test_with_a_head_for_tokens_classes_mean_nothing() -> None:
-    """Numbers of classes that are refused with a head for them: refusals.json."""
+def test_where_classes_mean_nothing() -> None:
+    """Scores of an answer's ends are two. Numbers of classes that are refused with a head for them: refusals.json."""
+    ends = load_model("mine", of_class("bert", "BertForQuestionAnswering", num_labels=2))
+    assert ends.defaulted.keys() & {"num_labels"} == set()
     for fields in ({"num_labels": 3, "id2label": {"0": "no"}}, {"num_labels": "3"}, {"id2label": ["no", "yes"]}):
         assert load_model("mine", {**TINY["llama"], **fields}).ledger.parameters()
 
 
 COMMANDS = (
-    "flops",
-    "flops --train",
-    "params",
-    "memory",
-    "formula",
-    "formula --of params",
-    "sweep --ctx 8,16",
+    *("flops", "flops --train", "params", "memory", "formula", "formula --of params", "sweep --ctx 8,16"),
     "memory --kv",
 )
 
@@ -156,12 +147,6 @@ def test_every_word_holds_for_a_body(run, tmp_path: Path, command: str, family, 
         assert [word for word in SENTENCES if word in said] == []
 
 
-def test_a_body_generates_nothing(run) -> None:
-    body = ("--set", BODY.format("GPT2Model"))
-    ran = run("flops", "gpt2", *body, "--ctx", "9", "--generate", "3")
-    assert ran.code == 2 and "generation needs a language modeling head" in ran.err
-
-
 def test_debertas_convolution_by_hand() -> None:
     """Of v2-xlarge: 3 · 1,536² + 1,536 and a norm, once; all channels of three tokens for each token."""
     whole, without = load("deberta-v2-xlarge"), load("deberta-v2-xlarge", conv_kernel_size=0)
@@ -178,13 +163,7 @@ def test_debertas_convolution_by_hand() -> None:
 def test_reward_models_of_two_products_by_hand(name: str, scores: int) -> None:
     """Qwen2.5-Math's: 3,584² + 3,584 of the first product, and 3,584 + 1 for each score, of every position."""
     sizes = {"hidden_size": 3584, "num_attention_heads": 28, "num_key_value_heads": 4, "intermediate_size": 18944}
-    raw = {
-        "model_type": "qwen2",
-        "vocab_size": 152064,
-        "num_hidden_layers": 2,
-        "max_position_embeddings": 4096,
-        **sizes,
-    }
+    raw = {**sizes, "model_type": "qwen2", "vocab_size": 152064, "num_hidden_layers": 2}
     body = load_model("mine", {**raw, "architectures": ["Qwen2Model"]})
     ours = load_model("mine", {**raw, "architectures": [name], "num_labels": 5})  # which the class does not read
     assert ours.parameters - body.parameters == 3584**2 + 3584 + scores * (3584 + 1)
@@ -194,7 +173,9 @@ def test_reward_models_of_two_products_by_hand(name: str, scores: int) -> None:
     assert "no such class" in str(ours.config.hf_unsupported())
 
 
-@pytest.mark.parametrize("name", ["Qwen2ForRewardModel", "Qwen2ForSequenceClassification", "Qwen2Model"])
-def test_no_users_are_served_with_tokens_that_no_head_gives(name: str) -> None:
-    with pytest.raises(TfacctError, match="generation needs a language modeling head"):
-        load({**TINY["qwen2"], "architectures": [name]}).serve(on="h100-sxm", prompt=16, new=8)
+def test_what_has_no_language_modeling_head_generates_nothing(run) -> None:
+    ran = run("flops", "gpt2", "--set", BODY.format("GPT2Model"), "--ctx", "9", "--generate", "3")
+    assert ran.code == 2 and "generation needs a language modeling head" in ran.err
+    for name in ("Qwen2ForRewardModel", "Qwen2ForSequenceClassification", "Qwen2Model"):
+        with pytest.raises(TfacctError, match="generation needs a language modeling head"):
+            load(of_class("qwen2", name)).serve(on="h100-sxm", prompt=16, new=8)
