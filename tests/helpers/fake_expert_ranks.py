@@ -9,14 +9,15 @@ from typing import Any
 from unittest.mock import patch
 
 import tfacct
-from tests.helpers.collectives import watching
 from tests.helpers.fake_ranks import fake_ranks
+from tests.helpers.lazy import lazy
 from tfacct.ledger.workload import Workload
 from tfacct.parallel.mesh import Mesh
 from tfacct.parallel.model_collectives import fused_modules
 from tfacct.parallel.rules import collectives
 from tfacct.parallel.support import routing_bits
 
+torch_ranks = lazy("tfacct.reference.ranks")
 KINDS = {
     "all_reduce": "all-reduce",
     "allreduce_": "all-reduce",
@@ -90,7 +91,7 @@ def watched(found: Counted, when: str) -> Any:
     def sent(_: str, kind: str, size: int) -> None:
         found.setdefault((when, kind), Counter())[size] += 1
 
-    return watching(KINDS, sent)
+    return torch_ranks.watching(KINDS, sent)
 
 
 def balanced(model: Any) -> None:

@@ -9,11 +9,12 @@ from contextlib import contextmanager
 from typing import Any
 
 import tfacct
-from tests.helpers.collectives import watching
+from tests.helpers.lazy import lazy
 from tfacct.ledger.workload import Workload
 from tfacct.parallel.mesh import Mesh
 from tfacct.parallel.rules import Recomputed, collectives
 
+torch_ranks = lazy("tfacct.reference.ranks")
 KINDS = {
     "all_reduce": "all-reduce",
     "all_gather_into_tensor": "all-gather",
@@ -82,7 +83,7 @@ def watched(found: Counted, when: str) -> Any:
         over = "fsdp" if namespace == "c10d" else "tp"
         found.setdefault((over, when, kind), Counter())[size] += 1
 
-    return watching(KINDS, sent)
+    return torch_ranks.watching(KINDS, sent)
 
 
 def witnessed(model: Any, mesh: Mesh, batch: int, tokens: int) -> Counted:

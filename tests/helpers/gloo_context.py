@@ -10,9 +10,10 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from tests.helpers.collectives import watching
 from tests.helpers.gloo import run_as_rank
+from tests.helpers.lazy import lazy
 
+torch_ranks = lazy("tfacct.reference.ranks")
 KINDS = {
     "all_to_all_single": "all-to-all",
     "all_gather_into_tensor": "all-gather",
@@ -132,7 +133,7 @@ def attended(job: dict[str, Any], rank: int, ranks: int, sent: Callable[[str, st
         def told(_: str, kind: str, size: int) -> None:
             sent(when, "send" if method == "ring" else kind, size)
 
-        return watching(KINDS, told)
+        return torch_ranks.watching(KINDS, told)
 
     with watched("forward"):
         if method == "gather":

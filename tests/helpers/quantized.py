@@ -11,15 +11,8 @@ from tfacct import load
 torch, hf = lazy("torch"), lazy("tfacct.reference.hf")
 # Sizes that fill no block: heads · head_dim (60) is not the width (72), and grouped heads
 LLAMA = {
-    **TINY["llama"],
-    "hidden_size": 72,
-    "num_attention_heads": 6,
-    "num_key_value_heads": 2,
-    "head_dim": 10,
-    "intermediate_size": 136,
-    "vocab_size": 96,
-    "num_hidden_layers": 3,
-    "tie_word_embeddings": False,
+    **{**TINY["llama"], "hidden_size": 72, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 10},
+    **{"intermediate_size": 136, "vocab_size": 96, "num_hidden_layers": 3, "tie_word_embeddings": False},
 }
 FIVE: dict[str, dict[str, Any]] = {
     "llama": LLAMA,

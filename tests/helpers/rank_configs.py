@@ -8,15 +8,8 @@ from tfacct.parallel.mesh import Mesh, check, padded_axes, replicated_heads
 from tfacct.parallel.support import check_mesh
 
 SIZES = {
-    "hidden_size": 16,
-    "num_attention_heads": 8,
-    "num_key_value_heads": 4,
-    "head_dim": 4,
-    "intermediate_size": 24,
-    "vocab_size": 40,
-    "num_hidden_layers": 2,
-    "max_position_embeddings": 64,
-    "tie_word_embeddings": False,
+    **{"hidden_size": 16, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 4, "intermediate_size": 24},
+    **{"vocab_size": 40, "num_hidden_layers": 2, "max_position_embeddings": 64, "tie_word_embeddings": False},
 }
 CONFIGS = {
     "llama": {**SIZES, "model_type": "llama"},

@@ -11,15 +11,8 @@ from tfacct.training.memory import TrainingMemory, training_memory
 from tfacct.training.recipe import Recipe
 
 LLAMA = {
-    "model_type": "llama",
-    "hidden_size": 96,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 8,
-    "num_key_value_heads": 4,
-    "head_dim": 16,
-    "intermediate_size": 200,
-    "vocab_size": 640,
-    "max_position_embeddings": 512,
+    **{"model_type": "llama", "hidden_size": 96, "num_hidden_layers": 4, "num_attention_heads": 8, "head_dim": 16},
+    **{"num_key_value_heads": 4, "intermediate_size": 200, "vocab_size": 640, "max_position_embeddings": 512},
     "tie_word_embeddings": False,
 }
 

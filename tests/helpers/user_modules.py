@@ -143,31 +143,23 @@ class Shift(nn.Module):
         return x + self.bias
 
 
-class ShortLayer(nn.Module):
+class ShortLayer(Layer):
+    attention, feed_forward, attention_norm, ffn_norm = (property(attrgetter(name)) for name in ("a", "m", "n1", "n2"))
+
     def __init__(self, f: int) -> None:
-        super().__init__()
+        nn.Module.__init__(self)
         self.n1, self.a, self.n2, self.m = ShortNorm(48), Grouped(48, 6, 2, 10), ShortNorm(48), Gated(48, f)
 
-    def forward(self, x: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        more, kept = self.a(self.n1(x))
-        x = x + more
-        return x + self.m(self.n2(x)), kept
 
-
-class ShortNames(nn.Module):
+class ShortNames(Llama):
     """The same Llama with names that do not mention norms: `n1`, `n2`, `n`."""
 
+    tok_embeddings, layers, norm, output = (property(attrgetter(name)) for name in ("e", "b", "n", "out"))
+
     def __init__(self, f: int = 112, last: type[nn.Module] = ShortNorm) -> None:
-        super().__init__()
+        nn.Module.__init__(self)
         self.e, self.b, self.n = nn.Embedding(101, 48), nn.ModuleList([ShortLayer(f) for _ in range(3)]), last(48)
         self.out = nn.Linear(48, 101, bias=False)
-
-    def forward(self, tokens: Tensor) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
-        x, cache = self.e(tokens), []
-        for layer in self.b:
-            x, kept = layer(x)
-            cache.append(kept)
-        return self.out(self.n(x)), cache
 
 
 class MisnamedLayer(nn.Module):
