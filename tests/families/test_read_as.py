@@ -8,8 +8,10 @@ import pytest
 
 from tests.families import TINY
 from tests.families._configs import without
-from tests.helpers.multimodal import text_of, whole_of
+from tests.helpers.multimodal import GLM4V as GLM4V_TEXT
+from tests.helpers.multimodal import QWEN_VL, text_of, whole_of
 from tests.helpers.published import PUBLISHED
+from tfacct import load
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import load_model
 
@@ -34,6 +36,18 @@ def beside(model_type: str, name: str, *left_out: str) -> tuple[Fields, Fields, 
     return {**text, "model_type": model_type, "architectures": [name], **parts}, text, left_out
 
 
+def inside(whole: str, **fields: Any) -> tuple[Fields, Fields, tuple[str, ...]]:
+    """Fields of a text_config that say what its class does anyway."""
+    raw = whole_of(whole, {}, {})
+    text = without(raw["text_config"], *fields)
+    return {**raw, "text_config": {**text, **fields}}, {**raw, "text_config": text}, ()
+
+
+LATER = {
+    **{"refined-web-7b": "falcon-7b", "refined-web-40b": "falcon-40b", "phi-2": "phi-2", "olmo-7b": "olmo-7b"},
+    **{"stable-code-3b": "stablelm-3b-4e1t", "glm-4-9b": "glm-4-9b-chat", "olmo-1b": "olmo-1b"},
+}
+"""Files from before transformers had the class, and presets of files that were converted to its names."""
 LAYERS = {family: TINY[family]["num_hidden_layers"] for family in ("glm_moe_dsa", "minimax_m2", "hunyuan_v1_moe")}
 LLAVA: Fields = {
     "architectures": ["LlavaLlamaForCausalLM"], "mm_vision_tower": "openai/clip-vit-large-patch14-336",
@@ -58,6 +72,11 @@ SILENT: Fields = {
     "qk_layer_norms": False, "use_resampler": False, "is_composition": True,
 }  # fmt: skip
 READ_AS: list[tuple[Fields, Fields, tuple[str, ...]]] = [
+    *((PUBLISHED[older], load(preset).loaded.raw, ()) for older, preset in LATER.items()),
+    *(inside(whole, head_dim=QWEN_VL["head_dim"]) for whole in ("qwen2_vl", "qwen2_5_vl")),
+    *(inside(whole, head_dim=GLM4V_TEXT["head_dim"]) for whole in ("glm4v", "glm46v", "glmga")),
+    *(inside(whole, sliding_window=5, use_sliding_window=False) for whole in ("qwen3_vl", "qwen3_omni_moe_thinker")),
+    *(inside(whole, layer_types=["full_attention"]) for whole in ("qwen3_vl", "qwen3_omni_moe_thinker")),
     # Fields that change no count.
     over("glm_moe_dsa", index_share_for_mtp_iteration=True, moe_router_dtype="float32"),  # GLM-5.2
     over("glm_moe_dsa", layer_types=["deepseek_sparse_attention"] * LAYERS["glm_moe_dsa"]),

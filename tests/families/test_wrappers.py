@@ -11,8 +11,6 @@ import pytest
 
 from tests.families import TINY
 from tests.helpers.multimodal import (
-    GLM4V,
-    QWEN_VL,
     TIED,
     whole_of,
 )
@@ -115,26 +113,6 @@ def test_a_field_that_the_inner_class_does_not_read_is_refused(whole: str, said:
             with pytest.raises(ConfigError, match=rf"{field} = .* is ignored by the class of \w+") as caught:
                 load_model("mine", {**raw, "text_config": {**raw["text_config"], field: said[field]}})
             assert caught.value.hint == "remove it from the file"
-
-
-@pytest.mark.parametrize(
-    ("whole", "said"),
-    [
-        *((whole, {"head_dim": QWEN_VL["head_dim"]}) for whole in ("qwen2_vl", "qwen2_5_vl")),
-        *((whole, {"head_dim": GLM4V["head_dim"]}) for whole in ("glm4v", "glm46v", "glmga")),
-        *(
-            (whole, {"sliding_window": 5, "use_sliding_window": False})
-            for whole in ("qwen3_vl", "qwen3_omni_moe_thinker")
-        ),
-        *((whole, {"layer_types": ["full_attention"]}) for whole in ("qwen3_vl", "qwen3_omni_moe_thinker")),
-    ],
-)
-def test_a_field_that_says_what_the_inner_class_does_anyway_changes_nothing(whole: str, said: dict[str, Any]) -> None:
-    raw = whole_of(whole, {}, {})
-    text = {name: value for name, value in raw["text_config"].items() if name not in said}
-    plain, ours = (load_model("mine", {**raw, "text_config": {**text, **more}}) for more in ({}, said))
-    assert ours.ledger.parameters() == plain.ledger.parameters() and ours.unknown == ()
-    assert ours.ledger.states(Workload(11, 7, 3).axes()) == plain.ledger.states(Workload(11, 7, 3).axes())
 
 
 def test_a_head_tied_by_the_whole_alone_is_said() -> None:

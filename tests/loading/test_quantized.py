@@ -287,6 +287,13 @@ def test_gptq_with_rules_for_modules(run, tmp_path: Path) -> None:
     assert "Also unquantized: attn.k_proj, attn.o_proj, attn.q_proj, attn.v_proj and 1 more." in told
 
 
+def test_formats_as_newer_files_spell_them_are_stored_alike() -> None:
+    """Qwen3's own GPTQ files have hyb_act = false; MiniMax-M2's say float8_e4m3fn where DeepSeek-V3's say e4m3."""
+    assert weighed(LLAMA, {**GPTQ, "desc_act": False, "sym": True, "hyb_act": False}) == weighed(LLAMA, GPTQ)
+    fp8 = {"quant_method": "fp8", "weight_block_size": [128, 128], "activation_scheme": "dynamic"}
+    assert weighed(LLAMA, {**fp8, "fmt": "e4m3"}) == weighed(LLAMA, {**fp8, "fmt": "float8_e4m3fn"})
+
+
 def test_the_rest_is_in_the_dtype_of_the_config() -> None:
     wide = weighed({**LLAMA, "torch_dtype": "float32"}, GPTQ) - weighed(LLAMA, GPTQ)
     biases = 3 * (60 + 20 + 20 + 72 + 136 + 136 + 72)
