@@ -4,6 +4,7 @@ embedding. Kind: golden, law, refusal.
 
 import json
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -139,6 +140,13 @@ def test_what_fits_in_place_of_what_does_not() -> None:
     assert said.endswith("It fits on 2 × h100-sxm (tp=2) or with dtype='fp8'.")
     assert load("llama-3.1-70b").memory(on="h100-sxm", ctx=4096, dtype="fp8").fit["fits"]
     assert load("llama-3.1-70b").memory(on="24GiB").answer.endswith("usable.")  # int4 weights take 33 GiB
+    # 33.8 GiB of weights on each of two; 8 requests of 32,768 tokens cache 40 GiB, in fp8 20 GiB
+    asked: dict[str, Any] = {"on": "2xh100", "dtype": "fp8", "ctx": "32k", "batch": 8}
+    several = load("llama-3.1-70b").memory(**asked)
+    assert several.answer.endswith("It fits on 4 × h100-sxm (tp=4) or with kv_dtype='fp8'.")
+    assert load("llama-3.1-70b").memory(**asked, kv_dtype="fp8").fit["fits"]
+    engine = "An engine's own buffers differ: see `tfacct engine`."
+    assert engine in several.notes and engine not in load("llama-3.1-70b").memory(on="h100").notes
 
 
 def test_no_context_is_longer_than_a_stored_position_embedding() -> None:

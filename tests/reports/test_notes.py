@@ -119,7 +119,7 @@ kv {quantized}
 time llama-3.1-70b --on 4xh100 --dtype fp8 --ctx 8k
 time gpt2 --on h100 --lower-bound
 time qwen3-30b-a3b --on h100 --ctx 1k --batch 9
-time phi-4 --on h100 --dtype q4_k_m --ctx 1k
+time phi-4 --on h100 --dtype q4_k_m --ctx 1k --prefill
 time {index} --on 8xh100 --ctx 1k
 time gpt2 --on {busy} --ctx 8
 time llama-3.1-8b --train --on 8xh100 --ctx 4k

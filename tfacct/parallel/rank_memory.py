@@ -324,12 +324,16 @@ def _axis_of_rank(axis: str, name: str, group: Group, unsharded: Group, tp: int)
     return name if group.axes.get(axis) == unsharded.axes.get(axis) else f"{name} / {tp}"
 
 
+Factor = tuple[str, str]
+"""A size of a formula: its name and its number."""
+
+
 def cache_formula(one: ModelMemory) -> str:
     """The cache as a product of named sizes, from the ledger's State lines, with S left open. A rank's shards of heads
     and tokens are named as parts of the whole."""
     model, cache_width = one.model, one.cached
     tp, cp = (1, 1) if one.mesh is None else (one.mesh.tp, one.mesh.cp)
-    by_kind: dict[tuple[int, str, str], dict[str, int]] = {}  # size of each kind of state, by its layers
+    by_kind: dict[tuple[int, tuple[Factor, ...]], dict[str, int]] = {}  # layers of each kind of state
     blocks = _layer_axes(model)
     for group, unsharded in zip(model.ledger.groups, one.unsharded.ledger.groups, strict=True):
         windowed = WINDOW in group.axes
@@ -348,15 +352,27 @@ def cache_formula(one: ModelMemory) -> str:
             if tp > 1:
                 each_axis = zip(spec, named, strict=True)
                 named = [_axis_of_rank(axis, name, group, unsharded, tp) for axis, name in each_axis]
-            name = " · ".join([*named, "bytes" if how == cache_width else str(each)])
-            values = " · ".join([*(str(sizes[axis]) for axis in spec), str(each)])
-            found, axis = by_kind.setdefault((alike, name, values), {}), blocks.get(id(group), "L")
+            named.append("bytes" if how == cache_width else str(each))
+            factors = tuple(zip(named, [*(str(sizes[axis]) for axis in spec), str(each)], strict=True))
+            found, axis = by_kind.setdefault((alike, factors), {}), blocks.get(id(group), "L")
             found[axis] = found.get(axis, 0) + group.count
-    names, numbers = [], []
-    for (alike, name, values), found in by_kind.items():
-        stacks = f"({' + '.join(found)})" if len(found) > 1 else next(iter(found))
-        times = f"{alike} · " if alike > 1 else ""
-        names.append(f"{times}{stacks} · {name}")
-        numbers.append(f"{times}{sum(found.values())} · {values}")
+    products: list[list[list[Factor]]] = []
+    for (alike, factors), found in by_kind.items():
+        layers = [(axis, str(count)) for axis, count in found.items()]
+        product = [*([[(str(alike), str(alike))]] if alike > 1 else []), layers, *([factor] for factor in factors)]
+        for other in (one for one in products if len(one) == len(product)):
+            differing = [place for place, (one, two) in enumerate(zip(other, product, strict=True)) if one != two]
+            if len(differing) == 1 and len(product[differing[0]]) == 1:  # a · b + a · c is a · (b + c)
+                other[differing[0]] += product[differing[0]]
+                break
+        else:
+            products.append(product)
+    names, numbers = (" + ".join(_product_words(product, side) for product in products) for side in (0, 1))
     what = model.cache_name
-    return f"{what[0].upper()}{what[1:]} bytes: {' + '.join(names)} = {' + '.join(numbers)}"
+    return f"{what[0].upper()}{what[1:]} bytes: {names} = {numbers}"
+
+
+def _product_words(product: Sequence[Sequence[Factor]], side: int) -> str:
+    """A product whose factors are sums: `2 · L · (R + Hr)`. `side`: 0 for names, 1 for numbers."""
+    sums = [" + ".join(factor[side] for factor in factors) for factors in product]
+    return " · ".join(f"({one})" if len(factors) > 1 else one for one, factors in zip(sums, product, strict=True))

@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 
 WIDE = ("fp32", "bf16", "fp16")
 """Cache formats that are compared with fp8."""
-NARROWER = ("fp8", "int4")
-"""Weight dtypes to suggest if a model does not fit."""
 LARGEST_PAGE = 1 << 20
 """Tokens of the largest page."""
 END = "the length of its position embedding"
@@ -387,8 +385,8 @@ def _several(models: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], lim
     columns = (
         Column("model", "model"),
         Column("total_params", "params", "params", drop=3),
-        Column("weights_bytes", "weights", "bytes", drop=2),
-        Column("keys", "context", "count"),
+        Column("weights_bytes", "weights", "bytes", drop=1),
+        Column("keys", "context", "count", drop=4),
         *((next_token,) if cached and model_notes.attends(models) else ()),
         *((cache,) if cached else ()),
         Column("total_bytes", "total", "bytes"),
@@ -538,8 +536,8 @@ def _missing(about: About, limit: MemoryLimit) -> str:
 
 
 def _instead(model: LoadedModel, options: MemoryOptions, limit: MemoryLimit) -> str:
-    """More devices of the same kind, or a narrower dtype, that fit. Empty if neither does, and for the pool of an
-    engine, which is another on other devices."""
+    """More devices of the same kind, or a narrower cache or else narrower weights, that fit. Empty if neither does, and
+    for the pool of an engine, which is another on other devices."""
     from tfacct.parallel.mesh import mesh_on
     from tfacct.timing.placement import head_divisors
 
@@ -557,8 +555,9 @@ def _instead(model: LoadedModel, options: MemoryOptions, limit: MemoryLimit) -> 
         more = ((n, replace(limit, count=n)) for n in counts)
         count = next((n for n, one in more if fits(options._replace(limit=one, mesh=mesh_on(one, None)))), None)
         ways += [] if count is None else [f"on {count:,} × {limit.device.id} (tp={count})"]
-    narrow = next((name for name in NARROWER if fits(options._replace(dtype=name))), None)
-    ways += [] if narrow is None else [f"with {option('dtype', narrow)}"]
+    narrower = {option("kv_dtype", "fp8"): options._replace(cached=width("fp8", options.cached.page))}
+    narrower |= {option("dtype", name): options._replace(dtype=name) for name in ("fp8", "int4")}
+    ways += [f"with {name}" for name, other in narrower.items() if fits(other)][:1]
     return f" It fits {' or '.join(ways)}." if ways else ""
 
 
@@ -670,9 +669,11 @@ def _per_request(about: About) -> dict[str, str] | None:
 
 
 def _engine(about: About) -> str:
-    """That an engine has buffers of its own, if some requests fit and it is not an engine's pool that they fit in."""
-    limit = about.limit
-    if limit is None or limit.engine or not limit.reserve or not _fits(about) or not about.counted[0].model.has_cache:
+    """That an engine has buffers of its own, if the weights fit, and not into the pool of an engine."""
+    limit, fit = about.limit, about.fit
+    if limit is None or limit.engine or not limit.reserve or not about.counted[0].model.has_cache:
+        return ""
+    if fit and (fit["past_positions"] or _nothing_fits(fit)):
         return ""
     return "An engine's own buffers differ: see `tfacct engine`."
 
