@@ -85,3 +85,7 @@ def test_a_division_that_cuts_is_refused(run) -> None:
         "sharding is not supported for q4_k_m weights"
         in run("memory", "llama-3.1-8b", "--dtype", "q4_k_m", "--tp", "2").err
     )
+    staged = run("memory", "deepseek-v3", "--dtype", "q4_k_m", "--pp", "8")
+    assert "in q4_k_m, matrix types differ between layers" in staged.err
+    found = tfacct.load("deepseek-v3").plan(dtype="q4_k_m", ctx=1000, on="8xh200")
+    assert {(row["tp"], row["pp"]) for row in (*found.layouts, *found.larger)} == {(1, 1)}

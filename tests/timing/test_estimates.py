@@ -359,6 +359,9 @@ def test_the_longest_context_of_one_request_on_the_devices_in_use(run: Callable[
     asked = ("memory", "llama-3.1-70b", "--dtype", "fp8", "--on")
     assert run(*asked, "h100,h200", "--tp=2").out == run(*asked, "2xh100,2xh200").out
     assert [line["largest_context"] for line in tfacct.load("apertus-70b").fit(on="h100", ctx=64).lines] == [None]
+    # A norm over all heads: the devices shard the cache, while each rank of transformers' plan has all of it.
+    (shared,) = tfacct.load("olmo-2-7b").fit(on="4090", ctx="128k").lines
+    assert shared["count"] == 4 and shared["largest_context"] is None
 
 
 def test_the_header_of_a_decode_step_names_the_option_for_a_prompt(run: Callable[..., Ran]) -> None:

@@ -108,11 +108,7 @@ def shard_models(
         return models, models, []
 
     def shard(one: LoadedModel) -> LoadedModel:
-        if mesh.pp > 1 and (how := one.storage(dtype)).by_block:
-            raise UsageError(
-                f"{one.name}: in {how.name}, matrix types differ between layers, which {option('pp')} does not support",
-                f"another {option('dtype')}, or {option('pp', 1)}",
-            )
+        check_stage_formats(one, mesh.pp, dtype)
         return shard_weights([_staged(one, mesh.pp)], mesh.tp, dtype, mesh.ep)[0]
 
     return supported_on(models, shard)
@@ -125,6 +121,15 @@ def shard_for_flops(
     if mesh is None:
         return models, models, []
     return supported_on(models, lambda one: on_ranks([_staged(one, mesh.pp)], mesh.tp, mesh.ep, stored=stored)[0])
+
+
+def check_stage_formats(model: LoadedModel, pp: int, dtype: str | None) -> None:
+    """Raises UsageError for stages of weights in a format whose types depend on the layer."""
+    if pp > 1 and (how := model.storage(dtype)).by_block:
+        raise UsageError(
+            f"{model.name}: in {how.name}, matrix types differ between layers, which {option('pp')} does not support",
+            f"another {option('dtype')}, or {option('pp', 1)}",
+        )
 
 
 def _staged(model: LoadedModel, pp: int) -> LoadedModel:

@@ -26,7 +26,7 @@ from tfacct.parallel.collectives import Collective
 from tfacct.parallel.mesh import Mesh, replicated_heads
 from tfacct.parallel.model_collectives import model_collectives
 from tfacct.parallel.pipeline import microbatches
-from tfacct.parallel.shard_model import shard_weights, stages_of
+from tfacct.parallel.shard_model import check_stage_formats, shard_weights, stages_of
 from tfacct.parallel.support import DTYPES, check_axes
 from tfacct.parallel.verified import verified
 from tfacct.training import layouts
@@ -101,6 +101,7 @@ def search_serving(
         try:
             if key not in ranked:
                 ranked[key] = shard_weights([model], mesh.tp, dtype, mesh.ep)[0]
+            check_stage_formats(model, mesh.pp, dtype)
             if mesh.pp > 1:
                 check_axes(model, mesh)
             share = replace(work, batch=rounded_up(work.batch, mesh.dp))
@@ -109,10 +110,9 @@ def search_serving(
             skipped.append(error.message.removeprefix(f"{model.name}: "))
             continue
         unstaged, at = ranked[key], share.axes()
-        # As published, a stage stores tensors as the whole model does; the types of a format may depend on the layer.
+        storage = unstaged.storage(dtype)
         needs = max(
-            sum(one.ledger.weight_bytes((unstaged if dtype is None else one).storage(dtype)).values())
-            + cache_bytes(one.ledger, at, kv)
+            sum(one.ledger.weight_bytes(storage).values()) + cache_bytes(one.ledger, at, kv)
             for _, one in stages_of(unstaged, mesh.pp)
         )
         found = Candidate(mesh, share.batch, 1, needs, sent)
