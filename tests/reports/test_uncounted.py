@@ -137,6 +137,9 @@ def test_a_context_past_some_settings_is_said_of_those(run) -> None:
     # 512 more rows of 768 numbers
     assert "gpt2 has a context of 512 in some settings. Counted at 1,024 anyway" in past
     assert "the 393,216 parameters of a longer position embedding are not included" in past
+    for layout in (["--tp", "2"], ["--pp", "3"]):  # of the whole model: 1,024 more rows
+        assert "; the 786,432 parameters of a" in run("flops", "gpt2", "--ctx", "2k", *layout).err
+        assert "anyway.\n" in run("memory", "olmo-2-7b", "--ctx", "8k", *layout[:1], "2").err  # RoPE has no embedding
     every = run("sweep", "gpt2", "--set", "n_positions=256,512", "--ctx", "1k").err
     assert "gpt2 has a context of 256 or 512. Counted at 1,024 anyway" in every
     assert "the 393,216 or 589,824 parameters of a" in every

@@ -362,6 +362,10 @@ def test_the_longest_context_of_one_request_on_the_devices_in_use(run: Callable[
     # A norm over all heads: the devices shard the cache, while each rank of transformers' plan has all of it.
     (shared,) = tfacct.load("olmo-2-7b").fit(on="4090", ctx="128k").lines
     assert shared["count"] == 4 and shared["largest_context"] is None
+    # 16 devices, but the plan divides its 8 key/value heads, and its published format into fewer shards.
+    spread = tfacct.load("minimax-m2").fit(on="a100", ctx="32k", dtype="fp32", kv_dtype="fp32", use=0.8)
+    assert [line["count"] for line in spread.lines] == [16] and "memory(tp=2)" in " ".join(spread.models[0]["notes"])
+    assert tfacct.load("minimax-m2").memory(tp=2).kv_cache_bytes == tfacct.load("minimax-m2").kv().total
 
 
 def test_the_header_of_a_decode_step_names_the_option_for_a_prompt(run: Callable[..., Ran]) -> None:

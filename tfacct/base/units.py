@@ -386,12 +386,12 @@ def decimal_bytes(value: int) -> str:
 def read_seconds(option: str, text: str) -> float:
     """Seconds from a user's text with its unit.
 
-    >>> read_seconds("--within", "50ms"), read_seconds("--within", "1.5 s")
-    (0.05, 1.5)
+    >>> read_seconds("--within", "50ms"), read_seconds("--within", "0.0690763409688434 s")
+    (0.05, 0.0690763409688434)
 
     Raises UsageError, which names the `option`.
     """
-    match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)\s*(ms|s)", text.strip(), re.ASCII)
+    match = re.fullmatch(r"(\d{1,9}(?:\.\d+)?)\s*(ms|s)", text.strip(), re.ASCII)
     if match is None or not float(match[1]):
         raise UsageError(f"{option} must be a time with its unit, not {text!r}", "for example 50ms or 2s")
     return float(match[1]) / (1000 if match[2] == "ms" else 1)

@@ -577,11 +577,11 @@ def _tables(model: LoadedModel) -> tuple[object, ...]:
 
 def longer_table(model: LoadedModel, context: int) -> int:
     """Parameters that longer position embeddings would add; 0 for embeddings that are resampled."""
-    positions = model.architecture.positions
-    if positions is not None and positions.tiles is not None:
+    shape = model.architecture  # of the whole model, where the ledger may be of one rank
+    if shape.positions is not None and shape.positions.tiles is not None:
         return 0
-    longer = model.architecture.with_positions(context).ledger()
-    return int(sum(longer.parameters().values()) - model.parameters)
+    longer, given = shape.with_positions(context).ledger(), shape.ledger()
+    return int(sum(longer.parameters().values()) - sum(given.parameters().values()))
 
 
 COMPONENTS = {

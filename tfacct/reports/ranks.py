@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 from tfacct.base import units
 from tfacct.base.errors import TfacctError
 from tfacct.base.spelling import option, spelled
+from tfacct.ledger.einsum import divisors
 from tfacct.ledger.groups import Ledger
 from tfacct.loading.model import LoadedModel
 from tfacct.output.keys import values_of
@@ -251,7 +252,9 @@ def cache_shard_notes(model: LoadedModel, count: int) -> list[str]:
 
     if count == 1 or not gathers_heads(model):
         return []
-    plan = spelled(f"`tfacct memory {model.name} --tp {count}`", f"memory(tp={count})")
+    # The fewest of several ranks: the plan copies no heads, and more may cut quantization blocks.
+    tp = divisors([count, *(group.axes["K"] for group in model.ledger.groups if "K" in group.axes)])[:2][-1]
+    plan = spelled(f"`tfacct memory {model.name} --tp {tp}`", f"memory(tp={tp})")
     return [
         f"The cache is sharded by heads, as in vLLM. With transformers' plan, each rank has the whole cache ({plan})."
     ]
