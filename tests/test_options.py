@@ -465,6 +465,7 @@ def test_the_help_names_the_files_that_a_command_writes(run) -> None:
         ),
         ("solve gpt2 --for batch --lora 16 --on h100", "--train"),
         ("train gpt2 --optimizer adamww", "did you mean adamw or nadam?"),
+        ("train llama-3.1-8b --qlora --fsdp 2", "use one device, or --lora without --weights nf4"),
     ],
 )
 def test_hints(run, typed: str, hint: str) -> None:

@@ -228,13 +228,6 @@ def adapter_parameters(model: LoadedModel, targets: LoraTargets) -> int | None:
     return sum(targets.rank * copies[layer.group] * (layer.inputs + layer.outputs) for layer in on)
 
 
-def parameter_words(model: LoadedModel, recipe: Recipe) -> str | None:
-    """A phrase for the number of parameters that a recipe trains with LoRA; None without LoRA, or if it is not
-    known."""
-    count = None if recipe.lora is None else adapter_parameters(model, lora_targets(recipe.lora))
-    return None if count is None else f"the adapters have {count:,} parameters"
-
-
 def adapters_of(model: LoadedModel, recipe: Recipe) -> tuple[tuple[Adapter, ...], list[TorchParameter]]:
     """The weights of a recipe's adapters, and the same as the optimizer gets them."""
     targets, bytes_each = lora_targets(recipe.lora or ""), units.dtype_bits(recipe.adapter_dtype) // 8

@@ -85,7 +85,7 @@ def optimizer(name: str) -> Optimizer:
     """The optimizer of this name. Raises NotFoundError, which lists them."""
     if name not in optimizers():
         endings = [known for known in optimizers() if known.endswith(f"-{name}")]  # `8bit`
-        near = None if endings else nearest(name, optimizers())
+        near = None if endings else nearest(name, [known for known in optimizers() if known != "none"])
         raise NotFoundError(f"unknown optimizer {name!r}", near or f"known: {', '.join(endings or optimizers())}")
     return optimizers()[name]
 

@@ -36,7 +36,6 @@ from tfacct.training.lora import (
     adapted,
     linear_layers,
     lora_targets,
-    parameter_words,
     routed,
     unknown_targets,
 )
@@ -435,10 +434,7 @@ def check_supported(model: LoadedModel, recipe: Recipe) -> None:
     if recipe.mesh is not None:
         check_layout(model, recipe.mesh)
     for row, one, of_rank in _cases(model, recipe):
-        instead = row.instead or _advice(one, of_rank)
-        if row.instead and of_rank.mesh is not None:
-            instead = "; ".join(filter(None, (parameter_words(one, of_rank), instead)))
-        raise UsageError(f"{model.name}: {row.reason}", instead)
+        raise UsageError(f"{model.name}: {row.reason}", row.instead or _advice(one, of_rank))
 
 
 def check_layout(model: LoadedModel, mesh: Mesh) -> None:
@@ -462,13 +458,12 @@ def model_of_rank(model: LoadedModel, mesh: Mesh) -> LoadedModel:
 
 
 def _advice(model: LoadedModel, recipe: Recipe) -> str:
-    """The hint for a model or a recipe, with the number of its adapters' parameters if known."""
+    """The hint for a model or a recipe."""
     if model.architecture.head is None and model.architecture.classes is None:
         return "set a class with a head in architectures"  # no other class computes a loss
     runs_class = recipe.mesh is None and bool(model.config.hf_modules)
     slow = any(part.hf_loop for part in model.architecture.parts())
     ways = (
-        parameter_words(model, recipe),
         _nearest(model, recipe.for_model(model)),
         exact_advice(slow=slow) if runs_class else None,
     )
