@@ -461,7 +461,7 @@ def test_a_step_that_several_devices_do_not_support(
         ("encoder, final norm, backward", "in the backward pass of the encoder final norm"),
         ("first layer, forward", "in the forward pass of the first layer"),
         ("optimizer step", "during the optimizer step"),
-        ("forward ends", "at the end of the forward pass"),
+        ("end of forward", "at the end of the forward pass"),
         ("loss, backward", "while computing the loss"),
     ],
 )

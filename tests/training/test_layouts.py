@@ -43,7 +43,7 @@ def test_tensor_parallelism_halves_what_has_heads_widths_or_the_vocabulary() -> 
     whole, rank = saved(memory(LLAMA, 64, 3)), saved(memory(LLAMA, 64, 3, tp=2))
     halves = {path for path, size in whole.items() if 2 * rank[path] == size}
     assert halves == {
-        *(f"blocks.*.attn.{name}" for name in ("q_rotary", "k_rotary", "scores.logsum", "values.read", "values")),
+        *(f"blocks.*.attn.{name}" for name in ("q_rotary", "k_rotary", "scores.logsum", "v", "values")),
         *(f"blocks.*.mlp.{name}" for name in ("gate_proj", "up_proj", "act.gate", "act")),
         "loss.log_probabilities",
     }

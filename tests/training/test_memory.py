@@ -225,7 +225,11 @@ def test_rows_by_tensor_and_by_part_add_up(run: Callable[..., Ran]) -> None:
     assert {row["part"] for row in report.rows} == {"attention", "MLP", "norms", "matmul inputs", "loss", "others"}
     tensors = run("train", "qwen3-8b", "--ctx", "4k", "--by", "tensor", columns=140).out
     row = next(line for line in tensors.splitlines() if line.startswith(" mlp.act "))
-    assert row.split()[:5] == ["mlp.act", "B", "T", "F", "bf16"] and row.endswith("mlp.down_proj.weight")
+    assert row.split()[:5] == ["mlp.act", "B", "T", "F", "bf16"] and row.endswith("  mlp.down_proj")
+    narrow = run("train", "qwen3-8b", "--ctx", "4k", "--by", "tensor", columns=80).out
+    assert "attn.q_proj, k_proj, v_proj\n" in narrow and "axes" not in narrow.partition("\n\n")[2].partition("\n")[0]
+    parts = {line["path"]: line["part"] for line in load("gpt2").train(ctx=64).saved}
+    assert parts["blocks.*.attn.v"] == "attention" and parts["blocks.*.attn_add"] == parts["blocks.*.in"] == "norms"
 
 
 def test_blocks_of_several_kinds_share_the_lines_that_they_keep_alike() -> None:

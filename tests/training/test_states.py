@@ -196,7 +196,7 @@ def test_two_layer_inputs_stay_on_the_device() -> None:
     plain, moved = offloaded(), offloaded(offload="activations")
     saved = [{each["phase"]: each["saved_bytes"] for each in step.phases} for step in (plain, moved)]
     less = {name: saved[0][name] - saved[1][name] for name in saved[0]}
-    assert less["forward ends"] == less["loss, backward"] == less["layer 31, backward"] == 30 * INPUT
+    assert less["end of forward"] == less["loss, backward"] == less["layer 31, backward"] == 30 * INPUT
     assert less["layer 1, backward"] == less["layer 0, backward"] == less["optimizer step"] == 0
     assert (moved.host_bytes, moved.moved_bytes) == (30 * INPUT, 2 * 30 * INPUT)
     assert offloaded(offload="activations", gradient_accumulation=5).moved_bytes == 5 * 2 * 30 * INPUT

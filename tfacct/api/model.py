@@ -92,7 +92,8 @@ class Model(Rated):
         return answered(found.report, found.chart)
 
     def supports(self, **options: Unpack[TrainOptions]) -> bool:
-        """False if `train(**options)` would refuse the combination; call `train` for the reason.
+        """False if `train(**options)` would refuse the combination; call `train` for the reason. True does not mean
+        that the step fits: read `train(…).fit["fits"]`.
 
         >>> from tfacct import load
         >>> llama = load("llama-3.1-8b")

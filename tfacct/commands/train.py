@@ -108,7 +108,8 @@ def train(
     `"80GiB"`) adds the largest context and batch, and what would make more fit; several devices share the step by
     FSDP unless a layout is given. Of each device `use` times its memory less `reserve` is usable: 1 and 2 GB; of bytes
     all. `tp`, `sp`, `fsdp`, `tp_plan`, `ep`, `imbalance`, `dp`, `zero`, `pp` and what goes with it, `cp`, `cp_method`,
-    `ulysses`: a parallel layout, as in `plan`; all bytes are of one rank then.
+    `ulysses`: a parallel layout, as in `plan`; all bytes are of one rank then. Of the answer, `phases` has the memory
+    of each phase, `saved` the saved tensors.
 
     >>> rank = load("llama-3.1-70b").train(ctx="8k", recompute="full", weights_dtype="fp32", tp=8, sp=True, fsdp=8)
     >>> rank.mesh["ranks"], rank.weights_bytes, rank.peak_phase

@@ -68,7 +68,7 @@ of_measured: Keys[[Measured]] = Keys()
 
 
 class TrainPhase(Object):
-    """Memory of one phase of a training step. `weights_bytes`: parameters, and buffers such as rotary frequencies."""
+    """Memory of one phase of a training step."""
 
     phase: str = of_phase(lambda one: one.name)
     operation: str | None = of_phase(lambda one: one.operation or None)
@@ -354,8 +354,6 @@ def _check_on_devices(
 
 # The answer.
 
-LABELS = {FORWARD_END: "end of forward", LOSS: "loss"}
-"""Names of phases in tables, where they differ from those in the JSON."""
 LOSSES = ("loss, forward", LOSS)
 WHEN = {FORWARD_END: "at the end of the forward pass", **dict.fromkeys(LOSSES, "while computing the loss")}
 """Phases in a sentence, where their names do not follow from the phase."""
@@ -505,26 +503,29 @@ def phase_table(step: Step) -> Table:
     unit = units.binary_unit(int(one.peak.total))
     stacks = (list(stack) for layers, stack in groupby(one.phases, lambda each: each.layer is not None) if layers)
     shown = [one.peak, one.phases[-1], *(end for stack in stacks for end in (stack[0], stack[-1]))]
-    rows = tuple(
-        {**_phase_row(each), "phase": LABELS.get(each.name, each.name)}
-        for each in one.phases
-        if each in shown or each.name in LABELS
-    )
+    rows = tuple(_phase_row(each) for each in one.phases if each in shown or each.name in (FORWARD_END, LOSS))
     rank = "rank" if step.limit is None or step.limit.device is None else "GPU"
     where = "in each phase" if one.recipe.mesh is None else f"on each {rank}"
     short = {"optimizer_state": "optimizer", "saved": "activations", "temporary": "temp."}
     return _phase_columns(f"{unit} {where}", short, unit), (rows,), ()
 
 
+def _operations(names: Sequence[str]) -> str:
+    """Operations in short: `attn.q_proj, k_proj, v_proj`."""
+    short = (paths.short(name).removesuffix(".weight").rpartition(".") for name in names)
+    each = (f"{module}.{', '.join(name[2] for name in of)}" for module, of in groupby(short, lambda name: name[0]))
+    return ", ".join(each).replace(", .", ", ").lstrip(".")
+
+
 def tensor_table(step: Step) -> Table:
     """Every saved tensor."""
     columns = (
         Column("path", "tensor"),
-        Column("axes", "axes", "spec", drop=1),
-        Column("dtype", "dtype", drop=1),
-        Column("count", "count", "count", drop=1),
+        Column("axes", "axes", "spec", drop=3),
+        Column("dtype", "dtype", drop=2),
+        Column("count", "count", "count", drop=2),
         Column("bytes", "bytes", "bytes"),
-        Column("share", "share", "share", drop=3),
+        Column("share", "share", "share", drop=4),
         Column("saved_for", "saved for", drop=1),
     )
     total = sum(line["bytes"] for line in step.saved)
@@ -534,7 +535,7 @@ def tensor_table(step: Step) -> Table:
             "path": paths.short(line["path"]),
             "dtype": line["dtype"] or "",
             "share": Fraction(line["bytes"], total),
-            "saved_for": ", ".join(map(paths.short, line["saved_for"])),
+            "saved_for": _operations(line["saved_for"]),
         }
         for line in step.saved
     ]
@@ -578,7 +579,7 @@ def table_of_models(steps: Sequence[Step]) -> Table:
             "optimizer_bytes": step.memory.step.optimizer_state,
             "saved_bytes": step.saved_bytes,
             "peak_bytes": step.memory.peak.total,
-            "peak_phase": LABELS.get(step.memory.peak.name, step.memory.peak.name),
+            "peak_phase": step.memory.peak.name,
             "estimated": None if step.memory.exact else "≈",
             "fits": limit.fits(int(step.memory.peak.total)) if limit and fits_in(step.memory, limit) else None,
         }

@@ -34,7 +34,7 @@ from tfacct.training.step import (
 
 BATCH = frozenset(("tokens", LABELS, paths.in_encoder("tokens")))
 """Saved tensors that are the batch: they stay until the step ends."""
-FORWARD_END, LOSS = "forward ends", "loss, backward"
+FORWARD_END, LOSS = "end of forward", "loss, backward"
 """Names of phases that every step has."""
 
 

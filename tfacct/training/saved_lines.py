@@ -72,7 +72,7 @@ def _part(tensor: SavedTensor) -> str:
         return INPUTS
     if name in PARTS or name in mixers():
         return PARTS.get(name, name)
-    if name in ("in", "residual stream"):
+    if name in ("in", "residual stream") or name.endswith("_add"):
         if not tensor.saved_for:
             return "layer inputs"
         return "norms" if any("norm" in operation for operation in tensor.saved_for) else INPUTS

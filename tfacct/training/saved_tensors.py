@@ -183,7 +183,7 @@ class LayerRules:
         role: Role = "fp32" if upcast else "compute"
         keys, values = self.operand(right, "k_"), self.operand(right, "v_")
         reads: tuple[str, ...] = (self.last(left), keys if what == "scores" else values)
-        saved = reads[0], f"{by}.read"
+        saved = reads[0], f"{owner}.v{'_copies' if copies else ''}"
         if what == "scores":
             if self.mla:
                 self.op("blocks.*.attn.joined", reads=reads[:1])
