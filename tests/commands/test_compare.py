@@ -235,4 +235,4 @@ def test_a_training_step_without_room_for_the_allocator_fits_tightly(run) -> Non
     ran = run("compare", "llama-3.1-8b", "--train", "--recompute", "full", "--ctx", "8k,18k", "--on", "h100")
     row = next(line for line in ran.out.splitlines() if line.startswith(" fits on H100 SXM5 80GB"))
     assert row.split()[-2:] == ["yes", "tightly"]
-    assert "Tightly: the CUDA allocator reserves 17–24% more than this count" in ran.out.replace("\n", " ")
+    assert "Tightly: the CUDA allocator reserves at least 17% more than this count" in ran.out.replace("\n", " ")

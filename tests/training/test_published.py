@@ -41,7 +41,7 @@ def test_a_budget_comes_with_what_allocators_reserve(run: Callable[..., Ran]) ->
     more = [reserved * GIB / load(name).train(**recipe).peak_bytes - 1 for name, recipe, reserved, _ in RUNS]
     assert (round(100 * min(more)), round(100 * max(more))) == (17, 24)
     out = " ".join(run("train", "gpt2", "--ctx", "512", "--on", "80GB", "-v").out.split())
-    assert "CUDA allocator reserves 17–24% more than this count (4 runs of torchtitan)" in out
+    assert "CUDA allocator reserves at least 17% more than this count (17–24% in 4 runs of torchtitan)" in out
     assert "torchtitan" not in run("train", "gpt2", "--ctx", "512", "-v").out
 
 

@@ -170,10 +170,16 @@ def comms(
 # The answer and the table.
 
 
+def sent_over(lines: Iterable[Collective]) -> dict[Over, int]:
+    """Sent bytes by axis of the layout."""
+    lines = list(lines)
+    over = {axis: sum(line.sent for line in lines if line.over == axis) for axis in get_args(Over)}
+    return {axis: size for axis, size in over.items() if size}
+
+
 def _answer(about: Comms) -> str:
     sent = about.sent
-    over = {axis: sum(line.sent for line in sent.lines if line.over == axis) for axis in get_args(Over)}
-    parts = [f"{units.binary(size)} over {axis}" for axis, size in over.items() if size]
+    parts = [f"{units.binary(size)} over {axis}" for axis, size in sent_over(sent.lines).items()]
     named = f"{', '.join(parts[:-1])} and {parts[-1]}, " if len(parts) > 1 else ""
     calls = sum(line.calls for line in sent.lines)
     where = "each rank" if len(set(sent.sent_by_stage)) == 1 else f"a rank of stage {sent.stage:,}"

@@ -150,7 +150,7 @@ class StepError(NamedTuple):
 
     def note(self, law: str = "", *, with_dtype: bool = True) -> str:
         """The error in words, of the estimates by one of several laws if it is named."""
-        dtype = f"No such step in {self.unmeasured} was measured. " if self.unmeasured and with_dtype else ""
+        dtype = f"Not measured in {self.unmeasured}. " if self.unmeasured and with_dtype else ""
         return f"{f'Estimate of {law}.' if law else 'Estimate.'} {dtype}{self.sentence}"
 
 
@@ -167,11 +167,11 @@ def step_error(
     if newer is not None or (megatron and not alike):
         group = newer or LAYOUTS
         error = NEWER_LAYOUTS[group]
-        fitted = "by which one constant was chosen" if group in (EXPERTS_BALANCED, IN_NVFP4) else "none of them fitted"
+        fitted = "which chose one constant" if group in (EXPERTS_BALANCED, IN_NVFP4) else "not used for the fit"
         stack = "torchtitan" if group == SHARDED else "Megatron-Bridge"
         sentence = (
-            f"Steps {group} ({stack}, 2024 to 2026): median error {units.percent(error.median)} on {error.runs} steps,"
-            f" {fitted}; {others}."
+            f"On {error.runs} steps {group} ({stack}, 2024 to 2026), {fitted}, the median error was"
+            f" {units.percent(error.median)}; {others}."
         )
         return StepError(error.median, sentence, unmeasured)
     kind: Class = "divided" if megatron else "training"
@@ -191,7 +191,7 @@ def step_error(
         )
         return StepError(error.median, sentence)
     stacks = " and ".join(f"{units.percent(one.median)} on {name}" for name, one in NEWER_STACKS.items())
-    sentence = f"Median error of fp8 steps (2024 to 2026): {stacks}; {others}."
+    sentence = f"On fp8 steps (2024 to 2026), the median error was {stacks}; {others}."
     return StepError(max(one.median for one in NEWER_STACKS.values()), sentence, unmeasured)
 
 

@@ -708,11 +708,12 @@ def latent_cache_notes(models: Sequence[LoadedModel]) -> list[str]:
     return ["Latent attention caches one latent per token instead of keys and values."]
 
 
-RESERVED = "the CUDA allocator reserves 17–24% more than this count (4 runs of torchtitan)."
+MORE = f"{float(ALLOCATED - 1):.0%} more"
+RESERVED = f"the CUDA allocator reserves at least {MORE} than this count (17–24% in 4 runs of torchtitan)."
 """What a training step that hardly fits may lack."""
 TIGHTLY = f"Tightly: {RESERVED}"
 """The word of tables for such a step."""
-ROOM = f"with room for the CUDA allocator (× {float(ALLOCATED):g})"
+ROOM = f"with {MORE} for the CUDA allocator"
 TRAINING = "every tensor that autograd saves or allocates; no allocator rounding, kernel workspace or device context"
 
 

@@ -25,6 +25,7 @@ from tfacct.output.report import Column, NoteRow, Row, Table, Tick, notes, unwat
 from tfacct.parallel.mesh import Mesh, mesh_on
 from tfacct.parallel.pipeline import bubble, microbatches, waits_facts
 from tfacct.reports import build
+from tfacct.reports.comms import sent_over
 from tfacct.reports.model_notes import RESERVED, ROOM, TIGHTLY, TRAINING
 from tfacct.reports.ranks import fitting_words, in_devices, receive_buffers, uneven_notes, whole_experts_note
 from tfacct.training import states
@@ -33,6 +34,7 @@ from tfacct.training.exact import ExactStep, exact
 from tfacct.training.lora import adapted_layers, adapters_of, lora_targets, routed, unpacked_elements
 from tfacct.training.memory import (
     FLOPS_ALONE,
+    LONGEST,
     TrainingMemory,
     changes,
     fits_in,
@@ -436,29 +438,20 @@ def _most(step: Step) -> str:
     if reads_images(one.model):
         if batch in (None, 1):
             return "not even one image fits" if batch is None else "one image fits"
-        return f"{batch:,} images fit at a time{_with_room(step, batch=batch)}"
+        return f"{batch:,} images fit at a time{_with_room(step, largest_batch, batch)}"
     if longest is None:
         return f"not even one token fits at batch {one.work.batch:,}"
     limit = " (the length of its position embedding)" if longest == one.model.position_limit else ""
     sequences = "one sequence" if one.work.batch == 1 else f"{one.work.batch:,} sequences"
     most = f"{sequences} of up to {longest:,} tokens{limit} fit{'s' if one.work.batch == 1 else ''}"
-    does_not_run = fits["past_positions"] is not None or one.peak.total > fits["budget_bytes"]
-    if does_not_run or batch == one.work.batch:
-        return f"{most}{_with_room(step, longest=longest)}"
-    # A pipeline has as many micro-batches in flight in any batch.
-    more = "any number" if batch is None else f"{batch:,}"
-    return f"{most}, or {more} of {one.work.context:,} tokens{_with_room(step, longest=longest, batch=batch)}"
+    return f"{most}{_with_room(step, largest_context, longest)}"
 
 
-def _with_room(step: Step, *, longest: int | None = None, batch: int | None = None) -> str:
-    """How much less than this context and batch fits with what the CUDA allocator reserves."""
-    one, limit, less = step.memory, step.limit, list[str]()
-    assert limit is not None
-    if longest is not None and (tokens := largest_context(one, limit.roomy, one.recipe) or 0) < longest:
-        less.append(f"{tokens:,} tokens")
-    if batch is not None and (most := largest_batch(one, limit.roomy, one.recipe)) < batch:
-        less.append(f"{most:,}" if longest is None else f"{most:,} sequence{'' if most == 1 else 's'}")
-    return f"; {ROOM}, {' or '.join(less)}" if less else ""
+def _with_room(step: Step, largest: Callable[[TrainingMemory, int, Recipe], int | None], most: int) -> str:
+    """How much less than this context or batch fits with what the CUDA allocator reserves."""
+    assert step.limit is not None
+    less = largest(step.memory, step.limit.roomy, step.recipe) or 0
+    return f"; {ROOM}, {less:,}" if less < most else ""
 
 
 def _facts(of: Step) -> dict[str, Any]:
@@ -683,16 +676,23 @@ def _without_recompute(step: Step) -> str | None:
     return f"{option('recompute', recompute)} saves nothing here{why}."
 
 
+def _lowest(step: Step) -> dict[str, Any] | None:
+    """The change that lowers the peak most and costs FLOPs alone; None if it frees little."""
+    found = min(changes(step.memory, None, FLOPS_ALONE), key=lambda change: int(change["peak_bytes"]), default=None)
+    return found if found and found["freed_bytes"] >= LEAST_GAIN * int(step.memory.peak.total) else None
+
+
 def _lever(step: Step) -> str | None:
-    """The change that lowers the peak most and costs FLOPs alone; and what fp32 master weights would add."""
-    one = step.memory
+    """The change that lowers the peak most, with its saved activations; and what fp32 master weights would add."""
     if step.fits is not None and not step.fits["fits"]:
         return None
-    found = min(changes(one, None, FLOPS_ALONE), key=lambda change: int(change["peak_bytes"]), default=None)
     words = []
-    if found is not None and found["freed_bytes"] >= LEAST_GAIN * int(one.peak.total):
+    if (found := _lowest(step)) is not None:
+        changed, unit = replace(step, memory=found["memory"]), units.binary_unit(step.saved_bytes)
+        saved, less = (units.in_binary_unit(each.saved_bytes, unit) for each in (step, changed))
+        activations = "" if saved == less else f" (saved activations {saved} → {less} {unit})"
         price = f" for {found['costs']}{_not_again(step, found)}" if found["costs"] else ""
-        words = [f"{_typed(found)} lowers the peak to {_estimate(one)}{units.binary(found['peak_bytes'])}{price}"]
+        words = [f"{_typed(found)} lowers the peak to {_peak(changed.memory)}{activations}{price}"]
     if (higher := _with_master_weights(step)) is not None:
         words.append(f"{option('master_weights', FP32)} raises {'it' if words else 'the peak'} to {higher}")
     return f"{'; '.join(words)}." if words else None
@@ -703,10 +703,15 @@ def _not_again(step: Step, change: Mapping[str, Any]) -> str:
     plain = step.recipe.recompute == "none" and step.recipe.loss != "chunked"
     if change["set"] != {"recompute": "full"} or not plain or round(100 * (change["flops_ratio"] - 1)) >= 33:
         return ""
+    names = _run_once(step)
+    return f" (not 33%: {' and '.join(names)} {'run' if names[1:] else 'runs'} only once)" if len(names) < 3 else ""
+
+
+def _run_once(step: Step) -> list[str]:
+    """Matmuls that full recomputation does not run again."""
     ledger, at = step.memory.model.ledger, step.work.axes()
     products = zip(ledger.products(at), recomputed(ledger, at), strict=True)
-    names = list(dict.fromkeys(paths.short(product.path) for product, again in products if not again))
-    return f" (not 33%: {' and '.join(names)} {'run' if names[1:] else 'runs'} only once)" if len(names) < 3 else ""
+    return list(dict.fromkeys(paths.short(product.path) for product, again in products if not again))
 
 
 def _with_master_weights(step: Step) -> str | None:
@@ -732,6 +737,7 @@ def _time(step: Step) -> str | None:
         return None
     interval = f" (80% interval {units.time_range(found.interval)})" if found.interval else ""
     error = "" if found.interval else "; the error is not known"
+    error += "; the adapters' own matmuls are not included" if recipe.lora else ""
     mfu = found.mfu("full")
     each = f"{found.rate:,.0f} tokens/s per GPU{'' if mfu is None else f', {units.percent(mfu)} MFU'}"
     return f"≈ {units.seconds(found.parts.seconds)} a step{interval}: {each}{error}."
@@ -744,11 +750,12 @@ def _lora_saves_more(step: Step) -> str | None:
     full = step.with_recipe(lora=None, adapter_dtype=FP32, lora_dropout=0.0, weights_dtype=weights)
     if full is None or step.saved_bytes <= full.step.saved_bytes():
         return None
-    with_lora, without = units.binary(step.saved_bytes), units.binary(int(full.step.saved_bytes()))
-    if recipe.adapter_dtype != recipe.dtype and not recipe.autocast:
-        why = f"fp32 adapters copy their inputs to fp32, {option('adapter_dtype', recipe.dtype)} does not"
-        return f"Saved activations: {with_lora}, {without} without LoRA: {why}."
-    return f"Saved activations: {with_lora}, {without} without LoRA."
+    sizes, why = {"": step.saved_bytes, " without LoRA": int(full.step.saved_bytes())}, ""
+    narrow = step.with_recipe(adapter_dtype=recipe.dtype) if recipe.adapter_dtype != recipe.dtype else None
+    if narrow is not None and not recipe.autocast:
+        sizes[f" with {option('adapter_dtype', recipe.dtype)}"] = int(narrow.step.saved_bytes())
+        why = "; fp32 adapters copy their inputs to fp32"
+    return f"Saved activations: {', '.join(units.binary(size) + what for what, size in sizes.items())}{why}."
 
 
 def _packed(step: Step) -> str:
@@ -818,7 +825,7 @@ def _labels(step: Step) -> str:
 
 def _sent(step: Step, mesh: Mesh) -> str:
     """What a rank sends, also under Megatron-LM's plan if it sends less."""
-    from tfacct.training.layouts import sent_bytes
+    from tfacct.training.layouts import collectives, sent_bytes
 
     whose = "The busiest rank sends" if mesh.pp > 1 else "Each rank sends"
     again = "; what recomputed layers send again is not included" if step.recipe.has_uncounted_sends else ""
@@ -827,7 +834,9 @@ def _sent(step: Step, mesh: Mesh) -> str:
         plan = replace(step.recipe, mesh=replace(mesh, plan="megatron"))
         less = sent_bytes(step.memory.model, step.memory.work, plan)
         other = f" ({units.binary(less)} with {option('tp_plan', 'megatron')})" if less < size else ""
-    return f"{whose} {units.binary(size)} per step{other}{again}."
+    over: dict[Any, int] = sent_over(collectives(step.memory.model, step.memory.work, step.recipe))
+    by = f" ({_sizes(over, size)})" if len(over) > 1 else ""
+    return f"{whose} {units.binary(size)} per step{by}{other}{again}."
 
 
 def _unsharded(step: Step, _: Mesh) -> str:
@@ -841,14 +850,13 @@ def _buckets(step: Step, mesh: Mesh) -> str | None:
     counted."""
     if not mesh.zero:
         counted, peak = int(step.memory.step.buckets), step.memory.peak
-        if step.does_not_fit or counted < LEAST_GAIN * int(peak.total):
+        if counted < LEAST_GAIN * int(peak.total):
             return None
-        return f"temp. includes {units.binary(counted)} of DDP's gradient buckets; {option('zero', 1)} counts none."
+        buckets = f"{units.binary(counted)} of DDP's gradient buckets"
+        return f"The peak includes {buckets}; {option('zero', 1)} counts none, but torch's ZeRO has them too."
     ddp = step.with_recipe(mesh=replace(mesh, zero=0))
-    if ddp is None:
-        return "Not included: the engine's gradient buckets."
-    size = units.binary(int(ddp.step.buckets))
-    return f"DDP's gradient buckets would add {size}; DeepSpeed's are smaller and not included."
+    size = "" if ddp is None else f" ({units.binary(int(ddp.step.buckets))} under torch's DDP, less under DeepSpeed)"
+    return f"Not counted: gradient buckets{size}."
 
 
 def _experts(step: Step, mesh: Mesh) -> str:
@@ -860,17 +868,25 @@ def _experts(step: Step, mesh: Mesh) -> str:
 
 
 def _largest(step: Step) -> str | None:
-    if step.fits is None:
-        return None
-    most, mesh, work, batch = _most(step), step.recipe.mesh, step.work, step.fits["largest_batch"]
-    if step.does_not_fit:
-        return f"Without any change, {most}."
-    if step.fits["largest_context"] == work.context == step.memory.model.position_limit and (batch or 1) > 1:
-        where = f"at context {work.context:,}, the length of its position embedding"
-        return f"Largest batch {where}: {batch:,} by this count{_with_room(step, batch=batch)}."
-    if mesh is not None and 1 < mesh.fsdp * mesh.dp < mesh.ranks:
-        return f"On each group of ranks, {most}."
-    return f"{most[0].upper()}{most[1:]}."
+    """The largest batch, also with the change that lowers the peak most, and the longest context."""
+    one, limit, mesh = step.memory, step.limit, step.recipe.mesh or Mesh()
+    if step.fits is None or limit is None or step.does_not_fit or step.fits["past_positions"]:
+        return f"Without any change, {_most(step)}." if step.fits and step.does_not_fit else None
+    replicas, lever = mesh.fsdp * mesh.dp, _lowest(step)
+    each = "" if replicas == 1 else " on each rank" if replicas == mesh.ranks else " on each group of ranks"
+    asked: list[tuple[str, Any, Recipe]] = [(f"Largest batch{each}: ", largest_batch, one.recipe)]
+    if lever is not None:
+        asked.append((f"; with {_typed(lever)}, ", largest_batch, lever["memory"].recipe))
+    if not reads_images(one.model):
+        asked.append((f". Longest context at batch {one.work.batch:,}: ", largest_context, one.recipe))
+    words, room, before = "", f" {ROOM}", None
+    for label, largest, recipe in asked:
+        most, roomy = found = [largest(one, size, recipe) or 0 for size in (limit.usable, limit.roomy)]
+        if found != before:
+            words += label + ("any" if most == LONGEST else f"{most:,}")
+            words, room = (f"{words} ({roomy:,}{room})", "") if roomy < most else (words, room)
+        before = found
+    return f"{words}."
 
 
 def _stage(step: Step, mesh: Mesh) -> str:
@@ -879,7 +895,8 @@ def _stage(step: Step, mesh: Mesh) -> str:
     idle = bubble(mesh, count)
     waits = "" if idle is None else f", bubble {units.percent(idle)} of the computing time"
     every, many = (f"{number:,} micro-batch{'' if number == 1 else 'es'}" for number in (count, stage.in_flight))
-    highest = f"rank {stage.rank + 1:,} of {mesh.pp:,} has the highest peak, with {many} in flight"
+    which = {0: "the first", mesh.pp - 1: "the last"}.get(stage.rank, f"number {stage.rank + 1:,}")
+    highest = f"{which} of {mesh.pp:,} pipeline ranks has the highest peak, with {many} in flight"
     return f"Pipeline: {mesh.schedule}, {every}{waits}; {highest}."
 
 
@@ -926,6 +943,7 @@ NOTES = (
     NoteRow("whole_experts", 1, _on_mesh(lambda step, mesh: whole_experts_note(step.memory.model, mesh), fsdp=1)),
     NoteRow("buckets", 1, _on_mesh(_buckets, dp=1)),
     NoteRow("time", 1, _time),
+    NoteRow("largest", 1, lambda step: not _close(step) and _largest(step)),
     NoteRow("received", 1, _on_mesh(_received, pp=1)),
     NoteRow("without_recompute", 1, _without_recompute),
     NoteRow("lever", 1, _lever),
@@ -940,7 +958,7 @@ NOTES = (
         "The optimizer's temporary memory depends on the parameter order.",
     ),
     NoteRow("estimate", 2, lambda step: not step.memory.exact and _accuracy(step)),
-    NoteRow("largest", 2, _largest),
+    NoteRow("largest", 2, lambda step: _close(step) and _largest(step)),
     NoteRow(
         "precision",
         2,
@@ -976,8 +994,8 @@ NOTES = (
     NoteRow(
         "early_stop",
         3,
-        lambda step: step.recipe.recompute in ("none", "full"),
-        "Recomputing a layer stops at its last saved tensor, as in torch: a last matmul that is only added runs once.",
+        lambda step: step.recipe.recompute == "full" and any("." in name for name in _run_once(step)),
+        "Recomputation of a layer stops once its last saved tensor exists; a matmul after that does not run again.",
     ),
     NoteRow("usable", 3, lambda step: step.limit is not None and step.limit.notes),
     NoteRow(

@@ -106,6 +106,7 @@ LORA, FROZEN, ADAPTERS = {"lora": "16", "adapter_dtype": "bf16"}, "frozen weight
 CHANGES: tuple[tuple[dict[str, Any], str], ...] = (
     ({"sp": True}, ""),
     ({"zero": 1}, ""),
+    ({"sp": True, "zero": 1}, ""),
     ({"optimizer": "adamw-8bit"}, "8-bit optimizer"),
     ({"loss": "chunked"}, ""),
     ({"recompute": "attention"}, ""),
@@ -181,7 +182,7 @@ def what_fits(one: TrainingMemory, given: MemoryLimit) -> dict[str, Any]:
     if lower and not any(change["fits"] for change in lower):
         lower += combined(one, budget)
     for change in lower:
-        recipe = change.pop("recipe")
+        recipe = change.pop("memory").recipe
         change["largest_context"] = largest_context(one, budget, recipe)
         if reads_images(one.model):
             change["largest_batch"] = largest_batch(one, budget, recipe) or None
@@ -269,5 +270,5 @@ def changes(
             "flops_ratio": 1 + more if counted and not adapts else None,
             "costs": ", ".join([*costs, *([cost] if cost else [])]),
             "fits": budget is not None and peak <= budget,
-            "recipe": changed,
+            "memory": found,
         }
