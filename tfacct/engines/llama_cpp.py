@@ -10,14 +10,12 @@ from tfacct.architecture.parts import LatentAttention
 from tfacct.base import units
 from tfacct.base.spelling import option
 from tfacct.engines.launch import Launch
+from tfacct.engines.pages import round_up
 from tfacct.engines.profiles import GIB, MIB
 from tfacct.engines.start import MEMORY, Reasons, Start, counted, estimated, of_plain_models
 from tfacct.ledger.storage import width
 from tfacct.ledger.workload import Request
 from tfacct.loading import selection
-
-PADDED = 256
-"""llama.cpp rounds the tokens of its cache up to a multiple of it, in some builds."""
 
 
 def unsupported(launch: Launch) -> Reasons:
@@ -29,9 +27,10 @@ def unsupported(launch: Launch) -> Reasons:
         yield f"compute buffers of latent attention are not supported for {name}", MEMORY
     if stored in units.DTYPES and stored not in (*launch.engine.facts["weights"], *units.GGUF):
         yield f"{name} has no weights in {stored}", f"for example {option('dtype', 'q4_k_m')}"
-    if launch.length % PADDED:
-        why = f"some builds of {name} round {launch.length:,} tokens up to a multiple of {PADDED}"
-        yield why, option("max_model_len", str(launch.length + -launch.length % PADDED))
+    padded = round_up(launch.length, multiple := launch.profile.tokens_multiple)
+    if padded > launch.length:
+        why = f"some builds of {name} round {launch.length:,} tokens up to a multiple of {multiple}"
+        yield why, option("max_model_len", str(padded))
 
 
 def start(launch: Launch) -> Start:

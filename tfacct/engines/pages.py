@@ -32,14 +32,16 @@ BLOCK = 16
 """Tokens of a block by default."""
 ALIGNMENT, LATENT_ALIGNMENT = 16, 64
 """Tokens that an attention block next to states is a multiple of; of latent attention."""
-FP32_STATES = ("kimi_linear", "qwen3_5", "qwen3_5_moe", "qwen3_5_moe_text", "qwen3_5_text")
-"""Families whose recurrent states are in fp32 whatever the dtype: vLLM's models/config.py, kda_state_dtype."""
 VALUE = 2
 """Bytes of an element in the dtype of a model in bf16."""
 
 
 def ceil_div(a: int, b: int) -> int:
     return -(-a // b)
+
+
+def round_up(size: int, multiple: int) -> int:
+    return ceil_div(size, multiple) * multiple
 
 
 def aligned_block(state: int, token: int, alignment: int = ALIGNMENT) -> int:
@@ -206,7 +208,7 @@ def _elements(line: State, group: Group, tp: int = 1) -> int:
 def _state_bytes(model: LoadedModel, value_bytes: int) -> int:
     """Bytes of an element of a recurrent state: as the config says, 4 in some classes, else as the model's dtype."""
     named = str(model.raw.get("mamba_ssm_dtype", model.raw.get("mamba_ssm_cache_dtype", "")))
-    return 4 if named.endswith("float32") or model.family in FP32_STATES else value_bytes
+    return 4 if named.endswith("float32") or model.family in engine("vllm").facts["fp32_states"] else value_bytes
 
 
 # Models with states in `memory`

@@ -16,9 +16,6 @@ from tfacct.engines.weights import weights
 from tfacct.ledger.storage import width
 from tfacct.parallel.shard_model import shard_weights
 
-LARGE_CARD = 60 * GIB
-"""Above it, SGLang 0.5 reserves at least a floor."""
-
 
 def unsupported(launch: Launch) -> Reasons:
     yield from of_plain_models(launch)
@@ -46,20 +43,9 @@ def fraction(launch: Launch) -> float:
     tokens = max(launch.flags.max_num_batched_tokens or chunk, reserved["least_chunk"])
     mib = reserved["base"] + reserved["per_chunk_token"] * tokens
     mib += reserved["per_graph_request"] * (few if tp < 4 else many) + reserved["per_8_ranks"] * tp / 8
-    if launch.total > LARGE_CARD:
+    if launch.total > reserved["large_gib"] * GIB:
         mib = max(mib, reserved["floor"])
     return float(round(1 - mib * MIB / launch.total, 3))
-
-
-def static_tokens(free_before: int, free_after: int, share: float, token_bytes: int) -> int:
-    """Tokens of the pool: what is free after loading, less what is not static of what was free before.
-
-    78 GiB free, 63 after loading, 0.88 static: 63 − 0.12 · 78 = 53.64 GiB, of 128 KiB a token.
-
-    >>> static_tokens(78 * GIB, 63 * GIB, 0.88, 128 << 10)
-    439418
-    """
-    return int(free_after - free_before * (1 - share)) // token_bytes
 
 
 def start(launch: Launch) -> Start:
@@ -71,7 +57,7 @@ def start(launch: Launch) -> Start:
     token = sum(one.layers * one.bytes for one in layers)
     taken = estimated("CUDA context", launch.engine.facts["context_gib"], "before loading")
     before, size = launch.total - taken["bytes"], sum(stored.values())
-    tokens = static_tokens(before, before - size, share, token)
+    tokens = int(before - size - before * (1 - share)) // token
     terms = {
         "card": counted("card", launch.total, "torch's total"),
         "outside": taken,

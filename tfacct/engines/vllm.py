@@ -12,9 +12,9 @@ from shlex import quote
 from typing import Any
 
 from tfacct.architecture.parts import FeedForward, LatentAttention
-from tfacct.base.spelling import option, spelled
+from tfacct.base.spelling import option, typed_options
 from tfacct.engines.launch import WIDE, Launch, divisors
-from tfacct.engines.pages import BLOCK, Pages, ceil_div, pages_of
+from tfacct.engines.pages import BLOCK, Pages, pages_of, round_up
 from tfacct.engines.profiles import GIB, MIB
 from tfacct.engines.start import (
     MEMORY,
@@ -27,23 +27,10 @@ from tfacct.engines.start import (
     kind_of_counts,
     of_models,
 )
-from tfacct.engines.weights import VOCABULARY, weights
+from tfacct.engines.weights import weights
 from tfacct.ledger.storage import width
 from tfacct.loading.model import LoadedModel
 from tfacct.parallel.shard_model import shard_weights, stages_of
-
-COPIES = {
-    "sort": 36,  # fp32 logits 4, sorted values 4, indices 8, reverse indices 8, CUB's alternates 12 (torch, Sort.cu)
-    "triton": 12,  # fp32 logits, probabilities, exponential noise
-    "flashinfer": 12,  # fp32 logits, masked logits, probabilities
-    "gumbel": 4,  # fp32 logits
-}
-"""Bytes per logit that are alive at once while rows are sampled, in addition to the logits in the model's dtype."""
-COMPILED = 48 * MIB
-"""Bytes of a compiled layer that five starts had; not derived."""
-
-FLASHINFER_HEADS = {64, 128, 192}
-"""Sizes of latent attention's heads, without rotary dimensions, that FlashInfer takes: flashinfer_mla.py."""
 
 
 def unsupported(launch: Launch) -> Reasons:
@@ -84,10 +71,9 @@ def unsupported(launch: Launch) -> Reasons:
         yield "the blocks of a pure state-space model are not supported", MEMORY
     if launch.quantized_experts and not launch.pool_given:
         given = {"on": f"{launch.cards}x{device.id}", "dtype": flags.dtype, "use": launch.utilization}
-        words = " ".join(option(name, value) for name, value in given.items() if value is not None)
-        first = spelled(f"; for a first estimate, `tfacct memory {quote(model.path or model.name)} {words}`", "")
+        memory = f"`tfacct memory {quote(model.path or model.name)}{typed_options(given.items())}`"
         why = f"the memory that {engine.name} needs for {storage.name} experts is not known"
-        yield why, f"{option('kv_cache_memory_bytes', 'SIZE')}{first}"
+        yield why, f"{option('kv_cache_memory_bytes', 'SIZE')}; for a first estimate, {memory}"
 
 
 def refusals(launch: Launch) -> Iterator[tuple[str, list[dict[str, Any]]]]:
@@ -124,7 +110,7 @@ def runs_v2(launch: Launch) -> bool:
 
 
 def sampler_kind(launch: Launch) -> str:
-    """The sampler that runs: one of `COPIES`."""
+    """The sampler that runs."""
     profile = launch.profile
     kind = str(profile.v2_sampler if runs_v2(launch) else profile.sampler)
     return "sort" if kind == "triton" and launch.seqs < 8 else kind  # topk_topp_sampler.py: too few rows for it
@@ -133,17 +119,18 @@ def sampler_kind(launch: Launch) -> str:
 def sampler(launch: Launch) -> dict[str, int]:
     """Bytes while max_num_seqs rows of dummy logits are sampled, by what takes them. gpu_model_runner.py,
     _dummy_sampler_run; v1/sample/ops."""
-    seqs, vocabulary, kind = launch.seqs, launch.vocabulary, sampler_kind(launch)
+    facts, seqs, vocabulary, kind = launch.engine.facts, launch.seqs, launch.vocabulary, sampler_kind(launch)
+    copies = facts["samplers"][kind]
     scratch = 0
     if kind == "triton":  # one row of fp32 logits for each program
         multiprocessors = launch.device.multiprocessors or 0
         programs = 1 << (min(multiprocessors, seqs) - 1).bit_length()
         scratch = min(programs, multiprocessors) * vocabulary * 4
     states = launch.batched + 2 * seqs  # hidden states, the last of each row, a random copy
-    logits = seqs * ceil_div(vocabulary, VOCABULARY) * VOCABULARY * launch.value_bytes
-    rows = f"{seqs:,} rows × {vocabulary:,} logits × {COPIES[kind] + launch.value_bytes} bytes"
+    logits = seqs * round_up(vocabulary, facts["vocabulary_rows"]) * launch.value_bytes
+    rows = f"{seqs:,} rows × {vocabulary:,} logits × {copies + launch.value_bytes} bytes"
     return {
-        f"sampler ({rows})": seqs * vocabulary * COPIES[kind] + logits,
+        f"sampler ({rows})": seqs * vocabulary * copies + logits,
         "scratch": scratch,
         "states": states * launch.hidden * launch.value_bytes,
     }
@@ -159,7 +146,9 @@ def layer(launch: Launch) -> int:
     batched, value_bytes = launch.batched, launch.value_bytes
     mlp = (3 if gated else 2) * batched * width // launch.flags.tp * value_bytes
     streams = batched * launch.hidden * value_bytes
-    return mlp + (4 * streams if launch.flags.enforce_eager else 3 * streams + COMPILED)
+    return mlp + (
+        4 * streams if launch.flags.enforce_eager else 3 * streams + launch.engine.facts["compiled_mib"] * MIB
+    )
 
 
 def workspace(launch: Launch) -> int:
@@ -204,25 +193,23 @@ def peak(launch: Launch, *, first: bool = True, last: bool = True) -> dict[str, 
 def outside(launch: Launch) -> tuple[EngineTerm, bool]:
     """Memory that is not torch's (CUDA context, NCCL, all-reduce buffers), and whether starts on as many such cards
     were measured. Without any, that of the nearest number of cards, with a wider interval."""
-    engine, profile, device = launch.engine, launch.profile, launch.device
-    tp, pp, facts = launch.flags.tp, launch.flags.pp, engine.facts
-    table: Mapping[str, Any] = profile.outside_gib if device.id == facts["measured_card"] else {}
-    if device.architecture in facts["before_hopper"]:
-        table = profile.outside_before_hopper_gib
+    engine, profile, (tp, pp) = launch.engine, launch.profile, (launch.flags.tp, launch.flags.pp)
+    gib = profile.outside_gib
+    table = gib.get(launch.device.id) or gib.get(launch.device.architecture, {})
     more = profile.unaligned_vocabulary_gib if launch.vocabulary % 4 else 0
     key = "pp" if pp > 1 else str(tp)
     if measured := key in table and (pp == 1 or tp == 1) and not (more and launch.cards > 1):
-        *gib, starts = table[key]
-        source = f"{starts} start{'' if starts == 1 else 's'}: {gib[1]:.2f}–{gib[2]:.2f}"
+        *sizes, starts = table[key]
+        source = f"{starts} start{'' if starts == 1 else 's'}: {sizes[1]:.2f}–{sizes[2]:.2f}"
     else:
         known = (one for one in engine.profiles if one.outside_gib)
-        nearest = min(known, key=lambda one: abs(one.last - profile.last)).outside_gib
-        middle = nearest[min(nearest.keys() - {"pp"}, key=lambda count: abs(int(count) - tp))][0]
-        wider = facts["unmeasured_gib"]
-        gib = [middle, max(0, middle - wider["low"]), middle + wider["high"]]
+        table, *_ = min(known, key=lambda one: abs(one.last - profile.last)).outside_gib.values()
+        middle = table[min(table.keys() - {"pp"}, key=lambda count: abs(int(count) - tp))][0]
+        wider = engine.facts["unmeasured_gib"]
+        sizes = [middle, max(0, middle - wider["low"]), middle + wider["high"]]
         source = f"not measured for {profile.newest} on this card"
     source += f"; {more:.2f} more for a vocabulary that 4 does not divide" if more else ""
-    return estimated("outside torch", [size + more for size in gib], source), measured
+    return estimated("outside torch", [size + more for size in sizes], source), measured
 
 
 def graphs(launch: Launch) -> dict[str, EngineTerm]:
@@ -254,7 +241,7 @@ def block_size(launch: Launch) -> int | None:
     if launch.flags.block_size or not latents or launch.has_states:
         return launch.flags.block_size
     card = launch.device.architecture or ""
-    if card.startswith("Blackwell") and not latents <= FLASHINFER_HEADS:
+    if card.startswith("Blackwell") and not latents.issubset(launch.engine.facts["flashinfer_heads"]):
         return None
     blocks: Mapping[str, int] = launch.profile.latent_block.get(str(width(launch.kv_dtype).bits), {})
     return blocks.get(launch.device.id, blocks.get(card))

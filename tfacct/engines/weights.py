@@ -11,13 +11,11 @@ from collections.abc import Iterator
 
 from tfacct.architecture.parts import LatentAttention, Rotary
 from tfacct.engines.launch import WIDE, Launch
-from tfacct.engines.pages import ceil_div
+from tfacct.engines.pages import ceil_div, round_up
 from tfacct.engines.profiles import MIB
 from tfacct.ledger.evaluated import OUTSIDE, Tensor
 from tfacct.loading.model import LoadedModel
 
-VOCABULARY = 64
-"""Rows of the embedding and of the head are a multiple of it."""
 JOINED = {
     **dict.fromkeys(("q_proj", "k_proj", "v_proj"), "qkv_proj"),
     **dict.fromkeys(("k_b_proj", "v_b_proj"), "kv_b_proj"),
@@ -39,10 +37,10 @@ def allocated(size: int, split_limit: bool = False) -> int:
     >>> allocated(20 * MIB + 512), allocated(20 * MIB + 512, split_limit=True) // MIB
     (20972032, 22)
     """
-    size = ceil_div(size, 512) * 512
+    size = round_up(size, 512)
     if size < 10 * MIB:
         return size
-    segment = ceil_div(size, 2 * MIB) * 2 * MIB
+    segment = round_up(size, 2 * MIB)
     stays = segment - size <= MIB or (split_limit and size >= 20 * MIB)
     return segment if stays else size
 
@@ -82,7 +80,7 @@ def _bytes(launch: Launch, tensor: Tensor) -> dict[str, int]:
     stored, storage = tensor.stored, launch.storage
     size = int(storage.bytes(stored))
     if tensor.path in OUTSIDE:
-        padded = ceil_div(ceil_div(launch.vocabulary, VOCABULARY) * VOCABULARY, launch.flags.tp)
+        padded = ceil_div(round_up(launch.vocabulary, launch.engine.facts["vocabulary_rows"]), launch.flags.tp)
         return {"numbers": size // int(stored.outputs) * padded}
     if storage.format_of(stored) is None:
         return {"numbers": size}
