@@ -67,13 +67,13 @@ def test_causes_go_by_the_size_of_the_deviation(
     given = ["--max-model-len", "8192", "--gpu-memory-utilization", "0.95"]
     ran = run("engine", "vllm", "llama-3.1-8b", "--on", "h100", *given, "--log", written(tmp_path, line))
     assert ran.code == 1 and cause in " ".join(ran.out.split())
-    assert "Assumed, because the log does not have it: version 0.33." in " ".join(ran.out.split())
+    assert "Assumed, because the log does not have it: --engine-version 0.33." in " ".join(ran.out.split())
 
 
 def test_what_a_log_lacks_is_assumed_and_named(tmp_path: Path) -> None:
     log = written(tmp_path, "vLLM API server version 0.19.0\nAvailable KV cache memory: 54.01 GiB\n")
     start = load("llama-3.1-8b").engine(on="h100", log=log)
-    assumed = "Assumed, because the log does not have it: utilization 0.9, --max-model-len 131,072."
+    assumed = "Assumed, because the log does not have it: gpu_memory_utilization=0.9, max_model_len=131072."
     assert start.agrees and start.answer == f"The log agrees: 1 of 1 figures. {assumed}"
 
 

@@ -445,7 +445,7 @@ def test_tokens_that_a_flag_frees_are_whole_blocks_and_the_log_rounds_a_float_do
     start = load("llama-3.1-8b").engine(**given, max_model_len="max")
     assert (start.max_model_len, start.kv_cache_tokens, start.blocks) == (41_504, 41_504, 2594)
     assert "--max-num-seqs 136 (default 256) frees room for 1,568 more tokens." in start.notes
-    assert start.answer.startswith("At most max_model_len=41504 (43,072 with --max-num-seqs 136): ≈ 41,504 tokens")
+    assert start.answer.startswith("At most max_model_len=41504 (what fits): ≈ 41,504 tokens")
     other = load("llama-3.1-8b").engine(**given, max_model_len=41_504, max_num_seqs=136)
     assert other.kv_cache_tokens == 43_072 and other.log_lines[0] == "GPU KV cache size: 43,071 tokens"
     assert load("llama-3.1-8b").engine(**given, max_model_len="max", max_num_seqs=136).max_model_len == 43_072

@@ -77,25 +77,20 @@ def _typed(launch: Launch, flags: Mapping[str, Any]) -> str:
 
 
 class Change(NamedTuple):
-    """A flag that leaves `more` tokens than now, its value, the tokens with it, the longest request with it, and what
-    it costs: `slows decoding`, or only the value that it replaces, `(default 1,024)`."""
+    """A flag that leaves `more` tokens than now, its value, the tokens with it, and what it costs: `slows decoding`, or
+    only the value that it replaces, `(default 1,024)`."""
 
     flag: str
     value: str
     kv_cache_tokens: int
     more: int
-    longest: int
     cost: str
-
-    @property
-    def typed(self) -> str:
-        return f"{self.flag} {self.value}".strip()
 
     @property
     def sentence(self) -> str:
         """The change in words."""
-        frees = f"frees room for {self.more:,} more tokens"
-        return f"{self.typed} {self.cost} {frees}." if self.cost[0] == "(" else f"{self.typed} {frees} and {self.cost}."
+        frees, typed = f"frees room for {self.more:,} more tokens", f"{self.flag} {self.value}".strip()
+        return f"{typed} {self.cost} {frees}." if self.cost.startswith("(") else f"{typed} {frees} and {self.cost}."
 
 
 def changes(launch: Launch, found: Start) -> list[Change]:
@@ -105,7 +100,7 @@ def changes(launch: Launch, found: Start) -> list[Change]:
         other = launch.with_flags(**flags)
         if (more := (then := vllm.start(other)).tokens - found.tokens) > 0:
             flag, _, value = words(launch.engine, Flags(**flags))[0].partition(" ")
-            better.append(Change(flag, value, then.tokens, more, largest_length(other, then), cost))
+            better.append(Change(flag, value, then.tokens, more, cost))
     return sorted(better, key=lambda one: one.more < found.tokens // 100)
 
 

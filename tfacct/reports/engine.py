@@ -72,8 +72,6 @@ CAUSES = {
     "concurrency": "another longest request",
 }
 """Figures of a log in the order of the start, and likely causes where one is the first that differs."""
-ASSUMED = {"engine_version": "version", "gpu_memory_utilization": "utilization", "max_model_len": "--max-model-len"}
-"""Flags that are assumed where neither the line nor the log has them."""
 SLACK = {"weights": GIB // 33, "activations": GIB // 50, "outside": GIB // 10, "pool": GIB // 7}
 """Bytes that a figure may be off, beyond the rounding of the log. Tokens and requests: the share of their
 pool, or 1% where the log has no pool."""
@@ -82,14 +80,12 @@ ENGINES: Mapping[str, ModuleType] = {"vllm": vllm, "sglang": sglang, "llama.cpp"
 """Each engine's `unsupported` and `start`."""
 NOT_IN_THE_LINE = ("on", "log", "engine_version", "total_memory", "tp", "pp")
 """Options that no engine's launch line has, or whose values are refused by another name."""
-FOUND = ("gpu_memory_utilization", "max_model_len", "max_num_seqs", "tp")
-"""Flags that are found for a number of requests."""
 
 
 class About(NamedTuple):
     """A launch and its start. `instead`: a sentence about what starts, and the launch that does, if one is known.
     `flags`: found for a number of requests. `longest`: its length was searched for. `log`: figures next to what was
-    computed. `assumed`: flags that the log lacks."""
+    computed. `assumed`: a sentence on flags that the log lacks."""
 
     launch: Launch
     start: Start
@@ -98,7 +94,7 @@ class About(NamedTuple):
     flags: str = ""
     longest: bool = False
     log: Sequence[LogLine] = ()
-    assumed: Sequence[str] = ()
+    assumed: str = ""
 
     @property
     def terms(self) -> list[Any]:
@@ -199,8 +195,7 @@ def engine_start(model: LoadedModel, name: str, given: Mapping[str, Any]) -> Eng
         raise UsageError(f"with the flags of {option('log')}: {error.message}", error.hint) from None
     about = _vllm(launch, given) if known.id == "vllm" else _other(launch, given)
     if log is not None:
-        assumed = [name for name in ASSUMED if flags.get(name) is None]
-        about = about._replace(log=list(_compared(about.start, log.figures)), assumed=assumed)
+        about = about._replace(log=list(_compared(about.start, log.figures)), assumed=_assumed(launch, flags))
     cards = launch.device.several(launch.cards)
     compared = "" if log is None or about.log else " Nothing was compared: the log has no figure that is computed."
     return build.report(
@@ -229,23 +224,34 @@ def _vllm(launch: Launch, given: Mapping[str, Any]) -> About:
     found = vllm.start(launch)
     if found.lacks:
         return About(launch, found, advice.suggestion(launch, found))
-    flags = {name: getattr(launch.flags, name) for name in FOUND}
-    words = [option(name, value) for name, value in flags.items() if value != getattr(before, name)]
-    return About(launch, found, changes=advice.changes(launch, found), flags=" ".join(words), longest=longest)
+    flags = launch.flags._asdict().items() - before._asdict().items()
+    words = " ".join(option(name, value) for name, value in sorted(flags))
+    return About(launch, found, changes=advice.changes(launch, found), flags=words, longest=longest)
 
 
 def _other(launch: Launch, given: Mapping[str, Any]) -> About:
     """A launch of SGLang or llama.cpp. Raises UsageError for flags that are not supported."""
     name, known = launch.engine.name, (*launch.engine.facts["flags"], *NOT_IN_THE_LINE)
-    for flag in (flag for flag in typed_flags(given) if flag not in known):
-        raise UsageError(f"{option(flag)} is not supported for {name}", "leave it out")
-    if given.get("max_model_len") == "max":
-        raise UsageError(f"{option('max_model_len', 'max')} is not supported for {name}", "a number of tokens")
+    for flag, value in typed_flags(given).items():
+        if flag not in known or value == "max":
+            typed = option(flag, "max" if value == "max" else None)
+            raise UsageError(f"{typed} is not supported for {name}", "leave it out")
     check(launch, ENGINES[launch.engine.id].unsupported(launch))
     found: Start = ENGINES[launch.engine.id].start(launch)
     too_large = not found.tokens or (found.free is not None and found.free + found.pool < 0)
     instead = "Use narrower weights or more memory." if too_large else "Use a shorter context or narrower weights."
     return About(launch, found, (instead, None))
+
+
+def _assumed(launch: Launch, flags: Mapping[str, Any]) -> str:
+    """A sentence on flags that neither the line nor the log has."""
+    values = {
+        "engine_version": launch.profile.newest,
+        "gpu_memory_utilization": launch.profile.facts.get("utilization"),
+        "max_model_len": launch.length,
+    }
+    words = [option(name, value) for name, value in values.items() if value and flags.get(name) is None]
+    return f" Assumed, because the log does not have it: {listed(words)}." if words else ""
 
 
 def _compared(start: Start, figures: Mapping[str, Figure]) -> Iterator[LogLine]:
@@ -266,20 +272,13 @@ def _compared(start: Start, figures: Mapping[str, Figure]) -> Iterator[LogLine]:
 
 def _log_answer(about: About) -> str:
     """The first figure that differs, and the likely cause; and what was assumed because the log lacks it."""
-    launch, log = about.launch, about.log
-    values = {
-        "engine_version": launch.profile.newest if len(launch.engine.profiles) > 1 else "",
-        "gpu_memory_utilization": f"{launch.utilization:g}" if "utilization" in launch.profile.facts else "",
-        "max_model_len": f"{launch.length:,}",
-    }
-    assumed = listed([f"{ASSUMED[name]} {values[name]}" for name in about.assumed if values[name]])
-    more = f" Assumed, because the log does not have it: {assumed}." if assumed else ""
+    log = about.log
     first = next((one for one in log if not one["agrees"]), None)
     if first is None:
-        return f"The log agrees: {len(log)} of {len(log)} figures.{more}"
+        return f"The log agrees: {len(log)} of {len(log)} figures.{about.assumed}"
     share = first["printed"] / first["computed"] - 1 if first["computed"] else 1
     differs = f"{first['what']} is the first figure that differs, by {100 * share:+.1f}%"
-    return f"{differs}: {_cause(about, first['what'], share)}?{more}"
+    return f"{differs}: {_cause(about, first['what'], share)}?{about.assumed}"
 
 
 def _cause(about: About, what: str, share: float) -> str:
@@ -296,14 +295,17 @@ def _cause(about: About, what: str, share: float) -> str:
 
 
 def _log_table(log: Sequence[LogLine]) -> Table:
-    def amount(what: str, value: float) -> Amount:
-        return Amount(Fraction(round(value, 2)), "bytes" if what in SLACK else "number")
+    def amount(one: LogLine, value: float) -> Amount:
+        return Amount(Fraction(round(value, 2)), "bytes" if one["what"] in SLACK else "number")
 
     rows: list[Row] = [
-        {"what": what, "verdict": "ok" if one["agrees"] else "DIFFERS"}
-        | {"printed": amount(what, one["printed"]), "computed": amount(what, one["computed"])}
+        {
+            "what": one["what"],
+            "printed": amount(one, one["printed"]),
+            "computed": amount(one, one["computed"]),
+            "verdict": "ok" if one["agrees"] else "DIFFERS",
+        }
         for one in log
-        for what in [one["what"]]
     ]
     columns = (
         Column("what", "figure"),
@@ -332,16 +334,9 @@ def _answer(about: About) -> str:
         flags += f" at {launch.engine.name}'s default utilization, {launch.utilization:g}"
     tokens = f"{almost}{found.tokens:,} tokens of KV cache"
     if about.longest:
-        return f"At most {option('max_model_len', launch.length)}{flags} ({_next_longest(about)}): {tokens} ({error})."
+        what = "the model's context" if launch.length >= launch.model.context else "what fits"
+        return f"At most {option('max_model_len', launch.length)}{flags} ({what}): {tokens} ({error})."
     return f"Starts{flags}: {tokens}, {found.concurrency:,.2f} requests of {launch.length:,} ({error})."
-
-
-def _next_longest(about: About) -> str:
-    """What limits the longest request: the model's context, or the memory, and the smallest change for a longer one."""
-    if about.launch.length >= about.launch.model.context:
-        return "the model's context"
-    longer = (one for one in about.changes if one.longest > about.launch.length)
-    return next((f"{one.longest:,} with {f'{one.flag} {one.value}'.strip()}" for one in longer), "what fits")
 
 
 def _table(about: About) -> Table:
@@ -381,10 +376,6 @@ def _half(about: About) -> str:
     )
 
 
-def _changes(about: About) -> list[str]:
-    return [] if about.launch.pool_given else [one.sentence for one in about.changes]
-
-
 def _log_lines(about: About) -> list[str]:
     """What the log will say, if no log is compared."""
     return [] if about.log else [f"{', approximately' * about.near}: {line}" for line in about.start.lines]
@@ -393,7 +384,7 @@ def _log_lines(about: About) -> list[str]:
 NOTES = (
     NoteRow("launch", 1, lambda about: about.line),
     NoteRow("log", 1, lambda about: _log_lines(about)[:1], "The log will say{}"),
-    NoteRow("cheaper", 1, lambda about: _changes(about)[:1]),
+    NoteRow("cheaper", 1, lambda about: [one.sentence for one in about.changes][:1]),
     NoteRow("not_measured", 2, _not_measured, "The error was measured only with {}."),
     NoteRow(
         "formula",
@@ -406,7 +397,7 @@ NOTES = (
     NoteRow("images", 2, _images, "The activations include {}."),
     NoteRow("total", 2, lambda about: about.launch.device.memory_words, "Memory of a card: {}."),
     NoteRow("concurrency", 3, lambda about: _log_lines(about)[1:], "It will also say{}"),
-    NoteRow("changes", 3, lambda about: _changes(about)[1:]),
+    NoteRow("changes", 3, lambda about: [one.sentence for one in about.changes][1:]),
 )
 
 
