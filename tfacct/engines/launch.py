@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
@@ -104,11 +104,6 @@ class Launch:
         return self.flags.gpu_memory_utilization or float(self.profile.utilization)
 
     @property
-    def settled(self) -> tuple[int, int, int, float]:
-        """The flags that have a default of the version or of the card."""
-        return self.length, self.batched, self.seqs, self.utilization
-
-    @property
     def pool_given(self) -> bool:
         """True if the size of the cache is a flag: it is then no remainder, and exact."""
         return self.flags.kv_cache_memory_bytes is not None
@@ -180,11 +175,6 @@ class Launch:
         facts: Mapping[str, Any] = self.engine.facts.get("images", {}).get(kind, {})
         return facts
 
-    @property
-    def encoders(self) -> Sequence[LoadedModel]:
-        """Encoders of its images."""
-        return self.model.of_parts("parameters")[1:] if self.images else ()
-
 
 def divisors(model: LoadedModel, most: int) -> list[int]:
     """Numbers of cards up to `most` that divide the heads of every layer, attention's and those of recurrent states."""
@@ -255,10 +245,14 @@ def words(engine: Engine, flags: Flags, **more: str | int | None) -> list[str]:
 
 def line(launch: Launch) -> str:
     """The command that starts this launch, without the flags that are defaults of its version and card."""
+
+    def settled(one: Launch) -> tuple[int, int, int, float]:
+        return one.length, one.batched, one.seqs, one.utilization
+
     facts, model, shorter = launch.engine.facts, launch.model, launch
     for name in facts.get("defaulted", ()):
         fewer = shorter.with_flags(**{name: None})
-        shorter = fewer if fewer.settled == launch.settled else shorter
+        shorter = fewer if settled(fewer) == settled(launch) else shorter
     url = "" if model.provenance is None else model.provenance.url
     folder = str(Path(model.path).parent) if model.path.endswith(".json") else model.path
     named = url.rpartition("huggingface.co/")[2] or folder or "CHECKPOINT"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from typing import NamedTuple
@@ -12,8 +13,8 @@ from tfacct.base.spelling import option
 from tfacct.engines import sglang, vllm
 from tfacct.engines.advice import more_cards, suggestion
 from tfacct.engines.launch import Flags, Launch, divisors
-from tfacct.engines.profiles import Engine, engine
-from tfacct.engines.start import MEMORY, Reasons, of_models
+from tfacct.engines.profiles import engine
+from tfacct.engines.start import MEMORY, Reasons, Start, of_models
 from tfacct.engines.weights import weights
 from tfacct.loading.devices import Device
 from tfacct.loading.memory_limit import MemoryLimit
@@ -28,7 +29,6 @@ Blackwell there)."""
 TRTLLM_SHARE = Fraction(9, 10)
 """Share of what the weights leave that TensorRT-LLM's cache takes: the default of free_gpu_memory_fraction in
 tensorrt_llm/llmapi/llm_args.py, KvCacheConfig."""
-TRTLLM_WITHOUT = " Activations and sampling buffers of TensorRT-LLM are not included."
 ENGINE_FLAGS = ("kv_cache_memory_bytes", "total_memory", "block_size", "engine_version")
 """Flags of hints that only `tfacct engine` has."""
 
@@ -46,16 +46,14 @@ class Served(NamedTuple):
     @property
     def version(self) -> str:
         """The engine and its version in words."""
-        return "TensorRT-LLM" if self.engine == TRTLLM else f"{self._known.name} {self._known.profile().newest}"
-
-    @property
-    def _known(self) -> Engine:
-        return engine("vllm" if self.engine == TRTLLM else self.engine)
+        known = engine("vllm" if self.engine == TRTLLM else self.engine)
+        return "TensorRT-LLM" if self.engine == TRTLLM else f"{known.name} {known.profile().newest}"
 
     def launch(self, count: int, device: Device) -> Launch:
-        """The launch on so many cards."""
+        """The launch on so many cards; of TensorRT-LLM, whose flags have no effect here, as one of vLLM."""
+        known = engine("vllm" if self.engine == TRTLLM else self.engine)
         flags = Flags(dtype=self.dtype, kv_dtype=self.kv_dtype, tp=count, gpu_memory_utilization=self.use)
-        return Launch(self._known, self._known.profile(), self.model, device, flags)
+        return Launch(known, known.profile(), self.model, device, flags)
 
 
 def check_options(engine: str, reserve: int | str | None, ep: int = 1) -> None:
@@ -73,14 +71,11 @@ def with_engine(limit: MemoryLimit, served: Served) -> MemoryLimit:
     assert limit.device is not None
     launch, card = served.launch(limit.count, limit.device), limit.device.id
     share = "" if served.use is None else f" with {option('use', f'{served.use:g}')}"
-    stored = units.binary(_stored(launch))
-    more = (count for count in more_cards(launch) if _leaves_cache(replace(limit, count=count), served))
+    more = (f"{count}x{card}" for count in more_cards(launch) if _leaves_cache(replace(limit, count=count), served))
+    instead = f"such as {option('on', cards)}" if (cards := next(more, "")) else "larger cards or narrower weights"
     if served.use is not None and _leaves_cache(limit, served._replace(use=None)):
         instead = f"leave {option('use')} out"
-    elif count := next(more, None):
-        instead = f"such as {option('on', f'{count}x{card}')}"
-    else:
-        instead = "larger cards or narrower weights"
+    stored = units.binary(_stored(launch))
     raise UsageError(f"{served.version}: {stored} of weights leave no cache on each {card}{share}", instead)
 
 
@@ -93,41 +88,38 @@ def _leaves_cache(limit: MemoryLimit, served: Served) -> bool:
 
 
 def pool_limit(limit: MemoryLimit, served: Served) -> MemoryLimit | None:
-    """The same limit; None where the weights leave no cache. Raises UsageError for what is not supported."""
+    """The same limit; None where the weights leave no cache. Raises UsageError for what is not supported, or does not
+    start."""
     name, model, length = served.engine, served.model, served.length
     if limit.device is None:
         raise UsageError(f"{option('engine', name)} needs a device", f"such as {option('on', 'h100')}")
-    launch = served.launch(limit.count, limit.device)
-    if name == TRTLLM and served.use is not None:
-        raise UsageError(f"{option('use')} is not supported for TensorRT-LLM", "leave it out")
+    launch, leave = served.launch(limit.count, limit.device), f"leave {option('engine')} out"
     cards = divisors(model, limit.count)
     if limit.count not in cards:
         many = f"{limit.count:,} cards do not divide the attention heads of {model.name}"
         raise UsageError(f"{served.version}: {many}", option("on", f"{max(cards)}x{limit.device.id}"))
-    _check(launch, name)
+    unsupported, started = ENGINES[name]
+    for why, instead in unsupported(launch):
+        if any(option(flag) in instead for flag in ENGINE_FLAGS):
+            instead = f"{leave}; `tfacct engine` takes {instead}"
+        raise UsageError(f"{model.name}: {why}", leave if instead == MEMORY else instead)
     if name != TRTLLM and length is not None and length > model.context:
         longest = f"{launch.engine.name} starts {model.name} with requests of {model.context:,} tokens at most"
-        raise UsageError(f"{longest}, not {length:,}", f"fewer tokens, or leave {option('engine')} out")
-    stored = _stored(launch)
-    pages, without = None, ""
-    if name == TRTLLM:
-        pool, without = int((launch.total - stored) * TRTLLM_SHARE), TRTLLM_WITHOUT
-    else:
-        start = (vllm if name == "vllm" else sglang).start(launch)
-        if start.others:
-            why = f"{model.name} does not start in {launch.engine.name}: {start.lacks}"
-            raise UsageError(why, suggestion(launch, start)[0])
-        pool, pages = start.pool, start.pages
-    if pool <= 0:
+        raise UsageError(f"{longest}, not {length:,}", f"fewer tokens, or {leave}")
+    start, stored = started(launch), _stored(launch)
+    if start.others:
+        why = f"{model.name} does not start in {launch.engine.name}: {start.lacks}"
+        raise UsageError(why, suggestion(launch, start)[0])
+    if start.pool <= 0:
         return None
-    requests = pages and (lambda length: int(pages.concurrency(length)))
+    pages, without = start.pages, " Activations and sampling buffers of TensorRT-LLM are not included."
     return replace(
         limit,
         use=1,
-        reserve=limit.memory - stored - pool,
-        paged=requests,
+        reserve=limit.memory - stored - start.pool,
+        paged=None if pages is None else lambda length: int(pages.concurrency(length)),
         engine=served.version,
-        not_included=without,
+        not_included=without if name == TRTLLM else "",
         most_requests=launch.seqs if name == "vllm" else None,
     )
 
@@ -138,17 +130,20 @@ def _stored(launch: Launch) -> int:
     return weights(launch, rank)["parameters"]
 
 
-def _trtllm(launch: Launch) -> Reasons:
+def _trtllm_unsupported(launch: Launch) -> Reasons:
     yield from of_models(launch, "TensorRT-LLM", TRTLLM_CARDS)
+    if launch.flags.gpu_memory_utilization is not None:
+        yield f"{option('use')} is not supported for TensorRT-LLM", "leave it out"
     if launch.storage.by_block:
         yield f"TensorRT-LLM has no weights in {launch.storage.name}", f"{option('dtype')} fp8"
 
 
-def _check(launch: Launch, name: str) -> None:
-    """Raise UsageError for a launch that is not supported."""
-    reasons = {"vllm": vllm.unsupported, "sglang": sglang.unsupported, TRTLLM: _trtllm}[name]
-    for why, instead in reasons(launch):
-        leave = f"leave {option('engine')} out"
-        if any(option(flag) in instead for flag in ENGINE_FLAGS):
-            instead = f"{leave}; `tfacct engine` takes {instead}"
-        raise UsageError(f"{launch.model.name}: {why}", leave if instead == MEMORY else instead)
+def _trtllm_start(launch: Launch) -> Start:
+    return Start({}, pool=int((launch.total - _stored(launch)) * TRTLLM_SHARE))
+
+
+ENGINES: Mapping[str, tuple[Callable[[Launch], Reasons], Callable[[Launch], Start]]] = {
+    "vllm": (vllm.unsupported, vllm.start),
+    "sglang": (sglang.unsupported, sglang.start),
+    TRTLLM: (_trtllm_unsupported, _trtllm_start),
+}

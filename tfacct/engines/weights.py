@@ -6,10 +6,9 @@ The layers' `create_weights`, `vocab_parallel_embedding.py`, `rotary_embedding/`
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator
+from collections import Counter
 
-from tfacct.architecture.parts import LatentAttention, Rotary
+from tfacct.architecture.parts import LatentAttention
 from tfacct.engines.launch import WIDE, Launch
 from tfacct.engines.pages import ceil_div, round_up
 from tfacct.engines.profiles import MIB
@@ -49,10 +48,10 @@ def weights(launch: Launch, rank: LoadedModel) -> dict[str, int]:
     """Bytes of the weights that one rank of a pipeline stage stores, those of image encoders too: parameters, cos/sin
     caches of rotary embeddings, W_UK and W_UV of latent attention, and the rest: padding, scales that the engine adds
     to narrow weights, and what the allocator rounds up. Raises TfacctError."""
-    tp, storage, value_bytes = launch.flags.tp, launch.storage, launch.value_bytes
+    storage, value_bytes = launch.storage, launch.value_bytes
     split_limit = bool(launch.profile.facts.get("split_limit"))
-    parameters = 0
-    joined: dict[tuple[str, str, int, int], int] = defaultdict(int)
+    parameters = encoders = 0
+    joined: Counter[tuple[str, str, int, int]] = Counter()
     for tensor in rank.ledger.tensors():
         parameters += int(storage.bytes(tensor.stored)) * int(tensor.count)
         module, _, name = tensor.path.rpartition(".")
@@ -61,8 +60,9 @@ def weights(launch: Launch, rank: LoadedModel) -> dict[str, int]:
         for what, size in _bytes(launch, tensor).items():
             joined[stored, what, id(tensor.axes), tensor.count] += size
     total = sum(count * allocated(size, split_limit) for (*_, count), size in joined.items())
-    encoders = sum(one.parameters for one in launch.encoders) * value_bytes
-    encoders //= tp if launch.images.get("sharded") else 1
+    if launch.images:
+        encoders = sum(one.parameters for one in launch.model.of_parts("parameters")[1:]) * value_bytes
+        encoders //= launch.flags.tp if launch.images["sharded"] else 1
     return {
         "parameters": parameters + encoders,
         "cos and sin": sum(allocated(size, split_limit) for size in rotary_caches(launch.model, value_bytes)),
@@ -76,40 +76,24 @@ def weights(launch: Launch, rank: LoadedModel) -> dict[str, int]:
 
 
 def _bytes(launch: Launch, tensor: Tensor) -> dict[str, int]:
-    """Bytes of a tensor, a vocabulary padded, and of its scales and zero points, which are tensors of their own."""
+    """Bytes of a tensor, a vocabulary padded, and of the scales that the engine adds to it."""
     stored, storage = tensor.stored, launch.storage
     size = int(storage.bytes(stored))
     if tensor.path in OUTSIDE:
         padded = ceil_div(round_up(launch.vocabulary, launch.engine.facts["vocabulary_rows"]), launch.flags.tp)
         return {"numbers": size // int(stored.outputs) * padded}
-    if storage.format_of(stored) is None:
+    if storage.format_of(stored) is None or storage.scaled:
         return {"numbers": size}
-    if not storage.scaled:
-        return {"numbers": size, "scales": SCALE * int(stored.copies) * int(stored.outputs)}
-    scales = size % max(1, int(stored.copies) * int(stored.elements) // 2)  # a number has 4 or 8 bits
-    return {"numbers": size - scales, "scales": scales}
+    return {"numbers": size, "scales": SCALE * int(stored.copies) * int(stored.outputs)}
 
 
-def rotary_caches(model: LoadedModel, value_bytes: int) -> Iterator[int]:
+def rotary_caches(model: LoadedModel, value_bytes: int) -> list[int]:
     """Bytes of the cos/sin cache of each distinct rotary embedding; latent attention has it in fp32."""
     found: dict[str, int] = {}
     for part in model.architecture.attentions:
-        if part.rotary is not None:
+        if (rotary := part.rotary) is not None:
             dim = int(getattr(part, "head_dim", 0) if part.rope_dim is None else part.rope_dim)
+            factor = float((rotary.scaling or {}).get("factor", 1)) if rotary.scaled in ("linear", "dynamic") else 1
             each = dim * (4 if isinstance(part, LatentAttention) else value_bytes)
-            found[repr((part.rotary, dim))] = _positions(model.context, part.rotary) * each
-    yield from found.values()
-
-
-def _positions(positions: int, rotary: Rotary) -> int:
-    """Positions of a cos/sin cache, of a model with a context of so many."""
-    scaling, kind = rotary.scaling or {}, rotary.scaled
-    factor = float(scaling.get("factor", 1))
-    original = int(scaling.get("original_max_position_embeddings", positions))
-    if kind in ("linear", "dynamic"):
-        return int(positions * factor)
-    if kind == "yarn":
-        return int(original * factor)
-    if kind in ("longrope", "su"):
-        return original + positions
-    return positions
+            found[repr((rotary, dim))] = int(model.context * factor) * each
+    return list(found.values())
