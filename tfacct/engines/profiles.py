@@ -40,16 +40,14 @@ class Engine:
         prefix = self.facts["prefix"]
         pattern = rf"v?{re.escape(prefix)}(\d{{1,4}})(?:[.a-z+-].*)?"
         match = re.fullmatch(pattern, version.strip().lower(), re.ASCII)
-        number = maxsize if match is None else int(match[1])
-        found = next((one for one in self.profiles if one.first <= number <= one.last), None)
-        if found is None:
-            ends = [end for one in self.profiles for end in (one.first, one.last)]
-            close = option("engine_version", f"{prefix}{min(ends, key=lambda end: abs(end - number))}")
-            ranges = " to ".join(dict.fromkeys(self.profiles[end].versions for end in (0, -1)))
-            raise NotFoundError(
-                f"{self.name} {cut(version)} has no profile (known: {ranges})", f"the nearest is {close}"
-            )
-        return found
+        number = int(match[1]) if match else maxsize
+        for one in self.profiles:
+            if one.first <= number <= one.last:
+                return one
+        ends = [end for one in self.profiles for end in (one.first, one.last)]
+        close = option("engine_version", f"{prefix}{min(ends, key=lambda end: abs(end - number))}")
+        ranges = " to ".join(dict.fromkeys(self.profiles[end].versions for end in (0, -1)))
+        raise NotFoundError(f"{self.name} {cut(version)} has no profile (known: {ranges})", f"the nearest is {close}")
 
 
 @record
@@ -57,8 +55,6 @@ class Profile:
     """What a range of versions does at start."""
 
     prefix: str
-    first: int
-    last: int
     facts: Mapping[str, Any]
 
     def __getattr__(self, name: str) -> Any:
@@ -93,13 +89,12 @@ def paths() -> dict[str, Path]:
 @cache
 def engine(name: str) -> Engine:
     """Engine by its name. Raises NotFoundError, which suggests the nearest."""
-    folded = name.strip().lower().replace("_", "-")
-    known = paths()
-    found = next((one for one in known if folded in (one, one.replace(".", "-"), one.replace(".", ""))), None)
+    known = {re.sub("[^a-z]", "", one): one for one in paths()}
+    found = known.get(re.sub("[^a-z]", "", name.lower()))
     if found is None:
-        raise NotFoundError(f"unknown engine {cut(name)!r}", nearest(folded, known) or f"one of {', '.join(known)}")
-    facts = files.parse_toml(str(known[found]), files.read(known[found]))
+        close = nearest(name.lower(), known.values()) or f"one of {', '.join(known.values())}"
+        raise NotFoundError(f"unknown engine {cut(name)!r}", close)
+    facts = files.parse_toml(str(paths()[found]), files.read(paths()[found]))
     each: Iterable[dict[str, Any]] = accumulate(facts.pop("profile"), or_)
-    versions = ((one, *one["versions"]) for one in each)
-    profiles = [Profile(facts["prefix"], first, last, MappingProxyType(one)) for one, first, last in versions]
-    return Engine(found, MappingProxyType(facts), profiles)
+    ends = ({**one, "first": one["versions"][0], "last": one["versions"][1]} for one in each)
+    return Engine(found, MappingProxyType(facts), [Profile(facts["prefix"], MappingProxyType(one)) for one in ends])

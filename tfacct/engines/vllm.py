@@ -109,19 +109,13 @@ def runs_v2(launch: Launch) -> bool:
     return architecture in runner and (launch.profile.v2_quantized or not narrow)
 
 
-def sampler_kind(launch: Launch) -> str:
-    """The sampler that runs."""
-    profile = launch.profile
-    kind = str(profile.v2_sampler if runs_v2(launch) else profile.sampler)
-    return "sort" if kind == "triton" and launch.seqs < 8 else kind  # topk_topp_sampler.py: too few rows for it
-
-
 def sampler(launch: Launch) -> dict[str, int]:
     """Bytes while max_num_seqs rows of dummy logits are sampled, by what takes them. gpu_model_runner.py,
     _dummy_sampler_run; v1/sample/ops."""
-    facts, seqs, vocabulary, kind = launch.engine.facts, launch.seqs, launch.vocabulary, sampler_kind(launch)
-    copies = facts["samplers"][kind]
-    scratch = 0
+    facts, seqs, vocabulary = launch.engine.facts, launch.seqs, launch.vocabulary
+    kind = launch.profile.v2_sampler if runs_v2(launch) else launch.profile.sampler
+    kind = "sort" if kind == "triton" and seqs < 8 else kind  # topk_topp_sampler.py: too few rows for it
+    copies, scratch = facts["samplers"][kind], 0
     if kind == "triton":  # one row of fp32 logits for each program
         multiprocessors = launch.device.multiprocessors or 0
         programs = 1 << (min(multiprocessors, seqs) - 1).bit_length()
@@ -139,16 +133,14 @@ def sampler(launch: Launch) -> dict[str, int]:
 def layer(launch: Launch) -> int:
     """Bytes inside one layer: gate, up and their product, and four residual streams, three if compiled. Without a dense
     MLP, that of the shared expert."""
-    dense = [part for part in launch.model.architecture.parts() if isinstance(part, FeedForward)]
-    widest = max(dense, key=lambda part: int(part.width), default=None)
+    parts = launch.model.architecture.parts()
+    widths = [(int(part.width), 3 if part.gated else 2) for part in parts if isinstance(part, FeedForward)]
     shared = max((int(part.shared or 0) for part in launch.experts), default=0)
-    width, gated = (shared, True) if widest is None else (int(widest.width), widest.gated)
-    batched, value_bytes = launch.batched, launch.value_bytes
-    mlp = (3 if gated else 2) * batched * width // launch.flags.tp * value_bytes
-    streams = batched * launch.hidden * value_bytes
-    return mlp + (
-        4 * streams if launch.flags.enforce_eager else 3 * streams + launch.engine.facts["compiled_mib"] * MIB
-    )
+    width, copies = max(widths, default=(shared, 3))
+    mlp = copies * launch.batched * width // launch.flags.tp * launch.value_bytes
+    stream = launch.batched * launch.hidden * launch.value_bytes
+    eager, compiled = 4 * stream, 3 * stream + int(launch.engine.facts["compiled_mib"]) * MIB
+    return mlp + (eager if launch.flags.enforce_eager else compiled)
 
 
 def workspace(launch: Launch) -> int:
@@ -166,11 +158,6 @@ def image_items(launch: Launch) -> int:
     return max(1, launch.batched // launch.images["tokens"]) if launch.images else 0
 
 
-def repacks_experts(launch: Launch) -> bool:
-    """True for experts in MXFP4, whose kernels repack them and have buffers of their own."""
-    return bool(launch.experts) and launch.storage.name.startswith("mxfp4")
-
-
 def peak(launch: Launch, *, first: bool = True, last: bool = True) -> dict[str, int]:
     """The most bytes that torch allocates above the weights in the profile run, by what takes them, the sampler or a
     layer first. `first`, `last`: of the pipeline's ranks. v1/worker/gpu_worker.py, determine_available_memory."""
@@ -179,7 +166,7 @@ def peak(launch: Launch, *, first: bool = True, last: bool = True) -> dict[str, 
     terms = {f"layer ({launch.batched:,} tokens)": layer(launch)}
     if last and sum((sampled := sampler(launch)).values()) > layer(launch):
         terms = sampled
-    if profile.workspace_persistent and not repacks_experts(launch):
+    if profile.workspace_persistent and not launch.storage.name.startswith("mxfp4"):  # kernels have their own
         terms["experts"] = workspace(launch)
     if images:  # both stay until the profile run ends
         terms["images"] = image_items(launch) * (images["tokens"] * state + images["pixel_bytes"])
