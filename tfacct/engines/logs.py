@@ -21,12 +21,6 @@ STEERING = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)
 UNITS = {"GiB": GIB, "MiB": MIB, "GB": GIB, "MB": MIB}
 """Units of logs in bytes; engines write GB of GiB."""
 
-WORDS = {
-    name: re.compile(rf"(?<![a-z_]){name}['\"]? ?[=:] ?['\"]?([A-Za-z][\w.-]{{0,30}})", re.ASCII)
-    for name in ("kv_cache_dtype", "quantization", "enforce_eager")
-}
-"""Flags whose values are words."""
-
 
 class Figure(NamedTuple):
     """A figure of a log: bytes, or a number; `rounding`: half of its last digit."""
@@ -45,29 +39,26 @@ class Log(NamedTuple):
 def read(engine: Engine, path: str) -> Log:
     """The first figure and word of each name in a log, words without defaults. Raises TfacctError for a file without
     any figure."""
-    found: dict[str, re.Match[str]] = {}
-    patterns: Mapping[str, str] = engine.facts["log"]
-    left = {name: re.compile(pattern, re.ASCII) for name, pattern in patterns.items()} | WORDS
-    for line in _lines(path):
-        found |= {name: match for name, pattern in left.items() if (match := pattern.search(line))}
-        left = {name: pattern for name, pattern in left.items() if name not in found}
-    if not patterns.keys() & found:
+    text, patterns = _text(path), engine.facts["log"].items()
+    matches = ((name, re.search(pattern, text, re.ASCII)) for name, pattern in patterns)
+    found = {name: match for name, match in matches if match is not None}
+    words = {name: match["word"] for name, match in found.items() if "word" in match.groupdict()}
+    if not found.keys() - words:
         raise UsageError(f"{option('log')} {cut(path)} has no start-up line of {engine.name}", "another engine's log?")
-    words = {name: found[name][1] for name in WORDS if name in found}
     return Log(
-        {name: _figure(found[name]) for name in patterns if name in found},
+        {name: _figure(match) for name, match in found.items() if name not in words},
         {name: word for name, word in words.items() if word.lower() not in ("none", "auto", "false")},
     )
 
 
-def _lines(path: str) -> list[str]:
-    """Lines of a file, without colours. Raises NotFoundError."""
+def _text(path: str) -> str:
+    """A file without colours, its lines cut. Raises NotFoundError."""
     try:
         text = files.read(Path(path)).decode("utf-8", "replace")
     except (ConfigError, ValueError) as error:  # ValueError: a name that no file can have
         why = error.message if isinstance(error, ConfigError) else f"cannot read {cut(path)}"
         raise NotFoundError(f"{option('log')}: {why}") from None
-    return [STEERING.sub("", line[:LONGEST]) for line in text.splitlines()]
+    return "\n".join(STEERING.sub("", line[:LONGEST]) for line in text.splitlines())
 
 
 def _figure(match: re.Match[str]) -> Figure:
@@ -81,20 +72,18 @@ def _figure(match: re.Match[str]) -> Figure:
 def flags(log: Log, model: LoadedModel, given: Mapping[str, Any]) -> dict[str, Any]:
     """The flags that are given, and those of a log in place of the others. Raises UsageError for a log of weights in
     another format than the model's."""
-    typed, (figures, words) = typed_flags(given), log
-    named: dict[str, Any] = {name: int(figures[name].value) for name in figures if name in Flags._fields}
+    typed, stored, (figures, words) = typed_flags(given), model.storage(None).name, log
+    numbers = {name: int(figures[name].value) for name in figures if name in Flags._fields}
+    named: dict[str, Any] = {**numbers, **words}
     if "gpu_memory_utilization" in figures:
         named["gpu_memory_utilization"] = figures["gpu_memory_utilization"].value
-    if "version" in figures:
-        named["engine_version"] = f"0.{int(figures['version'].value)}"
     if "enforce_eager" in words:
         named["enforce_eager"] = True
-    if "kv_cache_dtype" in words:
-        named["kv_dtype"] = words["kv_cache_dtype"]
-    method, stored = words.get("quantization"), model.storage(None).name
-    if method is not None and "dtype" not in typed and stored in WIDE:
-        if method != "fp8":
-            why = f"the start of {option('log')} has quantization {cut(method)}, {model.name} has {stored}"
-            raise UsageError(why, f"{option('dtype')} of its weights, or the config of its checkpoint")
-        named["dtype"] = method
+    if "version" in figures:
+        named["engine_version"] = f"0.{int(figures['version'].value)}"
+    if "dtype" in typed or stored not in WIDE:  # the weights are as published, or as asked for
+        named.pop("dtype", None)
+    elif (method := words.get("dtype", "fp8")) != "fp8":
+        why = f"the start of {option('log')} has quantization {cut(method)}, {model.name} has {stored}"
+        raise UsageError(why, f"{option('dtype')} of its weights, or the config of its checkpoint")
     return {**given, **named, **typed}

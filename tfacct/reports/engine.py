@@ -246,7 +246,7 @@ def _other(launch: Launch, given: Mapping[str, Any]) -> About:
 def _assumed(launch: Launch, flags: Mapping[str, Any]) -> str:
     """A sentence on flags that neither the line nor the log has."""
     values = {
-        "engine_version": launch.profile.newest,
+        "engine_version": launch.profile.newest if len(launch.engine.profiles) > 1 else "",
         "gpu_memory_utilization": launch.profile.facts.get("utilization"),
         "max_model_len": launch.length,
     }
