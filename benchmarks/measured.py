@@ -78,7 +78,7 @@ class Run(NamedTuple):
         served = self.loop.served(constants)
         found: dict[Measure, float] = {
             "request": served.request,
-            "token": served.expected_token,
+            "token": served.token[1],
             "decode": served.decode.seconds,
             "prefill": served.prefill.seconds,
         }

@@ -40,7 +40,7 @@ def speculative(path: Path) -> list[str]:
         served, measured = drafting.served(*size), float(row["tpot_ms"]) / 1e3
         times.setdefault(row["cell"], []).append(_error(served, measured))
         if row["plain_tpot_ms"]:
-            twin = plain.served(*size).expected_token / (float(row["plain_tpot_ms"]) / 1e3)
+            twin = plain.served(*size).token[1] / (float(row["plain_tpot_ms"]) / 1e3)
             gains.setdefault(row["cell"], []).append(_error(served, measured * twin))
     print(f"\ntime per output token of DeepSeek-V3 with drafts, an acceptance fitted to each cell\n{HEAD}")
     left = _left(times)
@@ -52,7 +52,7 @@ def speculative(path: Path) -> list[str]:
 
 
 def _error(served: Served, measured: float) -> Error:
-    return lambda tokens: log(served._replace(tokens=tokens).expected_token / measured)
+    return lambda tokens: log(served._replace(tokens=tokens).token[1] / measured)
 
 
 def _left(cells: dict[str, list[Error]]) -> Array:

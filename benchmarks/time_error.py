@@ -5,7 +5,7 @@ docstring names their files. training.csv has steps under FSDP.
 
 Constants are fitted anew with each cell (device × model × engine × weights) left out, so a cell's errors
 are those of a prediction that never saw it. The exit code is 1 where an error is above its limit, or no longer what
-tfacct/timing/validated.py says.
+tfacct/timing/validated.toml says.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from speculative import speculative
 from training_error import divided, recent, training
 
 from tfacct.timing.timing import CONSTANTS, Constants
-from tfacct.timing.validated import ENOUGH, FEW, FIRST_TOKEN, STORED, VALIDATED, Class, FirstToken, Metric
+from tfacct.timing.validated import ENOUGH, FEW, FIRST_TOKEN, STORED, VALIDATED, Class, Metric
 
 RIDGE = 6.0
 """How firmly a fit stays at the constants as they are: the error of a row that moves one by a factor e costs as much as
@@ -137,14 +137,14 @@ def serving(folder: Path) -> list[str]:
 
 def _first_tokens(runs: Sequence[Run]) -> list[str]:
     """What is wrong with `FIRST_TOKEN`."""
-    found: dict[tuple[Class, bool], FirstToken] = {}
+    found: dict[tuple[Class, bool], tuple[int, int]] = {}
     for kind, few in FIRST_TOKEN:
         high, times = VALIDATED[kind, "request"].high, list[bool]()
         for run in runs:
             if run.kind == kind and run.first_token is not None and not run.flag and (run.loop.requests <= FEW) == few:
                 served = run.loop.served()
                 times.append(run.first_token <= high * (run.loop.requests * served.prompt + CONSTANTS.request))
-        found[kind, few] = FirstToken(len(times), sum(times))
+        found[kind, few] = len(times), sum(times)
     print("\nfirst token by the upper end of its range:", found)
     return [] if found == FIRST_TOKEN else ["FIRST_TOKEN is not what is measured"]
 

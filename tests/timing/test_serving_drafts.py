@@ -98,7 +98,7 @@ def test_no_interval_is_claimed_for_drafts() -> None:
     assert line["interval_80_seconds"] is None and report.validation is None
     said = " ".join(report.notes)
     assert "No run with a known acceptance rate of drafts was measured" in said
-    assert "the median error of TPOT was 10.9% with 3 drafts and an acceptance fitted" in said
+    assert "the median error of TPOT was 10.0% with 3 drafts and an acceptance fitted" in said
     assert "verifies 2 tokens of a request and yields 1.80 on average" in said
 
 

@@ -28,7 +28,7 @@ from tfacct.parallel.search import SIZES, label, layouts_with, sizes_of
 from tfacct.parallel.support import unsupported_part
 from tfacct.reports import build, comms, model_notes
 from tfacct.reports.ranks import receive_buffers, whole_experts_note
-from tfacct.timing.layout_time import MEGATRON, Order, ServingTimes, Times, ranking, times_of
+from tfacct.timing.layout_time import MEGATRON, Order, Times, ranking, times_of
 from tfacct.timing.step_estimate import newer_group, step_estimate
 from tfacct.timing.training_time import Trained
 from tfacct.training import states
@@ -455,7 +455,7 @@ def _explained(one: Plan) -> str:
 def _takes(one: Plan, of: Candidate) -> str:
     """The estimated time of a layout, and the MFU of a training step that has one."""
     assert of.estimate is not None and one.estimates is not None
-    takes = f"≈ {units.seconds(of.estimate.seconds)} {one.estimates.unit}"
+    takes = f"≈ {units.seconds(of.estimate.seconds)} {one.unit}"
     if one.recipe is None:
         return takes
     recipe = replace(one.recipe, mesh=of.mesh, recompute=of.recompute, gradient_accumulation=of.times)
@@ -512,7 +512,7 @@ def _errors(one: Plan) -> list[str]:
         return []
     from tfacct.reports import estimates
 
-    if isinstance(one.estimates, ServingTimes):
+    if one.estimates.placed is not None:
         return [estimates.error_note(one.estimates.placed[one.timed[0].mesh.tp])]
     errors = {law: estimates.step_error(*_step_of(one, law)) for law in one.laws if law}
     if len({*errors.values()}) == 1:

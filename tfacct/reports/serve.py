@@ -442,10 +442,11 @@ def _first_token_measured(about: Fewest) -> str:
     measured = FIRST_TOKEN.get((one.kind, requests <= FEW))
     if measured is None:
         return "First token: its range was compared with no measured run on such devices."
-    share = units.percent(Fraction(measured.in_time, measured.runs), 0)
+    runs, in_time = measured
+    share = units.percent(Fraction(in_time, runs), 0)
     few = "at most" if requests <= FEW else "more than"
-    runs = f"{measured.runs:,} measured runs of {MODELS[model_kind(one.model.ledger)]} with {few} {FEW} requests"
-    return f"In {share} of {runs}, the first token came before the upper end of its range."
+    of = f"{runs:,} measured runs of {MODELS[model_kind(one.model.ledger)]} with {few} {FEW} requests"
+    return f"In {share} of {of}, the first token came before the upper end of its range."
 
 
 FEWEST_NOTES = (

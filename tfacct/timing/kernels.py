@@ -4,7 +4,7 @@ Axes alone decide, as they do for a mesh (`sharding`):
 1. Products with weights that read the same axes in one module are one kernel: queries, keys and values; gate and up.
 2. Scores, softmax and values are one kernel. It reads queries, keys and values and writes the result; T × S is not
    moved. Where the right operands have no heads, both are one latent, which is read once. Of keys that an indexer
-   chooses, each query reads so many; the indexer itself reads all of its keys and moves its T × S scores to a top-k.
+   chooses, each query reads its own; the indexer itself reads all of its keys and moves its T × S scores.
 3. Products of experts are one grouped kernel over the tokens' experts.
 4. All chunks of a recurrence are one kernel, which reads and writes its state once.
 5. All work that is no product is four launches a block: two norms with the addition before them, the rotation, the
@@ -31,7 +31,6 @@ from tfacct.ledger.groups import Group, Ledger
 from tfacct.ledger.lines import (
     ACTIVE,
     CHOSEN,
-    CHUNK,
     COMPRESSED_MASKS,
     EXPERTS,
     WINDOW,
@@ -43,7 +42,7 @@ from tfacct.ledger.lines import (
     Table,
     Unused,
 )
-from tfacct.ledger.storage import Storage, Stored, Width, width
+from tfacct.ledger.storage import Storage, Stored, Width
 from tfacct.ledger.workload import CHUNKS, COMPRESSED, ENTRIES, HEAVY_ENTRIES, OF_STEPS, ONE_BY_ONE
 from tfacct.parallel.mesh import TP_AXES
 
@@ -67,8 +66,6 @@ STREAMS = "Xn"
 """Axis of residual streams, which are mixed with one another."""
 INDEXER = "Nx"
 """Axis of an indexer's heads."""
-INDEX = "fp8"
-"""Format that indexers multiply in, and that engines store their keys in."""
 QUERY_TILE = 64
 """Queries to which kernels that read latents pad those of a device: one for each head and token."""
 LAUNCHES = 4
@@ -99,12 +96,11 @@ class Kernel(NamedTuple):
     """A kernel on one device, in all blocks of its kind together.
 
     `times`: launches. `flops`: of the pairs that a mask keeps. `read`: bytes of the weights that it can read, of all
-    experts; `format` is how they are stored, or what an indexer multiplies in. `weights`: bytes that are stored, by
-    path, where it is the first to read them. `cache`: bytes of keys and values read; `cached`: bytes that stay for the
-    next step, by path. `moved`: bytes of activations read and written; of an all-reduce, of its results. `rows`: new
-    tokens that it runs over, before each is sent to its experts; of attention, those of one sequence; of a recurrence,
-    those of a chunk. `experts`: how many there are here, how many a token is sent to, and of how many. `over`: devices
-    of an all-reduce. `padded`: FLOPs of padded queries over these.
+    experts; `format` is how they are stored. `weights`: bytes that are stored, by path, where it is the first to read
+    them. `cache`: bytes of keys and values read; `cached`: bytes that stay for the next step, by path. `moved`: bytes
+    of activations read and written; of an all-reduce, of its results. `rows`: new tokens that it runs over, before each
+    is sent to its experts; of attention, those of one sequence. `experts`: how many there are here, how many a token is
+    sent to, and of how many. `over`: devices of an all-reduce. `padded`: FLOPs of padded queries over these.
     """
 
     name: str
@@ -228,7 +224,7 @@ class _Lowered:
 
     def _products(self, lines: Sequence[Matmul]) -> Launch:
         first, count, parts = lines[0], self.group.count, self.split.ep
-        is_expert, is_windowed = bool(first.expert_axis), {*first.einsum.right} <= {*first.einsum.left}
+        is_expert = bool(first.expert_axis)
         every = [parameter for line in lines for parameter in line.parameters()]
         name, stored, owned = _named(lines), sum(self._stored(one) for one in every), self._owned(every)
         dtype = self._format(first.parameters()[0])
@@ -237,8 +233,7 @@ class _Lowered:
         def launch(sizes: _Sizes) -> Kernel:
             axes = sizes.experts if is_expert else sizes.axes
             flops = sum(line.flops(axes, masked=True) for line in lines)
-            out = sum(size(axes, line.einsum.out) for line in lines)
-            left = out if is_windowed else size(axes, first.einsum.left)  # windows of a convolution overlap
+            out, left = sum(size(axes, line.einsum.out) for line in lines), size(axes, first.einsum.left)
             experts = None
             if is_expert:
                 flops, left, out = (rounded_up(number, parts) for number in (flops, left, out))
@@ -255,33 +250,26 @@ class _Lowered:
         """Attention, an indexer's scores, or a recurrence: products of activations with one another."""
         count, first, every = self.group.count, lines[0], {*lines[0].einsum.every}
         recurs, indexes = not RECURRENCE.isdisjoint(every), INDEXER in every
-        is_latent = all({"K", "N"}.isdisjoint(line.einsum.right) for line in lines)
+        is_latent = not (recurs or indexes) and all({"K", "N"}.isdisjoint(line.einsum.right) for line in lines)
         gathers = any(line.mask in GATHERED for line in lines)
         suffix = "" if indexes else ".recurrence" if recurs else ".attention"
         name, read = f"{paths.short(paths.module_of(first.path))}{suffix}", self._read(lines)
-        stored = width(INDEX) if indexes else self.cache
 
         def launch(sizes: _Sizes) -> Kernel:
             axes, cached = sizes.axes, {} if indexes else self.states(sizes.cached)
-            moved, times, padded = size(axes, first.einsum.left) + size(axes, lines[-1].einsum.out), 1, 1.0
-            if recurs:  # a launch for each product of chunks, or one that updates the state by a token
-                moved, times = sum(sum(line.operands(axes)) for line in lines), len(lines) if axes[CHUNKS] else 1
-            elif indexes:  # a top-k reads the scores again
-                scores = axes["B"] * axes["T"] * axes[first.queries_and_keys[1]]
-                moved, times = size(axes, first.einsum.left) + 2 * scores, 2
-            elif is_latent:  # a tile holds the heads of tokens that read the same latents
+            padded = 1.0
+            if is_latent:  # a tile holds the heads of tokens that read the same latents
                 queries = axes["N"] * (1 if gathers else axes["T"])
                 padded = rounded_up(queries, QUERY_TILE) * QUERY_TILE / queries
             return Kernel(
                 name,
                 "attention",
-                count * times,
+                count,
                 count * sum(line.flops(axes, masked=True) for line in lines),
-                format=INDEX if indexes else "",
-                cache=2 * sum(cached.values()) if recurs else count * stored.bytes(read(axes)),
+                cache=2 * sum(cached.values()) if recurs else count * self.cache.bytes(read(axes)),
                 cached=cached,
-                moved=count * self.activations.bytes(moved),
-                rows=axes[CHUNK if recurs else "T"],
+                moved=count * self.activations.bytes(size(axes, first.einsum.left) + size(axes, lines[-1].einsum.out)),
+                rows=axes["T"],
                 padded=padded,
             )
 
@@ -301,7 +289,7 @@ class _Lowered:
         def read(axes: Axes) -> int:
             total = 0
             for (keys, chosen), rights in found.items():
-                sizes = {**axes, keys: smaller(axes[keys], axes["T"] * axes[CHOSEN])} if chosen else axes
+                sizes = {**axes, keys: axes["T"] * smaller(axes[keys], axes[CHOSEN])} if chosen else axes
                 each = [size(sizes, right) for right in rights]
                 total += max(each) if once[keys, chosen] else sum(each)
             return total

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Literal, TypeAlias
@@ -15,7 +14,7 @@ from tfacct.loading.links import Link
 from tfacct.loading.model import LoadedModel
 from tfacct.parallel.mesh import Mesh
 from tfacct.timing import step_estimate
-from tfacct.timing.placement import place
+from tfacct.timing.placement import Placement, place
 from tfacct.training.layout_search import Candidate, Estimate, SearchResult
 from tfacct.training.recipe import Recipe
 
@@ -23,17 +22,20 @@ FSDP, MEGATRON = "FSDP", "Megatron-LM"
 """Stacks whose training steps were measured: each has a law of its own."""
 
 
-class Times(ABC):
-    """Estimates for the layouts of devices. `reason`: why the last layout without an estimate has none."""
+class Times:
+    """Estimates for the layouts of devices, by an `estimate` that raises TfacctError for a layout that has none.
+    `reason`: why the last layout without an estimate has none. `placed`: a model that serves, by tensor-parallel size.
+    """
 
-    unit: str
-    """What the seconds are of."""
-
-    def __init__(self, model: LoadedModel, work: Workload, device: Device) -> None:
-        self.model, self.work, self.device = model, work, device
+    def __init__(
+        self,
+        model: LoadedModel,
+        device: Device,
+        estimate: Callable[[Candidate], Estimate],
+        placed: Mapping[int, Placement] | None = None,
+    ) -> None:
+        self.model, self.device, self.estimate, self.placed = model, device, estimate, placed
         self.reason = ""
-        if device.calibration is not None:
-            raise UsageError(f"{device.id} was swept with the reference model: no layout of it has an estimate")
 
     def timed(self, one: Candidate) -> Candidate:
         """The same with its estimate, if it has one."""
@@ -43,65 +45,53 @@ class Times(ABC):
             self.reason = error.message.removeprefix(f"{self.model.name}: ")
             return one
 
-    @abstractmethod
-    def estimate(self, one: Candidate) -> Estimate:
-        """The estimate. Raises TfacctError for a layout that has none."""
 
-    def links(self, *counts: int) -> tuple[Link, ...]:
-        """The links of so many devices, each once."""
-        return tuple(self.device.link(count) for count in dict.fromkeys(counts) if count > 1)
+def _links(device: Device, *counts: int) -> tuple[Link, ...]:
+    """The links of so many devices, each once."""
+    return tuple(device.link(count) for count in dict.fromkeys(counts) if count > 1)
 
 
-class TrainingTimes(Times):
-    """Training steps: under FSDP, or under tensor and pipeline parallelism as Megatron-LM runs them."""
+def training_times(model: LoadedModel, work: Workload, device: Device, count: int, recipe: Recipe) -> Times:
+    """Training steps: under FSDP, or under tensor and pipeline parallelism as Megatron-LM runs them. Raises
+    TfacctError."""
+    try:
+        fsdp = step_estimate.timed_as(work, replace(recipe, mesh=Mesh(fsdp=count)), recipe.dtype)
+    except UsageError as error:
+        raise UsageError(error.message, f"leave {option('by', 'time')} out") from None
+    step_estimate.check(model, device, fsdp)
 
-    unit = "a step"
-
-    def __init__(self, model: LoadedModel, work: Workload, device: Device, count: int, recipe: Recipe) -> None:
-        super().__init__(model, work, device)
-        self.recipe = recipe
-        try:
-            fsdp = step_estimate.timed_as(work, replace(recipe, mesh=Mesh(fsdp=count)), recipe.dtype)
-        except UsageError as error:
-            raise UsageError(error.message, f"leave {option('by', 'time')} out") from None
-        step_estimate.check(model, device, fsdp)
-
-    def estimate(self, one: Candidate) -> Estimate:
+    def estimate(one: Candidate) -> Estimate:
         mesh = one.mesh
         if mesh.sequence_shards > 1 or 1 < mesh.fsdp < mesh.ranks:
             raise UsageError("too few steps under such a layout were measured to compare it")
-        how = replace(self.recipe, mesh=mesh, recompute=one.recompute, gradient_accumulation=one.times)
-        trained = step_estimate.timed_as(replace(self.work, batch=one.batch), how, self.recipe.dtype)
-        seconds = step_estimate.estimated(self.model, self.device, trained).seconds
-        return Estimate(seconds, "", MEGATRON if trained.megatron else FSDP, self.links(mesh.tp, mesh.ranks))
+        how = replace(recipe, mesh=mesh, recompute=one.recompute, gradient_accumulation=one.times)
+        trained = step_estimate.timed_as(replace(work, batch=one.batch), how, recipe.dtype)
+        seconds = step_estimate.estimated(model, device, trained).seconds
+        return Estimate(seconds, "", MEGATRON if trained.megatron else FSDP, _links(device, mesh.tp, mesh.ranks))
+
+    return Times(model, device, estimate)
 
 
-class ServingTimes(Times):
-    """One new token of each sequence, under tensor parallelism."""
+def serving_times(model: LoadedModel, work: Workload, device: Device, dtype: str | None, kv_dtype: str | None) -> Times:
+    """One new token of each sequence, under tensor parallelism. Raises TfacctError."""
+    placed = {1: place(model, 1, device, dtype=dtype, kv_dtype=kv_dtype)}
 
-    unit = "a token"
-
-    def __init__(
-        self, model: LoadedModel, work: Workload, device: Device, dtype: str | None, kv_dtype: str | None
-    ) -> None:
-        super().__init__(model, work, device)
-        self.dtype, self.kv_dtype = dtype, kv_dtype
-        self.placed = {1: place(model, 1, device, dtype=dtype, kv_dtype=kv_dtype)}
-
-    def estimate(self, one: Candidate) -> Estimate:
+    def estimate(one: Candidate) -> Estimate:
         tp = one.mesh.tp
         if one.mesh.pp > 1:
             raise UsageError("no pipeline stages that serve were measured")
         if one.mesh.ep > 1:
             raise UsageError(f"expert parallelism is estimated by `tfacct time` with {option('ep')}, on all devices")
-        if tp not in self.placed:
-            self.placed[tp] = place(self.model, tp, self.device, dtype=self.dtype, kv_dtype=self.kv_dtype)
-        work = replace(self.work, batch=one.batch, tokens=1, logits="last")
-        on = self.device.id if tp == 1 else f"{tp}x{self.device.id}"
-        given = {"dtype": self.dtype, "kv-dtype": self.kv_dtype}
+        if tp not in placed:
+            placed[tp] = place(model, tp, device, dtype=dtype, kv_dtype=kv_dtype)
+        on = device.id if tp == 1 else f"{tp}x{device.id}"
         options = [f"--on {on} --ctx {work.context} --batch {one.batch}"]
+        given = {"dtype": dtype, "kv-dtype": kv_dtype}
         options += [f"--{name} {value}" for name, value in given.items() if value is not None]
-        return Estimate(self.placed[tp].host.step(work).seconds, " ".join(options), links=self.links(tp))
+        step = placed[tp].host.step(replace(work, batch=one.batch, tokens=1, logits="last"))
+        return Estimate(step.seconds, " ".join(options), links=_links(device, tp))
+
+    return Times(model, device, estimate, placed)
 
 
 def times_of(
@@ -122,9 +112,11 @@ def times_of(
             f"{option('by', 'time')} needs a device: {option('on')} names only bytes", option("on", "64xh100")
         )
     try:
+        if device.calibration is not None:
+            raise UsageError(f"{device.id} was swept with the reference model: no layout of it has an estimate")
         if recipe is not None:
-            return TrainingTimes(model, work, device, count, recipe), ""
-        return ServingTimes(model, work, device, dtype, kv_dtype), ""
+            return training_times(model, work, device, count, recipe), ""
+        return serving_times(model, work, device, dtype, kv_dtype), ""
     except TfacctError as error:
         if needed:
             raise

@@ -193,7 +193,7 @@ def loaded(one: Placement, load: Load, requests: int, alone: float) -> Loaded:
 
 def _token(one: Placement, served: Served) -> tuple[float, float]:
     """The range of time per output token."""
-    return one.interval(served.expected_token, "token") or served.token
+    return one.interval(served.token[1], "token") or served.token
 
 
 def _target(one: Placement, load: Load, fitting: int, within: float) -> tuple[int, int]:

@@ -45,7 +45,7 @@ class Loop(NamedTuple):
         first, others = rounded_up(self.prompts, self.groups), rounded_up(self.requests, self.groups)
         prefill = step(self.prefill, self.device, first, self.prompt, constants)
         decode = step(self.decode, self.device, others, 1, constants)
-        return Served(self.requests, self.new, self.prompts, prefill, decode, constants, self.tokens)
+        return Served(self.requests, self.new, self.prompts, prefill, decode, self.tokens)
 
 
 class Served(NamedTuple):
@@ -56,7 +56,6 @@ class Served(NamedTuple):
     prompts: int
     prefill: Step
     decode: Step
-    constants: Constants
     tokens: float = 1.0
 
     @property
@@ -72,7 +71,7 @@ class Served(NamedTuple):
     @property
     def request(self) -> float:
         """Seconds of a request."""
-        return self.requests * self.prompt + self.steps * self.decode.seconds + self.constants.request
+        return self.requests * self.prompt + self.steps * self.decode.seconds + CONSTANTS.request
 
     @property
     def request_bound(self) -> float:
@@ -85,12 +84,6 @@ class Served(NamedTuple):
         """Time per output token: if new prompts wait for running answers, and if all of them interrupt these."""
         least = self.decode.seconds / self.tokens
         return least, least + (self.requests - 1) / self.new * self.prompt
-
-    @property
-    def expected_token(self) -> float:
-        """Time per output token as engines were measured: most of others' prefill falls between tokens."""
-        least, most = self.token
-        return least + self.constants.interleaved * (most - least)
 
     @property
     def rate(self) -> float:

@@ -1,6 +1,6 @@
 """Seconds of a step: an estimate, from its kernels and the peaks of a device. Never a count.
 
-A product takes the time of its FLOPs and that of its bytes, bent into one another, and a launch:
+A kernel takes the time of its FLOPs and that of its bytes, bent into one another, and a launch:
 
     t = ((FLOPs / (peak · c))^q + (bytes / (bandwidth · m))^q)^(1/q) + launch
 
@@ -54,57 +54,46 @@ class Constants:
     Fitted: on published runs of engines that serve (docs/time.md), all devices together.
     """
 
-    wide: float = 0.762  # Share of the peak that large products of bf16 attain. Fitted.
-    fp8: float = 0.642  # The same of fp8 units, activations' quantization included. Fitted.
-    fp4: float = 0.483  # The same of fp4 units. Fitted.
-    memory: float = 0.768  # Share of the bandwidth at which products read weights. Fitted.
-    bend: float = 1.36  # Exponent q between the larger of two times (infinite) and their sum (1). Fitted.
-    launch: float = 2.82e-6  # Seconds of a product's launch and its tail. Fitted.
-    launch_narrow: float = 5.26e-6
-    """The same where weights are narrower than 16 bits, scales and quantization of activations included. Fitted."""
-    keys: float = 0.769  # Share of the bandwidth at which keys and values are read. Fitted.
+    wide: float = 0.759  # Share of the peak that large products of bf16 attain, also of experts. Fitted.
+    fp8: float = 0.659  # The same of fp8 units, activations' quantization included. Fitted.
+    fp4: float = 0.492  # The same of fp4 units. Fitted.
+    memory: float = 0.773  # Share of the bandwidth at which kernels read and write. Fitted.
+    bend: float = 1.32  # Exponent q between the larger of two times (infinite) and their sum (1). Fitted.
+    launch: float = 2.77e-6  # Seconds of a kernel's launch and its tail. Fitted.
+    launch_narrow: float = 5.03e-6
+    """The same of products of weights narrower than 16 bits, with the quantization of activations. Fitted."""
     attention: float = 0.632  # Share of the bf16 peak that attention over long prompts attains. Fitted on kernels.
     prompt: float = 1550.0  # Tokens of a prompt at which attention attains half of that. Fitted on kernels.
-    attention_prefill: float = 8e-6  # Seconds of a launch of attention over a prompt. Fitted on kernels.
-    attention_decode: float = 4.02e-6  # Seconds of a launch of attention of one new token. Fitted.
-    experts_wide: float = 0.577  # Share of the bf16 peak that products of experts attain. Fitted.
-    experts_unpacked: float = 0.266  # The same of narrow weights that are unpacked to bf16 first. Fitted.
+    experts_unpacked: float = 0.256  # Share of the bf16 peak that experts attain whose weights are unpacked. Fitted.
     unpacking: float = 989.4e12
     """Largest bf16 peak of which they attain that share: on later devices they use Hopper's instructions, at its rate.
     Read off tables of kernels."""
-    experts_fp8: float = 0.406  # The same of fp8 units. Fitted.
-    experts_fp4: float = 0.451  # The same of fp4 units. Fitted.
+    experts_narrow: float = 0.42  # Share of the peak of fp8 and fp4 units that experts attain. Fitted.
     tile: int = 24
     """Rows to which the tokens of an expert are padded, by half of it on average: few tokens run in tiles of 16 or 32
     rows. Not fitted."""
-    uneven: float = 1.72  # FLOPs of the busiest rank over the mean, where ranks hold different experts. Fitted.
-    experts_memory: float = 0.745  # Share of the bandwidth at which experts' weights are read. Fitted.
-    popularity: float = 0.52
+    uneven: float = 1.81  # FLOPs of the busiest rank over the mean, where ranks hold different experts. Fitted.
+    popularity: float = 0.539
     """Shape of the gamma distribution of how often experts are chosen: the larger, the more alike they are. Fitted."""
-    experts_launch: float = 24.2e-6
+    experts_launch: float = 24.9e-6
     """Seconds of a launch over all experts, half of a layer's sorting and gathering. Fitted."""
-    experts_launch_fp4: float = 12.0e-6
+    experts_launch_fp4: float = 11.3e-6
     """The same of the fused kernels for fp4 weights on devices with fp4 units. Fitted."""
-    link: float = 0.456  # Share of NVLink, one way, that an all-reduce of few bytes attains. Fitted.
-    link_large: float = 0.726  # The same of many bytes. Fitted.
+    link: float = 0.442  # Share of NVLink, one way, that an all-reduce of few bytes attains. Fitted.
+    link_large: float = 0.723  # The same of many bytes. Fitted.
     message: float = 16e6  # Bytes of an all-reduce that attains the mean of both. Read off tables of all-reduces.
     link_switch: float = 1.04  # Share for many bytes where switches add the numbers. Read off the same tables.
     message_switch: float = 30e6  # Bytes of an all-reduce that attains the mean there. Read off the same tables.
-    link_pcie: float = 0.51  # Share of PCIe that an all-reduce attains. Fitted.
-    link_sockets: float = 0.417  # The same of more devices than share a CPU socket. Fitted.
+    link_pcie: float = 0.511  # Share of PCIe that an all-reduce attains. Fitted.
+    link_sockets: float = 0.42  # The same of more devices than share a CPU socket. Fitted.
     link_network: float = 0.25
     """Share that an all-reduce between nodes attains, of all network cards of a node. Not fitted."""
-    reduce: float = 8.61e-6  # Seconds of an all-reduce of nothing; times 0.6 + 0.1 for each device. Fitted.
-    pointwise: float = 2.03e-6  # Seconds of a launch of work that is no product. Fitted.
-    pointwise_memory: float = 0.588  # Share of the bandwidth at which such work reads and writes. Fitted.
-    engine: float = 0.491e-3  # Seconds of an engine between two steps. Fitted.
-    sequence: float = 5.46e-6  # Seconds of an engine for each sequence of a decode step: sampling, text. Fitted.
-    host: float = 7e-6  # Least seconds for each launch of a prefill, which is not recorded as a graph. Read off traces.
+    reduce: float = 8.5e-6  # Seconds of an all-reduce of nothing; times 0.6 + 0.1 for each device. Fitted.
+    engine: float = 0.485e-3  # Seconds of an engine between two steps. Fitted.
+    sequence: float = 5.57e-6  # Seconds of an engine for each sequence of a decode step: sampling, text. Fitted.
     amd: float = 1.2  # Seconds of a step on AMD's devices over those of this law. Fitted to MI300X alone.
     pace: float = 1.0  # Seconds of a step over those of this law, as the user's own runs say. Not fitted.
-    request: float = 0.02  # Seconds of a request outside the model: HTTP, tokenizer, queue. Fitted.
-    interleaved: float = 0.83
-    """Share of others' prefill that falls between a request's tokens, over all schedulers. Fitted."""
+    request: float = 0.02  # Seconds of a request outside the model: HTTP, tokenizer, queue. Not fitted.
     budget: int = 8192  # Prompt tokens that an engine takes in one step. The default of engines.
 
 
@@ -159,12 +148,8 @@ def units_of(device: Device, stored: str) -> str:
 
 def step(kernels: Sequence[Kernel], device: Device, sequences: int, new: int, constants: Constants = CONSTANTS) -> Step:
     """Seconds of a step of so many sequences on one device, with `new` tokens of each."""
-    prefill = new > 1
-    timed = [_timed(kernel, device, constants, prefill) for kernel in kernels]
-    engine = constants.engine + (0.0 if prefill else constants.sequence * sequences)
-    if prefill:
-        least = constants.host * sum(kernel.times for kernel in kernels)
-        engine += max(0.0, least - sum(one.seconds for one in timed))
+    timed = [_timed(kernel, device, constants, new > 1) for kernel in kernels]
+    engine = constants.engine + (0.0 if new > 1 else constants.sequence * sequences)
     if (pace := constants.pace * (constants.amd if device.vendor == "AMD" else 1)) != 1:
         timed, engine = [one._replace(seconds=pace * one.seconds) for one in timed], pace * engine
     multiplying = (kernel for kernel in kernels if kernel.flops)
@@ -190,52 +175,44 @@ def _reached(kernel: Kernel, c: Constants) -> float:
 
 
 def _multiplied(kernel: Kernel, c: Constants) -> float:
-    """FLOPs that the device waits for: of experts, with each one's rows padded, on the busiest rank."""
+    """FLOPs that the device waits for: with padded queries; of experts, with each one's rows padded, on the busiest
+    rank."""
     if kernel.experts is None:
-        return kernel.flops
+        return kernel.padded * kernel.flops
     here, chosen, of = kernel.experts
     padding = 1 + _reached(kernel, c) * c.tile / 2 / (kernel.rows * chosen / of)
     return kernel.flops * padding * (c.uneven if here < of else 1)
 
 
-def _rate(kernel: Kernel, device: Device, c: Constants) -> float:
-    """FLOPs per second of a product."""
+def _rate(kernel: Kernel, device: Device, c: Constants, prefill: bool) -> float:
+    """FLOPs per second of a kernel."""
     units = units_of(device, kernel.format)
     peak = device.peak[units]
-    if kernel.experts is None:
-        return peak * {"fp8": c.fp8, "fp4": c.fp4}.get(units, c.wide)
+    if kernel.kind == "attention":
+        return peak * c.attention * (kernel.rows / (kernel.rows + c.prompt) if prefill else 1)
     if units in ("fp8", "fp4"):
-        return peak * {"fp8": c.experts_fp8, "fp4": c.experts_fp4}[units]
-    return peak * c.experts_wide if kernel.format in WIDE else min(peak, c.unpacking) * c.experts_unpacked
+        return peak * (c.experts_narrow if kernel.experts else c.fp8 if units == "fp8" else c.fp4)
+    if kernel.experts and kernel.format not in WIDE:
+        return min(peak, c.unpacking) * c.experts_unpacked
+    return peak * c.wide
 
 
 def _launch(kernel: Kernel, device: Device, c: Constants) -> float:
-    """Seconds of one launch of a product."""
+    """Seconds of one launch of a kernel."""
     if kernel.experts is not None:
         return c.experts_launch_fp4 if kernel.format in FP4 and "fp4" in device.peak else c.experts_launch
-    return c.launch if kernel.format in WIDE else c.launch_narrow
+    return c.launch_narrow if kernel.kind == "gemm" and kernel.format not in WIDE else c.launch
 
 
 def _timed(kernel: Kernel, device: Device, c: Constants, prefill: bool) -> Timed:
     if kernel.kind == "all-reduce":
         return _reduced(kernel, device, c)
-    if kernel.kind in ("pointwise", "lookup"):
-        launch, moving = kernel.times * c.pointwise, kernel.moved / (device.bandwidth * c.pointwise_memory)
-        return Timed(kernel, launch + moving, "launch" if launch > moving else "memory", kernel.moved)
-    if kernel.kind == "attention":
-        peak = device.peak[units_of(device, kernel.format or "bf16")] * c.attention
-        share = max(kernel.rows / (kernel.rows + c.prompt), 0.1) if prefill else 1.0
-        compute = kernel.padded * kernel.flops / (peak * share)
-        moving = (kernel.cache + kernel.moved) / (device.bandwidth * c.keys)
-        launch = kernel.times * (c.attention_prefill if prefill else c.attention_decode)
-    else:
-        compute = _multiplied(kernel, c) / _rate(kernel, device, c)
-        reading = c.experts_memory if kernel.experts else c.memory
-        moving = (kernel.read * _reached(kernel, c) + kernel.moved) / (device.bandwidth * reading)
-        launch = kernel.times * _launch(kernel, device, c)
+    moved = kernel.read * _reached(kernel, c) + kernel.cache + kernel.moved
+    compute, moving = _multiplied(kernel, c) / _rate(kernel, device, c, prefill), moved / (device.bandwidth * c.memory)
+    launch = kernel.times * _launch(kernel, device, c)
     both = (compute**c.bend + moving**c.bend) ** (1 / c.bend)
     limit: Limit = "launch" if launch > max(compute, moving) else "compute" if compute > moving else "memory"
-    return Timed(kernel, both + launch, limit, kernel.read * _reached(kernel, c) + kernel.cache + kernel.moved)
+    return Timed(kernel, both + launch, limit, moved)
 
 
 def _reduced(kernel: Kernel, device: Device, c: Constants) -> Timed:
