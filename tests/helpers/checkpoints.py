@@ -98,6 +98,7 @@ BROKEN: dict[str, tuple[bytes, str]] = {
     "a header of 2^63": (laid(one(), length=1 << 63), "its header has 9,223,372,036,854,775,808 bytes"),
     "a header past the end": (laid(one(), length=10_000), "its header has 10,000 bytes"),
     "a header cut short": (laid(one(), 0)[:30], "truncated or not a safetensors file"),
+    "a log": (b"INFO 11-29\tModel loading took 15.3 GiB", "--log"),
     "no header": (laid(b""), "does not start with {"),
     "tensors cut short": (laid(one(), 23), "'w' ends at byte 24 of its tensors, but only 23 are present"),
     "bytes too many": (laid(one(), 25), "1 bytes at its end do not belong to a tensor"),

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from tfacct.base.errors import CheckpointError, cut
+from tfacct.base.spelling import spelled
 from tfacct.loading.files import json_fault
 
 LONGEST = 10_000_000
@@ -129,6 +130,9 @@ def _check_first_bytes(source: Source) -> None:
     for beginning, what in OTHERS:
         if start.startswith(beginning) and start[8:9] != b"{":
             raise CheckpointError(f"{source.name} is not a safetensors file: {what}")
+    if "".join(start[:8].decode("latin-1").split()).isprintable():  # a length past any file
+        log = spelled(f"`tfacct engine vllm MODEL --on DEVICE --log {source.name}`", "engine(log=...)")
+        raise CheckpointError(f"{source.name} is text, not a safetensors file", f"{log} reads a log of vLLM")
 
 
 def _entries(name: str, data: bytes) -> dict[str, Any]:
