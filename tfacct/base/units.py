@@ -419,6 +419,11 @@ def time_range(values: Sequence[float | Fraction]) -> str:
     return " … ".join([*(one.removesuffix(f" {high.split()[1]}") for one in low), high])
 
 
+def requests(count: int) -> str:
+    """Text of a number of requests: `1 request`, `1,024 requests`."""
+    return f"{count:,} request{'' if count == 1 else 's'}"
+
+
 def three(value: Fraction | float) -> str:
     """Text of a number with three significant digits: `0.0123`, `4.50`, `20.3`, `1,234`.
 

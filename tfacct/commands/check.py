@@ -14,12 +14,7 @@ from tfacct.options import Option
 def check(
     *,
     target: Annotated[
-        str,
-        Option(
-            "A function that builds a torch module, or a checkpoint.",
-            "MODULE:FACTORY|FILES",
-            argument=True,
-        ),
+        str, Option("A function that builds a torch module, or a checkpoint.", "MODULE:FACTORY|FILES", argument=True)
     ],
     config: Annotated[
         str | None,
@@ -84,7 +79,5 @@ def _shape(text: str) -> tuple[int, int]:
 
 
 COMMAND = Command(
-    check,
-    examples=("tfacct check model.py:build --config gpt2", "tfacct check ./my-model"),
-    fails="disagrees",
+    check, examples=("tfacct check model.py:build --config gpt2", "tfacct check ./my-model"), fails="disagrees"
 )

@@ -26,8 +26,7 @@ Requests = Annotated[
     Option("Numbers of concurrent requests. Default: several, up to the most that fit.", "N[,N…]"),
 ]
 Within = Annotated[
-    float | str | None,
-    Option("Limit per token: finds requests; with --ttft, devices. Alias: --tpot.", "TIME"),
+    float | str | None, Option("Limit per token: finds requests; with --ttft, devices. Alias: --tpot.", "TIME")
 ]
 Price = Annotated[float | None, Option("Price per device-hour, in any currency.", "P")]
 
@@ -40,15 +39,9 @@ def serve(
     new: New = 256,
     requests: Requests = None,
     within: Within = None,
-    measured: Annotated[
-        str | None,
-        Option("Correct the estimate with your own runs, from a CSV.", "FILE"),
-    ] = None,
+    measured: Annotated[str | None, Option("Correct the estimate with your own runs, from a CSV.", "FILE")] = None,
     price: Price = None,
-    draft_tokens: Annotated[
-        int | None,
-        Option("Draft K tokens in every step; needs --acceptance.", "K"),
-    ] = None,
+    draft_tokens: Annotated[int | None, Option("Draft K tokens in every step; needs --acceptance.", "K")] = None,
     acceptance: Annotated[
         float | None,
         Option(
@@ -128,10 +121,7 @@ def fewest_devices(
     on: On,
     prompt: Prompt = 2048,
     new: New = 256,
-    ttft: Annotated[
-        float | str,
-        Option("Find the fewest devices with a first token within TIME.", "TIME"),
-    ],
+    ttft: Annotated[float | str, Option("Find the fewest devices with a first token within TIME.", "TIME")],
     within: Within = None,
     requests: Annotated[opt.Size, Option("Number of concurrent requests.", "N")] = 1,
     price: Price = None,
@@ -171,8 +161,7 @@ def serve_disaggregated(
     *,
     on: On,
     prefill_on: Annotated[
-        str,
-        Option("Devices that only prefill; those of --on only decode.", "DEVICES", complete="device"),
+        str, Option("Devices that only prefill; those of --on only decode.", "DEVICES", complete="device")
     ],
     prompt: Prompt = 2048,
     new: New = 256,

@@ -426,7 +426,7 @@ def _fit_table(one: ModelMemory, fit: Mapping[str, Any], stored: str, limit: Mem
     count = (fit["fits"] and batch == 1 and fit["largest_batch"]) or batch
     taken = {f"weights, {stored}": one.weights}
     if model.has_cache and not fit["past_positions"]:
-        taken[f"{model.cache_name}, {_requests(count)}"] = one.cache_at(batch=count)
+        taken[f"{model.cache_name}, {units.requests(count)}"] = one.cache_at(batch=count)
     free, unit = limit.usable - sum(taken.values()), units.binary_unit(limit.usable)
     taken |= {"free": free} if free >= 0 else {}
     rows: list[Row] = [{"what": name, "bytes": size, "bar": Fraction(size)} for name, size in taken.items()]
@@ -500,12 +500,8 @@ def _fitting(about: About, limit: MemoryLimit) -> str:
         return f"Fits {where}: any number of requests of {tokens}."
     group = ranks.own_batch(about.mesh)
     if batch > 1:
-        return f"Fits {where}: {_requests(batch)} of {tokens} at once{group}, at most {most:,}."
-    return f"Fits {where}: {_requests(most)} of {tokens}{' at once' if most > 1 else ''}{group}."
-
-
-def _requests(count: int) -> str:
-    return f"{count:,} request{'' if count == 1 else 's'}"
+        return f"Fits {where}: {units.requests(batch)} of {tokens} at once{group}, at most {most:,}."
+    return f"Fits {where}: {units.requests(most)} of {tokens}{' at once' if most > 1 else ''}{group}."
 
 
 def _tokens(one: ModelMemory) -> str:
@@ -524,10 +520,11 @@ def _missing(about: About, limit: MemoryLimit) -> str:
     if free < 0:
         return f"the weights alone need {units.needed_and_usable(one.weights, limit.usable, per_gpu)}"
     if one.cache <= free:
-        return f"the pages of {limit.engine or 'vLLM'} hold {_requests(fit['largest_batch'] or 0)} of {_tokens(one)}"
+        held = units.requests(fit["largest_batch"] or 0)
+        return f"the pages of {limit.engine or 'vLLM'} hold {held} of {_tokens(one)}"
     if not _nothing_fits(fit) or one.cache_at(context=1) <= free:
         needed = units.needed_and_usable(one.weights + one.cache, limit.usable, per_gpu)
-        return f"weights and {_requests(batch)} of {_tokens(one)} need {needed}"
+        return f"weights and {units.requests(batch)} of {_tokens(one)} need {needed}"
     sequences = f"{batch:,} sequence{'' if batch == 1 else 's'}"
     what = sequences if not one.first_token else "one token" if batch == 1 else f"one token in each of {sequences}"
     pages = f" in pages of {one.cached.page:,} tokens" if one.cached.page > 1 else ""
@@ -658,7 +655,7 @@ def _per_request(about: About) -> dict[str, str] | None:
         found = _fit_of(one.whole_model, about.options._replace(cached=width(other, cached.page)))["largest_batch"]
         if found and found != fit["largest_batch"]:
             instead = f"With {option('kv_dtype', 'fp8')}" if other == "fp8" else f"In {other}"
-            most = f" {instead}: {_requests(found)}."
+            most = f" {instead}: {units.requests(found)}."
     return {
         "size": units.binary(size),
         "state": f"cache in {about.options.cached.name}" if model_notes.attends(about.models) else "state",
@@ -758,12 +755,7 @@ PAGES = NoteRow(
 STATE_NOTE = NoteRow(
     "state", 2, lambda about: model_notes.state_notes(about.models, about.caches, staged="pp" in about.facts[0])
 )
-UNWINDOWED = NoteRow(
-    "unwindowed",
-    2,
-    _unwindowed,
-    "Without windows, an engine would cache {size} ({bytes:,} bytes).",
-)
+UNWINDOWED = NoteRow("unwindowed", 2, _unwindowed, "Without windows, an engine would cache {size} ({bytes:,} bytes).")
 SHRINKING = NoteRow(
     "shrinking",
     3,
@@ -1276,20 +1268,8 @@ def _fit_answer(about: Fitting) -> str:
         unfit = [f"{one.asked or 'any'} × {one.device.id}" for one in needed if one.share is None]
         where = [f"on {listed(names, 3)}" for names in (fits, unfit) if names]
         return f"It {'fits' if fits else 'does not fit'} {', not '.join(where)}."
-    if len(needed) == 1:
-        (one,) = needed
-        most = one.device.links.largest
-        if counts:
-            return f"It needs {counts[one.device.id]:,} × {one.device.id}."
-        if one.unlinked is not None:
-            known = f"no link between more than {most} is known" if most != 1 else "no link between them is known"
-            return f"It would need {one.unlinked:,} × {one.device.id}, but {known}."
-        if one.cut:
-            many = f"More than {one.most:,} × {one.device.id}"
-            return f"{many} have the memory, but sharding would cut quantization blocks."
-        return f"It does not fit on {'one' if about.alone else 'any number'} of this device."
     if not counts:
-        return "It does not fit on any of these devices."
+        return f"It does not fit on {listed([one.device.id for one in needed], 3)}; the table gives the reason."
     fewest, left = min(counts.values()), len(needed) - len(counts)
     names = [name for name, count in counts.items() if count == fewest]
     more = f" and {len(names) - 3} others" if len(names) > 3 else ""

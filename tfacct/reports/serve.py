@@ -202,15 +202,15 @@ def _answer(about: Serving) -> str:
     most, within, near = about.most, about.within, "≈ " if about.memory.engine else ""
     at_once = "fits at once" if about.fitting == 1 else "fit at once"
     if most.requests == about.fitting:
-        shown = f"{near}{_requests(most.requests)} {at_once}: {_throughput(most)}."
+        shown = f"{near}{units.requests(most.requests)} {at_once}: {_throughput(most)}."
     else:
-        shown = f"{_requests(most.requests)} ({near}{about.fitting:,} fit): {_throughput(most)}."
+        shown = f"{units.requests(most.requests)} ({near}{about.fitting:,} fit): {_throughput(most)}."
     if about.load.within is None:
         return shown
     in_time = f"within {units.seconds(about.load.within)} per token"
     if within is None:
         return f"No request is {in_time}; {shown}"
-    return f"≈ {_requests(within.requests)} {in_time}: {_throughput(within)}; {near}{about.fitting:,} {at_once}."
+    return f"≈ {units.requests(within.requests)} {in_time}: {_throughput(within)}; {near}{about.fitting:,} {at_once}."
 
 
 def _throughput(loop: Loaded) -> str:
@@ -225,16 +225,12 @@ def _interval(ends: Sequence[float] | None, name: str = "") -> str:
     return f" ({name}{' … '.join(map(units.three, ends))})" if ends else ""
 
 
-def _requests(number: int) -> str:
-    return "1 request" if number == 1 else f"{number:,} requests"
-
-
 def _both_ends(about: Serving) -> dict[str, Any] | None:
     """Requests within a time by both ends of the range of a token, if they differ."""
     if about.target is None or about.target[0] == about.target[1]:
         return None
     slow, fast = about.target
-    return {"within": units.seconds(about.load.within or 0), "slow": _requests(slow), "fast": fast}
+    return {"within": units.seconds(about.load.within or 0), "slow": units.requests(slow), "fast": fast}
 
 
 def _drafts(about: Any) -> dict[str, Any] | None:
@@ -274,12 +270,6 @@ def _unfit(about: Serving) -> dict[str, Any] | None:
     return {"unfit": " or ".join(f"{one:,}" for one in about.unfit), "fitting": about.fitting, "more": more}
 
 
-def _exactly_fitting(about: Serving) -> str:
-    """The requests that fit; empty if the memory that an engine leaves is an estimate, or the weights have a range."""
-    exact = not about.memory.engine and about.one.host.weights.least is None
-    return _requests(about.fitting) if exact else ""
-
-
 def _ranges(about: Serving | Fewest) -> str:
     """What the ranges of a token and of a first token mean."""
     alone = about.most.requests == 1
@@ -313,12 +303,7 @@ PLACED_NOTES = (
     LINKS,
     NoteRow("limit", 2, lambda about: about.memory.notes),
     NoteRow("pool", 2, lambda about: about.memory.pool_words),
-    NoteRow(
-        "engine",
-        3,
-        lambda about: not about.memory.engine,
-        "An engine's own buffers differ: see `tfacct engine`.",
-    ),
+    NoteRow("engine", 3, lambda about: not about.memory.engine, "An engine's own buffers differ: see `tfacct engine`."),
     NoteRow("gathered", 2, lambda about: ranks.cache_shard_notes(about.one.model, about.one.count)),
     NoteRow("formats", 3, lambda about: formats_note(about.one)),
 )
@@ -361,7 +346,6 @@ NOTES = (
         _draft_formats,
         "Draft model {draft.name}: weights {weights}, cache {draft.host.cache.name}.",
     ),
-    NoteRow("fitting", 3, _exactly_fitting, "Exact: weights and the KV cache of {} fit in memory."),
 )
 
 
@@ -418,7 +402,7 @@ def fewest_devices(model: LoadedModel, on: Deployment, load: Load, goal: Goal) -
         FewestReport,
         about,
         first,
-        where=f"{_requests(goal.requests)} on {about.one.device.name}",
+        where=f"{units.requests(goal.requests)} on {about.one.device.name}",
         answer=_fewest_answer(about),
         note_rows=FEWEST_NOTES,
     )
@@ -529,9 +513,9 @@ def _flow_answer(about: Disaggregated) -> str:
     most = about.most
     times = f"≈ {units.seconds(about.first_token)} to the first token, ≈ {units.seconds(most.token)} per token"
     if most.rate is None:
-        return f"The prefill worker is too slow even for {_requests(most.requests)}; alone: {times}."
+        return f"The prefill worker is too slow even for {units.requests(most.requests)}; alone: {times}."
     rate = f"≈ {units.three(most.rate)} output tokens/s"
-    return f"The prefill worker keeps up with {_requests(most.requests)}: {times}, {rate}."
+    return f"The prefill worker keeps up with {units.requests(most.requests)}: {times}, {rate}."
 
 
 def _decode_error(about: Disaggregated) -> str:
@@ -553,7 +537,7 @@ def _queued(about: Disaggregated) -> dict[str, Any] | None:
         return None
     return {
         "busy": units.percent(busiest.busy, 0),
-        "requests": _requests(busiest.requests),
+        "requests": units.requests(busiest.requests),
         "workers": ceil(busiest.busy),
     }
 
