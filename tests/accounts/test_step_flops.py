@@ -33,6 +33,13 @@ def test_gpt2_by_hand(run) -> None:
     assert "runs every layer again, up to its last needed matmul: 213 G FLOPs." in out
 
 
+def test_the_output_projection_of_bert_by_hand() -> None:
+    """It runs again with attention: the dropout and the norm after it are in the same module. 8·T·D² + 4·T²·D FLOPs in
+    each of twelve layers, T 512 and D 768, as torch's FlopCounterMode counts the class."""
+    again = load("bert-base").flops(ctx=512, train=True, recompute="attention").recomputed_flops
+    assert again == 12 * (8 * 512 * 768**2 + 4 * 512**2 * 768)
+
+
 @pytest.mark.parametrize("name", by_kind(sorted(SHAPES)))
 def test_every_shape_adds_what_verify_holds_against_torch(name: str) -> None:
     model = tiny(name)
