@@ -121,6 +121,21 @@ CHARACTERS: dict[str, Any] = {"model_type": "gpt2", **NARROW, "attn_pdrop": 0, "
         ),
         ("gpt2", {"ctx": 1024, "batch": 4, "loss": "chunked", "recompute": "full"}, 91_332_608, 1_229_450_840),
         ("gemma-2-2b", {"ctx": 1024, "batch": 4, "loss": "chunked"}, 25_507_267_584, 44_748_780_174 - 4),
+        # The cast of a frozen head exists once for each chunk.
+        (
+            "llama-3.2-1b",
+            {"ctx": 1023, "batch": 5, "lora": 7, "weights_dtype": "fp32", "loss": "chunked", "optimizer": "sgd"},
+            None,
+            18_068_670_232,
+        ),
+        # Gate and up of all experts are one weight, whose new gradient is added to the earlier one. The formula counts
+        # 8 more bytes for each token.
+        (
+            "mixtral-8x7b",
+            {"ctx": 301, "gradient_accumulation": 2, "optimizer": "sgd"},
+            None,
+            192_014_222_112 + 8 * 301,
+        ),
         ({**CHARACTERS, "activation_function": "gelu_new"}, {"ctx": 288, "batch": 2}, None, 14_361_840),
         ({**CHARACTERS, "activation_function": "gelu_fast"}, {"ctx": 288, "batch": 2}, None, 19_670_256),
         ({**CHARACTERS, "activation_function": "relu2"}, {"ctx": 288, "batch": 2}, None, 9_643_248),

@@ -78,7 +78,8 @@ def graph_of(model: LoadedModel, work: Workload, recipe: Recipe, sizes: LoadedMo
         drops = model.config.drops_in_attention
         graph = recomputing(graph, recipe.recomputed_modules, traits, drops=drops)
     if recipe.loss == "chunked":
-        graph = chunked_loss(graph, work.batch, work.tokens, frozen=recipe.lora is not None)
+        frozen = recipe.lora is not None
+        graph = chunked_loss(graph, work.batch, work.tokens, cast=recipe.autocast, frozen=frozen)
     return with_shared_casts(graph)
 
 

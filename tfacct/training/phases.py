@@ -451,10 +451,14 @@ def trained(group: Group) -> Iterator[tuple[str, str, Size]]:
         yield name, parameter.path, size(group.axes, parameter.axes)
 
 
-def _trained(lines: Iterable[Line]) -> Iterator[tuple[str, Parameter]]:
+def _trained(lines: Sequence[Line]) -> Iterator[tuple[str, Parameter]]:
+    every = {line.path for line in lines}
     for line in lines:
         if isinstance(line, Matmul | Pointwise | Table):
             name = line.path if isinstance(line, Table) else f"{line.path}.weight"
+            gate = f"{line.path.removesuffix('.up_proj')}.gate_proj"
+            if isinstance(line, Matmul) and line.expert_axis is not None and gate in every:  # one weight of the class
+                name = f"{gate}.weight"
             for parameter in line.parameters():
                 table = parameter.table
                 if not is_routing_bias(parameter.path) and (table is None or table.trained):

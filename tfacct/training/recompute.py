@@ -194,9 +194,9 @@ def chunk_axes(batch: Size, tokens: Size) -> dict[str, Size]:
     return {CHUNK: first, OTHERS: batch * tokens - first}
 
 
-def chunked_loss(graph: StepGraph, batch: Size, tokens: Size, *, frozen: bool = False) -> StepGraph:
-    """The step with its loss in chunks. `frozen`: the head is not trained."""
-    after, of_loss, cast = graph.after, graph.after.graph, bool(graph.after.graph.casts)
+def chunked_loss(graph: StepGraph, batch: Size, tokens: Size, *, cast: bool, frozen: bool) -> StepGraph:
+    """The step with its loss in chunks. `cast`: under autocast. `frozen`: the head is not trained."""
+    after, of_loss = graph.after, graph.after.graph
     norm = [name for name in of_loss.order if name.startswith(NORM)]
     backward = [each for each in of_loss.backward if each.at in norm]
     temporaries = (_under_autocast if cast else _plain)(several=batch * tokens > 1, frozen=frozen)
