@@ -9,7 +9,6 @@ from tests.helpers.single_families import T5
 from tfacct import load
 from tfacct.base.errors import UsageError
 from tfacct.loading import presets
-from tfacct.loading.model import load_model
 
 
 def test_a_step_behind_the_source_computes_neither_the_encoder_nor_the_cross_keys() -> None:
@@ -93,19 +92,3 @@ def test_a_longer_position_table_keeps_its_offset(run, family: str, rows: int) -
     ran = run("flops", "-", "--ctx", "100", stdin=json.dumps(TINY[family]).encode())
     wide = {"opt": 60, "bart": 60, "gpt2": 42}[family]
     assert ran.code == 0 and f"the {rows * wide:,} parameters of a longer position embedding" in ran.err
-
-
-def test_embeddinggemma_2_is_read_in_its_whole() -> None:
-    text = TINY["embedding_gemma2_text"]
-    whole = {"model_type": "embedding_gemma2", "architectures": ["EmbeddingGemma2Model"], "text_config": text}
-    whole |= {"vision_config": {"model_type": "gemma4_vision"}, "audio_config": {"model_type": "gemma4_audio"}}
-    ours = load_model("mine", whole)
-    assert (ours.family, ours.unknown) == ("embedding_gemma2_text", ())
-    assert ours.left_out == ("vision_config", "audio_config")
-    assert ours.parameters == load_model("mine", text).parameters
-    assert load_model("mine", whole, part="vision").family == "gemma4_vision"
-
-
-def test_embeddinggemma_2_sees_both_sides_and_keeps_nothing() -> None:
-    ours = load_model("mine", {"model_type": "embedding_gemma2_text"})
-    assert {stack.block.window for stack in ours.architecture.stacks} == {2 * 512 + 1, None} and not ours.has_cache

@@ -11,7 +11,6 @@ from tests.families import LOGITS, TINY
 from tests.helpers.models import tiny
 from tfacct import load
 from tfacct.accounts.metrics import Point, attention_overtakes
-from tfacct.architecture.parts import Experts, Mamba
 from tfacct.base.errors import TfacctError
 from tfacct.ledger.lines import Matmul
 from tfacct.ledger.workload import Workload
@@ -52,38 +51,6 @@ def test_totals_that_were_published(name: str, key: str) -> None:
     said = PUBLISHED[name, key]
     digits = len(said.partition("e")[0].replace(".", "")) - 1
     assert float(f"{load(name).params().models[0][key]:.{digits}e}") == float(said)
-
-
-@pytest.mark.parametrize(
-    ("name", "token"),
-    [
-        ("nemotron-3-nano-30b-a3b", 2688 * 128 + 6 * 2 * 2688 * 1856 + 2 * 2688 * 3712),
-        ("nemotron-3-super-120b-a12b", 4096 * 512 + 2 * 4096 * 1024 + 22 * 2 * 1024 * 2688 + 2 * 4096 * 5376),
-    ],
-)
-def test_experts_of_two_matrices_by_hand(name: str, token: int) -> None:
-    """A token passes the router, the products around the latent, its experts of two matrices and the shared network."""
-    model = load(name)
-    (layers,) = {stack.count for stack, _ in model.loaded.architecture.having(Experts)}
-    lines = model.flops(ctx=9, decode=True).models[0]["lines"]
-    assert sum(line["flops"] for line in lines if ".mlp." in line["path"]) == 2 * layers * token
-
-
-def test_shared_blocks_are_stored_once_and_run_in_every_call_by_hand() -> None:
-    """zamba2-2.7b: D = 2,560, 54 layers of Mamba-2 (inner 5,120, 80 heads, one group, state 64, kernel 4); 9 of them
-    call one of 2 blocks, whose heads read 2 · 2,560 numbers, each with adapters of rank 128 beside the network."""
-    D, Dj, F, R = 2560, 5120, 10240, 128
-    mamba = D * (2 * 5120 + 2 * 64 + 80) + (5120 + 128) * 5 + 3 * 80 + 5120 + 5120 * D + D
-    block = Dj + D + 3 * Dj * Dj + Dj * D + 3 * D * F
-    call = D * D + D * R + R * 2 * F
-    model = load_model("mine", load("zamba2-2.7b").loaded.raw)
-    stored = model.ledger.parameters()
-    assert sum(stored.values()) == 54 * mamba + 2 * block + 9 * call + 32000 * D + D == 2_662_214_560
-    assert stored["blocks.*.attn.q_proj.weight"] == 2 * Dj * Dj
-    assert stored["blocks.*.mlp.adapter_down.weight"] == 9 * D * R
-    flops = model.ledger.flops({"B": 1, "T": 1, "S": 100, "O": 1})
-    assert flops["blocks.*.attn.q_proj"] == 9 * 2 * Dj * Dj
-    assert flops["blocks.*.attn.scores"] == 9 * 2 * 100 * 32 * 160
 
 
 def test_blocks_in_turn_are_named_by_the_first_layer_that_calls_them() -> None:
@@ -191,21 +158,6 @@ def test_what_only_attention_has() -> None:
         load("mamba-130m").evaluate("total_flops", num_key_value_heads=[1, 2])
 
 
-def test_the_width_follows_as_in_the_class() -> None:
-    """expand · hidden_size, unless intermediate_size says another; a rank of a sixteenth, rounded up."""
-    bare = {"model_type": "mamba", "vocab_size": 7, "hidden_size": 33, "num_hidden_layers": 1}
-    said = [
-        ({}, (66, 3)),
-        ({"expand": 3}, (99, 3)),
-        ({"intermediate_size": 50}, (50, 3)),
-        ({"expand": 3, "intermediate_size": 99, "d_inner": 99, "d_model": 33, "n_layer": 1}, (99, 3)),
-        ({"time_step_rank": 5, "intermediate_size": None}, (66, 5)),
-    ]
-    for fields, sizes in said:
-        mamba = load_model("mine", {**bare, **fields}).architecture.stacks[0].block.find(Mamba)
-        assert (mamba.inner, mamba.rank) == sizes
-
-
 def test_rows_of_a_product_without_tokens_of_its_own_are_its_left_axes() -> None:
     """Reading the states: Dx × Ns by Ns, for each token of each sequence. 2 · 3 · 5 · 7 · 11 FLOPs."""
     line = Matmul("read_out", "B T Dx Ns, B T Ns -> B T Dx")
@@ -214,21 +166,6 @@ def test_rows_of_a_product_without_tokens_of_its_own_are_its_left_axes() -> None
     assert (dims.m, dims.k, dims.n, dims.times) == (7, 11, 1, 15)
     left, right = line.backward()  # an outer product, and a sum over channels: 2 · 3 · 5 · 7 · 11 each
     assert left.flops(axes) == right.flops(axes) == line.flops(axes) == 2 * 3 * 5 * 7 * 11
-
-
-def test_a_padded_source_costs_its_encoder_whole_windows() -> None:
-    """Of 13 tokens in windows of 12 there are 24: halves of 2 tokens are 12, of 6 tokens 4, windows one fewer each.
-    The decoder reads 13."""
-    ours = load_model("mine", LOGITS["led windows of two sizes"])
-    flops = ours.ledger.flops(Workload(5, 5, source=13, new_source=13).axes(), unfolded=True)
-    assert flops["encoder.blocks.0.attn.q_proj"] == 2 * 24 * 60 * 60
-    assert flops["encoder.blocks.0.attn.scores"] == 2 * 11 * 4 * 4 * 60
-    assert flops["encoder.blocks.1.attn.scores"] == 2 * 3 * 12 * 12 * 60
-    assert flops["encoder.blocks.0.attn.values"] == 2 * 12 * 2 * 6 * 60
-    assert flops["encoder.blocks.1.attn.values"] == 2 * 4 * 6 * 18 * 60
-    assert flops["blocks.0.cross.k_proj"] == 2 * 13 * 60 * 60
-    later = ours.ledger.flops(Workload(6, 1, source=13).axes())
-    assert not any(count for path, count in later.items() if path.startswith("encoder"))
 
 
 def test_the_source_is_in_whole_windows_unless_said() -> None:

@@ -227,17 +227,6 @@ def test_how_many_layers_borrow_latents_is_said(run, tmp_path: Path) -> None:
     assert refused.code == 2 and "--pp does not support latents of an earlier layer" in refused.err
 
 
-def test_queries_gates_and_norms_of_ax_k2_by_hand() -> None:
-    """One block of its defaults, with experts: what it has that DeepSeek-V3.2 has not, and what is made of the pair."""
-    D, N, pair, rank = 2048, 32, 2 * 384, 16
-    held = load({"model_type": "axk2"}).params().rows
-    found = {row["parameter"]: row["params"] / row["times"] for row in held}
-    assert found["attn.q_b_proj.weight"] == pair * N * (64 + 32)
-    assert found["attn.gate_proj.weight"] == pair * N * 64
-    sides = [f"{norm}_norm.gate_{side}.weight" for norm in ("attn", "mlp") for side in ("down", "up")]
-    assert [found[side] for side in sides] == [D * rank] * 4
-
-
 def test_windows_over_a_latent_keep_what_a_later_token_sees() -> None:
     """dots3-note by its defaults: 33 of 46 layers keep 512 tokens of a latent of 1,024 and 64 turned numbers, 13 keep
     all of one of 512, and the keys of an indexer."""

@@ -163,6 +163,11 @@ READ_AS: list[tuple[Fields, Fields, tuple[str, ...]]] = [
         "model_type": "deepseek_vl_v2", "language_config": {**TINY["deepseek_v2"], "use_mla": True},
         "architectures": ["DeepseekVLV2ForCausalLM"], "projector_config": {"a": 1},
     }, TINY["deepseek_v2"], ("projector_config",)),
+    ({
+        "model_type": "embedding_gemma2", "architectures": ["EmbeddingGemma2Model"],
+        "text_config": TINY["embedding_gemma2_text"], "vision_config": {"model_type": "gemma4_vision"},
+        "audio_config": {"model_type": "gemma4_audio"},
+    }, TINY["embedding_gemma2_text"], ("vision_config", "audio_config")),
     # LLaVA-OneVision-1.5.
     ({
         "model_type": "llavaonevision1_5", **TOWER, "text_config": {

@@ -37,26 +37,6 @@ def test_bert_bases_body_by_hand() -> None:
     assert (facts["tied_head"], flops["workload"]["logits"]) == (None, None)
 
 
-def test_robertas_heads_by_hand() -> None:
-    """Behind roberta-base's blocks, 124,055,040 parameters with its tables, stand 768² + 768 of a pooler in its body;
-    the same and 768 · 2 + 2 of two classes; 768 · 2 + 2 of two scores of every position."""
-    fields = {"model_type": "roberta", "max_position_embeddings": 514, "type_vocab_size": 1}
-    layer = 4 * (768**2 + 768) + (2 * 768 * 3072 + 3072 + 768) + 2 * 2 * 768
-    blocks = (50265 + 514 + 1) * 768 + 2 * 768 + 12 * layer
-    pooler = 768**2 + 768
-    heads = {
-        "RobertaModel": pooler,
-        "RobertaForSequenceClassification": pooler + 2 * 768 + 2,
-        "RobertaForTokenClassification": 2 * 768 + 2,
-        "RobertaForQuestionAnswering": 2 * 768 + 2,
-        "RobertaForMaskedLM": pooler + 2 * 768 + 50265,
-    }
-    assert blocks == 124_055_040
-    for name, head in heads.items():
-        ours = load_model("mine", {**fields, "architectures": [name]})
-        assert (sum(ours.ledger.parameters().values()), ours.context) == (blocks + head, 512)
-
-
 def test_alberts_weights_are_stored_once_and_run_twelve_times(run) -> None:
     """albert-base: 11,221,680 parameters, one block's 7,087,872 among them; the FLOPs of twelve blocks."""
     sizes = {"hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072}
@@ -75,19 +55,6 @@ def test_alberts_weights_are_stored_once_and_run_twelve_times(run) -> None:
     )
     assert "All 12 layers share one set of weights, stored once." in " ".join(ran.out.split())
     assert "2 FLOPs per use of a weight" in run("flops", "-", "--explain", stdin=config).out
-
-
-def test_electras_discriminator_scores_every_position_once() -> None:
-    """Of the small one: 256² + 256 in front of the score, 256 + 1 for it, however many labels the config names."""
-    body, scored = (
-        load_model("mine", of_class("electra", name, num_labels=7))
-        for name in ("ElectraModel", "ElectraForPreTraining")
-    )
-    more = sum(scored.ledger.parameters().values()) - sum(body.ledger.parameters().values())
-    hidden = TINY["electra"]["hidden_size"]
-    assert more == hidden**2 + hidden + hidden + 1
-    flops = scored.ledger.flops({"B": 3, "T": 5, "S": 5, "O": 5})
-    assert (flops["pooler"], flops["classifier"]) == (2 * 3 * 5 * hidden**2, 2 * 3 * 5 * hidden)
 
 
 def test_a_reward_head_by_hand() -> None:
@@ -145,18 +112,6 @@ def test_every_word_holds_for_a_body(run, tmp_path: Path, command: str, family, 
         said = " ".join(ran.out.split()).replace('"logits": null', "").replace('"tied_head": null', "")
         said = said.replace("no logits are computed", "")
         assert [word for word in SENTENCES if word in said] == []
-
-
-def test_debertas_convolution_by_hand() -> None:
-    """Of v2-xlarge: 3 · 1,536² + 1,536 and a norm, once; all channels of three tokens for each token."""
-    whole, without = load("deberta-v2-xlarge"), load("deberta-v2-xlarge", conv_kernel_size=0)
-    more = whole.params().models[0]["total_params"] - without.params().models[0]["total_params"]
-    assert more == 3 * 1536**2 + 1536 + 2 * 1536 == 7_082_496
-    flops = [model.flops(ctx=7, batch=5).models[0]["total_flops"] for model in (whole, without)]
-    assert flops[0] - flops[1] == 2 * 5 * 7 * 3 * 1536**2
-    for fields in ({"conv_groups": 2}, {"conv_kernel_size": 4}):
-        with pytest.raises(TfacctError, match="changes the counts and is not supported"):
-            load("deberta-v2-xlarge", **fields)
 
 
 @pytest.mark.parametrize(("name", "scores"), [("Qwen2ForRewardModel", 1), ("Qwen2ForProcessRewardModel", 2)])
