@@ -89,6 +89,12 @@ def test_distances_are_no_product_and_what_is_not_called_does_nothing() -> None:
     assert product.params().total == 599_956_082
     # QKᵀ in 6 encoder layers, and in 6 of the decoder twice
     assert product.flops(**AT).total == 198_182_174_720 + 18 * 2 * 16 * 4 * 20 * 20 * 512
+    # Of what is kept, keys and values in equal parts, a decode step's products read the values.
+    ledger = load(LECTURE).loaded.ledger
+    at = Workload(context=37, tokens=1, batch=3, source=41).axes()
+    values = [p for p in ledger.products(at) if p.path.endswith("values") and not p.path.startswith("encoder")]
+    read = sum(product.moved(BF16, BF16_EACH)[1] for product in values)
+    assert 2 * read == sum(ledger.state_bytes(at, BF16_EACH).values()) > 0
 
 
 def test_one_norm_of_a_layer_is_stored_once_and_read_by_every_sublayer() -> None:
@@ -106,11 +112,15 @@ def test_one_norm_of_a_layer_is_stored_once_and_read_by_every_sublayer() -> None
     }
 
 
-def test_an_encoder_alone_keeps_nothing() -> None:
+def test_sides_of_their_own() -> None:
     own = tiny("custom, encoder post-norm")
     assert not own.has_cache and own.source is None
     with pytest.raises(TfacctError, match="not 1 new token of 20"):
         load(SHAPES["custom, encoder post-norm"]).flops(ctx=20, decode=True)
+    model = load(over(BOTH, encoder__attention__heads=4, decoder__feed_forward={"width": 5}))
+    reading, writing = (stacks[0].block for stacks in (model.architecture.encoder.stacks, model.architecture.stacks))
+    assert (reading.attention.heads, reading.find(FeedForward).width) == (4, 96)
+    assert (writing.attention.heads, writing.find(FeedForward).width) == (6, 5)
 
 
 BOTH = {**DECODER, "encoder": {"layers": 3}}
@@ -161,13 +171,6 @@ def test_an_encoder_of_another_width_by_hand() -> None:
     crossed = BOTH["decoder"]["layers"] * 2 * heads * (48 - 20)
     totals = [sum(ledger.parameters().values()) for ledger in ledgers]
     assert totals[1] - totals[0] == vocab * 20 + reads(20) - reads(48) - crossed
-
-
-def test_a_sides_own_table_stands_over_the_common_one() -> None:
-    model = load(over(BOTH, encoder__attention__heads=4, decoder__feed_forward={"width": 5}))
-    reading, writing = (stacks[0].block for stacks in (model.architecture.encoder.stacks, model.architecture.stacks))
-    assert (reading.attention.heads, reading.find(FeedForward).width) == (4, 96)
-    assert (writing.attention.heads, writing.find(FeedForward).width) == (6, 5)
 
 
 def test_set_refuses_by_dotted_name(run, tmp_path: Path) -> None:
@@ -364,12 +367,3 @@ def test_the_formula_read_back_is_the_count(name: str, of: str) -> None:
     if of == "kv" and not own.has_cache:
         pytest.skip("keeps nothing")
     check_formula(own, of, Workload(29, 29, source=31, new_source=31))
-
-
-def test_no_product_reads_the_keys_of_distances() -> None:
-    """Of what is kept, keys and values in equal parts, a decode step's products read the values."""
-    ledger = load(LECTURE).loaded.ledger
-    at = Workload(context=37, tokens=1, batch=3, source=41).axes()
-    values = [p for p in ledger.products(at) if p.path.endswith("values") and not p.path.startswith("encoder")]
-    read = sum(product.moved(BF16, BF16_EACH)[1] for product in values)
-    assert 2 * read == sum(ledger.state_bytes(at, BF16_EACH).values()) > 0

@@ -96,12 +96,24 @@ def test_the_rarer_stands_over_the_more_frequent_and_the_first_over_all() -> Non
     assert blocks(over(mamba, decoder__full__mamba__mlp=True))[2] == "m96"
 
 
-def test_an_encoder_has_kinds_too() -> None:
+def test_where_kinds_of_layers_are() -> None:
     file = over(DECODER, decoder=None, encoder={"layers": 4, "every": {"2": {"experts": EXPERTS}}})
     own = load_model("mine", over(file, model__positions="learned")).architecture
     assert [stack.numbers for stack in own.stacks] == [(0, 2), (1, 3)] and not own.ledger().states(
         Workload(5, 5).axes()
     )
+    own = load_model("mine", MIXED).architecture
+    assert [stack.numbers for stack, _ in own.having(Mamba)] == [(3,)]
+    own = over(
+        DECODER,
+        decoder={
+            "layers": 4,
+            "mamba2": {**PLAIN["mamba2"], "layers": [1]},
+            "delta_net": {**PLAIN["delta_net"], "layers": [0, 3]},
+        },
+    )
+    blocks = load_model("mine", own).architecture.blocks()
+    assert [block.sublayers[0].name for block in blocks] == ["delta", "mamba", "attn", "delta"]
 
 
 def test_keys_of_kinds_are_set_shown_and_swept_by_dotted_name(run, tmp_path: Path) -> None:
@@ -158,11 +170,6 @@ def test_the_formula_of_layers_that_differ_is_the_count(of: str) -> None:
     check_formula(own, of, Workload(29, 29))
 
 
-def test_a_hybrid_has_mamba_where_its_pattern_says() -> None:
-    own = load_model("mine", MIXED).architecture
-    assert [stack.numbers for stack, _ in own.having(Mamba)] == [(3,)]
-
-
 CHANGED = {
     "mamba2": {
         "heads": 8, "head_dim": 11, "groups": 2, "state": 129, "kernel": 5, "chunk": 7, "bias": True,
@@ -201,27 +208,11 @@ def test_a_list_of_layers_and_a_pattern_say_the_same(name: str) -> None:
     )
 
 
-def test_two_lists_share_the_layers() -> None:
-    own = over(
-        DECODER,
-        decoder={
-            "layers": 4,
-            "mamba2": {**PLAIN["mamba2"], "layers": [1]},
-            "delta_net": {**PLAIN["delta_net"], "layers": [0, 3]},
-        },
-    )
-    blocks = load_model("mine", own).architecture.blocks()
-    assert [block.sublayers[0].name for block in blocks] == ["delta", "mamba", "attn", "delta"]
-
-
-def test_a_head_that_is_rotated_whole_has_one_size() -> None:
+def test_heads_that_are_rotated_in_part() -> None:
     whole = load_model("mine", over(DECODER, attention__rotary_dim=8)).architecture
     assert whole == load_model("mine", DECODER).architecture
     odd = load_model("mine", over(DECODER, attention__rotary_dim=4, attention__head_dim=9)).architecture
     assert odd.blocks()[0].attention.axes()["Hr"] == 4
-
-
-def test_latent_attention_without_positions_may_share_an_odd_part() -> None:
     own = over(LATENTS, model__positions="none", latent_attention__rope_dim=3)
     assert load_model("mine", own).architecture.blocks()[0].attention.rotary is None
 

@@ -11,7 +11,7 @@ from tfacct.base.errors import UsageError
 from tfacct.loading import presets
 
 
-def test_a_step_behind_the_source_computes_neither_the_encoder_nor_the_cross_keys() -> None:
+def test_a_source_is_read_once() -> None:
     lines = {line["path"]: line["flops"] for line in load(T5).flops(ctx=20, source=100, decode=True).lines}
     silent = {path for path, flops in lines.items() if flops == 0}
     assert silent == {path for path in lines if path.startswith("encoder.")} | {
@@ -19,6 +19,15 @@ def test_a_step_behind_the_source_computes_neither_the_encoder_nor_the_cross_key
         "blocks.*.cross.v_proj",
     }
     assert lines["blocks.*.cross.scores"] == 12 * 2 * 1 * 100 * 768
+    model = load(T5)
+    whole = model.generate(ctx=4, new_tokens=6, source=50).total
+    prefill = model.flops(ctx=4, source=50, logits="last").total
+    steps = sum(model.flops(ctx=4 + i, source=50, decode=True).total for i in range(1, 6))
+    assert whole == prefill + steps
+    assert load("bart-base").flops(ctx=3).total == load("bart-base").flops(ctx=3, source=1024).total
+    lines = {line["path"]: line for line in load(T5).traffic(ctx=9, source=5, decode=True).lines}
+    assert lines["encoder.blocks.*.mlp.up_proj"]["read_bytes"] == lines["blocks.*.cross.v_proj"]["read_bytes"] == 0
+    assert lines["blocks.*.cross.scores"]["read_bytes"] == 12 * 2 * 768 * (1 + 5)
 
 
 def test_the_cache_keeps_self_and_cross_apart() -> None:
@@ -30,18 +39,6 @@ def test_the_cache_keeps_self_and_cross_apart() -> None:
     assert facts["kv_cache_bytes"] == 3 * 130 * one
     memory = load(T5).memory(ctx=30, source=100, batch=3).models[0]
     assert memory["kv_cache_bytes"] == 3 * 130 * one and memory["kv_bytes_per_token"] == one
-
-
-def test_a_request_is_one_prefill_and_its_steps() -> None:
-    model = load(T5)
-    whole = model.generate(ctx=4, new_tokens=6, source=50).total
-    prefill = model.flops(ctx=4, source=50, logits="last").total
-    steps = sum(model.flops(ctx=4 + i, source=50, decode=True).total for i in range(1, 6))
-    assert whole == prefill + steps
-
-
-def test_the_source_is_a_models_longest_unless_it_is_said() -> None:
-    assert load("bart-base").flops(ctx=3).total == load("bart-base").flops(ctx=3, source=1024).total
 
 
 def test_an_encoder_alone_generates_nothing() -> None:
@@ -67,12 +64,6 @@ def test_the_papers_shapes_are_about_what_it_says() -> None:
     """Table 3: 65 and 213 million. Ours has tables of sines, biases and one table of 37,000 tokens."""
     totals = {name: load(name).params().total for name in ("transformer-base", "transformer-big")}
     assert round(totals["transformer-base"] / 65e6, 1) == 1.0 and round(totals["transformer-big"] / 213e6, 2) == 1.01
-
-
-def test_what_does_not_run_moves_nothing() -> None:
-    lines = {line["path"]: line for line in load(T5).traffic(ctx=9, source=5, decode=True).lines}
-    assert lines["encoder.blocks.*.mlp.up_proj"]["read_bytes"] == lines["blocks.*.cross.v_proj"]["read_bytes"] == 0
-    assert lines["blocks.*.cross.scores"]["read_bytes"] == 12 * 2 * 768 * (1 + 5)
 
 
 def test_an_encoders_tables_are_embeddings(run) -> None:

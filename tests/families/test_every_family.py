@@ -17,8 +17,13 @@ FAMILIES = families.names()
 WITH_CLASS = [name for name in FAMILIES if families.config_class(name).hf_modules]
 
 
-def test_tests_know_every_family_and_no_other() -> None:
+def test_tests_know_every_family_and_list_them_nowhere_else() -> None:
     assert names() == FAMILIES
+    # Rooms alone: a list of most families anywhere else would have to be kept by hand.
+    here = Path(__file__).parents[1]
+    texts = {path.name: path.read_text() for path in here.rglob("*.py")}
+    counts = {file: sum(f'"{name}": ' in text for name in WITH_CLASS) for file, text in texts.items()}
+    assert [file for file, count in counts.items() if count > len(WITH_CLASS) // 3] == []
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -83,14 +88,6 @@ def test_families_are_listed_newest_first() -> None:
         assert f"\n## {name}\n" in (Path(__file__).parents[2] / "docs" / file).read_text()
 
 
-def test_no_other_test_lists_the_families() -> None:
-    """Rooms alone: a list of most families anywhere else would have to be kept by hand."""
-    here = Path(__file__).parents[1]
-    texts = {path.name: path.read_text() for path in here.rglob("*.py")}
-    counts = {file: sum(f'"{name}": ' in text for name in WITH_CLASS) for file, text in texts.items()}
-    assert [file for file, count in counts.items() if count > len(WITH_CLASS) // 3] == []
-
-
 def test_logits_are_asked_of_every_family_that_can_be() -> None:
     """Six weigh experts in ways of their own, and CodeGen lays out its one product in pieces."""
     asked = {name.partition(" ")[0] for name in LOGITS}
@@ -111,16 +108,13 @@ def test_one_call_reads_a_config_with_what_was_set_over_it() -> None:
     reading = families.read(TINY[CUSTOM], {"decoder.layers": 4})
     assert reading.family == CUSTOM and reading.fields["decoder.layers"] == 4 and reading.fields["model.hidden"] == 48
     assert len(reading.architecture.blocks()) == 4
-
-
-def test_a_model_with_images_is_read_as_its_language_model() -> None:
     raw = {"model_type": "gemma3", "text_config": TINY["gemma3_text"], "vision_config": {"hidden_size": 9}}
     reading = families.read(raw, {"num_hidden_layers": 2})
     assert (reading.family, reading.left_out) == ("gemma3_text", ("vision_config",))
     assert reading.fields["num_hidden_layers"] == 2 and reading.architecture.embed.vocab == 127
 
 
-def test_reading_names_no_model_and_loading_does() -> None:
+def test_loading_asks_families_one_question_and_names_the_model() -> None:
     with pytest.raises(NotFoundError) as caught:
         families.read(TINY["llama"], {"head_dimm": 12})
     assert caught.value.message == "no field 'head_dimm' in llama"
@@ -130,10 +124,7 @@ def test_reading_names_no_model_and_loading_does() -> None:
     with pytest.raises(NotFoundError) as caught:
         load_model("mine", TINY["llama"], {"head_dimm": 12})
     assert caught.value.message == "mine: no field 'head_dimm' in llama"
-
-
-def test_loading_asks_families_one_question() -> None:
-    """Between the two rooms there is one call."""
+    # Between the two rooms there is one call.
     text = (Path(families.__file__).parent.parent / "loading" / "model.py").read_text()
     assert re.findall(r"\bfamilies\.(\w+)", text) == ["read"]
 

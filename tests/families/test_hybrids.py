@@ -53,13 +53,15 @@ def test_totals_that_were_published(name: str, key: str) -> None:
     assert float(f"{load(name).params().models[0][key]:.{digits}e}") == float(said)
 
 
-def test_blocks_in_turn_are_named_by_the_first_layer_that_calls_them() -> None:
+def test_layers_that_call_shared_blocks() -> None:
     """Of five hybrid layers the first, third and fifth call one block, the second and fourth the other."""
     calls = {"layers_block_type": ["hybrid"] * 5, "num_mem_blocks": 2, "use_shared_attention_adapter": True}
     stored = load_model("mine", {**TINY["zamba2"], **calls}).ledger.parameters(unfolded=True)
     own = [path.split(".")[1] for path in stored if path.endswith("attn.o_proj.weight")]
     assert sorted(own) == ["0", "1"]
     assert sum(path.endswith("attn.q_adapter_down.weight") for path in stored) == 5
+    calls = [number for number in range(76) if number == 2 or (number > 2 and (number - 3) % 6 == 4)]
+    assert load_model("mine", {"model_type": "zamba"}).config.hybrid_layers() == calls and len(calls) == 13
 
 
 def test_the_sizes_of_sparse_attention_config_are_the_ones_taken(run) -> None:
@@ -72,21 +74,13 @@ def test_the_sizes_of_sparse_attention_config_are_the_ones_taken(run) -> None:
     assert "index_" not in run("params", "-", stdin=json.dumps(config).encode()).out
 
 
-def test_layers_of_zamba_that_call_its_block() -> None:
-    calls = [number for number in range(76) if number == 2 or (number > 2 and (number - 3) % 6 == 4)]
-    assert load_model("mine", {"model_type": "zamba"}).config.hybrid_layers() == calls and len(calls) == 13
-
-
-def test_one_token_more_than_a_chunk_costs_another() -> None:
+def test_chunks_and_states_of_delta_net() -> None:
     """2 · 64 · 64 · 128 FLOPs for each of 32 heads, 36 blocks and chunk; none for the token of a decode step."""
     model = load("qwen3-next-80b-a3b").loaded.ledger
     for tokens, context, chunks in ((64, 64, 1), (65, 65, 2), (65, 900, 2), (1, 900, 0)):
         at = Workload(context, tokens).axes()
         assert model.flops(at)["blocks.*.delta.key_pairs"] == 2 * 64 * 64 * 128 * 32 * 36 * chunks
-
-
-def test_the_states_are_counted_in_fp32() -> None:
-    """36 blocks of 32 heads of 128 × 128 numbers, 4 bytes each, at every dtype of the cache."""
+    # 36 blocks of 32 heads of 128 × 128 numbers, 4 bytes each, at every dtype of the cache.
     held = 36 * 32 * 128 * 128 * 4
     for dtype in ("bf16", "fp8"):
         kept = load("qwen3-next-80b-a3b").memory(ctx=1000, kv_dtype=dtype).models[0]["lines"]
@@ -194,14 +188,11 @@ OPENELM_270M = {
 }  # fmt: skip
 
 
-def test_openelm_270m_has_the_total_of_its_paper() -> None:
+def test_layers_that_differ_by_hand() -> None:
     assert load_model("270m", OPENELM_270M).parameters == 271_527_168
-
-
-def test_layers_of_deci_differ() -> None:
-    """49 of 80 layers have attention, of 8 key heads of 128: 2 · 49 · 8 · 128 numbers a token, of two bytes each.
-    int(2 · 1.0 · 8192 / 3) = 5461, and the next multiple of 256 is 5632. Of the small one, 48 wide, heads of 6: keys
-    and values of 4, 2, 2 and 4 heads."""
+    # 49 of 80 layers have attention, of 8 key heads of 128: 2 · 49 · 8 · 128 numbers a token, of two bytes each.
+    # int(2 · 1.0 · 8192 / 3) = 5461, and the next multiple of 256 is 5632. Of the small one, 48 wide, heads of 6:
+    # keys and values of 4, 2, 2 and 4 heads.
     ours = presets.load("llama-3.3-nemotron-super-49b")
     assert load("llama-3.3-nemotron-super-49b").evaluate("kv_bytes_per_token", batch=[1])[0] == 2 * 49 * 8 * 128 * 2
     assert ours.parameters == 49_867_145_216  # as its checkpoint's page has it, and by arithmetic
@@ -210,9 +201,6 @@ def test_layers_of_deci_differ() -> None:
     assert "blocks.54.attn.q_proj.weight" not in parameters and "blocks.54.attn_norm.weight" not in parameters
     small = load_model("deci", TINY["deci"]).ledger.parameters(unfolded=True)
     assert [small[f"blocks.{n}.attn.k_proj.weight"] for n in range(4)] == [48 * 6 * heads for heads in (4, 2, 2, 4)]
-
-
-def test_one_kind_set_as_layer_types_is_that_of_every_layer() -> None:
-    """gemma-3-27b: keys and values of 62 layers, 16 heads of 128, in bf16."""
+    # gemma-3-27b: keys and values of 62 layers, 16 heads of 128, in bf16.
     full = load("gemma-3-27b-text", layer_types="full_attention")
     assert full.kv(ctx=3000).kv_cache_bytes == 62 * 2 * 16 * 128 * 2 * 3000

@@ -73,11 +73,16 @@ def test_an_encoder_whose_positions_are_rotations_takes_images_of_any_sides(name
     assert found.total > load(model.raw).flops().total
 
 
-def test_images_of_any_sides_are_swept_by_their_patches(run) -> None:
+def test_contexts_that_images_can_have(run) -> None:
     """ERNIE's encoder merges nothing, and no field of it says how large an image is."""
     ran = run("sweep", "ernie-4.5-vl-28b-vision", "--ctx", "64, 256", columns=120)
     assert ran.code == 0 and not ran.err
     assert [row.split()[0] for row in ran.out.splitlines() if "%" in row] == ["64", "256"]
+    # GLM-4.1V's patches come in fours: it was asked of numbers that are no multiple of 4.
+    ran = run("solve", "glm-4.1v-9b-vision", "--for", "ctx", "--until", "total_flops=10T")
+    glm = load("glm-4.1v-9b-vision")
+    assert glm.flops(ctx=4644).total <= 10**13 < glm.flops(ctx=4648).total
+    assert "Up to ctx = 4,644, " in ran.out and "ctx must be a multiple of 4" in ran.out
 
 
 @pytest.mark.parametrize(
@@ -94,25 +99,6 @@ def test_images_of_any_sides_are_swept_by_their_patches(run) -> None:
 def test_a_field_that_says_the_context_is_not_said_to_have_no_effect(run, model: str, field: str, value: str) -> None:
     rows = [line.split() for line in run("models", model).out.splitlines() if line.startswith(f" {field} ")]
     assert rows == [[field, "family" if field == "model_type" else "given", value]]
-
-
-def test_sides_of_internvls_images_may_be_given_both() -> None:
-    fields = {"model_type": "internvl_vision", "num_hidden_layers": 1}
-    whole, both = (load_model("mine", {**fields, "image_size": size}) for size in (448, [448, 448]))
-    assert whole.architecture == both.architecture and both.context == 32**2 + 1
-
-
-def test_a_context_is_solved_for_among_those_whose_patches_are_merged(run) -> None:
-    """GLM-4.1V's patches come in fours: it was asked of numbers that are no multiple of 4."""
-    ran = run("solve", "glm-4.1v-9b-vision", "--for", "ctx", "--until", "total_flops=10T")
-    glm = load("glm-4.1v-9b-vision")
-    assert glm.flops(ctx=4644).total <= 10**13 < glm.flops(ctx=4648).total
-    assert "Up to ctx = 4,644, " in ran.out and "ctx must be a multiple of 4" in ran.out
-
-
-def test_an_encoder_that_is_null_is_not_named_beside_another() -> None:
-    whole = {"model_type": "gemma4", "vision_config": {}, "audio_config": None, "text_config": {"hidden_size": 9}}
-    assert load_model("mine", whole, part="vision").left_out == ("text_config", "embed_vision")
 
 
 def test_all_parts_of_one_that_reads_hears_and_sees_are_counted_together() -> None:
@@ -143,3 +129,8 @@ def test_encoders_beside_those_by_hand() -> None:
     # Of Gemma 4, the product by which the class takes means: rows · patches · hidden.
     added = load("gemma-4-26b-a4b-vision").loaded.config.hf_extra_flops(Workload(context=90, tokens=90, batch=2))
     assert added == {"merger.average": 2 * 2 * 10 * 90 * 1152}
+    fields = {"model_type": "internvl_vision", "num_hidden_layers": 1}
+    whole, both = (load_model("mine", {**fields, "image_size": size}) for size in (448, [448, 448]))
+    assert whole.architecture == both.architecture and both.context == 32**2 + 1
+    whole = {"model_type": "gemma4", "vision_config": {}, "audio_config": None, "text_config": {"hidden_size": 9}}
+    assert load_model("mine", whole, part="vision").left_out == ("text_config", "embed_vision")

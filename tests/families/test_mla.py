@@ -28,7 +28,7 @@ def decode_by_hand(keys: int) -> int:
     return 2 * (61 * (projections + absorbed) + 3 * dense + 58 * experts + 7168 * 129_280)
 
 
-def test_a_decode_step_is_the_one_that_engines_run() -> None:
+def test_each_phase_runs_the_form_that_engines_run() -> None:
     report = load("deepseek-v3").flops(ctx=32_768, decode=True)
     assert report.total == decode_by_hand(32_768)
     assert round(report.total, -9) == 630 * 10**9
@@ -38,13 +38,17 @@ def test_a_decode_step_is_the_one_that_engines_run() -> None:
     assert facts["total_flops_otherwise"] == {"latent_attention": "expanded", "total_flops": named.total}
     assert any("absorbed" in note and "In expanded form it would take 67.3 TFLOPs" in note for note in report.notes)
     assert named.models[0]["latent_attention"] == "expanded" and named.models[0]["total_flops_otherwise"] is None
-
-
-def test_a_prefill_comes_out_expanded() -> None:
     (facts,) = load("deepseek-v3").flops(ctx=4096).models
     assert facts["latent_attention"] == "expanded"
     assert facts["total_flops"] == load("deepseek-v3", latent_attention="expanded").flops(ctx=4096).total
     assert facts["total_flops"] < facts["total_flops_otherwise"]["total_flops"]
+    report = load("deepseek-v3").generate(ctx=2048, new_tokens=3)
+    (facts,) = report.models
+    assert (facts["prefill_latent_attention"], facts["decode_latent_attention"]) == ("expanded", "absorbed")
+    assert facts["decode_flops"] == decode_by_hand(2049) + decode_by_hand(2050)
+    specs = {phase["phase"]: {line["path"]: line["spec"] for line in phase["lines"]} for phase in facts["phases"]}
+    assert specs["prefill"]["blocks.*.attn.k_b_proj"] == "B S R, R N Hp -> B S N Hp"
+    assert specs["decode"]["blocks.*.attn.k_b_proj"] == "B T N Hp, R N Hp -> B T N R"
 
 
 @pytest.mark.parametrize("masked", [False, True])
@@ -64,13 +68,10 @@ def test_each_step_runs_the_form_with_fewer_flops(tokens: int, keys: int, masked
         assert recomputed_flops(ours, at) == recomputed_flops(named, at)
 
 
-def test_both_forms_are_taken_by_the_steps_above() -> None:
+def test_both_forms_are_taken_and_keep_the_same() -> None:
     ledger = by_name()["auto"].ledger
     taken = {ledger.ways.index(ledger.settled(Workload(keys, tokens).axes())) for tokens, keys in STEPS}
     assert taken == {0, 1}
-
-
-def test_forms_to_choose_from_keep_the_same() -> None:
     one, other = by_name()["auto"].ledger.ways
     at = Workload(23, 5, 3).axes()
     for what in ("parameters", "active_parameters", "tensors"):
@@ -123,16 +124,6 @@ def test_a_request_decodes_in_the_form_of_each_step(fields: dict, steps: int) ->
         assert len(taken) == {0: 0, 1: 1, 2: 1, 9: 2, 40: 2}[steps]
 
 
-def test_a_request_says_both_forms() -> None:
-    report = load("deepseek-v3").generate(ctx=2048, new_tokens=3)
-    (facts,) = report.models
-    assert (facts["prefill_latent_attention"], facts["decode_latent_attention"]) == ("expanded", "absorbed")
-    assert facts["decode_flops"] == decode_by_hand(2049) + decode_by_hand(2050)
-    specs = {phase["phase"]: {line["path"]: line["spec"] for line in phase["lines"]} for phase in facts["phases"]}
-    assert specs["prefill"]["blocks.*.attn.k_b_proj"] == "B S R, R N Hp -> B S N Hp"
-    assert specs["decode"]["blocks.*.attn.k_b_proj"] == "B T N Hp, R N Hp -> B T N R"
-
-
 @pytest.mark.parametrize("tokens", [8, 20, 40])
 @pytest.mark.parametrize("until", [f"{SHARE}=3%", f"{SHARE}=10%", f"{SHARE}=20%", "total_flops=30M"])
 def test_an_equation_is_solved_across_the_change_of_form(until: str, tokens: int) -> None:
@@ -180,7 +171,7 @@ def test_where_attention_overtakes_the_rest(tokens: int) -> None:
     assert attention_overtakes(Point(ledger, Workload(tokens, tokens)), chunk=True) == found
 
 
-def test_a_formula_names_the_form_it_is_of(run) -> None:
+def test_formulas_and_differences_name_their_forms(run) -> None:
     for options, form, spec in (
         ((), "expanded", "B S R, R N Hp → B S N Hp"),
         (("--decode",), "absorbed", "B T N Hp, R N Hp → B T N R"),
@@ -190,9 +181,6 @@ def test_a_formula_names_the_form_it_is_of(run) -> None:
         facts = json.loads(run("formula", "deepseek-v2-lite", *options, "--json").out)["models"][0]
         flops = json.loads(run("flops", "deepseek-v2-lite", *options, "--json").out)["models"][0]
         assert facts["latent_attention"] == form and facts["total_flops"] == flops["total_flops"]
-
-
-def test_both_sides_of_a_difference_say_their_forms() -> None:
     facts = json.loads(load("deepseek-v2-lite").diff(ctx=4096, to_ctx=8192, decode=True).to_json())["models"][0]
     assert [facts[side]["latent_attention"] for side in ("old_side", "new_side")] == ["absorbed", "absorbed"]
 
@@ -203,7 +191,7 @@ LARGE = {"model_type": "mistral_large4_text"}
 SOURCES = [0, 0, 2, 3, 2, 2, 2, 3]
 
 
-def test_a_layer_that_reads_anothers_latents_has_no_product_for_them_and_keeps_none() -> None:
+def test_layers_that_read_the_latents_of_others(run, tmp_path: Path) -> None:
     """Layers 3 and 7 are not rotated. Five layers have no product of 6,144 by 576, or by 512, and no norm of it."""
     own = {**LARGE, "num_hidden_layers": 8, "no_rope_layers": [1, 1, 1, 0, 1, 1, 1, 0]}
     whole, shared = load_model("mine", own), load_model("mine", {**own, "kv_source_layers": SOURCES})
@@ -215,9 +203,6 @@ def test_a_layer_that_reads_anothers_latents_has_no_product_for_them_and_keeps_n
     unpacked = {"latent_attention": "unpacked"}  # where each layer keeps keys and values that it made itself
     kept = [sum(one.with_fields(unpacked).ledger.states(at).values()) for one in (whole, shared)]
     assert kept[0] == kept[1]
-
-
-def test_how_many_layers_borrow_latents_is_said(run, tmp_path: Path) -> None:
     file = tmp_path / "config.json"
     file.write_text(
         json.dumps({**LARGE, "num_hidden_layers": 8, "no_rope_layers": [1] * 8, "kv_source_layers": [0] * 8})

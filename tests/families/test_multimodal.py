@@ -27,21 +27,18 @@ def llava(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_a_tower_of_idefics_has_one_class(run) -> None:
+def test_fields_of_towers(run) -> None:
     """Its whole builds that whatever the config says, so another type is refused."""
     raw = {"model_type": "smolvlm", "text_config": text_of("smolvlm"), "vision_config": TINY["clip_vision_model"]}
     older = {**raw, "vision_config": {**TINY["smolvlm_vision"], "model_type": "smolvlm", "use_base_siglip": True}}
     assert load_model("mine", older).of_part("vision").family == "smolvlm_vision"
-
-
-def test_clips_fields_under_their_older_name_come_first() -> None:
-    """As in its config class: what a `vision_config_dict` says, and its class's defaults, over a `vision_config`."""
+    # As in its config class: what a `vision_config_dict` says, and its class's defaults, over a `vision_config`.
     older = {"hidden_size": 1024, "num_attention_heads": 16}
     raw = {"model_type": "clip", "text_config": {}, "vision_config": {"hidden_size": 96}, "vision_config_dict": older}
     assert load_model("mine", raw).of_part("vision").config.model_dump()["hidden_size"] == 1024
 
 
-def test_a_part_alone_says_what_it_is_not(run, llava: str) -> None:
+def test_a_part_alone(run, llava: str) -> None:
     for command in ("params", "flops", "memory"):
         ran = run(command, llava, "--part", "vision", "--json")
         (model,) = json.loads(ran.out)["models"]
@@ -53,6 +50,9 @@ def test_a_part_alone_says_what_it_is_not(run, llava: str) -> None:
     plain, text = (run("params", llava, *part, "--json") for part in ((), ("--part", "text")))
     (one,), (other,) = (json.loads(ran.out)["models"] for ran in (plain, text))
     assert one["total_params"] == other["total_params"] and one["left_out"] == other["left_out"] == ["vision_config"]
+    ran = run("flops", llava, "--part", "vision", "--set", "image_size=224", "--json")
+    assert json.loads(ran.out)["models"][0]["workload"]["tokens"] == 257
+    assert load(LLAVA).part("vision", image_size=224).loaded.context == 257
 
 
 QWEN2_5_VL: dict[str, Any] = {
@@ -139,12 +139,6 @@ def test_a_thinker_answers_for_its_encoder_of_images(run, tmp_path: Path) -> Non
     inside = load_model("mine", whole).of_part("vision")
     assert inside.ledger.parameters() == alone.ledger.parameters() == load_model("own", vision).ledger.parameters()
     assert inside.left_out == ("text_config", "audio_config", "talker_config")
-
-
-def test_fields_are_set_over_the_part(run, llava: str) -> None:
-    ran = run("flops", llava, "--part", "vision", "--set", "image_size=224", "--json")
-    assert json.loads(ran.out)["models"][0]["workload"]["tokens"] == 257
-    assert load(LLAVA).part("vision", image_size=224).loaded.context == 257
 
 
 def with_part() -> list[str]:
@@ -240,7 +234,7 @@ def test_a_projector_that_is_not_understood_is_refused(whole: str, more: dict[st
         found.of_parts("parameters")
 
 
-def test_params_and_memory_count_the_projector_and_name_it(run, tmp_path: Path) -> None:
+def test_the_projector_is_counted_and_named(run, tmp_path: Path) -> None:
     """Devstral Small 2: 24,011,361,280 parameters in its class, 1,024 + 4,096 · 1,024 + 1,024 · 5,120 + 5,120² of them
     in the projector."""
     (path := tmp_path / "devstral.json").write_text(json.dumps(DEVSTRAL))
@@ -253,10 +247,7 @@ def test_params_and_memory_count_the_projector_and_name_it(run, tmp_path: Path) 
         document = json.loads(run(command, str(path), "--part", "both", "--json").out)
         assert sum(one["total_params"] for one in document["models"]) == 24_011_361_280
         assert [one["left_out"] for one in document["models"]] == [[], []]
-
-
-def test_flops_count_the_projector_of_an_image(run, tmp_path: Path) -> None:
-    """Devstral Small 2: 110 x 110 patches, of which four become one row in the first product."""
+    # Devstral Small 2: 110 x 110 patches, of which four become one row in the first product.
     (path := tmp_path / "devstral.json").write_text(json.dumps(DEVSTRAL))
     rows = 110 * 110 // 4
     products = {

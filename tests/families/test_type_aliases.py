@@ -55,13 +55,24 @@ def test_what_is_not_said_is_known_or_asked_for(of: str, name: str | None) -> No
         load_model("mine", fewer)
 
 
-def test_fields_are_set_under_either_name() -> None:
+def test_fields_and_types_set_over_an_older_file() -> None:
     for name in ("n_layer", "num_hidden_layers"):
         assert len(load_model("mine", RW_7B, {name: 3}).architecture.blocks()) == 3
     tied = load_model("mine", PUBLISHED["llada-100m"], {"weight_tying": True})
     assert tied.parameters == 124_327_616 - 126464 * 448
     with pytest.raises(NotFoundError, match="no field 'n_layers' in falcon"):
         load_model("mine", RW_7B, {"n_layers": 3})
+    whole = {
+        "model_type": "internvl_chat",
+        "llm_config": PUBLISHED["internlm-20b"],
+        "vision_config": {"model_type": "intern_vit"},
+    }
+    ours = load_model("mine", whole)
+    assert (ours.family, ours.parameters, ours.left_out) == ("llama", 40_177_428_480 // 2, ("vision_config",))
+    fields = {**TINY["llama"], "model_type": "xverse"}
+    assert load_model("mine", fields, {"model_type": "llama"}).family == "llama"
+    plain = {name: value for name, value in fields.items() if name not in ("attention_bias", "mlp_bias", "head_dim")}
+    assert load_model("mine", {**plain, "model_type": "llama"}, {"model_type": "Yi"}).family == "llama"
 
 
 def test_llamas_body_that_sees_all_tokens() -> None:
@@ -89,13 +100,6 @@ def test_blocks_whose_tokens_see_one_another_change_no_product(config: dict[str,
         assert ours.parameters == load("ling-mini-2.0").loaded.parameters == 16_255_638_528
 
 
-def test_types_that_no_family_comes_near_are_refused_with_the_reason() -> None:
-    for model_type, reason in unsupported_types().items():
-        with pytest.raises(ConfigError, match=f"model_type '{model_type}' is not supported: [a-z]"):
-            load_model("mine", {"model_type": model_type, "hidden_size": 8})
-        assert not reason.endswith(".")
-
-
 def test_ernie_vls_own_files_have_both_sets_of_experts_in_lists() -> None:
     """As Baidu's files of ERNIE-4.5-VL-28B-A3B: fields of the language model in the whole, layers as a range."""
     whole = {**TINY["ernie4_5_vl_moe_text"], **PUBLISHED["ernie-vl"]}
@@ -105,30 +109,17 @@ def test_ernie_vls_own_files_have_both_sets_of_experts_in_lists() -> None:
     assert (tower.family, tower.config.intermediate_size, tower.unknown) == ("ernie4_5_vl_moe_vision", 192, ())
 
 
-def test_it_is_read_inside_a_whole_too() -> None:
-    whole = {
-        "model_type": "internvl_chat",
-        "llm_config": PUBLISHED["internlm-20b"],
-        "vision_config": {"model_type": "intern_vit"},
-    }
-    ours = load_model("mine", whole)
-    assert (ours.family, ours.parameters, ours.left_out) == ("llama", 40_177_428_480 // 2, ("vision_config",))
-
-
-def test_another_type_may_be_set_over_it() -> None:
-    fields = {**TINY["llama"], "model_type": "xverse"}
-    assert load_model("mine", fields, {"model_type": "llama"}).family == "llama"
-    plain = {name: value for name, value in fields.items() if name not in ("attention_bias", "mlp_bias", "head_dim")}
-    assert load_model("mine", {**plain, "model_type": "llama"}, {"model_type": "Yi"}).family == "llama"
-
-
-def test_each_is_read_as_a_family_and_no_other_type_has_its_name() -> None:
+def test_each_type_is_a_family_or_refused_with_the_reason() -> None:
     known = {*families.names(), *multimodal.composites()}
     assert {alias.family for alias in type_aliases().values()} <= known
     assert not known & {*type_aliases(), *unsupported_types()}
     for model_type, named in class_aliases():  # of a family of this name, they are not classes
         prefixes = families.config_class(model_type).class_prefixes if model_type in known else ()
         assert class_ending(named, prefixes) is None
+    for model_type, reason in unsupported_types().items():
+        with pytest.raises(ConfigError, match=f"model_type '{model_type}' is not supported: [a-z]"):
+            load_model("mine", {"model_type": model_type, "hidden_size": 8})
+        assert not reason.endswith(".")
 
 
 def test_jais_and_its_relatives() -> None:
@@ -140,11 +131,16 @@ def test_jais_and_its_relatives() -> None:
     assert load_model("btlm", btlm).ledger.parameters() == load_model("jais", jais).ledger.parameters()
 
 
-def test_the_score_of_internlm2s_reward_models() -> None:
+def test_heads_of_older_files() -> None:
     """`v_head` of their own code: one product without a bias, of which one position's score is kept."""
     ours = load_model("mine", {**TINY["internlm2"], "architectures": ["InternLM2ForRewardModel"], "reward_token_id": 5})
     body = load_model("mine", {**TINY["internlm2"], "architectures": ["InternLM2Model"]})
     assert ours.ledger.parameters() == {**body.ledger.parameters(), "classifier.weight": 48}
+    # bart-large's 406,291,456 and 1,024 · 1,024 + 1,024 + 3 · 1,024 + 3 of the head.
+    said = {**load("bart-large").loaded.raw, "architectures": ["BartForSequenceClassification"], "_num_labels": 3}
+    ours = load_model("mine", {**said, "id2label": {"0": "contradiction", "1": "neutral", "2": "entailment"}})
+    assert ours.parameters == 406_291_456 + 1024 * 1024 + 1024 + 3 * 1024 + 3 == 407_344_131
+    assert ours.unknown == ()
 
 
 def test_what_falls_out_of_a_file_is_named_or_refused() -> None:
@@ -158,14 +154,6 @@ def test_what_falls_out_of_a_file_is_named_or_refused() -> None:
     both = {**TINY["gte"], "model_type": "new", "architectures": ["NewModel", "NewForTokenClassification"]}
     with pytest.raises(UsageError, match="has no other parts"):
         load_model("mine", both).of_part("vision")
-
-
-def test_bart_large_mnli_by_hand() -> None:
-    """bart-large's 406,291,456 and 1,024 · 1,024 + 1,024 + 3 · 1,024 + 3 of the head."""
-    said = {**load("bart-large").loaded.raw, "architectures": ["BartForSequenceClassification"], "_num_labels": 3}
-    ours = load_model("mine", {**said, "id2label": {"0": "contradiction", "1": "neutral", "2": "entailment"}})
-    assert ours.parameters == 406_291_456 + 1024 * 1024 + 1024 + 3 * 1024 + 3 == 407_344_131
-    assert ours.unknown == ()
 
 
 @pytest.mark.parametrize(
@@ -188,16 +176,7 @@ def test_jinas_encoders_by_hand() -> None:
     layer = 4 * (768**2 + 768) + 3 * 768 * 3072 + 768 + 4 * 768 + 4 * 768
     assert of_code.parameters == (61056 + 4) * 768 + 12 * layer + 768**2 + 768
     assert round(of_code.parameters / 1e6) == 161
-
-
-def test_the_last_layer_of_each_group_of_bailing_hybrid_has_full_attention() -> None:
-    whole = load_model("mine", {**TINY["bailing_hybrid"], "layer_types": None, "layer_group_size": 3})
-    (full,) = (group.numbers for group in whole.ledger.groups if group.kind.startswith("latent"))
-    assert full == (2,)  # of layers 0 to 3
-
-
-def test_jina_embeddings_v4_is_qwen2_5_vl_and_a_product() -> None:
-    """Its class inherits that of Qwen2.5-VL-3B, whose language model has 3,085,938,688 of 3,754,622,976 parameters."""
+    # Its class inherits that of Qwen2.5-VL-3B, whose language model has 3,085,938,688 of 3,754,622,976 parameters.
     plain = {
         "hidden_size": 2048, "intermediate_size": 11008, "max_position_embeddings": 128000, "model_type": "qwen2_5_vl",
         "num_attention_heads": 16, "num_hidden_layers": 36, "num_key_value_heads": 2, "tie_word_embeddings": True,
@@ -210,6 +189,12 @@ def test_jina_embeddings_v4_is_qwen2_5_vl_and_a_product() -> None:
     assert ours.parameters == 3_085_938_688
     with pytest.raises(ConfigError, match="is not a class of qwen2"):
         load_model("mine", {**plain, "architectures": ["JinaEmbeddingsV5Model"]})
+
+
+def test_the_last_layer_of_each_group_of_bailing_hybrid_has_full_attention() -> None:
+    whole = load_model("mine", {**TINY["bailing_hybrid"], "layer_types": None, "layer_group_size": 3})
+    (full,) = (group.numbers for group in whole.ledger.groups if group.kind.startswith("latent"))
+    assert full == (2,)  # of layers 0 to 3
 
 
 def test_nv_embed_by_hand() -> None:

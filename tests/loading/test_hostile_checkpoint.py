@@ -149,7 +149,7 @@ def index(path: Path, files: dict[str, str] | object, **more: Any) -> Path:
     return path
 
 
-def test_an_index_names_files_beside_it_and_no_others(run: Callable[..., Ran], tmp_path: Path) -> None:
+def test_an_index_names_files_beside_it_and_what_they_hold(run: Callable[..., Ran], tmp_path: Path) -> None:
     written(tmp_path / "x.safetensors", {"w": ("F32", (2, 3))})
     here = tmp_path / "here"
     for name in ("../x.safetensors", str(tmp_path / "x.safetensors"), "a/../../x.safetensors", "..", "", ".safetensors",
@@ -166,9 +166,6 @@ def test_an_index_names_files_beside_it_and_no_others(run: Callable[..., Ran], t
     assert "names more than 300,000 tensors" in run("check", str(here)).err
     index(here, {f"w{n}": f"{n}.safetensors" for n in range(1_001)})
     assert "names 1,001 files" in run("check", str(here)).err
-
-
-def test_an_index_says_what_its_files_hold(run: Callable[..., Ran], tmp_path: Path) -> None:
     written(tmp_path / "a.safetensors", {"w": ("F32", (2, 3))})
     written(tmp_path / "b.safetensors", {"v": ("F32", (2, 3))})
     both = {"w": "a.safetensors", "v": "b.safetensors"}

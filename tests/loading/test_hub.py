@@ -309,7 +309,7 @@ def test_load_by_hub_id(environment: dict[str, str], server: Hub, tmp_path: Path
     assert not [path for _, path, _ in server.asked if "no/such" in path]
 
 
-def test_revisions(ask: Ask, server: Hub) -> None:
+def test_revisions_and_where_they_came_from(ask: Ask, server: Hub) -> None:
     """Branches, tags, pull requests and commits; the name keeps the revision, a commit cut as git cuts it."""
     for revision, shown, vocabulary in [
         ("main", "main", 73), ("v1.0", "v1.0", 74), ("refs/pr/3", "refs/pr/3", 74), (COMMIT, COMMIT[:7], 73),
@@ -321,9 +321,6 @@ def test_revisions(ask: Ask, server: Hub) -> None:
     before = len(server.asked)
     assert ask("flops", f"{ID}@{COMMIT}").code == 0
     assert len(server.asked) == before, "a commit never changes: what is in the cache needs no question"
-
-
-def test_show_says_where_it_came_from(ask: Ask, server: Hub) -> None:
     ran = ask("models", ID)
     said = " ".join(ran.out.split())
     assert f"source: {server.url}/{ID}, fetched at {COMMIT}" in said and "expected parameters" not in said
@@ -398,11 +395,18 @@ def test_the_token_goes_to_no_host_that_the_server_names(ask: Ask, server: Hub, 
         ) in ran.err
 
 
-def test_a_renamed_model_is_found_on_the_same_host(ask: Ask, server: Hub) -> None:
+def test_the_token_is_sent_and_opens_the_gate(ask: Ask, server: Hub, tmp_path: Path) -> None:
     """As the hub tells of it: by a path, not an address."""
     server.answers["old/name@main"] = Answer(b"", 307, {"Location": f"/{ID}/resolve/main/config.json"})
     assert ask("params", "old/name", HF_TOKEN="hf_mine").code == 0
     assert [who for _, _, who in server.asked] == ["Bearer hf_mine"] * 4
+    gated = GATED_ID
+    ran = ask("params", gated, HF_TOKEN="hf_wrong")
+    assert ran.code == 2 and "is gated" in ran.err and "hf_wrong" not in ran.err
+    assert ask("params", gated, HF_TOKEN="hf_right").code == 0
+    assert {who for _, path, who in server.asked if gated in path} == {"Bearer hf_wrong", "Bearer hf_right"}
+    (tmp_path / "home" / "token").write_text("hf_kept\n")
+    assert ask("params", ID).code == 0 and server.asked[-1][2] == "Bearer hf_kept"
 
 
 def test_the_cache_is_one_that_huggingface_hub_reads(ask: Ask, server: Hub, tmp_path: Path) -> None:
@@ -422,12 +426,20 @@ print(cache.warnings, sorted(ref for repo in cache.repos for ref in repo.refs))
     )
 
 
-def test_nobody_there(ask: Ask) -> None:
+def test_an_environment_without_a_hub(ask: Ask, tmp_path: Path) -> None:
     for endpoint in ("http://127.0.0.1:9", "nonsense", "", "file:///etc", "ftp://127.0.0.1", "http://", "http://["):
         ran = ask("flops", ID, HF_ENDPOINT=endpoint)
         assert (ran.code, ran.out) == (2, "")
         assert ran.err.startswith(f"error: cannot fetch {ID} from ") and len(ran.err.splitlines()) == 2
         assert "did you mean qwen2-7b" in ran.err
+    ran = ask("flops", ID, HF_HUB_ETAG_TIMEOUT="soon")
+    assert (ran.code, ran.out) == (2, "") and "HF_HUB_ETAG_TIMEOUT must be a number" in ran.err and "soon" in ran.err
+    (tmp_path / "taken").write_text("a file")
+    ran = ask("flops", ID, HF_HOME=str(tmp_path / "taken"))
+    assert (ran.code, ran.out) == (2, "") and "the hub cache cannot be used" in ran.err and "HF_HOME" in ran.err
+    for token in ("café", "hf_a\nHost: b", "hf_\x01"):
+        ran = ask("flops", ID, HF_TOKEN=token)
+        assert (ran.code, ran.out) == (2, "") and "HF_TOKEN has invalid characters" in ran.err
 
 
 def test_the_hub_is_asked_first_and_the_preset_answers_where_it_does_not(ask: Ask, server: Hub) -> None:
@@ -456,27 +468,6 @@ def test_the_hub_is_asked_first_and_the_preset_answers_where_it_does_not(ask: As
     )
     ran = ask("models", PRESET_ID)
     assert (ran.code, ran.out) == (2, "") and "larger than 4 MB" in ran.err
-
-
-def test_an_environment_that_cannot_be_read(ask: Ask, tmp_path: Path) -> None:
-    ran = ask("flops", ID, HF_HUB_ETAG_TIMEOUT="soon")
-    assert (ran.code, ran.out) == (2, "") and "HF_HUB_ETAG_TIMEOUT must be a number" in ran.err and "soon" in ran.err
-    (tmp_path / "taken").write_text("a file")
-    ran = ask("flops", ID, HF_HOME=str(tmp_path / "taken"))
-    assert (ran.code, ran.out) == (2, "") and "the hub cache cannot be used" in ran.err and "HF_HOME" in ran.err
-    for token in ("café", "hf_a\nHost: b", "hf_\x01"):
-        ran = ask("flops", ID, HF_TOKEN=token)
-        assert (ran.code, ran.out) == (2, "") and "HF_TOKEN has invalid characters" in ran.err
-
-
-def test_the_token_is_sent_and_opens_the_gate(ask: Ask, server: Hub, tmp_path: Path) -> None:
-    gated = GATED_ID
-    ran = ask("params", gated, HF_TOKEN="hf_wrong")
-    assert ran.code == 2 and "is gated" in ran.err and "hf_wrong" not in ran.err
-    assert ask("params", gated, HF_TOKEN="hf_right").code == 0
-    assert {who for _, path, who in server.asked if gated in path} == {"Bearer hf_wrong", "Bearer hf_right"}
-    (tmp_path / "home" / "token").write_text("hf_kept\n")
-    assert ask("params", ID).code == 0 and server.asked[-1][2] == "Bearer hf_kept"
 
 
 def test_the_cache_serves_when_the_hub_does_not(ask: Ask, server: Hub) -> None:
@@ -576,7 +567,7 @@ def test_what_can_be_no_hub_id_is_refused_before_anyone_is_asked(
     assert (ran.code, ran.out) == (2, "") and ran.err.startswith("error: ") and len(ran.err.splitlines()) <= 2
 
 
-def test_the_refusal_above_can_fail(run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ids_that_are_asked_for(run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch) -> None:
     def asked(*given: object, **__: object) -> None:
         raise HubError(f"asked for {given}")
 
@@ -588,9 +579,6 @@ def test_the_refusal_above_can_fail(run: Callable[..., Ran], monkeypatch: pytest
         ("01-ai/Yi-1.5_9B@v1.0+x", ("01-ai/Yi-1.5_9B", "v1.0+x")),
     ]:
         assert f"asked for {given}" in run("flops", model).err
-
-
-def test_ids() -> None:
     assert hub.read_id("a/b@c/d") == ("a/b", "c/d")
     assert hub.name_of("a/b", None) == "a/b" and hub.name_of("a/b", COMMIT) == "a/b@453ed15"
     with pytest.raises(UsageError, match="is not a valid revision of a/b"):

@@ -29,10 +29,7 @@ def test_the_rule_by_hand() -> None:
     assert shared is not None and shared.usable == 24 * 2**30 * 9 // 10 - 10**9
     counted = memory_limit("2xh100-sxm", 1, "0")
     assert counted is not None and (counted.usable, counted.count) == (H100, 2)
-
-
-def test_memory_alone_is_usable_without_the_rule() -> None:
-    """Cards of 24 GB; with the rule of a card to serve, 0.9 · 24 − 2 = 19.6 GB."""
+    # Cards of 24 GB; with the rule of a card to serve, 0.9 · 24 − 2 = 19.6 GB.
     bare, ruled = memory_limit("2x24GB"), memory_limit("2 × 24 gb", 0.9, "2GB")
     assert bare is not None and ruled is not None
     assert (bare.usable, bare.count, bare.device, bare.where) == (24 * 10**9, 2, None, "in 2 × 24 GB")
@@ -93,7 +90,7 @@ def test_a_cache_that_transformers_divides_otherwise_than_vllm() -> None:
     assert said in " ".join(load("olmo-2-7b").fit(on="h100-sxm", ctx=4096, batch=60).notes)
 
 
-def test_training_on_devices_shares_by_fsdp() -> None:
+def test_train_plan_and_time_give_one_answer() -> None:
     asked = {"ctx": 2048, "recompute": "full"}
     model = load("llama-3.2-1b")
     two, ranks = model.train(on="2xh100-sxm", **asked), model.train(on="h100-sxm", fsdp=2, **asked)
@@ -101,10 +98,7 @@ def test_training_on_devices_shares_by_fsdp() -> None:
     assert two.fit["budget_bytes"] == ranks.fit["budget_bytes"] == H100 - 2 * 10**9
     plan = model.plan(gpus=2, on="h100-sxm", train=True, ctx=2048, batch=2)
     assert plan.budget_bytes == two.fit["budget_bytes"]
-
-
-def test_train_plan_and_time_give_one_answer() -> None:
-    """With a reserve that leaves the peak of a step, and with one byte more."""
+    # With a reserve that leaves the peak of a step, and with one byte more.
     model, asked = load("llama-3.2-1b"), {"ctx": 2048, "recompute": "full"}
     peak = model.train(**asked, on="h100").peak_bytes
     for spare in (0, -1):

@@ -120,9 +120,21 @@ def test_published_lists_of_older_names() -> None:
     assert weighed(mixtral, {**said, "modules_to_not_convert": ["visual", "gate"]}) == every
 
 
-def test_the_blocks_that_get_more_bits() -> None:
+def test_q4_k_m_by_hand() -> None:
     """32 blocks: the first 4, the last 4, and 6, 9, … 27 between: 8 of the 24."""
     assert [block for block in range(32) if more_bits(block, 32)] == [0, 1, 2, 3, *range(6, 28, 3), 28, 29, 30, 31]
+    # 2 blocks of 288 × 512, which 256 divides in down_proj alone: its first block has no eighth (2 // 8 = 0), so 7
+    # · 2 // 8 = 1: block 1 gets more bits, and block 0 not ((0 − 0) % 3 = 0).
+    config = {**LLAMA, "hidden_size": 288, "head_dim": 32, "num_attention_heads": 8, "num_hidden_layers": 2}
+    config |= {"intermediate_size": 512, "vocab_size": 64, "num_key_value_heads": 4}
+    config |= {"attention_bias": False, "mlp_bias": False}
+    rows = {"Q4_K": 144, "Q6_K": 210}
+    down = 288 * 2 * (rows["Q4_K"] + rows["Q6_K"])  # 512 inputs: 2 blocks of 256
+    attn_o = 2 * 288 * 144  # 256 inputs: one block
+    # 288 inputs: 9 blocks of 32; Q4_K falls back to Q5_0 (22 bytes), Q6_K to Q8_0 (34)
+    wide = 9 * (2 * (256 + 128 + 512 + 512) * 22 + 128 * (22 + 34))
+    table, head, norms = 64 * 9 * 22, 64 * 9 * 34, 4 * 5 * 288
+    assert load(config).memory(dtype="q4_k_m").models[0]["weights_bytes"] == down + attn_o + wide + table + head + norms
 
 
 LLAMA_CPP = {
@@ -186,13 +198,16 @@ def test_the_range_of_a_latent_by_hand() -> None:
     assert facts["weights_high_bytes"] - facts["weights_low_bytes"] == ends[-1] - ends[0]
 
 
-def test_small_matrices_stay_in_16_bits() -> None:
+def test_matrices_that_llama_cpp_stores_otherwise() -> None:
     """gemma-3n-e4b: AltUp, Laurel and the projection of inputs per layer. llama.cpp prints 6.84 GiB and 6.87 B: its
     file also has keys and values of 15 blocks that read those of others, 2 heads of 256 for 2,048 numbers."""
     model = load("gemma-3n-e4b-text")
     further = 15 * 2 * 2048 * 2 * 256
     assert round((model.params().models[0]["total_params"] + further) / 10**7) == 687
     assert round(100 * (model.memory(dtype="q8_0", ctx=1).weights_bytes + further // 32 * 34) / 2**30) == 684
+    # gpt2: 50,257 · 768 numbers again.
+    facts = load("gpt2").memory(dtype="q8_0", ctx=1).models[0]
+    assert facts["weights_high_bytes"] - facts["weights_low_bytes"] == 50_257 * 768 // 32 * 34
 
 
 @pytest.mark.parametrize("name", by_kind(presets.names(), kind_of_preset))
@@ -209,12 +224,6 @@ def test_every_decoder_is_counted_in_one_type(name: str) -> None:
             ours.storage("q8_0")
 
 
-def test_a_tied_head_that_some_files_hold_twice() -> None:
-    """gpt2: 50,257 · 768 numbers again."""
-    facts = load("gpt2").memory(dtype="q8_0", ctx=1).models[0]
-    assert facts["weights_high_bytes"] - facts["weights_low_bytes"] == 50_257 * 768 // 32 * 34
-
-
 def test_verdicts_take_the_upper_end() -> None:
     facts = load("phi-4").memory(dtype="q4_k_m", ctx=1).models[0]
     room = facts["weights_high_bytes"] + 1000 * facts["kv_bytes_per_token"]
@@ -226,31 +235,13 @@ def test_verdicts_take_the_upper_end() -> None:
     )
 
 
-def test_sizes_that_vary_are_refused() -> None:
+def test_types_by_block_are_not_divided(run: Callable[..., Ran]) -> None:
     pytest.importorskip("numpy")
     with pytest.raises(TfacctError, match="row length"):
         load("llama-3.1-8b").evaluate("weights_bytes", dtype="q8_0", F=[4096, 14_336])
-
-
-def test_stages_do_not_divide_types_by_block(run: Callable[..., Ran]) -> None:
     ran = run("memory", *"llama-3.1-8b --dtype q4_k_m --pp 2".split())
     assert (ran.code, ran.out) == (2, "") and "q4_k_m" in ran.err
     assert run("memory", *"llama-3.1-8b --dtype q8_0 --pp 2".split()).code == 0
-
-
-def test_q4_k_m_by_hand() -> None:
-    """2 blocks of 288 × 512, which 256 divides in down_proj alone: its first block has no eighth (2 // 8 = 0), so
-    7 · 2 // 8 = 1: block 1 gets more bits, and block 0 not ((0 − 0) % 3 = 0)."""
-    config = {**LLAMA, "hidden_size": 288, "head_dim": 32, "num_attention_heads": 8, "num_hidden_layers": 2}
-    config |= {"intermediate_size": 512, "vocab_size": 64, "num_key_value_heads": 4}
-    config |= {"attention_bias": False, "mlp_bias": False}
-    rows = {"Q4_K": 144, "Q6_K": 210}
-    down = 288 * 2 * (rows["Q4_K"] + rows["Q6_K"])  # 512 inputs: 2 blocks of 256
-    attn_o = 2 * 288 * 144  # 256 inputs: one block
-    # 288 inputs: 9 blocks of 32; Q4_K falls back to Q5_0 (22 bytes), Q6_K to Q8_0 (34)
-    wide = 9 * (2 * (256 + 128 + 512 + 512) * 22 + 128 * (22 + 34))
-    table, head, norms = 64 * 9 * 22, 64 * 9 * 34, 4 * 5 * 288
-    assert load(config).memory(dtype="q4_k_m").models[0]["weights_bytes"] == down + attn_o + wide + table + head + norms
 
 
 @pytest.mark.parametrize("dtype", ["q8_0", "q4_k_m"])
@@ -416,17 +407,7 @@ def grouped(*targets: str) -> dict[str, Any]:
     return {"quant_method": "compressed-tensors", "config_groups": {"g": {"targets": targets, "weights": weights}}}
 
 
-def test_names_of_deepseek_v4_in_its_own_files_and_in_vllms() -> None:
-    """RedHatAI/DeepSeek-V4-Flash-NVFP4-FP8 was weighed as 530 GiB of bf16: nothing was called as its groups say."""
-    model = TINY["deepseek_v4"]
-    theirs = grouped("re:.*attn.*(fused_wqa_wkv|wq_b|wo_a|wo_b)$", "re:.*ffn.*(gate|up|down)_proj$")
-    ours = grouped(
-        r"re:.*self_attn\.(q_a|kv|q_b|o_a|o_b)_proj$", "re:.*indexer.q_b_proj", "re:.*mlp.*(gate|up|down)_proj$"
-    )
-    assert weighed(model, theirs) == weighed(model, ours) < plain(model)
-
-
-def test_compressed_tensors_reads_a_missing_strategy_from_the_group_size() -> None:
+def test_strategies_and_bits_of_compressed_tensors() -> None:
     """QuantizationArgs.validate_model_after: none means a tensor, -1 a channel, any other size groups."""
 
     def of(**weights: object) -> int:
@@ -437,10 +418,7 @@ def test_compressed_tensors_reads_a_missing_strategy_from_the_group_size() -> No
     tensor, channel, group = of(strategy="tensor"), of(strategy="channel"), of(strategy="group", group_size=4)
     assert tensor < channel < group
     assert [of(), of(group_size=-1), of(group_size=4)] == [tensor, channel, group]
-
-
-def test_packed_weights_have_from_one_to_eight_bits() -> None:
-    """Outputs · inputs · bits / 8 bytes of each matrix, the head's 96 · 96 among them: all rows fill whole words."""
+    # Outputs · inputs · bits / 8 bytes of each matrix, the head's 96 · 96 among them: all rows fill whole words.
     even = {**LLAMA, "hidden_size": 96, "num_attention_heads": 6, "head_dim": 16, "intermediate_size": 160}
 
     def of(bits: int) -> int:
@@ -453,19 +431,23 @@ def test_packed_weights_have_from_one_to_eight_bits() -> None:
         assert of(8) - of(bits) == (3 * block + 96 * 96) * (8 - bits) // 8
 
 
-def test_a_group_whose_names_no_matrix_has_is_refused() -> None:
+def test_names_in_groups_of_compressed_tensors() -> None:
     with pytest.raises(TfacctError, match="no matrix is named"):
         weighed(LLAMA, grouped("re:.*wq_b$"))
     beside = grouped("Linear")
     beside["config_groups"]["v"] = {**grouped("re:.*vision_tower.*")["config_groups"]["g"]}
     assert weighed(LLAMA, beside) == weighed(LLAMA, grouped("Linear"))
-
-
-def test_the_shared_network_in_lagunas_files_is_called_in_the_singular() -> None:
     model, rest = TINY["laguna"], "lm_head"
     left = {**grouped("Linear"), "ignore": [rest, r"re:.*\.mlp\.shared_expert\.(gate|up|down)_proj$"]}
     assert weighed(model, left) == weighed(model, {**left, "ignore": [rest, "re:.*shared_experts.*"]})
     assert weighed(model, left) > weighed(model, {**left, "ignore": [rest]})
+    # RedHatAI/DeepSeek-V4-Flash-NVFP4-FP8 was weighed as 530 GiB of bf16: nothing was called as its groups say.
+    model = TINY["deepseek_v4"]
+    theirs = grouped("re:.*attn.*(fused_wqa_wkv|wq_b|wo_a|wo_b)$", "re:.*ffn.*(gate|up|down)_proj$")
+    ours = grouped(
+        r"re:.*self_attn\.(q_a|kv|q_b|o_a|o_b)_proj$", "re:.*indexer.q_b_proj", "re:.*mlp.*(gate|up|down)_proj$"
+    )
+    assert weighed(model, theirs) == weighed(model, ours) < plain(model)
 
 
 def test_fields_of_autofp8_mean_one_scale_for_each_matrix() -> None:

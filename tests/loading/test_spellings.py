@@ -115,14 +115,11 @@ def test_fields_that_are_set_and_a_second_reading_keep_the_note(run) -> None:
     assert report.models[0]["notes"][-1] == "using preset gpt2 for gpt2-small"
 
 
-def test_a_path_is_a_path() -> None:
+def test_a_path_is_a_path_and_a_file_of_that_name_wins(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(NotFoundError, match="no preset or file named"):
         tfacct.load(Path("gpt2-small"))
     with pytest.raises(NotFoundError):
         tfacct.load(Path("openai-community/gpt2"))
-
-
-def test_a_file_of_that_name_wins(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "gpt2-small").mkdir()
     config = {"model_type": "gpt2", "vocab_size": 7, "n_embd": 4, "n_layer": 1, "n_head": 1}
@@ -130,7 +127,7 @@ def test_a_file_of_that_name_wins(run, tmp_path: Path, monkeypatch: pytest.Monke
     assert json.loads(run("models", "gpt2-small", "--json").out)["models"][0]["config"]["vocab_size"] == 7
 
 
-def test_no_name_means_two_presets() -> None:
+def test_each_name_means_one_preset() -> None:
     """Nor does another name hide a preset's own."""
     every: Counter[str] = Counter()
     for name in presets.names():
@@ -139,9 +136,6 @@ def test_no_name_means_two_presets() -> None:
         full = {*source.get("also", ()), *source.get("hub", ()), *([page] if page else [])}
         every.update({name.casefold()} | {n.casefold() for n in full} | {n.rpartition("/")[2].casefold() for n in full})
     assert {name: count for name, count in every.items() if count > 1} == {}
-
-
-def test_every_page_on_the_hub_means_its_own_preset() -> None:
     for name in presets.names():
         if page := spellings.hub_id(presets.source(name).get("url", "")):
             found = spellings.preset(page)

@@ -126,9 +126,6 @@ def test_model_optimizers_file_next_to_a_config(tmp_path: Path) -> None:
     (model,) = load(str(at)).memory(ctx=1).models
     assert (model["dtype_from"], model["published_dtype"]) == ("published", "fp8-tensor")
     assert weights(str(at), dtype="bf16") == 2 * 70_553_706_496
-
-
-def test_a_config_that_says_its_format_itself_is_believed(tmp_path: Path) -> None:
     said = {"quant_method": "fp8", "weight_block_size": [128, 128]}
     at = folder(tmp_path, {**LLAMA_70B, "quantization_config": said}, hf_quant_config=FP8)
     assert weights(str(at)) == weights_of({**LLAMA_70B, "quantization_config": said})
