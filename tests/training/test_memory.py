@@ -136,6 +136,14 @@ CHARACTERS: dict[str, Any] = {"model_type": "gpt2", **NARROW, "attn_pdrop": 0, "
             None,
             192_014_222_112 + 8 * 301,
         ),
+        # The gradient of shared layers is added to the earlier one after the first layer. The formula counts two more
+        # vectors of 4,096 numbers.
+        (
+            "albert-xxlarge-v2",
+            {"ctx": 301, "gradient_accumulation": 3, "optimizer": "none", "dtype": "fp32"},
+            None,
+            4_528_905_208 + 2 * 4 * 4096,
+        ),
         ({**CHARACTERS, "activation_function": "gelu_new"}, {"ctx": 288, "batch": 2}, None, 14_361_840),
         ({**CHARACTERS, "activation_function": "gelu_fast"}, {"ctx": 288, "batch": 2}, None, 19_670_256),
         ({**CHARACTERS, "activation_function": "relu2"}, {"ctx": 288, "batch": 2}, None, 9_643_248),

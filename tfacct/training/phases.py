@@ -106,7 +106,8 @@ class Inside:
             recomputed = self._needed_up_to(each for each in graph.recomputed if not names.isdisjoint(each.saved_for))
             saved = [size + (recomputed[at] if at <= end else 0) for at, size in enumerate(saved)]
         made = [self.made.get(name, 0) for name in graph.order]
-        if not self.step.accumulates:  # otherwise each is added to the earlier gradient and freed
+        # otherwise each is added to the earlier gradient and freed, if no other layer adds to it
+        if not self.step.accumulates or self.group.shared is not None:
             made = [*accumulate(reversed(made))][::-1]
         return [
             Operation(each.at, saved[place[each.at]], made[place[each.at]], self.bytes.of(each.temporary))
@@ -376,6 +377,8 @@ class MemoryTimeline:
             found = [inside.fullest if found is inside.operations else max(found, key=lambda one: int(one.total))]
         if self.step.accumulates:  # except a tied head's, which waits for that of the embedding
             made = self.waits if nth < len(self.places) - 1 else 0
+            if place.inside.group.shared is not None and nth < self.last:
+                made += self.places[self.last].inside.gradients
         if place.encoder:
             saved += self.labels
         elif nth < self.last:
