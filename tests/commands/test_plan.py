@@ -257,7 +257,7 @@ def test_an_encoder_sends_what_it_reads(run: Callable[..., Ran]) -> None:
 def test_the_answer_comes_first(run: Callable[..., Ran]) -> None:
     out = run("plan", "llama-3.1-70b", "--on", "64x80GB", "--ctx", "8k", "--batch", "512", "--train", "-v").out
     words = " ".join(out.split())
-    assert "batch 512, adamw Least sent of 94 layouts that fit: pp=" in words
+    assert "batch 512, adamw, full recomputation Least sent of 94 layouts that fit: pp=" in words
     assert "Memory of the first layout: tfacct train llama-3.1-70b --ctx 8k --recompute full --pp " in words
     assert "31 layouts were skipped, mostly because --tp exceeds the 8 key/value heads." in words
 
@@ -322,11 +322,32 @@ def test_two_fits_are_compared_by_their_errors(run: Callable[..., Ran]) -> None:
     tie = next(note for note in facts["notes"] if note.startswith("A tie: "))
     assert "less than the errors (9.2%, 13.1%). Measure both." in tie and tie.endswith(first["Megatron-LM"]["command"])
     for law in ("FSDP", "Megatron-LM"):
-        assert any(note.endswith(first[law]["command"]) for note in facts["notes"])
+        assert any(first[law]["command"] in note for note in facts["notes"])
         assert sum(note.startswith(f"Estimate of {law}. ") for note in facts["notes"]) == 1
     assert " ".join(facts["notes"]).count("Not measured in bf16.") == 1
     ran = run("plan", LLAMA, "--train", "--on", "8xmi300x", "--ctx", "4k", "--batch", "64")
     assert " s are not known. Measure both. " in " ".join(ran.out.split())
+
+
+def test_the_law_of_the_fastest_layout_comes_first(run: Callable[..., Ran]) -> None:
+    """At 80 columns with the bytes sent, since no layout recomputes; a command lists them by collective."""
+    asked = ("plan", "gpt2-xl", "--train", "--on", "16xh100", "--ctx", "1k", "--batch", "16")
+    (facts,) = json.loads(run(*asked, "--json").out)["models"]
+    first = {row["timed_as"]: row for row in reversed(facts["layouts"]) if row["seconds"]}
+    assert [*first] == ["FSDP", "Megatron-LM"] and first["Megatron-LM"]["seconds"] < first["FSDP"]["seconds"]
+    shown = run(*asked, columns=80).out
+    assert "Fastest under Megatron-LM: pp=16, " in shown and "sent/GPU" in shown.partition("Memory of")[0]
+    assert (
+        "adamw, no recomputation" in " ".join(shown.split()) and "shown at this width: recompute, fitted on." in shown
+    )
+    again = (
+        " ".join(shown.split())
+        .partition(". Its collectives: tfacct ")[2]
+        .partition(" tp as in")[0]
+        .partition(" * may")[0]
+    )
+    (found,) = json.loads(run(*again.split()[: again.split().index("--on") + 2], "--json").out)["models"]
+    assert found["layouts"][0]["sent_bytes"] == first["Megatron-LM"]["sent_bytes"] and found["collectives"]
 
 
 def test_the_bytes_per_parameter_of_a_plan(run: Callable[..., Ran]) -> None:

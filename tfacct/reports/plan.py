@@ -178,6 +178,11 @@ class Plan:
         return self.lines is None and any(self.is_tight(of) for section in self.sections for of in section)
 
     @property
+    def recomputes(self) -> set[str]:
+        """Recomputation of the layouts of the table."""
+        return {of.recompute for section in self.sections for of in section}
+
+    @property
     def timed(self) -> list[Candidate]:
         """Layouts that fit and have an estimate of their time."""
         return [one for one in self.ranked if one.estimate is not None]
@@ -262,28 +267,14 @@ def plan(
     options = {name: value for name, value in given.items() if name not in ("recompute", "gradient_accumulation")}
     options |= {"dtype": dtype, "kv_dtype": kv_dtype}
     stored = model.storage(dtype).name if recipe is None else recipe.dtype
-    one = Plan(
-        model,
-        work,
-        gpus,
-        fit,
-        recipe,
-        options,
-        stored,
-        by,
-        found,
-        ranked,
-        lines,
-        estimates,
-        reason,
-        received,
-        roomy,
-        limit,
-    )
+    searched = model, work, gpus, fit, recipe, options, stored
+    one = Plan(*searched, by, found, ranked, lines, estimates, reason, received, roomy, limit)
     what = f"serving in {selection.format_name(model, dtype)}, {build.workload_words([model], request)}"
     if recipe is not None:
         precision, many = _precision(replace(recipe, mesh=Mesh(fsdp=gpus))), recipe.gradient_accumulation
-        what = f"a training step in {precision}, {build.workload_words([model], request, batch)}, {recipe.description}"
+        same = replace(recipe, recompute=next(iter(one.recomputes))) if len(one.recomputes) == 1 else recipe
+        what = f"a training step in {precision}, {build.workload_words([model], request, batch)}, {same.description}"
+        what += ", no recomputation" if one.recomputes == {RECOMPUTE[0]} else ""
         what += f", {many:,} micro-batches" if many > 1 else ""
         what += f", tp_plan={layout.plan}" if layout is not None and layout.plan != Mesh().plan else ""
     facts = {**fit.facts, "devices": gpus, **selection.format_facts(model, dtype if recipe is None else recipe.dtype)}
@@ -350,19 +341,21 @@ def _devices(count: int) -> str:
     return f"{count:,} device{'' if count == 1 else 's'}"
 
 
-def _options(one: Plan, of: Candidate) -> str:
-    """Options of the commands that report a layout."""
-    train, sizes = one.recipe is not None, sizes_of(of.mesh)
+def _options(one: Plan, of: Candidate, *, planned: bool = False) -> str:
+    """Options of the commands that report a layout; `planned`: of `plan`, whose batch is that of all devices."""
+    train, sizes, batch, times = one.recipe is not None, sizes_of(of.mesh), of.batch, of.times
     if not train:  # one of the replicas, with its part of the batch
         sizes.pop("dp", None)
+    elif planned:
+        batch, times = one.work.batch, 1 if one.recipe is None else one.recipe.gradient_accumulation
     elif sizes == {"fsdp": one.gpus}:  # the default layout of devices
         sizes = {}
     context = one.work.context
     source = None if one.work.source == (one.model.source or 0) else one.work.source
     given: dict[str, Any] = {"ctx": context if context % 1024 else f"{context // 1024}k", "source": source, **one.given}
     given |= {} if of.recompute == RECOMPUTE[0] else {"recompute": of.recompute}
-    given |= {**sizes, "batch": of.batch if of.batch > 1 else None}
-    given |= {"accumulate": of.times} if of.times > 1 else {}
+    given |= {**sizes, "batch": batch if batch > 1 else None}
+    given |= {"accumulate": times} if times > 1 else {}
     count = one.gpus if train else ranks_of(replace(of.mesh, dp=1))
     given["on"] = f"{f'{count}x' if count > 1 else ''}{one.fit.each}"
     return " ".join([typed_options(given.items()), *_usable(one)])
@@ -371,6 +364,16 @@ def _options(one: Plan, of: Candidate) -> str:
 def _command(one: Plan, of: Candidate) -> str:
     """The command that reports the memory of a layout."""
     return f"tfacct {'memory' if one.recipe is None else 'train'} {build.typed_model(one.model)}{_options(one, of)}"
+
+
+def _commands(one: Plan) -> str:
+    """The commands that report memory and collectives of the first layout, or of the one that was given."""
+    of = one.shown[0]
+    memory = f"{_of_first(one, 'memory')}: {_command(one, of)}"
+    if one.recipe is None or one.lines is not None:
+        return memory
+    again = f"tfacct plan {build.typed_model(one.model)} --train{_options(one, of, planned=True)}"
+    return f"{memory}. Its collectives: {again}"
 
 
 def _time_command(one: Plan, of: Candidate) -> str | None:
@@ -473,13 +476,13 @@ def _table(one: Plan) -> Table:
         Column("batch", "micro-batch × number", "dims", keys=("batch", "times"))
         if train
         else Column("batch", "batch", "count", drop=1),
-        *([Column("recompute", "recompute")] if train else []),
+        *([Column("recompute", "recompute", drop=3 if len(one.recomputes) == 1 else 0)] if train else []),
         Column("bytes", "GiB/GPU", "bytes", unit="GiB"),
         *([Column("tight", "")] if one.some_tight else []),
-        Column("sent_bytes", "sent/GPU", "bytes", drop=0 if one.by == "sent" else 2),
+        Column("sent_bytes", "sent/GPU", "bytes", drop=0 if one.by == "sent" else 1),
         *([Column("bubble", "bubble", "share")] if any(_bubble(one, of) for of in one.shown) else []),
         *([Column("seconds", "≈ time", "seconds")] if one.timed else []),
-        *([Column("timed_as", "fitted on", drop=1)] if several else []),
+        *([Column("timed_as", "fitted on", drop=2)] if several else []),
     )
     return columns, tuple(tuple(_row(one, of) for of in section) for section in one.sections), ()
 
@@ -586,7 +589,7 @@ def _whole_experts(one: Plan) -> str | None:
 
 
 NOTES: tuple[NoteRow, ...] = (
-    NoteRow("command", 1, lambda one: f"{_of_first(one, 'memory')}: {_command(one, one.shown[0])}"),
+    NoteRow("command", 1, _commands),
     NoteRow(
         "allocator",
         1,
@@ -646,8 +649,8 @@ NOTES: tuple[NoteRow, ...] = (
         3,
         lambda one: one.recipe is not None,
         "micro-batch × number: sequences of the largest micro-batch that fits on a rank × micro-batches per optimizer"
-        " step. Sent bytes are per optimizer step: DDP reduces gradients once per step, sharded layouts once per"
-        " micro-batch.",
+        " step. recompute: as little as fits, unless more puts the layout first. Sent bytes are per optimizer step: DDP"
+        " reduces gradients once per step, sharded layouts once per micro-batch.",
     ),
     NoteRow(
         "pipeline",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from math import inf
 from typing import Any, Literal, TypeAlias
 
 from tfacct.base.errors import TfacctError, UsageError
@@ -159,4 +160,8 @@ def ranking(
                 raise UsageError(f"{none}: {reason}", f"leave {option('by', 'time')} out")
             order = "sent"
     key = ORDERS[order]
-    return order, sorted((min(each, key=lambda one: key(one)[:-1]) for each in ways), key=key), reason
+    ranked = sorted((min(each, key=lambda one: key(one)[:-1]) for each in ways), key=key)
+    if order == "time":  # the law of the fastest layout comes first
+        first = {one.estimate.stack: one.estimate.seconds for one in reversed(ranked) if one.estimate is not None}
+        ranked.sort(key=lambda one: inf if one.estimate is None else first[one.estimate.stack])
+    return order, ranked, reason
