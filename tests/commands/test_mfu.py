@@ -189,6 +189,12 @@ def test_command_line(run: Callable[..., Ran]) -> None:
     assert run(*asked, "--tokens-per-second", "60k").out.splitlines()[1].startswith("43.9% MFU")
     for time in ("8.738", "8.738s", "8738ms"):  # 64 · 8,192 tokens at 60,000 a second
         assert "43.9% MFU" in run(*asked, "--step-time", time, "--batch", "64").out
+    assert (
+        run(*asked, "--step-time", "9s", "--global-batch-size", "64").out
+        == run(*asked, "--step-time", "9s", "--batch", "64").out
+    )
+    alone = run(*asked, "--step-time", "9s")
+    assert alone.code == 2 and "--step-time needs --batch, the sequences of a step on all devices" in alone.err
     ran = run(*asked, "--tokens-per-second", "fast")
     assert (ran.code, ran.err.splitlines()[0]) == (
         2,
@@ -196,6 +202,25 @@ def test_command_line(run: Callable[..., Ran]) -> None:
     )
     python = load("llama-3.1-8b").mfu(on="8xh100", ctx="8k", tokens_per_second="60k")
     assert json.loads(run(*asked, "--tokens-per-second", "60k", "--json").out) == python.document()
+
+
+def test_a_step_time_next_to_the_estimate(run: Callable[..., Ran]) -> None:
+    """64 sequences on 8 devices do not fit at once: 8 micro-batches of one on each take what `time` estimates."""
+    asked = ("--ctx", "8k", "--on", "8xh100", "--json")
+    (step,) = json.loads(run("time", "llama-3.1-8b", "--train", "--batch", "1", "--accumulate", "8", *asked).out)[
+        "models"
+    ]
+    seconds, (low, high) = step["value_seconds"], step["interval_80_seconds"]
+    expected = f"tfacct expects ≈ {seconds:.2f} s, {step['mfu']:.1%} MFU, under FSDP without recomputation"
+    ends = f"80% interval, {low:.2f} … {high:.1f} s."
+    for took, words in (
+        (4.2, f"; 4.20 s is below its {ends}"),
+        (8, f" ({ends[:-1].replace('interval,', 'interval')})."),
+        (12, f"; 12.0 s is above its {ends}"),
+    ):
+        assert expected + words in reported(step_time=took, batch=64).notes
+    for fits_not in ({"batch": 63}, {"on": "l4", "batch": 4}, {"train": False, "batch": 64}):
+        assert not any("expects" in note for note in reported(step_time=4, **fits_not).notes)
 
 
 def test_the_context_of_a_run_that_names_none() -> None:

@@ -74,7 +74,7 @@ ASKED: dict[str, list[list[str]]] = {
     ],
     "mfu": [
         ["mfu", "llama-3.1-8b", "--ctx", "8k", "--tokens-per-second", "9k", "--on", "8xh100"],
-        ["mfu", "deepseek-v3", "--ctx", "4k", "--step-time", "2s", "--on", "512xh100"],
+        ["mfu", "deepseek-v3", "--ctx", "4k", "--step-time", "2s", "--batch", "512", "--on", "512xh100"],
     ],
     "budget": [
         ["budget", "1e21"],

@@ -71,6 +71,7 @@ OF_COMMANDS: Mapping[str, Mapping[str, str]] = {
         **dict.fromkeys(("chunked-prefill-size", "ubatch-size"), "max-num-batched-tokens"),
     },
     "serve": {"in": "prompt", "out": "new"},
+    "mfu": dict.fromkeys(("global-batch-size", "global-batch"), "batch"),
 }
 """Short form of an option of a command → its name."""
 VALUES: Mapping[str, str] = {"kept": "saved", "instant": "phase", "block": "layer", "divided": "sharded"}

@@ -28,7 +28,7 @@ def mfu(
     ] = None,
     forward: Annotated[bool, Option("The run was inference: forward passes only.")] = False,
     dtype: Annotated[str | None, Option("Dtype of the matmuls. Default: bf16.", "DTYPE", opt.DTYPES)] = None,
-    batch: Annotated[opt.Size, Option("Sequences per step on all devices.", "B", opt.STEP)] = 1,
+    batch: Annotated[opt.Size | None, Option("Sequences per step on all devices.", "B", opt.STEP)] = None,
     **step: Unpack[opt.Lengths],
 ) -> "Found[MfuReport]":
     """Model FLOPs utilization of a run.
@@ -51,7 +51,10 @@ def mfu(
     if isinstance(time, str):
         number = units.read_number(time)
         time = units.read_seconds(option("step_time"), time) if number is None else float(number)
-    request = opt.request(step, batch=batch)
+    if time is not None and batch is None:
+        every = "the sequences of a step on all devices"
+        raise UsageError(f"{option('step_time')} needs {option('batch')}, {every}", f"such as {option('batch', 64)}")
+    request = opt.request(step, batch=1 if batch is None else batch)
     report = mfu(model, request, on, tokens_per_second=speed, step_time=time, dtype=dtype, train=not forward)
     return Found(report)
 
@@ -75,7 +78,8 @@ def measure(
     from tfacct.verify.measured import Plan
 
     plan = Plan(device=device, dtype=dtype or "fp32", steps=steps, train=train, sdpa=sdpa)
-    return Found(measure(model, opt.request(step, decode=decode), plan, progress=tick))
+    request = opt.request(step, decode=decode, batch=step.get("batch") or 1)
+    return Found(measure(model, request, plan, progress=tick))
 
 
 COMMAND = Command(

@@ -19,8 +19,10 @@ from tfacct.loading.memory_limit import MemoryLimit, device_limit
 from tfacct.loading.model import LoadedModel
 from tfacct.output.keys import Keys, Object, values_of
 from tfacct.output.report import Column, NoteRow, Row, Tick, notes, unwatched
+from tfacct.parallel.mesh import Mesh
 from tfacct.reports import build, model_notes
 from tfacct.timing.compute_optimal import least_of_step
+from tfacct.timing.step_estimate import step_estimate
 from tfacct.timing.utilization import (
     CONVENTIONS,
     Convention,
@@ -30,6 +32,7 @@ from tfacct.timing.utilization import (
     peak_of,
     utilization,
 )
+from tfacct.training.recipe import Recipe
 
 if TYPE_CHECKING:
     from tfacct.verify.measured import Plan
@@ -68,6 +71,7 @@ class Run:
     """A run at `speed` tokens per second of all devices, which multiply in `dtype`, each with this `peak` in FLOP/s.
     `longest`: the context is not given. `per_token`: FLOPs by convention; `missing`: why there are none in others."""
 
+    model: LoadedModel
     point: Point
     limit: MemoryLimit
     dtype: str
@@ -85,6 +89,7 @@ class Run:
 
 
 NOTES = (
+    NoteRow("expected", 1, lambda run: run.point.train and run.step_time is not None and _expected(run)),
     NoteRow(
         "memory",
         1,
@@ -137,7 +142,7 @@ def mfu(
     speed = _speed(tokens_per_second, step_time, work.batch * work.context)
     point, limit = Point(model.ledger, work, train=train), device_limit(count, device, training=True)
     longest = request.ctx is None and selection.takes_context(model, model.context + 1)
-    run = Run(point, limit, units_of, peak, speed, step_time, longest, *_per_token(point))
+    run = Run(model, point, limit, units_of, peak, speed, step_time, longest, *_per_token(point))
     facts = values_of(MfuReport, run)
     rows: tuple[Row, ...] = tuple(
         {
@@ -200,6 +205,30 @@ def _per_token(point: Point) -> tuple[dict[Convention, float], list[str]]:
 def _palm(run: Run) -> str:
     share = utilization(run.per_token["palm"], run.each, run.peak)
     return f"; `Meter` in Python reports PaLM's, {units.percent(share)}"
+
+
+def _expected(run: Run) -> str | None:
+    """The estimated time of the step under FSDP next to that of the run; None without an estimate."""
+    (each, rest), work, mesh = divmod(run.point.work.batch, run.limit.count), run.point.work, Mesh(fsdp=run.limit.count)
+    for batch, times in ((each, 1), (1, each)) if rest == 0 else ():
+        recipe = Recipe(mesh=mesh if mesh.ranks > 1 else None, gradient_accumulation=times)
+        try:
+            found = step_estimate(run.model, replace(work, batch=batch), recipe, run.limit, run.dtype)
+        except TfacctError:
+            return None
+        if found.memory.fits:
+            break
+    else:
+        return None
+    took, seconds, interval = run.step_time or 0, units.seconds(found.parts.seconds), found.interval
+    share = "" if (mfu := found.mfu("full")) is None else f", {units.percent(mfu)} MFU"
+    words = f"tfacct expects ≈ {seconds}{share}, {'under FSDP ' if mesh.ranks > 1 else ''}without recomputation"
+    if interval is None:
+        return f"{words}; the error is not known."
+    if interval[0] <= took <= interval[1]:
+        return f"{words} (80% interval {units.time_range(interval)})."
+    side = "below" if took < interval[0] else "above"
+    return f"{words}; {units.seconds(took)} is {side} its 80% interval, {units.time_range(interval)}."
 
 
 def _too_large(run: Run) -> dict[str, str] | None:
