@@ -465,6 +465,11 @@ def test_the_help_names_the_files_that_a_command_writes(run) -> None:
         ),
         ("solve gpt2 --for batch --lora 16 --on h100", "--train"),
         ("train gpt2 --optimizer adamww", "did you mean adamw or nadam?"),
+        ("train gpt2 --zero 1,3", "run the command once for each: --zero 1, --zero 3"),
+        (
+            "train gpt2 --ctx 1k --optimizer adamw,adafactor",
+            "`tfacct compare gpt2 --ctx 1k --optimizer adamw,adafactor --train` compares them",
+        ),
         ("train llama-3.1-8b --qlora --fsdp 2", "use one device, or --lora without --weights nf4"),
     ],
 )

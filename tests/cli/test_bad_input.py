@@ -874,9 +874,9 @@ def test_sizes_of_the_new_families(family: str, field: str, value: object, says:
         ("memory gpt2 --ctx 128,1k", "sweep gpt2 --ctx 128,1k --metric total_bytes"),
         ("memory gpt2 --dtype bf16,fp8", "compare gpt2 --dtype bf16,fp8 --metric total_bytes"),
         ("sweep gpt2 --dtype bf16,fp8", "compare gpt2 --dtype bf16,fp8"),
-        ("train gpt2 --recompute none,full", "sweep gpt2 --recompute none,full --train --metric peak_bytes"),
-        ("train gpt2 --optimizer adamw,sgd", "sweep gpt2 --optimizer adamw,sgd --train --metric peak_bytes"),
-        ("train gpt2 --lora 8,16", "sweep gpt2 --lora 8,16 --train --metric peak_bytes"),
+        ("train gpt2 --recompute none,full", "compare gpt2 --recompute none,full --train"),
+        ("train gpt2 --optimizer adamw,sgd", "compare gpt2 --optimizer adamw,sgd --train"),
+        ("train gpt2 --lora 8,16", "compare gpt2 --lora 8,16 --train"),
         ("train gpt2 --ctx 64,96 --on 3xh100", "sweep gpt2 --ctx 64,96 --fsdp 3 --train --metric peak_bytes"),
         ("memory llama-3.2-1b --ctx 64,96 --on 2xh100", "sweep llama-3.2-1b --ctx 64,96 --tp 2 --metric total_bytes"),
         (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import sys
 from collections.abc import Iterator
@@ -114,6 +115,9 @@ def usage_error(error: Any) -> UsageError:
     described = f"`{command} --help-all` describes {parameter.opts[0]}" if parameter is not None else ""
     if command.endswith("solve") and described.endswith("--attention"):
         described = "--until share.attn_scores_values=0.5: where attention is half of all FLOPs"
+    if parameter is not None and (several := re.search(r"'([^']+,[^']+)' is not one of", message)):
+        each = (f"{parameter.opts[0]} {value.strip()}" for value in several[1].split(","))
+        described = f"run the command once for each: {', '.join(each)}"
     hint = possible or described or f"`{command} --help` lists its options"
     return UsageError(_invalid_value(error) or message[:1].lower() + message[1:], hint)
 

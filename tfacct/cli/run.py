@@ -211,7 +211,11 @@ def _check_single(command: Command, given: Mapping[str, Any]) -> None:
         if name == "ctx" and command.name == "flops" and any(map(_is_picture, given["output"] or ())):
             hint = f"one {shell_option(name)} is enough: the picture draws a range of contexts"
         else:
-            other = _with_options(command, takes, models, given, name) if command.name in METRIC_OF else None
+            ways = (
+                ("compare", takes) if command.name == "train" and name in opt.MetricRecipe.__annotations__ else (takes,)
+            )
+            others = (_with_options(command, one, models, given, name) for one in ways if command.name in METRIC_OF)
+            other = next(filter(None, others), None)
             hint = f"`{other}` compares them" if other else "run the command once for each"
         raise UsageError(f"{shell_option(name)} takes one value here, not {value!r}", hint)
 
@@ -236,7 +240,8 @@ def _with_options(command: Command, other: str, models: str, given: Mapping[str,
     if recipe or any(shell_option(name) not in taken for name in typed):  # with a recipe, `sweep` counts peak memory
         return None
     values = ((name, one) for name, value in typed.items() for one in (value if isinstance(value, list) else [value]))
-    return f"tfacct {other} {models}{typed_options(values)} {METRIC_OF.get(command.name, '')}".rstrip()
+    metric = "--train" if (command.name, other) == ("train", "compare") else METRIC_OF.get(command.name, "")
+    return f"tfacct {other} {models}{typed_options(values)} {metric}".rstrip()
 
 
 def _ranks_on(command: Command, typed: Mapping[str, Any], listed: str) -> dict[str, int] | None:
