@@ -117,7 +117,7 @@ def pool_limit(limit: MemoryLimit, served: Served) -> MemoryLimit | None:
         limit,
         use=1,
         reserve=limit.memory - stored - start.pool,
-        paged=None if pages is None else lambda length: int(pages.concurrency(length)),
+        paged=None if pages is None else pages.requests,
         engine=served.version,
         not_included=without if name == TRTLLM else "",
         most_requests=launch.seqs if name == "vllm" else None,

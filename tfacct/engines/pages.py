@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from math import lcm
 from typing import Any, Literal, NamedTuple
@@ -111,6 +111,10 @@ class Pages:
         """Requests of so many tokens at once."""
         return self.blocks / self.per_request(length)
 
+    def requests(self, length: int) -> int:
+        """Whole requests of so many tokens at once."""
+        return int(self.concurrency(length))
+
     def largest_length(self, most: int) -> int:
         """The longest request, up to `most` tokens, that the blocks hold."""
         return largest_that_fits(self.per_request, self.blocks, most)
@@ -134,12 +138,6 @@ def pages(
     >>> found = pages([CacheLayers("full", 32, 4096)], 58 << 30)
     >>> found.blocks, found.tokens, found.concurrency(8192)
     (29696, 475136, 58.0)
-
-    Qwen3-Next on two cards, 12 layers of attention and 36 with a state of 548,864 bytes:
-
-    >>> found = pages([CacheLayers("full", 12, 1024), CacheLayers("state", 36, 548_864)], 47_878_721_024)
-    >>> found.block_size, found.blocks, found.tokens, round(found.concurrency(262_144), 2)
-    (544, 7162, 973760, 14.77)
     """
     token = max((one.bytes for one in layers if one.kind != "state"), default=0)
     state = max((one.bytes for one in layers if one.kind == "state"), default=0)
@@ -211,10 +209,7 @@ def _state_bytes(model: LoadedModel, value_bytes: int) -> int:
     return 4 if named.endswith("float32") or model.family in engine("vllm").facts["fp32_states"] else value_bytes
 
 
-# Models with states in `memory`
-
-
-def _hybrid_pages(model: LoadedModel, cached: Width, free: int) -> Pages:
+def hybrid_pages(model: LoadedModel, cached: Width, free: int) -> Pages:
     """Pages of `free` bytes of a model with states, as the newest vLLM has them. Raises UsageError."""
     return pages_of(model, cached, free, block=cached.page, padding_ratio=engine("vllm").profile().padding_ratio)
 
@@ -222,7 +217,7 @@ def _hybrid_pages(model: LoadedModel, cached: Width, free: int) -> Pages:
 def aligned(model: LoadedModel, cached: Width) -> Width:
     """How a model with states stores its cache: in pages of its attention blocks, each layer's states in one. Raises
     UsageError."""
-    found = _hybrid_pages(model, cached, 0)
+    found = hybrid_pages(model, cached, 0)
     states = [(line, group) for group in model.ledger.groups for line in group.lines if isinstance(line, State)]
     fixed = [(line, group) for line, group in states if is_fixed(line)]
     convolutions = [_elements(line, group) * VALUE for line, group in fixed if _taps(line)]
@@ -231,16 +226,10 @@ def aligned(model: LoadedModel, cached: Width) -> Width:
     return replace(cached, page=found.block_size, state_page=StatePage(found.page_bytes, taken, dtype))
 
 
-def requests_in_pages(model: LoadedModel, cached: Width, free: int) -> Callable[[int], int]:
-    """The number of requests of so many tokens of a model with states that pages of `free` bytes hold."""
-    found = _hybrid_pages(model, cached, free)
-    return lambda length: int(found.concurrency(length))
-
-
 def hybrid_page_facts(model: LoadedModel, work: Workload, cached: Width, free: int | None) -> dict[str, Any]:
     """Pages of a model with states, whose attention blocks are as large as a state. With `free`, the bytes that the
     weights leave, also the blocks, tokens and requests of this context. Raises UsageError."""
-    found = _hybrid_pages(model, cached, free or 0)
+    found = hybrid_pages(model, cached, free or 0)
     facts = {"kv_block": found.block_size, "kv_page_bytes": found.block_bytes}
     if free is None or not found.blocks:
         return facts

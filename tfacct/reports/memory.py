@@ -315,9 +315,10 @@ def _fit(stages: Sequence[ModelMemory], limit: MemoryLimit) -> dict[str, Any]:
     for one in stages:
         limit_of_stage = limit
         if one.cached.state_page is not None and limit.paged is None:
-            from tfacct.engines.pages import requests_in_pages
+            from tfacct.engines.pages import hybrid_pages
 
-            limit_of_stage = replace(limit, paged=requests_in_pages(one.model, one.cached, limit.usable - one.weights))
+            pages = hybrid_pages(one.model, one.cached, limit.usable - one.weights)
+            limit_of_stage = replace(limit, paged=pages.requests)
         found.append((one.stage, one.fit(limit_of_stage)))
     return found[0][1] if len(found) == 1 else fitting_every_stage(found)
 
