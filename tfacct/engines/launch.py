@@ -185,28 +185,29 @@ def divisors(model: LoadedModel, most: int) -> list[int]:
 
 def launch_of(engine: Engine, model: LoadedModel, given: Mapping[str, Any]) -> Launch:
     """The launch with these flags, sizes in numbers. Raises TfacctError."""
-    profile = engine.profile(given.get("engine_version"))
-    if (on := given.get("on")) is None:
+    flags = {name: value for name, value in given.items() if value not in (None, "max")}
+    profile = engine.profile(flags.get("engine_version"))
+    if (on := flags.get("on")) is None:
         raise UsageError(f"engine needs {option('on')}", f"such as {option('on', 'h100')}")
     count, device = devices.several(option("on"), on)
-    for name in SIZES:
-        if given.get(name) not in (None, "max"):
-            check_size(option(name), given[name])
-    tp, pp = given.get("tp") or 1, given.get("pp") or 1
-    tp = count if tp * pp == 1 else tp
+    for name in (name for name in SIZES if name in flags):
+        check_size(option(name), flags[name])
+    tp, pp = flags.get("tp", 1), flags.get("pp", 1)
+    tp = flags["tp"] = count if tp * pp == 1 else tp
     if count not in (1, tp * pp):
         raise UsageError(f"{option('on')} {cut(on)} and {option('tp', tp)}, {option('pp', pp)}: {tp * pp} cards")
-    if given.get("gpu_memory_utilization") is not None:
-        check_share("gpu_memory_utilization", given["gpu_memory_utilization"])
-    read = {
-        "max_model_len": None if (length := given.get("max_model_len")) == "max" else length,
-        "dtype": NAMES.get(str(given.get("dtype")), given.get("dtype")),
-        "kv_dtype": _kv_dtype(engine, given.get("kv_dtype")),
-        "tp": tp,
-        **{name: _bytes(name, given.get(name)) for name in ("kv_cache_memory_bytes", "total_memory")},
-    }
-    named = {name: value for name, value in given.items() if name in Flags._fields and value is not None}
-    return Launch(engine, profile, model, device, Flags(**named | read))
+    if "gpu_memory_utilization" in flags:
+        check_share("gpu_memory_utilization", flags["gpu_memory_utilization"])
+    for name in ("kv_cache_memory_bytes", "total_memory"):
+        flags[name] = _bytes(name, flags[name]) if name in flags else None
+    flags |= {name: NAMES.get(flags[name], flags[name]) for name in ("dtype", "kv_dtype") if name in flags}
+    if cached := flags.get("kv_dtype"):
+        cached = flags["kv_dtype"] = width(cached).name
+        if cached not in engine.facts["cache"]:
+            why = f"{option('kv_dtype')} {cut(cached)} is not supported for {engine.name}"
+            raise UsageError(why, f"one of {', '.join(engine.facts['cache'])}")
+    named = {name: value for name, value in flags.items() if name in Flags._fields}
+    return Launch(engine, profile, model, device, Flags(**named))
 
 
 def typed_flags(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -214,23 +215,11 @@ def typed_flags(given: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value not in (None, False, Flags._field_defaults.get(name))}
 
 
-def _kv_dtype(engine: Engine, given: str | None) -> str | None:
-    """How an engine stores its cache. Raises UsageError."""
-    if (name := NAMES.get(str(given), given)) is None:
-        return None
-    if (name := width(name).name) not in engine.facts["cache"]:
-        reason = f"{option('kv_dtype')} {cut(name)} is not supported for {engine.name}"
-        raise UsageError(reason, f"one of {', '.join(engine.facts['cache'])}")
-    return name
-
-
-def _bytes(name: str, value: Any) -> int | None:
+def _bytes(name: str, value: int | float | str) -> int:
     """A size such as `79.19GiB`, or bytes; of the cache also bytes alone, as the engine has them. Raises UsageError."""
     if isinstance(value, str):
         bare = name == "kv_cache_memory_bytes" and value.strip().isdecimal()
         value = units.read_bytes(option(name), f"{value}B" if bare else value)
-    if value is None:
-        return None
     check_size(option(name), value, units.LARGEST_BYTES)
     return int(value)
 
