@@ -74,15 +74,18 @@ def weights(launch: Launch, rank: LoadedModel) -> dict[str, int]:
 
 
 def _bytes(launch: Launch, tensor: Tensor) -> dict[str, int]:
-    """Bytes of a tensor, a vocabulary padded, and of the scales that the engine adds to it."""
+    """Bytes of a tensor, a vocabulary padded, and of its scales and zero points, which are tensors of their own."""
     stored, storage = tensor.stored, launch.storage
     size = int(storage.bytes(stored))
     if tensor.path in OUTSIDE:
         padded = ceil_div(round_up(launch.vocabulary, launch.engine.facts["vocabulary_rows"]), launch.flags.tp)
         return {"numbers": size // int(stored.outputs) * padded}
-    if storage.format_of(stored) is None or storage.scaled:
+    if storage.format_of(stored) is None:
         return {"numbers": size}
-    return {"numbers": size, "scales": SCALE * int(stored.copies) * int(stored.outputs)}
+    if not storage.scaled:
+        return {"numbers": size, "scales": SCALE * int(stored.copies) * int(stored.outputs)}
+    scales = size % max(1, int(stored.copies) * int(stored.elements) // 2)  # a number has 4 or 8 bits
+    return {"numbers": size - scales, "scales": scales}
 
 
 def rotary_caches(model: LoadedModel, value_bytes: int) -> list[int]:
