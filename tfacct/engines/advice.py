@@ -57,13 +57,12 @@ def suggestion(launch: Launch, found: Start) -> tuple[str, Launch | None]:
 
 def _other_memory(launch: Launch, found: Start) -> Iterator[dict[str, Any]]:
     """Flags to try where the memory does not suffice."""
-    if launch.pool_given:
-        free = vllm.start(launch.with_flags(kv_cache_memory_bytes=None)).pool // MIB * MIB
-        yield from [{"kv_cache_memory_bytes": free}] if free > 0 else []
-    elif launch.utilization < launch.profile.utilization:
+    if not launch.pool_given and launch.utilization < launch.profile.utilization:
         yield {"gpu_memory_utilization": launch.profile.utilization}
     if longest := largest_length(launch, found):
         yield {"max_model_len": longest}
+    if launch.pool_given and (free := vllm.start(launch.with_flags(kv_cache_memory_bytes=None)).pool) > MIB:
+        yield {"kv_cache_memory_bytes": free // MIB * MIB}
     yield from ({"tp": count} for count in more_cards(launch))
 
 
@@ -77,46 +76,41 @@ def _typed(launch: Launch, flags: Mapping[str, Any]) -> str:
 
 
 class Change(NamedTuple):
-    """A flag that leaves `more` tokens than now, its value, the tokens with it, and what it costs: `slows decoding`, or
-    only the value that it replaces, `(default 1,024)`."""
+    """A flag that leaves more tokens, its value, the tokens with it, and a sentence on them and on what it costs."""
 
     flag: str
     value: str
     kv_cache_tokens: int
-    more: int
-    cost: str
-
-    @property
-    def sentence(self) -> str:
-        """The change in words."""
-        frees, typed = f"frees room for {self.more:,} more tokens", f"{self.flag} {self.value}".strip()
-        return f"{typed} {self.cost} {frees}." if self.cost.startswith("(") else f"{typed} {frees} and {self.cost}."
+    sentence: str
 
 
 def changes(launch: Launch, found: Start) -> list[Change]:
-    """Flags that leave more tokens, the smallest change first."""
-    better = []
-    for flags, cost in _tried(launch, found):
-        other = launch.with_flags(**flags)
-        if (more := (then := vllm.start(other)).tokens - found.tokens) > 0:
-            flag, _, value = words(launch.engine, Flags(**flags))[0].partition(" ")
-            better.append(Change(flag, value, then.tokens, more, cost))
-    return sorted(better, key=lambda one: one.more < found.tokens // 100)
+    """Flags that leave more tokens, the smallest change first; after them those that leave less than 1% more."""
+    much: list[Change] = []
+    little: list[Change] = []
+    for flags, sentence in _tried(launch, found):
+        then = vllm.start(launch.with_flags(**flags))
+        if (more := then.tokens - found.tokens) > 0:
+            (typed,) = words(launch.engine, Flags(**flags))
+            flag, _, value = typed.partition(" ")
+            frees = sentence.format(typed, f"frees room for {more:,} more tokens")
+            (little if more < found.tokens // 100 else much).append(Change(flag, value, then.tokens, frees))
+    return much + little
 
 
 def _tried(launch: Launch, found: Start) -> Iterator[tuple[dict[str, Any], str]]:
-    """Flags that may leave more tokens, and what they cost."""
+    """Flags that may leave more tokens, and a sentence on each, without their number."""
     if found.peak_from == "sampler" and (fewer := _fewer_requests(launch)):
         now = "default" if launch.flags.max_num_seqs is None else "now"
-        yield {"max_num_seqs": fewer}, f"({now} {launch.seqs:,})"
+        yield {"max_num_seqs": fewer}, f"{{}} ({now} {launch.seqs:,}) {{}}."
     if found.peak_from == "layer" and launch.batched > 2048:
-        yield {"max_num_batched_tokens": launch.batched // 2}, "makes prompts take more steps"
+        yield {"max_num_batched_tokens": launch.batched // 2}, "{} {} and makes prompts take more steps."
     if launch.utilization < MOST_USED / 100:
-        yield {"gpu_memory_utilization": MOST_USED / 100}, "leaves less memory for other processes"
+        yield {"gpu_memory_utilization": MOST_USED / 100}, "{} {} and leaves less memory for other processes."
     if "graphs" in found.terms:
-        yield {"enforce_eager": True}, "slows decoding"
+        yield {"enforce_eager": True}, "{} {} and slows decoding."
     if width(launch.kv_dtype).bits == 16:
-        yield {"kv_dtype": "fp8"}, "stores keys and values in 8 bits"
+        yield {"kv_dtype": "fp8"}, "{} {} and stores keys and values in 8 bits."
 
 
 def _fewer_requests(launch: Launch) -> int:
