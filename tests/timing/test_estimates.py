@@ -652,11 +652,11 @@ def test_measured_runs_of_a_spreadsheet(tmp_path: Path, separator: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "has no column requests"),
+        ("", "0 runs, not 1 to 1,000"),
         ("requests,prompt,new,tokens_per_second", "0 runs, not 1 to 1,000"),
-        ("requests,prompt,new\n1,2,3", "has no column tokens_per_second"),
-        ("requests,prompt,new,tpot_ms\n1,2,3,4", "has no column ttft_ms"),
-        ("requests,new,tokens_per_second\n1,2,3", "has no column prompt"),
+        ("requests,prompt,new\n1,2,3", "run 1 has no speed"),
+        ("requests,prompt,new,tpot_ms\n1,2,3,4", "run 1 has no speed"),
+        ("requests,new,tokens_per_second\n1,2,3", "run 1 has no prompt"),
         ("requests,prompt,new,tokens_per_second\n1,,3,4", "run 1 has no prompt"),
         ("requests,prompt,new,tokens_per_second,ttft_ms,tpot_ms\n1,2,3,,4,", "run 1 has no speed"),
         ("requests,prompt,new,tokens_per_second\n1,2,3," + 200_000 * "4", "line 2 is not CSV: field larger"),

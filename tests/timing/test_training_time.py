@@ -330,7 +330,7 @@ def test_no_error_is_claimed_of_what_was_not_measured_together() -> None:
 )
 def test_newer_steps_name_the_steps_that_their_error_is_of(model: str, options: dict[str, Any], said: str) -> None:
     step = tfacct.load(model).train_time(on="8xb200", ctx=4096, **options)
-    assert f"Steps {said}" in " ".join(" ".join(step.notes).split()) and step.validation is None
+    assert f" steps {said}" in " ".join(" ".join(step.notes).split()) and step.validation is None
     assert [end / step.value_seconds for end in step.interval_80_seconds] == pytest.approx([0.7, 1.45])
     assert sum(step.parts_seconds.values()) == pytest.approx(step.value_seconds)
 

@@ -472,11 +472,12 @@ def _values(line: Matmul) -> bool:
 
 
 class NoKernelError(ConfigError):
-    """A line that has no kernel. `what`: its path."""
+    """A part of a model, or a line by its path, that has no kernel."""
 
-    def __init__(self, what: str) -> None:
+    def __init__(self, what: str, model: str = "") -> None:
+        problem = f"time estimates do not support {what} yet"
         super().__init__(
-            f"time estimates do not support {what} yet", "supported: decoders with attention, MLPs and experts"
+            f"{model}: {problem}" if model else problem, "supported: decoders with attention, MLPs and experts"
         )
         self.what = what
 

@@ -8,7 +8,7 @@ run whose speeds must agree.
 from __future__ import annotations
 
 import csv
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import exp, log
 from pathlib import Path
@@ -21,8 +21,6 @@ from tfacct.loading import files
 from tfacct.timing.placement import Placement
 
 SIZES = ("requests", "prompt", "new")
-SPEEDS = (("tokens_per_second",), ("ttft_ms", "tpot_ms"))
-"""Columns that give a run's speed: one or the other."""
 FILE = "a CSV with requests,prompt,new,tokens_per_second or requests,prompt,new,ttft_ms,tpot_ms"
 MOST = 1000
 """Largest number of runs of a file."""
@@ -43,8 +41,7 @@ class MeasuredRun(NamedTuple):
 
 
 def read(path: str) -> tuple[MeasuredRun, ...]:
-    """The runs of a file, whose columns a comma, a semicolon or a tab separates. Raises TfacctError for one without
-    runs, or that names no speed."""
+    """The runs of a file, whose columns a comma, a semicolon or a tab separates. Raises TfacctError."""
     lines = files.read(Path(path)).decode("utf-8-sig", errors="replace").strip().splitlines() or [""]
     table = csv.DictReader(lines, delimiter=max(",;\t", key=lines[0].count), skipinitialspace=True)
     try:
@@ -52,52 +49,35 @@ def read(path: str) -> tuple[MeasuredRun, ...]:
         rows = list(table)
     except csv.Error as error:
         raise UsageError(f"{path}: line {table.line_num + 1:,} is not CSV: {error}", FILE) from None
-    if (missing := _missing(table.fieldnames)) is not None:
-        raise UsageError(f"{path} has no column {missing}", FILE)
     if not 1 <= len(rows) <= MOST:
         raise UsageError(f"{path}: {len(rows):,} runs, not 1 to {MOST:,}", FILE)
     return tuple(_run(path, number, row) for number, row in enumerate(rows, start=1))
 
 
-def _missing(names: Collection[str]) -> str | None:
-    """The first column that a run needs and that these are without; None if there is none."""
-    speed = SPEEDS[1] if any(name in names for name in SPEEDS[1]) and SPEEDS[0][0] not in names else SPEEDS[0]
-    return next((name for name in (*SIZES, *speed) if name not in names), None)
-
-
 def _run(path: str, number: int, row: Mapping[str, str]) -> MeasuredRun:
-    speeds = [name for names in SPEEDS if all(row.get(name) for name in names) for name in names]
-    empty = next((name for name in SIZES if not row.get(name)), None)
-    if not speeds or empty is not None:
-        raise UsageError(f"{path}: run {number:,} has no {empty or 'speed'}", FILE)
-    values = {name: _positive(path, number, name, row[name]) for name in (*SIZES, *speeds)}
-    for name in SIZES:
-        if values[name] % 1:
-            raise UsageError(f"{path}: {name} of run {number:,} must be a whole number, not {row[name]}")
-    requests, prompt, new = (int(values[name]) for name in SIZES)
-    seconds = list[float]()
-    if "tokens_per_second" in values:
-        seconds.append(requests * new / values["tokens_per_second"])
-    if "ttft_ms" in values:
-        seconds.append((values["ttft_ms"] + (new - 1) * values["tpot_ms"]) / 1e3)
+    def value(name: str, *, whole: bool = False) -> float:
+        try:
+            found = float(row[name])
+        except ValueError:
+            found = 0.0
+        if not 0 < found < 1e12 or (whole and found % 1):
+            what = f"a{' whole' if whole else ''} number above 0"
+            raise UsageError(f"{path}: {name} of run {number:,} must be {what}, not {row[name]!r}", FILE)
+        return found
+
+    by_rate, by_times = bool(row.get("tokens_per_second")), bool(row.get("ttft_ms") and row.get("tpot_ms"))
+    if missing := [*(name for name in SIZES if not row.get(name)), *([] if by_rate or by_times else ["speed"])]:
+        raise UsageError(f"{path}: run {number:,} has no {missing[0]}", FILE)
+    requests, prompt, new = (int(value(name, whole=True)) for name in SIZES)
+    seconds = [requests * new / value("tokens_per_second")] if by_rate else []
+    seconds += [(value("ttft_ms") + (new - 1) * value("tpot_ms")) / 1e3] if by_times else []
     if max(seconds) > APART * min(seconds):
-        by_rate, by_times = map(units.seconds, seconds)
         raise UsageError(
-            f"{path}: the speeds of run {number:,} disagree: a request takes {by_rate} by tokens_per_second,"
-            f" {by_times} by ttft_ms and tpot_ms",
+            f"{path}: the speeds of run {number:,} disagree: a request takes {units.seconds(seconds[0])} by"
+            f" tokens_per_second, {units.seconds(seconds[1])} by ttft_ms and tpot_ms",
             "leave one of them empty",
         )
     return MeasuredRun(requests, prompt, new, seconds[0])
-
-
-def _positive(path: str, number: int, name: str, text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < 1e12:
-        raise UsageError(f"{path}: {name} of run {number:,} must be a number above 0, not {text!r}", FILE)
-    return value
 
 
 def corrected(one: Placement, runs: Sequence[MeasuredRun], usable: int) -> Placement:

@@ -100,28 +100,19 @@ class Placement:
         return seconds * min((error.low, *runs)), seconds * max((error.high, *runs))
 
     def check_fits(self, context: int, sequences: int, memory: MemoryLimit) -> None:
-        """Raises UsageError where the weights, the cache next to them, or what drafts tokens next to both, do not fit
-        into the usable memory."""
-        alone, draft = replace(self.host, draft=None), self.host.draft
-        weights, cache = alone.stored(), alone.cached(context, sequences)
-        free = memory.usable - weights - cache
-        if free < 0:
+        """Raises UsageError where weights and cache, with those of drafts, do not fit into the usable memory."""
+        weights, cache = self.host.stored(), self.host.cached(context, sequences)
+        if weights + cache > memory.usable:
             also = f" and {units.binary(cache)} of cache" if weights <= memory.usable else ""
             raise UsageError(
-                f"{self.model.name}: {units.binary(weights)} of weights{also} exceed the usable {memory.words}",
-                "; ".join(replace(self, host=alone)._fitting(Workload(context, 1, sequences), memory)),
-            )
-        weights, cache = self.host.stored() - weights, self.host.cached(context, sequences) - cache
-        if draft is not None and weights + cache > free:
-            raise UsageError(
-                f"{draft.name}: {units.binary(weights)} of weights and {units.binary(cache)} of cache exceed the"
-                f" {units.binary(free)} that {self.model.name} leaves of the usable {memory.words}",
-                "use more devices, or draft with a smaller model",
+                f"{self.model.name}{' with drafts' if self.host.draft else ''}: {units.binary(weights)} of"
+                f" weights{also} exceed the usable {memory.words}",
+                "; ".join(self._fitting(Workload(context, 1, sequences), memory)),
             )
 
     def _fitting(self, work: Workload, memory: MemoryLimit) -> Iterator[str]:
         """What fits instead: more of these devices, fewer sequences on as many, and how other devices are found."""
-        if memory.engine or self.host.adapters:
+        if memory.engine or self.host.adapters or self.host.draft:
             yield "use more devices"
             return
         usual = dtypes(self.requested_dtype)[1]
@@ -179,8 +170,8 @@ def place(
     ep: int = 1,
 ) -> Placement:
     """The model on so many devices. Raises TfacctError for one that has no kernels, or that they do not divide."""
-    if (odd := _unsupported(model)) is not None:
-        raise ConfigError(f"{model.name}: time estimates do not support {odd}", "supported: decoders with a KV cache")
+    if (odd := unsupported_part(model)) is not None:
+        raise NoKernelError(odd, model.name)
     check_experts(model, ep)
     if count % ep:
         raise UsageError(
@@ -189,8 +180,6 @@ def place(
         )
     if count > 1:
         device.link(count)
-    if count > 1 and (what := unsupported_part(model)) is not None:  # no other number of devices supports it
-        raise _named(NoKernelError(what), model)
     check_heads(model, count)
     storage = model.storage(dtype)
     if count > 1 and on_one_device(model, dtype):
@@ -205,10 +194,6 @@ def place(
     name, activations = dtypes(dtype)
     cache = dtypes(dtype, kv_dtype)[1]
     host = Host(model.ledger, device, split, storage, width(activations), width(cache))
-    try:
-        host.kernels(Workload(1, 1, 1))
-    except ConfigError as error:
-        raise _named(error, model) from None
     return Placement(model, device, count, dtype, storage.name if dtype is None else name, cache, host)
 
 
@@ -223,19 +208,14 @@ def on_one_device(model: LoadedModel, dtype: str | None) -> bool:
     return (dtype is not None and units.dtype_name(dtype) in units.GGUF) or model.storage(dtype).by_block
 
 
-def _unsupported(model: LoadedModel) -> str | None:
-    if model.architecture.mtp is not None:
-        return "multi-token prediction heads"
-    encoder = model.architecture.encoder
-    if encoder is not None:
-        return encoder.words
-    return None if model.has_cache else "an encoder"
-
-
 def unsupported_part(model: LoadedModel) -> str | None:
     """The part of a model that has no kernels, in words; None if all parts have."""
-    if (odd := _unsupported(model)) is not None:
-        return odd
+    if model.architecture.mtp is not None:
+        return "multi-token prediction heads"
+    if model.architecture.encoder is not None:
+        return model.architecture.encoder.words
+    if not model.has_cache:
+        return "an encoder"
     try:
         kernels(model.ledger, Workload(1, 1, 1).axes(), BF16, BF16_EACH, BF16_EACH)
     except NoKernelError as error:
@@ -277,13 +257,6 @@ def head_divisors(model: LoadedModel) -> list[int]:
 def _other_heads(model: LoadedModel) -> set[int]:
     """Numbers of heads of recurrences, and of groups of heads."""
     return {group.axes[axis] for group in model.ledger.groups for axis in HEADS if axis in group.axes}
-
-
-def _named(error: TfacctError, model: LoadedModel) -> TfacctError:
-    """The error with the model's name in front."""
-    if not error.message.startswith(model.name):
-        error.message = f"{model.name}: {error.message}"
-    return error
 
 
 class Share(NamedTuple):

@@ -68,8 +68,7 @@ def estimated(model: LoadedModel, device: devices.Device, trained: Trained) -> P
     try:
         work = training_time.work_of(model.ledger, trained)
     except NoKernelError as error:
-        error.message = f"{model.name}: {error.message}"
-        raise
+        raise NoKernelError(error.what, model.name) from None
     return training_time.step(work, device, trained, constants_of(model, trained))
 
 
