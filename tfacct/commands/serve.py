@@ -143,17 +143,16 @@ def fewest_devices(
     also if no layout meets both.
     """
     from tfacct.reports.serve import fewest_devices
-    from tfacct.timing.fewest import Goal
     from tfacct.timing.load import Load
     from tfacct.timing.placement import Deployment
 
     counts = _some(requests) or (1,)
     if len(counts) > 1:
         raise UsageError(f"{option('ttft', True)} takes one number of {option('requests')}", option("requests", 16))
-    goal = Goal(counts[0], _seconds("ttft", ttft) or 0, _seconds("within", within))
-    load = Load(opt.size("prompt", prompt), opt.size("new", new), counts, price, goal.token)
+    first_token, token = _seconds("ttft", ttft) or 0, _seconds("within", within)
+    load = Load(opt.size("prompt", prompt), opt.size("new", new), counts, price, token)
     where = Deployment(on, dtype, kv_dtype, 1, usable.get("use"), usable.get("reserve"))
-    return Found(fewest_devices(model, where, load, goal))
+    return Found(fewest_devices(model, where, load, counts[0], first_token))
 
 
 def serve_disaggregated(

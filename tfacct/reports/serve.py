@@ -38,7 +38,7 @@ from tfacct.reports.estimates import (
     validation_facts,
 )
 from tfacct.timing.disaggregated import Disaggregated, Flow, disaggregated
-from tfacct.timing.fewest import Fewest, Goal, Layout, fewest
+from tfacct.timing.fewest import Fewest, Layout, fewest
 from tfacct.timing.load import Load, Loaded, Serving, serving
 from tfacct.timing.placement import Deployment
 from tfacct.timing.speculative import MTP_CELLS, MTP_DRAFTS, MTP_ERROR, MTP_RUNS
@@ -366,8 +366,8 @@ class ServedLayout(Object):
     token_seconds: list[float] | None = of_layout(lambda _, layout: layout.loop.token)
     first_token_seconds: list[float] = of_layout(lambda _, layout: layout.loop.first_token)
     value_seconds: float = of_layout(lambda _, layout: layout.loop.served.request)
-    tokens_per_second: float = of_layout(lambda about, layout: about.rate(layout))
-    cost_per_million: float | None = of_layout(lambda about, layout: about.cost(layout))
+    tokens_per_second: float = of_layout(lambda _, layout: layout.rate)
+    cost_per_million: float | None = of_layout(lambda _, layout: layout.cost)
 
 
 class FewestReport(ServedReport):
@@ -377,9 +377,9 @@ class FewestReport(ServedReport):
     _name = "serve-ttft"
     _line = ServedLayout
 
-    requests: int = of_fewest(lambda about: about.goal.requests)
-    ttft_seconds: float = of_fewest(lambda about: about.goal.first_token)
-    tpot_seconds: float | None = of_fewest(lambda about: about.goal.token)
+    requests: int = of_fewest(lambda about: about.requests)
+    ttft_seconds: float = of_fewest(lambda about: about.ttft)
+    tpot_seconds: float | None = of_fewest(lambda about: about.load.within)
     devices: int = of_fewest(lambda about: about.best.devices)
     replicas: int = of_fewest(lambda about: about.best.replicas)
     spread_out: ServedLayout = of_fewest(lambda about: values_of(ServedLayout, about, about.spread_out))
@@ -388,10 +388,10 @@ class FewestReport(ServedReport):
     )
 
 
-def fewest_devices(model: LoadedModel, on: Deployment, load: Load, goal: Goal) -> FewestReport:
-    """The layouts that meet a goal, the fewest devices first. Raises TfacctError if there is none."""
+def fewest_devices(model: LoadedModel, on: Deployment, load: Load, requests: int, ttft: float) -> FewestReport:
+    """The layouts that are in time, the fewest devices first. Raises TfacctError if there is none."""
     _check_serves(on)
-    about = fewest(model, on, load, goal)
+    about = fewest(model, on, load, requests, ttft)
     first = (
         Column("devices", "devices", "count"),
         Column("tp", "tp", "count"),
@@ -402,20 +402,20 @@ def fewest_devices(model: LoadedModel, on: Deployment, load: Load, goal: Goal) -
         FewestReport,
         about,
         first,
-        where=f"{units.requests(goal.requests)} on {about.one.device.name}",
+        where=f"{units.requests(requests)} on {about.one.device.name}",
         answer=_fewest_answer(about),
         note_rows=FEWEST_NOTES,
     )
 
 
 def _fewest_answer(about: Fewest) -> str:
-    best, spread_out, goal = about.best, about.spread_out, about.goal
+    best, spread_out, token = about.best, about.spread_out, about.load.within
     needs = f"Needs {best.devices:,} × {best.one.device.name} ({best.words})"
     if spread_out.devices < best.devices:
         least = f"at least {spread_out.devices:,} ({spread_out.words}) if they are spread out"
         needs += f" if all prompts arrive at once, {least}"
-    later = "" if goal.token is None else f", later ones within {units.seconds(goal.token)}"
-    return f"{needs}: first token within {units.seconds(goal.first_token)}{later}."
+    later = "" if token is None else f", later ones within {units.seconds(token)}"
+    return f"{needs}: first token within {units.seconds(about.ttft)}{later}."
 
 
 def _first_token_measured(about: Fewest) -> str:

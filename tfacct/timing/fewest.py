@@ -22,35 +22,16 @@ from tfacct.timing.placement import Deployment, Placement, device_numbers
 from tfacct.timing.serving import largest_where
 
 
-@record
-class Goal:
-    """Seconds that the first token of each of so many concurrent requests may take, and each further one; None: any
-    time."""
-
-    requests: int
-    first_token: float
-    token: float | None
-
-    def met(self, loop: Loaded, first_token: float) -> bool:
-        """True if a first token after so many seconds is in time, and each later one by the upper end of its range."""
-        in_time = self.token is None or loop.token is None or loop.token[1] <= self.token
-        return first_token <= self.first_token and in_time
-
-    @property
-    def words(self) -> str:
-        """The goal in words."""
-        requests = f"{self.requests:,} request{'s' if self.requests > 1 else ''}"
-        each = "" if self.token is None else f" and each later token within {units.seconds(self.token)}"
-        return f"{requests} with the first token within {units.seconds(self.first_token)}{each}"
-
-
 class Layout(NamedTuple):
-    """`replicas` of a model, each on the devices of a placement. `loop`: requests of the fullest replica."""
+    """`replicas` of a model, each on the devices of a placement. `loop`: requests of the fullest replica. `rate`: new
+    tokens per second of all requests; `cost`: price of a million of them."""
 
     one: Placement
     memory: MemoryLimit
     replicas: int
     loop: Loaded
+    rate: float
+    cost: float | None
 
     @property
     def devices(self) -> int:
@@ -66,12 +47,14 @@ class Layout(NamedTuple):
 
 @record
 class Fewest:
-    """Layouts that meet a goal if all prompts arrive at once, one for each tensor-parallel size: the fewest devices
-    first, of equal numbers the one with the most tokens per second. `spread_out`: the first of those that meet it if no
-    prompt waits for another."""
+    """Layouts that give each of so many concurrent `requests` its first token within `ttft` seconds, and each further
+    one within the time of the load, if all prompts arrive at once: one for each tensor-parallel size, the fewest
+    devices first, of equal numbers the one with the most tokens per second. `spread_out`: the first of those that do if
+    no prompt waits for another."""
 
     load: Load
-    goal: Goal
+    requests: int
+    ttft: float
     layouts: Sequence[Layout]
     spread_out: Layout
 
@@ -95,17 +78,9 @@ class Fewest:
         """The requests of its fullest replica."""
         return self.best.loop
 
-    def rate(self, layout: Layout) -> float:
-        """New tokens per second of all requests."""
-        return self.goal.requests * layout.loop.each
 
-    def cost(self, layout: Layout) -> float | None:
-        """Price of a million new tokens."""
-        return self.load.cost(layout.devices, self.rate(layout))
-
-
-def fewest(model: LoadedModel, on: Deployment, load: Load, goal: Goal) -> Fewest:
-    """The layouts that meet a goal, on as many devices as necessary, or on at most those of `on` if it has several.
+def fewest(model: LoadedModel, on: Deployment, load: Load, requests: int, ttft: float) -> Fewest:
+    """The layouts that are in time, on as many devices as necessary, or on at most those of `on` if it has several.
     Raises TfacctError if there is none."""
     load = load.checked()
     load.check_runs(model)
@@ -117,16 +92,15 @@ def fewest(model: LoadedModel, on: Deployment, load: Load, goal: Goal) -> Fewest
         one.check_fits(load.context, 1, memory)
     at_once, spread_out = (
         sorted(
-            (layout for one, memory in holding if (layout := _with_replicas(one, memory, load, goal, spread))),
+            (layout for each in holding if (layout := _with_replicas(*each, load, requests, ttft, spread))),
             key=lambda each: (each.devices, -each.loop.each),
         )
         for spread in (False, True)
     )
     found = [layout for layout in at_once if count == 1 or layout.devices <= count]
     if not found:
-        one, _ = holding[-1]
-        raise _missed(goal, loaded(one, load, 1, one.host.alone(load.prompt)), one, [*at_once[:1], *spread_out[:1]])
-    return Fewest(load, goal, found, spread_out[0])
+        raise _missed(load, requests, ttft, holding[-1][0], [*at_once[:1], *spread_out[:1]])
+    return Fewest(load, requests, ttft, found, spread_out[0])
 
 
 def _placements(
@@ -141,36 +115,44 @@ def _placements(
                 yield on.place(model, memory), memory
 
 
-def _with_replicas(one: Placement, memory: MemoryLimit, load: Load, goal: Goal, spread_out: bool) -> Layout | None:
-    """The fewest replicas of a placement that meet a goal; None if not even a request alone does. `spread_out`: no
-    prompt waits for another."""
-    fitting, alone = one.host.capacity(load.context, memory.usable, goal.requests), one.host.alone(load.prompt)
+def _with_replicas(
+    one: Placement, memory: MemoryLimit, load: Load, requests: int, ttft: float, spread_out: bool
+) -> Layout | None:
+    """The fewest replicas of a placement that are in time by the upper ends of the ranges; None if not even a request
+    alone is. `spread_out`: no prompt waits for another."""
+    fitting, alone = one.host.capacity(load.context, memory.usable, requests), one.host.alone(load.prompt)
     first_token = loaded(one, load, 1, alone).first_token[1]
 
-    def in_time(requests: int) -> bool:
-        loop = loaded(one, load, requests, alone)
-        return goal.met(loop, first_token if spread_out else loop.first_token[1])
+    def in_time(each: int) -> bool:
+        loop = loaded(one, load, each, alone)
+        later = load.within is None or loop.token is None or loop.token[1] <= load.within
+        return later and (first_token if spread_out else loop.first_token[1]) <= ttft
 
     each = largest_where(in_time, fitting)
     if not each:
         return None
-    replicas = rounded_up(goal.requests, each)
-    return Layout(one, memory, replicas, loaded(one, load, rounded_up(goal.requests, replicas), alone))
+    replicas = rounded_up(requests, each)
+    loop = loaded(one, load, rounded_up(requests, replicas), alone)
+    rate = requests * loop.each
+    return Layout(one, memory, replicas, loop, rate, load.cost(replicas * one.count, rate))
 
 
-def _missed(goal: Goal, alone: Loaded, largest: Placement, best: Sequence[Layout]) -> UsageError:
-    """The error for a goal that no layout meets. `alone`: a request on the `largest` number of devices. `best`: layouts
-    on more devices, if prompts arrive at once, and spread out."""
+def _missed(load: Load, requests: int, ttft: float, largest: Placement, best: Sequence[Layout]) -> UsageError:
+    """The error for times that no layout meets on devices up to those of the `largest`. `best`: layouts on more
+    devices, if prompts arrive at once, and spread out."""
     name, device = largest.model.name, largest.device
+    goal = f"{requests:,} request{'s' if requests > 1 else ''} with the first token within {units.seconds(ttft)}"
+    goal += "" if load.within is None else f" and each later token within {units.seconds(load.within)}"
     if best:
         needed, least = (layout.devices for layout in best)
         arrivals = f", if all prompts arrive at once; {least:,} if they are spread out" if least < needed else ""
         return UsageError(
-            f"{name}: {needed:,} × {device.name} are the fewest for {goal.words}{arrivals}",
+            f"{name}: {needed:,} × {device.name} are the fewest for {goal}{arrivals}",
             option("on", f"{needed}x{device.id}"),
         )
+    alone = loaded(largest, load, 1, largest.host.alone(load.prompt))
     token = "" if alone.token is None else f", {units.seconds(alone.token[1])} per token"
     return UsageError(
-        f"{name}: no layout of up to {largest.count:,} × {device.id} serves {goal.words}",
+        f"{name}: no layout of up to {largest.count:,} × {device.id} serves {goal}",
         f"a request alone on {largest.count:,}: first token up to {units.seconds(alone.first_token[1])}{token}",
     )
