@@ -52,7 +52,7 @@ def speculative(path: Path) -> list[str]:
 
 
 def _error(served: Served, measured: float) -> Error:
-    return lambda tokens: log(served._replace(tokens=tokens).token[1] / measured)
+    return lambda tokens: log(served._replace(loop=served.loop._replace(tokens=tokens)).token[1] / measured)
 
 
 def _left(cells: dict[str, list[Error]]) -> Array:

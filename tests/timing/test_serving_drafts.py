@@ -30,12 +30,12 @@ def placed(dtype: str | None = None) -> Placement:
     [(1, 0.8, 1.8), (3, 0.5, 1 + 0.5 + 0.25 + 0.125), (3, 0, 1), (3, 1, 4), (2, 0.6, (1 - 0.6**3) / (1 - 0.6))],
 )
 def test_new_tokens_of_a_step(tokens: int, acceptance: float, each: float) -> None:
-    draft = with_draft(placed(), Speculation(tokens, acceptance)).host.draft
+    draft = with_draft(placed(), Speculation(tokens, acceptance), 2048).host.draft
     assert draft is not None and draft.accepted == pytest.approx(each)
 
 
 def test_a_step_verifies_the_drafts_and_one_more_token() -> None:
-    plain, drafting = placed().host, with_draft(placed(), Speculation(3, 0.5)).host
+    plain, drafting = placed().host, with_draft(placed(), Speculation(3, 0.5), 2048).host
     served = drafting.served(16, 1024, 512)
     assert drafting.draft is not None
     draft = drafting.draft.host.step(Workload(1024 + 256, 1, 16))
@@ -52,7 +52,11 @@ def test_a_step_verifies_the_drafts_and_one_more_token() -> None:
 def test_drafts_that_are_never_accepted_cost_time() -> None:
     plain, none, every = (
         one.host.served(4, 1024, 1024).request
-        for one in (placed(), with_draft(placed(), Speculation(3, 0)), with_draft(placed(), Speculation(3, 1)))
+        for one in (
+            placed(),
+            with_draft(placed(), Speculation(3, 0), 2048),
+            with_draft(placed(), Speculation(3, 1), 2048),
+        )
     )
     assert every < plain < none
 
@@ -61,7 +65,7 @@ def test_the_layer_that_drafts_shares_the_head() -> None:
     # 11,610,067,968 parameters of the multi-token prediction layer: the model has 671,026,419,200 without, and
     # 682,636,487,168 with `--set mtp=true`. Head and embedding are the model's own.
     one = place(DEEPSEEK, 1, devices.load("b300-hgx"), dtype="bf16")
-    two = with_draft(one, Speculation(1, 0.5))
+    two = with_draft(one, Speculation(1, 0.5), 2048)
     assert two.host.stored() - one.host.stored() == 2 * 11_610_067_968
     totals = [tfacct.load("deepseek-v3", **changed).params().total_params for changed in ({}, {"mtp": True})]
     assert totals[1] - totals[0] == 11_610_067_968

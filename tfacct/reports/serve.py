@@ -86,7 +86,7 @@ class ServedRequests(Object):
     80% of measured runs; without a known error, from prompts that wait to prompts that interrupt answers."""
 
     requests: int = of_loop(lambda loop: loop.requests)
-    prompts_at_once: int = of_loop(lambda loop: loop.served.prompts)
+    prompts_at_once: int = of_loop(lambda loop: loop.served.loop.prompts)
     token_seconds: list[float] | None = of_loop(lambda loop: loop.token)
     value_seconds: float = of_loop(lambda loop: loop.served.request)
     interval_80_seconds: list[float] | None = of_loop(lambda loop: loop.interval)
@@ -247,7 +247,7 @@ def _drafts(about: Any) -> dict[str, Any] | None:
 
 def _draft_formats(about: Any) -> dict[str, Any] | None:
     model = about.load.drafts and about.load.drafts.model
-    return model and {"draft": about.one.host.draft, "weights": selection.format_name(model, None)}
+    return model and {"draft": about.one.host.draft, "name": model.name, "weights": selection.format_name(model, None)}
 
 
 def _adapters(about: Any) -> dict[str, Any] | None:
@@ -344,7 +344,7 @@ NOTES = (
         "draft_formats",
         3,
         _draft_formats,
-        "Draft model {draft.name}: weights {weights}, cache {draft.host.cache.name}.",
+        "Draft model {name}: weights {weights}, cache {draft.host.cache.name}.",
     ),
 )
 

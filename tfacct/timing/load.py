@@ -17,7 +17,7 @@ from tfacct.timing import measured_runs
 from tfacct.timing.adapters import ServedLora, with_adapters
 from tfacct.timing.placement import Deployment, Placement
 from tfacct.timing.serving import Served, largest_where
-from tfacct.timing.speculative import Speculation, check_draft_model, with_draft
+from tfacct.timing.speculative import Speculation, with_draft
 from tfacct.timing.timing import CONSTANTS
 from tfacct.timing.utilization import check_positive
 
@@ -101,7 +101,7 @@ class Loaded(NamedTuple):
     @property
     def requests(self) -> int:
         """Number of concurrent requests."""
-        return self.served.requests
+        return self.served.loop.requests
 
     @property
     def each(self) -> float:
@@ -148,8 +148,7 @@ def serving(model: LoadedModel, on: Deployment, load: Load, memory: MemoryLimit)
         one = with_adapters(one, load.lora)
     load.check_runs(model)
     if load.drafts is not None:
-        check_draft_model(model, load.drafts, load.context)
-        one = with_draft(one, load.drafts)
+        one = with_draft(one, load.drafts, load.context)
     fitting = one.host.capacity(load.context, memory.usable)
     fitting = fitting if memory.paged is None else min(fitting, memory.paged(load.context))
     if not fitting:

@@ -19,8 +19,9 @@ from tfacct.ledger.einsum import rounded_up
 from tfacct.ledger.groups import Ledger
 from tfacct.ledger.storage import BF16, Storage, Width
 from tfacct.ledger.workload import LARGEST, Workload
+from tfacct.loading.devices import Device
 from tfacct.timing.kernels import Kernel, Split, cache_bytes, kernels
-from tfacct.timing.timing import CONSTANTS, Constants, Device, Step, step
+from tfacct.timing.timing import CONSTANTS, Constants, Step, step
 
 
 class Loop(NamedTuple):
@@ -45,63 +46,59 @@ class Loop(NamedTuple):
         first, others = rounded_up(self.prompts, self.groups), rounded_up(self.requests, self.groups)
         prefill = step(self.prefill, self.device, first, self.prompt, constants)
         decode = step(self.decode, self.device, others, 1, constants)
-        return Served(self.requests, self.new, self.prompts, prefill, decode, self.tokens)
+        return Served(self, prefill, decode)
 
 
 class Served(NamedTuple):
-    """A closed loop in seconds. `tokens`: new ones of a request in a decode step, on average."""
+    """A closed loop in seconds."""
 
-    requests: int
-    new: int
-    prompts: int
+    loop: Loop
     prefill: Step
     decode: Step
-    tokens: float = 1.0
 
     @property
     def steps(self) -> float:
         """Decode steps of a request."""
-        return self.new / self.tokens
+        return self.loop.new / self.loop.tokens
 
     @property
     def prompt(self) -> float:
         """Seconds of the engine for one prompt."""
-        return self.prefill.seconds / self.prompts
+        return self.prefill.seconds / self.loop.prompts
 
     @property
     def request(self) -> float:
         """Seconds of a request."""
-        return self.requests * self.prompt + self.steps * self.decode.seconds + CONSTANTS.request
+        return self.loop.requests * self.prompt + self.steps * self.decode.seconds + CONSTANTS.request
 
     @property
     def request_bound(self) -> float:
         """Seconds of a request at the peaks, the FLOPs of prompts overlapped with the reading of decode steps."""
-        compute = self.requests * self.prefill.compute / self.prompts + self.steps * self.decode.compute
+        compute = self.loop.requests * self.prefill.compute / self.loop.prompts + self.steps * self.decode.compute
         return max(compute, self.steps * self.decode.memory)
 
     @property
     def token(self) -> tuple[float, float]:
         """Time per output token: if new prompts wait for running answers, and if all of them interrupt these."""
-        least = self.decode.seconds / self.tokens
-        return least, least + (self.requests - 1) / self.new * self.prompt
+        least = self.decode.seconds / self.loop.tokens
+        return least, least + (self.loop.requests - 1) / self.loop.new * self.prompt
 
     @property
     def rate(self) -> float:
         """New tokens per second of all requests."""
-        return self.requests * self.new / self.request
+        return self.loop.requests * self.loop.new / self.request
 
 
 @record
 class Draft:
     """Speculative decoding: a `host` drafts `tokens` in every step, one after the other, and the model verifies them
     all at once. `acceptance`: the share of drafts that it accepts, where it accepted all before them. `shared`: paths
-    of weights that are the model's own. `name`: of the draft model, or of the layer that drafts."""
+    of weights that are the model's own."""
 
     host: Host
     tokens: int
     acceptance: float
     shared: Set[str] = frozenset()
-    name: str = ""
 
     @property
     def accepted(self) -> float:

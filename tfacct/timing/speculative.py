@@ -50,21 +50,13 @@ class Speculation:
         return self
 
 
-def with_draft(one: Placement, drafts: Speculation) -> Placement:
-    """The placement with what drafts tokens for it, on the same devices. Raises TfacctError."""
-    if drafts.model is None:
-        draft = mtp_draft(one.host, one.model, drafts.tokens, drafts.acceptance)
-    else:
-        host = place(drafts.model, one.count, one.device, kv_dtype=one.cache).host
-        draft = Draft(host, drafts.tokens, drafts.acceptance, name=drafts.model.name)
-    return replace(one, host=replace(one.host, draft=draft))
-
-
-def check_draft_model(model: LoadedModel, drafts: Speculation, context: int) -> None:
-    """Raises UsageError for a draft model that cannot draft for this one, or not so many tokens."""
-    draft = drafts.model
+def with_draft(one: Placement, drafts: Speculation, context: int) -> Placement:
+    """The placement with what drafts tokens for it, on the same devices. Raises TfacctError, also for a draft model
+    that cannot draft for this one, or not so many tokens."""
+    draft, model = drafts.model, one.model
     if draft is None:
-        return
+        made = mtp_draft(one.host, model, drafts.tokens, drafts.acceptance)
+        return replace(one, host=replace(one.host, draft=made))
     selection.generating([draft])
     vocabulary, needed = (one.architecture.head.vocab for one in (draft, model) if one.architecture.head is not None)
     if vocabulary != needed:
@@ -73,6 +65,8 @@ def check_draft_model(model: LoadedModel, drafts: Speculation, context: int) -> 
             "engines need a draft model with the vocabulary of the model",
         )
     selection.runnable(draft, Request(ctx=context))
+    host = place(draft, one.count, one.device, kv_dtype=one.cache).host
+    return replace(one, host=replace(one.host, draft=Draft(host, drafts.tokens, drafts.acceptance)))
 
 
 def mtp_draft(host: Host, model: LoadedModel, tokens: int, acceptance: float) -> Draft:
@@ -89,8 +83,7 @@ def mtp_draft(host: Host, model: LoadedModel, tokens: int, acceptance: float) ->
     if layer.groups[0].count != 1:
         raise UsageError(f"{model.name} has {layer.groups[0].count} multi-token prediction layers, not one")
     shared = frozenset(tensor.path for tensor in model.ledger.tensors())
-    name = f"multi-token prediction layer of {model.name}"
-    return Draft(replace(host, ledger=layer, adapters=None), tokens, acceptance, shared, name)
+    return Draft(replace(host, ledger=layer, adapters=None), tokens, acceptance, shared)
 
 
 def _only_mtp(ledger: Ledger) -> Ledger:

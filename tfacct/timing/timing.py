@@ -11,9 +11,10 @@ here. What they miss, they miss by engine and by model, and `validated` says by 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, NamedTuple, Protocol, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from tfacct.base.record import record
+from tfacct.loading.devices import Device
 from tfacct.loading.links import Link
 from tfacct.timing.kernels import Kernel
 
@@ -33,18 +34,6 @@ FP4 = ("nvfp4", "mxfp4")
 """Formats that devices with fp4 units multiply without unpacking."""
 WIDE = ("bf16", "fp16", "fp32", "tf32")
 """Formats of 16 bits and more."""
-
-
-class Device(Protocol):
-    """What a step needs of a device: its maker, bytes per second of memory, FLOPs per second by dtype, and links."""
-
-    @property
-    def vendor(self) -> str: ...
-    @property
-    def bandwidth(self) -> int: ...
-    @property
-    def peak(self) -> Mapping[str, int]: ...
-    def link(self, devices: int) -> Link: ...
 
 
 @record

@@ -20,9 +20,9 @@ from tfacct.ledger.groups import Ledger
 from tfacct.ledger.lines import ACTIVE
 from tfacct.ledger.storage import BF16, BF16_EACH
 from tfacct.ledger.workload import Workload
+from tfacct.loading.devices import Device
 from tfacct.parallel.mesh import Mesh
 from tfacct.timing.kernels import Kernel, Split, kernels
-from tfacct.timing.timing import Device
 
 
 @record
