@@ -100,8 +100,7 @@ class Trainer:
 def least_of_step(point: Point, devices: int) -> int:
     """Bytes on each device that a step under FSDP needs with one sequence there, even with recomputation."""
     from tfacct.parallel.mesh import Mesh
-    from tfacct.timing.least_memory import least_bytes
-    from tfacct.timing.training_time import Trained
+    from tfacct.timing.training_time import Trained, least_bytes
 
     return least_bytes(point.ledger, Trained(replace(point.work, batch=1), Mesh(fsdp=devices), recompute="full"))
 

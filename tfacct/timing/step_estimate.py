@@ -22,7 +22,6 @@ from tfacct.loading.model import LoadedModel
 from tfacct.parallel.mesh import Mesh
 from tfacct.timing import training_time
 from tfacct.timing.kernels import NoKernelError
-from tfacct.timing.least_memory import least_bytes
 from tfacct.timing.placement import check_heads
 from tfacct.timing.training_time import (
     MEGATRON,
@@ -33,6 +32,7 @@ from tfacct.timing.training_time import (
     Parts,
     Trained,
     TrainingConstants,
+    least_bytes,
 )
 from tfacct.timing.utilization import Convention, check_positive, flops_per_token, peak_of, utilization
 from tfacct.timing.validated import (

@@ -74,9 +74,7 @@ class Constants:
     link_switch: float = 1.04  # Share for many bytes where switches add the numbers. Read off the same tables.
     message_switch: float = 30e6  # Bytes of an all-reduce that attains the mean there. Read off the same tables.
     link_pcie: float = 0.511  # Share of PCIe that an all-reduce attains. Fitted.
-    link_sockets: float = 0.42  # The same of more devices than share a CPU socket. Fitted.
-    link_network: float = 0.25
-    """Share that an all-reduce between nodes attains, of all network cards of a node. Not fitted."""
+    link_sockets: float = 0.42  # The same of more devices than share a CPU socket, and between nodes. Fitted.
     reduce: float = 8.5e-6  # Seconds of an all-reduce of nothing; times 0.6 + 0.1 for each device. Fitted.
     engine: float = 0.485e-3  # Seconds of an engine between two steps. Fitted.
     sequence: float = 5.57e-6  # Seconds of an engine for each sequence of a decode step: sampling, text. Fitted.
@@ -219,8 +217,6 @@ def _share(link: Link, message: float, adds: bool, c: Constants) -> float:
     if link.reach == "domain":
         large, half = (c.link_switch, c.message_switch) if adds else (c.link_large, c.message)
         return c.link + (large - c.link) * message / (message + half)
-    if link.reach == "network":
-        return c.link_network
     return c.link_pcie if link.devices <= SOCKET else c.link_sockets
 
 
