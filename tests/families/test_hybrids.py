@@ -9,6 +9,7 @@ from sympy import Symbol, sympify
 
 from tests.families import LOGITS, TINY
 from tests.helpers.models import tiny
+from tests.helpers.published import PUBLISHED as CONFIGS
 from tfacct import load
 from tfacct.accounts.metrics import Point, attention_overtakes
 from tfacct.base.errors import TfacctError
@@ -179,17 +180,8 @@ def test_windows_of_several_lengths_have_letters_of_their_own_in_a_formula() -> 
     assert facts["legend"]["Iw1"]["meaning"].startswith("overlapping windows, Ih1")
 
 
-OPENELM_270M = {
-    "model_type": "openelm", "vocab_size": 32_000, "model_dim": 1280, "num_transformer_layers": 16, "head_dim": 64,
-    "max_context_length": 2048, "num_query_heads": [12] * 5 + [16] * 7 + [20] * 4,
-    "num_kv_heads": [3] * 5 + [4] * 7 + [5] * 4, "ffn_dim_divisor": 256, "ffn_with_glu": True,
-    "ffn_multipliers": [0.5, 0.73, 0.97, 1.2, 1.43, 1.67, 1.9, 2.13, 2.37, 2.6, 2.83, 3.07, 3.3, 3.53, 3.77, 4.0],
-    "normalize_qk_projections": True, "share_input_output_layers": True,
-}  # fmt: skip
-
-
 def test_layers_that_differ_by_hand() -> None:
-    assert load_model("270m", OPENELM_270M).parameters == 271_527_168
+    assert load_model("270m", CONFIGS["openelm-270m"]).parameters == 271_527_168
     # 49 of 80 layers have attention, of 8 key heads of 128: 2 · 49 · 8 · 128 numbers a token, of two bytes each.
     # int(2 · 1.0 · 8192 / 3) = 5461, and the next multiple of 256 is 5632. Of the small one, 48 wide, heads of 6:
     # keys and values of 4, 2, 2 and 4 heads.

@@ -10,21 +10,13 @@ import pytest
 
 from tests.families import TINY
 from tests.helpers.multimodal import COMPOSITES, text_of
+from tests.helpers.published import PUBLISHED
 from tfacct.families import multimodal
 
 VISIONS, AUDIOS = multimodal.towers("vision"), multimodal.towers("audio")
 ALONE = tuple(whole for whole, tower in VISIONS.items() if not tower.any_type)
 """Those that build one encoder only."""
-LLAVA: dict[str, Any] = {
-    "architectures": ["LlavaForConditionalGeneration"],
-    "model_type": "llava",
-    "text_config": {"model_type": "llama", "vocab_size": 32064, "max_position_embeddings": 4096},
-    "vision_config": {
-        "model_type": "clip_vision_model", "hidden_size": 1024, "image_size": 336, "intermediate_size": 4096,
-        "num_attention_heads": 16, "num_hidden_layers": 24, "patch_size": 14, "projection_dim": 768,
-    },
-}  # fmt: skip
-"""LLaVA 1.5 7B, as its file has it."""
+LLAVA, DEVSTRAL = PUBLISHED["llava-1.5-7b"], PUBLISHED["devstral-small-2"]
 
 
 @pytest.fixture
@@ -64,14 +56,3 @@ def whole_of(whole: str, **more: Any) -> dict[str, Any]:
 
 
 PHI_4_AUDIO = {"hidden_size": 8, "num_blocks": 1, "num_attention_heads": 2, "intermediate_size": 9}
-DEVSTRAL: dict[str, Any] = {
-    "model_type": "mistral3", "tie_word_embeddings": False, "multimodal_projector_bias": False, "spatial_merge_size": 2,
-    "text_config": {
-        "model_type": "ministral3", "head_dim": 128, "hidden_size": 5120, "intermediate_size": 32768,
-        "num_attention_heads": 32, "num_hidden_layers": 40, "num_key_value_heads": 8, "vocab_size": 131072,
-    },
-    "vision_config": {
-        "model_type": "pixtral", "head_dim": 64, "hidden_size": 1024, "image_size": 1540, "intermediate_size": 4096,
-        "num_attention_heads": 16, "num_hidden_layers": 24, "patch_size": 14,
-    },
-}  # fmt: skip

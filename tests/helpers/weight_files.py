@@ -4,11 +4,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-LLAMA_70B = {
-    "model_type": "llama", "vocab_size": 128256, "hidden_size": 8192, "intermediate_size": 28672,
-    "num_hidden_layers": 80, "num_attention_heads": 64, "num_key_value_heads": 8, "tie_word_embeddings": False,
-    "torch_dtype": "bfloat16",
-}  # fmt: skip
+from tests.helpers.published import PUBLISHED
+
+LLAMA_70B = PUBLISHED["llama-3.1-70b"]
 
 
 def folder(at: Path, config: dict[str, Any], **others: object) -> Path:
