@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
-
-import pytest
 
 from tests.families import TINY
 from tests.helpers.multimodal import COMPOSITES, text_of
@@ -17,13 +13,6 @@ VISIONS, AUDIOS = multimodal.towers("vision"), multimodal.towers("audio")
 ALONE = tuple(whole for whole, tower in VISIONS.items() if not tower.any_type)
 """Those that build one encoder only."""
 LLAVA, DEVSTRAL = PUBLISHED["llava-1.5-7b"], PUBLISHED["devstral-small-2"]
-
-
-@pytest.fixture
-def llava(tmp_path: Path) -> str:
-    path = tmp_path / "llava.json"
-    path.write_text(json.dumps(LLAVA))
-    return str(path)
 
 
 VISION = ["vision_tower", "multi_modal_projector"]

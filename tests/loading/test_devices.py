@@ -260,42 +260,13 @@ def test_a_users_file_wins(own: Path, run: Callable[..., Ran]) -> None:
     assert run("devices", "--template").out == devices.TEMPLATE
 
 
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        (("25_393_364_992", '"24 GB"'), "must be a number above 0, not '24 GB'\nin bytes, such as 25_757_220_864"),
-        (("25_393_364_992", "-1"), "[memory] torch_bytes must be a number"),
-        (("25_393_364_992", "nan"), "[memory] torch_bytes must be a number"),
-        (("board_bytes =", "bytes ="), "[memory] bytes is an old name of torch_bytes\nleave bytes out"),
-        (("25_757_220_864", "24_000_000_000"), "torch_bytes 25,393,364,992 is more than board_bytes 24,000,000,000"),
-        (('"nvidia-smi"', '"box"'), "board_from must be one of nvidia-smi, maker, marketed"),
-        (("[memory]", "[memory]\ntorch_range = [1_000_000, 2_000_000]"), "torch_bytes is not in torch_range"),
-        (("[memory]", "[memory]\ntorch_range = 3"), "torch_range must be the minimum and maximum bytes"),
-        (("165.2e12", "1e40"), "[peak] bf16 must be a number"),
-        (("bf16 =", "bf17 ="), "[peak] bf17 is not a dtype"),
-        (("[peak]", "[peaks]"), "peaks is not a key of device files\ndid you mean peak?"),
-        (("bf16 = 165.2e12\nfp8 = 330.3e12", ""), "[peak] is missing"),
-        (("bandwidth = 1.008e12", ""), "[memory] bandwidth is missing"),
-        (
-            ("1.008e12", "1008"),
-            "[memory] bandwidth is 1,008 bytes per second, too small for a device\nsuch as 1.008e12",
-        ),
-        (("one_way", "oneway"), "[link] oneway is not a key of device files\ndid you mean one_way?"),
-        (('vendor = "ACME"', 'colour = "red"'), "colour is not a key of device files"),
-        (('kind = "own"', 'kind = "mine"'), "kind must be one of"),
-        (('urls = ["https://example.org/my-card"]', "urls = 3"), "list of addresses"),
-        (('name = "My card"', "name = 3"), "name must be text"),
-        (("aliases = []", "aliases = 3"), "aliases must be a list of names"),
-        (("aliases = []", "aliases = [3]"), "aliases must be a list of names"),
-        (("aliases = []", 'aliases = ["24GB"]'), "'24GB' cannot be an alias of a device"),
-        (("aliases = []", 'aliases = ["8xh100"]'), "'8xh100' cannot be an alias of a device"),
-        (("aliases = []", 'aliases = ["All"]'), "'All' cannot be an alias of a device"),
-        (("aliases = []", 'aliases = ["a/b"]'), "'a/b' cannot be an alias of a device"),
-        (("[link]", "[[link]]"), "[link] must be a table"),
-    ],
-)
-def test_a_broken_file_is_refused_by_name(own: Path, change: tuple[str, str], says: str) -> None:
-    (own / "mine.toml").write_text(devices.TEMPLATE.replace(*change))
+REFUSED = json.loads(Path(__file__).with_name("device_refusals.json").read_text(encoding="utf-8"))
+"""Each: a text of the template, what is in its place, and words of the error."""
+
+
+@pytest.mark.parametrize(("text", "other", "says"), REFUSED)
+def test_a_broken_file_is_refused_by_name(own: Path, text: str, other: str, says: str) -> None:
+    (own / "mine.toml").write_text(devices.TEMPLATE.replace(text, other))
     with pytest.raises(TfacctError) as raised:
         devices.load("mine")
     assert says in str(raised.value)

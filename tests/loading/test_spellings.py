@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import tomllib
 from collections import Counter
 from pathlib import Path
 
@@ -13,23 +14,10 @@ from tfacct.base.errors import ConfigError, NotFoundError
 from tfacct.loading import presets, spellings
 
 HF = "https://huggingface.co"
-SAME_MODEL = {
-    **dict.fromkeys(("gpt2-small", "GPT-2", "openai-community/gpt2", "OpenAI-Community/GPT2@main"), "gpt2"),
-    **dict.fromkeys(("bert-base-uncased", f"{HF}/bert-base-uncased"), "bert-base"),
-    **dict.fromkeys(("llama-3.1:8b", "meta-llama/Llama-3.1-8B", "meta-llama/Meta-Llama-3.1-8B"), "llama-3.1-8b"),
-    **dict.fromkeys((f"{HF}/Qwen/Qwen2-7B", f"{HF}/Qwen/Qwen2-7B/tree/main"), "qwen2-7b"),
-    **{"http://www.huggingface.co/qwen/qwen2-7b/": "qwen2-7b", "hf.co/openai-community/gpt2-xl": "gpt2-xl"},
-    **{f"{HF}/Qwen/Qwen2-7B/blob/main/config.json?x=1": "qwen2-7b", "Meta-Llama-3-8B": "llama-3-8b"},
-    **{"google/gemma-2-27b-it": "gemma-2-27b", f"{HF}/Qwen/Qwen2.5-7B-Instruct": "qwen2.5-7b"},
-}
-SAME_SIZES = {
-    **dict.fromkeys(("meta-llama/Llama-3.1-8B-Instruct", "llama-3.1-8b-instruct"), "llama-3.1-8b"),
-    **{"mistralai/Mistral-7B-Instruct-v0.3": "mistral-7b-v0.3", "google/gemma-2b-it": "gemma-2b"},
-    "google/gemma-2-27b": "gemma-2-27b",
-}
+NAMES = tomllib.loads(Path(__file__).with_name("spellings.toml").read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize(("typed", "preset"), SAME_MODEL.items())
+@pytest.mark.parametrize(("typed", "preset"), NAMES["same_model"].items())
 def test_the_same_model(run, typed: str, preset: str) -> None:
     ran = run("params", typed)
     assert ran.code == 0 and ran.out == run("params", preset).out
@@ -37,7 +25,7 @@ def test_the_same_model(run, typed: str, preset: str) -> None:
     assert ran.err.startswith(said) and len(ran.err.splitlines()) == 1 and "same sizes" not in ran.err
 
 
-@pytest.mark.parametrize(("typed", "preset"), SAME_SIZES.items())
+@pytest.mark.parametrize(("typed", "preset"), NAMES["same_sizes"].items())
 def test_a_model_of_the_same_sizes(run, typed: str, preset: str) -> None:
     (model,) = json.loads(run("params", typed, "--json").out)["models"]
     assert model["model"] == preset
@@ -77,25 +65,7 @@ def test_an_encoder_does_not_answer_for_the_model_that_writes_text(run, typed: s
     assert run("params", preset.upper()).out == run("params", preset).out
 
 
-@pytest.mark.parametrize(
-    "typed",
-    [
-        "unsloth/Llama-3.1-8B",  # somebody else's
-        "meta-llama/Llama-3.1-8B-Instruct-evals",
-        "Qwen/Qwen2-7B-Instruct",  # another longest context
-        "Qwen/Qwen2.5-7B",  # likewise: the preset is the instruction-tuned model
-        "mistralai/Mistral-7B-Instruct-v0.2",  # no window
-        "mistralai/Mixtral-8x22B-Instruct-v0.1",  # another vocabulary
-        "llama-3.1",
-        "bloom",  # a family
-        "gpt2-smal",
-        "Qwen/Qwen2-7B@v1.0",
-        "https://huggingface.co/Qwen/Qwen2-7B/tree/v1.0",
-        "https://huggingface.co/Qwen/Qwen2-7B/blob/main/sub/config.json",
-        "https://example.com/Qwen/Qwen2-7B",
-        "https://huggingface.co/datasets/Qwen/Qwen2-7B",
-    ],
-)
+@pytest.mark.parametrize("typed", NAMES["never"])
 def test_never_a_preset_for_another_model(run, typed: str) -> None:
     ran = run("params", typed)
     assert (ran.code, ran.out) == (2, ""), typed
