@@ -110,15 +110,12 @@ def model(name: str) -> LoadedModel:
     if base.startswith("gemma-3-") and "-it" in base and not base.startswith(("gemma-3-1b", "gemma-3-270m")):
         text = find(f"{base.removesuffix('-it')}-text").raw
         return load_model(plain, {"model_type": "gemma3", "text_config": text, "vision_config": SIGLIP})
-    known = presets.names()
     stem = re.sub(r"-(instruct|it|hf|chat)(-v0\.\d|-\d{4})?(-hf)?$", "", base)
-    names = (name for start, name in PRESETS.items() if base.startswith(start))
-    found = next(names, None) or next((one for one in (base, stem) if one in known), None)
-    if found is None:
-        known_as = spellings.preset(name)
-        found = (
-            known_as.name if known_as else min((one for one in known if one.startswith(stem)), key=len, default=name)
-        )
+    near = sorted((one for one in presets.names() if one.startswith(stem)), key=len)
+    spelled = spellings.preset(name)
+    names = [preset for start, preset in PRESETS.items() if base.startswith(start)]
+    names += [one for one in (base, stem) if one in near] + ([] if spelled is None else [spelled.name]) + near
+    found = next(iter(names), name)
     loaded = find(found, ask_hub=False)
     if not fields and scheme is None:
         return loaded
@@ -129,9 +126,8 @@ def _quantized(scheme: Mapping[str, Any] | None) -> dict[str, Any]:
     if scheme is None:
         return {}
     groups = {"group_0": {"targets": ["Linear"], "weights": dict(scheme)}}
-    packed = "pack-quantized" if scheme["num_bits"] == 4 else "float-quantized"
-    packed = "int-quantized" if scheme["type"] == "int" and scheme["num_bits"] == 8 else packed
-    method = {"quant_method": "compressed-tensors", "format": packed, "config_groups": groups}
+    packed = "pack" if scheme["num_bits"] == 4 else scheme["type"]
+    method = {"quant_method": "compressed-tensors", "format": f"{packed}-quantized", "config_groups": groups}
     return {"quantization_config": {**method, "ignore": ["lm_head", "re:.*vision.*", "re:.*multi_modal.*"]}}
 
 
