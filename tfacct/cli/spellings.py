@@ -260,10 +260,10 @@ def _on_devices(words: list[str]) -> list[str]:
     """`--gpus 8 --on h100` as `--on 8xh100`, and `--tp 8` of several devices too. Raises UsageError where no device is
     named."""
     listed = words[:1] == ["memory"] and any(_is(on, "on") and "," in named for on, named in pairwise(words))
-    names = ("gpus", "tp") if listed else ("gpus",)
-    at = next((place for place, word in enumerate(words[:-1]) if any(_is(word, name) for name in names)), None)
-    if at is None:
+    given = [_is(word, "gpus") or (listed and _is(word, "tp") and count.isdecimal()) for word, count in pairwise(words)]
+    if True not in given:
         return words
+    at = given.index(True)
     count = words[at + 1]
     rest = words[:at] + words[at + 2 :]
     for place, word in enumerate(rest[:-1]):

@@ -323,7 +323,7 @@ def device_counts(
     _check_counted(model)
     asked = {count for count, _ in found if count is not None}
     counts = sorted({*device_numbers(model, ep, dtype), *asked})
-    joined = replace(found[0][1], links=Links(one_way=1, domain=MOST))
+    joined = replace(found[0][1], links=Links(one_way=1, domain=max({MOST, *asked})))
     shares = []
     for count in counts:  # no byte depends on what the device is
         parts = 1 if count % ep and count not in asked else ep
