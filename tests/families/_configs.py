@@ -53,7 +53,7 @@ def family(
     """The family of this `model_type`: the base's config with these fields, and in capitals, its facts.
 
     A base that is a family gives its facts too. Shapes are differences from the config, or from the shape that `OF`
-    names.
+    names; LOGITS from their own "".
     """
     facts = {fact: getattr(base, fact) for fact in INHERITED} if isinstance(base, Family) else {}
     facts |= {fact: others.pop(fact) for fact in INHERITED if fact in others}
@@ -69,9 +69,8 @@ def family(
 
     both = made(COMPARED or {})
     variants = {**both, **made(VARIANTS or {})}
-    logits = {} if LOGITS is None else made({"": {}, **LOGITS})
-    ends = {shape: logits.pop(shape) for shape in [*logits] if shape}
-    FACTS[name] = Family(tiny, variants, {**logits, **(both if LOGITS is not None else {}), **ends}, **facts)
+    logits = {} if LOGITS is None else {**made({"": {}, **LOGITS}), **both}
+    FACTS[name] = Family(tiny, variants, logits, **facts)
     return FACTS[name]
 
 

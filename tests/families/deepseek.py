@@ -73,7 +73,7 @@ family("dots3_note_text", DEEPSEEK_V32, vocab_size=547, pad_token_id=0, shared_e
     VARIANTS={"windowed, absorbed": {"latent_attention": "absorbed"}, "unpacked": {"latent_attention": "unpacked"}},
     LOGITS={
         "": {"mlp_layer_types": ["dense"] * 3},
-        "absorbed": {"OF": "", "latent_attention": "absorbed", "use_dsa": False},
+        "absorbed": {"latent_attention": "absorbed", "use_dsa": False},
     }, SILENT={"norm_topk_prob": False})
 # The class turns a part of a head only where its angles are stretched.
 family("mistral4", DEEPSEEK_V3.TINY, vocab_size=419, pad_token_id=0,
@@ -112,6 +112,6 @@ family("glm5_next_text", AXK1, num_hidden_layers=4, pad_token_id=0, vocab_size=1
     mlp_layer_types=["dense", "sparse", "sparse", "dense"], qk_rope_head_dim=ABSENT, n_group=ABSENT, topk_group=ABSENT,
     LOGITS={
         "": {"mlp_layer_types": ["dense"] * 4},
-        "absorbed": {"OF": "", "latent_attention": "absorbed", "indexer_types": ["full"] * 4},
+        "absorbed": {"latent_attention": "absorbed", "indexer_types": ["full"] * 4},
     }, REQUIRED={"vocab_size": 37, "num_hidden_layers": 4, "pad_token_id": 0},
     SILENT={"swiglu_limit": 7.0, "num_nextn_predict_layers": 1, "mhc": True})

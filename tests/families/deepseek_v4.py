@@ -11,7 +11,7 @@ family("deepseek_v4", vocab_size=173, hidden_size=52, num_hidden_layers=3, num_a
     max_position_embeddings=109, hc_sinkhorn_iters=3, num_hash_layers=1,
     LOGITS={
         "": {"num_experts_per_tok": 19, "swiglu_limit": 0.4},
-        "of other scores": {"OF": "", "index_topk": 2, "hc_mult": 2, "num_hash_layers": 0, "scoring_func": "sigmoid"},
+        "of other scores": {"index_topk": 2, "hc_mult": 2, "num_hash_layers": 0, "scoring_func": "sigmoid"},
     },
     REQUIRED={
         "num_hidden_layers": 3, "layer_types": ["heavily_compressed_attention", "compressed_sparse_attention", SLIDING],

@@ -14,7 +14,7 @@ GEMMA3 = family("gemma3_text", GEMMA2, num_hidden_layers=4, vocab_size=127, max_
 family("vaultgemma", GEMMA2.TINY, vocab_size=283, max_position_embeddings=71,
     LOGITS={
         "": {"num_hidden_layers": 2},
-        "unbounded": {"num_hidden_layers": 2, "attn_logit_softcapping": None, "final_logit_softcapping": None},
+        "unbounded": {"attn_logit_softcapping": None, "final_logit_softcapping": None},
     })
 GEMMA3N = family("gemma3n_text", GROUPED, vocab_size=127, hidden_size=50, num_hidden_layers=6, num_attention_heads=10,
     head_dim=14, max_position_embeddings=63, sliding_window=7, num_kv_shared_layers=3,

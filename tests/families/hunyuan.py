@@ -15,5 +15,5 @@ family("hy_v4", DEEPSEEK_V32, vocab_size=163, hc_mult=13, indexer_types=["full",
     mlp_layer_types=["dense", "sparse", "sparse"], pad_token_id=0, first_k_dense_replace=ABSENT,
     LOGITS={
         "": {"mlp_layer_types": ["dense"] * 3},
-        "of indexers alone": {"OF": "", "hc_mult": 2, "indexer_types": ["full"] * 3, "hc_magnitude": 1.3},
+        "of indexers alone": {"hc_mult": 2, "indexer_types": ["full"] * 3, "hc_magnitude": 1.3},
     }, SILENT={"learnable_sink_init": 0.5, "swiglu_limit": 7.0, "hc_magnitude": 1.5})

@@ -29,6 +29,6 @@ family("muse_spark_text", MUSE_GLIMMER, vocab_size=499, pad_token_id=0, moe_inte
     num_experts_per_tok=4, moe_hidden_size=26, mlp_layer_types=["dense", "sparse", "sparse", "dense"],
     LOGITS={
         "": {"mlp_layer_types": ["dense"] * 4},
-        "all rotated": {"OF": "", "layer_rope_theta": [5e5] * 4, "residual_gate_temperature": 0.7},
+        "all rotated": {"layer_rope_theta": [5e5] * 4, "residual_gate_temperature": 0.7},
     }, REQUIRED={"num_hidden_layers": 2, "num_local_experts": 4, "num_experts_per_tok": 2},
     SILENT={"routed_scaling_factor": 2.0, "residual_gate_temperature": 0.5})

@@ -60,7 +60,7 @@ family("zamba2", SIZES, vocab_size=211, hidden_size=80, num_hidden_layers=5, num
             "mamba_ngroups": 2, "mamba_d_state": 5, "mamba_d_conv": 8, "mamba_expand": 2,
         },
         "with few keys": {
-            "OF": "", "num_mem_blocks": 1, "use_shared_attention_adapter": False, "use_mem_rope": False,
+            "num_mem_blocks": 1, "use_shared_attention_adapter": False, "use_mem_rope": False,
             "num_key_value_heads": 2,
         },
     }, REQUIRED={},
@@ -83,9 +83,9 @@ family("falcon_h1", GROUPED, head_dim=20, vocab_size=211, max_position_embedding
             "ssm_multipliers": [0.75, 1.5, 1.25, 0.625, 0.375], "ssm_in_multiplier": 1.25, "ssm_out_multiplier": 0.35,
         },
         "normed in front of the gate": {
-            "OF": "", "attention_bias": True, "mlp_bias": True, "mamba_proj_bias": True, "projectors_bias": True,
+            "attention_bias": True, "mlp_bias": True, "mamba_proj_bias": True, "projectors_bias": True,
             "mamba_rms_norm": True,
         },
-        "normed behind the gate": {"OF": "", "mamba_rms_norm": True, "mamba_norm_before_gate": False},
+        "normed behind the gate": {"mamba_rms_norm": True, "mamba_norm_before_gate": False},
     }, REQUIRED={"num_hidden_layers": 3},
     SILENT={"num_logits_to_keep": 1, "mamba_use_mlp": True, "mlp_expansion_factor": 8, "attn_layer_indices": None})

@@ -23,7 +23,7 @@ family("minimax_m3_vl_text", SIZES, vocab_size=211, num_hidden_layers=3, num_att
     rope_parameters={"partial_rotary_factor": 0.4},
     LOGITS={
         "": {"mlp_layer_types": ["dense"] * 3},
-        "without a block of its own": {"OF": "", "index_n_heads": 4, "index_local_blocks": 0},
+        "without a block of its own": {"index_n_heads": 4, "index_local_blocks": 0},
     },
     REQUIRED={
         "num_hidden_layers": 2, "layer_types": [FULL, "minimax_m3_sparse"], "mlp_layer_types": ["dense", "sparse"],

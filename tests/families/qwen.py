@@ -15,7 +15,7 @@ from tests.families._configs import (
 # fmt: off
 # Qwen2's class rotates whole heads.
 family("qwen", SIZES, vocab_size=433, hidden_size=60, kv_channels=10, intermediate_size=166, max_position_embeddings=43,
-    no_bias=True, rotary_pct=0.8, RUN_BY="Qwen2", LOGITS=of_dense_layers(rotary_pct=1.0),
+    no_bias=True, rotary_pct=0.8, RUN_BY="Qwen2", LOGITS={"": {"rotary_pct": 1.0}},
     SILENT={"bf16": True, "seq_length": 43, "use_logn_attn": True, "rotary_emb_base": 10000, "padded_vocab_size": 433})
 QWEN2 = family("qwen2", SIZES, vocab_size=73, hidden_size=40, num_attention_heads=10, num_key_value_heads=5, head_dim=6,
     intermediate_size=79, max_position_embeddings=47, tie_word_embeddings=True,

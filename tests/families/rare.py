@@ -15,7 +15,7 @@ family("zaya", vocab_size=127, hidden_size=46, num_hidden_layers=3, num_attentio
     rope_parameters=dict.fromkeys(("hybrid", "hybrid_sliding"), HALF),
     LOGITS={
         "": {"num_experts": 1},
-        "biased": {"num_experts": 1, "attention_bias": True, "lm_head_bias": True, "tie_word_embeddings": False},
+        "biased": {"attention_bias": True, "lm_head_bias": True, "tie_word_embeddings": False},
     }, REQUIRED={})
 family("mobilebert", SIZES, hidden_size=47, vocab_size=181, max_position_embeddings=37, type_vocab_size=3,
     embedding_size=19, intra_bottleneck_size=30, num_feedforward_networks=3, classifier_activation=False,
@@ -38,6 +38,7 @@ family("recurrent_gemma", GROUPED, vocab_size=211, hidden_size=36, num_hidden_la
     LOGITS={"as published": {"block_types": ["recurrent", "recurrent", "attention"], "attention_bias": True}},
     REQUIRED={"num_hidden_layers": 3, "num_attention_heads": 8, "hidden_size": 128},
     SILENT={"w_init_variance_scale": 0.5, "embeddings_scale_by_sqrt_dim": True})
+# Of 8 layers, two call the block.
 family("zamba", SIZES, vocab_size=211, num_hidden_layers=5, num_key_value_heads=2, max_position_embeddings=103,
     n_mamba_heads=4, layers_block_type=["mamba", "hybrid", "hybrid", "mamba", "hybrid"], mamba_d_state=7,
     mamba_d_conv=5, mamba_expand=3, mamba_dt_rank=11, mamba_proj_bias=True,

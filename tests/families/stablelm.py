@@ -3,6 +3,7 @@
 from tests.families._configs import GROUPED, SIZES, family
 
 # fmt: off
+# The class has a module for the norm of each head, where Cohere's are one: no logits of "normed".
 family("stablelm", SIZES, vocab_size=293, num_key_value_heads=2, max_position_embeddings=73, use_qkv_bias=True,
     partial_rotary_factor=0.5, COMPARED={"parallel": {"use_qkv_bias": False, "use_parallel_residual": True}},
     VARIANTS={"normed": {"qk_layernorm": True}})
