@@ -1,7 +1,8 @@
 """Configs that no class runs, or that change the counts in a way that is not understood. Kind: refusal.
 
 Each row of refusals.json: a small or published config by name, several with + between them, or none; fields over it,
-or the `--part` that is asked for; what the error says; and in some rows the model whose file has such fields.
+the `--part` that is asked for, or fields that it is `--without`; what the error says; and in some rows the model whose
+file has such fields.
 """
 
 import json
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.families import TINY
+from tests.families._configs import without
 from tests.helpers.published import PUBLISHED
 from tfacct.base.errors import TfacctError
 from tfacct.loading.model import load_model
@@ -22,6 +24,7 @@ CONFIGS = {"": {}, **PUBLISHED, **TINY.data}
 @pytest.mark.parametrize(("of", "fields", "said"), [(of, fields, said) for of, fields, said, *_ in REFUSED])
 def test_a_config_is_refused_by_name(of: str, fields: dict[str, Any], said: str) -> None:
     config = {name: value for one in of.split(" + ") for name, value in CONFIGS[one].items()} | fields
+    config = without(config, *config.pop("--without", ()))
     with pytest.raises(TfacctError) as caught:
         _ = load_model("mine", config, part=config.pop("--part", "text")).context
     assert said in str(caught.value)
