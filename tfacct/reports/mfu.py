@@ -19,10 +19,8 @@ from tfacct.loading.memory_limit import MemoryLimit, device_limit
 from tfacct.loading.model import LoadedModel
 from tfacct.output.keys import Keys, Object, values_of
 from tfacct.output.report import Column, NoteRow, Row, Tick, notes, unwatched
-from tfacct.parallel.mesh import Mesh
 from tfacct.reports import build, model_notes
 from tfacct.timing.compute_optimal import least_of_step
-from tfacct.timing.step_estimate import step_estimate
 from tfacct.timing.utilization import (
     CONVENTIONS,
     Convention,
@@ -32,7 +30,6 @@ from tfacct.timing.utilization import (
     peak_of,
     utilization,
 )
-from tfacct.training.recipe import Recipe
 
 if TYPE_CHECKING:
     from tfacct.verify.measured import Plan
@@ -209,6 +206,10 @@ def _palm(run: Run) -> str:
 
 def _expected(run: Run) -> str | None:
     """The estimated time of the step under FSDP next to that of the run; None without an estimate."""
+    from tfacct.parallel.mesh import Mesh
+    from tfacct.timing.step_estimate import step_estimate
+    from tfacct.training.recipe import Recipe
+
     (each, rest), work, mesh = divmod(run.point.work.batch, run.limit.count), run.point.work, Mesh(fsdp=run.limit.count)
     for batch, times in ((each, 1), (1, each)) if rest == 0 else ():
         recipe = Recipe(mesh=mesh if mesh.ranks > 1 else None, gradient_accumulation=times)

@@ -391,7 +391,7 @@ def _answer(step: Step) -> str:
         return f"Peak: {_peak(one)}, {phase}."
     where = fitting_words(limit, one.recipe.mesh)
     if fits["past_positions"] is not None:
-        return f"Cannot run: {fits['past_positions']}. {where[0].upper()}{where[1:]}, {_most(step)}."
+        return f"Cannot run: {fits['past_positions']}."
     if one.peak.total <= limit.usable:
         of = _peak(one) if limit.device is None else _peak(one, limit.usable)
         words = f"Fits{' tightly' if _close(step) else ''} {where}: peak {of}, {phase}."
@@ -428,30 +428,6 @@ def _needed(one: TrainingMemory, usable: int) -> str:
 
 def _estimate(one: TrainingMemory) -> str:
     return "" if one.exact else "≈ "
-
-
-def _most(step: Step) -> str:
-    """The longest context and the most sequences that fit, or the most images."""
-    one, fits = step.memory, step.fits
-    assert fits is not None
-    longest, batch = fits["largest_context"], fits["largest_batch"]
-    if reads_images(one.model):
-        if batch in (None, 1):
-            return "not even one image fits" if batch is None else "one image fits"
-        return f"{batch:,} images fit at a time{_with_room(step, largest_batch, batch)}"
-    if longest is None:
-        return f"not even one token fits at batch {one.work.batch:,}"
-    limit = " (the length of its position embedding)" if longest == one.model.position_limit else ""
-    sequences = "one sequence" if one.work.batch == 1 else f"{one.work.batch:,} sequences"
-    most = f"{sequences} of up to {longest:,} tokens{limit} fit{'s' if one.work.batch == 1 else ''}"
-    return f"{most}{_with_room(step, largest_context, longest)}"
-
-
-def _with_room(step: Step, largest: Callable[[TrainingMemory, int, Recipe], int | None], most: int) -> str:
-    """How much less than this context or batch fits with what the CUDA allocator reserves."""
-    assert step.limit is not None
-    less = largest(step.memory, step.limit.roomy, step.recipe) or 0
-    return f"; {ROOM}, {less:,}" if less < most else ""
 
 
 def _facts(of: Step) -> dict[str, Any]:
@@ -813,16 +789,6 @@ def _prepared(step: Step) -> str:
     return f"peft's prepare_model_for_kbit_training casts 16-bit weights to fp32 (+{more}, not included){also}."
 
 
-def _labels(step: Step) -> str:
-    model = step.memory.model
-    if model.architecture.encoder is not None:
-        return "Labels: the decoder's tokens, shifted by one."
-    if reads_images(model):
-        return "One label per image."
-    classes = model.architecture.classes
-    return "One label per sequence." if classes is not None and classes.pooled else "Labels: the input tokens."
-
-
 def _sent(step: Step, mesh: Mesh) -> str:
     """What a rank sends, also under Megatron-LM's plan if it sends less."""
     from tfacct.training.layouts import collectives, sent_bytes
@@ -869,16 +835,18 @@ def _experts(step: Step, mesh: Mesh) -> str:
 
 def _largest(step: Step) -> str | None:
     """The largest batch, also with the change that lowers the peak most, and the longest context."""
-    one, limit, mesh = step.memory, step.limit, step.recipe.mesh or Mesh()
-    if step.fits is None or limit is None or step.does_not_fit or step.fits["past_positions"]:
-        return f"Without any change, {_most(step)}." if step.fits and step.does_not_fit else None
-    replicas, lever = mesh.fsdp * mesh.dp, _lowest(step)
-    each = "" if replicas == 1 else " on each rank" if replicas == mesh.ranks else " on each group of ranks"
-    asked: list[tuple[str, Any, Recipe]] = [(f"Largest batch{each}: ", largest_batch, one.recipe)]
-    if lever is not None:
-        asked.append((f"; with {_typed(lever)}, ", largest_batch, lever["memory"].recipe))
+    one, limit, mesh, asked = step.memory, step.limit, step.recipe.mesh or Mesh(), list[tuple[str, Any, Recipe]]()
+    if step.fits is None or limit is None:
+        return None
+    if step.fits["past_positions"] is None:
+        replicas = mesh.fsdp * mesh.dp
+        each = "" if replicas == 1 else " on each rank" if replicas == mesh.ranks else " on each group of ranks"
+        asked.append((f"largest batch{each}: ", largest_batch, one.recipe))
+        if not step.does_not_fit and (lever := _lowest(step)) is not None:
+            asked.append((f"; with {_typed(lever)}, ", largest_batch, lever["memory"].recipe))
     if not reads_images(one.model):
-        asked.append((f". Longest context at batch {one.work.batch:,}: ", largest_context, one.recipe))
+        label = f"longest context at batch {one.work.batch:,}: "
+        asked.append((f"; {label}" if asked else label, largest_context, one.recipe))
     words, room, before = "", f" {ROOM}", None
     for label, largest, recipe in asked:
         most, roomy = found = [largest(one, size, recipe) or 0 for size in (limit.usable, limit.roomy)]
@@ -886,7 +854,7 @@ def _largest(step: Step) -> str | None:
             words += label + ("any" if most == LONGEST else f"{most:,}")
             words, room = (f"{words} ({roomy:,}{room})", "") if roomy < most else (words, room)
         before = found
-    return f"{words}."
+    return f"Without any change, {words}." if step.does_not_fit else f"{words[0].upper()}{words[1:]}."
 
 
 def _stage(step: Step, mesh: Mesh) -> str:
@@ -1030,10 +998,8 @@ NOTES = (
         "The batch of images is in fp32.",
     ),
     NoteRow("whole", 3, _on_mesh(_unsharded)),
-    NoteRow("own_batch", 3, _on_mesh(fsdp=1), "Each FSDP rank has its own batch."),
     NoteRow("gathered", 3, _on_mesh(fsdp=1), "Temporary memory includes gathered parameters."),
     NoteRow("tensor_parallel", 3, _on_mesh(lambda step, mesh: uneven_notes([step.memory.model], mesh), tp=1)),
-    NoteRow("labels", 3, _labels),
     NoteRow("second_step", 3, lambda _: True, "Counted for the second step, when the optimizer state exists."),
     NoteRow("not_included", 3, lambda _: True, NOT_INCLUDED),
 )

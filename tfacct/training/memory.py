@@ -126,16 +126,13 @@ CHANGES: tuple[tuple[dict[str, Any], str], ...] = (
 )
 """Changes of a recipe or its layout, and what each costs besides FLOPs, the cheapest first. Adapters that are not in
 fp32 have the dtype of the step."""
-COMBINED = tuple(
-    ({name: value}, cost)
-    for name, value, cost in (
-        ("sp", True, ""),
-        ("zero", 1, ""),
-        ("recompute", "full", ""),
-        ("loss", "chunked", ""),
-        ("optimizer", "adamw-8bit", "8-bit optimizer"),
-        ("offload", "optimizer", "transfers"),
-    )
+COMBINED: tuple[tuple[dict[str, Any], str], ...] = (
+    ({"sp": True}, ""),
+    ({"zero": 1}, ""),
+    ({"recompute": "full"}, ""),
+    ({"loss": "chunked"}, ""),
+    ({"optimizer": "adamw-8bit"}, "8-bit optimizer"),
+    ({"offload": "optimizer"}, "transfers"),
 )
 """Changes that are combined, one after another, if none is enough."""
 LEAST_SHOWN = Fraction(1, 100)
