@@ -97,8 +97,7 @@ def test_three_notes_are_printed_and_the_others_with_verbose(run: Callable[..., 
     asked = ("train", "llama-3.1-8b", "--ctx", "4k", "--fsdp", "8")
     brief, full = (" ".join(run(*asked, *more).out.split()) for more in ((), ("-v",)))
     assert "Each rank sends" in brief and "--master-weights fp32 raises it to" in brief
-    whole = "Without sharding, in GiB: weights 15.0, optimizer state 29.9"
-    for background in (whole, "Not included:"):
+    for background in ("Temporary memory includes gathered parameters.", "Not included:"):
         assert background not in brief and background in full
     (facts,) = json.loads(run(*asked, "--json").out)["models"]
     assert all(any(part in note for note in facts["notes"]) for part in ("Each rank sends", "Not included:"))
@@ -393,6 +392,16 @@ def test_the_answer_where_a_step_does_not_fit(run: Callable[..., Ran]) -> None:
     assert "Fits on GeForce RTX 4090: peak 12.7 of 21.8 GiB, while computing the loss." in " ".join(fits.split())
     small = " ".join(run("train", "llama-3.1-8b", "--ctx", "4k", "--on", "1GiB").out.split())
     assert "None of these changes is enough; --qlora --recompute full has the lowest peak, 12.7 GiB." in small
+
+
+def test_train_and_time_suggest_the_same_change(run: Callable[..., Ran]) -> None:
+    """Where it costs FLOPs alone: not another optimizer, nor adapters."""
+    asked = ("llama-3.1-8b", "--ctx", "8k", "--batch", "8", "--on", H100)
+    assert "Try --recompute full --loss chunked (41.7 GiB)." in run("train", *asked).out
+    assert "; try --recompute full --loss chunked." in " ".join(run("time", *asked, "--train").out.split())
+    asked = ("llama-3.1-70b", "--ctx", "8k", "--on", H100)
+    assert "Try --recompute full --optimizer sgd (" in run("train", *asked).out
+    assert re.search(r"; try --on \d+xh100", " ".join(run("time", *asked, "--train").out.split()))
 
 
 def test_the_peak_without_recomputation(run: Callable[..., Ran]) -> None:

@@ -167,7 +167,8 @@ def step_error(
     if newer is not None or (megatron and not alike):
         group = newer or LAYOUTS
         error = NEWER_LAYOUTS[group]
-        fitted = "which chose one constant" if group in (EXPERTS_BALANCED, IN_NVFP4) else "not used for the fit"
+        chosen = group in (EXPERTS_BALANCED, IN_NVFP4)
+        fitted = "from which one constant was chosen" if chosen else "not used for the fit"
         stack = "torchtitan" if group == SHARDED else "Megatron-Bridge"
         sentence = (
             f"On {error.runs} steps {group} ({stack}, 2024 to 2026), {fitted}, the median error was"

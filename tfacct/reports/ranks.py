@@ -175,11 +175,7 @@ AXIS_NOTES = (
     ("cp", ("params",), "cp ranks have the same weights."),
     ("sp", ("flops", "params", "memory", "kv"), SP),
     ("fsdp", ("flops", "kv"), "The batch is that of one FSDP rank, which gathers all weights."),
-    (
-        "fsdp",
-        ("memory",),
-        "FSDP ranks shard the weights; each has its own batch. Not included: gathered parameters.",
-    ),
+    ("fsdp", ("memory",), "FSDP ranks shard the weights; each has its own batch. Not included: gathered parameters."),
 )
 """Axis of a layout, the reports that it needs a note in, and the note."""
 
@@ -202,18 +198,15 @@ def stage_notes(
     return [f"{stages} Shown: stage {facts[0]['stage']:,}, which {does} the most."]
 
 
+PEAK_NOTES = {
+    "tp": "Peaks include communication buffers only for tp, where they were measured: see `tfacct train`.",
+    "cp": "Peaks exclude buffers for keys and values of other cp ranks.",
+}
+
+
 def peak_notes(metrics: str, *axes: str) -> list[str]:
     """Notes on peaks on ranks of these axes."""
-    if "peak" not in metrics:
-        return []
-    sentences = []
-    if "tp" in axes:
-        sentences.append(
-            "Peaks include communication buffers only for tp, where they were measured: see `tfacct train`."
-        )
-    if "cp" in axes:
-        sentences.append("Peaks exclude buffers for keys and values of other cp ranks.")
-    return sentences
+    return [note for axis, note in PEAK_NOTES.items() if axis in axes and "peak" in metrics]
 
 
 def head_notes(models: Sequence[LoadedModel], mesh: Mesh) -> list[str]:
@@ -278,9 +271,8 @@ def fsdp_unit_note(mesh: Mesh, train: bool = True) -> str:
     """When ranks of `fsdp` gather weights and scatter gradients."""
     if mesh.pp == 1:
         return "Parameters are gathered layer by layer, as in fully_shard."
-    once = "Parameters are gathered once for all micro-batches" + (
-        ", gradients are scattered after the last one" if train else ""
-    )
+    scattered = ", gradients are scattered after the last one" if train else ""
+    once = f"Parameters are gathered once for all micro-batches{scattered}"
     return f"{once}, as in torch's pipeline schedules with fully_shard without resharding."
 
 

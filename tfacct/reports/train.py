@@ -178,7 +178,7 @@ class TrainReport(StepReport):
     peak_least_bytes: int = of_step(lambda one: one.memory.least)
     error_bound: float | None = of_step(lambda one: one.memory.bound and one.memory.bound.share)
     mesh: build.MeshFacts | None
-    sent_bytes: int | None = of_step(lambda one: one.sent_bytes)
+    sent_bytes: int | None = of_step(lambda one: None if one.recipe.mesh is None else sum(one.sent_over.values()))
     stage: int | None
     in_flight: int | None
     microbatches: int | None
@@ -241,13 +241,11 @@ class Step:
         return saved_lines(self.memory)
 
     @cached_property
-    def sent_bytes(self) -> int | None:
-        """Bytes that the rank sends; None of one device."""
-        if self.recipe.mesh is None:
-            return None
-        from tfacct.training.layouts import sent_bytes
+    def sent_over(self) -> dict[Any, int]:
+        """Bytes that the rank sends, by axis of the layout."""
+        from tfacct.training.layouts import collectives
 
-        return sent_bytes(self.memory.model, self.memory.work, self.recipe)
+        return sent_over(collectives(self.memory.model, self.memory.work, self.recipe))
 
     @property
     def saved_bytes(self) -> int:
@@ -396,8 +394,7 @@ def _answer(step: Step) -> str:
         of = _peak(one) if limit.device is None else _peak(one, limit.usable)
         words = f"Fits{' tightly' if _close(step) else ''} {where}: peak {of}, {phase}."
     else:
-        weights = int(one.peak.weights)
-        peak = _peak(one)
+        weights, peak = int(one.peak.weights), _peak(one)
         alike = peak == units.binary(limit.usable)
         needed = peak if limit.device is None and not alike else _needed(one, limit.usable)
         needs = f"{'it' if one.recipe.mesh is None else 'each rank'} needs {needed}"
@@ -791,24 +788,17 @@ def _prepared(step: Step) -> str:
 
 def _sent(step: Step, mesh: Mesh) -> str:
     """What a rank sends, also under Megatron-LM's plan if it sends less."""
-    from tfacct.training.layouts import collectives, sent_bytes
+    from tfacct.training.layouts import sent_bytes
 
     whose = "The busiest rank sends" if mesh.pp > 1 else "Each rank sends"
     again = "; what recomputed layers send again is not included" if step.recipe.has_uncounted_sends else ""
-    size, other = step.sent_bytes or 0, ""
+    size, other, over = sum(step.sent_over.values()), "", step.sent_over
     if mesh.tp > 1 and not mesh.sp and step.recipe.lora is None:
         plan = replace(step.recipe, mesh=replace(mesh, plan="megatron"))
         less = sent_bytes(step.memory.model, step.memory.work, plan)
         other = f" ({units.binary(less)} with {option('tp_plan', 'megatron')})" if less < size else ""
-    over: dict[Any, int] = sent_over(collectives(step.memory.model, step.memory.work, step.recipe))
     by = f" ({_sizes(over, size)})" if len(over) > 1 else ""
     return f"{whose} {units.binary(size)} per step{by}{other}{again}."
-
-
-def _unsharded(step: Step, _: Mesh) -> str:
-    sizes = dict(zip(("weights", "optimizer state", "gradients", "saved"), step.unsharded.values(), strict=True))
-    largest = max(sizes.values())
-    return f"Without sharding, in {units.binary_unit(largest)}: {_sizes(sizes, largest)}."
 
 
 def _buckets(step: Step, mesh: Mesh) -> str | None:
@@ -957,7 +947,6 @@ NOTES = (
         "The published weights are quantized; training uses {}.",
     ),
     NoteRow("prepared", 2, lambda step: step.recipe.weights_dtype == NF4 and _prepared(step)),
-    NoteRow("precision", 3, lambda step: _names_master_weights(step) and f"All in {step.recipe.dtype}."),
     NoteRow("exact", 3, lambda step: step.memory.exact and _accuracy(step)),
     NoteRow(
         "early_stop",
@@ -991,13 +980,6 @@ NOTES = (
         lambda step: bool(step.recipe.lora and step.memory.model.architecture.classes),
         "The classification head is frozen, as in peft without a task type.",
     ),
-    NoteRow(
-        "images",
-        3,
-        lambda step: reads_images(step.memory.model) and not step.recipe.in_fp32,
-        "The batch of images is in fp32.",
-    ),
-    NoteRow("whole", 3, _on_mesh(_unsharded)),
     NoteRow("gathered", 3, _on_mesh(fsdp=1), "Temporary memory includes gathered parameters."),
     NoteRow("tensor_parallel", 3, _on_mesh(lambda step, mesh: uneven_notes([step.memory.model], mesh), tp=1)),
     NoteRow("second_step", 3, lambda _: True, "Counted for the second step, when the optimizer state exists."),

@@ -237,11 +237,8 @@ def changes(
         return int(head) + (0 if recipe.recompute == "none" else int(recomputed_flops(ledger, at, attention=attention)))
 
     # These are not the FLOPs of a LoRA step, which computes no gradients of frozen weights.
-    already, seen, counted = (
-        recomputed(one.recipe),
-        [one.recipe],
-        one.recipe.lora is None and one.recipe.recompute in ("none", "full", ATTENTION),
-    )
+    counted = one.recipe.lora is None and one.recipe.recompute in ("none", "full", ATTENTION)
+    already, seen = recomputed(one.recipe), [one.recipe]
     for fields, cost in tried:
         fields = {**fields, "adapter_dtype": one.recipe.dtype} if "adapter_dtype" in fields else fields
         changed, adapts = _with_changes(one.recipe, fields), "lora" in fields
