@@ -44,7 +44,7 @@ from tfacct.reports.estimates import (
 from tfacct.timing.calibrated import DOUBT, ReferencePass, reference_pass
 from tfacct.timing.placement import Deployment, Placement
 from tfacct.timing.step_estimate import StepEstimate, constants_of, fitting_options, step_estimate
-from tfacct.timing.timing import CONSTANTS, Alike, Step, by_kernel
+from tfacct.timing.timing import CONSTANTS, Step, by_kernel
 from tfacct.timing.training_time import UTILIZATION
 from tfacct.timing.utilization import flops_per_token
 from tfacct.timing.validated import STORED
@@ -251,8 +251,7 @@ class ServingStep:
     @property
     def rows(self) -> list[dict[str, Any]]:
         """Keys of `TimedKernel`, without seconds if only the bound is asked for."""
-        kernels = by_kernel(self.step, self.one.count, self.bound_only)
-        return [row._asdict() | ({"seconds": None} if self.bound_only else {}) for row in kernels]
+        return by_kernel(self.step, self.one.count, self.bound_only)
 
 
 def time(
@@ -677,5 +676,8 @@ def _calibrated_facts(one: ReferencePass, memory: MemoryLimit) -> dict[str, Any]
         "bound_seconds": one.roofline,
         "tokens_per_second": one.rate,
         "engine_seconds": 0.0,
-        "kernels": [Alike(part.name, part.times, part.flops, None, None, part.seconds)._asdict() for part in one.parts],
+        "kernels": [
+            {"kernel": name, "times": times, "flops": flops, "bytes": None, "limit": None, "seconds": seconds}
+            for name, times, flops, seconds in one.parts
+        ],
     }

@@ -83,59 +83,51 @@ class _Priced:
 
     def __init__(self, group: Group, at: Axes, run: Pass, cold: bool, on: Calibration, activation: str) -> None:
         self.group, self.axes, self.run, self.cold, self.on = group, group.bound(at), run, cold, on
-        self.count = group.count
         kind = ACTIVATIONS.get(activation, "gelu")
         gated = any(line.path.endswith("gate_proj") for line in group.lines)
         self.acts = (kind, "add") if gated else (kind,)
 
-    def work(self, kind: str, elements: float) -> float:
-        return self.on.work[kind].at(elements, self.run)
+    def work(self, kind: str, *sizes: float) -> float:
+        return sum(self.on.work[kind].at(elements, self.run) for elements in sizes)
 
     def taken(self) -> Iterator[Taken]:
+        count, axes, trains = self.group.count, self.axes, self.run == "train"
         for line in self.group.lines:
             name = paths.short(line.path)
             if isinstance(line, Matmul):
-                flops = self.count * line.flops(self.axes) * (3 if self.run == "train" else 1)
-                yield Taken(name, self.count, flops, self.count * self._matmul(line))
-                if line.weight is not None and self.run == "train":
-                    axes = line.weight_axes() or ()
-                    yield Taken("gradients of tables", 1, 0, self.work("sum", size(self.axes, axes)))
-                if line.path == "lm_head" and self.run == "train":
-                    yield Taken("loss", 1, 0, self.work("mean", size(self.axes, line.einsum.out)))
+                flops = count * line.flops(axes) * (3 if trains else 1)
+                yield Taken(name, count, flops, count * self._matmul(line))
+                if line.weight is not None and trains:
+                    yield Taken("gradients of tables", 1, 0, self.work("sum", size(axes, line.weight_axes() or ())))
+                if line.path == "lm_head" and trains:
+                    yield Taken("loss", 1, 0, self.work("mean", size(axes, line.einsum.out)))
             elif isinstance(line, Pointwise):
-                yield Taken("pointwise", self.count, 0, self.count * self._pointwise(line))
-            elif isinstance(line, State) and self.axes["S"] > self.axes["T"]:
-                joined = self.work("join", size(self.axes, axis_names(line.spec)))
-                yield Taken("cache joined", self.count, 0, self.count * joined)
+                yield Taken("pointwise", count, 0, count * self._pointwise(line))
+            elif isinstance(line, State) and axes["S"] > axes["T"]:
+                yield Taken("cache joined", count, 0, count * self.work("join", size(axes, axis_names(line.spec))))
             elif isinstance(line, Table):
-                rows = self.axes["B"] * self.axes["T"] * self.axes["D"]
+                rows = axes["B"] * axes["T"] * axes["D"]
                 yield Taken("tables", 1, 0, self.on.work["rearrange"].at(rows, "forward"))
-                if self.run == "train":
-                    elements = size(self.axes, axis_names(line.spec))
+                if trains:
+                    elements = size(axes, axis_names(line.spec))
                     yield Taken("gradients of tables", 1, 0, self.work("table", elements))
         if BLOCK in self.on.work and self.group.numbers:
-            yield Taken("calls", self.count, 0, self.count * self.work(BLOCK, 1))
+            yield Taken("calls", count, 0, count * self.work(BLOCK, 1))
 
     def _matmul(self, line: Matmul) -> float:
         if line.weight_axes() is not None:
             m, k, n, times = line.dims(self.axes)
             return self.on.product(m * times, k, n, self.run, self.cold)
-        return self._pairs(line)
-
-    def _pairs(self, line: Matmul) -> float:
-        """Scores or values, each half of what both took; heads are laid out for the first of them."""
+        # Scores or values, each half of what both took; heads are laid out for the first of them.
         b, t, s, n, h = (self.axes[axis] for axis in "BTSNH")
         group = "shared" if self.axes.get("G", 1) > 1 else "own"
-        one = t == 1
-        curve = self.on.work[f"{group}_{'token' if one else 'heads'}"]
+        curve = self.on.work[f"{group}_{'token' if t == 1 else 'heads'}"]
         seconds = curve.forward if self.run == "forward" else curve.train
-        pairs = [swept if one else swept * swept for swept in curve.sizes]
+        pairs = [swept if t == 1 else swept * swept for swept in curve.sizes]
         each = [taken / number for taken, number in zip(seconds, pairs, strict=True)]
-        both = b * n * t * s * h / HEAD * between(curve.sizes, each, s if one else t)
-        laid = 0.0
-        if "S" in line.einsum.out:
-            wide = (b * t * n * h, b * t * n * h, b * t * self.axes["K"] * h, b * t * self.axes["K"] * h)
-            laid = sum(self.work("rearrange", elements) for elements in wide)
+        both = b * n * t * s * h / HEAD * between(curve.sizes, each, s if t == 1 else t)
+        queries, keys = b * t * n * h, b * t * self.axes["K"] * h
+        laid = self.work("rearrange", queries, queries, keys, keys) if "S" in line.einsum.out else 0.0
         return float(both / 2 + laid)
 
     def _pointwise(self, line: Pointwise) -> float:
@@ -146,8 +138,7 @@ class _Priced:
             return self.work("rotary", elements)
         if leaf.endswith("norm"):
             return self.work("layer_norm" if line.bias else "rms_norm", elements)
-        kinds = self.acts if leaf == "act" else ("add",)
-        return sum(self.work(kind, elements) for kind in kinds)
+        return sum(self.work(kind, elements) for kind in (self.acts if leaf == "act" else ("add",)))
 
 
 def taken(

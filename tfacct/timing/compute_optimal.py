@@ -133,15 +133,16 @@ def nearest(family: Sequence[LoadedModel], params: float) -> LoadedModel:
 def bought(flops: float, ratio: float, fit: str, family: Sequence[LoadedModel], ctx: int | None) -> dict[str, Any]:
     """N and D at a number of tokens per parameter, by 6·N·D; and the nearest member's tokens by its own FLOPs."""
     size = parameters(flops, ratio)
-    line = {
+    near = nearest(family, size) if family else None
+    return {
         "tokens_per_parameter": ratio,
         "basis": fit or ("approaches 1, 2" if ratio == TOKENS_PER_PARAMETER else None),
+        "flops": flops,
+        "parameters": round(size),
+        "tokens": round(ratio * size),
+        "nearest": near and near.name,
+        "nearest_tokens": near and round(flops / flops_per_token(training_point(near, ctx))),
     }
-    line |= {"flops": flops, "parameters": round(size), "tokens": round(ratio * size)}
-    if not family:
-        return {**line, "nearest": None, "nearest_tokens": None}
-    near = nearest(family, size)
-    return {**line, "nearest": near.name, "nearest_tokens": round(flops / flops_per_token(training_point(near, ctx)))}
 
 
 def trained_on(ratio: float, size: int, each: Fraction) -> dict[str, Any]:

@@ -11,7 +11,7 @@ here. What they miss, they miss by engine and by model, and `validated` says by 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from tfacct.base.record import record
 from tfacct.loading.devices import Device
@@ -220,33 +220,22 @@ def _share(link: Link, message: float, adds: bool, c: Constants) -> float:
     return c.link_pcie if link.devices <= SOCKET else c.link_sockets
 
 
-class Alike(NamedTuple):
-    """Kernels of one name in all groups of blocks."""
-
-    kernel: str
-    times: int
-    flops: int
-    bytes: int | None
-    limit: str | None
-    seconds: float
-
-
-def by_kernel(step: Step, devices: int, bound_only: bool) -> list[Alike]:
+def by_kernel(step: Step, devices: int, bound_only: bool) -> list[dict[str, Any]]:
     """Kernels by name, in order; all-reduces, and work that is no product, each in one row behind them. Their bytes:
-    all that they move, or those that the bound takes."""
+    all that they move, or those that the bound takes, without seconds."""
     found: dict[str, list[Timed]] = {}
     last = ("pointwise", "all-reduce")
     for timed in sorted(step.kernels, key=lambda one: one.kernel.kind in last and 1 + last.index(one.kernel.kind)):
         name = f"all-reduce over {devices:,}" if timed.kernel.kind == "all-reduce" else timed.kernel.name
         found.setdefault(name, []).append(timed)
     return [
-        Alike(
-            name,
-            sum(each.kernel.times for each in alike),
-            sum(each.kernel.flops for each in alike),
-            round(sum(least_read(each.kernel) if bound_only else each.bytes for each in alike)),
-            max(alike, key=lambda each: each.seconds).limit,
-            sum(each.seconds for each in alike),
-        )
+        {
+            "kernel": name,
+            "times": sum(each.kernel.times for each in alike),
+            "flops": sum(each.kernel.flops for each in alike),
+            "bytes": round(sum(least_read(each.kernel) if bound_only else each.bytes for each in alike)),
+            "limit": max(alike, key=lambda each: each.seconds).limit,
+            "seconds": None if bound_only else sum(each.seconds for each in alike),
+        }
         for name, alike in found.items()
     ]
