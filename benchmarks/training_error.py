@@ -15,14 +15,14 @@ from errors import checked, device, line, named, tables
 from fitting import DIVIDED, TRAINING, Array, held_out, share_inside
 from megatron import published
 
-from tfacct.accounts.metrics import Recompute
+from tfacct.accounts.metrics import Point, Recompute, flops_of
 from tfacct.ledger.workload import Workload
 from tfacct.loading import devices
 from tfacct.loading.find import find
 from tfacct.loading.model import load_model
 from tfacct.parallel.mesh import Mesh
 from tfacct.timing.kernels import NoKernelError
-from tfacct.timing.step_estimate import executed_flops, newer_group
+from tfacct.timing.step_estimate import newer_group
 from tfacct.timing.training_time import (
     MEGATRON,
     MPT,
@@ -185,7 +185,8 @@ def divided() -> list[str]:
     rows, chip = list[Training](), devices.load("a100-sxm-80gb")
     for cell, trained, seconds, sizes in published():
         model = load_model(cell, {"model_type": "gpt2", **sizes})
-        flops = trained.accumulate * executed_flops(model.ledger, trained.work.axes(), trained.recompute)
+        point = Point(model.ledger, trained.work, train=True, recompute=trained.recompute)
+        flops = trained.accumulate * flops_of(point)
         attained = flops / trained.replica / chip.peak["bf16"] / seconds
         rows.append(Training(cell, chip, work_of(model.ledger, trained), trained, seconds, attained))
     by: dict[str, list[str]] = {"cell": [row.cell for row in rows], "again": [row.trained.recompute for row in rows]}

@@ -8,13 +8,11 @@ from fractions import Fraction
 from itertools import product
 from typing import NamedTuple, cast, get_args
 
-from tfacct.accounts.metrics import Point, Recompute
-from tfacct.accounts.step_flops import backward_flops, forward_flops, recomputed_flops
+from tfacct.accounts.metrics import Point, Recompute, flops_of
 from tfacct.base.errors import ConfigError, TfacctError, UsageError, listed
 from tfacct.base.record import record
 from tfacct.base.spelling import option
-from tfacct.ledger.einsum import Axes, divisors
-from tfacct.ledger.groups import Ledger
+from tfacct.ledger.einsum import divisors
 from tfacct.ledger.workload import Workload, check_size
 from tfacct.loading import devices
 from tfacct.loading.links import NODE, Link
@@ -235,14 +233,12 @@ class StepEstimate:
     def usual(self) -> float | None:
         """Seconds of the step at the median utilization of measured runs; that of Megatron-LM counts recomputation.
         None without a utilization."""
-        mfu, ledger, at = self.mfu("full"), self.model.ledger, self.work.axes()
+        mfu, point = self.mfu("full"), Point(self.model.ledger, self.work, train=True)
         if mfu is None:
             return None
         seconds = self.parts.seconds * mfu / UTILIZATION[self.trained.megatron]
-        if not self.trained.megatron:
-            return seconds
-        executed = executed_flops(ledger, at, self.trained.recompute)
-        return seconds * float(Fraction(executed, executed_flops(ledger, at, "none")))
+        executed = replace(point, recompute=self.trained.recompute) if self.trained.megatron else point
+        return seconds * float(Fraction(int(flops_of(executed)), int(flops_of(point))))
 
     @property
     def days(self) -> float | None:
@@ -250,12 +246,6 @@ class StepEstimate:
         if self.total_tokens is None:
             return None
         return self.total_tokens / (self.rate * self.trained.mesh.ranks) / DAY
-
-
-def executed_flops(ledger: Ledger, at: Axes, recompute: Recompute) -> int:
-    """FLOPs of a step with those of recomputation."""
-    again = 0 if recompute == "none" else recomputed_flops(ledger, at, attention=recompute == "attention")
-    return int(forward_flops(ledger, at) + backward_flops(ledger, at) + again)
 
 
 def newer_group(model: LoadedModel, trained: Trained) -> str | None:

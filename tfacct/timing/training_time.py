@@ -165,8 +165,7 @@ def work_of(ledger: Ledger, trained: Trained) -> Work:
 
 def expert_parameters(ledger: Ledger) -> int:
     """Parameters of routed experts."""
-    paths = {one.path for group in ledger.groups for one in group.cached_lines.parameters if one.is_expert}
-    return int(sum(elements for path, elements in ledger.parameters().items() if path in paths))
+    return int(sum(one.count * one.elements for one in ledger.tensors() if one.parameter.is_expert))
 
 
 class Parts(dict[str, float]):
