@@ -224,7 +224,7 @@ class _Lowered:
 
     def _products(self, lines: Sequence[Matmul]) -> Launch:
         first, count, parts = lines[0], self.group.count, self.split.ep
-        is_expert = bool(first.expert_axis)
+        is_expert, is_windowed = bool(first.expert_axis), {*first.einsum.right} <= {*first.einsum.left}
         every = [parameter for line in lines for parameter in line.parameters()]
         name, stored, owned = _named(lines), sum(self._stored(one) for one in every), self._owned(every)
         dtype = self._format(first.parameters()[0])
@@ -233,7 +233,8 @@ class _Lowered:
         def launch(sizes: _Sizes) -> Kernel:
             axes = sizes.experts if is_expert else sizes.axes
             flops = sum(line.flops(axes, masked=True) for line in lines)
-            out, left = sum(size(axes, line.einsum.out) for line in lines), size(axes, first.einsum.left)
+            out = sum(size(axes, line.einsum.out) for line in lines)
+            left = out if is_windowed else size(axes, first.einsum.left)  # windows of a convolution overlap
             experts = None
             if is_expert:
                 flops, left, out = (rounded_up(number, parts) for number in (flops, left, out))
