@@ -288,7 +288,7 @@ def test_what_trainers_and_engines_call_an_option(typed: str, ours: str) -> None
         ("memory gpt2 --users 9", "--batch N counts the memory of N concurrent requests"),
         ("train gpt2 --steps 9", "`tfacct budget MODEL --tokens N --on DEVICE` gives the days"),
         ("train gpt2 --on a100 --fit", "--fit is another spelling of --on, and both are given"),
-        ("flops gpt2 --sort foo", "columns: operation, einsum, m × k × n, times, FLOPs, share\n"),
+        ("flops gpt2 --sort foo", "columns: operation, einsum, m × k × n, times, each, FLOPs, share\n"),
         ("gpus", "did you mean `tfacct devices`?"),
         ("schema", "did you mean `tfacct help schema`?"),
         ("help foobar", "`tfacct help topics` lists them"),

@@ -104,11 +104,33 @@ def test_where_the_cache_overtakes() -> None:
     assert cache_overtakes(Point(model.ledger, Workload(1, 1), storage("fp32"), width("fp32"))) == 122_533
 
 
+# gpt2-xl has 1,557,611,200 parameters, of which 48·12·1600² + 50,257·1600 are in matmuls: 2,640,000 others. Its head
+# reads 1,023 tokens fewer with --logits last: 2·1600·50,257·1023. mixtral-8x7b: 32·4·4096²·4096 in attention, and
+# 32,000·4096 + 65·4096 parameters in embedding and norms.
+BEYOND = {
+    "gpt2-xl --ctx 16k": "Compared with 2·params·tokens, attention scores and values, which have no parameters, add"
+    " 82.5 T; the position embedding, norms and biases, which run in no matmul, take away 86.5 G.",
+    "gpt2-xl --ctx 1k --logits last": "norms and biases, which run in no matmul, take away 5.41 G; weights that run for"
+    " fewer tokens take away 165 G.",
+    "albert-base-v2": "weights that run more than once per token add",
+    "mixtral-8x7b --ctx 4k": "Compared with 2·active·tokens, attention scores and values, which have no parameters, add"
+    " 8.80 T; the token embedding and norms, which run in no matmul, take away 1.08 T.",
+}
+
+
+@pytest.mark.parametrize("words", BEYOND)
+def test_the_difference_from_the_rule_of_thumb(run, words: str) -> None:
+    assert BEYOND[words] in " ".join(run("flops", *words.split(), "-v").out.split())
+
+
 def test_flops_and_kv_say_so(run) -> None:
-    said, ends = "From 10,124 tokens on, attention scores", "all other matmuls; the position embedding ends at 1,024."
+    past = "From 10,124 tokens on (beyond this model's 1,024 positions), attention scores and values cost more"
+    said, shares = "From 10,124 tokens on, attention scores", ("9.2%", "61.8%")  # 48·4·1024²·1600 of 3.507 T, by hand
     near, far = (" ".join(run("flops", "gpt2-xl", "--ctx", ctx).out.split()) for ctx in ("1k", "16k"))
-    assert said in near and ends in near and said in far and "all other matmuls." in far  # a hint says that 16k is past
-    counted = " with all T × S pairs counted."
+    assert past in near and said in far  # a hint says that 16k is past
+    for text, share in zip((near, far), shares, strict=True):
+        assert f"than all other matmuls; here they take {share} of the FLOPs." in text
+    counted = " with all T × S pairs counted;"
     for more, pairs in {"": True, "--masked": False, "--decode": False}.items():  # a decode step sees its window only
         window = " ".join(run("flops", "gemma-2-9b", *more.split()).out.split())
         assert " tokens on" in window and (counted in window) == pairs

@@ -19,29 +19,31 @@ FLOPS_GPT2_XL = """\
 gpt2-xl: forward FLOPs at context 16,384, batch 1
 133 T FLOPs (8.14 G per token), 2.61 times 2·params·tokens.
 
- operation                      m × k × n  times   FLOPs   share
+ operation                      m × k × n  times    each   FLOPs   share
  ───────────────────────────────────────────────────────────────────────────────
- attn.q_proj       16,384 × 1,600 × 1,600     48  4.03 T    3.0%  █▌
- attn.k_proj       16,384 × 1,600 × 1,600     48  4.03 T    3.0%  █▌
- attn.v_proj       16,384 × 1,600 × 1,600     48  4.03 T    3.0%  █▌
- attn.scores         16,384 × 64 × 16,384  1,200  41.2 T   30.9%  ██████████████
- attn.values         16,384 × 16,384 × 64  1,200  41.2 T   30.9%  ██████████████
- attn.o_proj       16,384 × 1,600 × 1,600     48  4.03 T    3.0%  █▌
+ attn.q_proj       16,384 × 1,600 × 1,600     48  83.9 G  4.03 T    3.0%  ▌
+ attn.k_proj       16,384 × 1,600 × 1,600     48  83.9 G  4.03 T    3.0%  ▌
+ attn.v_proj       16,384 × 1,600 × 1,600     48  83.9 G  4.03 T    3.0%  ▌
+ attn.scores         16,384 × 64 × 16,384  1,200  34.4 G  41.2 T   30.9%  ██████
+ attn.values         16,384 × 16,384 × 64  1,200  34.4 G  41.2 T   30.9%  ██████
+ attn.o_proj       16,384 × 1,600 × 1,600     48  83.9 G  4.03 T    3.0%  ▌
 
- mlp.up_proj       16,384 × 1,600 × 6,400     48  16.1 T   12.1%  █████▌
- mlp.down_proj     16,384 × 6,400 × 1,600     48  16.1 T   12.1%  █████▌
+ mlp.up_proj       16,384 × 1,600 × 6,400     48   336 G  16.1 T   12.1%  ██▌
+ mlp.down_proj     16,384 × 6,400 × 1,600     48   336 G  16.1 T   12.1%  ██▌
 
- lm_head          16,384 × 1,600 × 50,257      1  2.63 T    2.0%  █
+ lm_head          16,384 × 1,600 × 50,257      1  2.63 T  2.63 T    2.0%  ▌
 
- total                                             133 T  100.0%
- per token                                        8.14 G
- 2·params·tokens                                  51.0 T  × 2.61
+ total                                                     133 T  100.0%
+ per token                                                8.14 G
+ 2·params·tokens                                          51.0 T  × 2.61
 
-From 10,124 tokens on, attention scores and attention-weighted values cost more
-than all other matmuls.
+From 10,124 tokens on, attention scores and values cost more than all other
+matmuls; here they take 61.8% of the FLOPs.
+Compared with 2·params·tokens, attention scores and values, which have no
+parameters, add 82.5 T; the position embedding, norms and biases, which run in
+no matmul, take away 86.5 G.
 Counted: 2·m·k·n per matrix product, full T × S attention, all logits · tfacct
-help counting
-Class defaults (not in the config): n_inner = 6,400, tie_word_embeddings = true
+help counting (1 more: -v)
 """
 
 
@@ -175,7 +177,7 @@ def test_parameters_and_bytes_re_add(run, model: str) -> None:
 
 def test_csv_is_raw_and_one_header(run) -> None:
     lines = run("flops", "gpt2", "--csv").out.splitlines()
-    assert lines[0] == "operation,spec,m,k,n,times,flops,share"
+    assert lines[0] == "operation,spec,m,k,n,times,each,flops,share"
     assert lines[1].startswith('attn.q_proj,"B T D, D N H -> B T N H",1024,768,768,12,14495514624,')
     assert len(lines) == 1 + 9
 
@@ -318,7 +320,7 @@ def test_a_file_is_called_by_its_folder(run, tmp_path) -> None:
     }
     (folder / "config.json").write_text(json.dumps(config))
     for path in (folder, folder / "config.json"):
-        out = run("flops", str(path)).out
+        out = run("flops", str(path), "-v").out
         assert out.startswith("my-model: ")
         line = " ".join(out.split()).partition("Class defaults (not in the config): ")[2]
         assert line.startswith("intermediate_size = 11,008, ") and "= false" not in line  # sizes before switches

@@ -105,15 +105,15 @@ def test_no_line_is_wider_than_the_terminal_and_no_number_is_broken(drawn, comma
 def test_what_has_no_room_is_named(run) -> None:
     assert "No room" not in run("flops", "gpt2").out  # bars and specs only repeat what stands beside them
     out = " ".join(run("flops", "gpt2-xl", "--ctx", "16k", columns=60).out.split())
-    assert out.endswith("Columns not shown at this width: share.") and "m × k × n times FLOPs ──" in out
+    assert out.endswith("Columns not shown at this width: each, share.") and "m × k × n times FLOPs ──" in out
 
 
 @pytest.mark.parametrize(
     ("command", "header", "hidden"),
     [
         ("train llama-3.1-8b --ctx 4k --fsdp 8", "weights optimizer gradients activations temp. total", ""),
-        ("flops gpt2-xl --train", "m × k × n times FLOPs share", "forward, backward"),
-        ("flops gpt2-xl --ctx 16k", "operation m × k × n times FLOPs share", ""),
+        ("flops gpt2-xl --train", "m × k × n times forward backward FLOPs", "share"),
+        ("flops gpt2-xl --ctx 16k", "operation m × k × n times each FLOPs share", ""),
         (
             "memory llama-3.1-8b gpt2 --on h100",
             "weights context KV cache total max ctx max batch",
@@ -188,23 +188,23 @@ FLOPS_ASCII = """\
 gpt2: forward FLOPs at context 1,024, batch 1
 292 G FLOPs (285 M per token), 1.14 times 2*params*tokens.
 
- operation                   m x k x n  times   FLOPs   share
+ operation                   m x k x n  times    each   FLOPs   share
  -------------------------------------------------------------------------------
- attn.q_proj         1,024 x 768 x 768     12  14.5 G    5.0%  ###
- attn.k_proj         1,024 x 768 x 768     12  14.5 G    5.0%  ###
- attn.v_proj         1,024 x 768 x 768     12  14.5 G    5.0%  ###
- attn.scores        1,024 x 64 x 1,024    144  19.3 G    6.6%  ####
- attn.values        1,024 x 1,024 x 64    144  19.3 G    6.6%  ####
- attn.o_proj         1,024 x 768 x 768     12  14.5 G    5.0%  ###
+ attn.q_proj         1,024 x 768 x 768     12  1.21 G  14.5 G    5.0%  ##
+ attn.k_proj         1,024 x 768 x 768     12  1.21 G  14.5 G    5.0%  ##
+ attn.v_proj         1,024 x 768 x 768     12  1.21 G  14.5 G    5.0%  ##
+ attn.scores        1,024 x 64 x 1,024    144   134 M  19.3 G    6.6%  ##
+ attn.values        1,024 x 1,024 x 64    144   134 M  19.3 G    6.6%  ##
+ attn.o_proj         1,024 x 768 x 768     12  1.21 G  14.5 G    5.0%  ##
 
- mlp.up_proj       1,024 x 768 x 3,072     12  58.0 G   19.9%  #############
- mlp.down_proj     1,024 x 3,072 x 768     12  58.0 G   19.9%  #############
+ mlp.up_proj       1,024 x 768 x 3,072     12  4.83 G  58.0 G   19.9%  #######
+ mlp.down_proj     1,024 x 3,072 x 768     12  4.83 G  58.0 G   19.9%  #######
 
- lm_head          1,024 x 768 x 50,257      1  79.0 G   27.1%  #################
+ lm_head          1,024 x 768 x 50,257      1  79.0 G  79.0 G   27.1%  #########
 
- total                                          292 G  100.0%
- per token                                      285 M
- 2*params*tokens                                255 G  x 1.14
+ total                                                  292 G  100.0%
+ per token                                              285 M
+ 2*params*tokens                                        255 G  x 1.14
 
 """
 

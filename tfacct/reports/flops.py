@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -312,11 +313,12 @@ def _by_line(one: ModelFlops, facts: Mapping[str, Any]) -> Table:
         {
             **line,
             "dims": (line["m"], line["k"], line["n"]),
+            "each": Fraction(line["flops"], line["times"] or 1),
             **{step: line.get(f"{step}_flops") for step in ("forward", "backward")},
         }
         for line in facts["lines"]
     ]
-    steps = [Column(step, step, "flops", drop=4) for step in ("forward", "backward")]
+    steps = [Column(step, step, "flops", drop=1) for step in ("forward", "backward")]
     elements = facts.get("pointwise")
     columns, sections = _by_operation(
         lines,
@@ -324,7 +326,7 @@ def _by_line(one: ModelFlops, facts: Mapping[str, Any]) -> Table:
         one.total,
         Column("dims", "m × k × n", "dims", drop=2, keys=("m", "k", "n")),
         Column("times", "times", "count", drop=1),
-        *(steps if one.train else ()),
+        *(steps if one.train else (Column("each", "each", "flops", drop=3),)),
         Column("flops", "FLOPs", "flops"),
         *((Column("elements", "elements", "flops"),) if elements is not None else ()),
     )
@@ -549,11 +551,39 @@ def _if_called(about: About) -> list[str]:
 
 
 def _overtakes(about: About) -> list[str]:
-    """The context from which attention costs more than everything else."""
+    """The context from which attention costs more than everything else, and its share here."""
     if not about.alone:
         return []
-    chunk = about.request.decode or about.request.tokens is not None
-    return model_notes.overtaken(about.first.model, about.first.point, chunk=chunk)
+    chunk, one = about.request.decode or about.request.tokens is not None, about.first
+    share = units.percent(Fraction(one.by_component.get(paths.SCORES, 0), one.total))
+    found = model_notes.overtaken(one.model, one.point, chunk=chunk)
+    return [f"{note.removesuffix('.')}; here they take {share} of the FLOPs." for note in found]
+
+
+def _beyond_rule(about: About) -> dict[str, str] | None:
+    """The difference from the rule of thumb: matmuls without parameters, parameters outside matmuls, and weights that
+    do not run once per token."""
+    one, free, runs = about.first, 0, Counter[str]()
+    if not about.alone or one.mesh is not None:
+        return None
+    for product in one.products:
+        if product.line.weight_axes() is None:
+            free += one.flops(product)
+        else:
+            runs[product.line.parameters()[0].path] += one.flops(product)
+    each = one.rule_of_thumb // one.active_params
+    by_rule = {path: each * count for path, count in one.model.ledger.active_parameters().items() if count}
+    outside = [path for path in by_rule if path not in runs]
+    apart = [runs[path] - flops for path, flops in by_rule.items() if path in runs]
+    attends = model_notes.attends(about.models) and not model_notes.mixers(about.models)
+    terms = {
+        f"{'attention scores and values' if attends else 'some matmuls'}, which have no parameters, add": free,
+        f"{model_notes.outside_matmuls(outside)}, which run in no matmul, take away": sum(by_rule[path] for path in outside),
+        "weights that run more than once per token add": sum(more for more in apart if more > 0),
+        "weights that run for fewer tokens take away": -sum(less for less in apart if less < 0),
+    }
+    found = [f"{words} {units.si(flops)}" for words, flops in terms.items() if flops]
+    return {"rule": one.rule, "terms": "; ".join(found)} if found else None
 
 
 def _recomputes(about: About) -> dict[str, str] | None:
@@ -600,6 +630,7 @@ NOTES = (
     NoteRow("attention_overtakes", 1, _overtakes),
     NoteRow("step", 2, lambda about: about.first.train, STEP),
     NoteRow("recompute", 2, _recomputes, "The backward pass runs {what} again, up to its last needed matmul{more}."),
+    NoteRow("beyond_rule", 2, _beyond_rule, "Compared with {rule}, {terms}."),
     NoteRow(
         "pointwise",
         3,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple, TypeAlias, TypedDict
 
@@ -216,6 +216,18 @@ def _not_included(model: LoadedModel, found: Mapping[str, Any]) -> str:
     return f"Not included: {many:,} {found['kind']} layer{'s' if many > 1 else ''} ({found['field']}){size}{how}."
 
 
+def outside_matmuls(parameters: Iterable[str]) -> str:
+    """The kinds of parameters that no matmul reads."""
+    embeddings = {"embed": "the token embedding", "pos_embed": "the position embedding"}
+    kinds = (*embeddings.values(), "norms", "biases", "other parameters")
+
+    def kind(path: str) -> str:
+        small = "biases" if path.endswith(".bias") else "norms" if "norm." in path else kinds[-1]
+        return embeddings.get(paths.heading_of(path), small)
+
+    return joined(sorted(set(map(kind, parameters)), key=kinds.index))
+
+
 def active_notes(models: Sequence[LoadedModel]) -> list[str]:
     """The parameters in `build.ratio_label` for models with experts."""
     routed = any(isinstance(part, Experts) for model in models for part in model.architecture.parts())
@@ -259,7 +271,7 @@ def state_notes(
     for path, dtype in _state_dtypes(models, cached).items():
         by_dtype.setdefault(dtype, []).append(path)
     stored = [
-        f"{_and(named)} {'is' if len(named) == 1 else 'are'} stored in {dtype}, independent of the cache dtype."
+        f"{joined(named)} {'is' if len(named) == 1 else 'are'} stored in {dtype}, independent of the cache dtype."
         for dtype, named in by_dtype.items()
     ]
     if pages := {one.state_page for one in cached if isinstance(one, Width) and one.state_page is not None}:
@@ -283,7 +295,7 @@ def _reused(models: Sequence[LoadedModel]) -> list[str]:
 
 def cache_words(models: Sequence[LoadedModel], cached: Sequence[Width]) -> str:
     """The cache and its dtypes: `KV cache in bf16`, `state in bf16 and fp32`."""
-    return f"{cache_name(models)} in {_and(cache_dtypes(models, cached))}"
+    return f"{cache_name(models)} in {joined(cache_dtypes(models, cached))}"
 
 
 def cache_dtypes(models: Sequence[LoadedModel], cached: Sequence[Width]) -> list[str]:
@@ -292,8 +304,9 @@ def cache_dtypes(models: Sequence[LoadedModel], cached: Sequence[Width]) -> list
     return [name, *sorted({*_state_dtypes(models, cached).values()} - {name})]
 
 
-def _and(words: Sequence[str]) -> str:
-    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
+def joined(words: Sequence[str]) -> str:
+    """Words with commas, and `and` before the last."""
+    return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
 
 
 def _state_dtypes(models: Sequence[LoadedModel], cached: str | Sequence[Width]) -> dict[str, str]:
@@ -338,9 +351,9 @@ def overtaken(model: LoadedModel, point: Point, *, chunk: bool) -> list[str]:
     narrow = window_notes([model]) != window_notes([model], masked=True)
     pairs = ", with all T × S pairs counted" if narrow and not point.masked and point.work.tokens > 1 else ""
     ends = limit is not None and point.work.context <= limit < context
-    past = f"; the position embedding ends at {limit:,}" if ends else ""
-    costs = f"scores and attention-weighted values cost more than all other matmuls{pairs}{past}"
-    return [f"From {context:,} tokens on, {_whose_attention(model)} {costs}."]
+    past = f" (beyond this model's {limit:,} positions)" if ends else ""
+    costs = f"scores and values cost more than all other matmuls{pairs}"
+    return [f"From {context:,} tokens on{past}, {_whose_attention(model)} {costs}."]
 
 
 def overtaken_mlp(model: LoadedModel, context: int | None) -> list[str]:
@@ -467,7 +480,7 @@ def _taken(models: Sequence[LoadedModel], how: Storage) -> str:
         matrices = f"{matrices}, or only of the experts in models with experts"
     elif experts == {True}:
         matrices = "the weight matrices of the experts"
-    return _and([matrices, *ends])
+    return joined([matrices, *ends])
 
 
 # Which keys a token sees: windows, chunks, the selection of an indexer, compressed keys

@@ -100,10 +100,10 @@ export function overtakes(counted) {
 	const { at, limit, model, state } = counted;
 	const narrow = model.notes.some(text => text.split("\t").slice(1, 3).join() === "whole,windows");
 	const pairs = narrow && !state.masked && at.T > 1n ? ", with all T × S pairs counted" : "";
-	const past = at.S <= limit && limit < first ? `; the position embedding ends at ${g(limit)}` : "";
+	const past = at.S <= limit && limit < first ? ` (beyond this model's ${g(limit)} positions)` : "";
 	const whose = model.source ? "the decoder's self-attention" : "attention";
-	const costs = `scores and attention-weighted values cost more than all other matmuls${pairs}${past}`;
-	return [`From ${g(first)} tokens on, ${whose} ${costs}.`];
+	const costs = `scores and values cost more than all other matmuls${pairs}`;
+	return [`From ${g(first)} tokens on${past}, ${whose} ${costs}.`];
 }
 
 function latent(counted) {
