@@ -9,8 +9,8 @@
 
 `Model` has a method for each command (`flops`, `params`, `memory`, `train`, `plan`, `time`, `serve` …). Each returns a
 `Report`: `print` shows its table, and the numbers are attributes. `Meter` and `mfu` give the utilization of a training
-run. `check` compares your own torch module with a config, `checkpoint` files of weights. `devices` and `metrics` list
-what other calls take. A mistake raises `TfacctError`, a ValueError. In a shell, `tfacct help python` prints more.
+run. `check` compares your own torch module with a config, `checkpoint` files of weights. `models`, `devices` and
+`metrics` list what other calls take. A mistake raises `TfacctError`, a ValueError. In a shell, `tfacct help python` prints more.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from tfacct.base.version import __version__
 if TYPE_CHECKING:
     from tfacct.api.check import check
     from tfacct.api.checkpoint import checkpoint
-    from tfacct.api.devices import calibrate, devices
+    from tfacct.api.devices import calibrate, devices, models
     from tfacct.api.meter import Meter
     from tfacct.api.metric_names import MetricName
     from tfacct.api.model import Model, load
     from tfacct.api.utilization import mfu
-    from tfacct.base.errors import ConfigError, NotFoundError, TfacctError, UsageError
+    from tfacct.base.errors import ConfigError, ModelTypeError, NotFoundError, TfacctError, UsageError
     from tfacct.output.views import Report
     from tfacct.reports.help import metrics
 
@@ -36,6 +36,7 @@ __all__ = [
     "Meter",
     "MetricName",
     "Model",
+    "ModelTypeError",
     "NotFoundError",
     "Report",
     "TfacctError",
@@ -48,6 +49,7 @@ __all__ = [
     "load",
     "metrics",
     "mfu",
+    "models",
 ]
 
 _HOME = {
@@ -55,12 +57,12 @@ _HOME = {
     "calibrate": "api.devices",
     "check": "api.check",
     "checkpoint": "api.checkpoint",
-    "devices": "api.devices",
+    **dict.fromkeys(("devices", "models"), "api.devices"),
     "load": "api.model",
     "Model": "api.model",
     "MetricName": "api.metric_names",
     "Report": "output.views",
-    **dict.fromkeys(("ConfigError", "NotFoundError", "TfacctError", "UsageError"), "base.errors"),
+    **dict.fromkeys(("ConfigError", "ModelTypeError", "NotFoundError", "TfacctError", "UsageError"), "base.errors"),
     "mfu": "api.utilization",
     "metrics": "reports.help",
 }

@@ -93,7 +93,7 @@ WeightsDtype = Annotated[
 ]
 Sets = Annotated[
     list[str] | None,
-    Option("Change a config field. Repeatable.", "FIELD=VALUE", MODELS, complete="assignment"),
+    Option("Change config fields: n_layer=24,n_embd=1536. Repeatable.", "FIELD=VALUE", MODELS, complete="assignment"),
 ]
 Limit = Annotated[int | None, Option("At most N rows; 0: all.", "N")]
 
@@ -415,7 +415,7 @@ class Shown(NamedTuple):
     limit: Annotated[
         int | None, Option("At most N rows; 0: all. Default: 20 on a terminal. JSON has all.", "N", OUTPUT)
     ] = None
-    sort: Annotated[str | None, Option("Sort rows by a column, ascending; -COLUMN: descending.", "COLUMN", OUTPUT)] = (
+    sort: Annotated[str | None, Option("Sort rows by a column: COLUMN ascending, -COLUMN descending.", "COLUMN", OUTPUT)] = (
         None
     )
     verbose: Annotated[bool, Option("Show all notes: what is counted, and what is not.", None, OUTPUT)] = False

@@ -211,7 +211,9 @@ def test_the_totals_of_a_difference_are_those_of_its_json() -> None:
     report = GPT2.diff(n_layer=6)
     assert report.totals == json.loads(report.to_json())["models"][0]["totals"]
     # 6 of 12 layers of 12·768² weights, 9·768 biases and 4·768 elements of norms
-    assert {one["path"]: one["delta"] for one in report.totals}["total_params"] == -6 * (12 * 768**2 + 13 * 768)
+    assert report.totals["total_params"]["delta"] == -6 * (12 * 768**2 + 13 * 768)
+    with pytest.raises(AttributeError, match=r"^a diff report has no 'total_flops': use `\.totals\['total_flops'\]`$"):
+        _ = report.total_flops  # type: ignore[attr-defined]
 
 
 RANKS = ["tp", "sp", "fsdp", "ep", "pp", "cp"]
@@ -233,6 +235,10 @@ def test_a_group_of_keywords_is_spelled_out() -> None:
         TypeError, match=r"^Model.flops\(\) got an unexpected keyword argument 'cxt': did you mean ctx\?$"
     ):
         GPT2.flops(cxt=3)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"argument 'generate': use Model\.generate\(new_tokens=…\)$"):
+        GPT2.flops(ctx=2000, generate=500)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"argument 'train': use Model\.train_time\(\)$"):
+        GPT2.time(on="h100", train=True)  # type: ignore[call-arg]
 
 
 def test_the_shells_groups_are_pythons() -> None:

@@ -37,8 +37,8 @@ LLAMA = {"model_type": "llama", "vocab_size": 32, "hidden_size": 16, "num_hidden
         ("serve gpt2 --on h100 --output 500", ["--output names a file, not '500'", "--new 500"]),
         ("memory gpt2 --ctx 100kx4,2kx60", ["not '100kx4,2kx60'", "for example 512"]),
         ("flops gemma-3-27b-text --set sliding_window=null", ["--set layer_types=full_attention"]),
-        ("plot gpt2", ["did you mean `tfacct sweep`?"]),
-        ("params gpt2 --set n_layer=3,n_head=2", ["n_layer must be a whole number", "--set A=1 --set B=2"]),
+        ("plot gpt2", ["did you mean `tfacct sweep MODEL -o FILE.png`?"]),
+        ("params gpt2 --set n_layer=3;n_head=2", ["n_layer must be a whole number", "--set A=1 --set B=2"]),
         ("flops --set n_layer=4", ["no field 'n_layer'", "--set without a MODEL changes every preset"]),
         ("flops gpt2 --ctx 0", ["--ctx must be at least 1, not 0"]),
         ("flops gpt2 --ctx=-5", ["--ctx must be a whole number", "'-5'"]),
@@ -141,6 +141,9 @@ def test_what_typer_itself_refuses(run, arguments: str) -> None:
             "`tfacct train MODEL --exact` runs the transformers class",
         ),
         ("flops gpt2 --by row", "--by: 'row' is not one of 'line', 'part', 'layer'", "`tfacct flops --help-all`"),
+        ("flops gpt2 --by attn", "--by: 'attn' is not one of 'line', 'part', 'layer'", "--by part has rows for attn"),
+        ("formula gpt2 --of training", "--of: 'training' is not one of 'flops'", "did you mean train?"),
+        ("params gpt2 --set n_layer=2 n_head=6", "no preset or file named 'n_head=6'", "--set n_head=6"),
         ("params gpt2 --tp x", "--tp must be a whole number, not 'x'", "for example 8, or 16k for 16,384"),
         ("plan gpt2 --fit t4 --gpus 0", "--fit 0xt4: the number of devices must be 1 to 1,000,000", None),
         ("time gpt2", "missing option '--on'", "for example `tfacct time "),
@@ -184,6 +187,7 @@ def test_a_config_with_the_fields_of_the_course_names_its_family(run, tmp_path: 
         ("flops gpt2 --ctx 0", "usage"),
         ("flops gpt2 --nothing", "usage"),
         ("flops {}", "config"),
+        ("flops {} --set model_type=zzz", "model_type"),
     ],
 )
 def test_an_error_has_a_kind_for_programs(run, tmp_path: Path, line: str, kind: str) -> None:

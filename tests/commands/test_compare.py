@@ -212,7 +212,18 @@ def test_training_steps_are_compared_by_their_peak(run: Callable[..., Ran]) -> N
     assert f"recompute none: {peaks[0] / peaks[1]:.2g} × the peak memory of recompute full." in ran.out
     row = next(line for line in ran.out.splitlines() if line.startswith(" peak memory"))
     assert row.split()[2:] == [word for peak in peaks for word in (f"{peak / 2**30:.1f}", "GiB")]
-    assert "KV cache" not in ran.out and "prefill" not in ran.out
+    assert "KV cache" not in ran.out and "prefill" not in ran.out and "gradients" not in ran.out  # they do not change
+    rows = {line[1:19].strip(): line[19:].split() for line in ran.out.splitlines()}
+    flops = [load("llama-3.1-8b").flops(ctx="4k", train=True, **recipe).total for recipe in recipes]
+    assert rows["FLOPs of a step"] == [word for count in flops for word in (f"{count / 1e12:.0f}", "T")]
+    assert rows["saved activations"][1] == "GiB"
+    states = run("compare", "gpt2", "--ctx", "64", "--optimizer", "adamw,sgd", "--metric", "gradients_bytes").out
+    rows = {line[1:18].strip(): line[18:].split() for line in states.splitlines()}
+    state, peak = (getattr(load("gpt2").train(ctx=64), key) for key in ("optimizer_bytes", "peak_bytes"))
+    assert rows["optimizer state"] == [f"{state / 2**20:.0f}", "MiB", "0", "B"]
+    assert rows["… of the peak"][0] == f"{100 * state / peak:.1f}%" and {"gradients", "peak memory"} <= set(rows)
+    longest = run("compare", "gpt2", "--train", "--optimizer", "adamw,sgd").out
+    assert "Context: the longest that the model was trained for; --ctx S sets another." in " ".join(longest.split())
     assert "the peak memory of gpt2." in run("compare", "gpt2", "gpt2-medium", "--train", "--ctx", "64").out
 
 

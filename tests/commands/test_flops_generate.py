@@ -122,7 +122,8 @@ def test_a_mask_changes_the_prefill_only() -> None:
 
 TABLE = """\
 gpt2-xl: FLOPs of a request: prompt 2,048, 500 new tokens, batch 1
-9.23 T FLOPs: 7.33 T for the prompt, 1.90 T for 499 decode steps.
+9.23 T FLOPs: 7.33 T (79.4%) for the prompt and the first new token, 1.90 T for
+the other 499.
 
  operation      prefill  decode   FLOPs   share
  ────────────────────────────────────────────────────────────────────────

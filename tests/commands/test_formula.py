@@ -69,7 +69,7 @@ def test_the_totals_are_those_in_the_books(run, name: str, of: str, total: str) 
 
 
 LINES_LLAMA = """\
-llama: one forward pass, in symbols
+llama: FLOPs of one forward pass, in symbols
 
  operation      einsum                          FLOPs          params
  ─────────────────────────────────────────────────────────────────────

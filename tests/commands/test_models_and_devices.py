@@ -35,5 +35,9 @@ def test_active_parameters_of_presets_with_experts(run: Callable[..., Ran]) -> N
     for width in (60, 80, 120):
         assert "27.6%" in run("models", "mixtral", "8x7b", columns=width).out  # 12.9 of 46.7 B
     assert "active share" not in run("models", "gpt2-").out  # all weights are active
+    most = "Active parameters of longcat-flash-chat are a maximum: a token can use fewer experts."
+    assert most in " ".join(run("models", "longcat").out.split()) and "maximum" not in run("models", "mixtral").out
+    experts = "In 28 of 56 layers, a token uses 12 of 512 experts and a dense MLP."
+    assert experts in " ".join(run("params", "longcat-flash-chat").out.split())
     assert "columns: model, family, params, active, active share" in run("models", "moe", "--sort", "active/total").err
     assert "`tfacct models moe` lists the presets with experts" in run("params", "moe").err

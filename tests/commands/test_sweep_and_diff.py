@@ -20,7 +20,7 @@ from tfacct.reports.sweep import Grid, sweep
 
 
 def totals(facts: dict) -> dict:
-    return {line["path"]: line for line in facts["totals"]}
+    return facts["totals"]
 
 
 def test_gqa_changes_k_and_v_and_the_cache_and_nothing_else(run) -> None:
@@ -301,7 +301,16 @@ def test_a_default_that_follows_a_changed_field_is_named(run) -> None:
     """GPT-2's MLP is 4 × as wide as its hidden size: 4 · 768 = 3,072 and 4 · 1,536 = 6,144."""
     (facts,) = json.loads(run("compare", "--by", "line", "gpt2", "--set", "n_embd=1536", "--json").out)["models"]
     assert "n_inner changes too, 3,072 → 6,144: the config does not set it." in facts["notes"]
+    assert "Unchanged: n_head 12, because the config sets it." in facts["notes"]
+    wide = load("llama-3.1-8b").diff(hidden_size=8192, intermediate_size=28672).models[0]["notes"]
+    assert "Unchanged: num_attention_heads 32, because the config sets it." in wide
+    assert not any("Unchanged" in note for note in load("gpt2").diff(n_layer=24).models[0]["notes"])
     assert "Class defaults (not in the config): tie_word_embeddings = true" in facts["notes"]
+    two = run("sweep", "gpt2", "gpt2-medium", "--ctx", "512,1k", "--metric", "kv_cache_bytes").out
+    assert "kv_cache_bytes at ctx 1,024: gpt2 36.0 MiB, gpt2-medium 96.0 MiB." in two
+    assert load("gpt2", n_layer=24, n_embd=1536).params().total == json.loads(
+        run("params", "gpt2", "--set", "n_layer=24,n_embd=1536", "--json").out
+    )["models"][0]["total_params"]
     swept = run("sweep", "gpt2", "--set", "n_embd=768,1536", "--metric", "total_params").out
     assert "n_inner" not in swept and "tie_word_embeddings = true" in swept
 

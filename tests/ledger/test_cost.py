@@ -99,7 +99,7 @@ def test_a_diff_of_weights_stored_in_an_unknown_way_leaves_their_bytes_out(
     file.write_text(json.dumps({**TINY["llama"], "quantization_config": {"quant_method": "vptq"}}))
     arguments = ("compare", str(file), "--ctx", "16,32", "--by", "line")
     found = facts(run, *arguments)
-    totals = {line["path"]: (line["old"], line["new"]) for line in found["totals"]}
+    totals = {name: (line["old"], line["new"]) for name, line in found["totals"].items()}
     assert totals["total_flops"] == tuple(load(file).flops(ctx=ctx).total for ctx in (16, 32))
     assert "kv_cache_bytes" in totals and not {"weights_bytes", "total_bytes"} & set(totals)
     assert found["left_out"] == ["weights_bytes", "total_bytes"]
@@ -113,7 +113,7 @@ def test_a_diff_of_weights_stored_in_an_unknown_way_leaves_their_bytes_out(
 def test_a_diff_of_quantized_weights(run: Callable[..., Ran]) -> None:
     found = facts(run, "compare", "--by", "line", "gpt-oss-20b", "--ctx", "1k", "--dtype", ",bf16")
     assert found["left_out"] == [] and found["old_side"]["workload"]["dtype"] == "mxfp4"
-    totals = {line["path"]: (line["old"], line["new"]) for line in found["totals"]}
+    totals = {name: (line["old"], line["new"]) for name, line in found["totals"].items()}
     assert totals["weights_bytes"] == (13_761_264_768, 2 * 20_914_757_184)
     assert (
         "weights mxfp4 → bf16" in run("compare", "--by", "line", "gpt-oss-20b", "--ctx", "1k", "--dtype", ",bf16").out

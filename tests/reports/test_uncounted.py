@@ -148,7 +148,7 @@ def test_a_context_past_some_settings_is_said_of_those(run) -> None:
 @pytest.mark.parametrize(
     ("command", "title"),
     [
-        ("formula gpt2", "gpt2: one forward pass of 1 new token at context 1,024, batch 1, in symbols"),
+        ("formula gpt2", "gpt2: FLOPs of one forward pass of 1 new token at context 1,024, batch 1, in symbols"),
         with_torch("verify gpt2", "gpt2: formulas of 1 new token at context 1,024, batch 1, cross-checked"),
         ("flops gpt2 --bytes", "gpt2: bytes moved in bf16 (assumed) by 1 new token at context 1,024, batch 1"),
         (

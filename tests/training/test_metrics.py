@@ -73,12 +73,12 @@ def test_where_another_instant_takes_over() -> None:
 
 def test_a_diff_of_recipes() -> None:
     report = LLAMA.diff(ctx=4096, train=True, to_recompute="full", to_optimizer="sgd")
-    totals = {line["path"]: (line["old"], line["new"]) for line in report.models[0]["totals"]}
+    totals = {name: (line["old"], line["new"]) for name, line in report.models[0]["totals"].items()}
     sides = [LLAMA.train(ctx=4096).models[0], LLAMA.train(ctx=4096, recompute="full", optimizer="sgd").models[0]]
     assert {name: totals[name] for name in NAMES} == {name: tuple(side[name] for side in sides) for name in NAMES}
     assert report.title.endswith("optimizer adamw → sgd, recomputation none → full") and "Peak " in report.answer
     assert report.models[0]["new_side"]["recompute"] == "full" and report.models[0]["left_out"] == []
-    assert "peak_bytes" not in {line["path"] for line in LLAMA.diff(ctx=4096, to_batch=2).models[0]["totals"]}
+    assert "peak_bytes" not in LLAMA.diff(ctx=4096, to_batch=2).models[0]["totals"]
 
 
 def test_whose_step_is_not_counted_is_named(run: Callable[..., Ran]) -> None:
@@ -86,7 +86,7 @@ def test_whose_step_is_not_counted_is_named(run: Callable[..., Ran]) -> None:
     assert swept.code == 0 and "not included: t5gemma-2b-2b (the training step of t5gemma" in swept.err
     ran = run("compare", "--by", "line", "gpt2", "t5gemma-2b-2b", "--train", "--ctx", "512", "--json")
     (facts,) = json.loads(ran.out)["models"]
-    assert facts["left_out"] == NAMES and NAMES[0] not in {line["path"] for line in facts["totals"]}
+    assert facts["left_out"] == NAMES and NAMES[0] not in facts["totals"]
     said = " ".join(run("compare", "--by", "line", "gpt2", "t5gemma-2b-2b", "--train", "--ctx", "512").out.split())
     assert (
         "Not included: bytes of a training step (t5gemma-2b-2b: the training step of t5gemma has not been measured)."
@@ -132,4 +132,4 @@ def test_metrics_know_every_field_of_a_recipe(recipe: dict[str, Any]) -> None:
     assert answer >= 256 and model.train(ctx=answer, **recipe).peak_bytes == facts["peak_bytes"]
     to = {f"to_{name}": value for name, value in recipe.items()}
     totals = model.diff(ctx=256, train=True, all=True, **to).models[0]["totals"]
-    assert {line["path"]: line["new"] for line in totals}.items() >= {name: facts[name] for name in NAMES}.items()
+    assert {name: line["new"] for name, line in totals.items()}.items() >= {name: facts[name] for name in NAMES}.items()

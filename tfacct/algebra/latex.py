@@ -34,6 +34,7 @@ def align(report: Report) -> str:
     )
     mode = facts["latent_attention"] if facts["of"] == "flops" else None
     form = () if mode is None else (f"% latent attention in {mode} form",)
-    head = (f"% {printable(report.title)}", *form, r"% needs \usepackage{amsmath}", *legend)
+    title = report.title.partition(" and at context")[0]  # the values are in the table alone
+    head = (f"% {printable(title)}", *form, r"% needs \usepackage{amsmath}", *legend)
     body = " \\\\\n".join(rf"  \text{{{name}}} &= {formula}" for name, formula in escaped)
     return "\n".join((*head, r"\begin{align*}", body, r"\end{align*}", ""))

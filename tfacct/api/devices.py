@@ -1,4 +1,4 @@
-"""`devices` and `calibrate`."""
+"""`models`, `devices` and `calibrate`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,21 @@ from pathlib import Path
 
 from tfacct.output.answer import answered
 from tfacct.output.views import Report
+
+
+def models(*words: str, family: str | None = None, max_params: int | None = None) -> Report:
+    """The presets with their parameters; with words, those with each word in name or family.
+
+    >>> from tfacct import models
+    >>> [(row["model"], row["total_params"]) for row in models("gpt2", max_params=100_000_000).rows]
+    [('distilgpt2', 81912576)]
+
+    Raises TfacctError if there are none.
+    """
+    from tfacct.loading import presets
+    from tfacct.reports.models import models as report
+
+    return answered(report(presets.list_all(family=family, max_params=max_params, words=words)))
 
 
 def devices(name: str | None = None) -> Report:

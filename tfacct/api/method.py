@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, get_args, overloa
 
 from tfacct import options as opt
 from tfacct.base.errors import UsageError, nearest
-from tfacct.base.spelling import FORMER_NAMES
+from tfacct.base.spelling import FORMER_NAMES, shell_option
+from tfacct.commands import NAMES
 from tfacct.commands import command as commands
 from tfacct.output.answer import answered
 
@@ -72,7 +73,7 @@ def checked(
     for typed, value in given.items():
         name = typed if typed in known else FORMER_NAMES.get(typed, typed)
         if name not in known:
-            close = nearest(name, list(known))
+            close = _variant(method.__name__, name) or nearest(name, list(known))
             hint = f": {close}" if close else ""
             raise TypeError(f"Model.{method.__name__}() got an unexpected keyword argument {name!r}{hint}")
         if name in found:
@@ -81,6 +82,15 @@ def checked(
         several = lists and not isinstance(value, (str, bool, int)) and value is not None
         found[name] = value if several else _of_type(name, value, opt.plain(known[name]))
     return found
+
+
+def _variant(command: str, keyword: str) -> str | None:
+    """The call for a variant of a command, by the option that selects it on the command line."""
+    for option, variant in commands.command_of(command).variants.items() if command in NAMES else ():
+        if keyword in (option, shell_option(option)[2:]):
+            given = f"{option}=…" if option in commands.options_of(variant.function) else ""
+            return f"use Model.{variant.function.__name__}({given})"
+    return None
 
 
 def _of_type(name: str, value: Any, kind: Any) -> Any:

@@ -142,7 +142,13 @@ class Model(Rated):
         """FLOPs, parameters and bytes before and after a change: of fields, workload or dtype, or to `other`.
 
         `other`: a Model, or what `load` takes. Keywords are options of `compare`, the same with `to_` for the new side,
-        and fields of the config that change. The table holds the rows that change, or `all`. Raises TfacctError.
+        and fields of the config that change. The table holds the rows that change, or `all`.
+
+        >>> from tfacct import load
+        >>> load("gpt2-xl").diff(n_layer=24, ctx=1024).totals["total_flops"]["new"]
+        1835692851200
+
+        Raises TfacctError.
         """
         to = {name: options.pop(name) for name in list(options) if name.startswith("to_")}
         sets = {name: options.pop(name) for name in list(options) if name not in CompareOptions.__annotations__}

@@ -40,6 +40,12 @@ class ConfigError(TfacctError):
     kind = "config"
 
 
+class ModelTypeError(ConfigError):
+    """A configuration of a model type that is unknown or not supported."""
+
+    kind = "model_type"
+
+
 class NotFoundError(TfacctError):
     """An unknown model, file, device or field."""
 

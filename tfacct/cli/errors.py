@@ -112,7 +112,7 @@ def usage_error(error: Any) -> UsageError:
     message = (error.message if possible and error.message else error.format_message()).partition(" Did you mean")[0]
     message = message.rstrip(".")
     parameter = getattr(error, "param", None) if type(error).__name__ == "BadParameter" else None
-    described = f"`{command} --help-all` describes {parameter.opts[0]}" if parameter is not None else ""
+    described = _choice(command, parameter.opts[0], error.message) if parameter is not None else ""
     if command.endswith("solve") and described.endswith("--attention"):
         described = "--until share.attn_scores_values=0.5: where attention is half of all FLOPs"
     if parameter is not None and (several := re.search(r"'([^']+,[^']+)' is not one of", message)):
@@ -120,6 +120,14 @@ def usage_error(error: Any) -> UsageError:
         described = f"run the command once for each: {', '.join(each)}"
     hint = possible or described or f"`{command} --help` lists its options"
     return UsageError(_invalid_value(error) or message[:1].lower() + message[1:], hint)
+
+
+def _choice(command: str, option: str, message: str) -> str:
+    """A hint for a value that an option does not take."""
+    value, *others = re.findall(r"'([^']+)'", message) or [""]
+    if option == "--by" and "part" in others and value in ("attention", "attn", "mlp"):
+        return f"--by part has rows for {value}"
+    return nearest(value, others) or f"`{command} --help-all` describes {option}"
 
 
 def _elsewhere(command: str, option: str, error: Any) -> str | None:

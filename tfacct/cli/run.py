@@ -293,8 +293,11 @@ def typed_as(name: str, value: Any) -> str:
 
 
 def _meant_option(command: Command, message: str, which: Which) -> str | None:
-    """Hint for a MODEL that is the value of an option, as in `tfacct formula flops`; None for other names."""
+    """Hint for a MODEL that is the value of an option, as in `tfacct formula flops`, or a field of --set; None for
+    other names."""
     for word in which.models or [which.model]:
+        if re.fullmatch(r"[A-Za-z_][\w.]*=.*", word) and message.endswith(f"named {word!r}"):
+            return f"--set {word}"
         for name, parameter in command.options.items():
             if word and word in opt.choices(parameter.annotation) and message.endswith(f"named {word!r}"):
                 model = command.examples[0].split()[2]

@@ -86,7 +86,7 @@ COMMANDS: Mapping[str, str] = {
     **dict.fromkeys(("parallel", "layout", "layouts", "shard"), "plan"),
     **dict.fromkeys(("scaling", "chinchilla", "compute"), "budget"),
     **dict.fromkeys(("parameters", "count"), "params"),
-    **dict.fromkeys(("plot", "chart", "graph"), "sweep"),
+    **dict.fromkeys(("plot", "chart", "graph"), "sweep MODEL -o FILE.png"),
     "schema": "help schema",
     "docs": "help docs",
 }
@@ -144,6 +144,8 @@ def read(line: Sequence[str], *, quiet: bool = False) -> list[str]:
         words = [word for word in words if word != "--train"]
     if words in (["help"], ["version"]):
         return ["--help"] if words == ["help"] else ["--version"]
+    if words[:1] == ["help"] and len(words) > 3 and not any(word.startswith("-") for word in words):
+        return ["help", " ".join(words[1:])]
     if words[:1] == ["help"] and len(words) == 2 and words[1] in NAMES:
         return [words[1], "--help-all"]
     if "--fit" in words and sum(_is(word, "on") for word in words) > 1:

@@ -36,7 +36,7 @@ def compare(
     metric: Annotated[
         list[str] | None,
         Option(
-            "Additional rows: metrics, as in `sweep`. With --train or a recipe, default: peak_bytes.",
+            "Additional rows: metrics, as in `sweep`. With --train or a recipe, peak memory and what changes are rows.",
             "NAME",
             complete="metrics",
         ),
@@ -52,7 +52,7 @@ def compare(
 
     A list of contexts, batches, dtypes or recipes, such as `ctx="8k,64k"`, gives a side each; an empty value, as in
     `ctx=",64k"`, is the default. `on`: devices, for the requests of this context that fit. `metric`: further numbers,
-    counted as the other options say; with `train` or a recipe peak memory by default. With `by="line"` FLOPs,
+    counted as the other options say; with `train` or a recipe, also peak memory and what changes of the step. With `by="line"` FLOPs,
     parameters and bytes of two sides, of lists and models one each: the rows that change, or `all`; with `train` the
     bytes of a training step too. Raises TfacctError.
     """
@@ -74,8 +74,7 @@ def compare(
     if line:
         return _by_line(sides, options, metric, all)
     training = any(options.get(name) for name in ("train", *opt.MetricRecipe.__annotations__))
-    metric = metric or (["peak_bytes"] if training else None)
-    _check(options, metric, all)
+    _check(options, metric or (["peak_bytes"] if training else None), all)
     devices, mesh = opt.budget(options, training=training), None
     if devices is not None:
         from tfacct.parallel.mesh import mesh_on

@@ -29,7 +29,7 @@ def flops(
     pointwise: Annotated[bool, Option("List norms, softmax and activations, in elements.")] = False,
     **step: Unpack[opt.StepOnRanks],
 ) -> "Found[FlopsReport]":
-    """FLOPs per matmul of a pass, a training step or a request.
+    """FLOPs per matmul of a pass or a training step.
 
     >>> from tfacct import load
     >>> gpt2 = load("gpt2")

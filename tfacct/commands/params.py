@@ -50,7 +50,7 @@ def params(
 
 COMMAND = Command(
     params,
-    examples=("tfacct params gpt2-xl --by part", "tfacct params mixtral-8x7b --tp 8 --json"),
+    examples=("tfacct params gpt2 --by part --set n_layer=24,n_embd=1536", "tfacct params mixtral-8x7b --tp 8 --json"),
     explained=("by", *opt.Ranks.__annotations__),
     drawn=True,
     fails="strict",

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from tfacct.base.errors import ConfigError
+from tfacct.base.errors import ConfigError, ModelTypeError
 from tfacct.base.pydantic_messages import format_value
 from tfacct.base.spelling import setting
 from tfacct.families.family_config import FamilyConfig, value_of_null
@@ -341,7 +341,7 @@ def _text_model(raw: Mapping[str, Any], model_type: str, row: Composite) -> Subm
     heads = {"architectures": _text_classes(raw.get("architectures"), class_name)}
     family = text if other is None else other.family
     if family not in names():
-        raise ConfigError(
+        raise ModelTypeError(
             f"the language model in {model_type!r} is of an unknown model_type {format_value(family)}",
             "`tfacct models` lists presets of known model types",
         )

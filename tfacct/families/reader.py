@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from tfacct.architecture.transformer import Transformer
-from tfacct.base.errors import ConfigError, NotFoundError, beginning_alike, cut, nearest
+from tfacct.base.errors import ConfigError, ModelTypeError, NotFoundError, beginning_alike, cut, nearest
 from tfacct.base.pydantic_messages import format_value
 from tfacct.base.spelling import setting
 from tfacct.families.family_config import FamilyConfig
@@ -108,8 +108,8 @@ def _model_type(fields: Mapping[str, Any]) -> str:
         raise ConfigError("the config has no model_type", _by_its_class(fields, 'add "model_type": "…" to the config'))
     if not isinstance(model_type, str) or model_type not in names():
         if isinstance(model_type, str) and model_type in unsupported_types():
-            raise ConfigError(f"model_type {model_type!r} is not supported: {unsupported_types()[model_type]}")
-        raise ConfigError(f"unknown model_type {cut(repr(model_type))}", _by_its_class(fields))
+            raise ModelTypeError(f"model_type {model_type!r} is not supported: {unsupported_types()[model_type]}")
+        raise ModelTypeError(f"unknown model_type {cut(repr(model_type))}", _by_its_class(fields))
     return model_type
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
@@ -52,7 +53,7 @@ def _values(name: str, piece: str) -> Collection[Any]:
 def _assignments(texts: Iterable[str], name: str = "sets") -> Iterator[tuple[str, str]]:
     """Names and values of assignments, without duplicates."""
     seen: set[str] = set()
-    for text in texts:
+    for text in (piece for one in texts for piece in _apart(one)):
         field, equals, value = text.partition("=")
         field = field.strip()
         if not equals or not field:
@@ -62,6 +63,12 @@ def _assignments(texts: Iterable[str], name: str = "sets") -> Iterator[tuple[str
             raise UsageError(f"{option(name)} sets {field} twice")
         seen.add(field)
         yield field, value
+
+
+def _apart(text: str) -> list[str]:
+    """`A=1,B=2` as two assignments; a text with another comma as it is."""
+    pieces = re.split(r",(?=[A-Za-z_][\w.]*=)", text)
+    return [text] if any("," in piece for piece in pieces) else pieces
 
 
 def _value(text: str) -> Any:

@@ -58,8 +58,8 @@ NOTES = (
         "attention",
         2,
         lambda of: not of["named"] and of,
-        "Parameters and tokens by C = 6·N·D. The nearest {family} preset is counted exactly, with attention at context"
-        " {context:,}: {name} is trained on {trained} tokens.",
+        "Parameters and tokens by C = 6·N·D. Nearest: the preset of model type {family} closest in size; its tokens come"
+        " from its exact FLOPs at context {context:,}.",
     ),
     NoteRow(
         "exact",
@@ -251,7 +251,7 @@ def _table(facts: Mapping[str, Any]) -> Table:
         columns.insert(1, Column("parameters", "parameters", "params"))
         near = (
             Column("nearest", "nearest preset", drop=1),
-            Column("nearest_tokens", "trained on", "params", drop=1),
+            Column("nearest_tokens", "tokens for these FLOPs", "params", drop=1),
         )
         columns += [*(near if lines[0]["nearest"] else ()), Column("basis", "optimal by")]
     fits = tuple(line for line in lines if line.get("basis") in LOSS_FITS)

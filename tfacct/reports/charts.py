@@ -216,7 +216,7 @@ def diff_chart(old: Side, new: Side, report: Report) -> Chart:
     """FLOPs, parameters and bytes by part, old and new side by side; those of them that change."""
     sides = (old, new)
     points = [old.terms.point(side.model, selection.workload(side.model, side.request)) for side in sides]
-    totals = {line["path"]: line for line in report.models[0]["totals"]}
+    totals = report.models[0]["totals"]
     cache = model_notes.cache_name([side.model for side in sides])
     stored = {"weights_bytes": "weights", **({"kv_cache_bytes": cache} if cache else {})}
     names, (step, words) = _names(old, new)

@@ -10,9 +10,9 @@ from dataclasses import replace
 from fractions import Fraction
 from math import log
 from shlex import quote
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
-from tfacct.accounts.metrics import METRICS, STEP_METRICS, Metric, Point
+from tfacct.accounts.metrics import METRICS, PEAK, STEP_METRICS, Metric, Point, Recompute, flops_of
 from tfacct.base import units
 from tfacct.base.errors import ConfigError, TfacctError, UsageError
 from tfacct.base.record import record
@@ -46,8 +46,16 @@ class Measure(Key):
         self.metric, self.label, self.noun, self.group, self.decode = metric, label, noun, group, decode
 
 
-NOUNS = {"peak_bytes": "peak memory"}
-"""Metrics that have a name in plain words."""
+STEP_FLOPS = Metric("step_flops", "flops", "FLOPs of a training step, with recomputation.", flops_of)
+OF_STEP = {
+    "saved_bytes": "saved activations",
+    "gradients_bytes": "gradients",
+    "optimizer_bytes": "optimizer state",
+    PEAK: "peak memory",
+    STEP_FLOPS.name: "FLOPs of a step",
+}
+"""Metrics of a training step, in words."""
+OPTIMIZER_SHARE = "optimizer_share"
 OF_CONTEXT = ("kv_cache_bytes", "prefill_flops", "flops_per_new_token")
 """Measures that depend on the context."""
 REQUESTS = "requests"
@@ -59,8 +67,8 @@ NOTES = (
     NoteRow(
         "context",
         1,
-        lambda found: found["context"] and option("ctx", "S"),
-        "Context: the longest that all these models were trained for; {} sets another.",
+        lambda found: found["context"] and {"of": found["context"], "ctx": option("ctx", "S")},
+        "Context: the longest that {of} trained for; {ctx} sets another.",
     ),
     NoteRow(
         "pairs",
@@ -119,8 +127,10 @@ class Numbers:
         requests = "any" if self.fits and self.requests is None else self.requests
         stored = selection.format_name(self.side.model, self.side.terms.dtype)
         fits = None if self.fits is None else "tightly" if self.tight else "yes" if self.fits else "no"
+        peak, state = (self.metrics.get(name) for name in (PEAK, "optimizer_bytes"))
         return {
             "context": self.context,
+            OPTIMIZER_SHARE: Fraction(state, peak) if peak and state else None,
             "format": stored,
             "fits": fits,
             REQUESTS: requests,
@@ -180,9 +190,15 @@ def compare(
             raise UsageError("nothing to compare: the two sides are the same", "name two different models")
         alike[words] = side.model.raw
     models = [side.model for side in sides]
-    further = metrics_named(metrics, models)
     reasons: dict[str, list[str]] = {}
-    numbers = [_numbers(side, fit, mesh, further, reasons) for side in sides]
+    counted = [*(_step_metrics(sides) if _of_training(sides) else ()), *metrics_named(metrics, models)]
+    numbers = [_numbers(side, fit, mesh, counted, reasons) for side in sides]
+    further = [
+        one
+        for one in dict.fromkeys(counted)
+        if one.name in (PEAK, *metrics) or len({each.metrics[one.name] for each in numbers}) > 1
+    ]
+    numbers = [replace(each, metrics={one.name: each.metrics[one.name] for one in further}) for each in numbers]
     labels = _labels([side.parts for side in sides])
     contexts = {one.context for one in numbers}
     columns = (Column("label", "model"), *_columns(numbers, further, fit, mesh))
@@ -198,7 +214,7 @@ def compare(
         "tight": any(one.tight for one in numbers),
         "limit": [] if fit is None else list(fit.notes),
         "sparse": [label for label, one in zip(labels, numbers, strict=True) if _attends_to_fewer(one)],
-        "context": shared,
+        "context": _context_of(sides, shared=shared),
         "parts": 1 < len(every) <= WIDE and not _of_training(sides) and _typed(sides),
         "caches": not _of_training(sides) and " or ".join(dict.fromkeys(side.cached for side in sides)),
     }
@@ -241,7 +257,10 @@ def _numbers(
 
     def count(what: Metric, request: Request, terms: Counting) -> Fraction | None:
         try:
-            return Fraction(what.of(terms.point(model, selection.workload(model, request), [what])))
+            point = terms.point(model, selection.workload(model, request), [what])
+            if what is STEP_FLOPS:
+                point = replace(point, train=True, recompute=terms.recipe.recompute)
+            return Fraction(what.of(point))
         except TfacctError as error:
             refused(error)
             return None
@@ -322,7 +341,10 @@ def _columns(
         for one in _measures(sides)
         if one.name not in hidden
     ]
-    shown += [(one.name, NOUNS.get(one.name, one.name), one.unit) for one in metrics]
+    for one in metrics:
+        shown.append((one.name, OF_STEP.get(one.name, one.name), one.unit))
+        if one.name == "optimizer_bytes":
+            shown.append((OPTIMIZER_SHARE, "… of the peak", "share"))
     if fit is not None and _of_training(sides):
         shown.append(("fits", f"fits {fit.where}", "text"))
     elif fit is not None:
@@ -344,6 +366,21 @@ def _measures(sides: Sequence[Side]) -> Sequence[Measure]:
 
 def _of_training(sides: Sequence[Side]) -> bool:
     return any(side.terms.train or side.terms.trained for side in sides)
+
+
+def _step_metrics(sides: Sequence[Side]) -> list[Metric]:
+    """The metrics of a training step: its FLOPs only if recomputation of them is counted and all weights are
+    trained."""
+    recipes = [side.terms.recipe for side in sides]
+    counted = all(recipe.recompute in get_args(Recompute) and not recipe.lora for recipe in recipes)
+    return [*STEP_METRICS.values(), *([STEP_FLOPS] if counted else ())]
+
+
+def _context_of(sides: Sequence[Side], *, shared: bool) -> str:
+    """Whose longest context is taken, if none is given and it is worth a note."""
+    if shared:
+        return "all these models were"
+    return "the model was" if _of_training(sides) and not any(side.request.ctx for side in sides) else ""
 
 
 def _longest_differ(numbers: Sequence[Numbers]) -> bool:
@@ -390,10 +427,10 @@ def _answer(labels: Sequence[str], numbers: Sequence[Numbers]) -> str:
         if one.name not in skipped and (ratio := _ratio(first.measured[one.name], other.measured[one.name]))
     ]
     further = [
-        Difference(at, NOUNS.get(name, name), "metrics", ratio)
+        Difference(at, OF_STEP.get(name, name), "metrics", ratio)
         for at, other in enumerate(numbers)
         for name, before in first.metrics.items()
-        if (ratio := _ratio(before, other.metrics[name]))
+        if (name == PEAK or not _of_training(sides)) and (ratio := _ratio(before, other.metrics[name]))
     ]
     found = further or measured if _of_training(sides) else measured or further
     if not found:
@@ -440,13 +477,6 @@ TOTALS = {
 NEW_TOKEN = "flops_per_new_token"
 PREFILL = "prefill FLOPs (all T × S pairs)"
 """Name of total FLOPs that hide a change of decode steps: those of all pairs, whatever the window."""
-OF_STEP = {
-    "saved_bytes": "saved for backward",
-    "gradients_bytes": "gradients",
-    "optimizer_bytes": "optimizer state",
-    "peak_bytes": "peak",
-}
-"""Further ones of a training step."""
 ANSWERED = ("total_flops", NEW_TOKEN, "total_params", "weights_bytes", "kv_cache_bytes", "peak_bytes")
 """Totals that the answer names; weights only if they change by another factor than parameters."""
 CHANGE_FLOPS = (("recompute", "none"), ("lora", ""))
@@ -511,7 +541,6 @@ of_change: Keys[[Change]] = Keys()
 class DiffTotal(Object):
     """One total, before and after."""
 
-    path: str = of_change(lambda one: one.path)
     unit: str = of_change(lambda one: one.kind)
     old: float | None = of_change(lambda one: one.old)
     new: float | None = of_change(lambda one: one.new)
@@ -521,6 +550,7 @@ class DiffTotal(Object):
 class DiffLine(DiffTotal):
     """One matmul or tensor before and after, with its share in all FLOPs or parameters."""
 
+    path: str = of_change(lambda one: one.path)
     old_share: float | None = of_change(lambda one: one.old_share)
     new_share: float | None = of_change(lambda one: one.new_share)
 
@@ -532,7 +562,7 @@ class DiffReport(ModelReport):
 
     old_side: dict[str, Any]
     new_side: dict[str, Any]
-    totals: list[DiffTotal]
+    totals: dict[str, DiffTotal]
 
 
 LINE_NOTES = (
@@ -589,7 +619,7 @@ def by_line(old: Side, new: Side, *, every: bool = False) -> DiffReport:
     about = {
         "other_flops": terms.train and other_flops,
         "models": counted.notes(models),
-        "set": _changed_defaults(*models) if one_model else [],
+        "set": [*_changed_defaults(*models), *_set_widths(*models)] if one_model else [],
         "unknown": [f"{name}: {why}" for name, why in unknown.items()],
         "untrained": untrained,
         "windows": (one_model or old.model.family == new.model.family) and counted.window_notes([new.model]),
@@ -607,7 +637,7 @@ def by_line(old: Side, new: Side, *, every: bool = False) -> DiffReport:
                 "old_side": _side(old, points[0], metrics, weighed=not unknown),
                 "new_side": _side(new, points[1], metrics, weighed=not unknown),
                 "lines": [values_of(DiffLine, line) for line in (*flops, *params)],
-                "totals": [values_of(DiffTotal, line) for line in totals],
+                "totals": {line.path: values_of(DiffTotal, line) for line in totals},
                 "left_out": [*(WEIGHED if unknown else ()), *(STEP_METRICS if untrained else ())],
             }
         ],
@@ -631,6 +661,16 @@ def _changed_defaults(old: LoadedModel, new: LoadedModel) -> list[str]:
         for name, (before, after) in values.items()
         if before != after
     ]
+
+
+def _set_widths(old: LoadedModel, new: LoadedModel) -> list[str]:
+    """Sizes that do not follow a changed hidden size, because the config sets them."""
+    named = ("intermediate_size", "moe_intermediate_size", "num_attention_heads", "head_dim")
+    fields = {new.config.attribute_map.get(name, name): None for name in named}
+    stay = [f"{field} {new.raw[field]:,}" for field in fields if new.raw.get(field) and field not in new.changed]
+    if old.architecture.embed.hidden == new.architecture.embed.hidden or not stay:
+        return []
+    return [f"Unchanged: {', '.join(stay)}, because the config sets {'them' if len(stay) > 1 else 'it'}."]
 
 
 def _untrained(sides: Sequence[Side], works: Sequence[Workload]) -> list[str]:

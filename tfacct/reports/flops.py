@@ -761,9 +761,9 @@ def _request_answer(counted: Sequence[RequestFlops]) -> str:
     if len(counted) > 1:
         return build.from_to([one.model for one in counted], (one.total for one in counted), units.si)
     (one,) = counted
-    prompt, steps = units.si(one.prefill_total), units.si(one.decode_total)
-    after = f", {steps} for {one.steps:,} decode step{'' if one.steps == 1 else 's'}" if one.steps else ""
-    return f"{units.si(one.total)} FLOPs: {prompt} for the prompt{after}."
+    prompt = f"{units.si(one.prefill_total)} ({units.percent(Fraction(one.prefill_total, one.total))})"
+    after = f", {units.si(one.decode_total)} for the other {one.steps:,}" if one.steps else ""
+    return f"{units.si(one.total)} FLOPs: {prompt} for the prompt and the first new token{after}."
 
 
 def _prompt(request: Request, new_tokens: int) -> int:

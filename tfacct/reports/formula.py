@@ -126,7 +126,7 @@ _FLOPS = _Words(
     "operation",
     "flops",
     "total_flops",
-    title="one forward pass",
+    title="FLOPs of one forward pass",
     convention=model_notes.products_convention(),
     notes=(_with_logits(model_notes.products_note()), model_notes.left_out(())),
     axes="einsum",
@@ -135,7 +135,7 @@ WORDS: dict[str, _Words] = {
     "flops": _FLOPS,
     "train": replace(
         _FLOPS,
-        title="one training step",
+        title="FLOPs of one training step",
         convention=f"{_FLOPS.convention}; backward 2 x forward",
         notes=("A forward and a backward pass, without the optimizer step.", *_FLOPS.notes),
     ),

@@ -139,14 +139,14 @@ def expert_notes(models: Sequence[LoadedModel]) -> list[str]:
     routed = models[0].architecture.having(Experts)
     if not routed:
         return []
-    found = dict[tuple[int, int, bool], int]()
+    found = dict[tuple[int, int, str], int]()
     for stack, part in routed:
-        kind = part.active, part.experts, part.shared_width is not None
+        beside = "" if part.shared_width is None else " and a dense MLP" if part.late else " and a shared expert"
+        kind = part.active, part.experts, beside
         found[kind] = found.get(kind, 0) + stack.count
     sentences = [
-        f"In {_of_layers(count, models[0])}, a token uses {active:,} of {experts:,} experts"
-        f"{' and a shared expert' if shared else ''}."
-        for (active, experts, shared), count in found.items()
+        f"In {_of_layers(count, models[0])}, a token uses {active:,} of {experts:,} experts{beside}."
+        for (active, experts, beside), count in found.items()
     ]
     sentences[-1] += " Active parameters: all parameters minus the unused experts."
     if any(part.idle is not None for _, part in routed):

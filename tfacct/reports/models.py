@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any, ClassVar, Literal, NotRequired, TypedDict
 
-from tfacct.architecture.parts import MlaMode
+from tfacct.architecture.parts import Experts, MlaMode
 from tfacct.base import units
+from tfacct.base.errors import listed as listed_names
 from tfacct.loading.index import Listed
 from tfacct.loading.model import LoadedModel
 from tfacct.loading.model_description import EXPECTED_FROM, Provenance
@@ -35,6 +36,7 @@ class ModelsReport(build.ModelReport):
     kv_heads_by_layer: list[int] | None
     url: str | None
     expected_from: str | None
+    active_is_maximum: bool | None
 
 
 class ShowReport(build.ModelReport):
@@ -113,8 +115,8 @@ def models(presets: Sequence[LoadedModel | Listed]) -> ModelsReport:
         Column("hidden", "hidden", "count", drop=1),
         Column("heads", "heads", "count", drop=1, empty="–"),
         Column("kv_heads", "KV heads", "count", drop=1, empty="–"),
-        Column("from", "fields", drop=3),
-        Column("expected_from", "checked against", drop=3),
+        Column("from", "from", drop=3),
+        Column("expected_from", "expected from", drop=3),
     )
     facts = tuple(_as_json(model.facts) for model in found)
     rows = tuple(
@@ -136,9 +138,17 @@ def models(presets: Sequence[LoadedModel | Listed]) -> ModelsReport:
         title="",
         answer=_sizes(found),
         convention="every stored tensor once",
-        notes=lambda at: ["`tfacct models MODEL` prints the config and source of a model."] if at == ALL else [],
+        notes=lambda at: (
+            [*_at_most(found), "`tfacct models MODEL` prints the config and source of a model."] if at == ALL else []
+        ),
         defaults=[],
     )
+
+
+def _at_most(found: Sequence[Listed]) -> list[str]:
+    """The models whose active parameters are a maximum."""
+    names = [one.name for one in found if one.facts.get("active_is_maximum")]
+    return [f"Active parameters of {listed_names(names)} are a maximum: a token can use fewer experts."] if names else []
 
 
 def _sizes(found: Sequence[Listed]) -> str:
@@ -170,6 +180,7 @@ def _facts(model: LoadedModel) -> dict[str, Any]:
         "from": source.kind if source else None,
         "url": (source.url or None) if source else None,
         "expected_from": source.expected_from if source else None,
+        **({"active_is_maximum": True} if any(part.idle for _, part in shape.having(Experts)) else {}),
     }
 
 

@@ -36,7 +36,7 @@ MANY = 1000
 PATIENCE = 1.0
 """Seconds before progress is shown."""
 NAMED = 3
-"""Combinations, and reasons, that the note on skipped ones names."""
+"""Combinations, reasons and models that a sentence names."""
 LABELS = {
     "total_flops": "FLOPs",
     "flops": "FLOPs",
@@ -481,7 +481,8 @@ def _mlp_crossing(about: Sweep) -> list[str]:
 
 
 def _range(about: Sweep) -> str:
-    """The least and the greatest value of the first metric, with their combinations."""
+    """The least and the greatest value of the first metric, with their combinations; of a few models, each one's value
+    at the last combination."""
     metric, rows = about.metrics[0], [row for swept in about.every for row in swept.rows]
     name, column = metric.name, Column(metric.name, "", metric.unit)
     least, most = (side(rows, key=lambda values: values[name]) for side in (min, max))
@@ -492,6 +493,11 @@ def _range(about: Sweep) -> str:
         where = ", ".join(setting(knob, values[knob]) for knob in about.knobs if knob in values)
         return f"{column.text(values[name])} ({where})"
 
+    lasts = [swept.rows[-1] for swept in about.every]
+    others = [[setting(knob, last[knob]) for knob in about.knobs if knob != "model"] for last in lasts]
+    if 1 < len(lasts) <= NAMED and others[0] and all(where == others[0] for where in others):
+        values = (f"{last['model']} {column.text(last[name])}" for last in lasts)
+        return f"{name} at {', '.join(others[0])}: {', '.join(values)}."
     return f"{name}: from {words(least)} to {words(most)}."
 
 
