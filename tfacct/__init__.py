@@ -10,7 +10,8 @@
 `Model` has a method for each command (`flops`, `params`, `memory`, `train`, `plan`, `time`, `serve` …). Each returns a
 `Report`: `print` shows its table, and the numbers are attributes. `Meter` and `mfu` give the utilization of a training
 run. `check` compares your own torch module with a config, `checkpoint` files of weights. `models`, `devices` and
-`metrics` list what other calls take. A mistake raises `TfacctError`, a ValueError. In a shell, `tfacct help python` prints more.
+`metrics` list what other calls take. A mistake raises `TfacctError`, a ValueError. In a shell, `tfacct help python`
+prints more.
 """
 
 from __future__ import annotations

@@ -415,9 +415,7 @@ class Shown(NamedTuple):
     limit: Annotated[
         int | None, Option("At most N rows; 0: all. Default: 20 on a terminal. JSON has all.", "N", OUTPUT)
     ] = None
-    sort: Annotated[str | None, Option("Sort rows by a column: COLUMN ascending, -COLUMN descending.", "COLUMN", OUTPUT)] = (
-        None
-    )
+    sort: Annotated[str | None, Option("Sort rows by a column; -COLUMN: descending.", "COLUMN", OUTPUT)] = None
     verbose: Annotated[bool, Option("Show all notes: what is counted, and what is not.", None, OUTPUT)] = False
     strict: Annotated[
         bool, Option("Exit with status 1 if a total differs or --on does not fit.", None, OUTPUT, advanced=True)

@@ -52,9 +52,9 @@ def compare(
 
     A list of contexts, batches, dtypes or recipes, such as `ctx="8k,64k"`, gives a side each; an empty value, as in
     `ctx=",64k"`, is the default. `on`: devices, for the requests of this context that fit. `metric`: further numbers,
-    counted as the other options say; with `train` or a recipe, also peak memory and what changes of the step. With `by="line"` FLOPs,
-    parameters and bytes of two sides, of lists and models one each: the rows that change, or `all`; with `train` the
-    bytes of a training step too. Raises TfacctError.
+    counted as the other options say; `train` or a recipe adds peak memory and what else changes in the step. With
+    `by="line"` FLOPs, parameters and bytes of two sides, of lists and models one each: the rows that change, or `all`;
+    with `train` the bytes of a training step too. Raises TfacctError.
     """
     from tfacct.reports.compare import compare
 

@@ -58,8 +58,8 @@ NOTES = (
         "attention",
         2,
         lambda of: not of["named"] and of,
-        "Parameters and tokens by C = 6·N·D. Nearest: the preset of model type {family} closest in size; its tokens come"
-        " from its exact FLOPs at context {context:,}.",
+        "Parameters and tokens by C = 6·N·D. Nearest: the preset of model type {family} closest in size; its tokens"
+        " come from its exact FLOPs at context {context:,}.",
     ),
     NoteRow(
         "exact",

@@ -10,7 +10,7 @@ from dataclasses import replace
 from fractions import Fraction
 from math import log
 from shlex import quote
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple, cast, get_args
 
 from tfacct.accounts.metrics import METRICS, PEAK, STEP_METRICS, Metric, Point, Recompute, flops_of
 from tfacct.base import units
@@ -259,7 +259,7 @@ def _numbers(
         try:
             point = terms.point(model, selection.workload(model, request), [what])
             if what is STEP_FLOPS:
-                point = replace(point, train=True, recompute=terms.recipe.recompute)
+                point = replace(point, train=True, recompute=cast("Recompute", terms.recipe.recompute))
             return Fraction(what.of(point))
         except TfacctError as error:
             refused(error)
@@ -430,9 +430,10 @@ def _answer(labels: Sequence[str], numbers: Sequence[Numbers]) -> str:
         Difference(at, OF_STEP.get(name, name), "metrics", ratio)
         for at, other in enumerate(numbers)
         for name, before in first.metrics.items()
-        if (name == PEAK or not _of_training(sides)) and (ratio := _ratio(before, other.metrics[name]))
+        if (ratio := _ratio(before, other.metrics[name]))
     ]
-    found = further or measured if _of_training(sides) else measured or further
+    peaks = [one for one in further if one.noun == OF_STEP[PEAK]]
+    found = peaks or further or measured if _of_training(sides) else measured or further
     if not found:
         alike = all(one.measured == first.measured for one in numbers)
         return f"All models have the same parameters, bytes and FLOPs{'' if alike else ' within 0.1%'}."

@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Literal, NotRequired, TypedDict
 
 from tfacct.architecture.parts import Experts, MlaMode
 from tfacct.base import units
-from tfacct.base.errors import listed as listed_names
 from tfacct.loading.index import Listed
 from tfacct.loading.model import LoadedModel
 from tfacct.loading.model_description import EXPECTED_FROM, Provenance
@@ -148,7 +147,7 @@ def models(presets: Sequence[LoadedModel | Listed]) -> ModelsReport:
 def _at_most(found: Sequence[Listed]) -> list[str]:
     """The models whose active parameters are a maximum."""
     names = [one.name for one in found if one.facts.get("active_is_maximum")]
-    return [f"Active parameters of {listed_names(names)} are a maximum: a token can use fewer experts."] if names else []
+    return [f"Active parameters of {', '.join(names)} are a maximum: a token can use fewer experts."] if names else []
 
 
 def _sizes(found: Sequence[Listed]) -> str:
