@@ -13,7 +13,7 @@ import platform
 import subprocess
 import sys
 import timeit
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
@@ -171,6 +171,34 @@ def evaluation(runs: int) -> Result:
     return Result("ledger.flops, summed", median(each), min(each), 50, "µs")
 
 
+def calls(runs: int) -> list[Result]:
+    """Methods of llama-3.1-8b, each time with a new context, in evaluations of its ledger: CPU time."""
+    model = load("llama-3.1-8b")
+
+    def seconds(asked: Callable[[int], Any]) -> list[float]:
+        times = []
+        for ctx in range(2048, 2048 + 8 * runs, 8):
+            start = thread_time()
+            asked(ctx)
+            times.append(thread_time() - start)
+        return times
+
+    each: dict[str, tuple[Callable[[int], Any], int]] = {
+        "flops_per_token": (lambda ctx: model.flops_per_token(ctx=ctx), 10),
+        "flops": (lambda ctx: model.flops(ctx=ctx), 100),
+        "memory": (lambda ctx: model.memory(ctx=ctx), 100),
+        "supports": (lambda _: model.supports(lora=16, fsdp=8), 100),
+        "train": (lambda ctx: model.train(ctx=ctx), 1000),
+        "train on h100": (lambda ctx: model.train(ctx=ctx, on="h100"), 5000),
+    }
+    unit = median(seconds(lambda ctx: sum(model.ledger.flops(Workload(ctx, ctx).axes()).values())))
+    found = {name: (seconds(asked), goal) for name, (asked, goal) in each.items()}
+    return [
+        Result(f"{name} / ledger.flops", median(times) / unit, min(times) / unit, goal, "")
+        for name, (times, goal) in found.items()
+    ]
+
+
 def estimates(runs: int) -> list[Result]:
     """A prefill and a decode step of models on four devices, after loading, each of a new length: CPU time."""
     found = []
@@ -255,7 +283,7 @@ def main() -> None:
     measurable = find_spec("torch") is not None and find_spec("fvcore") is not None
     if measurable:
         results += verification(min(runs, VERIFY_RUNS))
-    results += [evaluation(runs), *estimates(runs), *steps(), sharded()]
+    results += [evaluation(runs), *calls(runs), *estimates(runs), *steps(), sharded()]
     if find_spec("numpy") is not None:
         results += arrays(runs)
     show(results)

@@ -250,7 +250,7 @@ def report(
         background = {"counted": [f"Counted: {counted}."] if counted else [], "details": details(place)}
         background["defaulted"] = defaulted_notes(of_defaults)
         sentences = [
-            *notes(place),
+            *(about_all if len(models) == 1 else notes(place)),
             *(Note(key, 3, text) for key, texts in background.items() for text in texts),
             *(Note("hint", 1, hint.removeprefix("hint: ")) for hint in [*_model_hints([model]), *hints]),
         ]
@@ -260,6 +260,7 @@ def report(
     every = [model for group in settings for model in group] if settings else models
     warnings = [*_model_hints(every), *too_long, *hints, *unknown_hints(every), *(one.hint for one in skipped)]
     columns, sections, totals = table
+    about_all = tuple(notes(slice(None)))
     return kind(
         command=command_of(kind),
         title=title,
@@ -267,7 +268,7 @@ def report(
         sections=_with_uncounted(sections, reported) if len(reported) > 1 else sections,
         total_rows=totals,
         answer=answer if command_of(kind).startswith("verify") else _answer(reported, facts, headline, missing, answer),
-        notes=tuple(notes(slice(None))),
+        notes=about_all,
         counted=counted,
         defaulted=_defaulted(named),
         details=tuple(details(slice(None))),

@@ -573,14 +573,12 @@ def _beyond_rule(about: About) -> dict[str, str] | None:
             runs[product.line.parameters()[0].path] += one.flops(product)
     each = one.rule_of_thumb // one.active_params
     rule = {path: each * count for path, count in one.model.ledger.active_parameters().items() if count}
-    outside = [path for path in rule if path not in runs]
+    outside = {path: flops for path, flops in rule.items() if path not in runs}
     apart = [runs[path] - flops for path, flops in rule.items() if path in runs]
     attends = model_notes.attends(about.models) and not model_notes.mixers(about.models)
     terms = {
         f"{'attention scores and values' if attends else 'some matmuls'}, which have no parameters, add": free,
-        f"{model_notes.outside_matmuls(outside)}, which run in no matmul, take away": sum(
-            map(rule.__getitem__, outside)
-        ),
+        f"{model_notes.outside_matmuls(outside)}, which run in no matmul, take away": sum(outside.values()),
         "weights that run more than once per token add": sum(more for more in apart if more > 0),
         "weights that run for fewer tokens take away": -sum(less for less in apart if less < 0),
     }

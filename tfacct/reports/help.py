@@ -22,7 +22,7 @@ CONVENTIONS = {
     " optimizer is not included.",
     "not included": "Norms, softmax, activations, rotary embeddings, additions and embedding look-ups: --pointwise"
     " lists them in elements, because the operations per element depend on the kernel.",
-    "rule of thumb": "2·params·tokens, or 6·params·tokens with --train; active parameters for models with experts.",
+    "rule of thumb": "2·N·tokens, 6·N·tokens with --train. N: every parameter that a token uses, embeddings included.",
     "parameters": (
         "Every stored tensor once, a tied head with its embedding. Active parameters exclude the experts that a token"
         " does not use."
