@@ -67,8 +67,7 @@ KvDtype = Annotated[
     ),
 ]
 StepDtype = Annotated[
-    str | None,
-    Option("Dtype of the training step. Default: bf16.", "DTYPE", DTYPES, complete="kv_dtype"),
+    str | None, Option("Dtype of the training step. Default: bf16.", "DTYPE", DTYPES, complete="kv_dtype")
 ]
 Recompute = Annotated[
     str | None,
@@ -106,8 +105,7 @@ class Lengths(TypedDict, total=False):
         Option("Context in tokens, new ones included; 16k is 16,384. Default: the model's longest.", "S", STEP),
     ]
     source: Annotated[
-        Size | None,
-        Option("Source tokens of an encoder. Default: the model's longest.", "J", STEP, advanced=True),
+        Size | None, Option("Source tokens of an encoder. Default: the model's longest.", "J", STEP, advanced=True)
     ]
 
 
@@ -132,8 +130,7 @@ class Usable(TypedDict, total=False):
     """The usable memory of a device: use × memory − reserve."""
 
     use: Annotated[
-        float | None,
-        Option("Usable share of device memory. Default: 0.9 to serve, 1 to train.", "SHARE", WHERE),
+        float | None, Option("Usable share of device memory. Default: 0.9 to serve, 1 to train.", "SHARE", WHERE)
     ]
     reserve: Annotated[
         Size | None,
@@ -207,11 +204,7 @@ class Layout(Ranks, total=False):
     ]
     microbatches: Annotated[
         int | None,
-        Option(
-            "Micro-batches that --pp splits a batch into. Default in training: one per sequence.",
-            "M",
-            LAYOUT,
-        ),
+        Option("Micro-batches that --pp splits a batch into. Default in training: one per sequence.", "M", LAYOUT),
     ]
     pp_chunks: Annotated[int, Option("Stages per rank, with --schedule interleaved.", **_RANKS)]
     cp_method: Annotated[
@@ -229,8 +222,7 @@ class Layout(Ranks, total=False):
         ),
     ]
     imbalance: Annotated[
-        float,
-        Option("Tokens on the fullest --ep rank, relative to the mean.", "X", LAYOUT, default=1.0, advanced=True),
+        float, Option("Tokens on the fullest --ep rank, relative to the mean.", "X", LAYOUT, default=1.0, advanced=True)
     ]
 
 
@@ -252,16 +244,12 @@ class MetricRecipe(TypedDict, total=False):
         ),
     ]
     lora: Annotated[
-        Size | None,
-        Option("LoRA adapters of rank R on all linear layers, or on these modules.", "R[:MODULES]", RECIPE),
+        Size | None, Option("LoRA adapters of rank R on all linear layers, or on these modules.", "R[:MODULES]", RECIPE)
     ]
     adapter_dtype: Annotated[
         str | None,
         Option(
-            "Dtype of the adapters: fp32 (peft's default) or the dtype of the weights.",
-            "DTYPE",
-            RECIPE,
-            advanced=True,
+            "Dtype of the adapters: fp32 (peft's default) or the dtype of the weights.", "DTYPE", RECIPE, advanced=True
         ),
     ]
     lora_dropout: Annotated[
@@ -279,21 +267,13 @@ class ModelStates(TypedDict, total=False):
     """Copies of weights and gradients, and offloading."""
 
     master_weights: Annotated[
-        str | None,
-        Option(
-            "fp32: the optimizer updates fp32 copies of 16-bit weights.",
-            "DTYPE",
-            RECIPE,
-            advanced=True,
-        ),
+        str | None, Option("fp32: the optimizer updates fp32 copies of 16-bit weights.", "DTYPE", RECIPE, advanced=True)
     ]
     gradient_dtype: Annotated[
-        str | None,
-        Option("fp32: accumulate gradients in fp32, as in Megatron.", "DTYPE", RECIPE, advanced=True),
+        str | None, Option("fp32: accumulate gradients in fp32, as in Megatron.", "DTYPE", RECIPE, advanced=True)
     ]
     offload: Annotated[
-        str | None,
-        Option("Offload to the host: optimizer (state and master weights), activations.", "WHAT", RECIPE),
+        str | None, Option("Offload to the host: optimizer (state and master weights), activations.", "WHAT", RECIPE)
     ]
 
 
@@ -302,16 +282,10 @@ class TrainingRecipe(MetricRecipe, ModelStates, total=False):
 
     qlora: Annotated[
         bool,
-        Option(
-            "QLoRA of rank 16, or R with --qlora R: same as --lora R --weights nf4.",
-            None,
-            RECIPE,
-            default=False,
-        ),
+        Option("QLoRA of rank 16, or R with --qlora R: same as --lora R --weights nf4.", None, RECIPE, default=False),
     ]
     gradient_accumulation: Annotated[
-        int | None,
-        Option("Gradient accumulation: micro-batches per step. Default: 1.", "N", RECIPE),
+        int | None, Option("Gradient accumulation: micro-batches per step. Default: 1.", "N", RECIPE)
     ]
 
 
@@ -407,8 +381,7 @@ class Shown(NamedTuple):
         Option("Also write FILE.json, .csv, .md, .html, .tex, or a picture: .png, .svg, .pdf.", "FILE", OUTPUT),
     ] = None
     style: Annotated[
-        Literal["light", "dark", "print"],
-        Option("Colours of a picture.", None, OUTPUT, advanced=True),
+        Literal["light", "dark", "print"], Option("Colours of a picture.", None, OUTPUT, advanced=True)
     ] = "light"
     force: Annotated[bool, Option("Overwrite an existing file.", None, OUTPUT)] = False
     digits: Annotated[bool, Option("Show all digits in the table.", None, OUTPUT)] = False

@@ -85,19 +85,14 @@ def test_a_request_by_hand(run) -> None:
 def test_phases_and_lines_re_add(run, new_tokens: int) -> None:
     arguments = ["flops", "qwen2-7b", "--ctx", "999", "--batch", "3", "--generate", str(new_tokens)]
     facts = json.loads(run(*arguments, "--json").out)["models"][0]
-    prefill, decode = facts["phases"]
-    assert (prefill["phase"], prefill["step_count"], decode["phase"], decode["step_count"]) == (
-        "prefill",
-        1,
-        "decode",
-        new_tokens - 1,
-    )
-    for phase in (prefill, decode):
-        assert phase["flops"] == facts[f"{phase['phase']}_flops"] == sum(line["flops"] for line in phase["lines"])
-    assert facts["total_flops"] == prefill["flops"] + decode["flops"] == sum(line["flops"] for line in facts["lines"])
+    prefill, decode = facts["prefill_flops"], facts["decode_flops"]
+    for key in ("prefill_flops", "decode_flops"):
+        assert facts[key] == sum(line[key] for line in facts["lines"])
+    assert facts["decode_steps"] == new_tokens - 1
+    assert facts["total_flops"] == prefill + decode == sum(line["flops"] for line in facts["lines"])
     rows = list(csv.DictReader(io.StringIO(run(*arguments, "--csv").out)))
-    assert sum(int(row["prefill_flops"]) for row in rows) == prefill["flops"]
-    assert sum(int(row["decode_flops"]) for row in rows) == decode["flops"]
+    assert sum(int(row["prefill_flops"]) for row in rows) == prefill
+    assert sum(int(row["decode_flops"]) for row in rows) == decode
     assert sum(int(row["flops"]) for row in rows) == facts["total_flops"]
     model = load("qwen2-7b")
     assert prefill["flops"] == model.flops(ctx=999, batch=3, logits="last").total

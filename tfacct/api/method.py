@@ -58,11 +58,7 @@ def signed(method: Callable[..., Any], function: Callable[..., Any], *more: Para
 
 
 def checked(
-    method: Callable[..., Any],
-    given: Mapping[str, Any],
-    known: Mapping[str, Any] | None = None,
-    *,
-    lists: bool = False,
+    method: Callable[..., Any], given: Mapping[str, Any], known: Mapping[str, Any] | None = None, *, lists: bool = False
 ) -> dict[str, Any]:
     """The keywords, by the names that they have now, of a method, or of the options `known` that it hands on; `lists`:
     several values of an option too. Raises TypeError for one that it does not take, and for an option under two names;

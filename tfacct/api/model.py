@@ -258,12 +258,7 @@ class Model(Rated):
         return derived
 
     def evaluate(
-        self,
-        metric: MetricName | str,
-        *,
-        exact: bool = False,
-        source: Size | None = None,
-        **options: Any,
+        self, metric: MetricName | str, *, exact: bool = False, source: Size | None = None, **options: Any
     ) -> np.ndarray[Any, Any]:
         """A metric as an array over the variables: `evaluate("total_flops", ctx=np.arange(1, 10**6))`.
 

@@ -8,8 +8,6 @@ import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import pairwise
-from math import prod
 from typing import Any
 
 import typer
@@ -35,55 +33,33 @@ REMOVED = {
 }
 """Options that a command does not have, and what replaces them in all commands."""
 INSTEAD = {
-    ("memory", "--train"): "`tfacct train` counts the memory of a training step",
-    ("memory", "--lora"): "`tfacct train` counts the memory of a training step",
-    ("memory", "--by"): "without --on, the rows are the parts",
-    ("memory", "--bits"): "--dtype int4 and --dtype int8 store the weights in 4 and 8 bits",
-    ("train", "--method"): "--lora 16 and --qlora train adapters; without them, all weights are trained",
-    ("train", "--strategy"): "--fsdp N, --dp N or --zero STAGE; with --on 8xh100 the default is FSDP over all",
-    ("memory", "--requests"): "--batch N counts the memory of N concurrent requests",
-    ("budget", "--steps"): "--tokens N is steps × batch × context",
-    ("train", "--steps"): "`tfacct budget MODEL --tokens N --on DEVICE` gives the days: N is steps × batch × context",
-    ("budget", "--days"): "--on 8xh100 gives the days; FLOPS = days × 86,400 × devices × FLOP/s of each × MFU",
-    **{
-        (command, "--days"): "`tfacct budget MODEL --tokens N --on DEVICE` gives the days"
-        for command in ("train", "mfu", "plan")
-    },
-    ("flops", "--prompt"): "--generate N counts a request: a prompt of --ctx tokens, then N new tokens",
-    ("serve", "--batch"): "--requests N sets the number of concurrent requests",
-    ("time", "--prompt"): "--ctx S is the prompt; `tfacct serve MODEL --prompt S` prints the time to first token",
-    **{
-        (command, "--rank"): "the rank is the value: --lora 16 or --qlora 16"
-        for command in ("train", "solve", "compare")
-    },
-    **{
-        (
-            command,
-            "--micro-batch",
-        ): "--micro-batch-size N: sequences of a micro-batch; --accumulate N: how many in a step"
-        for command in ("train", "time")
-    },
-    **{
-        ("compare", axis): "`tfacct train` counts a training step in a layout; `tfacct plan` compares layouts"
-        for axis in ("--fsdp", "--dp", "--pp", "--cp", "--zero", "--ep")
-    },
-    **{
-        (
-            "serve",
-            name,
-        ): "R requests/s need R × --new tokens/s; divide by ≈ tokens/s of the last row for the number of replicas"
-        for name in ("--rate", "--qps", "--request-rate")
-    },
-    ("sweep", "--by"): "--metric share.mlp,share.attn_scores_values",
-    ("sweep", "--on"): "--fsdp 8 counts one of 8 GPUs (--tp 8 to serve); "
-    "`tfacct solve MODEL --on h100 --for ctx` finds the longest context that fits",
-    ("solve", "--within"): "--until LEFT=RIGHT is the limit: --until kv_cache_bytes=weights_bytes",
-    ("formula", "--train"): "--of train counts the FLOPs of a training step",
-    ("budget", "--params"): "give the FLOPs, 6 × parameters × tokens, or a MODEL of that size with --tokens N",
-    ("models", "--moe"): "`tfacct models moe` lists the models with experts",
-    ("flops", "--new"): "--generate N counts a request: a prompt of --ctx tokens, then N new tokens",
+    "memory --train --lora": "`tfacct train` counts the memory of a training step",
+    "memory --by": "without --on, the rows are the parts",
+    "memory --bits": "--dtype int4 and --dtype int8 store the weights in 4 and 8 bits",
+    "train --method": "--lora 16 and --qlora train adapters; without them, all weights are trained",
+    "train --strategy": "--fsdp N, --dp N or --zero STAGE; with --on 8xh100 the default is FSDP over all",
+    "memory --requests": "--batch N counts the memory of N concurrent requests",
+    "budget --steps": "--tokens N is steps × batch × context",
+    "train --steps": "`tfacct budget MODEL --tokens N --on DEVICE` gives the days: N is steps × batch × context",
+    "budget --days": "--on 8xh100 gives the days; FLOPS = days × 86,400 × devices × FLOP/s of each × MFU",
+    "train mfu plan --days": "`tfacct budget MODEL --tokens N --on DEVICE` gives the days",
+    "flops --prompt --new": "--generate N counts a request: a prompt of --ctx tokens, then N new tokens",
+    "serve --batch": "--requests N sets the number of concurrent requests",
+    "time --prompt": "--ctx S is the prompt; `tfacct serve MODEL --prompt S` prints the time to first token",
+    "train solve compare --rank": "the rank is the value: --lora 16 or --qlora 16",
+    "train time --micro-batch": "--micro-batch-size N: sequences of a micro-batch; --accumulate N: how many in a step",
+    "compare --fsdp --dp --pp --cp --zero --ep": "`tfacct train` counts a layout; `tfacct plan` compares several",
+    "serve --rate --qps --request-rate": "R requests/s need R × --new tokens/s; divide by ≈ tokens/s of the last row"
+    " for the number of replicas",
+    "sweep --by": "--metric share.mlp,share.attn_scores_values",
+    "sweep --on": "--fsdp 8 counts one of 8 GPUs (--tp 8 to serve); `tfacct solve MODEL --on h100 --for ctx` finds the"
+    " longest context that fits",
+    "solve --within": "--until LEFT=RIGHT is the limit: --until kv_cache_bytes=weights_bytes",
+    "formula --train": "--of train counts the FLOPs of a training step",
+    "budget --params": "give the FLOPs, 6 × parameters × tokens, or a MODEL of that size with --tokens N",
+    "models --moe": "`tfacct models moe` lists the models with experts",
 }
-"""Command and option that it never had → what answers instead."""
+"""Commands and options that they never had → what answers instead."""
 
 
 def complain(error: TfacctError) -> None:
@@ -133,9 +109,9 @@ def _choice(command: str, option: str, message: str) -> str:
 def _elsewhere(command: str, option: str, error: Any) -> str | None:
     """A suggestion for an unknown word or option; None for another error."""
     kind, words = type(error).__name__, command.split()
-    if (words[-1], option) == ("budget", "--steps") and (tokens := _tokens_of_run()):
-        return f"{tokens}: steps × batch × context"
-    if found := REMOVED.get(option) or INSTEAD.get((words[-1], spellings.current_name(option))):
+    asked = {words[-1], spellings.current_name(option)}
+    instead = (hint for never, hint in INSTEAD.items() if asked <= set(never.split()))
+    if found := REMOVED.get(option) or next(instead, None):
         return found
     if kind == "NoSuchOption" and words[-1] in NAMES:
         takers = [f"`tfacct {name}`" for name in NAMES if spellings.current_name(option) in _options(name)][:3]
@@ -156,13 +132,6 @@ def _elsewhere(command: str, option: str, error: Any) -> str | None:
         first = f"put a command first: `tfacct flops {word}`, `tfacct memory {word}`" if is_model else None
         return nearest(word, (*NAMES, *FORMER)) or first
     return None
-
-
-def _tokens_of_run() -> str | None:
-    """The option with all tokens of the typed steps, if batch and context are typed too."""
-    typed = dict(pairwise(sys.argv[1:]))
-    sizes = [units.read_number(typed.get(name, ""), kilo=1024) or 0 for name in ("--steps", "--batch", "--ctx")]
-    return f"--tokens {prod(map(int, sizes))}" if all(sizes) else None
 
 
 def _complete(command: Command, missing: Any) -> str | None:

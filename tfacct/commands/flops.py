@@ -20,8 +20,7 @@ def flops(
     *,
     train: opt.Train = False,
     recompute: Annotated[
-        Literal["none", "full", "attention"],
-        Option("Recompute layers (full) or only attention."),
+        Literal["none", "full", "attention"], Option("Recompute layers (full) or only attention.")
     ] = "none",
     by: Annotated[Literal["line", "part", "layer"], Option("Rows: one per matmul, part or layer.")] = "line",
     masked: Annotated[bool, Option("Count only query–key pairs inside the causal mask.")] = False,

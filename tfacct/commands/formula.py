@@ -58,8 +58,5 @@ def formula(
 
 
 COMMAND = Command(
-    formula,
-    examples=("tfacct formula llama", "tfacct formula gpt2-xl --of params --latex"),
-    latex=True,
-    of_family=True,
+    formula, examples=("tfacct formula llama", "tfacct formula gpt2-xl --of params --latex"), latex=True, of_family=True
 )

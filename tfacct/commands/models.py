@@ -72,10 +72,6 @@ def _one(word: str, fields: list[str] | None) -> "LoadedModel":
 
 COMMAND = Command(
     models,
-    examples=(
-        "tfacct models llama 8b",
-        "tfacct models moe --sort active_share",
-        "tfacct models llama-3.1-8b",
-    ),
+    examples=("tfacct models llama 8b", "tfacct models moe --sort active_share", "tfacct models llama-3.1-8b"),
     variants={"ledger": Variant(ledger, Option("Every line of one model, in symbols.", advanced=True))},
 )

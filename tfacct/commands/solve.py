@@ -22,12 +22,7 @@ def solve(
     model: "LoadedModel",
     *,
     unknown: Annotated[
-        str,
-        Option(
-            "ctx, batch, a field, or the smallest tp, fsdp, pp, ep.",
-            "UNKNOWN",
-            complete="unknown",
-        ),
+        str, Option("ctx, batch, a field, or the smallest tp, fsdp, pp, ep.", "UNKNOWN", complete="unknown")
     ],
     until: Annotated[
         str | None,

@@ -40,8 +40,7 @@ def sweep(
     models: "Sequence[LoadedModel]",
     *,
     metric: Annotated[
-        list[str] | None,
-        Option("Metrics, comma-separated: see `tfacct help metrics`.", "NAME", complete="metrics"),
+        list[str] | None, Option("Metrics, comma-separated: see `tfacct help metrics`.", "NAME", complete="metrics")
     ] = None,
     ctx: Annotated[
         Collection[opt.Size] | str | None,

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from math import log
-from shlex import quote
 from typing import Any, NamedTuple, cast, get_args
 
 from tfacct.accounts.metrics import METRICS, PEAK, STEP_METRICS, Metric, Point, Recompute, flops_of
@@ -77,7 +76,6 @@ NOTES = (
         "FLOPs count all pairs of tokens; in {}, a token attends to fewer (`tfacct flops --masked`).",
     ),
     NoteRow("cache", 2, lambda found: found["caches"], "The KV cache is in {}."),
-    NoteRow("parts", 1, lambda found: found["parts"], "Shares by part: `tfacct flops {}`."),
 )
 
 
@@ -191,13 +189,12 @@ def compare(
         alike[words] = side.model.raw
     models = [side.model for side in sides]
     reasons: dict[str, list[str]] = {}
-    counted = [*(_step_metrics(sides) if _of_training(sides) else ()), *metrics_named(metrics, models)]
+    training = _of_training(sides)
+    counted = [*((*STEP_METRICS.values(), STEP_FLOPS) if training else ()), *metrics_named(metrics, models)]
     numbers = [_numbers(side, fit, mesh, counted, reasons) for side in sides]
-    further = [
-        one
-        for one in dict.fromkeys(counted)
-        if one.name in (PEAK, *metrics) or len({each.metrics[one.name] for each in numbers}) > 1
-    ]
+    values = {one.name: {each.metrics[one.name] for each in numbers} for one in counted}
+    changing = {name for name, found in values.items() if len(found) > 1 and None not in found}
+    further = [one for one in dict.fromkeys(counted) if one.name in {PEAK, *metrics, *changing}]
     numbers = [replace(each, metrics={one.name: each.metrics[one.name] for one in further}) for each in numbers]
     labels = _labels([side.parts for side in sides])
     contexts = {one.context for one in numbers}
@@ -214,8 +211,7 @@ def compare(
         "tight": any(one.tight for one in numbers),
         "limit": [] if fit is None else list(fit.notes),
         "sparse": [label for label, one in zip(labels, numbers, strict=True) if _attends_to_fewer(one)],
-        "context": _context_of(sides, shared=shared),
-        "parts": 1 < len(every) <= WIDE and not _of_training(sides) and _typed(sides),
+        "context": "all these models were" if shared else training and not sides[0].request.ctx and "the model was",
         "caches": not _of_training(sides) and " or ".join(dict.fromkeys(side.cached for side in sides)),
     }
     where = f"context {min(contexts):,}" if len(contexts) == 1 else "several contexts"
@@ -259,7 +255,10 @@ def _numbers(
         try:
             point = terms.point(model, selection.workload(model, request), [what])
             if what is STEP_FLOPS:
-                point = replace(point, train=True, recompute=cast("Recompute", terms.recipe.recompute))
+                recipe = terms.recipe
+                if recipe.lora or recipe.recompute not in get_args(Recompute):
+                    return None
+                point = replace(point, train=True, recompute=cast("Recompute", recipe.recompute))
             return Fraction(what.of(point))
         except TfacctError as error:
             refused(error)
@@ -285,14 +284,6 @@ def _numbers(
     most = facts["fit"]
     unbounded = most["largest_batch"] is None and most["batch_slack_bytes"] is not None
     return replace(numbers, fits=most["fits"], requests=None if unbounded else most["largest_batch"] or 0)
-
-
-def _typed(sides: Sequence[Side]) -> str:
-    """The models and their context, as they are typed."""
-    contexts = {side.request.ctx for side in sides}
-    names = dict.fromkeys(side.model.path or side.model.name for side in sides)
-    ctx = [f"--ctx {context}" for context in contexts if context and len(contexts) == 1]
-    return " ".join([*map(quote, names), *ctx])
 
 
 def _attends_to_fewer(one: Numbers) -> bool:
@@ -366,21 +357,6 @@ def _measures(sides: Sequence[Side]) -> Sequence[Measure]:
 
 def _of_training(sides: Sequence[Side]) -> bool:
     return any(side.terms.train or side.terms.trained for side in sides)
-
-
-def _step_metrics(sides: Sequence[Side]) -> list[Metric]:
-    """The metrics of a training step: its FLOPs only if recomputation of them is counted and all weights are
-    trained."""
-    recipes = [side.terms.recipe for side in sides]
-    counted = all(recipe.recompute in get_args(Recompute) and not recipe.lora for recipe in recipes)
-    return [*STEP_METRICS.values(), *([STEP_FLOPS] if counted else ())]
-
-
-def _context_of(sides: Sequence[Side], *, shared: bool) -> str:
-    """Whose longest context is taken, if none is given and it is worth a note."""
-    if shared:
-        return "all these models were"
-    return "the model was" if _of_training(sides) and not any(side.request.ctx for side in sides) else ""
 
 
 def _longest_differ(numbers: Sequence[Numbers]) -> bool:
@@ -542,6 +518,7 @@ of_change: Keys[[Change]] = Keys()
 class DiffTotal(Object):
     """One total, before and after."""
 
+    path: str = of_change(lambda one: one.path)
     unit: str = of_change(lambda one: one.kind)
     old: float | None = of_change(lambda one: one.old)
     new: float | None = of_change(lambda one: one.new)
@@ -551,7 +528,6 @@ class DiffTotal(Object):
 class DiffLine(DiffTotal):
     """One matmul or tensor before and after, with its share in all FLOPs or parameters."""
 
-    path: str = of_change(lambda one: one.path)
     old_share: float | None = of_change(lambda one: one.old_share)
     new_share: float | None = of_change(lambda one: one.new_share)
 

@@ -663,34 +663,6 @@ of_product: Keys[[RequestFlops, str]] = Keys()
 of_request: Keys[[RequestFlops]] = Keys()
 
 
-class PhaseLine(TypedDict):
-    """FLOPs of one matrix product in a phase."""
-
-    path: str
-    spec: str
-    flops: int
-
-
-class Phase(TypedDict):
-    """The prefill, or all decode steps."""
-
-    phase: Literal["prefill", "decode"]
-    step_count: int
-    flops: int
-    lines: list[PhaseLine]
-
-
-def _phases(one: RequestFlops) -> list[Phase]:
-    def phase(name: Literal["prefill", "decode"], steps: int, flops: dict[str, int], specs: dict[str, str]) -> Phase:
-        lines: list[PhaseLine] = [{"path": path, "spec": specs[path], "flops": count} for path, count in flops.items()]
-        return {"phase": name, "step_count": steps, "flops": sum(flops.values()), "lines": lines}
-
-    return [
-        phase("prefill", 1, one.prefill, one.specs),
-        phase("decode", one.steps, one.decode, one.decode_specs),
-    ]
-
-
 class GenerateLine(Object):
     """One matrix product of a request. `decode_spec`: in decode steps, null if they do not run it."""
 
@@ -719,7 +691,6 @@ class GenerateReport(build.ModelReport):
     decode_flops: int = of_request(lambda one: one.decode_total)
     flops_per_prompt_token: float = of_request(lambda one: one.per_prompt_token)
     flops_per_new_token: float | None = of_request(lambda one: one.per_new_token)
-    phases: list[Phase] = of_request(_phases)
     lines: list[dict[str, Any]] = of_request(lambda one: [values_of(GenerateLine, one, path) for path in one.specs])
 
 

@@ -161,12 +161,7 @@ class Counting:
         """The workload and formats in the JSON."""
         _, cached = dtypes(self.dtype, self.kv_dtype)
         facts = selection.workload_facts(work, masked=self.masked, dtype=weights)
-        return {
-            "workload": facts,
-            **selection.format_facts(model, self.dtype),
-            "kv_dtype": cached,
-            "train": self.train,
-        }
+        return {"workload": facts, **selection.format_facts(model, self.dtype), "kv_dtype": cached, "train": self.train}
 
 
 def named_of(recipe: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:

@@ -662,10 +662,7 @@ def other_latent_mode(model: LoadedModel, point: Point) -> Otherwise | None:
     if model.mla_mode != "auto":
         return None
     other: MlaMode = "absorbed" if latent_mode(model, point) == "expanded" else "expanded"
-    return {
-        "latent_attention": other,
-        "total_flops": int(flops_of(replace(point, ledger=model.running(other).ledger))),
-    }
+    return {"latent_attention": other, "total_flops": int(flops_of(replace(point, ledger=model.running(other).ledger)))}
 
 
 def latent_request_facts(model: LoadedModel, work: Workload, steps: int, *, masked: bool = False) -> dict[str, Any]:
