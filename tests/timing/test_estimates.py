@@ -347,6 +347,7 @@ def test_the_longest_context_of_one_request_on_the_devices_in_use(run: Callable[
     assert [line["largest_context"] for line in exact.lines] == [fit["largest_context"] for fit in alone]
     assert exact.lines[0]["largest_context"] == (74_526_125_056 - weights) // 327_680 == 5706
     assert [line["count"] for line in exact.lines] == [None, 1]
+    assert [line["count"] for line in large.fit(on="4xh100,2xh200", dtype="fp8", ctx="8k").lines] == [4, 2]
     assert exact.answer == "It fits on 1 × h200-sxm, not on 1 × h100-sxm."
     assert large.fit(on="h100,h200", dtype="fp8").answer == "On one device, it fits only on h200-sxm; h100-sxm needs 2."
     with pytest.raises(TfacctError, match="3 devices do not divide the 64 query heads"):
