@@ -178,7 +178,7 @@ def test_parameters_and_bytes_re_add(run, model: str) -> None:
 def test_csv_is_raw_and_one_header(run) -> None:
     lines = run("flops", "gpt2", "--csv").out.splitlines()
     assert lines[0] == "operation,spec,m,k,n,times,each,flops,share"
-    assert lines[1].startswith('attn.q_proj,"B T D, D N H -> B T N H",1024,768,768,12,14495514624,')
+    assert lines[1].startswith('attn.q_proj,"B T D, D N H -> B T N H",1024,768,768,12,1207959552,14495514624,')  # 12 ×
     assert len(lines) == 1 + 9
 
 

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tfacct.base import units
 from tfacct.output.answer import answered
 from tfacct.output.views import Report
 
 
-def models(*words: str, family: str | None = None, max_params: int | None = None) -> Report:
-    """The presets with their parameters; with words, those with each word in name or family.
+def models(*words: str, family: str | None = None, max_params: int | str | None = None) -> Report:
+    """The presets with their parameters; with words, those with each word in name or family. Raises TfacctError.
 
     >>> from tfacct import models
-    >>> [(row["model"], row["total_params"]) for row in models("gpt2", max_params=100_000_000).rows]
+    >>> [(row["model"], row["total_params"]) for row in models("gpt2", max_params="100M").rows]
     [('distilgpt2', 81912576)]
-
-    Raises TfacctError if there are none.
     """
     from tfacct.loading import presets
     from tfacct.reports.models import models as report
 
-    return answered(report(presets.list_all(family=family, max_params=max_params, words=words)))
+    limit = None if max_params is None else units.read_count("max_params", str(max_params))
+    return answered(report(presets.list_all(family=family, max_params=limit, words=words)))
 
 
 def devices(name: str | None = None) -> Report:
