@@ -11,7 +11,7 @@ from tfacct.base.spelling import option
 from tfacct.engines.launch import Launch
 from tfacct.engines.pages import cache_layers
 from tfacct.engines.profiles import GIB, MIB
-from tfacct.engines.start import Reasons, Start, counted, estimated, in_gib, kind_of_counts, of_plain_models
+from tfacct.engines.start import Reasons, Start, count_kind, counted, estimated, in_gib, of_plain_models
 from tfacct.engines.weights import weights
 from tfacct.ledger.storage import width
 from tfacct.parallel.shard_model import shard_weights
@@ -52,7 +52,7 @@ def start(launch: Launch) -> Start:
     """The start. A cache smaller than the longest request starts too: SGLang shortens requests to it. Raises
     TfacctError."""
     (rank,) = shard_weights([launch.model], launch.flags.tp, launch.stored_dtype)
-    share, stored, kind = fraction(launch), weights(launch, rank), kind_of_counts(launch)
+    share, stored, kind = fraction(launch), weights(launch, rank), count_kind(launch)
     layers = cache_layers(launch.model, width(launch.kv_dtype), tp=launch.flags.tp)
     token = sum(one.layers * one.bytes for one in layers)
     taken = estimated("CUDA context", launch.engine.facts["context_gib"], "before loading")

@@ -42,7 +42,7 @@ def estimated(what: str, sizes: Iterable[float], source: str, unit: int = GIB) -
     return {"what": what, "bytes": likely, "kind": "estimate", "low_bytes": low, "high_bytes": high, "source": source}
 
 
-def kind_of_counts(launch: Launch) -> Kind:
+def count_kind(launch: Launch) -> Kind:
     """How sure counts of weights and activations are: estimates where kernels repack quantized weights, or quantize
     activations; derived where no start of the version was compared."""
     if launch.quantized_experts or launch.storage.name not in (*WIDE, "fp8"):

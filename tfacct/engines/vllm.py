@@ -16,17 +16,7 @@ from tfacct.base.spelling import option, typed_options
 from tfacct.engines.launch import WIDE, Launch, divisors
 from tfacct.engines.pages import BLOCK, Pages, pages_of, round_up
 from tfacct.engines.profiles import GIB, MIB
-from tfacct.engines.start import (
-    MEMORY,
-    EngineTerm,
-    Reasons,
-    Start,
-    counted,
-    estimated,
-    in_gib,
-    kind_of_counts,
-    of_models,
-)
+from tfacct.engines.start import MEMORY, EngineTerm, Reasons, Start, count_kind, counted, estimated, in_gib, of_models
 from tfacct.engines.weights import weights
 from tfacct.ledger.storage import width
 from tfacct.loading.model import LoadedModel
@@ -218,7 +208,7 @@ def like_measured(launch: Launch) -> bool:
     """True for a launch like those of the measured starts."""
     fp32 = "fp32" in (launch.value_dtype, launch.storage.name)
     other = fp32 or launch.has_states or launch.model.architecture.having(LatentAttention) or launch.flags.pp > 1
-    return kind_of_counts(launch) == "exact" and not other and not launch.pool_given
+    return count_kind(launch) == "exact" and not other and not launch.pool_given
 
 
 def block_size(launch: Launch) -> int | None:
@@ -236,17 +226,10 @@ def block_size(launch: Launch) -> int | None:
 
 def pages(launch: Launch, stage: LoadedModel, pool: int) -> Pages:
     """Pages of the pool of a rank of a pipeline stage."""
-    return pages_of(
-        stage,
-        width(launch.kv_dtype),
-        pool,
-        value_bytes=launch.value_bytes,
-        tp=launch.flags.tp,
-        padding_ratio=launch.profile.padding_ratio,
-        batched=launch.batched,
-        block=block_size(launch),
-        mode=launch.flags.mamba_cache_mode,
-    )
+    profile, flags, cached = launch.profile, launch.flags, width(launch.kv_dtype)
+    stored: Any = {"value_bytes": launch.value_bytes, "tp": flags.tp, "mode": flags.mamba_cache_mode}
+    how: Any = {"padding_ratio": profile.padding_ratio, "batched": launch.batched, "block": block_size(launch)}
+    return pages_of(stage, cached, pool, **stored, **how)
 
 
 def stages(launch: Launch) -> Iterator[tuple[int, LoadedModel, LoadedModel]]:
@@ -274,7 +257,7 @@ def _rank(
 ) -> Start:
     """The start of a rank of the pipeline stage of this number."""
     stored, most = weights(launch, rank), peak(launch, first=number == 1, last=number == launch.flags.pp)
-    (beyond, measured), kind, length = outside(launch), kind_of_counts(launch), launch.length
+    (beyond, measured), kind, length = outside(launch), count_kind(launch), launch.length
     taken = {
         "weights": counted("weights", sum(stored.values()), in_gib(stored), kind),
         "activations": counted("activations at start", sum(most.values()), in_gib(most), kind),

@@ -363,17 +363,15 @@ def _not_measured(about: About) -> str:
     return f"{errors['versions']} on 1, 2 and 4 × H100 SXM, in bf16, fp16 or fp8"
 
 
-def _images(about: About) -> str:
-    items = vllm.image_items(about.launch)
-    return f"{items} dummy images of {about.launch.images['tokens']:,} tokens" if items else ""
-
-
-def _half(about: About) -> str:
-    """The card, where it has vLLM take fp16."""
+def _half(about: About) -> bool:
+    """True where the card has vLLM take fp16."""
     launch = about.launch
-    return (
-        launch.device.name if about.start.peak_from and launch.value_dtype == "fp16" and not launch.value_given else ""
-    )
+    return bool(about.start.peak_from) and launch.value_dtype == "fp16" and not launch.value_given
+
+
+def _images(about: About) -> Mapping[str, Any]:
+    images = about.launch.images
+    return images and {"items": vllm.image_items(about.launch), **images}
 
 
 def _log_lines(about: About) -> list[str]:
@@ -393,8 +391,8 @@ NOTES = (
         "The formula is from the engine's source; its error was not measured.",
     ),
     NoteRow("release", 2, lambda about: about.launch.profile.facts.get("note")),
-    NoteRow("half", 2, _half, "Activations are in float16: {} has no bfloat16."),
-    NoteRow("images", 2, _images, "The activations include {}."),
+    NoteRow("half", 2, _half, "Activations are in float16: the card has no bfloat16."),
+    NoteRow("images", 2, _images, "The activations include {items} dummy images of {tokens:,} tokens."),
     NoteRow("total", 2, lambda about: about.launch.device.memory_words, "Memory of a card: {}."),
     NoteRow("concurrency", 3, lambda about: _log_lines(about)[1:], "It will also say{}"),
     NoteRow("changes", 3, lambda about: [one.sentence for one in about.changes][1:]),
