@@ -47,9 +47,8 @@ class Disaggregated:
     @property
     def most(self) -> Flow:
         """The largest number of requests for which a prefill worker is enough; the smallest if it is for none."""
-        enough = [flow for flow in self.flows if flow.busy <= 1]
-        by_number = sorted(enough or self.flows, key=lambda flow: flow.requests)
-        return by_number[-1] if enough else by_number[0]
+        fewest = min(self.flows, key=lambda flow: flow.requests)
+        return max((flow for flow in self.flows if flow.busy <= 1), key=lambda flow: flow.requests, default=fewest)
 
     @property
     def busiest(self) -> Flow:
@@ -69,15 +68,8 @@ def disaggregated(model: LoadedModel, prefill_on: Deployment, on: Deployment, lo
     one.check_fits(load.context, 1, memory)
     first = prefill.host.alone(load.prompt) + CONSTANTS.request
     fitting = int(_in_flight(one, load, first, one.host.capacity(load.context, memory.usable)))
-    return Disaggregated(
-        prefill,
-        one,
-        load,
-        memory,
-        first,
-        fitting,
-        [_flow(prefill, one, load, first, requests) for requests in requests_tried(load, fitting)],
-    )
+    flows = [_flow(prefill, one, load, first, requests) for requests in requests_tried(load, fitting)]
+    return Disaggregated(prefill, one, load, memory, first, fitting, flows)
 
 
 def _step(one: Placement, load: Load, batch: int) -> float:

@@ -227,13 +227,13 @@ def check_heads(model: LoadedModel, count: int) -> None:
     """Raises UsageError for devices that would have unequal numbers of heads."""
     if count in (fitting := head_divisors(model)) or not fitting:
         return
-    heads, shared = ({group.axes[axis] for group in model.ledger.groups if axis in group.axes} for axis in "NK")
+    heads, shared, others = _heads(model, "N"), _heads(model, "K"), _heads(model, *HEADS)
     if any(number % count for number in heads):
         what = f"{units.between(heads)} query heads"
     elif any(number % count and count % number for number in shared):
         what = f"{units.between(shared)} key/value heads"
     else:
-        what = f"{units.between(_other_heads(model))} heads of recurrences or groups of heads"
+        what = f"{units.between(others)} heads of recurrences or groups of heads"
     near = [*[one for one in fitting if one < count][-1:], *[one for one in fitting if one > count][:1]]
     reason = f"{model.name}: {count:,} devices do not divide the {what}"
     raise UsageError(reason, f"try {' or '.join(map(str, near))}")
@@ -242,21 +242,18 @@ def check_heads(model: LoadedModel, count: int) -> None:
 def head_divisors(model: LoadedModel) -> list[int]:
     """Numbers of devices that divide the query heads, heads of recurrences and groups of heads, and divide the
     key/value heads or are a multiple of them; none where there are no heads."""
-    each = [(group.axes["N"], group.axes.get("K")) for group in model.ledger.groups if "N" in group.axes]
-    others = _other_heads(model)
+    heads, shared = _heads(model, "N", *HEADS), _heads(model, "K")
     return [
         count
-        for count in range(1, max((heads for heads, _ in each), default=0) + 1)
-        if not any(heads % count for heads in others)
-        and all(
-            heads % count == 0 and (not shared or shared % count == 0 or count % shared == 0) for heads, shared in each
-        )
+        for count in range(1, max(_heads(model, "N"), default=0) + 1)
+        if not any(number % count for number in heads)
+        and not any(number % count and count % number for number in shared)
     ]
 
 
-def _other_heads(model: LoadedModel) -> set[int]:
-    """Numbers of heads of recurrences, and of groups of heads."""
-    return {group.axes[axis] for group in model.ledger.groups for axis in HEADS if axis in group.axes}
+def _heads(model: LoadedModel, *axes: str) -> set[int]:
+    """Sizes of axes of heads."""
+    return {group.axes[axis] for group in model.ledger.groups for axis in axes if axis in group.axes}
 
 
 class Share(NamedTuple):
