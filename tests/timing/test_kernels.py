@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cache
 
@@ -21,18 +19,11 @@ from tfacct.loading.find import find
 from tfacct.loading.model import LoadedModel
 from tfacct.parallel.mesh import Mesh
 from tfacct.parallel.rules import collectives
-from tfacct.timing.kernels import Kernel, Split, kernels, way_of
+from tfacct.timing.kernels import Kernel, Split, cache_bytes, kernels, way_of, weight_bytes
 
 FP8 = storage("fp8")
 STEPS = {"prefill": Workload(40, 40, 3), "chunk": Workload(5000, 16, 3), "decode": Workload(5000, 1, 12)}
 BORROWS = ("gemma-4-e2b-text", "gemma-4-e4b-text")
-
-
-def added(each: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    total: Counter[str] = Counter()
-    for counts in each:
-        total.update(counts)
-    return dict(total)
 
 
 def refused(model: LoadedModel) -> bool:
@@ -98,13 +89,15 @@ def test_kernels_add_up_to_the_ledger(name: str) -> None:
         way = Ledger(way_of(model.ledger, at).groups)
         exact = sum(kernel.flops for kernel in found) == way.total_flops(at, masked=True)
         assert exact or (name == "minimax_m3_vl_text" and work.context > 2048)  # its class masks keys that engines skip
-        assert added(kernel.weights for kernel in found) == model.ledger.weight_bytes(FP8)
-        assert added(kernel.cached for kernel in found) == model.ledger.state_bytes(at, BF16_EACH)
+        assert sum(weight_bytes(model.ledger, FP8, Split()).values()) == sum(model.ledger.weight_bytes(FP8).values())
+        assert cache_bytes(model.ledger, at, FP8, BF16_EACH, BF16_EACH, Split()) == sum(
+            model.ledger.state_bytes(at, BF16_EACH).values()
+        )
     for split in (Split(2), Split(8), Split(3), Split(8, ep=8), Split(16, ep=4), Split(1, dp=4, ep=4)):
         for step in ("prefill", "decode"):
-            whole, each = of(model, step), of(model, step, split)
-            for count in (_flops, _weights, _kept):
-                assert split.devices * count(each) >= count(whole)
+            assert split.devices * _flops(of(model, step, split)) >= _flops(of(model, step))
+            for count in (_weights, _kept):
+                assert split.devices * count(model, split) >= count(model)
     if gathers(model):
         return
     cached = sum(model.ledger.state_bytes(at, BF16_EACH).values())
@@ -116,12 +109,12 @@ def _flops(every: list[Kernel]) -> int:
     return sum(kernel.flops for kernel in every)
 
 
-def _weights(every: list[Kernel]) -> int:
-    return sum(sum(kernel.weights.values()) for kernel in every)
+def _weights(model: LoadedModel, split: Split | None = None) -> int:
+    return sum(weight_bytes(model.ledger, FP8, split or Split()).values())
 
 
-def _kept(every: list[Kernel]) -> int:
-    return sum(sum(kernel.cached.values()) for kernel in every)
+def _kept(model: LoadedModel, split: Split | None = None) -> int:
+    return cache_bytes(model.ledger, STEPS["decode"].axes(), FP8, BF16_EACH, BF16_EACH, split or Split())
 
 
 def test_devices_divide_evenly_what_they_can() -> None:
@@ -129,11 +122,12 @@ def test_devices_divide_evenly_what_they_can() -> None:
     # 161 · 8,192 numbers of 2 bytes, are on each device.
     whole, each = lowered("llama-3.1-70b", "decode"), lowered("llama-3.1-70b", "decode", Split(8))
     assert 8 * _flops(each) == _flops(whole)
-    assert 8 * _kept(each) == _kept(whole)
-    assert 8 * _weights(each) - _weights(whole) == 7 * 161 * 8192 * 2
+    model = find("llama-3.1-70b")
+    assert 8 * _kept(model, Split(8)) == _kept(model)
+    assert 8 * _weights(model, Split(8)) - _weights(model) == 7 * 161 * 8192 * 2
     # 16 devices have a key/value head each, twice in all: k_proj and v_proj run twice, attention itself does not.
     twice = lowered("llama-3.1-70b", "decode", Split(16))
-    assert 16 * _kept(twice) == 2 * _kept(whole)
+    assert 16 * _kept(model, Split(16)) == 2 * _kept(model)
     assert 16 * _flops(twice) - _flops(whole) == 80 * 2 * (2 * 12 * 8192 * 8 * 128)
 
 
@@ -142,7 +136,7 @@ def test_experts_are_divided_by_number_or_by_width() -> None:
     for split, experts in ((Split(4), (128, 8, 128)), (Split(4, ep=4), (32, 8, 128)), (Split(4, ep=2), (64, 8, 128))):
         (up,) = (one for one in lowered("qwen3-30b-a3b", "decode", split) if one.name == "mlp.experts.gate_up_proj")
         assert up.experts == experts
-        assert 4 * sum(up.weights.values()) == 48 * 128 * 2 * 2048 * 768
+        assert 4 * up.read == 48 * 128 * 2 * 2048 * 768
         assert 4 * up.flops == 48 * 2 * (2 * 12 * 8 * 2048 * 768)
         assert up.rows == 12
 
@@ -197,7 +191,7 @@ def test_a_recurrence_reads_and_writes_its_state() -> None:
     # 2 · 16 · 128 + 32 · 128 channels in bf16. 2 devices have half of the heads.
     (decode,) = (one for one in lowered("qwen3-next-80b-a3b", "decode", Split(2)) if one.name == "delta.recurrence")
     state = 36 * 12 * (16 * 128 * 128 * 4 + 4 * 4096 * 2)
-    assert sum(decode.cached.values()) == state and decode.cache == 2 * state
+    assert decode.cache == 2 * state
     assert (decode.times, decode.flops, decode.moved) == (36, 0, 0)
     # 40 tokens are one chunk of 64. Three products have 64 × 64 pairs of 128 channels: keys with keys, queries with
     # keys, pairs with values. Three have 64 tokens and the state: its old values, its read and its write.

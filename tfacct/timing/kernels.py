@@ -18,7 +18,7 @@ FLOPs are those of the pairs that a mask keeps.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeGuard
 
@@ -96,11 +96,10 @@ class Kernel(NamedTuple):
     """A kernel on one device, in all blocks of its kind together.
 
     `times`: launches. `flops`: of the pairs that a mask keeps. `read`: bytes of the weights that it can read, of all
-    experts; `format` is how they are stored. `weights`: bytes that are stored, by path, where it is the first to read
-    them. `cache`: bytes of keys and values read; `cached`: bytes that stay for the next step, by path. `moved`: bytes
-    of activations read and written; of an all-reduce, of its results. `rows`: new tokens that it runs over, before each
-    is sent to its experts; of attention, those of one sequence. `experts`: how many there are here, how many a token is
-    sent to, and of how many. `over`: devices of an all-reduce. `padded`: FLOPs of padded queries over these.
+    experts; `format` is how they are stored. `cache`: bytes of keys and values read. `moved`: bytes of activations read
+    and written; of an all-reduce, of its results. `rows`: new tokens that it runs over, before each is sent to its
+    experts; of attention, those of one sequence. `experts`: how many there are here, how many a token is sent to, and
+    of how many. `over`: devices of an all-reduce. `padded`: FLOPs of padded queries over these.
     """
 
     name: str
@@ -109,9 +108,7 @@ class Kernel(NamedTuple):
     flops: int = 0
     read: int = 0
     format: str = ""
-    weights: Mapping[str, int] = {}
     cache: int = 0
-    cached: Mapping[str, int] = {}
     moved: int = 0
     rows: int = 0
     experts: tuple[int, int, int] | None = None
@@ -142,7 +139,16 @@ def kernels(
 def cache_bytes(ledger: Ledger, at: Axes, weights: Storage, activations: Width, cache: Width, split: Split) -> int:
     """Bytes on one device that stay for the next step. Raises as `kernels` does."""
     groups = _lowered(ledger, way_of(ledger, at), weights, activations, cache, split)
-    return sum(sum(group.states(group.sizes(at).cached).values()) for group in groups)
+    return sum(group.cached(group.sizes(at)) for group in groups)
+
+
+def weight_bytes(ledger: Ledger, weights: Storage, split: Split) -> dict[str, int]:
+    """Bytes of weights on one device, by path."""
+    found = Counter[str]()
+    for one in ledger.tensors(unfolded=weights.by_block):
+        tensor = share(one.parameter, one.axes, split, one.experts)._replace(path=one.path)
+        found[one.path] += int(one.count * weights.bytes(tensor))
+    return found
 
 
 def _lowered(
@@ -151,8 +157,7 @@ def _lowered(
     """Groups of layers on one device, lowered once for all steps."""
     key = ("kernels", ledger.ways.index(way) if ledger.instead else 0, id(weights), activations, cache, split)
     if key not in ledger.known:
-        owned: set[str] = set()
-        made = [_Lowered(group, weights, activations, cache, split, way.experts, owned) for group in way.groups]
+        made = [_Lowered(group, weights, activations, cache, split, way.experts) for group in way.groups]
         ledger.known[key] = weights, made  # an identity is unique only while its object lives
     found: list[_Lowered] = ledger.known[key][1]
     return found
@@ -182,9 +187,8 @@ class _Lowered:
         cache: Width,
         split: Split,
         experts: bool,
-        owned: set[str],
     ) -> None:
-        self.group, self.split, self.has_experts, self.owned = group, split, experts, owned
+        self.group, self.split, self.has_experts = group, split, experts
         self.weights, self.activations, self.cache = weights, activations, cache
         self.local = Group((), divided(group.axes, split), group.count, group.numbers)
         self.local_experts = Group((), divided(group.axes, split, is_expert=True))
@@ -226,7 +230,7 @@ class _Lowered:
         first, count, parts = lines[0], self.group.count, self.split.ep
         is_expert, is_windowed = bool(first.expert_axis), {*first.einsum.right} <= {*first.einsum.left}
         every = [parameter for line in lines for parameter in line.parameters()]
-        name, stored, owned = _named(lines), sum(self._stored(one) for one in every), self._owned(every)
+        name, stored = _named(lines), sum(self._stored(one) for one in every)
         dtype = self._format(first.parameters()[0])
         tokens = tuple(axis for axis in first.einsum.left if axis in OF_STEPS)
 
@@ -241,9 +245,7 @@ class _Lowered:
                 experts = rounded_up(axes[EXPERTS], parts), axes[ACTIVE], axes[EXPERTS]
             kind: Kind = "experts" if is_expert else "gemm"
             moved, rows = count * self.activations.bytes(left + out), size(axes, tokens)
-            return Kernel(
-                name, kind, count, count * flops, stored, dtype, owned, moved=moved, rows=rows, experts=experts
-            )
+            return Kernel(name, kind, count, count * flops, stored, dtype, moved=moved, rows=rows, experts=experts)
 
         return launch
 
@@ -257,8 +259,7 @@ class _Lowered:
         name, read = f"{paths.short(paths.module_of(first.path))}{suffix}", self._read(lines)
 
         def launch(sizes: _Sizes) -> Kernel:
-            axes, cached = sizes.axes, {} if indexes else self.states(sizes.cached)
-            padded = 1.0
+            axes, padded = sizes.axes, 1.0
             if is_latent:  # a tile holds the heads of tokens that read the same latents
                 queries = axes["N"] * (1 if gathers else axes["T"])
                 padded = rounded_up(queries, QUERY_TILE) * QUERY_TILE / queries
@@ -267,8 +268,7 @@ class _Lowered:
                 "attention",
                 count,
                 count * sum(line.flops(axes, masked=True) for line in lines),
-                cache=2 * sum(cached.values()) if recurs else count * self.cache.bytes(read(axes)),
-                cached=cached,
+                cache=2 * self.cached(sizes) if recurs else count * self.cache.bytes(read(axes)),
                 moved=count * self.activations.bytes(size(axes, first.einsum.left) + size(axes, lines[-1].einsum.out)),
                 rows=axes["T"],
                 padded=padded,
@@ -297,18 +297,17 @@ class _Lowered:
 
         return read
 
-    def states(self, cached: Axes) -> dict[str, int]:
-        """Bytes that stay for the next step, by path."""
+    def cached(self, sizes: _Sizes) -> int:
+        """Bytes that stay for the next step."""
         states = [line for line in self.group.lines if isinstance(line, State)]
-        return {line.path: self.group.count * cached_bytes(line, cached, self.cache) for line in states}
+        return int(self.group.count * sum(cached_bytes(line, sizes.cached, self.cache) for line in states))
 
     def _lookup(self, line: Table) -> Launch:
-        every = line.parameters()
-        name, owned, row = paths.short(line.path), self._owned(every), size(self.local.axes, every[0].axes[1:])
+        name, row = paths.short(line.path), size(self.local.axes, line.parameters()[0].axes[1:])
 
         def launch(sizes: _Sizes) -> Kernel:
             moved = self.activations.bytes(2 * sizes.axes["B"] * sizes.axes["T"] * row)
-            return Kernel(name, "lookup", 1, weights=owned, moved=moved)
+            return Kernel(name, "lookup", 1, moved=moved)
 
         return launch
 
@@ -327,17 +326,14 @@ class _Lowered:
         results = [*(names for names, _ in run), *(line.einsum.out for line in mixing)]
         launches = LAUNCHES + sum(is_index for _, is_index in run) if paths.repeated(lines[0].path) else 1
         vectors = [line for line in self.group.lines if _is_vector(line)]
-        every = [parameter for line in (*lines, *vectors) for parameter in line.parameters()]
-        stored, owned = sum(self._stored(one) for one in every), self._owned(every)
+        stored = sum(self._stored(one) for line in (*lines, *vectors) for one in line.parameters())
 
         def launch(sizes: _Sizes) -> Kernel:
             axes = sizes.axes
             flops = count * sum(line.flops(axes) for line in mixing)
             elements = sum(size(sizes.experts if ACTIVE in names else axes, names) for names in results)
-            moved, rows = count * self.activations.bytes(2 * elements), axes["B"] * axes["T"]
-            return Kernel(
-                "pointwise", "pointwise", count * launches, flops, stored, weights=owned, moved=moved, rows=rows
-            )
+            moved = count * self.activations.bytes(2 * elements)
+            return Kernel("pointwise", "pointwise", count * launches, flops, stored, moved=moved)
 
         yield launch
 
@@ -383,18 +379,6 @@ class _Lowered:
         """Bytes of a tensor in all layers, each of which reads its own."""
         each = self._tensors(parameter)
         return int(self.group.count // len(each) * sum(map(self.weights.bytes, each)))
-
-    def _owned(self, every: Sequence[Parameter]) -> dict[str, int]:
-        """Bytes stored of those tensors that no kernel before it reads: a tied head reads the table."""
-        found: dict[str, int] = {}
-        for one in every:
-            shared = not paths.repeated(one.path)
-            if one.path in found or (shared and one.path in self.owned):
-                continue
-            if shared:
-                self.owned.add(one.path)
-            found[one.path] = self._stored(one)
-        return found
 
 
 def share(parameter: Parameter, axes: Axes, split: Split, experts: bool) -> Stored:

@@ -20,7 +20,7 @@ from tfacct.ledger.groups import Ledger
 from tfacct.ledger.storage import BF16, Storage, Width
 from tfacct.ledger.workload import LARGEST, Workload
 from tfacct.loading.devices import Device
-from tfacct.timing.kernels import Kernel, Split, cache_bytes, kernels
+from tfacct.timing.kernels import Kernel, Split, cache_bytes, kernels, weight_bytes
 from tfacct.timing.timing import CONSTANTS, Constants, Step, step
 
 
@@ -111,8 +111,8 @@ class Draft:
 
     def stored(self) -> int:
         """Bytes on one device of the weights that only drafts need."""
-        kernels = self.host.kernels(Workload(1, 1, 1))
-        return sum(size for kernel in kernels for path, size in kernel.weights.items() if path not in self.shared)
+        every = weight_bytes(self.host.ledger, self.host.weights, self.host.split)
+        return sum(size for path, size in every.items() if path not in self.shared)
 
 
 @record
@@ -127,18 +127,11 @@ class Adapters:
         """Their kernels on one device. Their partial sums are added to those of the model before it sums them."""
         used = min(self.loaded, rounded_up(work.batch, host.split.dp))
         found = kernels(self.ledger, work.axes(), BF16, host.activations, host.cache, host.split)
-        return [
-            kernel._replace(
-                read=used * kernel.read,
-                weights={path: self.loaded * size for path, size in kernel.weights.items()},
-            )
-            for kernel in found
-            if kernel.kind == "gemm"
-        ]
+        return [kernel._replace(read=used * kernel.read) for kernel in found if kernel.kind == "gemm"]
 
     def stored(self, host: Host) -> int:
         """Bytes of all of them on one device."""
-        return sum(sum(kernel.weights.values()) for kernel in self.kernels(host, Workload(1, 1, 1)))
+        return self.loaded * sum(weight_bytes(self.ledger, BF16, host.split).values())
 
 
 @record
@@ -192,7 +185,8 @@ class Host:
 
     def stored(self) -> int:
         """Bytes of weights on one device."""
-        weights = sum(sum(kernel.weights.values()) for kernel in self.kernels(Workload(1, 1, 1)))
+        weights = sum(weight_bytes(self.ledger, self.weights, self.split).values())
+        weights += 0 if self.adapters is None else self.adapters.stored(self)
         return weights if self.draft is None else weights + self.draft.stored()
 
     def cached(self, context: int, sequences: int) -> int:
