@@ -247,6 +247,12 @@ class Step:
 
         return sent_over(collectives(self.memory.model, self.memory.work, self.recipe))
 
+    @cached_property
+    def lever(self) -> dict[str, Any] | None:
+        """The change that lowers the peak most and costs FLOPs alone; None if it frees little."""
+        found = min(changes(self.memory, None, FLOPS_ALONE), key=lambda change: int(change["peak_bytes"]), default=None)
+        return found if found and found["freed_bytes"] >= LEAST_GAIN * int(self.memory.peak.total) else None
+
     @property
     def saved_bytes(self) -> int:
         """Bytes of these; on a pipeline rank of all micro-batches in flight."""
@@ -649,18 +655,12 @@ def _without_recompute(step: Step) -> str | None:
     return f"{option('recompute', recompute)} saves nothing here{why}."
 
 
-def _lowest(step: Step) -> dict[str, Any] | None:
-    """The change that lowers the peak most and costs FLOPs alone; None if it frees little."""
-    found = min(changes(step.memory, None, FLOPS_ALONE), key=lambda change: int(change["peak_bytes"]), default=None)
-    return found if found and found["freed_bytes"] >= LEAST_GAIN * int(step.memory.peak.total) else None
-
-
 def _lever(step: Step) -> str | None:
     """The change that lowers the peak most, with its saved activations; and what fp32 master weights would add."""
     if step.fits is not None and not step.fits["fits"]:
         return None
     words = []
-    if (found := _lowest(step)) is not None:
+    if (found := step.lever) is not None:
         changed, unit = replace(step, memory=found["memory"]), units.binary_unit(step.saved_bytes)
         saved, less = (units.in_binary_unit(each.saved_bytes, unit) for each in (step, changed))
         activations = "" if saved == less else f" (saved activations {saved} → {less} {unit})"
@@ -832,8 +832,8 @@ def _largest(step: Step) -> str | None:
         replicas = mesh.fsdp * mesh.dp
         each = "" if replicas == 1 else " on each rank" if replicas == mesh.ranks else " on each group of ranks"
         asked.append((f"largest batch{each}: ", largest_batch, one.recipe))
-        if not step.does_not_fit and (lever := _lowest(step)) is not None:
-            asked.append((f"; with {_typed(lever)}, ", largest_batch, lever["memory"].recipe))
+        if not step.does_not_fit and step.lever is not None:
+            asked.append((f"; with {_typed(step.lever)}, ", largest_batch, step.lever["memory"].recipe))
     if not reads_images(one.model):
         label = f"longest context at batch {one.work.batch:,}: "
         asked.append((f"; {label}" if asked else label, largest_context, one.recipe))

@@ -146,6 +146,7 @@ def fits_in(one: TrainingMemory, limit: MemoryLimit) -> bool:
     return one.model.past_positions(one.work) is None and bool(one.peak.total <= limit.usable)
 
 
+@lru_cache(maxsize=256)
 def _peak(one: TrainingMemory, context: int, batch: int, recipe: Recipe) -> int:
     work = replace(one.work, context=context, tokens=context, batch=batch)
     return int(training_memory(one.model, work, recipe).peak.total)
@@ -172,9 +173,7 @@ def largest_context(one: TrainingMemory, budget: int, recipe: Recipe) -> int | N
 def what_fits(one: TrainingMemory, given: MemoryLimit) -> dict[str, Any]:
     """The largest context and batch that fit and, if the step does not, the changes that lower its peak."""
     budget, past, mesh = given.usable, one.model.past_positions(one.work), one.recipe.mesh
-    batch: int | None = 0 if past is not None else largest_batch(one, budget, one.recipe)
-    if batch == LONGEST and mesh is not None and mesh.pp > 1:
-        batch = None  # any larger batch has the same number in flight
+    batch = 0 if past is not None else largest_batch(one, budget, one.recipe)
     lower = [] if one.peak.total <= budget else list(changes(one, budget))
     if lower and not any(change["fits"] for change in lower):
         lower += combined(one, budget)
@@ -190,7 +189,7 @@ def what_fits(one: TrainingMemory, given: MemoryLimit) -> dict[str, Any]:
         "past_positions": past,
         "context_limit": one.model.position_limit,
         "largest_context": largest_context(one, budget, one.recipe),
-        "largest_batch": batch or None,
+        "largest_batch": None if batch in (0, LONGEST) else batch,  # a pipeline has no more of a larger one in flight
         "changes": lower,
     }
 
