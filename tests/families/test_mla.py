@@ -211,13 +211,9 @@ def test_layers_that_read_the_latents_of_others(run, tmp_path: Path) -> None:
     assert refused.code == 2 and "--pp does not support latents of an earlier layer" in refused.err
 
 
-def test_windows_over_a_latent_keep_what_a_later_token_sees() -> None:
-    """dots3-note by its defaults: 33 of 46 layers keep 512 tokens of a latent of 1,024 and 64 turned numbers, 13 keep
-    all of one of 512, and the keys of an indexer."""
-    config, context = {"model_type": "dots3_note_text"}, 8192
-    assert load(config).kv(ctx=context).total == 2 * (33 * 512 * (1024 + 64) + 13 * context * (512 + 64 + 128))
-    said = " ".join(load(config).flops(ctx=context).notes)
+def test_windows_over_a_latent_are_said() -> None:
+    """dots3-note by its defaults; its cache by hand: by_hand.toml."""
+    said = " ".join(load({"model_type": "dots3_note_text"}).flops(ctx=8192).notes)
     assert "In 33 of 46 layers, a token sees at most 512 keys" in said
     assert "recomputes the keys and values of all visible tokens" in said
     assert "In 13 of 46 layers, an indexer selects at most 2,048 keys per token" in said
-    assert load(config, use_dsa=False).kv(ctx=context).total == 2 * (33 * 512 * (1024 + 64) + 13 * context * (512 + 64))

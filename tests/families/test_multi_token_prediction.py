@@ -9,34 +9,6 @@ from tests.families import TINY
 from tfacct import load
 from tfacct.loading.model import load_model
 
-
-def test_they_are_not_counted_unless_asked_for() -> None:
-    plain, asked = load("deepseek-v3"), load("deepseek-v3", mtp=True)
-    assert plain.params().total == 671_026_404_352
-    # One block of experts: 256 + 1 networks of 3 · 7,168 · 2,048, the router, latent attention and its norms; two
-    # norms, a product from 2 · 7,168 and a last norm.
-    network = 3 * 7168 * 2048
-    attention = 7168 * 1536 + 1536 + 1536 * 128 * 192 + 7168 * 576 + 512 + 512 * 128 * 256 + 128 * 128 * 7168
-    block = 257 * network + 7168 * 256 + attention + 2 * 7168
-    assert asked.params().total - plain.params().total == block + 2 * 7168 * 7168 + 3 * 7168
-    per_token = {"blocks.*.attn": 0, "mtp": 0}
-    for line in asked.flops(ctx=4096).lines:
-        if line["path"].startswith("mtp."):
-            per_token["mtp"] += line["flops"]
-    assert per_token["mtp"] == asked.flops(ctx=4096).total - plain.flops(ctx=4096).total > 0
-
-
-def test_v32s_have_an_indexer_of_their_own() -> None:
-    """V3's block and what an indexer has: 64 heads of 128 out of the queries' latent, a key of 128 with a norm, and a
-    weight for each head."""
-    plain, asked = load("deepseek-v3.2"), load("deepseek-v3.2", mtp=True)
-    one = load("deepseek-v3", mtp=True).params().total - load("deepseek-v3").params().total
-    indexer = 1536 * 64 * 128 + 7168 * 128 + 2 * 128 + 7168 * 64
-    assert asked.params().total - plain.params().total == one + indexer
-    # 576 numbers of a latent and 128 of a key, for each token of one more layer
-    assert asked.kv(ctx=9).total - plain.kv(ctx=9).total == 2 * 9 * (512 + 64 + 128)
-
-
 COUNTS = ("num_nextn_predict_layers", "num_mtp_layers", "mtp_num_hidden_layers", "mtp_num_layers", "num_mtp_modules")
 
 

@@ -177,6 +177,11 @@ READ_AS: list[tuple[Fields, Fields, tuple[str, ...]]] = [
     }, {**TINY["qwen3"], "attention_bias": False, "tie_word_embeddings": False}, ("vision_config",)),
     ({"model_type": "vibevoice", "decoder_config": TINY["qwen2"], "diffusion_head_config": {"hidden_size": 9}},
      TINY["qwen2"], ("diffusion_head_config",)),
+    # Its class inherits that of Qwen2.5-VL-3B.
+    (PUBLISHED["qwen2.5-vl-3b"] | {
+        "matryoshka_dims": [128, 256], "multi_vector_projector_dim": 128, "task_names": ["retrieval"],
+        "architectures": ["JinaEmbeddingsV4Model"],
+    }, PUBLISHED["qwen2.5-vl-3b"], ("vision_config", "multi_vector_projector")),
     # Nemotron's, published before its class was.
     ({
         "model_type": "nemotron_h_omni", "architectures": ["NemotronH_Omni_Reasoning_V3"],
