@@ -13,7 +13,7 @@ from tfacct.ledger.storage import width
 from tfacct.ledger.workload import Workload
 
 
-def test_parameters_and_cache_are_those_that_were_published() -> None:
+def test_parameters_and_cache_by_hand_and_as_published() -> None:
     """284 B and 1.6 T parameters, 13 B and 49 B of them active: the model cards. 9.62 GiB in bf16 for a sequence of 1M
     tokens, of V4-Pro: what was reported of it when it came out."""
     flash, pro = load("deepseek-v4-flash"), load("deepseek-v4-pro")
@@ -21,12 +21,9 @@ def test_parameters_and_cache_are_those_that_were_published() -> None:
     active = [sum(model.loaded.ledger.active_parameters().values()) for model in (flash, pro)]
     assert [count // 10**9 for count in active] == [13, 49]
     assert round(pro.kv(ctx=2**20).total / 2**30, 2) == 9.62
-
-
-def test_the_cache_of_a_few_tokens_by_hand() -> None:
-    """After 11 tokens: in three blocks a window of 7 keys of 22 numbers. Keys of 2 tokens: five, and 15 numbers each of
-    the indexer's; one token waits with its weights, 44 and 30 numbers, and of the last key's two tokens one share, 22
-    and 15, with its weights. Keys of 4 tokens: two, and three tokens wait, with their weights."""
+    # After 11 tokens: in three blocks a window of 7 keys of 22 numbers. Keys of 2 tokens: five, and 15 numbers each
+    # of the indexer's; one token waits with its weights, 44 and 30 numbers, and of the last key's two tokens one
+    # share, 22 and 15, with its weights. Keys of 4 tokens: two, and three tokens wait, with their weights.
     kept = tiny("deepseek_v4").ledger.states(Workload(context=11, tokens=1).axes())
     light = 5 * (22 + 15) + 2 * (44 + 30) + 2 * 2 * (22 + 15)
     heavy = 2 * 22 + 2 * 3 * 22

@@ -7,7 +7,6 @@ import pytest
 from tests.families import SHAPES, TINY
 from tests.helpers.single_families import T5
 from tfacct import load
-from tfacct.base.errors import UsageError
 from tfacct.loading import presets
 
 
@@ -39,11 +38,6 @@ def test_the_cache_keeps_self_and_cross_apart() -> None:
     assert facts["kv_cache_bytes"] == 3 * 130 * one
     memory = load(T5).memory(ctx=30, source=100, batch=3).models[0]
     assert memory["kv_cache_bytes"] == 3 * 130 * one and memory["kv_bytes_per_token"] == one
-
-
-def test_an_encoder_alone_generates_nothing() -> None:
-    with pytest.raises(UsageError, match="so it cannot generate tokens"):
-        load("bert-base").generate(ctx=5, new_tokens=3)
 
 
 def test_of_all_presets_those_that_keep_nothing_are_left_out_by_name(run) -> None:

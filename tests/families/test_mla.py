@@ -95,7 +95,7 @@ def test_arrays_choose_point_by_point(name: str, exact: bool) -> None:
         assert found[row, column] == (one if exact else pytest.approx(float(one), rel=1e-14))
 
 
-def test_a_sweep_chooses_point_by_point() -> None:
+def test_sweeps_and_equations_choose_point_by_point() -> None:
     swept = load("deepseek-v3").sweep("total_flops", ctx=(128, 241, 242, 300, 4096), tokens=100)
     best = [
         min(load("deepseek-v3", latent_attention=form).flops(ctx=line["ctx"], tokens=100).total for form in FORMS)
@@ -103,6 +103,15 @@ def test_a_sweep_chooses_point_by_point() -> None:
     ]
     assert [line["total_flops"] for line in swept.models[0]["lines"]] == best
     assert "Latent attention runs expanded or absorbed, whichever takes fewer FLOPs." in swept.notes
+    report = load("deepseek-v3").solve("ctx", f"{SHARE}=5%", tokens=100)
+    assert report.total == 241 and report.models[0]["root"] is None
+    assert any(note.startswith("They are never equal") for note in report.notes)
+    shares = [
+        load("deepseek-v3", latent_attention=form).flops(ctx=ctx, tokens=100).models[0]
+        for form, ctx in (("expanded", 241), ("absorbed", 242))
+    ]
+    below, above = (facts["components"]["attn_scores_values"] / facts["total_flops"] for facts in shares)
+    assert below < 0.05 < above
 
 
 @pytest.mark.parametrize("fields", [{}, {"qk_nope_head_dim": 1, "v_head_dim": 1}], ids=["usual", "tiny heads"])
@@ -142,18 +151,6 @@ def test_an_equation_is_solved_across_the_change_of_form(until: str, tokens: int
         assert len(changes) != 1
         return
     assert [tokens + change - 1 for change in changes] == ([answer] if answer < LONGEST - 1 else [])
-
-
-def test_sides_that_change_places_in_a_leap_are_said_to_be_equal_nowhere() -> None:
-    report = load("deepseek-v3").solve("ctx", f"{SHARE}=5%", tokens=100)
-    assert report.total == 241 and report.models[0]["root"] is None
-    assert any(note.startswith("They are never equal") for note in report.notes)
-    shares = [
-        load("deepseek-v3", latent_attention=form).flops(ctx=ctx, tokens=100).models[0]
-        for form, ctx in (("expanded", 241), ("absorbed", 242))
-    ]
-    below, above = (facts["components"]["attn_scores_values"] / facts["total_flops"] for facts in shares)
-    assert below < 0.05 < above
 
 
 @pytest.mark.parametrize("tokens", [1, 8, 20, 40])

@@ -173,10 +173,17 @@ def test_a_part_that_cannot_be_counted_is_named_first(run, tmp_path: Path, named
     assert document["models"][0]["left_out"] == ["devstral.json:vision"]
 
 
-def test_where_one_of_two_is_left_out_not_both_are_counted(run, llava: str) -> None:
+def test_what_is_left_out_is_named(run, llava: str, tmp_path: Path) -> None:
     err = run("memory", "--kv", llava, "--part", "both").err
     assert "two models" not in err and "only the language model is counted" in " ".join(err.split())
     assert "llava.json:vision" in err
+    # A perceiver reads as many rows as its images have: its parameters are counted, and its work is not.
+    (path := tmp_path / "idefics2.json").write_text(json.dumps(whole_of("idefics2")))
+    ran = run("flops", str(path), "--part", "both")
+    assert ran.out.splitlines()[1].endswith(" FLOPs together, without connector.")
+    assert "two models are counted, without connector" in " ".join(ran.err.split())
+    document = json.loads(run("flops", str(path), "--part", "both", "--json").out)
+    assert [one["left_out"] for one in document["models"]] == [["connector"]] * 2
 
 
 @pytest.mark.parametrize(
@@ -225,16 +232,6 @@ def test_the_projector_is_counted_and_named(run, tmp_path: Path) -> None:
     assert vision["total_flops"] - alone == vision["components"]["projector"] == sum(products.values())
     said = " ".join(run("flops", str(path), "--part", "both").out.split())
     assert "devstral.json:vision includes the projector: 216 G FLOPs." in said
-
-
-def test_flops_without_a_projector_whose_rows_differ(run, tmp_path: Path) -> None:
-    """A perceiver reads as many rows as its images have: its parameters are counted, and its work is not."""
-    (path := tmp_path / "idefics2.json").write_text(json.dumps(whole_of("idefics2")))
-    ran = run("flops", str(path), "--part", "both")
-    assert ran.out.splitlines()[1].endswith(" FLOPs together, without connector.")
-    assert "two models are counted, without connector" in " ".join(ran.err.split())
-    document = json.loads(run("flops", str(path), "--part", "both", "--json").out)
-    assert [one["left_out"] for one in document["models"]] == [["connector"]] * 2
 
 
 @pytest.mark.parametrize("projector", ["parameters", "work"])

@@ -39,17 +39,6 @@ def test_a_word_on_the_head_in_the_config_that_the_class_does_not_ask_is_not_eno
         load_model("mine", raw)
 
 
-def test_a_field_that_a_class_of_images_has_fixed_is_refused_with_another_value() -> None:
-    """GLM-4V's queries always have biases, and its heads share the hidden size."""
-    raw = whole_of("glm4v", {}, {})
-    assert {part.head_dim for part in load_model("mine", raw).architecture.parts() if isinstance(part, Attention)} == {
-        20
-    }
-    raw["text_config"]["attention_bias"] = False
-    with pytest.raises(ConfigError, match="attention_bias = false is ignored by the class of glm4v_text"):
-        load_model("mine", raw)
-
-
 @pytest.mark.parametrize("text", ["gemma", "gemma2"])
 def test_a_prefix_changes_no_product_and_its_pairs_are_refused(run, text: str) -> None:
     """PaliGemma's class writes use_bidirectional_attention; published configs leave it out, or say null."""
@@ -65,7 +54,7 @@ def test_a_prefix_changes_no_product_and_its_pairs_are_refused(run, text: str) -
     assert ours.ledger.flops(work, masked=True) == plain.ledger.flops(work, masked=True)
 
 
-def test_what_is_left_out_is_named_and_what_was_defaulted_too() -> None:
+def test_what_the_class_of_a_whole_leaves_out_and_fixes() -> None:
     """LLaVA 1.5's text_config gives little more than the vocabulary: the rest is Llama's, as its class has it."""
     raw = {"model_type": "llava", "text_config": {"model_type": "llama", "vocab_size": 32064}, **TOWER}
     ours = load_model("mine", raw)
@@ -74,6 +63,14 @@ def test_what_is_left_out_is_named_and_what_was_defaulted_too() -> None:
     # 32,064 rows in table and head, 32 · 4,096 · (4 · 4,096 + 3 · 11,008 + 2) + 4,096: Vicuna 7B and 64 tokens more.
     blocks = 32 * 4096 * (4 * 4096 + 3 * 11008 + 2)
     assert sum(ours.ledger.parameters().values()) == 2 * 32064 * 4096 + blocks + 4096 == 6_738_939_904
+    # GLM-4V's queries always have biases, and its heads share the hidden size.
+    raw = whole_of("glm4v", {}, {})
+    assert {part.head_dim for part in load_model("mine", raw).architecture.parts() if isinstance(part, Attention)} == {
+        20
+    }
+    raw["text_config"]["attention_bias"] = False
+    with pytest.raises(ConfigError, match="attention_bias = false is ignored by the class of glm4v_text"):
+        load_model("mine", raw)
 
 
 def test_a_whole_that_nobody_knows_is_read_where_its_config_says_enough() -> None:

@@ -10,7 +10,7 @@ from tests.helpers.checkpoints import written
 from tests.helpers.cli import Ran
 
 
-def test_a_folder_without_a_config_is_listed(run: Callable[..., Ran], tmp_path: Path) -> None:
+def test_what_has_no_config_is_listed_and_what_has_no_files_is_refused(run: Callable[..., Ran], tmp_path: Path) -> None:
     written(tmp_path / "some" / "model.safetensors", {
         "layers.0.q.weight": ("F8_E4M3", (8, 4)), "layers.1.q.weight": ("F8_E4M3", (8, 4)), "norm": ("F32", (4,)),
     })  # fmt: skip
@@ -24,6 +24,8 @@ def test_a_folder_without_a_config_is_listed(run: Callable[..., Ran], tmp_path: 
     (tmp_path / "some" / "config.json").write_text('{"model_type": "elephant"}')
     ran = run("check", str(tmp_path / "some"))
     assert ran.code == 0 and "unknown model_type 'elephant'" in " ".join(ran.out.split())
+    ran = run("check", "gpt2")
+    assert ran.code == 2 and "`tfacct verify gpt2`" in ran.err and "`tfacct check FILES --config gpt2`" in ran.err
 
 
 def test_other_commands_do_not_import_it() -> None:
@@ -35,8 +37,3 @@ def test_other_commands_do_not_import_it() -> None:
         "print([m for m in sys.modules if 'headers' in m or 'gguf' in m or m.endswith('recompute')])"  # fmt: skip
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.splitlines()[-1] == "[]"
-
-
-def test_the_name_of_a_preset_leads_to_its_checks(run) -> None:
-    ran = run("check", "gpt2")
-    assert ran.code == 2 and "`tfacct verify gpt2`" in ran.err and "`tfacct check FILES --config gpt2`" in ran.err

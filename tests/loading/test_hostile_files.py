@@ -171,16 +171,13 @@ def test_an_error_in_python_does_not_steer_it_either() -> None:
     assert "abc" in str(raised.value) and safe(str(raised.value))
 
 
-def test_a_pipe_that_nobody_writes_is_no_model(run, tmp_path: Path) -> None:
+def test_no_pipe_and_no_device_is_a_model(run, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     for name in ("mine.json", "mine.toml", "folder/config.json"):
         os.mkfifo(tmp_path / name)
         ran = run("flops", str(tmp_path / name.removesuffix("/config.json")))
         assert (ran.code, ran.out) == (2, "") and "it is not a regular file" in ran.err
         assert len(ran.err.splitlines()) == 2
-
-
-def test_a_device_is_no_model(run, tmp_path: Path) -> None:
     for number, device in enumerate(("/dev/zero", "/dev/urandom", "/dev/null", "/proc/kmsg")):
         links = [tmp_path / f"{number}.{ending}" for ending in ("json", "toml")]
         for link in links:

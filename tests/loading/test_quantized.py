@@ -93,16 +93,13 @@ def test_a_list_without_the_head_takes_it(run, tmp_path: Path) -> None:
     assert weighed(LLAMA, said) == kept - 2 * 96 * 72 + head
 
 
-def test_single_blocks_by_name() -> None:
+def test_names_of_single_blocks_and_of_older_files() -> None:
     """Blocks 0 and 2 stay as they are: 2 bytes for each of their numbers."""
     every = {"quant_method": "fp8", "weight_block_size": [8, 8]}
     names = [*(f"model.layers.{number}" for number in (0, 2)), "lm_head"]
     more = 2 * sum(gone(*matrix, formats.fp8((8, 8))) for matrix in MATRICES)
     assert weighed(LLAMA, {**every, "modules_to_not_convert": names}) == weighed(LLAMA, every) + more
-
-
-def test_published_lists_of_older_names() -> None:
-    """Mixtral's files have `block_sparse_moe`, and single experts."""
+    # Mixtral's files have `block_sparse_moe`, and single experts.
     mixtral = {**TINY["mixtral"]}
     said = {"quant_method": "awq", "bits": 4, "group_size": 8, "zero_point": True, "version": "gemm"}
     every = weighed(mixtral, said)
@@ -169,7 +166,7 @@ def test_llama_cpp_mixtures_with_a_range(model: str) -> None:
     assert "versions of llama.cpp differ" in facts["range_reason"]
 
 
-def test_the_range_of_a_fused_qkv_by_hand(run: Callable[..., Ran]) -> None:
+def test_ranges_of_fused_tensors_by_hand(run: Callable[..., Ran]) -> None:
     """2 blocks of 256 numbers, heads 4 and 2 of 64: fused, 512 rows of one block of 256. By its own name in all blocks
     Q5_K (176 bytes); as values are, Q4_K (144) in block 0 and Q6_K (210) in block 1, which is more."""
     config = {**TINY["phi3"], "hidden_size": 256, "num_attention_heads": 4, "num_key_value_heads": 2}
@@ -183,11 +180,8 @@ def test_the_range_of_a_fused_qkv_by_hand(run: Callable[..., Ran]) -> None:
     exact = load(config).memory(dtype="q8_0", ctx=1).models[0]
     matrices = 2 * 256 * (512 + 256 + 3 * 512) + 2 * 96 * 256
     assert exact["weights_bytes"] == matrices // 32 * 34 + 4 * 5 * 256 and exact["weights_low_bytes"] is None
-
-
-def test_the_range_of_a_latent_by_hand() -> None:
-    """minicpm3: kv_b of 64 inputs as one tensor, or its keys' part with rows of 32 numbers: blocks of 32 in all of
-    them, so a range comes of a whole kv_b that has the type of values alone."""
+    # minicpm3: kv_b of 64 inputs as one tensor, or its keys' part with rows of 32 numbers: blocks of 32 in all of
+    # them, so a range comes of a whole kv_b that has the type of values alone.
     config = {**TINY["minicpm3"], "num_hidden_layers": 2, "kv_lora_rank": 256, "qk_nope_head_dim": 32, "v_head_dim": 64}
     heads = config["num_attention_heads"]
     facts = load(config).memory(dtype="q4_k_m", ctx=1).models[0]
@@ -276,19 +270,6 @@ def test_gptq_with_rules_for_modules(run, tmp_path: Path) -> None:
     config.write_text(json.dumps({**LLAMA, "quantization_config": {**GPTQ, "dynamic": kept}}))
     told = " ".join(run("memory", str(config)).out.split())
     assert "Also unquantized: attn.k_proj, attn.o_proj, attn.q_proj, attn.v_proj and 1 more." in told
-
-
-def test_formats_as_newer_files_spell_them_are_stored_alike() -> None:
-    """Qwen3's own GPTQ files have hyb_act = false; MiniMax-M2's say float8_e4m3fn where DeepSeek-V3's say e4m3."""
-    assert weighed(LLAMA, {**GPTQ, "desc_act": False, "sym": True, "hyb_act": False}) == weighed(LLAMA, GPTQ)
-    fp8 = {"quant_method": "fp8", "weight_block_size": [128, 128], "activation_scheme": "dynamic"}
-    assert weighed(LLAMA, {**fp8, "fmt": "e4m3"}) == weighed(LLAMA, {**fp8, "fmt": "float8_e4m3fn"})
-
-
-def test_the_rest_is_in_the_dtype_of_the_config() -> None:
-    wide = weighed({**LLAMA, "torch_dtype": "float32"}, GPTQ) - weighed(LLAMA, GPTQ)
-    biases = 3 * (60 + 20 + 20 + 72 + 136 + 136 + 72)
-    assert wide == 2 * (2 * 96 * 72 + 7 * 72 + biases)  # table, head and 7 norms too
 
 
 def test_modelopt_with_a_format_for_each_module_it_lists() -> None:
@@ -383,6 +364,17 @@ def test_auto_round_packs_as_gptq_without_groups_of_inputs() -> None:
         said = {**ROUND, "packing_format": packing, "block_name_to_quantize": "model.layers"}
         said |= {"autoround_version": "0.9", "quant_method": "intel/auto-round"}  # its first name
         assert weighed(LLAMA, said) == plain() - 3 * sum(gone(*matrix, taken) for matrix in MATRICES)
+    every = weighed(LLAMA, ROUND)
+    own: dict[str, Any] = {
+        "model.layers.1.mlp.up_proj": {"bits": 16, "data_type": "float"},
+        r".*down_proj": {"bits": 8, "group_size": 34},
+        "lm_head": {"bits": 4, "group_size": 36, "sym": True, "data_type": "int", "act_bits": None},
+        "model.visual.blocks.0.attn.qkv": {"bits": 16, "data_type": "fp"},
+    }
+    packed, eight = formats.gptq(4, 24, indexed=False), formats.gptq(8, 34, indexed=False)
+    more = gone(136, 72, packed) + 3 * (gone(72, 136, packed) - gone(72, 136, eight))
+    less = gone(96, 72, formats.gptq(4, 36, indexed=False))
+    assert weighed(LLAMA, {**ROUND, "extra_config": own}) == every + more - less < plain()
 
 
 def test_optimums_list_of_the_modules_of_a_block_that_are_taken() -> None:
@@ -450,25 +442,18 @@ def test_names_in_groups_of_compressed_tensors() -> None:
     assert weighed(model, theirs) == weighed(model, ours) < plain(model)
 
 
-def test_fields_of_autofp8_mean_one_scale_for_each_matrix() -> None:
+def test_formats_as_other_files_spell_them() -> None:
     """`weight_scale` and `input_scale`, of 4 bytes each, as AutoFP8 stores them."""
     said = {"quant_method": "fp8", "activation_scheme": "static", "ignored_layers": ["lm_head"]}
     lost = plain() - 3 * sum(outputs * inputs - 8 for outputs, inputs in MATRICES)
     assert weighed(LLAMA, said) == weighed(LLAMA, {**said, "kv_cache_scheme": "static"}) == lost
-
-
-def test_auto_round_with_modules_of_their_own() -> None:
-    every = weighed(LLAMA, ROUND)
-    own: dict[str, Any] = {
-        "model.layers.1.mlp.up_proj": {"bits": 16, "data_type": "float"},
-        r".*down_proj": {"bits": 8, "group_size": 34},
-        "lm_head": {"bits": 4, "group_size": 36, "sym": True, "data_type": "int", "act_bits": None},
-        "model.visual.blocks.0.attn.qkv": {"bits": 16, "data_type": "fp"},
-    }
-    packed, eight = formats.gptq(4, 24, indexed=False), formats.gptq(8, 34, indexed=False)
-    more = gone(136, 72, packed) + 3 * (gone(72, 136, packed) - gone(72, 136, eight))
-    less = gone(96, 72, formats.gptq(4, 36, indexed=False))
-    assert weighed(LLAMA, {**ROUND, "extra_config": own}) == every + more - less < plain()
+    # Qwen3's own GPTQ files have hyb_act = false; MiniMax-M2's say float8_e4m3fn where DeepSeek-V3's say e4m3.
+    assert weighed(LLAMA, {**GPTQ, "desc_act": False, "sym": True, "hyb_act": False}) == weighed(LLAMA, GPTQ)
+    fp8 = {"quant_method": "fp8", "weight_block_size": [128, 128], "activation_scheme": "dynamic"}
+    assert weighed(LLAMA, {**fp8, "fmt": "e4m3"}) == weighed(LLAMA, {**fp8, "fmt": "float8_e4m3fn"})
+    wide = weighed({**LLAMA, "torch_dtype": "float32"}, GPTQ) - weighed(LLAMA, GPTQ)
+    biases = 3 * (60 + 20 + 20 + 72 + 136 + 136 + 72)
+    assert wide == 2 * (2 * 96 * 72 + 7 * 72 + biases)  # table, head and 7 norms too
 
 
 def test_modelopt_in_blocks_of_outputs_and_inputs() -> None:

@@ -71,14 +71,11 @@ def test_never_a_preset_for_another_model(run, typed: str) -> None:
     assert (ran.code, ran.out) == (2, ""), typed
 
 
-def test_a_name_without_its_version_is_the_newest(run) -> None:
+def test_the_preset_that_is_used_is_named(run) -> None:
     ran = run("params", "mistral-7b")
     assert ran.code == 0 and ran.out == run("params", "mistral-7b-v0.3").out != run("params", "mistral-7b-v0.1").out
     named = "using preset mistral-7b-v0.3 for mistral-7b, the newest of mistral-7b-v0.1, mistral-7b-v0.3"
     assert named in " ".join(ran.err.split())
-
-
-def test_fields_that_are_set_and_a_second_reading_keep_the_note(run) -> None:
     ran = run("sweep", "gpt2-small", "--ctx", "8,16", "--set", "n_layer=1,2", "--metric", "total_params")
     assert ran.code == 0 and ran.err.count("using preset gpt2 for gpt2-small") == 1
     report = tfacct.load("gpt2-small", n_layer=1).params()
