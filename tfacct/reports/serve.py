@@ -127,7 +127,6 @@ class ServeReport(ServedReport):
 
 def serve(model: LoadedModel, on: Deployment, load: Load) -> ServeReport:
     """Throughput, latency and cost by number of requests. Raises TfacctError, also if no request fits."""
-    load = load.checked()
     _check_serves(on)
     about = serving(model, on, load, on.memory())
     # 80 columns have room for the rate of one user or the seconds of a request; with a price, only for the seconds.

@@ -58,7 +58,6 @@ class Disaggregated:
 
 def disaggregated(model: LoadedModel, prefill_on: Deployment, on: Deployment, load: Load) -> Disaggregated:
     """The load on a prefill worker and a decode worker. Raises TfacctError."""
-    load = load.checked()
     if load.new == 1:
         raise UsageError(f"{option('new', 1)}: the prefill worker gives the first token, so none is decoded")
     load.check_runs(model)

@@ -82,7 +82,6 @@ class Fewest:
 def fewest(model: LoadedModel, on: Deployment, load: Load, requests: int, ttft: float) -> Fewest:
     """The layouts that are in time, on as many devices as necessary, or on at most those of `on` if it has several.
     Raises TfacctError if there is none."""
-    load = load.checked()
     load.check_runs(model)
     count, device = devices.several(option("on"), on.on)
     placed = list(_placements(model, on, count, device))

@@ -30,7 +30,7 @@ class Load:
     """Requests of `prompt` tokens that get `new` ones; how many `requests` at once, None for a few numbers up to what
     fits. `price`: of a device for an hour. `within`: seconds for each output token. `measured`: file of the user's own
     runs, which correct the estimate. `drafts`: tokens that are drafted in every step. `lora`: adapters that requests
-    use."""
+    use. Raises UsageError."""
 
     prompt: int
     new: int
@@ -56,8 +56,7 @@ class Load:
         more = [f", {one.words}" for one in (self.drafts, self.lora) if one is not None]
         return f"prompts of {self.prompt:,}, answers of {self.new:,}{''.join(more)}"
 
-    def checked(self) -> Load:
-        """The load. Raises UsageError."""
+    def __post_init__(self) -> None:
         for name in ("prompt", "new"):
             check_size(option(name), getattr(self, name))
         if self.requests == ():
@@ -71,9 +70,8 @@ class Load:
                 f"{option('within')} is a time per output token after the first, and {option('new', 1)} has none",
                 option("new", 256),
             )
-        if self.drafts is not None and self.drafts.checked().tokens >= self.new:
+        if self.drafts is not None and self.drafts.tokens >= self.new:
             raise UsageError(f"{option('draft_tokens', self.drafts.tokens)} needs more new tokens than {self.new:,}")
-        return self
 
     def check_runs(self, model: LoadedModel) -> None:
         """Raises TfacctError for a model that generates no tokens, or has no positions for those of a request."""

@@ -25,7 +25,7 @@ token. They log neither the drafts nor their acceptance: 3 drafts and the accept
 @record
 class Speculation:
     """Drafts of a load: `tokens` in every step, the share of them that is accepted, and the model that drafts them;
-    None for the multi-token prediction layer of the model itself."""
+    None for the multi-token prediction layer of the model itself. Raises UsageError."""
 
     tokens: int
     acceptance: float
@@ -39,15 +39,13 @@ class Speculation:
             f"{each} per step{'' if self.model is None else f' from {self.model.name}'}, {self.acceptance:g} accepted"
         )
 
-    def checked(self) -> Speculation:
-        """The drafts. Raises UsageError."""
+    def __post_init__(self) -> None:
         check_size(option("draft_tokens"), self.tokens, MOST)
         if not isinstance(self.acceptance, (int, float)) or not 0 <= self.acceptance <= 1:
             raise UsageError(
                 f"{option('acceptance')} must be from 0 to 1, not {self.acceptance!r}",
                 "the share of accepted drafts, given that all earlier ones were accepted: engines log it",
             )
-        return self
 
 
 def with_draft(one: Placement, drafts: Speculation, context: int) -> Placement:
