@@ -63,6 +63,7 @@ def test_an_abbreviation_is_explained_with_sections_that_mention_it(run, word: s
 
 
 def test_help_searches_the_docs_for_a_word_that_is_no_topic(run) -> None:
+    assert "'rule of thumb' in the documentation" in run("help", "rule", "of", "thumb").out
     first = {word: run("help", *word.split(), "--csv").out.splitlines()[1] for word in ("latent attention", "ttft")}
     assert first["latent attention"].startswith("conventions,Latent attention")
     assert first["ttft"].startswith("time,") and "TTFT" in first["ttft"]

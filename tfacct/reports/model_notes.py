@@ -218,12 +218,13 @@ def _not_included(model: LoadedModel, found: Mapping[str, Any]) -> str:
 
 def outside_matmuls(parameters: Iterable[str]) -> str:
     """The kinds of parameters that no matmul reads."""
-    embeddings = {"embed": "the token embedding", "pos_embed": "the position embedding"}
-    kinds = (*embeddings.values(), "norms", "biases", "other parameters")
+    named = {"embed": "the token embedding", "pos_embed": "the position embedding", "per_layer": "per-layer embeddings"}
+    kinds = (*named.values(), "norms", "biases", "other parameters")
 
     def kind(path: str) -> str:
-        small = "biases" if path.endswith(".bias") else "norms" if "norm." in path else kinds[-1]
-        return embeddings.get(paths.heading_of(path), small)
+        if path.endswith(".bias") or "norm." in path:
+            return "biases" if path.endswith(".bias") else "norms"
+        return named.get(paths.module_of(path).removeprefix(f"{paths.ENCODER}."), kinds[-1])
 
     return joined(sorted(set(map(kind, parameters)), key=kinds.index))
 

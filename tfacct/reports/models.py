@@ -129,6 +129,8 @@ def models(presets: Sequence[LoadedModel | Listed]) -> ModelsReport:
         | ({"kv_heads": "latent"} if model.facts["latent"] else {})
         for model, fact in zip(found, facts, strict=True)
     )
+    names = ", ".join(one.name for one in found if one.facts.get("active_is_maximum"))
+    most = [f"Active parameters of {names} are a maximum: a token can use fewer experts."] if names else []
     return build.report(
         ModelsReport,
         found,
@@ -137,17 +139,9 @@ def models(presets: Sequence[LoadedModel | Listed]) -> ModelsReport:
         title="",
         answer=_sizes(found),
         convention="every stored tensor once",
-        notes=lambda at: (
-            [*_at_most(found), "`tfacct models MODEL` prints the config and source of a model."] if at == ALL else []
-        ),
+        notes=lambda at: [*most, "`tfacct models MODEL` prints the config and source of a model."] if at == ALL else [],
         defaults=[],
     )
-
-
-def _at_most(found: Sequence[Listed]) -> list[str]:
-    """The models whose active parameters are a maximum."""
-    names = [one.name for one in found if one.facts.get("active_is_maximum")]
-    return [f"Active parameters of {', '.join(names)} are a maximum: a token can use fewer experts."] if names else []
 
 
 def _sizes(found: Sequence[Listed]) -> str:
