@@ -64,9 +64,9 @@ def in_gib(parts: Mapping[str, int]) -> str:
 class Start:
     """Memory of the card whose cache is the smallest. `terms`: what is taken before the cache, by the names of a log's
     figures. `lacks`: why it does not start; `others`: flags to try where the engine refuses its own. `pool`: bytes of
-    the cache, and the `tokens` that fit; `concurrency`: requests of the longest length. `lines`: what the log says of
-    them. `measured`: True if starts on as many such cards were. `free`: bytes that stay free. `peak_from`: what runs
-    at the peak of activations."""
+    the cache, 0 without a block, and the `tokens` that fit; `concurrency`: requests of the longest length. `lines`:
+    what the log says of them. `measured`: True if starts on as many such cards were. `free`: bytes that stay free.
+    `peak_from`: what runs at the peak of activations."""
 
     terms: Mapping[str, EngineTerm]
     lacks: str = ""

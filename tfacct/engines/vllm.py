@@ -277,7 +277,7 @@ def _rank(
     return Start(
         requested | taken,
         lacks,
-        pool=pool,
+        pool=pool if found.blocks else 0,
         tokens=found.tokens if launch.profile.tokens_line == "blocks" else found.blocks * length // needed,
         concurrency=concurrency,
         lines=() if lacks else lines,

@@ -83,13 +83,14 @@ NOT_IN_THE_LINE = ("on", "log", "engine_version", "total_memory", "tp", "pp")
 
 
 class About(NamedTuple):
-    """A launch and its start. `instead`: a sentence about what starts, and the launch that does, if one is known.
-    `flags`: found for a number of requests. `longest`: its length was searched for. `log`: figures next to what was
-    computed. `assumed`: a sentence on flags that the log lacks."""
+    """A launch and its start. `line`: the command of this launch, or of one that starts instead, if one is known, on
+    which `instead` is a sentence. `flags`: found for a number of requests. `longest`: its length was searched for.
+    `log`: figures next to what was computed. `assumed`: a sentence on flags that the log lacks."""
 
     launch: Launch
     start: Start
-    instead: tuple[str, Launch | None] = ("", None)
+    line: str | None
+    instead: str = ""
     changes: Sequence[Change] = ()
     flags: str = ""
     longest: bool = False
@@ -103,20 +104,9 @@ class About(NamedTuple):
         return [term for name, term in self.start.terms.items() if name in names]
 
     @property
-    def line(self) -> str | None:
-        """The command of a launch that starts: of this one, or of the one instead."""
-        starting = self.instead[1] if self.start.lacks else self.launch
-        return None if starting is None else line(starting)
-
-    @property
     def near(self) -> bool:
         """True if the tokens are an estimate."""
         return self.start.free is None and not self.launch.pool_given
-
-    @property
-    def pool(self) -> int | None:
-        """Bytes of the cache, if there are any."""
-        return self.start.pool if self.start.pool > 0 and self.start.tokens else None
 
     @property
     def interval(self) -> dict[str, Any] | None:
@@ -160,7 +150,7 @@ class EngineReport(build.ModelReport):
     max_model_len: int = of_start(lambda about: about.launch.length)
     kv_cache_tokens: int = of_start(lambda about: about.start.tokens)
     max_concurrency: float = of_start(lambda about: about.start.concurrency)
-    pool_bytes: int | None = of_start(lambda about: about.pool)
+    pool_bytes: int | None = of_start(lambda about: about.start.pool or None)
     weights_bytes: int | None = of_start(lambda about: about.bytes_of("weights"))
     activation_peak_bytes: int | None = of_start(lambda about: about.bytes_of("activations"))
     activation_peak_from: Literal["sampler", "layer"] | None = of_start(lambda about: about.start.peak_from)
@@ -183,9 +173,8 @@ class EngineReport(build.ModelReport):
 def engine_start(model: LoadedModel, name: str, given: Mapping[str, Any]) -> EngineReport:
     """What an engine allocates for a launch with these flags: `requests` and `max_model_len="max"` are searched for;
     `log` has flags and figures to compare. Raises TfacctError."""
-    known, log, flags = engine(name), None, given
-    if given.get("log") is not None:
-        log = logs.read(known, given["log"])
+    known, flags = engine(name), given
+    log = None if given.get("log") is None else logs.read(known, given["log"])
     try:
         flags = given if log is None else logs.flags(log, model, given)
         launch = launch_of(known, model, flags)
@@ -223,10 +212,11 @@ def _vllm(launch: Launch, given: Mapping[str, Any]) -> About:
         launch = advice.for_requests(launch, given["requests"])
     found = vllm.start(launch)
     if found.lacks:
-        return About(launch, found, advice.suggestion(launch, found))
+        instead, other = advice.suggestion(launch, found)
+        return About(launch, found, None if other is None else line(other), instead)
     flags = launch.flags._asdict().items() - before._asdict().items()
     words = " ".join(option(name, value) for name, value in sorted(flags))
-    return About(launch, found, changes=advice.changes(launch, found), flags=words, longest=longest)
+    return About(launch, found, line(launch), "", advice.changes(launch, found), words, longest)
 
 
 def _other(launch: Launch, given: Mapping[str, Any]) -> About:
@@ -240,7 +230,7 @@ def _other(launch: Launch, given: Mapping[str, Any]) -> About:
     found: Start = ENGINES[launch.engine.id].start(launch)
     too_large = not found.tokens or (found.free is not None and found.free + found.pool < 0)
     instead = "Use narrower weights or more memory." if too_large else "Use a shorter context or narrower weights."
-    return About(launch, found, (instead, None))
+    return About(launch, found, None if found.lacks else line(launch), instead)
 
 
 def _assumed(launch: Launch, flags: Mapping[str, Any]) -> str:
@@ -289,7 +279,7 @@ def _cause(about: About, what: str, share: float) -> str:
             return "another dtype of the cache"
         what = "tokens" if "pool" in compared else "pool"
     sizes = (about.bytes_of("activations") or 0) + (about.bytes_of("graphs") or 0)
-    near = abs(share) * max(0, about.start.pool) <= sizes  # no more than the number of requests and the version change
+    near = abs(share) * about.start.pool <= sizes  # no more than the number of requests and the version change
     seqs = what == "pool" and near and "max_num_seqs" in about.launch.engine.facts["flags"]
     return f"another {option('max_num_seqs')} or version, " * seqs + CAUSES[what]
 
@@ -307,19 +297,15 @@ def _log_table(log: Sequence[LogLine]) -> Table:
         }
         for one in log
     ]
-    columns = (
-        Column("what", "figure"),
-        Column("printed", "printed", "amount"),
-        Column("computed", "computed", "amount"),
-        Column("verdict", "", "verdict"),
-    )
+    figures = (Column(name, name, "amount") for name in ("printed", "computed"))
+    columns = (Column("what", "figure"), *figures, Column("verdict", "", "verdict"))
     return columns, (tuple(rows),), ()
 
 
 def _answer(about: About) -> str:
     launch, found = about.launch, about.start
     if found.lacks:
-        return f"Does not start: {found.lacks}. {about.instead[0]}"
+        return f"Does not start: {found.lacks}. {about.instead}"
     if found.free is not None:
         return f"Starts: a cache of {found.tokens:,} tokens fits, {found.free / GIB:.1f} GiB stay free (formula)."
     almost, error = ("≈ ", "accuracy not measured") if about.near else ("", "tokens exact")
@@ -340,20 +326,16 @@ def _answer(about: About) -> str:
 
 
 def _table(about: About) -> Table:
-    columns = (
-        Column("what", "what"),
-        Column("bytes", "GiB", "bytes", unit="GiB"),
-        Column("source", "how"),
-        Column("kind", ""),
-    )
-    if about.pool is None:
+    gib = Column("bytes", "GiB", "bytes", unit="GiB")
+    columns = (Column("what", "what"), gib, Column("source", "how"), Column("kind", ""))
+    if not about.start.pool:
         return columns, (tuple(about.terms),), ()
     what, how = "KV cache", f"{about.start.tokens:,} tokens"
     if (pages := about.start.pages) is not None:
         count = sum(pages.group_counts)
         groups = f" × {count} groups" if count > 1 else ""
         what, how = "pool", f"{pages.blocks:,} blocks of {pages.block_size} tokens{groups}"
-    return columns, (tuple(about.terms),), ({"what": what, "bytes": about.pool, "source": how},)
+    return columns, (tuple(about.terms),), ({"what": what, "bytes": about.start.pool, "source": how},)
 
 
 def _not_measured(about: About) -> str:
