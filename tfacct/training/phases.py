@@ -109,10 +109,18 @@ class Inside:
         # otherwise each is added to the earlier gradient and freed, if no other layer adds to it
         if not self.step.accumulates or self.group.shared is not None:
             made = [*accumulate(reversed(made))][::-1]
-        return [
+        found = [
             Operation(each.at, saved[place[each.at]], made[place[each.at]], self.bytes.of(each.temporary))
             for each in graph.backward
         ]
+        if self.recomputes:
+            forward = ((each.at, self.bytes.of(each.temporary)) for each in graph.forward)
+            found += (Operation(at, saved[place[at]], 0, temporary) for at, temporary in forward)
+        return found
+
+    def saved_at(self, operation: str) -> Size:
+        """Bytes saved until an operation of the forward pass."""
+        return self._needed_up_to(self.step.saved_in(self.group))[self.place[operation]]
 
     @cached_property
     def fullest(self) -> Operation:
@@ -304,8 +312,8 @@ class MemoryTimeline:
         return found
 
     def forward(self) -> Iterator[Phase]:
-        """The first layer while FSDP gathers it into a buffer and copies from it; the end of the forward pass; under
-        autocast, the loss while the copies of all weights are alive."""
+        """The first layer while FSDP gathers it into a buffer and copies from it; the last layer; the end of the
+        forward pass; under autocast, the loss while the copies of all weights are alive."""
         shards = self.step.shards
         if shards is not None and shards.gathers and self.step.stage is None:
             first = next(place for place in self.places if place.number is not None)
@@ -313,6 +321,14 @@ class MemoryTimeline:
             temporary = reads + self.arguments + self.in_forward
             gathered = 2 * (self.gathered(None) + self.unit(first))
             yield self.phase("first layer, forward", "all-gather", 0, self.saved_before[1], temporary, gathered)
+        place, step = self.places[self.last], self.step
+        for each in place.inside.graph.forward if self.last >= 0 and not step.recompute else ():
+            saved = self.saved_before[self.last] + place.inside.saved_at(each.at)
+            arguments = self.arguments or place.inside.bytes.of(step.graph.arguments)
+            temporary = place.inside.bytes.of(each.temporary) + arguments + self.in_forward
+            temporary += sum(place.inside.casts for place in self.places)
+            gathered = self.gathered(None) + self.unit(place)
+            yield self.phase(f"{place.name}, forward", each.at, 0, saved, temporary, gathered)
         everything = self.saved_before[-1]
         yield self.phase(FORWARD_END, "", 0, everything, self.arguments + self.loss)
         in_loss = self.step.graph.loss_forward

@@ -97,7 +97,8 @@ class LayerGraph(NamedTuple):
     `casts`: autocast's copies of weights. `flow`: inputs and outputs of operations. `recomputed`: tensors that the
     layer recomputes in its backward pass. `recomputed_parts`: the operations of each recomputed part: a recomputed
     tensor is alive from the backward pass of the last operation of its part to that of the first operation that it is
-    saved for.
+    saved for. `forward`: temporaries of operations that can be the peak in the forward pass of the last layer, or in
+    that of a recomputed layer, with the gradients that are alive meanwhile.
     """
 
     order: tuple[str, ...] = ()
@@ -107,6 +108,7 @@ class LayerGraph(NamedTuple):
     recomputed: tuple[SavedTensor, ...] = ()
     flow: tuple[DataFlow, ...] = ()
     recomputed_parts: tuple[tuple[str, ...], ...] = ()
+    forward: tuple[BackwardOp, ...] = ()
 
     def reads(self) -> dict[str, tuple[str, ...]]:
         """The operations whose results each operation reads, or LAYER_INPUT."""
@@ -138,6 +140,7 @@ class LayerGraph(NamedTuple):
             tuple(map(tensor, self.recomputed)),
             tuple(map(flow, self.flow)),
             tuple(map(names, self.recomputed_parts)),
+            tuple(map(temporary, self.forward)),
         )
 
 
