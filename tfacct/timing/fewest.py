@@ -140,7 +140,7 @@ def _missed(load: Load, requests: int, ttft: float, largest: Placement, best: Se
     """The error for times that no layout meets on devices up to those of the `largest`. `best`: layouts on more
     devices, if prompts arrive at once, and spread out."""
     name, device = largest.model.name, largest.device
-    goal = f"{requests:,} request{'s' if requests > 1 else ''} with the first token within {units.seconds(ttft)}"
+    goal = f"{units.requests(requests)} with the first token within {units.seconds(ttft)}"
     goal += "" if load.within is None else f" and each later token within {units.seconds(load.within)}"
     if best:
         needed, least = (layout.devices for layout in best)

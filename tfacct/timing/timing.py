@@ -49,25 +49,17 @@ class Constants:
     memory: float = 0.773  # Share of the bandwidth at which kernels read and write. Fitted.
     bend: float = 1.32  # Exponent q between the larger of two times (infinite) and their sum (1). Fitted.
     launch: float = 2.77e-6  # Seconds of a kernel's launch and its tail. Fitted.
-    launch_narrow: float = 5.03e-6
-    """The same of products of weights narrower than 16 bits, with the quantization of activations. Fitted."""
+    launch_narrow: float = 5.03e-6  # The same of products of weights below 16 bits, quantization included. Fitted.
     attention: float = 0.632  # Share of the bf16 peak that attention over long prompts attains. Fitted on kernels.
     prompt: float = 1550.0  # Tokens of a prompt at which attention attains half of that. Fitted on kernels.
     experts_unpacked: float = 0.256  # Share of the bf16 peak that experts attain whose weights are unpacked. Fitted.
-    unpacking: float = 989.4e12
-    """Largest bf16 peak of which they attain that share: on later devices they use Hopper's instructions, at its rate.
-    Read off tables of kernels."""
+    unpacking: float = 989.4e12  # Largest peak of which they attain that share: Hopper's. Read off tables of kernels.
     experts_narrow: float = 0.42  # Share of the peak of fp8 and fp4 units that experts attain. Fitted.
-    tile: int = 24
-    """Rows to which the tokens of an expert are padded, by half of it on average: few tokens run in tiles of 16 or 32
-    rows. Not fitted."""
+    tile: int = 24  # Rows to which the tokens of an expert are padded, by half of it on average. Not fitted.
     uneven: float = 1.81  # FLOPs of the busiest rank over the mean, where ranks hold different experts. Fitted.
-    popularity: float = 0.539
-    """Shape of the gamma distribution of how often experts are chosen: the larger, the more alike they are. Fitted."""
-    experts_launch: float = 24.9e-6
-    """Seconds of a launch over all experts, half of a layer's sorting and gathering. Fitted."""
-    experts_launch_fp4: float = 11.3e-6
-    """The same of the fused kernels for fp4 weights on devices with fp4 units. Fitted."""
+    popularity: float = 0.539  # Gamma shape of how often experts are chosen: the larger, the more alike. Fitted.
+    experts_launch: float = 24.9e-6  # Seconds of a launch over all experts, half of a layer's sorting. Fitted.
+    experts_launch_fp4: float = 11.3e-6  # The same of fused kernels, for fp4 weights on devices with fp4 units. Fitted.
     link: float = 0.442  # Share of NVLink, one way, that an all-reduce of few bytes attains. Fitted.
     link_large: float = 0.723  # The same of many bytes. Fitted.
     message: float = 16e6  # Bytes of an all-reduce that attains the mean of both. Read off tables of all-reduces.

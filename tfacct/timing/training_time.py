@@ -34,16 +34,14 @@ class TrainingConstants:
     products_hot: float = 0.77  # The same of devices with fp8 units, whose power does not last for more. Fitted.
     fp8: float = 0.657  # Share of the fp8 peak that matmuls in fp8 attain. Fitted.
     nvfp4: float = 0.5  # Share of the fp4 peak that matmuls in nvfp4 attain. Chosen by steps of Megatron-Bridge.
-    experts: float = 0.4
-    """Rate of the matmuls of experts, as a share of that of other matmuls. Chosen by steps of Megatron-Bridge."""
+    experts: float = 0.4  # Rate of experts' matmuls as a share of that of others. Chosen by steps of Megatron-Bridge.
     attention: float = 0.32  # Share of the bf16 peak that attention attains, by the pairs that its mask keeps. Fitted.
     attention_hot: float = 0.178  # The same of devices with fp8 units. Fitted.
     pointwise: float = 4.27  # Times that work which is no matmul moves its operands and results. Fitted.
     logits: float = 27.7  # Bytes that loss and logits move for each logit. Fitted.
     launch: float = 5.2e-6  # Seconds of a launch. Fitted.
     link: float = 0.639  # Share of the link that collectives attain in a node. Fitted.
-    link_far: float = 0.58
-    """The same of gathers between nodes, of the slower of that link and all network cards of a node. Fitted."""
+    link_far: float = 0.58  # The same of gathers between nodes, of the slower of it and a node's network. Fitted.
     card: float = 0.88  # Share of a network card that sums of gradients between nodes attain. Not fitted.
     reduce: float = 20e-6  # Seconds of a sum of nothing; NCCL takes 7 to 26 µs in a node. Not fitted.
     optimizer: float = 34.6  # Bytes that the optimizer moves for each of a device's parameters. Fitted.
