@@ -85,22 +85,6 @@ def test_contexts_that_images_can_have(run) -> None:
     assert "Up to ctx = 4,644, " in ran.out and "ctx must be a multiple of 4" in ran.out
 
 
-@pytest.mark.parametrize(
-    ("model", "field", "value"),
-    [
-        ("gemma-4-e4b-vision", "default_output_length", "280"),
-        ("ernie-4.5-vl-28b-vision", "spatial_merge_size", "2"),
-        ("dbrx-132b", "max_seq_len", "32768"),
-        ("xglm-564m", "max_position_embeddings", "2048"),
-        ("mpt-7b", "max_seq_len", "2048"),
-        ("qwen2-7b", "model_type", '"qwen2"'),
-    ],
-)
-def test_a_field_that_says_the_context_is_not_said_to_have_no_effect(run, model: str, field: str, value: str) -> None:
-    rows = [line.split() for line in run("models", model).out.splitlines() if line.startswith(f" {field} ")]
-    assert rows == [[field, "family" if field == "model_type" else "given", value]]
-
-
 def test_all_parts_of_one_that_reads_hears_and_sees_are_counted_together() -> None:
     """Qwen2.5-Omni-7B without what speaks: 8,931,813,888 parameters."""
     text = {

@@ -48,16 +48,9 @@ def test_what_the_page_holds_beside_the_preset_is_named(run) -> None:
     assert run("flops", "gemma-3-4b-text").err == ""
 
 
-@pytest.mark.parametrize(
-    ("typed", "preset", "of"),
-    [
-        ("kimi-k2.5", "kimi-k2.5-vision", "images"),
-        ("Qwen3-VL-8B-Instruct", "qwen3-vl-8b-vision", "images"),
-        ("Qwen2-Audio-7B-Instruct", "qwen2-audio-7b-audio", "audio"),
-        ("voxtral-mini-3b-2507", "voxtral-mini-3b-audio", "audio"),
-    ],
-)
-def test_an_encoder_does_not_answer_for_the_model_that_writes_text(run, typed: str, preset: str, of: str) -> None:
+@pytest.mark.parametrize("typed", NAMES["encoders"])
+def test_an_encoder_does_not_answer_for_the_model_that_writes_text(run, typed: str) -> None:
+    preset, of = NAMES["encoders"][typed]
     ran = run("params", typed)
     assert (ran.code, ran.out) == (2, "")
     said = f"error: there is no preset for the language model of {typed}\nhint: {preset} is its encoder of {of}\n"
