@@ -69,7 +69,19 @@ def witnessed(config: dict[str, Any], mesh: Mesh, batch: int, tokens: int) -> tu
     return {key: sizes for key, sizes in found.items() if key[1] == "all-to-all"}, buckets, local
 
 
-def compared(kind: str, mesh: Mesh, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+CASES = [("mixtral", 2, 2, 0), ("mixtral", 4, 2, 0), ("qwen3_moe", 4, 4, 0), ("deepseek_v3", 4, 2, 0)]
+FURTHER = [
+    pytest.param(kind, (2, 4)[seed % 2] * (1, 2)[seed // 2 % 2], (2, 4)[seed % 2], seed, marks=pytest.mark.slow)
+    for kind in ("mixtral", "qwen3_moe", "deepseek_v3")
+    for seed in range(1, 9)
+]
+
+
+@pytest.mark.parametrize(("kind", "dp", "ep", "seed"), CASES + FURTHER)
+def test_copies_send_tokens_to_experts_and_reduce_the_rest(
+    kind: str, dp: int, ep: int, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mesh = Mesh(dp=dp, ep=ep)
     monkeypatch.setattr(data_parallel, "OTHERS", CAP)
     monkeypatch.setattr(data_parallel, "FIRST", CAP // 2)
     monkeypatch.setattr("torch.nn.parallel.distributed._DEFAULT_BUCKET_CAP_MB", CAP / 2**20)
@@ -99,20 +111,3 @@ def compared(kind: str, mesh: Mesh, seed: int, monkeypatch: pytest.MonkeyPatch) 
     # What no bucket has, the ranks of the same experts sum among them; where each is on one rank, nobody does.
     rest = 2 * local - sum(size * count for size, count in reduced.items())
     assert of_experts == (rest if mesh.expert_replicas > 1 else 0)
-
-
-@pytest.mark.parametrize(
-    ("kind", "dp", "ep"), [("mixtral", 2, 2), ("mixtral", 4, 2), ("qwen3_moe", 4, 4), ("deepseek_v3", 4, 2)]
-)
-def test_copies_send_tokens_to_experts_and_reduce_the_rest(
-    kind: str, dp: int, ep: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    compared(kind, Mesh(dp=dp, ep=ep), 0, monkeypatch)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["mixtral", "qwen3_moe", "deepseek_v3"])
-def test_random_copies_send_tokens_to_experts_and_reduce_the_rest(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for seed in range(1, 9):
-        ep = (2, 4)[seed % 2]
-        compared(kind, Mesh(dp=ep * (1, 2)[seed // 2 % 2], ep=ep), seed, monkeypatch)

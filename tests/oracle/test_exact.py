@@ -152,13 +152,6 @@ def test_the_json_and_the_first_line(run: Callable[..., Ran]) -> None:
     assert f"The peak is while computing the loss, before there are gradients. {sizes}" in early
 
 
-@pytest.mark.parametrize("columns", [60, 80, 120])
-def test_tables_fit(run: Callable[..., Ran], columns: int) -> None:
-    ran = run("train", "gpt2", "--exact", "--ctx", "16", "--set", "n_layer=2", columns=columns)
-    lines = ran.out.splitlines()
-    assert ran.code == 0 and max(map(len, lines)) <= columns and "Peak: " in "".join(lines[1:3])
-
-
 def test_a_package_that_is_not_installed_is_named(run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch) -> None:
     import tfacct.meta.model  # so that it is an attribute of its package
 

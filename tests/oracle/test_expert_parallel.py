@@ -58,28 +58,19 @@ def test_recomputed_layers_send_again_what_transformers_does(kind: str, mesh: st
     compared(kind, mesh, 0, train=True, recompute=True)
 
 
-@VIEW
-@pytest.mark.parametrize(
-    ("kind", "mesh", "train"),
-    [
-        ("llama", "tp", True),
-        ("mixtral", "tp", True),
-        ("deepseek_v2", "tp", True),
-        ("qwen3_moe", "ep", False),
-        ("mixtral", "ep", True),
-        ("qwen3_moe", "ep-own", True),
-    ],
-)
-def test_experts_send_what_transformers_does(kind: str, mesh: str, train: bool) -> None:
-    compared(kind, mesh, 0, train=train)
+CASES = [("llama", "tp", True, 0), ("mixtral", "tp", True, 0), ("deepseek_v2", "tp", True, 0)]
+CASES += [("qwen3_moe", "ep", False, 0), ("mixtral", "ep", True, 0), ("qwen3_moe", "ep-own", True, 0)]
+FURTHER = [
+    pytest.param(kind, mesh, train, seed, marks=pytest.mark.slow)
+    for kind in SIZES
+    for mesh in MESHES
+    if "E" in SIZES[kind].values() or "tp" in mesh
+    for seed in range(1, 4)
+    for train in (False, True)
+]
 
 
 @VIEW
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("kind", "mesh"), [(kind, mesh) for kind in SIZES for mesh in MESHES if "E" in SIZES[kind].values() or "tp" in mesh]
-)
-def test_experts_of_random_configs_send_what_transformers_does(kind: str, mesh: str) -> None:
-    for seed in range(1, 4):
-        for train in (False, True):
-            compared(kind, mesh, seed, train=train, bits=16 if seed == 3 else 32)
+@pytest.mark.parametrize(("kind", "mesh", "train", "seed"), CASES + FURTHER)
+def test_experts_send_what_transformers_does(kind: str, mesh: str, train: bool, seed: int) -> None:
+    compared(kind, mesh, seed, train=train, bits=16 if seed == 3 else 32)

@@ -214,66 +214,29 @@ def test_parameters_are_the_classes_own(family: str) -> None:
     assert shapes_of(ours) == alike(parameter.shape for parameter in class_parameters(ours)), family
 
 
-@pytest.mark.parametrize(
-    ("name", "bytes_"),
-    [
-        ("qwen3.5-27b", 107_583_997_260),
-        ("qwen3-next-80b-a3b", 318_697_568_220),
-        ("qwen3.5-397b-a17b", 1_585_385_405_496),
-    ],
-)
-def test_fused_heads_of_two_sizes(name: str, bytes_: int) -> None:
-    """DeltaNet's queries, keys and values are one matrix, of fewer key heads than value heads. Bytes of the classes of
-    transformers 5.23 on meta: 2 · 2 bytes for each element, and 4 for each tensor."""
-    step = load(name).train(ctx="4k")
-    assert step.optimizer_bytes == bytes_
-
-
-def test_a_small_model_by_one_step_of_adamw() -> None:
-    """97,200 bytes of state: torch.optim.AdamW on the CPU, in bf16."""
-    heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16}
-    of_delta = {"linear_key_head_dim": 8, "linear_value_head_dim": 8, "linear_num_key_heads": 2}
-    model = {
-        **{"model_type": "qwen3_5_text", "vocab_size": 96, "hidden_size": 32, "num_hidden_layers": 2},
-        **{"intermediate_size": 48, "layer_types": ["linear_attention", "full_attention"]},
-        **{"linear_conv_kernel_dim": 4, "linear_num_value_heads": 4, **of_delta, **heads},
-    }
-    step = load(model).train(ctx=16, attention="eager")
-    assert step.optimizer_bytes == 97_200
-
-
-def stepped(config: dict[str, Any], name: str) -> int:
-    """Bytes that an optimizer stores for a class that took a step on the CPU, in bf16."""
+@pytest.mark.parametrize("family", ["lfm2", "qwen3_5_text", "qwen3_next", "qwen3_moe"])
+def test_muon_of_real_models_has_the_matrices_of_their_blocks(family: str) -> None:
+    """Bytes of its state after a step of the class on the CPU, in bf16: convolutions of three dimensions, fused heads
+    of two sizes, and banks of experts are AdamW's."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
     from tfacct.meta.optimizer import tensors
 
+    config = in_whole_rows(TINY[family])
     fields = deepcopy({key: value for key, value in config.items() if key != "model_type"})
     made = AutoConfig.for_model(config["model_type"], **fields)
     built = AutoModelForCausalLM.from_config(made, dtype=torch.bfloat16, attn_implementation="eager")
     ids = torch.arange(32).reshape(2, 16) % config["vocab_size"]
     built(ids, labels=ids).loss.backward()
     trained = dict(built.named_parameters())
-    if name == "muon":  # matrices of the blocks alone
-        hidden = [each for at, each in trained.items() if each.ndim == 2 and any(map(str.isdigit, at.split(".")))]
-        others = [each for each in trained.values() if all(each is not one for one in hidden)]
-        optimizers = [torch.optim.Muon(hidden), torch.optim.AdamW(others, fused=True)]
-    else:
-        optimizers = MADE[name]([*trained.values()])
-    for each in optimizers:
-        each.step()
-    return sum(tensor.numel() * tensor.element_size() for each in optimizers for tensor in tensors(each))
-
-
-@pytest.mark.parametrize(
-    "name", ["adamw", "adafactor", "adafactor-transformers", "adafactor-transformers-beta1", "muon", "nadam"]
-)
-@pytest.mark.parametrize("family", ["lfm2", "qwen3_5_text", "qwen3_next", "qwen3_moe"])
-def test_real_models_have_states_of_this_size(family: str, name: str) -> None:
-    """Convolutions of three dimensions, fused heads of two sizes, and banks of experts."""
-    config = in_whole_rows(TINY[family])
-    assert optimizer(name).state_bytes(stored(load_model(family, config)), 2) == stepped(config, name)
+    hidden = [each for at, each in trained.items() if each.ndim == 2 and any(map(str.isdigit, at.split(".")))]
+    others = [each for each in trained.values() if all(each is not one for one in hidden)]
+    states = 0
+    for own in (torch.optim.Muon(hidden), torch.optim.AdamW(others, fused=True)):
+        own.step()
+        states += sum(tensor.numel() * tensor.element_size() for tensor in tensors(own))
+    assert optimizer("muon").state_bytes(stored(load_model(family, config)), 2) == states
 
 
 @pytest.mark.parametrize("family", ["falcon_mamba", "jamba", "mamba", "zamba2"])

@@ -8,7 +8,6 @@ import pytest
 
 from tests.families import TINY, VARIANTS
 from tfacct.architecture.parts import LightningAttention as LightningPart
-from tfacct.families import multimodal
 from tfacct.loading.model import load_model
 
 
@@ -34,27 +33,6 @@ def test_lings_chunks_are_the_recurrence_token_by_token() -> None:
         assert torch.allclose(whole, seen) and torch.allclose(last, behind)
         decay = (-(2 ** (-8 * torch.tensor([1, 2, 3, 4]) / 4)) * (1 - 1 / 4 + 1e-5)).exp()
         assert torch.allclose(module.rates(x).exp().flatten()[:4].float(), decay)
-
-
-@pytest.mark.parametrize(
-    ("whole", "stem"),
-    [("altclip", "AltCLIP"), ("chinese_clip", "ChineseCLIP"), ("metaclip_2", "MetaClip2"), ("siglip2", "Siglip2")],
-)
-def test_both_encoders_of_a_pair_are_all_of_its_class_but_a_scale(whole: str, stem: str) -> None:
-    """A whole projects the vectors of both, but SigLIP's, which has a bias beside its scale."""
-    import torch
-    import transformers
-
-    own = {f"{part}_config": TINY[f"{whole}_{part}_model"] for part in ("text", "vision")}
-    wide = {} if whole == "siglip2" else {"projection_dim": 13}
-    with torch.device("meta"):
-        config = getattr(transformers, f"{stem}Config")(**own, **wide)
-        built = getattr(transformers, f"{stem}Model")._from_config(config)
-    ours = load_model("mine", {"model_type": whole, **wide, **own})
-    both = (ours, ours.of_part("vision"))
-    beside = multimodal.dual_encoders()[whole].extra
-    assert all({*beside} < {*one.left_out} for one in both)
-    assert sum(one.parameters for one in both) + len(beside) == sum(one.numel() for one in built.parameters())
 
 
 def test_a_text_read_backwards_gives_jinas_logits_backwards() -> None:

@@ -76,20 +76,25 @@ MESHES: dict[str, dict[str, Any]] = {
 }
 
 
-def drawn(kind: str, mesh: str, seed: int) -> None:
-    """A small config whose letters the mesh divides, and a step."""
+DENSE = ("llama", "mistral", "qwen2", "qwen3", "starcoder2", "gemma", "gemma2", "gemma3_text", "olmo2", "olmo3")
+DRAWS = [("olmo2", "tp", 0), ("llama", "megatron", 0), ("starcoder2", "sp", 0), ("qwen3", "fsdp-sp", 0)]
+DRAWS += [("gpt2", "fsdp", 0)]
+FURTHER = [
+    pytest.param(kind, mesh, seed, marks=pytest.mark.slow)
+    for kind in DENSE
+    for mesh in MESHES
+    if not (kind.startswith("gemma") and "sp" in mesh)  # refused: the class scales its rows inside the module
+    for seed in range(1, 5)
+]
+
+
+@pytest.mark.parametrize(("kind", "mesh", "seed"), DRAWS + FURTHER)
+def test_every_collective_of_a_random_config_is_torchs(kind: str, mesh: str, seed: int) -> None:
+    """A small config whose axes the mesh divides, and a step."""
     rng, ranks = random.Random(f"{kind} {mesh} {seed}"), MESHES[mesh]
     tp, fsdp = ranks.get("tp", 1), ranks.get("fsdp", 1)
     config = random_config(kind, rng, Mesh(tp=tp, fsdp=fsdp))
     agrees(tfacct.load(config), ranks, ctx=tp * rng.randint(1, 4), batch=rng.randint(1, 3))
-
-
-@pytest.mark.parametrize(
-    ("kind", "mesh"),
-    [("olmo2", "tp"), ("llama", "megatron"), ("starcoder2", "sp"), ("qwen3", "fsdp-sp"), ("gpt2", "fsdp")],
-)
-def test_every_collective_of_a_random_config_is_torchs(kind: str, mesh: str) -> None:
-    drawn(kind, mesh, 0)
 
 
 @pytest.mark.filterwarnings("ignore:`gradient_checkpointing_enable`")
@@ -105,19 +110,6 @@ def test_every_collective_of_a_step_with_recomputed_layers_is_torchs(kind: str, 
     model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     sent = accounted(config, mesh, 3, mesh.tp * 2, train=True, recomputed="layers")
     assert sent == witnessed(model, mesh, 3, mesh.tp * 2), config
-
-
-DENSE = ("llama", "mistral", "qwen2", "qwen3", "starcoder2", "gemma", "gemma2", "gemma3_text", "olmo2", "olmo3")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("mesh", MESHES)
-@pytest.mark.parametrize("kind", DENSE)
-def test_every_collective_of_random_configs_is_torchs(kind: str, mesh: str) -> None:
-    if kind.startswith("gemma") and "sp" in mesh:
-        return  # refused: the class scales its table's rows inside the module
-    for seed in range(1, 5):
-        drawn(kind, mesh, seed)
 
 
 EXPERTS = ("qwen3-30b-a3b", "qwen1.5-moe-a2.7b", "glm-4.5-air", "dots.llm1", "minimax-m2")

@@ -9,7 +9,6 @@ import pytest
 import tfacct
 from tests.families import TINY, random_config
 from tfacct.architecture.axis_names import MARKS
-from tfacct.ledger.workload import Workload
 from tfacct.parallel.mesh import Mesh, tp_axis
 from tfacct.parallel.shard_shapes import fsdp_units
 
@@ -41,42 +40,22 @@ def divisible(kind: str, config: dict[str, Any], tp: int) -> dict[str, Any]:
     return found
 
 
-def compared(kind: str, mesh: str, seed: int) -> None:
-    """The small config of a kind, or from a seed a random one."""
-    config = random_config(kind, seed) if seed else TINY[kind]
-    source = config.get("max_source_positions", 11) if "decoder_layers" in config else 0
-    asked(divisible(kind, config, MESHES[mesh].get("tp", 1)), Workload(7, 7, 2, source=source), mesh)
-
-
-def asked(config: dict[str, Any], work: Workload, mesh: str) -> None:
-    source = {"source": work.source} if work.source else {}
-    model = tfacct.load(config)
-    found = model.verify(shard=True, ctx=work.tokens, batch=work.batch, all_layers=True, **source, **MESHES[mesh])
-    assert found.agrees and found.cross_checks[1]["measured"] > 0, (config, work)
+QUICK = [("bert", "both", 0), ("roberta", "tp", 0), ("t5", "both", 0), ("marian", "fsdp", 0), ("bart", "tp", 0)]
+FURTHER = [(kind, mesh, seed) for kind in ENCODERS + PAIRS for mesh in MESHES for seed in range(10, 16)]
+FURTHER += [(kind, mesh, 0) for kind in ALIKE for mesh in MESHES]
 
 
 @pytest.mark.parametrize(
-    ("kind", "mesh"),
-    [("bert", "both"), ("roberta", "tp"), ("t5", "both"), ("marian", "fsdp"), ("bart", "tp")],
+    ("kind", "mesh", "seed"), [*QUICK, *(pytest.param(*one, marks=pytest.mark.slow) for one in FURTHER)]
 )
-def test_every_collective_of_a_step_is_torchs(kind: str, mesh: str) -> None:
-    """Sines that no step changes (marian), scores of distances that the first blocks have (t5), heads with a bias."""
-    compared(kind, mesh, 0)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("mesh", MESHES)
-@pytest.mark.parametrize("kind", ENCODERS + PAIRS)
-def test_every_collective_of_random_configs_is_torchs(kind: str, mesh: str) -> None:
-    for seed in range(10, 16):
-        compared(kind, mesh, seed)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("mesh", MESHES)
-@pytest.mark.parametrize("kind", ALIKE)
-def test_every_collective_of_their_relatives_is_torchs(kind: str, mesh: str) -> None:
-    compared(kind, mesh, 0)
+def test_every_collective_of_a_step_is_torchs(kind: str, mesh: str, seed: int) -> None:
+    """Of the small config of a kind, or from a seed of a random one: sines that no step changes (marian), scores of
+    distances that the first blocks have (t5), heads with a bias."""
+    config = random_config(kind, seed) if seed else TINY[kind]
+    source = {"source": config.get("max_source_positions", 11)} if "decoder_layers" in config else {}
+    model = tfacct.load(divisible(kind, config, MESHES[mesh].get("tp", 1)))
+    found = model.verify(shard=True, ctx=7, batch=2, all_layers=True, **source, **MESHES[mesh])
+    assert found.agrees and found.cross_checks[1]["measured"] > 0, config
 
 
 def calls(model: str, **how: Any) -> dict[str, int]:

@@ -43,32 +43,17 @@ def test_lightning_attention_verifies(run, tmp_path) -> None:
 
 @pytest.mark.parametrize("work", [Workload(17, 17, 3), Workload(17, 1, 3), Workload(97, 20, 2)])
 def test_every_witness_agrees_on_the_form_of_its_step(work: Workload) -> None:
-    from tfacct.verify import checks as witness
-
     checks = witness.checks(by_name()["auto"], work, all_layers=False, against=False)
     assert {check.name for check in checks if not check.agrees} == set()
     assert checks[0].formula == by_name()["auto"].ledger.flops(work.axes(), unfolded=True)
 
 
 def test_the_class_is_asked_for_what_it_runs() -> None:
-    from tfacct.verify import checks as witness
-
     auto, work = by_name()["auto"], Workload(17, 1, 3)
     checks = {check.name: check for check in witness.class_checks(auto, work)}
     assert all(check.agrees for check in checks.values()) and len(checks) == 3
     expanded = forward_flops(by_name()["expanded"].ledger, work.axes())
     assert checks["transformers, forward"].totals[1] == expanded != forward_flops(auto.ledger, work.axes())
-
-
-def test_the_class_is_not_asked_about_a_chunk(run) -> None:
-    """Its recurrence begins anew there, so it would be another model's count."""
-    ran = run("verify", "mamba-130m", "--against", "transformers", "--ctx", "64", "--tokens", "3")
-    assert ran.code == 2 and "its recurrence starts from zero" in ran.err and "--decode" in ran.err
-
-
-def test_fused_attention_is_refused(run) -> None:
-    ran = run("mfu", "--run", "mamba-130m", "--ctx", "8", "--sdpa")
-    assert ran.code == 2 and "mamba-130m has none" in ran.err
 
 
 def test_the_recurrence_is_the_loop_it_stands_for() -> None:
@@ -136,20 +121,17 @@ def test_their_parameters_are_the_classs(family: str) -> None:
     assert renamed(mine, paths, tensors) == by_layer != {}
 
 
-@pytest.mark.parametrize("work", [Workload(13, 13, 3), Workload(17, 1, 2)])
-def test_the_reference_runs_v32s(work: Workload) -> None:
-    checks = witness.checks(load_model("mine", TINY["deepseek_v32"], TWO), work, all_layers=False, against=False)
-    assert {check.name for check in checks if not check.agrees} == set()
-    assert any(path.startswith("mtp.1.attn.indexer.") for path in checks[0].measured)
-
-
-@pytest.mark.parametrize("form", ["expanded", "absorbed", "unpacked"])
+@pytest.mark.parametrize(
+    ("family", "form"),
+    [*(("deepseek_v3", form) for form in ("expanded", "absorbed", "unpacked")), ("deepseek_v32", None)],
+)
 @pytest.mark.parametrize("work", [Workload(13, 13, 3), Workload(17, 4, 3, logits="last"), Workload(17, 1, 2)])
-def test_the_reference_runs_them(form: str, work: Workload) -> None:
-    ours = load_model("mine", TINY["deepseek_v3"], {**TWO, "latent_attention": form})
+def test_the_reference_runs_them(family: str, form: str | None, work: Workload) -> None:
+    ours = load_model("mine", TINY[family], {**TWO, **({"latent_attention": form} if form else {})})
     checks = witness.checks(ours, work, all_layers=False, against=False)
     assert {check.name for check in checks if not check.agrees} == set()
-    assert any(path.startswith("mtp.1.") for path in checks[0].measured)
+    inside = "mtp.1." if form else "mtp.1.attn.indexer."
+    assert any(path.startswith(inside) for path in checks[0].measured)
 
 
 FAMILIES = ("qwen3_next", "qwen3_5_text", "kimi_linear", "olmo_hybrid")
@@ -197,17 +179,31 @@ def test_a_class_that_mixes_up_its_sequences_is_compared_as_it_runs(run) -> None
     assert asked.code == 0 and "once per pair of sequences" in " ".join(asked.out.split())
 
 
-def test_what_is_refused_and_what_cannot_be_asked(run) -> None:
-    asked = run("verify", "rwkv-4-169m-pile", "--set", "attention_hidden_size=512", "--against", "transformers")
-    assert asked.code == 2 and "attention_hidden_size equal to hidden_size" in asked.err
-    asked = run("verify", "rwkv-4-169m-pile", "--set", "num_hidden_layers=1", "--against", "transformers")
-    assert asked.code == 2 and "at least two layers" in asked.err
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        ("rwkv-4-169m-pile --set attention_hidden_size=512", "attention_hidden_size equal to hidden_size"),
+        ("rwkv-4-169m-pile --set num_hidden_layers=1", "at least two layers"),
+        ("mamba-130m --ctx 64 --tokens 3", "its recurrence starts from zero"),  # it would be another model's count
+        ("deepseek-v3 --set mtp=true --ctx 64", "no MTP layers"),
+        ("deepseek-v3 --set latent_attention=absorbed --ctx 64", "supports only latent_attention = expanded"),
+        ("voxtral-mini-3b-audio --ctx 100 --set=num_hidden_layers=1", "reads 1,500 positions, no fewer and no more"),
+    ],
+)
+def test_what_the_class_cannot_be_asked_is_said(run, command: str, says: str) -> None:
+    ran = run("verify", *command.split(), "--against", "transformers")
+    assert ran.code == 2 and says in " ".join(ran.err.split())
+
+
+def test_what_no_reference_runs_is_refused(run) -> None:
     config = {"model_type": "rwkv", "hidden_size": 64, "num_attention_heads": 4}
     refused = run("params", "-", stdin=json.dumps(config).encode())
     assert refused.code == 2 and "num_attention_heads" in refused.err
+    ran = run("mfu", "--run", "mamba-130m", "--ctx", "8", "--sdpa")
+    assert ran.code == 2 and "mamba-130m has none" in ran.err
 
 
-def test_voxtrals_encoder_by_hand(run) -> None:
+def test_voxtrals_encoder_by_hand() -> None:
     """Whisper's, of 30 seconds: convolutions of three frames, 1,500 positions, 32 layers whose keys have no biases."""
     ours = load("voxtral-mini-3b-audio")
     layer = 4 * 1280**2 + 3 * 1280 + 2 * 1280 * 5120 + 5120 + 1280 + 4 * 1280
@@ -216,10 +212,6 @@ def test_voxtrals_encoder_by_hand(run) -> None:
     stem = 3000 * 3 * 128 * 1280 + 1500 * 3 * 1280**2  # the first convolution runs over all frames
     blocks = 32 * (1500 * (4 * 1280**2 + 2 * 1280 * 5120) + 2 * 1500**2 * 1280)
     assert ours.flops().total == 2 * (stem + blocks)
-    ran = run(
-        "verify", "voxtral-mini-3b-audio", "--against", "transformers", "--ctx", "100", "--set=num_hidden_layers=1"
-    )
-    assert ran.code == 2 and "reads 1,500 positions, no fewer and no more" in " ".join(ran.err.split())
 
 
 @pytest.mark.parametrize("name", ["glm-4.1v-9b-vision", "kimi-k2.5-vision", "qwen3-vl-4b-vision", "dinov3-vits16"])
@@ -241,15 +233,6 @@ def test_the_last_layer_with_a_window_in_qwen2_moe(up_to: int, sliding: list[int
     fields = {name: value for name, value in config.items() if name != "model_type"}
     kinds = transformers.Qwen2MoeConfig(**fields).layer_types
     assert [number for number, kind in enumerate(kinds) if kind == "sliding_attention"] == sliding
-
-
-def test_what_the_class_cannot_run_is_said(run) -> None:
-    for name, value, says in (
-        ("mtp", "true", "no MTP layers"),
-        ("latent_attention", "absorbed", "supports only latent_attention = expanded"),
-    ):
-        ran = run("verify", "deepseek-v3", "--set", f"{name}={value}", "--ctx", "64", "--against", "transformers")
-        assert ran.code == 2 and says in ran.err
 
 
 def test_sines_of_a_width_of_one_are_zeros() -> None:

@@ -1,6 +1,7 @@
 """Every family compared with its transformers class: parameters, FLOPs and caches, module by module. Kind: oracle."""
 
 import re
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, reject, settings
@@ -105,28 +106,6 @@ SMALL = st.integers(1, 6)
 STEPS = ("prefill", "chunk", "decode")
 
 
-def random_agreement(family: str, examples: int, *, steps: int) -> None:
-    """So many random configs, and so many different steps of each."""
-
-    @settings(max_examples=examples, deadline=None, database=None, suppress_health_check=list(HealthCheck))
-    @given(
-        config=configs(family),
-        batch=SMALL,
-        tokens=SMALL,
-        old=st.integers(0, 13),
-        source=st.integers(1, 14),
-        some=st.permutations(STEPS),
-    )
-    def check(config: dict, batch: int, tokens: int, old: int, source: int, some: list[str]) -> None:
-        """A prefill, a chunk behind `old` tokens, a decode step: windows are 2 to 9 tokens."""
-        of = {"prefill": (tokens, tokens), "chunk": (old + tokens, tokens), "decode": (old + 1, 1)}
-        ours = load_model("random", config)
-        with suppressed_refusals():
-            agree(ours, *dict.fromkeys(asked(ours, Workload(*of[step], batch), source) for step in some[:steps]))
-
-    check()
-
-
 @pytest.mark.parametrize("family", ["gpt2", "mixtral", "bart", "albert", "zamba2"])
 def test_modules_hold_what_torchs_own_counter_says(family: str) -> None:
     """FlopCounterMode counts a module with those in it, once for each name that a shared one has."""
@@ -150,15 +129,34 @@ def test_modules_hold_what_torchs_own_counter_says(family: str) -> None:
 FAMILIES = [name for name in families.names() if is_asked(name) and families.config_class(name).hf_modules]
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_random_configs_agree(family: str) -> None:
-    random_agreement(family, 4, steps=1)
+def few_and_many(few: int, many: int) -> Any:
+    """So many random configs of each family, and behind `-m slow` more."""
+    return pytest.mark.parametrize("examples", [few, pytest.param(many, marks=pytest.mark.slow)])
 
 
-@pytest.mark.slow
+@few_and_many(4, 200)
 @pytest.mark.parametrize("family", FAMILIES)
-def test_many_random_configs_agree(family: str) -> None:
-    random_agreement(family, 200, steps=len(STEPS))
+def test_random_configs_agree(family: str, examples: int) -> None:
+    """One step of each of the few, all steps of the many."""
+    steps = 1 if examples == 4 else len(STEPS)
+
+    @settings(max_examples=examples, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @given(
+        config=configs(family),
+        batch=SMALL,
+        tokens=SMALL,
+        old=st.integers(0, 13),
+        source=st.integers(1, 14),
+        some=st.permutations(STEPS),
+    )
+    def check(config: dict, batch: int, tokens: int, old: int, source: int, some: list[str]) -> None:
+        """A prefill, a chunk behind `old` tokens, a decode step: windows are 2 to 9 tokens."""
+        of = {"prefill": (tokens, tokens), "chunk": (old + tokens, tokens), "decode": (old + 1, 1)}
+        ours = load_model("random", config)
+        with suppressed_refusals():
+            agree(ours, *dict.fromkeys(asked(ours, Workload(*of[step], batch), source) for step in some[:steps]))
+
+    check()
 
 
 def ending_of(family: str, name: str) -> str:
@@ -205,7 +203,9 @@ def test_a_config_without_architectures_is_the_familys_first_class() -> None:
         assert built == first.replace(config.class_prefixes[0], FACTS[family].RUN_BY or config.class_prefixes[0])
 
 
-def random_class(family: str, examples: int) -> None:
+@few_and_many(1, 100)
+@pytest.mark.parametrize("family", [family for family in FAMILIES if len(classes_of(family)) > 1])
+def test_random_bodies_and_classes_agree(family: str, examples: int) -> None:
     @settings(max_examples=examples, deadline=None, database=None, suppress_health_check=list(HealthCheck))
     @given(
         config=configs(family),
@@ -231,20 +231,6 @@ def random_class(family: str, examples: int) -> None:
                 agree(ours, *(asked(ours, Workload(old + tokens, step, batch)) for step in dict.fromkeys((tokens, 1))))
 
     check()
-
-
-HEADED = [family for family in FAMILIES if len(classes_of(family)) > 1]
-
-
-@pytest.mark.parametrize("family", HEADED)
-def test_random_bodies_and_classes_agree(family: str) -> None:
-    random_class(family, 1)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("family", HEADED)
-def test_many_random_bodies_and_classes_agree(family: str) -> None:
-    random_class(family, 100)
 
 
 SILENT = {

@@ -15,35 +15,29 @@ import tfacct
 from tests.helpers.cli import Ran
 from tests.helpers.rank_configs import LLAMA
 from tfacct.base.errors import UsageError
+from tfacct.parallel.mesh import Mesh
 from tfacct.parallel.rules import collectives
+from tfacct.parallel.shard_shapes import fsdp_units
 
 
 @pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "interleaved"])
-@pytest.mark.parametrize("name", ["gpt2", "llama-3.2-1b", "mixtral-8x7b"])
-def test_stages_send_what_torchs_schedule_does(name: str, schedule: str) -> None:
-    model = tfacct.load(name)
-    found = model.verify(shard=True, ctx=64, batch=8, pp=4, schedule=schedule, microbatches=4)
-    assert found.agrees and found.mesh["pp"] == 4
-    assert (
-        found.rank_params
-        == found.measured_rank_params
-        == max(
-            stage["rank_params"] for stage in model.comms(pp=4, schedule=schedule, ctx=64, batch=8, train=True).stages
-        )
-    )
-    # Between four ranks: of each microbatch a message over each border, of two stages on each rank over seven.
-    borders = 7 if schedule == "interleaved" else 3
-    assert found.cross_checks[1]["measured"] == 2 * 4 * borders
-
-
-@pytest.mark.parametrize("name", ["gpt2", "gpt-oss-20b", "camembert-base", "opt-125m", "embeddinggemma-300m"])
-def test_of_two_stages_each_is_in_front_of_the_other_and_behind_it(name: str) -> None:
-    """And classes make in front of the blocks what runs behind them: CamemBERT's its head, OPT's the last norm."""
-    for schedule in ("gpipe", "1f1b", "interleaved"):
-        found = tfacct.load(name).verify(shard=True, ctx=64, batch=2, pp=2, schedule=schedule)
-        assert found.agrees
-        borders = 3 if schedule == "interleaved" else 1
-        assert found.cross_checks[1]["measured"] == 2 * 2 * borders
+@pytest.mark.parametrize(
+    ("name", "pp"),
+    [
+        *(("gpt2", 4), ("llama-3.2-1b", 4), ("mixtral-8x7b", 4), ("gpt-oss-20b", 2), ("embeddinggemma-300m", 2)),
+        *(("camembert-base", 2), ("opt-125m", 2)),  # whose classes make in front of the blocks a head, or the last norm
+    ],
+)
+def test_stages_send_what_torchs_schedule_does(name: str, pp: int, schedule: str) -> None:
+    """Of two stages each is before the other and after it."""
+    model, step = tfacct.load(name), {"ctx": 64, "batch": 2 * pp, "pp": pp, "schedule": schedule, "microbatches": pp}
+    found = model.verify(shard=True, **step)
+    assert found.agrees and found.mesh["pp"] == pp
+    held = [stage["rank_params"] for stage in model.comms(**step, train=True).stages]
+    assert found.rank_params == found.measured_rank_params == max(held)
+    # Of each micro-batch a message over each border each way, of two stages on each rank over twice as many and one.
+    borders = (2 * pp if schedule == "interleaved" else pp) - 1
+    assert found.cross_checks[1]["measured"] == 2 * pp * borders
 
 
 def test_a_full_size_without_weights() -> None:
@@ -75,94 +69,48 @@ def test_notes_name_the_plans(run: Callable[..., Ran]) -> None:
 
 
 def test_a_process_with_a_group_of_its_own_is_left_alone() -> None:
-    from tfacct.base.errors import UsageError
     from tfacct.reference.ranks import fake_ranks
 
     with fake_ranks(2), pytest.raises(UsageError, match="already has a process group"):
         tfacct.load(LLAMA).verify(shard=True, ctx=8)
 
 
-GATHERED = {
-    "mamba-130m": 8,
-    "falcon-mamba-7b": 8,
-    "mamba2-130m": 4,
-    "bamba-9b": 8,
-    "jamba-v0.1": 8,
-    "granite-4.0-h-small": 2,
-    "falcon-h1-0.5b": 2,
-    "nemotron-h-8b": 4,
-    "nemotron-3-ultra-550b-a55b": 2,
-    "minimax-text-01": 4,
-    "minimax-m1-80k": 2,
-    "qwen3-next-80b-a3b": 2,
-    "qwen3.5-0.8b": 4,
-    "qwen3.5-35b-a3b": 2,
-    "minimax-m3": 2,
-    "gemma-3n-e4b-text": 2,
-    "gemma-4-31b-text": 2,
-    "gemma-4-e2b-text": 2,
-    "gemma-4-26b-a4b-text": 2,
-    "recurrentgemma-9b": 2,
-    "lfm2-1.2b": 8,
-    "lfm2-8b-a1b": 2,
-}
-"""Models with parts that have no rule on a mesh, and ranks that divide their weights."""
-QUICK = ("mamba-130m", "falcon-h1-0.5b", "lfm2-1.2b")
+QUICK = (("mamba-130m", 8), ("falcon-h1-0.5b", 2), ("lfm2-1.2b", 8))
+FURTHER = (
+    *(("falcon-mamba-7b", 8), ("mamba2-130m", 4), ("bamba-9b", 8), ("jamba-v0.1", 8), ("granite-4.0-h-small", 2)),
+    *(("nemotron-h-8b", 4), ("nemotron-3-ultra-550b-a55b", 2), ("minimax-text-01", 4), ("minimax-m1-80k", 2)),
+    *(("qwen3-next-80b-a3b", 2), ("qwen3.5-0.8b", 4), ("qwen3.5-35b-a3b", 2), ("minimax-m3", 2), ("lfm2-8b-a1b", 2)),
+    *(("gemma-3n-e4b-text", 2), ("gemma-4-31b-text", 2), ("gemma-4-e2b-text", 2), ("gemma-4-26b-a4b-text", 2)),
+    *(("recurrentgemma-9b", 2), ("deepseek-v4-flash", 5), ("deepseek-v4-flash", 8)),
+)
+"""Models with parts that have no rule on a mesh, and ranks that shard their weights."""
 
 
-def gathered(name: str) -> None:
-    model, ranks = tfacct.load(name), GATHERED[name]
-    found = model.verify(shard=True, fsdp=ranks, ctx=16)
+@pytest.mark.parametrize(("name", "ranks"), [*QUICK, *(pytest.param(*one, marks=pytest.mark.slow) for one in FURTHER)])
+def test_weights_are_gathered_whatever_computes_with_them(name: str, ranks: int) -> None:
+    few = {"num_hidden_layers": 4} if name == "deepseek-v4-flash" else {}  # of all kinds that it has
+    model, ctx = tfacct.load(name, **few), 256 if few else 16
+    found = model.verify(shard=True, fsdp=ranks, ctx=ctx)
     assert found.agrees and found.rank_params == found.measured_rank_params
     assert found.cross_checks[1]["measured"] > 0
-    assert model.comms(fsdp=ranks, ctx=16, train=True).rank_params == model.params(fsdp=ranks).rank_params
+    assert model.comms(fsdp=ranks, ctx=ctx, train=True).rank_params == model.params(fsdp=ranks).rank_params
 
 
-@pytest.mark.parametrize("name", QUICK)
-def test_weights_are_gathered_whatever_computes_with_them(name: str) -> None:
-    gathered(name)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(GATHERED.keys() - {*QUICK}))
-def test_every_family_with_parts_without_a_rule_gathers_its_weights(name: str) -> None:
-    gathered(name)
-
-
-def test_taps_of_a_convolution_are_columns() -> None:
-    # 1,536 channels of 4 taps, 16 states: over 1,024 ranks two channels each.
-    held = {one.path: one for unit in gathered_units("mamba-130m", 1024) for one in unit.shards}
-    assert held["blocks.*.mamba.conv.weight"].elements == 2 * 4
-    assert held["blocks.*.mamba.recurrence.weight"].elements == 2 * 16
-
-
-def test_what_is_added_to_the_tokens_of_a_key_has_a_row_for_each_and_three_factors_are_rows() -> None:
-    """deepseek-v4-flash on 8 ranks: 4 tokens to a key, 2 · 512 numbers each: a rank has a row or none."""
-    held = [one for unit in gathered_units("deepseek-v4-flash", 8) for one in unit.shards]
-    biases = {one.elements for one in held if one.path == "blocks.*.attn.compressor.position_bias.bias"}
-    assert biases == {1 * 1024, 128 // 8 * 512}
-    assert {one.elements for one in held if one.path == "blocks.*.hc.attn.factors.weight"} == {1}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("ranks", [5, 8])
-def test_several_streams_and_compressed_keys_gather_their_weights_padded_too(ranks: int) -> None:
-    """The first four layers, of all kinds that the model has."""
-    model = tfacct.load("deepseek-v4-flash", num_hidden_layers=4)
-    found = model.verify(shard=True, fsdp=ranks, ctx=256)
-    assert found.agrees and found.rank_params == found.measured_rank_params
-
-
-def test_a_norm_of_states_has_them_as_rows() -> None:
-    held = {one.path: one for unit in gathered_units("jamba-v0.1", 8) for one in unit.shards}
-    assert held["blocks.*.mamba.b_norm.weight"].elements == 16 // 8
-
-
-def gathered_units(name: str, ranks: int) -> list[Any]:
-    from tfacct.parallel.mesh import Mesh
-    from tfacct.parallel.shard_shapes import fsdp_units as units
-
-    return [*units(tfacct.load(name).loaded.ledger, Mesh(fsdp=ranks))]
+@pytest.mark.parametrize(
+    ("name", "ranks", "path", "elements"),
+    [
+        # 1,536 channels of 4 taps, and 16 states, on 1,024 ranks: two channels each.
+        ("mamba-130m", 1024, "blocks.*.mamba.conv.weight", {2 * 4}),
+        ("mamba-130m", 1024, "blocks.*.mamba.recurrence.weight", {2 * 16}),
+        # Of 4 tokens of a key, of 2 · 512 numbers each, a rank has one or none; of 128, 16. Three factors are rows.
+        ("deepseek-v4-flash", 8, "blocks.*.attn.compressor.position_bias.bias", {1024, 16 * 512}),
+        ("deepseek-v4-flash", 8, "blocks.*.hc.attn.factors.weight", {1}),
+        ("jamba-v0.1", 8, "blocks.*.mamba.b_norm.weight", {16 // 8}),  # a norm of 16 states
+    ],
+)
+def test_what_the_rows_of_a_tensor_are(name: str, ranks: int, path: str, elements: set[int]) -> None:
+    units = fsdp_units(tfacct.load(name).loaded.ledger, Mesh(fsdp=ranks))
+    assert {one.elements for unit in units for one in unit.shards if one.path == path} == elements
 
 
 def test_an_error_of_this_program_is_not_reported_as_one_of_the_class(monkeypatch: pytest.MonkeyPatch) -> None:

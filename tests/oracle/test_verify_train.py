@@ -72,12 +72,6 @@ def test_a_step_that_its_class_cannot_take_is_said(config: dict, why: str) -> No
         load(config).verify(train=True, against="transformers", ctx=12, attention="eager")
 
 
-@pytest.mark.parametrize("columns", [60, 80, 120])
-def test_tables_fit(run: Callable[..., Ran], columns: int) -> None:
-    ran = run("verify", "gpt2", "--train", "--ctx", "16", "--set", "n_layer=3", columns=columns)
-    assert ran.code == 0 and max(map(len, ran.out.splitlines())) <= columns
-
-
 @pytest.mark.slow
 def test_saved_activations_are_proven(run: Callable[..., Ran]) -> None:
     """gpt2 with every block run again: two values of B, K, H, F, V and L, three of T."""

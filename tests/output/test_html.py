@@ -147,9 +147,10 @@ def test_a_page_that_cannot_be_written_is_refused_before_anything_is_counted(
     for asked, said in {
         str(there): f"error: --output {there} exists\nhint: --force overwrites it\n",
         "x.page": "error: --output x.page: no output of this command ends in '.page'\n",
+        "x": "error: --output x: the name of a file needs an ending",
         str(tmp_path / "no" / "x.html"): f"error: --output {tmp_path}/no/x.html: no folder {tmp_path}/no\n",
     }.items():
-        for command in (("flops", "gpt2"), ("verify", "gpt2"), ("models",)):
+        for command in (("flops", "gpt2"), ("sweep", "gpt2", "--ctx", "1,2"), ("verify", "gpt2"), ("models",)):
             ran = run(*command, "--output", asked)
             assert (ran.code, ran.out) == (2, "") and ran.err.startswith(said)
     assert there.read_text() == "mine"

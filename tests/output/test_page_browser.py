@@ -118,13 +118,26 @@ def test_the_page_has_the_numbers_of_its_command(
         assert all(one.startswith(("file:", "about:")) for one in tab.requests)
 
 
-def test_a_line_of_python_counts_sizes_without_a_field(tab: driver.Browser, pages: Callable[..., Path]) -> None:
+@pytest.mark.parametrize(
+    ("name", "link"),
+    [
+        ("llama-3.1-8b", "#v=1&ctx=300&L.F=1000&L.D=96"),
+        ("gpt2", "#v=1&ctx=64&shared=3&batch=2"),
+        ("llama-3.1-8b", "#v=1&ctx=64&shared=4&L.G=5"),
+    ],
+)
+def test_a_line_of_python_counts_sizes_without_a_field(
+    tab: driver.Browser, pages: Callable[..., Path], name: str, link: str
+) -> None:
+    """There is no slider if K or G is given, and the printed line has each number once."""
     pytest.importorskip("numpy")
-    for name, link in (("llama-3.1-8b", "#v=1&ctx=300&L.F=1000&L.D=96"), ("gpt2", "#v=1&ctx=64&shared=3&batch=2")):
-        tab.open(pages(name), link)
-        text = tab.js("document.getElementById('command').dataset.command")
-        assert text.startswith("load(")
-        assert int(eval(text, {"load": load})) == said(tab)["models"][0]["total_flops"]
+    tab.open(pages(name), link)
+    text = tab.js("document.getElementById('command').dataset.command")
+    assert text.startswith("load(")
+    assert int(eval(text, {"load": load})) == said(tab)["models"][0]["total_flops"]
+    if "L.G" in link:
+        assert said(tab)["models"][0]["axes"] == {"K": 4, "G": 5}
+        assert tab.js("document.getElementById('shared') === null")
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -202,40 +215,31 @@ def test_sizes_go_together_or_are_refused(tab: driver.Browser, pages: Callable[.
     assert "axes" not in said(tab)["models"][0]
 
 
-def test_heads_by_axis_replace_those_of_the_slider(tab: driver.Browser, pages: Callable[..., Path]) -> None:
-    """There is no slider if K or G is given, and the printed line has each number once."""
-    pytest.importorskip("numpy")
-    tab.open(pages("llama-3.1-8b"), "#v=1&ctx=64&shared=4&L.G=5")
-    assert said(tab)["models"][0]["axes"] == {"K": 4, "G": 5}
-    assert tab.js("document.getElementById('shared') === null")
-    text = tab.js("document.getElementById('command').dataset.command")
-    assert int(eval(text, {"load": load})) == said(tab)["models"][0]["total_flops"]
+ENGLISH: list[tuple[str, str, str, str, str]] = [
+    ("gemma-3-27b-text", "", "notes", "all pairs of new tokens are counted", "are not counted"),
+    ("gemma-3-27b-text", "&masked=1", "notes", "pairs outside the window are not counted", "--masked"),
+    ("t5-small", "", "notes", "The encoder runs once", "ran before"),
+    ("t5-small", "&step=decode", "notes", "The encoder ran before this step", "runs once"),
+    ("mixtral-8x7b", "", "notes", "2 of 8 experts", "describe the model as configured"),
+    ("mixtral-8x7b", "&L.E=16", "notes", "describe the model as configured; the page uses E = 16 instead", "\t"),
+    ("mamba-130m", "", "cards", "Weights and state on one device", "KV cache"),
+    ("mamba-130m", "", "bars", "State in bf16 and fp32", "KV cache"),
+    ("mamba-130m", "", "training", "the formula for mamba is off by up to", "GPUs"),
+]
+"""A model, knobs, a part of its page, what it says and what it does not."""
 
 
-def test_notes_hold_at_these_knobs(tab: driver.Browser, pages: Callable[..., Path]) -> None:
-    """A mask leaves out what stands outside a window; the encoder has run before a decode step."""
-    for name, link, said_, not_said in (
-        ("gemma-3-27b-text", "", "all pairs of new tokens are counted", "are not counted"),
-        ("gemma-3-27b-text", "&masked=1", "pairs outside the window are not counted", "--masked"),
-        ("t5-small", "", "The encoder runs once", "ran before"),
-        ("t5-small", "&step=decode", "The encoder ran before this step", "runs once"),
-    ):
-        tab.open(pages(name), f"#v=1&ctx=300{link}")
-        text = tab.js("document.getElementById('notes').innerText")
-        assert said_ in text and not_said not in text and "\t" not in text, (name, link)
-
-
-def test_notes_are_about_the_model_as_configured_when_sizes_are_replaced(
-    tab: driver.Browser, pages: Callable[..., Path]
+@pytest.mark.parametrize(("name", "link", "part", "says", "not_said"), ENGLISH)
+def test_a_part_of_the_page_says_what_holds_at_these_knobs(
+    tab: driver.Browser, pages: Callable[..., Path], name: str, link: str, part: str, says: str, not_said: str
 ) -> None:
-    for link, so in (("", False), ("&L.E=16", True)):
-        tab.open(pages("mixtral-8x7b"), f"#v=1&ctx=300{link}")
-        text = tab.js("document.getElementById('notes').innerText")
-        assert (
-            "2 of 8 experts" in text
-            and ("describe the model as configured; the page uses E = 16 instead" in text) == so
-        )
-        assert ("as configured" in said(tab)["models"][0]["notes"][0]) == so
+    """A mask leaves out what is outside a window; the encoder has run before a decode step; notes are about the model
+    as configured when sizes are replaced; a model without attention has a state and no cache."""
+    tab.open(pages(name), f"#v=1&ctx=300{link}")
+    text = tab.js(f"document.getElementById({part!r}).innerText")
+    assert says in text and not_said not in text and "\t" not in text
+    if name.startswith("mixtral"):
+        assert ("as configured" in said(tab)["models"][0]["notes"][0]) == bool(link)
 
 
 def test_three_notes_are_shown_and_the_others_on_request(tab: driver.Browser, pages: Callable[..., Path]) -> None:
@@ -244,12 +248,6 @@ def test_three_notes_are_shown_and_the_others_on_request(tab: driver.Browser, pa
     assert len(shown) == 3 and "at most 1,024 keys" in shown[1]
     assert tab.js("document.querySelectorAll('#notes details li').length") >= 3
     assert not tab.js("document.querySelector('#notes details').open")
-
-
-def test_a_model_without_attention_has_a_state_and_no_cache(tab: driver.Browser, pages: Callable[..., Path]) -> None:
-    tab.open(pages("mamba-130m"))
-    text = tab.js("document.querySelector('main').innerText")
-    assert "State in bf16 and fp32" in text and "Weights and state on one device" in text and "KV cache" not in text
 
 
 def test_attention_is_fused_unless_asked(tab: driver.Browser, pages: Callable[..., Path]) -> None:
@@ -429,26 +427,6 @@ def test_nothing_overflows_on_a_phone(tab: driver.Browser, pages: Callable[..., 
     assert tab.js("document.documentElement.scrollWidth") == 390
 
 
-def test_a_training_step_has_the_bytes_of_train(
-    tab: driver.Browser, pages: Callable[..., Path], run: Callable[..., Ran]
-) -> None:
-    tab.open(pages("llama-3.1-8b"))
-    words = shlex.split(tab.js("document.querySelector('#training code').textContent"))
-    (model,) = json.loads(run(*words[1:], "--json").out)["models"]
-    assert words[1] == "train" and model["mesh"] is not None
-    rows = tab.js("[...document.querySelectorAll('#training .bar p')].map((one) => one.innerText)")
-    assert [row.split(" ·")[0].strip() for row in rows] == [
-        "1 GPU",
-        "each of 2 GPUs",
-        "each of 4 GPUs",
-        "each of 8 GPUs",
-    ]
-    assert units.binary(model["peak_bytes"]) in rows[-1] and model["peak_phase"] in rows[-1]
-    assert f"sends {units.binary(model['sent_bytes'])}" in rows[-1]
-    tab.open(pages("mamba-130m"))
-    assert "the formula for mamba is off by up to" in tab.js("document.getElementById('training').innerText")
-
-
 @pytest.mark.parametrize(
     ("name", "link", "said"),
     [
@@ -473,8 +451,11 @@ def test_a_training_step_follows_the_knobs(
         (model,) = json.loads(run(*words[1:-1], ranks, "--json").out)["models"]
         row = f"document.querySelectorAll('#training .bar')[{at}]"
         assert tab.js(f"{row}.querySelector('p b').title") == f"{model['peak_bytes']:,}", ranks
-        assert model["peak_phase"] in tab.js(f"{row}.innerText")
-    assert tab.complaints == []
+        text = tab.js(f"{row}.querySelector('p').innerText")
+        assert text.split(" ·")[0].strip() == ("1 GPU" if ranks == "1" else f"each of {ranks} GPUs")
+        assert units.binary(model["peak_bytes"]) in text and model["peak_phase"] in text
+        assert ranks == "1" or f"sends {units.binary(model['sent_bytes'])}" in text
+    assert words[1] == "train" and tab.complaints == []
 
 
 def test_models_are_compared(tab: driver.Browser, pages: Callable[..., Path]) -> None:

@@ -246,13 +246,6 @@ def test_the_bubble(schedule: Any, chunks: int) -> None:
     assert rank.bubble_ratio == 3 / (32 * chunks)
 
 
-def test_experts_of_a_rank_of_deepseek_v3() -> None:
-    """2412.19437, section 3.2.1: EP64 has 4 of 256 experts of each layer; each has three matrices of 7168 × 2048."""
-    model = tfacct.load("deepseek-v3")
-    banks = 3 * V3["hidden"] * V3["width"] * V3["layers"] * V3["experts"]
-    assert model.params(ep=64).rank_params == model.params().total_params - banks * 63 // 64
-
-
 def test_megatrons_operators_follow_from_axes() -> None:
     """f before attention and MLP reduces backwards, g after them forwards; table and logits by V."""
     step = tfacct.load("llama-3.1-8b").comms(tp=8, tp_plan="megatron", train=True)

@@ -27,15 +27,6 @@ def test_a_rank_keeps_its_heads() -> None:
     assert tfacct.load(LARGE).kv(ctx="8k").models[0]["whole"] is None
 
 
-def test_the_cache_of_a_rank_is_said(run: Callable[..., Ran]) -> None:
-    out = run("memory", "--kv", LARGE, "--tp", "16", "--ctx", "8k", "-v").out
-    words = " ".join(out.split())
-    assert "KV cache in bf16 on one of 16 ranks" in words and "whole" in words
-    assert "2 · L · B · S · ⌈K / 16⌉ · H · bytes" in words
-    assert "Of 8 key/value heads each is on 2 ranks" in words
-    assert "Every rank caches the whole latent" in run("memory", "--kv", "deepseek-v3", "--tp", "8", "-v").out
-
-
 def test_the_work_of_a_rank_by_hand() -> None:
     one = tfacct.load(LARGE).flops(ctx="8k", tp=8)
     at = {line["path"]: line for line in one.lines}
@@ -59,14 +50,6 @@ def test_what_a_rank_moves_by_hand() -> None:
     )
 
 
-def test_the_work_of_a_rank_is_said(run: Callable[..., Ran]) -> None:
-    words = " ".join(run("flops", "gpt2", "--tp", "2", "--by", "part").out.split())
-    assert "forward FLOPs of one of 2 ranks" in words and "whole model 292 G" in words
-    assert "V = 50,257 is not split evenly" in words and "all other weights are replicated" in words
-    words = " ".join(run("flops", "llama-3.1-8b", "gpt2", "--bytes", "--tp", "4", "--ctx", "1k").out.split())
-    assert "Bytes moved on one of 4 ranks in bf16" in words and "whole model" in words
-
-
 def test_a_picture_of_a_rank_says_so() -> None:
     model = tfacct.load("llama-3.1-8b")
     for report in (model.kv(ctx=4096, tp=4), model.flops(ctx=4096, tp=4), model.memory(ctx=4096, tp=4)):
@@ -84,49 +67,8 @@ def test_parts_of_several_models_are_those_of_a_rank(run: Callable[..., Ran]) ->
     assert row[5:7] == ["65.7", "M"] and row[-2:] == ["65.7", "M"]
 
 
-def test_a_rank_of_whole_experts_by_hand() -> None:
-    one = tfacct.load("mixtral-8x7b").memory(ctx="4k", ep=8)
-    # 32 blocks; one of 8 experts of 3 products of 4,096 × 14,336; all else is whole.
-    experts = 32 * 3 * 4096 * 14336
-    assert one.total_params == 46_702_792_704 - 7 * experts and (one.tp, one.ep) == (1, 8)
-    assert one.kv_cache_bytes == one.whole["kv_cache_bytes"]
-
-
-def test_experts_of_ranks_are_said(run: Callable[..., Ran]) -> None:
-    words = " ".join(run("memory", "deepseek-v3", "--ep", "64", "--ctx", "8k", "-v").out.split())
-    assert "memory of one of 64 ranks" in words and "Each rank has 4 of 256 experts, unsharded" in words
-    assert "Each rank has its own batch." in words
-    asked = ("memory", "mixtral-8x7b", "--ep", "4", "--ctx", "1k")
-    four, one = (" ".join(run(*asked, "--on", fit).out.split()) for fit in ("4xh100-sxm", "h100-sxm"))
-    assert four == one and "on 4 × H100 SXM5 80GB (ep=4)" in one
-
-
-def test_requests_of_ranks_with_a_batch_of_their_own(run: Callable[..., Ran]) -> None:
-    """Of 80 GB, 14,485,561,344 bytes of weights leave a rank 61 caches of 2^30 bytes: one expert of each layer, and all
-    other weights."""
-
-    def words(*layout: str) -> str:
-        return " ".join(run("memory", "mixtral-8x7b", "--ctx", "8k", *layout).out.split())
-
-    said = words("--ep", "8", "--on", "8x80GB")
-    assert "(ep=8): 61 requests of 8,192 tokens at once on each rank." in said
-    assert "1.00 GiB of cache in bf16, all of it on one GPU" in said
-    said = words("--tp", "2", "--ep", "4", "--on", "4x80GB", "--batch", "3")
-    assert "3 requests of 8,192 tokens at once in each group of 2 ranks, at most" in said
-    assert "512 MiB on each GPU of its group" in said
-    assert "at once." in words("--tp", "4", "--ep", "4", "--on", "4x80GB")
-
-
-def test_no_weight_is_replicated_where_fsdp_shards_it(run: Callable[..., Ran]) -> None:
+def test_experts_of_several_ranks_are_sharded() -> None:
     """Of 8 ranks, 4 groups of experts leave 2 ranks for each expert: 45,097,156,608 / 8 parameters on a rank."""
-
-    def words(*layout: str) -> str:
-        return " ".join(run("memory", "mixtral-8x7b", "--ctx", "1k", "-v", *layout).out.split())
-
-    assert "Each rank has 2 of 8 experts, each sharded over 2 ranks. Each rank" in words("--fsdp", "8", "--ep", "4")
-    assert "Each rank has 2 of 8 experts, unsharded. Each rank" in words("--fsdp", "4", "--ep", "4")
-    assert "Each rank has 2 of 8 experts, unsharded; all other weights are replicated." in words("--ep", "4")
-    assert "replicated" not in words("--fsdp", "2", "--tp", "2") and "replicated" in words("--tp", "2")
     lines = tfacct.load("mixtral-8x7b").memory(ctx="1k", fsdp=8, ep=4).lines
     assert next(one["elements"] for one in lines if one["what"] == "mlp") == (45_097_156_608 + 32 * 8 * 4096) // 8
 
