@@ -17,6 +17,7 @@ import tfacct
 from tests.helpers.checkpoints import BROKEN, Tensors, _all_have_their_line, of_class, saved, written
 from tests.helpers.cli import Ran
 from tests.helpers.models import tiny
+from tests.helpers.schemas import refused
 from tfacct.loading import checkpoint
 from tfacct.loading.headers import BITS
 from tfacct.loading.model import LoadedModel
@@ -371,22 +372,10 @@ FORMATS: dict[str, tuple[dict[str, Any], Callable[[tuple[int, int]], dict[str, t
         lambda s: {".qweight": ("I32", (s[1], -(-s[0] // 8))), ".scales": ("F16", (3, s[0]))},
         21,
     ),
-    "compressed": (
-        {"quant_method": "compressed-tensors", "config_groups": {"group_0": {"weights": {"num_bits": 4}}}},
-        lambda s: {".weight_packed": ("I32", (s[0], -(-s[1] // 8))), ".weight_scale": ("BF16", (s[0], 3)),
-                   ".weight_shape": ("I64", (2,))},
-        0,
-    ),
     "nvfp4": (
         {"quant_method": "modelopt"},
         lambda s: {".weight": ("U8", (s[0], -(-s[1] // 2))), ".weight_scale": ("F8_E4M3", (s[0], 3)),
                    ".weight_scale_2": ("F32", ()), ".input_scale": ("F32", ())},
-        0,
-    ),
-    "nf4": (
-        {"quant_method": "bitsandbytes", "load_in_4bit": True},
-        lambda s: {".weight": ("U8", (-(-s[0] * s[1] // 2), 1)), ".weight.absmax": ("U8", (7,)),
-                   ".weight.quant_map": ("F32", (16,)), ".weight.quant_state.bitsandbytes__nf4": ("U8", (99,))},
         0,
     ),
 }  # fmt: skip
@@ -473,21 +462,15 @@ def test_the_other_forms(form: str, run: Callable[..., Ran], tmp_path: Path) -> 
         head, *rows = [line.split(",") for line in ran.out.splitlines()]
         assert sum(int(row[head.index("bytes")]) for row in rows) == whole
     elif form == "--json":
+        written(tmp_path / "alone" / "model.safetensors", {"w": ("F32", (2,))})
+        for words in (["gemma"], ["gemma", "--config", "gpt2"], ["alone"]):
+            found = run("check", str(tmp_path / words[0]), *words[1:], "--json").out
+            assert refused(json.loads(found), "checkpoint") == []
         (model,) = json.loads(ran.out)["models"]
         assert (model["tensor_bytes"], model["agrees"], model["compared_with"]) == (whole, True, "gemma")
         assert model["not_stored"] == [{"tensor": "lm_head.weight", "why": "tied to the embedding"}]
     else:
         assert "| **total** |" in ran.out and "every tensor is matched" in ran.out
-
-
-def test_what_is_printed_is_what_the_schema_says(run: Callable[..., Ran], tmp_path: Path) -> None:
-    from tests.helpers.schemas import refused
-
-    ours = tiny("llama")
-    path = folder(tmp_path / "llama", ours, of_class(ours))
-    written(tmp_path / "alone" / "model.safetensors", {"w": ("F32", (2,))})
-    for words in ([str(path)], [str(path), "--config", "gpt2"], [str(tmp_path / "alone")]):
-        assert refused(json.loads(run("check", *words, "--json").out), "checkpoint") == []
 
 
 @pytest.mark.parametrize("columns", [60, 80, 120])

@@ -16,6 +16,7 @@ from tests.helpers.quantized import (
     FIVE,
     LLAMA,
     SCHEMES,
+    W4,
     built,
     weighed,
 )
@@ -49,6 +50,13 @@ def test_compressed_tensors_to_the_byte(scheme: str, ignore: list[str]) -> None:
     config = {**LLAMA, **EVEN} if "fp4" in scheme or "blocks" in scheme else LLAMA
     said = {"config_groups": {"group_0": {"targets": ["Linear"], **group}}, "format": form, "ignore": ignore}
     assert weighed(config, {**said, "quant_method": "compressed-tensors"}) == compressed(config, said)
+
+
+@pytest.mark.parametrize("family", FIVE)
+def test_compressed_tensors_of_five_families(family: str) -> None:
+    group = {"targets": ["Linear"], "weights": W4}
+    said = {"config_groups": {"group_0": group}, "format": "pack-quantized", "ignore": ["lm_head"]}
+    assert weighed(FIVE[family], {**said, "quant_method": "compressed-tensors"}) == compressed(FIVE[family], said)
 
 
 def compressed(config: dict[str, Any], said: dict[str, Any]) -> int:

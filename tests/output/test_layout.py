@@ -52,7 +52,9 @@ COMMANDS = [
     "sweep gpt2 --zip n_embd=768,1024 --zip n_head=12,16",
     "solve llama-3.1-8b --for ctx --until kv_cache_bytes=weights_bytes",
     "solve llama-3.1-70b --for tp --until total_bytes=80GB --ctx 8k", "models", "models deepseek-v3",
-    with_torch("verify gpt2 deepseek-v3 --ctx 64"), with_torch("mfu --run gpt2 --ctx 8 --set n_layer=1 --decode"),
+    with_torch("verify gpt2 deepseek-v3 --ctx 64"), with_torch("verify gpt2 --train --ctx 16 --set n_layer=3"),
+    with_torch("train gpt2 --exact --ctx 16 --set n_layer=2"),
+    with_torch("mfu --run gpt2 --ctx 8 --set n_layer=1 --decode"),
 ]  # fmt: skip
 NUMBER = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)?")
 

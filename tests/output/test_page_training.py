@@ -43,7 +43,12 @@ def fullest(rank: dict[str, Any], batch: int, context: int) -> list[Any]:
     return max(found, key=lambda one: sum(one[1:]))
 
 
-def same_as_train(name: str, steps: int) -> None:
+QUICK = ("gpt2", "mistral-7b-v0.1")
+FURTHER = [pytest.param(name, 6, marks=pytest.mark.slow) for name in SAMPLE]
+
+
+@pytest.mark.parametrize(("name", "steps"), [*((name, 1) for name in QUICK), *FURTHER])
+def test_laws_are_those_of_train(name: str, steps: int) -> None:
     """Steps at random places of every region, on every number of ranks, by their laws and by `train`. A kernel pads
     tokens in fp32 and inside windows."""
     rng, ours = random.Random(f"laws {name}"), presets.load(name)
@@ -60,18 +65,6 @@ def same_as_train(name: str, steps: int) -> None:
                 wanted = [facts["peak_phase"], *(peak[f"{part}_bytes"] for part in PARTS)]
                 assert fullest(rank, batch, context) == wanted, (name, region["of"], rank["ranks"], batch, context)
                 assert rank["sent"] == (facts["sent_bytes"] or 0)
-
-
-@pytest.mark.parametrize("name", ["gpt2", "mistral-7b-v0.1"])
-def test_laws_are_those_of_train(name: str) -> None:
-    same_as_train(name, 1)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", SAMPLE)
-def test_laws_are_those_of_train_at_many_steps(name: str) -> None:
-    if "laws" in training(presets.load(name), laws=True):
-        same_as_train(name, 6)
 
 
 def test_a_window_has_laws_of_its_own() -> None:
