@@ -20,8 +20,7 @@ from tfacct.loading.memory_limit import MemoryLimit
 from tfacct.loading.model import LoadedModel
 from tfacct.parallel.mesh import Mesh
 from tfacct.timing import training_time
-from tfacct.timing.kernels import NoKernelError
-from tfacct.timing.placement import check_heads
+from tfacct.timing.placement import check_heads, unsupported_part
 from tfacct.timing.training_time import (
     MEGATRON,
     MPT,
@@ -64,10 +63,7 @@ MOST_DOUBLINGS = 8
 def estimated(model: LoadedModel, device: devices.Device, trained: Trained) -> Parts:
     """Seconds of a step by what they go to. Raises TfacctError for one that was not measured in any way."""
     check(model, device, trained)
-    try:
-        work = training_time.work_of(model.ledger, trained)
-    except NoKernelError as error:
-        raise NoKernelError(error.what, model.name) from None
+    work = training_time.work_of(model.ledger, trained)
     return training_time.step(work, device, trained, constants_of(model, trained))
 
 
@@ -331,13 +327,13 @@ def check(model: LoadedModel, device: devices.Device, trained: Trained) -> None:
             raise UsageError(f"{device.id} has no {units} units", f"ask {ask}")
     if trained.mesh.ranks > 1:
         device.link(trained.mesh.ranks)
-    if (kind := model_kind(model.ledger)) not in ("dense", "experts"):
+    kind = model_kind(model.ledger)
+    odd = unsupported_part(model) or (None if kind in ("dense", "experts") else MODELS[kind])
+    if odd is not None:
         raise ConfigError(
-            f"{model.name}: training time of {MODELS[kind]} is not supported",
+            f"{model.name}: training time of {odd} is not supported",
             "supported: dense and MoE decoders; `tfacct train` gives the memory",
         )
-    if model.architecture.encoder is not None or model.architecture.mtp is not None or not model.has_cache:
-        raise ConfigError(f"{model.name}: its training time is not supported", "supported: dense and MoE decoders")
     _check_layout(model, device, trained)
 
 
