@@ -630,7 +630,6 @@ NOTES = (
     NoteRow("attention_overtakes", 1, _overtakes),
     NoteRow("step", 2, lambda about: about.first.train, STEP),
     NoteRow("recompute", 2, _recomputes, "The backward pass runs {what} again, up to its last needed matmul{more}."),
-    NoteRow("beyond_rule", 2, _beyond_rule, "Compared with {rule}, {terms}."),
     NoteRow(
         "pointwise",
         3,
@@ -639,6 +638,7 @@ NOTES = (
     ),
     NoteRow("active", 2, lambda about: len(about.models) > 1 and model_notes.active_notes(about.models)),
     *model_notes.BLOCKS,
+    NoteRow("beyond_rule", 2, _beyond_rule, "Compared with {rule}, {terms}."),
     NoteRow("latent", 2, lambda about: model_notes.latent_step_notes(about.points)),
     NoteRow("source", 2, lambda about: model_notes.source_notes(about.models, about.first.work)),
     NoteRow("projector", 2, lambda about: list(_projectors(about)), "{model} includes the projector: {flops} FLOPs."),

@@ -4,6 +4,7 @@
 
 import * as numbers from "./numbers.js";
 import * as paths from "./paths.js";
+import * as lines from "./lines.js";
 import * as count from "./count.js";
 import * as report from "./report.js";
 
@@ -29,8 +30,9 @@ function counts(counted) {
 	const { model, state } = counted;
 	return [
 		...readings(counted),
-		...overtakes(counted).map(text => note("attention_overtakes", 1, text)),
+		...overtakes(counted).map(text => note("attention_overtakes", 1, `${text.slice(0, -1)}; ${here(counted)}.`)),
 		...holding(counted, "train", "layers"),
+		...beyondRule(counted),
 		...latent(counted),
 		...holding(counted, "source"),
 		note("counted", 3, `Counted: ${model.counted[(state.masked ? 2 : 0) + (state.last ? 1 : 0)]}.`),
@@ -104,6 +106,54 @@ export function overtakes(counted) {
 	const whose = model.source ? "the decoder's self-attention" : "attention";
 	const costs = `scores and values cost more than all other matmuls${pairs}`;
 	return [`From ${g(first)} tokens on${past}, ${whose} ${costs}.`];
+}
+
+function here({ products, flops }) {
+	const scores = products.filter(one => one.name === "attn_scores_values").reduce((sum, one) => sum + one.flops, 0n);
+	return `here they take ${numbers.percent(scores, flops)} of the FLOPs`;
+}
+
+// The difference from the rule of thumb: matmuls without parameters, parameters outside matmuls, and weights that do
+// not run once per token.
+function beyondRule({ model, state, products, tensors, rule, active, params }) {
+	const runs = new Map(),
+		byRule = new Map();
+	const add = (sums, path, flops) => sums.set(path, (sums.get(path) ?? 0n) + flops);
+	const read = line => (lines.weightAxes(line) ? lines.parameters(line)[0].path : "");
+	for (const { line, flops } of products) add(runs, read(line), flops);
+	for (const { path, count, active: met } of tensors) if (met) add(byRule, path, (rule / active) * count * met);
+	const sums = { outside: 0n, more: 0n, fewer: 0n },
+		kinds = new Set();
+	for (const [path, flops] of byRule) {
+		const apart = (runs.get(path) ?? 0n) - flops;
+		if (!runs.has(path)) kinds.add(outside(path));
+		sums[runs.has(path) ? (apart > 0n ? "more" : "fewer") : "outside"] += apart > 0n ? apart : -apart;
+	}
+	const names = OUTSIDE.filter(kind => kinds.has(kind));
+	const joined = [names.slice(0, -1).join(", "), names.at(-1)].filter(Boolean).join(" and ");
+	const found = [
+		[`${model.mixes ? "some matmuls" : "attention scores and values"}, which have no parameters, add`, runs.get("")],
+		[`${joined}, which run in no matmul, take away`, sums.outside],
+		["weights that run more than once per token add", sums.more],
+		["weights that run for fewer tokens take away", sums.fewer],
+	].filter(([, flops]) => flops);
+	const thumb = `${state.train ? "6" : "2"}·${active === params ? "params" : "active"}·tokens`;
+	const terms = found.map(([words, flops]) => `${words} ${numbers.si(flops)}`).join("; ");
+	return found.length ? [note("beyond_rule", 2, `Compared with ${thumb}, ${terms}.`)] : [];
+}
+
+const EMBEDDINGS = {
+	embed: "the token embedding",
+	pos_embed: "the position embedding",
+	per_layer: "per-layer embeddings",
+};
+const OUTSIDE = [...Object.values(EMBEDDINGS), "norms", "biases", "other parameters"];
+
+// The kind of a parameter that no matmul reads.
+function outside(path) {
+	if (path.endsWith(".bias")) return "biases";
+	if (path.includes("norm.")) return "norms";
+	return EMBEDDINGS[path.replace(/^encoder\./, "").replace(/\.\w+$/, "")] ?? "other parameters";
 }
 
 function latent(counted) {
