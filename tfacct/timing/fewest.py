@@ -119,11 +119,11 @@ def _with_replicas(
 ) -> Layout | None:
     """The fewest replicas of a placement that are in time by the upper ends of the ranges; None if not even a request
     alone is. `spread_out`: no prompt waits for another."""
-    fitting, alone = one.host.capacity(load.context, memory.usable, requests), one.host.alone(load.prompt)
-    first_token = loaded(one, load, 1, alone).first_token[1]
+    fitting = one.host.capacity(load.context, memory.usable, requests)
+    first_token = loaded(one, load, 1).first_token[1]
 
     def in_time(each: int) -> bool:
-        loop = loaded(one, load, each, alone)
+        loop = loaded(one, load, each)
         later = load.within is None or loop.token is None or loop.token[1] <= load.within
         return later and (first_token if spread_out else loop.first_token[1]) <= ttft
 
@@ -131,7 +131,7 @@ def _with_replicas(
     if not each:
         return None
     replicas = rounded_up(requests, each)
-    loop = loaded(one, load, rounded_up(requests, replicas), alone)
+    loop = loaded(one, load, rounded_up(requests, replicas))
     rate = requests * loop.each
     return Layout(one, memory, replicas, loop, rate, load.cost(replicas * one.count, rate))
 
@@ -149,7 +149,7 @@ def _missed(load: Load, requests: int, ttft: float, largest: Placement, best: Se
             f"{name}: {needed:,} × {device.name} are the fewest for {goal}{arrivals}",
             option("on", f"{needed}x{device.id}"),
         )
-    alone = loaded(largest, load, 1, largest.host.alone(load.prompt))
+    alone = loaded(largest, load, 1)
     token = "" if alone.token is None else f", {units.seconds(alone.token[1])} per token"
     return UsageError(
         f"{name}: no layout of up to {largest.count:,} × {device.id} serves {goal}",

@@ -156,11 +156,10 @@ def serving(model: LoadedModel, on: Deployment, load: Load, memory: MemoryLimit)
     most = min(fitting, memory.most_requests or fitting)
     target = None if load.within is None else _target(one, load, most, load.within)
     inside = target[0] if target is not None else 0
-    alone = one.host.alone(load.prompt)
     fit = tuple(requests for requests in load.requests or () if requests <= fitting)
     counts = requests_tried(replace(load, requests=fit or load.requests), fitting if load.requests else most, inside)
-    loops = [loaded(one, load, requests, alone) for requests in counts]
-    within = loaded(one, load, inside, alone) if inside else None
+    loops = [loaded(one, load, requests) for requests in counts]
+    within = loaded(one, load, inside) if inside else None
     return Serving(one, load, memory, fitting, loops, target, within)
 
 
@@ -179,9 +178,9 @@ def requests_tried(load: Load, fitting: int, inside: int = 0) -> list[int]:
     return sorted(found)
 
 
-def loaded(one: Placement, load: Load, requests: int, alone: float) -> Loaded:
-    """The answer for so many requests on the devices of a placement. `alone`: seconds of the prefill of one."""
-    served = one.host.served(requests, load.prompt, load.new)
+def loaded(one: Placement, load: Load, requests: int) -> Loaded:
+    """The answer for so many requests on the devices of a placement."""
+    served, alone = one.host.served(requests, load.prompt, load.new), one.host.alone(load.prompt)
     low, high = one.interval(1.0) or (1.0, 1.0)
     first_token = low * (alone + CONSTANTS.request), high * (requests * served.prompt + CONSTANTS.request)
     token = None if load.new == 1 else _token(one, served)
