@@ -81,6 +81,11 @@ def test_with_full_recomputation_the_first_layers_input_needs_a_gradient(recompu
         ("gpt2", "full", {"resid_pdrop": 0.0}),
         ("opt", "full", {}),
         ("opt", "full", {"dropout": 0.0}),
+        ("albert", "attention", {}),
+        ("bert", "attention", {"hidden_dropout_prob": 0.0}),
+        ("deberta-v2", "attention", {}),
+        ("roberta-prelayernorm", "attention", {"hidden_dropout_prob": 0.0}),
+        ("jetmoe", "attention", {}),
     ],
 )
 def test_flops_are_what_torch_counts(
@@ -93,9 +98,11 @@ def test_flops_are_what_torch_counts(
     from tfacct.meta.model import build_model
 
     model = tiny(family).with_fields(sets)
-    totals = {}
+    totals, auto = {}, model.config.task_head.auto
     for checkpoint in ("none", recompute):
-        built = build_model(model.of_class, "eager", "bf16", recompute=checkpoint).to_empty(device="cpu")
+        built = build_model(model.of_class, "eager", "bf16", recompute=checkpoint, auto=auto).to_empty(device="cpu")
+        for tensor in (*built.parameters(), *built.buffers()):
+            tensor.data.zero_()
         ids = torch.zeros((2, 5), dtype=torch.int64)
         with FlopCounterMode(display=False) as counter:
             built(input_ids=ids, labels=ids, use_cache=False).loss.backward()

@@ -230,7 +230,6 @@ CLASSES: list[tuple[str, str, dict[str, Any], int, int, int]] = [
     ("dense_experts", "llama-4-scout-text", {}, 4096, 311_591_978_124, 964_831_823_764),
     ("fp32_loss", "eurobert-210m", {}, 4096, 4_244_291_876, 10_308_584_932),
     ("biased_logits", "bart-base", {"weights_dtype": "fp32"}, 1024, 1_015_662_516, 3_100_680_488),
-    ("norm_in_attention", "camembert-base", {"recompute": "attention"}, 512, 145_695_746, 983_576_436),
     ("id_buffers", "bert-base", {}, 512, 196_421_922, 969_891_068),
     ("embed_scale_buffer", "gemma-2b", {}, 4096, 17_648_771_516, 41_074_382_922),
 ]
@@ -265,11 +264,20 @@ def test_every_trait_matters(
     assert with_trait <= 0.0025 and deviation(*step) > with_trait + more
 
 
-def test_the_dropout_in_an_attention_module_matters(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is recomputed with its module; after the module, its mask would be saved."""
-    step = ("gpt2", {"recompute": "attention"}, 1024, 672_436_236, 1_830_772_824)
+@pytest.mark.parametrize(
+    ("what", "name", "tokens", "saved_bytes", "peak"),
+    [
+        ("drops_in_attention", "gpt2", 1024, 672_436_236, 1_830_772_824),
+        ("norm_in_attention", "camembert-base", 512, 145_695_746, 983_576_436),
+    ],
+)
+def test_operations_in_an_attention_module_matter(
+    monkeypatch: pytest.MonkeyPatch, what: str, name: str, tokens: int, saved_bytes: int, peak: int
+) -> None:
+    """They are recomputed with their module; after it, what they save would stay saved."""
+    step = (name, {"recompute": "attention"}, tokens, saved_bytes, peak)
     inside = deviation(*step)
-    monkeypatch.setattr(type(load("gpt2").loaded.config), "drops_in_attention", False)
+    monkeypatch.setattr(type(load(name).loaded.config), what, False)
     assert inside <= 0.0025 and deviation(*step) > inside + 0.00025
 
 

@@ -9,11 +9,11 @@ from tfacct.accounts.memory import largest_that_fits
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import Axes, Size, compressed_pairs, pairs
 from tfacct.ledger.groups import Group, Ledger
-from tfacct.ledger.lines import CHUNK, RATES, WINDOW, Matmul, Pointwise
+from tfacct.ledger.lines import CHUNK, RATES, WINDOW, Line, Matmul, Pointwise
 from tfacct.ledger.workload import COMPRESSED, Workload
 
-ATTENTION = "attn"
-"""Suffix of the names of attention parts, also of attention to a source."""
+ATTENTION = ("attn", "delta", "lightning")
+"""Names of attention parts, also of linear attention."""
 
 
 def forward_flops(ledger: Ledger, at: Axes, *, masked: bool = False) -> Size:
@@ -37,13 +37,13 @@ def recomputed_flops(
     """FLOPs that recomputation adds to a training step, of the matmuls selected by `keep`.
 
     Full recomputation runs each layer's forward pass again, except a last matmul whose result is only added.
-    `attention`: only attention is recomputed, except its last matmul if its module has no dropout after it.
+    `attention`: the same of each layer's attention alone.
 
     Activation checkpointing: Chen et al., "Training Deep Nets with Sublinear Memory Cost" (arXiv 1604.06174). torch
     stops early (`torch.utils.checkpoint.set_checkpoint_early_stop`), once all tensors for backward are available, and
     an addition needs none. So the last matmul of a pre-norm layer is not recomputed, unless a dropout of its result
-    saves a mask; that of a post-norm layer is, because its norm needs the result. The head and multi-token prediction
-    heads are never recomputed.
+    saves a mask; that of a post-norm layer is, because its norm needs the result. The same holds for attention, if the
+    dropout or the norm is in its module. The head and multi-token prediction heads are never recomputed.
     """
     return sum(flops for line, flops in _recomputation(ledger, at, masked, attention) if keep(line.path, line))
 
@@ -57,30 +57,28 @@ def _recomputation(ledger: Ledger, at: Axes, masked: bool, attention: bool) -> I
     """Every matmul with its FLOPs in the recomputation of layers, or of their attention."""
     for group in ledger.settled(at, masked=masked).groups:
         axes = group.bound(at)
-        products = [line for line in group.lines if isinstance(line, Matmul)]
-        inside = [number for number, line in enumerate(products) if paths.parse(line.path).stack == paths.BLOCKS]
-        again = {*inside[: len(inside) - _skipped_at_end(group)]}
-        if attention:
-            parts = [paths.parse(line.path)._replace(leaf="") for line in products]
-            dropped = {
-                line.path.removesuffix("_add")
-                for line in group.lines
-                if isinstance(line, Pointwise) and line.dropout == "inside"
-            }
-            again = {
-                number
-                for number in inside
-                if parts[number].part.endswith(ATTENTION)
-                and (parts[number] in parts[number + 1 :] or str(parts[number]) in dropped)
-            }
-        for number, line in enumerate(products):
-            yield line, group.count * line.flops(axes, masked) if number in again else 0
+        again = {line.path for part in _recomputed_parts(group, attention) for line in _needed(part)}
+        for line in group.lines:
+            if isinstance(line, Matmul):
+                yield line, group.count * line.flops(axes, masked) if line.path in again else 0
 
 
-def _skipped_at_end(group: Group) -> int:
-    """Number of matmuls at the end of a layer with results that backward does not need: 1 or 0."""
-    after = takewhile(lambda line: not isinstance(line, Matmul), reversed(group.lines))
-    return int(all(line.saves_nothing for line in after if isinstance(line, Pointwise)))
+def _recomputed_parts(group: Group, attention: bool) -> Iterator[list[Line]]:
+    """Lines of a layer, or of each `attention` part of it with the operations on its result in its module."""
+    layer = [line for line in group.lines if paths.parse(line.path).stack == paths.BLOCKS]
+    if not attention:
+        yield layer
+        return
+    for name in ATTENTION:
+        parts = {name, *(f"{name}_add" for line in layer if isinstance(line, Pointwise) and line.needs_result)}
+        yield [line for line in layer if paths.parse(line.path).part in parts]
+
+
+def _needed(lines: list[Line]) -> list[Matmul]:
+    """Matmuls that run again with these lines: all but the last, if backward needs nothing from there on."""
+    after = takewhile(lambda line: not isinstance(line, Matmul), reversed(lines))
+    products = [line for line in lines if isinstance(line, Matmul)]
+    return products[:-1] if all(line.saves_nothing for line in after if isinstance(line, Pointwise)) else products
 
 
 def decode_flops(ledger: Ledger, *, batch: Size, prompt: Size, steps: Size, source: Size = 0) -> dict[str, Size]:

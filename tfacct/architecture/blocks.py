@@ -29,7 +29,6 @@ from tfacct.architecture.parts import (
 from tfacct.base.record import record
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import Size
-from tfacct.ledger.lines import Dropout
 
 Order: TypeAlias = Literal["pre", "post", "parallel"]
 PartT = TypeVar("PartT", bound=Part)
@@ -51,7 +50,7 @@ class Sublayer:
     instead of the residual stream (MiniMaxDecoderLayer). `parallel`: same input as the sublayer before it
     (FalconH1DecoderLayer). `gives`: with `next`, the result replaces the residual stream as input of the next sublayer;
     with `sum`, the sum of both does; neither changes the residual stream (Zamba2HybridLayer). A part that is not called
-    is not added, and must have a norm that is not called. `dropout`: that of the result in training.
+    is not added, and must have a norm that is not called. `dropout`, `needs_result`: as in `Residual`.
     """
 
     part: Added
@@ -62,13 +61,14 @@ class Sublayer:
     parallel: bool = False
     normed: bool = False
     gives: Literal["stream", "next", "sum"] = "stream"
-    dropout: Dropout = ""
+    dropout: bool = False
+    needs_result: bool = False
 
     @property
     def residual(self) -> Residual:
         """Addition of the result to the residual stream."""
         add = Residual(hidden=self.part.hidden) if self.add is None else self.add
-        return replace(add, dropout=self.dropout)
+        return replace(add, dropout=self.dropout, needs_result=self.needs_result)
 
     @property
     def name(self) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from tfacct.architecture import axis_names
 from tfacct.architecture.axis_names import Axis, Names, Place
-from tfacct.architecture.blocks import POSITIONS, Block, MtpHead, PartT, Stack, Sublayer, in_order, numbered
+from tfacct.architecture.blocks import POSITIONS, Block, MtpHead, Order, PartT, Stack, Sublayer, in_order, numbered
 from tfacct.architecture.grouped import group, grouped, longest_window, of_source, padded_to_windows
 from tfacct.architecture.parts import (
     CHOSEN,
@@ -36,7 +36,6 @@ from tfacct.base.record import record
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import Axes, Size
 from tfacct.ledger.groups import Group, Ledger
-from tfacct.ledger.lines import Dropout
 
 
 @record
@@ -369,15 +368,15 @@ class Transformer:
 
         return self.mapped(called)
 
-    def with_dropouts(self, dropout_of: Callable[[str], Dropout]) -> Transformer:
-        """Return the model with a dropout of each sublayer's result, given by the sublayer's name."""
+    def with_sublayers(self, change: Callable[[Sublayer, Order], Sublayer]) -> Transformer:
+        """Return the model with `change` applied to every sublayer and the order of its layer."""
 
-        def dropped(stack: Stack) -> Stack:
-            sublayers = tuple(replace(one, dropout=dropout_of(one.name)) for one in stack.block.sublayers)
+        def changed(stack: Stack) -> Stack:
+            sublayers = tuple(change(one, stack.block.order) for one in stack.block.sublayers)
             return replace(stack, block=replace(stack.block, sublayers=sublayers))
 
-        encoder = self.encoder and replace(self.encoder, stacks=tuple(map(dropped, self.encoder.stacks)))
-        return replace(self, encoder=encoder, stacks=tuple(map(dropped, self.stacks)))
+        encoder = self.encoder and replace(self.encoder, stacks=tuple(map(changed, self.encoder.stacks)))
+        return replace(self, encoder=encoder, stacks=tuple(map(changed, self.stacks)))
 
     def with_positions(self, context: int) -> Transformer:
         """Return the model with position embeddings and tables of distances that are long enough for `context`."""

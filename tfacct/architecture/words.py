@@ -1,10 +1,13 @@
-"""Names of parts in messages."""
+"""Names of parts in messages, and of attention in transformers' classes."""
 
 from __future__ import annotations
 
 import re
 
 from tfacct.architecture.parts import Part
+
+ATTENTION_MODULES = frozenset(("self_attn", "attn", "attention", "self_attention", "linear_attn"))
+"""Names of attention modules in transformers' classes, also of linear attention."""
 
 
 def in_words(part: Part) -> str:

@@ -248,7 +248,6 @@ class DecoderCapable(BertBase):
     is_decoder: StrictBool = False
     position_embedding_type: StrictStr = "absolute"
     required_values: ClassVar[Mapping[str, object]] = {"position_embedding_type": "absolute", "is_decoder": False}
-    drops_in_attention = True
 
 
 class Bert(DecoderCapable):

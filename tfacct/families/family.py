@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Union, get_args, get
 
 from pydantic import Field
 
+from tfacct.architecture.words import ATTENTION_MODULES
 from tfacct.base.errors import ConfigError
 from tfacct.families.family_config import FamilyConfig
 from tfacct.families.fields import divide_exactly
@@ -185,12 +186,14 @@ def in_base_model(family: type[Family], names: Mapping[str, str]) -> dict[str, s
 def build(family: type[Family]) -> type[FamilyConfig]:
     """The pydantic model of a family."""
     prefix, aliases = family.base_model_prefix, merged(family, "attribute_map")
+    norm = merged(family, "layer_module_names").get("attn_norm", "")
     heads: Mapping[str, TaskHead] = getattr(family, "task_heads", {})
     attributes: dict[str, Any] = {
         "__module__": family.__module__,
         "__doc__": family.__doc__,
         "hf_modules": hf_names(family, "module"),
         "hf_tensors": hf_names(family, "tensor"),
+        "norm_in_attention": not ATTENTION_MODULES.isdisjoint(norm.split(".")),
         "attribute_map": aliases,
         "task_heads": {
             ending: replace(head, paths=in_base_model(family, head.paths)) for ending, head in heads.items()

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError
 
+from tfacct.architecture.blocks import Order, Sublayer
 from tfacct.architecture.parts import Attention, LatentAttention, Part, Pooler
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError, nearest
@@ -30,7 +31,6 @@ from tfacct.families.known_fields import (
 )
 from tfacct.families.task_heads import CAUSAL_MODEL, DEFAULT_LABELS, TASK_HEAD_FIELDS, TaskHead, label_count
 from tfacct.ledger.groups import Ledger
-from tfacct.ledger.lines import Dropout
 from tfacct.ledger.workload import Workload
 
 
@@ -60,6 +60,8 @@ class FamilyConfig(BaseModel):
     """Where the class has dropout (places as in `training.traits.Mode`) → the field of its rate, and its default."""
     drops_in_attention: ClassVar[bool] = False
     """The dropout of attention's result is inside its module, and recomputed with it."""
+    norm_in_attention: ClassVar[bool] = False
+    """So are that dropout, the residual sum and the norm next to it: the norm's path in the class is in attention."""
     class_prefixes: ClassVar[tuple[str, ...]] = ()
     """Prefixes of the class names; empty if transformers has no class."""
     task_heads: ClassVar[Mapping[str, TaskHead]] = {}
@@ -154,15 +156,18 @@ class FamilyConfig(BaseModel):
         return {place: fields.get(field, absent) for place, (field, absent) in cls.dropouts.items()}
 
     def transformer_with_dropouts(self, fields: Mapping[str, Any]) -> Transformer:
-        """The transformer with the dropouts of sublayers' results that these fields set."""
+        """The transformer with the dropouts of sublayers' results that these fields set, and with the results that
+        recomputation needs inside a module of the class."""
         places = {place for place, rate in self.dropout_rates(fields).items() if rate}
 
-        def dropout_of(name: str) -> Dropout:
-            if places.isdisjoint(("residual", name)):
-                return ""
-            return "inside" if name == "attn" and self.drops_in_attention else "after"
+        def in_class(sublayer: Sublayer, order: Order) -> Sublayer:
+            dropout = not places.isdisjoint(("residual", sublayer.name))
+            saved = (dropout and self.drops_in_attention) or (self.norm_in_attention and (dropout or order == "post"))
+            # The class's layer goes on after experts that are added late.
+            needs_result = saved if sublayer.name == "attn" else getattr(sublayer.part, "late", False)
+            return replace(sublayer, dropout=dropout, needs_result=needs_result)
 
-        return self.transformer().with_dropouts(dropout_of) if places else self.transformer()
+        return self.transformer().with_sublayers(in_class)
 
     def hf_unsupported(self) -> str | None:
         """The reason why the transformers class does not support these fields; None if it does."""

@@ -370,8 +370,6 @@ class State:
         return packed_bytes(self.elements(axes), cache if self.bits is None else self.bits)
 
 
-Dropout: TypeAlias = Literal["", "inside", "after"]
-"""Where a sublayer's result is dropped before it is added: inside the sublayer's module, or after it."""
 PointwiseKind: TypeAlias = Literal[
     "",
     "activation",
@@ -398,7 +396,8 @@ class Pointwise:
     Counted in elements of the result, not in FLOPs: operations per element depend on the kernel. `weight` and `bias`
     are the axes of the parameters. `kind`: the operation, "" for other formulas. `function`: name of the activation
     function. `module`: path of the module with the parameters, if another one (one norm shared by several lines).
-    `dropout`: that of the result which a residual sum adds.
+    `dropout`: a residual sum adds a result after dropout. `needs_result`: backward needs that result inside the
+    recomputed module that computes it.
     Raises SpecError for parameters with axes that the result does not have.
     """
 
@@ -409,7 +408,8 @@ class Pointwise:
     kind: PointwiseKind = ""
     function: str = ""
     module: str | None = None
-    dropout: Dropout = ""
+    dropout: bool = False
+    needs_result: bool = False
 
     def __post_init__(self) -> None:
         for operand in filter(None, (self.weight, self.bias)):
@@ -424,7 +424,7 @@ class Pointwise:
     @property
     def saves_nothing(self) -> bool:
         """True if backward needs neither an operand nor the mask of a dropout."""
-        return self.sums and not self.dropout
+        return self.sums and not self.dropout and not self.needs_result
 
     def renamed(self, names: Mapping[str, str]) -> Pointwise:
         """Copy with axes renamed, also those of the parameters."""

@@ -9,17 +9,15 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from tfacct.architecture.words import ATTENTION_MODULES
 from tfacct.meta.autocast import checkpoint_options
-
-NAMES = ("self_attn", "attn", "attention", "self_attention")
-"""Names of attention modules in transformers' classes."""
 
 
 def recompute_attention(model: nn.Module, cast: torch.dtype | None = None) -> Any:
     """The model with its attention modules under non-reentrant torch.utils.checkpoint. `cast`: the dtype of
     autocast."""
     for name, module in model.named_modules():
-        if name.rpartition(".")[2] in NAMES:
+        if name.rpartition(".")[2] in ATTENTION_MODULES:
             module.forward = partial(_recomputed, module.forward, checkpoint_options(cast))
     return model
 

@@ -75,8 +75,8 @@ def graph_of(model: LoadedModel, work: Workload, recipe: Recipe, sizes: LoadedMo
     if recipe.lora is not None:
         graph = with_adapters(graph, model, recipe)
     if recipe.recomputed_modules:
-        drops = model.config.drops_in_attention
-        graph = recomputing(graph, recipe.recomputed_modules, traits, drops=drops)
+        drops, norm = model.config.drops_in_attention, model.config.norm_in_attention
+        graph = recomputing(graph, recipe.recomputed_modules, drops=drops, norm=norm)
     if recipe.loss == "chunked":
         frozen = recipe.lora is not None
         graph = chunked_loss(graph, work.batch, work.tokens, cast=recipe.autocast, frozen=frozen)

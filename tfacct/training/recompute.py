@@ -31,7 +31,6 @@ from tfacct.training.step import (
     StepGraph,
     Transient,
 )
-from tfacct.training.traits import Traits
 
 BLOCKS = "blocks.*."
 ATTENTION, SELECTIVE, OP = "attention", "selective", "op"
@@ -79,15 +78,16 @@ def modules_of(recompute: str) -> tuple[str, ...]:
     return names
 
 
-def recomputing(graph: StepGraph, names: Iterable[str], traits: Traits, *, drops: bool) -> StepGraph:
-    """The step with layers that recompute these modules. `drops`: attention's module has the dropout of its result."""
+def recomputing(graph: StepGraph, names: Iterable[str], *, drops: bool, norm: bool) -> StepGraph:
+    """The step with layers that recompute these modules. `drops`: attention's module has the dropout of its result.
+    `norm`: it has that dropout, the residual sum and the norm next to it."""
     names = tuple(names)
     stream: Role = "fp32" if any(group.graph.casts for group in graph.groups) else "compute"
 
     def changed(groups: Iterable[LayerGroup], path: str, axes: str) -> tuple[LayerGroup, ...]:
         layer_input = SavedTensor(path, axes, (), stream)
         return tuple(
-            group._replace(graph=_layer(group.graph, names, layer_input, traits, drops)) if group.numbers else group
+            group._replace(graph=_layer(group.graph, names, layer_input, drops, norm)) if group.numbers else group
             for group in groups
         )
 
@@ -96,19 +96,17 @@ def recomputing(graph: StepGraph, names: Iterable[str], traits: Traits, *, drops
     return graph._replace(layers=layers, encoder_layers=source)
 
 
-def _layer(
-    graph: LayerGraph, names: Iterable[str], layer_input: SavedTensor, traits: Traits, drops: bool
-) -> LayerGraph:
+def _layer(graph: LayerGraph, names: Iterable[str], layer_input: SavedTensor, drops: bool, norm: bool) -> LayerGraph:
     for name in names:
         if name == OP:
             graph = _saving_results(graph, layer_input)
             continue
-        for part in _parts(graph, MODULES[name], traits, drops):
+        for part in _parts(graph, MODULES[name], drops, norm):
             graph = _recomputing_part(graph, part, layer_input, discards=MODULES[name].discards)
     return graph
 
 
-def _parts(graph: LayerGraph, module: Module, traits: Traits, drops: bool) -> Iterator[tuple[str, ...]]:
+def _parts(graph: LayerGraph, module: Module, drops: bool, norm: bool) -> Iterator[tuple[str, ...]]:
     """Operations of a module, as runs of consecutive operations."""
     routed = any(".experts." in name for name in graph.order)
     if module.routed not in (None, routed):
@@ -116,7 +114,7 @@ def _parts(graph: LayerGraph, module: Module, traits: Traits, drops: bool) -> It
 
     def inside(name: str) -> bool:
         own = name.partition(BLOCKS)[2]
-        if module is MODULES[ATTENTION] and traits.norm_in_attention:
+        if module is MODULES[ATTENTION] and norm:
             return own.startswith((*module.begins, "attn_norm.", "attn_add"))
         return own.startswith(module.begins) and (drops or own != "attn.drop")
 

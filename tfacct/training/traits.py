@@ -41,10 +41,9 @@ class Traits(NamedTuple):
     `fp32_router`: the router reads an fp32 copy. `narrow_shares`: routing weights are in the dtype of the step.
     `clamped_experts`: gate and up of experts are clamped. `dense_experts`: every expert runs on every token.
     `fp32_loss`: logits are cast to fp32, as next-token logits always are. `biased_logits`: a buffer is added to the
-    logits. `norm_in_attention`: the residual sum after attention and the norm next to it are inside its module, and
-    recomputed with it. `embed_scale_buffer`: the embedding scale is a buffer. `id_buffers`: number of buffers with an
-    id per position: position, and segment. `mask_buffers`: number of stored masks over all positions: one, or one per
-    layer and one more.
+    logits. `embed_scale_buffer`: the embedding scale is a buffer. `id_buffers`: number of buffers with an id per
+    position: position, and segment. `mask_buffers`: number of stored masks over all positions: one, or one per layer
+    and one more.
     """
 
     narrow_softmax: bool = False
@@ -64,7 +63,6 @@ class Traits(NamedTuple):
     dense_experts: bool = False
     fp32_loss: bool = False
     biased_logits: bool = False
-    norm_in_attention: bool = False
     embed_scale_buffer: bool = False
     id_buffers: int = 0
     mask_buffers: Literal["", "one", "per layer"] = ""
@@ -80,11 +78,11 @@ TRAITS: Mapping[str, Traits] = {
         ("afmoe", Traits(fp32_norm_weights="parameters")),
         (
             "albert bert camembert ernie roberta roberta-prelayernorm roc_bert xlm-roberta xlm-roberta-xl",
-            Traits(narrow_softmax=True, norm_in_attention=True, id_buffers=2),
+            Traits(narrow_softmax=True, id_buffers=2),
         ),
         (
-            "altclip_text_model big_bird chinese_clip_text_model dpr gte jina_bert m2m_100 megatron-bert mvp "
-            "nomic_bert rembert roformer",
+            "altclip_text_model big_bird chinese_clip_text_model data2vec-text dpr electra gte jina_bert m2m_100 "
+            "megatron-bert mvp nomic_bert rembert roformer",
             Traits(narrow_softmax=True),
         ),
         (
@@ -101,7 +99,6 @@ TRAITS: Mapping[str, Traits] = {
         ("bloom", Traits(fused_qkv="views")),
         ("codegen", Traits(fp32_scores=True, fused_qkv="copies")),
         ("cohere cohere2 cohere2_moe", Traits(python_layer_norm=True)),
-        ("data2vec-text electra", Traits(narrow_softmax=True, norm_in_attention=True)),
         ("distilbert layoutlm mpnet", Traits(narrow_softmax=True, id_buffers=1)),
         ("ernie4_5", Traits(fp32_rotary=True, rotary_per_layer=True)),
         ("eurobert", Traits(fp32_loss=True)),

@@ -8,7 +8,7 @@ from tfacct.architecture.parts.part import Part
 from tfacct.architecture.parts.shared import ALONE
 from tfacct.base.record import record
 from tfacct.ledger.einsum import Size
-from tfacct.ledger.lines import Dropout, Line, Pointwise
+from tfacct.ledger.lines import Line, Pointwise
 
 
 @record(kw_only=True)
@@ -16,14 +16,16 @@ class Residual(Part):
     """Addition of a sublayer's result to the residual stream.
 
     Constants multiply the result (`factor`, GraniteDecoderLayer), the residual stream (`stream`, MiniMaxDecoderLayer),
-    or the sum (`after`, Gemma4TextDecoderLayer). `dropout`: that of the result in training.
+    or the sum (`after`, Gemma4TextDecoderLayer). `dropout`: the result is dropped in training. `needs_result`: as in
+    `Pointwise`.
     """
 
     hidden: Size
     factor: float | None = None
     stream: float | None = None
     after: float | None = None
-    dropout: Dropout = ""
+    dropout: bool = False
+    needs_result: bool = False
 
     axis_names: ClassVar[dict[str, str]] = {"hidden": "D"}
     legend: ClassVar[dict[str, str]] = {"D": "hidden size"}
@@ -33,7 +35,7 @@ class Residual(Part):
         given = {"stream_scale": self.stream, "scale": self.factor, "sum_scale": self.after}
         scales = {name: Pointwise(f"{at}.{name}", "B T D", kind="scale") for name in given if given[name] is not None}
         after = [scales.pop("sum_scale")] if "sum_scale" in scales else []
-        added = Pointwise(at, "B T D", kind="residual", dropout=self.dropout)
+        added = Pointwise(at, "B T D", kind="residual", dropout=self.dropout, needs_result=self.needs_result)
         return (*scales.values(), *self.gates(at), added, *after)
 
     def gates(self, at: str) -> tuple[Line, ...]:  # noqa: ARG002
