@@ -65,7 +65,7 @@ def test_the_error_is_that_of_the_benchmark_and_of_launches_like_its_starts_alon
     start = load("llama-3.1-8b").engine(**LLAMA)
     measured = {"starts": 45, "versions": "0.15–0.19", "median": 0.0001, "p90": 0.00124, "worst": 0.00884}
     assert start.interval == {"low": 475_410, "high": 476_590, **measured}
-    assert "error on 45 starts of 0.15–0.19: p90 0.12%, worst 0.9%" in start.answer
+    assert "error 0.12% at p90 on 45 starts of 0.15–0.19, worst 0.9%" in start.answer
     for dtype in ("nf4", "int8", "fp32"):
         other = load("llama-3.1-8b").engine(**LLAMA, dtype=dtype)
         assert other.interval is None and "accuracy not measured" in other.answer
@@ -74,7 +74,7 @@ def test_the_error_is_that_of_the_benchmark_and_of_launches_like_its_starts_alon
     assert load("llama-3.1-8b").engine(**LLAMA, dtype="fp8").interval is not None
     older = load("llama-3.1-8b").engine(**LLAMA | {"engine_version": "0.13"})
     assert older.interval is None
-    assert "(error not measured for this version; 45 starts of 0.15–0.19: p90 0.12%)" in older.answer
+    assert "(error not measured for this version; 0.12% at p90 on 45 starts of 0.15–0.19)" in older.answer
 
 
 def test_the_sampler_by_hand() -> None:

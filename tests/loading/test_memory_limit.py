@@ -139,7 +139,7 @@ def test_what_fits_in_place_of_what_does_not() -> None:
     several = load("llama-3.1-70b").memory(**asked)
     assert several.answer.endswith("It fits on 4 × h100-sxm (tp=4) or with kv_dtype='fp8'.")
     assert load("llama-3.1-70b").memory(**asked, kv_dtype="fp8").fit["fits"]
-    engine = "An engine's own buffers differ: see `tfacct engine`."
+    engine = "An engine's own buffers are not counted: see `tfacct engine`."
     assert engine in several.notes and engine not in load("llama-3.1-70b").memory(on="h100").notes
 
 

@@ -489,10 +489,10 @@ def test_a_step_that_several_devices_do_not_support(
     model, *options = recipe.split()
     asked = ("train", model, *options, "--ctx", "1k")
     ran = run(*asked, "--on", "2xh100")
-    hint = f"hint: at context 1,024, --on h100-sxm needs {peak(*asked, '--on', 'h100-sxm')} on one device"
+    hint = f"hint: use --on h100-sxm ({peak(*asked, '--on', 'h100-sxm')} on one device)"
     if instead:
-        hint += f", {instead} needs {peak('train', model, *instead.split(), '--ctx', '1k', '--on', '2xh100')} on each"
-    assert (ran.code, ran.err) == (2, f"error: {message}\n{hint}; 77.3 GiB is usable\n")
+        hint += f" or {instead} ({peak('train', model, *instead.split(), '--ctx', '1k', '--on', '2xh100')} on each)"
+    assert (ran.code, ran.err) == (2, f"error: {message}\n{hint}; 77.3 GiB is usable, context 1,024\n")
     typed = run(*asked, "--fsdp", "2")
     assert "in a parallel layout is not supported" in typed.err and "--on h100" not in typed.err
 

@@ -26,7 +26,8 @@ Requests = Annotated[
     Option("Numbers of concurrent requests. Default: several, up to the most that fit.", "N[,N…]"),
 ]
 Within = Annotated[
-    float | str | None, Option("Limit per token: finds requests; with --ttft, devices. Alias: --tpot.", "TIME")
+    float | str | None,
+    Option("Time limit per token, for the most requests (with --ttft, the fewest devices). --tpot.", "TIME"),
 ]
 Price = Annotated[float | None, Option("Price per device-hour, in any currency.", "P")]
 

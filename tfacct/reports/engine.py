@@ -310,9 +310,9 @@ def _answer(about: About) -> str:
         return f"Starts: a cache of {found.tokens:,} tokens fits, {found.free / GIB:.1f} GiB stay free (formula)."
     almost, error = ("≈ ", "accuracy not measured") if about.near else ("", "tokens exact")
     if about.near and (errors := launch.engine.facts.get("error")):
-        measured = f"{errors['starts']} starts of {errors['versions']}: p90 {100 * errors['p90']:.2f}%"
+        measured = f"{100 * errors['p90']:.2f}% at p90 on {errors['starts']} starts of {errors['versions']}"
         if about.interval:
-            error = f"error on {measured}, worst {100 * errors['worst']:.1f}%"
+            error = f"error {measured}, worst {100 * errors['worst']:.1f}%"
         elif not launch.profile.starts:
             error = f"error not measured for this version; {measured}"
     flags = f" with {about.flags}" if about.flags else ""

@@ -673,7 +673,7 @@ def _engine(about: About) -> str:
         return ""
     if fit and (fit["past_positions"] or _nothing_fits(fit)):
         return ""
-    return "An engine's own buffers differ: see `tfacct engine`."
+    return model_notes.ENGINE_BUFFERS
 
 
 def _in_flight(about: About) -> dict[str, str] | None:

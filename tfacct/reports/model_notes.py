@@ -725,6 +725,7 @@ RESERVED = f"the CUDA allocator reserves at least {MORE} than this count (17–2
 TIGHTLY = f"Tightly: {RESERVED}"
 """The word of tables for such a step."""
 ROOM = f"with {MORE} for the CUDA allocator"
+ENGINE_BUFFERS = "An engine's own buffers are not counted: see `tfacct engine`."
 TRAINING = "every tensor that autograd saves or allocates; no allocator rounding, kernel workspace or device context"
 
 

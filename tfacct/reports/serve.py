@@ -19,7 +19,7 @@ from tfacct.loading.model import LoadedModel
 from tfacct.output.answer import AnswerT
 from tfacct.output.keys import Keys, Object, values_of
 from tfacct.output.report import Column, NoteRow, Row, notes
-from tfacct.reports import build, ranks
+from tfacct.reports import build, model_notes, ranks
 from tfacct.reports.estimates import (
     CONVENTION,
     EVIDENCE,
@@ -274,16 +274,16 @@ def _ranges(about: Serving | Fewest) -> str:
     alone = about.most.requests == 1
     first = f"First token: the prefill and ≈ {units.seconds(CONSTANTS.request)} in the server"
     if alone:
-        first += "." if about.one.error() is None else ", by the range of 80% of measured runs."
+        first += "." if about.one.error() is None else " (80% interval)."
     else:
-        first += "; low end: an idle server; high end: all prompts arrive at once, and this one is last."
+        first += ", from an idle server to the last of all prompts sent at once."
     if about.load.new == 1 or (alone and about.one.error("token") is None):
         return first
     token = "from prompts that wait for running answers to prompts that interrupt them"
     if about.one.error("token") is not None:
-        token = "the range of 80% of measured runs" + ", and of all your own" * about.one.scattered
-    others = "" if alone else ", prefills of other requests included"
-    return f"Per token{others}: {token}. {first}"
+        token = "the 80% interval" + ", widened to all your own runs" * about.one.scattered
+    others = "" if alone else ", with waits for other prefills"
+    return f"Time per token{others}: {token}. {first}"
 
 
 def _errors(about: Serving | Fewest) -> str:
@@ -302,7 +302,7 @@ PLACED_NOTES = (
     LINKS,
     NoteRow("limit", 2, lambda about: about.memory.notes),
     NoteRow("pool", 2, lambda about: about.memory.pool_words),
-    NoteRow("engine", 3, lambda about: not about.memory.engine, "An engine's own buffers differ: see `tfacct engine`."),
+    NoteRow("engine", 3, lambda about: not about.memory.engine, model_notes.ENGINE_BUFFERS),
     NoteRow("gathered", 2, lambda about: ranks.cache_shard_notes(about.one.model, about.one.count)),
     NoteRow("formats", 3, lambda about: formats_note(about.one)),
 )

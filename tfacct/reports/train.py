@@ -343,18 +343,18 @@ def _check_on_devices(
     model, found = models[0], unsupported_layout(models[0], recipe)
     if found is None or not supports(model, replace(recipe, mesh=None)):
         return
-    tried = {f"{option('on', limit.each)} needs {{}} on one device": replace(recipe, mesh=None)}
+    tried = {f"{option('on', limit.each)} ({{}} on one device)": replace(recipe, mesh=None)}
     if recipe.weights_dtype == NF4:
-        tried[f"{option('lora', recipe.lora)} needs {{}} on each"] = replace(recipe, weights_dtype=None)
+        tried[f"{option('lora', recipe.lora)} ({{}} on each)"] = replace(recipe, weights_dtype=None)
     if recipe.optimizer != ADAMW:
-        tried[f"{option('optimizer', ADAMW)} needs {{}} on each"] = replace(recipe, optimizer=ADAMW)
+        tried[f"{option('optimizer', ADAMW)} ({{}} on each)"] = replace(recipe, optimizer=ADAMW)
     work = selection.workload(model, request)
     needs = [
         words.format(_peak(training_memory(model, work, other)))
         for words, other in tried.items()
         if supports(model, other)
     ]
-    hint = f"at context {work.context:,}, {', '.join(needs)}; {units.binary(limit.usable)} is usable"
+    hint = f"use {' or '.join(needs)}; {units.binary(limit.usable)} is usable, context {work.context:,}"
     raise UsageError(f"{model.name}: {found.reason}", hint)
 
 
