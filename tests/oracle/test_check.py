@@ -410,6 +410,89 @@ def test_heads_that_are_modules_and_layers_in_two_lists_are_paired() -> None:
     assert {place.template for place in places(flat, 3).values()} == {"layers.2*+0.norm.g", "layers.2*+1.to_q.weight"}
 
 
+def as_in_litgpt(kv: int = 2, size: int = 10, *, bias: bool = False) -> Any:
+    """A Llama with litgpt's names, and queries, keys and values in one matmul."""
+    nn = torch.nn
+
+    class Layer(nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm_1, self.norm_2 = own.Norm(48), own.Norm(48)
+            fused, out = nn.Linear(48, size * (6 + 2 * kv), bias=bias), nn.Linear(size * 6, 48, bias=False)
+            self.attn = nn.ModuleDict({"qkv": fused, "proj": out})
+            self.mlp = nn.ModuleDict({name: nn.Linear(48, 112, bias=False) for name in ("fc_1", "fc_2")})
+            self.mlp["proj"] = nn.Linear(112, 48, bias=False)
+
+        def forward(self, x: Any) -> Any:
+            q, k, v = self.attn["qkv"](self.norm_1(x)).unflatten(-1, (-1, size)).transpose(1, 2).split([6, kv, kv], 1)
+            read = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+            x = x + self.attn["proj"](read.transpose(1, 2).flatten(2))
+            y = self.norm_2(x)
+            return x + self.mlp["proj"](nn.functional.silu(self.mlp["fc_1"](y)) * self.mlp["fc_2"](y))
+
+    class GPT(nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            blocks = nn.Sequential(*(Layer() for _ in range(3)))
+            self.transformer = nn.ModuleDict({"wte": nn.Embedding(101, 48), "h": blocks, "ln_f": own.Norm(48)})
+            self.lm_head = nn.Linear(48, 101, bias=False)
+
+        def forward(self, ids: Any) -> Any:
+            return self.lm_head(self.transformer["ln_f"](self.transformer["h"](self.transformer["wte"](ids))))
+
+    return GPT()
+
+
+FUSED = "blocks.0.attn.q_proj + k_proj + v_proj"
+
+
+@pytest.mark.parametrize(
+    ("settings", "first"),
+    [
+        ({}, None),
+        ({"kv": 6}, f"{FUSED}: 180 wide in the code, 100 in the config"),
+        ({"size": 12}, f"{FUSED}: 120 wide in the code, 100 in the config"),
+        ({"bias": True}, f"{FUSED}.bias: 100 parameters in the code, not in the config"),
+    ],
+)
+def test_a_fused_matmul_is_named_by_all_that_it_holds(settings: dict[str, Any], first: str | None) -> None:
+    report = tfacct.check(lambda: as_in_litgpt(**settings), LLAMA, tokens=9)
+    assert report.first_difference == first and report.agrees == (first is None), report.answer
+    names = {line["path"]: line["name"] for line in report.lines}
+    for role, name in {"gate": "fc_1", "up": "fc_2", "down": "proj"}.items():
+        assert names[f"blocks.*.mlp.{role}_proj.weight"] == f"transformer.h.*.mlp.{name}.weight"
+
+
+@pytest.mark.parametrize(
+    ("kv", "first"), [(2, None), (6, "blocks.0.attn.k_proj: 60 wide in the code, 20 in the config")]
+)
+def test_a_block_may_be_two_entries_of_a_list(kv: int, first: str | None) -> None:
+    """As in x-transformers: attention and the MLP in turn."""
+
+    class Halved(own.Llama):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__(kv=kv)
+            halves = [
+                half
+                for layer in self.layers
+                for half in (
+                    {"norm": layer.attention_norm, "attn": layer.attention},
+                    {"norm": layer.ffn_norm, "ff": layer.feed_forward},
+                )
+            ]
+            self.layers = torch.nn.ModuleList(map(torch.nn.ModuleDict, halves))
+
+        def forward(self, tokens: Any) -> Any:
+            x = self.tok_embeddings(tokens)
+            for half in self.layers:
+                y = half["norm"](x)
+                x = x + (half["ff"](y) if "ff" in half else half["attn"](y)[0])
+            return self.output(self.norm(x))
+
+    report = tfacct.check(Halved, LLAMA, tokens=9)
+    assert report.first_difference == first and report.agrees == (first is None), report.answer
+
+
 @pytest.mark.parametrize("name", ["gpt2", pytest.param("llama-3.1-8b", marks=pytest.mark.slow), "qwen2-0.5b"])
 def test_transformers_classes_agree_in_full_size_and_a_planted_mistake_is_found(name: str) -> None:
     import transformers

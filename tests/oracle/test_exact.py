@@ -20,6 +20,10 @@ from tfacct.training.recipe import Recipe
 slow, EAGER = pytest.mark.slow, "eager"
 torch, autocast, hooks = lazy("torch"), lazy("tfacct.meta.autocast"), lazy("tfacct.meta.hooks")
 
+SMALL: dict[str, Any] = {
+    **{"model_type": "llama", "hidden_size": 48, "intermediate_size": 96, "num_hidden_layers": 3, "vocab_size": 512},
+    **{"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8},
+}
 # Saved and peak bytes of transformers 5.23 classes on torch 2.13 with fused AdamW.
 STEPS: list[Any] = [
     ("llama-3.1-8b", {"ctx": 4096}, 28_562_244_364, 80_946_473_364),
@@ -94,18 +98,14 @@ def test_optimizer_state_is_of_the_classes_own_parameters() -> None:
     ],
 )
 def test_recipes_change_what_they_are_about(asked: dict[str, Any], changes: str) -> None:
-    sizes = {"hidden_size": 48, "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 4}
-    llama = load({"model_type": "llama", "num_key_value_heads": 2, "vocab_size": 512, "head_dim": 8, **sizes})
-    plain, found = (llama.train(exact=True, ctx=56, batch=2, **each) for each in ({}, asked))
+    plain, found = (load(SMALL).train(exact=True, ctx=56, batch=2, **each) for each in ({}, asked))
     assert found.models[0][changes] != plain.models[0][changes]
     assert found.formula_error is not None and abs(found.formula_error) < 0.01
 
 
 def test_the_batch_is_there_in_the_optimizer_step() -> None:
     """fp32 master weights put the peak there, and 24 more tokens have 8 bytes each."""
-    sizes = {"hidden_size": 48, "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 4}
-    llama = load({"model_type": "llama", "num_key_value_heads": 2, "vocab_size": 512, "head_dim": 8, **sizes})
-    one, two = (llama.train(exact=True, ctx=24, batch=batch, master_weights="fp32") for batch in (1, 2))
+    one, two = (load(SMALL).train(exact=True, ctx=24, batch=batch, master_weights="fp32") for batch in (1, 2))
     assert one.peak_phase == two.peak_phase == "optimizer step" and one.formula_error == two.formula_error == 0
     assert two.peak_bytes - one.peak_bytes == 8 * 24
 

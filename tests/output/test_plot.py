@@ -86,16 +86,8 @@ def test_every_metric_that_is_asked_for_has_a_panel() -> None:
         sweep(model, metric=["total_params,kv_cache_bytes,share.mlp,share.attn,flops.mlp"], ctx="1k,2k").chart()
 
 
-CHARTS = {
-    "areas": lambda: charted("gpt2-xl", ctx=16384),
-    "bars": lambda: charted(*GPT2, ctx=1024, masked=True),
-    "lines": lambda: of_sweep("llama-3.1-8b", ctx="1k..128k", num_key_value_heads="1..32"),
-    "models": lambda: of_sweep("gpt2-xl", "cs336-gpt2-xl", ctx="1k..64k", metrics=("share.attn",)),
-}
-
-
 def test_areas_are_drawn_on_a_log_axis_with_the_crossover_and_the_context() -> None:
-    (axes,) = plot.draw(CHARTS["areas"]()).axes
+    (axes,) = plot.draw(charted("gpt2-xl", ctx=16384)).axes
     assert axes.get_xscale() == "log" and axes.get_ylim() == (0, 1)
     marked = {line.get_xdata()[0] for line in axes.lines}
     assert marked == {10_124, 16_384}
@@ -125,8 +117,9 @@ def test_commands_draw(command: str, ending: str, start: bytes, tmp_path: Path, 
 
 def test_the_same_chart_is_the_same_file(tmp_path: Path) -> None:
     files = [tmp_path / "a.svg", tmp_path / "b.svg"]
+    chart = of_sweep("llama-3.1-8b", ctx="1k..128k", num_key_value_heads="1..32")
     for file in files:
-        plot.save(CHARTS["lines"](), file)
+        plot.save(chart, file)
     assert files[0].read_bytes() == files[1].read_bytes()
 
 
@@ -177,21 +170,12 @@ def test_without_matplotlib_it_says_what_to_install(tmp_path: Path, monkeypatch:
     assert ran.code == 2 and "pip install '.[plot]' in a tfacct checkout" in ran.err
 
 
-def test_a_small_models_crossover_is_in_the_picture(tmp_path: Path, run) -> None:
+def test_a_small_models_crossover_is_in_the_picture() -> None:
     """Width 8, heads of 16: attention overtakes at 16 tokens, within a context of 32."""
-    import json
-
-    file = tmp_path / "small.json"
-    file.write_text(
-        json.dumps(
-            {
-                "model_type": "llama", "vocab_size": 11, "hidden_size": 8, "num_hidden_layers": 2,
-                "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "intermediate_size": 16,
-                "max_position_embeddings": 32, "tie_word_embeddings": False,
-            }
-        )
-    )  # fmt: skip
-    chart = charted(str(file))
+    sizes = {"hidden_size": 8, "head_dim": 16, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 11}
+    sizes |= {"intermediate_size": 16, "num_hidden_layers": 2, "max_position_embeddings": 32}
+    models = [load({"model_type": "llama", "tie_word_embeddings": False, **sizes}).loaded]
+    chart = flops_chart(models, Request(), flops(models, Request()))
     assert chart.marks[0][0] == 16 and chart.x[0] < 16 and chart.x[-1] >= 8 * 16
 
 
