@@ -1,4 +1,4 @@
-"""One rank of several that send, for test_sharding_gloo: `python -m tests.helpers.gloo_ranks RANK RANKS STORE JOB`."""
+"""One rank of several that send, for test_gloo: `python -m tests.helpers.gloo_ranks RANK RANKS STORE JOB`."""
 
 from __future__ import annotations
 
