@@ -99,6 +99,33 @@ def test_published_sizes_meet_what_was_measured(case: tuple[Any, ...]) -> None:
     assert int(found.step.saved_bytes()) == pytest.approx(saved, rel=found.bound.share and 0.03)
 
 
+@pytest.mark.parametrize(
+    ("context", "recipe", "peak"),
+    [
+        (2048, {}, 6_725_235_108),
+        (2048, {"weights_dtype": "fp32"}, 9_212_051_876),
+        (2048, {"recompute": "full", "loss": "chunked"}, 4_011_512_228),
+        (1024, {"dtype": "fp32"}, 5_497_434_532),
+    ],
+    ids=str,
+)
+def test_gradients_of_values_wait_for_those_of_scores(context: int, recipe: dict[str, Any], peak: int) -> None:
+    """Peaks of the class with four layers of TinyLlama and eager attention, in the backward pass of the softmax."""
+    model = load("tinyllama-1.1b", num_hidden_layers=4).loaded
+    work = Workload(context=context, tokens=context, batch=1)
+    found = training_memory(model, work, Recipe(attention="eager", **recipe)).peak
+    assert (found.total, found.operation) == (peak, "blocks.*.attn.softmax")
+
+
+def test_tokens_weighted_before_their_experts_are_saved_until_the_end_of_the_layer() -> None:
+    """Llama 4 gives each of 128 experts every token times its weight: 128 x 4096 x 5120 numbers in 16 bits more. The
+    class has 113,303,286,304 bytes at the peak."""
+    model = load("llama-4-maverick-text", num_hidden_layers=2).loaded
+    work = Workload(context=4096, tokens=4096, batch=1)
+    peak = training_memory(model, work, Recipe(optimizer="none", recompute="full")).peak.total
+    assert peak == pytest.approx(113_303_286_304, rel=1e-3)
+
+
 NARROW = {"n_embd": 64, "n_head": 4, "n_layer": 3, "n_inner": 512, "vocab_size": 160, "n_positions": 2048}
 CHARACTERS: dict[str, Any] = {"model_type": "gpt2", **NARROW, "attn_pdrop": 0, "resid_pdrop": 0, "embd_pdrop": 0}
 """A vocabulary so small that the peak is in the MLP of a layer."""

@@ -204,6 +204,12 @@ class LayerRules:
             self.multiplies(by, saved, reads)
         gradients = [Transient(" ".join(each)) for each in (left, right)]
         if not mode.sdpa:
+            if what == "values":  # their gradient waits until those of queries and keys are computed
+                waits = [f"{owner}.{name}" for name in ("scores", "softmax", "softmax.drop")]
+                self.backward = [
+                    each._replace(temporary=(*each.temporary, gradients[1])) if each.at in waits else each
+                    for each in self.backward
+                ]
             self.op(by, *gradients, Transient(" ".join(out), times=2), reads=reads)
         elif what == "scores":
             rows = [axis for axis in out if axis not in KEY_AXES]
@@ -257,10 +263,13 @@ class LayerRules:
         else:
             name = f"{path}.weight" if line.weight or line.bias else path
             source = self.last(axes) if kind == "weighting" else f"{path}.in"
+            if kind == "weighting" and self.traits.dense_experts:  # of what experts read
+                name, source = f"{path.removesuffix('weighting')}routing", f"{path}.in"
             self.save(source, spec, name, self.role_of_experts(path))
             if kind == "weighting" and "A" in axes:
                 self.save(f"{path}.shares", "B T A", name, "compute" if self.traits.narrow_shares else "fp32")
-            self.op(name, Transient(spec, times=3 if kind == "weighting" else 2), reads=(source,))
+            reads = () if name.endswith("routing") else (source,)
+            self.op(name, Transient(spec, times=3 if kind == "weighting" else 2), reads=reads)
         self.add(path, axes, only=True)
         if path == FINAL_NORM and "final" in self.mode.dropouts:
             self.drops(path, spec, reads=(path,))
