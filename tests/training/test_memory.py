@@ -126,6 +126,22 @@ def test_tokens_weighted_before_their_experts_are_saved_until_the_end_of_the_lay
     assert peak == pytest.approx(113_303_286_304, rel=1e-3)
 
 
+@pytest.mark.parametrize(
+    ("context", "recipe", "peak"),
+    [
+        (301, {"lora": "16"}, 1_667_421_924),  # no gradient of a frozen weight is added to another
+        (512, {"weights_dtype": "fp32"}, 5_592_532_096),  # those of 16-bit copies are cast once, after the first layer
+    ],
+    ids=str,
+)
+def test_gradients_of_weights_that_layers_share(context: int, recipe: dict[str, Any], peak: int) -> None:
+    """Peaks of the class of albert-xxlarge-v2, whose 12 layers share 201 million weights."""
+    model, work = load("albert-xxlarge-v2").loaded, Workload(context=context, tokens=context, batch=1)
+    found = training_memory(model, work, Recipe(**recipe))
+    assert found.bound is not None
+    assert found.peak.total == pytest.approx(peak, rel=found.bound.share)
+
+
 NARROW = {"n_embd": 64, "n_head": 4, "n_layer": 3, "n_inner": 512, "vocab_size": 160, "n_positions": 2048}
 CHARACTERS: dict[str, Any] = {"model_type": "gpt2", **NARROW, "attn_pdrop": 0, "resid_pdrop": 0, "embd_pdrop": 0}
 """A vocabulary so small that the peak is in the MLP of a layer."""

@@ -353,8 +353,8 @@ def _split(group: LayerGroup, adapters: Adapters, first: int) -> Iterator[LayerG
     that share their weights are not split."""
     axes, change = {**group.axes, RANK: adapters.rank}, partial(_training, group.graph, adapters)
     if group.shared is not None:
-        others = _training(group.shared, adapters, reads_gradient=True)
-        yield LayerGroup(change(reads_gradient=True), axes, group.count, group.numbers, others)
+        graph = change(reads_gradient=True)  # also where gradients of frozen weights would be added
+        yield LayerGroup(graph, axes, group.count, group.numbers, graph)
         return
     early = sum(number <= first for number in group.numbers)  # numbers ascend
     if early:

@@ -412,11 +412,15 @@ def phases(step: TrainingStep) -> list[Phase]:
 
 def _inside(step: TrainingStep, group: LayerGroup, made: Mapping[str, Size]) -> dict[int, Inside]:
     """The bytes inside the layers of each group, by layer number; -1 outside the layers."""
-    last = Inside(step, group, group.graph, made)
     if group.shared is None:
-        return dict.fromkeys(group.numbers or (-1,), last)
-    others = Inside(step, group, group.shared, {})
-    return {number: last if number == group.numbers[-1] else others for number in group.numbers}
+        return dict.fromkeys(group.numbers or (-1,), Inside(step, group, group.graph, made))
+    # Gradients of autocast's copies are added up in 16 bits, and cast after the first layer has added its own.
+    copies = {each.path.removesuffix("_cast") for each in step.graph.before.graph.saved}
+    cast = {name: size - size * step.compute.bits // step.stored.bits for name, size in made.items() if name in copies}
+    first, last = group.numbers[0], group.numbers[-1]
+    found = dict.fromkeys(group.numbers, Inside(step, group, group.shared, {}))
+    sums = {name: size - cast.get(name, 0) for name, size in made.items()}
+    return {**found, first: Inside(step, group, group.shared, cast), last: Inside(step, group, group.graph, sums)}
 
 
 def _places(inside: Sequence[dict[int, Inside]], *, encoder: bool) -> Iterator[Place]:
