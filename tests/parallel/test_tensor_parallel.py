@@ -84,6 +84,15 @@ def test_norms_over_all_heads_by_hand() -> None:
     assert model.params(tp=8).rank_params == (1_484_916_736 - norms) // 8 + norms
 
 
+def test_norms_per_head_are_sharded_with_the_heads() -> None:
+    """Command R+: each head of queries and keys has a norm of its own, so no rank needs the others' heads."""
+    model = tfacct.load("command-r-35b", use_qk_norm=True)
+    norms = 41 * 8192  # one of each of 40 layers and the final one
+    sharded = (34_980_831_232 + 2 * 40 * 64 * 128 - norms) // 2  # as published, and two norms of 64 heads of 128
+    assert model.params(tp=2).rank_params == model.memory(tp=2).total_params == sharded + norms
+    assert model.memory(tp=2, ctx=64).kv_cache_bytes == model.memory(ctx=64).kv_cache_bytes // 2
+
+
 def test_a_latent_is_whole_on_every_rank() -> None:
     """DeepSeek-V2-Lite's 27 blocks: a token's 512 + 64 numbers in bf16, whatever divides its heads."""
     model = tfacct.load("deepseek-v2-lite")

@@ -397,7 +397,7 @@ class Pointwise:
     are the axes of the parameters. `kind`: the operation, "" for other formulas. `function`: name of the activation
     function. `module`: path of the module with the parameters, if another one (one norm shared by several lines).
     `dropout`: a residual sum adds a result after dropout. `needs_result`: backward needs that result inside the
-    recomputed module that computes it.
+    recomputed module that computes it. `per_head`: a norm of each head, with a row of parameters.
     Raises SpecError for parameters with axes that the result does not have.
     """
 
@@ -410,6 +410,7 @@ class Pointwise:
     module: str | None = None
     dropout: bool = False
     needs_result: bool = False
+    per_head: bool = False
 
     def __post_init__(self) -> None:
         for operand in filter(None, (self.weight, self.bias)):
@@ -435,17 +436,17 @@ class Pointwise:
         """Scale and shift, if any."""
         named = (("weight", self.weight), ("bias", self.bias))
         owner = self.module or self.path
-        return tuple([_vector(f"{owner}.{name}", axis_names(axes)) for name, axes in named if axes])
+        return tuple([_vector(f"{owner}.{name}", axis_names(axes), self.per_head) for name, axes in named if axes])
 
     def elements(self, axes: Axes) -> Size:
         """Number of elements of the result."""
         return size(axes, axis_names(self.spec))
 
 
-def _vector(path: str, axes: AxisNames) -> Parameter:
-    """Parameter of a pointwise operation; torch's modules concatenate the heads."""
+def _vector(path: str, axes: AxisNames, per_head: bool) -> Parameter:
+    """Parameter of a pointwise operation; torch's modules concatenate the heads, except those of a norm `per_head`."""
     heads = len(axes) == 2 and axes[0] in ("N", "K") and axes[1][0] == "H"
-    return Parameter(path, axes, dims=(axes,) if heads else ())
+    return Parameter(path, axes, dims=(axes[:1], axes[1:]) if per_head else (axes,) if heads else ())
 
 
 @record

@@ -405,7 +405,8 @@ def joint_qk_norm(group: Group) -> bool:
 
 def is_joint_qk_norm(parameter: Parameter) -> bool:
     """True for the scale of such a norm, which every rank has whole."""
-    return paths.module_of(parameter.path).endswith(QK_NORMS) and any(tp_axis(axis) in HEADS for axis in parameter.axes)
+    spans_heads = len(parameter.dims) < 2 and any(tp_axis(axis) in HEADS for axis in parameter.axes)
+    return spans_heads and paths.module_of(parameter.path).endswith(QK_NORMS)
 
 
 def replicated_heads(ledger: Ledger, mesh: Mesh) -> list[int]:

@@ -69,7 +69,8 @@ class QKNorm(NamedTuple):
     """Norm of queries and keys, per head or of all heads `together`, before the rotary embedding.
 
     `late`: after the rotary embedding. `learned`: it has a weight. `per_head`: separate scale and shift for each head
-    (transformers' ChameleonLayerNorm). `shift`: a LayerNorm has a shift (not in EsmcAttention, CohereAttention).
+    (transformers' ChameleonLayerNorm); with `together`, a norm of all heads that an engine shards. `shift`: a LayerNorm
+    has a shift (not in EsmcAttention, CohereAttention).
     """
 
     eps: float
@@ -405,7 +406,8 @@ class Attention(Grouped, SelfAttention):
             scale = scale if self.qk_norm.learned else ""
             shift = scale if self.qk_norm.kind == "layer" and self.qk_norm.shift else ""
             kind: PointwiseKind = "norm_layer" if self.qk_norm.kind == "layer" else "norm_rms"
-            yield Pointwise(f"{at}.{name}", f"B T {heads} H", weight=scale, bias=shift, kind=kind)
+            per_head = self.qk_norm.per_head
+            yield Pointwise(f"{at}.{name}", f"B T {heads} H", weight=scale, bias=shift, kind=kind, per_head=per_head)
 
     def _score_lines(self, at: str) -> Iterator[Line]:
         if self.softcap is not None:
