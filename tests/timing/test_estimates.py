@@ -356,8 +356,13 @@ def test_the_longest_context_of_one_request_on_the_devices_in_use(run: Callable[
     assert run(*asked, "h100,h200", "--tp=2").out == run(*asked, "2xh100,2xh200").out
     assert [line["largest_context"] for line in tfacct.load("apertus-70b").fit(on="h100", ctx=64).lines] == [None]
     # A norm over all heads: the devices shard the cache, while each rank of transformers' plan has all of it.
-    (shared,) = tfacct.load("olmo-2-7b").fit(on="4090", ctx="128k").lines
-    assert shared["count"] == 4 and shared["largest_context"] is None
+    normed = tfacct.load("olmo-2-7b")
+    (shared,) = normed.fit(on="4090", ctx="128k").lines
+    on, planned = normed.memory(on="4x4090", ctx="128k"), normed.memory(on="4x4090", tp=4, ctx="128k")
+    assert shared["count"] == 4 and shared["largest_context"] == on.fit["largest_context"]
+    assert on.kv_cache_bytes == shared["kv_cache_bytes_each"] == 131_072 * 32 * 2 * 4096 * 2 // 4
+    assert planned.kv_cache_bytes == 4 * on.kv_cache_bytes and on.weights_bytes == shared["weights_bytes_each"]
+    assert "With transformers' plan, each rank has the whole cache" in " ".join(on.models[0]["notes"])
     # 16 devices, but the plan divides its 8 key/value heads, and its published format into fewer shards.
     spread = tfacct.load("minimax-m2").fit(on="a100", ctx="32k", dtype="fp32", kv_dtype="fp32", use=0.8)
     assert [line["count"] for line in spread.lines] == [16] and "memory(tp=2)" in " ".join(spread.models[0]["notes"])

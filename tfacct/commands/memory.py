@@ -56,9 +56,9 @@ def memory(
         given: Any = {"dtype": dtype, "kv_dtype": kv_dtype, **opt.among(opt.Usable, options)}
         budget = _pool(models, budget, mesh, engine, request.ctx, **given)
     if budget is not None:
-        from tfacct.parallel.mesh import mesh_on
+        from tfacct.parallel.shard_model import on_devices
 
-        mesh = mesh_on(budget, mesh)
+        models, mesh = on_devices(models, budget, mesh if engine is None else None)
     stored: Any = {"dtype": dtype, "kv_dtype": kv_dtype}
     how: Any = {**stored, "kv_block": kv_block, "mesh": mesh, "fit": budget}
     report = memory(models, request, batches=batches, **how)
@@ -94,7 +94,6 @@ def _pool(
     """The memory limit that leaves the KV cache the size of an engine's pool. Raises UsageError."""
     from tfacct.engines.launch import divisors
     from tfacct.engines.limit import Served, with_engine
-    from tfacct.parallel.support import gathers_heads
 
     if budget is None or len(models) != 1 or reserve is not None:
         raise UsageError(f"{option('engine', engine)} takes one MODEL and {option('on')}, without {option('reserve')}")
@@ -102,9 +101,6 @@ def _pool(
         cards = max(divisors(models[0], budget.count))
         hint = None if budget.device is None else f"{option('on', f'{cards}x{budget.device.id}')} alone"
         raise UsageError(f"{option('engine', engine)} needs {option('tp')} alone", hint)
-    if budget.count > 1 and gathers_heads(models[0]):
-        reason = f"{models[0].name}: a norm over all heads has every rank cache all of them here, but not in {engine}"
-        raise UsageError(reason, "`tfacct engine` and `tfacct serve` count a rank's share")
     return with_engine(budget, Served(engine, models[0], length, use=use, **stored))
 
 

@@ -6,16 +6,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from tfacct.architecture.parts import Experts, Grouped, Mixer, Part
+from tfacct.architecture.parts import Attention, Experts, Grouped, Mixer, Part
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option
 from tfacct.ledger.einsum import divisors
 from tfacct.ledger.groups import Ledger
 from tfacct.ledger.workload import check_size
+from tfacct.loading.memory_limit import MemoryLimit
 from tfacct.loading.model import LoadedModel
 from tfacct.loading.skipped import Skipped
-from tfacct.parallel.mesh import TP_AXES, Mesh, checked_axes
+from tfacct.parallel.mesh import TP_AXES, Mesh, checked_axes, mesh_on
 from tfacct.parallel.pipeline import blocks_in, distinct_stages, part, stages
 from tfacct.parallel.shard_shapes import with_rank_experts, with_rank_heads
 from tfacct.parallel.support import (
@@ -24,6 +25,8 @@ from tfacct.parallel.support import (
     check_mesh,
     check_shardable,
     check_sizes,
+    gathers_heads,
+    joint_norm,
     norms_all_heads,
     supported_on,
 )
@@ -137,6 +140,28 @@ def _staged(model: LoadedModel, pp: int) -> LoadedModel:
     if pp != 1:
         check_axes(model, checked_axes(Mesh(pp=pp)))
     return model
+
+
+def on_devices(
+    models: Sequence[LoadedModel], limit: MemoryLimit, mesh: Mesh | None
+) -> tuple[Sequence[LoadedModel], Mesh | None]:
+    """The models as the devices of a limit share them, and the mesh. Without a given one, each device has its own
+    heads, as in engines, also under a norm over all heads. Raises UsageError."""
+    served = mesh is None and limit.count > 1
+    return [as_served(model) if served else model for model in models], mesh_on(limit, mesh)
+
+
+def as_served(model: LoadedModel) -> LoadedModel:
+    """The model as engines shard it: by heads, also under a norm over all heads."""
+    if not gathers_heads(model):
+        return model
+
+    def by_head(part: Part) -> Part:
+        norm = joint_norm(part)
+        return replace(part, qk_norm=norm._replace(per_head=True)) if norm and isinstance(part, Attention) else part
+
+    shape = model.architecture.mapped(by_head)
+    return replace(model, architecture=shape, ledger=shape.ledger())
 
 
 def stages_of(model: LoadedModel, pp: int) -> list[tuple[int, LoadedModel]]:

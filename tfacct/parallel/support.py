@@ -21,6 +21,7 @@ from tfacct.architecture.parts import (
     Part,
     Pooler,
     Positions,
+    QKNorm,
     RelativeBias,
     Residual,
     Segments,
@@ -455,9 +456,16 @@ def in_parallel(stack: Stack) -> bool:
     return stack.block.order == "parallel" or any(sublayer.parallel for sublayer in stack.block.sublayers)
 
 
+def joint_norm(part: Part) -> QKNorm | None:
+    """The norm over the queries and keys of all heads; None if there is none."""
+    norm = part.qk_norm if isinstance(part, Attention) else None
+    return norm if norm is not None and norm.together else None
+
+
 def norms_all_heads(part: Part) -> bool:
-    """True for attention with a norm over the queries and keys of all heads, which no rank has alone."""
-    return isinstance(part, Attention) and part.qk_norm is not None and part.qk_norm.together
+    """True for attention with such a norm, which no rank has alone, unless it is sharded as in an engine."""
+    norm = joint_norm(part)
+    return norm is not None and not norm.per_head
 
 
 def gathers_heads(model: LoadedModel) -> bool:

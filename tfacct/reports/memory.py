@@ -1242,19 +1242,17 @@ def fit(
 
 
 def _longest_on(model: LoadedModel, needed: Needed, options: MemoryOptions, engine: str) -> int | None:
-    """Tokens of the longest request on the devices in use; None if none are, if nothing limits them, if the layout is
-    not supported, or if its ranks have whole caches."""
-    from tfacct.parallel.mesh import mesh_on
-    from tfacct.parallel.support import gathers_heads
+    """Tokens of the longest request on the devices in use; None if none are, if nothing limits them, or if the layout
+    is not supported."""
+    from tfacct.parallel.shard_model import on_devices
 
     count = needed.asked or (needed.share and needed.share.devices)
     if not count or not needed.device.links.known(count) or (engine and not needed.memory.engine):
         return None
-    if count > 1 and gathers_heads(model):
-        return None
     limit = replace(needed.memory, count=count)
+    (model,), mesh = on_devices([model], limit, None)
     try:
-        found = _fit_of(model, options._replace(limit=limit, mesh=mesh_on(limit, None)))
+        found = _fit_of(model, options._replace(limit=limit, mesh=mesh))
     except TfacctError:
         return None
     longest: int | None = found["largest_context"]

@@ -221,7 +221,8 @@ def head_notes(models: Sequence[LoadedModel], mesh: Mesh) -> list[str]:
         f" {mesh.tp // heads:,} ranks: its weights and its cache."
         for heads in replicated_heads(models[0].ledger, mesh)
     ]
-    return [*sentences, HEADS_GATHERED] if gathers_heads(models[0]) else sentences
+    gathered = [HEADS_GATHERED] if gathers_heads(models[0]) else cache_shard_notes(models[0], mesh.tp)
+    return [*sentences, *gathered]
 
 
 def uneven_notes(models: Sequence[LoadedModel], mesh: Mesh) -> list[str]:
@@ -241,9 +242,9 @@ def uneven_notes(models: Sequence[LoadedModel], mesh: Mesh) -> list[str]:
 
 def cache_shard_notes(model: LoadedModel, count: int) -> list[str]:
     """How devices shard the cache of a model with a norm over all heads, which transformers' plan does not shard."""
-    from tfacct.parallel.support import gathers_heads
+    from tfacct.parallel.support import joint_norm
 
-    if count == 1 or not gathers_heads(model):
+    if count == 1 or not any(map(joint_norm, model.architecture.attentions)):
         return []
     # The fewest of several ranks: the plan copies no heads, and more may cut quantization blocks.
     tp = divisors([count, *(group.axes["K"] for group in model.ledger.groups if "K" in group.axes)])[:2][-1]
