@@ -127,6 +127,17 @@ def test_tokens_weighted_before_their_experts_are_saved_until_the_end_of_the_lay
 
 
 @pytest.mark.parametrize(
+    ("name", "context", "peak"),
+    [("qwen3-8b", 512, 38_091_266_852), ("internlm3-8b", 512, 32_077_339_396), ("mimo-7b", 1024, 37_301_498_676)],
+)
+def test_gradient_of_logits_is_freed_before_that_of_the_head_is_cast(name: str, context: int, peak: int) -> None:
+    """Peaks of the class with four layers and gradient accumulation under autocast, in the head's backward pass."""
+    model, work = load(name, num_hidden_layers=4).loaded, Workload(context=context, tokens=context, batch=1)
+    found = training_memory(model, work, Recipe(weights_dtype="fp32", gradient_accumulation=2)).peak
+    assert (found.total, found.operation) == (peak, "lm_head.weight")
+
+
+@pytest.mark.parametrize(
     ("context", "recipe", "peak"),
     [
         (301, {"lora": "16"}, 1_667_421_924),  # no gradient of a frozen weight is added to another

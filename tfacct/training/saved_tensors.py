@@ -145,7 +145,11 @@ class LayerRules:
         # together with up_proj, whose gradient is in the same tensor
         fused = line.expert_axis is not None and leaf == "gate_proj"
         role = self.role_of_experts(line.path)
-        self.op(name, Transient(out, role, 2 if fused else 1), Transient(read, role), reads=reads)
+        gradients: tuple[Transient, ...] = Transient(out, role, 2 if fused else 1), Transient(read, role)
+        if self.casts and not self.in_layer:  # cast after that of the result is freed, which is there with 16 bits
+            self.op(name, *gradients, Transient(" ".join(line.weight_axes() or ()), times=-1), reads=reads)
+            gradients = gradients[1:]
+        self.op(name, *gradients, reads=reads)
         if self.parallel and line.path.endswith("attn.o_proj"):  # added to the residual stream after the MLP
             self.made_by(name, line.path, out.split())
         else:
