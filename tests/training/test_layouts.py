@@ -296,7 +296,7 @@ CASES: dict[str, tuple[str | dict[str, Any], dict[str, Any]]] = {
     "partial_patches": ({"model_type": "vit", "image_size": 225, "num_labels": 3, **VIT}, {}),
     "fp16 encoder_decoder": ("bart-base", {"dtype": "fp16"}),
     "fp16 experts": ("mixtral-8x7b", {"dtype": "fp16"}),
-    "quantized lora weights_of_step": ("bitnet-b1.58-2b-4t", {"lora": "4"}),
+    "quantized lora not_nf4": ("bitnet-b1.58-2b-4t", {"lora": "4"}),
     "sdpa odd_heads": ({**LLAMA, "head_dim": 12}, {}),
     "sdpa fp32 grouped_heads": ("llama-3.1-8b", {"dtype": "fp32"}),
     "packing no_packing": ("bert-base", {"packing": True}),

@@ -283,7 +283,7 @@ RECIPE_FEATURES: Mapping[str, tuple[str, Callable[[Recipe], object]]] = {
     "fp16": ("{dtype=fp16}", lambda recipe: recipe.dtype == "fp16"),
     "fp32": ("{dtype=fp32}", lambda recipe: recipe.in_fp32),
     "fp32_weights": ("{weights_dtype=fp32}", lambda recipe: recipe.weights_dtype == FP32),
-    "weights_of_step": ("weights in the dtype of the step", lambda recipe: recipe.weights_dtype is None),
+    "not_nf4": ("weights not in nf4", lambda recipe: recipe.weights_dtype != NF4),
     "autocast": ("autocast", lambda recipe: recipe.autocast),
     "adapters_16bit": ("adapters in 16 bits", lambda recipe: recipe.lora and recipe.adapter_dtype != FP32),
     "master_weights": ("{master_weights=fp32}", lambda recipe: recipe.master_weights is not None),

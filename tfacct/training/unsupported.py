@@ -129,7 +129,7 @@ STEPS = (
     Unsupported("partial_patches", "images of {of[partial_patches]}, which have not been measured"),
     Unsupported("fp16 encoder_decoder", "its class clamps layer outputs in fp16, which has not been measured"),
     Unsupported("fp16 experts", "a training step with experts has been measured in bf16 and fp32 only"),
-    Unsupported("quantized lora weights_of_step", "adapters on quantized weights have been measured in nf4 only"),
+    Unsupported("quantized lora not_nf4", "adapters on quantized weights have been measured in nf4 only"),
     Unsupported("sdpa odd_heads", "sdpa has not been measured with heads of {of[odd_heads]}"),
     Unsupported(
         "sdpa fp32 grouped_heads",
