@@ -85,14 +85,18 @@ def quantile(values: Array, weights: Array, share: float) -> float:
 TAIL = 0.08
 """Share of the runs beyond each end of an interval: below a tenth, for other cells are further off than these."""
 FEW = 6
-"""Cells below which an interval reaches to all of their runs."""
+"""Cells below which an interval reaches beyond all of their runs."""
+BEYOND = 1 / 8
+"""How far beyond, as a share of the width: other cells are further off than so few."""
 
 
 def interval(left: Array, cells: Array) -> tuple[float, float]:
     """Factors between which 80% of measured times and the estimate lie, every cell weighing the same."""
-    weights, tail = by_cell(cells), TAIL if len(np.unique(cells)) >= FEW else 0.0
-    low, high = (exp(quantile(-left, weights, share)) for share in (tail, 1 - tail))
-    return min(low, 1.0), max(high, 1.0)
+    weights, many = by_cell(cells), len(np.unique(cells)) >= FEW
+    low, high = (quantile(-left, weights, share) for share in ((TAIL, 1 - TAIL) if many else (0.0, 1.0)))
+    low, high = min(low, 0.0), max(high, 0.0)
+    beyond = 0.0 if many else BEYOND * (high - low)
+    return exp(low - beyond), exp(high + beyond)
 
 
 def covered(left: Array, cells: Array, others: Array, other_cells: Array) -> float:

@@ -44,7 +44,7 @@ def test_a_step_verifies_the_drafts_and_one_more_token() -> None:
     )  # no prefill: launches in a graph
     # Three passes of the layer, each without an engine's own time between two steps.
     assert served.decode.seconds == pytest.approx(verified.seconds + 3 * (draft.seconds - draft.engine))
-    assert served.request == pytest.approx(16 * served.prompt + 512 / 1.875 * served.decode.seconds + CONSTANTS.request)
+    assert served.request == pytest.approx(16 * served.prompt + 511 / 1.875 * served.decode.seconds + CONSTANTS.request)
     assert served.token[0] == pytest.approx(served.decode.seconds / 1.875)
     assert served.request_bound < served.request
 

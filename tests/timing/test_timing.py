@@ -151,12 +151,12 @@ def test_no_step_is_below_its_bound(name: str, device: str) -> None:
 
 
 def test_a_closed_loop_conserves_work() -> None:
-    # first token + (new - 1) · token = users · prefill + new · decode, whatever share of the prefill cuts in.
+    # first token + (new - 1) · token = users · prefill + (new - 1) · decode, whatever share of the prefill cuts in.
     loop = host("llama-3.1-8b").loop(16, 2048, 256)
     served = loop.served()
     least, most = served.token
-    assert served.request == pytest.approx(16 * served.prompt + 256 * served.decode.seconds + CONSTANTS.request)
-    assert 256 * (most - least) == pytest.approx(15 * served.prompt)
+    assert served.request == pytest.approx(16 * served.prompt + 255 * served.decode.seconds + CONSTANTS.request)
+    assert 255 * (most - least) == pytest.approx(15 * served.prompt)
     assert served.request_bound < served.request
     assert served.rate == pytest.approx(16 * 256 / served.request)
     assert loop.prompts == 4  # of 2,048 tokens in a budget of 8,192

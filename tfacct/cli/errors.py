@@ -48,6 +48,7 @@ INSTEAD = {
     "time --prompt": "--ctx S is the prompt; `tfacct serve MODEL --prompt S` prints the time to first token",
     "train solve compare --rank": "the rank is the value: --lora 16 or --qlora 16",
     "train time --micro-batch": "--micro-batch-size N: sequences of a micro-batch; --accumulate N: how many in a step",
+    "mfu plan --batch": "--global-batch-size N: the sequences of all devices",
     "compare --fsdp --dp --pp --cp --zero --ep": "`tfacct train` counts a training step in a layout;"
     " `tfacct plan` compares layouts",
     "serve --rate --qps --request-rate": "R requests/s need R × --new tokens/s; divide by ≈ tokens/s of the last row"

@@ -24,7 +24,7 @@ SPELLINGS: Mapping[str, str] = {
     **dict.fromkeys(
         ("seq-len", "seqlen", "seq-length", "sequence-length", "max-seq-len", "max-seq-length", "seq"), "ctx"
     ),
-    **dict.fromkeys(("batch-size", "per-device-train-batch-size", "bs"), "batch"),
+    **dict.fromkeys(("batch-size", "bs"), "batch"),
     **dict.fromkeys(("precision", "mixed-precision", "torch-dtype", "quantization", "quant"), "dtype"),
     **dict.fromkeys(("kv-cache-dtype", "cache-type-k"), "kv-dtype"),
     **dict.fromkeys(
@@ -57,12 +57,13 @@ SPELLINGS: Mapping[str, str] = {
 BY_COMMAND: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "device": ("on", ("devices", "mfu", "check")),
     "exact": ("digits", ("train",)),
-    "micro-batch-size": ("batch", ("train", "time")),
+    "micro-batch-size": ("batch", ("train", "time", "mfu", "plan")),
+    "per-device-train-batch-size": ("batch", ("mfu", "plan")),
     "max-num-seqs": ("requests", ("engine",)),
     "max-model-len": ("ctx", ("engine",)),
     "gpu-memory-utilization": ("use", ("engine",)),
 }
-"""Option → its name in this program, and the commands in which it is an option of its own."""
+"""Option → its name in this program, and the commands in which it is not that option."""
 OF_COMMANDS: Mapping[str, Mapping[str, str]] = {
     "engine": {
         "version": "engine-version",

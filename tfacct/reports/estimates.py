@@ -77,17 +77,17 @@ class Validated(Object):
 HOW_MEASURED: Mapping[Class, str] = {
     "dense": "runs (cross-validation)",
     "experts": "runs of MoE models (cross-validation)",
-    "recurrent": "runs of Qwen3.5, none of them fitted",
-    "indexed": "runs of GLM-5, none of them fitted",
+    "recurrent": "runs of Qwen3.5, to which no constant was fitted",
+    "indexed": "runs of GLM-5, to which no constant was fitted",
     "pcie": "runs over PCIe (cross-validation)",
     "amd": "runs, to which a factor for AMD was fitted",
 }
 """The runs that an error was measured on."""
 
 
-def error_note(one: Placement) -> str:
+def error_note(one: Placement, metric: Metric = "request") -> str:
     """The measured error of a serving estimate, or why it is not known."""
-    error = one.error()
+    error = one.error(metric)
     if error is None:
         return f"Estimate. {_unknown(one.unmeasured)}" + (_corrected(one, None) if one.measured_runs else "")
     if one.measured_runs:
@@ -105,8 +105,12 @@ def _without(one: Placement, error: Validation) -> str:
     return f"; none {' or '.join(missing)}" if missing else ""
 
 
-def interval_words(error: Validation, what: str = "a request's time") -> str:
+ESTIMATED: Mapping[Metric, str] = {"token": "the time per token", "decode": "a decode step"}
+
+
+def interval_words(error: Validation) -> str:
     """The 80% interval, and the share of runs that lay in it when their cell was left out."""
+    what = ESTIMATED.get(error.metric, "a request's time")
     covered, ends = units.percent(error.coverage, 0), f"{error.low:.2f} to {error.high:.2f}"
     return f"The 80% interval of {what}, {ends} × the estimate, covered {covered} of these runs."
 
@@ -255,7 +259,6 @@ def _files(one: Placement) -> list[str]:
     ]
 
 
-ERROR = NoteRow("error", 1, lambda about: error_note(about.one))
 FILES = NoteRow("files", 2, lambda about: _files(about.one))
 RANGE = NoteRow(
     "range",

@@ -523,7 +523,7 @@ def _decode_error(about: Disaggregated) -> str:
     if error is not None:
         return (
             f"Estimate: median error of a decode step {units.percent(error.median)} on {error.runs:,} disaggregated"
-            f" runs of MoE models (cross-validation). {interval_words(error, 'a decode step')}"
+            f" runs of MoE models (cross-validation). {interval_words(error)}"
         )
     models = "MoE" if one.model.ledger.experts else "dense"
     reason = one.unmeasured or f"No disaggregated run of {models} models on such devices was measured"

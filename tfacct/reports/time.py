@@ -26,7 +26,6 @@ from tfacct.output.report import PLAIN, Amount, Column, NoteRow, Row, Table, not
 from tfacct.reports import build
 from tfacct.reports.estimates import (
     CONVENTION,
-    ERROR,
     EVIDENCE,
     FILES,
     LINKS,
@@ -35,6 +34,7 @@ from tfacct.reports.estimates import (
     Validated,
     assumptions,
     calibrated_id,
+    error_note,
     formats_note,
     link_notes,
     placement_facts,
@@ -47,7 +47,7 @@ from tfacct.timing.step_estimate import StepEstimate, constants_of, fitting_opti
 from tfacct.timing.timing import CONSTANTS, Step, by_kernel
 from tfacct.timing.training_time import UTILIZATION
 from tfacct.timing.utilization import flops_per_token
-from tfacct.timing.validated import STORED
+from tfacct.timing.validated import STORED, Metric
 from tfacct.training.recipe import Recipe, batch_words
 from tfacct.training.states import precision
 
@@ -171,7 +171,9 @@ class TimeReport(build.ModelReport):
     tokens_per_second: float | None = of_serving(lambda one: None if one.bound_only else one.rate)
     engine_seconds: float | None = of_serving(lambda one: None if one.bound_only else one.step.engine)
     kernels: list[TimedKernel] = of_serving(lambda one: one.rows)
-    validation: Validated | None = of_serving(lambda one: None if one.bound_only else validation_facts(one.one))
+    validation: Validated | None = of_serving(
+        lambda one: None if one.bound_only else validation_facts(one.one, one.metric)
+    )
     assumptions: dict[str, float] = of_serving(lambda _: assumptions())
     calibration: Calibrated | None
 
@@ -240,7 +242,12 @@ class ServingStep:
     @property
     def interval(self) -> tuple[float, float] | None:
         """Seconds between which 80% of such steps lie; None without an estimate or a known error."""
-        return None if self.bound_only else self.one.interval(self.step.seconds)
+        return None if self.bound_only else self.one.interval(self.step.seconds, self.metric)
+
+    @property
+    def metric(self) -> Metric:
+        """What runs were measured of: the time per token for a decode step, else that of a request."""
+        return "token" if self.work.tokens == 1 else "request"
 
     @property
     def rate(self) -> float:
@@ -367,7 +374,7 @@ def _server(served: ServingStep) -> str:
 
 FORMATS = NoteRow("formats", 2, lambda of: formats_note(of.one))
 NOTES = (
-    ERROR,
+    NoteRow("error", 1, lambda served: error_note(served.one, served.metric)),
     NoteRow(
         "experts",
         1,

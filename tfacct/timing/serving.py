@@ -3,7 +3,7 @@ Estimates.
 
 Where so many `requests` are in flight at all times, each lives as long as all their prompts and its own tokens take:
 
-    first token + (new − 1) · time per token = requests · prefill + new · decode(requests)
+    first token + (new − 1) · time per token = requests · prefill + (new − 1) · decode(requests)
 
 The left side is a request; how it divides into a first token and the others depends on the scheduler.
 """
@@ -58,8 +58,8 @@ class Served(NamedTuple):
 
     @property
     def steps(self) -> float:
-        """Decode steps of a request."""
-        return self.loop.new / self.loop.tokens
+        """Decode steps of a request, whose prefill gives its first token."""
+        return (self.loop.new - 1) / self.loop.tokens
 
     @property
     def prompt(self) -> float:
@@ -81,7 +81,7 @@ class Served(NamedTuple):
     def token(self) -> tuple[float, float]:
         """Time per output token: if new prompts wait for running answers, and if all of them interrupt these."""
         least = self.decode.seconds / self.loop.tokens
-        return least, least + (self.loop.requests - 1) / self.loop.new * self.prompt
+        return least, least + (self.loop.requests - 1) / max(1, self.loop.new - 1) * self.prompt
 
     @property
     def rate(self) -> float:
