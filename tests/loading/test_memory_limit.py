@@ -120,7 +120,7 @@ def test_weights_larger_than_the_budget_are_a_verdict(paged: dict[str, int], run
         "Does not fit on H100 SXM5 80GB: the weights alone need 131 GiB, and 69.4 GiB is usable."
         " It fits on 4 × h100-sxm (tp=4)."
     )
-    assert not found.fit["fits"] and found.fit["largest_context"] is found.fit["largest_batch"] is None
+    assert not found.fit["fits"] and found.fit["largest_context"] == found.fit["largest_batch"] == 0
     assert found.pages is None
     ran = run("memory", "llama-3.1-70b", "--on", "h100-sxm", *(["--kv-block", "16"] if paged else []))
     assert (ran.code, ran.err) == (0, "") and found.answer in " ".join(ran.out.split())
@@ -169,7 +169,7 @@ def test_a_step_past_it_cannot_run(run: Callable[..., Ran]) -> None:
     model = load("gpt2")
     found = model.memory(ctx=4096, on="24GiB")
     assert found.answer.startswith("Cannot run: context 4,096 is past the 1,024 positions of its position embedding.")
-    assert not found.fit["fits"] and (found.fit["largest_context"], found.fit["largest_batch"]) == (1024, None)
+    assert not found.fit["fits"] and (found.fit["largest_context"], found.fit["largest_batch"]) == (1024, 0)
     assert model.memory(ctx=1024, on="24GiB").fit["fits"] and "Cannot run" in model.train(ctx=1025, on="24GiB").answer
     for asked in (
         {"on": "h100-sxm", "prompt": 1020, "new": 5},

@@ -198,8 +198,8 @@ class ModelMemory:
         ]
 
     def fit(self, limit: MemoryLimit) -> dict[str, Any]:
-        """The largest context at this batch and the largest batch at this context; None if not even 1 fits, or, with a
-        slack, if the cache does not limit it. No context is longer than the position embedding of the whole model."""
+        """The largest context at this batch and the largest batch at this context; 0 if not even 1 fits, None if the
+        cache does not limit it. No context is longer than the position embedding of the whole model."""
         work, whole_model, free = self.work, self.whole_model, limit.usable - self.weights
         past, longest = whole_model.past_positions(work), whole_model.position_limit
 
@@ -218,8 +218,8 @@ class ModelMemory:
             "fits": past is None and needed(work.context, work.batch) <= free,
             "past_positions": past,
             "context_limit": longest,
-            "largest_context": context if 0 < context < LARGEST else None,
-            "largest_batch": batch if 0 < batch < LARGEST else None,
+            "largest_context": context if context < LARGEST else None,
+            "largest_batch": batch if batch < LARGEST else None,
             "context_slack_bytes": free - self.cache_at(context=context) if context else None,
             "batch_slack_bytes": free - self.cache_at(batch=batch) if batch else None,
         }
@@ -247,9 +247,7 @@ def fitting_every_stage(found: Sequence[tuple[int, dict[str, Any]]]) -> dict[str
 
         def place(stage: tuple[int, dict[str, Any]], largest: str = largest, slack: str = slack) -> tuple[int, int]:
             one = stage[1]
-            if one[largest] is None:  # nothing fits, or anything does
-                return (0, 0) if one[slack] is None else (2, one[slack])
-            return 1, one[largest]
+            return (1, one[slack]) if one[largest] is None else (0, one[largest])
 
         number, fewest = min(found, key=place)
         least |= {largest: fewest[largest], slack: fewest[slack], f"{what}_stage": number}

@@ -284,8 +284,7 @@ def _numbers(
         refused(error)
         return numbers
     most = facts["fit"]
-    unbounded = most["largest_batch"] is None and most["batch_slack_bytes"] is not None
-    return replace(numbers, fits=most["fits"], requests=None if unbounded else most["largest_batch"] or 0)
+    return replace(numbers, fits=most["fits"], requests=most["largest_batch"])
 
 
 def _attends_to_fewer(one: Numbers) -> bool:

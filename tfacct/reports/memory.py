@@ -373,8 +373,8 @@ def _one(model: LoadedModel, facts: dict[str, Any]) -> Table:
 
 WHOLE = Column("whole_bytes", "whole model", "bytes")
 FITTING = (
-    Column("largest_context", "max ctx", "count", empty="–"),
-    Column("largest_batch", "max batch", "count", empty="–"),
+    Column("largest_context", "max ctx", "count"),
+    Column("largest_batch", "max batch", "count"),
 )
 """Columns of what fits."""
 
@@ -414,10 +414,10 @@ def _by_batch(models: Sequence[LoadedModel], rows: Sequence[dict[str, Any]], lim
     return columns, (tuple({**row, "largest_context": _largest(row, "context")} for row in rows),), ()
 
 
-def _largest(fit: Mapping[str, Any], what: str) -> int | str | None:
+def _largest(fit: Mapping[str, Any], what: str) -> int | str:
     """The largest context or batch that fits; `any` without a limit."""
     found: int | None = fit.get(f"largest_{what}")
-    return "any" if found is None and fit.get(f"{what}_slack_bytes") is not None else found
+    return "any" if found is None else found
 
 
 def _fit_table(one: ModelMemory, fit: Mapping[str, Any], stored: str, limit: MemoryLimit) -> Table:
@@ -471,6 +471,8 @@ def _between(fact: Mapping[str, Any], what: str) -> str:
 def _batches_answer(rows: Sequence[dict[str, Any]], smallest: About) -> str:
     """The range of sizes; with a memory limit, the largest batch that fits. `smallest`: the smallest batch."""
     if smallest.limit is not None:
+        if smallest.fit["past_positions"]:
+            return f"Cannot run: {smallest.fit['past_positions']}."
         where = ranks.fitting_words(smallest.limit, smallest.mesh)
         fitting = [row["batch"] for row in rows if row["fits"]]
         if len(fitting) == len(rows):
@@ -521,7 +523,7 @@ def _missing(about: About, limit: MemoryLimit) -> str:
     if free < 0:
         return f"the weights alone need {units.needed_and_usable(one.weights, limit.usable, per_gpu)}"
     if one.cache <= free:
-        held = units.requests(fit["largest_batch"] or 0)
+        held = units.requests(fit["largest_batch"])
         return f"the pages of {limit.engine or 'vLLM'} hold {held} of {_tokens(one)}"
     if not _nothing_fits(fit) or one.cache_at(context=1) <= free:
         needed = units.needed_and_usable(one.weights + one.cache, limit.usable, per_gpu)
@@ -696,9 +698,9 @@ def _longest_request(about: About) -> str:
     if not model.has_cache:
         ends = "the context or the batch" if limit is None else f"the batch; {END} limits the context to {limit:,}"
         return "" if free is None else f"{units.binary(free)} are free. Nothing is cached, so nothing limits {ends}."
+    if context == 0:
+        return f"Not even one token fits at batch {batch:,}."
     if context is None:
-        if free is None:
-            return f"Not even one token fits at batch {batch:,}."
         windows = model_notes.attends(about.models)
         return "Every layer caches only its window, so nothing limits the context." if windows else ""
     past = f"; the model was trained for {model.context:,}" if context > model.context else ""
@@ -798,7 +800,7 @@ NOTES = (
         "largest",
         2,
         lambda about: about.limit is not None and not about.alone and "fit",
-        f"max ctx, max batch: {LARGEST_MEANS} –: none fits.",
+        f"max ctx, max batch: {LARGEST_MEANS}",
     ),
     PAGES,
     NoteRow("usable", 3, lambda about: about.limit is not None and about.limit.notes),
@@ -806,7 +808,7 @@ NOTES = (
     NoteRow("padded", 3, _padded),
 )
 BATCHES_NOTES = (
-    NoteRow("largest", 2, lambda fit: fit is not None and "fits at this batch", f"max ctx: {LARGEST_MEANS} –: none."),
+    NoteRow("largest", 2, lambda fit: fit is not None and "fits at this batch", f"max ctx: {LARGEST_MEANS}"),
     NoteRow("usable", 2, lambda fit: fit is not None and fit.notes),
 )
 

@@ -839,7 +839,7 @@ def _largest(step: Step) -> str | None:
         asked.append((f"; {label}" if asked else label, largest_context, one.recipe))
     words, room, before = "", f" {ROOM}", None
     for label, largest, recipe in asked:
-        most, roomy = found = [largest(one, size, recipe) or 0 for size in (limit.usable, limit.roomy)]
+        most, roomy = found = [largest(one, size, recipe) for size in (limit.usable, limit.roomy)]
         if found != before:
             words += label + ("any" if most == LONGEST else f"{most:,}")
             words, room = (f"{words} ({roomy:,}{room})", "") if roomy < most else (words, room)

@@ -160,14 +160,14 @@ def largest_batch(one: TrainingMemory, budget: int, recipe: Recipe) -> int:
     return LONGEST if most == LONGEST // each else each * most
 
 
-def largest_context(one: TrainingMemory, budget: int, recipe: Recipe) -> int | None:
-    """The longest context that fits at the step's batch; None if none does."""
+def largest_context(one: TrainingMemory, budget: int, recipe: Recipe) -> int:
+    """The longest context that fits at the step's batch; 0 if none does."""
     model, batch = one.model, one.work.batch
     if reads_images(model):
-        return model.context if _peak(one, model.context, batch, recipe) <= budget else None
+        return model.context if _peak(one, model.context, batch, recipe) <= budget else 0
     least = 1 if recipe.mesh is None else recipe.mesh.sequence_chunks  # tokens that ranks divide
     longest = model.position_limit or LONGEST
-    return least * largest_that_fits(lambda n: _peak(one, least * n, batch, recipe), budget, longest // least) or None
+    return least * largest_that_fits(lambda n: _peak(one, least * n, batch, recipe), budget, longest // least)
 
 
 def what_fits(one: TrainingMemory, given: MemoryLimit) -> dict[str, Any]:
@@ -181,7 +181,7 @@ def what_fits(one: TrainingMemory, given: MemoryLimit) -> dict[str, Any]:
         recipe = change.pop("memory").recipe
         change["largest_context"] = largest_context(one, budget, recipe)
         if reads_images(one.model):
-            change["largest_batch"] = largest_batch(one, budget, recipe) or None
+            change["largest_batch"] = largest_batch(one, budget, recipe)
     return {
         **given.facts,
         "devices": given.count if mesh is None else mesh.ranks,
@@ -189,7 +189,7 @@ def what_fits(one: TrainingMemory, given: MemoryLimit) -> dict[str, Any]:
         "past_positions": past,
         "context_limit": one.model.position_limit,
         "largest_context": largest_context(one, budget, one.recipe),
-        "largest_batch": None if batch in (0, LONGEST) else batch,  # a pipeline has no more of a larger one in flight
+        "largest_batch": None if batch == LONGEST else batch,  # a pipeline has no more of a larger one in flight
         "changes": lower,
     }
 
