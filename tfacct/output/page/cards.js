@@ -99,7 +99,7 @@ function limitText(size) {
 function past({ at, limit }) {
 	if (at.S <= limit) return "";
 	const [asked, most] = [at.S, limit].map(numbers.grouped);
-	return `Cannot run: context ${asked} exceeds the ${most} positions of its position embedding. `;
+	return `Cannot run: context ${asked} is past the ${most} positions of its position embedding. `;
 }
 
 // Weights and cache within the memory of a device, to the scale of the largest device.
