@@ -452,7 +452,7 @@ def test_the_answer_for_a_device_says_what_fits(run, line: str, answer: str) -> 
     [
         ("--for ctx", "solve needs --until or --on"),
         ("--for ctx --on h100 --until total_bytes=24GB", "--until and --on both set a limit"),
-        ("--for ctx --on 2xh100", "--on takes one device in solve, not 2"),
+        ("--for ctx --on 2xh100", "--on takes one device in solve, not 2\nhint: --on h100-sxm, or `tfacct memory` for"),
     ],
 )
 def test_a_limit_is_given_once(run, line: str, message: str) -> None:

@@ -43,10 +43,9 @@ def solve(
             raise UsageError(f"{option('until')} and {option('on')} both set a limit", "give one")
         if budget.count > 1:
             name = "train" if training else "memory"
-            command = f"tfacct {name} {model.path or model.name} {option('on', str(options['on']))}"
             raise UsageError(
                 f"{option('on')} takes one device in solve, not {budget.count:,}",
-                f"`{command}` prints the largest context and batch",
+                f"{option('on', budget.each)}, or `tfacct {name}` for the largest context and batch on several",
             )
         until = f"{'peak' if training else 'total'}_bytes={budget.usable}B"
     if until is None:
