@@ -73,7 +73,7 @@ class Ernie4_5_Moe(ErnieMoeBase):
 
     def experts(self, *_: str, **overrides: Any) -> Experts:
         """Router and experts have no biases."""
-        return super().experts(shared_bias=self.use_bias, choice_bias=True)
+        return super().experts(shared_first=True, shared_bias=self.use_bias, choice_bias=True)
 
     def embeddings_and_head(self) -> dict[str, Any]:
         return {**super().embeddings_and_head(), "head": self.head(bias=self.use_bias)}
@@ -107,6 +107,7 @@ class Ernie4_5_VLMoe(ErnieMoeBase):
             hidden=self.hidden_size,
             **sizes,
             shared=self.moe_num_shared_experts * width or None,
+            shared_first=True,
             shared_bias=self.use_bias,
             choice_bias=True,
             activation=self.activation,

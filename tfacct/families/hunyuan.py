@@ -102,6 +102,7 @@ class HunYuanMoEV1(HunYuanDenseV1):
             active=layer.top_k,
             width=self.intermediate_size,
             shared_alike=True,
+            shared_first=True,
             activation=self.activation,
         )
 

@@ -302,7 +302,7 @@ class MiniMaxM3VL(MiniMaxDecoder):
     norm_weight_minus_one = True
     activation = "swigluoai"
     mlp_options = dict(width=attrgetter("dense_intermediate_size"))
-    experts_options = dict(shared=attrgetter("shared_intermediate_size"))
+    experts_options = dict(shared=attrgetter("shared_intermediate_size"), shared_first=True)
 
     @classmethod
     def read(cls, raw: Mapping[str, Any]) -> tuple[FamilyConfig, dict[str, Any], list[str]]:

@@ -348,6 +348,7 @@ class GatedHeadsDecoder(SharedExpertDecoder):
 
     layer_module_names = {**mlp_modules("mlp.shared_experts", at="mlp.shared"), "attn.gate_proj": "self_attn.g_proj"}
     partial_rotary = True
+    experts_options = dict(shared_first=True)
 
     def head_sizes(self, layer: Any) -> dict[str, int]:
         names = "query heads of a layer by num_key_value_heads"

@@ -135,6 +135,7 @@ class Experts(PartModule):
         super().__init__()
         self.active, self.scaling, self.count = part.active, part.scaling, part.experts
         self.late = part.late
+        self.shared_first = part.shared_first and part.shared_width is not None
         self.others = None if part.others is None else Others(part, part.others)
         choices = part.experts if part.idle is None else part.experts + part.idle
         self.router: nn.Module = Linear(part.hidden, choices, bias=part.bias)
@@ -173,6 +174,7 @@ class Experts(PartModule):
 
     def forward(self, x: Tensor, step: Step) -> Tensor:
         batch, tokens, _ = x.shape
+        first = self._shared(x) if self.shared_first else None
         read = x if self.router_norm is None else self.router_norm(x) * self.root
         scores = self.routing(self._scores(read, step))
         turns = torch.arange(batch * tokens * self.active, device=x.device).view(batch, tokens, self.active)
@@ -191,15 +193,21 @@ class Experts(PartModule):
         out = out if self.experts_post_norm is None else self.experts_post_norm(out)
         if self.shared is None:
             return out
-        shared: Tensor = self.shared(x if self.shared_norm is None else self.shared_norm(x))
-        shared = shared if self.shared_post_norm is None else self.shared_post_norm(shared)
-        if self.shared_gate is not None and self.shared_weighting is not None:
-            shared = self.shared_weighting(shared, torch.sigmoid(self.shared_gate(x)))
+        shared = self._shared(x) if first is None else first
         if self.late:
             step.late = (self.shared_add, out)
             return shared
         added: Tensor = self.shared_add(out, shared)
         return added
+
+    def _shared(self, x: Tensor) -> Tensor:
+        """Result of the shared expert."""
+        assert self.shared is not None
+        shared: Tensor = self.shared(x if self.shared_norm is None else self.shared_norm(x))
+        shared = shared if self.shared_post_norm is None else self.shared_post_norm(shared)
+        if self.shared_gate is not None and self.shared_weighting is not None:
+            shared = self.shared_weighting(shared, torch.sigmoid(self.shared_gate(x)))
+        return shared
 
     def _scores(self, x: Tensor, step: Step) -> Tensor:  # noqa: ARG002
         """Scores of the router."""

@@ -25,17 +25,18 @@ class Experts(Part):
     `latent`: width of the experts' inputs and outputs, between two projections shared by all experts (transformers'
     NemotronHMoE). `latent_norms`: ε of a norm after the first projection, and of one after each expert, with one weight
     for all experts (MuseSparkMoE). `shared`: width of a shared expert; `shared_alike`: a shared expert as wide as the
-    others. `shared_gate`: its result is multiplied by one number per token. `bias`: router and experts have biases;
-    `shared_bias`: the shared expert and the latent projections have them. `choice_bias`: an untrained bias per expert
-    in the choice of experts (transformers' Ernie4_5_MoeTopKRouter). `norms`: ε of separate norms of the inputs of
-    router, experts and shared expert, and of the outputs of the latter two; each expert's weight is multiplied by a
-    learned number (transformers' Gemma4TextDecoderLayer). `scoring`: softmax over all experts, or a function of each
-    score; the weights are then normalized to the sum `scaling` (DeepseekV4TopKRouter). No count depends on it. `bound`
-    limits activations inside an expert. `idle`: number of further choices of the router that return their input; counts
-    assume that no token chooses them. `others`: width of as many further experts with their own router, for tokens that
-    are no text; they are stored, but not used (Ernie4_5_VLMoeMoeBlock). `late`: the experts' result is added after the
-    next layer, that of the shared expert at once (LongcatFlashDecoderLayer); no count depends on it. `sum_bias`: a bias
-    is added to the sum of a token's experts (NomicExperts).
+    others; `shared_first`: it runs before them. `shared_gate`: its result is multiplied by one number per token.
+    `bias`: router and experts have biases; `shared_bias`: the shared expert and the latent projections have them.
+    `choice_bias`: an untrained bias per expert in the choice of experts (transformers' Ernie4_5_MoeTopKRouter).
+    `norms`: ε of separate norms of the inputs of router, experts and shared expert, and of the outputs of the latter
+    two; each expert's weight is multiplied by a learned number (transformers' Gemma4TextDecoderLayer). `scoring`:
+    softmax over all experts, or a function of each score; the weights are then normalized to the sum `scaling`
+    (DeepseekV4TopKRouter). No count depends on it. `bound` limits activations inside an expert. `idle`: number of
+    further choices of the router that return their input; counts assume that no token chooses them. `others`: width of
+    as many further experts with their own router, for tokens that are no text; they are stored, but not used
+    (Ernie4_5_VLMoeMoeBlock). `late`: the experts' result is added after the next layer, that of the shared expert at
+    once (LongcatFlashDecoderLayer); no count depends on it. `sum_bias`: a bias is added to the sum of a token's experts
+    (NomicExperts).
     """
 
     hidden: Size
@@ -44,6 +45,7 @@ class Experts(Part):
     width: Size
     shared: Size | None = None
     shared_alike: bool = False
+    shared_first: bool = False
     shared_gate: bool = False
     bias: bool = False
     shared_bias: bool = False
@@ -135,7 +137,7 @@ class Experts(Part):
         shared = (*normed["shared_norm"], *mlp, *normed["shared_post_norm"])
         added = Pointwise(f"{at}.shared_add", "B T D", kind="sum")
         if not self.shared_gate:
-            return (*routed, *shared, added)
+            return (*shared, *routed, added) if self.shared_first else (*routed, *shared, added)
         gate = Matmul(f"{at}.shared_gate", "B T D, D U -> B T U")
         return (*routed, *shared, gate, Pointwise(f"{at}.shared_weighting", "B T D", kind="weighting"), added)
 
