@@ -160,6 +160,8 @@ class OpenAIGPT(GPTFields):
     afn: StrictStr = "gelu"
     layer_norm_epsilon: PositiveFloat = 1e-5
     ignored_fields = GPT2.ignored_fields
+    dropouts = PDROP
+    drops_in_attention = True
     task_heads = {
         name: replace(CLASSIFYING[name], gives=False) for name in ("LMHeadModel", "Model", "ForSequenceClassification")
     }
@@ -200,6 +202,7 @@ class CTRL(LayerNormDecoder):
     intermediate_size = property(lambda self: self.dff)
     attribute_map = GPTFields.attribute_map
     ignored_fields = f"from_tf {GPT2.ignored_fields}"
+    dropouts = dict(embedding=("embd_pdrop", 0.1), residual=("resid_pdrop", 0.1))
     classifier = replace(CLASSIFYING["ForSequenceClassification"], paths={"classifier": "classifier"}, gives=False)
     task_heads = {"LMHeadModel": CAUSAL_MODEL, "Model": DECODER["Model"], "ForSequenceClassification": classifier}
     base_model_prefix = "transformer"
@@ -498,6 +501,12 @@ class BioGpt(ScaledFairseqDecoder):
     tie_word_embeddings: StrictBool = True
     hidden_act: StrictStr = "gelu"
 
+    dropouts = dict(
+        embedding=("hidden_dropout_prob", 0.1),
+        residual=("hidden_dropout_prob", 0.1),
+        attention=("attention_probs_dropout_prob", 0.1),
+        mlp_product=("activation_dropout", 0.0),
+    )
     task_heads = CLASSIFIERS
     base_model_prefix = "biogpt"
     module_names = {"lm_head": "output_projection"}
@@ -524,6 +533,12 @@ class XGLM(ScaledFairseqDecoder):
         "num_attention_heads": "attention_heads",
     }
     ignored_fields = "init_std"
+    dropouts = dict(
+        embedding=("dropout", 0.1),
+        residual=("dropout", 0.1),
+        attention=("attention_dropout", 0.1),
+        mlp_product=("activation_dropout", 0.0),
+    )
     task_heads = DECODER
 
     def positions(self) -> Positions:

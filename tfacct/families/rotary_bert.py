@@ -354,6 +354,13 @@ class ModernBert(DecoderBase):
     global_rope_theta: PositiveFloat | None = None
     local_rope_theta: PositiveFloat | None = None
 
+    dropouts = dict(
+        embedding=("embedding_dropout", 0.0),
+        attn=("attention_dropout", 0.0),
+        attention=("attention_dropout", 0.0),
+        mlp_product=("mlp_dropout", 0.0),
+    )
+    drops_in_attention = True
     reference_only = "classifier_pooling"
     ignored_fields = """initializer_cutoff_factor deterministic_flash_attn sparse_prediction sparse_pred_ignore_index
         reference_compile repad_logits_with_grad cls_token_id position_embedding_type"""
@@ -537,7 +544,7 @@ class Esm(PositionsAfterPadding, BertBase):
     is_decoder: StrictBool = False
     add_bias_fnn: StrictBool | None = None
 
-    dropouts = {}
+    dropouts = {place: DROPOUTS[place] for place in ("residual", "attention")}
     reference_only = "pad_token_id -position_embedding_type -esmfold_config -add_bias_fnn"
     required_values = {
         **{"is_folding_model": False, "esmfold_config": None, "is_decoder": False},
