@@ -1,17 +1,21 @@
 """Parts of a training step, compared with peft, bitsandbytes and the transformers class. Kind: oracle."""
 
+import re
 from typing import Any, Literal
 
 import pytest
 
-from tests.helpers.classes import alike, class_parameters, shapes_of
-from tests.helpers.models import by_kind, kind_of_preset, tiny
+from tests.families import TINY
+from tests.helpers.classes import ClassRefusesError, alike, class_parameters, of_the_class, shapes_of
+from tests.helpers.models import by_kind, every_other, kind_of_preset, tiny
 from tests.helpers.training_presets import TRAINED
 from tests.helpers.training_step import PAIRS_AND_OTHERS, SMALL
 from tfacct import load
+from tfacct.accounts.step_flops import backward_flops, forward_flops, recomputed_flops
 from tfacct.ledger.storage import Stored, storage
 from tfacct.ledger.workload import Request, Workload
 from tfacct.loading import presets
+from tfacct.loading.model import LoadedModel, load_model
 from tfacct.reports.flops import flops
 from tfacct.training.lora import CODEBOOKS, adapter_parameters, lora_targets, target_modules
 from tfacct.training.model_step import stored
@@ -100,25 +104,60 @@ def test_flops_are_what_torch_counts(
     family: str, recompute: Literal["full", "attention"], sets: dict[str, Any]
 ) -> None:
     """The classes' own steps, forward and backward, with layers or their attention under torch's checkpoint."""
+    model = tiny(family).with_fields(sets)
+    report = flops([model], Request(ctx=5, batch=2), train=True, recompute=recompute)
+    counted = flops_of_class(model, recompute) - flops_of_class(model, "none")
+    assert report.models[0]["recomputed_flops"] == counted > 0
+
+
+def flops_of_class(model: LoadedModel, recompute: str) -> int:
+    """What torch counts in a step of two sequences of five tokens."""
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 
     from tfacct.meta.model import build_model
 
-    model = tiny(family).with_fields(sets)
-    totals, auto = {}, model.config.task_head.auto
-    for checkpoint in ("none", recompute):
-        built = build_model(model.of_class, "eager", "bf16", recompute=checkpoint, auto=auto).to_empty(device="cpu")
-        if built._can_set_experts_implementation():
-            built.set_experts_implementation("eager")
-        for tensor in (*built.parameters(), *built.buffers()):
-            tensor.data.zero_()
-        ids = torch.zeros((2, 5), dtype=torch.int64)
-        with FlopCounterMode(display=False) as counter:
-            built(input_ids=ids, labels=ids, use_cache=False).loss.backward()
-        totals[checkpoint] = counter.get_total_flops()
-    report = flops([model], Request(ctx=5, batch=2), train=True, recompute=recompute)
-    assert report.models[0]["recomputed_flops"] == totals[recompute] - totals["none"] > 0
+    how = {"recompute": recompute, "auto": model.config.task_head.auto}
+    built = build_model(model.of_class, "eager", "fp32", **how).to_empty(device="cpu")
+    if built._can_set_experts_implementation():
+        built.set_experts_implementation("eager")
+    for tensor in (*built.parameters(), *built.buffers()):
+        tensor.data.zero_()
+    ids = torch.zeros((2, 5), dtype=torch.int64)
+    with FlopCounterMode(display=False) as counter:
+        built(input_ids=ids, use_cache=False)[0].sum().backward()
+    return counter.get_total_flops()
+
+
+DROPOUT = re.compile("drop(out)?(_prob|_rate)?$")
+OTHER_ATTENTION = {
+    "mobilebert": "two projections before attention are in a module of their own",
+    "rwkv": "its time mixing is called attention",
+}
+"""Families whose class has other matmuls in its module of attention."""
+
+
+@pytest.mark.parametrize(("family", "recompute"), every_other(by_kind(sorted(TINY)), ["full", "attention"]))
+def test_recomputation_of_every_family_is_what_torch_counts(
+    family: str, recompute: Literal["full", "attention"]
+) -> None:
+    """Every dropout of the class has a rate, known here or not. Classes with other matmuls than counted, or whose
+    attention has another name, are no examples."""
+    from tfacct.meta.model import config_of
+
+    try:
+        with of_the_class():
+            fields = config_of(tiny(family).of_class).to_dict()
+            drops = {name: 0.1 for name, rate in fields.items() if DROPOUT.search(name) and isinstance(rate, float)}
+            model = load_model(family, {**TINY[family], **drops}, {})
+            plain, again = flops_of_class(model, "none"), flops_of_class(model, recompute)
+    except ClassRefusesError as refused:
+        pytest.skip(str(refused))
+    at, ledger = Workload(context=5, tokens=5, batch=2).axes(), model.ledger
+    named = again > plain and not (family in OTHER_ATTENTION and recompute == "attention")
+    if not named or plain != forward_flops(ledger, at) + backward_flops(ledger, at):
+        pytest.skip("another step")
+    assert recomputed_flops(ledger, at, attention=recompute == "attention") == again - plain
 
 
 @pytest.mark.parametrize("name", by_kind(TRAINED, kind_of_preset))
