@@ -273,7 +273,7 @@ class Adapters(NamedTuple):
     role: Role = "compute"
     copies: bool = False
     drops: bool = False
-    unpacked: Mapping[str, Transient] = {}
+    unpacked: Mapping[str, tuple[Transient, ...]] = {}
     recomputes: bool = False
     mlp_module: bool = True
 
@@ -294,7 +294,7 @@ def with_adapters(graph: StepGraph, model: LoadedModel, recipe: Recipe) -> StepG
     targets = lora_targets(recipe.lora or "")
     in_fp32 = recipe.adapter_dtype == FP32 and not (recipe.in_fp32 or recipe.autocast)
     unpacked = {
-        f"{line.path}{WEIGHT}": Transient(" ".join(line.weight_axes() or ()))
+        f"{line.path}{WEIGHT}": tuple(Transient(" ".join(each.weight_axes() or ())) for each in layer.matmuls)
         for layer in (linear_layers(model) if recipe.weights_dtype == NF4 else ())
         for line in layer.matmuls
     }
@@ -407,8 +407,9 @@ def _training(graph: LayerGraph, adapters: Adapters, *, reads_gradient: bool) ->
         if layer is not None and name != f"{layer.matmuls[-1].path}{WEIGHT}":
             layer = None  # the adapter of several matmuls comes after the last
         if name in live:
-            more = [adapters.unpacked[name]] if name in adapters.unpacked else []
-            more += [Transient(layer.reads, adapters.role)] if layer is not None else []
+            more = [*adapters.unpacked.get(name, ())]
+            # the input's gradient by the adapter, and the gradient of the whole result
+            more += [Transient(layer.reads), *layer.made("compute")[:-1]] if layer is not None else []
             own = (each for each in graph.backward if each.at == name)
             backward += (each._replace(temporary=(*each.temporary, *more)) for each in own)
             if layer is not None:  # gradients of its input by the layer and by its adapter, and their sum
