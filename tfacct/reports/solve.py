@@ -18,7 +18,7 @@ from tfacct.base.errors import ConfigError, NotFoundError, TfacctError, UsageErr
 from tfacct.base.spelling import option, typed_options
 from tfacct.families.known_fields import same_size
 from tfacct.ledger.einsum import Size, divisors
-from tfacct.ledger.workload import Request, Workload, new_tokens
+from tfacct.ledger.workload import LARGEST, Request, Workload, new_tokens
 from tfacct.loading import selection
 from tfacct.loading.memory_limit import MemoryLimit
 from tfacct.loading.model import LoadedModel
@@ -146,13 +146,13 @@ def solve(
     elif unknown not in UNKNOWNS or (unknown == "num_key_value_heads" and question.counted.training):
         answer = _by_field(question)
     else:
-        answer = _by_algebra(question)
+        answer = _by_algebra(question, model.position_limit if budget else None)
     positions, found = model.position_limit, answer.found
     roomy = _with_room(question, positions)
     limited = unknown == "ctx" and budget and positions is not None and found.rises and found.answer > positions
     if limited and positions is not None:
-        note = f"Memory alone would allow ctx = {found.answer:,}."
-        answer = _Solved(Solution(positions, None, rises=True), answer.at, [note])
+        alone = f"ctx = {found.answer:,}" if found.answer <= LARGEST else "any ctx"
+        answer = _Solved(Solution(positions, None, rises=True), answer.at, [f"Memory alone would allow {alone}."])
     return _report(question, answer, terms.mesh, limited=limited, roomy=roomy)
 
 
@@ -194,11 +194,14 @@ def _is_budget(equation: Equation) -> bool:
     return None in sides and any(metric is not None and metric.name in ON_DEVICE for metric in sides)
 
 
-def _by_algebra(question: _Question) -> _Solved:
-    """The context, the batch or the key/value heads, with the unknown as a symbol in the ledger."""
+def _by_algebra(question: _Question, positions: int | None = None) -> _Solved:
+    """The context, the batch or the key/value heads, with the unknown as a symbol in the ledger. `positions`: where a
+    position embedding ends the context, also if memory does not limit it."""
     unknown, equation, model, *_, point, _ = question
     metrics = question.metrics
     at = placed(unknown, model.architecture, point, chunk=question.chunk)
+    if unknown == "ctx" and positions is not None and not model.has_cache and equation.difference(at(LARGEST)) < 0:
+        return _Solved(Solution(LARGEST + 1, None, rises=True), at, [])
     windowed = any(stack.block.window is not None for stack in model.architecture.stacks)
     # A training step saves masks from where a context reaches across a window.
     bends = any(metric.of_step for metric in metrics) and (
