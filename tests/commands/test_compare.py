@@ -30,7 +30,7 @@ def test_numbers_are_those_of_the_other_commands() -> None:
         model = load(name)
         decodes = name != "bert-base"
         (memory,) = model.memory(ctx=CTX, on="1xh100-sxm").models
-        cache = model.kv(ctx=CTX).models[0] if decodes else {"kv_bytes_per_token": None, "kv_cache_bytes": None}
+        cache = model.kv(ctx=CTX).models[0] if decodes else {"kv_bytes_per_token": 0, "kv_cache_bytes": 0}
         assert found["model"] == name
         assert found["total_params"] == model.params().total
         assert found["active_params"] == model.params().models[0]["active_params"]

@@ -268,7 +268,7 @@ def _numbers(
     context = selection.runnable(model, prefill).context
     measured: dict[str, Fraction | None] = {}
     for one in MEASURES:
-        absent = not model.has_cache and (one.decode or one.group == "cache")
+        absent = not model.has_cache and one.decode
         request = replace(prefill, decode=one.decode)
         measured[one.name] = None if absent else count(METRICS[one.metric], request, plain)
     numbers = Numbers(side, context, measured, {what.name: count(what, side.request, side.terms) for what in metrics})
