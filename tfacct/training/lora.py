@@ -426,9 +426,7 @@ def _training(graph: LayerGraph, adapters: Adapters, *, reads_gradient: bool) ->
         order=tuple(order), saved=tuple(saved), backward=tuple(backward), casts=tuple(casts), flow=tuple(flow)
     )
     in_mlp = [layer for layer in adapters.layers if layer.path.startswith(MLP) and f"{layer.path}{WEIGHT}" in reads]
-    if not in_mlp or not adapters.copies:
-        return changed  # a backward pass has more bytes alive than any forward pass
-    return changed._replace(forward=tuple(_in_forward(changed, in_mlp, adapters)))
+    return changed._replace(forward=tuple(_in_forward(changed, in_mlp, adapters))) if in_mlp else changed
 
 
 def _in_forward(graph: LayerGraph, in_mlp: Sequence[LinearLayer], adapters: Adapters) -> Iterator[BackwardOp]:
