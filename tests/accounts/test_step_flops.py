@@ -7,7 +7,7 @@ import pytest
 from tests.families import SHAPES
 from tests.helpers.models import by_kind, tiny
 from tfacct import load
-from tfacct.accounts.step_flops import backward_flops, forward_flops, recomputed_flops
+from tfacct.accounts.step_flops import backward_flops, forward_flops, recomputed, recomputed_flops
 from tfacct.ledger.workload import Request
 from tfacct.loading.selection import workload
 from tfacct.reports.flops import flops
@@ -38,6 +38,16 @@ def test_the_output_projection_of_bert_by_hand() -> None:
     each of twelve layers, T 512 and D 768, as torch's FlopCounterMode counts the class."""
     again = load("bert-base").flops(ctx=512, train=True, recompute="attention").recomputed_flops
     assert again == 12 * (8 * 512 * 768**2 + 4 * 512**2 * 768)
+
+
+@pytest.mark.parametrize(("name", "part"), [("kimi_linear", "delta"), ("minimax", "lightning")])
+def test_linear_attention_runs_again_up_to_its_output_projection(name: str, part: str) -> None:
+    """In transformers' classes it is `self_attn`, as softmax attention is in the other layers."""
+    model = tiny(name)
+    at = workload(model, Request()).axes()
+    flops = zip(model.ledger.products(at), recomputed(model.ledger, at, attention=True), strict=True)
+    inside = {each.path.partition(f".{part}.")[2]: again for each, again in flops if f".{part}." in each.path}
+    assert [leaf for leaf, again in inside.items() if not again] == ["out_proj"] and len(inside) > 4
 
 
 @pytest.mark.parametrize("name", by_kind(sorted(SHAPES)))
