@@ -253,6 +253,8 @@ def parsed(line: str) -> dict:
         ("serve m --prompt 9 --new 9 --on h100 --concurrency 8", "serve m --prompt 9 --new 9 --on h100 --requests 8"),
         ("serve m --on h100 --isl 1k --osl 128", "serve m --on h100 --prompt 1k --new 128"),
         ("serve m --on h100 --in=1k --out 128", "serve m --on h100 --prompt 1k --new 128"),
+        ("serve m --on h100 --input 1k --output 500", "serve m --on h100 --prompt 1k --new 500"),
+        ("serve m --on h100 --output 500.md", "serve m --on h100 --output 500.md"),
         ("serve m --on h100 --input-len 1k --output-len 128", "serve m --on h100 --prompt 1k --new 128"),
         ("train m --lora --ctx 8", "train m --lora 16 --ctx 8"),
         ("memory m --bf16", "memory m --dtype bf16"),
@@ -342,6 +344,8 @@ def test_rows_by_a_column(run) -> None:
     assert rising.index("tinyllama-1.1b") < rising.index("llama-2-7b") < rising.index("llama-3-8b")
     assert {*rising} == {*falling} == {*named(run("models", "llama").out)} and falling[0] == "llama-3.1-405b"
     watts = [row["tdp"] for row in csv.DictReader(run("devices", "--sort", "-watts", "--csv").out.splitlines())]
+    operations = run("flops", "gpt2", "--ctx", "512", "--sort", "-each", "--csv").out.splitlines()
+    assert operations[1].startswith("lm_head,")  # over all sections: its 50,257 columns are most
     known = [int(one) for one in watts if one]
     assert known == sorted(known, reverse=True) and not any(watts[len(known) :])  # devices without a figure come last
     for line, message in (

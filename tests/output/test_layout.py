@@ -118,8 +118,8 @@ def test_what_has_no_room_is_named(run) -> None:
         ("flops gpt2-xl --ctx 16k", "operation m × k × n times each FLOPs share", ""),
         (
             "memory llama-3.1-8b gpt2 --on h100",
-            "weights KV cache total max ctx max batch",
-            "params, context, next token",
+            "weights context KV cache total max ctx max batch",
+            "params, next token",
         ),
     ],
 )

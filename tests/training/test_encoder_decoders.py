@@ -89,8 +89,8 @@ def test_sines_that_are_stored_are_weights_that_nothing_trains() -> None:
 @pytest.mark.parametrize("name", ["bart-large", "gpt2"])
 def test_no_more_tokens_fit_than_a_table_of_positions_holds(run: Callable[..., Ran], name: str) -> None:
     """Both tables hold 1,024 positions; bytes alone would let far more in."""
-    said = " ".join(run("train", name, "--on", "80GiB", "-v").out.split())
-    assert "Largest batch at context 1,024, the length of its position embedding: " in said
+    shown = " ".join(run("train", name, "--on", "80GiB", "-v").out.split())
+    assert "longest context at batch 1: 1,024." in shown
     assert load(name).train(on="80GiB").fit["largest_context"] == 1024
     few = load(name).train(on=load(name).train(ctx=100).peak_bytes).fit["largest_context"]
     assert few is not None and 100 <= few < 1024

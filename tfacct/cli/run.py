@@ -74,8 +74,6 @@ def file_path(show: Shown, file: str, command: Command) -> Path:
         return files.check("output", file, endings_of(command), "page", force=show.force)
     if _is_picture(file) and command.drawn:
         return plot.check(file, force=show.force)
-    if units.is_tokens(file) and "new" in command.options:
-        raise UsageError(f"--output names a file, not {file!r}", f"--new {file} sets the tokens of an answer")
     return files.check("output", file, endings_of(command), "output of this command", force=show.force)
 
 

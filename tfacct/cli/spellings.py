@@ -10,7 +10,7 @@ from decimal import Decimal
 from itertools import pairwise
 
 from tfacct.base.errors import UsageError
-from tfacct.base.units import DTYPES
+from tfacct.base.units import DTYPES, is_tokens
 from tfacct.commands import FORMER, NAMES
 
 _DEGREE = ("parallel", "parallelism", "parallel-size", "parallel-degree", "model-parallel-size")
@@ -141,6 +141,9 @@ def read(line: Sequence[str], *, quiet: bool = False) -> list[str]:
         words = [f"--{short[word[2:]]}" if word[:2] == "--" and word[2:] in short else word for word in words]
     if words[:1] == ["solve"] and len(words) > 1 and words[1] in UNKNOWNS and "--for" not in words:
         words = ["solve", *words[2:], "--for", words[1]]
+    if words[:1] == ["serve"]:  # engines' benchmarks have --input and --output
+        places = [at for at, word in enumerate(words[:-1]) if word == "--output" and is_tokens(words[at + 1])]
+        words = ["--new" if at in places else word for at, word in enumerate(words)]
     if words[:1] == ["mfu"] and "--run" not in words:  # implied
         words = [word for word in words if word != "--train"]
     if words in (["help"], ["version"]):

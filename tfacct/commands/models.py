@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 Words = Annotated[
     list[str] | None,
     Option(
-        "Words in a name or family (moe: presets with experts), or one model: preset, config.json, hub id.",
+        "Words in a name or family (moe: presets with experts). Or one model: preset, config.json, hub id.",
         "[NAME]…",
         complete="family_or_model",
         argument=True,

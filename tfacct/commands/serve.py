@@ -27,7 +27,7 @@ Requests = Annotated[
 ]
 Within = Annotated[
     float | str | None,
-    Option("Time limit per token, for the most requests (with --ttft, the fewest devices). --tpot.", "TIME"),
+    Option("Most requests (fewest devices) within TIME a token", "TIME"),
 ]
 Price = Annotated[float | None, Option("Price per device-hour, in any currency.", "P")]
 

@@ -38,7 +38,9 @@ def effect_hints(models: Sequence[LoadedModel]) -> list[str]:
 
 
 def _is_read(model: LoadedModel, name: str) -> bool:
-    """True if the class reads the field, and it has another value than before."""
+    """True if the class has the field, and it has another value than before."""
+    if name in model.config.ignored_fields:
+        return True
     field = model.config.attribute_map.get(name, name)
     if field not in type(model.config).model_fields or field in model.config.dropout_fields():
         return False

@@ -7,26 +7,25 @@ from fractions import Fraction
 from typing import Any, TypeVar
 
 from tfacct.base.errors import UsageError, nearest
-from tfacct.output.report import Amount, Report, Row
+from tfacct.output.report import Amount, Report
 
 ReportT = TypeVar("ReportT", bound=Report)
 
 
 def sorted_by(report: ReportT, column: str) -> ReportT:
-    """The report with the rows of each section sorted by a column, smallest first, or largest first for `-column`. Rows
-    without a value come last. Raises UsageError."""
+    """The report with its rows sorted by a column, smallest first, or largest first for `-column`. Rows without a value
+    come last. Raises UsageError."""
     name, falling = column.removeprefix("-"), column.startswith("-")
     keys = {title: one.key for one in (*report.columns, *report.aside) for title in (one.label, one.key)}
     if name not in keys:
         columns = f"columns: {', '.join(one.label for one in report.columns if one.label)}"
         raise UsageError(f"no column {name!r}", " ".join(filter(None, (nearest(name, keys), columns))))
 
-    def section(rows: tuple[Row, ...]) -> tuple[Row, ...]:
-        known = [row for row in rows if row.get(keys[name]) not in (None, "")]
-        others = [row for row in rows if row.get(keys[name]) in (None, "")]
-        return (*sorted(known, key=lambda row: _order(row[keys[name]]), reverse=falling), *others)
-
-    return replace(report, sections=tuple(section(rows) for rows in report.sections))
+    rows = [row for section in report.sections for row in section]
+    known = [row for row in rows if row.get(keys[name]) not in (None, "")]
+    others = [row for row in rows if row.get(keys[name]) in (None, "")]
+    known.sort(key=lambda row: _order(row[keys[name]]), reverse=falling)
+    return replace(report, sections=((*known, *others),))
 
 
 def first_rows(report: ReportT, most: int) -> ReportT:

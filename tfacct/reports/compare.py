@@ -25,7 +25,6 @@ from tfacct.loading.model import LoadedModel
 from tfacct.output.keys import Key, Keys, Object, keys_of, values_of
 from tfacct.output.report import Amount, Column, Kind, NoteRow, Row, Table, notes
 from tfacct.parallel.mesh import Mesh
-from tfacct.parallel.shard_model import as_served
 from tfacct.reports import build, model_notes
 from tfacct.reports.build import DtypeFrom, ModelReport
 from tfacct.reports.memory import memory
@@ -278,7 +277,10 @@ def _numbers(
         peak = count(STEP_METRICS["peak_bytes"], side.request, side.terms)
         return numbers if peak is None else replace(numbers, fits=peak <= fit.usable, tight=fit.is_tight(int(peak)))
     try:
-        model = model if mesh is None else as_served(model)
+        if mesh is not None:
+            from tfacct.parallel.shard_model import as_served
+
+            model = as_served(model)
         (facts,) = memory([model], prefill, dtype=plain.dtype, kv_dtype=plain.kv_dtype, fit=fit, mesh=mesh).models
     except TfacctError as error:
         refused(error)

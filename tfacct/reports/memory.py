@@ -387,7 +387,7 @@ def _several(models: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], lim
         Column("model", "model"),
         Column("total_params", "params", "params", drop=3),
         Column("weights_bytes", "weights", "bytes", drop=1),
-        Column("keys", "context", "count", drop=4),
+        Column("keys", "context", "count", drop=2),
         *((next_token,) if cached and model_notes.attends(models) else ()),
         *((cache,) if cached else ()),
         Column("total_bytes", "total", "bytes"),
