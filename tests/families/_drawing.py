@@ -26,10 +26,12 @@ def changed(shapes: Sequence[Fields], random: Random) -> Fields:
     """
     fields = without(random.choice(shapes), "latent_attention")
     config = load_model("random", fields).config
-    names = sorted({*type(config).model_fields, *fields} - NOT_OF_THE_CLASS)
+    private = {field: name for name, field in config.attribute_map.items() if name.startswith("_")}
+    own_names = {private.get(name, name) for name in type(config).model_fields}
+    names = sorted({*own_names, *fields} - NOT_OF_THE_CLASS)
     for _ in range(random.randint(1, 12)):
         name = random.choice(names)
-        own = fields.get(name, getattr(config, name, None))
+        own = fields.get(name, getattr(config, name.removeprefix("_"), None))
         elsewhere = [shape.get(name, ABSENT) for shape in shapes]
         values = [ABSENT, ABSENT, *elsewhere]
         if not isinstance(own, (str, float, type(None))) or name in config.counted():
