@@ -211,7 +211,8 @@ def test_a_step_time_next_to_the_estimate(run: Callable[..., Ran]) -> None:
         "models"
     ]
     seconds, (low, high) = step["value_seconds"], step["interval_80_seconds"]
-    expected = f"tfacct expects ≈ {seconds:.2f} s, {step['mfu']:.1%} MFU, under FSDP without recomputation"
+    expected = f"tfacct expects ≈ {seconds:.2f} s, {step['mfu']:.1%} MFU, under FSDP, without recomputation"
+    expected += ", 8 micro-batches of 1"
     ends = f"80% interval, {low:.2f} … {high:.1f} s."
     for took, words in (
         (4.2, f"; 4.20 s is below its {ends}"),

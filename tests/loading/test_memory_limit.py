@@ -171,7 +171,10 @@ def test_a_step_past_it_cannot_run(run: Callable[..., Ran]) -> None:
     assert found.answer.startswith("Cannot run: context 4,096 is past the 1,024 positions of its position embedding.")
     assert not found.fit["fits"] and (found.fit["largest_context"], found.fit["largest_batch"]) == (1024, 0)
     assert model.memory(ctx=4096, batch="1,2", on="24GiB").answer == found.answer
-    assert model.memory(ctx=1024, on="24GiB").fit["fits"] and "Cannot run" in model.train(ctx=1025, on="24GiB").answer
+    assert model.memory(ctx=1024, on="24GiB").fit["fits"]
+    for where in ({}, {"on": "24GiB"}):
+        with pytest.raises(TfacctError, match="context 1,025 is past the 1,024 positions"):
+            model.train(ctx=1025, **where)
     for asked in (
         {"on": "h100-sxm", "prompt": 1020, "new": 5},
         {"on": "h100-sxm", "prompt": 2, "new": 1023},

@@ -56,7 +56,6 @@ class ExactFit(TypedDict):
 class Budgeted(ExactFit):
     """A memory limit, whether the question fits in it, and the largest context and batch that do."""
 
-    past_positions: str | None
     context_limit: int | None
     largest_context: int | None
     largest_batch: int | None

@@ -51,6 +51,7 @@ of_batch: Keys[[About]] = Keys()
 class Fit(build.Budgeted):
     """The largest context and batch that fit a budget, and the free memory."""
 
+    past_positions: str | None
     context_slack_bytes: int | None
     batch_slack_bytes: int | None
     context_stage: NotRequired[int]

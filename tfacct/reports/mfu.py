@@ -223,7 +223,9 @@ def _expected(run: Run) -> str | None:
         return None
     took, seconds, interval = run.step_time or 0, units.seconds(found.parts.seconds), found.interval
     share = "" if (mfu := found.mfu("full")) is None else f", {units.percent(mfu)} MFU"
-    words = f"tfacct expects ≈ {seconds}{share}, {'under FSDP ' if mesh.ranks > 1 else ''}without recomputation"
+    how = "under FSDP, " if mesh.ranks > 1 else ""
+    how += "without recomputation" + (f", {times:,} micro-batches of {batch:,}" if times > 1 else "")
+    words = f"tfacct expects ≈ {seconds}{share}, {how}"
     if interval is None:
         return f"{words}; the error is not known."
     if interval[0] <= took <= interval[1]:

@@ -300,8 +300,9 @@ def train(
     models, left_out = trainable(models, recipe)
     models, of_other_sizes = of_own_size(models, request)
     recipe = recipe.for_models(models)
-    every = [training_memory(model, selection.workload(model, request), recipe) for model in models]
-    several = len(every) > 1
+    several = len(models) > 1
+    workload_of = selection.workload if several else selection.runnable
+    every = [training_memory(model, workload_of(model, request), recipe) for model in models]
     if several and by != "phase":
         raise UsageError(f"{option('by', by)} goes with one MODEL")
     fits = None if several or fit is None else what_fits(every[0], fit)
@@ -394,8 +395,6 @@ def _answer(step: Step) -> str:
     if limit is None or fits is None:
         return f"Peak: {_peak(one)}, {phase}."
     where = fitting_words(limit, one.recipe.mesh)
-    if fits["past_positions"] is not None:
-        return f"Cannot run: {fits['past_positions']}."
     if one.peak.total <= limit.usable:
         of = _peak(one) if limit.device is None else _peak(one, limit.usable)
         words = f"Fits{' tightly' if _close(step) else ''} {where}: peak {of}, {phase}."
@@ -825,18 +824,16 @@ def _experts(step: Step, mesh: Mesh) -> str:
 
 def _largest(step: Step) -> str | None:
     """The largest batch, also with the change that lowers the peak most, and the longest context."""
-    one, limit, mesh, asked = step.memory, step.limit, step.recipe.mesh or Mesh(), list[tuple[str, Any, Recipe]]()
+    one, limit, mesh = step.memory, step.limit, step.recipe.mesh or Mesh()
     if step.fits is None or limit is None:
         return None
-    if step.fits["past_positions"] is None:
-        replicas = mesh.fsdp * mesh.dp
-        each = "" if replicas == 1 else " on each rank" if replicas == mesh.ranks else " on each group of ranks"
-        asked.append((f"largest batch{each}: ", largest_batch, one.recipe))
-        if not step.does_not_fit and step.lever is not None:
-            asked.append((f"; with {_typed(step.lever)}, ", largest_batch, step.lever["memory"].recipe))
+    replicas = mesh.fsdp * mesh.dp
+    each = "" if replicas == 1 else " on each rank" if replicas == mesh.ranks else " on each group of ranks"
+    asked: list[tuple[str, Any, Recipe]] = [(f"largest batch{each}: ", largest_batch, one.recipe)]
+    if not step.does_not_fit and step.lever is not None:
+        asked.append((f"; with {_typed(step.lever)}, ", largest_batch, step.lever["memory"].recipe))
     if not reads_images(one.model):
-        label = f"longest context at batch {one.work.batch:,}: "
-        asked.append((f"; {label}" if asked else label, largest_context, one.recipe))
+        asked.append((f"; longest context at batch {one.work.batch:,}: ", largest_context, one.recipe))
     words, room, before = "", f" {ROOM}", None
     for label, largest, recipe in asked:
         most, roomy = found = [largest(one, size, recipe) for size in (limit.usable, limit.roomy)]

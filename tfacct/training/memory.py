@@ -172,8 +172,8 @@ def largest_context(one: TrainingMemory, budget: int, recipe: Recipe) -> int:
 
 def what_fits(one: TrainingMemory, given: MemoryLimit) -> dict[str, Any]:
     """The largest context and batch that fit and, if the step does not, the changes that lower its peak."""
-    budget, past, mesh = given.usable, one.model.past_positions(one.work), one.recipe.mesh
-    batch = 0 if past is not None else largest_batch(one, budget, one.recipe)
+    budget, mesh = given.usable, one.recipe.mesh
+    batch = largest_batch(one, budget, one.recipe)
     lower = [] if one.peak.total <= budget else list(changes(one, budget))
     if lower and not any(change["fits"] for change in lower):
         lower += combined(one, budget)
@@ -186,7 +186,6 @@ def what_fits(one: TrainingMemory, given: MemoryLimit) -> dict[str, Any]:
         **given.facts,
         "devices": given.count if mesh is None else mesh.ranks,
         "fits": fits_in(one, given),
-        "past_positions": past,
         "context_limit": one.model.position_limit,
         "largest_context": largest_context(one, budget, one.recipe),
         "largest_batch": None if batch == LONGEST else batch,  # a pipeline has no more of a larger one in flight
