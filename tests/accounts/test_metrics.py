@@ -108,15 +108,14 @@ def test_where_the_cache_overtakes() -> None:
 # reads 1,023 tokens fewer with --logits last: 2·1600·50,257·1023. mixtral-8x7b: 32·4·4096²·4096 in attention, and
 # 32,000·4096 + 65·4096 parameters in embedding and norms. gemma-3n-e2b: 262,144·30·256 numbers of per-layer embeddings.
 BEYOND = {
-    "gpt2-xl --ctx 16k": "Compared with 2·params·tokens, attention scores and values, which have no parameters, add"
-    " 82.5 T; the position embedding, norms and biases, which run in no matmul, take away 86.5 G.",
-    "gpt2-xl --ctx 1k --logits last": "norms and biases, which run in no matmul, take away 5.41 G; weights that run for"
-    " fewer tokens take away 165 G.",
-    "gemma-3n-e2b-text --ctx 1k": "per-layer embeddings, norms and other parameters, which run in no matmul, take away"
-    " 4.12 T",
-    "albert-base-v2": "weights that run more than once per token add",
-    "mixtral-8x7b --ctx 4k": "Compared with 2·active·tokens, attention scores and values, which have no parameters, add"
-    " 8.80 T; the token embedding and norms, which run in no matmul, take away 1.08 T.",
+    "gpt2-xl --ctx 16k": "Next to 2·params·tokens: + 82.5 T for attention scores and values (no parameters), − 86.5 G"
+    " for the position embedding, norms and biases (no matmul).",
+    "gpt2-xl --ctx 1k --logits last": "− 5.41 G for the position embedding, norms and biases (no matmul), − 165 G for"
+    " weights that run for fewer tokens.",
+    "gemma-3n-e2b-text --ctx 1k": "− 4.12 T for per-layer embeddings, norms and other parameters (no matmul)",
+    "albert-base-v2": "for weights that run more than once per token",
+    "mixtral-8x7b --ctx 4k": "Next to 2·active·tokens: + 8.80 T for attention scores and values (no parameters),"
+    " − 1.08 T for the token embedding and norms (no matmul).",
 }
 
 

@@ -96,7 +96,7 @@ def test_a_training_step_fits_as_in_train(run) -> None:
 def test_times_and_memory_are_in_other_commands(run) -> None:
     hint = "`tfacct time MODEL --batch 32 --on DEVICE` gives the time"
     assert hint in run("compare", "gpt2", "gpt2-medium", "--batch", "32").err
-    memory = "Counted: FLOPs. Memory: --metric kv_cache_bytes or --metric total_bytes."
+    memory = "To sweep memory: --metric kv_cache_bytes or --metric total_bytes."
     assert memory in run("sweep", "gpt2", "--ctx", "512,1k").out
     assert memory not in run("sweep", "gpt2", "--ctx", "512,1k", "--metric", "total_flops").out
 

@@ -92,7 +92,7 @@ llama: FLOPs of one forward pass, in symbols
 def test_the_main_job_at_80_columns(run) -> None:
     out = run("formula", "llama").out
     assert out.startswith(LINES_LLAMA)
-    assert "with the biases and tied weights of llama-3.1-405b" in " ".join(out.split())
+    assert "with the same biases and weight tying as llama-3.1-405b" in " ".join(out.split())
     assert max(map(len, out.splitlines())) <= 80
 
 

@@ -57,7 +57,7 @@ def test_laws_are_those_of_train(name: str, steps: int) -> None:
         for rank in region["ranks"]:
             for _ in range(steps):
                 batch = 1 if first_batch == 1 else rng.choice((2, 3, 64))
-                context = rng.randint(first, last or first + 100_000)
+                context = rng.randint(first, last or ours.position_limit or first + 100_000)
                 context = max(first, context // 32 * 32) if region["dtype"] == "fp32" or first > 1 else context
                 recipe = Recipe(region["dtype"], mesh=mesh_of(fsdp=rank["ranks"]))
                 (facts,) = train([ours], Request(ctx=context, batch=batch), recipe).models

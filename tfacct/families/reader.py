@@ -125,7 +125,7 @@ def _by_its_class(fields: Mapping[str, Any], instead: str | None = None) -> str:
     course = {name for name, field in config_class("cs336").model_fields.items() if field.is_required()}
     if course <= fields.keys():
         return f"its fields are those of the course CS336: {setting('model_type', 'cs336')}"
-    return "; ".join(filter(None, (_near(fields) or _as_llama(fields), instead)))
+    return "; ".join(filter(None, (instead, _near(fields) or _as_llama(fields))))
 
 
 def _near(fields: Mapping[str, Any]) -> str | None:

@@ -577,13 +577,13 @@ def _beyond_rule(about: About) -> dict[str, str] | None:
     apart = [runs[path] - flops for path, flops in rule.items() if path in runs]
     attends = model_notes.attends(about.models) and not model_notes.mixers(about.models)
     terms = {
-        f"{'attention scores and values' if attends else 'some matmuls'}, which have no parameters, add": free,
-        f"{model_notes.outside_matmuls(outside)}, which run in no matmul, take away": sum(outside.values()),
-        "weights that run more than once per token add": sum(more for more in apart if more > 0),
-        "weights that run for fewer tokens take away": -sum(less for less in apart if less < 0),
+        f"+ {{}} for {'attention scores and values' if attends else 'some matmuls'} (no parameters)": free,
+        f"− {{}} for {model_notes.outside_matmuls(outside)} (no matmul)": sum(outside.values()),
+        "+ {} for weights that run more than once per token": sum(more for more in apart if more > 0),
+        "− {} for weights that run for fewer tokens": -sum(less for less in apart if less < 0),
     }
-    found = [f"{words} {units.si(flops)}" for words, flops in terms.items() if flops]
-    return {"rule": one.rule, "terms": "; ".join(found)} if found else None
+    found = [words.format(units.si(flops)) for words, flops in terms.items() if flops]
+    return {"rule": one.rule, "terms": ", ".join(found)} if found else None
 
 
 def _recomputes(about: About) -> dict[str, str] | None:
@@ -629,7 +629,7 @@ NOTES = (
     NoteRow("never_called", 1, _if_called),
     NoteRow("attention_overtakes", 1, _overtakes),
     NoteRow("step", 2, lambda about: about.first.train, STEP),
-    NoteRow("recompute", 2, _recomputes, "The backward pass runs {what} again, up to its last needed matmul{more}."),
+    NoteRow("recompute", 2, _recomputes, "Recomputation runs {what} up to the last matmul that backward needs{more}."),
     NoteRow(
         "pointwise",
         3,
@@ -638,7 +638,7 @@ NOTES = (
     ),
     NoteRow("active", 2, lambda about: len(about.models) > 1 and model_notes.active_notes(about.models)),
     *model_notes.BLOCKS,
-    NoteRow("beyond_rule", 2, _beyond_rule, "Compared with {rule}, {terms}."),
+    NoteRow("beyond_rule", 2, _beyond_rule, "Next to {rule}: {terms}."),
     NoteRow("latent", 2, lambda about: model_notes.latent_step_notes(about.points)),
     NoteRow("source", 2, lambda about: model_notes.source_notes(about.models, about.first.work)),
     NoteRow("projector", 2, lambda about: list(_projectors(about)), "{model} includes the projector: {flops} FLOPs."),

@@ -469,7 +469,7 @@ def _special_notes(model: LoadedModel, symbolic: SymbolicModel, words: _Words, f
         for path, weight in dict.fromkeys(tied):
             yield f"{path} is tied to {weight}: it has no parameters of its own."
     if family:
-        as_in = f"with the biases and tied weights of {build.label(model)}"
+        as_in = f"with the same biases and weight tying as {build.label(model)}"
         yield f"These formulas hold for every {model.family} model {as_in}."
 
 

@@ -363,7 +363,7 @@ def _report(about: Sweep, left_out: Sequence[Skipped]) -> SweepReport:
         yield from _skipped(shown.every)
         if tuple(metric.name for metric in about.metrics) == DEFAULT:
             memory = spelled("--metric kv_cache_bytes or --metric total_bytes", 'sweep("kv_cache_bytes", …)')
-            yield f"Counted: FLOPs. Memory: {memory}."
+            yield f"To sweep memory: {memory}."
         yield from _mlp_crossing(shown)
         if grid.ranks:
             yield f"Each row counts one rank{', the fullest one' if 'pp' in grid.ranks else ''}."

@@ -132,14 +132,14 @@ function beyondRule({ model, state, products, tensors, rule, active, params }) {
 	const names = OUTSIDE.filter(kind => kinds.has(kind));
 	const joined = [names.slice(0, -1).join(", "), names.at(-1)].filter(Boolean).join(" and ");
 	const found = [
-		[`${model.mixes ? "some matmuls" : "attention scores and values"}, which have no parameters, add`, runs.get("")],
-		[`${joined}, which run in no matmul, take away`, sums.outside],
-		["weights that run more than once per token add", sums.more],
-		["weights that run for fewer tokens take away", sums.fewer],
+		["+", runs.get(""), `${model.mixes ? "some matmuls" : "attention scores and values"} (no parameters)`],
+		["−", sums.outside, `${joined} (no matmul)`],
+		["+", sums.more, "weights that run more than once per token"],
+		["−", sums.fewer, "weights that run for fewer tokens"],
 	].filter(([, flops]) => flops);
 	const thumb = `${state.train ? "6" : "2"}·${active === params ? "params" : "active"}·tokens`;
-	const terms = found.map(([words, flops]) => `${words} ${numbers.si(flops)}`).join("; ");
-	return found.length ? [note("beyond_rule", 2, `Compared with ${thumb}, ${terms}.`)] : [];
+	const terms = found.map(([sign, flops, words]) => `${sign} ${numbers.si(flops)} for ${words}`).join(", ");
+	return found.length ? [note("beyond_rule", 2, `Next to ${thumb}: ${terms}.`)] : [];
 }
 
 const EMBEDDINGS = {
