@@ -23,36 +23,20 @@ family("nomic_bert", JINA_EMBEDDINGS_V3,
         },
     }, LOGITS={"of other heads": {"head_dim": 14, "hidden_act": "gelu", "layer_norm_eps": 0.001}},
     SILENT={"qkv_proj_bias": False, "rotary_emb_fraction": 1.0, "prenorm": False, "use_flash_attn": True})
+BIASES = {
+    "norm_bias": True, "attention_bias": True, "mlp_bias": True, "classifier_bias": True, "decoder_bias": False,
+    "tie_word_embeddings": False,
+}
 MODERNBERT = family("modernbert", SIZES, vocab_size=139, hidden_size=96, num_hidden_layers=4,
     max_position_embeddings=59, local_attention=6, pad_token_id=0,
-    VARIANTS={
-        "with biases": {
-            "norm_bias": True, "attention_bias": True, "mlp_bias": True, "classifier_bias": True, "decoder_bias": False,
-            "tie_word_embeddings": False,
-        },
-    },
-    LOGITS={
-        "with biases": {
-            "local_attention": 9, "norm_bias": True, "attention_bias": True, "mlp_bias": True, "classifier_bias": True,
-            "decoder_bias": False, "tie_word_embeddings": False, "global_attn_every_n_layers": 2,
-        },
-    },
+    VARIANTS={"with biases": BIASES},
+    LOGITS={"with biases": {**BIASES, "local_attention": 9, "global_attn_every_n_layers": 2}},
     REQUIRED={
         "vocab_size": 37, "hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "pad_token_id": 0,
     }, SILENT={"reference_compile": False, "initializer_cutoff_factor": 2.0, "sparse_prediction": False})
 family("modernbert-decoder", MODERNBERT, local_attention=11,
-    VARIANTS={
-        "with biases": {
-            "norm_bias": True, "attention_bias": True, "mlp_bias": True, "classifier_bias": True, "decoder_bias": False,
-            "tie_word_embeddings": False,
-        },
-    },
-    LOGITS={
-        "with biases": {
-            "local_attention": 8, "norm_bias": True, "attention_bias": True, "mlp_bias": True, "classifier_bias": True,
-            "decoder_bias": False, "tie_word_embeddings": False, "global_attn_every_n_layers": 2,
-        },
-    },
+    VARIANTS={"with biases": BIASES},
+    LOGITS={"with biases": {**BIASES, "local_attention": 8, "global_attn_every_n_layers": 2}},
     SILENT={
         "reference_compile": False, "initializer_cutoff_factor": 2.0, "sparse_prediction": False,
         "classifier_pooling": "mean",

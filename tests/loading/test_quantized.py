@@ -426,9 +426,9 @@ def test_strategies_and_bits_of_compressed_tensors() -> None:
 def test_names_in_groups_of_compressed_tensors() -> None:
     with pytest.raises(TfacctError, match="no matrix is named"):
         weighed(LLAMA, grouped("re:.*wq_b$"))
-    beside = grouped("Linear")
-    beside["config_groups"]["v"] = {**grouped("re:.*vision_tower.*")["config_groups"]["g"]}
-    assert weighed(LLAMA, beside) == weighed(LLAMA, grouped("Linear"))
+    both = grouped("Linear")
+    both["config_groups"]["v"] = {**grouped("re:.*vision_tower.*")["config_groups"]["g"]}
+    assert weighed(LLAMA, both) == weighed(LLAMA, grouped("Linear"))
     model, rest = TINY["laguna"], "lm_head"
     left = {**grouped("Linear"), "ignore": [rest, r"re:.*\.mlp\.shared_expert\.(gate|up|down)_proj$"]}
     assert weighed(model, left) == weighed(model, {**left, "ignore": [rest, "re:.*shared_experts.*"]})
@@ -514,7 +514,7 @@ MLX: dict[str, Any] = {"group_size": 64, "bits": 4}
 
 
 def test_mlx_with_modules_of_their_own() -> None:
-    """Routers in 8 bits beside all else in 4, as files of Qwen3's experts have it: a scale and a bias of 2 bytes for
+    """Routers in 8 bits and all else in 4, as files of Qwen3's experts have it: a scale and a bias of 2 bytes for
     each 64 inputs."""
     config = {**TINY["qwen3_moe"], "hidden_size": 64, "moe_intermediate_size": 64, "decoder_sparse_step": 1}
     config |= {"mlp_only_layers": [], "head_dim": 64, "num_hidden_layers": 3}

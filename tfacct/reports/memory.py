@@ -524,8 +524,8 @@ def _missing(about: About, limit: MemoryLimit) -> str:
     if free < 0:
         return f"the weights alone need {units.needed_and_usable(one.weights, limit.usable, per_gpu)}"
     if one.cache <= free:
-        held = units.requests(fit["largest_batch"])
-        return f"the pages of {limit.engine or 'vLLM'} hold {held} of {_tokens(one)}"
+        most = units.requests(fit["largest_batch"])
+        return f"the pages of {limit.engine or 'vLLM'} hold {most} of {_tokens(one)}"
     if not _nothing_fits(fit) or one.cache_at(context=1) <= free:
         needed = units.needed_and_usable(one.weights + one.cache, limit.usable, per_gpu)
         return f"weights and {units.requests(batch)} of {_tokens(one)} need {needed}"

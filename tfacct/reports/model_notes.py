@@ -141,12 +141,12 @@ def expert_notes(models: Sequence[LoadedModel]) -> list[str]:
         return []
     found = dict[tuple[int, int, str], int]()
     for stack, part in routed:
-        beside = "" if part.shared_width is None else " and a dense MLP" if part.late else " and a shared expert"
-        kind = part.active, part.experts, beside
+        also = "" if part.shared_width is None else " and a dense MLP" if part.late else " and a shared expert"
+        kind = part.active, part.experts, also
         found[kind] = found.get(kind, 0) + stack.count
     sentences = [
-        f"In {_of_layers(count, models[0])}, a token uses {active:,} of {experts:,} experts{beside}."
-        for (active, experts, beside), count in found.items()
+        f"In {_of_layers(count, models[0])}, a token uses {active:,} of {experts:,} experts{also}."
+        for (active, experts, also), count in found.items()
     ]
     sentences[-1] += " Active parameters: all parameters minus the unused experts."
     if any(part.idle is not None for _, part in routed):
