@@ -226,17 +226,17 @@ def _chosen(
         known = f"known: {', '.join(families.names())}"
         raise NotFoundError(f"no family {family!r}", nearest(family, families.names()) or known)
     sized = []
-    format_value = False
+    matched = False
     for name in names():
         path = folder() / f"{name}.toml"
         file, listed_ = _indexed(path)
         if not all(_matches(word.casefold(), name, file) for word in words):
             continue
-        format_value = True
+        matched = True
         if family is None or _family(file) == family:
             found = load(path, file, listed_)
             sized.append((found.family, found.parameters, found))
-    if not format_value:
+    if not matched:
         close = nearest("-".join(words), [*names(), *families.names()])
         if len(words) > 1 and all(any(word.strip(",").casefold() in name for name in names()) for word in words):
             close = "a preset must have every word: run the search once for each"
