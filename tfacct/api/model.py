@@ -105,7 +105,7 @@ class Model(Rated):
         """
         from tfacct.training.unsupported import supports
 
-        _, recipe, _ = _train.step_of(cast("TrainOptions", checked(Model.train, options)))
+        _, recipe, _ = _train.step_of(cast("TrainOptions", checked(Model.supports, options, TrainOptions.__annotations__)))
         return supports(self.loaded, recipe)
 
     def verify(self, *, train: bool = False, shard: bool = False, **options: Unpack[VerifyOptions]) -> VerifyReport:

@@ -86,5 +86,6 @@ def check_positive(name: str, value: Any, most: float = inf, hint: str | None = 
         number = 0.0
     if not 0 < number <= most or number == inf:
         limit = "" if most == inf else f" and at most {most:,}"
-        share = "for example 0.45 or 45%" if most == 1 else None
+        percent = f"{number:g}" if 1 < number <= 100 else "45"
+        share = f"for example {float(percent) / 100:g} or {percent}%" if most == 1 else None
         raise UsageError(f"{option(name)} must be a number above 0{limit}, not {value!r}", hint or share)

@@ -179,18 +179,28 @@ def target_modules(model: LoadedModel, targets: LoraTargets) -> tuple[str, ...]:
     return short if all(ends.count(name) == 1 for name in short) else tuple(on)
 
 
+def not_linear(model: LoadedModel, targets: LoraTargets) -> str | None:
+    """The reason why a target module cannot have adapters; None if all are linear layers."""
+    modules, every = model.config.hf_module_paths(), list(linear_layers(model))
+    for name in targets.names:
+        if any(_ends_in(name, line.path, modules.get(line.path, "")) for each in every for line in each.matmuls):
+            continue
+        bare = (line.path for group in model.ledger.groups for line in _weighted(group) if _bare(line))
+        if any(_ends_in(name, path, modules.get(path, "")) for path in bare):
+            return f"{name!r} is a parameter in the class, not a linear layer: adapters on it are not supported"
+        known = ", ".join(dict.fromkeys(layer.name(modules) for layer in every))
+        return f"{name!r} is not a linear layer of the model: choose from {known}"
+    return None
+
+
 def unknown_targets(model: LoadedModel, targets: LoraTargets) -> str | None:
     """The reason why it is not known which weights peft adapts; None if it is known."""
+    if (reason := not_linear(model, targets)) is not None:
+        return reason
     modules, every = model.config.hf_module_paths(), list(linear_layers(model))
     blocks = tuple(f"{stack}." for stack in (paths.BLOCKS, paths.in_encoder(paths.BLOCKS)))
     outside = [module for path, module in modules.items() if not path.startswith(blocks)]
     for name in targets.names:
-        if not any(_ends_in(name, line.path, modules.get(line.path, "")) for each in every for line in each.matmuls):
-            bare = (line.path for group in model.ledger.groups for line in _weighted(group) if _bare(line))
-            if any(_ends_in(name, path, modules.get(path, "")) for path in bare):
-                return f"{name!r} is a parameter in the class, not a linear layer: adapters on it are not supported"
-            known = ", ".join(dict.fromkeys(layer.name(modules) for layer in every))
-            return f"{name!r} is not a linear layer of the model: choose from {known}"
         other = next((module for module in outside if _ends_in(name, module)), None)
         if other is not None:
             return f"peft would also adapt {other} for {name!r}: only adapters inside the layers are supported"

@@ -36,6 +36,7 @@ from tfacct.training.lora import (
     adapted,
     linear_layers,
     lora_targets,
+    not_linear,
     routed,
     unknown_targets,
 )
@@ -55,7 +56,10 @@ WIDEST, STEP = 256, 8
 
 # The rows.
 
-UNKNOWN_TARGETS = Unsupported("lora unknown_targets", "{of[unknown_targets]}")
+TARGETS = (
+    Unsupported("lora not_linear", "{of[not_linear]}", "{lora=16} adapts all of its linear layers"),
+    Unsupported("lora unknown_targets", "{of[unknown_targets]}"),
+)
 LAYOUTS = (
     Unsupported(
         "unsupported_part", "{of[unsupported_part]}", "`tfacct params` and `plan` count its weights with {fsdp}"
@@ -95,7 +99,7 @@ LAYOUTS = (
     together("lora pp tp fsdp", "LoRA with {pp}, {tp} and {fsdp}", "leave one of them out"),
     together("lora pp other_schedule", "LoRA with this {schedule}", "use {schedule=1f1b}"),
     together("lora fsdp fp32_weights", "LoRA with {fsdp} and {weights_dtype=fp32}", "leave {weights_dtype} out"),
-    UNKNOWN_TARGETS,
+    *TARGETS,
     together("lora bare_layers", "LoRA in a parallel layout where some layers have no adapter", "leave {lora} out"),
     together("lora nf4", "QLoRA in a parallel layout", "use one device, or {lora} without {weights_dtype=nf4}"),
     together("lora narrow", "LoRA with a vocabulary below twice the hidden size on a rank", "use a smaller {tp}"),
@@ -138,7 +142,7 @@ STEPS = (
     ),
     Unsupported("packing no_packing", "{packing=True} needs a decoder with attention in every layer"),
     Unsupported("autocast adapters_16bit", "peft creates fp32 adapters for fp32 weights: leave {adapter_dtype} out"),
-    UNKNOWN_TARGETS,
+    *TARGETS,
     Unsupported(
         "lora experts no_attention_adapters",
         "with routed experts, MLP adapters are supported only together with attention adapters",
@@ -364,7 +368,8 @@ FEATURES: Mapping[str, tuple[str, Test]] = {
     "quantized": ("quantized weights, not in FP8", _config(_quantized)),
     "odd_heads": ("sizes that torch's kernels pad", _odd_heads),
     "no_packing": ("not a decoder with attention in every layer", _shape(_no_packing)),
-    "unknown_targets": ("target modules that are not linear layers", _lora(unknown_targets)),
+    "not_linear": ("target modules that are not linear layers", _lora(not_linear)),
+    "unknown_targets": ("target modules that peft matches elsewhere too", _lora(unknown_targets)),
     "no_attention_adapters": (
         "no adapter on attention",
         _lora(lambda model, targets: not any(path.startswith(ATTENTION) for path in adapted(model, targets))),
