@@ -288,7 +288,7 @@ def _broken(text: str, width: int, breaks: re.Pattern[str]) -> list[str]:
     if len(text) <= width:
         return [text]
     found, line = [], ""
-    for piece in breaks.split(text):
+    for piece in _pieces(text, breaks):
         if line and len((line + piece).rstrip()) > width:
             found.append(line.rstrip())
             line = piece.lstrip()
@@ -298,8 +298,13 @@ def _broken(text: str, width: int, breaks: re.Pattern[str]) -> list[str]:
 
 
 def _longest(text: str, breaks: re.Pattern[str]) -> int:
-    """The longest piece of a text that cannot be broken."""
-    return max(len(piece.rstrip()) for piece in breaks.split(text))
+    """The longest piece of a text that cannot be broken, apart from URLs."""
+    return max(0 if "://" in piece else len(piece.rstrip()) for piece in _pieces(text, breaks))
+
+
+def _pieces(text: str, breaks: re.Pattern[str]) -> list[str]:
+    """Pieces of a text that cannot be broken; a URL is one."""
+    return re.split("(?<= )" if "://" in text else breaks, text)
 
 
 def _side_by_side(part: Part, cells: dict[str, list[str]], style: str = "") -> Iterator[Line]:
