@@ -105,7 +105,8 @@ class Model(Rated):
         """
         from tfacct.training.unsupported import supports
 
-        _, recipe, _ = _train.step_of(cast("TrainOptions", checked(Model.supports, options, TrainOptions.__annotations__)))
+        given: Any = checked(Model.supports, options, TrainOptions.__annotations__)
+        _, recipe, _ = _train.step_of(given)
         return supports(self.loaded, recipe)
 
     def verify(self, *, train: bool = False, shard: bool = False, **options: Unpack[VerifyOptions]) -> VerifyReport:
