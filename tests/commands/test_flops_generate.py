@@ -21,11 +21,11 @@ DECODING = [name for name in TINY if tiny(name).ledger.together == 1]
 """Those that can be asked for one token: merged patches are no step of anything."""
 
 
-def looped(model: LoadedModel, *, batch: int, prompt: int, steps: int) -> dict[str, int]:
+def looped(model: LoadedModel, *, batch: int, prompt: int, steps: int, masked: bool = False) -> dict[str, int]:
     """Every decode step on its own, added up."""
     total = dict.fromkeys(model.ledger.flops(Workload(1, 1).axes()), 0)
     for i in range(1, steps + 1):
-        for path, flops in model.ledger.flops(Workload(prompt + i, 1, batch).axes()).items():
+        for path, flops in model.ledger.flops(Workload(prompt + i, 1, batch).axes(), masked=masked).items():
             total[path] += flops
     return total
 
@@ -33,9 +33,9 @@ def looped(model: LoadedModel, *, batch: int, prompt: int, steps: int) -> dict[s
 @pytest.mark.parametrize("name", [*DECODING, "gpt2-xl", "llama-3.1-8b", "qwen2-7b"])
 def test_the_closed_form_is_the_loop(name: str) -> None:
     model = tiny(name) if name in TINY else presets.load(name)
-    for steps in (0, 1, 2, 3, 59, 60):
-        closed = decode_flops(model.ledger, batch=3, prompt=23, steps=steps)
-        assert closed == looped(model, batch=3, prompt=23, steps=steps), steps
+    for steps, masked in product((0, 1, 2, 3, 59, 60), {False, model.has_cache}):
+        closed = decode_flops(model.ledger, batch=3, prompt=23, steps=steps, masked=masked)
+        assert closed == looped(model, batch=3, prompt=23, steps=steps, masked=masked), (steps, masked)
         assert all(isinstance(count, int) for count in closed.values())
 
 

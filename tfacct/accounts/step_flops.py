@@ -81,7 +81,9 @@ def _needed(lines: list[Line]) -> list[Matmul]:
     return products[:-1] if all(line.saves_nothing for line in after if isinstance(line, Pointwise)) else products
 
 
-def decode_flops(ledger: Ledger, *, batch: Size, prompt: Size, steps: Size, source: Size = 0) -> dict[str, Size]:
+def decode_flops(
+    ledger: Ledger, *, batch: Size, prompt: Size, steps: Size, source: Size = 0, masked: bool = False
+) -> dict[str, Size]:
     """FLOPs of `steps` decode steps after a prompt, by path.
 
     Step i has one new token and prompt + i keys; all steps see the same `source`. Matmuls are linear in the keys, so
@@ -91,31 +93,41 @@ def decode_flops(ledger: Ledger, *, batch: Size, prompt: Size, steps: Size, sour
     """
 
     def chosen(step: int) -> Ledger:
-        return ledger.settled(Workload(context=prompt + step, tokens=1, batch=batch, source=source).axes())
+        at = Workload(context=prompt + step, tokens=1, batch=batch, source=source).axes()
+        return ledger.settled(at, masked=masked)
 
     if isinstance(prompt, int) and prompt == 0 and steps and any(CHUNK in group.axes for group in ledger.groups):
         # The very first token has no cache, and a recurrence in chunks processes it as a chunk.
-        first = _flops_of_equal_steps(ledger, batch, 0, 1, source)
-        rest = decode_flops(ledger, batch=batch, prompt=1, steps=steps - 1, source=source)
+        first = _flops_of_equal_steps(ledger, batch, 0, 1, source, masked)
+        rest = decode_flops(ledger, batch=batch, prompt=1, steps=steps - 1, source=source, masked=masked)
         return {path: flops + rest[path] for path, flops in first.items()}
     way, alike = ledger.ways[0], steps
     if len(ledger.ways) > 1:
         way = chosen(1)
         alike = largest_that_fits(lambda step: int(chosen(step) is not way), 0, steps)
-    found = _flops_of_equal_steps(way, batch, prompt, alike, source)
+    found = _flops_of_equal_steps(way, batch, prompt, alike, source, masked)
     if alike == steps:
         return found
-    rest = decode_flops(ledger, batch=batch, prompt=prompt + alike, steps=steps - alike, source=source)
+    left = steps - alike
+    rest = decode_flops(ledger, batch=batch, prompt=prompt + alike, steps=left, source=source, masked=masked)
     return {path: flops + rest[path] for path, flops in found.items()}
 
 
-def _flops_of_equal_steps(ledger: Ledger, batch: Size, prompt: Size, steps: Size, source: Size) -> dict[str, Size]:
+def _flops_of_equal_steps(
+    ledger: Ledger, batch: Size, prompt: Size, steps: Size, source: Size, masked: bool
+) -> dict[str, Size]:
     """FLOPs of decode steps with the same ledger, by path."""
     found: dict[str, Size] = {}
-    for product in ledger.products(Workload(context=prompt + 1, tokens=1, batch=batch, source=source).axes()):
+    first, together = (
+        ledger.products(Workload(prompt + tokens, tokens, batch, source=source).axes(), masked=masked)
+        for tokens in (1, steps if masked else 1)
+    )
+    for product, of_all in zip(first, together, strict=True):
         every = product.line.einsum.every
         entries = next((kind for kind, axis in COMPRESSED["entries"].items() if axis in every), None)
-        if entries is not None:
+        if masked and product.line.mask != "full":  # the steps see the pairs that one pass over their tokens sees
+            all_steps = of_all.forward
+        elif entries is not None:
             one = product.count * product.line.flops({**product.axes, COMPRESSED["entries"][entries]: 1})
             all_steps = one * compressed_pairs(steps, prompt + steps, product.axes[RATES[entries]])
         elif "S" in every:

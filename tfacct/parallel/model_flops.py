@@ -233,9 +233,9 @@ def request_flops(model: LoadedModel, request: Request, steps: int, masked: bool
         work,
         steps,
         specs={product.path: product.spec for product in ledger.products(at, masked=masked)},
-        decode_specs={product.path: product.spec for product in ledger.products(last)},
+        decode_specs={product.path: product.spec for product in ledger.products(last, masked=masked)},
         prefill=ledger.flops(at, masked=masked),
         decode=decode_flops(
-            ledger, batch=work.batch, prompt=work.context, steps=steps, source=work.source
-        ),  # one query sees every key
+            ledger, batch=work.batch, prompt=work.context, steps=steps, source=work.source, masked=masked
+        ),
     )

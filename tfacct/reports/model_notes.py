@@ -671,7 +671,7 @@ def latent_request_facts(model: LoadedModel, work: Workload, steps: int, *, mask
     last = replace(work, context=work.context + steps, tokens=1, new_source=0)
     return {
         "prefill_latent_attention": model.settled(work, masked=masked).mla_mode,
-        "decode_latent_attention": model.settled(last).mla_mode if steps else None,
+        "decode_latent_attention": model.settled(last, masked=masked).mla_mode if steps else None,
     }
 
 
