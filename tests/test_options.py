@@ -273,40 +273,6 @@ def test_what_trainers_and_engines_call_an_option(typed: str, ours: str) -> None
         assert parsed(typed) == parsed(ours)
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("train llama-3.1-8b --tensor-parallel x", "--tensor-parallel must be a whole number, not 'x'"),
-        ("train llama-3.1-8b --tensor-parallel-size=3", "--tensor-parallel-size 3 does not divide"),
-        ("flops llama-3.1-8b --max-model-len 0", "--max-model-len must be"),
-        ("memory llama-3.1-8b --gpu h1000", "unknown device 'h1000'"),
-        ("memory llama-3.1-8b --gpus 8", "--gpus 8 is a number, not a device"),
-        ("params gpt2 --seq-len 9", "no such option: --seq-len"),
-        ("memory gpt2 --train", "`tfacct train` counts the memory of a training step"),
-        ("flops gpt2 --prompt 9", "--generate N counts a request"),
-        ("params gpt2 --requests 9", "`tfacct serve`, `tfacct engine` take --requests"),
-        ("time gpt2", "for example `tfacct time "),
-        ("llama-3.1-8b", "put a command first: `tfacct flops llama-3.1-8b`"),
-        ("memory gpt2 --users 9", "--batch N counts the memory of N concurrent requests"),
-        ("train gpt2 --steps 9", "`tfacct budget MODEL --tokens N --on DEVICE` gives the days"),
-        ("train gpt2 --on a100 --fit", "--fit is another spelling of --on, and both are given"),
-        ("flops gpt2 --sort foo", "columns: operation, einsum, m × k × n, times, each, FLOPs, share\n"),
-        ("gpus", "did you mean `tfacct devices`?"),
-        ("schema", "did you mean `tfacct help schema`?"),
-        ("help foobar", "`tfacct help topics` lists them"),
-        ("memmory gpt2", "did you mean memory"),
-        ("solve gpt2 --for ctx --within kv_cache_bytes<weights_bytes", "--until kv_cache_bytes=weights_bytes\n"),
-        ("formula gpt2 --train", "--of train counts the FLOPs of a training step"),
-        ("sweep --ctx 1k", "sweep needs a MODEL"),
-        ("serve llada-2.0-mini --on h100", "`flops` without --masked counts all pairs"),
-        ("sweep --family gpt2 --ctx 1k", "no such option: --family"),
-    ],
-)
-def test_an_error_says_what_to_type(run, line: str, message: str) -> None:
-    ran = run(*line.split())
-    assert (ran.code, ran.out) == (2, "") and message in ran.err
-
-
 def test_no_other_name_is_another_option(run) -> None:
     assert run("params", "gpt2", "--context", "9").code == 2
     for command in NAMES:
@@ -348,13 +314,6 @@ def test_rows_by_a_column(run) -> None:
     assert operations[1].startswith("lm_head,")  # over all sections: its 50,257 columns are most
     known = [int(one) for one in watts if one]
     assert known == sorted(known, reverse=True) and not any(watts[len(known) :])  # devices without a figure come last
-    for line, message in (
-        ("--sort parms", "did you mean params?"),
-        ("--sort qqq", "columns: model, family, params"),
-        ("--sort params --json", "--sort does not work with --json, which has no rows"),
-    ):
-        ran = run("models", *line.split())
-        assert (ran.code, ran.out) == (2, "") and message in ran.err
 
 
 def test_no_model_of_that_name(run) -> None:
@@ -431,51 +390,3 @@ def test_the_help_names_the_files_that_a_command_writes(run) -> None:
     assert "write a file: .json, .csv, .md, .html, .tex." in said["formula"]
     assert "write a file: .json, .csv, .md, .html, .tex." in said["plan"]
     assert "use .json, .csv, .md, .html, .tex\n" in run("plan", "gpt2", "--on", "h100", "-o", "x.png").err
-
-
-@pytest.mark.parametrize(
-    ("typed", "hint"),
-    [
-        ("train llama-3.1-8b --on 8xh100 --fsdp", "--fsdp 8; --on 8xh100 alone shards over all 8"),
-        (
-            "train llama-3.1-8b --ctx max --on h100",
-            "leave it out for the model's longest context; `tfacct solve MODEL --for ctx --on DEVICE` finds the longest"
-            " that fits, with --train of a training step",
-        ),
-        ("train llama-3.1-8b --qlora --rank 16", "the rank is the value: --lora 16 or --qlora 16"),
-        (
-            "train llama-3.1-8b --tp 8 --ctx 8k --on h100 --recompute none,full",
-            "`tfacct sweep llama-3.1-8b --ctx 8k --tp 8 --recompute none,full --train --metric peak_bytes`"
-            " compares them",
-        ),
-        (
-            "memory llama-3.1-8b --ctx 8k..32k --batch 4 --kv-dtype fp8",
-            "`tfacct sweep llama-3.1-8b --ctx 8k..32k --batch 4 --kv-dtype fp8 --metric total_bytes` compares them",
-        ),
-        ("budget gpt2-xl --steps 400000", "--tokens N is steps × batch × context"),
-        ("sweep gpt2 --ctx 1k:128k", "a range is 1k..128k"),
-        ("sweep gpt2 --ctx 1k-4k", "a range is 1k..4k"),
-        ("sweep gpt2 --ctx 1k --metric attention", "did you mean share.attn_scores_values?"),
-        ("sweep gpt2 --ctx 1k --metric memory", "did you mean total_bytes, or peak_bytes of a training step?"),
-        (
-            "sweep gpt2 --on h100",
-            "--fsdp 8 counts one of 8 GPUs (--tp 8 to serve);"
-            " `tfacct solve MODEL --on h100 --for ctx` finds the longest context that fits",
-        ),
-        (
-            "solve gpt2 --for ctx --attention 50%",
-            "--until share.attn_scores_values=0.5: where attention is half of all FLOPs",
-        ),
-        ("solve gpt2 --for batch --lora 16 --on h100", "--train"),
-        ("train gpt2 --optimizer adamww", "did you mean adamw or nadam?"),
-        ("train gpt2 --zero 1,3", "run the command once for each: --zero 1, --zero 3"),
-        (
-            "train gpt2 --ctx 1k --optimizer adamw,adafactor",
-            "`tfacct compare gpt2 --ctx 1k --optimizer adamw,adafactor --train` compares them",
-        ),
-        ("train llama-3.1-8b --qlora --fsdp 2", "use one device, or --lora without --weights nf4"),
-    ],
-)
-def test_hints(run, typed: str, hint: str) -> None:
-    ran = run(*typed.split())
-    assert ran.code == 2 and ran.err.splitlines()[-1] == f"hint: {hint}"

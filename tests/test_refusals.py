@@ -3,9 +3,9 @@
 from collections.abc import Callable
 
 from tests.helpers.cli import Ran
-from tests.helpers.refusals import check_refused, each_refusal
+from tests.helpers.command_lines import check_refused, each_line
 
 
-@each_refusal(__file__)
-def test_a_command_line_is_refused_by_name(run: Callable[..., Ran], command: str, arguments: str, said: str) -> None:
-    check_refused(run, command, arguments, said)
+@each_line(__file__, "refusals.toml")
+def test_a_command_line_is_refused_by_name(run: Callable[..., Ran], line: str, words: str | list[str]) -> None:
+    check_refused(run, line, words)

@@ -46,37 +46,12 @@ def test_the_ratio_of_a_training_step_is_to_six_times() -> None:
         assert line["ratio_to_rule_of_thumb"] == pytest.approx(Fraction(line["total_flops"], rule))
 
 
-def test_p_is_said_to_be_active_where_it_is(run) -> None:
-    said = "params are active parameters"
-    assert said in run("flops", "mixtral-8x7b", "gpt2", "--ctx", "64").out
-    assert said in run("sweep", "mixtral-8x7b", "--ctx", "64..128").out
-    assert said not in run("flops", "gpt2-xl", "gpt2", "--ctx", "64").out
-    assert said not in run("sweep", "gpt2", "--ctx", "64..128").out
-
-
 def test_no_heads_are_said_to_share_a_latent(run) -> None:
     ran = run("memory", "--kv", "deepseek-v3", "gpt2", "--ctx", "1k", "--csv")
     rows = {row["model"]: row for row in csv.DictReader(io.StringIO(ran.out))}
     assert (rows["deepseek-v3"]["kv_heads"], rows["gpt2"]["kv_heads"]) == ("latent", "12")
     facts = json.loads(run("memory", "--kv", "deepseek-v3", "gpt2", "--ctx", "1k", "--json").out)["models"]
     assert [fact["kv_heads"] for fact in facts] == [None, 12]
-
-
-def test_titles_are_english(run) -> None:
-    for options, words in (
-        (("--decode",), "gpt2: forward FLOPs of 1 new token at context 64, batch 1"),
-        (("--tokens", "7"), "gpt2: forward FLOPs of 7 new tokens at context 64, batch 1"),
-        ((), "gpt2: forward FLOPs at context 64, batch 1"),
-    ):
-        assert run("flops", "gpt2", "--ctx", "64", *options).out.startswith(words)
-
-
-def test_why_there_is_no_answer_is_said_in_words(run) -> None:
-    ran = run("solve", "gpt2", "--for", "ctx", "--until", "total_flops=1G")
-    assert ran.code == 0
-    ran = run("solve", "gpt2", "--for", "ctx", "--until", "total_flops=100M")
-    assert ran.code == 2 and "both sides are equal at ctx = 0." in ran.err.replace("\n", " ")
-    assert "below 1, the smallest possible value" in ran.err and "solved at" not in ran.err
 
 
 def test_a_size_of_one_place_names_it_and_a_size_of_a_whole_side_names_the_side() -> None:

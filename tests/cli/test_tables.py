@@ -217,12 +217,6 @@ def test_show_names_its_source_and_what_was_defaulted(run, form: str) -> None:
     assert line.split() == ["n_inner", "defaulted", "3072"]
 
 
-def test_what_is_set_is_said(run) -> None:
-    ran = run("params", "gpt2", "--set", "tie_word_embeddings=false")
-    assert ran.out.startswith("gpt2 (tie_word_embeddings=false): parameters") and "is not tied" in ran.out
-    assert "published total" not in ran.out  # it is another model now
-
-
 def test_models_filters(run) -> None:
     out = run("models", "--family", "llama", "--max-params", "8.03B").out
     assert "llama-3.2-3b" in out and "llama-3-8b" not in out and "gpt2" not in out
@@ -260,15 +254,6 @@ def test_fit_for_one_and_for_all(run) -> None:
 def test_show_fits_80_columns(run, name: str) -> None:
     table, _, _ = run("models", name).out.partition("\nsource:")
     assert max(map(len, table.splitlines())) <= 80
-
-
-def test_the_title_says_how_many_tokens(run) -> None:
-    title = run("flops", "gpt2", "llama-3-8b", "--tokens", "512").out.splitlines()[0]
-    assert title == "Forward FLOPs of 512 new tokens at each model's own longest context, batch 1"
-    assert run("flops", "gpt2", "llama-3-8b", "--decode").out.startswith("Forward FLOPs of 1 new token at each")
-    assert run("flops", "gpt2", "--decode", "--ctx", "99").out.startswith(
-        "gpt2: forward FLOPs of 1 new token at context 99"
-    )
 
 
 def test_a_terminal_of_no_width_is_taken_for_a_narrow_one(run) -> None:
@@ -386,9 +371,3 @@ def test_files_of_the_same_name_are_told_apart_by_their_path(run, tmp_path, monk
     assert [model["model"] for model in models] == ["one/cfg", "two/cfg/config.json", "gpt2"]
     assert json.loads(run("params", "one/cfg", "one/cfg", "--json").out)["models"][0]["model"] == "cfg"
     assert "124 M each." in run("params", "gpt2", "gpt2").out
-
-
-def test_a_wrong_word_leads_to_the_help_of_its_option(run) -> None:
-    ran = run("train", "gpt2", "--loss", "fused")
-    assert ran.code == 2 and "'fused' is not one of 'whole', 'chunked'" in ran.err
-    assert "`tfacct train --help-all` describes --loss" in ran.err

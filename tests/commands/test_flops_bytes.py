@@ -199,27 +199,6 @@ def test_tables_fit(run, models: list[str], columns: int) -> None:
         assert {name for name in presets.names() if f" {name} " not in ran.out} == left_out
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        ("--dtype bf16", ["--dtype needs --traffic"]),
-        ("--bytes --dtype bf61", ["unknown dtype 'bf61'", "did you mean bf16"]),
-        ("--bytes --dtype=", ["unknown dtype ''"]),
-        ("--bytes --train", ["--bytes does not work with --train"]),
-        ("--bytes --masked", ["--bytes does not work with --masked"]),
-        ("--bytes --pointwise", ["--bytes does not work with --pointwise"]),
-        ("--bytes --by part", ["--bytes does not work with --by part"]),
-        ("--bytes --by block", ["--bytes does not work with --by layer"]),
-        ("--bytes --generate 5 --ctx 5", ["--bytes", "--generate"]),
-        ("--bytes --ctx 5 --tokens 6", ["--tokens 6 exceeds the context 5"]),
-    ],
-)
-def test_refusals(run, arguments: str, says: list[str]) -> None:
-    ran = run("flops", "gpt2", *arguments.split())
-    assert (ran.code, ran.out) == (2, "") and ran.err.startswith("error: ") and "Traceback" not in ran.err
-    assert all(words in ran.err for words in says)
-
-
 def test_a_quantized_config_needs_a_dtype(run, tmp_path: Path) -> None:
     file = tmp_path / "config.json"
     file.write_text(json.dumps({**TINY["llama"], "quantization_config": {"bits": 4}}))

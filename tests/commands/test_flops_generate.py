@@ -166,45 +166,11 @@ def test_tables_fit(run, models: list[str], columns: int) -> None:
         assert {name for name in presets.names() if f" {name} " not in ran.out} == left_out
 
 
-def test_one_new_token_is_a_prefill(run) -> None:
-    ran = run("flops", "gpt2", "--ctx", "1k", "--generate", "1")
-    assert "prompt 1,024, 1 new token, batch 1" in ran.out and "there is no decode step" in ran.out
-    assert "the other one takes a decode step with 101 keys" in " ".join(
-        run("flops", "gpt2", "--ctx", "100", "--generate", "2").out.split()
-    )
-
-
 def test_the_hint_begins_where_the_last_step_is_past_the_trained_context(run) -> None:
     """gpt2 has 1,024 positions; the last new token is never read."""
     assert run("flops", "gpt2", "--ctx", "1000", "--generate", "25").err == ""
     past = run("flops", "gpt2", "--ctx", "1000", "--generate", "26")
     assert past.code == 0 and "has a context of 1,024. Counted at 1,025 anyway" in past.err
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        ("--generate 5", ["--generate needs", "--ctx"]),
-        ("--generate 0 --ctx 5", ["--generate must be at least 1, not 0"]),
-        ("--generate=-5 --ctx 5", ["--generate must be a whole number", "'-5'"]),
-        ("--generate= --ctx 5", ["--generate must be a whole number", "''"]),
-        ("--generate 1.5k --ctx 5", ["--generate must be a whole number", "'1.5k'"]),
-        ("--generate 99999999999999 --ctx 5", ["--generate must be at most 1,000,000,000,000"]),
-        ("--generate 1000000000000 --ctx 2", ["--ctx 2 with --generate", "context of 1,000,000,000,001"]),
-        ("--generate 5 --ctx 5 --train", ["--generate does not work with --train"]),
-        ("--generate 5 --ctx 5 --tokens 2", ["--generate does not work with --tokens"]),
-        ("--generate 5 --ctx 5 --decode", ["--generate does not work with --decode"]),
-        ("--generate 5 --ctx 5 --pointwise", ["--generate does not work with --pointwise"]),
-        ("--generate 5 --ctx 5 --by layer", ["--generate does not work with --by layer"]),
-        ("--generate 5 --ctx 5 --by part", ["--generate does not work with --by part"]),
-        ("--generate 5 --ctx 5 --bytes", ["--generate does not work with --bytes"]),
-        ("--generate 5 --ctx 5 --dtype bf16", ["--generate does not work with --dtype"]),
-    ],
-)
-def test_refusals(run, arguments: str, says: list[str]) -> None:
-    ran = run("flops", "gpt2", *arguments.split())
-    assert (ran.code, ran.out) == (2, "") and ran.err.startswith("error: ") and "Traceback" not in ran.err
-    assert all(words in ran.err for words in says)
 
 
 @pytest.mark.parametrize("new_tokens", [0, 2.0, True, "five"])

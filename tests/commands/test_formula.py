@@ -247,13 +247,6 @@ def test_the_legend_names_every_letter_once_with_its_value(run) -> None:
     assert len(entries) == 12
 
 
-def test_a_shared_weight_and_a_fixed_size_are_said(run) -> None:
-    out = run("formula", "gpt2").out
-    assert "G = 1 in every gpt2 model, so N replaces K." in out
-    out = run("formula", "llama-3-8b").out
-    assert "tied" not in out and "written as N" not in out
-
-
 @pytest.mark.parametrize("name", SHAPES)
 def test_no_two_kinds_of_blocks_are_counted_by_one_letter(name: str) -> None:
     shape = load_model(name, SHAPES[name]).architecture
@@ -595,49 +588,6 @@ def test_every_way_to_vary_a_side(run) -> None:
     assert report.total == 2 and report.models[0]["beyond"] is None
     # a token more is 2 · 3 · 60 · 2 bytes = 720, and as much a source token: 100,000 / 720 = 138.9
     assert model.solve("ctx", "kv_cache_bytes=100kB", source=50).total == (100_000 - 50 * 720) // 720
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        ("lama", ["no preset or file named 'lama'", "did you mean llama"]),
-        ("qwem", ["no preset or file named 'qwem'", "did you mean qwen"]),
-        ("gpt2xl", ["no preset or file named 'gpt2xl'", "did you mean gpt2-xl"]),
-        ("nosuch.json", ["no file 'nosuch.json' here"]),
-        ("llama --latex --json", ["--latex does not work with --json"]),
-        ("llama --latex --csv", ["--latex does not work with --csv"]),
-        ("llama --json --markdown", ["choose one"]),
-        ("llama --ctx 1k", ["llama is a family, without sizes", "such as llama-3.1-405b"]),
-        ("llama --decode", ["llama is a family, without sizes"]),
-        ("cs336 --batch 2 --of kv", ["cs336 is a family, without sizes"]),
-        ("llama --tokens 5 --of params", ["llama is a family, without sizes"]),
-        ("gpt2 --of params --ctx 5", ["parameters do not depend on the workload"]),
-        ("gpt2 --of kv --decode", ["the KV cache covers the whole context"]),
-        ("gpt2 --of kv --tokens 3", ["the KV cache covers the whole context"]),
-        ("gpt2 --of train --decode", ["--of train counts whole sequences"]),
-        ("gpt2 --of train --tokens 5", ["--of train counts whole sequences"]),
-        ("gpt2 --tokens 2k", ["gpt2: --tokens 2048 exceeds the context 1,024"]),
-        ("gpt2 --ctx 0", ["--ctx must be at least 1"]),
-        ("llama --set n_layer=3", ["no field 'n_layer' in llama"]),
-    ],
-)
-def test_mistakes_are_named(run, arguments: str, says: list[str]) -> None:
-    ran = run("formula", *arguments.split())
-    assert (ran.code, ran.out) == (2, "") and ran.err.startswith(("error: ", '{"error": '))
-    for words in says:
-        assert words in ran.err
-    assert len(ran.err.splitlines()) <= 2
-
-
-@pytest.mark.parametrize("arguments", ["", "llama --of bytes", "llama gpt2"])
-def test_what_typer_itself_refuses(run, arguments: str) -> None:
-    ran = run("formula", *arguments.split())
-    assert ran.code == 2 and ran.out == "" and "Traceback" not in ran.err and ran.err
-
-
-def test_past_the_trained_context_is_hinted(run) -> None:
-    ran = run("formula", "gpt2", "--ctx", "2k")
-    assert ran.code == 0 and "has a context of 1,024" in ran.err
 
 
 def test_completion_offers_families_and_presets() -> None:

@@ -68,20 +68,3 @@ def test_help_searches_the_docs_for_a_word_that_is_no_topic(run) -> None:
     assert first["latent attention"].startswith("conventions,Latent attention")
     assert first["ttft"].startswith("time,") and "TTFT" in first["ttft"]
     assert "`tfacct help docs conventions` prints the page." in run("help", "latent").out
-
-
-@pytest.mark.parametrize(
-    ("words", "problem", "hint"),
-    [
-        ("help docs trainin", "no page 'trainin'", "did you mean training"),
-        ("help agent", "no topic 'agent'", "did you mean agents?"),
-        ("help trainnig", "no topic 'trainnig'", "did you mean training"),
-        ("help docs training --csv", "--csv does not work with text output", ""),
-        ("help docs training --json", "--json does not work with text output", ""),
-        ("help training lora", "training takes no NAME", ""),
-        ("help axes training", "axes takes no NAME", ""),
-    ],
-)
-def test_a_wrong_page_is_refused(run, words: str, problem: str, hint: str) -> None:
-    ran = run(*words.split())
-    assert ran.code == 2 and problem in ran.err and hint in ran.err

@@ -60,14 +60,6 @@ def test_other_heads_are_not_counted_in_pages_next_to_states() -> None:
     assert not any(note.startswith("MHA") for note in paged.notes)
 
 
-def test_states_of_several_models_have_the_dtype_of_their_pages(run: Callable[..., Ran]) -> None:
-    """vLLM stores them in bf16: alone, the states are in fp32, as in the classes."""
-    asked = ("memory", "qwen3-next-80b-a3b", "jamba-v0.1", "--dtype", "bf16", "--ctx", "4k")
-    assert "KV cache and state in bf16 and fp32" in " ".join(run(*asked).out.split())
-    paged = " ".join(run(*asked, "--kv-block", "16").out.split())
-    assert "fp32" not in paged and "a page of 1.06 MiB in bf16 or 320 KiB in bf16, as in vLLM." in paged
-
-
 @pytest.mark.parametrize("name", ["llama-3.1-8b", "qwen3-next-80b-a3b"])
 def test_charts_draw_the_pages_that_the_report_counts(name: str) -> None:
     """4,096 tokens fill no whole number of pages of 1,000 tokens, nor of more next to states."""
@@ -97,11 +89,6 @@ def test_a_share_of_a_card_and_what_vllm_says() -> None:
     }
     assert found.fit["largest_context"] == found.pages["tokens"] and found.fit["budget_bytes"] == 72 * 10**9
     assert found.kv_block == 16
-
-
-def test_models_that_keep_windows_have_no_pages_in_common(run: Callable[..., Ran]) -> None:
-    ran = run("memory", "gemma-3-27b-text", "--on", "80GB", "--kv-block", "16", "-v")
-    assert ran.code == 0 and "Cache pages have 16 tokens" in ran.out and "vLLM" not in ran.out
 
 
 def test_vllm_is_not_said_to_start_where_it_raises() -> None:

@@ -224,14 +224,6 @@ def test_stages_that_serve_by_hand() -> None:
     assert "--pp 8" in row["command"]
 
 
-def test_where_nothing_fits_the_smallest_is_named(run: Callable[..., Ran]) -> None:
-    asked = ("plan", "llama-3.1-405b", "--on", "80GB", "--ctx", "8k", "--batch", "8")
-    words = " ".join(run(*asked, "--gpus", "8").out.split())
-    assert "None of 10 layouts of 8 devices fits in 80 GB. The smallest (tp=4 pp=2) needs" in words
-    one = " ".join(run(*asked, "--gpus", "1").out.split())
-    assert "the only layout of 1 device (no sharding) needs" in one and "more than the usable 80 GB" in one, one
-
-
 def test_layouts_that_do_not_fit_are_in_order_and_what_they_send_is_computed_when_it_is_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -252,39 +244,6 @@ def test_an_encoder_sends_what_it_reads(run: Callable[..., Ran]) -> None:
     sent = {row["pp"]: row["sent_bytes"] for row in found.layouts if row["tp"] == 1}
     assert sent == {1: 0, 2: 32 * 512 * 768 * 2, 4: 64 * 512 * 768 * 2}  # the stream of all tokens, in bf16
     assert "Bytes sent are for one pass over each sequence." in " ".join(run(*asked).out.split())
-
-
-def test_the_answer_comes_first(run: Callable[..., Ran]) -> None:
-    out = run("plan", "llama-3.1-70b", "--on", "64x80GB", "--ctx", "8k", "--batch", "512", "--train", "-v").out
-    words = " ".join(out.split())
-    assert "batch 512, adamw, full recomputation Least sent of 94 layouts that fit: pp=" in words
-    assert "Memory of the first layout: tfacct train llama-3.1-70b --ctx 8k --recompute full --pp " in words
-    assert "31 layouts were skipped, mostly because --tp exceeds the 8 key/value heads." in words
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (
-            "albert-base-v2 --on 8x80GB --train --ctx 512 --batch 8",
-            "albert-base-v2: no layout of 8 devices is supported",
-        ),
-        ("bloom-560m --on 8x80GB --train --lora 16 --batch 8", "LoRA on attention with ALiBi"),
-        (f"{LLAMA} --on 8x80GB --train --lora 16:nose --batch 8", "'nose' is not a linear layer"),
-        (
-            "mixtral-8x7b --on 8x80GB --train --lora 16 --batch 8",
-            "LoRA with experts in a parallel layout is not supported",
-        ),
-        (f"{LLAMA} --on 2xh100 --train --qlora --batch 8", "use one device, or --lora without --weights nf4"),
-        (f"{LLAMA} --on 37x80GB --train --batch 8", "do not divide a batch of 8"),
-        (f"{LLAMA} --on 8x80GB --recompute full", "--recompute needs --train"),
-        (f"{LLAMA} --on 8x80GB --train --kv-dtype fp8", "--train does not work with --kv-dtype"),
-    ],
-)
-def test_unsupported_layouts_are_refused_by_name(run: Callable[..., Ran], arguments: str, said: str) -> None:
-    ran = run("plan", *arguments.split())
-    words = " ".join(ran.err.split())
-    assert ran.code == 2 and said in words and "Traceback" not in words, words
 
 
 def test_the_command_of_a_file_and_of_a_field_runs(run: Callable[..., Ran], tmp_path: Path) -> None:
@@ -350,30 +309,6 @@ def test_the_law_of_the_fastest_layout_comes_first(run: Callable[..., Ran]) -> N
     assert found["layouts"][0]["sent_bytes"] == first["Megatron-LM"]["sent_bytes"] and found["collectives"]
 
 
-def test_the_bytes_per_parameter_of_a_plan(run: Callable[..., Ran]) -> None:
-    """Weights, gradients and two states in bf16; with fp32 master weights also 4, and states of 4 bytes."""
-    asked = ("plan", LLAMA, "--train", "--ctx", "1k", "--on", "8xh100", "--fsdp", "8")
-    words = " ".join(run(*asked).out.split())
-    assert "in bf16 (8 bytes per parameter, 16 with --master-weights fp32), context" in words
-    assert "Its memory: tfacct train llama-3.1-8b --ctx 1k --on 8xh100-sxm" in words
-    assert "master weights (16 bytes per parameter), context" in " ".join(
-        run(*asked, "--master-weights", "fp32").out.split()
-    )
-
-
-def test_the_schedule_is_named_if_there_are_stages(run: Callable[..., Ran]) -> None:
-    asked = ["--on", "8x80GB", "--train", "--batch", "8", "--ctx", "2k"]
-    assert "Pipeline stages run one sequence per micro-batch" in " ".join(run("plan", LLAMA, *asked, "-v").out.split())
-    assert "stages run" not in run("plan", LLAMA, *asked, "--weights", "fp32").out  # autocast: FSDP alone
-
-
-def test_the_reason_why_no_layout_is_counted(run: Callable[..., Ran]) -> None:
-    words = " ".join(run("plan", "gpt2-xl", "--on", "64x80GB", "--train", "--batch", "1").err.split())
-    assert "do not divide a batch of 1" in words and "give a multiple of 64: --batch 64" in words
-    words = " ".join(run("plan", "albert-base-v2", "--on", "37x80GB", "--train").err.split())
-    assert "a parallel layout does not support layers that share weights" in words  # whatever the batch
-
-
 def test_the_least_time_comes_first(run: Callable[..., Ran]) -> None:
     """Each estimate is that of `tfacct time`, for FSDP and Megatron-LM's layouts; others have none and come last."""
     model = tfacct.load(LLAMA)
@@ -421,22 +356,6 @@ def test_the_time_of_a_token(run: Callable[..., Ran]) -> None:
     assert "no time, no network topology" not in out
     assert "Estimate: median error" in out
     assert "no time, no network topology" in " ".join(run(*asked, "--by", "sent", "-v").out.split())
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (f"{LLAMA} --on 8x80GB", "--by time needs a device: --on names only bytes"),
-        ("bert-base --on 8xh100-sxm", "time estimates do not support an encoder"),
-        (f"{LLAMA} --on 8xh100-sxm --train --optimizer sgd", "no training step with --optimizer sgd was measured"),
-        (f"{LLAMA} --on 8xv100-sxm-32gb --train", "v100-sxm-32gb has no bf16 units"),
-        ("gpt2 --on cpu", "cpu was swept with the reference model"),
-    ],
-)
-def test_a_step_without_an_estimate_is_refused_by_name(run: Callable[..., Ran], arguments: str, said: str) -> None:
-    ran = run("plan", *arguments.split(), "--ctx", "512", "--batch", "64", "--by", "time")
-    words = " ".join(ran.err.split())
-    assert ran.code == 2 and said in words and "Traceback" not in words, words
 
 
 def test_a_new_token_of_a_decoder_sends_nothing_of_its_source() -> None:
@@ -526,13 +445,6 @@ def test_limit_is_of_the_table_alone(run: Callable[..., Ran]) -> None:
     assert len(json.loads(run(*asked, "--limit", "3", "--json").out)["models"][0]["layouts"]) == 10
 
 
-def test_where_no_time_is_estimated_bytes_sent_decide(run: Callable[..., Ran]) -> None:
-    asked = ("plan", LLAMA, "--on", "8xh100", "--ctx", "2k", "--batch", "8", "--train", "--optimizer", "sgd")
-    out = " ".join(run(*asked).out.split())
-    assert "layouts fit, none with a time estimate. Least sent: " in out
-    assert "No time estimate: no training step with --optimizer sgd was measured." in out
-
-
 def test_what_of_a_layout_is_given_holds(run: Callable[..., Ran]) -> None:
     model, asked = tfacct.load(LLAMA), {"on": "8x80GB", "train": True, "ctx": "4k", "batch": 32}
     found = model.plan(tp=2, sp=True, **asked)
@@ -571,11 +483,6 @@ def test_a_batch_is_that_of_all_devices(run: Callable[..., Ran]) -> None:
         assert found.workload["batch"] == 4 and "batch 4, the smallest that this layout can divide" in found.title
     assert model.plan(on="8xh100", train=True, ctx="2k", gradient_accumulation=3).workload["batch"] == 24
     assert model.comms(**{**layout, "tp": 1, "fsdp": 1, "pp": 2, "microbatches": 5}).workload["batch"] == 5
-    for on in ((), ("--on", "8xh100")):
-        ran = run("plan", LLAMA, "--train", "--ctx", "2k", "--tp", "2", "--fsdp", "4", "--batch", "6", *on)
-        assert (
-            ran.code == 2 and "4 data-parallel ranks do not divide a batch of 6" in ran.err and "--batch 8" in ran.err
-        )
 
 
 def test_the_plan_of_tensor_parallelism(run: Callable[..., Ran]) -> None:
@@ -603,28 +510,6 @@ def test_a_whole_layout_that_serves_is_explained() -> None:
     (line,) = found.collectives
     assert (line["calls"], line["bytes"]) == (161, 161 * 64 * 8192 * 2)
     assert line["sent_bytes"] == found.layouts[0]["sent_bytes"] == 161 * 2 * 7 * (64 * 8192 * 2) // 8
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ("--train --batch 60 --fsdp 8", "fsdp=8 on 8 devices: 8 data-parallel ranks do not divide a batch of 60"),
-        ("--batch 8 --fsdp 8", "--fsdp 8 applies to a training step"),
-        (
-            "--train --batch 8 --pp 2 --schedule gpipe",
-            "--schedule needs a whole layout, but pp=2 schedule=gpipe uses 2 of 8 devices",
-        ),
-    ],
-)
-def test_layouts_that_cannot_be_are_refused(run: Callable[..., Ran], arguments: str, said: str) -> None:
-    ran = run("plan", LLAMA, "--on", "8xh100", "--ctx", "2k", *arguments.split())
-    assert ran.code == 2 and said in " ".join(ran.err.split()), ran.err
-
-
-def test_an_option_of_what_ranks_send_does_not_go_with_devices(run) -> None:
-    ran = run("plan", "gpt2", "--on", "2xh100", "--tp", "2", "--tokens", "7")
-    assert ran.code == 2 and ran.err.startswith("error: --tokens does not work with --on\n")
-    assert run("plan", "gpt2", "--tokens", "7").err.startswith("error: --tokens needs --tp\n")
 
 
 def test_the_bubble_of_a_pipeline_is_shown(run: Callable[..., Ran]) -> None:

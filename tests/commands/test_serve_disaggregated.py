@@ -87,8 +87,3 @@ def test_the_error_is_that_of_decode_steps_of_moe_models() -> None:
 def test_what_is_refused(more: dict[str, Any], message: str) -> None:
     with pytest.raises(TfacctError, match=message):
         asked(**more)
-
-
-def test_the_prefill_worker_takes_no_other_options(run: Callable[..., Ran]) -> None:
-    ran = run(*"serve llama-3.1-8b --on h100 --prefill-on h100 --prompt 1k --new 9 --within 50ms".split())
-    assert ran.code == 2 and "--prefill-on does not work with --within" in ran.err

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import tfacct
-from tests.helpers.cli import Ran
 from tfacct.base.errors import TfacctError
 
 LLAMA = tfacct.load("llama-3.1-70b")
@@ -84,14 +82,6 @@ def test_one_new_token_needs_the_time_to_first_token_alone() -> None:
     found = fewest(new=1, ttft="1s")
     assert found.lines[0]["token_seconds"] is None and found.tpot_seconds is None
     assert "per token" not in found.answer
-
-
-def test_the_answer_names_the_devices_and_the_layout(run: Callable[..., Ran]) -> None:
-    asked = ("serve", "llama-3.1-70b", "--on", "h100", "--prompt", "2k", "--new", "256", "--ttft", "500ms")
-    out = " ".join(run(*asked, "--tpot", "30ms").out.split())
-    assert "Needs 4 × H100 SXM5 80GB (tp=4): first token within 500 ms, later ones within 30.0 ms." in out
-    out = run(*asked, "--requests", "8", columns=120).out
-    assert "Needs 16 × H100 SXM5 80GB (2 replicas of tp=8) if all prompts arrive at once, at least " in out
 
 
 @pytest.mark.parametrize(

@@ -11,14 +11,6 @@ from tfacct.ledger.workload import Workload
 from tfacct.loading.model import load_model
 
 
-def test_a_class_token_is_none_of_those_that_are_joined(run) -> None:
-    ran = run("flops", "llama-4-scout-vision", "--ctx", "36")
-    said = " ".join(ran.err.split())
-    assert ran.code == 2
-    assert "36 positions, less 1, are no multiple of 4, because positions are merged in groups of 4" in said
-    assert "use --ctx 37" in said
-
-
 @pytest.mark.parametrize(
     ("image", "text", "more", "total"),
     [

@@ -164,13 +164,6 @@ def test_one_device_is_the_row_of_all(name: str, run: Callable[..., Ran]) -> Non
     assert run("devices", name, "--csv").out.splitlines()[0].startswith("device,bf16,")
 
 
-def test_the_template_takes_no_other_option(run: Callable[..., Ran]) -> None:
-    for other in ("--json", "--csv", "--markdown", "--digits", "--verbose", "--output=x.html"):
-        ran = run("devices", "--template", other)
-        assert (ran.code, ran.out) == (2, "") and f"--template does not work with {other.partition('=')[0]}" in ran.err
-    assert "--template does not work with NAME" in run("devices", "t4", "--template").err
-
-
 @pytest.mark.parametrize("name", [name for name, seen in SEEN.items() if "written" in seen])
 def test_a_device_as_people_write_it(name: str) -> None:
     for typed in SEEN[name]["written"]:

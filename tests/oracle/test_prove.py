@@ -270,14 +270,6 @@ def test_the_command_line_proves_the_polynomial_in_the_books(run, monkeypatch: p
     is_in_the_books(facts)
 
 
-def test_what_the_command_line_refuses(run) -> None:
-    assert run("verify", "gpt2", "--prove", "llama").code == 2
-    assert run("verify", "--prove", "lama").code == 2
-    assert run("verify", "--prove", "gpt2", "--by", "magic").code == 2
-    assert run("verify", "--prove", "gpt2", "--ctx", "5").code == 2
-    assert run("verify", "gpt2", "--by", "grid").code == 2
-
-
 def test_a_slip_is_not_proven(monkeypatch: pytest.MonkeyPatch, run) -> None:
     """A spec that forgets the down projection differs by exactly that polynomial."""
     honest = FeedForward.lines

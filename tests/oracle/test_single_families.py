@@ -179,22 +179,6 @@ def test_a_class_that_mixes_up_its_sequences_is_compared_as_it_runs(run) -> None
     assert asked.code == 0 and "once per pair of sequences" in " ".join(asked.out.split())
 
 
-@pytest.mark.parametrize(
-    ("command", "says"),
-    [
-        ("rwkv-4-169m-pile --set attention_hidden_size=512", "attention_hidden_size equal to hidden_size"),
-        ("rwkv-4-169m-pile --set num_hidden_layers=1", "at least two layers"),
-        ("mamba-130m --ctx 64 --tokens 3", "its recurrence starts from zero"),  # it would be another model's count
-        ("deepseek-v3 --set mtp=true --ctx 64", "no MTP layers"),
-        ("deepseek-v3 --set latent_attention=absorbed --ctx 64", "supports only latent_attention = expanded"),
-        ("voxtral-mini-3b-audio --ctx 100 --set=num_hidden_layers=1", "reads 1,500 positions, no fewer and no more"),
-    ],
-)
-def test_what_the_class_cannot_be_asked_is_said(run, command: str, says: str) -> None:
-    ran = run("verify", *command.split(), "--against", "transformers")
-    assert ran.code == 2 and says in " ".join(ran.err.split())
-
-
 def test_what_no_reference_runs_is_refused(run) -> None:
     config = {"model_type": "rwkv", "hidden_size": 64, "num_attention_heads": 4}
     refused = run("params", "-", stdin=json.dumps(config).encode())

@@ -92,13 +92,3 @@ def test_saved_activations_are_proven(run: Callable[..., Ran]) -> None:
 def test_families_are_proven(run: Callable[..., Ran], family: str, attention: str) -> None:
     ran = run("verify", "--prove", family, "--train", "--attention", attention)
     assert ran.code == 0 and "Proven: formula and model are the same polynomial" in ran.out, ran.out
-
-
-def test_proofs_that_cannot_be_are_refused(run: Callable[..., Ran]) -> None:
-    assert "does not support symbolic sizes" in run("verify", "--prove", "gpt2", "--train", "--by", "symbols").err
-    assert "the training step of t5gemma has not been measured" in run("verify", "--prove", "t5gemma", "--train").err
-
-
-def test_what_is_not_proven_is_refused(run: Callable[..., Ran]) -> None:
-    ran = run("verify", "--prove", "llama", "--train", "--weights", "fp32")
-    assert ran.code == 2 and "--prove does not work with --weights" in ran.err

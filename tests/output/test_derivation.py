@@ -321,12 +321,6 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("command", REFUSED)
-def test_what_has_no_derivation_is_refused(run, command: str) -> None:
-    ran = run(*command.split())
-    assert (ran.code, ran.out) == (2, "") and REFUSED[command] in ran.err
-
-
 def test_python_refuses_what_a_total_does_not_depend_on() -> None:
     model = load("gpt2")
     assert model.explain("memory", ctx=1024).total == model.memory(ctx=1024).total

@@ -381,11 +381,6 @@ def test_a_format_may_quantize_head_and_embedding_too(
     assert f"q8_0 {units.binary(q8['weights_bytes'])}" in text and tab.complaints == []
 
 
-def test_a_page_is_not_begun_in_a_mixture(run: Callable[..., Ran]) -> None:
-    ran = run("explore", "gpt2", "--dtype", "q4_k_m", "-o", "-")
-    assert ran.code == 2 and "a page does not support q4_k_m" in ran.err
-
-
 def test_the_first_view_needs_no_scripts(tab: driver.Browser, pages: Callable[..., Path]) -> None:
     tab.look(1280, scripts=False)
     tab.ask("Page.navigate", url=pages("gpt2").resolve().as_uri())

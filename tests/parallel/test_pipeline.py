@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import tfacct
-from tests.helpers.cli import Ran
 from tests.helpers.rank_configs import SMALL
 from tfacct.ledger.workload import Workload
 from tfacct.parallel.mesh import Mesh
@@ -102,14 +100,6 @@ def test_memory_and_cache_of_the_fullest_stage() -> None:
     assert kept.kv_cache_bytes == 11 * 2 * 8192 * 4 * 128 * 2 and kept.stage == 1
     windowed = tfacct.load("gemma-3-27b-text").kv(pp=4)
     assert windowed.stage == 2  # each sixth block keeps all: 5, 11 in the first stage, 17, 23, 29 in the second
-
-
-def test_cards_are_counted_for_every_stage(run: Callable[..., Ran]) -> None:
-    assert run("memory", "llama-3.1-70b", "--ctx", "8k", "--pp", "2", "--on", "2xh100-sxm").code == 0
-    assert (
-        "has 2 devices, the layout 4 ranks"
-        in run("memory", "llama-3.1-70b", "--pp", "2", "--tp", "2", "--on", "2xh100-sxm").err
-    )
 
 
 @pytest.mark.parametrize("value", [True, False, "2", 2.0])

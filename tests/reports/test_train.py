@@ -75,12 +75,6 @@ def test_gradients_have_the_dtype_of_the_trained_weights() -> None:
         assert (step.gradient_dtype, step.gradients_bytes) == (dtype, size * trained), recipe
 
 
-def test_a_range_of_the_peak_is_between_two_sizes(run: Callable[..., Ran]) -> None:
-    """Adafactor updates fp32 master weights of one parameter at a time, in any order."""
-    ran = " ".join(run("train", "llama-3.1-8b", "--ctx", "4k", "--optimizer", "adafactor").out.split())
-    assert "--master-weights fp32 raises it to between 91.7 and 91.9 GiB." in ran
-
-
 @pytest.mark.parametrize("stage", [1, 2])
 def test_zero_names_the_buckets_that_it_does_not_count(stage: int, run: Callable[..., Ran]) -> None:
     """8,030,261,248 bf16 gradients are 15.0 GiB, which DDP's buckets hold again."""
@@ -125,20 +119,6 @@ def test_a_budget_smaller_than_the_weights_is_told_what_they_are(run: Callable[.
     small, larger = (run("train", "llama-3.2-1b", "--ctx", "64", "--on", fit) for fit in ("1GiB", "3GiB"))
     assert "it needs ≈ 10.2 GiB; the weights alone need 2.30 GiB." in " ".join(small.out.split())
     assert "Try --lora 16 --adapters bf16 (2.55 GiB)." in larger.out and "weights alone" not in larger.out
-
-
-@pytest.mark.parametrize(
-    ("asked", "says"),
-    [
-        ("--set head_dim=68", "torch pads others for its flash kernel, here to 72"),
-        ("--set head_dim=320", "torch's flash kernel does not support wider ones, so another kernel would run"),
-        ("--set head_dim=68 --dtype fp32 --set num_key_value_heads=32", "multiples of 8 up to 256 have hint:"),
-        ("--dtype fp32", "torch uses its math kernel, which saves all attention scores"),
-    ],
-)
-def test_what_would_run_instead_of_the_fused_kernel(run: Callable[..., Ran], asked: str, says: str) -> None:
-    ran = run("train", "llama-3.2-1b", "--ctx", "64", *asked.split())
-    assert ran.code == 2 and says in " ".join(ran.err.split()), ran.err
 
 
 @pytest.mark.parametrize(
@@ -238,25 +218,6 @@ def test_layouts_are_among_the_changes_that_fit(run: Callable[..., Ran]) -> None
     assert "Try --sp --recompute full (" in both  # --recompute full alone, 70.4 GiB, leaves no room in 77.3 GiB
 
 
-def test_the_pipeline_in_words(run: Callable[..., Ran]) -> None:
-    """Bubble 15/256; 2 · 256 · 8,192 · 16,384 · 2 bytes / 8 ranks of buffers."""
-    layout = "--tp 8 --pp 16 --dp 8 --sp --zero 1 --ctx 8k --micro-batch-size 1 --global-batch-size 2048".split()
-    shown = " ".join(run("train", "llama-3.1-405b", *layout, "--recompute", "full", "-v").out.split())
-    assert (
-        "context 8,192, 256 micro-batches of 1 sequence on each of 8 groups of ranks (2,048 per optimizer step)"
-        in shown
-    )
-    assert (
-        "Pipeline: 1f1b, 256 micro-batches, bubble 5.9% of the computing time; number 2 of 16 pipeline ranks" in shown
-    )
-    buffers = "includes 16.0 GiB of receive buffers: torch's pipeline has 64.0 MiB for each of 256 micro-batches."
-    assert f"temp. {buffers}" in shown
-    axes = (
-        "--tp 8 --pp 16 --dp 8 --sp --zero 1 --ctx 8k --global-batch-size 2048 --on 1024xh100 --recompute full".split()
-    )
-    assert buffers in " ".join(run("plan", "llama-3.1-405b", "--train", *axes).out.split())
-
-
 def test_the_largest_batch_is_printed(run: Callable[..., Ran]) -> None:
     """The peaks of 5 and 6 sequences, 61.8 and 71.1 GiB, times 1.17 are 72.3 and 83.2 GiB; 77.5 GiB is usable. Longer
     sequences than the position embedding do not run."""
@@ -295,13 +256,6 @@ def test_gradients_of_other_ranks_rows(replicas: dict[str, int]) -> None:
     assert step.gradients_bytes - step.weights_bytes == rows
     words = "Gradients include 877 MiB for the embedding rows of other ranks, as in torch's tensor-parallel plan."
     assert words in step.notes and round(rows / 2**20) == 877
-
-
-def test_selective_recomputation_saves_nothing_of_sdpa(run: Callable[..., Ran]) -> None:
-    words = "train llama-3.1-70b --ctx 8k --tp 8 --recompute selective"
-    assert "--recompute selective saves nothing here: sdpa saves no scores." in run(*words.split()).out
-    eager = run(*words.split(), "--attention", "eager").out
-    assert "Without --recompute selective, the peak is ≈ 392 GiB." in eager
 
 
 def test_what_is_said_of_images() -> None:
@@ -384,16 +338,6 @@ def test_the_answer_on_devices(run: Callable[..., Ran]) -> None:
     )
 
 
-def test_the_answer_where_a_step_does_not_fit(run: Callable[..., Ran]) -> None:
-    said = run("train", "llama-3.1-8b", "--ctx", "4k", "--on", CARD, columns=80).out
-    assert "Does not fit on GeForce RTX 4090: it needs 75.4 GiB, and 21.8 GiB is usable." in said
-    assert "Try --qlora --recompute full (12.7 GiB)." in said
-    fits = run("train", "llama-3.1-8b", "--ctx", "4k", "--on", CARD, "--qlora", "--recompute", "full").out
-    assert "Fits on GeForce RTX 4090: peak 12.7 of 21.8 GiB, while computing the loss." in " ".join(fits.split())
-    small = " ".join(run("train", "llama-3.1-8b", "--ctx", "4k", "--on", "1GiB").out.split())
-    assert "None of these changes is enough; --qlora --recompute full has the lowest peak, 12.7 GiB." in small
-
-
 def test_train_and_time_suggest_the_same_change(run: Callable[..., Ran]) -> None:
     """Where it costs FLOPs alone: not another optimizer, nor adapters."""
     asked = ("llama-3.1-8b", "--ctx", "8k", "--batch", "8", "--on", H100)
@@ -444,19 +388,6 @@ def test_changes_that_do_not_lower_the_printed_peak_are_left_out(run: Callable[.
     assert "--loss chunked" not in {row.split("  ")[0].strip() for row in rows}
     (facts,) = json.loads(run(*asked, "--json").out)["models"]
     assert {"loss": "chunked"} in [change["set"] for change in facts["fit"]["changes"]]
-
-
-@pytest.mark.parametrize(
-    ("layout", "batch"),
-    [
-        ("--fsdp 8", "batch 2 on each of 8 ranks (16 per optimizer step), adamw"),
-        ("--tp 2 --fsdp 4", "batch 2 on each of 4 groups of ranks (8 per optimizer step), adamw"),
-        ("--tp 2", "batch 2, adamw"),
-    ],
-)
-def test_the_title_names_the_ranks_of_a_batch(run: Callable[..., Ran], layout: str, batch: str) -> None:
-    ran = run("train", "llama-3.2-1b", "--ctx", "1k", "--batch", "2", *layout.split())
-    assert batch in " ".join(ran.out.split()), ran.err
 
 
 def test_nothing_is_reserved_of_a_size(run: Callable[..., Ran]) -> None:

@@ -116,12 +116,6 @@ def test_the_window_of_a_sweep_is_that_of_every_row(run, swept: str, said: str) 
     assert said in notes and notes.count("a token sees at most") == 1
 
 
-def test_a_window_that_only_some_settings_have(run) -> None:
-    swept = run("sweep", "mistral-7b-v0.1", "--ctx", "8k", "--set", "sliding_window=null,512").out.split()
-    assert "With a window, in 32 of 32 layers, a token sees at most 512 keys" in " ".join(swept)
-    assert "full T × S attention (T × min(S, T + W − 1) in layers with a window of W)" in " ".join(swept)
-
-
 def test_settings_with_their_own_longest_context_have_it_in_their_rows(run) -> None:
     found = run("sweep", "gpt2", "--set", "n_positions=512,2048", "--metric", "total_flops", "--json")
     (model,) = json.loads(found.out)["models"]
@@ -130,19 +124,6 @@ def test_settings_with_their_own_longest_context_have_it_in_their_rows(run) -> N
     assert model["workload"]["keys"] == 2048
     title = run("sweep", "gpt2", "--set", "n_positions=512,2048").out.splitlines()[0]
     assert title == "gpt2 over n_positions, ctx, batch 1"
-
-
-def test_a_context_past_some_settings_is_said_of_those(run) -> None:
-    past = run("sweep", "gpt2", "--set", "n_positions=512,2048", "--ctx", "1k").err
-    # 512 more rows of 768 numbers
-    assert "gpt2 has a context of 512 in some settings. Counted at 1,024 anyway" in past
-    assert "the 393,216 parameters of a longer position embedding are not included" in past
-    for layout in (["--tp", "2"], ["--pp", "3"]):  # of the whole model: 1,024 more rows
-        assert "; the 786,432 parameters of a" in run("flops", "gpt2", "--ctx", "2k", *layout).err
-        assert "anyway.\n" in run("memory", "olmo-2-7b", "--ctx", "8k", *layout[:1], "2").err  # RoPE has no embedding
-    every = run("sweep", "gpt2", "--set", "n_positions=256,512", "--ctx", "1k").err
-    assert "gpt2 has a context of 256 or 512. Counted at 1,024 anyway" in every
-    assert "the 393,216 or 589,824 parameters of a" in every
 
 
 @pytest.mark.parametrize(
