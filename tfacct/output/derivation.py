@@ -9,6 +9,7 @@ from typing import NamedTuple
 from tfacct.base.errors import printable
 from tfacct.base.record import record
 from tfacct.output.escaping import markdown as escaped
+from tfacct.output.width import broken
 
 
 class Axis(NamedTuple):
@@ -80,8 +81,9 @@ def lines(derivation: Derivation, width: int, spelled: Callable[[str], str]) -> 
     replaces signs that the screen cannot show."""
 
     def wrapped(text: str, indent: int, style: str = "") -> Iterator[tuple[str, str]]:
-        for line in _broken(printable(text), width, indent, spelled):
-            yield line, style
+        further = 2 if indent else 0
+        for number, line in enumerate(_lines(spelled(printable(text)), width - 2, " " * indent)):
+            yield " " * (further if number else 0) + line, style
 
     if derivation.check:
         yield from wrapped(derivation.check, 2)
@@ -91,7 +93,7 @@ def lines(derivation: Derivation, width: int, spelled: Callable[[str], str]) -> 
     values = max(len(f"{axis.value:,}") for axis in derivation.legend)
     for axis in derivation.legend:
         head = f"  {axis.name:<{names}} = {axis.value:>{values},}  "
-        yield from _hanging(head, printable(axis.meaning), width, spelled)
+        yield from ((line, "") for line in _lines(spelled(printable(axis.meaning)), width, spelled(head)))
     yield "", ""
     yield from wrapped(derivation.rule, 0)
     for component, (_, terms, total) in zip(derivation.components, derivation.sums, strict=False):
@@ -195,40 +197,14 @@ def _tex(text: str) -> str:
     return "".join(found)
 
 
-_BREAK = re.compile(r" (?=[·=+→/−] )|(?<=[,;.:]) |(?<!\d) (?=[A-Za-z(])")
-_LONG = re.compile(r"(?<=[·(])(?=[A-Z(⌈0-9])")
+_BREAK = re.compile(r"(?<= )(?=(?:[·=+→/−*-]|->) )|(?<=[,;.:] )|(?<=\D )(?=[A-Za-z(])")
+_LONG = re.compile(r"(?<=[·*(])(?=[A-Z(⌈0-9])")
 """Where a line may be broken: before an operator or a word, but not between a number and its unit; after a factor if
 nothing else helps."""
 
 
-def _hanging(head: str, text: str, width: int, spelled: Callable[[str], str]) -> Iterator[tuple[str, str]]:
-    """Text after a head, with a hanging indent."""
-    for number, line in enumerate(_filled(text.split(" "), width - len(head), spelled)):
-        yield spelled((" " * len(head) if number else head) + line), ""
-
-
-def _broken(text: str, width: int, indent: int, spelled: Callable[[str], str]) -> Iterator[str]:
-    """The text in lines, the first indented by `indent`, the others by two more."""
-    space = width - indent - 2
-    pieces = (piece for long in _BREAK.split(text) for piece in _pieces(long, space, spelled))
-    for number, line in enumerate(_filled(pieces, space, spelled)):
-        yield spelled(" " * (indent + (2 if number and indent else 0)) + line)
-
-
-def _pieces(text: str, width: int, spelled: Callable[[str], str]) -> Iterable[str]:
-    if len(spelled(text)) <= width:
-        return [text]
-    return _filled(_LONG.split(text), width, spelled, between="")
-
-
-def _filled(pieces: Iterable[str], width: int, spelled: Callable[[str], str], between: str = " ") -> Iterator[str]:
-    """As many pieces on a line as fit."""
-    line = ""
-    for piece in pieces:
-        longer = f"{line}{between}{piece}" if line else piece
-        if line and len(spelled(longer)) > width:
-            yield line
-            line = piece
-        else:
-            line = longer
-    yield line
+def _lines(text: str, width: int, head: str) -> Iterator[str]:
+    """The text after a head, in lines; the others are indented by as much."""
+    space = width - len(head)
+    parts = [part for line in broken(text, space, _BREAK) for part in broken(line, space, _LONG)]
+    yield from (f"{' ' * len(head) if number else head}{part}" for number, part in enumerate(parts))

@@ -20,6 +20,7 @@ from tfacct.base.record import record
 from tfacct.base.spelling import option
 from tfacct.base.spelling import spelled as option_name
 from tfacct.output.report import BACKGROUND, LEFT, PLAIN, Cell, Column, Report, Row
+from tfacct.output.width import broken, pieces
 
 BAR_AT_LEAST, BAR_AT_MOST = 6, 24
 GAP = 2
@@ -183,7 +184,7 @@ class Table:
 
     def lines(self, part: Part) -> Iterator[Line]:
         """A part: its header, a rule, its rows, a blank line between sections."""
-        header = {column.key: _broken(column.label, part.widths[column.key], HEADER) for column in part.columns}
+        header = {column.key: broken(column.label, part.widths[column.key], HEADER) for column in part.columns}
         height = max(map(len, header.values()))
         yield from _side_by_side(part, {key: [""] * (height - len(text)) + text for key, text in header.items()}, ASIDE)
         yield Line(" " + self.spelled("─") * (part.width - 1), ASIDE)
@@ -218,7 +219,7 @@ class Table:
         cells = {
             column.key: [self.spelled(_bar(row.get(column.key), self.longest[column.key], part.widths[column.key]))]
             if column.kind == "bar"
-            else _broken(text[column.key], part.widths[column.key], _breaks(column))
+            else broken(text[column.key], part.widths[column.key], _breaks(column))
             for column in part.columns
         }
         yield from _side_by_side(part, cells, style)
@@ -255,7 +256,7 @@ def lines(
         yield from _sentence(spelled(text), width, ASIDE if note.key in BACKGROUND else "")
     if named := [column.label for column in hidden if column.label]:
         yield from (
-            Line(text, ASIDE) for text in _broken(f"Columns not shown at this width: {', '.join(named)}.", width, TEXT)
+            Line(text, ASIDE) for text in broken(f"Columns not shown at this width: {', '.join(named)}.", width, TEXT)
         )
 
 
@@ -270,12 +271,12 @@ def _of_total(row: Row) -> str:
 def wrapped(text: str, width: int) -> list[str]:
     """A sentence in lines of at most `width`, broken at spaces; a long formula between factors, a URL never."""
     lines = textwrap.wrap(printable(text), width, break_long_words=False, break_on_hyphens=False)
-    return [part for line in lines for part in ([line] if "://" in line else _broken(line, width, FORMULA))]
+    return [part for line in lines for part in ([line] if "://" in line else broken(line, width, FORMULA))]
 
 
 def _height(column: Column, width: int) -> int:
     """Lines in the header."""
-    return len(_broken(column.label, width, HEADER))
+    return len(broken(column.label, width, HEADER))
 
 
 def _breaks(column: Column) -> re.Pattern[str]:
@@ -283,28 +284,9 @@ def _breaks(column: Column) -> re.Pattern[str]:
     return FORMULA if column.kind == "formula" else TEXT
 
 
-def _broken(text: str, width: int, breaks: re.Pattern[str]) -> list[str]:
-    """The text in lines of at most `width` if it can be broken so."""
-    if len(text) <= width:
-        return [text]
-    found, line = [], ""
-    for piece in _pieces(text, breaks):
-        if line and len((line + piece).rstrip()) > width:
-            found.append(line.rstrip())
-            line = piece.lstrip()
-        else:
-            line += piece
-    return [*found, line.rstrip()]
-
-
 def _longest(text: str, breaks: re.Pattern[str]) -> int:
     """The longest piece of a text that cannot be broken, apart from URLs."""
-    return max(0 if "://" in piece else len(piece.rstrip()) for piece in _pieces(text, breaks))
-
-
-def _pieces(text: str, breaks: re.Pattern[str]) -> list[str]:
-    """Pieces of a text that cannot be broken; a URL is one."""
-    return re.split("(?<= )" if "://" in text else breaks, text)
+    return max(0 if "://" in piece else len(piece.rstrip()) for piece in pieces(text, breaks))
 
 
 def _side_by_side(part: Part, cells: dict[str, list[str]], style: str = "") -> Iterator[Line]:

@@ -1,8 +1,9 @@
-"""The width of the output: COLUMNS, with a minimum."""
+"""The width of the output: COLUMNS, with a minimum; and text in lines of a width."""
 
 from __future__ import annotations
 
 import os
+import re
 
 NARROWEST = 20
 """The minimum width."""
@@ -20,3 +21,22 @@ def raise_to_narrowest() -> None:
     """Raise COLUMNS of this process to the minimum: rich prints nothing at width 0."""
     if (given := columns()) is not None:
         os.environ["COLUMNS"] = str(given)
+
+
+def broken(text: str, width: int, breaks: re.Pattern[str]) -> list[str]:
+    """The text in lines of at most `width` if it can be broken so."""
+    if len(text) <= width:
+        return [text]
+    found, line = [], ""
+    for piece in pieces(text, breaks):
+        if line and len((line + piece).rstrip()) > width:
+            found.append(line.rstrip())
+            line = piece.lstrip()
+        else:
+            line += piece
+    return [*found, line.rstrip()]
+
+
+def pieces(text: str, breaks: re.Pattern[str]) -> list[str]:
+    """Pieces of a text that cannot be broken; a URL is one."""
+    return re.split("(?<= )" if "://" in text else breaks, text)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NotRequired, TypeAlias, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NotRequired, TypeAlias, TypedDict
 
 from tfacct.architecture.parts import LatentAttention
 from tfacct.base import units
@@ -16,8 +16,9 @@ from tfacct.ledger.workload import Request, Workload, sequences_only
 from tfacct.loading import selection
 from tfacct.loading.model import LoadedModel
 from tfacct.output.keys import Keys, Object, values_of
-from tfacct.output.report import Column, Row, Table, Tick, unwatched
+from tfacct.output.report import Cell, Column, Row, Table, Tick, unwatched
 from tfacct.parallel.mesh import Mesh, checked
+from tfacct.parallel.search import label as layout_label
 from tfacct.parallel.support import DTYPES, supported_on
 from tfacct.reports import build, model_notes
 from tfacct.reports.build import Axis, MeshFacts, ModelReport, WorkloadFacts
@@ -27,7 +28,6 @@ from tfacct.reports.train import error_words
 from tfacct.training.bounds import answered_groups
 from tfacct.training.exact import ExactStep, starred
 from tfacct.training.memory import training_memory
-from tfacct.training.recipe import Recipe
 from tfacct.training.saved_formula import SEVERAL, saved_formula
 from tfacct.training.selection import trainable
 from tfacct.training.unsupported import refusal
@@ -74,7 +74,8 @@ class VerifiedStep:
 
 
 AnyVerified: TypeAlias = Verified | RankChecks | VerifiedStep
-FoundT = TypeVar("FoundT", Verified, RankChecks, VerifiedStep)
+PEAK = 3
+"""Place of the peak among the checks of a training step."""
 
 
 of_check: Keys[[Check | BytesCheck]] = Keys()
@@ -160,7 +161,7 @@ def verify(
     return build.report(
         VerifyReport,
         models,
-        _counts_table(one) if one else _counts_tables(found),
+        _counts_table(one) if one else _by_model(found, "FLOPs"),
         [_facts(each, "flops", expected_params=each.model.expected) for each in found],
         title=f"{what} {where}, cross-checked",
         convention=model_notes.products_convention(models, request.logits),
@@ -209,20 +210,6 @@ def _counts_table(found: Verified) -> Table:
     return columns, (_rows(folded(fvcore.pairs())), _rows(total), _rows(further)), ()
 
 
-def _counts_tables(every: Sequence[Verified]) -> Table:
-    columns = (
-        Column("formula", "formula (FLOPs)", "count"),
-        Column("measured", "fvcore (2 × MACs)", "count"),
-        Column("checks", "checks", "count", drop=1),
-    )
-
-    def cells(found: Verified) -> Row:
-        formula, measured = found.checks[0].totals
-        return {"formula": formula, "measured": measured, "checks": len(found.checks)}
-
-    return _by_model(every, columns, cells)
-
-
 def _traced(every: Sequence[Verified], all_layers: bool) -> str:
     run, layers = _layers(every)
     if all_layers:
@@ -264,7 +251,7 @@ def verify_ranks(
     return build.report(
         VerifyReport,
         models,
-        _rank_table(one) if one else _rank_tables(found),
+        _rank_table(one) if one else _by_model(found, "elements"),
         [_facts(each, "rank_params", stored, mesh=values_of(MeshFacts, each.mesh), plan=each.plan) for each in found],
         title=f"{who} in {stored} against the class, {build.workload_words(models, request)}",
         convention="parameters of the fullest rank, and its collectives in a forward and a backward pass",
@@ -285,29 +272,6 @@ def _rank_table(found: RankChecks) -> Table:
         calls = {what: (pair, pair[0] == pair[1]) for what, pair in check.pairs().items()}
         sections.append(_rows({**calls, check.name: (check.totals, check.agrees)}))
     return (Column("what", "one rank"), *COUNTS), tuple(sections), ()
-
-
-def _rank_tables(every: Sequence[RankChecks]) -> Table:
-    columns = (
-        Column("tp", "tp", "count"),
-        Column("fsdp", "fsdp", "count"),
-        Column("plan", "plan", drop=1),
-        Column("formula", "elements", "count"),
-        Column("calls", "calls", "count"),
-    )
-
-    def cells(found: RankChecks) -> Row:
-        params, calls = (check.totals for check in found.checks[:2])
-        return {
-            "tp": found.mesh.tp,
-            "fsdp": found.mesh.fsdp,
-            "plan": found.plan,
-            "formula": params[0],
-            "calls": calls[0],
-            "verdict": _word(params, _agrees([found])),
-        }
-
-    return _by_model(every, columns, cells)
 
 
 def _rank_notes(every: Sequence[RankChecks]) -> list[str]:
@@ -365,7 +329,7 @@ def verify_train(
     return build.report(
         VerifyReport,
         models,
-        _step_table(one) if one else _step_tables(found),
+        _step_table(one) if one else _by_model(found, "bytes at the peak", main=PEAK),
         [
             _facts(each, "saved_bytes", recipe.dtype, **{**recipe_facts(recipe), "attention": each.step.attention})
             for each in found
@@ -399,47 +363,37 @@ def _step_verdict(every: Sequence[VerifiedStep]) -> str:
 def _step_table(found: VerifiedStep) -> Table:
     formula, measured, verdict = COUNTS
     columns = (Column("what", "bytes of"), formula, measured, Column("difference", "difference", drop=1), verdict)
-    rows: tuple[Row, ...] = tuple(
+    return columns, (tuple({"what": check.name, **_totals(check, check.agrees)} for check in found.checks),), ()
+
+
+def _totals(check: Check | BytesCheck, agrees: bool) -> dict[str, Cell]:
+    """Cells of both totals of a check. `agrees`: of all checks in the row."""
+    formula, measured = check.totals
+    error = {} if check.error is None else {"difference": error_words(check.error)}
+    return {"formula": formula, "measured": measured, **error, "verdict": "ok" if agrees else "DIFFERS"}
+
+
+def _by_model(every: Sequence[AnyVerified], unit: str, main: int = 0) -> Table:
+    """A row for each model: both totals of its `main` check, in this unit, and whether all checks agree."""
+    rows: list[Row] = [
         {
-            "what": check.name,
-            "formula": check.formula,
-            "measured": check.measured,
-            "difference": error_words(check.error),
-            "verdict": "ok" if check.agrees else "DIFFERS",
+            "model": build.label(found.model),
+            "layout": layout_label(found.mesh) if isinstance(found, RankChecks) else None,
+            **_totals(found.checks[main], _agrees([found])),
+            "checks": len(found.checks),
         }
-        for check in found.checks
-    )
-    return columns, (rows,), ()
-
-
-def _step_tables(every: Sequence[VerifiedStep]) -> Table:
-    columns = (
-        Column("saved", "saved", drop=1),
-        Column("peak", "peak"),
-        Column("formula", "peak by the formula", "count", drop=1),
-        Column("measured", "by the class", "count", drop=1),
-    )
-
-    def cells(found: VerifiedStep) -> Row:
-        by_name = {check.name: check for check in found.checks}
-        saved, peak = by_name["saved activations"], by_name["peak"]
-        return {
-            "saved": error_words(saved.error),
-            "peak": error_words(peak.error),
-            "formula": peak.formula,
-            "measured": peak.measured,
-        }
-
-    return _by_model(every, columns, cells)
-
-
-def _by_model(every: Sequence[FoundT], columns: tuple[Column, ...], cells: Callable[[FoundT], Row]) -> Table:
-    """A table with one row for each model: its name, its cells and its verdict."""
-    rows = tuple(
-        {"model": build.label(found.model), "verdict": "ok" if _agrees([found]) else "DIFFERS", **cells(found)}
         for found in every
+    ]
+    columns = (
+        Column("model", "model"),
+        Column("layout", "layout"),
+        Column("formula", f"formula ({unit})", "count"),
+        Column("measured", "measured", "count"),
+        Column("difference", "difference", drop=1),
+        Column("checks", "checks", "count", drop=1),
+        Column("verdict", "", "verdict"),
     )
-    return (Column("model", "model"), *columns, Column("verdict", "", "verdict")), (rows,), ()
+    return tuple(column for column in columns if rows[0].get(column.key) is not None), (tuple(rows),), ()
 
 
 def _check_against(against: str | None) -> None:
@@ -508,6 +462,10 @@ PROVEN_DTYPES = ("bf16", "fp32")
 """Default dtypes in which saved activations are proven."""
 UNPROVEN = frozenset(("loss", "lora", "adapter_dtype", "lora_dropout", "weights_dtype"))
 """Fields of a recipe with which saved activations are measured, not proven."""
+ON_GRID = (
+    "It was counted at every point of a grid with two values of each size and three of T. Two polynomials of degree at"
+    " most 1 (2 in T) that agree there are identical."
+)
 
 
 # Proofs
@@ -548,18 +506,13 @@ def prove(model: LoadedModel, *, by: By = "symbols", progress: Tick = unwatched)
     except RuntimeError as error:  # torch's, of a reference model whose code needs a size as a number
         what = f"{model.name}: its reference model does not run with {by} for sizes, so there is no proof"
         raise UsageError(what, f"leave {option('prove', True)} out: this compares counts at given sizes") from error
-    return _proven(model, proof)
-
-
-def _proven(model: LoadedModel, proof: Proof) -> ProveReport:
-    symbolic = proof.symbolic
     pairs = " full T x S attention, S = C + T;" if model.architecture.attentions else ""
     counted = f"2 FLOPs per multiply-add; matmuls only;{pairs}{' all logits' if model.logits else ''}"
     return _proof_report(
         model,
         proof.statements,
         by=proof.by,
-        legend={axis: symbolic.legend[axis] for axis in symbolic.symbols},
+        legend={axis: proof.symbolic.legend[axis] for axis in proof.symbolic.symbols},
         means=[_means(model, proof)],
         title="formula against model, for all sizes",
         convention=counted.removesuffix(";"),
@@ -572,11 +525,7 @@ def _proven(model: LoadedModel, proof: Proof) -> ProveReport:
 def _means(model: LoadedModel, proof: Proof) -> str:
     like = f"The model has the biases and tied weights of {model.name}, at any sizes."
     if proof.by == "grid":
-        return (
-            f"{like} It was counted at every point of a grid with the two smallest values of each size and the three"
-            " smallest of T. Two polynomials of degree at most 1 (2 in T) that agree there are identical. Each count is"
-            " such a polynomial, because a matmul multiplies each of its sizes once."
-        )
+        return f"{like} {ON_GRID} Each count is such a polynomial, because a matmul multiplies each of its sizes once."
     sizes = "Every size was a symbol, so each count is itself a polynomial"
     if proof.sizes.recurs:
         *before, last = (str(tokens) for tokens in proof.sizes.tokens_tried)
@@ -631,30 +580,24 @@ def prove_saved(
     if not proven:
         raise UsageError(f"{model.name}: {next(iter(refused.values()))}")
     statements = [found for recipe in proven for found in proven_steps(model, recipe, progress)]
+    written = saved_formula(small_model(model, proven[0]), proven[0], Workload(1, 1, SEVERAL))
+    used = {str(symbol) for symbol in written.total.free_symbols}
     means = (
-        f"The class has the biases and tied weights of {model.name}, at any sizes. It was counted at every point of a"
-        " grid with two values of each size and three of T. Two polynomials of degree at most 1 (2 in T) that agree"
-        " there are identical. Saved bytes are such a polynomial: each tensor has each size once, except scores, which"
-        " have T twice.",
+        f"The class has the biases and tied weights of {model.name}, at any sizes. {ON_GRID} Saved bytes are such a"
+        " polynomial: each tensor has each size once, except scores, which have T twice.",
         *(f"Not proven in {recipe.dtype}: {why}." for recipe, why in refused.items() if why),
     )
     return _proof_report(
         model,
         statements,
         by="grid",
-        legend=_saved_legend(small_model(model, proven[0]), proven[0]),
+        legend={axis: meaning for axis, meaning in written.symbolic.legend.items() if axis in used},
         means=means,
         title="formula of saved activations against the class, for all sizes",
         convention=f"as transformers runs it with {proven[0].attention}: {TRAINING}",
         counted=proven[0].counted,
         counter="class",
     )
-
-
-def _saved_legend(small: LoadedModel, recipe: Recipe) -> dict[str, str]:
-    written = saved_formula(small, recipe, Workload(1, 1, SEVERAL))
-    used = {str(symbol) for symbol in written.total.free_symbols}
-    return {axis: meaning for axis, meaning in written.symbolic.legend.items() if axis in used}
 
 
 def _proof_report(
