@@ -42,7 +42,7 @@ def test_shares_against_the_context_are_those_of_the_table(decode: bool) -> None
     assert list(chart.x) == sorted(set(chart.x)) and chart.x[-1] >= 8 * 10_124
     after = next(place for place, x in enumerate(chart.x) if x >= 10_124)
     assert chart.series["scores + values"][after - 1] < 0.5 < chart.series["scores + values"][after]
-    assert ("1 new token" in chart.caption) == decode and "full T × S attention" in chart.caption
+    assert ("1 new token" in chart.title) == decode and "full T × S attention" in chart.caption
 
 
 def test_components_by_model_are_those_of_the_table() -> None:

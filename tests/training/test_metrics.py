@@ -64,13 +64,6 @@ def test_rounded_kernels_and_fields_are_solved_too() -> None:
     assert (keys.total, keys.models[0]["beyond"]) == (16, 32)
 
 
-def test_where_another_instant_takes_over() -> None:
-    """The context that `solve` names is the first one whose peak is in the same phase as at the answer."""
-    (note,) = (note for note in LLAMA.solve("ctx", "peak_bytes=80GiB").notes if "just below" in note)
-    turn = int(note.rpartition("ctx = ")[2].split(", ")[0].replace(",", ""))
-    assert [LLAMA.train(ctx=n).peak_phase for n in (turn - 1, turn)] == ["embedding, backward", "loss, backward"]
-
-
 def test_a_diff_of_recipes() -> None:
     report = LLAMA.diff(ctx=4096, train=True, to_recompute="full", to_optimizer="sgd")
     totals = {name: (line["old"], line["new"]) for name, line in report.models[0]["totals"].items()}

@@ -144,11 +144,6 @@ def memory_of(point: Point) -> StepMemory:
     return point.step(point.work)
 
 
-def peak_phase(point: Point) -> str:
-    """Name of the phase with the peak memory."""
-    return str(memory_of(point).peak.name)
-
-
 MEMORY_TRAFFIC = ("total_read_bytes", "total_written_bytes", "total_moved_bytes", "flops_per_byte")
 """Metrics of memory traffic."""
 METRICS = {

@@ -61,21 +61,6 @@ def searched_multiples(unknown: str, equation: Equation, at: Callable[[int], Poi
     return _among_multiples(unknown, equation, at, lambda _: True, step, step)
 
 
-def turn(name: Callable[[int], str], last: int) -> tuple[int, str] | None:
-    """First number from which the name stays the same up to `last`, and the name before it; None if 1 has that name
-    too.
-
-    There may be more changes below.
-    """
-    low, high, here = 1, last, name(last)
-    if name(low) == here:
-        return None
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if name(middle) == here else (middle, high)
-    return high, name(low)
-
-
 def _among_multiples(
     unknown: str,
     equation: Equation,

@@ -19,7 +19,7 @@ from tfacct.ledger import paths
 from tfacct.ledger.lines import WINDOW
 from tfacct.ledger.paths import ENCODER, PROJECTIONS, SCORES
 from tfacct.ledger.storage import Width, width
-from tfacct.ledger.workload import Request, Workload, new_tokens
+from tfacct.ledger.workload import Request
 from tfacct.loading import selection
 from tfacct.loading.memory_limit import usable_words
 from tfacct.loading.model import LoadedModel
@@ -32,7 +32,6 @@ from tfacct.parallel.shard_model import shard_for_flops
 from tfacct.reports import build, model_notes
 from tfacct.reports.memory import heads_words, in_pages
 from tfacct.reports.metrics import flops_by
-from tfacct.reports.ranks import one_of_ranks
 from tfacct.reports.sweep import label, setting
 
 if TYPE_CHECKING:
@@ -78,7 +77,6 @@ METRIC_WORDS = {
 """Full labels of metrics; tables have shorter ones."""
 KNOBS = {"ctx": "the context", "batch": "the batch"}
 OTHERS = "everything else"
-PARAMS_CAPTION = "Every stored tensor once, biases and norms included; a tied head adds no parameters."
 MEMORY = {
     "weights": ("weights_bytes", look.BLUE),
     "optimizer state": ("optimizer_bytes", look.SKY),
@@ -88,7 +86,6 @@ MEMORY = {
     "temporary": ("temporary_bytes", look.VERMILION),
 }
 """What fills a phase → its key, and its colour."""
-STEP_CAPTION = "Without allocator rounding, kernel workspaces or device context."
 
 
 def of_one_rank(
@@ -100,13 +97,16 @@ def of_one_rank(
 ) -> Chart:
     """The chart of `what` that `draw` makes of models, or of one rank of each. Raises UsageError for a rank with other
     tokens or layers than its model."""
-    if mesh is None:
-        return draw(models)
     for axis in ("pp", "cp", "fsdp"):
-        if getattr(mesh, axis) > 1:
+        if getattr(mesh or Mesh(), axis) > 1:
             raise UsageError(f"a chart of {what} does not support {option(axis)}", "leave it out")
-    chart = draw(shard(models, mesh)[1])
-    return replace(chart, title=f"{chart.title} ({one_of_ranks(mesh).removeprefix(' of ')})")
+    return draw(models if mesh is None else shard(models, mesh)[1])
+
+
+def _about(report: Report, *more: str) -> dict[str, Any]:
+    """Title and caption of a picture, those of its report: title, answer, what was counted, and `more`."""
+    counted = [f"Counted: {report.counted}."] if report.counted else []
+    return {"title": report.title, "caption": " ".join([report.answer, *counted, *more])}
 
 
 def flops_chart(
@@ -117,17 +117,15 @@ def flops_chart(
     if len(models) == 1:
         return _shares_by_context(models[0], request, report, masked, train)
     parts = _stacked(dict.fromkeys(part for facts in report.models for part in facts["components"]))
-    step = _upper(build.workload_words(models, request))
     return _bars(
         models,
-        title=f"Where the {'training-step ' if train else ''}FLOPs of {len(models)} models go",
-        caption=f"{step}. {model_notes.products_note(models, request.logits, masked=masked)}",
         unit="share",
         series={
             _label_of(part): [facts["components"].get(part, 0) / facts["total_flops"] for facts in report.models]
             for part in parts
         },
         hues=_hues(parts),
+        **_about(report),
     )
 
 
@@ -142,18 +140,10 @@ def _shares_by_context(model: LoadedModel, request: Request, report: Report, mas
     places = [moved(point, context=n) if chunk else moved(point, context=n, tokens=n) for n in contexts]
     components = _stacked(report.models[0]["components"])
     shares = {name: metric(f"share.{name}", [model.ledger]) for name in components}
-    new = f", {new_tokens(work.tokens)}" if chunk else ""
-    source = f", source {work.source:,}" if work.source else ""
-    text = model_notes.products_note([model], request.logits, masked=masked)
-    name = build.label(model)
     # Ahead from the start: nothing is crossed.
     crossed = [] if crossover is None or crossover <= contexts[0] else [(crossover, f"half from {crossover:,}")]
     return Chart(
         kind="areas",
-        title=f"From {crossover:,} tokens of context on, scores + values are over half of the FLOPs of {name}"
-        if crossed
-        else f"Where the FLOPs of {name} go as the context grows",
-        caption=f"{'Training step' if train else 'Forward pass'}{new}{source}, batch {work.batch:,}. {text}",
         x_label=CONTEXT,
         y_label=Y_LABELS["share"],
         x=contexts,
@@ -161,6 +151,7 @@ def _shares_by_context(model: LoadedModel, request: Request, report: Report, mas
         unit="share",
         hues=_hues(components),
         marks=[*crossed, _context_mark(work.context)],
+        **_about(report),
     )
 
 
@@ -173,32 +164,27 @@ def params_chart(models: Sequence[LoadedModel], report: Report) -> Chart:
     parts = [part for part in (*headings(), OTHERS) if any(part in row for row in rows)]
     return _bars(
         models,
-        title=f"Where the parameters of {len(models)} models are",
-        caption=PARAMS_CAPTION,
         unit="params",
         series={_label_of(part): [row.get(part, 0) for row in rows] for part in parts},
         hues=[_hue_of(part) for part in parts],
         ends=[(units.people(facts["total_params"]),) for facts in report.models],
+        **_about(report),
     )
 
 
 def _parts(model: LoadedModel, report: Report) -> Chart:
     stored, active = (_sided(counts) for counts in (model.ledger.parameters(), model.ledger.active_parameters()))
     total, used = report.models[0]["total_params"], report.models[0]["active_params"]
-    largest = max(stored, key=lambda part: stored[part])
-    name = build.label(model)
-    title = f"{units.percent(Fraction(stored[largest], total))} of the {units.people(total)} parameters of {name}"
     routed = used != total
     active_or_all = {"used by a token": [active[part] for part in stored]} if routed else {"stored": [*stored.values()]}
     idle = {"stored only": [stored[part] - active[part] for part in stored]} if routed else {}
     return _bars(
         stored,
-        title=f"{title} are in {largest}" + (f"; a token uses {units.people(used)}" if routed else ""),
-        caption=PARAMS_CAPTION,
         unit="params",
         series=active_or_all | idle,
         hues=[look.BLUE, look.SKY][: 1 + routed],
         ends=[(f"{units.people(count)}, {units.percent(Fraction(count, total))}",) for count in stored.values()],
+        **_about(report),
     )
 
 
@@ -219,7 +205,7 @@ def diff_chart(old: Side, new: Side, report: Report) -> Chart:
     totals = report.models[0]["totals"]
     cache = model_notes.cache_name([side.model for side in sides])
     stored = {"weights_bytes": "weights", **({"kv_cache_bytes": cache} if cache else {})}
-    names, (step, words) = _names(old, new)
+    names = _names(old, new)
     found = [
         _pair(
             names,
@@ -236,32 +222,19 @@ def diff_chart(old: Side, new: Side, report: Report) -> Chart:
         ),
     ]
     first, *others = [chart for chart in found if len({tuple(row) for row in chart.series.values()}) > 1] or found[:1]
-    text = {"total_flops": "FLOPs", "total_params": "parameters", **({"kv_cache_bytes": cache} if cache else {})}
-    changes = [
-        f"{word} {change(totals[name]['old'], totals[name]['new'])}"
-        for name, word in text.items()
-        if totals[name]["old"] != totals[name]["new"]
-    ] or ["no counted value changes"]
-    return replace(
-        first,
-        title=f"{words}: {', '.join(changes)}",
-        caption=f"{step}. Counted: {report.counted}.",
-        side_charts=others,
-    )
+    return replace(first, side_charts=others, **_about(report))
 
 
-def _names(old: Side, new: Side) -> tuple[tuple[str, str], tuple[str, str]]:
-    """Both sides' names for the rows; the workload, and what becomes what, in words."""
+def _names(old: Side, new: Side) -> tuple[str, str]:
+    """Both sides' names for the rows."""
     before, after = (build.workload_words([side.model], side.request) for side in (old, new))
     first, second = build.label(old.model), build.label(new.model)
-    step = _upper(before if before == after else f"old at {before}; new at {after}")
     if first != second:
-        return (first, second), (step, f"From {first} to {second}")
+        return first, second
     if before == after:
-        return (f"{first}, old", f"{second}, new"), (step, f"From one {first} to the other")
-    if old.request.batch == new.request.batch:
-        before, after = (words.removesuffix(f", batch {old.request.batch:,}") for words in (before, after))
-    return (before, after), (step, f"{first} from {before} to {after}")
+        return f"{first}, old", f"{second}, new"
+    same = f", batch {old.request.batch:,}" if old.request.batch == new.request.batch else ""
+    return before.removesuffix(same), after.removesuffix(same)
 
 
 def _pair(names: tuple[str, str], sides: Sequence[Mapping[str, int]], unit: Kind, order: Sequence[str]) -> Chart:
@@ -269,6 +242,7 @@ def _pair(names: tuple[str, str], sides: Sequence[Mapping[str, int]], unit: Kind
     parts = [part for part in order if any(part in side for side in sides)]
     rows = [(sides[0].get(part, 0), sides[1].get(part, 0)) for part in parts]
     written = Column("", "", unit).text
+    changes = [units.change(Fraction(new) / old) if old else "new" * bool(new) for old, new in rows]
     return Chart(
         kind="pairs",
         title="",
@@ -279,17 +253,11 @@ def _pair(names: tuple[str, str], sides: Sequence[Mapping[str, int]], unit: Kind
         series={name: [row[side] for row in rows] for side, name in enumerate(names)},
         unit=unit,
         hues=[look.GREY, look.BLUE],
-        ends=[(written(one), f"{written(other)}  {change(one, other)}".rstrip()) for one, other in rows],
+        ends=[
+            (written(old), f"{written(new)}  {change}".rstrip())
+            for (old, new), change in zip(rows, changes, strict=True)
+        ],
     )
-
-
-def change(old: int | Fraction, new: int | Fraction) -> str:
-    """How a number changes: as `units.change` writes it, or that it is unchanged or new.
-
-    >>> change(16, 2), change(0, 5), change(0, 0)
-    ('÷ 8', 'new', 'unchanged')
-    """
-    return "unchanged" if old == new else units.change(Fraction(new) / old) if old else "new"
 
 
 def memory_chart(models: Sequence[LoadedModel], request: Request, report: Report) -> Chart:
@@ -297,19 +265,13 @@ def memory_chart(models: Sequence[LoadedModel], request: Request, report: Report
     facts = report.models
     fit = facts[0].get("fit")
     budget = [(fit["budget_bytes"], usable_words(fit))] if fit else []
-    stored, cached = facts[0]["workload"]["dtype"], facts[0]["kv_dtype"]
     models = _in_report(models, report)
+    if len(facts) == 1:
+        return _by_context(models[0], request, report, budget)
     caching = [model for model in models if model.has_cache]
     cache = model_notes.cache_name(caching) if caching else ""
-    words = f"Weights in {stored}{f', {cache} in {cached}' if cache else ''};"
-    caption = f"{words} no activations, engine buffers or fragmentation."
-    if len(facts) == 1:
-        return _by_context(models[0], request, facts[0], budget, caption)
-    step = _upper(build.workload_words(models, request))
     return _bars(
         models,
-        title=f"Weights{f' and {cache}' if cache else ''} of {len(facts)} models",
-        caption=" ".join([f"{step}.", caption, *model_notes.state_notes(models, cached)]),
         unit="bytes",
         series={
             "weights": [each["weights_bytes"] for each in facts],
@@ -318,12 +280,12 @@ def memory_chart(models: Sequence[LoadedModel], request: Request, report: Report
         hues=[look.BLUE, look.ORANGE][: 1 + bool(cache)],
         levels=budget,
         ends=[(units.binary(each["total_bytes"]),) for each in facts],
+        **_about(report),
     )
 
 
-def _by_context(
-    model: LoadedModel, request: Request, facts: dict[str, Any], budget: list[tuple[int, str]], caption: str
-) -> Chart:
+def _by_context(model: LoadedModel, request: Request, report: Report, budget: list[tuple[int, str]]) -> Chart:
+    (facts,) = report.models
     work = selection.workload(model, request)
     cached = _cache_format(model, facts["kv_dtype"], facts["kv_block"])
     fits = facts["fit"]["largest_context"] if budget else None
@@ -336,8 +298,6 @@ def _by_context(
         ]
     return Chart(
         kind="areas",
-        title=_fit_title(model, facts, work, budget[0][1]) if budget else _total_title(model, facts, work),
-        caption=f"Batch {work.batch:,}{f', source {work.source:,}' if work.source else ''}. {caption}",
         x_label=CONTEXT,
         y_label=Y_LABELS["bytes"],
         x=contexts,
@@ -346,30 +306,8 @@ def _by_context(
         hues=[look.BLUE, look.ORANGE][: len(series)],
         marks=[_context_mark(work.context), *([(fits, f"fits up to {fits:,}")] if fits else [])],
         levels=budget,
+        **_about(report),
     )
-
-
-def _total_title(model: LoadedModel, facts: dict[str, Any], work: Workload) -> str:
-    weights, cache = units.binary(facts["weights_bytes"]), units.binary(facts["kv_cache_bytes"])
-    name = build.label(model)
-    if not model.has_cache:
-        return f"{name} takes {weights} of weights at every context: nothing is cached between steps"
-    return f"{name} takes {weights} of weights, and {cache} of {model.cache_name} {_at(work)}"
-
-
-def _fit_title(model: LoadedModel, facts: dict[str, Any], work: Workload, budget: str) -> str:
-    found, name = facts["fit"], build.label(model)
-    batch = "" if work.batch == 1 else f" at batch {work.batch:,}"
-    if found["largest_context"]:
-        return f"{name} fits in {budget} up to a context of {found['largest_context']:,} tokens{batch}"
-    if found["context_slack_bytes"] is not None:
-        return f"{name} fits in {budget} at any context{batch}"
-    return f"{name} does not fit in {budget} at any context{batch}"
-
-
-def _at(work: Workload) -> str:
-    """The context, and the batch if it is above 1."""
-    return f"at {work.context:,} tokens" + ("" if work.batch == 1 else f" in each of {work.batch:,} sequences")
 
 
 def kv_chart(models: Sequence[LoadedModel], request: Request, report: Report) -> Chart:
@@ -399,17 +337,9 @@ def kv_chart(models: Sequence[LoadedModel], request: Request, report: Report) ->
             reach[name] = model.context
             hues.append(hue)
     cache = model_notes.cache_name(models)
-    sources = {work.source for work in works if work.source}
-    source = f", source {max(sources):,}" if len(sources) == 1 else ""
-    caption = f"{_upper(cache)} in {cached.name}, batch {request.batch:,}{source}."
-    if any(model.context < last for model in models):
-        caption += f" Dotted: past the longest context of {'the' if len(models) == 1 else 'a'} model."
+    dotted = f"Dotted: past the longest context of {'the' if len(models) == 1 else 'a'} model."
     return Chart(
         kind="lines",
-        title=_kv_title(models[0], report.models[0], works[0])
-        if len(models) == 1
-        else f"{cache} of {len(models)} models as the context grows",
-        caption=" ".join([caption, *model_notes.state_notes(models, cached.name)]),
         x_label=CONTEXT,
         y_label=f"{cache} ({Y_LABELS['bytes']})",
         x=contexts,
@@ -418,6 +348,7 @@ def kv_chart(models: Sequence[LoadedModel], request: Request, report: Report) ->
         hues=hues,
         marks=[_context_mark(works[0].context)] if len({work.context for work in works}) == 1 else [],
         reach=reach,
+        **_about(report, *([dotted] if any(model.context < last for model in models) else [])),
     )
 
 
@@ -447,18 +378,6 @@ def _named_variants(model: LoadedModel) -> list[tuple[str, int, Any]]:
     return [*named, (f"{built} ({words})", look.BLUE, sides["as_built"]), mqa]
 
 
-def _kv_title(model: LoadedModel, facts: dict[str, Any], work: Workload) -> str:
-    sizes = {name: size for name, size in facts["lines"][-1].items() if name != "keys" and size is not None}
-    built, name = sizes.pop("as_built"), build.label(model)
-    text = f"{name} caches {units.binary(built)} of {model.cache_name}"
-    if not model_notes.attends([model]):
-        return f"{text} at every context" + ("" if work.batch == 1 else f", for {work.batch:,} sequences")
-    other = next((variant for variant, size in sizes.items() if size != built), None)
-    if other is None:
-        return f"{text} {_at(work)}"
-    return f"{text} {_at(work)}; as {other.upper()} it would cache {units.binary(sizes[other])}"
-
-
 def _with_windows(contexts: list[int], model: LoadedModel) -> list[int]:
     """The contexts, and those at which a window is full: lines bend there."""
     windows = {group.axes[WINDOW] for group in model.ledger.groups if WINDOW in group.axes}
@@ -470,23 +389,20 @@ def train_chart(models: Sequence[LoadedModel], report: Report) -> Chart:
     facts, named = report.models, {model.name: build.label(model) for model in models}
     if len(facts) == 1:
         rows, names = facts[0]["phases"], [each["phase"] for each in facts[0]["phases"]]
-        who = f"A training step of {named[facts[0]['model']]} takes"
     else:
         rows = [next(row for row in each["phases"] if row["phase"] == each["peak_phase"]) for each in facts]
-        names, who = [named[each["model"]] for each in facts], f"Training steps of {len(facts)} models take"
+        names = [named[each["model"]] for each in facts]
     parts = {name: [row[key] for row in rows] for name, (key, _) in MEMORY.items()}
     series = {name: values for name, values in parts.items() if any(values)}
-    fit, words = facts[0].get("fit"), report.title.partition(": ")[2] or report.title
-    peak = units.binary(max(row["total_bytes"] for row in rows))
+    fit = facts[0].get("fit")
     return _bars(
         names,
-        title=f"{who} {peak} at {'its' if len(facts) == 1 else 'the largest'} peak",
-        caption=f"{_upper(words)}. {STEP_CAPTION}",
         unit="bytes",
         series=series,
         hues=[MEMORY[name][1] for name in series],
         levels=[(fit["budget_bytes"], usable_words(fit))] if fit else [],
         ends=[(units.binary(row["total_bytes"]),) for row in rows],
+        **_about(report),
     )
 
 
@@ -506,17 +422,15 @@ def serve_chart(report: Report) -> Chart:
             times = [line["interval_80_seconds"][end] / line["value_seconds"] for line in lines]
             series[name] = [rate / time for rate, time in zip(series["estimate"], times, strict=True)]
             hues.append(look.SKY)
-    model, _, where = report.title.partition(": ")
     return Chart(
         kind="lines",
-        title=f"{model}: estimated new tokens per second by concurrent requests",
-        caption=f"{_upper(where)}. {report.notes[0]}",
         x_label="requests",
         y_label="new tokens per second",
         x=[line["requests"] for line in lines],
         series=series,
         unit="number",
         hues=hues,
+        **_about(report, report.notes[0]),
     )
 
 

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias
 from tfacct.accounts.metrics import Metric, Point
 from tfacct.algebra.closed_form import closed_form
 from tfacct.algebra.equations import Equation, Side, read
-from tfacct.algebra.searching import searched, searched_multiples, turn
+from tfacct.algebra.searching import searched, searched_multiples
 from tfacct.algebra.solving import UNKNOWNS, NoSolutionError, Solution, among, decimal, placed, solved
 from tfacct.base.errors import ConfigError, NotFoundError, TfacctError, UsageError, listed, nearest
 from tfacct.base.spelling import option, typed_options
@@ -25,7 +25,7 @@ from tfacct.loading.model import LoadedModel
 from tfacct.output.keys import Keys, values_of
 from tfacct.output.report import Column, Row, Table
 from tfacct.parallel.mesh import Mesh
-from tfacct.parallel.search import rank_counts, with_ranks
+from tfacct.parallel.search import label, rank_counts, with_ranks
 from tfacct.reports import build, model_notes
 from tfacct.reports.metrics import CountedMetrics, Counting, MetricsReport
 from tfacct.reports.ranks import peak_notes
@@ -221,8 +221,7 @@ def _by_algebra(question: _Question, positions: int | None = None) -> _Solved:
     if bends or any(metric.whole for metric in metrics):
         found = searched_multiples(unknown, equation, at)
         jumps = "Counts jump whenever a compressed key is complete, so the sides cross more than once."
-        notes = [*([] if found.again is None else [jumps]), *_peak_phase(unknown, metrics, at, found.answer)]
-        return _Solved(found, at, notes)
+        return _Solved(found, at, [] if found.again is None else [jumps])
     found = solved(unknown, equation, at, question.work.tokens if unknown == "ctx" and question.chunk else 1)
     form = None if found.leaps else _closed_form(question, [at(found.answer), at(found.beyond)])
     never = ["They are never equal: latent attention changes its mode at that point."] if found.leaps else []
@@ -249,18 +248,6 @@ def _root(question: _Question, answer: _Solved) -> list[str]:
     before = ", before rounding to whole bytes" if point.cache.rounds else ""
     axes = model_notes.axes_words(form or "", question.model.settled(point.work, masked=point.masked))
     return [f"Both sides are equal at {question.unknown} = {value}{before}.", *([axes] if axes else [])]
-
-
-def _peak_phase(unknown: str, metrics: Sequence[Metric], at: Callable[[Size], Point], answer: int) -> list[str]:
-    """The phase of the peak at the answer, and from which value on."""
-    from tfacct.accounts.metrics import PEAK, peak_phase
-    from tfacct.reports.train import when
-
-    if all(metric.name != PEAK for metric in metrics):
-        return []
-    found = turn(lambda value: peak_phase(at(value)), answer)
-    before = "" if found is None else f"; just below {unknown} = {found[0]:,}, {when(found[1])}"
-    return [f"The peak at {unknown} = {answer:,} is {when(peak_phase(at(answer)))}{before}."]
 
 
 def _by_field(question: _Question) -> _Solved:
@@ -552,8 +539,6 @@ def _ranks_answer(unknown: str, equation: Equation, found: Solution, mesh: Mesh 
 
 def _other_ranks(unknown: str, mesh: Mesh | None) -> str:
     """The given ranks, in a title."""
-    if mesh is None:
-        return ""
-    given = {axis: getattr(mesh, axis) for axis in (*RANKS, "cp") if axis != unknown}
-    named = "".join(f", {axis} {count:,}" for axis, count in given.items() if count > 1)
-    return named + (" with sp" if mesh.sp else "")
+    one: dict[str, Any] = {unknown: 1}
+    others = Mesh() if mesh is None else replace(mesh, **one)
+    return "" if others == Mesh() else f", {label(others)}"
