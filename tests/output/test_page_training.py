@@ -67,6 +67,21 @@ def test_laws_are_those_of_train(name: str, steps: int) -> None:
                 assert rank["sent"] == (facts["sent_bytes"] or 0)
 
 
+@pytest.mark.parametrize(
+    ("name", "context", "exact"),
+    [("gpt2", 777, True), ("gpt2", 200, False), ("gemma-3-270m", 777, False), ("gemma-3-270m", 800, True)],
+)
+def test_a_law_is_exact_where_it_says_so(name: str, context: int, exact: bool) -> None:
+    """Error bounds hold from 256 tokens on, and kernels pad the tokens of a window mask."""
+    ours, sizes = presets.load(name), Request(ctx=context, batch=7)
+    laws = [law for law in training(ours, laws=True)["laws"] if law["dtype"] == "bf16" and law["of"][0] == 2]
+    (rank, *_), *_ = [law["ranks"] for law in laws if law["of"][1] <= context <= (law["of"][2] or context)]
+    (facts,) = train([ours], sizes, Recipe("bf16")).models
+    known = context >= rank["exact_from"] and context % rank["exact_every"] == 0
+    assert known == exact
+    assert not exact or (facts["exact"] and sum(fullest(rank, 7, context)[1:]) == facts["peak_bytes"])
+
+
 def test_a_window_has_laws_of_its_own() -> None:
     """Shorter sequences of Mistral 7B see all keys; longer ones get a mask."""
     found = [law["of"] for law in training(presets.load("mistral-7b-v0.1"), laws=True)["laws"]]

@@ -190,6 +190,7 @@ def _model(model: LoadedModel, pools: _Pools, laws: bool) -> dict[str, Any]:
         "unknown": list(model.unknown),
         "left_out": list(model.left_out),
         "idle": never_called(model.ledger),
+        "uncalled": model.architecture.all_called() is not None,
         "warnings": [pools.texts(text) for text in _warnings(model)],
         "notes": [pools.texts(text) for text in _notes(model)],
         "counted": [pools.texts(text) for text in _counted(model)],
@@ -360,11 +361,12 @@ def training(model: LoadedModel, *, laws: bool) -> dict[str, Any]:
     try:
         if why is not None:
             return {"why": why}
-        if laws and model.source is None:
+        fixed = not selection.takes_context(model, model.context + 1)
+        if laws and model.source is None and not fixed:
             found = list(training_laws(model, {ranks: mesh_of(fsdp=ranks) for ranks in RANKS}))
             if found:
                 return {"laws": found}
-        context = min(CONTEXT, model.context)
+        context = model.context if fixed else min(CONTEXT, model.context)
         counted = [ranks for ranks in RANKS if refusal(model, _recipe("bf16", ranks)) is None]
         source = {} if model.source is None else {"source": model.source}
         return {"context": context, **source, "steps": [_peak(model, context, ranks) for ranks in counted]}
@@ -377,10 +379,10 @@ def _recipe(dtype: str, ranks: int) -> Recipe:
 
 
 def _peak(model: LoadedModel, context: int, ranks: int) -> list[Any]:
-    """Ranks, the phase of the peak, and the bytes of its parts."""
+    """Ranks, 1 if the bytes are exact, the phase of the peak, and the bytes of its parts."""
     (facts,) = train([model], Request(ctx=context), _recipe("bf16", ranks)).models
     peak = max(facts["phases"], key=lambda phase: phase["total_bytes"])
     parts = [peak[f"{part}_bytes"] for part in PARTS]
     if sum(parts) != peak["total_bytes"] or facts["peak_bytes"] != peak["total_bytes"]:
         raise TfacctError("the parts of the peak do not add up to it")
-    return [ranks, peak["phase"], *parts]
+    return [ranks, int(facts["exact"]), peak["phase"], *parts]

@@ -15,8 +15,9 @@ from tfacct.ledger.workload import Request, Workload
 from tfacct.loading import selection
 from tfacct.loading.model import LoadedModel
 from tfacct.parallel.mesh import Mesh
+from tfacct.training.bounds import LEAST_TOKENS
 from tfacct.training.layouts import sent_bytes
-from tfacct.training.memory import training_memory
+from tfacct.training.memory import TrainingMemory, training_memory
 from tfacct.training.phases import MemoryTimeline, Phase
 from tfacct.training.recipe import Recipe
 from tfacct.training.unsupported import refusal
@@ -42,6 +43,10 @@ class PeakLaws(NamedTuple):
 
     always: list[Law]
     phases: list[tuple[str, list[Law]]]
+
+    def peak(self, batch: int, context: int) -> int:
+        """Bytes of the phase that decides."""
+        return max(sum(value(law, batch, context) for law in (*self.always, *laws)) for _, laws in self.phases)
 
 
 class Region(NamedTuple):
@@ -206,7 +211,8 @@ def _between(one: Sequence[int], other: Sequence[int], place: Sequence[int]) -> 
 
 
 def training_laws(model: LoadedModel, meshes: Mapping[int, Mesh | None]) -> Iterator[dict[str, Any]]:
-    """The phases of a training step as laws, in each dtype and region, by number of ranks."""
+    """The phases of a training step as laws, in each dtype and region, by number of ranks. `exact_every`: the peak is
+    exact at contexts that are multiples of this number, from `exact_from` on; 0: it is an estimate."""
     for dtype in DTYPES:
         recipes = {ranks: Recipe(dtype, mesh=mesh).checked() for ranks, mesh in meshes.items()}
         if refusal(model, next(iter(recipes.values()))) is not None:
@@ -224,18 +230,25 @@ def _law(model: LoadedModel, recipe: Recipe, ranks: int, region: Region) -> dict
     def at(batch: int, context: int) -> Workload:
         return selection.workload(model, Request(ctx=context, batch=batch))
 
+    def memory(batch: int, context: int) -> TrainingMemory:
+        return training_memory(model, at(batch, context), recipe)
+
     def phases(batch: int, context: int) -> list[Phase]:
-        step = training_memory(model, at(batch, context), recipe).step
-        return [*MemoryTimeline(step, every_operation=True).phases()]
+        return [*MemoryTimeline(memory(batch, context).step, every_operation=True).phases()]
 
     laws = peak_laws(region, phases)
     if laws is None:
         return None
+    batch, context = region.batches[-1], region.contexts[-1] - 1
+    uneven = memory(batch, context)
+    everywhere = not recipe.rounds_tokens and laws.peak(batch, context) == uneven.peak.total
     sent = {0 if recipe.mesh is None else sent_bytes(model, at(*step), recipe) for step in region.ends}
     if len(sent) > 1:
         return None
     return {
         "ranks": ranks,
+        "exact_every": (1 if everywhere else PADDED) if uneven.exact else 0,
+        "exact_from": LEAST_TOKENS,
         "sent": sent.pop(),
         "always": laws.always,
         "phases": [[name, *law] for name, law in laws.phases],

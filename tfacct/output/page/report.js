@@ -152,9 +152,9 @@ export function otherwise({ ways, way, at, state }) {
 	return { latent_attention: other.form, total_flops: state.train ? 3n * forward : forward };
 }
 
-// FLOPs if lines that are never called ran too.
+// FLOPs if the MLPs that are never called ran too.
 export function ifCalled({ model, way, at, state }) {
-	if (!model.idle.length) return null;
+	if (!model.uncalled) return null;
 	const groups = way.groups.map(group => ({ ...group, lines: group.lines.map(line => ({ ...line, unused: false })) }));
 	const forward = ledger.totalFlops({ ...way, groups }, at, state.masked);
 	return state.train ? 3n * forward : forward;

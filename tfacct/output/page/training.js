@@ -61,7 +61,7 @@ const changed = ({ model, state }) => state.form !== null || Object.keys(count.c
 
 // Numbers of one step, which no knob changes.
 function still({ context, source, steps }) {
-	const found = steps.map(([ranks, phase, ...parts]) => ({ ranks, phase, parts: parts.map(BigInt) }));
+	const found = steps.map(([ranks, exact, phase, ...parts]) => ({ ranks, exact, phase, parts: parts.map(BigInt) }));
 	return { steps: found, context, source, batch: 1n, dtype: "bf16" };
 }
 
@@ -79,11 +79,13 @@ function within([batch, first, last], B, S) {
 }
 
 // The phase that decides, the first of those with the most bytes.
-function peak({ ranks, sent, always, phases }, B, S) {
+function peak({ ranks, exact_every, exact_from, sent, always, phases }, B, S) {
 	const powers = [1n, B * S, S, B, B * S * S, S * S];
 	const value = law => einsum.sum(law.map((each, at) => BigInt(each) * powers[at]));
+	const exact = S >= exact_from && exact_every > 0 && S % BigInt(exact_every) === 0n;
 	const found = phases.map(([phase, ...laws]) => ({
 		ranks,
+		exact,
 		sent,
 		phase,
 		parts: [...always, ...laws].map(value),
@@ -91,9 +93,10 @@ function peak({ ranks, sent, always, phases }, B, S) {
 	return found.reduce((best, one) => (einsum.sum(one.parts) > einsum.sum(best.parts) ? one : best));
 }
 
-function row({ ranks, sent, phase, parts }, most, device) {
+function row({ ranks, exact, sent, phase, parts }, most, device) {
 	const total = einsum.sum(parts),
-		fits = total <= device.training;
+		fits = total <= device.training,
+		near = exact ? "" : "≈ ";
 	const share = part => numbers.decimals(part, most, 5);
 	const words = parts.map((part, at) => `${PARTS[at][1]} ${numbers.binary(part)}`).join(", ");
 	return h(
@@ -104,7 +107,7 @@ function row({ ranks, sent, phase, parts }, most, device) {
 			` · ${phase}${sent ? ` · sends ${numbers.binary(BigInt(sent))}` : ""}`,
 			h(
 				"span",
-				h("b", { title: numbers.grouped(total) }, numbers.binary(total)),
+				h("b", { title: `${near}${numbers.grouped(total)}` }, `${near}${numbers.binary(total)}`),
 				" ",
 				h(fits ? "span.free" : "span.over", fits ? `fits ${device.name}` : `too large for ${device.name}`),
 			),
