@@ -25,8 +25,8 @@ class Validation:
     constants fitted to the others.
 
     `on`: measured runs by device; `median` is a share of 1, `near` the share of runs within 20%; `low` and `high` are
-    the factors between which 80% of measured times lie, all cells weighing the same; all of them where there are fewer
-    than six cells. `coverage`: the share of runs that lie in the interval of the other cells.
+    the factors between which a run of another cell lies in 80% of cases. `coverage`: the share of runs that lie in the
+    interval of the other cells, all cells weighing the same.
     """
 
     kind: Class
