@@ -118,7 +118,7 @@ def test_a_budget_smaller_than_the_weights_is_told_what_they_are(run: Callable[.
     """2.30 GiB of weights: 1 GiB is less than they are, 3 GiB is more, and not enough for a step."""
     small, larger = (run("train", "llama-3.2-1b", "--ctx", "64", "--on", fit) for fit in ("1GiB", "3GiB"))
     assert "it needs ≈ 10.2 GiB; the weights alone need 2.30 GiB." in " ".join(small.out.split())
-    assert "Try --lora 16 --adapters bf16 (2.55 GiB)." in larger.out and "weights alone" not in larger.out
+    assert "Try --lora 16 --adapters bf16 (≈ 2.55 GiB)." in larger.out and "weights alone" not in larger.out
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_changes_without_room_for_the_allocator_are_marked(run: Callable[..., Ra
     assert len(fitting) == 2 and min(fitting.values()) > 32.1
     assert [row[-1] == "tightly" for row in rows] == [name in fitting for name in peaks]
     words = " ".join(out.split())
-    assert f"Try {min(fitting, key=lambda name: fitting[name])} (32.3 GiB), which may still run out of memory." in words
+    assert f"Try {min(fitting, key=lambda name: fitting[name])} (≈ 32.3 GiB), which may still run out of memory." in words
     assert "Tightly: the CUDA allocator reserves at least 17% more" in words and "FLOPs" not in words
 
 
@@ -206,9 +206,9 @@ def test_layouts_are_among_the_changes_that_fit(run: Callable[..., Ran]) -> None
     """Sequence parallelism, ZeRO 1 and recomputation are enough together, none of them alone."""
     layout = "--tp 8 --pp 16 --dp 8 --on 1024xh100 --ctx 8k --micro-batch-size 6 --global-batch-size 1536".split()
     shown = run("train", "llama-3.1-405b", *layout).out
-    assert "Try --sp --zero 1 --recompute full (61.7 GiB)." in shown and "None of these" not in shown
+    assert "Try --sp --zero 1 --recompute full (≈ 61.7 GiB)." in shown and "None of these" not in shown
     free = "--tp 8 --pp 4 --dp 2 --on 64xh100 --ctx 8k --batch 8".split()  # 36.4 GiB with --recompute full
-    assert "Try --sp --zero 1 (62.8 GiB)." in run("train", "llama-3.1-70b", *free).out
+    assert "Try --sp --zero 1 (≈ 62.8 GiB)." in run("train", "llama-3.1-70b", *free).out
     changed = json.loads(run("train", "llama-3.1-405b", *layout, "--json").out)["models"][0]["fit"]["changes"]
     assert [change["set"] for change in changed[:2]] == [{"sp": True}, {"zero": 1}]
     assert [change["fits"] for change in changed] == [False] * (len(changed) - 1) + [True]
@@ -341,7 +341,7 @@ def test_the_answer_on_devices(run: Callable[..., Ran]) -> None:
 def test_train_and_time_suggest_the_same_change(run: Callable[..., Ran]) -> None:
     """Where it costs FLOPs alone: not another optimizer, nor adapters."""
     asked = ("llama-3.1-8b", "--ctx", "8k", "--batch", "8", "--on", H100)
-    assert "Try --recompute full --loss chunked (41.7 GiB)." in run("train", *asked).out
+    assert "Try --recompute full --loss chunked (≈ 41.7 GiB)." in run("train", *asked).out
     assert "; try --recompute full --loss chunked." in " ".join(run("time", *asked, "--train").out.split())
     asked = ("llama-3.1-70b", "--ctx", "8k", "--on", H100)
     assert "Try --recompute full --optimizer sgd (" in run("train", *asked).out

@@ -581,7 +581,7 @@ def change_table(changed: Sequence[Mapping[str, Any]], limit: MemoryLimit) -> Ta
     most = ("largest_batch", "most images") if images else ("largest_context", "longest context")
     columns = (
         Column("set", "change"),
-        Column("peak_bytes", "peak", "bytes"),
+        Column("peak_bytes", "peak" if all(change["exact"] for change in changed) else "≈ peak", "bytes"),
         Column("freed_bytes", "frees", "bytes", drop=2),
         *([Column("flops", "more FLOPs", "share", empty="–")] if flops else []),
         Column(*most, "count", empty="–"),
@@ -627,13 +627,17 @@ def _change_that_fits(step: Step) -> str | None:
         return None
     fitting = [change for change in found if change["fits"]]
     lowest = min(fitting or found, key=lambda change: int(change["peak_bytes"]))
-    peak = units.binary(lowest["peak_bytes"])
     if not fitting:
-        return f"None of these changes is enough; {_typed(lowest)} has the lowest peak, {peak}."
+        return f"None of these changes is enough; {_typed(lowest)} has the lowest peak, {_changed_peak(lowest)}."
     roomy = (change for change in fitting if not step.limit.is_tight(change["peak_bytes"]))
     if (cheapest := next(roomy, None)) is not None:
-        return f"Try {_typed(cheapest)} ({units.binary(cheapest['peak_bytes'])})."
-    return f"Try {_typed(lowest)} ({peak}), which may still run out of memory."
+        return f"Try {_typed(cheapest)} ({_changed_peak(cheapest)})."
+    return f"Try {_typed(lowest)} ({_changed_peak(lowest)}), which may still run out of memory."
+
+
+def _changed_peak(change: Mapping[str, Any]) -> str:
+    """The peak with a change, `≈` if it is an estimate."""
+    return f"{'' if change['exact'] else '≈ '}{units.binary(change['peak_bytes'])}"
 
 
 def _some_tightly(step: Step) -> bool:

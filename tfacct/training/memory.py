@@ -258,6 +258,7 @@ def changes(
         yield {
             "set": fields,
             "peak_bytes": peak,
+            "exact": found.exact,
             "freed_bytes": int(one.peak.total) - peak,
             "flops_ratio": 1 + more if counted and not adapts else None,
             "costs": ", ".join([*costs, *([cost] if cost else [])]),
