@@ -301,8 +301,7 @@ def train(
     models, of_other_sizes = of_own_size(models, request)
     recipe = recipe.for_models(models)
     several = len(models) > 1
-    workload_of = selection.workload if several else selection.runnable
-    every = [training_memory(model, workload_of(model, request), recipe) for model in models]
+    every = [training_memory(model, selection.runnable(model, request), recipe) for model in models]
     if several and by != "phase":
         raise UsageError(f"{option('by', by)} goes with one MODEL")
     fits = None if several or fit is None else what_fits(every[0], fit)

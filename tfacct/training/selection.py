@@ -12,6 +12,8 @@ from tfacct.loading.skipped import Skipped
 from tfacct.training.recipe import Recipe
 from tfacct.training.unsupported import of_another_size, refusal
 
+OTHER_IMAGES = "training supports only images of the config's size"
+
 
 def trainable(models: Sequence[LoadedModel], recipe: Recipe) -> tuple[list[LoadedModel], list[Skipped]]:
     """Models whose step is supported, and the others. A single model passes: its error with the reason comes later."""
@@ -28,16 +30,19 @@ def trainable(models: Sequence[LoadedModel], recipe: Recipe) -> tuple[list[Loade
 
 
 def of_own_size(models: list[LoadedModel], request: Request) -> tuple[list[LoadedModel], list[Skipped]]:
-    """Models whose class supports a step of this size, and the others; all models if no size is given."""
+    """Models whose class runs a step of this size, and the others; all models if none does."""
 
-    def takes(model: LoadedModel) -> bool:
+    def reason(model: LoadedModel) -> str:
         context = selection.request_for(model, request).ctx
-        return selection.takes_context(model, context) and not of_another_size(
-            model, selection.workload(model, request)
-        )
+        if not selection.takes_context(model, context):
+            return OTHER_IMAGES
+        work = selection.workload(model, request)
+        past = "the context exceeds the position embedding" if model.past_positions(work) else ""
+        return OTHER_IMAGES if of_another_size(model, work) else past
 
-    fitting = [model for model in models if takes(model)]
-    if not fitting:
+    reasons: dict[str, list[LoadedModel]] = {}
+    for model in models:
+        reasons.setdefault(reason(model), []).append(model)
+    if not (fitting := reasons.pop("", [])):
         return models, []
-    others = [model for model in models if model not in fitting]
-    return fitting, Skipped.of(others, "training supports only images of the config's size")
+    return fitting, [skipped for why, others in reasons.items() for skipped in Skipped.of(others, why)]
