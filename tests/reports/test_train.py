@@ -180,8 +180,8 @@ def test_changes_without_room_for_the_allocator_are_marked(run: Callable[..., Ra
     fitting = {name: peak for name, peak in peaks.items() if peak <= 37.6}
     assert len(fitting) == 2 and min(fitting.values()) > 32.1
     assert [row[-1] == "tightly" for row in rows] == [name in fitting for name in peaks]
-    words = " ".join(out.split())
-    assert f"Try {min(fitting, key=lambda name: fitting[name])} (≈ 32.3 GiB), which may still run out of memory." in words
+    words, lowest = " ".join(out.split()), min(fitting, key=lambda name: fitting[name])
+    assert f"Try {lowest} (≈ 32.3 GiB), which may still run out of memory." in words
     assert "Tightly: the CUDA allocator reserves at least 17% more" in words and "FLOPs" not in words
 
 

@@ -253,6 +253,8 @@ def test_the_command(run: Callable[..., Ran]) -> None:
     )
     csv = run("train", "llama-3.1-8b", "--ctx", "4k", "--csv").out.splitlines()
     assert next(line for line in csv[1:] if line.endswith(",peak")).startswith('"loss, backward"') and len(csv) > 6
+    step = load("gpt2").train(ctx=64)
+    assert [{**phase, "peak": row["peak"]} for phase, row in zip(step.phases, step.rows, strict=True)] == step.rows
     (facts,) = json.loads(run("train", "llama-3.1-8b", "--ctx", "4k", "--json").out)["models"]
     assert facts["peak_bytes"] == max(phase["total_bytes"] for phase in facts["phases"])
     assert facts["saved_bytes"] == sum(line["bytes"] for line in facts["lines"]) == 28_562_244_364

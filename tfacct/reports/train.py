@@ -445,26 +445,26 @@ def _facts(of: Step) -> dict[str, Any]:
 # Tables.
 
 
-PHASE_PARTS = {"weights": 0, "optimizer_state": 2, "gradients": 1, "saved": 0, "temporary": 0, "total": 0}
-"""Columns of a phase's parts, with `drop`. Gathered parameters are temporary memory there."""
+def all_phases_table(one: TrainingMemory) -> Table:
+    """All phases that can be the peak, for programs."""
+    rows = tuple({**values_of(TrainPhase, each), "peak": "peak" if each is one.peak else None} for each in one.phases)
+    return tuple(Column(key, key) for key in rows[0]), (rows,), ()
 
 
-def _phase_columns(first: str, labels: Mapping[str, str], unit: str) -> tuple[Column, ...]:
-    parts = PHASE_PARTS.items()
-    sizes = (Column(key, labels.get(key, key), "bytes", drop, empty="–", unit=unit) for key, drop in parts)
-    return Column("phase", first), *sizes
+PHASE_COLUMNS = {
+    "weights_bytes": ("weights", 0),
+    "optimizer_bytes": ("optimizer", 2),
+    "gradients_bytes": ("gradients", 1),
+    "saved_bytes": ("activations", 0),
+    "temporary_bytes": ("temp.", 0),
+    "total_bytes": ("total", 0),
+}
+"""Labels and `drop` of the parts of a phase. Gathered parameters are temporary memory there."""
 
 
 def _phase_row(phase: Phase) -> dict[str, Any]:
     merged = phase._replace(temporary=phase.temporary + phase.gathered, gathered=0)
-    return {"phase": phase.name, **{key: getattr(merged, key) or None for key in PHASE_PARTS}}
-
-
-def all_phases_table(one: TrainingMemory) -> Table:
-    """All phases that can be the peak, for programs."""
-    columns = (*_phase_columns("phase", {}, ""), Column("peak", ""))
-    rows = tuple({**_phase_row(each), "peak": "peak" if each is one.peak else None} for each in one.phases)
-    return columns, (rows,), ()
+    return {key: value or None for key, value in values_of(TrainPhase, merged).items()}
 
 
 def phase_table(step: Step) -> Table:
@@ -476,8 +476,8 @@ def phase_table(step: Step) -> Table:
     rows = tuple(_phase_row(each) for each in one.phases if each in shown or each.name in (FORWARD_END, LOSS))
     rank = "rank" if step.limit is None or step.limit.device is None else "GPU"
     where = "in each phase" if one.recipe.mesh is None else f"on each {rank}"
-    short = {"optimizer_state": "optimizer", "saved": "activations", "temporary": "temp."}
-    return _phase_columns(f"{unit} {where}", short, unit), (rows,), ()
+    parts = (Column(key, label, "bytes", drop, empty="–", unit=unit) for key, (label, drop) in PHASE_COLUMNS.items())
+    return (Column("phase", f"{unit} {where}"), *parts), (rows,), ()
 
 
 def _operations(names: Sequence[str]) -> str:
