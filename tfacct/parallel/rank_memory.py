@@ -3,7 +3,7 @@ does."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
@@ -21,12 +21,12 @@ from tfacct.architecture.parts import LatentAttention
 from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option
 from tfacct.ledger import paths
-from tfacct.ledger.einsum import Axes, axis_names
+from tfacct.ledger.einsum import Axes
 from tfacct.ledger.evaluated import width_of
-from tfacct.ledger.groups import Group, Ledger
-from tfacct.ledger.lines import RATES, WINDOW, State
+from tfacct.ledger.groups import Ledger
+from tfacct.ledger.lines import WINDOW, State
 from tfacct.ledger.storage import Storage, Width, width
-from tfacct.ledger.workload import COMPRESSED, LARGEST, Request, Workload
+from tfacct.ledger.workload import LARGEST, Request, Workload
 from tfacct.loading import selection
 from tfacct.loading.memory_limit import MemoryLimit
 from tfacct.loading.model import LoadedModel
@@ -291,86 +291,3 @@ def variants(model: LoadedModel) -> dict[str, Ledger | None]:
 def is_latent(model: LoadedModel) -> bool:
     """True if keys and values come from a latent, so that there are no key/value heads to share."""
     return bool(model.architecture.having(LatentAttention))
-
-
-def _layer_axes(model: LoadedModel) -> dict[int, str]:
-    """The axis that counts a group's layers if there are several kinds, by the id of the group."""
-    if len(model.architecture.every_stack) == 1:
-        return {}
-    from tfacct.algebra.symbols import layer_axes
-
-    groups = (group for group in model.ledger.groups if group.kind or group.numbers)
-    return {id(group): axis for group, axis in zip(groups, layer_axes(model.architecture), strict=False)}
-
-
-def _compressed(rates: Mapping[str, str]) -> dict[str, str]:
-    """Compressed keys and tokens that are not yet compressed, by axis, at this number of tokens per key."""
-    found: dict[str, str] = {}
-    for kind, rate in rates.items():
-        keys = f"⌊S / {rate}⌋"
-        formulas = {"entries": keys, "waiting": f"(S mod {rate})", "any": f"min({keys}, 1)"}
-        found |= {COMPRESSED[what][kind]: words for what, words in formulas.items() if kind in COMPRESSED[what]}
-    return found
-
-
-def _axis_of_rank(axis: str, name: str, group: Group, unsharded: Group, tp: int) -> str:
-    """An axis of a state by its `name`, as a part of the whole if `tp` ranks shard it."""
-    from tfacct.parallel.mesh import joint_qk_norm
-
-    if name in ("K", "N"):
-        return name if joint_qk_norm(group) else f"⌈{name} / {tp}⌉"
-    return name if group.axes.get(axis) == unsharded.axes.get(axis) else f"{name} / {tp}"
-
-
-Factor = tuple[str, str]
-"""A size of a formula: its name and its number."""
-
-
-def cache_formula(one: ModelMemory) -> str:
-    """The cache as a product of named sizes, from the ledger's State lines, with S left open. A rank's shards of heads
-    and tokens are named as parts of the whole."""
-    model, cache_width = one.model, one.cached
-    tp, cp = (1, 1) if one.mesh is None else (one.mesh.tp, one.mesh.cp)
-    by_kind: dict[tuple[int, tuple[Factor, ...]], dict[str, int]] = {}  # layers of each kind of state
-    blocks = _layer_axes(model)
-    for group, unsharded in zip(model.ledger.groups, one.unsharded.ledger.groups, strict=True):
-        windowed = WINDOW in group.axes
-        keys = f"min(S, {group.axes[WINDOW]:,})" if windowed else "S" if cp == 1 else f"S / {cp}"
-        sizes = {"B": one.work.batch, **group.axes, "S": keys, "J": "J"}
-        sizes |= _compressed({kind: f"{group.axes[rate]:,}" for kind, rate in RATES.items() if rate in group.axes})
-        of_keys = _compressed(RATES)
-        lines = (line for line in group.lines if isinstance(line, State))
-        states = [(axis_names(line.spec), width_of(line, cache_width)) for line in lines]
-        for spec, how in dict.fromkeys(states):
-            alike, each = states.count((spec, how)), how.each
-            named = ["min(S, W)" if windowed and axis == "S" else group.names.get(axis, axis) for axis in spec]
-            named = [of_keys.get(name, name) for name in named]
-            if cp > 1:
-                named = [keys if name == "S" else name for name in named]
-            if tp > 1:
-                each_axis = zip(spec, named, strict=True)
-                named = [_axis_of_rank(axis, name, group, unsharded, tp) for axis, name in each_axis]
-            named.append("bytes" if how == cache_width else str(each))
-            factors = tuple(zip(named, [*(str(sizes[axis]) for axis in spec), str(each)], strict=True))
-            found, axis = by_kind.setdefault((alike, factors), {}), blocks.get(id(group), "L")
-            found[axis] = found.get(axis, 0) + group.count
-    products: list[list[list[Factor]]] = []
-    for (alike, factors), found in by_kind.items():
-        layers = [(axis, str(count)) for axis, count in found.items()]
-        product = [*([[(str(alike), str(alike))]] if alike > 1 else []), layers, *([factor] for factor in factors)]
-        for other in (one for one in products if len(one) == len(product)):
-            differing = [place for place, (one, two) in enumerate(zip(other, product, strict=True)) if one != two]
-            if len(differing) == 1 and len(product[differing[0]]) == 1:  # a · b + a · c is a · (b + c)
-                other[differing[0]] += product[differing[0]]
-                break
-        else:
-            products.append(product)
-    names, numbers = (" + ".join(_product_words(product, side) for product in products) for side in (0, 1))
-    what = model.cache_name
-    return f"{what[0].upper()}{what[1:]} bytes: {names} = {numbers}"
-
-
-def _product_words(product: Sequence[Sequence[Factor]], side: int) -> str:
-    """A product whose factors are sums: `2 · L · (R + Hr)`. `side`: 0 for names, 1 for numbers."""
-    sums = [" + ".join(factor[side] for factor in factors) for factors in product]
-    return " · ".join(f"({one})" if len(factors) > 1 else one for one, factors in zip(sums, product, strict=True))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -15,7 +14,6 @@ from tfacct.architecture.parts import Attention, LatentAttention, Mixer
 from tfacct.base import units
 from tfacct.base.errors import TfacctError, UsageError, listed
 from tfacct.base.spelling import option
-from tfacct.ledger.lines import WINDOW
 from tfacct.ledger.storage import Width, dtypes, width
 from tfacct.ledger.workload import LARGEST, Request, Workload
 from tfacct.loading import devices, selection
@@ -25,7 +23,6 @@ from tfacct.output.keys import Keys, Object, values_of
 from tfacct.output.report import PLAIN, Column, NoteRow, Row, Table, notes
 from tfacct.parallel.rank_memory import (
     ModelMemory,
-    cache_formula,
     fitting_every_stage,
     is_latent,
     memory_of_stages,
@@ -627,18 +624,6 @@ def _without_scales(about: About) -> dict[str, str] | None:
     return {"more": units.percent(Fraction(scaled, plain) - 1), "awq": option("dtype", "awq")}
 
 
-def _per_head(about: About) -> str | None:
-    """The cache of latent attention if it stored keys and values per head, as multi-head attention does."""
-    one = about.counted[0]
-    per_head = one.variants["mha"] if about.alone and is_latent(one.model) else None
-    if per_head is None:
-        return None
-    size = int(cache_bytes(per_head, one.rank_axes(), one.cached))
-    where = "" if about.mesh is None else " on each rank"
-    times = units.three(Fraction(size, one.cache))
-    return f"Keys and values per head (MHA) would take {units.binary(size)}{where}, {times} × as much."
-
-
 def _per_request(about: About) -> dict[str, str] | None:
     """Cache of one request, in all and on each rank, and how many requests fit with an fp8 cache, or without it."""
     one, mesh = about.counted[0], about.mesh
@@ -677,16 +662,6 @@ def _engine(about: About) -> str:
     if fit and (fit["past_positions"] or _nothing_fits(fit)):
         return ""
     return model_notes.ENGINE_BUFFERS
-
-
-def _in_flight(about: About) -> dict[str, str] | None:
-    """The engine, if its pages of windows hold fewer requests than the bytes of their caches would let."""
-    one, fit, limit = about.counted[0], about.fit, about.limit
-    windows = any(WINDOW in group.axes for group in one.model.ledger.groups)
-    if limit is None or limit.paged is None or not windows or not fit.get("largest_batch"):
-        return None
-    taken = limit.usable - one.weights - fit["batch_slack_bytes"]
-    return {"engine": limit.engine} if fit["batch_slack_bytes"] * fit["largest_batch"] > taken else None
 
 
 def _longest_request(about: About) -> str:
@@ -769,12 +744,6 @@ SHRINKING = NoteRow(
 LARGEST_MEANS = "the largest that {}; may exceed the trained context, but not a learned position embedding."
 NOTES = (
     NoteRow("vllm", 1, _vllm),
-    NoteRow(
-        "in_flight",
-        1,
-        _in_flight,
-        "In layers with a window, {engine} reserves pages for a chunk of every prompt, which limits the requests.",
-    ),
     NoteRow("engine", 1, _engine),
     NoteRow("request", 1, _per_request, "One request needs {size} of {state}{where}{each}.{most}"),
     NoteRow("files", 1, lambda about: model_notes.files_notes(about.whole_models, about.options.dtype)),
@@ -788,7 +757,6 @@ NOTES = (
         lambda about: about.fit.get("batch_stage"),
         "Stage {:,} limits the number of requests.",
     ),
-    NoteRow("per_head", 1, _per_head),
     NoteRow("projector", 2, lambda about: model_notes.projector_notes(about.models)),
     NoteRow("pool", 2, lambda about: about.limit is not None and about.limit.pool_words),
     NoteRow("storage", 2, lambda about: model_notes.storage_notes(about.models, about.options.dtype)),
@@ -1092,16 +1060,8 @@ def _of_heads(whole_models: Sequence[LoadedModel], tp: int) -> list[str]:
     return sentences if all_whole else ["A rank caches keys and values of its own heads.", *sentences]
 
 
-def _formula(one: ModelMemory) -> str:
-    """The formula of the cache, and the meaning of the sizes in it."""
-    formula = cache_formula(one)
-    sizes = re.sub(r"\b[BSJ]\b", "", formula.partition(": ")[2].partition(" = ")[0])
-    return f"{formula} ({model_notes.axes_words(sizes, one.model)})"
-
-
 CACHE_NOTES = (
     PAGES,
-    NoteRow("formula", 2, lambda about: about.alone and about.options.cached.page == 1 and _formula(about.counted[0])),
     NoteRow(
         "cache_overtakes",
         1,
