@@ -7,7 +7,7 @@ import pytest
 from tests.families import SHAPES
 from tests.helpers.models import by_kind, tiny
 from tfacct import load
-from tfacct.accounts.step_flops import backward_flops, forward_flops, recomputed, recomputed_flops
+from tfacct.accounts.step_flops import recomputed, recomputed_flops
 from tfacct.ledger.workload import Request
 from tfacct.loading.selection import workload
 from tfacct.reports.flops import flops
@@ -56,7 +56,7 @@ def test_every_shape_adds_what_verify_holds_against_torch(name: str) -> None:
     at, ledger = workload(model, Request()).axes(), model.ledger
     again = recomputed_flops(ledger, at)
     report = flops([model], Request(), train=True, recompute="full")
-    assert report.total == forward_flops(ledger, at) + backward_flops(ledger, at) + again
+    assert report.total == ledger.total_flops(at) + ledger.total_flops(at, backward=True) + again
     assert report.models[0]["recomputed_flops"] == again > 0
     assert sum(line["flops"] for line in report.lines) == report.total
     by_block = flops([model], Request(), train=True, recompute="full", by="layer")

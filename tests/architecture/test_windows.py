@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.families import SHAPES
 from tests.helpers.models import by_kind, tiny
 from tfacct import load
-from tfacct.accounts.step_flops import backward_flops, decode_flops, forward_flops
+from tfacct.accounts.step_flops import decode_flops
 from tfacct.architecture.parts import Attention, Experts, LatentAttention, Rotary
 from tfacct.families.deepseek_v4 import CompressedAttention
 from tfacct.families.rare.diffllama import DifferentialAttention
@@ -335,8 +335,8 @@ def test_a_backward_pass_is_twice_the_forward_pass(name: str) -> None:
     ledger = tiny(name).ledger
     for step, work in STEPS.items():
         for masked in (False, True):
-            forward = forward_flops(ledger, work.axes(), masked=masked)
-            assert backward_flops(ledger, work.axes(), masked=masked) == 2 * forward, (step, masked)
+            forward = ledger.total_flops(work.axes(), masked=masked)
+            assert ledger.total_flops(work.axes(), masked=masked, backward=True) == 2 * forward, (step, masked)
 
 
 @pytest.mark.parametrize(

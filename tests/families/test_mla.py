@@ -9,7 +9,7 @@ import pytest
 from tests.helpers.single_families import FORMS, by_name
 from tfacct import load
 from tfacct.accounts.metrics import Point, attention_overtakes, flops_of, metric
-from tfacct.accounts.step_flops import backward_flops, decode_flops, forward_flops, recomputed_flops
+from tfacct.accounts.step_flops import decode_flops, recomputed_flops
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import load_model
 
@@ -55,13 +55,13 @@ def test_each_phase_runs_the_form_that_engines_run() -> None:
 def test_each_step_runs_the_form_with_fewer_flops(tokens: int, keys: int, masked: bool) -> None:
     models, work = by_name(), Workload(keys, tokens, 3)
     at = work.axes()
-    totals = {form: forward_flops(models[form].ledger, at, masked=masked) for form in FORMS}
+    totals = {form: models[form].ledger.total_flops(at, masked=masked) for form in FORMS}
     best = min(FORMS, key=lambda form: totals[form])
     named, ours = models[best].ledger, models["auto"].ledger
     assert ours.flops(at, masked=masked) == named.flops(at, masked=masked)
     assert ours.flops(at, masked=masked, unfolded=True) == named.flops(at, masked=masked, unfolded=True)
     assert ours.products(at, masked=masked) == named.products(at, masked=masked)
-    assert backward_flops(ours, at, masked=masked) == backward_flops(named, at, masked=masked)
+    assert ours.total_flops(at, masked=masked, backward=True) == named.total_flops(at, masked=masked, backward=True)
     assert models["auto"].settled(work, masked=masked).architecture == models[best].architecture
     if not masked:
         assert recomputed_flops(ours, at) == recomputed_flops(named, at)
@@ -123,7 +123,7 @@ def test_a_request_decodes_in_the_form_of_each_step(fields: dict, steps: int) ->
     taken = set()
     for step in range(1, steps + 1):
         at = Workload(prompt + step, 1, 3).axes()
-        best = min(FORMS, key=lambda form: forward_flops(models[form].ledger, at))
+        best = min(FORMS, key=lambda form: models[form].ledger.total_flops(at))
         taken.add(best)
         for path, flops in models[best].ledger.flops(at).items():
             total[path] += flops

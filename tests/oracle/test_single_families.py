@@ -10,7 +10,6 @@ from tests.families import TINY
 from tests.helpers.models import tiny
 from tests.helpers.single_families import BODY, T5, by_name
 from tfacct import load
-from tfacct.accounts.step_flops import forward_flops
 from tfacct.base.errors import UsageError
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import load_model
@@ -52,8 +51,8 @@ def test_the_class_is_asked_for_what_it_runs() -> None:
     auto, work = by_name()["auto"], Workload(17, 1, 3)
     checks = {check.name: check for check in witness.class_checks(auto, work)}
     assert all(check.agrees for check in checks.values()) and len(checks) == 3
-    expanded = forward_flops(by_name()["expanded"].ledger, work.axes())
-    assert checks["transformers, forward"].totals[1] == expanded != forward_flops(auto.ledger, work.axes())
+    expanded = by_name()["expanded"].ledger.total_flops(work.axes())
+    assert checks["transformers, forward"].totals[1] == expanded != auto.ledger.total_flops(work.axes())
 
 
 def test_the_recurrence_is_the_loop_it_stands_for() -> None:

@@ -11,7 +11,7 @@ from tests.helpers.models import by_kind, every_other, kind_of_preset, tiny
 from tests.helpers.training_presets import TRAINED
 from tests.helpers.training_step import PAIRS_AND_OTHERS, SMALL
 from tfacct import load
-from tfacct.accounts.step_flops import backward_flops, forward_flops, recomputed_flops
+from tfacct.accounts.step_flops import recomputed_flops
 from tfacct.ledger.storage import Stored, storage
 from tfacct.ledger.workload import Request, Workload
 from tfacct.loading import presets
@@ -155,7 +155,7 @@ def test_recomputation_of_every_family_is_what_torch_counts(
         pytest.skip(str(refused))
     at, ledger = Workload(context=5, tokens=5, batch=2).axes(), model.ledger
     named = again > plain and not (family in OTHER_ATTENTION and recompute == "attention")
-    if not named or plain != forward_flops(ledger, at) + backward_flops(ledger, at):
+    if not named or plain != ledger.total_flops(at) + ledger.total_flops(at, backward=True):
         pytest.skip("another step")
     assert recomputed_flops(ledger, at, attention=recompute == "attention") == again - plain
 

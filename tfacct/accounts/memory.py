@@ -5,38 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from tfacct.base.record import record
 from tfacct.ledger.einsum import Axes, size
 from tfacct.ledger.groups import CACHED_KEYS, Ledger
 from tfacct.ledger.lines import Matmul, Pointwise
 from tfacct.ledger.storage import Storage, Width
-
-
-@record
-class Footprint:
-    """Bytes of the weights and of everything cached between steps.
-
-    `per_token`: bytes that the first token of one sequence adds. A state of fixed size and the keys and values of a
-    source add none.
-    """
-
-    weights: Any
-    cache: Any
-    per_token: Any
-
-    @property
-    def total(self) -> Any:
-        """Bytes of weights and cache together."""
-        return self.weights + self.cache
-
-
-def footprint(ledger: Ledger, at: Axes, weights: Storage, cache: Width) -> Footprint:
-    """Bytes of weights and KV cache at the end of the step `at`, stored as given."""
-    return Footprint(
-        weights=sum(ledger.weight_bytes(weights).values()),
-        cache=cache_bytes(ledger, at, cache),
-        per_token=token_bytes(ledger, at, cache),
-    )
 
 
 def cache_bytes(ledger: Ledger, at: Axes, cache: Width) -> Any:

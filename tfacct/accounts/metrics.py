@@ -92,6 +92,16 @@ class Point:
         """FLOPs of a forward pass, and bytes read and written by its matmuls with unfused kernels."""
         return self.ledger.cost(self.at, self.weights, self.cache)
 
+    @property
+    def weight_bytes(self) -> Size:
+        """Bytes of the stored weights."""
+        return sum(self.ledger.weight_bytes(self.weights).values())
+
+    @property
+    def cache_bytes(self) -> Size:
+        """Bytes cached between steps."""
+        return memory.cache_bytes(self.ledger, self.cached, self.cache)
+
     def active_params(self) -> Size:
         """Number of parameters active for one token: of experts only the top-k."""
         return sum(self.ledger.active_parameters().values())
@@ -133,10 +143,6 @@ def rule_of_thumb(point: Point) -> Size:
     return FLOPS_PER_MULTIPLY_ADD * (3 if point.train else 1) * point.active_params() * point.tokens
 
 
-def _footprint(point: Point) -> memory.Footprint:
-    return memory.footprint(point.ledger, point.cached, point.weights, point.cache)
-
-
 def memory_of(point: Point) -> StepMemory:
     """Memory of the training step of a point. Raises TfacctError if the step is not supported."""
     if point.step is None:
@@ -144,23 +150,20 @@ def memory_of(point: Point) -> StepMemory:
     return point.step(point.work)
 
 
-MEMORY_TRAFFIC = ("total_read_bytes", "total_written_bytes", "total_moved_bytes", "flops_per_byte")
+def _traffic(what: str) -> Callable[[Point], Size]:
+    return lambda point: getattr(point.cost(), what)
+
+
+TRAFFIC = {"read": "read", "written": "written", "moved": "read and written"}
+MEMORY_TRAFFIC = (*(f"total_{what}_bytes" for what in TRAFFIC), "flops_per_byte")
 """Metrics of memory traffic."""
 METRICS = {
     metric.name: metric
     for metric in (
         Metric("total_flops", "flops", "FLOPs of one forward pass, or of one training step.", flops_of),
+        Metric("flops_per_token", "flops", "FLOPs per new token.", lambda point: ratio(flops_of(point), point.tokens)),
         Metric(
-            "flops_per_token",
-            "flops",
-            "FLOPs per new token.",
-            lambda point: ratio(flops_of(point), point.tokens),
-        ),
-        Metric(
-            "rule_of_thumb_flops",
-            "flops",
-            "2 · active parameters · new tokens; 6 · in a training step.",
-            rule_of_thumb,
+            "rule_of_thumb_flops", "flops", "2 · active parameters · new tokens; 6 · in a training step.", rule_of_thumb
         ),
         Metric(
             "ratio_to_rule_of_thumb",
@@ -187,18 +190,18 @@ METRICS = {
             "All other parameters, including an untied output head.",
             lambda point: params_of(point, lambda tensor: not tensor.embedding),
         ),
-        Metric("weights_bytes", "bytes", "Bytes of the stored weights.", lambda point: _footprint(point).weights),
+        Metric("weights_bytes", "bytes", "Bytes of the stored weights.", lambda point: point.weight_bytes),
         Metric(
             "kv_cache_bytes",
             "bytes",
             "Bytes cached between steps for all sequences: keys and values, latents or states.",
-            lambda point: _footprint(point).cache,
+            lambda point: point.cache_bytes,
         ),
         Metric(
             "kv_bytes_per_token",
             "bytes",
             "Bytes that the first token of a sequence adds to the cache.",
-            lambda point: _footprint(point).per_token,
+            lambda point: memory.token_bytes(point.ledger, point.cached, point.cache),
         ),
         Metric(
             "kv_bytes_next_token",
@@ -210,25 +213,16 @@ METRICS = {
             "total_bytes",
             "bytes",
             "Bytes of the weights and the cache.",
-            lambda point: _footprint(point).total,
+            lambda point: point.weight_bytes + point.cache_bytes,
         ),
-        Metric(
-            "total_read_bytes",
-            "bytes",
-            "Bytes read by the matmuls of a forward pass, with unfused kernels.",
-            lambda point: point.cost().read,
-        ),
-        Metric(
-            "total_written_bytes",
-            "bytes",
-            "Bytes written by the matmuls of a forward pass, with unfused kernels.",
-            lambda point: point.cost().written,
-        ),
-        Metric(
-            "total_moved_bytes",
-            "bytes",
-            "Bytes read and written by the matmuls of a forward pass, with unfused kernels.",
-            lambda point: point.cost().moved,
+        *(
+            Metric(
+                f"total_{what}_bytes",
+                "bytes",
+                f"Bytes {words} by the matmuls of a forward pass, with unfused kernels.",
+                _traffic(what),
+            )
+            for what, words in TRAFFIC.items()
         ),
         Metric(
             "flops_per_byte",
@@ -401,10 +395,10 @@ def _first_context(point: Point, ahead: Callable[[Point], Size], *, chunk: bool)
 
 def cache_overtakes(point: Point) -> int | None:
     """First context at which the cache takes more bytes than the weights; None if there is none up to 10¹²."""
-    weights = memory.footprint(point.ledger, point.at, point.weights, point.cache).weights
+    weights = point.weight_bytes
 
     def ahead(context: int) -> int:
-        return int(memory.cache_bytes(point.ledger, moved(point, context=context).at, point.cache) - weights)
+        return int(moved(point, context=context).cache_bytes - weights)
 
     last = memory.largest_that_fits(ahead, 0, LARGEST)
     return last + 1 if last < LARGEST else None

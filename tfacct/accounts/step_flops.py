@@ -16,16 +16,6 @@ ATTENTION = ("attn", "delta", "lightning")
 """Names of attention parts, also of linear attention."""
 
 
-def forward_flops(ledger: Ledger, at: Axes, *, masked: bool = False) -> Size:
-    """FLOPs of one forward pass."""
-    return ledger.total_flops(at, masked=masked)
-
-
-def backward_flops(ledger: Ledger, at: Axes, *, masked: bool = False) -> Size:
-    """FLOPs of one backward pass: two matmuls for each of the forward pass (see `Matmul.backward`)."""
-    return ledger.total_flops(at, masked=masked, backward=True)
-
-
 def recomputed_flops(
     ledger: Ledger,
     at: Axes,

@@ -10,7 +10,7 @@ from dataclasses import replace
 from types import ModuleType
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
-from tfacct.accounts.step_flops import backward_flops, forward_flops, recomputed_flops
+from tfacct.accounts.step_flops import recomputed_flops
 from tfacct.architecture.blocks import numbered
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import MissingExtraError, TfacctError, UsageError, cut
@@ -209,7 +209,7 @@ class _Counters:
         backward = self._extrapolated(lambda shape: self._passes(shape).backward)
         recomputed = self._extrapolated(lambda shape: self._passes(shape).redone)
         at = self.work.axes()
-        counted = forward_flops(self.ledger, at), backward_flops(self.ledger, at)
+        counted = self.ledger.total_flops(at), self.ledger.total_flops(at, backward=True)
         step, total = forward + backward, sum(counted)
         plain = self.model.architecture.with_sublayers(  # as the reference
             lambda one, _: replace(one, dropout=False, needs_result=False)

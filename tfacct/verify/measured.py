@@ -6,8 +6,7 @@ from dataclasses import replace
 from statistics import median
 from typing import Any
 
-from tfacct.accounts.memory import footprint, largest_that_fits, working_bytes
-from tfacct.accounts.step_flops import backward_flops, forward_flops
+from tfacct.accounts.memory import cache_bytes, largest_that_fits, working_bytes
 from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.base.record import record
@@ -85,7 +84,6 @@ def measured(model: LoadedModel, request: Request, plan: Plan, progress: Tick = 
     flops, masked = (sum(_flops(model, w, plan.train, m) for w in works) for m in (False, True))
     total = sum(timed.seconds)
     last = works[-1]
-    memory = footprint(model.ledger, last.axes(), weights, results)
     return {
         "workload": selection.workload_facts(last, dtype=units.dtype_name(plan.dtype)),
         **running.describe(on),
@@ -105,12 +103,12 @@ def measured(model: LoadedModel, request: Request, plan: Plan, progress: Tick = 
         "peak_flops_per_second": peak,
         "mfu": flops / total / peak,
         "masked_mfu": masked / total / peak,
-        "weights_bytes": memory.weights,
+        "weights_bytes": sum(model.ledger.weight_bytes(weights).values()),
         "measured_weights_bytes": timed.parameter_bytes,
-        "kv_cache_bytes": memory.cache,
+        "kv_cache_bytes": cache_bytes(model.ledger, last.axes(), results),
         "measured_kv_cache_bytes": timed.cache_bytes,
         "peak_bytes": timed.peak_bytes,
-        "forward_flops": forward_flops(model.ledger, first.axes()),
+        "forward_flops": model.ledger.total_flops(first.axes()),
         "counted_flops": FLOPS_PER_MULTIPLY_ADD * sum(counted.values()),
     }
 
@@ -142,19 +140,17 @@ def _workloads(work: Workload, decode: bool, steps: int) -> list[Workload]:
 
 def _flops(model: LoadedModel, work: Workload, train: bool, masked: bool) -> int:
     ledger, at = model.ledger, work.axes()
-    backward = backward_flops(ledger, at, masked=masked) if train else 0
-    return int(forward_flops(ledger, at, masked=masked) + backward)
+    backward = ledger.total_flops(at, masked=masked, backward=True) if train else 0
+    return int(ledger.total_flops(at, masked=masked) + backward)
 
 
 def _needed(model: LoadedModel, work: Workload, plan: Plan) -> int:
     """Estimated peak bytes of a run."""
     at, weights, results = work.axes(), storage(plan.dtype), width(plan.dtype)
-    memory = footprint(model.ledger, at, weights, results)
+    stored, cached = sum(model.ledger.weight_bytes(weights).values()), cache_bytes(model.ledger, at, results)
     # A decode step has three caches alive: its input, the previous one and its output.
     caches = 3 if work.tokens == 1 else 1
-    return int(
-        memory.weights + caches * memory.cache + working_bytes(model.ledger, at, weights, results, train=plan.train)
-    )
+    return int(stored + caches * cached + working_bytes(model.ledger, at, weights, results, train=plan.train))
 
 
 def _check_fits(model: LoadedModel, work: Workload, plan: Plan, free: int) -> None:
