@@ -442,3 +442,10 @@ def test_a_step_that_several_devices_do_not_support(
 )
 def test_a_phase_in_a_sentence(name: str, words: str) -> None:
     assert when(name) == words
+
+
+def test_saved_bytes_of_a_pipeline_rank_are_of_all_micro_batches_in_flight(run: Callable[..., Ran]) -> None:
+    """1F1B: the first of two ranks has two micro-batches in flight."""
+    asked = ("--pp", "2", "--batch", "4", "--ctx", "64", "--metric", "saved_bytes", "--train", "--csv")
+    saved = int(run("sweep", "gpt2", *asked).out.split(",")[-1])
+    assert saved == load("gpt2").train(ctx=64, pp=2, batch=4).saved_bytes

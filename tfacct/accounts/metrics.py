@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from tfacct.accounts import memory
 from tfacct.base.errors import NotFoundError, UsageError, nearest
@@ -27,28 +27,13 @@ Recompute = Literal["full", "attention", "none"]
 Unit = Literal["flops", "params", "bytes", "share", "ratio"]
 
 
-class StepMemory(Protocol):
-    """Memory of a training step (`tfacct.training.memory.TrainingMemory`)."""
-
-    @property
-    def step(self) -> Any:
-        """The step, with `saved_bytes()` and `optimizer_state`."""
-
-    @property
-    def phases(self) -> Any:
-        """Phases; the last is the optimizer step, with all gradients."""
-
-    @property
-    def peak(self) -> Any:
-        """The phase with the most bytes."""
-
-
 @record
 class Point:
     """A model at a workload, with the storage of weights and cache: the input of a metric.
 
-    `recompute`: recomputation of a training step. `step` returns the memory of a training step at a workload, for
-    metrics that need it. A point of one rank (`parallel.rank_flops`) has that rank's shards.
+    `recompute`: recomputation of a training step. `step` returns the memory of a training step at a workload
+    (`tfacct.training.memory.TrainingMemory`), for metrics that need it. A point of one rank (`parallel.rank_flops`) has
+    that rank's shards.
     """
 
     ledger: Ledger
@@ -58,7 +43,7 @@ class Point:
     masked: bool = False
     train: bool = False
     recompute: Recompute = "none"
-    step: Callable[[Workload], StepMemory] | None = None
+    step: Callable[[Workload], Any] | None = None
 
     @property
     def at(self) -> Axes:
@@ -143,11 +128,15 @@ def rule_of_thumb(point: Point) -> Size:
     return FLOPS_PER_MULTIPLY_ADD * (3 if point.train else 1) * point.active_params() * point.tokens
 
 
-def memory_of(point: Point) -> StepMemory:
+def memory_of(point: Point) -> Any:
     """Memory of the training step of a point. Raises TfacctError if the step is not supported."""
     if point.step is None:
         raise UsageError("the bytes of a training step need a recipe")
     return point.step(point.work)
+
+
+def _in_step(name: str) -> Callable[[Point], Size]:
+    return lambda point: getattr(memory_of(point), name)
 
 
 def _traffic(what: str) -> Callable[[Point], Size]:
@@ -234,38 +223,12 @@ METRICS = {
 }
 """Metrics that every model has, by name."""
 STEP_METRICS = {
-    metric.name: metric
-    for metric in (
-        Metric(
-            "saved_bytes",
-            "bytes",
-            "Bytes of activations saved for backward.",
-            lambda point: memory_of(point).step.saved_bytes(),
-            of_step=True,
-        ),
-        Metric(
-            "gradients_bytes",
-            "bytes",
-            "Bytes of all gradients.",
-            lambda point: memory_of(point).phases[-1].gradients,
-            of_step=True,
-            whole=True,
-        ),
-        Metric(
-            "optimizer_bytes",
-            "bytes",
-            "Bytes of the optimizer state.",
-            lambda point: memory_of(point).step.optimizer_state,
-            of_step=True,
-        ),
-        Metric(
-            "peak_bytes",
-            "bytes",
-            "Peak memory of a training step, in bytes.",
-            lambda point: memory_of(point).peak.total,
-            of_step=True,
-            whole=True,
-        ),
+    name: Metric(name, "bytes", about, _in_step(name), of_step=True, whole=whole)
+    for name, about, whole in (
+        ("saved_bytes", "Bytes of activations saved for backward.", False),
+        ("gradients_bytes", "Bytes of all gradients.", True),
+        ("optimizer_bytes", "Bytes of the optimizer state.", False),
+        ("peak_bytes", "Peak memory of a training step, in bytes.", True),
     )
 }
 """Metrics of models with a supported training step, by name."""

@@ -143,12 +143,12 @@ class StepReport(build.ModelReport):
     loss: Literal["whole", "chunked"] = of_any(lambda one: one.recipe.loss)
     weights_dtype: str = of_any(lambda one: one.recipe.weights_dtype or one.recipe.dtype)
     lora: str | None = of_any(lambda one: one.recipe.lora)
-    weights_bytes: int
-    optimizer_bytes: int
-    gradients_bytes: int
-    saved_bytes: int
-    peak_bytes: int
-    peak_phase: str
+    weights_bytes: int = of_any(lambda one: one.memory.weights_bytes)
+    optimizer_bytes: int = of_any(lambda one: one.memory.optimizer_bytes)
+    gradients_bytes: int = of_any(lambda one: one.memory.gradients_bytes)
+    saved_bytes: int = of_any(lambda one: one.memory.saved_bytes)
+    peak_bytes: int = of_any(lambda one: one.memory.peak_bytes)
+    peak_phase: str = of_any(lambda one: one.memory.peak_phase)
     exact: bool
 
 
@@ -157,12 +157,6 @@ class TrainReport(StepReport):
 
     _line = TrainLine
 
-    weights_bytes: int = of_step(lambda one: one.memory.step.parameters)
-    optimizer_bytes: int = of_step(lambda one: one.memory.step.optimizer_state)
-    gradients_bytes: int = of_step(lambda one: one.memory.phases[-1].gradients)
-    saved_bytes: int = of_step(lambda one: one.saved_bytes)
-    peak_bytes: int = of_step(lambda one: one.memory.peak.total)
-    peak_phase: str = of_step(lambda one: one.memory.peak.name)
     exact: bool = of_step(lambda one: one.memory.exact)
     micro_batch_size: int
     gradient_accumulation: int
@@ -197,23 +191,17 @@ class ExactTrainReport(StepReport):
     _name = "train-exact"
     _line = SavedByModule
 
-    weights_bytes: int = of_measured(lambda one: one.step.weights_bytes)
-    optimizer_bytes: int = of_measured(lambda one: one.step.optimizer_bytes)
-    gradients_bytes: int = of_measured(lambda one: one.step.gradients_bytes)
-    saved_bytes: int = of_measured(lambda one: one.step.saved_bytes)
-    peak_bytes: int = of_measured(lambda one: one.step.peak_bytes)
-    peak_phase: str = of_measured(lambda one: one.step.peak_phase)
     exact: bool = of_measured(lambda _: True)
-    class_name: str = of_measured(lambda one: one.step.class_name)
-    versions: dict[str, str] = of_measured(lambda one: one.step.versions)
-    seconds: float = of_measured(lambda one: one.step.seconds)
-    formula_saved_bytes: int | None = of_measured(lambda one: one.formula and int(one.formula.step.saved_bytes()))
+    class_name: str = of_measured(lambda one: one.memory.class_name)
+    versions: dict[str, str] = of_measured(lambda one: one.memory.versions)
+    seconds: float = of_measured(lambda one: one.memory.seconds)
+    formula_saved_bytes: int | None = of_measured(lambda one: one.formula and int(one.formula.saved_bytes))
     formula_peak_bytes: int | None = of_measured(lambda one: one.formula and int(one.formula.peak.total))
     formula_error: float | None = of_measured(lambda one: None if one.error is None else float(one.error))
     formula_reason: str | None = of_measured(lambda one: one.no_formula)
     fit: build.ExactFit | None = of_measured(lambda one: one.limit and {**one.limit.facts, "fits": one.fits})
     lines: list[dict[str, Any]] = of_measured(
-        lambda one: [{"module": module, "bytes": size} for module, size in one.step.saved_by.items()]
+        lambda one: [{"module": module, "bytes": size} for module, size in one.memory.saved_by.items()]
     )
 
 
@@ -256,21 +244,20 @@ class Step:
     @property
     def saved_bytes(self) -> int:
         """Bytes of these; on a pipeline rank of all micro-batches in flight."""
-        step = self.memory.step
-        return int(step.saved_bytes() + (0 if step.stage is None else step.stage.saved))
+        return int(self.memory.saved_bytes)
 
     @cached_property
     def unsharded(self) -> dict[str, int]:
         """The step on one device. FSDP stores weights in fp32 and casts them when they are gathered."""
         model, recipe = self.memory.model, self.recipe
         one = training_memory(model, self.work, alone(recipe))
-        weights, state, gradients = one.step.parameters, one.step.optimizer_state, one.phases[-1].gradients
+        sizes = {key: getattr(one, key) for key in WholeStep.__annotations__}
         if recipe.shards_weights and recipe.weights_dtype == FP32:
             tensors, each = stored(model), width(FP32)
-            weights = gradients = each.bytes(sum(tensor.copies * tensor.elements for tensor in tensors))
+            stored_bytes = each.bytes(sum(tensor.copies * tensor.elements for tensor in tensors))
             state = optimizer_memory(recipe, tensors, each.bits // 8).optimizer_state
-        sizes = {"weights": weights, "optimizer": state, "gradients": gradients, "saved": one.step.saved_bytes()}
-        return {f"{name}_bytes": int(size) for name, size in sizes.items()}
+            sizes |= {"weights_bytes": stored_bytes, "gradients_bytes": stored_bytes, "optimizer_bytes": state}
+        return {key: int(size) for key, size in sizes.items()}
 
     def with_recipe(self, **fields: Any) -> TrainingMemory | None:
         """The step with other fields of the recipe; None if it is not supported."""
@@ -546,7 +533,7 @@ def table_of_models(steps: Sequence[Step]) -> Table:
             "model": build.label(step.memory.model),
             "context": step.memory.work.context,
             "weights_bytes": step.memory.peak.weights,
-            "optimizer_bytes": step.memory.step.optimizer_state,
+            "optimizer_bytes": step.memory.optimizer_bytes,
             "saved_bytes": step.saved_bytes,
             "peak_bytes": step.memory.peak.total,
             "peak_phase": step.memory.peak.name,
@@ -723,12 +710,12 @@ def _lora_saves_more(step: Step) -> str | None:
     recipe = step.recipe
     weights = recipe.weights_dtype if recipe.autocast else None
     full = step.with_recipe(lora=None, adapter_dtype=FP32, lora_dropout=0.0, weights_dtype=weights)
-    if full is None or step.saved_bytes <= full.step.saved_bytes():
+    if full is None or step.saved_bytes <= full.saved_bytes:
         return None
-    sizes, why = {"": step.saved_bytes, " without LoRA": int(full.step.saved_bytes())}, ""
+    sizes, why = {"": step.saved_bytes, " without LoRA": int(full.saved_bytes)}, ""
     narrow = step.with_recipe(adapter_dtype=recipe.dtype) if recipe.adapter_dtype != recipe.dtype else None
     if narrow is not None and not recipe.autocast:
-        sizes[f" with {option('adapter_dtype', recipe.dtype)}"] = int(narrow.step.saved_bytes())
+        sizes[f" with {option('adapter_dtype', recipe.dtype)}"] = int(narrow.saved_bytes)
         why = "; fp32 adapters copy their inputs to fp32"
     return f"Saved activations: {', '.join(units.binary(size) + what for what, size in sizes.items())}{why}."
 
@@ -1008,19 +995,19 @@ class Measured:
     work: Workload
     recipe: Recipe
     limit: MemoryLimit | None
-    step: ExactStep
+    memory: ExactStep
     formula: TrainingMemory | None
     no_formula: str | None
 
     @property
     def fits(self) -> bool:
         """True if the peak is not larger than the limit, if there is one."""
-        return self.limit is None or self.step.peak_bytes <= self.limit.usable
+        return self.limit is None or self.memory.peak_bytes <= self.limit.usable
 
     @property
     def error(self) -> Fraction | None:
         """The error of the formula's peak, as a share of the class's."""
-        measured = self.step.peak_bytes
+        measured = self.memory.peak_bytes
         return None if self.formula is None else Fraction(int(self.formula.peak.total) - measured, measured or 1)
 
 
@@ -1061,11 +1048,11 @@ def train_exact(
     except TfacctError as error:
         reason = error.message
     one = Measured(work, replace(recipe, attention=step.attention), fit, step, formula, reason)
-    runs = f"{one.step.class_name} with {one.step.attention}"
+    runs = f"{one.memory.class_name} with {one.memory.attention}"
     return build.report(
         ExactTrainReport,
         [model],
-        _share_table("module", "saved for backward by", one.step.saved_by, "saved for backward"),
+        _share_table("module", "saved for backward by", one.memory.saved_by, "saved for backward"),
         [values_of(ExactTrainReport, one)],
         title=f"{build.label(model)}: a training step in {states.precision(recipe)},"
         f" {build.workload_words([model], request, batch_words(work, recipe))}, {recipe.description}",
@@ -1080,7 +1067,7 @@ def train_exact(
 
 
 def _exact_answer(one: Measured) -> str:
-    step, limit = one.step, one.limit
+    step, limit = one.memory, one.limit
     versions = ", ".join(f"{name} {'.'.join(version.split('.')[:2])}" for name, version in step.versions.items())
     peak = f"{units.binary(step.peak_bytes)} ({step.peak_bytes:,} bytes)"
     how = f"measured by running {step.class_name} on the meta device ({versions})"
@@ -1090,7 +1077,7 @@ def _exact_answer(one: Measured) -> str:
 
 
 def _peak_of_class(one: Measured) -> str:
-    step = one.step
+    step = one.memory
     sizes = {"weights": step.weights_bytes, "gradients": step.gradients_bytes, "optimizer state": step.optimizer_bytes}
     named = ", ".join(f"{name} {units.binary(size)}" for name, size in sizes.items())
     recipe = one.recipe
@@ -1110,7 +1097,7 @@ EXACT_NOTES = (
     NoteRow(
         "allocator",
         1,
-        lambda one: one.limit is not None and one.limit.is_tight(one.step.peak_bytes),
+        lambda one: one.limit is not None and one.limit.is_tight(one.memory.peak_bytes),
         f"It may run out of memory: {RESERVED}",
     ),
     NoteRow("peak", 2, _peak_of_class),

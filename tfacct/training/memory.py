@@ -50,6 +50,36 @@ class TrainingMemory:
         return peak(self.phases)
 
     @property
+    def weights_bytes(self) -> Any:
+        """Bytes of the parameters."""
+        return self.step.parameters
+
+    @property
+    def optimizer_bytes(self) -> Any:
+        """Bytes of the optimizer state."""
+        return self.step.optimizer_state
+
+    @property
+    def gradients_bytes(self) -> Any:
+        """Bytes of all gradients."""
+        return self.phases[-1].gradients
+
+    @property
+    def saved_bytes(self) -> Any:
+        """Bytes saved for backward; on a pipeline rank of all micro-batches in flight."""
+        return self.step.saved_bytes() + (0 if self.step.stage is None else self.step.stage.saved)
+
+    @property
+    def peak_bytes(self) -> Any:
+        """Bytes of the phase with the most."""
+        return self.peak.total
+
+    @property
+    def peak_phase(self) -> str:
+        """Name of the phase with the most bytes."""
+        return self.peak.name
+
+    @property
     def least(self) -> int:
         """The least peak. It is below `peak` if the optimizer step decides and depends on the order of the
         parameters."""

@@ -61,10 +61,10 @@ def step_checks(
     # bounds are measured for the peak, with formulas whose saved bytes are nearly equal
     of_saved = max(most, Fraction(SAVED_LIMIT) / 100)
     checks = [
-        BytesCheck("saved activations", int(formula.step.saved_bytes()), step.saved_bytes, of_saved),
-        BytesCheck("gradients", int(formula.phases[-1].gradients), step.gradients_bytes, most),
-        BytesCheck("optimizer state", int(formula.step.optimizer_state), step.optimizer_bytes, most),
-        BytesCheck("peak", int(formula.peak.total), step.peak_bytes, most),
+        BytesCheck("saved activations", int(formula.saved_bytes), step.saved_bytes, of_saved),
+        BytesCheck("gradients", int(formula.gradients_bytes), step.gradients_bytes, most),
+        BytesCheck("optimizer state", int(formula.optimizer_bytes), step.optimizer_bytes, most),
+        BytesCheck("peak", int(formula.peak_bytes), step.peak_bytes, most),
     ]
     tracked = tracked_peak(model, work, recipe)
     if tracked is not None:
