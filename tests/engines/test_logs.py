@@ -40,14 +40,16 @@ def test_figures_and_flags_of_a_log(tmp_path: Path) -> None:
 def test_a_log_that_agrees(tmp_path: Path) -> None:
     start = load("llama-3.1-8b").engine(on="h100", log=written(tmp_path, LOG))
     assert [one["what"] for one in start.log] == ["weights", "pool", "tokens", "concurrency"]
-    assert all(one["agrees"] for one in start.log) and start.answer == "The log agrees: 4 of 4 figures."
+    assert all(one["agrees"] for one in start.log)
+    assert start.answer == "The log agrees with the estimate: 4 of 4 figures."
     assert start.engine_version == "0.19" and start.max_model_len == 8192
 
 
 def test_the_first_figure_that_differs_is_named(tmp_path: Path) -> None:
     log = written(tmp_path, LOG.replace("58.11 GiB", "55.11 GiB").replace("476,000", "451,456"))
     start = load("llama-3.1-8b").engine(on="h100", log=log)
-    assert start.answer.startswith("pool is the first figure that differs, by -5.2%: another utilization, or another")
+    assert start.answer.startswith("The log does not agree with the estimate: pool is the first figure that differs, by")
+    assert " -5.2% (another utilization, or another " in start.answer
     assert [one["what"] for one in start.log if not one["agrees"]] == ["pool", "tokens"]
 
 
@@ -74,7 +76,7 @@ def test_what_a_log_lacks_is_assumed_and_named(tmp_path: Path) -> None:
     log = written(tmp_path, "vLLM API server version 0.19.0\nAvailable KV cache memory: 54.01 GiB\n")
     start = load("llama-3.1-8b").engine(on="h100", log=log)
     assumed = "Assumed, because the log does not have it: gpu_memory_utilization=0.9, max_model_len=131072."
-    assert start.agrees and start.answer == f"The log agrees: 1 of 1 figures. {assumed}"
+    assert start.agrees and start.answer == f"The log agrees with the estimate: 1 of 1 figures. {assumed}"
 
 
 def test_a_flag_that_is_given_holds_over_the_log(tmp_path: Path) -> None:

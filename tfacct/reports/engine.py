@@ -261,14 +261,16 @@ def _compared(start: Start, figures: Mapping[str, Figure]) -> Iterator[LogLine]:
 
 
 def _log_answer(about: About) -> str:
-    """The first figure that differs, and the likely cause; and what was assumed because the log lacks it."""
+    """Whether the log agrees, or the first figure that differs with its likely cause; and what was assumed because the
+    log lacks it."""
     log = about.log
     first = next((one for one in log if not one["agrees"]), None)
     if first is None:
-        return f"The log agrees: {len(log)} of {len(log)} figures.{about.assumed}"
+        return f"The log agrees with the estimate: {len(log)} of {len(log)} figures.{about.assumed}"
     share = first["printed"] / first["computed"] - 1 if first["computed"] else 1
     differs = f"{first['what']} is the first figure that differs, by {100 * share:+.1f}%"
-    return f"{differs}: {_cause(about, first['what'], share)}?{about.assumed}"
+    cause = _cause(about, first["what"], share)
+    return f"The log does not agree with the estimate: {differs} ({cause}?).{about.assumed}"
 
 
 def _cause(about: About, what: str, share: float) -> str:
