@@ -37,6 +37,9 @@ def test_active_parameters_of_presets_with_experts(run: Callable[..., Ran]) -> N
     assert "active share" not in run("models", "gpt2-").out  # all weights are active
     most = "Active parameters of longcat-flash-chat are a maximum: a token can use fewer experts."
     assert most in " ".join(run("models", "longcat").out.split()) and "maximum" not in run("models", "mixtral").out
+    assert {row["model"] for row in rows if row["active_is_maximum"]} >= {"longcat-flash-chat"}
+    (facts,) = json.loads(run("models", "mixtral", "8x7b", "--json").out)["models"]
+    assert facts["active_share"] == int(mixtral["active_params"]) / int(mixtral["total_params"])
     experts = "In 28 of 56 layers, a token uses 12 of 512 experts and a dense MLP."
     assert experts in " ".join(run("params", "longcat-flash-chat").out.split())
     assert "columns: model, family, params, active, active share" in run("models", "moe", "--sort", "active/total").err

@@ -48,7 +48,9 @@ def test_a_log_that_agrees(tmp_path: Path) -> None:
 def test_the_first_figure_that_differs_is_named(tmp_path: Path) -> None:
     log = written(tmp_path, LOG.replace("58.11 GiB", "55.11 GiB").replace("476,000", "451,456"))
     start = load("llama-3.1-8b").engine(on="h100", log=log)
-    assert start.answer.startswith("The log does not agree with the estimate: pool is the first figure that differs, by")
+    assert start.answer.startswith(
+        "The log does not agree with the estimate: pool is the first figure that differs, by"
+    )
     assert " -5.2% (another utilization, or another " in start.answer
     assert [one["what"] for one in start.log if not one["agrees"]] == ["pool", "tokens"]
 

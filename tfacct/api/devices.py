@@ -13,8 +13,9 @@ def models(*words: str, family: str | None = None, max_params: int | str | None 
     """The presets with their parameters; with words, those with each word in name or family. Raises TfacctError.
 
     >>> from tfacct import models
-    >>> [(row["model"], row["total_params"]) for row in models("gpt2", max_params="100M").rows]
-    [('distilgpt2', 81912576)]
+    >>> small = models("gpt2", max_params="100M").rows
+    >>> [(row["model"], row["total_params"], 2 * row["total_params"]) for row in small]  # with its bytes in bf16
+    [('distilgpt2', 81912576, 163825152)]
     """
     from tfacct.loading import presets
     from tfacct.reports.models import models as report

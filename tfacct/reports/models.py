@@ -26,6 +26,7 @@ class ModelsReport(build.ModelReport):
 
     total_params: int
     active_params: int
+    active_share: float
     context: int
     layers: int
     hidden: int
@@ -102,7 +103,9 @@ class LedgerReport(build.ModelReport):
 def models(presets: Sequence[LoadedModel | Listed]) -> ModelsReport:
     """Every preset with its shape and source; with experts also its active parameters."""
     found = [listed(preset) for preset in presets]
-    active = (Column("active_params", "active", "params"), Column("active_share", "active share", "share"))
+    names = ", ".join(one.name for one in found if one.facts.get("active_is_maximum"))
+    at_most = [Column("active_is_maximum", "")] if names else []
+    active = (*at_most, Column("active_params", "active", "params"), Column("active_share", "active share", "share"))
     routed = any(one.facts["active_params"] != one.parameters for one in found)
     columns = (
         Column("model", "model"),
@@ -125,11 +128,11 @@ def models(presets: Sequence[LoadedModel | Listed]) -> ModelsReport:
             **fact,
             **{size: build.each_of(fact, size) for size in HEADS},
             "active_share": Fraction(fact["active_params"], fact["total_params"]),
+            "active_is_maximum": "at most" if fact.get("active_is_maximum") else None,
         }
         | ({"kv_heads": "latent"} if model.facts["latent"] else {})
         for model, fact in zip(found, facts, strict=True)
     )
-    names = ", ".join(one.name for one in found if one.facts.get("active_is_maximum"))
     most = [f"Active parameters of {names} are a maximum: a token can use fewer experts."] if names else []
     return build.report(
         ModelsReport,
@@ -156,7 +159,8 @@ def _sizes(found: Sequence[Listed]) -> str:
 def _as_json(facts: Mapping[str, Any]) -> dict[str, Any]:
     """Facts of a preset, each key of one type."""
     heads = {key: value for size in HEADS for key, value in build.by_layer(size, facts[size]).items()}
-    return {name: fact for name, fact in facts.items() if name != "latent" and name not in HEADS} | heads
+    share = {"active_share": facts["active_params"] / facts["total_params"]}
+    return {name: fact for name, fact in facts.items() if name != "latent" and name not in HEADS} | share | heads
 
 
 def _facts(model: LoadedModel) -> dict[str, Any]:
