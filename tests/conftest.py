@@ -1,14 +1,11 @@
 """Settings of every test, and the fixtures that they share."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import io
 import os
 import sys
 import tempfile
-from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.families import TINY as TINY
-from tests.helpers.cli import Ran
+from tests.helpers.cli import Ran, Run
 from tests.helpers.hub import inside
 from tests.helpers.lazy import Lazy
 from tests.helpers.models import tiny
@@ -75,7 +72,7 @@ def tiny_model(request: pytest.FixtureRequest) -> LoadedModel:
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ran]:
+def run(monkeypatch: pytest.MonkeyPatch) -> Run:
     """`run("flops", "gpt2")`: the command line as a terminal of 80 columns, or `columns`, would show it."""
 
     def call(*arguments: str, columns: int = 80, stdin: bytes = b"") -> Ran:
@@ -97,7 +94,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ran]:
 
 
 @pytest.fixture
-def ask(environment: dict[str, str], run: Callable[..., Ran], tmp_path: Path) -> Callable[..., Ran]:
+def ask(environment: dict[str, str], run: Run, tmp_path: Path) -> Run:
     """`ask("flops", "Qwen/Qwen2-7B", HF_TOKEN="hf_x")`: the command line in a folder that holds no model."""
 
     def call(*arguments: str, **env: str) -> Ran:

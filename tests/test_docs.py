@@ -5,12 +5,11 @@ import importlib
 import importlib.util
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.helpers.cli import Ran
+from tests.helpers.cli import Run
 from tests.helpers.documents import PAGES, builder
 from tfacct import __version__
 
@@ -103,7 +102,7 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert (page.parent / target).exists(), target
 
 
-def test_recipes_for_agents_give_their_answers(run: Callable[..., Ran]) -> None:
+def test_recipes_for_agents_give_their_answers(run: Run) -> None:
     """Each command of the table, and what its jq path finds; estimates have no answer there."""
     text = (ROOT / "docs" / "agents.md").read_text()
     recipes = re.findall(r"^\| .* \| `tfacct (.*)` \| `(\..*)` \| ?(.*?) ?\|$", text, re.MULTILINE)

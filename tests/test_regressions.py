@@ -1,7 +1,5 @@
 """Wrong numbers and tracebacks of the past. Kind: golden, refusal."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

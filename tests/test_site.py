@@ -1,7 +1,5 @@
 """The site: every page is in its sidebar, links resolve, nothing is fetched from another host. Kind: output."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 import subprocess

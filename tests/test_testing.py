@@ -1,7 +1,5 @@
 """The pytest plugin, the GitHub Action and the pre-commit hook in a user's project. Kind: output."""
 
-from __future__ import annotations
-
 import shlex
 import tomllib
 from pathlib import Path

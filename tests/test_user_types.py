@@ -1,7 +1,5 @@
 """The package as a user's type checker and libraries see it. Kind: output."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

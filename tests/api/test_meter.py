@@ -1,7 +1,5 @@
 """The meter: MFU and HFU of a step by hand, its clock and its peaks. Kind: golden, refusal."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

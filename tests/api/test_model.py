@@ -1,7 +1,5 @@
 """The Python API: arguments, results and errors. Kind: output, refusal."""
 
-from __future__ import annotations
-
 import ast
 import copy
 import inspect
@@ -19,7 +17,7 @@ import pytest
 import tfacct
 from tests.families import TINY
 from tests.helpers.answers import ANSWERS, QUICK, check_plain
-from tests.helpers.cli import Ran
+from tests.helpers.cli import Run
 from tests.helpers.lazy import with_torch
 from tfacct import Model, Report, TfacctError, load, options
 from tfacct.accounts.metrics import METRICS, STEP_METRICS
@@ -247,7 +245,7 @@ def test_the_shells_groups_are_pythons() -> None:
     assert set(options.Step.__annotations__) == names
 
 
-def test_a_shell_is_spoken_to_until_the_command_ends(run: Callable[..., Ran]) -> None:
+def test_a_shell_is_spoken_to_until_the_command_ends(run: Run) -> None:
     assert "--ctx must be at least 1" in run("flops", "gpt2", "--ctx", "0").err
     assert run("flops", "gpt2", "--tokens", "2000").err.count("--tokens 2000 exceeds the context 1,024") == 1
     with pytest.raises(TfacctError, match=r"^ctx must be at least 1"):

@@ -1,7 +1,5 @@
 """Windows, experts and latents by brute force over masks, steps and routing. Kind: golden."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

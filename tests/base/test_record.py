@@ -1,7 +1,5 @@
 """Records equal `@dataclass(frozen=True, slots=True)`, whatever fields they have. Kind: oracle."""
 
-from __future__ import annotations
-
 import copy
 import inspect
 import pickle

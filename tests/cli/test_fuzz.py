@@ -3,8 +3,6 @@
 Commands and options are read off the command line itself, so that a new option is drawn as soon as it exists.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -12,7 +10,7 @@ import random
 import re
 import shlex
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from inspect import Parameter, signature
 from itertools import islice
@@ -22,7 +20,7 @@ from typing import Any, Literal, get_args, get_origin
 import pytest
 
 from tests.families import TINY
-from tests.helpers.cli import Ran
+from tests.helpers.cli import Ran, Run
 from tfacct import families
 from tfacct.accounts.metrics import METRICS
 from tfacct.cli import complete
@@ -208,7 +206,7 @@ def values_of(node: Any) -> Iterator[str]:
         yield from values_of(value)
 
 
-def faults(call: Callable[..., Ran], lines: Iterable[list[str]], folder: Path) -> Iterator[str]:
+def faults(call: Run, lines: Iterable[list[str]], folder: Path) -> Iterator[str]:
     """Command lines at fault, each with what is wrong."""
     there, config = set(folder.rglob("*")), json.dumps(TINY_LLAMA).encode()
     for words in lines:

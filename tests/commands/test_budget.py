@@ -1,15 +1,12 @@
 """`budget`: published fits, tokens of a model by its FLOPs, days and cost. Kind: golden, refusal."""
 
-from __future__ import annotations
-
 import json
 import re
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from tests.helpers.cli import Ran
+from tests.helpers.cli import Run
 from tfacct import load
 from tfacct.base.errors import TfacctError
 from tfacct.loading import presets
@@ -45,7 +42,7 @@ def test_the_answer_and_the_rows_have_one_notation() -> None:
     assert "50% MFU of 989 TFLOP/s (bf16) is assumed on each device, without interruptions." in report.notes
 
 
-def test_tokens_are_not_taken_for_flops(run: Callable[..., Ran]) -> None:
+def test_tokens_are_not_taken_for_flops(run: Run) -> None:
     """2e12 FLOPs are 39 tokens of llama-3.1-8b. MODEL may also be an option."""
     hint = "Less than one token per parameter: did you mean --tokens 2T?"
     assert hint in run("budget", "2T", "--model", "llama-3.1-8b").out
@@ -172,7 +169,7 @@ def test_refused(name: str) -> None:
         budget(asked.pop("model"), **asked)
 
 
-def test_command_line(run: Callable[..., Ran]) -> None:
+def test_command_line(run: Run) -> None:
     ran = run("budget", "1e21", "--on", "8xh100", "--mfu", "0.4")
     said = "1e21 FLOPs: 2.89 B parameters on 57.7 B tokens (Chinchilla), 3.66 days, 702 device-hours."
     assert " ".join(ran.out.splitlines()[1:3]).strip() == said

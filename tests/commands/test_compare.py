@@ -1,15 +1,12 @@
 """`compare`: every number equals that of `params`, `memory` and `flops`. Kind: law, output."""
 
-from __future__ import annotations
-
 import json
 import re
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from tests.helpers.cli import Ran
+from tests.helpers.cli import Run
 from tfacct import load
 from tfacct.base.errors import TfacctError
 from tfacct.output.report import Report
@@ -118,7 +115,7 @@ def test_metric_with_the_name_of_a_measure() -> None:
     assert report.models[0]["kv_cache_bytes"] == 37_748_736 / 2
 
 
-def test_csv_is_sorted_by_its_own_columns(run: Callable[..., Ran]) -> None:
+def test_csv_is_sorted_by_its_own_columns(run: Run) -> None:
     """The table has a column for each model; the CSV has a row for each."""
     ran = run("compare", "gpt2-xl", "gpt2", "--ctx", "256", "--csv", "--sort", "total_params")
     assert [line.partition(",")[0] for line in ran.out.splitlines()] == ["label", "gpt2", "gpt2-xl"]
@@ -148,7 +145,7 @@ def test_refused(name: str) -> None:
         compared(*asked.pop("names"), **asked)
 
 
-def test_command_line(run: Callable[..., Ran]) -> None:
+def test_command_line(run: Run) -> None:
     """Lists give columns; a change of fields, or --by line, two sides line by line."""
     ran = run("compare", "llama-3.1-8b", "--ctx", "8k,64k", "--on", "h100", "--json")
     assert [found["context"] for found in json.loads(ran.out)["models"]] == [8192, 65536]
@@ -162,7 +159,7 @@ def test_command_line(run: Callable[..., Ran]) -> None:
     assert beside.out.startswith("label,total_params,") and "share.attn,total_flops" in beside.out.splitlines()[0]
 
 
-def test_models_are_compared_at_the_longest_context_that_all_have(run: Callable[..., Ran]) -> None:
+def test_models_are_compared_at_the_longest_context_that_all_have(run: Run) -> None:
     """Llama 3.1 has 131,072 tokens of context and OLMoE 4,096."""
     default, given = (
         " ".join(run("compare", "llama-3.1-8b", "olmoe-1b-7b", "-v", *words).out.split())
@@ -177,7 +174,7 @@ def test_models_are_compared_at_the_longest_context_that_all_have(run: Callable[
     assert "Context:" not in images and ["context", "50", "197"] in [line.split() for line in images.splitlines()]
 
 
-def test_training_steps_are_compared_by_their_peak(run: Callable[..., Ran]) -> None:
+def test_training_steps_are_compared_by_their_peak(run: Run) -> None:
     recipes = [{"recompute": "none"}, {"recompute": "full"}]
     peaks = [load("llama-3.1-8b").train(ctx="4k", **recipe).peak_bytes for recipe in recipes]
     ran = run("compare", "llama-3.1-8b", "--train", "--ctx", "4k", "--recompute", "none,full")
@@ -201,7 +198,7 @@ def test_training_steps_are_compared_by_their_peak(run: Callable[..., Ran]) -> N
     assert "the peak memory of gpt2." in run("compare", "gpt2", "gpt2-medium", "--train", "--ctx", "64").out
 
 
-def test_rows_for_what_differs_between_models(run: Callable[..., Ran]) -> None:
+def test_rows_for_what_differs_between_models(run: Run) -> None:
     """Formats are a row if they differ; the bytes of a token are those of the first one with windows."""
     out = run("compare", "gpt2", "llama-3.1-8b").out
     rows = {line[1:24].strip(): line.split() for line in out.splitlines()}

@@ -1,16 +1,13 @@
 """The page as a file: its content, what it may contain, and the command that writes it. Kind: output, refusal."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.helpers.cli import Ran
+from tests.helpers.cli import Run
 from tfacct import load
 from tfacct.base.errors import UsageError
 from tfacct.loading import presets
@@ -118,7 +115,7 @@ def test_the_first_view_needs_no_script() -> None:
     assert "133 T FLOPs" in still and "attn.scores" in still and "<script" not in still
 
 
-def test_the_command_writes_a_page(run: Callable[..., Ran], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_writes_a_page(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     ran = run("explore", "gpt2", "--ctx", "64", "--decode")
     assert ran.code == 0 and ran.out == "" and ran.err.startswith("wrote gpt2.html: ")

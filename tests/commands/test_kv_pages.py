@@ -4,13 +4,12 @@ refusal.
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.families import TINY
-from tests.helpers.cli import Ran
+from tests.helpers.cli import Run
 from tests.helpers.models import tiny
 from tfacct import load
 from tfacct.base.errors import TfacctError
@@ -38,7 +37,7 @@ def test_caches_with_scales() -> None:
         LLAMA.memory(dtype="fp8-token")
 
 
-def test_pages_decide_what_fits_and_when_the_cache_overtakes(run: Callable[..., Ran]) -> None:
+def test_pages_decide_what_fits_and_when_the_cache_overtakes(run: Run) -> None:
     """16,060,522,496 bytes of weights are more than 7,658 pages of 16 tokens of 131,072 bytes; of 16.3 GB they leave
     239,477,504 bytes, less than 2,048 tokens. At a chunk of 8,192 tokens vLLM reserves pages for fewer requests of
     Gemma than the bytes of their caches would let."""
@@ -69,7 +68,7 @@ def test_charts_draw_the_pages_that_the_report_counts(name: str) -> None:
         assert report.kv_cache_bytes in [sizes[chart.x.index(4096)] for sizes in chart.series.values()]
 
 
-def test_the_cache_of_ranks_has_no_notes_on_weights(run: Callable[..., Ran]) -> None:
+def test_the_cache_of_ranks_has_no_notes_on_weights(run: Run) -> None:
     note = "V = 50,257 is not split evenly"
     said = [" ".join(run("memory", "gpt2", *more, "--tp", "2", "-v").out.split()) for more in ((), ("--kv",))]
     assert [note in words for words in said] == [True, False]
@@ -104,7 +103,7 @@ def test_vllm_is_not_said_to_start_where_it_raises() -> None:
     assert LLAMA.memory(on="24GB", kv_block=16, ctx=60_561).pages["starts"] is False
 
 
-def test_a_model_whose_weights_do_not_fit_has_no_pages(run: Callable[..., Ran]) -> None:
+def test_a_model_whose_weights_do_not_fit_has_no_pages(run: Run) -> None:
     asked = ("memory", "llama-3.1-70b", "gpt2", "--on", "t4", "--kv-block", "16")
     out = run(*asked, "--json").out
     large, small = json.loads(out)["models"]
@@ -140,7 +139,7 @@ def test_pages_of_a_hybrid_are_those_of_an_engine(name: str, block: int, groups:
         assert found.pages["tokens"] == found.pages["count"] // groups * block
 
 
-def test_the_cache_of_a_hybrid_fills_whole_blocks_of_an_engine(run: Callable[..., Ran]) -> None:
+def test_the_cache_of_a_hybrid_fills_whole_blocks_of_an_engine(run: Run) -> None:
     """Qwen3.5-9B: 8,192 tokens take 16 blocks of 528, in 8 layers of 4 heads of 256 for keys and for values. A block of
     a layer has 528 · 4,096 bytes; so has the page of each of 24 layers with states: 3 inputs of 8,192 channels in bf16,
     32 heads of 128 · 128 numbers in fp32, and padding."""
@@ -157,14 +156,14 @@ def test_the_cache_of_a_hybrid_fills_whole_blocks_of_an_engine(run: Callable[...
 
 
 @pytest.mark.parametrize("name", ["mamba-130m", "bert-base"])
-def test_pages_of_a_model_without_keys_are_refused(name: str, run: Callable[..., Ran]) -> None:
+def test_pages_of_a_model_without_keys_are_refused(name: str, run: Run) -> None:
     with pytest.raises(TfacctError, match="has no pages"):
         load(name).memory(kv_block=16)
     ran = run("memory", "gpt2", name, "--kv-block", "16", "--json")
     assert json.loads(ran.out)["models_skipped"][0]["model"] == name
 
 
-def test_in_every_form(run: Callable[..., Ran]) -> None:
+def test_in_every_form(run: Run) -> None:
     ran = run("memory", "llama-3.1-8b", "--on", "80GB", "--use", "0.9", "--kv-block", "16", "--ctx", "8k", "-v")
     said = " ".join(ran.out.split())
     assert 'start with "GPU KV cache size: 426,784 tokens"' in said and "Usable: 72 GB: 0.9 of 80 GB." in said
@@ -202,7 +201,7 @@ def test_a_format_that_takes_the_head_and_the_table() -> None:
             LLAMA.memory(dtype=wrong)
 
 
-def test_a_config_that_stores_its_cache_in_8_bits_says_so(run: Callable[..., Ran], tmp_path: Path) -> None:
+def test_a_config_that_stores_its_cache_in_8_bits_says_so(run: Run, tmp_path: Path) -> None:
     said = {"quant_method": "modelopt", "quant_algo": "FP8", "kv_cache_scheme": {"num_bits": 8, "type": "float"}}
     file = tmp_path / "config.json"
     file.write_text(json.dumps({**TINY["llama"], "quantization_config": said}))

@@ -1,10 +1,7 @@
 """`mfu`: FLOPs per token in two conventions, and utilization. Kind: golden, refusal."""
 
-from __future__ import annotations
-
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +9,7 @@ import pytest
 
 import tfacct
 from tests.families import TINY
-from tests.helpers.cli import Ran
+from tests.helpers.cli import Run
 from tests.helpers.utilization import FULL, PALM
 from tfacct import Meter, TfacctError, load
 from tfacct.ledger.workload import Request
@@ -184,7 +181,7 @@ def test_report_of_what_cannot_be() -> None:
             reported(**asked)
 
 
-def test_command_line(run: Callable[..., Ran]) -> None:
+def test_command_line(run: Run) -> None:
     asked = ("mfu", "llama-3.1-8b", "--ctx", "8k", "--on", "8xh100")
     assert run(*asked, "--tokens-per-second", "60k").out.splitlines()[1].startswith("43.9% MFU")
     for time in ("8.738", "8.738s", "8738ms"):  # 64 · 8,192 tokens at 60,000 a second
@@ -204,7 +201,7 @@ def test_command_line(run: Callable[..., Ran]) -> None:
     assert json.loads(run(*asked, "--tokens-per-second", "60k", "--json").out) == python.document()
 
 
-def test_a_step_time_next_to_the_estimate(run: Callable[..., Ran]) -> None:
+def test_a_step_time_next_to_the_estimate(run: Run) -> None:
     """64 sequences on 8 devices do not fit at once: 8 micro-batches of one on each take what `time` estimates."""
     asked = ("--ctx", "8k", "--on", "8xh100", "--json")
     (step,) = json.loads(run("time", "llama-3.1-8b", "--train", "--batch", "1", "--accumulate", "8", *asked).out)[

@@ -3,11 +3,10 @@
 import csv
 import io
 import json
-from collections.abc import Callable
 
 import pytest
 
-from tests.helpers.cli import Ran
+from tests.helpers.cli import Run
 
 
 @pytest.mark.parametrize(
@@ -19,13 +18,13 @@ from tests.helpers.cli import Ran
         ("devices h100", ["79.2 GiB of memory", "989 TFLOP/s in bf16"]),
     ],
 )
-def test_the_answer_is_in_the_table_and_in_the_json(run: Callable[..., Ran], arguments: str, words: list[str]) -> None:
+def test_the_answer_is_in_the_table_and_in_the_json(run: Run, arguments: str, words: list[str]) -> None:
     answer = json.loads(run(*arguments.split(), "--json").out)["answer"]
     assert all(word in answer for word in words)
     assert answer in run(*arguments.split(), columns=120).out
 
 
-def test_active_parameters_of_presets_with_experts(run: Callable[..., Ran]) -> None:
+def test_active_parameters_of_presets_with_experts(run: Run) -> None:
     """Mixtral: 32 layers, 2 of 8 experts of 3 · 4,096 · 14,336 weights are active, 46.7 B less 33.8 B are 12.9 B."""
     rows = list(csv.DictReader(io.StringIO(run("models", "moe", "--csv", "--sort", "active share").out)))
     (mixtral,) = (row for row in rows if row["model"] == "mixtral-8x7b")

@@ -2,13 +2,10 @@
 refusal.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re
 import shlex
-from collections.abc import Callable
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -16,7 +13,7 @@ from typing import Any
 import pytest
 
 import tfacct
-from tests.helpers.cli import Ran
+from tests.helpers.cli import Run
 from tfacct.ledger.workload import Workload
 from tfacct.parallel.search import trained
 from tfacct.training.layout_search import TrainingSearch
@@ -188,7 +185,7 @@ def test_the_least_sent_comes_first() -> None:
 
 
 @pytest.mark.parametrize("more", ["--train --recompute full --weights fp32", ""])
-def test_a_command_runs(run: Callable[..., Ran], more: str) -> None:
+def test_a_command_runs(run: Run, more: str) -> None:
     asked = ["plan", LLAMA, "--on", "4x80GB", "--ctx", "4k", "--batch", "8", *more.split()]
     found = tfacct.load(LLAMA)
     recipe: dict[str, Any] = {"recompute": "full", "weights_dtype": "fp32"} if more else {}
@@ -238,7 +235,7 @@ def test_layouts_that_do_not_fit_are_in_order_and_what_they_send_is_computed_whe
     assert [one.bytes for one in first] == needs[:3] and needs == sorted(needs) and min(needs) > 24e9
 
 
-def test_an_encoder_sends_what_it_reads(run: Callable[..., Ran]) -> None:
+def test_an_encoder_sends_what_it_reads(run: Run) -> None:
     asked = ("plan", "bert-base", "--on", "4x8GB", "--ctx", "512", "--batch", "64")
     found = tfacct.load("bert-base").plan(on="4x8GB", ctx=512, batch=64)
     sent = {row["pp"]: row["sent_bytes"] for row in found.layouts if row["tp"] == 1}
@@ -246,7 +243,7 @@ def test_an_encoder_sends_what_it_reads(run: Callable[..., Ran]) -> None:
     assert "Bytes sent are for one pass over each sequence." in " ".join(run(*asked).out.split())
 
 
-def test_the_command_of_a_file_and_of_a_field_runs(run: Callable[..., Ran], tmp_path: Path) -> None:
+def test_the_command_of_a_file_and_of_a_field_runs(run: Run, tmp_path: Path) -> None:
     folder = tmp_path / "my model"
     folder.mkdir()
     config = dict(tfacct.load("llama-3.2-1b").loaded.raw)
@@ -259,7 +256,7 @@ def test_the_command_of_a_file_and_of_a_field_runs(run: Callable[..., Ran], tmp_
 
 
 @pytest.mark.parametrize("on", ["16xh100", "16x80GB", "16x86000000001B"])
-def test_the_command_of_a_replica_fits(run: Callable[..., Ran], on: str) -> None:
+def test_the_command_of_a_replica_fits(run: Run, on: str) -> None:
     found = tfacct.load("llama-3.3-70b").plan(on=on, ctx="8k", batch=64, use=0.8, reserve="1GB")
     for row in found.layouts[::3]:
         devices = 16 // row["dp"]
@@ -268,7 +265,7 @@ def test_the_command_of_a_replica_fits(run: Callable[..., Ran], on: str) -> None
         assert out.startswith("Fits ") and f": {row['batch']} requests of 8,192 tokens at once" in " ".join(out.split())
 
 
-def test_two_fits_are_compared_by_their_errors(run: Callable[..., Ran]) -> None:
+def test_two_fits_are_compared_by_their_errors(run: Run) -> None:
     """On A100s Megatron-LM's steps were measured, with a median error of 2.1%; on H100s those of Megatron-Bridge, with
     13.1%: there the times tie, and both layouts have a command."""
     asked = ("--train", "--on", "8xa100-sxm-80gb", "--ctx", "4k", "--batch", "64")
@@ -288,7 +285,7 @@ def test_two_fits_are_compared_by_their_errors(run: Callable[..., Ran]) -> None:
     assert " s are not known. Measure both. " in " ".join(ran.out.split())
 
 
-def test_the_law_of_the_fastest_layout_comes_first(run: Callable[..., Ran]) -> None:
+def test_the_law_of_the_fastest_layout_comes_first(run: Run) -> None:
     """At 80 columns with the bytes sent, since no layout recomputes; a command lists them by collective."""
     asked = ("plan", "gpt2-xl", "--train", "--on", "16xh100", "--ctx", "1k", "--batch", "16")
     (facts,) = json.loads(run(*asked, "--json").out)["models"]
@@ -309,7 +306,7 @@ def test_the_law_of_the_fastest_layout_comes_first(run: Callable[..., Ran]) -> N
     assert found["layouts"][0]["sent_bytes"] == first["Megatron-LM"]["sent_bytes"] and found["collectives"]
 
 
-def test_the_least_time_comes_first(run: Callable[..., Ran]) -> None:
+def test_the_least_time_comes_first(run: Run) -> None:
     """Each estimate is that of `tfacct time`, for FSDP and Megatron-LM's layouts; others have none and come last."""
     model = tfacct.load(LLAMA)
     asked: dict[str, Any] = {"on": "8xa100-sxm-80gb", "ctx": "4k", "batch": 64, "train": True}
@@ -343,7 +340,7 @@ def test_the_least_time_comes_first(run: Callable[..., Ran]) -> None:
     assert model.plan(**asked).layouts == found.layouts and (found.by, plain.by) == ("time", "sent")
 
 
-def test_the_time_of_a_token(run: Callable[..., Ran]) -> None:
+def test_the_time_of_a_token(run: Run) -> None:
     found = tfacct.load("llama-3.1-70b").plan(on="8xh100-sxm", ctx="8k", batch=64, by="time")
     row = found.layouts[0]
     assert (row["tp"], row["pp"]) == (8, 1) and all(one["seconds"] is None for one in found.layouts if one["pp"] > 1)
@@ -438,14 +435,14 @@ def test_the_least_memory_comes_first() -> None:
     assert found.answer.startswith(f"Least memory of {len(needs)} layouts that fit: tp=8 sp, recompute full, 9.49 GiB")
 
 
-def test_limit_is_of_the_table_alone(run: Callable[..., Ran]) -> None:
+def test_limit_is_of_the_table_alone(run: Run) -> None:
     asked = ("plan", LLAMA, "--on", "8xh100-sxm", "--ctx", "8k", "--batch", "64")
     rows = {limit: run(*asked, "--limit", limit, "--csv").out.count("\n") - 1 for limit in ("3", "0")}
     assert rows == {"3": 3, "0": 10}
     assert len(json.loads(run(*asked, "--limit", "3", "--json").out)["models"][0]["layouts"]) == 10
 
 
-def test_what_of_a_layout_is_given_holds(run: Callable[..., Ran]) -> None:
+def test_what_of_a_layout_is_given_holds(run: Run) -> None:
     model, asked = tfacct.load(LLAMA), {"on": "8x80GB", "train": True, "ctx": "4k", "batch": 32}
     found = model.plan(tp=2, sp=True, **asked)
     every = [row for row in model.plan(**asked).layouts if (row["tp"], row["sp"]) == (2, True)]
@@ -471,7 +468,7 @@ def test_a_whole_layout_is_explained() -> None:
     assert found.answer.startswith("tp=2 sp dp=4 zero=1 fits on 8 × h100-sxm: ")
 
 
-def test_a_batch_is_that_of_all_devices(run: Callable[..., Ran]) -> None:
+def test_a_batch_is_that_of_all_devices(run: Run) -> None:
     """With `--on` and without, under either name. By default each data-parallel rank has one sequence."""
     model, layout = tfacct.load(LLAMA), {"tp": 2, "fsdp": 4, "train": True, "ctx": "2k"}
     (row,) = model.plan(on="8xh100", batch=8, recompute="full", **layout).layouts
@@ -485,7 +482,7 @@ def test_a_batch_is_that_of_all_devices(run: Callable[..., Ran]) -> None:
     assert model.comms(**{**layout, "tp": 1, "fsdp": 1, "pp": 2, "microbatches": 5}).workload["batch"] == 5
 
 
-def test_the_plan_of_tensor_parallelism(run: Callable[..., Ran]) -> None:
+def test_the_plan_of_tensor_parallelism(run: Run) -> None:
     """Llama's q, k, v, gate and up: 5 · 32 + 1 sums of gradients in torch's plan, 2 · 32 + 1 in Megatron-LM's."""
     words = " ".join(run("plan", LLAMA, "--train", "--ctx", "2k", "--tp", "2").out.split())
     note = "input gradients of q, k, v, gate, up one by one: 161 times in all, Megatron-LM 65 (--tp-plan megatron)."
@@ -512,7 +509,7 @@ def test_a_whole_layout_that_serves_is_explained() -> None:
     assert line["sent_bytes"] == found.layouts[0]["sent_bytes"] == 161 * 2 * 7 * (64 * 8192 * 2) // 8
 
 
-def test_the_bubble_of_a_pipeline_is_shown(run: Callable[..., Ran]) -> None:
+def test_the_bubble_of_a_pipeline_is_shown(run: Run) -> None:
     """128 sequences on dp = 2 are 64 micro-batches of a replica, and 1F1B idles (P − 1)/M of it: 31/64 = 48.4%."""
     words = ("plan", "mixtral-8x22b", "--train", "--ctx", "4k", "--batch", "128", "--on", "64xa100", "--by", "sent")
     rows = json.loads(run(*words, "--json").out)["models"][0]["layouts"]
@@ -523,7 +520,7 @@ def test_the_bubble_of_a_pipeline_is_shown(run: Callable[..., Ran]) -> None:
     assert {row["bubble_ratio"] for row in one_stage["models"][0]["layouts"] if row["pp"] == 1} == {None}
 
 
-def test_a_layout_without_room_for_the_allocator(run: Callable[..., Ran]) -> None:
+def test_a_layout_without_room_for_the_allocator(run: Run) -> None:
     """The peak · 1.17 is above the usable 77.3 GiB at context 18,432, and below it at 8,192."""
     warning = "may run out of memory: the CUDA allocator reserves at least 17% more than this count"
     for context, tight in (("18k", True), ("8k", False)):

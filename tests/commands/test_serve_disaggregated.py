@@ -1,14 +1,11 @@
 """`serve --prefill-on`: workers that only prefill and workers that only decode. Kind: golden, refusal."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import tfacct
-from tests.helpers.cli import Ran
+from tests.helpers.cli import Run
 from tfacct.base.errors import TfacctError
 from tfacct.timing.timing import CONSTANTS
 from tfacct.timing.validated import VALIDATED
@@ -39,7 +36,7 @@ def test_the_decode_batch_follows_from_littles_law() -> None:
         assert line["decode_batch"] == pytest.approx(line["requests"] * decoding / (first + decoding), abs=0.51)
 
 
-def test_prompts_queue_where_a_prefill_worker_has_too_little_time(run: Callable[..., Ran]) -> None:
+def test_prompts_queue_where_a_prefill_worker_has_too_little_time(run: Run) -> None:
     one, many = asked(requests=[1, 64]).lines
     # Prompts of 2,048 tokens are taken 4 at a time, so as many of 64 requests as fit into 8,192 tokens.
     four = LLAMA.time(on="2xh100", ctx=2048, batch=4, prefill=True).value_seconds / 4

@@ -1,7 +1,5 @@
 """`serve --ttft`: the fewest devices that meet a TTFT and a TPOT. Kind: law, output."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,14 +1,11 @@
 """`solve --for tp`, `sweep --tp --fsdp`: numbers of ranks as unknown and as axis. Kind: law, refusal."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import tfacct
-from tests.helpers.cli import Ran
+from tests.helpers.cli import Run
 from tfacct.base.errors import TfacctError
 
 LARGE = "llama-3.1-70b"
@@ -79,7 +76,7 @@ def test_a_layout_that_does_not_divide_71_heads() -> None:
         tfacct.load("falcon-7b").memory(tp=2)
 
 
-def test_two_models_of_one_name_are_two_rows(run: Callable[..., Ran]) -> None:
+def test_two_models_of_one_name_are_two_rows(run: Run) -> None:
     for command in ("memory", "params"):
         out = run(command, "gpt2", "gpt2", "--tp", "2", "--csv").out
         assert [row.split(",")[0] for row in out.splitlines()[1:]] == ["gpt2", "gpt2"]
@@ -99,12 +96,12 @@ def test_biases_of_what_is_summed_are_whole_in_formulas() -> None:
     assert sum("/t + " in code for code in written.values()) == 2  # o and down
 
 
-def test_a_formula_of_one_rank_alone_is_that_of_the_model(run: Callable[..., Ran]) -> None:
+def test_a_formula_of_one_rank_alone_is_that_of_the_model(run: Run) -> None:
     assert run("formula", "gpt2", "--tp", "1").out == run("formula", "gpt2").out
     assert "gpt2: --tp 2 does not divide V = 50,257 evenly" in run("formula", "gpt2", "--tp", "2").err
 
 
-def test_the_fewest_ranks_are_among_all_that_divide_the_rows(run: Callable[..., Ran]) -> None:
+def test_the_fewest_ranks_are_among_all_that_divide_the_rows(run: Run) -> None:
     model = tfacct.load("gpt2")  # rows of 768: six ranks go, five do not
     peaks = {fsdp: model.train(fsdp=fsdp).peak_bytes for fsdp in (4, 6)}
     assert peaks[6] < 1_420_000_000 < peaks[4]
@@ -116,7 +113,7 @@ def test_the_fewest_ranks_are_among_all_that_divide_the_rows(run: Callable[..., 
 @pytest.mark.parametrize(
     ("mesh", "bound"), [("--cp 4", False), ("--pp 2", True), ("--tp 2", True), ("--dp 2 --zero 1", False)]
 )
-def test_layouts_without_a_measured_error_say_so(run: Callable[..., Ran], mesh: str, bound: bool) -> None:
+def test_layouts_without_a_measured_error_say_so(run: Run, mesh: str, bound: bool) -> None:
     words = " ".join(run("train", "llama-3.2-1b", "--ctx", "2k", "--batch", "8", *mesh.split(), "-v").out.split())
     assert ("the error for this layout was not measured" in words) is not bound
     assert ("(measured on" in words) is bound

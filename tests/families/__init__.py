@@ -19,8 +19,6 @@ Tables next to them: refusals.json has configs that are refused, test_read_as.py
 by_hand.toml published models by hand.
 """
 
-from __future__ import annotations
-
 import re
 from collections import UserDict
 from collections.abc import Iterator

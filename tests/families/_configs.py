@@ -1,7 +1,5 @@
 """A family's test configs, as differences from a base, and what those of several families have alike."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeAlias
 

@@ -1,7 +1,5 @@
 """Random configs of a family: one of those whose logits are compared, with a few fields changed."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from random import Random
 from typing import Any

@@ -1,7 +1,5 @@
 """DeepSeek-V4: compressed keys, as published and by hand. Kind: golden, refusal."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.families import TINY

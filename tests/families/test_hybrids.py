@@ -1,7 +1,5 @@
 """Recurrent layers, windows of an encoder and layers that differ: numbers and states by hand. Kind: golden, refusal."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

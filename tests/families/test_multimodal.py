@@ -1,7 +1,5 @@
 """Each part of a multimodal model is counted as the class of the full model builds it. Kind: golden, refusal."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

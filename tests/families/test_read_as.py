@@ -1,7 +1,5 @@
 """Published files that say a model in other words are read as the same model in a family's own words. Kind: law."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

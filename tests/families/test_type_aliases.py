@@ -1,7 +1,5 @@
 """Files that name their code, or a type with the computation of another family. Kind: golden, refusal."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -2,8 +2,6 @@
 Kind: golden, refusal.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

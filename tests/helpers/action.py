@@ -1,7 +1,5 @@
 """The steps of the GitHub Action."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

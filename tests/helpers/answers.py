@@ -1,7 +1,5 @@
 """One call of each method of a model."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from functools import cache

@@ -1,8 +1,6 @@
 """A browser without a window, spoken to over a pipe in the DevTools protocol. Standard library only: no port, no
 websocket, no version to match. Where there is no Chromium, the tests skip and say so."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os

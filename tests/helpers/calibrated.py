@@ -1,7 +1,5 @@
 """The device file of a machine that was swept."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import tfacct

@@ -1,7 +1,5 @@
 """Checkpoints as tests write them: headers and tensors of a class."""
 
-from __future__ import annotations
-
 import json
 import struct
 import warnings

@@ -1,10 +1,8 @@
 """The command line in this process: what it printed, and a limit of its CPU time."""
 
-from __future__ import annotations
-
 import contextlib
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pytest
@@ -17,6 +15,10 @@ class Ran:
     code: int
     out: str
     err: str
+
+
+Run = Callable[..., Ran]
+"""The fixture `run`."""
 
 
 @contextlib.contextmanager

@@ -1,7 +1,5 @@
 """Which tests are collected: slow ones only if `-m` asks for them; with `--family NAME`, those of that family only."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Iterator, Sequence

@@ -2,12 +2,11 @@
 
 import shlex
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.helpers.cli import Ran
+from tests.helpers.cli import Run
 
 
 def each_line(test_file: str, name: str) -> pytest.MarkDecorator:
@@ -17,14 +16,14 @@ def each_line(test_file: str, name: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize(("line", "words"), lines)
 
 
-def check_refused(run: Callable[..., Ran], line: str, words: str | list[str]) -> None:
+def check_refused(run: Run, line: str, words: str | list[str]) -> None:
     """Exit code 2, the words on stderr in an error and at most one hint, and nothing on stdout."""
     ran = run(*shlex.split(line))
     assert (ran.code, ran.out) == (2, "") and "Traceback" not in ran.err and "error" in ran.err, ran
     check_words(words, ran.err)
 
 
-def check_said(run: Callable[..., Ran], line: str, words: str | list[str]) -> None:
+def check_said(run: Run, line: str, words: str | list[str]) -> None:
     """Exit code 0, and the words on stdout or stderr."""
     ran = run(*shlex.split(line), columns=300)
     assert ran.code == 0, ran.err

@@ -3,8 +3,6 @@
 `python -m tests.helpers.conformance` writes docs/conformance.json; test_export.py says when it is stale.
 """
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Mapping

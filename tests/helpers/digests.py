@@ -4,8 +4,6 @@ digests.toml has a digest and a reason for each file. `python -m tests.helpers.d
 and this reason for each file whose figures differ; the reason is where the new figure was read.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import sys

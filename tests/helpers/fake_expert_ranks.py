@@ -1,7 +1,5 @@
 """Ranks of expert parallelism as transformers' plans run them, and the collectives that are counted for them."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from contextlib import ExitStack

@@ -1,7 +1,5 @@
 """Ranks of a mesh as torch runs them in one process, with collectives that send nothing."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Iterator

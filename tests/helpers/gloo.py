@@ -1,7 +1,5 @@
 """Several processes that send to one another by gloo, as ranks do."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -4,8 +4,6 @@ Attention of a rank's tokens beside that of one process. The ring is torch's own
 written out here.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """One rank of several that send, for test_gloo: `python -m tests.helpers.gloo_ranks RANK RANKS STORE JOB`."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """One rank of a pipeline that really sends: `python -m tests.helpers.gloo_stages RANK RANKS STORE JOB`."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from typing import Any

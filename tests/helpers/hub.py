@@ -1,22 +1,20 @@
 """A model hub on this machine."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.helpers.cli import Ran
+from tests.helpers.cli import Run
 
 COMMIT, OTHER_COMMIT = "453ed1575b739b5b03ce3758b23befdb0967f40e", "0123456789abcdef0123456789abcdef01234567"
-Ask = Callable[..., Ran]
+Ask = Run
 
 
 @contextlib.contextmanager

@@ -1,7 +1,5 @@
 """Torch and what needs it, imported when a test first uses it: to collect tests takes none of them."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any

@@ -1,7 +1,5 @@
 """Tiny models with every size its own, the kinds among them, and the workloads that each can be asked for."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cache

@@ -1,7 +1,5 @@
 """Configs of multimodal models, and the classes that run them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from copy import deepcopy
 from pathlib import Path

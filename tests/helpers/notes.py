@@ -1,7 +1,5 @@
 """Which notes of a report's table are printed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """Configs of encoders and projectors."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tests.families import TINY

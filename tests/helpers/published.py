@@ -1,7 +1,5 @@
 """Published configs, and small ones with fields taken out."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

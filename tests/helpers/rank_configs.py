@@ -1,7 +1,5 @@
 """Small configs that ranks and stages run."""
 
-from __future__ import annotations
-
 from tfacct.base.errors import TfacctError
 from tfacct.loading.model import LoadedModel
 from tfacct.parallel.mesh import Mesh, check, padded_axes, replicated_heads

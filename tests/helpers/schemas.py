@@ -1,7 +1,5 @@
 """Documents against the schemas of docs/schema."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

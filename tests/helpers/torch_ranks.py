@@ -1,7 +1,5 @@
 """Ranks of a parallel layout as torch runs them, in a process group that sends nothing: what they hold."""
 
-from __future__ import annotations
-
 import warnings
 import weakref
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A rank of a pipeline as torch's schedules run it: a class's blocks in stages, on meta, its neighbours not there."""
 
-from __future__ import annotations
-
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """A small model, and training memory of its ranks."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import tfacct

@@ -1,7 +1,5 @@
 """Models as people write them by hand, with names of their own; a factory for each, and some that cannot be checked."""
 
-from __future__ import annotations
-
 from operator import attrgetter
 from typing import Any
 

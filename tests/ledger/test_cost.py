@@ -1,12 +1,11 @@
 """The cost of one more token, unbounded questions, and questions about quantized weights. Kind: golden, output."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from tests.families import TINY
-from tests.helpers.cli import Ran
+from tests.helpers.cli import Run
 from tfacct import load
 from tfacct.accounts.memory import next_token_bytes
 from tfacct.ledger.cost import Cost
@@ -14,7 +13,7 @@ from tfacct.ledger.storage import BF16_EACH
 from tfacct.ledger.workload import Workload
 
 
-def facts(run: Callable[..., Ran], *arguments: str) -> dict[str, Any]:
+def facts(run: Run, *arguments: str) -> dict[str, Any]:
     ran = run(*arguments, "--json")
     assert ran.code == 0, ran.err
     return json.loads(ran.out)["models"][0]
@@ -25,7 +24,7 @@ def test_costs_add_up() -> None:
     assert (both.flops, both.read, both.written, both.moved, both.intensity) == (10, 3, 2, 5, 2)
 
 
-def test_one_more_token_past_the_windows(run: Callable[..., Ran]) -> None:
+def test_one_more_token_past_the_windows(run: Run) -> None:
     """gemma-3-27b: 62 blocks of 16 · 128 keys and values in bf16, 8 KiB each; 52 of them keep 1,024 at most."""
     for command in ("memory", "memory --kv"):
         past, within = (facts(run, *command.split(), "gemma-3-27b-text", "--ctx", ctx) for ctx in ("131072", "512"))
@@ -46,7 +45,7 @@ def test_the_window_fills_up() -> None:
         assert next_token_bytes(model.ledger, at, BF16_EACH) == blocks * 8192
 
 
-def test_a_sweep_tells_the_first_token_from_the_next(run: Callable[..., Ran]) -> None:
+def test_a_sweep_tells_the_first_token_from_the_next(run: Run) -> None:
     metrics = "kv_bytes_per_token,kv_bytes_next_token"
     ran = run("sweep", "gemma-3-27b-text", "--ctx", "512,131072", "--metric", metrics)
     assert "first token  next token" in ran.out
@@ -56,7 +55,7 @@ def test_a_sweep_tells_the_first_token_from_the_next(run: Callable[..., Ran]) ->
     ]
 
 
-def test_nothing_kept_bounds_nothing(run: Callable[..., Ran]) -> None:
+def test_nothing_kept_bounds_nothing(run: Run) -> None:
     """bert-base in 24 GiB: its weights, and no cache that grows with context or batch."""
     fit = facts(run, "memory", "bert-base", "--on", "24GiB")["fit"]
     slack = 24 * 1024**3 - 2 * 109_514_298
@@ -72,14 +71,14 @@ def test_nothing_kept_bounds_nothing(run: Callable[..., Ran]) -> None:
     assert small.code == 0 and "the weights alone need 209 MiB, and 1.00 MiB is usable" in small.out
 
 
-def test_a_state_of_one_size_bounds_the_batch_only(run: Callable[..., Ran]) -> None:
+def test_a_state_of_one_size_bounds_the_batch_only(run: Run) -> None:
     fit = facts(run, "memory", "mamba-130m", "--on", "24GiB")["fit"]
     state = 24 * (2 * 1536 * 4 + 4 * 1536 * 16)  # bytes of one sequence, in 24 blocks; the recurrence's in fp32
     assert fit["largest_context"] is None and fit["context_slack_bytes"] > 0
     assert fit["largest_batch"] == (24 * 1024**3 - 2 * 129_135_360) // state
 
 
-def test_the_cache_of_quantized_weights_is_answered(run: Callable[..., Ran], tmp_path: Path) -> None:
+def test_the_cache_of_quantized_weights_is_answered(run: Run, tmp_path: Path) -> None:
     """deepseek-v3 keeps 576 numbers in 61 blocks, whatever its weights take."""
     ran = facts(run, "sweep", "deepseek-v3", "--metric", "total_flops,kv_cache_bytes", "--ctx", "1k")
     assert ran["lines"][0]["kv_cache_bytes"] == 1024 * 61 * 576 * 2
@@ -92,9 +91,7 @@ def test_the_cache_of_quantized_weights_is_answered(run: Callable[..., Ran], tmp
     assert load("deepseek-v3").evaluate("weights_bytes", batch=[1])[0] == 673_150_552_416
 
 
-def test_a_diff_of_weights_stored_in_an_unknown_way_leaves_their_bytes_out(
-    run: Callable[..., Ran], tmp_path: Path
-) -> None:
+def test_a_diff_of_weights_stored_in_an_unknown_way_leaves_their_bytes_out(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "unknown.json"
     file.write_text(json.dumps({**TINY["llama"], "quantization_config": {"quant_method": "vptq"}}))
     arguments = ("compare", str(file), "--ctx", "16,32", "--by", "line")
@@ -110,7 +107,7 @@ def test_a_diff_of_weights_stored_in_an_unknown_way_leaves_their_bytes_out(
     assert given["left_out"] == [] and given["old_side"]["workload"]["dtype"] == "int8"
 
 
-def test_a_diff_of_quantized_weights(run: Callable[..., Ran]) -> None:
+def test_a_diff_of_quantized_weights(run: Run) -> None:
     found = facts(run, "compare", "--by", "line", "gpt-oss-20b", "--ctx", "1k", "--dtype", ",bf16")
     assert found["left_out"] == [] and found["old_side"]["workload"]["dtype"] == "mxfp4"
     totals = {name: (line["old"], line["new"]) for name, line in found["totals"].items()}

@@ -1,7 +1,5 @@
 """Laws of the ledger of every small model of every family: one test a model. Kind: law."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from tests.helpers.models import asked, context

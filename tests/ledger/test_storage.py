@@ -1,12 +1,11 @@
 """Bytes of quantized weights, by hand and as in published checkpoints. Kind: golden, refusal."""
 
 import json
-from collections.abc import Callable
 
 import pytest
 
 from tests.families import TINY
-from tests.helpers.cli import Ran
+from tests.helpers.cli import Run
 from tests.helpers.models import by_kind, tiny
 from tfacct import load
 from tfacct.accounts.metrics import METRICS, Point
@@ -204,7 +203,7 @@ def test_a_symbol_is_not_rounded(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_commands_take_every_format(run: Callable[..., Ran], name: str) -> None:
+def test_commands_take_every_format(run: Run, name: str) -> None:
     weights = load("gpt-oss-20b").memory(dtype=name).models[0]["weights_bytes"]
     memory = run("memory", "gpt-oss-20b", "--dtype", name, "--on", "24GiB", "-v")
     assert memory.code == 0 and "of cache in bf16" in memory.out and f"{name}: the weight matrices of" in memory.out
@@ -226,7 +225,7 @@ def test_commands_take_every_format(run: Callable[..., Ran], name: str) -> None:
     assert load("gpt-oss-20b").sweep("weights_bytes", dtype=name).models[0]["lines"][0]["weights_bytes"] == weights
 
 
-def test_gpt_oss_does_not_fit_below_its_weights(run: Callable[..., Ran]) -> None:
+def test_gpt_oss_does_not_fit_below_its_weights(run: Run) -> None:
     """12.8 GiB of weights do not fit 12 GiB, as published."""
     named, published = (load("gpt-oss-20b").memory(dtype=dtype, on="12GiB") for dtype in ("mxfp4", None))
     assert named.weights_bytes == 13_761_264_768 and not named.fit["fits"]
@@ -238,7 +237,7 @@ BLOCKS_OF_32 = {"q8_0": 34, "q5_1": 24, "q5_0": 22, "q4_1": 20, "q4_0": 18, "iq4
 
 
 @pytest.mark.parametrize(("name", "size"), BLOCKS_OF_32.items())
-def test_a_cache_in_blocks_by_hand(run: Callable[..., Ran], name: str, size: int) -> None:
+def test_a_cache_in_blocks_by_hand(run: Run, name: str, size: int) -> None:
     """llama-3.1-8b: keys and values of 32 blocks, 8 heads of 128 numbers: 4 blocks of 32 for each head."""
     token = 2 * 32 * 8 * 4 * size
     llama = load("llama-3.1-8b")
@@ -276,5 +275,5 @@ def test_states_of_fixed_size_do_not_follow_a_narrow_cache(name: str) -> None:
     assert lines["attn.k_cache"]["dtype"] == name
 
 
-def test_wide_dtypes_say_nothing_of_matrices(run: Callable[..., Ran]) -> None:
+def test_wide_dtypes_say_nothing_of_matrices(run: Run) -> None:
     assert "All other tensors" not in run("memory", "gpt2").out and not BF16.narrow

@@ -1,16 +1,13 @@
 """Headers of checkpoint files: exact bytes, and the comparison with the config's ledger. Kind: golden."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from pathlib import Path
 
 import tfacct
 from tests.helpers.checkpoints import written
-from tests.helpers.cli import Ran
+from tests.helpers.cli import Run
 
 
-def test_what_has_no_config_is_listed_and_what_has_no_files_is_refused(run: Callable[..., Ran], tmp_path: Path) -> None:
+def test_what_has_no_config_is_listed_and_what_has_no_files_is_refused(run: Run, tmp_path: Path) -> None:
     written(tmp_path / "some" / "model.safetensors", {
         "layers.0.q.weight": ("F8_E4M3", (8, 4)), "layers.1.q.weight": ("F8_E4M3", (8, 4)), "norm": ("F32", (4,)),
     })  # fmt: skip

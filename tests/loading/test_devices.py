@@ -2,14 +2,14 @@
 
 import json
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from math import log2
 from pathlib import Path
 
 import pytest
 
 import tfacct
-from tests.helpers.cli import Ran
+from tests.helpers.cli import Run
 from tfacct import load
 from tfacct.base.errors import TfacctError
 from tfacct.loading import devices
@@ -80,7 +80,7 @@ def test_the_devices_that_are_asked_for_most() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name, seen in SEEN.items() if "torch_mib" in seen])
-def test_memory_is_what_torch_reports(name: str, run: Callable[..., Ran]) -> None:
+def test_memory_is_what_torch_reports(name: str, run: Run) -> None:
     """Both totals of a card: torch's, which every budget uses, and the board's."""
     (row,) = json.loads(run("devices", name, "--json").out)["rows"]
     least, most = (end * 2**20 for end in SEEN[name]["torch_mib"])
@@ -101,7 +101,7 @@ def board(own: Path) -> str:
     return "board"
 
 
-def test_every_estimate_says_whose_memory_it_uses(board: str, run: Callable[..., Ran]) -> None:
+def test_every_estimate_says_whose_memory_it_uses(board: str, run: Run) -> None:
     fit = load("gpt2").fit(on=["h100-sxm", board, "m3-max"])
     said = " ".join(fit.notes)
     assert "Memory: torch's total of the card. board: the board's memory; torch reports 0.4–3% less. m3-max: as" in said
@@ -132,7 +132,7 @@ def test_older_files_are_still_read(own: Path, lines: str, torch: int | None, bo
     assert mine.memory == 24 * 10**9
 
 
-def test_a_file_in_this_folder_is_told_from_a_name(tmp_path: Path, monkeypatch, run: Callable[..., Ran]) -> None:
+def test_a_file_in_this_folder_is_told_from_a_name(tmp_path: Path, monkeypatch, run: Run) -> None:
     """A data sheet says 96 GB: 96 · 10⁹ bytes."""
     monkeypatch.chdir(tmp_path)
     Path("x96.toml").write_text("[memory]\nboard_bytes = 96e9\nbandwidth = 1.8e12\n[peak]\nbf16 = 200e12\n")
@@ -156,7 +156,7 @@ def test_a_budget_by_name() -> None:
 
 
 @pytest.mark.parametrize("name", ["h100-sxm", "tpu-v5p", "m3-max"])
-def test_one_device_is_the_row_of_all(name: str, run: Callable[..., Ran]) -> None:
+def test_one_device_is_the_row_of_all(name: str, run: Run) -> None:
     every = json.loads(run("devices", "--json").out)["rows"]
     assert len(every) == len(devices.paths()) and tfacct.devices("t4").title == "T4"
     (one,) = json.loads(run("devices", name, "--json").out)["rows"]
@@ -183,7 +183,7 @@ def test_an_alias_is_one_devices_and_no_others_name() -> None:
     assert all(devices.load(known).id == owner for known, (owner,) in owners.items())
 
 
-def test_every_command_takes_an_alias(run: Callable[..., Ran]) -> None:
+def test_every_command_takes_an_alias(run: Run) -> None:
     for asked in ("memory {} --on", "serve {} --prompt 1k --new 9 --on", "time {} --on"):
         command = asked.format("llama-3.2-1b").split()
         assert run(*command, "H100").out == run(*command, "h100-sxm").out != ""
@@ -192,7 +192,7 @@ def test_every_command_takes_an_alias(run: Callable[..., Ran]) -> None:
     assert run(*plan, "h100").out == run(*plan, "h100-sxm").out
 
 
-def test_an_unknown_name_gets_those_that_begin_alike(run: Callable[..., Ran]) -> None:
+def test_an_unknown_name_gets_those_that_begin_alike(run: Run) -> None:
     """First the device of the plain name, then by year."""
     ran = run("memory", "gpt2", "--on", "h1000")
     assert ran.err.startswith("error: unknown device 'h1000'. Did you mean h100-sxm, h100-pcie or h100-nvl?\n")
@@ -244,7 +244,7 @@ def test_a_users_alias(own: Path) -> None:
     assert devices.load("card9").id == "my-card", "a broken file has no alias"
 
 
-def test_a_users_file_wins(own: Path, run: Callable[..., Ran]) -> None:
+def test_a_users_file_wins(own: Path, run: Run) -> None:
     (own / "my-card.toml").write_text(devices.TEMPLATE)
     (own / "h100-sxm.toml").write_text(devices.TEMPLATE.replace("25_393_364_992", "11_000_000_000"))
     assert devices.load("my-card").memory == 25_393_364_992

@@ -2,8 +2,6 @@
 golden.
 """
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Iterator
 from copy import deepcopy

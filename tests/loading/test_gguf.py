@@ -1,7 +1,5 @@
 """Tensor types of GGUF files. Kind: golden."""
 
-from __future__ import annotations
-
 import pytest
 
 from tfacct.ledger.formats import GGML

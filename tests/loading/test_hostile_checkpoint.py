@@ -1,11 +1,8 @@
 """Broken or hostile files of weights: one clear error, nothing executed, no traceback. Kind: refusal."""
 
-from __future__ import annotations
-
 import json
 import os
 import struct
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +11,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tests.helpers.checkpoints import BROKEN, laid, one, text, written
-from tests.helpers.cli import Ran
+from tests.helpers.cli import Run
 from tests.helpers.models import tiny
 from tfacct.base.errors import CheckpointError, TfacctError
 from tfacct.loading import checkpoint, gguf, headers
@@ -23,7 +20,7 @@ from tfacct.verify.tensor_names import QUANT_TENSORS
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_a_broken_file_is_one_error(name: str, run: Callable[..., Ran], tmp_path: Path) -> None:
+def test_a_broken_file_is_one_error(name: str, run: Run, tmp_path: Path) -> None:
     data, said = BROKEN[name]
     (tmp_path / "model.safetensors").write_bytes(data)
     ran = run("check", str(tmp_path))
@@ -149,7 +146,7 @@ def index(path: Path, files: dict[str, str] | object, **more: Any) -> Path:
     return path
 
 
-def test_an_index_names_files_beside_it_and_what_they_hold(run: Callable[..., Ran], tmp_path: Path) -> None:
+def test_an_index_names_files_beside_it_and_what_they_hold(run: Run, tmp_path: Path) -> None:
     written(tmp_path / "x.safetensors", {"w": ("F32", (2, 3))})
     here = tmp_path / "here"
     for name in ("../x.safetensors", str(tmp_path / "x.safetensors"), "a/../../x.safetensors", "..", "", ".safetensors",
@@ -181,7 +178,7 @@ def test_an_index_names_files_beside_it_and_what_they_hold(run: Callable[..., Ra
     assert ran.code == 2 and "'w'" in ran.err
 
 
-def test_folders_of_nothing_loops_pipes_and_shards(run: Callable[..., Ran], tmp_path: Path) -> None:
+def test_folders_of_nothing_loops_pipes_and_shards(run: Run, tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
     assert "has no safetensors or GGUF files" in run("check", str(empty)).err
@@ -261,7 +258,7 @@ BROKEN_GGUF: dict[str, tuple[bytes, str]] = {
 
 
 @pytest.mark.parametrize("name", BROKEN_GGUF)
-def test_a_broken_gguf_is_one_error(name: str, run: Callable[..., Ran], tmp_path: Path) -> None:
+def test_a_broken_gguf_is_one_error(name: str, run: Run, tmp_path: Path) -> None:
     data, said = BROKEN_GGUF[name]
     (tmp_path / "a.gguf").write_bytes(data)
     ran = run("check", str(tmp_path))

@@ -9,7 +9,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,7 +17,7 @@ import pytest
 
 import tfacct
 from tests.families import TINY
-from tests.helpers.cli import Ran
+from tests.helpers.cli import Ran, Run
 from tests.helpers.hub import COMMIT, OTHER_COMMIT, Ask, Handler, Server, environment_of, inside, serving
 from tfacct.base.errors import HubError, UsageError
 from tfacct.loading import files, hub, hub_client
@@ -556,7 +556,7 @@ def test_no_flicker_where_the_answer_comes_at_once(monkeypatch: pytest.MonkeyPat
     ],
 )  # fmt: skip
 def test_what_can_be_no_hub_id_is_refused_before_anyone_is_asked(
-    run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, model: str
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, model: str
 ) -> None:
     def asked(*_: object, **__: object) -> None:
         raise AssertionError(model)
@@ -567,7 +567,7 @@ def test_what_can_be_no_hub_id_is_refused_before_anyone_is_asked(
     assert (ran.code, ran.out) == (2, "") and ran.err.startswith("error: ") and len(ran.err.splitlines()) <= 2
 
 
-def test_ids_that_are_asked_for(run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ids_that_are_asked_for(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def asked(*given: object, **__: object) -> None:
         raise HubError(f"asked for {given}")
 
@@ -587,7 +587,7 @@ def test_ids_that_are_asked_for(run: Callable[..., Ran], monkeypatch: pytest.Mon
         hub.read_id("a/b..c")
 
 
-def test_a_preset_answers_for_its_own_id_offline(run: Callable[..., Ran]) -> None:
+def test_a_preset_answers_for_its_own_id_offline(run: Run) -> None:
     ran = run("flops", ID)
     assert (ran.code, ran.out) == (2, "") and f"{ID} is not in the hub cache, and HF_HUB_OFFLINE forbids" in ran.err
     assert "hint: did you mean qwen2-7b" in ran.err

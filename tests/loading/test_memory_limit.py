@@ -3,12 +3,11 @@ embedding. Kind: golden, law, refusal.
 """
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from tests.helpers.cli import Ran
+from tests.helpers.cli import Run
 from tfacct import load
 from tfacct.base.errors import TfacctError
 from tfacct.loading import presets
@@ -112,7 +111,7 @@ def test_train_plan_and_time_give_one_answer() -> None:
 
 
 @pytest.mark.parametrize("paged", [{}, {"kv_block": 16}])
-def test_weights_larger_than_the_budget_are_a_verdict(paged: dict[str, int], run: Callable[..., Ran]) -> None:
+def test_weights_larger_than_the_budget_are_a_verdict(paged: dict[str, int], run: Run) -> None:
     """llama-3.1-70b: 70,553,706,496 parameters · 2 bytes = 131.4 GiB. At 131,072 tokens the cache takes 40 GiB more:
     half of both is 85.7 GiB, a quarter 42.9 GiB of 69.4 GiB."""
     found = load("llama-3.1-70b").memory(on="h100-sxm", **paged)
@@ -165,7 +164,7 @@ def test_no_context_is_longer_than_a_stored_position_embedding() -> None:
     assert len(computed) > 5 and {"xglm-564m", "m2m100-418m"} <= set(computed)
 
 
-def test_a_step_past_it_cannot_run(run: Callable[..., Ran]) -> None:
+def test_a_step_past_it_cannot_run(run: Run) -> None:
     model = load("gpt2")
     found = model.memory(ctx=4096, on="24GiB")
     assert found.answer.startswith("Cannot run: context 4,096 is past the 1,024 positions of its position embedding.")
@@ -209,7 +208,7 @@ def test_int4_names_the_scales_that_it_lacks() -> None:
     assert not [note for note in load("llama-3.1-8b").memory(dtype="awq", on="4090").notes if "scales:" in note]
 
 
-def test_strict_exits_with_1_if_a_model_does_not_fit(run: Callable[..., Ran]) -> None:
+def test_strict_exits_with_1_if_a_model_does_not_fit(run: Run) -> None:
     for line, code in {
         "memory llama-3.1-70b --on h100": 0,
         "memory llama-3.1-70b --on h100 --strict": 1,

@@ -6,14 +6,14 @@ Kind: golden, refusal.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.families import TINY
-from tests.helpers.cli import Ran
+from tests.helpers.cli import Run
 from tests.helpers.models import by_kind, kind_of_preset
 from tests.helpers.quantized import (
     EVEN,
@@ -166,7 +166,7 @@ def test_llama_cpp_mixtures_with_a_range(model: str) -> None:
     assert "versions of llama.cpp differ" in facts["range_reason"]
 
 
-def test_ranges_of_fused_tensors_by_hand(run: Callable[..., Ran]) -> None:
+def test_ranges_of_fused_tensors_by_hand(run: Run) -> None:
     """2 blocks of 256 numbers, heads 4 and 2 of 64: fused, 512 rows of one block of 256. By its own name in all blocks
     Q5_K (176 bytes); as values are, Q4_K (144) in block 0 and Q6_K (210) in block 1, which is more."""
     config = {**TINY["phi3"], "hidden_size": 256, "num_attention_heads": 4, "num_key_value_heads": 2}
@@ -229,7 +229,7 @@ def test_verdicts_take_the_upper_end() -> None:
     )
 
 
-def test_types_by_block_are_not_divided(run: Callable[..., Ran]) -> None:
+def test_types_by_block_are_not_divided(run: Run) -> None:
     pytest.importorskip("numpy")
     with pytest.raises(TfacctError, match="row length"):
         load("llama-3.1-8b").evaluate("weights_bytes", dtype="q8_0", F=[4096, 14_336])

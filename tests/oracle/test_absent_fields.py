@@ -5,8 +5,6 @@ An absent field has its class's default, which may follow from other fields; so 
 program refuses a config, or the class does, there is nothing to compare.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import Any

@@ -1,20 +1,17 @@
 """`devices --calibrate` writes a device file of this machine. Kind: output."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import tfacct
-from tests.helpers.cli import Ran
+from tests.helpers.cli import Run
 from tfacct.base.errors import TfacctError
 from tfacct.loading import devices
 
 
-def test_a_sweep_writes_a_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Callable[..., Ran]) -> None:
+def test_a_sweep_writes_a_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
     from tfacct.reference import calibrating
     from tfacct.timing import calibrated
 

@@ -2,8 +2,6 @@
 refusal.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Callable
@@ -14,7 +12,7 @@ from typing import Any
 import pytest
 
 import tfacct
-from tests.helpers.cli import Ran
+from tests.helpers.cli import Run
 from tests.helpers.lazy import lazy
 from tests.helpers.schemas import refused
 from tests.helpers.user_module_configs import GPT2, LLAMA
@@ -232,7 +230,7 @@ def test_a_bias_is_paired_with_the_module_of_its_weight(without: str, first: str
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
-def test_the_codes_names_are_shown_at_any_width(run: Callable[..., Ran], tmp_path: Path, width: int) -> None:
+def test_the_codes_names_are_shown_at_any_width(run: Run, tmp_path: Path, width: int) -> None:
     file = tmp_path / "config.json"
     file.write_text(json.dumps(LLAMA))
     out = run("check", f"{HERE}:ShortNames", "--config", str(file), columns=width).out
@@ -309,7 +307,7 @@ def test_matrix_times_vector_is_counted() -> None:
     ],
     ids="raises exits none int wants typo card meta lazy empty pair file path text module sub bare colon own".split(),
 )
-def test_a_mistake_of_the_user_is_one_message(run: Callable[..., Ran], tmp_path: Path, factory: str, said: str) -> None:
+def test_a_mistake_of_the_user_is_one_message(run: Run, tmp_path: Path, factory: str, said: str) -> None:
     file = tmp_path / "config.json"
     file.write_text(json.dumps(GPT2))
     ran = run("check", factory, "--config", str(file))
@@ -318,7 +316,7 @@ def test_a_mistake_of_the_user_is_one_message(run: Callable[..., Ran], tmp_path:
     assert words.startswith("error: ") and said in words and "Traceback" not in ran.err
 
 
-def test_a_file_that_cannot_be_imported_says_why(run: Callable[..., Ran], tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_imported_says_why(run: Run, tmp_path: Path) -> None:
     for text, said in {
         "import no_such_package_here": "it imports no_such_package_here, which is not installed",
         "def broken(:": "cannot be imported: it raised SyntaxError",
@@ -348,7 +346,7 @@ def test_the_inputs_that_are_given_say_how_many_tokens_are_counted() -> None:
     assert report.agrees and (report.workload["batch"], report.workload["tokens"]) == (2, 9)
 
 
-def test_the_command_says_agree_and_differ_in_its_exit_code(run: Callable[..., Ran], tmp_path: Path) -> None:
+def test_the_command_says_agree_and_differ_in_its_exit_code(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "config.json"
     file.write_text(json.dumps(GPT2))
     right = run("check", f"{HERE}:gpt", "--config", str(file), "--input-shape", "2,9")
@@ -367,7 +365,7 @@ def test_the_command_says_agree_and_differ_in_its_exit_code(run: Callable[..., R
         assert run("check", f"{HERE}:gpt", "--config", str(file), "--input-shape", shape).code == 2
 
 
-def test_a_map_says_which_tensor_is_which(run: Callable[..., Ran], tmp_path: Path) -> None:
+def test_a_map_says_which_tensor_is_which(run: Run, tmp_path: Path) -> None:
     config, pairs = tmp_path / "config.json", tmp_path / "paths.toml"
     config.write_text(json.dumps(GPT2))
     asked = ("check", f"{HERE}:gpt", "--config", str(config))

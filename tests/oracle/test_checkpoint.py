@@ -2,8 +2,6 @@
 oracle, refusal.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -15,7 +13,7 @@ import pytest
 
 import tfacct
 from tests.helpers.checkpoints import BROKEN, Tensors, _all_have_their_line, of_class, saved, written
-from tests.helpers.cli import Ran
+from tests.helpers.cli import Run
 from tests.helpers.models import tiny
 from tests.helpers.schemas import refused
 from tfacct.loading import checkpoint
@@ -134,7 +132,7 @@ def differences(ours: LoadedModel, tensors: Tensors) -> list[tuple[str, str]]:
     return [tuple(one) for one in reconcile(ours, held(tensors)).differences]
 
 
-def test_a_planted_difference_goes_red(run: Callable[..., Ran], tmp_path: Path) -> None:
+def test_a_planted_difference_goes_red(run: Run, tmp_path: Path) -> None:
     ours = tiny("llama")
     right = of_class(ours)
     assert run("check", str(folder(tmp_path / "right", ours, right))).code == 0
@@ -163,7 +161,7 @@ def test_a_planted_difference_goes_red(run: Callable[..., Ran], tmp_path: Path) 
     assert run("check", str(tmp_path / "over"), "--config", "gpt2").code == 1
 
 
-def test_another_config_tells_another_story(run: Callable[..., Ran], tmp_path: Path) -> None:
+def test_another_config_tells_another_story(run: Run, tmp_path: Path) -> None:
     ours = tiny("gpt2")
     path = folder(tmp_path / "gpt2", ours, of_class(ours))
     ran = run("check", str(path), "--config", str(path), "--set", "n_inner=68")
@@ -382,7 +380,7 @@ FORMATS: dict[str, tuple[dict[str, Any], Callable[[tuple[int, int]], dict[str, t
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_quantised_tensors_belong_to_their_matrices(name: str, tmp_path: Path, run: Callable[..., Ran]) -> None:
+def test_quantised_tensors_belong_to_their_matrices(name: str, tmp_path: Path, run: Run) -> None:
     how, pack, unknown = FORMATS[name]
     ours = tiny("llama")
     tensors = quantized(of_class(ours), pack)
@@ -453,7 +451,7 @@ def test_mxfp4_as_gpt_oss_is_published() -> None:
 
 
 @pytest.mark.parametrize("form", ["--json", "--csv", "--markdown"])
-def test_the_other_forms(form: str, run: Callable[..., Ran], tmp_path: Path) -> None:
+def test_the_other_forms(form: str, run: Run, tmp_path: Path) -> None:
     ours = tiny("gemma2")
     ran = run("check", str(folder(tmp_path / "gemma", ours, of_class(ours))), form)
     assert (ran.code, ran.err) == (0, "")
@@ -474,7 +472,7 @@ def test_the_other_forms(form: str, run: Callable[..., Ran], tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("columns", [60, 80, 120])
-def test_no_line_is_wider_than_the_terminal(columns: int, run: Callable[..., Ran], tmp_path: Path) -> None:
+def test_no_line_is_wider_than_the_terminal(columns: int, run: Run, tmp_path: Path) -> None:
     ours = tiny("deepseek_v3")
     path = folder(tmp_path / "some-model", ours, quantized(of_class(ours), FORMATS["fp8"][1]))
     for words in ((), ("--digits",), ("--config", "gpt2-xl"), ("--config", "deepseek-v3")):

@@ -1,7 +1,5 @@
 """Context parallelism: collectives of torch's ring attention in several processes. Kind: oracle."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Data parallelism: the gradient buckets that DistributedDataParallel reduces. Kind: oracle."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from typing import Any

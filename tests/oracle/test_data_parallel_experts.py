@@ -1,7 +1,5 @@
 """Data and expert parallelism: transformers' all-to-all and DistributedDataParallel's buckets. Kind: oracle."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from contextlib import ExitStack

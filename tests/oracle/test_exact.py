@@ -2,14 +2,13 @@
 
 import json
 import sys
-from collections.abc import Callable
 from inspect import signature
 from typing import Any
 
 import pytest
 
 from tests.families import TINY
-from tests.helpers.cli import Ran
+from tests.helpers.cli import Run
 from tests.helpers.lazy import lazy
 from tfacct import Model, load
 from tfacct.commands.train import TrainOptions
@@ -134,7 +133,7 @@ def test_a_model_without_a_class_runs_as_the_reference_model() -> None:
     assert again.weights_bytes == 2 * found.weights_bytes and "blocks.*.mlp.act" not in str(again.lines)
 
 
-def test_the_json_and_the_first_line(run: Callable[..., Ran]) -> None:
+def test_the_json_and_the_first_line(run: Run) -> None:
     ran = run("train", "gpt2", "--exact", "--ctx", "64", "--on", "2GiB", "--json")
     assert ran.code == 0, ran.err
     document = json.loads(ran.out)
@@ -152,7 +151,7 @@ def test_the_json_and_the_first_line(run: Callable[..., Ran]) -> None:
     assert f"The peak is while computing the loss, before there are gradients. {sizes}" in early
 
 
-def test_a_package_that_is_not_installed_is_named(run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_package_that_is_not_installed_is_named(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     import tfacct.meta.model  # so that it is an attribute of its package
 
     monkeypatch.setitem(sys.modules, "tfacct.meta.model", None)
@@ -161,7 +160,7 @@ def test_a_package_that_is_not_installed_is_named(run: Callable[..., Ran], monke
     assert ran.code == 2 and "pip install '.[measure]'" in ran.err and "pip install transformers" in ran.err
 
 
-def test_a_slow_class_is_announced(run: Callable[..., Ran]) -> None:
+def test_a_slow_class_is_announced(run: Run) -> None:
     mamba = TINY["mamba"]
     ran = run("train", "-", "--exact", "--ctx", "8", stdin=json.dumps(mamba).encode())
     assert ran.code == 0 and "loops over the tokens in Python" in ran.err

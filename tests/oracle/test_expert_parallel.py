@@ -1,7 +1,5 @@
 """Expert parallelism by transformers' plans, with ranks that send nothing. Kind: oracle."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

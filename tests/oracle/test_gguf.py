@@ -1,9 +1,7 @@
 """Headers of GGUF files by llama.cpp's writer, of transformers classes: exact bytes and names. Kind: oracle."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +9,7 @@ import pytest
 
 import tfacct
 from tests.helpers.checkpoints import of_class
-from tests.helpers.cli import Ran
+from tests.helpers.cli import Run
 from tests.helpers.models import tiny
 from tfacct.loading import checkpoint
 from tfacct.loading.model import LoadedModel
@@ -97,7 +95,7 @@ def test_bytes_are_those_of_the_package(kind: str, tmp_path: Path) -> None:
     assert kind == "F16" or kind.lower() in report.dtypes
 
 
-def test_a_planted_difference_goes_red(run: Callable[..., Ran], tmp_path: Path) -> None:
+def test_a_planted_difference_goes_red(run: Run, tmp_path: Path) -> None:
     ours = tiny("qwen3")
     (tmp_path / "config.json").write_text(json.dumps(dict(ours.raw)))
     right: dict[str, Any] = named(ours, "QWEN3")

@@ -1,7 +1,5 @@
 """Ranks and pipeline stages over gloo: every byte sent, and the numbers of one process. Kind: oracle."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Encoders and projectors of multimodal models, compared with the class of the full model. Kind: oracle."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from copy import deepcopy

@@ -9,7 +9,7 @@ import pytest
 
 from tests.families import TINY
 from tests.helpers.classes import alike, class_parameters, shapes_of
-from tests.helpers.cli import Ran
+from tests.helpers.cli import Run
 from tests.helpers.models import in_whole_rows, tiny
 from tfacct import load
 from tfacct.ledger.torch_parameters import TorchParameter
@@ -255,7 +255,7 @@ def test_adafactor_has_rows_and_columns_of_a_convolution() -> None:
     assert optimizer("adafactor").state_bytes([TorchParameter((768, 3, 16, 14))], 2) == 2 * 768 * 3 * (16 + 14) + 4
 
 
-def test_an_order_that_decides_is_an_interval(run: Callable[..., Ran]) -> None:
+def test_an_order_that_decides_is_an_interval(run: Run) -> None:
     """The largest tensors of llama-3.1-8b are its table and its head: two copies of one, and a third of another."""
     llama = load("llama-3.1-8b")
     loop = llama.train(ctx=64, optimizer="adamw-for-loop", recompute="full")
@@ -270,7 +270,7 @@ def test_an_order_that_decides_is_an_interval(run: Callable[..., Ran]) -> None:
     assert "Optimizer state is paged" in run("train", "gpt2", "--optimizer", "paged-adamw-8bit", "-v").out
 
 
-def test_an_unknown_optimizer_lists_the_known(run: Callable[..., Ran]) -> None:
+def test_an_unknown_optimizer_lists_the_known(run: Run) -> None:
     said = " ".join(run("train", "gpt2", "--optimizer", "zzz").err.split())
     assert all(name in said for name in OPTIMIZERS), said
     assert "did you mean muon?" in " ".join(run("train", "gpt2", "--optimizer", "muom").err.split())

@@ -1,7 +1,5 @@
 """Pipeline parallelism: messages of torch's schedules, with fake collectives. Kind: oracle."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Published configs compared with the class that reads them. Kind: oracle."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.families import TINY

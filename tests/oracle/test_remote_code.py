@@ -1,7 +1,5 @@
 """Models with remote code, run as published. Kind: oracle."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Encoders on a mesh, alone and before a decoder: collectives and shards of torch's plans. Kind: oracle."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Logits and gradients on a mesh: torch's loss of sharded logits, and gradient sums in another dtype. Kind: oracle."""
 
-from __future__ import annotations
-
 import pytest
 
 import tfacct

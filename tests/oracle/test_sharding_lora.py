@@ -1,7 +1,5 @@
 """LoRA under tensor parallelism: peft's adapters under torch's plans, with fake collectives. Kind: oracle."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from typing import Any

@@ -1,7 +1,5 @@
 """Axes that `tp` shards, module by module, compared with the plans in transformers' configs. Kind: oracle."""
 
-from __future__ import annotations
-
 import pytest
 
 import tfacct

@@ -1,7 +1,5 @@
 """Single families compared with their transformers class. Kind: oracle, refusal."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

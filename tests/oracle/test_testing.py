@@ -1,7 +1,5 @@
 """The pytest plugin and the GitHub Action with a user's torch modules. Kind: output."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

@@ -1,7 +1,5 @@
 """A transformers model as an argument. Kind: output."""
 
-from __future__ import annotations
-
 import pytest
 
 from tfacct import load

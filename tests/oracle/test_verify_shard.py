@@ -2,17 +2,14 @@
 refusal.
 """
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import tfacct
-from tests.helpers.cli import Ran
+from tests.helpers.cli import Run
 from tests.helpers.rank_configs import LLAMA
 from tfacct.base.errors import UsageError
 from tfacct.parallel.mesh import Mesh
@@ -48,7 +45,7 @@ def test_a_full_size_without_weights() -> None:
     assert found.measured_rank_params == (2 * block + 2 * 128_256 * 8192 // 8 + 8192) // 8
 
 
-def test_a_difference_ends_in_1(run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_difference_ends_in_1(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def slipped(*args: Any, **named: Any) -> Any:
         return [one for one in collectives(*args, **named) if one.kind != "all-gather"]
 
@@ -59,7 +56,7 @@ def test_a_difference_ends_in_1(run: Callable[..., Ran], monkeypatch: pytest.Mon
     assert ran.code == 1 and "2 of 3 checks differ" in ran.out and "not in the formula" in ran.out
 
 
-def test_notes_name_the_plans(run: Callable[..., Ran]) -> None:
+def test_notes_name_the_plans(run: Run) -> None:
     ran = run("verify", "llama-3.2-1b", "mixtral-8x7b", "--shard", "--ctx", "1k")
     words = " ".join(ran.out.split())
     assert ran.code == 0 and "All 6 checks agree exactly, call by call." in words

@@ -1,13 +1,12 @@
 """`verify --train`: the formula compared with the class by two trackers, and a formula that is wrong. Kind: oracle."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.families import TINY
-from tests.helpers.cli import Ran
+from tests.helpers.cli import Run
 from tfacct import load
 from tfacct.base.errors import UsageError
 from tfacct.training import step
@@ -22,7 +21,7 @@ from tfacct.training import step
         "llama-3.2-1b --ctx 48 --weights fp32 --loss chunked --set num_hidden_layers=2",
     ],
 )
-def test_the_formula_is_within_its_bound_of_the_class(run: Callable[..., Ran], arguments: str) -> None:
+def test_the_formula_is_within_its_bound_of_the_class(run: Run, arguments: str) -> None:
     ran = run("verify", "--train", *arguments.split(), "--json")
     assert ran.code == 0, ran.err
     (facts,) = json.loads(ran.out)["models"]
@@ -40,7 +39,7 @@ def test_both_trackers_measure_the_same_peak() -> None:
     assert checks["peak"] - checks["optimizer state"] == checks["peak by torch's MemTracker"]
 
 
-def test_a_formula_out_of_its_bound_is_seen(run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_formula_out_of_its_bound_is_seen(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that takes fp32 copies for tensors of 2 bytes."""
     monkeypatch.setitem(step.ROLE_BYTES, "fp32", 2)
     ran = run(*"verify llama-3.2-1b --train --ctx 64 --batch 2 --set num_hidden_layers=2".split(), columns=120)
@@ -49,7 +48,7 @@ def test_a_formula_out_of_its_bound_is_seen(run: Callable[..., Ran], monkeypatch
     assert rows["saved activations"].endswith("DIFFERS") and rows["gradients"].endswith("ok")
 
 
-def test_several_models_in_one_table(run: Callable[..., Ran], tmp_path: Path) -> None:
+def test_several_models_in_one_table(run: Run, tmp_path: Path) -> None:
     small = {"gpt2": {"n_embd": 64, "n_head": 4}, "qwen3": {"head_dim": 16}}
     files = {name: tmp_path / f"{name}.json" for name in small}
     for name, file in files.items():
@@ -73,7 +72,7 @@ def test_a_step_that_its_class_cannot_take_is_said(config: dict, why: str) -> No
 
 
 @pytest.mark.slow
-def test_saved_activations_are_proven(run: Callable[..., Ran]) -> None:
+def test_saved_activations_are_proven(run: Run) -> None:
     """gpt2 with every block run again: two values of B, K, H, F, V and L, three of T."""
     ran = run("verify", "--prove", "gpt2", "--train", "--dtype", "bf16", "--recompute", "full", "--json")
     assert ran.code == 0, ran.err
@@ -89,6 +88,6 @@ def test_saved_activations_are_proven(run: Callable[..., Ran]) -> None:
     "family",
     ["llama", "qwen2", "qwen3", "mistral", "gemma", "olmo2", "opt", "gpt2", "mixtral", "phi", "phi3", "gpt_neox"],
 )
-def test_families_are_proven(run: Callable[..., Ran], family: str, attention: str) -> None:
+def test_families_are_proven(run: Run, family: str, attention: str) -> None:
     ran = run("verify", "--prove", family, "--train", "--attention", attention)
     assert ran.code == 0 and "Proven: formula and model are the same polynomial" in ran.out, ran.out

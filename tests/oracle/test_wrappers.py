@@ -1,7 +1,5 @@
 """Language models in multimodal models, compared with the class of the full model. Kind: oracle."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

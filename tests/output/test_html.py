@@ -1,21 +1,18 @@
 """A report as HTML: closed elements, the table's digits, escaped text, nothing fetched. Kind: output."""
 
-from __future__ import annotations
-
 import base64
 import csv
 import hashlib
 import io
 import json
 import re
-from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
 from tests.helpers.answers import ANSWERS, QUICK
-from tests.helpers.cli import Ran
+from tests.helpers.cli import Run
 from tfacct import Report, load
 from tfacct.output.report import PLAIN
 
@@ -96,7 +93,7 @@ def test_words_of_a_config_stay_words() -> None:
         assert "x&lt;/style&gt;&lt;script&gt;" in html and "<script" not in html and "\x1b" not in html
 
 
-def test_names_of_files_stay_names(tmp_path: Path, run: Callable[..., Ran]) -> None:
+def test_names_of_files_stay_names(tmp_path: Path, run: Run) -> None:
     """Of another program that reads the output: a spreadsheet evaluates `=1+1`, Markdown may hold HTML and links."""
     config = json.dumps(dict(load("gpt2").config))
     for start in "=+-@":
@@ -131,7 +128,7 @@ def test_a_total_that_is_no_sum_stands_apart() -> None:
     assert report.to_html().count('<tr class="plain">') == sum(bool(row.get(PLAIN)) for row in report.total_rows) == 2
 
 
-def test_the_command_writes_a_page_beside_the_table(tmp_path: Path, run: Callable[..., Ran]) -> None:
+def test_the_command_writes_a_page_beside_the_table(tmp_path: Path, run: Run) -> None:
     file = tmp_path / "flops.html"
     ran = run("flops", "gpt2", "--digits", "--output", str(file))
     assert ran.out == run("flops", "gpt2", "--digits").out and ran.err.endswith(f"wrote {file}\n")
@@ -140,9 +137,7 @@ def test_the_command_writes_a_page_beside_the_table(tmp_path: Path, run: Callabl
     assert [path.name for path in tmp_path.iterdir()] == ["flops.html"]
 
 
-def test_a_page_that_cannot_be_written_is_refused_before_anything_is_counted(
-    tmp_path: Path, run: Callable[..., Ran]
-) -> None:
+def test_a_page_that_cannot_be_written_is_refused_before_anything_is_counted(tmp_path: Path, run: Run) -> None:
     (there := tmp_path / "there.html").write_text("mine")
     for asked, said in {
         str(there): f"error: --output {there} exists\nhint: --force overwrites it\n",

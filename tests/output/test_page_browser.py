@@ -2,8 +2,6 @@
 law, output.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random
@@ -17,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.helpers import browser as driver
-from tests.helpers.cli import Ran
+from tests.helpers.cli import Run
 from tfacct import load
 from tfacct.base import units
 from tfacct.ledger.workload import Request
@@ -100,7 +98,7 @@ def said(tab: driver.Browser) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_page_has_the_numbers_of_its_command(
-    tab: driver.Browser, pages: Callable[..., Path], run: Callable[..., Ran], name: str
+    tab: driver.Browser, pages: Callable[..., Path], run: Run, name: str
 ) -> None:
     """The printed command, run, gives the page's own JSON, notes and all."""
     rng = random.Random(name)
@@ -369,7 +367,7 @@ def test_devices_of_an_encoder_have_no_largest_batch(tab: driver.Browser, pages:
 
 
 def test_a_format_may_quantize_head_and_embedding_too(
-    tab: driver.Browser, pages: Callable[..., Path], run: Callable[..., Ran]
+    tab: driver.Browser, pages: Callable[..., Path], run: Run
 ) -> None:
     tab.open(pages("llama-3.1-8b"), "#v=1&ctx=64&dtype=awq%2Bhead")
     assert tab.js("[dtype.value, also.value].join()") == "awq,+head"
@@ -440,7 +438,7 @@ def test_nothing_overflows_on_a_phone(tab: driver.Browser, pages: Callable[..., 
     ],
 )
 def test_a_training_step_follows_the_knobs(
-    tab: driver.Browser, pages: Callable[..., Path], run: Callable[..., Ran], name: str, link: str, said: str
+    tab: driver.Browser, pages: Callable[..., Path], run: Run, name: str, link: str, said: str
 ) -> None:
     tab.open(pages(name), f"#v=1&{link}")
     assert tab.js("document.querySelector('#training .aside').textContent") == said

@@ -1,7 +1,5 @@
 """The page's counting modules in a JavaScript engine equal Python: every line of every preset. Kind: law."""
 
-from __future__ import annotations
-
 import json
 import random
 import re

@@ -1,7 +1,5 @@
 """Phases of training steps on the page, whose bytes are functions of batch and context. Kind: law."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

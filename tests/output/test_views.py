@@ -1,14 +1,11 @@
 """A report in Python: printed, in a notebook, as a DataFrame. Kind: output."""
 
-from __future__ import annotations
-
 import sys
-from collections.abc import Callable
 
 import pytest
 
 from tests.helpers.answers import ANSWERS, QUICK, check_printed_and_framed
-from tests.helpers.cli import Ran
+from tests.helpers.cli import Run
 from tfacct import Report, TfacctError, load
 from tfacct.output.report import Column
 
@@ -18,7 +15,7 @@ def width(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
 
 
-def test_print_shows_what_the_command_prints(run: Callable[..., Ran]) -> None:
+def test_print_shows_what_the_command_prints(run: Run) -> None:
     """Title, answer, table, notes and hints; `repr` stays one line."""
     report, ran = load("gpt2").flops(ctx="16k"), run("flops", "gpt2", "--ctx", "16k")
     shown = str(report).splitlines()

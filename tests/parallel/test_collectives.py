@@ -1,7 +1,5 @@
 """Collectives of one rank, by hand and as in papers: calls and bytes by axis, pass, kind and tensor. Kind: golden."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

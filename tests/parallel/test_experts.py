@@ -1,7 +1,5 @@
 """Experts of a rank, by hand: weights, states and layouts that share them. Kind: golden."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

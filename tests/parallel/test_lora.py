@@ -1,7 +1,5 @@
 """Collectives of LoRA adapters on a mesh, by hand. Kind: golden."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

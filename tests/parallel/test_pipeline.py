@@ -1,7 +1,5 @@
 """Pipeline parallelism: shards and messages of each stage, by hand. Kind: golden, refusal."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -2,8 +2,6 @@
 refusal.
 """
 
-from __future__ import annotations
-
 import pytest
 
 import tfacct

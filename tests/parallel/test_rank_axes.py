@@ -1,14 +1,11 @@
 """Every axis of a mesh in `flops`, `params` and `memory`: one rank and the full model. Kind: law, refusal."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import tfacct
-from tests.helpers.cli import Ran
+from tests.helpers.cli import Run
 from tfacct.base.errors import TfacctError
 
 LARGE = "llama-3.1-70b"
@@ -129,7 +126,7 @@ def test_what_fits_the_ranks_of_a_sequence() -> None:
     assert model.memory(ctx=longest + 8, cp=4).total_bytes > budget
 
 
-def test_what_is_left_free_names_its_stage(run: Callable[..., Ran]) -> None:
+def test_what_is_left_free_names_its_stage(run: Run) -> None:
     found = tfacct.load("llama-3.1-70b").memory(ctx="8k", pp=3, on="80GiB").fit
     assert found["context_stage"] == 1
     # Windows and blocks without one: the stage that holds most is not the one that holds no more.
@@ -140,7 +137,7 @@ def test_what_is_left_free_names_its_stage(run: Callable[..., Ran]) -> None:
 
 @pytest.mark.parametrize("name", ["llama-3.1-8b", "mixtral-8x7b"])
 @pytest.mark.parametrize("command", ["flops", "flops --bytes", "params", "memory", "memory --kv"])
-def test_every_axis_is_answered_or_refused_by_name(run: Callable[..., Ran], command: str, name: str) -> None:
+def test_every_axis_is_answered_or_refused_by_name(run: Run, command: str, name: str) -> None:
     first, *more = command.split()
     sized = [] if first == "params" else ["--ctx", "512"]
     for axis in ("--tp 2", "--tp 2 --sp", "--fsdp 2", "--tp 2 --ep 2", "--pp 2", "--cp 2", "--tp 2 --pp 2 --cp 2"):
@@ -229,7 +226,7 @@ def test_letters_are_divided_along_every_axis() -> None:
 
 
 @pytest.mark.parametrize(("name", "where"), [("gpt2", "first"), ("llama-3.1-8b", "last"), ("llama-3.2-1b", "last")])
-def test_the_total_of_stages_is_that_of_the_fullest(run: Callable[..., Ran], name: str, where: str) -> None:
+def test_the_total_of_stages_is_that_of_the_fullest(run: Run, name: str, where: str) -> None:
     model = tfacct.load(name)
     found = model.formula(of="params", pp="p")
     assert _numbers(found, p=4) == model.params(pp=4).rank_params

@@ -2,12 +2,8 @@
 output.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable
-
 import tfacct
-from tests.helpers.cli import Ran
+from tests.helpers.cli import Run
 
 LARGE = "llama-3.1-70b"
 
@@ -56,7 +52,7 @@ def test_a_picture_of_a_rank_says_so() -> None:
         assert report._chart().title.endswith("(one of 4 ranks)")
 
 
-def test_parts_of_several_models_are_those_of_a_rank(run: Callable[..., Ran]) -> None:
+def test_parts_of_several_models_are_those_of_a_rank(run: Run) -> None:
     out = run("params", "llama-3.1-8b", "mixtral-8x7b", "--tp", "8").out
     header = next(line for line in out.splitlines() if "lm_head" in line)
     assert header.split()[:5] == ["model", "one", "rank", "whole", "model"]

@@ -1,7 +1,5 @@
 """The sum over ranks is the full model. Kind: law."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from string import ascii_lowercase
 

@@ -1,7 +1,5 @@
 """Tensor parallelism and FSDP: collectives and parameters of a rank, by hand. Kind: golden, refusal."""
 
-from __future__ import annotations
-
 import pytest
 
 import tfacct

@@ -1,7 +1,6 @@
 """At most three notes under a table, by rank; the others with -v. Kind: output."""
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -9,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.calibrated import swept
-from tests.helpers.cli import Ran
+from tests.helpers.cli import Run
 from tests.helpers.notes import printed_rows
 from tests.helpers.projectors import DEVSTRAL
 from tests.helpers.weight_files import LLAMA_70B, SHARD, folder, indexed
@@ -186,9 +185,7 @@ def files(tmp_path: Path) -> dict[str, Path]:
     return named
 
 
-def test_every_note_is_printed_by_a_case(
-    run: Callable[..., Ran], files: dict[str, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_note_is_printed_by_a_case(run: Run, files: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     printed = printed_rows(monkeypatch)
     for command in CASES:
         ran = run(*command.format(**files).split())

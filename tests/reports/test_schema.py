@@ -1,16 +1,13 @@
 """The JSON of every command matches its schema in docs/schema. Kind: law."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 
 from tests.helpers.answers import ANSWERS, QUICK, check_plain, check_printed_and_framed
-from tests.helpers.cli import Ran
+from tests.helpers.cli import Run
 from tests.helpers.models import by_kind, kind_of_preset
 from tests.helpers.schemas import refused
 from tfacct.commands import FORMER, NAMES
@@ -202,7 +199,7 @@ def called(words: list[str]) -> str:
 
 
 @pytest.mark.parametrize(("name", "words"), QUESTIONS, ids=[called(words) for _, words in QUESTIONS])
-def test_what_is_printed_is_what_the_schema_says(run: Callable[..., Ran], name: str, words: list[str]) -> None:
+def test_what_is_printed_is_what_the_schema_says(run: Run, name: str, words: list[str]) -> None:
     if words[0] == "verify" or {"--run", "--exact"} & {*words}:
         pytest.importorskip("fvcore")
     ran = run(*words, "--json")
@@ -213,7 +210,7 @@ def test_what_is_printed_is_what_the_schema_says(run: Callable[..., Ran], name: 
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name in ASKED])
-def test_the_schema_of_options_allows_every_default(run: Callable[..., Ran], name: str) -> None:
+def test_the_schema_of_options_allows_every_default(run: Run, name: str) -> None:
     options = json.loads(run("help", "schema", name).out)["x-options"]
     for option, kind in options["properties"].items():
         assert "default" not in kind or jsonschema.Draft202012Validator(kind).is_valid(kind["default"]), option
@@ -333,7 +330,7 @@ def test_no_key_hides_behind_what_every_report_has() -> None:
         assert not own & set(dir(Report)), kind
 
 
-def test_the_check_above_can_fail(run: Callable[..., Ran]) -> None:
+def test_the_check_above_can_fail(run: Run) -> None:
     document = json.loads(run("memory", "--kv", "gpt2", "--json").out)
     document["models"][0]["surprise"] = 1
     del document["models"][0]["query_heads"]

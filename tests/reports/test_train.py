@@ -5,12 +5,11 @@ output, refusal.
 import json
 import re
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from tests.helpers.cli import Ran
+from tests.helpers.cli import Run
 from tfacct import load
 from tfacct.base import units
 from tfacct.base.errors import UsageError
@@ -34,7 +33,7 @@ def test_the_json_names_saved_tensors_and_their_dtypes() -> None:
     assert seed["dtype"] is None and named["loss.targets"]["dtype"] == "int64"
 
 
-def test_experts_on_all_devices_are_a_whole_layout(run: Callable[..., Ran]) -> None:
+def test_experts_on_all_devices_are_a_whole_layout(run: Run) -> None:
     """Eight ranks of `ep` are eight replicas of everything else, with or without the devices."""
     mixtral = load("mixtral-8x7b")
     assert mixtral.train(ctx=64, ep=8, on="8xh200").peak_bytes == mixtral.train(ctx=64, ep=8).peak_bytes
@@ -76,7 +75,7 @@ def test_gradients_have_the_dtype_of_the_trained_weights() -> None:
 
 
 @pytest.mark.parametrize("stage", [1, 2])
-def test_zero_names_the_buckets_that_it_does_not_count(stage: int, run: Callable[..., Ran]) -> None:
+def test_zero_names_the_buckets_that_it_does_not_count(stage: int, run: Run) -> None:
     """8,030,261,248 bf16 gradients are 15.0 GiB, which DDP's buckets hold again."""
     ddp = run("train", "llama-3.1-8b", "--ctx", "4k", "--dp", "8").out
     note = "The peak includes 15.0 GiB of DDP's gradient buckets; --zero 1 counts none, but torch's ZeRO has them too."
@@ -86,7 +85,7 @@ def test_zero_names_the_buckets_that_it_does_not_count(stage: int, run: Callable
     assert note in " ".join(ran.out.split())
 
 
-def test_three_notes_are_printed_and_the_others_with_verbose(run: Callable[..., Ran]) -> None:
+def test_three_notes_are_printed_and_the_others_with_verbose(run: Run) -> None:
     """By rank: what each rank sends changes a decision; that each has its own batch is background."""
     asked = ("train", "llama-3.1-8b", "--ctx", "4k", "--fsdp", "8")
     brief, full = (" ".join(run(*asked, *more).out.split()) for more in ((), ("-v",)))
@@ -97,12 +96,12 @@ def test_three_notes_are_printed_and_the_others_with_verbose(run: Callable[..., 
     assert all(any(part in note for note in facts["notes"]) for part in ("Each rank sends", "Not included:"))
 
 
-def test_former_values_of_options_are_accepted(run: Callable[..., Ran]) -> None:
+def test_former_values_of_options_are_accepted(run: Run) -> None:
     assert run("train", "gpt2", "--by", "instant").out == run("train", "gpt2", "--by", "phase").out
     assert run("formula", "gpt2", "--of", "saved").out == run("formula", "gpt2", "--of", "saved").out
 
 
-def test_rows_of_several_models_say_which_peaks_are_not_exact(run: Callable[..., Ran]) -> None:
+def test_rows_of_several_models_say_which_peaks_are_not_exact(run: Run) -> None:
     """Adafactor's step decides gpt2's peak at 4 tokens, and what it holds depends on the parameters' order."""
     several = ("train", "gpt2", "llama-3.2-1b", "--ctx", "4", "--optimizer", "adafactor-transformers-beta1")
     said = run(*several).out
@@ -114,7 +113,7 @@ def test_rows_of_several_models_say_which_peaks_are_not_exact(run: Callable[...,
     assert "≈" not in run("train", "gpt2", "gpt2-medium", "--ctx", "1k").out
 
 
-def test_a_budget_smaller_than_the_weights_is_told_what_they_are(run: Callable[..., Ran]) -> None:
+def test_a_budget_smaller_than_the_weights_is_told_what_they_are(run: Run) -> None:
     """2.30 GiB of weights: 1 GiB is less than they are, 3 GiB is more, and not enough for a step."""
     small, larger = (run("train", "llama-3.2-1b", "--ctx", "64", "--on", fit) for fit in ("1GiB", "3GiB"))
     assert "it needs ≈ 10.2 GiB; the weights alone need 2.30 GiB." in " ".join(small.out.split())
@@ -135,7 +134,7 @@ def test_a_mesh_that_refuses_a_recipe_says_what_would_do(run, asked: str, instea
     assert run("train", "llama-3.2-1b", "--ctx", "64", *kept.split(), *instead.split()).code == 0
 
 
-def test_a_step_near_the_limit_may_run_out_of_memory(run: Callable[..., Ran]) -> None:
+def test_a_step_near_the_limit_may_run_out_of_memory(run: Run) -> None:
     """69.0 GiB · 1.17 = 80.7 GiB is above the usable 77.3 GiB. Of two changes with which a step fits, the first leaves
     no such room, and the second is suggested."""
     close = "It may run out of memory: the CUDA allocator reserves at least 17% more than this count (17–24% in 4 runs"
@@ -162,7 +161,7 @@ def test_16_bit_adapters_are_tried() -> None:
     assert fits["fits"] and fits["largest_context"] == longest["largest_context"]
 
 
-def test_changes_are_spelled_for_the_caller(run: Callable[..., Ran]) -> None:
+def test_changes_are_spelled_for_the_caller(run: Run) -> None:
     """Each as keywords of `train` in Python, and as options on the command line."""
     found = load("llama-3.1-8b").train(ctx="4k", on="24GiB")
     words = [row["set"] for row in found.rows]
@@ -171,7 +170,7 @@ def test_changes_are_spelled_for_the_caller(run: Callable[..., Ran]) -> None:
     assert "--recompute full --lora 16 --adapters bf16" in table
 
 
-def test_changes_without_room_for_the_allocator_are_marked(run: Callable[..., Ran]) -> None:
+def test_changes_without_room_for_the_allocator_are_marked(run: Run) -> None:
     """37.6 GiB · 1/1.17 = 32.1 GiB: no change leaves room, so the lowest peak is suggested. Changes of a step with
     adapters have no column of FLOPs, which are not counted."""
     out = run("train", "qwen2.5-14b", "--lora", "64", "--on", "a100-40gb", "--ctx", "4608").out
@@ -185,7 +184,7 @@ def test_changes_without_room_for_the_allocator_are_marked(run: Callable[..., Ra
     assert "Tightly: the CUDA allocator reserves at least 17% more" in words and "FLOPs" not in words
 
 
-def test_more_fsdp_ranks_than_experts(run: Callable[..., Ran]) -> None:
+def test_more_fsdp_ranks_than_experts(run: Run) -> None:
     """A rank of 32 has one of Mixtral's 8 experts in each of 32 layers, 3 · 4,096 · 14,336 parameters, and 1/32 of the
     other 1,605,636,096 parameters, in bf16; a rank of 8 has as much of the experts."""
     note = "FSDP shards whole experts: with 8 on {} ranks, a rank stores one and gathers {}, padding included."
@@ -202,7 +201,7 @@ def test_more_fsdp_ranks_than_experts(run: Callable[..., Ran]) -> None:
     )
 
 
-def test_layouts_are_among_the_changes_that_fit(run: Callable[..., Ran]) -> None:
+def test_layouts_are_among_the_changes_that_fit(run: Run) -> None:
     """Sequence parallelism, ZeRO 1 and recomputation are enough together, none of them alone."""
     layout = "--tp 8 --pp 16 --dp 8 --on 1024xh100 --ctx 8k --micro-batch-size 6 --global-batch-size 1536".split()
     shown = run("train", "llama-3.1-405b", *layout).out
@@ -218,7 +217,7 @@ def test_layouts_are_among_the_changes_that_fit(run: Callable[..., Ran]) -> None
     assert "Try --sp --recompute full (" in both  # --recompute full alone, 70.4 GiB, leaves no room in 77.3 GiB
 
 
-def test_the_largest_batch_is_printed(run: Callable[..., Ran]) -> None:
+def test_the_largest_batch_is_printed(run: Run) -> None:
     """The peaks of 5 and 6 sequences, 61.8 and 71.1 GiB, times 1.17 are 72.3 and 83.2 GiB; 77.5 GiB is usable. Longer
     sequences than the position embedding do not run."""
     model = load("gpt2-xl")
@@ -234,7 +233,7 @@ def test_the_largest_batch_is_printed(run: Callable[..., Ran]) -> None:
         assert [more * peak / 2**30 <= 77.5 for peak in peaks] == [True, False]
 
 
-def test_models_without_room_for_the_allocator_fit_tightly(run: Callable[..., Ran]) -> None:
+def test_models_without_room_for_the_allocator_fit_tightly(run: Run) -> None:
     """13.5 GiB · 1.17 = 15.8 GiB."""
     out = run("train", "gpt2-large", "gpt2-xl", "--on", "14GiB").out
     rows = [line.split() for line in out.splitlines() if line.startswith(" gpt2")]
@@ -306,7 +305,7 @@ def test_every_note_is_printed_in_some_case() -> None:
     assert printed == {(row.key, row.rank) for row in NOTES}
 
 
-def test_the_answer_on_devices(run: Callable[..., Ran]) -> None:
+def test_the_answer_on_devices(run: Run) -> None:
     """69.0 of 77.3 GiB; what lowers the peak most; the time that `tfacct time` estimates; all weights at 80 columns."""
     lines = run("train", "llama-3.1-8b", "--ctx", "8k", "--on", H100, columns=80).out.splitlines()
     assert "Fits tightly on 8 × H100 SXM5 80GB (fsdp=8): peak 69.0 of 77.3 GiB, while computing the loss." in " ".join(
@@ -338,7 +337,7 @@ def test_the_answer_on_devices(run: Callable[..., Ran]) -> None:
     )
 
 
-def test_train_and_time_suggest_the_same_change(run: Callable[..., Ran]) -> None:
+def test_train_and_time_suggest_the_same_change(run: Run) -> None:
     """Where it costs FLOPs alone: not another optimizer, nor adapters."""
     asked = ("llama-3.1-8b", "--ctx", "8k", "--batch", "8", "--on", H100)
     assert "Try --recompute full --loss chunked (≈ 41.7 GiB)." in run("train", *asked).out
@@ -348,7 +347,7 @@ def test_train_and_time_suggest_the_same_change(run: Callable[..., Ran]) -> None
     assert re.search(r"; try --on \d+xh100", " ".join(run("time", *asked, "--train").out.split()))
 
 
-def test_the_peak_without_recomputation(run: Callable[..., Ran]) -> None:
+def test_the_peak_without_recomputation(run: Run) -> None:
     """The same peak as that of a run without the option, in the unit of the answer."""
     asked = ("train", "llama-3.1-8b", "--ctx", "8k")
     without = load("llama-3.1-8b").train(ctx="8k").peak_bytes / 2**30
@@ -379,7 +378,7 @@ def test_the_bytes_that_a_rank_sends_by_axis() -> None:
     assert f"Each rank sends {over.total() / 2**30:.1f} GiB per step ({words})." in model.train(**layout).notes
 
 
-def test_changes_that_do_not_lower_the_printed_peak_are_left_out(run: Callable[..., Ran]) -> None:
+def test_changes_that_do_not_lower_the_printed_peak_are_left_out(run: Run) -> None:
     asked = ("train", "mixtral-8x7b", "--lora", "64", "--ctx", "2k", "--on", "h100")
     ran = run(*asked, columns=120)
     peak = next(line for line in ran.out.splitlines() if "it needs" in line).split("it needs ")[1].split(",")[0]
@@ -390,7 +389,7 @@ def test_changes_that_do_not_lower_the_printed_peak_are_left_out(run: Callable[.
     assert {"loss": "chunked"} in [change["set"] for change in facts["fit"]["changes"]]
 
 
-def test_nothing_is_reserved_of_a_size(run: Callable[..., Ran]) -> None:
+def test_nothing_is_reserved_of_a_size(run: Run) -> None:
     note = "All of 24 GB is counted as usable, with nothing reserved for the runtime (--reserve 2GB)."
     for command in ("train", "memory"):
         asked = (command, "llama-3.2-1b", "--ctx", "1k", "--on")
@@ -407,9 +406,7 @@ def test_nothing_is_reserved_of_a_size(run: Callable[..., Ran]) -> None:
         ("gpt2 --qlora", "gpt2: QLoRA on 2 × h100-sxm is not supported", "--lora 16"),
     ],
 )
-def test_a_step_that_several_devices_do_not_support(
-    run: Callable[..., Ran], recipe: str, message: str, instead: str
-) -> None:
+def test_a_step_that_several_devices_do_not_support(run: Run, recipe: str, message: str, instead: str) -> None:
     """The error names the devices; the commands of its hint have the peaks that it names."""
 
     def peak(*asked: str) -> str:
@@ -444,7 +441,7 @@ def test_a_phase_in_a_sentence(name: str, words: str) -> None:
     assert when(name) == words
 
 
-def test_saved_bytes_of_a_pipeline_rank_are_of_all_micro_batches_in_flight(run: Callable[..., Ran]) -> None:
+def test_saved_bytes_of_a_pipeline_rank_are_of_all_micro_batches_in_flight(run: Run) -> None:
     """1F1B: the first of two ranks has two micro-batches in flight."""
     asked = ("--pp", "2", "--batch", "4", "--ctx", "64", "--metric", "saved_bytes", "--train", "--csv")
     saved = int(run("sweep", "gpt2", *asked).out.split(",")[-1])
