@@ -377,30 +377,23 @@ def format_value(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def _default_words(fields: str, name: str = "") -> str:
-    return f"Class defaults{name and f' of {name}'} (not in the config): {fields}"
-
-
-def _defaulted(models: Sequence[Subject]) -> str:
-    """One line on the fields with class defaults, or the command that lists them."""
-    silent = [model for model in models if model.defaulted and model.family != CUSTOM]
+def _defaulted(models: Sequence[Subject], most: int | None = SHORT) -> str:
+    """One line on the fields with class defaults: of one model the first few, sizes before switches, or all if `most`
+    is None; of several the command that lists them."""
+    silent = [model for model in models if model.defaulted and (most is None or model.family != CUSTOM)]
     if not silent:
         return ""
-    if len(models) == 1:
-        return _defaulted_of(silent[0])
-    if len(silent) > SHORT:
-        return _default_words("fields of some models; `tfacct models MODEL` lists them")
-    names = listed([label(model) for model in silent])
-    fields = sum(len(model.defaulted) for model in silent)
-    return _default_words(f"{fields} field{'' if fields == 1 else 's'} of {names}; `tfacct models MODEL` lists them")
-
-
-def _defaulted_of(model: Subject) -> str:
-    """The line of one model: its first few fields, sizes before switches."""
-    fields = sorted(model.defaulted.items(), key=lambda field: field[1] is None or isinstance(field[1], bool))
-    first = ", ".join(f"{name} = {format_value(value)}" for name, value in fields[:SHORT])
-    more = f", {len(fields) - SHORT:,} more (`tfacct models {typed_name(model)}` lists them)"
-    return _default_words(f"{first}{more if len(fields) > SHORT else ''}")
+    fields = [field for model in silent for field in model.defaulted.items()]
+    if len(models) > 1:
+        names = "some models" if len(silent) > SHORT else listed([label(model) for model in silent])
+        words = f"{len(fields)} field{'' if len(fields) == 1 else 's'} of {names}; `tfacct models MODEL` lists them"
+    else:
+        if most is not None:
+            fields.sort(key=lambda field: field[1] is None or isinstance(field[1], bool))
+        words = ", ".join(f"{name} = {format_value(value)}" for name, value in fields[:most])
+        if more := len(fields[most:]) if most else 0:
+            words += f", {more:,} more (`tfacct models {typed_name(silent[0])}` lists them)"
+    return f"Class defaults (not in the config): {words}"
 
 
 def typed_name(model: Subject) -> str:
@@ -414,17 +407,8 @@ def typed_name(model: Subject) -> str:
 
 
 def defaulted_notes(models: Sequence[Subject]) -> list[str]:
-    """Notes on all fields with class defaults; for more than four models, the command that lists them."""
-    silent = [model for model in models if model.defaulted]
-    if not silent:
-        return []
-    if len(models) > 4:
-        return ["Some config fields have class defaults: `tfacct models MODEL` lists them."]
-    notes = []
-    for model in silent:
-        fields = ", ".join(f"{name} = {format_value(value)}" for name, value in model.defaulted.items())
-        notes.append(_default_words(fields, "" if len(models) == 1 else label(model)))
-    return notes
+    """The note on all fields with class defaults, if any."""
+    return [note for note in [_defaulted(models, None)] if note]
 
 
 def _model_hints(models: Sequence[Subject]) -> list[str]:
@@ -526,38 +510,29 @@ def context_hints(groups: Sequence[Sequence[LoadedModel]], request: Request) -> 
     if len(past) > 4:
         names = listed([group[0].name for group in past], 6)
         hints = [f"hint: context {context:,} is longer than these models were trained for: {names}"]
-    return [*hints, *_past_source(groups, request), *_without_logits(groups, request)]
-
-
-def _without_logits(groups: Sequence[Sequence[LoadedModel]], request: Request) -> list[str]:
-    names = [group[0].name for group in groups if not any(model.logits for model in group)]
-    if request.logits == "all" or not names:
-        return []
-    return [f"hint: --logits changes nothing for {', '.join(names)}: no logits are computed"]
-
-
-def _bounded(model: LoadedModel) -> bool:
-    """True if the source has a longest length; the number of images has none."""
-    encoder = model.architecture.encoder
-    return encoder is not None and not encoder.given
+    without = [group[0].name for group in groups if not any(model.logits for model in group)]
+    if request.logits == "last" and without:
+        hints.append(f"hint: --logits changes nothing for {', '.join(without)}: no logits are computed")
+    return [*hints, *_past_source(groups, request)]
 
 
 def _past_source(groups: Sequence[Sequence[LoadedModel]], request: Request) -> list[str]:
+    """Models with a shorter source than the request; a number of images has no longest."""
     source = request.source or 0
-    read = {
-        group[0].name: sources
-        for group in groups
-        if (sources := [s.source for s in group if _bounded(s) and s.source is not None and source > s.source])
-    }
-    if not read:
-        return []
-    named = ", ".join(f"{name} of {units.between(sources)}" for name, sources in read.items())
-    return [f"hint: a source of {source:,} is longer than the model supports: {named}. Counted anyway."]
+    shorter: dict[str, list[int]] = {}
+    for model in (model for group in groups for model in group):
+        encoder = model.architecture.encoder
+        if encoder is not None and not encoder.given and model.source is not None and source > model.source:
+            shorter.setdefault(model.name, []).append(model.source)
+    named = ", ".join(f"{name} of {units.between(sources)}" for name, sources in shorter.items())
+    hint = f"hint: a source of {source:,} is longer than the model supports: {named}. Counted anyway."
+    return [hint] if named else []
 
 
 def _past_context(group: Sequence[LoadedModel], context: int) -> str:
     # Settings with the same position embeddings have the same hint.
-    past = {_tables(model): model for model in group if context > model.context}
+    shapes = ((model, model.architecture) for model in group if context > model.context)
+    past = {(model.context, one.positions, one.encoder and one.encoder.positions): model for model, one in shapes}
     first = next(iter(past.values()))
     some = "" if all(context > model.context for model in group) else " in some settings"
     hint = (
@@ -568,11 +543,6 @@ def _past_context(group: Sequence[LoadedModel], context: int) -> str:
     if not any(added):
         return f"{hint}."
     return f"{hint}; the {units.between(added)} parameters of a longer position embedding are not included."
-
-
-def _tables(model: LoadedModel) -> tuple[object, ...]:
-    shape = model.architecture
-    return model.context, shape.positions, None if shape.encoder is None else shape.encoder.positions
 
 
 def longer_table(model: LoadedModel, context: int) -> int:

@@ -53,7 +53,7 @@ def explained(
         derivation = _params(model)
     elif report.command == "kv":
         cached = dtypes(None, dtype)[1]
-        derivation = _kv(model, work, cached)
+        derivation = _bytes(model, work, cached)
         title = f"{model_notes.cache_name(models)} in {cached}, {build.workload_words(models, request)}"
         report = replace(
             report,
@@ -61,7 +61,7 @@ def explained(
             notes=tuple(note for note in report.notes if isinstance(note, Note) and note.key in OF_CACHE),
         )
     else:
-        derivation = _memory(model, work, model.storage(dtype), dtypes(dtype, kv_dtype)[1])
+        derivation = _bytes(model, work, dtypes(dtype, kv_dtype)[1], model.storage(dtype))
     (facts,) = report.models
     described = ({**facts, "derivation": values_of(build.Derivation, derivation)},)
     in_words = derivation.takeaway or report.answer
@@ -91,29 +91,23 @@ def _params(model: LoadedModel) -> Derivation:
     return _derivation(spelled, entries, "parameters", rule, _part, _params_in_words(model, entries))
 
 
-def _kv(model: LoadedModel, work: Workload, cached: str) -> Derivation:
-    spelled = _spelled(model, work)
-    entries = list(spelled.states(width(cached)))
-    in_words = _cache_in_words(work, entries)
-    return _derivation(spelled, entries, "bytes", _BYTES, _part, in_words)
-
-
-_BYTES = "bytes per element · elements per layer · layers = bytes"
-
-
-def _memory(model: LoadedModel, work: Workload, how: Storage, cached: str) -> Derivation:
-    spelled = _spelled(model, work)
-    if how.by_block:
+def _bytes(model: LoadedModel, work: Workload, cached: str, how: Storage | None = None) -> Derivation:
+    """Bytes of the cache, and of the weights in the storage `how`."""
+    spelled, rule = _spelled(model, work), "bytes per element · elements per layer · layers = bytes"
+    if how is not None and how.by_block:
         why = f"{model.name}: in {how.name} the bytes of a matrix differ between layers"
         raise UsageError(f"{why}, so {option('explain')} has no single formula", f"another {option('dtype')}")
-    rule = f"{_BYTES}; {how.name}: {how.about}" if how.narrow else _BYTES
-    weights, states = list(spelled.tensors(how)), list(spelled.states(width(cached)))
-    cache_paths = {entry.path for entry in states}
+    if how is not None and how.narrow:
+        rule = f"{rule}; {how.name}: {how.about}"
+    states = list(spelled.states(width(cached)))
+    if how is None:
+        return _derivation(spelled, states, "bytes", rule, _part, _bytes_in_words(work, states))
+    weights, cache_paths = list(spelled.tensors(how)), {entry.path for entry in states}
 
     def component(entry: Entry) -> str:
         return model.cache_name if entry.path in cache_paths else f"weights of {_part(entry)}"
 
-    in_words = _memory_in_words(work, weights, states)
+    in_words = _bytes_in_words(work, states, weights)
     return _derivation(spelled, [*weights, *states], "bytes", rule, component, in_words)
 
 
@@ -337,24 +331,18 @@ def _params_in_words(model: LoadedModel, entries: Sequence[Entry]) -> tuple[str,
     return f"{sentence[0].upper()}{sentence[1:]} has {outside:,}.", f"{' + '.join(terms)} = {total:,} parameters"
 
 
-def _cache_in_words(work: Workload, entries: Sequence[Entry]) -> tuple[str, str]:
-    """Bytes of the cache of a token of context, a window, a source token and a state."""
-    by_key = _by_key(work, entries)
-    if by_key is None:
-        return NOTHING
-    return _adds(by_key), f"{_cache_written(work, by_key)} = {sum(entry.value for entry in entries):,} bytes"
-
-
-def _memory_in_words(work: Workload, weights: Sequence[Entry], states: Sequence[Entry]) -> tuple[str, str]:
-    """Bytes of the weights and of the cache."""
+def _bytes_in_words(work: Workload, states: Sequence[Entry], weights: Sequence[Entry] = ()) -> tuple[str, str]:
+    """Bytes of the weights, and of the cache: those of a token of context, a window, a source token and a state."""
     taken, cached = (sum(entry.value for entry in entries) for entries in (weights, states))
-    sentence = f"The weights take {taken:,} bytes, independent of the workload."
-    if not states:
-        return f"{sentence} Nothing is cached between steps.", ""
+    sentences = [f"The weights take {taken:,} bytes, independent of the workload."] if weights else []
+    if weights and not states:
+        return f"{sentences[0]} Nothing is cached between steps.", ""
     by_key = _by_key(work, states)
     if by_key is None:
-        return sentence, ""
-    return f"{sentence} {_adds(by_key)}", f"{taken:,} + {_cache_written(work, by_key)} = {taken + cached:,} bytes"
+        return "".join(sentences), ""
+    terms = [f"{taken:,}"] if weights else []
+    check = f"{' + '.join([*terms, _cache_written(work, by_key)])} = {taken + cached:,} bytes"
+    return " ".join([*sentences, _adds(by_key)]), check
 
 
 def _by_key(work: Workload, entries: Iterable[Entry]) -> dict[str, tuple[int, int]] | None:
