@@ -106,7 +106,7 @@ def test_a_hostile_config_stays_text() -> None:
     html = explore.page([load_model(name, raw)], explore.Request(ctx=8), explore.Counting())
     assert html.count("<script") == html.count("</script>") == 2
     assert "<b>&" not in html and "<!--" not in html
-    assert name in page.extracted(html)["models"][0]
+    assert name == page.extracted(html)["models"][0]["name"]
 
 
 def test_the_first_view_needs_no_script() -> None:

@@ -25,7 +25,6 @@ from tfacct.ledger.workload import LARGEST, Workload
 from tfacct.loading import presets
 from tfacct.loading.model import LoadedModel
 from tfacct.output import page
-from tfacct.output.packing import packed
 from tfacct.reports import explore
 from tfacct.timing.kernels import kernels, way_of
 
@@ -183,7 +182,7 @@ def test_the_longest_context_on_a_card_is_that_of_memory(engine: Engine, name: s
 def test_a_cache_in_blocks_is_offered_where_heads_divide_into_them() -> None:
     """phi-2 has heads of 80 numbers: a link that asks for blocks of 32 is answered without them, and says so."""
     modules = (*page.COUNTING, "paths", "data", "models", "count", "report", "notes", "state")
-    data = packed(explore.explore([presets.load("phi-2"), presets.load("llama-3.1-8b")]))
+    data = explore.explore([presets.load("phi-2"), presets.load("llama-3.1-8b")])
     with racer.MiniRacer() as js:
         js.eval(f"{page.script(modules)}\nconst every = models.read({json.dumps(data)});")
         js.eval("const still = { ...state.STILL, ...every.start };")

@@ -29,7 +29,6 @@ from tfacct.loading.model_description import EXPECTED_FROM
 from tfacct.output import files
 from tfacct.output import page as html
 from tfacct.output.answer import nullable
-from tfacct.output.packing import Pool, packed
 from tfacct.output.report import SCHEMA, Note, Report, plain
 from tfacct.parallel.mesh import mesh_of
 from tfacct.reports import build, flops, model_notes
@@ -72,9 +71,9 @@ def explore(models: Sequence[LoadedModel], start: Mapping[str, str] | None = Non
     return {
         "version": VERSION,
         "start": dict(start or {}),
-        "texts": pools.texts.values,
-        "lines": [json.loads(line) for line in pools.lines.values],
-        "shapes": [json.loads(shape) for shape in pools.shapes.values],
+        "texts": list(pools.texts),
+        "lines": [json.loads(line) for line in pools.lines],
+        "shapes": [json.loads(shape) for shape in pools.shapes],
         "models": data,
         "forms": model_notes.MLA_MODES if any(model.mla_mode for model in models) else {},
         "devices": [_device(devices.load(name)) for name in devices.paths()],
@@ -93,7 +92,7 @@ def page(models: Sequence[LoadedModel], request: Request, terms: Counting) -> st
         model.ledger.state_bytes(work.axes(), width(dtypes(terms.dtype, terms.kv_dtype)[1]))
     first = _first_view(models[0], request, terms) if len(models) == 1 else None
     start = _start(request, terms) | ({"model": WELL_KNOWN} if WELL_KNOWN in [one.name for one in models] else {})
-    data = packed(explore(models, start if len(models) > FEW else _start(request, terms)))
+    data = explore(models, start if len(models) > FEW else _start(request, terms))
     return html.document(data, _title(models), first, __version__)
 
 
@@ -141,11 +140,18 @@ def save(text: str, file: str, *, force: bool) -> Path:
     return path
 
 
+class _Pool(dict[str, int]):
+    """Distinct texts and their indices; calling it with a text returns the text's index."""
+
+    def __call__(self, text: str) -> int:
+        return self.setdefault(text, len(self))
+
+
 class _Pools:
     """Texts, lines, shapes, and formulas of shapes that models share."""
 
     def __init__(self) -> None:
-        self.texts, self.lines, self.shapes = Pool(), Pool(), Pool()
+        self.texts, self.lines, self.shapes = _Pool(), _Pool(), _Pool()
         self.formulas: dict[str, Any] = {}
 
 

@@ -1,24 +1,22 @@
-// The models of the page, unpacked from its data.
+// The models of the page, from its data.
 
 import * as einsum from "./einsum.js";
 import * as ledger from "./ledger.js";
 
 const HUB = "https://huggingface.co/";
 
-const KINDS = ["product", "pointwise", "state", "table"];
 const USUAL = { has_cache: 0, logits: 0, kind: "copied", cache_name: "KV cache", expected_from: "published total" };
 
 // Lines, shapes and models as the data has them, each by its number.
 export function read(data) {
 	const { texts } = data;
-	const lines = data.lines.map(line => unpacked(line, texts));
-	const runs = data.runs.map(numbered);
+	const lines = data.lines.map(line => ({ line: "product", ...line }));
 	const legends = data.shapes.map(shape => legend(shape, texts));
-	const models = data.models.map((row, index) => {
-		const facts = named(row, data),
+	const models = data.models.map((given, index) => {
+		const facts = named(given, texts),
 			shape = data.shapes[facts.shape];
 		const sizes = Object.fromEntries(shape.axes.map((axis, at) => [axis, BigInt(facts.sizes[at])]));
-		const ways = shape.ways.map(way => ({ form: way.form, groups: groups(way, facts, runs, lines, sizes) }));
+		const ways = shape.ways.map(way => ({ form: way.form, groups: groups(way, facts, lines, sizes) }));
 		const { formulas, rules } = shape,
 			shared = { index, forms: data.forms, sizes, ways, legend: legends[facts.shape], formulas, rules };
 		return { ...USUAL, unknown: [], left_out: [], idle: [], set: {}, defaulted: {}, ...facts, ...shared };
@@ -27,34 +25,13 @@ export function read(data) {
 	return { models, devices: data.devices.map(device), usable: data.usable, start: data.start, record };
 }
 
-// A model's facts by name. A 0 in a column that not every model has is nothing.
-function named(row, { columns, always, texts }) {
-	const facts = Object.fromEntries(
-		columns.map((name, at) => [name, row[at]]).filter(([, fact], at) => at < always || fact),
-	);
-	for (const name of ["family", "kind", "form", "shared", "cache_name", "expected_from"]) {
-		if (name in facts) facts[name] = texts[facts[name]];
-	}
+// A model's facts, with texts for their numbers.
+function named(given, texts) {
+	const facts = { ...given, conventions: texts[given.conventions].split("\n"), uncounted: texts[given.uncounted] };
 	for (const name of ["warnings", "notes", "counted"]) facts[name] = (facts[name] ?? []).map(number => texts[number]);
-	facts.uncounted = texts[facts.uncounted];
-	if (facts.defaulted) facts.defaulted = JSON.parse(texts[facts.defaulted]);
+	if ("expected_from" in facts) facts.expected_from = texts[facts.expected_from];
 	if (facts.url && !facts.url.startsWith("https://")) facts.url = HUB + facts.url;
-	return { ...facts, conventions: texts[facts.conventions].split("\n") };
-}
-
-// `2-5,7` is 2, 3, 4, 5, 7.
-function numbered(spans) {
-	return spans
-		.split(",")
-		.filter(Boolean)
-		.flatMap(span => {
-			const [first, last = first] = span.split("-").map(Number);
-			return Array.from({ length: last - first + 1 }, (_, at) => first + at);
-		});
-}
-
-function unpacked([path, spec, kind = 0, rest = {}], texts) {
-	return { line: KINDS[kind], path, spec: texts[spec], ...rest };
+	return facts;
 }
 
 // What was counted as FLOPs: all pairs or masked ones, and logits if the model has any.
@@ -68,10 +45,10 @@ function legend(shape, texts) {
 	return Object.fromEntries(shape.legend.map(number => texts[number].split("\t")));
 }
 
-function groups(way, model, runs, lines, sizes) {
+function groups(way, model, lines, sizes) {
 	let stacks = 0;
 	return way.groups.map(group => {
-		const own = runs[group.lines].map(number => lines[number]);
+		const own = group.lines.map(number => lines[number]);
 		const blocks =
 			group.count === undefined ? "" : (model.blocks?.[stacks++] ?? spans(sizes[group.count] ?? BigInt(group.count)));
 		return { kind: "", names: {}, once: false, count: 1, ...group, blocks, axes: axes(group, own), lines: own };
