@@ -1119,6 +1119,10 @@ class FitReport(build.StoredReport):
     engine: str | None
 
 
+FEW = 3
+"""Devices that a sentence names."""
+
+
 class Fitting(NamedTuple):
     """The devices that fit a model. `longest`: contexts that fit them; `placed`: the model on one device; `stored`: the
     format of its weights; `alone`: they cannot be sharded. `engine`: the one that decides how much memory is usable,
@@ -1131,6 +1135,11 @@ class Fitting(NamedTuple):
     stored: str
     alone: bool
     engine: str = ""
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """The numbers of the devices that fit."""
+        return {one.device.id: one.share.devices for one in self.devices if one.share is not None}
 
 
 def fit(
@@ -1169,9 +1178,9 @@ def fit(
     ]
     columns = (
         Column("device", "device"),
+        Column("count", "number", "count", empty="none"),
         Column("usable_bytes", "usable each", "bytes", empty="–"),
         *(() if engine else (Column("needs", "needed", "ratio", drop=2, empty="–"),)),
-        Column("count", "in use", "count", empty="none"),
         Column("each_bytes", "on each", "bytes", drop=1, empty="–"),
         *((Column("largest_context", "longest context on these", "count", drop=1, empty="–"),) if any(longest) else ()),
         *((Column("reason", "reason"),) if any(one.reason for one in needed) else ()),
@@ -1223,8 +1232,7 @@ def _longest_on(model: LoadedModel, needed: Needed, options: MemoryOptions, engi
 
 
 def _fit_answer(about: Fitting) -> str:
-    needed = about.devices
-    counts = {one.device.id: one.share.devices for one in needed if one.share is not None}
+    needed, counts = about.devices, about.counts
     if any(one.asked for one in needed):
         fits = [f"{one.share.devices:,} × {one.device.id}" for one in needed if one.share is not None]
         unfit = [f"{one.asked or 'any'} × {one.device.id}" for one in needed if one.share is None]
@@ -1234,14 +1242,16 @@ def _fit_answer(about: Fitting) -> str:
         return f"It does not fit on {listed([one.device.id for one in needed], 3)}; the table gives the reason."
     fewest, left = min(counts.values()), len(needed) - len(counts)
     names = [name for name, count in counts.items() if count == fewest]
-    more = f" and {len(names) - 3} others" if len(names) > 3 else ""
+    more = f" and {len(names) - FEW} others" if len(names) > FEW else ""
     none = f"; the table gives the reason for the other {left}" if left else ""
     larger = {name: count for name, count in counts.items() if count > fewest}
+    if fewest > 1 and larger and len(counts) <= FEW:
+        return f"It fits on {listed([f'{count:,} × {name}' for name, count in counts.items()])}{none}."
     if fewest > 1 or not larger:
         hold = "It fits on one device:" if fewest == 1 else f"It needs at least {fewest:,} devices:"
-        return f"{hold} {', '.join(names[:3])}{more}{none}."
+        return f"{hold} {', '.join(names[:FEW])}{more}{none}."
     others = f"{len(larger)} need more" if len(larger) > 1 else f"{next(iter(larger))} needs {max(counts.values())}"
-    return f"On one device, it fits only on {', '.join(names[:3])}{more}; {others}{none}."
+    return f"On one device, it fits only on {', '.join(names[:FEW])}{more}; {others}{none}."
 
 
 def _unsupported(about: Fitting) -> str:
@@ -1259,7 +1269,16 @@ def _cuts(about: Fitting) -> dict[str, Any] | None:
     return {"most": about.devices[0].most, "stored": about.stored, "experts": experts}
 
 
+def _as_many(about: Fitting) -> str | None:
+    """The devices, with as many of each as any needs; None if all have the same number."""
+    counts = about.counts
+    if len({*counts.values()}) < 2 or len(counts) > FEW or any(one.asked for one in about.devices):
+        return None
+    return option("on", ",".join(f"{max(counts.values())}x{name}" for name in counts))
+
+
 FIT_NOTES = (
+    NoteRow("as_many", 1, _as_many, "The rows have different numbers of devices; {} compares as many of each."),
     NoteRow("files", 1, lambda about: model_notes.files_notes([about.model], about.placed.requested_dtype)),
     NoteRow(
         "trained",
@@ -1290,7 +1309,7 @@ FIT_NOTES = (
         "rule",
         2,
         lambda about: f"what {about.engine} leaves at start" if about.engine else about.devices[0].memory.rule,
-        "Usable: {}. In use: the number given, or the fewest that divide the query heads and fit weights and cache.",
+        "Usable: {}. Number: as given, or the fewest that divide the query heads and fit weights and cache.",
     ),
     NoteRow("cache_format", 2, lambda about: model_notes.cache_notes([about.model], about.placed.cache)),
     NoteRow(
