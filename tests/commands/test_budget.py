@@ -140,15 +140,18 @@ def test_experts_are_said() -> None:
 
 
 def test_a_size_is_a_number_of_parameters() -> None:
-    """20 tokens each by default: 6 · 3e9 · 60e9 FLOPs, and 6 · 3e9 · 300e9 on 300 B tokens."""
+    """20 tokens each by default: 6 · 3e9 · 60e9 FLOPs, and 6 · 3e9 · 300e9 on 300 B tokens. Kimi K2 has 10¹² parameters;
+    as FLOPs, this number would train 91 thousand."""
     assert budget(None, 3e9).models[0]["flops"] == 6 * 3 * 60 * 10**18
     assert budget(None, 3e9, tokens=3 * 10**11).models[0]["flops"] == 6 * 3 * 300 * 10**18
+    assert budget(None, 1e12).models[0]["flops"] == pytest.approx(1.2e26)
     assert budget(None, 3e9).answer == "1.08e21 FLOPs: 3.00 B parameters on 60.0 B tokens (Chinchilla)."
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "nothing": ({}, "a budget needs FLOPs, or a MODEL"),
     "typo": ({"flops": 8}, "8 FLOPs are too few to train a model"),
+    "small": ({"flops": 500_000}, "5e5 FLOPs are too few to train a model"),
     "encoder": ({"model": presets.load("t5-small"), "flops": 1e18}, "t5-small: budgets for models with an encoder"),
     "none": ({"flops": 0}, "flops must be a number above 0, not 0"),
     "both": ({"flops": 1e21, "tokens": 10}, "tokens does not work with FLOPs: both set the training length"),

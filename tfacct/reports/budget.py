@@ -34,9 +34,9 @@ RATIOS = (10, 20, 40, 100, 200)
 """Tokens per parameter that the table shows."""
 MFU = 0.4
 LEAST = 1e12
-"""The fewest FLOPs that are accepted: fewer are a number of parameters, or a typo."""
-SMALLEST = 1e6
-"""The fewest parameters that are accepted in place of FLOPs."""
+"""The fewest FLOPs that are accepted for a named model: fewer are a typo."""
+SIZES = 1e6, 1e14
+"""The fewest numbers that are parameters, and FLOPs, if no model is named: 10¹⁴ FLOPs train less than 10⁶ parameters."""
 MOST_TOKENS = 1e15
 """The most FLOPs that are probably a number of tokens: a model has less than one token per parameter then."""
 NOTES = (
@@ -123,8 +123,8 @@ def budget(
 ) -> BudgetReport:
     """Compute-optimal parameters and tokens for `flops`, and the tokens on which they train a model and its family; or
     the FLOPs of a model trained on `tokens`. `on`: devices, for days at `mfu`, and for the cost at `price` per
-    device-hour. FLOPs below 10¹² are a number of parameters. Raises TfacctError."""
-    if model is None and flops is not None and SMALLEST <= flops < LEAST:
+    device-hour. FLOPs below 10¹⁴ are a number of parameters. Raises TfacctError."""
+    if model is None and flops is not None and SIZES[0] <= flops < SIZES[1]:
         if tokens_per_parameter is None:
             tokens_per_parameter = TOKENS_PER_PARAMETER if tokens is None else tokens / flops
         flops, tokens = FLOPS_PER_PARAMETER * tokens_per_parameter * flops**2, None
@@ -193,6 +193,7 @@ def budget(
         answer=f"{needs and f'{needs}. '}{what}{_spent(facts)}.",
         notes=lambda _: notes(NOTES, {**facts, **about}),
         requests=[Request(ctx=facts["context"])],
+        defaults=[] if model is None else [model],
     )
 
 
@@ -270,4 +271,4 @@ def _spent(facts: Mapping[str, Any]) -> str:
 
 def _power(flops: float) -> str:
     """Text of a number as a power of ten: `1e21`, `8.53e23`."""
-    return f"{flops:.3g}".replace("e+", "e")
+    return f"{flops:.3g}".replace("e+", "e").replace("e0", "e")
