@@ -606,4 +606,4 @@ def sizes(name: str, given: Any) -> Any:
     if isinstance(given, Collection) and any(isinstance(value, str) for value in given):
         return [size(name, value) for value in given]
     one = size(name, given)
-    return [one] if isinstance(one, int) and not isinstance(one, bool) else given
+    return [one] if isinstance(one, (int, bytes)) and not isinstance(one, bool) else given

@@ -67,6 +67,8 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "new tokens": (lambda: GPT2.generate(ctx=3, new_tokens=0), "new_tokens must be at least 1, not 0"),
     "too long": (lambda: GPT2.generate(ctx=10**12, new_tokens=2), "ctx=1000000000000 with new_tokens=2 reaches"),
     "quantized": (lambda: load({**TINY["gpt2"], "quantization_config": {"bits": 4}}).memory(), "give dtype to count"),
+    "no batch": (lambda: GPT2.flops(batch=None), "batch must be a whole number, not None"),
+    "bytes": (lambda: GPT2.kv(ctx=b"512"), "ctx must be a whole number, not b'512'"),
     "fit": (lambda: GPT2.memory(on=0), "on must be a whole number of bytes, not 0"),
     "heads": (lambda: GPT2.memory(on="5xh100-sxm"), "5 devices do not divide the 12 query heads\ntry 4 or 6"),
     "unit": (lambda: GPT2.memory(on="1 apple"), "on must be a size with its unit"),

@@ -140,8 +140,8 @@ def test_experts_are_said() -> None:
 
 
 def test_a_size_is_a_number_of_parameters() -> None:
-    """20 tokens each by default: 6 · 3e9 · 60e9 FLOPs, and 6 · 3e9 · 300e9 on 300 B tokens. Kimi K2 has 10¹² parameters;
-    as FLOPs, this number would train 91 thousand."""
+    """20 tokens each by default: 6 · 3e9 · 60e9 FLOPs, and 6 · 3e9 · 300e9 on 300 B tokens. Kimi K2 has 10¹²
+    parameters; as FLOPs, this number would train 91 thousand."""
     assert budget(None, 3e9).models[0]["flops"] == 6 * 3 * 60 * 10**18
     assert budget(None, 3e9, tokens=3 * 10**11).models[0]["flops"] == 6 * 3 * 300 * 10**18
     assert budget(None, 1e12).models[0]["flops"] == pytest.approx(1.2e26)

@@ -148,7 +148,7 @@ class Request:
     def __post_init__(self) -> None:
         sizes = {"ctx": self.ctx, "tokens": self.tokens, "batch": self.batch, "source": self.source}
         for name, value in sizes.items():
-            if value is not None:
+            if value is not None or name == "batch":
                 check_size(option(name), value)
         if self.logits not in ("all", "last"):
             raise UsageError(f"{option('logits')} must be all or last, not {self.logits!r}")

@@ -36,7 +36,7 @@ MFU = 0.4
 LEAST = 1e12
 """The fewest FLOPs that are accepted for a named model: fewer are a typo."""
 SIZES = 1e6, 1e14
-"""The fewest numbers that are parameters, and FLOPs, if no model is named: 10¹⁴ FLOPs train less than 10⁶ parameters."""
+"""The smallest number of parameters, and of FLOPs, if no model is named: 10¹⁴ FLOPs train fewer than 10⁶ parameters."""
 MOST_TOKENS = 1e15
 """The most FLOPs that are probably a number of tokens: a model has less than one token per parameter then."""
 NOTES = (
