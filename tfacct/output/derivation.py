@@ -11,6 +11,9 @@ from tfacct.base.record import record
 from tfacct.output.escaping import markdown as escaped
 from tfacct.output.width import broken
 
+WIDTH = 100
+"""Characters in a line of a document."""
+
 
 class Axis(NamedTuple):
     """An axis, its value and its meaning."""
@@ -120,29 +123,10 @@ def lines(derivation: Derivation, width: int, spelled: Callable[[str], str]) -> 
 
 
 def markdown(derivation: Derivation, title: str, answer: str, notes: Iterable[str]) -> str:
-    """A document: a heading for every component, and its steps as a table."""
-    out = [f"# {escaped(title)}"]
-    out += ["", f"**{escaped(answer)}**"] if answer else []
-    out += ["", escaped(derivation.check)] if derivation.check else []
-    out += ["", "## Axes", "", "| axis | value | meaning |", "|---|---:|---|"]
-    out += [f"| {axis.name} | {axis.value:,} | {escaped(axis.meaning)} |" for axis in derivation.legend]
-    out += ["", escaped(derivation.rule)]
-    for component, (_, terms, total) in zip(derivation.components, derivation.sums, strict=False):
-        out += ["", f"## {escaped(component.name)}", "", f"| step | spec | symbols | numbers | {derivation.unit} |"]
-        out += ["|---|---|---|---|---:|"]
-        for step in component.steps:
-            axes = "<br>".join(f"`{_arrow(spec)}`" for spec in (step.spec, *step.more))
-            name, symbols, numbers = f"`{printable(step.name)}`", escaped(step.symbols), escaped(step.numbers)
-            cells = (name, axes, symbols, numbers, f"{step.result:,}")
-            out += [f"| {' | '.join(cells)} |"]
-        sums = f"{terms} = " if len(component.steps) > 1 else ""
-        out += ["", f"Sum: {sums}**{total:,} {derivation.unit}**"]
-    _, terms, total = derivation.sums[-1]
-    sums = f"{terms} = " if len(derivation.components) > 1 else ""
-    out += ["", "## Total", "", f"{sums}**{total:,} {derivation.unit}**"]
-    for note in notes:
-        out += ["", escaped(note)]
-    return "\n".join(out) + "\n"
+    """A document with the derivation as it is printed, after its title and its answer."""
+    text = "\n".join(line for line, _ in lines(derivation, WIDTH, str))
+    parts = [f"# {escaped(title)}", f"**{escaped(answer)}**", f"```text\n{text}\n```", *map(escaped, notes)]
+    return "\n\n".join(parts) + "\n"
 
 
 def latex(derivation: Derivation, title: str) -> str:

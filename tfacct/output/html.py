@@ -19,8 +19,6 @@ from tfacct.output.report import BACKGROUND, LEFT, PLAIN, Cell, Column, Kind, Re
 
 CODE = ("spec", "formula")
 """Kinds of cells with notation."""
-WIDTH = 100
-"""Characters in a line of a derivation."""
 
 
 def page(report: Report, digits: bool = False) -> str:
@@ -82,7 +80,7 @@ def _body(report: Report, heading: str, digits: bool) -> Iterator[str]:
     else:
         from tfacct.output import derivation
 
-        lines = derivation.lines(report.derivation, WIDTH, str)
+        lines = derivation.lines(report.derivation, derivation.WIDTH, str)
         text = "\n".join(f"<b>{_text(line)}</b>" if style == "bold" else _text(line) for line, style in lines)
         yield f"<pre>{text}</pre>"
     for kind, background in (("notes", False), ("aside", True)):
