@@ -151,7 +151,7 @@ def _shares_by_context(model: LoadedModel, request: Request, report: Report, mas
         unit="share",
         hues=_hues(components),
         marks=[*crossed, _context_mark(work.context)],
-        **_about(report),
+        **_about(report, *(note for note in report.notes if getattr(note, "key", "") == "attention_overtakes")),
     )
 
 

@@ -117,9 +117,10 @@ class _Words:
         return "count" if self.unit == "elements" else self.unit
 
 
-def _with_logits(note: str) -> str:
-    """The note on products, and what its last clause, on logits, means for the axes."""
-    return f"{note.removesuffix('.')}, so O = T."
+def _products(model: LoadedModel | None = None) -> str:
+    """What is counted of a model, or of any, and what all logits mean for the axes."""
+    words = model_notes.products_counted([] if model is None else [model])
+    return f"Counted: {words}{', so O = T' if model is None or model.logits else ''}."
 
 
 _FLOPS = _Words(
@@ -128,7 +129,7 @@ _FLOPS = _Words(
     "total_flops",
     title="FLOPs of one forward pass",
     convention=model_notes.products_convention(),
-    notes=(_with_logits(model_notes.products_note()), model_notes.left_out(())),
+    notes=(_products(), model_notes.left_out(())),
     axes="einsum",
 )
 WORDS: dict[str, _Words] = {
@@ -320,13 +321,11 @@ def _words(model: LoadedModel, of: Of) -> _Words:
     if of == "kv":
         state = "elements that an engine keeps between steps, the same for every context; without weights"
         return replace(words, title="state", convention=state, notes=(*words.notes, *model_notes.state_notes([model])))
-    products = model_notes.products_note([model])
-    products = _with_logits(products) if model.logits else products
     convention = model_notes.products_convention([model])
     return replace(
         words,
         convention=convention + words.convention.removeprefix(_FLOPS.convention),
-        notes=(*words.notes[:-2], products, model_notes.left_out([model])),
+        notes=(*words.notes[:-2], _products(model), model_notes.left_out([model])),
     )
 
 

@@ -51,11 +51,6 @@ def cache_name(models: Sequence[LoadedModel]) -> str:
     return max((model.cache_name for model in models), key=len, default="KV cache")
 
 
-def has_logits(models: Sequence[LoadedModel]) -> bool:
-    """True if one of the models computes logits, or if no model is given."""
-    return not models or any(model.logits for model in models)
-
-
 class Blocks(NamedTuple):
     """Models that the notes on layers describe."""
 
@@ -729,6 +724,9 @@ ENGINE_BUFFERS = "An engine's own buffers are not counted: see `tfacct engine`."
 TRAINING = "every tensor that autograd saves or allocates; no allocator rounding, kernel workspace or device context"
 
 
+LOGITS: Mapping[Logits, str] = {"all": "all logits", "last": "logits of the last position"}
+
+
 def products_convention(models: Sequence[LoadedModel] = (), logits: Logits = "all", *, masked: bool = False) -> str:
     """What is counted as FLOPs, in ASCII for the JSON: of these models, or of any."""
     clauses = (
@@ -744,14 +742,9 @@ def products_counted(models: Sequence[LoadedModel] = (), logits: Logits = "all",
     return ", ".join(("2·m·k·n per matrix product", *_pairs_and_logits(models, logits, masked)))
 
 
-def products_note(models: Sequence[LoadedModel] = (), logits: Logits = "all", *, masked: bool = False) -> str:
-    """What is counted as FLOPs, as a sentence: of these models, or of any."""
-    return f"{'; '.join(('Matrix products only, 2·m·k·n each', *_pairs_and_logits(models, logits, masked)))}."
-
-
 def _pairs_and_logits(models: Sequence[LoadedModel], logits: Logits, masked: bool) -> list[str]:
-    computed = "all logits" if logits == "all" else "logits of the last position"
-    return [*filter(None, [attention_words(models, masked)]), *([computed] if has_logits(models) else [])]
+    computed = "" if models and not any(model.logits for model in models) else LOGITS[logits]
+    return [*filter(None, (attention_words(models, masked), computed))]
 
 
 def attention_words(models: Sequence[LoadedModel], masked: bool) -> str:
