@@ -68,20 +68,14 @@ flops gpt2-xl --train --recompute full
 flops gpt2 --pointwise
 flops gpt2 deepseek-v3 --ctx 1k
 flops deepseek-v3 --tp 2
-flops bart-base
-flops clip-vit-base-patch32-vision
 flops albert-base-v2
 flops mistral-7b-v0.1
 flops lecture-transformer
 flops {distance}
 flops {devstral} --part both
 flops {index} --traffic
-flops albert-base-v2 --traffic
-flops clip-vit-base-patch32-vision --traffic
-flops mistral-7b-v0.1 --traffic
 flops {distance} --traffic
 flops deepseek-v3 --traffic --ctx 1k --tp 2
-flops mistral-7b-v0.1 --generate 10 --ctx 10
 flops bart-base --generate 10 --ctx 10
 flops deepseek-v3 --generate 10 --ctx 10
 flops {distance} --generate 10 --ctx 10
@@ -89,11 +83,9 @@ params deepseek-v3
 params albert-base-v2
 params {devstral} --part both
 params transformer-base
-params lecture-transformer
 params llama-3.1-8b --tp 16
 params llama-3.1-8b --tp 2 --pp 2
 params llama-3.1-8b --fsdp 2 --cp 2
-memory llama-3.3-70b --dtype fp8 --on 2xh100 --ctx 8k
 memory qwen3-8b --dtype int4 --on 4090
 memory gpt2 llama-3.1-8b --on 80GB
 memory gemma-3-1b --pp 4 --ctx 1k --on 2GiB
@@ -101,9 +93,6 @@ memory {index}
 memory {quantized}
 memory {devstral} --part both
 memory gpt-oss-120b --tp 8
-memory mamba2-130m
-memory mistral-7b-v0.1
-memory deepseek-v3 --ctx 4k
 memory deepseek-v4-flash --ctx 4095
 memory bart-base
 memory llama-3.1-8b --on h100 --kv-block 16
@@ -113,52 +102,38 @@ kv bart-base
 kv mistral-7b-v0.1
 kv deepseek-v3 --tp 2
 kv mamba2-130m
-kv deepseek-v4-flash --ctx 4095
 kv {quantized}
-time llama-3.1-70b --on 4xh100 --dtype fp8 --ctx 8k
 time gpt2 --on h100 --lower-bound
 time qwen3-30b-a3b --on h100 --ctx 1k --batch 9
 time phi-4 --on h100 --dtype q4_k_m --ctx 1k --prefill
-time {index} --on 8xh100 --ctx 1k
 time gpt2 --on {busy} --ctx 8
-time llama-3.1-8b --train --on 8xh100 --ctx 4k
 time llama-3.1-8b --train --on 8xh100 --ctx 4k --mfu 0.4
 time llama-3.1-70b --train --on 8xh100 --ctx 4k
 time llama-3.1-70b --train --on 64xa100-sxm-80gb --ctx 4k --tp 8 --pp 8 --sp
 memory gemma-3-12b-text --ctx 8k --on h100 --engine vllm
 memory llama-3.1-8b --ctx 8k --on all --engine vllm
-serve llama-3.1-8b --on h100 --prompt 1k --new 9 --engine trtllm
 serve llama-3.2-1b --on 4090 --prompt 256 --new 64 --engine vllm
 serve llama-3.1-70b --on 4xh100 --dtype fp8 --prompt 2k --new 256 --price 2 --within 50ms
-serve granite-3.1-1b-a400m --on h100 --prompt 128 --new 32
 serve llama-3.1-8b --on h100 --prompt 2k --new 256 --requests 8,1k
 serve {index} --on 8xh100 --prompt 1k --new 10
-serve phi-4 --on h100 --dtype q4_k_m --prompt 100 --new 10
 serve llama-3.1-8b --on h100 --prompt 1k --new 9 --ttft 100ms --requests 4
 serve llama-3.1-8b --on h100 --prompt 1k --new 9 --lora 16
 serve llama-3.1-8b --on h100 --prefill-on 2xh100 --prompt 1k --new 9
-serve deepseek-v3 --on 8xb200 --prompt 1k --new 9 --draft-tokens 3 --acceptance 0.6
 serve llama-3.1-8b --on h100 --prompt 1k --new 9 --draft-tokens 3 --acceptance 0.6 --draft llama-3.2-1b
 serve olmo-2-7b --on 2xh100 --prompt 100 --new 10
-serve qwen2.5-32b --on h100 --prompt 64 --new 2k
 memory {index} --on all --ctx 1k
 memory {quantized} --on all --ctx 1k
 memory minimax-m2 --on all
 memory phi-4 --on all --dtype q4_k_m
-memory olmo-2-7b --on all --ctx 1m --batch 8
-memory deepseek-v3 --ctx 1k
 plan llama-3.1-8b --tp 16
 plan llama-3.1-8b --fsdp 2 --cp 2 --train --ctx 1k
 plan llama-3.1-8b --pp 2 --dp 2 --train --ctx 1k
 plan mixtral-8x7b --tp 2 --ep 2 --ctx 1k
 plan deepseek-v3 --fsdp 8 --train --ctx 1k
-plan llama-3.1-8b --train --ctx 8k --batch 64 --on 8xh100
 plan llama-3.1-8b --train --ctx 8k --batch 512 --tp 2 --pp 4 --on 8xh100
-plan llama-3.1-8b --train --ctx 8k --batch 64 --on 8x80GB --by memory
 plan llama-3.1-8b --train --ctx 2k --batch 8 --on 8xh100 --optimizer sgd
 plan llama-3.1-8b --train --ctx 2k --batch 8 --on 4xh100 --lora 16 --recompute full
 plan mixtral-8x7b --train --ctx 2k --batch 16 --on 16xh100
-plan mixtral-8x7b --ctx 2k --batch 8 --on 8x80GB
 plan {index} --ctx 1k --on 8xh100
 plan {quantized} --ctx 1k --on 8xh100
 plan phi-4 --dtype q4_k_m --ctx 1k --on 2x80GB
