@@ -50,14 +50,17 @@ def test_the_main_job_at_80_columns(run) -> None:
     assert run("flops", "gpt2-xl", "--ctx", "16384").out == FLOPS_GPT2_XL
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(
+    "command", [*COMMANDS, "flops --ctx 32k --generate 1m", "flops --bytes --ctx 1m --tokens 7 --dtype int4"]
+)
 def test_every_preset_has_a_row_or_is_named_as_left_out(run, command: str) -> None:
     ran = run(*command.split())
     assert ran.code == 0 and "\x1b" not in ran.out  # a pipe gets plain text
     lines = ran.out.splitlines()
-    for name in presets.names():
-        kept = command != "memory --kv" or presets.load(name).has_cache
-        assert any(line.startswith(f" {name} ") for line in lines) == kept
+    assert max(map(len, lines)) <= 80
+    left_out = {name for name in presets.names() if not any(line.startswith(f" {name} ") for line in lines)}
+    skipped = json.loads(run(*command.split(), "--json").out)["models_skipped"]
+    assert left_out == {model["model"] for model in skipped} and ("bert-base" in left_out) == (" " in command)
 
 
 def test_a_wide_terminal_shows_the_einsum(run) -> None:
@@ -311,12 +314,6 @@ def test_a_file_is_called_by_its_folder(run, tmp_path) -> None:
         assert f"4more(`tfacctmodels{path}`liststhem)" in line.replace(" ", "")
         (notes,) = (model["notes"] for model in json.loads(run("flops", str(path), "--json").out)["models"])
         assert "intermediate_size = 11,008" in notes[-1] and "max_position_embeddings = 2,048" in notes[-1]
-
-
-def test_completion_offers_preset_names() -> None:
-    from tfacct.cli.complete import model
-
-    assert model("gpt2-") == ["gpt2-large", "gpt2-medium", "gpt2-xl"]
 
 
 def process(*arguments: str, **environment: str) -> subprocess.CompletedProcess:

@@ -150,22 +150,6 @@ def test_the_table_at_80_columns(run) -> None:
     assert run("flops", "gpt2-xl", "--ctx", "2k", "--generate", "500").out == TABLE
 
 
-@pytest.mark.parametrize(
-    ("models", "columns"),
-    [*product((["gpt2-xl"], ["gpt2", "llama-3.1-405b"]), (60, 80, 120)), ([], 80)],  # rows of all are alike
-    ids=str,
-)
-def test_tables_fit(run, models: list[str], columns: int) -> None:
-    ran = run("flops", *models, "--ctx", "32k", "--generate", "1m", columns=columns)
-    assert ran.code == 0
-    if columns >= 80:
-        assert max(map(len, ran.out.splitlines())) <= columns
-    if not models and columns == 80:  # an encoder alone generates nothing: left out, and named
-        document = json.loads(run("flops", *models, "--ctx", "32k", "--generate", "1m", "--json").out)
-        left_out = {model["model"] for model in document["models_skipped"]}
-        assert {name for name in presets.names() if f" {name} " not in ran.out} == left_out
-
-
 def test_the_hint_begins_where_the_last_step_is_past_the_trained_context(run) -> None:
     """gpt2 has 1,024 positions; the last new token is never read."""
     assert run("flops", "gpt2", "--ctx", "1000", "--generate", "25").err == ""

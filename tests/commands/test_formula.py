@@ -299,16 +299,6 @@ def test_csv_and_markdown(run) -> None:
     assert f"total = {LLAMA}" in lines
 
 
-@pytest.mark.parametrize("columns", [20, 60, 80, 120])
-@pytest.mark.parametrize("of", ["flops", "params", "kv", "train"])
-@pytest.mark.parametrize("name", ["gpt2-xl", "llama-3.1-405b", "qwen2"])
-def test_tables_fit(run, name: str, of: str, columns: int) -> None:
-    ran = run("formula", name, "--of", of, columns=columns)
-    assert ran.code == 0 and "\x1b" not in ran.out
-    if columns >= 80:
-        assert max(map(len, ran.out.splitlines())) <= columns
-
-
 @pytest.mark.parametrize(
     ("asked", "form"),
     [
@@ -588,12 +578,6 @@ def test_every_way_to_vary_a_side(run) -> None:
     assert report.total == 2 and report.models[0]["beyond"] is None
     # a token more is 2 · 3 · 60 · 2 bytes = 720, and as much a source token: 100,000 / 720 = 138.9
     assert model.solve("ctx", "kv_cache_bytes=100kB", source=50).total == (100_000 - 50 * 720) // 720
-
-
-def test_completion_offers_families_and_presets() -> None:
-    from tfacct.cli.complete import family_or_model
-
-    assert family_or_model("lla")[:4] == ["llama", "llama4_text", "llama4_vision_model", "llada-2.0-mini"]
 
 
 def test_what_is_imported() -> None:

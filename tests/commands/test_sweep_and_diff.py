@@ -247,17 +247,6 @@ def test_lists_in_brackets_are_one_value(run) -> None:
     assert [line["n_layer"] for line in json.loads(ran.out)["models"][0]["lines"]] == [1, 2, 4]
 
 
-def test_tables_fit(run) -> None:
-    for columns in (80, 120):
-        for arguments in (
-            ("sweep", "gpt2-xl", "cs336-gpt2-xl", "--ctx", "1k..16k", "--batch", "1,8"),
-            ("sweep", "llama-3.1-8b", "--set", "num_key_value_heads=1..32", "--ctx", "1k..128k"),
-            ("compare", "--by", "line", "gpt2", "llama-3.1-405b", "--ctx", ",128k"),
-        ):
-            out = run(*arguments, columns=columns).out
-            assert all(len(line) <= columns for line in out.splitlines()), out
-
-
 def test_two_models_may_share_a_name(tmp_path, run) -> None:
     files = []
     for folder, layers in (("a", 2), ("b", 3)):
