@@ -27,16 +27,6 @@ def test_a_range_of_contexts_is_the_rows(run) -> None:
     assert [line["keys"] for line in facts["lines"]] == [1024, 4096]
 
 
-def test_a_range_of_contexts_of_several_models(run) -> None:
-    rows = run("memory", "--kv", "gpt2", "llama-3.2-1b", "--ctx", "1k,2k", "--csv").out.splitlines()
-    head = rows[0].split(",")
-    found = [dict(zip(head, row.split(","), strict=True)) for row in rows[1:]]
-    assert [(row["model"], row["keys"], row["as_built"]) for row in found] == [
-        ("gpt2", "1024", "37748736"), ("gpt2", "2048", "75497472"),
-        ("llama-3.2-1b", "1024", "33554432"), ("llama-3.2-1b", "2048", "67108864"),
-    ]  # fmt: skip
-
-
 def test_several_batches_are_a_row_each(run) -> None:
     """16,060,522,496 bytes of weights, 1 GiB a sequence of 8,192; 24 GiB hold (24 GiB - weights) / 131,072 tokens."""
     asked = ("memory", "llama-3.1-8b", "--batch", "64,1,8", "--ctx", "8k")
@@ -82,19 +72,6 @@ def test_a_table_of_presets_says_all_the_key_heads_of_one_model(run) -> None:
     assert "4 or 16" in row
     (one,) = [m for m in json.loads(run("models", "--json").out)["models"] if m["model"] == "gemma-4-31b-text"]
     assert sorted(one["kv_heads_by_layer"]) == [4, 16]
-
-
-def test_the_cache_without_windows_is_a_column(run) -> None:
-    """Gemma 3 27B: 62 layers of 16 heads of 128 in bf16 for each token; as built 52 of them cache 1,024 tokens."""
-    out = run("memory", "gemma-3-27b", "--kv", "--ctx", "1k,128k", columns=120).out
-    head = next(line for line in out.splitlines() if "MHA (" in line)
-    assert head.index("as built") < head.index("without windows") < head.index("MQA")
-    token = 2 * 16 * 128 * 2
-    row = next(line.split() for line in out.splitlines() if line.startswith("    131,072"))
-    as_built, without = 10 * 131_072 + 52 * 1024, 62 * 131_072
-    assert row[3:7] == [f"{token * as_built / 2**30:.1f}", "GiB", f"{token * without / 2**30:.1f}", "GiB"]
-    assert next(line for line in out.splitlines() if "next token" in line).split()[4:8] == ["80.0", "KiB", "496", "KiB"]
-    assert "without windows" not in run("memory", "gpt2", "--kv").out
 
 
 def test_a_narrow_table_of_several_models_drops_heads_before_caches(run) -> None:

@@ -272,29 +272,6 @@ def test_no_ctx_past_a_position_embedding_is_promised(run) -> None:
     assert refused.code == 2 and "is past the 1,024 positions" in refused.err
 
 
-@pytest.mark.parametrize(
-    ("model", "until", "answer", "limit"),
-    [
-        ("bert-base", "total_flops=1e12", 3032, 512),
-        ("opt-13b", "share.attn=50%", 10_868, 2048),
-        # 3,115,222,400 bytes of weights / (2 · 48 layers · 25 · 64 · 2 bytes)
-        ("gpt2-xl", "kv_cache_bytes=weights_bytes", 10_140, 1024),
-    ],
-)
-def test_a_count_past_a_position_embedding_says_so(model: str, until: str, answer: int, limit: int, run) -> None:
-    found = json.loads(run("solve", model, "--for", "ctx", "--until", until, "--json").out)
-    past = f"past the {limit:,} positions of its position embedding"
-    assert found["answer"].startswith(f"Up to ctx = {answer:,}, {past}, ")
-    (facts,) = found["models"]
-    assert facts["solution"] == answer and facts["past_positions"] == f"context {answer:,} is {past}"
-
-
-def test_no_other_answer_speaks_of_positions(run) -> None:
-    for model, until in (("llama-2-7b", "total_flops=1e15"), ("gpt2-xl", "total_flops=3e12")):
-        found = json.loads(run("solve", model, "--for", "ctx", "--until", until, "--json").out)
-        assert found["models"][0]["past_positions"] is None and "position" not in found["answer"]
-
-
 def test_heads_without_number_are_no_loop() -> None:
     many = {**TINY["llama"], "num_attention_heads": 10**12, "num_key_value_heads": 10**12}
     with pytest.raises(UsageError, match="no solution"):

@@ -1,7 +1,5 @@
 """`sweep` and `compare` of two settings equal the commands that they compare. Kind: law, refusal."""
 
-import csv
-import io
 import json
 import tracemalloc
 from fractions import Fraction
@@ -74,16 +72,6 @@ def test_both_sides_are_what_flops_and_memory_say(train: bool, run) -> None:
         assert found["total_bytes"][side] == model.memory(**work).total
         assert facts[f"{side}_side"]["workload"]["keys"] == work["ctx"]
     assert all(line["delta"] == (line["new"] or 0) - (line["old"] or 0) for line in facts["lines"])
-
-
-def test_two_models_have_a_line_for_whatever_either_has(run) -> None:
-    ran = run("compare", "--by", "line", "gpt2", "llama-3.2-1b", "--ctx", "1k", columns=120)
-    rows = [line.split() for line in ran.out.splitlines()]
-    gate = next(row for row in rows if row[:1] == ["mlp.gate_proj"])
-    assert gate[2] == "–" and gate[5].startswith("+") and gate[-4:-1] == ["new", "–", "→"]
-    assert next(row for row in rows if row[:1] == ["pos_embed.weight"])[-4:] == ["gone", "0.6%", "→", "–"]
-    names = [row[0] for row in rows if row[1:2] == ["FLOPs"] or row[:1] == ["mlp.gate_proj"]]
-    assert names.index("mlp.gate_proj") < names.index("mlp.up_proj")  # where it runs, not at the end
 
 
 def test_python_asks_as_the_commands_do(run) -> None:
@@ -220,33 +208,6 @@ def test_many_points_are_the_same_numbers(tokens: int | None, dtype: str, monkey
     assert type(line["total_flops"]) is int and type(line["share.attn.scores"]) is Fraction
 
 
-def test_the_mocks_table(run) -> None:
-    """The course's question: 16,384 tokens cost 38.05 times 1,024, and attention is more than half from 10,124 on."""
-    out = run("sweep", "gpt2-xl", "--ctx", "1k..32k").out
-    rows = [line.split() for line in out.splitlines() if line[:1] == " " and line.strip()[:1].isdigit()]
-    assert [row[0] for row in rows] == ["1,024", "2,048", "4,096", "8,192", "16,384", "32,768"]
-    assert [row[-2] for row in rows] == ["9.2%", "16.8%", "28.8%", "44.7%", "61.8%", "76.4%"]
-    assert [row[5] for row in rows] == ["1.10", "1.20", "1.40", "1.81", "2.61", "4.23"]
-    assert "From 10,124 tokens on" in out
-    report = load("gpt2-xl").sweep("total_flops", ctx=[1024, 16384])
-    small, large = (row["total_flops"] for row in report.rows)
-    assert f"{large / small:.2f}" == "38.05"
-
-
-def test_csv_has_raw_numbers_and_markdown_a_table(run) -> None:
-    arguments = ("sweep", "gpt2", "--ctx", "1k,2k", "--metric", "total_flops", "--metric", "kv_cache_bytes")
-    rows = list(csv.DictReader(io.StringIO(run(*arguments, "--csv").out)))
-    assert [row["kv_cache_bytes"] for row in rows] == ["37748736", "75497472"]
-    assert rows[0]["total_flops"] == "291648307200"
-    assert run(*arguments, "--markdown").out.count("| 2,048 | 661 G | 72.0 MiB |") == 1
-    assert "291,648,307,200" in run(*arguments, "--digits").out
-
-
-def test_lists_in_brackets_are_one_value(run) -> None:
-    ran = run("sweep", "gpt2", "--set", 'task_specific_params={"a": [1, 2]}', "--set", "n_layer=1..4", "--json")
-    assert [line["n_layer"] for line in json.loads(ran.out)["models"][0]["lines"]] == [1, 2, 4]
-
-
 def test_two_models_may_share_a_name(tmp_path, run) -> None:
     files = []
     for folder, layers in (("a", 2), ("b", 3)):
@@ -339,28 +300,6 @@ def test_each_side_of_a_diff_has_its_dtypes(run) -> None:
     assert "(26 rows unchanged: all=True shows them)" not in json.dumps(report.document(), ensure_ascii=False)
     assert len(load("llama-3.1-8b").diff(to_dtype="fp32", all=True).rows) == 28
     assert run("compare", "--by", "line", "gpt2", "--dtype", "bf16,bfloat16").code == 2  # the same by another name
-
-
-def test_attention_that_was_not_named_is_that_of_each_class(run) -> None:
-    asked = "compare", "gemma-2-2b", "llama-3.2-1b", "--train", "--ctx", "64", "--by", "line"
-    title = run(*asked, columns=120).out.splitlines()[0]
-    assert title == "gemma-2-2b → llama-3.2-1b, context 64, batch 1; attention eager → sdpa"
-    (facts,) = json.loads(run(*asked, "--json").out)["models"]
-    assert (facts["old_side"]["attention"], facts["new_side"]["attention"]) == ("eager", "sdpa")
-
-
-def test_a_sweep_answers_first(run) -> None:
-    """The crossover; of other sweeps between which values the first metric runs."""
-    out = run("sweep", "gpt2-xl", "--ctx", "1k..4k", columns=120).out
-    assert out.splitlines()[1].startswith("From 10,124 tokens on, attention scores") and "position" not in out
-    assert "With its projections, attention overtakes the MLP at 3,201 tokens." in " ".join(out.split())
-    decoder = " ".join(run("sweep", "whisper-tiny", "--ctx", "64, 448").out.split())
-    assert "With its projections, the decoder's self-attention overtakes the MLP at" in decoder
-    every = "With its projections, attention costs more than the MLP at every context."
-    assert every in run("sweep", "zamba2-1.2b", "--ctx", "1k,2k", columns=120).out
-    hints = run("sweep", "gpt2-xl", "opt-13b", "llama-2-7b", "--ctx", "1k,4k").err
-    assert "gpt2-xl has a context of 1,024" in hints and "opt-13b has a context of 2,048" in hints
-    assert hints.count("hint: ") == 2
 
 
 def test_a_sweep_shows_the_cache_if_a_field_changes_it() -> None:
