@@ -104,26 +104,6 @@ def test_where_the_cache_overtakes() -> None:
     assert cache_overtakes(Point(model.ledger, Workload(1, 1), storage("fp32"), width("fp32"))) == 122_533
 
 
-# gpt2-xl has 1,557,611,200 parameters, of which 48·12·1600² + 50,257·1600 are in matmuls: 2,640,000 others. Its head
-# reads 1,023 tokens fewer with --logits last: 2·1600·50,257·1023. mixtral-8x7b: 32·4·4096²·4096 in attention, and
-# 32,000·4096 + 65·4096 parameters in embedding and norms. gemma-3n-e2b: 262,144·30·256 numbers of per-layer embeddings.
-BEYOND = {
-    "gpt2-xl --ctx 16k": "Next to 2·params·tokens: + 82.5 T for attention scores and values (no parameters), − 86.5 G"
-    " for the position embedding, norms and biases (no matmul).",
-    "gpt2-xl --ctx 1k --logits last": "− 5.41 G for the position embedding, norms and biases (no matmul), − 165 G for"
-    " weights that run for fewer tokens.",
-    "gemma-3n-e2b-text --ctx 1k": "− 4.12 T for per-layer embeddings, norms and other parameters (no matmul)",
-    "albert-base-v2": "for weights that run more than once per token",
-    "mixtral-8x7b --ctx 4k": "Next to 2·active·tokens: + 8.80 T for attention scores and values (no parameters),"
-    " − 1.08 T for the token embedding and norms (no matmul).",
-}
-
-
-@pytest.mark.parametrize("words", BEYOND)
-def test_the_difference_from_the_rule_of_thumb(run, words: str) -> None:
-    assert BEYOND[words] in " ".join(run("flops", *words.split(), "-v").out.split())
-
-
 def test_flops_and_kv_say_so(run) -> None:
     past = "From 10,124 tokens on (beyond this model's 1,024 positions), attention scores and values cost more"
     said, shares = "From 10,124 tokens on, attention scores", ("9.2%", "61.8%")  # 48·4·1024²·1600 of 3.507 T, by hand

@@ -5,7 +5,6 @@ import json
 import pytest
 
 from tests.helpers import conformance
-from tests.helpers.cli import Run
 from tfacct import load
 from tfacct.algebra.export import SizeText, export_ledger, value
 from tfacct.ledger.einsum import SpecError
@@ -47,17 +46,6 @@ def test_a_derived_size_follows_its_letters() -> None:
 def test_an_encoder_of_its_own_sizes_has_its_own_letters() -> None:
     groups = load("bart-base").symbolic_ledger().ways[0]["groups"]
     assert next(group for group in groups if group["count"] == "Le")["axes"]["N"] == "Kenc*G"
-
-
-def test_block_numbers_are_spans(run: Run) -> None:
-    (model,) = json.loads(run("models", "gemma-3-27b-text", "--ledger", "--json").out)["models"]
-    spans = [group["blocks"] for group in model["ways"][0]["groups"] if group["blocks"]]
-    assert spans[0].startswith("0-4,6-10,") and spans[1].startswith("5,11,17")
-
-
-def test_the_table_is_as_wide_as_the_terminal(run: Run) -> None:
-    for columns in (60, 80, 120):
-        assert max(map(len, run("models", "deepseek-v3", "--ledger", columns=columns).out.splitlines())) <= columns
 
 
 def test_the_file_of_points_is_what_the_ledgers_come_to() -> None:

@@ -1,8 +1,5 @@
 """Sentences about a model are true of every kind of model. Kind: output."""
 
-import csv
-import io
-import json
 from fractions import Fraction
 
 import pytest
@@ -44,14 +41,6 @@ def test_the_ratio_of_a_training_step_is_to_six_times() -> None:
         line = report.models[0]["lines"][0]
         rule = (6 if train else 2) * 124_439_808 * 64
         assert line["ratio_to_rule_of_thumb"] == pytest.approx(Fraction(line["total_flops"], rule))
-
-
-def test_no_heads_are_said_to_share_a_latent(run) -> None:
-    ran = run("memory", "--kv", "deepseek-v3", "gpt2", "--ctx", "1k", "--csv")
-    rows = {row["model"]: row for row in csv.DictReader(io.StringIO(ran.out))}
-    assert (rows["deepseek-v3"]["kv_heads"], rows["gpt2"]["kv_heads"]) == ("latent", "12")
-    facts = json.loads(run("memory", "--kv", "deepseek-v3", "gpt2", "--ctx", "1k", "--json").out)["models"]
-    assert [fact["kv_heads"] for fact in facts] == [None, 12]
 
 
 def test_a_size_of_one_place_names_it_and_a_size_of_a_whole_side_names_the_side() -> None:

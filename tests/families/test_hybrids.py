@@ -124,16 +124,6 @@ def test_no_report_speaks_of_attention_where_there_is_none(run, command: str, co
     assert "rwkv" not in command or ("convolution" not in ran.out and "None" not in ran.out)
 
 
-def test_the_json_says_the_same(run) -> None:
-    """Keys as in every JSON; what there is none of is null or 0."""
-    for command in ("flops mamba-130m", "formula mamba", "memory --kv mamba-130m"):
-        document = json.loads(run(*command.split(), "--json").out)
-        assert not any(word in document["convention"] for word in ("attention", "T x S", "token of the context"))
-    (facts,) = json.loads(run("memory", "--kv", "mamba-130m", "--json").out)["models"]
-    assert facts["query_heads"] is facts["kv_heads"] is None and facts["kv_bytes_per_token"] == 0
-    assert {(line["as_built"], line["mha"], line["mqa"]) for line in facts["lines"]} == {(2_654_208, None, None)}
-
-
 def test_what_only_attention_has() -> None:
     assert load("mamba-130m").flops(ctx=999, masked=True).total == load("mamba-130m").flops(ctx=999).total
     for chunk in (False, True):

@@ -45,16 +45,6 @@ def test_the_window_fills_up() -> None:
         assert next_token_bytes(model.ledger, at, BF16_EACH) == blocks * 8192
 
 
-def test_a_sweep_tells_the_first_token_from_the_next(run: Run) -> None:
-    metrics = "kv_bytes_per_token,kv_bytes_next_token"
-    ran = run("sweep", "gemma-3-27b-text", "--ctx", "512,131072", "--metric", metrics)
-    assert "first token  next token" in ran.out
-    assert [line.split()[1:5] for line in ran.out.splitlines() if line.startswith(("     512", " 131,072"))] == [
-        ["496", "KiB", "496", "KiB"],
-        ["496", "KiB", "80.0", "KiB"],
-    ]
-
-
 def test_nothing_kept_bounds_nothing(run: Run) -> None:
     """bert-base in 24 GiB: its weights, and no cache that grows with context or batch."""
     fit = facts(run, "memory", "bert-base", "--on", "24GiB")["fit"]

@@ -55,6 +55,7 @@ COMMANDS = [
     "sweep llama-3.1-8b --set num_key_value_heads=1..32 --ctx 1k..128k",
     "solve llama-3.1-8b --for ctx --until kv_cache_bytes=weights_bytes",
     "solve llama-3.1-70b --for tp --until total_bytes=80GB --ctx 8k", "models", "models deepseek-v3",
+    "models deepseek-v3 --ledger",
     "devices 4090",
     with_torch("verify gpt2 deepseek-v3 --ctx 64"), with_torch("verify gpt2 --train --ctx 16 --set n_layer=3"),
     with_torch("train gpt2 --exact --ctx 16 --set n_layer=2"),

@@ -3,7 +3,6 @@ output.
 """
 
 import tfacct
-from tests.helpers.cli import Run
 
 LARGE = "llama-3.1-70b"
 
@@ -50,17 +49,6 @@ def test_a_picture_of_a_rank_says_so() -> None:
     model = tfacct.load("llama-3.1-8b")
     for report in (model.kv(ctx=4096, tp=4), model.flops(ctx=4096, tp=4), model.memory(ctx=4096, tp=4)):
         assert report._chart().title.endswith("(one of 4 ranks)")
-
-
-def test_parts_of_several_models_are_those_of_a_rank(run: Run) -> None:
-    out = run("params", "llama-3.1-8b", "mixtral-8x7b", "--tp", "8").out
-    header = next(line for line in out.splitlines() if "lm_head" in line)
-    assert header.split()[:5] == ["model", "one", "rank", "whole", "model"]
-    words = " ".join(out.split())
-    assert "Parameters of the fullest rank, by part, next to the total of the whole model." in words
-    # 128,256 rows of 4,096 numbers, an eighth of them: 65.7 M, of the table and of the head.
-    row = next(line.split() for line in out.splitlines() if line.startswith(" llama"))
-    assert row[5:7] == ["65.7", "M"] and row[-2:] == ["65.7", "M"]
 
 
 def test_experts_of_several_ranks_are_sharded() -> None:

@@ -20,13 +20,6 @@ def test_memory_of_one_rank() -> None:
     assert one.total_params == model.comms(tp=8).rank_params
 
 
-def test_a_budget_is_of_one_rank(run) -> None:
-    asked = ("memory", "llama-3.1-70b", "--ctx", "8k", "--tp", "2")
-    two, one = (" ".join(run(*asked, "--on", fit).out.split()) for fit in ("2xh100-sxm", "h100-sxm"))
-    assert two == one and "Fits on 2 × H100 SXM5 80GB (tp=2): 2 requests" in one
-    assert "--on 3xh100-sxm has 3 devices, the layout 2 ranks" in run(*asked, "--on", "3xh100-sxm").err
-
-
 def test_parameters_of_one_rank() -> None:
     model = tfacct.load("llama-3.1-70b")
     for mesh in ({"tp": 8}, {"fsdp": 7}, {"tp": 8, "fsdp": 3}):

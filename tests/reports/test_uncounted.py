@@ -98,24 +98,6 @@ def test_models_that_a_comparison_goes_without_stand_in_its_json(run, tmp_path) 
     assert json.loads(run("memory", "gpt2", "--json").out)["models_skipped"] == []
 
 
-SWEPT = ("sweep", "gemma-3-4b-text", "--ctx", "8k")
-
-
-@pytest.mark.parametrize(
-    ("swept", "said"),
-    [
-        ("sliding_window=512", "In 29 of 34 layers, a token sees at most 512 keys"),
-        ("sliding_window=512,4096", "In 29 of 34 layers, a token sees at most 512 or 4,096 keys"),
-        ("sliding_window=512,1024,4096", "In 29 of 34 layers, a token sees at most 512 to 4,096 keys"),
-        # of 6 blocks one is global, of 12 two
-        ("num_hidden_layers=6,12", "In 5 or 10 of 6 or 12 layers, a token sees at most 1,024 keys"),
-    ],
-)
-def test_the_window_of_a_sweep_is_that_of_every_row(run, swept: str, said: str) -> None:
-    notes = " ".join(run(*SWEPT, "--set", swept).out.split())
-    assert said in notes and notes.count("a token sees at most") == 1
-
-
 def test_settings_with_their_own_longest_context_have_it_in_their_rows(run) -> None:
     found = run("sweep", "gpt2", "--set", "n_positions=512,2048", "--metric", "total_flops", "--json")
     (model,) = json.loads(found.out)["models"]
@@ -124,22 +106,6 @@ def test_settings_with_their_own_longest_context_have_it_in_their_rows(run) -> N
     assert model["workload"]["keys"] == 2048
     title = run("sweep", "gpt2", "--set", "n_positions=512,2048").out.splitlines()[0]
     assert title == "gpt2 over n_positions, ctx, batch 1"
-
-
-@pytest.mark.parametrize(
-    ("command", "title"),
-    [
-        ("formula gpt2", "gpt2: FLOPs of one forward pass of 1 new token at context 1,024, batch 1, in symbols"),
-        with_torch("verify gpt2", "gpt2: formulas of 1 new token at context 1,024, batch 1, cross-checked"),
-        ("flops gpt2 --bytes", "gpt2: bytes moved in bf16 (assumed) by 1 new token at context 1,024, batch 1"),
-        (
-            "compare --by line gpt2 gpt2-medium --ctx ,512",
-            "gpt2, 1 new token at context 1,024, batch 1 → gpt2-medium, 1 new",
-        ),
-    ],
-)
-def test_a_title_of_a_step_is_english(run, command: str, title: str) -> None:
-    assert run(*command.split(), "--decode", columns=200).out.startswith(title)
 
 
 def test_numbers_between() -> None:
