@@ -225,9 +225,13 @@ def test_a_default_that_follows_a_changed_field_is_named(run) -> None:
     """GPT-2's MLP is 4 × as wide as its hidden size: 4 · 768 = 3,072 and 4 · 1,536 = 6,144."""
     (facts,) = json.loads(run("compare", "--by", "line", "gpt2", "--set", "n_embd=1536", "--json").out)["models"]
     assert "n_inner changes too, 3,072 → 6,144: the config does not set it." in facts["notes"]
-    assert "Unchanged: n_head 12, because the config sets it." in facts["notes"]
+    assert "Unchanged: n_head 12, because the config sets it; add --set n_head=24 to scale it too." in facts["notes"]
     wide = load("llama-3.1-8b").diff(hidden_size=8192, intermediate_size=28672).models[0]["notes"]
-    assert "Unchanged: num_attention_heads 32, because the config sets it." in wide
+    scaled = "add num_attention_heads=64, num_key_value_heads=16 to scale them too."
+    heads = "Unchanged: num_attention_heads 32, num_key_value_heads 8, because the config sets them"
+    assert f"{heads}; {scaled}" in wide
+    odd = load("gpt2").diff(n_embd=780).models[0]["notes"]  # 12 · 780 / 768 heads are not whole
+    assert "Unchanged: n_head 12, because the config sets it." in odd
     assert not any("Unchanged" in note for note in load("gpt2").diff(n_layer=24).models[0]["notes"])
     assert "Class defaults (not in the config): tie_word_embeddings = true" in facts["notes"]
     two = run("sweep", "gpt2", "gpt2-medium", "--ctx", "512,1k", "--metric", "kv_cache_bytes").out

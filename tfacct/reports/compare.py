@@ -15,7 +15,7 @@ from tfacct.accounts.metrics import METRICS, PEAK, STEP_METRICS, Metric, Point, 
 from tfacct.base import units
 from tfacct.base.errors import ConfigError, TfacctError, UsageError
 from tfacct.base.record import record
-from tfacct.base.spelling import option, spelled
+from tfacct.base.spelling import option, setting, spelled
 from tfacct.ledger import paths
 from tfacct.ledger.storage import dtypes
 from tfacct.ledger.workload import Request, Workload
@@ -545,6 +545,8 @@ class DiffReport(ModelReport):
     totals: dict[str, DiffTotal]
 
 
+WIDTHS = ("intermediate_size", "moe_intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim")
+"""Sizes that usually grow with the hidden size."""
 LINE_NOTES = (
     NoteRow(
         "flops",
@@ -644,13 +646,23 @@ def _changed_defaults(old: LoadedModel, new: LoadedModel) -> list[str]:
 
 
 def _set_widths(old: LoadedModel, new: LoadedModel) -> list[str]:
-    """Sizes that do not follow a changed hidden size, because the config sets them."""
-    named = ("intermediate_size", "moe_intermediate_size", "num_attention_heads", "head_dim")
-    fields = {new.config.attribute_map.get(name, name): None for name in named}
-    stay = [f"{field} {new.raw[field]:,}" for field in fields if new.raw.get(field) and field not in new.changed]
-    if old.architecture.embed.hidden == new.architecture.embed.hidden or not stay:
+    """Sizes that do not follow a changed hidden size, because the config sets them, and how to scale them too."""
+    wider = Fraction(new.architecture.embed.hidden, old.architecture.embed.hidden)
+    stay = {
+        field: new.raw[field]
+        for field in (new.config.attribute_map.get(name, name) for name in WIDTHS)
+        if new.raw.get(field) and field not in new.changed
+    }
+    if wider == 1 or not stay:
         return []
-    return [f"Unchanged: {', '.join(stay)}, because the config sets {'them' if len(stay) > 1 else 'it'}."]
+    head_size = new.config.attribute_map.get("head_dim", "head_dim")
+    scaled = {field: wider * size for field, size in stay.items() if size > 1 and field != head_size}
+    words = f"Unchanged: {', '.join(f'{field} {size:,}' for field, size in stay.items())}, because the config sets"
+    words += " them" if len(stay) > 1 else " it"
+    if not scaled or any(size.denominator > 1 for size in scaled.values()):
+        return [f"{words}."]
+    typed = spelled(" ", ", ").join(setting(field, int(size)) for field, size in scaled.items())
+    return [f"{words}; add {typed} to scale {'them' if len(scaled) > 1 else 'it'} too."]
 
 
 def _untrained(sides: Sequence[Side], works: Sequence[Workload]) -> list[str]:
