@@ -34,9 +34,12 @@ def test_the_json_names_saved_tensors_and_their_dtypes() -> None:
 
 
 def test_experts_on_all_devices_are_a_whole_layout(run: Run) -> None:
-    """Eight ranks of `ep` are eight replicas of everything else, with or without the devices."""
+    """Devices share what is no expert as they share a model without a layout, by FSDP, or by ZeRO if that is given;
+    eight ranks of `ep` alone are eight replicas of it."""
     mixtral = load("mixtral-8x7b")
-    assert mixtral.train(ctx=64, ep=8, on="8xh200").peak_bytes == mixtral.train(ctx=64, ep=8).peak_bytes
+    for on, layout in {(): {"dp": 8}, ("8xh200",): {"fsdp": 8}, ("8xh200", 1): {"dp": 8, "zero": 1}}.items():
+        named = dict(zip(("on", "zero"), on, strict=False))
+        assert mixtral.train(ctx=64, ep=8, **named).peak_bytes == mixtral.train(ctx=64, ep=8, **layout).peak_bytes
     wrong = run("train", "mixtral-8x7b", "--ctx", "64", "--ep", "8", "--on", "4xh200")
     assert wrong.code == 2 and "has 4 devices, the layout 8 ranks" in wrong.err
 
@@ -360,7 +363,7 @@ def test_the_bytes_that_a_rank_sends_by_axis() -> None:
     over = Counter[str]()
     for row in model.comms(train=True, **layout).collectives:
         over[row["over"]] += row["sent_bytes"]
-    words = ", ".join(f"{axis} {over[axis] / 2**30:.1f}" for axis in ("ep", "fsdp"))
+    words = ", ".join(f"{name} {over[name.split()[-1]] / 2**30:.1f}" for name in ("all-to-all over ep", "over fsdp"))
     assert f"Each rank sends {over.total() / 2**30:.1f} GiB per step ({words})." in model.train(**layout).notes
 
 

@@ -211,13 +211,15 @@ def mesh_of(
 
 def mesh_on(limit: MemoryLimit | None, mesh: Mesh | None, *, training: bool = False) -> Mesh | None:
     """The given mesh, checked against the number of devices; without one, all devices share the model, with tp for
-    serving and fsdp for training. Devices beyond a training layout are its replicas. Raises UsageError."""
+    serving and fsdp for training. Devices beyond a training layout are its replicas; those of experts alone share the
+    rest of the model by fsdp. Raises UsageError."""
     if limit is None or limit.count == 1:
         return mesh
     if mesh is None:
         return mesh_of(fsdp=limit.count) if training else mesh_of(tp=limit.count)
     if training and mesh.dp == mesh.fsdp == 1 and limit.count % max(mesh.ranks, ranks_of(mesh)) == 0:
-        mesh = replace(mesh, dp=limit.count // mesh.ranks)
+        left = limit.count // mesh.ranks
+        mesh = replace(mesh, fsdp=left) if mesh.ranks == 1 and not mesh.zero else replace(mesh, dp=left)
     limit.checked_for(_checked_replicas(mesh).ranks if training else ranks_of(mesh))
     return mesh
 

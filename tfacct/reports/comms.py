@@ -170,16 +170,20 @@ def comms(
 # The answer and the table.
 
 
-def sent_over(lines: Iterable[Collective]) -> dict[Over, int]:
-    """Sent bytes by axis of the layout."""
-    lines = list(lines)
-    over = {axis: sum(line.sent for line in lines if line.over == axis) for axis in get_args(Over)}
-    return {axis: size for axis, size in over.items() if size}
+def sent_over(lines: Iterable[Collective]) -> dict[str, int]:
+    """Sent bytes by axis of the layout, and collective if the axis has one: `all-to-all over ep`."""
+    lines, found = [line for line in lines if line.sent], dict[str, int]()
+    for axis in get_args(Over):
+        of_axis = [line for line in lines if line.over == axis]
+        kinds = {line.kind for line in of_axis}
+        name = f"{kinds.pop()} over {axis}" if len(kinds) == 1 else f"over {axis}"
+        found |= {name: sum(line.sent for line in of_axis)} if of_axis else {}
+    return found
 
 
 def _answer(about: Comms) -> str:
     sent = about.sent
-    parts = [f"{units.binary(size)} over {axis}" for axis, size in sent_over(sent.lines).items()]
+    parts = [f"{units.binary(size)} {over}" for over, size in sent_over(sent.lines).items()]
     named = f"{', '.join(parts[:-1])} and {parts[-1]}, " if len(parts) > 1 else ""
     calls = sum(line.calls for line in sent.lines)
     where = "each rank" if len(set(sent.sent_by_stage)) == 1 else f"a rank of stage {sent.stage:,}"

@@ -229,8 +229,8 @@ class Step:
         return saved_lines(self.memory)
 
     @cached_property
-    def sent_over(self) -> dict[Any, int]:
-        """Bytes that the rank sends, by axis of the layout."""
+    def sent_over(self) -> dict[str, int]:
+        """Bytes that the rank sends, by axis of the layout and collective."""
         from tfacct.training.layouts import collectives
 
         return sent_over(collectives(self.memory.model, self.memory.work, self.recipe))
@@ -888,6 +888,7 @@ NOTES = (
     NoteRow("whole_experts", 1, _on_mesh(lambda step, mesh: whole_experts_note(step.memory.model, mesh), fsdp=1)),
     NoteRow("buckets", 1, _on_mesh(_buckets, dp=1)),
     NoteRow("time", 1, _time),
+    NoteRow("sent", 1, _on_mesh(_sent, ep=1)),
     NoteRow("largest", 1, lambda step: not _close(step) and _largest(step)),
     NoteRow("received", 1, _on_mesh(_received, pp=1)),
     NoteRow("without_recompute", 1, _without_recompute),
@@ -915,7 +916,7 @@ NOTES = (
         lambda step: step.recipe.lora and _adapters(step),
         "Adapters: rank {rank} in {dtype}, {params:,} parameters, {size}. Other weights are frozen.",
     ),
-    NoteRow("sent", 2, _on_mesh(_sent)),
+    NoteRow("sent", 2, _on_mesh(lambda step, mesh: mesh.ep == 1 and _sent(step, mesh))),
     NoteRow("embedding_rows", 2, _on_mesh(_embedding_rows, tp=1)),
     NoteRow("stage", 2, _on_mesh(_stage, pp=1)),
     NoteRow("experts", 2, _on_mesh(_experts, ep=1)),
