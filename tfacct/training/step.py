@@ -388,8 +388,9 @@ class TrainingStep(NamedTuple):
         """Bytes of offloaded layer inputs at the end of the forward pass."""
         if not self.offloads_inputs:
             return 0
-        inputs = (self.bytes_in(group).of([self.layer_input(group)]) for group in self.graph.layers)
-        every = [size for size, group in zip(inputs, self.graph.layers, strict=True) for _ in range(group.count)]
+        layers = [group for group in self.graph.groups if group.numbers]
+        inputs = (self.bytes_in(group).of([self.layer_input(group)]) for group in layers)
+        every = [size for size, group in zip(inputs, layers, strict=True) for _ in range(group.count)]
         return sum(every[:-INPUTS_ON_DEVICE])
 
     def saved_bytes(self) -> Size:
