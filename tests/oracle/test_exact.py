@@ -85,6 +85,16 @@ def test_optimizer_state_is_of_the_classes_own_parameters() -> None:
     assert found.weights_bytes == 2 * given.params().total_params and tensors == int(tensors) > 0
 
 
+def test_muon_leaves_an_embedding_in_a_layer_to_adamw() -> None:
+    """T5's first layers have one of 32 distances for 8 heads. An encoder layer has 12 · 512² numbers in matrices, a
+    decoder layer 16 · 512², with one number of state each; AdamW's 15 tensors have two, and a step count."""
+    t5 = load("t5-small", num_layers=2, num_decoder_layers=2)
+    asked = {"ctx": 24, "source": 40, "optimizer": "muon"}
+    others = 32_128 * 512 + 2 * 32 * 8 + 12 * 512
+    for found in (t5.train(**asked), t5.train(exact=True, **asked)):
+        assert found.optimizer_bytes == 2 * 2 * (12 + 16) * 512**2 + 2 * 2 * others + 15 * 4
+
+
 @pytest.mark.parametrize(
     ("asked", "changes"),
     [

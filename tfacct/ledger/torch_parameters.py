@@ -29,5 +29,5 @@ class TorchParameter(NamedTuple):
 
     @property
     def hidden_matrix(self) -> bool:
-        """True for a matrix in a layer: torch.optim.Muon accepts no other parameter."""
-        return self.stack is not None and len(self.shape) == 2
+        """True for a matrix in a layer that is no embedding: torch.optim.Muon is for these parameters."""
+        return self.stack is not None and len(self.shape) == 2 and not self.embedding
