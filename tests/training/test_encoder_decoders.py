@@ -97,6 +97,15 @@ def test_no_more_tokens_fit_than_a_table_of_positions_holds(run: Callable[..., R
     assert "position embedding" not in run("train", "llama-3.2-1b", "--on", "80GiB", "-v").out
 
 
+@pytest.mark.parametrize(("weights_dtype", "bytes_each"), [(None, 2), ("fp32", 4)])
+def test_logits_with_a_bias_are_in_fp32_under_autocast(weights_dtype: str | None, bytes_each: int) -> None:
+    """`final_logits_bias` is a buffer in the dtype of the weights: 5 · 300 tokens of 50,005 words."""
+    plbart = load("plbart-base")
+    asked = {"ctx": 300, "source": 320, "batch": 5, "weights_dtype": weights_dtype}
+    plain, kept = (plbart.train(**asked, keep_logits=keep) for keep in (False, True))
+    assert kept.peak_bytes - plain.peak_bytes == bytes_each * 5 * 300 * 50_005
+
+
 def test_a_source_is_said_of_those_that_read_one(run: Callable[..., Ran]) -> None:
     both, one = (" ".join(run("train", "bart-base", other).out.split()) for other in ("bart-large", "gpt2"))
     assert ", source 1,024, batch 1" in both and ", source 1,024 if any, batch 1" in one

@@ -723,7 +723,8 @@ def _with_loss(step: StepGraph, model: Transformer, axes: Axes, mode: Mode, trai
     outputs = "V" if model.head is not None or model.encoder is not None else "Y"
     logits = f"B {outputs}" if pooled else f"B T {outputs}"
     shifts = predicts_next_token(model)
-    in_compute_dtype = not (shifts or traits.fp32_loss or (mode.autocast and traits.biased_logits))
+    biased = mode.autocast and traits.biased_logits  # the bias is in fp32, so the sum is
+    in_compute_dtype = not (shifts or traits.fp32_loss or biased)
     role: Role = "compute" if in_compute_dtype else "fp32"
     of_weight: Role = "fp32" if shifts or traits.fp32_loss or mode.autocast else "compute"
     saved, backward = (
@@ -750,9 +751,9 @@ def _with_loss(step: StepGraph, model: Transformer, axes: Axes, mode: Mode, trai
         after=step.after._replace(graph=graph),
         buffers=tuple(buffers_of(model, mode, traits)),
         loss=role,
-        logits=Transient(logits),
+        logits=Transient(logits, "fp32" if biased else "compute"),
         arguments=arguments(model, axes, mode, traits),
-        loss_forward=tuple(in_forward) if mode.autocast and not traits.biased_logits else (),
+        loss_forward=tuple(in_forward) if mode.autocast and not biased else (),
     )
 
 
