@@ -115,12 +115,6 @@ def test_a_topic_is_a_page(run, topic: str, columns: int) -> None:
     assert len(json.loads(run("help", topic, "--json").out)["rows"]) > 10
 
 
-def test_exit_codes_are_a_topic(run) -> None:
-    ran = run("help", "exit-codes")
-    assert (ran.code, ran.err) == (0, "") and ran.out.startswith("## Exit codes")
-    assert "| 130 |" in ran.out and "## Schemas" not in ran.out
-
-
 def test_topics_explain_the_shared_options_where_they_are_declared(run) -> None:
     assert {row["option"].split()[0] for row in json.loads(run("help", "layout", "--json").out)["rows"]} == {
         shell_option(name) for name in Layout.__annotations__
@@ -280,15 +274,6 @@ def test_no_other_name_is_another_option(run) -> None:
         assert not any(f"--{name}" in said for name in SPELLINGS)
 
 
-def test_sizes_as_people_write_them(run) -> None:
-    """1e3 is 1,000 and not 1,024; a bare G is a GB, and the answer says so."""
-    assert run("flops", "gpt2", "--ctx", "1e3").out == run("flops", "gpt2", "--ctx", "1000").out
-    assert "context 1,000," in run("flops", "gpt2", "--ctx", "1E3").out
-    for typed, said in (("24G", "24 GB"), ("24gb", "24 GB"), ("24Gi", "24 GiB"), ("24gib", "24 GiB")):
-        assert f"Fits in {said}: " in run("memory", "llama-3.1-8b", "--ctx", "8k", "--fit", typed).out
-    assert "total_bytes = 24 GB," in run("solve", "gpt2", "--for", "ctx", "--until", "total_bytes=24G").out
-
-
 def named(out: str) -> list[str]:
     """The presets in a table of them."""
     return [line.split()[0] for line in out.splitlines() if line.split() and line.split()[0] in presets.names()]
@@ -314,16 +299,6 @@ def test_rows_by_a_column(run) -> None:
     assert operations[1].startswith("lm_head,")  # over all sections: its 50,257 columns are most
     known = [int(one) for one in watts if one]
     assert known == sorted(known, reverse=True) and not any(watts[len(known) :])  # devices without a figure come last
-
-
-def test_no_model_of_that_name(run) -> None:
-    ran = run("models", "lamma")
-    assert (ran.code, ran.out) == (2, "") and "error: no preset matches lamma" in ran.err
-    assert "did you mean gemma" in ran.err or "did you mean llama" in ran.err
-    assert "no preset matches llama, 19b" in run("models", "llama", "19b").err
-    assert "no preset matches these filters" in run("models", "llama", "--family", "qwen2").err
-    several = run("models", "mixtral,", "deepseek-v3")
-    assert several.code == 2 and "a preset must have every word: run the search once for each" in several.err
 
 
 def test_the_word_moe_lists_the_presets_with_experts(run) -> None:
@@ -381,12 +356,3 @@ GPT2_FIELDS = ["n_ctx=", "n_embd=", "n_head=", "n_inner=", "n_layer=", "n_positi
 )  # fmt: skip
 def test_what_a_shell_offers(line: str, values: list[str]) -> None:
     assert offered(line) == values
-
-
-def test_the_help_names_the_files_that_a_command_writes(run) -> None:
-    """Pictures where one is drawn; what else is asked for is refused."""
-    said = {name: " ".join(run(name, "--help-all").out.split()) for name in ("flops", "formula", "plan", "explore")}
-    assert "write a file: .json, .csv, .md, .html, .tex, .png, .svg, .pdf." in said["flops"]
-    assert "write a file: .json, .csv, .md, .html, .tex." in said["formula"]
-    assert "write a file: .json, .csv, .md, .html, .tex." in said["plan"]
-    assert "use .json, .csv, .md, .html, .tex\n" in run("plan", "gpt2", "--on", "h100", "-o", "x.png").err

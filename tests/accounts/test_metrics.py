@@ -104,26 +104,6 @@ def test_where_the_cache_overtakes() -> None:
     assert cache_overtakes(Point(model.ledger, Workload(1, 1), storage("fp32"), width("fp32"))) == 122_533
 
 
-def test_flops_and_kv_say_so(run) -> None:
-    past = "From 10,124 tokens on (beyond this model's 1,024 positions), attention scores and values cost more"
-    said, shares = "From 10,124 tokens on, attention scores", ("9.2%", "61.8%")  # 48·4·1024²·1600 of 3.507 T, by hand
-    near, far = (" ".join(run("flops", "gpt2-xl", "--ctx", ctx).out.split()) for ctx in ("1k", "16k"))
-    assert past in near and said in far  # a hint says that 16k is past
-    for text, share in zip((near, far), shares, strict=True):
-        assert f"than all other matmuls; here they take {share} of the FLOPs." in text
-    counted = " with all T × S pairs counted;"
-    for more, pairs in {"": True, "--masked": False, "--decode": False}.items():  # a decode step sees its window only
-        window = " ".join(run("flops", "gemma-2-9b", *more.split()).out.split())
-        assert " tokens on" in window and (counted in window) == pairs
-    assert " tokens on" not in run("flops", "mistral-7b-v0.1", "--masked").out
-    assert "From 10,124 tokens on" in run("flops", "gpt2-xl", "--ctx", "16384", "--decode").out
-    said = " ".join(run("memory", "--kv", "llama-3.1-8b").out.split())
-    assert "From 122,533 tokens on at batch 1, the cache takes more than the weights in bf16" in said
-    said = " ".join(run("memory", "--kv", "llama-3.1-8b", "--kv-dtype", "fp8").out.split())  # 65,536 bytes a token
-    assert "From 245,065 tokens on at batch 1, the cache takes more than the weights in bf16" in said
-    assert " tokens on" not in run("flops", "gpt2", "gpt2-xl").out + run("memory", "--kv", "gpt2", "gpt2-xl").out
-
-
 @pytest.mark.parametrize("family", by_kind(headed()))
 def test_arrays_are_within_a_rounding_of_the_exact_numbers(family: str) -> None:
     """Float64 within 10⁻¹⁵, object arrays exactly, both against one whole number at a time, of every metric."""

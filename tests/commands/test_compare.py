@@ -115,13 +115,6 @@ def test_metric_with_the_name_of_a_measure() -> None:
     assert report.models[0]["kv_cache_bytes"] == 37_748_736 / 2
 
 
-def test_csv_is_sorted_by_its_own_columns(run: Run) -> None:
-    """The table has a column for each model; the CSV has a row for each."""
-    ran = run("compare", "gpt2-xl", "gpt2", "--ctx", "256", "--csv", "--sort", "total_params")
-    assert [line.partition(",")[0] for line in ran.out.splitlines()] == ["label", "gpt2", "gpt2-xl"]
-    assert run("compare", "gpt2-xl", "gpt2", "--sort", "total_params").code == 2
-
-
 def test_devices_that_do_not_divide_a_model() -> None:
     """Three devices divide no 32 heads: the other numbers are there, and the reason."""
     report = compared("llama-3.1-8b", "qwen3-8b", contexts=[512], fit="3xh100")
@@ -196,17 +189,3 @@ def test_training_steps_are_compared_by_their_peak(run: Run) -> None:
     longest = run("compare", "gpt2", "--train", "--optimizer", "adamw,sgd").out
     assert "Context: the longest that the model was trained for; --ctx S sets another." in " ".join(longest.split())
     assert "the peak memory of gpt2." in run("compare", "gpt2", "gpt2-medium", "--train", "--ctx", "64").out
-
-
-def test_rows_for_what_differs_between_models(run: Run) -> None:
-    """Formats are a row if they differ; the bytes of a token are those of the first one with windows."""
-    out = run("compare", "gpt2", "llama-3.1-8b").out
-    rows = {line[1:24].strip(): line.split() for line in out.splitlines()}
-    assert rows["format of weights"][3:] == ["bf16", "(assumed)", "bf16"]
-    same = run("compare", "gpt2", "gpt2-medium", "--ctx", "64").out
-    assert " context  " not in same and "weights, bf16 (assumed)" in same and "KV cache per token" in same
-    hybrid = run("compare", "jamba-v0.1", "llama-3.1-8b", "--ctx", "8k").out
-    assert "KV cache per token" in hybrid and "KV cache and state of 8,192 tokens" in hybrid
-    windows = run("compare", "gemma-3-12b", "gemma-3-27b", "--ctx", "8k").out
-    assert "KV cache, first token" in windows and "KV cache per token" not in windows
-    assert "format of weights" not in run("compare", "llama-3.1-8b", "--dtype", "bf16,fp8").out

@@ -150,13 +150,6 @@ def test_the_table_at_80_columns(run) -> None:
     assert run("flops", "gpt2-xl", "--ctx", "2k", "--generate", "500").out == TABLE
 
 
-def test_the_hint_begins_where_the_last_step_is_past_the_trained_context(run) -> None:
-    """gpt2 has 1,024 positions; the last new token is never read."""
-    assert run("flops", "gpt2", "--ctx", "1000", "--generate", "25").err == ""
-    past = run("flops", "gpt2", "--ctx", "1000", "--generate", "26")
-    assert past.code == 0 and "has a context of 1,024. Counted at 1,025 anyway" in past.err
-
-
 @pytest.mark.parametrize("new_tokens", [0, 2.0, True, "five"])
 def test_new_tokens_in_python_are_a_whole_number(new_tokens: object) -> None:
     with pytest.raises(TfacctError, match="new_tokens must be"):

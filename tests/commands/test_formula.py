@@ -1,8 +1,6 @@
 """Printed formulas, read back from the text and evaluated, equal every other command. Kind: law, refusal."""
 
 import contextlib
-import csv
-import io
 import json
 import re
 from collections.abc import Iterator
@@ -287,30 +285,6 @@ def test_the_python_face() -> None:
     assert model.formula(of="train", ctx=1024).total == 3 * 3_506_703_564_800
     with pytest.raises(TfacctError, match="of must be one of flops, params, kv, train, saved, not 'bytes'"):
         model.formula(of="bytes")
-
-
-def test_csv_and_markdown(run) -> None:
-    read = list(csv.reader(io.StringIO(run("formula", "llama-3-8b", "--csv").out)))
-    assert read[0] == ["operation", "spec", "flops_formula", "params_formula", "flops_value"]
-    assert read[1][:4] == ["attn.q_proj", "B T D, D N H -> B T N H", "2*B*T*L*D*N*H", "L*D*N*H"]
-    assert sum(int(row[-1]) for row in read[1:]) == load("llama-3-8b").flops().total
-    lines = run("formula", "llama", "--markdown").out.splitlines()
-    assert lines[4] == "| attn.q_proj | B T D, D N H → B T N H | 2·B·T·L·D·N·H | L·D·N·H |"
-    assert f"total = {LLAMA}" in lines
-
-
-@pytest.mark.parametrize(
-    ("asked", "form"),
-    [
-        (["deepseek-v2"], "% latent attention in expanded form"),
-        (["deepseek-v2", "--set", "latent_attention=absorbed"], "% latent attention in absorbed form"),
-        (["deepseek-v2", "--of", "params"], None),
-        (["gpt2"], None),
-    ],
-)
-def test_latex_names_the_form_of_latent_attention(run, asked: list[str], form: str | None) -> None:
-    comments = run("formula", *asked, "--latex").out.splitlines()
-    assert [line for line in comments if line.startswith("% latent")] == ([] if form is None else [form])
 
 
 def test_latex_explains_the_axes_that_occur(run) -> None:

@@ -59,21 +59,6 @@ def test_batches_that_make_no_sense(run) -> None:
         load("gpt2").memory(batch=[])  # type: ignore[arg-type]
 
 
-def test_several_batches_after_commas_with_spaces(run) -> None:
-    assert run("memory", "gpt2", "--batch", "64, 128").out.count("GiB") > 0
-    assert [row["batch"] for row in load("gpt2").memory(batch="64, 128").rows] == [64, 128]
-
-
-def test_a_table_of_presets_says_all_the_key_heads_of_one_model(run) -> None:
-    """Gemma 4 31B has 16 key heads in windowed layers and 4 in the others."""
-    found = run("models", "--csv")
-    assert found.code == 0
-    row = next(line for line in found.out.splitlines() if line.startswith("gemma-4-31b-text,"))
-    assert "4 or 16" in row
-    (one,) = [m for m in json.loads(run("models", "--json").out)["models"] if m["model"] == "gemma-4-31b-text"]
-    assert sorted(one["kv_heads_by_layer"]) == [4, 16]
-
-
 def test_a_narrow_table_of_several_models_drops_heads_before_caches(run) -> None:
     lines = run("kv", "gpt2", "llama-3.1-8b", "mistral-7b-v0.1", columns=60).out.splitlines()
     head = next(line for line in lines if line.startswith(" model"))

@@ -206,17 +206,6 @@ def test_quantized_weights_are_not_guessed(tmp_path, run) -> None:
     assert run("solve", str(file), "--for", "ctx", "--until", "share.attn=0.5").code == 0
 
 
-def test_forms_agree(run) -> None:
-    arguments = ("solve", "llama-3.1-8b", "--for", "ctx", "--until", "total_bytes=24GiB")
-    facts = json.loads(run(*arguments, "--json").out)["models"][0]
-    assert (facts["solution"], facts["beyond"]) == (74_075, 74_076)
-    assert facts["lines"][0]["left"] <= 24 * 1024**3 < facts["lines"][1]["left"]
-    rows = run(*arguments, "--csv").out.splitlines()
-    assert rows[0] == "value,left,sign,right" and rows[1] == "74075,25769680896,<,25769803776"
-    for columns in (80, 120):
-        assert all(len(line) <= columns for line in run(*arguments, columns=columns).out.splitlines())
-
-
 ODD = {
     "written": {"vocab_size": 16, "n_embd": 21, "n_layer": 3, "n_head": 7, "n_inner": 16, "n_positions": 1},
     "tiny": {"vocab_size": 3, "n_embd": 2, "n_layer": 1, "n_head": 1, "n_inner": 2, "n_positions": 64},
@@ -309,39 +298,10 @@ def test_a_field_of_the_config_by_hand(name: str, field: str, until: str, answer
     assert report.answer == f"{field} = {answer:,} gives {gives}, the most within {facts['until'].split(' = ')[1]}."
 
 
-def test_a_width_has_the_multiples_of_128_around_it(run) -> None:
-    """A layer has 2 norms, q and o of D · 2,048, k and v of D · 512, and 3 · 8,192 · D: 29,698 · D. 16 layers, the
-    last norm, and 128,256 · D for the tied embedding are 603,425 · D: 2·10⁹ at 3,314.4."""
-    out = run("solve", "llama-3.2-1b", "--for", "hidden_size", "--until", "total_params=2B").out
-    first = "hidden_size = 3,314 gives 1,999,750,450 parameters, the most within 2B."
-    assert out.splitlines()[:2] == ["llama-3.2-1b: hidden_size where total_params = 2B", first]
-    assert "Multiples of 128: 3,200 (1.93 B), 3,328 (2.01 B)." in out
-    layers = run("solve", "llama-3.2-1b", "--for", "num_hidden_layers", "--until", "total_params=2B").out
-    assert "Multiples" not in layers
-    unknown = run("solve", "llama-3.2-1b", "--for", "d_model", "--until", "total_params=2B")
-    assert unknown.code == 2 and "did you mean hidden_size?" in unknown.err
-    metric = run("solve", "llama-3.2-1b", "--for", "ctx", "--until", "flops.other=0.5")
-    assert metric.code == 2 and "--until share.attn_scores_values=0.5 is where attention takes half" in metric.err
-
-
 def test_solve_wants_one_unknown() -> None:
     for given in ({"until": "total_bytes=1GB"}, {"unknown": "ctx", "for_": "ctx", "until": "x=1"}):
         with pytest.raises(UsageError, match="an unknown and an equation"):
             load("gpt2").solve(**given)
-
-
-def test_a_device_is_a_limit(run) -> None:
-    """0.9 of 85,029,027,840 bytes less 2 GB are 74,526,125,056; 8B's weights take 16,060,522,496, a token 131,072."""
-    (model,) = json.loads(run("solve", "llama-3.1-8b", "--for", "ctx", "--on", "h100", "--json").out)["models"]
-    assert model["solution"] == (74_526_125_056 - 16_060_522_496) // 131_072 == 446_057
-    fits = json.loads(run("memory", "llama-3.1-8b", "--ctx", "446057", "--on", "h100", "--json").out)["models"]
-    more = json.loads(run("memory", "llama-3.1-8b", "--ctx", "446058", "--on", "h100", "--json").out)["models"]
-    assert (fits[0]["fit"]["fits"], more[0]["fit"]["fits"]) == (True, False)
-    out = run("solve", "llama-3.1-8b", "--for", "ctx", "--on", "h100").out
-    assert "A context of up to 446,057 tokens fits in 69.4 GiB of h100-sxm." in out
-    assert out.splitlines()[4].split() == ["ctx", "total_bytes", "usable", "bytes"]
-    several = run("solve", "llama-3.1-8b", "--for", "ctx", "--on", "h100,h200")
-    assert several.code == 2 and "`tfacct memory MODEL --on h100,h200` compares" in several.err
 
 
 def test_the_largest_step_names_its_command_and_its_room(run) -> None:

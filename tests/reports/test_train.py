@@ -88,17 +88,6 @@ def test_zero_names_the_buckets_that_it_does_not_count(stage: int, run: Run) -> 
     assert note in " ".join(ran.out.split())
 
 
-def test_three_notes_are_printed_and_the_others_with_verbose(run: Run) -> None:
-    """By rank: what each rank sends changes a decision; that each has its own batch is background."""
-    asked = ("train", "llama-3.1-8b", "--ctx", "4k", "--fsdp", "8")
-    brief, full = (" ".join(run(*asked, *more).out.split()) for more in ((), ("-v",)))
-    assert "Each rank sends" in brief and "--master-weights fp32 raises it to" in brief
-    for background in ("Temporary memory includes gathered parameters.", "Not included:"):
-        assert background not in brief and background in full
-    (facts,) = json.loads(run(*asked, "--json").out)["models"]
-    assert all(any(part in note for note in facts["notes"]) for part in ("Each rank sends", "Not included:"))
-
-
 def test_former_values_of_options_are_accepted(run: Run) -> None:
     assert run("train", "gpt2", "--by", "instant").out == run("train", "gpt2", "--by", "phase").out
     assert run("formula", "gpt2", "--of", "saved").out == run("formula", "gpt2", "--of", "saved").out
