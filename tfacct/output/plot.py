@@ -47,15 +47,10 @@ def save(chart: Chart, path: Path, look: Look | None = None) -> None:
     """Draw a chart into the file `path`, which is never half written."""
     from matplotlib import rc_context
 
-    figure = draw(chart, look)
+    figure, kind = draw(chart, look), path.suffix[1:].lower()
+    undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind, {})
     with _axis_names(), rc_context({"svg.hashsalt": "tfacct"}):  # the same chart gives the same file
-        kind, undated = path.suffix[1:].lower(), _undated(path)
         files.write("output", path, lambda temporary: figure.savefig(temporary, format=kind, dpi=150, metadata=undated))
-
-
-def _undated(path: Path) -> dict[str, Any]:
-    """Metadata without a date."""
-    return {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix.lower(), {})
 
 
 def draw(chart: Chart, look: Look | None = None) -> Figure:
@@ -93,7 +88,8 @@ def _compose(figure: Figure, chart: Chart, look: Look) -> Axes:
     figure.set_facecolor(look.ground)
     with _axis_names():
         figure.suptitle(_title(chart.title), x=0.01, ha="left", color=look.ink, **HEADING)
-        figure.supxlabel(_caption(chart.caption), fontsize=POINTS, x=0.01, ha="left", color=look.ink)
+        caption = textwrap.fill(_unbroken(chart.caption), CAPTION)
+        figure.supxlabel(caption, fontsize=POINTS, x=0.01, ha="left", color=look.ink)
         rows = figure.subplots(len(charts), squeeze=False, height_ratios=[_rows(each) for each in charts])[:, 0]
         for axes, each in zip(rows, charts, strict=True):
             drawing.draw(axes, each, look, named=each is chart)
@@ -108,10 +104,6 @@ def _title(text: str) -> str:
     while width > 1 and len(textwrap.wrap(unbroken, width - 1)) == lines:
         width -= 1
     return textwrap.fill(unbroken, width)
-
-
-def _caption(text: str) -> str:
-    return textwrap.fill(_unbroken(text), CAPTION)
 
 
 def _unbroken(text: str) -> str:

@@ -331,7 +331,8 @@ class Report:
         """The facts as JSON."""
         import json
 
-        return _UNSAFE.sub(_escaped, json.dumps(self.document(), indent=2, ensure_ascii=False))
+        text = json.dumps(self.document(), indent=2, ensure_ascii=False)
+        return _UNSAFE.sub(lambda sign: sign[0] if sign[0].isprintable() else json.dumps(sign[0])[1:-1], text)
 
     def to_csv(self) -> str:
         """The rows as CSV: raw numbers, no totals, so that a column can be summed."""
@@ -400,13 +401,7 @@ def _with_note_keys(facts: dict[str, Any]) -> dict[str, Any]:
 AS_IT_IS = frozenset((int, str, bool, type(None)))
 """Types that JSON has."""
 _UNSAFE = re.compile(r"[^ -~\n]")
-
-
-def _escaped(match: re.Match[str]) -> str:
-    """The JSON escape of a control character."""
-    import json
-
-    return match[0] if match[0].isprintable() else json.dumps(match[0])[1:-1]
+"""Signs that JSON may have to escape."""
 
 
 def plain(value: Any) -> Any:

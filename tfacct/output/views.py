@@ -55,7 +55,13 @@ class Report(report.Report):
 
         Whole numbers whose sum exceeds 2⁶³ stay Python ints, which are exact. Raises TfacctError without pandas.
         """
-        return _frame(self)
+        try:
+            import pandas as pd
+        except ImportError:
+            raise MissingExtraError("to_pandas needs pandas", "pandas") from None
+        rows = self.rows
+        columns = {key: ([row[key] for row in rows], kind) for key, kind in self.row_keys.items()}
+        return pd.DataFrame({key: _series(pd, values, words=kind in LEFT) for key, (values, kind) in columns.items()})
 
     def __str__(self) -> str:
         return text(self)
@@ -76,17 +82,6 @@ def text(shown: report.Report) -> str:
     lines = [line.text.rstrip() for line in layout.lines(shown, width, digits=False, spelled=spelled)]
     hints = [line for hint in shown.hints for line in layout.wrapped(spelled(hint), width)]
     return "\n".join([*lines, *hints]).rstrip("\n")
-
-
-def _frame(shown: report.Report) -> pd.DataFrame:
-    try:
-        import pandas as pd
-    except ImportError:
-        raise MissingExtraError("to_pandas needs pandas", "pandas") from None
-    rows = shown.rows
-    columns = {key: ([row[key] for row in rows], kind) for key, kind in shown.row_keys.items()}
-    series = {key: _series(pd, values, words=kind in LEFT) for key, (values, kind) in columns.items()}
-    return pd.DataFrame(series)
 
 
 def _series(pd: Any, values: Sequence[Any], *, words: bool) -> Any:

@@ -454,7 +454,7 @@ def sweep_chart(report: Report, drawn: Sequence[str] | None = None) -> Chart:
     apart = [knob for knob in knobs if knob != across]
     *most, last = (_drawn_label(report, name) for name in metrics)
     what = f"{', '.join(most)} and {last}" if most else last
-    title = f"{_upper(what)}{who} against {KNOBS.get(across, across)}"
+    title = f"{what[0].upper()}{what[1:]}{who} against {KNOBS.get(across, across)}"
     return replace(
         first,
         title=title + (f", for each {' and '.join(apart)}" if apart else ""),
@@ -572,7 +572,3 @@ def _octaves(first: int, last: int) -> list[int]:
         place = octave[-1]
     shown = [n for n in places if n < last] + [last]
     return [shown[0], *(b for a, b in pairwise(shown) if b > a)]
-
-
-def _upper(text: str) -> str:
-    return text[:1].upper() + text[1:]

@@ -219,18 +219,19 @@ def _answer(found: Compared, size: str) -> str:
 
 
 def _differences(mismatches: Sequence[Mismatch]) -> list[str]:
-    notes = []
-    for one in mismatches[:SHOWN]:
+    found = []
+    for one in mismatches:
         where = [one.name] if one.name and one.name != one.path else []
         where += [f"in {one.blocks:,} layers"] if one.blocks > 1 else []
-        named = f" ({'; '.join(where)})" if where else ""
-        notes.append(f"DIFFERS: {one.words}{named}.")
-    return [*notes, *_more(mismatches)]
+        found.append(one.words + (f" ({'; '.join(where)})" if where else ""))
+    return _shown(found)
 
 
-def _more(differences: Sequence[Any]) -> list[str]:
+def _shown(differences: Sequence[str]) -> list[str]:
+    """Notes on the first differences, and how many others there are."""
     more = len(differences) - SHOWN
-    return [f"{more:,} more kinds of differences; --json lists all."] if more > 0 else []
+    others = [f"{more:,} more kinds of differences; --json lists all."] if more > 0 else []
+    return [*(f"DIFFERS: {one}." for one in differences[:SHOWN]), *others]
 
 
 def _not_reported(found: Compared) -> list[str]:
@@ -420,11 +421,8 @@ def _stored_answer(
 
 
 def _notes(files: Checkpoint, result: Reconciled | None, differences: Sequence[dict[str, Any]]) -> list[str]:
-    notes = []
-    for one in differences[:SHOWN]:
-        more = f" (and {one['tensors'] - 1:,} like it)" if one["tensors"] > 1 else ""
-        notes.append(f"DIFFERS: {one['path']}: {one['difference']}{more}.")
-    notes += _more(differences)
+    like = (f" (and {one['tensors'] - 1:,} like it)" if one["tensors"] > 1 else "" for one in differences)
+    notes = _shown([f"{one['path']}: {one['difference']}{more}" for one, more in zip(differences, like, strict=True)])
     if result is not None and result.unstored:
         each = {f"{one.name} ({one.what})": None for one in result.unstored}
         notes.append(f"Not stored, as expected: {listed(list(each), 4)}.")

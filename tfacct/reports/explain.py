@@ -340,8 +340,9 @@ def _bytes_in_words(work: Workload, states: Sequence[Entry], weights: Sequence[E
     by_key = _by_key(work, states)
     if by_key is None:
         return "".join(sentences), ""
-    terms = [f"{taken:,}"] if weights else []
-    check = f"{' + '.join([*terms, _cache_written(work, by_key)])} = {taken + cached:,} bytes"
+    terms = [f"{each:,} · {many:,}" if name else f"{each:,}" for name, (each, many) in by_key.items() if each] or ["0"]
+    before = f"{taken:,} + " if weights else ""
+    check = f"{before}{work.batch:,} · {_bracketed(terms)} = {taken + cached:,} bytes"
     return " ".join([*sentences, _adds(by_key)]), check
 
 
@@ -358,11 +359,6 @@ def _by_key(work: Workload, entries: Iterable[Entry]) -> dict[str, tuple[int, in
         found[name] = found.get(name, (0, 0))[0] + each, many
     total = sum(entry.value for entry in entries)
     return found if work.batch * sum(each * many for each, many in found.values()) == total else None
-
-
-def _cache_written(work: Workload, by_key: Mapping[str, tuple[int, int]]) -> str:
-    terms = [f"{each:,} · {many:,}" if name else f"{each:,}" for name, (each, many) in by_key.items() if each] or ["0"]
-    return f"{work.batch:,} · {_bracketed(terms)}"
 
 
 def _bracketed(terms: Sequence[str]) -> str:

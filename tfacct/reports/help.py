@@ -117,18 +117,21 @@ def titles() -> list[tuple[str, str]]:
     return [(name, page(name).partition("\n")[0].lstrip("# ")) for name in pages()]
 
 
+def _pages(title: str, page: str, about: str, *rows: Iterable[Sequence[str]], note: str, answer: str = "") -> Report:
+    """A report on pages of the documentation; `page` and `about` are the headers."""
+    columns = (Column("page", page), Column("about", about))
+    return table("docs", title, columns, *rows, notes=(note,), answer=answer)
+
+
 def contents() -> Report:
     """The pages of the documentation, with their titles."""
-    columns = (Column("page", "page"), Column("about", "title"))
-    notes = ("`tfacct help docs PAGE` prints one.",)
-    return table("docs", "Pages of the documentation", columns, titles(), notes=notes)
+    return _pages("Pages of the documentation", "page", "title", titles(), note="`tfacct help docs PAGE` prints one.")
 
 
 def topics(named: Mapping[str, str]) -> Report:
     """The named topics, then the pages of the documentation."""
-    columns = (Column("page", "topic"), Column("about", "meaning"))
-    notes = ("`tfacct help TOPIC` prints one; `tfacct help WORD` searches the documentation.",)
-    return table("docs", "Topics of `tfacct help`", columns, named.items(), titles(), notes=notes)
+    note = "`tfacct help TOPIC` prints one; `tfacct help WORD` searches the documentation."
+    return _pages("Topics of `tfacct help`", "topic", "meaning", named.items(), titles(), note=note)
 
 
 def search(words: str) -> Report | None:
@@ -148,14 +151,9 @@ def search(words: str) -> Report | None:
     if not found:
         return None
     best = sorted(found)[:MOST_SECTIONS]
-    return table(
-        "docs",
-        f"{words!r} in the documentation",
-        (Column("page", "page"), Column("about", "section")),
-        [(name, title) for *_, name, title in best],
-        notes=(f"`tfacct help docs {best[0][2]}` prints the page.",),
-        answer=meaning,
-    )
+    note = f"`tfacct help docs {best[0][2]}` prints the page."
+    rows = [(name, title) for *_, name, title in best]
+    return _pages(f"{words!r} in the documentation", "page", "section", rows, note=note, answer=meaning)
 
 
 UNITS = {"flops": "FLOPs", "params": "parameters", "bytes": "bytes", "share": "share of 1", "ratio": "ratio"}

@@ -139,7 +139,8 @@ def solve(
         selection.runnable(model, request)
     metrics = _metrics(equation)
     terms.check_recipe(metrics)
-    plain = _without_ranks(unknown, terms)
+    one_rank = unknown == "tp" and terms.mesh is not None and terms.mesh.tp == 1  # sp and a plan need several
+    plain = _with_ranks(terms, unknown, 1) if one_rank else terms
     question = _Question(unknown, equation, model, request, work, plain, plain.point(model, work, metrics), limit)
     if unknown in RANKS:
         answer = _fewest_ranks(question, terms)
@@ -347,13 +348,6 @@ def _fewest_ranks(question: _Question, terms: Counting) -> _Solved:
     ends = f"{equation.left.text} is still above {equation.right.text} with {option(unknown, tried[-1])}"
     more = "; more ranks are not supported" if unsupported and unsupported[-1] > tried[-1] else ""
     raise UsageError(f"{model.name}: no number of ranks is enough: {ends}{more}", "shard it along another axis too")
-
-
-def _without_ranks(unknown: str, terms: Counting) -> Counting:
-    """The terms with one rank of the unknown."""
-    if terms.mesh is None or unknown != "tp" or terms.mesh.tp > 1:
-        return terms
-    return _with_ranks(terms, unknown, 1)
 
 
 def _with_ranks(terms: Counting, unknown: str, count: int) -> Counting:

@@ -356,7 +356,8 @@ def _evaluated(model: LoadedModel, contexts: Collection[int], about: Sweep) -> I
 
 
 def _report(about: Sweep, left_out: Sequence[Skipped]) -> SweepReport:
-    grid, every, counted = about.grid, about.every, about.counted
+    grid, every, counted, point = about.grid, about.every, about.counted, _crossing_point(about)
+    overtaken = [] if point is None else model_notes.overtaken(about.settings[0], point, chunk=about.chunk)
 
     def notes(some: slice) -> Iterator[str]:
         shown = replace(about, every=every[some])
@@ -364,7 +365,9 @@ def _report(about: Sweep, left_out: Sequence[Skipped]) -> SweepReport:
         if tuple(metric.name for metric in about.metrics) == DEFAULT:
             memory = spelled("--metric kv_cache_bytes or --metric total_bytes", 'sweep("kv_cache_bytes", …)')
             yield f"To sweep memory: {memory}."
-        yield from _mlp_crossing(shown)
+        if point is not None:
+            context = attention_overtakes_mlp(point, chunk=about.chunk)
+            yield from model_notes.overtaken_mlp(about.settings[0], context)
         if grid.ranks:
             yield f"Each row counts one rank{', the fullest one' if 'pp' in grid.ranks else ''}."
             if grid.sp:
@@ -382,7 +385,7 @@ def _report(about: Sweep, left_out: Sequence[Skipped]) -> SweepReport:
         [_facts(swept, about) for swept in every],
         title=_title(about) + counted.assumed([swept.settings[0] for swept in every]),
         convention=counted.convention,
-        answer=_crossing(about) or _range(about),
+        answer="".join(overtaken) or _range(about),
         notes=notes,
         counted=counted.counted(about.settings, about.request.logits),
         requests=[about.at(max(grid.contexts) if grid.contexts else None, 1)],
@@ -463,21 +466,6 @@ def _crossing_point(about: Sweep) -> Point | None:
         return None
     (model,) = about.settings
     return about.terms.point(model, selection.workload(model, about.at(*about.grid.corner)))
-
-
-def _crossing(about: Sweep) -> str:
-    """Where attention overtakes the rest."""
-    point = _crossing_point(about)
-    if point is None:
-        return ""
-    return "".join(model_notes.overtaken(about.settings[0], point, chunk=about.chunk))
-
-
-def _mlp_crossing(about: Sweep) -> list[str]:
-    """Where attention overtakes the MLPs."""
-    point = _crossing_point(about)
-    context = None if point is None else attention_overtakes_mlp(point, chunk=about.chunk)
-    return model_notes.overtaken_mlp(about.settings[0], context)
 
 
 def _range(about: Sweep) -> str:
