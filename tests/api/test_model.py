@@ -195,6 +195,13 @@ def test_totals_are_attributes(name: str) -> None:
     assert pickle.loads(pickle.dumps(report)) == report == copy.copy(report)
 
 
+@pytest.mark.parametrize("name", ["gpt2", "t5gemma-2b-2b", "lecture-transformer"])
+def test_a_model_can_be_sent_to_another_process(name: str) -> None:
+    ours = load(name)
+    again = pickle.loads(pickle.dumps(ours))
+    assert again.flops(ctx=20).document() == ours.flops(ctx=20).document()
+
+
 def test_an_attribute_that_is_none_is_refused_in_words() -> None:
     with pytest.raises(AttributeError, match=r"^a memory report has no 'total_flops'$"):
         _ = GPT2.memory().total_flops  # type: ignore[attr-defined]

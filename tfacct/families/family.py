@@ -7,6 +7,7 @@ when a config of the family is first read, so a module with a whole lineage cost
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
 from operator import attrgetter
 from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Union, get_args, get_origin
@@ -183,6 +184,7 @@ def in_base_model(family: type[Family], names: Mapping[str, str]) -> dict[str, s
     }
 
 
+@cache
 def build(family: type[Family]) -> type[FamilyConfig]:
     """The pydantic model of a family."""
     prefix, aliases = family.base_model_prefix, merged(family, "attribute_map")
@@ -191,6 +193,8 @@ def build(family: type[Family]) -> type[FamilyConfig]:
     attributes: dict[str, Any] = {
         "__module__": family.__module__,
         "__doc__": family.__doc__,
+        # Its name leads pickle to the family.
+        "__reduce__": lambda config: (_unpickled, (family, config.__getstate__())),
         "hf_modules": hf_names(family, "module"),
         "hf_tensors": hf_names(family, "tensor"),
         "norm_in_attention": not ATTENTION_MODULES.isdisjoint(norm.split(".")),
@@ -214,6 +218,12 @@ def build(family: type[Family]) -> type[FamilyConfig]:
     config.reference_only = frozenset((passive | (words | required) & {*fields}) - counted)
     done: type[FamilyConfig] = config
     return done
+
+
+def _unpickled(family: type[Family], state: Any) -> FamilyConfig:
+    config = object.__new__(build(family))
+    config.__setstate__(state)
+    return config
 
 
 def _is_passive(kind: Any) -> bool:

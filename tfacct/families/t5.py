@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cache, cached_property
+from functools import cached_property
 from operator import attrgetter
 from typing import Any, ClassVar, Literal
 
@@ -325,6 +325,5 @@ class T5Gemma(GemmaEncoderDecoder):
         )
 
 
-@cache
 def t5gemma_side() -> type[FamilyConfig]:
     return build(T5GemmaSide)
