@@ -61,3 +61,11 @@ def test_every_shape_adds_what_verify_holds_against_torch(name: str) -> None:
     assert sum(line["flops"] for line in report.lines) == report.total
     by_block = flops([model], Request(), train=True, recompute="full", by="layer")
     assert sum(row["flops"] for row in by_block.rows) == report.total
+
+
+@pytest.mark.parametrize(("layout", "shares"), [({"cp": 2}, 2), ({"cp": 2, "tp": 2}, 4), ({"pp": 2}, 2)])
+def test_a_rank_recomputes_its_share(layout: dict[str, int], shares: int) -> None:
+    """Llama 3.1 8B: no part of its 32 layers is on several ranks."""
+    model = load("llama-3.1-8b")
+    whole, rank = (model.flops(ctx=1024, train=True, recompute="full", **how) for how in ({}, layout))
+    assert rank.recomputed_flops * shares == whole.recomputed_flops > 0

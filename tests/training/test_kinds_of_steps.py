@@ -104,7 +104,7 @@ def test_a_chunked_loss_by_hand() -> None:
 
 def test_a_chunked_loss_is_said_or_refused(run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch) -> None:
     out = " ".join(run("train", "llama-3.1-8b", "--loss", "chunked", "--ctx", "1k", "-v").out.split())
-    assert "loss in chunks" in out and "Output head and loss run in 8 token chunks." in out
+    assert "loss in chunks" in out
     monkeypatch.setattr(bounds, "row_of", lambda _: {"16-bit": Measured(0, 1)})
     refused = " ".join(run("train", "phi-2", "--loss", "chunked").err.split())
     assert "phi has not been measured with a chunked loss" in refused and "--exact" in refused

@@ -108,13 +108,8 @@ class ModelFlops:
 
     @property
     def recomputed(self) -> int:
-        """FLOPs of recomputation."""
-        from tfacct.accounts.step_flops import recomputed_flops
-
-        if self.recompute == "none":
-            return 0
-        only = self.recompute == "attention"
-        return int(recomputed_flops(self.model.ledger, self.work.axes(), masked=self.masked, attention=only))
+        """FLOPs of recomputation, which are in the backward pass: all but two matmuls for each of the forward pass."""
+        return sum(int(product.backward - 2 * product.forward) for product in self.products)
 
     @property
     def if_all_called(self) -> int | None:

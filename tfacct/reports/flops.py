@@ -178,7 +178,7 @@ def flops(
         raise UsageError(f"{counted[0].model.name} has no attention to recompute")
     if train and any(one.work.tokens != one.work.context for one in counted):
         raise sequences_only("train")
-    about = About(counted, request, len(counted) == 1, pointwise)
+    about = About(counted, request, len(counted) == 1)
     models = about.models
     what = f"training-step FLOPs{AGAIN[recompute]}" if train else "forward FLOPs"
     convention = model_notes.products_convention(models, request.logits, masked=masked)
@@ -266,7 +266,7 @@ def _check_options(
 
 
 def _facts(one: ModelFlops, pointwise: bool) -> dict[str, Any]:
-    more = {} if one.whole is None else _rank_facts(one, values_of(WholeFlops, one.whole))
+    more = _rank_facts(one, WholeFlops, one.whole)
     if pointwise:
         elements = one.model.ledger.pointwise(one.work.axes())
         more["pointwise"] = [{"path": path, "elements": count} for path, count in elements.items()]
@@ -274,14 +274,13 @@ def _facts(one: ModelFlops, pointwise: bool) -> dict[str, Any]:
 
 
 def _traffic_facts(one: ModelFlops, dtype: str | None) -> dict[str, Any]:
-    whole = {} if one.whole is None else _rank_facts(one, values_of(WholeTraffic, one.whole, one.whole.moved))
+    whole = _rank_facts(one, WholeTraffic, one.whole, one.whole and one.whole.moved)
     return values_of(TrafficReport, one, one.moved, **selection.format_facts(one.model, dtype), **whole)
 
 
-def _rank_facts(one: ModelFlops, whole: dict[str, Any]) -> dict[str, Any]:
-    """The mesh, and sums of the whole model next to those of one of its ranks."""
-    assert one.mesh is not None
-    return ranks.rank_facts(one.mesh, whole) | ranks.stage_facts(one.mesh, one.stage)
+def _rank_facts(one: ModelFlops, kind: type[Object], *whole: Any) -> dict[str, Any]:
+    """The mesh, and sums of the whole model next to those of one of its ranks; nothing without a mesh."""
+    return {} if one.mesh is None else ranks.rank_facts(one.mesh, one.stage, values_of(kind, *whole))
 
 
 # Tables
@@ -510,7 +509,6 @@ class About(NamedTuple):
     counted: Sequence[ModelFlops]
     request: Request
     alone: bool
-    pointwise: bool = False
     dtype: str | None = None
     stored: str = ""
 
@@ -630,12 +628,6 @@ NOTES = (
     NoteRow("attention_overtakes", 1, _overtakes),
     NoteRow("step", 2, lambda about: about.first.train, STEP),
     NoteRow("recompute", 2, _recomputes, "Recomputation runs {what} up to the last matmul that backward needs{more}."),
-    NoteRow(
-        "pointwise",
-        3,
-        lambda about: about.pointwise,
-        "Pointwise work is counted in output elements, and is not included in totals.",
-    ),
     NoteRow("active", 2, lambda about: len(about.models) > 1 and model_notes.active_notes(about.models)),
     *model_notes.BLOCKS,
     NoteRow("beyond_rule", 2, _beyond_rule, "Next to {rule}: {terms}."),

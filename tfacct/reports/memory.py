@@ -303,8 +303,7 @@ def _rank_facts(one: ModelMemory, kind: type[Object], options: MemoryOptions) ->
     """The layout and the stage of a rank, and the memory of the whole model; nothing without a layout."""
     if one.mesh is None:
         return {}
-    whole_model = values_of(kind, _whole_memory(one, options))
-    return ranks.rank_facts(one.mesh, whole_model) | ranks.stage_facts(one.mesh, one.stage)
+    return ranks.rank_facts(one.mesh, one.stage, values_of(kind, _whole_memory(one, options)))
 
 
 def _fit(stages: Sequence[ModelMemory], limit: MemoryLimit) -> dict[str, Any]:
@@ -735,12 +734,6 @@ STATE_NOTE = NoteRow(
     "state", 2, lambda about: model_notes.state_notes(about.models, about.caches, staged="pp" in about.facts[0])
 )
 UNWINDOWED = NoteRow("unwindowed", 2, _unwindowed, "Without windows, an engine would cache {size} ({bytes:,} bytes).")
-SHRINKING = NoteRow(
-    "shrinking",
-    3,
-    lambda about: about.alone.get("kv_bytes_next_token", 0) < 0,
-    "The next token completes a compressed key, which is smaller than the tokens it replaces, so the cache shrinks.",
-)
 LARGEST_MEANS = "the largest that {}; may exceed the trained context, but not a learned position embedding."
 NOTES = (
     NoteRow("vllm", 1, _vllm),
@@ -763,7 +756,6 @@ NOTES = (
     NoteRow("cache_format", 2, lambda about: model_notes.cache_notes(about.models, about.options.cached.name)),
     STATE_NOTE,
     UNWINDOWED,
-    SHRINKING,
     NoteRow("source", 2, lambda about: model_notes.source_notes(about.models)),
     NoteRow(
         "largest",
@@ -1079,7 +1071,6 @@ CACHE_NOTES = (
     ),
     NoteRow("windows", 2, lambda about: about.alone and model_notes.window_notes(about.whole_models, cached=True)),
     UNWINDOWED,
-    SHRINKING,
     NoteRow("latent", 2, lambda about: model_notes.latent_cache_notes(about.models)),
     NoteRow("ranks", 1, _of_ranks),
 )

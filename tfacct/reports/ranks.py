@@ -84,11 +84,12 @@ def one_of_ranks(mesh: Mesh | None, word: str = "of") -> str:
     return f" {word} one of {ranks_of(mesh):,} ranks"
 
 
-def rank_facts(mesh: Mesh, whole: Mapping[str, Any]) -> dict[str, Any]:
-    """The mesh, and facts of the whole model next to those of one rank."""
+def rank_facts(mesh: Mesh, stage: int, whole: Mapping[str, Any]) -> dict[str, Any]:
+    """The mesh, the stage in the report, and facts of the whole model next to those of one rank."""
     from tfacct.parallel.mesh import ranks_of
 
-    return {"tp": mesh.tp, "mesh": {**values_of(MeshFacts, mesh), "ranks": ranks_of(mesh)}, "whole": dict(whole)}
+    facts = {"tp": mesh.tp, "mesh": {**values_of(MeshFacts, mesh), "ranks": ranks_of(mesh)}, "whole": dict(whole)}
+    return facts if mesh.pp == 1 else {**facts, "pp": mesh.pp, "stage": stage}
 
 
 def expert_notes(models: Sequence[LoadedModel], mesh: Mesh) -> list[str]:
@@ -152,11 +153,6 @@ def notes(models: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], mesh: 
         else f"{weights} of weights"
     )
     return [f"The whole model at batch {batch:,}: {sizes}.", *sentences]
-
-
-def stage_facts(mesh: Mesh | None, number: int) -> dict[str, int]:
-    """JSON of the number of stages and of the one in the report."""
-    return {} if mesh is None or mesh.pp == 1 else {"pp": mesh.pp, "stage": number}
 
 
 def work_notes(models: Sequence[LoadedModel], stage: int, mesh: Mesh) -> list[str]:

@@ -47,7 +47,6 @@ from tfacct.training.model_step import stored
 from tfacct.training.optimizers import optimizer
 from tfacct.training.phases import FORWARD_END, LOSS, Phase
 from tfacct.training.recipe import ADAMW, FP32, NF4, Recipe, batch_words, micro_batches, size_facts
-from tfacct.training.recompute import CHUNKS
 from tfacct.training.recompute import DEFAULT as CORE_ATTN
 from tfacct.training.saved_lines import TrainLine, by_part, saved_lines
 from tfacct.training.selection import of_own_size, trainable
@@ -293,6 +292,7 @@ def train(
         raise UsageError(f"{option('by', by)} goes with one MODEL")
     fits = None if several or fit is None else what_fits(every[0], fit)
     steps = [Step(each, fits, fit) for each in every]
+    facts = [_facts(each) for each in steps]
     what = "Training steps" if several else f"{build.label(models[0])}: a training step"
     what += "" if recipe.mesh is None else f" on one of {recipe.mesh.ranks:,} ranks"
     workload = build.workload_words(models, request, batch_words(steps[0].memory.work, recipe))
@@ -300,12 +300,12 @@ def train(
     if fit is not None and changed:
         table = change_table(changed, fit)
     else:
-        table = table_of_models(steps) if several else TABLES[by](steps[0])
+        table = table_of_models(steps, facts) if several else TABLES[by](steps[0])
     report = build.report(
         TrainReport,
         models,
         table,
-        [_facts(each) for each in steps],
+        facts,
         title=f"{what} in {states.precision(recipe)}, {workload}, {recipe.description}",
         answer=_answer_for_several(steps) if several else _answer(steps[0]),
         convention=f"as transformers runs it with {recipe.runs_with}: {TRAINING}",
@@ -514,7 +514,7 @@ TABLES: Mapping[str, Callable[[Step], Table]] = {
 }
 
 
-def table_of_models(steps: Sequence[Step]) -> Table:
+def table_of_models(steps: Sequence[Step], facts: Sequence[Mapping[str, Any]]) -> Table:
     """One row for each model: its peak, and the phase."""
     estimated, limit = not all(each.memory.exact for each in steps), steps[0].limit
     columns = (
@@ -530,17 +530,13 @@ def table_of_models(steps: Sequence[Step]) -> Table:
     )
     rows: list[Row] = [
         {
+            **fact,
             "model": build.label(step.memory.model),
             "context": step.memory.work.context,
-            "weights_bytes": step.memory.peak.weights,
-            "optimizer_bytes": step.memory.optimizer_bytes,
-            "saved_bytes": step.saved_bytes,
-            "peak_bytes": step.memory.peak.total,
-            "peak_phase": step.memory.peak.name,
             "estimated": None if step.memory.exact else "≈",
             "fits": limit.fits(int(step.memory.peak.total)) if limit and fits_in(step.memory, limit) else None,
         }
-        for step in steps
+        for step, fact in zip(steps, facts, strict=True)
     ]
     return columns, (tuple(rows),), ()
 
@@ -948,18 +944,6 @@ NOTES = (
         3,
         lambda step: step.limit is not None and not _close(step) and not _some_tightly(step),
         f"{RESERVED[0].upper()}{RESERVED[1:]}",
-    ),
-    NoteRow(
-        "chunks",
-        3,
-        lambda step: step.recipe.loss == "chunked" and CHUNKS,
-        "Output head and loss run in {} token chunks.",
-    ),
-    NoteRow(
-        "unpacked",
-        3,
-        lambda step: step.recipe.weights_dtype == NF4,
-        "4-bit weights are unpacked one at a time in the backward pass.",
     ),
     NoteRow("adapted", 3, lambda step: step.recipe.lora and _adapted(step)),
     NoteRow(
