@@ -448,9 +448,7 @@ def _answer(about: About) -> str:
     if fact and limit is not None:
         return _fitting(about, limit)
     if limit is not None:
-        fitting = sum(one["fit"]["fits"] for one in about.facts)
-        where = ranks.fitting_words(limit, about.mesh)
-        return f"{fitting:,} of {len(about.facts):,} models fit {where} at this context."
+        return ranks.fitting_models(limit, about.mesh, [one["fit"]["fits"] for one in about.facts])
     if not fact:
         return build.from_to(about.models, (one["total_bytes"] for one in about.facts), units.binary)
     total, weights, cache = (_between(fact, what) for what in ("total", "weights", "kv_cache"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from fractions import Fraction
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -267,10 +266,9 @@ def _one_rank(about: About) -> str:
 
 
 def _axes(about: About) -> list[str]:
-    mesh = about.mesh
-    if mesh is not None and mesh.fsdp > 1 and mesh.sequence_shards > 1:
-        return [*ranks.sequence_notes(mesh, train=False)[-1:], *ranks.axis_notes(replace(mesh, cp=1), "params")]
-    return [] if mesh is None else ranks.axis_notes(mesh, "params")
+    if (mesh := about.mesh) is None:
+        return []
+    return [*ranks.sequence_notes(mesh, train=False)[-1:], *ranks.axis_notes(mesh, "params")]
 
 
 NOTES = (

@@ -62,6 +62,11 @@ def fitting_words(budget: MemoryLimit, mesh: Mesh | None) -> str:
     return f"{budget.where} ({', '.join(f'{axis}={size}' for axis in axes if (size := getattr(mesh, axis)) > 1)})"
 
 
+def fitting_models(budget: MemoryLimit, mesh: Mesh | None, fits: Sequence[bool]) -> str:
+    """How many of several models fit."""
+    return f"{sum(fits):,} of {len(fits):,} models fit {fitting_words(budget, mesh)} at this context."
+
+
 def shard_notes(whole_models: Sequence[LoadedModel], mesh: Mesh | None) -> list[str]:
     """Notes on the shards of these models on one rank."""
     if not whole_models or mesh is None or mesh.tp == 1:
@@ -168,7 +173,6 @@ AXIS_NOTES = (
     ("ep", ("kv",), EP_CACHE),
     ("cp", ("flops",), "Each cp rank has the queries of 1/{:,} of each sequence, and all keys."),
     ("cp", ("memory", "kv"), "Each cp rank caches 1/{:,} of each sequence; one rank also caches the next token."),
-    ("cp", ("params",), "cp ranks have the same weights."),
     ("sp", ("flops", "params", "memory", "kv"), SP),
     ("fsdp", ("flops", "kv"), "The batch is that of one FSDP rank, which gathers all weights."),
     ("fsdp", ("memory",), "FSDP ranks shard the weights; each has its own batch. Not included: gathered parameters."),

@@ -24,10 +24,9 @@ from tfacct.output.keys import Keys, Object, values_of
 from tfacct.output.report import Column, NoteRow, Row, Table, Tick, notes, unwatched
 from tfacct.parallel.mesh import Mesh, mesh_on
 from tfacct.parallel.pipeline import bubble, microbatches, waits_facts
-from tfacct.reports import build
+from tfacct.reports import build, ranks
 from tfacct.reports.comms import sent_over
 from tfacct.reports.model_notes import RESERVED, ROOM, TIGHTLY, TRAINING
-from tfacct.reports.ranks import fitting_words, in_devices, receive_buffers, uneven_notes, whole_experts_note
 from tfacct.training import states
 from tfacct.training.bounds import accuracy, decides
 from tfacct.training.exact import ExactStep, exact
@@ -271,7 +270,7 @@ class Step:
         return self.limit is not None and self.memory.peak.total > self.limit.usable
 
 
-@in_devices
+@ranks.in_devices
 def train(
     models: Sequence[LoadedModel], request: Request, recipe: Recipe, *, fit: MemoryLimit | None = None, by: By = "phase"
 ) -> TrainReport:
@@ -355,9 +354,7 @@ WHEN = {FORWARD_END: "at the end of the forward pass", **dict.fromkeys(LOSSES, "
 def _answer_for_several(steps: Sequence[Step]) -> str:
     limit = steps[0].limit
     if limit is not None:
-        fitting = sum(fits_in(each.memory, limit) for each in steps)
-        where = fitting_words(limit, steps[0].recipe.mesh)
-        return f"{fitting:,} of {len(steps):,} models fit {where} at this context."
+        return ranks.fitting_models(limit, steps[0].recipe.mesh, [fits_in(each.memory, limit) for each in steps])
     ends = (side((each.memory for each in steps), key=lambda each: each.peak.total) for side in (min, max))
     small, large = (f"{_estimate(end)}{units.binary(end.peak.total)} ({end.model.name})" for end in ends)
     return f"Peak: from {small} to {large}."
@@ -380,7 +377,7 @@ def _answer(step: Step) -> str:
     phase = when(one.peak.name)
     if limit is None or fits is None:
         return f"Peak: {_peak(one)}, {phase}."
-    where = fitting_words(limit, one.recipe.mesh)
+    where = ranks.fitting_words(limit, one.recipe.mesh)
     if one.peak.total <= limit.usable:
         of = _peak(one) if limit.device is None else _peak(one, limit.usable)
         words = f"Fits{' tightly' if _close(step) else ''} {where}: peak {of}, {phase}."
@@ -847,7 +844,7 @@ def _received(step: Step, _: Mesh) -> str | None:
     if step.does_not_fit or stage is None or stage.buffers < LEAST_GAIN * int(peak.total):
         return None
     count = micro_batches(step.memory.work, step.recipe)[1]
-    return f"temp. includes {receive_buffers(int(stage.buffers), count)}."
+    return f"temp. includes {ranks.receive_buffers(int(stage.buffers), count)}."
 
 
 def _embedding_rows(step: Step, _: Mesh) -> str | None:
@@ -881,7 +878,7 @@ NOTES = (
     NoteRow("allocator", 1, _close, f"It may run out of memory: {RESERVED}"),
     NoteRow("change_that_fits", 1, _change_that_fits),
     NoteRow("allocator", 1, lambda step: not _close(step) and _some_tightly(step), TIGHTLY),
-    NoteRow("whole_experts", 1, _on_mesh(lambda step, mesh: whole_experts_note(step.memory.model, mesh), fsdp=1)),
+    NoteRow("whole_experts", 1, _on_mesh(lambda step, mesh: ranks.whole_experts_note(step.memory.model, mesh), fsdp=1)),
     NoteRow("buckets", 1, _on_mesh(_buckets, dp=1)),
     NoteRow("time", 1, _time),
     NoteRow("sent", 1, _on_mesh(_sent, ep=1)),
@@ -953,7 +950,7 @@ NOTES = (
         "The classification head is frozen, as in peft without a task type.",
     ),
     NoteRow("gathered", 3, _on_mesh(fsdp=1), "Temporary memory includes gathered parameters."),
-    NoteRow("tensor_parallel", 3, _on_mesh(lambda step, mesh: uneven_notes([step.memory.model], mesh), tp=1)),
+    NoteRow("tensor_parallel", 3, _on_mesh(lambda step, mesh: ranks.uneven_notes([step.memory.model], mesh), tp=1)),
     NoteRow("second_step", 3, lambda _: True, "Counted for the second step, when the optimizer state exists."),
     NoteRow("not_included", 3, lambda _: True, NOT_INCLUDED),
 )
