@@ -732,6 +732,12 @@ STATE_NOTE = NoteRow(
     "state", 2, lambda about: model_notes.state_notes(about.models, about.caches, staged="pp" in about.facts[0])
 )
 UNWINDOWED = NoteRow("unwindowed", 2, _unwindowed, "Without windows, an engine would cache {size} ({bytes:,} bytes).")
+SHRINKING = NoteRow(
+    "shrinking",
+    3,
+    lambda about: about.alone.get("kv_bytes_next_token", 0) < 0,
+    "The next token completes a compressed key, which is smaller than the tokens it replaces, so the cache shrinks.",
+)
 LARGEST_MEANS = "the largest that {}; may exceed the trained context, but not a learned position embedding."
 NOTES = (
     NoteRow("vllm", 1, _vllm),
@@ -754,6 +760,7 @@ NOTES = (
     NoteRow("cache_format", 2, lambda about: model_notes.cache_notes(about.models, about.options.cached.name)),
     STATE_NOTE,
     UNWINDOWED,
+    SHRINKING,
     NoteRow("source", 2, lambda about: model_notes.source_notes(about.models)),
     NoteRow(
         "largest",
@@ -1069,6 +1076,7 @@ CACHE_NOTES = (
     ),
     NoteRow("windows", 2, lambda about: about.alone and model_notes.window_notes(about.whole_models, cached=True)),
     UNWINDOWED,
+    SHRINKING,
     NoteRow("latent", 2, lambda about: model_notes.latent_cache_notes(about.models)),
     NoteRow("ranks", 1, _of_ranks),
 )
