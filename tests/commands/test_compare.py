@@ -1,14 +1,12 @@
 """`compare`: every number equals that of `params`, `memory` and `flops`. Kind: law, output."""
 
 import json
-import re
 from typing import Any
 
 import pytest
 
 from tests.helpers.cli import Run
 from tfacct import load
-from tfacct.base.errors import TfacctError
 from tfacct.output.report import Report
 
 NAMES = ("llama-3.1-8b", "mixtral-8x7b", "gemma-3-27b-text", "deepseek-v3", "mamba-130m", "t5-small", "bert-base")
@@ -120,22 +118,6 @@ def test_devices_that_do_not_divide_a_model() -> None:
     report = compared("llama-3.1-8b", "qwen3-8b", contexts=[512], fit="3xh100")
     assert [found["requests"] for found in report.models] == [None, None]
     assert report.notes[0].startswith("llama-3.1-8b, qwen3-8b: 3 devices do not divide the 32 query heads")
-
-
-REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "one": ({"names": ["gpt2"]}, "nothing to compare: only one model and one workload"),
-    "twice": ({"names": ["gpt2"], "contexts": [8, 8]}, "nothing to compare: the two sides are the same"),
-    "positions": ({"names": ["llama-3-8b", "gpt2"], "contexts": [2048]}, "gpt2: context 2,048 is past the 1,024"),
-    "metric": ({"names": ["gpt2", "gpt2-xl"], "metrics": ("flop",)}, "unknown metric 'flop'"),
-}
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_refused(name: str) -> None:
-    asked, said = REFUSED[name]
-    asked = dict(asked)
-    with pytest.raises(TfacctError, match=rf"^{re.escape(said)}"):
-        compared(*asked.pop("names"), **asked)
 
 
 def test_command_line(run: Run) -> None:

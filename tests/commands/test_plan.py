@@ -49,18 +49,6 @@ def test_train_counts_what_a_row_has(name: str, ctx: str, every: int) -> None:
             assert larger.peak_bytes > budget, row
 
 
-@pytest.mark.parametrize(
-    ("name", "gpus", "fit", "answer"),
-    [
-        ("nanochat-d20", 8, "80GB", "Least sent of 7 layouts that fit: dp=8, 0 B sent a token."),
-        ("albert-base-v2", 8, "80GB", "One layout of 8 devices fits: dp=8, 0 B sent a pass."),
-        ("bart-large-mnli", 1, "80GB", "One layout of 1 device fits: no sharding, 0 B sent a token."),
-    ],
-)  # fmt: skip
-def test_replicas_that_shard_nothing_send_nothing(name: str, gpus: int, fit: str, answer: str) -> None:
-    assert tfacct.load(name).plan(gpus=gpus, on=fit).answer == answer
-
-
 def test_one_head_on_a_rank_is_not_copied_under_a_ring() -> None:
     """Two heads among tp 2: a ring's product reads the one head as it is, exchanged heads are copies."""
     fields = {"num_attention_heads": 2, "num_key_value_heads": 2, "num_hidden_layers": 2, "vocab_size": 512}

@@ -6,7 +6,6 @@ import pytest
 
 import tfacct
 from tests.helpers.cli import Run
-from tfacct.base.errors import TfacctError
 from tfacct.timing.timing import CONSTANTS
 from tfacct.timing.validated import VALIDATED
 
@@ -68,19 +67,3 @@ def test_the_error_is_that_of_decode_steps_of_moe_models() -> None:
     assert high / low == pytest.approx(error.high / error.low)
     assert asked(requests=1).validation is None
     assert "No disaggregated run of dense models" in " ".join(asked(requests=1).notes)
-
-
-@pytest.mark.parametrize(
-    ("more", "message"),
-    [
-        ({"prefill_on": "h100"}, "exceed the usable"),
-        ({"prefill_on": "nonsense"}, "nonsense"),
-        ({"prefill_on": "24GB"}, "prefill_on 24GB gives only memory"),
-        ({"requests": 10_000}, "the KV cache of at most"),
-        ({"new": 1}, "so none is decoded"),
-        ({"on": "h100"}, "exceed the usable"),
-    ],
-)
-def test_what_is_refused(more: dict[str, Any], message: str) -> None:
-    with pytest.raises(TfacctError, match=message):
-        asked(**more)

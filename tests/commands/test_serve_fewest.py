@@ -101,27 +101,6 @@ def test_no_end_of_a_range_is_named_without_a_known_error() -> None:
     assert "first_token" not in {note.key for note in found.notes}
 
 
-@pytest.mark.parametrize(
-    ("asked", "message"),
-    [
-        ({"ttft": "50ms"}, "no layout of up to 8 × h100-sxm serves 1 request with the first token within 50.0 ms"),
-        ({"ttft": "1s", "within": "2ms"}, "and each later token within 2.00 ms"),
-        (
-            {"ttft": "500ms", "on": "2xh100", "requests": 8},
-            "16 × H100 SXM5 80GB are the fewest for 8 requests .*, if all prompts arrive at once; 2 if they are spread",
-        ),
-        ({"ttft": "1s", "on": "t4"}, "exceed the usable"),
-        ({"ttft": -1.0}, "ttft must be a number above 0, not -1.0\nseconds, or ttft='50ms'"),
-        ({"ttft": "1"}, "must be a time with its unit"),
-        ({"ttft": "1s", "requests": "1,8"}, "takes one number"),
-        ({"ttft": "1s", "within": "50ms", "new": 1}, "new=1 has none"),
-    ],
-)  # fmt: skip
-def test_what_is_refused(asked: dict[str, Any], message: str) -> None:
-    with pytest.raises(TfacctError, match=message):
-        fewest(**asked)
-
-
 def test_a_prompt_has_2k_tokens_and_an_answer_256_unless_given(run) -> None:
     given = run("serve", "llama-3.1-8b", "--on", "h100", "--prompt", "2k", "--new", "256", "--json")
     assert run("serve", "llama-3.1-8b", "--on", "h100", "--json").out == given.out

@@ -13,7 +13,7 @@ from tfacct.accounts.metrics import Point
 from tfacct.algebra.equations import Equation, read
 from tfacct.algebra.solving import placed, solved
 from tfacct.architecture.parts import FeedForward
-from tfacct.base.errors import TfacctError, UsageError
+from tfacct.base.errors import UsageError
 from tfacct.ledger.workload import Request, Workload
 from tfacct.loading.model import LoadedModel, load_model
 from tfacct.loading.selection import workload
@@ -153,33 +153,6 @@ def test_a_falling_side() -> None:
         for facts in (model.flops(ctx=report.total + i).models[0] for i in (0, 1))
     ]
     assert shares[0] >= Fraction(3, 10) > shares[1]
-
-
-@pytest.mark.parametrize(
-    ("unknown", "until", "words"),
-    [
-        ("ctx", "kv_cach=weights_bytes", "unknown metric 'kv_cach'\ndid you mean kv_cache_bytes"),
-        ("context", "total_bytes=1GiB", "unknown variable 'context'"),
-        ("ctx", "total_bytes=24", "in bytes, so it cannot be '24'"),
-        ("ctx", "total_bytes=24GB=3", "LEFT=RIGHT"),
-        ("ctx", "total_flops=1,5T", "neither a metric nor a number"),
-        ("ctx", "total_bytes", "LEFT=RIGHT"),
-        ("ctx", "1=2", "no metric on either side"),
-        ("ctx", "share.attn=24GiB", "in share"),
-        ("ctx", "share.attn=1.5", "between 0 and 1"),
-        ("ctx", "total_bytes=total_params", "total_bytes is in bytes, total_params in params"),
-        ("ctx", "total_bytes=24Gx", "neither a metric nor a number|unknown metric"),
-        ("ctx", "weights_bytes=weights_bytes", "for every ctx"),
-        ("ctx", "total_params=2G", "stays above 2G for every ctx"),
-        ("ctx", "total_bytes=1GiB", "the only solution is negative"),
-        ("ctx", "share.attn_scores_values=0.00001", "from ctx = 1 on"),
-        ("batch", "share.attn=0.5", "no solution"),
-        ("num_key_value_heads", "kv_cache_bytes=1TB", "no solution: kv_cache_bytes stays below 1 TB"),
-    ],
-)
-def test_what_has_no_answer_says_why(unknown: str, until: str, words: str) -> None:
-    with pytest.raises(TfacctError, match=words):
-        solve(load("llama-3.1-8b").loaded, Request(ctx=None), unknown=unknown, until=until)
 
 
 class Bent(Equation):

@@ -6,7 +6,6 @@ import pytest
 
 import tfacct
 from tests.helpers.cli import Run
-from tfacct.base.errors import TfacctError
 
 LARGE = "llama-3.1-70b"
 
@@ -69,11 +68,6 @@ def test_letters_are_divided(of: Any) -> None:
         "flops": model.flops(ctx=8192).total // 8,
     }[of]
     assert total == expected
-
-
-def test_a_layout_that_does_not_divide_71_heads() -> None:
-    with pytest.raises(TfacctError, match="does not divide N = 71"):
-        tfacct.load("falcon-7b").memory(tp=2)
 
 
 def test_two_models_of_one_name_are_two_rows(run: Run) -> None:
