@@ -65,7 +65,6 @@ DISTANCE = {
 }
 CASES = """
 flops gpt2-xl --train --recompute full
-flops gpt2 --pointwise
 flops gpt2 deepseek-v3 --ctx 1k
 flops deepseek-v3 --tp 2
 flops albert-base-v2
@@ -124,6 +123,7 @@ serve olmo-2-7b --on 2xh100 --prompt 100 --new 10
 memory {index} --on all --ctx 1k
 memory {quantized} --on all --ctx 1k
 memory minimax-m2 --on all
+memory llama-3.1-405b --on h100,h200 --ctx 1k
 memory phi-4 --on all --dtype q4_k_m
 plan llama-3.1-8b --tp 16
 plan llama-3.1-8b --fsdp 2 --cp 2 --train --ctx 1k
