@@ -1,12 +1,13 @@
 """Digests of figures that no total sees: those of device files, and the configs of presets.
 
-digests.toml has a digest and a reason for each file. `python -m tests.helpers.digests "REASON"` writes a new digest
-and this reason for each file whose figures differ; the reason is where the new figure was read.
+digests.toml has the digest of each file under the reason of its last change. `python -m tests.helpers.digests "REASON"`
+writes a new digest under this reason for each file whose figures differ; the reason is where the new figure was read.
 """
 
 import hashlib
 import json
 import sys
+import textwrap
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 from tfacct.loading import devices, presets
 
 FILE = Path(__file__).with_name("digests.toml")
-HEAD = "# A digest of the figures of each file, and where they are from: see tests/helpers/digests.py.\n"
+HEAD = "# Digests of the figures of files, by where these are from: see tests/helpers/digests.py.\n"
 TABLES = ("memory", "peak", "link", "power", "check")
 """Tables of a device file that have figures."""
 ELSEWHERE = ("source", "expect", "hub", "quantization_config")
@@ -53,23 +54,34 @@ def current() -> Iterator[tuple[str, str, str]]:
 
 def recorded() -> dict[str, dict[str, list[str]]]:
     """Digest and reason by kind and name."""
-    return tomllib.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
+    table = tomllib.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
+    return {
+        kind: {
+            name: [found, reason]
+            for reason, files in by_reason.items()
+            for name, found in (each.split("=") for each in files.split())
+        }
+        for kind, by_reason in table.items()
+    }
 
 
 def write(reason: str) -> list[str]:
     """Record every digest that differs with this reason. Returns the names."""
-    before, lines, changed = recorded(), [HEAD], []
-    kind = ""
-    for now, name, found in current():
-        if now != kind:
-            kind = now
-            lines.append(f"\n[{kind}]\n")
+    before, changed = recorded(), []
+    table: dict[str, dict[str, list[str]]] = {}
+    for kind, name, found in current():
         known = before.get(kind, {}).get(name, ["", ""])
         if known[0] != found:
             known = [found, reason]
             changed.append(name)
-        lines.append(f"{json.dumps(name)} = {json.dumps(known, ensure_ascii=False)}\n")
-    FILE.write_text("".join(lines), encoding="utf-8")
+        table.setdefault(kind, {}).setdefault(known[1], []).append(f"{name}={found}")
+    text = HEAD
+    for kind, by_reason in table.items():
+        text += f"\n[{kind}]\n"
+        for said, files in by_reason.items():
+            filled = textwrap.fill(" ".join(files), 120, break_on_hyphens=False)
+            text += f'{json.dumps(said, ensure_ascii=False)} = """\n{filled}\n"""\n'
+    FILE.write_text(text, encoding="utf-8")
     return changed
 
 
