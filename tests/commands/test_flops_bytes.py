@@ -3,15 +3,13 @@
 import csv
 import io
 import json
-from pathlib import Path
 
 import pytest
 
-from tests.families import TINY, presets_asked
+from tests.families import presets_asked
 from tests.helpers.imports import commanded, imported_by
 from tests.helpers.models import by_kind, context, kind_of_preset, rounded, tiny
 from tfacct import load
-from tfacct.base.errors import TfacctError
 from tfacct.families import config_class
 from tfacct.ledger.storage import BF16, BF16_EACH, storage, width
 from tfacct.ledger.workload import Workload
@@ -177,16 +175,6 @@ Class defaults (not in the config): n_inner = 6,400, tie_word_embeddings = true
 
 def test_the_table_at_80_columns(run) -> None:
     assert run("flops", "gpt2-xl", "--bytes").out == TABLE
-
-
-def test_a_quantized_config_needs_a_dtype(run, tmp_path: Path) -> None:
-    file = tmp_path / "config.json"
-    file.write_text(json.dumps({**TINY["llama"], "quantization_config": {"bits": 4}}))
-    ran = run("flops", str(file), "--bytes")
-    assert (ran.code, ran.out) == (2, "") and "quantization_config" in ran.err and "--dtype" in ran.err
-    assert run("flops", str(file), "--bytes", "--dtype", "int4").code == 0
-    with pytest.raises(TfacctError, match="quantization_config"):
-        load(file).traffic()
 
 
 def test_nothing_heavy_is_imported() -> None:
