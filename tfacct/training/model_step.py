@@ -15,7 +15,7 @@ from tfacct.loading.model import LoadedModel
 from tfacct.parallel.shard_shapes import is_routing_bias
 from tfacct.training.lora import adapters_of, packed_bytes, with_adapters
 from tfacct.training.recipe import FP32, NF4, Recipe
-from tfacct.training.recompute import chunked_loss, recomputing
+from tfacct.training.recompute import chunked_loss, recomputing, with_read_memory
 from tfacct.training.saved_tensors import step_graph, with_shared_casts
 from tfacct.training.states import optimizer_memory
 from tfacct.training.step import Adapter, StepGraph, TrainingStep
@@ -74,6 +74,8 @@ def graph_of(model: LoadedModel, work: Workload, recipe: Recipe, sizes: LoadedMo
     graph = step_graph(run.architecture, run.ledger, work.axes(), mode, traits)
     if recipe.lora is not None:
         graph = with_adapters(graph, model, recipe)
+    if recipe.recompute == "full" and recipe.autocast:
+        graph = with_read_memory(graph)
     if recipe.recomputed_modules:
         drops, norm = model.config.drops_in_attention, model.config.norm_in_attention
         graph = recomputing(graph, recipe.recomputed_modules, drops=drops, norm=norm)

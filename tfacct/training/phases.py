@@ -335,6 +335,7 @@ class MemoryTimeline:
         if in_loss:
             casts = sum(place.inside.casts for place in self.places)
             temporary = self.step.bytes_in(self.step.graph.after).of(in_loss) + casts + self.arguments + self.in_forward
+            temporary -= self.logits  # the loss reads them
             yield self.phase("loss, forward", CHOOSE, 0, everything, temporary)
 
     def loss_and_head(self) -> Iterator[Phase]:

@@ -2,7 +2,7 @@
 
 A recomputed part saves its inputs. Tensors that it computes and needs are not saved but recomputed in its backward
 pass. A part that discards its result is recomputed as soon as a later operation needs it. Full recomputation does not
-change the graph: a layer saves its input, and everything else that it would save is recomputed.
+change the graph of a layer: it saves its input, and everything else that it would save is recomputed.
 
 A chunked loss recomputes head and cross-entropy for one of `CHUNKS` chunks of the tokens at a time, as the
 non-reentrant torch.utils.checkpoint does. The head's input and the gradient of its weight, to which each chunk adds,
@@ -23,6 +23,7 @@ from tfacct.training.step import (
     CHOOSE,
     LAYER_INPUT,
     LOSS,
+    MEMORY,
     BackwardOp,
     LayerGraph,
     LayerGroup,
@@ -76,6 +77,15 @@ def modules_of(recompute: str) -> tuple[str, ...]:
         modules = ", ".join(MODULES)
         raise UsageError(f"{option('recompute')} is {ways} or {SELECTIVE}:MODULES ({modules}), not {recompute!r}")
     return names
+
+
+def with_read_memory(graph: StepGraph) -> StepGraph:
+    """The step under autocast with full recomputation: decoder layers save no casts of the encoder's output, but read
+    it again."""
+    before = graph.before.graph
+    memory = (SavedTensor(MEMORY, each.gradient.axes, (each.at,), "fp32") for each in graph.accumulated)
+    before = before._replace(saved=(*before.saved, *memory))
+    return graph._replace(before=graph.before._replace(graph=before), live_in_forward=())
 
 
 def recomputing(graph: StepGraph, names: Iterable[str], *, drops: bool, norm: bool) -> StepGraph:

@@ -731,9 +731,10 @@ def _with_loss(step: StepGraph, model: Transformer, axes: Axes, mode: Mode, trai
         [SavedTensor("loss.log_probabilities", logits, (LOSS,), role)],
         [(LOSS, Transient(logits, role, 2))],
     )
-    in_forward = [Transient(logits)]
+    given = Transient(logits, "fp32" if biased else "compute")
+    in_forward = [given, Transient("B T D", "fp32")]
     if not in_compute_dtype:
-        in_forward += [Transient(logits, "fp32"), Transient("B T D", "fp32")]
+        in_forward += [] if biased else [Transient(logits, "fp32")]
     elif mode.autocast:
         saved.append(SavedTensor("loss.copy", logits, (CHOOSE,), "fp32"))
         backward.append((CHOOSE, Transient(logits, "fp32")))
@@ -751,9 +752,9 @@ def _with_loss(step: StepGraph, model: Transformer, axes: Axes, mode: Mode, trai
         after=step.after._replace(graph=graph),
         buffers=tuple(buffers_of(model, mode, traits)),
         loss=role,
-        logits=Transient(logits, "fp32" if biased else "compute"),
+        logits=given,
         arguments=arguments(model, axes, mode, traits),
-        loss_forward=tuple(in_forward) if mode.autocast and not biased else (),
+        loss_forward=tuple(in_forward) if mode.autocast else (),
     )
 
 
