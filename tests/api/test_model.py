@@ -261,6 +261,11 @@ def test_a_shell_is_spoken_to_until_the_command_ends(run: Run) -> None:
         GPT2.flops(ctx=0)
 
 
+def test_the_hint_at_a_field_without_effect_is_spelled_for_python() -> None:
+    (facts,) = load("qwen2-7b", sliding_window=4096).params().document()["models"]
+    assert any("use_sliding_window=True max_window_layers=0" in note for note in facts["notes"])
+
+
 def test_no_room_below_the_command_line_raises_with_a_shells_spelling() -> None:
     """Only notes may: they are printed under a table, whoever asked for it."""
 
