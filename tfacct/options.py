@@ -37,6 +37,13 @@ class Option(NamedTuple):
     advanced: bool = False
 
 
+def of(annotation: Any) -> Option:
+    """The metadata in an annotation."""
+    if get_origin(annotation) is Annotated:
+        return next(one for one in annotation.__metadata__ if isinstance(one, Option))
+    raise TypeError(f"no option: {annotation}")
+
+
 STEP, DTYPES, WHERE, LAYOUT, RECIPE = "Step", "Dtypes", "Where", "Layout", "Recipe"
 MODELS, OUTPUT = "Models", "Output"
 GROUPS = (STEP, DTYPES, WHERE, LAYOUT, RECIPE, MODELS, OUTPUT)
@@ -321,6 +328,28 @@ class RecipeLists(TypedDict, total=False):
     attention: Annotated[str | None, _listed("attention", "sdpa|eager")]
 
 
+Sizes = Collection[int] | str | None
+"""Several whole numbers: a list, or a text such as "1,2,4"."""
+
+
+class RankLists(TypedDict, total=False):
+    """Ranks that shard a model, each axis one number or a list."""
+
+    tp: Annotated[Sizes, Option("Tensor-parallel ranks: 1,2,4,8.", "N", LAYOUT)]
+    fsdp: Annotated[Sizes, Option("FSDP ranks: 1,8,64.", "N", LAYOUT)]
+    ep: Annotated[Sizes, Option("Expert-parallel ranks: 1,8.", "N", LAYOUT)]
+    pp: Annotated[Sizes, Option("Pipeline stages: 1,2,4.", "N", LAYOUT)]
+    cp: Annotated[Sizes, Option("Context-parallel ranks: 1,2,4.", "N", LAYOUT)]
+    sp: Annotated[bool, of(Ranks.__annotations__["sp"])]
+
+
+class LayoutLists(RankLists, total=False):
+    """The parallel layout of a training step, each axis one number or a list."""
+
+    dp: Annotated[Sizes, Option("Data-parallel ranks: 1,8.", "N", LAYOUT)]
+    zero: Annotated[Sizes, Option("ZeRO stages of --dp: 0,1,3.", "STAGE", LAYOUT)]
+
+
 class StepOnRanks(Step, Ranks, total=False):
     """A step on ranks that shard it."""
 
@@ -413,13 +442,6 @@ def spread(function: Callable[..., Any]) -> Signature:
             kind = group.__annotations__[name]
             found.append(Parameter(name, Parameter.KEYWORD_ONLY, default=of(kind).default, annotation=kind))
     return Signature(sorted(found, key=lambda one: one.kind))
-
-
-def of(annotation: Any) -> Option:
-    """The metadata in an annotation."""
-    if get_origin(annotation) is Annotated:
-        return next(one for one in annotation.__metadata__ if isinstance(one, Option))
-    raise TypeError(f"no option: {annotation}")
 
 
 def plain(annotation: Any) -> Any:
@@ -563,6 +585,8 @@ def values(name: str, given: Any) -> list[Any]:
     if is_size and units.is_tokens(given):
         return ranges.read_some(option(name), given)
     texts = [one.strip() or None for one in re.split(APART.get(name, ","), given)]
+    if name in Layout.__annotations__:
+        return [None if one is None else units.read_integer(option(name), one) for one in texts]
     if name == "lora_dropout":
         return [None if one is None else _as_share(name, one) for one in texts]
     if not is_size:

@@ -171,3 +171,22 @@ def test_training_steps_are_compared_by_their_peak(run: Run) -> None:
     longest = run("compare", "gpt2", "--train", "--optimizer", "adamw,sgd").out
     assert "Context: the longest that the model was trained for; --ctx S sets another." in " ".join(longest.split())
     assert "the peak memory of gpt2." in run("compare", "gpt2", "gpt2-medium", "--train", "--ctx", "64").out
+
+
+def test_layouts_of_a_training_step(run) -> None:
+    """A rank of each, as `train` counts it; the step of eight ranks has eight batches of FLOPs."""
+    model = load("llama-3.1-8b")
+    sides = model.compare(train=True, ctx="4k", on="8xh100", zero=[1, 3]).models
+    alone = [model.train(ctx="4k", on="8xh100", zero=stage) for stage in (1, 3)]
+    for side, step in zip(sides, alone, strict=True):
+        found = side["metric_values"]
+        assert (found["step_weights_bytes"], found["peak_bytes"]) == (step.weights_bytes, step.peak_bytes)
+    assert [side["label"] for side in sides] == ["dp=8 zero=1", "fsdp=8"]
+    flops = [side["metric_values"]["step_flops"] for side in model.compare(train=True, ctx="4k", fsdp=[1, 8]).models]
+    assert flops == [model.flops(ctx="4k", train=True).total * ranks for ranks in (1, 8)]
+    asked = ("compare", "llama-3.1-8b", "--ctx", "4k")
+    shared = run(*asked, "--on", "8xh100", "--recompute", "none,full").out
+    title = "batch 1 on each of 8 ranks (8 per optimizer step), a training step in bf16, one rank of fsdp=8"
+    assert title in " ".join(shared.split())
+    assert "--tp needs --train" in run(*asked, "--tp", "1,2", "--on", "2xh100").err
+    assert "--dp needs --by model" in run(*asked, "--train", "--dp", "2,4", "--by", "line").err

@@ -49,8 +49,6 @@ INSTEAD = {
     "train solve compare --rank": "the rank is the value: --lora 16 or --qlora 16",
     "train time --micro-batch": "--micro-batch-size N: sequences of a micro-batch; --accumulate N: how many in a step",
     "mfu plan --batch": "--global-batch-size N: the sequences of all devices",
-    "compare --fsdp --dp --pp --cp --zero --ep": "`tfacct train` counts a training step in a layout;"
-    " `tfacct plan` compares layouts",
     "serve --rate --qps --request-rate": "R requests/s need R × --new tokens/s; divide by ≈ tokens/s of the last row"
     " for the number of replicas",
     "sweep --by": "--metric share.mlp,share.attn_scores_values",
@@ -95,7 +93,7 @@ def usage_error(error: Any) -> UsageError:
         described = "--until share.attn_scores_values=0.5: where attention is half of all FLOPs"
     if parameter is not None and (several := re.search(r"'([^']+,[^']+)' is not one of", message)):
         each = (f"{parameter.opts[0]} {value.strip()}" for value in several[1].split(","))
-        described = f"run the command once for each: {', '.join(each)}"
+        described = _compared(command) or f"run the command once for each: {', '.join(each)}"
     hint = possible or described or f"`{command} --help` lists its options"
     return UsageError(_invalid_value(error) or message[:1].lower() + message[1:], hint)
 
@@ -106,6 +104,15 @@ def _choice(command: str, option: str, message: str) -> str:
     if option == "--by" and "part" in others and value in ("attention", "attn", "mlp"):
         return f"--by part has rows for {value}"
     return nearest(value, others) or f"`{command} --help-all` describes {option}"
+
+
+def _compared(command: str) -> str | None:
+    """The command that compares the listed values of a training step; None if it lacks an option that was typed."""
+    words = sys.argv[2:]
+    typed = {spellings.current_name(word.partition("=")[0]) for word in words if word.startswith("--")}
+    if not command.endswith("train") or not typed <= _options("compare"):
+        return None
+    return f"`tfacct compare {shlex.join([*words, '--train'])}` compares them"
 
 
 def _elsewhere(command: str, option: str, error: Any) -> str | None:

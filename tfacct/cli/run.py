@@ -209,9 +209,8 @@ def _check_single(command: Command, given: Mapping[str, Any]) -> None:
         if name == "ctx" and command.name == "flops" and any(map(_is_picture, given["output"] or ())):
             hint = f"one {shell_option(name)} is enough: the picture draws a range of contexts"
         else:
-            ways = (
-                ("compare", takes) if command.name == "train" and name in opt.MetricRecipe.__annotations__ else (takes,)
-            )
+            of_step = name in (*opt.MetricRecipe.__annotations__, *opt.LayoutLists.__annotations__)
+            ways = ("compare", takes) if command.name == "train" and of_step else (takes,)
             others = (_with_options(command, one, models, given, name) for one in ways if command.name in METRIC_OF)
             other = next(filter(None, others), None)
             hint = f"`{other}` compares them" if other else "run the command once for each"
@@ -260,7 +259,7 @@ def _command_for_lists(name: str) -> str:
     """The command that takes a list of an option's values; empty if none does."""
     if name in (*opt.Step.__annotations__, *opt.Ranks.__annotations__, *opt.MetricRecipe.__annotations__):
         return "sweep"
-    return "compare" if name in ("dtype", "kv_dtype") else ""
+    return "compare" if name in ("dtype", "kv_dtype", *opt.LayoutLists.__annotations__) else ""
 
 
 def _is_list(name: str, value: str) -> bool:

@@ -1,6 +1,7 @@
 """Models side by side; and two sides, such as one model before and after a change, line by line."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
 
@@ -11,18 +12,20 @@ from tfacct.commands.command import Command, Found
 from tfacct.options import Option
 
 if TYPE_CHECKING:
+    from tfacct.loading.memory_limit import MemoryLimit
     from tfacct.loading.model import LoadedModel
     from tfacct.output.chart import Chart
     from tfacct.reports.compare import CompareReport, DiffReport, Side
 
-LISTED = ("ctx", "batch", "tokens", "dtype", "kv_dtype", *opt.MetricRecipe.__annotations__)
+AXES = tuple(opt.LayoutLists.__annotations__)
+LISTED = ("ctx", "batch", "tokens", "dtype", "kv_dtype", *opt.MetricRecipe.__annotations__, *AXES)
 """Options that hold one value, or a list."""
 PLAIN = ("ctx", "source", "dtype", "kv_dtype")
 """Options of a step and of metrics that every column takes."""
 
 
-class CompareOptions(opt.Step, opt.Where, opt.Counted, opt.RecipeLists, total=False):
-    """A step, the devices, and how metrics are counted."""
+class CompareOptions(opt.Step, opt.Where, opt.Counted, opt.RecipeLists, opt.LayoutLists, total=False):
+    """A step, the devices and their layout, and how metrics are counted."""
 
 
 def compare(
@@ -50,16 +53,18 @@ def compare(
     >>> load("llama-3.1-8b").compare("qwen3-30b-a3b", ctx="8k", on="h100").answer
     'qwen3-30b-a3b has 3.8 × the parameters of llama-3.1-8b and 0.65 × its decode FLOPs.'
 
-    A list of contexts, batches, dtypes or recipes, such as `ctx="8k,64k"`, gives a side each; an empty value, as in
-    `ctx=",64k"`, is the default. `on`: devices, for the requests of this context that fit. `metric`: further numbers,
-    counted as the other options say; `train` or a recipe adds peak memory and what else changes in the step. With
-    `by="line"` FLOPs, parameters and bytes of two sides, of lists and models one each: the rows that change, or `all`;
-    with `train` the bytes of a training step too. Raises TfacctError.
+    A list of contexts, batches, dtypes, recipes or layouts, such as `ctx="8k,64k"` or `zero="1,3"`, gives a side each;
+    an empty value, as in `ctx=",64k"`, is the default. `on`: devices, for the requests of this context that fit, or of
+    a training step, which they share as in `train`; `tp`, `fsdp`, `dp`, `zero` and other axes are its layout. `metric`:
+    further numbers, counted as the other options say; `train` or a recipe adds peak memory and what else changes in the
+    step, on one rank of a layout. With `by="line"` FLOPs, parameters and bytes of two sides, of lists and models one
+    each: the rows that change, or `all`; with `train` the bytes of a training step too. Raises TfacctError.
     """
     from tfacct.reports.compare import compare
 
     lists = {name: opt.values(name, options[name]) for name in LISTED if options.get(name) is not None}  # type: ignore[literal-required]
-    plain = max(map(len, lists.values()), default=1) == 1 and not (metric or options.get("on"))
+    sharded = [name for name in AXES if options.get(name)]
+    plain = max(map(len, lists.values()), default=1) == 1 and not (metric or sharded or options.get("on"))
     every, line = list(models), by == "line" or (by is None and bool(fields) and plain)
     if fields:
         from tfacct.loading.overrides import read_overrides
@@ -67,23 +72,21 @@ def compare(
         if len(every) > 1 and not line:
             raise UsageError(f"{option('fields')} compares one MODEL before and after: name one")
         every[1:] = [every[-1].with_fields({**every[-1].changed, **read_overrides(fields)})]
+    training = any(options.get(name) for name in ("train", *opt.MetricRecipe.__annotations__))
+    if sharded and (line or not training):
+        needs = option("by", "model") if line else option("train", True)
+        raise UsageError(f"{option(sharded[0])} needs {needs}")
+    devices, mesh = None if line else opt.budget(options, training=training), None
     sides = [
-        _side(one, {**options, **values})
+        _side(one, {**options, **values}, devices if training else None)
         for one, values in (_pairs(every, lists) if line else product(every, _combinations(lists)))
     ]
     if line:
         return _by_line(sides, options, metric, all)
-    training = any(options.get(name) for name in ("train", *opt.MetricRecipe.__annotations__))
     _check(options, metric or (["peak_bytes"] if training else None), all)
-    devices, mesh = opt.budget(options, training=training), None
-    if devices is not None:
+    if devices is not None and not training:
         from tfacct.parallel.mesh import mesh_on
 
-        if training and devices.count > 1:
-            named = " ".join(model.path or model.name for model in every)
-            where = str(options.get("on"))
-            hint = f"`tfacct train {named} {option('on', where)}` says which steps fit on them together"
-            raise UsageError(f"{option('on', where)}: a training step is compared on one device", hint)
         mesh = mesh_on(devices, None)
     names = [name for one in metric or () for name in one.split(",")]
     return Found(compare(sides, fit=devices, mesh=mesh, metrics=names))
@@ -106,12 +109,18 @@ def _pairs(
         yield models[at], {name: values[at] for name, values in lists.items()}
 
 
-def _side(model: "LoadedModel", options: Mapping[str, Any]) -> "Side":
+def _side(model: "LoadedModel", options: Mapping[str, Any], devices: "MemoryLimit | None") -> "Side":
+    """A model at a workload. `devices`: those that share its training step."""
     from tfacct.reports.compare import Side
 
     given = {name: value for name, value in options.items() if value is not None}
     logits = given.get("logits", "all")
-    terms = opt.counting(given)
+    terms, mesh = opt.counting(given), opt.mesh(given)
+    if devices is not None and devices.count > 1:
+        from tfacct.parallel.mesh import mesh_on
+
+        mesh = mesh_on(devices, mesh, training=True)
+    terms = replace(terms, mesh=mesh)
     if terms.trained:
         terms.recipe.checked()
     return Side(model, opt.request(given, logits=logits), terms)

@@ -15,25 +15,13 @@ if TYPE_CHECKING:
     from tfacct.output.chart import Chart
     from tfacct.reports.sweep import SweepReport
 
-Values = Collection[int] | str | None
 
-
-def _ranks(about: str) -> Any:
-    return Option(about, "N", opt.LAYOUT)
-
-
-class SweepOptions(opt.Counted, opt.RecipeLists, total=False):
+class SweepOptions(opt.Counted, opt.RecipeLists, opt.RankLists, total=False):
     """The rest of the workload, and how metrics are counted; the recipe one value or a list."""
 
     source: Annotated[opt.Size | None, opt.of(opt.Step.__annotations__["source"])]
     tokens: Annotated[opt.Size | None, opt.of(opt.Step.__annotations__["tokens"])]
     decode: Annotated[bool, opt.of(opt.Step.__annotations__["decode"])]
-    tp: Annotated[Values, _ranks("Tensor-parallel ranks: 1,2,4,8.")]
-    fsdp: Annotated[Values, _ranks("FSDP ranks: 1,8,64.")]
-    ep: Annotated[Values, _ranks("Expert-parallel ranks: 1,8.")]
-    pp: Annotated[Values, _ranks("Pipeline stages: 1,2,4.")]
-    cp: Annotated[Values, _ranks("Context-parallel ranks: 1,2,4.")]
-    sp: Annotated[bool, opt.of(opt.Ranks.__annotations__["sp"])]
 
 
 def sweep(

@@ -11,7 +11,7 @@ from fractions import Fraction
 from math import log
 from typing import Any, NamedTuple, cast, get_args
 
-from tfacct.accounts.metrics import METRICS, PEAK, STEP_METRICS, Metric, Point, Recompute, flops_of
+from tfacct.accounts.metrics import METRICS, PEAK, STEP_METRICS, Metric, Point, Recompute, flops_of, memory_of
 from tfacct.base import units
 from tfacct.base.errors import ConfigError, TfacctError, UsageError
 from tfacct.base.record import record
@@ -45,8 +45,16 @@ class Measure(Key):
         self.metric, self.label, self.noun, self.group, self.decode = metric, label, noun, group, decode
 
 
+STEP_WEIGHTS = Metric(
+    "step_weights_bytes",
+    "bytes",
+    "Bytes of the weights in a training step.",
+    lambda point: memory_of(point).step.parameters,
+    of_step=True,
+)
 STEP_FLOPS = Metric("step_flops", "flops", "FLOPs of a training step, with recomputation.", flops_of)
 OF_STEP = {
+    STEP_WEIGHTS.name: "weights",
     "saved_bytes": "saved activations",
     "gradients_bytes": "gradients",
     "optimizer_bytes": "optimizer state",
@@ -97,7 +105,17 @@ class Side:
             "dtype": self.terms.dtype or "as published",
             "kv_dtype": f"KV {self.cached}",
             **{name: f"{name} {value}" for name, value in self.terms.trained},
+            "layout": self.layout,
         }
+
+    @property
+    def layout(self) -> str:
+        """The parallel layout of its training step."""
+        if self.terms.mesh is None:
+            return "one device"
+        from tfacct.parallel.search import label
+
+        return label(self.terms.recipe.layout)
 
     @property
     def cached(self) -> str:
@@ -190,11 +208,14 @@ def compare(
     models = [side.model for side in sides]
     reasons: dict[str, list[str]] = {}
     training = _of_training(sides)
-    counted = [*((*STEP_METRICS.values(), STEP_FLOPS) if training else ()), *metrics_named(metrics, models)]
+    counted = [
+        *((STEP_WEIGHTS, *STEP_METRICS.values(), STEP_FLOPS) if training else ()),
+        *metrics_named(metrics, models),
+    ]
     numbers = [_numbers(side, fit, mesh, counted, reasons) for side in sides]
     values = {one.name: {each.metrics[one.name] for each in numbers} for one in counted}
     changing = {name for name, found in values.items() if len(found) > 1 and None not in found}
-    further = [one for one in dict.fromkeys(counted) if one.name in {PEAK, *metrics, *changing}]
+    further = [one for one in dict.fromkeys(counted) if one.name in {STEP_WEIGHTS.name, PEAK, *metrics, *changing}]
     numbers = [replace(each, metrics={one.name: each.metrics[one.name] for one in further}) for each in numbers]
     labels = _labels([side.parts for side in sides])
     contexts = {one.context for one in numbers}
@@ -215,12 +236,13 @@ def compare(
         "caches": not _of_training(sides) and " or ".join(dict.fromkeys(side.cached for side in sides)),
     }
     where = f"context {min(contexts):,}" if len(contexts) == 1 else "several contexts"
+    title = [models[0].name if len(every) == 1 else f"{len(every):,} models", where]
     report = build.report(
         CompareReport,
         models,
         (columns, (rows,), ()),
         facts,
-        title=f"{models[0].name if len(every) == 1 else f'{len(every):,} models'}, {where}",
+        title=", ".join([*title, *(_shared_step(sides) if training else ())]),
         convention="2 FLOPs per multiply-add; matmuls only; bytes of weights and KV cache, every tensor rounded up",
         answer=_answer(labels, numbers),
         notes=lambda _: notes(NOTES, about),
@@ -232,6 +254,19 @@ def compare(
     across = [Column("what", ""), *(Column(str(at), label, "amount", empty="–") for at, label in enumerate(labels))]
     down = tuple(_row_of(column, rows) for column in columns[1:])
     return replace(report, columns=tuple(across), sections=(down,), aside=(), data=report)
+
+
+def _shared_step(sides: Sequence[Side]) -> list[str]:
+    """What the training steps of all sides have in common."""
+    from tfacct.training.recipe import batch_words
+
+    def words(side: Side) -> tuple[str, ...]:
+        recipe, work = side.terms.recipe, selection.workload(side.model, side.request)
+        layout = "" if recipe.mesh is None else f"one rank of {side.layout}"
+        return batch_words(work, recipe), f"a training step in {recipe.precision}", layout, recipe.description
+
+    found = (dict.fromkeys(each) for each in zip(*map(words, sides), strict=True))
+    return [next(iter(each)) for each in found if len(each) == 1 and any(each)]
 
 
 def _row_of(column: Column, rows: Sequence[Row]) -> Row:
@@ -253,13 +288,16 @@ def _numbers(
 
     def count(what: Metric, request: Request, terms: Counting) -> Fraction | None:
         try:
-            point = terms.point(model, selection.workload(model, request), [what])
-            if what is STEP_FLOPS:
-                recipe = terms.recipe
-                if recipe.lora or recipe.recompute not in get_args(Recompute):
-                    return None
-                point = replace(point, train=True, recompute=cast("Recompute", recipe.recompute))
-            return Fraction(what.of(point))
+            work = selection.workload(model, request)
+            if what is not STEP_FLOPS:
+                return Fraction(what.of(terms.point(model, work, [what])))
+            recipe = terms.recipe
+            if recipe.lora or recipe.recompute not in get_args(Recompute):
+                return None
+            point = replace(terms, mesh=None).point(model, work, [what])
+            point = replace(point, train=True, recompute=cast("Recompute", recipe.recompute))
+            replicas = 1 if recipe.mesh is None else recipe.mesh.fsdp * recipe.mesh.dp
+            return Fraction(replicas * what.of(point))
         except TfacctError as error:
             refused(error)
             return None
@@ -354,8 +392,8 @@ def _cache(sides: Sequence[Side]) -> str:
 
 
 def _measures(sides: Sequence[Side]) -> Sequence[Measure]:
-    """The measures in the table; of training steps only sizes of the model."""
-    return [one for one in MEASURES if one.group == "size"] if _of_training(sides) else MEASURES
+    """The measures in the table; of training steps only numbers of parameters."""
+    return [one for one in MEASURES if METRICS[one.metric].unit == "params"] if _of_training(sides) else MEASURES
 
 
 def _of_training(sides: Sequence[Side]) -> bool:
