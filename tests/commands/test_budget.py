@@ -1,4 +1,4 @@
-"""`budget`: published fits, tokens of a model by its FLOPs, days and cost. Kind: golden, refusal."""
+"""`budget`: published fits, tokens of a model by its FLOPs, days and cost. Kind: golden."""
 
 import json
 

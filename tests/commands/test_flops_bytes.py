@@ -1,4 +1,4 @@
-"""`flops --traffic`: bytes moved and FLOPs per byte, by hand. Kind: golden, refusal."""
+"""`flops --traffic`: bytes moved and FLOPs per byte, by hand. Kind: golden."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""`tfacct help`: topics, and pages of the documentation. Kind: output, refusal."""
+"""`tfacct help`: topics, and pages of the documentation. Kind: output."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""`serve --prefill-on`: workers that only prefill and workers that only decode. Kind: golden, refusal."""
+"""`serve --prefill-on`: workers that only prefill and workers that only decode. Kind: golden."""
 
 from typing import Any
 

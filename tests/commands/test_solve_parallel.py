@@ -1,4 +1,4 @@
-"""`solve --for tp`, `sweep --tp --fsdp`: numbers of ranks as unknown and as axis. Kind: law, refusal."""
+"""`solve --for tp`, `sweep --tp --fsdp`: numbers of ranks as unknown and as axis. Kind: law."""
 
 from typing import Any
 
