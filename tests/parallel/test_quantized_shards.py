@@ -1,6 +1,4 @@
-"""Quantized weights on a mesh: a rank stores whole blocks, and a layout that cuts a block is refused. Kind: golden,
-refusal.
-"""
+"""Quantized weights on a mesh: a rank stores whole blocks. Kind: golden."""
 
 import pytest
 
