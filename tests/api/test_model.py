@@ -114,10 +114,7 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "switch": (lambda: GPT2.flops(ctx=True), "ctx must be a whole number, not True"),
     "range": (lambda: GPT2.sweep(ctx="8k..1k"), "ctx 8k..1k is a descending range"),
     "range of a field": (lambda: GPT2.sweep(n_layer="8..1"), "n_layer 8..1 is a descending range"),
-    "one text": (
-        lambda: GPT2.sweep(activation_function="relu"),
-        "must be a list of values, not 'relu'\nactivation",
-    ),
+    "one text": (lambda: GPT2.sweep(activation_function="relu"), "must be a list of values, not 'relu'\nactivation"),
     "devices of a sweep": (
         lambda: GPT2.sweep(on="8xh100", train=True),
         "sweep has no option on\nfsdp=8 counts one of 8 devices; train(ctx=…, on='8xh100') says whether",

@@ -278,11 +278,7 @@ def test_a_step_that_expands_the_latent_expands_all_of_it() -> None:
         "unpacked": 2 * 6 * 23 * 12,
     }
     kept = {form: sum(model.ledger.states(one).values()) for form, model in forms.items()}
-    assert kept == {
-        "expanded": 3 * 23 * (14 + 4),
-        "absorbed": 3 * 23 * (14 + 4),
-        "unpacked": 3 * 23 * 6 * (12 + 10),
-    }
+    assert kept == {"expanded": 3 * 23 * (14 + 4), "absorbed": 3 * 23 * (14 + 4), "unpacked": 3 * 23 * 6 * (12 + 10)}
     params = [model.ledger.parameters() for model in forms.values()]
     assert params[0] == params[1] == params[2]
 

@@ -422,10 +422,7 @@ def test_an_unknown_model_type_is_guessed_by_its_class_and_never_by_its_spelling
             {**TINY["mimo_v2_flash"], "model_type": "mimo_v2", "hybrid_layer_pattern": [0, 0, 0]},
             "the nearest, mimo_v2_flash, does not match: hybrid_layer_pattern = [0, 0, 0] changes the counts",
         ),
-        (
-            {**TINY["llama"], "model_type": "llama_x", "kv_lora_rank": 3},
-            "the nearest, llama, does not match: kv_lora",
-        ),
+        ({**TINY["llama"], "model_type": "llama_x", "kv_lora_rank": 3}, "the nearest, llama, does not match: kv_lora"),
         ({**TINY["llama"], "model_type": "llama_x"}, None),  # it may be that model or another
         ({"model_type": "llama_x", "architectures": ["XForCausalLM"]}, None),
     ],

@@ -18,10 +18,7 @@ from tfacct import load
 from tfacct.algebra.factored import CODE, LATEX, TEXT, factored, latex_axis
 from tfacct.algebra.symbols import in_symbols, layer_axes
 from tfacct.architecture.blocks import Block, Stack
-from tfacct.architecture.parts import (
-    Attention,
-    FeedForward,
-)
+from tfacct.architecture.parts import Attention, FeedForward
 from tfacct.base.errors import TfacctError
 from tfacct.ledger.einsum import AXIS
 from tfacct.ledger.lines import WINDOWS, Matmul

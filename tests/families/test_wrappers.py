@@ -8,10 +8,7 @@ from typing import Any
 import pytest
 
 from tests.families import TINY
-from tests.helpers.multimodal import (
-    TIED,
-    whole_of,
-)
+from tests.helpers.multimodal import TIED, whole_of
 from tfacct.architecture.parts import Attention
 from tfacct.base.errors import ConfigError
 from tfacct.ledger.workload import Workload
@@ -22,8 +19,7 @@ TOWER = {"vision_config": {"hidden_size": 9}}
 
 
 @pytest.mark.parametrize(
-    ("whole", "of_whole", "of_text"),
-    [("shieldgemma2", {TIED: False}, {}), ("lfm3_vl", {}, {TIED: False})],
+    ("whole", "of_whole", "of_text"), [("shieldgemma2", {TIED: False}, {}), ("lfm3_vl", {}, {TIED: False})]
 )
 def test_a_word_on_the_head_in_the_config_that_the_class_does_not_ask_is_not_enough(
     whole: str, of_whole: dict, of_text: dict

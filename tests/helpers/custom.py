@@ -64,7 +64,7 @@ MIXED = {
         "local": {"attention": {"window": 5, "rotated": False, "head_dim": 11}},
         "latent": {
             "latent_attention": {**LATENT, "heads": 5, "kv_rank": 14, "nope_dim": 8, "rope_dim": 6}
-            | {"value_dim": 12, "q_rank": 22, "bias": True},
+            | {"value_dim": 12, "q_rank": 22, "bias": True}
         },
         "ssm": {"mamba": {"inner": 58, "state": 13, "kernel": 3, "rank": 21, "mlp": True}},
         "every": {"2": {"experts": {"experts": 7, "active": 4, "width": 37, "shared": 19}}},

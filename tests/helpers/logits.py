@@ -123,10 +123,7 @@ def by_head(about: LoadedModel, block: Block) -> dict:
         }
     if isinstance(attn, LatentAttention):
         heads = (attn.heads, attn.nope_dim + attn.value_dim)
-        queries = (
-            attn.heads,
-            attn.query + attn.value_dim,
-        )  # each beside its gate, made of a pair
+        queries = (attn.heads, attn.query + attn.value_dim)  # each beside its gate, made of a pair
         pair = {
             "q_b_proj": lambda both: both.unflatten(0, queries)[:, : attn.query],
             "gate_proj": lambda both: both.unflatten(0, queries)[:, attn.query :],

@@ -6,15 +6,7 @@ from tests.families import SHAPES
 from tests.helpers.models import tiny
 from tfacct import load
 from tfacct.architecture.blocks import Block, Stack
-from tfacct.architecture.parts import (
-    Attention,
-    Embedding,
-    FeedForward,
-    Head,
-    Norm,
-    Part,
-    Rotary,
-)
+from tfacct.architecture.parts import Attention, Embedding, FeedForward, Head, Norm, Part, Rotary
 from tfacct.architecture.transformer import Transformer
 from tfacct.ledger.einsum import SpecError, chunks, divided, one_by_one, packed_bytes, pairs, rounded_up
 from tfacct.ledger.groups import Group, Ledger

@@ -12,16 +12,7 @@ from tfacct.families.rare.rwkv import TimeMix
 from tfacct.ledger import paths, workload
 from tfacct.ledger.lines import CHUNK, FRONT, LONGEST, RATES, SHARES, WINDOWS, Matmul
 from tfacct.ledger.storage import BF16_EACH, storage, width
-from tfacct.ledger.workload import (
-    CHUNKS,
-    COMPRESSED,
-    HALVES,
-    ONE_BY_ONE,
-    OVERLAPPING,
-    PATCHES,
-    Request,
-    Workload,
-)
+from tfacct.ledger.workload import CHUNKS, COMPRESSED, HALVES, ONE_BY_ONE, OVERLAPPING, PATCHES, Request, Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.reports.flops import flops
 

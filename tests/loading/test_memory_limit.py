@@ -174,10 +174,7 @@ def test_a_step_past_it_cannot_run(run: Run) -> None:
     for where in ({}, {"on": "24GiB"}):
         with pytest.raises(TfacctError, match="context 1,025 is past the 1,024 positions"):
             model.train(ctx=1025, **where)
-    for asked in (
-        {"on": "h100-sxm", "prompt": 1020, "new": 5},
-        {"on": "h100-sxm", "prompt": 2, "new": 1023},
-    ):
+    for asked in ({"on": "h100-sxm", "prompt": 1020, "new": 5}, {"on": "h100-sxm", "prompt": 2, "new": 1023}):
         with pytest.raises(TfacctError, match="context 1,025 is past the 1,024 positions"):
             model.serve(**asked)
     with pytest.raises(TfacctError, match="is past the 1,024 positions"):

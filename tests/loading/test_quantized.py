@@ -15,13 +15,7 @@ import pytest
 from tests.families import TINY
 from tests.helpers.cli import Run
 from tests.helpers.models import by_kind, kind_of_preset
-from tests.helpers.quantized import (
-    EVEN,
-    LLAMA,
-    MIXED,
-    W4,
-    weighed,
-)
+from tests.helpers.quantized import EVEN, LLAMA, MIXED, W4, weighed
 from tfacct import load
 from tfacct.base.errors import TfacctError
 from tfacct.ledger import formats

@@ -347,8 +347,7 @@ def test_the_dtype_next_to_a_quantization_config() -> None:
 
 
 @pytest.mark.parametrize(
-    "command",
-    ["memory", "flops --bytes", "memory --on h100-sxm,", "time --on h100-sxm", "plan --on 2x80GB"],
+    "command", ["memory", "flops --bytes", "memory --on h100-sxm,", "time --on h100-sxm", "plan --on 2x80GB"]
 )
 def test_an_index_that_contradicts_the_config(run, tmp_path: Path, command: str) -> None:
     """8,019,132,416 parameters hold 14.9 GiB in bf16, and the index names half of that."""

@@ -140,10 +140,7 @@ def test_a_planted_difference_goes_red(run: Run, tmp_path: Path) -> None:
     hidden, wide = right[query][1][1], right[query][1][0]
     planted = {
         "a shape": ({**right, query: ("BF16", (wide + 1, hidden))}, f"{wide + 1:,} × {hidden}, expected {wide} × "),
-        "turned": (
-            {**right, query: ("BF16", (hidden, wide))},
-            f"shape {hidden} × {wide}, expected {wide} × {hidden}",
-        ),
+        "turned": ({**right, query: ("BF16", (hidden, wide))}, f"shape {hidden} × {wide}, expected {wide} × {hidden}"),
         "missing": ({k: v for k, v in right.items() if k != query}, f"missing: no {query} in the files"),
         "over": ({**right, "model.layers.1.self_attn.g.weight": ("BF16", (3,))}, "no such tensor in the model"),
         "one layer more": (

@@ -6,12 +6,7 @@ from typing import Any
 import pytest
 
 import tfacct
-from tests.helpers.fake_expert_ranks import (
-    SIZES,
-    accounted,
-    random_config,
-    witnessed,
-)
+from tests.helpers.fake_expert_ranks import SIZES, accounted, random_config, witnessed
 from tests.helpers.fake_ranks import built
 from tfacct.parallel.mesh import Mesh
 from tfacct.parallel.shard_shapes import stored_elements

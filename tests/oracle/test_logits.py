@@ -7,17 +7,7 @@ import sys
 import pytest
 
 from tests.helpers.lazy import lazy
-from tests.helpers.logits import (
-    BATCH,
-    CONFIGS,
-    MADE,
-    TOKENS,
-    Float64,
-    exact_angles,
-    gap,
-    ours,
-    theirs,
-)
+from tests.helpers.logits import BATCH, CONFIGS, MADE, TOKENS, Float64, exact_angles, gap, ours, theirs
 from tests.helpers.models import by_kind, kind_of
 from tfacct.architecture.parts import DeltaNet
 from tfacct.families.gemma import AltUp

@@ -243,9 +243,7 @@ def test_both_with_the_projector_are_the_whole(whole: str, more: dict[str, Any])
     assert sizes and not sizes - Counter(theirs.values())
 
 
-RUNS = [
-    *((whole, more) for whole in PROJECTORS.keys() - ROWS_UNKNOWN for more in ({}, OTHERWISE.get(whole))),
-]
+RUNS = [*((whole, more) for whole in PROJECTORS.keys() - ROWS_UNKNOWN for more in ({}, OTHERWISE.get(whole)))]
 """Wholes whose projector the reference model runs; twice those with fields that change its sizes."""
 
 

@@ -11,15 +11,7 @@ import pytest
 from tests.families import TINY
 from tests.helpers.lazy import lazy
 from tests.helpers.models import tiny
-from tests.helpers.quantized import (
-    EVEN,
-    FIVE,
-    LLAMA,
-    SCHEMES,
-    W4,
-    built,
-    weighed,
-)
+from tests.helpers.quantized import EVEN, FIVE, LLAMA, SCHEMES, W4, built, weighed
 from tfacct.base.errors import TfacctError
 
 torch, hf = lazy("torch"), lazy("tfacct.reference.hf")

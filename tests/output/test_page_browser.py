@@ -501,12 +501,7 @@ AXE = os.environ.get("AXE", "")
 @pytest.mark.skipif(not AXE, reason="no axe-core here: npm pack axe-core@4, and AXE=its axe.min.js")
 @pytest.mark.parametrize(
     ("name", "dark", "width"),
-    [
-        ("llama-3.1-8b", False, 1280),
-        ("deepseek-v3", True, 1280),
-        ("t5-small", True, 390),
-        ("gpt-oss-20b", False, 390),
-    ],
+    [("llama-3.1-8b", False, 1280), ("deepseek-v3", True, 1280), ("t5-small", True, 390), ("gpt-oss-20b", False, 390)],
 )
 def test_no_rule_of_accessibility_is_broken(
     tab: driver.Browser, pages: Callable[..., Path], name: str, dark: bool, width: int

@@ -325,11 +325,7 @@ def test_the_least_of_axes() -> None:
 
 
 def test_ticks_are_spelled_as_numbers_in_tables() -> None:
-    assert [
-        scales.tick_text("flops", 5e11),
-        scales.tick_text("params", 2e9),
-        scales.tick_text("share", 0.2),
-    ] == [
+    assert [scales.tick_text("flops", 5e11), scales.tick_text("params", 2e9), scales.tick_text("share", 0.2)] == [
         "500 G",
         "2.00 B",
         "20%",

@@ -54,10 +54,7 @@ def test_blocks_are_divided_as_evenly_as_they_can_be() -> None:
     assert [len(own) for own in divided(61, 16)] == [4] * 13 + [3] * 3
     ledger = tfacct.load(SMALL).loaded.ledger
     ranks = stages(8, Mesh(pp=2, chunks=2))
-    assert [[stage.blocks for stage in own] for own in ranks] == [
-        [range(2), range(4, 6)],
-        [range(2, 4), range(6, 8)],
-    ]
+    assert [[stage.blocks for stage in own] for own in ranks] == [[range(2), range(4, 6)], [range(2, 4), range(6, 8)]]
     assert [group.numbers for group in part(ledger, ranks[0]).groups if group.numbers] == [[0, 1, 4, 5]]
     assert blocks_in(ledger) == 8
 

@@ -96,10 +96,7 @@ def test_rows_of_several_models_say_which_peaks_are_not_exact(run: Run) -> None:
 
 @pytest.mark.parametrize(
     ("asked", "instead"),
-    [
-        ("--pp 2 --lora 8 --schedule zero-bubble", "--schedule 1f1b"),
-        ("--cp 2 --attention eager", "--attention sdpa"),
-    ],
+    [("--pp 2 --lora 8 --schedule zero-bubble", "--schedule 1f1b"), ("--cp 2 --attention eager", "--attention sdpa")],
 )
 def test_a_mesh_that_refuses_a_recipe_says_what_would_do(run, asked: str, instead: str) -> None:
     refused = run("train", "llama-3.2-1b", "--ctx", "64", *asked.split())
@@ -312,15 +309,7 @@ def test_the_peak_without_recomputation(run: Run) -> None:
         assert f"\nWithout --recompute {how}, the peak is {without:.0f} GiB." in run(*asked, "--recompute", how).out
     assert "Without --recompute" not in run(*asked).out
     stops = "Recomputation of a layer stops once its last saved tensor exists"
-    post_norm = (
-        "train",
-        "olmo-2-7b",
-        "--ctx",
-        "512",
-        "--recompute",
-        "full",
-        "-v",
-    )  # all run again
+    post_norm = ("train", "olmo-2-7b", "--ctx", "512", "--recompute", "full", "-v")  # all run again
     assert stops in " ".join(run(*asked, "--recompute", "full", "-v").out.split())
     assert not any(stops in " ".join(run(*words).out.split()) for words in ((*asked, "-v"), post_norm))
 
