@@ -127,7 +127,7 @@ class Side:
 class Numbers:
     """The numbers of a side: measures and further metrics by name, None if they are not counted. `tight`: fits, but
     not with what the CUDA allocator reserves. `requests`: those that fit; None without devices, and if `fits` for any
-    number."""
+    number. `estimated`: the peak of the training step is an estimate."""
 
     side: Side
     context: int
@@ -136,6 +136,7 @@ class Numbers:
     fits: bool | None = None
     tight: bool = False
     requests: int | None = None
+    estimated: bool = False
 
     @property
     def row(self) -> Row:
@@ -308,7 +309,8 @@ def _numbers(
         absent = not model.has_cache and one.decode
         request = replace(prefill, decode=one.decode)
         measured[one.name] = None if absent else count(METRICS[one.metric], request, plain)
-    numbers = Numbers(side, context, measured, {what.name: count(what, side.request, side.terms) for what in metrics})
+    further = {what.name: count(what, side.request, side.terms) for what in metrics}
+    numbers = Numbers(side, context, measured, further, estimated=bool(further.get(PEAK)) and _estimated(side))
     if fit is None:
         return numbers
     if _of_training([side]):
@@ -325,6 +327,12 @@ def _numbers(
         return numbers
     most = facts["fit"]
     return replace(numbers, fits=most["fits"], requests=most["largest_batch"])
+
+
+def _estimated(side: Side) -> bool:
+    """True if the peak of the training step of a side is an estimate."""
+    work = selection.workload(side.model, side.request)
+    return not memory_of(side.terms.point(side.model, work, [STEP_METRICS[PEAK]])).exact
 
 
 def _attends_to_fewer(one: Numbers) -> bool:
@@ -374,7 +382,8 @@ def _columns(
         if one.name not in hidden
     ]
     for one in metrics:
-        shown.append((one.name, OF_STEP.get(one.name, one.name), one.unit))
+        estimated = "≈ " if one.name == PEAK and any(each.estimated for each in numbers) else ""
+        shown.append((one.name, f"{estimated}{OF_STEP.get(one.name, one.name)}", one.unit))
         if one.name == "optimizer_bytes":
             shown.append((OPTIMIZER_SHARE, "… of the peak", "share"))
     if fit is not None and _of_training(sides):
