@@ -429,11 +429,14 @@ def _report(
 
 
 def _step_notes(question: _Question, solution: Point) -> list[str]:
-    """Whether a training step has room on the device, and the command that splits its memory."""
+    """Whether a training step has room on the device, and, for ctx and batch, the command that splits its memory."""
     limit, terms, work = question.limit, question.terms, solution.work
-    if limit is None or not question.counted.training or question.unknown not in ("ctx", "batch"):
+    if limit is None or not question.counted.training:
         return []
-    peak = int(question.equation.left.at(solution))
+    tight = limit.is_tight(int(question.equation.left.at(solution)))
+    warning = [f"It may run out of memory: {model_notes.RESERVED}"] if tight else []
+    if question.unknown not in ("ctx", "batch"):
+        return warning
     sizes = {
         "ctx": work.context,
         "source": question.request.source,
@@ -442,7 +445,6 @@ def _step_notes(question: _Question, solution: Point) -> list[str]:
     }
     options = typed_options({**sizes, **dict(terms.trained), "on": limit.each}.items())
     command = " ".join([f"tfacct train {build.typed_model(question.model)}{options}", *limit.options(training=True)])
-    warning = [f"It may run out of memory: {model_notes.RESERVED}"] if limit.is_tight(peak) else []
     return [*warning, f"Its memory by part: {command}"]
 
 
