@@ -104,11 +104,16 @@ def expert_notes(models: Sequence[LoadedModel], mesh: Mesh) -> list[str]:
         return []
     experts = f"1/{ep:,} of the experts"
     if len(models) == 1:
-        axes = next(group.axes for group in models[0].ledger.groups if "E" in group.axes)
-        experts = f"{axes['E'] // ep:,} of {axes['E']:,} experts"
+        experts = expert_shares(models[0], ep)
     each = mesh.expert_shards
     sharded = "unsharded" if each == 1 else f"each sharded over {each:,} ranks"
     return [f"Each rank has {experts}, {sharded}{'' if tp > 1 else _replicated(mesh)}. {_batches(tp, ep)}"]
+
+
+def expert_shares(model: LoadedModel, ep: int) -> str:
+    """`16 of 128 experts`: the experts of one rank."""
+    counts = sorted({group.axes["E"] for group in model.ledger.groups if "E" in group.axes})
+    return f"{' or '.join(f'{count // ep:,} of {count:,}' for count in counts)} experts"
 
 
 def receive_buffers(size: int, count: int) -> str:

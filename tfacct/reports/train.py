@@ -15,7 +15,6 @@ from tfacct.base.errors import TfacctError, UsageError
 from tfacct.base.record import record
 from tfacct.base.spelling import option
 from tfacct.ledger import paths
-from tfacct.ledger.lines import EXPERTS
 from tfacct.ledger.storage import width
 from tfacct.ledger.workload import Request, Workload, sequences_only
 from tfacct.loading import selection
@@ -798,11 +797,8 @@ def _buckets(step: Step, mesh: Mesh) -> str | None:
 
 
 def _experts(step: Step, mesh: Mesh) -> str:
-    groups = (group for group in step.memory.model.ledger.groups if EXPERTS in group.axes)
-    counts = sorted({group.axes[EXPERTS] for group in groups})
-    shares = " or ".join(f"{count // mesh.ep:,} of {count:,}" for count in counts)
     even = "routing is even" if mesh.imbalance == 1 else f"it receives {mesh.imbalance:g} × the mean"
-    return f"A rank has {shares} experts; {even}."
+    return f"A rank has {ranks.expert_shares(step.memory.model, mesh.ep)}; {even}."
 
 
 def _largest(step: Step) -> str | None:
