@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tfacct.base import units
 from tfacct.output.chart import Chart
-from tfacct.output.report import Kind
+from tfacct.output.report import Column, Kind
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,14 +32,7 @@ def tick_text(unit: Kind, value: float) -> str:
         return units.percent(value, 0)
     if value == 0:
         return "0"
-    match unit:
-        case "flops":
-            return units.si(round(value))
-        case "params":
-            return units.people(round(value))
-        case "bytes":
-            return units.binary(round(value))
-    return f"{value:,.12g}"
+    return Column("", "", unit if unit in ("flops", "params", "bytes") else "number").text(value)
 
 
 def against_numbers(axes: Axes, chart: Chart) -> None:
