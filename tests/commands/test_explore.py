@@ -53,13 +53,13 @@ def test_the_data_of_a_page_is_packed_and_read_back() -> None:
 
 
 def code(text: str) -> str:
-    """Lines of a module without those that are empty, import, or comment alone, and without comments at their end."""
+    """Lines of a module without indentation, imports, comments and empty lines."""
     lines = [line for line in text.splitlines() if line and not re.match(r"import|\t*// ", line)]
-    return "\n".join(re.sub(r" // [^\"`]*$", "", line).removeprefix("export ") for line in lines)
+    return "\n".join(re.sub(r"^\t+| // [^\"`]*$", "", line).removeprefix("export ") for line in lines)
 
 
 def test_the_script_is_its_modules_as_they_are_written() -> None:
-    """Comments stay in the package."""
+    """Comments and indentation stay in the package."""
     for file in SOURCES:
         text = file.read_text(encoding="utf-8")
         assert code(text) in code(page.script()), file.name

@@ -42,7 +42,7 @@ def page(report: Report, digits: bool = False) -> str:
             "</head>",
             '<body class="tfacct-page">',
             '<main class="tfacct">',
-            *_body(report, "h1", digits),
+            *body(report, "h1", digits),
             *([f"<details><summary>Conventions</summary>{_paragraphs(others)}</details>"] if others else ()),
             f'<p class="aside">tfacct {__version__}</p>',
             "</main>",
@@ -59,7 +59,7 @@ def fragment(report: Report, digits: bool = False) -> str:
         [
             '<div class="tfacct">',
             f"<style>{stylesheet()}</style>",
-            *_body(report, "p", digits),
+            *body(report, "p", digits),
             "</div>",
         ]
     )
@@ -70,7 +70,7 @@ def stylesheet() -> str:
     return files("tfacct.output").joinpath("report.css").read_text(encoding="utf-8")
 
 
-def _body(report: Report, heading: str, digits: bool) -> Iterator[str]:
+def body(report: Report, heading: str, digits: bool = False) -> Iterator[str]:
     """Title, answer, table or derivation, notes, hints."""
     yield f'<{heading} class="title">{_text(report.title)}</{heading}>'
     if report.answer:

@@ -7,13 +7,15 @@ import hashlib
 import json
 import re
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from html import escape
 from importlib.resources import files
 from typing import Any
 
-from tfacct.output.report import Column, Report, Row
+from tfacct.output.html import body
+from tfacct.output.report import Report
 
 COUNTING = ("einsum", "lines", "storage", "ledger", "numbers")
 """The modules that count, each after those that it imports."""
@@ -25,9 +27,9 @@ SHOWING = (
 """The modules that show the counts."""
 _IMPORT = re.compile(r'^import \* as (\w+) from "\./(\w+)\.js";\n', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:const|(?:async )?function|class)\b)", re.MULTILINE)
-_NAMES = re.compile(r"^export (?:async )?(?:function|class) (\w+)|^export const (.+?);?$", re.MULTILINE)
-_COMMENT = re.compile(r"^\t*// .*\n| // [^\"`\n]*$", re.MULTILINE)
-"""Comments of the script."""
+_NAMES = re.compile(r"^export (?:async )?(?:function|class|const) (\w+)", re.MULTILINE)
+_COMMENT = re.compile(r"^\t*// .*\n| // [^\"`\n]*$|^\t+", re.MULTILINE)
+"""Comments and indentation of the script."""
 _STYLE_COMMENT = re.compile(r"^/\*.*\*/\n", re.MULTILINE)
 """Comments of the style."""
 LEVEL, RAW = 9, -15
@@ -59,25 +61,8 @@ def script(names: tuple[str, ...] = (*COUNTING, *SHOWING)) -> str:
             if known_as != module or module not in names[:index]:
                 raise ValueError(f"{name}.js imports {module} as {known_as}")
         body = _COMMENT.sub("", _EXPORT.sub("", _IMPORT.sub("", text))).strip()
-        parts.append(f"const {name} = (() => {{\n{body}\n\nreturn {{ {', '.join(_exports(text))} }};\n}})();\n")
+        parts.append(f"const {name} = (() => {{\n{body}\n\nreturn {{ {', '.join(_NAMES.findall(text))} }};\n}})();\n")
     return "\n".join(parts)
-
-
-def _exports(text: str) -> list[str]:
-    """Names that a module exports."""
-    found: list[str] = []
-    for function, constants in _NAMES.findall(text):
-        found += [function] if function else _constants(constants)
-    return found
-
-
-def _constants(text: str) -> list[str]:
-    """Names of `export const A = 1, B = 2;`: those before an equals sign outside brackets."""
-    depth, flat = 0, ""
-    for character in re.sub(r'"[^"]*"', '""', text):
-        depth += (character in "([{") - (character in ")]}")
-        flat += character if depth == 0 else ""
-    return [part.partition("=")[0].strip() for part in flat.split(", ") if " = " in part]
 
 
 def policy() -> str:
@@ -154,19 +139,9 @@ def extracted(html: str) -> Any:
 
 
 def _still(report: Report) -> str:
-    """The page without a script: answer, table, notes."""
-    columns = [column for column in report.columns if column.kind not in ("bar", "spec")]
-    head = "".join(f'<th scope="col">{escape(column.label)}</th>' for column in columns)
-    rows = "\n".join(_row(row, columns) for row in (*report.cells, *report.total_rows))
-    notes = "".join(f"<p>{escape(note)}</p>" for note in report.shown_notes)
-    table = f"<table><thead><tr>{head}</tr></thead><tbody>\n{rows}\n</tbody></table>"
-    head_line = f'<p class="about">{escape(report.title)}</p>\n<p>{escape(report.answer)}</p>'
-    return f'{head_line}\n<div class="wide">{table}</div>\n{notes}'
-
-
-def _row(row: Row, columns: Sequence[Column]) -> str:
-    cells = (f"<td>{escape(column.text(row.get(column.key)))}</td>" for column in columns)
-    return f"<tr>{''.join(cells)}</tr>"
+    """The page without a script: the report, without notation and bars."""
+    columns = tuple(column for column in report.columns if column.kind not in ("bar", "spec"))
+    return "\n".join(['<div class="wide">', *body(replace(report, columns=columns), "p"), "</div>"])
 
 
 def _listed(models: int) -> str:
