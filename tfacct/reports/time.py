@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from operator import itemgetter
-from typing import Any, Literal, NamedTuple, TypedDict
+from typing import Any, Literal, TypedDict
 
 from tfacct.accounts.metrics import Point
 from tfacct.base import units
@@ -41,7 +41,7 @@ from tfacct.reports.estimates import (
     step_error,
     validation_facts,
 )
-from tfacct.timing.calibrated import DOUBT, ReferencePass, reference_pass
+from tfacct.timing.calibrated import DOUBT, ReferencePass, priced
 from tfacct.timing.placement import Deployment, Placement
 from tfacct.timing.step_estimate import StepEstimate, constants_of, fitting_options, step_estimate
 from tfacct.timing.timing import CONSTANTS, Step, by_kernel
@@ -117,20 +117,11 @@ LEAST = (
 """What the least memory includes: of one micro-batch, and of several, whose gradients stay in memory."""
 
 
-class Baseline(NamedTuple):
-    """A constant utilization, its median error, and on which steps."""
-
-    mfu: float
-    counted: str
-    error: float
-    steps: str
-
-
-BASELINE = {
-    False: Baseline(UTILIZATION[False], "", 0.131, "MPT"),
-    True: Baseline(UTILIZATION[True], ", recomputation counted,", 0.102, "GPT"),
+BASELINE: Mapping[bool, Mapping[str, Any]] = {
+    False: {"mfu": UTILIZATION[False], "counted": "", "error": 0.131, "steps": "MPT"},
+    True: {"mfu": UTILIZATION[True], "counted": ", recomputation counted,", "error": 0.102, "steps": "GPT"},
 }
-"""By whether the layout is one of Megatron-LM."""
+"""A constant utilization, its median error, and on which steps: by whether the layout is one of Megatron-LM."""
 TRAIN_CONVENTION = "an estimate: seconds by a fitted law over FLOPs, bytes and launches, under FSDP"
 MEGATRON_CONVENTION = (
     "an estimate: seconds by a fitted law over FLOPs, bytes and launches, under Megatron-LM's tensor and pipeline"
@@ -442,7 +433,7 @@ def _train_table(one: StepEstimate) -> Table:
         {"what": PARTS[name], "seconds": part, "share": part / seconds} for name, part in one.parts.items() if part
     ]
     counted = ", recomputation counted" if one.trained.megatron and one.trained.recompute != "none" else ""
-    baseline = f"baseline, {BASELINE[one.trained.megatron].mfu:.1%} MFU{counted}"
+    baseline = f"baseline, {UTILIZATION[one.trained.megatron]:.1%} MFU{counted}"
     totals = {
         "step": f"≈ {units.seconds(seconds)}",
         "80% interval": one.interval and units.time_range(one.interval),
@@ -550,7 +541,7 @@ TRAIN_NOTES = (
     NoteRow(
         "baseline",
         2,
-        _if_timed(lambda one: one.usual and BASELINE[one.trained.megatron]._asdict()),
+        _if_timed(lambda one: one.usual and BASELINE[one.trained.megatron]),
         "Baseline: a constant {mfu:.1%} MFU{counted} has an error of {error:.1%} on {steps} steps.",
     ),
     NoteRow("links", 2, _if_timed(lambda one: link_notes(one.link_tp, one.link))),
@@ -585,7 +576,7 @@ def _time_calibrated(
     if where.dtype is not None and units.dtype_name(where.dtype) != on.dtype:
         raise UsageError(f"{device.id} was calibrated in {on.dtype}, not in {where.dtype}", option("dtype", on.dtype))
     work = selection.runnable(model, request)
-    one = reference_pass(model, work, train, device)
+    one = ReferencePass(model, work, device, on, train, priced(model, work, train, on))
     if one.bytes > memory.usable:
         raise UsageError(
             f"{model.name}: {units.binary(one.bytes)} of weights and cache exceed the usable {memory.words}"

@@ -17,7 +17,7 @@ from tfacct.base.errors import ConfigError
 from tfacct.base.record import record
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import Axes, axis_names, size
-from tfacct.ledger.groups import Group, Ledger
+from tfacct.ledger.groups import Group
 from tfacct.ledger.lines import Matmul, Pointwise, State, Table
 from tfacct.ledger.storage import width
 from tfacct.ledger.workload import Workload
@@ -141,26 +141,6 @@ class _Priced:
         return sum(self.work(kind, elements) for kind in (self.acts if leaf == "act" else ("add",)))
 
 
-def taken(
-    ledger: Ledger, work: Workload, run: Pass, on: Calibration, activation: str = "gelu", width: int = 4
-) -> list[Taken]:
-    """Seconds of a pass of the reference model, by name.
-
-    `width`: bytes of a weight's element.
-    """
-    at = work.axes()
-    weights = sum(ledger.parameters().values())
-    cold = width * weights > on.cache
-    found: dict[str, list[Taken]] = {}
-    for group in ledger.groups:
-        for one in _Priced(group, at, run, cold, on, activation).taken():
-            found.setdefault(one.name, []).append(one)
-    return [
-        Taken(name, sum(one.times for one in alike), sum(one.flops for one in alike), sum(one.seconds for one in alike))
-        for name, alike in found.items()
-    ]
-
-
 def priced(model: LoadedModel, work: Workload, train: bool, on: Calibration) -> list[Taken]:
     """Seconds of the reference model's pass, by name. Raises ConfigError for a model that is not supported."""
     kind, latent = model_kind(model.ledger), "latent attention" if model.ledger.instead is not None else None
@@ -169,8 +149,21 @@ def priced(model: LoadedModel, work: Workload, train: bool, on: Calibration) -> 
         raise ConfigError(f"{model.name}: a calibrated device does not support {odd}", "supported: dense decoders")
     parts = (sublayer.part for stack in model.architecture.stacks for sublayer in stack.block.sublayers)
     activation = next((name for part in parts if (name := getattr(part, "activation", None)) is not None), "gelu")
-    each = units.BITS[on.dtype] // 8
-    return taken(model.ledger, work, "train" if train else "forward", on, activation, each)
+    cold = weight_bytes(model, on) > on.cache
+    run: Pass = "train" if train else "forward"
+    found: dict[str, list[Taken]] = {}
+    for group in model.ledger.groups:
+        for one in _Priced(group, work.axes(), run, cold, on, activation).taken():
+            found.setdefault(one.name, []).append(one)
+    return [
+        Taken(name, sum(one.times for one in alike), sum(one.flops for one in alike), sum(one.seconds for one in alike))
+        for name, alike in found.items()
+    ]
+
+
+def weight_bytes(model: LoadedModel, on: Calibration) -> int:
+    """Bytes of the weights in the format of a sweep."""
+    return sum(model.ledger.parameters().values()) * units.BITS[on.dtype] // 8
 
 
 DOUBT = (
@@ -181,19 +174,14 @@ DOUBT = (
 
 @record
 class ReferencePass:
-    """A pass of the reference model on a swept machine; with `train` a backward pass follows."""
+    """A pass of the reference model on a device that was swept; with `train` a backward pass follows."""
 
     model: LoadedModel
     work: Workload
     device: Device
+    on: Calibration
     train: bool
-    parts: tuple[Taken, ...]
-
-    @property
-    def on(self) -> Calibration:
-        """The sweep of the machine."""
-        assert self.device.calibration is not None
-        return self.device.calibration
+    parts: Sequence[Taken]
 
     @property
     def seconds(self) -> float:
@@ -214,9 +202,8 @@ class ReferencePass:
     @property
     def bytes(self) -> int:
         """Bytes of weights and cache."""
-        weights = sum(self.model.ledger.parameters().values()) * units.BITS[self.on.dtype] // 8
         cache = sum(self.model.ledger.state_bytes(self.work.axes(), width(self.on.dtype)).values())
-        return int(weights) + int(cache)
+        return weight_bytes(self.model, self.on) + int(cache)
 
     @property
     def roofline(self) -> float:
@@ -228,12 +215,6 @@ class ReferencePass:
     def rate(self) -> float:
         """New tokens per second."""
         return float(self.work.batch * self.work.tokens / self.seconds)
-
-
-def reference_pass(model: LoadedModel, work: Workload, train: bool, device: Device) -> ReferencePass:
-    """The pass on a device that was swept. Raises ConfigError for a model that is not supported."""
-    assert device.calibration is not None
-    return ReferencePass(model, work, device, train, tuple(priced(model, work, train, device.calibration)))
 
 
 class Sweep(NamedTuple):

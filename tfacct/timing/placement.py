@@ -178,17 +178,15 @@ def place(
             f"{option('ep', ep)} does not divide {count:,} devices",
             f"numbers that do: {', '.join(str(n) for n in range(1, count + 1) if not count % n)}",
         )
+    storage, split = model.storage(dtype), Split(count, 1, ep)
     if count > 1:
         device.link(count)
-    check_heads(model, count)
-    storage = model.storage(dtype)
-    if count > 1 and on_one_device(model, dtype):
-        raise UsageError(
-            f"{model.name}: sharding is not supported for {storage.name} weights",
-            f"ask for one device: {option('on', device.id)}",
-        )
-    split = Split(count, 1, ep)
-    if count > 1:
+        check_heads(model, count)
+        if on_one_device(model, dtype):
+            raise UsageError(
+                f"{model.name}: sharding is not supported for {storage.name} weights",
+                f"ask for one device: {option('on', device.id)}",
+            )
         each = (share(one.parameter, one.axes, split, one.experts) for one in model.ledger.tensors())
         check_shares(model, dtype, each, storage)
     name, activations = dtypes(dtype)
