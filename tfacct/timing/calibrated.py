@@ -253,7 +253,10 @@ def sweep(device: str, dtype: str, progress: Tick) -> Sweep:
         clock=calibrating.clock_of(on),
         read=date.today().isoformat(),
         cache=CACHE,
-        products=_products(cases),
+        products=tuple(
+            Swept(*shape, _curve([one for one in cases if one.shape == shape]))
+            for shape in dict.fromkeys(case.shape for case in cases if case.kind == "product")
+        ),
         work=_work(cases, calibrating.HEADS, calibrating.GROUP, calibrating.TOKENS[2]),
         checks=Checks({"none": 1.0}),
     )
@@ -278,11 +281,6 @@ def sweep(device: str, dtype: str, progress: Tick) -> Sweep:
     )
     bandwidth = 2 * wide * copied.size / copied.seconds["forward"]
     return Sweep(found, running.memory_bytes(on), bandwidth, peak, on.type == "cpu")
-
-
-def _products(cases: Sequence[Case]) -> tuple[Swept, ...]:
-    shapes = dict.fromkeys(case.shape for case in cases if case.kind == "product")
-    return tuple(Swept(*shape, _curve([one for one in cases if one.shape == shape])) for shape in shapes)
 
 
 def _work(cases: Sequence[Case], heads: int, group: int, most: int) -> dict[str, Curve]:

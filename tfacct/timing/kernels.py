@@ -86,11 +86,6 @@ class Split:
         """Number of devices."""
         return self.tp * self.dp
 
-    @property
-    def each_expert(self) -> int:
-        """Number of devices that share one expert's width."""
-        return int(rounded_up(self.devices, self.ep))
-
 
 class Kernel(NamedTuple):
     """A kernel on one device, in all blocks of its kind together.
@@ -222,7 +217,9 @@ class _Lowered:
         if CHOSEN not in self.group.axes or not CHOICES.isdisjoint(masks):
             return self.group.lines
         return [
-            replace(line, mask="chosen") if isinstance(line, Matmul) and _attends(line) else line
+            replace(line, mask="chosen")
+            if isinstance(line, Matmul) and (_scores(line) or _values(line)) and INDEXER not in line.einsum.every
+            else line
             for line in self.group.lines
         ]
 
@@ -397,7 +394,7 @@ def divided(axes: Axes, split: Split, *, is_expert: bool = False) -> dict[str, i
         if axis in local:
             local[axis] = rounded_up(local[axis], split.tp)
     if is_expert and "Fe" in local:
-        local["Fe"] = rounded_up(axes["Fe"], split.each_expert)
+        local["Fe"] = rounded_up(axes["Fe"], rounded_up(split.devices, split.ep))
     if "K" in local:
         local["G"] = rounded_up(local["N"], local["K"])
     return local
@@ -440,11 +437,6 @@ def _mixes(line: Line) -> TypeGuard[Matmul]:
 def _is_vector(line: Line) -> TypeGuard[Table]:
     """True for a table whose numbers are all read: pointwise work has it as a parameter."""
     return isinstance(line, Table) and len(axis_names(line.spec)) == 1
-
-
-def _attends(line: Matmul) -> bool:
-    """True for scores and values, other than the scores of an indexer."""
-    return (_scores(line) or _values(line)) and INDEXER not in line.einsum.every
 
 
 def _scores(line: Matmul) -> bool:

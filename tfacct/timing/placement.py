@@ -315,7 +315,14 @@ def device_counts(
     """The bytes of a model's weights and cache on one device, and the fewest of each device that hold them, or the
     number that is given with it if so many do. `limit`: the memory that an engine leaves on so many devices; None if
     none, and it raises TfacctError where it does not start. Raises TfacctError."""
-    _check_counted(model)
+    if (odd := unsupported_part(model)) is not None:
+        raise ConfigError(
+            f"{model.name}: devices are not counted for {odd}",
+            spelled(
+                f"`tfacct memory {quote(model.path or model.name)} --on DEVICE` counts whether one holds it",
+                "memory(on=...) counts whether one device holds it",
+            ),
+        )
     asked = {count for count, _ in found if count is not None}
     counts = sorted({*device_numbers(model, ep, dtype), *asked})
     joined = replace(found[0][1], links=Links(one_way=1, domain=max({MOST, *asked})))
@@ -349,19 +356,6 @@ def device_counts(
     if limit is not None and all(one.unsupported for one in needed):
         raise UsageError(needed[0].unsupported, f"leave {option('engine')} out")
     return undivided, needed
-
-
-def _check_counted(model: LoadedModel) -> None:
-    """Raises ConfigError, in the words of a count, for a model that is not divided among devices here."""
-    odd = unsupported_part(model)
-    if odd is not None:
-        raise ConfigError(
-            f"{model.name}: devices are not counted for {odd}",
-            spelled(
-                f"`tfacct memory {quote(model.path or model.name)} --on DEVICE` counts whether one holds it",
-                "memory(on=...) counts whether one device holds it",
-            ),
-        )
 
 
 def device_numbers(model: LoadedModel, ep: int, dtype: str | None) -> list[int]:

@@ -50,8 +50,6 @@ from tfacct.timing.validated import (
 from tfacct.training.memory import training_memory
 from tfacct.training.recipe import Recipe, micro_batches
 
-REACHES = ("domain", "network")
-"""Reach of the links that measured steps used: NVLink within a node, and a network between such nodes."""
 DAY = 86_400
 MEASURED_TOGETHER = ({EXPERTS_BALANCED, IN_NVFP4}, {CONTEXT, SHARDED})
 """Groups of steps since 2024 that measured steps are of at once: they count as the first."""
@@ -251,11 +249,11 @@ def newer_group(model: LoadedModel, trained: Trained) -> str | None:
 
 
 def unmeasured_step(device: devices.Device, link: Link | None, newer: str | None) -> str:
-    """The reason why the error of a step is not known; empty where such steps were measured. `link`: of all devices.
-    `newer`: from `newer_group`."""
+    """The reason why the error of a step is not known; empty where such steps were measured: over NVLink in a node, and
+    a network between such nodes. `link`: of all devices. `newer`: from `newer_group`."""
     if newer is not None and newer not in NEWER_LAYOUTS:
         return f"No step {newer} was measured"
-    return unmeasured("step", device, link, REACHES)
+    return unmeasured("step", device, link, ("domain", "network"))
 
 
 def measured_alike(model: LoadedModel, device: devices.Device, megatron: bool) -> bool:

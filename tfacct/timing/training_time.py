@@ -101,16 +101,6 @@ class Trained:
         """Passes over the layers, the backward pass counted twice."""
         return 3 + (self.recompute == "full")
 
-    @property
-    def matmul_passes(self) -> int:
-        """The same for matmuls, half of whose backward pass is the gradient of their weights."""
-        return self.passes - self.frozen
-
-    @property
-    def attention_passes(self) -> float:
-        """The same for attention, whose backward pass has five matmuls for two."""
-        return 3.5 + (self.recompute != "none")
-
     def sharded(self, dense: int, experts: int) -> list[tuple[float, int]]:
         """Of parameters outside and of routed experts: how many are on a device before FSDP shards them, and how many
         devices have the same, or shard them under FSDP."""
@@ -149,21 +139,20 @@ def work_of(ledger: Ledger, trained: Trained) -> Work:
     moved = sum(kernel.moved for kernel in (undivided if mesh.sp else forward) if kernel.kind == "pointwise")
     layers = [group for group in ledger.groups if group.numbers]
     routed = sum(int(group.count) * group.axes.get(ACTIVE, 0) * group.axes["D"] for group in layers)
-    experts = expert_parameters(ledger)
     return Work(
         forward,
         tokens * int(rounded_up(vocabulary, mesh.tp)),
         sum(int(group.count) for group in layers),
-        sum(ledger.parameters().values()) - experts,
-        experts,
+        *parameters(ledger),
         moved / mesh.tp if mesh.sp else moved,
         BF16_EACH.bytes(tokens * routed),
     )
 
 
-def expert_parameters(ledger: Ledger) -> int:
-    """Parameters of routed experts."""
-    return int(sum(one.count * one.elements for one in ledger.tensors() if one.parameter.is_expert))
+def parameters(ledger: Ledger) -> tuple[int, int]:
+    """Parameters outside and of routed experts."""
+    experts = int(sum(one.count * one.elements for one in ledger.tensors() if one.parameter.is_expert))
+    return sum(ledger.parameters().values()) - experts, experts
 
 
 class Parts(dict[str, float]):
@@ -179,6 +168,8 @@ def step(work: Work, device: Device, trained: Trained, c: TrainingConstants) -> 
     """Seconds of a step on each device, by the pipeline stage that has most layers. The head's time is taken to be
     shared by all stages, and experts get equally many tokens."""
     mesh, passes, is_hot = trained.mesh, trained.passes, "fp8" in device.peak
+    of_matmuls = passes - trained.frozen  # half of their backward pass is the gradient of their weights
+    of_attention = 3.5 + (trained.recompute != "none")  # its backward pass has five matmuls for two
     share_of_peak = {"bf16": c.products_hot if is_hot else c.products, "fp8": c.fp8, "nvfp4": c.nvfp4}
     wide = device.peak["bf16"] * share_of_peak["bf16"]
     matmuls = device.peak[UNITS[trained.dtype]] * share_of_peak[trained.dtype]
@@ -193,10 +184,10 @@ def step(work: Work, device: Device, trained: Trained, c: TrainingConstants) -> 
     summed = 2 * (mesh.tp - 1) / mesh.tp * work.total("moved", "all-reduce") / mesh.cp / rate(mesh.tp)
     exchanged = 2 * work.routed * (1 - 1 / mesh.ep) / rate(mesh.ep)
     micro_batch = Parts(
-        products=share * work.total("flops", "gemm") * trained.matmul_passes / matmuls,
-        experts=share * work.total("flops", "experts") * trained.matmul_passes / (matmuls * c.experts),
+        products=share * work.total("flops", "gemm") * of_matmuls / matmuls,
+        experts=share * work.total("flops", "experts") * of_matmuls / (matmuls * c.experts),
         head=of_head * work.total("flops", "head") * (3 - trained.frozen) / wide,
-        attention=share * work.total("flops", "attention") * trained.attention_passes / attention,
+        attention=share * work.total("flops", "attention") * of_attention / attention,
         pointwise=share * work.moved * c.pointwise * passes / device.bandwidth,
         logits=of_head * work.logits * c.logits / device.bandwidth,
         launches=of_layers * sum(one.times for one in work.forward) * passes * c.launch,
@@ -233,8 +224,7 @@ def least_bytes(ledger: Ledger, trained: Trained) -> int:
     """Bytes that every implementation of a step needs on each device: weights, gradients and two states of AdamW in
     bf16, and saved activations, of a byte each if matmuls are narrower. Replicas shard at most the optimizer state;
     frozen weights have four bits."""
-    experts = expert_parameters(ledger)
-    sharded = trained.sharded(sum(ledger.parameters().values()) - experts, experts)
+    sharded = trained.sharded(*parameters(ledger))
     weights = sum(each / (copies if trained.mesh.fsdp > 1 else 1) for each, copies in sharded)
     in_flight = min(trained.mesh.pp, trained.accumulate)
     activations = (2 if trained.dtype == "bf16" else 1) * _least_saved(ledger, trained) * in_flight / trained.replica
