@@ -175,13 +175,7 @@ class _Lowered:
     lines, then pointwise work and all-reduces."""
 
     def __init__(
-        self,
-        group: Group,
-        weights: Storage,
-        activations: Width,
-        cache: Width,
-        split: Split,
-        experts: bool,
+        self, group: Group, weights: Storage, activations: Width, cache: Width, split: Split, experts: bool
     ) -> None:
         self.group, self.split, self.has_experts = group, split, experts
         self.weights, self.activations, self.cache = weights, activations, cache

@@ -131,13 +131,8 @@ Order: TypeAlias = Literal["time", "memory", "sent"]
 Key: TypeAlias = Callable[[Candidate], tuple[Any, ...]]
 
 
-def _seconds(one: Candidate) -> tuple[bool, str, float]:
-    """Seconds of two laws are not compared; layouts without an estimate come last."""
-    return (True, "", 0) if one.estimate is None else (False, one.estimate.stack, one.estimate.seconds)
-
-
 ORDERS: Mapping[Order, Key] = {
-    "time": lambda one: (*_seconds(one), one.sent, one.bytes),
+    "time": lambda one: (inf if one.estimate is None else one.estimate.seconds, one.sent, one.bytes),
     "memory": lambda one: (one.bytes, one.sent),
     "sent": lambda one: (one.sent, one.bytes),
 }
@@ -161,7 +156,7 @@ def ranking(
             order = "sent"
     key = ORDERS[order]
     ranked = sorted((min(each, key=lambda one: key(one)[:-1]) for each in ways), key=key)
-    if order == "time":  # the law of the fastest layout comes first
+    if order == "time":  # seconds of two laws are not compared: the law of the fastest layout comes first
         first = {one.estimate.stack: one.estimate.seconds for one in reversed(ranked) if one.estimate is not None}
         ranked.sort(key=lambda one: inf if one.estimate is None else first[one.estimate.stack])
     return order, ranked, reason
