@@ -15,7 +15,7 @@ from tfacct.base import units
 from tfacct.base.errors import TfacctError, UsageError, listed
 from tfacct.base.spelling import option
 from tfacct.ledger.storage import Width, dtypes, width
-from tfacct.ledger.workload import LARGEST, Request, Workload
+from tfacct.ledger.workload import LARGEST, Request, Workload, check_size
 from tfacct.loading import devices, selection
 from tfacct.loading.model import LoadedModel
 from tfacct.loading.skipped import Skipped
@@ -153,7 +153,7 @@ def memory(
             raise UsageError(problem, "name one model, or give one batch")
         batches = sorted(set(batches))
         request = replace(request, batch=batches[-1])
-    options = MemoryOptions(request, dtype, width(dtypes(dtype, kv_dtype)[1], _page_size(kv_block)), fit, mesh)
+    options = MemoryOptions(request, dtype, _cache_format(dtype, kv_dtype, kv_block), fit, mesh)
     models, unpaged = _paged(models, options.cached)
     models, skipped = selection.in_groups(*selection.with_known_bytes(models, dtype), request)
     stored = selection.formats(models, dtype)
@@ -228,13 +228,11 @@ def _check_mesh(models: Sequence[LoadedModel], options: MemoryOptions) -> None:
             check_heads(models[0], limit.count)
 
 
-def _page_size(kv_block: int | None) -> int:
-    """Tokens of a page; 1 without pages. Raises UsageError."""
-    if kv_block is None:
-        return 1
-    if not isinstance(kv_block, int) or isinstance(kv_block, bool) or not 1 <= kv_block <= LARGEST_PAGE:
-        raise UsageError(f"{option('kv_block')} must be a number of tokens, not {kv_block!r}", "for example 16")
-    return kv_block
+def _cache_format(dtype: str | None, kv_dtype: str | None, kv_block: int | None) -> Width:
+    """The format of the cache, in pages of so many tokens. Raises UsageError."""
+    page = 1 if kv_block is None else kv_block
+    check_size(option("kv_block"), page, LARGEST_PAGE)
+    return width(dtypes(dtype, kv_dtype)[1], page)
 
 
 def _paged(models: Sequence[LoadedModel], cached: Width) -> tuple[Sequence[LoadedModel], list[Skipped]]:
@@ -841,7 +839,7 @@ def kv(
     if contexts is not None:
         contexts = sorted(set(contexts))
         request = replace(request, ctx=contexts[-1])
-    options = MemoryOptions(request, None, width(dtypes(None, dtype)[1], _page_size(kv_block)), None, mesh)
+    options = MemoryOptions(request, None, _cache_format(None, dtype, kv_block), None, mesh)
     models, unpaged = _paged(models, options.cached)
     _check_mesh(models, options)
     whole_models, models, unfit = sharded(models, mesh, weights=False)
