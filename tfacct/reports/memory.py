@@ -1149,8 +1149,6 @@ def fit(
 ) -> FitReport:
     """How many of each device fit the weights and the cache, or whether the number given with it does. `where`: `ep`,
     `use` and `reserve`, or the `limit` of an `engine`, which has this name. Raises TfacctError."""
-    if request.tokens is not None or request.decode:
-        raise UsageError(f"{option('tokens')} and {option('decode')} do not affect the cache", "leave them out")
     from tfacct.timing.placement import device_counts, on_one_device, place
 
     work = selection.runnable(model, request)

@@ -16,7 +16,7 @@ from tfacct.base.record import record
 from tfacct.base.spelling import option
 from tfacct.ledger import paths
 from tfacct.ledger.storage import width
-from tfacct.ledger.workload import Request, Workload, sequences_only
+from tfacct.ledger.workload import Request, Workload
 from tfacct.loading import selection
 from tfacct.loading.model import LoadedModel
 from tfacct.output.keys import Keys, Object, values_of
@@ -276,10 +276,6 @@ def train(
     """Memory of a training step, as the class of transformers runs it. `fit`: the memory of a device. `by`: rows of the
     table. Raises TfacctError."""
     recipe = recipe.checked()
-    if request.decode or request.tokens is not None:
-        raise sequences_only("train")
-    if by not in TABLES:
-        raise UsageError(f"{option('by')} is phase, tensor or part, not {by!r}")
     _check_on_devices(models, request, recipe, fit)
     models, left_out = trainable(models, recipe)
     models, of_other_sizes = of_own_size(models, request)
@@ -1010,8 +1006,6 @@ def train_exact(
     if len(models) > 1:
         raise UsageError(f"{option('exact', True)} runs one model", "name one MODEL")
     (model,) = models
-    if request.decode or request.tokens is not None:
-        raise sequences_only("train")
     if by != "phase":
         raise UsageError(f"{option('by', by)} does not work with {option('exact', True)}", "its rows are modules")
     if recipe.mesh is not None:
