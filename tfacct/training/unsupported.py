@@ -369,7 +369,7 @@ FEATURES: Mapping[str, tuple[str, Test]] = {
     "odd_heads": ("sizes that torch's kernels pad", _odd_heads),
     "no_packing": ("not a decoder with attention in every layer", _shape(_no_packing)),
     "not_linear": ("target modules that are not linear layers", _lora(not_linear)),
-    "unknown_targets": ("target modules that peft matches elsewhere too", _lora(unknown_targets)),
+    "unknown_targets": ("target modules whose adapted layers are not known", _lora(unknown_targets)),
     "no_attention_adapters": (
         "no adapter on attention",
         _lora(lambda model, targets: not any(path.startswith(ATTENTION) for path in adapted(model, targets))),
