@@ -3,8 +3,7 @@ Estimates, with the upper ends of their ranges."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from tfacct.base import units
@@ -16,9 +15,8 @@ from tfacct.loading import devices
 from tfacct.loading.links import NODE
 from tfacct.loading.memory_limit import MemoryLimit, device_limit
 from tfacct.loading.model import LoadedModel
-from tfacct.parallel.support import CutError
 from tfacct.timing.load import Load, Loaded, loaded
-from tfacct.timing.placement import Deployment, Placement, device_numbers
+from tfacct.timing.placement import Deployment, Placement, device_numbers, placements
 from tfacct.timing.serving import largest_where
 
 
@@ -84,7 +82,10 @@ def fewest(model: LoadedModel, on: Deployment, load: Load, requests: int, ttft: 
     Raises TfacctError if there is none."""
     load.check_runs(model)
     count, device = devices.several(option("on"), on.on)
-    placed = list(_placements(model, on, count, device))
+    node = count if count > 1 else max(NODE, device.links.joined)
+    counts = [tp for tp in device_numbers(model, on.ep, on.dtype) if tp <= node and device.links.known(tp)]
+    each = placements(model, device, counts, on.dtype, on.kv_dtype, on.ep)
+    placed = [(one, device_limit(one.count, device, on.use, on.reserve)) for one in each]
     holding = [(one, memory) for one, memory in placed if one.host.capacity(load.context, memory.usable, 1)]
     if not holding:
         one, memory = placed[-1]
@@ -100,18 +101,6 @@ def fewest(model: LoadedModel, on: Deployment, load: Load, requests: int, ttft: 
     if not found:
         raise _missed(load, requests, ttft, holding[-1][0], [*at_once[:1], *spread_out[:1]])
     return Fewest(load, requests, ttft, found, spread_out[0])
-
-
-def _placements(
-    model: LoadedModel, on: Deployment, count: int, device: devices.Device
-) -> Iterator[tuple[Placement, MemoryLimit]]:
-    """The model on each number of devices of a node that divides it and whose link is known."""
-    most = count if count > 1 else max(NODE, device.links.joined)
-    for tp in device_numbers(model, on.ep, on.dtype):
-        if tp <= most and device.links.known(tp):
-            memory = device_limit(tp, device, on.use, on.reserve)
-            with suppress(CutError):  # others may divide the blocks of the format
-                yield on.place(model, memory), memory
 
 
 def _with_replicas(

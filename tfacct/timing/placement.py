@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from shlex import quote
 from typing import Any, NamedTuple
@@ -195,6 +196,15 @@ def place(
     return Placement(model, device, count, dtype, storage.name if dtype is None else name, cache, host)
 
 
+def placements(
+    model: LoadedModel, device: devices.Device, counts: Iterable[int], dtype: str | None, kv_dtype: str | None, ep: int
+) -> Iterator[Placement]:
+    """The model on each of these numbers of devices that cuts no blocks of the format. Raises TfacctError."""
+    for count in counts:
+        with suppress(CutError):
+            yield place(model, count, device, dtype=dtype, kv_dtype=kv_dtype, ep=ep)
+
+
 def check_experts(model: LoadedModel, ep: int) -> None:
     """Raises UsageError for parts of experts of a model that has none."""
     if ep > 1 and not model.ledger.experts:
@@ -324,22 +334,21 @@ def device_counts(
             ),
         )
     asked = {count for count, _ in found if count is not None}
-    counts = sorted({*device_numbers(model, ep, dtype), *asked})
-    joined = replace(found[0][1], links=Links(one_way=1, domain=max({MOST, *asked})))
-    shares = []
-    for count in counts:  # no byte depends on what the device is
-        parts = 1 if count % ep and count not in asked else ep
-        try:
-            host = place(model, count, joined, dtype=dtype, kv_dtype=kv_dtype, ep=parts).host
-        except CutError:
-            continue
-        shares.append(Share(count, host.stored(), host.cached(work.context, work.batch)))
-    undivided, whole = shares[0], {one.devices for one in shares}
+    counts = sorted({*(count for count in device_numbers(model, ep, dtype) if count % ep == 0), *asked})
+    joined = replace(found[0][1], links=Links(one_way=1, domain=max({MOST, *asked})))  # no byte depends on the device
+    undivided, *shares = (
+        Share(one.count, one.host.stored(), one.host.cached(work.context, work.batch))
+        for one in (
+            *placements(model, joined, [1], dtype, kv_dtype, 1),
+            *placements(model, joined, counts, dtype, kv_dtype, ep),
+        )
+    )
+    whole = {one.devices for one in shares}
     needed = []
     for number, device in {(number, device.id): (number, device) for number, device in found}.values():
         memory, fewest, unsupported = device_limit(1, device, use, reserve), None, ""
         tried = counts if number is None else [number]
-        for one in (one for one in shares if one.devices % ep == 0 and one.devices in tried):
+        for one in (one for one in shares if one.devices in tried):
             try:
                 left = memory if limit is None else limit(device_limit(one.devices, device, use, reserve))
             except TfacctError as error:
