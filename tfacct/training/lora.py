@@ -276,7 +276,7 @@ INPUTS = frozenset((LAYER_INPUT, paths.in_encoder(LAYER_INPUT)))
 class Adapters(NamedTuple):
     """Adapters of `rank` on some linear layers. `role`: role of their tensors. `copies`: each copies its input, by a
     cast or a dropout. `drops`: LoRA dropout. `unpacked`: 4-bit weights, by operation. `recomputes`: their layers are
-    recomputed. `mlp_module`: the class has a module for its MLP, whose input stays alive while it runs."""
+    recomputed."""
 
     rank: int
     layers: tuple[LinearLayer, ...]
@@ -285,7 +285,6 @@ class Adapters(NamedTuple):
     drops: bool = False
     unpacked: Mapping[str, tuple[Transient, ...]] = {}
     recomputes: bool = False
-    mlp_module: bool = True
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -312,9 +311,8 @@ def with_adapters(graph: StepGraph, model: LoadedModel, recipe: Recipe) -> StepG
     role: Role = "fp32" if in_fp32 else "compute"
     copies = in_fp32 or recipe.autocast or drops
     embedded = recipe.recompute == "full"
-    on, modules = tuple(adapted_layers(model, targets)), model.config.hf_module_paths()
-    mlp_module = all("." in modules[each.path].rpartition("*.")[2] for each in on if each.path.startswith(MLP))
-    adapters = Adapters(targets.rank, on, role, copies, drops, unpacked, embedded, mlp_module)
+    on = tuple(adapted_layers(model, targets))
+    adapters = Adapters(targets.rank, on, role, copies, drops, unpacked, embedded)
     source, of_encoder = _side(graph.encoder_layers, adapters, embedded=embedded) if graph.encoder_layers else ((), [])
     (before, *layers, after), stays = _side((graph.before, *graph.layers, graph.after), adapters, embedded=embedded)
     shape, stays = model.architecture, [*of_encoder, *stays]
@@ -440,35 +438,28 @@ def _training(graph: LayerGraph, adapters: Adapters, *, reads_gradient: bool) ->
 
 
 def _in_forward(graph: LayerGraph, in_mlp: Sequence[LinearLayer], adapters: Adapters) -> Iterator[BackwardOp]:
-    """What is alive in the forward pass at each adapter of an MLP besides saved tensors: its input, which it has
-    copied, the results that it adds up, the residual stream, and what the MLP reads.
+    """What is alive in the forward pass at each adapter of an MLP besides saved tensors: the residual stream, the input
+    of the MLP, a gate and its activation, copies of the adapter's input, and the results that are added up.
 
     A recomputed layer stops at the last tensor that its backward pass needs, which may be the last adapter's narrow
     result. Then gradients of its result are alive.
     """
-    role, autocast = adapters.role, bool(graph.casts)
-    results = {flow.at: flow.result for flow in graph.flow if flow.result is not None}
-    there, wide = {each.path for each in graph.saved}, role == FP32 or autocast
-    last, place = in_mlp[-1], {name: at for at, name in enumerate(graph.order)}
+    role, place, last = adapters.role, {name: at for at, name in enumerate(graph.order)}, in_mlp[-1]
+    wide, there = role == FP32 or bool(graph.casts), {each.path for each in graph.saved}
     end = place[f"{last.path}.lora_B{WEIGHT}"]
     stops = adapters.recomputes and all(place.get(each.saved_for[0], 0) <= end for each in graph.saved)
     gradients = (*last.made(role), *(last.made("compute") if wide and not adapters.unpacked else ())) if stops else ()
+    inputs = () if adapters.recomputes else (Transient(STREAM, times=2),)  # of the layer and, in the first, embeddings
     for layer in in_mlp:
-        ends = layer.made(role)[-1].axes == STREAM
-        before = [result for at, result in results.items() if place[at] < place[f"{layer.path}{WEIGHT}"]]
-        alive = [each for each in before if each.axes == STREAM][-2:][: 1 + adapters.mlp_module]
-        # in the first layer, the embeddings
-        alive += [] if adapters.recomputes else [SavedTensor(LAYER_INPUT, STREAM, (), times=2)]
-        alive += [each for each in before if ends and each.axes == layer.reads][-1:]
-        alive = [each for each in alive if each.path not in there]
-        gate = [each._replace(times=2) for each in before if each.axes == layer.made(role)[0].axes and not ends]
-        made = () if (layer is last and stops) or (autocast and ends) else (*layer.made(role), *layer.made(role))
-        copies = int(adapters.drops and wide) + int(autocast and (ends or not adapters.drops))
-        temporary = [Transient(each.axes, each.role, each.times) for each in (*alive, *gate)]
-        copied = [Transient(layer.reads, "fp32", copies)] if copies else []
-        yield BackwardOp(
-            f"{layer.path}.lora_B{WEIGHT}", (*temporary, *copied, *layer.made("compute"), *made, *gradients)
-        )
+        before = [flow.result for flow in graph.flow if place[flow.at] < place[f"{layer.path}{WEIGHT}"] and flow.result]
+        streams, reads = ([each for each in before if each.axes == axes] for axes in (STREAM, layer.reads))
+        alive = {each.path: each for each in (*streams[-2:], *reads[-1:]) if each.path not in there}
+        made, copies = layer.made(role), (adapters.drops and wide) + bool(graph.casts)
+        gate = [each._replace(times=2) for each in before if each.axes == made[0].axes != STREAM]
+        temporary = [Transient(each.axes, each.role, each.times) for each in (*alive.values(), *gate)]
+        temporary += [Transient(layer.reads, "fp32", copies), *layer.made("compute")]
+        results = () if stops and layer is last else made + made
+        yield BackwardOp(f"{layer.path}.lora_B{WEIGHT}", (*inputs, *temporary, *results, *gradients))
 
 
 def _adapter(layer: LinearLayer, adapters: Adapters, *, autocast: bool, live: bool, added: bool) -> LayerGraph:
