@@ -97,6 +97,14 @@ def test_a_fused_adapter_can_be_the_peak_in_its_forward_pass(name: str, adapters
     assert (found.total, found.operation) == (peak, "blocks.*.mlp.gate_proj.lora_B.weight")
 
 
+def test_embeddings_that_stay_are_in_fp32_under_autocast() -> None:
+    """granite-3.1-2b, four layers: recomputed layers read the embeddings times a factor, so 4,096 × 2,048 embeddings
+    stay as well, in 4 bytes each. The class has this peak."""
+    model = load("granite-3.1-2b", num_hidden_layers=4).loaded
+    recipe = Recipe(lora="16", weights_dtype="fp32", recompute="full")
+    assert training_memory(model, Workload(context=4096, tokens=4096, batch=1), recipe).peak.total == 4_230_558_184
+
+
 def small(lora: str, **recipe: Any) -> TrainingStep:
     """A step of three layers with adapters."""
     fields = {"hidden_size": 48, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 16}

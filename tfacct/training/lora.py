@@ -318,7 +318,8 @@ def with_adapters(graph: StepGraph, model: LoadedModel, recipe: Recipe) -> StepG
     shape, stays = model.architecture, [*of_encoder, *stays]
     drops_embeddings = any(each.path == "embed.drop" for each in before.graph.saved)
     if embedded and (drops_embeddings or shape.positions is not None or shape.embed.factor is not None):
-        stays += [SavedTensor("embeddings", axes, ()) for axes in ("B T D", *(("B I D",) if source else ()))]
+        stream: Role = "fp32" if recipe.autocast else "compute"
+        stays += [SavedTensor("embeddings", axes, (), stream) for axes in (STREAM, *(("B I D",) if source else ()))]
     buffers = (*graph.buffers, *stays)
     return graph._replace(before=before, layers=tuple(layers), after=after, encoder_layers=source, buffers=buffers)
 

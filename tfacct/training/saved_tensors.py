@@ -270,10 +270,12 @@ class LayerRules:
             if kind == "weighting" and self.traits.dense_experts:  # of what experts read
                 name, source = f"{path.removesuffix('weighting')}routing", f"{path}.in"
             self.save(source, spec, name, self.role_of_experts(path))
+            role: Role = "compute"
             if kind == "weighting" and "A" in axes:
-                self.save(f"{path}.shares", "B T A", name, "compute" if self.traits.narrow_shares else "fp32")
+                role = "compute" if self.traits.narrow_shares else "fp32"  # of their product with the results, too
+                self.save(f"{path}.shares", "B T A", name, role)
             reads = () if name.endswith("routing") else (source,)
-            self.op(name, Transient(spec, times=3 if kind == "weighting" else 2), reads=reads)
+            self.op(name, Transient(spec, role, 3 if kind == "weighting" else 2), reads=reads)
         self.add(path, axes, only=True)
         if path == FINAL_NORM and "final" in self.mode.dropouts:
             self.drops(path, spec, reads=(path,))

@@ -86,8 +86,8 @@ TRAITS: Mapping[str, Traits] = {
             Traits(narrow_softmax=True),
         ),
         (
-            "axk1 deepseek_v2 deepseek_v3 dots1 ernie4_5_moe exaone_moe glm4_moe_lite hunyuan_v1_moe hy_v3 kimi_k2 "
-            "kolibri1 solar_open",
+            "axk1 deepseek_v2 deepseek_v3 dots1 exaone_moe glm4_moe_lite hunyuan_v1_moe hy_v3 kimi_k2 kolibri1 "
+            "solar_open",
             Traits(fp32_router=True),
         ),
         ("bailing_moe glm4_moe", Traits(rejoins_heads=True, fp32_router=True)),
@@ -101,6 +101,7 @@ TRAITS: Mapping[str, Traits] = {
         ("cohere cohere2 cohere2_moe", Traits(python_layer_norm=True)),
         ("distilbert layoutlm mpnet", Traits(narrow_softmax=True, id_buffers=1)),
         ("ernie4_5", Traits(fp32_rotary=True, rotary_per_layer=True)),
+        ("ernie4_5_moe", Traits(fp32_router=True, narrow_shares=True)),
         ("eurobert", Traits(fp32_loss=True)),
         ("falcon", Traits(narrow_softmax=True, always_masked=True, fused_qkv="copies if grouped")),
         ("flex_olmo", Traits(fp32_norm_weights="parameters", fp32_rotary=True, narrow_shares=True)),
@@ -115,7 +116,7 @@ TRAITS: Mapping[str, Traits] = {
             Traits(narrow_softmax=True, fp32_norm_weights="parameters", narrow_shares=True, clamped_experts=True),
         ),
         ("gptj", Traits(fp32_scores=True)),
-        ("granitemoe granitemoeshared mellum olmoe phimoe qwen2_moe qwen3_moe", Traits(narrow_shares=True)),
+        ("granitemoe granitemoeshared lfm2_moe mellum olmoe phimoe qwen2_moe qwen3_moe", Traits(narrow_shares=True)),
         ("helium", Traits(fp32_norm_weights="copies", rotary_per_layer=True)),
         ("llama4_text", Traits(narrow_softmax=True, dense_experts=True)),
         ("minimax_m2 nemotron phi qwen3_5_text stablelm", Traits(rejoins_heads=True)),
