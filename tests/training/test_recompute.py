@@ -166,3 +166,15 @@ def test_results_of_experts_have_the_dtype_of_their_shares(name: str, recipe: Re
     model = load(name, num_hidden_layers=4).loaded
     found = training_memory(model, Workload(context=4096, tokens=4096, batch=batch), recipe)
     assert found.peak.total == pytest.approx(peak, rel=0.002)
+
+
+def test_a_causal_mask_is_an_argument_in_the_dtype_of_the_embeddings() -> None:
+    """Golden: the classes, as `--exact` runs them. Eager attention adds a mask of B · T · S numbers, in fp32 under
+    autocast; BERT's tokens see one another without a mask."""
+    sizes = {"hidden_size": 512, "num_hidden_layers": 4, "num_attention_heads": 8, "num_key_value_heads": 2}
+    llama = load({"model_type": "llama", **sizes, "intermediate_size": 1408, "vocab_size": 2048})
+    asked = {"batch": 2, "ctx": 1024, "attention": "eager", "optimizer": "none", "weights_dtype": "fp32"}
+    assert llama.train(**asked, recompute="full").peak_bytes == 337_447_176
+    assert llama.train(**asked, recompute="attention").peak_bytes == 465_541_384
+    bert = load("bert-base").train(batch=5, ctx=300, attention="eager", recompute="attention")
+    assert bert.peak_bytes == 1_262_599_192

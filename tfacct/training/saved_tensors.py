@@ -680,14 +680,18 @@ def rotary_tables(model: Transformer, mode: Mode, traits: Traits) -> Iterator[tu
 
 
 def arguments(model: Transformer, axes: Axes, mode: Mode, traits: Traits) -> tuple[Transient, ...]:
-    """Positions and masks passed to layers: with eager attention, one mask for windows and one for full attention; with
-    sdpa, one for windows shorter than the sequence, or one if the class always makes it."""
+    """Positions and masks passed to layers: with eager attention, one mask for windows and one for causal attention;
+    with sdpa, one for windows shorter than the sequence, or one if the class always makes it."""
     positions: tuple[Transient, ...] = () if model.positions is not None else (Transient("T", "index"),)
     if traits.rotary_per_layer:
         positions += tuple(Transient(axes, role) for _, axes, role in rotary_tables(model, mode, traits))
     windows = {stack.block.window for stack in model.stacks if any("attn" in name for name, _ in stack.block.parts())}
     if not mode.sdpa:
-        return (*positions, Transient("B T S", times=len({window is None for window in windows})))
+        masks = {window is None for window in windows}
+        if not any(getattr(part, "causal", True) for part in model.attentions):  # every token sees all others: no mask
+            masks.discard(True)
+        role: Role = "fp32" if mode.autocast else "compute"  # that of the embeddings
+        return (*positions, *((Transient("B T S", role, len(masks)),) if masks else ()))
     crossed = any(window is not None and window <= axes["T"] for window in windows)
     return (*positions, *((Transient("T S", "mask"),) if crossed or traits.always_masked or mode.packed else ()))
 
