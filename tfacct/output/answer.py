@@ -19,7 +19,7 @@ class Answer(views.Report):
     missing value is null."""
 
     _name: ClassVar[str]
-    """Command, with the option that selects this answer if there are several."""
+    """Name in the JSON and of the schema: the command, and the option that selects this answer if there are several."""
     _line: ClassVar[type | None] = None
     """Type of one of its `lines`; None where there are none."""
     _reserved: ClassVar[dict[str, Any]] = {}
@@ -59,11 +59,6 @@ class Answer(views.Report):
 
 
 AnswerT = TypeVar("AnswerT", bound=Answer)
-
-
-def command_of(kind: type[Answer]) -> str:
-    """The kind by name: `command` in JSON, and the name of its schema."""
-    return kind._name
 
 
 def nullable(kind: type[Answer]) -> tuple[str, ...]:

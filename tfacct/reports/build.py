@@ -18,7 +18,7 @@ from tfacct.loading import selection
 from tfacct.loading.model import LoadedModel
 from tfacct.loading.selection import WorkloadFacts as WorkloadFacts
 from tfacct.loading.skipped import Skipped
-from tfacct.output.answer import Answer, AnswerT, command_of
+from tfacct.output.answer import Answer, AnswerT
 from tfacct.output.keys import Keys, Object, values_of
 from tfacct.output.report import Cell, Column, Note, Row, Table
 
@@ -261,12 +261,12 @@ def report(
     columns, sections, totals = table
     about_all = tuple(notes(slice(None)))
     return kind(
-        command=command_of(kind),
+        command=kind._name,
         title=title,
         columns=columns,
         sections=_with_uncounted(sections, reported) if len(reported) > 1 else sections,
         total_rows=totals,
-        answer=answer if command_of(kind).startswith("verify") else _answer(reported, facts, headline, missing, answer),
+        answer=answer if kind._name.startswith("verify") else _answer(reported, facts, headline, missing, answer),
         notes=about_all,
         counted=counted,
         defaulted=_defaulted(named),
