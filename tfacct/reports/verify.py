@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NotRequired, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NotRequired, TypeAlias, TypedDict, TypeVar
 
 from tfacct.architecture.parts import LatentAttention
 from tfacct.base import units
@@ -52,28 +52,20 @@ COUNTS = (
 )
 
 
+CheckT = TypeVar("CheckT", Check, BytesCheck)
+
+
 @record
-class Verified:
+class Verified(Generic[CheckT]):
     """One model and its checks. `traced`: layers that ran, and those that the model has."""
 
     model: LoadedModel
     work: Workload
-    checks: list[Check]
+    checks: list[CheckT]
     traced: tuple[int, int]
 
 
-@record
-class VerifiedStep:
-    """One model's training step by its class, and its bytes by the formula."""
-
-    model: LoadedModel
-    work: Workload
-    checks: list[BytesCheck]
-    traced: tuple[int, int]
-    step: ExactStep
-
-
-AnyVerified: TypeAlias = Verified | RankChecks | VerifiedStep
+AnyVerified: TypeAlias = Verified[Check] | Verified[BytesCheck] | RankChecks
 PEAK = 3
 """Place of the peak among the checks of a training step."""
 
@@ -146,7 +138,7 @@ def verify(
     """
     _check_against(against)
     models, stepless = selection.steppable(models, request)
-    found: list[Verified] = []
+    found: list[Verified[Check]] = []
     requests = [_within_reach(model, request) for model in models]
     with shape_kernels():
         for done, (model, each) in enumerate(zip(models, requests, strict=True)):
@@ -198,7 +190,7 @@ def _checks(model: LoadedModel, work: Workload, all_layers: bool, against: bool)
         ) from None
 
 
-def _counts_table(found: Verified) -> Table:
+def _counts_table(found: Verified[Check]) -> Table:
     fvcore, *others = found.checks
     further: dict[str, tuple[Pair, bool]] = {}
     for check in others:
@@ -210,7 +202,7 @@ def _counts_table(found: Verified) -> Table:
     return columns, (_rows(folded(fvcore.pairs())), _rows(total), _rows(further)), ()
 
 
-def _traced(every: Sequence[Verified], all_layers: bool) -> str:
+def _traced(every: Sequence[Verified[Check]], all_layers: bool) -> str:
     run, layers = _layers(every)
     if all_layers:
         return f"Traced all {layers:,} layers at full size on the meta device."
@@ -316,23 +308,25 @@ def verify_train(
         raise sequences_only("train")
     models, left_out = trainable(models, terms.recipe)
     recipe = terms.recipe.for_models(models)
-    found: list[VerifiedStep] = []
+    found: list[Verified[BytesCheck]] = []
+    steps: list[ExactStep] = []
     with shape_kernels():
         for model in models:
             work, layers = selection.workload(model, request), sum(one.count for one in model.architecture.stacks)
             step, compared = step_checks(model, work, recipe.for_model(model), progress)
-            found.append(VerifiedStep(model, work, compared, (layers, layers), step))
+            found.append(Verified(model, work, compared, (layers, layers)))
+            steps.append(step)
     one = found[0] if len(found) == 1 else None
     who = f"{build.label(models[0])}: a training step" if one else "Training steps"
     where = f"{build.workload_words(models, request)}, {recipe.description}"
-    versions = [{f"{name} {version}" for name, version in each.step.versions.items()} for each in found]
+    versions = [{f"{name} {version}" for name, version in step.versions.items()} for step in steps]
     return build.report(
         VerifyReport,
         models,
         _step_table(one) if one else _by_model(found, "bytes at the peak", main=PEAK),
         [
-            _facts(each, "saved_bytes", recipe.dtype, **{**recipe_facts(recipe), "attention": each.step.attention})
-            for each in found
+            _facts(each, "saved_bytes", recipe.dtype, **{**recipe_facts(recipe), "attention": step.attention})
+            for each, step in zip(found, steps, strict=True)
         ],
         title=f"{who} in {recipe.dtype} against the class, {where}",
         convention=f"as transformers runs it with {recipe.runs_with}: {model_notes.TRAINING}",
@@ -350,7 +344,7 @@ def verify_train(
     )
 
 
-def _step_verdict(every: Sequence[VerifiedStep]) -> str:
+def _step_verdict(every: Sequence[Verified[BytesCheck]]) -> str:
     checks = [check for found in every for check in found.checks]
     worst = max(checks, key=lambda check: abs(check.error))
     if wrong := _wrong(every):
@@ -360,7 +354,7 @@ def _step_verdict(every: Sequence[VerifiedStep]) -> str:
     return f"All {len(checks):,} checks are within bounds: {worst.name} is {error_words(worst.error)} by the formula."
 
 
-def _step_table(found: VerifiedStep) -> Table:
+def _step_table(found: Verified[BytesCheck]) -> Table:
     formula, measured, verdict = COUNTS
     columns = (Column("what", "bytes of"), formula, measured, Column("difference", "difference", drop=1), verdict)
     return columns, (tuple({"what": check.name, **_totals(check, check.agrees)} for check in found.checks),), ()
@@ -450,7 +444,7 @@ def _wrong(every: Sequence[AnyVerified]) -> str:
     return "; ".join(f"{name} ({', '.join(checks)})" for name, checks in names.items() if checks)
 
 
-def _verdict(every: Sequence[Verified | RankChecks], how: str) -> str:
+def _verdict(every: Sequence[Verified[Check] | RankChecks], how: str) -> str:
     """Whether all checks agree, and which do not."""
     count = sum(len(found.checks) for found in every)
     if wrong := _wrong(every):
