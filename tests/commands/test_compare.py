@@ -188,5 +188,9 @@ def test_layouts_of_a_training_step(run) -> None:
     shared = run(*asked, "--on", "8xh100", "--recompute", "none,full").out
     title = "batch 1 on each of 8 ranks (8 per optimizer step), a training step in bf16, one rank of fsdp=8"
     assert title in " ".join(shared.split())
+    odd = run(*asked, "--train", "--tp", "3,8").out
+    assert (
+        "Not counted: the training step of tp=3; the note gives the reason." in odd and "--tp 3 does not divide" in odd
+    )
     assert "--tp needs --train" in run(*asked, "--tp", "1,2", "--on", "2xh100").err
     assert "--dp needs --by model" in run(*asked, "--train", "--dp", "2,4", "--by", "line").err

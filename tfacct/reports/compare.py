@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, cast, get_args
 
 from tfacct.accounts.metrics import METRICS, PEAK, STEP_METRICS, Metric, Point, Recompute, flops_of, memory_of
 from tfacct.base import units
-from tfacct.base.errors import ConfigError, TfacctError, UsageError
+from tfacct.base.errors import ConfigError, TfacctError, UsageError, listed
 from tfacct.base.record import record
 from tfacct.base.spelling import option, setting, spelled
 from tfacct.ledger import paths
@@ -460,6 +460,9 @@ def _answer(labels: Sequence[str], numbers: Sequence[Numbers]) -> str:
     ]
     peaks = [one for one in further if one.noun == OF_STEP[PEAK]]
     found = peaks or further or measured if _of_training(sides) else measured or further
+    uncounted = [label for label, one in zip(labels, numbers, strict=True) if one.metrics.get(PEAK, 0) is None]
+    if not found and uncounted:
+        return f"Not counted: the training step of {listed(uncounted)}; the note gives the reason."
     if not found:
         alike = all(one.measured == first.measured for one in numbers)
         return f"All models have the same parameters, bytes and FLOPs{'' if alike else ' within 0.1%'}."
