@@ -734,6 +734,7 @@ def test_sizes_of_the_wrong_kind(family: str, field: str, value: object, says: s
         ("train gpt2 --lora 8,16", "compare gpt2 --lora 8,16 --train"),
         ("train gpt2 --on 8xh100 --zero 1,3", "compare gpt2 --on 8xh100 --zero 1,3 --train"),
         ("train gpt2 --zero-stage 0,1 --dp=8", "compare gpt2 --zero-stage 0,1 --dp=8 --train"),
+        ("train gpt2 --on 8xh100 --tp 4 --ctx 64,96", "compare gpt2 --ctx 64,96 --on 8xh100 --tp 4 --train"),
         ("train gpt2 --dp 2,4 --ctx 64", "compare gpt2 --ctx 64 --dp 2,4 --train"),
         ("train gpt2 --on 8xh100 --recompute none,full", "compare gpt2 --on 8xh100 --recompute none,full --train"),
         ("train gpt2 --ctx 64,96 --on 3xh100", "sweep gpt2 --ctx 64,96 --fsdp 3 --train --metric peak_bytes"),

@@ -52,6 +52,7 @@ INSTEAD = {
     "serve --rate --qps --request-rate": "R requests/s need R × --new tokens/s; divide by ≈ tokens/s of the last row"
     " for the number of replicas",
     "sweep --by": "--metric share.mlp,share.attn_scores_values",
+    "sweep --dp --zero": "`tfacct compare MODEL --train --on 8xh100 --zero 1,3` compares training steps",
     "sweep --on": "--fsdp 8 counts one of 8 GPUs (--tp 8 to serve); `tfacct solve MODEL --on h100 --for ctx` finds the"
     " longest context that fits",
     "solve --within": "--until LEFT=RIGHT is the limit: --until kv_cache_bytes=weights_bytes",

@@ -210,7 +210,8 @@ def _check_single(command: Command, given: Mapping[str, Any]) -> None:
             hint = f"one {shell_option(name)} is enough: the picture draws a range of contexts"
         else:
             of_step = name in (*opt.MetricRecipe.__annotations__, *opt.LayoutLists.__annotations__)
-            ways = ("compare", takes) if command.name == "train" and of_step else (takes,)
+            both = ("compare", takes) if of_step else (takes, "compare")
+            ways = both if command.name == "train" else (takes,)
             others = (_with_options(command, one, models, given, name) for one in ways if command.name in METRIC_OF)
             other = next(filter(None, others), None)
             hint = f"`{other}` compares them" if other else "run the command once for each"
