@@ -9,7 +9,7 @@ from tfacct.accounts.memory import largest_that_fits
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import Axes, Size, compressed_pairs, pairs
 from tfacct.ledger.groups import Group, Ledger
-from tfacct.ledger.lines import CHUNK, RATES, WINDOW, Line, Matmul, Pointwise
+from tfacct.ledger.lines import RATES, WINDOW, Line, Matmul, Pointwise
 from tfacct.ledger.workload import COMPRESSED, Workload
 
 ATTENTION = ("attn", "delta", "lightning")
@@ -74,7 +74,7 @@ def _needed(lines: list[Line]) -> list[Matmul]:
 def decode_flops(
     ledger: Ledger, *, batch: Size, prompt: Size, steps: Size, source: Size = 0, masked: bool = False
 ) -> dict[str, Size]:
-    """FLOPs of `steps` decode steps after a prompt, by path.
+    """FLOPs of `steps` decode steps after a prompt of at least one token, by path.
 
     Step i has one new token and prompt + i keys; all steps see the same `source`. Matmuls are linear in the keys, so
     the FLOPs of all steps are those with one key times the sum of keys over all steps. This takes constant time for any
@@ -86,11 +86,6 @@ def decode_flops(
         at = Workload(context=prompt + step, tokens=1, batch=batch, source=source).axes()
         return ledger.settled(at, masked=masked)
 
-    if isinstance(prompt, int) and prompt == 0 and steps and any(CHUNK in group.axes for group in ledger.groups):
-        # The very first token has no cache, and a recurrence in chunks processes it as a chunk.
-        first = _flops_of_equal_steps(ledger, batch, 0, 1, source, masked)
-        rest = decode_flops(ledger, batch=batch, prompt=1, steps=steps - 1, source=source, masked=masked)
-        return {path: flops + rest[path] for path, flops in first.items()}
     way, alike = ledger.ways[0], steps
     if len(ledger.ways) > 1:
         way = chosen(1)
