@@ -233,35 +233,31 @@ def unsupported_part(model: LoadedModel) -> str | None:
 
 def check_heads(model: LoadedModel, count: int) -> None:
     """Raises UsageError for devices that would have unequal numbers of heads."""
-    if count in (fitting := head_divisors(model)) or not fitting:
-        return
-    heads, shared, others = _heads(model, "N"), _heads(model, "K"), _heads(model, *HEADS)
-    if any(number % count for number in heads):
-        what = f"{units.between(heads)} query heads"
-    elif any(number % count and count % number for number in shared):
-        what = f"{units.between(shared)} key/value heads"
-    else:
-        what = f"{units.between(others)} heads of recurrences or groups of heads"
-    near = [*[one for one in fitting if one < count][-1:], *[one for one in fitting if one > count][:1]]
-    reason = f"{model.name}: {count:,} devices do not divide the {what}"
-    raise UsageError(reason, f"try {' or '.join(map(str, near))}")
+    fitting, undivided = head_divisors(model), _undivided(model, count)
+    if fitting and undivided:
+        near = [*[one for one in fitting if one < count][-1:], *[one for one in fitting if one > count][:1]]
+        reason = f"{model.name}: {count:,} devices do not divide the {undivided}"
+        raise UsageError(reason, f"try {' or '.join(map(str, near))}")
 
 
 def head_divisors(model: LoadedModel) -> list[int]:
-    """Numbers of devices that divide the query heads, heads of recurrences and groups of heads, and divide the
-    key/value heads or are a multiple of them; none where there are no heads."""
-    heads, shared = _heads(model, "N", *HEADS), _heads(model, "K")
-    return [
-        count
-        for count in range(1, max(_heads(model, "N"), default=0) + 1)
-        if not any(number % count for number in heads)
-        and not any(number % count and count % number for number in shared)
-    ]
+    """Numbers of devices that divide all heads of a model; none where there are no query heads."""
+    most = max((group.axes.get("N", 0) for group in model.ledger.groups), default=0)
+    return [count for count in range(1, most + 1) if not _undivided(model, count)]
 
 
-def _heads(model: LoadedModel, *axes: str) -> set[int]:
-    """Sizes of axes of heads."""
-    return {group.axes[axis] for group in model.ledger.groups for axis in axes if axis in group.axes}
+def _undivided(model: LoadedModel, count: int) -> str:
+    """The heads that so many devices do not divide, in words; empty if there are none. Several devices may share one
+    key/value head."""
+    for what, axes in (
+        ("query heads", ("N",)),
+        ("key/value heads", ("K",)),
+        ("heads of recurrences or groups of heads", HEADS),
+    ):
+        sizes = {group.axes[axis] for group in model.ledger.groups for axis in axes if axis in group.axes}
+        if any(size % count and (axes != ("K",) or count % size) for size in sizes):
+            return f"{units.between(sizes)} {what}"
+    return ""
 
 
 class Share(NamedTuple):
