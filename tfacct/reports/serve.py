@@ -531,7 +531,7 @@ def _decode_error(about: Disaggregated) -> str:
 
 
 def _queued(about: Disaggregated) -> dict[str, Any] | None:
-    busiest = about.busiest
+    busiest = max(about.flows, key=lambda flow: flow.requests)
     if busiest.busy <= 1:
         return None
     return {

@@ -14,7 +14,6 @@ from tfacct.loading.model import LoadedModel
 from tfacct.timing.load import Load, requests_tried
 from tfacct.timing.placement import Deployment, Placement
 from tfacct.timing.serving import largest_where
-from tfacct.timing.timing import CONSTANTS
 
 
 class Flow(NamedTuple):
@@ -50,11 +49,6 @@ class Disaggregated:
         fewest = min(self.flows, key=lambda flow: flow.requests)
         return max((flow for flow in self.flows if flow.busy <= 1), key=lambda flow: flow.requests, default=fewest)
 
-    @property
-    def busiest(self) -> Flow:
-        """The largest number of requests that is asked about."""
-        return max(self.flows, key=lambda flow: flow.requests)
-
 
 def disaggregated(model: LoadedModel, prefill_on: Deployment, on: Deployment, load: Load) -> Disaggregated:
     """The load on a prefill worker and a decode worker. Raises TfacctError."""
@@ -65,7 +59,7 @@ def disaggregated(model: LoadedModel, prefill_on: Deployment, on: Deployment, lo
     one, prefill = on.place(model, memory), prefill_on.place(model, prefill_memory)
     prefill.check_fits(load.prompt, 1, prefill_memory)
     one.check_fits(load.context, 1, memory)
-    first = prefill.host.alone(load.prompt) + CONSTANTS.request
+    first = prefill.host.served(1, load.prompt, 1).request
     fitting = int(_in_flight(one, load, first, one.host.capacity(load.context, memory.usable)))
     flows = [_flow(prefill, one, load, first, requests) for requests in requests_tried(load, fitting)]
     return Disaggregated(prefill, one, load, memory, first, fitting, flows)

@@ -180,9 +180,9 @@ def requests_tried(load: Load, fitting: int, inside: int = 0) -> list[int]:
 
 def loaded(one: Placement, load: Load, requests: int) -> Loaded:
     """The answer for so many requests on the devices of a placement."""
-    served, alone = one.host.served(requests, load.prompt, load.new), one.host.alone(load.prompt)
+    served, alone = one.host.served(requests, load.prompt, load.new), one.host.served(1, load.prompt, 1)
     low, high = one.interval(1.0) or (1.0, 1.0)
-    first_token = low * (alone + CONSTANTS.request), high * (requests * served.prompt + CONSTANTS.request)
+    first_token = low * alone.request, high * (requests * served.prompt + CONSTANTS.request)
     token = None if load.new == 1 else _token(one, served)
     return Loaded(served, one.interval(served.request), token, first_token, load.cost(one.count, served.rate))
 

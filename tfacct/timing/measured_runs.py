@@ -85,14 +85,14 @@ def corrected(one: Placement, runs: Sequence[MeasuredRun], usable: int) -> Place
     logarithms. Where errors are known, the estimate itself counts as one more run. Raises UsageError for a run that is
     faster than the lower bound or far slower than the estimate, or whose cache does not fit into the `usable` bytes of
     each device."""
-    free = usable - one.host.stored()
     off = list[float]()
     for number, run in enumerate(runs, start=1):
         name, context = f"{option('measured')}: run {number:,}", run.prompt + run.new
-        if one.host.cached(context, run.requests) > free:
+        fitting = one.host.capacity(context, usable)
+        if run.requests > fitting:
             raise UsageError(
                 f"{name} has {run.requests:,} requests of {context:,} tokens, and the"
-                f" cache of {one.host.capacity(context, usable):,} fits on {one.where}",
+                f" cache of {fitting:,} fits on {one.where}",
                 CHECK,
             )
         served = one.host.served(run.requests, run.prompt, run.new)

@@ -161,27 +161,19 @@ class Host:
     def loop(self, requests: int, prompt: int, new: int) -> Loop:
         """So many requests at all times; tokens are decoded at the middle of an answer."""
         prompts = min(requests, self.split.dp * max(1, CONSTANTS.budget // prompt))
-        loop = Loop(self.device, requests, prompt, new, prompts, self.split.dp, self.prefill(prompt, prompts), [])
-        context = prompt + new // 2
-        if self.draft is None:
-            return loop._replace(decode=self.kernels(Workload(context, 1, requests)))
-        tokens = self.draft.tokens
-        verified = self.kernels(Workload(context + tokens, 1 + tokens, requests))
-        drafted = self.draft.host.kernels(Workload(context, 1, requests))
-        return loop._replace(decode=[*verified, *tokens * drafted], tokens=self.draft.accepted)
-
-    def prefill(self, prompt: int, prompts: int) -> list[Kernel]:
-        """Kernels of the prefill of so many prompts, also by what drafts."""
-        work = Workload(prompt, prompt, prompts, "last")
-        return [*self.kernels(work), *([] if self.draft is None else self.draft.host.kernels(work))]
+        whole, one = Workload(prompt, prompt, prompts, "last"), Workload(prompt + new // 2, 1, requests)
+        prefill, decode, tokens = self.kernels(whole), list[Kernel](), 1.0
+        if self.draft is not None:
+            drafts, tokens = self.draft.tokens, self.draft.accepted
+            prefill += self.draft.host.kernels(whole)
+            decode += drafts * self.draft.host.kernels(one)
+            one = Workload(one.context + drafts, 1 + drafts, requests)
+        decode = [*self.kernels(one), *decode]
+        return Loop(self.device, requests, prompt, new, prompts, self.split.dp, prefill, decode, tokens)
 
     def served(self, requests: int, prompt: int, new: int) -> Served:
         """The loop in seconds."""
         return self.loop(requests, prompt, new).served(self.constants)
-
-    def alone(self, prompt: int) -> float:
-        """Seconds of the prefill of one prompt alone."""
-        return step(self.prefill(prompt, 1), self.device, 1, prompt, self.constants).seconds
 
     def stored(self) -> int:
         """Bytes of weights on one device."""
