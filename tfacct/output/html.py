@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from fractions import Fraction
 from html import escape
 from importlib.resources import files
@@ -27,7 +27,7 @@ def page(report: Report, digits: bool = False) -> str:
     style = stylesheet()
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
-    others = (*report.under_table()[1], *report.details)
+    others = "".join(f"<p>{_text(note)}</p>" for note in (*report.under_table()[1], *report.details))
     return "\n".join(
         [
             "<!doctype html>",
@@ -43,7 +43,7 @@ def page(report: Report, digits: bool = False) -> str:
             '<body class="tfacct-page">',
             '<main class="tfacct">',
             *body(report, "h1", digits),
-            *([f"<details><summary>Conventions</summary>{_paragraphs(others)}</details>"] if others else ()),
+            *([f"<details><summary>Conventions</summary>{others}</details>"] if others else ()),
             f'<p class="aside">tfacct {__version__}</p>',
             "</main>",
             "</body>",
@@ -150,10 +150,6 @@ def _bar(cell: Cell, longest: Fraction) -> str:
     width = f"{float(100 * cell / longest):.4g}"
     rectangle = f'<rect width="{width}" height="10"/>'
     return f'<td><svg aria-hidden="true" viewBox="0 0 100 10" preserveAspectRatio="none">{rectangle}</svg></td>'
-
-
-def _paragraphs(texts: Iterable[str]) -> str:
-    return "".join(f"<p>{_text(text)}</p>" for text in texts)
 
 
 def _text(words: str) -> str:

@@ -192,7 +192,7 @@ class Table:
         of_sections = islice(rows, self.shown)
         sections = [(list(islice(of_sections, length)), self._style) for length in self.lengths]
         shown = 0
-        for section, style in (*sections, (list(rows), _of_total)):
+        for section, style in (*sections, (list(rows), lambda row: "" if row.get(PLAIN) else TOTAL)):
             lines = [
                 line
                 for row, text in section
@@ -262,10 +262,6 @@ def lines(
 
 def _sentence(text: str, width: int, style: str = "") -> Iterator[Line]:
     return (Line(line, style) for line in wrapped(text, width))
-
-
-def _of_total(row: Row) -> str:
-    return "" if row.get(PLAIN) else TOTAL
 
 
 def wrapped(text: str, width: int) -> list[str]:

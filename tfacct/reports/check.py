@@ -375,6 +375,8 @@ def checkpoint(files: Checkpoint, config: LoadedModel | None, why_not: str = "")
         "bytes": taken,
         "share": Fraction(1),
     }
+    about: dict[str, Any] = {"family": None, "set": {}, "defaulted": {}, "unknown": [], "left_out": []}
+    about = about if config is None else build.facts_of(config)
     answer = _stored_answer(files, facts, result, differences, why_not)
     notes = [*_notes(files, result, differences), *_weighed(facts)]
     if config is not None and len(config.defaulted) <= build.SHORT:
@@ -388,18 +390,12 @@ def checkpoint(files: Checkpoint, config: LoadedModel | None, why_not: str = "")
         answer=answer,
         notes=tuple(notes),
         counted="tensor bytes from the headers; no tensor data is read",
-        models=({**_about(files, config), "notes": notes, **facts},),
+        models=({**about, "model": files.name, "notes": notes, **facts},),
         convention=STORED_CONVENTION,
         headline="tensor_bytes",
         agrees=result is None or result.agrees,
         hints=tuple(build.unknown_hints([config])) if config is not None else (),
     )
-
-
-def _about(files: Checkpoint, config: LoadedModel | None) -> dict[str, Any]:
-    """The first keys of every JSON."""
-    nobody: dict[str, Any] = {"family": None, "set": {}, "defaulted": {}, "unknown": [], "left_out": []}
-    return {**(nobody if config is None else build.facts_of(config)), "model": files.name}
 
 
 def _stored_answer(

@@ -144,6 +144,7 @@ def _derivation(
 
 NOTHING = ("", "")
 NEW = ("T", "I")
+MET = {"S": "token of context", "J": "source token"}
 MADE = {ENTRIES: "lightly compressed key", HEAVY_ENTRIES: "heavily compressed key"}
 WAITING = {COMPRESSED["waiting"][kind]: MADE[keys] for kind, keys in COMPRESSED["entries"].items()}
 ANY = COMPRESSED["any"]["light"]
@@ -189,7 +190,9 @@ def _flops_in_words(model: LoadedModel, work: Workload, entries: Sequence[Entry]
     shares = [_share(found[who], who, work, factor) for who in order if who in found]
     shares = [share for share in shares if share.many and share.each]
     total = sum(entry.value for entry in entries)
-    if sum(share.many * share.each for share in shares) != total or not _holds(entries, factor):
+    once = ("B", "T", "O", "I", "S", "J")  # a product has the factors of its weight and of tokens only
+    per_weight = all(entry.without(*once) == factor * entry.weights for entry in entries if entry.weights)
+    if sum(share.many * share.each for share in shares) != total or not per_weight:
         return NOTHING
     in_words = (_costs(model, share, found[share.who], train) for share in shares)
     return " ".join(in_words), f"{' + '.join(share.written for share in shares)} = {total:,} FLOPs"
@@ -222,25 +225,13 @@ def _share(entries: Sequence[Entry], who: str, work: Workload, factor: int) -> _
     return _Share(who, work.batch * many, factor, weights, dict(sorted(keys.items())), fixed)
 
 
-def _holds(entries: Iterable[Entry], factor: int) -> bool:
-    """True if every product has the factors of its weight and of tokens only."""
-    return all(
-        entry.without("B", "T", "O", "I", "S", "J") == factor * entry.weights for entry in entries if entry.weights
-    )
-
-
 def _costs(model: LoadedModel, share: _Share, entries: Sequence[Entry], train: bool) -> str:
+    new = "source " if share.who == "I" else "new " if model.has_cache and not train else ""
     match share.who:
-        case "T":
-            return (
-                f"Each {'new ' if model.has_cache and not train else ''}token costs {_of_token(model, share, entries)}."
-            )
-        case "I":
-            return f"Each source token costs {_of_token(model, share, entries)}."
-        case "S":
-            return f"Each token of context, cached or new, adds {share.fixed:,}."
-        case "J":
-            return f"Each source token, cached or new, adds {share.fixed:,}."
+        case "T" | "I":
+            return f"Each {new}token costs {_of_token(model, share, entries)}."
+        case "S" | "J":
+            return f"Each {MET[share.who]}, cached or new, adds {share.fixed:,}."
         case "":
             chunks = next((one.value for e in entries if e.value for one in e.factors if one.axis == CHUNKS), 0)
             length = (
@@ -292,10 +283,8 @@ def _again(entries: Iterable[Entry]) -> bool:
 
 
 def _per(model: LoadedModel, key: str) -> str:
-    if key == "J":
-        return "per source token"
-    if key == "S":
-        return "per token of context" if model.has_cache else "per token of its sequence"
+    if key in MET:
+        return f"per {MET[key]}" if key == "J" or model.has_cache else "per token of its sequence"
     if key in MADE:
         return f"per {MADE[key]}"
     mark = key.removeprefix(VISIBLE_KEYS)

@@ -134,7 +134,8 @@ def solve(
     equation = read(until, terms.point(model, work))
     if limit is not None:
         equation = replace(equation, right=replace(equation.right, text=limit.size))
-    budget = _is_budget(equation)
+    sides = {side.metric and side.metric.name for side in (equation.left, equation.right)}
+    budget = None in sides and not sides.isdisjoint(ON_DEVICE)  # memory against a number of bytes
     if unknown != "ctx" and budget:
         selection.runnable(model, request)
     metrics = _metrics(equation)
@@ -187,12 +188,6 @@ def _without_unknown(model: LoadedModel, request: Request, unknown: str) -> Requ
         # Any context with room for the new tokens.
         return replace(request, ctx=max(model.context, request.tokens or 1))
     return request
-
-
-def _is_budget(equation: Equation) -> bool:
-    """True if one side is memory of a device, and the other a number of bytes."""
-    sides = equation.left.metric, equation.right.metric
-    return None in sides and any(metric is not None and metric.name in ON_DEVICE for metric in sides)
 
 
 def _by_algebra(question: _Question, positions: int | None = None) -> _Solved:
