@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
 from itertools import product
@@ -47,7 +48,7 @@ from tfacct.timing.validated import (
     model_kind,
     unmeasured,
 )
-from tfacct.training.memory import training_memory
+from tfacct.training.memory import CHANGES, changes, training_memory
 from tfacct.training.recipe import Recipe, micro_batches
 
 DAY = 86_400
@@ -116,8 +117,15 @@ def memory(model: LoadedModel, work: Workload, recipe: Recipe, usable: int, dtyp
 def fitting_options(
     model: LoadedModel, work: Workload, recipe: Recipe, device: devices.Device, usable: int
 ) -> dict[str, int | str] | None:
-    """The first change of options after which a step fits: recomputation, smaller and more micro-batches, then more
-    devices."""
+    """The first change of options after which a step fits: the one that `train` suggests, if it costs FLOPs alone; or
+    recomputation, smaller and more micro-batches, then more devices."""
+    limit, tried = MemoryLimit(usable), [each for each in CHANGES if not each[1]]
+    with suppress(TfacctError):  # its class is not counted
+        for change in changes(training_memory(model, work, recipe.checked()), usable, tried):
+            with suppress(UsageError):
+                if change["fits"] and not limit.is_tight(change["peak_bytes"]):
+                    timed_as(work, change["memory"].recipe, recipe.dtype)
+                    return dict(change["set"])
     ways = [recipe] if recipe.recompute == "full" else [recipe, replace(recipe, recompute="full")]
     mesh, (batch, times) = recipe.mesh or Mesh(), micro_batches(work, recipe)
     for doubled, each, way in product(range(MOST_DOUBLINGS), reversed(divisors([batch])), ways):
