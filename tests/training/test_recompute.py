@@ -173,8 +173,19 @@ def test_a_causal_mask_is_an_argument_in_the_dtype_of_the_embeddings() -> None:
     autocast; BERT's tokens see one another without a mask."""
     sizes = {"hidden_size": 512, "num_hidden_layers": 4, "num_attention_heads": 8, "num_key_value_heads": 2}
     llama = load({"model_type": "llama", **sizes, "intermediate_size": 1408, "vocab_size": 2048})
-    asked = {"batch": 2, "ctx": 1024, "attention": "eager", "optimizer": "none", "weights_dtype": "fp32"}
+    asked: dict[str, Any] = {"batch": 2, "ctx": 1024, "attention": "eager", "optimizer": "none"}
+    asked["weights_dtype"] = "fp32"
     assert llama.train(**asked, recompute="full").peak_bytes == 337_447_176
     assert llama.train(**asked, recompute="attention").peak_bytes == 465_541_384
+    asked["weights_dtype"] = None  # below, with each MLP under torch.utils.checkpoint, which reads no mask
+    assert llama.train(**asked, recompute="selective:mlp").peak_bytes == 629_624_072
+    assert llama.train(**{**asked, "attention": "sdpa"}, recompute="selective:mlp").peak_bytes == 174_163_304
     bert = load("bert-base").train(batch=5, ctx=300, attention="eager", recompute="attention")
     assert bert.peak_bytes == 1_262_599_192
+
+
+def test_no_class_runs_megatrons_modules_or_every_second_matmul() -> None:
+    """So their error is not measured, and no step is called equal to the class."""
+    found = load("gpt2").train(ctx=1024, recompute="selective:op")
+    assert found.error_bound is None and not found.exact
+    assert "≈: the error with recompute='selective:op' was not measured." in found.notes

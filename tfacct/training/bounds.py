@@ -17,6 +17,7 @@ from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.training.measured import ANY_FAMILY, NOTHING, Measured, measured_version, plain_group, row_of
 from tfacct.training.recipe import Recipe
+from tfacct.training.recompute import SELECTIVE
 
 STEPS = (0, 0.1, 0.25, 0.5, 1, 2, 3)
 """Percentages to which an error is rounded up."""
@@ -88,7 +89,7 @@ def bound(model: LoadedModel, recipe: Recipe, work: Workload) -> Bound | None:
     if short and not isinstance(model.architecture.embed, Patches):  # images always have the measured size
         return None
     row, groups = row_of(model.family), groups_of(recipe)
-    if recipe.offload is not None or recipe.packing or _adapts_in_chunks(recipe):
+    if _unmeasured_option(recipe) is not None or _adapts_in_chunks(recipe):
         return None
     mesh = recipe.mesh
     if mesh is not None and (mesh.sequence_shards > 1 or mesh.zero):  # buffers of engines are not included
@@ -101,6 +102,15 @@ def bound(model: LoadedModel, recipe: Recipe, work: Workload) -> Bound | None:
     of_axes = [each for each in added if each is not None]
     percent = max(each.percent for each in found.values()) + sum(each.percent for each in of_axes)
     return Bound(round(percent / 100, 6), min(each.configs for each in (*found.values(), *of_axes)), groups)
+
+
+def _unmeasured_option(recipe: Recipe) -> str | None:
+    """An option that no sweep measures, which transformers does not run as it is counted; None without one."""
+    if recipe.packing:
+        return option("packing", True)
+    if recipe.offload is not None:
+        return option("offload", recipe.offload)
+    return option("recompute", recipe.recompute) if recipe.recompute.startswith(SELECTIVE) else None
 
 
 def _adapts_in_chunks(recipe: Recipe) -> bool:
@@ -141,8 +151,7 @@ def accuracy(model: LoadedModel, recipe: Recipe, found: Bound | None) -> str:
     """The error bound of a peak, in one sentence."""
     if found is None and recipe.mesh is not None:
         return "≈: the error for this layout was not measured."
-    if found is None and (recipe.offload is not None or recipe.packing):
-        how = option("packing", True) if recipe.packing else option("offload", recipe.offload)
+    if found is None and (how := _unmeasured_option(recipe)) is not None:
         return f"≈: the error with {how} was not measured."
     if found is None and _adapts_in_chunks(recipe):
         return f"≈: the error of adapters with a chunked loss was not measured; {option('exact', True)} runs the class."

@@ -215,6 +215,8 @@ class Bytes:
             yield tensor.times * known * role_bytes(tensor.role, self.compute)
 
 
+READ_MASKS = ("blocks.*.attn.", "blocks.*.cross.")
+"""Beginnings of operations of parts of a layer that read positions and masks."""
 INPUTS_ON_DEVICE = 2
 """Layer inputs that stay on the device if the others are offloaded."""
 
@@ -362,8 +364,9 @@ class TrainingStep(NamedTuple):
 
     @property
     def recomputes(self) -> bool:
-        """True if layers, or parts of them, are recomputed."""
-        return self.recompute or any(group.graph.recomputed for group in self.graph.layers)
+        """True if layers, or parts of them that read positions and masks, are recomputed."""
+        parts = [part for group in self.graph.layers for part in group.graph.recomputed_parts]
+        return self.recompute or any(name.startswith(READ_MASKS) for part in parts for name in part)
 
     def saved_in(self, group: LayerGroup) -> list[SavedTensor]:
         """Tensors that autograd saves in one layer of a group, or before or after the layers. With recomputation, cos
