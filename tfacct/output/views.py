@@ -38,7 +38,8 @@ class Report(report.Report):
         """
         if self._chart is None:
             raise UsageError(
-                "this report has no picture", "pictures exist for flops, params, memory, kv, diff and sweep"
+                "this report has no picture",
+                "pictures exist for flops, params, memory, kv, train, serve, sweep and diff",
             )
         from tfacct.output import plot
 
