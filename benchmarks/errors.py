@@ -83,14 +83,14 @@ def checked(
     low, high = interval(others, other_cells) if known else (said.low, said.high)
     inside = covered(left, cells, others, other_cells) if known else share_inside(left, cells, low, high)
     near, median, broken = float((off <= NEAR).mean()), float(np.median(off)), []
-    found = Validation(kind, metric, len(set(cells)), on, median, near, inside, low, high)
+    found = Validation(kind, metric, len(set(cells)), on, median, inside, low, high)
     print(f"{kind} {metric}: 80% interval x {low:.2f} to {high:.2f}, covers {100 * inside:.1f}%, mean over cells")
     most, least = LIMITS[kind]
     if median > most or near < least or not 0.7 <= round(inside, 2) <= 0.9:
         broken.append(f"{kind} {metric} is outside its limits")
     shares = zip(
-        (said.median, said.near, said.coverage, said.low, said.high),
-        (found.median, found.near, found.coverage, found.low, found.high),
+        (said.median, said.coverage, said.low, said.high),
+        (found.median, found.coverage, found.low, found.high),
         strict=True,
     )
     if not known and said.runs != len(left):

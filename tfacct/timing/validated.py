@@ -24,9 +24,9 @@ class Validation:
     """Errors of one class of models in one metric. Each cell (device × model × engine × weights) was predicted by
     constants fitted to the others.
 
-    `on`: measured runs by device; `median` is a share of 1, `near` the share of runs within 20%; `low` and `high` are
-    the factors between which a run of another cell lies in 80% of cases. `coverage`: the share of runs that lie in the
-    interval of the other cells, all cells weighing the same.
+    `on`: measured runs by device; `median` is a share of 1; `low` and `high` are the factors between which a run of
+    another cell lies in 80% of cases. `coverage`: the share of runs that lie in the interval of the other cells, all
+    cells weighing the same.
     """
 
     kind: Class
@@ -34,7 +34,6 @@ class Validation:
     cells: int
     on: Mapping[str, int]
     median: float
-    near: float
     coverage: float
     low: float
     high: float
