@@ -2,12 +2,13 @@
 
     python -m tests.sweeps.training_bounds ANSWERS.jsonl              # the formula against the answers of that file
     python -m tests.sweeps.training_bounds ANSWERS.jsonl --ask        # ask the class for what the file lacks: hours
+    python -m tests.sweeps.training_bounds ANSWERS.jsonl --sample 3   # ask for 3 recipes of each family: 10 minutes
     python -m tests.sweeps.training_bounds ANSWERS.jsonl --check      # write nothing; exit 1 if a bound is too small
     python -m tests.sweeps.training_bounds --shapes 3 --seed 7        # random shapes, which no bound was measured on
 
-The first prints a table of errors, and writes `tfacct/training/bounds.toml` and the table of docs/training-rules.md. An
-answer is a line of JSON: model, family, option (a name of `RECIPES`), attention, peak and saved (bytes), or refused
-(why).
+The first prints a table of errors, and writes `tfacct/training/bounds.toml` and the table of docs/training-rules.md. A
+sample, drawn by the seed, only writes larger bounds, and bounds that are lacking. An answer is a line of JSON: model,
+family, option (a name of `RECIPES`), attention, peak and saved (bytes), or refused (why).
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from tfacct.loading.model import LoadedModel, load_model
 from tfacct.parallel.mesh import Mesh
 from tfacct.training import bounds
 from tfacct.training.lora import lora_targets, unknown_targets
-from tfacct.training.measured import ANY_FAMILY, Measured, measured_families, row_of
+from tfacct.training.measured import ANY_FAMILY, NOTHING, Measured, measured_families, row_of
 from tfacct.training.memory import TrainingMemory, training_memory
 from tfacct.training.recipe import Recipe
 from tfacct.training.unsupported import on_attention, reads_images
@@ -46,6 +47,7 @@ TOML, PAGE = ROOT / "tfacct" / "training" / "bounds.toml", ROOT / "docs" / "trai
 MARKED = re.compile(r"(<!-- training bounds -->\n).*?(<!-- end of training bounds -->)", re.DOTALL)
 
 LORA, AUTOCAST = {"lora": "16"}, {"weights_dtype": "fp32"}
+DROPOUT, ACCUMULATION = {"lora_dropout": 0.05}, {"gradient_accumulation": 2}
 FULL, ATTENTION, CHUNKED = {"recompute": "full"}, {"recompute": "attention"}, {"loss": "chunked"}
 RECIPES: dict[str, dict[str, Any]] = {
     "bf16": {},
@@ -65,9 +67,19 @@ RECIPES: dict[str, dict[str, Any]] = {
     "lora-bf16": {**LORA, "adapter_dtype": "bf16"},
     "lora-full": {**LORA, "adapter_dtype": "bf16", **FULL},
     "lora-attn": {**LORA, **ATTENTION},
+    "lora-fp32-full": {**LORA, **FULL},
+    "lora-chunked": {**LORA, **CHUNKED},
+    "lora-dropout": {**LORA, **DROPOUT},
+    "lora-dropout-full": {**LORA, **DROPOUT, **FULL},
+    "lora-accumulate": {**LORA, **ACCUMULATION},
     "amp-lora": {**LORA, **AUTOCAST},
+    "amp-lora-full": {**LORA, **AUTOCAST, **FULL},
+    "amp-lora-chunked": {**LORA, **AUTOCAST, **CHUNKED},
     "qlora": {**LORA, "weights_dtype": "nf4"},
-    "accumulate": {"gradient_accumulation": 2},
+    "qlora-full": {**LORA, "weights_dtype": "nf4", **FULL},
+    "accumulate": ACCUMULATION,
+    "full-accumulate": {**FULL, **ACCUMULATION},
+    "amp-accumulate": {**AUTOCAST, **ACCUMULATION},
     "hold-logits": {"keep_logits": True},
     "adamw-8bit": {"optimizer": "adamw-8bit"},
     "bf16-4x4096": {"batch": 4},
@@ -218,23 +230,28 @@ def read(path: Path) -> dict[tuple[str, str], Answer]:
     return {(each.model, each.option): each for each in found if each.option in RECIPES}
 
 
-def complete(path: Path, say: Callable[[str], object]) -> None:
-    """Ask the class for all presets and recipes that the file lacks, and append each answer at once."""
+def sample(each: int, seed: int) -> list[tuple[str, str]]:
+    """The smallest preset of each family that the formula answers, with so many recipes of each."""
+    rng = random.Random(seed)
+    return [(name, option) for name in smallest().values() for option in rng.sample(ASKED, each)]
+
+
+def complete(path: Path, pairs: Iterable[tuple[str, str]], say: Callable[[str], object]) -> None:
+    """Ask the class for the presets and recipes that the file lacks, and append each answer at once."""
     known = read(path)
     with path.open("a", encoding="utf-8") as out:
-        for name in names():
-            for option in ASKED:
-                if (name, option) not in known:
-                    row: dict[str, Any] = {"model": name, "option": option}
-                    try:
-                        model = model_of(name)
-                        row["family"] = model.family
-                        row |= ask(model, work_of(model, option), recipe_of(option, model))
-                    except TfacctError as error:
-                        row["refused"] = error.message
-                    out.write(f"{json.dumps(row)}\n")
-                    out.flush()
-            say(name)
+        for name, option in pairs:
+            if (name, option) not in known:
+                row: dict[str, Any] = {"model": name, "option": option}
+                try:
+                    model = model_of(name)
+                    row["family"] = model.family
+                    row |= ask(model, work_of(model, option), recipe_of(option, model))
+                except TfacctError as error:
+                    row["refused"] = error.message
+                out.write(f"{json.dumps(row)}\n")
+                out.flush()
+                say(f"{name} {option}")
 
 
 # Errors and bounds.
@@ -289,10 +306,8 @@ def by_family(found: Iterable[Error]) -> Rows:
         of_axes = sum(_largest(row, axis) for axis in known if axis in bounds.AXES)
         over = max(0.0, each.percent - of_groups - of_axes)
         row[name][each.model] = max(row[name].get(each.model, 0.0), over)
-    combinations = sorted({name for row in sizes.values() for name in row} - {*bounds.GROUPS, *bounds.AXES})
-    order = (*bounds.GROUPS, *combinations, *bounds.AXES)
     rows = {
-        family: {name: Measured(_largest(row, name), len(row[name])) for name in order if name in row}
+        family: in_order({name: Measured(_largest(row, name), len(row[name])) for name in row})
         for family, row in sorted(sizes.items())
     }
     measured = {axis for row in rows.values() for axis in row}
@@ -310,6 +325,22 @@ def _largest(row: dict[str, dict[str, float]], name: str) -> float:
 def axes_of(option: str) -> list[str]:
     """Axes of a layout."""
     return [axis for axis in bounds.AXES if RECIPES[option].get("mesh", {}).get(axis, 1) > 1]
+
+
+def widened(rows: Rows) -> Rows:
+    """The rows of bounds.toml, with the errors of a sample where they are larger, or where none is written."""
+    found: Rows = {}
+    for family in sorted({*measured_families(), *rows} - {ANY_FAMILY}):
+        written, row = row_of(family), rows.get(family, {})
+        names = {*written, *row}
+        found[family] = in_order({name: max(written.get(name, NOTHING), row.get(name, NOTHING)) for name in names})
+    return {**found, ANY_FAMILY: row_of(ANY_FAMILY)}
+
+
+def in_order(row: dict[str, Measured]) -> dict[str, Measured]:
+    """Groups of recipes, combinations of groups, axes."""
+    combinations = sorted(row.keys() - {*bounds.GROUPS, *bounds.AXES})
+    return {name: row[name] for name in (*bounds.GROUPS, *combinations, *bounds.AXES) if name in row}
 
 
 def as_toml(rows: Rows) -> str:
@@ -432,6 +463,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("answers", nargs="?", type=Path, help="answers of the class, a line of JSON each")
     parser.add_argument("--ask", action="store_true", help="ask the class for what the file lacks")
+    parser.add_argument("--sample", type=int, metavar="N", help="ask the class for N recipes of each family")
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a bound is too small")
     parser.add_argument("--shapes", type=int, metavar="N", help="N random shapes of each family")
     parser.add_argument("--seed", type=int, default=1)
@@ -446,10 +478,11 @@ def main() -> int:
         return 0
     if asked.answers is None:
         parser.error("ANSWERS.jsonl or --shapes N")
-    if asked.ask:
-        complete(asked.answers, print)
+    if asked.ask or asked.sample:
+        every = ((name, option) for name in names() for option in ASKED)
+        complete(asked.answers, sample(asked.sample, asked.seed) if asked.sample else every, print)
     found, without = errors(read(asked.answers).values())
-    rows = by_family(found)
+    rows = widened(by_family(found)) if asked.sample else by_family(found)
     table = error_table(found, rows)
     print("\n".join(table))
     for family, row in rows.items():
@@ -463,6 +496,8 @@ def main() -> int:
         print("\n".join(failed))
         return int(bool(failed))
     TOML.write_text(as_toml(rows), encoding="utf-8")
+    if asked.sample:
+        return 0
     page = PAGE.read_text(encoding="utf-8")
     PAGE.write_text(MARKED.sub(lambda mark: f"{mark[1]}{chr(10).join(table)}\n{mark[2]}", page), encoding="utf-8")
     return 0

@@ -89,7 +89,7 @@ def bound(model: LoadedModel, recipe: Recipe, work: Workload) -> Bound | None:
     if short and not isinstance(model.architecture.embed, Patches):  # images always have the measured size
         return None
     row, groups = row_of(model.family), groups_of(recipe)
-    if _unmeasured_option(recipe) is not None or _adapts_in_chunks(recipe):
+    if _unmeasured_option(recipe) is not None:
         return None
     mesh = recipe.mesh
     if mesh is not None and (mesh.sequence_shards > 1 or mesh.zero):  # buffers of engines are not included
@@ -111,11 +111,6 @@ def _unmeasured_option(recipe: Recipe) -> str | None:
     if recipe.offload is not None:
         return option("offload", recipe.offload)
     return option("recompute", recipe.recompute) if recipe.recompute.startswith(SELECTIVE) else None
-
-
-def _adapts_in_chunks(recipe: Recipe) -> bool:
-    """True for adapters with a chunked loss, which no sweep measures together: some classes are off by 3%."""
-    return recipe.lora is not None and recipe.loss == "chunked"
 
 
 def _within(row: Mapping[str, Measured], groups: tuple[str, ...]) -> dict[str, Measured]:
@@ -153,8 +148,6 @@ def accuracy(model: LoadedModel, recipe: Recipe, found: Bound | None) -> str:
         return "≈: the error for this layout was not measured."
     if found is None and (how := _unmeasured_option(recipe)) is not None:
         return f"≈: the error with {how} was not measured."
-    if found is None and _adapts_in_chunks(recipe):
-        return f"≈: the error of adapters with a chunked loss was not measured; {option('exact', True)} runs the class."
     if found is None:
         return f"≈: error bounds hold from {LEAST_TOKENS} tokens and {LEAST_PARAMETERS:,} parameters on."
     version = ".".join(measured_version("transformers").split(".")[:2])
