@@ -59,22 +59,20 @@ def test_every_preset_has_a_row_or_is_named_as_left_out(run, command: str) -> No
     lines = ran.out.splitlines()
     assert max(map(len, lines)) <= 80
     left_out = {name for name in presets.names() if not any(line.startswith(f" {name} ") for line in lines)}
-    skipped = json.loads(run(*command.split(), "--json").out)["models_skipped"]
-    assert left_out == {model["model"] for model in skipped} and ("bert-base" in left_out) == (" " in command)
+    document = json.loads(run(*command.split(), "--json").out)
+    assert left_out == {model["model"] for model in document["models_skipped"]}
+    assert ("bert-base" in left_out) == (" " in command)
+    assert {model["model"] for model in document["models"]} == {*presets.names()} - left_out
+    assert len({tuple(model) for model in document["models"]}) == 1  # the same keys
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-@pytest.mark.parametrize("models", [["gpt2-xl"], ["gpt2", "qwen2-7b"], []], ids=["one", "two", "all"])
+@pytest.mark.parametrize("models", [["gpt2-xl"], ["gpt2", "qwen2-7b"]], ids=["one", "two"])
 def test_json_has_one_shape_for_one_or_many(run, command: str, models: list[str]) -> None:
-    dtype = ["--dtype", "bf16"] if command == "memory" else []  # some are quantized
-    document = json.loads(run(*command.split(), *models, *dtype, "--json").out)
+    document = json.loads(run(*command.split(), *models, "--json").out)
     assert list(document) == ["schema", "command", "answer", "convention", "models", "models_skipped"]
     assert document["schema"] == 2 and document["command"] == command.split("--")[-1]
-    stateless = (
-        {name for name in presets.names() if not presets.load(name).has_cache} if command == "memory --kv" else set()
-    )
-    assert {m["model"] for m in document["models"]} == set(models or presets.names()) - stateless
-    assert len({tuple(model) for model in document["models"]}) == 1  # the same keys
+    assert [model["model"] for model in document["models"]] == models
 
 
 def test_json_is_exact_where_floats_would_round(run) -> None:
