@@ -196,8 +196,8 @@ def test_the_largest_batch_is_printed(run: Run) -> None:
     assert [(1.17 * peak <= 77.5, peak <= 77.5) for peak in peaks] == [(True, True), (False, True), (False, False)]
     shown = " ".join(run("train", "gpt2-xl", "--dtype", "fp32", "--on", "a100").out.split())
     sizes = re.search(
-        r"Largest batch: 6 \(5 with 17% more for the CUDA allocator\); with --recompute full, (\d+) \((\d+)\); "
-        r"longest context at batch 1: 1,024\. ", shown)  # fmt: skip
+        r"Largest batch: 6 \(5 with 17% more for the CUDA allocator\); with --recompute full, (\d+) \((\d+)\)\. "
+        r"Longest context at batch 1: 1,024\. ", shown)  # fmt: skip
     assert sizes is not None
     for batch, more in zip(map(int, sizes.groups()), (1, 1.17), strict=True):
         peaks = (model.train(dtype="fp32", recompute="full", batch=size).peak_bytes for size in (batch, batch + 1))

@@ -90,7 +90,7 @@ def test_sines_that_are_stored_are_weights_that_nothing_trains() -> None:
 def test_no_more_tokens_fit_than_a_table_of_positions_holds(run: Callable[..., Ran], name: str) -> None:
     """Both tables hold 1,024 positions; bytes alone would let far more in."""
     shown = " ".join(run("train", name, "--on", "80GiB", "-v").out.split())
-    assert "longest context at batch 1: 1,024." in shown
+    assert "Longest context at batch 1: 1,024." in shown
     assert load(name).train(on="80GiB").fit["largest_context"] == 1024
     few = load(name).train(on=load(name).train(ctx=100).peak_bytes).fit["largest_context"]
     assert few is not None and 100 <= few < 1024
@@ -114,9 +114,9 @@ def test_a_source_is_said_of_those_that_read_one(run: Callable[..., Ran]) -> Non
 def test_a_page_has_the_steps_of_one_device_and_of_ranks_that_share_weights() -> None:
     found = training(load("bart-base").loaded, laws=True)
     assert [ranks for ranks, *_ in found["steps"]][:2] == [1, 2]
-    for ranks, instant, *parts in found["steps"][:2]:
+    for ranks, exact, phase, *parts in found["steps"][:2]:
         facts = load("bart-base").train(**({"fsdp": ranks} if ranks > 1 else {})).models[0]
-        assert (instant, sum(parts)) == (facts["peak_phase"], facts["peak_bytes"])
+        assert (bool(exact), phase, sum(parts)) == (facts["exact"], facts["peak_phase"], facts["peak_bytes"])
     assert found["context"] == found["source"] == 1024
 
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -69,6 +70,11 @@ FSDP, PIPELINE = Mesh(fsdp=8), Mesh(pp=4, dp=3)
         ((2, None, 7, 112), FSDP, (2, 7, 0)),
         ((None, None, None, 40), FSDP, (1, 5, 0)),
         ((None, 2, None, 60), PIPELINE, (20, 1, 10)),  # 2 · 10 · 3: a pipeline takes 10 micro-batches
+        ((None, None, None, 60), PIPELINE, (20, 1, 0)),  # as a batch of 20: more of them may be in flight
+        ((None, 1, None, 60), PIPELINE, (20, 1, 0)),
+        ((None, None, 4, 60), PIPELINE, (20, 1, 4)),
+        ((None, None, 1, 60), PIPELINE, (20, 1, 1)),
+        ((None, None, None, 60), replace(PIPELINE, microbatches=10), (20, 1, 10)),
         ((None, 2, 5, None), PIPELINE, (10, 1, 5)),
         ((20, None, None, None), PIPELINE, (20, 1, 0)),
         ((20, None, 1, None), PIPELINE, (20, 1, 0)),
@@ -94,6 +100,7 @@ def test_batch_sizes_follow_from_each_other(
         ((None, 0, None, None), None, "micro_batch_size must be at least 1"),
         ((8, None, None, 24), PIPELINE, "batch is the whole pipeline batch"),
         ((None, 2, 6, None), Mesh(pp=4, microbatches=5), "contradicts the 6 micro-batches"),
+        ((None, 1, None, 60), Mesh(pp=4, dp=3, microbatches=10), "contradicts the 20 micro-batches"),
     ],
 )
 def test_batch_sizes_that_do_not_divide_are_refused(

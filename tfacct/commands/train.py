@@ -147,6 +147,7 @@ COMMAND = Command(
         "tfacct train llama-3.1-8b --ctx 8k --on 8xh100",
         "tfacct train llama-3.1-8b --ctx 4k --qlora --on 4090",
         "tfacct train llama-3.1-70b --ctx 8k --tp 8 --sp --fsdp 8",
+        "tfacct compare llama-3.1-8b --ctx 4k --train --zero 1,3 --on 8xh100",
     ),
     drawn=True,
     fails="strict",

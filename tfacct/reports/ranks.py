@@ -58,8 +58,9 @@ def fitting_words(budget: MemoryLimit, mesh: Mesh | None) -> str:
         budget = replace(budget, count=max(mesh.ranks, ranks_of(mesh)))
     if budget.count == 1 or mesh is None:
         return budget.where
-    axes = ("tp", "pp", "cp", "fsdp", "dp", "ep")
-    return f"{budget.where} ({', '.join(f'{axis}={size}' for axis in axes if (size := getattr(mesh, axis)) > 1)})"
+    from tfacct.parallel.search import label
+
+    return f"{budget.where} ({label(mesh)})"
 
 
 def fitting_models(budget: MemoryLimit, mesh: Mesh | None, fits: Sequence[bool]) -> str:

@@ -804,11 +804,12 @@ def _largest(step: Step) -> str | None:
         return None
     replicas = mesh.fsdp * mesh.dp
     each = "" if replicas == 1 else " on each rank" if replicas == mesh.ranks else " on each group of ranks"
+    each += f" in {mesh.microbatches:,} micro-batches" if mesh.pp > 1 and mesh.microbatches else ""
     asked: list[tuple[str, Any, Recipe]] = [(f"largest batch{each}: ", largest_batch, one.recipe)]
     if not step.does_not_fit and step.lever is not None:
         asked.append((f"; with {_typed(step.lever)}, ", largest_batch, step.lever["memory"].recipe))
     if not reads_images(one.model):
-        asked.append((f"; longest context at batch {one.work.batch:,}: ", largest_context, one.recipe))
+        asked.append((f". Longest context at batch {one.work.batch:,}: ", largest_context, one.recipe))
     words, room, before = "", f" {ROOM}", None
     for label, largest, recipe in asked:
         most, roomy = found = [largest(one, size, recipe) for size in (limit.usable, limit.roomy)]

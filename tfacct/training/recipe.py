@@ -317,8 +317,8 @@ def batch_sizes(
     batch: int | None, micro: int | None, steps: int | None, whole: int | None, mesh: Mesh | None
 ) -> BatchSizes:
     """Batch sizes from the given ones: global batch = micro-batch · steps · data-parallel ranks. A micro-batch is one
-    sequence unless the other sizes determine it. The steps are the micro-batches of a pipeline if there is one; of a
-    batch alone, the schedule decides. Raises UsageError for sizes that do not divide."""
+    sequence unless the other sizes determine it. The steps are the micro-batches of a pipeline if there is one; without
+    a number of steps or a larger micro-batch, the schedule decides. Raises UsageError for sizes that do not divide."""
     given = {"micro_batch_size": micro, "gradient_accumulation": steps, "global_batch_size": whole}
     for name, size in given.items():
         if size is not None:
@@ -329,15 +329,18 @@ def batch_sizes(
         raise UsageError(
             f"{option('micro_batch_size', micro)} and {option('batch', batch)} are the same size: give one"
         )
+    free = micro is None or (micro == 1 and not (mesh and mesh.microbatches))
+    by_schedule = free and (steps is None or (steps == 1 and whole is None))
     micro = batch if micro is None else micro
     if whole is not None:
         if stages > 1 and batch is not None:
             raise UsageError(f"{option('batch')} is the whole pipeline batch: use {option('micro_batch_size')}")
         steps, micro = _step_sizes(whole, micro, steps, ranks)
-    by_schedule = micro == batch and whole is None and steps in (None, 1)
     micro, steps = micro or 1, steps or 1
-    if stages == 1 or mesh is None or by_schedule:
+    if stages == 1 or mesh is None:
         return BatchSizes(micro, steps, mesh)
+    if by_schedule:
+        return BatchSizes(micro * steps, 1, mesh)
     if mesh.microbatches not in (0, steps):
         raise UsageError(
             f"{option('microbatches', mesh.microbatches)} contradicts the {steps:,} micro-batches of an optimizer step",
