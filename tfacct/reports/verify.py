@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NotRequired, TypeAlias, TypedDict, TypeVar
 
 from tfacct.architecture.parts import LatentAttention
@@ -157,7 +158,7 @@ def verify(
         [_facts(each, "flops", expected_params=each.model.expected) for each in found],
         title=f"{what} {where}, cross-checked",
         convention=model_notes.products_convention(models, request.logits),
-        answer=_verdict(found, "path by path"),
+        answer=_verdict(found, "exactly, path by path"),
         notes=lambda at: [
             _traced(found[at], all_layers),
             *dict.fromkeys(check.note for each in found[at] for check in each.checks if check.note),
@@ -247,7 +248,7 @@ def verify_ranks(
         [_facts(each, "rank_params", stored, mesh=values_of(MeshFacts, each.mesh), plan=each.plan) for each in found],
         title=f"{who} in {stored} against the class, {build.workload_words(models, request)}",
         convention="parameters of the fullest rank, and its collectives in a forward and a backward pass",
-        answer=_verdict(found, "call by call"),
+        answer=_verdict(found, "exactly, call by call"),
         notes=lambda at: _rank_notes(found[at]),
         requests=[request],
         defaults=[],
@@ -330,7 +331,7 @@ def verify_train(
         ],
         title=f"{who} in {recipe.dtype} against the class, {where}",
         convention=f"as transformers runs it with {recipe.runs_with}: {model_notes.TRAINING}",
-        answer=_step_verdict(found),
+        answer=_verdict(found, "to the byte", wrong="are out of bounds"),
         notes=lambda at: [
             "The class ran on the meta device, all layers at full size, with"
             f" {', '.join(sorted(set().union(*versions[at])))}."
@@ -342,16 +343,6 @@ def verify_train(
         headline="saved_bytes",
         agrees=_agrees(found),
     )
-
-
-def _step_verdict(every: Sequence[Verified[BytesCheck]]) -> str:
-    checks = [check for found in every for check in found.checks]
-    worst = max(checks, key=lambda check: abs(check.error))
-    if wrong := _wrong(every):
-        return f"{_count_wrong(every):,} of {len(checks):,} checks are out of bounds: {wrong}."
-    if worst.error == 0:
-        return f"All {len(checks):,} checks agree to the byte."
-    return f"All {len(checks):,} checks are within bounds: {worst.name} is {error_words(worst.error)} by the formula."
 
 
 def _step_table(found: Verified[BytesCheck]) -> Table:
@@ -434,22 +425,17 @@ def _word(pair: Pair, agrees: bool) -> str:
     return f"DIFFERS by {measured - formula:+,}" if measured != formula else "DIFFERS in parts"
 
 
-def _count_wrong(every: Sequence[AnyVerified]) -> int:
-    return sum(not check.agrees for found in every for check in found.checks)
-
-
-def _wrong(every: Sequence[AnyVerified]) -> str:
-    """The models with checks that differ, and which checks."""
-    names = {found.model.name: [check.name for check in found.checks if not check.agrees] for found in every}
-    return "; ".join(f"{name} ({', '.join(checks)})" for name, checks in names.items() if checks)
-
-
-def _verdict(every: Sequence[Verified[Check] | RankChecks], how: str) -> str:
+def _verdict(every: Sequence[AnyVerified], how: str, wrong: str = "differ") -> str:
     """Whether all checks agree, and which do not."""
-    count = sum(len(found.checks) for found in every)
-    if wrong := _wrong(every):
-        return f"{_count_wrong(every):,} of {count:,} checks differ: {wrong}."
-    return f"All {count:,} checks agree exactly, {how}." if count > 1 else f"The check agrees exactly, {how}."
+    checks = [check for found in every for check in found.checks]
+    names = {found.model.name: [check.name for check in found.checks if not check.agrees] for found in every}
+    if count := sum(not check.agrees for check in checks):
+        which = "; ".join(f"{name} ({', '.join(differing)})" for name, differing in names.items() if differing)
+        return f"{count:,} of {len(checks):,} checks {wrong}: {which}."
+    error, name = max(((check.error or Fraction(0), check.name) for check in checks), key=lambda one: abs(one[0]))
+    if error:
+        return f"All {len(checks):,} checks are within bounds: {name} is {error_words(error)} by the formula."
+    return f"All {len(checks):,} checks agree {how}." if len(checks) > 1 else f"The check agrees {how}."
 
 
 PROVEN_DTYPES = ("bf16", "fp32")
