@@ -189,3 +189,9 @@ def test_no_class_runs_megatrons_modules_or_every_second_matmul() -> None:
     found = load("gpt2").train(ctx=1024, recompute="selective:op")
     assert found.error_bound is None and not found.exact
     assert "≈: the error with recompute='selective:op' was not measured." in found.notes
+
+
+def test_a_chunked_loss_computes_the_gradients_of_the_whole_head() -> None:
+    """Golden: CamemBERT's class with its head in chunks. Its dense layer and norm have 768² + 3 · 768 numbers."""
+    step = load("camembert-base").train(batch=5, ctx=512, loss="chunked", recompute="full", weights_dtype="fp32")
+    assert step.peak_bytes == 1_967_156_128

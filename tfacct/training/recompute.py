@@ -214,7 +214,8 @@ def chunked_loss(graph: StepGraph, batch: Size, tokens: Size, *, cast: bool, fro
     # The logits are recomputed from the head's input.
     saved.append(SavedTensor(NORM, "B T D", (reader,), "fp32" if cast else "compute"))
     saved += [each._replace(saved_for=(reader,)) for each in of_loss.saved if each.path in TARGETS]
-    order = (*norm, SPLIT, HEAD, *((HEAD_CAST, LOSS, CHOOSE) if cast else (LOSS,)))
+    transform = [name for name in of_loss.order if name.startswith("lm_head.") and name != HEAD]
+    order = (*norm, SPLIT, *transform, HEAD, *((HEAD_CAST, LOSS, CHOOSE) if cast else (LOSS,)))
     changed = after._replace(
         graph=LayerGraph(order, tuple(saved), tuple(backward)), axes={**after.axes, **chunk_axes(batch, tokens)}
     )
