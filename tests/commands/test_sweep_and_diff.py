@@ -225,14 +225,18 @@ def test_a_default_that_follows_a_changed_field_is_named(run) -> None:
     """GPT-2's MLP is 4 × as wide as its hidden size: 4 · 768 = 3,072 and 4 · 1,536 = 6,144."""
     (facts,) = json.loads(run("compare", "--by", "line", "gpt2", "--set", "n_embd=1536", "--json").out)["models"]
     assert "n_inner changes too, 3,072 → 6,144: the config does not set it." in facts["notes"]
-    assert "Unchanged: n_head 12, because the config sets it; add --set n_head=24 to scale it too." in facts["notes"]
-    wide = load("llama-3.1-8b").diff(hidden_size=8192, intermediate_size=28672).models[0]["notes"]
+    follows = "not follow the new hidden size, because the config sets"
+    assert f"n_head 12 does {follows} it; add --set n_head=24 to scale it too." in facts["notes"]
     scaled = "add num_attention_heads=64, num_key_value_heads=16 to scale them too."
-    heads = "Unchanged: num_attention_heads 32, num_key_value_heads 8, because the config sets them"
+    heads = f"num_attention_heads 32, num_key_value_heads 8 do {follows} them"
+    wide = load("llama-3.1-8b").diff(hidden_size=8192, intermediate_size=28672).models[0]["notes"]
     assert f"{heads}; {scaled}" in wide
     odd = load("gpt2").diff(n_embd=780).models[0]["notes"]  # 12 · 780 / 768 heads are not whole
-    assert "Unchanged: n_head 12, because the config sets it." in odd
-    assert not any("Unchanged" in note for note in load("gpt2").diff(n_layer=24).models[0]["notes"])
+    assert f"n_head 12 does {follows} it." in odd
+    assert not any(follows in note for note in load("gpt2").diff(n_layer=24).models[0]["notes"])
+    for words in ("memory", "sweep --ctx 1k,2k"):
+        ran = run(*words.split(), "llama-3.1-8b", "--set", "hidden_size=8192", "intermediate_size=28672")
+        assert f"hint: {heads}; add --set num_attention_heads=64" in ran.err
     assert "Class defaults (not in the config): tie_word_embeddings = true" in facts["notes"]
     two = run("sweep", "gpt2", "gpt2-medium", "--ctx", "512,1k", "--metric", "kv_cache_bytes").out
     assert "kv_cache_bytes at ctx 1,024: gpt2 36.0 MiB, gpt2-medium 96.0 MiB." in two

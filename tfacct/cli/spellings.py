@@ -105,6 +105,8 @@ OPTIMIZERS: Mapping[str, str] = {
 PARTS = ("none", "full", "attention", "selective")
 UNKNOWNS = ("batch", "ctx", "tp", "fsdp", "ep", "pp", "cp")
 """What `solve` finds, as words before the model."""
+FIELD = re.compile(r"[A-Za-z_][\w.]*=")
+"""The start of a field with its value."""
 PERCENT = re.compile(r"(\d+(?:\.\d+)?)%")
 """A share in percent, which may be given wherever a share is."""
 
@@ -241,6 +243,8 @@ def _with_values(words: list[str]) -> list[str]:
             found[-1:] = ["--zero", "1"]
         elif at and words[at - 1].startswith("--") and (percent := PERCENT.fullmatch(word)):
             found[-1] = f"{Decimal(percent[1]) / 100:f}"
+        elif found[-3:-2] == ["--set"] and FIELD.match(word):  # `--set a=1 b=2`
+            found[-1:] = ["--set", word]
         elif word in ("--print", "--dark"):
             found[-1:] = ["--style", word[2:]]
         elif word == "--qlora" and words[0] in ("solve", "sweep", "compare"):

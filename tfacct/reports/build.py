@@ -412,13 +412,13 @@ def defaulted_notes(models: Sequence[Subject]) -> list[str]:
 
 
 def _model_hints(models: Sequence[Subject]) -> list[str]:
-    """Hints on names that another preset stands for, and on set fields without effect."""
+    """Hints on names that another preset stands for, and on fields that were set."""
     changed = [model for model in models if isinstance(model, LoadedModel) and model.changed]
     if not changed:
         return answering_hints(models)
-    from tfacct.loading.without_effect import effect_hints
+    from tfacct.loading.changed_fields import change_hints
 
-    return [*answering_hints(models), *effect_hints(changed)]
+    return [*answering_hints(models), *change_hints(changed)]
 
 
 def answering_hints(models: Sequence[Subject]) -> list[str]:

@@ -15,7 +15,7 @@ from tfacct.accounts.metrics import METRICS, PEAK, STEP_METRICS, Metric, Point, 
 from tfacct.base import units
 from tfacct.base.errors import ConfigError, TfacctError, UsageError, listed
 from tfacct.base.record import record
-from tfacct.base.spelling import option, setting, spelled
+from tfacct.base.spelling import option, spelled
 from tfacct.ledger import paths
 from tfacct.ledger.storage import dtypes
 from tfacct.ledger.workload import Request, Workload
@@ -595,8 +595,6 @@ class DiffReport(ModelReport):
     totals: dict[str, DiffTotal]
 
 
-WIDTHS = ("intermediate_size", "moe_intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim")
-"""Sizes that usually grow with the hidden size."""
 LINE_NOTES = (
     NoteRow(
         "flops",
@@ -651,7 +649,7 @@ def by_line(old: Side, new: Side, *, every: bool = False) -> DiffReport:
     about = {
         "other_flops": terms.train and other_flops,
         "models": counted.notes(models),
-        "set": [*_changed_defaults(*models), *_set_widths(*models)] if one_model else [],
+        "set": _changed_defaults(*models) if one_model else [],
         "unknown": [f"{name}: {why}" for name, why in unknown.items()],
         "untrained": untrained,
         "windows": (one_model or old.model.family == new.model.family) and counted.window_notes([new.model]),
@@ -693,26 +691,6 @@ def _changed_defaults(old: LoadedModel, new: LoadedModel) -> list[str]:
         for name, (before, after) in values.items()
         if before != after
     ]
-
-
-def _set_widths(old: LoadedModel, new: LoadedModel) -> list[str]:
-    """Sizes that do not follow a changed hidden size, because the config sets them, and how to scale them too."""
-    wider = Fraction(new.architecture.embed.hidden, old.architecture.embed.hidden)
-    stay = {
-        field: new.raw[field]
-        for field in (new.config.attribute_map.get(name, name) for name in WIDTHS)
-        if new.raw.get(field) and field not in new.changed
-    }
-    if wider == 1 or not stay:
-        return []
-    head_size = new.config.attribute_map.get("head_dim", "head_dim")
-    scaled = {field: wider * size for field, size in stay.items() if size > 1 and field != head_size}
-    words = f"Unchanged: {', '.join(f'{field} {size:,}' for field, size in stay.items())}, because the config sets"
-    words += " them" if len(stay) > 1 else " it"
-    if not scaled or any(size.denominator > 1 for size in scaled.values()):
-        return [f"{words}."]
-    typed = spelled(" ", ", ").join(setting(field, int(size)) for field, size in scaled.items())
-    return [f"{words}; add {typed} to scale {'them' if len(scaled) > 1 else 'it'} too."]
 
 
 def _untrained(sides: Sequence[Side], works: Sequence[Workload]) -> list[str]:

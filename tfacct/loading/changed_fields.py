@@ -1,19 +1,32 @@
-"""Fields that a user set and that change no count, because of other fields."""
+"""Hints on fields that a user set: those that change no count, and sizes that do not follow a new hidden size."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from itertools import combinations
 from typing import Any
 
 from tfacct import families
 from tfacct.base.errors import TfacctError
 from tfacct.base.pydantic_messages import format_value
-from tfacct.base.spelling import spelled
+from tfacct.base.spelling import setting, spelled
 from tfacct.loading.model import LoadedModel
 
 GATES = 2
 """Most other fields whose values together can leave a field without effect."""
+WIDTHS = ("intermediate_size", "moe_intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim")
+"""Sizes that usually grow with the hidden size."""
+
+
+def change_hints(models: Sequence[LoadedModel]) -> list[str]:
+    """Hints on the fields that a user set, for all settings of each model."""
+    settings: dict[str, list[LoadedModel]] = {}
+    for model in models:
+        if model.changed:
+            settings.setdefault(model.name, []).append(model)
+    each = settings.items()
+    return [hint for name, found in each for hint in (*_effect_hints(name, found), *_width_hints(found))]
 
 
 def without_effect(model: LoadedModel) -> list[str]:
@@ -23,18 +36,33 @@ def without_effect(model: LoadedModel) -> list[str]:
     return [] if _changes(model, names, {}) else names
 
 
-def effect_hints(models: Sequence[LoadedModel]) -> list[str]:
+def _effect_hints(name: str, settings: Sequence[LoadedModel]) -> list[str]:
     """Hints on set fields without effect in any setting of a model, with the fields that decide so."""
-    settings: dict[str, list[LoadedModel]] = {}
-    for model in models:
-        if model.changed:
-            settings.setdefault(model.name, []).append(model)
-    hints = []
-    for name, each in settings.items():
-        fields = without_effect(each[-1])
-        fields = [field for field in fields if all(field in without_effect(one) for one in each[:-1])]
-        hints += [f"hint: {field} changes no count of {name}{_reason(each[-1], field)}" for field in fields]
-    return hints
+    fields = without_effect(settings[-1])
+    fields = [field for field in fields if all(field in without_effect(one) for one in settings[:-1])]
+    return [f"hint: {field} changes no count of {name}{_reason(settings[-1], field)}" for field in fields]
+
+
+def _width_hints(settings: Sequence[LoadedModel]) -> list[str]:
+    """The hint on sizes that do not follow a hidden size that was set, because the config sets them, and on how to
+    scale them too; of the last setting that has any."""
+    for model in reversed(settings):
+        before = _read(model, list(model.changed), {})
+        wider = Fraction(model.architecture.embed.hidden, before.architecture.embed.hidden) if before else 1
+        names = {name: model.config.attribute_map.get(name, name) for name in WIDTHS}
+        stay = {field: model.raw.get(field) for field in names.values() if field not in model.changed}
+        sizes = {field: size for field, size in stay.items() if isinstance(size, int) and size > 0}
+        if wider == 1 or not sizes:
+            continue
+        one, them = ("does", "it") if len(sizes) == 1 else ("do", "them")
+        named = ", ".join(f"{field} {size:,}" for field, size in sizes.items())
+        words = f"hint: {named} {one} not follow the new hidden size, because the config sets {them}"
+        scaled = {field: wider * size for field, size in sizes.items() if size > 1 and field != names["head_dim"]}
+        if not scaled or any(size.denominator > 1 for size in scaled.values()):
+            return [f"{words}."]
+        typed = spelled(" ", ", ").join(setting(field, int(size)) for field, size in scaled.items())
+        return [f"{words}; add {typed} to scale {'them' if len(scaled) > 1 else 'it'} too."]
+    return []
 
 
 def _is_read(model: LoadedModel, name: str) -> bool:
