@@ -231,6 +231,26 @@ def test_the_sweep_takes_the_largest_error_of_a_group_and_what_an_axis_adds_to_i
     assert rows["any-family"]["tp"] == Measured(1, 1)
 
 
+def test_a_sample_only_widens_bounds(table: dict[str, dict[str, Measured]]) -> None:
+    found = [
+        sweep.Error("a", "llama", "bf16", ("16-bit",), 0.0, 0.0),
+        sweep.Error("a", "llama", "eager", ("eager",), 0.002, 0.0),
+        sweep.Error("a", "llama", "fp32", ("fp32",), 0.004, 0.0),
+        sweep.Error("a", "gpt2", "eager", ("eager",), 0.0, 0.0),
+    ]
+    rows = sweep.widened(sweep.by_family(found))
+    changed = {"eager": Measured(0.25, 1), "fp32": Measured(0.5, 1)}
+    assert rows["llama"] == {**table["llama"], **changed}
+    assert list(rows["llama"])[:4] == ["lora", "recompute-full", "autocast", "fp32"]
+    assert rows["gpt2"] == table["gpt2"] and rows["any-family"] == table["any-family"]
+
+
+def test_a_sample_has_as_many_recipes_of_each_family() -> None:
+    found = sweep.sample(2, seed=5)
+    assert len({*found}) == len(found) == 2 * len(sweep.smallest())
+    assert found == sweep.sample(2, seed=5) != sweep.sample(2, seed=6)
+
+
 def test_a_worse_number_fails(table: object) -> None:
     found = [
         sweep.Error("a", "llama", "bf16", ("16-bit",), 1e-9, 0.0),
