@@ -8,7 +8,7 @@ from math import inf
 from typing import Any, Literal, TypeAlias
 
 from tfacct.base.errors import TfacctError, UsageError
-from tfacct.base.spelling import option
+from tfacct.base.spelling import option, typed_options
 from tfacct.ledger.workload import Workload
 from tfacct.loading.devices import Device
 from tfacct.loading.links import Link
@@ -86,11 +86,9 @@ def serving_times(model: LoadedModel, work: Workload, device: Device, dtype: str
         if tp not in placed:
             placed[tp] = place(model, tp, device, dtype=dtype, kv_dtype=kv_dtype)
         on = device.id if tp == 1 else f"{tp}x{device.id}"
-        options = [f"--on {on} --ctx {work.context} --batch {one.batch}"]
-        given = {"dtype": dtype, "kv-dtype": kv_dtype}
-        options += [f"--{name} {value}" for name, value in given.items() if value is not None]
+        given = {"on": on, "ctx": work.context, "batch": one.batch, "dtype": dtype, "kv_dtype": kv_dtype}
         step = placed[tp].host.step(replace(work, batch=one.batch, tokens=1, logits="last"))
-        return Estimate(step.seconds, " ".join(options), links=_links(device, tp))
+        return Estimate(step.seconds, typed_options(given.items()).strip(), links=_links(device, tp))
 
     return Times(model, device, estimate, placed)
 
