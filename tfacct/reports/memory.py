@@ -1094,7 +1094,7 @@ class FittingDevice(Object):
     memory_bytes: int = of_device(lambda one, *_: one.device.memory)
     memory_from: str = of_device(lambda one, *_: one.device.memory_from)
     usable_bytes: int | None = of_device(
-        lambda one, engine, _: None if engine and not one.memory.engine else one.usable
+        lambda one, engine, _: None if engine and not one.memory.engine else one.memory.usable
     )
     count: int | None = of_device(lambda one, *_: one.share and one.share.devices)
     count_without_link: int | None = of_device(lambda one, *_: one.unlinked)
@@ -1163,7 +1163,7 @@ def fit(
         {
             **line,
             "count": one.asked or line["count"],
-            "needs": Fraction(total.total, one.usable) if one.usable and not engine else None,
+            "needs": Fraction(total.total, one.memory.usable) if one.memory.usable and not engine else None,
             "each_bytes": one.share and one.share.total,
             "reason": one.reason or "",
         }

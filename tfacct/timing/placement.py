@@ -289,11 +289,6 @@ class Needed(NamedTuple):
     asked: int | None = None
 
     @property
-    def usable(self) -> int:
-        """Bytes of each device that may be used."""
-        return self.memory.usable
-
-    @property
     def reason(self) -> str | None:
         """Why no number of this device is recommended; None where one is."""
         if self.share is not None:
