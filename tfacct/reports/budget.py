@@ -233,7 +233,7 @@ def _trainer(on: str | None, mfu: float | None, dtype: str | None, price: float 
         check_positive("price", price)
     limit = device_limit(count, device, training=True)
     name, peak = peak_of(device, dtype)
-    return Trainer(limit, device.several(count), name, count * peak * share, share, price)
+    return Trainer(limit, device.several(count), name, peak, share, price)
 
 
 def _devices(trainer: Trainer) -> str:

@@ -70,19 +70,14 @@ CONTEXT = 4096
 
 @record
 class Trainer:
-    """Devices that train at a stated utilization, with matmuls in `dtype`."""
+    """Devices that train at a stated utilization, with matmuls in `dtype`. `peak`: FLOP/s of one device."""
 
     limit: MemoryLimit
     words: str
     dtype: str
-    rate: float
+    peak: int
     mfu: float
     price: float | None
-
-    @property
-    def peak(self) -> float:
-        """Peak FLOP/s of one device."""
-        return self.rate / self.limit.count / self.mfu
 
     def needs(self, point: Point) -> str:
         """Bytes of a step under FSDP on each device, in words, where it does not fit even with recomputation."""
@@ -92,7 +87,7 @@ class Trainer:
 
     def spending(self, flops: float) -> dict[str, float | None]:
         """Days, device-hours and cost of so many FLOPs."""
-        hours = flops / self.rate / 3600
+        hours = flops / (self.limit.count * self.peak * self.mfu) / 3600
         cost = None if self.price is None else hours * self.limit.count * self.price
         return {"days": hours / 24, "device_hours": hours * self.limit.count, "cost": cost}
 
