@@ -68,13 +68,22 @@ def test_the_error_is_that_of_the_benchmark_and_of_launches_like_its_starts_alon
     assert "error 0.12% at p90 on 45 starts of 0.15–0.19, worst 0.9%" in start.answer
     for dtype in ("nf4", "int8", "fp32"):
         other = load("llama-3.1-8b").engine(**LLAMA, dtype=dtype)
-        assert other.interval is None and "accuracy not measured" in other.answer
+        assert other.interval is None and "(error not measured)" in other.answer
     term = load("llama-3.1-8b").engine(**LLAMA, dtype="nf4").terms[1]
     assert (term["what"], term["kind"], term["low_bytes"]) == ("weights", "estimate", None)
     assert load("llama-3.1-8b").engine(**LLAMA, dtype="fp8").interval is not None
     older = load("llama-3.1-8b").engine(**LLAMA | {"engine_version": "0.13"})
     assert older.interval is None
     assert "(error not measured for this version; 0.12% at p90 on 45 starts of 0.15–0.19)" in older.answer
+    for version in ("0.19", "0.33"):  # no start on an L4 is measured
+        l4 = load("llama-3.1-8b").engine(engine="vllm", on="l4", max_model_len="max", engine_version=version)
+        assert "(error not measured on this card)" in l4.answer
+
+
+def test_a_pool_that_lacks_little_is_printed_with_digits_that_differ() -> None:
+    """3.748 and 3.746 GiB: two blocks of 16 tokens, at 128 KiB a token, are 4 MiB."""
+    lacks = load("llama-3.1-8b").engine(engine="vllm", on="l4", max_model_len=30704).answer
+    assert "one request of 30,704 tokens needs 3.748 GiB, the pool has 3.746 GiB" in lacks
 
 
 def test_the_sampler_by_hand() -> None:

@@ -296,8 +296,9 @@ def _lacks(launch: Launch, found: Pages, pool: int, taken: Mapping[str, EngineTe
     if launch.pool_given and others + pool > launch.total:
         cache = f"a cache of {pool / GIB:.1f} GiB and all else"
         return f"{cache} need {(others + pool) / GIB:.1f} GiB, the card has {launch.total / GIB:.1f}"
-    needs = found.per_request(launch.length)
-    if found.blocks >= needs:
+    needs = found.per_request(launch.length) * found.block_bytes / GIB
+    if needs * GIB <= found.blocks * found.block_bytes:
         return ""
+    digits = next(count for count in range(1, 11) if round(needs, count) != round(pool / GIB, count))
     tokens = f"one request of {launch.length:,} token{'' if launch.length == 1 else 's'}"
-    return f"{tokens} needs {needs * found.block_bytes / GIB:.1f} GiB, the pool has {pool / GIB:.1f}"
+    return f"{tokens} needs {needs:.{digits}f} GiB, the pool has {pool / GIB:.{digits}f} GiB"

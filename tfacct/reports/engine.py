@@ -310,11 +310,14 @@ def _answer(about: About) -> str:
         return f"Does not start: {found.lacks}. {about.instead}"
     if found.free is not None:
         return f"Starts: a cache of {found.tokens:,} tokens fits, {found.free / GIB:.1f} GiB stay free (formula)."
-    almost, error = ("≈ ", "accuracy not measured") if about.near else ("", "tokens exact")
+    almost, error = ("≈ ", "error not measured") if about.near else ("", "tokens exact")
     if about.near and (errors := launch.engine.facts.get("error")):
         measured = f"{100 * errors['p90']:.2f}% at p90 on {errors['starts']} starts of {errors['versions']}"
+        cards = {card for one in launch.engine.profiles if one.starts for card in one.outside_gib}
         if about.interval:
             error = f"error {measured}, worst {100 * errors['worst']:.1f}%"
+        elif launch.device.id not in cards:
+            error = "error not measured on this card"
         elif not launch.profile.starts:
             error = f"error not measured for this version; {measured}"
     flags = f" with {about.flags}" if about.flags else ""

@@ -1263,11 +1263,12 @@ def _cuts(about: Fitting) -> dict[str, Any] | None:
 
 
 def _as_many(about: Fitting) -> str | None:
-    """The devices, with as many of each as any needs; None if all have the same number."""
+    """The devices, with one of each if any needs no more, else as many as any needs; None if the numbers are equal."""
     counts = about.counts
     if len({*counts.values()}) < 2 or len(counts) > FEW or any(one.asked for one in about.devices):
         return None
-    return option("on", ",".join(f"{max(counts.values())}x{name}" for name in counts))
+    count = 1 if 1 in counts.values() else max(counts.values())
+    return option("on", ",".join(f"{count}x{name}" for name in counts))
 
 
 FIT_NOTES = (
