@@ -105,6 +105,18 @@ def test_embeddings_that_stay_are_in_fp32_under_autocast() -> None:
     assert training_memory(model, Workload(context=4096, tokens=4096, batch=1), recipe).peak.total == 4_230_558_184
 
 
+@pytest.mark.parametrize(
+    ("name", "peak"),
+    [("nanochat-d20", 3_221_669_320), ("nomic-embed-text-v1.5", 741_489_700), ("gte-base-en-v1.5", 1_164_417_060)],
+)
+def test_embeddings_stay_unless_recomputed_layers_or_a_saved_norm_read_them(name: str, peak: int) -> None:
+    """Peaks of the classes. NanoChat's norm saves an fp32 copy, NomicBERT adds token types, and GTE's norm saves the
+    embeddings."""
+    work = Workload(context=4096, tokens=4096, batch=1)
+    found = training_memory(load(name).loaded, work, Recipe(lora="16", recompute="full"))
+    assert found.peak.total == pytest.approx(peak, rel=1e-4)
+
+
 def small(lora: str, **recipe: Any) -> TrainingStep:
     """A step of three layers with adapters."""
     fields = {"hidden_size": 48, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 16}

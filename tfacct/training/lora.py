@@ -27,8 +27,11 @@ from tfacct.training.recipe import FP32, NF4, Recipe
 from tfacct.training.saved_tensors import ENCODER
 from tfacct.training.step import (
     CHOOSE,
+    EMBED,
     LAYER_INPUT,
     MEMORY,
+    RESIDUAL,
+    ROTARY,
     Adapter,
     BackwardOp,
     DataFlow,
@@ -315,9 +318,11 @@ def with_adapters(graph: StepGraph, model: LoadedModel, recipe: Recipe) -> StepG
     adapters = Adapters(targets.rank, on, role, copies, drops, unpacked, embedded)
     source, of_encoder = _side(graph.encoder_layers, adapters, embedded=embedded) if graph.encoder_layers else ((), [])
     (before, *layers, after), stays = _side((graph.before, *graph.layers, graph.after), adapters, embedded=embedded)
-    shape, stays = model.architecture, [*of_encoder, *stays]
-    drops_embeddings = any(each.path == "embed.drop" for each in before.graph.saved)
-    if embedded and (drops_embeddings or shape.positions is not None or shape.embed.factor is not None):
+    stays = [*of_encoder, *stays]
+    saved = {each.path for each in before.graph.saved}
+    own = {EMBED, ROTARY, "embed.drop"} - saved  # a scale by √hidden is part of the embedding
+    own |= {"embed.scale"} if model.architecture.embed.factor is None else set()
+    if embedded and RESIDUAL not in saved and {*before.graph.order} - own:  # the first layer or norm reads others
         stream: Role = "fp32" if recipe.autocast else "compute"
         stays += [SavedTensor("embeddings", axes, (), stream) for axes in (STREAM, *(("B I D",) if source else ()))]
     buffers = (*graph.buffers, *stays)
