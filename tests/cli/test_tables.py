@@ -142,7 +142,7 @@ def test_fit_for_one_and_for_all(run) -> None:
     ]  # fmt: skip
     below = " ".join(one[9:])
     assert below.startswith(
-        "One request needs 1.00 GiB of cache in bf16, 128 KiB per token. With --kv-dtype fp8: 18 requests."
+        "One request needs 1.00 GiB of cache in bf16 (128 KiB per token). With --kv-dtype fp8: 18 requests."
     )
     assert "A single request can have 74,075 tokens." in below and "engine" not in below  # nothing is reserved
     table = run("memory", "--on", "24GiB", columns=120).out

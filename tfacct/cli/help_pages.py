@@ -52,7 +52,7 @@ def short(command: Command) -> str:
     groups: dict[str, list[str]] = {}
     for name, one in parameters.items():
         if (group := of(one.annotation).group) and not _hidden(one):
-            spelled = {"verbose": "-v", "sets": metavars[name]}
+            spelled = {"verbose": "-v", "sets": metavars[name], "fields": metavars[name]}
             groups.setdefault(group, []).append(spelled.get(name, metavars[name].split()[0]))
     lines += [_names(group, names) for group, names in groups.items()]
     lines += ["", *command.examples, f"tfacct {command.name} --help-all lists every option."]

@@ -163,7 +163,7 @@ COMMAND = Command(
     compare,
     examples=(
         "tfacct compare llama-3.1-8b qwen3-8b qwen3-30b-a3b --ctx 8k --on h100",
-        "tfacct compare llama-3.1-8b --set num_key_value_heads=1",
+        "tfacct compare llama-3.1-8b --set num_hidden_layers=16,num_key_value_heads=1",
         "tfacct compare llama-3.1-8b --train --ctx 4k --recompute none,full",
     ),
     drawn=True,

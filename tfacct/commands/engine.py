@@ -48,7 +48,7 @@ class LaunchFlags(TypedDict, total=False):
 def engine(
     *,
     engine_name: Annotated[
-        str | None, Option("vllm, sglang, llama.cpp; none: list them.", "[ENGINE]", argument=True)
+        str | None, Option("vllm, sglang or llama.cpp; omit it to list them.", "[ENGINE]", argument=True)
     ] = None,
     served: Annotated[str | None, Option(opt.MODEL_HELP, "[MODEL]", argument=True, complete="model")] = None,
     fields: opt.Sets = None,

@@ -179,7 +179,6 @@ def fit(
 COMMAND = Command(
     memory,
     examples=(
-        "tfacct memory --dtype bf16",
         "tfacct memory llama-3.3-70b --dtype fp8 --ctx 32k --on 2xh100",
         "tfacct memory qwen3-8b --kv --ctx 1k..128k",
     ),

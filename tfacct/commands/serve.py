@@ -27,7 +27,11 @@ Requests = Annotated[
 ]
 Within = Annotated[
     float | str | None,
-    Option("Most requests (fewest devices) within TIME a token", "TIME"),
+    Option(
+        "Most requests or fewest devices within TIME per token. TIME is the mean time per output token (TPOT)"
+        " of a request; a single gap can last as long as a prefill.",
+        "TIME",
+    ),
 ]
 Price = Annotated[float | None, Option("Price per device-hour, in any currency.", "P")]
 

@@ -79,7 +79,7 @@ def train(
     models: "Sequence[LoadedModel]",
     *,
     exact: Annotated[
-        bool, Option("Run the class on the meta device: exact bytes. Needs torch; takes seconds.")
+        bool, Option("Run the transformers class on the meta device. Exact bytes; needs torch, takes seconds.")
     ] = False,
     **options: Unpack[TrainOptions],
 ) -> "Found[TrainReport | ExactTrainReport]":

@@ -644,7 +644,7 @@ def _per_request(about: About) -> dict[str, str] | None:
         "size": units.binary(size),
         "state": f"cache in {about.options.cached.name}" if model_notes.attends(about.models) else "state",
         "where": where,
-        "each": f", {units.binary(each)} per token" if each * one.work.context == size else "",
+        "each": f" ({units.binary(each)} per token)" if each * one.work.context == size else "",
         "most": most,
     }
 
@@ -740,7 +740,7 @@ LARGEST_MEANS = "the largest that {}; may exceed the trained context, but not a 
 NOTES = (
     NoteRow("vllm", 1, _vllm),
     NoteRow("engine", 1, _engine),
-    NoteRow("request", 1, _per_request, "One request needs {size} of {state}{where}{each}.{most}"),
+    NoteRow("request", 1, _per_request, "One request needs {size} of {state}{each}{where}.{most}"),
     NoteRow("files", 1, lambda about: model_notes.files_notes(about.whole_models, about.options.dtype)),
     NoteRow("unreserved", 1, lambda about: _fits(about) and about.limit is not None and about.limit.unreserved),
     NoteRow("scales", 1, _without_scales, "int4 has no scales: AWQ stores {more} more ({awq})."),
