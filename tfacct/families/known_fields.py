@@ -141,6 +141,15 @@ SPELLINGS = (
     frozenset(("max_position_embeddings", "n_positions")),
 )
 """Names of one size: converted files keep the old name next to the one that the class reads."""
+CONTEXTS = frozenset(
+    """
+    max_position_embeddings n_positions max_seq_len seq_length context_length max_context_length model_max_length
+    max_target_positions max_decoder_position_embeddings
+    """.split()
+)
+"""Names of the longest context in the classes."""
+OTHER_CONTEXTS = frozenset("n_ctx block_size seq_len max_seq_length max_sequence_length context_window".split())
+"""Its names in training code and older configs; some classes give them to other sizes."""
 
 
 def check_nulls(fields: Mapping[str, Any], model_type: object) -> None:
@@ -162,6 +171,14 @@ def same_size(name: str, fields: Iterable[str]) -> str | None:
     """The field among these with the same size as `name`."""
     same = next((names for names in SPELLINGS if name in names), frozenset[str]())
     return next((field for field in fields if field in same), None)
+
+
+def meant_field(name: str, fields: Iterable[str]) -> str | None:
+    """The field among these that a user means by `name`, another name of its size or of the longest context."""
+    fields = tuple(fields)
+    context = next((field for field in fields if field in CONTEXTS), None)
+    named = name in CONTEXTS or name in OTHER_CONTEXTS
+    return same_size(name, fields) or same_size(f"num_{name}", fields) or (context if named else None)
 
 
 def changes_counts(name: str) -> bool:

@@ -9,7 +9,15 @@ from tfacct.base.pydantic_messages import format_value
 from tfacct.base.spelling import setting
 from tfacct.families.family_config import FamilyConfig
 from tfacct.families.fields import MOST_LAYERS
-from tfacct.families.known_fields import DRAFT, changes_counts, check_nulls, is_draft, same_size
+from tfacct.families.known_fields import (
+    DRAFT,
+    IGNORED_FIELDS,
+    MTP_FIELDS,
+    changes_counts,
+    check_nulls,
+    is_draft,
+    meant_field,
+)
 from tfacct.families.registry import CUSTOM, Part, class_names, config_class, names, that_read
 from tfacct.families.task_heads import CAUSAL_MODEL, TaskHead, class_ending, listed_classes
 from tfacct.families.type_aliases import resolve
@@ -163,8 +171,9 @@ def _check_names(
     known = family.settable({**given, **changes}) | set(given) | set(family.attribute_map)
     for name in changes:
         if name not in known:
-            same = same_size(name, family.model_fields) or same_size(f"num_{name}", family.model_fields)
-            near = f"did you mean {same}?" if same else nearest(name, known)
+            meant = meant_field(name, family.model_fields)
+            counted = known - (IGNORED_FIELDS | MTP_FIELDS | {*family.ignored_fields}).difference(family.model_fields)
+            near = f"did you mean {meant}?" if meant else nearest(name, sorted(counted))
             hint = near or _alike_with(name, given, changes) or f"fields that count: {', '.join(family.counted())}"
             where = "a custom model" if model_type == CUSTOM else model_type
             raise NotFoundError(f"no field {name!r} in {where}", hint)

@@ -11,7 +11,9 @@ from tfacct import families
 from tfacct.base.errors import TfacctError
 from tfacct.base.pydantic_messages import format_value
 from tfacct.base.spelling import setting, spelled
+from tfacct.families.known_fields import meant_field
 from tfacct.loading.model import LoadedModel
+from tfacct.loading.model_description import FORMAT_FIELDS
 
 GATES = 2
 """Most other fields whose values together can leave a field without effect."""
@@ -32,7 +34,7 @@ def change_hints(models: Sequence[LoadedModel]) -> list[str]:
 def without_effect(model: LoadedModel) -> list[str]:
     """The set fields that change neither the ledger nor the longest context, though they change the config. None if
     they change something together."""
-    names = [name for name in model.changed if _is_read(model, name) and not _changes(model, [name], {})]
+    names = [name for name in model.changed if _is_known(model, name) and not _changes(model, [name], {})]
     return [] if _changes(model, names, {}) else names
 
 
@@ -65,13 +67,14 @@ def _width_hints(settings: Sequence[LoadedModel]) -> list[str]:
     return []
 
 
-def _is_read(model: LoadedModel, name: str) -> bool:
-    """True if the class has the field, and it has another value than before."""
-    if name in model.config.ignored_fields:
-        return True
+def _is_known(model: LoadedModel, name: str) -> bool:
+    """True if the family ignores the field, or has it with another value than before. The dtypes and the format of the
+    weights change bytes, dropout changes what a training step saves."""
     field = model.config.attribute_map.get(name, name)
-    if field not in type(model.config).model_fields or field in model.config.dropout_fields():
+    if field in model.config.dropout_fields() or name in FORMAT_FIELDS or name.endswith("dtype"):
         return False
+    if field not in type(model.config).model_fields:
+        return field in model.config.settable()
     before, after = _read(model, [name], {}), _read(model, [], {})
     return None not in (before, after) and getattr(before.config, field) != getattr(after.config, field)
 
@@ -81,7 +84,11 @@ def _changes(model: LoadedModel, names: Sequence[str], others: Mapping[str, Any]
     before, after = _read(model, names, others), _read(model, [], others)
     if before is None or after is None:
         return not others
-    return (before.architecture.ledger(), before.config.context) != (after.architecture.ledger(), after.config.context)
+    return _counts(before) != _counts(after)
+
+
+def _counts(config: Any) -> tuple[Any, ...]:
+    return config.architecture.ledger(), config.config.context, config.not_included
 
 
 def _read(model: LoadedModel, without: Sequence[str], others: Mapping[str, Any]) -> Any:
@@ -95,7 +102,12 @@ def _read(model: LoadedModel, without: Sequence[str], others: Mapping[str, Any])
 
 
 def _reason(model: LoadedModel, field: str) -> str:
-    """The fewest fields without whose values the field would change counts, and how to set them."""
+    """What to set instead of an ignored field, or the fewest fields without whose values the field would change counts,
+    and how to set them."""
+    read = type(model.config).model_fields
+    if model.config.attribute_map.get(field, field) not in read:
+        meant = meant_field(field, read)
+        return f": did you mean {meant}?" if meant else "."
     values = {name: value for name, value in model.config.model_dump().items() if name != field}
     off_or_on = ((name, not value if isinstance(value, bool) else 0) for name, value in values.items())
     probes = {name: value for name, value in off_or_on if isinstance(values[name], int)}
