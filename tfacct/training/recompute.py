@@ -18,7 +18,7 @@ from typing import NamedTuple
 from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option
 from tfacct.ledger import paths
-from tfacct.ledger.einsum import Size, rounded_up
+from tfacct.ledger.einsum import Size, renamed, rounded_up
 from tfacct.training.step import (
     CHOOSE,
     LAYER_INPUT,
@@ -191,7 +191,7 @@ CHUNK, OTHERS = "Tc", "Td"
 """Axes of the tokens of a chunk, and of all other chunks."""
 HEAD, HEAD_CAST, SPLIT = "lm_head.weight", "lm_head.cast", "loss.split"
 TARGETS = ("loss.targets", "loss.padding")
-NORM = "final_norm"
+NORM, PROJECTION = "final_norm", "lm_head.project"
 WEIGHT = Transient("V D")
 """The head's weight: a gradient, or under autocast a copy."""
 
@@ -205,21 +205,23 @@ def chunk_axes(batch: Size, tokens: Size) -> dict[str, Size]:
 def chunked_loss(graph: StepGraph, batch: Size, tokens: Size, *, cast: bool, frozen: bool) -> StepGraph:
     """The step with its loss in chunks. `cast`: under autocast. `frozen`: the head is not trained."""
     after, of_loss = graph.after, graph.after.graph
-    norm = [name for name in of_loss.order if name.startswith(NORM)]
+    norm = [name for name in of_loss.order if name.startswith((NORM, PROJECTION))]
     backward = [each for each in of_loss.backward if each.at in norm]
-    temporaries = (_under_autocast if cast else _plain)(several=batch * tokens > 1, frozen=frozen)
-    backward += (BackwardOp(at, temporary) for at, temporary in temporaries)
+    width = {"D": next(each.temporary[1].axes.split()[-1] for each in of_loss.backward if each.at == HEAD)}
+    for at, temporary in (_under_autocast if cast else _plain)(several=batch * tokens > 1, frozen=frozen):
+        backward.append(BackwardOp(at, tuple(one._replace(axes=renamed(one.axes, width)) for one in temporary)))
     reader, gone = HEAD_CAST if cast else HEAD, ("loss.", "lm_head.")
     saved = [each for each in of_loss.saved if not each.path.startswith(gone) and HEAD not in each.saved_for]
     # The logits are recomputed from the head's input.
-    saved.append(SavedTensor(NORM, "B T D", (reader,), "fp32" if cast else "compute"))
+    saved.append(SavedTensor(NORM, renamed("B T D", width), (reader,), "fp32" if cast else "compute"))
     saved += [each._replace(saved_for=(reader,)) for each in of_loss.saved if each.path in TARGETS]
     transform = [name for name in of_loss.order if name.startswith("lm_head.") and name != HEAD]
     order = (*norm, SPLIT, *transform, HEAD, *((HEAD_CAST, LOSS, CHOOSE) if cast else (LOSS,)))
     changed = after._replace(
         graph=LayerGraph(order, tuple(saved), tuple(backward)), axes={**after.axes, **chunk_axes(batch, tokens)}
     )
-    return graph._replace(after=changed, loss_forward=(Transient(f"{CHUNK} V", "fp32", 2), WEIGHT) if cast else ())
+    in_forward = Transient(f"{CHUNK} V", "fp32", 2), WEIGHT._replace(axes=renamed(WEIGHT.axes, width))
+    return graph._replace(after=changed, loss_forward=in_forward if cast else ())
 
 
 def _plain(*, several: bool, frozen: bool) -> Iterator[tuple[str, tuple[Transient, ...]]]:
