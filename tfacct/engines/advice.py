@@ -50,8 +50,8 @@ def suggestion(launch: Launch, found: Start) -> tuple[str, Launch | None]:
             flags = {**flags, "max_model_len": longest}
             then = attempt(launch.with_flags(**flags))
         if not then.lacks:
-            return f"{_typed(launch, flags)} starts.", launch.with_flags(**flags)
-        reasons.append(f"{_typed(launch, flags)} does not start either: {then.lacks}.")
+            return f"It starts with {_typed(launch, flags)}.", launch.with_flags(**flags)
+        reasons.append(f"With {_typed(launch, flags)}, it does not start either: {then.lacks}.")
     return reasons[0] if found.others else "Use more cards or narrower weights.", None
 
 

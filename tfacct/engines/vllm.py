@@ -12,6 +12,7 @@ from shlex import quote
 from typing import Any
 
 from tfacct.architecture.parts import FeedForward, LatentAttention
+from tfacct.base import units
 from tfacct.base.spelling import option, typed_options
 from tfacct.engines.launch import WIDE, Launch, divisors
 from tfacct.engines.pages import BLOCK, Pages, pages_of, round_up
@@ -269,7 +270,7 @@ def _rank(
     found = pages(launch, stage, pool)
     needed, concurrency = found.per_request(length), found.concurrency(length)
     printed = launch.profile.printed_tokens(found.tokens, concurrency, length)
-    lacks = _lacks(launch, found, pool, taken)
+    lacks = _lacks(launch, found, pool, requested | taken)
     lines = (
         f"GPU KV cache size: {printed:,} tokens",
         f"Maximum concurrency for {length:,} tokens per request: {concurrency:.2f}x",
@@ -287,12 +288,16 @@ def _rank(
     )
 
 
-def _lacks(launch: Launch, found: Pages, pool: int, taken: Mapping[str, EngineTerm]) -> str:
+def _lacks(launch: Launch, found: Pages, pool: int, terms: Mapping[str, EngineTerm]) -> str:
     """The memory that a pool that is given, or one request of the longest length, has too little of."""
     if pool <= 0:
+        share, stored = terms["requested"]["bytes"], terms["weights"]["bytes"]
+        if stored > share:
+            each = " on each GPU" if launch.flags.tp * launch.flags.pp > 1 else ""
+            return f"the weights ({units.binary(stored)}{each}) exceed the {units.binary(share)} requested"
         return "no memory is left for the cache blocks"
-    others = taken["weights"]["bytes"] + (taken["outside"]["low_bytes"] or 0)
-    others += 0 if taken["activations"]["kind"] == "estimate" else taken["activations"]["bytes"]
+    others = terms["weights"]["bytes"] + (terms["outside"]["low_bytes"] or 0)
+    others += 0 if terms["activations"]["kind"] == "estimate" else terms["activations"]["bytes"]
     if launch.pool_given and others + pool > launch.total:
         cache = f"a cache of {pool / GIB:.1f} GiB and all else"
         return f"{cache} need {(others + pool) / GIB:.1f} GiB, the card has {launch.total / GIB:.1f}"

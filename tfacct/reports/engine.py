@@ -312,14 +312,15 @@ def _answer(about: About) -> str:
         return f"Starts: a cache of {found.tokens:,} tokens fits, {found.free / GIB:.1f} GiB stay free (formula)."
     almost, error = ("≈ ", "error not measured") if about.near else ("", "tokens exact")
     if about.near and (errors := launch.engine.facts.get("error")):
-        measured = f"{100 * errors['p90']:.2f}% at p90 on {errors['starts']} starts of {errors['versions']}"
+        measured = f"on {errors['starts']} starts of {launch.engine.name} {errors['versions']},"
+        measured += f" 90% were within {100 * errors['p90']:.2f}%"
         cards = {card for one in launch.engine.profiles if one.starts for card in one.outside_gib}
         if about.interval:
-            error = f"error {measured}, worst {100 * errors['worst']:.1f}%"
+            error = f"{measured}, the worst {100 * errors['worst']:.1f}% off"
         elif launch.device.id not in cards:
             error = "error not measured on this card"
         elif not launch.profile.starts:
-            error = f"error not measured for this version; {measured}"
+            error = f"error not measured for {launch.profile.versions}; {measured}"
     flags = f" with {about.flags}" if about.flags else ""
     if about.near and found.pages is not None and launch.flags.gpu_memory_utilization is None:
         flags += f" at {launch.engine.name}'s default utilization, {launch.utilization:g}"
@@ -347,7 +348,7 @@ def _not_measured(about: About) -> str:
     errors = about.launch.engine.facts.get("error")
     if errors is None or about.start.pages is None or about.interval or about.launch.pool_given:
         return ""
-    return f"{errors['versions']} on 1, 2 and 4 × H100 SXM, in bf16, fp16 or fp8"
+    return f"{about.launch.engine.name} {errors['versions']} on 1, 2 and 4 × H100 SXM, in bf16, fp16 or fp8"
 
 
 def _half(about: About) -> bool:
