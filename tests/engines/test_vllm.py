@@ -329,7 +329,8 @@ def test_without_a_launch_that_starts_the_hint_says_what_lacks() -> None:
 
 def test_a_small_share_of_a_card_is_raised_before_more_cards() -> None:
     start = load("llama-3.1-8b").engine(on="h100", gpu_memory_utilization=0.1)
-    assert start.answer.endswith("the weights (15.0 GiB) exceed the 7.92 GiB requested. It starts with gpu_memory_utilization=0.92.")
+    weights = "the weights (15.0 GiB) exceed the 7.92 GiB requested."
+    assert start.answer.endswith(f"{weights} It starts with gpu_memory_utilization=0.92.")
     hints = hinted(load("llama-3.1-70b").engine(on="h100").answer)
     assert hints["on"] == "2xh100-sxm" and load("llama-3.1-70b").engine(**hints).starts
 
