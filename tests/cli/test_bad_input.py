@@ -36,7 +36,7 @@ LLAMA = {"model_type": "llama", "vocab_size": 32, "hidden_size": 16, "num_hidden
         ("formula --latex", "missing argument 'MODEL'", "for example `tfacct formula gpt2-xl --of params --latex`"),
         ("formula flops", "no preset or file named 'flops'", "name a model first: `tfacct formula llama --of flops`"),
         ("serve gpt2 --on h100 --batch 1", "no such option: --batch", "--requests N"),
-        ("budget --params 3b --tokens 300b", "no such option: --params", "give the FLOPs, 6 × parameters × tokens"),
+        ("budget --params 3b --tokens 300b", "no such option: --params", "`tfacct budget 3b`: a size needs no option"),
         ("time gpt2 --prompt 8k --on h100", "no such option: --prompt", "--ctx S is the prompt"),
         ("solve gpt2", "missing option '--for'", "for example `tfacct solve "),
         ("flops nothing-like-it", "no preset or file named 'nothing-like-it'", "`tfacct models` lists"),

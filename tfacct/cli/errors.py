@@ -57,10 +57,12 @@ INSTEAD = {
     " longest context that fits",
     "solve --within": "--until LEFT=RIGHT is the limit: --until kv_cache_bytes=weights_bytes",
     "formula --train": "--of train counts the FLOPs of a training step",
-    "budget --params": "give the FLOPs, 6 × parameters × tokens, or a MODEL of that size with --tokens N",
+    "budget --params": "`tfacct budget {value}`: a size needs no option",
+    "train mfu --tokens": "`tfacct budget {model} --tokens {value}` counts a training run; --ctx is the length of a"
+    " sequence",
     "models --moe": "`tfacct models moe` lists the models with experts",
 }
-"""Commands and options that they never had → what answers instead."""
+"""Commands and options that they never had → what answers instead, with the typed model and value."""
 
 
 def complain(error: TfacctError) -> None:
@@ -122,7 +124,8 @@ def _elsewhere(command: str, option: str, error: Any) -> str | None:
     asked = {words[-1], spellings.current_name(option)}
     instead = (hint for never, hint in INSTEAD.items() if asked <= set(never.split()))
     if found := REMOVED.get(option) or next(instead, None):
-        return found
+        model = next((word for word in sys.argv[2:3] if not word.startswith("-")), "MODEL")
+        return found.format(model=model, value=_value_of(option))
     if kind == "NoSuchOption" and words[-1] in NAMES:
         takers = [f"`tfacct {name}`" for name in NAMES if spellings.current_name(option) in _options(name)][:3]
         if not takers and "_" in option and "--set" in _options(words[-1]):
@@ -142,6 +145,13 @@ def _elsewhere(command: str, option: str, error: Any) -> str | None:
         first = f"put a command first: `tfacct flops {word}`, `tfacct memory {word}`" if is_model else None
         return nearest(word, (*NAMES, *FORMER)) or first
     return None
+
+
+def _value_of(option: str) -> str:
+    """The typed value of an option; N if it has none."""
+    words = [part for word in sys.argv[1:] for part in (word.split("=", 1) if word.startswith("--") else [word])]
+    after = words[words.index(option) + 1 :] if option in words else []
+    return next(iter(after), "N")
 
 
 def _complete(command: Command, missing: Any) -> str | None:

@@ -18,6 +18,7 @@ from tfacct.reports import build
 from tfacct.reports.build import ModelReport
 from tfacct.timing import compute_optimal
 from tfacct.timing.compute_optimal import (
+    CONTEXT,
     FLOPS_PER_PARAMETER,
     LOSS_FITS,
     TOKENS_PER_PARAMETER,
@@ -58,8 +59,8 @@ NOTES = (
         "attention",
         2,
         lambda of: not of["named"] and of,
-        "Parameters and tokens by C = 6·N·D. Nearest: the preset of model type {family} closest in size; its tokens"
-        " come from its exact FLOPs at context {context:,}.",
+        "Parameters and tokens follow C = 6·N·D. Nearest: the preset of model type {family} closest in size. Its tokens"
+        " follow from its exact FLOPs, attention included, at context {contexts}.",
     ),
     NoteRow(
         "exact",
@@ -172,6 +173,7 @@ def budget(
         "named": model is not None,
         "family": trained.family,
         "experts": bool(trained.ledger.experts),
+        "contexts": f"{CONTEXT:,}, or its longest if shorter" if ctx is None else f"{ctx:,}",
         "trained": units.people(tokens),
         "each": units.si(round(each)),
         "speed": trainer and f"{speed} ({trainer.dtype})",
