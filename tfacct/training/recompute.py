@@ -207,7 +207,8 @@ def chunked_loss(graph: StepGraph, batch: Size, tokens: Size, *, cast: bool, fro
     after, of_loss = graph.after, graph.after.graph
     norm = [name for name in of_loss.order if name.startswith((NORM, PROJECTION))]
     backward = [each for each in of_loss.backward if each.at in norm]
-    width = {"D": next(each.temporary[1].axes.split()[-1] for each in of_loss.backward if each.at == HEAD)}
+    of_head = (each.temporary[1].axes.split()[-1] for each in of_loss.backward if each.at == HEAD)
+    width = {"D": next(of_head, "D")}  # a classifier has no such head
     for at, temporary in (_under_autocast if cast else _plain)(several=batch * tokens > 1, frozen=frozen):
         backward.append(BackwardOp(at, tuple(one._replace(axes=renamed(one.axes, width)) for one in temporary)))
     reader, gone = HEAD_CAST if cast else HEAD, ("loss.", "lm_head.")
@@ -215,7 +216,7 @@ def chunked_loss(graph: StepGraph, batch: Size, tokens: Size, *, cast: bool, fro
     # The logits are recomputed from the head's input.
     saved.append(SavedTensor(NORM, renamed("B T D", width), (reader,), "fp32" if cast else "compute"))
     saved += [each._replace(saved_for=(reader,)) for each in of_loss.saved if each.path in TARGETS]
-    transform = [name for name in of_loss.order if name.startswith("lm_head.") and name != HEAD]
+    transform = [name for name in of_loss.order if name.startswith("lm_head.") and name not in (HEAD, *norm)]
     order = (*norm, SPLIT, *transform, HEAD, *((HEAD_CAST, LOSS, CHOOSE) if cast else (LOSS,)))
     changed = after._replace(
         graph=LayerGraph(order, tuple(saved), tuple(backward)), axes={**after.axes, **chunk_axes(batch, tokens)}
