@@ -20,7 +20,7 @@ from tfacct.loading.model import LoadedModel
 from tfacct.training.bounds import Bound, bound
 from tfacct.training.model_step import stored, training_step
 from tfacct.training.phases import Phase, peak, phases
-from tfacct.training.recipe import FP32, NF4, Recipe
+from tfacct.training.recipe import FP32, NF4, OFFLOADED, Recipe
 from tfacct.training.recompute import ATTENTION
 from tfacct.training.states import HostMemory, on_device, on_host, optimizer_memory, with_gradient_dtype
 from tfacct.training.step import TrainingStep
@@ -144,6 +144,7 @@ CHANGES: tuple[tuple[dict[str, Any], str], ...] = (
     (LORA, FROZEN),
     ({"optimizer": "sgd"}, "no momentum"),
     ({"offload": "optimizer"}, "transfers"),
+    ({"offload": "activations"}, "transfers"),
     ({"adapter_dtype": "bf16"}, ADAPTERS),
     ({"lora": "16"}, FROZEN),
     ({"sp": True, "recompute": "full"}, ""),
@@ -163,8 +164,10 @@ COMBINED: tuple[tuple[dict[str, Any], str], ...] = (
     ({"loss": "chunked"}, ""),
     ({"optimizer": "adamw-8bit"}, "8-bit optimizer"),
     ({"offload": "optimizer"}, "transfers"),
+    ({"offload": "activations"}, "transfers"),
+    ({"offload": ",".join(OFFLOADED)}, "transfers"),
 )
-"""Changes that are combined, one after another, if none is enough."""
+"""Changes that are combined, one after another, if none is enough; the last `offload` counts."""
 LEAST_SHOWN = Fraction(1, 100)
 """Share of a step's FLOPs below which a change costs `under 1%`."""
 FLOPS_ALONE = tuple((fields, cost) for fields, cost in CHANGES if len(fields) == 1 and not cost)
@@ -235,20 +238,26 @@ def _with_changes(recipe: Recipe, fields: Mapping[str, Any]) -> Recipe:
 
 
 def combined(one: TrainingMemory, budget: int) -> list[dict[str, Any]]:
-    """The first combination of changes that fits, or the largest one; empty if no two changes go together."""
-    fields, costs, found = dict[str, Any](), list[str](), list[dict[str, Any]]()
-    for change, cost in COMBINED:
-        more = {**fields, **change}
-        lower = list(changes(one, budget, [(more, ", ".join([*costs, *([cost] if cost else [])]))]))
-        if not lower or _with_changes(one.recipe, more) == _with_changes(one.recipe, fields):
+    """The first combination of changes that fits, without those that it does not need, or the largest one; empty if no
+    two changes go together."""
+
+    def together(parts: Sequence[tuple[dict[str, Any], str]]) -> list[dict[str, Any]]:
+        fields = {name: value for part, _ in parts for name, value in part.items()}
+        return list(changes(one, budget, [(fields, ", ".join(dict.fromkeys(cost for _, cost in parts if cost)))]))
+
+    taken, found = list[tuple[dict[str, Any], str]](), list[dict[str, Any]]()
+    for change in COMBINED:
+        lower = together([*taken, change])
+        if not lower or (found and lower[0]["peak_bytes"] >= found[0]["peak_bytes"]):
             continue
-        if found and lower[0]["peak_bytes"] >= found[0]["peak_bytes"]:
-            continue
-        fields, found = more, lower
-        costs += [cost] if cost else []
+        taken, found = [*taken, change], lower
         if lower[0]["fits"]:
             break
-    return found if len(fields) > 1 else []
+    for change in taken[:-1] if found and found[0]["fits"] else ():
+        fewer = [other for other in taken if other is not change]
+        if (lower := together(fewer)) and lower[0]["fits"]:
+            taken, found = fewer, lower
+    return found if len(taken) > 1 else []
 
 
 def changes(
