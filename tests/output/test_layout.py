@@ -178,6 +178,14 @@ def test_long_texts_are_broken_as_far_as_they_can_be(run) -> None:
     assert max(len(line) for line in lines if "://" not in line) <= 40 and any("──" in line for line in lines)
 
 
+def test_the_lines_of_a_cell_after_its_first_are_indented(run) -> None:
+    """Otherwise the second line of a change looks like another row."""
+    lines = run("train", "llama-3.1-8b", "--lora", "8", "--on", "h100", columns=80).out.splitlines()
+    first = next(number for number, line in enumerate(lines) if line.endswith("tightly"))
+    assert lines[first].split()[:4] == ["--recompute", "full", "--loss", "chunked"]
+    assert lines[first + 1] == "   activations" and not lines[first + 2]
+
+
 def test_an_extension_is_not_broken(run) -> None:
     for columns in range(60, 100):
         assert not re.search(r"[ ,]\.$", run("help", "output", columns=columns).out.partition("--style")[0], re.M)

@@ -24,6 +24,8 @@ from tfacct.output.width import broken, pieces
 
 BAR_AT_LEAST, BAR_AT_MOST = 6, 24
 GAP = 2
+INDENT = "  "
+"""Before the lines of a cell after its first."""
 DECORATION = ("bar", "spec", "gigabytes")
 """Kinds of columns that repeat others: they are hidden first, and not mentioned."""
 DETAIL = 1
@@ -219,7 +221,7 @@ class Table:
         cells = {
             column.key: [self.spelled(_bar(row.get(column.key), self.longest[column.key], part.widths[column.key]))]
             if column.kind == "bar"
-            else broken(text[column.key], part.widths[column.key], _breaks(column))
+            else _cell(text[column.key], part.widths[column.key], _breaks(column))
             for column in part.columns
         }
         yield from _side_by_side(part, cells, style)
@@ -278,6 +280,12 @@ def _height(column: Column, width: int) -> int:
 def _breaks(column: Column) -> re.Pattern[str]:
     """Pattern of the places where cells may be broken."""
     return FORMULA if column.kind == "formula" else TEXT
+
+
+def _cell(text: str, width: int, breaks: re.Pattern[str]) -> list[str]:
+    """A cell in lines; those after the first are indented where there is room."""
+    lines = broken(text, width, breaks, INDENT)
+    return lines if max(map(len, lines)) <= width else broken(text, width, breaks)
 
 
 def _longest(text: str, breaks: re.Pattern[str]) -> int:

@@ -23,15 +23,15 @@ def raise_to_narrowest() -> None:
         os.environ["COLUMNS"] = str(given)
 
 
-def broken(text: str, width: int, breaks: re.Pattern[str]) -> list[str]:
-    """The text in lines of at most `width` if it can be broken so."""
+def broken(text: str, width: int, breaks: re.Pattern[str], indent: str = "") -> list[str]:
+    """The text in lines of at most `width` if it can be broken so; those after the first are indented."""
     if len(text) <= width:
         return [text]
     found, line = [], ""
     for piece in pieces(text, breaks):
         if line and len((line + piece).rstrip()) > width:
             found.append(line.rstrip())
-            line = piece.lstrip()
+            line = indent + piece.lstrip()
         else:
             line += piece
     return [*found, line.rstrip()]
