@@ -311,7 +311,7 @@ class MetricTerms(Counted, MetricRecipe, total=False):
 
 
 def _listed(name: str, metavar: str | None = None) -> Option:
-    about: Option = MetricRecipe.__annotations__[name].__metadata__[0]
+    about: Option = TrainingRecipe.__annotations__[name].__metadata__[0]
     return about._replace(metavar=metavar or about.metavar)
 
 
@@ -326,6 +326,7 @@ class RecipeLists(TypedDict, total=False):
     weights_dtype: Annotated[str | None, _listed("weights_dtype")]
     loss: Annotated[str | None, _listed("loss", "whole|chunked")]
     attention: Annotated[str | None, _listed("attention", "sdpa|eager")]
+    master_weights: Annotated[str | None, _listed("master_weights")]
 
 
 Sizes = Collection[int] | str | None
@@ -543,7 +544,7 @@ def counting(given: Mapping[str, Any]) -> "Counting":
     """How a metric is counted, from the given options. Raises UsageError."""
     from tfacct.reports.metrics import Counting, named_of
 
-    recipe = named_of({name: given.get(name) for name in MetricRecipe.__annotations__})
+    recipe = named_of({name: given.get(name) for name in RecipeLists.__annotations__})
     masked, train = bool(given.get("masked")), bool(given.get("train"))
     return Counting(given.get("dtype"), given.get("kv_dtype"), masked, train, recipe)
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tfacct.reports.compare import CompareReport, DiffReport, Side
 
 AXES = tuple(opt.LayoutLists.__annotations__)
-LISTED = ("ctx", "batch", "tokens", "dtype", "kv_dtype", *opt.MetricRecipe.__annotations__, *AXES)
+LISTED = ("ctx", "batch", "tokens", "dtype", "kv_dtype", *opt.RecipeLists.__annotations__, *AXES)
 """Options that hold one value, or a list."""
 PLAIN = ("ctx", "source", "dtype", "kv_dtype")
 """Options of a step and of metrics that every column takes."""
@@ -72,7 +72,7 @@ def compare(
         if len(every) > 1 and not line:
             raise UsageError(f"{option('fields')} compares one MODEL before and after: name one")
         every[1:] = [every[-1].with_fields({**every[-1].changed, **read_overrides(fields)})]
-    training = any(options.get(name) for name in ("train", *opt.MetricRecipe.__annotations__))
+    training = any(options.get(name) for name in ("train", *opt.RecipeLists.__annotations__))
     if sharded and (line or not training):
         needs = option("by", "model") if line else option("train", True)
         raise UsageError(f"{option(sharded[0])} needs {needs}")

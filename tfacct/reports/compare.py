@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from math import log
-from typing import Any, NamedTuple, cast, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple, cast, get_args
 
 from tfacct.accounts.metrics import METRICS, PEAK, STEP_METRICS, Metric, Point, Recompute, flops_of, memory_of
 from tfacct.base import units
@@ -29,6 +29,9 @@ from tfacct.reports import build, model_notes
 from tfacct.reports.build import DtypeFrom, ModelReport
 from tfacct.reports.memory import memory
 from tfacct.reports.metrics import WEIGHED, CountedMetrics, Counting, flops_by, metrics_named
+
+if TYPE_CHECKING:
+    from tfacct.training.memory import TrainingMemory
 
 WIDE = 6
 """The most sides that are columns; more are rows."""
@@ -70,6 +73,7 @@ NOTES = (
     NoteRow("unsupported", 1, lambda found: found["unsupported"]),
     NoteRow("files", 2, lambda found: found["files"]),
     NoteRow("allocator", 1, lambda found: found["tight"], model_notes.TIGHTLY),
+    NoteRow("buckets", 1, lambda found: found["buckets"]),
     NoteRow("limit", 2, lambda found: found["limit"]),
     NoteRow(
         "context",
@@ -216,7 +220,9 @@ def compare(
     numbers = [_numbers(side, fit, mesh, counted, reasons) for side in sides]
     values = {one.name: {each.metrics[one.name] for each in numbers} for one in counted}
     changing = {name for name, found in values.items() if len(found) > 1 and None not in found}
-    further = [one for one in dict.fromkeys(counted) if one.name in {STEP_WEIGHTS.name, PEAK, *metrics, *changing}]
+    sharded = {"optimizer_bytes"} if len({side.layout for side in sides}) > 1 else set()  # what ZeRO and FSDP shard
+    wanted = {STEP_WEIGHTS.name, PEAK, *metrics, *changing, *sharded}
+    further = [one for one in dict.fromkeys(counted) if one.name in wanted]
     numbers = [replace(each, metrics={one.name: each.metrics[one.name] for one in further}) for each in numbers]
     labels = _labels([side.parts for side in sides])
     contexts = {one.context for one in numbers}
@@ -232,6 +238,7 @@ def compare(
         "files": [note for one in every for note in model_notes.files_notes([one])],
         "tight": any(one.tight for one in numbers),
         "limit": [] if fit is None else list(fit.notes),
+        "buckets": _buckets(labels, numbers),
         "sparse": [label for label, one in zip(labels, numbers, strict=True) if _attends_to_fewer(one)],
         "context": "all these models were" if shared else training and not sides[0].request.ctx and "the model was",
         "caches": not _of_training(sides) and " or ".join(dict.fromkeys(side.cached for side in sides)),
@@ -310,7 +317,7 @@ def _numbers(
         request = replace(prefill, decode=one.decode)
         measured[one.name] = None if absent else count(METRICS[one.metric], request, plain)
     further = {what.name: count(what, side.request, side.terms) for what in metrics}
-    numbers = Numbers(side, context, measured, further, estimated=bool(further.get(PEAK)) and _estimated(side))
+    numbers = Numbers(side, context, measured, further, estimated=bool(further.get(PEAK)) and not _step(side).exact)
     if fit is None:
         return numbers
     if _of_training([side]):
@@ -329,10 +336,23 @@ def _numbers(
     return replace(numbers, fits=most["fits"], requests=most["largest_batch"])
 
 
-def _estimated(side: Side) -> bool:
-    """True if the peak of the training step of a side is an estimate."""
+def _step(side: Side) -> TrainingMemory:
+    """The training step of a side."""
     work = selection.workload(side.model, side.request)
-    return not memory_of(side.terms.point(side.model, work, [STEP_METRICS[PEAK]])).exact
+    step: TrainingMemory = memory_of(side.terms.point(side.model, work, [STEP_METRICS[PEAK]]))
+    return step
+
+
+def _buckets(labels: Sequence[str], numbers: Sequence[Numbers]) -> list[str]:
+    """The notes about the gradient buckets of training steps, with the sides that they are about."""
+    from tfacct.reports.train import Step, buckets
+
+    found: dict[str, list[str]] = {}
+    for label, one in zip(labels, numbers, strict=True):
+        note = buckets(Step(_step(one.side), None, None)) if one.metrics.get(PEAK) else None
+        if note is not None:
+            found.setdefault(f"{note[0].lower()}{note[1:]}", []).append(label)
+    return [f"{', '.join(of)}: {note}" for note, of in found.items()]
 
 
 def _attends_to_fewer(one: Numbers) -> bool:

@@ -35,6 +35,7 @@ class RecipeReport(ModelReport):
     loss: Literal["whole", "chunked"] | None
     lora: str | None
     weights_dtype: str | None
+    master_weights: str | None
 
 
 class MetricsReport(RecipeReport):

@@ -778,18 +778,21 @@ def _sent(step: Step, mesh: Mesh) -> str:
     return f"{whose} {units.binary(size)} per step{by}{other}{again}."
 
 
-def _buckets(step: Step, mesh: Mesh) -> str | None:
+def buckets(step: Step) -> str | None:
     """DistributedDataParallel's gradient buckets, if they are a large part of the peak; under ZeRO, that none are
     counted."""
+    mesh = step.recipe.mesh
+    if mesh is None or mesh.dp == 1:
+        return None
     if not mesh.zero:
         counted, peak = int(step.memory.step.buckets), step.memory.peak
         if counted < LEAST_GAIN * int(peak.total):
             return None
-        buckets = f"{units.binary(counted)} of DDP's gradient buckets"
-        return f"The peak includes {buckets}; {option('zero', 1)} counts none, but torch's ZeRO has them too."
+        of_ddp = f"{units.binary(counted)} of DDP's gradient buckets"
+        return f"The peak includes {of_ddp}; {option('zero', 1)} counts none, but torch's ZeRO has them too."
     ddp = step.with_recipe(mesh=replace(mesh, zero=0))
     size = "" if ddp is None else f" ({units.binary(int(ddp.step.buckets))} under torch's DDP, less under DeepSpeed)"
-    return f"Not counted: gradient buckets{size}."
+    return f"Gradient buckets are not counted{size}."
 
 
 def _experts(step: Step, mesh: Mesh) -> str:
@@ -872,7 +875,7 @@ NOTES = (
     NoteRow("change_that_fits", 1, _change_that_fits),
     NoteRow("allocator", 1, lambda step: not _close(step) and _some_tightly(step), TIGHTLY),
     NoteRow("whole_experts", 1, _on_mesh(lambda step, mesh: ranks.whole_experts_note(step.memory.model, mesh), fsdp=1)),
-    NoteRow("buckets", 1, _on_mesh(_buckets, dp=1)),
+    NoteRow("buckets", 1, buckets),
     NoteRow("time", 1, _time),
     NoteRow("sent", 1, _on_mesh(_sent, ep=1)),
     NoteRow("largest", 1, lambda step: not _close(step) and _largest(step)),

@@ -226,6 +226,7 @@ class Recipe:
         both += [("recomputation", self.recompute, new.recompute), ("attention", self.attention, new.attention)]
         own, other = ("no LoRA" if each.lora is None else f"LoRA {each.lora}" for each in (self, new))
         both += [("loss", self.loss, new.loss), ("", own, other)]
+        both += [("master weights", self.master_weights or "none", new.master_weights or "none")]
         if self.lora is not None and new.lora is not None:
             both += [("adapters", self.adapter_dtype, new.adapter_dtype)]
             both += [("LoRA dropout", f"{self.lora_dropout:g}", f"{new.lora_dropout:g}")]
