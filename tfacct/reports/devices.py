@@ -175,8 +175,9 @@ def _check(device: Device) -> str | None:
     if device.check is None:
         return None
     ratio = device.peak[device.check.dtype] / device.check.peak
-    how = "derived from the peak, so this is circular" if device.check.circular else "from the manufacturer"
-    return f"{device.check.dtype} peak = {ratio:.3f} × (units · FLOPs per clock · clock); clock {how}"
+    circular = "a clock derived from the peak, so this is circular"
+    clock = circular if device.check.circular else "the manufacturer's clock"
+    return f"{device.check.dtype} peak: {ratio:.3f} times units · FLOPs per clock · clock, with {clock}"
 
 
 # The calibration of a machine.

@@ -714,7 +714,8 @@ def latent_cache_notes(models: Sequence[LoadedModel]) -> list[str]:
     return ["Latent attention caches one latent per token instead of keys and values."]
 
 
-MORE = f"{float(ALLOCATED - 1):.0%} more"
+SHARE = f"{float(ALLOCATED - 1):.0%}"
+MORE = f"{SHARE} more"
 RESERVED = f"the CUDA allocator reserves at least {MORE} than this count (17–24% in 4 runs of torchtitan)."
 """What a training step that hardly fits may lack."""
 TIGHTLY = f"Tightly: {RESERVED}"

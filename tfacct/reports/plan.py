@@ -415,14 +415,17 @@ def _answer(one: Plan) -> str:
     among = f"{many:,} layouts that fit"
     if one.by == "time" and len(one.timed) < many:
         among = f"{len(one.timed):,} layouts with an estimate ({many:,} fit)"
-    first = {"time": "Fastest", "memory": "Least memory", "sent": "Least sent"}[one.by]
-    return f"{first} of {among}: {sentence}.{_with_room(one)}"
+    return f"{FIRST[one.by]} of {among}: {sentence}.{_with_room(one)}"
 
 
 def _worth(one: Plan, of: Candidate) -> str:
     """By what the layouts are sorted: the time of a layout, its memory, or the bytes that it sends."""
     value = {"memory": f"{units.binary(of.bytes)} per device", "sent": f"{units.binary(of.sent)} sent {one.unit}"}
     return value.get(one.by) or _takes(one, of)
+
+
+FIRST = {"time": "Fastest", "memory": "Least memory", "sent": "Least sent"}
+"""The first layout in words, by what layouts are sorted by."""
 
 
 def _with_room(one: Plan) -> str:
@@ -438,7 +441,7 @@ def _with_room(one: Plan) -> str:
         smaller = f", micro-batch {_micro_batches(one, of)[0]:,}" if _named(of) == _named(tight) else ""
         return f"{f'under {law}: ' if several else ''}{_named(of)}{smaller}, {_worth(one, of)}"
 
-    room = f"{model_notes.ROOM[0].upper()}{model_notes.ROOM[1:]}"
+    room = f"{FIRST[one.by]} that leaves {model_notes.SHARE} for the CUDA allocator"
     return f" {room}{', ' if several else ': '}{'; '.join(map(words, laws))}." if laws else ""
 
 
@@ -558,7 +561,7 @@ def _tie(one: Plan) -> str | None:
         return f"{times} differ by {units.percent(apart)}, more than the errors ({shares})."
     unknown = f"The errors of {times} are not known"
     tie = f"A tie: {times} differ by {units.percent(apart)}, less than the errors ({shares})" if errors else unknown
-    return f"{tie}. Measure both. {_layout_of(others[0])}: {_command(one, others[0])}"
+    return f"{tie}. Measure both. Memory of {_layout_of(others[0])}: {_command(one, others[0])}"
 
 
 def _of_first(one: Plan, what: str) -> str:

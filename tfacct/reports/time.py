@@ -118,8 +118,8 @@ LEAST = (
 
 
 BASELINE: Mapping[bool, Mapping[str, Any]] = {
-    False: {"mfu": UTILIZATION[False], "counted": "", "error": 0.131, "steps": "MPT"},
-    True: {"mfu": UTILIZATION[True], "counted": ", recomputation counted,", "error": 0.102, "steps": "GPT"},
+    False: {"mfu": UTILIZATION[False], "counted": "", "error": 0.131, "steps": "llm-foundry"},
+    True: {"mfu": UTILIZATION[True], "counted": ", recomputation counted,", "error": 0.102, "steps": "Megatron-LM"},
 }
 """A constant utilization, its median error, and on which steps: by whether the layout is one of Megatron-LM."""
 TRAIN_CONVENTION = "an estimate: seconds by a fitted law over FLOPs, bytes and launches, under FSDP"
@@ -491,7 +491,8 @@ def _fit_note(one: StepEstimate) -> str:
         return f"Whether the step fits is not known: {one.memory.reason}."
     if one.memory.fits:
         needed = f"{'' if one.memory.exact else '≈ '}{units.binary(counted)}"
-        return f"Fits: needs {needed} of {usable} as transformers runs it in {precision(one.recipe)}."
+        tightly = " tightly" * MemoryLimit(one.memory.usable).is_tight(counted)
+        return f"Fits{tightly}: needs {needed} of {usable} as transformers runs it in {precision(one.recipe)}."
     return f"With any kernels, the step needs at least {units.binary(least)}: {LEAST[one.trained.accumulate > 1]}."
 
 
@@ -542,7 +543,7 @@ TRAIN_NOTES = (
         "baseline",
         2,
         _if_timed(lambda one: one.usual and BASELINE[one.trained.megatron]),
-        "Baseline: a constant {mfu:.1%} MFU{counted} has an error of {error:.1%} on {steps} steps.",
+        "Baseline: assuming {mfu:.1%} MFU{counted} for every run was {error:.1%} off (median) on runs of {steps}.",
     ),
     NoteRow("links", 2, _if_timed(lambda one: link_notes(one.link_tp, one.link))),
     NoteRow(
