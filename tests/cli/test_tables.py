@@ -39,7 +39,7 @@ gpt2-xl: forward FLOPs at context 16,384, batch 1
 
 From 10,124 tokens on, attention scores and values cost more than all other
 matmuls; here they take 61.8% of the FLOPs.
-Next to 2·params·tokens: + 82.5 T for attention scores and values (no
+Difference from 2·params·tokens: + 82.5 T for attention scores and values (no
 parameters), − 86.5 G for the position embedding, norms and biases (no matmul).
 Counted: 2·m·k·n per matrix product, full T × S attention, all logits · tfacct
 help counting (1 more: -v)

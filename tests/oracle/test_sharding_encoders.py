@@ -94,7 +94,7 @@ def test_letters_of_one_side_are_divided_too() -> None:
     said = tfacct.load("bart-base", d_model=64, **{**sizes, "encoder_attention_heads": 16})
     with pytest.raises(tfacct.TfacctError, match=r"tp=16 does not divide N = 4 \(query heads\)") as told:
         said.params(tp=16)
-    assert told.value.hint == "sizes that divide all: 1, 2, 4"
+    assert told.value.hint == "supported sizes: 1, 2, 4"
 
 
 def test_scores_of_distances_stand_in_the_first_blocks() -> None:

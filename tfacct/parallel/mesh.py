@@ -339,7 +339,7 @@ def check(ledger: Ledger, mesh: Mesh, at: Axes) -> None:
     if uneven:
         fitting = ", ".join(map(str, divisors(experts)))
         problem = f"{option('ep', mesh.ep)} does not divide E = {uneven[0]:,} ({AXIS_NAMES['E']})"
-        raise UsageError(problem, f"sizes that divide all: {fitting}")
+        raise UsageError(problem, f"supported sizes: {fitting}")
     gathered = [group.axes for group in ledger.groups if joint_qk_norm(group)]
 
     def fits(axes: Axes, axis: str, ranks: int) -> bool:
@@ -356,7 +356,7 @@ def check(ledger: Ledger, mesh: Mesh, at: Axes) -> None:
     heads = {axes[axis] for axes, axis in everywhere if tp_axis(axis) == "N"}
     tried = divisors(heads or {size for _, size in wrong})
     possible = [n for n in tried if all(fits(axes, axis, n) for axes, axis in everywhere if axis != "T")]
-    raise UsageError(problem, f"sizes that divide all: {', '.join(map(str, possible))}")
+    raise UsageError(problem, f"supported sizes: {', '.join(map(str, possible))}")
 
 
 def _check_sequences(ledger: Ledger, mesh: Mesh, at: Axes) -> None:
@@ -389,7 +389,7 @@ def _check_sequences(ledger: Ledger, mesh: Mesh, at: Axes) -> None:
         also = f" with {option('tp', mesh.tp)}" if mesh.tp > 1 else ""
         problem = ", ".join(f"{axis} = {size:,} ({axis_label(axis)})" for axis, size in wrong)
         sizes = divisors(size // mesh.tp for _, size in heads if size % mesh.tp == 0)
-        fitting = f"sizes that divide all: {', '.join(map(str, sizes))}"
+        fitting = f"supported sizes: {', '.join(map(str, sizes))}"
         if any(size % mesh.tp for _, size in heads):
             fitting = f"no size does, because {option('tp', mesh.tp)} alone does not divide all of them"
         raise UsageError(f"{option('ulysses', mesh.ulysses)}{also} does not divide {problem}", fitting)

@@ -542,7 +542,7 @@ def check_rows(model: LoadedModel, mesh: Mesh) -> None:
         raise UsageError(
             f"{model.name}: {option('fsdp', mesh.fsdp)}{with_axes} pads {paths.short(padded)} ({shape}), and the"
             " tensor layout of its class was not checked",
-            f"sizes that divide all: {', '.join(map(str, fitting))}"
+            f"supported sizes: {', '.join(map(str, fitting))}"
             if fitting
             else f"no size divides all{with_axes}; without {them}: {', '.join(map(str, every))}",
         )

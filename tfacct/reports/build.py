@@ -385,8 +385,11 @@ def _defaulted(models: Sequence[Subject], most: int | None = SHORT) -> str:
         return ""
     fields = [field for model in silent for field in model.defaulted.items()]
     if len(models) > 1:
-        names = "some models" if len(silent) > SHORT else listed([label(model) for model in silent])
-        words = f"{len(fields)} field{'' if len(fields) == 1 else 's'} of {names}; `tfacct models MODEL` lists them"
+        each = (
+            [(model.defaulted, label(model)) for model in silent] if len(silent) <= SHORT else [(fields, "some models")]
+        )
+        found = listed([f"{len(of)} field{'' if len(of) == 1 else 's'} of {whose}" for of, whose in each])
+        words = f"{found}; `tfacct models MODEL` lists them"
     else:
         if most is not None:
             fields.sort(key=lambda field: field[1] is None or isinstance(field[1], bool))

@@ -386,7 +386,7 @@ def _totals(one: ModelFlops, first: str) -> tuple[Row, ...]:
     rule: Row = {first: one.rule, "flops": one.rule_of_thumb, "share": f"× {float(one.ratio):.2f}", PLAIN: 1}
     return (
         {first: "total", "flops": one.total, "share": Fraction(1)},
-        {first: "per token", "flops": Fraction(one.total, one.tokens), PLAIN: 1},
+        *(() if one.tokens == 1 else ({first: "per token", "flops": Fraction(one.total, one.tokens), PLAIN: 1},)),
         *(() if expert_parallel else (rule,)),
         *(() if one.whole is None else ({first: "whole model", "flops": one.whole.total, PLAIN: 1},)),
     )
@@ -477,8 +477,8 @@ def _answer(counted: Sequence[ModelFlops]) -> str:
     (one,) = counted
     if one.whole is not None:
         return f"{units.si(one.total)} FLOPs on one rank; the whole model takes {units.si(one.whole.total)}."
-    each = units.si(round(Fraction(one.total, one.tokens)))
-    return f"{units.si(one.total)} FLOPs ({each} per token), {units.decimals(one.ratio, 2)} times {one.rule}."
+    each = f" ({units.si(round(Fraction(one.total, one.tokens)))} per token)" if one.tokens > 1 else ""
+    return f"{units.si(one.total)} FLOPs{each}, {units.decimals(one.ratio, 2)} times {one.rule}."
 
 
 def _traffic_answer(counted: Sequence[ModelFlops]) -> str:
@@ -630,7 +630,7 @@ NOTES = (
     NoteRow("recompute", 2, _recomputes, "Recomputation runs {what} up to the last matmul that backward needs{more}."),
     NoteRow("active", 2, lambda about: len(about.models) > 1 and model_notes.active_notes(about.models)),
     *model_notes.BLOCKS,
-    NoteRow("beyond_rule", 2, _beyond_rule, "Next to {rule}: {terms}."),
+    NoteRow("beyond_rule", 2, _beyond_rule, "Difference from {rule}: {terms}."),
     NoteRow("latent", 2, lambda about: model_notes.latent_step_notes(about.points)),
     NoteRow("source", 2, lambda about: model_notes.source_notes(about.models, about.first.work)),
     NoteRow("projector", 2, lambda about: list(_projectors(about)), "{model} includes the projector: {flops} FLOPs."),
@@ -725,7 +725,8 @@ def _request_answer(counted: Sequence[RequestFlops]) -> str:
         return build.from_to([one.model for one in counted], (one.total for one in counted), units.si)
     (one,) = counted
     prompt = f"{units.si(one.prefill_total)} ({units.percent(Fraction(one.prefill_total, one.total))})"
-    after = f", {units.si(one.decode_total)} for the other {one.steps:,}" if one.steps else ""
+    others = "second" if one.steps == 1 else f"other {one.steps:,}"
+    after = f", {units.si(one.decode_total)} for the {others}" if one.steps else ""
     return f"{units.si(one.total)} FLOPs: {prompt} for the prompt and the first new token{after}."
 
 

@@ -1017,12 +1017,20 @@ def _variants(about: About) -> str:
 def _mha_of_latent(model: LoadedModel) -> list[str]:
     """Elements per token and layer of keys and values of all heads, for each latent."""
     latents = dict.fromkeys(
-        (part.heads, part.nope_dim, part.rope_dim or 0, part.value_dim, part.kv_rank)
+        (
+            part.heads,
+            part.nope_dim,
+            part.rope_dim or 0,
+            part.value_dim,
+            part.kv_rank,
+            part.indexer.cached_dim if part.indexer and part.indexes else 0,
+        )
         for _, part in model.architecture.having(LatentAttention)
     )
     return [
         f"{heads:,} heads × ({nope + rope:,} for keys + {value:,} for values) instead of {rank:,} + {rope:,}"
-        for heads, nope, rope, value, rank in latents
+        f"{f'; both include {indexer:,} for the indexer' if indexer else ''}"
+        for heads, nope, rope, value, rank, indexer in latents
     ]
 
 

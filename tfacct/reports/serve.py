@@ -40,7 +40,7 @@ from tfacct.reports.estimates import (
 from tfacct.timing.disaggregated import Disaggregated, Flow, disaggregated
 from tfacct.timing.fewest import Fewest, Layout, fewest
 from tfacct.timing.load import Load, Loaded, Serving, serving
-from tfacct.timing.placement import Deployment
+from tfacct.timing.placement import Deployment, Placement
 from tfacct.timing.speculative import MTP_CELLS, MTP_DRAFTS, MTP_ERROR, MTP_RUNS
 from tfacct.timing.timing import CONSTANTS
 from tfacct.timing.validated import FEW, FIRST_TOKEN, MODELS, model_kind
@@ -138,10 +138,17 @@ def serve(model: LoadedModel, on: Deployment, load: Load) -> ServeReport:
         (Column("requests", "requests", "count"),),
         (Column("request_seconds", "≈ request", "seconds", drop=3), each),
         [{"request_seconds": one.served.request} for one in about.loops],
-        where=about.one.where,
+        where=_where(about.one),
         answer=_answer(about),
         note_rows=NOTES,
     )
+
+
+def _where(one: Placement) -> str:
+    """The devices, and the layout on several: `2 × H100 SXM5 80GB (tp=2)`."""
+    split = one.host.split
+    layout = f" (tp={split.tp}{f' ep={split.ep}' if split.ep > 1 else ''})"
+    return f"{one.where}{layout if one.count > 1 else ''}"
 
 
 def _check_serves(on: Deployment) -> None:

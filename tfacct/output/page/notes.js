@@ -139,7 +139,7 @@ function beyondRule({ model, state, products, tensors, rule, active, params }) {
 	].filter(([, flops]) => flops);
 	const thumb = `${state.train ? "6" : "2"}·${active === params ? "params" : "active"}·tokens`;
 	const terms = found.map(([sign, flops, words]) => `${sign} ${numbers.si(flops)} for ${words}`).join(", ");
-	return found.length ? [note("beyond_rule", 2, `Next to ${thumb}: ${terms}.`)] : [];
+	return found.length ? [note("beyond_rule", 2, `Difference from ${thumb}: ${terms}.`)] : [];
 }
 
 const EMBEDDINGS = {

@@ -75,8 +75,8 @@ function literal(value) {
 export function answer(counted) {
 	const { flops, tokens, rule, state, active, params } = counted;
 	const thumb = `${state.train ? "6" : "2"}·${active === params ? "params" : "active"}·tokens`;
-	const each = numbers.si(numbers.rounded(flops, tokens));
-	return `${numbers.si(flops)} FLOPs (${each} per token), ${numbers.decimals(flops, rule, 2)} times ${thumb}.`;
+	const each = tokens > 1 ? ` (${numbers.si(numbers.rounded(flops, tokens))} per token)` : "";
+	return `${numbers.si(flops)} FLOPs${each}, ${numbers.decimals(flops, rule, 2)} times ${thumb}.`;
 }
 
 // What `tfacct flops --json` prints, with its notes. `record`: its schema, and the keys that are null
