@@ -28,6 +28,7 @@ from tfacct.parallel.search import SIZES, label, layouts_with, sizes_of
 from tfacct.parallel.support import unsupported_part
 from tfacct.reports import build, comms, model_notes
 from tfacct.reports.ranks import receive_buffers, whole_experts_note
+from tfacct.reports.train import Step, sent
 from tfacct.timing.layout_time import MEGATRON, Order, Times, ranking, times_of
 from tfacct.timing.step_estimate import newer_group, step_estimate
 from tfacct.timing.training_time import Trained
@@ -40,6 +41,7 @@ from tfacct.training.layout_search import (
     search_serving,
     serving_collectives,
 )
+from tfacct.training.memory import training_memory
 from tfacct.training.recipe import FP32, Recipe
 from tfacct.training.unsupported import refusal, unsupported
 
@@ -373,7 +375,18 @@ def _commands(one: Plan) -> str:
     if one.recipe is None or one.lines is not None:
         return memory
     again = f"tfacct plan {build.typed_model(one.model)} --train{_options(one, of, planned=True)}"
-    return f"{memory}. Its collectives: {again}"
+    sends = "Its collectives" if of.mesh.ep == 1 else sent(_step(one, one.recipe, of), of.mesh).removesuffix(".")
+    return f"{memory}. {sends}: {again}"
+
+
+def _recipe(recipe: Recipe, of: Candidate) -> Recipe:
+    """The recipe of a layout."""
+    return replace(recipe, mesh=of.mesh, recompute=of.recompute, gradient_accumulation=of.times)
+
+
+def _step(one: Plan, recipe: Recipe, of: Candidate) -> Step:
+    """The training step of a layout."""
+    return Step(training_memory(one.model, replace(one.work, batch=of.batch), _recipe(recipe, of)), None, None)
 
 
 def _time_command(one: Plan, of: Candidate) -> str | None:
@@ -464,7 +477,7 @@ def _takes(one: Plan, of: Candidate) -> str:
     takes = f"≈ {units.seconds(of.estimate.seconds)} {one.unit}"
     if one.recipe is None:
         return takes
-    recipe = replace(one.recipe, mesh=of.mesh, recompute=of.recompute, gradient_accumulation=of.times)
+    recipe = _recipe(one.recipe, of)
     step = step_estimate(one.model, replace(one.work, batch=of.batch), recipe, one.fit, recipe.dtype)
     mfu = step.mfu("full")
     return takes if mfu is None else f"{takes}, {units.percent(mfu)} MFU"

@@ -763,7 +763,7 @@ def _prepared(step: Step) -> str:
     return f"peft's prepare_model_for_kbit_training casts 16-bit weights to fp32 (+{more}, not included){also}."
 
 
-def _sent(step: Step, mesh: Mesh) -> str:
+def sent(step: Step, mesh: Mesh) -> str:
     """What a rank sends, also under Megatron-LM's plan if it sends less."""
     from tfacct.training.layouts import sent_bytes
 
@@ -877,7 +877,7 @@ NOTES = (
     NoteRow("whole_experts", 1, _on_mesh(lambda step, mesh: ranks.whole_experts_note(step.memory.model, mesh), fsdp=1)),
     NoteRow("buckets", 1, buckets),
     NoteRow("time", 1, _time),
-    NoteRow("sent", 1, _on_mesh(_sent, ep=1)),
+    NoteRow("sent", 1, _on_mesh(sent, ep=1)),
     NoteRow("largest", 1, lambda step: not _close(step) and _largest(step)),
     NoteRow("received", 1, _on_mesh(_received, pp=1)),
     NoteRow("without_recompute", 1, _without_recompute),
@@ -905,7 +905,7 @@ NOTES = (
         lambda step: step.recipe.lora and _adapters(step),
         "Adapters: rank {rank} in {dtype}, {params:,} parameters, {size}. Other weights are frozen.",
     ),
-    NoteRow("sent", 2, _on_mesh(lambda step, mesh: mesh.ep == 1 and _sent(step, mesh))),
+    NoteRow("sent", 2, _on_mesh(lambda step, mesh: mesh.ep == 1 and sent(step, mesh))),
     NoteRow("embedding_rows", 2, _on_mesh(_embedding_rows, tp=1)),
     NoteRow("stage", 2, _on_mesh(_stage, pp=1)),
     NoteRow("experts", 2, _on_mesh(_experts, ep=1)),
