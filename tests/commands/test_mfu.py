@@ -181,6 +181,16 @@ def test_report_of_what_cannot_be() -> None:
             reported(**asked)
 
 
+def test_a_run_that_is_faster_than_matmuls_asks_what_was_given() -> None:
+    """Of 989.4 TFLOP/s, 6 · 7,504,658,432 + 6 · 32 · 4,096 · 8,193 FLOPs a token are 80% at 15,400 tokens a second and
+    75% at 14,400."""
+    for speed, asks in ((14_400, False), (15_400, True)):
+        sizes = {"tokens_per_second": 8 * speed}, {"step_time": 64 * 8_192 / (8 * speed), "batch": 64}
+        for size, words in zip(sizes, ("Is tokens_per_second the sum", "Is batch that of all devices"), strict=True):
+            said = reported(**size).notes[0]
+            assert (said.startswith("Implausible: even matmuls attain only about 77%") and words in said) == asks
+
+
 def test_command_line(run: Run) -> None:
     asked = ("mfu", "llama-3.1-8b", "--ctx", "8k", "--on", "8xh100")
     assert run(*asked, "--tokens-per-second", "60k").out.splitlines()[1].startswith("43.9% MFU")
@@ -212,9 +222,9 @@ def test_a_step_time_next_to_the_estimate(run: Run) -> None:
     expected += ", 8 micro-batches of 1"
     ends = f"80% interval, {low:.2f} … {high:.1f} s."
     for took, words in (
-        (4.2, f"; 4.20 s is below its {ends}"),
+        (4.2, f"; 4.20 s is {4.2 / seconds:.2g} × that, below its {ends}"),
         (8, f" ({ends[:-1].replace('interval,', 'interval')})."),
-        (12, f"; 12.0 s is above its {ends}"),
+        (12, f"; 12.0 s is {12 / seconds:.2g} × that, above its {ends}"),
     ):
         assert expected + words in reported(step_time=took, batch=64).notes
     for fits_not in ({"batch": 63}, {"on": "l4", "batch": 4}, {"train": False, "batch": 64}):

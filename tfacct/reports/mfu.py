@@ -86,6 +86,7 @@ class Run:
 
 
 NOTES = (
+    NoteRow("implausible", 1, lambda run: run.point.train and _implausible(run)),
     NoteRow("expected", 1, lambda run: run.point.train and run.step_time is not None and _expected(run)),
     NoteRow(
         "memory",
@@ -204,6 +205,24 @@ def _palm(run: Run) -> str:
     return f"; `Meter` in Python reports PaLM's, {units.percent(share)}"
 
 
+def _implausible(run: Run) -> str | None:
+    """What may be wrong with a run in bf16 that is faster than matmuls alone; None above the peak, which the answer
+    says."""
+    from tfacct.timing.training_time import matmul_share
+
+    device = run.limit.device
+    full, visible = (
+        utilization(run.per_token.get(name, run.per_token["full"]), run.each, run.peak) for name in ("full", "causal")
+    )
+    if device is None or run.dtype != "bf16" or visible <= matmul_share(device) or above_peak(full):
+        return None
+    sure = f"Is {option('batch')} that of all devices, and the time that of a whole optimizer step"
+    if run.step_time is None:
+        sure = f"Is {option('tokens_per_second')} the sum over exactly these devices"
+    attained = units.percent(matmul_share(device), 0)
+    return f"Implausible: even matmuls attain only about {attained} of the peak in measured steps. {sure}?"
+
+
 def _expected(run: Run) -> str | None:
     """The estimated time of the step under FSDP next to that of the run; None without an estimate."""
     from tfacct.parallel.mesh import Mesh
@@ -231,7 +250,8 @@ def _expected(run: Run) -> str | None:
     if interval[0] <= took <= interval[1]:
         return f"{words} (80% interval {units.time_range(interval)})."
     side = "below" if took < interval[0] else "above"
-    return f"{words}; {units.seconds(took)} is {side} its 80% interval, {units.time_range(interval)}."
+    ratio = f"{took / found.parts.seconds:.2g} × that"
+    return f"{words}; {units.seconds(took)} is {ratio}, {side} its 80% interval, {units.time_range(interval)}."
 
 
 def _too_large(run: Run) -> dict[str, str] | None:
