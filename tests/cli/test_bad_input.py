@@ -29,7 +29,6 @@ LLAMA = {"model_type": "llama", "vocab_size": 32, "hidden_size": 16, "num_hidden
         ("flops gpt2 --by row", "--by: 'row' is not one of 'line', 'part', 'layer'", "`tfacct flops --help-all`"),
         ("flops gpt2 --by attn", "--by: 'attn' is not one of 'line', 'part', 'layer'", "--by part has rows for attn"),
         ("formula gpt2 --of training", "--of: 'training' is not one of 'flops'", "did you mean train?"),
-        ("params gpt2 --set n_layer=2 n_head=6", "no preset or file named 'n_head=6'", "--set n_head=6"),
         ("params gpt2 --tp x", "--tp must be a whole number, not 'x'", "for example 8, or 16k for 16,384"),
         ("plan gpt2 --fit t4 --gpus 0", "--fit 0xt4: the number of devices must be 1 to 1,000,000", None),
         ("time gpt2", "missing option '--on'", "for example `tfacct time "),

@@ -719,8 +719,8 @@ def _names_master_weights(step: Step) -> bool:
     return not step.does_not_fit and _with_master_weights(step) is not None
 
 
-def _precision(step: Step) -> str:
-    """Which dtypes weights, gradients and optimizer state have."""
+def _precision(step: Step) -> str | None:
+    """Which dtypes weights, gradients and optimizer state have; None if all are in fp32, as the title says."""
     recipe = step.recipe
     if recipe.weights_dtype == FP32:
         copies = "gathered parameters" if recipe.shards_weights else "autocast copies are"
@@ -730,16 +730,26 @@ def _precision(step: Step) -> str:
         gradients = "fp32 gradients are allocated during the whole step" if recipe.fp32_gradients else cast
         return f"The optimizer updates fp32 master weights, counted as optimizer state; {gradients}."
     if recipe.in_fp32:
-        return "All in fp32."
+        return None
     master = option("master_weights", FP32)
     return f"All in {recipe.dtype}; {master} adds fp32 master weights and optimizer state."
 
 
+def _scores(step: Step) -> str:
+    """The peak with eager attention, if most of what it saves is attention scores; empty otherwise."""
+    by_default = step.recipe.attention == "sdpa" and not step.does_not_fit
+    eager = step.with_recipe(attention="eager") if by_default else None
+    if eager is None or eager.saved_bytes <= 2 * step.saved_bytes:
+        return ""
+    return f" sdpa saves no attention scores; with {option('attention', 'eager')}, the peak is {_peak(eager)}."
+
+
 def _saved(step: Step) -> str:
-    """Saved bytes, and the three parts with most."""
+    """Saved bytes, the three parts with most, and scores that sdpa does not save."""
     parts = sorted(by_part(step.saved).items(), key=lambda part: -part[1])
     more = ", …" if len(parts) > 3 else ""
-    return f"Saved for backward: {units.binary(step.saved_bytes)} ({_sizes(dict(parts[:3]), step.saved_bytes)}{more})."
+    sizes = f"{_sizes(dict(parts[:3]), step.saved_bytes)}{more}"
+    return f"Saved for backward: {units.binary(step.saved_bytes)} ({sizes}).{_scores(step)}"
 
 
 def _adapters(step: Step) -> dict[str, Any]:
