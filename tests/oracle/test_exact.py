@@ -112,6 +112,30 @@ def test_recipes_change_what_they_are_about(asked: dict[str, Any], changes: str)
     assert found.formula_error is not None and abs(found.formula_error) < 0.01
 
 
+@pytest.mark.parametrize(
+    ("name", "sets", "asked"),
+    [
+        ("gpt2", {}, {"recompute": "full"}),  # gelu_new: a gradient cast after saved tensors are freed
+        ("qwen3-30b-a3b", {"num_experts": 8, "num_experts_per_tok": 4}, {"ctx": 4096}),  # 16-bit shares of fp32 experts
+        ("llama-3.2-1b", {}, {}),  # a weight's gradient, cast after that of the result is freed
+        ("llama-3.2-1b", {}, {"recompute": "full"}),
+    ],
+)
+def test_peaks_in_a_layer_under_autocast(name: str, sets: dict[str, Any], asked: dict[str, Any]) -> None:
+    """Two layers and 512 tokens in the vocabulary: neither the loss nor the embedding is the peak."""
+    model = load(name, vocab_size=512, **{"n_layer" if name == "gpt2" else "num_hidden_layers": 2}, **sets)
+    recipe = {"ctx": 512, "batch": 4, "weights_dtype": "fp32", **asked}
+    formula, found = model.train(**recipe), model.train(exact=True, **recipe)
+    assert formula.peak_phase.startswith("layer") and formula.peak_bytes == found.peak_bytes
+
+
+def test_a_chunked_loss_of_a_transformed_head_saves_the_residual_stream_once() -> None:
+    """The head transforms B · T · D of the last layer, which no norm follows, in each chunk."""
+    asked = {"ctx": 512, "batch": 8, "loss": "chunked"}
+    formula, found = (load("camembert-base").train(exact=each, **asked) for each in (False, True))
+    assert abs(formula.saved_bytes - found.saved_bytes) < 2 * 512 * 8 * 768 / 10
+
+
 def test_the_batch_is_there_in_the_optimizer_step() -> None:
     """fp32 master weights put the peak there, and 24 more tokens have 8 bytes each."""
     one, two = (load(SMALL).train(exact=True, ctx=24, batch=batch, master_weights="fp32") for batch in (1, 2))

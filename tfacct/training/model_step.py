@@ -70,11 +70,12 @@ def graph_of(model: LoadedModel, work: Workload, recipe: Recipe, sizes: LoadedMo
     """Saved tensors and backward operations of a model's step with a recipe. `sizes`: the same model with numbers, if
     the sizes are symbols."""
     recipe, traits, run = recipe.for_model(model), traits_of(model), (sizes or model).running("expanded")
-    mode = Mode(recipe.attention == "sdpa", recipe.in_fp32, recipe.autocast, dropouts_of(model), recipe.packing)
+    sdpa, full = recipe.attention == "sdpa", recipe.recompute == "full"
+    mode = Mode(sdpa, recipe.in_fp32, recipe.autocast, dropouts_of(model), recipe.packing, full)
     graph = step_graph(run.architecture, run.ledger, work.axes(), mode, traits)
     if recipe.lora is not None:
         graph = with_adapters(graph, model, recipe)
-    if recipe.recompute == "full" and recipe.autocast:
+    if full and recipe.autocast:
         graph = with_read_memory(graph)
     if recipe.recomputed_modules:
         drops, norm = model.config.drops_in_attention, model.config.norm_in_attention

@@ -212,7 +212,7 @@ def chunked_loss(graph: StepGraph, batch: Size, tokens: Size, *, cast: bool, fro
     for at, temporary in (_under_autocast if cast else _plain)(several=batch * tokens > 1, frozen=frozen):
         backward.append(BackwardOp(at, tuple(one._replace(axes=renamed(one.axes, width)) for one in temporary)))
     reader, gone = HEAD_CAST if cast else HEAD, ("loss.", "lm_head.")
-    saved = [each for each in of_loss.saved if not each.path.startswith(gone) and HEAD not in each.saved_for]
+    saved = [each for each in of_loss.saved if not any(name.startswith(gone) for name in (each.path, *each.saved_for))]
     # The logits are recomputed from the head's input.
     saved.append(SavedTensor(NORM, renamed("B T D", width), (reader,), "fp32" if cast else "compute"))
     saved += [each._replace(saved_for=(reader,)) for each in of_loss.saved if each.path in TARGETS]

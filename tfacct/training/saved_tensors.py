@@ -126,8 +126,9 @@ class LayerRules:
         source = f"{line.path}.in" if convolves else reads[0]
         if line.expert_axis is not None and leaf != "down_proj":
             source = f"{owner}.sent"
-        if mode.autocast and line.expert_axis is None and len(line.weight_axes() or ()) > 1:
-            weight = " ".join(line.weight_axes() or ())
+        weight = " ".join(line.weight_axes() or ())
+        cast = mode.autocast and line.expert_axis is None and " " in weight
+        if cast:
             self.runs(f"{line.path}.matmul", reads)  # the gradient of its input needs the cast, even if it is frozen
             self.save(f"{line.path}.weight_cast", weight, f"{line.path}.matmul")
             self.casts.append(WeightCast(name, Transient(weight), f"{line.path}.weight_cast"))
@@ -135,7 +136,7 @@ class LayerRules:
                 source = f"{owner}.{self.fused(leaf)}.in".removeprefix(".")
         if leaf == "router" and self.traits.fp32_router and not (mode.fp32 or mode.autocast):
             self.save(f"{line.path}.upcast", read, name, "fp32")
-            self.save(f"{line.path}.weight_copy", " ".join(line.weight_axes() or ()), f"{line.path}.matmul", "fp32")
+            self.save(f"{line.path}.weight_copy", weight, f"{line.path}.matmul", "fp32")
             self.runs(f"{line.path}.matmul", reads)
         elif "I" not in line.einsum.left or mode.autocast:  # the encoder's output is saved once, before the layers
             self.save(source, read, name, "fp32" if mode.autocast and line.expert_axis is not None else "compute")
@@ -146,8 +147,8 @@ class LayerRules:
         fused = line.expert_axis is not None and leaf == "gate_proj"
         role = self.role_of_experts(line.path)
         gradients: tuple[Transient, ...] = Transient(out, role, 2 if fused else 1), Transient(read, role)
-        if self.casts and not self.in_layer:  # cast after that of the result is freed, which is there with 16 bits
-            self.op(name, *gradients, Transient(" ".join(line.weight_axes() or ()), times=-1), reads=reads)
+        if cast:  # that of the weight is cast after that of the result is freed, which is there with 16 bits
+            self.op(name, *gradients, Transient(weight, times=-1), reads=reads)
             gradients = gradients[1:]
         self.op(name, *gradients, reads=reads)
         if self.parallel and line.path.endswith("attn.o_proj"):  # added to the residual stream after the MLP
@@ -269,11 +270,12 @@ class LayerRules:
             source = self.last(axes) if kind == "weighting" else f"{path}.in"
             if kind == "weighting" and self.traits.dense_experts:  # of what experts read
                 name, source = f"{path.removesuffix('weighting')}routing", f"{path}.in"
-            self.save(source, spec, name, self.role_of_experts(path))
-            role: Role = "compute"
+            role = self.role_of_experts(path)
+            self.save(source, spec, name, role)
             if kind == "weighting" and "A" in axes:
-                role = "compute" if self.traits.narrow_shares else "fp32"  # of their product with the results, too
-                self.save(f"{path}.shares", "B T A", name, role)
+                shares: Role = "compute" if self.traits.narrow_shares else "fp32"
+                self.save(f"{path}.shares", "B T A", name, shares)
+                role = "fp32" if shares == "fp32" else role  # of their product with the results, too
             reads = () if name.endswith("routing") else (source,)
             self.op(name, Transient(spec, role, 3 if kind == "weighting" else 2), reads=reads)
         self.add(path, axes, only=True)
@@ -363,7 +365,7 @@ class LayerRules:
     def activation(self, line: Pointwise, spec: str, made: list[str]) -> None:
         """Activation: a gated MLP saves gate, up and the activated gate; others save the input, or what its Python
         function saves."""
-        path, function, role = line.path, line.function, self.role_of_experts(line.path)
+        path, function, role, mode = line.path, line.function, self.role_of_experts(line.path), self.mode
         count, temporary = ACTIVATIONS.get(function, (1, 2))
         if len(made) > 1:
             clamped = self.traits.clamped_experts and of_experts(path)
@@ -376,7 +378,7 @@ class LayerRules:
                 self.multiplies(path, (f"{path}.gate", up), (gate, up))
                 self.multiplies(path, (gate,), (up, gate))
             return
-        inner: Role = "fp32" if self.mode.autocast and function in FP32_UNDER_AUTOCAST else role
+        inner: Role = "fp32" if mode.autocast and function in FP32_UNDER_AUTOCAST else role
         for source in made[-1:] if count else []:
             self.save(source, spec, path, role)
         learned = 1 if function == "xielu" else 0  # tensors that only its learned parameters need
@@ -385,7 +387,8 @@ class LayerRules:
             self.save(f"{path}.{number}", spec, name, inner)
         if function == "xielu":
             self.save(f"{path}.mask", spec, path, "mask")
-        cast = [] if inner == role else [Transient(spec, role)]  # its gradient, before it is cast to fp32
+        # its gradient in 16 bits next to what it saves, which recomputed layers free before
+        cast = [] if inner == role or mode.recomputed else [Transient(spec, role)]
         self.op(path, Transient(spec, inner, temporary), *cast, reads=made[-1:])
         if learned:
             self.op(f"{path}.weight", Transient(spec, inner, temporary))

@@ -16,9 +16,9 @@ class Mode(NamedTuple):
     """Settings of a class that a recipe and a config determine: attention kernel, dtypes, dropouts.
 
     `fp32`: everything is in fp32. `autocast`: weights and residual stream are in fp32, matmuls read 16-bit copies.
-    `packed`: a row has several sequences, separated by a mask. `dropouts`: places with dropout: embedding, residual
-    (after every sublayer), attn or mlp (after that sublayer), mlp_product, attention, final (after the final norm),
-    classifier.
+    `packed`: a row has several sequences, separated by a mask. `recomputed`: layers are recomputed. `dropouts`: places
+    with dropout: embedding, residual (after every sublayer), attn or mlp (after that sublayer), mlp_product, attention,
+    final (after the final norm), classifier.
     """
 
     sdpa: bool = True
@@ -26,6 +26,7 @@ class Mode(NamedTuple):
     autocast: bool = False
     dropouts: frozenset[str] = frozenset()
     packed: bool = False
+    recomputed: bool = False
 
 
 class Traits(NamedTuple):
