@@ -121,8 +121,10 @@ def _per_element(how: Optimizer) -> str:
     if how.number_bytes == 1:
         embeddings = ", and of embeddings" if how.embeddings_fp32 else ""
         return f"{how.numbers} · (1 + 4/256); {4 * how.numbers} of tensors below 4,096 elements{embeddings}"
-    matrices = f"{_numbers(how.matrices['numbers'], None)} of these matrices, " if how.matrices else ""
-    return f"{matrices}{_numbers(how.numbers, how.number_bytes) if how.numbers else ''}"
+    numbers = _numbers(how.numbers, how.number_bytes) if how.numbers else ""
+    if how.matrices is None:
+        return numbers
+    return f"{_numbers(how.matrices['numbers'], None)} in these matrices, {numbers} in the rest"
 
 
 PRESETS = re.compile(r"\b[\d,]+ presets\b")

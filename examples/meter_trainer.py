@@ -17,7 +17,7 @@ CTX, BATCH, ACCUMULATED = 32, 2, 2
 
 
 class Utilization(TrainerCallback):
-    """Writes MFU and HFU beside the Trainer's own numbers, under names that say the convention."""
+    """Writes MFU and HFU next to the Trainer's own numbers, under names that say the convention."""
 
     def __init__(self, meter: Meter, tokens_of_step: int) -> None:
         self.meter, self.tokens_of_step = meter, tokens_of_step

@@ -47,10 +47,10 @@ def _recomputation(ledger: Ledger, at: Axes, masked: bool, attention: bool) -> I
     """Every matmul with its FLOPs in the recomputation of layers, or of their attention."""
     for group in ledger.settled(at, masked=masked).groups:
         axes = group.bound(at)
-        again = {line.path for part in _recomputed_parts(group, attention) for line in _needed(part)}
+        recomputed_paths = {line.path for part in _recomputed_parts(group, attention) for line in _needed(part)}
         for line in group.lines:
             if isinstance(line, Matmul):
-                yield line, group.count * line.flops(axes, masked) if line.path in again else 0
+                yield line, group.count * line.flops(axes, masked) if line.path in recomputed_paths else 0
 
 
 def _recomputed_parts(group: Group, attention: bool) -> Iterator[list[Line]]:

@@ -207,7 +207,7 @@ class Ledger:
     >>> ledger.parameters()
     {'blocks.*.mlp.up_proj.weight': 192}
 
-    States are kept for the next step, here 3 × 9 · 2 · 5 elements:
+    States are cached for the next step, here 3 × 9 · 2 · 5 elements:
 
     >>> ledger.states(at)
     {'blocks.*.attn.k_cache': 270}
