@@ -16,7 +16,7 @@ from tfacct.algebra.searching import searched, searched_multiples
 from tfacct.algebra.solving import UNKNOWNS, NoSolutionError, Solution, among, decimal, placed, solved
 from tfacct.base.errors import ConfigError, NotFoundError, TfacctError, UsageError, listed, nearest
 from tfacct.base.spelling import option, typed_options
-from tfacct.families.known_fields import meant_field
+from tfacct.families.known_fields import same_size
 from tfacct.ledger.einsum import Size, divisors
 from tfacct.ledger.workload import LARGEST, Request, Workload, new_tokens
 from tfacct.loading import selection
@@ -296,8 +296,8 @@ def _given(model: LoadedModel, unknown: str) -> int:
         numbers = [name for name, value in fields.items() if isinstance(value, int) and not isinstance(value, bool)]
         known = [name for name in (*UNKNOWNS, *RANKS) if name != unknown]
         close = nearest(unknown, [*known, *numbers]) or f"{option('unknown')} is one of {', '.join(known)}, or a field"
-        meant = meant_field(unknown, fields)
-        raise NotFoundError(f"unknown variable {unknown!r}", f"did you mean {meant}?" if meant else close)
+        same = same_size(unknown, fields)
+        raise NotFoundError(f"unknown variable {unknown!r}", f"did you mean {same}?" if same else close)
     value = fields[unknown]
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise UsageError(f"{unknown} is {build.format_value(value)} here, but must be a whole number of at least 1")
