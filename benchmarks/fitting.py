@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tfacct.timing.timing import Constants
+from tfacct.timing.kernel_time import Constants
 from tfacct.timing.training_time import TrainingConstants
 
 Array: TypeAlias = Any

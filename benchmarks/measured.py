@@ -25,9 +25,9 @@ from tfacct.ledger.storage import BF16_EACH, Storage, storage, width
 from tfacct.loading.find import find
 from tfacct.loading.memory_limit import RESERVE, device_limit
 from tfacct.loading.model import LoadedModel
+from tfacct.timing.kernel_time import Constants
 from tfacct.timing.kernels import Split
 from tfacct.timing.serving import Host, Loop
-from tfacct.timing.timing import Constants
 from tfacct.timing.validated import Model, model_kind
 
 PRESETS = {

@@ -15,8 +15,8 @@ import numpy as np
 from errors import line
 from fitting import Array
 
+from tfacct.timing.kernel_time import CONSTANTS, Step
 from tfacct.timing.serving import Loop
-from tfacct.timing.timing import CONSTANTS, Step
 
 EVEN = replace(CONSTANTS, popularity=1e9)
 SHARES = np.linspace(0.05, 1.0, 39)

@@ -27,7 +27,7 @@ from measured import Run, read
 from speculative import speculative
 from training_error import divided, recent, training
 
-from tfacct.timing.timing import CONSTANTS, Constants
+from tfacct.timing.kernel_time import CONSTANTS, Constants
 from tfacct.timing.validated import ENOUGH, FEW, FIRST_TOKEN, STORED, VALIDATED, Class, Metric
 
 RIDGE = 6.0

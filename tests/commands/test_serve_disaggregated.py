@@ -6,7 +6,7 @@ import pytest
 
 import tfacct
 from tests.helpers.cli import Run
-from tfacct.timing.timing import CONSTANTS
+from tfacct.timing.kernel_time import CONSTANTS
 from tfacct.timing.validated import VALIDATED
 
 LLAMA = tfacct.load("llama-3.1-70b")

@@ -15,7 +15,7 @@ from tests.helpers.cli import Ran
 from tfacct.base.errors import TfacctError
 from tfacct.loading.links import Links
 from tfacct.timing import measured_runs
-from tfacct.timing.timing import CONSTANTS
+from tfacct.timing.kernel_time import CONSTANTS
 
 LLAMA = tfacct.load("llama-3.1-70b")
 

@@ -13,9 +13,9 @@ from tfacct.base.errors import TfacctError
 from tfacct.ledger.workload import Workload
 from tfacct.loading import devices
 from tfacct.loading.find import find
+from tfacct.timing.kernel_time import CONSTANTS, step
 from tfacct.timing.placement import Placement, place
 from tfacct.timing.speculative import Speculation, with_draft
-from tfacct.timing.timing import CONSTANTS, step
 
 DEEPSEEK = find("deepseek-v3")
 LLAMA = tfacct.load("llama-3.1-70b")

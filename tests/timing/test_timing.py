@@ -18,9 +18,9 @@ from tfacct.ledger.workload import Workload
 from tfacct.loading import devices
 from tfacct.loading.find import find
 from tfacct.timing import timing
+from tfacct.timing.kernel_time import CONSTANTS, Constants
 from tfacct.timing.kernels import Kernel, Split
 from tfacct.timing.serving import Host, largest_where
-from tfacct.timing.timing import CONSTANTS, Constants
 from tfacct.timing.validated import VALIDATED
 
 ROOT = Path(__file__).parents[2]

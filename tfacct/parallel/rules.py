@@ -269,7 +269,7 @@ def _of_weights(ledger: Ledger, mesh: Mesh, bits: int, train: bool, reduced: int
         part = packed_bytes(unit.elements, bits)
         steps: list[tuple[Kind, When, int]] = [("all-gather", "forward", unit.ranks * part)]
         if train:
-            # Layers free gathered weights after the forward pass; weights outside the layers stay gathered.
+            # Layers free gathered parameters after the forward pass; weights outside the layers stay gathered.
             steps += [("all-gather", "backward", unit.ranks * part)] if unit.what else []
             steps.append(("reduce-scatter", "backward", packed_bytes(unit.trained, reduced)))
         for kind, when, result in steps:

@@ -14,9 +14,9 @@ from tfacct.loading.model import LoadedModel
 from tfacct.output.keys import Keys, Object, values_of
 from tfacct.output.report import NoteRow
 from tfacct.reports import build, model_notes
+from tfacct.timing.kernel_time import CONSTANTS, WIDE, units_of
 from tfacct.timing.placement import Deployment, Placement
 from tfacct.timing.step_estimate import measured_alike, unmeasured_step
-from tfacct.timing.timing import CONSTANTS, WIDE, units_of
 from tfacct.timing.validated import (
     ENOUGH,
     EXPERTS_BALANCED,

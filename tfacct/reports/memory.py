@@ -216,7 +216,7 @@ def _check_mesh(models: Sequence[LoadedModel], options: MemoryOptions) -> None:
         if options.cached.page > 1 and mesh is not None and getattr(mesh, axis) > 1:
             raise UsageError(f"{option('kv_block')} does not work with {option(axis)}", "leave one of the two out")
     if limit is not None and mesh is not None and mesh.fsdp > 1:
-        problem = "gathered weights need memory that is not counted"
+        problem = "gathered parameters need memory that is not counted"
         raise UsageError(
             f"{option('on')} does not work with {option('fsdp')}: {problem}", f"{option('tp')} gathers no weights"
         )

@@ -39,10 +39,10 @@ from tfacct.reports.estimates import (
 )
 from tfacct.timing.disaggregated import Disaggregated, Flow, disaggregated
 from tfacct.timing.fewest import Fewest, Layout, fewest
+from tfacct.timing.kernel_time import CONSTANTS
 from tfacct.timing.load import Load, Loaded, Serving, serving
 from tfacct.timing.placement import Deployment, Placement
 from tfacct.timing.speculative import MTP_CELLS, MTP_DRAFTS, MTP_ERROR, MTP_RUNS
-from tfacct.timing.timing import CONSTANTS
 from tfacct.timing.validated import FEW, FIRST_TOKEN, MODELS, model_kind
 
 Served: TypeAlias = Serving | Fewest | Disaggregated

@@ -42,9 +42,9 @@ from tfacct.reports.estimates import (
     validation_facts,
 )
 from tfacct.timing.calibrated import DOUBT, ReferencePass, priced
+from tfacct.timing.kernel_time import CONSTANTS, Step, by_kernel
 from tfacct.timing.placement import Deployment, Placement
 from tfacct.timing.step_estimate import StepEstimate, constants_of, fitting_options, step_estimate
-from tfacct.timing.timing import CONSTANTS, Step, by_kernel
 from tfacct.timing.training_time import UTILIZATION
 from tfacct.timing.utilization import flops_per_token
 from tfacct.timing.validated import STORED, Metric

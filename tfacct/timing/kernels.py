@@ -7,7 +7,7 @@ Axes alone decide, as they do for a mesh (`sharding`):
    chooses, each query reads its own; the indexer itself reads all of its keys and moves its T × S scores.
 3. Products of experts are one grouped kernel over the tokens' experts.
 4. All chunks of a recurrence are one kernel, which reads and writes its state once.
-5. All work that is no product is four launches a block: two norms with the addition before them, the rotation, the
+5. All pointwise work is four launches a block: two norms with the addition before them, the rotation, the
    activation.
 6. `tp` divides the axes that a mesh does and those of `HEADS`, Fe of experts by its own number; key/value heads are
    not divided below one. A divided axis that is contracted leaves a partial sum: an all-reduce of the result, one for a
@@ -69,7 +69,7 @@ INDEXER = "Nx"
 QUERY_TILE = 64
 """Queries to which kernels that read latents pad those of a device: one for each head and token."""
 LAUNCHES = 4
-"""Launches of a block for all of its work that is no product, less that of an indexer, of which each line is one."""
+"""Launches of a block for its pointwise work, except that of an indexer, of which each line is one."""
 
 
 @record
@@ -303,7 +303,7 @@ class _Lowered:
         return launch
 
     def _pointwise(self) -> Iterator[Launch]:
-        """All work that is no product, and what mixes residual streams, less what runs inside attention or a
+        """All pointwise work, and what mixes residual streams, less what runs inside attention or a
         recurrence."""
         lines = [line for line in self.group.lines if isinstance(line, (Pointwise, Unused)) or _mixes(line)]
         if not lines:

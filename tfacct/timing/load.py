@@ -15,10 +15,10 @@ from tfacct.loading.memory_limit import MemoryLimit
 from tfacct.loading.model import LoadedModel
 from tfacct.timing import measured_runs
 from tfacct.timing.adapters import ServedLora, with_adapters
+from tfacct.timing.kernel_time import CONSTANTS
 from tfacct.timing.placement import Deployment, Placement
 from tfacct.timing.serving import Served, largest_where
 from tfacct.timing.speculative import Speculation, with_draft
-from tfacct.timing.timing import CONSTANTS
 from tfacct.timing.utilization import check_positive
 
 REQUESTS = (1, 8, 32, 64, 128, 256, 512)

@@ -20,8 +20,8 @@ from tfacct.ledger.groups import Ledger
 from tfacct.ledger.storage import BF16, Storage, Width
 from tfacct.ledger.workload import LARGEST, Workload
 from tfacct.loading.devices import Device
+from tfacct.timing.kernel_time import CONSTANTS, Constants, Step, step
 from tfacct.timing.kernels import Kernel, Split, cache_bytes, kernels, weight_bytes
-from tfacct.timing.timing import CONSTANTS, Constants, Step, step
 
 
 class Loop(NamedTuple):

@@ -227,8 +227,8 @@ class MemoryTimeline:
     # Weights sharded by FSDP or ZeRO.
 
     def gathered(self, nth: int | None) -> Size:
-        """Bytes of gathered weights in the backward pass of a place: its own, those of the previous layer, which FSDP
-        prefetches, and those outside the layers. A pipeline stage gathers all its weights once."""
+        """Bytes of gathered parameters in the backward pass of a place: its own, those of the previous layer, which
+        FSDP prefetches, and those outside the layers. A pipeline stage gathers all its weights once."""
         shards = self.step.shards
         if shards is None or not shards.gathers:
             return 0

@@ -450,7 +450,7 @@ def check_layout(model: LoadedModel, mesh: Mesh) -> None:
 
 
 def alone(recipe: Recipe) -> Recipe:
-    """The recipe of one rank's computation: on gathered weights, in the dtype of the pass."""
+    """The recipe of one rank's computation: on gathered parameters, in the dtype of the pass."""
     return replace(recipe, mesh=None, weights_dtype=None if recipe.shards_weights else recipe.weights_dtype)
 
 

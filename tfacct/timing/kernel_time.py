@@ -94,7 +94,7 @@ class Timed(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A step: its kernels, the engine's seconds beside them, and what no device of these peaks goes below.
+    """A step: its kernels, the engine's additional seconds, and the bound that no device of these peaks goes below.
 
     `compute` and `memory` are the seconds of all FLOPs at the peak and of weights and cache at the bandwidth, of
     experts only those that any routing reads; the bound is the larger, as if both overlapped wholly.
@@ -213,8 +213,8 @@ def _share(link: Link, message: float, adds: bool, c: Constants) -> float:
 
 
 def by_kernel(step: Step, devices: int, bound_only: bool) -> list[dict[str, Any]]:
-    """Kernels by name, in order; all-reduces, and work that is no product, each in one row behind them. Their bytes:
-    all that they move, or those that the bound takes, without seconds."""
+    """Kernels by name, in order; then one row each for pointwise work and all-reduces. Their bytes: all that they move,
+    or those that the bound takes, without seconds."""
     found: dict[str, list[Timed]] = {}
     last = ("pointwise", "all-reduce")
     for timed in sorted(step.kernels, key=lambda one: one.kernel.kind in last and 1 + last.index(one.kernel.kind)):
