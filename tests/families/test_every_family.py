@@ -9,6 +9,7 @@ from tests.families import LOGITS, SHAPES, TINY, names
 from tests.helpers.models import by_kind, every_step, kind
 from tfacct import families
 from tfacct.base.errors import ConfigError, NotFoundError
+from tfacct.families.known_fields import meant_field
 from tfacct.families.registry import newest_first, released
 from tfacct.loading.model import load_model
 
@@ -32,6 +33,14 @@ def test_the_shapes_are_of_their_family_and_read_whole(name: str) -> None:
     reading = families.read(SHAPES[name])
     assert reading.family == name.partition(",")[0]
     assert reading.unknown == () and reading.left_out == ()
+
+
+def test_the_field_that_another_name_of_the_context_means_changes_the_context() -> None:
+    fields = {name: meant_field("n_ctx", families.config_class(name).model_fields) for name in FAMILIES}
+    assert fields["gpt2"] == "n_positions" and fields["mpt"] == "max_seq_len"
+    for name, field in fields.items():
+        given = load_model("small", TINY[name]).context
+        assert field is None or load_model("small", TINY[name], {field: given + 9}).context != given, name
 
 
 AXIS_FIELDS = {
