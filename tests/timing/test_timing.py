@@ -17,8 +17,8 @@ from tfacct.ledger.storage import BF16_EACH, storage
 from tfacct.ledger.workload import Workload
 from tfacct.loading import devices
 from tfacct.loading.find import find
-from tfacct.timing import timing
-from tfacct.timing.kernel_time import CONSTANTS, Constants
+from tfacct.timing.kernel_time import CONSTANTS, Constants, units_of
+from tfacct.timing.kernel_time import step as step_of
 from tfacct.timing.kernels import Kernel, Split
 from tfacct.timing.serving import Host, largest_where
 from tfacct.timing.validated import VALIDATED
@@ -35,7 +35,7 @@ def test_a_product_by_hand() -> None:
     # With q = 2, no launch, and shares of 1, 3 s of FLOPs and 4 s of bytes are 5 s.
     plain = replace(CONSTANTS, bend=2.0, wide=1.0, memory=1.0, launch=0.0, engine=0.0, sequence=0.0)
     kernel = Kernel("up", "gemm", 1, flops=3 * H100.peak["bf16"], read=4 * H100.bandwidth, format="bf16")
-    step = timing.step([kernel], H100, 1, 1, plain)
+    step = step_of([kernel], H100, 1, 1, plain)
     assert step.seconds == pytest.approx(5)
     assert step.bound == 4
     assert step.kernels[0].limit == "memory"
@@ -46,28 +46,28 @@ def test_an_all_reduce_by_hand() -> None:
     shares = {"link": 0.5, "link_large": 0.5, "link_pcie": 0.5, "link_sockets": 0.25}
     plain = replace(CONSTANTS, **shares, reduce=1.0, engine=0.0, sequence=0.0)
     kernel = Kernel("all", "all-reduce", 1, moved=1_800_000_000, over=4)
-    assert timing.step([kernel], H100, 1, 1, plain).seconds == pytest.approx(1 + 2.7e9 / 225e9)
+    assert step_of([kernel], H100, 1, 1, plain).seconds == pytest.approx(1 + 2.7e9 / 225e9)
     # Of 16 in two nodes: 2 · 15/16 of it, at a quarter of the 400 GB/s of a node's network; and 0.6 + 1.6.
     wide = kernel._replace(over=16)
-    assert timing.step([wide], H100, 1, 1, plain).seconds == pytest.approx(2.2 + 3.375e9 / 100e9)
+    assert step_of([wide], H100, 1, 1, plain).seconds == pytest.approx(2.2 + 3.375e9 / 100e9)
     # Of 4 A100 PCIe: no bridge joins more than 2, so they send over PCIe 4.0, 32 GB/s.
     card = devices.load("a100-pcie-80gb")
-    assert timing.step([kernel], card, 1, 1, plain).seconds == pytest.approx(1 + 2.7e9 / 16e9)
-    assert timing.step([kernel._replace(over=2)], card, 1, 1, plain).seconds == pytest.approx(0.8 + 1.8e9 / 150e9)
+    assert step_of([kernel], card, 1, 1, plain).seconds == pytest.approx(1 + 2.7e9 / 16e9)
+    assert step_of([kernel._replace(over=2)], card, 1, 1, plain).seconds == pytest.approx(0.8 + 1.8e9 / 150e9)
     # Of 8 on two sockets: 2 · 7/8 of it at a quarter of PCIe.
-    assert timing.step([kernel._replace(over=8)], card, 1, 1, plain).seconds == pytest.approx(1.4 + 3.15e9 / 8e9)
+    assert step_of([kernel._replace(over=8)], card, 1, 1, plain).seconds == pytest.approx(1.4 + 3.15e9 / 8e9)
     # Of 16 MB over NVLink: the mean of the shares of small and of large messages.
     large = replace(plain, link_large=1.0, message=16e6)
-    assert timing.step([kernel._replace(moved=16_000_000)], H100, 1, 1, large).seconds == pytest.approx(
+    assert step_of([kernel._replace(moved=16_000_000)], H100, 1, 1, large).seconds == pytest.approx(
         1 + 24e6 / (0.75 * 450e9)
     )
     # Of 30 MB and 8 H100, whose switches add: the mean of 0.5 and 1.1 of the link. Those of A100 and MI300X do not add.
     added = replace(large, link_switch=1.1, message_switch=30e6)
     eight = kernel._replace(moved=30_000_000, over=8)
-    assert timing.step([eight], H100, 1, 1, added).seconds == pytest.approx(1.4 + 52.5e6 / (0.8 * 450e9))
+    assert step_of([eight], H100, 1, 1, added).seconds == pytest.approx(1.4 + 52.5e6 / (0.8 * 450e9))
     for name in ("a100-sxm-80gb", "mi300x"):
         other = devices.load(name)
-        assert timing.step([eight], other, 1, 1, added).seconds == timing.step([eight], other, 1, 1, large).seconds
+        assert step_of([eight], other, 1, 1, added).seconds == step_of([eight], other, 1, 1, large).seconds
 
 
 def test_attention_by_hand() -> None:
@@ -76,9 +76,9 @@ def test_attention_by_hand() -> None:
     plain = replace(CONSTANTS, attention=1.0, launch=0.0, engine=0.0, sequence=0.0)
     kernel = Kernel("attn.attention", "attention", 1, flops=2 * H100.peak["bf16"], rows=1550)
     padded = kernel._replace(padded=4.0)
-    seconds = [timing.step([one], H100, 1, new, plain).seconds for one, new in ((kernel, 1), (padded, 1), (kernel, 9))]
+    seconds = [step_of([one], H100, 1, new, plain).seconds for one, new in ((kernel, 1), (padded, 1), (kernel, 9))]
     assert seconds == pytest.approx([2, 8, 4])
-    assert timing.step([padded], H100, 1, 1, plain).bound == pytest.approx(2)
+    assert step_of([padded], H100, 1, 1, plain).bound == pytest.approx(2)
 
 
 ONLY_EXPERTS = {"bend": 99.0, "experts_launch": 0.0, "engine": 0.0, "sequence": 0.0}
@@ -90,17 +90,15 @@ def test_experts_by_hand() -> None:
     plain = replace(CONSTANTS, popularity=1e9, tile=32, uneven=1.5, **ONLY_EXPERTS)
     peak = H100.peak["bf16"]
     kernel = Kernel("up", "experts", 1, flops=peak, read=1, format="bf16", rows=64, experts=(8, 2, 8))
-    even = timing.step([kernel], H100, 1, 1, replace(plain, wide=0.5)).seconds
+    even = step_of([kernel], H100, 1, 1, replace(plain, wide=0.5)).seconds
     assert even == pytest.approx(2 * 2, rel=1e-6)
     some = kernel._replace(experts=(4, 2, 8))
-    assert timing.step([some], H100, 1, 1, replace(plain, wide=0.5)).seconds == pytest.approx(1.5 * even)
+    assert step_of([some], H100, 1, 1, replace(plain, wide=0.5)).seconds == pytest.approx(1.5 * even)
     # Weights of 4 bits are unpacked on a device without units for them.
     narrow, shares = kernel._replace(format="int4"), replace(plain, experts_unpacked=0.25)
-    assert timing.step([narrow], H100, 1, 1, shares).seconds == pytest.approx(2 * even)
+    assert step_of([narrow], H100, 1, 1, shares).seconds == pytest.approx(2 * even)
     # A B200 unpacks no faster, though its bf16 peak is 2.3 times as high; an A100 unpacks at its own peak.
-    b200, a100 = (
-        timing.step([narrow], devices.load(name), 1, 1, shares).seconds for name in ("b200-hgx", "a100-sxm-80gb")
-    )
+    b200, a100 = (step_of([narrow], devices.load(name), 1, 1, shares).seconds for name in ("b200-hgx", "a100-sxm-80gb"))
     assert b200 == pytest.approx(2 * even) and a100 == pytest.approx(2 * even * 989.4 / 312)
 
 
@@ -115,14 +113,14 @@ def test_experts_that_are_reached_by_hand() -> None:
         (0.5, 24, 1 - 7**-0.5),
     ):
         plain = replace(CONSTANTS, popularity=popularity, memory=1.0, **ONLY_EXPERTS)
-        seconds = timing.step([kernel._replace(rows=rows)], H100, 1, 1, plain).seconds
+        seconds = step_of([kernel._replace(rows=rows)], H100, 1, 1, plain).seconds
         assert seconds == pytest.approx(reached, rel=1e-5)
 
 
 def test_a_device_of_amd_takes_longer_by_a_factor() -> None:
     card, plain = devices.load("mi300x"), replace(CONSTANTS, engine=0.0, sequence=0.0)
     kernel = Kernel("up", "gemm", 1, flops=10**15, read=10**9, format="bf16")
-    seconds = [timing.step([kernel], card, 1, 1, replace(plain, amd=amd)).seconds for amd in (1.0, 1.25)]
+    seconds = [step_of([kernel], card, 1, 1, replace(plain, amd=amd)).seconds for amd in (1.0, 1.25)]
     assert seconds[1] == pytest.approx(1.25 * seconds[0])
 
 
@@ -130,7 +128,7 @@ def test_a_device_of_amd_takes_longer_by_a_factor() -> None:
 @pytest.mark.parametrize("device", ["h100-sxm", "b200-hgx", "a100-sxm-80gb", "t4", "m3-max", "tpu-v5e"])
 def test_units_are_those_of_the_device(device: str, stored: str) -> None:
     chip = devices.load(device)
-    units = timing.units_of(chip, stored)
+    units = units_of(chip, stored)
     assert units in chip.peak
     if device == "h100-sxm":
         assert units == ("fp8" if stored.startswith("fp8") else "bf16")  # Hopper multiplies no 4-bit floats
@@ -182,7 +180,7 @@ def test_the_largest_number_of_users() -> None:
 
 
 def test_every_constant_has_a_meaning() -> None:
-    source = (ROOT / "tfacct" / "timing" / "timing.py").read_text()
+    source = (ROOT / "tfacct" / "timing" / "kernel_time.py").read_text()
     for field in fields(Constants):
         meaning = re.search(rf'\n    {field.name}: \w+ = \S+(?:  # ([^\n]+)|\n    """([^"]+)""")', source)
         assert meaning is not None, field.name
