@@ -75,7 +75,8 @@ def test_no_spelling_takes_the_place_of_an_option_of_the_command(command: str) -
 def test_the_example_works(run, command: str, example: str) -> None:
     program, *arguments = shlex.split(example)
     ran = run(*arguments)
-    assert (program, arguments[0], ran.code) == ("tfacct", command, 0) and ran.out
+    assert program == "tfacct" and arguments[0] in (command, "compare")  # which takes several values of its options
+    assert ran.code == 0 and ran.out
 
 
 @pytest.mark.parametrize("command", FORMER)
