@@ -211,10 +211,11 @@ def chunked_loss(graph: StepGraph, batch: Size, tokens: Size, *, cast: bool, fro
     width = {"D": next(of_head, "D")}  # a classifier has no such head
     for at, temporary in (_under_autocast if cast else _plain)(several=batch * tokens > 1, frozen=frozen):
         backward.append(BackwardOp(at, tuple(one._replace(axes=renamed(one.axes, width)) for one in temporary)))
-    reader, gone = HEAD_CAST if cast else HEAD, ("loss.", "lm_head.")
-    saved = [each for each in of_loss.saved if not any(name.startswith(gone) for name in (each.path, *each.saved_for))]
-    # The logits are recomputed from the head's input.
-    saved.append(SavedTensor(NORM, renamed("B T D", width), (reader,), "fp32" if cast else "compute"))
+    reader = HEAD_CAST if cast else HEAD
+    saved = [each for each in of_loss.saved if not {*norm}.isdisjoint(each.saved_for)]
+    # The logits are recomputed from the head's input, which is the result of a matmul if it is projected.
+    fp32 = cast and not any(name.startswith(PROJECTION) for name in norm)
+    saved.append(SavedTensor(NORM, renamed("B T D", width), (reader,), "fp32" if fp32 else "compute"))
     saved += [each._replace(saved_for=(reader,)) for each in of_loss.saved if each.path in TARGETS]
     transform = [name for name in of_loss.order if name.startswith("lm_head.") and name not in (HEAD, *norm)]
     order = (*norm, SPLIT, *transform, HEAD, *((HEAD_CAST, LOSS, CHOOSE) if cast else (LOSS,)))
