@@ -345,11 +345,14 @@ def _step(side: Side) -> TrainingMemory:
 
 def _buckets(labels: Sequence[str], numbers: Sequence[Numbers]) -> list[str]:
     """The notes about the gradient buckets of training steps, with the sides that they are about."""
+    steps = [(label, one) for label, one in zip(labels, numbers, strict=True) if one.metrics.get(PEAK)]
+    if not steps:
+        return []
     from tfacct.reports.train import Step, buckets
 
     found: dict[str, list[str]] = {}
-    for label, one in zip(labels, numbers, strict=True):
-        note = buckets(Step(_step(one.side), None, None)) if one.metrics.get(PEAK) else None
+    for label, one in steps:
+        note = buckets(Step(_step(one.side), None, None))
         if note is not None:
             found.setdefault(f"{note[0].lower()}{note[1:]}", []).append(label)
     return [f"{', '.join(of)}: {note}" for note, of in found.items()]
