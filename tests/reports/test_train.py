@@ -238,6 +238,7 @@ CASES: list[tuple[Any, dict[str, Any], str | None]] = [
     ("llama-3.1-8b", {"mesh": Mesh(fsdp=8)}, H100),
     ("llama-3.1-8b", {}, CARD),
     ("llama-3.2-1b", {"loss": "chunked"}, CARD),
+    ("gpt2", {"optimizer": "sgd"}, CARD),
     ("llama-3.2-1b", {"recompute": "full"}, "24GB"),
     ("llama-3.2-1b", {"lora": "16"}, None),
     ("llama-3.2-1b", {"lora": "16", "weights_dtype": "nf4"}, None),

@@ -54,6 +54,7 @@ from tfacct.training.unsupported import alone, reads_images, supports, unsupport
 
 if TYPE_CHECKING:
     from tfacct.loading.memory_limit import MemoryLimit
+    from tfacct.timing.step_estimate import StepEstimate
 
 By = Literal["phase", "tensor", "part"]
 
@@ -673,8 +674,8 @@ def _with_master_weights(step: Step) -> str | None:
     return None if higher is None or _peak(higher) == _peak(step.memory) else _peak(higher)
 
 
-def _time(step: Step) -> str | None:
-    """The estimated time of a step that fits a device."""
+def _estimated(step: Step) -> StepEstimate | TfacctError | None:
+    """The estimated time of a step that fits a device, or why there is none."""
     limit, recipe = step.limit, step.recipe
     if limit is None or limit.device is None or step.fits is None or not step.fits["fits"]:
         return None
@@ -682,8 +683,22 @@ def _time(step: Step) -> str | None:
 
     on = replace(limit, count=1 if recipe.mesh is None else recipe.mesh.ranks)
     try:
-        found = step_estimate(step.memory.model, step.memory.work, recipe, on, recipe.dtype)
-    except TfacctError:
+        return step_estimate(step.memory.model, step.memory.work, recipe, on, recipe.dtype)
+    except TfacctError as error:
+        return error
+
+
+def _no_time(step: Step) -> str:
+    """Why a step that fits a device has no estimated time; nothing if it has one."""
+    found = _estimated(step)
+    why = found.message.removeprefix(f"{step.memory.model.name}: ") if isinstance(found, TfacctError) else ""
+    return why and f"No time estimate: {why}."
+
+
+def _time(step: Step) -> str | None:
+    """The estimated time of a step that fits a device."""
+    found, recipe = _estimated(step), step.recipe
+    if found is None or isinstance(found, TfacctError):
         return None
     interval = f" (80% interval {units.time_range(found.interval)})" if found.interval else ""
     error = "" if found.interval else "; the error is not known"
@@ -902,6 +917,7 @@ NOTES = (
         lambda step: step.memory.least < step.memory.peak.total,
         "The optimizer's temporary memory depends on the parameter order.",
     ),
+    NoteRow("no_time", 2, _no_time),
     NoteRow("estimate", 2, lambda step: not step.memory.exact and _accuracy(step)),
     NoteRow("largest", 2, lambda step: _close(step) and _largest(step)),
     NoteRow(
