@@ -346,6 +346,44 @@ def test_what_is_supported_is_answered(options: dict[str, Any]) -> None:
             llama.train(ctx=64, **options)
 
 
+CONTRADICTIONS: list[dict[str, Any]] = [
+    {"sp": True},
+    {"zero": 1},
+    {"adapter_dtype": "bf16"},
+    {"lora": 8, "dtype": "fp16", "adapter_dtype": "bf16"},
+    {"offload": "activations"},
+    {"qlora": True, "weights_dtype": "fp32"},
+    {"loss": "chunked", "keep_logits": True},
+    {"global_batch_size": 7, "gradient_accumulation": 2},
+    {"pp": 2, "microbatches": 4},
+    {"on": "8xh100", "fsdp": 4},
+    {"use": 0.5},
+    {"cp": 2, "ctx": 7},
+    {"source": 5},
+    {"exact": True, "fsdp": 8},
+    {"exact": True, "by": "tensor"},
+    {"exact": True, "offload": "activations", "recompute": "full"},
+]
+
+
+@pytest.mark.parametrize("options", CONTRADICTIONS, ids=str)
+def test_what_train_refuses_is_not_supported(options: dict[str, Any]) -> None:
+    llama = load("llama-3.1-8b")
+    assert not llama.supports(**options)
+    with pytest.raises(TfacctError):
+        llama.train(**{"ctx": 64, **options})
+
+
+def test_the_class_itself_is_supported_on_one_device() -> None:
+    assert load("llama-3.1-8b").supports(exact=True, recompute="full", on="h100")
+
+
+@pytest.mark.parametrize("options", [{"optimizer": "adamx"}, {"on": "h1000"}, {"recompute": "foo"}, {"offload": "x"}])
+def test_a_name_that_does_not_exist_is_an_error(options: dict[str, Any]) -> None:
+    with pytest.raises(TfacctError):
+        load("llama-3.1-8b").supports(**options)
+
+
 def test_a_dtype_without_training_is_not_supported_and_an_unknown_one_is_an_error() -> None:
     assert not GPT2.supports(dtype="fp8")
     with pytest.raises(UsageError, match="training runs in bf16, fp16 or fp32, not in fp8"):

@@ -12,7 +12,7 @@ from tfacct.api.method import checked, method, signed
 from tfacct.api.model_base import ModelBase, Source, loaded
 from tfacct.api.page import Page
 from tfacct.api.utilization import Rated
-from tfacct.base.errors import UsageError, nearest
+from tfacct.base.errors import NotFoundError, TfacctError, UsageError, nearest
 from tfacct.commands import budget as _budget
 from tfacct.commands import compare as _compare
 from tfacct.commands import engine as _engine
@@ -91,7 +91,7 @@ class Model(Rated):
         found = _train.train([self.loaded], **checked(Model.train, options))
         return answered(found.report, found.chart)
 
-    def supports(self, **options: Unpack[TrainOptions]) -> bool:
+    def supports(self, *, exact: bool = False, **options: Unpack[TrainOptions]) -> bool:
         """False if `train(**options)` would refuse the combination; call `train` for the reason. True does not mean
         that the step fits: read `train(…).fit["fits"]`.
 
@@ -100,14 +100,25 @@ class Model(Rated):
         >>> llama.supports(lora=16, fsdp=8), llama.supports(packing=True, tp=2)
         (True, False)
 
-        Raises TfacctError for a value that does not exist (a device, an optimizer) and for options that contradict each
-        other (`sp` without `tp`).
+        Options that contradict each other (`sp` without `tp`) are such a combination. Raises TfacctError for a name
+        that does not exist (a device, an optimizer) and for a value of another type.
         """
-        from tfacct.training.unsupported import supports
+        from tfacct.loading.selection import runnable
+        from tfacct.training.exact import check as check_exact
+        from tfacct.training.memory import check_step
 
-        given: Any = checked(Model.supports, options, TrainOptions.__annotations__)
-        _, recipe, _ = _train.step_of(given)
-        return supports(self.loaded, recipe)
+        known = {name: one.annotation for name, one in options_of(_train.train).items()}
+        given: Any = checked(Model.supports, {"exact": exact, **options}, known)
+        opt.recipe({**given, "qlora": False}, given.get("dtype")).named()
+        try:
+            request, recipe, _ = _train.step_of(given)
+            work = runnable(self.loaded, request)
+            (check_exact if exact else check_step)(self.loaded, work, recipe.checked())
+        except NotFoundError:
+            raise
+        except TfacctError:
+            return False
+        return not exact or given.get("by", "phase") == "phase"
 
     def verify(self, *, train: bool = False, shard: bool = False, **options: Unpack[VerifyOptions]) -> VerifyReport:
         """Compare the formulas with every counter, path by path. `.agrees` is the verdict.

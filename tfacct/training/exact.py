@@ -72,9 +72,8 @@ class Built(NamedTuple):
     attention: AttentionKind
 
 
-def exact(model: LoadedModel, work: Workload, recipe: Recipe, progress: Tick = unwatched) -> ExactStep:
-    """One training step of the class. Raises UsageError if the class does not accept the config or cannot run on meta,
-    MissingExtraError if a required package is missing."""
+def check(model: LoadedModel, work: Workload, recipe: Recipe) -> None:
+    """Raises UsageError for a step that cannot run on the meta device."""
     unknown = (each for each in fields(recipe) if each.name not in RUNS)
     if name := next((each.name for each in unknown if getattr(recipe, each.name) != each.default), None):
         why = f"{option(name)} does not work with {option('exact', True)}: classes on the meta device do not have this"
@@ -83,6 +82,12 @@ def exact(model: LoadedModel, work: Workload, recipe: Recipe, progress: Tick = u
         raise UsageError(f"{option('offload', 'activations')} does not work with {option('exact', True)}")
     if (past := model.past_positions(work)) is not None:
         raise UsageError(f"{model.name}: its class cannot run this: {past}")
+
+
+def exact(model: LoadedModel, work: Workload, recipe: Recipe, progress: Tick = unwatched) -> ExactStep:
+    """One training step of the class. Raises UsageError if the class does not accept the config or cannot run on meta,
+    MissingExtraError if a required package is missing."""
+    check(model, work, recipe)
     started = time.perf_counter()
     built = build(model, work, recipe)
     passes = 3 * sum(1 for _ in built.model.modules())  # forward, and forward and backward

@@ -20,7 +20,7 @@ from tfacct.loading.model import LoadedModel
 from tfacct.training.bounds import Bound, bound
 from tfacct.training.model_step import stored, training_step
 from tfacct.training.phases import Phase, peak, phases
-from tfacct.training.recipe import FP32, NF4, OFFLOADED, Recipe
+from tfacct.training.recipe import FP32, NF4, OFFLOADED, Recipe, micro_batches
 from tfacct.training.recompute import ATTENTION
 from tfacct.training.states import HostMemory, on_device, on_host, optimizer_memory, with_gradient_dtype
 from tfacct.training.step import TrainingStep
@@ -97,14 +97,24 @@ class TrainingMemory:
         return self.bound is not None and self.bound.share == 0 and self.least == self.peak.total
 
 
-def training_memory(model: LoadedModel, work: Workload, recipe: Recipe) -> TrainingMemory:
-    """The memory of a training step on one device, on one rank of a parallel layout, or on the pipeline rank with the
-    highest peak. Raises TfacctError for a step that is not supported."""
-    recipe = recipe.for_model(model)
+def check_step(model: LoadedModel, work: Workload, recipe: Recipe) -> None:
+    """Raises TfacctError for a step that is not supported."""
     check_supported(model, recipe)
     if of_another_size(model, work):
         own = f"training supports only images of the config's size ({model.context:,} tokens)"
         raise UsageError(f"{model.name}: {own}", option("ctx", model.context))
+    if recipe.mesh is not None:
+        from tfacct.training.layouts import sequences_of_rank
+
+        sequences_of_rank(model, recipe.mesh, work)
+        micro_batches(work, recipe)
+
+
+def training_memory(model: LoadedModel, work: Workload, recipe: Recipe) -> TrainingMemory:
+    """The memory of a training step on one device, on one rank of a parallel layout, or on the pipeline rank with the
+    highest peak. Raises TfacctError for a step that is not supported."""
+    recipe = recipe.for_model(model)
+    check_step(model, work, recipe)
     if recipe.mesh is None:
         return TrainingMemory(model, work, recipe, training_step(model, recipe.runs(work), recipe))
     from tfacct.training.layouts import sequences_of_rank, steps_of_ranks

@@ -26,6 +26,8 @@ ANY_ATTENTION = "sdpa, or eager if the class has nothing else"
 """The attention of several models if none is given."""
 Loss = Literal["whole", "chunked"]
 FP32, NF4, ADAMW = "fp32", "nf4", "adamw"
+DTYPES = "bf16", "fp16", FP32
+"""Dtypes that training runs in."""
 OFFLOADED = ("optimizer", "activations")
 """What can be offloaded to the host."""
 
@@ -76,42 +78,47 @@ class Recipe:
     @property
     def trains_in_dtype(self) -> bool:
         """True for a dtype that training runs in. Raises NotFoundError for an unknown one."""
-        return units.dtype_name(self.dtype) in ("bf16", "fp16", "fp32")
+        return units.dtype_name(self.dtype) in DTYPES
 
-    def checked(self) -> Recipe:
-        """The recipe with its names normalized. Raises TfacctError for an unknown name or a contradiction."""
+    def named(self, dtypes: Sequence[str] = DTYPES) -> Recipe:
+        """The recipe with its names normalized. `dtypes`: those that its pass may have. Raises TfacctError for an
+        unknown name."""
         dtype = units.dtype_name(self.dtype)
-        if not self.trains_in_dtype:
-            raise UsageError(f"training runs in bf16, fp16 or fp32, not in {dtype}")
         optimizer(self.optimizer)
         _ = self.recomputed_modules
-        check_size(option("gradient_accumulation"), self.gradient_accumulation)
         named = replace(self, dtype=dtype, adapter_dtype=units.dtype_name(self.adapter_dtype))
         choices: dict[str, tuple[str | None, ...]] = {
             "loss": get_args(Loss),
             "attention": (None, *get_args(AttentionKind)),
-            "adapter_dtype": (FP32, dtype),
-            "weights_dtype": (None, dtype, FP32, NF4),
+            "adapter_dtype": (FP32, *dtypes),
+            "weights_dtype": (None, *dtypes, FP32, NF4),
             "master_weights": (None, FP32),
-            "gradient_dtype": (None, dtype, FP32),
+            "gradient_dtype": (None, *dtypes, FP32),
         }
         for name, known in choices.items():
             if (value := getattr(named, name)) not in known:
                 *others, last = dict.fromkeys(filter(None, known))
                 words = " or ".join(filter(None, (", ".join(others), last)))
                 raise UsageError(f"{option(name)} is {words}, not {value!r}")
-        if not 0 <= self.lora_dropout < 1:
-            raise UsageError(f"{option('lora_dropout')} must be at least 0 and below 1, not {self.lora_dropout}")
         on_host = {name.strip(): 0 for name in (self.offload or "").split(",") if name.strip()}
         if unknown := next((name for name in on_host if name not in OFFLOADED), None):
             raise UsageError(f"{option('offload')} must be {' or '.join(OFFLOADED)}, not {unknown!r}")
-        found = replace(
+        return replace(
             named,
-            mesh=None if self.mesh is None else checked(self.mesh),
             weights_dtype=None if self.weights_dtype == dtype else self.weights_dtype,
             gradient_dtype=None if self.gradient_dtype == dtype else self.gradient_dtype,
             offload=",".join(name for name in OFFLOADED if name in on_host) or None,
         )
+
+    def checked(self) -> Recipe:
+        """The recipe with its names normalized. Raises TfacctError for an unknown name or a contradiction."""
+        dtype = units.dtype_name(self.dtype)
+        if not self.trains_in_dtype:
+            raise UsageError(f"training runs in bf16, fp16 or fp32, not in {dtype}")
+        check_size(option("gradient_accumulation"), self.gradient_accumulation)
+        if not 0 <= self.lora_dropout < 1:
+            raise UsageError(f"{option('lora_dropout')} must be at least 0 and below 1, not {self.lora_dropout}")
+        found = replace(self.named((dtype,)), mesh=None if self.mesh is None else checked(self.mesh))
         for row in matching(RECIPES, Features(RECIPE_FEATURES, found)):
             raise UsageError(row.reason, row.instead or None)
         return found
