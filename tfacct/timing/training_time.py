@@ -4,7 +4,7 @@ One law for every layout; stacks differ in constants. A step is read from top to
 micro-batch, what its devices send meanwhile, the idle time of pipeline stages, and what happens once a step.
 
 Matmuls run once forward and twice backward, and once more where layers are recomputed; attention runs two and a half
-times backward. Communication is not hidden behind computation: it is added.
+times backward. Communication does not overlap with computation: it is added.
 """
 
 from __future__ import annotations
