@@ -166,7 +166,7 @@ def test_pages_of_a_model_without_keys_are_refused(name: str, run: Run) -> None:
 def test_in_every_form(run: Run) -> None:
     ran = run("memory", "llama-3.1-8b", "--on", "80GB", "--use", "0.9", "--kv-block", "16", "--ctx", "8k", "-v")
     said = " ".join(ran.out.split())
-    assert 'start with "GPU KV cache size: 426,784 tokens"' in said and "Usable: 72 GB: 0.9 of 80 GB." in said
+    assert 'start with "GPU KV cache size: 426,784 tokens"' in said and "Usable: 72 GB = 0.9 of 80 GB." in said
     rows = json.loads(
         run(
             "memory",

@@ -286,8 +286,8 @@ def test_the_answer_on_devices(run: Run) -> None:
     both = (
         f"--recompute full lowers the peak to {recomputed:.1f} GiB (saved activations 53.2 → {saved:.2f} GiB)"
         " for 25% more FLOPs"
-        " (not 33%: mlp.down_proj and lm_head run only once);"
-        f" --master-weights fp32 raises it to {master:.1f} GiB."
+        " (not 33%: mlp.down_proj and lm_head run only once)."
+        f" Without it, --master-weights fp32 raises the peak to {master:.1f} GiB."
     )
     assert both in " ".join(lines)
     in_fp32 = run("train", "llama-3.1-8b", "--ctx", "8k", "--on", H100, "--weights", "fp32").out
@@ -364,10 +364,13 @@ def test_a_step_that_several_devices_do_not_support(run: Run, recipe: str, messa
     model, *options = recipe.split()
     asked = ("train", model, *options, "--ctx", "1k")
     ran = run(*asked, "--on", "2xh100")
-    hint = f"hint: use --on h100-sxm ({peak(*asked, '--on', 'h100-sxm')} on one device)"
+    hint = f"--on h100-sxm ({peak(*asked, '--on', 'h100-sxm')} on one device)"
     if instead:
         hint += f" or {instead} ({peak('train', model, *instead.split(), '--ctx', '1k', '--on', '2xh100')} on each)"
-    assert (ran.code, ran.err) == (2, f"error: {message}\n{hint}; 77.3 GiB is usable, context 1,024\n")
+        hint = f"use {hint}, within 77.3 GiB"
+    else:  # 93 GB of weights
+        hint += " would be supported, but not fit in 77.3 GiB"
+    assert (ran.code, ran.err) == (2, f"error: {message}\nhint: {hint} at context 1,024\n")
     typed = run(*asked, "--fsdp", "2")
     assert "in a parallel layout is not supported" in typed.err and "--on h100" not in typed.err
 

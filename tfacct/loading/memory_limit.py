@@ -97,7 +97,7 @@ class MemoryLimit:
             if self.device is None
             else (units.binary(self.usable), self.device.memory_words)
         )
-        return [f"Usable: {usable}{of_device}: {self.rule_of(memory)}."]
+        return [f"Usable: {usable}{of_device} = {self.rule_of(memory)}."]
 
     @property
     def unreserved(self) -> str:

@@ -137,10 +137,10 @@ def _evidence(one: Placement) -> str:
     if error is None:
         return ""
     here, verb = error.on.get(one.device.id, 0), "measured" if error.kind in NEVER_FITTED else "fitted"
-    where = f", {_on_device(here, 'run', verb)}" if here else ""
+    where = f"; {_on_device(here, 'run', verb)}" if here else ""
     return (
-        f"Measured: latency of whole requests{where}. Cross-validation:"
-        " each cell (device × model × engine × format) is compared with constants fitted to the others."
+        f"What was measured is the latency of whole requests{where}. Cross-validation:"
+        " each cell (device × model × engine × format) is predicted with constants fitted to the others."
     )
 
 

@@ -283,13 +283,13 @@ def _ranges(about: Serving | Fewest) -> str:
     if alone:
         first += "." if about.one.error() is None else " (80% interval)."
     else:
-        first += ", from an idle server to the last of all prompts sent at once."
+        first += "; from one prompt on an idle server to the last of all prompts sent at once."
     if about.load.new == 1 or (alone and about.one.error("token") is None):
         return first
     token = "from prompts that wait for running answers to prompts that interrupt them"
     if about.one.error("token") is not None:
         token = "the 80% interval" + ", widened to all your own runs" * about.one.scattered
-    others = "" if alone else ", with waits for other prefills"
+    others = "" if alone else ", waits for other prefills included"
     return f"Time per token{others}: {token}. {first}"
 
 

@@ -543,7 +543,7 @@ TRAIN_NOTES = (
         "baseline",
         2,
         _if_timed(lambda one: one.usual and BASELINE[one.trained.megatron]),
-        "Baseline: assuming {mfu:.1%} MFU{counted} for every run was {error:.1%} off (median) on runs of {steps}.",
+        "Baseline: a fixed {mfu:.1%} MFU{counted}, whose median error on runs of {steps} is {error:.1%}.",
     ),
     NoteRow("links", 2, _if_timed(lambda one: link_notes(one.link_tp, one.link))),
     NoteRow(

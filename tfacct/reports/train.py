@@ -331,12 +331,11 @@ def _check_on_devices(
     if recipe.optimizer != ADAMW:
         tried[f"{option('optimizer', ADAMW)} ({{}} on each)"] = replace(recipe, optimizer=ADAMW)
     work = selection.workload(model, request)
-    needs = [
-        words.format(_peak(training_memory(model, work, other)))
-        for words, other in tried.items()
-        if supports(model, other)
-    ]
-    hint = f"use {' or '.join(needs)}; {units.binary(limit.usable)} is usable, context {work.context:,}"
+    counted = [(words, training_memory(model, work, other)) for words, other in tried.items() if supports(model, other)]
+    fitting = [one for one in counted if one[1].peak.total <= limit.usable]
+    needs = " or ".join(words.format(_peak(memory)) for words, memory in fitting or counted)
+    where = f"{units.binary(limit.usable)} at context {work.context:,}"
+    hint = f"use {needs}, within {where}" if fitting else f"{needs} would be supported, but not fit in {where}"
     raise UsageError(f"{model.name}: {found.reason}", hint)
 
 
@@ -645,8 +644,9 @@ def _lever(step: Step) -> str | None:
         price = f" for {found['costs']}{_not_again(step, found)}" if found["costs"] else ""
         words = [f"{_typed(found)} lowers the peak to {_peak(changed.memory)}{activations}{price}"]
     if (higher := _with_master_weights(step)) is not None:
-        words.append(f"{option('master_weights', FP32)} raises {'it' if words else 'the peak'} to {higher}")
-    return f"{'; '.join(words)}." if words else None
+        alone = "Without it, " if words else ""
+        words.append(f"{alone}{option('master_weights', FP32)} raises the peak to {higher}")
+    return f"{'. '.join(words)}." if words else None
 
 
 def _not_again(step: Step, change: Mapping[str, Any]) -> str:

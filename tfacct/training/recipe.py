@@ -399,7 +399,7 @@ def batch_words(work: Workload, recipe: Recipe) -> str:
     sequences = f"{size:,} sequence{'' if size == 1 else 's'}"
     words = f"batch {size:,}" if count == 1 else f"{count:,} {steps} of {sequences}"
     if replicas > 1:
-        words += f" on each of {replicas:,} {'ranks' if replicas == mesh.ranks else 'groups of ranks'}"
+        words += f" on each of {replicas:,} {'ranks' if replicas == mesh.ranks else 'data-parallel groups'}"
     if replicas == 1 and 1 in (size, count):
         return words
     return f"{words} ({size * count * replicas:,} per optimizer step)"
