@@ -110,6 +110,10 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "few": (lambda: GPT2.measure(ctx=4, decode=True), "ctx must be at least 6, or use fewer steps"),
     "positions": (lambda: GPT2.measure(ctx=2000), "ctx=1024; `flops` counts longer contexts"),
     "words": (lambda: GPT2.flops(ctx="long"), "ctx must be a whole number of at least 1, not 'long'\nfor example 512"),
+    "texts in a list": (lambda: GPT2.evaluate("total_flops", ctx=["8k"]), "ctx must be whole numbers, not '8k'"),
+    "half of the second": (lambda: GPT2.evaluate("total_flops", ctx=[2, 1.5]), "ctx must be whole numbers, not 1.5"),
+    "no number": (lambda: GPT2.evaluate("total_flops", ctx=[float("nan")]), "ctx must be whole numbers, not nan"),
+    "uneven lists": (lambda: GPT2.evaluate("total_flops", ctx=[[1], [2, 3]]), "ctx must be an array, not [[1], ["),
     "half a token": (lambda: GPT2.flops(ctx=0.5), "ctx must be a whole number, not 0.5"),  # type: ignore[arg-type]
     "switch": (lambda: GPT2.flops(ctx=True), "ctx must be a whole number, not True"),
     "range": (lambda: GPT2.sweep(ctx="8k..1k"), "ctx 8k..1k is a descending range"),

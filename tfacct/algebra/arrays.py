@@ -9,7 +9,7 @@ Arrays of other libraries that implement numpy's protocols are supported; result
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import reduce
 from operator import add, or_
@@ -196,9 +196,14 @@ def _invalid_combinations(
 
 def _checked(np: Any, name: str, values: Any, exact: bool) -> Any:
     """Whole numbers of at least 1, as float64 or, if `exact`, as Python ints. Raises UsageError."""
-    array = np.asarray(values)
-    if array.dtype.kind not in "iu" and not (array.dtype.kind in "fO" and _all(array, _is_whole)):
-        raise UsageError(f"{name} must be whole numbers, not {array.dtype}")
+    try:
+        array = np.asarray(values)
+    except ValueError:  # lists of different lengths
+        raise UsageError(f"{name} must be an array, not {values!r}") from None
+    kind = array.dtype.kind
+    for value in array.ravel().tolist() if kind not in "iu" else ():
+        if kind not in "fO" or not _is_whole(value):
+            raise UsageError(f"{name} must be whole numbers, not {value!r}")
     if array.size and array.min() < 1:
         raise UsageError(f"{name} must be at least 1, not {array.min():,}")
     if not exact:
@@ -214,11 +219,7 @@ def _exact(np: Any, array: Any) -> Any:
 
 
 def _is_whole(value: Any) -> bool:
-    return not isinstance(value, bool) and bool(value == int(value))
-
-
-def _all(array: Any, test: Callable[[Any], bool]) -> bool:
     try:
-        return all(test(value) for value in array.flat)
+        return not isinstance(value, bool) and bool(value == int(value))
     except (TypeError, ValueError, OverflowError):
         return False
