@@ -129,6 +129,15 @@ def test_peaks_in_a_layer_under_autocast(name: str, sets: dict[str, Any], asked:
     assert formula.peak_phase.startswith("layer") and formula.peak_bytes == found.peak_bytes
 
 
+@pytest.mark.parametrize("recompute", ["full", "attention"])
+def test_attention_with_sinks_has_its_peak_while_it_is_recomputed(recompute: str) -> None:
+    """gpt-oss under autocast: B · N · T · S in fp32 of masked scores, of those less their maximum, and of softmax."""
+    sets = {"num_hidden_layers": 2, "layer_types": None, "num_local_experts": 5, "vocab_size": 512, "pad_token_id": 0}
+    asked = {"ctx": 2048, "batch": 2, "attention": EAGER, "weights_dtype": "fp32", "recompute": recompute}
+    found = load("gpt-oss-20b", **sets).train(exact=True, **asked)
+    assert found.formula_error == pytest.approx(0, abs=0.003)
+
+
 def test_a_chunked_loss_of_a_transformed_head_saves_the_residual_stream_once() -> None:
     """The head transforms B · T · D of the last layer, which no norm follows, in each chunk."""
     asked = {"ctx": 512, "batch": 8, "loss": "chunked"}

@@ -113,9 +113,11 @@ class Inside:
             Operation(each.at, saved[place[each.at]], made[place[each.at]], self.bytes.of(each.temporary))
             for each in graph.backward
         ]
-        if self.recomputes:
-            forward = ((each.at, self.bytes.of(each.temporary)) for each in graph.forward)
-            found += (Operation(at, saved[place[at]], 0, temporary) for at, temporary in forward)
+        again = {name for part in graph.recomputed_parts for name in part}
+        for each in graph.forward:
+            if self.recomputes or each.at in again:
+                at, gradients = place[each.at], 0 if self.recomputes else made[place[each.at]]
+                found.append(Operation(each.at, saved[at], gradients, self.bytes.of(each.temporary)))
         return found
 
     def saved_at(self, operation: str) -> Size:

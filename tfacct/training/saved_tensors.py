@@ -69,6 +69,7 @@ class LayerRules:
         self.order: list[str] = []
         self.saved: dict[str, tuple[str, Role, list[str]]] = {}  # axes, role, saved for; by path
         self.backward: list[BackwardOp] = []
+        self.forward: list[BackwardOp] = []
         self.casts: list[WeightCast] = []
         self.made: dict[tuple[str, ...], list[str]] = {}  # tensors by axes, the newest one last
         self.newest: dict[tuple[tuple[str, ...], str], str] = {}  # the newest by axes and `q_`, `k_` or `v_`
@@ -103,8 +104,9 @@ class LayerRules:
     def graph(self) -> LayerGraph:
         """The graph of one layer, as found by the rules."""
         saved = (SavedTensor(path, axes, tuple(by), role) for path, (axes, role, by) in self.saved.items())
+        backward, forward = tuple(self.backward), tuple(self.forward)
         flow = tuple(self.flow.values())
-        return LayerGraph(tuple(self.order), tuple(saved), tuple(self.backward), tuple(self.casts), flow=flow)
+        return LayerGraph(tuple(self.order), tuple(saved), backward, tuple(self.casts), flow=flow, forward=forward)
 
     # One rule for each kind of line.
 
@@ -216,6 +218,13 @@ class LayerRules:
                     for each in self.backward
                 ]
             self.op(by, *gradients, Transient(" ".join(out), times=2), reads=reads)
+            if f"{owner}.sinks.weight" in self.order:  # the class keeps masked scores and those less their maximum
+                role = "fp32" if mode.autocast else "compute"
+                live = [Transient(" ".join(left), role, 2)]
+                live += [Transient(" ".join(out), role, 2)] if mode.autocast else []  # queries and keys before casts
+                # a gradient that is computed before the layer is recomputed
+                live += [Transient("B T A D", role)] if mode.recomputed and "A" in axes else []
+                self.forward.append(BackwardOp(by, tuple(live)))
         elif what == "scores":
             rows = [axis for axis in out if axis not in KEY_AXES]
             self.save(f"{by}.logsum", " ".join(rows) if flash else self.padded(rows), by, "fp32")
