@@ -119,6 +119,8 @@ def test_recipes_change_what_they_are_about(asked: dict[str, Any], changes: str)
         ("qwen3-30b-a3b", {"num_experts": 8, "num_experts_per_tok": 4}, {"ctx": 4096}),  # 16-bit shares of fp32 experts
         ("llama-3.2-1b", {}, {}),  # a weight's gradient, cast after that of the result is freed
         ("llama-3.2-1b", {}, {"recompute": "full"}),
+        # the first layer, with one of two masks
+        ("gemma-2-2b", {"layer_types": None}, {"ctx": 1024, "attention": EAGER, "recompute": "full"}),
     ],
 )
 def test_peaks_in_a_layer_under_autocast(name: str, sets: dict[str, Any], asked: dict[str, Any]) -> None:

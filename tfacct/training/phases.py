@@ -362,8 +362,16 @@ class MemoryTimeline:
         elif self.places[nth - 1].number is None and self.rotary:  # the last layer that needs cos and sin
             first = min((at for name, at in inside.place.items() if name.endswith("rotary")), default=0)
             found = inside.operations_with(lambda at: at < first, saved=-self.rotary)
-        for phase in self._backward(nth, found, self.source if place.encoder else self.stream):
+        temporary = (self.source if place.encoder else self.stream) - self.masks_of_later_layers(nth)
+        for phase in self._backward(nth, found, temporary):
             yield phase._replace(layer=place.number)
+
+    def masks_of_later_layers(self, nth: int) -> Size:
+        """Bytes of masks among the arguments that no layer up to a place reads: those for windows, or without."""
+        kinds = {"W" in place.inside.group.axes for place in self.places[: nth + 1] if place.number is not None}
+        masks = (each for each in self.step.graph.arguments if each.axes == "B T S" and self.arguments)
+        gone = (each._replace(times=each.times - len(kinds)) for each in masks if each.times != 1)
+        return self.step.bytes_in(self.step.graph.before).of(gone)
 
     def embedding(self, nth: int, place: Place) -> Iterator[Phase]:
         """The backward pass of the part before the layers."""
