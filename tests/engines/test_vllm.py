@@ -272,7 +272,7 @@ def test_the_longest_request_of_a_pool_without_a_block_is_one_token() -> None:
 def test_room_for_requests_with_the_smallest_share_of_a_card() -> None:
     start = load("llama-3.1-8b").engine(on="h100", engine_version="0.19", max_model_len=8192, requests=32)
     share = start.requested_bytes / start.total_memory_bytes
-    assert start.answer.startswith(f"Starts with gpu_memory_utilization={share:.2f}:")
+    assert start.answer.startswith(f"Starts with gpu_memory_utilization={share:.2f} (for 32 requests at once):")
     assert start.max_concurrency >= 32
     less = load("llama-3.1-8b").engine(
         on="h100", engine_version="0.19", max_model_len=8192, gpu_memory_utilization=round(share - 0.01, 2)

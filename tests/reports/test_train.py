@@ -196,7 +196,7 @@ def test_the_largest_batch_is_printed(run: Run) -> None:
     assert [(1.17 * peak <= 77.5, peak <= 77.5) for peak in peaks] == [(True, True), (False, True), (False, False)]
     shown = " ".join(run("train", "gpt2-xl", "--dtype", "fp32", "--on", "a100").out.split())
     sizes = re.search(
-        r"Largest batch: 6 \(5 with 17% more for the CUDA allocator\); with --recompute full, (\d+) \((\d+)\)\. "
+        r"Largest batch: 6 \(5 if the CUDA allocator takes 17% more\); with --recompute full, (\d+) \((\d+)\)\. "
         r"Longest context at batch 1: 1,024\. ", shown)  # fmt: skip
     assert sizes is not None
     for batch, more in zip(map(int, sizes.groups()), (1, 1.17), strict=True):
@@ -224,7 +224,7 @@ def test_gradients_of_other_ranks_rows(replicas: dict[str, int]) -> None:
 def test_what_is_said_of_images() -> None:
     """How many fit, once; and images that patches do not cover, all of whose pixels the class keeps, are refused."""
     vit = load("vit-base-patch16-224")
-    note = "Without any change, largest batch: 26 (21 with 17% more for the CUDA allocator)."
+    note = "Without any change, largest batch: 26 (21 if the CUDA allocator takes 17% more)."
     assert note in vit.train(batch=64, on="2GiB").notes
     small = vit.train(on="100MB")
     assert "Without any change, largest batch: 0." in small.notes and "; the weights alone need" in small.answer

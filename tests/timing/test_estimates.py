@@ -373,7 +373,7 @@ def test_the_longest_context_of_one_request_on_the_devices_in_use(run: Callable[
 
 def test_the_header_of_a_decode_step_names_the_option_for_a_prompt(run: Callable[..., Ran]) -> None:
     titles = [words(run("time", "llama-3.1-8b", "--on", "h100", *more).out) for more in ((), ("--prefill",))]
-    assert "one decode step (a prompt: --prefill) on H100" in titles[0] and "--prefill" not in titles[1]
+    assert "one decode step (for a prompt: --prefill) on H100" in titles[0] and "--prefill" not in titles[1]
     server = "A server adds ≈ 20.0 ms to the first token of a request: `tfacct serve … --prompt 131072`."
     assert server in titles[1] and server not in titles[0]
     assert "takes no number: --ctx 512 --prefill" in run("time", "gpt2", "--on", "h100", "--prefill", "512").err

@@ -216,6 +216,7 @@ def _vllm(launch: Launch, given: Mapping[str, Any]) -> About:
         return About(launch, found, None if other is None else line(other), instead)
     flags = launch.flags._asdict().items() - before._asdict().items()
     words = " ".join(option(name, value) for name, value in sorted(flags))
+    words += f" (for {given['requests']:,} requests at once)" if words else ""
     return About(launch, found, line(launch), "", advice.changes(launch, found), words, longest)
 
 

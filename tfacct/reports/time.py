@@ -280,7 +280,7 @@ def time(
     one.check_fits(work.context, work.batch, memory)
     served = ServingStep(one, work, one.host.step(work), bound_only)
     facts = values_of(TimeReport, served)
-    decode = f"one decode step (a prompt: {option('prefill', True)})"
+    decode = f"one decode step (for a prompt: {option('prefill', True)})"
     what = "a prefill" if prefill else decode if work.tokens == 1 else f"a step of {new_tokens(work.tokens)}"
     stored = selection.format_name(model, on.dtype)
     return build.report(

@@ -831,7 +831,7 @@ def _largest(step: Step) -> str | None:
     if step.fits is None or limit is None:
         return None
     replicas = mesh.fsdp * mesh.dp
-    each = "" if replicas == 1 else " on each rank" if replicas == mesh.ranks else " on each group of ranks"
+    each = "" if replicas == 1 else " on each rank" if replicas == mesh.ranks else " on each data-parallel group"
     each += f" in {mesh.microbatches:,} micro-batches" if mesh.pp > 1 and mesh.microbatches else ""
     asked: list[tuple[str, Any, Recipe]] = [(f"largest batch{each}: ", largest_batch, one.recipe)]
     if not step.does_not_fit and step.lever is not None:
