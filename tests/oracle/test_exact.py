@@ -140,6 +140,13 @@ def test_attention_with_sinks_has_its_peak_while_it_is_recomputed(recompute: str
     assert found.formula_error == pytest.approx(0, abs=0.003)
 
 
+def test_copies_of_biases_are_alive_in_the_loss() -> None:
+    """gpt2 under autocast: 2 bytes for each of 12 · 9 · 768 biases of matmuls."""
+    found = load("gpt2").train(exact=True, ctx=1024, weights_dtype="fp32", recompute="full")
+    assert found.peak_phase == "loss, forward"
+    assert abs(found.formula_peak_bytes - found.peak_bytes) < 2 * 12 * 9 * 768 / 10
+
+
 def test_a_chunked_loss_of_a_transformed_head_saves_the_residual_stream_once() -> None:
     """The head transforms B · T · D of the last layer, which no norm follows, in each chunk."""
     asked = {"ctx": 512, "batch": 8, "loss": "chunked"}

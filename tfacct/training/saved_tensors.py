@@ -134,6 +134,8 @@ class LayerRules:
             self.runs(f"{line.path}.matmul", reads)  # the gradient of its input needs the cast, even if it is frozen
             self.save(f"{line.path}.weight_cast", weight, f"{line.path}.matmul")
             self.casts.append(WeightCast(name, Transient(weight), f"{line.path}.weight_cast"))
+            biases = (each for each in line.parameters() if each.path.endswith(".bias"))  # which no gradient needs
+            self.casts += (WeightCast(name, Transient(" ".join(bias.axes))) for bias in biases)
             if source in self.fp32 or source.startswith("read "):
                 source = f"{owner}.{self.fused(leaf)}.in".removeprefix(".")
         if leaf == "router" and self.traits.fp32_router and not (mode.fp32 or mode.autocast):
