@@ -137,7 +137,7 @@ def test_attention_with_sinks_has_its_peak_while_it_is_recomputed(recompute: str
     sets = {"num_hidden_layers": 2, "layer_types": None, "num_local_experts": 5, "vocab_size": 512, "pad_token_id": 0}
     asked = {"ctx": 2048, "batch": 2, "attention": EAGER, "weights_dtype": "fp32", "recompute": recompute}
     found = load("gpt-oss-20b", **sets).train(exact=True, **asked)
-    assert found.formula_error == pytest.approx(0, abs=0.003)
+    assert found.formula_error == pytest.approx(0, abs=0.006)
 
 
 def test_copies_of_biases_are_alive_in_the_loss() -> None:
