@@ -375,8 +375,8 @@ def _commands(one: Plan) -> str:
     if one.recipe is None or one.lines is not None:
         return memory
     again = f"tfacct plan {build.typed_model(one.model)} --train{_options(one, of, planned=True)}"
-    sends = "Its collectives" if of.mesh.ep == 1 else sent(_step(one, one.recipe, of), of.mesh).removesuffix(".")
-    return f"{memory}. {sends}: {again}"
+    sends = "" if of.mesh.ep == 1 else f" {sent(_step(one, one.recipe, of), of.mesh)}"
+    return f"{memory}.{sends} Its collectives: {again}"
 
 
 def _recipe(recipe: Recipe, of: Candidate) -> Recipe:
