@@ -112,7 +112,12 @@ class Mesh:
     @property
     def ranks(self) -> int:
         """Number of ranks."""
-        return self.tp * self.fsdp * self.dp * self.pp * self.sequence_shards
+        return self.tp * self.batch_shards * self.pp * self.sequence_shards
+
+    @property
+    def batch_shards(self) -> int:
+        """Ranks, or groups of ranks, that have different sequences."""
+        return self.fsdp * self.dp
 
     @property
     def sequence_shards(self) -> int:

@@ -110,7 +110,7 @@ def checked_ends(mesh: Mesh, train: bool, after: AfterHead, reduce_dtype: str | 
     name = units.dtype_name(reduce_dtype)
     if name not in DTYPES:
         raise UsageError(f"gradients are reduced in {listed(DTYPES)}, not {name}")
-    if not train or mesh.fsdp * mesh.dp == 1:
+    if not train or mesh.batch_shards == 1:
         problem = f"{option('reduce_dtype', name)} applies to gradient reduction over data-parallel ranks"
         raise UsageError(problem, f"give {option('train', True)}, and {option('fsdp')} or {option('dp')}")
     return Ends(after, name)

@@ -134,7 +134,7 @@ def comms(
         raise sequences_only("train")
     if not train and request.tokens is None and model.has_cache:
         request = replace(request, decode=True)
-    replicas, batch = mesh.fsdp * mesh.dp, ""
+    replicas, batch = mesh.batch_shards, ""
     if fewest:
         request = replace(request, batch=replicas * max(1, mesh.microbatches))
         batch = build.fewest_words(request, "this layout")

@@ -304,7 +304,7 @@ def _numbers(
                 return None
             point = replace(terms, mesh=None).point(model, work, [what])
             point = replace(point, train=True, recompute=cast("Recompute", recipe.recompute))
-            replicas = 1 if recipe.mesh is None else recipe.mesh.fsdp * recipe.mesh.dp
+            replicas = 1 if recipe.mesh is None else recipe.mesh.batch_shards
             return Fraction(replicas * what.of(point))
         except TfacctError as error:
             refused(error)

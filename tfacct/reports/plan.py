@@ -239,7 +239,7 @@ def plan(
     complete = layout is not None and layout.ranks == gpus
     batch = ""
     if fewest and recipe is not None:
-        most = max(mesh.fsdp * mesh.dp * max(1, mesh.microbatches) for mesh in meshes) if meshes else 1
+        most = max(mesh.batch_shards * max(1, mesh.microbatches) for mesh in meshes) if meshes else 1
         request = replace(request, batch=most * recipe.gradient_accumulation)
         work = replace(work, batch=request.batch)
         batch = build.fewest_words(request, "this layout" if complete else "every layout")
@@ -310,7 +310,7 @@ def _uncounted(
     """Why no layout is counted: the recipe, a part of the model, FSDP, or the most frequent reason."""
     if layout is not None:
         why = found.main_reason or "the search does not include such layouts"
-        even = rounded_up(work.batch, ranks := layout.fsdp * layout.dp) * ranks
+        even = rounded_up(work.batch, ranks := layout.batch_shards) * ranks
         instead = None if work.batch == even else f"give a multiple: {option('batch', even)}"
         return UsageError(f"{model.name}: {label(layout)} on {_devices(gpus)}: {why}", instead)
     reason, instead = None if recipe is None else refusal(model, recipe), ""

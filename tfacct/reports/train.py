@@ -830,7 +830,7 @@ def _largest(step: Step) -> str | None:
     one, limit, mesh = step.memory, step.limit, step.recipe.mesh or Mesh()
     if step.fits is None or limit is None:
         return None
-    replicas = mesh.fsdp * mesh.dp
+    replicas = mesh.batch_shards
     each = "" if replicas == 1 else " on each rank" if replicas == mesh.ranks else " on each data-parallel group"
     each += f" in {mesh.microbatches:,} micro-batches" if mesh.pp > 1 and mesh.microbatches else ""
     asked: list[tuple[str, Any, Recipe]] = [(f"largest batch{each}: ", largest_batch, one.recipe)]

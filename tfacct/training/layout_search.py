@@ -185,7 +185,7 @@ class TrainingSearch:
 
     def _reason(self, mesh: Mesh) -> str | None:
         """The reason why a layout is not counted; None if it is."""
-        groups, tokens = mesh.fsdp * mesh.dp, self.work.tokens
+        groups, tokens = mesh.batch_shards, self.work.tokens
         if mesh.sequence_shards > 1 and tokens % mesh.sequence_chunks:
             return f"{mesh.sequence_chunks:,} sequence shards do not divide {tokens:,} tokens"
         if self.work.batch % groups:
@@ -246,7 +246,7 @@ class TrainingSearch:
     def _sequences(self, mesh: Mesh) -> int:
         """Sequences per rank in a step."""
         batch: int = self.work.batch
-        return batch // (mesh.fsdp * mesh.dp)
+        return batch // mesh.batch_shards
 
     def _sizes(self, mesh: Mesh) -> list[int]:
         """Possible micro-batch sizes of a rank. A pipeline takes all sequences, split by its schedule."""

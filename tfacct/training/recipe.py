@@ -332,7 +332,7 @@ def batch_sizes(
         if size is not None:
             check_size(option(name), size)
     mesh = None if mesh is None else checked(mesh)
-    ranks, stages = (1, 1) if mesh is None else (mesh.fsdp * mesh.dp, mesh.pp)
+    ranks, stages = (1, 1) if mesh is None else (mesh.batch_shards, mesh.pp)
     if micro is not None and batch is not None:
         raise UsageError(
             f"{option('micro_batch_size', micro)} and {option('batch', batch)} are the same size: give one"
@@ -394,7 +394,7 @@ def batch_words(work: Workload, recipe: Recipe) -> str:
     optimizer step)`."""
     size, count = micro_batches(work, recipe)
     mesh = recipe.mesh or Mesh()
-    replicas = mesh.fsdp * mesh.dp
+    replicas = mesh.batch_shards
     steps = "micro-batches" if mesh.pp > 1 else "accumulation steps"
     sequences = f"{size:,} sequence{'' if size == 1 else 's'}"
     words = f"batch {size:,}" if count == 1 else f"{count:,} {steps} of {sequences}"
@@ -407,6 +407,6 @@ def batch_words(work: Workload, recipe: Recipe) -> str:
 
 def size_facts(work: Workload, recipe: Recipe) -> dict[str, int]:
     """The batch sizes of a step for the JSON."""
-    ranks = 1 if recipe.mesh is None else recipe.mesh.fsdp * recipe.mesh.dp
+    ranks = 1 if recipe.mesh is None else recipe.mesh.batch_shards
     size, count = micro_batches(work, recipe)
     return {"micro_batch_size": size, "gradient_accumulation": count, "global_batch_size": size * count * ranks}

@@ -191,7 +191,7 @@ def _experts(test: Callable[[Experts], object]) -> Test:
 def computes_part(mesh: Mesh) -> bool:
     """True if ranks shard more than weights and sequences, so that each computes something different from one
     device."""
-    return mesh.ranks != mesh.fsdp * mesh.dp or mesh.ep > 1
+    return mesh.ranks != mesh.batch_shards or mesh.ep > 1
 
 
 def _unsupported_part(model: LoadedModel, recipe: Recipe) -> str | None:
