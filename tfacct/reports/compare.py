@@ -52,7 +52,7 @@ STEP_WEIGHTS = Metric(
     "step_weights_bytes",
     "bytes",
     "Bytes of the weights in a training step.",
-    lambda point: memory_of(point).step.parameters,
+    lambda point: memory_of(point).weights_bytes,
     of_step=True,
 )
 STEP_FLOPS = Metric("step_flops", "flops", "FLOPs of a training step, with recomputation.", flops_of)
@@ -131,7 +131,7 @@ class Side:
 class Numbers:
     """The numbers of a side: measures and further metrics by name, None if they are not counted. `tight`: fits, but
     not with what the CUDA allocator reserves. `requests`: those that fit; None without devices, and if `fits` for any
-    number. `estimated`: the peak of the training step is an estimate."""
+    number. `step`: the training step, if it is counted."""
 
     side: Side
     context: int
@@ -140,7 +140,7 @@ class Numbers:
     fits: bool | None = None
     tight: bool = False
     requests: int | None = None
-    estimated: bool = False
+    step: TrainingMemory | None = None
 
     @property
     def row(self) -> Row:
@@ -317,11 +317,11 @@ def _numbers(
         request = replace(prefill, decode=one.decode)
         measured[one.name] = None if absent else count(METRICS[one.metric], request, plain)
     further = {what.name: count(what, side.request, side.terms) for what in metrics}
-    numbers = Numbers(side, context, measured, further, estimated=bool(further.get(PEAK)) and not _step(side).exact)
+    peak = further.get(PEAK)
+    numbers = Numbers(side, context, measured, further, step=None if peak is None else _step(side))
     if fit is None:
         return numbers
     if _of_training([side]):
-        peak = count(STEP_METRICS["peak_bytes"], side.request, side.terms)
         return numbers if peak is None else replace(numbers, fits=peak <= fit.usable, tight=fit.is_tight(int(peak)))
     try:
         if mesh is not None:
@@ -345,14 +345,14 @@ def _step(side: Side) -> TrainingMemory:
 
 def _buckets(labels: Sequence[str], numbers: Sequence[Numbers]) -> list[str]:
     """The notes about the gradient buckets of training steps, with the sides that they are about."""
-    steps = [(label, one) for label, one in zip(labels, numbers, strict=True) if one.metrics.get(PEAK)]
+    steps = [(label, one.step) for label, one in zip(labels, numbers, strict=True) if one.step is not None]
     if not steps:
         return []
     from tfacct.reports.train import Step, buckets
 
     found: dict[str, list[str]] = {}
-    for label, one in steps:
-        note = buckets(Step(_step(one.side), None, None))
+    for label, step in steps:
+        note = buckets(Step(step, None, None))
         if note is not None:
             found.setdefault(f"{note[0].lower()}{note[1:]}", []).append(label)
     return [f"{', '.join(of)}: {note}" for note, of in found.items()]
@@ -405,7 +405,7 @@ def _columns(
         if one.name not in hidden
     ]
     for one in metrics:
-        estimated = "≈ " if one.name == PEAK and any(each.estimated for each in numbers) else ""
+        estimated = "≈ " if one.name == PEAK and any(each.step and not each.step.exact for each in numbers) else ""
         shown.append((one.name, f"{estimated}{OF_STEP.get(one.name, one.name)}", one.unit))
         if one.name == "optimizer_bytes":
             shown.append((OPTIMIZER_SHARE, "… of the peak", "share"))

@@ -239,6 +239,20 @@ class Step:
         found = min(changes(self.memory, None, FLOPS_ALONE), key=lambda change: int(change["peak_bytes"]), default=None)
         return found if found and found["freed_bytes"] >= LEAST_GAIN * int(self.memory.peak.total) else None
 
+    @cached_property
+    def estimate(self) -> StepEstimate | TfacctError | None:
+        """The estimated time of a step that fits a device, or why there is none."""
+        limit, recipe, model = self.limit, self.recipe, self.memory.model
+        if limit is None or limit.device is None or self.fits is None or not self.fits["fits"]:
+            return None
+        from tfacct.timing.step_estimate import step_estimate
+
+        on = replace(limit, count=1 if recipe.mesh is None else recipe.mesh.ranks)
+        try:
+            return step_estimate(model, self.work, recipe, on, recipe.dtype)
+        except TfacctError as error:
+            return error
+
     @property
     def saved_bytes(self) -> int:
         """Bytes of these; on a pipeline rank of all micro-batches in flight."""
@@ -674,30 +688,16 @@ def _with_master_weights(step: Step) -> str | None:
     return None if higher is None or _peak(higher) == _peak(step.memory) else _peak(higher)
 
 
-def _estimated(step: Step) -> StepEstimate | TfacctError | None:
-    """The estimated time of a step that fits a device, or why there is none."""
-    limit, recipe = step.limit, step.recipe
-    if limit is None or limit.device is None or step.fits is None or not step.fits["fits"]:
-        return None
-    from tfacct.timing.step_estimate import step_estimate
-
-    on = replace(limit, count=1 if recipe.mesh is None else recipe.mesh.ranks)
-    try:
-        return step_estimate(step.memory.model, step.memory.work, recipe, on, recipe.dtype)
-    except TfacctError as error:
-        return error
-
-
 def _no_time(step: Step) -> str:
     """Why a step that fits a device has no estimated time; nothing if it has one."""
-    found = _estimated(step)
+    found = step.estimate
     why = found.message.removeprefix(f"{step.memory.model.name}: ") if isinstance(found, TfacctError) else ""
     return why and f"No time estimate: {why}."
 
 
 def _time(step: Step) -> str | None:
     """The estimated time of a step that fits a device."""
-    found, recipe = _estimated(step), step.recipe
+    found, recipe = step.estimate, step.recipe
     if found is None or isinstance(found, TfacctError):
         return None
     interval = f" (80% interval {units.time_range(found.interval)})" if found.interval else ""
