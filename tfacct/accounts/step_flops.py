@@ -8,6 +8,7 @@ from itertools import takewhile
 from tfacct.accounts.memory import largest_that_fits
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import Axes, Size, compressed_pairs, pairs
+from tfacct.ledger.evaluated import Product
 from tfacct.ledger.groups import Group, Ledger
 from tfacct.ledger.lines import RATES, WINDOW, Line, Matmul, Pointwise
 from tfacct.ledger.workload import COMPRESSED, Workload
@@ -103,11 +104,12 @@ def _flops_of_equal_steps(
 ) -> dict[str, Size]:
     """FLOPs of decode steps with the same ledger, by path."""
     found: dict[str, Size] = {}
-    first, together = (
-        ledger.products(Workload(prompt + tokens, tokens, batch, source=source).axes(), masked=masked)
-        for tokens in (1, steps if masked else 1)
-    )
-    for product, of_all in zip(first, together, strict=True):
+
+    def products(tokens: Size) -> list[Product]:
+        return ledger.products(Workload(prompt + tokens, tokens, batch, source=source).axes(), masked=masked)
+
+    first = products(1)
+    for product, of_all in zip(first, products(steps) if masked else first, strict=True):
         every = product.line.einsum.every
         entries = next((kind for kind, axis in COMPRESSED["entries"].items() if axis in every), None)
         if masked and product.line.mask != "full":  # the steps see the pairs that one pass over their tokens sees

@@ -48,8 +48,8 @@ def _effect_hints(name: str, settings: Sequence[LoadedModel]) -> list[str]:
 def _width_hints(settings: Sequence[LoadedModel]) -> list[str]:
     """The hint on sizes that do not follow a hidden size that was set, because the config sets them, and on how to
     scale them too; of the last setting that has any."""
+    before = _read(settings[0], [*settings[0].changed], {})
     for model in reversed(settings):
-        before = _read(model, list(model.changed), {})
         wider = Fraction(model.architecture.embed.hidden, before.architecture.embed.hidden) if before else 1
         names = {name: model.config.attribute_map.get(name, name) for name in WIDTHS}
         stay = {field: model.raw.get(field) for field in names.values() if field not in model.changed}
