@@ -311,7 +311,7 @@ class MetricTerms(Counted, MetricRecipe, total=False):
 
 
 def _listed(name: str, metavar: str | None = None) -> Option:
-    about: Option = TrainingRecipe.__annotations__[name].__metadata__[0]
+    about = of(TrainingRecipe.__annotations__[name])
     return about._replace(metavar=metavar or about.metavar)
 
 

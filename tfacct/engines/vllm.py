@@ -293,7 +293,7 @@ def _lacks(launch: Launch, found: Pages, pool: int, terms: Mapping[str, EngineTe
     if pool <= 0:
         share, stored = terms["requested"]["bytes"], terms["weights"]["bytes"]
         if stored > share:
-            each = " on each GPU" if launch.flags.tp * launch.flags.pp > 1 else ""
+            each = " on each GPU" if launch.cards > 1 else ""
             return f"the weights ({units.binary(stored)}{each}) exceed the {units.binary(share)} requested"
         return "no memory is left for the cache blocks"
     others = terms["weights"]["bytes"] + (terms["outside"]["low_bytes"] or 0)
@@ -301,9 +301,10 @@ def _lacks(launch: Launch, found: Pages, pool: int, terms: Mapping[str, EngineTe
     if launch.pool_given and others + pool > launch.total:
         cache = f"a cache of {pool / GIB:.1f} GiB and all else"
         return f"{cache} need {(others + pool) / GIB:.1f} GiB, the card has {launch.total / GIB:.1f}"
-    needs = found.per_request(launch.length) * found.block_bytes / GIB
-    if needs * GIB <= found.blocks * found.block_bytes:
+    needs = found.per_request(launch.length)
+    if found.blocks >= needs:
         return ""
-    digits = next(count for count in range(1, 11) if round(needs, count) != round(pool / GIB, count))
+    needed, there = needs * found.block_bytes / GIB, pool / GIB
+    digits = next(count for count in range(1, 11) if round(needed, count) != round(there, count))
     tokens = f"one request of {launch.length:,} token{'' if launch.length == 1 else 's'}"
-    return f"{tokens} needs {needs:.{digits}f} GiB, the pool has {pool / GIB:.{digits}f} GiB"
+    return f"{tokens} needs {needed:.{digits}f} GiB, the pool has {there:.{digits}f} GiB"

@@ -24,7 +24,7 @@ from tfacct.training.recipe import FP32, NF4, OFFLOADED, Recipe, micro_batches
 from tfacct.training.recompute import ATTENTION
 from tfacct.training.states import HostMemory, on_device, on_host, optimizer_memory, with_gradient_dtype
 from tfacct.training.step import TrainingStep
-from tfacct.training.unsupported import check_supported, of_another_size, reads_images, refusal
+from tfacct.training.unsupported import OTHER_IMAGES, check_supported, of_another_size, reads_images, refusal
 
 
 class TrainingMemory:
@@ -101,7 +101,7 @@ def check_step(model: LoadedModel, work: Workload, recipe: Recipe) -> None:
     """Raises TfacctError for a step that is not supported."""
     check_supported(model, recipe)
     if of_another_size(model, work):
-        own = f"training supports only images of the config's size ({model.context:,} tokens)"
+        own = f"{OTHER_IMAGES} ({model.context:,} tokens)"
         raise UsageError(f"{model.name}: {own}", option("ctx", model.context))
     if recipe.mesh is not None:
         from tfacct.training.layouts import sequences_of_rank

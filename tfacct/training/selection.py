@@ -10,9 +10,7 @@ from tfacct.loading import selection
 from tfacct.loading.model import LoadedModel
 from tfacct.loading.skipped import Skipped
 from tfacct.training.recipe import Recipe
-from tfacct.training.unsupported import of_another_size, refusal
-
-OTHER_IMAGES = "training supports only images of the config's size"
+from tfacct.training.unsupported import OTHER_IMAGES, of_another_size, refusal
 
 
 def trainable(models: Sequence[LoadedModel], recipe: Recipe) -> tuple[list[LoadedModel], list[Skipped]]:

@@ -270,6 +270,9 @@ def reads_images(model: LoadedModel) -> bool:
     return isinstance(model.architecture.embed, Patches)
 
 
+OTHER_IMAGES = "training supports only images of the config's size"
+
+
 def of_another_size(model: LoadedModel, work: Workload) -> bool:
     """True for images of another size, which the class does not support in training."""
     return reads_images(model) and work.tokens != model.context
