@@ -125,8 +125,8 @@ def test_the_legend_in_the_docs_is_the_programs() -> None:
     legend = {**workload.AXES, **Pooler.legend, **Classes.legend, **MtpProjection.legend}
     for family in TINY:
         for part in (each for one in tiny(family).architecture.parts() for each in one.with_nested()):
-            told = {axis for axis in part.legend.keys() & legend if part.legend[axis] != legend[axis]}
-            assert told <= {"N"}, f"{type(part).__name__}: a letter has one meaning"  # K and G are not always there
+            redefined = {axis for axis in part.legend.keys() & legend if part.legend[axis] != legend[axis]}
+            assert redefined <= {"N"}, f"{type(part).__name__}: an axis has one meaning"  # K and G are not always there
             legend = {**part.legend, **legend}
     page = (ROOT / "docs" / "formulas.md").read_text()
     table = dict(re.findall(r"\| ([A-Z][a-z]*) \| ([^|]+) (?=\|)", page))

@@ -62,11 +62,11 @@ def test_the_notebook_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     (page,) = EXAMPLES.glob("*.ipynb")
     cells = json.loads(builder().notebook(page.read_text(encoding="utf-8")))["cells"]
     outputs = [out for cell in cells for out in cell.get("outputs", ())]
-    told = ["".join(out.get("data", {}).get("text/plain", out.get("text", ""))) for out in outputs]
+    printed = ["".join(out.get("data", {}).get("text/plain", out.get("text", ""))) for out in outputs]
     # 8,030,261,248 · 2 + 2 · 32 · 8 · 128 · 2 · 8,192; the largest context of docs/python.md, and its million contexts
-    assert "(17134264320, 1073741824, 74075)" in told and "28629" in told
+    assert "(17134264320, 1073741824, 74075)" in printed and "28629" in printed
     # 6 · 8,030,261,248 + 12 · 32 · 32 · 128 · 8,192 = 61,066,469,376 FLOPs a token, 9,000 times, over 989e12
-    assert told[-1].startswith("{'palm': 0.5557, ")
+    assert printed[-1].startswith("{'palm': 0.5557, ")
     assert any("<table>" in "".join(out.get("data", {}).get("text/html", "")) for out in outputs)
 
 
@@ -101,10 +101,10 @@ def test_it_runs_and_says_so(
     else:
         monkeypatch.setattr(sys, "argv", [name])
         runpy.run_path(str(EXAMPLES / name), run_name="__main__")
-    said = capfd.readouterr()
-    assert said.err == "" or name in WARNS
+    captured = capfd.readouterr()
+    assert captured.err == "" or name in WARNS
     for words in SAYS[name]:
-        assert words in said.out
+        assert words in captured.out
 
 
 def test_without_matplotlib_the_example_says_what_to_install(tmp_path: Path) -> None:

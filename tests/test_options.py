@@ -56,12 +56,12 @@ def test_the_help_of_help_names_pages_for_programs(run, topic: str) -> None:
 
 @pytest.mark.parametrize("command", NAMES)
 def test_the_long_help_has_every_option_once(run, command: str) -> None:
-    said = run(command, "--help-all").out
-    assert said.endswith("\n") and not said.endswith("\n\n")
+    printed = run(command, "--help-all").out
+    assert printed.endswith("\n") and not printed.endswith("\n\n")
     for name, one in parameters_of(command_of(command)).items():
         if not of(one.annotation).argument:
             typed = shell_option(name)
-            assert len(re.findall(rf"^  {typed}(?=\s|$)", said, re.MULTILINE)) == 1, typed
+            assert len(re.findall(rf"^  {typed}(?=\s|$)", printed, re.MULTILINE)) == 1, typed
 
 
 @pytest.mark.parametrize("command", NAMES)
@@ -271,8 +271,8 @@ def test_what_trainers_and_engines_call_an_option(typed: str, ours: str) -> None
 def test_no_other_name_is_another_option(run) -> None:
     assert run("params", "gpt2", "--context", "9").code == 2
     for command in NAMES:
-        said = run(command, "--help-all", columns=200).out.split()
-        assert not any(f"--{name}" in said for name in SPELLINGS)
+        listed = run(command, "--help-all", columns=200).out.split()
+        assert not any(f"--{name}" in listed for name in SPELLINGS)
 
 
 def named(out: str) -> list[str]:

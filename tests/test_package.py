@@ -19,7 +19,7 @@ ROOT = Path(__file__).parent.parent
 
 @pytest.mark.parametrize("arguments", [["flops"], ["train", "t5-small", "--ctx", "8", "--json"]], ids=" ".join)
 def test_no_command_but_verify_imports_what_it_does_not_need(arguments: list[str]) -> None:
-    """Of all presets, and of two sides in JSON; of one model each command has its budget in test_start.py."""
+    """For all presets, and for two models in JSON; commands for one model have their budgets in test_start.py."""
     assert imported_by(commanded(*arguments)) == set()
 
 
@@ -29,7 +29,7 @@ def test_the_check_above_can_fail() -> None:
         imported_by(commanded("flops", "no-such-model"))
 
 
-def test_the_python_face_is_light() -> None:
+def test_the_python_api_imports_little() -> None:
     assert imported_by("import tfacct; tfacct.load('gpt2').flops(ctx=99).total") == set()
     assert imported_by("import tfacct; assert 'pydantic' not in sys.modules") == set()
 
@@ -103,13 +103,13 @@ def test_rare_families_stay_unread_until_they_are_asked_for() -> None:
     imported_by(commanded("flops", "gpt2") + "assert not any('.rare.' in name for name in sys.modules)")
 
 
-def test_two_times_stands_once() -> None:
+def test_two_flops_per_multiply_add_is_written_once() -> None:
     """FLOPs per multiply-add is one number in one place."""
     defined = [f for f in (ROOT / "tfacct").rglob("*.py") if "FLOPS_PER_MULTIPLY_ADD =" in f.read_text()]
     assert [f.name for f in defined] == ["lines.py"]
 
 
-def test_the_hubs_room_is_entered_only_by_a_hub_id() -> None:
+def test_the_hub_is_imported_only_for_a_hub_id() -> None:
     """It would cost milliseconds of every command's start."""
     for arguments in (["models"], ["flops", "gpt2"]):
         imported_by(commanded(*arguments) + "assert 'tfacct.loading.hub' not in sys.modules")

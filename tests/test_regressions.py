@@ -75,7 +75,7 @@ def test_any_context_fits_where_every_block_has_a_window(run) -> None:
 @pytest.mark.parametrize(
     ("family", "old", "part"), [("phi", "partial_rotary_factor", 0.25), ("gpt_neox", "rotary_pct", 0.6)]
 )
-def test_the_turned_part_is_read_in_both_spellings(family: str, old: str, part: float) -> None:
+def test_the_rotary_fraction_is_read_in_both_spellings(family: str, old: str, part: float) -> None:
     config = {name: value for name, value in TINY[family].items() if name != old}
     head = tiny(family).architecture.attentions[0].axes()["H"]
     for fields in ({old: part}, {"rope_parameters": {"partial_rotary_factor": part, "rope_theta": 10000.0}}):
@@ -90,8 +90,8 @@ def test_fewer_experts_than_a_token_is_sent_to_are_refused_in_arrays() -> None:
         load("qwen3-30b-a3b").evaluate("active_params", E=[4])
 
 
-def test_embedding_parameters_are_tables_alone() -> None:
-    """OPT-350m: 50,272 rows of 512 and 2,050 of 1,024; the product that widens a row is no table."""
+def test_embedding_parameters_exclude_projections() -> None:
+    """OPT-350m: 50,272 rows of 512 and 2,050 of 1,024; its projection from 512 to 1,024 is no embedding."""
     assert load("opt-350m").params().models[0]["embedding_params"] == 50272 * 512 + 2050 * 1024
 
 
@@ -103,7 +103,7 @@ def test_a_field_is_set_under_any_of_its_names() -> None:
     assert load_model("mine", TINY["gpt2"], {"num_hidden_layers": 3}).architecture.stacks[0].count == 3
 
 
-def test_angles_that_are_no_object_are_refused(run, tmp_path: Path) -> None:
+def test_rope_parameters_that_are_no_object_are_refused(run, tmp_path: Path) -> None:
     file = tmp_path / "config.json"
     file.write_text(json.dumps({**TINY["gemma3_text"], "rope_parameters": {"full_attention": "default"}}))
     ran = run("params", str(file))
@@ -112,7 +112,7 @@ def test_angles_that_are_no_object_are_refused(run, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("preset", ["gemma-2-2b", "gpt-oss-20b"])
 def test_the_masked_attention_of_a_step_is_solved_across_the_window(run, preset: str) -> None:
-    """A window bends the pairs of a chunk twice."""
+    """The number of visible pairs of a chunk changes its slope twice."""
     arguments = ("--for", "ctx", "--until", "share.attn_scores_values=0.3", "--tokens", "300", "--masked", "--json")
     facts = json.loads(run("solve", preset, *arguments).out)["models"][0]
     model = load(preset)
@@ -124,6 +124,6 @@ def test_the_masked_attention_of_a_step_is_solved_across_the_window(run, preset:
     assert below <= 0.3 < above
 
 
-def test_heads_that_no_latent_shares(run) -> None:
+def test_head_counts_without_a_shared_latent(run) -> None:
     with pytest.raises(TfacctError, match="not supported with latent attention"):
         presets.load("deepseek-v3").architecture.with_kv_heads(8)

@@ -70,8 +70,8 @@ def test_mypy_knows_the_public_api(tmp_path: Path) -> None:
     )
     errors = [line for line in ran.stdout.splitlines() if ": error: " in line]
     assert len(errors) == len(WRONG), ran.stdout + ran.stderr
-    for number, (error, said) in enumerate(zip(errors, WRONG.values(), strict=True)):
-        assert f"bad.py:{number + 3}: error" in error and said in error
+    for number, (error, expected) in enumerate(zip(errors, WRONG.values(), strict=True)):
+        assert f"bad.py:{number + 3}: error" in error and expected in error
 
 
 def test_what_only_looks_like_a_model_is_refused() -> None:

@@ -23,7 +23,7 @@ def check_refused(run: Run, line: str, words: str | list[str]) -> None:
     check_words(words, ran.err)
 
 
-def check_said(run: Run, line: str, words: str | list[str]) -> None:
+def check_printed(run: Run, line: str, words: str | list[str]) -> None:
     """Exit code 0, and the words on stdout or stderr."""
     ran = run(*shlex.split(line), columns=300)
     assert ran.code == 0, ran.err
@@ -32,7 +32,7 @@ def check_said(run: Run, line: str, words: str | list[str]) -> None:
 
 def check_words(words: str | list[str], text: str) -> None:
     """Those words are in the text, and those after `absent` are not."""
-    said, listed = " ".join(text.split()), [words] if isinstance(words, str) else words
+    flat, listed = " ".join(text.split()), [words] if isinstance(words, str) else words
     present = listed[: listed.index("absent")] if "absent" in listed else listed
-    assert [word for word in present if word not in said] == [], said
-    assert [word for word in listed[len(present) + 1 :] if word in said] == [], said
+    assert [word for word in present if word not in flat] == [], flat
+    assert [word for word in listed[len(present) + 1 :] if word in flat] == [], flat

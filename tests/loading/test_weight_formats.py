@@ -298,7 +298,7 @@ ASKED = (
 
 @pytest.mark.parametrize("command", ASKED)
 def test_the_json_says_which_format_is_assumed(run, command: str) -> None:
-    """In words: tests/said.toml."""
+    """In words: tests/printed.toml."""
     (model,) = json.loads(run(*command.split(), "--json").out)["models"]
     assert model.get("old_side", model.get("on", model))["dtype_from"] == "assumed"
 
