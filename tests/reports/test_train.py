@@ -196,7 +196,7 @@ def test_the_largest_batch_is_printed(run: Run) -> None:
     assert [(1.17 * peak <= 77.5, peak <= 77.5) for peak in peaks] == [(True, True), (False, True), (False, False)]
     shown = " ".join(run("train", "gpt2-xl", "--dtype", "fp32", "--on", "a100").out.split())
     sizes = re.search(
-        r"Largest batch: 6 \(5 if the CUDA allocator takes 17% more\); with --recompute full, (\d+) \((\d+)\)\. "
+        r"Largest batch: 6 \(5 with 17% to spare\); with --recompute full, (\d+) \((\d+) with 17% to spare\)\. "
         r"Longest context at batch 1: 1,024\. ", shown)  # fmt: skip
     assert sizes is not None
     for batch, more in zip(map(int, sizes.groups()), (1, 1.17), strict=True):
@@ -224,7 +224,7 @@ def test_gradients_of_other_ranks_rows(replicas: dict[str, int]) -> None:
 def test_what_is_said_of_images() -> None:
     """How many fit, once; and images that patches do not cover, all of whose pixels the class keeps, are refused."""
     vit = load("vit-base-patch16-224")
-    note = "Without any change, largest batch: 26 (21 if the CUDA allocator takes 17% more)."
+    note = "Without any change, largest batch: 26 (21 with 17% to spare)."
     assert note in vit.train(batch=64, on="2GiB").notes
     small = vit.train(on="100MB")
     assert "Without any change, largest batch: 0." in small.notes and "; the weights alone need" in small.answer
@@ -287,7 +287,7 @@ def test_the_answer_on_devices(run: Run) -> None:
         f"--recompute full lowers the peak to {recomputed:.1f} GiB (saved activations 53.2 → {saved:.2f} GiB)"
         " for 25% more FLOPs"
         " (not 33%: mlp.down_proj and lm_head run only once)."
-        f" Without it, --master-weights fp32 raises the peak to {master:.1f} GiB."
+        f" --master-weights fp32 alone raises the peak to {master:.1f} GiB."
     )
     assert both in " ".join(lines)
     in_fp32 = run("train", "llama-3.1-8b", "--ctx", "8k", "--on", H100, "--weights", "fp32").out
@@ -309,7 +309,7 @@ def test_the_peak_without_recomputation(run: Run) -> None:
     for how in ("full", "attention"):
         assert f"\nWithout --recompute {how}, the peak is {without:.0f} GiB." in run(*asked, "--recompute", how).out
     assert "Without --recompute" not in run(*asked).out
-    stops = "Recomputation of a layer stops once its last saved tensor exists"
+    stops = "Recomputation of a layer stops at its last saved tensor"
     post_norm = ("train", "olmo-2-7b", "--ctx", "512", "--recompute", "full", "-v")  # all run again
     assert stops in " ".join(run(*asked, "--recompute", "full", "-v").out.split())
     assert not any(stops in " ".join(run(*words).out.split()) for words in ((*asked, "-v"), post_norm))

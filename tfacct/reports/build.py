@@ -324,8 +324,8 @@ def workload_words(models: Sequence[LoadedModel], request: Request, batch: str =
 
 
 def fewest_words(request: Request, by: str) -> str:
-    """A default batch in words: `batch 8, the smallest that this layout can divide`."""
-    return f"batch {request.batch:,}" + (f", the smallest that {by} can divide" if request.batch > 1 else "")
+    """A default batch in words: `batch 8 (the smallest for this layout)`."""
+    return f"batch {request.batch:,}" + (f" (the smallest for {by})" if request.batch > 1 else "")
 
 
 def of_workload(models: Sequence[LoadedModel], request: Request, *, of: str = "of ", at: str = "at ") -> str:

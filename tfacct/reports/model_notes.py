@@ -720,7 +720,7 @@ RESERVED = f"the CUDA allocator reserves at least {MORE} than this count (17–2
 """What a training step that hardly fits may lack."""
 TIGHTLY = f"Tightly: {RESERVED}"
 """The word of tables for such a step."""
-ROOM = f"if the CUDA allocator takes {MORE}"
+ROOM = f"with {SHARE} to spare"
 ENGINE_BUFFERS = "An engine's own buffers are not counted: see `tfacct engine`."
 TRAINING = "every tensor that autograd saves or allocates; no allocator rounding, kernel workspace or device context"
 

@@ -28,7 +28,6 @@ from tfacct.parallel.search import SIZES, label, layouts_with, sizes_of
 from tfacct.parallel.support import unsupported_part
 from tfacct.reports import build, comms, model_notes
 from tfacct.reports.ranks import receive_buffers, whole_experts_note
-from tfacct.reports.train import Step, sent
 from tfacct.timing.layout_time import MEGATRON, Order, Times, ranking, times_of
 from tfacct.timing.step_estimate import newer_group, step_estimate
 from tfacct.timing.training_time import Trained
@@ -41,7 +40,6 @@ from tfacct.training.layout_search import (
     search_serving,
     serving_collectives,
 )
-from tfacct.training.memory import training_memory
 from tfacct.training.recipe import FP32, Recipe
 from tfacct.training.unsupported import refusal, unsupported
 
@@ -368,25 +366,17 @@ def _command(one: Plan, of: Candidate) -> str:
     return f"tfacct {'memory' if one.recipe is None else 'train'} {build.typed_model(one.model)}{_options(one, of)}"
 
 
-def _commands(one: Plan) -> str:
-    """The commands that report memory and collectives of the first layout, or of the one that was given."""
-    of = one.shown[0]
-    memory = f"{_of_first(one, 'memory')}: {_command(one, of)}"
+def _collectives(one: Plan) -> str | None:
+    """The command that reports the collectives of the first layout of a training step."""
     if one.recipe is None or one.lines is not None:
-        return memory
-    again = f"tfacct plan {build.typed_model(one.model)} --train{_options(one, of, planned=True)}"
-    sends = "" if of.mesh.ep == 1 else f" {sent(_step(one, one.recipe, of), of.mesh)}"
-    return f"{memory}.{sends} Its collectives: {again}"
+        return None
+    again = f"tfacct plan {build.typed_model(one.model)} --train{_options(one, one.shown[0], planned=True)}"
+    return f"{_of_first(one, 'collectives')}: {again}"
 
 
 def _recipe(recipe: Recipe, of: Candidate) -> Recipe:
     """The recipe of a layout."""
     return replace(recipe, mesh=of.mesh, recompute=of.recompute, gradient_accumulation=of.times)
-
-
-def _step(one: Plan, recipe: Recipe, of: Candidate) -> Step:
-    """The training step of a layout."""
-    return Step(training_memory(one.model, replace(one.work, batch=of.batch), _recipe(recipe, of)), None, None)
 
 
 def _time_command(one: Plan, of: Candidate) -> str | None:
@@ -454,7 +444,7 @@ def _with_room(one: Plan) -> str:
         smaller = f", micro-batch {_micro_batches(one, of)[0]:,}" if _named(of) == _named(tight) else ""
         return f"{f'under {law}: ' if several else ''}{_named(of)}{smaller}, {_worth(one, of)}"
 
-    room = f"{FIRST[one.by]} that leaves {model_notes.SHARE} for the CUDA allocator"
+    room = f"With {model_notes.SHARE} left for the CUDA allocator"
     return f" {room}{', ' if several else ': '}{'; '.join(map(words, laws))}." if laws else ""
 
 
@@ -605,7 +595,7 @@ def _whole_experts(one: Plan) -> str | None:
 
 
 NOTES: tuple[NoteRow, ...] = (
-    NoteRow("command", 1, _commands),
+    NoteRow("command", 1, lambda one: f"{_of_first(one, 'memory')}: {_command(one, one.shown[0])}"),
     NoteRow(
         "allocator",
         1,
@@ -634,7 +624,7 @@ NOTES: tuple[NoteRow, ...] = (
             and _some(one, lambda of: of.mesh.tp > 1 and of.mesh.plan == "torch")
             and {"option": option("tp_plan", "megatron")}
         ),
-        "tp as in torch's plan; Megatron-LM saves less with sp and sends less without: {option}.",
+        "tp follows torch's plan. Megatron-LM's ({option}) saves fewer activations with sp, and sends less without.",
     ),
     NoteRow("no_time", 1, lambda one: one.reason, "No time estimate: {}."),
     NoteRow(
@@ -659,13 +649,14 @@ NOTES: tuple[NoteRow, ...] = (
         "{many:,} fitting layouts have no time estimate; they come last, sorted by bytes sent.",
     ),
     NoteRow("time", 2, lambda one: one.timed and f"{_of_first(one, 'time')}: {_time_command(one, one.timed[0])}"),
+    NoteRow("collectives", 2, _collectives),
     NoteRow("links", 2, lambda one: [link.words for of in one.timed[:1] for link in of.links]),
     NoteRow(
         "batch",
         3,
         lambda one: one.recipe is not None,
         "micro-batch × number: sequences of the largest micro-batch that fits on a rank × micro-batches per optimizer"
-        " step. recompute: as little as fits, unless more puts the layout first. Sent bytes are per optimizer step: DDP"
+        " step. recompute: the least that fits, or more if the layout then comes first. sent: per optimizer step; DDP"
         " reduces gradients once per step, sharded layouts once per micro-batch.",
     ),
     NoteRow(

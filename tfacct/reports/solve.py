@@ -393,7 +393,7 @@ def _report(
         if device and found.rises and found.again is None and (limited or found.beyond is not None):
             words = _fits(unknown, found.answer, device, limited=limited)
             if roomy is not None and roomy < found.answer:
-                words = f"{words.removesuffix('.')}; {model_notes.ROOM}, {roomy:,}."
+                words = f"{words.removesuffix('.')} ({roomy:,} {model_notes.ROOM})."
     where = _where(unknown, request, model, question.metrics, same=solution.work == question.work)
     sides = {"left": equation.left, "right": equation.right}
     lines = [

@@ -119,7 +119,7 @@ LEAST = (
 
 BASELINE: Mapping[bool, Mapping[str, Any]] = {
     False: {"mfu": UTILIZATION[False], "counted": "", "error": 0.131, "steps": "llm-foundry"},
-    True: {"mfu": UTILIZATION[True], "counted": ", recomputation counted,", "error": 0.102, "steps": "Megatron-LM"},
+    True: {"mfu": UTILIZATION[True], "counted": ", recomputation counted", "error": 0.102, "steps": "Megatron-LM"},
 }
 """A constant utilization, its median error, and on which steps: by whether the layout is one of Megatron-LM."""
 TRAIN_CONVENTION = "an estimate: seconds by a fitted law over FLOPs, bytes and launches, under FSDP"
@@ -543,7 +543,7 @@ TRAIN_NOTES = (
         "baseline",
         2,
         _if_timed(lambda one: one.usual and BASELINE[one.trained.megatron]),
-        "Baseline: a fixed {mfu:.1%} MFU{counted}, whose median error on runs of {steps} is {error:.1%}.",
+        "Baseline: a fixed {mfu:.1%} MFU{counted}. Its median error on runs of {steps} is {error:.1%}.",
     ),
     NoteRow("links", 2, _if_timed(lambda one: link_notes(one.link_tp, one.link))),
     NoteRow(

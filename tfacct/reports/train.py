@@ -658,8 +658,8 @@ def _lever(step: Step) -> str | None:
         price = f" for {found['costs']}{_not_again(step, found)}" if found["costs"] else ""
         words = [f"{_typed(found)} lowers the peak to {_peak(changed.memory)}{activations}{price}"]
     if (higher := _with_master_weights(step)) is not None:
-        alone = "Without it, " if words else ""
-        words.append(f"{alone}{option('master_weights', FP32)} raises the peak to {higher}")
+        alone = " alone" if words else ""
+        words.append(f"{option('master_weights', FP32)}{alone} raises the peak to {higher}")
     return f"{'. '.join(words)}." if words else None
 
 
@@ -715,12 +715,12 @@ def _lora_saves_more(step: Step) -> str | None:
     full = step.with_recipe(lora=None, adapter_dtype=FP32, lora_dropout=0.0, weights_dtype=weights)
     if full is None or step.saved_bytes <= full.saved_bytes:
         return None
-    sizes, why = {"": step.saved_bytes, " without LoRA": int(full.saved_bytes)}, ""
+    sizes = f"{units.binary(step.saved_bytes)} instead of {units.binary(int(full.saved_bytes))}"
     narrow = step.with_recipe(adapter_dtype=recipe.dtype) if recipe.adapter_dtype != recipe.dtype else None
     if narrow is not None and not recipe.autocast:
-        sizes[f" with {option('adapter_dtype', recipe.dtype)}"] = int(narrow.saved_bytes)
-        why = "; fp32 adapters copy their inputs to fp32"
-    return f"Saved activations: {', '.join(units.binary(size) + what for what, size in sizes.items())}{why}."
+        copies = "; fp32 adapters copy their inputs to fp32"
+        sizes += f", {units.binary(narrow.saved_bytes)} with {option('adapter_dtype', recipe.dtype)}{copies}"
+    return f"LoRA saves more activations than full fine-tuning: {sizes}."
 
 
 def _packed(step: Step) -> str:
@@ -798,7 +798,7 @@ def sent(step: Step, mesh: Mesh) -> str:
     if mesh.tp > 1 and not mesh.sp and step.recipe.lora is None:
         plan = replace(step.recipe, mesh=replace(mesh, plan="megatron"))
         less = sent_bytes(step.memory.model, step.memory.work, plan)
-        other = f" ({units.binary(less)} with {option('tp_plan', 'megatron')})" if less < size else ""
+        other = f"; {units.binary(less)} with {option('tp_plan', 'megatron')}" if less < size else ""
     by = f" ({_sizes(over, size)})" if len(over) > 1 else ""
     return f"{whose} {units.binary(size)} per step{by}{other}{again}."
 
@@ -838,12 +838,12 @@ def _largest(step: Step) -> str | None:
         asked.append((f"; with {_typed(step.lever)}, ", largest_batch, step.lever["memory"].recipe))
     if not reads_images(one.model):
         asked.append((f". Longest context at batch {one.work.batch:,}: ", largest_context, one.recipe))
-    words, room, before = "", f" {ROOM}", None
+    words, before = "", None
     for label, largest, recipe in asked:
         most, roomy = found = [largest(one, size, recipe) for size in (limit.usable, limit.roomy)]
         if found != before:
             words += label + ("any" if most == LONGEST else f"{most:,}")
-            words, room = (f"{words} ({roomy:,}{room})", "") if roomy < most else (words, room)
+            words += f" ({roomy:,} {ROOM})" if roomy < most else ""
         before = found
     return f"Without any change, {words}." if step.does_not_fit else f"{words[0].upper()}{words[1:]}."
 
@@ -955,7 +955,7 @@ NOTES = (
         "early_stop",
         3,
         lambda step: step.recipe.recompute == "full" and any("." in name for name in _run_once(step)),
-        "Recomputation of a layer stops once its last saved tensor exists; a matmul after that does not run again.",
+        "Recomputation of a layer stops at its last saved tensor; later matmuls do not run again.",
     ),
     NoteRow("usable", 3, lambda step: step.limit is not None and step.limit.notes),
     NoteRow(

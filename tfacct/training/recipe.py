@@ -252,7 +252,7 @@ class Recipe:
     @property
     def counted(self) -> str:
         """A phrase for what is counted."""
-        return f"as in transformers 5 with {self.runs_with}: every tensor that autograd saves or allocates"
+        return f"every tensor that autograd saves or allocates, as in transformers 5 with {self.runs_with}"
 
 
 RECIPES = (
