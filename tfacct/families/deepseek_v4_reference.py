@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from tfacct.families import deepseek_v4
 from tfacct.reference.attention import Sinks, by_head
-from tfacct.reference.compressed import Bias, GroupedLinear, Shares, Weighted, there_are
+from tfacct.reference.compressed import Bias, GroupedLinear, Shares, there_are
 from tfacct.reference.indexer import Positive
-from tfacct.reference.modules import Add, Linear, PlainRMSNorm, Product, RMSNorm, Work
+from tfacct.reference.modules import Add, Linear, PlainRMSNorm, Product, RMSNorm, Times, Work
 from tfacct.reference.part_module import PartModule, Past, Shapes
 from tfacct.reference.rotary import Angles
 from tfacct.reference.step import Step
@@ -47,7 +47,7 @@ class Compressor(nn.Module):
         self.rope_dim = part.rope_dim
         each = 2 * size if self.overlap else size
         self.kv_proj, self.gate_proj = Linear(part.hidden, each, bias=False), Linear(part.hidden, each, bias=False)
-        self.position_bias, self.softmax, self.weighting = Bias(rate, each), Shares(), Weighted()
+        self.position_bias, self.softmax, self.weighting = Bias(rate, each), Shares(), Times()
         self.kv_norm, self.rotary = RMSNorm(size, part.eps), Rotation()
 
     def forward(self, x: Tensor, past: tuple[Tensor, ...] | None) -> tuple[Tensor, ...]:
@@ -122,7 +122,7 @@ class Indexer(Compressor):
         # In a proof, a head may be smaller than its rotary dimensions, unlike in any config; no matmul depends on it.
         self.rotates = isinstance(size, int) and isinstance(part.rope_dim, int) and size >= part.rope_dim
         self.q_proj, self.q_rotary = Linear(part.q_rank, heads * size, bias=False), Rotation()
-        self.scores, self.act, self.sum = Product(heads), Positive(), Weighted()
+        self.scores, self.act, self.sum = Product(heads), Positive(), Times()
         self.weights_proj = Linear(part.hidden, heads, bias=False)
 
     def chosen(self, x: Tensor, read: Tensor, keys: Tensor, step: Step, seen: Tensor | None) -> Tensor:

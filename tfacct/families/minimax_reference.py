@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from tfacct.architecture import parts
 from tfacct.families import minimax
+from tfacct.reference.indexer import rotated
 from tfacct.reference.modules import Linear, Product, RMSNorm
 from tfacct.reference.rotary import Angles, Rotary
 from tfacct.reference.step import Step
@@ -36,29 +37,16 @@ class BlockIndexer(nn.Module):
     def forward(self, x: Tensor, step: Step, past: Tensor | None) -> Tensor:
         """Keys at the end of the step, (batch, 1, keys, size); the selection is stored in the step."""
         q = self.q_norm(torch.unflatten(self.q_proj(x), 2, (self.heads, self.size)).transpose(1, 2))
-        k = self.k_norm(self.k_proj(x).unsqueeze(1))
-        q, k = self._turn(self.q_rotary, q, step), self._turn(self.k_rotary, k, step)
+        k: Tensor = self.k_norm(self.k_proj(x).unsqueeze(1))
+        if self.angles is not None and self.q_rotary is not None and self.k_rotary is not None:
+            turn = step.turn(self.angles)
+            q, k = (rotated(one, x, turn, self.rotary_dim) for one, x in ((self.q_rotary, q), (self.k_rotary, k)))
         old = 0
         if past is not None:
             old = past.shape[2]
             k = torch.cat((past, k), dim=2)
         step.chosen = self._mask(self.scores(q, k.transpose(2, 3)), step, old)
         return k
-
-    def _turn(self, rotary: nn.Module | None, heads: Tensor, step: Step) -> Tensor:
-        """Rotary embedding of heads, skipped in a proof, which has symbols for sizes, or heads smaller than the rotary
-        dimensions; no matmul depends on it."""
-        if (
-            rotary is None
-            or self.angles is None
-            or not isinstance(self.rotary_dim, int)
-            or not isinstance(self.size, int)
-        ):
-            return heads
-        if self.size < self.rotary_dim:
-            return heads
-        first, rest = torch.split(heads, [self.rotary_dim, self.size - self.rotary_dim], dim=-1)
-        return torch.cat((rotary(first, *step.turn(self.angles)), rest), dim=-1)
 
     def _mask(self, scores: Tensor, step: Step, old: int) -> Tensor:
         """Mask of shape (batch, query heads, new, keys). Zeros computed from the scores are added, because a trace

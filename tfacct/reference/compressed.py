@@ -26,13 +26,6 @@ class Shares(Work):
         return torch.softmax(gates, dim=2)
 
 
-class Weighted(Work):
-    """Elements times their shares, or scores times the weights of their heads."""
-
-    def forward(self, x: Tensor, shares: Tensor) -> Tensor:
-        return x * shares
-
-
 class GroupedLinear(nn.Module):
     """Matmul of each head group with its own matrix; the weight is that of one linear layer."""
 

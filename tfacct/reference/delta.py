@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from tfacct.architecture import parts
 from tfacct.reference.attention import by_head
-from tfacct.reference.mixing import Convolution, Mixer, States
-from tfacct.reference.modules import Activation, Linear, Product, RMSNorm, Scale, Work
+from tfacct.reference.mixing import Convolution, Mixer, PairDecay, Passed, States, by_chunk, chunked
+from tfacct.reference.modules import Activation, Add, Linear, Product, RMSNorm, Scale, Work
 from tfacct.reference.part_module import Past, Shapes
 
 UNIT_EPS = 1e-6
@@ -53,14 +53,6 @@ class Decay(Work):
         if self.floor is not None:
             return self.floor * torch.sigmoid(rate * (x + self.bias))
         return -rate * nn.functional.softplus(x + self.bias)
-
-
-class PairDecay(Work):
-    """Decay between each two tokens of a chunk, 0 for a later one, from cumulative logarithms. With several channels,
-    the channel axis comes before the tokens."""
-
-    def forward(self, sums: Tensor) -> Tensor:
-        return (sums.unsqueeze(-1) - sums.unsqueeze(-2)).tril().exp().tril()
 
 
 class Pairs(Work):
@@ -117,20 +109,6 @@ class Correction(Work):
 
     def forward(self, new: Tensor, old_values: Tensor) -> Tensor:
         return new - old_values
-
-
-class Sum(Work):
-    """Sum of what the queries read from the state and from the chunk."""
-
-    def forward(self, before: Tensor, here: Tensor) -> Tensor:
-        return before + here
-
-
-class StateWork(Work):
-    """State after a chunk: the previous state, decayed, plus what the chunk writes."""
-
-    def forward(self, state: Tensor, decay: Tensor, written: Tensor) -> Tensor:
-        return state * decay + written
 
 
 class OneToken(Work):
@@ -196,8 +174,8 @@ class DeltaNet(Mixer):
         self.q_norm, self.k_norm = Unit(part.key_dim**-0.5), Unit(1.0)
         self.rate, self.pair_decay = Rate(2.0 if part.doubled else 1.0), PairDecay()
         self.old_values, self.correction, self.state_read = Product(1), Correction(), Product(1)
-        self.chunk_values, self.read_add, self.state_write = Product(1), Sum(), Product(1)
-        self.state_decay, self.recurrence, self.step_read = StateWork(), OneToken(), OneRead()
+        self.chunk_values, self.read_add, self.state_write = Product(1), Add(), Product(1)
+        self.state_decay, self.recurrence, self.step_read = Passed(), OneToken(), OneRead()
         self.out_norm, self.gate = RMSNorm(part.value_dim, part.eps), OutGate(part.gate)
         self.out_proj = Linear(values, hidden, bias=False)
 
@@ -244,19 +222,17 @@ class DeltaNet(Mixer):
     ) -> tuple[Tensor, Tensor]:
         """Tokens padded to whole chunks: first within each chunk, then from chunk to chunk."""
         tokens, by_channel = q.shape[2], self.part.by_channel
-        q, k, kb, vb = (self._chunked(x) for x in (q, k, k * rate, v * rate))
-        sums = self._chunked(decay if by_channel else decay.unsqueeze(-1)).cumsum(dim=3)
+        chunk = self.part.chunk
+        q, k, kb, vb = (chunked(x, chunk) for x in (q, k, k * rate, v * rate))
+        sums = chunked(decay if by_channel else decay.unsqueeze(-1), chunk).cumsum(dim=3)
         between = self.pair_decay(sums.transpose(-1, -2) if by_channel else sums.squeeze(-1))
         if by_channel:
             system, scores = self.key_pairs(kb, k, between).sum(-3), self.chunk_scores(q, k, between).sum(-3)
             inverse = self.inverse(system)
-            new, seen = (
-                self._product(self.new_values, inverse, vb),
-                self._product(self.new_keys, inverse, kb * sums.exp()),
-            )
+            new, seen = by_chunk(self.new_values, inverse, vb), by_chunk(self.new_keys, inverse, kb * sums.exp())
         else:
-            system = self._product(self.key_pairs, kb, k.transpose(-1, -2)) * between
-            scores = self._product(self.chunk_scores, q, k.transpose(-1, -2)) * between
+            system = by_chunk(self.key_pairs, kb, k.transpose(-1, -2)) * between
+            scores = by_chunk(self.chunk_scores, q, k.transpose(-1, -2)) * between
             new, seen = self.new_values(system, vb), self.new_keys(system, kb * sums.exp())
         q, ends = q * sums.exp(), sums[:, :, :, -1:]
         k, ends = k * (ends - sums).exp(), ends.exp().transpose(-1, -2)
@@ -269,18 +245,6 @@ class DeltaNet(Mixer):
             out.append(self.read_add(self.state_read(q[:, :, i], state), self.chunk_values(scores[:, :, i], fresh)))
             state = self.state_decay(state, ends[:, :, i], self.state_write(k[:, :, i].transpose(-1, -2), fresh))
         return torch.cat(out, dim=2).narrow(2, 0, tokens), state
-
-    def _chunked(self, x: Tensor) -> Tensor:
-        """Tokens of each head, padded with zeros to whole chunks, chunk by chunk."""
-        batch, heads, tokens, size = x.shape
-        chunk = self.part.chunk
-        chunks = int(-(-tokens // chunk))
-        x = torch.cat((x, x.new_zeros(batch, heads, chunks * chunk - tokens, size)), dim=2)
-        return torch.unflatten(x, 2, (chunks, chunk))
-
-    def _product(self, product: nn.Module, left: Tensor, right: Tensor) -> Tensor:
-        """A matmul in every chunk of every head."""
-        return torch.unflatten(product(left.flatten(1, 2), right.flatten(1, 2)), 1, (left.shape[1], left.shape[2]))
 
 
 def _narrow(hidden: int, rank: int, wide: int) -> tuple[Linear, Linear]:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from tfacct.architecture import parts
-from tfacct.reference.modules import Activation, Add, FeedForward, Linear, RMSNorm, ScaledFirst, Unused, Work
+from tfacct.reference.modules import Activation, Add, FeedForward, Linear, RMSNorm, ScaledFirst, Times, Unused, Work
 from tfacct.reference.part_module import PartModule
 from tfacct.reference.step import Step
 
@@ -77,13 +77,6 @@ class Routing(Work):
         return weights if self.weight is None else weights * self.weight
 
 
-class Weighting(Work):
-    """Results multiplied by their routing weights."""
-
-    def forward(self, results: Tensor, weights: Tensor) -> Tensor:
-        return results * weights
-
-
 class Networks(nn.Module):
     """The experts' MLPs, with stacked weights."""
 
@@ -140,7 +133,7 @@ class Experts(PartModule):
         choices = part.experts if part.idle is None else part.experts + part.idle
         self.router: nn.Module = Linear(part.hidden, choices, bias=part.bias)
         self.routing = Routing(part)
-        self.experts, self.weighting = Networks(part), Weighting()
+        self.experts, self.weighting = Networks(part), Times()
         self.sum = Shifted(part.hidden) if part.sum_bias else None
         self.router_norm = self.experts_norm = self.experts_post_norm = self.shared_norm = self.shared_post_norm = None
         if part.norms is not None:
@@ -169,7 +162,7 @@ class Experts(PartModule):
             self.shared = FeedForward(network)
             self.shared.act = Activation(part.activation, part.bound)
             self.shared_gate = Linear(part.hidden, 1, bias=False) if part.shared_gate else None
-            self.shared_weighting = Weighting() if part.shared_gate else None
+            self.shared_weighting = Times() if part.shared_gate else None
             self.shared_add = Add()
 
     def forward(self, x: Tensor, step: Step) -> Tensor:

@@ -8,11 +8,12 @@ from __future__ import annotations
 import re
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from importlib import import_module
 from inspect import signature
 from typing import Any
+from unittest.mock import patch
 
 import torch
 import transformers
@@ -74,21 +75,10 @@ def build(config: Mapping[str, Any], auto: str = "AutoModelForCausalLM", device:
     return built.eval().requires_grad_(False)
 
 
-@contextmanager
-def _settings_by_default() -> Iterator[None]:
+def _settings_by_default() -> AbstractContextManager[object]:
     """Skips generation settings of a config, which do not affect counts: copying them takes a fifth of the time to
-    build a model."""
-
-    def unread(_: Any) -> Any:
-        raise NotImplementedError  # the model then has the defaults of its class
-
-    settings: Any = transformers.GenerationConfig
-    read = settings.__dict__["from_model_config"]
-    settings.from_model_config = unread
-    try:
-        yield
-    finally:
-        settings.from_model_config = read
+    build a model. It then has the defaults of its class."""
+    return patch.object(transformers.GenerationConfig, "from_model_config", side_effect=NotImplementedError)
 
 
 def _quiet(*_: object) -> None:

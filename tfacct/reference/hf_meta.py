@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from importlib import import_module
 from typing import Any
+from unittest.mock import patch
 
 import torch
 
@@ -48,12 +49,10 @@ EXPERT_LOOPS = {
 """Types whose class reads in a loop which experts have tokens → its module, its experts, and the replacement."""
 
 
-@contextmanager
-def _first_expert_only(config: Any) -> Iterator[None]:
+def _first_expert_only(config: Any) -> AbstractContextManager[object]:
     """A loop cannot read on meta which experts have tokens, so the first expert gets all."""
     if config.model_type not in EXPERT_LOOPS:
-        yield
-        return
+        return nullcontext()
     module, name, first = EXPERT_LOOPS[config.model_type]
     experts: Any = getattr(import_module(f"transformers.models.{module}"), name)
     original = experts.forward
@@ -64,20 +63,14 @@ def _first_expert_only(config: Any) -> Iterator[None]:
         first(self, rows, chosen)
         return torch.zeros_like(rows)
 
-    experts.forward = forward
-    try:
-        yield
-    finally:
-        experts.forward = original
+    return patch.object(experts, "forward", forward)
 
 
-@contextmanager
-def _unsplit(config: Any) -> Iterator[None]:
+def _unsplit(config: Any) -> AbstractContextManager[object]:
     """JetMoE's router returns the number of tokens per expert, which does not exist on meta: the first expert gets
     all."""
     if config.model_type != "jetmoe":
-        yield
-        return
+        return nullcontext()
     gating: Any = import_module("transformers.models.jetmoe.modeling_jetmoe").JetMoeTopKGating
     plain = gating.forward
 
@@ -89,34 +82,22 @@ def _unsplit(config: Any) -> Iterator[None]:
         sent = [count, *[0] * (self.num_experts - 1)]
         return places, places, torch.zeros(count, dtype=rows.dtype, device="meta"), sent, scores
 
-    gating.forward = forward
-    try:
-        yield
-    finally:
-        gating.forward = plain
+    return patch.object(gating, "forward", forward)
 
 
-@contextmanager
-def _no_global_tokens(config: Any) -> Iterator[None]:
+def _no_global_tokens(config: Any) -> AbstractContextManager[object]:
     """LED and Longformer read whether any token has global attention, which is not possible on meta: there is none."""
     if not hasattr(config, "attention_window"):
-        yield
-        return
+        return nullcontext()
     plain = torch.Tensor.item
-    torch.Tensor.item = lambda self: False if self.is_meta else plain(self)  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        torch.Tensor.item = plain  # type: ignore[method-assign]
+    return patch.object(torch.Tensor, "item", lambda self: False if self.is_meta else plain(self))
 
 
-@contextmanager
-def _complete_pools(config: Any) -> Iterator[None]:
+def _complete_pools(config: Any) -> AbstractContextManager[object]:
     """GLM-5.3-Flash's indexer reads which groups of tokens are complete, which is not possible on meta: without
     padding, all are except possibly the last one."""
     if config.model_type != "glm5_next_text":
-        yield
-        return
+        return nullcontext()
     module = import_module("transformers.models.glm5_next.modeling_glm5_next")
     indexer: Any = module.Glm5NextTextIndexer
     plain = indexer.get_pooled_states
@@ -130,35 +111,23 @@ def _complete_pools(config: Any) -> Iterator[None]:
         places = torch.zeros(batch, count, rate, dtype=torch.long, device="meta")
         return keys.sum(dim=2), places, torch.ones(batch, count, dtype=torch.bool, device="meta")
 
-    indexer.get_pooled_states = pooled
-    try:
-        yield
-    finally:
-        indexer.get_pooled_states = plain
+    return patch.object(indexer, "get_pooled_states", pooled)
 
 
-@contextmanager
-def _same_angles(config: Any) -> Iterator[None]:
+def _same_angles(config: Any) -> AbstractContextManager[object]:
     """RoPE that is recomputed for longer texts: the class reads the length of the text, which is skipped on meta."""
     if "'dynamic'" not in str(getattr(config.get_text_config(), "rope_parameters", None)):
-        yield
-        return
+        return nullcontext()
     plain = torch.Tensor.__bool__
-    torch.Tensor.__bool__ = lambda self: not self.is_meta and plain(self)  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        torch.Tensor.__bool__ = plain  # type: ignore[method-assign]
+    return patch.object(torch.Tensor, "__bool__", lambda self: not self.is_meta and plain(self))
 
 
-@contextmanager
-def _brief_recurrence(config: Any) -> Iterator[None]:
+def _brief_recurrence(config: Any) -> AbstractContextManager[object]:
     """Shortens the loop over tokens in the classes of RWKV and RecurrentGemma to the first `LOOPED`; the others would
     have the same shapes. The loop is pointwise work, which counters ignore, and takes a second per hundred tokens.
     """
     if config.model_type not in LOOPS:
-        yield
-        return
+        return nullcontext()
     module, owner, name = LOOPS[config.model_type]
     container: Any = import_module(f"transformers.models.{module}")
     container = getattr(container, owner) if owner else container
@@ -173,8 +142,4 @@ def _brief_recurrence(config: Any) -> Iterator[None]:
         _, state = original(self, *some, recurrent_states)
         return torch.zeros_like(hidden_states), state
 
-    setattr(container, name, lru if owner else rwkv)
-    try:
-        yield
-    finally:
-        setattr(container, name, original)
+    return patch.object(container, name, lru if owner else rwkv)

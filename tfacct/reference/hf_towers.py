@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from inspect import signature
+from types import ModuleType
 from typing import Any
+from unittest.mock import patch
 
 import torch
 
@@ -18,6 +19,8 @@ CLASSED = {
     **{"beit": 1, "data2vec-vision": 1, "deit": 2, "dinov2_with_registers": 1, "dinov3_vit": 1},
 }
 """Types whose class adds tokens to the patches, and how many."""
+MASK = "create_bidirectional_mask"
+"""Function of a class's module that reads what to mask, which is not possible on meta."""
 
 
 def of_image(model: Any, batch: int, tokens: int) -> dict[str, int]:
@@ -44,17 +47,13 @@ def of_image(model: Any, batch: int, tokens: int) -> dict[str, int]:
 def _of_placed(model: Any, batch: int, tokens: int) -> dict[str, int]:
     """The same for Gemma 4's class, which gets patches and their positions. On meta it can neither skip padding rows
     nor read what to mask."""
-    pool, module = model.pooler.forward, import_module(type(model).__module__)
+    pool = model.pooler.forward
     model.pooler.forward = lambda *given, **named: (pool(*given, **named)[0], slice(None))
-    masked, module.create_bidirectional_mask = module.create_bidirectional_mask, lambda **_: None  # type: ignore[attr-defined]
     with torch.device(model.device):
         patches = torch.zeros(batch, tokens, 3 * model.config.patch_size**2)
         places = torch.zeros(batch, tokens, 2, dtype=torch.long)
-    try:
-        with ByModule(model) as counter:
-            model(pixel_values=patches, pixel_position_ids=places)
-    finally:
-        module.create_bidirectional_mask = masked  # type: ignore[attr-defined]
+    with _without_mask(import_module(type(model).__module__)), ByModule(model) as counter:
+        model(pixel_values=patches, pixel_position_ids=places)
     return dict(counter.by_module)
 
 
@@ -138,20 +137,13 @@ def _unmoved(rows: Any, *_: object, **__: object) -> Any:
     return rows
 
 
-@contextmanager
-def _unmasked(model: Any) -> Iterator[None]:
+def _unmasked(model: Any) -> AbstractContextManager[object]:
     """Encoders of Idefics3, SmolVLM and Audio Flamingo 3 read what to mask, which is not possible on meta: they get no
     mask."""
-    module: Any = import_module(type(model).__module__)
-    made = getattr(module, "create_bidirectional_mask", None)
-    if (
-        not {"patch_attention_mask", "input_features_mask"} & {*signature(type(model).forward).parameters}
-        or made is None
-    ):
-        yield
-        return
-    module.create_bidirectional_mask = lambda **_: None
-    try:
-        yield
-    finally:
-        module.create_bidirectional_mask = made
+    module = import_module(type(model).__module__)
+    takes = {"patch_attention_mask", "input_features_mask"} & {*signature(type(model).forward).parameters}
+    return _without_mask(module) if takes and hasattr(module, MASK) else nullcontext()
+
+
+def _without_mask(module: ModuleType) -> AbstractContextManager[object]:
+    return patch.object(module, MASK, lambda **_: None)

@@ -10,15 +10,7 @@ from torch import Tensor, nn
 
 from tfacct.architecture import parts
 from tfacct.architecture.parts.hyper import PARTS, PARTS_UNMIXED
-from tfacct.reference.modules import Add, Linear, PlainRMSNorm, Product, Work
-
-
-class Factors(nn.Module):
-    """One factor per kind of weights."""
-
-    def __init__(self, count: int) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(count))
+from tfacct.reference.modules import Add, Linear, PlainRMSNorm, Product, Vector, Work
 
 
 class Base(Work):
@@ -88,7 +80,7 @@ class HyperConnection(nn.Module):
         every = 2 * count + count * count if part.mixes else 2 * count
         self.norm = PlainRMSNorm(count * part.hidden, part.norm_eps)
         self.weights = Linear(count * part.hidden, every, bias=False)
-        self.factors = Factors(PARTS if part.mixes else PARTS_UNMIXED)
+        self.factors = Vector(PARTS if part.mixes else PARTS_UNMIXED)
         self.base, self.squashed = Base(every), Squashed(part)
         self.read, self.result, self.add = Summed(), Spread(), Add()
         self.mix = Product(1) if part.mixes else None
@@ -128,7 +120,7 @@ class HyperHead(nn.Module):
         super().__init__()
         count = part.streams
         self.norm = PlainRMSNorm(count * part.hidden, part.norm_eps)
-        self.weights, self.factor = Linear(count * part.hidden, count, bias=False), Factors(1)
+        self.weights, self.factor = Linear(count * part.hidden, count, bias=False), Vector(1)
         self.base, self.squashed, self.sum = Base(count), Bounded(part.eps), Summed()
 
     def forward(self, streams: Tensor) -> Tensor:
@@ -147,7 +139,7 @@ class Mean(Work):
 class HyperMean(nn.Module):
     """The mean of all residual streams."""
 
-    def __init__(self) -> None:
+    def __init__(self, _part: parts.HyperMean) -> None:
         super().__init__()
         self.mean = Mean()
 

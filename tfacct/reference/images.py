@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from tfacct.architecture import parts
 from tfacct.architecture.parts import projector
 from tfacct.reference.attention import Softmax, by_head
-from tfacct.reference.modules import Activation, Add, Hidden, LayerNorm, Linear, Product, RMSNorm, Scale, Work
-from tfacct.reference.part_module import built
+from tfacct.reference.modules import Activation, Add, LayerNorm, Linear, Product, RMSNorm, Scale, Vector, Work
 
 
 class Token(nn.Module):
@@ -37,7 +36,7 @@ class Patches(nn.Module):
             further = 1 if part.taught else part.further
             self.add_module("class", Token(part.front if further is None else 1, part.hidden))
             self.further = None if further is None else Token(further, part.hidden)
-        self.mask = Hidden(part.hidden) if part.masked else None
+        self.mask = Vector(part.hidden) if part.masked else None
         self.last = part.last
 
     def forward(self, patches: Tensor) -> Tensor:
@@ -149,16 +148,6 @@ class Averaged(nn.Module):
         for step in self.steps:
             x = step(x)
         return x
-
-
-def merging(part: parts.Part) -> nn.Module:
-    """The module that merges patches, or audio positions, after the layers."""
-    if (module := built(part)) is not None:
-        return module  # type: ignore[no-any-return]
-    if isinstance(part, parts.Averaged):
-        return Averaged(part)
-    assert isinstance(part, parts.Merger)
-    return Merger(part)
 
 
 class Halves(Work):

@@ -37,6 +37,21 @@ class Grown(Work):
         return q * (self.weight[:, None] * grown + self.bias[:, None]).unsqueeze(-1)
 
 
+def rotated(
+    rotary: nn.Module, heads: Tensor, turn: tuple[Tensor, Tensor], rotary_dim: Any, last: bool = False
+) -> Tensor:
+    """Rotary embedding of the first or last dimensions of heads, skipped in a proof, which has symbols for sizes, or
+    for heads smaller than the rotary dimensions; no matmul depends on it."""
+    size = heads.shape[-1]
+    if not isinstance(rotary_dim, int) or not isinstance(size, int) or size < rotary_dim:
+        return heads
+    if last:
+        rest, end = torch.split(heads, [size - rotary_dim, rotary_dim], dim=-1)
+        return torch.cat((rest, rotary(end, *turn)), dim=-1)
+    first, rest = torch.split(heads, [rotary_dim, size - rotary_dim], dim=-1)
+    return torch.cat((rotary(first, *turn), rest), dim=-1)
+
+
 class Indexer(nn.Module):
     """Separate heads score one key per token; their weighted sum selects the keys."""
 
@@ -61,8 +76,8 @@ class Indexer(nn.Module):
         q = self._queries(x, read, step)
         k: Tensor = self.k_norm(self.k_proj(x)).unsqueeze(1)
         if self.angles is not None and self.q_rotary is not None and self.k_rotary is not None:
-            turn = step.turn(self.angles)
-            q, k = self._turn(self.q_rotary, q, turn), self._turn(self.k_rotary, k, turn)
+            how = step.turn(self.angles), self.rotary_dim, self.last
+            q, k = rotated(self.q_rotary, q, *how), rotated(self.k_rotary, k, *how)
         old = 0
         if past is not None:
             old = past.shape[2]
@@ -74,17 +89,6 @@ class Indexer(nn.Module):
 
     def _queries(self, x: Tensor, read: Tensor, step: Step) -> Tensor:  # noqa: ARG002
         return torch.unflatten(self.q_proj(read), 2, (self.heads, self.size)).transpose(1, 2)
-
-    def _turn(self, rotary: nn.Module, heads: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
-        """Rotary embedding of heads, skipped in a proof, which has symbols for sizes, or heads smaller than the rotary
-        dimensions; no matmul depends on it."""
-        if not isinstance(self.rotary_dim, int) or not isinstance(self.size, int) or self.size < self.rotary_dim:
-            return heads
-        if self.last:
-            rest, last = torch.split(heads, [self.size - self.rotary_dim, self.rotary_dim], dim=-1)
-            return torch.cat((rest, rotary(last, *turn)), dim=-1)
-        first, rest = torch.split(heads, [self.rotary_dim, self.size - self.rotary_dim], dim=-1)
-        return torch.cat((rotary(first, *turn), rest), dim=-1)
 
     def _mask(self, scores: Tensor) -> Tensor | None:
         """Mask of shape (batch, 1, new, keys): −∞ for keys that are not selected. Without values, or with symbolic

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from tfacct.architecture import parts
 from tfacct.reference.attention import by_head, slopes
 from tfacct.reference.mamba2 import GroupNorm
-from tfacct.reference.mixing import Mixer, States
-from tfacct.reference.modules import Activation, LetThrough, Linear, Product, RMSNorm, Work
+from tfacct.reference.mixing import Mixer, Passed, States, by_chunk, chunked
+from tfacct.reference.modules import Activation, Add, LetThrough, Linear, Product, RMSNorm, Times, Work
 from tfacct.reference.part_module import Past, Shapes
 from tfacct.reference.rotary import Angles, Rotary
 from tfacct.reference.step import Step
@@ -28,38 +28,11 @@ SMALL = 1e-5
 """Constant that keeps the last layer's decay above zero, as in the class."""
 
 
-class Weighting(Work):
-    """Scores of token pairs times a weight; or tokens times a factor."""
-
-    def forward(self, x: Tensor, weight: Tensor) -> Tensor:
-        return x * weight
-
-
-class Sum(Work):
-    """Sum of what the queries read from the state and from the chunk."""
-
-    def forward(self, before: Tensor, here: Tensor) -> Tensor:
-        return before + here
-
-
-class Passed(Work):
-    """State after a chunk: the previous state, decayed, plus what the chunk writes."""
-
-    def forward(self, state: Tensor, decay: Tensor, written: Tensor) -> Tensor:
-        return state * decay + written
-
-
 class OneToken(Work):
     """State after one token: decayed, plus key times value."""
 
     def forward(self, state: Tensor, decay: Tensor, key: Tensor, value: Tensor) -> Tensor:
         return state * decay + key.transpose(-1, -2) * value
-
-
-def _by_chunk(product: nn.Module, left: Tensor, right: Tensor) -> Tensor:
-    """A matmul per head and chunk: (batch, heads, chunks, rows, columns)."""
-    heads, chunks = left.shape[1:3]
-    return torch.unflatten(product(left.flatten(1, 2), right.flatten(1, 2)), 1, (heads, chunks))
 
 
 class LightningAttention(Mixer):
@@ -88,9 +61,9 @@ class LightningAttention(Mixer):
             self.takes = ("past", "step")
             self.angles = Angles(part.rotary, self.rotary_dim)
             self.q_rotary, self.k_rotary = Rotary(part.rotary, self.rotary_dim), Rotary(part.rotary, self.rotary_dim)
-        self.chunk_scores, self.weighting, self.chunk_values = Product(1), Weighting(), Product(1)
-        self.q_decay, self.k_decay = Weighting(), Weighting()
-        self.state_read, self.read_add, self.state_write = Product(1), Sum(), Product(1)
+        self.chunk_scores, self.weighting, self.chunk_values = Product(1), Times(), Product(1)
+        self.q_decay, self.k_decay = Times(), Times()
+        self.state_read, self.read_add, self.state_write = Product(1), Add(), Product(1)
         self.state_decay, self.recurrence, self.read_out = Passed(), OneToken(), Product(1)
         self.out_norm: nn.Module = RMSNorm(part.inner, part.eps)
         if part.groups is not None:
@@ -141,18 +114,18 @@ class LightningAttention(Mixer):
         nothing and does not decay, so the last state is that after the last token."""
         batch, heads, tokens, size = query.shape
         chunk = self.part.chunk
-        chunks = int(-(-tokens // chunk))
-        query, key, value = (self._chunked(each, chunks) for each in (query, key, value))
+        query, key, value = (chunked(each, chunk) for each in (query, key, value))
+        chunks = query.shape[2]
         rate, place = self.rates(query), torch.arange(chunk, dtype=query.dtype, device=query.device)
         apart = (place[:, None] - place[None, :]).tril()
         weight = (rate * apart).exp().tril().unsqueeze(2)
-        scores = self.weighting(_by_chunk(self.chunk_scores, query, key.transpose(-1, -2)), weight)
-        here = _by_chunk(self.chunk_values, scores, value)
+        scores = self.weighting(by_chunk(self.chunk_scores, query, key.transpose(-1, -2)), weight)
+        here = by_chunk(self.chunk_values, scores, value)
         left = torch.full((chunks,), chunk, dtype=query.dtype, device=query.device)  # tokens of each chunk
         left = torch.cat((left[1:], left.new_full((1,), tokens - (chunks - 1) * chunk)))
         ends = (left[:, None] - 1 - place).clamp(min=0)
         keys = self.k_decay(key, (rate * ends).exp().unsqueeze(-1))
-        written = _by_chunk(self.state_write, keys.transpose(-1, -2), value)
+        written = by_chunk(self.state_write, keys.transpose(-1, -2), value)
         passed = (rate.squeeze(-1) * left).exp()
         if state is None:  # its gradient is computed like that of an existing state
             state = query.new_zeros(batch, heads, size, size)
@@ -162,13 +135,6 @@ class LightningAttention(Mixer):
             decay = passed[:, :, i].unsqueeze(-1).unsqueeze(-1)
             found.append(self.state_decay(found[-1], decay, written[:, :, i]))
         queries = self.q_decay(query, (rate * (place[:, None] + 1)).exp().unsqueeze(2))
-        before = _by_chunk(self.state_read, queries, torch.stack(found[:-1], dim=2))
+        before = by_chunk(self.state_read, queries, torch.stack(found[:-1], dim=2))
         out = self.read_add(before, here).flatten(2, 3)
         return out.narrow(2, 0, tokens), found[-1].clone()
-
-    def _chunked(self, x: Tensor, chunks: int) -> Tensor:
-        """Tokens of each head, padded with zeros to whole chunks, chunk by chunk."""
-        batch, heads, tokens, size = x.shape
-        chunk = self.part.chunk
-        x = torch.cat((x, x.new_zeros(batch, heads, chunks * chunk - tokens, size)), dim=2)
-        return torch.unflatten(x, 2, (chunks, chunk))

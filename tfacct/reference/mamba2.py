@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from tfacct.architecture import parts
 from tfacct.reference.attention import by_head
-from tfacct.reference.mixing import Convolution, Mixer, States
-from tfacct.reference.modules import Activation, Linear, Product, Weighted, Work
+from tfacct.reference.mixing import Convolution, Mixer, PairDecay, Passed, States, chunked
+from tfacct.reference.modules import Activation, Add, Linear, Product, Times, Weighted, Work
 from tfacct.reference.part_module import Past, Shapes
 
 
@@ -40,39 +40,11 @@ class Decay(Weighted):
         return -torch.exp(self.weight) * step
 
 
-class PairDecay(Work):
-    """Decay between each two tokens of a chunk, 0 for a later one, from cumulative logarithms."""
-
-    def forward(self, sums: Tensor) -> Tensor:
-        return (sums.unsqueeze(-1) - sums.unsqueeze(-2)).tril().exp().tril()
-
-
-class Weighting(Work):
-    """Scores of token pairs times the decay between them."""
-
-    def forward(self, scores: Tensor, decay: Tensor) -> Tensor:
-        return scores * decay
-
-
-class Passed(Work):
-    """State after a chunk: the previous state, decayed, plus what the chunk writes."""
-
-    def forward(self, state: Tensor, decay: Tensor, written: Tensor) -> Tensor:
-        return state * decay.unsqueeze(-1).unsqueeze(-1) + written
-
-
 class OneToken(Work):
     """State after one token: decayed, plus what it writes."""
 
     def forward(self, state: Tensor, decay: Tensor, x: Tensor, entry: Tensor) -> Tensor:
         return state * decay.unsqueeze(-1).unsqueeze(-1) + x.unsqueeze(-1) * entry.unsqueeze(-2)
-
-
-class Sum(Work):
-    """Sum of what comes from the chunk and from the state before it."""
-
-    def forward(self, here: Tensor, before: Tensor) -> Tensor:
-        return here + before
 
 
 class Skip(Weighted):
@@ -128,9 +100,9 @@ class Mamba2(Mixer):
         self.conv = Convolution(part.channels, part.kernel, part.conv_bias)
         self.conv_act = Activation(part.activation)
         self.step, self.decay = Step(part.heads, part.least_step), Decay(part.heads)
-        self.pair_decay, self.chunk_scores, self.weighting = PairDecay(), Product(1), Weighting()
+        self.pair_decay, self.chunk_scores, self.weighting = PairDecay(), Product(1), Times()
         self.chunk_values, self.state_write, self.state_decay = Product(1), Product(1), Passed()
-        self.state_read, self.read_add = Product(1), Sum()
+        self.state_read, self.read_add = Product(1), Add()
         self.recurrence, self.read_out = OneToken(), Product(1)
         self.skip, self.gate = Skip(part.heads), Activation("silu")
         self.out_norm = GroupNorm(part.groups, part.group * part.head_dim, part.eps) if part.norm else None
@@ -178,7 +150,8 @@ class Mamba2(Mixer):
         """Tokens padded to whole chunks: first within each chunk, then the states from chunk to chunk."""
         heads, tokens = x.shape[1:3]
         chunks = int(-(-tokens // self.part.chunk))
-        x, entry, exit_, steps = (self._chunked(each) for each in (x, entry, exit_, decay.unsqueeze(-1)))
+        every = (x, entry, exit_, decay.unsqueeze(-1))
+        x, entry, exit_, steps = (chunked(each, self.part.chunk).flatten(1, 2) for each in every)
         sums = steps.squeeze(-1).cumsum(dim=2)
         scores = self.weighting(self.chunk_scores(exit_, entry.transpose(-1, -2)), self.pair_decay(sums))
         here, ends = self.chunk_values(scores, x), sums[:, :, -1:]
@@ -197,13 +170,5 @@ class Mamba2(Mixer):
             state.requires_grad_(torch.is_grad_enabled())
         found = [state]
         for i in range(chunks):
-            found.append(self.state_decay(found[-1], decay[:, :, i, 0], written[:, :, i]))
+            found.append(self.state_decay(found[-1], decay[:, :, i, 0, None, None], written[:, :, i]))
         return torch.stack(found, dim=2)
-
-    def _chunked(self, x: Tensor) -> Tensor:
-        """Tokens of each head, padded with zeros to whole chunks, chunk by chunk."""
-        batch, heads, tokens, size = x.shape
-        chunk = self.part.chunk
-        chunks = int(-(-tokens // chunk))
-        x = torch.cat((x, x.new_zeros(batch, heads, chunks * chunk - tokens, size)), dim=2)
-        return x.reshape(batch, heads * chunks, chunk, size)

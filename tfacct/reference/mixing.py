@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from tfacct.architecture import parts
-from tfacct.reference.modules import Linear, Work
+from tfacct.reference.modules import Linear, Times, Work
 from tfacct.reference.part_module import PartModule, Past, Shapes
 
 States: TypeAlias = tuple[Tensor, ...]
@@ -72,11 +72,32 @@ class Convolution(nn.Module):
         return out if self.bias is None else out + self.bias
 
 
-class Gate(Work):
-    """Values times a token's gate, channel by channel."""
+class PairDecay(Work):
+    """Decay between each two tokens of a chunk, 0 for a later one, from cumulative logarithms. With several channels,
+    the channel axis comes before the tokens."""
 
-    def forward(self, x: Tensor, gate: Tensor) -> Tensor:
-        return gate * x
+    def forward(self, sums: Tensor) -> Tensor:
+        return (sums.unsqueeze(-1) - sums.unsqueeze(-2)).tril().exp().tril()
+
+
+class Passed(Work):
+    """State after a chunk: the previous state, decayed, plus what the chunk writes."""
+
+    def forward(self, state: Tensor, decay: Tensor, written: Tensor) -> Tensor:
+        return state * decay + written
+
+
+def chunked(x: Tensor, chunk: int) -> Tensor:
+    """Tokens of each head, padded with zeros to whole chunks: (batch, heads, chunks, tokens of a chunk, size)."""
+    batch, heads, tokens, size = x.shape
+    chunks = int(-(-tokens // chunk))
+    x = torch.cat((x, x.new_zeros(batch, heads, chunks * chunk - tokens, size)), dim=2)
+    return torch.unflatten(x, 2, (chunks, chunk))
+
+
+def by_chunk(product: nn.Module, left: Tensor, right: Tensor) -> Tensor:
+    """A matmul in every chunk of every head."""
+    return torch.unflatten(product(left.flatten(1, 2), right.flatten(1, 2)), 1, (left.shape[1], left.shape[2]))
 
 
 class ShortConvolution(Mixer):
@@ -93,7 +114,7 @@ class ShortConvolution(Mixer):
         super().__init__()
         self.hidden = part.hidden
         self.in_proj = Linear(part.hidden, 3 * part.hidden, bias=part.bias)
-        self.entry_gate, self.gate = Gate(), Gate()
+        self.entry_gate, self.gate = Times(), Times()
         self.conv = Convolution(part.hidden, part.kernel, part.bias)
         self.out_proj = Linear(part.hidden, part.hidden, bias=part.bias)
 

@@ -21,7 +21,7 @@ from tfacct.reference.convolutions import Stem
 from tfacct.reference.distances import RelativeBias
 from tfacct.reference.given import frames, source_of
 from tfacct.reference.hyper import HyperHead, HyperMean
-from tfacct.reference.images import AttentionPooler, Merger, Patches, Projector, TokenPooler, merging
+from tfacct.reference.images import AttentionPooler, Averaged, Merger, Patches, Projector, TokenPooler
 from tfacct.reference.module_classes import module_class
 from tfacct.reference.modules import ACTIVATIONS, Head, Tokens
 from tfacct.reference.part_module import Past, built, family_module
@@ -53,34 +53,29 @@ def _positions(shape: architecture.Transformer | architecture.Encoder) -> nn.Mod
     return Positions(part) if part.stored else Sines(part, getattr(shape.embed, "every", None))
 
 
-def _front(part: parts.Embedding | parts.Patches | parts.Stem) -> nn.Module:
-    if (module_of_family := family_module(part)) is not None:
-        return module_of_family(part)  # type: ignore[no-any-return]
-    if isinstance(part, parts.Stem):
-        return Stem(part)
-    return Patches(part) if isinstance(part, parts.Patches) else Tokens(part)
+MODULES: dict[type[parts.Part], Any] = {
+    parts.Embedding: Tokens,
+    parts.Patches: Patches,
+    parts.Stem: Stem,
+    parts.Segments: Segments,
+    parts.AttentionPooler: AttentionPooler,
+    parts.TokenPooler: TokenPooler,
+    parts.Averaged: Averaged,
+    parts.Merger: Merger,
+    parts.HyperHead: HyperHead,
+    parts.HyperMean: HyperMean,
+}
+"""Modules of the parts outside the layers."""
 
 
-def _extra(part: parts.Part) -> nn.Module:
-    """Module of an extra embedding or of another part next to the layers."""
-    if (module_of_family := family_module(part)) is not None:
-        return module_of_family(part)  # type: ignore[no-any-return]
-    if isinstance(part, parts.Segments):
-        return Segments(part)
-    raise TypeError(f"the reference model has no module for {type(part).__name__}")
-
-
-def _pooler(part: parts.Part | None, last: bool) -> nn.Module | None:
+def _module(part: parts.Part | None) -> Any:
+    """Module of a part outside the layers, None without a part. Raises TypeError."""
     if part is None:
         return None
-    if (module_of_family := family_module(part)) is not None:
-        return module_of_family(part)  # type: ignore[no-any-return]
-    if isinstance(part, parts.AttentionPooler):
-        return AttentionPooler(part)
-    if isinstance(part, parts.TokenPooler):
-        return TokenPooler(part)
-    assert isinstance(part, parts.Pooler)
-    return Pooler(part, last)
+    made = family_module(part) or MODULES.get(type(part))
+    if made is None:
+        raise TypeError(f"the reference model has no module for {type(part).__name__}")
+    return made(part)
 
 
 class Encoder(nn.Module):
@@ -92,7 +87,7 @@ class Encoder(nn.Module):
         self.embed: Any = None
         self.stem: Any = None
         if encoder.embed is not None:
-            setattr(self, "stem" if isinstance(encoder.embed, parts.Stem) else "embed", _front(encoder.embed))
+            setattr(self, "stem" if isinstance(encoder.embed, parts.Stem) else "embed", _module(encoder.embed))
         self.pos_embed = _positions(encoder)
         self.rel_bias = None if encoder.bias is None else RelativeBias(encoder.bias, encoder.bias.heads, both_ways=True)
         self.embed_norm = norm_module(encoder.embed_norm)
@@ -133,7 +128,7 @@ class Decoder(nn.Module):
         super().__init__()
         self.recompute, self.longest = recompute, shape.longest
         self.windowed = any(stack.block.window is not None for stack in shape.stacks)
-        table: Any = _front(shape.embed)
+        table = _module(shape.embed)
         self.embed = table
         self.pos_embed = _positions(shape)
         self.positions_after_norm = shape.positions is not None and shape.positions.layout == "after_norm"
@@ -146,7 +141,7 @@ class Decoder(nn.Module):
         self.rel_embed: Any = None
         self.first_conv: Any = None
         for part in (*shape.extra_embeddings, *shape.extra_parts):
-            setattr(self, part.name, _extra(part))
+            setattr(self, part.name, _module(part))
         self.added = ("type_embed", *(part.name for part in shape.extra_embeddings))
         self.encoder = None
         if shape.encoder is not None:
@@ -157,9 +152,8 @@ class Decoder(nn.Module):
         self.embed_norm = norm_module(shape.embed_norm)
         self.per_layer: Any = built(shape.per_layer)
         self.streams, self.merged = built(shape.expand_streams), built(shape.join_streams)
-        self.hc_head: nn.Module | None = HyperMean() if isinstance(shape.join_streams, parts.HyperMean) else None
-        if isinstance(shape.join_streams, parts.HyperHead):
-            self.hc_head = HyperHead(shape.join_streams)
+        join = shape.join_streams
+        self.hc_head = _module(join) if isinstance(join, parts.HyperHead | parts.HyperMean) else None
         self.each = shape.streams.streams if isinstance(shape.streams, parts.HyperConnection) else 1
         self.lends = any(isinstance(part, parts.Attention) and part.borrowed for part in shape.attentions)
         self.blocks = _blocks(shape.stacks, fused=fused, keep_all=keep_all)
@@ -170,8 +164,9 @@ class Decoder(nn.Module):
             self.lm_head = (family_module(shape.head) or Head)(shape.head, last)
         if self.lm_head is not None and shape.head is not None and shape.head.tied:
             self.lm_head.weight = table.weight
-        self.pooler = _pooler(shape.pooler, last)
-        self.merger = None if shape.merger is None else merging(shape.merger)
+        pooler = shape.pooler
+        self.pooler = Pooler(pooler, last) if isinstance(pooler, parts.Pooler) else _module(pooler)
+        self.merger = _module(shape.merger)
         self.projector = Projector(shape.projector) if isinstance(shape.projector, parts.Projector) else None
         self.tapped_blocks = () if shape.deepstack is None else shape.deepstack.after_blocks
         self.deepstack = nn.ModuleList(

@@ -52,6 +52,13 @@ class Weighted(Work):
         self.weight = nn.Parameter(torch.empty(size))
 
 
+class Times(Work):
+    """One tensor times another: values and their gates, or scores and their weights."""
+
+    def forward(self, x: Tensor, other: Tensor) -> Tensor:
+        return x * other
+
+
 class Embedding(nn.Embedding):
     """An embedding."""
 
@@ -59,12 +66,12 @@ class Embedding(nn.Embedding):
         pass
 
 
-class Hidden(nn.Module):
-    """A learned vector for masked tokens or patches, which only pretraining uses: nothing reads it here."""
+class Vector(nn.Module):
+    """A learned vector, which another module reads, or only pretraining, such as that of masked tokens."""
 
-    def __init__(self, hidden: int) -> None:
+    def __init__(self, size: int) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(hidden))
+        self.weight = nn.Parameter(torch.empty(size))
 
 
 class Scale(Work):

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from tfacct.families.rare import jetmoe
 from tfacct.reference.attention import Attention, Cache
-from tfacct.reference.experts import Bank, Shifted, Weighting
-from tfacct.reference.modules import Linear, Work
+from tfacct.reference.experts import Bank, Shifted
+from tfacct.reference.modules import Linear, Times, Work
 from tfacct.reference.rotary import Angles
 from tfacct.reference.step import Step
 
@@ -34,7 +34,7 @@ class MixtureOfAttention(Attention):
         self.router, self.routing = Linear(part.hidden, part.experts, bias=False), Shares()
         sizes_of = {"q_proj": (part.hidden, self.keys), "o_proj": (self.keys, part.hidden)}
         self.experts = nn.ModuleDict({name: Bank(part.experts, *sizes, bias=False) for name, sizes in sizes_of.items()})
-        self.weighting, self.sum = Weighting(), Shifted(part.hidden)
+        self.weighting, self.sum = Times(), Shifted(part.hidden)
 
     def forward(self, x: Tensor, step: Step, past: Cache | None) -> tuple[Tensor, ...]:
         batch, tokens, size = x.shape

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from tfacct.families.rare import recurrent_gemma
-from tfacct.reference.mixing import Convolution, Gate, Mixer, States, decayed_sums
-from tfacct.reference.modules import Activation, BatchedProduct, Linear, Weighted, Work
+from tfacct.reference.mixing import Convolution, Mixer, States, decayed_sums
+from tfacct.reference.modules import Activation, BatchedProduct, Linear, Times, Weighted, Work
 from tfacct.reference.part_module import Past, Shapes
 
 DECAY = -8.0
@@ -91,7 +91,7 @@ class RGLRU(Mixer):
         super().__init__()
         width = part.width
         self.y_proj, self.x_proj = (Linear(part.hidden, width, bias=True) for _ in "yx")
-        self.act, self.gate = Activation(part.activation), Gate()
+        self.act, self.gate = Activation(part.activation), Times()
         self.conv = LastTokens(width, part.before + 1, bias=True)
         self.input_gate, self.decay_gate = (BlockGate(part.blocks, part.block_dim) for _ in "ia")
         self.decay, self.input, self.recurrence = Decay(width), Input(), Recurrence()

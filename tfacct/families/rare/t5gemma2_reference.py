@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tfacct.families.rare import t5gemma2
 from tfacct.reference.attention import Attention, Cache, Softmax, by_head
-from tfacct.reference.modules import Hidden, Linear, Product, RMSNorm, Tokens, Work
+from tfacct.reference.modules import Linear, Product, RMSNorm, Tokens, Vector, Work
 from tfacct.reference.part_module import Past, Shapes
 from tfacct.reference.rotary import Angles
 from tfacct.reference.step import Step
@@ -101,4 +101,4 @@ class ImageEndEmbedding(Tokens):
 
     def __init__(self, part: t5gemma2.ImageEndEmbedding) -> None:
         super().__init__(part)
-        self.image_end = Hidden(part.hidden)
+        self.image_end = Vector(part.hidden)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from tfacct.families.rare import xlnet
 from tfacct.reference.attention import Attention, by_head
 from tfacct.reference.distances import Gather
-from tfacct.reference.modules import Hidden, Linear, Product, Tokens, Work
+from tfacct.reference.modules import Linear, Product, Tokens, Vector, Work
 from tfacct.reference.rotary import Angles
 from tfacct.reference.step import Step
 
@@ -72,4 +72,4 @@ class MaskedEmbedding(Tokens):
 
     def __init__(self, part: xlnet.MaskedEmbedding) -> None:
         super().__init__(part)
-        self.mask = Hidden(part.hidden)
+        self.mask = Vector(part.hidden)
