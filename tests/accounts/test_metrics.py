@@ -91,7 +91,7 @@ def test_where_attention_overtakes_the_mlp(name: str, context: int | None, token
 
 
 def test_a_chunk_that_is_ahead_from_the_start() -> None:
-    """With 100,000 new tokens the smallest context there is is past gpt2-xl's crossover."""
+    """With 100,000 new tokens the smallest possible context is past gpt2-xl's crossover."""
     model = load("gpt2-xl").loaded
     assert attention_overtakes(Point(model.ledger, Workload(200_000, 100_000)), chunk=True) == 100_000
 
@@ -144,13 +144,13 @@ def test_no_sizes_make_float64_worse(
 
 
 def test_arrays_past_the_largest_machine_integer() -> None:
-    """405B at a million tokens is more than 2⁶³, where integers of a machine wrap."""
+    """405B at a million tokens is more than 2⁶³, where 64-bit integers overflow."""
     model = load("llama-3.1-405b")
     (exact,) = model.evaluate("total_flops", ctx=[2**20], exact=True)
     assert exact == model.flops(ctx=2**20).total > 2**63
 
 
-def test_arrays_of_fields_and_letters() -> None:
+def test_arrays_of_fields_and_axes() -> None:
     model = load("llama-3.1-8b")
     heads = [1, 2, 4, 8, 16, 32]
     for name in ("total_flops", "kv_cache_bytes", "total_params"):
@@ -162,7 +162,7 @@ def test_arrays_of_fields_and_letters() -> None:
 
 
 def test_whatever_the_array_holds_exact_is_exact() -> None:
-    """Machine integers in an array of objects would wrap, floats would round."""
+    """64-bit integers in an array of objects would overflow, floats would round."""
     model, batch = load("llama-3.1-8b"), 10**6
     wanted = model.flops(ctx=2**20, batch=batch).total
     for one in (2**20, np.int64(2**20), np.float64(2**20), float(2**20)):

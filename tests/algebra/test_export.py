@@ -21,7 +21,7 @@ def test_a_size_is_written_as_it_is_counted() -> None:
         SizeText("R+Hr") * SizeText("K")
 
 
-def test_every_preset_is_written_and_its_letters_are_explained() -> None:
+def test_every_preset_is_exported_and_its_axes_are_explained() -> None:
     """`export_ledger` itself compares each size with the ledger's."""
     for ours in presets.load_all():
         model = export_ledger(ours.architecture)
@@ -34,7 +34,7 @@ def test_every_preset_is_written_and_its_letters_are_explained() -> None:
         assert set(model.sizes) <= set(model.legend), ours.name
 
 
-def test_a_derived_size_follows_its_letters() -> None:
+def test_a_derived_size_is_written_in_its_axes() -> None:
     """Falcon H1's projection holds gates, inputs and the heads' steps: 2 · Km · Gm · Hm + 2 · Km · Ns + Km · Gm."""
     blocks = load("falcon-h1-0.5b").symbolic_ledger().ways[0]["groups"][1]
     assert blocks["count"] == "L" and blocks["blocks"] == "0-35"
@@ -43,13 +43,13 @@ def test_a_derived_size_follows_its_letters() -> None:
     assert value("2*Km*Gm+Km", {"Km": 3, "Gm": 5}) == 33
 
 
-def test_an_encoder_of_its_own_sizes_has_its_own_letters() -> None:
+def test_an_encoder_of_its_own_sizes_has_its_own_axes() -> None:
     groups = load("bart-base").symbolic_ledger().ways[0]["groups"]
     assert next(group for group in groups if group["count"] == "Le")["axes"]["N"] == "Kenc*G"
 
 
 def test_the_file_of_points_is_what_the_ledgers_come_to() -> None:
-    """Sizes are drawn anew at every point, and counted from the parts: no written text is asked."""
+    """Sizes are drawn at every point, and counted from the parts: the exported text is not used."""
     document = conformance.document()
     assert conformance.FILE.read_text(encoding="utf-8") == document
     assert len(json.loads(document)["points"]) > 1000

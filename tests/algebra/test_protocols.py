@@ -17,7 +17,7 @@ KNOBS: dict[str, tuple[str, dict[str, np.ndarray[Any, Any]]]] = {
     "two forms": ("deepseek-v3", {"ctx": SMALL, "tokens": np.minimum(SMALL, 300)}),
     "experts": ("mixtral-8x7b", {"ctx": SMALL, "tokens": SMALL, "batch": SMALL % 7 + 1}),
     "heads": ("llama-3.1-8b", {"num_key_value_heads": HEADS}),
-    "letters": ("llama-3.1-8b", {"F": SMALL, "L": SMALL % 90 + 1}),
+    "axes": ("llama-3.1-8b", {"F": SMALL, "L": SMALL % 90 + 1}),
     "table": ("t5-small", {"ctx": SMALL[:50, None], "batch": SMALL[None, :70]}),
 }
 METRICS = ("total_flops", "kv_cache_bytes", "share.attn", "total_params", "total_read_bytes")

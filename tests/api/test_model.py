@@ -40,7 +40,7 @@ def test_a_second_model_may_be_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("nothing", [3, {1, 2}, b"gpt2", ["gpt2"], "gpt2xl"], ids=repr)
-def test_what_is_no_model_is_told_so(nothing: Any) -> None:
+def test_what_is_no_model_is_refused(nothing: Any) -> None:
     for asked in (load, load("gpt2").diff):
         with pytest.raises(TfacctError):
             asked(nothing)
@@ -52,7 +52,7 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "logits": (lambda: GPT2.flops(logits="some"), "logits must be one of all, last, not 'some'"),  # type: ignore[arg-type]
     "both": (lambda: GPT2.flops(decode=True, tokens=20), "decode means one new token, but tokens is 20\nleave one of"),
     "source": (lambda: GPT2.kv(source=7), "there is no encoder, so source does not apply"),
-    "nothing kept": (lambda: load("bert-base").flops(decode=True), "leave decode and tokens out"),
+    "no cache": (lambda: load("bert-base").flops(decode=True), "leave decode and tokens out"),
     "too many": (
         lambda: GPT2.flops(ctx=1000, tokens=2000),
         "tokens=2000 exceeds the context 1,000\nuse ctx=2000 or more",
@@ -102,7 +102,7 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
         lambda: load({**TINY["llama"], "model_type": "mine", "architectures": ["LlamaForCausalLM"]}),
         "its class LlamaForCausalLM belongs to llama: model_type='llama'",
     ),
-    "witness": (lambda: GPT2.verify(against="me"), "against must be transformers, not 'me'"),
+    "against": (lambda: GPT2.verify(against="me"), "against must be transformers, not 'me'"),
     "layers of a step": (lambda: GPT2.verify(train=True, all_layers=True), "all_layers does not apply here"),
     "adapters": (lambda: GPT2.verify(lora=8), "lora needs train=True"),
     "proof": (lambda: GPT2.prove(by="faith"), "by must be one of symbols, grid, not 'faith'"),  # type: ignore[arg-type]
@@ -133,17 +133,17 @@ MEASURED = {"steps", "few", "positions"}
 
 
 @pytest.mark.parametrize("name", [with_torch(name) if name in MEASURED else name for name in REFUSED])
-def test_errors_speak_to_who_called(name: str) -> None:
-    """Python's callers have keywords, no `--options`."""
-    asked, said = REFUSED[name]
+def test_errors_name_keywords(name: str) -> None:
+    """In Python an error names keywords, not `--options`."""
+    asked, words = REFUSED[name]
     with pytest.raises(TfacctError) as refusal:
         asked()
-    assert said in str(refusal.value)
+    assert words in str(refusal.value)
     assert not re.search(r"--\w", str(refusal.value))
 
 
 def test_sizes_are_written_as_on_the_command_line() -> None:
-    """Of the spellings of 8,192 none is another question; nor are those of ranges. `8,192` could be two contexts."""
+    """All spellings of 8,192 are one question, and so are those of a range. `8,192` could be two contexts."""
     import numpy as np
 
     for method in (GPT2.flops, GPT2.kv, GPT2.sweep):
@@ -229,8 +229,8 @@ RANKS = ["tp", "sp", "fsdp", "ep", "pp", "cp"]
 
 def test_a_group_of_keywords_is_spelled_out() -> None:
     """`help` shows every keyword with its default; one of another method is refused, not swallowed."""
-    said = inspect.signature(GPT2.flops).parameters
-    assert {name: said[name].default for name in ("ctx", "tokens", "decode", "batch", "source", "logits")} == {
+    parameters = inspect.signature(GPT2.flops).parameters
+    assert {name: parameters[name].default for name in ("ctx", "tokens", "decode", "batch", "source", "logits")} == {
         "ctx": None, "tokens": None, "decode": False, "batch": 1, "source": None, "logits": "all",
     }  # fmt: skip
     assert list(inspect.signature(GPT2.kv).parameters) == ["kv_dtype", "kv_block", "ctx", "batch", "source", *RANKS]
@@ -249,13 +249,13 @@ def test_a_group_of_keywords_is_spelled_out() -> None:
         GPT2.time(on="h100", train=True)  # type: ignore[call-arg]
 
 
-def test_the_shells_groups_are_pythons() -> None:
-    """What a step is asked for by, on either side; and a Request knows no other."""
+def test_options_of_a_step_are_those_of_python() -> None:
+    """The command line, Python and Request have the same names."""
     names = {field.name for field in fields(Request)} - {"logits"}
     assert set(options.Step.__annotations__) == names
 
 
-def test_a_shell_is_spoken_to_until_the_command_ends(run: Run) -> None:
+def test_errors_name_options_only_while_a_command_runs(run: Run) -> None:
     assert "--ctx must be at least 1" in run("flops", "gpt2", "--ctx", "0").err
     assert run("flops", "gpt2", "--tokens", "2000").err.count("--tokens 2000 exceeds the context 1,024") == 1
     with pytest.raises(TfacctError, match=r"^ctx must be at least 1"):
@@ -267,8 +267,8 @@ def test_the_hint_at_a_field_without_effect_is_spelled_for_python() -> None:
     assert any("use_sliding_window=True max_window_layers=0" in note for note in facts["notes"])
 
 
-def test_no_room_below_the_command_line_raises_with_a_shells_spelling() -> None:
-    """Only notes may: they are printed under a table, whoever asked for it."""
+def test_no_package_below_the_command_line_raises_with_an_option() -> None:
+    """Only notes may name options: they are printed under a table in both interfaces."""
 
     def spelled(node: ast.AST) -> Iterator[str]:
         for inner in ast.walk(node):
@@ -311,7 +311,7 @@ def test_what_python_gets_is_plain(name: str) -> None:
     ],
 )
 def test_no_keyword_is_dropped(ask) -> None:
-    """Groups of options, which a checker of types sees, and a running program too."""
+    """Each keyword of a group of options, for type checkers and at run time."""
     with pytest.raises(TypeError, match=r"unexpected keyword argument|an old name of it"):
         ask(load("gpt2"))
 

@@ -22,7 +22,7 @@ WITHOUT_NORM = {"mobilebert"}
 """Families whose norms, by default, only multiply and add (NoNorm)."""
 
 
-def test_the_last_word_of_a_pointwise_path_tells_its_kind() -> None:
+def test_the_last_word_of_a_pointwise_path_is_its_kind() -> None:
     wrong, seen = [], set()
     for name in SHAPES:
         model = tiny(name)

@@ -33,8 +33,8 @@ WINDOWED = [name for name in SHAPES if any(b.window for b in tiny(name).architec
 
 
 def mask(queries: int, keys: int, window: int | None, *, around: bool = False) -> list[list[bool]]:
-    """Row by row what each new token sees of all keys: none after itself, and of those the last `window`; or all, and
-    those in the `window` around it."""
+    """Which of all keys each new token sees, a row per token: the last `window` up to itself, or, with `around`, those
+    in the `window` around it."""
     old = keys - queries
     if around:
         half = keys if window is None else (window - 1) // 2
@@ -46,13 +46,13 @@ def mask(queries: int, keys: int, window: int | None, *, around: bool = False) -
 
 
 def in_chunks(queries: int, keys: int, size: int) -> list[list[bool]]:
-    """Row by row what each new token sees of all keys: those of its chunk of `size` positions, none behind it."""
+    """Which of all keys each new token sees, a row per token: those up to itself in its chunk of `size` positions."""
     old = keys - queries
     return [[key <= old + q and key // size == (old + q) // size for key in range(keys)] for q in range(queries)]
 
 
 def test_chunks_by_hand() -> None:
-    """Of five positions in chunks of three the last three see three, one and two."""
+    """Of five positions in chunks of three, the last three see three, one and two."""
     assert [sum(row) for row in in_chunks(3, 5, 3)] == [3, 1, 2]
 
 
@@ -84,7 +84,7 @@ def test_any_pairs_equal_a_count_over_the_mask(old: int, queries: int, window: i
 @STEP
 @pytest.mark.parametrize("name", by_kind(SHAPES))
 def test_masked_flops_are_those_of_the_pairs_in_the_mask(name: str, work: Workload) -> None:
-    """Block by block; a product of pairs costs 2 for each of them and each number of a head."""
+    """In each layer, each pair costs 2 FLOPs for each number of a head."""
     model, at = tiny(name), work.axes()
     full, masked = (model.ledger.flops(at, masked=flag, unfolded=True) for flag in (False, True))
     paired = set()
@@ -104,7 +104,7 @@ def test_masked_flops_are_those_of_the_pairs_in_the_mask(name: str, work: Worklo
                 around=around,
             )
         )
-        kept = sum(map(sum, rows))
+        visible = sum(map(sum, rows))
         products = [*zip(("scores", "values"), sizes_of_pairs(block.attention), strict=True)]
         if isinstance(block.attention, DifferentialAttention):  # its class runs it once for each half of the values
             products += [(f"second_{which}", size) for which, size in products]
@@ -113,7 +113,7 @@ def test_masked_flops_are_those_of_the_pairs_in_the_mask(name: str, work: Worklo
             if which == "scores" and getattr(block.attention, "score_function", "") == "distance":
                 continue  # no product
             paired.add(path)
-            assert masked[path] == 2 * work.batch * block.attention.heads * size * kept
+            assert masked[path] == 2 * work.batch * block.attention.heads * size * visible
             assert full[path] == 2 * work.batch * block.attention.heads * size * work.tokens * (
                 work.context if around else keys_met(work, block.window)
             )
@@ -135,13 +135,13 @@ def test_masked_flops_are_those_of_the_pairs_in_the_mask(name: str, work: Worklo
 
 
 def _top(part: Attention | LatentAttention) -> int | None:
-    """Keys that an indexer leaves of those before a token, where a mask counts them."""
+    """The number of keys that an indexer selects, if a mask counts them."""
     return part.indexer.top if isinstance(part, LatentAttention) and part.indexer is not None else None
 
 
 def of_compressed(number: int, attn: CompressedAttention, work: Workload) -> dict:
-    """Products with compressed keys: FLOPs of a pair, and row by row which of those keys each new token sees, or, of an
-    indexer's choice, as many of them."""
+    """Matmuls with compressed keys: FLOPs of a pair, and a row per new token of the keys that it sees, or of as many as
+    the indexer selects."""
     rate = attn.light or attn.heavy
     if rate is None:
         return {}
@@ -158,7 +158,7 @@ def of_compressed(number: int, attn: CompressedAttention, work: Workload) -> dic
 
 
 def test_what_is_seen_of_compressed_keys_by_hand() -> None:
-    """Keys of two tokens: of seven tokens the last three see two, three and three of the three that are full."""
+    """A key covers two tokens: of seven tokens, the last three see two, three and three of the three complete keys."""
     sizes = dict.fromkeys(("hidden", "groups", "group_heads", "head_dim", "q_rank", "out_rank"), 1)
     index = dict.fromkeys(("light", "index_heads", "index_dim", "index_top"))
     part = CompressedAttention(**sizes, **index, rope_dim=2, window=2, heavy=2, rotary=Rotary(10_000.0))
@@ -167,7 +167,7 @@ def test_what_is_seen_of_compressed_keys_by_hand() -> None:
 
 
 def sizes_of_pairs(attn: Attention | LatentAttention | CompressedAttention) -> tuple[int, int]:
-    """Numbers that a query and a key are multiplied by, and those of what is summed."""
+    """Head sizes of queries and keys, and of values."""
     if isinstance(attn, CompressedAttention):
         return attn.head_dim, attn.head_dim
     if isinstance(attn, Attention):
@@ -178,7 +178,7 @@ def sizes_of_pairs(attn: Attention | LatentAttention | CompressedAttention) -> t
 
 
 def keys_met(work: Workload, window: int | None) -> int:
-    """Keys that any of the new tokens sees: the columns of the dense product."""
+    """Number of keys that any of the new tokens sees: the columns of the dense matmul."""
     rows = mask(work.tokens, work.context, window)
     return sum(any(row[key] for row in rows) for key in range(work.context))
 
@@ -193,32 +193,32 @@ def test_a_window_that_sees_both_ways_by_hand() -> None:
 
 
 @pytest.mark.parametrize("name", WINDOWED)
-def test_a_windowed_block_keeps_the_window_and_no_more(name: str) -> None:
-    """State is min(S, W) tokens: the next query sees one of them less, and itself."""
+def test_a_windowed_layer_caches_its_window(name: str) -> None:
+    """min(S, W) tokens: the next query sees one less of them, and itself."""
     model = tiny(name)
     for work in STEPS.values():
-        kept = model.ledger.states(work.axes(), unfolded=True)
+        cached = model.ledger.states(work.axes(), unfolded=True)
         for number, block in enumerate(model.architecture.blocks()):
             if block.attention is None:
                 continue
             tokens = len(range(work.context)[-block.window :]) if block.window else work.context
             if getattr(block.attention, "borrowed", False):
-                assert f"blocks.{number}.attn.k_cache" not in kept
+                assert f"blocks.{number}.attn.k_cache" not in cached
                 continue
             if isinstance(block.attention, CompressedAttention):  # whose keys are values too
-                assert kept[f"blocks.{number}.attn.kv_cache"] == work.batch * block.attention.head_dim * tokens
+                assert cached[f"blocks.{number}.attn.kv_cache"] == work.batch * block.attention.head_dim * tokens
                 continue
             if isinstance(block.attention, LatentAttention) and block.attention.mla_mode != "unpacked":
-                assert kept[f"blocks.{number}.attn.latent_cache"] == work.batch * block.attention.kv_rank * tokens
-                assert kept[f"blocks.{number}.attn.rotary_cache"] == work.batch * block.attention.rope_dim * tokens
+                assert cached[f"blocks.{number}.attn.latent_cache"] == work.batch * block.attention.kv_rank * tokens
+                assert cached[f"blocks.{number}.attn.rotary_cache"] == work.batch * block.attention.rope_dim * tokens
                 continue
             for cache, size in zip(("k_cache", "v_cache"), sizes_of_pairs(block.attention), strict=True):
                 each = work.batch * block.attention.kv_heads * size
-                assert kept[f"blocks.{number}.attn.{cache}"] == each * tokens
+                assert cached[f"blocks.{number}.attn.{cache}"] == each * tokens
 
 
 def test_symbols_for_both_lengths_are_the_numbers() -> None:
-    """A formula has a letter for the keys seen and one for those kept; bound, it is the count."""
+    """A formula has one symbol for visible keys and one for cached keys; with both bound, it is the count."""
     model, work = tiny("gemma2"), STEPS["chunk"]
     both = {
         **work.axes(),
@@ -237,7 +237,7 @@ STEPPING = [name for name in ALONE if tiny(name).ledger.together == 1]  # not pa
 @pytest.mark.parametrize("prompt", [1, 4, 5, 23])
 @pytest.mark.parametrize("name", by_kind(n for n in STEPPING if n in WINDOWED or "moe" in n or "deepseek" in n))
 def test_all_decode_steps_are_the_loop_over_them(name: str, prompt: int) -> None:
-    """Each step on its own, with the keys that its mask keeps counted one by one; every so many of them added up."""
+    """Each step's visible keys are counted one by one; sums are compared after several numbers of steps."""
     model = tiny(name)
     total: dict[str, int] = dict.fromkeys(model.ledger.flops(Workload(1, 1).axes(), unfolded=True), 0)
     assert not any(decode_flops(model.ledger, batch=3, prompt=prompt, steps=0).values())
@@ -247,9 +247,9 @@ def test_all_decode_steps_are_the_loop_over_them(name: str, prompt: int) -> None
         for number, block in enumerate(model.architecture.blocks()):
             if block.attention is None:
                 continue
-            kept = sum(map(sum, mask(1, prompt + step, block.window)))
+            visible = sum(map(sum, mask(1, prompt + step, block.window)))
             for which, size in zip(("scores", "values"), sizes_of_pairs(block.attention), strict=True):
-                counted[f"blocks.{number}.attn.{which}"] = 2 * 3 * block.attention.heads * size * kept
+                counted[f"blocks.{number}.attn.{which}"] = 2 * 3 * block.attention.heads * size * visible
         total = {path: total[path] + flops for path, flops in counted.items()}
         folded: dict[str, int] = {}
         for path, flops in total.items():
@@ -260,8 +260,8 @@ def test_all_decode_steps_are_the_loop_over_them(name: str, prompt: int) -> None
             assert decode_flops(model.ledger, batch=3, prompt=prompt, steps=step) == folded, step
 
 
-def test_a_step_that_expands_the_latent_expands_all_of_it() -> None:
-    """deepseek_v3, one token after 22: keys and values of 23 tokens are made again; unpacked only the new one's."""
+def test_a_step_that_expands_latents_expands_all_of_them() -> None:
+    """deepseek_v3, one token after 22: keys and values of all 23 tokens are computed; unpacked, only the new one's."""
     one = Workload(context=23, tokens=1, batch=1).axes()
     made = 2 * 14 * 6 * 8  # R·N·Hp
     forms = {form: tiny("deepseek_v3", latent_attention=form) for form in ("expanded", "absorbed", "unpacked")}
@@ -271,14 +271,14 @@ def test_a_step_that_expands_the_latent_expands_all_of_it() -> None:
         "absorbed": made,
         "unpacked": made,
     }
-    # In the latent's space a query head has 14 + 4 numbers instead of 8 + 4, a value head 14 instead of 10.
+    # Absorbed, a query head has 14 + 4 numbers instead of 8 + 4, a value head 14 instead of 10.
     assert {form: flops["blocks.0.attn.scores"] for form, flops in counted.items()} == {
         "expanded": 2 * 6 * 23 * 12,
         "absorbed": 2 * 6 * 23 * 18,
         "unpacked": 2 * 6 * 23 * 12,
     }
-    kept = {form: sum(model.ledger.states(one).values()) for form, model in forms.items()}
-    assert kept == {"expanded": 3 * 23 * (14 + 4), "absorbed": 3 * 23 * (14 + 4), "unpacked": 3 * 23 * 6 * (12 + 10)}
+    cached = {form: sum(model.ledger.states(one).values()) for form, model in forms.items()}
+    assert cached == {"expanded": 3 * 23 * (14 + 4), "absorbed": 3 * 23 * (14 + 4), "unpacked": 3 * 23 * 6 * (12 + 10)}
     params = [model.ledger.parameters() for model in forms.values()]
     assert params[0] == params[1] == params[2]
 
@@ -300,7 +300,7 @@ def test_no_more_experts_are_read_than_there_are(tokens: int, touched: int) -> N
 @settings(max_examples=60, deadline=None, database=None)
 @given(batch=st.integers(1, 4), tokens=st.integers(1, 6), experts=st.integers(1, 9), seed=st.integers())
 def test_the_most_that_can_be_touched_is_touched_by_some_routing(batch, tokens, experts, seed) -> None:
-    """Tokens sent one expert after the other touch min(E, B·T·A); no routing touches more."""
+    """Routing to one expert after the other touches min(E, B·T·A) experts; no routing touches more."""
     draw = random.Random(seed)
     active = draw.randint(1, experts)
     part = Experts(hidden=3, experts=experts, active=active, width=5)
@@ -313,8 +313,8 @@ def test_the_most_that_can_be_touched_is_touched_by_some_routing(batch, tokens, 
     assert len(in_turn) == most >= len(at_random)
 
 
-def test_a_token_meets_the_experts_it_is_sent_to() -> None:
-    """mixtral: of 7 experts of 3·48·37 numbers in 2 layers 4; the router and all else whole."""
+def test_active_parameters_include_the_experts_of_one_token() -> None:
+    """mixtral: 4 of 7 experts of 3·48·37 parameters in each of 2 layers; the router and all else whole."""
     ledger = tiny("mixtral").ledger
     stored, active = sum(ledger.parameters().values()), sum(ledger.active_parameters().values())
     assert stored - active == 2 * (7 - 4) * 3 * 48 * 37
@@ -347,7 +347,7 @@ def test_a_cache_of_every_token_in_every_layer(name: str, context: int, layers: 
     windowed = name != "llama-3.2-1b"
     for report in (load(name).kv(ctx=context), load(name).memory(ctx=context)):
         assert report.kv_cache_bytes_without_windows == every and (report.kv_cache_bytes < every) is windowed
-        said = [note for note in report.notes if "Without windows, an engine would cache" in note]
-        assert bool(said) is windowed and (not windowed or f"({every:,} bytes)" in said[0])
+        notes = [note for note in report.notes if "Without windows, an engine would cache" in note]
+        assert bool(notes) is windowed and (not windowed or f"({every:,} bytes)" in notes[0])
     ranks = load(name).memory(ctx=context, tp=2)
     assert ranks.kv_cache_bytes_without_windows * 2 == every

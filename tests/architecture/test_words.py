@@ -43,7 +43,7 @@ def test_the_ratio_of_a_training_step_is_to_six_times() -> None:
         assert line["ratio_to_rule_of_thumb"] == pytest.approx(Fraction(line["total_flops"], rule))
 
 
-def test_a_size_of_one_place_names_it_and_a_size_of_a_whole_side_names_the_side() -> None:
+def test_a_size_of_one_part_names_it_and_a_size_of_a_whole_side_names_the_side() -> None:
     """Without an encoder the MTP heads are named; with one, all layers of the decoder are the decoder."""
     ahead, windowed = Place(False, MTP, []), Place(False, "windowed", [])
     alone = [{ahead.words}, set[str]()]

@@ -31,7 +31,7 @@ def families(made: Callable[..., Any]) -> tuple[Any, Any]:
 
     @made(kw_only=True)
     class Narrow(Base):
-        """Named fields behind those of its base."""
+        """Keyword-only fields after those of its base."""
 
         __qualname__ = "Narrow"
         place: tuple[int, ...]
@@ -41,7 +41,7 @@ def families(made: Callable[..., Any]) -> tuple[Any, Any]:
 
 
 def frozen(cls: Any = None, **asked: Any) -> Any:
-    """Return `dataclass` with the two words that a record stands for."""
+    """Return `dataclass` with the two arguments that `record` replaces."""
     return dataclass(cls, frozen=True, slots=True, **asked)
 
 
@@ -100,7 +100,7 @@ def test_nothing_is_assigned_and_equality_and_hash_go_by_the_compared_fields() -
 
 
 def test_a_record_is_pickled_by_its_fields() -> None:
-    one = Narrow(3, place=(1, 2), note="kept")
+    one = Narrow(3, place=(1, 2), note="ignored")
     assert repr(pickle.loads(pickle.dumps(one))) == repr(one)
 
 
@@ -117,7 +117,7 @@ def test_a_frozen_dataclass_inherits_from_a_record() -> None:
 def test_a_class_s_signature_is_known_before_an_object_is_made() -> None:
     mine, theirs = families(record), families(frozen)
     for cls, other in zip(mine, theirs, strict=True):
-        said, expected = inspect.signature(cls).parameters, inspect.signature(other).parameters
-        assert [(name, entry.kind, entry.annotation) for name, entry in said.items()] == [
+        parameters, expected = inspect.signature(cls).parameters, inspect.signature(other).parameters
+        assert [(name, entry.kind, entry.annotation) for name, entry in parameters.items()] == [
             (name, entry.kind, entry.annotation) for name, entry in expected.items()
         ]

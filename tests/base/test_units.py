@@ -25,7 +25,7 @@ from tfacct.output.report import Column
         (999_499, "999 K", "999 K", "976 KiB", "999 KB"),
         (999_500, "1.00 M", "1.00 M", "976 KiB", "1.00 MB"),
         (1000 * 1024, "1.02 M", "1.02 M", "0.977 MiB", "1.02 MB"),
-        # A half goes to the even side; what rounds up to 1.00 of the next unit is said so.
+        # A half rounds to even; what rounds up to 1.00 of the next unit is written in that unit.
         (1_125, "1.12 K", "1.12 K", "1.10 KiB", "1.12 KB"),
         (1_135, "1.14 K", "1.14 K", "1.11 KiB", "1.14 KB"),
         (1020 * 1024, "1.04 M", "1.04 M", "0.996 MiB", "1.04 MB"),
@@ -53,7 +53,7 @@ def test_large_integers_are_not_rounded_through_floats() -> None:
 @pytest.mark.parametrize(
     ("share", "printed"),
     [
-        (Fraction(23, 80), "28.8%"),  # 28.75 %: a half, to the even side
+        (Fraction(23, 80), "28.8%"),  # 28.75 %: a half, to even
         (Fraction(51, 80), "63.8%"),  # 63.75 %
         (Fraction(49, 80), "61.2%"),  # 61.25 %
         (Fraction(1, 2000), "0.0%"),  # 0.05 %

@@ -43,13 +43,13 @@ LLAMA = {"model_type": "llama", "vocab_size": 32, "hidden_size": 16, "num_hidden
     ],
 )
 def test_a_refusal_has_one_shape(run, arguments: str, says: str, hint: str | None) -> None:
-    """As text a line each; with `--json` one object on stderr, whoever refuses."""
+    """As text, a line for the error and one for its hint; with `--json`, one object on stderr."""
     text, ran = run(*arguments.split()), run(*arguments.split(), "--json")
     assert (ran.code, ran.out) == (text.code, text.out) == (2, "")
-    told = json.loads(ran.err)
-    assert told.keys() == {"error", "hint", "kind"} and told["error"].startswith(says)
-    assert told["hint"] is None if hint is None else told["hint"].startswith(hint)
-    assert text.err.splitlines() == [f"error: {told['error']}"] + ([f"hint: {told['hint']}"] if hint else [])
+    printed = json.loads(ran.err)
+    assert printed.keys() == {"error", "hint", "kind"} and printed["error"].startswith(says)
+    assert printed["hint"] is None if hint is None else printed["hint"].startswith(hint)
+    assert text.err.splitlines() == [f"error: {printed['error']}"] + ([f"hint: {printed['hint']}"] if hint else [])
 
 
 def test_a_config_with_the_fields_of_the_course_names_its_family(run, tmp_path: Path) -> None:
@@ -269,7 +269,7 @@ def test_a_field_that_changes_counts_elsewhere_is_no_mere_warning(model_type: st
         ("gpt2", "num_attention_heads", "n_head", 6),
     ],
 )
-def test_a_size_said_twice_is_fine_if_it_is_the_same(model_type: str, name: str, field: str, equal: int) -> None:
+def test_a_size_given_twice_is_fine_if_it_is_the_same(model_type: str, name: str, field: str, equal: int) -> None:
     plain = load_model("mine", TINY[model_type])
     twice = load_model("mine", {**TINY[model_type], name: equal})
     assert twice.unknown == () and twice.ledger.parameters() == plain.ledger.parameters()
@@ -297,7 +297,7 @@ OTHER_MODELS = [
 
 @pytest.mark.parametrize(("model_type", "name", "own"), OTHER_MODELS)
 def test_a_class_of_another_model_is_refused_and_counted_on_request(run, tmp_path: Path, model_type, name, own) -> None:
-    """Whatever its config calls it: the class has layers that the plain family has not, or lacks some of its."""
+    """The class has layers that the plain family lacks, or lacks some of its layers."""
     file = tmp_path / "config.json"
     file.write_text(json.dumps({**TINY[model_type], "architectures": [name]}))
     ran = run("params", str(file))
@@ -334,7 +334,7 @@ def test_a_draft_model_is_refused_and_no_hint_counts_it_as_a_plain_one(model_typ
 
 @pytest.mark.parametrize("family", [name for name in families.names() if name != families.CUSTOM])
 def test_a_switch_that_may_add_weights_is_refused_and_not_warned_about(family: str) -> None:
-    """Ming-omni's multi_gate adds routers of images and of audio to each layer's; the other name is nobody's."""
+    """Ming-omni's multi_gate adds routers of images and of audio to each layer; the other name is invented."""
     for name, words in (
         ("multi_gate", "changes the counts"),
         ("new_gate_bias", "is an unknown field that may add weights"),
@@ -354,7 +354,7 @@ def test_a_misspelt_size_is_not_left_out() -> None:
 
 @pytest.mark.parametrize("name", ["lora_rank", "lora_r", "adapter_size", "num_adapters", "new_conv_width"])
 def test_a_size_that_may_add_weights_is_refused_and_not_warned_about(name: str) -> None:
-    """Matrices of rank 8 next to each of the model's, as adapters have them; 0 of them are none."""
+    """A rank of 8 may add low-rank matrices to each of the model's, as adapters do; rank 0 adds none."""
     with pytest.raises(
         TfacctError, match=f"{name} = 8 is an unknown field that may add weights, judging by its name"
     ) as caught:
@@ -416,13 +416,13 @@ def test_an_unknown_model_type_is_guessed_by_its_class_and_never_by_its_spelling
 @pytest.mark.parametrize(
     ("fields", "says"),
     [
-        # MiMo-V2.5: windows and key heads in places of its own, which mimo_v2_flash does not have
+        # MiMo-V2.5: windows and key heads in other layers than mimo_v2_flash
         (
             {**TINY["mimo_v2_flash"], "model_type": "mimo_v2", "hybrid_layer_pattern": [0, 0, 0]},
             "the nearest, mimo_v2_flash, does not match: hybrid_layer_pattern = [0, 0, 0] changes the counts",
         ),
         ({**TINY["llama"], "model_type": "llama_x", "kv_lora_rank": 3}, "the nearest, llama, does not match: kv_lora"),
-        ({**TINY["llama"], "model_type": "llama_x"}, None),  # it may be that model or another
+        ({**TINY["llama"], "model_type": "llama_x"}, None),  # it may be llama or another model
         ({"model_type": "llama_x", "architectures": ["XForCausalLM"]}, None),
     ],
 )
@@ -455,7 +455,7 @@ def test_what_a_refusal_advises_works(run, tmp_path: Path) -> None:
     assert run("params", str(file), "--set", "architectures=null").code == 0
 
 
-def test_odd_heads_cannot_turn() -> None:
+def test_an_odd_head_size_has_no_rotary_embedding() -> None:
     for config in ({**LLAMA, "head_dim": 5}, {**TINY["cs336"], "d_model": 24}):
         with pytest.raises(TfacctError, match="must be even, because the rotary embedding"):
             load(config)
@@ -487,7 +487,7 @@ def test_a_window_that_no_layer_has_is_none() -> None:
         load_model("mine", {**TINY["qwen2"], "layer_types": ["sliding_attention"] * 2})
 
 
-def test_the_number_of_layers_may_be_set_beside_a_list_of_equal_layers() -> None:
+def test_the_number_of_layers_may_be_set_with_a_list_of_equal_layers() -> None:
     saved = {**TINY["qwen2"], "layer_types": ["full_attention"] * 2}
     assert load_model("mine", saved, {"num_hidden_layers": 5}).architecture.stacks[0].count == 5
     with pytest.raises(TfacctError, match="layer_types names 1 layers, and num_hidden_layers is 2"):

@@ -124,7 +124,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 class Option:
-    """An option or argument of a command: how it is typed, and what may stand there."""
+    """An option or argument of a command: how it is typed, and its possible values."""
 
     def __init__(self, param: Any, parameter: Parameter) -> None:
         about, kind = of(parameter.annotation), plain(parameter.annotation)
@@ -150,7 +150,7 @@ class Option:
         return POOLS.get(self.metavar) or [value for pool in POOLS.values() for value in pool]
 
     def draw(self, rng: random.Random) -> list[str]:
-        """The words of it on a command line."""
+        """Its words on a command line."""
         if self.flag:
             return [self.spelled]
         values = rng.choices(self.pool, k=rng.choice((1, 1, 2)) if self.multiple else 1)
@@ -179,15 +179,15 @@ def draw(rng: random.Random, commands: Sequence[str]) -> list[str]:
 
 
 def fault(words: Sequence[str], ran: Ran) -> str:
-    """What is wrong with a run; nothing where it is as it should be."""
+    """What is wrong with a run; empty if nothing is."""
     checks = words[0] in CHECKS or "--strict" in words
     if ran.code not in ((0, 1, 2) if checks else (0, 2)) or "Traceback" in ran.err:
         return f"exit {ran.code}"
     if ran.code == 2 and ran.out:
         return "printed before it failed"
     if ran.code == 2 and "--json" in words:
-        told = json.loads(ran.err)
-        well = told.keys() == {"error", "hint", "kind"} and told["error"] and told["hint"] != ""
+        printed = json.loads(ran.err)
+        well = printed.keys() == {"error", "hint", "kind"} and printed["error"] and printed["hint"] != ""
         return "" if well else "a refusal that is no object of error, hint and kind"
     if ran.code == 2:
         return "" if re.match(r"error: [^:\s]", ran.err) else "a refusal without words"

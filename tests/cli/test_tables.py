@@ -168,7 +168,7 @@ def test_a_terminal_of_no_width_is_taken_for_a_narrow_one(run) -> None:
 
 def test_digits_means_every_digit(run) -> None:
     out = run("memory", "llama-3.1-8b", "--digits", columns=130).out
-    assert "17,179,869,184" in out and out.count("17,179,869,184") == 1  # the GB beside it stay GB
+    assert "17,179,869,184" in out and out.count("17,179,869,184") == 1  # the GB next to it stay GB
     assert ".00" not in run("flops", "gpt2", "--digits").out
 
 
@@ -245,13 +245,13 @@ def test_a_pipe_that_is_left_early() -> None:
 
 
 def test_a_closed_stdout_is_an_error_and_a_closed_stderr_is_silent() -> None:
-    for closing, said in (("flops gpt2 >&-", b"error: the output cannot be written"), ("flops nothing 2>&-", b"")):
+    for closing, message in (("flops gpt2 >&-", b"error: the output cannot be written"), ("flops nothing 2>&-", b"")):
         ran = subprocess.run(["bash", "-c", f"{sys.executable} -m tfacct {closing}"], capture_output=True, timeout=60)
-        assert ran.returncode in (1, 2) and ran.stdout == b"" and ran.stderr.startswith(said)
+        assert ran.returncode in (1, 2) and ran.stdout == b"" and ran.stderr.startswith(message)
         assert b"Traceback" not in ran.stderr
 
 
-def test_files_of_the_same_name_are_told_apart_by_their_path(run, tmp_path, monkeypatch) -> None:
+def test_files_of_the_same_name_are_distinguished_by_their_path(run, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     for folder, layers in (("one", 2), ("two", 3)):
         (tmp_path / folder / "cfg").mkdir(parents=True)

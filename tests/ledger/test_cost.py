@@ -25,7 +25,7 @@ def test_costs_add_up() -> None:
 
 
 def test_one_more_token_past_the_windows(run: Run) -> None:
-    """gemma-3-27b: 62 blocks of 16 · 128 keys and values in bf16, 8 KiB each; 52 of them keep 1,024 at most."""
+    """gemma-3-27b: 62 layers of 16 · 128 keys and values in bf16, 8 KiB each; 52 of them cache at most 1,024 tokens."""
     for command in ("memory", "memory --kv"):
         past, within = (facts(run, *command.split(), "gemma-3-27b-text", "--ctx", ctx) for ctx in ("131072", "512"))
         assert past["kv_bytes_next_token"] == 10 * 8192 and within["kv_bytes_next_token"] == 62 * 8192
@@ -38,23 +38,23 @@ def test_one_more_token_past_the_windows(run: Run) -> None:
 
 
 def test_the_window_fills_up() -> None:
-    """mistral's kind: one more token is kept until the window is full, and none after."""
+    """A windowed layer caches one more token until its window is full, and none after that."""
     model = load("gemma-3-27b-text").loaded
     for context, blocks in ((1022, 62), (1023, 62), (1024, 10), (1025, 10)):
         at = Workload(context, context, 7).axes()
         assert next_token_bytes(model.ledger, at, BF16_EACH) == blocks * 8192
 
 
-def test_nothing_kept_bounds_nothing(run: Run) -> None:
+def test_without_a_cache_nothing_limits_the_batch(run: Run) -> None:
     """bert-base in 24 GiB: its weights, and no cache that grows with context or batch."""
     fit = facts(run, "memory", "bert-base", "--on", "24GiB")["fit"]
     slack = 24 * 1024**3 - 2 * 109_514_298
     assert (fit["largest_context"], fit["largest_batch"]) == (512, None)  # where its position embedding ends
     assert fit["context_slack_bytes"] == fit["batch_slack_bytes"] == slack
-    said = " ".join(run("memory", "bert-base", "--on", "24GiB").out.split())
-    assert "23.8 GiB are free. Nothing is cached, so nothing limits the batch" in said
-    assert "the length of its position embedding limits the context to 512." in said
-    assert "window" not in said and "1,000,000,000,000" not in said and "next token" not in said
+    printed = " ".join(run("memory", "bert-base", "--on", "24GiB").out.split())
+    assert "23.8 GiB are free. Nothing is cached, so nothing limits the batch" in printed
+    assert "the length of its position embedding limits the context to 512." in printed
+    assert "window" not in printed and "1,000,000,000,000" not in printed and "next token" not in printed
     rows = run("memory", "bert-base", "gpt2", "--on", "24GiB").out.splitlines()
     assert next(row for row in rows if row.startswith(" bert-base")).split()[-2:] == ["512", "any"]
     small = run("memory", "bert-base", "--on", "1MiB")
@@ -69,7 +69,7 @@ def test_a_state_of_one_size_bounds_the_batch_only(run: Run) -> None:
 
 
 def test_the_cache_of_quantized_weights_is_answered(run: Run, tmp_path: Path) -> None:
-    """deepseek-v3 keeps 576 numbers in 61 blocks, whatever its weights take."""
+    """deepseek-v3 caches 576 numbers in each of 61 layers, in any format of its weights."""
     ran = facts(run, "sweep", "deepseek-v3", "--metric", "total_flops,kv_cache_bytes", "--ctx", "1k")
     assert ran["lines"][0]["kv_cache_bytes"] == 1024 * 61 * 576 * 2
     table = run("sweep", "deepseek-v3", "--metric", "kv_cache_bytes", "--ctx", "1k").out
@@ -91,8 +91,8 @@ def test_a_diff_of_weights_stored_in_an_unknown_way_leaves_their_bytes_out(run: 
     assert "kv_cache_bytes" in totals and not {"weights_bytes", "total_bytes"} & set(totals)
     assert found["left_out"] == ["weights_bytes", "total_bytes"]
     assert found["old_side"]["workload"]["dtype"] is found["new_side"]["workload"]["dtype"] is None
-    said = " ".join(run(*arguments).out.split())
-    assert 'Not included: bytes of the weights (unknown.json: quant_method = "vptq" is not supported' in said
+    printed = " ".join(run(*arguments).out.split())
+    assert 'Not included: bytes of the weights (unknown.json: quant_method = "vptq" is not supported' in printed
     given = facts(run, *arguments, "--dtype", "int8")
     assert given["left_out"] == [] and given["old_side"]["workload"]["dtype"] == "int8"
 

@@ -47,7 +47,7 @@ def test_parameters_of_pointwise_work_fit_its_result() -> None:
 
 def test_a_projection() -> None:
     line = Matmul("q_proj", "B T D, D K H -> B T K H", bias=True)
-    # 2 multiply-adds' worth of FLOPs for each of B·T·D·K·H
+    # 2 FLOPs for each of B·T·D·K·H multiply-adds
     assert line.flops(SIZES) == 2 * 2 * 3 * 7 * 11 * 17
     dims = line.dims(SIZES)
     assert (dims.m, dims.k, dims.n, dims.times) == (2 * 3, 7, 11 * 17, 1)
@@ -75,7 +75,7 @@ def test_pairs_equal_a_count_over_the_mask(queries: int, keys: int) -> None:
     assert pairs("full", queries, keys) == queries * keys
 
 
-def test_the_backward_pass_is_the_same_letters_exchanged() -> None:
+def test_the_backward_pass_permutes_the_operands() -> None:
     left, right = Matmul("down", "B T F, F D -> B T D").backward()
     assert left.spec == "B T D, F D -> B T F"
     assert right.spec == "B T F, B T D -> F D"
@@ -114,7 +114,7 @@ def shaped(D, K, G, H, F, V, L) -> Transformer:
 
 
 def test_a_quotient_of_symbols_is_not_rounded() -> None:
-    """`//` of sympy would be a floor, which no formula shows."""
+    """sympy's `//` would be a floor, which no formula shows."""
     sympy = pytest.importorskip("sympy")
     tokens = sympy.Symbol("T", positive=True, integer=True)
     assert divided(tokens, 3) == divided(5 * tokens, 15) == tokens / 3 == rounded_up(tokens, 3)
@@ -155,8 +155,8 @@ def test_ints_arrays_and_symbols_agree() -> None:
         assert [formula.subs(at) for formula in formulas] == exact
 
 
-def test_every_letter_of_a_legend_is_some_models() -> None:
-    """A legend may explain letters that a model has not; none that no model has, nor any part that takes it over."""
+def test_every_axis_of_a_legend_is_used() -> None:
+    """A legend may explain axes that a model lacks, but none that all models of the part and its subclasses lack."""
     explained, bound = {}, {}
     for name in SHAPES:
         for part in (each for one in tiny(name).architecture.parts() for each in one.with_nested()):
@@ -167,7 +167,7 @@ def test_every_letter_of_a_legend_is_some_models() -> None:
     assert explained == bound
 
 
-def test_states_are_what_is_kept() -> None:
+def test_elements_of_a_state() -> None:
     assert State("k", "B S K H").elements(SIZES) == 2 * 5 * 11 * 17
 
 
@@ -187,8 +187,8 @@ def test_a_models_odd_tensors_are_rounded_block_by_block() -> None:
 
 
 def test_a_recurrence_in_chunks_binds_how_many_there_are() -> None:
-    """Chunks of 4 tokens: 9 new tokens are 3 of them, padded; the one token of a decode step is in none, and taken by
-    itself. A first token alone has nothing before it, and is a chunk."""
+    """Chunks of 4 tokens: 9 new tokens are 3 chunks, padded; the token of a decode step is in none, unless it is the
+    first."""
     scores = Matmul("delta.scores", "B Nc Pc H, B Nc Qc H -> B Nc Pc Qc")
     group = Group((scores,), {"Pc": 4, "Qc": 4, "H": 5}, count=2, numbers=range(2))
     for tokens, context, many, alone in ((9, 9, 3, 0), (8, 20, 2, 0), (1, 20, 0, 1), (1, 1, 1, 0)):
@@ -209,6 +209,6 @@ def test_chunks_of_arrays_are_counted_point_by_point() -> None:
 def test_a_state_may_have_a_width_of_its_own() -> None:
     """7 · 3 elements of 4 bytes in a cache of 2: 84 bytes; without a width of its own 42."""
     at = {"B": 7, "T": 1, "S": 9}
-    for bits, said in ((32, 84), (None, 42)):
+    for bits, expected in ((32, 84), (None, 42)):
         group = Group((State("blocks.*.delta.state", "B H", bits),), {"H": 3})
-        assert Ledger((group,)).state_bytes(at, width("bf16")) == {"blocks.*.delta.state": said}
+        assert Ledger((group,)).state_bytes(at, width("bf16")) == {"blocks.*.delta.state": expected}

@@ -62,7 +62,7 @@ def every_axis_is_explained_once(model: LoadedModel) -> None:
             bound |= {HALVES, OVERLAPPING} if LONGEST in part.axes() else set()
             assert used <= set(workload.AXES) | bound | set(part.axes()), f"{line.path}: {used}"
             with_axes |= used
-        # A part says the size of every letter that it writes or makes one of, and of no other but its window.
+        # A part declares the size of every axis that it uses or derives another from, and of no other but its window.
         with_axes |= {axis for one in every for made in one.derived().values() for axis in made.split()}
         assert set(part.axes()) - with_axes <= WINDOWS | {FRONT, LONGEST}
 
@@ -75,7 +75,7 @@ def paths_are_put_together_as_they_were(model: LoadedModel) -> None:
 
 
 def cost_is_that_of_the_products(model: LoadedModel) -> None:
-    """FLOPs as without bytes; bytes as the metrics and `flops --bytes` say them."""
+    """FLOPs are those of the matmuls, bytes those of the metrics and `flops --bytes`."""
     work = asked(model, Workload(context=11, tokens=11, batch=3))
     point = Point(model.ledger, work, storage("fp8"), width("fp32"))
     cost = model.ledger.cost(point.at, point.weights, point.cache)
@@ -102,16 +102,16 @@ def grouped_totals_are_the_sum_of_the_lines(model: LoadedModel) -> None:
         assert backward == sum(product.backward for product in products) > 0
 
 
-def a_mask_leaves_out_pairs_where_it_is_said_to(model: LoadedModel) -> None:
+def a_mask_leaves_out_pairs_if_the_convention_says_so(model: LoadedModel) -> None:
     asked = Request(ctx=context(model, 19))
-    whole, kept = (flops([model], asked, masked=masked) for masked in (False, True))
-    assert (whole.total > kept.total) == ("only attention pairs" in kept.convention)
+    whole, visible = (flops([model], asked, masked=masked) for masked in (False, True))
+    assert (whole.total > visible.total) == ("only attention pairs" in visible.convention)
     assert "only attention pairs" not in whole.convention
 
 
 def a_decode_step_reads_exactly_the_kv_cache(model: LoadedModel) -> None:
-    """K and G apart: the right operands of scores and values are what the cache holds. A mamba reads the
-    states on the left, and its convolution a window of what is kept."""
+    """The right operands of scores and values are the cache. Mamba reads its states as left operands, and its
+    convolution a window of the cached inputs."""
     at = asked(model, Workload(context=11, tokens=1, batch=3)).axes()
     if not model.has_cache:
         assert model.ledger.state_bytes(at, BF16_EACH) == {}, "an encoder alone"
@@ -119,22 +119,22 @@ def a_decode_step_reads_exactly_the_kv_cache(model: LoadedModel) -> None:
     read = 0
     for group in model.ledger.groups:
         for line in group.lines:
-            # Streams meet their coefficients.
-            beside = "indexer" in line.path or "altup" in line.path or ".hc." in line.path
-            if isinstance(line, Matmul) and line.weight_axes() is None and not beside:
+            # Matmuls of activations that read no cache.
+            other = "indexer" in line.path or "altup" in line.path or ".hc." in line.path
+            if isinstance(line, Matmul) and line.weight_axes() is None and not other:
                 read += group.count * 16 * line.operands(group.bound(at))[0 if "mamba" in line.path else 1]
-    kept = model.ledger.state_bytes(at, BF16_EACH)
-    index = {path: kept.pop(path) for path in [*kept] if path.endswith("index_cache")}
+    cached = model.ledger.state_bytes(at, BF16_EACH)
+    index = {path: cached.pop(path) for path in [*cached] if path.endswith("index_cache")}
     attending = (both for kind in (LatentAttention, Attention) for both in model.architecture.having(kind))
     choosing = [(stack.count, part.indexer) for stack, part in attending if part.indexer and not part.indexer.reused]
     packed = [own.head_dim * 2 + 1 if hasattr(own, "pool") else own.head_dim for _, own in choosing]
     assert sum(index.values()) == sum(2 * n * 3 * 11 * each for (n, _), each in zip(choosing, packed, strict=True))
     borrowed = [part for part in model.architecture.parts() if getattr(part, "borrowed", False)]
     if borrowed and getattr(borrowed[0], "mla_mode", "") == "unpacked":
-        assert read == 8 * sum(kept.values()), "keys and values of each block, made of latents that several read"
+        assert read == 8 * sum(cached.values()), "keys and values of each layer, computed from shared latents"
         return
     if borrowed:
-        assert read > 8 * sum(kept.values()), "a cache that several blocks read"
+        assert read > 8 * sum(cached.values()), "a cache that several layers read"
         return
     attention = next(iter(model.architecture.attentions), None)
     if isinstance(attention, LatentAttention) and attention.mla_mode != "unpacked":
@@ -142,41 +142,41 @@ def a_decode_step_reads_exactly_the_kv_cache(model: LoadedModel) -> None:
             made = {"expanded": (6 * (12 + 10), 7 * (39 + 24)), "absorbed": (14 + 4 + 14, 17 + 10 + 17)}
             one, other = made[attention.mla_mode]
             assert read == 16 * 3 * (11 * one + 2 * 8 * other)
-            assert sum(kept[path] for path in kept if path.endswith("_cache")) == 2 * 3 * (11 * 18 + 2 * 8 * 27)
+            assert sum(cached[path] for path in cached if path.endswith("_cache")) == 2 * 3 * (11 * 18 + 2 * 8 * 27)
             return
-        turned = 0 if attention.rope_dim is None else 4
+        rope = 0 if attention.rope_dim is None else 4
         heads, layers = (
             3 * 11 * 6,
             sum(stack.count for stack, _ in model.architecture.having(LatentAttention)),
         )  # B·S·N; a query head of 8 + 4, a value head of 10, a latent of 14 + 4
-        made = {"expanded": heads * (8 + turned + 10), "absorbed": 3 * 11 * (14 + turned + 14)}[attention.mla_mode]
+        made = {"expanded": heads * (8 + rope + 10), "absorbed": 3 * 11 * (14 + rope + 14)}[attention.mla_mode]
         matrices = sum(n for path, n in model.ledger.states(at).items() if path.endswith("lightning.state"))
         assert read == 16 * (layers * made + matrices)
-        assert sum(kept[path] for path in kept if path.endswith("_cache")) == 2 * layers * 3 * 11 * (14 + turned)
+        assert sum(cached[path] for path in cached if path.endswith("_cache")) == 2 * layers * 3 * 11 * (14 + rope)
     elif any(isinstance(part, TimeMix) for part in model.architecture.parts()):
-        assert read == 0 < len(kept), "RWKV reads its sums in no product"
+        assert read == 0 < len(cached), "RWKV reads its state in no matmul"
     elif isinstance(attention, DifferentialAttention):  # keys by each half of the values, and each half by all heads
-        assert read == 2 * 8 * sum(kept.values())
-    elif isinstance(attention, CompressedAttention):  # whose keys are read as values too, and nothing that waits
+        assert read == 2 * 8 * sum(cached.values())
+    elif isinstance(attention, CompressedAttention):  # keys are read as values too; pending tokens are not read
         keys = ("attn.kv_cache", "attn.compressor.cache")
-        assert read == 16 * sum(kept[path] for path in kept if path.endswith(keys))
+        assert read == 16 * sum(cached[path] for path in cached if path.endswith(keys))
     elif attention is None:
-        states = model.ledger.states(at)  # of which the recurrence of Mamba-2 keeps numbers of 32 bits
+        states = model.ledger.states(at)  # Mamba-2's recurrent state is in 32 bits
         assert read == 16 * states["blocks.*.mamba.scan_state"] > 0
         windows = model.ledger.products(at)[1]
         assert windows.path == "blocks.*.mamba.conv"
-        assert windows.moved(storage("int4"), BF16_EACH)[0] == kept["blocks.*.mamba.conv_state"]
+        assert windows.moved(storage("int4"), BF16_EACH)[0] == cached["blocks.*.mamba.conv_state"]
     elif any(getattr(part, "score_function", "product") == "distance" for part in model.architecture.parts()):
-        # The scores that are distances read their keys in no product.
+        # Scores that are distances read their keys in no matmul.
         far = {"attn": attention, "cross": model.architecture.stacks[0].block.find(CrossAttention)}
         far = {name for name, part in far.items() if part is not None and part.score_function == "distance"}
-        silent = {path for path in kept if path.endswith("k_cache") and path.split(".")[2] in far}
-        assert read == 8 * sum(count for path, count in kept.items() if path not in silent)
-    else:  # the convolution of a hybrid's Mamba blocks is a product with a weight, and its windows stand on the left
-        # One token meets DeltaNet's matrices and RG-LRU's sums in no product.
-        beside = ("conv_state", "delta_state", "lru_state", "index_cache", "v_state")
+        silent = {path for path in cached if path.endswith("k_cache") and path.split(".")[2] in far}
+        assert read == 8 * sum(count for path, count in cached.items() if path not in silent)
+    else:  # the convolution of a hybrid's Mamba layers is a matmul with a weight, and its window is the left operand
+        # One token reads the states of DeltaNet and RG-LRU in no matmul.
+        without_matmul = ("conv_state", "delta_state", "lru_state", "index_cache", "v_state")
         states = model.ledger.states(at)
-        assert read == 16 * sum(count for path, count in states.items() if not path.endswith(beside))
+        assert read == 16 * sum(count for path, count in states.items() if not path.endswith(without_matmul))
 
 
 LAWS: tuple[Callable[[LoadedModel], None], ...] = (
@@ -187,7 +187,7 @@ LAWS: tuple[Callable[[LoadedModel], None], ...] = (
     cost_is_that_of_the_products,
     the_next_token_is_a_difference,
     grouped_totals_are_the_sum_of_the_lines,
-    a_mask_leaves_out_pairs_where_it_is_said_to,
+    a_mask_leaves_out_pairs_if_the_convention_says_so,
     a_decode_step_reads_exactly_the_kv_cache,
 )
 

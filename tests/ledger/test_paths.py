@@ -6,7 +6,7 @@ from tfacct.ledger import paths
 from tfacct.ledger.lines import Matmul
 
 
-def test_a_path_in_one_block_stands_for_the_path_in_all() -> None:
+def test_paths_of_one_block_and_of_all() -> None:
     one = "encoder.blocks.17.attn.q_proj.weight"
     assert paths.parse(one) == ("encoder", "blocks", "17", "attn", "q_proj.weight")
     assert paths.starred(one) == "encoder.blocks.*.attn.q_proj.weight"
@@ -26,7 +26,7 @@ def test_a_table_leaves_the_blocks_out() -> None:
     [
         ("blocks.*.attn.scores", "B T K G H, B S K H -> B K G T S", "attn_scores_values"),
         ("blocks.*.attn.k_b_proj", "B S R, R N Hp -> B S N Hp", "attn_projections"),
-        # A state that is read out as if it were values, and a score under another name: the letters tell, not the name.
+        # A state read like values, and scores of another name: axes decide, not the name.
         ("blocks.*.attn.values", "B T N H Ns, B T N Ns -> B T N H", "attn_projections"),
         ("blocks.*.attn.meeting", "B T N H, B S N H -> B N T S", "attn_scores_values"),
         ("blocks.*.cross.scores", "B T K G H, B J K H -> B K G T J", "cross"),
@@ -35,5 +35,5 @@ def test_a_table_leaves_the_blocks_out() -> None:
         ("mtp.*.attn.scores", "B T K G H, B S K H -> B K G T S", "mtp"),
     ],
 )
-def test_what_a_product_is_summed_under_is_read_off_its_letters(path: str, spec: str, component: str) -> None:
+def test_the_component_of_a_matmul_follows_from_its_axes(path: str, spec: str, component: str) -> None:
     assert paths.component_of(Matmul(path, spec)) == component

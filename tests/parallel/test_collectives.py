@@ -86,8 +86,8 @@ CASES: list[tuple[str, dict[str, Any], Rows, int]] = [
     ("gpt2", {"pp": 2, "ctx": 1024, "train": True, "tp": 2}, {
         "pp backward all-reduce shared weights": (1, 2 * 25_129 * 768),
     }, 3),
-    # arXiv 2310.01889, section 3: keys and values of a quarter of two of four sequences are handed on, c - 1 times in
-    # each of 32 layers; their gradients go home, in fp32.
+    # arXiv 2310.01889, section 3: keys and values of a quarter of two of four sequences are sent on, c - 1 times in
+    # each of 32 layers; their gradients are sent back, in fp32.
     ("llama-3.1-8b", {"cp": 4, "ctx": "8k", "batch": 4, "train": True, "fsdp": 2}, {
         "cp forward send keys": (32 * 3, 32 * 3 * 4 * KEYS),
         "cp backward send keys": (32 * (3 + 4), 32 * (3 * 4 + 4 * 8) * KEYS),
@@ -267,9 +267,9 @@ ZERO = {0: 120, 1: 31.4, 2: 16.6, 3: 1.9}
 def test_stages_of_zero_divide_what_they_say(stage: int) -> None:
     copies = 64
 
-    def needs(weights: float, gradients: float, moments: float) -> float:
+    def needs(weights: float, gradients: float, optimizer_state: float) -> float:
         """Bytes of a parameter, by the table."""
-        sizes = [moments, gradients, weights]
+        sizes = [optimizer_state, gradients, weights]
         return sum(size / copies if stage > place else size for place, size in enumerate(sizes))
 
     assert round(7.5 * needs(2, 2, 12), 1) == ZERO[stage]

@@ -36,7 +36,7 @@ def test_ranks_of_one_batch_add_up_what_their_experts_make() -> None:
 
 
 def test_states_of_a_rank() -> None:
-    """Beside the moments each tensor has a counter; the class has gate and up in one."""
+    """Adam has two states per parameter, and a counter per tensor; the class has gate and up in one tensor."""
     plain, twice, shared = (MIXTRAL.train(ctx="4k", ep=8, **more) for more in ({}, {"dp": 16}, {"dp": 16, "zero": 1}))
     assert plain.weights_bytes == plain.gradients_bytes == twice.weights_bytes == 2 * (REST + EXPERTS)
     assert plain.optimizer_bytes == 4 * (REST + EXPERTS) + 4 * (32 * 9 + 3)
@@ -48,19 +48,18 @@ def test_states_of_a_rank() -> None:
 def test_experts_in_stages() -> None:
     """Half of the blocks, gathered once; each expert of a stage is on one rank, or on two."""
     asked: dict[str, Any] = {"pp": 2, "fsdp": 8, "ctx": "4k", "batch": 4}
-    held, twice = (MIXTRAL.train(**asked, ep=ep) for ep in (8, 4))
+    once, twice = (MIXTRAL.train(**asked, ep=ep) for ep in (8, 4))
     block = (REST - 2 * 32000 * 4096 - 4096) // 32
-    assert held.weights_bytes == 2 * (16 * (block // 8 + EXPERTS // 32) + 32000 * 4096 // 8) and not held.exact
+    assert once.weights_bytes == 2 * (16 * (block // 8 + EXPERTS // 32) + 32000 * 4096 // 8) and not once.exact
     gathered = 2 * (16 * block + 32000 * 4096)
-    assert {one["gathered_bytes"] for one in held.phases} == {gathered, 0}
+    assert {one["gathered_bytes"] for one in once.phases} == {gathered, 0}
     assert {one["gathered_bytes"] for one in twice.phases} == {gathered + 2 * 16 * 2 * EXPERTS // 32, 0}
     whole = {**asked, "batch": 8 * 4}
     assert MIXTRAL.comms(**whole, ep=4, train=True).sent_bytes == twice.sent_bytes
 
 
 def test_experts_that_are_stored_in_fp32() -> None:
-    """A block's rest is gathered beside the next one's, and the expert of each is cast; in no block: table, head,
-    norm."""
+    """Two layers are gathered at once, and their experts cast to bf16; outside layers, the embedding, head and norm."""
     rank = MIXTRAL.train(fsdp=8, ep=8, ctx="4k", weights_dtype="fp32")
     assert rank.weights_bytes == rank.gradients_bytes == 4 * (REST // 8 + EXPERTS) and not rank.exact
     block, root = (REST - 2 * 32000 * 4096 - 4096) // 32, 2 * 32000 * 4096 + 4096
@@ -81,8 +80,8 @@ def test_deepseek_as_it_was_trained() -> None:
     assert rows["ep", "recompute", "all-to-all"] == 2 * pairs + counts  # each layer's forward pass once more
     assert rows["ep", "backward", "all-to-all"] == 2 * pairs
     assert rows["pp", "forward", "send"] == 64 * 4096 * 7168 * 2
-    held = model.train(ctx="4k", batch=64, recompute="full", **mesh)
-    assert held.sent_bytes == step.sent_bytes and held.peak_bytes < 80 * 10**9
+    memory = model.train(ctx="4k", batch=64, recompute="full", **mesh)
+    assert memory.sent_bytes == step.sent_bytes and memory.peak_bytes < 80 * 10**9
 
 
 @pytest.mark.parametrize("ep", [2, 8])

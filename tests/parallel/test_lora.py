@@ -53,7 +53,7 @@ def test_adapters_in_stages_by_hand() -> None:
     # An all-reduce of two ranks sends its result once: o and down forwards, the five others backwards, and adapters.
     stream, narrow = 2 * 4096 * 4096, 4 * 4096 * 16
     layer = (2 + 5) * stream + (2 + 5) * narrow
-    # A stage between others hands each micro-batch on and its gradient back; the last sums the head's instead.
+    # A middle stage sends each micro-batch on and its gradient back; the last sums the head's instead.
     assert divided.sent_bytes == 8 * (8 * layer + 2 * stream)
 
 

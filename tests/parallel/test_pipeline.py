@@ -73,10 +73,10 @@ def test_an_encoder_in_stages_sends_its_whole_context() -> None:
 
 def test_params_of_a_stage_whose_blocks_are_all_of_one_kind() -> None:
     found = tfacct.load("gemma-3-1b").params(pp=6)
-    # Its first five blocks all have a window; the model's table of tensors shows those of blocks that see everything.
+    # Its first five layers all have a window; the model's table of tensors shows those of full attention.
     # A block: q, o 2·1152·1024, k, v 2·1152·256, mlp 3·1152·6912, norms 4·1152 + 2·256 = 26,842,112.
     assert found.rank_params == 5 * 26_842_112 + 262_144 * 1152 == sum(line["rank_params"] for line in found.lines)
-    tied = tfacct.load("qwen3-0.6b")  # its last stage has the norm too, and reads the table turned
+    tied = tfacct.load("qwen3-0.6b")  # its last stage has the norm too, and multiplies by the transposed embedding
     stored = [each["rank_params"] for each in tied.comms(pp=2).stages]
     assert tied.params(pp=2).rank_params == max(stored) == stored[1] == stored[0] + 1024
 
@@ -91,8 +91,8 @@ def test_memory_and_cache_of_the_fullest_stage() -> None:
     # What fits the fullest stage fits all, at any context.
     longest = found.fit["largest_context"]
     assert model.memory(ctx=longest, pp=3).total_bytes <= 24 * 2**30 < model.memory(ctx=longest + 1, pp=3).total_bytes
-    kept = model.kv(ctx="8k", pp=3, tp=2)
-    assert kept.kv_cache_bytes == 11 * 2 * 8192 * 4 * 128 * 2 and kept.stage == 1
+    cached = model.kv(ctx="8k", pp=3, tp=2)
+    assert cached.kv_cache_bytes == 11 * 2 * 8192 * 4 * 128 * 2 and cached.stage == 1
     windowed = tfacct.load("gemma-3-27b-text").kv(pp=4)
     assert windowed.stage == 2  # each sixth block keeps all: 5, 11 in the first stage, 17, 23, 29 in the second
 

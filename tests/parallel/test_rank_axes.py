@@ -25,10 +25,10 @@ def test_a_whole_mesh_by_hand() -> None:
     assert flops.whole["total_flops"] == model.flops(ctx=8192).total
     # 8.21 M of the head, 20 blocks of 855,654,400 less two norms of 8,192, on 8 ranks of tp, then all on 8 · 2 others.
     block = (855_654_400 - 2 * 8192) // 8 + 2 * 8192
-    held = (20 * block + 128_256 * 8192 // 8 + 8192) // 16
-    assert model.params(**ALL).rank_params == held
+    params = (20 * block + 128_256 * 8192 // 8 + 8192) // 16
+    assert model.params(**ALL).rank_params == params
     memory = model.memory(ctx=8192, **ALL)
-    assert memory.weights_bytes == 2 * held
+    assert memory.weights_bytes == 2 * params
     # Keys and values of one head of 128 numbers and 4,096 tokens in 20 blocks, in bf16.
     assert memory.kv_cache_bytes == 20 * 2 * 4096 * 128 * 2 == model.kv(ctx=8192, **ALL).kv_cache_bytes
     assert memory.total_bytes == memory.weights_bytes + memory.kv_cache_bytes
@@ -70,7 +70,7 @@ def test_pairs_under_the_causal_mask_are_shared_evenly() -> None:
     assert tfacct.load("gemma-2-9b").flops(ctx=64, cp=4).total * 4 == tfacct.load("gemma-2-9b").flops(ctx=64).total
 
 
-def test_experts_are_dealt_out() -> None:
+def test_experts_are_sharded() -> None:
     model = tfacct.load("mixtral-8x7b")
     at = {line["path"]: line for line in model.flops(ctx=1024, tp=4, ep=8).lines}
     bank = at["blocks.*.mlp.experts.gate_proj"]
@@ -79,15 +79,15 @@ def test_experts_are_dealt_out() -> None:
     assert bank["flops"] == 2 * 512 * 4096 * 14336 * 32
     alone = {line["path"]: line["flops"] for line in model.flops(ctx=1024, ep=8).lines}
     assert alone == {line["path"]: line["flops"] for line in model.flops(ctx=1024).lines}  # a batch on each rank
-    held = model.memory(ctx=1024, tp=4, ep=8, pp=2)
+    rank = model.memory(ctx=1024, tp=4, ep=8, pp=2)
     # A stage has 16 blocks, and of each one of eight experts of three matrices.
     experts = 16 * 3 * 4096 * 14336
-    assert held.mesh["ranks"] == 16 and {line["what"]: line["elements"] for line in held.lines}["mlp"] == (
+    assert rank.mesh["ranks"] == 16 and {line["what"]: line["elements"] for line in rank.lines}["mlp"] == (
         experts + 16 * 4096 * 8
     )
 
 
-def test_bytes_of_experts_that_are_dealt_out() -> None:
+def test_bytes_of_sharded_experts() -> None:
     """By hand: 1,024 tokens go to 2 experts each, rows of 4,096 numbers in bf16; an expert has matrices of 4,096 ×
     14,336."""
     model, matrix = tfacct.load("mixtral-8x7b"), 4096 * 14336 * 2
@@ -109,7 +109,7 @@ def test_bytes_of_experts_that_are_dealt_out() -> None:
     assert token["blocks.*.mlp.experts.up_proj"]["read_bytes"] == 32 * (2 * 4096 * 2 + 2 * matrix)
 
 
-def test_a_latent_is_kept_by_the_rank_of_its_token() -> None:
+def test_a_latent_is_cached_by_the_rank_of_its_token() -> None:
     model = tfacct.load("deepseek-v3")
     assert 4 * model.kv(ctx=8192, cp=4).kv_cache_bytes == model.kv(ctx=8192).kv_cache_bytes
     with pytest.raises(TfacctError, match="does not support latent attention"):
@@ -129,7 +129,7 @@ def test_what_fits_the_ranks_of_a_sequence() -> None:
 def test_what_is_left_free_names_its_stage(run: Run) -> None:
     found = tfacct.load("llama-3.1-70b").memory(ctx="8k", pp=3, on="80GiB").fit
     assert found["context_stage"] == 1
-    # Windows and blocks without one: the stage that holds most is not the one that holds no more.
+    # Layers with and without windows: the stage with the largest cache is not the one that fits no further token.
     words = " ".join(run("memory", "gemma-3-1b", "--ctx", "1k", "--pp", "4", "--on", "2GiB", "-v").out.split())
     found = tfacct.load("gemma-3-1b").memory(ctx="1k", pp=4, on="2GiB").models[0]
     assert f"Stage {found['fit']['batch_stage']} limits the number of requests." in words
@@ -142,11 +142,11 @@ def test_every_axis_is_answered_or_refused_by_name(run: Run, command: str, name:
     sized = [] if first == "params" else ["--ctx", "512"]
     for axis in ("--tp 2", "--tp 2 --sp", "--fsdp 2", "--tp 2 --ep 2", "--pp 2", "--cp 2", "--tp 2 --pp 2 --cp 2"):
         ran = run(first, *more, name, *sized, *axis.split())
-        said = " ".join(ran.err.split())
+        message = " ".join(ran.err.split())
         if "--ep" in axis and name == "llama-3.1-8b":
-            assert ran.code == 2 and "has no experts" in said
+            assert ran.code == 2 and "has no experts" in message
         else:
-            assert ran.code == 0 and "of" in ran.out and "rank" in ran.out, (command, axis, said)
+            assert ran.code == 0 and "of" in ran.out and "rank" in ran.out, (command, axis, message)
 
 
 def test_an_axis_that_divides_nothing_here_changes_nothing() -> None:
@@ -162,9 +162,9 @@ def test_sweeps_over_every_axis() -> None:
     assert len(found.rows) == 8
     for row in found.rows:
         axes = {axis: row[axis] for axis in ("tp", "cp", "pp")}
-        held = model.memory(ctx=1024, **axes)
+        rank = model.memory(ctx=1024, **axes)
         assert row["total_flops"] == model.flops(ctx=1024, **axes).total, row
-        assert (row["kv_cache_bytes"], row["total_bytes"]) == (held.kv_cache_bytes, held.total_bytes), row
+        assert (row["kv_cache_bytes"], row["total_bytes"]) == (rank.kv_cache_bytes, rank.total_bytes), row
     for row in model.sweep("total_flops", "total_bytes", ctx=[1024], tp=[4], ep=[1, 4, 8]).rows:
         axes = {"tp": 4, "ep": row["ep"]}
         assert row["total_flops"] == model.flops(ctx=1024, **axes).total
@@ -195,7 +195,7 @@ def test_a_sweep_skips_what_ranks_do_not_divide() -> None:
     ],
 )
 def test_the_fewest_ranks(name: str, axis: str, metric: str, gigabytes: int, step: dict[str, Any]) -> None:
-    """So many are enough, and the next smaller number is not: of tp, which divides heads, half as many."""
+    """The solution is enough, and the next smaller number is not: with tp, which divides heads, half as many."""
     model = tfacct.load(name)
     count = model.solve(axis, f"{metric}={gigabytes}GB", **step).total
     fewer = count // 2 if axis == "tp" else count - 1
@@ -205,12 +205,12 @@ def test_the_fewest_ranks(name: str, axis: str, metric: str, gigabytes: int, ste
 
 
 def _numbers(found: Any, **axis_names: int) -> int:
-    """The total of a formula, its letters replaced by their sizes."""
+    """The total of a formula, its symbols replaced by their sizes."""
     values = {axis: value["value"] for axis, value in found.legend.items() if "value" in value} | axis_names
     return int(eval(found.models[0]["total_formula"].replace("/", "//"), {}, values))
 
 
-def test_letters_are_divided_along_every_axis() -> None:
+def test_formulas_are_divided_along_every_axis() -> None:
     model, large = tfacct.load("llama-3.1-8b"), {"tp": 2, "pp": 4, "cp": 2}
     axis_names = model.formula(ctx=1024, tp="t", pp="p", cp="c")
     assert _numbers(axis_names, t=2, p=4, c=2) == model.flops(ctx=1024, **large).total
@@ -236,7 +236,7 @@ def test_the_total_of_stages_is_that_of_the_fullest(run: Run, name: str, where: 
 
 @pytest.mark.parametrize(("tp", "ep"), [(1, 4), (2, 2), (2, 8)])
 @pytest.mark.parametrize("name", ["mixtral-8x7b", "deepseek-v2-lite"])
-def test_letters_of_experts_are_divided(name: str, tp: int, ep: int) -> None:
+def test_formulas_of_experts_are_divided(name: str, tp: int, ep: int) -> None:
     model = tfacct.load(name)
     axes: dict[str, Any] = {"tp": "t", "ep": "e"} if tp > 1 else {"ep": "e"}
     written = model.formula(ctx=1024, **axes)

@@ -26,31 +26,31 @@ MESHES = (
 
 
 def adds_up(name: str) -> int:
-    """Number of meshes that divide a preset evenly, all of whose ranks hold the whole between them."""
+    """Number of meshes that divide a preset evenly; their ranks together store all parameters."""
     loaded = tfacct.load(name).loaded
     tensors, count = loaded.ledger.tensors(), 0
     for mesh in MESHES:
         if not even(loaded, mesh):
             continue
         count += 1
-        held = 0
+        elements_of_rank = 0
         for tensor in tensors:
             one = shard(tensor.parameter, tensor.axes, mesh)
             elements = one.rows * one.columns
-            # Ranks that a letter of the tensor tells apart.
+            # Ranks with different shards of the tensor.
             apart = mesh.ep if tensor.parameter.is_expert and mesh.ep > 1 else 1
             if mesh.sharded_axis(tensor.parameter.axes, tensor.parameter.is_expert):
                 apart *= mesh.tp
             assert elements * apart == tensor.elements, (mesh, tensor.path)
-            held += tensor.count * one.elements
-        assert held == stored_elements(loaded.ledger, mesh)
+            elements_of_rank += tensor.count * one.elements
+        assert elements_of_rank == stored_elements(loaded.ledger, mesh)
         if mesh.fsdp == mesh.ep == 1:
             operations_add_up(loaded, mesh)
     return count
 
 
 def operations_add_up(loaded: LoadedModel, mesh: Mesh) -> None:
-    """FLOPs of products with a divided letter are a share on each rank; all others are done by every rank."""
+    """A rank does its share of the FLOPs of matmuls with a sharded axis, and all FLOPs of the others."""
     (rank,) = on_ranks([loaded], mesh.tp)
     assert sum(rank.ledger.parameters().values()) == stored_elements(loaded.ledger, mesh)
     at = Workload(3, 7, 2).axes()
@@ -61,7 +61,7 @@ def operations_add_up(loaded: LoadedModel, mesh: Mesh) -> None:
 
 
 def cache_adds_up(name: str) -> int:
-    """Number of meshes that divide a preset evenly, all of whose ranks keep the whole cache between them."""
+    """Number of meshes that divide a preset evenly; their ranks together hold the whole cache."""
     model, count = tfacct.load(name), 0
     for tp in (2, 4, 8):
         if even(model.loaded, Mesh(tp=tp)):
@@ -74,7 +74,7 @@ def cache_adds_up(name: str) -> int:
 
 
 def work_adds_up(name: str) -> int:
-    """Number of meshes that divide a preset evenly, whose ranks do its work between them."""
+    """Number of meshes that divide a preset evenly; their ranks together do all FLOPs."""
     model, count = tfacct.load(name), 0
     for tp in (2, 8):
         if not even(model.loaded, Mesh(tp=tp)):
@@ -84,7 +84,7 @@ def work_adds_up(name: str) -> int:
             one = model.flops(ctx=512, tp=tp, **more)
             lines = {(line["path"], line.get("blocks")): line for line in model.flops(ctx=512, **more).lines}
             for line in one.lines:
-                # What has a divided letter is a share; each rank does the rest by itself.
+                # Lines with a sharded axis are a share; each rank does all others whole.
                 axis_names = {*line["spec"].replace(",", "").split()} - {"Nx"}  # heads of an indexer are whole
                 divided = {axis.rstrip(ascii_lowercase) for axis in axis_names} & {"K", "N", "F", "V"}
                 shares = tp if divided else 1
@@ -94,7 +94,7 @@ def work_adds_up(name: str) -> int:
 
 
 def experts_add_up(name: str) -> int:
-    """Number of meshes of a preset whose ranks store its experts between them, each as `params` has a rank."""
+    """Number of meshes whose ranks together store all experts; the parameters of a rank are those of `params`."""
     model, count = tfacct.load(name), 0
     banks = [tensor for tensor in model.loaded.ledger.tensors() if tensor.parameter.is_expert]
     every = sum(tensor.count * tensor.elements for tensor in banks)
@@ -126,7 +126,7 @@ LAWS: dict[Callable[[str], int], tuple[tuple[str, ...], int]] = {
     work_adds_up: (WHOLE_VOCABULARIES, 120),
     experts_add_up: (MIXTURES, 20),
 }
-"""Laws with some presets that they hold for, and how many there are at least."""
+"""Laws, with the presets that CI tests them on, and the least number of meshes over all presets."""
 
 
 @pytest.mark.parametrize(("law", "name"), [(law, name) for law, (names, _) in LAWS.items() for name in names])

@@ -90,15 +90,15 @@ def test_a_latent_is_whole_on_every_rank() -> None:
     assert model.memory(ctx="8k", tp=8).kv_cache_bytes == 27 * 8192 * 576 * 2 == model.memory(ctx="8k").kv_cache_bytes
 
 
-def test_what_parts_of_a_sequence_send_is_said() -> None:
+def test_context_parallel_gradient_sums_are_noted() -> None:
     model = tfacct.load("llama-3.2-1b")
     assert "The ranks that share a sequence have the same weights." in model.comms(cp=4, ctx=64, tokens=64).notes
-    assert any("sum gradients" in said for said in model.comms(cp=4, ctx=64, train=True).notes)
+    assert any("sum gradients" in note for note in model.comms(cp=4, ctx=64, train=True).notes)
     gated = tfacct.load("qwen1.5-moe-a2.7b")  # only a step has buckets
     assert gated.comms(ulysses=4, ctx=64, tokens=64).sent_bytes == 24 * 4 * 16 * 2048 * 2 * 3 // 4
-    with pytest.raises(tfacct.TfacctError, match="its gradient buckets were not checked") as told:
+    with pytest.raises(tfacct.TfacctError, match="its gradient buckets were not checked") as caught:
         gated.comms(ulysses=4, ctx=64, train=True)
-    assert told.value.hint == "use fsdp or zero"
+    assert caught.value.hint == "use fsdp or zero"
 
 
 CASES = {

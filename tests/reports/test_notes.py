@@ -144,13 +144,13 @@ plan phi-4 --dtype q4_k_m --ctx 1k --on 2x80GB
 @pytest.fixture
 def files(tmp_path: Path) -> dict[str, Path]:
     """Models in files: with distances for scores, a projector, files that contradict the config, a quantized cache; and
-    a machine that was busy when it was swept."""
+    the sweep of a machine that was busy."""
     named = {name: tmp_path / name for name in ("index", "quantized")}
     for path in named.values():
         path.mkdir()
     indexed(named["index"], LLAMA_70B, 10**9, a=SHARD)
-    said = {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}
-    folder(named["quantized"], LLAMA_70B, hf_quant_config={"quantization": said})
+    quantization = {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}
+    folder(named["quantized"], LLAMA_70B, hf_quant_config={"quantization": quantization})
     for name, config in {"devstral": DEVSTRAL, "distance": DISTANCE}.items():
         named[name] = tmp_path / f"{name}.json"
         named[name].write_text(json.dumps(config))

@@ -22,7 +22,7 @@ from tfacct.verify.sizes import Sizes
 jsonschema = pytest.importorskip("jsonschema")
 FOLDER = Path(__file__).parents[2] / "docs" / "schema"
 KINDS = [param.id for param in by_kind(presets.names(), kind_of_preset) if not param.marks]
-"""Presets that have every kind of block between them: all would take ten times as long to hold against a schema."""
+"""Presets that together have every kind of layer: to check all presets would take ten times as long."""
 STEPPING = [name for name in KINDS if presets.load(name).has_cache]
 ASKED: dict[str, list[str]] = {
     "flops": [
@@ -186,7 +186,7 @@ def test_a_proof_is_a_report_like_the_others(monkeypatch: pytest.MonkeyPatch) ->
 
 
 OTHER_FORMS = ("ways",)
-"""Keys of data with a form of its own: the ledger for other programs, where a size is a number or letters."""
+"""Keys of data with a form of its own: the ledger for other programs, where a size is a number or a formula."""
 
 
 def kinds_by_key(node: dict[str, Any], names: dict[str, Any], found: dict[str, set[str]]) -> dict[str, set[str]]:
@@ -218,7 +218,7 @@ def kinds_of(schema: dict[str, Any], names: dict[str, Any]) -> set[str]:
 
 
 ITS_OWN = (WrittenWay, WrittenGroup, WrittenLine)
-"""Records in the words of another: of the ledger. The keys of `engine` are the engines' words."""
+"""Records in the ledger's words. The keys of `engine` are the engines' words."""
 
 
 def test_a_key_has_one_type_in_all_commands() -> None:
@@ -235,7 +235,7 @@ def test_a_key_has_one_type_in_all_commands() -> None:
 
 @pytest.mark.parametrize("name", [*schemas.KINDS])
 def test_a_key_of_a_record_is_always_there(name: str) -> None:
-    """Null where a question has no answer to it: what is optional is optional by its value."""
+    """Null if an answer has no value for it: values are optional, keys are not."""
     model = schemas.schema(name)["properties"]["models"]["items"]
     assert model["required"] == [*model["properties"]]
     typed = facts(schemas.KINDS[name])
@@ -256,7 +256,7 @@ def records() -> dict[str, set[str]]:
     return found
 
 
-def test_the_meaning_of_every_object_is_written_and_of_no_key_that_is_gone() -> None:
+def test_every_object_has_a_meaning_and_every_meaning_an_object() -> None:
     known, written = records(), schemas.meanings()
     general = {key for key, text in written.items() if isinstance(text, str)}
     assert general - set().union(*known.values()) == set()
@@ -269,7 +269,7 @@ def test_the_meaning_of_every_object_is_written_and_of_no_key_that_is_gone() -> 
             assert plain or "description" in about, f"tfacct/reports/keys.toml does not explain {key!r} of {name}"
 
 
-def test_no_key_hides_behind_what_every_report_has() -> None:
+def test_no_key_has_the_name_of_an_attribute_of_every_report() -> None:
     """A fact named as a method or a field of Report is declared as such: `report.total` stays the headline."""
     for kind in schemas.KINDS.values():
         own = {key for base in kind.__mro__ if issubclass(base, Answer) for key in base.__annotations__}

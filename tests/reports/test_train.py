@@ -83,14 +83,14 @@ def test_former_values_of_options_are_accepted(run: Run) -> None:
 
 
 def test_rows_of_several_models_say_which_peaks_are_not_exact(run: Run) -> None:
-    """Adafactor's step decides gpt2's peak at 4 tokens, and what it holds depends on the parameters' order."""
+    """Adafactor's step decides gpt2's peak at 4 tokens, and its temporaries depend on the order of parameters."""
     several = ("train", "gpt2", "llama-3.2-1b", "--ctx", "4", "--optimizer", "adafactor-transformers-beta1")
-    said = run(*several).out
+    printed = run(*several).out
     facts = json.loads(run(*several, "--json").out)["models"]
     exact = {each["model"]: each["exact"] for each in facts}
-    rows = {line.split()[0]: "≈" in line for line in said.splitlines() if line.startswith((" gpt2", " llama"))}
+    rows = {line.split()[0]: "≈" in line for line in printed.splitlines() if line.startswith((" gpt2", " llama"))}
     assert rows == {name: not so for name, so in exact.items()} and not all(exact.values())
-    assert "≈: within an error bound" in said and "from ≈" in said
+    assert "≈: within an error bound" in printed and "from ≈" in printed
     assert "≈" not in run("train", "gpt2", "gpt2-medium", "--ctx", "1k").out
 
 
@@ -101,13 +101,13 @@ def test_rows_of_several_models_say_which_peaks_are_not_exact(run: Run) -> None:
 def test_a_mesh_that_refuses_a_recipe_says_what_would_do(run, asked: str, instead: str) -> None:
     refused = run("train", "llama-3.2-1b", "--ctx", "64", *asked.split())
     assert refused.code == 2 and f"use {instead}" in refused.err
-    kept, _, _ = asked.rpartition(instead.partition(" ")[0])
-    assert run("train", "llama-3.2-1b", "--ctx", "64", *kept.split(), *instead.split()).code == 0
+    others, _, _ = asked.rpartition(instead.partition(" ")[0])
+    assert run("train", "llama-3.2-1b", "--ctx", "64", *others.split(), *instead.split()).code == 0
 
 
 def test_a_step_near_the_limit_may_run_out_of_memory(run: Run) -> None:
     """69.0 GiB · 1.17 = 80.7 GiB is above the usable 77.3 GiB. Of two changes with which a step fits, the first leaves
-    no such room, and the second is suggested."""
+    too little for that, and the second is suggested."""
     close = "It may run out of memory: the CUDA allocator reserves at least 17% more than this count (17–24% in 4 runs"
     full = run("train", "llama-3.1-8b", "--ctx", "8k", "--on", H100)
     assert full.out.partition("\n\n")[2].partition("\n\n")[2].replace("\n", " ").startswith(close)
@@ -204,7 +204,7 @@ def test_the_largest_batch_is_printed(run: Run) -> None:
         assert [more * peak / 2**30 <= 77.5 for peak in peaks] == [True, False]
 
 
-def test_what_a_size_lacks_if_it_rounds_to_what_a_step_needs() -> None:
+def test_missing_memory_that_rounds_to_zero() -> None:
     """98.2704 GiB; 98.26 GiB is 0.0104 GiB less."""
     answer = load("llama-3.1-8b").train(ctx="1k", batch=7, on="98.26GiB").answer
     assert answer == "Does not fit in 98.3 GiB: it needs 98.3 GiB, 10.6 MiB more than is usable."
@@ -221,7 +221,7 @@ def test_gradients_of_other_ranks_rows(replicas: dict[str, int]) -> None:
     assert words in step.notes and round(rows / 2**20) == 877
 
 
-def test_what_is_said_of_images() -> None:
+def test_notes_about_images() -> None:
     """How many fit, once; and images that patches do not cover, all of whose pixels the class keeps, are refused."""
     vit = load("vit-base-patch16-224")
     note = "Without any change, largest batch: 26 (21 with 17% to spare)."

@@ -50,7 +50,7 @@ def test_the_json_of_every_command_says_what_was_not_counted(run, file: str, com
         assert one["unknown"] == ["new_trick_size"]
         assert one["left_out"] == ["vision_config"]
     assert "new_trick_size" in found.err and "vision_config" in found.err
-    assert model["notes"], "what stands under the table"
+    assert model["notes"], "notes under the table"
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_of_several_models_each_has_its_own_notes(run) -> None:
     assert [len(notes) for notes in defaulted] == [int(bool(model["defaulted"])) for model in models]
 
 
-def test_models_that_a_comparison_goes_without_stand_in_its_json(run, tmp_path) -> None:
+def test_the_json_of_a_comparison_names_skipped_models(run, tmp_path) -> None:
     document = json.loads(run("memory", "--kv", "gpt2", "bert-base", "--json").out)
     assert [model["model"] for model in document["models"]] == ["gpt2"]
     assert document["models_skipped"] == [{"model": "bert-base", "why": "nothing is cached between steps"}]
@@ -119,7 +119,7 @@ def test_numbers_between() -> None:
 
 @pytest.mark.parametrize("asked", ["flops", "flops --train", "flops --bytes", "memory", with_torch("verify")])
 def test_of_several_those_whose_positions_come_in_groups_are_named(run, asked: str) -> None:
-    """64 is no multiple of 9, which a token of an image is made of. One alone says which context would be."""
+    """64 is no multiple of the 9 patches of an image token. An answer about one model names a context that is."""
     command, *more = asked.split()
     ran = run(command, "gpt2", "gemma-4-e4b-vision", "--ctx", "64", *more, "--json")
     document = json.loads(ran.out)
