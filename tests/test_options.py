@@ -296,6 +296,8 @@ def test_rows_by_a_column(run) -> None:
     assert rising.index("tinyllama-1.1b") < rising.index("llama-2-7b") < rising.index("llama-3-8b")
     assert {*rising} == {*falling} == {*named(run("models", "llama").out)} and falling[0] == "llama-3.1-405b"
     watts = [row["tdp"] for row in csv.DictReader(run("devices", "--sort", "-watts", "--csv").out.splitlines())]
+    inner = [int(row["k"]) for row in csv.DictReader(run("flops", "gpt2", "--sort", "-k", "--csv").out.splitlines())]
+    assert inner[:2] == [3072, 1024] and inner == sorted(inner, reverse=True)  # one number of the column m × k × n
     operations = run("flops", "gpt2", "--ctx", "512", "--sort", "-each", "--csv").out.splitlines()
     assert operations[1].startswith("lm_head,")  # over all sections: its 50,257 columns are most
     known = [int(one) for one in watts if one]

@@ -1,5 +1,7 @@
 """A report in Python: printed, in a notebook, as a DataFrame. Kind: output."""
 
+import csv
+import json
 import sys
 
 import pytest
@@ -104,3 +106,29 @@ def test_the_table_in_latex(run, tmp_path) -> None:
     assert r"attn.q\_proj" in " ".join(table) and table[-2:] == [r"\bottomrule", r"\end{tabular}"]
     assert table.count(r"\midrule") == 2  # below the head, and above the totals
     assert all(line.count("&") == 6 for line in table if line.endswith(r"\\"))
+
+
+def test_a_column_of_the_csv_has_the_name_and_value_of_its_json_key(run) -> None:
+    def both(*line: str) -> tuple[list[dict[str, str]], list[dict]]:
+        rows = list(csv.DictReader(run(*line, "--csv").out.splitlines()))
+        return rows, json.loads(run(*line, "--json").out)["models"]
+
+    rows, (model,) = both("flops", "gpt2", "--train")
+    for key in ("forward_flops", "backward_flops", "flops"):
+        assert [int(row[key]) for row in rows] == [line[key] for line in model["lines"]] != []
+    rows, (model,) = both("mfu", "gpt2", "--on", "h100", "--tokens-per-second", "1000")
+    assert [float(row["flops_per_second"]) for row in rows] == [line["flops_per_second"] for line in model["lines"]]
+    two = "gpt2", "mixtral-8x7b"
+    for row, facts in zip(*both("flops", *two), strict=True):
+        assert int(row["total_flops"]) == facts["total_flops"] and "attn_scores_values" in facts["components"]
+        for name, flops in facts["components"].items():  # "mlp" is FLOPs in the JSON, so the share has another name
+            assert float(row[f"{name}_share"]) == flops / facts["total_flops"] and name not in row
+    for row, facts in zip(*both("params", *two), strict=True):
+        assert [int(row[key]) for key in ("total_params", "active_params")] == [
+            facts[key] for key in ("total_params", "active_params")
+        ]
+    for row, facts in zip(*both("train", *two, "--ctx", "37"), strict=True):
+        assert int(row["keys"]) == facts["workload"]["keys"] == 37
+    rows, (model,) = both("plan", "gpt2", "--train", "--on", "4x24GB", "--ctx", "37", "--batch", "8", "--limit", "0")
+    bubbles = [float(row["bubble_ratio"]) for row in rows if row["bubble_ratio"]]
+    assert bubbles == [float(one["bubble_ratio"]) for one in model["layouts"] if one["bubble_ratio"] is not None] != []

@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Any, TypeVar
 
 from tfacct.base.errors import UsageError, nearest
-from tfacct.output.report import Amount, Report
+from tfacct.output.report import Amount, Cell, Column, Report
 
 ReportT = TypeVar("ReportT", bound=Report)
 
@@ -16,16 +16,19 @@ def sorted_by(report: ReportT, column: str) -> ReportT:
     """The report with its rows sorted by a column, smallest first, or largest first for `-column`. Rows without a value
     come last. Raises UsageError."""
     name, falling = column.removeprefix("-"), column.startswith("-")
-    keys = {title: one.key for one in (*report.columns, *report.aside) for title in (one.label, one.key)}
-    if name not in keys:
-        columns = f"columns: {', '.join(one.label for one in report.columns if one.label)}"
-        raise UsageError(f"no column {name!r}", " ".join(filter(None, (nearest(name, keys), columns))))
+    columns = (*report.columns, *report.aside)
+    places: dict[str, tuple[Column, int | None]]
+    places = {key: (one, at) for one in columns for at, key in enumerate(one.keys)}
+    places |= {title: (one, None) for one in columns for title in (one.label, one.key)}
+    if name not in places:
+        labels = f"columns: {', '.join(one.label for one in report.columns if one.label)}"
+        raise UsageError(f"no column {name!r}", " ".join(filter(None, (nearest(name, places), labels))))
 
-    rows = [row for section in report.sections for row in section]
-    known = [row for row in rows if row.get(keys[name]) not in (None, "")]
-    others = [row for row in rows if row.get(keys[name]) in (None, "")]
-    known.sort(key=lambda row: _order(row[keys[name]]), reverse=falling)
-    return replace(report, sections=((*known, *others),))
+    cells = [(_part(row.get(places[name][0].key), places[name][1]), row) for row in report.cells]
+    known = [(cell, row) for cell, row in cells if cell not in (None, "")]
+    others = [row for cell, row in cells if cell in (None, "")]
+    known.sort(key=lambda one: _order(one[0]), reverse=falling)
+    return replace(report, sections=((*(row for _, row in known), *others),))
 
 
 def first_rows(report: ReportT, most: int) -> ReportT:
@@ -38,6 +41,11 @@ def first_rows(report: ReportT, most: int) -> ReportT:
         sections.append(rows[:left])
         left -= len(sections[-1])
     return replace(report, sections=tuple(filter(None, sections)), total_rows=(), data=data)
+
+
+def _part(cell: Cell, at: int | None) -> Cell:
+    """One number of a cell with several, or the whole cell."""
+    return cell if at is None or not isinstance(cell, tuple) else cell[at]
 
 
 def _order(cell: Any) -> tuple[bool, Any]:

@@ -313,11 +313,10 @@ def _by_line(one: ModelFlops, facts: Mapping[str, Any]) -> Table:
             **line,
             "dims": (line["m"], line["k"], line["n"]),
             "each": Fraction(line["flops"], line["times"] or 1),
-            **{step: line.get(f"{step}_flops") for step in ("forward", "backward")},
         }
         for line in facts["lines"]
     ]
-    steps = [Column(step, step, "flops", drop=1) for step in ("forward", "backward")]
+    steps = [Column(f"{step}_flops", step, "flops", drop=1) for step in ("forward", "backward")]
     elements = facts.get("pointwise")
     columns, sections = _by_operation(
         lines,
@@ -398,12 +397,12 @@ def _by_model(counted: Sequence[ModelFlops]) -> Table:
     columns = (
         Column("model", "model"),
         CONTEXT,
-        Column("flops", "FLOPs", "flops"),
+        Column("total_flops", "FLOPs", "flops"),
         *((Column("whole", "whole model", "flops"),) if counted[0].whole is not None else ()),
         Column("flops_per_token", "/ token", "flops", drop=3),
         *(
             Column(
-                name,
+                f"{name}_share",
                 build.COMPONENTS.get(name, name).replace(" + ", "+"),
                 "share",
                 drop=0 if name == paths.SCORES else build.drop_of(name, components),
@@ -417,10 +416,10 @@ def _by_model(counted: Sequence[ModelFlops]) -> Table:
         {
             "model": build.label(one.model),
             "keys": one.work.context,
-            "flops": one.total,
+            "total_flops": one.total,
             "whole": one.whole and one.whole.total,
             "flops_per_token": Fraction(one.total, one.tokens),
-            **{name: Fraction(flops, one.total) for name, flops in found.items()},
+            **{f"{name}_share": Fraction(flops, one.total) for name, flops in found.items()},
             "ratio_to_rule_of_thumb": one.ratio,
         }
         for one, found in zip(counted, components, strict=True)

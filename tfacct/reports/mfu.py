@@ -147,14 +147,13 @@ def mfu(
             **line,
             "convention": CONVENTIONS[line["convention"]],
             "flops_per_token": Fraction(line["flops_per_token"]),
-            "teraflops_per_second": line["flops_per_second"] / 1e12,
         }
         for line in facts["lines"]
     )
     columns = (
         Column("convention", "counted"),
         Column("flops_per_token", "FLOPs per token", "flops"),
-        Column("teraflops_per_second", "TFLOP/s per device", "rate"),
+        Column("flops_per_second", "FLOP/s per device", "flops"),
         Column("mfu", "MFU", "share"),
     )
     step, several = "training" if train else "forward passes", count > 1

@@ -183,14 +183,13 @@ def _several(models: Sequence[LoadedModel], facts: Sequence[dict[str, Any]]) -> 
     ranked = "rank_params" in facts[0]
     routed = not ranked and any(fact["active_params"] != fact["total_params"] for fact in facts)
     for model, fact in zip(models, facts, strict=True):
-        total, active = fact["total_params"], fact["active_params"]
         parts = _parts(fact, "rank_params" if ranked else "params")
-        rows.append({**fact, "model": build.label(model), "total": total, "active": active, **parts})
+        rows.append({**fact, "model": build.label(model), **parts})
     columns = (
         Column("model", "model"),
         *((Column("rank_params", "one rank", "params"),) if ranked else ()),
-        Column("total", "whole model" if ranked else "params", "params"),
-        *((Column("active", "active", "params", drop=1),) if routed else ()),
+        Column("total_params", "whole model" if ranked else "params", "params"),
+        *((Column("active_params", "active", "params", drop=1),) if routed else ()),
         *(
             Column(part, part, "params", drop=build.drop_of(part, rows))
             for part in headings()

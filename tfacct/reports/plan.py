@@ -478,7 +478,7 @@ def _table(one: Plan) -> Table:
     laws = one.laws
     train, several = one.recipe is not None, len(laws) - ("" in laws) > 1
     columns = (
-        Column("division", "layout"),
+        Column("layout", "layout"),
         Column("batch", "micro-batch × number", "dims", keys=("batch", "times"))
         if train
         else Column("batch", "batch", "count", drop=1),
@@ -486,7 +486,7 @@ def _table(one: Plan) -> Table:
         Column("bytes", "GiB/GPU", "bytes", unit="GiB"),
         *([Column("tight", "")] if one.some_tight else []),
         Column("sent_bytes", "sent/GPU", "bytes", drop=0 if one.by == "sent" else 1),
-        *([Column("bubble", "bubble", "share")] if any(_bubble(one, of) for of in one.shown) else []),
+        *([Column("bubble_ratio", "bubble", "share")] if any(_bubble(one, of) for of in one.shown) else []),
         *([Column("seconds", "≈ time", "seconds")] if one.timed else []),
         *([Column("timed_as", "fitted on", drop=2)] if several else []),
     )
@@ -508,7 +508,7 @@ def _micro_batches(one: Plan, of: Candidate) -> tuple[int, int]:
 
 def _row(one: Plan, of: Candidate) -> Row:
     batch = _micro_batches(one, of) if one.recipe is not None else of.batch
-    shown = {"division": _layout_of(of), "batch": batch, "bubble": _bubble(one, of)}
+    shown = {"layout": _layout_of(of), "batch": batch, "bubble_ratio": _bubble(one, of)}
     return {**_layout(one, of), **shown, "tight": TIGHT if one.is_tight(of) else None}
 
 

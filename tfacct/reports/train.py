@@ -525,7 +525,7 @@ def table_of_models(steps: Sequence[Step], facts: Sequence[Mapping[str, Any]]) -
     estimated, limit = not all(each.memory.exact for each in steps), steps[0].limit
     columns = (
         Column("model", "model"),
-        Column("context", "context", "count", drop=1),
+        Column("keys", "context", "count", drop=1),
         Column("weights_bytes", "weights", "bytes", drop=2),
         Column("optimizer_bytes", "optimizer state", "bytes", drop=2),
         Column("saved_bytes", "activations", "bytes", drop=2),
@@ -538,7 +538,7 @@ def table_of_models(steps: Sequence[Step], facts: Sequence[Mapping[str, Any]]) -
         {
             **fact,
             "model": build.label(step.memory.model),
-            "context": step.memory.work.context,
+            "keys": step.memory.work.context,
             "estimated": None if step.memory.exact else "≈",
             "fits": limit.fits(int(step.memory.peak.total)) if limit and fits_in(step.memory, limit) else None,
         }
