@@ -22,8 +22,8 @@ def test_chinchilla_by_hand() -> None:
     assert (facts["optimal_parameters"], facts["optimal_tokens"]) == (2_886_751_346, 57_735_026_919)
     assert facts["days"] == pytest.approx(1e21 / (8 * 989.4e12 * 0.4) / 86_400, rel=1e-12)  # 3.6557
     assert facts["cost"] == pytest.approx(3.6557 * 24 * 8 * 2.5, rel=1e-4)
-    said = "1e21 FLOPs: 2.89 B parameters on 57.7 B tokens (Chinchilla), 3.66 days, 702 device-hours, cost 1,755."
-    assert report.answer == said
+    answer = "1e21 FLOPs: 2.89 B parameters on 57.7 B tokens (Chinchilla), 3.66 days, 702 device-hours, cost 1,755."
+    assert report.answer == answer
     # Chinchilla: 70 B parameters on 1.4 T tokens take 6 · 70e9 · 1.4e12 = 5.88e23 FLOPs
     assert parameters(5.88e23, 20) == pytest.approx(70e9, rel=1e-12)
 
@@ -72,7 +72,7 @@ def test_fits_of_the_loss(name: str, wanted: float) -> None:
 
 
 def test_tokens_of_a_model() -> None:
-    """By its own FLOPs, attention included; of a context of 1,024 where it has no more."""
+    """By its own FLOPs, attention included; at context 1,024 if that is its longest."""
     (facts,) = budget(GPT2, GPT2_FLOPS * 1e9).models
     assert (facts["tokens"], facts["context"], facts["flops_per_token"]) == (10**9, 1024, GPT2_FLOPS)
     assert facts["tokens_per_parameter"] == pytest.approx(1e9 / 124_439_808)
@@ -132,7 +132,7 @@ def test_no_empty_columns_without_a_family() -> None:
     assert keys == ["tokens_per_parameter", "parameters", "tokens", "basis"]
 
 
-def test_experts_are_said() -> None:
+def test_a_note_names_active_parameters() -> None:
     assert budget(presets.load("mixtral-8x7b"), 1e22).notes[0] == "N: active parameters; the fits are for dense models."
 
 
@@ -147,8 +147,8 @@ def test_a_size_is_a_number_of_parameters() -> None:
 
 def test_command_line(run: Run) -> None:
     ran = run("budget", "1e21", "--on", "8xh100", "--mfu", "0.4")
-    said = "1e21 FLOPs: 2.89 B parameters on 57.7 B tokens (Chinchilla), 3.66 days, 702 device-hours."
-    assert " ".join(ran.out.splitlines()[1:3]).strip() == said
+    answer = "1e21 FLOPs: 2.89 B parameters on 57.7 B tokens (Chinchilla), 3.66 days, 702 device-hours."
+    assert " ".join(ran.out.splitlines()[1:3]).strip() == answer
     trained = run("budget", "gpt2", "--tokens", "1B", "--json")
     assert json.loads(trained.out) == load("gpt2").budget(tokens="1B").document()
     bought = run("budget", "1e18", "--model", "gpt2", "--set", "n_layer=6", "--json")

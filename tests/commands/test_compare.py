@@ -103,7 +103,7 @@ def test_answer_names_a_metric_where_nothing_else_differs() -> None:
 
 
 def test_metric_with_the_name_of_a_measure() -> None:
-    """It takes the place of the measure, which is of one request: 2 keys and values · 2 requests · 12 layers · 768
+    """It replaces the row of one request: 2 keys and values · 2 requests · 12 layers · 768
     elements · 2 bytes · 512 tokens are 37,748,736."""
     report = load("gpt2").compare("gpt2-xl", ctx=512, batch=2, metric=["kv_cache_bytes,total_params"], dtype="bf16")
     first, _ = report.rows
@@ -114,24 +114,24 @@ def test_metric_with_the_name_of_a_measure() -> None:
 
 
 def test_devices_that_do_not_divide_a_model() -> None:
-    """Three devices divide no 32 heads: the other numbers are there, and the reason."""
+    """Three devices do not divide 32 heads: the other numbers are printed, with the reason."""
     report = compared("llama-3.1-8b", "qwen3-8b", contexts=[512], fit="3xh100")
     assert [found["requests"] for found in report.models] == [None, None]
     assert report.notes[0].startswith("llama-3.1-8b, qwen3-8b: 3 devices do not divide the 32 query heads")
 
 
 def test_command_line(run: Run) -> None:
-    """Lists give columns; a change of fields, or --by line, two sides line by line."""
+    """A list gives a column per value; a change of fields, or --by line, compares two models line by line."""
     ran = run("compare", "llama-3.1-8b", "--ctx", "8k,64k", "--on", "h100", "--json")
     assert [found["context"] for found in json.loads(ran.out)["models"]] == [8192, 65536]
     changed = run("compare", "gpt2", "--set", "n_layer=6", "--ctx", "64")
     assert changed.out.splitlines()[0] == "gpt2 → gpt2 (n_layer=6), context 64, batch 1"
     lines = json.loads(run("compare", "gpt2", "--ctx", "48,96", "--by", "line", "--json").out)["models"][0]["lines"]
     assert lines[0]["path"] == "blocks.*.attn.q_proj" and lines[0]["new"] == 2 * lines[0]["old"]
-    beside = run(
+    columns = run(
         "compare", "gpt2", "--set", "n_layer=6", "--by", "model", "--metric", "share.attn,total_flops", "--csv"
     )
-    assert beside.out.startswith("label,total_params,") and "share.attn,total_flops" in beside.out.splitlines()[0]
+    assert columns.out.startswith("label,total_params,") and "share.attn,total_flops" in columns.out.splitlines()[0]
 
 
 def test_models_are_compared_at_the_longest_context_that_all_have(run: Run) -> None:

@@ -17,7 +17,7 @@ from tfacct.reports import explore
 
 SOURCES = sorted(Path(page.__file__).parent.glob("*.js"))
 LARGEST = ("kimi-linear-48b-a3b", "glm-5", "gemma-3-27b-text", "exaone-4.0-32b", "olmo-3-7b", "llama-3.1-8b")
-"""Presets with the most kinds of lines or of instants, whose pages are the largest, and one that many people open."""
+"""Presets with the most kinds of lines or of phases, whose pages are the largest, and one that many people open."""
 
 
 def small(name: str) -> None:
@@ -65,8 +65,8 @@ def test_the_script_is_its_modules_as_they_are_written() -> None:
         assert code(text) in code(page.script()), file.name
 
 
-def test_every_module_is_read_in_one_sitting() -> None:
-    """Modules of at most 250 lines, of at most 120 letters; all of them stand in the page."""
+def test_every_module_is_short() -> None:
+    """At most 250 lines of at most 120 characters; all modules are in the page."""
     assert {file.stem for file in SOURCES} == {*page.COUNTING, *page.SHOWING}
     for file in SOURCES:
         lines = file.read_text(encoding="utf-8").splitlines()
@@ -91,11 +91,11 @@ def test_the_policy_names_the_one_script_and_the_one_style() -> None:
     html = load("gpt2").explore(ctx=64).html
     rules = re.search(r'Content-Security-Policy" content="([^"]+)"', html)
     assert rules is not None
-    said = rules[1].replace("&#x27;", "'")
+    policy = rules[1].replace("&#x27;", "'")
     (style,) = re.findall(r"<style>(.*?)</style>", html, re.DOTALL)
     (script,) = re.findall(r"<script>(.*?)</script>", html, re.DOTALL)
-    assert "default-src 'none'" in said and "trusted-types 'none'" in said
-    assert f"script-src '{digest(script)}'" in said and f"style-src '{digest(style)}'" in said
+    assert "default-src 'none'" in policy and "trusted-types 'none'" in policy
+    assert f"script-src '{digest(script)}'" in policy and f"style-src '{digest(style)}'" in policy
     assert ' style="' not in html.replace(script, "")
     assert load("t5-small").explore().html.count(digest(script)) == 1, "the same script for every model"
 
@@ -146,13 +146,13 @@ def test_models_of_one_shape_share_it() -> None:
     assert "shared" not in explore.explore([presets.load("gpt2")])["models"][0]
 
 
-def test_a_field_that_takes_one_number_alone_is_no_knob() -> None:
+def test_a_field_that_takes_only_one_number_is_not_varied() -> None:
     """StarCoder's and Falcon 7B's multi_query decides: `--set num_key_value_heads=16` is refused."""
     for name in ("starcoderbase-1b", "falcon-7b"):
         assert "shared" not in explore.explore([presets.load(name)])["models"][0], name
     assert explore.explore([presets.load("falcon-40b")])["models"][0]["shared"] == "num_kv_heads"
 
 
-def test_quantized_weights_are_said_and_not_guessed() -> None:
+def test_quantized_weights_are_named_and_not_guessed() -> None:
     (model,) = explore.explore([presets.load("gpt-oss-20b")])["models"]
     assert model["quantized"] == {"name": "mxfp4", "bytes": 13_761_264_768}  # as `memory gpt-oss-20b` says

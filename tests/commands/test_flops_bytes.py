@@ -56,24 +56,24 @@ def test_a_decode_step_reads_the_weights_of_its_products_once() -> None:
 @pytest.mark.parametrize("kv_heads", [1, 2, 6], ids=["MQA", "GQA", "MHA"])
 @pytest.mark.parametrize("dtype", ["int4", "fp8", "bf16", "fp32"])
 def test_a_decode_step_reads_the_kv_cache(kv_heads: int, dtype: str) -> None:
-    """Right operands of scores and values, cache by cache, in all blocks; what the weights take is another matter."""
+    """The right operands of scores and values are the cache, in any format of the weights."""
     model = tiny("llama", num_key_value_heads=kv_heads)
     at = Workload(context=11, tokens=1, batch=3).axes()
     read = {product.path: product.moved(storage("nf4"), width(dtype))[1] for product in model.ledger.products(at)}
-    kept = model.ledger.state_bytes(at, width(dtype))
-    assert read["blocks.*.attn.scores"] == kept["blocks.*.attn.k_cache"] > 0
-    assert read["blocks.*.attn.values"] == kept["blocks.*.attn.v_cache"] > 0
+    cached = model.ledger.state_bytes(at, width(dtype))
+    assert read["blocks.*.attn.scores"] == cached["blocks.*.attn.k_cache"] > 0
+    assert read["blocks.*.attn.values"] == cached["blocks.*.attn.v_cache"] > 0
 
 
-# No product of the lecture's model reads the keys (tests/families/test_custom.py), and mixers have none.
+# No matmul of the lecture's model reads the keys (tests/families/test_custom.py), and mixers have none.
 WITH_KEYS = [n for n in presets_asked() if n != "lecture-transformer" and load(n).loaded.architecture.attentions]
 
 
 @pytest.mark.parametrize("name", by_kind(WITH_KEYS, kind_of_preset))
 def test_the_kv_bytes_read_are_the_memory_reports(name: str) -> None:
-    """What a decode step reads beside weights, queries and probabilities is what `memory` keeps, windows too.
+    """Besides weights, queries and probabilities, a decode step reads the cache that `memory` counts.
 
-    Of a latent, what engines run: scores read it whole with the turned keys beside it, values read the latent again.
+    MLA is absorbed, as in engines: scores read latents and rotary keys, values read latents again.
     """
     deepseek = config_class(presets.load(name).family).model_fields.keys() >= {"latent_attention"}
     model = load(name, latent_attention="absorbed") if deepseek else load(name)
@@ -87,22 +87,22 @@ def test_the_kv_bytes_read_are_the_memory_reports(name: str) -> None:
         last = product.path.rpartition(".")[2].removeprefix("compressed_")
         if last in read:
             read[last] += product.moved(BF16, BF16_EACH)[1]
-    kept = model.memory(ctx=5999, batch=3, dtype="bf16").models[0]["kv_cache_bytes"]
+    cached = model.memory(ctx=5999, batch=3, dtype="bf16").models[0]["kv_cache_bytes"]
     states = model.loaded.ledger.state_bytes(at, BF16_EACH).items()
-    kept -= sum(count for path, count in states if path.endswith("state"))  # of mixers beside attention
-    if model.config.get("num_kv_shared_layers"):  # Gemma 4's: layers that read another's keys keep none
-        assert 0 < kept < sum(read.values())
+    cached -= sum(count for path, count in states if path.endswith("state"))  # of mixers next to attention
+    if model.config.get("num_kv_shared_layers"):  # Gemma 4: layers that read another's keys cache none
+        assert 0 < cached < sum(read.values())
         return
     compressed = model.loaded.ledger.period > 1 and not deepseek
-    if deepseek and model.loaded.ledger.period > 1:  # GLM-5.3's indexer reads groups of the tokens that it keeps
-        kept -= sum(count for path, count in states if path.endswith("index_cache"))
+    if deepseek and model.loaded.ledger.period > 1:  # GLM-5.3's indexer reads groups of the tokens that it caches
+        cached -= sum(count for path, count in states if path.endswith("index_cache"))
         read["scores"] -= sum(
             p.moved(BF16, BF16_EACH)[1] for p in model.loaded.ledger.products(at) if p.path.endswith("indexer.scores")
         )
-    if compressed:  # DeepSeek-V4's: keys are values too, and no product reads what waits
-        kept -= sum(count for path, count in states if not path.endswith((".cache", "kv_cache")))
+    if compressed:  # DeepSeek-V4: keys are values too, and no matmul reads pending tokens
+        cached -= sum(count for path, count in states if not path.endswith((".cache", "kv_cache")))
     whole = deepseek or compressed
-    assert kept == (read["scores"] if whole else sum(read.values())) > 0
+    assert cached == (read["scores"] if whole else sum(read.values())) > 0
 
 
 @pytest.mark.parametrize(

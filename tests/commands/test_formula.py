@@ -28,14 +28,14 @@ from tfacct.reports.formula import formula
 
 sympy = pytest.importorskip("sympy")
 
-# As they stand in the books, with N = K · G; 2 per multiply-add, S keys, logits for every position.
+# As in textbooks, with N = K · G; 2 per multiply-add, S keys, logits for every position.
 LLAMA = "2·B·T·(L·(3·D·F + 2·D·H·(N + K) + 2·N·H·S) + D·V)"
 GPT2 = "2·B·T·(L·(2·D·F + 4·D·N·H + 2·N·H·S) + D·V)"
 TOTALS = [
     ("llama", "flops", LLAMA),
     ("llama", "train", LLAMA.replace("2·B", "6·B", 1)),
     ("llama", "kv", "2·B·L·K·H·S"),
-    # 2 norms in a block, one behind them; embedding and head apart
+    # 2 norms in a layer, a final norm; embedding and head are not tied
     ("llama", "params", "D·(L·(3·F + 2·H·(N + K) + 2) + 2·V + 1)"),
     ("llama-3.2-1b", "params", "D·(L·(3·F + 2·H·(N + K) + 2) + V + 1)"),
     ("qwen2", "flops", LLAMA),
@@ -47,16 +47,16 @@ TOTALS = [
     # a block: biases 3·N·H on q k v, D on o, F and D in the MLP; two norms of 2·D. Last norm 2·D, tied
     ("gpt2", "params", "L·(2·D·F + 4·D·N·H + 6·D + F + 3·N·H) + D·V + D·P + 2·D"),
     ("cs336", "flops", "2·B·T·(L·(3·D·F + 4·D·N·H + 2·N·H·S) + D·V)"),
-    # in and gate 2·D·Dx, out D·Dx; step, entry and exit Rt + 2·Ns, the step back to Dx; reading Ns; the window Kc
+    # in and gate 2·D·Dx, out D·Dx; step, B and C Rt + 2·Ns, the step back to Dx; read-out Ns; the window Kc
     ("mamba", "flops", "2·B·T·(L·Dx·(3·D + 3·Ns + Kc + 2·Rt) + D·V)"),
-    # weights as above but reading, and A_log; biases of the step and the window, D; a norm in a block, one behind
+    # weights as above without the read-out; A_log; biases of the step and the window; D; a norm a layer, a final norm
     ("mamba", "params", "L·(Dx·(3·D + 3·Ns + Kc + 2·Rt + 1) + D + 2·Dx) + D·V + D"),
     ("mamba", "kv", "B·L·Dx·(Ns + Kc)"),
 ]
 
 
 @pytest.mark.parametrize(("name", "of", "total"), TOTALS)
-def test_the_totals_are_those_in_the_books(run, name: str, of: str, total: str) -> None:
+def test_the_totals_are_those_in_textbooks(run, name: str, of: str, total: str) -> None:
     ran = run("formula", name, "--of", of)
     assert ran.code == 0 and f"total = {total}\n" in ran.out
     facts = json.loads(run("formula", name, "--of", of, "--json").out)["models"][0]
@@ -92,7 +92,7 @@ def test_the_main_job_at_80_columns(run) -> None:
 
 
 def evaluated(text: str, sizes: dict[str, int]) -> int:
-    """A printed formula at these sizes. S, N, E, I and O are names in sympy: every letter has to be said."""
+    """A printed formula at these sizes. S, N, E, I and O mean something else to sympy, so all symbols are passed."""
     symbols = {axis: sympy.Symbol(axis) for axis in sizes}
     read = sympy.sympify(text.replace("·", "*"), locals=symbols)
     assert read.free_symbols <= set(symbols.values())
@@ -100,7 +100,7 @@ def evaluated(text: str, sizes: dict[str, int]) -> int:
 
 
 def rows(text: str) -> dict[str, list[str]]:
-    """The table's rows by their first cell: what stands between two gaps. Then the total formula."""
+    """The table's rows by their first cell, then the total formula. Two spaces or more separate cells."""
     lines = text.splitlines()
     rule = next(index for index, line in enumerate(lines) if line.startswith(" ─"))
     end = next(index for index, line in enumerate(lines) if line.startswith("total = "))
@@ -215,7 +215,7 @@ def test_a_familys_formula_holds_for_models_with_its_biases_and_ties(run) -> Non
 
 
 def unlatexed(text: str) -> str:
-    text = re.sub(r"_\{\\mathrm\{([a-z0-9]+)\}\}", r"\1", text)  # a letter's small ones are its index
+    text = re.sub(r"_\{\\mathrm\{([a-z0-9]+)\}\}", r"\1", text)  # lowercase letters are a subscript
     text = re.sub(r"\^\{(\d+)\}", r"**\1", text)
     return text.replace(r"\left", "").replace(r"\right", "").replace(r"\,", "*")
 
@@ -230,7 +230,7 @@ def test_a_family_has_no_values(run) -> None:
         _ = formula(load("llama-3-8b").loaded, family=True).total
 
 
-def test_the_legend_names_every_letter_once_with_its_value(run) -> None:
+def test_the_legend_names_every_axis_once_with_its_value(run) -> None:
     text = run("formula", "llama-3-8b", "--ctx", "100", "--tokens", "7", "--batch", "3").out
     legend = text.partition("total = ")[2].split("Counted")[0].partition("\n")[2]
     entries = re.split(r"; |\n", legend.strip())
@@ -243,21 +243,21 @@ def test_the_legend_names_every_letter_once_with_its_value(run) -> None:
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_no_two_kinds_of_blocks_are_counted_by_one_letter(name: str) -> None:
+def test_the_number_of_layers_of_each_kind_is_an_axis(name: str) -> None:
     shape = load_model(name, SHAPES[name]).architecture
     assert len({*layer_axes(shape)}) == len(shape.every_stack)
 
 
 def with_one_field_changed(config: Fields, fields: Fields) -> Iterator[Fields]:
-    """For each size, configs in which it is another: heads divide some of these, and others divide heads."""
+    """For each size, configs with another value: multiples and divisors of heads, and other numbers."""
     for name, size in {**fields, **config}.items():
         if isinstance(size, int) and size > 0 and not isinstance(size, bool):
             yield from ({**config, name: other} for other in (2 * size, 3 * size, size // 2, size - 1) if other)
 
 
 @pytest.mark.parametrize("family", sorted(set(TINY) - {"custom"}))
-def test_what_a_family_holds_fixed_its_configs_cannot_change(family: str) -> None:
-    """And what is 1 in all of them is among it."""
+def test_constant_axes_of_a_family_do_not_depend_on_its_config(family: str) -> None:
+    """Axes that are 1 in all configs are among them."""
     config = tiny(family).config
     sizes = {name: getattr(config, name) for name in type(config).model_fields}
     variants = [shape for name, shape in SHAPES.items() if family_of(name) == family]
@@ -273,7 +273,7 @@ def test_what_a_family_holds_fixed_its_configs_cannot_change(family: str) -> Non
     assert all(len(found[axis]) == 1 for axis in config.constant_axes)
 
 
-def test_the_python_face() -> None:
+def test_the_python_api() -> None:
     model = load("gpt2-xl")
     # as in tests/commands/test_numbers.py, by hand there
     assert model.formula(ctx=1024).total == 3_506_703_564_800
@@ -314,8 +314,8 @@ def test_latex_is_an_align_environment_that_can_be_set(run, name: str, of: str) 
         mathtext.MathTextParser("path").parse(r"$2\,\left(B$")
 
 
-def test_letters_of_several_characters() -> None:
-    """A latent rank Rq, squared, beside D: 3·D·Rq² + D·Rq, with what both share in front."""
+def test_axes_of_several_characters() -> None:
+    """3·D·Rq² + D·Rq, with the common factors in front."""
     written = factored(("D", "Rq"), [{(1, 2): 3}, {(1, 1): 1}])
     assert written.text == "D·Rq·(3·Rq + 1)"
     assert factored(("D", "Rq"), [{(1, 2): 3}]).text == "3·D·Rq^2"
@@ -326,7 +326,7 @@ def test_letters_of_several_characters() -> None:
     mathtext.MathTextParser("path").parse(rf"${written.latex}$")
 
 
-def test_every_style_spells_every_sign() -> None:
+def test_every_style_writes_every_operator() -> None:
     assert {style.times for style in (TEXT, CODE, LATEX)} == {"·", "*", r"\,"}
     assert factored(("B",), []).text == factored(("B",), []).code == "0"
     assert factored(("B",), [{(0,): 7}]).text == "7"
@@ -335,7 +335,7 @@ def test_every_style_spells_every_sign() -> None:
 
 
 def test_stacks_with_one_sum_share_its_bracket() -> None:
-    """2·(L + Lw)·(D + 1) + D·Le: the blocks of both stacks in front of one sum; a page's tree has it for each."""
+    """2·(L + Lw)·(D + 1) + D·Le: stacks with equal sums have one term."""
     both = {(1, 0, 0, 1): 2, (1, 0, 0, 0): 2, (0, 1, 0, 1): 2, (0, 1, 0, 0): 2}
     found = factored(("L", "Lw", "Le", "D"), [both, {(0, 0, 1, 1): 1}])
     assert found.text == "2·(L + Lw)·(D + 1) + Le·D"
@@ -353,20 +353,20 @@ PARTS = st.lists(st.dictionaries(POWERS, st.integers(1, 12), max_size=4), max_si
 @given(parts=PARTS, after=PARTS)
 def test_any_polynomial_is_written_exactly(parts: list, after: list) -> None:
     values = dict(zip("BLDKS", (2, 3, 5, 7, 11), strict=True))
-    said = sum(
+    expected = sum(
         count * prod(value**power for value, power in zip(values.values(), powers, strict=True))
         for part in (*parts, *after)
         for powers, count in part.items()
     )
     written = factored(tuple(values), parts, after)
-    assert eval(written.code, {}, values) == said
-    assert eval(written.text.replace("·", "*").replace("^", "**"), {}, values) == said
+    assert eval(written.code, {}, values) == expected
+    assert eval(written.text.replace("·", "*").replace("^", "**"), {}, values) == expected
     latex = re.sub(r"\^\{(\d)\}", r"**\1", unlatexed(written.latex))
-    assert eval(latex, {}, values) == said
+    assert eval(latex, {}, values) == expected
 
 
 def test_n_is_written_for_k_times_g_exactly() -> None:
-    """K·G becomes N wherever both stand, and nothing else does."""
+    """K·G becomes N wherever both are factors, and nothing else does."""
     symbolic = in_symbols(load("llama-3-8b").architecture)
     K, G, D = (symbolic.symbols[axis] for axis in "KGD")
     assert symbolic.formula([K * G * D]).written.text == "D·N"
@@ -377,12 +377,12 @@ def test_n_is_written_for_k_times_g_exactly() -> None:
         symbolic.formula([K / 2])
 
 
-def test_every_size_is_open() -> None:
+def test_every_size_is_a_symbol() -> None:
     for family in TINY:
         shape = tiny(family).architecture
         fixed = tiny(family).config.constant_axes
         symbolic = in_symbols(shape, fixed=fixed)
-        # A window is not among them: the keys seen in it, and those kept, have letters of their own.
+        # A window is none: visible and cached keys have symbols of their own.
         sizes = {name for name, axis in shape.declared_axes().items() if axis.made is None} - fixed - WINDOWS
         assert sizes <= set(symbolic.symbols) and not fixed & set(symbolic.symbols)
         axes = {axis: size for group in symbolic.ledger.groups for axis, size in group.axes.items()}
@@ -390,7 +390,7 @@ def test_every_size_is_open() -> None:
 
 
 def test_a_slip_in_a_spec_is_read(monkeypatch: pytest.MonkeyPatch, run) -> None:
-    """The formula is the ledger's, not one that was written again."""
+    """The formula is derived from the ledger."""
     honest = FeedForward.lines
 
     def forgetful(self, at):
@@ -401,7 +401,7 @@ def test_a_slip_in_a_spec_is_read(monkeypatch: pytest.MonkeyPatch, run) -> None:
 
 
 def test_n_is_written_for_what_the_part_says_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Were it 2·K·G, no letter would stand for K·G."""
+    """If N were 2·K·G, K·G would have no symbol."""
     monkeypatch.setattr(Attention, "made", {"N": "2 · K · G"})
     assert in_symbols(tiny("llama").architecture).products == {}
 
@@ -427,8 +427,8 @@ def in_two_stacks(*widths: int, window: tuple[int | None, int | None] = (None, N
 @pytest.mark.parametrize(
     ("window", "axis_names"), [((None, None), {"F1": 71, "F2": 72}), ((None, 4), {"Ffull": 71, "Fwin": 72})]
 )
-def test_blocks_of_two_sizes_have_two_letters(window: tuple, axis_names: dict[str, int]) -> None:
-    """The formula of each line, read back, is its number; the legend has every letter, each with its value."""
+def test_layers_of_two_sizes_have_two_axes(window: tuple, axis_names: dict[str, int]) -> None:
+    """Each line's formula evaluates to its number; the legend has every axis with its value."""
     both = in_two_stacks(71, 72, window=window)
     for of in ("flops", "params", "kv"):
         (facts,) = formula(both, Request() if of == "params" else Request(ctx=9), of=of).models
@@ -452,7 +452,7 @@ def test_windows_of_two_sizes_are_refused() -> None:
         formula(in_two_stacks(71, 71, window=(4, 5)), Request())
 
 
-# Heads 6 and 10, of 10 and 6 numbers; networks of 32 and 40; 2 blocks and 3.
+# 6 and 10 heads, of sizes 10 and 6; MLPs of 32 and 40; 2 and 3 layers.
 SIDES = {
     "model_type": "bart", "vocab_size": 97, "d_model": 60, "encoder_layers": 2, "decoder_layers": 3,
     "encoder_attention_heads": 6, "decoder_attention_heads": 10, "encoder_ffn_dim": 32, "decoder_ffn_dim": 40,
@@ -460,16 +460,16 @@ SIDES = {
 }  # fmt: skip
 
 
-def test_each_side_has_letters_of_its_own(run) -> None:
-    """Refused before: N is 6 in some parts and 10 in others."""
+def test_each_side_has_its_own_axes(run) -> None:
+    """N is 6 in the encoder and 10 in the decoder."""
     out = run("formula", "-", "--ctx", "9", "--source", "7", columns=200, stdin=json.dumps(SIDES).encode()).out
     assert "encoder.attn.scores    B I Kenc G Henc, B J Kenc Henc → B Kenc G I J  2·B·I·Le·Nenc·Henc·J" in out
     assert "cross.scores           B T K G H, B J K H → B K G T J" in out
     assert "Nenc = 6 query heads in the encoder, Kenc · G" in out
     assert "N = 10 query heads in the decoder, K · G" in out
     assert "Henc = 10 head size in the encoder" in out and "Le = 2 encoder layers" in out
-    # by hand: 60·97 of the table, tied; 2·52·60 of positions; two norms of 120 behind them
-    # a layer of 60: attention 4·(60·60 + 60) and its norm 120; network 2·60·32 + 32 + 60, or of 40; its norm
+    # by hand: 60·97 of the tied embedding; 2·52·60 of positions; two norms of 120 after them
+    # a layer of 60: attention 4·(60·60 + 60) and its norm 120; MLP 2·60·32 + 32 + 60, or of 40; its norm
     ends, attention = 60 * 97 + 2 * 52 * 60 + 2 * 120, 4 * 3_660 + 120
     hand = ends + 2 * (attention + 3_932 + 120) + 3 * (2 * attention + 4_900 + 120)
     table = printed(run, SIDES, "--of", "params")
@@ -477,14 +477,14 @@ def test_each_side_has_letters_of_its_own(run) -> None:
     assert evaluated(table["="][0], {**sizes, "F": 40, "Fenc": 32}) == hand == number(table["total"][-1])
 
 
-def test_one_letter_for_what_one_field_says() -> None:
-    """T5's sides share their heads and widths; BART's have fields of their own, even where these are equal."""
+def test_a_field_of_both_sides_is_one_axis() -> None:
+    """T5's encoder and decoder share heads and widths; BART has fields for each, even where these are equal."""
     assert set(tiny("t5").architecture.declared_axes()) == set("VDRpKGNHF".replace("Rp", "")) | {"Rp"}
     equal = {**SIDES, "encoder_attention_heads": 10, "encoder_ffn_dim": 40}
     assert {"N", "Nenc", "F", "Fenc", "H", "Henc"} <= set(load(equal).architecture.declared_axes())
 
 
-def test_what_is_made_of_others_differs_where_they_do() -> None:
+def test_derived_axes_differ_between_sides() -> None:
     """12 query heads on both sides, of 4 and of 6 key/value heads: N is K · G there, and Kenc · Genc."""
     own = load({**OWN_SIDES, "encoder": {**OWN_SIDES["encoder"], "attention": {"heads": 12, "kv_heads": 4}}})
     axis_names = own.architecture.declared_axes()
@@ -524,7 +524,7 @@ def test_own_sides_that_differ_in_everything_read_back(of: str) -> None:
 
 
 def test_every_way_to_vary_a_side(run) -> None:
-    """Fenc is a knob of its own; key/value heads divide the heads of both sides, 6 and 10; and a context is solved."""
+    """Fenc varies alone; key/value heads divide the heads of both sides, 6 and 10; and a context is solved."""
     pytest.importorskip("numpy")
     model = load({**SIDES, "max_position_embeddings": 250})
     assert list(model.evaluate("total_params", Fenc=[32, 33], exact=True)) == [

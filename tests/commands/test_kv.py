@@ -49,8 +49,8 @@ def test_several_batches_are_a_row_each(run) -> None:
         run("memory", "mamba-130m", "--batch", "1,2", "--on", "1GiB").out.split("\n")[1] == "Both batches fit in 1 GiB."
     )
     small = run("memory", *"llama-3.1-8b --batch 1,2 --on 1GiB".split())
-    said = "None of these batches fits in 1 GiB: the weights alone need 15.0 GiB, and 1.00 GiB is usable."
-    assert small.code == 0 and said in " ".join(small.out.split())
+    answer = "None of these batches fits in 1 GiB: the weights alone need 15.0 GiB, and 1.00 GiB is usable."
+    assert small.code == 0 and answer in " ".join(small.out.split())
     assert run("memory", "bert-base", "--batch", "1..4").out.splitlines()[1] == "209 MiB at every batch."
 
 

@@ -29,7 +29,7 @@ def test_pages_by_hand() -> None:
 
 
 def test_caches_with_scales() -> None:
-    """A scale of 4 bytes for each token, head and side, beside 8 bits a number."""
+    """8 bits a number, and a scale of 4 bytes for each token and head of keys and of values."""
     scaled = TOKEN + 4 * 2 * 32 * 8
     assert LLAMA.memory(ctx=100, kv_dtype="fp8-token").kv_cache_bytes == 100 * scaled
     assert LLAMA.kv(dtype="int8-token", ctx=100).total == 100 * scaled
@@ -39,10 +39,10 @@ def test_caches_with_scales() -> None:
 
 def test_pages_decide_what_fits_and_when_the_cache_overtakes(run: Run) -> None:
     """16,060,522,496 bytes of weights are more than 7,658 pages of 16 tokens of 131,072 bytes; of 16.3 GB they leave
-    239,477,504 bytes, less than 2,048 tokens. At a chunk of 8,192 tokens vLLM reserves pages for fewer requests of
-    Gemma than the bytes of their caches would let."""
-    said = LLAMA.kv(kv_block=16).notes
-    assert "From 122,529 tokens on at batch 1, the cache takes more than the weights in bf16." in said
+    239,477,504 bytes, less than 2,048 tokens. With chunks of 8,192 tokens, vLLM reserves pages for fewer requests of
+    Gemma than would fit by the bytes of their caches."""
+    notes = LLAMA.kv(kv_block=16).notes
+    assert "From 122,529 tokens on at batch 1, the cache takes more than the weights in bf16." in notes
     out = " ".join(run("memory", "llama-3.1-8b", "--on", "16.3GB", "--kv-block", "2048").out.split())
     assert "leave 228 MiB, less than the KV cache of one token in pages of 2,048 tokens." in out
     asked = ("memory", "gemma-3-27b-text", "--on", "a100", "--engine", "vllm", "--ctx", "4k", "--batch", "20")
@@ -70,33 +70,33 @@ def test_charts_draw_the_pages_that_the_report_counts(name: str) -> None:
 
 def test_the_cache_of_ranks_has_no_notes_on_weights(run: Run) -> None:
     note = "V = 50,257 is not split evenly"
-    said = [" ".join(run("memory", "gpt2", *more, "--tp", "2", "-v").out.split()) for more in ((), ("--kv",))]
-    assert [note in words for words in said] == [True, False]
+    texts = [" ".join(run("memory", "gpt2", *more, "--tp", "2", "-v").out.split()) for more in ((), ("--kv",))]
+    assert [note in words for words in texts] == [True, False]
 
 
 def test_a_share_of_a_card_and_what_vllm_says() -> None:
     found = LLAMA.memory(ctx=8190, on="80GB", use=0.9, kv_block=16)
-    room = 72 * 10**9 - 2 * 8_030_261_248
+    free = 72 * 10**9 - 2 * 8_030_261_248
     page = 16 * 2 * TOKEN
     assert found.pages == {
         "page_bytes": page,
-        "count": room // page,
-        "tokens": room // page * 16,
-        "concurrency": room // page / 512,
+        "count": free // page,
+        "tokens": free // page * 16,
+        "concurrency": free // page / 512,
         "starts": True,
-        "largest_max_model_len": room // page * 16,
+        "largest_max_model_len": free // page * 16,
     }
     assert found.fit["largest_context"] == found.pages["tokens"] and found.fit["budget_bytes"] == 72 * 10**9
     assert found.kv_block == 16
 
 
-def test_vllm_is_not_said_to_start_where_it_raises() -> None:
-    """16,060,522,496 bytes of weights leave room for 3,785 pages of 2 MiB, 60,560 tokens: fewer than 131,072."""
+def test_where_vllm_would_raise_no_note_says_that_it_starts() -> None:
+    """16,060,522,496 bytes of weights leave memory for 3,785 pages of 2 MiB, 60,560 tokens: fewer than 131,072."""
     found = LLAMA.memory(on="24GB", kv_block=16)
     assert (found.pages["starts"], found.pages["largest_max_model_len"]) == (False, 60_560)
-    said = " ".join(found.notes)
-    assert "would raise a ValueError at --max-model-len 131072" in said and "--max-model-len 60560" in said
-    assert "would start" not in said
+    notes = " ".join(found.notes)
+    assert "would raise a ValueError at --max-model-len 131072" in notes and "--max-model-len 60560" in notes
+    assert "would start" not in notes
     whole, cut = (" ".join(LLAMA.memory(on="24GB", kv_block=16, ctx=ctx).notes) for ctx in (60_560, 50_001))
     assert "would start" in whole and "older" not in whole
     assert "(0.20 and older: 60,560)" in cut  # the newest counts the tokens of requests: 60,560 / 50,016 · 50,001
@@ -165,8 +165,8 @@ def test_pages_of_a_model_without_keys_are_refused(name: str, run: Run) -> None:
 
 def test_in_every_form(run: Run) -> None:
     ran = run("memory", "llama-3.1-8b", "--on", "80GB", "--use", "0.9", "--kv-block", "16", "--ctx", "8k", "-v")
-    said = " ".join(ran.out.split())
-    assert 'start with "GPU KV cache size: 426,784 tokens"' in said and "Usable: 72 GB = 0.9 of 80 GB." in said
+    text = " ".join(ran.out.split())
+    assert 'start with "GPU KV cache size: 426,784 tokens"' in text and "Usable: 72 GB = 0.9 of 80 GB." in text
     rows = json.loads(
         run(
             "memory",
@@ -190,7 +190,7 @@ def test_in_every_form(run: Run) -> None:
         assert refused.code == 2 and "Traceback" not in refused.err
 
 
-def test_a_format_that_takes_the_head_and_the_table() -> None:
+def test_a_format_that_quantizes_the_head_and_the_embedding() -> None:
     """llama-3.1-8b: 128,256 · 4,096 numbers each, in fp8 with a scale of 4 bytes for 128 × 128."""
     plain = LLAMA.memory(dtype="fp8-block").weights_bytes
     one = 2 * 128_256 * 4096 - (128_256 * 4096 + 4 * 1002 * 32)
@@ -202,8 +202,8 @@ def test_a_format_that_takes_the_head_and_the_table() -> None:
 
 
 def test_a_config_that_stores_its_cache_in_8_bits_says_so(run: Run, tmp_path: Path) -> None:
-    said = {"quant_method": "modelopt", "quant_algo": "FP8", "kv_cache_scheme": {"num_bits": 8, "type": "float"}}
+    scheme = {"quant_method": "modelopt", "quant_algo": "FP8", "kv_cache_scheme": {"num_bits": 8, "type": "float"}}
     file = tmp_path / "config.json"
-    file.write_text(json.dumps({**TINY["llama"], "quantization_config": said}))
+    file.write_text(json.dumps({**TINY["llama"], "quantization_config": scheme}))
     assert "stores the cache in 8 bits; --kv-dtype fp8 counts it so" in " ".join(run("memory", str(file)).out.split())
     assert "stores the cache" not in " ".join(run("memory", str(file), "--kv-dtype", "fp8").out.split())

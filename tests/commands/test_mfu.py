@@ -77,7 +77,7 @@ def test_it_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_windows_experts_and_no_attention() -> None:
-    """PaLM's formula knows no window: T is the context. Of experts N are those that a token meets."""
+    """PaLM's formula has no windows: T is the context. N has the active experts only."""
     active = load("mixtral-8x7b").params().active_params
     # 32 blocks, 32 heads of 128
     assert load("mixtral-8x7b").flops_per_token(ctx=4096, convention="palm", train=True) == (
@@ -105,9 +105,9 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_is_no_question(name: str) -> None:
-    changes, said = REFUSED[name]
+    changes, message = REFUSED[name]
     asked = {"model": GPT2, "tokens_per_second": 1000, "peak": "1e12", **changes}
-    with pytest.raises(TfacctError, match=rf"^{re.escape(said)}"):
+    with pytest.raises(TfacctError, match=rf"^{re.escape(message)}"):
         tfacct.mfu(asked.pop("model"), **asked)
 
 
@@ -154,8 +154,8 @@ def reported(
 
 def test_report_of_a_step_that_cannot_fit() -> None:
     """70.55 B parameters, gradients and AdamW's state in bf16 are 8 · 70.55e9 / 4 bytes of each device, 131 GiB."""
-    said = reported("llama-3.1-70b", "4xh100-sxm", tokens_per_second=4_000).notes
-    assert said[0].startswith(
+    notes = reported("llama-3.1-70b", "4xh100-sxm", tokens_per_second=4_000).notes
+    assert notes[0].startswith(
         "Full training under FSDP needs at least 131 GiB per device, more than the usable 77.3 GiB"
     )
     assert not any("Full training under FSDP" in note for note in reported(tokens_per_second=60_000).notes)
@@ -176,8 +176,8 @@ def test_report_of_what_cannot_be() -> None:
         "v100-sxm-32gb has no bf16 units": {"on": "v100-sxm-32gb", "tokens_per_second": 1},
         "gpt2: context 8,192 is past the 1,024 positions": {"model": "gpt2", "tokens_per_second": 1},
     }
-    for said, asked in refused.items():
-        with pytest.raises(TfacctError, match=f"^{said}"):
+    for message, asked in refused.items():
+        with pytest.raises(TfacctError, match=f"^{message}"):
             reported(**asked)
 
 
@@ -187,8 +187,8 @@ def test_a_run_that_is_faster_than_matmuls_asks_what_was_given() -> None:
     for speed, asks in ((14_400, False), (15_400, True)):
         sizes = {"tokens_per_second": 8 * speed}, {"step_time": 64 * 8_192 / (8 * speed), "batch": 64}
         for size, words in zip(sizes, ("Is tokens_per_second the sum", "Is batch that of all devices"), strict=True):
-            said = reported(**size).notes[0]
-            assert (said.startswith("Implausible: even matmuls attain only about 77%") and words in said) == asks
+            note = reported(**size).notes[0]
+            assert (note.startswith("Implausible: even matmuls attain only about 77%") and words in note) == asks
 
 
 def test_command_line(run: Run) -> None:

@@ -35,10 +35,10 @@ def test_the_command_line_meets_the_table(run, name, params, ctx, flops, cache) 
     counted = json.loads(run("flops", name, "--ctx", str(ctx), "--json").out)["models"][0]
     assert (counted["total_flops"], counted["total_params"]) == (flops, params)
     assert sum(line["flops"] for line in counted["lines"]) == flops
-    held = json.loads(run("memory", name, "--ctx", str(ctx), "--json").out)["models"][0]
-    assert (held["kv_cache_bytes"], held["weights_bytes"]) == (cache, 2 * params)
-    kept = json.loads(run("memory", "--kv", name, "--ctx", str(ctx), "--json").out)["models"][0]
-    assert kept["kv_cache_bytes"] == cache
+    memory = json.loads(run("memory", name, "--ctx", str(ctx), "--json").out)["models"][0]
+    assert (memory["kv_cache_bytes"], memory["weights_bytes"]) == (cache, 2 * params)
+    cache_alone = json.loads(run("memory", "--kv", name, "--ctx", str(ctx), "--json").out)["models"][0]
+    assert cache_alone["kv_cache_bytes"] == cache
     assert json.loads(run("params", name, "--json").out)["models"][0]["total_params"] == params
 
 
@@ -75,11 +75,11 @@ def test_mamba_by_hand() -> None:
 
 @pytest.mark.parametrize("ctx", [1, 3, 1024, 10**9])
 def test_mamba_keeps_a_state_of_one_size(ctx: int) -> None:
-    """24 blocks · 1,536 channels · (4 tokens of 2 bytes + 16 numbers of 4), for each sequence, whatever the context."""
+    """24 layers · 1,536 channels · (4 tokens of 2 bytes + 16 numbers of 4) for each sequence, at any context."""
     mamba = load("mamba-130m")
     assert mamba.kv(ctx=ctx, batch=7).total == mamba.kv(ctx=ctx).total * 7 == 7 * 24 * 1536 * (4 * 2 + 16 * 4)
-    held = mamba.memory(ctx=ctx).models[0]
-    assert (held["kv_cache_bytes"], held["kv_bytes_per_token"]) == (2_654_208, 0)
+    facts = mamba.memory(ctx=ctx).models[0]
+    assert (facts["kv_cache_bytes"], facts["kv_bytes_per_token"]) == (2_654_208, 0)
     # and a decode step costs the same at any context
     assert mamba.flops(ctx=ctx, decode=True).total == 2 * (24 * 3_766_272 + 38_615_040)
 
@@ -174,7 +174,7 @@ def test_logits_for_the_last_position_only() -> None:
     assert all_of_it.total - last.total == head - head // 1024
 
 
-def test_masked_counts_the_pairs_the_mask_keeps() -> None:
+def test_masked_counts_the_visible_pairs() -> None:
     full, masked = load("gpt2").flops(ctx=1024), load("gpt2").flops(ctx=1024, masked=True)
     # per block and head: scores and values, 2·H FLOPs for each of 1024·1025/2 pairs instead of 1024²
     saved = 12 * 12 * 2 * 2 * 64 * (1024 * 1024 - 1024 * 1025 // 2)
@@ -196,14 +196,14 @@ def test_fit_is_exact_at_the_boundary(dtype: str) -> None:
     found = model.memory(dtype=dtype, ctx=4096, on=budget + (20 * 1024**3 if dtype == "fp32" else 0)).models[0]["fit"]
     budget = found["budget_bytes"]
 
-    def held(ctx: int, batch: int) -> int:
+    def needed(ctx: int, batch: int) -> int:
         return model.memory(ctx=ctx, batch=batch, dtype=dtype).total
 
     context, batch = found["largest_context"], found["largest_batch"]
-    assert budget - held(context, 1) == found["context_slack_bytes"] >= 0
-    assert held(context + 1, 1) > budget
-    assert budget - held(4096, batch) == found["batch_slack_bytes"] >= 0
-    assert held(4096, batch + 1) > budget
+    assert budget - needed(context, 1) == found["context_slack_bytes"] >= 0
+    assert needed(context + 1, 1) > budget
+    assert budget - needed(4096, batch) == found["batch_slack_bytes"] >= 0
+    assert needed(4096, batch + 1) > budget
 
 
 def test_gqa_changes_keys_and_values_but_not_the_scores() -> None:
@@ -255,7 +255,7 @@ def test_embeddings_are_the_two_tables() -> None:
 @pytest.mark.parametrize(
     ("weights", "cache", "expected"),
     [
-        # gpt2 at 1,024 tokens keeps 2 · 12 · 1024 · 768 = 18,874,368 elements. Below 16 bits only the matrices of its
+        # gpt2 at 1,024 tokens caches 2 · 12 · 1024 · 768 = 18,874,368 elements. Below 16 bits only the matrices of its
         # blocks are narrow, 12 · 12 · 768² = 84,934,656; the other 39,505,152 parameters stay in bf16
         ("fp32", None, (4 * 124_439_808, 4 * 18_874_368)),
         ("tf32", None, (4 * 124_439_808, 4 * 18_874_368)),
@@ -292,7 +292,7 @@ def test_a_context_that_fits_past_the_trained_one_says_so(run) -> None:
 @pytest.mark.parametrize("limit", [0, 1, 2, 3, 4, 7, 8, 9, 100])
 @pytest.mark.parametrize("step", [1, 3, 5])
 def test_the_largest_that_fits_is_the_largest(step: int, limit: int) -> None:
-    """Against trying every one; a budget that is met exactly is kept."""
+    """Compared with a trial of every size; a size that uses the budget exactly fits."""
     for budget in range(45):
         largest = max(n for n in range(limit + 1) if n == 0 or n * step <= budget)
         assert largest_that_fits(lambda n: n * step, budget, limit) == largest
@@ -300,8 +300,8 @@ def test_the_largest_that_fits_is_the_largest(step: int, limit: int) -> None:
 
 @pytest.mark.parametrize("limit", [400, 10**12])
 @pytest.mark.parametrize("row", [1, 64])
-def test_the_largest_that_fits_is_found_on_stairs_bends_and_windows(row: int, limit: int) -> None:
-    """Costs that are no parabola: the guess is wrong, and the answer is not."""
+def test_the_largest_that_fits_of_costs_that_are_no_parabola(row: int, limit: int) -> None:
+    """The first guess is wrong, but not the answer."""
     for square, window, budget in product((0, 3), (20, 300, limit), (5, 5_000, 123_456, 10**9)):
 
         def cost(n: int, square: int = square, window: int = window) -> int:
@@ -324,7 +324,7 @@ def test_the_largest_that_fits_is_found_on_stairs_bends_and_windows(row: int, li
         ("olmo2", {}, 0),
     ],
 )
-def test_what_recomputation_spares(family: str, sets: dict[str, int], spared: int) -> None:
+def test_recomputation_may_skip_the_last_matmul(family: str, sets: dict[str, int], spared: int) -> None:
     ledger, at = tiny(family).with_fields(sets).ledger, Workload(context=11, tokens=11, batch=3).axes()
     blocks = sum(flops for path, flops in ledger.flops(at).items() if path.startswith("blocks."))
     assert recomputed_flops(ledger, at) == blocks - spared

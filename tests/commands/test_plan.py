@@ -50,7 +50,7 @@ def test_train_counts_what_a_row_has(name: str, ctx: str, every: int) -> None:
 
 
 def test_one_head_on_a_rank_is_not_copied_under_a_ring() -> None:
-    """Two heads among tp 2: a ring's product reads the one head as it is, exchanged heads are copies."""
+    """Two heads with tp=2: a ring's matmul reads the one head as it is, exchanged heads are copies."""
     fields = {"num_attention_heads": 2, "num_key_value_heads": 2, "num_hidden_layers": 2, "vocab_size": 512}
     model = tfacct.load({"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, **fields})
     found = model.plan(on="8x80GB", train=True, ctx="8k", batch=8)
@@ -86,8 +86,8 @@ def test_whole_experts_among_copies_and_in_stages(name: str, again: Any) -> None
     found = model.plan(on="8x80GB", train=True, ctx="2k", batch=8, recompute=again)
     rows = [row for row in (*found.layouts, *found.larger) if row["ep"] > 1 and row["fsdp"] == 1]
     axes = ("tp", "pp", "ep", "dp", "zero")
-    said = {tuple(row[axis] for axis in axes) for row in rows}
-    assert said >= {(1, 1, 8, 8, 0), (1, 1, 4, 8, 2), (1, 2, 4, 4, 1), (2, 2, 4, 2, 0), (2, 4, 2, 1, 0)}
+    layouts = {tuple(row[axis] for axis in axes) for row in rows}
+    assert layouts >= {(1, 1, 8, 8, 0), (1, 1, 4, 8, 2), (1, 2, 4, 4, 1), (2, 2, 4, 2, 0), (2, 4, 2, 1, 0)}
     for row in rows[:: 1 if again == "none" else 5]:
         mesh = {axis: row[axis] for axis in axes}
         step = model.train(ctx="2k", batch=row["batch"], gradient_accumulation=row["times"], recompute=again, **mesh)
@@ -133,7 +133,7 @@ def test_experts_that_serve() -> None:
     row = next(row for row in found.layouts if (row["tp"], row["pp"], row["ep"]) == (1, 1, 8))
     weights = 46_702_792_704 - 7 * 32 * 3 * 4096 * 14336
     assert row["bytes"] == 2 * weights + 8 * 2048 * 32 * 2 * 8 * 128 * 2 and (row["batch"], row["dp"]) == (8, 8)
-    # Of 8 new tokens 2 rows each go to experts and come back, and numbers of them first; a rank sends 7 of 8 shares.
+    # Of 8 new tokens 2 rows each are sent to experts and back, their counts first; a rank sends 7 of 8 shares.
     assert row["sent_bytes"] == 32 * 7 * (2 * 8 * 2 * 4096 * 2 + 8 * 8) // 8
     assert row["command"].endswith("--ep 8 --batch 8 --on 8x24GB")
 
@@ -201,8 +201,8 @@ def test_serving_by_hand() -> None:
 def test_stages_that_serve_by_hand() -> None:
     found = tfacct.load("llama-3.1-70b").plan(on="8x80GB", ctx="8k", batch=64)
     row = next(row for row in found.layouts if row["pp"] == 8)
-    # Ten blocks of 855,654,400 parameters, the table or the head beside them, and a cache of 64 sequences; the last
-    # norm is on the last stage.
+    # Ten layers of 855,654,400 parameters, the embedding or the head, and a cache of 64 sequences; the final norm is on
+    # the last stage.
     weights = 2 * (10 * 855_654_400 + 128_256 * 8192 + 8192)
     assert row["bytes"] == weights + 10 * 2 * 8192 * 8 * 128 * 2 * 64
     assert row["sent_bytes"] == 64 * 8192 * 2  # one token of each, to the next stage
@@ -503,7 +503,7 @@ def test_the_bubble_of_a_pipeline_is_shown(run: Run) -> None:
     assert {row["bubble_ratio"] for row in one_stage["models"][0]["layouts"] if row["pp"] == 1} == {None}
 
 
-def test_a_layout_without_room_for_the_allocator(run: Run) -> None:
+def test_a_tight_layout(run: Run) -> None:
     """The peak · 1.17 is above the usable 77.3 GiB at context 18,432, and below it at 8,192."""
     warning = "may run out of memory: the CUDA allocator reserves at least 17% more than this count"
     for context, tight in (("18k", True), ("8k", False)):
@@ -516,8 +516,8 @@ def test_a_layout_without_room_for_the_allocator(run: Run) -> None:
     assert f"It {warning}" in " ".join(run(*asked).out.split())  # 69.0 GiB · 1.17 of 77.5 GiB
 
 
-def test_a_plan_marks_layouts_without_room_and_names_the_fastest_with_room() -> None:
-    """The fastest layouts with room are those of devices whose usable memory is smaller by a factor of 1.17."""
+def test_a_plan_marks_tight_layouts_and_names_the_fastest_other() -> None:
+    """The fastest layouts that are not tight are those of devices with 1/1.17 of the usable memory."""
     model, asked = tfacct.load("qwen3-14b"), {"train": True, "ctx": "4k", "batch": 8, "on": "8xa100"}
     for recipe, tight in (({}, 1), ({"master_weights": "fp32"}, 2)):
         found = model.plan(**asked, **recipe)
@@ -528,8 +528,8 @@ def test_a_plan_marks_layouts_without_room_and_names_the_fastest_with_room() -> 
         assert marked == {(size, "*" if 1.17 * size > facts["budget_bytes"] else None) for size, _ in marked}
         use = (facts["budget_bytes"] / 1.17 + facts["reserve_bytes"]) / facts["memory_bytes"]
         fastest = model.plan(**asked, **recipe, use=use).answer.partition("Fastest ")[2].partition(". With 17%")[0]
-        room = found.answer.partition("With 17% left for the CUDA allocator, ")[2].rstrip(".")
-        assert room.replace(", micro-batch 1", "").split("; ") == fastest.rstrip(".").split("; ")[-tight:], recipe
+        named = found.answer.partition("With 17% left for the CUDA allocator, ")[2].rstrip(".")
+        assert named.replace(", micro-batch 1", "").split("; ") == fastest.rstrip(".").split("; ")[-tight:], recipe
 
 
 def test_a_plan_has_the_utilization_of_its_fastest_layout() -> None:

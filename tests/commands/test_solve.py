@@ -28,7 +28,7 @@ BY_HAND = [
     ("llama-3.1-8b", "ctx", "total_bytes=24GiB", Request(), 74_075),
     # 122,532.06 / 8,192 = 14.96
     ("llama-3.1-8b", "batch", "kv_cache_bytes = weights_bytes", Request(ctx=8192), 14),
-    # the same seen from the other side
+    # the inverse question
     ("llama-3.1-8b", "ctx", "weights_bytes=kv_cache_bytes", Request(), 122_532),
     ("llama-3.1-8b", "ctx", "24GiB=total_bytes", Request(), 74_075),
     # twice the weights: 245,064.125
@@ -85,7 +85,7 @@ def test_the_answers_hold_and_the_next_do_not(family: str, unknown: str) -> None
 
 
 def holds_and_the_next_does_not(model: LoadedModel, dtype: str, unknown: str, until: str) -> None:
-    """Against the reports of the other commands; up to the answer the sides stand as they do at 1."""
+    """By the reports of other commands; up to the answer, the same side is larger as at 1."""
     terms = Counting(dtype)
     point = terms.point(model, workload(model, Request()))
     equation, at = read(until, point), placed(unknown, model.architecture, point, chunk=False)
@@ -125,7 +125,7 @@ def test_a_cache_that_exceeds_the_limit_from_the_second_token_on_shrinks_below_i
     ("name", "until"), [("gpt2-xl", "share.attn_scores_values=0.5"), ("qwen2-7b", "share.mlp=0.25")]
 )
 def test_the_printed_closed_form_is_the_boundary(name: str, until: str, run) -> None:
-    """Parsed back from the text, with the model's sizes for its letters, it lies between the two whole numbers."""
+    """The printed formula at the model's sizes lies between the two whole numbers."""
     ran = run("solve", name, "--for", "ctx", "--until", until, "--json")
     facts = json.loads(ran.out)["models"][0]
     shape = load(name).architecture
@@ -136,7 +136,7 @@ def test_the_printed_closed_form_is_the_boundary(name: str, until: str, run) -> 
     }  # fmt: skip
     text = facts["closed_form"].replace("·", "*").replace("−", "-").replace(",", "")
     text = re.sub(r"\b(\d+|[A-Z])\b", r"Fraction(\1)", text)
-    root = eval(text, {"Fraction": Fraction, **sizes})  # our own output, and letters only
+    root = eval(text, {"Fraction": Fraction, **sizes})  # our own output of numbers and symbols
     assert facts["solution"] <= root < facts["beyond"]
     assert facts["root"] == float(root)
 
@@ -156,7 +156,7 @@ def test_a_falling_side() -> None:
 
 
 class Bent(Equation):
-    """(ctx − 3)·(ctx − 100) in the place of a difference: no two metrics of these families meet twice."""
+    """(ctx − 3)·(ctx − 100) instead of a difference: no two metrics of these families are equal twice."""
 
     def difference(self, point: Point):
         return (point.work.context - 3) * (point.work.context - 100)
@@ -243,7 +243,7 @@ def test_heads_without_number_are_no_loop() -> None:
 @pytest.mark.parametrize(
     ("name", "field", "until", "answer", "beyond"),
     [
-        # 60,821,504 parameters a block and 262,670,336 beside them: (3·10⁹ − 262,670,336) / 60,821,504 = 45.006
+        # 60,821,504 parameters a layer and 262,670,336 others: (3·10⁹ − 262,670,336) / 60,821,504 = 45.006
         ("llama-3.2-1b", "num_hidden_layers", "total_params=3B", 45, 46),
         # 144·D² + (12 · 13 + 51,283)·D is 10⁹ at D = 2,462.7, and 12 heads need a multiple of 12
         ("gpt2", "n_embd", "total_params=1B", 2460, 2472),
@@ -277,9 +277,9 @@ def test_solve_wants_one_unknown() -> None:
             load("gpt2").solve(**given)
 
 
-def test_the_largest_step_names_its_command_and_its_room(run) -> None:
-    """The command of the note has the peak of the answer, which leaves no room for the allocator: both say so, and
-    which batch leaves it."""
+def test_the_largest_step_names_its_command_and_a_batch_that_is_not_tight(run) -> None:
+    """The command of the note has the answer's peak, which is too close to the limit: both say so, and name a smaller
+    batch."""
     out = " ".join(
         run("solve", "gpt2-medium", "--train", "--for", "batch", "--on", "rtx-3090", "--lora", "8").out.split()
     )

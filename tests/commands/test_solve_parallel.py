@@ -17,7 +17,7 @@ def test_the_fewest_ranks_of_tp() -> None:
     assert found.total == 2
     assert [(line["tp"], line["left"]) for line in found.lines] == [(2, totals[2]), (1, totals[1])]
     assert totals[2] <= 80 * 10**9 < totals[1]
-    # Trained, on the way to the fewest ranks of fsdp beside eight of tp.
+    # A training step: the fewest ranks of fsdp with tp=8.
     step: dict[str, Any] = {"ctx": "8k", "recompute": "full", "tp": 8, "sp": True}
     fewest = model.solve("fsdp", "peak_bytes=16GB", **step).total
     assert model.train(**step, fsdp=fewest).peak_bytes <= 16 * 10**9 < model.train(**step, fsdp=fewest - 1).peak_bytes
@@ -46,14 +46,14 @@ def test_metrics_of_one_rank_by_their_number() -> None:
         assert (row["peak_bytes"], row["saved_bytes"]) == (step.peak_bytes, step.saved_bytes)
 
 
-def test_a_number_of_ranks_that_does_not_go_is_skipped_by_name() -> None:
+def test_an_unsupported_number_of_ranks_is_skipped_by_name() -> None:
     found = tfacct.load(LARGE).sweep("total_bytes", tp=[2, 3])
     assert [row["total_bytes"] > 0 for row in found.rows] == [True]
     assert "does not divide" in found.skipped[0]["why"]
 
 
 @pytest.mark.parametrize("of", ["params", "kv", "flops"])
-def test_letters_are_divided(of: Any) -> None:
+def test_formulas_are_divided(of: Any) -> None:
     sympy = pytest.importorskip("sympy")
     model = tfacct.load(LARGE)
     axis_names, numbers = model.formula(of=of, tp="t"), model.formula(of=of, tp=8)
@@ -100,5 +100,5 @@ def test_the_fewest_ranks_are_among_all_that_divide_the_rows(run: Run) -> None:
     peaks = {fsdp: model.train(fsdp=fsdp).peak_bytes for fsdp in (4, 6)}
     assert peaks[6] < 1_420_000_000 < peaks[4]
     assert model.solve("fsdp", "peak_bytes=1.42GB").total == 6
-    said = run("solve", "gpt2", "--for", "fsdp", "--until", "peak_bytes=1GiB").err
-    assert "still above 1 GiB with --fsdp 768" in " ".join(said.split())
+    error = run("solve", "gpt2", "--for", "fsdp", "--until", "peak_bytes=1GiB").err
+    assert "still above 1 GiB with --fsdp 768" in " ".join(error.split())
