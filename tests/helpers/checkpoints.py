@@ -11,9 +11,12 @@ from typing import Any
 import pytest
 
 import tfacct
+from tests.helpers.lazy import lazy
 from tests.helpers.models import tiny
 from tfacct.loading.headers import BITS
 from tfacct.loading.model import LoadedModel
+
+hf, hf_inside = lazy("tfacct.reference.hf"), lazy("tfacct.reference.hf_inside")
 
 Tensors = Mapping[str, tuple[str, tuple[int, ...]]]
 """Dtype and shape by name, as a header has them."""
@@ -38,8 +41,6 @@ def of_class(ours: LoadedModel, dtype: str = "BF16") -> dict[str, tuple[str, tup
     """The tensors of a model's class, built on meta by transformers."""
     pytest.importorskip("torch")
     pytest.importorskip("transformers")
-    from tfacct.reference import hf
-
     model = hf.build(ours.of_class, ours.config.task_head.auto)
     return {name: (dtype, tuple(parameter.shape)) for name, parameter in model.named_parameters()}
 
@@ -48,13 +49,10 @@ def saved(name: str, path: Path, dtype: str = "float32", **how: Any) -> Path:
     """A model of the family, with random numbers, as `save_pretrained` writes it."""
     torch = pytest.importorskip("torch")
     pytest.importorskip("transformers")
-    from tfacct.reference import hf
-    from tfacct.reference.hf_inside import composite_config
-
     ours = tiny(name)
     made, auto = hf.config_of(ours.of_class), ours.config.task_head.auto
     maker = hf.maker(auto)
-    whole = None if auto.startswith("Auto") else composite_config(maker.__self__, made)
+    whole = None if auto.startswith("Auto") else hf_inside.composite_config(maker.__self__, made)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         maker(made if whole is None else whole).to(getattr(torch, dtype)).save_pretrained(path, **how)

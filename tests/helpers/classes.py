@@ -14,7 +14,7 @@ from tfacct.loading.model import LoadedModel
 from tfacct.training.model_step import stored
 from tfacct.verify.checks import cache_by_block, class_flops, renamed
 
-hf = lazy("tfacct.reference.hf")
+hf, meta_model = lazy("tfacct.reference.hf"), lazy("tfacct.meta.model")
 SMALL_ENOUGH = 3_000_000
 """Parameters of a model that runs on the CPU; larger ones run on meta."""
 SHAPES_ONLY = {
@@ -86,7 +86,5 @@ def shapes_of(model: LoadedModel) -> list[tuple[int, ...]]:
 
 def class_parameters(model: LoadedModel) -> list[Any]:
     """Parameters of the class that a step trains."""
-    from tfacct.meta.model import build_model
-
-    built = build_model(model.of_class, "eager", "bf16", auto=model.config.task_head.auto)
+    built = meta_model.build_model(model.of_class, "eager", "bf16", auto=model.config.task_head.auto)
     return [parameter for parameter in built.parameters() if parameter.requires_grad]

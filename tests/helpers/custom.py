@@ -12,6 +12,7 @@ import tests.families
 from tfacct.ledger.groups import Ledger
 from tfacct.ledger.workload import Request, Workload
 from tfacct.loading.model import LoadedModel
+from tfacct.reports.formula import formula
 
 LECTURE = "lecture-transformer"
 # What is refused: over the tables of a small decoder, or of an encoder and a decoder, and what the message says.
@@ -110,8 +111,6 @@ TWINS["deepseek_v3, unpacked"] = over(TWINS["deepseek_v3"], model__latent_attent
 def check_formula(own: LoadedModel, of: str, work: Workload) -> None:
     """The printed total, as sympy reads it, with the sizes of the legend put in, is the count."""
     sympy = pytest.importorskip("sympy")
-    from tfacct.reports.formula import formula
-
     facts: dict[str, Any] = formula(own, Request(), of=of).models[0]  # type: ignore[arg-type]
     axis_names = {axis: sympy.Symbol(axis) for axis in facts["legend"]}
     read = sympy.sympify(facts["total_formula"], locals=axis_names)

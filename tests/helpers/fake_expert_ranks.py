@@ -16,6 +16,9 @@ from tfacct.parallel.rules import collectives
 from tfacct.parallel.support import routing_bits
 
 torch_ranks = lazy("tfacct.reference.ranks")
+torch, device_mesh, fsdp = lazy("torch"), lazy("torch.distributed.device_mesh"), lazy("torch.distributed.fsdp")
+distributed, expert_parallel = lazy("transformers.distributed"), lazy("transformers.distributed.expert_parallel")
+tensor_parallel = lazy("transformers.distributed.tensor_parallel")
 KINDS = {
     "all_reduce": "all-reduce",
     "allreduce_": "all-reduce",
@@ -94,7 +97,6 @@ def watched(found: Counted, when: str) -> Any:
 
 def balanced(model: Any) -> None:
     """Let every router deal the tokens out evenly, as all ranks do alike."""
-    import torch
 
     def dealt(forward: Any, experts: int) -> Any:
         def run(*args: Any) -> Any:
@@ -110,39 +112,31 @@ def balanced(model: Any) -> None:
 
 def planned(model: Any, mesh: Mesh) -> None:
     """Divide a model by transformers' own plans."""
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
-    from transformers.distributed import DistributedConfig
-    from transformers.distributed.expert_parallel import apply_expert_parallelism
-    from transformers.distributed.tensor_parallel import apply_tensor_parallelism
-
     if model.config.model_type == "deepseek_v3":  # has V2's attention, which its own plan leaves whole
         from transformers import DeepseekV2Config
 
         rules = {name: style for name, style in DeepseekV2Config.base_model_tp_plan.items() if "self_attn" in name}
         model.tp_plan = {**model.tp_plan, **{f"model.{name}": style for name, style in rules.items()}}
-    asked = DistributedConfig(tp_size=mesh.tp, fsdp_size=mesh.fsdp, ep_size=mesh.ep)
+    asked = distributed.DistributedConfig(tp_size=mesh.tp, fsdp_size=mesh.fsdp, ep_size=mesh.ep)
     by_tensors, by_experts, _ = model._resolve_parallel_plans(asked)
-    ranks = init_device_mesh("cpu", (mesh.fsdp, mesh.tp), mesh_dim_names=("fsdp", "tp"))
+    ranks = device_mesh.init_device_mesh("cpu", (mesh.fsdp, mesh.tp), mesh_dim_names=("fsdp", "tp"))
     if mesh.tp > 1:
-        apply_tensor_parallelism(model, ranks["tp"], by_tensors)
+        tensor_parallel.apply_tensor_parallelism(model, ranks["tp"], by_tensors)
     if mesh.ep > 1:
-        divided = init_device_mesh("cpu", (mesh.expert_shards, mesh.ep), mesh_dim_names=("efsdp", "ep"))
-        apply_expert_parallelism(model, divided["ep"], ranks["tp"], by_experts)
+        divided = device_mesh.init_device_mesh("cpu", (mesh.expert_shards, mesh.ep), mesh_dim_names=("efsdp", "ep"))
+        expert_parallel.apply_expert_parallelism(model, divided["ep"], ranks["tp"], by_experts)
     if mesh.fsdp == 1:
         return
     every = [module for name, module in model.named_modules() if name.endswith("mlp.experts") and mesh.ep > 1]
     apart = {weight for module in every for weight in module.parameters()} if mesh.expert_shards == 1 else set()
     for module in every if mesh.expert_shards > 1 else ():
-        fully_shard(module, mesh=divided["efsdp"])
+        fsdp.fully_shard(module, mesh=divided["efsdp"])
     for block in (*model.model.layers, model):
-        fully_shard(block, mesh=ranks["fsdp"], ignored_params=apart)
+        fsdp.fully_shard(block, mesh=ranks["fsdp"], ignored_params=apart)
 
 
 def witnessed(model: Any, mesh: Mesh, batch: int, tokens: int, *, train: bool) -> tuple[Counted, int]:
     """Collectives, and the elements that rank 0 stores, the fullest one."""
-    import torch
-
     found: Counted = {}
     when = "forward"
     if getattr(model, "_can_set_experts_implementation", lambda: False)():

@@ -13,6 +13,10 @@ from tfacct.parallel.mesh import Mesh
 from tfacct.parallel.rules import Recomputed, collectives
 
 torch_ranks = lazy("tfacct.reference.ranks")
+torch, dist = lazy("torch"), lazy("torch.distributed")
+device_mesh, fsdp = lazy("torch.distributed.device_mesh"), lazy("torch.distributed.fsdp")
+parallel, fake_pg = lazy("torch.distributed.tensor.parallel"), lazy("torch.testing._internal.distributed.fake_pg")
+transformers = lazy("transformers")
 KINDS = {
     "all_reduce": "all-reduce",
     "all_gather_into_tensor": "all-gather",
@@ -41,10 +45,7 @@ def accounted(
 
 @contextmanager
 def fake_ranks(count: int, rank: int = 0) -> Iterator[None]:
-    import torch.distributed as dist
-    from torch.testing._internal.distributed.fake_pg import FakeStore
-
-    dist.init_process_group("fake", rank=rank, world_size=count, store=FakeStore())
+    dist.init_process_group("fake", rank=rank, world_size=count, store=fake_pg.FakeStore())
     try:
         yield
     finally:
@@ -53,25 +54,19 @@ def fake_ranks(count: int, rank: int = 0) -> Iterator[None]:
 
 def plan_of(model: Any, mesh: Mesh) -> dict[str, Any]:
     """torch's plan for each module, as its tutorials of tensor and sequence parallelism have it."""
-    from tfacct.reference import ranks
-
-    return ranks.plan_of(model, sp=mesh.sp, together=mesh.sp or mesh.plan == "megatron")
+    return torch_ranks.plan_of(model, sp=mesh.sp, together=mesh.sp or mesh.plan == "megatron")
 
 
 def sharded(model: Any, mesh: Mesh) -> None:
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
-    from torch.distributed.tensor.parallel import parallelize_module
-
-    ranks = init_device_mesh("cpu", (mesh.fsdp, mesh.tp), mesh_dim_names=("fsdp", "tp"))
+    ranks = device_mesh.init_device_mesh("cpu", (mesh.fsdp, mesh.tp), mesh_dim_names=("fsdp", "tp"))
     if mesh.tp > 1:
-        parallelize_module(model, ranks["tp"], plan_of(model, mesh))
+        parallel.parallelize_module(model, ranks["tp"], plan_of(model, mesh))
         if model.config.tie_word_embeddings:  # which the plan takes apart
             model.lm_head.weight = model.model.embed_tokens.weight
     if mesh.fsdp > 1:
         for block in model.model.layers if hasattr(model, "model") else model.transformer.h:
-            fully_shard(block, mesh=ranks["fsdp"])
-        fully_shard(model, mesh=ranks["fsdp"])
+            fsdp.fully_shard(block, mesh=ranks["fsdp"])
+        fsdp.fully_shard(model, mesh=ranks["fsdp"])
 
 
 def watched(found: Counted, when: str) -> Any:
@@ -86,8 +81,6 @@ def watched(found: Counted, when: str) -> Any:
 
 def witnessed(model: Any, mesh: Mesh, batch: int, tokens: int) -> Counted:
     """What torch calls in a forward and a backward pass, and where it sums what it leaves unsummed."""
-    import torch
-
     found: Counted = {}
     with fake_ranks(mesh.ranks):
         sharded(model, mesh)
@@ -130,9 +123,7 @@ def random_config(kind: str, rng: random.Random, mesh: Mesh) -> dict[str, Any]:
 
 
 def built(config: dict[str, Any], attention: str | None = None) -> Any:
-    from transformers import AutoConfig, AutoModelForCausalLM
-
     tokens = {"pad_token_id": None, "bos_token_id": 0, "eos_token_id": 0}
-    own = AutoConfig.for_model(**{**config, "use_cache": False, **tokens})
+    own = transformers.AutoConfig.for_model(**{**config, "use_cache": False, **tokens})
     own._attn_implementation = attention or ("eager" if config["model_type"] == "gemma2" else "sdpa")
-    return AutoModelForCausalLM.from_config(own)
+    return transformers.AutoModelForCausalLM.from_config(own)

@@ -9,6 +9,10 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from tests.helpers.lazy import lazy
+
+torch, dist = lazy("torch"), lazy("torch.distributed")
+
 SECONDS = 600
 """How long ranks may take: each imports torch, on cores that others use too."""
 ROOT = Path(__file__).parents[2]
@@ -40,9 +44,6 @@ def run_as_rank(work: Callable[[int, dict[str, Any]], None]) -> None:
     """Do the work of one of several ranks, in a process that `reports_of_ranks` started, and leave when all have come
     to the end: the first rank that passes a barrier and exits closes connections from which others still read, which
     gloo takes for an error."""
-    import torch
-    import torch.distributed as dist
-
     rank, ranks, job = int(sys.argv[1]), int(sys.argv[2]), json.loads(sys.argv[4])
     torch.set_num_threads(1)
     store = dist.FileStore(sys.argv[3], ranks)

@@ -12,6 +12,8 @@ from tests.helpers.gloo import run_as_rank
 from tests.helpers.lazy import lazy
 
 torch_ranks = lazy("tfacct.reference.ranks")
+torch, dist, moves = lazy("torch"), lazy("torch.distributed"), lazy("torch.distributed._functional_collectives")
+torchs = lazy("torch.distributed.tensor.experimental._context_parallel._attention")
 KINDS = {
     "all_to_all_single": "all-to-all",
     "all_gather_into_tensor": "all-gather",
@@ -21,8 +23,6 @@ KINDS = {
 
 def pieces_of(rank: int, ranks: int, tokens: int, both: bool) -> Any:
     """Numbers of a rank's tokens: a piece from the front and one from the back, or one piece."""
-    import torch
-
     if not both:
         return torch.arange(tokens).chunk(ranks)[rank]
     cut = torch.arange(tokens).chunk(2 * ranks)
@@ -31,14 +31,10 @@ def pieces_of(rank: int, ranks: int, tokens: int, both: bool) -> Any:
 
 def kernel(q: Any, k: Any, v: Any, is_causal: bool, **_: Any) -> Any:
     """The attention of a CPU, in the call that torch's ring makes."""
-    import torch
-
     return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, is_causal)
 
 
 def backward(**given: Any) -> Any:
-    import torch
-
     names = ("grad_out", "query", "key", "value", "out", "logsumexp")
     op = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
     return op(*(given[name] for name in names), 0.0, given["is_causal"])
@@ -51,9 +47,6 @@ def balanced(torchs: Any, *, causal: bool) -> None:
 
 def ring(q: Any, k: Any, v: Any, slope: Callable[[Any], Any], causal: bool) -> Any:
     """torch's ring, keys and values from rank to rank."""
-    import torch.distributed as dist
-    from torch.distributed.tensor.experimental._context_parallel import _attention as torchs
-
     balanced(torchs, causal=causal)
     group = dist.group.WORLD
     out, logsumexp = torchs._templated_ring_attention(group, 2, kernel, q, k, v, is_causal=causal)
@@ -68,10 +61,6 @@ def ring(q: Any, k: Any, v: Any, slope: Callable[[Any], Any], causal: bool) -> A
 
 def gather(q: Any, k: Any, v: Any, slope: Callable[[Any], Any], seen: Any) -> Any:
     """Keys and values of all ranks; they are gathered again for the backward pass."""
-    import torch
-    import torch.distributed as dist
-    from torch.distributed import _functional_collectives as moves
-
     group = dist.group.WORLD
 
     def whole() -> list[Any]:
@@ -93,10 +82,6 @@ def gather(q: Any, k: Any, v: Any, slope: Callable[[Any], Any], seen: Any) -> An
 
 def heads(q: Any, k: Any, v: Any, slope: Callable[[Any], Any], causal: bool) -> Any:
     """Heads of all tokens in place of all heads of some."""
-    import torch
-    import torch.distributed as dist
-    from torch.distributed import _functional_collectives as moves
-
     group, ranks = dist.group.WORLD, dist.get_world_size()
 
     def moved(one: Any, cut: int, joined: int) -> Any:
@@ -116,8 +101,6 @@ def heads(q: Any, k: Any, v: Any, slope: Callable[[Any], Any], causal: bool) -> 
 
 def attended(job: dict[str, Any], rank: int, ranks: int, sent: Callable[[str, str, int], None]) -> list[Any]:
     """The attention of a rank's tokens and its gradients; `sent` is told pass, kind and bytes of each collective."""
-    import torch
-
     method, tokens, causal = job["method"], job["tokens"], job["causal"]
     torch.manual_seed(0)
     whole = [torch.randn(job["batch"], count, tokens, 4) for count in (job["heads"], job["kv"], job["kv"])]

@@ -3,17 +3,17 @@
 import json
 from typing import Any
 
+from tests.helpers.fake_expert_ranks import Counted, balanced, planned, watched
+from tests.helpers.fake_ranks import built
 from tests.helpers.gloo import run_as_rank
+from tests.helpers.lazy import lazy
+from tfacct.parallel.mesh import Mesh
+
+torch = lazy("torch")
 
 
 def main(rank: int, job: dict[str, Any]) -> None:
     """Run a step of a divided model beside the whole one; print what was sent, and how far the two are apart."""
-    import torch
-
-    from tests.helpers.fake_expert_ranks import Counted, balanced, planned, watched
-    from tests.helpers.fake_ranks import built
-    from tfacct.parallel.mesh import Mesh
-
     mesh = Mesh(**job["mesh"])
     torch.manual_seed(0)
     whole = built(job["config"])

@@ -4,21 +4,20 @@ import json
 from collections import Counter
 from typing import Any
 
+from tests.helpers.fake_ranks import built
 from tests.helpers.gloo import run_as_rank
+from tests.helpers.lazy import lazy
+from tests.helpers.torch_stages import blocks_of, schedule_of
+from tfacct.parallel.mesh import Mesh
+from tfacct.parallel.pipeline import stages
+
+torch, dist, pipelining = lazy("torch"), lazy("torch.distributed"), lazy("torch.distributed.pipelining")
+schedules = lazy("torch.distributed.pipelining.schedules")
 
 
 def main(rank: int, job: dict[str, Any]) -> None:
     """Run a step of torch's schedule beside the whole model; print what was sent, and how far the gradients are
     apart."""
-    import torch
-    import torch.distributed as dist
-    from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe, schedules
-
-    from tests.helpers.fake_ranks import built
-    from tests.helpers.torch_stages import blocks_of
-    from tfacct.parallel.mesh import Mesh
-    from tfacct.parallel.pipeline import stages
-
     mesh, config = Mesh(**job["mesh"]), job["config"]
     torch.manual_seed(0)
     whole = built(config)
@@ -48,7 +47,7 @@ def main(rank: int, job: dict[str, Any]) -> None:
     each = job["batch"] // mesh.microbatches
     stream = torch.zeros(each, job["tokens"], config["hidden_size"], requires_grad=True)
     logits = torch.zeros(each, job["tokens"], config["vocab_size"], requires_grad=True)
-    stage = PipelineStage(
+    stage = pipelining.PipelineStage(
         part,
         rank,
         mesh.pp,
@@ -56,8 +55,7 @@ def main(rank: int, job: dict[str, Any]) -> None:
         (ids[:each] if own.first else stream,),
         (logits if own.last else stream,),
     )
-    kind = Schedule1F1B if mesh.schedule == "1f1b" else ScheduleGPipe
-    schedule = kind(stage, mesh.microbatches, loss_fn=loss)
+    schedule = schedule_of(mesh, [stage], loss)
     losses: list[Any] = []
     schedule.step(*((ids,) if own.first else ()), target=ids if own.last else None, losses=losses)
     slopes = {name: weight.grad for name, weight in whole.named_parameters()}

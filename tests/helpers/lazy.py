@@ -8,17 +8,20 @@ import pytest
 
 
 class Lazy:
-    """Stands for a module that is imported when a name in it is first read. `monkeypatch` takes the name as text."""
+    """Stands for a module that is imported when a name in it is first read or set."""
 
     __slots__ = ("_module",)
 
     def __init__(self, name: str) -> None:
-        self._module = name
+        object.__setattr__(self, "_module", name)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or name == "_mock_name":  # pytest asks this of everything in a file
             raise AttributeError(name)
         return getattr(import_module(self._module), name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(import_module(self._module), name, value)
 
 
 def lazy(name: str) -> Any:

@@ -14,6 +14,7 @@ from tfacct.ledger import paths
 from tfacct.loading.model import LoadedModel, load_model
 
 torch, transformers, model = lazy("torch"), lazy("transformers"), lazy("tfacct.reference.model")
+rotary = lazy("tfacct.reference.rotary")
 initialization = lazy("transformers.initialization")
 hf, hf_inside = lazy("tfacct.reference.hf"), lazy("tfacct.reference.hf_inside")
 MADE = {name: load_model(name, config) for name, config in LOGITS.items()}
@@ -171,8 +172,6 @@ def gap(mine, other) -> float:
 
 def exact_angles(about: LoadedModel, stranger) -> None:
     """The class computes the same angles, in float32: put them there in float64."""
-    from tfacct.reference.rotary import frequencies
-
     if hasattr(stranger.base_model, "pos_encoding"):  # CTRL's sines and cosines
         made = sys.modules[type(stranger).__module__].positional_encoding
         stranger.base_model.pos_encoding = made(about.context, about.architecture.embed.hidden, torch.float64)
@@ -180,7 +179,7 @@ def exact_angles(about: LoadedModel, stranger) -> None:
         attn, kind = stack.block.attention, "full_attention" if stack.block.window is None else "sliding_attention"
         if attn is None or attn.rotary is None:
             continue
-        exact = frequencies(attn.rotary, attn.head_dim if attn.rope_dim is None else attn.rope_dim)
+        exact = rotary.frequencies(attn.rotary, attn.head_dim if attn.rope_dim is None else attn.rope_dim)
         axes = 1 if attn.rotary.tiles is None else attn.rotary.axes
         exact = exact[: len(exact) // axes]  # frames, rows and columns turn alike
         for path, buffer in list(stranger.named_buffers()):

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.families import ASKED, FACTS, SHAPES, TINY, family_of, presets_asked
+from tests.helpers.lazy import lazy
 from tfacct.architecture.parts import Part
 from tfacct.ledger.einsum import Axes, rounded_up
 from tfacct.ledger.lines import Matmul
@@ -15,6 +16,8 @@ from tfacct.ledger.workload import Workload
 from tfacct.loading import presets
 from tfacct.loading.model import LoadedModel, load_model
 from tfacct.loading.selection import takes_context
+
+counting = lazy("tfacct.reference.counting")
 
 
 def tiny(name: str, **sets: object) -> LoadedModel:
@@ -151,8 +154,6 @@ def asked(ours: LoadedModel, work: Workload, source: int = SOURCE) -> Workload:
 
 def ran(line: Matmul, axes: Axes) -> Any:
     """A line of products as the reference's modules would write it down."""
-    from tfacct.reference.counting import Ran
-
     dims = line.dims(axes)
     left, right, out = line.operands(axes)
-    return Ran(dims.m, dims.k, dims.n, dims.times, left, right, out)
+    return counting.Ran(dims.m, dims.k, dims.n, dims.times, left, right, out)

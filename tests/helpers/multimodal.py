@@ -10,9 +10,13 @@ import pytest
 import tfacct
 from tests.families import TINY
 from tests.helpers.checkpoints import written
+from tests.helpers.lazy import lazy
 from tfacct.families import multimodal
 from tfacct.loading.model import load_model
 from tfacct.verify.checks import renamed
+
+core_model_loading = lazy("transformers.core_model_loading")
+modeling_auto = lazy("transformers.models.auto.modeling_auto")
 
 COMPOSITES = {name: row for name, row in multimodal.composites().items() if row.text}
 TEXT_MODELS = multimodal.text_models()
@@ -60,8 +64,6 @@ def built(raw: Mapping[str, Any]) -> Any:
     """The whole's class, on meta."""
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
-    from transformers.models.auto import modeling_auto
-
     fields = deepcopy({name: value for name, value in raw.items() if name != "model_type"})  # classes write into them
     made = transformers.AutoConfig.for_model(raw["model_type"], **fields)
     maps = (
@@ -105,10 +107,8 @@ def _files_agree(whole: str, path: Path) -> None:
     """What the class would save, by its headers alone: the numbers would be hundreds of megabytes."""
     raw = whole_of(whole, {}, {})
     model = built({**raw, **of_head(raw)})
-    from transformers.core_model_loading import revert_weight_conversion
-
     kept = {name: one for name, one in model.state_dict().items() if name not in model.all_tied_weights_keys}
-    tensors = revert_weight_conversion(model, kept).items()
+    tensors = core_model_loading.revert_weight_conversion(model, kept).items()
     written(
         path / "model.safetensors",
         {name: ("F32" if one.is_floating_point() else "I64", tuple(one.shape)) for name, one in tensors},

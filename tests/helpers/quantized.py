@@ -9,6 +9,7 @@ from tests.helpers.lazy import lazy
 from tfacct import load
 
 torch, hf = lazy("torch"), lazy("tfacct.reference.hf")
+transformers = lazy("transformers")
 # Sizes that fill no block: heads · head_dim (60) is not the width (72), and grouped heads
 LLAMA = {
     **{**TINY["llama"], "hidden_size": 72, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 10},
@@ -35,10 +36,10 @@ def weighed(config: dict[str, Any], said: dict[str, Any]) -> int:
 
 def built(config: dict[str, Any]) -> torch.nn.Module:
     """The transformers class of a config, in bf16."""
-    from transformers import AutoConfig, AutoModelForCausalLM
-
     fields = {name: value for name, value in config.items() if name != "model_type"}
-    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(config["model_type"], **fields))
+    model = transformers.AutoModelForCausalLM.from_config(
+        transformers.AutoConfig.for_model(config["model_type"], **fields)
+    )
     return model.to(torch.bfloat16)
 
 

@@ -8,7 +8,16 @@ from unittest.mock import patch
 
 import tfacct
 from tests.helpers.fake_ranks import built, fake_ranks, plan_of
+from tests.helpers.lazy import lazy
 from tfacct.parallel.mesh import Mesh
+
+peft, cuda, tracker, torch = lazy("peft"), lazy("tfacct.meta.cuda"), lazy("tfacct.meta.tracker"), lazy("torch")
+meta_lora, meta_model = lazy("tfacct.meta.lora"), lazy("tfacct.meta.model")
+_C, fake_tensor = lazy("torch._C"), lazy("torch._subclasses.fake_tensor")
+fsdp2_mem_tracker = lazy("torch.distributed._tools.fsdp2_mem_tracker")
+device_mesh, fsdp = lazy("torch.distributed.device_mesh"), lazy("torch.distributed.fsdp")
+tensor, parallel = lazy("torch.distributed.tensor"), lazy("torch.distributed.tensor.parallel")
+_python_dispatch, _pytree = lazy("torch.utils._python_dispatch"), lazy("torch.utils._pytree")
 
 COLUMNS = ("q_proj", "k_proj", "v_proj", "gate_proj", "up_proj")
 MATMULS = (*COLUMNS, "o_proj", "down_proj")
@@ -21,8 +30,6 @@ def local(tensor: Any) -> Any:
 
 def in_bf16(model: Any) -> Any:
     """A model whose frequencies stay in fp32, as where a checkpoint is loaded in bf16."""
-    import torch
-
     buffers = {name: buffer for name, buffer in model.named_buffers() if buffer.is_floating_point()}
     model = model.to(torch.bfloat16)
     for name, buffer in buffers.items():
@@ -33,9 +40,6 @@ def in_bf16(model: Any) -> Any:
 
 def add_peft(model: Any, rank: int, *, fp32: bool) -> None:
     """Put peft's adapters on all linear layers of real weights."""
-    import peft
-    import torch
-
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         config = peft.LoraConfig(r=rank, target_modules=list(MATMULS))
@@ -47,14 +51,12 @@ def add_peft(model: Any, rank: int, *, fp32: bool) -> None:
 
 def divide_peft(model: Any, ranks: Any) -> None:
     """Divide peft's adapters as peft does: of a matmul by columns the second matrix, by rows the first one."""
-    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
-
     plan: dict[str, Any] = {}
     for name, _ in model.named_modules():
         *_, matmul, which, leaf = ["", "", *name.split(".")]
         if leaf == "default" and (which, matmul in COLUMNS) in (("lora_A", False), ("lora_B", True)):
-            plan[name] = ColwiseParallel() if which == "lora_B" else RowwiseParallel()
-    parallelize_module(model, ranks, plan)
+            plan[name] = parallel.ColwiseParallel() if which == "lora_B" else parallel.RowwiseParallel()
+    parallel.parallelize_module(model, ranks, plan)
 
 
 def peak_of_fsdp(
@@ -68,36 +70,28 @@ def peak_of_fsdp(
 ) -> int:
     """The most bytes that torch's tracker sees of a second step without its update, on real tensors. `layers`: modules
     that FSDP gathers by themselves."""
-    import torch
-    from torch.distributed._tools.fsdp2_mem_tracker import FSDPMemTracker
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-    from torch.distributed.tensor.parallel import loss_parallel, parallelize_module
-
     with fake_ranks(mesh.ranks), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        ranks = init_device_mesh("cpu", (mesh.dp, mesh.fsdp, mesh.tp), mesh_dim_names=("dp", "fsdp", "tp"))
+        ranks = device_mesh.init_device_mesh("cpu", (mesh.dp, mesh.fsdp, mesh.tp), mesh_dim_names=("dp", "fsdp", "tp"))
         if mesh.tp > 1:
-            parallelize_module(model, ranks["tp"], plan_of(model, mesh))
-        policy = {"mp_policy": MixedPrecisionPolicy(param_dtype=torch.bfloat16)} if fp32_weights else {}
+            parallel.parallelize_module(model, ranks["tp"], plan_of(model, mesh))
+        policy = {"mp_policy": fsdp.MixedPrecisionPolicy(param_dtype=torch.bfloat16)} if fp32_weights else {}
         for module in (*layers(model), model):
-            fully_shard(module, mesh=ranks["dp", "fsdp"] if mesh.dp > 1 else ranks["fsdp"], **policy)
-        tracker = FSDPMemTracker(model, None)
-        tracker.track_inputs(tuple(batch.values()))
-        with loss_parallel(), tracker:
+            fsdp.fully_shard(module, mesh=ranks["dp", "fsdp"] if mesh.dp > 1 else ranks["fsdp"], **policy)
+        seen = fsdp2_mem_tracker.FSDPMemTracker(model, None)
+        seen.track_inputs(tuple(batch.values()))
+        with parallel.loss_parallel(), seen:
             for first in (True, False):
                 model(**batch).loss.backward()
                 if not (first and accumulates):
                     model.zero_grad()
                 if first:
-                    tracker.reset_mod_stats()
-        return int(tracker.get_tracker_snapshot("peak")[torch.device("cpu")]["Total"])
+                    seen.reset_mod_stats()
+        return int(seen.get_tracker_snapshot("peak")[torch.device("cpu")]["Total"])
 
 
 def real_tokens(batch: int, tokens: int) -> dict[str, Any]:
     """A batch on a CPU."""
-    import torch
-
     ids = torch.zeros(batch, tokens, dtype=torch.long)
     return {"input_ids": ids, "labels": ids}
 
@@ -114,18 +108,13 @@ def decoder(config: dict[str, Any], *, fp32_weights: bool = False, recompute: bo
 
 def live_bytes() -> Any:
     """What counts the bytes alive on a rank, after every operation on its own tensors."""
-    from torch import _C
-    from torch._subclasses.fake_tensor import FakeTensor
-    from torch.distributed.tensor import DTensor
 
-    from tfacct.meta.tracker import LiveBytes
-
-    class Alive(LiveBytes):
+    class Alive(tracker.LiveBytes):
         def __torch_dispatch__(self, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            if any(issubclass(kind, DTensor) for kind in types):
+            if any(issubclass(kind, tensor.DTensor) for kind in types):
                 return NotImplemented  # it runs first, and its tensors come here
             fakes = _C._get_dispatch_mode(_C._TorchDispatchModeKey.FAKE)
-            if fakes is not None or any(issubclass(kind, FakeTensor) for kind in types):
+            if fakes is not None or any(issubclass(kind, fake_tensor.FakeTensor) for kind in types):
                 return operator(*args, **(kwargs or {}))  # in which DTensor works shapes out: of no memory
             return super().__torch_dispatch__(operator, types, args, kwargs)
 
@@ -144,24 +133,16 @@ def saved_and_peak(
 ) -> tuple[int, int]:
     """Bytes that autograd saves on a rank of `tp` under torch's plan, each storage once, and the most that are alive up
     to the last gradient. On meta, as on CUDA. `lora`: the rank of peft's adapters, which peft divides."""
-    import torch
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.tensor.parallel import loss_parallel, parallelize_module
-
-    from tfacct.meta.cuda import cuda_kernels
-    from tfacct.meta.lora import add_adapters
-    from tfacct.meta.model import build_model
-
     found: dict[int, Any] = {}
     wraps = patch("torch.distributed._functional_collectives._maybe_wrap_tensor", lambda tensor: tensor)
-    with fake_ranks(mesh.tp), cuda_kernels(), loss_parallel(), wraps:
-        model = build_model(tfacct.load(config).loaded.of_class, "sdpa", "bf16", recompute=recompute)
-        ranks = init_device_mesh("cpu", (mesh.tp,))
-        parallelize_module(model, ranks, plan_of(model, mesh))
+    with fake_ranks(mesh.tp), cuda.cuda_kernels(), parallel.loss_parallel(), wraps:
+        model = meta_model.build_model(tfacct.load(config).loaded.of_class, "sdpa", "bf16", recompute=recompute)
+        ranks = device_mesh.init_device_mesh("cpu", (mesh.tp,))
+        parallel.parallelize_module(model, ranks, plan_of(model, mesh))
         if config["tie_word_embeddings"]:
             model.lm_head.weight = model.model.embed_tokens.weight
         if lora:
-            add_adapters(model, lora, list(MATMULS))
+            meta_lora.add_adapters(model, lora, list(MATMULS))
             divide_peft(model, ranks)
         constants = {local(one).untyped_storage()._cdata for one in (*model.parameters(), *model.buffers())}
 
@@ -192,11 +173,8 @@ def saved_and_peak(
 
 def storages() -> Any:
     """A mode that sees bytes of all storages after every operation, as large as they are then: FSDP resizes them."""
-    from torch import Tensor
-    from torch.utils._python_dispatch import TorchDispatchMode
-    from torch.utils._pytree import tree_leaves
 
-    class Sizes(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    class Sizes(_python_dispatch.TorchDispatchMode):  # type: ignore[no-untyped-call]
         most = 0
 
         def __init__(self) -> None:
@@ -208,8 +186,8 @@ def storages() -> Any:
 
         def __torch_dispatch__(self, operator: Any, _: Any, args: Any = (), kwargs: Any = None) -> Any:
             result = operator(*args, **(kwargs or {}))
-            for leaf in tree_leaves((args, kwargs, result)):
-                if isinstance(leaf, Tensor):
+            for leaf in _pytree.tree_leaves((args, kwargs, result)):
+                if isinstance(leaf, torch.Tensor):
                     self.add(leaf)
             self.most = max(self.most, sum(storage.nbytes() for storage in list(self.seen)))
             return result

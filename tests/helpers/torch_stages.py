@@ -2,16 +2,22 @@
 
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import pytest
 
 from tests.helpers.fake_ranks import fake_ranks, watched
+from tests.helpers.lazy import lazy
 from tests.helpers.torch_ranks import decoder, storages
 from tfacct.parallel.mesh import Mesh
 from tfacct.parallel.pipeline import Stage, stages
+
+cuda, tracker, torch = lazy("tfacct.meta.cuda"), lazy("tfacct.meta.tracker"), lazy("torch")
+device_mesh, fsdp = lazy("torch.distributed.device_mesh"), lazy("torch.distributed.fsdp")
+pipelining, torchs = lazy("torch.distributed.pipelining"), lazy("torch.distributed.pipelining.schedules")
+nn, masking_utils, meta_model = lazy("torch.nn"), lazy("transformers.masking_utils"), lazy("tfacct.meta.model")
 
 
 class Ran(NamedTuple):
@@ -32,9 +38,6 @@ class Ran(NamedTuple):
 
 def blocks_of(model: Any, stage: Stage, tokens: int) -> Any:
     """A stage's blocks of the class, with the angles and the mask that each stage works out."""
-    import torch
-    from torch import nn
-    from transformers.masking_utils import create_causal_mask
 
     class Part(nn.Module):
         def __init__(self) -> None:
@@ -48,7 +51,7 @@ def blocks_of(model: Any, stage: Stage, tokens: int) -> Any:
             stream = given if self.embed is None else self.embed(given)
             places = torch.arange(tokens, device=given.device)[None]
             angles = self.angles(stream, places)
-            mask = create_causal_mask(model.config, stream, None, None, position_ids=places)
+            mask = masking_utils.create_causal_mask(model.config, stream, None, None, position_ids=places)
             given = {"attention_mask": mask, "position_ids": places, "position_embeddings": angles}
             for layer in self.layers:
                 stream = layer(stream, **given, use_cache=False)
@@ -59,14 +62,20 @@ def blocks_of(model: Any, stage: Stage, tokens: int) -> Any:
 
 def alone(*what: Any, **how: Any) -> Any:
     """A stage whose neighbours are not there: they agree with whatever it asks."""
-    import torch
-    from torch.distributed.pipelining import PipelineStage
 
-    class Agreed(PipelineStage):
+    class Agreed(pipelining.PipelineStage):
         def _warmup_backward_result(self, received_result: Any = None) -> Any:  # noqa: ARG002
             return torch.ones(1, dtype=torch.int32)
 
     return Agreed(*what, **how)
+
+
+def schedule_of(mesh: Mesh, parts: Sequence[Any], loss: Any, **how: Any) -> Any:
+    """torch's schedule of a rank's stages."""
+    if mesh.schedule == "interleaved":
+        return pipelining.ScheduleInterleaved1F1B(parts, mesh.microbatches, loss_fn=loss, **how)
+    kind = pipelining.Schedule1F1B if mesh.schedule == "1f1b" else pipelining.ScheduleGPipe
+    return kind(*parts, mesh.microbatches, loss_fn=loss, **how)
 
 
 @contextmanager
@@ -74,14 +83,9 @@ def in_stages(
     config: dict[str, Any], mesh: Mesh, rank: int, batch: int, tokens: int, recipe: dict[str, Any]
 ) -> Iterator[Ran]:
     """A rank under torch's schedule, of a class in bf16. `recipe`: its `attention`, and `checkpoint`."""
-    import torch
-    from torch.distributed.pipelining import Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B
-    from torch.distributed.pipelining import schedules as torchs
-
-    from tfacct.meta.cuda import cuda_kernels
-    from tfacct.meta.model import build_model
-
-    model = build_model(config, recipe.get("attention", "sdpa"), "bf16", recompute=recipe.get("recompute", "none"))
+    model = meta_model.build_model(
+        config, recipe.get("attention", "sdpa"), "bf16", recompute=recipe.get("recompute", "none")
+    )
     recipe.get("lend", lambda _: None)(model)
     every, each = stages(config["num_hidden_layers"], mesh), batch // mesh.microbatches
     like = {"dtype": torch.bfloat16, "device": "meta", "requires_grad": True}
@@ -105,16 +109,11 @@ def in_stages(
             )
             for number, stage in enumerate(every[rank])
         ]
-        single: dict[str, Any] = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B}
-        schedule: Any
-        if mesh.schedule in single:
-            schedule = single[mesh.schedule](parts[0], mesh.microbatches, loss_fn=loss, scale_grads=False)
-        else:
-            schedule = ScheduleInterleaved1F1B(parts, mesh.microbatches, loss_fn=loss, scale_grads=False)
+        schedule = schedule_of(mesh, parts, loss, scale_grads=False)
 
         def step() -> None:
             whole = (ids,) if rank == 0 else ()
-            with cuda_kernels():
+            with cuda.cuda_kernels():
                 schedule.step(*whole, target=ids if rank == mesh.pp - 1 else None, return_outputs=False)
 
         yield Ran(parts, ids, step)
@@ -125,15 +124,13 @@ def peak_in_flight(
 ) -> int:
     """The most bytes alive on a rank in its second step, up to the last gradient. With `accumulate` in the recipe the
     gradients of the first one are there."""
-    from tfacct.meta.tracker import LiveBytes
-
     with in_stages(config, mesh, rank, batch, tokens, recipe) as ran:
         ran.step()
         own = [weight for part in ran.parts for weight in part.submod.parameters()]
         if not recipe.get("gradient_accumulation", 1) > 1:
             for weight in own:
                 weight.grad = None
-        alive = LiveBytes()
+        alive = tracker.LiveBytes()
         for tensor in (*ran.tensors(), *(weight.grad for weight in own if weight.grad is not None)):
             alive.add(tensor)
         if rank in (0, mesh.pp - 1):
@@ -148,12 +145,6 @@ def peak_of_shared_stage(
 ) -> tuple[int, dict[str, Counter[int]]]:
     """The most bytes on a rank of `fsdp` in a stage's second step, up to the scatter of its gradients, on real tensors;
     and what it gathers and scatters in its first."""
-    import torch
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
-    from torch.distributed.pipelining import Schedule1F1B, ScheduleGPipe
-    from torch.distributed.pipelining import schedules as torchs
-
     (stage,) = stages(config["num_hidden_layers"], mesh)[rank]
     model, each = decoder(config, recompute=recompute), batch // mesh.microbatches
     like: dict[str, Any] = {"dtype": torch.bfloat16, "requires_grad": True}
@@ -167,14 +158,13 @@ def peak_of_shared_stage(
     with fake_ranks(mesh.ranks, rank * mesh.fsdp), pytest.MonkeyPatch.context() as patched, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         patched.setattr(torchs, "_batch_p2p", lambda ops, desc=None: [])  # noqa: ARG005
-        ranks = init_device_mesh("cpu", (mesh.pp, mesh.fsdp), mesh_dim_names=("pp", "fsdp"))
+        ranks = device_mesh.init_device_mesh("cpu", (mesh.pp, mesh.fsdp), mesh_dim_names=("pp", "fsdp"))
         part = blocks_of(model, stage, tokens)
         for module in (*part.layers, part):
-            fully_shard(module, mesh=ranks["fsdp"], reshard_after_forward=False)
+            fsdp.fully_shard(module, mesh=ranks["fsdp"], reshard_after_forward=False)
         given, made = (ids[:each] if stage.first else stream,), (logits if stage.last else stream,)
         own = alone(part, rank, mesh.pp, torch.device("cpu"), given, made, group=ranks["pp"].get_group())
-        kinds: dict[str, Any] = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B}
-        schedule = kinds[mesh.schedule](own, mesh.microbatches, loss_fn=loss, scale_grads=False)
+        schedule = schedule_of(mesh, [own], loss, scale_grads=False)
 
         def step() -> None:
             whole = (ids,) if stage.first else ()

@@ -17,8 +17,11 @@ from tests.helpers.lazy import lazy
 from tests.helpers.schemas import refused
 from tests.helpers.user_module_configs import GPT2, LLAMA
 from tfacct.base.errors import TfacctError
+from tfacct.verify.matching import places
 
 torch, own = lazy("torch"), lazy("tests.helpers.user_modules")
+user_module, user_module_fvcore = lazy("tfacct.reference.user_module"), lazy("tfacct.reference.user_module_fvcore")
+watching, transformers = lazy("tfacct.reference.watching"), lazy("transformers")
 
 HERE = Path(__file__).parents[1] / "helpers" / "user_modules.py"
 # two tables; 3 blocks of q, k, v, o with shifts, up and down with shifts, two norms with shifts; a norm
@@ -54,8 +57,6 @@ def test_fvcore_is_asked_too(made: Callable[[], Any]) -> None:
 
 
 def test_a_difference_between_the_counters_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tfacct.reference import user_module_fvcore
-
     monkeypatch.setattr(user_module_fvcore, "multiply_adds", lambda *_, **__: LLAMA_FLOPS // 2 + 1)
     report = tfacct.check(own.Llama, LLAMA, tokens=9)
     assert not report.agrees
@@ -269,8 +270,6 @@ def test_a_kernel_of_somebody_is_refused_by_name() -> None:
 
 
 def test_matrix_times_vector_is_counted() -> None:
-    from tfacct.reference.watching import watch
-
     class Plain(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -279,7 +278,7 @@ def test_matrix_times_vector_is_counted() -> None:
         def forward(self, x: Any) -> Any:
             return torch.dot(self.w @ x, torch.mv(self.w, x))
 
-    assert sum(watch(Plain(), 1, 1, given=(torch.zeros(7),)).flops.values()) == 2 * (5 * 7 + 5 * 7 + 5)
+    assert sum(watching.watch(Plain(), 1, 1, given=(torch.zeros(7),)).flops.values()) == 2 * (5 * 7 + 5 * 7 + 5)
 
 
 @pytest.mark.parametrize(
@@ -328,8 +327,6 @@ def test_a_file_that_cannot_be_imported_says_why(run: Run, tmp_path: Path) -> No
 
 
 def test_a_factory_may_bring_its_inputs_and_python_may_give_them() -> None:
-    from tfacct.reference import user_module, watching
-
     built = user_module.called(own.vectors, "vectors")
     assert sum(watching.watch(built.module, 1, 1, given=built.inputs).flops.values()) == 2 * 2 * 3 * 5
     tokens = torch.zeros(1, 9, dtype=torch.long)
@@ -400,8 +397,6 @@ def test_a_map_says_which_tensor_is_which(run: Run, tmp_path: Path) -> None:
 
 def test_heads_that_are_modules_and_layers_in_two_lists_are_paired() -> None:
     """What stands in several tensors of a block, and blocks that are two entries of a list."""
-    from tfacct.verify.matching import places
-
     heads = {f"blocks.{n}.sa.heads.{h}.key.weight": (8, 48) for n in range(2) for h in range(6)}
     assert {place.template for place in places(heads, 2).values()} == {"blocks.*.sa.heads.*.key.weight"}
     flat = {f"layers.{n}.{('norm.g', 'to_q.weight')[n % 2]}": (8,) for n in range(6)}
@@ -493,8 +488,6 @@ def test_a_block_may_be_two_entries_of_a_list(kv: int, first: str | None) -> Non
 
 @pytest.mark.parametrize("name", ["gpt2", pytest.param("llama-3.1-8b", marks=pytest.mark.slow), "qwen2-0.5b"])
 def test_transformers_classes_agree_in_full_size_and_a_planted_mistake_is_found(name: str) -> None:
-    import transformers
-
     model = tfacct.load(name)
     fields = {key: value for key, value in model.config.items() if key != "model_type"}
 
@@ -517,8 +510,6 @@ def test_transformers_classes_agree_in_full_size_and_a_planted_mistake_is_found(
 
 @pytest.mark.parametrize("name", ["gpt2", pytest.param("qwen2-0.5b", marks=pytest.mark.slow)])
 def test_what_a_training_step_keeps_is_compared_to_the_byte(name: str) -> None:
-    import transformers
-
     model = tfacct.load(name)
     fields = {key: value for key, value in model.config.items() if key != "model_type"}
 
@@ -581,7 +572,5 @@ def test_what_fails_in_torch_is_one_message_without_its_log() -> None:
     finally:
         log.removeHandler(keeper)
     assert logged == []
-    from tfacct.reference.watching import watch
-
     # each of 9 rows meets one matrix
-    assert watch(Experts().to(torch.bfloat16), 1, 9).flops == {"": 2 * 9 * 16 * 16}
+    assert watching.watch(Experts().to(torch.bfloat16), 1, 9).flops == {"": 2 * 9 * 16 * 16}

@@ -14,12 +14,17 @@ import pytest
 import tfacct
 from tests.helpers.checkpoints import BROKEN, Tensors, _all_have_their_line, of_class, saved, written
 from tests.helpers.cli import Run
+from tests.helpers.lazy import lazy
 from tests.helpers.models import tiny
+from tests.helpers.quantized import EVEN, LLAMA, SCHEMES, built
 from tests.helpers.schemas import refused
 from tfacct.loading import checkpoint
-from tfacct.loading.headers import BITS
+from tfacct.loading.headers import BITS, CALLED, FileTensor
 from tfacct.loading.model import LoadedModel
 from tfacct.verify.checkpoint import reconcile
+
+compressors, quantization = lazy("compressed_tensors.compressors"), lazy("compressed_tensors.quantization")
+safetensors, safetensors_torch = lazy("safetensors"), lazy("safetensors.torch")
 
 
 def folder(path: Path, ours: LoadedModel, tensors: Tensors) -> Path:
@@ -36,8 +41,6 @@ FIVE = ("llama", "qwen2_moe", "mixtral", "gpt2", "gemma2", "bert")
 @pytest.mark.parametrize("name", FIVE)
 def test_what_transformers_saves_is_counted_to_the_byte(name: str, shards: bool, tmp_path: Path) -> None:
     """Bytes and elements by the safetensors library, and every tensor is matched."""
-    from safetensors import safe_open
-
     dtype = "bfloat16" if shards else "float32"
     path = saved(name, tmp_path / "saved", dtype, **({"max_shard_size": "60KB"} if shards else {}))
     report = tfacct.checkpoint(path)
@@ -45,7 +48,7 @@ def test_what_transformers_saves_is_counted_to_the_byte(name: str, shards: bool,
     assert (len(files) > 1) is shards
     elements = count = 0
     for file in files:
-        with safe_open(file, "pt") as opened:
+        with safetensors.safe_open(file, "pt") as opened:
             for key in opened.keys():  # noqa: SIM118
                 elements += prod(opened.get_slice(key).get_shape())
                 count += 1
@@ -120,8 +123,6 @@ def test_what_the_class_calls_its_tensors_has_its_line(name: str) -> None:
 
 
 def held(tensors: Tensors) -> list[Any]:
-    from tfacct.loading.headers import CALLED, FileTensor
-
     return [
         FileTensor(name, CALLED.get(dtype, dtype.lower()), shape, prod(shape) * BITS[dtype] // 8)
         for name, (dtype, shape) in tensors.items()
@@ -480,12 +481,10 @@ def test_no_line_is_wider_than_the_terminal(columns: int, run: Run, tmp_path: Pa
 
 def save(path: Path, config: Mapping[str, Any], state: Mapping[str, Any]) -> Path:
     """A folder as the safetensors library writes it."""
-    from safetensors.torch import save_file
-
     path.mkdir()
     seen: dict[int, str] = {}
     own = {name: t.contiguous() for name, t in state.items() if seen.setdefault(t.data_ptr() or id(t), name) == name}
-    save_file(own, path / "model.safetensors")
+    safetensors_torch.save_file(own, path / "model.safetensors")
     (path / "config.json").write_text(json.dumps(config))
     return path
 
@@ -495,18 +494,15 @@ def save(path: Path, config: Mapping[str, Any], state: Mapping[str, Any]) -> Pat
 )
 def test_what_compressed_tensors_writes(scheme: str, tmp_path: Path) -> None:
     """Every tensor has its line, and the config's format comes to the bytes that the files hold."""
-    from compressed_tensors.compressors import ModelCompressor
-    from compressed_tensors.quantization import QuantizationConfig, apply_quantization_config
-
-    from tests.helpers.quantized import EVEN, LLAMA, SCHEMES, built
-
     form, group = SCHEMES[scheme]
     config = {**LLAMA, **EVEN} if "fp4" in scheme else LLAMA
     group = {"targets": ["Linear"], **group}
     said = {"config_groups": {"group_0": group}, "format": form, "ignore": ["lm_head"]}
     model = built(config)
-    apply_quantization_config(model, QuantizationConfig.model_validate(json.loads(json.dumps(said))))
-    ModelCompressor.from_pretrained_model(model).compress_model(model)
+    quantization.apply_quantization_config(
+        model, quantization.QuantizationConfig.model_validate(json.loads(json.dumps(said)))
+    )
+    compressors.ModelCompressor.from_pretrained_model(model).compress_model(model)
     fields = {**config, "quantization_config": {**said, "quant_method": "compressed-tensors"}}
     report = tfacct.checkpoint(save(tmp_path / "saved", fields, model.state_dict()))
     assert report.differences == [] and report.not_compared == {}
@@ -517,8 +513,6 @@ def test_what_compressed_tensors_writes(scheme: str, tmp_path: Path) -> None:
 def test_what_bitsandbytes_writes(double: bool, tmp_path: Path) -> None:
     """Its states are a JSON text beside each matrix, which no count holds."""
     functional = pytest.importorskip("bitsandbytes.functional")
-    from tests.helpers.quantized import LLAMA, built
-
     state: dict[str, Any] = {}
     texts = 0
     for name, tensor in built(LLAMA).state_dict().items():
@@ -543,7 +537,6 @@ def test_what_bitsandbytes_writes(double: bool, tmp_path: Path) -> None:
 
 def test_what_is_refused_the_library_refuses_too(tmp_path: Path) -> None:
     """But for what this program does not want to print or to hold."""
-    safetensors = pytest.importorskip("safetensors")
     stricter = {"a name with an escape", "a name with a line", "a name without end", "a name of nothing",
                 "many braces", "a header of 20 MB", "a shape without end", "a key twice", "a name twice"}  # fmt: skip
     for name, (data, _) in BROKEN.items():

@@ -1,12 +1,15 @@
 """Custom models compared with the reference model and its counters. Kind: oracle."""
 
+from dataclasses import replace
+
 import pytest
 
 from tests.helpers.custom import BESIDE, DELTA, LATENTS, LECTURE, MAMBA2, MIXED, hybrid, over
 from tests.helpers.models import tiny
-from tfacct.architecture.parts import Attention, FeedForward
+from tfacct.architecture.parts import Attention, FeedForward, Norm
 from tfacct.ledger.workload import Request
 from tfacct.loading.model import load_model
+from tfacct.reports.verify import verify
 
 
 @pytest.mark.parametrize("sizes", [(), ("--decode",), ("--tokens", "7"), ("--all-layers",), ("--source", "17")])
@@ -16,18 +19,12 @@ def test_the_lecture_verifies(run, sizes: tuple[str, ...]) -> None:
 
 
 def test_no_class_stands_behind_them() -> None:
-    from tfacct.reports.verify import verify
-
     report = verify([tiny("custom")], Request(ctx=9), against="transformers")
     assert report.agrees and report.hints == ("hint: transformers has no class for tiny-custom",)
 
 
 def test_slips_in_what_is_new_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """A ledger that runs what is idle, multiplies a distance, or stores each norm by itself: verify goes red."""
-    from dataclasses import replace
-
-    from tfacct.architecture.parts import Norm
-    from tfacct.reports.verify import verify
 
     def red(kind: type, **wrong: object) -> set[str]:
         own = tiny("custom")
@@ -57,8 +54,6 @@ REORDERED = {
 
 @pytest.mark.parametrize("file", [MIXED, REORDERED, LATENTS], ids=["mixed", "reordered", "latent"])
 def test_they_verify(file: dict) -> None:
-    from tfacct.reports.verify import verify
-
     assert verify([load_model("mine", file)], Request(ctx=9)).agrees
 
 
@@ -66,8 +61,6 @@ KDA = {"heads": 3, "key_dim": 12, "decay_rank": 7, "chunk": 16}
 
 
 def test_every_mixer_in_one_model_verifies() -> None:
-    from tfacct.reports.verify import verify
-
     own = hybrid(**{**BESIDE, "mamba2": MAMBA2, "delta_net": DELTA, "delta_net__kda": KDA})
     own = over(own, attention__gate=True, attention__rotary_dim=4, attention__bias=True)
     assert verify([load_model("mine", own)], Request(ctx=29)).agrees

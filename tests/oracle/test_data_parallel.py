@@ -10,10 +10,13 @@ import tfacct
 from tests.families import random_config as small_config
 from tests.helpers.classes import ClassRefusesError, of_the_class
 from tests.helpers.fake_ranks import built, fake_ranks, random_config
+from tests.helpers.lazy import lazy
 from tests.helpers.models import in_whole_rows
 from tfacct.parallel import data_parallel
 from tfacct.parallel.mesh import Mesh
 from tfacct.parallel.model_collectives import tensors_in_order
+
+torch, parallel = lazy("torch"), lazy("torch.nn.parallel")
 
 CONFIG = {"hidden_size": 256, "intermediate_size": 1024, "num_attention_heads": 4, "num_key_value_heads": 2}
 
@@ -25,9 +28,6 @@ def without_dropout(config: dict[str, Any]) -> dict[str, Any]:
 
 def buckets_of(config: dict[str, Any], dtype: Any = None) -> list[int]:
     """Bytes of the buckets that torch reduces in a second step."""
-    import torch
-    from torch.nn.parallel import DistributedDataParallel
-
     found: list[int] = []
 
     def reduce(_, bucket):  # type: ignore[no-untyped-def]  # torch reads annotations
@@ -37,7 +37,7 @@ def buckets_of(config: dict[str, Any], dtype: Any = None) -> list[int]:
         return done
 
     with fake_ranks(2):
-        model = DistributedDataParallel(built(config).to(dtype))
+        model = parallel.DistributedDataParallel(built(config).to(dtype))
         model.register_comm_hook(None, reduce)
         ids = torch.zeros(1, 8, dtype=torch.long)
         for _ in range(2):
@@ -70,8 +70,6 @@ FURTHER = (
 
 @pytest.mark.parametrize("kind", [*FUSED, *(pytest.param(kind, marks=pytest.mark.slow) for kind in FURTHER)])
 def test_buckets_of_fused_gradients_are_torchs(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    import torch
-
     monkeypatch.setattr(data_parallel, "OTHERS", CAP)
     monkeypatch.setattr(data_parallel, "FIRST", CAP // 2)
     monkeypatch.setattr("torch.nn.parallel.distributed._DEFAULT_BUCKET_CAP_MB", CAP / 2**20)

@@ -11,6 +11,7 @@ import pytest
 import tfacct
 from tests.helpers.fake_expert_ranks import SIZES, Counted, balanced, random_config, watched
 from tests.helpers.fake_ranks import built, fake_ranks
+from tests.helpers.lazy import lazy
 from tfacct.ledger.workload import Workload
 from tfacct.parallel import data_parallel
 from tfacct.parallel.mesh import Mesh
@@ -18,17 +19,14 @@ from tfacct.parallel.model_collectives import tensors_in_order
 from tfacct.parallel.rules import collectives
 from tfacct.parallel.support import routing_bits
 
+torch, device_mesh, parallel = lazy("torch"), lazy("torch.distributed.device_mesh"), lazy("torch.nn.parallel")
+distributed, expert_parallel = lazy("transformers.distributed"), lazy("transformers.distributed.expert_parallel")
+
 CAP = 2**9
 
 
 def witnessed(config: dict[str, Any], mesh: Mesh, batch: int, tokens: int) -> tuple[Counted, Counter[int], int]:
     """What goes to experts and comes back in a second step, the buckets that torch reduces, and what a rank stores."""
-    import torch
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.nn.parallel import DistributedDataParallel
-    from transformers.distributed import DistributedConfig
-    from transformers.distributed.expert_parallel import apply_expert_parallelism
-
     found: Counted = {}
     buckets: Counter[int] = Counter()
 
@@ -46,14 +44,16 @@ def witnessed(config: dict[str, Any], mesh: Mesh, batch: int, tokens: int) -> tu
     model.set_experts_implementation("eager")
     balanced(model)
     with fake_ranks(mesh.dp), ExitStack() as stack:
-        asked = DistributedConfig(tp_size=1, fsdp_size=mesh.dp, ep_size=mesh.ep)
+        asked = distributed.DistributedConfig(tp_size=1, fsdp_size=mesh.dp, ep_size=mesh.ep)
         _, by_experts, _ = model._resolve_parallel_plans(asked)
-        ranks = init_device_mesh("cpu", (1, mesh.expert_replicas, mesh.ep), mesh_dim_names=("tp", "twins", "ep"))
-        apply_expert_parallelism(model, ranks["ep"], ranks["tp"], by_experts)
+        ranks = device_mesh.init_device_mesh(
+            "cpu", (1, mesh.expert_replicas, mesh.ep), mesh_dim_names=("tp", "twins", "ep")
+        )
+        expert_parallel.apply_expert_parallelism(model, ranks["ep"], ranks["tp"], by_experts)
         local = sum(getattr(weight, "_local_tensor", weight).numel() for weight in model.parameters())
         apart = [name for name, _ in model.named_parameters() if ".mlp.experts." in name]
-        DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, apart)
-        copy = DistributedDataParallel(model)
+        parallel.DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, apart)
+        copy = parallel.DistributedDataParallel(model)
         copy.register_comm_hook(None, reduce)
         stack.enter_context(patch("transformers.distributed.expert_parallel.all_to_all_single", told))
         ids = torch.zeros(batch, tokens, dtype=torch.long)

@@ -8,8 +8,11 @@ import pytest
 import tfacct
 from tests.helpers.fake_expert_ranks import SIZES, accounted, random_config, witnessed
 from tests.helpers.fake_ranks import built
+from tests.helpers.lazy import lazy
 from tfacct.parallel.mesh import Mesh
 from tfacct.parallel.shard_shapes import stored_elements
+
+torch = lazy("torch")
 
 MESHES = {
     "tp": Mesh(tp=2),
@@ -23,8 +26,6 @@ MESHES = {
 
 
 def compared(kind: str, mesh: str, seed: int, *, train: bool, bits: int = 32, recompute: bool = False) -> None:
-    import torch
-
     rng, own = random.Random(f"{kind} {mesh} {seed}"), MESHES[mesh]
     config = random_config(kind, rng, own)
     experts = next((config[field] for field, axis in SIZES[kind].items() if axis == "E"), 1)

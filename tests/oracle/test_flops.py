@@ -9,10 +9,14 @@ from hypothesis import strategies as st
 
 from tests.families import TINY, configs
 from tests.helpers.classes import of_the_class, suppressed_refusals
+from tests.helpers.lazy import lazy
 from tests.helpers.models import by_kind, context, every_other, tiny
 from tfacct import load
 from tfacct.ledger.workload import Request
 from tfacct.reports.flops import traffic
+
+counting, model, torch = lazy("tfacct.reference.counting"), lazy("tfacct.reference.model"), lazy("torch")
+flop_counter, transformers = lazy("torch.utils.flop_counter"), lazy("transformers")
 
 
 @pytest.mark.parametrize("family", ["gpt2", "llama", "qwen2"])
@@ -34,17 +38,13 @@ def test_transformers_generate_runs_what_is_counted(family: str) -> None:
 
 def generated_flops(config: dict, batch: int, prompt: int, new: int) -> int:
     """What torch counts while `generate` makes `new` tokens."""
-    import torch
-    import transformers
-    from torch.utils.flop_counter import FlopCounterMode
-
     transformers.logging.set_verbosity_error()
     fields = {name: value for name, value in config.items() if name != "model_type"}
     made = transformers.AutoConfig.for_model(config["model_type"], **fields, bos_token_id=None, eos_token_id=None)
     model = transformers.AutoModelForCausalLM.from_config(made, attn_implementation="eager").eval()
     tokens = torch.ones(batch, prompt, dtype=torch.long)
     asked = {"do_sample": False, "min_new_tokens": new, "max_new_tokens": new, "pad_token_id": 0}
-    with FlopCounterMode(display=False) as counter, torch.no_grad():
+    with flop_counter.FlopCounterMode(display=False) as counter, torch.no_grad():
         out = model.generate(tokens, attention_mask=torch.ones_like(tokens), **asked)
     assert out.shape == (batch, prompt + new)
     return counter.get_total_flops()
@@ -61,8 +61,6 @@ REQUESTS = {
 @pytest.mark.parametrize(("family", "step"), every_other(by_kind(TINY), [*REQUESTS]))
 def test_the_modules_of_torch_see_these_bytes(family: str, step: str) -> None:
     """Operands and results of every module in every block, at 4 bytes an element."""
-    from tfacct.reference import counting, model
-
     loaded, request_ = tiny(family), REQUESTS[step]
     built = model.build(loaded.architecture, logits=request_.logits)
     if not loaded.has_cache:  # every step takes the whole context

@@ -21,6 +21,7 @@ from tfacct import load
 from tfacct.base.errors import TfacctError
 from tfacct.ledger.workload import Request
 from tfacct.reports.mfu import measure
+from tfacct.verify import measured as room
 from tfacct.verify.measured import Plan
 
 torch, running = lazy("torch"), lazy("tfacct.reference.running")
@@ -88,8 +89,6 @@ def test_the_command_line(run) -> None:
 
 def test_what_is_said_to_fit_does_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     """The context in the hint is the largest: it passes the same check, one more does not."""
-    from tfacct.verify import measured as room
-
     model = tiny("llama")
     monkeypatch.setattr("tfacct.reference.running.free_bytes", lambda _: 2_000_000)
     with pytest.raises(TfacctError) as refused:

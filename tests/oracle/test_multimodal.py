@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from tests.families import TINY
+from tests.helpers.lazy import lazy
+from tests.helpers.models import rounded
 from tests.helpers.multimodal import COMPOSITES, text_of
 from tests.helpers.multimodal import built as of_class
 from tests.helpers.projectors import ALONE, AUDIOS, LLAVA, VISION, VISIONS, VOXTRAL, whole_of
@@ -17,7 +19,9 @@ from tfacct.families import multimodal
 from tfacct.families.projectors import PROJECTORS, ROWS_UNKNOWN
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import load_model
-from tfacct.verify.checks import renamed
+from tfacct.verify.checks import checks, renamed
+
+torch, flop_counter, transformers = lazy("torch"), lazy("torch.utils.flop_counter"), lazy("transformers")
 
 PAIRS = multimodal.dual_encoders()
 
@@ -31,9 +35,6 @@ def llava(tmp_path: Path) -> str:
 
 def built(raw: dict[str, Any]) -> dict[str, int]:
     """Parameters of the whole's class by tensor."""
-    import torch
-    import transformers
-
     autos = {
         **dict.fromkeys(PAIRS, "AutoModel"),
         "embedding_gemma2": "AutoModel",
@@ -130,8 +131,6 @@ def test_the_modules_of_an_encoder_are_those_of_the_class(whole: str, method: di
 @pytest.mark.parametrize("whole", sorted({*VISIONS, *AUDIOS} - {"phi4_multimodal", "t5gemma2", "embedding_gemma2"}))
 def test_a_list_of_every_linear_module_leaves_an_encoder_as_it_is(whole: str) -> None:
     """As Qwen3-VL's FP8 files name them one by one; without any one of them the list leaves it no more."""
-    import torch
-
     raw = whole_of(whole)
     linear = [name for name, module in of_class(raw).named_modules() if isinstance(module, torch.nn.Linear)]
     part = (AUDIOS if whole in AUDIOS else VISIONS)[whole]
@@ -180,9 +179,6 @@ def test_verify_asks_the_encoders_own_class(run, llava: str) -> None:
 
 def test_an_encoder_of_audio_is_the_wholes(run, tmp_path: Path) -> None:
     """Voxtral's, counted by --part audio and, beside the language model, by --part both."""
-    import torch
-    import transformers
-
     fields = {name: value for name, value in VOXTRAL.items() if name != "model_type"}
     with torch.device("meta"):
         whole = transformers.VoxtralForConditionalGeneration(transformers.VoxtralConfig(**fields))
@@ -256,9 +252,6 @@ RUNS = [*((whole, more) for whole in PROJECTORS.keys() - ROWS_UNKNOWN for more i
     ],
 )
 def test_the_reference_model_runs_the_projector(whole: str, more: dict[str, Any]) -> None:
-    from tests.helpers.models import rounded
-    from tfacct.verify.checks import checks
-
     one = load_model("mine", whole_of(whole, **more)).of_parts("work")[-1]
     tokens = rounded(one, one.context)
     found = checks(one, Workload(context=tokens, tokens=tokens, batch=2), all_layers=True, against=False)
@@ -279,9 +272,6 @@ ASKED: list[tuple[str, dict[str, Any]]] = [
 @pytest.mark.parametrize(("whole", "more"), ASKED, ids=lambda one: str(one)[:30])
 def test_the_rows_of_a_projector_are_the_classs(whole: str, more: dict[str, Any]) -> None:
     """FLOPs of the projector's module, as the class calls it for one image, or the longest audio."""
-    import torch
-    from torch.utils.flop_counter import FlopCounterMode
-
     raw = whole_of(whole, **more)
     made = of_class(raw)
     made = type(made)(made.config).eval()
@@ -302,7 +292,7 @@ def test_the_rows_of_a_projector_are_the_classs(whole: str, more: dict[str, Any]
         asked = {"pixel_values": image[None] if whole == "smolvlm" else image}
         if whole in ("mistral3", "mistral_large4", "lighton_ocr"):
             asked["image_sizes"] = torch.tensor([image.shape[-2:]])
-    counter = FlopCounterMode(display=False)
+    counter = flop_counter.FlopCounterMode(display=False)
     with torch.no_grad():
         getattr(made.model, f"get_{'audio' if whole in AUDIOS else 'image'}_features")(**asked)
         read, named = seen["read"], seen["named"]

@@ -10,6 +10,7 @@ import pytest
 from tests.families import TINY
 from tests.helpers.classes import alike, class_parameters, shapes_of
 from tests.helpers.cli import Run
+from tests.helpers.lazy import lazy
 from tests.helpers.models import in_whole_rows, tiny
 from tfacct import load
 from tfacct.ledger.torch_parameters import TorchParameter
@@ -18,13 +19,14 @@ from tfacct.training.bounds import answered_groups
 from tfacct.training.model_step import stored
 from tfacct.training.optimizers import optimizer, optimizers
 
+tracker, torch, nn, transformers = lazy("tfacct.meta.tracker"), lazy("torch"), lazy("torch.nn"), lazy("transformers")
+optimization, meta_optimizer = lazy("transformers.optimization"), lazy("tfacct.meta.optimizer")
+
 OPTIMIZERS = optimizers()
 
 
 def torchs(name: str, **fields: Any) -> Callable[[list[Any]], list[Any]]:
     def made(parameters: list[Any]) -> list[Any]:
-        import torch
-
         return [getattr(torch.optim, name)(parameters, lr=1e-3, **fields)]
 
     return made
@@ -32,17 +34,13 @@ def torchs(name: str, **fields: Any) -> Callable[[list[Any]], list[Any]]:
 
 def transformers_adafactor(**fields: Any) -> Callable[[list[Any]], list[Any]]:
     def made(parameters: list[Any]) -> list[Any]:
-        from transformers.optimization import Adafactor
-
-        return [Adafactor(parameters, **fields)]  # type: ignore[no-untyped-call]
+        return [optimization.Adafactor(parameters, **fields)]  # type: ignore[no-untyped-call]
 
     return made
 
 
 def muon(parameters: list[Any]) -> list[Any]:
     """The first and the last are a table and a head."""
-    import torch
-
     hidden = [parameter for parameter in parameters[1:-1] if parameter.ndim == 2]
     others = [parameter for parameter in parameters if all(parameter is not each for each in hidden)]
     return [torch.optim.Muon(hidden), torch.optim.AdamW(others, fused=True)]
@@ -100,22 +98,17 @@ def drawn(seed: int) -> tuple[list[TorchParameter], list[tuple[int, ...]]]:
 def updated(make: Callable[[list[Any]], list[Any]], shapes: Sequence[tuple[int, ...]], dtype: Any) -> tuple[int, int]:
     """Bytes of the state of optimizers of real parameters of these shapes, and the most that a second step needs on
     top."""
-    import torch
-
-    from tfacct.meta.optimizer import tensors
-    from tfacct.meta.tracker import LiveBytes
-
     parameters = [torch.nn.Parameter(torch.randn(shape).to(dtype)) for shape in shapes]
     for parameter in parameters:
         parameter.grad = torch.randn_like(parameter)
     made = make(parameters)
     for each in made:
         each.step()
-    live = LiveBytes("cpu")
+    live = tracker.LiveBytes("cpu")
     live.add(*parameters, *(parameter.grad for parameter in parameters))
     without = live.now
     for each in made:
-        live.add(*tensors(each))
+        live.add(*meta_optimizer.tensors(each))
     before = live.now
     with live:
         for each in made:
@@ -125,20 +118,16 @@ def updated(make: Callable[[list[Any]], list[Any]], shapes: Sequence[tuple[int, 
 
 def quantized(made: Any) -> int:
     """Bytes of the state that an optimizer of bitsandbytes makes, without a step."""
-    from tfacct.meta.optimizer import tensors
-
     made.check_overrides()
     for number, group in enumerate(made.param_groups):
         for index, parameter in enumerate(group["params"]):
             made.init_state(group, parameter, number, index)
-    storages = [tensor.untyped_storage() for tensor in tensors(made)]
+    storages = [tensor.untyped_storage() for tensor in meta_optimizer.tensors(made)]
     return sum({storage._cdata: storage.nbytes() for storage in storages}.values())
 
 
 @pytest.mark.parametrize("name", MADE)
 def test_states_and_steps_are_the_optimizers_own(name: str) -> None:
-    import torch
-
     for seed in range(4):
         tensors, shapes = drawn(seed)
         for dtype in (torch.bfloat16, torch.float32):
@@ -153,9 +142,6 @@ def test_states_and_steps_are_the_optimizers_own(name: str) -> None:
 @pytest.mark.filterwarnings("ignore:Paged optimizers are not supported on CPU")
 @pytest.mark.parametrize("name", QUANTIZED)
 def test_quantized_states_are_the_optimizers_own(name: str) -> None:
-    import torch
-    from torch import nn
-
     optim = pytest.importorskip("bitsandbytes.optim")
     for seed in range(6):
         tensors, shapes = drawn(seed)
@@ -218,15 +204,10 @@ def test_parameters_are_the_classes_own(family: str) -> None:
 def test_muon_of_real_models_has_the_matrices_of_their_blocks(family: str) -> None:
     """Bytes of its state after a step of the class on the CPU, in bf16: convolutions of three dimensions, fused heads
     of two sizes, and banks of experts are AdamW's."""
-    import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    from tfacct.meta.optimizer import tensors
-
     config = in_whole_rows(TINY[family])
     fields = deepcopy({key: value for key, value in config.items() if key != "model_type"})
-    made = AutoConfig.for_model(config["model_type"], **fields)
-    built = AutoModelForCausalLM.from_config(made, dtype=torch.bfloat16, attn_implementation="eager")
+    made = transformers.AutoConfig.for_model(config["model_type"], **fields)
+    built = transformers.AutoModelForCausalLM.from_config(made, dtype=torch.bfloat16, attn_implementation="eager")
     ids = torch.arange(32).reshape(2, 16) % config["vocab_size"]
     built(ids, labels=ids).loss.backward()
     trained = dict(built.named_parameters())
@@ -235,7 +216,7 @@ def test_muon_of_real_models_has_the_matrices_of_their_blocks(family: str) -> No
     states = 0
     for own in (torch.optim.Muon(hidden), torch.optim.AdamW(others, fused=True)):
         own.step()
-        states += sum(tensor.numel() * tensor.element_size() for tensor in tensors(own))
+        states += sum(tensor.numel() * tensor.element_size() for tensor in meta_optimizer.tensors(own))
     assert optimizer("muon").state_bytes(stored(load_model(family, config)), 2) == states
 
 

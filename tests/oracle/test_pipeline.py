@@ -7,30 +7,18 @@ import pytest
 
 import tfacct
 from tests.helpers.fake_ranks import fake_ranks
+from tests.helpers.lazy import lazy
 from tests.helpers.rank_configs import SMALL
+from tests.helpers.torch_stages import alone, schedule_of
 from tfacct.ledger.workload import Workload
 from tfacct.parallel.mesh import Mesh
 from tfacct.parallel.pipeline import in_pipeline
 
+torch, dist, schedules = lazy("torch"), lazy("torch.distributed"), lazy("torch.distributed.pipelining.schedules")
+
 
 def sent_by_torch(mesh: Mesh, rank: int, batch: int, tokens: int, hidden: int) -> Counter[tuple[str, int]]:
     """What a rank sends in a step of torch's schedule: forward or backward, and the bytes of a message."""
-    import torch
-    import torch.distributed as dist
-    from torch.distributed.pipelining import (
-        PipelineStage,
-        Schedule1F1B,
-        ScheduleGPipe,
-        ScheduleInterleaved1F1B,
-        schedules,
-    )
-
-    class Agreed(PipelineStage):
-        """A stage whose neighbours, who are not there, agree that shapes are known."""
-
-        def _warmup_backward_result(self, received_result: Any = None) -> Any:  # noqa: ARG002
-            return torch.ones(1, dtype=torch.int32)
-
     found: Counter[tuple[str, int]] = Counter()
     shape = batch // mesh.microbatches, tokens, hidden
     first, given, made = (torch.zeros(*shape, requires_grad=so) for so in (False, True, True))
@@ -46,27 +34,16 @@ def sent_by_torch(mesh: Mesh, rank: int, batch: int, tokens: int, hidden: int) -
 
     with fake_ranks(mesh.pp, rank), pytest.MonkeyPatch.context() as patched:
         patched.setattr(schedules, "_batch_p2p", watched)
+        layer, on = torch.nn.Linear(hidden, hidden), torch.device("cpu")
         own = [
-            Agreed(
-                torch.nn.Linear(hidden, hidden),
-                stage,
-                every,
-                torch.device("cpu"),
-                (given if stage else first,),
-                (made,),
-            )
+            alone(layer, stage, every, on, (given if stage else first,), (made,))
             for stage in range(rank, every, mesh.pp)
         ]
-        single = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B}
 
         def loss(made: Any, _: Any) -> Any:
             return made.sum()
 
-        schedule: Any
-        if mesh.schedule in single:
-            schedule = single[mesh.schedule](own[0], mesh.microbatches, loss_fn=loss)
-        else:
-            schedule = ScheduleInterleaved1F1B(own, mesh.microbatches, loss_fn=loss)
+        schedule = schedule_of(mesh, own, loss)
         whole = (torch.zeros(batch, tokens, hidden),) if rank == 0 else ()
         schedule.step(*whole, target=torch.zeros(batch, 1) if rank == mesh.pp - 1 else None)
     return found

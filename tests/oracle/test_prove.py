@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import pytest
 
 from tests.families import SHAPES, TINY
+from tests.helpers.lazy import lazy
 from tests.helpers.models import tiny
 from tfacct.algebra.symbols import in_symbols
 from tfacct.architecture.parts import FeedForward
@@ -18,6 +19,9 @@ from tfacct.loading.model import load_model
 from tfacct.reports.verify import prove
 from tfacct.verify import proof as proofs
 from tfacct.verify.sizes import FIXED, Sizes
+
+grid, model = lazy("tfacct.reference.grid"), lazy("tfacct.reference.model")
+symbolic = lazy("tfacct.reference.symbolic")
 
 sympy = pytest.importorskip("sympy")
 
@@ -290,8 +294,6 @@ def test_a_slip_is_not_proven(monkeypatch: pytest.MonkeyPatch, run) -> None:
 @pytest.mark.slow
 def test_what_a_symbol_leaves_out_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     """A model that does more in a plain prefill is not proven, and it is said where."""
-    from tfacct.reference import model
-
     honest = model.Decoder.forward
 
     def eager(self, tokens, past=(), positions=None):
@@ -309,8 +311,6 @@ def test_what_a_symbol_leaves_out_is_looked_at(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_an_assumption_is_no_proof(monkeypatch: pytest.MonkeyPatch, run) -> None:
-    from tfacct.reference import symbolic
-
     honest = symbolic.polynomials
     shape = tiny("gpt2").architecture
     traces = proofs.Traces(shape, Sizes(shape, in_symbols(shape, cached=True, fixed=FIXED)))
@@ -327,8 +327,6 @@ def test_an_assumption_is_no_proof(monkeypatch: pytest.MonkeyPatch, run) -> None
 def test_the_grid_proves_the_same_and_sees_a_slip(every: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """1,536 models counted by fvcore and by torch, in processes of their own; every 61st of them in less time."""
     model = presets.load("llama-3-8b")
-    from tfacct.reference import grid
-
     counted = []
 
     def remember(points):
@@ -362,8 +360,6 @@ def test_the_grid_proves_the_same_and_sees_a_slip(every: int, monkeypatch: pytes
 
 
 def test_without_the_private_interface_it_falls_back_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tfacct.reference import symbolic
-
     def gone(*_, **__):
         raise AttributeError("ShapeEnv is gone")
 

@@ -3,18 +3,19 @@
 import pytest
 
 from tests.families import TINY
+from tests.helpers.classes import agree
+from tests.helpers.lazy import lazy
 from tests.helpers.published import text_of
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import load_model
 from tfacct.training.unsupported import bidirectional_decoder
 from tfacct.verify.checks import renamed
 
+torch, transformers = lazy("torch"), lazy("transformers")
+
 
 @pytest.mark.parametrize("tied", [True, False])
 def test_the_language_model_in_phi_4_multimodal_is_its_classs(tied: bool) -> None:
-    import torch
-    import transformers
-
     text = {**text_of("phi3", "partial_rotary_factor", "sliding_window", "vocab_size"), "tie_word_embeddings": tied}
     made = transformers.Phi4MultimodalConfig(
         **text,
@@ -35,8 +36,6 @@ def test_the_language_model_in_phi_4_multimodal_is_its_classs(tied: bool) -> Non
 @pytest.mark.parametrize("ending", ["ForCausalLM", "Model"])
 def test_qwens_decoders_that_are_not_causal_are_encoders(family: str, ending: str) -> None:
     """gte-Qwen2-1.5B-instruct and gte-Qwen2-7B-instruct say is_causal = false."""
-    from tests.helpers.classes import agree
-
     stem = {"qwen2": "Qwen2", "qwen2_moe": "Qwen2Moe", "qwen3": "Qwen3", "qwen3_moe": "Qwen3Moe"}[family]
     plain = {**TINY[family], "architectures": [f"{stem}{ending}"], "use_sliding_window": False}
     ours = load_model("mine", {**plain, "is_causal": False})
@@ -52,9 +51,6 @@ def test_qwens_decoders_that_are_not_causal_are_encoders(family: str, ending: st
 @pytest.mark.parametrize(("family", "stem"), [("bart", "Bart"), ("plbart", "PLBart"), ("mvp", "Mvp")])
 def test_bart_that_scores_classes_is_its_classs(family: str, stem: str) -> None:
     """bart-large-mnli: a product of the width of the model and three classes behind the decoder."""
-    import torch
-    import transformers
-
     said = {**TINY[family], "architectures": [f"{stem}ForSequenceClassification"], "num_labels": 3}
     ours, body = load_model("mine", said), load_model("mine", {**said, "architectures": [f"{stem}Model"]})
     fields = {name: value for name, value in said.items() if name not in ("model_type", "architectures")}
@@ -73,8 +69,6 @@ def test_bart_that_scores_classes_is_its_classs(family: str, stem: str) -> None:
 
 def test_angles_that_are_made_anew_for_longer_texts_change_no_count() -> None:
     """InternLM's files: rope_scaling dynamic. The class asks how long a text is, and on meta nothing can be asked."""
-    from tests.helpers.classes import agree
-
     scaled = {"rope_type": "dynamic", "factor": 2.0}
     ours = load_model("mine", {**TINY["internlm3"], "rope_scaling": scaled})
     agree(ours, *(Workload(tokens, tokens, 2) for tokens in (5, 2 * ours.context)))
@@ -83,9 +77,6 @@ def test_angles_that_are_made_anew_for_longer_texts_change_no_count() -> None:
 @pytest.mark.parametrize("tied", [True, False])
 def test_modernvberts_encoder_is_modernberts(tied: bool) -> None:
     """In its class with a masked language model's head, and in ColModernVBERT's, which has the body in vlm_config."""
-    import torch
-    import transformers
-
     inside = {
         "text_config": TINY["modernbert"],
         "vision_config": {"model_type": "siglip_vision_model", "num_hidden_layers": 1, "hidden_size": 12},

@@ -15,6 +15,9 @@ from tests.helpers.quantized import EVEN, FIVE, LLAMA, SCHEMES, W4, built, weigh
 from tfacct.base.errors import TfacctError
 
 torch, hf = lazy("torch"), lazy("tfacct.reference.hf")
+compressors, quantization = lazy("compressed_tensors.compressors"), lazy("compressed_tensors.quantization")
+transformers, finegrained_fp8 = lazy("transformers"), lazy("transformers.integrations.finegrained_fp8")
+auto, quantization_config = lazy("transformers.quantizers.auto"), lazy("transformers.utils.quantization_config")
 
 
 def linears(model: torch.nn.Module, *, head: bool = False) -> Iterator[tuple[str, torch.nn.Linear]]:
@@ -53,12 +56,11 @@ def test_compressed_tensors_of_five_families(family: str) -> None:
 
 def compressed(config: dict[str, Any], said: dict[str, Any]) -> int:
     """Bytes of the files that compressed-tensors writes."""
-    from compressed_tensors.compressors import ModelCompressor
-    from compressed_tensors.quantization import QuantizationConfig, apply_quantization_config
-
     model = built(config)
-    apply_quantization_config(model, QuantizationConfig.model_validate(json.loads(json.dumps(said))))
-    ModelCompressor.from_pretrained_model(model).compress_model(model)
+    quantization.apply_quantization_config(
+        model, quantization.QuantizationConfig.model_validate(json.loads(json.dumps(said)))
+    )
+    compressors.ModelCompressor.from_pretrained_model(model).compress_model(model)
     state = {tensor.data_ptr() or id(tensor): tensor for tensor in model.state_dict().values()}
     return held(state.values())
 
@@ -92,10 +94,8 @@ def test_bitsandbytes_in_8_bits() -> None:
 @pytest.mark.parametrize("block", [[32, 64], None])
 @pytest.mark.parametrize("scheme", ["dynamic", "static"])
 def test_fp8_against_the_module_of_transformers(scheme: str, block: list[int] | None, family: str) -> None:
-    from transformers.integrations.finegrained_fp8 import FP8Linear
-
     def stored(module: torch.nn.Linear) -> int:
-        other = FP8Linear(module.in_features, module.out_features, block, activation_scheme=scheme)
+        other = finegrained_fp8.FP8Linear(module.in_features, module.out_features, block, activation_scheme=scheme)
         return held(tensor for name, tensor in other.named_parameters() if name != "bias")
 
     said = {"quant_method": "fp8", "weight_block_size": block, "activation_scheme": scheme}
@@ -105,16 +105,14 @@ def test_fp8_against_the_module_of_transformers(scheme: str, block: list[int] | 
 @pytest.mark.parametrize("experts", ["fp4", "fp8"])
 def test_deepseek_v4_in_fp8_with_experts_of_their_own(experts: str) -> None:
     """The class with its modules replaced, on meta. What compresses keys stays; its streams' weights are no module."""
-    from transformers import AutoConfig, AutoModelForCausalLM
-    from transformers.quantizers.auto import AutoHfQuantizer
-    from transformers.utils.quantization_config import FineGrainedFP8Config
-
     config = {**TINY["deepseek_v4"], "hidden_size": 64, "moe_intermediate_size": 96, "dtype": "bfloat16"}
     fields = {name: value for name, value in config.items() if name != "model_type"}
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(AutoConfig.for_model("deepseek_v4", **fields)).to(torch.bfloat16)
-    said = FineGrainedFP8Config(weight_block_size=(16, 16), scale_fmt="ue8m0", expert_dtype=experts)
-    AutoHfQuantizer.from_config(said, pre_quantized=True)._process_model_before_weight_loading(model)
+        model = transformers.AutoModelForCausalLM.from_config(
+            transformers.AutoConfig.for_model("deepseek_v4", **fields)
+        ).to(torch.bfloat16)
+    said = quantization_config.FineGrainedFP8Config(weight_block_size=(16, 16), scale_fmt="ue8m0", expert_dtype=experts)
+    auto.AutoHfQuantizer.from_config(said, pre_quantized=True)._process_model_before_weight_loading(model)
     fp8 = {"quant_method": "fp8", "fmt": "e4m3", "scale_fmt": "ue8m0", "weight_block_size": [16, 16]}
     assert weighed({**config, "expert_dtype": experts}, fp8) == held(model.parameters())
     assert weighed(config, {**fp8, "expert_dtype": experts}) == held(model.parameters())

@@ -5,28 +5,28 @@ from typing import Any
 import pytest
 
 from tests.families import TINY, VARIANTS
+from tests.helpers.lazy import lazy
 from tfacct.architecture.parts import LightningAttention as LightningPart
+from tfacct.families.rare.nvembed_reference import LatentPooler
 from tfacct.loading.model import load_model
+
+lightning, model = lazy("tfacct.reference.lightning"), lazy("tfacct.reference.model")
+step, torch, transformers = lazy("tfacct.reference.step"), lazy("torch"), lazy("transformers")
 
 
 def test_lings_chunks_are_the_recurrence_token_by_token() -> None:
     """A matrix decayed by ALiBi's slope, the deeper the layer the slower: hₜ = e^g · hₜ₋₁ + kₜvₜᵀ, read at q."""
-    import torch
-
-    from tfacct.reference.lightning import LightningAttention
-    from tfacct.reference.step import Step
-
     torch.manual_seed(3)
     part = load_model("mine", VARIANTS["bailing_moe_linear, with lightning attention"]).architecture.stacks[0].block
-    module = LightningAttention(part.find(LightningPart)).double()
+    module = lightning.LightningAttention(part.find(LightningPart)).double()
     module.number, module.layers = 2, 5
     with torch.no_grad():
         for parameter in module.parameters():
             parameter.normal_()
         x = torch.randn(2, 70, 50, dtype=torch.float64)
-        whole, last = module(x, None, Step(x, torch.arange(70)))
-        first, state = module(x[:, :69], None, Step(x, torch.arange(69)))
-        one, behind = module(x[:, 69:], (state,), Step(x, torch.arange(69, 70)))
+        whole, last = module(x, None, step.Step(x, torch.arange(70)))
+        first, state = module(x[:, :69], None, step.Step(x, torch.arange(69)))
+        one, behind = module(x[:, 69:], (state,), step.Step(x, torch.arange(69, 70)))
         seen = torch.cat((first, one), dim=1)
         assert torch.allclose(whole, seen) and torch.allclose(last, behind)
         decay = (-(2 ** (-8 * torch.tensor([1, 2, 3, 4]) / 4)) * (1 - 1 / 4 + 1e-5)).exp()
@@ -35,10 +35,6 @@ def test_lings_chunks_are_the_recurrence_token_by_token() -> None:
 
 def test_a_text_read_backwards_gives_jinas_logits_backwards() -> None:
     """A token's distance counts alike to both sides, and nothing else says where it stands."""
-    import torch
-
-    from tfacct.reference import model
-
     torch.manual_seed(3)
     built = model.build(load_model("mine", TINY["jina_bert"]).architecture, device="cpu", dtype=torch.float64)
     with torch.no_grad():
@@ -52,10 +48,6 @@ def test_a_text_read_backwards_gives_jinas_logits_backwards() -> None:
 
 def test_nv_embeds_pooler_is_latent_attention_as_published() -> None:
     """x + O · softmax(QKᵀ / √d) V over normed rows, then x + W₃(gelu(W₁x) · W₂x), and the mean: written here anew."""
-    import torch
-
-    from tfacct.families.rare.nvembed_reference import LatentPooler
-
     torch.manual_seed(5)
     part = load_model("mine", TINY["nvembed"]).architecture.pooler
     module = LatentPooler(part).double()
@@ -87,9 +79,6 @@ def test_nv_embeds_pooler_is_latent_attention_as_published() -> None:
 @pytest.mark.parametrize(("whole", "stem"), [("colpali", "ColPali"), ("colqwen2", "ColQwen2")])
 def test_a_whole_that_makes_a_vector_of_each_token_is_its_body(whole: str, stem: str) -> None:
     """With the class's defaults, which are small: all of its language model but logits, and a product of each token."""
-    import torch
-    import transformers
-
     family, vlm = {"colpali": ("gemma", "paligemma"), "colqwen2": ("qwen2", "qwen2_vl")}[whole]
     text = {name: value for name, value in TINY[family].items() if name not in ("model_type", "head_dim")}
     text |= {"hidden_size": 48, "num_attention_heads": 4, "num_key_value_heads": 2, "tie_word_embeddings": False}

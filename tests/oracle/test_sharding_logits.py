@@ -5,23 +5,24 @@ import pytest
 import tfacct
 from tests.helpers.fake_expert_ranks import Counted, accounted, watched
 from tests.helpers.fake_ranks import built, fake_ranks, sharded
+from tests.helpers.lazy import lazy
 from tests.helpers.rank_configs import LLAMA
 from tfacct.ledger.workload import Workload
 from tfacct.parallel.mesh import Mesh
 from tfacct.parallel.rules import collectives
 
+torch, device_mesh, fsdp = lazy("torch"), lazy("torch.distributed.device_mesh"), lazy("torch.distributed.fsdp")
+parallel = lazy("torch.distributed.tensor.parallel")
+
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_divided_loss_is_torchs(dtype: str) -> None:
-    import torch
-    from torch.distributed.tensor.parallel import loss_parallel
-
     model, found = built(LLAMA).to(getattr(torch, dtype)), Counted()
     with fake_ranks(2):
         sharded(model, Mesh(tp=2))
         ids = torch.zeros(2, 5, dtype=torch.long)
         logits = model(input_ids=ids, position_ids=torch.arange(5)[None]).logits.float()
-        with loss_parallel():
+        with parallel.loss_parallel():
             with watched(found, "forward"):
                 loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids.flatten())
             with watched(found, "backward"):
@@ -37,16 +38,12 @@ def test_a_divided_loss_is_torchs(dtype: str) -> None:
 
 
 def test_gradients_are_summed_in_another_dtype() -> None:
-    import torch
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-
     model, found = built(LLAMA), Counted()
     with fake_ranks(2):
-        ranks = init_device_mesh("cpu", (2,))
-        policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+        ranks = device_mesh.init_device_mesh("cpu", (2,))
+        policy = fsdp.MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
         for block in (*model.model.layers, model):
-            fully_shard(block, mesh=ranks, mp_policy=policy)
+            fsdp.fully_shard(block, mesh=ranks, mp_policy=policy)
         ids = torch.zeros(1, 4, dtype=torch.long)
         with watched(found, "forward"):
             logits = model(input_ids=ids).logits

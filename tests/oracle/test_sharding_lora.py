@@ -8,11 +8,16 @@ import pytest
 
 import tfacct
 from tests.helpers.fake_ranks import built, fake_ranks, plan_of, random_config, watched, witnessed
+from tests.helpers.lazy import lazy
 from tests.helpers.torch_ranks import MATMULS, add_peft, divide_peft
 from tfacct.ledger.workload import Workload
 from tfacct.parallel.mesh import Mesh
 from tfacct.training import layouts
 from tfacct.training.recipe import FP32, Recipe
+
+cuda, lora, torch = lazy("tfacct.meta.cuda"), lazy("tfacct.meta.lora"), lazy("torch")
+meta_model = lazy("tfacct.meta.model")
+device_mesh, parallel = lazy("torch.distributed.device_mesh"), lazy("torch.distributed.tensor.parallel")
 
 
 def counted(model: Any, recipe: Recipe, batch: int, tokens: int) -> dict[Any, Counter[int]]:
@@ -33,21 +38,16 @@ def drawn(mesh: Mesh, seed: int) -> tuple[dict[str, Any], Recipe]:
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_adapters_of_ranks_of_tp_send_what_pefts_do(seed: int) -> None:
-    import torch
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.tensor.parallel import loss_parallel, parallelize_module
-
-    from tfacct.meta.cuda import cuda_kernels
-    from tfacct.meta.lora import add_adapters
-    from tfacct.meta.model import build_model
-
     mesh = Mesh(tp=2)
     config, recipe = drawn(mesh, seed)
     sent: dict[Any, Counter[int]] = {}
-    with fake_ranks(2), cuda_kernels(), loss_parallel():
-        model, ranks = build_model(tfacct.load(config).loaded.of_class, "sdpa", "bf16"), init_device_mesh("cpu", (2,))
-        parallelize_module(model, ranks, plan_of(model, mesh))
-        add_adapters(
+    with fake_ranks(2), cuda.cuda_kernels(), parallel.loss_parallel():
+        model, ranks = (
+            meta_model.build_model(tfacct.load(config).loaded.of_class, "sdpa", "bf16"),
+            device_mesh.init_device_mesh("cpu", (2,)),
+        )
+        parallel.parallelize_module(model, ranks, plan_of(model, mesh))
+        lora.add_adapters(
             model, int((recipe.lora or "").partition(":")[0]), list(MATMULS), fp32=recipe.adapter_dtype == FP32
         )
         divide_peft(model, ranks)

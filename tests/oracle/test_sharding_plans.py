@@ -5,6 +5,7 @@ import pytest
 import tfacct
 from tests.families import TINY
 from tests.helpers.fake_expert_ranks import accounted, witnessed
+from tests.helpers.lazy import lazy
 from tfacct import families
 from tfacct.ledger import paths
 from tfacct.ledger.lines import Matmul
@@ -14,6 +15,8 @@ from tfacct.parallel.rules import collectives
 from tfacct.parallel.shard_shapes import stored_elements
 from tfacct.parallel.support import unsupported_part
 from tfacct.parallel.verified import verified
+
+torch, transformers = lazy("torch"), lazy("transformers")
 
 PRESETS = {
     "llama": "llama-3.1-8b",
@@ -63,9 +66,7 @@ def divided(model: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("kind", PRESETS)
 def test_letters_divide_what_the_published_plan_does(kind: str) -> None:
-    from transformers import AutoConfig
-
-    plan = dict(type(AutoConfig.for_model(kind)).base_model_tp_plan)
+    plan = dict(type(transformers.AutoConfig.for_model(kind)).base_model_tp_plan)
     ours = divided(PRESETS[kind])
     for module in THEIRS_WHOLE.get(kind, ()):
         assert module in ours and module not in plan
@@ -77,9 +78,10 @@ def test_letters_divide_what_the_published_plan_does(kind: str) -> None:
 
 
 def test_gpt_oss_publishes_a_plan_for_experts_alone() -> None:
-    from transformers import GptOssConfig
-
-    assert GptOssConfig.base_model_tp_plan is None and "layers.*.mlp.experts" in GptOssConfig.base_model_ep_plan
+    assert (
+        transformers.GptOssConfig.base_model_tp_plan is None
+        and "layers.*.mlp.experts" in transformers.GptOssConfig.base_model_ep_plan
+    )
 
 
 RUN = [name for name in families.names() if verified(name, "published_plan") and name != "kimi_k2"]
@@ -89,16 +91,13 @@ its own heads."""
 
 
 def as_planned(kind: str) -> None:
-    import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
-
     config = {**TINY[kind], "tie_word_embeddings": False}  # plans take a head and its table apart
     config |= (
         {"clip_qkv": None} if kind == "olmoe" else {}
     )  # which bounds in place what torch gathered, and torch refuses
-    own = AutoConfig.for_model(**config)
+    own = transformers.AutoConfig.for_model(**config)
     own.use_cache, own._attn_implementation = False, "eager"
-    model = AutoModelForCausalLM.from_config(own).to(torch.bfloat16)
+    model = transformers.AutoModelForCausalLM.from_config(own).to(torch.bfloat16)
     mesh = Mesh(tp=2)
     assert unsupported_part(tfacct.load(config).loaded.architecture) is None
     seen, local = witnessed(model, mesh, 2, 8, train=True)

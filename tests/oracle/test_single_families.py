@@ -5,14 +5,19 @@ import json
 import pytest
 
 from tests.families import TINY
+from tests.helpers.lazy import lazy
 from tests.helpers.models import tiny
 from tests.helpers.single_families import BODY, T5, by_name
 from tfacct import load
+from tfacct.architecture.parts import DeltaNet, Positions
 from tfacct.base.errors import UsageError
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import load_model
 from tfacct.verify import checks as witness
 from tfacct.verify.checks import class_flops, renamed
+
+delta, hf, mamba = lazy("tfacct.reference.delta"), lazy("tfacct.reference.hf"), lazy("tfacct.reference.mamba")
+positions, torch, transformers = lazy("tfacct.reference.positions"), lazy("torch"), lazy("transformers")
 
 
 def test_verify_asks_the_class_itself(run) -> None:
@@ -55,12 +60,8 @@ def test_the_class_is_asked_for_what_it_runs() -> None:
 
 def test_the_recurrence_is_the_loop_it_stands_for() -> None:
     """hₜ = exp(stepₜ · A) · hₜ₋₁ + stepₜ · xₜ · Bₜ, token by token, with and without a state before the first."""
-    import torch
-
-    from tfacct.reference.mamba import Recurrence
-
     torch.manual_seed(0)
-    recurrence = Recurrence(4, 3).double()
+    recurrence = mamba.Recurrence(4, 3).double()
     torch.nn.init.normal_(recurrence.weight)
     for tokens in (1, 2, 3, 8, 13):
         x, step = torch.randn(2, tokens, 4).double(), torch.rand(2, tokens, 4).double()
@@ -79,11 +80,6 @@ TWO = {"mtp": True, "num_nextn_predict_layers": 2}
 
 @pytest.mark.parametrize("family", ["deepseek_v3", "deepseek_v32"])
 def test_their_parameters_are_the_classs(family: str) -> None:
-    import torch
-    import transformers
-
-    from tfacct.reference import hf
-
     ours = load_model("mine", TINY[family], TWO)
     raw = {name: value for name, value in ours.raw.items() if name != "mtp"}
     built = hf.build(raw)
@@ -138,8 +134,6 @@ FAMILIES = ("qwen3_next", "qwen3_5_text", "kimi_linear", "olmo_hybrid")
 @pytest.mark.parametrize(("tokens", "context"), [(64, 64), (65, 65), (128, 200), (129, 200)])
 def test_the_class_pads_to_whole_chunks(family: str, tokens: int, context: int) -> None:
     """Around one and two chunks of 64, alone and behind a past."""
-    from tfacct.reference import hf
-
     ours, work = tiny(family), Workload(context, tokens, 2)
     theirs, _ = hf.run(hf.build(ours.of_class, ours.config.task_head.auto), **work.sizes)
     assert renamed(class_flops(ours, work)[0], ours.config.hf_module_paths()) == theirs
@@ -148,14 +142,9 @@ def test_the_class_pads_to_whole_chunks(family: str, tokens: int, context: int) 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_chunks_give_what_token_by_token_gives(family: str) -> None:
     """More tokens than a chunk has, at once, and one after the other from the states that the first left."""
-    import torch
-
-    from tfacct.architecture.parts import DeltaNet
-    from tfacct.reference.delta import DeltaNet as Module
-
     torch.manual_seed(0)
     (_, part), *_ = tiny(family).architecture.having(DeltaNet)
-    module = Module(part).double()
+    module = delta.DeltaNet(part).double()
     for parameter in module.parameters():
         torch.nn.init.normal_(parameter, std=0.4)
     x = torch.randn(2, 70, part.hidden).double()
@@ -209,8 +198,6 @@ def test_the_last_layer_with_a_window_in_qwen2_moe(up_to: int, sliding: list[int
     config = {**TINY["qwen2_moe"], "num_hidden_layers": 6, "max_window_layers": up_to}
     windows = [block.window for block in load_model("mine", config).architecture.blocks()]
     assert [number for number, window in enumerate(windows) if window] == sliding
-    import transformers
-
     fields = {name: value for name, value in config.items() if name != "model_type"}
     kinds = transformers.Qwen2MoeConfig(**fields).layer_types
     assert [number for number, kind in enumerate(kinds) if kind == "sliding_attention"] == sliding
@@ -218,11 +205,6 @@ def test_the_last_layer_with_a_window_in_qwen2_moe(up_to: int, sliding: list[int
 
 def test_sines_of_a_width_of_one_are_zeros() -> None:
     """`verify --prove m2m_100` ended in a traceback at its smallest sizes."""
-    import torch
-
-    from tfacct.architecture.parts import Positions
-    from tfacct.reference.positions import Sines
-
     rows = torch.ones(2, 3, 1)
-    sines = Sines(Positions(rows=7, hidden=1, layout="sines_then_cosines"))
+    sines = positions.Sines(Positions(rows=7, hidden=1, layout="sines_then_cosines"))
     assert torch.equal(sines(rows, torch.arange(3)), rows)

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 import tfacct
+from tests.helpers.lazy import lazy
 from tests.helpers.torch_ranks import MATMULS, add_peft, decoder, peak_of_fsdp, real_tokens, saved_and_peak
+from tests.helpers.torch_stages import peak_in_flight, peak_of_shared_stage
 from tests.helpers.training_layouts import LLAMA, memory
 from tfacct.ledger.workload import Workload
 from tfacct.parallel.mesh import Mesh
@@ -18,6 +20,8 @@ from tfacct.training.memory import training_memory
 from tfacct.training.phases import phases
 from tfacct.training.recipe import Recipe
 from tfacct.training.step import TrainingStep
+
+lora, torch, transformers = lazy("tfacct.meta.lora"), lazy("torch"), lazy("transformers")
 
 NEAR = 0.01
 """How far the formula may be from torch, as a share of the peak."""
@@ -80,16 +84,15 @@ def test_a_rank_of_fsdp_has_the_peak_that_torchs_tracker_sees(
 @pytest.mark.parametrize("vocabulary", [1024, 8192])
 def test_an_encoder_decoder_of_fsdp_has_the_peak_that_torchs_tracker_sees(vocabulary: int) -> None:
     """While the decoder's embedding runs backwards, the encoder's last layer is gathered already."""
-    import torch
-    from transformers import BartConfig, BartForConditionalGeneration
-
     sizes: dict[str, Any] = {"vocab_size": vocabulary, "max_position_embeddings": 128, "d_model": 64}
     for side, mlp in ("encoder", 1024), ("decoder", 512):
         sizes |= {f"{side}_layers": 2, f"{side}_attention_heads": 2, f"{side}_ffn_dim": mlp}
     config = {**sizes, **dict.fromkeys(("dropout", "attention_dropout", "activation_dropout"), 0.0), "pad_token_id": 1}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model = BartForConditionalGeneration(BartConfig(**config, attn_implementation="eager", use_cache=False))
+        model = transformers.BartForConditionalGeneration(
+            transformers.BartConfig(**config, attn_implementation="eager", use_cache=False)
+        )
         model = model.to(torch.bfloat16).train()
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     ids, source = torch.zeros(2, 32, dtype=torch.long), torch.zeros(2, 48, dtype=torch.long)
@@ -146,17 +149,13 @@ PP = {**LLAMA, "num_hidden_layers": 7, "intermediate_size": 300}
     ],
 )
 def test_a_stage_needs_what_is_alive_under_torchs_schedule(schedule: Any, chunks: int, recipe: dict[str, Any]) -> None:
-    from tests.helpers.torch_stages import peak_in_flight
-
     mesh = {"pp": 2, "schedule": schedule, "chunks": chunks, "microbatches": 4}
     one = memory(PP, 128, 8, optimizer="none", **mesh, **recipe)
     assert one.step.stage is not None
 
     def lend(model: Any) -> None:
-        from tfacct.meta.lora import add_adapters
-
         if "lora" in recipe:
-            add_adapters(model, 8, list(MATMULS))
+            lora.add_adapters(model, 8, list(MATMULS))
 
     how = {"attention": "sdpa", **recipe, "lend": lend}
     seen = peak_in_flight(PP, Mesh(**mesh), one.step.stage.rank, 8, 128, how)
@@ -165,8 +164,6 @@ def test_a_stage_needs_what_is_alive_under_torchs_schedule(schedule: Any, chunks
 
 @pytest.mark.parametrize(("schedule", "recompute"), [("1f1b", False), ("gpipe", True)])
 def test_a_stage_that_shares_weights_needs_and_sends_what_torchs_does(schedule: Any, recompute: bool) -> None:
-    from tests.helpers.torch_stages import peak_of_shared_stage
-
     mesh = Mesh(pp=2, fsdp=3, schedule=schedule, microbatches=4)
     how = {"optimizer": "none", "recompute": "full" if recompute else "none"}
     one = memory(PP, 128, 8, pp=2, fsdp=3, schedule=schedule, microbatches=4, **how)

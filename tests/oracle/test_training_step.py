@@ -7,6 +7,7 @@ import pytest
 
 from tests.families import TINY
 from tests.helpers.classes import ClassRefusesError, alike, class_parameters, of_the_class, shapes_of
+from tests.helpers.lazy import lazy
 from tests.helpers.models import by_kind, every_other, kind_of_preset, tiny
 from tests.helpers.training_presets import TRAINED
 from tests.helpers.training_step import PAIRS_AND_OTHERS, SMALL
@@ -17,17 +18,19 @@ from tfacct.ledger.workload import Request, Workload
 from tfacct.loading import presets
 from tfacct.loading.model import LoadedModel, load_model
 from tfacct.reports.flops import flops
+from tfacct.training.exact import exact
 from tfacct.training.lora import CODEBOOKS, adapter_parameters, lora_targets, target_modules
 from tfacct.training.model_step import stored
 from tfacct.training.optimizers import optimizer
 from tfacct.training.recipe import Recipe
 
+torch, flop_counter = lazy("torch"), lazy("torch.utils.flop_counter")
+meta_model = lazy("tfacct.meta.model")
+
 
 def test_a_layer_of_bitsandbytes_itself() -> None:
     """70 × 130 numbers, neither a multiple of 64: their bytes on the library's own layer, quantized here."""
     bitsandbytes: Any = pytest.importorskip("bitsandbytes")
-    import torch
-
     layer = bitsandbytes.nn.Linear4bit(130, 70, bias=False, quant_type="nf4").to(torch.bfloat16).to("cpu")
     state = layer.weight.quant_state
     made = (layer.weight.data, state.absmax, state.code, state.offset, state.state2.absmax, state.state2.code)
@@ -38,14 +41,12 @@ def test_a_layer_of_bitsandbytes_itself() -> None:
 @pytest.mark.parametrize("family", ("llama", *PAIRS_AND_OTHERS))
 @pytest.mark.parametrize("lora", ["3", "3:q_proj", "3:in_proj", "3:k_proj,down_proj"])
 def test_adapters_have_as_many_parameters_as_pefts(family: str, lora: str) -> None:
-    from tfacct.meta.model import build_model, with_lora
-
     model, targets = tiny(family), lora_targets(lora)
     found = adapter_parameters(model, targets)
     if found is None:
         return
-    built = build_model(model.of_class, "eager", "bf16", auto=model.config.task_head.auto)
-    built = with_lora(built, targets.rank, target_modules(model, targets))
+    built = meta_model.build_model(model.of_class, "eager", "bf16", auto=model.config.task_head.auto)
+    built = meta_model.with_lora(built, targets.rank, target_modules(model, targets))
     assert found == sum(one.numel() for one in built.parameters() if one.requires_grad)
 
 
@@ -55,8 +56,6 @@ def test_adapters_have_as_many_parameters_as_pefts(family: str, lora: str) -> No
 )
 def test_a_packed_row_is_the_classes_own(recipe: dict[str, Any]) -> None:
     """4 sequences of 96 tokens in one row, with a mask: what the class saves, and its peak, on meta."""
-    from tfacct.training.exact import exact
-
     model, asked = load(SMALL), Recipe(packing=True, **recipe).checked()
     work = Workload(context=96, tokens=96, batch=4)
     found = exact(model.loaded, work, asked)
@@ -112,19 +111,14 @@ def test_flops_are_what_torch_counts(
 
 def flops_of_class(model: LoadedModel, recompute: str) -> int:
     """What torch counts in a step of two sequences of five tokens."""
-    import torch
-    from torch.utils.flop_counter import FlopCounterMode
-
-    from tfacct.meta.model import build_model
-
     how = {"recompute": recompute, "auto": model.config.task_head.auto}
-    built = build_model(model.of_class, "eager", "fp32", **how).to_empty(device="cpu")
+    built = meta_model.build_model(model.of_class, "eager", "fp32", **how).to_empty(device="cpu")
     if built._can_set_experts_implementation():
         built.set_experts_implementation("eager")
     for tensor in (*built.parameters(), *built.buffers()):
         tensor.data.zero_()
     ids = torch.zeros((2, 5), dtype=torch.int64)
-    with FlopCounterMode(display=False) as counter:
+    with flop_counter.FlopCounterMode(display=False) as counter:
         built(input_ids=ids, use_cache=False)[0].sum().backward()
     return counter.get_total_flops()
 
@@ -143,11 +137,9 @@ def test_recomputation_of_every_family_is_what_torch_counts(
 ) -> None:
     """Every dropout of the class has a rate, known here or not. Classes with other matmuls than counted, or whose
     attention has another name, are no examples."""
-    from tfacct.meta.model import config_of
-
     try:
         with of_the_class():
-            fields = config_of(tiny(family).of_class).to_dict()
+            fields = meta_model.config_of(tiny(family).of_class).to_dict()
             drops = {name: 0.1 for name, rate in fields.items() if DROPOUT.search(name) and isinstance(rate, float)}
             model = load_model(family, {**TINY[family], **drops}, {})
             plain, again = flops_of_class(model, "none"), flops_of_class(model, recompute)

@@ -19,6 +19,7 @@ from tfacct.loading.model import LoadedModel, load_model
 from tfacct.verify.checks import renamed
 
 hf = lazy("tfacct.reference.hf")
+flop_counter = lazy("torch.utils.flop_counter")
 WITH_CLASS = [
     name
     for name in presets_asked()
@@ -109,13 +110,11 @@ STEPS = ("prefill", "chunk", "decode")
 @pytest.mark.parametrize("family", ["gpt2", "mixtral", "bart", "albert", "zamba2"])
 def test_modules_hold_what_torchs_own_counter_says(family: str) -> None:
     """FlopCounterMode counts a module with those in it, once for each name that a shared one has."""
-    from torch.utils.flop_counter import FlopCounterMode
-
     ours = load_model("tiny", TINY[family])
     model = hf.build(ours.of_class, ours.config.task_head.auto, "cpu")
     work = asked(ours, Workload(11, 11, 3))
     own, _ = hf.run(model, **work.sizes)
-    with FlopCounterMode(display=False) as counter:
+    with flop_counter.FlopCounterMode(display=False) as counter:
         hf.run(model, **work.sizes)
     root = type(model).__name__
     theirs = {path.removeprefix(root).removeprefix("."): sum(ops.values()) for path, ops in counter.flop_counts.items()}

@@ -2,7 +2,10 @@
 
 import pytest
 
+from tests.helpers.lazy import lazy
 from tfacct import load
+
+torch, transformers = lazy("torch"), lazy("transformers")
 
 
 def configs() -> list[str]:
@@ -12,9 +15,6 @@ def configs() -> list[str]:
 @pytest.mark.parametrize("name", configs())
 def test_a_transformers_model_is_counted_as_it_is(name: str) -> None:
     """Its parameters, head and all, and those of its body, which has none; the config alone is taken to have one."""
-    import torch
-    import transformers
-
     config = getattr(transformers, f"{name}Config")(vocab_size=97)
     with torch.device("meta"):
         whole = transformers.AutoModelForCausalLM.from_config(config)

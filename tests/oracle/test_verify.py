@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import builtins
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -20,6 +22,8 @@ from tfacct.output.report import Report
 from tfacct.reports.verify import verify
 
 torch, counting, model = lazy("torch"), lazy("tfacct.reference.counting"), lazy("tfacct.reference.model")
+hf = lazy("tfacct.reference.hf")
+flop_counter = lazy("torch.utils.flop_counter")
 
 WORKLOADS = {
     "prefill": Workload(context=23, tokens=23, batch=9),
@@ -45,8 +49,6 @@ def built(loaded: LoadedModel, work: Workload) -> tuple[model.Decoder, model.Inp
 def test_one_run_tells_apart_what_three_would_say(family: str) -> None:
     """Forward, backward and what is run again: as torch's counter says of a model that keeps all, and of one that keeps
     nothing."""
-    from torch.utils.flop_counter import FlopCounterMode
-
     tiny_model = tiny(family)
     totals, work = {}, asked(tiny_model, WORKLOADS["prefill"])
     for recompute in (False, True):
@@ -54,7 +56,7 @@ def test_one_run_tells_apart_what_three_would_say(family: str) -> None:
         reference.recompute = recompute
         if reference.encoder is not None:
             reference.encoder.recompute = recompute
-        with FlopCounterMode(display=False) as counter:
+        with flop_counter.FlopCounterMode(display=False) as counter:
             logits, *kept = reference(*given.all)
             forward = counter.get_total_flops()
             sum(result.sum() for result in (logits, *kept)).backward()
@@ -294,8 +296,6 @@ LIES = {
 @pytest.mark.parametrize("counter", LIES)
 def test_every_counter_is_really_run(counter: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each in turn is replaced by one that lies: exactly its checks go red, by name."""
-    from tfacct.reference import hf
-
     name, lie, red = LIES[counter]
     module, _, function = name.partition(".")
     honest = getattr({"counting": counting, "hf": hf}[module], function)
@@ -335,9 +335,6 @@ def test_a_family_without_a_class_says_so() -> None:
 
 
 def test_missing_torch_is_said_plainly(monkeypatch: pytest.MonkeyPatch) -> None:
-    import builtins
-    import sys
-
     real = builtins.__import__
 
     def absent(name: str, *args, **kwargs):

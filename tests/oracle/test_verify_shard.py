@@ -10,11 +10,14 @@ import pytest
 
 import tfacct
 from tests.helpers.cli import Run
+from tests.helpers.lazy import lazy
 from tests.helpers.rank_configs import LLAMA
 from tfacct.base.errors import UsageError
 from tfacct.parallel.mesh import Mesh
 from tfacct.parallel.rules import collectives
 from tfacct.parallel.shard_shapes import fsdp_units
+
+ranks = lazy("tfacct.reference.ranks")
 
 
 @pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "interleaved"])
@@ -66,9 +69,7 @@ def test_notes_name_the_plans(run: Run) -> None:
 
 
 def test_a_process_with_a_group_of_its_own_is_left_alone() -> None:
-    from tfacct.reference.ranks import fake_ranks
-
-    with fake_ranks(2), pytest.raises(UsageError, match="already has a process group"):
+    with ranks.fake_ranks(2), pytest.raises(UsageError, match="already has a process group"):
         tfacct.load(LLAMA).verify(shard=True, ctx=8)
 
 
@@ -111,8 +112,6 @@ def test_what_the_rows_of_a_tensor_are(name: str, ranks: int, path: str, element
 
 
 def test_an_error_of_this_program_is_not_reported_as_one_of_the_class(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tfacct.reference import ranks
-
     def refuse(*_: object, **__: object) -> None:
         raise UsageError("leave --cp out")
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.families import TINY
+from tests.helpers.lazy import lazy
 from tests.helpers.multimodal import (
     COMPOSITES,
     NOT_BUILT,
@@ -20,6 +21,8 @@ from tfacct import families
 from tfacct.base.errors import ConfigError
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import load_model
+
+hf, transformers = lazy("tfacct.reference.hf"), lazy("transformers")
 
 SAID = ({}, {TIED: True}, {TIED: False})
 QUICK = [
@@ -96,8 +99,6 @@ def test_a_flat_config_is_read_as_its_class_reads_it() -> None:
 
 @pytest.mark.parametrize("name", [name for name in families.names() if families.config_class(name).nested_defaults])
 def test_sizes_left_out_inside_are_the_classs(name: str) -> None:
-    import transformers
-
     family = families.config_class(name)
     made = transformers.AutoConfig.for_model(family.hf_model_type or name)
     assert family.nested_defaults == {size: getattr(made, size) for size in family.nested_defaults}
@@ -105,8 +106,6 @@ def test_sizes_left_out_inside_are_the_classs(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name, text in TEXT_MODELS.items() if text.sizes])
 def test_sizes_left_out_of_a_text_config_are_its_classs(name: str) -> None:
-    import transformers
-
     made = transformers.AutoConfig.for_model({"phi4_multimodal_text": "phi4_multimodal"}.get(name, name))
     assert TEXT_MODELS[name].sizes == {size: getattr(made, size) for size in TEXT_MODELS[name].sizes}
     uneven = {"head_dim": 16} if made.hidden_size % made.num_attention_heads else {}  # the class does not run without
@@ -121,8 +120,6 @@ def test_sizes_left_out_of_a_text_config_are_its_classs(name: str) -> None:
 @pytest.mark.parametrize("said", [{}, {"head_dim": 96}])
 def test_heads_of_glm_ocr_share_the_hidden_size_where_their_own_is_left_out(said: dict[str, int]) -> None:
     """Its class reads the size of a head where the config says it, and GLM-4's family has one of its own."""
-    from tfacct.reference import hf
-
     raw = {"model_type": "glm_ocr_text", "num_hidden_layers": 1, "architectures": ["GlmOcrTextModel"], **said}
     theirs = hf.parameters(hf.build(raw, "AutoModel"))
     ours = load_model("mine", {**raw, "architectures": ["Glm4Model"]})
@@ -133,8 +130,6 @@ def test_heads_of_glm_ocr_share_the_hidden_size_where_their_own_is_left_out(said
 
 @pytest.mark.parametrize("whole", [name for name in COMPOSITES if COMPOSITES[name].fill])
 def test_sizes_that_the_whole_fills_in_are_its_classs(whole: str) -> None:
-    import transformers
-
     made = transformers.AutoConfig.for_model(whole, text_config={"model_type": COMPOSITES[whole].text}).text_config
     assert COMPOSITES[whole].fill == {size: getattr(made, size) for size in COMPOSITES[whole].fill}
 
