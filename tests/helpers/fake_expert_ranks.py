@@ -2,12 +2,13 @@
 
 import random
 from collections import Counter
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 from unittest.mock import patch
 
 import tfacct
-from tests.helpers.fake_ranks import fake_ranks
+from tests.helpers.fake_ranks import by_call, fake_ranks
 from tests.helpers.lazy import lazy
 from tfacct.ledger.workload import Workload
 from tfacct.parallel.mesh import Mesh
@@ -15,9 +16,9 @@ from tfacct.parallel.model_collectives import fused_modules
 from tfacct.parallel.rules import collectives
 from tfacct.parallel.support import routing_bits
 
-torch_ranks = lazy("tfacct.reference.ranks")
-torch, device_mesh, fsdp = lazy("torch"), lazy("torch.distributed.device_mesh"), lazy("torch.distributed.fsdp")
-distributed, expert_parallel = lazy("transformers.distributed"), lazy("transformers.distributed.expert_parallel")
+torch_ranks, torch, device_mesh = lazy("tfacct.reference.ranks"), lazy("torch"), lazy("torch.distributed.device_mesh")
+fsdp, distributed = lazy("torch.distributed.fsdp"), lazy("transformers.distributed")
+expert_parallel = lazy("transformers.distributed.expert_parallel")
 tensor_parallel = lazy("transformers.distributed.tensor_parallel")
 KINDS = {
     "all_reduce": "all-reduce",
@@ -75,14 +76,13 @@ def accounted(
 ) -> Counted:
     """The account's collectives, call by call. Recomputation is part of the backward pass."""
     loaded = tfacct.load(config).loaded
-    found: Counted = {}
     shares = routing_bits(loaded, mesh, bits, train=train)
     more = {"after": "gathered", "shares": shares, "modules": fused_modules(loaded), **more}
     at = Workload(tokens, tokens, batch).axes()
-    for one in collectives(loaded.ledger, mesh, at, bits, train=train, **more):
-        assert one.bytes % one.calls == 0
-        when = "backward" if one.when == "recompute" else one.when
-        found.setdefault((when, one.kind), Counter())[one.bytes // one.calls] += one.calls
+    by_axis = by_call(collectives(loaded.ledger, mesh, at, bits, train=train, **more))
+    found: Counted = {}
+    for (_, when, kind), sizes in by_axis.items():
+        found.setdefault((when, kind), Counter()).update(sizes)
     return found
 
 
@@ -93,6 +93,16 @@ def watched(found: Counted, when: str) -> Any:
         found.setdefault((when, kind), Counter())[size] += 1
 
     return torch_ranks.watching(KINDS, sent)
+
+
+def exchanged(found: Counted, when: Callable[[], str]) -> Any:
+    """Counts what goes to experts and comes back; every rank sends this one what it sends itself."""
+
+    def told(received: Any, sent: Any, group: Any) -> None:
+        received.copy_(sent[:1].expand_as(sent))
+        found.setdefault((when(), "all-to-all"), Counter())[sent.numel() * sent.element_size()] += 1
+
+    return patch("transformers.distributed.expert_parallel.all_to_all_single", told)
 
 
 def balanced(model: Any) -> None:
@@ -143,14 +153,9 @@ def witnessed(model: Any, mesh: Mesh, batch: int, tokens: int, *, train: bool) -
         model.set_experts_implementation("eager")
     balanced(model)
 
-    def told(received: Any, sent: Any, group: Any) -> None:  # every rank sends this one what it sends itself
-        received.copy_(sent[:1].expand_as(sent))
-        found.setdefault((when, "all-to-all"), Counter())[sent.numel() * sent.element_size()] += 1
-
-    with fake_ranks(mesh.ranks), ExitStack() as stack:
+    with fake_ranks(mesh.ranks), exchanged(found, lambda: when), ExitStack() as stack:
         planned(model, mesh)
         local = sum(getattr(weight, "_local_tensor", weight).numel() for weight in model.parameters())
-        stack.enter_context(patch("transformers.distributed.expert_parallel.all_to_all_single", told))
         if not train:
             stack.enter_context(torch.no_grad())
         ids = torch.zeros(batch, tokens, dtype=torch.long)

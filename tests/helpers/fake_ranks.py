@@ -2,7 +2,7 @@
 
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,8 +12,7 @@ from tfacct.ledger.workload import Workload
 from tfacct.parallel.mesh import Mesh
 from tfacct.parallel.rules import Recomputed, collectives
 
-torch_ranks = lazy("tfacct.reference.ranks")
-torch, dist = lazy("torch"), lazy("torch.distributed")
+torch_ranks, torch, dist = lazy("tfacct.reference.ranks"), lazy("torch"), lazy("torch.distributed")
 device_mesh, fsdp = lazy("torch.distributed.device_mesh"), lazy("torch.distributed.fsdp")
 parallel, fake_pg = lazy("torch.distributed.tensor.parallel"), lazy("torch.testing._internal.distributed.fake_pg")
 transformers = lazy("transformers")
@@ -29,18 +28,22 @@ Counted = dict[tuple[str, str, str], Counter[int]]
 """Over, when, kind → how many calls have a result of so many bytes."""
 
 
-def accounted(
-    config: dict[str, Any], mesh: Mesh, batch: int, tokens: int, train: bool, recomputed: Recomputed | None = None
-) -> Counted:
-    """The account's collectives, call by call. Recomputation is part of the backward pass."""
-    ledger = tfacct.load(config).loaded.ledger
+def by_call(lines: Iterable[Any]) -> Counted:
+    """Collectives call by call. Recomputation is part of the backward pass."""
     found: Counted = {}
-    at = Workload(tokens, tokens, batch).axes()
-    for one in collectives(ledger, mesh, at, 32, train=train, recomputed=recomputed):
+    for one in lines:
         assert one.bytes % one.calls == 0
         when = "backward" if one.when == "recompute" else one.when
         found.setdefault((one.over, when, one.kind), Counter())[one.bytes // one.calls] += one.calls
     return found
+
+
+def accounted(
+    config: dict[str, Any], mesh: Mesh, batch: int, tokens: int, train: bool, recomputed: Recomputed | None = None
+) -> Counted:
+    """The account's collectives, call by call."""
+    ledger, at = tfacct.load(config).loaded.ledger, Workload(tokens, tokens, batch).axes()
+    return by_call(collectives(ledger, mesh, at, 32, train=train, recomputed=recomputed))
 
 
 @contextmanager

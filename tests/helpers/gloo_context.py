@@ -11,8 +11,8 @@ from typing import Any
 from tests.helpers.gloo import run_as_rank
 from tests.helpers.lazy import lazy
 
-torch_ranks = lazy("tfacct.reference.ranks")
-torch, dist, moves = lazy("torch"), lazy("torch.distributed"), lazy("torch.distributed._functional_collectives")
+torch_ranks, torch, dist = lazy("tfacct.reference.ranks"), lazy("torch"), lazy("torch.distributed")
+moves = lazy("torch.distributed._functional_collectives")
 torchs = lazy("torch.distributed.tensor.experimental._context_parallel._attention")
 KINDS = {
     "all_to_all_single": "all-to-all",

@@ -14,8 +14,7 @@ from tfacct.ledger import paths
 from tfacct.loading.model import LoadedModel, load_model
 
 torch, transformers, model = lazy("torch"), lazy("transformers"), lazy("tfacct.reference.model")
-rotary = lazy("tfacct.reference.rotary")
-initialization = lazy("transformers.initialization")
+rotary, initialization = lazy("tfacct.reference.rotary"), lazy("transformers.initialization")
 hf, hf_inside = lazy("tfacct.reference.hf"), lazy("tfacct.reference.hf_inside")
 MADE = {name: load_model(name, config) for name, config in LOGITS.items()}
 CONFIGS = {name: LOGITS[name] for name, made in MADE.items() if made.has_cache and made.source is None}

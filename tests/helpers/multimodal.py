@@ -17,7 +17,6 @@ from tfacct.verify.checks import renamed
 
 core_model_loading = lazy("transformers.core_model_loading")
 modeling_auto = lazy("transformers.models.auto.modeling_auto")
-
 COMPOSITES = {name: row for name, row in multimodal.composites().items() if row.text}
 TEXT_MODELS = multimodal.text_models()
 TIED = "tie_word_embeddings"

@@ -8,8 +8,7 @@ from tests.families import TINY
 from tests.helpers.lazy import lazy
 from tfacct import load
 
-torch, hf = lazy("torch"), lazy("tfacct.reference.hf")
-transformers = lazy("transformers")
+torch, hf, transformers = lazy("torch"), lazy("tfacct.reference.hf"), lazy("transformers")
 # Sizes that fill no block: heads · head_dim (60) is not the width (72), and grouped heads
 LLAMA = {
     **{**TINY["llama"], "hidden_size": 72, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 10},

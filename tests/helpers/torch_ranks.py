@@ -12,13 +12,12 @@ from tests.helpers.lazy import lazy
 from tfacct.parallel.mesh import Mesh
 
 peft, cuda, tracker, torch = lazy("peft"), lazy("tfacct.meta.cuda"), lazy("tfacct.meta.tracker"), lazy("torch")
-meta_lora, meta_model = lazy("tfacct.meta.lora"), lazy("tfacct.meta.model")
-_C, fake_tensor = lazy("torch._C"), lazy("torch._subclasses.fake_tensor")
+meta_lora, meta_model, _C = lazy("tfacct.meta.lora"), lazy("tfacct.meta.model"), lazy("torch._C")
+fake_tensor = lazy("torch._subclasses.fake_tensor")
 fsdp2_mem_tracker = lazy("torch.distributed._tools.fsdp2_mem_tracker")
 device_mesh, fsdp = lazy("torch.distributed.device_mesh"), lazy("torch.distributed.fsdp")
 tensor, parallel = lazy("torch.distributed.tensor"), lazy("torch.distributed.tensor.parallel")
 _python_dispatch, _pytree = lazy("torch.utils._python_dispatch"), lazy("torch.utils._pytree")
-
 COLUMNS = ("q_proj", "k_proj", "v_proj", "gate_proj", "up_proj")
 MATMULS = (*COLUMNS, "o_proj", "down_proj")
 

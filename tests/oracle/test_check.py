@@ -19,10 +19,9 @@ from tests.helpers.user_module_configs import GPT2, LLAMA
 from tfacct.base.errors import TfacctError
 from tfacct.verify.matching import places
 
-torch, own = lazy("torch"), lazy("tests.helpers.user_modules")
-user_module, user_module_fvcore = lazy("tfacct.reference.user_module"), lazy("tfacct.reference.user_module_fvcore")
-watching, transformers = lazy("tfacct.reference.watching"), lazy("transformers")
-
+torch, own, user_module = lazy("torch"), lazy("tests.helpers.user_modules"), lazy("tfacct.reference.user_module")
+user_module_fvcore, watching = lazy("tfacct.reference.user_module_fvcore"), lazy("tfacct.reference.watching")
+transformers = lazy("transformers")
 HERE = Path(__file__).parents[1] / "helpers" / "user_modules.py"
 # two tables; 3 blocks of q, k, v, o with shifts, up and down with shifts, two norms with shifts; a norm
 GPT_PARAMETERS = (101 + 64) * 48 + 3 * (4 * (48**2 + 48) + 2 * 48 * 190 + 190 + 48 + 4 * 48) + 2 * 48

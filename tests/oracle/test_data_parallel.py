@@ -1,4 +1,4 @@
-"""Data parallelism: the gradient buckets that DistributedDataParallel reduces. Kind: oracle."""
+"""Data parallelism: the buckets of DistributedDataParallel, with experts on several ranks too. Kind: oracle."""
 
 import random
 from collections import Counter
@@ -9,14 +9,20 @@ import pytest
 import tfacct
 from tests.families import random_config as small_config
 from tests.helpers.classes import ClassRefusesError, of_the_class
+from tests.helpers.fake_expert_ranks import SIZES, Counted, balanced, exchanged, watched
+from tests.helpers.fake_expert_ranks import random_config as random_expert_config
 from tests.helpers.fake_ranks import built, fake_ranks, random_config
 from tests.helpers.lazy import lazy
 from tests.helpers.models import in_whole_rows
+from tfacct.ledger.workload import Workload
 from tfacct.parallel import data_parallel
 from tfacct.parallel.mesh import Mesh
 from tfacct.parallel.model_collectives import tensors_in_order
+from tfacct.parallel.rules import collectives
+from tfacct.parallel.support import routing_bits
 
-torch, parallel = lazy("torch"), lazy("torch.nn.parallel")
+torch, parallel, device_mesh = lazy("torch"), lazy("torch.nn.parallel"), lazy("torch.distributed.device_mesh")
+distributed, expert_parallel = lazy("transformers.distributed"), lazy("transformers.distributed.expert_parallel")
 
 CONFIG = {"hidden_size": 256, "intermediate_size": 1024, "num_attention_heads": 4, "num_key_value_heads": 2}
 
@@ -26,8 +32,8 @@ def without_dropout(config: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in said.items() if not name.endswith("token_id")}
 
 
-def buckets_of(config: dict[str, Any], dtype: Any = None) -> list[int]:
-    """Bytes of the buckets that torch reduces in a second step."""
+def watch_buckets(copy: Any) -> list[int]:
+    """Bytes of the buckets that torch will reduce."""
     found: list[int] = []
 
     def reduce(_, bucket):  # type: ignore[no-untyped-def]  # torch reads annotations
@@ -36,9 +42,22 @@ def buckets_of(config: dict[str, Any], dtype: Any = None) -> list[int]:
         done.set_result(bucket.buffer())
         return done
 
+    copy.register_comm_hook(None, reduce)
+    return found
+
+
+def use_small_buckets(monkeypatch: pytest.MonkeyPatch, cap: int) -> None:
+    monkeypatch.setattr(data_parallel, "OTHERS", cap)
+    monkeypatch.setattr(data_parallel, "FIRST", cap // 2)
+    monkeypatch.setattr("torch.nn.parallel.distributed._DEFAULT_BUCKET_CAP_MB", cap / 2**20)
+    monkeypatch.setattr("torch.distributed._DEFAULT_FIRST_BUCKET_BYTES", cap // 2)
+
+
+def buckets_of(config: dict[str, Any], dtype: Any = None) -> list[int]:
+    """Bytes of the buckets that torch reduces in a second step."""
     with fake_ranks(2):
         model = parallel.DistributedDataParallel(built(config).to(dtype))
-        model.register_comm_hook(None, reduce)
+        found = watch_buckets(model)
         ids = torch.zeros(1, 8, dtype=torch.long)
         for _ in range(2):
             found.clear()
@@ -58,7 +77,6 @@ def test_buckets_of_gradients_are_torchs(kind: str, seed: int, monkeypatch: pyte
     assert len(own) > 3
 
 
-CAP = 2**14
 FUSED = ("deepseek_v3", "gpt2", "mixtral", "phi3", "qwen3", "qwen3_moe")
 """Families whose classes store several products, or experts, as one tensor, or norm queries and keys as they are made:
 the order in which gradients are ready is theirs."""
@@ -70,10 +88,7 @@ FURTHER = (
 
 @pytest.mark.parametrize("kind", [*FUSED, *(pytest.param(kind, marks=pytest.mark.slow) for kind in FURTHER)])
 def test_buckets_of_fused_gradients_are_torchs(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(data_parallel, "OTHERS", CAP)
-    monkeypatch.setattr(data_parallel, "FIRST", CAP // 2)
-    monkeypatch.setattr("torch.nn.parallel.distributed._DEFAULT_BUCKET_CAP_MB", CAP / 2**20)
-    monkeypatch.setattr("torch.distributed._DEFAULT_FIRST_BUCKET_BYTES", CAP // 2)
+    use_small_buckets(monkeypatch, 2**14)
     met = 0
     for seed in range(6):
         config = in_whole_rows(without_dropout(small_config(kind, seed)))
@@ -87,3 +102,76 @@ def test_buckets_of_fused_gradients_are_torchs(kind: str, monkeypatch: pytest.Mo
         assert Counter(own) == Counter(theirs), config
         met += len(own)
     assert met >= 12
+
+
+def witnessed(config: dict[str, Any], mesh: Mesh, batch: int, tokens: int) -> tuple[Counted, Counter[int], int]:
+    """What goes to experts and comes back in a second step, the buckets that torch reduces, and what a rank stores."""
+    found: Counted = {}
+    model = built(config).to(torch.bfloat16)
+    model.set_experts_implementation("eager")
+    balanced(model)
+    with fake_ranks(mesh.dp), exchanged(found, lambda: "forward"):
+        asked = distributed.DistributedConfig(tp_size=1, fsdp_size=mesh.dp, ep_size=mesh.ep)
+        _, by_experts, _ = model._resolve_parallel_plans(asked)
+        ranks = device_mesh.init_device_mesh(
+            "cpu", (1, mesh.expert_replicas, mesh.ep), mesh_dim_names=("tp", "twins", "ep")
+        )
+        expert_parallel.apply_expert_parallelism(model, ranks["ep"], ranks["tp"], by_experts)
+        local = sum(getattr(weight, "_local_tensor", weight).numel() for weight in model.parameters())
+        apart = [name for name, _ in model.named_parameters() if ".mlp.experts." in name]
+        parallel.DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, apart)
+        copy = parallel.DistributedDataParallel(model)
+        buckets = watch_buckets(copy)
+        ids = torch.zeros(batch, tokens, dtype=torch.long)
+        for _ in range(2):
+            found.clear()
+            buckets.clear()
+            with watched(found, "forward"):
+                logits = copy(input_ids=ids, position_ids=torch.arange(tokens)[None], use_cache=False).logits
+            with watched(found, "backward"):
+                logits.sum().backward()
+    return {key: sizes for key, sizes in found.items() if key[1] == "all-to-all"}, Counter(buckets), local
+
+
+EXPERTS = [("mixtral", 2, 2, 0), ("mixtral", 4, 2, 0), ("qwen3_moe", 4, 4, 0), ("deepseek_v3", 4, 2, 0)]
+FURTHER_EXPERTS = [
+    pytest.param(kind, (2, 4)[seed % 2] * (1, 2)[seed // 2 % 2], (2, 4)[seed % 2], seed, marks=pytest.mark.slow)
+    for kind in ("mixtral", "qwen3_moe", "deepseek_v3")
+    for seed in range(1, 9)
+]
+
+
+@pytest.mark.parametrize(("kind", "dp", "ep", "seed"), EXPERTS + FURTHER_EXPERTS)
+def test_copies_send_tokens_to_experts_and_reduce_the_rest(
+    kind: str, dp: int, ep: int, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mesh = Mesh(dp=dp, ep=ep)
+    use_small_buckets(monkeypatch, 2**9)
+    config = {
+        **random_expert_config(kind, random.Random(f"copies {kind} {seed}"), mesh),
+        "num_hidden_layers": 2 + seed % 2,
+    }
+    config["hidden_size"] *= 4
+    experts = next(config[field] for field, axis in SIZES[kind].items() if axis == "E")
+    batch, tokens = 2, experts
+    loaded = tfacct.load(config).loaded
+    ours: Counted = {}
+    buckets: Counter[int] = Counter()
+    of_experts = 0
+    at = Workload(tokens, tokens, batch).axes()
+    shares = routing_bits(loaded, mesh, 16, train=True)
+    for one in collectives(loaded.ledger, mesh, at, 16, train=True, shares=shares, tensors=tensors_in_order(loaded)):
+        if one.kind == "all-to-all":
+            ours.setdefault((one.when, one.kind), Counter())[one.bytes // one.calls] += one.calls
+        elif one.what == "gradients":
+            buckets[one.bytes // one.calls] += one.calls
+        else:
+            assert (one.kind, one.over) == ("all-reduce", "dp")
+            of_experts += one.bytes
+    seen, reduced, local = witnessed(config, mesh, batch, tokens)
+    assert ours == seen, config
+    assert buckets == reduced and sum(buckets.values()) > 2, config
+    assert tfacct.load(config).params(ep=mesh.ep).rank_params == local
+    # What no bucket has, the ranks of the same experts sum among them; where each is on one rank, nobody does.
+    rest = 2 * local - sum(size * count for size, count in reduced.items())
+    assert of_experts == (rest if mesh.expert_replicas > 1 else 0)

@@ -21,7 +21,6 @@ from tfacct.training.optimizers import optimizer, optimizers
 
 tracker, torch, nn, transformers = lazy("tfacct.meta.tracker"), lazy("torch"), lazy("torch.nn"), lazy("transformers")
 optimization, meta_optimizer = lazy("transformers.optimization"), lazy("tfacct.meta.optimizer")
-
 OPTIMIZERS = optimizers()
 
 

@@ -20,9 +20,7 @@ from tfacct.reports.verify import prove
 from tfacct.verify import proof as proofs
 from tfacct.verify.sizes import FIXED, Sizes
 
-grid, model = lazy("tfacct.reference.grid"), lazy("tfacct.reference.model")
-symbolic = lazy("tfacct.reference.symbolic")
-
+grid, model, symbolic = lazy("tfacct.reference.grid"), lazy("tfacct.reference.model"), lazy("tfacct.reference.symbolic")
 sympy = pytest.importorskip("sympy")
 
 COUNTS = ["forward", "backward", "parameters", "cached"]

@@ -14,10 +14,10 @@ from tests.helpers.models import tiny
 from tests.helpers.quantized import EVEN, FIVE, LLAMA, SCHEMES, W4, built, weighed
 from tfacct.base.errors import TfacctError
 
-torch, hf = lazy("torch"), lazy("tfacct.reference.hf")
-compressors, quantization = lazy("compressed_tensors.compressors"), lazy("compressed_tensors.quantization")
-transformers, finegrained_fp8 = lazy("transformers"), lazy("transformers.integrations.finegrained_fp8")
-auto, quantization_config = lazy("transformers.quantizers.auto"), lazy("transformers.utils.quantization_config")
+torch, hf, compressors = lazy("torch"), lazy("tfacct.reference.hf"), lazy("compressed_tensors.compressors")
+quantization, transformers = lazy("compressed_tensors.quantization"), lazy("transformers")
+finegrained_fp8, auto = lazy("transformers.integrations.finegrained_fp8"), lazy("transformers.quantizers.auto")
+quantization_config = lazy("transformers.utils.quantization_config")
 
 
 def linears(model: torch.nn.Module, *, head: bool = False) -> Iterator[tuple[str, torch.nn.Linear]]:

@@ -3,15 +3,24 @@ oracle.
 """
 
 import random
+from collections import Counter
 from typing import Any
 
 import pytest
 
 import tfacct
 from tests.families import TINY
-from tests.helpers.fake_ranks import accounted, built, random_config, witnessed
+from tests.families import random_config as config_of_seed
+from tests.helpers.fake_ranks import accounted, built, by_call, fake_ranks, plan_of, random_config, watched, witnessed
+from tests.helpers.lazy import lazy
 from tests.helpers.rank_configs import LLAMA
-from tfacct.parallel.mesh import Mesh
+from tests.helpers.torch_ranks import MATMULS, add_peft, divide_peft
+from tfacct.architecture.axis_names import MARKS
+from tfacct.ledger.workload import Workload
+from tfacct.parallel.mesh import Mesh, tp_axis
+from tfacct.parallel.shard_shapes import fsdp_units
+from tfacct.training import layouts
+from tfacct.training.recipe import FP32, Recipe
 
 
 def agrees(model: tfacct.Model, mesh: dict[str, Any], *, ctx: int, batch: int = 1, plan: str | None = None) -> None:
@@ -120,3 +129,153 @@ LATENTS = ("deepseek-v2-lite", "deepseek-v2", "deepseek-v3", "kimi-k2", "glm-4.7
 def test_experts_and_latents_beside_sharded_tokens_send_what_is_counted(name: str, mesh: dict[str, int]) -> None:
     if name not in LATENTS or mesh != {"tp": 4, "fsdp": 2}:
         agrees(tfacct.load(name), {"sp": True, **mesh}, ctx=64, batch=2)
+
+
+ENCODERS = (
+    *("bert", "camembert", "distilbert", "electra", "eurobert", "gte", "mpnet", "nomic_bert", "roberta"),
+    "xlm-roberta",
+)
+PAIRS = ("bart", "m2m_100", "marian", "mbart", "mt5", "pegasus", "t5", "umt5")
+ALIKE = (
+    *("blenderbot", "blenderbot-small", "data2vec-text", "ernie", "jina_embeddings_v3", "megatron-bert", "mvp"),
+    *("plbart", "rembert", "roberta-prelayernorm", "whisper", "xlm-roberta-xl"),
+)
+"""Families of which one small config is asked."""
+WIDTHS = ("hidden_size", "dim", "d_model")
+OWN_WIDTH = ("mt5", "t5", "umt5")
+"""Families whose heads have a width of their own."""
+NETWORKS = ("intermediate_size", "d_ff", "hidden_dim", "encoder_ffn_dim", "decoder_ffn_dim", "vocab_size")
+ENCODER_MESHES: dict[str, dict[str, int]] = {"tp": {"tp": 2}, "fsdp": {"fsdp": 3}, "both": {"tp": 2, "fsdp": 3}}
+
+
+def divisible(kind: str, config: dict[str, Any], tp: int) -> dict[str, Any]:
+    """The same with as many heads, and widths, as ranks divide."""
+    found = dict(config)
+    for name, value in config.items():
+        if "heads" in name or (name in WIDTHS and kind not in OWN_WIDTH):
+            found[name] = value * tp
+        elif name in (*NETWORKS, "decoder_vocab_size") and value:
+            found[name] = -(-value // tp) * tp
+    return found
+
+
+QUICK = [("bert", "both", 0), ("roberta", "tp", 0), ("t5", "both", 0), ("marian", "fsdp", 0), ("bart", "tp", 0)]
+FURTHER_ENCODERS = [
+    (kind, mesh, seed) for kind in ENCODERS + PAIRS for mesh in ENCODER_MESHES for seed in range(10, 16)
+]
+FURTHER_ENCODERS += [(kind, mesh, 0) for kind in ALIKE for mesh in ENCODER_MESHES]
+
+
+@pytest.mark.parametrize(
+    ("kind", "mesh", "seed"), [*QUICK, *(pytest.param(*one, marks=pytest.mark.slow) for one in FURTHER_ENCODERS)]
+)
+def test_every_collective_of_a_step_is_torchs(kind: str, mesh: str, seed: int) -> None:
+    """Of the small config of a kind, or from a seed of a random one: sines that no step changes (marian), scores of
+    distances that the first blocks have (t5), heads with a bias."""
+    config = config_of_seed(kind, seed) if seed else TINY[kind]
+    source = {"source": config.get("max_source_positions", 11)} if "decoder_layers" in config else {}
+    model = tfacct.load(divisible(kind, config, ENCODER_MESHES[mesh].get("tp", 1)))
+    found = model.verify(shard=True, ctx=7, batch=2, all_layers=True, **source, **ENCODER_MESHES[mesh])
+    assert found.agrees and found.cross_checks[1]["measured"] > 0, config
+
+
+def calls(model: str, **how: Any) -> dict[str, int]:
+    return {row["when"]: row["calls"] for row in tfacct.load(model).comms(tp=2, **how).collectives}
+
+
+def test_calls_by_hand() -> None:
+    """BERT: o, down of 12 blocks and the table; backward q, k, v, up and logits. T5 has as many blocks on each side;
+    one of the decoder's sums another result, and three other gradients, and its table is read twice. A new token passes
+    the decoder alone."""
+    assert calls("bert-base", train=True, ctx=64) == {"forward": 2 * 12 + 1, "backward": 4 * 12 + 1}
+    assert calls("t5-base", train=True, ctx=64) == {"forward": (2 + 3) * 12 + 2, "backward": (4 + 7) * 12 + 1}
+    assert calls("t5-base") == {"forward": 3 * 12 + 1}
+
+
+def test_what_a_rank_has_by_hand() -> None:
+    """BERT's blocks have 4 · 768² + 2 · 768 · 3072 weights and 3 · 768 + 3072 biases that ranks divide, the others, two
+    norms, and what stands around the blocks but for V are whole: 512 positions, 2 segments, 2 norms, a product."""
+    model, half = tfacct.load("bert-base"), 30_522 // 2
+    block = (4 * 768**2 + 2 * 768 * 3072 + 3 * 768 + 3072) // 2 + 2 * 768 + 4 * 768
+    ends = half * 768 + half + (512 + 2) * 768 + 4 * 768 + 768 * 768 + 768
+    assert model.params(tp=2).rank_params == 12 * block + ends == model.comms(tp=2).rank_params
+    assert model.memory(tp=2).weights_bytes == 2 * (12 * block + ends)
+    # Keys and values of 6 heads of both sorts of attention: 12 blocks, 64 numbers of two bytes.
+    assert tfacct.load("t5-base").kv(tp=2, ctx=30, source=100).models[0]["kv_cache_bytes"] == 2 * 12 * 6 * 64 * 2 * 130
+
+
+def test_letters_of_one_side_are_divided_too() -> None:
+    """An encoder with other sizes than the decoder's has letters of its own: `Nenc`, `Fenc`."""
+    assert {mark for mark in MARKS.values() if tp_axis(f"N{mark}") != "N" or tp_axis(f"Fe{mark}") != "Fe"} == set()
+    assert not any(map(tp_axis, ("Vs", "Kc", "Nm", "Fm", "Kf")))
+    sizes = {"encoder_ffn_dim": 64, "decoder_ffn_dim": 96, "encoder_attention_heads": 8, "decoder_attention_heads": 4}
+    model = tfacct.load("bart-base", d_model=64, **sizes)
+    whole, rank = model.params(), {line["path"]: line["rank_params"] for line in model.params(tp=4).lines}
+    for line in whole.lines:
+        divided = line["path"].endswith(("_proj.weight", "up_proj.bias"))
+        assert rank[line["path"]] == line["params"] // (4 if divided else 1) or not divided
+    said = tfacct.load("bart-base", d_model=64, **{**sizes, "encoder_attention_heads": 16})
+    with pytest.raises(tfacct.TfacctError, match=r"tp=16 does not divide N = 4 \(query heads\)") as told:
+        said.params(tp=16)
+    assert told.value.hint == "supported sizes: 1, 2, 4"
+
+
+def test_scores_of_distances_stand_in_the_first_blocks() -> None:
+    units = [*fsdp_units(tfacct.load("t5-base").loaded.ledger, Mesh(fsdp=2))]
+    assert [(unit.what, unit.times) for unit in units] == [
+        *(("encoder.blocks.*", 1), ("encoder.blocks.*", 11), ("blocks.*", 1), ("blocks.*", 11), ("", 1))
+    ]
+    sizes = [sum(one.elements for one in unit.shards) for unit in units]
+    assert sizes[0] - sizes[1] == sizes[2] - sizes[3] == 32 // 2 * 12
+
+
+cuda, lora, torch = lazy("tfacct.meta.cuda"), lazy("tfacct.meta.lora"), lazy("torch")
+meta_model, device_mesh = lazy("tfacct.meta.model"), lazy("torch.distributed.device_mesh")
+parallel = lazy("torch.distributed.tensor.parallel")
+
+
+def counted(model: Any, recipe: Recipe, batch: int, tokens: int) -> dict[Any, Counter[int]]:
+    return by_call(layouts.collectives(model, Workload(tokens, tokens, batch), recipe))
+
+
+def drawn(mesh: Mesh, seed: int) -> tuple[dict[str, Any], Recipe]:
+    """A config, and a recipe with adapters on some of its matmuls."""
+    rng = random.Random(f"lora {mesh} {seed}")
+    config = {**random_config(("llama", "qwen3")[seed % 2], rng, mesh), "head_dim": 8, "tie_word_embeddings": False}
+    config["vocab_size"] = mesh.tp * (2 * config["hidden_size"] + rng.choice((1, 50, 300)))
+    lora = f"{rng.choice((1, 4, 5))}:{','.join(MATMULS)}"
+    return config, Recipe(optimizer="none", mesh=mesh, lora=lora, adapter_dtype=rng.choice(("fp32", "bf16"))).checked()
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_adapters_of_ranks_of_tp_send_what_pefts_do(seed: int) -> None:
+    mesh = Mesh(tp=2)
+    config, recipe = drawn(mesh, seed)
+    sent: dict[Any, Counter[int]] = {}
+    with fake_ranks(2), cuda.cuda_kernels(), parallel.loss_parallel():
+        model, ranks = (
+            meta_model.build_model(tfacct.load(config).loaded.of_class, "sdpa", "bf16"),
+            device_mesh.init_device_mesh("cpu", (2,)),
+        )
+        parallel.parallelize_module(model, ranks, plan_of(model, mesh))
+        lora.add_adapters(
+            model, int((recipe.lora or "").partition(":")[0]), list(MATMULS), fp32=recipe.adapter_dtype == FP32
+        )
+        divide_peft(model, ranks)
+        ids = torch.zeros(2, 16, dtype=torch.long, device="meta")
+        with watched(sent, "forward"):
+            loss = model(input_ids=ids, labels=ids, use_cache=False).loss
+        with watched(sent, "backward"):
+            loss.backward()
+    sent["tp", "forward", "all-reduce"].subtract({4 * 2 * 16: 3})  # of each token's loss
+    theirs = {key: +sizes for key, sizes in sent.items() if +sizes}
+    assert counted(tfacct.load(config).loaded, recipe, 2, 16) == theirs, (config, recipe)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_adapters_of_ranks_of_fsdp_send_what_pefts_do(seed: int) -> None:
+    mesh = Mesh(fsdp=(2, 3)[seed])
+    config, recipe = drawn(mesh, seed)
+    model = built(config).bfloat16()
+    add_peft(model, int((recipe.lora or "").partition(":")[0]), fp32=recipe.adapter_dtype == FP32)
+    assert counted(tfacct.load(config).loaded, recipe, 2, 8) == witnessed(model, mesh, 2, 8), (config, recipe)

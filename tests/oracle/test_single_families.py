@@ -1,23 +1,31 @@
-"""Single families compared with their transformers class. Kind: oracle, refusal."""
+"""Single families, published configs and remote code, compared with the class that runs them. Kind: oracle, refusal."""
 
 import json
+from typing import Any
 
 import pytest
 
-from tests.families import TINY
+from tests.families import TINY, VARIANTS
+from tests.helpers.classes import agree
 from tests.helpers.lazy import lazy
 from tests.helpers.models import tiny
+from tests.helpers.published import text_of
 from tests.helpers.single_families import BODY, T5, by_name
 from tfacct import load
 from tfacct.architecture.parts import DeltaNet, Positions
+from tfacct.architecture.parts import LightningAttention as LightningPart
 from tfacct.base.errors import UsageError
+from tfacct.families.rare.nvembed_reference import LatentPooler
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import load_model
+from tfacct.training.unsupported import bidirectional_decoder
 from tfacct.verify import checks as witness
 from tfacct.verify.checks import class_flops, renamed
 
 delta, hf, mamba = lazy("tfacct.reference.delta"), lazy("tfacct.reference.hf"), lazy("tfacct.reference.mamba")
 positions, torch, transformers = lazy("tfacct.reference.positions"), lazy("torch"), lazy("transformers")
+lightning, model = lazy("tfacct.reference.lightning"), lazy("tfacct.reference.model")
+step = lazy("tfacct.reference.step")
 
 
 def test_verify_asks_the_class_itself(run) -> None:
@@ -208,3 +216,171 @@ def test_sines_of_a_width_of_one_are_zeros() -> None:
     rows = torch.ones(2, 3, 1)
     sines = positions.Sines(Positions(rows=7, hidden=1, layout="sines_then_cosines"))
     assert torch.equal(sines(rows, torch.arange(3)), rows)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_the_language_model_in_phi_4_multimodal_is_its_classs(tied: bool) -> None:
+    text = {**text_of("phi3", "partial_rotary_factor", "sliding_window", "vocab_size"), "tie_word_embeddings": tied}
+    made = transformers.Phi4MultimodalConfig(
+        **text,
+        vision_config={"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 9},
+        audio_config={"hidden_size": 8, "num_blocks": 1, "num_attention_heads": 2, "intermediate_size": 9},
+    )
+    with torch.device("meta"):
+        built = transformers.Phi4MultimodalForCausalLM._from_config(made)
+    theirs = {name: one.numel() for name, one in built.named_parameters() if "embed_tokens_extend" not in name}
+    ours = load_model("mine", {"model_type": "phi4_multimodal", **text})
+    assert (
+        renamed(ours.ledger.parameters(unfolded=True), ours.config.hf_module_paths(), ours.config.hf_tensor_names())
+        == theirs
+    )
+
+
+@pytest.mark.parametrize("family", ["qwen2", "qwen2_moe", "qwen3", "qwen3_moe"])
+@pytest.mark.parametrize("ending", ["ForCausalLM", "Model"])
+def test_qwens_decoders_that_are_not_causal_are_encoders(family: str, ending: str) -> None:
+    """gte-Qwen2-1.5B-instruct and gte-Qwen2-7B-instruct say is_causal = false."""
+    stem = {"qwen2": "Qwen2", "qwen2_moe": "Qwen2Moe", "qwen3": "Qwen3", "qwen3_moe": "Qwen3Moe"}[family]
+    plain = {**TINY[family], "architectures": [f"{stem}{ending}"], "use_sliding_window": False}
+    ours = load_model("mine", {**plain, "is_causal": False})
+    causal = load_model("mine", {**plain, "is_causal": True})
+    assert not ours.has_cache and ours.unknown == () and causal.has_cache and "is_causal" not in causal.defaulted
+    agree(ours, Workload(7, 7, 3))
+    work = Workload(7, 7, 3).axes()
+    assert ours.ledger.flops(work, masked=True) == ours.ledger.flops(work) == causal.ledger.flops(work)
+    assert causal.ledger.flops(work, masked=True) != causal.ledger.flops(work)
+    assert bidirectional_decoder(ours) and not bidirectional_decoder(causal)
+
+
+@pytest.mark.parametrize(("family", "stem"), [("bart", "Bart"), ("plbart", "PLBart"), ("mvp", "Mvp")])
+def test_bart_that_scores_classes_is_its_classs(family: str, stem: str) -> None:
+    """bart-large-mnli: a product of the width of the model and three classes behind the decoder."""
+    said = {**TINY[family], "architectures": [f"{stem}ForSequenceClassification"], "num_labels": 3}
+    ours, body = load_model("mine", said), load_model("mine", {**said, "architectures": [f"{stem}Model"]})
+    fields = {name: value for name, value in said.items() if name not in ("model_type", "architectures")}
+    with torch.device("meta"):
+        config = getattr(transformers, f"{stem}Config")(**fields)
+        built = getattr(transformers, f"{stem}ForSequenceClassification")(config)
+    theirs = {name: one.numel() for name, one in built.named_parameters()}
+    assert (
+        renamed(ours.ledger.parameters(unfolded=True), ours.config.hf_module_paths(), ours.config.hf_tensor_names())
+        == theirs
+    )
+    work, wide = Workload(7, 7, 3, source=5).axes(), int(TINY[family]["d_model"])
+    more = sum(ours.ledger.flops(work).values()) - sum(body.ledger.flops(work).values())
+    assert more == 2 * 3 * wide * (wide + 3)  # of one position of each of 3 texts
+
+
+def test_angles_that_are_made_anew_for_longer_texts_change_no_count() -> None:
+    """InternLM's files: rope_scaling dynamic. The class asks how long a text is, and on meta nothing can be asked."""
+    scaled = {"rope_type": "dynamic", "factor": 2.0}
+    ours = load_model("mine", {**TINY["internlm3"], "rope_scaling": scaled})
+    agree(ours, *(Workload(tokens, tokens, 2) for tokens in (5, 2 * ours.context)))
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_modernvberts_encoder_is_modernberts(tied: bool) -> None:
+    """In its class with a masked language model's head, and in ColModernVBERT's, which has the body in vlm_config."""
+    inside = {
+        "text_config": TINY["modernbert"],
+        "vision_config": {"model_type": "siglip_vision_model", "num_hidden_layers": 1, "hidden_size": 12},
+        "tie_word_embeddings": tied,
+    }
+    whole = {"model_type": "modernvbert", **inside}
+    with torch.device("meta"):
+        config = transformers.ModernVBertConfig(**inside)
+        built = transformers.ModernVBertForMaskedLM._from_config(config)
+        vectors = transformers.ColModernVBertConfig(vlm_config=whole, embedding_dim=13)
+        collecting = transformers.ColModernVBertForRetrieval._from_config(vectors)
+    ours = load_model("mine", {**whole, "architectures": ["ModernVBertForMaskedLM"]})
+    of_text = ("text_model.", "projection_head.", "lm_head.")
+    theirs = [one.numel() for name, one in built.named_parameters() if any(part in name for part in of_text)]
+    assert (ours.family, ours.left_out, ours.parameters) == ("modernbert", ("vision_config",), sum(theirs))
+    body = load_model("mine", {"model_type": "colmodernvbert", "vlm_config": whole, "embedding_dim": 13})
+    theirs = [one.numel() for name, one in collecting.named_parameters() if "text_model." in name]
+    assert body.parameters == sum(theirs)
+    assert set(body.left_out) == {"vision_config", "multi_vector_projector"}
+
+
+def test_lings_chunks_are_the_recurrence_token_by_token() -> None:
+    """A matrix decayed by ALiBi's slope, the deeper the layer the slower: hₜ = e^g · hₜ₋₁ + kₜvₜᵀ, read at q."""
+    torch.manual_seed(3)
+    part = load_model("mine", VARIANTS["bailing_moe_linear, with lightning attention"]).architecture.stacks[0].block
+    module = lightning.LightningAttention(part.find(LightningPart)).double()
+    module.number, module.layers = 2, 5
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.normal_()
+        x = torch.randn(2, 70, 50, dtype=torch.float64)
+        whole, last = module(x, None, step.Step(x, torch.arange(70)))
+        first, state = module(x[:, :69], None, step.Step(x, torch.arange(69)))
+        one, behind = module(x[:, 69:], (state,), step.Step(x, torch.arange(69, 70)))
+        seen = torch.cat((first, one), dim=1)
+        assert torch.allclose(whole, seen) and torch.allclose(last, behind)
+        decay = (-(2 ** (-8 * torch.tensor([1, 2, 3, 4]) / 4)) * (1 - 1 / 4 + 1e-5)).exp()
+        assert torch.allclose(module.rates(x).exp().flatten()[:4].float(), decay)
+
+
+def test_a_text_read_backwards_gives_jinas_logits_backwards() -> None:
+    """A token's distance counts alike to both sides, and nothing else says where it stands."""
+    torch.manual_seed(3)
+    built = model.build(load_model("mine", TINY["jina_bert"]).architecture, device="cpu", dtype=torch.float64)
+    with torch.no_grad():
+        for parameter in built.parameters():
+            parameter.normal_()
+        tokens = torch.randint(0, 181, (2, 9))
+        there, back = built(tokens)[0], built(tokens.flip(1))[0]
+    assert torch.allclose(there, back.flip(1))
+    assert not torch.allclose(there, there.flip(1))
+
+
+def test_nv_embeds_pooler_is_latent_attention_as_published() -> None:
+    """x + O · softmax(QKᵀ / √d) V over normed rows, then x + W₃(gelu(W₁x) · W₂x), and the mean: written here anew."""
+    torch.manual_seed(5)
+    part = load_model("mine", TINY["nvembed"]).architecture.pooler
+    module = LatentPooler(part).double()
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.normal_()
+        held = dict(module.named_parameters())
+        x, rows = torch.randn(2, 7, 50, dtype=torch.float64), held["rows.weight"].expand(2, -1, -1)
+
+        def normed(of: Any, name: str) -> Any:
+            return torch.nn.functional.layer_norm(of, (50,), held[f"{name}.weight"], held[f"{name}.bias"])
+
+        def heads(of: Any, name: str) -> Any:
+            return (of @ held[f"{name}_proj.weight"].T).view(2, -1, 3, 11).transpose(1, 2)
+
+        q, (k, v) = heads(normed(x, "norm"), "q"), (heads(normed(rows, "rows_norm"), name) for name in "kv")
+        read = torch.nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+        one = x + read @ held["o_proj.weight"].T
+        gate, up = (
+            torch.nn.functional.linear(
+                normed(one, "mlp_norm"), held[f"mlp.{n}_proj.weight"], held[f"mlp.{n}_proj.bias"]
+            )
+            for n in ("gate", "up")
+        )
+        down = torch.nn.functional.gelu(gate) * up @ held["mlp.down_proj.weight"].T + held["mlp.down_proj.bias"]
+        assert torch.allclose(module(x), (one + down).mean(dim=1))
+
+
+@pytest.mark.parametrize(("whole", "stem"), [("colpali", "ColPali"), ("colqwen2", "ColQwen2")])
+def test_a_whole_that_makes_a_vector_of_each_token_is_its_body(whole: str, stem: str) -> None:
+    """With the class's defaults, which are small: all of its language model but logits, and a product of each token."""
+    family, vlm = {"colpali": ("gemma", "paligemma"), "colqwen2": ("qwen2", "qwen2_vl")}[whole]
+    text = {name: value for name, value in TINY[family].items() if name not in ("model_type", "head_dim")}
+    text |= {"hidden_size": 48, "num_attention_heads": 4, "num_key_value_heads": 2, "tie_word_embeddings": False}
+    typed = {"model_type": family} if whole == "colpali" else {}
+    inside = {"model_type": vlm, "text_config": {**text, **typed, **({"head_dim": 12} if typed else {})}}
+    with torch.device("meta"):
+        config = getattr(transformers, f"{stem}Config")(vlm_config=inside, embedding_dim=13)
+        built = getattr(transformers, f"{stem}ForRetrieval")._from_config(config)
+    ours = load_model("mine", {"model_type": whole, "vlm_config": inside, "embedding_dim": 13})
+    assert (ours.family, ours.unknown, ours.architecture.head) == (family, (), None)
+    assert "multi_vector_projector" in ours.left_out
+    theirs = {
+        name: one.numel() for name, one in built.named_parameters() if "vision" not in name and "visual" not in name
+    }
+    product = sum(count for name, count in theirs.items() if "embedding_proj_layer" in name)
+    between = sum(count for name, count in theirs.items() if "multi_modal_projector" in name)
+    assert product == (48 + 1) * 13 and sum(theirs.values()) == ours.parameters + product + between

@@ -24,8 +24,7 @@ from tfacct.training.model_step import stored
 from tfacct.training.optimizers import optimizer
 from tfacct.training.recipe import Recipe
 
-torch, flop_counter = lazy("torch"), lazy("torch.utils.flop_counter")
-meta_model = lazy("tfacct.meta.model")
+torch, flop_counter, meta_model = lazy("torch"), lazy("torch.utils.flop_counter"), lazy("tfacct.meta.model")
 
 
 def test_a_layer_of_bitsandbytes_itself() -> None:

@@ -11,15 +11,15 @@ from tests.families import FACTS, TINY, configs, is_asked, presets_asked
 from tests.helpers.classes import agree, suppressed_refusals
 from tests.helpers.lazy import lazy
 from tests.helpers.models import asked, by_kind, kind_of_preset
-from tfacct import families
+from tfacct import families, load
 from tfacct.base.errors import ConfigError
 from tfacct.ledger.workload import Workload
 from tfacct.loading import presets
 from tfacct.loading.model import LoadedModel, load_model
 from tfacct.verify.checks import renamed
 
-hf = lazy("tfacct.reference.hf")
-flop_counter = lazy("torch.utils.flop_counter")
+hf, flop_counter, torch = lazy("tfacct.reference.hf"), lazy("torch.utils.flop_counter"), lazy("torch")
+transformers = lazy("transformers")
 WITH_CLASS = [
     name
     for name in presets_asked()
@@ -325,3 +325,17 @@ def test_a_led_is_a_bart_but_for_its_encoders_scores_and_values(
         }
     projections, more_rows = 2 * 3 * (hidden + 1) * hidden, (64 + 32 - 2 * (1024 + 2)) * hidden
     assert sum(hf.parameters(model).values()) == sum(bart.ledger.parameters().values()) + projections + more_rows
+
+
+@pytest.mark.parametrize("name", ["GPT2", "Llama", "Qwen2", "Mistral", "OPT", "Gemma2"])
+def test_a_transformers_model_is_counted_as_it_is(name: str) -> None:
+    """Its parameters, head and all, and those of its body, which has none; the config alone is taken to have one."""
+    config = getattr(transformers, f"{name}Config")(vocab_size=97)
+    with torch.device("meta"):
+        whole = transformers.AutoModelForCausalLM.from_config(config)
+        body = transformers.AutoModel.from_config(config)
+    for network in (whole, body):
+        stored = sum(tensor.numel() for tensor in {id(p): p for p in network.parameters()}.values())
+        assert load(network).params().total_params == stored, type(network).__name__
+    assert load(config).flops(ctx=8).document()["models"][0]["lines"] == load(whole).flops(ctx=8).lines
+    assert load(config).name == config.model_type and load(config, vocab_size=98).config["vocab_size"] == 98

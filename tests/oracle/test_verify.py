@@ -22,9 +22,7 @@ from tfacct.output.report import Report
 from tfacct.reports.verify import verify
 
 torch, counting, model = lazy("torch"), lazy("tfacct.reference.counting"), lazy("tfacct.reference.model")
-hf = lazy("tfacct.reference.hf")
-flop_counter = lazy("torch.utils.flop_counter")
-
+hf, flop_counter = lazy("tfacct.reference.hf"), lazy("torch.utils.flop_counter")
 WORKLOADS = {
     "prefill": Workload(context=23, tokens=23, batch=9),
     "chunk": Workload(context=23, tokens=13, batch=9),
