@@ -112,8 +112,8 @@ def test_no_bound_is_promised_of_short_sequences_but_of_images(table: dict[str, 
 def test_what_is_too_far_off_or_was_not_measured_is_refused(
     table: object, family: str, recipe: Recipe, why: str | None
 ) -> None:
-    said = bounds.refusal(family, recipe)
-    assert said is None if why is None else said is not None and family in said and said.endswith(why)
+    reason = bounds.refusal(family, recipe)
+    assert reason is None if why is None else reason is not None and family in reason and reason.endswith(why)
 
 
 def test_a_class_without_sdpa_runs_eager_attention() -> None:
@@ -133,7 +133,7 @@ def test_the_table_has_rounded_errors_of_known_families() -> None:
 
 
 def test_the_table_covers_what_train_answers_and_nothing_else() -> None:
-    """One preset of each family; each group in turn, of those that no config's own reason refuses."""
+    """One preset of each family with each group of recipes, unless its config is a reason to refuse it."""
     recipes = {
         "16-bit": Recipe(attention="sdpa"),
         "eager": Recipe(attention="eager"),
@@ -143,11 +143,11 @@ def test_the_table_covers_what_train_answers_and_nothing_else() -> None:
     for name in {presets.load(name).family: name for name in presets.names()}.values():
         one = load(name)
         for group, recipe in recipes.items():
-            said = one.loaded.family, recipe.for_model(one.loaded)
+            case = one.loaded.family, recipe.for_model(one.loaded)
             if group not in answered_groups(one.loaded.family):
-                assert bounds.refusal(*said) is not None, (name, group)
-            elif groups_of(said[1]) == (group,):
-                assert bounds.refusal(*said) is None and bound(one.loaded, said[1], WORK) is not None, (name, group)
+                assert bounds.refusal(*case) is not None, (name, group)
+            elif groups_of(case[1]) == (group,):
+                assert bounds.refusal(*case) is None and bound(one.loaded, case[1], WORK) is not None, (name, group)
 
 
 def test_an_answer_says_how_far_off_it_may_be(run: Callable[..., Ran], table: dict[str, dict[str, Measured]]) -> None:
@@ -175,14 +175,14 @@ def test_an_answer_says_how_far_off_it_may_be(run: Callable[..., Ran], table: di
 
 
 def test_the_json_has_the_bound(run: Callable[..., Ran], table: dict[str, dict[str, Measured]]) -> None:
-    said = {}
+    printed = {}
     for more in ((), ("--attention", "eager"), ("--ctx", "128")):
         (facts,) = json.loads(run("train", "llama-3.2-1b", "--ctx", "512", *more, "--json").out)["models"]
-        said[more] = facts["error_bound"], facts["exact"]
-    assert said == {(): (0, True), ("--attention", "eager"): (0.001, False), ("--ctx", "128"): (None, False)}
+        printed[more] = facts["error_bound"], facts["exact"]
+    assert printed == {(): (0, True), ("--attention", "eager"): (0.001, False), ("--ctx", "128"): (None, False)}
 
 
-def test_near_the_edge_of_a_budget_the_class_is_to_be_asked(
+def test_near_the_limit_the_hint_is_to_ask_the_class(
     run: Callable[..., Ran], table: dict[str, dict[str, Measured]]
 ) -> None:
     """0.1% of the peak below it and above it, and a little more."""
@@ -201,7 +201,7 @@ def test_the_sweep_rounds_up() -> None:
 
 
 def test_the_sweep_takes_the_largest_error_of_a_group_and_what_an_axis_adds_to_it() -> None:
-    """Of a layout of two axes the second one has what recipe and first axis leave: 1.6 - 0.25 - 0.5 = 0.85."""
+    """With two axes, the second has the error that recipe and first axis leave: 1.6 - 0.25 - 0.5 = 0.85."""
     one, other = ("16-bit",), ("recompute-full",)
     found = [
         sweep.Error("a", "llama", "bf16", one, 0.0, 0.0),

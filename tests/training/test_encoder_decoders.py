@@ -19,10 +19,10 @@ WORK = Workload(context=23, tokens=23, batch=2, source=31, new_source=31)
 
 
 def test_both_sides_of_bart_by_hand() -> None:
-    """A block keeps what BERT's does: its input and two sums, a norm's result, 8 bytes for each number of the stream, a
-    byte for each of two dropouts, queries, keys, values and what is summed of them, the network before and behind its
-    GELU, two means and deviations. The decoder's has a third sum, norm and dropout, and keys and values of the source.
-    What the encoder gave stands once."""
+    """A layer saves what BERT's does: its input, two sums and a norm's result, together 8 bytes per number of the
+    residual stream; a byte for each of two dropouts; queries, keys, values and the result of attention; the MLP before
+    and after its GELU; two means and deviations. The decoder's also saves a third sum, norm and dropout, and keys and
+    values of the source. The encoder's output is saved once."""
     step = step_of(load("bart-base", **SIZES, **HEADS).loaded, WORK, Recipe())
     read, write = step.graph.encoder_layers[1], step.graph.layers[0]
     source, target, seed = 2 * 31, 2 * 23, 24
@@ -40,7 +40,7 @@ def test_saved_bytes_are_those_of_the_class(name: str, saved: int) -> None:
 
 
 def test_a_table_of_both_sides_has_one_gradient() -> None:
-    """The gradients are the parameters, two bytes each; beside the encoder's backward pass all of the decoder's are."""
+    """Two bytes per parameter; all gradients of the decoder exist during the encoder's backward pass."""
     model = load("bart-base", **SIZES, **HEADS).loaded
     parameters = 2 * sum(tensor.count * tensor.elements for tensor in model.ledger.tensors())
     named = {phase.name: phase for phase in training_memory(model, WORK, Recipe(optimizer="none")).phases}
@@ -48,7 +48,7 @@ def test_a_table_of_both_sides_has_one_gradient() -> None:
     assert named["optimizer step"].gradients == parameters
 
 
-def test_a_longer_source_takes_more_and_the_source_is_said(run: Callable[..., Ran]) -> None:
+def test_a_longer_source_takes_more_and_the_source_is_printed(run: Callable[..., Ran]) -> None:
     model = load("bart-large").loaded
     sides = [Workload(64, 64, 1, "all", n, n) for n in (256, 512, 1024)]
     most = [training_memory(model, work, Recipe()).peak.total for work in sides]
@@ -59,14 +59,14 @@ def test_a_longer_source_takes_more_and_the_source_is_said(run: Callable[..., Ra
     assert "encoder, layer 11, backward" in ran.out
 
 
-def test_layers_that_the_class_leaves_out_by_default_may_be_kept(run: Callable[..., Ran]) -> None:
-    """M2M100Config's encoder_layerdrop and decoder_layerdrop are 0.05 where a config does not say."""
+def test_layer_dropout_of_the_class_may_be_set_to_0(run: Callable[..., Ran]) -> None:
+    """M2M100Config's encoder_layerdrop and decoder_layerdrop are 0.05 by default."""
     none = ("--set", "encoder_layerdrop=0", "--set", "decoder_layerdrop=0")
     assert run("train", "nllb-200-distilled-600m", *none, "--ctx", "64").code == 0
 
 
-def test_sines_of_both_sides_are_buffers_that_nothing_trains() -> None:
-    """Rows of both sides, two more than there are positions, in the dtype of the weights; no gradient of them."""
+def test_sines_of_both_sides_are_buffers_without_gradients() -> None:
+    """Rows of both sides, two more than there are positions, in the dtype of the weights."""
     fields = {"encoder_layerdrop": 0.0, "decoder_layerdrop": 0.0, "max_position_embeddings": 64}
     model = load("nllb-200-distilled-600m", **SIZES, **HEADS, **fields).loaded
     found = training_memory(model, WORK, Recipe(optimizer="none"))
@@ -75,8 +75,8 @@ def test_sines_of_both_sides_are_buffers_that_nothing_trains() -> None:
     assert found.phases[-1].gradients == parameters
 
 
-def test_sines_that_are_stored_are_weights_that_nothing_trains() -> None:
-    """Pegasus stores a table for each side: it is among the weights, and has neither a gradient nor moments."""
+def test_stored_sines_are_frozen_weights() -> None:
+    """Pegasus stores sines for each side: they are weights without gradients or optimizer state."""
     model = load("pegasus-large", **SIZES, **HEADS, max_position_embeddings=64).loaded
     found = training_memory(model, WORK, Recipe())
     parameters = sum(tensor.count * tensor.elements for tensor in model.ledger.tensors())
@@ -102,11 +102,11 @@ def test_logits_with_a_bias_are_in_fp32_under_autocast(weights_dtype: str | None
     """`final_logits_bias` is a buffer in the dtype of the weights: 5 · 300 tokens of 50,005 words."""
     plbart = load("plbart-base")
     asked = {"ctx": 300, "source": 320, "batch": 5, "weights_dtype": weights_dtype}
-    plain, kept = (plbart.train(**asked, keep_logits=keep) for keep in (False, True))
-    assert kept.peak_bytes - plain.peak_bytes == bytes_each * 5 * 300 * 50_005
+    plain, with_logits = (plbart.train(**asked, keep_logits=keep) for keep in (False, True))
+    assert with_logits.peak_bytes - plain.peak_bytes == bytes_each * 5 * 300 * 50_005
 
 
-def test_a_source_is_said_of_those_that_read_one(run: Callable[..., Ran]) -> None:
+def test_the_source_is_printed_for_models_that_read_one(run: Callable[..., Ran]) -> None:
     both, one = (" ".join(run("train", "bart-base", other).out.split()) for other in ("bart-large", "gpt2"))
     assert ", source 1,024, batch 1" in both and ", source 1,024 if any, batch 1" in one
 
@@ -121,9 +121,9 @@ def test_a_page_has_the_steps_of_one_device_and_of_ranks_that_share_weights() ->
 
 
 def test_both_sides_of_t5_by_hand() -> None:
-    """A norm keeps the stream, an fp32 copy of it, its root and what it scales: 8 bytes a number and 4 a token.
-    Attention keeps queries, keys, values, its result and a softmax of the pass's dtype; ReLU its result, which down
-    reads. Distances are one integer for each query and key of a side."""
+    """A norm saves the residual stream, an fp32 copy of it, 1/rms and what it scales: 8 bytes a number and 4 a token.
+    Attention saves queries, keys, values, its result and a softmax in the dtype of the pass; ReLU its result, which
+    down reads. Distances are one integer for each query and key of a side."""
     fields = {"d_model": 48, "d_kv": 20, "num_heads": 3, "d_ff": 70, "num_layers": 2, "dropout_rate": 0.0}
     step = step_of(load("t5-small", **fields).loaded, WORK, Recipe(attention="eager"))
     read, write = step.graph.encoder_layers[1], step.graph.layers[0]

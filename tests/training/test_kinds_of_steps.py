@@ -17,11 +17,10 @@ from tfacct.training.recipe import Recipe
 
 
 def test_slices_of_one_product_stay_for_the_norms_of_queries_and_keys() -> None:
-    """Persimmon's block keeps, in bf16, its two norms' inputs and results (8 bytes a number of the stream), queries,
-    keys and values as they were made, and queries, keys and a result of attention head by head and in rows (14 bytes a
-    number of the heads); a mean and a deviation of each head of queries and keys, the fused kernel's sums, two means
-    and deviations of the stream, and of the network ReLU's result and its
-    square."""
+    """A layer of Persimmon saves in bf16: its two norms' inputs and results (8 bytes per number of the residual
+    stream); the fused queries, keys and values, normed queries and keys, and the result of attention by head and in
+    rows (14 bytes per number of the heads); a mean and a deviation of each head of queries and keys; the fused kernel's
+    sums; two means and deviations of the residual stream; ReLU's result and its square."""
     sizes = {"hidden_size": 48, "num_attention_heads": 3, "intermediate_size": 70, "num_hidden_layers": 3}
     model = load("persimmon-8b", **sizes).loaded
     step = step_of(model, Workload(context=23, tokens=23, batch=2), Recipe())
@@ -46,17 +45,17 @@ def test_what_the_class_of_mpt_does_not_run_is_refused(
     assert ran.code != 0 and why in " ".join(ran.err.split())
 
 
-def test_a_gated_encoder_drops_numbers_inside_its_network() -> None:
-    """GTE's network drops numbers of its product: a byte for each, and no more, for what is left stands in the place of
-    the product. Nomic BERT, of the same sizes without dropout, has a byte less for each, and for each of two sums."""
+def test_a_gated_encoder_has_dropout_in_its_mlp() -> None:
+    """GTE's MLP has dropout on act(gate) · up: it saves a mask of a byte per number, and its result replaces the input.
+    Nomic BERT, of the same sizes without dropout, saves a byte less for each, and for each number of two sums."""
     sizes = {"hidden_size": 48, "num_attention_heads": 6, "intermediate_size": 70, "num_hidden_layers": 3}
-    kept = []
+    saved = []
     for name, head in (("gte-base-en-v1.5", "GteForMaskedLM"), ("nomic-embed-text-v1.5", "NomicBertForMaskedLM")):
         model = load(name, **sizes, architectures=[head], hidden_act="gelu", attention_probs_dropout_prob=0.0).loaded
         step = step_of(model, Workload(context=23, tokens=23, batch=2), Recipe())
-        kept.append(saved_in(step, step.graph.layers[0]))
-    assert kept[1] == 2 * 23 * (2 * 48 * 4 + 2 * 48 * 4 + 4 * 6 + 2 * 70 * 4 + 16) + 24
-    assert kept[0] - kept[1] == 2 * 23 * (70 + 2 * 48)
+        saved.append(saved_in(step, step.graph.layers[0]))
+    assert saved[1] == 2 * 23 * (2 * 48 * 4 + 2 * 48 * 4 + 4 * 6 + 2 * 70 * 4 + 16) + 24
+    assert saved[0] - saved[1] == 2 * 23 * (70 + 2 * 48)
 
 
 def test_a_class_that_runs_no_block_again_is_refused_by_name() -> None:
@@ -84,14 +83,14 @@ def test_an_axis_that_was_measured_on_no_family_has_no_bound(run: Callable[..., 
     assert "≈: the error for this layout was not measured." in ran.out and "0 configs" not in ran.out
 
 
-def test_the_hint_promises_no_seconds_of_a_class_that_loops_over_the_tokens(run: Callable[..., Ran]) -> None:
+def test_the_hint_names_no_time_for_a_class_that_loops_over_tokens(run: Callable[..., Ran]) -> None:
     assert run("train", "mamba-130m").err.rstrip().endswith("--exact runs the transformers class itself")
     assert "itself (about 2 s)" in run("train", "deepseek-v3.2").err
 
 
 def test_a_chunked_loss_by_hand() -> None:
-    """The log-probabilities of 4,096 tokens over 128,256 words in fp32 are not kept, nor a weight of 4 bytes. The
-    head's backward is fullest where the weight's gradients of two chunks are added: three of 2 · V · D bytes."""
+    """The log-probabilities of 4,096 tokens over 128,256 words in fp32 are not saved, nor a weight of 4 bytes. The
+    head's backward pass peaks when the weight's gradients of two chunks are added: three of 2 · V · D bytes."""
     llama = load("llama-3.1-8b")
     whole, chunked = llama.train(ctx=4096), llama.train(ctx=4096, loss="chunked")
     assert whole.saved_bytes - chunked.saved_bytes == 4 * 4096 * 128_256 + 4
@@ -109,7 +108,7 @@ def test_a_chunked_loss_reads_the_width_of_the_head() -> None:
     assert (found.saved_bytes, found.peak_bytes) == (1_320_993_352, 3_515_922_528)
 
 
-def test_a_chunked_loss_is_said_or_refused(run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_chunked_loss_is_printed_or_refused(run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch) -> None:
     out = " ".join(run("train", "llama-3.1-8b", "--loss", "chunked", "--ctx", "1k", "-v").out.split())
     assert "loss in chunks" in out
     monkeypatch.setattr(bounds, "row_of", lambda _: {"16-bit": Measured(0, 1)})

@@ -23,7 +23,7 @@ from tfacct.training.recipe import Recipe
 from tfacct.training.step import TrainingStep
 from tfacct.training.unsupported import refusal
 
-# model, batch, context, adapters, their dtype, dropout, checkpoint: bytes kept, most bytes alive before the optimizer
+# model, batch, context, adapters, their dtype, dropout, recomputation: saved bytes, peak before the optimizer step
 MEASURED = [
     ("llama-3.1-8b", 1, 4096, "16", "fp32", 0.0, "none", 40_834_728_716, 61_265_716_488),
     ("llama-3.1-8b", 1, 8192, "16", "bf16", 0.0, "full", 6_484_492_300, 31_038_546_440),
@@ -249,23 +249,23 @@ def test_products_of_latent_attention_by_the_classes_names() -> None:
     assert several.lora_adapters is not None and several.lora_adapters["products"] == asked
 
 
-def test_what_peft_does_with_experts_that_are_one_tensor_is_said(run: Callable[..., Ran]) -> None:
+def test_a_note_says_which_experts_have_no_adapters(run: Callable[..., Ran]) -> None:
     ran = run("train", "gpt-oss-20b", "--ctx", "64", "--attention", "eager", "--lora", "16", "--weights", "nf4", "-v")
-    said = " ".join(ran.out.split())
-    assert "Adapters are on q_proj, k_proj, v_proj, o_proj; not on routers and routed experts" in said
-    assert "(peft: target_parameters)." in said
+    printed = " ".join(ran.out.split())
+    assert "Adapters are on q_proj, k_proj, v_proj, o_proj; not on routers and routed experts" in printed
+    assert "(peft: target_parameters)." in printed
 
 
-def test_a_head_of_classes_is_said_to_be_frozen(run: Callable[..., Ran]) -> None:
-    said = "The classification head is frozen, as in peft without a task type."
+def test_a_note_says_that_a_classification_head_is_frozen(run: Callable[..., Ran]) -> None:
+    note = "The classification head is frozen, as in peft without a task type."
     classes = run(
         "train", "bert-base", "--lora", "16", "-v", "--set", 'architectures=["BertForSequenceClassification"]'
     )
-    assert said in " ".join(classes.out.split())
-    assert said not in " ".join(run("train", "bert-base", "--lora", "16", "-v").out.split())
+    assert note in " ".join(classes.out.split())
+    assert note not in " ".join(run("train", "bert-base", "--lora", "16", "-v").out.split())
 
 
-def test_more_than_full_fine_tuning_is_said(run: Callable[..., Ran]) -> None:
+def test_a_note_says_that_adapters_save_more_than_full_fine_tuning(run: Callable[..., Ran]) -> None:
     wide = " ".join(run("train", "llama-3.1-8b", "--ctx", "4k", "--lora", "16").out.split())
     step = load("llama-3.1-8b").train(ctx="4k", lora=16, adapter_dtype="bf16")
     more = (

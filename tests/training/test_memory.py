@@ -218,13 +218,13 @@ def test_bytes_of_the_class(source: Any, recipe: dict[str, Any], saved: int | No
 
 
 def test_weights_stored_quantized_are_trained_in_the_dtype_of_the_pass(run: Callable[..., Ran]) -> None:
-    said = " ".join(run("train", "gpt-oss-20b", "--attention", "eager", "--ctx", "2k", "-v").out.split())
-    assert "a training step in bf16 (8 bytes per parameter)" in said and "The published weights are quantized" in said
+    out = " ".join(run("train", "gpt-oss-20b", "--attention", "eager", "--ctx", "2k", "-v").out.split())
+    assert "a training step in bf16 (8 bytes per parameter)" in out and "The published weights are quantized" in out
 
 
 def test_a_block_of_bert_by_hand() -> None:
     """Its input, two sums and the norm between them, 8·D bytes, and a byte for each number of two dropouts; queries,
-    keys, values and what is summed of them; the network before and behind its GELU; two means and deviations."""
+    keys, values and the result of attention; the MLP before and after its GELU; two means and deviations."""
     fields = {"hidden_size": 48, "num_attention_heads": 3, "intermediate_size": 70, "num_hidden_layers": 3}
     model = load("bert-base", **fields, attention_probs_dropout_prob=0.0).loaded
     step = step_of(model, Workload(context=23, tokens=23, batch=2), Recipe())
@@ -232,15 +232,15 @@ def test_a_block_of_bert_by_hand() -> None:
     assert saved_in(step, blocks) == 2 * 23 * (8 * 48 + 2 * 48 + 8 * 48 + 4 * 3 + 4 * 70 + 16) + 24
 
 
-def test_a_window_that_a_sequence_reaches_across_keeps_a_mask_by_hand() -> None:
-    """Of 4,096 tokens; at 4,095 there is no mask, and the flash kernel runs. With one each block keeps the mask's
-    4,096² numbers in bf16, keys and values of all 32 heads, not of 8, and two seeds of 8 bytes instead of 24."""
+def test_a_sequence_longer_than_the_window_saves_a_mask_by_hand() -> None:
+    """At 4,095 tokens there is no mask, and the flash kernel runs. At 4,096 each layer saves a mask of 4,096² numbers
+    in bf16, keys and values of all 32 heads, not of 8, and two seeds of 8 bytes instead of 24 bytes."""
     mistral = load("mistral-7b-v0.1").loaded
     below, at = (step_of(mistral, Workload(context=n, tokens=n, batch=1), Recipe()) for n in (4095, 4096))
-    kept = [int(saved_in(step, step.graph.layers[0])) for step in (below, at)]
+    saved = [int(saved_in(step, step.graph.layers[0])) for step in (below, at)]
     each = 16 * 4096 + 4 * 32 * 128 + 4 * 8 * 128 + 8 * 14336 + 4 * 32 + 8
-    assert kept[0] == 4095 * each + 24
-    assert kept[1] == 4096 * (each + 2 * 2 * (32 - 8) * 128) + 2 * 4096**2 + 16
+    assert saved[0] == 4095 * each + 24
+    assert saved[1] == 4096 * (each + 2 * 2 * (32 - 8) * 128) + 2 * 4096**2 + 16
 
 
 def test_the_command(run: Callable[..., Ran]) -> None:
@@ -263,7 +263,7 @@ def test_the_command(run: Callable[..., Ran]) -> None:
 
 
 def test_what_would_make_it_fit(run: Callable[..., Ran]) -> None:
-    """A context of 4,715 fits 80 GiB, one of 4,716 does not; blocks that are run again leave room for 20,560."""
+    """A context of 4,715 fits 80 GiB, one of 4,716 does not; with recomputed layers 20,560 tokens fit."""
     ran = run("train", "llama-3.1-8b", "--ctx", "8k", "--on", "80GiB", columns=120)
     assert "Does not fit in 80 GiB: it needs 106 GiB." in ran.out.replace("≈ ", "")
     most = "\nWithout any change, largest batch: 0. Longest context at batch 1: 4,715 ("
@@ -311,11 +311,11 @@ def test_rows_by_tensor_and_by_part_add_up(run: Callable[..., Ran]) -> None:
     assert parts["blocks.*.attn.v"] == "attention" and parts["blocks.*.attn_add"] == parts["blocks.*.in"] == "norms"
 
 
-def test_blocks_of_several_kinds_share_the_lines_that_they_keep_alike() -> None:
-    """Every other of 48 blocks has experts: attention's lines stand once, 48 times; gradients are those of the kind."""
+def test_layers_of_several_kinds_share_rows_of_equal_tensors() -> None:
+    """Every other of 48 layers has experts: attention has one row with the count 48; gradients differ by kind."""
     mixed = load("qwen3-30b-a3b", decoder_sparse_step=2).train(ctx=64)
     times = {line["path"]: line["count"] for line in mixed.lines}
-    assert len(mixed.lines) == len(times) + 1  # what the norm in front of the network gives is read by other weights
+    assert len(mixed.lines) == len(times) + 1  # other weights read the result of the norm before the MLP
     assert times["blocks.*.attn.values"] == 48
     assert times["blocks.*.mlp.up_proj"] == times["blocks.*.mlp.experts.sent"] == 24
     named = {each["phase"]: each["gradients_bytes"] for each in mixed.phases}
@@ -344,8 +344,8 @@ def test_the_picture_is_the_table() -> None:
 
 
 def test_without_a_model_every_admitted_preset_has_a_row(run: Callable[..., Ran]) -> None:
-    """Each whose step of a text is counted at its class's usual recipe, and no other; images of so many tokens are of
-    no class's size, and a position embedding may have fewer rows: both are said."""
+    """Each with a supported step on text in its class's default recipe, and no other. Presets of images, and those with
+    too few positions, are named."""
     ran = run("train", "--ctx", "1k", "--on", "80GiB")
     rows = [line.split()[0] for line in ran.out.splitlines() if line.startswith(" ")][1:]
     models = (presets.load(name) for name in presets.names())

@@ -35,9 +35,9 @@ def test_a_peak_is_solved_by_search_and_saved_bytes_in_closed_form() -> None:
     """4,715 tokens as `train --on 80GiB` finds; a token saves 6,973,204 bytes, and 780 are there anyway."""
     peak = LLAMA.solve("ctx", "peak_bytes=80GiB")
     assert (peak.total, peak.models[0]["beyond"], peak.models[0]["closed_form"]) == (4715, 4716, None)
-    kept = LLAMA.solve("ctx", "saved_bytes=80GiB")
-    assert kept.models[0]["closed_form"] == "(85,899,345,920 − 780)/6,973,204"
-    for value, holds in ((kept.total, True), (kept.total + 1, False)):
+    solved = LLAMA.solve("ctx", "saved_bytes=80GiB")
+    assert solved.models[0]["closed_form"] == "(85,899,345,920 − 780)/6,973,204"
+    for value, holds in ((solved.total, True), (solved.total + 1, False)):
         assert (LLAMA.train(ctx=value).saved_bytes <= 80 * 1024**3) is holds
     eager = LLAMA.solve("batch", "saved_bytes=80GiB", ctx=512, attention="eager").total
     assert LLAMA.train(ctx=512, batch=eager, attention="eager").saved_bytes <= 80 * 1024**3
@@ -77,10 +77,10 @@ def test_whose_step_is_not_counted_is_named(run: Callable[..., Ran]) -> None:
     ran = run("compare", "--by", "line", "gpt2", "t5gemma-2b-2b", "--train", "--ctx", "512", "--json")
     (facts,) = json.loads(ran.out)["models"]
     assert facts["left_out"] == NAMES and NAMES[0] not in facts["totals"]
-    said = " ".join(run("compare", "--by", "line", "gpt2", "t5gemma-2b-2b", "--train", "--ctx", "512").out.split())
+    printed = " ".join(run("compare", "--by", "line", "gpt2", "t5gemma-2b-2b", "--train", "--ctx", "512").out.split())
     assert (
         "Not included: bytes of a training step (t5gemma-2b-2b: the training step of t5gemma has not been measured)."
-        in said
+        in printed
     )
 
 
@@ -96,7 +96,7 @@ def test_arrays_are_taken_point_by_point() -> None:
             LLAMA.evaluate("peak_bytes", **knobs)
 
 
-def test_a_peak_that_an_order_decides_is_said_to_be_the_most() -> None:
+def test_a_peak_that_depends_on_the_order_of_parameters_is_an_upper_limit() -> None:
     report = load("gpt2").sweep("peak_bytes", ctx=[16], optimizer="adamw-for-loop")
     (facts,) = load("gpt2").train(ctx=16, optimizer="adamw-for-loop").models
     assert report.rows[0]["peak_bytes"] == facts["peak_bytes"] > facts["peak_least_bytes"]

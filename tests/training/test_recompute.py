@@ -19,8 +19,9 @@ from tfacct.training.step import TrainingStep
 
 
 def test_llama_by_hand() -> None:
-    """In bf16, a block keeps 4·N·H + 4·K·H + 4·N bytes a token less, and the kernel's seeds, 24 bytes: q, k, v and the
-    values, 2 bytes each, and a sum's logarithm in fp32. The angles are handed over: 4·H bytes a token."""
+    """In bf16, a layer saves 4·N·H + 4·K·H + 4·N bytes a token less, and the kernel's seeds, 24 bytes: q, k, v and the
+    result, 2 bytes a number, and a log-sum in fp32. cos and sin are arguments of the recomputed module: 4·H bytes a
+    token."""
     llama = load("llama-3.1-8b")
     plain, again = llama.train(ctx=4096), llama.train(ctx=4096, recompute="attention")
     heads, keys, size, tokens = 32, 8, 128, 4096
@@ -69,8 +70,8 @@ def test_lists_of_modules_by_hand(recompute: str, attention: Any, each: int, onc
 def test_an_activation_of_experts_runs_again_for_the_matmul_after_it() -> None:
     """Megatron's moe_act: act(gate) and its product with up go, for each of the two experts of a token."""
     plain, again = (small("mixtral-8x7b", how).graph.layers[0].graph for how in ("none", "selective:moe_act"))
-    gone = {each.path for each in plain.saved} - {each.path for each in again.saved}
-    assert gone == {"blocks.*.mlp.experts.act", "blocks.*.mlp.experts.act.gate"}
+    recomputed = {each.path for each in plain.saved} - {each.path for each in again.saved}
+    assert recomputed == {"blocks.*.mlp.experts.act", "blocks.*.mlp.experts.act.gate"}
     ((*_, last),) = again.recomputed_parts
     assert last == "blocks.*.mlp.experts.down_proj.weight"
 
@@ -119,7 +120,7 @@ def test_flops_of_gpt2_by_hand(run: Callable[..., Ran]) -> None:
         load("mamba-130m").flops(train=True, recompute="attention")
 
 
-def test_recomputed_attention_is_said(run: Callable[..., Ran]) -> None:
+def test_recomputed_attention_is_printed(run: Callable[..., Ran]) -> None:
     out = run("train", "llama-3.1-8b", "--recompute", "attention", "--ctx", "1k").out
     assert "attention recomputed" in " ".join(out.split())
     with pytest.raises(UsageError, match="recompute is none, full, attention, selective"):

@@ -82,7 +82,7 @@ def test_an_rmsnorm(mode: Mode, dtype: str, traits: Traits, expected: int) -> No
 
 
 def test_an_rmsnorm_over_all_heads_has_one_number_for_each_token() -> None:
-    """Of six heads of five: one number of four bytes, or one for each head where each is normed by itself."""
+    """Of six heads of five: one number of four bytes, or one for each head if each head has its own norm."""
     each = Pointwise("blocks.*.attn.q_norm", "B T N H", weight="H", kind="norm_rms")
     together = Pointwise("blocks.*.attn.q_norm", "B T N H", weight="N H", kind="norm_rms")
     q = HEADS[0]
@@ -157,8 +157,8 @@ def test_cos_and_sin_of_a_layer_of_their_own() -> None:
 
 
 def test_experts() -> None:
-    """Three of seven for each token: what they are sent, gate, up, the activated gate, the product, and each result,
-    which a share of four bytes weights."""
+    """Three of seven for each token: their inputs, gate, up, act(gate), act(gate) · up, and each result, which a
+    routing weight of four bytes scales."""
     sent = "B T A D, D Fe -> B T A Fe"
     lines = (
         Matmul("blocks.*.mlp.experts.gate_proj", sent, expert_axis="E"),
@@ -236,7 +236,7 @@ CLASSES: list[tuple[str, str, dict[str, Any], int, int, int]] = [
 
 
 def deviation(name: str, recipe: dict[str, Any], tokens: int, saved_bytes: int, peak: int) -> float:
-    """By which share the rules are off the class, in what is saved or in the peak."""
+    """The larger relative error of saved bytes and peak, compared with the class."""
     model = load(name).loaded
     source = tokens if model.architecture.encoder is not None else 0
     work = Workload(tokens, tokens, 1, source=source, new_source=source)

@@ -220,8 +220,8 @@ def test_ranks_offload_their_share() -> None:
 def test_what_is_on_the_host_is_one_line(run: Callable[..., Ran]) -> None:
     words = "train llama-3.1-8b --ctx 8k --recompute full --offload activations,optimizer --verbose"
     out = run(*words.split(), columns=200).out
-    said = "On the host: 29.9 GiB of optimizer state and 1.88 GiB of layer inputs. 33.7 GiB move between host"
-    assert said in " ".join(out.split())
+    note = "On the host: 29.9 GiB of optimizer state and 1.88 GiB of layer inputs. 33.7 GiB move between host"
+    assert note in " ".join(out.split())
 
 
 def test_fp32_over_a_pass_in_fp32_is_no_autocast() -> None:

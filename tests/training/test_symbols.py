@@ -40,18 +40,18 @@ def test_a_layer_of_llama_by_hand(run: Callable[..., Ran]) -> None:
 
 
 def test_a_layer_of_llama_under_autocast_by_hand(run: Callable[..., Ran]) -> None:
-    """Two norms keep the stream and what they scaled in fp32, 8·D each, and a root; q, k, v, gate and up have a copy of
-    their input each in bf16, 10·D together; the cast of each weight stays, 2 bytes a number."""
+    """Two norms save the residual stream and what they scaled in fp32, 8·D each, and 1/rms; q, k, v, gate and up each
+    save a bf16 copy of their input, 10·D together, and each matmul the cast of its weight, 2 bytes a number."""
     ran = run("formula", "llama", "--of", "saved", "--weights", "fp32", "--json")
-    said = json.loads(ran.out)
-    (facts,) = said["models"]
+    printed = json.loads(ran.out)
+    (facts,) = printed["models"]
     (layer,) = facts["saved_by_layer"]
     casts = "2*(2*D*N*H + 2*D*K*H + 3*D*F)"
     by_hand = f"B*T*(2*(8*D + 4) + 10*D + 4*N*H + 4*K*H + 8*F + 4*N) + {casts} + 24"
     assert polynomial(layer["bytes_formula"], facts) == polynomial(by_hand, facts)
-    assert said["convention"].startswith("as transformers runs it with sdpa under torch.autocast: ")
+    assert printed["convention"].startswith("as transformers runs it with sdpa under torch.autocast: ")
     trained = load("llama-3.2-1b").train(ctx=64, batch=2, weights_dtype="fp32")
-    assert trained.convention == said["convention"]
+    assert trained.convention == printed["convention"]
     found = load("llama-3.2-1b").formula(of="saved", ctx=64, batch=2, weights_dtype="fp32")
     assert found.saved_bytes == trained.saved_bytes
     assert "--weights applies to a training step's bytes" in run("formula", "llama", "--weights", "fp32").err
@@ -59,8 +59,8 @@ def test_a_layer_of_llama_under_autocast_by_hand(run: Callable[..., Ran]) -> Non
 
 def test_a_layer_of_gpt2_with_eager_attention_by_hand(run: Callable[..., Ran]) -> None:
     """In bf16, of each score: the softmax, a byte of its dropout's mask, and what is left of it, 2 + 1 + 2. Two
-    LayerNorms keep their input and two statistics, products read their results: 8·D + 16; two masks of dropouts, 2·D.
-    Queries, keys, values and their sum are 8·N·H, the network's five tensors 10·F."""
+    LayerNorms save their input and two statistics, matmuls their results: 8·D + 16; two dropout masks, 2·D. Queries,
+    keys, values and the result of attention are 8·N·H, the MLP's five tensors 10·F."""
     (facts,) = json.loads(run("formula", "gpt2", "--of", "saved", "--attention", "eager", "--json").out)["models"]
     by_hand = "5*B*T**2*N + B*T*(10*D + 8*N*H + 10*F + 16)"
     assert polynomial(facts["saved_by_layer"][0]["bytes_formula"], facts) == polynomial(by_hand, facts)
@@ -69,7 +69,7 @@ def test_a_layer_of_gpt2_with_eager_attention_by_hand(run: Callable[..., Ran]) -
 @pytest.mark.parametrize("dtype", ["bf16", "fp32"])
 @pytest.mark.parametrize("family", ["llama", "gpt2", "mixtral", "qwen3", "gemma", "olmo2"])
 def test_formulas_hold_at_other_sizes(family: str, dtype: str) -> None:
-    """A formula in letters is the account of its own model, line by line and in total."""
+    """At the model's own sizes, each line's formula and the total are those of `train`."""
     for seed in range(20, 26):
         pick = Random(seed)
         model = load_model(family, random_config(family, seed))
@@ -103,12 +103,12 @@ def test_windows_are_laid_out_in_two_ways(attention: Any, context: int) -> None:
     mistral = load("mistral-7b-v0.1")
     report = mistral.formula(of="saved", ctx=context, attention=attention)
     axis_names = {sympy.Symbol(axis): about["value"] for axis, about in report.legend.items()}
-    kept = mistral.train(ctx=context, attention=attention).saved_bytes
+    saved = mistral.train(ctx=context, attention=attention).saved_bytes
     assert (
-        polynomial(report.models[0]["total_formula"], report.models[0]).subs(axis_names) == report.saved_bytes == kept
+        polynomial(report.models[0]["total_formula"], report.models[0]).subs(axis_names) == report.saved_bytes == saved
     )
-    said = "contexts below 4,096" if context < 4096 else "contexts of at least 4,096"
-    assert any(said in note for note in report.notes)
+    contexts = "contexts below 4,096" if context < 4096 else "contexts of at least 4,096"
+    assert any(contexts in note for note in report.notes)
 
 
 def test_latex_has_every_line(run: Callable[..., Ran]) -> None:
