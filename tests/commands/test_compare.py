@@ -165,7 +165,10 @@ def test_training_steps_are_compared_by_their_peak(run: Run) -> None:
     rows = {line[1:18].strip(): line[18:].split() for line in states.splitlines()}
     state, peak = (getattr(load("gpt2").train(ctx=64), key) for key in ("optimizer_bytes", "peak_bytes"))
     assert rows["optimizer state"] == [f"{state / 2**20:.0f}", "MiB", "0", "B"]
-    assert rows["… of the peak"][0] == f"{100 * state / peak:.1f}%" and {"gradients", "≈ peak memory"} <= set(rows)
+    assert rows["state ÷ peak"][0] == f"{100 * state / peak:.1f}%" and {
+        "gradients",
+        "≈ peak memory",
+    } <= set(rows)
     alike = run("compare", "gpt2", "--ctx", "64", "--recompute", "none,full").out  # both peak in the optimizer step
     assert "recompute none: 3.3 × the saved activations of recompute full." in alike
     longest = run("compare", "gpt2", "--train", "--optimizer", "adamw,sgd").out

@@ -38,7 +38,7 @@ def test_several_batches_are_a_row_each(run) -> None:
     assert (facts["workload"]["batch"], facts["total_bytes"]) == (64, 16_060_522_496 + 64 * 2**30)
     assert run(*asked).out.splitlines()[1] == "From 16.0 GiB at batch 1 to 79.0 GiB at batch 64."
     ran = run(*asked, "--on", "24GiB")
-    assert ran.out.splitlines()[1] == "Fits in 24 GiB up to batch 8 of those listed."
+    assert ran.out.splitlines()[1] == "Batch 8 is the largest of these that fits in 24 GiB."
     rows = [line.split() for line in ran.out.splitlines() if "GiB" in line][-3:]
     assert [row[-1] for row in rows] == [f"{74_075 // 1:,}", f"{74_075 // 8:,}", f"{74_075 // 64:,}"]
     report = load("llama-3.1-8b").memory(batch="1,8,64", ctx="8k", on="24GiB")
@@ -76,7 +76,7 @@ def test_each_column_of_a_rank_is_that_ranks() -> None:
 def test_the_elements_of_mha_are_explained() -> None:
     """DeepSeek V3: keys of 128 + 64, values of 128, a latent of 512 and 64 rotary elements."""
     notes = load("deepseek-v3").kv(ctx=4096).notes
-    each = "MHA: 128 heads × (192 for keys + 128 for values) instead of 512 + 64"
+    each = "MHA would cache 128 heads × (192 key + 128 value) elements per token and layer, the latent 512 + 64"
     assert f"{each}." in notes
     found = load("deepseek-v3.2").kv(ctx=4096)  # its indexer has a key of 128, and (40,960 + 128) / (576 + 128) = 58.4
     assert f"{each}; both include 128 for the indexer." in found.notes and "58.4 × less" in found.answer

@@ -97,7 +97,7 @@ def usage_error(error: Any) -> UsageError:
     if parameter is not None and (several := re.search(r"'([^']+,[^']+)' is not one of", message)):
         each = (f"{parameter.opts[0]} {value.strip()}" for value in several[1].split(","))
         described = _compared(command) or f"run the command once for each: {', '.join(each)}"
-    hint = possible or described or f"`{command} --help` lists its options"
+    hint = possible or described or f"see `{command} --help`"
     return UsageError(_invalid_value(error) or message[:1].lower() + message[1:], hint)
 
 

@@ -152,7 +152,7 @@ class MemoryLimit:
         if self.count not in (1, ranks):
             each = units.budget(self.memory).replace(" ", "") if self.device is None else self.device.id
             raise UsageError(
-                f"{option('on', f'{self.count}x{each}')} has {self.count:,} devices, the layout {ranks:,} ranks",
+                f"{option('on', f'{self.count}x{each}')} has {self.count:,} devices, but the layout {ranks:,} ranks",
                 f"{option('on', f'{ranks}x{each}')}, or {option('on', each)} to use the memory of one",
             )
         return self
@@ -186,8 +186,7 @@ def memory_limit(
                 count, device = devices.several(option("on"), on)
             except NotFoundError as error:
                 if not devices.is_file(name):
-                    question = f"how much memory does it have? {option('on', '12GB')} gives a size instead of a name"
-                    error.hint = f"{question}; {devices.listing()}"
+                    error.hint = f"{option('on', '12GB')} gives its memory instead; {devices.listing()}"
                 raise
             if count > 1 and not device.links.any:
                 device.link(count)  # raises UsageError: no link is known

@@ -209,7 +209,7 @@ def with_known_bytes(models: Sequence[LoadedModel], dtype: str | None) -> tuple[
     return [model for model, _ in known], [Skipped(tuple(names), reason, advice) for reason, names in by_reason.items()]
 
 
-OR_AS_GIVEN = ", or quantized as published"
+OR_AS_GIVEN = " or as published"
 GIVEN, PUBLISHED, ASSUMED = "given", "published", "assumed"
 """Sources of the format of weights: the user, a config or files next to it, or assumed."""
 

@@ -305,7 +305,7 @@ def _with_uncounted(sections: Sequence[Sequence[Row]], models: Sequence[Subject]
 
 
 def workload_words(models: Sequence[LoadedModel], request: Request, batch: str = "") -> str:
-    """`context 16,384, batch 1`, or `each model's own longest context, batch 1`. `batch`: other words for the batch."""
+    """`context 16,384, batch 1`, or `each model's longest context, batch 1`. `batch`: other words for the batch."""
     differ = _contexts_differ(models, request)
     sources = {request.source or model.source for model in models if model.source is not None}
     source = (
@@ -317,9 +317,7 @@ def workload_words(models: Sequence[LoadedModel], request: Request, batch: str =
         source += " if any"
     new = _new_tokens(models, request)
     step = "" if new is None else f"{new_tokens(new)} at "
-    where = (
-        "each model's own longest context" if differ else f"context {selection.workload(models[0], request).context:,}"
-    )
+    where = "each model's longest context" if differ else f"context {selection.workload(models[0], request).context:,}"
     return f"{step}{where}{source}, {batch or f'batch {request.batch:,}'}"
 
 

@@ -408,7 +408,7 @@ def _columns(
         estimated = "≈ " if one.name == PEAK and any(each.step and not each.step.exact for each in numbers) else ""
         shown.append((one.name, f"{estimated}{OF_STEP.get(one.name, one.name)}", one.unit))
         if one.name == "optimizer_bytes":
-            shown.append((OPTIMIZER_SHARE, "… of the peak", "share"))
+            shown.append((OPTIMIZER_SHARE, "state ÷ peak", "share"))
     if fit is not None and _of_training(sides):
         shown.append(("fits", f"fits {fit.where}", "text"))
     elif fit is not None:

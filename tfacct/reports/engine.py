@@ -310,7 +310,7 @@ def _answer(about: About) -> str:
     if found.lacks:
         return f"Does not start: {found.lacks}. {about.instead}"
     if found.free is not None:
-        return f"Starts: a cache of {found.tokens:,} tokens fits, {found.free / GIB:.1f} GiB stay free (formula)."
+        return f"Starts: a cache of {found.tokens:,} tokens fits, ≈ {found.free / GIB:.1f} GiB stay free."
     almost, error = ("≈ ", "error not measured") if about.near else ("", "tokens exact")
     if about.near and (errors := launch.engine.facts.get("error")):
         measured = f"on {errors['starts']} starts of {launch.engine.name} {errors['versions']},"
@@ -382,8 +382,7 @@ NOTES = (
     NoteRow("release", 2, lambda about: about.launch.profile.facts.get("note")),
     NoteRow("half", 2, _half, "Activations are in float16: the card has no bfloat16."),
     NoteRow("images", 2, _images, "The activations include {items} dummy images of {tokens:,} tokens."),
-    NoteRow("total", 2, lambda about: about.launch.device.memory_words, "Memory of a card: {}."),
-    NoteRow("concurrency", 3, lambda about: _log_lines(about)[1:], "It will also say{}"),
+    NoteRow("concurrency", 3, lambda about: _log_lines(about)[1:], "The log will also say{}"),
     NoteRow("changes", 3, lambda about: [one.sentence for one in about.changes][1:]),
 )
 

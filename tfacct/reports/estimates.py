@@ -139,7 +139,7 @@ def _evidence(one: Placement) -> str:
     here, verb = error.on.get(one.device.id, 0), "measured" if error.kind in NEVER_FITTED else "fitted"
     where = f"; {_on_device(here, 'run', verb)}" if here else ""
     return (
-        f"What was measured is the latency of whole requests{where}. Cross-validation:"
+        f"Measured: the latency of whole requests{where}. Cross-validation:"
         " each cell (device × model × engine × format) is predicted with constants fitted to the others."
     )
 
@@ -155,7 +155,7 @@ class StepError(NamedTuple):
     def note(self, law: str = "", *, with_dtype: bool = True) -> str:
         """The error in words, of the estimates by one of several laws if it is named."""
         dtype = f"Not measured in {self.unmeasured}. " if self.unmeasured and with_dtype else ""
-        return f"{f'Estimate of {law}.' if law else 'Estimate.'} {dtype}{self.sentence}"
+        return f"{f'Estimate under {law}.' if law else 'Estimate.'} {dtype}{self.sentence}"
 
 
 def step_error(

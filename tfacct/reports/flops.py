@@ -574,7 +574,7 @@ def _beyond_rule(about: About) -> dict[str, str] | None:
     apart = [runs[path] - flops for path, flops in rule.items() if path in runs]
     attends = model_notes.attends(about.models) and not model_notes.mixers(about.models)
     terms = {
-        f"+ {{}} for {'attention scores and values' if attends else 'some matmuls'} (no parameters)": free,
+        f"+ {{}} for {'attention scores and values' if attends else 'matmuls of activations'} (no parameters)": free,
         f"− {{}} for {model_notes.outside_matmuls(outside)} (no matmul)": sum(outside.values()),
         "+ {} for weights that run more than once per token": sum(more for more in apart if more > 0),
         "− {} for weights that run for fewer tokens": -sum(less for less in apart if less < 0),
@@ -588,7 +588,7 @@ def _recomputes(about: About) -> dict[str, str] | None:
         return None
     return {
         "what": "every layer" if about.first.recompute == "full" else "attention",
-        "more": f": {units.si(about.first.recomputed)} FLOPs" if len(about.counted) == 1 else "",
+        "more": f" ({units.si(about.first.recomputed)} FLOPs)" if len(about.counted) == 1 else "",
     }
 
 
@@ -626,7 +626,7 @@ NOTES = (
     NoteRow("never_called", 1, _if_called),
     NoteRow("attention_overtakes", 1, _overtakes),
     NoteRow("step", 2, lambda about: about.first.train, STEP),
-    NoteRow("recompute", 2, _recomputes, "Recomputation runs {what} up to the last matmul that backward needs{more}."),
+    NoteRow("recompute", 2, _recomputes, "Recomputation runs {what} again{more}, up to the last matmul it needs."),
     NoteRow("active", 2, lambda about: len(about.models) > 1 and model_notes.active_notes(about.models)),
     *model_notes.BLOCKS,
     NoteRow("beyond_rule", 2, _beyond_rule, "Difference from {rule}: {terms}."),

@@ -473,7 +473,7 @@ def _batches_answer(rows: Sequence[dict[str, Any]], smallest: About) -> str:
         if not fitting:
             why = f": {_missing(smallest, smallest.limit)}" if _nothing_fits(smallest.fit) else ""
             return f"None of these batches fits {where}{why}."
-        return f"Fits {where} up to batch {fitting[-1]:,} of those listed."
+        return f"Batch {fitting[-1]:,} is the largest of these that fits {where}."
     least, most = rows[0], rows[-1]
     if least["total_bytes"] == most["total_bytes"]:
         return f"{units.binary(least['total_bytes'])} at every batch."
@@ -629,7 +629,7 @@ def _per_request(about: About) -> dict[str, str] | None:
     if mesh is not None:
         on_rank, shared = one.cache_at(batch=1), mesh.ep <= mesh.tp
         group = "" if shared or mesh.tp == 1 else " of its group"
-        where = f", {units.binary(on_rank)} on {'each GPU' if mesh.pp == 1 else 'the GPU with most'}{group}"
+        where = f", {'' if mesh.pp == 1 else 'at most '}{units.binary(on_rank)} on each GPU{group}"
         if on_rank == size:
             where = f", all of it on {'each' if group or shared else 'one'} GPU{group}"
             where += " (tp does not shard the latent of MLA)" * (is_latent(one.model) and mesh.tp > 1)
@@ -665,10 +665,10 @@ def _longest_request(about: About) -> str:
     if not fit or _nothing_fits(fit):
         return ""
     context, free, limit = fit["largest_context"], fit["context_slack_bytes"], fit["context_limit"]
-    batch, stage = about.counted[0].work.batch, fit.get("context_stage")
+    batch = about.counted[0].work.batch
     if not model.has_cache:
         ends = "the context or the batch" if limit is None else f"the batch; {END} limits the context to {limit:,}"
-        return "" if free is None else f"{units.binary(free)} are free. Nothing is cached, so nothing limits {ends}."
+        return "" if free is None else f"No cache limits {ends}."
     if context == 0:
         return f"Not even one token fits at batch {batch:,}."
     if context is None:
@@ -677,8 +677,7 @@ def _longest_request(about: About) -> str:
     past = f"; the model was trained for {model.context:,}" if context > model.context else ""
     past = f", {END}" if context == limit else past
     who = "A single request" if batch == 1 else f"{batch:,} requests"
-    full = f"; stage {stage:,} fills up first" if stage else ""
-    return f"{who} can have {context:,} tokens{'' if batch == 1 else ' each'}{past}{full}."
+    return f"{who} can have {context:,} tokens{'' if batch == 1 else ' each'}{past}."
 
 
 def _vllm(about: About) -> str:
@@ -687,7 +686,7 @@ def _vllm(about: About) -> str:
     if not found or not fit:
         return ""
     beyond = " beyond the reserve" if fit["reserve_bytes"] else ""
-    less = "" if about.limit is not None and about.limit.engine else f"; its profiling run{beyond} is not included"
+    less = "" if about.limit is not None and about.limit.engine else f" Not included: its profiling run{beyond}."
     if found["starts"]:
         from tfacct.engines.profiles import engine
 
@@ -698,12 +697,12 @@ def _vllm(about: About) -> str:
         return (
             f'vLLM would start with "GPU KV cache size: {now:,} tokens"{older} and'
             f' "Maximum concurrency for {context:,} tokens per request: {found["concurrency"]:.2f}x"'
-            f" ({found['count']:,} pages){less}."
+            f" ({found['count']:,} pages).{less}"
         )
     longest = found["largest_max_model_len"]
     return (
         f"vLLM would raise a ValueError at --max-model-len {context}. The largest that starts is"
-        f" --max-model-len {longest}{'' if longest == fit['context_limit'] else less}."
+        f" --max-model-len {longest}.{'' if longest == fit['context_limit'] else less}"
     )
 
 
@@ -729,14 +728,16 @@ PAGES = NoteRow(
 STATE_NOTE = NoteRow(
     "state", 2, lambda about: model_notes.state_notes(about.models, about.caches, staged="pp" in about.facts[0])
 )
-UNWINDOWED = NoteRow("unwindowed", 2, _unwindowed, "Without windows, an engine would cache {size} ({bytes:,} bytes).")
+UNWINDOWED = NoteRow(
+    "unwindowed", 2, _unwindowed, "An engine that ignores the windows caches {size} ({bytes:,} bytes)."
+)
 SHRINKING = NoteRow(
     "shrinking",
     3,
     lambda about: about.alone.get("kv_bytes_next_token", 0) < 0,
     "The next token completes a compressed key, which is smaller than the tokens it replaces, so the cache shrinks.",
 )
-LARGEST_MEANS = "the largest that {}; may exceed the trained context, but not a learned position embedding."
+LARGEST_MEANS = "the largest that {}, also beyond the trained context, but not beyond a learned position embedding."
 NOTES = (
     NoteRow("vllm", 1, _vllm),
     NoteRow("engine", 1, _engine),
@@ -1010,7 +1011,7 @@ def _variants(about: About) -> str:
     if not any(one.variants["mha"] for one in about.counted):
         return ""
     if about.alone and is_latent(about.models[0]):
-        return f"MHA: {' or '.join(_mha_of_latent(about.models[0]))}."
+        return f"MHA would cache {' or '.join(_mha_of_latent(about.models[0]))}."
     return "MHA: one KV head per query head. MQA: one KV head for all query heads."
 
 
@@ -1028,7 +1029,8 @@ def _mha_of_latent(model: LoadedModel) -> list[str]:
         for _, part in model.architecture.having(LatentAttention)
     )
     return [
-        f"{heads:,} heads × ({nope + rope:,} for keys + {value:,} for values) instead of {rank:,} + {rope:,}"
+        f"{heads:,} heads × ({nope + rope:,} key + {value:,} value) elements per token and layer, the latent"
+        f" {rank:,} + {rope:,}"
         f"{f'; both include {indexer:,} for the indexer' if indexer else ''}"
         for heads, nope, rope, value, rank, indexer in latents
     ]

@@ -244,7 +244,7 @@ def source_notes(models: Sequence[LoadedModel], work: Workload | None = None) ->
     encoder = models[0].architecture.encoder
     if encoder is not None and encoder.given:
         source = "The source is image features from another model, which is not counted."
-        what = f"{source} Its cross keys and values are cached"
+        what = f"{source} Keys and values of cross-attention are cached"
         return [f"{what}." if read else f"{what} and cost nothing in this step."]
     window, padding = (encoder and encoder.longest) or 1, ""
     if work is not None and work.source % window:
@@ -252,9 +252,9 @@ def source_notes(models: Sequence[LoadedModel], work: Workload | None = None) ->
             f", padded to {rounded_up(work.source, window) * window:,} tokens, a multiple of the window ({window:,})"
         )
     return [
-        f"The encoder runs once, over the whole source{padding}. Its cross keys and values are cached."
+        f"The encoder runs once, over the whole source{padding}. Keys and values of cross-attention are cached."
         if read
-        else "The encoder ran before this step; its cross keys and values are cached, so neither costs anything here."
+        else "The encoder and the keys and values of cross-attention ran before this step and cost nothing here."
     ]
 
 
@@ -330,11 +330,11 @@ def _sized_notes(models: Sequence[LoadedModel], staged: bool) -> list[str]:
     without = [model.name for model in models if not model.architecture.attentions]
     if not without:
         return []
-    size = "a state of fixed size, so further tokens add nothing"
+    size = "a state of fixed size for any context"
     if staged and len(models) == 1:
-        return [f"No attention in this stage, so no keys and values: every layer keeps {size}."]
+        return [f"No attention in this stage: every layer keeps {size}."]
     if len(without) == len(models) and not staged:
-        return [f"No attention, so no keys and values: every layer keeps {size}."]
+        return [f"No attention: every layer keeps {size}."]
     who = f"{', '.join(without)} keeps" if len(without) == 1 else f"{', '.join(without)} keep"
     return [f"{who} no keys and values{' in the stage shown' if staged else ''}, but {size}."]
 
@@ -618,22 +618,22 @@ def _mode_words(model: LoadedModel, runs: MlaMode) -> str:
 
 def latent_step_notes(points: Sequence[tuple[LoadedModel, Point]]) -> list[str]:
     """The mode of latent attention in a step, and FLOPs in the other mode."""
-    sentences = []
+    named: dict[MlaMode, list[str]] = {}
     for model, point in points:
-        runs, other = latent_mode(model, point), other_latent_mode(model, point)
-        if runs is None:
+        if (runs := latent_mode(model, point)) is None:
             continue
-        form, flops = (other["latent_attention"], units.si(other["total_flops"])) if other else ("", "")
         if len(points) > 1:
-            sentences.append(f"{model.name} {runs} {f'({form}, it would take {flops}FLOPs)' if form else 'as set'}")
-        elif not form:
+            named.setdefault(runs, []).append(model.name)
+        elif (other := other_latent_mode(model, point)) is None:
             return [f"Latent attention is counted in {runs} form, as set: {_mode_words(model, runs)}."]
         else:
+            form, flops = other["latent_attention"], units.si(other["total_flops"])
             return [
                 f"Latent attention is counted in {runs} form, the cheaper one here: {_mode_words(model, runs)}."
                 f" In {form} form it would take {flops}FLOPs (--set {model.config.mla_mode_field}={form})."
             ]
-    return [f"Latent attention: {'; '.join(sentences)}."] if sentences else []
+    modes = "; ".join(f"{runs} in {listed(models)}" for runs, models in named.items())
+    return [f"Latent attention: {modes}."] if modes else []
 
 
 def latent_facts(model: LoadedModel, point: Point) -> dict[str, Any]:
@@ -756,8 +756,8 @@ def attention_words(models: Sequence[LoadedModel], masked: bool) -> str:
     encoder = "I × J in an encoder" + (" outside windowed layers" if masked and "near" in pairs else "")
     further = {"I J": encoder, "T J": "T × J in cross-attention"}
     if len(pairs) > 1:
-        further |= {"tiles": "within each window of patches", "windows": "within each overlapping window"}
-    further |= {"overlap": "in an encoder, pairs within overlapping windows"}
+        further |= {"tiles": "pairs inside windows of patches", "windows": "pairs inside overlapping windows"}
+    further |= {"overlap": "pairs inside overlapping windows of an encoder"}
     others = [words for kind, words in further.items() if kind in pairs]
     if pairs & {"causal", "window", "chunks", "chosen"}:
         if not masked:

@@ -172,7 +172,7 @@ def work_notes(models: Sequence[LoadedModel], stage: int, mesh: Mesh) -> list[st
     return [*shard_notes(models, mesh), *stages, *expert_notes(models, mesh), *axis_notes(mesh, "flops")]
 
 
-SP = "sp shards the residual stream between matmuls, so it changes nothing here."
+SP = "--sp changes nothing here: it shards the residual stream between matmuls."
 EP_CACHE = "ep shards experts, which cache nothing."
 AXIS_NOTES = (
     ("ep", ("flops",), "Routing is assumed even over the experts."),

@@ -247,7 +247,7 @@ def _drafts(about: Any) -> dict[str, Any] | None:
         f"On {MTP_RUNS} runs of DeepSeek-V3, which log neither drafts nor acceptance, the median error of TPOT was"
         f" {units.percent(MTP_ERROR)} with {MTP_DRAFTS} drafts and an acceptance fitted to each of {MTP_CELLS} cells."
     )
-    compared = "No run with a draft model was measured." if about.load.drafts.model else measured
+    compared = "" if about.load.drafts.model else f" {measured}"
     return {"draft": about.one.host.draft, "verified": about.load.drafts.tokens + 1, "compared": compared}
 
 
@@ -279,18 +279,17 @@ def _unfit(about: Serving) -> dict[str, Any] | None:
 def _ranges(about: Serving | Fewest) -> str:
     """What the ranges of a token and of a first token mean."""
     alone = about.most.requests == 1
-    first = f"First token: the prefill and ≈ {units.seconds(CONSTANTS.request)} in the server"
+    ends = "from one prompt on an idle server to the last of all prompts sent at once, "
     if alone:
-        first += "." if about.one.error() is None else " (80% interval)."
-    else:
-        first += "; from one prompt on an idle server to the last of all prompts sent at once."
+        ends = "" if about.one.error() is None else "the 80% interval, "
+    first = f"First token: {ends}≈ {units.seconds(CONSTANTS.request)} in the server included."
     if about.load.new == 1 or (alone and about.one.error("token") is None):
         return first
-    token = "from prompts that wait for running answers to prompts that interrupt them"
+    token = "the low end if prompts wait for running answers, the high end if they interrupt them"
     if about.one.error("token") is not None:
         token = "the 80% interval" + ", widened to all your own runs" * about.one.scattered
-    others = "" if alone else ", waits for other prefills included"
-    return f"Time per token{others}: {token}. {first}"
+        token += "" if alone else ", waits for other prefills included"
+    return f"Time per token: {token}. {first}"
 
 
 def _errors(about: Serving | Fewest) -> str:
@@ -304,7 +303,6 @@ def _errors(about: Serving | Fewest) -> str:
 ERROR = NoteRow("error", 1, _errors)
 PLACED_NOTES = (
     RANGE,
-    NoteRow("price", 2, lambda about: about.load.price, "Price: {:g} per device-hour, as given."),
     FILES,
     LINKS,
     NoteRow("limit", 2, lambda about: about.memory.notes),
@@ -337,7 +335,7 @@ NOTES = (
         "drafts",
         1,
         _drafts,
-        "A step verifies {verified:,} tokens of a request and yields {draft.accepted:.2f} on average. {compared}",
+        "A step verifies {verified:,} tokens of a request and yields {draft.accepted:.2f} on average.{compared}",
     ),
     NoteRow(
         "adapters",

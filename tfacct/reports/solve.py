@@ -504,7 +504,7 @@ def _where(unknown: str, request: Request, model: LoadedModel, metrics: Sequence
         step = "" if new is None else f", {new_tokens(new)}"
         return f"{step}, batch {request.batch:,}"
     if unknown not in UNKNOWNS and not same:
-        return f", each at its own longest context, batch {request.batch:,}"
+        return f", each at its longest context, batch {request.batch:,}"
     words = build.workload_words([model], request)
     return f", {words.rpartition(', batch')[0] if unknown == 'batch' else words}"
 

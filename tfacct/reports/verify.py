@@ -282,7 +282,7 @@ def _rank_notes(every: Sequence[RankChecks]) -> list[str]:
     for published, whose in ((False, "torch's tutorials"), (True, "the plan that transformers publishes")):
         names = [found.model.name for found in every if found.mesh.tp > 1 and found.published is published]
         if names:
-            notes.append(f"Sharded over tp by {whose}{'' if len(every) == 1 else f': {listed(names)}'}.")
+            notes.append(f"Sharded over tp as in {whose}{'' if len(every) == 1 else f': {listed(names)}'}.")
     if mesh.sp and any(found.model.architecture.having(LatentAttention) for found in every):
         notes.append("Latent attention reads the gathered residual stream, as in torchtitan's plan of DeepSeek-V3.")
     if any(found.published and tied(found.model) for found in every):

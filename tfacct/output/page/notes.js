@@ -132,7 +132,7 @@ function beyondRule({ model, state, products, tensors, rule, active, params }) {
 	const names = OUTSIDE.filter(kind => kinds.has(kind));
 	const joined = [names.slice(0, -1).join(", "), names.at(-1)].filter(Boolean).join(" and ");
 	const found = [
-		["+", runs.get(""), `${model.mixes ? "some matmuls" : "attention scores and values"} (no parameters)`],
+		["+", runs.get(""), `${model.mixes ? "matmuls of activations" : "attention scores and values"} (no parameters)`],
 		["−", sums.outside, `${joined} (no matmul)`],
 		["+", sums.more, "weights that run more than once per token"],
 		["−", sums.fewer, "weights that run for fewer tokens"],

@@ -128,7 +128,7 @@ export function gallery(page, state, device, query, order, acts) {
 		kind,
 	]);
 	const fitting = rows.filter(({ counted }) => counted.dtype !== null && count.fits(counted, device.serving)).length;
-	const own = state.ctx === null ? ", each at its own longest context" : "";
+	const own = state.ctx === null ? ", each at its longest context" : "";
 	const text = `${fitting} of ${rows.length} models fit on ${device.name} with these settings${own}.`;
 	return [
 		h("p.note", { role: "status" }, text),
