@@ -77,6 +77,7 @@ class LayerRules:
         # The operation that computes each tensor; a layer's inputs have special names.
         self.makers = {LAYER_INPUT: LAYER_INPUT, RESIDUAL: LAYER_INPUT, "read B D J": MEMORY}
         self.flow: dict[str, DataFlow] = {}  # inputs and outputs of each operation
+        self.matmuls: dict[str, str] = {}  # the matmul of the class by operation
         self.fp32 = {LAYER_INPUT, RESIDUAL} if mode.autocast else set[str]()  # tensors that stay in fp32 under autocast
         self.in_layer = bool(group.numbers)
         names = [line.path for line in group.lines]
@@ -104,9 +105,21 @@ class LayerRules:
     def graph(self) -> LayerGraph:
         """The graph of one layer, as found by the rules."""
         saved = (SavedTensor(path, axes, tuple(by), role) for path, (axes, role, by) in self.saved.items())
-        backward, forward = tuple(self.backward), tuple(self.forward)
-        flow = tuple(self.flow.values())
-        return LayerGraph(tuple(self.order), tuple(saved), backward, tuple(self.casts), flow=flow, forward=forward)
+        flow, forward = tuple(self.flow.values()), tuple(self.forward)
+        graph = LayerGraph(tuple(self.order), tuple(saved), (), tuple(self.casts), flow=flow, forward=forward)
+        return graph._replace(backward=tuple(self.with_waiting(graph)))
+
+    def with_waiting(self, graph: LayerGraph) -> Iterator[BackwardOp]:
+        """The backward operations, with the gradients of norms' results that later matmuls have computed."""
+        reads, waiting = graph.reads(), dict[str, list[Transient]]()
+        for norm in (each for each in graph.flow if "norm" in each.at):
+            readers = [name for name in self.order if norm.at in reads[name] and name in self.matmuls]
+            of_last = [name for name in readers if self.matmuls[name] == self.matmuls[readers[-1]]]
+            if norm.result is not None and readers:
+                for name in self.order[self.order.index(norm.at) + 1 : self.order.index(of_last[0])]:
+                    waiting.setdefault(name, []).append(Transient(norm.result.axes, norm.result.role))
+        for each in self.backward:  # then a matmul adds its own gradient
+            yield each._replace(temporary=(*each.temporary, *waiting.pop(each.at, ())))
 
     # One rule for each kind of line.
 
@@ -122,6 +135,7 @@ class LayerRules:
         mode, (left, right, out) = self.mode, (" ".join(self.experts(axes)) for axes in line.einsum[:3])
         read, name = right if line.weight_is_left else left, f"{line.path}.weight"
         owner, _, leaf = line.path.rpartition(".")
+        self.matmuls[name] = f"{owner}.{self.fused(leaf)}"
         convolves = "Kc" in read.split()  # and reads the sequence, not windows
         read = " ".join(axis for axis in read.split() if axis != "Kc")
         reads = (self.last(read),)
@@ -137,7 +151,7 @@ class LayerRules:
             biases = (each for each in line.parameters() if each.path.endswith(".bias"))  # which no gradient needs
             self.casts += (WeightCast(name, Transient(" ".join(bias.axes))) for bias in biases)
             if source in self.fp32 or source.startswith("read "):
-                source = f"{owner}.{self.fused(leaf)}.in".removeprefix(".")
+                source = f"{self.matmuls[name]}.in".removeprefix(".")
         if leaf == "router" and self.traits.fp32_router and not (mode.fp32 or mode.autocast):
             self.save(f"{line.path}.upcast", read, name, "fp32")
             self.save(f"{line.path}.weight_copy", weight, f"{line.path}.matmul", "fp32")
@@ -288,7 +302,8 @@ class LayerRules:
                 self.save(f"{path}.shares", "B T A", name, shares)
                 role = "fp32" if shares == "fp32" else role  # of their product with the results, too
             reads = () if name.endswith("routing") else (source,)
-            self.op(name, Transient(spec, role, 3 if kind == "weighting" else 2), reads=reads)
+            cast = [] if role == self.role_of_experts(path) or self.mode.recomputed else [Transient(spec)]
+            self.op(name, Transient(spec, role, 3 if kind == "weighting" else 2), *cast, reads=reads)
         self.add(path, axes, only=True)
         if path == FINAL_NORM and "final" in self.mode.dropouts:
             self.drops(path, spec, reads=(path,))

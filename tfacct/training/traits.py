@@ -117,7 +117,10 @@ TRAITS: Mapping[str, Traits] = {
             Traits(narrow_softmax=True, fp32_norm_weights="parameters", narrow_shares=True, clamped_experts=True),
         ),
         ("gptj", Traits(fp32_scores=True)),
-        ("granitemoe granitemoeshared lfm2_moe mellum olmoe phimoe qwen2_moe qwen3_moe", Traits(narrow_shares=True)),
+        (
+            "granitemoe granitemoeshared lfm2_moe mellum mistral4 olmoe phimoe qwen2_moe qwen3_moe",
+            Traits(narrow_shares=True),
+        ),
         ("helium", Traits(fp32_norm_weights="copies", rotary_per_layer=True)),
         ("llama4_text", Traits(narrow_softmax=True, dense_experts=True)),
         ("minimax_m2 nemotron phi qwen3_5_text stablelm", Traits(rejoins_heads=True)),
