@@ -78,7 +78,7 @@ class LightningHybrid(SharedExperts, Decoder):
     reference_only = "-partial_rotary_factor group_norm_size linear_silu moe_shared_expert_intermediate_size"
     ignored_fields = """score_function scoring_func seq_aux topk_method router_dtype moe_router_enable_expert_bias
         moe_router_enable_shared_expert moe_router_enable_routed_scaling use_rmsnorm embedding_dropout output_dropout
-        norm_topk_prob norm_head max_window_layers router_type rope_traditional"""
+        norm_head router_type rope_traditional"""
     task_heads = DECODER
     expert_counts = ("num_experts", "num_shared_experts")
 
@@ -125,10 +125,6 @@ class LightningHybrid(SharedExperts, Decoder):
             out_bias=self.use_bias,
             simple=True,
         )
-
-    def softmax_attention(self, layer: Layer) -> AnyAttention:
-        """Attention of the other layers. Raises ConfigError."""
-        raise NotImplementedError
 
     def attention(self, layer: Layer, **overrides: Any) -> Any:
         return self.lightning() if layer.kind == LIGHTNING else self.softmax_attention(layer)

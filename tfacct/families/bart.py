@@ -50,6 +50,12 @@ def side_modules(prefix: str, side: str) -> dict[str, str]:
     }
 
 
+def both_sides(layers: int, heads: int, width: int) -> dict[str, int]:
+    """Layers, heads and MLP width, equal on both sides."""
+    sizes = {"layers": layers, "attention_heads": heads, "ffn_dim": width}
+    return {f"{side}_{name}": size for side in ("encoder", "decoder") for name, size in sizes.items()}
+
+
 class EncoderDecoder(Family):
     """Encoder and decoder of one width, with their own heads and MLPs, for any kind of input."""
 
@@ -71,14 +77,14 @@ class EncoderDecoder(Family):
     key_bias = True
     separate_encoder_axes = "KHF"
     """Axes of the encoder whose sizes are its own."""
-    required_values: ClassVar[Mapping[str, object]] = {"is_encoder_decoder": True}
+    required_values = {"is_encoder_decoder": True}
     reference_only = "is_encoder_decoder"
     attribute_map = {
         "hidden_size": "d_model",
         "num_attention_heads": "encoder_attention_heads",
         "num_hidden_layers": "encoder_layers",
     }
-    ignored_fields = """encoder_layerdrop decoder_layerdrop init_std save_step force_bos_token_to_be_generated
+    ignored_fields = """encoder_layerdrop decoder_layerdrop save_step force_bos_token_to_be_generated
         add_cross_attention extra_pos_embeddings"""
     constant_axes = frozenset("G")
     task_heads = {"ForConditionalGeneration": SEQ2SEQ, "Model": BODY}
@@ -113,10 +119,6 @@ class EncoderDecoder(Family):
     def embedding(self, side: str) -> Embedding:
         """Embedding of one side; the encoder shares the decoder's."""
         return Embedding(vocab=self.vocab_size, hidden=self.d_model, shared=side == "encoder")
-
-    def positions(self, side: str) -> Positions:
-        """Positions of one side."""
-        raise NotImplementedError
 
     def ends(self, side: str) -> dict[str, Any]:
         """The parts before and after the layers of one side."""
@@ -155,7 +157,6 @@ class BartBase(EncoderDecoder):
     trained_positions = True
     """Whether positions are learned, not sinusoidal and stored."""
     required_values = {  # as in the class, for any older config
-        **EncoderDecoder.required_values,
         "normalize_before": False,
         "add_final_layer_norm": False,
         "add_bias_logits": False,
@@ -180,7 +181,11 @@ class Bart(BartBase):
     static_position_embeddings: StrictBool = False
 
     offset = 2
-    required_values = {**BartBase.required_values, "normalize_embedding": True, "static_position_embeddings": False}
+    required_values = {
+        "normalize_embedding": True,
+        "static_position_embeddings": False,
+        "tie_word_embeddings": True,
+    }
     dropouts = DROPOUTS
     pooler_modules = {"pooler": "classification_head.dense", "classifier": "classification_head.out_proj"}
     task_heads = {
@@ -198,26 +203,12 @@ class Bart(BartBase):
         asks = "it searches the ids for the end-of-text token, but the test ids are random"
         return asks if self.task_head.head == "classes" else None
 
-    def check(self) -> None:
-        super().check()
-        if not self.tie_word_embeddings:
-            raise self.refused("tie_word_embeddings", False)
-
 
 class PLBart(Bart):
     """PLBART: BART for programs. Only default sizes and scaled embeddings differ."""
 
     sizes = dict(vocab=50005)
-    defaults = dict(
-        d_model=768,
-        scale_embedding=True,
-        encoder_layers=6,
-        encoder_attention_heads=12,
-        encoder_ffn_dim=3072,
-        decoder_layers=6,
-        decoder_attention_heads=12,
-        decoder_ffn_dim=3072,
-    )
+    defaults = dict(d_model=768, scale_embedding=True, **both_sides(6, 12, 3072))
     dropouts = MORE_DROPOUT
 
 
@@ -229,7 +220,7 @@ class Mvp(Bart):
     prompt_length: NonNegativeInt = 100
     prompt_mid_dim: NonNegativeInt = 800
     reference_only = "prompt_length prompt_mid_dim"
-    required_values = {**Bart.required_values, "use_prompt": False}
+    required_values = {"use_prompt": False}
     dropouts = MORE_DROPOUT
 
 
@@ -239,7 +230,7 @@ class PreNormBart(Bart):
     defaults = dict(normalize_before=True, add_final_layer_norm=True, normalize_embedding=False)
     order = "pre"
     offset, embedding_norm = 0, False
-    required_values = {**Bart.required_values, **defaults}
+    required_values = defaults
     task_heads = BartBase.task_heads
     module_names = {"encoder.final_norm": ".encoder.layer_norm", "final_norm": ".decoder.layer_norm"}
 
@@ -249,7 +240,7 @@ class MBart(PreNormBart):
 
     defaults = dict(normalize_embedding=True)
     offset, embedding_norm = 2, True
-    required_values = {**PreNormBart.required_values, **defaults}
+    required_values = defaults
 
 
 class Pegasus(PreNormBart):
@@ -257,22 +248,14 @@ class Pegasus(PreNormBart):
 
     defaults = dict(static_position_embeddings=True)
     trained_positions = False
-    required_values = {**PreNormBart.required_values, **defaults}
+    required_values = defaults
 
 
 class Blenderbot(PreNormBart):
     """Blenderbot: mBART's layers, with positions from the first row and no norm after the embeddings."""
 
     sizes = dict(vocab=8008, context=128)
-    defaults = dict(
-        d_model=2560,
-        encoder_layers=2,
-        encoder_attention_heads=32,
-        encoder_ffn_dim=10240,
-        decoder_layers=24,
-        decoder_attention_heads=32,
-        decoder_ffn_dim=10240,
-    )
+    defaults = {"d_model": 2560, **both_sides(24, 32, 10240), "encoder_layers": 2}
     ignored_fields = "layernorm_variant"
 
 
@@ -280,16 +263,9 @@ class BlenderbotSmall(Bart):
     """Blenderbot small: BART's layers, with positions from the first row; the decoder adds them after the norm."""
 
     sizes = dict(context=512)
-    defaults = dict(
-        d_model=512,
-        encoder_layers=8,
-        encoder_ffn_dim=2048,
-        decoder_layers=8,
-        decoder_ffn_dim=2048,
-        do_blenderbot_90_layernorm=True,
-    )
+    defaults = dict(d_model=512, do_blenderbot_90_layernorm=True, **both_sides(8, 16, 2048))
     offset = 0
-    required_values = {**Bart.required_values, "do_blenderbot_90_layernorm": True}
+    required_values = {"do_blenderbot_90_layernorm": True}
     ignored_fields = "layernorm_variant"
     task_heads = BartBase.task_heads
 
@@ -331,11 +307,7 @@ class Marian(BartBase):
     ignored_fields = "num_layers"
     dropouts = DROPOUTS
     task_heads = {"MTModel": SEQ2SEQ, "Model": BODY}
-
-    @property
-    def target_vocab_size(self) -> int:
-        """decoder_vocab_size, or vocab_size if absent."""
-        return self.decoder_vocab_size or self.vocab_size
+    target_vocab_size = property(lambda self: self.decoder_vocab_size or self.vocab_size)
 
     def check(self) -> None:
         self.require({"normalize_embedding": False, "static_position_embeddings": True})
@@ -400,15 +372,7 @@ class FSMT(BartBase):
 class Whisper(EncoderDecoder):
     """Whisper: an encoder of audio after two convolutions, a decoder of text; norms before the sublayers."""
 
-    defaults = dict(
-        d_model=384,
-        encoder_layers=4,
-        encoder_attention_heads=6,
-        encoder_ffn_dim=1536,
-        decoder_layers=4,
-        decoder_attention_heads=6,
-        decoder_ffn_dim=1536,
-    )
+    defaults = dict(d_model=384, **both_sides(4, 6, 1536))
     vocab_size: PositiveInt = 51865
     num_mel_bins: PositiveInt = 80
     max_source_positions: PositiveInt = 1500

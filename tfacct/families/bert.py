@@ -115,11 +115,7 @@ class BertLike(Family):
     """Whether the class declares its head before the base model, so that the tied embedding has the head's name."""
     head_may_be_untied = False
 
-    @property
-    def context(self) -> int:
-        """Rows of the position embedding."""
-        rows: int = self.max_position_embeddings
-        return rows
+    context = property(attrgetter("max_position_embeddings"))
 
     @property
     def embedding_width(self) -> int | None:
@@ -202,21 +198,19 @@ class BertLike(Family):
 class PositionsAfterPadding(BertLike):
     """Positions counted from the row after the padding token's."""
 
-    @property
-    def offset(self) -> int:
-        """Rows of the position embedding before the first position."""
-        first: int = self.pad_token_id + 1
-        return first
+    offset = property(lambda self: self.pad_token_id + 1)
+    """Rows of the position embedding before the first position."""
 
     @property
     def context(self) -> int:
         """Rows from the first position on. Raises ConfigError if there are none."""
-        rows: int = self.max_position_embeddings
-        if rows <= self.offset:
+        rows: int = self.max_position_embeddings - self.offset
+        if rows < 1:
             raise ConfigError(
-                f"max_position_embeddings = {rows:,} leaves no positions after pad_token_id = {self.pad_token_id:,}"
+                f"max_position_embeddings = {self.max_position_embeddings:,} leaves no positions after pad_token_id ="
+                f" {self.pad_token_id:,}"
             )
-        return rows - self.offset
+        return rows
 
     def positions(self) -> Positions | None:
         return Positions(rows=self.context + self.offset, offset=self.offset, **self.embedding_sizes)
@@ -247,7 +241,7 @@ class DecoderCapable(BertBase):
     type_vocab_size: PositiveInt = 2
     is_decoder: StrictBool = False
     position_embedding_type: StrictStr = "absolute"
-    required_values: ClassVar[Mapping[str, object]] = {"position_embedding_type": "absolute", "is_decoder": False}
+    required_values = {"position_embedding_type": "absolute", "is_decoder": False}
 
 
 class Bert(DecoderCapable):
@@ -294,7 +288,7 @@ class DPR(DecoderCapable):
     """DPR: BERT as an encoder of questions or of passages; the first token is the text's vector."""
 
     projection_dim: NonNegativeInt = 0
-    ignored_fields = f"{Bert.ignored_fields} gradient_checkpointing"
+    ignored_fields = Bert.ignored_fields
     task_heads = {
         f"{side}Encoder": TaskHead(
             f"DPR{side}Encoder",
@@ -353,16 +347,13 @@ class RemBert(DecoderCapable):
     defaults = dict(tie_word_embeddings=False)
     input_embedding_size: PositiveInt = 256
     output_embedding_size: PositiveInt = 1664
-    required_values = {**DecoderCapable.required_values, "tie_word_embeddings": False}
+    required_values = {"tie_word_embeddings": False}
     head_may_be_untied = True
     task_heads = POOLED
     base_model_prefix = "rembert"
     module_names = {**mlm_head_modules("cls.predictions"), "embed.project": ".encoder.embedding_hidden_mapping_in"}
-
-    @property
-    def embedding_width(self) -> int:
-        """The projection exists even if the embeddings are as wide as the model."""
-        return self.input_embedding_size
+    # The projection exists even if the embeddings are as wide as the model.
+    embedding_width = property(attrgetter("input_embedding_size"))
 
     def head(self) -> Head:
         return replace(super().head(), tied=False, width=None, output_width=self.output_embedding_size)
@@ -528,11 +519,8 @@ class Albert(BertBase):
         "mlp.down_proj": "ffn_output",
         "mlp_norm": "full_layer_layer_norm",
     }
-
-    @property
-    def embedding_width(self) -> int:
-        """The projection exists even if the embeddings are as wide as the model."""
-        return self.embedding_size
+    # The projection exists even if the embeddings are as wide as the model.
+    embedding_width = property(attrgetter("embedding_size"))
 
 
 class DistilBert(BertLike):

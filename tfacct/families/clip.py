@@ -239,6 +239,5 @@ class Phi4MultimodalVision(SiglipVision):
 
     def pooler(self, hidden: Any) -> AttentionPooler | None:
         """SigLIP's: the class does not read vision_use_head. Raises ConfigError."""
-        if not self.vision_use_head:
-            raise self.refused("vision_use_head", False)
+        self.require({"vision_use_head": True})
         return super().pooler(hidden)

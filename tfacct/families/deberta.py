@@ -172,19 +172,9 @@ class DebertaBase(BertBase):
 
     def check(self) -> None:
         super().check()
-        for name in ("embedding_size", "pooler_hidden_size"):
-            if getattr(self, name) not in (None, self.hidden_size):
-                raise self.refused(name, getattr(self, name))
+        self.require_if_given(dict.fromkeys(("embedding_size", "pooler_hidden_size"), self.hidden_size))
         if self.relative_attention and not self.position_terms:
             raise self.refused("pos_att_type", self.pos_att_type)
-
-    def distance_scores(self) -> dict[str, Any]:
-        """The family's fields for `DisentangledAttention`."""
-        raise NotImplementedError
-
-    def distance_embedding(self) -> Distances:
-        """Embedding of distances, shared by all layers."""
-        raise NotImplementedError
 
     def attention(self) -> Attention:
         """Attention scaled by the number of terms of a score; disentangled if relative_attention is set."""
@@ -287,8 +277,7 @@ class DebertaV2(DebertaBase):
 
     def check(self) -> None:
         super().check()
-        if self.attention_head_size not in (None, self.hidden_size // self.num_attention_heads):
-            raise self.refused("attention_head_size", self.attention_head_size)
+        self.require_if_given({"attention_head_size": self.hidden_size // self.num_attention_heads})
         if self.conv_kernel_size and (self.conv_groups != 1 or self.conv_kernel_size % 2 == 0):
             name = "conv_groups" if self.conv_groups != 1 else "conv_kernel_size"
             raise self.refused(name, getattr(self, name))

@@ -4,6 +4,7 @@ A family declares what differs: its fields, the layer pattern (`layers`), and th
 """
 
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 from pydantic import Field
@@ -150,22 +151,10 @@ class DecoderBase(Family):
         if self.heads_fill_hidden_size and self.head_dim * self.num_attention_heads != self.hidden_size:
             raise self.refused("head_dim", self.head_dim)
 
-    @property
-    def context(self) -> int:
-        """max_position_embeddings."""
-        longest: int = self.max_position_embeddings
-        return longest
-
-    @property
-    def activation(self) -> str:
-        """The activation of the class."""
-        name: str = self.hidden_act
-        return name
-
-    @property
-    def residual_factor(self) -> float | None:
-        """Factor of sublayer outputs before they are added to the residual stream."""
-        return None
+    context = property(attrgetter("max_position_embeddings"))
+    activation = property(attrgetter("hidden_act"))
+    residual_factor: ClassVar[Any] = None
+    """Factor of sublayer outputs before they are added to the residual stream."""
 
     def rope(self) -> Rotary:
         """Rotary embedding, in the format of transformers 4 or 5."""

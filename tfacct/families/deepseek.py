@@ -32,7 +32,7 @@ from tfacct.families.decoder import (
     SharedExperts,
     Window,
 )
-from tfacct.families.family import mlp_modules
+from tfacct.families.family import ABSENT, mlp_modules
 from tfacct.families.fields import (
     CoreSchema,
     JsonDict,
@@ -212,8 +212,7 @@ class AXK2(DsaDecoder):
     )
     q_lora_rank: PositiveInt = 384
     gated_norm_rank: PositiveInt = 16
-    reference_only = "-moe_layer_freq"
-    required_values = {"mlp_bias": False}
+    required_values = {"moe_layer_freq": ABSENT}
     task_heads = CLASSIFYING
     layer_module_names = {
         **gated_norm_modules("attn_norm", "input_layernorm"),
@@ -257,8 +256,7 @@ class Dots1(DeepseekExperts, Decoder):
 
     def check(self) -> None:
         super().check()
-        if self.v_head_dim not in (None, self.head_dim):
-            raise self.refused("v_head_dim", self.v_head_dim)
+        self.require_if_given({"v_head_dim": self.head_dim})
 
     def layers(self) -> list[Layer]:
         window, first = self.sliding_window, self.max_window_layers
@@ -304,9 +302,6 @@ class Mistral4(DeepseekBase):
         return super().attention(layer, temperature=read_temperature(self.rope_parameters or MISTRAL4_ROPE))
 
 
-LayerNumbers = Annotated[
-    list[int], CoreSchema(core_schema.list_schema(core_schema.int_schema(strict=True, ge=0), strict=True))
-]
 MISTRAL_LARGE4_ROPE = {
     "rope_type": "yarn",
     "rope_theta": 10_000.0,
@@ -349,7 +344,7 @@ class MistralLarge4(GlmMoeDsa):
     n_shared_experts: PositiveInt = 1
     no_rope_layers: Flags | None = None
     no_rope_layer_interval: PositiveInt = 4
-    kv_source_layers: LayerNumbers | None = None
+    kv_source_layers: list[NonNegativeInt] | None = None
     final_logit_softcapping: PositiveFloat = 30.0
     class_prefixes = ("MistralLarge4", "MistralLarge4Text")
     task_heads = inside_composite("MistralLarge4ForConditionalGeneration", "MistralLarge4TextModel")
@@ -365,8 +360,7 @@ class MistralLarge4(GlmMoeDsa):
         """True for each layer that computes a latent; the others reuse that of an earlier layer. Raises ConfigError."""
         layers = self.num_hidden_layers
         sources = [*range(layers)] if self.kv_source_layers is None else self.kv_source_layers
-        if len(sources) != layers:
-            raise ConfigError(f"kv_source_layers names {len(sources):,} layers, and num_hidden_layers is {layers:,}")
+        check_length("kv_source_layers", sources, layers)
         last: dict[bool, int] = {}
         for number, source in enumerate(sources):
             if source > number or sources[source] != source:
@@ -540,13 +534,13 @@ class Dots3Note(DsaDecoder):
     swa_rope_theta: PositiveFloat | None = 50_000.0
     indexer_pairs = "neighbours"
     class_prefixes = ("Dots3Note", "Dots3NoteText")
-    reference_only = "-layer_types -moe_layer_freq -per_layer_config swa_num_key_value_heads"
+    reference_only = "-layer_types -per_layer_config swa_num_key_value_heads"
     attribute_map = {
         "moe_shared_expert_intermediate_size": "shared_experts_intermediate_size",
         "sliding_window_size": "sliding_window",
     }
     keep_in_fp32_modules = ()
-    required_values = {"mlp_bias": False}
+    required_values = {"moe_layer_freq": ABSENT}
     layer_module_names = {"attn.rope_norm": "self_attn.k_rope_only_layernorm", "attn.gate_proj": "self_attn.g_proj"}
 
     def kinds(self) -> list[str]:

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
-from pydantic_core import core_schema
+from pydantic import StrictInt
 
 from tfacct.architecture.grouped import group
 from tfacct.architecture.parts import Experts, Part, Rotary, SelfAttention
@@ -18,7 +18,6 @@ from tfacct.families.decoder import EXPERT_MODULES, EXPERT_TENSORS, Decoder, Win
 from tfacct.families.family import mlp_modules
 from tfacct.families.family_config import FamilyConfig, validate
 from tfacct.families.fields import (
-    CoreSchema,
     Fraction,
     JsonDict,
     LayerCount,
@@ -50,7 +49,6 @@ LEGACY_RATES = {LIGHT: "compress_rate_csa", HEAVY: "compress_rate_hca"}
 DEFAULT_ROTARY_FRACTION = 64 / 512
 """Default fraction of a head with rotary embedding."""
 INDEXER_FIELDS = {"index_n_heads", "index_head_dim", "index_topk"}
-Ratios = Annotated[list[int], CoreSchema(core_schema.list_schema(core_schema.int_schema(strict=True), strict=True))]
 COMPRESSOR = "kv_proj gate_proj kv_norm"
 COMPRESSES = {"light": "lightly compressed", "heavy": "heavily compressed", None: "uncompressed"}
 """Kinds of layers by compression."""
@@ -253,7 +251,7 @@ class DeepseekV4(HyperConnected):
     n_shared_experts: NonNegativeInt = 1
     max_position_embeddings: PositiveInt = 1_048_576
     layer_types: LayerTypes | None = None
-    compress_ratios: Ratios | None = None
+    compress_ratios: list[StrictInt] | None = None
     compress_rates: JsonDict | None = None
     compress_rate_csa: PositiveInt | None = None
     compress_rate_hca: PositiveInt | None = None

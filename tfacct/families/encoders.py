@@ -1,6 +1,7 @@
 """Encoders of images, audio or short texts: pre-norm layers with biases, and no cache."""
 
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import Any, ClassVar, Literal
 
 from tfacct.architecture.blocks import Block, Stack
@@ -38,17 +39,10 @@ class EncoderBase(Family):
     embedding_norm, final_norm = False, True
     """Whether a norm comes before the first layer, and after the last."""
 
-    @property
-    def width(self) -> int:
-        """Width of the layers."""
-        hidden: int = self.hidden_size
-        return hidden
-
-    @property
-    def eps(self) -> float:
-        """The epsilon of all norms."""
-        eps: float = self.layer_norm_eps
-        return eps
+    width = property(attrgetter("hidden_size"))
+    """Width of the layers."""
+    eps = property(attrgetter("layer_norm_eps"))
+    """The epsilon of all norms."""
 
     def norm(self) -> Norm:
         return Norm(hidden=self.width, kind=self.norm_kind, eps=self.eps)
@@ -115,11 +109,8 @@ class ImageEncoder(Encoder):
     patch_size: PositiveInt = 16
 
     patch_bias, class_token = True, False
-
-    @property
-    def extra_tokens(self) -> int:
-        """Learned tokens after the class token."""
-        return 0
+    extra_tokens: ClassVar[Any] = 0
+    """Learned tokens after the class token."""
 
     @property
     def context(self) -> int:
@@ -127,7 +118,7 @@ class ImageEncoder(Encoder):
         side = self.image_size // self.patch_size
         if side == 0:
             raise ConfigError(f"image_size {self.image_size:,} is smaller than patch_size {self.patch_size:,}")
-        return side**2 + self.class_token + self.extra_tokens
+        return side**2 + self.class_token + int(self.extra_tokens)
 
     def patches(self, **overrides: Any) -> Patches:
         """Projection of each patch, and the class token if there is one."""

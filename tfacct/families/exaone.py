@@ -1,21 +1,14 @@
 """LG's EXAONE models."""
 
-from typing import Annotated
-
 from pydantic import Field
-from pydantic_core import core_schema
 
 from tfacct.architecture.parts import QKNorm
 from tfacct.base.errors import ConfigError
 from tfacct.families.decoder import NORMS_AFTER, QK_NORMS, Decoder, Layer, SharedExperts, Window, with_experts
-from tfacct.families.fields import CoreSchema, NonNegativeInt, PositiveInt
+from tfacct.families.fields import NonNegativeInt, PositiveInt, StrictStr
 from tfacct.families.layer_kinds import LayerTypes, MlpLayerTypes
 from tfacct.families.llama import OwnCodeLlama
 from tfacct.families.task_heads import DECODER
-
-WindowPattern = Annotated[
-    int | str, CoreSchema(core_schema.union_schema([core_schema.int_schema(ge=0), core_schema.str_schema()]))
-]
 
 
 class Exaone(OwnCodeLlama):
@@ -44,7 +37,7 @@ class ExaoneWindows(Decoder):
     sizes = dict(vocab=102400, hidden=4096, mlp=16384, layers=32, heads=32, kv_heads=32, context=2048)
     defaults = dict(rms_norm_eps=1e-5)
     sliding_window: Window | None = 4096
-    sliding_window_pattern: WindowPattern | None = 4
+    sliding_window_pattern: NonNegativeInt | StrictStr | None = 4
     layer_types: LayerTypes | None = None
     layer_module_names = QK_NORMS
     qk_norm = QKNorm(0)

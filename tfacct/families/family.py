@@ -48,7 +48,8 @@ class Family(Base):
     """What a family may declare.
 
     Merged along the base classes, nearest last: `module_names`, `layer_module_names`, `tensor_names`,
-    `layer_tensor_names`, `attribute_map`, `attention_options` … (tables), `ignored_fields`, `reference_only` (words).
+    `layer_tensor_names`, `attribute_map`, `required_values`, `attention_options` … (tables), `ignored_fields`,
+    `reference_only` (words).
     For all others, the nearest declaration counts. A class name (also in task heads) or `layer_path` that begins with a
     dot is inside the base model (`base_model_prefix`).
     """
@@ -87,7 +88,7 @@ class Family(Base):
     head_options: ClassVar[Mapping[str, Any]] = {}
     """The same of the language model's head."""
     required_values: ClassVar[Mapping[str, object]] = {}
-    """Fields that no part can express → the one value that is counted; any other is an error."""
+    """Fields that no part can express → the only supported value."""
     base_model_prefix: ClassVar[str] = "model"
     """As in transformers: the attribute that holds the model without a head; "" if there is none."""
 
@@ -101,7 +102,7 @@ class Family(Base):
             setattr(cls, name, value)
 
     def options(self, part: str, **overrides: Any) -> dict[str, Any]:
-        """Arguments of a part in this class, and `own` ones, which take precedence."""
+        """Arguments of a part in this class, and `overrides`, which take precedence."""
         given = getattr(self, f"{part}_options")
         return {name: v(self) if isinstance(v, attrgetter) else v for name, v in given.items()} | overrides
 
@@ -202,7 +203,7 @@ def build(family: type[Family]) -> type[FamilyConfig]:
         "task_heads": {
             ending: replace(head, paths=in_base_model(family, head.paths)) for ending, head in heads.items()
         },
-        **{name: merged(family, name) for name in OPTIONS},
+        **{name: merged(family, name) for name in (*OPTIONS, "required_values")},
         **{name: property(attrgetter(of)) for name, of in aliases.items() if not hasattr(family, name)},
         "ignored_fields": frozenset(merged_words(family, "ignored_fields")),
         "base_model_path": prefix and f"{prefix}.",
@@ -214,7 +215,7 @@ def build(family: type[Family]) -> type[FamilyConfig]:
     counted = {word.removeprefix("-") for word in words if word.startswith("-")}
     passive = {name for name, field in fields.items() if _is_passive(field.annotation)}
     config.nested_defaults = {name: size for name, size in config.nested_defaults.items() if fields[name].is_required()}
-    required = {*merged(family, "required_values")} - {"tie_word_embeddings"}
+    required = {*config.required_values} - {"tie_word_embeddings"}
     config.reference_only = frozenset((passive | (words | required) & {*fields}) - counted)
     done: type[FamilyConfig] = config
     return done

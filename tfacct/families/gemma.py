@@ -123,8 +123,7 @@ class VaultGemma(Gemma2):
     norms = "before"
 
     def check(self) -> None:
-        if self.use_bidirectional_attention:
-            raise self.refused("use_bidirectional_attention", True)
+        self.require_if_given({"use_bidirectional_attention": False})
 
 
 class Gemma3Text(Gemma2):
@@ -531,11 +530,6 @@ class Gemma3n(PerLayerGemma):
         theta = parameters["rope_theta"] if kind in by_kind or older is None else older
         return Rotary(theta, self.rope_scaling if kind == FULL and not by_kind else parameters)
 
-    def head_sizes(self, layer: Gemma3nLayer) -> dict[str, int]:
-        heads, kv_heads = self.num_attention_heads, self.num_key_value_heads
-        group = divide_exactly(heads, kv_heads, "num_attention_heads by key/value heads")
-        return {"kv_heads": kv_heads, "group": group, "head_dim": require_even(self.head_dim)}
-
     def embeddings_and_head(self) -> dict[str, Any]:
         hidden = self.hidden_size
         streams = {"expand_streams": AltUpExpand(hidden=hidden), "join_streams": AltUpMerge(hidden=hidden)}
@@ -568,6 +562,8 @@ class Gemma4Base(PerLayerGemma):
     reference_only = "-per_layer_config"
     sliding_window_pattern = 6
     num_kv_shared_layers = 0
+    window = property(attrgetter("sliding_window"))
+    """Keys that a token sees in a layer with a window."""
 
     @property
     def overrides(self) -> dict[int, dict[str, int]]:
@@ -585,17 +581,6 @@ class Gemma4Base(PerLayerGemma):
                     raise ConfigError(f"{at} must be a whole number, not {format_value(value)}")
             found[int(text)] = dict(sizes)
         return found
-
-    @property
-    def window(self) -> int:
-        """Keys that a token sees in a layer with a window."""
-        keys: int = self.sliding_window
-        return keys
-
-    @property
-    def full_kv_heads(self) -> int:
-        """Key/value heads of layers without a window."""
-        raise NotImplementedError
 
     def heads_of(self, number: int, window: int | None) -> tuple[int, int]:
         """Size of a layer's heads, and its key/value heads. Raises ConfigError."""
@@ -690,6 +675,7 @@ class Gemma4(Gemma4Base):
 
     @property
     def full_kv_heads(self) -> int:
+        """Key/value heads of layers without a window."""
         return (self.num_global_key_value_heads if self.attention_k_eq_v else None) or self.num_key_value_heads
 
     def attention(self, layer: Any, **overrides: Any) -> AnyAttention:
@@ -746,14 +732,11 @@ class EmbeddingGemma2Text(Gemma4Base):
     module_names, layer_module_names = per_layer_modules("ple_block.", "model.ple")
     full_kv_heads = property(attrgetter("num_global_key_value_heads"))
     attention_options = dict(causal=False)
+    window = property(lambda self: 2 * self.sliding_window + 1)
+    """As many keys before the token as after it."""
 
     def per_layer_embedding(self) -> PerLayerProjection:
         return PerLayerProjection(**self.per_layer_sizes())
 
     def pooler(self, hidden: Any) -> TokenPooler:
         return TokenPooler(hidden=hidden, reads="each", width=self.embedding_dim)
-
-    @property
-    def window(self) -> int:
-        """As many keys before the token as after it."""
-        return 2 * self.sliding_window + 1

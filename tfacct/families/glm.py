@@ -231,7 +231,7 @@ class Glm5Next(HyperConnected, LowRankKimiDeltaDecoder, GlmMoeDsa):
     hc_eps: PositiveFloat = 1e-6
     class_prefixes = ("Glm5Next", "Glm5NextText")
     reference_only = "-linear_attn_config first_k_dense_replace index_kpool_always_select_tail hc_sinkhorn_iters"
-    ignored_fields = "swiglu_limit norm_topk_prob mhc index_topk_freq"
+    ignored_fields = "swiglu_limit mhc"
     checkpoint_conversion_mapping = (LowRankKimiDeltaDecoder.published_forget_gate, PUBLISHED_HYPER_CONNECTIONS)
     task_heads = inside_composite("Glm5NextForConditionalGeneration", "Glm5NextTextModel")
     constant_axes = LowRankKimiDeltaDecoder.constant_axes | {"Xf"}

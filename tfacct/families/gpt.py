@@ -2,10 +2,9 @@
 
 from dataclasses import replace
 from operator import attrgetter
-from typing import Annotated, Any
+from typing import Any
 
 from pydantic import Field
-from pydantic_core import core_schema
 
 from tfacct.architecture.parts import Attention, FeedForward, Norm, Positions, Rotary
 from tfacct.architecture.transformer import Transformer
@@ -14,14 +13,12 @@ from tfacct.base.pydantic_messages import format_value
 from tfacct.families.decoder import DIVIDED_HEAD_DIM, AnyAttention, DecoderBase, Layer
 from tfacct.families.family import attention_modules, mlp_modules
 from tfacct.families.fields import (
-    CoreSchema,
     JsonDict,
     LayerCount,
     PositiveFloat,
     PositiveInt,
     StrictBool,
     StrictStr,
-    divide_exactly,
     require_even,
 )
 from tfacct.families.layer_kinds import check_length
@@ -33,7 +30,6 @@ PDROP = {
     name: (f"{at}_pdrop", 0.1) for name, at in (("embedding", "embd"), ("residual", "resid"), ("attention", "attn"))
 }
 NO_PDROP = {name: (field, 0.0) for name, (field, _) in PDROP.items()}
-ListOfAny = Annotated[list[Any], CoreSchema(core_schema.list_schema(strict=True))]
 
 
 def four_times(field: str) -> Any:
@@ -127,7 +123,7 @@ class GPTBigCode(GPTFields):
     activation_function: StrictStr = "gelu_pytorch_tanh"
     layer_norm_epsilon: PositiveFloat = 1e-5
     ignored_fields = f"""n_ctx scale_attn_weights attention_softmax_in_fp32 scale_attention_softmax_in_fp32
-        inference_runner pad_key_length pre_allocate_kv_cache validate_runner_input max_batch_size max_sequence_length
+        inference_runner pad_key_length pre_allocate_kv_cache validate_runner_input max_batch_size
         summary_first_dropout {SUMMARY}"""
     constant_axes = frozenset()
     dropouts = PDROP
@@ -171,9 +167,7 @@ class OpenAIGPT(GPTFields):
     layer_module_names = GPT2.layer_module_names
     order = "post"
 
-    @property
-    def intermediate_size(self) -> int:
-        return 4 * self.n_embd
+    intermediate_size = property(lambda self: 4 * self.n_embd)
 
     @property
     def activation(self) -> str:
@@ -238,8 +232,8 @@ class GPTNeo(LayerNormDecoder):
     num_heads: PositiveInt = 16
     intermediate_size: PositiveInt = four_times("hidden_size")
     max_position_embeddings: PositiveInt = 2048
-    attention_types: ListOfAny | None = None
-    attention_layers: ListOfAny | None = None
+    attention_types: list[Any] | None = None
+    attention_layers: list[Any] | None = None
     window_size: PositiveInt = 256
     tie_word_embeddings: StrictBool = True
     activation_function: StrictStr = "gelu_new"
@@ -370,11 +364,7 @@ class JAIS(GPTFields):
     reference_only = "-position_embedding_type -activation_function mup_scale_qk_dot_by_d"
     task_heads = {"LMHeadModel": CAUSAL_MODEL}
     base_model_prefix = "model"
-
-    @property
-    def alibi(self) -> bool:
-        """True for ALiBi in place of learned positions."""
-        return self.position_embedding_type == "alibi"
+    alibi = property(lambda self: self.position_embedding_type == "alibi")
 
     def positions(self) -> Positions | None:
         return None if self.alibi else super().positions()
@@ -435,7 +425,7 @@ class OPT(FairseqDecoder):
     required_values = {"layer_norm_elementwise_affine": True}
     reference_only = "-layer_norm_elementwise_affine"
     attribute_map = {"_remove_final_layer_norm": "remove_final_layer_norm"}
-    ignored_fields = "layerdrop init_std"
+    ignored_fields = "layerdrop"
     dropouts = dict(residual=("dropout", 0.1), attention=("attention_dropout", 0.0))
     nested_defaults = dict(vocab_size=50272, hidden_size=768, num_hidden_layers=12, num_attention_heads=12)
     task_heads = CLASSIFYING
@@ -474,7 +464,6 @@ class ScaledFairseqDecoder(FairseqDecoder):
     """Embeddings times √hidden_size."""
 
     ignored_fields = "layerdrop"
-    layer_path = ".layers.*"
     module_names = {
         "embed": ".embed_tokens",
         "pos_embed": ".embed_positions",
@@ -482,10 +471,6 @@ class ScaledFairseqDecoder(FairseqDecoder):
         "lm_head": "lm_head",
     }
     embedding_options = dict(scaled=attrgetter("scale_embedding"))
-
-    @property
-    def head_dim(self) -> int:
-        return divide_exactly(self.hidden_size, self.num_attention_heads, "the hidden size by the number of heads")
 
 
 class BioGpt(ScaledFairseqDecoder):
@@ -532,7 +517,6 @@ class XGLM(ScaledFairseqDecoder):
         "num_hidden_layers": "num_layers",
         "num_attention_heads": "attention_heads",
     }
-    ignored_fields = "init_std"
     dropouts = dict(
         embedding=("dropout", 0.1),
         residual=("dropout", 0.1),

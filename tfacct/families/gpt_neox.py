@@ -47,7 +47,6 @@ class GPTNeoXLike(LayerNormDecoder):
     num_hidden_layers: LayerCount
     num_attention_heads: PositiveInt
     eps_field = "layer_norm_eps"
-    layer_path = ".layers.*"
     module_names = {"embed": ".embed_in", "final_norm": ".final_layer_norm", "lm_head": "lm_head"}
     layer_module_names = megatron_modules("attention")
 
@@ -175,7 +174,7 @@ class Falcon(LayerNormDecoder):
 
     attribute_map = {"n_embed": "hidden_size"}
     reference_only = "alibi"
-    ignored_fields = "apply_residual_connection_post_layernorm seq_length"
+    ignored_fields = "apply_residual_connection_post_layernorm"
     attention_bias = mlp_bias = property(lambda self: self.bias)
     intermediate_size = property(lambda self: self.ffn_hidden_size)
     constant_axes = frozenset()

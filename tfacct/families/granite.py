@@ -2,24 +2,18 @@
 
 from collections.abc import Sequence
 from operator import attrgetter
-from typing import Annotated, Any, Literal
-
-from pydantic_core import core_schema
+from typing import Any, Literal
 
 from tfacct.architecture.parts import Experts, FeedForward
 from tfacct.base.errors import ConfigError
 from tfacct.families.decoder import SINK_MODULES, SINK_TENSORS, Layer, Window, expert_modules, expert_tensors
 from tfacct.families.family import mlp_modules
-from tfacct.families.fields import CoreSchema, NonNegativeInt, PositiveFloat, PositiveInt, StrictBool
+from tfacct.families.fields import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, StrictBool
 from tfacct.families.layer_kinds import FULL, LayerTypes, validated_layer_types
 from tfacct.families.llama import Llama
 from tfacct.families.mamba import Mamba2Hybrid
 from tfacct.families.task_heads import DECODER
 
-RopeThetas = Annotated[
-    list[float],
-    CoreSchema(core_schema.list_schema(core_schema.float_schema(strict=True, ge=0, allow_inf_nan=False), strict=True)),
-]
 SHARED = dict(up="input_linear", down="output_linear", gate="input_linear")
 
 
@@ -40,9 +34,7 @@ class Granite(Llama):
     residual_factor = property(attrgetter("residual_multiplier"))
     attention_options = dict(scale=attrgetter("attention_multiplier"))
 
-    @property
-    def logit_scale(self) -> float:
-        return 1 / self.logits_scaling
+    logit_scale = property(lambda self: 1 / self.logits_scaling)
 
     def embeddings_and_head(self) -> dict[str, Any]:
         return self.scaled_embeddings_and_head(self.embedding_multiplier, self.logit_scale)
@@ -85,7 +77,7 @@ class GraniteWithWindows(Granite):
 
     sliding_window: Window | None = 128
     layer_types: LayerTypes | None = None
-    layer_rope_theta: RopeThetas | None = None
+    layer_rope_theta: list[NonNegativeFloat] | None = None
     layer_module_names, layer_tensor_names = SINK_MODULES, SINK_TENSORS
     attention_options = dict(sinks=True)
 

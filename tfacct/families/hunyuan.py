@@ -150,7 +150,7 @@ class HYV4(HyperConnected, DsaDecoder):
     hc_magnitude: PositiveFloat = 2.0
     hc_eps: PositiveFloat = 1e-6
     reference_only = "first_k_dense_replace"
-    ignored_fields = "learnable_sink_init swiglu_limit norm_topk_prob"
+    ignored_fields = "learnable_sink_init swiglu_limit"
     checkpoint_conversion_mapping = (
         (r"\.hc_pre\.hc_", ".hc_"),
         (r"\.hc_attn_layer\.hc_", ".attn_hc."),

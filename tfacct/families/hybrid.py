@@ -36,11 +36,11 @@ class ConvolutionFamily(Family):
     conv_module: ClassVar[str] = "mamba.conv"
     conv_kernel_field: ClassVar[str] = "mamba_d_conv"
     hf_extra_note = PADS
+    conv_kernel_size = property(lambda self: getattr(self, self.conv_kernel_field))
 
-    @property
-    def conv_kernel_size(self) -> int:
-        size: int = getattr(self, self.conv_kernel_field)
-        return size
+    def mixer(self) -> Any:
+        """The part with the convolution. Raises ConfigError."""
+        raise NotImplementedError
 
     def hf_extra_positions(self, work: Workload) -> Mapping[str, int]:
         return {f"blocks.*.{self.conv_module}": extra_conv_positions(self.conv_kernel_size, work)}
@@ -59,10 +59,6 @@ class HybridFamily(ConvolutionFamily):
 
 class HybridDecoder(HybridFamily, Decoder):
     """Attention in layers of kind full_attention, a mixer with a convolution in all others."""
-
-    def mixer(self) -> Any:
-        """The mixer of a layer without attention. Raises ConfigError."""
-        raise NotImplementedError
 
     def attention(self, layer: Layer, **overrides: Any) -> Any:
         return super().attention(layer, **overrides) if layer.kind == FULL else self.mixer()
@@ -107,10 +103,7 @@ class DeltaDecoder(HybridFamily, Decoder):
         """A size of DeltaNet."""
         return getattr(self, field)
 
-    @property
-    def conv_kernel_size(self) -> int:
-        size: int = self.delta_size("linear_conv_kernel_dim")
-        return size
+    conv_kernel_size = property(lambda self: self.delta_size("linear_conv_kernel_dim"))
 
     def delta(self, **overrides: Any) -> DeltaNet:
         """DeltaNet, whose value heads share key heads."""

@@ -2,10 +2,9 @@
 
 from collections.abc import Mapping
 from operator import attrgetter
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
-from pydantic import Field
-from pydantic_core import core_schema
+from pydantic import Field, StrictInt
 
 from tfacct.architecture.blocks import Block, Sublayer
 from tfacct.architecture.parts import (
@@ -35,7 +34,6 @@ from tfacct.families.decoder import (
 )
 from tfacct.families.family import ABSENT, NULL_HEADS, SAME_AS_QUERY_HEADS, mlp_modules
 from tfacct.families.fields import (
-    CoreSchema,
     LayerCount,
     NonNegativeInt,
     PositiveFloat,
@@ -153,10 +151,7 @@ class Baichuan(Decoder):
     task_heads = DECODER
     ignored_fields = "z_loss_weight"
     heads_fill_hidden_size = True
-
-    @property
-    def context(self) -> int:
-        return self.max_position_embeddings or self.model_max_length or 4096
+    context = property(lambda self: self.max_position_embeddings or self.model_max_length or 4096)
 
     def check(self) -> None:
         super().check()
@@ -376,9 +371,7 @@ class Mllama(Decoder):
 
     sizes = dict(vocab=128256, hidden=4096, mlp=14336, layers=40, heads=32, kv_heads=8, context=131072)
     defaults = dict(rms_norm_eps=1e-5, rope_theta=500_000.0)
-    cross_attention_layers: (
-        Annotated[list[int], CoreSchema(core_schema.list_schema(core_schema.int_schema(strict=True)))] | None
-    ) = IMAGE_LAYERS
+    cross_attention_layers: list[StrictInt] | None = IMAGE_LAYERS
     class_prefixes = ("Mllama", "MllamaText")
     dropouts = {}
     task_heads = {"ForCausalLM": TaskHead("MllamaForCausalLM"), "Model": TaskHead("MllamaTextModel", "none", body="")}
@@ -389,11 +382,7 @@ class Mllama(Decoder):
     }
     layer_tensor_names = {"cross_add.gate.weight": "cross_attn_attn_gate", "mlp_add.gate.weight": "cross_attn_mlp_gate"}
     heads_fill_hidden_size = True
-
-    @property
-    def source(self) -> int:
-        """Positions of one image: four tiles, each of (560 / 14)² patches and a class token."""
-        return 4 * 1601
+    source = 4 * 1601  # of one image: four tiles, each of (560 / 14)² patches and a class token
 
     @property
     def image_layers(self) -> set[int]:
@@ -432,7 +421,7 @@ class Mllama(Decoder):
 class SmolLM3(Llama):
     """SmolLM3: Llama's layer; every fourth layer has no rotary embedding."""
 
-    sizes = dict(vocab=128256, hidden=2048, mlp=11008, layers=36, heads=16, kv_heads=4, context=32768)
+    sizes = dict(vocab=128256, hidden=2048, layers=36, heads=16, kv_heads=4, context=32768)
     defaults = dict(tie_word_embeddings=True, rope_theta=2_000_000.0)
     use_sliding_window: StrictBool = False
     sliding_window: Window | None = None
@@ -470,11 +459,7 @@ class CS336(DecoderBase):
     rope_scaling = rope_parameters = None
     constant_axes = frozenset("G")
     class_prefixes = ()
-
-    @property
-    def head_dim(self) -> int:
-        """d_model / num_heads."""
-        return divide_exactly(self.d_model, self.num_heads, "d_model by num_heads")
+    head_dim = property(lambda self: self.divide("d_model", "num_heads"))
 
 
 class OpenELM(DecoderBase):
@@ -507,12 +492,9 @@ class OpenELM(DecoderBase):
     }
     ignored_fields = "num_gqa_groups qkv_multipliers rope_max_length"
     task_heads = {"ForCausalLM": CAUSAL_MODEL}
+    activation = property(lambda self: "silu" if self.activation_fn_name == "swish" else self.activation_fn_name)
 
-    @property
-    def activation(self) -> str:
-        return "silu" if self.activation_fn_name == "swish" else self.activation_fn_name
-
-    def layer_rope(self, layer: Any) -> Rotary:
+    def rope(self) -> Rotary:
         return Rotary(self.rope_freq_constant)
 
     def mlp_width(self, multiplier: float) -> int:
@@ -562,11 +544,7 @@ class Telechat(DecoderBase):
     class_prefixes = ("Telechat", "Telechat2", "TeleChat", "TeleChat2")
     task_heads = {"ForCausalLM": CAUSAL_MODEL}
     mlp_options = dict(down_bias=True)
-
-    @property
-    def context(self) -> int:
-        """The context, from the first of three fields that is given."""
-        return self.max_position_embeddings or self.seq_length or self.training_seqlen
+    context = property(lambda self: self.max_position_embeddings or self.seq_length or self.training_seqlen)
 
     def rope(self) -> Rotary:
         return Rotary(10_000.0)

@@ -2,9 +2,7 @@
 
 from dataclasses import replace
 from operator import attrgetter
-from typing import Annotated, Any
-
-from pydantic_core import core_schema
+from typing import Any
 
 from tfacct.architecture.blocks import Block, Sublayer
 from tfacct.architecture.parts import Experts, Gate, LerpResidual, Norm, QKNorm, ReadNorm, Scales, Temperature
@@ -23,7 +21,14 @@ from tfacct.families.decoder import (
     expert_tensors,
 )
 from tfacct.families.family import mlp_modules
-from tfacct.families.fields import CoreSchema, NonNegativeInt, PositiveFloat, PositiveInt, StrictBool, StrictStr
+from tfacct.families.fields import (
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    StrictBool,
+    StrictStr,
+)
 from tfacct.families.layer_kinds import (
     FULL,
     Flags,
@@ -39,7 +44,6 @@ from tfacct.families.layer_kinds import (
 from tfacct.families.task_heads import BODY, CAUSAL_MODEL, inside_composite
 
 CHUNKED = "chunked_attention"
-RopeThetas = Annotated[list[float], CoreSchema(core_schema.list_schema(core_schema.float_schema(ge=0), strict=True))]
 
 
 class Llama4(Decoder):
@@ -64,7 +68,7 @@ class Llama4(Decoder):
     attn_scale: PositiveFloat = 0.1
     class_prefixes = ("Llama4", "Llama4Text")
     reference_only = "attn_temperature_tuning floor_scale no_rope_layer_interval use_qk_norm"
-    ignored_fields = "for_llm_compressor router_jitter_noise"
+    ignored_fields = "for_llm_compressor"
     task_heads = {
         "ForCausalLM": CAUSAL_MODEL,
         "Model": BODY,
@@ -139,7 +143,7 @@ class MuseGlimmer(Decoder):
     attention_bias: StrictBool = False
     sliding_window: Window | None = 2048
     layer_types: LayerTypes | None = None
-    layer_rope_theta: RopeThetas | None = None
+    layer_rope_theta: list[NonNegativeFloat] | None = None
     final_logit_softcapping: PositiveFloat = 20.0
     qk_scale_factor: PositiveFloat = 3.87
     output_multiplier: PositiveFloat = 0.19611613513818404

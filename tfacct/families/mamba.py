@@ -98,10 +98,6 @@ class Mamba2Family(ConvolutionFamily):
         f"{PADS}; and it passes states between chunks with a matmul over all pairs of chunks"  # as reports print it
     )
 
-    def mixer(self) -> Any:
-        """Mamba-2. Raises ConfigError."""
-        raise NotImplementedError
-
     def hf_extra_flops(self, work: Workload) -> Mapping[str, int]:
         """FLOPs of weighting each state, and the initial one, for each chunk."""
         mixer = self.mixer()
@@ -123,13 +119,8 @@ class MambaBase(ConvolutionFamily):
     conv_kernel_field = "conv_kernel"
     context = 2048  # training context of the published models; there is no field for it
 
-    def mixer(self) -> Any:
-        """The only sublayer. Raises ConfigError."""
-        raise NotImplementedError
-
     def check(self) -> None:
-        if self.rms_norm is False:
-            raise self.refused("rms_norm", self.rms_norm)
+        self.require_if_given({"rms_norm": True})
 
     def architecture(self) -> Transformer:
         """Equal layers: an RMSNorm and a mixer."""
@@ -171,10 +162,7 @@ class Mamba(MambaBase):
         """Raises ConfigError if expand and another intermediate_size are given; the class writes it next to any
         width."""
         wide = self.expand * self.hidden_size
-        given = (
-            self.expand != type(self).model_fields["expand"].default and "intermediate_size" in self.model_fields_set
-        )
-        if given:
+        if self.expand != type(self).model_fields["expand"].default and "intermediate_size" in self.model_fields_set:
             hint = f"remove one: {setting('intermediate_size')} takes expand"
             self.agrees("intermediate_size", wide, "expand · hidden_size", hint=hint)
 
@@ -493,14 +481,6 @@ class ZambaDecoder(HybridFamily, Decoder):
             2 * fields["hidden_size"], fields["num_attention_heads"], "2 · hidden_size by num_attention_heads"
         )
 
-    def default_layer_types(self) -> list[str]:
-        """The kind of each layer, if layers_block_type is absent."""
-        raise NotImplementedError
-
-    def mixer(self) -> Any:
-        """The mixer of every layer. Raises ConfigError."""
-        raise NotImplementedError
-
     def layer_kinds(self) -> list[str]:
         """The kind of each layer. Raises ConfigError."""
         given = self.default_layer_types() if self.layers_block_type is None else self.layers_block_type
@@ -621,11 +601,10 @@ class Zamba2(Mamba2Family, ZambaDecoder):
     }
     layer_tensor_names = mamba2_tensors("mamba")
 
-    @property
-    def context(self) -> int:
-        return 16_384 if self.use_long_context else self.max_position_embeddings
+    context = property(lambda self: 16_384 if self.use_long_context else self.max_position_embeddings)
 
     def default_layer_types(self) -> list[str]:
+        """The kind of each layer, if layers_block_type is absent."""
         return [HYBRID if number in (6, 12, 18, 24, 30, 36, 42, 47, 51) else MAMBA for number in range(54)]
 
     def layer_kinds(self) -> list[str]:

@@ -28,9 +28,7 @@ class MiniCPM(Decoder):
     ignored_fields = "mup_denominator"
     heads_fill_hidden_size = True
 
-    @property
-    def residual_factor(self) -> float:
-        return float(self.scale_depth / self.num_hidden_layers**0.5)
+    residual_factor = property(lambda self: self.scale_depth / self.num_hidden_layers**0.5)
 
     def embeddings_and_head(self) -> dict[str, Any]:
         return self.scaled_embeddings_and_head(self.scale_emb, self.dim_model_base / self.hidden_size)
@@ -71,9 +69,9 @@ class MiniCPM3(MlaDecoder):
     task_heads = CLASSIFYING
     rope_pairs = "halves"
 
-    @property
-    def residual_factor(self) -> float:
-        return 1.0 if self.scale_depth is None else float(self.scale_depth / self.num_hidden_layers**0.5)
+    residual_factor = property(
+        lambda self: 1.0 if self.scale_depth is None else self.scale_depth / self.num_hidden_layers**0.5
+    )
 
     def embeddings_and_head(self) -> dict[str, Any]:
         logit_scale = (self.dim_model_base or self.hidden_size) / self.hidden_size

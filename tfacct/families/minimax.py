@@ -162,8 +162,7 @@ class MiniMaxM1(MiniMax):
         if len(given) < count:
             raise self.refused("attn_type_list", given)
         kinds = [FULL if softmax else LINEAR for softmax in given[:count]]
-        if self.layer_types not in (None, kinds):
-            raise self.refused("layer_types", self.layer_types)
+        self.require_if_given({"layer_types": kinds})
         return kinds
 
     def attention(self, layer: Layer, **overrides: Any) -> AnyAttention:

@@ -1,15 +1,13 @@
 """DeepSeek's architecture: multi-head latent attention (MLA), also sparse, to keys selected by an indexer (DSA), and
 experts with a shared expert."""
 
-from typing import Annotated, Any, ClassVar, Literal
-
-from pydantic_core import core_schema
+from typing import Any, ClassVar, Literal, TypeAlias
 
 from tfacct.architecture.parts import Indexer, LatentAttention
 from tfacct.base.errors import ConfigError
 from tfacct.families.decoder import Decoder, Layer, SharedExperts
 from tfacct.families.family import SAME_AS_QUERY_HEADS
-from tfacct.families.fields import CoreSchema, NonNegativeInt, PositiveInt, StrictBool, require_even
+from tfacct.families.fields import NonNegativeInt, PositiveInt, StrictBool, require_even
 from tfacct.families.layer_kinds import LayerTypes, MlpLayerTypes
 from tfacct.families.task_heads import DECODER
 
@@ -78,9 +76,7 @@ INDEXED = ("indexed_attention", "deepseek_sparse_attention")
 """Both names of a layer with DSA in layer_types, the class's name first."""
 REUSED = "reused"
 """Kind of a layer that reuses the keys selected by an earlier layer's indexer."""
-IndexerTypes = Annotated[
-    list[str], CoreSchema(core_schema.list_schema(core_schema.literal_schema(["full", "shared"]), strict=True))
-]
+IndexerTypes: TypeAlias = list[Literal["full", "shared"]]
 
 
 def check_first_indexer(indexed: list[bool], layers: int) -> list[bool]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from operator import attrgetter
 from typing import Annotated, Any
 
-from pydantic_core import core_schema
+from pydantic import Field
 
 from tfacct.architecture.blocks import Block
 from tfacct.architecture.parts import Attention, Experts, Gate, Norm, QKNorm, Rotary
@@ -27,7 +27,6 @@ from tfacct.families.decoder import (
 from tfacct.families.family import SAME_AS_QUERY_HEADS, mlp_modules
 from tfacct.families.family_config import FamilyConfig, validate
 from tfacct.families.fields import (
-    CoreSchema,
     JsonDict,
     LayerCount,
     NonNegativeInt,
@@ -55,16 +54,6 @@ from tfacct.families.layer_kinds import (
     validated_layer_types,
 )
 from tfacct.families.task_heads import CAUSAL_MODEL, DECODER, inside_composite
-
-_POSITIVE, _TEXT = core_schema.float_schema(gt=0), core_schema.str_schema()
-_NUMBERS = core_schema.list_schema(core_schema.int_schema(ge=0))
-Gating = Annotated[bool | str, CoreSchema(core_schema.union_schema([core_schema.bool_schema(strict=True), _TEXT]))]
-NumberOrList = Annotated[
-    float | list[float],
-    CoreSchema(core_schema.union_schema([_POSITIVE, core_schema.list_schema(_POSITIVE, strict=True, min_length=1)])),
-]
-LayerNumbers = Annotated[str | list[int], CoreSchema(core_schema.union_schema([_TEXT, _NUMBERS]))]
-"""Numbers of layers, as a list or as text with commas."""
 
 
 class SharedExpertDecoder(Decoder):
@@ -166,7 +155,6 @@ class Grok1(DecoderBase):
     class_prefixes = ("Grok1Model", "Grok1")
     required_values = {"residual_moe": False}
     attribute_map = {"num_local_experts": "num_experts"}
-    ignored_fields = "output_router_logits router_aux_loss_coef"
     task_heads = {"ForCausalLM": CAUSAL_MODEL}
     head_dim = DIVIDED_HEAD_DIM
     norms = "around"
@@ -278,8 +266,7 @@ class Dbrx(DecoderBase):
     def block(self, layer: Layer) -> Block:
         attn, ffn = self.inner("attn_config"), self.inner("ffn_config")
         kv_heads, experts, active = attn["kv_n_heads"], ffn["moe_num_experts"], ffn["moe_top_k"]
-        if self.num_key_value_heads not in (None, kv_heads):  # the class also writes it
-            raise self.refused("num_key_value_heads", self.num_key_value_heads)
+        self.require_if_given({"num_key_value_heads": kv_heads})  # the class also writes it
         check_top_k(active, experts, ("moe_top_k", "moe_num_experts"))
         act = ffn["ffn_act_fn"] or {}
         if not isinstance(act, Mapping):
@@ -362,7 +349,7 @@ class Laguna(GatedHeadsDecoder):
 
     sizes = dict(vocab=100352, hidden=2048, mlp=8192, layers=40, heads=48, kv_heads=8, head_dim=128, context=131072)
     attention_bias: StrictBool = False
-    gating: Gating = True
+    gating: StrictBool | StrictStr = True
     num_attention_heads_per_layer: list[PositiveInt] | None = None
     sliding_window: Window = 512
     layer_types: LayerTypes | None = None
@@ -419,7 +406,7 @@ class Step3p5(GatedHeadsDecoder):
 
     sizes = dict(vocab=128815, hidden=4096, mlp=11264, layers=45, heads=64, kv_heads=8, head_dim=128, context=128000)
     defaults = dict(rms_norm_eps=1e-5)
-    rope_theta: NumberOrList | None = None  # type: ignore[assignment]
+    rope_theta: PositiveFloat | Annotated[list[PositiveFloat], Field(min_length=1)] | None = None  # type: ignore[assignment]
     partial_rotary_factors: list[float] | None = None
     attention_bias: StrictBool = False
     mlp_bias: StrictBool = False
@@ -431,7 +418,7 @@ class Step3p5(GatedHeadsDecoder):
     attention_other_setting: JsonDict | None = None
     layer_types: LayerTypes | None = None
     mlp_layer_types: MlpLayerTypes | None = None
-    moe_layers_enum: LayerNumbers | None = None
+    moe_layers_enum: StrictStr | list[NonNegativeInt] | None = None  # a text with commas, or a list
     first_k_dense_replace: NonNegativeInt | None = None
     moe_intermediate_size: PositiveInt = 1280
     n_routed_experts: PositiveInt = 288

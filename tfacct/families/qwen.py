@@ -210,8 +210,7 @@ class QwenNext(DeltaDecoder):
 
     def attention(self, layer: Layer, **overrides: Any) -> AnyAttention:
         """Attention with an output gate, and rotary embedding on part of each head. Raises ConfigError."""
-        if not self.attn_output_gate:
-            raise self.refused("attn_output_gate", False)
+        self.require({"attn_output_gate": True})
         return super().attention(layer, gate=Gate(), rope_dim=self.rotary_size())
 
 
@@ -309,16 +308,13 @@ class Qwen1(PartialRotaryDecoder):
     heads_fill_hidden_size = True
     attention_options = dict(qkv_bias=True)
     mlp_options = dict(width=attrgetter("mlp_width"))
+    mlp_width = property(lambda self: self.intermediate_size // 2)
 
     def check(self) -> None:
         super().check()
         self.require({"num_key_value_heads": self.num_attention_heads})
         if self.mlp_width == 0:
             raise self.refused("intermediate_size", self.intermediate_size)
-
-    @property
-    def mlp_width(self) -> int:
-        return self.intermediate_size // 2
 
     def hf_config_fields(self) -> Mapping[str, Any]:
         """Fields with their defaults, with Qwen2's names."""

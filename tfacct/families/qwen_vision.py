@@ -148,10 +148,7 @@ class Qwen2VisionTransformerPretrained(QwenVision):
     layer_module_names = mlp_modules("mlp", "fc1", "fc2", None)
     width = property(attrgetter("embed_dim"))
     out_hidden_size = property(attrgetter("hidden_size"))
-
-    @property
-    def intermediate_size(self) -> int:
-        return self.embed_dim * self.mlp_ratio
+    intermediate_size = property(lambda self: self.embed_dim * self.mlp_ratio)
 
 
 class Qwen2_5_VisionTransformerPretrained(QwenVision):
@@ -418,11 +415,7 @@ class GlmOcrVision(GlmVision):
     reference_only = "image_size"
     layer_module_names = {f"attn.{name}_norm": f"attn.{name}_norm" for name in "qk"}
     mlp_options = dict(gated=True, bias=attrgetter("attention_bias"))
-
-    @property
-    def merger_width(self) -> int:
-        """Width of the merger's MLP."""
-        return self.out_hidden_size * self.in_channels
+    merger_width = property(lambda self: self.out_hidden_size * self.in_channels)
 
     def attention(self, **overrides: Any) -> Attention:
         biased = self.attention_bias

@@ -41,7 +41,7 @@ from tfacct.families.bert import (
     mlm_head_modules,
 )
 from tfacct.families.decoder import QK_NORMS, Decoder, DecoderBase, Layer, Window
-from tfacct.families.family import ABSENT, SAME_AS_QUERY_HEADS, attention_modules, mlp_modules
+from tfacct.families.family import ABSENT, NULL_HEADS, SAME_AS_QUERY_HEADS, attention_modules, mlp_modules
 from tfacct.families.family_config import FamilyConfig
 from tfacct.families.fields import (
     JsonDict,
@@ -227,6 +227,7 @@ class NomicBert(RotaryBert):
     default_rope_theta = 1000.0
     module_names = mlm_head_modules("cls.predictions", "transform.dense", "transform.layer_norm")
     tensor_names = {"lm_head.bias": "cls.predictions.bias"}
+    activation = property(lambda self: self.activation_function or self.hidden_act)
 
     @classmethod
     def read(cls, raw: Mapping[str, Any]) -> tuple[FamilyConfig, dict[str, Any], list[str]]:
@@ -241,10 +242,6 @@ class NomicBert(RotaryBert):
 
     def attention(self) -> Attention:
         return replace(super().attention(), qkv_bias=self.qkv_proj_bias, out_bias=self.qkv_proj_bias)
-
-    @property
-    def activation(self) -> str:
-        return self.activation_function or self.hidden_act
 
     def mlp(self) -> FeedForward:
         """Gated or plain, with biases or without. Raises ConfigError."""
@@ -289,9 +286,9 @@ class JinaBert(DecoderCapable):
     query_key_norm: StrictBool = False
     has_hf_class = False
     task_heads = POOLED
-    required_values = {"is_decoder": False}
+    required_values = {"position_embedding_type": ABSENT}
     reference_only = "-position_embedding_type -feed_forward_type"
-    ignored_fields = "emb_pooler attn_implementation model_max_length"
+    ignored_fields = "emb_pooler"
 
     @classmethod
     def read(cls, raw: Mapping[str, Any]) -> tuple[FamilyConfig, dict[str, Any], list[str]]:
@@ -390,6 +387,8 @@ class ModernBert(DecoderBase):
     attention_options = dict(causal=attrgetter("causal"))
     norm_kind, eps_field = "layer", "norm_eps"
     norm_learned = property(lambda self: "both" if self.norm_bias else "scale")
+    window = property(lambda self: 2 * (self.local_attention // 2) + 1)
+    """Keys that a query in a window sees, on both sides and including its own."""
 
     def pooler(self, hidden: Any) -> Pooler:
         """A projection, an activation and a norm before a classifier."""
@@ -413,11 +412,6 @@ class ModernBert(DecoderBase):
         if layer.window is not None:
             kind, theta, default = SLIDING, self.local_rope_theta, 10_000.0
         return read_rope(theta or default, None, (self.rope_parameters or {}).get(kind))
-
-    @property
-    def window(self) -> int:
-        """Keys that a query in a window sees, on both sides and including its own."""
-        return 2 * (self.local_attention // 2) + 1
 
     def layers(self) -> list[Layer]:
         every = self.global_attn_every_n_layers
@@ -465,8 +459,7 @@ class ModernBertDecoder(ModernBert):
     def window(self) -> int:
         """Keys that a query in a window sees. Raises ConfigError."""
         window = self.local_attention // 2
-        if self.sliding_window not in (None, window):  # the class also saves it
-            raise self.refused("sliding_window", self.sliding_window)
+        self.require_if_given({"sliding_window": window})  # the class also saves it
         if window < 2 and (self.layer_types is None or SLIDING in self.layer_types):
             raise self.refused("local_attention", self.local_attention)
         return window
@@ -610,7 +603,7 @@ class Esmc(Decoder):
     sizes = dict(vocab=64, hidden=2560, mlp=6912, layers=80, heads=40, kv_heads=SAME_AS_QUERY_HEADS, context=2048)
     attention_bias: StrictBool = False
     mlp_bias: StrictBool = False
-    null_means = {"num_key_value_heads": "num_attention_heads", "head_dim": "hidden_size / num_attention_heads"}
+    null_means = NULL_HEADS
     ignored_fields = "mask_token_id"
     constant_axes = frozenset("G")
     heads_fill_hidden_size = True
@@ -621,18 +614,13 @@ class Esmc(Decoder):
     module_names = LM_HEAD
     layer_module_names = QK_NORMS
     attention_options = dict(causal=False)
+    residual_factor = property(lambda self: (36 / self.num_hidden_layers) ** 0.5)
 
     def check(self) -> None:
         super().check()
-        if self.num_key_value_heads != self.num_attention_heads:
-            raise self.refused("num_key_value_heads", self.num_key_value_heads)
+        self.require({"num_key_value_heads": self.num_attention_heads})
         if self.tie_word_embeddings and self.task_head.head == "lm":
             raise self.refused("tie_word_embeddings", True)
-
-    @property
-    def residual_factor(self) -> float:
-        factor: float = (36 / self.num_hidden_layers) ** 0.5
-        return factor
 
     def head(self, **overrides: Any) -> Head:
         return Head(hidden=self.hidden_size, vocab=self.vocab_size, bias=True, transform="gelu", eps=self.eps)

@@ -2,19 +2,15 @@
 
 from collections.abc import Mapping
 from operator import attrgetter
-from typing import Annotated, Any
-
-from pydantic_core import core_schema
+from typing import Any
 
 from tfacct.architecture.parts import QKNorm, Rotary
 from tfacct.base.errors import ConfigError
 from tfacct.families.decoder import NORMS_AROUND, QK_LAYERNORMS, QK_NORMS, Decoder, Layer, PartialRotaryDecoder
 from tfacct.families.family import SAME_AS_QUERY_HEADS, mlp_modules
-from tfacct.families.fields import CoreSchema, PositiveFloat, PositiveInt, StrictBool, StrictStr
+from tfacct.families.fields import PositiveFloat, PositiveInt, StrictBool, StrictStr
 from tfacct.families.layer_kinds import FULL, SLIDING, check_length
 from tfacct.families.task_heads import CAUSAL_MODEL
-
-_WINDOWS = core_schema.list_schema(core_schema.nullable_schema(core_schema.int_schema(ge=1)), strict=True)
 
 
 class StableLm(PartialRotaryDecoder):
@@ -71,7 +67,7 @@ class Plamo3(Decoder):
     defaults = dict(tie_word_embeddings=True, rope_theta=1_000_000.0)
     window_size: PositiveInt = 2048
     sliding_window_pattern: PositiveInt = 8
-    interleaved_sliding_window: Annotated[list[int | None], CoreSchema(_WINDOWS)] | None = None
+    interleaved_sliding_window: list[PositiveInt | None] | None = None
     attention_bias: StrictBool = False
     hidden_activation: StrictStr = "swiglu"
     rope_local_theta: PositiveFloat = 10_000.0

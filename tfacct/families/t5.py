@@ -222,8 +222,7 @@ class T5GemmaSide(Gemma2):
 
     def stack(self, source_hidden: int | None = None) -> tuple[Stack, ...]:
         """All layers; those of a decoder read an encoder of width `source_hidden`. Raises ConfigError."""
-        if self.use_bidirectional_attention:
-            raise self.refused("use_bidirectional_attention", True)
+        self.require_if_given({"use_bidirectional_attention": False})
         layers = self.layers()
         blocks = {layer: self.side_block(layer, source_hidden) for layer in dict.fromkeys(layers)}
         return stacks([blocks[layer] for layer in layers])
@@ -284,17 +283,8 @@ class GemmaEncoderDecoder(Family):
         """Encoder and decoder. Raises ConfigError."""
         return self.side(self.encoder_path)[0], self.side("decoder")[0]
 
-    @property
-    def context(self) -> int:
-        """max_position_embeddings of the decoder."""
-        longest: int = self.sides[1].max_position_embeddings
-        return longest
-
-    @property
-    def source(self) -> int:
-        """max_position_embeddings of the encoder."""
-        longest: int = self.sides[0].max_position_embeddings
-        return longest
+    context = property(lambda self: self.sides[1].max_position_embeddings)
+    source = property(lambda self: self.sides[0].max_position_embeddings)
 
 
 class T5Gemma(GemmaEncoderDecoder):

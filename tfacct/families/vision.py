@@ -63,11 +63,7 @@ class Kimi_K25Vision(Encoder):
         "mlp_norm": "norm2",
     }
     tensor_names = {"pos_embed.weight": "patch_embed.pos_emb.position_embeddings"}
-
-    @property
-    def context(self) -> int:
-        """Rows of the position embedding."""
-        return self.pos_emb_height * self.pos_emb_width
+    context = property(lambda self: self.pos_emb_height * self.pos_emb_width)
 
     def check(self) -> None:
         super().check()
@@ -104,15 +100,12 @@ class MiniMaxM3VLVision(ClipLayers, ImageEncoder):
     module_names = {"embed.project": "embeddings.proj", "embed_norm": "pre_layrnorm"}
     patch_bias = False
     embedding_norm, final_norm = True, False
+    tiles = property(lambda self: (self.spatial_merge_size,))
+    """Patches come in the squares that the projector merges."""
 
     def check(self) -> None:
         super().check()
         check_axial(self.rope_parameters, "frame, row and column")
-
-    @property
-    def tiles(self) -> tuple[int, ...]:
-        """Patches come in the squares that the projector merges."""
-        return (self.spatial_merge_size,)
 
     def rope(self) -> Rotary:
         return Rotary(axial_theta(self.rope_parameters), kind="video_grid", tiles=self.tiles)
@@ -171,22 +164,15 @@ class Gemma4Vision(EncoderBase):
     eps = property(attrgetter("rms_norm_eps"))
     hidden_act = property(attrgetter("hidden_activation"))
     mlp_options = dict(gated=True, bias=False)
-
-    @property
-    def context(self) -> int:
-        """Patches of an image that becomes default_output_length tokens."""
-        return self.default_output_length * self.pooling_kernel_size**2
-
-    @property
-    def tiles(self) -> tuple[int, ...]:
-        """Sides of the squares of averaged patches."""
-        return (self.pooling_kernel_size,)
+    context = property(lambda self: self.default_output_length * self.pooling_kernel_size**2)
+    """Patches of an image that becomes default_output_length tokens."""
+    tiles = property(lambda self: (self.pooling_kernel_size,))
+    """Sides of the squares of averaged patches."""
 
     def check(self) -> None:
         super().check()
         check_axial(self.rope_parameters, "column and row", "default")
-        if self.attention_bias:  # ignored by the class
-            raise self.refused("attention_bias", True)
+        self.require_if_given({"attention_bias": False})  # ignored by the class
 
     def rope(self) -> Rotary:
         return Rotary(axial_theta(self.rope_parameters, 100.0), kind="grid", tiles=self.tiles, pairs="quarters")

@@ -94,8 +94,7 @@ class ViTBase(ViTLayers, ImageEncoder):
 
     def check(self) -> None:
         super().check()
-        if self.pooler_output_size not in (None, self.hidden_size):
-            raise self.refused("pooler_output_size", self.pooler_output_size)
+        self.require_if_given({"pooler_output_size": self.hidden_size})
 
 
 class ViT(ViTBase):
@@ -135,7 +134,7 @@ class DeiT(ViT):
             taught=True,
         ),
     }
-    tensor_names = embedding_tensors("cls_token distillation_token position_embeddings")
+    tensor_names = embedding_tensors("distillation_token")
     extra_tokens = 1
 
     def patches(self, **overrides: Any) -> Patches:
@@ -239,6 +238,8 @@ class Beit(ViTLayers, ImageEncoder):
     }
     layer_tensor_names = {"attn.rel_bias.weight": BIAS_TABLE, **LAYER_SCALES}
     mlp_options = dict(channel_scale=attrgetter("scaled"))
+    scaled = property(lambda self: self.layer_scale_init_value > 0)
+    """Whether channels of a sublayer's output are scaled."""
 
     def pooler(self, hidden: Any) -> TokenPooler:
         """Mean of the patches and a norm, or the class token."""
@@ -256,11 +257,6 @@ class Beit(ViTLayers, ImageEncoder):
         """Patches on a side of an image; distances by rows and columns, and three of the class token."""
         across = self.image_size // self.patch_size
         return {"across": across, "buckets": (2 * across - 1) ** 2 + 3}
-
-    @property
-    def scaled(self) -> bool:
-        """True if channels of a sublayer's output are scaled."""
-        return self.layer_scale_init_value > 0
 
     def attention(self, **overrides: Any) -> Attention:
         table = DistanceBias(**self.bias_sizes) if self.use_relative_position_bias else None
@@ -295,10 +291,7 @@ class Data2VecVision(Beit):
         "mlp.up_proj": "intermediate.dense",
         "mlp.down_proj": "output.dense",
     }
-    tensor_names = {
-        **embedding_tensors("cls_token mask_token position_embeddings"),
-        "rel_bias.weight": f".encoder.{BIAS_TABLE}",
-    }
+    tensor_names = {"rel_bias.weight": f".encoder.{BIAS_TABLE}"}
     layer_tensor_names = {"attn.rel_bias.weight": f"attention.attention.{BIAS_TABLE}"}
 
 

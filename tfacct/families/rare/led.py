@@ -31,6 +31,7 @@ class LED(EncoderDecoder):
         "scale_embedding": False,
         "normalize_embedding": True,
         "static_position_embeddings": False,
+        "tie_word_embeddings": True,
     }
     base_model_prefix = "led"
     encoder_attention = ".encoder.layers.*.self_attn"
@@ -58,11 +59,6 @@ class LED(EncoderDecoder):
     def windows(self) -> list[int]:
         """The window of each encoder layer. Raises ConfigError."""
         return window_sizes(self.attention_window, self.encoder_layers, "encoder_layers", "the source")
-
-    def check(self) -> None:
-        if not self.tie_word_embeddings:
-            raise self.refused("tie_word_embeddings", False)
-        super().check()
 
     def positions(self, side: str) -> Positions:
         return Positions(rows=getattr(self, f"max_{side}_position_embeddings"), hidden=self.d_model)

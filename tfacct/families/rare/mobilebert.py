@@ -210,8 +210,7 @@ class MobileBert(BertBase):
 
     def check(self) -> None:
         super().check()
-        if self.true_hidden_size not in (None, self.intra_bottleneck_size):
-            raise self.refused("true_hidden_size", self.true_hidden_size)
+        self.require_if_given({"true_hidden_size": self.intra_bottleneck_size})
         hidden, width = self.hidden_size, self.embedding_size
         if width >= hidden:
             raise ConfigError(

@@ -62,12 +62,7 @@ class RoCBert(DecoderCapable):
     enable_pronunciation: StrictBool = True
     concat_input: StrictBool = True
 
-    required_values = {
-        **DecoderCapable.required_values,
-        "enable_shape": True,
-        "enable_pronunciation": True,
-        "concat_input": True,
-    }
+    required_values = {"enable_shape": True, "enable_pronunciation": True, "concat_input": True}
     task_heads = POOLED
     base_model_prefix = "roc_bert"
     module_names = {

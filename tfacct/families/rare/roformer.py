@@ -42,7 +42,7 @@ class RoFormer(DecoderCapable):
     sizes = dict(vocab=50000, context=1536)
     embedding_size: PositiveInt | None = None
     rotary_value: StrictBool = False
-    required_values = {**DecoderCapable.required_values, "rotary_value": False}
+    required_values = {"rotary_value": False}
     task_heads = {**ENCODING, "Model": BODY}
     base_model_prefix = "roformer"
     module_names = {**Bert.module_names, "embed.project": ".embeddings_project", "turns": ".encoder.embed_positions"}

@@ -91,8 +91,7 @@ class T5Gemma2Side(Gemma3Text):
 
     def stack(self, *, decodes: bool) -> tuple[Stack, ...]:
         """All layers; those of a decoder also read the source. Raises ConfigError."""
-        if self.use_bidirectional_attention:
-            raise self.refused("use_bidirectional_attention", True)
+        self.require_if_given({"use_bidirectional_attention": False})
         layers = self.layers()
         blocks = {layer: self.side_block(layer, decodes) for layer in dict.fromkeys(layers)}
         return stacks([blocks[layer] for layer in layers])

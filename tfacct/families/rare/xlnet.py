@@ -143,8 +143,7 @@ class XLNet(BertLike):
     def attention(self) -> RelativeAttention:
         """Without biases on the projections. Raises ConfigError."""
         size = super().attention().head_dim
-        if self.d_head not in (None, size):
-            raise self.refused("d_head", self.d_head)
+        self.require_if_given({"d_head": size})
         return RelativeAttention(hidden=self.d_model, kv_heads=self.n_head, group=1, head_dim=size, causal=False)
 
     def embedding(self) -> Embedding:
