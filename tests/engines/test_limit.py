@@ -80,19 +80,6 @@ def test_weights_larger_than_the_card_are_an_error_and_the_hint_works(run: Calla
     assert "It fits on" not in run("memory", "llama-3.1-70b", "--on", "2xh100", "--engine", name).out
 
 
-def test_the_answer_names_the_engine(run: Callable[..., Ran]) -> None:
-    out = run("memory", "llama-3.1-8b", "--ctx", "8k", "--on", "h100", "--engine", "vllm", "-v").out
-    assert "The KV cache gets the memory that vLLM 0.33 leaves at start." in out
-    assert (
-        "An engine's own buffers are not counted"
-        in run("memory", "llama-3.1-8b", "--ctx", "8k", "--on", "h100", "-v").out
-    )
-    serve = ("serve", "llama-3.1-8b", "--prompt", "2k", "--new", "9", "--on", "h100", "-v")
-    assert "own buffers are not counted: see `tfacct engine`" in " ".join(run(*serve).out.split())
-    out = " ".join(run(*serve, "--engine", "trtllm").out.split())
-    assert "TensorRT-LLM leaves at start. Activations and sampling buffers of TensorRT-LLM are not included." in out
-
-
 @pytest.mark.parametrize("name", ["vllm", "sglang", "trtllm"])
 def test_cards_are_counted_by_the_rule_of_an_engine(run: Callable[..., Ran], name: str) -> None:
     """The fewest cards are those on which `memory` with the same engine fits, and on half as many it does not."""

@@ -492,11 +492,6 @@ def test_dtypes_by_the_names_of_the_engine() -> None:
     assert llama.engine(on="h100", dtype="auto", kv_dtype="auto").launch == llama.engine(on="h100").launch
 
 
-def test_engines_are_listed(run: Callable[..., Ran]) -> None:
-    ran = run("engine")
-    assert ran.code == 0 and "0.18–0.19" in ran.out and "0.9%" in ran.out and "42" in ran.out
-
-
 CASES = """
 vllm llama-3.1-8b --on h100 --max-model-len 8192 --engine-version 0.19
 vllm llama-3.1-8b --on l4

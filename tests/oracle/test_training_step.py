@@ -50,8 +50,7 @@ def test_adapters_have_as_many_parameters_as_pefts(family: str, lora: str) -> No
 
 
 @pytest.mark.parametrize(
-    "recipe",
-    [{}, {"recompute": "full"}, {"attention": "eager"}, {"weights_dtype": "fp32"}, {"master_weights": "fp32"}],
+    "recipe", [{}, {"recompute": "full"}, {"attention": "eager"}, {"weights_dtype": "fp32"}, {"master_weights": "fp32"}]
 )
 def test_a_packed_row_is_the_classes_own(recipe: dict[str, Any]) -> None:
     """4 sequences of 96 tokens in one row, with a mask: what the class saves, and its peak, on meta."""

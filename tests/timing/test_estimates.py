@@ -179,12 +179,6 @@ def test_requests_that_fit_are_answered_where_others_do_not(run: Callable[..., R
     assert run(*asked[:-1], "9").code == 2
 
 
-def test_one_request_waits_for_no_other(run: Callable[..., Ran]) -> None:
-    out = words(run("serve", "llama-3.1-8b", "--on", "h100", "--requests", "1", "-v").out)
-    assert "First token: the 80% interval, ≈ 20.0 ms in the server included." in out
-    assert "this one is last" not in out and "of other requests" not in out
-
-
 def test_one_new_token_has_no_time_per_token(run: Callable[..., Ran]) -> None:
     report = tfacct.load("llama-3.1-8b").serve(on="h100", prompt="2k", new=1, requests=[1, 8])
     assert [line["token_seconds"] for line in report.lines] == [None, None]
@@ -207,13 +201,6 @@ def test_a_range_of_one_number_has_both_ends_in_the_rows() -> None:
     assert "…" not in str(report).partition("\n\n")[2].partition("\n\n")[0]
 
 
-def test_no_single_first_token_under_load(run: Callable[..., Ran]) -> None:
-    ran = run("serve", "llama-3.1-70b", "--on", "4xh100-sxm", "--dtype", "fp8", "--prompt", "2k", "--new", "256", "-v")
-    out = words(ran.out)
-    assert "to the last of all prompts sent at once, " in out and "p99" not in out
-    assert "Estimate: " in out
-
-
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
@@ -231,13 +218,6 @@ def test_values_in_python_that_are_none_of_an_option(asked: dict[str, Any], mess
 def test_experts_that_no_number_of_devices_holds() -> None:
     with pytest.raises(TfacctError, match="divides none of 1, 2, 4, 8, 16, 32 devices"):
         tfacct.load("mixtral-8x7b").fit(on="h100-sxm", ep=3)
-
-
-def test_a_request_past_the_positions_names_its_sizes(run: Callable[..., Ran]) -> None:
-    for more in ((), ("--ttft", "1s"), ("--prefill-on", "h100")):
-        ran = run("serve", "gpt2", "--on", "h100", *more)
-        assert ran.code == 2 and "context 2,304 is past the 1,024 positions" in ran.err
-        assert "hint: a request has 2,048 tokens of --prompt and 256 of --new" in ran.err
 
 
 def test_the_number_of_requests_in_the_pool_of_an_engine_is_an_estimate() -> None:
@@ -371,15 +351,6 @@ def test_the_longest_context_of_one_request_on_the_devices_in_use(run: Callable[
     assert tfacct.load("minimax-m2").memory(tp=2).kv_cache_bytes == tfacct.load("minimax-m2").kv().total
 
 
-def test_the_header_of_a_decode_step_names_the_option_for_a_prompt(run: Callable[..., Ran]) -> None:
-    titles = [words(run("time", "llama-3.1-8b", "--on", "h100", *more).out) for more in ((), ("--prefill",))]
-    assert "one decode step (for a prompt: --prefill) on H100" in titles[0] and "--prefill" not in titles[1]
-    server = "A server adds ≈ 20.0 ms to the first token of a request: `tfacct serve … --prompt 131072`."
-    assert server in titles[1] and server not in titles[0]
-    assert "takes no number: --ctx 512 --prefill" in run("time", "gpt2", "--on", "h100", "--prefill", "512").err
-    assert run("time", "--help").out.startswith("Time of a decode step, or of a prompt (--prefill), by kernel.")
-
-
 def test_no_number_without_a_known_link_is_recommended() -> None:
     """llama-3.1-405b at 131,072 tokens: 819 GiB. An a10 has 18.0 GiB usable, and no network beyond the 8 of a node."""
     model = tfacct.load("llama-3.1-405b")
@@ -464,26 +435,6 @@ def test_estimates_say_which_link_they_use(
             assert facts["validation"] is None and "80% interval" not in shown
     alone = json.loads(run("time", "gpt2", "--on", "l4", "--json").out)["models"][0]
     assert alone["on"]["link"] is None
-
-
-@pytest.mark.parametrize(
-    ("on", "says", "key"),
-    [
-        ("2xm3-ultra", "no link between devices is known for m3-ultra", "pcie"),
-        ("16xl40s", "no network between nodes is known for l40s, which has 8 devices per node", "node_network"),
-        ("16xh20", "no network between nodes is known for h20, which has 8 devices per node", "node_network"),
-    ],
-)
-@pytest.mark.parametrize("command", ["time", "serve --prompt 1k --new 10", "time --train --ctx 1k"])
-def test_a_bandwidth_that_is_not_known_is_named(
-    run: Callable[..., Ran], on: str, says: str, key: str, command: str
-) -> None:
-    if on == "2xm3-ultra" and "--train" in command:  # it has no bf16 units, which is refused first
-        on, says, key = "2xtrainium2", "no link between devices is known for trainium2", "pcie"
-    name, *options = command.split()
-    ran = run(name, "llama-3.2-1b", *options, "--on", on)
-    said = " ".join(ran.err.split())
-    assert ran.code == 2 and says in said and f"or add {key}" in said, said
 
 
 def test_plans_by_time_say_their_links(run: Callable[..., Ran]) -> None:
@@ -657,33 +608,33 @@ def test_measured_runs_of_a_spreadsheet(tmp_path: Path, separator: str) -> None:
     assert measured_runs.read(str(file)) == (measured_runs.MeasuredRun(8, 2048, 256, 8 * 256 / 700.5),)
 
 
+SPEEDS = "requests,prompt,new,tokens_per_second"
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("", "0 runs, not 1 to 1,000"),
-        ("requests,prompt,new,tokens_per_second", "0 runs, not 1 to 1,000"),
+        (SPEEDS, "0 runs, not 1 to 1,000"),
         ("requests,prompt,new\n1,2,3", "run 1 has no speed"),
         ("requests,prompt,new,tpot_ms\n1,2,3,4", "run 1 has no speed"),
         ("requests,new,tokens_per_second\n1,2,3", "run 1 has no prompt"),
-        ("requests,prompt,new,tokens_per_second\n1,,3,4", "run 1 has no prompt"),
-        ("requests,prompt,new,tokens_per_second,ttft_ms,tpot_ms\n1,2,3,,4,", "run 1 has no speed"),
-        ("requests,prompt,new,tokens_per_second\n1,2,3," + 200_000 * "4", "line 2 is not CSV: field larger"),
-        (
-            "requests,prompt,new,tokens_per_second\n8,2048,256,700\n5000,2048,256,9e3",
-            "run 2 has 5,000 requests of 2,304",
-        ),
-        ("requests,prompt,new,tokens_per_second\n1,2,3,4\n1,2,3,fast", "run 2 must be a number above 0, not 'fast'"),
-        ("requests,prompt,new,tokens_per_second\n1,2,3,-4", "must be a number above 0"),
-        ("requests,prompt,new,tokens_per_second\n1.5,2,3,4", "requests of run 1 must be a whole number"),
+        (f"{SPEEDS}\n1,,3,4", "run 1 has no prompt"),
+        (f"{SPEEDS},ttft_ms,tpot_ms\n1,2,3,,4,", "run 1 has no speed"),
+        (f"{SPEEDS}\n1,2,3," + 200_000 * "4", "line 2 is not CSV: field larger"),
+        (f"{SPEEDS}\n8,2048,256,700\n5000,2048,256,9e3", "run 2 has 5,000 requests of 2,304"),
+        (f"{SPEEDS}\n1,2,3,4\n1,2,3,fast", "run 2 must be a number above 0, not 'fast'"),
+        (f"{SPEEDS}\n1,2,3,-4", "must be a number above 0"),
+        (f"{SPEEDS}\n1.5,2,3,4", "requests of run 1 must be a whole number"),
         # 256 steps of 17.4 GB of weights and 8 · 2,176 · 81,920 bytes of cache take 1.44 s at 3.35 TB/s: 8 · 256 / 1.44
         # is 1,425 tokens/s, and the prefills read a little more.
         (
-            "requests,prompt,new,tokens_per_second\n8,2048,256,700\n8,2048,256,1e5",
+            f"{SPEEDS}\n8,2048,256,700\n8,2048,256,1e5",
             r"run 2 has 100,000 tokens/s, but llama-3.1-70b on 4 × H100 SXM5 80GB cannot exceed 1,4\d\d, by",
         ),
-        ("requests,prompt,new,tokens_per_second\n8,2048,256,5", "run 1 has 5.00 tokens/s, less than 1/10 of the"),
+        (f"{SPEEDS}\n8,2048,256,5", "run 1 has 5.00 tokens/s, less than 1/10 of the"),
         (  # 8 · 256 / 500 = 4.10 s; 0.1 + 255 · 0.012 = 3.16 s
-            "requests,prompt,new,tokens_per_second,ttft_ms,tpot_ms\n8,2048,256,500,100,12",
+            f"{SPEEDS},ttft_ms,tpot_ms\n8,2048,256,500,100,12",
             "speeds of run 1 disagree: a request takes 4.10 s by tokens_per_second, 3.16 s by ttft_ms and tpot_ms",
         ),
     ],

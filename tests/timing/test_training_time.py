@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -12,7 +11,6 @@ import pytest
 
 import tfacct
 from tests.families import TINY
-from tests.helpers.cli import Ran
 from tfacct.accounts.metrics import Recompute
 from tfacct.base.errors import TfacctError
 from tfacct.ledger.workload import Workload
@@ -412,25 +410,6 @@ def test_fp8_under_tensor_parallelism_by_hand() -> None:
     assert wide["head"] == narrow["head"] and wide["attention"] == narrow["attention"]
     pairs = 2 * 2 * 32 * 128 * (4096 * 4097 // 2) * 32 // 2  # 32 layers, half of 32 heads, the visible pairs
     assert wide["attention"] == pytest.approx(3.5 * pairs / (RECENT.attention_hot * on.peak["bf16"]))
-
-
-def test_the_title_says_micro_batches_and_whose_a_batch_is(run: Callable[..., Ran]) -> None:
-    words = ("time", "gpt2-xl", "--on", "10xa100-sxm-80gb", "--train", "--ctx", "1k")
-    for more, said in {
-        ("--tp", "5", "--pp", "2", "--accumulate", "8"): "8 micro-batches of 1 sequence ≈",
-        ("--tp", "5", "--pp", "2"): "context 1,024, batch 1 ≈",
-        ("--accumulate", "8"): "8 accumulation steps of 1 sequence on each of 10 ranks (80 per optimizer step) ≈",
-        (): "batch 1 on each of 10 ranks (10 per optimizer step) ≈",
-    }.items():
-        assert said in " ".join(run(*words, *more).out.split())
-
-
-def test_the_baseline_counts_what_its_row_says(run: Callable[..., Ran]) -> None:
-    words = ("time", "gpt2-xl", "--on", "10xa100-sxm-80gb", "--train", "--ctx", "1k", "--tp", "5", "--pp", "2")
-    assert " baseline, 45.6% MFU, recomputation counted  " in run(*words, "--recompute", "full").out
-    assert " baseline, 45.6% MFU  " in run(*words).out
-    one = run("time", "gpt2-xl", "--on", "a100-sxm-80gb", "--train", "--ctx", "1k").out
-    assert "batch 1 ≈ " in " ".join(one.split())
 
 
 @pytest.mark.parametrize(("asked", "days"), [("1.5T", 1.5e12), ("300B", 300e9), ("1e12", 1e12)])
