@@ -121,6 +121,88 @@ class Llama(nn.Module):
         return self.output(self.norm(x)), cache
 
 
+class Listed(nn.Module):
+    """A Llama of lists of weights, inputs first, multiplied by einsum without a module for a layer or a matmul."""
+
+    def __init__(self, kv: int = 2) -> None:
+        super().__init__()
+
+        def each(*shape: int) -> nn.ParameterList:
+            return nn.ParameterList([torch.zeros(shape) for _ in range(3)])
+
+        self.embed, self.head = (nn.Parameter(torch.zeros(sides)) for sides in ((101, 48), (48, 101)))
+        self.wq, self.wk, self.wv, self.wo = each(48, 60), each(48, kv * 10), each(48, kv * 10), each(60, 48)
+        self.gate, self.up, self.down = each(48, 112), each(48, 112), each(112, 48)
+        self.first, self.second, self.last = each(48), each(48), nn.Parameter(torch.zeros(48))
+
+    def forward(self, ids: Tensor) -> Tensor:
+        def by(x: Tensor, weight: Tensor) -> Tensor:
+            return torch.einsum("... d, d f -> ... f", x, weight)
+
+        x = self.embed[ids]
+        for at in range(3):
+            y = x * self.first[at]
+            q, k, v = (by(y, each[at]).unflatten(-1, (-1, 10)).transpose(1, 2) for each in (self.wq, self.wk, self.wv))
+            mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+            x = x + by(mixed.transpose(1, 2).flatten(2), self.wo[at])
+            y = x * self.second[at]
+            x = x + by(functional.silu(by(y, self.gate[at])) * by(y, self.up[at]), self.down[at])
+        return by(x * self.last, self.head)
+
+
+class Unnamed(nn.Module):
+    """A block of a GPT-2 with names that say nothing about norms."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.n1, self.n2 = nn.MultiheadAttention(48, 4, batch_first=True), nn.LayerNorm(48), nn.LayerNorm(48)
+        self.f1, self.f2 = nn.Linear(48, 190), nn.Linear(190, 48)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.n1(x)
+        hidden = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool, device=x.device).triu(1)
+        x = x + self.a(y, y, y, attn_mask=hidden, need_weights=False)[0]
+        out: Tensor = x + self.f2(functional.gelu(self.f1(self.n2(x))))
+        return out
+
+
+class UnnamedGPT(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.e, self.p, self.n = nn.Embedding(101, 48), nn.Parameter(torch.zeros(64, 48)), nn.LayerNorm(48)
+        self.b = nn.Sequential(*(Unnamed() for _ in range(3)))
+
+    def forward(self, ids: Tensor) -> Tensor:
+        out: Tensor = self.n(self.b(self.e(ids) + self.p[: ids.shape[1]])) @ self.e.weight.T
+        return out
+
+
+class Silent(Llama):
+    """Returns nothing."""
+
+    def forward(self, tokens: Tensor) -> None:  # type: ignore[override]
+        super().forward(tokens)
+
+
+class MuteError(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+
+class Mute(Llama):
+    """Raises an exception that has no text."""
+
+    def forward(self, tokens: Tensor) -> Any:
+        raise MuteError
+
+
+class Closed(Llama):
+    """Does not show its parameters."""
+
+    def named_parameters(self, *_: Any, **__: Any) -> Any:
+        raise RuntimeError("mine")
+
+
 class ShortNorm(nn.Module):
     def __init__(self, d: int) -> None:
         super().__init__()

@@ -47,6 +47,33 @@ def test_hand_written_models_are_what_their_configs_say() -> None:
     assert report.first_difference is None and "3 × (m" not in report.answer
 
 
+def test_lists_of_weights_are_paired_and_fvcore_counts_their_einsums_exactly() -> None:
+    """fvcore's own rule prints the FLOPs of an einsum with four digits: 1,431,230 in place of 1,431,216 here."""
+    report = tfacct.check(own.Listed, LLAMA, tokens=9)
+    assert report.agrees, report.answer
+    assert (report.code_flops, report.code_fvcore_flops) == (LLAMA_FLOPS,) * 2
+
+
+def test_layers_without_modules_are_not_called_empty() -> None:
+    """6 key/value heads in place of 2: its matmuls run in no module of a layer, so no layer has 0 FLOPs."""
+    report = tfacct.check(partial(own.Listed, kv=6), LLAMA, tokens=9)
+    found = [(one["path"], one["in_code"], one["in_config"]) for one in report.differences]
+    assert found == [(f"blocks.0.attn.{part}_proj", 3 * 48 * 60, 3 * 48 * 20) for part in "kv"]
+    assert report.code_flops == LLAMA_FLOPS + 2 * 9 * 3 * 2 * 48 * 40
+
+
+def test_biases_follow_their_weights_when_names_say_nothing() -> None:
+    report = tfacct.check(own.UnnamedGPT, GPT2, tokens=9)
+    assert report.agrees, report.answer
+    assert report.code_params == GPT_PARAMETERS
+
+
+def test_a_module_without_a_result_is_counted_once() -> None:
+    report = tfacct.check(own.Silent, LLAMA, tokens=9)
+    assert report.agrees and report.code_flops == LLAMA_FLOPS and report.code_fvcore_flops is None
+    assert report.fvcore_reason == "the module returns no tensors, so its trace is empty"
+
+
 @pytest.mark.parametrize("made", [lambda: own.Llama, lambda: own.Llama()])
 def test_fvcore_is_asked_too(made: Callable[[], Any]) -> None:
     """Built on meta, or with numbers: another counter's total stands beside torch's, and must be the same."""
@@ -291,6 +318,8 @@ def test_matrix_times_vector_is_counted() -> None:
         (f"{HERE}:GTP", "did you mean gpt?"),
         (f"{HERE}:on_a_card", "it requires a CUDA device"),
         (f"{HERE}:numbers", "use device cpu"),
+        (f"{HERE}:Mute", "Mute, given token ids of shape 1 × 64, raised MuteError (user_modules.py, line "),
+        (f"{HERE}:Closed", "the parameters of Closed cannot be listed: it raised RuntimeError: mine"),
         (f"{HERE}:lazy", "has no shape yet"),
         (f"{HERE}:empty", "ReLU has no parameters"),
         (f"{HERE}:pair", "return them from the factory too: return model, (ids, mask)"),
@@ -303,7 +332,10 @@ def test_matrix_times_vector_is_counted() -> None:
         (":build", "has no factory"),
         (str(HERE), "has no factory"),
     ],
-    ids="raises exits none int wants typo card meta lazy empty pair file path text module sub bare colon own".split(),
+    ids=(
+        "raises exits none int wants typo card meta mute closed lazy empty pair file path text module sub bare colon"
+        " own"
+    ).split(),
 )
 def test_a_mistake_of_the_user_is_one_message(run: Run, tmp_path: Path, factory: str, said: str) -> None:
     file = tmp_path / "config.json"

@@ -24,6 +24,7 @@ ON_META = (
     "device meta",
     "aten::_local_scalar_dense",
     "Cannot copy out",
+    "Meta' backend",
     "nonzero",
     "DataDependent",
 )
@@ -168,10 +169,14 @@ def _a(made: object) -> str:
 
 def failure(what: str, error: BaseException, *, building: bool = False) -> UsageError:
     """A user's exception as one message: type, text, and the line that raised it."""
-    first_line = next(iter(str(error).strip().splitlines()), "")
+    try:
+        text = str(error)
+    except Exception:  # `__str__` is user code too
+        text = ""
+    first_line = next(iter(text.strip().splitlines()), "")
     at = next((f" ({Path(frame.filename).name}, line {frame.lineno})" for frame in _frames(error) if frame.lineno), "")
     message = f"{what} {type(error).__name__}{f': {cut(first_line, 200)}' if first_line else ''}{at}"
-    return UsageError(message, _hint(f"{type(error).__name__} {error}", building))
+    return UsageError(message, _hint(f"{type(error).__name__} {text}", building))
 
 
 def _frames(error: BaseException) -> list[traceback.FrameSummary]:
@@ -182,14 +187,14 @@ def _frames(error: BaseException) -> list[traceback.FrameSummary]:
 
 
 def _hint(message: str, building: bool) -> str | None:
+    if any(word in message for word in ON_META):
+        return "it reads tensor values, which do not exist on meta: use device cpu"
     if any(word in message for word in ON_CARD):
         return (
             "it requires a CUDA device: let the caller choose the device, so that it can be built on meta"
             if building
             else "a part of it runs on CUDA only: fall back to plain torch on the meta device"
         )
-    if any(word in message for word in ON_META):
-        return "it reads tensor values, which do not exist on meta: use device cpu"
     return None
 
 
@@ -197,12 +202,16 @@ def weights(module: nn.Module) -> list[Weight]:
     """Parameters of a module by name, tied ones under each of their names, then its buffers. Raises UsageError."""
     first: dict[int, str] = {}
     found: list[Weight] = []
-    for name, parameter in module.named_parameters(remove_duplicate=False):
+    try:
+        parameters, buffers = [*module.named_parameters(remove_duplicate=False)], [*module.named_buffers()]
+    except Exception as error:  # a class may override both
+        raise failure(f"the parameters of {type(module).__name__} cannot be listed: it raised", error) from None
+    for name, parameter in parameters:
         if isinstance(parameter, nn.UninitializedParameter):
             raise UsageError(f"{name} has no shape yet, because its module is lazy", "run the module once first")
         same = first.setdefault(id(parameter), name)
         found.append(Weight(name, tuple(parameter.shape), "" if same == name else same))
-    found += [Weight(name, tuple(buffer.shape), buffer=True) for name, buffer in module.named_buffers()]
+    found += [Weight(name, tuple(buffer.shape), buffer=True) for name, buffer in buffers]
     if not first:
         raise UsageError(f"{type(module).__name__} has no parameters")
     return found

@@ -44,13 +44,32 @@ class _Called(nn.Module):
     def forward(self, *given: Tensor) -> Any:
         plain = len(given) - len(self.names)
         out = self.module(*given[:plain], **dict(zip(self.names, given[plain:], strict=True)))
-        return tuple(leaf for leaf in tree_leaves(out) if isinstance(leaf, Tensor))
+        found = tuple(leaf for leaf in tree_leaves(out) if isinstance(leaf, Tensor))
+        self.returns_tensors = bool(found)
+        return found
 
 
 def _fused(given: Any, _: Any) -> int:
     """Multiply-adds of scores and values, T × S: fvcore has no rule for the fused kernel."""
     query, key, value = (tuple(one.type().sizes()) for one in given[:3])
     return int(prod(query[:-1]) * key[-2] * (query[-1] + value[-1]))
+
+
+def _einsum(given: Any, _: Any) -> int:
+    """Multiply-adds of an einsum of two operands: fvcore's own rule rounds them to four digits."""
+    equation, _, out = given[0].toIValue().replace(" ", "").partition("->")
+    terms, operands = equation.split(","), [one.type().sizes() for one in given[1].node().inputs()]
+    if len(terms) > 2:
+        raise NotImplementedError
+    sizes: list[dict[str, int]] = []
+    for term, shape in zip(terms, operands, strict=True):
+        named = len(term.replace("...", ""))
+        batch = "0123456789"[named - len(shape) or 10 :]  # axes of the ellipsis, counted from the last
+        sizes.append(dict(zip(term.replace("...", batch), shape, strict=True)))
+    both = {axis: max(one.get(axis, 1) for one in sizes) for one in sizes for axis in one}
+    summed_before = {axis for axis in both if out and axis not in out.replace("...", "0123456789")}
+    summed_before -= set.intersection(*map(set, sizes))
+    return prod(size for axis, size in both.items() if axis not in summed_before) if len(terms) == 2 else 0
 
 
 def multiply_adds(module: nn.Module, batch: int, tokens: int, *, source: int = 0, given: Any = None) -> int | str:
@@ -69,12 +88,14 @@ def multiply_adds(module: nn.Module, batch: int, tokens: int, *, source: int = 0
             with evaluating(copied):
                 analysis = FlopCountAnalysis(copied, (*args, *named.values()))
                 analysis.tracer_warnings("none").unsupported_ops_warnings(False).uncalled_modules_warnings(False)
-                analysis.set_op_handle(FUSED, _fused)
+                analysis.set_op_handle(FUSED, _fused).set_op_handle("aten::einsum", _einsum)
                 counted, skipped = analysis.by_operator(), set(analysis.unsupported_ops()) - NO_PRODUCTS
     except (Exception, SystemExit) as error:
         return f"its trace of the module raised {type(error).__name__}"
     finally:
         log.disabled = was
+    if not copied.returns_tensors:
+        return "the module returns no tensors, so its trace is empty"
     if unknown := sorted(name for name in skipped if not _is_pointwise(name)):
         return f"it has no rule for {', '.join(unknown)}"
     return int(sum(count for name, count in counted.items() if name in PRODUCTS))

@@ -155,7 +155,7 @@ def read(template: str, siblings: Iterable[str]) -> Reading:
     """
     lowered = [word for word in template.lower().split(".") if word]
     star = next((at for at, word in enumerate(lowered) if "*" in word), -1)
-    inside = lowered[star + 1 :]
+    inside = lowered[star + 1 :] or [*lowered[:star], lowered[star - 1]]  # `wq.*`: a list of weights names them
     leaf, modules = inside[-1], [word for word in inside[:-1] if not word.isdecimal() and word != "*"]
     last = modules[-1] if modules else ""
     if leaf.startswith("in_proj_"):
@@ -318,7 +318,7 @@ class _Sides:
 
     def apart(self, name: str, config_paths: Sequence[str]) -> bool:
         """True for a bias of the code whose weight is paired with another module than that of `config_paths`."""
-        weight = self.pairs.get(re.sub("bias$", "weight", name)) if name.endswith("bias") else None
+        weight = self.pairs.get(_weight_of(name)) if name.endswith("bias") else None
         return weight is not None and not {*map(paths.module_of, config_paths)} <= {*map(paths.module_of, weight)}
 
     @property
@@ -474,7 +474,14 @@ def _by_names(sides: _Sides) -> None:
 def _by_shape(sides: _Sides) -> None:
     """Pairs by names, shapes and order, the best first: biases after weights, each in the module of its weight."""
     for bias in (False, True):
-        _pair_by_shape(sides, [name for name in sides.waiting if sides.readings[name].bias == bias])
+        waiting = sides.waiting
+        named = [name for name in waiting if sides.readings[name].bias == bias]
+        _pair_by_shape(sides, [name for name in named if not bias or _weight_of(name) not in waiting])
+
+
+def _weight_of(bias: str) -> str:
+    """Name of the weight next to a bias."""
+    return re.sub("bias$", "weight", bias)
 
 
 def _pair_by_shape(sides: _Sides, waiting: Sequence[str]) -> None:

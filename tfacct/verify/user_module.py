@@ -328,6 +328,8 @@ def _flops(
     config: dict[str, Counter[str]] = defaultdict(Counter)
     for path, count in expected.items():
         config[_block(path)][path] += count
+    if not any(code[block] for block in config if block):
+        return  # the code runs its layers outside their modules
     lines = _lines(model)
     of_tables = {weight.name: weight.same_as for weight in weights if weight.same_as}
     groups: list[tuple[tuple[str, ...], tuple[str, ...]]] = []
