@@ -192,7 +192,7 @@ class MuteError(Exception):
 class Mute(Llama):
     """Raises an exception that has no text."""
 
-    def forward(self, tokens: Tensor) -> Any:
+    def forward(self, _: Tensor) -> Any:
         raise MuteError
 
 

@@ -617,6 +617,11 @@ SPEEDS = "requests,prompt,new,tokens_per_second"
         ("", "0 runs, not 1 to 1,000"),
         (SPEEDS, "0 runs, not 1 to 1,000"),
         ("requests,prompt,new\n1,2,3", "run 1 has no speed"),
+        (
+            "requests,prompt,new,tokens_per_second\n8,2048,256,1,200",
+            "run 1 has more cells than the first line has names",
+        ),
+        ("requests,prompt,new,tokens_per_second,requests\n1,2,3,4,5", "two columns have the name requests"),
         ("requests,prompt,new,tpot_ms\n1,2,3,4", "run 1 has no speed"),
         ("requests,new,tokens_per_second\n1,2,3", "run 1 has no prompt"),
         (f"{SPEEDS}\n1,,3,4", "run 1 has no prompt"),

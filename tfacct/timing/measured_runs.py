@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tfacct.base import units
-from tfacct.base.errors import UsageError
+from tfacct.base.errors import UsageError, cut
 from tfacct.base.spelling import option
 from tfacct.loading import files
 from tfacct.timing.placement import Placement
@@ -47,6 +47,8 @@ def read(path: str) -> tuple[MeasuredRun, ...]:
     try:
         table.fieldnames = [name.strip() for name in table.fieldnames or ()]
         rows = list(table)
+        if twice := next((name for name in table.fieldnames if name and table.fieldnames.count(name) > 1), None):
+            raise UsageError(f"{path}: two columns have the name {cut(twice)}", FILE)
     except csv.Error as error:
         raise UsageError(f"{path}: line {table.line_num + 1:,} is not CSV: {error}", FILE) from None
     if not 1 <= len(rows) <= MOST:
@@ -54,7 +56,7 @@ def read(path: str) -> tuple[MeasuredRun, ...]:
     return tuple(_run(path, number, row) for number, row in enumerate(rows, start=1))
 
 
-def _run(path: str, number: int, row: Mapping[str, str]) -> MeasuredRun:
+def _run(path: str, number: int, row: Mapping[str | None, str]) -> MeasuredRun:
     def value(name: str, *, whole: bool = False) -> float:
         try:
             found = float(row[name])
@@ -65,6 +67,8 @@ def _run(path: str, number: int, row: Mapping[str, str]) -> MeasuredRun:
             raise UsageError(f"{path}: {name} of run {number:,} must be {what}, not {row[name]!r}", FILE)
         return found
 
+    if None in row:
+        raise UsageError(f"{path}: run {number:,} has more cells than the first line has names", FILE)
     by_rate, by_times = bool(row.get("tokens_per_second")), bool(row.get("ttft_ms") and row.get("tpot_ms"))
     if missing := [*(name for name in SIZES if not row.get(name)), *([] if by_rate or by_times else ["speed"])]:
         raise UsageError(f"{path}: run {number:,} has no {missing[0]}", FILE)
