@@ -67,9 +67,9 @@ def _einsum(given: Any, _: Any) -> int:
         batch = "0123456789"[named - len(shape) or 10 :]  # axes of the ellipsis, counted from the last
         sizes.append(dict(zip(term.replace("...", batch), shape, strict=True)))
     both = {axis: max(one.get(axis, 1) for one in sizes) for one in sizes for axis in one}
-    summed_before = {axis for axis in both if out and axis not in out.replace("...", "0123456789")}
-    summed_before -= set.intersection(*map(set, sizes))
-    return prod(size for axis, size in both.items() if axis not in summed_before) if len(terms) == 2 else 0
+    kept = set(out.replace("...", "0123456789") or both)
+    products = (size for axis, size in both.items() if axis in kept or all(axis in one for one in sizes))
+    return prod(products) if len(terms) == 2 else 0  # an axis of one operand alone is summed before
 
 
 def multiply_adds(module: nn.Module, batch: int, tokens: int, *, source: int = 0, given: Any = None) -> int | str:
