@@ -45,6 +45,20 @@ def test_a_log_that_agrees(tmp_path: Path) -> None:
     assert start.engine_version == "0.19" and start.max_model_len == 8192
 
 
+def test_the_last_start_of_a_log_is_read(tmp_path: Path) -> None:
+    """A server that restarts with other flags: the first start lacks the utilization that the second has."""
+    first = LOG.replace(", 'gpu_memory_utilization': 0.95", "").replace("58.11 GiB", "50.20 GiB")
+    start = load("llama-3.1-8b").engine(on="h100", log=written(tmp_path, first + LOG))
+    assert start.answer == "The log agrees with the estimate: 4 of 4 figures."
+
+
+def test_a_length_that_the_engine_chooses_is_no_length(tmp_path: Path) -> None:
+    """vLLM writes -1 for the longest length that fits, and the length that it chose in the next line."""
+    chosen = LOG.replace("'max_model_len': 8192", "max_model_len=-1").replace("0.95}", "0.95}\nmax_seq_len=8192")
+    start = load("llama-3.1-8b").engine(on="h100", log=written(tmp_path, chosen))
+    assert start.max_model_len == 8192 and start.answer == "The log agrees with the estimate: 4 of 4 figures."
+
+
 def test_the_first_figure_that_differs_is_named(tmp_path: Path) -> None:
     log = written(tmp_path, LOG.replace("58.11 GiB", "55.11 GiB").replace("476,000", "451,456"))
     start = load("llama-3.1-8b").engine(on="h100", log=log)

@@ -37,9 +37,10 @@ class Log(NamedTuple):
 
 
 def read(engine: Engine, path: str) -> Log:
-    """The first figure and word of each name in a log, words without defaults. Raises TfacctError for a file without
-    any figure."""
+    """The first figure and word of each name in the last start of a log, words without defaults. Raises TfacctError for
+    a file without any figure."""
     text, patterns = _text(path), engine.facts["log"].items()
+    text = text[max(0, text.rfind(engine.facts.get("first_line", text))) :]
     matches = ((name, re.search(pattern, text, re.ASCII)) for name, pattern in patterns)
     found = {name: match for name, match in matches if match is not None}
     words = {name: match["word"] for name, match in found.items() if "word" in match.groupdict()}
