@@ -209,7 +209,7 @@ def test_a_file_is_called_by_its_folder(run, tmp_path) -> None:
     for path in (folder, folder / "config.json"):
         out = run("flops", str(path), "-v").out
         assert out.startswith("my-model: ")
-        line = " ".join(out.split()).partition("Class defaults (not in the config): ")[2]
+        line = " ".join(out.split()).partition("Defaults (not in the config): ")[2]
         assert line.startswith("intermediate_size = 11,008, ") and "= false" not in line  # sizes before switches
         assert f"4more(`tfacctmodels{path}`liststhem)" in line.replace(" ", "")
         (notes,) = (model["notes"] for model in json.loads(run("flops", str(path), "--json").out)["models"])

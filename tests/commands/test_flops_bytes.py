@@ -169,7 +169,7 @@ gpt2-xl: bytes moved in bf16 (assumed), context 1,024, batch 1
 
 Counted: 2·m·k·n per matrix product, full T × S attention, all logits; unfused
 kernels · tfacct help counting
-Class defaults (not in the config): n_inner = 6,400, tie_word_embeddings = true
+Defaults (not in the config): n_inner = 6,400, tie_word_embeddings = true
 """
 
 

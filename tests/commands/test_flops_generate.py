@@ -142,7 +142,7 @@ The prefill's logits give the first new token; the other 499 take one decode
 step each, with 2,049 to 2,547 keys.
 Counted: 2·m·k·n per matrix product, full T × S attention, logits of the last
 position · tfacct help counting
-Class defaults (not in the config): n_inner = 6,400, tie_word_embeddings = true
+Defaults (not in the config): n_inner = 6,400, tie_word_embeddings = true
 """
 
 

@@ -369,7 +369,7 @@ def test_a_step_that_several_devices_do_not_support(run: Run, recipe: str, messa
         hint += f" or {instead} ({peak('train', model, *instead.split(), '--ctx', '1k', '--on', '2xh100')} on each)"
         hint = f"use {hint}, within 77.3 GiB"
     else:  # 93 GB of weights
-        hint += " would be supported, but not fit in 77.3 GiB"
+        hint += " is supported, but does not fit in 77.3 GiB"
     assert (ran.code, ran.err) == (2, f"error: {message}\nhint: {hint} at context 1,024\n")
     typed = run(*asked, "--fsdp", "2")
     assert "in a parallel layout is not supported" in typed.err and "--on h100" not in typed.err

@@ -79,7 +79,7 @@ def test_of_several_models_each_has_its_own_notes(run) -> None:
     experts = [any("2 of 8 experts" in note for note in model["notes"]) for model in models]
     softmax = [any("softmax" in note for note in model["notes"]) for model in models]
     defaulted = [
-        [note for note in model["notes"] if note.startswith("Class defaults (not in the config): ")] for model in models
+        [note for note in model["notes"] if note.startswith("Defaults (not in the config): ")] for model in models
     ]
     assert experts == [False, True, False]
     assert softmax == [True, True, False]

@@ -320,7 +320,7 @@ def test_the_longest_context_of_one_request_on_the_devices_in_use(run: Callable[
     on = {4: "4xh100", 2: "2xh200"}
     assert longest == {count: large.memory(on=on[count]).fit["largest_context"] for count in (4, 2)}
     fewest, exact = large.fit(on="h100,h200"), large.fit(on="1xh100,1xh200", dtype="fp8", ctx="8k")
-    assert fewest.answer == "It fits on 4 × h100-sxm, 2 × h200-sxm."
+    assert fewest.answer == "It fits on 2 × h200-sxm, 4 × h100-sxm."
     assert "; on='4xh100-sxm,4xh200-sxm' compares as many of each." in " ".join(str(fewest).split())
     assert "longest context on these" in str(fewest) and "trained for 131,072 tokens" in str(fewest)
     # One byte of each of 70,553,706,496 weights, two of embedding, head and norms; 80 layers × 2 × 8 × 128 × 2 a token.
@@ -331,7 +331,7 @@ def test_the_longest_context_of_one_request_on_the_devices_in_use(run: Callable[
     assert [line["count"] for line in exact.lines] == [None, 1]
     assert [line["count"] for line in large.fit(on="4xh100,2xh200", dtype="fp8", ctx="8k").lines] == [4, 2]
     assert exact.answer == "It fits on 1 × h200-sxm, not on 1 × h100-sxm."
-    assert large.fit(on="h100,h200", dtype="fp8").answer == "On one device, it fits only on h200-sxm; h100-sxm needs 2."
+    assert large.fit(on="h100,h200", dtype="fp8").answer == "It fits on 1 × h200-sxm, 2 × h100-sxm."
     with pytest.raises(TfacctError, match="3 devices do not divide the 64 query heads"):
         large.fit(on="3xh100,h200")
     asked = ("memory", "llama-3.1-70b", "--dtype", "fp8", "--on")
@@ -655,7 +655,7 @@ def test_what_is_no_run_of_your_own(tmp_path: Path, text: str, message: str) -> 
 def test_a_device_named_twice_is_asked_about_once() -> None:
     fitting = tfacct.load("gpt2").fit(on=["h100-sxm", "t4", "h100-sxm"])
     assert [line["device"] for line in fitting.lines] == ["h100-sxm", "t4"]
-    assert fitting.answer == "It fits on one device: h100-sxm, t4."
+    assert fitting.answer == "It fits on 1 × h100-sxm, 1 × t4."
 
 
 @pytest.mark.parametrize("model", ["bert-base", "t5-small", "mamba-130m"])

@@ -45,6 +45,7 @@ INSTEAD = {
     "train mfu plan --days": "`tfacct budget MODEL --tokens N --on DEVICE` gives the days",
     "flops --prompt --new": "--generate N counts a request: a prompt of --ctx tokens, then N new tokens",
     "serve --batch": "--requests N sets the number of concurrent requests",
+    "serve --ctx": "--prompt T and --new N set the length of a request",
     "time --prompt": "--ctx S is the prompt; `tfacct serve MODEL --prompt S` prints the time to first token",
     "train solve compare --rank": "the rank is the value: --lora 16 or --qlora 16",
     "train time --micro-batch": "--micro-batch-size N: sequences of a micro-batch; --accumulate N: how many in a step",

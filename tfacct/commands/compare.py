@@ -38,11 +38,7 @@ def compare(
     ] = None,
     metric: Annotated[
         list[str] | None,
-        Option(
-            "Additional rows: metrics, as in `sweep`. With --train or a recipe, peak memory and what changes are rows.",
-            "NAME",
-            complete="metrics",
-        ),
+        Option("Additional rows: metrics, as in `sweep`.", "NAME", complete="metrics"),
     ] = None,
     all: Annotated[bool, Option("With --by line: show unchanged rows too.")] = False,  # noqa: A002
     **options: Unpack[CompareOptions],

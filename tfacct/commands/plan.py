@@ -21,7 +21,9 @@ DEFAULTS = ("1", "False")
 
 Batch = Annotated[
     opt.Size | None,
-    Option("Sequences per step over all devices. Default: in training, the fewest that divide.", "B", opt.STEP),
+    Option(
+        "Sequences per step over all devices. Default: 1; in training, the smallest for every layout.", "B", opt.STEP
+    ),
 ]
 GlobalBatchSize = Annotated[opt.Size | None, Option("Sequences per step over all devices; same as --batch.", "N")]
 

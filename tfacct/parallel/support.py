@@ -119,11 +119,16 @@ SEQUENCES = (
 )
 """Attention whose communication between sequence shards is not determined, or not known."""
 REDUCES = "use {fsdp} or {zero}"
-SHARED = "its gradient buckets were not checked"
+SHARED = "the gradient buckets were not checked"
 PARTS = (
     does_not("gathered_part buckets", "{of[buckets]}", f"{{of[gathered_part]}}: {SHARED}", REDUCES),
     does_not("part fsdp_reason", "a parallel layout", "{of[part]}", "{of[fsdp_reason]}"),
-    does_not("part gathered", "a parallel layout", "{of[part]}", "use {fsdp} alone, in `tfacct params` or `plan`"),
+    does_not(
+        "part gathered",
+        "a parallel layout",
+        "{of[part]}",
+        "only {fsdp} works, in `tfacct params` and `plan`",
+    ),
     does_not("part", "a parallel layout", "{of[part]}", ""),
     does_not("buckets expert_bias", "{of[buckets]}", f"experts with biases: {SHARED}", REDUCES),
     does_not("buckets shared_gate", "{of[buckets]}", f"a gate of the shared expert: {SHARED}", REDUCES),

@@ -59,8 +59,8 @@ NOTES = (
         "attention",
         2,
         lambda of: not of["named"] and of,
-        "Parameters and tokens follow C = 6·N·D. Nearest: the preset of model type {family} closest in size. Its tokens"
-        " follow from its exact FLOPs, attention included, at context {contexts}.",
+        "Parameters and tokens follow C = 6·N·D. Nearest preset: the closest in size of model type {family}; its tokens"
+        " are by its exact FLOPs, attention included, at context {contexts}.",
     ),
     NoteRow(
         "exact",

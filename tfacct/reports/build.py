@@ -394,7 +394,7 @@ def _defaulted(models: Sequence[Subject], most: int | None = SHORT) -> str:
         words = ", ".join(f"{name} = {format_value(value)}" for name, value in fields[:most])
         if more := len(fields[most:]) if most else 0:
             words += f", {more:,} more (`tfacct models {typed_name(silent[0])}` lists them)"
-    return f"Class defaults (not in the config): {words}"
+    return f"Defaults (not in the config): {words}"
 
 
 def typed_name(model: Subject) -> str:

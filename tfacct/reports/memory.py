@@ -496,7 +496,7 @@ def _fitting(about: About, limit: MemoryLimit) -> str:
         return f"Fits {where}: any number of requests of {tokens}."
     group = ranks.own_batch(about.mesh)
     if batch > 1:
-        return f"Fits {where}: {units.requests(batch)} of {tokens} at once{group}, at most {most:,}."
+        return f"Fits {where}: {units.requests(batch)} of {tokens} at once{group}; up to {most:,} fit."
     return f"Fits {where}: {units.requests(most)} of {tokens}{' at once' if most > 1 else ''}{group}."
 
 
@@ -1243,18 +1243,9 @@ def _fit_answer(about: Fitting) -> str:
         return f"It {'fits' if fits else 'does not fit'} {', not '.join(where)}."
     if not counts:
         return f"It does not fit on {listed([one.device.id for one in needed], 3)}; the table gives the reason."
-    fewest, left = min(counts.values()), len(needed) - len(counts)
-    names = [name for name, count in counts.items() if count == fewest]
-    more = f" and {len(names) - FEW} others" if len(names) > FEW else ""
+    left, fewest_first = len(needed) - len(counts), sorted(counts.items(), key=lambda one: one[1])
     none = f"; the table gives the reason for the other {left}" if left else ""
-    larger = {name: count for name, count in counts.items() if count > fewest}
-    if fewest > 1 and larger and len(counts) <= FEW:
-        return f"It fits on {listed([f'{count:,} × {name}' for name, count in counts.items()])}{none}."
-    if fewest > 1 or not larger:
-        hold = "It fits on one device:" if fewest == 1 else f"It needs at least {fewest:,} devices:"
-        return f"{hold} {', '.join(names[:FEW])}{more}{none}."
-    others = f"{len(larger)} need more" if len(larger) > 1 else f"{next(iter(larger))} needs {max(counts.values())}"
-    return f"On one device, it fits only on {', '.join(names[:FEW])}{more}; {others}{none}."
+    return f"It fits on {listed([f'{count:,} × {name}' for name, count in fewest_first], FEW)}{none}."
 
 
 def _unsupported(about: Fitting) -> str:

@@ -223,8 +223,8 @@ def head_notes(models: Sequence[LoadedModel], mesh: Mesh) -> list[str]:
     from tfacct.parallel.support import gathers_heads
 
     sentences = [
-        f"{f'Of {heads:,} key/value heads each' if heads > 1 else 'The one key/value head'} is on"
-        f" {mesh.tp // heads:,} ranks: its weights and its cache."
+        f"{f'Each of the {heads:,} key/value heads' if heads > 1 else 'The one key/value head'} is on"
+        f" {mesh.tp // heads:,} ranks, with its weights and cache."
         for heads in replicated_heads(models[0].ledger, mesh)
     ]
     gathered = [HEADS_GATHERED] if gathers_heads(models[0]) else cache_shard_notes(models[0], mesh.tp)

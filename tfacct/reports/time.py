@@ -370,7 +370,7 @@ NOTES = (
         "experts",
         1,
         lambda served: served.one.model.ledger.experts and served.work.tokens * served.work.batch > 1,
-        "Never below: if all tokens take the same experts.",
+        '"never below" assumes that all tokens take the same experts.',
     ),
     NoteRow("server", 1, _server),
     FILES,
@@ -498,7 +498,7 @@ def _fit_note(one: StepEstimate) -> str:
 
 def _layout(one: StepEstimate) -> str:
     if not one.trained.megatron:
-        return "FSDP over all devices"
+        return "FSDP over all devices" if one.trained.mesh.ranks > 1 else ""
     mesh, copies = one.trained.mesh, one.trained.mesh.ranks // one.trained.replica
     sizes = {"tp": mesh.tp, "pp": mesh.pp, "cp": mesh.cp, "fsdp" if mesh.fsdp > 1 else "dp": copies, "ep": mesh.ep}
     sp = " sp" if mesh.sp else ""

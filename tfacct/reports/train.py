@@ -349,7 +349,7 @@ def _check_on_devices(
     fitting = [one for one in counted if one[1].peak.total <= limit.usable]
     needs = " or ".join(words.format(_peak(memory)) for words, memory in fitting or counted)
     where = f"{units.binary(limit.usable)} at context {work.context:,}"
-    hint = f"use {needs}, within {where}" if fitting else f"{needs} would be supported, but not fit in {where}"
+    hint = f"use {needs}, within {where}" if fitting else f"{needs} is supported, but does not fit in {where}"
     raise UsageError(f"{model.name}: {found.reason}", hint)
 
 

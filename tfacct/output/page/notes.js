@@ -171,7 +171,7 @@ function latent(counted) {
 
 function defaults(model, state) {
 	const fields = Object.entries(report.left(model, state)).map(([name, value]) => `${name} = ${format(value)}`);
-	return fields.length ? [note("defaulted", 3, `Class defaults (not in the config): ${fields.join(", ")}`)] : [];
+	return fields.length ? [note("defaulted", 3, `Defaults (not in the config): ${fields.join(", ")}`)] : [];
 }
 
 function format(value) {
