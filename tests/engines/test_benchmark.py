@@ -1,7 +1,5 @@
 """The benchmark of start-ups passes on a published start and fails on a wrong figure or missing data. Kind: golden."""
 
-from __future__ import annotations
-
 import csv
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The KV pool of an engine in `memory` and `serve`. Kind: golden, refusal."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Start-up logs: figures that are read, figures that differ, and hostile logs. Kind: golden, refusal."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

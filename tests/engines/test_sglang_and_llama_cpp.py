@@ -1,7 +1,5 @@
 """SGLang and llama.cpp: formulas by hand. Kind: golden, refusal."""
 
-from __future__ import annotations
-
 import pytest
 
 from tfacct import load

@@ -1,7 +1,5 @@
 """What vLLM allocates at start, by hand, and the lines that published logs print. Kind: golden, refusal."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import replace

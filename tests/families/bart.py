@@ -1,5 +1,3 @@
-"""Test configs of the bart lineage: a small one of each family, and variants."""
-
 from tests.families._configs import ABSENT, family
 
 # fmt: off

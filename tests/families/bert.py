@@ -1,5 +1,3 @@
-"""Test configs of the bert lineage: a small one of each family, and variants."""
-
 from tests.families._configs import ABSENT, HEADS, SIZES, family
 
 # fmt: off

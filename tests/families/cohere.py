@@ -1,5 +1,3 @@
-"""Test configs of the cohere lineage: a small one of each family, and variants."""
-
 from tests.families._configs import ABSENT, FULL, GROUPED, SIZES, SLIDING, family
 
 # fmt: off

@@ -1,5 +1,3 @@
-"""Test configs of the deberta lineage: a small one of each family, and variants."""
-
 from tests.families._configs import HEADS, SIZES, family
 
 # fmt: off

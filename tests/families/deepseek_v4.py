@@ -1,5 +1,3 @@
-"""Test configs of the deepseek_v4 lineage: a small one of each family, and variants."""
-
 from tests.families._configs import SLIDING, family
 
 # fmt: off

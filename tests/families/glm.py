@@ -1,5 +1,3 @@
-"""Test configs of the glm lineage: a small one of each family, and variants."""
-
 from tests.families._configs import ABSENT, GROUPED, family, of_dense_layers
 
 # fmt: off

@@ -1,5 +1,3 @@
-"""Test configs of the gpt lineage: a small one of each family, and variants."""
-
 from tests.families._configs import ABSENT, HEADS, PLAIN, SIZES, family
 
 # fmt: off

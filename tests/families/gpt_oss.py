@@ -1,5 +1,3 @@
-"""Test configs of the gpt_oss lineage: a small one of each family, and variants."""
-
 from tests.families._configs import GROUPED, PLAIN, family
 
 # fmt: off

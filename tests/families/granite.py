@@ -1,5 +1,3 @@
-"""Test configs of the granite lineage: a small one of each family, and variants."""
-
 from tests.families._configs import ABSENT, FULL, GROUPED, LINEAR, SLIDING, family, of_every_expert
 
 # fmt: off

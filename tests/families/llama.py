@@ -1,5 +1,3 @@
-"""Test configs of the llama lineage: a small one of each family, and variants."""
-
 from tests.families._configs import ABSENT, GROUPED, SIZES, family, of_every_expert
 
 STRETCHED = {

@@ -1,5 +1,3 @@
-"""Test configs of the llama4 lineage: a small one of each family, and variants."""
-
 from tests.families._configs import FULL, GROUPED, family
 
 # fmt: off

@@ -1,5 +1,3 @@
-"""Test configs of the mamba lineage: a small one of each family, and variants."""
-
 from tests.families._configs import GROUPED, LAYERS, SIZES, family, of_dense_layers
 
 # fmt: off

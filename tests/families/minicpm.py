@@ -1,5 +1,3 @@
-"""Test configs of the minicpm lineage: a small one of each family, and variants."""
-
 from tests.families._configs import SIZES, family, in_forms, latent_forms
 
 # fmt: off

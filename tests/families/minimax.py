@@ -1,5 +1,3 @@
-"""Test configs of the minimax lineage: a small one of each family, and variants."""
-
 from tests.families._configs import ABSENT, FULL, GROUPED, LINEAR, SIZES, family, of_every_expert
 
 # fmt: off

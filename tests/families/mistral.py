@@ -1,5 +1,3 @@
-"""Test configs of the mistral lineage: a small one of each family, and variants."""
-
 from tests.families._configs import FULL, GROUPED, HEADS, PLAIN, SLIDING, family, of_every_expert
 
 GROWING = {

@@ -1,5 +1,3 @@
-"""Test configs of the olmo lineage: a small one of each family, and variants."""
-
 from tests.families._configs import FULL, GROUPED, LINEAR, PLAIN, SIZES, SLIDING, family, of_every_expert
 
 # fmt: off

@@ -1,5 +1,3 @@
-"""Test configs of the phi lineage: a small one of each family, and variants."""
-
 from tests.families._configs import GROUPED, HEADS, SIZES, family
 
 # fmt: off

@@ -1,5 +1,3 @@
-"""Test configs of the rotary_bert lineage: a small one of each family, and variants."""
-
 from tests.families._configs import HEADS, SIZES, family
 from tests.families.llama import LLAMA
 

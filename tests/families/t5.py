@@ -1,5 +1,3 @@
-"""Test configs of the t5 lineage: a small one of each family, and variants."""
-
 from tests.families._configs import family, without
 from tests.families.gemma import GEMMA2
 

@@ -1,5 +1,3 @@
-"""Test configs of the vit lineage: a small one of each family, and variants."""
-
 from tests.families._configs import SIZES, family
 
 BEIT_SHAPES = {

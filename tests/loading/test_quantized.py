@@ -3,8 +3,6 @@
 Kind: golden, refusal.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The reference model is real: with the same weights it gives the logits of the transformers classes. Kind: oracle."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

@@ -1,7 +1,5 @@
 """Training memory of one rank, compared with torch's ranks in a process group that sends nothing. Kind: oracle."""
 
-from __future__ import annotations
-
 import warnings
 from collections import Counter
 from typing import Any

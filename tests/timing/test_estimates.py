@@ -1,7 +1,5 @@
 """Estimates as shown: never like a count, with an interval and what it was measured on. Kind: output, refusal."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from itertools import product

@@ -1,7 +1,5 @@
 """Kernels of a step have the ledger's FLOPs, weights and cache, on any devices. Kind: law, refusal."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 

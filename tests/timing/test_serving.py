@@ -1,7 +1,5 @@
 """Serving with drafts and with adapters. Kind: golden, refusal."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -2,8 +2,6 @@
 law.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Estimated time of training steps. Kind: golden, output."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from math import prod
