@@ -1,6 +1,7 @@
 """Cohere's models: attention and MLP in parallel after one LayerNorm; a tied head with scaled logits."""
 
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any
 
 from pydantic import Field
@@ -30,9 +31,7 @@ class CohereBase(Decoder):
     rope_pairs = "neighbours"
     norm_kind, norm_learned, eps_field = "layer", "scale", "layer_norm_eps"
     order, shares_norm = "parallel", True
-
-    def embeddings_and_head(self) -> dict[str, Any]:
-        return {**super().embeddings_and_head(), "head": self.head(logit_scale=self.logit_scale)}
+    head_options = dict(logit_scale=attrgetter("logit_scale"))
 
 
 class Cohere(CohereBase):

@@ -119,6 +119,8 @@ class DecoderBase(Family):
     """Norms of queries and keys; eps comes from the config, which may switch them off by qk_layernorm."""
     norms: ClassVar[Any] = "before"
     """Where a sublayer has its norm: before, after or around it."""
+    embedding_norm: ClassVar[bool] = False
+    """Whether a norm follows the embeddings."""
     order: ClassVar[Any] = "pre"
     """Sublayers after one another, with norms before (`pre`) or after (`post`) each sum, or in `parallel`."""
     shares_norm: ClassVar[Any] = False
@@ -229,18 +231,16 @@ class DecoderBase(Family):
         how |= {"activation": self.activation, **self.options("mlp", **overrides)}
         return FeedForward(hidden=self.hidden_size, width=how.pop("width", None) or self.intermediate_size, **how)
 
-    def experts(self, count: str = "", width: str = "", **overrides: Any) -> Experts:
-        """Experts, with their number and width in these fields. Raises ConfigError."""
-        count, width = count or self.expert_count, width or self.expert_width
-        experts, active = getattr(self, count), getattr(self, self.expert_top_k)
+    def experts(self, count: str = "", **overrides: Any) -> Experts:
+        """Experts, with their number in this field. Raises ConfigError."""
+        count, how = count or self.expert_count, self.options("experts", **overrides)
+        experts, active = getattr(self, count), how.pop("active", None) or getattr(self, self.expert_top_k)
         check_top_k(active, experts, (self.expert_top_k, count))
-        sizes: dict[str, Any] = {"experts": experts, "active": active, "width": getattr(self, width)}
-        overrides = self.options("experts", **overrides)
-        return Experts(hidden=self.hidden_size, **{**sizes, "activation": self.activation, **overrides})
+        sizes: dict[str, Any] = {"experts": experts, "active": active, "width": getattr(self, self.expert_width)}
+        return Experts(hidden=self.hidden_size, **{**sizes, "activation": self.activation, **how})
 
     def experts_with_shared(self, count: str, shared: str, /, **overrides: Any) -> Experts:
         """Experts, and one MLP as wide as several, with their numbers in these fields. Raises ConfigError."""
-        check_top_k(self.num_experts_per_tok, getattr(self, count), ("num_experts_per_tok", "the number of experts"))
         width = getattr(self, shared) * self.moe_intermediate_size or None
         return DecoderBase.experts(self, count, **{"shared": width, **overrides})
 
@@ -268,7 +268,8 @@ class DecoderBase(Family):
 
     def embeddings_and_head(self) -> dict[str, Any]:
         """The parts before and after the layers."""
-        return {"embed": self.embedding(), "final_norm": self.norm(), "head": self.head()}
+        first = self.norm() if self.embedding_norm else None
+        return {"embed": self.embedding(), "embed_norm": first, "final_norm": self.norm(), "head": self.head()}
 
     def embedding(self, **overrides: Any) -> Embedding:
         """Embedding of tokens."""
@@ -278,11 +279,6 @@ class DecoderBase(Family):
         """The language model's head."""
         overrides = self.options("head", **overrides)
         return Head(vocab=self.vocab_size, hidden=self.hidden_size, tied=self.tie_word_embeddings, **overrides)
-
-    def scaled_embeddings_and_head(self, factor: float, logit_scale: float) -> dict[str, Any]:
-        """The same, with constants that multiply embeddings and logits."""
-        ends = {"embed": self.embedding(scaled=True, factor=factor), "head": self.head(logit_scale=logit_scale)}
-        return {"final_norm": self.norm(), **ends}
 
 
 class MoeWithShared(DecoderBase):
@@ -294,12 +290,12 @@ class MoeWithShared(DecoderBase):
     layer_tensor_names = EXPERT_TENSORS
 
     def moe_layers(self) -> list[bool]:
-        """True for each layer with experts: by mlp_layer_types, or all after the first dense ones. Raises
-        ConfigError."""
-        given, count = getattr(self, "mlp_layer_types", None), self.num_hidden_layers
-        if given is not None:
+        """True for each layer with experts: by mlp_layer_types, or all after the first dense ones, by default one.
+        Raises ConfigError."""
+        given, first = getattr(self, "mlp_layer_types", None), getattr(self, "first_k_dense_replace", None)
+        count, step = self.num_hidden_layers, getattr(self, "moe_layer_freq", 1)
+        if given is not None or first is None:
             return sparse_layers(given, count)
-        first, step = self.first_k_dense_replace, getattr(self, "moe_layer_freq", 1)
         return [number >= first and number % step == 0 for number in range(count)]
 
     def layers(self) -> Sequence[Any]:

@@ -79,10 +79,6 @@ class DeepseekBase(DeepseekExperts, MlaDecoder):
     required_values = {"moe_layer_freq": 1}
     attribute_map = {"num_experts": "n_routed_experts"}
 
-    def experts(self, *_: str, **overrides: Any) -> Experts:
-        check_top_k(self.num_experts_per_tok, self.n_routed_experts, ("num_experts_per_tok", "n_routed_experts"))
-        return super().experts(**overrides)
-
 
 class DeepseekV2(DeepseekBase):
     """DeepSeek-V2 and V2-Lite: latent attention, with and without a latent for the queries, and experts."""

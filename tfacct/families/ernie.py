@@ -6,10 +6,10 @@ from typing import Annotated, Any
 from pydantic_core import core_schema
 
 from tfacct.architecture.parts import Experts
-from tfacct.families.decoder import Decoder, MoeWithShared, expert_modules, expert_tensors
+from tfacct.families.decoder import Decoder, DecoderBase, MoeWithShared, expert_modules, expert_tensors
 from tfacct.families.family import NULL_HEADS
 from tfacct.families.fields import CoreSchema, NonNegativeInt, PositiveInt, StrictBool, int_between
-from tfacct.families.layer_kinds import MlpLayerTypes, check_top_k, sparse_layers
+from tfacct.families.layer_kinds import MlpLayerTypes
 from tfacct.families.task_heads import DECODER, inside_composite
 
 Pair = Annotated[
@@ -48,7 +48,9 @@ class ErnieMoeBase(MoeWithShared, ErnieBase):
     moe_num_shared_experts: NonNegativeInt = 2
     attribute_map = {"num_experts": "moe_num_experts", "num_experts_per_tok": "moe_k"}
     heads_fill_hidden_size = True
-    expert_counts = ("moe_num_experts", "moe_num_shared_experts")
+    expert_counts, expert_top_k = ("moe_num_experts", "moe_num_shared_experts"), "moe_k"
+    # Router and experts have no biases.
+    experts_options = dict(shared_bias=attrgetter("use_bias"), shared_first=True, choice_bias=True)
 
 
 class Ernie4_5_Moe(ErnieMoeBase):
@@ -65,18 +67,12 @@ class Ernie4_5_Moe(ErnieMoeBase):
         use_sparse_head_and_loss_fn use_recompute use_rmsnorm weight_share_add_bias ignored_index micro_batch_size
         num_acc_steps"""
     layer_tensor_names = {"mlp.routing.bias": f"mlp.{ROUTER_BIAS}"}
+    head_options = dict(bias=attrgetter("use_bias"))
 
     def moe_layers(self) -> list[bool]:
         last = self.num_hidden_layers - 1 if self.moe_layer_end_index == -1 else self.moe_layer_end_index
         first, step = self.moe_layer_start_index, self.moe_layer_interval
         return [first <= number <= last and (number + 1) % step == 0 for number in range(self.num_hidden_layers)]
-
-    def experts(self, *_: str, **overrides: Any) -> Experts:
-        """Router and experts have no biases."""
-        return super().experts(shared_first=True, shared_bias=self.use_bias, choice_bias=True)
-
-    def embeddings_and_head(self) -> dict[str, Any]:
-        return {**super().embeddings_and_head(), "head": self.head(bias=self.use_bias)}
 
 
 class Ernie4_5_VLMoe(ErnieMoeBase):
@@ -95,21 +91,8 @@ class Ernie4_5_VLMoe(ErnieMoeBase):
         **{name.replace("mlp.", "mlp.others."): hf_name for name, hf_name in expert_tensors("mlp.vision_moe").items()},
     }
 
-    def moe_layers(self) -> list[bool]:
-        return sparse_layers(self.mlp_layer_types, self.num_hidden_layers)
-
     def experts(self, *_: str, **overrides: Any) -> Experts:
         """Experts for text, with a shared expert, and experts for images. Raises ConfigError."""
-        check_top_k(self.moe_k, self.moe_num_experts, ("moe_k", "moe_num_experts"))
         width, others = self.moe_intermediate_size or (1536, 512)
-        sizes: dict[str, Any] = {"experts": self.moe_num_experts, "active": self.moe_k, "width": width}
-        return Experts(
-            hidden=self.hidden_size,
-            **sizes,
-            shared=self.moe_num_shared_experts * width or None,
-            shared_first=True,
-            shared_bias=self.use_bias,
-            choice_bias=True,
-            activation=self.activation,
-            others=others,
-        )
+        shared = self.moe_num_shared_experts * width or None
+        return DecoderBase.experts(self, "moe_num_experts", width=width, shared=shared, others=others)

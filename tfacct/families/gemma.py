@@ -41,7 +41,7 @@ from tfacct.families.fields import (
     is_size,
     require_even,
 )
-from tfacct.families.layer_kinds import FULL, SLIDING, LayerTypes, check_length, check_top_k, layer_windows
+from tfacct.families.layer_kinds import FULL, SLIDING, LayerTypes, check_length, layer_windows
 from tfacct.families.task_heads import CAUSAL_MODEL, CLASSIFYING, DECODER, TaskHead
 from tfacct.ledger.einsum import Size
 from tfacct.ledger.lines import Line, Matmul, Pointwise, Table, Unused
@@ -668,6 +668,7 @@ class Gemma4(Gemma4Base):
         "mlp.router_norm.weight": "router.scale",
         "mlp.routing.weight": "router.per_expert_scale",
     }
+    expert_top_k = "top_k_experts"
 
     def check(self) -> None:
         if self.use_bidirectional_attention not in (None, "vision"):
@@ -689,19 +690,10 @@ class Gemma4(Gemma4Base):
 
     def experts_and_mlp(self, width: int) -> Experts:
         """Experts parallel to a dense MLP. Raises ConfigError."""
-        sizes = {name: getattr(self, name) for name in ("num_experts", "top_k_experts", "moe_intermediate_size")}
-        if missing := [name for name, size in sizes.items() if size is None]:
-            raise ConfigError(f"enable_moe_block = true, but {missing[0]} is missing")
-        check_top_k(sizes["top_k_experts"], sizes["num_experts"], ("top_k_experts", "num_experts"))
-        return Experts(
-            hidden=self.hidden_size,
-            experts=sizes["num_experts"],
-            active=sizes["top_k_experts"],
-            width=sizes["moe_intermediate_size"],
-            shared=width,
-            norms=self.rms_norm_eps,
-            activation=self.activation,
-        )
+        for name in ("num_experts", "top_k_experts", "moe_intermediate_size"):
+            if getattr(self, name) is None:
+                raise ConfigError(f"enable_moe_block = true, but {name} is missing")
+        return self.experts(shared=width, norms=self.rms_norm_eps)
 
     def per_layer_embedding(self) -> PerLayerProjection | None:
         return super().per_layer_embedding() if self.hidden_size_per_layer_input else None

@@ -6,8 +6,6 @@ from typing import Any, ClassVar
 
 from tfacct.architecture.parts import (
     DeltaNet,
-    Experts,
-    FeedForward,
     HyperMean,
     Indexer,
     QKNorm,
@@ -31,7 +29,6 @@ from tfacct.families.layer_kinds import (
     FULL,
     MlpLayerTypes,
     check_first_dense,
-    check_top_k,
     sparse_layers,
     validated_layer_types,
 )
@@ -87,10 +84,6 @@ class Glm4Moe(SharedExperts, PartialRotaryDecoder):
     def attention(self, layer: Layer, **overrides: Any) -> AnyAttention:
         norm = QKNorm(self.rms_norm_eps) if self.use_qk_norm else None
         return super().attention(layer, qk_norm=norm, **overrides)
-
-    def experts(self, *_: str, **overrides: Any) -> Experts:
-        check_top_k(self.num_experts_per_tok, self.n_routed_experts, ("num_experts_per_tok", "n_routed_experts"))
-        return super().experts()
 
 
 class Glm4MoeLite(SharedExperts, MlaDecoder):
@@ -246,6 +239,7 @@ class Glm5Next(HyperConnected, LowRankKimiDeltaDecoder, GlmMoeDsa):
         **hyper_tensors(delta="attn_hc"),
     }
     attention_options = dict(rotary=None, eps=attrgetter("rms_norm_eps"))
+    mlp_options = dict(bias=False)  # the class does not read mlp_bias
 
     def check(self) -> None:
         given = self.linear_attn_config or {}
@@ -288,10 +282,6 @@ class Glm5Next(HyperConnected, LowRankKimiDeltaDecoder, GlmMoeDsa):
                 )
             kinds[number] = REUSED
         return [Layer(kind=kind, experts=some) for kind, some in zip(kinds, self.moe_layers(), strict=True)]
-
-    def dense_mlp(self, **overrides: Any) -> FeedForward:
-        """The class does not read mlp_bias."""
-        return super().dense_mlp(bias=False)
 
     def delta(self, **overrides: Any) -> DeltaNet:
         """DeltaNet with a lower bound on the decay."""

@@ -365,6 +365,9 @@ class JAIS(GPTFields):
     task_heads = {"LMHeadModel": CAUSAL_MODEL}
     base_model_prefix = "model"
     alibi = property(lambda self: self.position_embedding_type == "alibi")
+    logit_scale = property(lambda self: self.mup_output_alpha * self.mup_width_scale)
+    embedding_options = dict(scaled=True, factor=attrgetter("mup_embeddings_scale"))
+    head_options = dict(logit_scale=attrgetter("logit_scale"))
 
     def positions(self) -> Positions | None:
         return None if self.alibi else super().positions()
@@ -379,11 +382,6 @@ class JAIS(GPTFields):
     def dense_mlp(self, **overrides: Any) -> FeedForward:
         swiglu: dict[str, Any] = {"gated": True, "activation": "silu"}
         return super().dense_mlp(**(swiglu if self.activation_function == "swiglu" else {}))
-
-    def embeddings_and_head(self) -> dict[str, Any]:
-        logit_scale = self.mup_output_alpha * self.mup_width_scale
-        parts = self.scaled_embeddings_and_head(self.mup_embeddings_scale, logit_scale)
-        return {**parts, "positions": self.positions()}
 
 
 class FairseqDecoder(LayerNormDecoder):

@@ -144,9 +144,7 @@ class Bloom(LayerNormDecoder):
     activation = "gelu_pytorch_tanh"
     context = property(attrgetter("seq_length"))  # training context: ALiBi does not limit it
     attention_options = dict(alibi=True)
-
-    def embeddings_and_head(self) -> dict[str, Any]:
-        return {**super().embeddings_and_head(), "embed_norm": self.norm()}
+    embedding_norm = True
 
 
 class Falcon(LayerNormDecoder):

@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 from operator import attrgetter
-from typing import Any, Literal
+from typing import Literal
 
 from tfacct.architecture.parts import Experts, FeedForward
 from tfacct.base.errors import ConfigError
 from tfacct.families.decoder import SINK_MODULES, SINK_TENSORS, Layer, Window, expert_modules, expert_tensors
 from tfacct.families.family import mlp_modules
 from tfacct.families.fields import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, StrictBool
-from tfacct.families.layer_kinds import FULL, LayerTypes, validated_layer_types
+from tfacct.families.layer_kinds import FULL, LayerTypes, check_length, validated_layer_types
 from tfacct.families.llama import Llama
 from tfacct.families.mamba import Mamba2Hybrid
 from tfacct.families.task_heads import DECODER
@@ -33,11 +33,10 @@ class Granite(Llama):
     task_heads = DECODER
     residual_factor = property(attrgetter("residual_multiplier"))
     attention_options = dict(scale=attrgetter("attention_multiplier"))
+    embedding_options = dict(scaled=True, factor=attrgetter("embedding_multiplier"))
+    head_options = dict(logit_scale=attrgetter("logit_scale"))
 
     logit_scale = property(lambda self: 1 / self.logits_scaling)
-
-    def embeddings_and_head(self) -> dict[str, Any]:
-        return self.scaled_embeddings_and_head(self.embedding_multiplier, self.logit_scale)
 
 
 class HyperCLOVAX(Granite):
@@ -67,9 +66,8 @@ class GraniteMoeShared(GraniteMoe):
 
     shared_intermediate_size: NonNegativeInt = 0
     layer_module_names = mlp_modules("shared_mlp", at="mlp.shared", **SHARED)
-
-    def experts(self, *_: str, **overrides: Any) -> Experts:
-        return super().experts(shared=self.shared_intermediate_size or None)
+    shared_width = property(lambda self: self.shared_intermediate_size or None)
+    experts_options = dict(shared=attrgetter("shared_width"))
 
 
 class GraniteWithWindows(Granite):
@@ -86,11 +84,8 @@ class GraniteWithWindows(Granite):
         layers, given = self.num_hidden_layers, self.layer_rope_theta
         if given is None:
             return [None] * layers
-        if len(given) < layers:
-            raise ConfigError(
-                f"layer_rope_theta names {len(given):,} layers, and num_hidden_layers is {layers:,}",
-                "layer_rope_theta=null gives all layers the same RoPE base",
-            )
+        hint = "layer_rope_theta=null gives all layers the same RoPE base"
+        check_length("layer_rope_theta", given, layers, hint, longer=True)
         thetas: list[float] = given[:layers]
         return thetas
 

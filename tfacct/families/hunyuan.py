@@ -5,14 +5,11 @@ from typing import Any
 
 from pydantic import Field
 
-from tfacct.architecture.blocks import Block
 from tfacct.architecture.parts import Experts, Gate, HyperConnection, Indexer, QKNorm
-from tfacct.base.errors import ConfigError
 from tfacct.families.decoder import (
     EXPERT_TENSORS,
     QK_NORMS,
     SINK_TENSORS,
-    AnyAttention,
     Decoder,
     Layer,
     MoeWithShared,
@@ -22,7 +19,7 @@ from tfacct.families.family import SAME_AS_QUERY_HEADS, mlp_modules
 from tfacct.families.family_config import FamilyConfig
 from tfacct.families.fields import NonNegativeInt, PositiveFloat, PositiveInt, PositiveIntOrList, StrictBool
 from tfacct.families.hyper_connections import HyperConnected
-from tfacct.families.layer_kinds import MlpLayerTypes, check_first_dense, check_top_k, sparse_layers
+from tfacct.families.layer_kinds import MlpLayerTypes, check_first_dense, check_length, sparse_layers
 from tfacct.families.mla import DsaDecoder, IndexerTypes, check_first_indexer
 from tfacct.families.task_heads import CLASSIFYING, DECODER
 
@@ -35,7 +32,7 @@ class HunYuanDenseV1(Decoder):
     head_dim: PositiveInt = Field()  # the class cannot be built without it
     attention_bias: StrictBool = False
     use_qk_norm: StrictBool = True
-    reference_only = "use_qk_norm"
+    required_values = {"use_qk_norm": True}
     attribute_map = {"attention_head_dim": "head_dim"}
     ignored_fields = """add_classification_head class_num cla_share_factor dense_list eod_token_id im_end_id
         im_newline_id im_start_id mask_init_id norm_type org_vocab_size pad_id pool_type position_embedding_xdrope
@@ -44,10 +41,6 @@ class HunYuanDenseV1(Decoder):
     task_heads = CLASSIFYING
     layer_module_names = {"attn.q_norm": "self_attn.query_layernorm", "attn.k_norm": "self_attn.key_layernorm"}
     qk_norm = QKNorm(0, late=True)
-
-    def attention(self, layer: Layer, **overrides: Any) -> AnyAttention:
-        self.require({"use_qk_norm": True})
-        return super().attention(layer, **overrides)
 
 
 class HunYuanMoEV1(HunYuanDenseV1):
@@ -64,6 +57,7 @@ class HunYuanMoEV1(HunYuanDenseV1):
         moe_random_routing_dropped_token n_group routed_scaling_factor skip_cls_token topk_group use_mixed_mlp_moe"""
     layer_module_names = {**expert_modules(router="gate.wg"), **mlp_modules("mlp.shared_mlp", at="mlp.shared")}
     layer_tensor_names = EXPERT_TENSORS
+    expert_width, expert_top_k = "intermediate_size", "moe_topk"
 
     @classmethod
     def read(cls, raw: Mapping[str, Any]) -> tuple[FamilyConfig, dict[str, Any], list[str]]:
@@ -85,26 +79,11 @@ class HunYuanMoEV1(HunYuanDenseV1):
         layers, given = self.num_hidden_layers, self.moe_topk
         if isinstance(given, int):
             return [Layer(top_k=given)] * layers
-        if len(given) < layers:
-            raise ConfigError(f"moe_topk names {len(given):,} layers, and num_hidden_layers is {layers:,}")
+        check_length("moe_topk", given, layers, longer=True)
         return [Layer(top_k=top_k) for top_k in given[:layers]]
 
-    def block(self, layer: Layer) -> Block:
-        assert layer.top_k is not None
-        check_top_k(layer.top_k, self.num_experts, ("moe_topk", "num_experts"))
-        return super().block(layer)
-
     def mlp(self, layer: Layer) -> Experts:
-        assert layer.top_k is not None
-        return Experts(
-            hidden=self.hidden_size,
-            experts=self.num_experts,
-            active=layer.top_k,
-            width=self.intermediate_size,
-            shared_alike=True,
-            shared_first=True,
-            activation=self.activation,
-        )
+        return self.experts(active=layer.top_k, shared_alike=True, shared_first=True)
 
 
 class HYV3(MoeWithShared, Decoder):
@@ -130,9 +109,6 @@ class HYV3(MoeWithShared, Decoder):
     layer_module_names = QK_NORMS
     expert_counts = ("num_experts", "num_shared_experts")
     qk_norm = QKNorm(0)
-
-    def moe_layers(self) -> list[bool]:
-        return sparse_layers(self.mlp_layer_types, self.num_hidden_layers)
 
 
 class HYV4(HyperConnected, DsaDecoder):

@@ -21,10 +21,12 @@ FULL, SLIDING = "full_attention", "sliding_attention"
 HIDDEN = "num_hidden_layers"
 
 
-def check_length(name: str, given: Sequence[object], layers: int, hint: str | None = None, *, of: str = HIDDEN) -> None:
-    """Raises ConfigError for a list that does not have one entry per layer. `of`: the field with the number of
-    layers."""
-    if len(given) != layers:
+def check_length(
+    name: str, given: Sequence[object], layers: int, hint: str | None = None, *, of: str = HIDDEN, longer: bool = False
+) -> None:
+    """Raises ConfigError for a list that does not have one entry per layer. `of`: the field with the number of layers.
+    `longer`: the class ignores further entries."""
+    if len(given) < layers or (len(given) > layers and not longer):
         raise ConfigError(f"{name} names {len(given):,} layers, and {of} is {layers:,}", hint)
 
 
@@ -55,11 +57,7 @@ def rope_layers(given: list[int] | None, layers: int, interval: int) -> list[boo
     layer has none. Raises ConfigError."""
     if given is None:
         return [(number + 1) % interval != 0 for number in range(layers)]
-    if len(given) < layers:
-        raise ConfigError(
-            f"no_rope_layers names {len(given):,} layers, and num_hidden_layers is {layers:,}",
-            "no_rope_layers=null gives the family's own pattern",
-        )
+    check_length("no_rope_layers", given, layers, "no_rope_layers=null gives the family's own pattern", longer=True)
     return [bool(flag) for flag in given[:layers]]
 
 

@@ -1,7 +1,6 @@
 """Liquid AI's language models."""
 
 from operator import attrgetter
-from typing import Any
 
 from tfacct.architecture.parts import Gate, QKNorm, ShortConvolution
 from tfacct.base.errors import ConfigError
@@ -145,6 +144,8 @@ class Lfm3(LfmDecoder):
         "mlp_post_norm": "post_ffn_norm",
     }
     norms = property(lambda self: "around" if self.use_sandwich_norm else "before")
+    gate = property(lambda self: Gate("heads", bias=False) if self.use_attention_gate else None)
+    attention_options = dict(gate=attrgetter("gate"))
     rope_by_kind = {
         FULL: {"rope_type": "proportional", "rope_theta": 1_000_000.0, "partial_rotary_factor": 0.5},
         SLIDING: {"rope_type": "default", "rope_theta": 10_000.0},
@@ -160,6 +161,3 @@ class Lfm3(LfmDecoder):
         if SLIDING in kinds and window is None:
             raise ConfigError(f"layer {kinds.index(SLIDING)} has {SLIDING}, but sliding_window is null")
         return [Layer(window, kind=FULL) if kind == SLIDING else Layer(kind=kind) for kind in kinds]
-
-    def attention(self, layer: Layer, **overrides: Any) -> Any:
-        return super().attention(layer, gate=Gate("heads", bias=False) if self.use_attention_gate else None)

@@ -304,14 +304,11 @@ class NanoChat(Decoder):
     layer_module_names = {**QK_NORMS, "mlp.gate_proj": ABSENT, "mlp.up_proj": "mlp.fc1", "mlp.down_proj": "mlp.fc2"}
     qk_norm, mlp_gated = QKNorm(0, late=True, learned=False), False
     head_options = dict(softcap=attrgetter("final_logit_softcapping"))
-    norm_learned = "none"
+    norm_learned, embedding_norm = "none", True
 
     def rope(self) -> Rotary:
         """Rotary embedding in the other direction."""
         return super().rope()._replace(kind="backwards")
-
-    def embeddings_and_head(self) -> dict[str, Any]:
-        return {**super().embeddings_and_head(), "embed_norm": self.norm()}
 
 
 class Chameleon(Llama):
@@ -536,6 +533,7 @@ class Telechat(DecoderBase):
     layer_norm_epsilon: PositiveFloat = 1e-5
 
     hidden_act, eps_field, attention_out_bias = "silu", "layer_norm_epsilon", True
+    rope_theta = rope_scaling = rope_parameters = None
     head_dim = DIVIDED_HEAD_DIM
     intermediate_size = property(lambda self: self.ffn_hidden_size)
     attribute_map = {"n_embed": "hidden_size", "num_hidden_layers": "n_layer", "num_attention_heads": "n_head"}
@@ -545,6 +543,3 @@ class Telechat(DecoderBase):
     task_heads = {"ForCausalLM": CAUSAL_MODEL}
     mlp_options = dict(down_bias=True)
     context = property(lambda self: self.max_position_embeddings or self.seq_length or self.training_seqlen)
-
-    def rope(self) -> Rotary:
-        return Rotary(10_000.0)

@@ -153,6 +153,9 @@ class MuseGlimmer(Decoder):
     layer_module_names = {"attn.gate_proj": "self_attn.gate_proj", **NORMS_AROUND}
     norms = "around"
     qk_norm = QKNorm(0, learned=False)
+    attention_scale = property(lambda self: self.qk_scale_factor * self.head_dim**-0.5)
+    attention_options = dict(scale=attrgetter("attention_scale"), gate=Gate(bias=False))
+    head_options = dict(logit_scale=attrgetter("output_multiplier"), softcap=attrgetter("final_logit_softcapping"))
     activation = property(attrgetter("hidden_activation"))
     norm_weight_minus_one = True
 
@@ -176,16 +179,11 @@ class MuseGlimmer(Decoder):
         both = zip(self.windows(self.has_window, self.sliding_window), self.has_rotary(), strict=True)
         return [Layer(window, rotary=rotary) for window, rotary in both]
 
-    def attention(self, layer: Layer, **overrides: Any) -> AnyAttention:
-        scale = self.qk_scale_factor * self.head_dim**-0.5
-        return super().attention(layer, scale=scale, gate=Gate(bias=False), **overrides)
-
     def embeddings_and_head(self) -> dict[str, Any]:
-        """Embeddings with a norm after them, and soft-capped logits."""
+        """Embeddings with a norm after them."""
         plain = Norm(hidden=self.hidden_size, kind="rms", eps=self.rms_norm_eps)
         bare = Norm(hidden=self.hidden_size, kind="rms", eps=self.rms_norm_eps, learned="none")
-        head = self.head(logit_scale=self.output_multiplier, softcap=self.final_logit_softcapping)
-        return {"embed": self.embedding(), "embed_norm": bare, "final_norm": plain, "head": head}
+        return {**super().embeddings_and_head(), "embed_norm": bare, "final_norm": plain}
 
 
 class MuseSpark(MuseGlimmer):

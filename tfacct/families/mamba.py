@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from operator import attrgetter
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, ValidationInfo
@@ -354,6 +355,8 @@ class FalconH1(Mamba2Hybrid):
     task_heads = DECODER
     module_names = FINAL_LAYERNORM
     layer_module_names = FEED_FORWARD
+    embedding_options = dict(scaled=True, factor=attrgetter("embedding_multiplier"))
+    head_options = dict(logit_scale=attrgetter("lm_head_multiplier"))
 
     def mamba_width(self) -> tuple[int, str]:
         return super().mamba_width() if self.mamba_d_ssm is None else (self.mamba_d_ssm, "mamba_d_ssm")
@@ -381,9 +384,6 @@ class FalconH1(Mamba2Hybrid):
             Sublayer(replace(mlp, gate_scale=gate_scale), norm, add=down),
         )
         return Block(sublayers)
-
-    def embeddings_and_head(self) -> dict[str, Any]:
-        return self.scaled_embeddings_and_head(self.embedding_multiplier, self.lm_head_multiplier)
 
 
 class Jamba(HybridDecoder):

@@ -1,6 +1,7 @@
 """MiniCPM's language models: constants scale embeddings, residuals and logits."""
 
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import Any
 
 from pydantic import Field
@@ -29,9 +30,9 @@ class MiniCPM(Decoder):
     heads_fill_hidden_size = True
 
     residual_factor = property(lambda self: self.scale_depth / self.num_hidden_layers**0.5)
-
-    def embeddings_and_head(self) -> dict[str, Any]:
-        return self.scaled_embeddings_and_head(self.scale_emb, self.dim_model_base / self.hidden_size)
+    logit_scale = property(lambda self: self.dim_model_base / self.hidden_size)
+    embedding_options = dict(scaled=True, factor=attrgetter("scale_emb"))
+    head_options = dict(logit_scale=attrgetter("logit_scale"))
 
     def hf_config_fields(self) -> Mapping[str, Any]:
         """Fields with their defaults, and constants with Granite's names."""
@@ -72,7 +73,5 @@ class MiniCPM3(MlaDecoder):
     residual_factor = property(
         lambda self: 1.0 if self.scale_depth is None else self.scale_depth / self.num_hidden_layers**0.5
     )
-
-    def embeddings_and_head(self) -> dict[str, Any]:
-        logit_scale = (self.dim_model_base or self.hidden_size) / self.hidden_size
-        return self.scaled_embeddings_and_head(self.scale_emb, logit_scale)
+    logit_scale = property(lambda self: (self.dim_model_base or self.hidden_size) / self.hidden_size)
+    embedding_options, head_options = MiniCPM.embedding_options, MiniCPM.head_options

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from tfacct.architecture.blocks import Block
-from tfacct.architecture.parts import Attention, Experts, Gate, Norm, QKNorm, Rotary
+from tfacct.architecture.parts import Attention, Experts, Gate, Norm, QKNorm
 from tfacct.base.errors import ConfigError
 from tfacct.base.pydantic_messages import format_value
 from tfacct.families.decoder import (
@@ -157,18 +157,15 @@ class Grok1(DecoderBase):
     attribute_map = {"num_local_experts": "num_experts"}
     task_heads = {"ForCausalLM": CAUSAL_MODEL}
     head_dim = DIVIDED_HEAD_DIM
+    rope_scaling = rope_parameters = None
     norms = "around"
     attention_options = dict(scale=attrgetter("attn_output_multiplier"), softcap=attrgetter("max_attn_value"))
+    embedding_options = dict(scaled=True, factor=attrgetter("embedding_multiplier_scale"))
+    head_options = dict(logit_scale=attrgetter("output_multiplier_scale"))
     expert_width = "intermediate_size"
 
     def layers(self) -> list[Layer]:
         return [Layer(experts=True)] * self.num_hidden_layers
-
-    def rope(self) -> Rotary:
-        return Rotary(self.rope_theta)
-
-    def embeddings_and_head(self) -> dict[str, Any]:
-        return self.scaled_embeddings_and_head(self.embedding_multiplier_scale, self.output_multiplier_scale)
 
 
 DBRX_FIELDS: Mapping[str, Mapping[str, Any]] = {

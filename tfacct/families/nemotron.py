@@ -5,7 +5,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from tfacct.architecture.blocks import Block
-from tfacct.architecture.parts import Attention, Experts
+from tfacct.architecture.parts import Attention
 from tfacct.architecture.parts import Mamba2 as Mamba2Mixer
 from tfacct.base.errors import ConfigError
 from tfacct.base.pydantic_messages import format_value
@@ -232,6 +232,12 @@ class NemotronH(Mamba2Family, HybridDecoder):
     conv_kernel_field, eps_field, mlp_gated = "conv_kernel", "layer_norm_epsilon", False
     expert_count = "n_routed_experts"
     activation = property(attrgetter("mlp_hidden_act"))
+    experts_options = dict(
+        shared=attrgetter("moe_shared_expert_intermediate_size"),
+        shared_bias=attrgetter("mlp_bias"),
+        gated=False,
+        latent=attrgetter("moe_latent_size"),
+    )
 
     @classmethod
     def read(cls, raw: Mapping[str, Any]) -> tuple[FamilyConfig, dict[str, Any], list[str]]:
@@ -276,10 +282,6 @@ class NemotronH(Mamba2Family, HybridDecoder):
             eps=self.layer_norm_epsilon,
             least_step=self.time_step_min,
         )
-
-    def experts(self, *_: str, **overrides: Any) -> Experts:
-        shared: dict[str, Any] = {"shared": self.moe_shared_expert_intermediate_size, "shared_bias": self.mlp_bias}
-        return super().experts(**shared, gated=False, latent=self.moe_latent_size)
 
     def block(self, layer: Layer) -> Block:
         part = self.attention(layer) if layer.kind in (FULL, MAMBA) else self.mlp(layer)

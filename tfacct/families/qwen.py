@@ -5,7 +5,7 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
-from tfacct.architecture.parts import Attention, Experts, Gate, Part, Pooler, QKNorm, Scales
+from tfacct.architecture.parts import Attention, Gate, Part, Pooler, QKNorm, Scales
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
 from tfacct.families.decoder import (
@@ -193,7 +193,7 @@ class QwenNext(DeltaDecoder):
     layer_types: LayerTypes | None = None
     full_attention_interval: PositiveInt = 4
     attn_output_gate: StrictBool = True
-    reference_only = "attn_output_gate"
+    required_values = {"attn_output_gate": True}
     ignored_fields = "mamba_ssm_dtype output_gate_type"
     layer_module_names = {
         **QK_NORMS,
@@ -203,15 +203,12 @@ class QwenNext(DeltaDecoder):
     layer_tensor_names = delta_tensors("linear_attn")
     qk_norm = QKNorm(0, less_one=True)
     norm_weight_minus_one = True
+    partial_rotary = True
+    attention_options = dict(gate=Gate())
 
     def layers(self) -> list[Layer]:
         kinds = self.kinds(lambda number: (number + 1) % self.full_attention_interval == 0)
         return [Layer(kind=kind) for kind in kinds]
-
-    def attention(self, layer: Layer, **overrides: Any) -> AnyAttention:
-        """Attention with an output gate, and rotary embedding on part of each head. Raises ConfigError."""
-        self.require({"attn_output_gate": True})
-        return super().attention(layer, gate=Gate(), rope_dim=self.rotary_size())
 
 
 class Qwen3Next(GatedSharedExpert, QwenNext):
@@ -351,7 +348,6 @@ class Mellum(Decoder):
     task_heads = DECODER
     layer_module_names, layer_tensor_names = {**QK_NORMS, **EXPERT_MODULES}, EXPERT_TENSORS
     qk_norm = QKNorm(0)
-    num_shared_experts = 0
 
     def layers(self) -> list[Layer]:
         """Without lists no layer has a window, and all have experts."""
@@ -359,9 +355,6 @@ class Mellum(Decoder):
         routed = [True] * self.num_hidden_layers if given is None else sparse_layers(given, self.num_hidden_layers)
         self.experts()
         return [Layer(window, experts=some) for window, some in zip(windows, routed, strict=True)]
-
-    def experts(self, *_: str, **overrides: Any) -> Experts:
-        return self.experts_with_shared("num_experts", "num_shared_experts")
 
 
 class MiMoV2Flash(Decoder):

@@ -385,7 +385,7 @@ class ModernBert(DecoderBase):
     }
     activation = property(attrgetter("hidden_activation"))
     attention_options = dict(causal=attrgetter("causal"))
-    norm_kind, eps_field = "layer", "norm_eps"
+    norm_kind, eps_field, embedding_norm = "layer", "norm_eps", True
     norm_learned = property(lambda self: "both" if self.norm_bias else "scale")
     window = property(lambda self: 2 * (self.local_attention // 2) + 1)
     """Keys that a query in a window sees, on both sides and including its own."""
@@ -432,9 +432,6 @@ class ModernBert(DecoderBase):
             norm_bias=self.norm_bias,
             eps=self.norm_eps,
         )
-
-    def embeddings_and_head(self) -> dict[str, Any]:
-        return {**super().embeddings_and_head(), "embed_norm": self.norm()}
 
 
 class ModernBertDecoder(ModernBert):
