@@ -30,7 +30,7 @@ SAYS = {
         "at most 532,827 tokens in all",
         "1,000 of them by numpy: the same",
     ],
-    # 12·768² weights of a block and 13·768 shifts and norms, 12 times; tables of 50,257 and 1,024 rows; a norm
+    # 12·768² weights of a layer and 13·768 shifts and norms, 12 times; embeddings of 50,257 and 1,024 rows; a norm
     "check_own_gpt.py": [
         f"all {12 * (12 * 768**2 + 13 * 768) + (50_257 + 1_024 + 2) * 768:,} parameters and the FLOPs of 64 tokens",
         "lm_head: a separate weight in the code, tied to the embedding in the config",

@@ -175,7 +175,7 @@ def test_whatever_the_array_holds_exact_is_exact() -> None:
 
 @pytest.mark.parametrize("axis", ["D", "V"])
 def test_arrays_of_what_a_tied_head_shares(axis: str) -> None:
-    """gpt2 with a hidden size or a vocabulary that varies: its table is one tensor of two lines."""
+    """gpt2 with a hidden size or a vocabulary that varies: embedding and head are one tensor of two lines."""
     field, value = {"D": ("n_embd", 768), "V": ("vocab_size", 50257)}[axis]
     found = load("gpt2").evaluate("total_params", **{axis: [value, value]}, exact=True)
     assert list(found) == [124_439_808] * 2 and load("gpt2").config[field] == value

@@ -14,7 +14,7 @@ from tfacct.reports.flops import flops
 
 
 def test_gpt2_by_hand(run) -> None:
-    """Twelve whole blocks again, because a dropout follows their last product: 8·T·D² + 4·T²·D + 16·T·D² FLOPs each,
+    """Twelve whole layers again, because a dropout follows their last matmul: 8·T·D² + 4·T²·D + 16·T·D² FLOPs each,
     T 1,024 and D 768. torch's FlopCounterMode counts every linear layer of the class twice too, and the last one once
     if the dropout rate is 0."""
     again = 12 * (8 * 1024 * 768**2 + 4 * 1024**2 * 768 + 16 * 1024 * 768**2)

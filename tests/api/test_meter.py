@@ -9,7 +9,7 @@ from tests.helpers.imports import imported_by
 from tests.helpers.utilization import FULL, PALM
 from tfacct import Meter, TfacctError
 
-# GPT-2 at 1,024 tokens, per token, in 12 blocks: q, k, v, o, up, down, and both products of attention; attention alone:
+# GPT-2 at 1,024 tokens, per token, in 12 layers: q, k, v, o, up, down, and both matmuls of attention; attention alone:
 # q, k, v, o and both. The results of o and down are dropped out, so they run again too.
 BLOCKS_AGAIN = 12 * 2 * (4 * 768**2 + 2 * 768 * 3_072 + 2 * 768 * 1_024)
 ATTENTION_AGAIN = 12 * 2 * (4 * 768**2 + 2 * 768 * 1_024)
@@ -48,7 +48,7 @@ def test_the_clock_counts_from_the_last_step_or_from_start(monkeypatch: pytest.M
     assert meter.step(100).seconds == 2.5  # at 52.5
 
 
-def test_devices_have_their_peak_for_the_dtype_of_the_products() -> None:
+def test_devices_have_their_peak_for_the_dtype_of_the_matmuls() -> None:
     def peak(text: Any, **how: Any) -> float:
         return Meter("gpt2", peak=text, **how).peak
 

@@ -176,7 +176,7 @@ def test_metric_names_are_those_of_the_accounts() -> None:
 
 
 FACTS: dict[str, tuple[Callable[[], Report], dict[str, int]]] = {
-    # 2 · 12 blocks · 1,024 tokens · 12 heads · 64 · 2 bytes; 124,439,808 parameters of 2 bytes
+    # 2 · 12 layers · 1,024 tokens · 12 heads · 64 · 2 bytes; 124,439,808 parameters of 2 bytes
     "memory": (
         lambda: GPT2.memory(ctx=1024),
         {"kv_cache_bytes": 37_748_736, "weights_bytes": 248_879_616, "total_bytes": 286_628_352},

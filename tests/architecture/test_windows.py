@@ -111,7 +111,7 @@ def test_masked_flops_are_those_of_the_pairs_in_the_mask(name: str, work: Worklo
         for which, size in products:
             path = f"blocks.{number}.attn.{which}"
             if which == "scores" and getattr(block.attention, "score_function", "") == "distance":
-                continue  # no product
+                continue  # no matmul
             paired.add(path)
             assert masked[path] == 2 * work.batch * block.attention.heads * size * visible
             assert full[path] == 2 * work.batch * block.attention.heads * size * work.tokens * (

@@ -17,7 +17,7 @@ def families(made: Callable[..., Any]) -> tuple[Any, Any]:
 
     @made
     class Base:
-        """Fields without and with a default, one made anew, one that isn't compared and one that isn't shown."""
+        """Fields with and without a default, with a factory, excluded from comparison, and excluded from `repr`."""
 
         width: int
         depth: int = 2

@@ -146,7 +146,7 @@ def test_a_preset_whose_total_differs_says_so(run, tmp_path: Path) -> None:
     text = (presets.folder() / "gpt2.toml").read_text().replace("n_layer = 12", "n_layer = 11")
     (tmp_path / "mine.toml").write_text(text)
     ran = run("params", str(tmp_path / "mine.toml"))
-    # a block of gpt2 is 12·768² + 13·768 parameters
+    # a layer of gpt2 is 12·768² + 13·768 parameters
     assert ran.code == 0 and f"{124_439_808 - 12 * 768**2 - 13 * 768:,} parameters, expected 124,439,808" in ran.err
 
 

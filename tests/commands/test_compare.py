@@ -95,7 +95,7 @@ def test_lists_give_a_side_each() -> None:
 
 
 def test_answer_names_a_metric_where_nothing_else_differs() -> None:
-    """A batch of 8 holds 8 caches of 1 GiB next to 15.0 GiB of weights: 22.96 over 15.96 GiB."""
+    """A batch of 8 has 8 caches of 1 GiB next to 15.0 GiB of weights: 22.96 over 15.96 GiB."""
     report = load("llama-3.1-8b").compare(ctx="8k", batch="1, 8", metric=["total_bytes"])
     assert report.answer == "batch 8: 1.4 × the total_bytes of batch 1."
     same = load("llama-3.1-8b").compare(load("llama-3.1-8b", rope_theta=1e6), ctx="8k")

@@ -18,7 +18,7 @@ from tfacct.loading.model import LoadedModel
 
 
 def test_gpt2_xl_by_hand(run) -> None:
-    """1,024 tokens in bf16: 2 bytes an element, 48 blocks, 25 heads; read, written."""
+    """1,024 tokens in bf16: 2 bytes an element, 48 layers, 25 heads; read, written."""
     facts = json.loads(run("flops", "gpt2-xl", "--bytes", "--json").out)["models"][0]
     stream, wide, scores, head = 1024 * 1600, 1024 * 6400, 25 * 1024**2, 1024 * 50257
     square, up, table = 1600**2, 1600 * 6400, 1600 * 50257
@@ -47,7 +47,7 @@ def test_gpt2_xl_by_hand(run) -> None:
 
 
 def test_a_decode_step_reads_the_weights_of_its_products_once() -> None:
-    """llama-3.1-8b in bf16: all 8,030,261,248 parameters but the token table and 65 norms."""
+    """llama-3.1-8b in bf16: all 8,030,261,248 parameters but the token embedding and 65 norms."""
     products = presets.load("llama-3.1-8b").ledger.products(Workload(8192, 1, 4).axes())
     weights = sum(product.moved(BF16, BF16_EACH)[1] for product in products if product.line.weight_axes() is not None)
     assert weights == 2 * (8_030_261_248 - 128256 * 4096 - 65 * 4096)
@@ -120,7 +120,7 @@ def test_weights_and_activations_each_have_their_width(dtype: str | None, weight
 
 
 def test_odd_bits_round_up_in_every_block() -> None:
-    """int4: a weight of 1 element takes a byte in each of 2 blocks, of 3 elements 2 bytes, of 5 elements 3."""
+    """int4: a weight of 1 element takes a byte in each of 2 layers, of 3 elements 2 bytes, of 5 elements 3."""
     fields = {"vocab_size": 5, "n_embd": 1, "n_layer": 2, "n_head": 1, "n_positions": 7, "n_inner": 3}
     lines = load({"model_type": "gpt2", **fields}).traffic(dtype="int4").lines
     read = {line["path"].removeprefix("blocks.*."): line["read_bytes"] for line in lines}

@@ -40,7 +40,7 @@ def test_the_closed_form_is_the_loop(name: str) -> None:
 
 
 def gpt2_decode(prompt: int, steps: int) -> int:
-    """gpt2 by hand: 12 · 768² weights a block and the head for each token, 2 · 2 · 768 · S a block for its S keys."""
+    """gpt2 by hand: 12 · 768² weights a layer and the head for each token, 2 · 2 · 768 · S a layer for its S keys."""
     weights = 12 * 12 * 768**2 + 768 * 50257
     keys = steps * prompt + steps * (steps + 1) // 2  # prompt + 1, prompt + 2, …, prompt + steps
     return 2 * weights * steps + 12 * 2 * 2 * 768 * keys
@@ -66,7 +66,7 @@ def test_the_sum_may_be_a_formula(tiny_model: LoadedModel) -> None:
 
 
 def test_a_request_by_hand(run) -> None:
-    """gpt2-xl, a prompt of 2,048 and 500 new tokens: 48 blocks of 12 · 1600² weights, the head once a pass."""
+    """gpt2-xl, a prompt of 2,048 and 500 new tokens: 48 layers of 12 · 1600² weights, the head once a pass."""
     ran = run("flops", "gpt2-xl", "--ctx", "2k", "--generate", "500", "--json")
     facts = json.loads(ran.out)["models"][0]
     block, head = 12 * 1600**2, 1600 * 50257
@@ -110,7 +110,7 @@ def test_per_token_is_by_the_tokens_of_all_sequences() -> None:
 
 def test_a_mask_changes_the_prefill_only() -> None:
     full, masked = (load("gpt2").generate(ctx=100, new_tokens=7, masked=masked).models[0] for masked in (False, True))
-    # per block and head 2 · 2 · 64 FLOPs for each of the pairs that are not counted
+    # per layer and head 2 · 2 · 64 FLOPs for each of the pairs that are not counted
     assert full["prefill_flops"] - masked["prefill_flops"] == 12 * 12 * 2 * 2 * 64 * (100 * 100 - 100 * 101 // 2)
     assert full["decode_flops"] == masked["decode_flops"] > 0
 

@@ -44,7 +44,7 @@ TOTALS = [
     ("gpt2", "flops", GPT2),
     ("gpt2", "train", GPT2.replace("2·B", "6·B", 1)),
     ("gpt2", "kv", "2·B·L·N·H·S"),
-    # a block: biases 3·N·H on q k v, D on o, F and D in the MLP; two norms of 2·D. Last norm 2·D, tied
+    # a layer: biases 3·N·H on q k v, D on o, F and D in the MLP; two norms of 2·D. Last norm 2·D, tied
     ("gpt2", "params", "L·(2·D·F + 4·D·N·H + 6·D + F + 3·N·H) + D·V + D·P + 2·D"),
     ("cs336", "flops", "2·B·T·(L·(3·D·F + 4·D·N·H + 2·N·H·S) + D·V)"),
     # in and gate 2·D·Dx, out D·Dx; step, B and C Rt + 2·Ns, the step back to Dx; read-out Ns; the window Kc
@@ -170,7 +170,7 @@ def test_every_formula_reads_back(run, name: str, of: str) -> None:
     assert evaluated(facts["total_formula"], sizes) == evaluated(unlatexed(facts["total_latex"]), sizes) == total
     assert facts["total_text"].replace("·", "*").replace("^", "**") == facts["total_formula"]
     assert sum(found.values()) == total
-    if of == "flops":  # a product stores what `params` has for its module
+    if of == "flops":  # a matmul stores what `params` has for its module
         modules: dict[str, int] = {}
         for path, size in counted(name, "params").items():
             module = path.rpartition(".")[0]
@@ -407,7 +407,7 @@ def test_n_is_written_for_what_the_part_says_it_is(monkeypatch: pytest.MonkeyPat
 
 
 def in_two_stacks(*widths: int, window: tuple[int | None, int | None] = (None, None)) -> LoadedModel:
-    """Llama whose second stack, of two blocks, has a feed-forward network, and perhaps a window, of another size."""
+    """Llama with a second stack of two layers with an MLP, and optionally a window, of another size."""
     one = tiny("llama")
     (stack,) = one.architecture.stacks
     attention, network = stack.block.sublayers

@@ -54,7 +54,7 @@ order = "parallel"
 [decoder]
 layers = 118
 """
-"""Table 1 and section 2 of arXiv 2204.02311: parallel blocks, one key head, SwiGLU, no biases, a head tied."""
+"""Table 1 and section 2 of arXiv 2204.02311: parallel layers, one key head, SwiGLU, no biases, a head tied."""
 
 
 def test_palm_is_as_well_used_as_its_paper_says(tmp_path: Path) -> None:
@@ -79,12 +79,12 @@ def test_it_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_windows_experts_and_no_attention() -> None:
     """PaLM's formula has no windows: T is the context. N has the active experts only."""
     active = load("mixtral-8x7b").params().active_params
-    # 32 blocks, 32 heads of 128
+    # 32 layers, 32 heads of 128
     assert load("mixtral-8x7b").flops_per_token(ctx=4096, convention="palm", train=True) == (
         6 * active + 12 * 32 * 32 * 128 * 4096
     )
     gemma = load("gemma-3-1b")
-    # 26 blocks, 4 heads of 256; four in five see 512 tokens
+    # 26 layers, 4 heads of 256; four in five see 512 tokens
     assert gemma.flops_per_token(ctx=8192, convention="palm") == 2 * gemma.params().total + 4 * 26 * 4 * 256 * 8192
     mamba = load("mamba-130m")
     assert mamba.flops_per_token(ctx=1024, convention="palm") == 2 * mamba.params().total
@@ -120,7 +120,7 @@ def test_more_than_the_peak_is_warned_of() -> None:
 def test_report_of_a_run() -> None:
     """Llama 3.1 8B at 60,000 tokens a second on 8 devices of 989.4 TFLOP/s, in each convention.
 
-    N = 8,030,261,248, of which 128,256 · 4,096 are looked up and 65 · 4,096 are norms; 32 blocks, heads together 4,096.
+    N = 8,030,261,248, of which 128,256 · 4,096 are looked up and 65 · 4,096 are norms; 32 layers, heads together 4,096.
     """
     report = reported(tokens_per_second=60_000)
     (facts,) = report.models

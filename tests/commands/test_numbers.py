@@ -61,9 +61,9 @@ def test_parameters_by_part_by_hand(run) -> None:
 
 
 def test_mamba_by_hand() -> None:
-    """mamba-130m at 1,024 tokens: D = 768, Dx = 1,536, state 16, kernel 4, rank 48, 24 blocks, vocabulary 50,280.
+    """mamba-130m at 1,024 tokens: D = 768, Dx = 1,536, state 16, kernel 4, rank 48, 24 layers, vocabulary 50,280.
 
-    A block and token: in 768·3,072 + conv 1,536·4 + x 1,536·80 + dt 48·1,536 + read-out 1,536·16 + out 1,536·768 =
+    A layer and token: in 768·3,072 + conv 1,536·4 + x 1,536·80 + dt 48·1,536 + read-out 1,536·16 + out 1,536·768 =
     2,359,296 + 6,144 + 122,880 + 73,728 + 24,576 + 1,179,648 = 3,766,272 multiply-adds. The head: 768·50,280 =
     38,615,040. Twice that, 1,024 times: 2·1,024·(24·3,766,272 + 38,615,040).
     """
@@ -138,7 +138,7 @@ def test_every_preset_says_where_it_comes_from() -> None:
 
 
 def shares(model: Model, ctx: int) -> dict[str, float]:
-    """Percent of the blocks' FLOPs, the head left out."""
+    """Percent of the layers' FLOPs, without the head."""
     components = {k: v for k, v in model.flops(ctx=ctx).models[0]["components"].items() if k != "lm_head"}
     whole = sum(components.values())
     return {name: round(100 * flops / whole, 1) for name, flops in components.items()}
@@ -176,7 +176,7 @@ def test_logits_for_the_last_position_only() -> None:
 
 def test_masked_counts_the_visible_pairs() -> None:
     full, masked = load("gpt2").flops(ctx=1024), load("gpt2").flops(ctx=1024, masked=True)
-    # per block and head: scores and values, 2·H FLOPs for each of 1024·1025/2 pairs instead of 1024²
+    # per layer and head: scores and values, 2·H FLOPs for each of 1024·1025/2 pairs instead of 1024²
     saved = 12 * 12 * 2 * 2 * 64 * (1024 * 1024 - 1024 * 1025 // 2)
     assert full.total - masked.total == saved
 
@@ -185,8 +185,8 @@ def test_bytes_round_up_per_tensor() -> None:
     """Two odd tensors do not share a byte."""
     fields = {"vocab_size": 5, "n_embd": 1, "n_layer": 2, "n_head": 1, "n_positions": 7, "n_inner": 3}
     odd = load({"model_type": "gpt2", **fields})
-    # int4: per block q k v o 1 byte each, up and down 3 → 2; in bf16 two norms of 2, biases of 4 + 3 + 1, the tables
-    # of 5 and 7 and the last norm of 2
+    # int4: per layer q k v o 1 byte each, up and down 3 → 2; in bf16 two norms of 2, biases of 4 + 3 + 1,
+    # embeddings of 5 and 7 and the final norm of 2
     assert odd.memory(dtype="int4").models[0]["weights_bytes"] == 2 * (4 + 2 + 2) + 2 * (2 * (4 + 8) + 5 + 7 + 2)
 
 
@@ -256,13 +256,13 @@ def test_embeddings_are_the_two_tables() -> None:
     ("weights", "cache", "expected"),
     [
         # gpt2 at 1,024 tokens caches 2 · 12 · 1024 · 768 = 18,874,368 elements. Below 16 bits only the matrices of its
-        # blocks are narrow, 12 · 12 · 768² = 84,934,656; the other 39,505,152 parameters stay in bf16
+        # layers are narrow, 12 · 12 · 768² = 84,934,656; the other 39,505,152 parameters stay in bf16
         ("fp32", None, (4 * 124_439_808, 4 * 18_874_368)),
         ("tf32", None, (4 * 124_439_808, 4 * 18_874_368)),
         ("bf16", None, (2 * 124_439_808, 2 * 18_874_368)),
         ("fp16", "fp8", (2 * 124_439_808, 18_874_368)),
         ("fp8", None, (84_934_656 + 2 * 39_505_152, 2 * 18_874_368)),
-        ("int8", None, (84_934_656 + 2 * 39_505_152, 2 * 18_874_368)),  # quantized weights keep a bf16 cache
+        ("int8", None, (84_934_656 + 2 * 39_505_152, 2 * 18_874_368)),  # quantized weights have a bf16 cache
         ("int4", None, (42_467_328 + 2 * 39_505_152, 2 * 18_874_368)),
         ("int4", "int4", (42_467_328 + 2 * 39_505_152, 18_874_368 // 2)),
     ],
@@ -314,7 +314,7 @@ def test_the_largest_that_fits_of_costs_that_are_no_parabola(row: int, limit: in
 
 @pytest.mark.parametrize(
     ("family", "sets", "spared"),
-    # 2 blocks, 2 · 3 sequences · 11 tokens · hidden · width: added as it is; a norm or a dropout after it needs it
+    # 2 layers, 2 · 3 sequences · 11 tokens · hidden · width: added as it is; a norm or a dropout after it needs it
     [
         ("gpt2", {"resid_pdrop": 0}, 2 * 2 * 3 * 11 * 42 * 67),
         ("gpt2", {}, 0),

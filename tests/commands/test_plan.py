@@ -103,7 +103,7 @@ def test_deepseek_fits_as_it_was_trained() -> None:
 
 
 def test_stages_of_other_layers_are_not_passed_over() -> None:
-    """The second stage has experts alone, the first one dense blocks too, and more in flight."""
+    """The second stage has experts alone, the first one dense layers too, and more in flight."""
     model, mesh = tfacct.load("glm-4.5"), {"pp": 4, "dp": 8, "cp": 2}
     found = model.plan(gpus=64, on=80 * 10**9, train=True, ctx="8k", batch=512)
     rows = (*found.layouts, *found.larger)
@@ -128,7 +128,7 @@ def test_sequences_are_sharded_with_stages_and_heads() -> None:
 
 
 def test_experts_that_serve() -> None:
-    """By hand: of mixtral-8x7b eight copies have an expert of each block, and all else."""
+    """By hand: of mixtral-8x7b eight copies have an expert of each layer, and all else."""
     found = tfacct.load("mixtral-8x7b").plan(on="8x24GB", ctx="2k", batch=64)
     row = next(row for row in found.layouts if (row["tp"], row["pp"], row["ep"]) == (1, 1, 8))
     weights = 46_702_792_704 - 7 * 32 * 3 * 4096 * 14336
@@ -227,7 +227,7 @@ def test_an_encoder_sends_what_it_reads(run: Run) -> None:
     asked = ("plan", "bert-base", "--on", "4x8GB", "--ctx", "512", "--batch", "64")
     found = tfacct.load("bert-base").plan(on="4x8GB", ctx=512, batch=64)
     sent = {row["pp"]: row["sent_bytes"] for row in found.layouts if row["tp"] == 1}
-    assert sent == {1: 0, 2: 32 * 512 * 768 * 2, 4: 64 * 512 * 768 * 2}  # the stream of all tokens, in bf16
+    assert sent == {1: 0, 2: 32 * 512 * 768 * 2, 4: 64 * 512 * 768 * 2}  # the residual stream of all tokens, in bf16
     assert "Bytes sent are for one pass over each sequence." in " ".join(run(*asked).out.split())
 
 

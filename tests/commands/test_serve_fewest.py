@@ -43,7 +43,7 @@ def test_the_fewest_devices_meet_both_times_and_fewer_do_not(requests: int) -> N
 
 
 def test_prompts_that_are_spread_out_need_fewer_devices() -> None:
-    """A first token then takes as long as that of a request alone, whatever the number of requests."""
+    """A first token then takes as long as that of a single request."""
     found = fewest(ttft="800ms", within="30ms", requests=24)
     spread, sizes = found.spread_out, []
     for tp in (1, 2, 4, 8):

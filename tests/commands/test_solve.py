@@ -251,7 +251,7 @@ def test_heads_without_number_are_no_loop() -> None:
         ("mistral-7b-v0.1", "sliding_window", "kv_cache_bytes=1GiB", 8192, 8193),
         # 36,864 bytes a token, at each setting's own longest context
         ("gpt2", "n_positions", "kv_cache_bytes=5GB", 135_633, 135_634),
-        # an expert in each of 58 blocks is 58 · 3 · 7,168 · 2,048 = 2,554,331,136; with 8, 37,552,282,624 are active:
+        # an expert in each of 58 layers is 58 · 3 · 7,168 · 2,048 = 2,554,331,136; with 8, 37,552,282,624 are active:
         # (50·10⁹ − 37,552,282,624) / 2,554,331,136 = 4.87 more
         ("deepseek-v3", "num_experts_per_tok", "active_params=50B", 12, 13),
     ],

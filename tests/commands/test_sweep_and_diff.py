@@ -345,7 +345,7 @@ def test_what_cannot_be_is_skipped_and_named(run) -> None:
 
 
 def test_zipped_fields_vary_together(run) -> None:
-    """GPT-2 small and medium's widths with their heads; blocks: 12·D² + 13·D parameters each, and so many of them."""
+    """GPT-2 small and medium's widths with their heads; each layer has 12·D² + 13·D parameters."""
     zipped = ("--zip", "n_embd=768,1024", "--zip", "n_head=12,16")
     ran = run("sweep", "gpt2", *zipped, "--set", "n_layer=12,24", "--metric", "total_params", "--json")
     (facts,) = json.loads(ran.out)["models"]

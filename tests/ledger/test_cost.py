@@ -63,7 +63,7 @@ def test_without_a_cache_nothing_limits_the_batch(run: Run) -> None:
 
 def test_a_state_of_one_size_bounds_the_batch_only(run: Run) -> None:
     fit = facts(run, "memory", "mamba-130m", "--on", "24GiB")["fit"]
-    state = 24 * (2 * 1536 * 4 + 4 * 1536 * 16)  # bytes of one sequence, in 24 blocks; the recurrence's in fp32
+    state = 24 * (2 * 1536 * 4 + 4 * 1536 * 16)  # bytes of one sequence, in 24 layers; the recurrence's in fp32
     assert fit["largest_context"] is None and fit["context_slack_bytes"] > 0
     assert fit["largest_batch"] == (24 * 1024**3 - 2 * 129_135_360) // state
 

@@ -172,7 +172,7 @@ def test_elements_of_a_state() -> None:
 
 
 def test_every_blocks_tensor_takes_packed_bytes_of_its_own() -> None:
-    """Three blocks of 5 · 5 and 5 · 3 numbers at 4 bits: 13 and 8 bytes each, not 38 and 23 for all together."""
+    """Three layers of 5 · 5 and 5 · 3 numbers at 4 bits: 13 and 8 bytes each, not 38 and 23 for all together."""
     lines = (Matmul("blocks.*.attn.q_proj", "B T D, D N H -> B T N H"), State("blocks.*.attn.k_cache", "B S K H"))
     group = Group(lines, {"D": 5, "N": 1, "K": 1, "H": 5}, numbers=(0, 1, 2), count=3)
     ledger = Ledger((group,))
@@ -181,7 +181,7 @@ def test_every_blocks_tensor_takes_packed_bytes_of_its_own() -> None:
 
 
 def test_a_models_odd_tensors_are_rounded_block_by_block() -> None:
-    """GPT-2 with a hidden size of 5, one head, three blocks: keys and values of 3 tokens are 15 numbers, 8 bytes."""
+    """GPT-2 with a hidden size of 5, one head, three layers: keys and values of 3 tokens are 15 numbers, 8 bytes."""
     config = {"model_type": "gpt2", "vocab_size": 7, "n_embd": 5, "n_layer": 3, "n_head": 1, "n_positions": 9}
     assert load(config).kv(ctx=3, dtype="int4").total == 3 * 2 * 8
 

@@ -138,7 +138,7 @@ def a_decode_step_reads_exactly_the_kv_cache(model: LoadedModel) -> None:
         return
     attention = next(iter(model.architecture.attentions), None)
     if isinstance(attention, LatentAttention) and attention.mla_mode != "unpacked":
-        if model.family == "dots3_note_text":  # a block of 11 keys, two of 8, by heads or in latents
+        if model.family == "dots3_note_text":  # a layer of 11 keys, two of 8, by heads or in latents
             made = {"expanded": (6 * (12 + 10), 7 * (39 + 24)), "absorbed": (14 + 4 + 14, 17 + 10 + 17)}
             one, other = made[attention.mla_mode]
             assert read == 16 * 3 * (11 * one + 2 * 8 * other)

@@ -90,7 +90,7 @@ def test_published_checkpoints_to_a_hundredth_of_a_gigabyte(model: str, dtype: s
 
 
 def test_llama_by_hand() -> None:
-    """llama-3.1-8b: matrices of blocks; the table and head of 128,256 · 4,096 and 65 norms wide."""
+    """llama-3.1-8b: matrices of layers; the embedding and head of 128,256 · 4,096 and 65 norms wide."""
     wide = 2 * (2 * 128_256 * 4096 + 65 * 4096)
     matrices = 32 * 4096 * (4096 + 1024 + 1024 + 4096 + 3 * 14_336)
     assert matrices == 6_979_321_856
@@ -105,7 +105,7 @@ def test_llama_by_hand() -> None:
 
 
 def test_a_tied_head_stays_wide() -> None:
-    """qwen2-0.5b: the table, which is the head too, once in bf16."""
+    """qwen2-0.5b: the embedding, which is the head too, once in bf16."""
     table = next(line for line in load("qwen2-0.5b").memory(dtype="awq").lines if line["what"] == "embed")
     assert (table["bytes"], table["dtype"]) == (2 * 151_936 * 896, "bf16")
 
@@ -146,7 +146,7 @@ def test_a_decode_step_reads_what_is_stored(family: str) -> None:
 
 
 def reads_what_is_stored(family: str, name: str) -> None:
-    """Every weight that a product multiplies, scales and all, as long as the step touches all experts."""
+    """Every weight of a matmul with its scales, if the step reads all experts."""
     ledger, how = tiny(family).ledger, storage(name)
     keeps, source = tiny(family).has_cache, tiny(family).source or 0
     at = Workload(99, 1 if keeps else 99, 99, source=source, new_source=source).axes()
@@ -157,7 +157,7 @@ def reads_what_is_stored(family: str, name: str) -> None:
             read[path] = read.get(path, 0) + product.moved(how, width("bf16"))[not product.line.weight_is_left]
     ahead = {path: count for path, count in read.items() if count != stored[path]}
     again = {"embed.weight", "lm_head.weight"}  # MTP reads the head again
-    if any(group.once or group.shared for group in ledger.groups):  # every block reads the weights of the first
+    if any(group.once or group.shared for group in ledger.groups):  # every layer reads the weights of the first
         again |= {path for path in read if path.startswith("blocks.")}
     # Tokens and distances, or a source, may have the same projections; ZAYA's first convolution runs twice.
     again |= {line.parameters()[0].path for product in ledger.products(at) if (line := product.line).weight is not None}
@@ -186,7 +186,7 @@ def _cached(name: str) -> str:
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_arrays_of_sizes_round_up_as_ints_do(name: str) -> None:
-    """A swept width that fills no block: every element of the array is rounded by itself."""
+    """A swept width that fills no block: every element of the array is rounded separately."""
     pytest.importorskip("numpy")
     values = [4096, 4097, 14_336]
     swept = load("llama-3.1-8b").evaluate("weights_bytes", exact=True, dtype=name, F=values).tolist()
@@ -238,7 +238,7 @@ BLOCKS_OF_32 = {"q8_0": 34, "q5_1": 24, "q5_0": 22, "q4_1": 20, "q4_0": 18, "iq4
 
 @pytest.mark.parametrize(("name", "size"), BLOCKS_OF_32.items())
 def test_a_cache_in_blocks_by_hand(run: Run, name: str, size: int) -> None:
-    """llama-3.1-8b: keys and values of 32 blocks, 8 heads of 128 numbers: 4 blocks of 32 for each head."""
+    """llama-3.1-8b: keys and values of 32 layers, 8 heads of 128 numbers: 4 blocks of 32 for each head."""
     token = 2 * 32 * 8 * 4 * size
     llama = load("llama-3.1-8b")
     assert llama.kv(dtype=name, ctx=1000).total == 1000 * token
@@ -260,13 +260,13 @@ def test_a_cache_in_blocks_at_a_float_and_of_an_array() -> None:
 
 
 def test_latents_are_stored_in_blocks() -> None:
-    """deepseek-v3: a latent of 512 numbers and 64 rotated ones in 61 blocks: 18 blocks of 32."""
+    """deepseek-v3: a latent of 512 numbers and 64 rotated ones in 61 layers: 18 blocks of 32."""
     assert load("deepseek-v3").kv(dtype="q4_0", ctx=100).total == 100 * 61 * 18 * 18
 
 
 @pytest.mark.parametrize("name", ["q8_0", "fp8", "fp8-token", "int4"])
 def test_states_of_fixed_size_do_not_follow_a_narrow_cache(name: str) -> None:
-    """qwen3.5-9b: in 24 of 32 blocks 4 inputs of a convolution with 2 · 16 · 128 + 32 · 128 channels in bf16, and 32
+    """qwen3.5-9b: in 24 of 32 layers 4 inputs of a convolution with 2 · 16 · 128 + 32 · 128 channels in bf16, and 32
     matrices of 128 × 128 in fp32."""
     lines = {line["what"]: line for line in load("qwen3.5-9b").memory(ctx=5, kv_dtype=name).lines}
     conv, delta = lines["delta.conv_state"], lines["delta.delta_state"]

@@ -11,10 +11,10 @@ STREAM_70B, STREAM_8B, STREAM_MIXTRAL = 8192 * 8192 * 2, 2 * 2 * 8192 * 4096, 40
 """Bytes of a residual stream in bf16: 8,192 tokens; two sequences of 8,192; 4,096 tokens."""
 LLAMA_8B = 2 * 8_030_261_248
 BLOCK_70B, ROOT_70B = (855_654_400 - 2 * 8192) // 8 + 2 * 8192, 2 * 128_256 * 8192 // 8 + 8192
-"""Parameters of one of 8 ranks: a block, whose norms are whole; the table, the head and a norm."""
+"""Parameters of one of 8 ranks: a layer, whose norms are whole; the embedding, the head and a norm."""
 EXPERTS = 32 * 3 * 4096 * 14336
 REST = 46_702_792_704 - 8 * EXPERTS
-"""Of mixtral-8x7b: one expert of each of 32 blocks, and all that is no expert's."""
+"""Of mixtral-8x7b: one expert of each of 32 layers, and all that is no expert's."""
 PAIRS, COUNTS = 2 * STREAM_MIXTRAL, 8 * 8
 """Bytes of tokens to two experts each; how many tokens each of 8 experts gets, in 8 bytes."""
 KEYS = 2048 * 8 * 128 * 2
@@ -24,12 +24,12 @@ V3 = {"layers": 58, "experts": 256, "active": 8, "hidden": 7168, "width": 2048}
 
 Rows = dict[str, tuple[int, int]]
 CASES: list[tuple[str, dict[str, Any], Rows, int]] = [
-    # Forward 2L + 1: o_proj, down_proj of 80 blocks, and the table. Backward 5L + 1: q, k, v, gate, up, and the head.
+    # Forward 2L + 1: o_proj, down_proj of 80 layers, the embedding. Backward 5L + 1: q, k, v, gate, up, and the head.
     ("llama-3.1-70b", {"tp": 8, "train": True, "ctx": "8k"}, {
         "tp forward all-reduce stream": (161, 161 * STREAM_70B),
         "tp backward all-reduce stream": (401, 401 * STREAM_70B),
     }, 0),
-    # arXiv 1909.08053, section 3: two all-reduces of b·s·h in a layer each way, one for the table, one for the logits:
+    # arXiv 1909.08053, section 3: two all-reduces of b·s·h in a layer each way, one for the embedding, one for logits:
     # Megatron adds up the gradients of one tensor before it reduces them.
     ("llama-3.1-70b", {"tp": 8, "tp_plan": "megatron", "train": True, "ctx": "8k"}, {
         "tp forward all-reduce stream": (161, 161 * STREAM_70B),
@@ -60,13 +60,13 @@ CASES: list[tuple[str, dict[str, Any], Rows, int]] = [
         "cp recompute send keys": (32 * 3, 32 * 3 * 2 * KEYS // 2),
     }, 5),
     ("llama-3.1-8b", {"tp": 8}, {"tp forward all-reduce stream": (65, 65 * 4096 * 2)}, 0),
-    # Its class fuses q, k and v: backward two sums a block, and the head's.
+    # Its class fuses q, k and v: backward two sums a layer, and the head's.
     ("gpt2", {"tp": 2, "train": True, "ctx": 64}, {
         "tp forward all-reduce stream": (25, 25 * 64 * 768 * 2),
         "tp backward all-reduce stream": (2 * 12 + 1, 25 * 64 * 768 * 2),
     }, 0),
-    # Sublayers side by side: two sums in each of 6 blocks, which are not added up first, and the table's. Bloom: what
-    # ALiBi adds to scores is each head's own; gpt-oss: so is its sink.
+    # Parallel sublayers: two sums in each of 6 layers, which are not added up first, and the embedding's. Bloom: ALiBi's
+    # slopes are sharded with the heads; gpt-oss: so are its sinks.
     ("pythia-70m", {"tp": 2}, {"tp forward all-reduce stream": (13, 13 * 512 * 2)}, 0),
     ("bloom-7b1", {"tp": 2}, {"tp forward all-reduce stream": (2 * 30 + 1, 61 * 4096 * 2)}, 0),
     ("gpt-oss-20b", {"tp": 2}, {
@@ -82,7 +82,7 @@ CASES: list[tuple[str, dict[str, Any], Rows, int]] = [
         "pp forward send stream": (8, 8 * STREAM_8B), "pp backward send stream": (8, 8 * STREAM_8B),
     }, 0),
     ("llama-3.1-8b", {"pp": 4, "batch": 16}, {"pp forward send stream": (1, 16 * 2 * 4096)}, 0),
-    # A tied table is on both ends: 25,129 of 50,257 rows on the fullest rank of tp.
+    # A tied embedding is on both ends: 25,129 of 50,257 rows on the fullest rank of tp.
     ("gpt2", {"pp": 2, "ctx": 1024, "train": True, "tp": 2}, {
         "pp backward all-reduce shared weights": (1, 2 * 25_129 * 768),
     }, 3),
@@ -140,8 +140,8 @@ CASES: list[tuple[str, dict[str, Any], Rows, int]] = [
     ("mixtral-8x7b", {"cp": 4, "ep": 4, "train": True, "ctx": "8k"}, {
         "ep backward all-to-all experts": (64, 32 * 2 * PAIRS // 2), "cp backward all-reduce weights": (66, 2 * REST),
     }, 3),
-    # Experts under sequence parallelism: attention of each block and the table, or the head; experts; gradients of two
-    # norms in each block and the last one, and of routers.
+    # Experts under sequence parallelism: attention of each layer, the embedding, the head; experts; gradients of two
+    # norms in each layer, of the final norm and of routers.
     ("mixtral-8x7b", {"tp": 8, "sp": True, "train": True, "ctx": "4k"}, {
         **{f"tp {when} all-gather {of}": (calls, calls * STREAM_MIXTRAL)
            for when in ("forward", "backward") for of, calls in (("stream", 33), ("experts", 32))},
@@ -155,8 +155,8 @@ CASES: list[tuple[str, dict[str, Any], Rows, int]] = [
         "ep backward all-to-all experts": (64, 32 * 2 * PAIRS // 8),
         **{f"tp {when} all-gather stream": (33, 33 * STREAM_MIXTRAL) for when in ("forward", "backward")},
     }, 3),
-    # A latent is whole on every rank. Forward: attention of 27 blocks, the MLP of one, a shared expert of 26, the
-    # table; experts. Backward: q_proj, what k and v read (one matmul in the class), and the rotated key; gate and up of
+    # A latent is whole on every rank. Forward: attention of 27 layers, the MLP of one, a shared expert of 26, the
+    # embedding; experts. Backward: q_proj, what k and v read (one matmul in the class), and the rotated key; gate and up of
     # 27 MLPs, the head; of experts, tokens and weights.
     ("deepseek-v2-lite", {"tp": 8, "train": True, "ctx": "8k"}, {
         "tp forward all-reduce stream": (27 + 1 + 26 + 1, 55 * 8192 * 2048 * 2),
@@ -166,7 +166,7 @@ CASES: list[tuple[str, dict[str, Any], Rows, int]] = [
         ),
         "tp backward all-reduce experts": (52, 26 * 8192 * (2048 * 2 + 6 * 4)),
     }, 0),
-    # 61 blocks gather for attention, 3 dense ones for their MLPs, and the head; mixtures are 58. Gradients of both
+    # 61 layers gather for attention, 3 dense ones for their MLPs, and the head; mixtures are 58. Gradients of both
     # latents and of the rotated part of keys are whole: none is scattered before attention.
     ("deepseek-v3", {"tp": 8, "sp": True, "train": True, "ctx": "1k"}, {
         "tp forward all-gather stream": (61 + 3 + 1, 65 * 1024 * 7168 * 2),
@@ -175,8 +175,8 @@ CASES: list[tuple[str, dict[str, Any], Rows, int]] = [
         "tp backward reduce-scatter stream": (4, 4 * 1024 * 7168 * 2 // 8),
         "tp backward reduce-scatter experts": (58, 58 * 1024 * 7168 * 2 // 8),
     }, 5),
-    # Norms over all heads, as wide as the stream, in 16 blocks: queries, keys and values are gathered, and backward
-    # what attention gave; sums of o, down and the table, and of the gradients of q, k, v, gate, up, and the head.
+    # Norms over all heads, as wide as the residual stream, in 16 layers: queries, keys and values are gathered, backward
+    # the result of attention; sums of o, down and the embedding, and of the gradients of q, k, v, gate, up, and the head.
     ("olmo-2-1b", {"tp": 8, "train": True, "ctx": 64}, {
         "tp forward all-gather stream": (3 * 16, 3 * 16 * 64 * 2048 * 2),
         "tp forward all-reduce stream": (2 * 16 + 1, 33 * 64 * 2048 * 2),
@@ -213,7 +213,7 @@ def test_what_a_ring_sends() -> None:
 
     arXiv 2205.05198, section 4.2.2: sequence parallelism sends as much as tensor parallelism, and gradients of norms,
     of h numbers. arXiv 1910.02054, section 7: ZeRO sends 2 Ψ, and 3 Ψ where weights are divided; of these what is in no
-    block is gathered once, not twice.
+    layer is gathered once, not twice.
     """
     asked: dict[str, Any] = {"tp": 8, "tp_plan": "megatron", "train": True, "ctx": "8k"}
     plain = sent("llama-3.1-70b", **asked)
@@ -230,7 +230,7 @@ def test_what_a_ring_sends() -> None:
     assert sent("mixtral-8x7b", ep=8) == 32 * 7 * 4104
     pairs = V3["layers"] * (2 * 4096 * V3["active"] * V3["hidden"] * 2 + V3["experts"] * 8)
     assert sent("deepseek-v3", ep=64, tokens="4k", ctx="4k") == pairs * 63 // 64
-    # Queries, keys, values and the result of 12 blocks, 64/4 tokens of 768 numbers of 2 bytes; a step sends them once
+    # Queries, keys, values and the result of 12 layers, 64/4 tokens of 768 numbers of 2 bytes; a step sends them once
     # more, backward, and all-reduces 124,439,808 gradients over 4 ranks.
     forward = 12 * 4 * 16 * 768 * 2 * 3 // 4
     assert sent("gpt2", ulysses=4, ctx=64, tokens=64) == forward
@@ -245,7 +245,7 @@ def test_the_bubble(schedule: Any, chunks: int) -> None:
 
 
 def test_megatrons_operators_follow_from_axes() -> None:
-    """f before attention and MLP reduces backwards, g after them forwards; table and logits by V."""
+    """f before attention and MLP reduces backwards, g after them forwards; embedding and logits by V."""
     step = tfacct.load("llama-3.1-8b").comms(tp=8, tp_plan="megatron", train=True)
     found = {
         row["when"]: Counter({(line["what"], line["because"]): line["calls"] for line in row["lines"]})
@@ -268,7 +268,7 @@ def test_stages_of_zero_divide_what_they_say(stage: int) -> None:
     copies = 64
 
     def needs(weights: float, gradients: float, optimizer_state: float) -> float:
-        """Bytes of a parameter, by the table."""
+        """Bytes per parameter, as in the figure."""
         sizes = [optimizer_state, gradients, weights]
         return sum(size / copies if stage > place else size for place, size in enumerate(sizes))
 

@@ -8,7 +8,7 @@ import tfacct
 
 EXPERTS = 32 * 3 * 4096 * 14336
 REST = 46_702_792_704 - 8 * EXPERTS
-"""Of mixtral-8x7b: one expert of each block, and all that is no expert's."""
+"""Of mixtral-8x7b: one expert of each layer, and all that is no expert's."""
 MIXTRAL = tfacct.load("mixtral-8x7b")
 
 
@@ -28,7 +28,7 @@ def test_parameters_of_a_rank(mesh: dict[str, int], expected: int) -> None:
 
 
 def test_ranks_of_one_batch_add_up_what_their_experts_make() -> None:
-    """32 blocks: attention's sum and the experts' for each, and the table's."""
+    """32 layers: attention's sum and the experts' for each, and the embedding's."""
     for more in ({}, {"ep": 8}):
         assert sum(one["bytes"] for one in MIXTRAL.comms(tp=8, **more).collectives) == (2 * 32 + 1) * 4096 * 2
     assert MIXTRAL.memory(tp=8).total_params == MIXTRAL.comms(tp=8).rank_params
@@ -46,7 +46,7 @@ def test_states_of_a_rank() -> None:
 
 
 def test_experts_in_stages() -> None:
-    """Half of the blocks, gathered once; each expert of a stage is on one rank, or on two."""
+    """Half of the layers, gathered once; each expert of a stage is on one rank, or on two."""
     asked: dict[str, Any] = {"pp": 2, "fsdp": 8, "ctx": "4k", "batch": 4}
     once, twice = (MIXTRAL.train(**asked, ep=ep) for ep in (8, 4))
     block = (REST - 2 * 32000 * 4096 - 4096) // 32
@@ -74,7 +74,7 @@ def test_deepseek_as_it_was_trained() -> None:
     step = model.comms(ctx="4k", batch=128 * 64, train=True, recompute="full", **mesh)
     assert step.mesh["ranks"] == 2048
     rows = {(one["over"], one["when"], one["kind"]): one["bytes"] for one in step.collectives}
-    # A stage of four blocks of experts; 64 sequences of 4,096 tokens, each to 8 experts, 7,168 numbers in bf16.
+    # A stage of four layers of experts; 64 sequences of 4,096 tokens, each to 8 experts, 7,168 numbers in bf16.
     pairs, counts = 4 * 64 * 4096 * 8 * 7168 * 2, 4 * 64 * 256 * 8
     assert rows["ep", "forward", "all-to-all"] == 2 * pairs + counts
     assert rows["ep", "recompute", "all-to-all"] == 2 * pairs + counts  # each layer's forward pass once more

@@ -16,12 +16,12 @@ def test_stages_of_llama_8b_by_hand() -> None:
     found = tfacct.load("llama-3.1-8b").comms(pp=4, microbatches=8, batch=16, ctx="8k", train=True)
     stream = 2 * 2 * 8192 * 4096  # two sequences in bf16
     assert found.stage == 2 and [each["sent_bytes"] // stream for each in found.stages] == [8, 16, 16, 8]
-    # Eight blocks each; the table and the head are of 128,256 rows.
+    # Eight layers each; the embedding and the head are of 128,256 rows.
     block, table = 218_112_000, 128_256 * 4096
     params = [8 * block + table, 8 * block, 8 * block, 8 * block + 4096 + table]
     assert [each["rank_params"] for each in found.stages] == params
     assert (found.bubble, found.bubble_ratio, found.microbatches) == ("(P − 1)/M", 3 / 8, 8)
-    # A tied table is on both ends.
+    # A tied embedding is on both ends.
     first, last = (each["rank_params"] for each in tfacct.load("gpt2").comms(pp=2, ctx=1024, train=True).stages)
     assert first + last == tfacct.load("gpt2").params().total_params + 50_257 * 768
 
@@ -61,7 +61,7 @@ def test_blocks_are_divided_as_evenly_as_they_can_be() -> None:
 
 def test_params_of_the_fullest_stage() -> None:
     found = tfacct.load("llama-3.1-8b").params(pp=3)
-    # Eleven blocks and the table; the last stage has ten and as large a head.
+    # Eleven layers and the embedding; the last stage has ten and as large a head.
     assert found.rank_params == 11 * 218_112_000 + 128_256 * 4096 == sum(line["rank_params"] for line in found.lines)
     assert found.stage == 1 and found.pp == 3
 
@@ -74,7 +74,7 @@ def test_an_encoder_in_stages_sends_its_whole_context() -> None:
 def test_params_of_a_stage_whose_blocks_are_all_of_one_kind() -> None:
     found = tfacct.load("gemma-3-1b").params(pp=6)
     # Its first five layers all have a window; the model's table of tensors shows those of full attention.
-    # A block: q, o 2·1152·1024, k, v 2·1152·256, mlp 3·1152·6912, norms 4·1152 + 2·256 = 26,842,112.
+    # A layer: q, o 2·1152·1024, k, v 2·1152·256, mlp 3·1152·6912, norms 4·1152 + 2·256 = 26,842,112.
     assert found.rank_params == 5 * 26_842_112 + 262_144 * 1152 == sum(line["rank_params"] for line in found.lines)
     tied = tfacct.load("qwen3-0.6b")  # its last stage has the norm too, and multiplies by the transposed embedding
     stored = [each["rank_params"] for each in tied.comms(pp=2).stages]
@@ -85,7 +85,7 @@ def test_memory_and_cache_of_the_fullest_stage() -> None:
     model = tfacct.load("llama-3.1-8b")
     block, table = 218_112_000, 128_256 * 4096
     found = model.memory(ctx="8k", pp=3, on="24GiB")
-    # Eleven blocks and the table; of each block 8,192 keys and values of 8 heads of 128.
+    # Eleven layers and the embedding; of each layer 8,192 keys and values of 8 heads of 128.
     assert found.weights_bytes == 2 * (11 * block + table) and found.kv_cache_bytes == 11 * 2 * 8192 * 8 * 128 * 2
     assert (found.stage, found.pp, found.whole["total_bytes"]) == (1, 3, model.memory(ctx="8k").total_bytes)
     # What fits the fullest stage fits all, at any context.
@@ -94,7 +94,7 @@ def test_memory_and_cache_of_the_fullest_stage() -> None:
     cached = model.kv(ctx="8k", pp=3, tp=2)
     assert cached.kv_cache_bytes == 11 * 2 * 8192 * 4 * 128 * 2 and cached.stage == 1
     windowed = tfacct.load("gemma-3-27b-text").kv(pp=4)
-    assert windowed.stage == 2  # each sixth block keeps all: 5, 11 in the first stage, 17, 23, 29 in the second
+    assert windowed.stage == 2  # each sixth layer caches all: 5, 11 in the first stage, 17, 23, 29 in the second
 
 
 @pytest.mark.parametrize("value", [True, False, "2", 2.0])

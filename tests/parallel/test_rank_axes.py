@@ -18,18 +18,18 @@ def test_a_whole_mesh_by_hand() -> None:
     flops = model.flops(ctx=8192, **ALL)
     assert flops.mesh["ranks"] == 8 * 8 * 4 * 2 and flops.stage == 4
     at = {line["path"]: line["flops"] for line in flops.lines}
-    # 20 blocks, 4,096 queries of 8 heads of 128 numbers, and 8,192 keys; 16,032 rows of the head.
+    # 20 layers, 4,096 queries of 8 heads of 128 numbers, and 8,192 keys; 16,032 rows of the head.
     assert at["blocks.*.attn.q_proj"] == 20 * 2 * 4096 * 8192 * 1024
     assert at["blocks.*.attn.scores"] == 20 * 2 * 4096 * 8192 * 8 * 128
     assert at["lm_head"] == 2 * 4096 * 8192 * 16_032
     assert flops.whole["total_flops"] == model.flops(ctx=8192).total
-    # 8.21 M of the head, 20 blocks of 855,654,400 less two norms of 8,192, on 8 ranks of tp, then all on 8 · 2 others.
+    # 8.21 M of the head, 20 layers of 855,654,400 less two norms of 8,192, on 8 ranks of tp, then all on 8 · 2 others.
     block = (855_654_400 - 2 * 8192) // 8 + 2 * 8192
     params = (20 * block + 128_256 * 8192 // 8 + 8192) // 16
     assert model.params(**ALL).rank_params == params
     memory = model.memory(ctx=8192, **ALL)
     assert memory.weights_bytes == 2 * params
-    # Keys and values of one head of 128 numbers and 4,096 tokens in 20 blocks, in bf16.
+    # Keys and values of one head of 128 numbers and 4,096 tokens in 20 layers, in bf16.
     assert memory.kv_cache_bytes == 20 * 2 * 4096 * 128 * 2 == model.kv(ctx=8192, **ALL).kv_cache_bytes
     assert memory.total_bytes == memory.weights_bytes + memory.kv_cache_bytes
     assert memory.kv_bytes_next_token == 20 * 2 * 128 * 2  # on the rank that takes it
@@ -46,7 +46,7 @@ def test_stages_and_parts_do_the_whole_work(name: str) -> None:
     parts = model.flops(ctx=256, cp=4)
     assert 4 * parts.total == whole.total and 4 * parts.models[0]["flops_per_token"] * 64 == whole.total
     assert model.flops(ctx=256, train=True, cp=2).total * 2 == model.flops(ctx=256, train=True).total
-    # Stages: blocks of all of them, and the head of the last one, are those of the whole model.
+    # Stages: layers of all of them, and the head of the last one, are those of the whole model.
     from tfacct.parallel.mesh import Mesh
     from tfacct.parallel.pipeline import stage_ledgers
 
@@ -80,7 +80,7 @@ def test_experts_are_sharded() -> None:
     alone = {line["path"]: line["flops"] for line in model.flops(ctx=1024, ep=8).lines}
     assert alone == {line["path"]: line["flops"] for line in model.flops(ctx=1024).lines}  # a batch on each rank
     rank = model.memory(ctx=1024, tp=4, ep=8, pp=2)
-    # A stage has 16 blocks, and of each one of eight experts of three matrices.
+    # A stage has 16 layers, and of each one of eight experts of three matrices.
     experts = 16 * 3 * 4096 * 14336
     assert rank.mesh["ranks"] == 16 and {line["what"]: line["elements"] for line in rank.lines}["mlp"] == (
         experts + 16 * 4096 * 8

@@ -9,7 +9,7 @@ LARGE = "llama-3.1-70b"
 
 def test_a_rank_keeps_its_heads() -> None:
     one = tfacct.load(LARGE).kv(ctx="8k", tp=8)
-    # 80 blocks, keys and values of 1 of 8 heads of 128 numbers, in bf16.
+    # 80 layers, keys and values of 1 of 8 heads of 128 numbers, in bf16.
     assert one.kv_bytes_per_token == 80 * 2 * 128 * 2
     assert (
         one.lines[-1]["whole_bytes"]
@@ -25,7 +25,7 @@ def test_a_rank_keeps_its_heads() -> None:
 def test_the_work_of_a_rank_by_hand() -> None:
     one = tfacct.load(LARGE).flops(ctx="8k", tp=8)
     at = {line["path"]: line for line in one.lines}
-    # 80 blocks; 8 of 64 query heads of 128 numbers, 8,192 numbers of the stream.
+    # 80 layers; 8 of 64 query heads of 128 numbers, 8,192 numbers of the residual stream.
     assert at["blocks.*.attn.q_proj"]["flops"] == 80 * 2 * 8192 * 8192 * (8 * 128)
     assert at["blocks.*.attn.scores"]["flops"] == 80 * 2 * 8 * 8192 * 8192 * 128
     assert one.total_params == tfacct.load(LARGE).memory(tp=8).total_params
@@ -37,7 +37,7 @@ def test_the_work_of_a_rank_by_hand() -> None:
 def test_what_a_rank_moves_by_hand() -> None:
     one = tfacct.load("llama-3.1-8b").traffic(ctx="8k", decode=True, tp=8)
     at = {line["path"]: line for line in one.lines}
-    # 32 blocks; a token's 4,096 numbers and 4,096 × 512 of the weight, in bf16; 512 numbers are written.
+    # 32 layers; a token's 4,096 numbers and 4,096 × 512 of the weight, in bf16; 512 numbers are written.
     assert at["blocks.*.attn.q_proj"]["read_bytes"] == 32 * 2 * (4096 + 4096 * 512)
     assert at["blocks.*.attn.q_proj"]["written_bytes"] == 32 * 2 * 512
     assert (

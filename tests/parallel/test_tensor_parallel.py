@@ -11,7 +11,7 @@ from tfacct.parallel.support import FEATURES, UNSUPPORTED, check_mesh, check_ste
 def test_memory_of_one_rank() -> None:
     model = tfacct.load("llama-3.1-70b")
     one = model.memory(ctx="8k", tp=8)
-    # 80 blocks and norms whole: 70,553,706,496 parameters, of which 161 norms of 8,192 are on every rank.
+    # 80 layers and norms whole: 70,553,706,496 parameters, of which 161 norms of 8,192 are on every rank.
     norms = 161 * 8192
     assert one.weights_bytes == 2 * ((70_553_706_496 - norms) // 8 + norms)
     assert one.kv_cache_bytes == 2 * 80 * 8192 * (8 // 8) * 128 * 2
@@ -58,7 +58,7 @@ def test_uneven_widths() -> None:
 
 
 def test_norms_and_biases_of_sums_are_whole() -> None:
-    # gpt2: a table of positions and norms are whole on both ranks, biases of what is summed too.
+    # gpt2: the position embedding and norms are whole on both ranks, and biases of partial sums.
     whole = (1024 + 2 * (2 * 12 + 1) + 2 * 12) * 768
     blocks = 124_439_808 - whole - 50_257 * 768
     assert tfacct.load("gpt2").params(tp=2).rank_params == whole + 25_129 * 768 + blocks // 2
@@ -66,10 +66,10 @@ def test_norms_and_biases_of_sums_are_whole() -> None:
 
 def test_norms_over_all_heads_by_hand() -> None:
     """OLMo 2: attention is whole on each rank, and so is its cache."""
-    model = tfacct.load("olmo-2-1b")  # 16 blocks of 16 heads of 128: as wide as the stream of 2,048
+    model = tfacct.load("olmo-2-1b")  # 16 layers of 16 heads of 128: as wide as the residual stream of 2,048
     assert model.memory(ctx=4096, tp=8).kv_cache_bytes == model.memory(ctx=4096).kv_cache_bytes
     whole, rank = model.flops(ctx=1024).total, model.flops(ctx=1024, tp=8).total
-    pairs = 2 * 2 * 16 * 1024 * 1024 * 2048  # scores and values of 16 blocks, on each rank
+    pairs = 2 * 2 * 16 * 1024 * 1024 * 2048  # scores and values of 16 layers, on each rank
     assert rank == (whole - pairs) // 8 + pairs
     norms = 16 * (2 * 2048 + 2 * 2048) + 2048
     assert model.params(tp=8).rank_params == (1_484_916_736 - norms) // 8 + norms
@@ -85,7 +85,7 @@ def test_norms_per_head_are_sharded_with_the_heads() -> None:
 
 
 def test_a_latent_is_whole_on_every_rank() -> None:
-    """DeepSeek-V2-Lite's 27 blocks: a token's 512 + 64 numbers in bf16, whatever divides its heads."""
+    """DeepSeek-V2-Lite's 27 layers: a token's 512 + 64 numbers in bf16, on any number of ranks."""
     model = tfacct.load("deepseek-v2-lite")
     assert model.memory(ctx="8k", tp=8).kv_cache_bytes == 27 * 8192 * 576 * 2 == model.memory(ctx="8k").kv_cache_bytes
 

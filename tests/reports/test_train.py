@@ -222,7 +222,7 @@ def test_gradients_of_other_ranks_rows(replicas: dict[str, int]) -> None:
 
 
 def test_notes_about_images() -> None:
-    """How many fit, once; and images that patches do not cover, all of whose pixels the class keeps, are refused."""
+    """How many fit, once; images that patches do not cover are refused, because the class saves all their pixels."""
     vit = load("vit-base-patch16-224")
     note = "Without any change, largest batch: 26 (21 with 17% to spare)."
     assert note in vit.train(batch=64, on="2GiB").notes

@@ -88,7 +88,7 @@ def test_stored_sines_are_frozen_weights() -> None:
 
 @pytest.mark.parametrize("name", ["bart-large", "gpt2"])
 def test_no_more_tokens_fit_than_a_table_of_positions_holds(run: Callable[..., Ran], name: str) -> None:
-    """Both tables hold 1,024 positions; bytes alone would let far more in."""
+    """Both embeddings have 1,024 positions; by bytes alone far more tokens would fit."""
     shown = " ".join(run("train", name, "--on", "80GiB", "-v").out.split())
     assert "Longest context at batch 1: 1,024." in shown
     assert load(name).train(on="80GiB").fit["largest_context"] == 1024

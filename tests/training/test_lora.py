@@ -188,7 +188,7 @@ def test_attention_runs_again_with_its_adapters() -> None:
 
 
 def test_optimizer_and_gradients_are_those_of_the_adapters() -> None:
-    """Rank 16 on llama-3.1-8b: per block 16 · (2·(4096 + 4096) + 2·(4096 + 1024) + 3·(4096 + 14336)) parameters."""
+    """Rank 16 on llama-3.1-8b: per layer 16 · (2·(4096 + 4096) + 2·(4096 + 1024) + 3·(4096 + 14336)) parameters."""
     step = load("llama-3.1-8b").train(ctx=64, lora=16)
     params = 32 * 16 * (2 * 8192 + 2 * 5120 + 3 * 18432)
     assert step.lora_adapters is not None and step.lora_adapters["params"] == params == 41_943_040
@@ -203,7 +203,7 @@ def test_optimizer_and_gradients_are_those_of_the_adapters() -> None:
 
 
 def test_a_product_that_a_class_has_in_one_has_one_adapter() -> None:
-    """Of gpt2's c_attn: 16 · (768 + 3 · 768) parameters a block, not three times 16 · (768 + 768)."""
+    """Of gpt2's c_attn: 16 · (768 + 3 · 768) parameters a layer, not three times 16 · (768 + 768)."""
     step = load("gpt2").train(ctx=64, lora="16:c_attn")
     assert step.lora_adapters is not None and step.lora_adapters["params"] == 12 * 16 * 4 * 768
     assert step.lora_adapters["products"] == ["attn.q_proj", "attn.k_proj", "attn.v_proj"]
@@ -215,7 +215,7 @@ ON_ATTENTION = "8:q_proj,k_proj,v_proj,o_proj"
 
 
 def test_adapters_on_attention_have_as_many_parameters_as_published(run: Callable[..., Ran]) -> None:
-    """6,684,672: 48 blocks · 8 · (2048 + 4096 + 2 · (2048 + 512) + 4096 + 2048)."""
+    """6,684,672: 48 layers · 8 · (2048 + 4096 + 2 · (2048 + 512) + 4096 + 2048)."""
     asked = "train", "qwen3-30b-a3b", "--ctx", "1k", "--lora", ON_ATTENTION
     assert "6,684,672 parameters" in " ".join(run(*asked).out.split())
     (facts,) = json.loads(run(*asked, "--json").out)["models"]
@@ -234,7 +234,7 @@ def test_adapters_on_a_few_layers_and_on_both_sides() -> None:
     ("name", "lora"), [("qwen3.5-35b-a3b", "8"), ("zamba2-1.2b", "8:q_proj"), ("mamba-130m", "8"), ("lfm2-1.2b", "8:x")]
 )
 def test_adapters_are_not_counted_where_peft_gives_others(name: str, lora: str) -> None:
-    """Routed experts, a block that several share, a projection that peft refuses, a name that no weight has."""
+    """Routed experts, shared layers, a projection that peft refuses, a name that no weight has."""
     assert adapter_parameters(load(name).loaded, lora_targets(lora)) is None
 
 
@@ -294,7 +294,7 @@ def test_what_would_make_it_fit(run: Callable[..., Ran]) -> None:
 
 
 def test_weights_in_4_bits_take_what_bitsandbytes_makes_of_them() -> None:
-    """224 products of llama-3.1-8b of n numbers: n/2, n/64 and n/4,096 bytes, and 4 + 64 + 1,024; else bf16."""
+    """224 linear layers of llama-3.1-8b of n numbers: n/2, n/64 and n/4,096 bytes, and 4 + 64 + 1,024; else bf16."""
     step = load("llama-3.1-8b").train(ctx=64, lora=16, weights_dtype="nf4")
     numbers = 32 * (2 * 4096 * 4096 + 2 * 4096 * 1024 + 3 * 4096 * 14336)
     others = 2 * 128_256 * 4096 + 65 * 4096
@@ -305,7 +305,7 @@ def test_weights_in_4_bits_take_what_bitsandbytes_makes_of_them() -> None:
 
 
 def test_modules_are_named_whole_where_others_end_alike() -> None:
-    """GPT-2's network has a c_proj too: by its end alone peft would put an adapter there."""
+    """GPT-2's MLP has a c_proj too: by the end of the name alone, peft would put an adapter there."""
     assert target_modules(load("gpt2").loaded, lora_targets("8:o_proj")) == ("transformer.h.*.attn.c_proj",)
     assert target_modules(load("llama-3.1-8b").loaded, lora_targets("8:o_proj,q_proj")) == ("o_proj", "q_proj")
 
@@ -360,8 +360,8 @@ def formula(name: str, recipe: Recipe, source: int = 0) -> TrainingStep:
 
 
 def test_what_frozen_weights_leave_saved() -> None:
-    """A convolution's input stays, which torch saves for the gradients of its input and its weight alike; xielu's
-    tensor for its learned numbers goes."""
+    """A convolution's input stays saved, because torch needs it for the gradient of the input too; xielu's tensor for
+    its learned parameters is not saved."""
     conv = formula("lfm2-1.2b", Recipe(lora="4"))
     later = next(group.graph for group in conv.graph.layers if 1 in group.numbers)
     assert "blocks.*.conv.conv.in" in {each.path for each in later.saved}

@@ -338,7 +338,7 @@ def test_layers_of_several_kinds_share_rows_of_equal_tensors() -> None:
     assert times["blocks.*.attn.values"] == 48
     assert times["blocks.*.mlp.up_proj"] == times["blocks.*.mlp.experts.sent"] == 24
     named = {each["phase"]: each["gradients_bytes"] for each in mixed.phases}
-    dense, experts = 3 * 2048 * 6144, 128 * (3 * 2048 * 768 + 2048)  # block 47 has experts, 46 is dense
+    dense, experts = 3 * 2048 * 6144, 128 * (3 * 2048 * 768 + 2048)  # layer 47 has experts, 46 is dense
     assert named["layer 0, backward"] - named["layer 1, backward"] < 2 * (dense + experts)
     assert named["layer 1, backward"] - named["layer 47, backward"] > 23 * 2 * (dense + experts)
 

@@ -49,7 +49,7 @@ def test_rounded_kernels_and_fields_are_solved_too() -> None:
     gpt2, budget = load("gpt2", n_positions=2**20), 8 * 1024**3
     most = gpt2.solve("ctx", "saved_bytes=8GiB", dtype="fp32").total
     assert gpt2.train(ctx=most, dtype="fp32").saved_bytes <= budget < gpt2.train(ctx=most + 1, dtype="fp32").saved_bytes
-    windowed = load("mistral-7b-v0.1").solve("ctx", "saved_bytes=26GiB")  # 4,096 tokens keep masks
+    windowed = load("mistral-7b-v0.1").solve("ctx", "saved_bytes=26GiB")  # 4,096 tokens save masks
     assert windowed.total == 4095 and not any("pairs of new tokens" in note for note in windowed.notes)
     heads = LLAMA.solve("head_dim", "peak_bytes=80GiB", ctx=4096)
     assert (heads.total, heads.models[0]["beyond"]) == (184, 192)

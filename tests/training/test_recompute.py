@@ -68,7 +68,7 @@ def test_lists_of_modules_by_hand(recompute: str, attention: Any, each: int, onc
 
 
 def test_an_activation_of_experts_runs_again_for_the_matmul_after_it() -> None:
-    """Megatron's moe_act: act(gate) and its product with up go, for each of the two experts of a token."""
+    """Megatron's moe_act: act(gate) and act(gate) · up are recomputed, for both experts of a token."""
     plain, again = (small("mixtral-8x7b", how).graph.layers[0].graph for how in ("none", "selective:moe_act"))
     recomputed = {each.path for each in plain.saved} - {each.path for each in again.saved}
     assert recomputed == {"blocks.*.mlp.experts.act", "blocks.*.mlp.experts.act.gate"}
