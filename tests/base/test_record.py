@@ -1,4 +1,4 @@
-"""Records equal `@dataclass(frozen=True, slots=True)`, whatever fields they have. Kind: oracle."""
+"""Records equal `@dataclass(frozen=True, slots=True)` with the same fields. Kind: oracle."""
 
 import copy
 import inspect

@@ -206,7 +206,7 @@ def test_no_bytes(text: str) -> None:
 
 
 ALIKE = [("6e9", 6 * 10**9), ("6G", 6 * 10**9), ("6,000M", 6 * 10**9), ("1e21", 10**21), ("16k", 16_000), ("2.5e1", 25)]
-"""Numbers in every spelling, for whatever is counted in powers of 1000."""
+"""Numbers in every spelling, of all quantities in powers of 1000."""
 
 
 @pytest.mark.parametrize(("text", "count"), ALIKE)

@@ -65,8 +65,8 @@ CASES: list[tuple[str, dict[str, Any], Rows, int]] = [
         "tp forward all-reduce stream": (25, 25 * 64 * 768 * 2),
         "tp backward all-reduce stream": (2 * 12 + 1, 25 * 64 * 768 * 2),
     }, 0),
-    # Parallel sublayers: two sums in each of 6 layers, which are not added up first, and the embedding's. Bloom: ALiBi's
-    # slopes are sharded with the heads; gpt-oss: so are its sinks.
+    # Parallel sublayers: two sums in each of 6 layers, which are not added up first, and the embedding's. Bloom:
+    # ALiBi's slopes are sharded with the heads; gpt-oss: so are its sinks.
     ("pythia-70m", {"tp": 2}, {"tp forward all-reduce stream": (13, 13 * 512 * 2)}, 0),
     ("bloom-7b1", {"tp": 2}, {"tp forward all-reduce stream": (2 * 30 + 1, 61 * 4096 * 2)}, 0),
     ("gpt-oss-20b", {"tp": 2}, {
@@ -156,8 +156,8 @@ CASES: list[tuple[str, dict[str, Any], Rows, int]] = [
         **{f"tp {when} all-gather stream": (33, 33 * STREAM_MIXTRAL) for when in ("forward", "backward")},
     }, 3),
     # A latent is whole on every rank. Forward: attention of 27 layers, the MLP of one, a shared expert of 26, the
-    # embedding; experts. Backward: q_proj, what k and v read (one matmul in the class), and the rotated key; gate and up of
-    # 27 MLPs, the head; of experts, tokens and weights.
+    # embedding; experts. Backward: q_proj, what k and v read (one matmul in the class), and the rotary key; gate and up
+    # of 27 MLPs, the head; of experts, tokens and weights.
     ("deepseek-v2-lite", {"tp": 8, "train": True, "ctx": "8k"}, {
         "tp forward all-reduce stream": (27 + 1 + 26 + 1, 55 * 8192 * 2048 * 2),
         "tp forward all-reduce experts": (26, 26 * 8192 * 2048 * 2),
@@ -175,8 +175,8 @@ CASES: list[tuple[str, dict[str, Any], Rows, int]] = [
         "tp backward reduce-scatter stream": (4, 4 * 1024 * 7168 * 2 // 8),
         "tp backward reduce-scatter experts": (58, 58 * 1024 * 7168 * 2 // 8),
     }, 5),
-    # Norms over all heads, as wide as the residual stream, in 16 layers: queries, keys and values are gathered, backward
-    # the result of attention; sums of o, down and the embedding, and of the gradients of q, k, v, gate, up, and the head.
+    # Norms over all heads, 2,048 wide, in 16 layers: queries, keys and values are gathered, backward the result of
+    # attention; sums of o, down and the embedding, and of the gradients of q, k, v, gate, up, and the head.
     ("olmo-2-1b", {"tp": 8, "train": True, "ctx": 64}, {
         "tp forward all-gather stream": (3 * 16, 3 * 16 * 64 * 2048 * 2),
         "tp forward all-reduce stream": (2 * 16 + 1, 33 * 64 * 2048 * 2),
