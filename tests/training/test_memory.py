@@ -146,6 +146,8 @@ def test_gradient_of_logits_is_freed_before_that_of_the_head_is_cast(name: str, 
         ("mistral-small-4-text", 4096, 4, {"recompute": "full"}, 116_260_862_492),
         # The gradient that an MLP in parallel sends to the same norm as attention waits, too.
         ("gpt-j-6b", 2048, 1, {"recompute": "full"}, 10_201_180_092),
+        # Slices of an adapted matmul gate each other.
+        ("lfm2-350m", 4096, 1, {"lora": "16", "loss": "chunked"}, 2_090_255_064),
     ],
 )
 def test_peaks_of_four_layers(name: str, tokens: int, batch: int, recipe: dict[str, Any], peak: int) -> None:

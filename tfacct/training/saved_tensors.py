@@ -334,7 +334,7 @@ class LayerRules:
         elif kind == "residual":
             sublayer = path.removesuffix("_add")
             last = [f"{sublayer}.o_proj"] if self.parallel and f"{sublayer}.o_proj" in self.makers else []
-            reads = [LAYER_INPUT, *self.made.get(canonical(axes), []), *last]
+            reads = [LAYER_INPUT, *self.made.get(canonical(axes), []), self.newest_of_all, *last]
             if line.dropout:
                 self.drops(sublayer, spec, reads=reads[-1:])
         self.op(path, Transient(spec), reads=reads)
@@ -352,9 +352,11 @@ class LayerRules:
     def gate(self, line: Pointwise, axes: tuple[str, ...], spec: str) -> None:
         """Gate: one result, after a function if there is one, times another: saves both. Slices of one result are saved
         with it. silu runs in fp32."""
-        path, slices = line.path, self.made.get(SLICED)
-        if self.newest_of_all not in (slices or []):
+        path, slices = line.path, self.made.get(SLICED, [])
+        reads = slices[-1:]
+        if self.newest_of_all not in slices:
             self.save(self.last(axes), spec, path)
+            reads = [*reads, *self.made.get(canonical(axes), [])[-1 if slices else -2 :]]
         if slices:
             self.save(slices[-1], " ".join(SLICED), path)
         elif line.function == "silu":
@@ -363,7 +365,7 @@ class LayerRules:
         else:  # one value per head in some classes
             own = (own for own, made in self.made.items() if f"{path}_proj" in made)
             self.save(f"{path}.in", " ".join(next(own, axes)), path)
-        self.op(path, Transient(spec, times=3), reads=self.made.get(canonical(axes), [])[-2:])
+        self.op(path, Transient(spec, times=3), reads=reads)
 
     def delta_rule(self) -> None:
         """transformers' chunked gated delta rule in fp32, which runs if no kernel is installed."""
