@@ -339,20 +339,21 @@ def _side(
     )
     first = -1 if embedded else min(adapted, default=-1)
     layers = [part for group in layers for part in _split(group, adapters, first)]
-    rotates = any(each.at.endswith("rotary") for group in layers for each in group.graph.backward)
-    embedding, batch = _before(before.graph, adapters, embedded=embedded, rotates=rotates)
+    live = {each.at for group in layers for each in group.graph.backward}
+    embedding, batch = _before(before.graph, adapters, live, embedded=embedded)
     end = after._replace(graph=_training(after.graph, adapters, reads_gradient=True))
     return (before._replace(graph=embedding), *layers, end), batch
 
 
 def _before(
-    graph: LayerGraph, adapters: Adapters, *, embedded: bool, rotates: bool
+    graph: LayerGraph, adapters: Adapters, in_layers: Set[str], *, embedded: bool
 ) -> tuple[LayerGraph, list[SavedTensor]]:
-    """The graph before the layers, where nothing is trained, and the batch, which stays alive. `embedded`: the
-    embeddings require a gradient. `rotates`: rotated queries or keys do."""
+    """The graph before the layers, where nothing is trained, and the batch, which stays alive. `in_layers`: operations
+    of layers whose input requires a gradient. `embedded`: the embeddings do."""
     tables = {each.at for each in graph.backward if not each.temporary}
     live = {name for name in graph.order if embedded and not name.endswith((WEIGHT, "rotary"))} - tables
-    read = {CHOOSE, *(name for name in graph.order if rotates and name.endswith("rotary"))}
+    read = {CHOOSE, *in_layers}
+    read |= {ROTARY} if any(name.endswith("rotary") for name in in_layers) else set()
     saved = _still_needed(graph.saved, adapters, live | read)
     there = {each.path for each in saved}
     if embedded:  # the encoder's output is an argument of every recomputed layer

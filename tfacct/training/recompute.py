@@ -12,7 +12,7 @@ stay alive.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import groupby
+from itertools import groupby, takewhile
 from typing import NamedTuple
 
 from tfacct.base.errors import UsageError
@@ -24,6 +24,7 @@ from tfacct.training.step import (
     LAYER_INPUT,
     LOSS,
     MEMORY,
+    RESIDUAL,
     BackwardOp,
     LayerGraph,
     LayerGroup,
@@ -189,7 +190,7 @@ CHUNKS = 8
 """Number of chunks, the default of torchtune's CEWithChunkedOutputLoss."""
 CHUNK, OTHERS = "Tc", "Td"
 """Axes of the tokens of a chunk, and of all other chunks."""
-HEAD, HEAD_CAST, SPLIT = "lm_head.weight", "lm_head.cast", "loss.split"
+HEAD, HEAD_MATMUL, HEAD_CAST, SPLIT = "lm_head.weight", "lm_head.matmul", "lm_head.cast", "loss.split"
 TARGETS = ("loss.targets", "loss.padding")
 NORM, PROJECTION = "final_norm", "lm_head.project"
 WEIGHT = Transient("V D")
@@ -209,16 +210,21 @@ def chunked_loss(graph: StepGraph, batch: Size, tokens: Size, *, cast: bool, fro
     backward = [each for each in of_loss.backward if each.at in norm]
     of_head = (each.temporary[1].axes.split()[-1] for each in of_loss.backward if each.at == HEAD)
     width = {"D": next(of_head, "D")}  # a classifier has no such head
+    transform = {name for name in takewhile(HEAD.__ne__, of_loss.order) if name.startswith("lm_head.")}
+    transform -= {HEAD_MATMUL, *norm}
+    own = (each for each in of_loss.saved if each.path != RESIDUAL and not transform.isdisjoint(each.saved_for))
+    chunk = tuple(Transient(CHUNK + each.axes[3:] if each.axes[:2] == "B " else each.axes, each.role) for each in own)
     for at, temporary in (_under_autocast if cast else _plain)(several=batch * tokens > 1, frozen=frozen):
-        backward.append(BackwardOp(at, tuple(one._replace(axes=renamed(one.axes, width)) for one in temporary)))
+        alive = tuple(one._replace(axes=renamed(one.axes, width)) for one in temporary)
+        backward.append(BackwardOp(at, alive if at == SPLIT else (*alive, *chunk)))
     reader = HEAD_CAST if cast else HEAD
     saved = [each for each in of_loss.saved if not {*norm}.isdisjoint(each.saved_for)]
     # The logits are recomputed from the head's input, which is the result of a matmul if it is projected.
     fp32 = cast and not any(name.startswith(PROJECTION) for name in norm)
     saved.append(SavedTensor(NORM, renamed("B T D", width), (reader,), "fp32" if fp32 else "compute"))
     saved += [each._replace(saved_for=(reader,)) for each in of_loss.saved if each.path in TARGETS]
-    transform = [name for name in of_loss.order if name.startswith("lm_head.") and name not in (HEAD, *norm)]
-    order = (*norm, SPLIT, *transform, HEAD, *((HEAD_CAST, LOSS, CHOOSE) if cast else (LOSS,)))
+    others = [name for name in of_loss.order if name.startswith("lm_head.") and name not in (HEAD, *norm)]
+    order = (*norm, SPLIT, *others, HEAD, *((HEAD_CAST, LOSS, CHOOSE) if cast else (LOSS,)))
     changed = after._replace(
         graph=LayerGraph(order, tuple(saved), tuple(backward)), axes={**after.axes, **chunk_axes(batch, tokens)}
     )

@@ -248,7 +248,9 @@ class LayerRules:
                 of_mask = QUERY_AXES | KEY_AXES | ({*out} - {"B"} if self.biased else {"B"})
                 self.save(f"{by}.mask", self.padded(axis for axis in out if axis in of_mask), by)
                 if self.biased and line.mask == "causal":
-                    self.save(f"{by}.visible", " ".join(axis for axis in out if axis not in "BKGN"), by, "mask")
+                    bias = f"{owner}.rel_bias.weight"  # whose gradient is that of visible scores
+                    self.op(bias)
+                    self.save(f"{by}.visible", " ".join(axis for axis in out if axis not in "BKGN"), bias, "mask")
             self.op(by, reads=reads)
         else:
             self.save(by, " ".join(out), by)
@@ -264,10 +266,13 @@ class LayerRules:
         """Tensors that stay alive because values are a view of them: queries and keys before rotation, keys of MLA."""
         shared = self.axes.get("G", 1) != 1
         fused = self.traits.fused_qkv
-        if (fused == "views" or (fused == "copies if grouped" and not shared)) and self.rotates:
-            heads = dict.fromkeys((*(axis for axis in out if axis not in "KG"), "N"))
-            self.save(f"{owner}.q_proj", " ".join(heads), by)
-            self.save(f"{owner}.k_proj", " ".join(values), by)
+        if fused == "views" or (fused == "copies if grouped" and not shared):
+            if self.rotates:
+                heads = dict.fromkeys((*(axis for axis in out if axis not in "KG"), "N"))
+                self.save(f"{owner}.q_proj", " ".join(heads), by)
+                self.save(f"{owner}.k_proj", " ".join(values), by)
+            else:  # of one tensor with queries and keys
+                self.save(f"{owner}.v", " ".join(values), f"{owner}.scores")
         if self.mla:
             self.save(f"{by}.of_keys", "B S N Hp", by)
 
