@@ -417,7 +417,7 @@ def _answer(one: Plan) -> str:
         return f"{many:,} layouts fit, none with a time estimate. Least sent: {sentence}.{_with_room(one)}"
     among = f"{many:,} layouts that fit"
     if one.by == "time" and len(one.timed) < many:
-        among = f"{len(one.timed):,} layouts with an estimate ({many:,} fit)"
+        among = f"the layouts with an estimate ({len(one.timed):,} of {many:,} that fit)"
     return f"{FIRST[one.by]} of {among}: {sentence}.{_with_room(one)}"
 
 
