@@ -34,7 +34,7 @@ def test_the_rule_by_hand() -> None:
     assert (bare.usable, bare.count, bare.device, bare.where) == (24 * 10**9, 2, None, "in 2 × 24 GB")
     assert (ruled.usable, ruled.where) == (196 * 10**8, "in 2 × 19.6 GB")
     assert ruled.notes == ["Usable: 19.6 GB = 0.9 of 24 GB, less 2 GB for the runtime."]
-    with pytest.raises(TfacctError, match="on='2x24GB' has 2 devices, but the layout has 4 ranks"):
+    with pytest.raises(TfacctError, match="on='2x24GB' has 2 devices for a layout of 4 ranks"):
         bare.checked_for(4)
     with pytest.raises(TfacctError, match=r"size with its unit, not '24'\n24GB, 24GiB or 24xh100\?"):
         memory_limit("24")

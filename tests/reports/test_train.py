@@ -41,7 +41,7 @@ def test_experts_on_all_devices_are_a_whole_layout(run: Run) -> None:
         named = dict(zip(("on", "zero"), on, strict=False))
         assert mixtral.train(ctx=64, ep=8, **named).peak_bytes == mixtral.train(ctx=64, ep=8, **layout).peak_bytes
     wrong = run("train", "mixtral-8x7b", "--ctx", "64", "--ep", "8", "--on", "4xh200")
-    assert wrong.code == 2 and "has 4 devices, but the layout has 8 ranks" in wrong.err
+    assert wrong.code == 2 and "has 4 devices for a layout of 8 ranks" in wrong.err
 
 
 def test_a_suggested_change_goes_with_the_rest_of_the_recipe() -> None:

@@ -152,7 +152,7 @@ class MemoryLimit:
         if self.count not in (1, ranks):
             each = units.budget(self.memory).replace(" ", "") if self.device is None else self.device.id
             raise UsageError(
-                f"{option('on', f'{self.count}x{each}')} has {self.count:,} devices, but the layout has {ranks:,} ranks",
+                f"{option('on', f'{self.count}x{each}')} has {self.count:,} devices for a layout of {ranks:,} ranks",
                 f"{option('on', f'{ranks}x{each}')}, or {option('on', each)} to use the memory of one",
             )
         return self

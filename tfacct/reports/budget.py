@@ -60,7 +60,7 @@ NOTES = (
         2,
         lambda of: not of["named"] and of,
         "Parameters and tokens follow C = 6·N·D. Nearest preset: the closest in size of model type {family}; its tokens"
-        " are by its exact FLOPs, attention included, at context {contexts}.",
+        " follow from its exact FLOPs, attention included, at context {contexts}.",
     ),
     NoteRow(
         "exact",
