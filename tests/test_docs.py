@@ -52,7 +52,7 @@ def test_docstrings_run(file: Path) -> None:
     assert attempted and failed == 0
 
 
-def test_what_is_used_most_is_shown_by_examples() -> None:
+def test_the_main_methods_have_examples() -> None:
     from tfacct.api import Model, load
     from tfacct.base import units
     from tfacct.ledger import einsum, groups, lines, paths, storage, workload

@@ -90,7 +90,7 @@ WARNS = ("meter_trainer.py",)
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.slow] if name in WARNS else []) for name in SAYS]
 )
-def test_it_runs_and_says_so(
+def test_an_example_prints_its_words(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     if name in NEEDS:

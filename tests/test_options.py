@@ -146,7 +146,7 @@ def test_the_schema_of_an_answer_and_of_its_options(run, name: str) -> None:
     jsonschema.Draft202012Validator.check_schema(options)
 
 
-def test_a_printed_schema_refuses_what_is_no_answer(run) -> None:
+def test_a_printed_schema_refuses_other_documents(run) -> None:
     jsonschema = pytest.importorskip("jsonschema")
     checked = jsonschema.Draft202012Validator(json.loads(run("help", "schema", "memory").out))
     answer = json.loads(run("memory", "gpt2", "--json").out)
@@ -260,7 +260,7 @@ def parsed(line: str) -> dict:
         ("help memory", "memory --help-all"),
     ],
 )
-def test_what_trainers_and_engines_call_an_option(typed: str, ours: str) -> None:
+def test_options_by_the_names_of_trainers_and_engines(typed: str, ours: str) -> None:
     assert spellings.read(shlex.split(ours)) == shlex.split(ours)
     if "--help-all" in ours:
         assert spellings.read(shlex.split(typed)) == shlex.split(ours)
@@ -357,5 +357,5 @@ GPT2_FIELDS = ["n_ctx=", "n_embd=", "n_head=", "n_inner=", "n_layer=", "n_positi
         ("tfacct mem", ["memory"]),
     ],
 )  # fmt: skip
-def test_what_a_shell_offers(line: str, values: list[str]) -> None:
+def test_completion_in_a_shell(line: str, values: list[str]) -> None:
     assert offered(line) == values

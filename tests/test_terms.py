@@ -42,7 +42,7 @@ def written() -> Iterator[tuple[Path, str]]:
 
 
 @pytest.mark.parametrize("former", [COMMAND, OPTION], ids=["commands", "options"])
-def test_no_text_names_what_has_another_name_now(former: re.Pattern[str]) -> None:
+def test_no_text_has_a_former_name(former: re.Pattern[str]) -> None:
     found = {f"{file.relative_to(ROOT)}: {match[0]}" for file, text in written() for match in former.finditer(text)}
     assert found == set()
 

@@ -161,7 +161,7 @@ def test_arrays_of_fields_and_axes() -> None:
     assert model.evaluate("total_flops", ctx=100, F=[1000], L=5, exact=True).tolist() == [wider]
 
 
-def test_whatever_the_array_holds_exact_is_exact() -> None:
+def test_exact_numbers_in_arrays_stay_exact() -> None:
     """64-bit integers in an array of objects would overflow, floats would round."""
     model, batch = load("llama-3.1-8b"), 10**6
     wanted = model.flops(ctx=2**20, batch=batch).total
@@ -174,7 +174,7 @@ def test_whatever_the_array_holds_exact_is_exact() -> None:
 
 
 @pytest.mark.parametrize("axis", ["D", "V"])
-def test_arrays_of_what_a_tied_head_shares(axis: str) -> None:
+def test_arrays_of_the_axes_of_a_tied_head(axis: str) -> None:
     """gpt2 with a hidden size or a vocabulary that varies: embedding and head are one tensor of two lines."""
     field, value = {"D": ("n_embd", 768), "V": ("vocab_size", 50257)}[axis]
     found = load("gpt2").evaluate("total_params", **{axis: [value, value]}, exact=True)

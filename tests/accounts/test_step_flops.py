@@ -51,7 +51,7 @@ def test_linear_attention_runs_again_up_to_its_output_projection(name: str, part
 
 
 @pytest.mark.parametrize("name", by_kind(sorted(SHAPES)))
-def test_every_shape_adds_what_verify_holds_against_torch(name: str) -> None:
+def test_every_shape_adds_the_flops_that_verify_compares_with_torch(name: str) -> None:
     model = tiny(name)
     at, ledger = workload(model, Request()).axes(), model.ledger
     again = recomputed_flops(ledger, at)

@@ -48,7 +48,7 @@ def test_an_encoder_of_its_own_sizes_has_its_own_axes() -> None:
     assert next(group for group in groups if group["count"] == "Le")["axes"]["N"] == "Kenc*G"
 
 
-def test_the_file_of_points_is_what_the_ledgers_come_to() -> None:
+def test_the_file_of_points_has_the_counts_of_the_ledgers() -> None:
     """Sizes are drawn at every point, and counted from the parts: the exported text is not used."""
     document = conformance.document()
     assert conformance.FILE.read_text(encoding="utf-8") == document

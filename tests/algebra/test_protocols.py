@@ -57,7 +57,7 @@ def test_a_million_points_in_chunks() -> None:
     assert int(found[8_191].compute()) == 158_140_695_838_720
 
 
-def test_where_there_is_no_such_point_there_is_no_number() -> None:
+def test_impossible_points_have_no_number() -> None:
     """What is lazy cannot be refused before it is computed."""
     da = pytest.importorskip("dask.array")
     model = load("llama-3.1-8b")

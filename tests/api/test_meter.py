@@ -65,12 +65,12 @@ def test_devices_have_their_peak_for_the_dtype_of_the_matmuls() -> None:
 
 
 @pytest.mark.parametrize("peak", [0, -1, True, "no-card", "", "0x989T", "8x", float("inf"), float("nan"), None])
-def test_a_peak_that_is_none_is_refused(peak: Any) -> None:
+def test_an_invalid_peak_is_refused(peak: Any) -> None:
     with pytest.raises(TfacctError):
         Meter("gpt2", peak=peak)
 
 
-def test_what_makes_no_sense_is_refused() -> None:
+def test_invalid_arguments_are_refused() -> None:
     with pytest.raises(TfacctError, match="has no fp8 units"):
         Meter("gpt2", peak="a100-sxm-80gb", dtype="fp8")
     with pytest.raises(TfacctError, match="did you mean full"):

@@ -40,7 +40,7 @@ def test_a_second_model_may_be_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("nothing", [3, {1, 2}, b"gpt2", ["gpt2"], "gpt2xl"], ids=repr)
-def test_what_is_no_model_is_refused(nothing: Any) -> None:
+def test_an_argument_that_is_no_model_is_refused(nothing: Any) -> None:
     for asked in (load, load("gpt2").diff):
         with pytest.raises(TfacctError):
             asked(nothing)
@@ -164,7 +164,7 @@ def test_sizes_are_written_as_on_the_command_line() -> None:
     assert load("gpt2", n_layer=np.int64(3)).params().total == load("gpt2", n_layer=3).params().total
 
 
-def test_what_is_public_is_listed() -> None:
+def test_public_names_are_listed() -> None:
     """`dir` shows what the README uses, though nothing of it is imported before it is asked for."""
     assert dir(tfacct) == sorted(tfacct.__all__)
     for name in tfacct.__all__:
@@ -203,7 +203,7 @@ def test_a_model_can_be_sent_to_another_process(name: str) -> None:
     assert again.flops(ctx=20).document() == ours.flops(ctx=20).document()
 
 
-def test_an_attribute_that_is_none_is_refused_in_words() -> None:
+def test_an_unknown_attribute_is_an_error_with_a_hint() -> None:
     with pytest.raises(AttributeError, match=r"^a memory report has no 'total_flops'$"):
         _ = GPT2.memory().total_flops  # type: ignore[attr-defined]
     with pytest.raises(AttributeError, match=r"^a memory report has no 'fits': use `\.fit\['fits'\]`$"):
@@ -296,7 +296,7 @@ def test_every_method_that_answers_is_below() -> None:
 
 
 @pytest.mark.parametrize("name", QUICK)
-def test_what_python_gets_is_plain(name: str) -> None:
+def test_results_in_python_have_plain_types(name: str) -> None:
     check_plain(ANSWERS[name]())
 
 
@@ -341,7 +341,7 @@ def test_sizes_of_numpy_and_devices_are_those_of_the_command(run) -> None:
 
 
 @pytest.mark.parametrize("options", [{"lora": 16, "fsdp": 8}, {"packing": True, "tp": 2}, {"recompute": "full"}])
-def test_what_is_supported_is_answered(options: dict[str, Any]) -> None:
+def test_supported_steps_are_answered(options: dict[str, Any]) -> None:
     llama = load("llama-3.1-8b")
     if llama.supports(**options):
         assert llama.train(ctx=64, **options).peak_bytes > 0
@@ -371,7 +371,7 @@ CONTRADICTIONS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("options", CONTRADICTIONS, ids=str)
-def test_what_train_refuses_is_not_supported(options: dict[str, Any]) -> None:
+def test_steps_that_train_refuses_are_not_supported(options: dict[str, Any]) -> None:
     llama = load("llama-3.1-8b")
     assert not llama.supports(**options)
     with pytest.raises(TfacctError):

@@ -157,7 +157,7 @@ def of_compressed(number: int, attn: CompressedAttention, work: Workload) -> dic
     return found
 
 
-def test_what_is_seen_of_compressed_keys_by_hand() -> None:
+def test_visible_compressed_keys_by_hand() -> None:
     """A key covers two tokens: of seven tokens, the last three see two, three and three of the three complete keys."""
     sizes = dict.fromkeys(("hidden", "groups", "group_heads", "head_dim", "q_rank", "out_rank"), 1)
     index = dict.fromkeys(("light", "index_heads", "index_dim", "index_top"))

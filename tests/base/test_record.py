@@ -80,7 +80,7 @@ def test_an_object_has_a_dataclass_s_fields_and_is_shown_as_one(make: Callable[.
         lambda of: of[0](1, wide=2),
     ],
 )
-def test_what_a_dataclass_refuses_is_refused(make: Callable[..., Any]) -> None:
+def test_invalid_fields_are_refused_as_by_dataclass(make: Callable[..., Any]) -> None:
     with pytest.raises((TypeError, ValueError)) as theirs:
         make(THEIRS)
     with pytest.raises(theirs.type):

@@ -295,7 +295,7 @@ def test_a_switch_that_may_add_weights_is_refused_and_not_warned_about(family: s
         assert load_model("mine", {**TINY[family], name: False}).ledger
 
 
-def test_a_misspelt_size_is_not_left_out() -> None:
+def test_a_misspelt_size_is_refused() -> None:
     """Without num_key_value_heads, a Llama would have the cache of as many heads as it has queries."""
     with pytest.raises(TfacctError, match="num_key_value_head = 2 is an unknown field") as caught:
         load_model("mine", {**TINY["llama"], "num_key_value_head": 2})
@@ -387,7 +387,7 @@ def test_an_unknown_model_type_says_why_the_nearest_family_is_not_its(fields: di
         assert hint.startswith(f"{settings} counts it as a Llama")
 
 
-def test_what_a_refusal_advises_works(run, tmp_path: Path) -> None:
+def test_the_hint_of_a_refusal_works(run, tmp_path: Path) -> None:
     """A field of the file can be set away, and another model_type tried, as the hint and the docs say."""
     file = tmp_path / "config.json"
     file.write_text(json.dumps({**LLAMA, "model_type": "llama", "sliding_window": 4096}))
@@ -429,7 +429,7 @@ def test_the_number_of_layers_may_be_set_with_a_list_of_equal_layers() -> None:
         load_model("mine", {**saved, "layer_types": ["full_attention"]})
 
 
-def test_what_some_refusals_are_of_is_fine_with_another_value() -> None:
+def test_fields_of_some_refusals_are_fine_with_another_value() -> None:
     """The refusals: families/refusals.json."""
     assert load({**LLAMA, "head_dim": None}).loaded.defaulted["head_dim"] == 4
     assert load({**LLAMA, "num_attention_heads": 3, "head_dim": 6}).params().total > 0

@@ -160,7 +160,7 @@ def test_nothing_heavy_is_imported() -> None:
     assert imported_by(commanded("flops", "gpt2-xl", "--ctx", "2k", "--generate", "500")) == set()
 
 
-def test_what_was_set_is_counted() -> None:
+def test_changed_fields_are_counted() -> None:
     """Half the layers cost half, but the head."""
     whole, half = (load_model("x", presets.load("gpt2").raw, {"n_layer": layers}).ledger for layers in (12, 6))
     more, less = (decode_flops(ledger, batch=1, prompt=9, steps=4) for ledger in (whole, half))

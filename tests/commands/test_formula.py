@@ -400,7 +400,7 @@ def test_a_slip_in_a_spec_is_read(monkeypatch: pytest.MonkeyPatch, run) -> None:
     assert "total = 2·B·T·(L·(D·F + 4·D·N·H + 2·N·H·S) + D·V)" in run("formula", "gpt2").out
 
 
-def test_n_is_written_for_what_the_part_says_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_n_follows_the_parts_definition(monkeypatch: pytest.MonkeyPatch) -> None:
     """If N were 2·K·G, K·G would have no symbol."""
     monkeypatch.setattr(Attention, "made", {"N": "2 · K · G"})
     assert in_symbols(tiny("llama").architecture).products == {}

@@ -74,7 +74,7 @@ def test_the_cache_of_ranks_has_no_notes_on_weights(run: Run) -> None:
     assert [note in words for words in texts] == [True, False]
 
 
-def test_a_share_of_a_card_and_what_vllm_says() -> None:
+def test_a_share_of_a_card_and_the_log_line_of_vllm() -> None:
     found = LLAMA.memory(ctx=8190, on="80GB", use=0.9, kv_block=16)
     free = 72 * 10**9 - 2 * 8_030_261_248
     page = 16 * 2 * TOKEN

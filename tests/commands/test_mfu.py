@@ -104,7 +104,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_no_question(name: str) -> None:
+def test_invalid_questions_are_refused(name: str) -> None:
     changes, message = REFUSED[name]
     asked = {"model": GPT2, "tokens_per_second": 1000, "peak": "1e12", **changes}
     with pytest.raises(TfacctError, match=rf"^{re.escape(message)}"):
@@ -161,7 +161,7 @@ def test_report_of_a_step_that_cannot_fit() -> None:
     assert not any("Full training under FSDP" in note for note in reported(tokens_per_second=60_000).notes)
 
 
-def test_report_of_what_cannot_be() -> None:
+def test_report_of_impossible_runs() -> None:
     fast = reported(tokens_per_second=600_000)
     assert fast.answer.endswith(
         "MFU of 439% is above 100%: the peak or the speed is misstated, or the kernel skips masked pairs."

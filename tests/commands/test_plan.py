@@ -383,7 +383,7 @@ def test_the_command_repeats_the_source() -> None:
     assert row["bytes"] == model.train(ctx=64, source=40, batch=2, fsdp=2).peak_bytes
 
 
-def test_what_is_given_holds() -> None:
+def test_given_options_of_a_plan_hold() -> None:
     """Four micro-batches, without recomputation: 32 sequences are 4 a rank and 1 at a time on 8 ranks."""
     asked: dict[str, Any] = {"on": "8x80GB", "train": True, "ctx": "2k", "batch": 32}
     found = tfacct.load(LLAMA).plan(recompute="none", gradient_accumulation=4, **asked)
@@ -425,7 +425,7 @@ def test_limit_is_of_the_table_alone(run: Run) -> None:
     assert len(json.loads(run(*asked, "--limit", "3", "--json").out)["models"][0]["layouts"]) == 10
 
 
-def test_what_of_a_layout_is_given_holds(run: Run) -> None:
+def test_given_axes_of_a_plan_hold(run: Run) -> None:
     model, asked = tfacct.load(LLAMA), {"on": "8x80GB", "train": True, "ctx": "4k", "batch": 32}
     found = model.plan(tp=2, sp=True, **asked)
     every = [row for row in model.plan(**asked).layouts if (row["tp"], row["sp"]) == (2, True)]

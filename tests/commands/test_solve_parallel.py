@@ -76,7 +76,7 @@ def test_two_models_of_one_name_are_two_rows(run: Run) -> None:
         assert [row.split(",")[0] for row in out.splitlines()[1:]] == ["gpt2", "gpt2"]
 
 
-def test_biases_of_what_is_summed_are_whole_in_formulas() -> None:
+def test_biases_of_partial_sums_are_whole_in_formulas() -> None:
     model = tfacct.load("starcoder2-3b")  # 24 and 2 heads, and a bias in every linear layer
     found = model.formula(tp="t")
     values = {axis: value["value"] for axis, value in found.legend.items() if "value" in value} | {"t": 2}

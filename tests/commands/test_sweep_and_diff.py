@@ -321,7 +321,7 @@ def test_a_sweep_shows_the_cache_if_a_field_changes_it() -> None:
     assert [column.label for column in shares.columns[:4]] == ["ctx", "mlp share", "mlp FLOPs", "scores + values share"]
 
 
-def test_what_cannot_be_is_skipped_and_named(run) -> None:
+def test_impossible_combinations_are_skipped_and_named(run) -> None:
     """32 query heads share neither 3 nor 9 key heads; nine new tokens do not end at a context of four."""
     asked = ("sweep", "llama-3.1-8b", "--set", "num_key_value_heads=1,3,8,9", "--metric", "total_params")
     ran = run(*asked, "--json")

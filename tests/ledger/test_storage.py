@@ -46,7 +46,7 @@ def test_a_matrix_by_hand(name: str, expected: int) -> None:
 
 
 @pytest.mark.parametrize(("name", "expected"), ROUNDED.items())
-def test_what_fills_no_block_takes_a_whole_one(name: str, expected: int) -> None:
+def test_a_partial_block_takes_a_whole_one(name: str, expected: int) -> None:
     assert storage(name).bytes(Stored("matrix", 3 * 67, 67)) == expected
 
 
@@ -57,7 +57,7 @@ def test_nf4_has_a_wide_scale_for_256_scales() -> None:
 
 
 @pytest.mark.parametrize("name", NARROW)
-def test_what_is_no_matrix_of_a_block_stays_wide(name: str) -> None:
+def test_only_matrices_of_layers_are_quantized(name: str) -> None:
     assert storage(name).bytes(Stored("other", 101)) == 202 and storage(name).dtype(Stored("other", 101)) == "bf16"
     assert storage("fp32").bytes(Stored("other", 101)) == 404
 
@@ -140,7 +140,7 @@ def test_how_latent_attention_runs_moves_no_stored_byte(name: str, form: str) ->
 
 
 @pytest.mark.parametrize("family", by_kind(TINY))
-def test_a_decode_step_reads_what_is_stored(family: str) -> None:
+def test_a_decode_step_reads_the_stored_bytes(family: str) -> None:
     for name in NARROW:
         reads_what_is_stored(family, name)
 

@@ -208,7 +208,7 @@ def sent(name: str, **asked: Any) -> int:
     return int(tfacct.load(name).comms(**asked).sent_bytes)
 
 
-def test_what_a_ring_sends() -> None:
+def test_bytes_sent_by_a_ring() -> None:
     """An all-reduce among n ranks sends 2 (n - 1) / n of its bytes; a gather, a scatter and an all-to-all half of it.
 
     arXiv 2205.05198, section 4.2.2: sequence parallelism sends as much as tensor parallelism, and gradients of norms,
@@ -264,7 +264,7 @@ ZERO = {0: 120, 1: 31.4, 2: 16.6, 3: 1.9}
 
 
 @pytest.mark.parametrize("stage", ZERO)
-def test_stages_of_zero_divide_what_they_say(stage: int) -> None:
+def test_stages_of_zero_shard_states_as_published(stage: int) -> None:
     copies = 64
 
     def needs(weights: float, gradients: float, optimizer_state: float) -> float:

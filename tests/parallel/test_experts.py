@@ -27,7 +27,7 @@ def test_parameters_of_a_rank(mesh: dict[str, int], expected: int) -> None:
         assert MIXTRAL.params(**mesh).rank_params == MIXTRAL.memory(**mesh).total_params == expected
 
 
-def test_ranks_of_one_batch_add_up_what_their_experts_make() -> None:
+def test_ranks_of_one_batch_sum_the_results_of_their_experts() -> None:
     """32 layers: attention's sum and the experts' for each, and the embedding's."""
     for more in ({}, {"ep": 8}):
         assert sum(one["bytes"] for one in MIXTRAL.comms(tp=8, **more).collectives) == (2 * 32 + 1) * 4096 * 2

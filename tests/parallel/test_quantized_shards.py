@@ -53,7 +53,7 @@ def test_a_published_format_of_blocks() -> None:
         ("bf16", (7, 5), (1, 5), False),
     ],
 )
-def test_what_a_division_cuts(name: str, whole: tuple[int, int], part: tuple[int, int], cut: bool) -> None:
+def test_shards_that_cut_blocks(name: str, whole: tuple[int, int], part: tuple[int, int], cut: bool) -> None:
     both = (Stored("matrix", outputs * inputs, inputs) for outputs, inputs in (whole, part))
     assert storage(name).cuts(*both) is cut
 

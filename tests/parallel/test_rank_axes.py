@@ -116,7 +116,7 @@ def test_a_latent_is_cached_by_the_rank_of_its_token() -> None:
         model.flops(ctx=8192, cp=4)
 
 
-def test_what_fits_the_ranks_of_a_sequence() -> None:
+def test_the_largest_context_of_context_parallel_ranks() -> None:
     model = tfacct.load("llama-3.1-8b")
     found = model.memory(ctx="8k", cp=4, on="24GiB").fit
     one, longest = model.memory(ctx="8k", on="24GiB").fit, found["largest_context"]
@@ -126,7 +126,7 @@ def test_what_fits_the_ranks_of_a_sequence() -> None:
     assert model.memory(ctx=longest + 8, cp=4).total_bytes > budget
 
 
-def test_what_is_left_free_names_its_stage(run: Run) -> None:
+def test_the_limit_of_a_pipeline_names_its_stage(run: Run) -> None:
     found = tfacct.load("llama-3.1-70b").memory(ctx="8k", pp=3, on="80GiB").fit
     assert found["context_stage"] == 1
     # Layers with and without windows: the stage with the largest cache is not the one that fits no further token.
@@ -179,7 +179,7 @@ def test_sweeps_over_every_axis() -> None:
         assert (row["peak_bytes"], row["saved_bytes"]) == (one.peak_bytes, one.saved_bytes)
 
 
-def test_a_sweep_skips_what_ranks_do_not_divide() -> None:
+def test_a_sweep_skips_contexts_that_ranks_do_not_divide() -> None:
     found = tfacct.load("llama-3.1-8b").sweep("total_flops", ctx=[512, 513], cp=[1, 2])
     assert [(row["ctx"], row["cp"]) for row in found.rows] == [(512, 1), (513, 1), (512, 2)]
     assert found.skipped[0]["why"] == "4 pieces do not divide 513 tokens"

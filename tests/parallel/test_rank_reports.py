@@ -34,7 +34,7 @@ def test_the_work_of_a_rank_by_hand() -> None:
     assert tfacct.load(LARGE).flops(ctx="8k").models[0]["whole"] is None
 
 
-def test_what_a_rank_moves_by_hand() -> None:
+def test_bytes_moved_by_a_rank_by_hand() -> None:
     one = tfacct.load("llama-3.1-8b").traffic(ctx="8k", decode=True, tp=8)
     at = {line["path"]: line for line in one.lines}
     # 32 layers; a token's 4,096 numbers and 4,096 × 512 of the weight, in bf16; 512 numbers are written.
@@ -45,7 +45,7 @@ def test_what_a_rank_moves_by_hand() -> None:
     )
 
 
-def test_a_picture_of_a_rank_says_so() -> None:
+def test_a_picture_names_the_rank() -> None:
     model = tfacct.load("llama-3.1-8b")
     for report in (model.kv(ctx=4096, tp=4), model.flops(ctx=4096, tp=4), model.memory(ctx=4096, tp=4)):
         assert " one of 4 ranks" in report._chart().title

@@ -145,7 +145,7 @@ def test_every_command_has_a_schema_and_a_question() -> None:
 
 
 @pytest.mark.parametrize(("name", "line"), QUESTIONS)
-def test_what_is_printed_is_what_the_schema_says(run: Run, name: str, line: str) -> None:
+def test_printed_json_matches_its_schema(run: Run, name: str, line: str) -> None:
     words = line.format(every=" ".join(KINDS), stepping=" ".join(STEPPING)).split()
     if words[0] == "verify" or {"--run", "--exact"} & {*words}:
         pytest.importorskip("fvcore")

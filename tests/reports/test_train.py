@@ -98,7 +98,7 @@ def test_rows_of_several_models_say_which_peaks_are_not_exact(run: Run) -> None:
     ("asked", "instead"),
     [("--pp 2 --lora 8 --schedule zero-bubble", "--schedule 1f1b"), ("--cp 2 --attention eager", "--attention sdpa")],
 )
-def test_a_mesh_that_refuses_a_recipe_says_what_would_do(run, asked: str, instead: str) -> None:
+def test_a_refused_recipe_names_a_supported_one(run, asked: str, instead: str) -> None:
     refused = run("train", "llama-3.2-1b", "--ctx", "64", *asked.split())
     assert refused.code == 2 and f"use {instead}" in refused.err
     others, _, _ = asked.rpartition(instead.partition(" ")[0])

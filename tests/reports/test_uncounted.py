@@ -118,7 +118,7 @@ def test_numbers_between() -> None:
 
 
 @pytest.mark.parametrize("asked", ["flops", "flops --train", "flops --bytes", "memory", with_torch("verify")])
-def test_of_several_those_whose_positions_come_in_groups_are_named(run, asked: str) -> None:
+def test_models_with_merged_positions_are_named(run, asked: str) -> None:
     """64 is no multiple of the 9 patches of an image token. An answer about one model names a context that is."""
     command, *more = asked.split()
     ran = run(command, "gpt2", "gemma-4-e4b-vision", "--ctx", "64", *more, "--json")
