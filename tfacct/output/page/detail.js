@@ -74,7 +74,7 @@ function facts(counted, product, device) {
 			["writes", kernel && !moved.written ? "nothing: attention is fused" : numbers.binary(moved.written)],
 		);
 		const whole = counted.kernels.find(one => one.products.includes(product)),
-			each = whole.bytes ? `${numbers.decimals(whole.forward, whole.bytes, 2)}${ridge(whole, device)}` : "";
+			each = whole.bytes ? `${g(numbers.decimals(whole.forward, whole.bytes, 2))}${ridge(whole, device)}` : "";
 		if (each) found.push([kernel ? "FLOPs per byte of attention" : "FLOPs per byte", each]);
 	}
 	const stored = lines.parameters(line);
