@@ -214,9 +214,9 @@ class Report:
     """The answer to one question about one or several models.
 
     `answer`: the answer in one sentence. `sections`: rows, with a blank line between sections. `total_rows`: rows
-    computed from them; one with a true `PLAIN` is not a sum and not emphasised. `notes`: about these models. `counted`:
-    what was counted, in one line; `details`: the same at length. `defaulted`: fields with the class's default. `hints`:
-    for stderr. `models`: the exact facts of the JSON, one dict per model.
+    computed from them; one with a true `PLAIN` is not a sum and not emphasised. `notes`: about these models.
+    `convention`: what was counted, in one line; `details`: the same at length. `defaulted`: fields with the class's
+    default. `hints`: for stderr. `models`: the exact facts of the JSON, one dict per model.
     """
 
     command: str
@@ -227,7 +227,6 @@ class Report:
     total_rows: tuple[Row, ...] = ()
     answer: str = ""
     notes: tuple[str, ...] = ()
-    counted: str = ""
     defaulted: str = ""
     details: tuple[str, ...] = ()
     hints: tuple[str, ...] = ()
@@ -265,7 +264,7 @@ class Report:
         `verbose` or if they are plain texts."""
         plain = not any(isinstance(note, Note) for note in self.notes)
         every = [note if isinstance(note, Note) else Note("", 1, note) for note in self.notes]
-        every += [Note("counted", 3, f"Counted: {self.counted}.")] if self.counted else []
+        every += [Note("counted", 3, f"Counted: {self.convention}.")] if self.convention else []
         every += [Note("defaulted", 3, self.defaulted)] if self.defaulted else []
         if verbose:
             return (*every, *(Note("details", 3, text) for text in self.details)), ()

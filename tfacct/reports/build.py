@@ -209,10 +209,9 @@ def report(
     facts: Sequence[Mapping[str, Any]],
     *,
     title: str,
-    convention: str,
+    convention: str = "",
     notes: Callable[[slice], Iterable[str]],
     answer: str = "",
-    counted: str = "",
     details: Callable[[slice], Iterable[str]] = lambda _: (),
     requests: Sequence[Request] = (),
     settings: Sequence[Sequence[LoadedModel]] | None = None,
@@ -225,9 +224,10 @@ def report(
     """The report of this kind: its table and `facts`, with the notes and warnings that every report has.
 
     `facts`: of the last of the `models`, one each. `notes` and `details` return the notes for a slice of them: of all
-    models under the table, of one model in its JSON; `details` are printed with `-v` only. `counted`: what was counted,
-    in one line. `requests`: one for all models, or one for each. `settings`: the variants of each model in a sweep.
-    `defaults`: the models whose defaulted fields are reported (all without it). `skipped`: models not in the table.
+    models under the table, of one model in its JSON; `details` are printed with `-v` only. `convention`: what was
+    counted, in one line. `requests`: one for all models, or one for each. `settings`: the variants of each model in a
+    sweep. `defaults`: the models whose defaulted fields are reported (all without it). `skipped`: models not in the
+    table.
     """
     reported = models[len(models) - len(facts) :]
     missing = [name for one in skipped for name in one.models] if headline != CACHE and _common_name(reported) else []
@@ -246,7 +246,7 @@ def report(
             of_defaults = list(named)
         else:
             hints = context_hints(groups[place], each_request[at]) if each_request else []
-        background = {"counted": [f"Counted: {counted}."] if counted else [], "details": details(place)}
+        background = {"counted": [f"Counted: {convention}."] if convention else [], "details": details(place)}
         background["defaulted"] = defaulted_notes(of_defaults)
         sentences = [
             *(about_all if len(models) == 1 else notes(place)),
@@ -268,7 +268,6 @@ def report(
         total_rows=totals,
         answer=answer if kind._name.startswith("verify") else _answer(reported, facts, headline, missing, answer),
         notes=about_all,
-        counted=counted,
         defaulted=_defaulted(named),
         details=tuple(details(slice(None))),
         hints=tuple(dict.fromkeys(warnings)),

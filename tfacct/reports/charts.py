@@ -105,7 +105,7 @@ def of_one_rank(
 
 def _about(report: Report, *more: str) -> dict[str, Any]:
     """Title and caption of a picture, those of its report: title, answer, what was counted, and `more`."""
-    counted = [f"Counted: {report.counted}."] if report.counted else []
+    counted = [f"Counted: {report.convention}."] if report.convention else []
     return {"title": report.title, "caption": " ".join([report.answer, *counted, *more])}
 
 
@@ -458,7 +458,7 @@ def sweep_chart(report: Report, drawn: Sequence[str] | None = None) -> Chart:
     return replace(
         first,
         title=title + (f", for each {' and '.join(apart)}" if apart else ""),
-        caption=f"{report.title}. Counted: {report.counted}.",
+        caption=f"{report.title}. Counted: {report.convention}.",
         side_charts=others,
     )
 

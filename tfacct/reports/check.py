@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from tfacct.loading.checkpoint import File
     from tfacct.verify.user_module import Compared, Mismatch, ModuleOptions
 
-CONVENTION = "parameters by tensor; FLOPs of one forward pass, 2 per multiply-add, full T × T attention, as executed"
 SHOWN = 8
 """Differences that are named under the table; the JSON has all."""
 SAVED = "bytes saved for backward"
@@ -120,9 +119,8 @@ def check(model: LoadedModel, module: Any, named: str, options: ModuleOptions) -
         sections=tuple(rows for rows in (_rows(lines), _sums(found)) if rows),
         answer=_answer(found, size),
         notes=tuple(notes),
-        counted="parameters by tensor, and FLOPs of the executed matmuls, with all T × T pairs",
+        convention="parameters by tensor, and FLOPs of the executed matmuls, with all T × T pairs",
         models=({**build.facts_of(model), "notes": notes, **facts},),
-        convention=CONVENTION,
         headline="code_params",
         agrees=found.agrees,
         hints=tuple(build.unknown_hints([model])),
@@ -262,7 +260,6 @@ def shown_name(module: Any) -> str:
 # The files of a checkpoint
 
 
-STORED_CONVENTION = "bytes from the headers, no tensor data is read; shapes compared under the class's tensor names"
 STORED_COLUMNS = (
     Column("part", "part"),
     Column("dtype", "dtype"),
@@ -389,9 +386,8 @@ def checkpoint(files: Checkpoint, config: LoadedModel | None, why_not: str = "")
         total_rows=(total,),
         answer=answer,
         notes=tuple(notes),
-        counted="tensor bytes from the headers; no tensor data is read",
+        convention="tensor bytes from the headers; no tensor data is read",
         models=({**about, "model": files.name, "notes": notes, **facts},),
-        convention=STORED_CONVENTION,
         headline="tensor_bytes",
         agrees=result is None or result.agrees,
         hints=tuple(build.unknown_hints([config])) if config is not None else (),

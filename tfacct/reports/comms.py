@@ -158,10 +158,9 @@ def comms(
         [_facts(about)],
         title=f"{build.label(model)}: bytes sent by one of {mesh.ranks:,} ranks in {name},"
         f" {build.workload_words([model], request, batch)}",
-        convention="collectives as in torch; result bytes on one rank; sent bytes as in a ring",
         answer=_answer(about),
         notes=lambda _: notes(NOTES, about),
-        counted=f"the collectives of matmuls, norms and weights{COUNTED[ends.after]}",
+        convention=f"the collectives of matmuls, norms and weights{COUNTED[ends.after]}",
         requests=[request],
         headline="sent_bytes",
     )

@@ -251,7 +251,7 @@ def compare(
         (columns, (rows,), ()),
         facts,
         title=", ".join([*title, *(_shared_step(sides) if training else ())]),
-        convention="2 FLOPs per multiply-add; matmuls only; bytes of weights and KV cache, every tensor rounded up",
+        convention=f"{model_notes.products_counted(models)}; bytes of weights and KV cache only",
         answer=_answer(labels, numbers),
         notes=lambda _: notes(NOTES, about),
         requests=[side.request for side in sides],
@@ -695,10 +695,9 @@ def by_line(old: Side, new: Side, *, every: bool = False) -> DiffReport:
             }
         ],
         title=_title(old, new) + _stored(stored, cache) + _recipe(old, new, metrics),
-        convention=counted.convention,
         answer=_change_words(totals, names, with_flops=not about["other_flops"]),
         notes=lambda _: notes(LINE_NOTES, about),
-        counted=counted.counted(models, old.request.logits),
+        convention=counted.convention(models, old.request.logits),
         requests=[old.request, new.request],
         defaults=[replace(old.model, defaulted=build.shared_defaults(models))] if one_model else models,
     )

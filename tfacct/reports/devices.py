@@ -45,7 +45,6 @@ TOTALS = (
 )
 """Columns that only programs read."""
 MIB = 2**20
-MATH = "dense peaks with FP32 accumulation; one-way links; each device as a framework sees it"
 
 
 def devices(found: Sequence[Device]) -> Answer:
@@ -63,7 +62,6 @@ def _several(found: Sequence[Device]) -> Answer:
         sections=(tuple(_row(device) for device in found),),
         models=(),
         aside=TOTALS,
-        convention=MATH,
         notes=(
             "bf16, fp8: dense FLOPs per second with FP32 accumulation. B/s: memory bandwidth. Links: one way."
             " NVLink (or similar) connects the given number of devices; PCIe connects the rest of a node; the network"
@@ -127,7 +125,7 @@ def _one(device: Device, data: Answer) -> Answer:
     peak = f", {units.si(device.peak['bf16'])}FLOP/s in bf16" if "bf16" in device.peak else ""
     answer = f"{units.binary(device.memory)} of memory at {units.decimal_bytes(device.bandwidth)}/s{peak}."
     listed = _listed("devices", device.name, facts)
-    return replace(listed, convention=MATH, answer=answer, data=replace(data, answer=answer))
+    return replace(listed, answer=answer, data=replace(data, answer=answer))
 
 
 def _listed(command: str, title: str, facts: Mapping[str, str | None]) -> Answer:
@@ -238,7 +236,7 @@ def _calibration_report(path: Path, swept: Sweep) -> Answer:
     }
     return replace(
         _listed("measure", f"{found.machine}, calibrated in {found.dtype}", facts),
-        convention="fastest of a few rounds, in seconds: matmuls, attention, copies, other work",
+        convention="the fastest of a few rounds of matmuls, attention, copies and other work",
         answer=f"Wrote {path}: whole passes took {low:.2f} to {high:.2f} × their estimates.",
         notes=(
             *([Note("doubtful", 1, DOUBT)] if found.checks.doubtful else []),

@@ -33,9 +33,7 @@ from tfacct.timing.validated import (
     reported,
 )
 
-CONVENTION = (
-    "an estimate: seconds by a fitted law over FLOPs, bytes and launches; FLOPs and bytes are counted, per device"
-)
+CONVENTION = "FLOPs, bytes and kernel launches of each device; seconds are estimated from them by a fitted law"
 
 
 of_placement: Keys[[Placement]] = Keys()

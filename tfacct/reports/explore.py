@@ -203,7 +203,6 @@ def _model(model: LoadedModel, pools: _Pools, laws: bool) -> dict[str, Any]:
         "uncounted": pools.texts(model_notes.left_out([model])),
         "longer": _longer(model),
         "answers": bool(model.answers),
-        "conventions": pools.texts("\n".join(_conventions(model))),
         "shared": _shared_field(model, written_model),
         "form": model.config.mla_mode_field if form == "auto" else None,
         "built_form": form if form != "auto" else None,
@@ -300,12 +299,6 @@ def _longer(model: LoadedModel) -> list[int]:
     longest = model.context
     first, second = (build.longer_table(model, longest + more) for more in (1, 2))
     return [second - first, first - (second - first) * (longest + 1)] if first else []
-
-
-def _conventions(model: LoadedModel) -> list[str]:
-    """The convention of the FLOPs, of all pairs and masked; the positions with logits are a knob."""
-    texts = (model_notes.products_convention([model], masked=masked) for masked in (False, True))
-    return [text.removesuffix(" all logits") for text in texts]
 
 
 def _shared_field(model: LoadedModel, written_model: ExportedLedger) -> str | None:

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 By = Literal["line", "part", "layer"]
 AGAIN = {"none": "", "full": " with full recomputation", "attention": " with attention recomputed"}
 STEP = "A training step is one forward and one backward pass, without the optimizer step."
-UNFUSED = "every matmul operand is read once, every result written once, each rounded up to whole bytes"
 
 
 of_line: Keys[[Shown, Any]] = Keys()
@@ -181,7 +180,7 @@ def flops(
     about = About(counted, request, len(counted) == 1)
     models = about.models
     what = f"training-step FLOPs{AGAIN[recompute]}" if train else "forward FLOPs"
-    convention = model_notes.products_convention(models, request.logits, masked=masked)
+    counted_words = model_notes.products_counted(models, request.logits, masked=masked)
     facts = [_facts(one, pointwise) for one in counted]
     return build.report(
         FlopsReport,
@@ -189,10 +188,9 @@ def flops(
         TABLES[by](counted[0], facts[0]) if about.alone else _by_model(counted),
         facts,
         title=f"{build.titled(models, what + ranks.one_of_ranks(mesh))} {build.of_workload(models, request)}",
-        convention=f"{convention}; backward 2 x forward{AGAIN[recompute]}" if train else convention,
+        convention=f"{counted_words}; backward 2 × forward{AGAIN[recompute]}" if train else counted_words,
         answer=_answer(counted),
         notes=lambda at: notes(NOTES, about._replace(counted=counted[at])),
-        counted=model_notes.products_counted(models, request.logits, masked=masked),
         details=lambda at: [] if pointwise else [model_notes.left_out(models[at])],
         requests=[request],
         skipped=[*skipped, *unfit],
@@ -232,11 +230,10 @@ def traffic(
         title=build.titled(models, what) + build.of_workload(models, request, of=" by ", at=", "),
         answer=_traffic_answer(counted),
         notes=lambda at: notes(TRAFFIC_NOTES, about._replace(counted=counted[at])),
-        counted=f"{model_notes.products_counted(models, request.logits)}; unfused kernels",
         details=lambda at: _traffic_details(models[at]),
         requests=[request],
         skipped=[*skipped, *stepless, *unfit],
-        convention=f"{UNFUSED}; {model_notes.products_convention(models, request.logits)}",
+        convention=f"{model_notes.products_counted(models, request.logits)}; bytes of unfused kernels",
         headline="total_moved_bytes",
     )
 
@@ -708,12 +705,10 @@ def generate(
         title=f"{build.titled(models, 'FLOPs of a request')}: prompt {prompt:,}, {tokens}, batch {request.batch:,}",
         answer=_request_answer(counted),
         notes=lambda at: notes(REQUEST_NOTES, RequestAbout(counted[at], masked)),
-        counted=model_notes.products_counted(models, request.logits, masked=masked),
         details=lambda at: [model_notes.left_out(models[at])],
         requests=[replace(request, ctx=prompt + steps)],
         skipped=[*headless, *encoders],
-        convention=f"{model_notes.products_convention(models, request.logits, masked=masked)};"
-        " one prefill, then (new tokens - 1) decode steps",
+        convention=model_notes.products_counted(models, request.logits, masked=masked),
         headline="total_flops",
     )
 

@@ -120,7 +120,7 @@ class _Words:
 def _products(model: LoadedModel | None = None) -> str:
     """What is counted of a model, or of any, and what all logits mean for the axes."""
     words = model_notes.products_counted([] if model is None else [model])
-    return f"Counted: {words}{', so O = T' if model is None or model.logits else ''}."
+    return f"{words}{', so O = T' if model is None or model.logits else ''}"
 
 
 _FLOPS = _Words(
@@ -128,8 +128,8 @@ _FLOPS = _Words(
     "flops",
     "total_flops",
     title="FLOPs of one forward pass",
-    convention=model_notes.products_convention(),
-    notes=(_products(), model_notes.left_out(())),
+    convention=_products(),
+    notes=(model_notes.left_out(()),),
     axes="einsum",
 )
 WORDS: dict[str, _Words] = {
@@ -137,7 +137,7 @@ WORDS: dict[str, _Words] = {
     "train": replace(
         _FLOPS,
         title="FLOPs of one training step",
-        convention=f"{_FLOPS.convention}; backward 2 x forward",
+        convention=f"{_FLOPS.convention}; backward 2 × forward",
         notes=("A forward and a backward pass, without the optimizer step.", *_FLOPS.notes),
     ),
     "params": _Words(
@@ -146,7 +146,6 @@ WORDS: dict[str, _Words] = {
         "total_params",
         title="parameters",
         convention=params.CONVENTION,
-        notes=("Every stored tensor once, biases and norms included.",),
     ),
     "kv": _Words(
         "state",
@@ -175,7 +174,6 @@ class _Counted:
     after: Sequence[str] = ()
     layout: Layout = field(default_factory=dict)
     dtype: str | None = None
-    counted: str = ""
 
     @property
     def lines(self) -> list[SymbolicLine]:
@@ -240,7 +238,6 @@ def formula(
         [facts],
         title=f"{model.family if family else build.label(model)}: {_title(words.title, where)}",
         convention=words.convention,
-        counted=found.counted,
         notes=lambda _: (*found.before, f"total = {total.text}", *_legend_notes(legend), *found.after),
         requests=[] if family else [request],
         defaults=[] if family else [model],
@@ -321,11 +318,10 @@ def _words(model: LoadedModel, of: Of) -> _Words:
     if of == "kv":
         state = "elements that an engine keeps between steps, the same for every context; without weights"
         return replace(words, title="state", convention=state, notes=(*words.notes, *model_notes.state_notes([model])))
-    convention = model_notes.products_convention([model])
     return replace(
         words,
-        convention=convention + words.convention.removeprefix(_FLOPS.convention),
-        notes=(*words.notes[:-2], _products(model), model_notes.left_out([model])),
+        convention=_products(model) + words.convention.removeprefix(_FLOPS.convention),
+        notes=(*words.notes[:-1], model_notes.left_out([model])),
     )
 
 
@@ -368,7 +364,7 @@ def _saved(model: LoadedModel, work: Workload, terms: Counting, layout: Layout, 
         replace(
             WORDS["saved"],
             title=f"bytes saved in a training step in {recipe.dtype}",
-            convention=f"as transformers runs it with {recipe.runs_with}: {model_notes.TRAINING}",
+            convention=recipe.counted,
         ),
         symbolic,
         sections=[*_saved_tensors(found, None if family else step)],
@@ -383,7 +379,6 @@ def _saved(model: LoadedModel, work: Workload, terms: Counting, layout: Layout, 
         before=[f"layer{f' ({kind})' if len(layers) > 1 else ''} = {layer.text}" for kind, layer in layers.items()],
         after=["All tokens are new, so S = T.", *_saved_range(model, work)],
         dtype=recipe.dtype,
-        counted=recipe.counted,
     )
 
 

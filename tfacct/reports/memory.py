@@ -192,10 +192,9 @@ def memory(
         table,
         facts,
         title=title,
-        convention="weights and KV cache only; every tensor rounded up to whole bytes",
         answer=answer,
         notes=lambda at: [*notes(NOTES, noted.of(at)), *of_batches],
-        counted=f"weights{cache} only; no activations, engine buffers or fragmentation",
+        convention=f"weights{cache} only; no activations, engine buffers or fragmentation",
         requests=[request],
         skipped=[*skipped, *unpaged, *unfit],
         headline="total_bytes",
@@ -781,10 +780,6 @@ BATCHES_NOTES = (
 # The KV cache by context
 
 
-CACHE_CONVENTION = "bytes that an engine caches for all tokens of the context; without weights"
-STATE = "bytes that an engine keeps between steps, the same for every context; without weights"
-
-
 class KvLine(TypedDict):
     """Bytes of the cache at one context."""
 
@@ -856,10 +851,9 @@ def kv(
         _one_cache(counted[0], facts[0]) if alone else _several_caches(models, facts, by_context),
         facts,
         title=f"{who}{model_notes.cache_words(models, about.caches)}{ranks.one_of_ranks(mesh, 'on')}, {where}",
-        convention=CACHE_CONVENTION if model_notes.attends(models) else STATE,
         answer=_cache_answer(counted, facts),
         notes=lambda at: notes(CACHE_NOTES, about.of(at)),
-        counted=f"the {model_notes.cache_name(models)} only; no weights, activations or engine buffers",
+        convention=f"the {model_notes.cache_name(models)} only; no weights, activations or engine buffers",
         requests=[request],
         skipped=[*skipped, *unpaged, *unfit],
         headline="kv_cache_bytes",

@@ -171,9 +171,6 @@ def named_of(recipe: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
     return tuple((name, value if isinstance(value, float) else str(value)) for name, value in named)
 
 
-CONVENTION = "2 FLOPs per multiply-add; matmuls only; bytes of weights and KV cache, every tensor rounded up"
-
-
 def metrics_named(names: Iterable[str], models: Sequence[LoadedModel]) -> list[Metric]:
     """The metrics with these names, each once. Raises UsageError for a name that no model has."""
     found = (find_metric(name, (model.ledger for model in models)) for name in names)
@@ -225,14 +222,9 @@ class CountedMetrics:
         """True if a metric is the memory of a training step."""
         return any(metric.of_step for metric in self.metrics)
 
-    @property
-    def convention(self) -> str:
-        """The convention in the JSON."""
-        return f"{CONVENTION}; of a training step {model_notes.TRAINING}" if self.training else CONVENTION
-
-    def counted(self, models: Sequence[LoadedModel], logits: Logits) -> str:
-        """What was counted, in one line; empty for parameter counts alone."""
-        clauses = []
+    def convention(self, models: Sequence[LoadedModel], logits: Logits) -> str:
+        """What was counted, in one line."""
+        clauses = ["every stored tensor once"] if all(metric.unit == "params" for metric in self.metrics) else []
         if self.products:
             step = ", forward and backward" if self.terms.train else ""
             clauses.append(f"{model_notes.products_counted(models, logits, masked=self.terms.masked)}{step}")

@@ -167,7 +167,7 @@ def mfu(
         (columns, (rows,), ()),
         [facts],
         title=f"{build.label(model)}: {step} on {device.several(count)}, {units_of}, context {work.context:,}{batch}",
-        convention="2 FLOPs per multiply-add; no recomputation; divided by the dense peak of all devices",
+        convention="2·m·k·n per matrix product, no recomputation; divided by the dense peak of all devices",
         answer=f"{units.percent(facts['mfu'])} MFU (full attention): {rate}.{f' {warning}' if warning else ''}",
         notes=lambda _: notes(NOTES, run),
         requests=[request],
@@ -262,7 +262,7 @@ def _too_large(run: Run) -> dict[str, str] | None:
 # A run on this machine.
 
 
-CONVENTION = "2 FLOPs per multiply-add; matmuls only; MFU relative to a matmul timed on the same device in the same run"
+CONVENTION = "2·m·k·n per matrix product; MFU relative to a matmul timed on the same device in the same run"
 
 
 class MeasureReport(build.ModelReport):

@@ -722,30 +722,15 @@ TIGHTLY = f"Tightly: {RESERVED}"
 """The word of tables for such a step."""
 ROOM = f"with {SHARE} to spare"
 ENGINE_BUFFERS = "An engine's own buffers are not counted: see `tfacct engine`."
-TRAINING = "every tensor that autograd saves or allocates; no allocator rounding, kernel workspace or device context"
 
 
 LOGITS: Mapping[Logits, str] = {"all": "all logits", "last": "logits of the last position"}
 
 
-def products_convention(models: Sequence[LoadedModel] = (), logits: Logits = "all", *, masked: bool = False) -> str:
-    """What is counted as FLOPs, in ASCII for the JSON: of these models, or of any."""
-    clauses = (
-        "2 FLOPs per multiply-add",
-        "matmuls only",
-        *_pairs_and_logits(models, logits, masked and attends(models)),
-    )
-    return "; ".join(clauses).replace("×", "x").replace("−", "-")
-
-
 def products_counted(models: Sequence[LoadedModel] = (), logits: Logits = "all", *, masked: bool = False) -> str:
-    """What is counted as FLOPs, as a clause."""
-    return ", ".join(("2·m·k·n per matrix product", *_pairs_and_logits(models, logits, masked)))
-
-
-def _pairs_and_logits(models: Sequence[LoadedModel], logits: Logits, masked: bool) -> list[str]:
+    """What is counted as FLOPs, of these models or of any, as a clause."""
     computed = "" if models and not any(model.logits for model in models) else LOGITS[logits]
-    return [*filter(None, (attention_words(models, masked), computed))]
+    return ", ".join(filter(None, ("2·m·k·n per matrix product", attention_words(models, masked), computed)))
 
 
 def attention_words(models: Sequence[LoadedModel], masked: bool) -> str:

@@ -205,7 +205,6 @@ def show(model: LoadedModel) -> ShowReport:
         answer=f"{units.people(model.parameters)} parameters, context {model.context:,}.",
         notes=lambda _: _source_notes(model.provenance),
         defaults=[],
-        convention="defaulted: class default; given: from the config",
     )
 
 
@@ -278,7 +277,6 @@ def ledger(model: LoadedModel) -> LedgerReport:
         (columns, sections, ()),
         [{"sizes": symbols.sizes, "legend": meanings, "ways": symbols.ways}],
         title=f"{build.label(model)}: {lines} lines in {len(sections)} groups",
-        convention="sizes as symbols; N = K*G is derived, so it follows K",
         notes=lambda _: _ledger_notes(symbols.sizes, symbols.ways),
         defaults=[],
     )
@@ -287,9 +285,9 @@ def ledger(model: LoadedModel) -> LedgerReport:
 def _ledger_rows(way: dict[str, Any], group: dict[str, Any]) -> tuple[Row, ...]:
     count = "" if group["count"] == 1 and not group["blocks"] else f"{group['count']} × "
     where = f"{count}{group['kind']}".removesuffix(" × ") if count or group["kind"] else ""
-    stood = where if way["form"] is None else f"{where} ({way['form']})".strip()
+    shown = where if way["form"] is None else f"{where} ({way['form']})".strip()
     return tuple(
-        {"blocks": stood, "path": line["path"], "line": line["line"], "spec": line["spec"], "with": _with(line)}
+        {"blocks": shown, "path": line["path"], "line": line["line"], "spec": line["spec"], "with": _with(line)}
         for line in group["lines"]
     )
 

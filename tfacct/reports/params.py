@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tfacct.parallel.rank_params import FullestRank
 
 By = Literal["line", "part"]
-CONVENTION = "every stored parameter once, tied heads not repeated, embeddings and norms included"
+CONVENTION = "every stored tensor once, biases and norms included"
 
 
 of_model: Keys[[LoadedModel]] = Keys()
@@ -89,10 +89,9 @@ def params(models: Sequence[LoadedModel], mesh: Mesh | None = None, *, by: By = 
         _one(facts[0], mesh, by) if alone else _several(models, facts),
         facts,
         title=title if mesh is None else f"{title}, whole and on one of {mesh.ranks:,} ranks",
-        convention=CONVENTION,
         answer=_answer(models, facts),
         notes=lambda at: notes(NOTES, About(models[at], facts[at], mesh)),
-        counted="every stored tensor once, biases and norms included",
+        convention=CONVENTION,
         hints=differing,
         skipped=skipped,
         headline="total_params",

@@ -285,9 +285,8 @@ def plan(
         [values_of(PlanReport, one, **facts)],
         title=f"{build.label(model)}: layouts of {_devices(gpus)}, {what}",
         answer=_answer(one) if lines is None else _explained(one),
-        convention="each layout counted as in `train` and `memory`",
         notes=lambda _: [*notes(NOTES, one), *([] if lines is None else _layout_notes(one, lines))],
-        counted=f"memory and communication of one rank; {'' if one.timed else 'no time, '}no network topology",
+        convention=f"memory and communication of one rank; {'' if one.timed else 'no time, '}no network topology",
         requests=[request],
         headline="fitting",
     )

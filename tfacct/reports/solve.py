@@ -413,11 +413,10 @@ def _report(
         _table(unknown, equation, points, "usable bytes" if device else equation.right.text),
         [facts],
         title=f"{build.label(model)}: {relation}{_other_ranks(unknown, mesh)}{where}{counted.assumed([model])}",
-        convention=counted.convention,
         answer=words,
         notes=notes,
         details=lambda _: _root(question, answer),
-        counted=counted.counted([model], request.logits),
+        convention=counted.convention([model], request.logits),
         requests=[Request(ctx=found.answer) if unknown == "ctx" else request],
         headline="solution",
     )

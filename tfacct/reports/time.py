@@ -122,15 +122,7 @@ BASELINE: Mapping[bool, Mapping[str, Any]] = {
     True: {"mfu": UTILIZATION[True], "counted": ", recomputation counted", "error": 0.102, "steps": "Megatron-LM"},
 }
 """A constant utilization, its median error, and on which steps: by whether the layout is one of Megatron-LM."""
-TRAIN_CONVENTION = "an estimate: seconds by a fitted law over FLOPs, bytes and launches, under FSDP"
-MEGATRON_CONVENTION = (
-    "an estimate: seconds by a fitted law over FLOPs, bytes and launches, under Megatron-LM's tensor and pipeline"
-    " parallelism"
-)
 STATED_CONVENTION = "seconds of all FLOPs, without recomputation, at a stated share of the bf16 peak"
-CALIBRATED_CONVENTION = (
-    "an estimate: seconds of the reference model, line by line, from the calibration of this machine"
-)
 
 
 TIMES_AND_FLOPS = (Column("times", "times", "count", drop=1), Column("flops", "FLOPs", "flops", drop=1))
@@ -401,7 +393,7 @@ def time_train(
     work, memory = selection.runnable(model, request), on.memory(training=True)
     dtype = "fp8" if on.dtype == "mxfp8" else units.dtype_name(on.dtype or DEFAULT_DTYPE)  # one rate in both
     one = step_estimate(model, work, recipe, memory, dtype, total_tokens=tokens_total, mfu=mfu)
-    estimated = MEGATRON_CONVENTION if one.trained.megatron else TRAIN_CONVENTION
+    under = "Megatron-LM's tensor and pipeline parallelism" if one.trained.megatron else "FSDP"
     return build.report(
         TimeTrainReport,
         [model],
@@ -409,7 +401,7 @@ def time_train(
         [values_of(TimeTrainReport, one)],
         title=f"{build.label(model)}: one training step on {one.device.several(one.trained.mesh.ranks)}, {dtype},"
         f" {_train_words(one)}",
-        convention=estimated if mfu is None else STATED_CONVENTION,
+        convention=f"{CONVENTION}, under {under}" if mfu is None else STATED_CONVENTION,
         answer=_train_answer(one),
         notes=lambda _: notes(TRAIN_NOTES, one),
         requests=[request],
@@ -591,7 +583,7 @@ def _time_calibrated(
         [_calibrated_facts(one, memory)],
         title=f"{build.label(model)}: {what} on {device.name}, {on.dtype}, context {work.context:,},"
         f" batch {work.batch:,}",
-        convention=CALIBRATED_CONVENTION,
+        convention="the reference model, line by line; seconds are estimated from the calibration of this machine",
         answer=f"≈ {units.seconds(one.seconds)} for {what}: ≈ {units.three(one.rate)} tokens/s.",
         notes=lambda _: notes(CALIBRATED_NOTES, one),
         requests=[request],

@@ -25,7 +25,7 @@ from tfacct.parallel.mesh import Mesh, mesh_on
 from tfacct.parallel.pipeline import bubble, microbatches, waits_facts
 from tfacct.reports import build, ranks
 from tfacct.reports.comms import sent_over
-from tfacct.reports.model_notes import RESERVED, ROOM, TIGHTLY, TRAINING
+from tfacct.reports.model_notes import RESERVED, ROOM, TIGHTLY
 from tfacct.training import states
 from tfacct.training.bounds import accuracy, decides
 from tfacct.training.exact import ExactStep, exact
@@ -317,9 +317,8 @@ def train(
         facts,
         title=f"{what} in {states.precision(recipe)}, {workload}, {recipe.description}",
         answer=_answer_for_several(steps) if several else _answer(steps[0]),
-        convention=f"as transformers runs it with {recipe.runs_with}: {TRAINING}",
         notes=lambda at: notes(NOTES, steps[at][0]) if len(steps[at]) == 1 else notes(NOTES_OF_SEVERAL, steps),
-        counted=recipe.counted,
+        convention=recipe.counted,
         requests=[request],
         skipped=[*left_out, *of_other_sizes],
         headline="peak_bytes",
@@ -1059,9 +1058,8 @@ def train_exact(
         title=f"{build.label(model)}: a training step in {states.precision(recipe)},"
         f" {build.workload_words([model], request, batch_words(work, recipe))}, {recipe.description}",
         answer=_exact_answer(one),
-        convention=f"{runs} on the meta device: every tensor that autograd saves, and every live tensor",
         notes=lambda _: notes(EXACT_NOTES, one),
-        counted=f"by running {runs}, not by a formula",
+        convention=f"by running {runs} on the meta device, not by a formula",
         requests=[request],
         hints=_slow(model),
         headline="peak_bytes",

@@ -24,7 +24,6 @@ from tfacct.parallel.support import DTYPES, supported_on
 from tfacct.reports import build, model_notes
 from tfacct.reports.build import Axis, MeshFacts, ModelReport, WorkloadFacts
 from tfacct.reports.metrics import Counting, RecipeReport, recipe_facts
-from tfacct.reports.model_notes import TRAINING
 from tfacct.reports.train import error_words
 from tfacct.training.bounds import answered_groups
 from tfacct.training.exact import ExactStep, starred
@@ -157,7 +156,7 @@ def verify(
         _counts_table(one) if one else _by_model(found, "FLOPs"),
         [_facts(each, "flops", expected_params=each.model.expected) for each in found],
         title=f"{what} {where}, cross-checked",
-        convention=model_notes.products_convention(models, request.logits),
+        convention=model_notes.products_counted(models, request.logits),
         answer=_verdict(found, "exactly, path by path"),
         notes=lambda at: [
             _traced(found[at], all_layers),
@@ -330,13 +329,12 @@ def verify_train(
             for each, step in zip(found, steps, strict=True)
         ],
         title=f"{who} in {recipe.dtype} against the class, {where}",
-        convention=f"as transformers runs it with {recipe.runs_with}: {model_notes.TRAINING}",
         answer=_verdict(found, "to the byte", wrong="are out of bounds"),
         notes=lambda at: [
             "The class ran on the meta device, all layers at full size, with"
             f" {', '.join(sorted(set().union(*versions[at])))}."
         ],
-        counted=recipe.counted,
+        convention=recipe.counted,
         requests=[request],
         skipped=left_out,
         defaults=[],
@@ -486,8 +484,6 @@ def prove(model: LoadedModel, *, by: By = "symbols", progress: Tick = unwatched)
     except RuntimeError as error:  # torch's, of a reference model whose code needs a size as a number
         what = f"{model.name}: its reference model does not run with {by} for sizes, so there is no proof"
         raise UsageError(what, f"leave {option('prove', True)} out: this compares counts at given sizes") from error
-    pairs = " full T x S attention, S = C + T;" if model.architecture.attentions else ""
-    counted = f"2 FLOPs per multiply-add; matmuls only;{pairs}{' all logits' if model.logits else ''}"
     return _proof_report(
         model,
         proof.statements,
@@ -495,7 +491,7 @@ def prove(model: LoadedModel, *, by: By = "symbols", progress: Tick = unwatched)
         legend={axis: proof.symbolic.legend[axis] for axis in proof.symbolic.symbols},
         means=[_means(model, proof)],
         title="formula against model, for all sizes",
-        convention=counted.removesuffix(";"),
+        convention=model_notes.products_counted([model]),
         hints=()
         if proof.changed is None
         else (f"hint: torch's symbolic shapes have changed ({proof.changed}), so the proof uses a grid",),
@@ -574,8 +570,7 @@ def prove_saved(
         legend={axis: meaning for axis, meaning in written.symbolic.legend.items() if axis in used},
         means=means,
         title="formula of saved activations against the class, for all sizes",
-        convention=f"as transformers runs it with {proven[0].attention}: {TRAINING}",
-        counted=proven[0].counted,
+        convention=proven[0].counted,
         counter="class",
     )
 
@@ -589,7 +584,6 @@ def _proof_report(
     means: Iterable[str],
     title: str,
     convention: str,
-    counted: str = "",
     counter: str = "model",
     hints: Iterable[str] = (),
 ) -> ProveReport:
@@ -627,7 +621,6 @@ def _proof_report(
         title=f"{model.family}: {title}",
         answer="Proven: formula and model are the same polynomial in all sizes." if holds else "Not proven.",
         convention=convention,
-        counted=counted,
         notes=lambda _: notes,
         hints=hints,
         defaults=[],

@@ -27,7 +27,7 @@ export function read(data) {
 
 // A model's facts, with texts for their numbers.
 function named(given, texts) {
-	const facts = { ...given, conventions: texts[given.conventions].split("\n"), uncounted: texts[given.uncounted] };
+	const facts = { ...given, uncounted: texts[given.uncounted] };
 	for (const name of ["warnings", "notes", "counted"]) facts[name] = (facts[name] ?? []).map(number => texts[number]);
 	if ("expected_from" in facts) facts.expected_from = texts[facts.expected_from];
 	if (facts.url && !facts.url.startsWith("https://")) facts.url = HUB + facts.url;
@@ -36,9 +36,8 @@ function named(given, texts) {
 
 // What was counted as FLOPs: all pairs or masked ones, and logits if the model has any.
 export function convention(model, { masked, last, train }) {
-	const base = model.conventions[masked ? 1 : 0];
-	const text = model.logits ? `${base} ${last ? "logits of the last position" : "all logits"}` : base;
-	return train ? `${text}; backward 2 x forward` : text;
+	const text = model.counted[(masked ? 2 : 0) + (last ? 1 : 0)];
+	return train ? `${text}; backward 2 × forward` : text;
 }
 
 function legend(shape, texts) {

@@ -6,6 +6,7 @@ import * as numbers from "./numbers.js";
 import * as paths from "./paths.js";
 import * as lines from "./lines.js";
 import * as count from "./count.js";
+import * as models from "./models.js";
 import * as report from "./report.js";
 
 const g = numbers.grouped;
@@ -35,7 +36,7 @@ function counts(counted) {
 		...beyondRule(counted),
 		...latent(counted),
 		...holding(counted, "source"),
-		note("counted", 3, `Counted: ${model.counted[(state.masked ? 2 : 0) + (state.last ? 1 : 0)]}.`),
+		note("counted", 3, `Counted: ${models.convention(model, state)}.`),
 		note("details", 3, model.uncounted),
 		...defaults(model, state),
 	];
