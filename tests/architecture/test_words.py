@@ -10,20 +10,20 @@ from tfacct.architecture.axis_names import MTP, Place, _with_place
 from tfacct.ledger.workload import Request
 from tfacct.reports.flops import flops
 
-WINDOW = "T x min(S, T + W - 1) in layers with a window of W"
+WINDOW = "T × min(S, T + W − 1) in layers with a window of W"
 PAIRS = {
-    "gpt2": "full T x S attention; all",
-    "mistral, windowed": f"full T x S attention ({WINDOW}); all",
-    "bert": "all T x T pairs of attention; all",
-    "t5": "full T x S attention, I x J in an encoder, T x J in cross-attention; all",
-    "mamba": "matmuls only; all logits",
+    "gpt2": "full T × S attention, all logits",
+    "mistral, windowed": f"full T × S attention ({WINDOW}), all logits",
+    "bert": "all T × T pairs of attention, all logits",
+    "t5": "full T × S attention, I × J in an encoder, T × J in cross-attention, all logits",
+    "mamba": "2·m·k·n per matrix product, all logits",
 }
 CACHED = {
-    "gpt2": "only attention pairs that the causal mask keeps; all",
-    "mistral, windowed": "only attention pairs that the causal mask and the window keep; all",
-    "bert": "all T x T pairs of attention, which has no causal mask; all",
-    "t5": "only attention pairs that the causal mask keeps, I x J in an encoder, T x J in cross-attention; all",
-    "mamba": "matmuls only; all logits",
+    "gpt2": "only attention pairs that the causal mask keeps, all logits",
+    "mistral, windowed": "only attention pairs that the causal mask and the window keep, all logits",
+    "bert": "all T × T pairs of attention, which has no causal mask, all logits",
+    "t5": "only attention pairs that the causal mask keeps, I × J in an encoder, T × J in cross-attention, all logits",
+    "mamba": "no attention, so --masked changes nothing, all logits",
 }
 
 

@@ -167,8 +167,8 @@ gpt2-xl: bytes moved in bf16 (assumed), context 1,024, batch 1
 
  total          3.51 T  7.00 GiB  3.90 GiB  299.47    100.0%
 
-Counted: 2·m·k·n per matrix product, full T × S attention, all logits; unfused
-kernels · tfacct help counting
+Counted: 2·m·k·n per matrix product, full T × S attention, all logits; bytes of
+unfused kernels · tfacct help counting
 Defaults (not in the config): n_inner = 6,400, tie_word_embeddings = true
 """
 

@@ -26,7 +26,7 @@ ROWS = (
 
 
 def reported(*texts: str) -> Report:
-    return replace(load("gpt2").params(), notes=texts, counted="tensors", defaulted="", details=("At length.",))
+    return replace(load("gpt2").params(), notes=texts, convention="tensors", defaulted="", details=("At length.",))
 
 
 def shown(report: Report, verbose: bool = False) -> list[str]:

@@ -49,7 +49,7 @@ def test_a_layer_of_llama_under_autocast_by_hand(run: Callable[..., Ran]) -> Non
     casts = "2*(2*D*N*H + 2*D*K*H + 3*D*F)"
     by_hand = f"B*T*(2*(8*D + 4) + 10*D + 4*N*H + 4*K*H + 8*F + 4*N) + {casts} + 24"
     assert polynomial(layer["bytes_formula"], facts) == polynomial(by_hand, facts)
-    assert printed["convention"].startswith("as transformers runs it with sdpa under torch.autocast: ")
+    assert printed["convention"].endswith("as in transformers 5 with sdpa under torch.autocast")
     trained = load("llama-3.2-1b").train(ctx=64, batch=2, weights_dtype="fp32")
     assert trained.convention == printed["convention"]
     found = load("llama-3.2-1b").formula(of="saved", ctx=64, batch=2, weights_dtype="fp32")

@@ -251,7 +251,9 @@ def compare(
         (columns, (rows,), ()),
         facts,
         title=", ".join([*title, *(_shared_step(sides) if training else ())]),
-        convention=f"{model_notes.products_counted(models)}; bytes of weights and KV cache only",
+        convention=sides[0].terms.recipe.counted
+        if training
+        else f"{model_notes.products_counted(models)}; bytes of weights and KV cache only",
         answer=_answer(labels, numbers),
         notes=lambda _: notes(NOTES, about),
         requests=[side.request for side in sides],
