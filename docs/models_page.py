@@ -47,7 +47,8 @@ GENERATED = re.compile(r"<!-- generated: (\S+) -->\n.*?<!-- end -->", re.DOTALL)
 OTHER_NAMES = (
     "Older files, and files with code of their own, have other names for a family. Such a file is counted as the family."
     " Its fields and defaults come from that code or from public copies of it. The code was not run: the counts were"
-    " checked with the family's class at the same sizes. A field that the code treats differently is unsupported. Names:"
+    " checked with the family's class at the same sizes. A field that the code treats differently is unsupported."
+    " Names:"
 )
 CUSTOM = "custom"
 """The page of models that users describe part by part."""
