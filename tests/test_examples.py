@@ -55,7 +55,7 @@ SAYS = {
 
 
 def test_the_notebook_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its code cells, one after the other. (That it stores what they give is compared with the documentation.)"""
+    """Runs its code cells in order. (Its stored outputs are compared with the documentation.)"""
     pytest.importorskip("matplotlib")
     for name, value in {"COLUMNS": "80", "MPLBACKEND": "agg"}.items():
         monkeypatch.setenv(name, value)

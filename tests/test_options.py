@@ -28,7 +28,7 @@ from tfacct.reports import schema as schemas
 
 EXAMPLES = [(name, example) for name in NAMES for example in command_of(name).examples]
 SLOW = ("verify", "--run", "check", "explore", "--template", "--calibrate")
-"""Whose examples take seconds, take files that are not here, or write one."""
+"""Commands whose examples take seconds, need files that are not here, or write one."""
 
 
 @pytest.mark.parametrize("columns", [60, 80, 120])
@@ -315,7 +315,7 @@ def test_the_word_moe_lists_the_presets_with_experts(run) -> None:
 
 
 def offered(line: str) -> list[str]:
-    """What bash offers at the end of a line."""
+    """Completions that bash offers at the end of a line."""
     words = line.split(" ")
     environment = {"COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1), "_TFACCT_COMPLETE": "complete_bash"}
     ran = subprocess.run(

@@ -58,7 +58,7 @@ def test_a_million_points_in_chunks() -> None:
 
 
 def test_impossible_points_have_no_number() -> None:
-    """What is lazy cannot be refused before it is computed."""
+    """Lazy arrays cannot be refused before they are computed."""
     da = pytest.importorskip("dask.array")
     model = load("llama-3.1-8b")
 

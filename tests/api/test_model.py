@@ -28,7 +28,7 @@ from tfacct.reports.memory import memory
 
 
 def test_a_second_model_may_be_named(tmp_path: Path) -> None:
-    """As on the command line: whatever `load` takes."""
+    """As on the command line: anything that `load` takes."""
     first, other = load("gpt2"), load("gpt2-xl")
     assert first.diff("gpt2-xl", ctx=7).document() == first.diff(other, ctx=7).document()
     assert first.diff(TINY["gpt2"], ctx=7).document() == first.diff(load(TINY["gpt2"]), ctx=7).document()
@@ -165,7 +165,7 @@ def test_sizes_are_written_as_on_the_command_line() -> None:
 
 
 def test_public_names_are_listed() -> None:
-    """`dir` shows what the README uses, though nothing of it is imported before it is asked for."""
+    """`dir` lists the names that the README uses, which are imported on first use."""
     assert dir(tfacct) == sorted(tfacct.__all__)
     for name in tfacct.__all__:
         assert getattr(tfacct, name) is not None

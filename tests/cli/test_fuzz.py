@@ -160,7 +160,7 @@ class Option:
 
 @cache
 def options(command: str) -> list[Option]:
-    """What a command takes."""
+    """Options and arguments of a command."""
     parameters = parameters_of(command_of(command))
     params = [param for param in Commands()[command].params if param.name in parameters]
     return [Option(param, parameters[param.name]) for param in params if not LEFT_OUT & {*param.opts}]
@@ -227,7 +227,7 @@ def test_random_options_are_answered_or_refused(run, folder: Path) -> None:
 
 @pytest.mark.slow
 def test_new_random_options_are_answered_or_refused(run, folder: Path) -> None:
-    """Other draws each time: the seed in the name of a failure repeats them."""
+    """New samples each time: the seed in the name of a failure repeats them."""
     seed = random.SystemRandom().randrange(2**32)
     rng, commands = random.Random(seed), sorted(NAMES)
     found = [*islice(faults(run, (draw(rng, commands) for _ in range(MANY)), folder), 20)]
@@ -235,7 +235,7 @@ def test_new_random_options_are_answered_or_refused(run, folder: Path) -> None:
 
 
 def test_every_command_and_option_is_drawn() -> None:
-    """What the help shows, but for what would open a browser or measure for minutes."""
+    """All commands and options of the help, except those that open a browser or measure for minutes."""
     for command in NAMES:
         drawn = {option.spelled for option in options(command)}
         shown = {max(param.opts, key=len) for param in Commands()[command].params if param.param_type_name == "option"}

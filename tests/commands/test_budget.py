@@ -12,7 +12,7 @@ from tfacct.timing.compute_optimal import LOSS_FITS, parameters
 
 GPT2 = presets.load("gpt2")
 GPT2_FLOPS = 854_438_400
-"""Of a training step for each token at context 1,024, by hand in test_mfu.py."""
+"""FLOPs of a training step per token at context 1,024, by hand in test_mfu.py."""
 
 
 def test_chinchilla_by_hand() -> None:

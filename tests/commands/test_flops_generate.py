@@ -18,7 +18,7 @@ from tfacct.loading import presets
 from tfacct.loading.model import LoadedModel, load_model
 
 DECODING = [name for name in TINY if tiny(name).ledger.together == 1]
-"""Those that can be asked for one token: merged patches are no step of anything."""
+"""Models that take a single token, unlike those that merge patches."""
 
 
 def looped(model: LoadedModel, *, batch: int, prompt: int, steps: int, masked: bool = False) -> dict[str, int]:

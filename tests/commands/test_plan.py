@@ -66,7 +66,7 @@ def test_one_head_on_a_rank_is_not_copied_under_a_ring() -> None:
     ("name", "again"), [("qwen3-30b-a3b", "none"), ("mixtral-8x7b", "none"), ("mixtral-8x7b", "full")]
 )
 def test_whole_experts_among_ranks_of_fsdp(name: str, again: Any) -> None:
-    """Each of the ranks has as many of 8, or of 128; groups of tp stay whole."""
+    """Each rank has an equal number of the 8 or 128 experts; groups of tp stay whole."""
     model = tfacct.load(name)
     found = model.plan(on="8x80GB", train=True, ctx="2k", batch=8, recompute=again)
     rows = [row for row in (*found.layouts, *found.larger) if row["ep"] > 1 and row["fsdp"] > 1]

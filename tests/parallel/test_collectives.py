@@ -14,7 +14,7 @@ BLOCK_70B, ROOT_70B = (855_654_400 - 2 * 8192) // 8 + 2 * 8192, 2 * 128_256 * 81
 """Parameters of one of 8 ranks: a layer, whose norms are whole; the embedding, the head and a norm."""
 EXPERTS = 32 * 3 * 4096 * 14336
 REST = 46_702_792_704 - 8 * EXPERTS
-"""Of mixtral-8x7b: one expert of each of 32 layers, and all that is no expert's."""
+"""Parameters of mixtral-8x7b: one expert of each of 32 layers, and all others than experts'."""
 PAIRS, COUNTS = 2 * STREAM_MIXTRAL, 8 * 8
 """Bytes of tokens to two experts each; how many tokens each of 8 experts gets, in 8 bytes."""
 KEYS = 2048 * 8 * 128 * 2

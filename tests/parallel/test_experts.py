@@ -8,7 +8,7 @@ import tfacct
 
 EXPERTS = 32 * 3 * 4096 * 14336
 REST = 46_702_792_704 - 8 * EXPERTS
-"""Of mixtral-8x7b: one expert of each layer, and all that is no expert's."""
+"""Parameters of mixtral-8x7b: one expert of each layer, and all others than experts'."""
 MIXTRAL = tfacct.load("mixtral-8x7b")
 
 

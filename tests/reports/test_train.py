@@ -57,7 +57,7 @@ def test_a_suggested_change_goes_with_the_rest_of_the_recipe() -> None:
 
 
 def test_a_range_has_two_ends() -> None:
-    """What Adafactor allocates depends on the order of parameters, here by less than is printed."""
+    """Adafactor's memory depends on the order of parameters, here by less than the printed digits."""
     step = load("gpt2").train(ctx=4, optimizer="adafactor-transformers-beta1")
     assert step.peak_least_bytes < step.peak_bytes and step.answer == "Peak: ≈ 1.50 GiB, during the optimizer step."
 
@@ -316,7 +316,7 @@ def test_the_peak_without_recomputation(run: Run) -> None:
 
 
 def test_the_bytes_that_a_rank_sends_by_axis() -> None:
-    """As `comms` adds them up."""
+    """They are the sums of `comms`."""
     model, layout = load("qwen3-30b-a3b"), {"ctx": "4k", "ep": 8, "fsdp": 16}
     over = Counter[str]()
     for row in model.comms(train=True, **layout).collectives:

@@ -55,7 +55,7 @@ FIRST = {
 FIRST |= {"mfu": ("--on", "h100", "--tokens-per-second", "1000"), "engine": ("--on", "h100"), "solve": ("--for", "ctx")}
 """Options without which a command does not answer."""
 RAW = re.compile(r"\bNone\b(?! of)|\bnan\b|\binf\b|\{\w*\}|\bFraction\(|<\w+ object")
-"""What a formatted text has nowhere: names of Python values and holes."""
+"""Names of Python values and placeholders, which no formatted text has."""
 MANY = settings(
     max_examples=int(os.environ.get("COMMAND_LINES", "1500")),
     deadline=None,
@@ -64,7 +64,7 @@ MANY = settings(
 
 
 def _values(one: Parameter) -> tuple[str, ...]:
-    """What may follow an option; empty for a flag."""
+    """Possible values of an option; empty for a flag."""
     kind, found = get_args(one.annotation)[:2]
     if kind is bool:
         return ()

@@ -122,7 +122,7 @@ RECOMPUTES = frozenset(("recompute-full", "recompute-attention", "chunked-loss")
 
 
 class Answer(NamedTuple):
-    """What the class answered: its peak, what it saved, and the attention that it ran with; or why it refused."""
+    """The class's answer: its peak, saved bytes and attention implementation; or why it refused."""
 
     model: str
     family: str

@@ -180,7 +180,7 @@ def test_adapters_under_autocast_by_hand() -> None:
 
 
 def test_attention_runs_again_with_its_adapters() -> None:
-    """What attention reads stays, though no gradient needs it: q, k and v have fp32 copies, which come back."""
+    """Attention's input stays saved, though no gradient needs it: the fp32 copies of q, k and v are recomputed."""
     saved, layer = paths(small("5", recompute="attention"), 1), small("5", recompute="attention").graph.layers[1].graph
     assert "attn_norm" in saved and not any(path.startswith("attn.") for path in saved)
     again = {each.path.removeprefix("blocks.*.attn.") for each in layer.recomputed}

@@ -33,12 +33,12 @@ HEADS = (
 
 
 def rules(*lines: Line, mode: Mode = Mode(), traits: Traits = Traits()) -> LayerRules:  # noqa: B008
-    """What the rules make of the lines of a layer."""
+    """Rules of the lines of a layer."""
     return LayerRules(Group(tuple(lines), {}, numbers=range(1)), AXES, mode, traits)
 
 
 def graph(*lines: Line, mode: Mode = Mode(), traits: Traits = Traits()) -> LayerGraph:  # noqa: B008
-    """Its graph."""
+    """The graph of a layer."""
     return rules(*lines, mode=mode, traits=traits).graph()
 
 
@@ -274,7 +274,7 @@ def test_every_trait_matters(
 def test_operations_in_an_attention_module_matter(
     monkeypatch: pytest.MonkeyPatch, what: str, name: str, tokens: int, saved_bytes: int, peak: int
 ) -> None:
-    """They are recomputed with their module; after it, what they save would stay saved."""
+    """They are recomputed with their module; after it, their saved tensors would stay."""
     step = (name, {"recompute": "attention"}, tokens, saved_bytes, peak)
     inside = deviation(*step)
     monkeypatch.setattr(type(load(name).loaded.config), what, False)
