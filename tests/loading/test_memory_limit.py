@@ -138,8 +138,30 @@ def test_what_fits_in_place_of_what_does_not() -> None:
     several = load("llama-3.1-70b").memory(**asked)
     assert several.answer.endswith("It fits on 4 × h100-sxm (tp=4) or with kv_dtype='fp8'.")
     assert load("llama-3.1-70b").memory(**asked, kv_dtype="fp8").fit["fits"]
-    engine = "An engine's own buffers are not counted: see `tfacct engine`."
-    assert engine in several.notes and engine not in load("llama-3.1-70b").memory(on="h100").notes
+    engine = "An engine's own buffers are not counted"
+    assert engine in str(several.notes) and engine not in str(load("llama-3.1-70b").memory(on="h100").notes)
+
+
+def test_what_an_engine_leaves_is_named_where_it_is_less() -> None:
+    """The reserve is 10% and 2 GB; vLLM's buffers of 80 layers take more, and those of 32 layers less."""
+    model, asked = load("llama-3.3-70b"), {"on": "h100", "dtype": "fp8"}
+    counted, left = model.memory(**asked).fit, model.memory(**asked, engine="vllm").fit
+    assert (counted["largest_batch"], left["largest_batch"]) == (0, 0)
+    start = model.engine(**asked, max_model_len=2048)
+    assert left["largest_context"] == start.blocks * start.block_size < counted["largest_context"]
+    buffers, less = "An engine's own buffers are not counted", f"room for ≈ {left['largest_context']:,} tokens"
+    assert f"{buffers}: vLLM 0.33 would have {less} (engine='vllm')." in model.memory(**asked).notes
+    assert buffers not in str(model.memory(**asked, engine="vllm").notes)
+    asked |= {"on": "2xh100", "ctx": "32k"}
+    requests = [model.memory(**asked, **engine).fit["largest_batch"] for engine in ({}, {"engine": "vllm"})]
+    assert requests == [7, 6] and "room for ≈ 6 requests" in str(model.memory(**asked).notes)
+    served = model.serve(on="h100", dtype="fp8", prompt=2000, new=300)
+    assert served.largest_requests == 2 and "room for ≈ 1 request (" in str(served.notes)
+    for others in ({"use": 0.95}, {"reserve": "3GB"}):  # a share of one's own is no guess at an engine's
+        assert f"{buffers}: see `tfacct engine`." in model.memory(on="2xh100", dtype="fp8", **others).notes
+    for enough in (load("llama-3.1-8b").memory(on="h100"), load("t5-small").memory(on="h100")):
+        assert f"{buffers}: see `tfacct engine`." in enough.notes
+    assert "room for" not in str(load("llama-3.1-8b").serve(on="h100", prompt=2000, new=300).notes)
 
 
 def test_no_context_is_longer_than_a_stored_position_embedding() -> None:

@@ -87,6 +87,19 @@ def _leaves_cache(limit: MemoryLimit, served: Served) -> bool:
         return False
 
 
+def usual_pool(limit: MemoryLimit, model: LoadedModel, dtype: str | None, kv_dtype: str) -> MemoryLimit | None:
+    """The limit with the pool of vLLM's newest version and default flags; None where vLLM does not run the model, or
+    where the limit is not the usual share of devices."""
+    if limit.device is None or limit.options(training=False):
+        return None
+    served = Served("vllm", model, None, dtype, kv_dtype)
+    try:
+        found = pool_limit(limit, served)
+    except TfacctError:
+        return None
+    return found or replace(limit, use=1, reserve=limit.memory, engine=served.version)
+
+
 def pool_limit(limit: MemoryLimit, served: Served) -> MemoryLimit | None:
     """The same limit; None where the weights leave no cache. Raises UsageError for what is not supported, or does not
     start."""

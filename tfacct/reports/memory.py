@@ -655,7 +655,26 @@ def _engine(about: About) -> str:
         return ""
     if fit and (fit["past_positions"] or _nothing_fits(fit)):
         return ""
-    return model_notes.ENGINE_BUFFERS
+    return _less_in_vllm(about, limit) or model_notes.ENGINE_BUFFERS
+
+
+def _less_in_vllm(about: About, limit: MemoryLimit) -> str:
+    """The requests, or else the tokens of one, that vLLM's own buffers leave room for, if they are fewer."""
+    from tfacct.engines.limit import usual_pool
+
+    options, mesh, fit = about.options, about.mesh, about.fit
+    if not fit or (mesh is not None and (mesh.tp, mesh.ranks) != (limit.count, limit.count)):
+        return ""
+    pool = usual_pool(limit, about.whole_models[0], options.dtype, options.cached.name)
+    if pool is None:
+        return ""
+    found = _fit_of(about.whole_models[0], options._replace(limit=pool))
+    if _nothing_fits(found):
+        return model_notes.less_in(pool.engine, "no room for a cache")
+    for what, words in (("largest_batch", units.requests), ("largest_context", "{:,} tokens".format)):
+        if found[what] and fit[what] and found[what] < fit[what]:
+            return model_notes.less_in(pool.engine, f"room for ≈ {words(found[what])}")
+    return ""
 
 
 def _longest_request(about: About) -> str:

@@ -721,10 +721,16 @@ RESERVED = f"the CUDA allocator reserves at least {MORE} than this count (17–2
 TIGHTLY = f"Tightly: {RESERVED}"
 """The word of tables for such a step."""
 ROOM = f"with {SHARE} to spare"
-ENGINE_BUFFERS = "An engine's own buffers are not counted: see `tfacct engine`."
+BUFFERS = "An engine's own buffers are not counted"
+ENGINE_BUFFERS = f"{BUFFERS}: see `tfacct engine`."
 
 
 LOGITS: Mapping[Logits, str] = {"all": "all logits", "last": "logits of the last position"}
+
+
+def less_in(engine: str, room: str) -> str:
+    """Note that an engine's own buffers leave less room than was counted."""
+    return f"{BUFFERS}: {engine} would have {room} ({option('engine', 'vllm')})."
 
 
 def products_counted(models: Sequence[LoadedModel] = (), logits: Logits = "all", *, masked: bool = False) -> str:

@@ -276,6 +276,22 @@ def _unfit(about: Serving) -> dict[str, Any] | None:
     return {"unfit": " or ".join(f"{one:,}" for one in about.unfit), "fitting": about.fitting, "more": more}
 
 
+def _less_in_vllm(about: Serving) -> str:
+    """The requests that vLLM's own buffers leave room for, if they are fewer."""
+    from tfacct.engines.limit import usual_pool
+
+    memory, one, context = about.memory, about.one, about.load.context
+    if memory.engine or one.host.split.ep > 1:
+        return ""
+    pool = usual_pool(memory, one.model, one.requested_dtype, one.cache)
+    if pool is None:
+        return ""
+    fitting = one.host.capacity(context, pool.usable)
+    fitting = fitting if pool.paged is None else min(fitting, pool.paged(context))
+    room = f"room for ≈ {units.requests(fitting)}" if fitting else "no room for one request"
+    return model_notes.less_in(pool.engine, room) if fitting < about.fitting else ""
+
+
 def _ranges(about: Serving | Fewest) -> str:
     """What the ranges of a token and of a first token mean."""
     alone = about.most.requests == 1
@@ -319,6 +335,7 @@ SHARED_NOTES = (
 NOTES = (
     NoteRow("unfit", 1, _unfit, "{unfit} requests do not fit: at most {fitting:,} do{more}."),
     ERROR,
+    NoteRow("less_in_engine", 1, _less_in_vllm),
     NoteRow(
         "most_requests",
         1,

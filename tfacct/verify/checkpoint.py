@@ -53,6 +53,8 @@ class Packing(NamedTuple):
             return tensor.shape == _narrower(wanted, 4, 8)
         if tensor.shape in (wanted, *as_good) or _bare(tensor.shape) == _bare(wanted):
             return True
+        if len(wanted) == 1 and tensor.shape:  # a vector, as rows of heads
+            return prod(tensor.shape) == wanted[0]
         if len(tensor.shape) == 2 and len(wanted) == 3:  # experts, concatenated
             return tensor.shape == _rows(wanted)
         return len(tensor.shape) > 2 and wanted in (_flat(tensor.shape), _flat(tensor.shape)[::-1], _rows(tensor.shape))
