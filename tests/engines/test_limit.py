@@ -1,12 +1,10 @@
 """The KV pool of an engine in `memory` and `serve`. Kind: golden, refusal."""
 
-import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.helpers.cli import Ran
+from tests.helpers.cli import Run
 from tfacct import load
 from tfacct.base.errors import ConfigError
 from tfacct.loading import devices
@@ -69,7 +67,7 @@ def test_sglangs_pool() -> None:
 
 
 @pytest.mark.parametrize("name", ["vllm", "sglang", "trtllm"])
-def test_weights_larger_than_the_card_are_an_error_and_the_hint_works(run: Callable[..., Ran], name: str) -> None:
+def test_weights_larger_than_the_card_are_an_error_and_the_hint_works(run: Run, name: str) -> None:
     """756 GiB of weights: 94.5 on each of 8 cards, 47.2 on each of 16."""
     line = ("memory", "llama-3.1-405b", "--ctx", "8k", "--engine", name, "--on")
     ran = run(*line, "h100")
@@ -79,7 +77,7 @@ def test_weights_larger_than_the_card_are_an_error_and_the_hint_works(run: Calla
 
 
 @pytest.mark.parametrize("name", ["vllm", "sglang", "trtllm"])
-def test_cards_are_counted_by_the_rule_of_an_engine(run: Callable[..., Ran], name: str) -> None:
+def test_cards_are_counted_by_the_rule_of_an_engine(run: Run, name: str) -> None:
     """The fewest cards are those on which `memory` with the same engine fits, and on half as many it does not."""
     line = ("llama-3.1-70b", "--ctx", "8k", "--engine", name, "--on")
     model = load("llama-3.1-70b")
@@ -92,13 +90,13 @@ def test_cards_are_counted_by_the_rule_of_an_engine(run: Callable[..., Ran], nam
     assert run("fit", *line, "h100,l40s").out == run("memory", *line, "h100,l40s").out
 
 
-def test_cards_that_an_engine_does_not_support_are_named(run: Callable[..., Ran], tmp_path: Path) -> None:
+def test_cards_that_an_engine_does_not_support_are_named(run: Run, tmp_path: Path) -> None:
     """Not one of AMD, and not one whose total is not known as torch reports it."""
     card = tmp_path / "card.toml"
     head = devices.TEMPLATE.replace('vendor = "ACME"', 'vendor = "ACME"\narchitecture = "Ada"')
     card.write_text("".join(line for line in head.splitlines(keepends=True) if "torch_bytes" not in line))
     line = ("memory", "llama-3.1-8b", "--engine", "vllm", "--on")
-    facts = json.loads(run(*line, f"h100,mi300x,{card}", "--json").out)["models"][0]
+    facts = run(*line, f"h100,mi300x,{card}", "--json").models[0]
     reasons = {one["device"]: one["reason"] for one in facts["lines"]}
     assert (facts["engine"], facts["use"], reasons["h100-sxm"]) == ("vLLM 0.33", None, None)
     assert "vLLM on CDNA3" in reasons["mi300x"] and "torch's total of My card is not known" in reasons["card"]

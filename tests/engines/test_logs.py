@@ -1,11 +1,10 @@
 """Start-up logs: figures that are read, figures that differ, and hostile logs. Kind: golden, refusal."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.helpers.cli import Ran
+from tests.helpers.cli import Run
 from tfacct import load
 from tfacct.base.errors import NotFoundError, UsageError
 from tfacct.engines import logs
@@ -75,15 +74,13 @@ def test_the_first_figure_that_differs_is_named(tmp_path: Path) -> None:
         ("952,000", "another dtype of the cache?"),
     ],
 )
-def test_causes_go_by_the_size_of_the_deviation(
-    run: Callable[..., Ran], tmp_path: Path, tokens: str, cause: str
-) -> None:
+def test_causes_go_by_the_size_of_the_deviation(run: Run, tmp_path: Path, tokens: str, cause: str) -> None:
     """1.88 GiB of 58.1 are 3.2%: what the number of requests changes. With graphs of 0.84 GiB (0.33), 4.6%."""
     line = f"GPU KV cache size: {tokens} tokens\n"
     given = ["--max-model-len", "8192", "--gpu-memory-utilization", "0.95"]
     ran = run("engine", "vllm", "llama-3.1-8b", "--on", "h100", *given, "--log", written(tmp_path, line))
-    assert ran.code == 1 and cause in " ".join(ran.out.split())
-    assert "Assumed, because the log does not have it: --engine-version 0.33." in " ".join(ran.out.split())
+    assert ran.code == 1 and cause in ran.out_line
+    assert "Assumed, because the log does not have it: --engine-version 0.33." in ran.out_line
 
 
 def test_what_a_log_lacks_is_assumed_and_named(tmp_path: Path) -> None:
@@ -110,7 +107,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_hostile_log_is_an_error(run: Callable[..., Ran], tmp_path: Path, name: str) -> None:
+def test_a_hostile_log_is_an_error(run: Run, tmp_path: Path, name: str) -> None:
     ran = run("engine", "vllm", "llama-3.1-8b", "--on", "h100", "--log", written(tmp_path, HOSTILE[name]))
     assert (ran.code, ran.out) == (2, "") and "no start-up line of vLLM" in ran.err
 
@@ -154,7 +151,7 @@ def test_flags_that_are_words(tmp_path: Path) -> None:
     assert load("llama-3.1-8b").engine(on="h100", log=other, dtype="int8").starts
 
 
-def test_a_log_of_flags_alone(run: Callable[..., Ran], tmp_path: Path) -> None:
+def test_a_log_of_flags_alone(run: Run, tmp_path: Path) -> None:
     log = written(tmp_path, "".join(LOG.splitlines(keepends=True)[:2]))
     start = load("llama-3.1-8b").engine(on="h100", log=log)
     assert start.log is None and "Nothing was compared" in start.answer and start.answer.startswith("Starts")
@@ -162,11 +159,10 @@ def test_a_log_of_flags_alone(run: Callable[..., Ran], tmp_path: Path) -> None:
     assert "will say" not in out and "will also say" not in out
 
 
-def test_a_bad_value_of_a_log_is_blamed_on_the_log(run: Callable[..., Ran], tmp_path: Path) -> None:
+def test_a_bad_value_of_a_log_is_blamed_on_the_log(run: Run, tmp_path: Path) -> None:
     log = written(tmp_path, LOG.replace("8192", "0"))
     assert "with the flags of --log: " in run("engine", "vllm", "llama-3.1-8b", "--on", "h100", "--log", log).err
-    folder = run("engine", "vllm", "llama-3.1-8b", "--on", "h100", "--log", str(tmp_path))
-    assert "it is a folder" in folder.err
+    assert "it is a folder" in run("engine", "vllm", "llama-3.1-8b", "--on", "h100", "--log", str(tmp_path)).err
 
 
 SGLANG = """[2026-03-21 03:31:56] server_args=ServerArgs(model_path='meta-llama/Llama-3.1-8B', quantization=None,\
@@ -229,7 +225,7 @@ def test_lines_of_llama_cpp(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "text"), [("sglang", SGLANG), ("llama.cpp", LLAMA_CPP)])
-def test_a_hostile_log_of_another_engine(run: Callable[..., Ran], tmp_path: Path, name: str, text: str) -> None:
+def test_a_hostile_log_of_another_engine(run: Run, tmp_path: Path, name: str, text: str) -> None:
     """Figures of thousands of digits, control sequences and half a file: an answer or an error, never a traceback."""
     for hostile in (
         text.replace("= ", "= " + "9" * 5000),

@@ -1,13 +1,12 @@
 """What vLLM allocates at start, by hand, and the lines that published logs print. Kind: golden, refusal."""
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.helpers.cli import Ran
+from tests.helpers.cli import Run
 from tests.helpers.notes import printed_rows
 from tfacct import load
 from tfacct.base.errors import NotFoundError, TfacctError, UsageError
@@ -340,7 +339,7 @@ def test_a_pool_needs_room_next_to_the_weights() -> None:
     assert (fits.starts, lacks.starts) == (True, False) and "need 80.1 GiB, the card has 79.2" in lacks.answer
 
 
-def test_bytes_of_the_pool_as_the_launch_line_has_them(run: Callable[..., Ran]) -> None:
+def test_bytes_of_the_pool_as_the_launch_line_has_them(run: Run) -> None:
     line = "engine vllm llama-3.1-8b --on h100 --max-model-len 8k --kv-cache-memory-bytes"
     assert run(*line.split(), "1073741824") == run(*line.split(), "1GiB")
 
@@ -369,7 +368,7 @@ def test_the_launch_line_has_names_of_the_engine_alone() -> None:
     assert "cache-dtype" not in load("llama-3.1-8b").engine(on="h100", kv_dtype="bf16").launch
 
 
-def test_the_launch_line_names_the_folder_and_the_changed_fields(tmp_path: Path, run: Callable[..., Ran]) -> None:
+def test_the_launch_line_names_the_folder_and_the_changed_fields(tmp_path: Path, run: Run) -> None:
     """A shell would split a folder with a space; vLLM takes no config.json, and fields by --hf-overrides."""
     folder = tmp_path / "my model"
     folder.mkdir()
@@ -423,13 +422,13 @@ def test_blocks_of_latent_attention_by_the_backend_of_the_card(on: str, kv_dtype
         ("llama-3.1-70b --on h100", "the weights (131 GiB) exceed the 72.9 GiB requested"),
     ],
 )
-def test_what_the_engine_refuses_to_start(run: Callable[..., Ran], line: str, reason: str) -> None:
+def test_what_the_engine_refuses_to_start(run: Run, line: str, reason: str) -> None:
     ran = run("engine", "vllm", *line.split(), "--json")
-    found = json.loads(ran.out)["models"][0]
+    found = ran.models[0]
     assert ran.code == 0 and not found["starts"] and reason in found["reason"] and found["log_lines"] == []
 
 
-def test_flags_by_the_names_of_the_engine_and_short(run: Callable[..., Ran]) -> None:
+def test_flags_by_the_names_of_the_engine_and_short(run: Run) -> None:
     pasted = "--tensor-parallel-size 2 --max-model-len 8192 --gpu-memory-utilization=0.9 --kv-cache-dtype fp8"
     short = "--tp 2 --ctx 8k --use 0.9 --kv-dtype fp8"
     both = [run("engine", "vllm", "llama-3.1-8b", "--on", "h100", *flags.split()) for flags in (pasted, short)]
@@ -498,7 +497,7 @@ sglang llama-3.1-8b --on h100
 """
 
 
-def test_every_note_is_printed_by_a_case(run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_note_is_printed_by_a_case(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     printed = printed_rows(monkeypatch)
     assert all(run("engine", *line.split()).code == 0 for line in CASES.strip().splitlines())
     silent = [row.key for row in reports.NOTES if id(row) not in printed]

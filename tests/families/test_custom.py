@@ -69,11 +69,10 @@ def test_both_readings_of_the_lectures_flops(run) -> None:
     # per layer 4 products of attention and PV, 2·16·20·20·2,048; the decoder's twice, and its network
     values = 2 * 16 * 20 * 20 * 2_048
     assert (4 * PRODUCTS + values, 10 * PRODUCTS + 2 * values) == (5_394_923_520, 13_474_201_600)
-    ran = run("flops", LECTURE, "--batch", "16", "--ctx", "20", "--source", "20")
-    words = " ".join(ran.out.split())
+    words = run("flops", LECTURE, "--batch", "16", "--ctx", "20", "--source", "20").out_line
     assert f"As it runs: {as_it_runs:,} FLOPs. encoder.mlp is stored but never called (called = false)." in words
     assert f"If it were called: {called:,} FLOPs." in words
-    (facts,) = json.loads(run("flops", LECTURE, "--batch", "16", "--json").out)["models"]
+    (facts,) = run("flops", LECTURE, "--batch", "16", "--json").models
     assert (facts["total_flops"], facts["total_flops_if_called"]) == (as_it_runs, called)
     assert facts["never_called"] == ["encoder.blocks.*.mlp"]
     facts = load(LECTURE, **{"encoder.feed_forward.called": True}).flops(**AT).models[0]
@@ -202,12 +201,12 @@ def test_set_by_dotted_name(run, tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
     file.write_text(as_toml(DECODER))
     ran = run("params", str(file), "--set", "attention.heads=8", "--set", "feed_forward.width=7", "--json")
-    (facts,) = json.loads(ran.out)["models"]
+    (facts,) = ran.models
     assert facts["set"] == {"attention.heads": 8, "feed_forward.width": 7}
     # 2 tables, last norm; 2 · (q, k, v, o of 48·48, two matrices, two norms)
     assert facts["total_params"] == 2 * 64 * 48 + 48 + 2 * (4 * 48**2 + 2 * 48 * 7 + 2 * 48)
     swept = run("sweep", str(file), "--set", "attention.kv_heads=1,2,6", "--metric", "kv_cache_bytes", "--json")
-    points = [point["kv_cache_bytes"] for point in json.loads(swept.out)["models"][0]["lines"]]
+    points = [point["kv_cache_bytes"] for point in swept.models[0]["lines"]]
     assert points == [2 * 2 * 32 * kv * 8 * 2 for kv in (1, 2, 6)]
     assert run("params", str(file), "--set", "encoder.layers=2").code == 0  # and now it has an encoder
     # what is null is absent
@@ -448,13 +447,13 @@ def test_keys_of_kinds_are_set_shown_and_swept_by_dotted_name(run, tmp_path: Pat
     ran = run(
         "models", file, "--set", "decoder.local.attention.kv_heads=2", "--set", "decoder.first.1.feed_forward.width=5"
     )
-    words = " ".join(ran.out.split())
+    words = ran.out_line
     assert "decoder.local.attention.window given 4" in words, ran.out
     assert "decoder.local.attention.kv_heads set 2" in words and "attention.kv_heads defaulted 6" in words
     assert "decoder.first.1.feed_forward.width set 5" in words
     # 2 · 4 windowed layers · min(S, W) · 6 heads · 8 · 2 bytes, and 2 full ones of 32 keys
     swept = run("sweep", file, "--set", "decoder.local.attention.window=1,2", "--metric", "kv_cache_bytes", "--json")
-    points = [point["kv_cache_bytes"] for point in json.loads(swept.out)["models"][0]["lines"]]
+    points = [point["kv_cache_bytes"] for point in swept.models[0]["lines"]]
     assert points == [2 * 6 * 8 * 2 * (4 * window + 2 * 32) for window in (1, 2)]
     for wrong in ("decoder.lokal.attention.window=3", "decoder.local.window=3"):
         ran = run("flops", file, "--set", wrong)
@@ -479,14 +478,14 @@ def test_words_for_layers_that_differ(run, tmp_path: Path) -> None:
     Path(file).write_text(as_toml(over(MIXED, model__latent_attention=None)), encoding="utf-8")
     ran = run("formula", file, columns=200)
     assert "Natt = 6 query heads in " in ran.out and "Nlat = 5 query heads in " in ran.out, ran.out
-    assert "--set model.latent_attention=FORM" in " ".join(ran.out.split())
+    assert "--set model.latent_attention=FORM" in ran.out_line
     assert "as built (2 KV heads or latent)" in run("memory", "--kv", file, columns=120).out
-    assert "--set model.latent_attention=absorbed" in " ".join(run("flops", file, "-v").out.split())
+    assert "--set model.latent_attention=absorbed" in run("flops", file, "-v").out_line
     two = over(
         LOCAL, decoder__every={"2": {"experts": EXPERTS}}, decoder__first={"4": {"experts": {**EXPERTS, "active": 3}}}
     )
     Path(file).write_text(as_toml(two), encoding="utf-8")
-    words = " ".join(run("flops", file, "-v").out.split())
+    words = run("flops", file, "-v").out_line
     assert "In 4 of 6 layers, a token uses 3 of 8 experts. In 1 of 6 layers, a token uses 2 of 8" in words
 
 
@@ -550,12 +549,12 @@ def test_chunks_of_two_lengths_are_counted_and_derived_and_have_no_formula(run, 
     ran = run("formula", file)
     assert ran.code == 2 and "Pc is 8 in some parts and 16 in others" in ran.err
     ran = run("flops", file, "--ctx", "29", "--explain")
-    words = " ".join(ran.out.split())
+    words = ran.out_line
     assert "Nc1 = 4 chunks of new tokens, T / Pcmam rounded up" in words, ran.out
     assert "Nc2 = 2 chunks of new tokens, T / Pcdel rounded up" in words
     own["decoder"]["kind1"]["delta_net"]["chunk"] = 8
     (tmp_path / "mine.toml").write_text(as_toml(own), encoding="utf-8")
-    assert "Nc = 4 chunks of new tokens, T / Pc rounded up" in " ".join(run("formula", file).out.split())
+    assert "Nc = 4 chunks of new tokens, T / Pc rounded up" in run("formula", file).out_line
 
 
 @pytest.mark.parametrize("of", ["flops", "params", "kv"])

@@ -47,11 +47,11 @@ def test_of_all_presets_those_that_keep_nothing_are_left_out_by_name(run) -> Non
     ran = run("memory", "--kv", "--json")
     alone = {name for name in presets.names() if not presets.load(name).has_cache}
     assert ran.code == 0 and {"bert-base", "bert-large", "bge-m3"} <= alone
-    named, why = " ".join(ran.err.split()).removeprefix("hint: not included: ").split(" (", 1)
+    named, why = ran.err_line.removeprefix("hint: not included: ").split(" (", 1)
     few, others = named.split(" and ")
     assert others == f"{len(alone) - 12} more, listed in --json"
     assert why.startswith("nothing is cached between steps)")
-    document = json.loads(ran.out)
+    document = ran.document
     left_out = [model["model"] for model in document["models_skipped"]]
     assert set(left_out) == alone and few.split(", ") == left_out[:12]
     assert {model["model"] for model in document["models"]} == set(presets.names()) - alone
@@ -65,12 +65,12 @@ def test_the_papers_shapes_are_about_what_it_says() -> None:
 
 def test_an_encoders_tables_are_embeddings(run) -> None:
     """BART's one token table of 193 rows and a position table of 37 + 2 rows on each side, 60 numbers a row."""
-    facts = json.loads(run("params", "-", "--json", stdin=json.dumps(TINY["bart"]).encode()).out)["models"][0]
+    facts = run("params", "-", "--json", stdin=json.dumps(TINY["bart"]).encode()).models[0]
     assert facts["embedding_params"] == (193 + 2 * (37 + 2)) * 60
     assert facts["non_embedding_params"] == facts["total_params"] - (193 + 2 * (37 + 2)) * 60
     # An encoder with a token table of its own: 227 and 229 rows, 29 and 31 positions, 48 numbers a row.
     own = SHAPES["custom, pre-norm and idle"]
-    facts = json.loads(run("params", "-", "--json", stdin=json.dumps(own).encode()).out)["models"][0]
+    facts = run("params", "-", "--json", stdin=json.dumps(own).encode()).models[0]
     assert facts["embedding_params"] == (227 + 229 + 29 + 31) * 48
 
 
@@ -115,15 +115,15 @@ def test_a_causal_text_is_read_whole(run) -> None:
 )
 def test_images_are_swept_by_their_size(run, name: str, instead: str) -> None:
     ran = run("sweep", name, "--ctx", "1k,4k")
-    assert ran.code == 2 and "so --ctx does not apply" in " ".join(ran.err.split())
+    assert ran.code == 2 and "so --ctx does not apply" in ran.err_line
     field, _, sizes = instead.partition("=")
-    assert f"change the image size: --set {field}={sizes.split(',')[1]}" in " ".join(ran.err.split())
+    assert f"change the image size: --set {field}={sizes.split(',')[1]}" in ran.err_line
     for asked in ("flops", "memory", "train", "formula", "verify"):
         assert run(asked, name, "--ctx", "512").err == ran.err
     assert run("solve", name, "--for", "ctx", "--until", "total_flops=1T").err == ran.err
     own = str(load(name).loaded.context)
     assert run("flops", name, "--ctx", own).out == run("flops", name).out
-    listed = json.loads(run("memory", name, "gpt2", "--ctx", "512", "--json").out)
+    listed = run("memory", name, "gpt2", "--ctx", "512", "--json").document
     assert listed["models_skipped"][0]["model"] == name
     swept = run("sweep", name, "--set", instead, columns=120)
     assert swept.code == 0 and len(swept.out.split("\n\n")[1].splitlines()) == 2 + len(instead.split(","))

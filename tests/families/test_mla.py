@@ -174,8 +174,8 @@ def test_formulas_and_differences_name_their_forms(run) -> None:
     ):
         ran = run("formula", "deepseek-v2-lite", *options, columns=300)
         assert ran.code == 0 and f"Latent attention is counted in {form} form," in ran.out and spec in ran.out
-        facts = json.loads(run("formula", "deepseek-v2-lite", *options, "--json").out)["models"][0]
-        flops = json.loads(run("flops", "deepseek-v2-lite", *options, "--json").out)["models"][0]
+        facts = run("formula", "deepseek-v2-lite", *options, "--json").models[0]
+        flops = run("flops", "deepseek-v2-lite", *options, "--json").models[0]
         assert facts["latent_attention"] == form and facts["total_flops"] == flops["total_flops"]
     facts = json.loads(load("deepseek-v2-lite").diff(ctx=4096, to_ctx=8192, decode=True).to_json())["models"][0]
     assert [facts[side]["latent_attention"] for side in ("old_side", "new_side")] == ["absorbed", "absorbed"]
@@ -203,7 +203,7 @@ def test_layers_that_read_the_latents_of_others(run, tmp_path: Path) -> None:
     file.write_text(
         json.dumps({**LARGE, "num_hidden_layers": 8, "no_rope_layers": [1] * 8, "kv_source_layers": [0] * 8})
     )
-    assert "7 of 8 layers reuse the latents of other layers." in " ".join(run("memory", "--kv", str(file)).out.split())
+    assert "7 of 8 layers reuse the latents of other layers." in run("memory", "--kv", str(file)).out_line
     refused = run("params", str(file), "--pp", "2")
     assert refused.code == 2 and "--pp does not support latents of an earlier layer" in refused.err
 

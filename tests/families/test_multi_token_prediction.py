@@ -63,7 +63,7 @@ def test_the_layers_of_a_dspark_draft(run, tmp_path: Path) -> None:
     ends = 4096 * 12288 + 2 * 4096 + 2 * 129280 * 256 + 4352 + 4 + 4 * 16384 + 1
     params = 3 * (experts + attention + streams + 2 * 4096) + ends
     assert params == 19_845_850_215
-    (model,) = json.loads(run("params", str(path), "--json").out)["models"]
+    (model,) = run("params", str(path), "--json").models
     assert model["not_included"] == {
         "kind": "DSpark",
         "field": "dspark_target_layer_ids",
@@ -72,8 +72,8 @@ def test_the_layers_of_a_dspark_draft(run, tmp_path: Path) -> None:
     }
     ran = run("memory", str(path), "--ctx", "1")
     said = "Not included: 3 DSpark layers (dspark_target_layer_ids), 10.1 GiB of weights."
-    assert said in " ".join(ran.out.split()) and "unknown" not in ran.err
+    assert said in ran.out_line and "unknown" not in ran.err
     shorter = {**preset, "compress_ratios": ratios[:44], **draft}
     path.write_text(json.dumps(shorter))
-    (model,) = json.loads(run("params", str(path), "--json").out)["models"]
+    (model,) = run("params", str(path), "--json").models
     assert (model["not_included"]["layers"], model["not_included"]["params"]) == (3, None)

@@ -44,17 +44,17 @@ def test_fields_of_towers(run) -> None:
 def test_a_part_alone(run, llava: str) -> None:
     for command in ("params", "flops", "memory"):
         ran = run(command, llava, "--part", "vision", "--json")
-        (model,) = json.loads(ran.out)["models"]
+        (model,) = ran.models
         assert model["left_out"] == ["text_config", "multi_modal_projector"] and model["family"] == "clip_vision_model"
         assert "only the vision model is counted, without text_config, multi_modal_projector" in ran.err
     # 24² patches of 14 pixels and the class token
     flops = load(LLAVA).part("vision").flops().models[0]
     assert flops["workload"]["tokens"] == 577 == load(LLAVA).part("vision").loaded.context
     plain, text = (run("params", llava, *part, "--json") for part in ((), ("--part", "text")))
-    (one,), (other,) = (json.loads(ran.out)["models"] for ran in (plain, text))
+    (one,), (other,) = (ran.models for ran in (plain, text))
     assert one["total_params"] == other["total_params"] and one["left_out"] == other["left_out"] == ["vision_config"]
     ran = run("flops", llava, "--part", "vision", "--set", "image_size=224", "--json")
-    assert json.loads(ran.out)["models"][0]["workload"]["tokens"] == 257
+    assert ran.models[0]["workload"]["tokens"] == 257
     assert load(LLAVA).part("vision", image_size=224).loaded.context == 257
 
 
@@ -78,7 +78,7 @@ def test_all_parts_add_up_to_the_published_total(name: str) -> None:
 def test_both_parts_are_answered_together(run, llava: str) -> None:
     ran = run("params", llava, "--part", "both")
     assert ran.out.splitlines()[1] == "7,063,427,072 parameters together." and "warning" not in ran.err
-    document = json.loads(run("params", llava, "--part", "both", "--json").out)
+    document = run("params", llava, "--part", "both", "--json").document
     assert document["answer"] == "7,063,427,072 parameters together."
     assert [(one["model"], one["total_params"]) for one in document["models"]] == [
         ("llava.json:text", 6_738_939_904),
@@ -91,7 +91,7 @@ def test_both_parts_are_answered_together(run, llava: str) -> None:
     ):
         command, *more = asked.split()
         ran = run(command, llava, "--part", "both", *more)
-        assert (ran.code, ran.out) == (2, "") and says in " ".join(ran.err.split())
+        assert (ran.code, ran.out) == (2, "") and says in ran.err_line
 
 
 def test_a_thinker_answers_for_its_encoder_of_images(run, tmp_path: Path) -> None:
@@ -116,21 +116,17 @@ def test_every_command_refuses_a_part_of_one_model(run, command: str) -> None:
     more = {"explore": ["--output", "-"]}.get(command, [])
     ran = run(command, "gpt2", "--part", part, *more)
     assert (ran.code, ran.out) == (2, "")
-    assert " ".join(ran.err.split()) == (
-        f"error: gpt2 has no other parts: --part {part} does not apply hint: leave it out"
-    )
+    assert ran.err_line == (f"error: gpt2 has no other parts: --part {part} does not apply hint: leave it out")
 
 
 def test_how_a_part_of_a_quantized_whole_is_stored_is_not_guessed(run, tmp_path: Path) -> None:
     """Published files leave the encoder in bf16, whatever the rules for names say."""
     (path := tmp_path / "whole.json").write_text(json.dumps({**LLAVA, "quantization_config": {"quant_method": "fp8"}}))
-    assert json.loads(run("params", str(path), "--part", "vision", "--json").out)["models"][0]["total_params"] == (
-        303_507_456
-    )
+    assert run("params", str(path), "--part", "vision", "--json").models[0]["total_params"] == (303_507_456)
     assert run("flops", str(path), "--part", "vision").code == 0
     ran = run("memory", str(path), "--part", "vision")
-    assert ran.code == 2 and "the format of this part is not supported" in " ".join(ran.err.split())
-    assert "give --dtype bf16 or another format" in " ".join(ran.err.split())
+    assert ran.code == 2 and "the format of this part is not supported" in ran.err_line
+    assert "give --dtype bf16 or another format" in ran.err_line
     assert run("memory", str(path), "--part", "vision", "--dtype", "bf16").code == 0
 
 
@@ -138,7 +134,7 @@ FP8: dict[str, Any] = {"quant_method": "fp8", "activation_scheme": "static", "we
 
 
 def weights_of(run, path: Path, *more: str) -> list[int]:
-    document = json.loads(run("memory", str(path), "--part", "both", "--json", *more).out)
+    document = run("memory", str(path), "--part", "both", "--json", *more).document
     return [one["weights_bytes"] for one in document["models"]]
 
 
@@ -151,7 +147,7 @@ def test_the_context_of_the_text_model_leaves_an_encoder_counted(run, tmp_path: 
         ran = run("memory", str(path), "--part", "both", *more)
         assert sum(weights_of(run, path, *more)) == whole and " together." in ran.out.splitlines()[1]
         assert "llava.json:vision" not in ran.err
-    document = json.loads(run("memory", str(path), "--part", "both", "--ctx", "1k", "--json").out)
+    document = run("memory", str(path), "--part", "both", "--ctx", "1k", "--json").document
     assert [one["workload"]["keys"] for one in document["models"]] == [1024, 577]
 
 
@@ -171,8 +167,8 @@ def test_a_part_that_cannot_be_counted_is_named_first(run, tmp_path: Path, named
     raw = {**DEVSTRAL, "quantization_config": {**FP8, "modules_to_not_convert": ["lm_head", *named]}}
     (path := tmp_path / "devstral.json").write_text(json.dumps(raw))
     ran = run("memory", str(path), "--part", "both", "--ctx", "1k")
-    assert " batch 1 Not included: devstral.json:vision. 23.4 GiB: 23.2 GiB of weights" in " ".join(ran.out.split())
-    document = json.loads(run("memory", str(path), "--part", "both", "--ctx", "1k", "--json").out)
+    assert " batch 1 Not included: devstral.json:vision. 23.4 GiB: 23.2 GiB of weights" in ran.out_line
+    document = run("memory", str(path), "--part", "both", "--ctx", "1k", "--json").document
     assert document["models"][0]["left_out"] == ["devstral.json:vision"]
 
 
@@ -184,8 +180,8 @@ def test_what_is_left_out_is_named(run, llava: str, tmp_path: Path) -> None:
     (path := tmp_path / "idefics2.json").write_text(json.dumps(whole_of("idefics2")))
     ran = run("flops", str(path), "--part", "both")
     assert ran.out.splitlines()[1].endswith(" FLOPs together, without connector.")
-    assert "two models are counted, without connector" in " ".join(ran.err.split())
-    document = json.loads(run("flops", str(path), "--part", "both", "--json").out)
+    assert "two models are counted, without connector" in ran.err_line
+    document = run("flops", str(path), "--part", "both", "--json").document
     assert [one["left_out"] for one in document["models"]] == [["connector"]] * 2
 
 
@@ -214,8 +210,8 @@ def test_the_projector_is_counted_and_named(run, tmp_path: Path) -> None:
     for command, answer in (("params", "24,011,361,280 parameters together."), ("memory", " GiB together.")):
         ran = run(command, str(path), "--part", "both")
         assert ran.out.splitlines()[1].endswith(answer) and "warning" not in ran.err
-        assert "devstral.json:vision includes the projector: 35,652,608 parameters." in " ".join(ran.out.split())
-        document = json.loads(run(command, str(path), "--part", "both", "--json").out)
+        assert "devstral.json:vision includes the projector: 35,652,608 parameters." in ran.out_line
+        document = run(command, str(path), "--part", "both", "--json").document
         assert sum(one["total_params"] for one in document["models"]) == 24_011_361_280
         assert [one["left_out"] for one in document["models"]] == [[], []]
     # Devstral Small 2: 110 x 110 patches, of which four become one row in the first product.
@@ -226,14 +222,14 @@ def test_the_projector_is_counted_and_named(run, tmp_path: Path) -> None:
         "projector.linear_1": 2 * rows * 1024 * 5120,
         "projector.linear_2": 2 * rows * 5120**2,
     }
-    document = json.loads(run("flops", str(path), "--part", "both", "--json").out)
+    document = run("flops", str(path), "--part", "both", "--json").document
     assert document["answer"].endswith(" FLOPs together.")
     text, vision = document["models"]
     assert text["left_out"] == vision["left_out"] == []
     assert {one["path"]: one["flops"] for one in vision["lines"] if "projector" in one["path"]} == products
-    alone = json.loads(run("flops", str(path), "--part", "vision", "--json").out)["models"][0]["total_flops"]
+    alone = run("flops", str(path), "--part", "vision", "--json").models[0]["total_flops"]
     assert vision["total_flops"] - alone == vision["components"]["projector"] == sum(products.values())
-    said = " ".join(run("flops", str(path), "--part", "both").out.split())
+    said = run("flops", str(path), "--part", "both").out_line
     assert "devstral.json:vision includes the projector: 216 G FLOPs." in said
 
 

@@ -59,7 +59,7 @@ def test_every_word_holds_for_a_body(run, tmp_path: Path, command: str, family, 
             assert ran.code == 2 and "encoders have no KV cache" in ran.err
             continue
         assert ran.code == 0, ran.err
-        said = " ".join(ran.out.split()).replace('"logits": null', "").replace('"tied_head": null', "")
+        said = ran.out_line.replace('"logits": null', "").replace('"tied_head": null', "")
         said = said.replace("no logits are computed", "")
         assert [word for word in SENTENCES if word in said] == []
 

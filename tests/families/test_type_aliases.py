@@ -143,7 +143,7 @@ def test_what_a_body_is_called_whose_file_names_a_head_too(run, tmp_path, family
     other = "ForCausalLM" if family == "llama" else "ForMaskedLM"
     file = tmp_path / "config.json"
     file.write_text(json.dumps({**TINY[family], "architectures": [f"{stem}Model", f"{stem}{other}"]}))
-    said = " ".join(run("params", str(file)).err.split())
+    said = run("params", str(file)).err_line
     assert f"only the {word} is counted, without {stem}{other}" in said
 
 

@@ -1,9 +1,11 @@
 """The command line in this process: what it printed, and a limit of its CPU time."""
 
 import contextlib
+import json
 import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -15,6 +17,24 @@ class Ran:
     code: int
     out: str
     err: str
+
+    @property
+    def document(self) -> Any:
+        """What `--json` prints."""
+        return json.loads(self.out)
+
+    @property
+    def models(self) -> Any:
+        return self.document["models"]
+
+    @property
+    def out_line(self) -> str:
+        """The output in one line, as it would be in a wide terminal."""
+        return " ".join(self.out.split())
+
+    @property
+    def err_line(self) -> str:
+        return " ".join(self.err.split())
 
 
 Run = Callable[..., Ran]

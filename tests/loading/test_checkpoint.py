@@ -28,14 +28,14 @@ def test_what_has_no_config_is_listed_and_what_has_no_files_is_refused(run: Run,
     })  # fmt: skip
     ran = run("check", str(tmp_path / "some"))
     assert ran.code == 0
-    said = " ".join(ran.out.split())
+    said = ran.out_line
     assert "80 B in one file: 64 B fp8, 16 B fp32; not compared: there is no config.json next to it" in said
     assert "layers.*.q fp8 2 64 64 B 80.0%" in said
     report = tfacct.checkpoint(tmp_path / "some")
     assert report.agrees and report.models[0]["agrees"] is None and report.models[0]["family"] is None
     (tmp_path / "some" / "config.json").write_text('{"model_type": "elephant"}')
     ran = run("check", str(tmp_path / "some"))
-    assert ran.code == 0 and "unknown model_type 'elephant'" in " ".join(ran.out.split())
+    assert ran.code == 0 and "unknown model_type 'elephant'" in ran.out_line
     ran = run("check", "gpt2")
     assert ran.code == 2 and "`tfacct verify gpt2`" in ran.err and "`tfacct check FILES --config gpt2`" in ran.err
 
@@ -211,7 +211,7 @@ def test_an_index_names_files_beside_it_and_what_they_hold(run: Run, tmp_path: P
     both = {"w": "a.safetensors", "v": "b.safetensors"}
     assert run("check", str(index(tmp_path, both, metadata={"total_size": 48}))).code == 0
     ran = run("check", str(index(tmp_path, both, metadata={"total_size": 47})))
-    assert "The index lists 47 bytes of tensors, the files have 48." in " ".join(ran.out.split())
+    assert "The index lists 47 bytes of tensors, the files have 48." in ran.out_line
     ran = run("check", str(index(tmp_path, {**both, "u": "b.safetensors"})))
     assert ran.code == 2 and "b.safetensors lacks 'u', which the index lists there" in ran.err
     ran = run("check", str(index(tmp_path, {"w": "a.safetensors", "u": "b.safetensors"})))
@@ -243,7 +243,7 @@ def test_folders_of_nothing_loops_pipes_and_shards(run: Run, tmp_path: Path) -> 
     written(shards / "model-00001-of-00002.safetensors", {"a": ("F32", (2, 3))})
     assert "lacks model-00002-of-00002.safetensors" in run("check", str(shards)).err
     ran = run("check", str(shards / "model-00001-of-00002.safetensors"))
-    assert ran.code == 0 and "it is one of 2 files" in " ".join(ran.out.split())
+    assert ran.code == 0 and "it is one of 2 files" in ran.out_line
     written(shards / "model-00003-of-00003.safetensors", {"b": ("F32", (2, 3))})
     assert "files of several models" in run("check", str(shards)).err
     (shards / "model-00003-of-00003.safetensors").rename(shards / "model-00002-of-00002.safetensors")

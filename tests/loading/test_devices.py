@@ -82,7 +82,7 @@ def test_the_devices_that_are_asked_for_most() -> None:
 @pytest.mark.parametrize("name", [name for name, seen in SEEN.items() if "torch_mib" in seen])
 def test_memory_is_what_torch_reports(name: str, run: Run) -> None:
     """Both totals of a card: torch's, which every budget uses, and the board's."""
-    (row,) = json.loads(run("devices", name, "--json").out)["rows"]
+    (row,) = run("devices", name, "--json").document["rows"]
     least, most = (end * 2**20 for end in SEEN[name]["torch_mib"])
     assert least <= row["memory_bytes"] <= most and row["memory_from"] == "torch"
     assert (
@@ -110,7 +110,7 @@ def test_every_estimate_says_whose_memory_it_uses(board: str, run: Run) -> None:
         (81_090, "torch"),
         (24_000, "nvidia-smi"),
     ]
-    known = " ".join(run("memory", "gpt2", "--on", board, "-v").out.split())
+    known = run("memory", "gpt2", "--on", board, "-v").out_line
     assert "0.9 of 23.4 GiB (the board's memory; torch reports 0.4–3% less), less" in known
 
 
@@ -140,7 +140,7 @@ def test_a_file_in_this_folder_is_told_from_a_name(tmp_path: Path, monkeypatch, 
         assert run(*asked.split()).err.endswith("hint: x96.toml is a device file: give its name with the ending\n")
     ran = run("devices", "x96.toml", columns=120)
     assert "96,000,000,000 bytes (91,553 MiB), from the device file" in ran.out and "nvidia-smi" not in ran.out
-    (row,) = json.loads(run("devices", "x96.toml", "--json").out)["rows"]
+    (row,) = run("devices", "x96.toml", "--json").document["rows"]
     assert row["memory_from"] == row["board_from"] == "own"
 
 
@@ -157,9 +157,9 @@ def test_a_budget_by_name() -> None:
 
 @pytest.mark.parametrize("name", ["h100-sxm", "tpu-v5p", "m3-max"])
 def test_one_device_is_the_row_of_all(name: str, run: Run) -> None:
-    every = json.loads(run("devices", "--json").out)["rows"]
+    every = run("devices", "--json").document["rows"]
     assert len(every) == len(devices.paths()) and tfacct.devices("t4").title == "T4"
-    (one,) = json.loads(run("devices", name, "--json").out)["rows"]
+    (one,) = run("devices", name, "--json").document["rows"]
     assert one == next(row for row in every if row["device"] == name)
     assert run("devices", name, "--csv").out.splitlines()[0].startswith("device,bf16,")
 

@@ -162,7 +162,7 @@ def test_a_text_of_others_does_not_steer_the_terminal(run, tmp_path: Path, comma
         if command == "models" and not form and file != config:
             assert "abc" in ran.out
         if form == ["--json"] and command == "models" and file == preset_file:
-            assert json.loads(ran.out)["models"][0]["origin"]["url"] == STEERING
+            assert ran.models[0]["origin"]["url"] == STEERING
 
 
 def test_an_error_in_python_does_not_steer_it_either() -> None:

@@ -238,7 +238,7 @@ def test_a_format_in_a_file_of_its_own_is_fetched_too(ask: Ask, server: Hub, tmp
     fetched = ask("memory", ID, "--json")
     assert fetched.out.replace(ID, "file.json") == ask("memory", str(tmp_path / "file.json"), "--json").out
     assert ask("memory", ID, "--json", HF_HUB_OFFLINE="1").out == fetched.out
-    assert json.loads(fetched.out)["models"][0]["dtype_from"] == "published"
+    assert fetched.models[0]["dtype_from"] == "published"
     assert "hf_quant" not in " ".join(path for _, path, _ in server.asked[4:])
 
 
@@ -314,17 +314,16 @@ def test_revisions_and_where_they_came_from(ask: Ask, server: Hub) -> None:
     for revision, shown, vocabulary in [
         ("main", "main", 73), ("v1.0", "v1.0", 74), ("refs/pr/3", "refs/pr/3", 74), (COMMIT, COMMIT[:7], 73),
     ]:  # fmt: skip
-        (model,) = json.loads(ask("models", f"{ID}@{revision}", "--json").out)["models"]
+        (model,) = ask("models", f"{ID}@{revision}", "--json").models
         assert model["model"] == f"{ID}@{shown}"
         assert model["config"]["vocab_size"] == vocabulary
         assert model["origin"]["revision"] == (COMMIT if vocabulary == 73 else OTHER_COMMIT)
     before = len(server.asked)
     assert ask("flops", f"{ID}@{COMMIT}").code == 0
     assert len(server.asked) == before, "a commit never changes: what is in the cache needs no question"
-    ran = ask("models", ID)
-    said = " ".join(ran.out.split())
+    said = ask("models", ID).out_line
     assert f"source: {server.url}/{ID}, fetched at {COMMIT}" in said and "expected parameters" not in said
-    (model,) = json.loads(ask("models", ID, "--json", HF_HUB_OFFLINE="1").out)["models"]
+    (model,) = ask("models", ID, "--json", HF_HUB_OFFLINE="1").models
     assert model["origin"] == {
         "url": f"{server.url}/{ID}", "kind": "cached", "via": None, "revision": COMMIT,
         "expected_params": None, "expected_from": None,
@@ -449,7 +448,7 @@ def test_the_hub_is_asked_first_and_the_preset_answers_where_it_does_not(ask: As
 
     def vocabulary(model: str, **environment: str) -> tuple[str, int, str]:
         ran = ask("models", model, "--json", **environment)
-        (said,) = json.loads(ran.out)["models"]
+        (said,) = ran.models
         return said["model"], said["config"]["vocab_size"], ran.err
 
     page = f"https://huggingface.co/{PRESET_ID}/blob/main/config.json"
@@ -487,7 +486,7 @@ def test_the_cache_serves_when_the_hub_does_not(ask: Ask, server: Hub) -> None:
     server.answers[f"{ID}@main"] = refusal(404, "RepoNotFound")
     assert ask("flops", ID).code == 2
     server.answers[f"{ID}@main"] = Answer(CONFIG_OF_OTHER, headers={"X-Repo-Commit": OTHER_COMMIT})
-    (model,) = json.loads(ask("models", ID, "--json").out)["models"]
+    (model,) = ask("models", ID, "--json").models
     assert (model["config"]["vocab_size"], model["origin"]["kind"]) == (74, "fetched")
 
 
@@ -508,7 +507,7 @@ def test_a_file_of_that_name_wins(ask: Ask, server: Hub, tmp_path: Path) -> None
     folder = tmp_path / "work" / ID
     folder.mkdir(parents=True)
     (folder / "config.json").write_bytes(CONFIG)
-    (model,) = json.loads(ask("params", ID, "--json").out)["models"]
+    (model,) = ask("params", ID, "--json").models
     assert (model["model"], server.asked) == ("Qwen2-7B-Chat", [])
 
 

@@ -2,7 +2,6 @@
 embedding. Kind: golden, law, refusal.
 """
 
-import json
 from typing import Any
 
 import pytest
@@ -122,7 +121,7 @@ def test_weights_larger_than_the_budget_are_a_verdict(paged: dict[str, int], run
     assert not found.fit["fits"] and found.fit["largest_context"] == found.fit["largest_batch"] == 0
     assert found.pages is None
     ran = run("memory", "llama-3.1-70b", "--on", "h100-sxm", *(["--kv-block", "16"] if paged else []))
-    assert (ran.code, ran.err) == (0, "") and found.answer in " ".join(ran.out.split())
+    assert (ran.code, ran.err) == (0, "") and found.answer in ran.out_line
     assert load("llama-3.1-70b").memory(on="4xh100-sxm", **paged).fit["fits"]
     assert not load("llama-3.1-70b").memory(on="2xh100-sxm", **paged).fit["fits"]
 
@@ -207,7 +206,7 @@ def test_a_step_past_it_cannot_run(run: Run) -> None:
         load("bart-base").plan(gpus=1, on="h100-sxm", source=1025)
     assert load("xglm-564m").memory(ctx=4096, on="24GiB").fit["fits"]
     counted = run("flops", "gpt2-xl", "--ctx", "16384", "--json")
-    assert counted.code == 0 and json.loads(counted.out)["models"][0]["total_flops"] > 10**14
+    assert counted.code == 0 and counted.models[0]["total_flops"] > 10**14
 
 
 @pytest.mark.parametrize(("more", "replicas"), [({"zero": 1}, 8), ({"zero": 3}, 8), ({"zero": 2, "tp": 2}, 4)])

@@ -77,7 +77,7 @@ def test_a_list_without_the_head_takes_it(run, tmp_path: Path) -> None:
     """As transformers reads it: a list replaces the modules that it would leave by itself. What is left is named."""
     config, left = tmp_path / "config.json", {"quant_method": "fp8", "modules_to_not_convert": ["lm_head"]}
     config.write_text(json.dumps({**LLAMA, "quantization_config": left}))
-    told = " ".join(run("memory", str(config)).out.split())
+    told = run("memory", str(config)).out_line
     assert "the weight matrices of the layers, in 8-bit numbers" in told and "Also unquantized: lm_head." in told
     said = {"quant_method": "fp8", "weight_block_size": [8, 8], "modules_to_not_convert": ["mlp.down_proj"]}
     head = formats.fp8((8, 8)).matrix(96, 72)
@@ -260,7 +260,7 @@ def test_gptq_with_rules_for_modules(run, tmp_path: Path) -> None:
     assert plain() - weighed(LLAMA, {**GPTQ, "dynamic": first}) == 2 * (plain() - weighed(LLAMA, GPTQ)) // 3
     config = tmp_path / "config.json"
     config.write_text(json.dumps({**LLAMA, "quantization_config": {**GPTQ, "dynamic": kept}}))
-    told = " ".join(run("memory", str(config)).out.split())
+    told = run("memory", str(config)).out_line
     assert "Also unquantized: attn.k_proj, attn.o_proj, attn.q_proj, attn.v_proj and 1 more." in told
 
 
@@ -331,16 +331,16 @@ def test_every_command_that_weighs_takes_it(run, tmp_path: Path) -> None:
     file = tmp_path / "config.json"
     said = {"quant_method": "fp8", "weight_block_size": [8, 8], "modules_to_not_convert": ["model.layers.1", "lm_head"]}
     file.write_text(json.dumps({**LLAMA, "quantization_config": said}))
-    memory = json.loads(run("memory", str(file), "--json").out)["models"][0]
+    memory = run("memory", str(file), "--json").models[0]
     assert memory["workload"]["dtype"] == "fp8-block" and memory["weights_bytes"] < 2 * memory["total_params"]
-    moved = json.loads(run("flops", str(file), "--bytes", "--decode", "--json").out)["models"][0]
-    plain = json.loads(run("flops", str(file), "--bytes", "--decode", "--dtype", "bf16", "--json").out)["models"][0]
+    moved = run("flops", str(file), "--bytes", "--decode", "--json").models[0]
+    plain = run("flops", str(file), "--bytes", "--decode", "--dtype", "bf16", "--json").models[0]
     assert moved["total_read_bytes"] < plain["total_read_bytes"]
-    swept = json.loads(run("sweep", str(file), "--ctx", "64", "--metric", "weights_bytes", "--json").out)["models"][0]
+    swept = run("sweep", str(file), "--ctx", "64", "--metric", "weights_bytes", "--json").models[0]
     assert swept["lines"][0]["weights_bytes"] == memory["weights_bytes"]
-    assert "in some layers: attn.k_proj" in " ".join(run("memory", str(file)).out.split())
+    assert "in some layers: attn.k_proj" in run("memory", str(file)).out_line
     assert run("memory", str(file), "--on", "1MiB").code == 0
-    assert "no single formula" in " ".join(run("memory", str(file), "--explain").err.split())
+    assert "no single formula" in run("memory", str(file), "--explain").err_line
 
 
 def test_auto_round_packs_as_gptq_without_groups_of_inputs() -> None:

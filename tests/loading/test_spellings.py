@@ -27,7 +27,7 @@ def test_the_same_model(run, typed: str, preset: str) -> None:
 
 @pytest.mark.parametrize(("typed", "preset"), NAMES["same_sizes"].items())
 def test_a_model_of_the_same_sizes(run, typed: str, preset: str) -> None:
-    (model,) = json.loads(run("params", typed, "--json").out)["models"]
+    (model,) = run("params", typed, "--json").models
     assert model["model"] == preset
     assert model["notes"][-1].startswith(f"using preset {preset} for ")
     assert ", which has the same sizes" in model["notes"][-1]
@@ -42,7 +42,7 @@ def test_what_the_page_holds_beside_the_preset_is_named(run) -> None:
     assert (ran.code, ran.out) == (2, "") and "kimi-k2.5-vision is its encoder of images" in ran.err
     assert run("params", "openai/clip-vit-large-patch14").out == run("params", "clip-vit-large-patch14-vision").out
     ran = run("flops", "google/gemma-3-4b-pt", "gpt2", "--ctx", "9", "--json")
-    first, second = json.loads(ran.out)["models"]
+    first, second = ran.models
     assert first["left_out"] == ["vision_config"] and second["left_out"] == []
     assert "only the language model is counted, without vision_config" in ran.err
     assert run("flops", "gemma-3-4b-text").err == ""
@@ -68,7 +68,7 @@ def test_the_preset_that_is_used_is_named(run) -> None:
     ran = run("params", "mistral-7b")
     assert ran.code == 0 and ran.out == run("params", "mistral-7b-v0.3").out != run("params", "mistral-7b-v0.1").out
     named = "using preset mistral-7b-v0.3 for mistral-7b, the newest of mistral-7b-v0.1, mistral-7b-v0.3"
-    assert named in " ".join(ran.err.split())
+    assert named in ran.err_line
     ran = run("sweep", "gpt2-small", "--ctx", "8,16", "--set", "n_layer=1,2", "--metric", "total_params")
     assert ran.code == 0 and ran.err.count("using preset gpt2 for gpt2-small") == 1
     report = tfacct.load("gpt2-small", n_layer=1).params()
@@ -84,7 +84,7 @@ def test_a_path_is_a_path_and_a_file_of_that_name_wins(run, tmp_path: Path, monk
     (tmp_path / "gpt2-small").mkdir()
     config = {"model_type": "gpt2", "vocab_size": 7, "n_embd": 4, "n_layer": 1, "n_head": 1}
     (tmp_path / "gpt2-small" / "config.json").write_text(json.dumps(config))
-    assert json.loads(run("models", "gpt2-small", "--json").out)["models"][0]["config"]["vocab_size"] == 7
+    assert run("models", "gpt2-small", "--json").models[0]["config"]["vocab_size"] == 7
 
 
 def test_each_name_means_one_preset() -> None:

@@ -241,7 +241,7 @@ def test_how_much_more_the_files_hold_is_said(run, tmp_path: Path) -> None:
     assert "of tensors" not in run("memory", str(at)).out
     index["metadata"]["total_size"] = 2 * count + 2048 * 1024
     folder(at, TINY_LLAMA, **{"model.safetensors.index": index})
-    said = " ".join(run("memory", str(at)).out.split())
+    said = run("memory", str(at)).out_line
     assert "of tensors, 2.00 MiB more than counted." in said
     assert "of tensors" not in run("memory", str(at), "--dtype", "fp32").out
 
@@ -263,7 +263,7 @@ def test_the_first_line_says_which_format_is_assumed(run, tmp_path: Path) -> Non
         assert "in bf16 (assumed), context" in run(*command, str(config)).out.splitlines()[0]
     half = run("memory", str(tmp_path / "half.json")).out.splitlines()[0]
     assert "in bf16 (published in fp16), context" in half
-    both = " ".join(run("memory", str(config), str(tmp_path / "half.json")).out.split())
+    both = run("memory", str(config), str(tmp_path / "half.json")).out_line
     assert both.startswith("Memory to serve in bf16 (assumed for 1 of 2), context")
 
 
@@ -299,14 +299,14 @@ ASKED = (
 @pytest.mark.parametrize("command", ASKED)
 def test_the_json_says_which_format_is_assumed(run, command: str) -> None:
     """In words: tests/printed.toml."""
-    (model,) = json.loads(run(*command.split(), "--json").out)["models"]
+    (model,) = run(*command.split(), "--json").models
     assert model.get("old_side", model.get("on", model))["dtype_from"] == "assumed"
 
 
 def test_the_files_of_a_folder_are_compared_with_its_format(run, tmp_path: Path) -> None:
     at = folder(tmp_path, TINY_LLAMA, hf_quant_config={"quantization": {"quant_algo": "FP8"}})
     safetensors(at / "model.safetensors", **{"model.norm.weight": ("BF16", (TINY_LLAMA["hidden_size"],))})
-    (found,) = json.loads(run("check", str(at), "--json").out)["models"]
+    (found,) = run("check", str(at), "--json").models
     assert found["config_bytes"] == load(str(at)).memory().models[0]["weights_bytes"]
 
 
@@ -356,10 +356,10 @@ def test_an_index_that_contradicts_the_config(run, tmp_path: Path, command: str)
     count = load(config).params().total
     name, *options = command.split()
     at = str(indexed(tmp_path, config, count, a=SHARD))
-    said = " ".join(run(name, at, *options).out.split())
+    said = run(name, at, *options).out_line
     assert "bf16 (assumed)" in said
     assert "The index lists 7.48 GiB of tensors, 7.48 GiB less than counted." in said
-    (model,) = json.loads(run(name, at, *options, "--json").out)["models"]
+    (model,) = run(name, at, *options, "--json").models
     assert (model.get("on", model)["dtype_from"], model.get("on", model)["published_dtype"]) == ("assumed", None)
     assert any("7.48 GiB less than counted" in note for note in model["notes"])
     given = run(name, at, *options, "--dtype", "bf16").out
@@ -368,7 +368,7 @@ def test_an_index_that_contradicts_the_config(run, tmp_path: Path, command: str)
 
 def test_an_index_that_agrees_with_the_config_or_names_no_tensor(run, tmp_path: Path) -> None:
     at = indexed(tmp_path, {**TINY_LLAMA, "torch_dtype": "bfloat16"}, 123_456)
-    said = " ".join(run("memory", str(at)).out.split())
+    said = run("memory", str(at)).out_line
     assert "The index lists 121 KiB of tensors" in said and "0 B of tensors" not in said
     count = load(TINY_LLAMA).params().total
     for said, width in (("bfloat16", 2), ("float32", 4)):
@@ -414,13 +414,13 @@ NEITHER = "stores the cache in nvfp4, which is not supported."
 )
 def test_a_cache_that_model_optimizer_quantizes(run, tmp_path: Path, said: dict[str, Any], words: str | None) -> None:
     at = folder(tmp_path, LLAMA_70B, hf_quant_config={"quantization": said, "producer": FP8["producer"]})
-    out = " ".join(run("memory", str(at)).out.split())
+    out = run("memory", str(at)).out_line
     assert (f"hf_quant_config.json {words}" in out) if words else ("stores the cache" not in out)
-    notes = json.loads(run("memory", str(at), "--json").out)["models"][0]["notes"]
+    notes = run("memory", str(at), "--json").models[0]["notes"]
     assert any("stores the cache" in note for note in notes) is (words is not None)
     (tmp_path / "inside").mkdir()
     inside = folder(tmp_path / "inside", {**LLAMA_70B, "quantization_config": {**said, "quant_method": "modelopt"}})
-    assert (words is None) or f"The config {words}" in " ".join(run("memory", str(inside)).out.split())
+    assert (words is None) or f"The config {words}" in run("memory", str(inside)).out_line
     assert "stores the cache" not in run("memory", str(at), "--kv-dtype", "fp8").out
 
 
@@ -436,8 +436,8 @@ def test_every_command_that_counts_a_cache_says_so(run, tmp_path: Path) -> None:
     for command in COMMANDS:
         name, *options = command.split()
         expected = "hf_quant_config.json stores the cache in 8 bits; --kv-dtype fp8 counts it so."
-        assert expected in " ".join(run(name, str(at), *options).out.split()), command
+        assert expected in run(name, str(at), *options).out_line, command
         assert "stores the cache" not in run(name, str(at), *options, "--kv-dtype", "fp8").out, command
     of_auto_fp8 = {"quant_method": "fp8", "kv_cache_scheme": "static", "activation_scheme": "static"}
     at = folder(tmp_path, {**LLAMA_70B, "quantization_config": of_auto_fp8})
-    assert "--kv-dtype fp8 counts it so" in " ".join(run("memory", str(at)).out.split())
+    assert "--kv-dtype fp8 counts it so" in run("memory", str(at)).out_line

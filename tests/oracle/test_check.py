@@ -342,7 +342,7 @@ def test_a_mistake_of_the_user_is_one_message(run: Run, tmp_path: Path, factory:
     file.write_text(json.dumps(GPT2))
     ran = run("check", factory, "--config", str(file))
     assert (ran.code, ran.out) == (2, ""), ran
-    words = " ".join(ran.err.split())
+    words = ran.err_line
     assert words.startswith("error: ") and said in words and "Traceback" not in ran.err
 
 
@@ -354,7 +354,7 @@ def test_a_file_that_cannot_be_imported_says_why(run: Run, tmp_path: Path) -> No
     }.items():
         (tmp_path / "mine.py").write_text(text)
         ran = run("check", f"{tmp_path / 'mine.py'}:build", "--config", "gpt2")
-        assert ran.code == 2 and said in " ".join(ran.err.split()), ran.err
+        assert ran.code == 2 and said in ran.err_line, ran.err
 
 
 def test_a_factory_may_bring_its_inputs_and_python_may_give_them() -> None:
@@ -378,12 +378,12 @@ def test_the_command_says_agree_and_differ_in_its_exit_code(run: Run, tmp_path: 
     file = tmp_path / "config.json"
     file.write_text(json.dumps(GPT2))
     right = run("check", f"{HERE}:gpt", "--config", str(file), "--input-shape", "2,9")
-    assert right.code == 0 and f"all {GPT_PARAMETERS:,} parameters" in " ".join(right.out.split())
+    assert right.code == 0 and f"all {GPT_PARAMETERS:,} parameters" in right.out_line
     assert "built" in right.err and "built" not in right.out  # what the code prints is no part of the report
     wrong = run("check", f"{HERE}:untied", "--config", str(file), "--json")
-    (model,) = json.loads(wrong.out)["models"]
+    (model,) = wrong.models
     assert wrong.code == 1 and not model["agrees"] and model["differences"][0]["name"] == "head.weight"
-    assert refused(json.loads(wrong.out), "check") == []
+    assert refused(wrong.document, "check") == []
     for columns in (60, 80, 120):
         shown = run("check", f"{HERE}:untied", "--config", str(file), columns=columns).out
         assert max(map(len, shown.splitlines())) <= columns
@@ -405,13 +405,13 @@ def test_a_map_says_which_tensor_is_which(run: Run, tmp_path: Path) -> None:
     )
     assert "already exists" in run(*asked, "--propose-map", str(pairs)).err
     ran = run(*asked, "--map", str(pairs), "--json")
-    (model,) = json.loads(ran.out)["models"]
+    (model,) = ran.models
     assert ran.code == 0 and model["paired_by"] == {"map": 16, "names": 0, "shape": 0, "position": 0}
     # two of them exchanged: a map is believed
     up, down = '"blocks.*.mlp.up_proj.bias"', '"blocks.*.mlp.down_proj.bias"'
     pairs.write_text(text.replace(up, "?").replace(down, up).replace("?", down))
-    assert "blocks.0.mlp.up_proj.bias: 48 wide in the code, 190 in the config" in " ".join(
-        run(*asked, "--map", str(pairs)).out.split()
+    assert (
+        "blocks.0.mlp.up_proj.bias: 48 wide in the code, 190 in the config" in run(*asked, "--map", str(pairs)).out_line
     )
     for line, said in {
         '"body.tik.weight" = "embed.weight"': "did you mean body.tok.weight",
@@ -422,7 +422,7 @@ def test_a_map_says_which_tensor_is_which(run: Run, tmp_path: Path) -> None:
     }.items():
         pairs.write_text(line)
         ran = run(*asked, "--map", str(pairs))
-        assert ran.code == 2 and said in " ".join(ran.err.split()), ran.err
+        assert ran.code == 2 and said in ran.err_line, ran.err
     assert tfacct.check(own.GPT, GPT2, paths={"body.ln_f.weight": "final_norm.weight"}).agrees
 
 

@@ -153,7 +153,7 @@ def test_a_planted_difference_goes_red(run: Run, tmp_path: Path) -> None:
         path = folder(tmp_path / what, ours, tensors)
         ran = run("check", str(path))
         assert ran.code == 1, what
-        assert said in " ".join(ran.out.split()), what
+        assert said in ran.out_line, what
         assert not tfacct.checkpoint(path).agrees
         assert not tfacct.load(dict(ours.raw)).checkpoint(path).agrees
     assert run("check", str(tmp_path / "over"), "--config", "gpt2").code == 1
@@ -164,10 +164,8 @@ def test_another_config_tells_another_story(run: Run, tmp_path: Path) -> None:
     path = folder(tmp_path / "gpt2", ours, of_class(ours))
     ran = run("check", str(path), "--config", str(path), "--set", "n_inner=68")
     assert ran.code == 1
-    assert "transformer.h.0.mlp.c_fc.weight has shape 42 × 67, expected 42 × 68 (and 1 like it)" in " ".join(
-        ran.out.split()
-    )
-    (model,) = json.loads(run("check", str(path), "--config", str(path), "--set", "n_inner=68", "--json").out)["models"]
+    assert "transformer.h.0.mlp.c_fc.weight has shape 42 × 67, expected 42 × 68 (and 1 like it)" in ran.out_line
+    (model,) = run("check", str(path), "--config", str(path), "--set", "n_inner=68", "--json").models
     assert [one["path"] for one in model["differences"]] == [
         "blocks.0.mlp.up_proj.weight",
         "blocks.0.mlp.up_proj.bias",
@@ -462,7 +460,7 @@ def test_the_other_forms(form: str, run: Run, tmp_path: Path) -> None:
         for words in (["gemma"], ["gemma", "--config", "gpt2"], ["alone"]):
             found = run("check", str(tmp_path / words[0]), *words[1:], "--json").out
             assert refused(json.loads(found), "checkpoint") == []
-        (model,) = json.loads(ran.out)["models"]
+        (model,) = ran.models
         assert (model["tensor_bytes"], model["agrees"], model["compared_with"]) == (whole, True, "gemma")
         assert model["not_stored"] == [{"tensor": "lm_head.weight", "why": "tied to the embedding"}]
     else:

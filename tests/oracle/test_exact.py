@@ -188,7 +188,7 @@ def test_a_model_without_a_class_runs_as_the_reference_model() -> None:
 def test_the_json_and_the_first_line(run: Run) -> None:
     ran = run("train", "gpt2", "--exact", "--ctx", "64", "--on", "2GiB", "--json")
     assert ran.code == 0, ran.err
-    document = json.loads(ran.out)
+    document = ran.document
     (facts,) = document["models"]
     assert facts["exact"] and facts["fit"]["fits"] and facts["formula_error"] == 0.0
     assert facts["formula_peak_bytes"] == facts["peak_bytes"] == load("gpt2").train(ctx=64).peak_bytes
@@ -216,7 +216,7 @@ def test_a_slow_class_is_announced(run: Run) -> None:
     mamba = TINY["mamba"]
     ran = run("train", "-", "--exact", "--ctx", "8", stdin=json.dumps(mamba).encode())
     assert ran.code == 0 and "loops over the tokens in Python" in ran.err
-    assert "The formula does not cover this step" in " ".join(ran.out.split())
+    assert "The formula does not cover this step" in ran.out_line
 
 
 def test_progress_is_told_once_it_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:

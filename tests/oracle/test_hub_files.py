@@ -99,7 +99,7 @@ def test_headers_on_the_hub_are_read_by_ranges(hosts: tuple[Host, Host], ask: As
     whole = published(hosts, tmp_path / "files", shards)
     ran = ask("check", ID, "--json")
     assert (ran.code, ran.err) == (0, "")
-    (model,) = json.loads(ran.out)["models"]
+    (model,) = ran.models
     assert (model["tensor_bytes"], model["agrees"], model["model"], len(model["files"])) == (
         whole,
         True,
@@ -165,4 +165,4 @@ def test_offline_the_cache_answers(ask: Ask, tmp_path: Path) -> None:
     (kept / "refs").mkdir()
     (kept / "refs" / "main").write_text(COMMIT)
     ran = ask("check", ID, HF_HUB_OFFLINE="1")
-    assert ran.code == 0 and "every tensor is matched" in " ".join(ran.out.split()), ran.err
+    assert ran.code == 0 and "every tensor is matched" in ran.out_line, ran.err

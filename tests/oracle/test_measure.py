@@ -76,7 +76,7 @@ def test_decode_adds_up_its_steps() -> None:
 def test_the_command_line(run) -> None:
     """The first two blocks of gpt2 at 256 tokens on a CPU, to the byte."""
     ran = run("mfu", "--run", "gpt2", "--set", "n_layer=2", "--ctx", "256", "--steps", "1", "--json")
-    (facts,) = json.loads(ran.out)["models"]
+    (facts,) = ran.models
     assert ran.code == 0
     assert facts["measured_weights_bytes"] == 4 * (124_439_808 - 10 * 7_087_872)
     assert facts["measured_kv_cache_bytes"] == 2 * 2 * 256 * 768 * 4

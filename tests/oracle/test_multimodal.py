@@ -167,8 +167,7 @@ def test_a_second_encoder_without_a_config_is_named_as_not_counted(run, tmp_path
     raw["vision_config"] = vision
     assert any("audio_tower." in name for name in built(raw))
     (path := tmp_path / "omni.json").write_text(json.dumps(raw))
-    ran = run("params", str(path), "--part", "both")
-    assert "parameters together, without audio_config." in " ".join(ran.out.split())
+    assert "parameters together, without audio_config." in run("params", str(path), "--part", "both").out_line
 
 
 def test_verify_asks_the_encoders_own_class(run, llava: str) -> None:
@@ -184,12 +183,12 @@ def test_an_encoder_of_audio_is_the_wholes(run, tmp_path: Path) -> None:
         whole = transformers.VoxtralForConditionalGeneration(transformers.VoxtralConfig(**fields))
     (path := tmp_path / "voxtral.json").write_text(json.dumps(VOXTRAL))
     ran = run("params", str(path), "--part", "both", "--json")
-    document = json.loads(ran.out)
+    document = ran.document
     assert [one["model"] for one in document["models"]] == ["voxtral.json:text", "voxtral.json:audio"]
     assert [one["left_out"] for one in document["models"]] == [[], []]
     assert sum(one["total_params"] for one in document["models"]) == sum(one.numel() for one in whole.parameters())
     ran = run("flops", str(path), "--part", "audio")
-    assert "only the audio model is counted, without text_config, multi_modal_projector" in " ".join(ran.err.split())
+    assert "only the audio model is counted, without text_config, multi_modal_projector" in ran.err_line
 
 
 def test_a_head_of_phi_4_multimodals_encoder_changes_its_counts() -> None:

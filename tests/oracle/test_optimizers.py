@@ -251,8 +251,8 @@ def test_an_order_that_decides_is_an_interval(run: Run) -> None:
 
 
 def test_an_unknown_optimizer_lists_the_known(run: Run) -> None:
-    said = " ".join(run("train", "gpt2", "--optimizer", "zzz").err.split())
+    said = run("train", "gpt2", "--optimizer", "zzz").err_line
     assert all(name in said for name in OPTIMIZERS), said
-    assert "did you mean muon?" in " ".join(run("train", "gpt2", "--optimizer", "muom").err.split())
-    known = " ".join(run("train", "--help-all", columns=120).out.split()).replace("- ", "-")
+    assert "did you mean muon?" in run("train", "gpt2", "--optimizer", "muom").err_line
+    known = run("train", "--help-all", columns=120).out_line.replace("- ", "-")
     assert all(name in known for name in OPTIMIZERS), known

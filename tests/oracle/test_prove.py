@@ -1,6 +1,5 @@
 """The formula is the same polynomial as the reference model's count. Kind: law, refusal."""
 
-import json
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, ClassVar
@@ -265,7 +264,7 @@ def is_in_the_books(facts: dict) -> None:
 def test_the_command_line_proves_the_polynomial_in_the_books(run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Sizes, "edges", lambda _: [])
     ran = run("verify", "--prove", "llama", "--json")
-    (facts,) = json.loads(ran.out)["models"]
+    (facts,) = ran.models
     assert ran.code == 0 and facts["family"] == "llama"
     assert facts["legend"]["G"] == {"meaning": "query heads per key/value head"}
     holds(facts)
@@ -317,7 +316,7 @@ def test_an_assumption_is_no_proof(monkeypatch: pytest.MonkeyPatch, run) -> None
     assert HONEST(traces, {"L": 1}, {})[1] == ["D > 7"]
     monkeypatch.setattr(proofs.Traces, "_at_once", lambda *a: (once(*a)[0], ["D > 7"]))
     monkeypatch.setattr(Sizes, "edges", lambda _: [])
-    (facts,) = json.loads(run("verify", "--prove", "llama", "--json").out)["models"]
+    (facts,) = run("verify", "--prove", "llama", "--json").models
     assert not facts["proven"] and {row["evidence"] for row in facts["statements"]} == {"3 assumptions"}
 
 

@@ -24,7 +24,7 @@ from tfacct.training import step
 def test_the_formula_is_within_its_bound_of_the_class(run: Run, arguments: str) -> None:
     ran = run("verify", "--train", *arguments.split(), "--json")
     assert ran.code == 0, ran.err
-    (facts,) = json.loads(ran.out)["models"]
+    (facts,) = ran.models
     checks = {each["check"]: each for each in facts["cross_checks"]}
     assert [*checks] == ["saved activations", "gradients", "optimizer state", "peak", "peak by torch's MemTracker"]
     assert facts["agrees"] and all(abs(each["error"]) <= 0.01 and each["equal"] for each in checks.values())
@@ -55,7 +55,7 @@ def test_several_models_in_one_table(run: Run, tmp_path: Path) -> None:
         file.write_text(json.dumps({**TINY[name], **small[name]}))
     asked = [*map(str, files.values()), "deberta-v3-base", *"--train --ctx 32 --optimizer adamw-8bit".split()]
     ran = run("verify", *asked)
-    said = " ".join(ran.out.split())
+    said = ran.out_line
     assert ran.code == 0 and "Training steps in bf16 against the class" in said and "deberta-v3-base" in ran.err
 
 
@@ -76,7 +76,7 @@ def test_saved_activations_are_proven(run: Run) -> None:
     """gpt2 with every block run again: two values of B, K, H, F, V and L, three of T."""
     ran = run("verify", "--prove", "gpt2", "--train", "--dtype", "bf16", "--recompute", "full", "--json")
     assert ran.code == 0, ran.err
-    (facts,) = json.loads(ran.out)["models"]
+    (facts,) = ran.models
     whole, *edges = facts["statements"]
     assert facts["proven"] and whole["difference"] == "0 at 192 of 192" and all(edge["proven"] for edge in edges)
     assert {edge["what"] for edge in edges} == {f"saved in bf16 at {at}" for at in ("B = 1", "K = 1", "B = 1, K = 1")}

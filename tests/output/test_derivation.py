@@ -1,6 +1,5 @@
 """A derivation is recomputed from its printed text: every product and every sum. Kind: law, output."""
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -256,7 +255,7 @@ def test_two_windows_have_letters_of_their_own() -> None:
 
 
 def test_each_form(run) -> None:
-    document = json.loads(run("flops", "gpt2", "--ctx", "1k", "--explain", "--json").out)
+    document = run("flops", "gpt2", "--ctx", "1k", "--explain", "--json").document
     (facts,) = document["models"]
     assert document["command"] == "flops" and facts["total_flops"] == facts["derivation"]["total"] == 291648307200
     assert document["answer"] == facts["derivation"]["takeaway"]
@@ -294,7 +293,7 @@ def test_a_training_step_names_its_gradients(run) -> None:
 
 def test_a_budget_is_answered_first(run) -> None:
     asked = ("memory", "llama-3.1-8b", "--ctx", "8k", "--on", "24GiB")
-    plain, derived = (json.loads(run(*asked, *more, "--json").out)["answer"] for more in ((), ("--explain",)))
+    plain, derived = (run(*asked, *more, "--json").document["answer"] for more in ((), ("--explain",)))
     assert derived == f"{plain} {load('llama-3.1-8b').explain('memory', ctx=8192).answer}"
 
 

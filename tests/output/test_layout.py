@@ -111,7 +111,7 @@ def test_no_line_is_wider_than_the_terminal_and_no_number_is_broken(drawn, comma
 
 def test_what_has_no_room_is_named(run) -> None:
     assert "No room" not in run("flops", "gpt2").out  # bars and specs only repeat what stands beside them
-    out = " ".join(run("flops", "gpt2-xl", "--ctx", "16k", columns=60).out.split())
+    out = run("flops", "gpt2-xl", "--ctx", "16k", columns=60).out_line
     assert out.endswith("Columns not shown at this width: each, share.") and "m × k × n times FLOPs ──" in out
 
 
@@ -129,7 +129,7 @@ def test_what_has_no_room_is_named(run) -> None:
     ],
 )
 def test_at_80_columns_bars_shares_and_second_units_leave_first(run, command: str, header: str, hidden: str) -> None:
-    out = " ".join(run(*command.split(), columns=80).out.split())
+    out = run(*command.split(), columns=80).out_line
     assert f"{header} ──" in out
     assert ("Columns not shown at this width" in out) == bool(hidden) and out.endswith(
         f"Columns not shown at this width: {hidden}." if hidden else ""

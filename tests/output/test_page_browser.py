@@ -107,7 +107,7 @@ def test_the_page_has_the_numbers_of_its_command(
         words = shlex.split(tab.js("document.getElementById('command').dataset.command"))
         ran = run(*words[1:], "--json")
         assert ran.code == 0, (link, ran.err)
-        document = json.loads(ran.out)
+        document = ran.document
         assert said(tab) == document, (link, words)
         assert list(said(tab)["models"][0]) == list(document["models"][0])
         assert tab.complaints == [] and len(tab.requests) <= 2, (link, tab.requests)
@@ -373,12 +373,12 @@ def test_a_format_may_quantize_head_and_embedding_too(
     assert tab.js("[dtype.value, also.value].join()") == "awq,+head"
     for more in ("+head", "+head+embed"):
         tab.js(f"also.value = {more!r}; also.dispatchEvent(new Event('change'))")
-        model = json.loads(run("memory", "llama-3.1-8b", "--ctx", "64", "--dtype", f"awq{more}", "--json").out)
+        model = run("memory", "llama-3.1-8b", "--ctx", "64", "--dtype", f"awq{more}", "--json").document
         (known,) = model["models"]
         assert units.binary(known["weights_bytes"]) in tab.js("document.querySelector('.tiles').innerText")
         assert f"dtype=awq{more.replace('+', '%2B')}" in tab.js("location.hash")
     text = tab.js("document.getElementById('knobs').innerText")
-    (q8,) = json.loads(run("memory", "llama-3.1-8b", "--dtype", "q8_0", "--json").out)["models"]
+    (q8,) = run("memory", "llama-3.1-8b", "--dtype", "q8_0", "--json").models
     assert f"q8_0 {units.binary(q8['weights_bytes'])}" in text and tab.complaints == []
 
 
@@ -444,7 +444,7 @@ def test_a_training_step_follows_the_knobs(
     assert tab.js("document.querySelector('#training .aside').textContent") == said
     words = shlex.split(tab.js("document.querySelector('#training code').textContent"))
     for at, ranks in enumerate(("1", "2", "4", "8")):
-        (model,) = json.loads(run(*words[1:-1], ranks, "--json").out)["models"]
+        (model,) = run(*words[1:-1], ranks, "--json").models
         row, near = f"document.querySelectorAll('#training .bar')[{at}]", "" if model["exact"] else "≈ "
         assert tab.js(f"{row}.querySelector('p b').title") == f"{near}{model['peak_bytes']:,}", ranks
         text = tab.js(f"{row}.querySelector('p').innerText")

@@ -1,7 +1,6 @@
 """A report in Python: printed, in a notebook, as a DataFrame. Kind: output."""
 
 import csv
-import json
 import sys
 
 import pytest
@@ -111,7 +110,7 @@ def test_the_table_in_latex(run, tmp_path) -> None:
 def test_a_column_of_the_csv_has_the_name_and_value_of_its_json_key(run) -> None:
     def both(*line: str) -> tuple[list[dict[str, str]], list[dict]]:
         rows = list(csv.DictReader(run(*line, "--csv").out.splitlines()))
-        return rows, json.loads(run(*line, "--json").out)["models"]
+        return rows, run(*line, "--json").models
 
     rows, (model,) = both("flops", "gpt2", "--train")
     for key in ("forward_flops", "backward_flops", "flops"):

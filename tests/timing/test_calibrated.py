@@ -2,7 +2,6 @@
 refusal.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import pytest
 
 import tfacct
 from tests.helpers.calibrated import GPT2, seconds, swept
-from tests.helpers.cli import Ran
+from tests.helpers.cli import Run
 from tfacct.base.errors import TfacctError
 from tfacct.ledger.workload import Workload
 from tfacct.loading import calibration, devices
@@ -119,7 +118,7 @@ def test_what_time_says_of_a_swept_machine() -> None:
     )
 
 
-def test_a_swept_machine_named_by_its_file(tmp_path: Path, run: Callable[..., Ran]) -> None:
+def test_a_swept_machine_named_by_its_file(tmp_path: Path, run: Run) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(calibration.written("mine", 16 * 10**9, 1e10, 1e11, swept()))
     ran = run("time", "gpt2", "--on", f"2x{path}")
@@ -127,7 +126,7 @@ def test_a_swept_machine_named_by_its_file(tmp_path: Path, run: Callable[..., Ra
     trained = tfacct.load("gpt2").train_time(on=str(path), ctx=64, use=0.5, reserve="1GB")
     assert trained.usable_bytes == 16 * 10**9 // 2 - 10**9
     runs = "`tfacct mfu gpt2 --run --ctx 64 --batch 3 --dtype fp32 --decode` runs it."
-    assert runs in " ".join(run("time", "gpt2", "--on", str(path), "--ctx", "64", "--batch", "3").out.split())
+    assert runs in run("time", "gpt2", "--on", str(path), "--ctx", "64", "--batch", "3").out_line
 
 
 def test_a_swept_machine_serves_no_users() -> None:

@@ -1,7 +1,6 @@
 """Estimates as shown: never like a count, with an interval and what it was measured on. Kind: output, refusal."""
 
 import json
-from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,7 @@ from typing import Any
 import pytest
 
 import tfacct
-from tests.helpers.cli import Ran
+from tests.helpers.cli import Run
 from tfacct.base.errors import TfacctError
 from tfacct.loading.links import Links
 from tfacct.timing import measured_runs
@@ -22,7 +21,7 @@ def words(text: str) -> str:
     return " ".join(text.split())
 
 
-def test_an_estimate_never_looks_like_a_count(run: Callable[..., Ran]) -> None:
+def test_an_estimate_never_looks_like_a_count(run: Run) -> None:
     ran = run("time", "llama-3.1-70b", "--on", "4xh100-sxm", "--dtype", "fp8", "--ctx", "8k", "--batch", "32", "-v")
     assert ran.code == 0
     out = words(ran.out)
@@ -107,8 +106,8 @@ def test_wide_weights_without_units_say_so() -> None:
     assert "atmuls run" not in " ".join(model.time(on="h100-sxm").notes)
 
 
-def test_json_says_that_it_is_an_estimate(run: Callable[..., Ran]) -> None:
-    (one,) = json.loads(run("time", "gpt2", "--on", "l4", "--prefill", "--json").out)["models"]
+def test_json_says_that_it_is_an_estimate(run: Run) -> None:
+    (one,) = run("time", "gpt2", "--on", "l4", "--prefill", "--json").models
     assert one["estimate"] is True and one["on"]["device"] == "l4" and one["workload"]["tokens"] == 1024
 
 
@@ -141,7 +140,7 @@ def test_users_within_a_time() -> None:
     assert line["token_seconds"][1] <= 0.05
 
 
-def test_a_narrow_table_keeps_the_rate_of_one_user(run: Callable[..., Ran]) -> None:
+def test_a_narrow_table_keeps_the_rate_of_one_user(run: Run) -> None:
     """Without a price; with one, there is no room for it."""
     asked = ("serve", "llama-3.1-70b", "--on", "4xh100", "--dtype", "fp8", "--prompt", "2k", "--new", "256")
     out = run(*asked, columns=80).out
@@ -149,7 +148,7 @@ def test_a_narrow_table_keeps_the_rate_of_one_user(run: Callable[..., Ran]) -> N
     assert "Columns not shown at this width: ≈ tokens/s each." in run(*asked, "--price", "2.5", columns=80).out
 
 
-def test_throughput_within_a_time_is_that_of_these_requests(run: Callable[..., Ran]) -> None:
+def test_throughput_within_a_time_is_that_of_these_requests(run: Run) -> None:
     asked = ("serve", "llama-3.1-70b", "--on", "4xh100", "--dtype", "fp8", "--prompt", "2k", "--new", "256")
     report = served(within="50ms")
     slow, fast = report.within["requests_least"], report.within["requests_most"]
@@ -164,7 +163,7 @@ def test_throughput_within_a_time_is_that_of_these_requests(run: Callable[..., R
     )
 
 
-def test_requests_that_fit_are_answered_where_others_do_not(run: Callable[..., Ran]) -> None:
+def test_requests_that_fit_are_answered_where_others_do_not(run: Run) -> None:
     """A token of Qwen3 30B A3B caches 2 · 48 · 4 · 128 numbers: 33,024 take 3.02 GiB in bf16, and the weights leave
     12.5 of 69.4: 4 requests, or 8 in fp8."""
     asked = ("serve", "qwen3-30b-a3b", "--on", "h100", "--prompt", "32k", "--requests", "1,4,8")
@@ -177,7 +176,7 @@ def test_requests_that_fit_are_answered_where_others_do_not(run: Callable[..., R
     assert run(*asked[:-1], "9").code == 2
 
 
-def test_one_new_token_has_no_time_per_token(run: Callable[..., Ran]) -> None:
+def test_one_new_token_has_no_time_per_token(run: Run) -> None:
     report = tfacct.load("llama-3.1-8b").serve(on="h100", prompt="2k", new=1, requests=[1, 8])
     assert [line["token_seconds"] for line in report.lines] == [None, None]
     assert [column.key for column in report.columns][:2] == ["requests", "first_token_seconds"]
@@ -246,23 +245,22 @@ def test_time_serve_and_memory_use_one_memory_rule() -> None:
     assert llama.time(on=on, ctx=2304, batch=11, use=1, reserve=0).value_seconds
 
 
-def test_the_hint_of_a_model_in_a_file_names_the_file(tmp_path: Path, run: Callable[..., Ran]) -> None:
+def test_the_hint_of_a_model_in_a_file_names_the_file(tmp_path: Path, run: Run) -> None:
     path = tmp_path / "large model.json"
     path.write_text(json.dumps(LLAMA.loaded.raw))
     ran = run("serve", str(path), "--on", "h100")
     assert f"hint: it fits on 2 × h100-sxm (tp=2); `tfacct memory '{path}' --on all --ctx 2304 --batch 1`" in ran.err
 
 
-def test_the_hint_of_a_step_that_does_not_fit_is_about_the_same_step(run: Callable[..., Ran]) -> None:
+def test_the_hint_of_a_step_that_does_not_fit_is_about_the_same_step(run: Run) -> None:
     """And it says what `memory` says of these devices and of all."""
     asked = ["llama-3.1-8b", "--ctx", "8192", "--batch", "128", "--dtype", "fp8", "--set", "num_hidden_layers=40"]
-    ran = run("time", *asked, "--on", "h100", "--use", "0.8")
-    hint = ran.err.rpartition("hint: ")[2]
+    hint = run("time", *asked, "--on", "h100", "--use", "0.8").err.rpartition("hint: ")[2]
     typed = hint.split("`")[1].split()
     assert "--kv-dtype" not in typed and typed[1:3] == ["memory", "llama-3.1-8b"] and "--on all" in hint
-    lines = json.loads(run(*typed[1:], "--json").out)["models"][0]["lines"]
+    lines = run(*typed[1:], "--json").models[0]["lines"]
     count = next(line["count"] for line in lines if line["device"] == "h100-sxm")
-    fit = json.loads(run("memory", *asked, "--on", "h100", "--use", "0.8", "--json").out)["models"][0]["fit"]
+    fit = run("memory", *asked, "--on", "h100", "--use", "0.8", "--json").models[0]["fit"]
     assert hint.startswith(
         f"it fits on {count} × h100-sxm (tp={count}); the largest batch here is {fit['largest_batch']}; "
     )
@@ -307,11 +305,10 @@ def test_a_device_without_a_link_is_asked_about_alone() -> None:
     assert {line["device"]: line["count"] for line in fitting.lines} == {"m3-max": None, "rtx-pro-6000": 8}
 
 
-def test_the_longest_context_of_one_request_on_the_devices_in_use(run: Callable[..., Ran]) -> None:
+def test_the_longest_context_of_one_request_on_the_devices_in_use(run: Run) -> None:
     """llama-3.1-8b on an H100: 74,526,125,056 usable bytes without 16,060,522,496 of weights, 131,072 a token; on more
     devices, what `memory` prints for them."""
-    model = tfacct.load("llama-3.1-8b")
-    (one,) = model.fit(on="h100", batch=7, ctx=512).lines
+    (one,) = tfacct.load("llama-3.1-8b").fit(on="h100", batch=7, ctx=512).lines
     assert one["largest_context"] == (74_526_125_056 - 16_060_522_496) // 131_072 == 446_057
     large = tfacct.load("llama-3.1-70b")
     longest = {line["count"]: line["largest_context"] for line in large.fit(on="h100,h200").lines}
@@ -414,16 +411,14 @@ def test_numbers_that_cut_blocks_are_no_answer() -> None:
         ("64xh100-sxm", "network", "network", 400e9, "nodes of 8 (400 GB/s one way from each node)"),
     ],
 )
-def test_estimates_say_which_link_they_use(
-    run: Callable[..., Ran], on: str, reach: str, kind: str, rate: float, words: str
-) -> None:
+def test_estimates_say_which_link_they_use(run: Run, on: str, reach: str, kind: str, rate: float, words: str) -> None:
     """Runs were measured over NVLink and PCIe, training steps over NVLink and a network: no other error is claimed."""
     large = ["time llama-3.1-405b --dtype fp8", "serve llama-3.1-405b --dtype fp8 --prompt 1k --new 100 --requests 1"]
     serving = ["time llama-3.1-8b --ctx 8k"] if on == "2xl40s" else large
     for command in (*serving, "time llama-3.2-1b --train --ctx 1k"):
         asked, train = command.split(), "--train" in command
-        shown = " ".join(run(*asked, "--on", on, "-v").out.split())
-        (facts,) = json.loads(run(*asked, "--on", on, "--json").out)["models"]
+        shown = run(*asked, "--on", on, "-v").out_line
+        (facts,) = run(*asked, "--on", on, "--json").models
         link = facts["link"] if train else facts["on"]["link"]
         assert link == {"devices": int(on.split("x")[0]), "reach": reach, "kind": kind, "bytes_per_second": rate}
         assert f"Link between {link['devices']} devices: " in shown and f"{words}." in shown, shown
@@ -431,14 +426,14 @@ def test_estimates_say_which_link_they_use(
         assert ("was measured, so its error is not known" in shown) is not measured
         if not measured:
             assert facts["validation"] is None and "80% interval" not in shown
-    alone = json.loads(run("time", "gpt2", "--on", "l4", "--json").out)["models"][0]
+    alone = run("time", "gpt2", "--on", "l4", "--json").models[0]
     assert alone["on"]["link"] is None
 
 
-def test_plans_by_time_say_their_links(run: Callable[..., Ran]) -> None:
+def test_plans_by_time_say_their_links(run: Run) -> None:
     asked = ["plan", "llama-3.1-8b", "--gpus", "4", "--on", "l40s", "--by", "time", "--ctx", "4k"]
-    assert "Link between 4 devices: PCIe (32.0 GB/s one way)." in " ".join(run(*asked, "-v").out.split())
-    (facts,) = json.loads(run(*asked, "--json").out)["models"]
+    assert "Link between 4 devices: PCIe (32.0 GB/s one way)." in run(*asked, "-v").out_line
+    (facts,) = run(*asked, "--json").models
     timed = [row for row in facts["layouts"] if row["seconds"] is not None]
     assert {(row["tp"], *(link["kind"] for link in row["links"])) for row in timed} >= {(1,), (2, "PCIe"), (4, "PCIe")}
     assert all(row["links"] == [] for row in facts["layouts"] if row["seconds"] is None)

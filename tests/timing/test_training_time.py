@@ -1,6 +1,5 @@
 """Estimated time of training steps. Kind: golden, output."""
 
-import json
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -413,8 +412,7 @@ def test_fp8_under_tensor_parallelism_by_hand() -> None:
 @pytest.mark.parametrize(("asked", "days"), [("1.5T", 1.5e12), ("300B", 300e9), ("1e12", 1e12)])
 def test_tokens_of_a_run_are_read_as_cards_say_them(run, asked: str, days: float) -> None:
     command = "time llama-3.1-8b --on 64xh100-sxm --train --ctx 4k --json --tokens-total"
-    said = run(*command.split(), asked)
-    (facts,) = json.loads(said.out)["models"]
+    (facts,) = run(*command.split(), asked).models
     assert facts["days"] == pytest.approx(days / (64 * facts["tokens_per_second_each"]) / 86400)
 
 
