@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 from tests.families import TINY
 from tests.helpers.lazy import lazy
 from tests.helpers.models import tiny
-from tests.helpers.quantized import EVEN, FIVE, LLAMA, SCHEMES, W4, built, weighed
+from tests.helpers.quantized import FIVE, LLAMA, built, weighed
 from tfacct.base.errors import TfacctError
 
 torch, hf, compressors = lazy("torch"), lazy("tfacct.reference.hf"), lazy("compressed_tensors.compressors")
@@ -36,33 +35,6 @@ def in_format(config: dict[str, Any], bytes_of: Any, *, skips: str = "lm_head") 
     rest = held(model.parameters())
     found = [module for name, module in linears(model, head=True) if skips not in name]
     return rest - held(module.weight for module in found) + sum(map(bytes_of, found))
-
-
-@pytest.mark.parametrize("ignore", [["lm_head"], [], ["lm_head", "re:.*self_attn.*", "model.layers.1.mlp.down_proj"]])
-@pytest.mark.parametrize("scheme", SCHEMES)
-def test_compressed_tensors_to_the_byte(scheme: str, ignore: list[str]) -> None:
-    form, group = SCHEMES[scheme]
-    config = {**LLAMA, **EVEN} if "fp4" in scheme or "blocks" in scheme else LLAMA
-    said = {"config_groups": {"group_0": {"targets": ["Linear"], **group}}, "format": form, "ignore": ignore}
-    assert weighed(config, {**said, "quant_method": "compressed-tensors"}) == compressed(config, said)
-
-
-@pytest.mark.parametrize("family", FIVE)
-def test_compressed_tensors_of_five_families(family: str) -> None:
-    group = {"targets": ["Linear"], "weights": W4}
-    said = {"config_groups": {"group_0": group}, "format": "pack-quantized", "ignore": ["lm_head"]}
-    assert weighed(FIVE[family], {**said, "quant_method": "compressed-tensors"}) == compressed(FIVE[family], said)
-
-
-def compressed(config: dict[str, Any], said: dict[str, Any]) -> int:
-    """Bytes of the files that compressed-tensors writes."""
-    model = built(config)
-    quantization.apply_quantization_config(
-        model, quantization.QuantizationConfig.model_validate(json.loads(json.dumps(said)))
-    )
-    compressors.ModelCompressor.from_pretrained_model(model).compress_model(model)
-    state = {tensor.data_ptr() or id(tensor): tensor for tensor in model.state_dict().values()}
-    return held(state.values())
 
 
 @pytest.mark.parametrize("family", FIVE)

@@ -69,7 +69,7 @@ class Packing(NamedTuple):
             return (*rows, groups * each * 2) in (wanted, (*wanted[:-2], wanted[-1], wanted[-2]))
         word = WORDS[tensor.dtype]
         if quant.format == "compressed-tensors":
-            bits = 4 if tensor.dtype == "uint8" else self.bits
+            bits = self.bits or (4 if tensor.dtype == "uint8" else None)
             return None if bits is None else tensor.shape == _narrower(wanted, bits, word)
         if self.bits is None or self.method not in ("gptq", "awq"):
             return None
