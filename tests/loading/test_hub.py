@@ -588,15 +588,6 @@ def test_ids_that_are_asked_for(run: Run, monkeypatch: pytest.MonkeyPatch) -> No
         hub.read_id("a/b..c")
 
 
-def test_a_preset_answers_for_its_own_id_offline(run: Run) -> None:
-    ran = run("flops", ID)
-    assert (ran.code, ran.out) == (2, "") and f"{ID} is not in the hub cache, and HF_HUB_OFFLINE forbids" in ran.err
-    assert "hint: did you mean qwen2-7b" in ran.err
-    ran = run("flops", PRESET_ID)
-    assert ran.code == 0 and ran.err.startswith(f"hint: using preset qwen2-7b for {PRESET_ID} (it is not in the hub")
-    assert ran.out == run("flops", "qwen2-7b").out
-
-
 @pytest.mark.parametrize(
     ("given", "home"),
     [

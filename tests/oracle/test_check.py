@@ -307,45 +307,6 @@ def test_matrix_times_vector_is_counted() -> None:
     assert sum(watching.watch(Plain(), 1, 1, given=(torch.zeros(7),)).flops.values()) == 2 * (5 * 7 + 5 * 7 + 5)
 
 
-@pytest.mark.parametrize(
-    ("factory", "said"),
-    [
-        (f"{HERE}:raises", "raises raised ZeroDivisionError: a mistake of mine (user_modules.py, line "),
-        (f"{HERE}:leaves", "raised SystemExit: 3"),
-        (f"{HERE}:nothing", "returned nothing, not a torch.nn.Module"),
-        (f"{HERE}:number", "is an int, which cannot be called"),
-        (f"{HERE}:wants", "is a factory that needs arguments: vocab, width"),
-        (f"{HERE}:GTP", "did you mean gpt?"),
-        (f"{HERE}:on_a_card", "it requires a CUDA device"),
-        (f"{HERE}:numbers", "use device cpu"),
-        (f"{HERE}:Mute", "Mute, given token ids of shape 1 × 64, raised MuteError (user_modules.py, line "),
-        (f"{HERE}:Closed", "the parameters of Closed cannot be listed: it raised RuntimeError: mine"),
-        (f"{HERE}:lazy", "has no shape yet"),
-        (f"{HERE}:empty", "ReLU has no parameters"),
-        (f"{HERE}:pair", "return them from the factory too: return model, (ids, mask)"),
-        ("nowhere.py:build", "no file 'nowhere.py' here"),
-        ("no_such_module:build", "no importable module 'no_such_module'"),
-        ("tests.no_such_module:build", "no importable module 'tests.no_such_module'"),
-        ("./tests/__init__:build", "no file './tests/__init__' here"),
-        ("./LICENSE:build", "does not end in .py"),
-        ("model.py", "has no factory"),
-        (":build", "has no factory"),
-        (str(HERE), "has no factory"),
-    ],
-    ids=(
-        "raises exits none int wants typo card meta mute closed lazy empty pair file path text module sub bare colon"
-        " own"
-    ).split(),
-)
-def test_a_mistake_of_the_user_is_one_message(run: Run, tmp_path: Path, factory: str, said: str) -> None:
-    file = tmp_path / "config.json"
-    file.write_text(json.dumps(GPT2))
-    ran = run("check", factory, "--config", str(file))
-    assert (ran.code, ran.out) == (2, ""), ran
-    words = ran.err_line
-    assert words.startswith("error: ") and said in words and "Traceback" not in ran.err
-
-
 def test_a_file_that_cannot_be_imported_says_why(run: Run, tmp_path: Path) -> None:
     for text, said in {
         "import no_such_package_here": "it imports no_such_package_here, which is not installed",

@@ -18,11 +18,6 @@ def test_the_lecture_verifies(run, sizes: tuple[str, ...]) -> None:
     assert ran.code == 0 and "checks agree exactly" in ran.out, ran.out
 
 
-def test_no_class_stands_behind_them() -> None:
-    report = verify([tiny("custom")], Request(ctx=9), against="transformers")
-    assert report.agrees and report.hints == ("hint: transformers has no class for tiny-custom",)
-
-
 def test_slips_in_what_is_new_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """A ledger that runs what is idle, multiplies a distance, or stores each norm by itself: verify goes red."""
 

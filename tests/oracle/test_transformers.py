@@ -252,36 +252,6 @@ def test_what_is_called_harmless_changes_no_parameter_of_the_class(family: str) 
     assert load_model("mine", {**TINY[family], **silent}).unknown == ()
 
 
-@pytest.mark.parametrize("projection", ["relu", "gated-gelu"])
-def test_a_t5_that_says_twice_whether_it_is_gated_must_say_the_same(projection: str) -> None:
-    """The class derives is_gated_act, then takes the config's: three matrices of one, two of the other."""
-    fields = {**TINY["t5"], "feed_forward_proj": projection}
-    plain = sum(hf.parameters(hf.build(fields, "AutoModelForSeq2SeqLM")).values())
-    for gated in (True, False):
-        said = {**fields, "is_gated_act": gated}
-        if sum(hf.parameters(hf.build(said, "AutoModelForSeq2SeqLM")).values()) == plain:
-            assert sum(load_model("mine", said).ledger.parameters().values()) == plain
-            continue
-        assert gated == (projection == "relu")
-        with pytest.raises(ConfigError, match=f"is_gated_act = {str(gated).lower()} contradicts feed_forward_proj"):
-            load_model("mine", said)
-
-
-VISION = {
-    "model_type": "siglip_vision_model", "hidden_size": 16, "intermediate_size": 20, "num_hidden_layers": 1,
-    "num_attention_heads": 2, "image_size": 16, "patch_size": 4,
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("whole", [{}, {"tie_word_embeddings": True}, {"tie_word_embeddings": False}])
-@pytest.mark.parametrize("text", [{}, {"tie_word_embeddings": True}, {"tie_word_embeddings": False}])
-def test_the_head_of_a_model_with_images_is_tied_as_its_class_ties_it(whole: dict, text: dict) -> None:
-    raw = {"model_type": "gemma3", "text_config": {**TINY["gemma3_text"], **text}, "vision_config": VISION, **whole}
-    theirs = hf.parameters(hf.build({**raw, "mm_tokens_per_image": 4}, "AutoModelForImageTextToText"))
-    language = {path: n for path, n in theirs.items() if path.startswith(("lm_head", "model.language_model"))}
-    assert sum(load_model("mine", raw).ledger.parameters().values()) == sum(language.values())
-
-
 @pytest.mark.parametrize("family", FAMILIES)
 def test_absent_fields_take_the_classs_defaults(family: str) -> None:
     """What a config leaves out is what the class would take, and every such field is named."""

@@ -28,7 +28,11 @@ SAID = ({}, {TIED: True}, {TIED: False})
 QUICK = [
     *(("llava", {}, {TIED: True}), ("mistral3", {}, {}), ("voxtral", {TIED: True}, {TIED: True}), ("qwen2_vl", {}, {})),
     *(("qwen3_vl_moe", {TIED: True}, {}), ("gemma4_unified", {}, {}), ("granite4_vision", {}, {TIED: True})),
-    *(("hunyuan_vl", {TIED: False}, {}), ("nemotron_h_omni", {TIED: True}, {})),
+    *(
+        ("hunyuan_vl", {TIED: False}, {}),
+        ("nemotron_h_omni", {TIED: True}, {}),
+        ("gemma3", {TIED: False}, {TIED: True}),
+    ),
     ("paddleocr_vl", {TIED: False}, {TIED: False}),
 ]
 BUILT = [name for name in COMPOSITES if name not in NOT_BUILT]
