@@ -216,8 +216,8 @@ def test_sizes_go_together_or_are_refused(tab: driver.Browser, pages: Callable[.
 SAYS: list[tuple[str, str, str, str, str]] = [
     ("gemma-3-27b-text", "", "#notes", "all pairs of new tokens are counted", "are not counted"),
     ("gemma-3-27b-text", "&masked=1", "#notes", "pairs outside the window are not counted", "--masked"),
-    ("t5-small", "", "#notes", "The encoder runs once", "ran before"),
-    ("t5-small", "&step=decode", "#notes", "The encoder ran before this step", "runs once"),
+    ("t5-small", "", "#notes", "The encoder runs once", "ran before this step"),
+    ("t5-small", "&step=decode", "#notes", "The encoder and the keys and values of cross-attention ran before this step", "runs once"),
     ("mixtral-8x7b", "", "#notes", "2 of 8 experts", "describe the model as configured"),
     ("mixtral-8x7b", "&L.E=16", "#notes", "describe the model as configured; the page uses E = 16 instead", "\t"),
     ("mamba-130m", "", "main", "Weights and state on one device", "KV cache"),
