@@ -172,6 +172,15 @@ def test_dropout_of_adapters_saves_its_mask() -> None:
     assert dropped.saved_bytes - plain.saved_bytes == (1 + 2) * 3 * 24 * width
 
 
+def test_a_head_stays_unquantized() -> None:
+    """Llama 4's class has another base model than its head's input: 202,048 · 5,120 numbers in 2 bytes each, or in half
+    a byte."""
+    scout = load("llama-4-scout-text", num_hidden_layers=2, layer_types=None)
+    asked = {"ctx": 24, "lora": "16:q_proj,k_proj,v_proj,o_proj", "weights_dtype": "nf4"}
+    formula, found = (scout.train(exact=each, **asked) for each in (False, True))
+    assert abs(formula.weights_bytes - found.weights_bytes) < 202_048 * 5_120 / 10
+
+
 def test_a_model_without_a_class_runs_as_the_reference_model() -> None:
     """The loss saves log-probabilities of B · T tokens in fp32, by the model itself."""
     mine = load("cs336-gpt2-small")

@@ -16,6 +16,11 @@ IGNORED = -100
 """The label of tokens without a target, such as the last of a sequence."""
 
 
+def body_of(model: Any) -> Any:
+    """The model without its head; a class may have another base model."""
+    return getattr(model, "model", model) if model.base_model is model else model.base_model
+
+
 def loss_in_chunks(model: nn.Module, chunks: int, cast: torch.dtype | None = None) -> Any:
     """The model with head and loss run chunk by chunk, and again in the backward pass. `cast`: the dtype of autocast,
     if any."""
@@ -29,8 +34,7 @@ def _forward(model: Any, chunks: int, cast: torch.dtype | None, **named: Any) ->
 
 
 def _in_chunks(model: Any, chunks: int, run: Any, *, labels: Tensor, **named: Any) -> Any:
-    body = model.model if model.base_model is model else model.base_model  # a class may have another base model
-    hidden = body(**named).last_hidden_state.flatten(0, 1)
+    hidden = body_of(model)(**named).last_hidden_state.flatten(0, 1)
     targets = nn.functional.pad(labels, (0, 1), value=IGNORED)[..., 1:].contiguous().flatten()
     pairs = zip(hidden.chunk(chunks), targets.chunk(chunks), strict=True)
     total = sum(run(partial(_loss, model.lm_head), *pair) for pair in pairs)

@@ -13,6 +13,8 @@ from peft.tuners.lora import LoraLayer
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
+from tfacct.meta.chunked_loss import body_of
+
 BLOCK, SCALES, CODES = 64, 256, 16
 """bitsandbytes' defaults for nf4: weights that share a scale, scales that share a scale, codes of a weight."""
 
@@ -75,7 +77,7 @@ def constants(model: Any) -> list[Tensor]:
 
 
 def _linear(model: Any) -> Iterator[tuple[nn.Module, str, Any]]:
-    for holder in model.base_model.modules():
+    for holder in body_of(model).modules():
         for name, layer in holder.named_children():
             if type(layer) in (nn.Linear, Conv1D):
                 yield holder, name, layer

@@ -461,7 +461,8 @@ def _in_forward(graph: LayerGraph, in_mlp: Sequence[LinearLayer], adapters: Adap
         before = [flow.result for flow in graph.flow if place[flow.at] < place[f"{layer.path}{WEIGHT}"] and flow.result]
         streams, reads = ([each for each in before if each.axes == axes] for axes in (STREAM, layer.reads))
         alive = {each.path: each for each in (*streams[-2:], *reads[-1:]) if each.path not in there}
-        made, copies = layer.made(role), (adapters.drops and wide) + bool(graph.casts)
+        cast = bool(graph.casts) and not any(each.role == FP32 for each in reads[-1:])
+        made, copies = layer.made(role), (adapters.drops and wide) + cast
         gate = [each._replace(times=2) for each in before if each.axes == made[0].axes != STREAM]
         temporary = [Transient(each.axes, each.role, each.times) for each in (*alive.values(), *gate)]
         temporary += [Transient(layer.reads, "fp32", copies), *layer.made("compute")]
