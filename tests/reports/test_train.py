@@ -24,9 +24,9 @@ from tfacct.training.recipe import Recipe
 def test_the_json_names_saved_tensors_and_their_dtypes() -> None:
     """In bf16 a saved tensor is in bf16, in fp32, a mask or an index; the seed of a kernel has no dtype."""
     step = load("gpt2").train(ctx=32, attention="eager", optimizer="adafactor")
-    assert step.dtype == "bf16" and step.saved == step.lines
-    assert {line["dtype"] for line in step.saved} == {"bf16", "fp32", "bool", "int64"}
-    named = {line["path"]: line for line in load("llama-3.2-1b").train(ctx=32).saved}
+    assert step.dtype == "bf16"
+    assert {line["dtype"] for line in step.lines} == {"bf16", "fp32", "bool", "int64"}
+    named = {line["path"]: line for line in load("llama-3.2-1b").train(ctx=32).lines}
     down, seed = named["blocks.*.mlp.act"], named["blocks.*.attn.values.seed.0"]
     assert (down["axes"], down["part"], down["count"]) == ("B T F", "MLP", 16)
     assert down["saved_for"] == ["blocks.*.mlp.down_proj.weight"] and down["bytes"] == 16 * 32 * 8192 * 2

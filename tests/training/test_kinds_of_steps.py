@@ -73,7 +73,7 @@ def test_a_classifier_of_sequences_learns_from_one_label_of_each() -> None:
         ("MaskedLM", 7 * 33 * 50_265),
     ):
         model = load({**fields, "architectures": [f"RobertaFor{head}"], "num_labels": 3})
-        sizes = {line["path"]: line["bytes"] for line in model.train(ctx=33, batch=7).saved}
+        sizes = {line["path"]: line["bytes"] for line in model.train(ctx=33, batch=7).lines}
         assert sizes["loss.log_probabilities"] == 2 * numbers, head
 
 

@@ -335,7 +335,7 @@ def test_rows_by_tensor_and_by_part_add_up(run: Callable[..., Ran]) -> None:
     assert row.split()[:5] == ["mlp.act", "B", "T", "F", "bf16"] and row.endswith("  mlp.down_proj")
     narrow = run("train", "qwen3-8b", "--ctx", "4k", "--by", "tensor", columns=80).out
     assert "attn.q_proj, k_proj, v_proj\n" in narrow and "axes" not in narrow.partition("\n\n")[2].partition("\n")[0]
-    parts = {line["path"]: line["part"] for line in load("gpt2").train(ctx=64).saved}
+    parts = {line["path"]: line["part"] for line in load("gpt2").train(ctx=64).lines}
     assert parts["blocks.*.attn.v"] == "attention" and parts["blocks.*.attn_add"] == parts["blocks.*.in"] == "norms"
 
 

@@ -78,7 +78,7 @@ def check_counts(name: str, **recipe: Any) -> bool:
         return False
     negative = [(at, number) for at, number in numbers(json.loads(report.to_json())) if number < 0]
     assert not negative, (name, recipe, negative[:4])
-    assert sum(line["bytes"] for line in report.saved) == report.saved_bytes, (name, recipe)
+    assert sum(line["bytes"] for line in report.lines) == report.saved_bytes, (name, recipe)
     return True
 
 

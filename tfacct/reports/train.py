@@ -178,7 +178,6 @@ class TrainReport(StepReport):
     bubble_ratio: float | None
     whole: WholeStep | None
     phases: list[TrainPhase] = of_step(lambda one: [values_of(TrainPhase, each) for each in one.memory.phases])
-    saved: list[TrainLine] = of_step(lambda one: one.saved)
     fit: TrainFit | None = of_step(lambda one: one.fits)
     lines: list[dict[str, Any]] = of_step(lambda one: one.saved)
 
