@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tfacct.base.errors import UsageError
 from tfacct.ledger.storage import BF16_EACH, storage
 from tfacct.ledger.workload import Workload
 from tfacct.loading import devices
@@ -132,6 +133,15 @@ def test_units_are_those_of_the_device(device: str, stored: str) -> None:
         assert units == ("fp8" if stored.startswith("fp8") else "bf16")  # Hopper multiplies no 4-bit floats
     if device == "b200-hgx":
         assert units == {"nvfp4": "fp4", "int4": "bf16", "awq+head": "bf16", "bf16": "bf16"}.get(stored, "fp8")
+
+
+def test_wide_weights_are_not_multiplied_in_narrower_units() -> None:
+    """Weights in fp8 can be; their activations in bf16 cannot."""
+    chip = devices.load("h100-sxm")
+    narrow = replace(chip, peak={"int8": chip.peak["int8"], "fp8": chip.peak["fp8"]})
+    assert units_of(narrow, "fp8") == "fp8"
+    with pytest.raises(UsageError, match="h100-sxm has no bf16 units"):
+        units_of(narrow, "bf16")
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
+from tfacct.base.errors import UsageError
 from tfacct.base.record import record
 from tfacct.loading.devices import Device
 from tfacct.loading.links import Link
@@ -118,11 +119,13 @@ class Step(NamedTuple):
 
 def units_of(device: Device, stored: str) -> str:
     """Name of the units that multiply weights of this format: its own where the device has them, else bf16, or fp16 or
-    fp32 where there is none of these; fp32 for tf32."""
+    fp32 where there is none of these; fp32 for tf32. Raises UsageError for a device with narrower units alone."""
     stored = stored.split("+")[0].strip()
     wanted = "bf16" if stored in FP4 and "fp4" not in device.peak else UNITS.get(stored, "bf16")
     instead = ("fp32", "bf16", "fp16") if wanted == "tf32" else ("bf16", "fp16", "fp32")
-    return next((name for name in (wanted, *instead) if name in device.peak), next(iter(device.peak)))
+    if (found := next((name for name in (wanted, *instead) if name in device.peak), None)) is None:
+        raise UsageError(f"{device.id} has no {wanted} units", "give their peak under [peak] in its file")
+    return found
 
 
 def step(kernels: Sequence[Kernel], device: Device, sequences: int, new: int, constants: Constants = CONSTANTS) -> Step:
