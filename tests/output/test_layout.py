@@ -153,10 +153,19 @@ def test_a_long_table_stops_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsy
     assert [line.split()[1] for line in shown(50, 3, tty=False)] == ["0", "1", "2", "47"]
 
 
-def test_the_option_limit(run) -> None:
+def test_the_option_limit(run, tmp_path: Path) -> None:
     rows = len(run("models", "llama", "--csv").out.splitlines()) - 1
     assert rows > 20 and f" … {rows - 2} more rows (--limit 0)" in run("models", "llama", "--limit", "2").out
     assert "more rows" not in run("models", "llama", "--limit", "0").out
+
+    names = {ending: str(tmp_path / f"rows.{ending}") for ending in ("csv", "md", "html")}
+    ran = run("flops", "gpt2", "--limit", "2", *(word for name in names.values() for word in ("-o", name)))
+    assert "… 7 more rows (--limit 0)" in ran.out
+    texts = {ending: Path(name).read_text() for ending, name in names.items()}
+    assert texts["csv"] == run("flops", "gpt2", "--limit", "2", "--csv").out
+    assert texts["md"] == run("flops", "gpt2", "--limit", "2", "--markdown").out
+    for text in texts.values():  # a file has the rows that the same option prints
+        assert "attn.k_proj" in text and "attn.v_proj" not in text
     assert run("models", "llama", "--limit", "-1").code == 2
 
 

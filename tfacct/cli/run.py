@@ -453,10 +453,11 @@ def _show(found: Found, show: Shown, command: Command) -> None:
 
         rows = found.report.data if show.csv and found.report.data is not None else found.report
         found = found._replace(report=sorted_by(rows, show.sort))
-    if (show.csv or show.markdown or show.latex) and show.limit and "limit" not in command.options:
+    whole = found.report
+    if show.limit and "limit" not in command.options:
         from tfacct.output.sorting import first_rows
 
-        found = found._replace(report=first_rows(found.report, show.limit))
+        found = found._replace(report=first_rows(whole, show.limit))
     report = found.derived() if show.explain and found.derived is not None else found.report
     wrote = [_write(file, found, report, show, command) for file in show.output or () if not command.writes]
     if show.latex:
@@ -471,7 +472,8 @@ def _show(found: Found, show: Shown, command: Command) -> None:
         from tfacct.output import terminal
 
         limit = 0 if "limit" in command.options or (command.whole and show.limit is None) else show.limit
-        terminal.show(report, digits=show.digits, verbose=show.verbose, limit=limit)
+        shown = whole if report is found.report else report  # a table counts the rows that it leaves out
+        terminal.show(shown, digits=show.digits, verbose=show.verbose, limit=limit)
     for line in (*report.hints, *wrote):
         print(printable(line), file=sys.stderr)
     if report.interrupted:
