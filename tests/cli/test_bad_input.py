@@ -120,6 +120,15 @@ def test_files(run, tmp_path: Path, content: bytes, says: str) -> None:
         assert says in ran.err and "Traceback" not in ran.err
 
 
+@pytest.mark.parametrize("name", ["model.gguf", "model.safetensors", "model.safetensors.index.json"])
+def test_a_file_of_weights_is_no_model(run, tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("{}")
+    ran = run("memory", str(tmp_path / name))
+    hint = f"give the config.json; `tfacct check {tmp_path / name}` lists the tensors"
+    assert (ran.code, ran.out) == (2, "") and f"{name} has weights, not a config" in ran.err
+    assert hint in " ".join(ran.err.split())
+
+
 SOURCE = 'source = {{ url = "u", kind = "{}" }}\n'
 EXPECT = 'expect = { parameters = 1, from = "published" }\n'
 CONFIG = 'config = { model_type = "gpt2" }\n'

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tfacct.architecture.parts import Stem
 from tfacct.base import units
 from tfacct.base.errors import ConfigError, NotFoundError, TfacctError, listed, nearest
-from tfacct.base.spelling import option
+from tfacct.base.spelling import option, spelled
 from tfacct.loading import files, presets, published
 from tfacct.loading.model import LoadedModel, load_model
 from tfacct.loading.model_description import Provenance
@@ -66,6 +66,9 @@ def find(
 
 
 def _from_file(file: Path, sets: Mapping[str, Any] | None) -> LoadedModel:
+    if file.name.endswith((".gguf", ".safetensors", ".safetensors.index.json")):
+        check = spelled(f"`tfacct check {file}` lists", f"checkpoint({str(file)!r}) lists")
+        raise ConfigError(f"{file} has weights, not a config", f"give the config.json; {check} the tensors")
     fields = files.parse_json(str(file), files.read(file))
     if file.name != "config.json":
         return load_model(_short_name(file), fields, sets)
