@@ -3,12 +3,14 @@
     python -m tests.sweeps.training_bounds ANSWERS.jsonl              # the formula against the answers of that file
     python -m tests.sweeps.training_bounds ANSWERS.jsonl --ask        # ask the class for what the file lacks: hours
     python -m tests.sweeps.training_bounds ANSWERS.jsonl --sample 3   # ask for 3 recipes of each family: 10 minutes
+    python -m tests.sweeps.training_bounds ANSWERS.jsonl --sample 0   # ask for nothing, but only write larger bounds
     python -m tests.sweeps.training_bounds ANSWERS.jsonl --check      # write nothing; exit 1 if a bound is too small
     python -m tests.sweeps.training_bounds --shapes 3 --seed 7        # random shapes, which no bound was measured on
 
 The first prints a table of errors, and writes `tfacct/training/bounds.toml` and the table of docs/training-rules.md. A
-sample, drawn by the seed, only writes larger bounds, and bounds that are lacking. An answer is a line of JSON: model,
-family, option (a name of `RECIPES`), attention, peak and saved (bytes), or refused (why).
+sample, drawn by the seed, only writes larger bounds, and bounds that are lacking. An answer is a line of JSON: model (a
+preset, or `gpt2@4` for its first 4 layers), family, option (a name of `RECIPES`), attention, peak and saved (bytes), or
+refused (why).
 """
 
 from __future__ import annotations
@@ -115,6 +117,10 @@ FIELDS: dict[str, dict[str, Any]] = {
     "umt5-small": {"tie_word_embeddings": True},
 }
 """Fields to set where a preset has no loss, draws random numbers, or has a head that its class ties."""
+LAYERS = """
+    num_hidden_layers n_layer n_layers num_layers encoder_layers decoder_layers num_decoder_layers max_window_layers
+""".split()
+"""Fields with a number of layers."""
 DEFAULT = "default-"
 """Before a model type without a preset: the default config of its class."""
 RECOMPUTES = frozenset(("recompute-full", "recompute-attention", "chunked-loss"))
@@ -150,9 +156,12 @@ class Error(NamedTuple):
         return saved if decides else 100 * abs(self.share)
 
 
-@lru_cache(maxsize=1)
+@lru_cache(maxsize=2)
 def model_of(name: str) -> LoadedModel:
-    """The model of a name."""
+    """The model of a name; of `gpt2@4`, its first 4 layers."""
+    name, _, layers = name.partition("@")
+    if layers:
+        return cut_to(model_of(name), int(layers))
     if not name.startswith(DEFAULT):
         model = presets.load(name)
         return model.with_fields(FIELDS[name]) if name in FIELDS else model
@@ -163,6 +172,17 @@ def model_of(name: str) -> LoadedModel:
     if raw.get("head_dim", 0) is None:
         raw["head_dim"] = raw["hidden_size"] // raw["num_attention_heads"]
     return load_model(name, raw)
+
+
+def cut_to(model: LoadedModel, layers: int) -> LoadedModel:
+    """A model with fewer layers; the same if it has no more."""
+    counts = {name: model.raw[name] for name in LAYERS if isinstance(model.raw.get(name), int)}
+    lists = {
+        name: value[:layers]
+        for name, value in model.raw.items()
+        if isinstance(value, list) and len(value) in counts.values()
+    }
+    return model.with_fields({name: min(layers, count) for name, count in counts.items()} | lists)
 
 
 def names() -> list[str]:
@@ -287,20 +307,23 @@ def rounded_up(percent: float) -> float:
 Rows = dict[str, dict[str, Measured]]
 
 
-def by_family(found: Iterable[Error]) -> Rows:
+def by_family(found: Iterable[Error], before: Rows | None = None) -> Rows:
     """The largest error of each family and group, and the number of configs that it was measured on; and what each axis
-    of a layout adds to the error of the recipe on one device."""
+    of a layout adds to the error of the recipe on one device. `before`: rows with groups that were measured before."""
     sizes = defaultdict[str, dict[str, dict[str, float]]](lambda: defaultdict(dict))  # by family, group and config
     found = sorted(found, key=lambda error: (len(axes_of(error.option)), len(error.groups)))
     alone = {(each.family, each.groups[0]) for each in found if len(each.groups) == 1}
+    alone |= {(family, group) for family, row in (before or {}).items() for group in row}
     for each in found:
         row, axes = sizes[each.family], axes_of(each.option)
         if any(_largest(row, group) > bounds.LIMIT for group in each.groups[1:]):
             continue  # refused by that group already
+        together = all((each.family, group) in alone for group in each.groups)
+        if before and not together:
+            continue  # refused, as one of its groups was not measured
         if axes:
             *known, name = *each.groups, *axes
         else:
-            together = all((each.family, group) in alone for group in each.groups)
             known, name = [], bounds.AND.join(each.groups) if together else each.groups[0]
         of_groups = max((_largest(row, group) for group in known if group in bounds.GROUPS), default=0)
         of_axes = sum(_largest(row, axis) for axis in known if axis in bounds.AXES)
@@ -327,13 +350,18 @@ def axes_of(option: str) -> list[str]:
     return [axis for axis in bounds.AXES if RECIPES[option].get("mesh", {}).get(axis, 1) > 1]
 
 
+def written() -> Rows:
+    """The rows of bounds.toml."""
+    return {family: row_of(family) for family in measured_families()}
+
+
 def widened(rows: Rows) -> Rows:
     """The rows of bounds.toml, with the errors of a sample where they are larger, or where none is written."""
     found: Rows = {}
     for family in sorted({*measured_families(), *rows} - {ANY_FAMILY}):
-        written, row = row_of(family), rows.get(family, {})
-        names = {*written, *row}
-        found[family] = in_order({name: max(written.get(name, NOTHING), row.get(name, NOTHING)) for name in names})
+        known, row = row_of(family), rows.get(family, {})
+        pairs = {name: zip(known.get(name, NOTHING), row.get(name, NOTHING), strict=True) for name in {*known, *row}}
+        found[family] = in_order({name: Measured(*map(max, pair)) for name, pair in pairs.items()})
     return {**found, ANY_FAMILY: row_of(ANY_FAMILY)}
 
 
@@ -478,11 +506,12 @@ def main() -> int:
         return 0
     if asked.answers is None:
         parser.error("ANSWERS.jsonl or --shapes N")
-    if asked.ask or asked.sample:
+    widens = asked.sample is not None
+    if asked.ask or widens:
         every = ((name, option) for name in names() for option in ASKED)
-        complete(asked.answers, sample(asked.sample, asked.seed) if asked.sample else every, print)
+        complete(asked.answers, sample(asked.sample, asked.seed) if widens else every, print)
     found, without = errors(read(asked.answers).values())
-    rows = widened(by_family(found)) if asked.sample else by_family(found)
+    rows = widened(by_family(found, written())) if widens else by_family(found)
     table = error_table(found, rows)
     print("\n".join(table))
     for family, row in rows.items():
@@ -496,7 +525,7 @@ def main() -> int:
         print("\n".join(failed))
         return int(bool(failed))
     TOML.write_text(as_toml(rows), encoding="utf-8")
-    if asked.sample:
+    if widens:
         return 0
     page = PAGE.read_text(encoding="utf-8")
     PAGE.write_text(MARKED.sub(lambda mark: f"{mark[1]}{chr(10).join(table)}\n{mark[2]}", page), encoding="utf-8")

@@ -6,6 +6,7 @@ The slow tests compare the formula with the transformers class, on recipes and s
 
 import json
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -236,13 +237,27 @@ def test_a_sample_only_widens_bounds(table: dict[str, dict[str, Measured]]) -> N
         sweep.Error("a", "llama", "bf16", ("16-bit",), 0.0, 0.0),
         sweep.Error("a", "llama", "eager", ("eager",), 0.002, 0.0),
         sweep.Error("a", "llama", "fp32", ("fp32",), 0.004, 0.0),
+        sweep.Error("a@4", "llama", "lora-full", ("lora", "recompute-full"), 0.009, 0.0),
+        sweep.Error("a@4", "llama", "lora-chunked", ("lora", "chunked-loss"), 0.9, 0.0),  # unsupported
         sweep.Error("a", "gpt2", "eager", ("eager",), 0.0, 0.0),
     ]
-    rows = sweep.widened(sweep.by_family(found))
-    changed = {"eager": Measured(0.25, 1), "fp32": Measured(0.5, 1)}
+    rows = sweep.widened(sweep.by_family(found, table))
+    changed = {"eager": Measured(0.25, 11), "fp32": Measured(0.5, 1), "lora_recompute-full": Measured(1, 1)}
     assert rows["llama"] == {**table["llama"], **changed}
     assert list(rows["llama"])[:4] == ["lora", "recompute-full", "autocast", "fp32"]
     assert rows["gpt2"] == table["gpt2"] and rows["any-family"] == table["any-family"]
+
+
+@pytest.mark.parametrize(
+    ("name", "changed"),
+    [
+        ("gpt-oss-20b", {"num_hidden_layers": 4, "layer_types": 2 * ["sliding_attention", "full_attention"]}),
+        ("bart-base", {"encoder_layers": 4, "decoder_layers": 4}),
+    ],
+)
+def test_a_name_with_a_number_has_its_first_layers(name: str, changed: dict[str, Any]) -> None:
+    whole, cut = (sweep.model_of(each).raw for each in (name, f"{name}@4"))
+    assert {field: value for field, value in cut.items() if value != whole.get(field)} == changed
 
 
 def test_a_sample_has_as_many_recipes_of_each_family() -> None:
