@@ -12,10 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from tfacct.families import deepseek_v4
-from tfacct.reference.attention import Sinks, by_head
+from tfacct.reference.attention import Sinks, by_head, in_window
 from tfacct.reference.compressed import Bias, GroupedLinear, Shares, there_are
-from tfacct.reference.indexer import Positive
-from tfacct.reference.modules import Add, Linear, PlainRMSNorm, Product, RMSNorm, Times, Work
+from tfacct.reference.modules import Activation, Add, Linear, PlainRMSNorm, Product, RMSNorm, Times, Work
 from tfacct.reference.part_module import PartModule, Past, Shapes
 from tfacct.reference.rotary import Angles
 from tfacct.reference.step import Step
@@ -122,7 +121,7 @@ class Indexer(Compressor):
         # In a proof, a head may be smaller than its rotary dimensions, unlike in any config; no matmul depends on it.
         self.rotates = isinstance(size, int) and isinstance(part.rope_dim, int) and size >= part.rope_dim
         self.q_proj, self.q_rotary = Linear(part.q_rank, heads * size, bias=False), Rotation()
-        self.scores, self.act, self.sum = Product(heads), Positive(), Times()
+        self.scores, self.act, self.sum = Product(heads), Activation("relu"), Times()
         self.weights_proj = Linear(part.hidden, heads, bias=False)
 
     def chosen(self, x: Tensor, read: Tensor, keys: Tensor, step: Step, seen: Tensor | None) -> Tensor:
@@ -219,7 +218,7 @@ class CompressedAttention(PartModule):
             mixed = self.compressed_add(mixed, self.compressed_values(some, keys))
         mixed = rotated(self.out_rotary, mixed, size, part.rope_dim, turn, back=True).transpose(1, 2)
         groups = torch.unflatten(mixed, 2, (part.groups, part.group_heads)).flatten(3)
-        return self.o_b_proj(self.o_a_proj(groups)), self._cached(k), *cached
+        return self.o_b_proj(self.o_a_proj(groups)), in_window(k, part.window, self.keep_all), *cached
 
     def _compressed(
         self, maker: Compressor, x: Tensor, read: Tensor, step: Step, past: tuple[Tensor, ...] | None
@@ -242,9 +241,3 @@ class CompressedAttention(PartModule):
         full = (step.positions.to(keys.device) + 1) // self.compressor.rate
         later = torch.arange(keys.shape[2], device=keys.device)[None, :] >= full[:, None]
         return torch.zeros(later.shape, dtype=keys.dtype, device=keys.device).masked_fill(later, float("-inf"))
-
-    def _cached(self, k: Tensor) -> Tensor:
-        """Keys that a next token may see, including its own. A copy, because a view would keep all of them alive."""
-        if self.keep_all or k.shape[2] <= self.part.window:
-            return k
-        return k[:, :, k.shape[2] - self.part.window :].clone()

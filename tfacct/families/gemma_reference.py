@@ -20,6 +20,7 @@ from tfacct.reference.modules import (
     Embedding,
     FeedForward,
     Linear,
+    Minus,
     Product,
     RMSNorm,
     Scale,
@@ -31,20 +32,6 @@ from tfacct.reference.step import Step
 
 LEAST = 1e-5
 """Smallest square of a residual stream's length, as in the class."""
-
-
-class Tanh(Work):
-    """Values between −1 and 1."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.tanh(x)
-
-
-class Innovation(Work):
-    """The change by a layer."""
-
-    def forward(self, result: Tensor, predicted: Tensor) -> Tensor:
-        return result - predicted
 
 
 class Correct(Work):
@@ -64,11 +51,11 @@ class AltUp(nn.Module):
         self.router, self.correct_router = (Linear(hidden, STREAMS, bias=False) for _ in range(2))
         self.correct_router_norm.weight, self.correct_router.weight = self.router_norm.weight, self.router.weight
         self.router_scale, self.correct_router_scale = Scale(1 / hidden), Scale(1 / hidden)
-        self.tanh, self.correct_tanh = Tanh(), Tanh()
+        self.tanh, self.correct_tanh = Activation("tanh"), Activation("tanh")
         self.predict_coefs = Linear(STREAMS, STREAMS * STREAMS, bias=False)
         self.correct_coefs = Linear(STREAMS, STREAMS, bias=False)
         self.predict, self.predict_add = Product(1), Add()
-        self.innovation, self.correct, self.correct_add = Innovation(), Correct(), Add()
+        self.innovation, self.correct, self.correct_add = Minus(), Correct(), Add()
         self.out_scale = ChannelScale(hidden)
         self.scaled = part.scaled
 

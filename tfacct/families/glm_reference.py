@@ -13,8 +13,7 @@ from torch import Tensor, nn
 
 from tfacct.architecture import parts
 from tfacct.reference.compressed import Bias, Shares, there_are
-from tfacct.reference.indexer import Positive
-from tfacct.reference.modules import LayerNorm, Linear, Product, Times
+from tfacct.reference.modules import Activation, LayerNorm, Linear, Product, Times
 from tfacct.reference.rotary import Angles
 from tfacct.reference.step import Step
 
@@ -31,7 +30,7 @@ class PooledIndexer(nn.Module):
         self.k_proj, self.gate_proj = Linear(part.hidden, size, bias=False), Linear(part.hidden, size, bias=False)
         self.k_norm = LayerNorm((size,), 1e-6)
         self.position_bias, self.softmax, self.weighting = Bias(rate, size), Shares(), Times()
-        self.scores, self.act, self.sum = Product(heads), Positive(), Product(1)
+        self.scores, self.act, self.sum = Product(heads), Activation("relu"), Product(1)
         self.weights_proj = Linear(part.hidden, heads, bias=False)
 
     def forward(self, x: Tensor, read: Tensor, step: Step, past: Tensor | None) -> Tensor:

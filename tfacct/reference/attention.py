@@ -174,6 +174,20 @@ def by_head(x: Tensor, heads: int, size: int) -> Tensor:
     return torch.unflatten(x, 2, (heads, size)).transpose(1, 2)
 
 
+def appended(past: Cache | None, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+    """Keys and values, or both parts of a latent, of cached and new tokens."""
+    if past is None:
+        return first, second
+    return torch.cat((past[0], first), dim=2), torch.cat((past[1], second), dim=2)
+
+
+def in_window(cached: Tensor, window: int | None, keep_all: bool) -> Tensor:
+    """The part of cached keys, values or latents that a later token will see."""
+    if window is None or keep_all or cached.shape[2] <= window:
+        return cached
+    return cached[:, :, cached.shape[2] - window :].clone()  # a view would keep all of them alive
+
+
 class Heads(PartModule):
     """Query heads that share key/value heads: projections, scores and values."""
 
@@ -307,10 +321,8 @@ class Attention(Heads):
             q, k = self.q_norm(q), self.k_norm(k)
         if self.q_scale is not None:
             q = self.q_scale(q, step.positions)
-        old = 0
-        if past is not None:
-            old = past[0].shape[2]
-            k, v = torch.cat((past[0], k), dim=2), torch.cat((past[1], v), dim=2)
+        old = 0 if past is None else past[0].shape[2]
+        k, v = appended(past, k, v)
         if step.lent is not None:
             step.lent[self.window] = (k, v)
         index = None if self.indexer is None else self.indexer(x, step, past[2] if past is not None else None)
@@ -380,6 +392,4 @@ class Attention(Heads):
         return torch.cat((rotary(first, *turn), rest), dim=-1)
 
     def _cached_heads(self, heads: Tensor) -> Tensor:
-        if self.window is None or self.keep_all or heads.shape[2] <= self.window:
-            return heads
-        return heads[:, :, heads.shape[2] - self.window :].clone()  # a view would keep all of them alive
+        return in_window(heads, self.window, self.keep_all)

@@ -80,25 +80,12 @@ def multiply_adds(model: Decoder, given: Inputs) -> dict[str, int]:
 
 @compiled()
 def module_flops(model: Decoder, given: Inputs) -> dict[str, int]:
-    """FLOPs of each matmul of a forward pass by module path, by the formulas of torch's FlopCounterMode: the count is
-    read at the start and end of the module."""
-    counted: Counter[str] = Counter()
-
-    def count(path: str, sign: int) -> Any:
-        def read(*_: object) -> None:
-            counted[path] += sign * counter.flops
-
-        return read
-
-    counter = _Products()  # type: ignore[no-untyped-call]
-    with counter, torch.no_grad(), ExitStack() as handles:
-        for path, module in model.named_modules():
-            if isinstance(module, PRODUCT_MODULES):
-                handles.callback(module.register_forward_pre_hook(count(path, -1)).remove)
-                handles.callback(module.register_forward_hook(count(path, 1)).remove)
+    """FLOPs of each matmul of a forward pass by module path, by the formulas of torch's FlopCounterMode."""
+    with ByModule(model) as counter, torch.no_grad():
         model(*given.all)
-    leaves = _without_submodules(model, counted)
-    _no_strays(counter.flops - sum(leaves.values()), "FLOPs")
+    modules = model.named_modules()
+    leaves = {path: counter.by_module[path] for path, module in modules if isinstance(module, PRODUCT_MODULES)}
+    _no_strays(sum(counter.by_module.values()) - sum(leaves.values()), "FLOPs")
     return leaves
 
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from tfacct.architecture import parts
 from tfacct.reference.attention import by_head
 from tfacct.reference.mixing import Convolution, Mixer, PairDecay, Passed, States, by_chunk, chunked
-from tfacct.reference.modules import Activation, Add, Linear, Product, RMSNorm, Scale, Work
+from tfacct.reference.modules import Activation, Add, Linear, Minus, Product, RMSNorm, Scale, Work
 from tfacct.reference.part_module import Past, Shapes
 
 UNIT_EPS = 1e-6
@@ -104,13 +104,6 @@ class Inverse(Solved):
         return Solved.forward(self, system, ones.expand_as(system))
 
 
-class Correction(Work):
-    """New values minus what the state already has at their keys."""
-
-    def forward(self, new: Tensor, old_values: Tensor) -> Tensor:
-        return new - old_values
-
-
 class OneToken(Work):
     """State after one token: decayed, and corrected at the token's key."""
 
@@ -173,7 +166,7 @@ class DeltaNet(Mixer):
         self.conv, self.conv_act = Convolution(part.channels, part.kernel, False), Activation(part.activation)
         self.q_norm, self.k_norm = Unit(part.key_dim**-0.5), Unit(1.0)
         self.rate, self.pair_decay = Rate(2.0 if part.doubled else 1.0), PairDecay()
-        self.old_values, self.correction, self.state_read = Product(1), Correction(), Product(1)
+        self.old_values, self.correction, self.state_read = Product(1), Minus(), Product(1)
         self.chunk_values, self.read_add, self.state_write = Product(1), Add(), Product(1)
         self.state_decay, self.recurrence, self.step_read = Passed(), OneToken(), OneRead()
         self.out_norm, self.gate = RMSNorm(part.value_dim, part.eps), OutGate(part.gate)

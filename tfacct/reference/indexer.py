@@ -12,16 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from tfacct.architecture import parts
-from tfacct.reference.modules import LayerNorm, Linear, Product, Work
+from tfacct.reference.modules import Activation, LayerNorm, Linear, Product, Work
 from tfacct.reference.rotary import Angles, Rotary
 from tfacct.reference.step import Step
-
-
-class Positive(Work):
-    """ReLU of the scores."""
-
-    def forward(self, scores: Tensor) -> Tensor:
-        return torch.relu(scores)
 
 
 class Grown(Work):
@@ -68,7 +61,7 @@ class Indexer(nn.Module):
         if part.rotary is not None:
             how = part.rotary._replace(pairs=indexer.pairs)
             self.q_rotary, self.k_rotary = Rotary(how, rotary_dim), Rotary(how, rotary_dim)
-        self.scores, self.act, self.sum = Product(self.heads), Positive(), Product(1)
+        self.scores, self.act, self.sum = Product(self.heads), Activation("relu"), Product(1)
         self.weights_proj = Linear(part.hidden, self.heads, bias=False)
 
     def forward(self, x: Tensor, read: Tensor, step: Step, past: Tensor | None) -> Tensor:

@@ -8,20 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from tfacct.architecture import parts
-from tfacct.reference.attention import Cache, Sinks, Softmax, Temperature, by_head
+from tfacct.reference.attention import Cache, OutputGate, Sinks, Softmax, Temperature, appended, by_head, in_window
 from tfacct.reference.indexer import Grown, Indexer
-from tfacct.reference.modules import Linear, Product, RMSNorm, Scale, Work
+from tfacct.reference.modules import Linear, Product, RMSNorm, Scale
 from tfacct.reference.part_module import PartModule, Past, Shapes, family_module
 from tfacct.reference.rotary import Angles, Rotary
 from tfacct.reference.step import Step
-
-
-class HeadGate(Work):
-    """Output of each head times a gate per head or per channel."""
-
-    def forward(self, mixed: Tensor, gate: Tensor) -> Tensor:
-        gate = torch.sigmoid(gate)
-        return mixed * (gate.unsqueeze(-1) if gate.dim() < mixed.dim() else gate)
 
 
 class PerHead(nn.Module):
@@ -107,7 +99,7 @@ class LatentAttention(PartModule):
         if part.gate is not None:
             gates = part.heads * part.value_dim if part.gate.of == "elements" else part.heads
             gating = 2 * part.q_rank if part.paired and part.q_rank is not None else part.hidden
-            self.gate_proj, self.gate = Linear(gating, gates, bias=False), HeadGate()
+            self.gate_proj, self.gate = Linear(gating, gates, bias=False), OutputGate(part.gate, part.value_dim)
         self.o_proj = Linear(part.heads * part.value_dim, part.hidden, bias=part.bias)
 
     def forward(self, x: Tensor, step: Step, past: tuple[Tensor, ...] | None) -> tuple[Tensor, ...]:
@@ -133,12 +125,11 @@ class LatentAttention(PartModule):
         latent, shared = self._latents(x, step)
         run = {"expanded": self._expanded, "absorbed": self._absorbed, "unpacked": self._unpacked}[part.mla_mode]
         mixed, cached = run(plain, rope, latent, shared, step, past)
-        mixed = mixed.transpose(1, 2)
-        if part.gate is not None and self.gate is not None and self.gate_proj is not None:
-            gate = self.gate_proj(read if part.paired else x)
-            mixed = self.gate(mixed, gate.unflatten(2, mixed.shape[2:]) if part.gate.of == "elements" else gate)
-        cached = tuple(map(self._seen, cached[:1] if single_state else cached))
-        return self.o_proj(mixed.flatten(2)), *(() if borrows else cached), *index
+        mixed = mixed.transpose(1, 2).flatten(2)
+        if self.gate is not None and self.gate_proj is not None:
+            mixed = self.gate(mixed, self.gate_proj(read if part.paired else x))
+        cached = tuple(in_window(each, part.window, self.keep_all) for each in cached[: 1 if single_state else 2])
+        return self.o_proj(mixed), *(() if borrows else cached), *index
 
     def _latents(self, x: Tensor, step: Step) -> Cache:
         """Latents of the new tokens, and the part shared by all heads; in a layer that reuses latents, those of the
@@ -162,7 +153,7 @@ class LatentAttention(PartModule):
         """The same for all tokens, which later layers may reuse."""
         if self.part.borrowed:
             return latent, shared
-        latent, shared = _appended(past, latent, shared)
+        latent, shared = appended(past, latent, shared)
         step.latents[self.part.rotary is None] = (latent, shared)
         return latent, shared
 
@@ -184,7 +175,7 @@ class LatentAttention(PartModule):
     def _unpacked(
         self, plain: Tensor, rope: Tensor, latent: Tensor, shared: Tensor, step: Step, past: Cache | None
     ) -> tuple[Tensor, Cache]:
-        k, v = _appended(past, *self._keys_and_values(latent, shared))
+        k, v = appended(past, *self._keys_and_values(latent, shared))
         return self._mixed(torch.cat((plain, rope), dim=-1), k, v, step, past), (k, v)
 
     def _queried(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -210,13 +201,6 @@ class LatentAttention(PartModule):
         mixed: Tensor = self.values(self.softmax(self.scores(q, k.transpose(2, 3)), mask, sinks), v)
         return mixed
 
-    def _seen(self, cached: Tensor) -> Tensor:
-        """The part that a later token will see, with tokens as the middle axis."""
-        window = self.part.window
-        if window is None or self.keep_all or cached.shape[2] <= window:
-            return cached
-        return cached[:, :, cached.shape[2] - window :].clone()  # a view would keep all of them alive
-
     def _split(self, x: Tensor, size: int) -> Tensor:
         return by_head(x, self.part.heads, size)
 
@@ -227,9 +211,3 @@ def _cache_names(part: parts.LatentAttention) -> tuple[str, ...]:
     latents = () if part.borrowed else ("latent_cache", *rotated)
     names = ("k_cache", "v_cache") if part.mla_mode == "unpacked" else latents
     return (*names, "index_cache") if part.indexes else names
-
-
-def _appended(past: Cache | None, first: Tensor, second: Tensor) -> Cache:
-    if past is None:
-        return first, second
-    return torch.cat((past[0], first), dim=2), torch.cat((past[1], second), dim=2)

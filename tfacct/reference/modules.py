@@ -171,6 +171,13 @@ class Add(Work):
         return x + other
 
 
+class Minus(Work):
+    """The change from one tensor to another: by a layer, or from what a state has at a key to its new value."""
+
+    def forward(self, x: Tensor, before: Tensor) -> Tensor:
+        return x - before
+
+
 class RMSNorm(Work):
     """RMSNorm: x / rms(x), scaled. `less_one`: the weight is the scale less 1 (transformers' GemmaRMSNorm)."""
 

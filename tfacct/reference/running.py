@@ -55,10 +55,9 @@ class Timed:
 def device(name: str) -> torch.device:
     """The device of this name. Raises UsageError if it is not available."""
     there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    if name.partition(":")[0] not in there:
-        raise UsageError(f"no device {name!r}", f"here: {', '.join(known for known, is_ in there.items() if is_)}")
-    if not there[name.partition(":")[0]]:
-        raise UsageError(f"no {name} device here", f"here: {', '.join(known for known, is_ in there.items() if is_)}")
+    if not there.get(kind := name.partition(":")[0]):
+        problem = f"no {name} device here" if kind in there else f"no device {name!r}"
+        raise UsageError(problem, f"here: {', '.join(known for known, is_ in there.items() if is_)}")
     try:
         found = torch.device(name)
         torch.empty(1, device=found)

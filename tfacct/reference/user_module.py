@@ -58,7 +58,7 @@ def build(named: str, device: str = "meta") -> Built:
         raise UsageError(
             f"{cut(named)!r} has no factory", "write MODULE:FACTORY, such as model.py:build or package.model:build"
         )
-    with _quiet():
+    with redirect_stdout(sys.stderr):  # stdout is for the report
         return called(_found(where, attribute), named, device)
 
 
@@ -143,13 +143,6 @@ def _first_on_path(folder: Path) -> Iterator[None]:
     finally:
         if str(folder) in sys.path:
             sys.path.remove(str(folder))
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Redirects what user code prints to stderr, because stdout is for the report."""
-    with redirect_stdout(sys.stderr):
-        yield
 
 
 def _required(factory: Any) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 import warnings
 from contextlib import redirect_stdout
@@ -15,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from tfacct.reference.counting import POINTWISE
-from tfacct.reference.watching import as_meta, evaluating, inputs, state
+from tfacct.reference.watching import as_meta, evaluating, inputs, state, unlogged
 
 FUSED = "aten::scaled_dot_product_attention"
 PRODUCTS = ("linear", "matmul", "bmm", "addmm", "einsum", "conv", FUSED.removeprefix("aten::"))
@@ -78,10 +77,9 @@ def multiply_adds(module: nn.Module, batch: int, tokens: int, *, source: int = 0
         from fvcore.nn import FlopCountAnalysis
     except ImportError:
         return "fvcore is not installed"
-    log = logging.getLogger("fvcore.nn.jit_analysis")
-    was, log.disabled = log.disabled, True
+    quiet = unlogged("fvcore.nn.jit_analysis")
     try:
-        with redirect_stdout(sys.stderr), warnings.catch_warnings(), torch.no_grad(), torch.device("meta"):
+        with quiet, redirect_stdout(sys.stderr), warnings.catch_warnings(), torch.no_grad(), torch.device("meta"):
             warnings.simplefilter("ignore")
             args, named = inputs(module, batch, tokens, source, given, "meta")
             copied = _Called(module, tuple(named))
@@ -92,8 +90,6 @@ def multiply_adds(module: nn.Module, batch: int, tokens: int, *, source: int = 0
                 counted, skipped = analysis.by_operator(), set(analysis.unsupported_ops()) - NO_PRODUCTS
     except (Exception, SystemExit) as error:
         return f"its trace of the module raised {type(error).__name__}"
-    finally:
-        log.disabled = was
     if not copied.returns_tensors:
         return "the module returns no tensors, so its trace is empty"
     if unknown := sorted(name for name in skipped if not _is_pointwise(name)):

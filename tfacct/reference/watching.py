@@ -168,16 +168,20 @@ def _on_meta(module: nn.Module, batch: int, tokens: int, source: int, given: Any
 
 
 def _on_fakes(module: nn.Module, batch: int, tokens: int, source: int, given: Any) -> Watched:
-    with _unlogged(), FakeTensorMode(allow_non_fake_inputs=True) as mode, torch.device("cpu"):
+    with (
+        unlogged("torch._subclasses.fake_tensor"),
+        FakeTensorMode(allow_non_fake_inputs=True) as mode,
+        torch.device("cpu"),
+    ):
         tensors = {name: torch.empty(one.shape, dtype=one.dtype, device="cpu") for name, one in state(module)}
         taken = tree_map_only(Tensor, mode.from_tensor, inputs(module, batch, tokens, source, given, "cpu"))
         return _run(module, tensors, taken)
 
 
 @contextmanager
-def _unlogged() -> Iterator[None]:
-    """Suppresses torch's log of a failure, a whole traceback, because it is reported as one message."""
-    log = logging.getLogger("torch._subclasses.fake_tensor")
+def unlogged(name: str) -> Iterator[None]:
+    """Suppresses this log of a failure, a whole traceback, because it is reported as one message."""
+    log = logging.getLogger(name)
     was, log.disabled = log.disabled, True
     try:
         yield

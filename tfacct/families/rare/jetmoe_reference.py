@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from tfacct.families.rare import jetmoe
-from tfacct.reference.attention import Attention, Cache
+from tfacct.reference.attention import Attention, Cache, appended
 from tfacct.reference.experts import Bank, Shifted
 from tfacct.reference.modules import Linear, Times, Work
 from tfacct.reference.rotary import Angles
@@ -47,10 +47,8 @@ class MixtureOfAttention(Attention):
         k, v = (self._split(made(x), self.kv_heads) for made in (self.k_proj, self.v_proj))
         if self.angles is not None:
             q, k = self._rotated(self.q_rotary, q, step), self._rotated(self.k_rotary, k, step)
-        old = 0
-        if past is not None:
-            old = past[0].shape[2]
-            k, v = torch.cat((past[0], k), dim=2), torch.cat((past[1], v), dim=2)
+        old = 0 if past is None else past[0].shape[2]
+        k, v = appended(past, k, v)
         mixed = torch.unflatten(self._mixed(q, k, v, step, old), 1, (self.kv_heads, self.active))
         made = self.experts["o_proj"](mixed.permute(0, 3, 2, 1, 4).flatten(3))
         result: Tensor = self.sum(self.weighting(made, weights).sum(dim=2))

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from tfacct.families.rare import zaya
 from tfacct.reference import residual
-from tfacct.reference.attention import Attention, Cache, by_head
+from tfacct.reference.attention import Attention, Cache, appended, by_head
 from tfacct.reference.compressed import GroupedLinear
 from tfacct.reference.experts import Experts
 from tfacct.reference.mixing import Convolution
@@ -137,10 +137,8 @@ class CCA(Attention):
         v, late = self._values(x, past)
         if self.angles is not None:
             q, k = self._rotated(self.q_rotary, q, step), self._rotated(self.k_rotary, k, step)
-        old = 0
-        if past is not None:
-            old = past[2].shape[2]
-            k, v = torch.cat((past[2], k), dim=2), torch.cat((past[3], v), dim=2)
+        old = 0 if past is None else past[2].shape[2]
+        k, v = appended(past and past[2:], k, v)
         return self._result(x, q, k, v, step, old), last, late, self._cached_heads(k), self._cached_heads(v)
 
     def _rows(self, x: Tensor) -> Tensor:
