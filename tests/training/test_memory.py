@@ -146,6 +146,8 @@ def test_gradient_of_logits_is_freed_before_that_of_the_head_is_cast(name: str, 
         ("mistral-small-4-text", 4096, 4, {"recompute": "full"}, 116_260_862_492),
         # The gradient that an MLP in parallel sends to the same norm as attention waits, too.
         ("gpt-j-6b", 2048, 1, {"recompute": "full"}, 10_201_180_092),
+        # The gradient of what an MLP adds to the residual stream is that of the sum.
+        ("pythia-6.9b", 2048, 8, {"recompute": "full", "loss": "chunked"}, 12_157_436_272),
         # Slices of an adapted matmul gate each other.
         ("lfm2-350m", 4096, 1, {"lora": "16", "loss": "chunked"}, 2_090_255_064),
         # Values are a view of one tensor with queries and keys.

@@ -118,8 +118,14 @@ class LayerRules:
             if norm.result is not None and readers:
                 for name in self.order[self.order.index(norm.at) + 1 : self.order.index(of_last[0])]:
                     waiting.setdefault(name, []).append(Transient(norm.result.axes, norm.result.role))
-        for each in self.backward:  # then a matmul adds its own gradient
-            yield each._replace(temporary=(*each.temporary, *waiting.pop(each.at, ())))
+        for each in self.backward:
+            readers = [reader for reader in self.order if each.at in reads[reader]]
+            added = bool(readers) and all(reader.endswith("_add") for reader in readers) and not self.mode.autocast
+            # The gradient of a result that is added to the residual stream is that of the sum.
+            own = [*each.temporary]
+            if added and each.at in self.matmuls:
+                own[0] = own[0]._replace(times=0)
+            yield each._replace(temporary=(*own, *waiting.pop(each.at, ())))  # then a matmul adds its own gradient
 
     # One rule for each kind of line.
 
