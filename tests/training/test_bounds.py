@@ -83,11 +83,14 @@ def test_a_bound_is_the_largest_of_its_groups_plus_that_of_each_axis(
     assert found is not None and (found.share, found.configs) == (pytest.approx(share), configs)
 
 
-def test_no_bound_is_promised_of_short_sequences_but_of_images(table: dict[str, dict[str, Measured]]) -> None:
+def test_no_bound_is_promised_of_few_tokens_or_layers_but_of_images(table: dict[str, dict[str, Measured]]) -> None:
     model, recipe = load("llama-3.2-1b").loaded, Recipe(attention="sdpa")
     for tokens in (1, 255):
         assert bound(model, recipe, Workload(context=tokens, tokens=tokens, batch=3)) is None
-    assert bound(model, recipe, Workload(context=256, tokens=256, batch=3)) is not None
+    work = Workload(context=256, tokens=256, batch=3)
+    assert bound(model, recipe, work) is not None
+    few = (load("llama-3.2-1b", num_hidden_layers=layers).loaded for layers in (3, 4))
+    assert [bound(each, recipe, work) is None for each in few] == [True, False]
     table["vit"] = {"16-bit": Measured(0, 1)}
     assert bound(load("vit-base-patch16-224").loaded, recipe, Workload(context=197, tokens=197, batch=3)) is not None
 
@@ -161,7 +164,7 @@ def test_an_answer_says_how_far_off_it_may_be(run: Callable[..., Ran], table: di
     divided = " ".join(run(*asked, "--tp", "2").out.split())
     assert "Within 0.1% of transformers 5.23 (measured on 5 configs of llama)." in divided
     short = " ".join(run("train", "llama-3.2-1b", "--ctx", "255").out.split())
-    reason = "≈: error bounds hold from 256 tokens and 5,000,000 parameters on."
+    reason = "≈: error bounds hold from 256 tokens, 4 layers and 5,000,000 parameters on."
     assert "Peak: ≈ " in short and reason in short
     small = [
         f"{name}={size}"

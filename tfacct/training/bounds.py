@@ -27,6 +27,8 @@ LEAST_TOKENS = 256
 """Sequence length below which error bounds do not hold."""
 LEAST_PARAMETERS = 5_000_000
 """Size of a model below which they do not: the smallest that was measured has 5.9 million."""
+LEAST_LAYERS = 4
+"""Number of layers below which they do not: the fewest that were measured."""
 
 GROUPS = {
     "lora": "with LoRA",
@@ -83,7 +85,8 @@ def groups_of(recipe: Recipe) -> tuple[str, ...]:
 def bound(model: LoadedModel, recipe: Recipe, work: Workload) -> Bound | None:
     """The error bound of a recipe on a model; None if it was not measured, or if sequences are short or the model is
     small."""
-    if model.parameters < LEAST_PARAMETERS:
+    layers = sum(stack.count for stack in model.architecture.stacks)
+    if model.parameters < LEAST_PARAMETERS or layers < LEAST_LAYERS:
         return None
     short = any(0 < tokens < LEAST_TOKENS for tokens in (work.tokens, work.new_source))
     if short and not isinstance(model.architecture.embed, Patches):  # images always have the measured size
@@ -149,7 +152,8 @@ def accuracy(model: LoadedModel, recipe: Recipe, found: Bound | None) -> str:
     if found is None and (how := _unmeasured_option(recipe)) is not None:
         return f"≈: the error with {how} was not measured."
     if found is None:
-        return f"≈: error bounds hold from {LEAST_TOKENS} tokens and {LEAST_PARAMETERS:,} parameters on."
+        sizes = f"{LEAST_TOKENS} tokens, {LEAST_LAYERS} layers and {LEAST_PARAMETERS:,} parameters"
+        return f"≈: error bounds hold from {sizes} on."
     version = ".".join(measured_version("transformers").split(".")[:2])
     configs = "1 config" if found.configs == 1 else f"{found.configs:,} configs"
     measured = f"measured on {configs} of {model.family}"
