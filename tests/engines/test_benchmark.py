@@ -32,7 +32,7 @@ def written(folder: Path, **other: str) -> Path:
     return folder
 
 
-def test_it_says_aloud_that_it_has_no_data(tmp_path: Path) -> None:
+def test_missing_data_is_stated(tmp_path: Path) -> None:
     found = ran(tmp_path)
     assert found.returncode == 0 and "no published start-ups" in found.stdout and "not checked" in found.stdout
 

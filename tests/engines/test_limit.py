@@ -52,7 +52,7 @@ def test_windows_of_vllm_reserve_a_chunk_of_every_prompt() -> None:
     assert found.max_concurrency == pytest.approx(found.blocks / (512 + 5 * 513))
 
 
-def test_tensorrt_llm_takes_nine_tenths_of_what_weights_leave() -> None:
+def test_tensorrt_llm_takes_nine_tenths_of_the_memory_left_by_weights() -> None:
     found = LLAMA.memory(ctx="8k", on="h100", engine="trtllm")
     left = found.fit["memory_bytes"] - found.weights_bytes
     assert found.fit["budget_bytes"] - found.weights_bytes == left * 9 // 10
@@ -91,7 +91,7 @@ def test_cards_are_counted_by_the_rule_of_an_engine(run: Run, name: str) -> None
 
 
 def test_cards_that_an_engine_does_not_support_are_named(run: Run, tmp_path: Path) -> None:
-    """Not one of AMD, and not one whose total is not known as torch reports it."""
+    """Cards of AMD, and cards whose total as torch reports it is not known."""
     card = tmp_path / "card.toml"
     head = devices.TEMPLATE.replace('vendor = "ACME"', 'vendor = "ACME"\narchitecture = "Ada"')
     card.write_text("".join(line for line in head.splitlines(keepends=True) if "torch_bytes" not in line))

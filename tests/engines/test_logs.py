@@ -83,7 +83,7 @@ def test_causes_go_by_the_size_of_the_deviation(run: Run, tmp_path: Path, tokens
     assert "Assumed, because the log does not have it: --engine-version 0.33." in ran.out_line
 
 
-def test_what_a_log_lacks_is_assumed_and_named(tmp_path: Path) -> None:
+def test_flags_missing_from_a_log_are_assumed_and_named(tmp_path: Path) -> None:
     log = written(tmp_path, "vLLM API server version 0.19.0\nAvailable KV cache memory: 54.01 GiB\n")
     start = load("llama-3.1-8b").engine(on="h100", log=log)
     assumed = "Assumed, because the log does not have it: gpu_memory_utilization=0.9, max_model_len=131072."

@@ -125,7 +125,7 @@ def test_weights_of_qwen_with_the_allocator(version: str, expected: float) -> No
 
 
 def test_parameters_are_those_of_memory_on_every_preset_that_is_served() -> None:
-    """But for padding, cos and sin, absorbed matrices and the allocator."""
+    """Except padding, cos and sin, absorbed matrices and the allocator."""
     equal = 0
     for name in presets.names():
         try:
@@ -227,7 +227,7 @@ def test_groups_of_windowed_layers() -> None:
 
 
 def test_kinds_of_nearly_as_many_layers_are_one_group_each() -> None:
-    """12 and 15 layers: below 1.5 × the groups have 15, with padding; at a ratio of 1.0 they have 12."""
+    """12 and 15 layers: with a ratio of 1.5 groups have 15, with padding; with a ratio of 1.0 they have 12."""
     layers = [CacheLayers("full", 12, 1024), CacheLayers("window", 15, 1024, 128)]
     assert [pages(layers, GIB, padding_ratio=ratio).layers_per_group for ratio in (1.5, 1.0)] == [15, 12]
 
@@ -266,7 +266,7 @@ def test_the_longest_request_of_a_pool_without_a_block_is_one_token() -> None:
     assert not start.starts and start.max_model_len == 1
 
 
-def test_room_for_requests_with_the_smallest_share_of_a_card() -> None:
+def test_the_smallest_share_of_a_card_for_a_number_of_requests() -> None:
     start = load("llama-3.1-8b").engine(on="h100", engine_version="0.19", max_model_len=8192, requests=32)
     share = start.requested_bytes / start.total_memory_bytes
     assert start.answer.startswith(f"Starts with gpu_memory_utilization={share:.2f} (for 32 requests at once):")
@@ -316,7 +316,7 @@ def test_a_hint_that_starts_is_a_launch_that_starts(name: str, flags: dict[str, 
     assert not start.starts and hints and other.starts and start.launch == other.launch
 
 
-def test_without_a_launch_that_starts_the_hint_says_what_lacks() -> None:
+def test_without_a_launch_that_starts_the_hint_names_the_missing_memory() -> None:
     start = load("llama-3.1-405b").engine(on="9xh100")
     weights = "the weights (94.5 GiB on each GPU) exceed the 72.9 GiB requested."
     assert start.answer.endswith(f"With on='8xh100-sxm' tp=8, it does not start either: {weights}")
@@ -332,7 +332,7 @@ def test_a_small_share_of_a_card_is_raised_before_more_cards() -> None:
     assert hints["on"] == "2xh100-sxm" and load("llama-3.1-70b").engine(**hints).starts
 
 
-def test_a_pool_needs_room_next_to_the_weights() -> None:
+def test_a_pool_and_the_weights_must_fit() -> None:
     """Parameters, context and activations, and the cache, of 79.19 GiB: 14.96 + 1.88 + 0.24 and 62, but not 63."""
     llama = load("llama-3.1-8b")
     fits, lacks = (llama.engine(**LLAMA, kv_cache_memory_bytes=f"{size}GiB") for size in (62, 63))
@@ -422,7 +422,7 @@ def test_blocks_of_latent_attention_by_the_backend_of_the_card(on: str, kv_dtype
         ("llama-3.1-70b --on h100", "the weights (131 GiB) exceed the 72.9 GiB requested"),
     ],
 )
-def test_what_the_engine_refuses_to_start(run: Run, line: str, reason: str) -> None:
+def test_launches_that_the_engine_refuses(run: Run, line: str, reason: str) -> None:
     ran = run("engine", "vllm", *line.split(), "--json")
     found = ran.models[0]
     assert ran.code == 0 and not found["starts"] and reason in found["reason"] and found["log_lines"] == []
@@ -471,7 +471,7 @@ def test_the_reason_of_activations_has_their_figure() -> None:
 
 
 def test_a_launch_line_can_be_typed_again() -> None:
-    """Flags whose value is the default of the version and the card are not in it; two that are each other's are."""
+    """It lacks flags with the default value of the version and the card, but has two that depend on each other."""
     for flags in ({"max_num_batched_tokens": 64}, {"max_num_seqs": 8, "max_model_len": 8}, {"dtype": "nf4", "tp": 2}):
         given = {"on": "h100", "engine_version": "0.25"}
         start = load("llama-3.1-8b").engine(**given, **flags)

@@ -18,19 +18,19 @@ from tfacct.base.errors import CheckpointError, TfacctError
 from tfacct.ledger.formats import GGML
 from tfacct.loading import checkpoint, gguf, headers
 from tfacct.loading.gguf import TYPES
-from tfacct.verify import checkpoint as witness
+from tfacct.verify import checkpoint as comparison
 from tfacct.verify.tensor_names import QUANT_TENSORS
 
 
-def test_what_has_no_config_is_listed_and_what_has_no_files_is_refused(run: Run, tmp_path: Path) -> None:
+def test_files_without_a_config_are_listed_and_a_config_without_files_is_refused(run: Run, tmp_path: Path) -> None:
     written(tmp_path / "some" / "model.safetensors", {
         "layers.0.q.weight": ("F8_E4M3", (8, 4)), "layers.1.q.weight": ("F8_E4M3", (8, 4)), "norm": ("F32", (4,)),
     })  # fmt: skip
     ran = run("check", str(tmp_path / "some"))
     assert ran.code == 0
-    said = ran.out_line
-    assert "80 B in one file: 64 B fp8, 16 B fp32; not compared: there is no config.json next to it" in said
-    assert "layers.*.q fp8 2 64 64 B 80.0%" in said
+    printed = ran.out_line
+    assert "80 B in one file: 64 B fp8, 16 B fp32; not compared: there is no config.json next to it" in printed
+    assert "layers.*.q fp8 2 64 64 B 80.0%" in printed
     report = tfacct.checkpoint(tmp_path / "some")
     assert report.agrees and report.models[0]["agrees"] is None and report.models[0]["family"] is None
     (tmp_path / "some" / "config.json").write_text('{"model_type": "elephant"}')
@@ -51,7 +51,7 @@ def test_other_commands_do_not_import_it() -> None:
     assert ran.stdout.splitlines()[-1] == "[]"
 
 
-def test_blocks_have_the_bytes_that_the_package_says() -> None:
+def test_block_sizes_are_those_of_the_gguf_package() -> None:
     package = pytest.importorskip("gguf")
     sizes = {int(kind): size for kind, size in package.constants.GGML_QUANT_SIZES.items()}
     assert {number: (block, taken) for number, (_, block, taken) in TYPES.items() if number in sizes} == {
@@ -64,19 +64,19 @@ def test_blocks_have_the_bytes_that_the_package_says() -> None:
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_broken_file_is_one_error(name: str, run: Run, tmp_path: Path) -> None:
-    data, said = BROKEN[name]
+    data, message = BROKEN[name]
     (tmp_path / "model.safetensors").write_bytes(data)
     ran = run("check", str(tmp_path))
     assert (ran.code, ran.out) == (2, "")
     assert ran.err.startswith("error: ") and len(ran.err.splitlines()) <= 2
-    assert said in ran.err and "\x1b" not in ran.err and "Traceback" not in ran.err
+    assert message in ran.err and "\x1b" not in ran.err and "Traceback" not in ran.err
     assert len(ran.err) < 600
 
 
-def test_what_is_not_broken_is_read(tmp_path: Path) -> None:
-    """Padding of the header, empty tensors, scalars, tensors in any order; the real library reads them too."""
+def test_unusual_files_are_read(tmp_path: Path) -> None:
+    """A padded header, empty tensors, scalars, tensors in any order; the safetensors library reads them too."""
     (tmp_path / "padded.safetensors").write_bytes(laid(json.dumps(one()).encode() + b" " * 5))
-    assert [tuple(held) for held in checkpoint.local(tmp_path / "padded.safetensors").tensors] == [
+    assert [tuple(tensor) for tensor in checkpoint.local(tmp_path / "padded.safetensors").tensors] == [
         ("w", "fp32", (2, 3), 24)
     ]
     header = {
@@ -86,7 +86,7 @@ def test_what_is_not_broken_is_read(tmp_path: Path) -> None:
         "__metadata__": {"format": "pt"},
     }
     (tmp_path / "odd.safetensors").write_bytes(laid(header, 4))
-    assert [held.bytes for held in checkpoint.local(tmp_path / "odd.safetensors").tensors] == [2, 0, 2]
+    assert [tensor.bytes for tensor in checkpoint.local(tmp_path / "odd.safetensors").tensors] == [2, 0, 2]
     (tmp_path / "none.safetensors").write_bytes(laid({}, 0))
     assert checkpoint.local(tmp_path / "none.safetensors").tensors == []
 
@@ -118,15 +118,15 @@ ENTRY = st.fixed_dictionaries({
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.dictionaries(st.text(max_size=4), ENTRY | JSON, max_size=3), st.integers(0, 60))
 def test_headers_of_any_json_are_errors_or_exact(tmp_path: Path, header: dict[str, Any], size: int) -> None:
-    """What is taken, the real library takes too, and the bytes add up to the file."""
+    """Every accepted file is one that the safetensors library accepts, and its bytes add up."""
     file = tmp_path / "a.safetensors"
     file.write_bytes(laid(header, size))
     try:
         found = headers.safetensors(headers.LocalFile(file))
     except CheckpointError:
         return
-    assert sum(held.bytes for held in found) == size
-    assert all(held.name.isprintable() and min(held.shape, default=0) >= 0 for held in found)
+    assert sum(tensor.bytes for tensor in found) == size
+    assert all(tensor.name.isprintable() and min(tensor.shape, default=0) >= 0 for tensor in found)
 
 
 NAMES = st.sampled_from(
@@ -151,7 +151,7 @@ NAMES = st.sampled_from(
         "model.layers.0.q.weight.absmax",
     ]
 ) | st.text("ab.*0_", max_size=12)
-HELD = st.builds(
+TENSOR = st.builds(
     headers.FileTensor, NAMES, st.sampled_from(["bf16", "uint8", "int32", "fp8"]),
     st.lists(st.integers(0, 90), max_size=5).map(tuple), st.integers(0, 9),
 )  # fmt: skip
@@ -159,28 +159,28 @@ HELD = st.builds(
 
 @settings(max_examples=150, deadline=None)
 @given(
-    st.lists(HELD, max_size=8),
+    st.lists(TENSOR, max_size=8),
     st.sampled_from(["llama", "mixtral", "gpt2", "deepseek_v3", "bert"]),
     JSON,
     st.booleans(),
 )
-def test_any_names_and_shapes_can_be_compared(held: list[Any], family: str, said: Any, of_gguf: bool) -> None:
+def test_any_names_and_shapes_can_be_compared(tensors: list[Any], family: str, value: Any, of_gguf: bool) -> None:
     from dataclasses import replace
 
     ours = tiny(family)
-    ours = replace(ours, raw={**ours.raw, "quantization_config": said, "num_nextn_predict_layers": said})
-    found = witness.reconcile(ours, held, gguf=of_gguf)
-    assert not found.agrees and len(found.found) == len(held)
+    ours = replace(ours, raw={**ours.raw, "quantization_config": value, "num_nextn_predict_layers": value})
+    found = comparison.reconcile(ours, tensors, gguf=of_gguf)
+    assert not found.agrees and len(found.found) == len(tensors)
 
 
 QUANTIZED = st.dictionaries(st.sampled_from(["bits", "w_bit", "quant_method", "config_groups"]), JSON)
 
 
-@given(QUANTIZED, st.sampled_from(list(QUANT_TENSORS)), HELD)
-def test_no_config_of_a_format_breaks_the_comparison(said: dict[str, Any], ending: str, held: Any) -> None:
-    how = witness.packing({"quantization_config": said})
+@given(QUANTIZED, st.sampled_from(list(QUANT_TENSORS)), TENSOR)
+def test_no_config_of_a_format_breaks_the_comparison(quantization: dict[str, Any], ending: str, tensor: Any) -> None:
+    how = comparison.packing({"quantization_config": quantization})
     for wanted in ((), (3,), (8, 4), (2, 8, 4)):
-        assert how.fits(held, wanted, (), QUANT_TENSORS[ending], [witness.BNB]) in (True, False, None)
+        assert how.fits(tensor, wanted, (), QUANT_TENSORS[ending], [comparison.BNB]) in (True, False, None)
 
 
 def index(path: Path, files: dict[str, str] | object, **more: Any) -> Path:
@@ -189,7 +189,7 @@ def index(path: Path, files: dict[str, str] | object, **more: Any) -> Path:
     return path
 
 
-def test_an_index_names_files_beside_it_and_what_they_hold(run: Run, tmp_path: Path) -> None:
+def test_an_index_names_files_in_its_folder_and_their_tensors(run: Run, tmp_path: Path) -> None:
     written(tmp_path / "x.safetensors", {"w": ("F32", (2, 3))})
     here = tmp_path / "here"
     for name in ("../x.safetensors", str(tmp_path / "x.safetensors"), "a/../../x.safetensors", "..", "", ".safetensors",
@@ -302,14 +302,14 @@ BROKEN_GGUF: dict[str, tuple[bytes, str]] = {
 
 @pytest.mark.parametrize("name", BROKEN_GGUF)
 def test_a_broken_gguf_is_one_error(name: str, run: Run, tmp_path: Path) -> None:
-    data, said = BROKEN_GGUF[name]
+    data, message = BROKEN_GGUF[name]
     (tmp_path / "a.gguf").write_bytes(data)
     ran = run("check", str(tmp_path))
     assert (ran.code, ran.out) == (2, "")
-    assert said in ran.err and "\x1b" not in ran.err and len(ran.err.splitlines()) == 1
+    assert message in ran.err and "\x1b" not in ran.err and len(ran.err.splitlines()) == 1
 
 
-def test_hubs_errors_are_ours(tmp_path: Path) -> None:
+def test_errors_of_the_hub_are_tfacct_errors(tmp_path: Path) -> None:
     from tfacct.loading import checkpoint_config
 
     with pytest.raises(TfacctError, match="no file or folder"):

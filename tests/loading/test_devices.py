@@ -35,8 +35,8 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.mark.parametrize("name", sorted({path.stem for path in devices.folder().glob("*.toml")} - {"cpu"}))
 def test_every_device_is_whole_and_meets_its_check(name: str) -> None:
-    """Units · FLOPs per clock · clock within 1.2 % of the peak, where a maker says them. A figure that is 10 % off
-    agrees with no second source."""
+    """Units · FLOPs per clock · clock are within 1.2 % of the peak, where a maker publishes them. A figure that is 10 %
+    off agrees with no second source."""
     device = devices.load(name)
     assert device.kind in ("vendor", "secondary", "unread") and device.bandwidth > 10**11
     assert (device.read is None) == (device.kind == "unread")
@@ -101,10 +101,10 @@ def board(own: Path) -> str:
     return "board"
 
 
-def test_every_estimate_says_whose_memory_it_uses(board: str, run: Run) -> None:
+def test_every_estimate_names_the_source_of_its_memory(board: str, run: Run) -> None:
     fit = load("gpt2").fit(on=["h100-sxm", board, "m3-max"])
-    said = " ".join(fit.notes)
-    assert "Memory: torch's total of the card. board: the board's memory; torch reports 0.4–3% less. m3-max: as" in said
+    text = " ".join(fit.notes)
+    assert "Memory: torch's total of the card. board: the board's memory; torch reports 0.4–3% less. m3-max: as" in text
     facts = fit.lines[:2]
     assert [(line["memory_bytes"] // 2**20, line["memory_from"]) for line in facts] == [
         (81_090, "torch"),
@@ -132,7 +132,7 @@ def test_older_files_are_still_read(own: Path, lines: str, torch: int | None, bo
     assert mine.memory == 24 * 10**9
 
 
-def test_a_file_in_this_folder_is_told_from_a_name(tmp_path: Path, monkeypatch, run: Run) -> None:
+def test_a_file_in_this_folder_is_distinguished_from_a_name(tmp_path: Path, monkeypatch, run: Run) -> None:
     """A data sheet says 96 GB: 96 · 10⁹ bytes."""
     monkeypatch.chdir(tmp_path)
     Path("x96.toml").write_text("[memory]\nboard_bytes = 96e9\nbandwidth = 1.8e12\n[peak]\nbf16 = 200e12\n")

@@ -27,8 +27,8 @@ def test_every_figure_is_the_recorded_one_and_has_a_reason() -> None:
         for kind, name, found in digests.current()
         if RECORDED[kind].get(name, [""])[0] != found
     ]
-    said = 'a figure changed: check it against its source, then python -m tests.helpers.digests "where it was read"'
-    assert not changed, "\n".join([said, *changed])
+    message = 'a figure changed: check it against its source, then python -m tests.helpers.digests "where it was read"'
+    assert not changed, "\n".join([message, *changed])
     names = {(kind, name) for kind, name, _ in digests.current()}
     assert {(kind, name) for kind, files in RECORDED.items() for name in files} == names
     assert all(len(reason.split()) > 1 for files in RECORDED.values() for _, reason in files.values())

@@ -35,7 +35,7 @@ TABLES = {"config": SOURCE + EXPECT, "source": EXPECT + CONFIG, "expect": SOURCE
 TEXTS = ('"https://example.org/m"', '"transcribed"', '"published"', '"gpt2"')
 SIZES = ("124_439_808", "n_layer = 2")
 MORE = {"via": "[expect]", "revision": "[expect]", "working": "[config]", "nulls": "[source]"}
-"""Fields that the preset has not, and the table before which they may stand."""
+"""Fields that the preset lacks, and the table before which they may be added."""
 HOSTILE = {
     # tables that are none, facts and fields of the wrong kind
     **{f"{name} = {value}": f"{name} = {value}\n{rest}" for name, rest in TABLES.items()
@@ -106,14 +106,14 @@ def test_a_hostile_toml_is_refused_in_two_short_lines(run, tmp_path: Path, name:
         refused(run, command, str(file))
 
 
-def test_what_the_hostile_ones_are_made_of_is_counted(run, tmp_path: Path) -> None:
+def test_the_valid_files_are_counted(run, tmp_path: Path) -> None:
     for text in (PRESET, OWN):
         (tmp_path / "mine.toml").write_text(text)
         assert run("models", str(tmp_path / "mine.toml")).code == 0
 
 
 HOSTILE_JSON = {
-    "a field twice, behind many": "{" + "".join(f'"k{n}": 1, ' for n in range(70_000)) + '"k69999": 1}',
+    "a field twice, after many": "{" + "".join(f'"k{n}": 1, ' for n in range(70_000)) + '"k69999": 1}',
     "a long field twice": '{"' + LONG[:400_000] + '": 1, "' + LONG[:400_000] + '": 1}',
     "lists in lists": '{"model_type": "gpt2", "what": ' + "[" * 60 + "]" * 60 + "}",
     "a number of 1,000 digits": '{"model_type": "gpt2", "bos_token_id": ' + "9" * 1000 + "}",
@@ -130,7 +130,7 @@ def test_a_hostile_json_is_refused_in_two_short_lines(run, tmp_path: Path, name:
     refused(run, "flops", str(file))
 
 
-def test_many_unknown_names_are_not_all_said(run, tmp_path: Path) -> None:
+def test_many_unknown_names_are_not_all_printed(run, tmp_path: Path) -> None:
     file = tmp_path / "config.json"
     fields = {**GPT2, LONG[:100_000]: 1, **{f"what_{n}": 1 for n in range(1000)}}
     file.write_text(json.dumps(fields))

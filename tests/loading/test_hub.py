@@ -33,7 +33,7 @@ GATED_ID = "meta-llama/Llama-3.1-8B-Chat"
 
 @dataclass
 class Answer:
-    """What the hub says of one model."""
+    """The hub's answer for one model."""
 
     body: bytes = b""
     status: int = 200
@@ -46,9 +46,9 @@ class Answer:
     """Seconds between two bytes of the body."""
     private_to: str | None = None
     redirect: str = ""
-    """Where it sends who asks for the file itself."""
+    """The address that it redirects to."""
     endless: bool = False
-    """Whether the body is sent again and again, without a length."""
+    """Whether the body is sent without end and without a length."""
 
 
 def refusal(status: int, code: str | None = None, **headers: str) -> Answer:
@@ -59,8 +59,8 @@ GATED = {"X-Error-Code": "GatedRepo", "X-Error-Message": "Access to model is res
 
 
 def odd(**headers: str) -> tuple[Answer, list[str]]:
-    """The config, with headers that no hub sends: nothing is fetched, and no file is named as they say."""
-    return Answer(CONFIG, headers={name.replace("_", "-"): said for name, said in headers.items()}), [NO_HUB]
+    """The config, with headers that no hub sends: nothing is fetched, and no file is named after them."""
+    return Answer(CONFIG, headers={name.replace("_", "-"): text for name, text in headers.items()}), [NO_HUB]
 
 
 NO_HUB = "does not answer like a hub"
@@ -147,31 +147,31 @@ class OfModels(Handler):
         known = self.server.answers.get(f"{match[1]}@{match[2].replace('%2F', '/')}") if match else None
         if match and match[3]:
             known = self.server.formats.get(match[1], refusal(404, "EntryNotFound"))
-        said = known or refusal(418)
-        if said.private_to is not None and who != said.private_to:
-            said = Answer(b"", 403 if who else 401, GATED)
-        self.server.closing.wait(said.wait)
-        length = len(said.body) if said.length is None else said.length
-        headers = {"Content-Length": str(length), "ETag": f'"{hash(said.body) & 0xFFFFFF:x}"', "X-Repo-Commit": COMMIT}
-        if with_body and said.redirect:
-            said = Answer(b"", 302, {"Location": said.redirect})
-        if said.endless:
+        reply = known or refusal(418)
+        if reply.private_to is not None and who != reply.private_to:
+            reply = Answer(b"", 403 if who else 401, GATED)
+        self.server.closing.wait(reply.wait)
+        length = len(reply.body) if reply.length is None else reply.length
+        headers = {"Content-Length": str(length), "ETag": f'"{hash(reply.body) & 0xFFFFFF:x}"', "X-Repo-Commit": COMMIT}
+        if with_body and reply.redirect:
+            reply = Answer(b"", 302, {"Location": reply.redirect})
+        if reply.endless:
             del headers["Content-Length"]
-        self.send_response(said.status)
-        for name, value in {**(headers if said.status == 200 else {"Content-Length": "0"}), **said.headers}.items():
+        self.send_response(reply.status)
+        for name, value in {**(headers if reply.status == 200 else {"Content-Length": "0"}), **reply.headers}.items():
             if value:
                 self.send_header(name, value)
         self.end_headers()
-        while with_body and said.endless and not self.server.closing.is_set() and self.server.sent < 10**9:
-            self.wfile.write(said.body)
-            self.server.sent += len(said.body)
-        if with_body and said.trickle:
-            for byte in said.body:
-                if self.server.closing.wait(said.trickle):
+        while with_body and reply.endless and not self.server.closing.is_set() and self.server.sent < 10**9:
+            self.wfile.write(reply.body)
+            self.server.sent += len(reply.body)
+        if with_body and reply.trickle:
+            for byte in reply.body:
+                if self.server.closing.wait(reply.trickle):
                     return
                 self.wfile.write(bytes([byte]))
         elif with_body:
-            self.wfile.write(said.body)
+            self.wfile.write(reply.body)
 
 
 class Hub(Server):
@@ -183,7 +183,7 @@ class Hub(Server):
         super().__init__()
         self.answers = dict(ANSWERS)
         self.formats: dict[str, Answer] = {}
-        """What it says of a model's hf_quant_config.json, by the model: of others, that there is none."""
+        """Answers for hf_quant_config.json by model; others have none."""
         self.sent = 0
         """Bytes of bodies without end."""
 
@@ -201,7 +201,7 @@ def environment(server: Hub, tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture
 def ask_process(environment: dict[str, str], tmp_path: Path) -> Ask:
-    """The same in a process of its own, which must end within a minute."""
+    """The same in a child process, which must end within a minute."""
 
     def call(*arguments: str, **env: str) -> Ran:
         ran = subprocess.run(
@@ -213,9 +213,7 @@ def ask_process(environment: dict[str, str], tmp_path: Path) -> Ask:
     return call
 
 
-def test_what_is_fetched_is_counted_as_the_file_would_be(
-    ask: Ask, ask_process: Ask, server: Hub, tmp_path: Path
-) -> None:
+def test_a_fetched_config_is_counted_like_a_file(ask: Ask, ask_process: Ask, server: Hub, tmp_path: Path) -> None:
     (tmp_path / "file.json").write_bytes(CONFIG)
     for command, fetch in ((["params"], ask_process), (["flops", "--ctx", "29"], ask), (["memory"], ask)):
         fetched = fetch(*command, ID, "--json")
@@ -231,9 +229,9 @@ def test_what_is_fetched_is_counted_as_the_file_would_be(
 
 
 def test_a_format_in_a_file_of_its_own_is_fetched_too(ask: Ask, server: Hub, tmp_path: Path) -> None:
-    said = {"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "FP8", "exclude_modules": ["lm_head"]}}
-    server.formats[ID] = Answer(json.dumps(said).encode())
-    inside = {**TINY["qwen2"], "quantization_config": {**said, "quant_method": "modelopt"}}
+    content = {"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "FP8", "exclude_modules": ["lm_head"]}}
+    server.formats[ID] = Answer(json.dumps(content).encode())
+    inside = {**TINY["qwen2"], "quantization_config": {**content, "quant_method": "modelopt"}}
     (tmp_path / "file.json").write_text(json.dumps(inside))
     fetched = ask("memory", ID, "--json")
     assert fetched.out.replace(ID, "file.json") == ask("memory", str(tmp_path / "file.json"), "--json").out
@@ -321,8 +319,8 @@ def test_revisions_and_where_they_came_from(ask: Ask, server: Hub) -> None:
     before = len(server.asked)
     assert ask("flops", f"{ID}@{COMMIT}").code == 0
     assert len(server.asked) == before, "a commit never changes: what is in the cache needs no question"
-    said = ask("models", ID).out_line
-    assert f"source: {server.url}/{ID}, fetched at {COMMIT}" in said and "expected parameters" not in said
+    printed = ask("models", ID).out_line
+    assert f"source: {server.url}/{ID}, fetched at {COMMIT}" in printed and "expected parameters" not in printed
     (model,) = ask("models", ID, "--json", HF_HUB_OFFLINE="1").models
     assert model["origin"] == {
         "url": f"{server.url}/{ID}", "kind": "cached", "via": None, "revision": COMMIT,
@@ -330,7 +328,7 @@ def test_revisions_and_where_they_came_from(ask: Ask, server: Hub) -> None:
     }  # fmt: skip
 
 
-def test_what_a_hub_may_answer(ask: Ask, server: Hub, tmp_path: Path) -> None:
+def test_answers_of_a_hub(ask: Ask, server: Hub, tmp_path: Path) -> None:
     before = below(tmp_path)
     for model, (_, says) in {**REFUSED, **FETCHED_AND_REFUSED}.items():
         ran = ask("flops", model)
@@ -365,9 +363,9 @@ def below(folder: Path) -> set[str]:
 
 @pytest.mark.parametrize("size", [None, len(CONFIG)])
 def test_a_body_without_end_is_left_at_once(ask: Ask, server: Hub, size: int | None) -> None:
-    said = {} if size is None else {"X-Linked-Size": str(size)}
+    headers = {} if size is None else {"X-Linked-Size": str(size)}
     body = CONFIG + b" " * 100_000
-    server.answers[f"{ID}@main"] = Answer(body, headers=said, endless=True)
+    server.answers[f"{ID}@main"] = Answer(body, headers=headers, endless=True)
     ran = ask("flops", ID)
     assert (ran.code, ran.out) == (2, "") and "is larger than 4 MB" in ran.err
     # The last body may be read before the server counts it; others may be in the buffers of sockets.
@@ -397,7 +395,7 @@ def test_the_token_goes_to_no_host_that_the_server_names(ask: Ask, server: Hub, 
 
 
 def test_the_token_is_sent_and_opens_the_gate(ask: Ask, server: Hub, tmp_path: Path) -> None:
-    """As the hub tells of it: by a path, not an address."""
+    """The hub redirects to a path, not to an address."""
     server.answers["old/name@main"] = Answer(b"", 307, {"Location": f"/{ID}/resolve/main/config.json"})
     assert ask("params", "old/name", HF_TOKEN="hf_mine").code == 0
     assert [who for _, _, who in server.asked] == ["Bearer hf_mine"] * 4
@@ -406,8 +404,8 @@ def test_the_token_is_sent_and_opens_the_gate(ask: Ask, server: Hub, tmp_path: P
     assert ran.code == 2 and "is gated" in ran.err and "hf_wrong" not in ran.err
     assert ask("params", gated, HF_TOKEN="hf_right").code == 0
     assert {who for _, path, who in server.asked if gated in path} == {"Bearer hf_wrong", "Bearer hf_right"}
-    (tmp_path / "home" / "token").write_text("hf_kept\n")
-    assert ask("params", ID).code == 0 and server.asked[-1][2] == "Bearer hf_kept"
+    (tmp_path / "home" / "token").write_text("hf_saved\n")
+    assert ask("params", ID).code == 0 and server.asked[-1][2] == "Bearer hf_saved"
 
 
 def test_the_cache_is_one_that_huggingface_hub_reads(ask: Ask, server: Hub, tmp_path: Path) -> None:
@@ -448,17 +446,17 @@ def test_the_hub_is_asked_first_and_the_preset_answers_where_it_does_not(ask: As
 
     def vocabulary(model: str, **environment: str) -> tuple[str, int, str]:
         ran = ask("models", model, "--json", **environment)
-        (said,) = ran.models
-        return said["model"], said["config"]["vocab_size"], ran.err
+        (facts,) = ran.models
+        return facts["model"], facts["config"]["vocab_size"], ran.err
 
     page = f"https://huggingface.co/{PRESET_ID}/blob/main/config.json"
     asked = f"hint: using preset qwen2-7b for {PRESET_ID} "
     offline = f"{asked}(it is not in the hub cache, and HF_HUB_OFFLINE forbids downloads)\n"
     assert vocabulary(PRESET_ID, HF_HUB_OFFLINE="1") == ("qwen2-7b", 152064, offline)
-    *preset, said = vocabulary(page, HF_ENDPOINT="http://127.0.0.1:9")
-    assert preset == ["qwen2-7b", 152064] and said.startswith(f"{asked}(cannot fetch it from http://127.0.0.1:9: ")
-    *preset, said = vocabulary("meta-llama/Llama-3.1-8B")
-    assert preset == ["llama-3.1-8b", 128256] and said.endswith(" for meta-llama/Llama-3.1-8B (it is gated)\n")
+    *preset, hint = vocabulary(page, HF_ENDPOINT="http://127.0.0.1:9")
+    assert preset == ["qwen2-7b", 152064] and hint.startswith(f"{asked}(cannot fetch it from http://127.0.0.1:9: ")
+    *preset, hint = vocabulary("meta-llama/Llama-3.1-8B")
+    assert preset == ["llama-3.1-8b", 128256] and hint.endswith(" for meta-llama/Llama-3.1-8B (it is gated)\n")
     assert vocabulary(page) == (PRESET_ID, 73, "")
     assert vocabulary(PRESET_ID, HF_HUB_OFFLINE="1") == (PRESET_ID, 73, ""), "the copy that the hub gave"
     for model in (f"{PRESET_ID}@v1.0", f"https://huggingface.co/{PRESET_ID}/tree/v1.0"):
@@ -536,14 +534,14 @@ def test_a_spinner_for_whoever_waits_before_a_terminal(environment: dict[str, st
     assert json.loads(out)["models"][0]["model"] == "a-bit/slow"
     if term != "dumb":
         assert "asking http://127.0.0.1" in shown and "for a-bit/slow" in shown
-        assert shown.rstrip("\r\n").endswith(("\x1b[2K", "\x1b[?25h")), "gone when the work is done"
+        assert shown.rstrip("\r\n").endswith(("\x1b[2K", "\x1b[?25h")), "erased when the work is done"
     assert "\x1b" not in out
 
 
 def test_no_flicker_where_the_answer_comes_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hub, "MESSAGE_AFTER_SECONDS", 60)  # however busy the machine is
-    said: list[str] = []
-    assert hub.patiently(ID, "v1", lambda wanted: f"answer for {wanted}", said.append) == "answer for v1" and not said
+    shown: list[str] = []
+    assert hub.patiently(ID, "v1", lambda wanted: f"answer for {wanted}", shown.append) == "answer for v1" and not shown
 
 
 @pytest.mark.parametrize(
@@ -556,7 +554,7 @@ def test_no_flicker_where_the_answer_comes_at_once(monkeypatch: pytest.MonkeyPat
         f"{ID}@a\0b", f"{ID}@" + "x" * 200, f"{ID}@a?b", "a/b@c/../d",
     ],
 )  # fmt: skip
-def test_what_can_be_no_hub_id_is_refused_before_anyone_is_asked(
+def test_an_invalid_hub_id_is_refused_without_a_request(
     run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, model: str
 ) -> None:
     def asked(*_: object, **__: object) -> None:

@@ -60,7 +60,7 @@ def test_presets_without_an_index_are_the_same(two_presets, text):
     assert [listed(one) for one in presets.list_all()] == with_it
 
 
-def test_a_list_of_what_it_holds_loads_no_model(monkeypatch):
+def test_a_list_of_its_presets_loads_no_model(monkeypatch):
     def never(*_):
         raise AssertionError("a preset was loaded")
 

@@ -76,16 +76,16 @@ def test_every_command_gives_one_answer(name: str, dtype: str, context: int, car
         assert solved.total == requests
 
 
-def test_a_cache_that_transformers_divides_otherwise_than_vllm() -> None:
-    """OLMo 2 norms all heads together: under transformers' plan each rank keeps all keys and values."""
-    said = "With transformers' plan, each rank has the whole cache"
+def test_a_cache_that_transformers_shards_unlike_vllm() -> None:
+    """OLMo 2 norms all heads together: under transformers' plan each rank caches all keys and values."""
+    note = "With transformers' plan, each rank has the whole cache"
     asked = {"on": "2xh100-sxm", "prompt": 4095, "new": 1, "requests": 1}
-    assert said in " ".join(load("olmo-2-7b").serve(**asked).notes)
-    assert said not in " ".join(load("llama-3.1-8b").serve(**asked).notes)
-    assert said not in " ".join(load("olmo-2-7b").serve(**{**asked, "on": "h100-sxm"}).notes)
+    assert note in " ".join(load("olmo-2-7b").serve(**asked).notes)
+    assert note not in " ".join(load("llama-3.1-8b").serve(**asked).notes)
+    assert note not in " ".join(load("olmo-2-7b").serve(**{**asked, "on": "h100-sxm"}).notes)
     (ranks,) = load("olmo-2-7b").memory(ctx=4096, tp=2).models
     assert ranks["kv_cache_bytes"] == ranks["whole"]["kv_cache_bytes"]
-    assert said in " ".join(load("olmo-2-7b").fit(on="h100-sxm", ctx=4096, batch=60).notes)
+    assert note in " ".join(load("olmo-2-7b").fit(on="h100-sxm", ctx=4096, batch=60).notes)
 
 
 def test_train_plan_and_time_give_one_answer() -> None:
@@ -126,10 +126,10 @@ def test_weights_larger_than_the_budget_are_a_verdict(paged: dict[str, int], run
     assert not load("llama-3.1-70b").memory(on="2xh100-sxm", **paged).fit["fits"]
 
 
-def test_what_fits_in_place_of_what_does_not() -> None:
+def test_the_answer_suggests_a_layout_or_dtype_that_fits() -> None:
     """At 4,096 tokens the cache takes 1.25 GiB: 66.3 GiB of the usable 69.4 GiB on each of two, or all of it in fp8."""
-    said = load("llama-3.1-70b").memory(on="h100-sxm", ctx=4096).answer
-    assert said.endswith("It fits on 2 × h100-sxm (tp=2) or with dtype='fp8'.")
+    answer = load("llama-3.1-70b").memory(on="h100-sxm", ctx=4096).answer
+    assert answer.endswith("It fits on 2 × h100-sxm (tp=2) or with dtype='fp8'.")
     assert load("llama-3.1-70b").memory(on="h100-sxm", ctx=4096, dtype="fp8").fit["fits"]
     assert load("llama-3.1-70b").memory(on="24GiB").answer.endswith("usable.")  # int4 weights take 33 GiB
     # 33.8 GiB of weights on each of two; 8 requests of 32,768 tokens cache 40 GiB, in fp8 20 GiB

@@ -31,26 +31,30 @@ def plain(config: dict[str, Any] = LLAMA) -> int:
     return int(load(config).memory().models[0]["weights_bytes"])
 
 
-def gone(outputs: int, inputs: int, taken: formats.Format) -> int:
-    """Bytes that a matrix of bf16 loses in a format."""
+def reduction(outputs: int, inputs: int, taken: formats.Format) -> int:
+    """Bytes that a format saves on a bf16 matrix."""
     return 2 * outputs * inputs - int(taken.matrix(outputs, inputs))
 
 
-def test_rotations_of_weights_are_within_them() -> None:
-    """As in Laguna's files, which a Hadamard matrix was multiplied into. One that turns what a product reads runs
-    beside it, and may be stored."""
+def test_rotations_of_weights_take_no_bytes() -> None:
+    """As in Laguna's files: weights are multiplied by a Hadamard matrix. A rotation of inputs is a matmul of its own,
+    and may be stored."""
     group = {"targets": ["Linear"], "weights": W4}
-    said = {"quant_method": "compressed-tensors", "config_groups": {"group_0": group}, "format": "pack-quantized"}
+    quantization = {
+        "quant_method": "compressed-tensors",
+        "config_groups": {"group_0": group},
+        "format": "pack-quantized",
+    }
 
-    def turned(*places: str) -> dict[str, Any]:
+    def rotated(*places: str) -> dict[str, Any]:
         applied = [{"targets": ["re:.*o_proj$"], "location": place, "inverse": False} for place in places]
-        return {**said, "transform_config": {"config_groups": {"R1": {"type": "hadamard", "apply": applied}}}}
+        return {**quantization, "transform_config": {"config_groups": {"R1": {"type": "hadamard", "apply": applied}}}}
 
-    assert weighed(LLAMA, turned("weight_output", "weight_input")) == weighed(LLAMA, said)
+    assert weighed(LLAMA, rotated("weight_output", "weight_input")) == weighed(LLAMA, quantization)
     for no_pattern in ("re:(", "re:[", "(", "*"):
-        assert weighed(LLAMA, {**said, "ignore": [no_pattern]}) == weighed(LLAMA, said)
+        assert weighed(LLAMA, {**quantization, "ignore": [no_pattern]}) == weighed(LLAMA, quantization)
     with pytest.raises(TfacctError, match=r"config_groups.R1.apply = .* expected weight transforms only"):
-        weighed(LLAMA, turned("weight_output", "input"))
+        weighed(LLAMA, rotated("weight_output", "input"))
 
 
 def test_configs_as_published() -> None:
@@ -65,36 +69,36 @@ def test_configs_as_published() -> None:
     group = {"targets": ["Linear"], "weights": {**W4, "group_size": 32}, "input_activations": None}
     ignore = ["lm_head", "re:.*self_attn.*", "re:.*shared_experts.*", r"re:.*mlp\.(gate|up|gate_up|down)_proj.*"]
     packed = {"quant_method": "compressed-tensors", "format": "pack-quantized", "config_groups": {"group_0": group}}
-    for name, said, hundredths in (
+    for name, quantization, hundredths in (
         ("llama-3.1-8b", bnb, 570),
         ("llama-3.1-8b", torchao, 581),  # 6.98 G numbers · (1/2 + 4/128) bytes, and 2.10 GB of table and head
         ("kimi-k2", {**packed, "ignore": ignore}, 59_421),  # Kimi-K2-Thinking: 594 GB
     ):
-        assert round(weighed(dict(load(name).loaded.raw), said) / 10**7) == hundredths
+        assert round(weighed(dict(load(name).loaded.raw), quantization) / 10**7) == hundredths
 
 
-def test_a_list_without_the_head_takes_it(run, tmp_path: Path) -> None:
-    """As transformers reads it: a list replaces the modules that it would leave by itself. What is left is named."""
+def test_a_list_without_the_head_quantizes_it(run, tmp_path: Path) -> None:
+    """As in transformers: a list replaces the modules that stay unquantized by default. Those that stay are named."""
     config, left = tmp_path / "config.json", {"quant_method": "fp8", "modules_to_not_convert": ["lm_head"]}
     config.write_text(json.dumps({**LLAMA, "quantization_config": left}))
-    told = run("memory", str(config)).out_line
-    assert "the weight matrices of the layers, in 8-bit numbers" in told and "Also unquantized: lm_head." in told
-    said = {"quant_method": "fp8", "weight_block_size": [8, 8], "modules_to_not_convert": ["mlp.down_proj"]}
+    printed = run("memory", str(config)).out_line
+    assert "the weight matrices of the layers, in 8-bit numbers" in printed and "Also unquantized: lm_head." in printed
+    quantization = {"quant_method": "fp8", "weight_block_size": [8, 8], "modules_to_not_convert": ["mlp.down_proj"]}
     head = formats.fp8((8, 8)).matrix(96, 72)
-    kept = weighed(LLAMA, {**said, "modules_to_not_convert": ["mlp.down_proj", "lm_head"]})
-    assert weighed(LLAMA, said) == kept - 2 * 96 * 72 + head
+    without_head = weighed(LLAMA, {**quantization, "modules_to_not_convert": ["mlp.down_proj", "lm_head"]})
+    assert weighed(LLAMA, quantization) == without_head - 2 * 96 * 72 + head
 
 
 def test_names_of_single_blocks_and_of_older_files() -> None:
-    """Blocks 0 and 2 stay as they are: 2 bytes for each of their numbers."""
+    """Layers 0 and 2 stay in bf16."""
     every = {"quant_method": "fp8", "weight_block_size": [8, 8]}
     names = [*(f"model.layers.{number}" for number in (0, 2)), "lm_head"]
-    more = 2 * sum(gone(*matrix, formats.fp8((8, 8))) for matrix in MATRICES)
+    more = 2 * sum(reduction(*matrix, formats.fp8((8, 8))) for matrix in MATRICES)
     assert weighed(LLAMA, {**every, "modules_to_not_convert": names}) == weighed(LLAMA, every) + more
     # Mixtral's files have `block_sparse_moe`, and single experts.
     mixtral = {**TINY["mixtral"]}
-    said = {"quant_method": "awq", "bits": 4, "group_size": 8, "zero_point": True, "version": "gemm"}
-    every = weighed(mixtral, said)
+    quantization = {"quant_method": "awq", "bits": 4, "group_size": 8, "zero_point": True, "version": "gemm"}
+    every = weighed(mixtral, quantization)
     of = {tensor.path.split(".")[-2]: tensor.stored for tensor in load(mixtral).loaded.ledger.tensors()}
 
     def more(*names: str) -> int:
@@ -103,10 +107,10 @@ def test_names_of_single_blocks_and_of_older_files() -> None:
             of[name].copies * int(2 * of[name].elements - taken(of[name].outputs, of[name].inputs)) for name in names
         )  # in 2 blocks
 
-    assert weighed(mixtral, {**said, "modules_to_not_convert": ["w2"]}) == every + more("down_proj")
-    experts = weighed(mixtral, {**said, "modules_to_not_convert": ["block_sparse_moe.experts"]})
+    assert weighed(mixtral, {**quantization, "modules_to_not_convert": ["w2"]}) == every + more("down_proj")
+    experts = weighed(mixtral, {**quantization, "modules_to_not_convert": ["block_sparse_moe.experts"]})
     assert experts == every + more("down_proj", "up_proj", "gate_proj")
-    assert weighed(mixtral, {**said, "modules_to_not_convert": ["visual", "gate"]}) == every
+    assert weighed(mixtral, {**quantization, "modules_to_not_convert": ["visual", "gate"]}) == every
 
 
 def test_q4_k_m_by_hand() -> None:
@@ -178,7 +182,7 @@ def test_ranges_of_fused_tensors_by_hand(run: Run) -> None:
     heads = config["num_attention_heads"]
     facts = load(config).memory(dtype="q4_k_m", ctx=1).models[0]
     keys, values = heads * 32, heads * 64  # rows of kv_b
-    split = 2 * (keys * 256 // 32 * 22 + values * 144)  # keys turned: rows of 32, Q5_0; values: Q4_K
+    split = 2 * (keys * 256 // 32 * 22 + values * 144)  # transposed keys: rows of 32, Q5_0; values: Q4_K
     whole, as_values = 2 * (keys + values) * 144, (keys + values) * (144 + 210)
     ends = sorted([split, whole, as_values])
     assert facts["weights_high_bytes"] - facts["weights_low_bytes"] == ends[-1] - ends[0]
@@ -212,8 +216,8 @@ def test_every_decoder_is_counted_in_one_type(name: str) -> None:
 
 def test_verdicts_take_the_upper_end() -> None:
     facts = load("phi-4").memory(dtype="q4_k_m", ctx=1).models[0]
-    room = facts["weights_high_bytes"] + 1000 * facts["kv_bytes_per_token"]
-    assert load("phi-4").memory(dtype="q4_k_m", ctx=1, on=room).models[0]["fit"]["largest_context"] == 1000
+    memory = facts["weights_high_bytes"] + 1000 * facts["kv_bytes_per_token"]
+    assert load("phi-4").memory(dtype="q4_k_m", ctx=1, on=memory).models[0]["fit"]["largest_context"] == 1000
     fitting = load("phi-4").fit(on="t4", dtype="q4_k_m", ctx=1).models[0]
     assert (fitting["weights_bytes"], fitting["weights_low_bytes"]) == (
         facts["weights_high_bytes"],
@@ -231,7 +235,7 @@ def test_types_by_block_are_not_divided(run: Run) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["q8_0", "q4_k_m"])
-def test_what_is_no_decoder_is_refused(dtype: str) -> None:
+def test_other_models_than_decoders_are_refused(dtype: str) -> None:
     for family in ("bert", "t5"):
         with pytest.raises(TfacctError, match="for decoders with"):
             load(TINY[family]).memory(dtype=dtype)
@@ -243,25 +247,25 @@ def test_gptq_and_awq_by_hand() -> None:
     assert formats.gptq(4, None).matrix(136, 72) == 4 * 9 * 136 + (2 * 136 + 4 * 17) + 4 * 72
     assert formats.awq(4, 24).matrix(136, 72) == 4 * 72 * 17 + 3 * (2 * 136 + 4 * 17)
     assert formats.gptq(3, 32).matrix(64, 96) == 96 // 32 * 3 * 64 * 4 + 3 * (2 * 64 + 4 * 6) + 4 * 96
-    rest = plain() - 3 * sum(gone(*matrix, formats.gptq(4, 24)) for matrix in MATRICES)
+    rest = plain() - 3 * sum(reduction(*matrix, formats.gptq(4, 24)) for matrix in MATRICES)
     assert weighed(LLAMA, GPTQ) == rest
     assert weighed(LLAMA, {**GPTQ, "lm_head": True}) == rest - 2 * 96 * 72 + formats.gptq(4, 24).matrix(96, 72)
 
 
 def test_gptq_with_rules_for_modules(run, tmp_path: Path) -> None:
     """As Qwen3.5's published files have them: the first rule that matches counts, and an empty one changes nothing."""
-    kept = {"lm_head": {}, "-:.*attn.*": {}, "-:.*mtp.*": {}, "-:.*visual.*": {}}
-    rest = plain() - 3 * sum(gone(*matrix, formats.gptq(4, 24)) for matrix in MATRICES[-3:])
-    assert weighed(LLAMA, {**GPTQ, "dynamic": kept}) == rest
-    own = {r"+:.*\.down_proj": {"bits": 8, "group_size": 34}, "-:.*down_proj": {}, **kept}
+    unquantized = {"lm_head": {}, "-:.*attn.*": {}, "-:.*mtp.*": {}, "-:.*visual.*": {}}
+    rest = plain() - 3 * sum(reduction(*matrix, formats.gptq(4, 24)) for matrix in MATRICES[-3:])
+    assert weighed(LLAMA, {**GPTQ, "dynamic": unquantized}) == rest
+    own = {r"+:.*\.down_proj": {"bits": 8, "group_size": 34}, "-:.*down_proj": {}, **unquantized}
     wider = 3 * (formats.gptq(8, 34).matrix(72, 136) - formats.gptq(4, 24).matrix(72, 136))
     assert weighed(LLAMA, {**GPTQ, "dynamic": own}) == rest + wider
     first = {r"-:model\.layers\.0\..*": {}}
     assert plain() - weighed(LLAMA, {**GPTQ, "dynamic": first}) == 2 * (plain() - weighed(LLAMA, GPTQ)) // 3
     config = tmp_path / "config.json"
-    config.write_text(json.dumps({**LLAMA, "quantization_config": {**GPTQ, "dynamic": kept}}))
-    told = run("memory", str(config)).out_line
-    assert "Also unquantized: attn.k_proj, attn.o_proj, attn.q_proj, attn.v_proj and 1 more." in told
+    config.write_text(json.dumps({**LLAMA, "quantization_config": {**GPTQ, "dynamic": unquantized}}))
+    printed = run("memory", str(config)).out_line
+    assert "Also unquantized: attn.k_proj, attn.o_proj, attn.q_proj, attn.v_proj and 1 more." in printed
 
 
 def test_modelopt_with_a_format_for_each_module_it_lists() -> None:
@@ -280,9 +284,9 @@ def test_modelopt_with_a_format_for_each_module_it_lists() -> None:
     }
     saved = (2 * 64 * 64 - (64 * 64 + 8)) + 3 * (2 * 64 * 96 - (64 * 96 // 2 + 64 * 96 // 16 + 8))
     saved += 2 * 64 * 96 - (64 * 96 // 2 + 64 * 96 // 16 + 4)
-    said = {**MIXED, "quantized_layers": listed, "kv_cache_scheme": None, "ignore": ["mtp*"]}
-    assert weighed(config, said) == plain(config) - saved
-    inside = {"quantization": {**said, "quant_method": None}, "producer": {"name": "modelopt"}}
+    quantization = {**MIXED, "quantized_layers": listed, "kv_cache_scheme": None, "ignore": ["mtp*"]}
+    assert weighed(config, quantization) == plain(config) - saved
+    inside = {"quantization": {**quantization, "quant_method": None}, "producer": {"name": "modelopt"}}
     assert weighed(config, {"quant_method": "modelopt", **inside}) == plain(config) - saved
 
 
@@ -317,20 +321,24 @@ REFUSED.append(["fp8", {"modules_to_not_convert": ["x" * 10_000]}, "too long"])
 """Each: a method's config or none, fields over it, and words of the error."""
 
 
-@pytest.mark.parametrize(("of", "said", "words"), REFUSED)
-def test_what_is_not_known_is_refused_by_name(of: str, said: Any, words: str) -> None:
-    said = {**BASES[of], **said} if isinstance(said, dict) else said
+@pytest.mark.parametrize(("of", "quantization", "words"), REFUSED)
+def test_unknown_formats_are_refused_by_name(of: str, quantization: Any, words: str) -> None:
+    quantization = {**BASES[of], **quantization} if isinstance(quantization, dict) else quantization
     with pytest.raises(TfacctError) as raised:
-        load({**LLAMA, "quantization_config": said}).memory()
-    told = f"{raised.value}"
-    assert words in told and "give dtype" in told
-    assert load({**LLAMA, "quantization_config": said}).memory(dtype="bf16").models[0]["weights_bytes"]
+        load({**LLAMA, "quantization_config": quantization}).memory()
+    message = f"{raised.value}"
+    assert words in message and "give dtype" in message
+    assert load({**LLAMA, "quantization_config": quantization}).memory(dtype="bf16").models[0]["weights_bytes"]
 
 
-def test_every_command_that_weighs_takes_it(run, tmp_path: Path) -> None:
+def test_every_command_that_counts_bytes_of_weights_takes_it(run, tmp_path: Path) -> None:
     file = tmp_path / "config.json"
-    said = {"quant_method": "fp8", "weight_block_size": [8, 8], "modules_to_not_convert": ["model.layers.1", "lm_head"]}
-    file.write_text(json.dumps({**LLAMA, "quantization_config": said}))
+    quantization = {
+        "quant_method": "fp8",
+        "weight_block_size": [8, 8],
+        "modules_to_not_convert": ["model.layers.1", "lm_head"],
+    }
+    file.write_text(json.dumps({**LLAMA, "quantization_config": quantization}))
     memory = run("memory", str(file), "--json").models[0]
     assert memory["workload"]["dtype"] == "fp8-block" and memory["weights_bytes"] < 2 * memory["total_params"]
     moved = run("flops", str(file), "--bytes", "--decode", "--json").models[0]
@@ -353,9 +361,9 @@ def test_auto_round_packs_as_gptq_without_groups_of_inputs() -> None:
         "auto_round:gptqmodel": formats.gptq(4, 24),
         "auto_round:auto_awq": formats.awq(4, 24),
     }.items():
-        said = {**ROUND, "packing_format": packing, "block_name_to_quantize": "model.layers"}
-        said |= {"autoround_version": "0.9", "quant_method": "intel/auto-round"}  # its first name
-        assert weighed(LLAMA, said) == plain() - 3 * sum(gone(*matrix, taken) for matrix in MATRICES)
+        quantization = {**ROUND, "packing_format": packing, "block_name_to_quantize": "model.layers"}
+        quantization |= {"autoround_version": "0.9", "quant_method": "intel/auto-round"}  # its first name
+        assert weighed(LLAMA, quantization) == plain() - 3 * sum(reduction(*matrix, taken) for matrix in MATRICES)
     every = weighed(LLAMA, ROUND)
     own: dict[str, Any] = {
         "model.layers.1.mlp.up_proj": {"bits": 16, "data_type": "float"},
@@ -364,25 +372,25 @@ def test_auto_round_packs_as_gptq_without_groups_of_inputs() -> None:
         "model.visual.blocks.0.attn.qkv": {"bits": 16, "data_type": "fp"},
     }
     packed, eight = formats.gptq(4, 24, indexed=False), formats.gptq(8, 34, indexed=False)
-    more = gone(136, 72, packed) + 3 * (gone(72, 136, packed) - gone(72, 136, eight))
-    less = gone(96, 72, formats.gptq(4, 36, indexed=False))
+    more = reduction(136, 72, packed) + 3 * (reduction(72, 136, packed) - reduction(72, 136, eight))
+    less = reduction(96, 72, formats.gptq(4, 36, indexed=False))
     assert weighed(LLAMA, {**ROUND, "extra_config": own}) == every + more - less < plain()
 
 
-def test_optimums_list_of_the_modules_of_a_block_that_are_taken() -> None:
+def test_optimums_list_of_quantized_modules() -> None:
     """As TheBloke's Mixtral-8x7B has it: experts and attention, not the router."""
     model = TINY["mixtral"]
-    said = {"quant_method": "gptq", "bits": 4, "group_size": 8, "block_name_to_quantize": "model.layers"}
+    quantization = {"quant_method": "gptq", "bits": 4, "group_size": 8, "block_name_to_quantize": "model.layers"}
     experts = [f"block_sparse_moe.experts.{n}.w{part}" for n in range(model["num_local_experts"]) for part in (1, 3, 2)]
     attention = [["self_attn.k_proj", "self_attn.v_proj", "self_attn.q_proj"], ["self_attn.o_proj"]]
-    every = weighed(model, {**said, "modules_in_block_to_quantize": [*attention, experts]})
-    assert every == weighed(model, said)
-    assert every < weighed(model, {**said, "modules_in_block_to_quantize": attention}) < plain(model)
+    every = weighed(model, {**quantization, "modules_in_block_to_quantize": [*attention, experts]})
+    assert every == weighed(model, quantization)
+    assert every < weighed(model, {**quantization, "modules_in_block_to_quantize": attention}) < plain(model)
     with pytest.raises(TfacctError, match="names single experts"):
-        weighed(model, {**said, "modules_in_block_to_quantize": [*attention, experts[3:]]})
+        weighed(model, {**quantization, "modules_in_block_to_quantize": [*attention, experts[3:]]})
     for wrong in ([attention], 5, {"a": 1}):
         with pytest.raises(TfacctError, match="must be a list of names"):
-            weighed(model, {**said, "modules_in_block_to_quantize": wrong})
+            weighed(model, {**quantization, "modules_in_block_to_quantize": wrong})
 
 
 def grouped(*targets: str) -> dict[str, Any]:
@@ -436,9 +444,9 @@ def test_names_in_groups_of_compressed_tensors() -> None:
 
 def test_formats_as_other_files_spell_them() -> None:
     """`weight_scale` and `input_scale`, of 4 bytes each, as AutoFP8 stores them."""
-    said = {"quant_method": "fp8", "activation_scheme": "static", "ignored_layers": ["lm_head"]}
+    quantization = {"quant_method": "fp8", "activation_scheme": "static", "ignored_layers": ["lm_head"]}
     lost = plain() - 3 * sum(outputs * inputs - 8 for outputs, inputs in MATRICES)
-    assert weighed(LLAMA, said) == weighed(LLAMA, {**said, "kv_cache_scheme": "static"}) == lost
+    assert weighed(LLAMA, quantization) == weighed(LLAMA, {**quantization, "kv_cache_scheme": "static"}) == lost
     # Qwen3's own GPTQ files have hyb_act = false; MiniMax-M2's say float8_e4m3fn where DeepSeek-V3's say e4m3.
     assert weighed(LLAMA, {**GPTQ, "desc_act": False, "sym": True, "hyb_act": False}) == weighed(LLAMA, GPTQ)
     fp8 = {"quant_method": "fp8", "weight_block_size": [128, 128], "activation_scheme": "dynamic"}
@@ -476,17 +484,17 @@ def test_deepseek_v4_with_experts_of_model_optimizer() -> None:
     nvfp4 = {"quant_algo": "NVFP4", "group_size": 16}
     listed = {f"layers.{number}.ffn.experts": nvfp4 for number in range(layers)}
     own = {"moe_quant_algo": "NVFP4", "quant_algo": "MIXED_PRECISION", "ignore": ["*.attn.*", "head"]}
-    said = {**fp8, **own, "quantized_layers": listed}
+    quantization = {**fp8, **own, "quantized_layers": listed}
     experts = 3 * layers * int(config["n_routed_experts"])
     # from 17 bytes for 32 inputs to 9 for 16, and 8 more
-    assert weighed(config, said) - weighed(config, fp8) == experts * (64 * 96 // 32 + 8)
+    assert weighed(config, quantization) - weighed(config, fp8) == experts * (64 * 96 // 32 + 8)
     for wrong, words in (
         ({"quantized_layers": {**listed, "layers.0.attn.wq_a": nvfp4}}, "which does not cover all experts of a layer"),
         ({"quantized_layers": {"layers.0.ffn.experts": nvfp4}}, "does not cover the experts of every layer"),
         ({"expert_dtype": "fp8"}, "expert_dtype fp4 is also given"),
     ):
         with pytest.raises(TfacctError, match=words):
-            weighed(config, {**said, **wrong})
+            weighed(config, {**quantization, **wrong})
 
 
 def test_minimax_m3_in_the_names_of_its_files() -> None:
@@ -520,14 +528,14 @@ def test_mlx_with_modules_of_their_own() -> None:
     head = 0 if config.get("tie_word_embeddings") else int(config["vocab_size"]) * (2 * 64 - 32 - 4)
     assert weighed(config, {**MLX, **wider}) - every == more + head
     assert weighed(config, {"bits": 4, "group_size": 32, "mode": "mxfp4"}) < every
-    for said, words in (
+    for quantization, words in (
         ({"model.layers.9.mlp.gate": {"bits": 8}}, "not a matrix of this model"),
         ({"model.layers.0.mlp.gate": {"bits": 7}}, "2, 3, 4, 5, 6, 8"),
         ({"mode": "mxfp4"}, "expected 32"),
         ({"surprise": 1}, "has no quant_method"),
     ):
         with pytest.raises(TfacctError, match=words):
-            weighed(config, {**MLX, **said})
+            weighed(config, {**MLX, **quantization})
     assert weighed(config, {**MLX, "vision_tower.blocks.0": False}) == every
 
 
@@ -561,24 +569,26 @@ KNOWN: dict[str, dict[str, Any]] = {
 }
 """A config of each method; those whose modules differ have an object of fields for one of them."""
 TAKEN_WHOLE = {"quantized_layers", "extra_config", "config_groups", "dynamic"}
-"""Objects whose names are those of modules or groups, of which any may be said."""
+"""Objects whose keys are names of modules or groups, so any key is allowed."""
 
 
-def _objects(said: dict[str, Any], of: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """Where the objects of fields in a config are."""
+def _objects(quantization: dict[str, Any], of: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Paths of the objects in a config."""
     if not of or of[-1] not in TAKEN_WHOLE:
         yield of
-    for name, value in said.items():
+    for name, value in quantization.items():
         if isinstance(value, dict):
             yield from _objects(value, (*of, name))
 
 
-def _with(said: dict[str, Any], of: tuple[str, ...], **more: Any) -> dict[str, Any]:
-    """The config with more fields in one of its objects."""
-    return {**said, of[0]: _with(said[of[0]], of[1:], **more)} if of else {**said, **more}
+def _with(quantization: dict[str, Any], of: tuple[str, ...], **more: Any) -> dict[str, Any]:
+    """The config with more fields in the object at a path."""
+    return {**quantization, of[0]: _with(quantization[of[0]], of[1:], **more)} if of else {**quantization, **more}
 
 
-@pytest.mark.parametrize(("method", "of"), [(name, of) for name, said in KNOWN.items() for of in _objects(said)])
+@pytest.mark.parametrize(
+    ("method", "of"), [(name, of) for name, quantization in KNOWN.items() for of in _objects(quantization)]
+)
 def test_a_field_that_no_method_asks_for_is_refused_in_every_object(method: str, of: tuple[str, ...]) -> None:
     """It may change bytes. The config without it is read, so nothing else is wrong with it. A mistaken name of MLX's is
     no module's."""

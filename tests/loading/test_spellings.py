@@ -21,8 +21,8 @@ NAMES = tomllib.loads(Path(__file__).with_name("spellings.toml").read_text(encod
 def test_the_same_model(run, typed: str, preset: str) -> None:
     ran = run("params", typed)
     assert ran.code == 0 and ran.out == run("params", preset).out
-    said = f"hint: using preset {preset} for "
-    assert ran.err.startswith(said) and len(ran.err.splitlines()) == 1 and "same sizes" not in ran.err
+    hint = f"hint: using preset {preset} for "
+    assert ran.err.startswith(hint) and len(ran.err.splitlines()) == 1 and "same sizes" not in ran.err
 
 
 @pytest.mark.parametrize(("typed", "preset"), NAMES["same_sizes"].items())
@@ -33,7 +33,7 @@ def test_a_model_of_the_same_sizes(run, typed: str, preset: str) -> None:
     assert ", which has the same sizes" in model["notes"][-1]
 
 
-def test_what_the_page_holds_beside_the_preset_is_named(run) -> None:
+def test_parts_of_the_published_model_without_a_preset_are_named(run) -> None:
     assert run("params", "GPT2-XL").err == run("params", f"{HF}/gpt2-xl").err == ""
     ran = run("params", "gemma-3-4b")
     assert ran.code == 0 and ran.out == run("params", "gemma-3-4b-text").out
@@ -53,8 +53,8 @@ def test_an_encoder_does_not_answer_for_the_model_that_writes_text(run, typed: s
     preset, of = NAMES["encoders"][typed]
     ran = run("params", typed)
     assert (ran.code, ran.out) == (2, "")
-    said = f"error: there is no preset for the language model of {typed}\nhint: {preset} is its encoder of {of}\n"
-    assert ran.err == said
+    message = f"error: there is no preset for the language model of {typed}\nhint: {preset} is its encoder of {of}\n"
+    assert ran.err == message
     assert run("params", preset.upper()).out == run("params", preset).out
 
 

@@ -42,7 +42,7 @@ def weights(name: str, **options: str) -> int:
 
 def _presets_by_hand() -> Iterator[tuple[str, int]]:
     """Bytes of weights, by the shapes and dtypes of the published files."""
-    # These also hold 61 · 56 frequencies and 60 · 384 biases: 958.49 GiB in all.
+    # The files also have 61 · 56 frequencies and 60 · 384 biases: 958.49 GiB in all.
     experts = 60 * (385 * _mlp(2048, 7168) + 384 * 7168 * 2)
     yield "kimi-k2", 61 * _mla(64) + _mlp(18432, 7168) + experts + 2 * 7168 + 2 * 163840 * 7168 * 2
     # Its scales are rounded to powers of two, and stored in 32 bits all the same.
@@ -89,8 +89,8 @@ PUBLISHED = {
     **{"minimax-m2": 214.32, "kimi-linear-48b-a3b": 91.50, "glm-4.7-flash": 58.15, "llama-3.1-8b": 14.96},
     **{"mixtral-8x7b": 86.99, "qwen2.5-7b": 14.19},
 }
-"""GiB of all tensors in the published files, by their headers or their index. Besides what is counted they hold layers
-of multi-token prediction (DeepSeek-V3, V3.2, GLM-4.7) and the biases of routers."""
+"""GiB of all tensors in the published files, by their headers or their index. They include layers of multi-token
+prediction (DeepSeek-V3, V3.2, GLM-4.7) and biases of routers, which are not counted."""
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
@@ -117,8 +117,8 @@ ON = {"kv_cache_quant_algo": "FP8", "exclude_modules": ["lm_head"]}
 
 def test_model_optimizers_file_next_to_a_config(tmp_path: Path) -> None:
     """Llama-3.1-70B in NVIDIA's FP8: a byte a number of 80 · 7 matrices, two scales for each."""
-    said = {**FP8, "quantization": {"quant_algo": "FP8", **ON}}
-    at = folder(tmp_path, LLAMA_70B, hf_quant_config=said)
+    quantization = {**FP8, "quantization": {"quant_algo": "FP8", **ON}}
+    at = folder(tmp_path, LLAMA_70B, hf_quant_config=quantization)
     block = 2 * 8192 * 8192 + 2 * 1024 * 8192 + 3 * 8192 * 28672
     rest = 2 * 128256 * 8192 + (2 * 80 + 1) * 8192
     assert weights(str(at)) == 80 * (block + 7 * 8) + 2 * rest == 72_656_376_192
@@ -126,9 +126,9 @@ def test_model_optimizers_file_next_to_a_config(tmp_path: Path) -> None:
     (model,) = load(str(at)).memory(ctx=1).models
     assert (model["dtype_from"], model["published_dtype"]) == ("published", "fp8-tensor")
     assert weights(str(at), dtype="bf16") == 2 * 70_553_706_496
-    said = {"quant_method": "fp8", "weight_block_size": [128, 128]}
-    at = folder(tmp_path, {**LLAMA_70B, "quantization_config": said}, hf_quant_config=FP8)
-    assert weights(str(at)) == weights_of({**LLAMA_70B, "quantization_config": said})
+    quantization = {"quant_method": "fp8", "weight_block_size": [128, 128]}
+    at = folder(tmp_path, {**LLAMA_70B, "quantization_config": quantization}, hf_quant_config=FP8)
+    assert weights(str(at)) == weights_of({**LLAMA_70B, "quantization_config": quantization})
 
 
 def weights_of(config: dict[str, Any]) -> int:
@@ -136,7 +136,7 @@ def weights_of(config: dict[str, Any]) -> int:
 
 
 @pytest.mark.parametrize(
-    ("said", "named"),
+    ("content", "named"),
     [
         *(
             (
@@ -154,9 +154,9 @@ def weights_of(config: dict[str, Any]) -> int:
         ([], "hf_quant_config.json is a JSON list"),
     ],
 )
-def test_model_optimizers_file_that_is_not_understood_is_named(tmp_path: Path, said: object, named: str) -> None:
+def test_model_optimizers_file_that_is_not_understood_is_named(tmp_path: Path, content: object, named: str) -> None:
     with pytest.raises(TfacctError, match=named) as refused:
-        load(str(folder(tmp_path, LLAMA_70B, hf_quant_config=said))).memory(ctx=1)
+        load(str(folder(tmp_path, LLAMA_70B, hf_quant_config=content))).memory(ctx=1)
     assert "quantization_config" not in str(refused.value)
     assert ("known: NVFP4, W4A16_NVFP4, FP8," in str(refused.value.hint)) is (
         "_" in named.partition("quant_algo = ")[2]
@@ -172,15 +172,15 @@ def safetensors(at: Path, **tensors: tuple[str, tuple[int, ...]]) -> None:
     for name, (dtype, shape) in tensors.items():
         start, end = end, end + prod(shape) * BITS[dtype] // 8
         header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [start, end]}
-    said = json.dumps(header).encode()
-    at.write_bytes(len(said).to_bytes(8, "little") + said + bytes(end))
+    encoded = json.dumps(header).encode()
+    at.write_bytes(len(encoded).to_bytes(8, "little") + encoded + bytes(end))
 
 
 TINY_LLAMA = {**TINY["llama"], "tie_word_embeddings": False}
 
 
 @pytest.mark.parametrize(
-    ("dtype", "said", "label", "known"),
+    ("dtype", "named", "label", "known"),
     [
         ("BF16", "float32", "bf16", "bf16"),
         ("F32", "bfloat16", "bf16 (files in fp32)", "fp32"),
@@ -189,10 +189,10 @@ TINY_LLAMA = {**TINY["llama"], "tie_word_embeddings": False}
     ],
 )
 def test_dtypes_of_files_are_those_of_their_headers(
-    run, tmp_path, dtype: str, said: str, label: str, known: str
+    run, tmp_path, dtype: str, named: str, label: str, known: str
 ) -> None:
     count = load(TINY_LLAMA).params().total
-    at = folder(tmp_path, {**TINY_LLAMA, "torch_dtype": said})
+    at = folder(tmp_path, {**TINY_LLAMA, "torch_dtype": named})
     safetensors(at / "model.safetensors", all=(dtype, (count,)), mask=("BOOL", (4, 4)))
     assert f": memory in {label}, context" in run("memory", str(at)).out
     (model,) = load(str(at)).memory().models
@@ -204,12 +204,12 @@ def test_ascends_file_is_named(tmp_path: Path) -> None:
     """With a name for all weights, by single tensors, by its older name and of any length."""
     tensors = {"version": "1.0", "lm_head.weight": "FLOAT", "model.layers.0.mlp.up_proj.weight": "W4A8_DYNAMIC"}
     experts = {f"model.layers.{number}.mlp.experts.{number}.weight_scale": "W8A8_DYNAMIC" for number in range(70_000)}
-    for name, said, kinds in (
+    for name, content, kinds in (
         ("quant_model_description", {**tensors, "model_quant_type": "W8A8"}, " as W8A8"),
         ("quant_model_description", tensors, " as W4A8_DYNAMIC"),
         ("quant_model_description_w8a8_dynamic", experts, ""),
     ):
-        at = folder(tmp_path / f"of{kinds}", TINY_LLAMA, **{name: said})
+        at = folder(tmp_path / f"of{kinds}", TINY_LLAMA, **{name: content})
         with pytest.raises(TfacctError, match=rf"{name}\.json gives the format of the weights{kinds}") as refused:
             load(str(at)).memory(ctx=1)
         assert "dtype='bf16'" in str(refused.value.hint)
@@ -218,7 +218,7 @@ def test_ascends_file_is_named(tmp_path: Path) -> None:
     assert weights(str(at)) == 2 * 70_553_706_496
 
 
-def test_files_of_masks_alone_say_nothing_and_a_format_that_nothing_explains_is_refused(run, tmp_path: Path) -> None:
+def test_files_of_masks_alone_have_no_format_and_an_unexplained_format_is_refused(run, tmp_path: Path) -> None:
     at = folder(tmp_path / "masks", {**TINY_LLAMA, "torch_dtype": "float16"})
     safetensors(at / "model.safetensors", mask=("BOOL", (4, 4)))
     assert "in bf16 (published in fp16)" in run("memory", str(at)).out
@@ -230,7 +230,7 @@ def test_files_of_masks_alone_say_nothing_and_a_format_that_nothing_explains_is_
     assert load(str(at)).memory(dtype="int8").models[0]["dtype_from"] == "given"
 
 
-def test_how_much_more_the_files_hold_is_said(run, tmp_path: Path) -> None:
+def test_bytes_of_files_that_are_not_counted_are_named(run, tmp_path: Path) -> None:
     count = load(TINY_LLAMA).params().total
     at = folder(tmp_path, TINY_LLAMA)
     index: dict[str, Any] = {
@@ -241,12 +241,12 @@ def test_how_much_more_the_files_hold_is_said(run, tmp_path: Path) -> None:
     assert "of tensors" not in run("memory", str(at)).out
     index["metadata"]["total_size"] = 2 * count + 2048 * 1024
     folder(at, TINY_LLAMA, **{"model.safetensors.index": index})
-    said = run("memory", str(at)).out_line
-    assert "of tensors, 2.00 MiB more than counted." in said
+    printed = run("memory", str(at)).out_line
+    assert "of tensors, 2.00 MiB more than counted." in printed
     assert "of tensors" not in run("memory", str(at), "--dtype", "fp32").out
 
 
-def test_a_tied_head_that_files_hold_twice_is_no_difference(run, tmp_path: Path) -> None:
+def test_a_tied_head_that_files_store_twice_is_no_difference(run, tmp_path: Path) -> None:
     tied = load({**TINY_LLAMA, "tie_word_embeddings": True}).params().total
     at = folder(tmp_path, {**TINY_LLAMA, "tie_word_embeddings": True})
     for count in (tied, load(TINY_LLAMA).params().total):
@@ -255,7 +255,7 @@ def test_a_tied_head_that_files_hold_twice_is_no_difference(run, tmp_path: Path)
 
 
 def test_the_first_line_says_which_format_is_assumed(run, tmp_path: Path) -> None:
-    """A config that says nothing of it; one that says fp16, whose bytes are the same."""
+    """For a config without a dtype, and for one in fp16, whose bytes are the same."""
     config = tmp_path / "plain.json"
     config.write_text(json.dumps(TINY_LLAMA))
     (tmp_path / "half.json").write_text(json.dumps({**TINY_LLAMA, "torch_dtype": "float16"}))
@@ -275,18 +275,18 @@ def test_mxfp8_by_hand() -> None:
     dense = 3 * (2 * _mxfp8(12288, 6144) + _mxfp8(6144, 12288))
     total = 60 * attention + 57 * (indexer + experts) + dense + 2 * 6144 + 2 * 200064 * 6144 * 2
     fields = dict(load("minimax-m3").loaded.raw)
-    said = {
+    quantization = {
         "quant_method": "mxfp8",
         "activation_scheme": "dynamic",
         "weight_block_size": [1, 32],
         "ignored_layers": ["lm_head", "model.embed_tokens", "vision_tower"],
     }
-    assert weights_of({**fields, "quantization_config": said}) == total == 441_918_257_664
+    assert weights_of({**fields, "quantization_config": quantization}) == total == 441_918_257_664
     for size in ({}, {"weight_block_size": None}):  # OCP's MX formats have blocks of 32
-        assert weights_of({**fields, "quantization_config": without(said, "weight_block_size") | size}) == total
+        assert weights_of({**fields, "quantization_config": without(quantization, "weight_block_size") | size}) == total
     for wrong, words in (({"weight_block_size": [1, 16]}, r"weight_block_size = \[1, 16\]"), ({"more": 1}, "more = 1")):
         with pytest.raises(TfacctError, match=f"{words} is not supported"):
-            weights_of({**fields, "quantization_config": {**said, **wrong}})
+            weights_of({**fields, "quantization_config": {**quantization, **wrong}})
 
 
 ASKED = (
@@ -298,7 +298,7 @@ ASKED = (
 
 @pytest.mark.parametrize("command", ASKED)
 def test_the_json_says_which_format_is_assumed(run, command: str) -> None:
-    """In words: tests/printed.toml."""
+    """The sentences are in tests/printed.toml."""
     (model,) = run(*command.split(), "--json").models
     assert model.get("old_side", model.get("on", model))["dtype_from"] == "assumed"
 
@@ -311,7 +311,7 @@ def test_the_files_of_a_folder_are_compared_with_its_format(run, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("field", "said", "words"),
+    ("field", "value", "words"),
     [
         ("torch_dtype", "float8_e4m3fn", 'torch_dtype = "float8_e4m3fn" without a quantization_config'),
         ("dtype", "torch.float8_e5m2", 'dtype = "torch.float8_e5m2" without a quantization_config'),
@@ -320,8 +320,8 @@ def test_the_files_of_a_folder_are_compared_with_its_format(run, tmp_path: Path)
         ("torch_dtype", ["bfloat16"], "torch_dtype = .* is not a supported"),
     ],
 )
-def test_a_dtype_that_is_not_counted_is_refused_by_name(field: str, said: object, words: str) -> None:
-    config = {**TINY_LLAMA, field: said}
+def test_a_dtype_that_is_not_counted_is_refused_by_name(field: str, value: object, words: str) -> None:
+    config = {**TINY_LLAMA, field: value}
     with pytest.raises(TfacctError, match=words) as refused:
         load(config).memory()
     assert f"give dtype='{'fp8' if 'float8' in words else 'bf16'}'" in str(refused.value.hint)
@@ -331,10 +331,10 @@ def test_a_dtype_that_is_not_counted_is_refused_by_name(field: str, said: object
 
 
 @pytest.mark.parametrize(
-    ("said", "known"), [("half", "fp16"), ("torch.float", "fp32"), ("bf16", "bf16"), ("auto", None)]
+    ("name", "known"), [("half", "fp16"), ("torch.float", "fp32"), ("bf16", "bf16"), ("auto", None)]
 )
-def test_other_names_of_plain_dtypes(said: str, known: str | None) -> None:
-    (model,) = load({**TINY_LLAMA, "torch_dtype": said}).memory().models
+def test_other_names_of_plain_dtypes(name: str, known: str | None) -> None:
+    (model,) = load({**TINY_LLAMA, "torch_dtype": name}).memory().models
     assert model["published_dtype"] == known
 
 
@@ -350,15 +350,15 @@ def test_the_dtype_next_to_a_quantization_config() -> None:
     "command", ["memory", "flops --bytes", "memory --on h100-sxm,", "time --on h100-sxm", "plan --on 2x80GB"]
 )
 def test_an_index_that_contradicts_the_config(run, tmp_path: Path, command: str) -> None:
-    """8,019,132,416 parameters hold 14.9 GiB in bf16, and the index names half of that."""
+    """8,019,132,416 parameters take 14.9 GiB in bf16, and the index lists half of that."""
     config = {**LLAMA_70B, "hidden_size": 4096, "num_hidden_layers": 32, "intermediate_size": 14336}
     config = {**config, "num_attention_heads": 32, "head_dim": 128}
     count = load(config).params().total
     name, *options = command.split()
     at = str(indexed(tmp_path, config, count, a=SHARD))
-    said = run(name, at, *options).out_line
-    assert "bf16 (assumed)" in said
-    assert "The index lists 7.48 GiB of tensors, 7.48 GiB less than counted." in said
+    printed = run(name, at, *options).out_line
+    assert "bf16 (assumed)" in printed
+    assert "The index lists 7.48 GiB of tensors, 7.48 GiB less than counted." in printed
     (model,) = run(name, at, *options, "--json").models
     assert (model.get("on", model)["dtype_from"], model.get("on", model)["published_dtype"]) == ("assumed", None)
     assert any("7.48 GiB less than counted" in note for note in model["notes"])
@@ -368,11 +368,11 @@ def test_an_index_that_contradicts_the_config(run, tmp_path: Path, command: str)
 
 def test_an_index_that_agrees_with_the_config_or_names_no_tensor(run, tmp_path: Path) -> None:
     at = indexed(tmp_path, {**TINY_LLAMA, "torch_dtype": "bfloat16"}, 123_456)
-    said = run("memory", str(at)).out_line
-    assert "The index lists 121 KiB of tensors" in said and "0 B of tensors" not in said
+    printed = run("memory", str(at)).out_line
+    assert "The index lists 121 KiB of tensors" in printed and "0 B of tensors" not in printed
     count = load(TINY_LLAMA).params().total
-    for said, width in (("bfloat16", 2), ("float32", 4)):
-        at = indexed(tmp_path, {**TINY_LLAMA, "torch_dtype": said}, width * count, a=SHARD)
+    for dtype, width in (("bfloat16", 2), ("float32", 4)):
+        at = indexed(tmp_path, {**TINY_LLAMA, "torch_dtype": dtype}, width * count, a=SHARD)
         assert "assumed" not in run("memory", str(at)).out.split("\n\n")[0]
     fp8 = {**TINY_LLAMA, "quantization_config": {"quant_method": "fp8"}}
     for factor, known in ((1, "published"), (2, "assumed")):
@@ -381,7 +381,7 @@ def test_an_index_that_agrees_with_the_config_or_names_no_tensor(run, tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("said", "bytes_of"),
+    ("quantization", "bytes_of"),
     [
         ({"quant_algo": "FP8", "group_size": None}, lambda outputs, inputs: outputs * inputs + 8),
         ({"quant_algo": "NVFP4", "group_size": 16}, lambda outputs, inputs: outputs * inputs // 16 * 9 + 8),
@@ -390,9 +390,11 @@ def test_an_index_that_agrees_with_the_config_or_names_no_tensor(run, tmp_path: 
         ({"quant_algo": None}, lambda outputs, inputs: 2 * outputs * inputs),
     ],
 )
-def test_model_optimizers_algorithms_by_hand(tmp_path: Path, said: dict[str, Any], bytes_of: Any) -> None:
+def test_model_optimizers_algorithms_by_hand(tmp_path: Path, quantization: dict[str, Any], bytes_of: Any) -> None:
     """Llama-3.1-70B: 80 blocks of 7 matrices, all else in bf16; without an algorithm the cache alone is quantized."""
-    at = folder(tmp_path, LLAMA_70B, hf_quant_config={"quantization": {**said, **ON}} | {"producer": FP8["producer"]})
+    at = folder(
+        tmp_path, LLAMA_70B, hf_quant_config={"quantization": {**quantization, **ON}} | {"producer": FP8["producer"]}
+    )
     shapes = [*[(8192, 8192)] * 2, *[(1024, 8192)] * 2, *[(28672, 8192)] * 2, (8192, 28672)]
     rest = 2 * 128256 * 8192 + (2 * 80 + 1) * 8192
     total = 80 * sum(bytes_of(*shape) for shape in shapes) + 2 * rest
@@ -403,7 +405,7 @@ NEITHER = "stores the cache in nvfp4, which is not supported."
 
 
 @pytest.mark.parametrize(
-    ("said", "words"),
+    ("quantization", "words"),
     [
         ({"quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}, "stores the cache in 8 bits; --kv-dtype fp8 counts it"),
         ({"quant_algo": "FP8", "kv_cache_quant_algo": "INT8"}, "stores the cache in 8 bits; --kv-dtype int8 counts it"),
@@ -412,14 +414,18 @@ NEITHER = "stores the cache in nvfp4, which is not supported."
         ({"quant_algo": "FP8", "kv_cache_quant_algo": None}, None),
     ],
 )
-def test_a_cache_that_model_optimizer_quantizes(run, tmp_path: Path, said: dict[str, Any], words: str | None) -> None:
-    at = folder(tmp_path, LLAMA_70B, hf_quant_config={"quantization": said, "producer": FP8["producer"]})
+def test_a_cache_that_model_optimizer_quantizes(
+    run, tmp_path: Path, quantization: dict[str, Any], words: str | None
+) -> None:
+    at = folder(tmp_path, LLAMA_70B, hf_quant_config={"quantization": quantization, "producer": FP8["producer"]})
     out = run("memory", str(at)).out_line
     assert (f"hf_quant_config.json {words}" in out) if words else ("stores the cache" not in out)
     notes = run("memory", str(at), "--json").models[0]["notes"]
     assert any("stores the cache" in note for note in notes) is (words is not None)
     (tmp_path / "inside").mkdir()
-    inside = folder(tmp_path / "inside", {**LLAMA_70B, "quantization_config": {**said, "quant_method": "modelopt"}})
+    inside = folder(
+        tmp_path / "inside", {**LLAMA_70B, "quantization_config": {**quantization, "quant_method": "modelopt"}}
+    )
     assert (words is None) or f"The config {words}" in run("memory", str(inside)).out_line
     assert "stores the cache" not in run("memory", str(at), "--kv-dtype", "fp8").out
 
@@ -430,9 +436,9 @@ COMMANDS = (
 )
 
 
-def test_every_command_that_counts_a_cache_says_so(run, tmp_path: Path) -> None:
-    said = {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}
-    at = folder(tmp_path / "own", {**LLAMA_70B, "num_hidden_layers": 8}, hf_quant_config={"quantization": said})
+def test_every_command_that_counts_a_cache_names_its_format(run, tmp_path: Path) -> None:
+    quantization = {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}
+    at = folder(tmp_path / "own", {**LLAMA_70B, "num_hidden_layers": 8}, hf_quant_config={"quantization": quantization})
     for command in COMMANDS:
         name, *options = command.split()
         expected = "hf_quant_config.json stores the cache in 8 bits; --kv-dtype fp8 counts it so."

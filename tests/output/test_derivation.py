@@ -40,7 +40,7 @@ def text_of(report: Report, width: int = UNBOUND) -> str:
 
 
 def reckoned(text: str) -> Fraction:
-    """What arithmetic comes to, exactly: `⌈4 · 768 / 8⌉ · 12 layers`."""
+    """The exact value of printed arithmetic such as `⌈4 · 768 / 8⌉ · 12 layers`."""
     text = re.sub("[A-Za-z]+", "", text).replace(",", "")
     text = re.sub(r"\d+", r"Fraction(\g<0>)", text)
     for sign, python in {"·": "*", "−": "-", "⌈": "ceil(", "⌉": ")", "⌊": "floor(", "⌋": ")"}.items():
@@ -49,7 +49,7 @@ def reckoned(text: str) -> Fraction:
 
 
 def checked(report: Report, unit: str, widths: Sequence[int] = ()) -> None:
-    """Do the whole derivation again, from the text alone. At each width, the text is the same."""
+    """Recompute the whole derivation from its text, which is the same at each width."""
     text = re.sub(r"\n {6}\+ ", " + ", text_of(report))  # a sum of many goes on in the next line
     legend = {name: number.replace(",", "") for name, number in re.findall(r"^  (\S+) += +([\d,]+)  ", text, re.M)}
     steps, components, sums = [], [], []
@@ -105,9 +105,8 @@ AUDIO = (
     *("audio-spectrogram-transformer", "audioflamingo3_encoder", "qwen2_5_omni_audio_encoder"),
     *("qwen2_audio_encoder", "voxtral_encoder"),
 )
-UNSAID = ("deberta", "deberta-v2", "xlnet", "led", "nvembed", "whisper", *AUDIO, *TOWERS, *QWEN)
-"""Families with products of a table of distances, of learned rows, of frames of audio, or of patches, that no token
-pays for: no sentence yet."""
+WITHOUT_TAKEAWAY = ("deberta", "deberta-v2", "xlnet", "led", "nvembed", "whisper", *AUDIO, *TOWERS, *QWEN)
+"""Families whose matmuls of distances, learned rows, audio frames or patches no token pays for: no takeaway yet."""
 
 
 @pytest.mark.parametrize("name", by_kind(presets.names(), kind_of_preset))
@@ -116,13 +115,13 @@ def test_every_preset_is_derived_again_by_hand(name: str) -> None:
     for of in kinds(model):
         report = explain(model, Request(), of, dtype="bf16" if of == "memory" else None)
         checked(report, UNITS[of], WIDTHS)
-        said = report.derivation is not None and report.derivation.takeaway
-        assert said or (of == "flops" and model.family in UNSAID)
+        takeaway = report.derivation is not None and report.derivation.takeaway
+        assert takeaway or (of == "flops" and model.family in WITHOUT_TAKEAWAY)
 
 
 @pytest.mark.parametrize("name", by_kind(SHAPES))
 def test_every_step_of_every_shape(name: str) -> None:
-    """Sizes are all distinct here, so a letter in another's place is another number."""
+    """All sizes are distinct here, so a wrong axis gives a wrong number."""
     model = tiny(name)
     ctx = context(model, 13)
     whole, chunk = Request(ctx=ctx, batch=3), Request(ctx=13, tokens=4, batch=3)
@@ -140,7 +139,7 @@ def test_every_step_of_every_shape(name: str) -> None:
         checked(explain(model, Request(ctx=ctx, batch=3), "memory", dtype=dtype, kv_dtype="int4"), "bytes")
 
 
-def test_a_line_as_it_stands_in_the_issue() -> None:
+def test_a_line_of_gpt2() -> None:
     text = text_of(explain(presets.load("gpt2"), Request(ctx=1024)))
     assert (
         "  attn.scores   B T K G H, B S K H → B K G T S\n"
@@ -162,7 +161,7 @@ def test_a_product_has_one_order_in_formulas_and_derivations(name: str) -> None:
 # 2 · 2 · 32 heads · 128 · 32 layers = 524,288 for each key; 8,030,261,248 parameters but the table of 128,256 · 4,096
 # and 65 norms of 4,096 are the weights that are multiplied: 7,504,658,432. bf16 keys and values: 2 · 2 · 8 · 128 · 32.
 @pytest.mark.parametrize(
-    ("of", "terms", "said"),
+    ("of", "terms", "expected"),
     [
         ("flops", {}, "Each new token costs 2 FLOPs per matmul weight (7,504,658,432 weights), plus 524,288"
                       " per token of context."),
@@ -179,12 +178,12 @@ def test_a_product_has_one_order_in_formulas_and_derivations(name: str) -> None:
                        " 1,050,677,248."),
     ],
 )  # fmt: skip
-def test_takeaways_of_a_dense_model(of, terms, said: str) -> None:
-    assert explain(presets.load("llama-3.1-8b"), Request(), of, **terms).answer == said
+def test_takeaways_of_a_dense_model(of, terms, expected: str) -> None:
+    assert explain(presets.load("llama-3.1-8b"), Request(), of, **terms).answer == expected
 
 
 @pytest.mark.parametrize(
-    ("model", "request_", "of", "terms", "said"),
+    ("model", "request_", "of", "terms", "words"),
     [
         ("bert-base", Request(), "flops", {}, "per token of its sequence."),
         ("bert-base", Request(), "memory", {}, "Nothing is cached between steps."),
@@ -218,21 +217,21 @@ def test_takeaways_of_a_dense_model(of, terms, said: str) -> None:
         ),
     ],
 )
-def test_takeaways_of_other_models(model: str, request_: Request, of, terms, said: str) -> None:
-    assert said in explain(presets.load(model), request_, of, **terms).answer
+def test_takeaways_of_other_models(model: str, request_: Request, of, terms, words: str) -> None:
+    assert words in explain(presets.load(model), request_, of, **terms).answer
     if model == "t5-small" and of == "flops":  # its encoder has run before a decode step
         assert "Each source" not in explain(presets.load(model), Request(decode=True), of, **terms).answer
 
 
-def test_a_weight_that_two_products_read_is_said_to_multiply_twice() -> None:
+def test_the_takeaway_counts_uses_of_a_weight_that_two_matmuls_read() -> None:
     model = load("deepseek-v3", mtp=True)
-    said = model.explain(ctx=1024, decode=True).answer
-    assert "2 FLOPs per use of a weight (" in said
+    answer = model.explain(ctx=1024, decode=True).answer
+    assert "2 FLOPs per use of a weight (" in answer
     checked(model.explain(ctx=1024, decode=True), "FLOPs")
 
 
-def test_two_windows_have_letters_of_their_own() -> None:
-    """No family has two; a transformer built by hand may."""
+def test_two_windows_have_two_axes() -> None:
+    """No family has two windows; a transformer built by hand may."""
     model = tiny("gemma3_text")
 
     def windowed(part: object) -> object:
@@ -319,7 +318,7 @@ REFUSED = {
 }
 
 
-def test_python_refuses_what_a_total_does_not_depend_on() -> None:
+def test_python_refuses_options_that_change_no_total() -> None:
     model = load("gpt2")
     assert model.explain("memory", ctx=1024).total == model.memory(ctx=1024).total
     for of, terms in {"params": {"ctx": 9}, "kv": {"train": True}, "memory": {"decode": True}}.items():

@@ -20,7 +20,7 @@ EMPTY = {"meta", "br", "rect"}
 
 
 class Page(HTMLParser):
-    """Cells of the table by section, and every attribute. Fails where an element is closed that was not open."""
+    """Cells of the table by section, and every attribute. Fails if an element is closed that was not open."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ def page(report: Report) -> Page:
 
 @pytest.mark.parametrize("name", QUICK)
 def test_every_report_is_a_page(name: str) -> None:
-    """Every cell of every section, as the table writes it; no style of its own, nothing that is run or fetched."""
+    """Every cell of every section, as in the table; no inline style, nothing that is run or fetched."""
     report = ANSWERS[name]()
     text = report.to_html()
     shown = Page(text)
@@ -94,7 +94,7 @@ def test_words_of_a_config_stay_words() -> None:
 
 
 def test_names_of_files_stay_names(tmp_path: Path, run: Run) -> None:
-    """Of another program that reads the output: a spreadsheet evaluates `=1+1`, Markdown may hold HTML and links."""
+    """Other programs read the output: a spreadsheet evaluates `=1+1`, Markdown may contain HTML and links."""
     config = json.dumps(dict(load("gpt2").config))
     for start in "=+-@":
         (tmp_path / f"{start}1<b>[x](y)|*.json").write_text(config)
@@ -103,11 +103,11 @@ def test_names_of_files_stay_names(tmp_path: Path, run: Run) -> None:
     rows = list(csv.reader(io.StringIO(run("memory", "--kv", *paths, "--ctx", "7", "--csv").out)))
     assert {row[0] for row in rows[1:]} == {f"'{file}" for file in files}
     for command in (["memory", "--kv", *paths], ["params", paths[0]], ["memory", "--kv", paths[0], "--explain"]):
-        told = run(*command, "--markdown").out
-        assert r"1&lt;b>\[x](y)\|\*" in told and "<b>" not in told
+        printed = run(*command, "--markdown").out
+        assert r"1&lt;b>\[x](y)\|\*" in printed and "<b>" not in printed
 
 
-def test_what_a_cell_rounds_is_written_on_hover() -> None:
+def test_exact_numbers_are_shown_on_hover() -> None:
     """19,327,352,832 = 12 blocks · 2 · 1,024² · 12 · 64 FLOPs of the scores."""
     text = load("gpt2").flops(ctx=1024).to_html()
     assert '<td title="19,327,352,832">19.3 G</td>' in text
@@ -123,12 +123,12 @@ def test_the_longest_bar_fills_its_column() -> None:
     ]
 
 
-def test_a_total_that_is_no_sum_stands_apart() -> None:
+def test_a_total_that_is_no_sum_is_outside_the_table() -> None:
     report = load("gpt2").flops(ctx=1024)
     assert report.to_html().count('<tr class="plain">') == sum(bool(row.get(PLAIN)) for row in report.total_rows) == 2
 
 
-def test_the_command_writes_a_page_beside_the_table(tmp_path: Path, run: Run) -> None:
+def test_the_command_writes_a_page_and_prints_the_table(tmp_path: Path, run: Run) -> None:
     file = tmp_path / "flops.html"
     ran = run("flops", "gpt2", "--digits", "--output", str(file))
     assert ran.out == run("flops", "gpt2", "--digits").out and ran.err.endswith(f"wrote {file}\n")
@@ -139,7 +139,7 @@ def test_the_command_writes_a_page_beside_the_table(tmp_path: Path, run: Run) ->
 
 def test_a_page_that_cannot_be_written_is_refused_before_anything_is_counted(tmp_path: Path, run: Run) -> None:
     (there := tmp_path / "there.html").write_text("mine")
-    for asked, said in {
+    for asked, message in {
         str(there): f"error: --output {there} exists\nhint: --force overwrites it\n",
         "x.page": "error: --output x.page: no output of this command ends in '.page'\n",
         "x": "error: --output x: the name of a file needs an ending",
@@ -147,7 +147,7 @@ def test_a_page_that_cannot_be_written_is_refused_before_anything_is_counted(tmp
     }.items():
         for command in (("flops", "gpt2"), ("sweep", "gpt2", "--ctx", "1,2"), ("verify", "gpt2"), ("models",)):
             ran = run(*command, "--output", asked)
-            assert (ran.code, ran.out) == (2, "") and ran.err.startswith(said)
+            assert (ran.code, ran.out) == (2, "") and ran.err.startswith(message)
     assert there.read_text() == "mine"
     assert run("flops", "gpt2", "--force").err == "error: --force needs --output FILE\n"
     assert run("models", "--force").err == "error: --force needs --output FILE\n"

@@ -87,7 +87,7 @@ def drawn(run, monkeypatch: pytest.MonkeyPatch):
 
 
 def numbers(text: str) -> Counter[str]:
-    """Every number that is printed, but for those in the name of a column that may be named as left out."""
+    """Every printed number, except those in the names of columns that may be left out."""
     return Counter(NUMBER.findall(re.sub(r"[26]·params·tok", "", text)))
 
 
@@ -109,8 +109,8 @@ def test_no_line_is_wider_than_the_terminal_and_no_number_is_broken(drawn, comma
                 assert shown.keys() == there.keys()
 
 
-def test_what_has_no_room_is_named(run) -> None:
-    assert "No room" not in run("flops", "gpt2").out  # bars and specs only repeat what stands beside them
+def test_columns_that_do_not_fit_are_named(run) -> None:
+    assert "No room" not in run("flops", "gpt2").out  # bars and specs only repeat other columns
     out = run("flops", "gpt2-xl", "--ctx", "16k", columns=60).out_line
     assert out.endswith("Columns not shown at this width: each, share.") and "m × k × n times FLOPs ──" in out
 
@@ -256,7 +256,7 @@ def test_no_question_marks(command: str, form: str, encoding: str, monkeypatch: 
         assert max(len(line) for line in out.splitlines() if "://" not in line and "hint:" not in line) <= 80
 
 
-def test_json_keeps_every_letter_of_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_json_keeps_every_character_of_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "modèle-模型-𝕏"
     folder.mkdir()
     (folder / "config.json").write_text(
@@ -297,16 +297,19 @@ def test_every_sign_that_is_printed_falls_back() -> None:
 def test_errors_are_broken_between_words_on_a_terminal_and_whole_in_a_pipe(
     monkeypatch: pytest.MonkeyPatch, width: int
 ) -> None:
-    said = ["error: " + "a word and another " * 12 + "/a/path/" + "x" * 130, "hint: " + "leave it out " * 9 + "then"]
+    messages = [
+        "error: " + "a word and another " * 12 + "/a/path/" + "x" * 130,
+        "hint: " + "leave it out " * 9 + "then",
+    ]
     for on_terminal in (True, False):
         stream = io.StringIO()
         console = Console(file=stream, width=width, force_terminal=on_terminal, color_system=None, markup=False)
         monkeypatch.setattr(terminal, "console", lambda _, console=console: console)
-        terminal.complain(said)
+        terminal.complain(messages)
         lines = stream.getvalue().splitlines()
         if on_terminal:
-            assert " ".join(" ".join(lines).split()) == " ".join(said)
+            assert " ".join(" ".join(lines).split()) == " ".join(messages)
             assert len(lines) > 2 and all(len(line) <= width for line in lines if "xxx" not in line)
             assert any("x" * 130 in line for line in lines)  # what cannot be broken is whole
         else:
-            assert lines == said
+            assert lines == messages

@@ -36,7 +36,7 @@ FURTHER = (
     *("glm-4.5-air", "qwen2.5-vl-7b-vision", "bert-base"),
 )
 NAMES = [*ASKED, *(pytest.param(name, marks=pytest.mark.slow) for name in FURTHER)]
-"""One model of every kind of page; of kinds whose numbers tests/output/test_page_counts.py holds, behind `-m slow`."""
+"""One model of every kind of page; kinds that tests/output/test_page_counts.py covers are slow tests."""
 
 
 @pytest.fixture(scope="module")
@@ -66,32 +66,32 @@ def plain(tab: driver.Browser) -> None:
 
 @cache
 def explored(name: str) -> dict[str, Any]:
-    """What a page of this preset holds but laws of training steps, which take seconds. It is only read."""
+    """The data of a preset's page without laws of training steps, which take seconds. Do not change it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(explore, "LAWS", 0)
         return explore.explore([presets.load(name)])
 
 
 def knobs(rng: random.Random, name: str) -> str:
-    """A link to random knobs that a command line has too."""
+    """A link to random settings that a command line has too."""
     ours = presets.load(name)
     step = rng.choice(("prefill", "decode", "chunk")) if ours.has_cache else "prefill"
-    said = {"v": 1, "ctx": int(2 ** rng.uniform(8, 21)), "batch": rng.choice((1, 1, 3, 64)), "step": step}
-    said |= {"tokens": rng.randint(2, 200)} if step == "chunk" else {}
-    said |= {"masked": 1} if rng.random() < 0.3 else {}
-    said |= {"last": 1} if ours.logits and rng.random() < 0.3 else {"train": 1} if step == "prefill" else {}
-    said |= {"source": rng.randint(3, 900)} if ours.source and not ours.config.hf_fixed_source else {}
+    link = {"v": 1, "ctx": int(2 ** rng.uniform(8, 21)), "batch": rng.choice((1, 1, 3, 64)), "step": step}
+    link |= {"tokens": rng.randint(2, 200)} if step == "chunk" else {}
+    link |= {"masked": 1} if rng.random() < 0.3 else {}
+    link |= {"last": 1} if ours.logits and rng.random() < 0.3 else {"train": 1} if step == "prefill" else {}
+    link |= {"source": rng.randint(3, 900)} if ours.source and not ours.config.hf_fixed_source else {}
     (model,) = explored(name)["models"]
     if "shared" in model and rng.random() < 0.6:
         heads = ours.architecture.query_heads[0]
-        said["shared"] = rng.choice([n for n in range(1, heads + 1) if heads % n == 0])
+        link["shared"] = rng.choice([n for n in range(1, heads + 1) if heads % n == 0])
     if "form" in model:
-        said |= rng.choice(({}, {"form": "absorbed"}, {"form": "expanded"}, {"form": "unpacked"}))
-    return "#" + "&".join(f"{key}={value}" for key, value in said.items())
+        link |= rng.choice(({}, {"form": "absorbed"}, {"form": "expanded"}, {"form": "unpacked"}))
+    return "#" + "&".join(f"{key}={value}" for key, value in link.items())
 
 
-def said(tab: driver.Browser) -> dict[str, Any]:
-    """What the page's JSON says."""
+def page_json(tab: driver.Browser) -> dict[str, Any]:
+    """The JSON of the page."""
     found: dict[str, Any] = json.loads(tab.js("tfacct.json()"))
     return found
 
@@ -100,7 +100,7 @@ def said(tab: driver.Browser) -> dict[str, Any]:
 def test_the_page_has_the_numbers_of_its_command(
     tab: driver.Browser, pages: Callable[..., Path], run: Run, name: str
 ) -> None:
-    """The printed command, run, gives the page's own JSON, notes and all."""
+    """The printed command gives the page's JSON, with all notes."""
     rng = random.Random(name)
     for link in ("", *(knobs(rng, name) for _ in range(3))):
         tab.open(pages(name), link)
@@ -108,8 +108,8 @@ def test_the_page_has_the_numbers_of_its_command(
         ran = run(*words[1:], "--json")
         assert ran.code == 0, (link, ran.err)
         document = ran.document
-        assert said(tab) == document, (link, words)
-        assert list(said(tab)["models"][0]) == list(document["models"][0])
+        assert page_json(tab) == document, (link, words)
+        assert list(page_json(tab)["models"][0]) == list(document["models"][0])
         assert tab.complaints == [] and len(tab.requests) <= 2, (link, tab.requests)
         shown = tab.js("document.querySelector('.page').innerText")
         assert not re.findall(r"\b(?:null|undefined|NaN|Infinity)\b", shown), link
@@ -132,15 +132,15 @@ def test_a_line_of_python_counts_sizes_without_a_field(
     tab.open(pages(name), link)
     text = tab.js("document.getElementById('command').dataset.command")
     assert text.startswith("load(")
-    assert int(eval(text, {"load": load})) == said(tab)["models"][0]["total_flops"]
+    assert int(eval(text, {"load": load})) == page_json(tab)["models"][0]["total_flops"]
     if "L.G" in link:
-        assert said(tab)["models"][0]["axes"] == {"K": 4, "G": 5}
+        assert page_json(tab)["models"][0]["axes"] == {"K": 4, "G": 5}
         assert tab.js("document.getElementById('shared') === null")
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_formulas_are_the_sum_of_the_lines(tab: driver.Browser, pages: Callable[..., Path], name: str) -> None:
-    """At random knobs and letters; where the heads share keys otherwise, a formula with fixed heads says so."""
+    """At random knobs and sizes; with another number of key/value heads, a formula with fixed heads says so."""
     rng = random.Random(f"formula {name}")
     (model,), (shape,) = explored(name)["models"], explored(name)["shapes"]
     sizes = dict(zip(shape["axes"], model["sizes"], strict=True))
@@ -163,11 +163,11 @@ def test_the_formulas_are_the_sum_of_the_lines(tab: driver.Browser, pages: Calla
 
 def test_a_knob_changes_every_number_and_the_link(tab: driver.Browser, pages: Callable[..., Path]) -> None:
     tab.open(pages("llama-3.1-8b"), "#v=1&ctx=8192")
-    before = said(tab)["models"][0]["total_flops"]
+    before = page_json(tab)["models"][0]["total_flops"]
     tab.js("document.getElementById('shared').focus()")
     tab.key("ArrowLeft")
-    assert said(tab)["models"][0]["set"] == {"num_key_value_heads": 4}
-    assert said(tab)["models"][0]["total_flops"] < before
+    assert page_json(tab)["models"][0]["set"] == {"num_key_value_heads": 4}
+    assert page_json(tab)["models"][0]["total_flops"] < before
     assert tab.js("location.hash") == "#v=1&ctx=8192&shared=4"
     assert tab.js("document.activeElement.id") == "shared", "the focus stays on the slider"
     assert "--set num_key_value_heads=4" in tab.js("document.getElementById('command').innerText")
@@ -177,9 +177,9 @@ def test_a_context_is_typed_as_on_the_command_line(tab: driver.Browser, pages: C
     tab.open(pages("llama-3.1-8b"))
     for text, keys in (("16k", 16384), ("1,000", 1000)):
         tab.js(f"ctx.value = {text!r}; ctx.dispatchEvent(new Event('change'))")
-        assert said(tab)["models"][0]["workload"]["keys"] == keys
+        assert page_json(tab)["models"][0]["workload"]["keys"] == keys
     tab.js("ctx.value = 'much'; ctx.dispatchEvent(new Event('change'))")
-    assert said(tab)["models"][0]["workload"]["keys"] == 1000
+    assert page_json(tab)["models"][0]["workload"]["keys"] == 1000
     assert tab.js("ctx.getAttribute('aria-invalid')") == "true"
 
 
@@ -198,19 +198,19 @@ def test_the_keyboard_reaches_everything(tab: driver.Browser, pages: Callable[..
 
 
 def test_sizes_go_together_or_are_refused(tab: driver.Browser, pages: Callable[..., Path]) -> None:
-    """As `evaluate` has it: what positions turn is even, and a token goes to no more experts than there are."""
+    """As in `evaluate`: rotary dimensions are even, and a token has no more active experts than there are experts."""
     for name, link, why in (
         ("llama-3.1-8b", "L.H=7&L.D=64", "H must be even"),
         ("mixtral-8x7b", "L.E=1", "A is more than E"),
         ("deepseek-v3", "L.Hr=65", "Hr must be even"),
     ):
         tab.open(pages(name), f"#v=1&ctx=64&{link}")
-        assert "axes" not in said(tab)["models"][0]
+        assert "axes" not in page_json(tab)["models"][0]
         assert f"the link's sizes are ignored: {why}" in tab.js("document.querySelector('.warning').textContent")
     tab.open(pages("llama-3.1-8b"), "#v=1&ctx=64")
     tab.js("{ const one = document.getElementById('size-H'); one.value = 7; one.dispatchEvent(new Event('change')) }")
     assert tab.js("document.getElementById('size-H').getAttribute('aria-invalid')") == "true"
-    assert "axes" not in said(tab)["models"][0]
+    assert "axes" not in page_json(tab)["models"][0]
 
 
 SAYS: list[tuple[str, str, str, str, str]] = [
@@ -233,20 +233,20 @@ SAYS: list[tuple[str, str, str, str, str]] = [
     ("falcon-7b", "", "#training", "≈ ", "Not supported"),
     ("vit-base-patch16-224", "", "#training", "One sequence of 197 tokens per GPU", "Not supported"),
 ]
-"""A model, knobs, a part of its page, what it says and what it does not say."""
+"""A model, settings, a part of its page, words that it has and words that it has not."""
 
 
-@pytest.mark.parametrize(("name", "link", "part", "says", "not_said"), SAYS)
-def test_a_part_of_the_page_says_what_holds_at_these_knobs(
-    tab: driver.Browser, pages: Callable[..., Path], name: str, link: str, part: str, says: str, not_said: str
+@pytest.mark.parametrize(("name", "link", "part", "says", "absent"), SAYS)
+def test_parts_of_the_page_follow_the_settings(
+    tab: driver.Browser, pages: Callable[..., Path], name: str, link: str, part: str, says: str, absent: str
 ) -> None:
     """A mask leaves out what is outside a window; the encoder has run before a decode step; notes are about the model
     as configured when sizes are replaced; a model without attention has a state and no cache."""
     tab.open(pages(name), f"#v=1&ctx=300{link}")
     text = tab.js(f"document.querySelector({part!r}).innerText")
-    assert says in text and not_said not in text and (part != "#notes" or "\t" not in text)
+    assert says in text and absent not in text and (part != "#notes" or "\t" not in text)
     if name.startswith("mixtral"):
-        assert ("as configured" in said(tab)["models"][0]["notes"][0]) == bool(link)
+        assert ("as configured" in page_json(tab)["models"][0]["notes"][0]) == bool(link)
 
 
 def test_three_notes_are_shown_and_the_others_on_request(tab: driver.Browser, pages: Callable[..., Path]) -> None:
@@ -311,9 +311,9 @@ BAD = (
 @pytest.mark.parametrize("link", BAD)
 def test_a_bad_link_changes_nothing_and_warns(tab: driver.Browser, pages: Callable[..., Path], link: str) -> None:
     tab.open(pages("gpt2"))
-    usual = said(tab)
+    usual = page_json(tab)
     tab.open(pages("gpt2"), link)
-    assert said(tab) == usual
+    assert page_json(tab) == usual
     assert tab.js("document.querySelectorAll('.warning').length") == 1
     assert tab.complaints == []
 
@@ -354,13 +354,13 @@ def test_quantized_weights_are_asked_for(tab: driver.Browser, pages: Callable[..
 
 
 def test_groups_outside_the_layers_are_embedding_or_output(tab: driver.Browser, pages: Callable[..., Path]) -> None:
-    for name, said in (
+    for name, headings in (
         ("llama-3.1-8b", ["embedding", "layers 0–31", "output"]),
         ("qwen3-vl-8b-vision", ["embedding", "layers 0–26", "output"]),
         ("t5-small", ["encoder embedding", "layers 0–5", "encoder output", "embedding", "layers 0–5", "output"]),
     ):
         tab.open(pages(name))
-        assert tab.js("[...document.querySelectorAll('.block h3')].map((one) => one.firstChild.data)") == said, name
+        assert tab.js("[...document.querySelectorAll('.block h3')].map((one) => one.firstChild.data)") == headings, name
 
 
 def test_devices_of_an_encoder_have_no_largest_batch(tab: driver.Browser, pages: Callable[..., Path]) -> None:
@@ -430,7 +430,7 @@ def test_nothing_overflows_on_a_phone(tab: driver.Browser, pages: Callable[..., 
 
 
 @pytest.mark.parametrize(
-    ("name", "link", "said"),
+    ("name", "link", "text"),
     [
         ("llama-3.1-8b", "ctx=3000&batch=3&dtype=fp16", "3 sequences of 3,000 tokens per GPU, fp16 with AdamW."),
         ("llama-3.1-8b", "ctx=512&dtype=fp32", "One sequence of 512 tokens per GPU, bf16 with AdamW."),
@@ -444,10 +444,10 @@ def test_nothing_overflows_on_a_phone(tab: driver.Browser, pages: Callable[..., 
     ],
 )
 def test_a_training_step_follows_the_knobs(
-    tab: driver.Browser, pages: Callable[..., Path], run: Run, name: str, link: str, said: str
+    tab: driver.Browser, pages: Callable[..., Path], run: Run, name: str, link: str, text: str
 ) -> None:
     tab.open(pages(name), f"#v=1&{link}")
-    assert tab.js("document.querySelector('#training .aside').textContent") == said
+    assert tab.js("document.querySelector('#training .aside').textContent") == text
     words = shlex.split(tab.js("document.querySelector('#training code').textContent"))
     for at, ranks in enumerate(("1", "2", "4", "8")):
         (model,) = run(*words[1:-1], ranks, "--json").models
@@ -472,7 +472,7 @@ def test_models_are_compared(tab: driver.Browser, pages: Callable[..., Path]) ->
 
 
 def test_a_notebook_shows_it_in_a_frame_of_its_own(tab: driver.Browser, tmp_path: Path) -> None:
-    """The frame has no origin: no history, no clipboard, and still every knob turns."""
+    """The frame has no origin: no history, no clipboard, but all inputs work."""
     file = tmp_path / "notebook.html"
     file.write_text(f"<!doctype html><title>cell</title>{load('gpt2').explore(ctx=64)._repr_html_()}", encoding="utf-8")
     tab.open(file, until="true")
@@ -491,13 +491,13 @@ def test_a_notebook_shows_it_in_a_frame_of_its_own(tab: driver.Browser, tmp_path
 
 @pytest.mark.slow
 def test_all_presets_are_in_one_page(tab: driver.Browser, tmp_path: Path) -> None:
-    """Each of them chosen and drawn, its total that of Python, with no complaint."""
+    """Each is chosen and drawn without a warning, and its total is that of Python."""
     file, every = tmp_path / "all.html", presets.load_all()
     file.write_text(explore.page(every, Request(), Counting()), encoding="utf-8")
     tab.open(file)
     for ours in every:
         tab.js(f"tfacct.update({{ model: {json.dumps(ours.name)}, dtype: null }})")
-        assert said(tab) == json.loads(flops([ours], Request()).to_json()), ours.name
+        assert page_json(tab) == json.loads(flops([ours], Request()).to_json()), ours.name
     assert tab.complaints == []
 
 

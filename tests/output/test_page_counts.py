@@ -35,7 +35,7 @@ CACHES = (*units.BITS, *units.CACHES)
 
 
 class Engine:
-    """The page's modules, run by V8. It is closed by whoever opens it, or the interpreter hangs at its end."""
+    """The page's modules in V8. Callers close it, or the interpreter hangs at exit."""
 
     def __init__(self, js: Any, text: str) -> None:
         self.js = js
@@ -60,11 +60,11 @@ def python(ours: LoadedModel, every: dict[str, int], at: dict[str, int], asked: 
         for p in ledger.products(at, masked=masked)
     ]
     tensors = [[t.path, t.count, t.elements, t.active, t.count * weights.bytes(t.stored)] for t in ledger.tensors()]
-    kept = ledger.state_bytes(at, cache)
+    cached = ledger.state_bytes(at, cache)
     return {
         "products": texts(products),
         "tensors": texts(tensors),
-        "states": {path: [str(n), str(kept[path])] for path, n in ledger.states(at).items()},
+        "states": {path: [str(n), str(cached[path])] for path, n in ledger.states(at).items()},
         "pointwise": {path: str(n) for path, n in ledger.pointwise(at).items()},
     }
 
@@ -105,8 +105,8 @@ def same(engine: Engine, ours: LoadedModel, rng: random.Random) -> None:
         assert found[name] == value, (ours.name, name, every, at, asked)
 
 
-def test_what_only_weighs_is_the_packages() -> None:
-    """Letters of results that make a weight no matrix: formats in few bits leave it."""
+def test_weights_that_formats_do_not_quantize_are_those_of_the_package() -> None:
+    """Axes of a result that make a weight no matrix, so quantization formats skip it."""
     written = re.search(r"const NO_MATRIX = (\[.*?\]);", page.script(page.COUNTING))
     assert written is not None and tuple(json.loads(written[1])) == NO_MATRIX
 
@@ -153,10 +153,10 @@ def test_the_longest_context_is_found_to_the_token(engine: Engine, name: str, se
     cache = rng.choice(caches(ours, model.sizes))
     at = step(rng, ours, model.sizes)
 
-    def kept(n: int) -> int:
+    def cached(n: int) -> int:
         return int(cache_bytes(ours.ledger, {**at, "S": n}, width(cache)))
 
-    longest = largest_that_fits(lambda n: max(map(kept, ours.ledger.fullest(n))), 10**10, LARGEST)
+    longest = largest_that_fits(lambda n: max(map(cached, ours.ledger.fullest(n))), 10**10, LARGEST)
     wanted = [str(next_token_bytes(ours.ledger, at, width(cache))), str(longest)]
     assert engine("fitting", {"facts": {"sizes": model.sizes, "ways": model.ways}, "at": at, "cache": cache}) == wanted
 
@@ -180,7 +180,7 @@ def test_the_longest_context_on_a_card_is_that_of_memory(engine: Engine, name: s
 
 
 def test_a_cache_in_blocks_is_offered_where_heads_divide_into_them() -> None:
-    """phi-2 has heads of 80 numbers: a link that asks for blocks of 32 is answered without them, and says so."""
+    """phi-2's head size is 80: a link that asks for blocks of 32 is answered without them, with a warning."""
     modules = (*page.COUNTING, "paths", "data", "models", "count", "report", "notes", "state")
     data = explore.explore([presets.load("phi-2"), presets.load("llama-3.1-8b")])
     with racer.MiniRacer() as js:
@@ -191,10 +191,10 @@ def test_a_cache_in_blocks_is_offered_where_heads_divide_into_them() -> None:
         refused = json.loads(js.eval(f"{read}('phi-2')"))
         taken = json.loads(js.eval(f"{read}('llama-3.1-8b')"))
         js.eval("const asked = state.parse('model=llama-3.1-8b&cache=q8_0&ctx=1000', still, every).state;")
-        kept = js.eval("String(count.count(state.chosen(every, asked.model), asked).cached)")
+        cached = js.eval("String(count.count(state.chosen(every, asked.model), asked).cached)")
     assert refused == [None, ["the link's cache dtype is ignored: its block size does not divide the head size"]]
     assert taken == ["q8_0", []]
-    assert int(kept) == 1000 * 2 * 32 * 8 * 4 * 34
+    assert int(cached) == 1000 * 2 * 32 * 8 * 4 * 34
 
 
 @pytest.fixture(scope="module")

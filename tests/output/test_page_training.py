@@ -20,7 +20,7 @@ SAMPLE = ("llama-3.1-8b", "gpt2", "gemma-3-27b-text", "mixtral-8x7b", "olmo-2-7b
 
 
 def test_an_operation_is_the_peak() -> None:
-    """Of any step the fullest operation of all is the peak of its phases."""
+    """The peak of all operations is the peak of the phases."""
     for name in SAMPLE:
         rng, ours = random.Random(name), presets.load(name)
         for ranks in (1, 2, 64):

@@ -93,7 +93,7 @@ LOOKED_AT = [
 
 @pytest.mark.parametrize(("make", "look"), LOOKED_AT)
 def test_everything_can_be_read(make, look: Look) -> None:
-    """No letter under 9 points, none cut, no two meet; every series named, axes named with units."""
+    """No text is smaller than 9 points, cut or overlapping; every series has a name, every axis a name and a unit."""
     from matplotlib.text import Text
 
     chart = make()
@@ -103,8 +103,8 @@ def test_everything_can_be_read(make, look: Look) -> None:
     texts = [text for text in figure.findobj(Text) if text.get_text().strip() and text.get_visible()]
     assert min(text.get_fontsize() for text in texts) >= 9
     boxes = [(text.get_text(), Text.get_window_extent(text)) for text in texts]
-    for said, box in boxes:
-        assert box.x0 >= -1 and box.y0 >= -1 and box.x1 <= width + 1 and box.y1 <= height + 1, said
+    for label, box in boxes:
+        assert box.x0 >= -1 and box.y0 >= -1 and box.x1 <= width + 1 and box.y1 <= height + 1, label
     for (one, a), (other, b) in combinations(boxes, 2):
         meet = min(a.x1, b.x1) - max(a.x0, b.x0) > 1 and min(a.y1, b.y1) - max(a.y0, b.y0) > 3
         assert not meet, (one, other)
@@ -119,7 +119,7 @@ def test_everything_can_be_read(make, look: Look) -> None:
 
 
 def test_straight_lines_stay_straight() -> None:
-    """Counts stand log–log or linear–linear; only shares stand linearly over a logarithmic axis."""
+    """Counts are drawn log–log or linear–linear; only shares are linear over a logarithmic axis."""
     for name, make in CHARTS.items():
         chart = make()
         if chart.kind not in ("areas", "lines"):
@@ -145,7 +145,7 @@ def test_bytes_are_counted_in_powers_of_two(name: str) -> None:
 
 
 def test_memory_against_the_context_is_the_tables() -> None:
-    """Llama-3.1-8B keeps 2 · 32 · 8 · 128 · 2 = 131,072 bytes a token, and 8,030,261,248 parameters of 2 bytes."""
+    """Llama-3.1-8B caches 2 · 32 · 8 · 128 · 2 = 131,072 bytes a token, and 8,030,261,248 parameters of 2 bytes."""
     chart = of_memory("llama-3.1-8b", ctx=8192, fit=24 * GIB)
     assert chart.kind == "areas" and chart.levels == [(24 * GIB, units.budget(24 * GIB))]
     assert set(chart.series["weights"]) == {2 * 8_030_261_248}
@@ -164,7 +164,7 @@ def test_a_context_that_fits_past_the_longest_is_in_the_picture() -> None:
     assert total > 24 * GIB
 
 
-def test_memory_of_what_keeps_nothing_and_of_what_keeps_a_state() -> None:
+def test_memory_of_models_without_a_cache_and_with_a_state() -> None:
     bert, mamba = of_memory("bert-base"), of_memory("mamba-130m")
     assert list(bert.series) == ["weights"] and "KV cache" not in bert.title
     assert list(mamba.series) == ["weights", "state"] and len(set(mamba.series["state"])) == 1
@@ -217,7 +217,7 @@ def test_a_window_bends_the_line_where_it_is_full() -> None:
     assert 1024 in of_kv("gemma-3-27b-text").x and 1024 in of_memory("gemma-3-27b-text").x
 
 
-def test_more_lines_than_can_be_told_apart(tmp_path: Path, run) -> None:
+def test_more_lines_than_can_be_distinguished(tmp_path: Path, run) -> None:
     ran = run("memory", "--kv", "--output", str(tmp_path / "x.png"))
     assert ran.code == 2 and "are too many for a picture" in ran.err and ran.out == "" and not list(tmp_path.iterdir())
     with pytest.raises(UsageError, match="are too many for a picture"):
@@ -260,7 +260,7 @@ def test_a_diff_draws_what_changes() -> None:
     assert list(ctx.series) == ["context 512", "context 1,024"]
 
 
-def test_a_diff_of_what_counts_for_nothing() -> None:
+def test_a_diff_without_changes() -> None:
     chart = of_diff("llama-3.1-8b", "llama-3.1-8b", ctx=8192, rope_theta=10_000.0)
     assert chart.unit == "flops" and not chart.side_charts and "unchanged" in chart.caption
     plot.draw(chart)
@@ -288,7 +288,7 @@ def test_in_print_there_are_only_greys(printed: bool) -> None:
             assert any(fill.get_hatch() for fill in fills) == printed
 
 
-def test_axes_are_handed_out_without_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_axes_are_returned_without_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MPLBACKEND", "Agg")
     from matplotlib import pyplot
     from matplotlib.axes import Axes
@@ -334,7 +334,7 @@ def test_ticks_are_spelled_as_numbers_in_tables() -> None:
 
 
 def test_a_cache_that_has_no_other_heads_is_one_line() -> None:
-    """DeepSeek-V4 keeps keys that are values too: as MHA it would be another model."""
+    """DeepSeek-V4 caches keys that are values too: with MHA it would be another model."""
     alone = of_kv("deepseek-v4-flash", ctx=4096)
     assert len(alone.series) == 1 and "MHA" not in alone.caption
     assert len(of_kv("deepseek-v4-flash", "deepseek-v3", ctx=4096).series) >= 2

@@ -124,7 +124,7 @@ def test_the_same_chart_is_the_same_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("linked", [False, True])
-def test_a_picture_is_not_overwritten_unless_told(tmp_path: Path, run, linked: bool) -> None:
+def test_a_picture_is_not_overwritten_without_force(tmp_path: Path, run, linked: bool) -> None:
     """Nor is a link replaced."""
     asked, file = tmp_path / "x.png", tmp_path / ("real.png" if linked else "x.png")
     if linked:
@@ -139,7 +139,7 @@ def test_a_picture_is_not_overwritten_unless_told(tmp_path: Path, run, linked: b
 
 
 @pytest.mark.parametrize("form", [[], ["--json"], ["--csv"], ["--markdown"]])
-def test_a_failed_drawing_prints_nothing_and_leaves_what_was_there(
+def test_a_failed_drawing_prints_nothing_and_leaves_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run, form: list[str]
 ) -> None:
     def broken(self, file, **_options):
@@ -179,12 +179,12 @@ def test_a_small_models_crossover_is_in_the_picture() -> None:
     assert chart.marks[0][0] == 16 and chart.x[0] < 16 and chart.x[-1] >= 8 * 16
 
 
-def test_what_is_ahead_from_the_start_crosses_nothing() -> None:
+def test_attention_that_is_larger_from_the_start_has_no_crossover() -> None:
     model, request = load("gpt2-xl").loaded, Request(ctx=200_000, tokens=100_000)
     assert flops_chart([model], request, flops([model], request)).marks == [(200_000, "context 200,000")]
 
 
-def test_lines_are_told_apart_or_refused(tmp_path: Path, run) -> None:
+def test_lines_are_distinguished_or_refused(tmp_path: Path, run) -> None:
     chart = of_sweep("llama-3.1-8b", ctx="1k..64k:1k", num_key_value_heads="1..32")
     for look in (Look(), Look(dark=True), Look(printed=True)):
         (axes,) = plot.draw(chart, look).axes
@@ -194,7 +194,7 @@ def test_lines_are_told_apart_or_refused(tmp_path: Path, run) -> None:
     assert (ran.code, ran.out) == (2, "") and "30 lines are too many for a picture" in ran.err
 
 
-def test_what_a_killed_process_left_is_removed_and_what_another_writes_is_not(tmp_path: Path, run) -> None:
+def test_files_of_a_killed_process_are_removed_and_those_of_others_are_not(tmp_path: Path, run) -> None:
     """The child dies as by `kill -9`, in the middle of a file; this process writes another one meanwhile."""
     script = (
         "import os, pathlib; from tfacct.base.atomic_files import atomic_write\n"

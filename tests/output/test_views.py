@@ -38,7 +38,7 @@ def test_every_report_is_printed_and_framed(name: str) -> None:
     check_printed_and_framed(ANSWERS[name]())
 
 
-def test_what_no_int64_holds_stays_exact() -> None:
+def test_numbers_above_int64_stay_exact() -> None:
     pytest.importorskip("pandas")
     frame = load("llama-3.1-405b").flops(ctx="1m").to_pandas()
     # 126 blocks · 128 heads · 2 · 128 · (2²⁰)²: an Int64 holds it, and wraps where scores and values are added

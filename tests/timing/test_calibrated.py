@@ -63,12 +63,12 @@ def test_a_sweep_of_a_busy_machine_is_doubted(tmp_path: Path) -> None:
     path = tmp_path / "busy.toml"
     busy = replace(swept(), checks=Checks({"a": 0.15, "b": 0.5, "c": 1.1}))
     path.write_text(calibration.written("busy", 10**10, 1e10, 1e11, busy))
-    said = " ".join(" ".join(GPT2.time(on=str(path), ctx=8).notes).split())
-    assert "checks are far off: the machine was busy" in said
+    notes = " ".join(" ".join(GPT2.time(on=str(path), ctx=8).notes).split())
+    assert "checks are far off: the machine was busy" in notes
     assert "far off" not in " ".join(GPT2.time(on="cpu", ctx=8).notes)
 
 
-def test_a_file_says_what_was_found(tmp_path: Path) -> None:
+def test_the_file_of_a_swept_machine(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(calibration.written('a "quoted"\nname', 10**9, 1e10, 1e11, swept()))
     device = devices.load(str(path))
@@ -102,7 +102,7 @@ def test_a_broken_file_is_refused_by_field(tmp_path: Path, change: tuple[str, st
     assert says in str(refused.value) and "mine.toml: [calibration]" in str(refused.value)
 
 
-def test_what_time_says_of_a_swept_machine() -> None:
+def test_notes_of_time_on_a_swept_machine() -> None:
     model = tfacct.load("gpt2")
     for step in (model.time(on="cpu", ctx=64), model.time(on="cpu", ctx=64, prefill=True)):
         assert step.estimate is True and step.validation is None and step.interval_80_seconds is None

@@ -95,8 +95,8 @@ def test_a_device_without_measured_runs_says_so() -> None:
 
 def test_narrow_weights_without_units_are_multiplied_in_bf16() -> None:
     model = tfacct.load("llama-3.1-8b")
-    said = {on: words(" ".join(model.time(on=on, dtype="fp8", ctx=1024).notes)) for on in ("a100-sxm-80gb", "h100-sxm")}
-    assert "Matmuls run in bf16" in said["a100-sxm-80gb"] and "Matmuls run in fp8" in said["h100-sxm"]
+    note = {on: words(" ".join(model.time(on=on, dtype="fp8", ctx=1024).notes)) for on in ("a100-sxm-80gb", "h100-sxm")}
+    assert "Matmuls run in bf16" in note["a100-sxm-80gb"] and "Matmuls run in fp8" in note["h100-sxm"]
 
 
 def test_wide_weights_without_units_say_so() -> None:
@@ -141,7 +141,7 @@ def test_users_within_a_time() -> None:
 
 
 def test_a_narrow_table_keeps_the_rate_of_one_user(run: Run) -> None:
-    """Without a price; with one, there is no room for it."""
+    """Without a price; with one, it does not fit."""
     asked = ("serve", "llama-3.1-70b", "--on", "4xh100", "--dtype", "fp8", "--prompt", "2k", "--new", "256")
     out = run(*asked, columns=80).out
     assert "≈ tokens/s each" in out.splitlines()[3] and "Columns not shown at this width: ≈ request." in out
@@ -234,7 +234,7 @@ def test_requests_that_an_engine_runs_at_once() -> None:
 
 
 def test_time_serve_and_memory_use_one_memory_rule() -> None:
-    """Of 2 × H100, 70.55 GB of weights a rank leave room for the 163,840 bytes a token of 10 × 2,304 tokens, not of 11:
+    """On 2 × H100, 70.55 GB of weights a rank leave memory for 163,840 bytes a token of 10 × 2,304 tokens, not of 11:
     0.9 · 85,029,027,840 − 2e9 − 70.55e9 = 3.97e9."""
     llama, on = tfacct.load("llama-3.1-70b"), "2xh100-sxm"
     assert llama.serve(on=on, prompt=2048, new=256).largest_requests == 10
@@ -253,7 +253,7 @@ def test_the_hint_of_a_model_in_a_file_names_the_file(tmp_path: Path, run: Run) 
 
 
 def test_the_hint_of_a_step_that_does_not_fit_is_about_the_same_step(run: Run) -> None:
-    """And it says what `memory` says of these devices and of all."""
+    """It has the figures of `memory` for these devices and for all devices."""
     asked = ["llama-3.1-8b", "--ctx", "8192", "--batch", "128", "--dtype", "fp8", "--set", "num_hidden_layers=40"]
     hint = run("time", *asked, "--on", "h100", "--use", "0.8").err.rpartition("hint: ")[2]
     typed = hint.split("`")[1].split()
@@ -518,7 +518,7 @@ def test_mixtures_of_llama_cpp_are_estimated_on_one_device() -> None:
         ("llama-3.2-1b", "mi300x", "fp8", None),
     ],
 )
-def test_an_interval_is_printed_where_such_runs_were_measured(
+def test_an_interval_is_printed_if_such_runs_were_measured(
     name: str, on: str, dtype: str | None, why: str | None
 ) -> None:
     report = tfacct.load(name).time(on=on, ctx=1024, dtype=dtype)
@@ -578,9 +578,9 @@ def test_measured_runs_that_scatter_widen_the_interval(tmp_path: Path) -> None:
     (line,) = report.lines
     ends = [end / line["value_seconds"] for end in line["interval_80_seconds"]]
     assert ends == pytest.approx([0.8, 1.25]) and report.validation is None
-    said = words(" ".join(report.notes))
-    assert "Measured over corrected times: 0.80 … 1.25, so the ranges reach as far." in said
-    assert "none on this device" in said and "median error" not in said
+    notes = words(" ".join(report.notes))
+    assert "Measured over corrected times: 0.80 … 1.25, so the ranges reach as far." in notes
+    assert "none on this device" in notes and "median error" not in notes
     # One of six outside is within what 80% allow.
     assert corrected(1, 1, 1, 1, 1, 1.3).validation["metric"] == "corrected"
 
@@ -637,7 +637,7 @@ SPEEDS = "requests,prompt,new,tokens_per_second"
         ),
     ],
 )
-def test_what_is_no_run_of_your_own(tmp_path: Path, text: str, message: str) -> None:
+def test_invalid_measured_runs_are_refused(tmp_path: Path, text: str, message: str) -> None:
     (file := tmp_path / "runs.csv").write_text(text)
     with pytest.raises(TfacctError, match=message):
         served(measured=str(file))
@@ -659,13 +659,13 @@ def test_a_count_is_refused_in_its_own_words(model: str) -> None:
 
 
 def test_a_bound_holds_for_any_routing() -> None:
-    # Mixtral in bf16 on one device, context 1: all that is read, but of 8 experts those 2 of one token. 32 blocks of
+    # Mixtral in bf16 on one device, context 1: all weights that are read, with 2 of 8 experts a token. 32 layers of
     # 3 · 4,096 · 14,336 elements an expert; a token's keys and values take 131,072 bytes.
     model = tfacct.load("mixtral-8x7b")
     expert = 3 * 4096 * 14_336 * 2
-    held = model.memory(dtype="bf16", ctx=1).weights_bytes - 32_000 * 4096 * 2
+    weights = model.memory(dtype="bf16", ctx=1).weights_bytes - 32_000 * 4096 * 2
     for batch in (1, 64):
         step = model.time(on="b300-hgx", ctx=1, batch=batch, bound_only=True)
-        assert step.bound_seconds == pytest.approx((held - 32 * 6 * expert + batch * 131_072) / 7.75e12)
+        assert step.bound_seconds == pytest.approx((weights - 32 * 6 * expert + batch * 131_072) / 7.75e12)
         shown = sum(one["bytes"] for one in step.kernels)
         assert shown / 7.75e12 == pytest.approx(step.bound_seconds)

@@ -56,7 +56,7 @@ def first_presets() -> dict[str, str]:
 
 
 def decoder(name: str) -> LoadedModel | None:
-    """The preset, or one of the family; None for encoders, and what keeps nothing."""
+    """The preset, or a preset of the family; None for encoders and models without a cache."""
     if name in FAMILIES and name not in first_presets():
         return None
     model = find(first_presets()[name] if name in FAMILIES else name)
@@ -74,7 +74,7 @@ def of(model: LoadedModel, step: str, split: Split | None = None) -> list[Kernel
 
 @pytest.mark.parametrize("name", NAMES)
 def test_kernels_add_up_to_the_ledger(name: str) -> None:
-    """On one device; of several, all together hold and do at least as much."""
+    """On one device; several devices together store and compute at least as much."""
     model = decoder(name)
     if model is None:
         return
@@ -94,7 +94,7 @@ def test_kernels_add_up_to_the_ledger(name: str) -> None:
     for split in (Split(2), Split(8), Split(3), Split(8, ep=8), Split(16, ep=4), Split(1, dp=4, ep=4)):
         for step in ("prefill", "decode"):
             assert split.devices * _flops(of(model, step, split)) >= _flops(of(model, step))
-            for count in (_weights, _kept):
+            for count in (_weights, _cached):
                 assert split.devices * count(model, split) >= count(model)
     if gathers(model):
         return
@@ -111,7 +111,7 @@ def _weights(model: LoadedModel, split: Split | None = None) -> int:
     return sum(weight_bytes(model.ledger, FP8, split or Split()).values())
 
 
-def _kept(model: LoadedModel, split: Split | None = None) -> int:
+def _cached(model: LoadedModel, split: Split | None = None) -> int:
     return cache_bytes(model.ledger, STEPS["decode"].axes(), FP8, BF16_EACH, BF16_EACH, split or Split())
 
 
@@ -121,11 +121,11 @@ def test_devices_divide_evenly_what_they_can() -> None:
     whole, each = lowered("llama-3.1-70b", "decode"), lowered("llama-3.1-70b", "decode", Split(8))
     assert 8 * _flops(each) == _flops(whole)
     model = find("llama-3.1-70b")
-    assert 8 * _kept(model, Split(8)) == _kept(model)
+    assert 8 * _cached(model, Split(8)) == _cached(model)
     assert 8 * _weights(model, Split(8)) - _weights(model) == 7 * 161 * 8192 * 2
     # 16 devices have a key/value head each, twice in all: k_proj and v_proj run twice, attention itself does not.
     twice = lowered("llama-3.1-70b", "decode", Split(16))
-    assert 16 * _kept(model, Split(16)) == 2 * _kept(model)
+    assert 16 * _cached(model, Split(16)) == 2 * _cached(model)
     assert 16 * _flops(twice) - _flops(whole) == 80 * 2 * (2 * 12 * 8192 * 8 * 128)
 
 
@@ -139,7 +139,7 @@ def test_experts_are_divided_by_number_or_by_width() -> None:
         assert up.rows == 12
 
 
-def test_what_is_fused() -> None:
+def test_fused_kernels() -> None:
     names = {kernel.name: kernel.times for kernel in lowered("llama-3.1-8b", "decode", Split(2))}
     assert names == {
         "embed": 1,
@@ -149,7 +149,7 @@ def test_what_is_fused() -> None:
         "attn.o_proj": 32,
         "mlp.gate_up_proj": 32,
         "mlp.down_proj": 32,
-        "pointwise": 1,  # behind the blocks; 4 · 32 within them
+        "pointwise": 1,  # after the layers; 4 · 32 in them
         "attn all-reduce": 32,
         "mlp all-reduce": 32,
         "lm_head": 1,
@@ -251,7 +251,7 @@ def test_latents_are_unpacked_only_where_all_keys_are_chosen() -> None:
 
 
 @pytest.mark.parametrize("name", ["mamba-130m", "jamba-v0.1", "glm-5.3-flash", "lfm2-1.2b", "falcon-mamba-7b"])
-def test_what_has_no_kernel_is_refused_by_name(name: str) -> None:
+def test_models_without_kernels_are_refused_by_name(name: str) -> None:
     assert refused(find(name))
     with pytest.raises(ConfigError, match=r"time estimates do not support (mamba|conv|attn)\."):
         lowered(name, "decode")

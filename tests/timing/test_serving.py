@@ -98,10 +98,10 @@ def test_no_interval_is_claimed_for_drafts() -> None:
     )
     (line,) = report.lines
     assert line["interval_80_seconds"] is None and report.validation is None
-    said = " ".join(report.notes)
-    assert "No run with a known acceptance rate of drafts was measured" in said
-    assert "the median error of TPOT was 10.0% with 3 drafts and an acceptance fitted" in said
-    assert "verifies 2 tokens of a request and yields 1.80 on average" in said
+    notes = " ".join(report.notes)
+    assert "No run with a known acceptance rate of drafts was measured" in notes
+    assert "the median error of TPOT was 10.0% with 3 drafts and an acceptance fitted" in notes
+    assert "verifies 2 tokens of a request and yields 1.80 on average" in notes
 
 
 def test_a_draft_model_drafts_no_token_past_its_positions() -> None:
@@ -185,8 +185,8 @@ def test_a_request_with_adapters_takes_longer_and_has_no_interval() -> None:
         "adapters_bytes": 16 * EACH,
     }
     assert plain.adapters is None and more.largest_requests < plain.largest_requests
-    said = " ".join(more.notes)
-    assert "No run with LoRA adapters was measured" in said and "8 LoRA adapters of rank 16 in bf16: 640 MiB." in said
+    notes = " ".join(more.notes)
+    assert "No run with LoRA adapters was measured" in notes and "8 LoRA adapters of rank 16 in bf16: 640 MiB." in notes
 
 
 def test_adapters_and_drafts_work_together() -> None:

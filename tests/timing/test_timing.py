@@ -202,7 +202,7 @@ def test_figures_of_errors_make_sense() -> None:
         assert all(name in devices.paths() for name in one.on)
 
 
-def test_validation_says_aloud_that_it_has_no_data(tmp_path: Path) -> None:
+def test_missing_measurements_are_stated(tmp_path: Path) -> None:
     script = [sys.executable, str(ROOT / "benchmarks" / "time_error.py"), str(tmp_path)]
     ran = subprocess.run(script, capture_output=True, text=True, cwd=ROOT, check=True)
     assert "no measured points" in ran.stdout and "no estimate of time is validated" in ran.stdout

@@ -55,7 +55,7 @@ def test_gathers_by_hand() -> None:
     assert step(work, A100, trained(Mesh(fsdp=16)), far)["gathers"] == pytest.approx(6e9 * 15 / 16 / 100e9)
 
 
-def test_what_a_step_says() -> None:
+def test_notes_of_a_step() -> None:
     step = MPT_7B.train_time(
         on="8xa100-sxm-40gb", ctx="2k", batch=6, gradient_accumulation=4, recompute="full", total_tokens=10**12
     )
@@ -67,8 +67,8 @@ def test_what_a_step_says() -> None:
     assert step.mfu == pytest.approx(flops * step.tokens_per_second_each / 312e12)
     assert step.constant_utilization_seconds == pytest.approx(step.value_seconds * step.mfu / 0.463)
     assert step.estimate is True and step.interval_80_seconds[0] < step.value_seconds < step.interval_80_seconds[1]
-    said = " ".join(step.notes)
-    assert "78 steps on this device were fitted" in said and "Baseline: a fixed" in said
+    notes = " ".join(step.notes)
+    assert "78 steps on this device were fitted" in notes and "Baseline: a fixed" in notes
     assert step.answer.startswith("≈")
 
 
@@ -196,8 +196,8 @@ def test_attention_of_other_models_than_mpt_is_faster_where_the_device_has_fp8_u
 
 
 def test_the_baseline_names_its_steps() -> None:
-    said = " ".join(" ".join(tfacct.load("gpt2").train_time(on="8xmi300x").notes).split())
-    assert "Its median error on runs of llm-foundry is 13.1%" in said
+    notes = " ".join(" ".join(tfacct.load("gpt2").train_time(on="8xmi300x").notes).split())
+    assert "Its median error on runs of llm-foundry is 13.1%" in notes
 
 
 def test_a_divided_step_by_hand() -> None:
@@ -303,7 +303,7 @@ def test_adapters_and_shards_of_sequences_and_weights_by_hand() -> None:
     assert only[0] == pytest.approx(only[1] * 2 / 3)
 
 
-def test_no_error_is_claimed_of_what_was_not_measured_together() -> None:
+def test_no_error_is_claimed_for_combinations_that_were_not_measured() -> None:
     """MoE steps in nvfp4 were measured, LoRA of MoE models was not."""
     run = tfacct.load("mixtral-8x7b").train_time
     both = run(on="8xb200", ctx=2048, fsdp=8, ep=8, lora=16)
@@ -314,7 +314,7 @@ def test_no_error_is_claimed_of_what_was_not_measured_together() -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "options", "said"),
+    ("model", "options", "steps"),
     [
         ("mixtral-8x7b", {"fsdp": 8, "ep": 8, "recompute": "full"}, "of MoE models with balanced routing"),
         ("llama-3.1-8b", {"lora": 16}, "of LoRA"),
@@ -323,9 +323,9 @@ def test_no_error_is_claimed_of_what_was_not_measured_together() -> None:
         ("llama-3.1-8b", {"dtype": "nvfp4"}, "in nvfp4"),
     ],
 )
-def test_newer_steps_name_the_steps_that_their_error_is_of(model: str, options: dict[str, Any], said: str) -> None:
+def test_newer_steps_name_the_steps_that_their_error_is_of(model: str, options: dict[str, Any], steps: str) -> None:
     step = tfacct.load(model).train_time(on="8xb200", ctx=4096, **options)
-    assert f" steps {said}" in " ".join(" ".join(step.notes).split()) and step.validation is None
+    assert f" steps {steps}" in " ".join(" ".join(step.notes).split()) and step.validation is None
     assert [end / step.value_seconds for end in step.interval_80_seconds] == pytest.approx([0.7, 1.45])
     assert sum(step.parts_seconds.values()) == pytest.approx(step.value_seconds)
 
@@ -362,7 +362,7 @@ def test_a_layout_is_timed_on_all_of_its_ranks() -> None:
         assert one.value_seconds == every.value_seconds and one.devices == prod(layout.values())
 
 
-def test_what_a_divided_step_says() -> None:
+def test_notes_of_a_step_in_a_layout() -> None:
     model = tfacct.load("gpt2-xl")
     step = model.train_time(
         on="10xa100-sxm-80gb", tp=5, pp=2, sp=True, ctx=1024, gradient_accumulation=8, recompute="full"
@@ -376,18 +376,18 @@ def test_what_a_divided_step_says() -> None:
     # 8 sequences, blocks run again, on 10 devices at 45.6 % of 312 TFLOP/s
     flops = 8 * model.flops(ctx=1024, train=True, recompute="full").total_flops
     assert step.constant_utilization_seconds == pytest.approx(flops / (10 * 0.456 * 312e12))
-    said = " ".join(" ".join(step.notes).split())
-    assert "Layout: tp=5 sp pp=2; attention is unfused" in said
-    assert "18 of them on this device" in said and "Its median error on runs of Megatron-LM is 10.2%" in said
+    notes = " ".join(" ".join(step.notes).split())
+    assert "Layout: tp=5 sp pp=2; attention is unfused" in notes
+    assert "18 of them on this device" in notes and "Its median error on runs of Megatron-LM is 10.2%" in notes
     other = model.train_time(on="10xh100-sxm", tp=5, pp=2, ctx=1024)
     assert [end / other.value_seconds for end in other.interval_80_seconds] == pytest.approx([0.7, 1.45])
-    said = " ".join(" ".join(other.notes).split())
+    notes = " ".join(" ".join(other.notes).split())
     assert (
         other.validation is None
         and "steps with TP and PP (Megatron-Bridge, 2024 to 2026), not used for the fit, the median error was 13.1%"
-        in said
+        in notes
     )
-    assert "attention is fused" in said
+    assert "attention is fused" in notes
     forty = model.train_time(on="10xa100-sxm-40gb", tp=5, pp=2, ctx=1024)
     assert forty.interval_80_seconds is None and "its error here is not known" in " ".join(
         " ".join(forty.notes).split()
