@@ -53,7 +53,7 @@ family("mllama_text_model", SIZES, vocab_size=61, hidden_size=60, num_hidden_lay
         "vocab_size": 37, "hidden_size": 128, "num_hidden_layers": 5, "num_attention_heads": 64, "pad_token_id": 0,
     }, SILENT={"cross_attention_layers": [1, 3, 8]})
 family("chameleon_text", SIZES, vocab_size=127, num_hidden_layers=3, num_key_value_heads=2, max_position_embeddings=64,
-    COMPARED={"norms behind": {"swin_norm": True, "attention_bias": True, "mlp_bias": True}})
+    COMPARED={"norms after": {"swin_norm": True, "attention_bias": True, "mlp_bias": True}})
 family("aria_text", GROUPED, intermediate_size=37, vocab_size=151, max_position_embeddings=69, moe_num_experts=7,
     moe_topk=4, moe_num_shared_experts=3, attention_bias=True, mlp_bias=True, LOGITS=of_every_expert(moe_topk=7))
 family("jais2", GROUPED, vocab_size=373, max_position_embeddings=109, eos_token_id=1,

@@ -84,6 +84,6 @@ family("falcon_h1", GROUPED, head_dim=20, vocab_size=211, max_position_embedding
             "attention_bias": True, "mlp_bias": True, "mamba_proj_bias": True, "projectors_bias": True,
             "mamba_rms_norm": True,
         },
-        "normed behind the gate": {"mamba_rms_norm": True, "mamba_norm_before_gate": False},
+        "normed after the gate": {"mamba_rms_norm": True, "mamba_norm_before_gate": False},
     }, REQUIRED={"num_hidden_layers": 3},
     SILENT={"num_logits_to_keep": 1, "mamba_use_mlp": True, "mlp_expansion_factor": 8, "attn_layer_indices": None})

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from tests.families import SHAPES
 from tests.helpers.custom import (
-    BESIDE,
+    COMBINABLE,
     DECODER,
     DELTA,
+    EQUIVALENTS,
     EXPERTS,
     LATENT,
     LATENTS,
@@ -22,7 +23,6 @@ from tests.helpers.custom import (
     MAMBA2,
     MIXED,
     PLAIN,
-    TWINS,
     alike,
     as_toml,
     check_formula,
@@ -62,7 +62,7 @@ def test_the_lectures_parameters() -> None:
 
 
 def test_both_readings_of_the_lectures_flops(run) -> None:
-    """As its notebook runs, and with the encoder's networks called; each said for what it is, in words and in JSON."""
+    """As its notebook runs, and with the encoder's MLPs called; text and JSON say which."""
     as_it_runs, called = 198_182_174_720, 214_288_302_080
     assert as_it_runs == 6 * (5_394_923_520 + 13_474_201_600) + 84_967_424_000
     assert called == as_it_runs + 6 * 2 * 320 * 4_194_304
@@ -92,7 +92,7 @@ def test_a_training_step_without_a_transformers_class_has_no_formula(run, model:
     assert raised.value.hint == "exact=True runs the reference model on one device"
 
 
-def test_distances_are_no_product_and_what_is_not_called_does_nothing() -> None:
+def test_distances_are_no_matmul_and_uncalled_modules_have_no_flops() -> None:
     """Of B, N, T, S and H: 16·4·20·20·512 numbers per layer, in the pointwise column; no FLOPs, no parameters less."""
     facts = load(LECTURE).flops(**AT, pointwise=True).models[0]
     pointwise = {entry["path"]: entry["elements"] for entry in facts["pointwise"]}
@@ -105,7 +105,7 @@ def test_distances_are_no_product_and_what_is_not_called_does_nothing() -> None:
     assert product.params().total == 599_956_082
     # QKᵀ in 6 encoder layers, and in 6 of the decoder twice
     assert product.flops(**AT).total == 198_182_174_720 + 18 * 2 * 16 * 4 * 20 * 20 * 512
-    # Of what is kept, keys and values in equal parts, a decode step's products read the values.
+    # Half of the cache is keys, half values; matmuls of a decode step read the values.
     ledger = load(LECTURE).loaded.ledger
     at = Workload(context=37, tokens=1, batch=3, source=41).axes()
     values = [p for p in ledger.products(at) if p.path.endswith("values") and not p.path.startswith("encoder")]
@@ -160,8 +160,8 @@ def test_a_slip_is_refused_by_name(run, tmp_path: Path, of: str, keys: dict[str,
         load(file)
 
 
-def test_what_the_refusals_are_said_of_is_fine() -> None:
-    """Each of them is one slip away from these."""
+def test_the_files_of_the_refusals_are_valid() -> None:
+    """Each refused file differs from these in one place."""
     for file in (
         *FILES.values(),
         over(BOTH, decoder__attention__window=4, decoder__cross_attention={"bias": True}),
@@ -227,7 +227,7 @@ def test_defaults_are_shown_by_dotted_name() -> None:
 
 
 def test_every_key_is_read() -> None:
-    """A key that changes nothing would be a lie in the docs."""
+    """The documentation lists no key that changes nothing."""
     assert {key for key in tables.KEYS if "*" not in key} == load_model("mine", DECODER).config.settable()
     base = over(BOTH, decoder__cross_attention={}, model__positions="learned")
     local = {"attention": {"window": 5}}
@@ -260,14 +260,14 @@ def test_every_key_is_read() -> None:
     ]
     at = Workload(context=23, tokens=13, batch=9, source=17).axes()
 
-    def said(file: dict, **sets: object) -> tuple:
+    def counts(file: dict, **sets: object) -> tuple:
         ledger = load_model("mine", file, sets).ledger
         return ledger.parameters(), ledger.flops(at), ledger.pointwise(at), ledger.states(at)
 
     for file, values in changes:
         for key, value in values.items():
             parts = slice(1 if key in ("model.context", "model.source_context") else 4)
-            assert said(file, **{key: value})[parts] != said(file)[parts], key
+            assert counts(file, **{key: value})[parts] != counts(file)[parts], key
     sided = {key for key in tables.KEYS if key.count(".") >= 2 and "cross" not in key} | {"encoder.pattern"}
     there = {key for _, values in changes for key in values} - {"decoder.local.attention.window"}
     there |= {key for key in tables.KEYS if tables.is_reference_only(key)} | sided | {"attention.window"}
@@ -285,7 +285,7 @@ PLACES = st.sampled_from([*tables.KEYS, *tables.TABLES, "model.", "decoder.atten
 @settings(max_examples=100, deadline=None, database=None)
 @given(path=PLACES, value=JUNK, base=st.sampled_from([DECODER, BOTH, {"model": {}}, LECTURE]))
 def test_junk_is_counted_or_refused(path: str, value: object, base: dict | str) -> None:
-    """As a table of the file and as --set: a count, or one error."""
+    """In the file and with --set: a count, or one error."""
     file = base if isinstance(base, dict) else tomllib.loads((presets.folder() / f"{base}.toml").read_text())
     file = {name: table for name, table in copy.deepcopy(file).items() if name not in ("source", "expect")}
     for attempt in (
@@ -340,7 +340,7 @@ def test_a_broken_file_is_refused(run, tmp_path: Path, text: str, says: str) -> 
     assert (ran.code, ran.out) == (2, "") and says in ran.err and "Traceback" not in ran.err
 
 
-def test_what_an_own_model_may_say_of_itself(run, tmp_path: Path) -> None:
+def test_what_a_custom_model_may_say_of_itself(run, tmp_path: Path) -> None:
     total = load(DECODER).params().total
     expect = f'expect = {{parameters = {total}, from = "arithmetic", working = "{total}"}}\n'
     (tmp_path / "mine.toml").write_text(f'{expect}source = {{about = "a test"}}\n{PLAIN_TOML}')
@@ -384,10 +384,10 @@ def test_a_pattern_and_a_list_of_layers_say_the_same_hybrid() -> None:
     alike(load_model("mine", pattern).ledger, load_model("mine", listed).ledger, (999, 999), (999, 1), (999, 7))
 
 
-@pytest.mark.parametrize("name", TWINS)
+@pytest.mark.parametrize("name", EQUIVALENTS)
 def test_a_model_of_parts_is_the_familys(name: str) -> None:
     steps = ((150, 150), (23, 23), (23, 13), (150, 70), (23, 1), (3, 3), (1, 1))
-    alike(load_model("mine", TWINS[name]).ledger, tiny(name).ledger, *steps)
+    alike(load_model("mine", EQUIVALENTS[name]).ledger, tiny(name).ledger, *steps)
 
 
 def blocks(file: dict) -> list[str]:
@@ -401,7 +401,7 @@ def blocks(file: dict) -> list[str]:
     return words
 
 
-def test_the_rarer_stands_over_the_more_frequent_and_the_first_over_all() -> None:
+def test_the_order_in_which_tables_of_layers_override_each_other() -> None:
     assert blocks(LOCAL) == ["a496", "a496", "a96"] * 2
     file = over(
         LOCAL,
@@ -462,7 +462,7 @@ def test_keys_of_kinds_are_set_shown_and_swept_by_dotted_name(run, tmp_path: Pat
     assert ran.code == 2 and "'x' is not a layer number" in ran.err
 
 
-def test_a_value_of_none_takes_away_what_a_common_table_says() -> None:
+def test_none_removes_the_value_of_a_common_table() -> None:
     file = over(DECODER, attention__window=4, attention__qk_norm="rms", decoder__first={"1": {"attention": {}}})
     file["decoder"]["first"]["1"]["attention"] = {"window": "none", "qk_norm": "none", "head_dim": "none"}
     first, last = load_model("mine", file).architecture.blocks()
@@ -473,7 +473,7 @@ def test_a_value_of_none_takes_away_what_a_common_table_says() -> None:
 
 
 def test_words_for_layers_that_differ(run, tmp_path: Path) -> None:
-    """Letters of latents and of heads that share keys, and both in the header of the cache."""
+    """Axes of latents and of grouped heads, and both in the header of the cache."""
     file = str(tmp_path / "mine.toml")
     Path(file).write_text(as_toml(over(MIXED, model__latent_attention=None)), encoding="utf-8")
     ran = run("formula", file, columns=200)
@@ -509,19 +509,19 @@ CHANGED = {
 
 @pytest.mark.parametrize("name", CHANGED)
 def test_every_key_of_a_mixer_is_read(name: str) -> None:
-    """A key that changes nothing would be a lie in the docs."""
+    """The documentation lists no key that changes nothing."""
 
-    def said(own: dict) -> tuple:
+    def counts(own: dict) -> tuple:
         ledger = load_model("mine", hybrid(**{name: own})).ledger
         at = Workload(23, 23).axes()
         return ledger.parameters(), ledger.flops(at), ledger.pointwise(at), ledger.states(at)
 
-    plain = said(PLAIN[name])
+    plain = counts(PLAIN[name])
     for key, value in CHANGED[name].items():
-        assert said({**PLAIN[name], key: value}) != plain, key
+        assert counts({**PLAIN[name], key: value}) != plain, key
     keys = {*tables.PARTS[name].model_fields}
     assert {*CHANGED[name]} == keys - tables.REFERENCE_ONLY
-    assert said({**PLAIN[name], **({"activation": "relu"} if "activation" in keys else {})}) == plain
+    assert counts({**PLAIN[name], **({"activation": "relu"} if "activation" in keys else {})}) == plain
 
 
 @pytest.mark.parametrize("name", tables.LISTED)
@@ -560,5 +560,7 @@ def test_chunks_of_two_lengths_are_counted_and_derived_and_have_no_formula(run, 
 @pytest.mark.parametrize("of", ["flops", "params", "kv"])
 def test_the_formula_of_all_mixers_is_the_count(of: str) -> None:
     chunked = {"chunk": 8}
-    own = load_model("mine", hybrid(**{**BESIDE, "mamba2": {**MAMBA2, **chunked}, "delta_net": {**DELTA, **chunked}}))
+    own = load_model(
+        "mine", hybrid(**{**COMBINABLE, "mamba2": {**MAMBA2, **chunked}, "delta_net": {**DELTA, **chunked}})
+    )
     check_formula(own, of, Workload(32, 32))

@@ -19,15 +19,15 @@ def test_parameters_and_cache_by_hand_and_as_published() -> None:
     active = [sum(model.loaded.ledger.active_parameters().values()) for model in (flash, pro)]
     assert [count // 10**9 for count in active] == [13, 49]
     assert round(pro.kv(ctx=2**20).total / 2**30, 2) == 9.62
-    # After 11 tokens: in three blocks a window of 7 keys of 22 numbers. Keys of 2 tokens: five, and 15 numbers each
-    # of the indexer's; one token waits with its weights, 44 and 30 numbers, and of the last key's two tokens one
-    # share, 22 and 15, with its weights. Keys of 4 tokens: two, and three tokens wait, with their weights.
-    kept = tiny("deepseek_v4").ledger.states(Workload(context=11, tokens=1).axes())
+    # After 11 tokens: in three layers a window of 7 keys of 22 numbers. Keys of 2 tokens: five, with 15 numbers each
+    # of the indexer; one token is pending with its weights, 44 and 30 numbers, and of the last key's two tokens one
+    # share, 22 and 15, with its weights. Keys of 4 tokens: two, and three tokens are pending, with their weights.
+    states = tiny("deepseek_v4").ledger.states(Workload(context=11, tokens=1).axes())
     light = 5 * (22 + 15) + 2 * (44 + 30) + 2 * 2 * (22 + 15)
     heavy = 2 * 22 + 2 * 3 * 22
-    assert sum(kept.values()) == 3 * 7 * 22 + light + heavy
+    assert sum(states.values()) == 3 * 7 * 22 + light + heavy
     full = tiny("deepseek_v4").ledger.states(Workload(context=12, tokens=1).axes())
-    assert sum(full.values()) < sum(kept.values()), "nothing waits"
+    assert sum(full.values()) < sum(states.values()), "no token is pending"
 
 
 @pytest.mark.parametrize("rate", [1, 2, 3, 5, 20])
@@ -41,7 +41,7 @@ def test_pairs_with_compressed_keys_equal_a_count(rate: int, most: int | None) -
 
 
 def test_every_context_up_to_the_largest_fits() -> None:
-    """Tokens that wait take more than their key: the cache grows and shrinks again."""
+    """Pending tokens take more than the key that they complete: the cache grows and shrinks again."""
     model = tiny("deepseek_v4")
     weights = load(TINY["deepseek_v4"]).memory(dtype="bf16").models[0]["weights_bytes"]
     for slack in (3_000, 20_001, 50_502):
@@ -53,7 +53,7 @@ def test_every_context_up_to_the_largest_fits() -> None:
 
 @pytest.mark.parametrize("bytes_", [700, 3_000, 20_001, 50_502])
 def test_solve_names_the_last_context_of_an_unbroken_run_and_the_last_at_all(bytes_: int) -> None:
-    """Beside a count of every context."""
+    """Compared with a count at every context."""
     ledger = tiny("deepseek_v4").ledger
     sizes = {n: cache_bytes(ledger, Workload(n, 1).axes(), width("bf16")) for n in range(1, 3000)}
     beyond = next(n for n, size in sizes.items() if size > bytes_)
@@ -65,8 +65,8 @@ def test_solve_names_the_last_context_of_an_unbroken_run_and_the_last_at_all(byt
 
 
 @pytest.mark.parametrize("contexts", ["4095,4096", "4095,4099"])
-def test_what_shrinks_has_no_bar(run, tmp_path, contexts: str) -> None:
-    """A token that fills a key takes more than it adds: a bar is as long as something is large."""
+def test_a_shrinking_cache_has_no_bar(run, tmp_path, contexts: str) -> None:
+    """A token that completes a key makes the cache smaller, and a bar has no negative length."""
     page = tmp_path / "page.html"
     options = ("--ctx", contexts, "--metric", "kv_bytes_next_token", "--output", str(page))
     lines = run("sweep", "deepseek-v4-flash", *options).out.splitlines()

@@ -43,7 +43,7 @@ def test_the_cache_keeps_self_and_cross_apart() -> None:
     assert memory["kv_cache_bytes"] == 3 * 130 * one and memory["kv_bytes_per_token"] == one
 
 
-def test_of_all_presets_those_that_keep_nothing_are_left_out_by_name(run) -> None:
+def test_of_all_presets_those_without_a_cache_are_left_out_by_name(run) -> None:
     ran = run("memory", "--kv", "--json")
     alone = {name for name in presets.names() if not presets.load(name).has_cache}
     assert ran.code == 0 and {"bert-base", "bert-large", "bge-m3"} <= alone
@@ -57,7 +57,7 @@ def test_of_all_presets_those_that_keep_nothing_are_left_out_by_name(run) -> Non
     assert {model["model"] for model in document["models"]} == set(presets.names()) - alone
 
 
-def test_the_papers_shapes_are_about_what_it_says() -> None:
+def test_the_papers_shapes_have_about_its_parameters() -> None:
     """Table 3: 65 and 213 million. Ours has tables of sines, biases and one table of 37,000 tokens."""
     totals = {name: load(name).params().total for name in ("transformer-base", "transformer-big")}
     assert round(totals["transformer-base"] / 65e6, 1) == 1.0 and round(totals["transformer-big"] / 213e6, 2) == 1.01
@@ -96,13 +96,13 @@ def test_a_longer_position_table_keeps_its_offset(run, family: str, rows: int) -
     ],
 )
 def test_both_encoders_are_the_published_total(image: str, text: str, more: int, total: int) -> None:
-    """With the scale of the scores, of SigLIP their bias too, of Llama 4 the projector: what the files hold."""
+    """With the scale of the scores, SigLIP's bias and Llama 4's projector, as in the files."""
     both = sum(load(name).params().models[0]["total_params"] for name in (image, text))
     assert both + more == total
 
 
 def test_a_causal_text_is_read_whole(run) -> None:
-    """CLIP's texts have a causal mask, and its class keeps nothing: --masked halves the pairs, and nothing decodes."""
+    """CLIP's text encoder has a causal mask and no cache: --masked halves the pairs, and there is no decode step."""
     text = load("clip-vit-base-patch32-text").loaded
     at = {"B": 1, "T": 77, "S": 77, "O": 77}
     whole, masked = (text.ledger.flops(at, masked=flag)["blocks.*.attn.scores"] for flag in (False, True))
@@ -130,7 +130,7 @@ def test_images_are_swept_by_their_size(run, name: str, instead: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["pixtral", "dinov3_vit", "minimax_m3_vl_vision"])
-def test_an_encoder_whose_positions_are_rotations_takes_images_of_any_sides(name: str) -> None:
+def test_an_encoder_with_rotary_positions_takes_images_of_any_sides(name: str) -> None:
     model = tiny(name)
     found = load(model.raw).flops(ctx=model.context + 3)
     assert found.total > load(model.raw).flops().total
@@ -148,8 +148,8 @@ def test_contexts_that_images_can_have(run) -> None:
     assert "Up to ctx = 4,644, " in ran.out and "ctx must be a multiple of 4" in ran.out
 
 
-def test_all_parts_of_one_that_reads_hears_and_sees_are_counted_together() -> None:
-    """Qwen2.5-Omni-7B without what speaks: 8,931,813,888 parameters."""
+def test_text_audio_and_image_parts_are_counted_together() -> None:
+    """Qwen2.5-Omni-7B without its talker: 8,931,813,888 parameters."""
     text = {
         "vocab_size": 152064, "hidden_size": 3584, "num_hidden_layers": 28, "num_attention_heads": 28,
         "num_key_value_heads": 4, "intermediate_size": 18944, "max_position_embeddings": 32768,
@@ -160,7 +160,7 @@ def test_all_parts_of_one_that_reads_hears_and_sees_are_counted_together() -> No
     assert sum(part.parameters for part in parts) == 8_931_813_888
 
 
-def test_encoders_beside_those_by_hand() -> None:
+def test_other_encoders_by_hand() -> None:
     """An image of 384 pixels: 24² patches and the class token. ViT-MSN is ViT-B/16 without a pooler."""
     assert load("vit-base-patch16-224", image_size=384).flops().models[0]["workload"]["tokens"] == 24**2 + 1
     contexts = [load_model("mine", {"model_type": name}).context for name in ("ijepa", "vit_msn")]

@@ -20,7 +20,7 @@ WITH_CLASS = [name for name in FAMILIES if families.config_class(name).hf_module
 
 def test_tests_know_every_family_and_list_them_nowhere_else() -> None:
     assert names() == FAMILIES
-    # Rooms alone: a list of most families anywhere else would have to be kept by hand.
+    # Only tests/families lists them: another list of most families would have to be maintained by hand.
     here = Path(__file__).parents[1]
     texts = {path.name: path.read_text() for path in here.rglob("*.py")}
     counts = {file: sum(f'"{name}": ' in text for name in WITH_CLASS) for file, text in texts.items()}
@@ -64,7 +64,7 @@ OTHER_SIZES = {
     **{"qwen": {"F": 83}, "recurrent_gemma": {"F": 37}},  # half of 166 and of 74: gate and up projection together
     "qwen2_vl_vision": {"D": 48},  # embed_dim
 }
-"""Where an axis has another size, in the family's small configs."""
+"""Axes with another size in small configs of the family."""
 
 
 @pytest.mark.parametrize("name", [name for name in SHAPES if name != CUSTOM])
@@ -84,7 +84,7 @@ def test_an_axis_has_the_size_of_its_field(name: str) -> None:
 
 
 def test_families_are_listed_newest_first() -> None:
-    """A few months as their papers have them; each family but that of own models says its own."""
+    """Some months are those of papers; each family except custom models has its own."""
     known = {"bert": "2018-10", "gpt2": "2019-02", "llama": "2023-02", "qwen3": "2025-04"}
     assert {name: released(name) for name in known} == known
     assert [name for name in FAMILIES if not re.fullmatch(r"20\d\d-(0[1-9]|1[0-2])", released(name))] == [CUSTOM]
@@ -105,14 +105,14 @@ def test_logits_are_asked_of_every_family_that_can_be() -> None:
     assert set(WITH_CLASS) - asked == {*others}
 
 
-def test_one_call_reads_a_config_with_what_was_set_over_it() -> None:
+def test_one_call_reads_a_config_and_its_changed_fields() -> None:
     reading = families.read({**TINY["llama"], "note": "mine"}, {"head_dim": 12, "num_hidden_layers": 5})
     assert (reading.family, reading.unknown, reading.left_out) == ("llama", ("note",), ())
     assert reading.fields == {**TINY["llama"], "note": "mine", "head_dim": 12, "num_hidden_layers": 5}
     assert reading.defaulted == {"tie_word_embeddings": False}
     assert reading.architecture == reading.config.transformer()
     assert len(reading.architecture.blocks()) == 5
-    reading = families.read(TINY["gpt2"], {"hidden_size": 48})  # which the file has by another name
+    reading = families.read(TINY["gpt2"], {"hidden_size": 48})  # under another name in the file
     assert "n_embd" not in reading.fields and reading.fields["hidden_size"] == reading.architecture.embed.hidden == 48
     reading = families.read(TINY[CUSTOM], {"decoder.layers": 4})
     assert reading.family == CUSTOM and reading.fields["decoder.layers"] == 4 and reading.fields["model.hidden"] == 48
@@ -133,14 +133,14 @@ def test_loading_asks_families_one_question_and_names_the_model() -> None:
     with pytest.raises(NotFoundError) as caught:
         load_model("mine", TINY["llama"], {"head_dimm": 12})
     assert caught.value.message == "mine: no field 'head_dimm' in llama"
-    # Between the two rooms there is one call.
+    # loading calls one function of families.
     text = (Path(families.__file__).parent.parent / "loading" / "model.py").read_text()
     assert re.findall(r"\bfamilies\.(\w+)", text) == ["read"]
 
 
-def test_what_any_shape_has_one_that_is_asked_by_default_has() -> None:
-    """What is left to `-m slow` has other sizes, biases and norms, or blocks that others have together with others; and
-    every shape has a step."""
+def test_every_trait_is_in_a_shape_that_is_not_slow() -> None:
+    """Slow shapes differ in sizes, biases and norms, or combine layers that other shapes have; every shape has a
+    step."""
     params = by_kind(SHAPES)
     asked = [param.id for param in params if not param.marks]
     assert [param.id for param in params] == list(SHAPES)

@@ -19,8 +19,8 @@ from tfacct.loading.model import load_model
 @pytest.mark.parametrize(
     ("name", "row"), [("jamba-v0.1", "KV cache and state"), ("mamba-130m", "state"), ("gpt2", "KV cache")]
 )
-def test_the_sum_of_what_is_kept_is_called_what_it_is(name: str, row: str) -> None:
-    """A hybrid's row sums its states too, so it is no KV cache alone."""
+def test_the_row_of_the_cache_is_named_by_its_content(name: str, row: str) -> None:
+    """A hybrid's row includes its states, so it is not called KV cache."""
     rows = [total["what"] for total in load(name).memory(ctx=64).total_rows]
     assert rows == ["weights", row, "total", *(["next token"] if row != "state" else [])]
 
@@ -30,10 +30,12 @@ PUBLISHED = {
     # "RecurrentGemma" (arXiv 2404.07839), abstract: 2B without embeddings; of the larger one 9B in all.
     **{("recurrentgemma-2b", "non_embedding_params"): "2e9", ("recurrentgemma-9b", "total_params"): "9e9"},
     # Their names say both, the second without embeddings.
-    **{(name, "total_params"): said for name, said in zip(NEMOTRON_3, ("3.16e10", "1.21e11", "5.49e11"), strict=True)},
     **{
-        (name, "active_non_embedding_params"): said
-        for name, said in zip(NEMOTRON_3, ("3.2e9", "1.2e10", "5.5e10"), strict=True)
+        (name, "total_params"): total for name, total in zip(NEMOTRON_3, ("3.16e10", "1.21e11", "5.49e11"), strict=True)
+    },
+    **{
+        (name, "active_non_embedding_params"): total
+        for name, total in zip(NEMOTRON_3, ("3.2e9", "1.2e10", "5.5e10"), strict=True)
     },
     # "RWKV: Reinventing RNNs for the Transformer Era" (arXiv 2305.13048), appendix on parameters.
     **{("rwkv-4-169m-pile", "total_params"): "1.693e8", ("rwkv-4-430m-pile", "total_params"): "4.304e8"},
@@ -46,9 +48,9 @@ PUBLISHED = {
 
 @pytest.mark.parametrize(("name", "key"), PUBLISHED)
 def test_totals_that_were_published(name: str, key: str) -> None:
-    said = PUBLISHED[name, key]
-    digits = len(said.partition("e")[0].replace(".", "")) - 1
-    assert float(f"{load(name).params().models[0][key]:.{digits}e}") == float(said)
+    total = PUBLISHED[name, key]
+    digits = len(total.partition("e")[0].replace(".", "")) - 1
+    assert float(f"{load(name).params().models[0][key]:.{digits}e}") == float(total)
 
 
 def test_layers_that_call_shared_blocks() -> None:
@@ -63,10 +65,10 @@ def test_layers_that_call_shared_blocks() -> None:
 
 
 def test_the_sizes_of_sparse_attention_config_are_the_ones_taken(run) -> None:
-    """As the class takes them, in place of its own fields; they are not named as defaulted."""
-    said = {"sparse_num_index_heads": 4, "sparse_index_dim": 16, "sparse_attention_freq": [0, 1, 1]}
+    """As in the class, they replace its own fields, which are not named as defaulted."""
+    sparse = {"sparse_num_index_heads": 4, "sparse_index_dim": 16, "sparse_attention_freq": [0, 1, 1]}
     fields = {name: value for name, value in TINY["minimax_m3_vl_text"].items() if "index" not in name}
-    config = {**fields, "layer_types": None, "sparse_attention_config": said}
+    config = {**fields, "layer_types": None, "sparse_attention_config": sparse}
     stored = load_model("mine", config).ledger.parameters()
     assert stored["blocks.*.attn.indexer.q_proj.weight"] == 2 * 48 * 4 * 16
     assert "index_" not in run("params", "-", stdin=json.dumps(config).encode()).out
@@ -79,11 +81,11 @@ def test_chunks_and_states_of_delta_net() -> None:
         at = Workload(context, tokens).axes()
         assert model.flops(at)["blocks.*.delta.key_pairs"] == 2 * 64 * 64 * 128 * 32 * 36 * chunks
     # 36 blocks of 32 heads of 128 × 128 numbers, 4 bytes each, at every dtype of the cache.
-    held = 36 * 32 * 128 * 128 * 4
+    expected = 36 * 32 * 128 * 128 * 4
     for dtype in ("bf16", "fp8"):
-        kept = load("qwen3-next-80b-a3b").memory(ctx=1000, kv_dtype=dtype).models[0]["lines"]
-        (state,) = (line for line in kept if line["what"] == "delta.delta_state")
-        assert (state["dtype"], state["bytes"]) == ("fp32", held)
+        lines = load("qwen3-next-80b-a3b").memory(ctx=1000, kv_dtype=dtype).models[0]["lines"]
+        (state,) = (line for line in lines if line["what"] == "delta.delta_state")
+        assert (state["dtype"], state["bytes"]) == ("fp32", expected)
 
 
 FLOPS = (
@@ -124,7 +126,7 @@ def test_no_report_speaks_of_attention_where_there_is_none(run, command: str, co
     assert "rwkv" not in command or ("convolution" not in ran.out and "None" not in ran.out)
 
 
-def test_what_only_attention_has() -> None:
+def test_metrics_of_attention_alone() -> None:
     assert load("mamba-130m").flops(ctx=999, masked=True).total == load("mamba-130m").flops(ctx=999).total
     for chunk in (False, True):
         assert attention_overtakes(Point(tiny("mamba").ledger, Workload(5, 5, 7)), chunk=chunk) is None
@@ -145,7 +147,7 @@ def test_rows_of_a_product_without_tokens_of_its_own_are_its_left_axes() -> None
     assert left.flops(axes) == right.flops(axes) == line.flops(axes) == 2 * 3 * 5 * 7 * 11
 
 
-def test_windows_of_several_lengths_have_letters_of_their_own_in_a_formula() -> None:
+def test_windows_of_several_lengths_have_several_axes_in_a_formula() -> None:
     assert load_model("mine", TINY["led"]).source == 28
     # Read back with the sizes that the legend gives, the formula is the count; of 13 source tokens 24 are read.
     model = load(LOGITS["led windows of two sizes"])

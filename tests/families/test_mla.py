@@ -23,7 +23,7 @@ SHARE = "share.attn_scores_values"
 def decode_by_hand(keys: int) -> int:
     """deepseek-v3, one token: 2 FLOPs for each multiply-add."""
     projections = 7168 * 1536 + 1536 * 128 * 192 + 7168 * 576 + 128 * 128 * 7168  # to the latents, from them, and out
-    absorbed = 128 * 128 * 512 + 128 * 512 * 128 + keys * 128 * (576 + 512)  # into the latent's space and back
+    absorbed = 128 * 128 * 512 + 128 * 512 * 128 + keys * 128 * (576 + 512)  # to latents and back
     dense, experts = 3 * 7168 * 18432, 7168 * 256 + (8 + 1) * 3 * 7168 * 2048
     return 2 * (61 * (projections + absorbed) + 3 * dense + 58 * experts + 7168 * 129_280)
 
@@ -67,7 +67,7 @@ def test_each_step_runs_the_form_with_fewer_flops(tokens: int, keys: int, masked
         assert recomputed_flops(ours, at) == recomputed_flops(named, at)
 
 
-def test_both_forms_are_taken_and_keep_the_same() -> None:
+def test_both_forms_are_used_and_have_the_same_cache() -> None:
     ledger = by_name()["auto"].ledger
     taken = {ledger.ways.index(ledger.settled(Workload(keys, tokens).axes())) for tokens, keys in STEPS}
     assert taken == {0, 1}
@@ -196,9 +196,9 @@ def test_layers_that_read_the_latents_of_others(run, tmp_path: Path) -> None:
     at = Workload(1000, 1).axes()
     fewer = sum(whole.ledger.states(at).values()) - sum(shared.ledger.states(at).values())
     assert fewer == 1000 * (5 * 512 + 4 * 64)
-    unpacked = {"latent_attention": "unpacked"}  # where each layer keeps keys and values that it made itself
-    kept = [sum(one.with_fields(unpacked).ledger.states(at).values()) for one in (whole, shared)]
-    assert kept[0] == kept[1]
+    unpacked = {"latent_attention": "unpacked"}  # each layer caches keys and values of its own
+    cached = [sum(one.with_fields(unpacked).ledger.states(at).values()) for one in (whole, shared)]
+    assert cached[0] == cached[1]
     file = tmp_path / "config.json"
     file.write_text(
         json.dumps({**LARGE, "num_hidden_layers": 8, "no_rope_layers": [1] * 8, "kv_source_layers": [0] * 8})
@@ -208,9 +208,9 @@ def test_layers_that_read_the_latents_of_others(run, tmp_path: Path) -> None:
     assert refused.code == 2 and "--pp does not support latents of an earlier layer" in refused.err
 
 
-def test_windows_over_a_latent_are_said() -> None:
+def test_windows_over_latents_are_noted() -> None:
     """dots3-note by its defaults; its cache by hand: by_hand.toml."""
-    said = " ".join(load({"model_type": "dots3_note_text"}).flops(ctx=8192).notes)
-    assert "In 33 of 46 layers, a token sees at most 512 keys" in said
-    assert "recomputes the keys and values of all visible tokens" in said
-    assert "In 13 of 46 layers, an indexer selects at most 2,048 keys per token" in said
+    notes = " ".join(load({"model_type": "dots3_note_text"}).flops(ctx=8192).notes)
+    assert "In 33 of 46 layers, a token sees at most 512 keys" in notes
+    assert "recomputes the keys and values of all visible tokens" in notes
+    assert "In 13 of 46 layers, an indexer selects at most 2,048 keys per token" in notes

@@ -14,7 +14,7 @@ COUNTS = ("num_nextn_predict_layers", "num_mtp_layers", "mtp_num_hidden_layers",
 
 @pytest.mark.parametrize("field", COUNTS)
 def test_every_family_reads_the_number_of_layers_alike(field: str) -> None:
-    """By any spelling the layers are accepted, not counted, and named, whichever family has them."""
+    """Any spelling is accepted in any family; the layers are not counted, but named."""
     for family, raw in TINY.items():
         if family in ("custom", "step3p5"):  # tables of parts; lists of layers that go on for these
             continue
@@ -51,7 +51,7 @@ def test_params_and_memory_name_the_layers_that_they_do_not_include() -> None:
 
 
 def test_the_layers_of_a_dspark_draft(run, tmp_path: Path) -> None:
-    """DeepSeek-V4-Flash-0731: its files hold three blocks with 256 experts under `mtp`, what joins the results of three
+    """DeepSeek-V4-Flash-0731: its files have three layers with 256 experts under `mtp`, what joins the results of three
     layers, two tables of 129,280 x 256, a score of confidence and the sum of the streams."""
     preset = {name: value for name, value in load("deepseek-v4-flash").config.items() if name != "compress_ratios"}
     ratios = [*load("deepseek-v4-flash").config["compress_ratios"][:43], 0, 0, 0]
@@ -71,8 +71,8 @@ def test_the_layers_of_a_dspark_draft(run, tmp_path: Path) -> None:
         "params": params,
     }
     ran = run("memory", str(path), "--ctx", "1")
-    said = "Not included: 3 DSpark layers (dspark_target_layer_ids), 10.1 GiB of weights."
-    assert said in ran.out_line and "unknown" not in ran.err
+    note = "Not included: 3 DSpark layers (dspark_target_layer_ids), 10.1 GiB of weights."
+    assert note in ran.out_line and "unknown" not in ran.err
     shorter = {**preset, "compress_ratios": ratios[:44], **draft}
     path.write_text(json.dumps(shorter))
     (model,) = run("params", str(path), "--json").models

@@ -31,7 +31,7 @@ def llava(tmp_path: Path) -> str:
 
 
 def test_fields_of_towers(run) -> None:
-    """Its whole builds that whatever the config says, so another type is refused."""
+    """The full model builds it in any case, so another type is refused."""
     raw = {"model_type": "smolvlm", "text_config": text_of("smolvlm"), "vision_config": TINY["clip_vision_model"]}
     older = {**raw, "vision_config": {**TINY["smolvlm_vision"], "model_type": "smolvlm", "use_base_siglip": True}}
     assert load_model("mine", older).of_part("vision").family == "smolvlm_vision"
@@ -95,7 +95,7 @@ def test_both_parts_are_answered_together(run, llava: str) -> None:
 
 
 def test_a_thinker_answers_for_its_encoder_of_images(run, tmp_path: Path) -> None:
-    """Qwen2.5-Omni's, in a config of several wholes: what speaks stays out."""
+    """Qwen2.5-Omni's, in a config of several models: the talker is not counted."""
     vision = {**TINY["qwen2_5_omni_vision_encoder"]}
     thinker = {"text_config": text_of("qwen2_5_omni_thinker"), "audio_config": {"d_model": 8}, "vision_config": vision}
     whole = {"model_type": "qwen2_5_omni", "thinker_config": thinker, "talker_config": {"hidden_size": 9}}
@@ -120,7 +120,7 @@ def test_every_command_refuses_a_part_of_one_model(run, command: str) -> None:
 
 
 def test_how_a_part_of_a_quantized_whole_is_stored_is_not_guessed(run, tmp_path: Path) -> None:
-    """Published files leave the encoder in bf16, whatever the rules for names say."""
+    """Published files leave the encoder in bf16, although the rules for names include it."""
     (path := tmp_path / "whole.json").write_text(json.dumps({**LLAVA, "quantization_config": {"quant_method": "fp8"}}))
     assert run("params", str(path), "--part", "vision", "--json").models[0]["total_params"] == (303_507_456)
     assert run("flops", str(path), "--part", "vision").code == 0
@@ -139,7 +139,7 @@ def weights_of(run, path: Path, *more: str) -> list[int]:
 
 
 def test_the_context_of_the_text_model_leaves_an_encoder_counted(run, tmp_path: Path) -> None:
-    """A CLIP of 577 positions has the weights that it has, whatever context the language model is asked for."""
+    """The weights of a CLIP of 577 positions do not depend on the context of the language model."""
     (path := tmp_path / "llava.json").write_text(json.dumps({**LLAVA, "dtype": "bfloat16"}))
     whole = sum(weights_of(run, path))
     assert whole == 2 * sum(one.parameters for one in load_model("mine", LLAVA).of_parts("parameters"))
@@ -172,7 +172,7 @@ def test_a_part_that_cannot_be_counted_is_named_first(run, tmp_path: Path, named
     assert document["models"][0]["left_out"] == ["devstral.json:vision"]
 
 
-def test_what_is_left_out_is_named(run, llava: str, tmp_path: Path) -> None:
+def test_parts_that_are_not_counted_are_named(run, llava: str, tmp_path: Path) -> None:
     err = run("memory", "--kv", llava, "--part", "both").err
     assert "two models" not in err and "only the language model is counted" in " ".join(err.split())
     assert "llava.json:vision" in err
@@ -229,13 +229,13 @@ def test_the_projector_is_counted_and_named(run, tmp_path: Path) -> None:
     assert {one["path"]: one["flops"] for one in vision["lines"] if "projector" in one["path"]} == products
     alone = run("flops", str(path), "--part", "vision", "--json").models[0]["total_flops"]
     assert vision["total_flops"] - alone == vision["components"]["projector"] == sum(products.values())
-    said = run("flops", str(path), "--part", "both").out_line
-    assert "devstral.json:vision includes the projector: 216 G FLOPs." in said
+    printed = run("flops", str(path), "--part", "both").out_line
+    assert "devstral.json:vision includes the projector: 216 G FLOPs." in printed
 
 
 @pytest.mark.parametrize("projector", ["parameters", "work"])
-def test_a_projector_behind_an_encoder_of_any_type_is_counted_or_refused(projector: Any) -> None:
-    """Wholes that build the encoder which the config says: sizes that the projector needs may be missing there."""
+def test_a_projector_after_an_encoder_of_any_type_is_counted_or_refused(projector: Any) -> None:
+    """Full models that build the encoder named in the config: it may lack sizes that the projector needs."""
     found = set()
     for whole in PROJECTORS.keys() - {*AUDIOS, *ALONE, "t5gemma2"}:
         for tower in {tower.type for tower in VISIONS.values()}:
@@ -256,7 +256,7 @@ TOWER = {"vision_config": {"hidden_size": 9}}
 def test_a_word_on_the_head_in_the_config_that_the_class_does_not_ask_is_not_enough(
     whole: str, of_whole: dict, of_text: dict
 ) -> None:
-    """Each class takes it from the other config, or its default: they would have another head."""
+    """Each class takes it from the other config or its default, so the model would have another head."""
     inside = {"shieldgemma2": "gemma3_text", "lfm3_vl": "lfm2"}[whole]
     raw = {"model_type": whole, **of_whole, "text_config": {**TINY[inside], "model_type": inside, **of_text}}
     if not of_text:
@@ -269,8 +269,8 @@ def test_a_word_on_the_head_in_the_config_that_the_class_does_not_ask_is_not_eno
 def test_a_prefix_changes_no_product_and_its_pairs_are_refused(run, text: str) -> None:
     """PaliGemma's class writes use_bidirectional_attention; published configs leave it out, or say null."""
     plain, work = load_model("mine", TINY[text]), Workload(11, 7, 3).axes()
-    for said in ({}, {"use_bidirectional_attention": None}, {"use_bidirectional_attention": True}):
-        ours = load_model("mine", {"model_type": "paligemma", "text_config": {**TINY[text], **said}, **TOWER})
+    for fields in ({}, {"use_bidirectional_attention": None}, {"use_bidirectional_attention": True}):
+        ours = load_model("mine", {"model_type": "paligemma", "text_config": {**TINY[text], **fields}, **TOWER})
         assert ours.ledger.flops(work) == plain.ledger.flops(work)
         assert ours.ledger.states(work) == plain.ledger.states(work)
         with pytest.raises(ConfigError, match="visible pairs cannot be counted"):
@@ -280,8 +280,8 @@ def test_a_prefix_changes_no_product_and_its_pairs_are_refused(run, text: str) -
     assert ours.ledger.flops(work, masked=True) == plain.ledger.flops(work, masked=True)
 
 
-def test_what_the_class_of_a_whole_leaves_out_and_fixes() -> None:
-    """LLaVA 1.5's text_config gives little more than the vocabulary: the rest is Llama's, as its class has it."""
+def test_fields_that_a_full_models_class_omits_or_fixes() -> None:
+    """LLaVA 1.5's text_config has little more than the vocabulary: its class takes the rest from Llama's defaults."""
     raw = {"model_type": "llava", "text_config": {"model_type": "llama", "vocab_size": 32064}, **TOWER}
     ours = load_model("mine", raw)
     assert ours.left_out == ("vision_config",)
@@ -299,7 +299,7 @@ def test_what_the_class_of_a_whole_leaves_out_and_fixes() -> None:
         load_model("mine", raw)
 
 
-def test_a_whole_that_nobody_knows_is_read_where_its_config_says_enough() -> None:
+def test_an_unknown_full_model_is_read_if_its_config_is_sufficient() -> None:
     raw = {"model_type": "internvl_chat", "architectures": ["InternVLChatModel"], **TOWER}
     text = {**TINY["qwen2"], "architectures": ["Qwen2ForCausalLM"]}
     ours = load_model("mine", {**raw, "llm_config": text})
@@ -320,30 +320,30 @@ WINDOWED = {"use_sliding_window": True, "layer_types": ["sliding_attention"]}
 
 
 @pytest.mark.parametrize(
-    ("whole", "said"),
+    ("whole", "fields"),
     [
         *((whole, {"head_dim": 6}) for whole in ("glm4v", "glm46v", "glmga", "qwen2_vl", "qwen2_5_vl")),
         *((whole, WINDOWED) for whole in ("qwen3_vl", "qwen3_vl_moe", "qwen3_omni_moe_thinker", "cosmos3_omni")),
         *((whole, {"layer_types": 3}) for whole in ("qwen3_vl", "qwen3_omni_moe_thinker")),
     ],
 )
-def test_a_field_that_the_inner_class_does_not_read_is_refused(whole: str, said: dict[str, Any]) -> None:
+def test_a_field_that_the_inner_class_does_not_read_is_refused(whole: str, fields: dict[str, Any]) -> None:
     """GLM-4V's and Qwen2-VL's heads share the hidden size; Qwen3-VL's layers see everything. What is set on the command
     line does not reach a text_config before it is read, so the hint is about the file."""
     raw = whole_of_text(whole, {}, {})
     for field in ("use_sliding_window", "layer_types", "head_dim"):
-        if field in said:
+        if field in fields:
             with pytest.raises(ConfigError, match=rf"{field} = .* is ignored by the class of \w+") as caught:
-                load_model("mine", {**raw, "text_config": {**raw["text_config"], field: said[field]}})
+                load_model("mine", {**raw, "text_config": {**raw["text_config"], field: fields[field]}})
             assert caught.value.hint == "remove it from the file"
 
 
-def test_a_head_tied_by_the_whole_alone_is_said() -> None:
-    """Of Mistral 3: files are published with a head of their own whose config says nothing of it."""
+def test_a_head_tied_only_by_the_full_config_is_named() -> None:
+    """Mistral 3: published files have an untied head, which their config does not mention."""
     text = {**without_tie(TINY["mistral"]), "model_type": "mistral"}
     silent = load_model("m", {"model_type": "mistral3", "text_config": text}, {})
-    (said,) = [hint for hint in unknown_hints([silent]) if "tied" in hint]
-    assert said.startswith("warning: m: the config does not set tie_word_embeddings, so the head counts as tied")
+    (hint,) = [hint for hint in unknown_hints([silent]) if "tied" in hint]
+    assert hint.startswith("warning: m: the config does not set tie_word_embeddings, so the head counts as tied")
     for config in (
         {"model_type": "mistral3", "text_config": text, TIED: True},
         {"model_type": "llava", "text_config": text},  # not tied by either

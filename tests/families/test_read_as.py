@@ -1,4 +1,4 @@
-"""Published files that say a model in other words are read as the same model in a family's own words. Kind: law."""
+"""Published configs with other names of fields are read as the same model with a family's names. Kind: law."""
 
 from typing import Any
 
@@ -23,19 +23,19 @@ def over(family: str, *left_out: str, **fields: Any) -> tuple[Fields, Fields, tu
 
 
 def as_class(family: str, model_type: str, name: str) -> tuple[Fields, Fields, tuple[str, ...]]:
-    """A type of several families, of which the class says one."""
+    """A type of several families, of which the class names one."""
     return over(family, model_type=model_type, architectures=[name])
 
 
-def beside(model_type: str, name: str, *left_out: str) -> tuple[Fields, Fields, tuple[str, ...]]:
-    """The language model's fields in the whole, and other parts side by side."""
+def side_by_side(model_type: str, name: str, *left_out: str) -> tuple[Fields, Fields, tuple[str, ...]]:
+    """A full config with the language model's fields at its top level, next to other parts."""
     text = without(TINY["qwen3" if model_type.startswith("Keye") else "phi3"], "head_dim", "partial_rotary_factor")
     parts = {part: {"hidden_size": 9} for part in left_out}
     return {**text, "model_type": model_type, "architectures": [name], **parts}, text, left_out
 
 
 def inside(whole: str, **fields: Any) -> tuple[Fields, Fields, tuple[str, ...]]:
-    """Fields of a text_config that say what its class does anyway."""
+    """Fields of a text_config that are the default of its class."""
     raw = whole_of(whole, {}, {})
     text = without(raw["text_config"], *fields)
     return {**raw, "text_config": {**text, **fields}}, {**raw, "text_config": text}, ()
@@ -121,11 +121,11 @@ READ_AS: list[tuple[Fields, Fields, tuple[str, ...]]] = [
         "position_embedding_type": "rope", "matryoshka_dimensions": [256],
     }, {**TINY["gte"], "architectures": ["GteModel"]}, ("NewForTokenClassification",)),
     # A whole with the language model's fields among its own.
-    beside("phi4mm", "Phi4MMForCausalLM", "embd_layer", "img_processor", "audio_processor", "vision_lora"),
-    beside("phi3_v", "Phi3VForCausalLM", "embd_layer", "img_processor"),
-    beside("Keye", "KeyeForConditionalGeneration", "vision_config"),
-    beside("KeyeVL1_5", "KeyeVL1_5ForConditionalGeneration", "vision_config"),
-    beside("phi4_multimodal", "Phi4MultimodalForCausalLM", "vision_config", "audio_config"),
+    side_by_side("phi4mm", "Phi4MMForCausalLM", "embd_layer", "img_processor", "audio_processor", "vision_lora"),
+    side_by_side("phi3_v", "Phi3VForCausalLM", "embd_layer", "img_processor"),
+    side_by_side("Keye", "KeyeForConditionalGeneration", "vision_config"),
+    side_by_side("KeyeVL1_5", "KeyeVL1_5ForConditionalGeneration", "vision_config"),
+    side_by_side("phi4_multimodal", "Phi4MultimodalForCausalLM", "vision_config", "audio_config"),
     *(over("llama", "mm_vision_tower", "mm_projector_type", **LLAVA, model_type=whole)
       for whole in ("llava", "llava_llama")),
     *(over(family, f"Llava{stem}", model_type=f"llava_{family}", architectures=[f"Llava{stem}ForCausalLM"])
@@ -197,14 +197,14 @@ READ_AS: list[tuple[Fields, Fields, tuple[str, ...]]] = [
     # Names of special tokens are no unknown fields.
     (INTERNVL | TOWER | {"image_token_id": 3, "downsample_ratio": 0.5}, INTERNVL, ("vision_config",)),
 ]  # fmt: skip
-"""A config, the same model in a family's words, and the parts that are left out."""
+"""A config, the same model in a family's fields, and the parts that are left out."""
 
 
-@pytest.mark.parametrize(("said", "plain", "left_out"), READ_AS)
-def test_a_config_is_read_as_the_same_model(said: Fields, plain: Fields, left_out: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(("config", "plain", "left_out"), READ_AS)
+def test_a_config_is_read_as_the_same_model(config: Fields, plain: Fields, left_out: tuple[str, ...]) -> None:
     if "model_type" not in plain:
-        plain = {**plain, "model_type": load_model("said", said).family}
-    ours, theirs, at = load_model("said", said), load_model("plain", plain), Workload(11, 7, 3).axes()
+        plain = {**plain, "model_type": load_model("config", config).family}
+    ours, theirs, at = load_model("config", config), load_model("plain", plain), Workload(11, 7, 3).axes()
     assert (ours.family, ours.unknown, set(ours.left_out)) == (theirs.family, (), {*left_out})
     assert ours.ledger.parameters() == theirs.ledger.parameters()
     assert ours.ledger.flops(at) == theirs.ledger.flops(at) and ours.ledger.states(at) == theirs.ledger.states(at)

@@ -21,10 +21,10 @@ REFUSED = json.loads(Path(__file__).with_name("refusals.json").read_text(encodin
 CONFIGS = {"": {}, **PUBLISHED, **TINY.data}
 
 
-@pytest.mark.parametrize(("of", "fields", "said"), [(of, fields, said) for of, fields, said, *_ in REFUSED])
-def test_a_config_is_refused_by_name(of: str, fields: dict[str, Any], said: str) -> None:
+@pytest.mark.parametrize(("of", "fields", "words"), [(of, fields, words) for of, fields, words, *_ in REFUSED])
+def test_a_config_is_refused_by_name(of: str, fields: dict[str, Any], words: str) -> None:
     config = {name: value for one in of.split(" + ") for name, value in CONFIGS[one].items()} | fields
     config = without(config, *config.pop("--without", ()))
     with pytest.raises(TfacctError) as caught:
         _ = load_model("mine", config, part=config.pop("--part", "text")).context
-    assert said in str(caught.value)
+    assert words in str(caught.value)

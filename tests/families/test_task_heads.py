@@ -59,12 +59,12 @@ def test_every_word_holds_for_a_body(run, tmp_path: Path, command: str, family, 
             assert ran.code == 2 and "encoders have no KV cache" in ran.err
             continue
         assert ran.code == 0, ran.err
-        said = ran.out_line.replace('"logits": null', "").replace('"tied_head": null', "")
-        said = said.replace("no logits are computed", "")
-        assert [word for word in SENTENCES if word in said] == []
+        printed = ran.out_line.replace('"logits": null', "").replace('"tied_head": null', "")
+        printed = printed.replace("no logits are computed", "")
+        assert [word for word in SENTENCES if word in printed] == []
 
 
-def test_what_has_no_language_modeling_head_generates_nothing(run) -> None:
+def test_models_without_a_language_modeling_head_generate_nothing(run) -> None:
     ran = run("flops", "gpt2", "--set", BODY.format("GPT2Model"), "--ctx", "9", "--generate", "3")
     assert ran.code == 2 and "generation needs a language modeling head" in ran.err
     for name in ("Qwen2ForRewardModel", "Qwen2ForSequenceClassification", "Qwen2Model"):

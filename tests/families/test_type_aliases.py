@@ -65,7 +65,7 @@ def test_llamas_body_that_sees_all_tokens() -> None:
 
 
 @pytest.mark.parametrize(("config", "like"), [(PUBLISHED["llada-2-mini"], "bailing_moe"), (PUBLISHED["sdar"], "qwen3")])
-def test_blocks_whose_tokens_see_one_another_change_no_product(config: dict[str, Any], like: str) -> None:
+def test_bidirectional_layers_change_no_matmul(config: dict[str, Any], like: str) -> None:
     """LLaDA 2.0's smaller model, published as 16 billion, is Ling-mini's; PUBLISHED["sdar"] is Qwen3's."""
     ours, work = load_model("mine", config), Workload(11, 4, 3).axes()
     own = ("architectures", "norm_head", "rotary_dim", "sliding_window")
@@ -112,18 +112,18 @@ def test_jais_and_its_relatives() -> None:
 
 
 def test_heads_of_older_files() -> None:
-    """`v_head` of their own code: one product without a bias, of which one position's score is kept."""
+    """`v_head` of their own code: one linear layer without a bias, applied at one position."""
     ours = load_model("mine", {**TINY["internlm2"], "architectures": ["InternLM2ForRewardModel"], "reward_token_id": 5})
     body = load_model("mine", {**TINY["internlm2"], "architectures": ["InternLM2Model"]})
     assert ours.ledger.parameters() == {**body.ledger.parameters(), "classifier.weight": 48}
     # bart-large's 406,291,456 and 1,024 · 1,024 + 1,024 + 3 · 1,024 + 3 of the head.
-    said = {**load("bart-large").loaded.raw, "architectures": ["BartForSequenceClassification"], "_num_labels": 3}
-    ours = load_model("mine", {**said, "id2label": {"0": "contradiction", "1": "neutral", "2": "entailment"}})
+    fields = {**load("bart-large").loaded.raw, "architectures": ["BartForSequenceClassification"], "_num_labels": 3}
+    ours = load_model("mine", {**fields, "id2label": {"0": "contradiction", "1": "neutral", "2": "entailment"}})
     assert ours.parameters == 406_291_456 + 1024 * 1024 + 1024 + 3 * 1024 + 3 == 407_344_131
     assert ours.unknown == ()
 
 
-def test_what_falls_out_of_a_file_is_named_or_refused() -> None:
+def test_parts_of_a_file_that_are_not_counted_are_named_or_refused() -> None:
     """LLaVA's own files have no config of what sees; a file that names a head after a body has no other part."""
     llava = {**TINY["llama"], "model_type": "llava", "mm_vision_tower": "openai/clip-vit-large-patch14-336"}
     ours = load_model("mine", {**llava, "architectures": ["LlavaLlamaForCausalLM"]})
@@ -139,12 +139,12 @@ def test_what_falls_out_of_a_file_is_named_or_refused() -> None:
 @pytest.mark.parametrize(
     ("family", "stem", "word"), [("llama", "Llama", "language model"), ("gte", "Gte", "text encoder")]
 )
-def test_what_a_body_is_called_whose_file_names_a_head_too(run, tmp_path, family: str, stem: str, word: str) -> None:
+def test_the_hint_for_a_base_model_with_a_head_in_its_file(run, tmp_path, family: str, stem: str, word: str) -> None:
     other = "ForCausalLM" if family == "llama" else "ForMaskedLM"
     file = tmp_path / "config.json"
     file.write_text(json.dumps({**TINY[family], "architectures": [f"{stem}Model", f"{stem}{other}"]}))
-    said = run("params", str(file)).err_line
-    assert f"only the {word} is counted, without {stem}{other}" in said
+    message = run("params", str(file)).err_line
+    assert f"only the {word} is counted, without {stem}{other}" in message
 
 
 def test_the_last_layer_of_each_group_of_bailing_hybrid_has_full_attention() -> None:
@@ -174,7 +174,7 @@ MISTRAL = {
 
 
 def test_layers_of_plamo_3_with_windows_keep_their_angles() -> None:
-    turned = load_model("mine", {**TINY["plamo3"], "rope_scaling_factor": 8.0, "initial_context_length": 16})
-    angles = [block.attention.rotary for block in turned.architecture.blocks()]
+    scaled = load_model("mine", {**TINY["plamo3"], "rope_scaling_factor": 8.0, "initial_context_length": 16})
+    angles = [block.attention.rotary for block in scaled.architecture.blocks()]
     near = (1e4, "default")
     assert [(of.base, of.scaled) for of in angles] == [near, near, (1e6, "yarn"), near]

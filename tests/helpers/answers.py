@@ -17,7 +17,7 @@ LLAMA = load(TINY["llama"])
 
 
 def checked() -> Report:
-    """The tiny model against a file that holds next to nothing of it."""
+    """The tiny model compared with a file that lacks nearly all of it."""
     with TemporaryDirectory() as folder:
         file = written(Path(folder, "some.safetensors"), {"model.norm.weight": ("F32", (48,)), "w": ("I8", (2, 3))})
         return LLAMA.checkpoint(file)

@@ -1,5 +1,5 @@
-"""A browser without a window, spoken to over a pipe in the DevTools protocol. Standard library only: no port, no
-websocket, no version to match. Where there is no Chromium, the tests skip and say so."""
+"""A headless browser, driven over a pipe by the DevTools protocol. Standard library only: no port, no websocket, no
+version to match. Without Chromium, the tests are skipped with a reason."""
 
 import base64
 import json
@@ -33,7 +33,7 @@ class Browser:
         to_browser, self._write = os.pipe()
         self._read, from_browser = os.pipe()
         arguments = ["--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe", "--hide-scrollbars"]
-        # The protocol is spoken on descriptors 3 and 4.
+        # The protocol uses descriptors 3 and 4.
         wired = ["bash", "-c", f'exec "$@" 3<&{to_browser} 4>&{from_browser}', "browser", path, *arguments]
         self.process = subprocess.Popen(
             [*wired, f"--user-data-dir={self.profile}", "about:blank"],
@@ -71,20 +71,20 @@ class Browser:
         shutil.rmtree(self.profile, ignore_errors=True)
 
     def ask(self, method: str, **parameters: Any) -> dict[str, Any]:
-        """What the browser answers to one command."""
+        """The browser's answer to a command."""
         self._number += 1
         message: dict[str, Any] = {"id": self._number, "method": method, "params": parameters}
         if self._session is not None:
             message["sessionId"] = self._session
         os.write(self._write, json.dumps(message).encode() + b"\0")
         while True:
-            said = self._message()
-            if said.get("id") == self._number:
-                if "error" in said:
-                    raise RuntimeError(f"{method}: {said['error']}")
-                result: dict[str, Any] = said["result"]
+            message = self._message()
+            if message.get("id") == self._number:
+                if "error" in message:
+                    raise RuntimeError(f"{method}: {message['error']}")
+                result: dict[str, Any] = message["result"]
                 return result
-            self._heard(said)
+            self._record(message)
 
     def _message(self) -> dict[str, Any]:
         while b"\0" not in self._rest:
@@ -92,14 +92,14 @@ class Browser:
                 raise TimeoutError(f"the browser was silent for {WAIT:.0f} s")
             more = os.read(self._read, 1 << 16)
             if not more:
-                raise RuntimeError("the browser has gone")
+                raise RuntimeError("the browser has exited")
             self._rest += more
         line, _, self._rest = self._rest.partition(b"\0")
         found: dict[str, Any] = json.loads(line)
         return found
 
-    def _heard(self, said: Mapping[str, Any]) -> None:
-        about, facts = said.get("method"), said.get("params", {})
+    def _record(self, message: Mapping[str, Any]) -> None:
+        about, facts = message.get("method"), message.get("params", {})
         if about == "Network.requestWillBeSent":
             self.requests.append(facts["request"]["url"])
         elif about == "Runtime.exceptionThrown":
@@ -137,7 +137,7 @@ class Browser:
             if self.errors:
                 raise RuntimeError(f"the page threw {self.errors}")
             if time.monotonic() > last:
-                raise TimeoutError(f"not within {WAIT:.0f} s; the page said {self.complaints}")
+                raise TimeoutError(f"not within {WAIT:.0f} s; the page logged {self.complaints}")
             time.sleep(0.02)
 
     def look(self, width: int, height: int = 900, *, dark: bool = False, scripts: bool = True) -> None:

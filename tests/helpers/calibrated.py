@@ -12,7 +12,7 @@ GPT2 = tfacct.load("gpt2", n_layer=2)
 
 
 def swept(seconds: float = 1e-9) -> Calibration:
-    """A machine where a product with a weight takes a second for 10⁹ multiply-adds, and all else nothing."""
+    """A machine that runs 10⁹ multiply-adds of weights a second, and all else in no time."""
     one = float(f"{100 * 100 * seconds:.4g}")
     rows = Curve((1, 1000), (one, float(f"{1000 * one:.4g}")), (float(f"{3 * one:.4g}"), float(f"{3000 * one:.4g}")))
     products = tuple(Swept(100, 100, cold, rows) for cold in (True, False))

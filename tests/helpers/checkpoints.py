@@ -23,7 +23,7 @@ Tensors = Mapping[str, tuple[str, tuple[int, ...]]]
 
 
 def written(file: Path, tensors: Tensors) -> Path:
-    """A safetensors file of these tensors, by hand: zeros behind a header."""
+    """A safetensors file of these tensors, by hand: a header, then zeros."""
     header, at = {}, 0
     for name, (dtype, shape) in tensors.items():
         size = prod(shape) * BITS[dtype] // 8
@@ -60,7 +60,7 @@ def saved(name: str, path: Path, dtype: str = "float32", **how: Any) -> Path:
 
 
 def _all_have_their_line(name: str, path: Path) -> None:
-    """As a stranger asks: the folder, with the config that the class wrote; the family's own where it has no class."""
+    """Check the folder with the config that the class wrote, or with the family's if it has no class."""
     ours = tiny(name)
     files = saved(name, path)
     report = tfacct.load(dict(ours.raw)).checkpoint(files) if ours.config.hf_model_type else tfacct.checkpoint(files)
@@ -72,7 +72,7 @@ GOOD = {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}
 
 
 def laid(header: object, size: int = 24, length: int | None = None) -> bytes:
-    """A file with this header and so many bytes behind it."""
+    """A file with this header, followed by so many bytes."""
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
     return (len(text) if length is None else length).to_bytes(8, "little") + text + bytes(size)
 

@@ -1,4 +1,4 @@
-"""Points that a program in another language is held against: ledgers as data, and what they come to.
+"""Points to compare a program in another language with: ledgers as data, and their counts.
 
 `python -m tests.helpers.conformance` writes docs/conformance.json; test_export.py says when it is stale.
 """
@@ -27,8 +27,8 @@ NAMES = (
     *("mamba-130m", "mamba2-130m", "qwen3-next-80b-a3b", "gemma-3n-e2b-text", "albert-base-v2", "glm-4.5-air"),
     "lecture-transformer",
 )
-"""One model of every kind of line: tied heads, windows, sinks, both sides, banks, latents, chosen and near keys,
-chunks, patches, recurrences, shared blocks, heads that predict ahead, networks never called."""
+"""One model of every kind of line: tied heads, windows, sinks, both sides, experts, latents, selected and near keys,
+chunks, patches, recurrences, shared layers, multi-token prediction, MLPs that are never called."""
 EACH = 54
 """Points of each: 1,026 together."""
 STEP = tuple("BTSOIJ")
@@ -45,8 +45,8 @@ def step(rng: random.Random, ours: LoadedModel, sizes: Mapping[str, int]) -> dic
     """A prefill, a decode step or a chunk."""
     least = 1 + sizes.get(FRONT, 0)
     every = lcm(*(sizes[size] for size in SHARES.values() if size in sizes))
-    beside = sizes.get(FRONT, 0) if every > 1 else 0
-    context = rounded_up(least + int(2 ** rng.uniform(0, 20)), every) * every + beside
+    front = sizes.get(FRONT, 0) if every > 1 else 0
+    context = rounded_up(least + int(2 ** rng.uniform(0, 20)), every) * every + front
     tokens = context if not ours.has_cache else rng.choice((1, context, rng.randint(1, context)))
     tokens = max(tokens, least) if FRONT in sizes else tokens
     source = rng.randint(1, 3000) if ours.source is not None else 0
@@ -56,7 +56,7 @@ def step(rng: random.Random, ours: LoadedModel, sizes: Mapping[str, int]) -> dic
 
 
 def changed(rng: random.Random, model: ExportedLedger) -> dict[str, int]:
-    """Some sizes drawn anew, within what any model has: E ≥ A, and a window around a query is odd."""
+    """The sizes with some replaced by random ones that a model may have: E ≥ A, and a window around a query is odd."""
     found = {axis: rng.randint(1, 3 * size + 1) for axis, size in model.sizes.items() if rng.random() < 0.3}
     every = {**model.sizes, **found}
     for axis in found:
@@ -70,7 +70,7 @@ def changed(rng: random.Random, model: ExportedLedger) -> dict[str, int]:
 
 
 def at_sizes(shape: Transformer, sizes: Mapping[str, int]) -> Ledger:
-    """The ledger of the same model of other sizes, from its parts: the written texts are not asked."""
+    """The ledger of the same model at other sizes, from its parts: the exported text is not used."""
     blocks = layer_axes(shape)
     return with_sizes(shape, lambda axis: sizes[axis], frozenset(_numbers(shape, sizes, blocks))).ledger()
 
@@ -81,7 +81,7 @@ def _numbers(shape: Transformer, sizes: Mapping[str, int], blocks: list[str]) ->
 
 
 def counts(ledger: Ledger, at: Mapping[str, int], cache: Width) -> dict[str, int]:
-    """What the ledger comes to in a step."""
+    """Counts of the ledger in a step."""
     cost = ledger.cost(at, storage("bf16"), width("bf16"))
     return {
         "flops": ledger.total_flops(at),

@@ -1,4 +1,4 @@
-"""Models of parts, as TOML files of the tests have them."""
+"""Custom models of the tests, as tables of TOML files."""
 
 import copy
 import json
@@ -15,7 +15,7 @@ from tfacct.loading.model import LoadedModel
 from tfacct.reports.formula import formula
 
 LECTURE = "lecture-transformer"
-# What is refused: over the tables of a small decoder, or of an encoder and a decoder, and what the message says.
+# Refused changes of the tables of a small decoder, or of an encoder and a decoder, with words of the error.
 DECODER = {
     "model": {"vocab": 64, "hidden": 48, "context": 32, "positions": "rotary"},
     "attention": {"heads": 6},
@@ -75,7 +75,7 @@ MIXED = {
 
 
 def alike(own: Ledger, family: Ledger, *steps: tuple[int, int]) -> None:
-    """Parameters, FLOPs, pointwise work and what is kept, path by path, in each step of so many keys and new tokens."""
+    """Check that parameters, FLOPs, pointwise work and states are equal by path, in each step (keys, new tokens)."""
     assert own.parameters(unfolded=True) == family.parameters(unfolded=True)
     for keys, tokens in steps:
         at = Workload(keys, tokens, 9, source=17, new_source=17 if tokens == keys else 0).axes()
@@ -100,16 +100,18 @@ PLAIN = {
     "delta_net": {"heads": 6, "key_dim": 10},
     "short_convolution": {},
 }
-BESIDE = {name: own for name, own in PLAIN.items() if name != "mamba"}
-"""Those that one model may have."""
-TWINS: dict[str, dict[str, Any]] = tomllib.loads(Path(tests.families.__file__).with_name("twins.toml").read_text())
-"""Families' small models, as custom models say them."""
-TWINS["deepseek_v3, absorbed"] = over(TWINS["deepseek_v3"], model__latent_attention="absorbed")
-TWINS["deepseek_v3, unpacked"] = over(TWINS["deepseek_v3"], model__latent_attention="unpacked")
+COMBINABLE = {name: own for name, own in PLAIN.items() if name != "mamba"}
+"""Mixers that one model may combine."""
+EQUIVALENTS: dict[str, dict[str, Any]] = tomllib.loads(
+    Path(tests.families.__file__).with_name("equivalents.toml").read_text()
+)
+"""Custom models that equal the small models of families."""
+EQUIVALENTS["deepseek_v3, absorbed"] = over(EQUIVALENTS["deepseek_v3"], model__latent_attention="absorbed")
+EQUIVALENTS["deepseek_v3, unpacked"] = over(EQUIVALENTS["deepseek_v3"], model__latent_attention="unpacked")
 
 
 def check_formula(own: LoadedModel, of: str, work: Workload) -> None:
-    """The printed total, as sympy reads it, with the sizes of the legend put in, is the count."""
+    """Check that the printed total, evaluated by sympy at the sizes of the legend, is the count."""
     sympy = pytest.importorskip("sympy")
     facts: dict[str, Any] = formula(own, Request(), of=of).models[0]  # type: ignore[arg-type]
     axis_names = {axis: sympy.Symbol(axis) for axis in facts["legend"]}

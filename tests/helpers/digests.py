@@ -31,12 +31,12 @@ def figures_of_device(file: Mapping[str, Any]) -> dict[str, Any]:
 def figures_of_preset(file: Mapping[str, Any]) -> Any:
     """All of a preset, at any depth without ELSEWHERE."""
 
-    def kept(value: Any) -> Any:
+    def figures(value: Any) -> Any:
         if isinstance(value, Mapping):
-            return {key: kept(inner) for key, inner in value.items() if key not in ELSEWHERE}
-        return [kept(inner) for inner in value] if isinstance(value, list) else value
+            return {key: figures(inner) for key, inner in value.items() if key not in ELSEWHERE}
+        return [figures(inner) for inner in value] if isinstance(value, list) else value
 
-    return kept(file)
+    return figures(file)
 
 
 def digest(figures: Any) -> str:
@@ -78,9 +78,9 @@ def write(reason: str) -> list[str]:
     text = HEAD
     for kind, by_reason in table.items():
         text += f"\n[{kind}]\n"
-        for said, files in by_reason.items():
+        for cause, files in by_reason.items():
             filled = textwrap.fill(" ".join(files), 120, break_on_hyphens=False)
-            text += f'{json.dumps(said, ensure_ascii=False)} = """\n{filled}\n"""\n'
+            text += f'{json.dumps(cause, ensure_ascii=False)} = """\n{filled}\n"""\n'
     FILE.write_text(text, encoding="utf-8")
     return changed
 

@@ -4,4 +4,4 @@ import tomllib
 from pathlib import Path
 
 FILE = Path(__file__).with_suffix(".toml")
-MODELS = {name: eval(f"({said})") for name, said in tomllib.loads(FILE.read_text(encoding="utf-8")).items()}
+MODELS = {name: eval(f"({text})") for name, text in tomllib.loads(FILE.read_text(encoding="utf-8")).items()}

@@ -43,7 +43,7 @@ SIZES: dict[str, dict[str, str]] = {
 
 
 def random_config(kind: str, rng: random.Random, mesh: Mesh) -> dict[str, Any]:
-    """A small config whose letters the mesh divides."""
+    """A small config whose axes the mesh divides."""
     kv, group = mesh.tp * rng.choice((1, 2)), rng.choice((1, 2))
     sizes = {"E": mesh.ep * rng.randint(2, 3), "A": 2, "F": mesh.tp * rng.randint(3, 9)}
     odd = rng.randint(1, mesh.tp - 1) if mesh.fsdp == 1 and mesh.tp > 1 else 0  # fsdp does not divide uneven rows again
@@ -74,7 +74,7 @@ def random_config(kind: str, rng: random.Random, mesh: Mesh) -> dict[str, Any]:
 def accounted(
     config: dict[str, Any], mesh: Mesh, batch: int, tokens: int, *, train: bool, bits: int = 32, **more: Any
 ) -> Counted:
-    """The account's collectives, call by call. Recomputation is part of the backward pass."""
+    """The collectives that tfacct counts, by call. Recomputation is part of the backward pass."""
     loaded = tfacct.load(config).loaded
     shares = routing_bits(loaded, mesh, bits, train=train)
     more = {"after": "gathered", "shares": shares, "modules": fused_modules(loaded), **more}
@@ -87,7 +87,7 @@ def accounted(
 
 
 def watched(found: Counted, when: str) -> Any:
-    """Counts the collectives that run inside."""
+    """Count the collectives that run inside."""
 
     def sent(_: str, kind: str, size: int) -> None:
         found.setdefault((when, kind), Counter())[size] += 1
@@ -96,17 +96,17 @@ def watched(found: Counted, when: str) -> Any:
 
 
 def exchanged(found: Counted, when: Callable[[], str]) -> Any:
-    """Counts what goes to experts and comes back; every rank sends this one what it sends itself."""
+    """Count the tokens sent to experts and back; every rank sends this one as much as it sends itself."""
 
-    def told(received: Any, sent: Any, group: Any) -> None:
+    def record(received: Any, sent: Any, group: Any) -> None:
         received.copy_(sent[:1].expand_as(sent))
         found.setdefault((when(), "all-to-all"), Counter())[sent.numel() * sent.element_size()] += 1
 
-    return patch("transformers.distributed.expert_parallel.all_to_all_single", told)
+    return patch("transformers.distributed.expert_parallel.all_to_all_single", record)
 
 
 def balanced(model: Any) -> None:
-    """Let every router deal the tokens out evenly, as all ranks do alike."""
+    """Make every router distribute tokens evenly, on all ranks alike."""
 
     def dealt(forward: Any, experts: int) -> Any:
         def run(*args: Any) -> Any:
@@ -121,7 +121,7 @@ def balanced(model: Any) -> None:
 
 
 def planned(model: Any, mesh: Mesh) -> None:
-    """Divide a model by transformers' own plans."""
+    """Shard a model by transformers' plans."""
     if model.config.model_type == "deepseek_v3":  # has V2's attention, which its own plan leaves whole
         from transformers import DeepseekV2Config
 
@@ -145,8 +145,8 @@ def planned(model: Any, mesh: Mesh) -> None:
         fsdp.fully_shard(block, mesh=ranks["fsdp"], ignored_params=apart)
 
 
-def witnessed(model: Any, mesh: Mesh, batch: int, tokens: int, *, train: bool) -> tuple[Counted, int]:
-    """Collectives, and the elements that rank 0 stores, the fullest one."""
+def observed(model: Any, mesh: Mesh, batch: int, tokens: int, *, train: bool) -> tuple[Counted, int]:
+    """Collectives, and the elements that rank 0 stores, which has the most."""
     found: Counted = {}
     when = "forward"
     if getattr(model, "_can_set_experts_implementation", lambda: False)():

@@ -41,7 +41,7 @@ def by_call(lines: Iterable[Any]) -> Counted:
 def accounted(
     config: dict[str, Any], mesh: Mesh, batch: int, tokens: int, train: bool, recomputed: Recomputed | None = None
 ) -> Counted:
-    """The account's collectives, call by call."""
+    """The collectives that tfacct counts, by call."""
     ledger, at = tfacct.load(config).loaded.ledger, Workload(tokens, tokens, batch).axes()
     return by_call(collectives(ledger, mesh, at, 32, train=train, recomputed=recomputed))
 
@@ -73,7 +73,7 @@ def sharded(model: Any, mesh: Mesh) -> None:
 
 
 def watched(found: Counted, when: str) -> Any:
-    """Counts the collectives that run inside."""
+    """Count the collectives that run inside."""
 
     def sent(namespace: str, kind: str, size: int) -> None:
         over = "fsdp" if namespace == "c10d" else "tp"
@@ -82,8 +82,8 @@ def watched(found: Counted, when: str) -> Any:
     return torch_ranks.watching(KINDS, sent)
 
 
-def witnessed(model: Any, mesh: Mesh, batch: int, tokens: int) -> Counted:
-    """What torch calls in a forward and a backward pass, and where it sums what it leaves unsummed."""
+def observed(model: Any, mesh: Mesh, batch: int, tokens: int) -> Counted:
+    """Collectives of torch in a forward and a backward pass, with the sums of gradients that it leaves partial."""
     found: Counted = {}
     with fake_ranks(mesh.ranks):
         sharded(model, mesh)
@@ -100,7 +100,7 @@ def witnessed(model: Any, mesh: Mesh, batch: int, tokens: int) -> Counted:
 
 
 def random_config(kind: str, rng: random.Random, mesh: Mesh) -> dict[str, Any]:
-    """A small config whose letters the mesh divides."""
+    """A small config whose axes the mesh divides."""
     kv, group = mesh.tp * rng.choice((1, 2)), rng.choice((1, 2, 3))
     if kind == "gpt2":
         heads = mesh.fsdp * rng.randint(1, 3)  # what is fused there is divided without padding; tables are padded

@@ -1,7 +1,7 @@
 """One rank of several that share a sequence: `python -m tests.helpers.gloo_context RANK RANKS STORE JOB`.
 
-Attention of a rank's tokens beside that of one process. The ring is torch's own; gathered keys and divided heads are
-written out here.
+Compares attention of a rank's tokens with that of one process. The ring is torch's; gathered keys and sharded heads
+are written here.
 """
 
 import json
@@ -81,7 +81,7 @@ def gather(q: Any, k: Any, v: Any, slope: Callable[[Any], Any], seen: Any) -> An
 
 
 def heads(q: Any, k: Any, v: Any, slope: Callable[[Any], Any], causal: bool) -> Any:
-    """Heads of all tokens in place of all heads of some."""
+    """Exchange all heads of some tokens for some heads of all tokens."""
     group, ranks = dist.group.WORLD, dist.get_world_size()
 
     def moved(one: Any, cut: int, joined: int) -> Any:
@@ -100,7 +100,7 @@ def heads(q: Any, k: Any, v: Any, slope: Callable[[Any], Any], causal: bool) -> 
 
 
 def attended(job: dict[str, Any], rank: int, ranks: int, sent: Callable[[str, str, int], None]) -> list[Any]:
-    """The attention of a rank's tokens and its gradients; `sent` is told pass, kind and bytes of each collective."""
+    """The attention of a rank's tokens and its gradients; `sent` gets pass, kind and bytes of each collective."""
     method, tokens, causal = job["method"], job["tokens"], job["causal"]
     torch.manual_seed(0)
     whole = [torch.randn(job["batch"], count, tokens, 4) for count in (job["heads"], job["kv"], job["kv"])]
@@ -111,10 +111,10 @@ def attended(job: dict[str, Any], rank: int, ranks: int, sent: Callable[[str, st
         return 2 * out
 
     def watched(when: str) -> Any:
-        def told(_: str, kind: str, size: int) -> None:
+        def record(_: str, kind: str, size: int) -> None:
             sent(when, "send" if method == "ring" else kind, size)
 
-        return torch_ranks.watching(KINDS, told)
+        return torch_ranks.watching(KINDS, record)
 
     with watched("forward"):
         if method == "gather":

@@ -13,7 +13,7 @@ torch = lazy("torch")
 
 
 def main(rank: int, job: dict[str, Any]) -> None:
-    """Run a step of a divided model beside the whole one; print what was sent, and how far the two are apart."""
+    """Run a step of the sharded and of the whole model; print the bytes sent, and the difference of the results."""
     mesh = Mesh(**job["mesh"])
     torch.manual_seed(0)
     whole = built(job["config"])

@@ -16,8 +16,7 @@ schedules = lazy("torch.distributed.pipelining.schedules")
 
 
 def main(rank: int, job: dict[str, Any]) -> None:
-    """Run a step of torch's schedule beside the whole model; print what was sent, and how far the gradients are
-    apart."""
+    """Run a step of torch's schedule and of the whole model; print the bytes sent, and the difference of gradients."""
     mesh, config = Mesh(**job["mesh"]), job["config"]
     torch.manual_seed(0)
     whole = built(config)

@@ -47,7 +47,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class Server(ThreadingHTTPServer):
-    """A host, what was asked of it, and the event of its end."""
+    """A host, the requests to it, and an event that closes it."""
 
     daemon_threads = True
     handler: type[Handler]
@@ -62,7 +62,7 @@ class Server(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Whoever gave up waiting, or has enough, is no matter."""
+        """Ignore clients that closed the connection."""
 
 
 @contextlib.contextmanager
@@ -78,10 +78,10 @@ def serving(server: Any) -> Iterator[Any]:
 
 
 def environment_of(server: Server, folder: Path) -> dict[str, str]:
-    """No proxy, no token, no cache but its own; a hub that does not answer is not waited for long."""
+    """No proxy, no token, its own cache, and a short timeout for a hub that does not answer."""
     (folder / "work").mkdir()
-    kept = {k: v for k, v in os.environ.items() if not k.upper().startswith("HF_") and "proxy" not in k.lower()}
-    return kept | {
+    others = {k: v for k, v in os.environ.items() if not k.upper().startswith("HF_") and "proxy" not in k.lower()}
+    return others | {
         "HF_ENDPOINT": server.url,
         "HF_HOME": str(folder / "home"),
         "HF_HUB_ETAG_TIMEOUT": "2",

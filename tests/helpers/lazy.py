@@ -8,7 +8,7 @@ import pytest
 
 
 class Lazy:
-    """Stands for a module that is imported when a name in it is first read or set."""
+    """A module that is imported when a name in it is first read or set."""
 
     __slots__ = ("_module",)
 

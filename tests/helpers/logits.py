@@ -62,20 +62,20 @@ def ours(about: LoadedModel, stranger, *, fused: bool = False) -> model.Decoder:
         for path, parameter in built.named_parameters():
             number = "".join(re.findall(r"blocks\.(\d+)\.", path))
             *words, tensor = path.split(".")
-            held = paths.looked_up(tensors, path)
-            if held is not None and (parameter.dim() < 3 or ".experts." not in path):
+            found = paths.looked_up(tensors, path)
+            if found is not None and (parameter.dim() < 3 or ".experts." not in path):
                 # a convolution's matrix has an axis of 1 there
-                source = stranger.get_parameter(held)
+                source = stranger.get_parameter(found)
                 if re.sub(r"\.\d+\.", ".*.", path).removesuffix(".weight") in about.config.transposed_weights:
                     source = source.flatten(1).T  # XLNet's class keeps its matrices by inputs, then heads
                 if source.numel() > parameter.numel():  # q, k and v of a pooler
-                    start = taken.get(held, 0)
-                    taken[held] = start + len(parameter)
+                    start = taken.get(found, 0)
+                    taken[found] = start + len(parameter)
                     source = source[start : start + len(parameter)]
                 parameter.copy_(source.reshape(parameter.shape))
                 continue
-            if held is not None:  # a bank of experts
-                source = stranger.get_parameter(held)
+            if found is not None:  # a bank of experts
+                source = stranger.get_parameter(found)
                 if source.dim() == 2:  # DBRX's, the rows of all experts in one matrix, which are the last one's inputs
                     each = source.unflatten(0, (len(parameter), -1))
                     parameter.copy_(each if words[-1] == "down_proj" else each.transpose(1, 2))
@@ -106,7 +106,7 @@ def ours(about: LoadedModel, stranger, *, fused: bool = False) -> model.Decoder:
 
 def by_head(about: LoadedModel, block: Block) -> dict:
     """How to take a projection out of a matrix that holds several head by head: q, k and v of each head together, the
-    query heads of a key head before it, or each head's key beside its value."""
+    query heads of a key head before it, or each head's key next to its value."""
     attn, delta = block.attention, block.find(DeltaNet)
     if (lightning := block.find(LightningAttention)) is not None:
         own = (lightning.heads, 3, lightning.head_dim)
@@ -123,7 +123,7 @@ def by_head(about: LoadedModel, block: Block) -> dict:
         }
     if isinstance(attn, LatentAttention):
         heads = (attn.heads, attn.nope_dim + attn.value_dim)
-        queries = (attn.heads, attn.query + attn.value_dim)  # each beside its gate, made of a pair
+        queries = (attn.heads, attn.query + attn.value_dim)  # each next to its gate, made of a pair
         pair = {
             "q_b_proj": lambda both: both.unflatten(0, queries)[:, : attn.query],
             "gate_proj": lambda both: both.unflatten(0, queries)[:, attn.query :],
@@ -170,7 +170,7 @@ def gap(mine, other) -> float:
 
 
 def exact_angles(about: LoadedModel, stranger) -> None:
-    """The class computes the same angles, in float32: put them there in float64."""
+    """Replace the class's float32 angles by float64 ones."""
     if hasattr(stranger.base_model, "pos_encoding"):  # CTRL's sines and cosines
         made = sys.modules[type(stranger).__module__].positional_encoding
         stranger.base_model.pos_encoding = made(about.context, about.architecture.embed.hidden, torch.float64)
@@ -180,7 +180,7 @@ def exact_angles(about: LoadedModel, stranger) -> None:
             continue
         exact = rotary.frequencies(attn.rotary, attn.head_dim if attn.rope_dim is None else attn.rope_dim)
         axes = 1 if attn.rotary.tiles is None else attn.rotary.axes
-        exact = exact[: len(exact) // axes]  # frames, rows and columns turn alike
+        exact = exact[: len(exact) // axes]  # frames, rows and columns have equal angles
         for path, buffer in list(stranger.named_buffers()):
             at, _, name = path.rpartition(".")
             several = hasattr(getattr(stranger, "model", None), "rotary_embs")  # of bases, as Granite's with windows
@@ -192,11 +192,11 @@ def exact_angles(about: LoadedModel, stranger) -> None:
             if name in ("inv_freq", *names):  # Gemma 3 has angles of two bases
                 assert gap(exact, buffer) < 1e-6
                 setattr(stranger.get_submodule(path.rpartition(".")[0]), name, exact)
-            if name == "freqs_ci":  # Llama 4's encoder keeps them turned
+            if name == "freqs_ci":  # Llama 4's encoder stores complex rotations
                 holder = stranger.get_submodule(path.rpartition(".")[0])
                 holder.freqs_ci = holder._compute_freqs_ci(holder.config)
-            if name == "embed_positions":  # GPT-J keeps the sines and cosines of its angles
+            if name == "embed_positions":  # GPT-J stores sines and cosines
                 turns = torch.arange(len(buffer), dtype=torch.float64)[:, None] * exact
-                kept = torch.cat((turns.sin(), turns.cos()), dim=1)
-                assert gap(kept, buffer) < 1e-5
-                setattr(stranger.get_submodule(path.rpartition(".")[0]), name, kept)
+                exact_table = torch.cat((turns.sin(), turns.cos()), dim=1)
+                assert gap(exact_table, buffer) < 1e-5
+                setattr(stranger.get_submodule(path.rpartition(".")[0]), name, exact_table)

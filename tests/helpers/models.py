@@ -45,9 +45,8 @@ def kind(name: str) -> frozenset[object]:
 
 
 def kind_of(ours: LoadedModel) -> frozenset[object]:
-    """What sort of model it is, trait by trait: each sort of block that it has (its order, and its parts, windowed or
-    not, latent attention in which form), what it reads and gives, its sides, whether the head is tied. Sizes, biases
-    and kinds of norm are no traits."""
+    """The traits of a model: its kinds of layers (order, parts, windows, MLA mode), its inputs and outputs, its sides,
+    and whether the head is tied. Sizes, biases and kinds of norm are no traits."""
     blocks = {
         (stack.block.order, *(_sort(sublayer.part) for sublayer in stack.block.sublayers))
         for stack in ours.architecture.every_stack
@@ -69,8 +68,8 @@ def _sort(part: Part) -> tuple[object, ...]:
 
 
 def by_kind(names: Iterable[str], of: Callable[[str], frozenset[object]] = kind) -> list[Any]:
-    """The shapes, or presets, for a test in which only the kind matters: as few as have every trait between them, and
-    the others behind `-m slow`. Shapes that take any number of tokens go before others with as many."""
+    """Shapes or presets for a test in which only the kind matters: as few as together have every trait; the others are
+    slow. Shapes that take any number of tokens are preferred."""
     if ASKED:
         return [pytest.param(name, id=name) for name in names if family_of(name) in ASKED or name in presets_asked()]
     names, asked = [*names], set[str]()
@@ -84,7 +83,7 @@ def by_kind(names: Iterable[str], of: Callable[[str], frozenset[object]] = kind)
 
 
 def every_other(shapes: Iterable[Any], questions: Sequence[object]) -> list[Any]:
-    """Each shape with each question: one of the questions in turn, the rest behind `-m slow`."""
+    """Each shape with one of the questions in turn; the other pairs are slow."""
     params = []
     for number, shape in enumerate(shapes):
         for turn, question in enumerate(questions):
@@ -94,8 +93,8 @@ def every_other(shapes: Iterable[Any], questions: Sequence[object]) -> list[Any]
 
 
 def every_step(works: Iterable[str], alone: str, reading: str) -> list[Any]:
-    """Each shape with each step: of the shapes that `by_kind` asks all, of the others one, `alone` or, with a source,
-    `reading`; the rest behind `-m slow`."""
+    """All steps of the shapes that `by_kind` selects; of the others the step `alone` or, with a source, `reading`. The
+    rest is slow."""
     first = {param.id for param in by_kind(sorted(SHAPES)) if not param.marks}
     params = []
     for name in sorted(SHAPES):
@@ -112,7 +111,7 @@ def headed() -> list[str]:
 
 
 def of_family(question: str, family: str) -> str:
-    """A metric or an equation about attention, asked of a family that has it not: of what it has instead."""
+    """A metric or an equation about attention, or for a family without it, about what it has instead."""
     for attention, instead in FACTS[family].INSTEAD.items():
         question = question.replace(attention, instead)
     return question
@@ -123,24 +122,24 @@ SOURCE = 17
 
 
 def alone(family: str) -> bool:
-    """True of a family whose models are encoders alone: they keep nothing between steps."""
+    """True for a family of encoders, which have no cache."""
     return not tiny(family).has_cache
 
 
 def rounded(ours: LoadedModel, tokens: int) -> int:
-    """As many tokens, or a few more: a multiple of the patches that are taken together."""
-    beside = ours.ledger.learned_tokens
-    return rounded_up(tokens - beside, ours.ledger.together) * ours.ledger.together + beside
+    """At least as many tokens, as a multiple of the patches that are merged."""
+    learned = ours.ledger.learned_tokens
+    return rounded_up(tokens - learned, ours.ledger.together) * ours.ledger.together + learned
 
 
 def context(ours: LoadedModel, tokens: int) -> int:
-    """As many tokens, or a few more, as a context that can be asked for: of an image encoder, that of its images."""
+    """The smallest possible context of at least so many tokens; for an image encoder, that of its images."""
     return rounded(ours, tokens) if takes_context(ours, rounded(ours, tokens)) else ours.context
 
 
 def asked(ours: LoadedModel, work: Workload, source: int = SOURCE) -> Workload:
-    """The workload as a model can be asked for it: an encoder alone takes all tokens at once, of an
-    image at least one patch, and a source is read in the first step, all that there is where the class wants it so."""
+    """The workload as the model takes it: an encoder takes all tokens at once, at least one patch of an image, and a
+    source is read in the first step, whole if the class requires it."""
     if not ours.has_cache:
         tokens = max(work.tokens, 1 + (getattr(ours.architecture.embed, "front", None) or 0))
         tokens = rounded(ours, tokens)
@@ -153,7 +152,7 @@ def asked(ours: LoadedModel, work: Workload, source: int = SOURCE) -> Workload:
 
 
 def ran(line: Matmul, axes: Axes) -> Any:
-    """A line of products as the reference's modules would write it down."""
+    """A matmul line as the modules of the reference model record it."""
     dims = line.dims(axes)
     left, right, out = line.operands(axes)
     return counting.Ran(dims.m, dims.k, dims.n, dims.times, left, right, out)

@@ -25,7 +25,7 @@ NOT_BUILT |= {"Keye", "KeyeVL1_5", "modernvbert"}
 """Two need a library for their towers, another's tower has no sizes that build by default; Kimi-VL, dots.ocr and Keye
 have classes of their own files only; ModernVBERT is an encoder; the others keep the language model's fields among those
 of the whole."""
-BESIDE: Mapping[str, Mapping[str, Any]] = {
+OTHER_FIELDS: Mapping[str, Mapping[str, Any]] = {
     "emu3": {"vocabulary_map": {"<image>": 3, "<|extra_200|>": 4}},
     "fun_asr_nano": {
         "adaptor_config": {
@@ -36,9 +36,9 @@ BESIDE: Mapping[str, Mapping[str, Any]] = {
     "granite4_vision": {"deepstack_layer_map": [[-1, 0]], "downsample_rate": "1/2"},
     "granite_docling": {"vision_config": {"out_hidden_size": TINY["granite"]["hidden_size"]}},
 }
-"""What a whole's class needs beside a tiny language model to be built."""
+"""Fields that the full model's class needs next to a tiny language model."""
 QWEN_VL = {**TINY["qwen2"], "hidden_size": 40, "head_dim": 4}
-"""Heads that share the hidden size, as its class wants them."""
+"""Heads of size hidden_size / heads, as its class requires."""
 GLM4V = {**TINY["glm4"], "hidden_size": 6 * TINY["glm4"]["head_dim"], "num_attention_heads": 6}
 
 
@@ -50,17 +50,17 @@ def text_of(whole: str) -> dict[str, Any]:
     without = ("model_type", "latent_attention", TIED, "use_sliding_window", "sliding_window", "layer_types")
     tiny = GLM4V if text == "glm4v_text" else tiny
     without += tuple(TEXT_MODELS[text].fixed) if text in TEXT_MODELS else ()
-    kept = {name: value for name, value in tiny.items() if name not in without or family == "cohere2"}
+    fields = {name: value for name, value in tiny.items() if name not in without or family == "cohere2"}
     layers: dict[str, Any] = {} if family == "nemotron_h" else {"num_hidden_layers": 1}
-    if layers:  # lists have an entry for each, and one layer has nobody to borrow from
+    if layers:  # lists have an entry per layer, and a single layer borrows no keys
         count = tiny["num_hidden_layers"]
-        layers |= {key: one[:1] for key, one in kept.items() if isinstance(one, list) and len(one) == count}
-        layers |= {"num_kv_shared_layers": 0} if "num_kv_shared_layers" in kept else {}
-    return {**kept, "pad_token_id": 0, **layers, **({} if text in TEXT_MODELS else {"model_type": text})}
+        layers |= {key: one[:1] for key, one in fields.items() if isinstance(one, list) and len(one) == count}
+        layers |= {"num_kv_shared_layers": 0} if "num_kv_shared_layers" in fields else {}
+    return {**fields, "pad_token_id": 0, **layers, **({} if text in TEXT_MODELS else {"model_type": text})}
 
 
 def built(raw: Mapping[str, Any]) -> Any:
-    """The whole's class, on meta."""
+    """The full model's class, on meta."""
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
     fields = deepcopy({name: value for name, value in raw.items() if name != "model_type"})  # classes write into them
@@ -75,7 +75,7 @@ def built(raw: Mapping[str, Any]) -> Any:
 
 
 def theirs(raw: Mapping[str, Any]) -> dict[str, int]:
-    """Parameters of the language model in the whole's class, under the names of its own class."""
+    """Parameters of the language model in the full model's class, by the names of its own class."""
     counted = {}
     for path, parameter in built(raw).named_parameters():
         for prefix, own in (("model.language_model.", "model."), ("model.text_model.", "model."), ("lm_head.",) * 2):
@@ -93,21 +93,21 @@ def agree(raw: Mapping[str, Any]) -> None:
     assert renamed(ours.ledger.parameters(unfolded=True), table, tensors) == theirs(raw)
 
 
-def whole_of(whole: str, said: Mapping[str, Any], of_text: Mapping[str, Any]) -> dict[str, Any]:
-    return {"model_type": whole, "text_config": {**text_of(whole), **of_text}, **BESIDE.get(whole, {}), **said}
+def whole_of(whole: str, fields: Mapping[str, Any], of_text: Mapping[str, Any]) -> dict[str, Any]:
+    return {"model_type": whole, "text_config": {**text_of(whole), **of_text}, **OTHER_FIELDS.get(whole, {}), **fields}
 
 
 def of_head(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Sizes of the head, where the class takes them from the whole."""
+    """Sizes of the head, if the class takes them from the full config."""
     return {size: raw["text_config"][size] for size in COMPOSITES[raw["model_type"]].head}
 
 
 def _files_agree(whole: str, path: Path) -> None:
-    """What the class would save, by its headers alone: the numbers would be hundreds of megabytes."""
+    """Compare the headers of the files that the class would save: the values would take hundreds of megabytes."""
     raw = whole_of(whole, {}, {})
     model = built({**raw, **of_head(raw)})
-    kept = {name: one for name, one in model.state_dict().items() if name not in model.all_tied_weights_keys}
-    tensors = core_model_loading.revert_weight_conversion(model, kept).items()
+    untied = {name: one for name, one in model.state_dict().items() if name not in model.all_tied_weights_keys}
+    tensors = core_model_loading.revert_weight_conversion(model, untied).items()
     written(
         path / "model.safetensors",
         {name: ("F32" if one.is_floating_point() else "I64", tuple(one.shape)) for name, one in tensors},

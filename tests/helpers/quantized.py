@@ -28,9 +28,9 @@ for name, config in FIVE.items():
 del FIVE["phi3"]["head_dim"], FIVE["starcoder2"]["head_dim"]
 
 
-def weighed(config: dict[str, Any], said: dict[str, Any]) -> int:
-    """Bytes of the weights as the config says."""
-    return int(load({**config, "quantization_config": said}).memory().models[0]["weights_bytes"])
+def weighed(config: dict[str, Any], quantization: dict[str, Any]) -> int:
+    """Bytes of the weights with a quantization_config."""
+    return int(load({**config, "quantization_config": quantization}).memory().models[0]["weights_bytes"])
 
 
 def built(config: dict[str, Any]) -> torch.nn.Module:
@@ -67,8 +67,8 @@ SCHEMES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "mxfp4": ("mxfp4-pack-quantized", {"weights": {**NVFP4, "strategy": "group", "group_size": 32}}),
     "nvfp4": ("nvfp4-pack-quantized", {"weights": NVFP4}),
-    "nvfp4, its scales said": ("nvfp4-pack-quantized", {"weights": {**NVFP4, "scale_dtype": "torch.float8_e4m3fn"}}),
-    "mxfp4, its scales said": ("mxfp4-pack-quantized", {"weights": MX}),
+    "nvfp4, scale dtype": ("nvfp4-pack-quantized", {"weights": {**NVFP4, "scale_dtype": "torch.float8_e4m3fn"}}),
+    "mxfp4, scale dtype": ("mxfp4-pack-quantized", {"weights": MX}),
     "mxfp6 blocks": ("mxfp6-pack-quantized", {"weights": {**MX, "num_bits": 6}}),
     "mxfp8 blocks": ("mxfp8-quantized", {"weights": {**MX, "num_bits": 8}}),
     "nvfp4a4": ("nvfp4-pack-quantized", {"weights": NVFP4, "input_activations": {**NVFP4, "dynamic": "local"}}),

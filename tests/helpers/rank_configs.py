@@ -27,7 +27,7 @@ SOME = ("llama-3.1-70b", "gpt2", "mixtral-8x7b", "deepseek-v2-lite", "qwen3-30b-
 
 
 def even(loaded: LoadedModel, mesh: Mesh) -> bool:
-    """Whether a mesh divides a model, and every one of its letters evenly."""
+    """True if a mesh divides a model, and each of its axes evenly."""
     try:
         check_mesh(loaded, mesh)
         check(loaded.ledger, mesh, {})

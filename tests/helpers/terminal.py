@@ -10,7 +10,7 @@ from tfacct.cli import main
 
 
 def through(encoding: str, *arguments: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """What a command writes into a stream of that encoding, decoded again."""
+    """Output of a command into a stream of that encoding, decoded."""
     raw = io.BytesIO()
     out = io.TextIOWrapper(raw, encoding=encoding, errors="strict", newline="")
     monkeypatch.setenv("COLUMNS", "80")

@@ -1,4 +1,4 @@
-"""Ranks of a parallel layout as torch runs them, in a process group that sends nothing: what they hold."""
+"""Memory of ranks of a parallel layout as torch runs them, in a process group that sends nothing."""
 
 import warnings
 import weakref
@@ -106,7 +106,7 @@ def decoder(config: dict[str, Any], *, fp32_weights: bool = False, recompute: bo
 
 
 def live_bytes() -> Any:
-    """What counts the bytes alive on a rank, after every operation on its own tensors."""
+    """A counter of live bytes on a rank after every operation on its own tensors."""
 
     class Alive(tracker.LiveBytes):
         def __torch_dispatch__(self, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

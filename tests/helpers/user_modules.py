@@ -99,9 +99,9 @@ class Layer(nn.Module):
         self.attention_norm, self.ffn_norm = Norm(d), Norm(d)
 
     def forward(self, x: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        more, kept = self.attention(self.attention_norm(x))
+        more, cached = self.attention(self.attention_norm(x))
         x = x + more
-        return x + self.feed_forward(self.ffn_norm(x)), kept
+        return x + self.feed_forward(self.ffn_norm(x)), cached
 
 
 class Llama(nn.Module):
@@ -116,8 +116,8 @@ class Llama(nn.Module):
     def forward(self, tokens: Tensor) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
         x, cache = self.tok_embeddings(tokens), []
         for layer in self.layers:
-            x, kept = layer(x)
-            cache.append(kept)
+            x, cached = layer(x)
+            cache.append(cached)
         return self.output(self.norm(x)), cache
 
 

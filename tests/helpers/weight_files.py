@@ -12,8 +12,8 @@ LLAMA_70B = PUBLISHED["llama-3.1-70b"]
 def folder(at: Path, config: dict[str, Any], **others: object) -> Path:
     """A model's folder: its config.json, and other files by their names without `.json`."""
     at.mkdir(exist_ok=True)
-    for name, said in {"config": config, **others}.items():
-        (at / f"{name}.json").write_text(json.dumps(said))
+    for name, content in {"config": config, **others}.items():
+        (at / f"{name}.json").write_text(json.dumps(content))
     return at
 
 

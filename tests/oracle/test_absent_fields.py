@@ -58,7 +58,7 @@ def class_config(family: str, fields: Mapping[str, Any]) -> Any:
 
 
 def by_default(family: str) -> dict[str, Any]:
-    """What a config of the family must say, with the class's sizes: everything else is absent."""
+    """Required fields of a config of the family, with the class's sizes."""
     made, own = class_config(family, {}), families.config_class(family)
     given = {**TINY[family], **FACTS[family].REQUIRED}
     needed = [name for name, field in own.model_fields.items() if field.is_required()]
@@ -171,10 +171,10 @@ def test_each_field_absent_null_or_odd_counts_as_in_the_class(family: str, base:
     switches = {name: value for name, value in made.to_dict().items() if isinstance(value, bool)}
     known = own.attribute_map.keys() | fields_of_every_class()
     unread = {name: value for name, value in switches.items() if name not in known}
-    said = {name: raw[name] for name in own.model_fields if name in raw}
+    given = {name: raw[name] for name in own.model_fields if name in raw}
     if not own.hf_model_type:
         unread |= {alias: attribute(made, name) for alias, name in type(made).attribute_map.items()}
-    fields = {**dict.fromkeys(own.ignored_fields, False), **unread, **sizes, **said, **dict.fromkeys(own.sums, 3)}
+    fields = {**dict.fromkeys(own.ignored_fields, False), **unread, **sizes, **given, **dict.fromkeys(own.sums, 3)}
     assert [
         found for config in around(raw, as_written(own, fields)) if (found := counted_as_in_the_class(config))
     ] == []
@@ -187,7 +187,7 @@ def test_each_field_absent_null_or_odd_counts_as_in_the_class(family: str, base:
         *(("smollm3", "num_key_value_heads"), ("esmc", "head_dim"), ("apertus", "num_key_value_heads")),
     ],
 )
-def test_null_is_what_the_class_makes_of_it(family: str, field: str) -> None:
+def test_null_means_the_same_as_in_the_class(family: str, field: str) -> None:
     """Sizes that null follows from may be absent themselves. Gemma's: no layer has sizes of its own."""
     for raw in ({**TINY[family], field: None}, {**shallow(family), field: None}):
         assert load_model("mine", raw).ledger.parameters()
@@ -195,15 +195,15 @@ def test_null_is_what_the_class_makes_of_it(family: str, field: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("family", "said"),
+    ("family", "fields"),
     [
         *((family, {"qk_head_dim": 12}) for family in ("longcat_flash", "deepseek_v3")),
         *(("longcat_flash", {"num_hidden_layers": layers}) for layers in (2, 4, None)),
         *(("glm4_moe_lite", {"head_dim": TINY["glm4_moe_lite"]["qk_rope_head_dim"]}), ("mt5", {"is_gated_act": True})),
     ],
 )
-def test_a_field_that_repeats_others_changes_nothing(family: str, said: dict[str, Any]) -> None:
-    plain, ours = load_model("mine", TINY[family]), load_model("mine", {**TINY[family], **said})
+def test_a_field_that_repeats_others_changes_nothing(family: str, fields: dict[str, Any]) -> None:
+    plain, ours = load_model("mine", TINY[family]), load_model("mine", {**TINY[family], **fields})
     assert ours.ledger.parameters() == plain.ledger.parameters() and ours.unknown == ()
 
 
@@ -221,7 +221,7 @@ NULLS = (
 
 
 @pytest.mark.parametrize(("whole", "field"), NULLS)
-def test_null_in_a_text_config_is_what_the_class_makes_of_it(whole: str, field: str) -> None:
+def test_null_in_a_text_config_means_the_same_as_in_the_class(whole: str, field: str) -> None:
     """It is not the same as an absent field: the class fills in its default for that one alone."""
     agree(whole_of(whole, {}, {field: None}))
 
@@ -258,7 +258,7 @@ def test_null_in_a_text_config_that_the_class_cannot_be_built_with_is_refused(wh
     [(family, field) for field, types in NO_NULLS.items() for family in sorted(types) if family in FAMILIES],
 )
 def test_null_that_the_class_cannot_be_built_with_is_refused(family: str, field: str) -> None:
-    """The class reads such a field as it is given; absent, another size stands for it."""
+    """The class reads such a field as it is; if it is absent, another size replaces it."""
     raw = {**TINY[family], field: None}
     with pytest.raises(ConfigError, match=f"{field} is null, which the class of {family} does not accept"):
         load_model("mine", raw)

@@ -55,7 +55,7 @@ def test_lists_of_weights_are_paired_and_fvcore_counts_their_einsums_exactly() -
 
 
 def test_layers_without_modules_are_not_called_empty() -> None:
-    """6 key/value heads in place of 2: its matmuls run in no module of a layer, so no layer has 0 FLOPs."""
+    """6 key/value heads instead of 2: its matmuls run in no module of a layer, so no layer has 0 FLOPs."""
     report = tfacct.check(partial(own.Listed, kv=6), LLAMA, tokens=9)
     found = [(one["path"], one["in_code"], one["in_config"]) for one in report.differences]
     assert found == [(f"blocks.0.attn.{part}_proj", 3 * 48 * 60, 3 * 48 * 20) for part in "kv"]
@@ -76,7 +76,7 @@ def test_a_module_without_a_result_is_counted_once() -> None:
 
 @pytest.mark.parametrize("made", [lambda: own.Llama, lambda: own.Llama()])
 def test_fvcore_is_asked_too(made: Callable[[], Any]) -> None:
-    """Built on meta, or with numbers: another counter's total stands beside torch's, and must be the same."""
+    """On meta, and with numbers: fvcore's total is compared with torch's."""
     report = tfacct.check(made(), LLAMA, tokens=9)
     assert (report.code_fvcore_flops, report.fvcore_reason) == (LLAMA_FLOPS, None)
     assert "FLOPs, as fvcore counts them" in str(report)
@@ -91,7 +91,7 @@ def test_a_difference_between_the_counters_is_one(monkeypatch: pytest.MonkeyPatc
     )
 
 
-def test_what_fvcore_skips_is_said_by_name() -> None:
+def test_what_fvcore_skips_is_named() -> None:
     class Vectors(own.GPT):  # type: ignore[misc, valid-type]
         """A product of a matrix and a vector, which fvcore does not count."""
 
@@ -105,7 +105,7 @@ def test_what_fvcore_skips_is_said_by_name() -> None:
     assert "Not counted by fvcore: it has no rule for aten::mv." in report.notes
 
 
-def test_what_torch_declares_pointwise_is_no_product() -> None:
+def test_pointwise_operators_of_torch_are_no_matmul() -> None:
     """fvcore has no rule for a reciprocal."""
 
     class Scaled(own.GPT):  # type: ignore[misc, valid-type]
@@ -178,7 +178,7 @@ def test_a_planted_mistake_is_named(module: Any, config: dict[str, Any], first: 
     assert report.answer.startswith(f"First difference: {first}")
     by_unit = [one for one in report.differences if one["unit"] == "parameters"]
     apart = sum(one["in_code"] - one["in_config"] for one in by_unit)
-    assert apart == report.code_params - report.total_params  # no difference is left unsaid, and none said twice
+    assert apart == report.code_params - report.total_params  # each difference is reported once
 
 
 def test_norms_by_any_name_are_paired_by_shape_and_position() -> None:
@@ -212,12 +212,12 @@ def opaque(kv: int) -> Any:
 
 @pytest.mark.parametrize(("kv", "wanted"), [(2, 2), (2, 1), (6, 3)])
 def test_keys_are_not_taken_for_keys_and_values_in_one(kv: int, wanted: int) -> None:
-    """Twice the heads of the config: one product has as many rows as its keys and values together."""
+    """With twice the heads of the config, a matmul has as many rows as its keys and values together."""
     config = {**LLAMA, "head_dim": 8, "num_key_value_heads": wanted}
     report = tfacct.check(lambda: opaque(kv), config, tokens=9)
     wide = f"{8 * kv} wide in the code, {8 * wanted} in the config"
-    said = [(one["path"], one["difference"]) for one in report.differences if one["unit"] == "parameters"]
-    assert said == [(f"blocks.0.attn.{name}", wide) for name in ("k_proj", "v_proj") if kv != wanted]
+    found = [(one["path"], one["difference"]) for one in report.differences if one["unit"] == "parameters"]
+    assert found == [(f"blocks.0.attn.{name}", wide) for name in ("k_proj", "v_proj") if kv != wanted]
     assert report.agrees is (kv == wanted)
 
 
@@ -308,14 +308,14 @@ def test_matrix_times_vector_is_counted() -> None:
 
 
 def test_a_file_that_cannot_be_imported_says_why(run: Run, tmp_path: Path) -> None:
-    for text, said in {
+    for text, message in {
         "import no_such_package_here": "it imports no_such_package_here, which is not installed",
         "def broken(:": "cannot be imported: it raised SyntaxError",
         "x = 1 / 0": "cannot be imported: it raised ZeroDivisionError: division by zero (mine.py, line 1)",
     }.items():
         (tmp_path / "mine.py").write_text(text)
         ran = run("check", f"{tmp_path / 'mine.py'}:build", "--config", "gpt2")
-        assert ran.code == 2 and said in ran.err_line, ran.err
+        assert ran.code == 2 and message in ran.err_line, ran.err
 
 
 def test_a_factory_may_bring_its_inputs_and_python_may_give_them() -> None:
@@ -374,7 +374,7 @@ def test_a_map_says_which_tensor_is_which(run: Run, tmp_path: Path) -> None:
     assert (
         "blocks.0.mlp.up_proj.bias: 48 wide in the code, 190 in the config" in run(*asked, "--map", str(pairs)).out_line
     )
-    for line, said in {
+    for line, message in {
         '"body.tik.weight" = "embed.weight"': "did you mean body.tok.weight",
         '"body.tok.weight" = "embd.weight"': "did you mean embed.weight",
         '"body.tok.weight" = 3': "must be a tensor path",
@@ -383,12 +383,12 @@ def test_a_map_says_which_tensor_is_which(run: Run, tmp_path: Path) -> None:
     }.items():
         pairs.write_text(line)
         ran = run(*asked, "--map", str(pairs))
-        assert ran.code == 2 and said in ran.err_line, ran.err
+        assert ran.code == 2 and message in ran.err_line, ran.err
     assert tfacct.check(own.GPT, GPT2, paths={"body.ln_f.weight": "final_norm.weight"}).agrees
 
 
 def test_heads_that_are_modules_and_layers_in_two_lists_are_paired() -> None:
-    """What stands in several tensors of a block, and blocks that are two entries of a list."""
+    """Weights split into several tensors of a layer, and layers that are two entries of a list."""
     heads = {f"blocks.{n}.sa.heads.{h}.key.weight": (8, 48) for n in range(2) for h in range(6)}
     assert {place.template for place in places(heads, 2).values()} == {"blocks.*.sa.heads.*.key.weight"}
     flat = {f"layers.{n}.{('norm.g', 'to_q.weight')[n % 2]}": (8,) for n in range(6)}
@@ -501,7 +501,7 @@ def test_transformers_classes_agree_in_full_size_and_a_planted_mistake_is_found(
 
 
 @pytest.mark.parametrize("name", ["gpt2", pytest.param("qwen2-0.5b", marks=pytest.mark.slow)])
-def test_what_a_training_step_keeps_is_compared_to_the_byte(name: str) -> None:
+def test_saved_activations_are_compared_to_the_byte(name: str) -> None:
     model = tfacct.load(name)
     fields = {key: value for key, value in model.config.items() if key != "model_type"}
 
@@ -510,7 +510,7 @@ def test_what_a_training_step_keeps_is_compared_to_the_byte(name: str) -> None:
         return transformers.AutoModelForCausalLM.from_config(made)
 
     def greedy() -> Any:
-        """Its blocks keep one more tensor: a network's result that a product needs again."""
+        """The MLP of its second layer multiplies its result by its sigmoid, and saves both."""
         built = build()
         block = (built.transformer.h if name == "gpt2" else built.model.layers)[1].mlp
         block.register_forward_hook(lambda _module, _args, out: out * out.sigmoid())
@@ -530,7 +530,7 @@ def test_what_a_training_step_keeps_is_compared_to_the_byte(name: str) -> None:
 
 
 def test_a_loss_is_made_for_modules_that_bring_none() -> None:
-    """A module by hand keeps other tensors than the class, and both sums are said."""
+    """A handwritten module saves other tensors than the class, and both sums are printed."""
     report = tfacct.check(lambda: own.GPT(heads=3), {**GPT2, "n_head": 3}, tokens=9, train=True)
     code, config = report.code_saved_bytes, report.total_saved_bytes
     assert code and config and code != config
@@ -542,7 +542,7 @@ def test_a_loss_is_made_for_modules_that_bring_none() -> None:
         tfacct.check(lambda: own.GPT(heads=3), {**GPT2, "n_head": 3}, tokens=9, train=True, device="cpu")
 
 
-def test_what_fails_in_torch_is_one_message_without_its_log() -> None:
+def test_a_failure_in_torch_is_one_message_without_its_log() -> None:
     """Grouped products want bf16 on meta, and torch logs a traceback where fakes fail."""
 
     class Experts(torch.nn.Module):

@@ -28,7 +28,7 @@ safetensors, safetensors_torch = lazy("safetensors"), lazy("safetensors.torch")
 
 
 def folder(path: Path, ours: LoadedModel, tensors: Tensors) -> Path:
-    """A model's folder: its config beside one file."""
+    """A model's folder: its config and one file."""
     written(path / "model.safetensors", tensors)
     (path / "config.json").write_text(json.dumps(dict(ours.raw)))
     return path
@@ -76,12 +76,12 @@ RENAMED = (
 
 
 @pytest.mark.parametrize("name", RENAMED)
-def test_what_a_class_spells_otherwise_when_it_saves_has_its_line(name: str, tmp_path: Path) -> None:
+def test_tensors_with_other_names_in_files_have_their_lines(name: str, tmp_path: Path) -> None:
     _all_have_their_line(name, tmp_path / "saved")
 
 
 def test_a_planted_difference_among_pieces_goes_red(tmp_path: Path) -> None:
-    """Heads, convolutions and experts that files hold one by one."""
+    """Heads, convolutions and experts that files store one by one."""
     norm, conv = "model.layers.1.self_attn.q_layernorm.norms.1.weight", "model.layers.0.self_attn.v_conv1d.weight"
     gate = "model.layers.0.mlp.experts.{}.gate_proj.weight"
 
@@ -95,16 +95,16 @@ def test_a_planted_difference_among_pieces_goes_red(tmp_path: Path) -> None:
     assert with_files("stablelm, normed", lambda found: found.pop(norm)) == [
         ("blocks.1.attn.q_norm.weight", "missing: head 1 of 6")
     ]
-    ((_, said),) = with_files("kimi_linear", lambda found: found.update({conv: found[conv]._replace(shape=(35, 1, 5))}))
-    assert said.endswith("has shape 107 × 1 × 5, expected 108 × 1 × 5")
-    assert [said for _, said in with_files("kimi_linear", lambda found: found.pop(conv))] == [
+    ((_, why),) = with_files("kimi_linear", lambda found: found.update({conv: found[conv]._replace(shape=(35, 1, 5))}))
+    assert why.endswith("has shape 107 × 1 × 5, expected 108 × 1 × 5")
+    assert [why for _, why in with_files("kimi_linear", lambda found: found.pop(conv))] == [
         "missing: convolution 2 of 3"
     ]
     own = "longcat_flash, with choices that are no experts"
     idle = with_files(
         own, lambda found: found.update({gate.format(19): found[gate.format(18)]._replace(name=gate.format(19))})
     )
-    assert [said.partition(" have ")[2] for _, said in idle] == ["20 experts, the model's of 15"]
+    assert [why.partition(" have ")[2] for _, why in idle] == ["20 experts, the model's of 15"]
 
 
 OF_IMAGES = ("vit", "siglip_vision_model", "clip_vision_model", "kimi_k25_vision", "qwen2_vl_vision", "dinov3_vit")
@@ -114,8 +114,8 @@ ODDLY_SHAPED = ("deepseek_v4", "rwkv", "recurrent_gemma", "dbrx")
 @pytest.mark.parametrize(
     "name", ["llama", "gpt2", "deepseek_v3", "gpt_oss", "t5", "mamba", "custom", *OF_IMAGES, *ODDLY_SHAPED]
 )
-def test_what_the_class_calls_its_tensors_has_its_line(name: str) -> None:
-    """Of an own model, whose class nobody wrote, the ledger's own names."""
+def test_tensors_of_the_class_have_their_lines(name: str) -> None:
+    """For a custom model, which has no class, the ledger's names."""
     ours = tiny(name)
     if name == "custom":
         tensors = {t.path: ("BF16", tuple(map(int, t.shape))) for t in ours.ledger.tensors(unfolded=True)}
@@ -123,13 +123,13 @@ def test_what_the_class_calls_its_tensors_has_its_line(name: str) -> None:
             path: (dtype, (prod(shape),) if path.endswith("bias") else shape)
             for path, (dtype, shape) in tensors.items()
         }
-        found = reconcile(ours, held(flat))
-        assert all("shape" in one.what for one in found.differences)  # which way round they lie is not said
+        found = reconcile(ours, stored(flat))
+        assert all("shape" in one.what for one in found.differences)  # whether they are transposed is not compared
     else:
-        assert reconcile(ours, held(of_class(ours))).differences == []
+        assert reconcile(ours, stored(of_class(ours))).differences == []
 
 
-def held(tensors: Tensors) -> list[Any]:
+def stored(tensors: Tensors) -> list[Any]:
     return [
         FileTensor(name, CALLED.get(dtype, dtype.lower()), shape, prod(shape) * BITS[dtype] // 8)
         for name, (dtype, shape) in tensors.items()
@@ -137,7 +137,7 @@ def held(tensors: Tensors) -> list[Any]:
 
 
 def differences(ours: LoadedModel, tensors: Tensors) -> list[tuple[str, str]]:
-    return [tuple(one) for one in reconcile(ours, held(tensors)).differences]
+    return [tuple(one) for one in reconcile(ours, stored(tensors)).differences]
 
 
 def test_a_planted_difference_goes_red(run: Run, tmp_path: Path) -> None:
@@ -148,7 +148,10 @@ def test_a_planted_difference_goes_red(run: Run, tmp_path: Path) -> None:
     hidden, wide = right[query][1][1], right[query][1][0]
     planted = {
         "a shape": ({**right, query: ("BF16", (wide + 1, hidden))}, f"{wide + 1:,} × {hidden}, expected {wide} × "),
-        "turned": ({**right, query: ("BF16", (hidden, wide))}, f"shape {hidden} × {wide}, expected {wide} × {hidden}"),
+        "transposed": (
+            {**right, query: ("BF16", (hidden, wide))},
+            f"shape {hidden} × {wide}, expected {wide} × {hidden}",
+        ),
         "missing": ({k: v for k, v in right.items() if k != query}, f"missing: no {query} in the files"),
         "over": ({**right, "model.layers.1.self_attn.g.weight": ("BF16", (3,))}, "no such tensor in the model"),
         "one layer more": (
@@ -156,11 +159,11 @@ def test_a_planted_difference_goes_red(run: Run, tmp_path: Path) -> None:
             "model.layers.9.self_attn.q_proj.weight: no such tensor in the model",
         ),
     }
-    for what, (tensors, said) in planted.items():
+    for what, (tensors, words) in planted.items():
         path = folder(tmp_path / what, ours, tensors)
         ran = run("check", str(path))
         assert ran.code == 1, what
-        assert said in ran.out_line, what
+        assert words in ran.out_line, what
         assert not tfacct.checkpoint(path).agrees
         assert not tfacct.load(dict(ours.raw)).checkpoint(path).agrees
     assert run("check", str(tmp_path / "over"), "--config", "gpt2").code == 1
@@ -194,17 +197,17 @@ def test_a_router_that_lies_the_other_way_goes_red() -> None:
 
 
 def test_older_spellings_and_bodies_have_their_lines() -> None:
-    """gpt2's first files have no `transformer.` and hold masks; BERT's say gamma and beta; a wrapper writes its own
-    name in front."""
+    """gpt2's first files have no `transformer.` and include masks; BERT's have gamma and beta; a wrapper adds its name
+    as a prefix."""
     ours = tiny("gpt2")
-    tensors = {name.removeprefix("transformer."): held for name, held in of_class(ours).items()}
+    tensors = {name.removeprefix("transformer."): spec for name, spec in of_class(ours).items()}
     tensors |= {f"h.{n}.attn.bias": ("F32", (1, 1, 37, 37)) for n in (0, 1)}
-    found = reconcile(ours, held(tensors))
+    found = reconcile(ours, stored(tensors))
     assert found.agrees and [one.why for one in found.found if one.slot is None] == ["buffer: mask"] * 2
     ours = tiny("bert")
     renamed = {
-        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): held
-        for name, held in of_class(ours).items()
+        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): spec
+        for name, spec in of_class(ours).items()
     }
     assert differences(ours, {**renamed, "bert.embeddings.position_ids": ("I64", (1, 37))}) == []
     assert differences(ours, {**renamed, "cls.seq_relationship.weight": ("F32", (2, 42))}) == [
@@ -212,7 +215,7 @@ def test_older_spellings_and_bodies_have_their_lines() -> None:
     ]
     ours = tiny("llama")
     for prefix in ("language_model.", "_orig_mod.", "module."):
-        assert differences(ours, {f"{prefix}{name}": held for name, held in of_class(ours).items()}) == []
+        assert differences(ours, {f"{prefix}{name}": spec for name, spec in of_class(ours).items()}) == []
 
 
 SPELLED = {
@@ -261,16 +264,16 @@ def test_a_tied_head_is_a_copy_or_not_there_and_nothing_else() -> None:
     ours = tiny("qwen2")
     tensors = of_class(ours)
     assert "lm_head.weight" not in tensors
-    found = reconcile(ours, held(tensors))
+    found = reconcile(ours, stored(tensors))
     assert [tuple(one) for one in found.unstored] == [("lm_head.weight", "tied to the embedding")]
     table = tensors["model.embed_tokens.weight"]
-    twice = reconcile(ours, held({**tensors, "lm_head.weight": table}))
+    twice = reconcile(ours, stored({**tensors, "lm_head.weight": table}))
     assert twice.agrees and not twice.unstored
     assert [one.why for one in twice.found if one.slot is None] == ["copy of a tied embedding"]
     only = {
-        ("lm_head.weight" if name.endswith("embed_tokens.weight") else name): held for name, held in tensors.items()
+        ("lm_head.weight" if name.endswith("embed_tokens.weight") else name): spec for name, spec in tensors.items()
     }
-    assert reconcile(ours, held(only)).agrees
+    assert reconcile(ours, stored(only)).agrees
     assert differences(ours, {**tensors, "lm_head.weight": ("BF16", (3, 4))}) == [
         ("lm_head.weight", "no such tensor in the model")
     ]
@@ -279,7 +282,7 @@ def test_a_tied_head_is_a_copy_or_not_there_and_nothing_else() -> None:
 
 
 def test_a_head_of_another_name_is_a_copy_too() -> None:
-    """distilbert's is `vocab_projector`; T5's files hold its table on both sides, and one that no class reads."""
+    """distilbert's is `vocab_projector`; T5's files have the embedding on both sides, and one that no class reads."""
     for name, copies in {
         "distilbert": ["vocab_projector.weight"],
         "whisper": ["proj_out.weight"],
@@ -288,7 +291,7 @@ def test_a_head_of_another_name_is_a_copy_too() -> None:
         ours = tiny(name)
         tensors = of_class(ours)
         table = next(shape for tensor, shape in tensors.items() if tensor.endswith(TABLES))
-        found = reconcile(ours, held({**tensors, **dict.fromkeys(copies, table)}))
+        found = reconcile(ours, stored({**tensors, **dict.fromkeys(copies, table)}))
         assert found.agrees and [one.why for one in found.found if one.slot is None] == [
             "copy of a tied embedding"
         ] * len(copies)
@@ -300,12 +303,12 @@ TABLES = ("word_embeddings.weight", "embed_tokens.weight", "shared.weight")
 
 
 def test_experts_may_be_one_tensor_each() -> None:
-    """Mixtral's files say w1, w2 and w3; the class holds all experts in two tensors."""
+    """Mixtral's files have w1, w2 and w3; the class has two tensors for all experts."""
     ours = tiny("mixtral")
     whole = of_class(ours)
     _, (count, both, hidden) = whole["model.layers.0.mlp.experts.gate_up_proj"]
     each: dict[str, tuple[str, tuple[int, ...]]] = {
-        name.replace(".mlp.", ".block_sparse_moe."): held for name, held in whole.items() if ".experts." not in name
+        name.replace(".mlp.", ".block_sparse_moe."): spec for name, spec in whole.items() if ".experts." not in name
     }
     for block in (0, 1):
         for expert in range(count):
@@ -314,7 +317,7 @@ def test_experts_may_be_one_tensor_each() -> None:
             each[f"{at}.w2.weight"] = ("BF16", (hidden, both // 2))
     assert differences(ours, whole) == differences(ours, each) == []
     last = f"model.layers.1.block_sparse_moe.experts.{count - 1}.w3.weight"
-    assert differences(ours, {name: held for name, held in each.items() if name != last}) == [
+    assert differences(ours, {name: spec for name, spec in each.items() if name != last}) == [
         ("blocks.1.mlp.experts.up_proj.weight", f"missing: expert {count - 1} of {count}")
     ]
     more = {**each, last.replace(f".{count - 1}.w3", f".{count}.w3"): each[last]}
@@ -328,11 +331,11 @@ def test_layers_that_predict_further_tokens_are_named() -> None:
     tensors = of_class(ours)
     blocks = sum(stack.count for stack in ours.architecture.stacks)
     mtp = {f"model.layers.{blocks}.{name}": ("BF16", (48,)) for name in ("enorm.weight", "shared_head.norm.weight")}
-    found = reconcile(ours, held({**tensors, **mtp}))
+    found = reconcile(ours, stored({**tensors, **mtp}))
     assert found.agrees
     assert [one.why for one in found.found if one.slot is None] == ["layer that predicts further tokens (MTP)"] * 2
     for name in ("mtp.fc.weight", "model.mtp_layers.0.input_proj.weight", "model.mtp_emb_norm.0.weight"):
-        assert reconcile(ours, held({**tensors, name: ("BF16", (3,))})).agrees  # Qwen3-Next's, MiMo's, Ernie's
+        assert reconcile(ours, stored({**tensors, name: ("BF16", (3,))})).agrees  # Qwen3-Next's, MiMo's, Ernie's
     further = {f"model.layers.{blocks + 1}.enorm.weight": ("BF16", (48,))}
     assert len(differences(ours, {**tensors, **further})) == 1
 
@@ -344,7 +347,7 @@ def quantized(
     found: dict[str, tuple[str, tuple[int, ...]]] = {}
     for name, (dtype, shape) in tensors.items():
         if ".layers." in name and len(shape) == 2:
-            found |= {f"{name.removesuffix('.weight')}{end}": held for end, held in pack((shape[0], shape[1])).items()}
+            found |= {f"{name.removesuffix('.weight')}{end}": spec for end, spec in pack((shape[0], shape[1])).items()}
         else:
             found[name] = dtype, shape
     return found
@@ -407,36 +410,36 @@ def test_quantised_tensors_belong_to_their_matrices(name: str, tmp_path: Path, r
 
 
 def test_fp8_and_fp4_as_deepseek_v4_is_published(tmp_path: Path) -> None:
-    """Names without `model.`, `scale` beside `weight`, experts of two numbers to a byte, as its own code reads them.
-    The layer that predicts a further token is no tensor of the class."""
-    class_kept = ("compressor", "weights_proj", "gate", "embed", "head")
+    """Names without `model.`, `scale` next to `weight`, experts of two numbers to a byte, as its own code reads them.
+    The layer of multi-token prediction is no tensor of the class."""
+    unquantized = ("compressor", "weights_proj", "gate", "embed", "head")
     tensors: dict[str, tuple[str, tuple[int, ...]]] = {}
-    for held in checkpoint.local(saved("deepseek_v4", tmp_path / "saved")).tensors:
-        name = re.sub("^embed_tokens", "embed", held.name.removeprefix("model."))
-        stem, (rows, *rest) = name.removesuffix(".weight"), held.shape
+    for tensor in checkpoint.local(saved("deepseek_v4", tmp_path / "saved")).tensors:
+        name = re.sub("^embed_tokens", "embed", tensor.name.removeprefix("model."))
+        stem, (rows, *rest) = name.removesuffix(".weight"), tensor.shape
         if ".experts." in name:
             tensors[name] = ("I8", (rows, -(-rest[0] // 2)))
             tensors[f"{stem}.scale"] = ("F8_E8M0", (rows, -(-rest[0] // 32)))
-        elif len(held.shape) == 2 and name.endswith(".weight") and not any(kept in name for kept in class_kept):
-            tensors[name] = ("F8_E4M3", held.shape)
-            tensors[f"{stem}.scale"] = ("F8_E8M0", tuple(-(-size // 128) for size in held.shape))
+        elif len(tensor.shape) == 2 and name.endswith(".weight") and not any(part in name for part in unquantized):
+            tensors[name] = ("F8_E4M3", tensor.shape)
+            tensors[f"{stem}.scale"] = ("F8_E8M0", tuple(-(-size // 128) for size in tensor.shape))
         else:
-            tensors[name] = ("BF16", held.shape)
+            tensors[name] = ("BF16", tensor.shape)
     tensors |= {f"mtp.0.{name.removeprefix('layers.0.')}": one for name, one in tensors.items() if "layers.0." in name}
-    said = {
+    quantization = {
         "quant_method": "fp8",
         "weight_block_size": [128, 128],
         "scale_fmt": "ue8m0",
         "activation_scheme": "dynamic",
     }
-    report = tfacct.load({**tiny("deepseek_v4").raw, "expert_dtype": "fp4", "quantization_config": said}).checkpoint(
-        written(tmp_path / "published.safetensors", tensors)
-    )
+    report = tfacct.load(
+        {**tiny("deepseek_v4").raw, "expert_dtype": "fp4", "quantization_config": quantization}
+    ).checkpoint(written(tmp_path / "published.safetensors", tensors))
     assert report.differences == [] and report.agrees
 
 
 def test_mxfp4_as_gpt_oss_is_published() -> None:
-    """`gate_up_proj_blocks`: experts, outputs, groups of 32 inputs, 16 bytes. Its experts' class stores them turned."""
+    """`gate_up_proj_blocks`: experts, outputs, groups of 32 inputs, 16 bytes. Its class stores them transposed."""
     ours = tiny("gpt_oss", hidden_size=64, intermediate_size=32)
     tensors: dict[str, tuple[str, tuple[int, ...]]] = {}
     for name, (dtype, shape) in of_class(ours).items():
@@ -446,7 +449,7 @@ def test_mxfp4_as_gpt_oss_is_published() -> None:
             tensors[f"{name}_scales"] = ("U8", (experts, outputs, inputs // 32))
         else:
             tensors[name] = dtype, shape
-    found = reconcile(ours, held(tensors))
+    found = reconcile(ours, stored(tensors))
     assert found.agrees and not found.uncompared
     assert {one.quant.what for one in found.found if one.quant is not None} == {"packed weights", "scales"}
     name = "model.layers.0.mlp.experts.down_proj_blocks"
@@ -499,16 +502,16 @@ WRITTEN = [("llama", scheme, ignored) for scheme in SCHEMES for ignored in IGNOR
 
 
 @pytest.mark.parametrize(("family", "scheme", "ignored"), [*WRITTEN, *((one, "w4a16", ["lm_head"]) for one in FIVE)])
-def test_what_compressed_tensors_writes(family: str, scheme: str, ignored: list[str], tmp_path: Path) -> None:
-    """Every tensor has its line, and the config's format comes to the bytes that the files hold."""
+def test_files_of_compressed_tensors(family: str, scheme: str, ignored: list[str], tmp_path: Path) -> None:
+    """Every tensor has its line, and the bytes of the config's format are those of the files."""
     form, group = SCHEMES[scheme]
     config = FIVE[family] | (EVEN if "fp4" in scheme or "blocks" in scheme else {})
-    said = {"config_groups": {"group_0": {"targets": ["Linear"], **group}}, "format": form, "ignore": ignored}
+    format_config = {"config_groups": {"group_0": {"targets": ["Linear"], **group}}, "format": form, "ignore": ignored}
     model = built(config)
-    asked = quantization.QuantizationConfig.model_validate(json.loads(json.dumps(said)))
+    asked = quantization.QuantizationConfig.model_validate(json.loads(json.dumps(format_config)))
     quantization.apply_quantization_config(model, asked)
     compressors.ModelCompressor.from_pretrained_model(model).compress_model(model)
-    fields = {**config, "quantization_config": {**said, "quant_method": "compressed-tensors"}}
+    fields = {**config, "quantization_config": {**format_config, "quant_method": "compressed-tensors"}}
     report = tfacct.checkpoint(save(tmp_path / "saved", fields, model.state_dict()))
     assert report.differences == [] and report.not_compared == {}
     counted = {report.config_bytes, report.ledger_bytes, weighed(config, fields["quantization_config"])}
@@ -516,8 +519,8 @@ def test_what_compressed_tensors_writes(family: str, scheme: str, ignored: list[
 
 
 @pytest.mark.parametrize("double", [True, False])
-def test_what_bitsandbytes_writes(double: bool, tmp_path: Path) -> None:
-    """Its states are a JSON text beside each matrix, which no count holds."""
+def test_files_of_bitsandbytes(double: bool, tmp_path: Path) -> None:
+    """Its states include a JSON text for each matrix, which is not counted."""
     functional = pytest.importorskip("bitsandbytes.functional")
     state: dict[str, Any] = {}
     texts = 0
@@ -527,22 +530,22 @@ def test_what_bitsandbytes_writes(double: bool, tmp_path: Path) -> None:
             continue
         packed, how = functional.quantize_4bit(tensor, quant_type="nf4", compress_statistics=double)
         state[name] = packed
-        beside = how.as_dict(packed=True)
-        state |= {f"{name}.{key}": value for key, value in beside.items()}
-        texts += beside["quant_state.bitsandbytes__nf4"].numel()
-    said = {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4"}
-    fields = {**LLAMA, "quantization_config": {**said, "bnb_4bit_use_double_quant": double}}
+        state_dict = how.as_dict(packed=True)
+        state |= {f"{name}.{key}": value for key, value in state_dict.items()}
+        texts += state_dict["quant_state.bitsandbytes__nf4"].numel()
+    quantization = {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4"}
+    fields = {**LLAMA, "quantization_config": {**quantization, "bnb_4bit_use_double_quant": double}}
     report = tfacct.checkpoint(save(tmp_path / "saved", fields, state))
     assert report.differences == [] and report.not_compared == {}
     assert report.ledger_bytes == report.tensor_bytes
     assert report.config_bytes is not None
-    offsets = 4 * 21 if double else 0  # the mean of the scales stands in the text
+    offsets = 4 * 21 if double else 0  # the mean of the scales is in the text
     assert report.ledger_bytes - texts == report.config_bytes - offsets
     assert f"the files have {texts - offsets:,} bytes more" in report.notes[-1]
 
 
-def test_what_is_refused_the_library_refuses_too(tmp_path: Path) -> None:
-    """But for what this program does not want to print or to hold."""
+def test_the_library_refuses_the_same_files(tmp_path: Path) -> None:
+    """Except files that this program refuses to print or to load."""
     stricter = {"a name with an escape", "a name with a line", "a name without end", "a name of nothing",
                 "many braces", "a header of 20 MB", "a shape without end", "a key twice", "a name twice"}  # fmt: skip
     for name, (data, _) in BROKEN.items():

@@ -67,6 +67,6 @@ def test_attention_sends_what_a_rank_counts(method: str, causal: bool) -> None:
 @pytest.mark.parametrize("method", MESHES)
 def test_ranks_that_send_compute_what_one_process_does(tmp_path: Path, method: str, count: int, causal: bool) -> None:
     job = job_of(method, count, causal=causal)
-    for said in reports_of_ranks("gloo_context", count, tmp_path, job):
-        assert said["apart"] < SAME
-        assert Counter(tuple(one) for one in said["counts"]) == accounted(job)
+    for report in reports_of_ranks("gloo_context", count, tmp_path, job):
+        assert report["apart"] < SAME
+        assert Counter(tuple(one) for one in report["counts"]) == accounted(job)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.helpers.custom import BESIDE, DELTA, LATENTS, LECTURE, MAMBA2, MIXED, hybrid, over
+from tests.helpers.custom import COMBINABLE, DELTA, LATENTS, LECTURE, MAMBA2, MIXED, hybrid, over
 from tests.helpers.models import tiny
 from tfacct.architecture.parts import Attention, FeedForward, Norm
 from tfacct.ledger.workload import Request
@@ -18,8 +18,8 @@ def test_the_lecture_verifies(run, sizes: tuple[str, ...]) -> None:
     assert ran.code == 0 and "checks agree exactly" in ran.out, ran.out
 
 
-def test_slips_in_what_is_new_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A ledger that runs what is idle, multiplies a distance, or stores each norm by itself: verify goes red."""
+def test_slips_in_parts_of_custom_models_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """verify sees a ledger that runs idle modules, multiplies distances, or stores each shared norm."""
 
     def red(kind: type, **wrong: object) -> set[str]:
         own = tiny("custom")
@@ -56,6 +56,6 @@ KDA = {"heads": 3, "key_dim": 12, "decay_rank": 7, "chunk": 16}
 
 
 def test_every_mixer_in_one_model_verifies() -> None:
-    own = hybrid(**{**BESIDE, "mamba2": MAMBA2, "delta_net": DELTA, "delta_net__kda": KDA})
+    own = hybrid(**{**COMBINABLE, "mamba2": MAMBA2, "delta_net": DELTA, "delta_net__kda": KDA})
     own = over(own, attention__gate=True, attention__rotary_dim=4, attention__bias=True)
     assert verify([load_model("mine", own)], Request(ctx=29)).agrees

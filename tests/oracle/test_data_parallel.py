@@ -28,8 +28,8 @@ CONFIG = {"hidden_size": 256, "intermediate_size": 1024, "num_attention_heads": 
 
 
 def without_dropout(config: dict[str, Any]) -> dict[str, Any]:
-    said = {name: 0.0 if "drop" in name else value for name, value in config.items()}
-    return {name: value for name, value in said.items() if not name.endswith("token_id")}
+    fields = {name: 0.0 if "drop" in name else value for name, value in config.items()}
+    return {name: value for name, value in fields.items() if not name.endswith("token_id")}
 
 
 def watch_buckets(copy: Any) -> list[int]:
@@ -104,8 +104,8 @@ def test_buckets_of_fused_gradients_are_torchs(kind: str, monkeypatch: pytest.Mo
     assert met >= 12
 
 
-def witnessed(config: dict[str, Any], mesh: Mesh, batch: int, tokens: int) -> tuple[Counted, Counter[int], int]:
-    """What goes to experts and comes back in a second step, the buckets that torch reduces, and what a rank stores."""
+def observed(config: dict[str, Any], mesh: Mesh, batch: int, tokens: int) -> tuple[Counted, Counter[int], int]:
+    """Tokens sent to experts and back in a second step, the buckets that torch reduces, and the elements of a rank."""
     found: Counted = {}
     model = built(config).to(torch.bfloat16)
     model.set_experts_implementation("eager")
@@ -114,7 +114,7 @@ def witnessed(config: dict[str, Any], mesh: Mesh, batch: int, tokens: int) -> tu
         asked = distributed.DistributedConfig(tp_size=1, fsdp_size=mesh.dp, ep_size=mesh.ep)
         _, by_experts, _ = model._resolve_parallel_plans(asked)
         ranks = device_mesh.init_device_mesh(
-            "cpu", (1, mesh.expert_replicas, mesh.ep), mesh_dim_names=("tp", "twins", "ep")
+            "cpu", (1, mesh.expert_replicas, mesh.ep), mesh_dim_names=("tp", "replicas", "ep")
         )
         expert_parallel.apply_expert_parallelism(model, ranks["ep"], ranks["tp"], by_experts)
         local = sum(getattr(weight, "_local_tensor", weight).numel() for weight in model.parameters())
@@ -168,7 +168,7 @@ def test_copies_send_tokens_to_experts_and_reduce_the_rest(
         else:
             assert (one.kind, one.over) == ("all-reduce", "dp")
             of_experts += one.bytes
-    seen, reduced, local = witnessed(config, mesh, batch, tokens)
+    seen, reduced, local = observed(config, mesh, batch, tokens)
     assert ours == seen, config
     assert buckets == reduced and sum(buckets.values()) > 2, config
     assert tfacct.load(config).params(ep=mesh.ep).rank_params == local

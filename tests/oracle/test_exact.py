@@ -106,7 +106,7 @@ def test_muon_leaves_an_embedding_in_a_layer_to_adamw() -> None:
         ({"optimizer": "adamw-8bit"}, "optimizer_bytes"),
     ],
 )
-def test_recipes_change_what_they_are_about(asked: dict[str, Any], changes: str) -> None:
+def test_recipes_change_their_figures(asked: dict[str, Any], changes: str) -> None:
     plain, found = (load(SMALL).train(exact=True, ctx=56, batch=2, **each) for each in ({}, asked))
     assert found.models[0][changes] != plain.models[0][changes]
     assert found.formula_error is not None and abs(found.formula_error) < 0.01
@@ -228,13 +228,13 @@ def test_a_slow_class_is_announced(run: Run) -> None:
     assert "The formula does not cover this step" in ran.out_line
 
 
-def test_progress_is_told_once_it_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = []
+def test_progress_is_reported_once_it_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    reported = []
     gpt2 = load("gpt2", n_layer=1).loaded
     clock = iter(range(10**6))
     monkeypatch.setattr("tfacct.training.exact.time.perf_counter", lambda: next(clock))
-    exact(gpt2, Workload(8, 8, 2), Recipe(), progress=lambda *at: told.append(at))
-    names, done, of = zip(*told, strict=True)
+    exact(gpt2, Workload(8, 8, 2), Recipe(), progress=lambda *at: reported.append(at))
+    names, done, of = zip(*reported, strict=True)
     assert {*names} == {"gpt2"} and len({*of}) == 1 and [*done] == sorted(done) and done[-1] <= of[0]
 
 
@@ -242,7 +242,7 @@ def test_type_checkers_know_every_option() -> None:
     assert {*signature(Model.train).parameters} - {"self", "exact"} == {*TrainOptions.__annotations__}
 
 
-def test_what_runs_outside_every_submodule_is_the_loss() -> None:
+def test_work_outside_every_submodule_is_the_loss() -> None:
     """Modules that run are listed from the outside: nothing, the model (""), then its submodules."""
     running = hooks.Running(lambda: None)
     assert running.phase == "loss, forward"

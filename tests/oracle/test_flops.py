@@ -74,11 +74,11 @@ def test_the_modules_of_torch_see_these_bytes(family: str, step: str) -> None:
         folded = re.sub(r"blocks\.\d+\.", "blocks.*.", path)
         read, written = expected.get(folded, (0, 0))
         expected[folded] = read + 4 * (product.left + product.right), written + 4 * product.out
-    said: dict[str, tuple[int, int]] = {}
+    counted: dict[str, tuple[int, int]] = {}
     for line in traffic([loaded], request_, dtype="fp32").lines:  # one for each kind of blocks, where they differ
-        read, written = said.get(line["path"], (0, 0))
-        if line["flops"]:  # an encoder does not run behind its source
-            said[line["path"]] = read + line["read_bytes"], written + line["written_bytes"]
+        read, written = counted.get(line["path"], (0, 0))
+        if line["flops"]:  # an encoder does not run after its source was read
+            counted[line["path"]] = read + line["read_bytes"], written + line["written_bytes"]
         else:
             assert line["read_bytes"] == line["written_bytes"] == 0 and line["flops_per_byte"] is None
-    assert said == expected
+    assert counted == expected

@@ -26,8 +26,7 @@ FAMILIES = {
 
 
 def named(ours: LoadedModel, architecture: str) -> dict[str, tuple[int, ...]]:
-    """Shapes of a class's tensors by the names that llama.cpp's table has for them: experts apart by their matrices, a
-    Conv1D turned."""
+    """Shapes of a class's tensors by llama.cpp's names: experts by matrix, a Conv1D transposed."""
     table = gguf.get_tensor_name_map(gguf.MODEL_ARCH[architecture], sum(s.count for s in ours.architecture.stacks))
     found: dict[str, tuple[int, ...]] = {}
     for name, (_, shape) in of_class(ours).items():
@@ -38,7 +37,7 @@ def named(ours: LoadedModel, architecture: str) -> dict[str, tuple[int, ...]]:
         elif name.endswith("experts.down_proj"):
             split = {f"{name}.weight": shape}
         for their, size in split.items():
-            turned = ours.family == "gpt2" and ".h." in their and len(size) == 2
+            transposed = ours.family == "gpt2" and ".h." in their and len(size) == 2
             called = table.get_name(their, try_suffixes=(".weight", ".bias"))
             if called is None and ".experts." in their:  # as its converter merges Mixtral's
                 which = {"gate_proj": "w1", "up_proj": "w3", "down_proj": "w2"}[their.split(".")[-2]]
@@ -47,7 +46,7 @@ def named(ours: LoadedModel, architecture: str) -> dict[str, tuple[int, ...]]:
             if called is None and their.endswith("mlp.gate.weight"):
                 called = f"blk.{their.split('.')[2]}.ffn_gate_inp.weight"
             assert called is not None, their
-            found[called] = tuple(reversed(size)) if turned else size
+            found[called] = tuple(reversed(size)) if transposed else size
     return found
 
 
@@ -72,12 +71,12 @@ def written(file: Path, architecture: str, tensors: Mapping[str, tuple[int, ...]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_what_llama_cpp_calls_its_tensors_has_its_line(family: str, tmp_path: Path) -> None:
+def test_tensors_of_llama_cpp_have_their_lines(family: str, tmp_path: Path) -> None:
     dense = {"decoder_sparse_step": 1, "mlp_only_layers": []} if family.startswith("qwen") and "moe" in family else {}
     ours = tiny(family, **dense)  # no layer of theirs is dense
     tensors = named(ours, FAMILIES[family])
     files = checkpoint.local(written(tmp_path / "m.gguf", FAMILIES[family].lower(), tensors))
-    assert {held.name: held.shape for held in files.tensors} == tensors
+    assert {tensor.name: tensor.shape for tensor in files.tensors} == tensors
     found = reconcile(ours, files.tensors, gguf=True)
     assert found.differences == []
     assert found.compared == len(ours.ledger.tensors(unfolded=True))
@@ -85,12 +84,12 @@ def test_what_llama_cpp_calls_its_tensors_has_its_line(family: str, tmp_path: Pa
 
 @pytest.mark.parametrize("kind", ["F16", "Q8_0", "Q4_0", "Q5_1", "MXFP4"])
 def test_bytes_are_those_of_the_package(kind: str, tmp_path: Path) -> None:
-    """Its own reader adds up the same, tensor by tensor, and the file holds nothing else but the header and padding."""
+    """The package's reader finds the same bytes by tensor, and the rest of the file is the header and padding."""
     ours = tiny("llama", hidden_size=192, intermediate_size=96)
     file = written(tmp_path / "m.gguf", "llama", named(ours, "LLAMA"), kind)
     report = tfacct.load(dict(ours.raw)).checkpoint(file)
     theirs = {tensor.name: int(tensor.n_bytes) for tensor in gguf.GGUFReader(file).tensors}
-    assert {held.name: held.bytes for held in checkpoint.local(file).tensors} == theirs
+    assert {tensor.name: tensor.bytes for tensor in checkpoint.local(file).tensors} == theirs
     assert report.total == sum(theirs.values()) and report.agrees
     assert kind == "F16" or kind.lower() in report.dtypes
 

@@ -27,9 +27,9 @@ from tfacct.parallel.pipeline import in_pipeline
 def test_ranks_that_send(tmp_path: Path, kind: str, mesh: dict[str, int]) -> None:
     own = Mesh(**mesh)
     job = {"config": CONFIGS[kind], "mesh": mesh, "batch": 2, "tokens": 16}
-    said = next(reports_of_ranks("gloo_ranks", own.ranks, tmp_path, job))
-    assert said["logits"] < SAME and said["gradients"] < SAME, said
-    found: Counted = {(when, kind_): Counter(dict(sizes)) for when, kind_, sizes in said["counts"]}
+    report = next(reports_of_ranks("gloo_ranks", own.ranks, tmp_path, job))
+    assert report["logits"] < SAME and report["gradients"] < SAME, report
+    found: Counted = {(when, kind_): Counter(dict(sizes)) for when, kind_, sizes in report["counts"]}
     assert accounted(CONFIGS[kind], own, 2, 16, train=True) == found
 
 
@@ -41,7 +41,7 @@ def test_stages_that_send(tmp_path: Path, pp: int, schedule: Any) -> None:
     job = {"config": config, "mesh": mesh, "batch": 8, "tokens": 16}
     printed = reports_of_ranks("gloo_stages", pp, tmp_path, job)
     lines = in_pipeline(tfacct.load(config).loaded.ledger, Mesh(**mesh), Workload(16, 16, 8).axes(), 32, train=True)
-    for own, said in zip(lines, printed, strict=True):
-        assert said["gradients"] < SAME and said["loss"] < SAME, said
+    for own, report in zip(lines, printed, strict=True):
+        assert report["gradients"] < SAME and report["loss"] < SAME, report
         counted = Counter({(one.when, one.bytes // one.calls): one.calls for one in own if one.kind == "send"})
-        assert counted == Counter({(when, size): times for when, size, times in said["sent"]})
+        assert counted == Counter({(when, size): times for when, size, times in report["sent"]})

@@ -50,7 +50,7 @@ class OfFiles(Handler):
 
 
 class Host(Server):
-    """A host with files by path: a hub, or where it sends those who ask for large ones."""
+    """A host with files by path: a hub, or the store of its large files."""
 
     handler = OfFiles
 
@@ -59,9 +59,9 @@ class Host(Server):
         self.files: dict[str, bytes] = {}
         self.redirects: dict[str, str] = {}
         self.whole: set[str] = set()
-        """Files that it gives whole, whatever range is asked for."""
+        """Files that it sends whole for any range."""
         self.sizes: dict[str, int] = {}
-        """Sizes that it claims, where they are not so."""
+        """False sizes that it claims."""
         self.cut: set[str] = set()
 
 
@@ -86,7 +86,7 @@ def published(hosts: tuple[Host, Host], path: Path, shards: int) -> int:
     names = [f"model-{n + 1:05}-of-{shards:05}.safetensors" for n in range(shards)] if shards else ["model.safetensors"]
     where = {name: names[number % len(names)] for number, name in enumerate(tensors)}
     for name in names:
-        file = written(path / name, {tensor: held for tensor, held in tensors.items() if where[tensor] == name})
+        file = written(path / name, {tensor: stored for tensor, stored in tensors.items() if where[tensor] == name})
         hub.files[f"{ID}/{name}"] = store.files[f"/store/{name}"] = file.read_bytes()
         hub.redirects[f"{ID}/{name}"] = f"{store.url}/store/{name}"
     if shards:
@@ -114,7 +114,7 @@ def test_headers_on_the_hub_are_read_by_ranges(hosts: tuple[Host, Host], ask: As
     assert {who for *_, who in hub.asked} == {TOKEN}
 
 
-def test_what_a_hub_may_do(hosts: tuple[Host, Host], ask: Ask, tmp_path: Path) -> None:
+def test_behaviour_of_a_hub(hosts: tuple[Host, Host], ask: Ask, tmp_path: Path) -> None:
     hub, store = hosts
     long = written(
         tmp_path / "long.safetensors", {f"model.layers.{n}.some.weight": ("F32", (2, 3)) for n in range(3000)}
@@ -140,29 +140,29 @@ def test_what_a_hub_may_do(hosts: tuple[Host, Host], ask: Ask, tmp_path: Path) -
         hub.files[f"{name}/model.safetensors"] = b"elsewhere"
         hub.redirects[f"{name}/model.safetensors"] = to if "://" in to else f"{store.url}{to}"
     hub.files["a/index/model.safetensors.index.json"] = json.dumps({"weight_map": {"w": "../../config.json"}}).encode()
-    said = {name: words for name, (_, words) in weights.items()}
-    said |= {
+    expected = {name: words for name, (_, words) in weights.items()}
+    expected |= {
         "a/index": "which is not a safetensors file in its folder",
         "a/none": "has no model.safetensors and no model.saf",
     }
-    for name in said:
+    for name in expected:
         ran = ask("check", name)
         right = name == "a/long"
         assert ran.code == (0 if right else 2), (name, ran.err)
-        assert said[name] in " ".join((ran.out if right else ran.err).split()), name
+        assert expected[name] in " ".join((ran.out if right else ran.err).split()), name
         assert right or (ran.out == "" and len(ran.err.splitlines()) <= 2 and "Traceback" not in ran.err)
     ranges = [asked for _, path, asked, _ in store.asked if path == "/long"]
     assert len(ranges) == 2 and ranges[0] == "bytes=0-131071", "a long header takes a second one"
 
 
 def test_offline_the_cache_answers(ask: Ask, tmp_path: Path) -> None:
-    """As huggingface_hub leaves a model behind that was downloaded."""
+    """In the cache of huggingface_hub."""
     ours = tiny("qwen2")
-    kept = tmp_path / "home" / "hub" / "models--Qwen--Qwen2-7B-Chat"
-    snapshot = kept / "snapshots" / COMMIT
+    cached = tmp_path / "home" / "hub" / "models--Qwen--Qwen2-7B-Chat"
+    snapshot = cached / "snapshots" / COMMIT
     written(snapshot / "model.safetensors", of_class(ours))
     (snapshot / "config.json").write_text(json.dumps(dict(ours.raw)))
-    (kept / "refs").mkdir()
-    (kept / "refs" / "main").write_text(COMMIT)
+    (cached / "refs").mkdir()
+    (cached / "refs" / "main").write_text(COMMIT)
     ran = ask("check", ID, HF_HUB_OFFLINE="1")
     assert ran.code == 0 and "every tensor is matched" in ran.out_line, ran.err

@@ -39,12 +39,12 @@ def pair(request: pytest.FixtureRequest):
 
 @pytest.fixture(params=by_kind(CONFIGS, lambda name: kind_of(MADE[name])))
 def kind_pair(request: pytest.FixtureRequest):
-    """For what the reference model says of itself: every kind of block, and the others behind `-m slow`."""
+    """For tests of the reference model alone: every kind of layer; the others are slow."""
     yield from in_its_dtype(request.param)
 
 
 def exact_decays(stranger) -> None:
-    """MiniMax's class keeps the decays of its lightning attention in float32: make them anew in the default dtype."""
+    """MiniMax's class computes the decays of lightning attention in float32: recompute them in the default dtype."""
     for module in stranger.modules():
         if hasattr(module, "slope_rate"):
             module.slope_rate = module.get_slope_rate()
@@ -53,7 +53,7 @@ def exact_decays(stranger) -> None:
 
 
 def exact_scales(body, hidden: int) -> None:
-    """Gemma 3n's class keeps these factors in float32."""
+    """Gemma 3n's class stores these factors in float32."""
     for owner in (layer.altup for layer in body.layers):
         owner.router_input_scale = torch.tensor(1 / hidden, dtype=torch.float64)
     body.per_layer_projection_scale = torch.tensor(hidden**-0.5, dtype=torch.float64)
@@ -64,7 +64,7 @@ FLOAT32 = 2**-24
 """Relative error of one rounding to float32."""
 
 
-def test_logits_are_the_classs(pair) -> None:
+def test_logits_are_those_of_the_class(pair) -> None:
     """Both run in float64, but the class casts to float32: at most seven tensors in a block (norms, queries and keys,
     cosines and sines, softmax, router), each rounded twice, and the deepest model here has six blocks."""
     about, stranger, tokens = pair
@@ -77,7 +77,7 @@ def test_logits_are_the_classs(pair) -> None:
         assert gap(ours(about, stranger)(tokens)[0], stranger(tokens).logits) <= bound
 
 
-def test_without_the_classs_casts_they_are_equal_to_rounding(kind_pair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_casts_of_the_class_logits_are_equal_to_rounding(kind_pair, monkeypatch: pytest.MonkeyPatch) -> None:
     about, stranger, tokens = kind_pair
     module = sys.modules[type(stranger).__module__]
     monkeypatch.setattr(module, "torch", Float64())
@@ -106,8 +106,8 @@ def test_without_the_classs_casts_they_are_equal_to_rounding(kind_pair, monkeypa
 
 
 def test_in_steps_fused_or_with_recomputation_it_is_the_same_and_a_wrong_weight_is_not(kind_pair) -> None:
-    """Logits of decode steps and chunks with a cache, of fused attention, and gradients of blocks that run again. And
-    the comparison with the class is not blind: one number changed moves the logits far more than its bound."""
+    """Logits of decode steps and chunks with a cache, of fused attention, and gradients of recomputed layers. One
+    changed weight moves the logits far more than the bound of the comparison with the class."""
     about, stranger, tokens = kind_pair
     mine, fused = ours(about, stranger), ours(about, stranger, fused=True)
     with torch.no_grad():
@@ -118,8 +118,8 @@ def test_in_steps_fused_or_with_recomputation_it_is_the_same_and_a_wrong_weight_
             logits, *past = mine(tokens[:, start:end], tuple(past), torch.arange(start, end))
             parts.append(logits)
             names = (f"blocks.{i}.{state}" for i, block in enumerate(mine.blocks) for state in block.states)
-            held = {name: cache.numel() for name, cache in zip(names, past, strict=True)}
-            assert held == about.ledger.states({"B": BATCH, "T": end - start, "S": end}, unfolded=True)
+            cached = {name: cache.numel() for name, cache in zip(names, past, strict=True)}
+            assert cached == about.ledger.states({"B": BATCH, "T": end - start, "S": end}, unfolded=True)
         assert gap(torch.cat(parts, dim=1), whole) <= 1e-12
         assert gap(fused(tokens)[0], whole) <= 1e-12
         first, *past = fused(tokens[:, :9])

@@ -26,7 +26,7 @@ READING = [name for name in CONFIGS if MADE[name].source is not None]
 
 
 class Pair:
-    """Our model of a config and the class's, both with the same weights, and what they are given."""
+    """The reference model and the class's of a config, with the same weights and inputs."""
 
     def __init__(self, config: dict) -> None:
         self.about: LoadedModel = load_model("tiny", config)
@@ -75,8 +75,8 @@ class Pair:
             if self.about.family == "kimi_k25_vision":  # whose class is given pictures of patches
                 edge = self.about.config.patch_size
                 given = given.unflatten(1, (3, edge, edge))
-            said = self.stranger(given, grid_thw=torch.tensor([[1, side, side]] * BATCH))
-            return said.last_hidden_state.reshape(BATCH, side**2, -1)
+            output = self.stranger(given, grid_thw=torch.tensor([[1, side, side]] * BATCH))
+            return output.last_hidden_state.reshape(BATCH, side**2, -1)
         bare = self.image is not None and not self.image.numel()  # its class is given patches, of all images in one row
         if self.about.architecture.merger is not None and bare:
             return torch.cat([*self.merged()], dim=1)
@@ -86,20 +86,20 @@ class Pair:
             return result(self.stranger(pixel_values=self.tokens, **given), self.about)
         if self.image is not None:
             reads = "input_values" if self.about.family == "audio-spectrogram-transformer" else "pixel_values"
-            said = result(self.stranger(**{reads: self.image}), self.about)
+            output = result(self.stranger(**{reads: self.image}), self.about)
             # Pixtral's class puts all images into one sequence.
-            return said.reshape(BATCH, -1, said.shape[-1]) if said.dim() == 3 else said
+            return output.reshape(BATCH, -1, output.shape[-1]) if output.dim() == 3 else output
         if self.about.family == "qwen2_5_omni_audio_encoder":  # whose class is given all frames in one row
-            heard = torch.full((BATCH,), self.tokens.shape[2])
+            lengths = torch.full((BATCH,), self.tokens.shape[2])
             given = self.tokens.transpose(0, 1).flatten(1)
-            return self.stranger(given, feature_lens=heard).last_hidden_state.unflatten(0, (BATCH, -1))
-        if self.about.family == "audioflamingo3_encoder":  # whose class is told which frames are heard
+            return self.stranger(given, feature_lens=lengths).last_hidden_state.unflatten(0, (BATCH, -1))
+        if self.about.family == "audioflamingo3_encoder":  # whose class takes a mask of frames
             return result(self.stranger(self.tokens, torch.ones_like(self.tokens[:, 0])), self.about)
         if self.source is None:
             return result(self.stranger(self.tokens), self.about)
         if self.made:
             return self.stranger(self.tokens, cross_attention_states=self.source).logits
-        # FSMT's class masks no token behind a token where it keeps what it has seen.
+        # FSMT's class has no causal mask if it uses a cache.
         return self.stranger(self.source, decoder_input_ids=self.tokens, use_cache=False).logits
 
     def merged(self) -> Iterator[torch.Tensor]:
@@ -109,9 +109,9 @@ class Pair:
         side = round(count**0.5)
         places, theirs = (rotary.in_tiles(torch.arange(count), tiles) for tiles in ((*outer, inner), (inner,)))
         given = self.tokens[:, places.argsort()[theirs]].flatten(0, 1)
-        said = self.stranger(given, grid_thw=torch.tensor([[1, side, side]] * BATCH))
+        output = self.stranger(given, grid_thw=torch.tensor([[1, side, side]] * BATCH))
         order = rotary.in_tiles(torch.arange(count // inner**2), tuple(tile // inner for tile in outer))
-        for rows in (said["pooler_output"], *(said.get("deepstack_features") or ())):
+        for rows in (output["pooler_output"], *(output.get("deepstack_features") or ())):
             yield rows.unflatten(0, (BATCH, -1))[:, order]
 
     def mine(self, **how: bool) -> Any:
@@ -124,7 +124,7 @@ def pixels(patches: Patches) -> int:
 
 
 def pictured(config: dict) -> tuple[torch.Tensor, torch.Tensor]:
-    """Images, and the patches that they are made of; what is left over at two sides belongs to none."""
+    """Images and their patches; pixels left over at two sides belong to none."""
     raw = config["model_type"] == "kimi_k25_vision"
     if (
         raw or "temporal_patch_size" in config or config["model_type"] == "gemma4_vision"
@@ -133,10 +133,10 @@ def pictured(config: dict) -> tuple[torch.Tensor, torch.Tensor]:
         count = 16 if raw else (2 * about.config.tiles[0]) ** 2
         return torch.empty(0), torch.randn(BATCH, count, pixels(about.architecture.embed), dtype=torch.float64)
     if "time_stride" in config:  # AST's, of frames by bins: its class's patches are rows of bins
-        heard = torch.randn(BATCH, config["max_length"], config["num_mel_bins"], dtype=torch.float64)
+        spectrogram = torch.randn(BATCH, config["max_length"], config["num_mel_bins"], dtype=torch.float64)
         steps = (config["patch_size"], config["frequency_stride"]), (config["patch_size"], config["time_stride"])
-        parts = heard.transpose(1, 2).unfold(1, *steps[0]).unfold(2, *steps[1])
-        return heard, parts.flatten(3).flatten(1, 2)
+        parts = spectrogram.transpose(1, 2).unfold(1, *steps[0]).unfold(2, *steps[1])
+        return spectrogram, parts.flatten(3).flatten(1, 2)
     patch, channels = config["patch_size"], config["num_channels"]
     size = config["image_size"] if "image_size" in config else round(config["num_patches"] ** 0.5) * patch
     image = torch.randn(BATCH, channels, size, size, dtype=torch.float64)
@@ -145,11 +145,11 @@ def pictured(config: dict) -> tuple[torch.Tensor, torch.Tensor]:
     return image, whole.permute(0, 2, 4, 1, 3, 5).reshape(BATCH, side**2, -1)
 
 
-def result(said: Any, about: LoadedModel) -> torch.Tensor:
-    """Logits, or what a body gives: its pooler's vector, or a stream."""
+def result(output: Any, about: LoadedModel) -> torch.Tensor:
+    """Logits, or the output of a base model: its pooler's vector, or the residual stream."""
     pooled = about.architecture.pooler is not None and getattr(about.architecture.pooler, "reads", "") != "each"
     names = ("logits", *(("image_embeds", "text_embeds", "pooler_output") if pooled else ()), "last_hidden_state")
-    return next(said[name] for name in names if name in said and said[name] is not None)
+    return next(output[name] for name in names if name in output and output[name] is not None)
 
 
 @pytest.fixture(params=CONFIGS)
@@ -159,11 +159,11 @@ def pair(request: pytest.FixtureRequest) -> Pair:
 
 @pytest.fixture(params=by_kind(CONFIGS, lambda name: kind_of(MADE[name])))
 def kind_pair(request: pytest.FixtureRequest) -> Pair:
-    """For what the reference model says of itself: every kind of block, and the others behind `-m slow`."""
+    """For tests of the reference model alone: every kind of layer; the others are slow."""
     return Pair(CONFIGS[request.param])
 
 
-def test_logits_are_the_classs(pair: Pair) -> None:
+def test_logits_are_those_of_the_class(pair: Pair) -> None:
     norms = pair.about.family.startswith("t5gemma")  # as many as six in a block of its class, all in float32
     bound = 5e-5 if norms else 1e-5
     with torch.no_grad():
@@ -171,7 +171,7 @@ def test_logits_are_the_classs(pair: Pair) -> None:
 
 
 def exact_sines(stranger: Any) -> None:
-    """M2M-100's class computes its sines in float32: let it do so again, now that `float` is double."""
+    """M2M-100's class computes its sines in float32: recompute them in float64."""
     tables = [module for module in stranger.modules() if hasattr(module, "make_weights")]
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
@@ -183,7 +183,9 @@ def exact_sines(stranger: Any) -> None:
             table.positional_embedding = table.compute_default_singular_positional_embedding()
 
 
-def test_without_the_classs_casts_they_are_equal_to_rounding(kind_pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_casts_of_the_class_logits_are_equal_to_rounding(
+    kind_pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sys.modules[type(kind_pair.stranger).__module__], "torch", Float64())
     monkeypatch.setattr(torch.Tensor, "float", torch.Tensor.double)
     exact_angles(kind_pair.about, kind_pair.stranger)
@@ -197,7 +199,7 @@ def test_without_the_classs_casts_they_are_equal_to_rounding(kind_pair: Pair, mo
 
 
 @pytest.mark.parametrize("name", READING)
-def test_decode_and_chunks_behind_the_source_give_the_logits_of_the_whole(name: str) -> None:
+def test_decode_and_chunks_after_the_source_give_the_logits_of_the_whole(name: str) -> None:
     pair = Pair(CONFIGS[name])
     mine = pair.mine()
     with torch.no_grad():
@@ -209,15 +211,15 @@ def test_decode_and_chunks_behind_the_source_give_the_logits_of_the_whole(name: 
             logits, *past = mine(pair.tokens[:, start:end], tuple(past), torch.arange(start, end), read)
             parts.append(logits)
             names = (f"blocks.{i}.{state}" for i, block in enumerate(mine.blocks) for state in block.states)
-            held = {path: cache.numel() for path, cache in zip(names, past, strict=True)}
+            cached = {path: cache.numel() for path, cache in zip(names, past, strict=True)}
             at = {"B": BATCH, "T": end - start, "S": end, "I": pair.seen if read is not None else 0, "J": pair.seen}
-            assert held == pair.about.ledger.states(at, unfolded=True)
+            assert cached == pair.about.ledger.states(at, unfolded=True)
     assert gap(torch.cat(parts, dim=1), whole) <= 1e-12
 
 
 def test_fused_or_with_recomputation_it_is_the_same_and_a_wrong_weight_is_not(kind_pair: Pair) -> None:
-    """Logits of fused attention, gradients of blocks that run again. And the comparison with the class is not blind:
-    one number changed, on either side, moves the logits far more than its bound."""
+    """Logits of fused attention, and gradients of recomputed layers. One changed weight of either side moves the logits
+    far more than the bound of the comparison with the class."""
     given, gradients = {"source": kind_pair.source}, []
     for recompute in (False, True):
         mine = kind_pair.mine()

@@ -21,7 +21,7 @@ from tfacct import load
 from tfacct.base.errors import TfacctError
 from tfacct.ledger.workload import Request
 from tfacct.reports.mfu import measure
-from tfacct.verify import measured as room
+from tfacct.verify import measured as measurement
 from tfacct.verify.measured import Plan
 
 torch, running = lazy("torch"), lazy("tfacct.reference.running")
@@ -57,8 +57,8 @@ def test_bytes_and_counts_equal_the_prediction(family: str, plan: str) -> None:
     params = sum(model.ledger.parameters().values())
     assert facts["measured_weights_bytes"] == facts["weights_bytes"] == width * params
     shape = model.architecture
-    layers, kept = shape.stacks[0].count, shape.attentions[0].kv_heads * shape.attentions[0].head_dim
-    assert facts["measured_kv_cache_bytes"] == facts["kv_cache_bytes"] == 2 * layers * 3 * 23 * kept * width
+    layers, keys_width = shape.stacks[0].count, shape.attentions[0].kv_heads * shape.attentions[0].head_dim
+    assert facts["measured_kv_cache_bytes"] == facts["kv_cache_bytes"] == 2 * layers * 3 * 23 * keys_width * width
     assert facts["counted_flops"] == facts["forward_flops"] > 0
     assert facts["runs"] == what.steps and 0 < facts["seconds_min"] <= facts["seconds_median"] <= facts["seconds_max"]
     assert facts["masked_flops"] <= facts["total_flops"]
@@ -87,7 +87,7 @@ def test_the_command_line(run) -> None:
     assert max(map(len, table.out.splitlines())) <= 80
 
 
-def test_what_is_said_to_fit_does_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_hint_names_a_context_that_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     """The context in the hint is the largest: it passes the same check, one more does not."""
     model = tiny("llama")
     monkeypatch.setattr("tfacct.reference.running.free_bytes", lambda _: 2_000_000)
@@ -97,12 +97,12 @@ def test_what_is_said_to_fit_does_fit(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def fits(context: int) -> bool:
         work = Request(ctx=context, batch=3).workload(context)
-        return room._needed(model, work, Plan()) <= 2_000_000 * 10 // 11
+        return measurement._needed(model, work, Plan()) <= 2_000_000 * 10 // 11
 
     assert fits(found) and not fits(found + 1)
 
 
-def test_running_out_of_memory_is_said(monkeypatch: pytest.MonkeyPatch, run) -> None:
+def test_running_out_of_memory_is_an_error(monkeypatch: pytest.MonkeyPatch, run) -> None:
     def full(*_: object, **__: object) -> None:
         raise torch.OutOfMemoryError("allocate 9 GiB")
 
@@ -126,11 +126,11 @@ def test_logits_that_are_no_numbers_are_an_error(monkeypatch: pytest.MonkeyPatch
 
 
 def _hears_ctrl_c() -> None:
-    """What is begun in the background is begun deaf to it, and so is all that it begins."""
+    """A process started in the background ignores Ctrl-C, and so do its children."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def test_ctrl_c_gives_what_was_finished() -> None:
+def test_ctrl_c_prints_the_finished_runs() -> None:
     """The terminal's progress bar says when the first runs are done."""
     command = [sys.executable, "-m", "tfacct", "mfu", "--run", "gpt2", "--set", "n_layer=1"]
     command += ["--ctx", "64", "--steps", "100000", "--json"]

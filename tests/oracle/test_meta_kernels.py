@@ -51,7 +51,7 @@ def in_use() -> bool:
 
 
 def test_results_lie_alike_with_both() -> None:
-    """Sizes, strides and dtypes, of operands that are turned, spread, cut and of two dtypes."""
+    """Sizes, strides and dtypes, of operands that are transposed, expanded, sliced and of two dtypes."""
     operands = [
         torch.empty(4, 6, device="meta"),
         torch.empty(6, 4, device="meta").t(),
@@ -72,7 +72,7 @@ def test_results_lie_alike_with_both() -> None:
         assert asked() == slow
 
 
-def test_what_was_there_is_there_again() -> None:
+def test_the_kernels_are_restored() -> None:
     before = in_use()
     with kernels.compiled():
         with kernels.of_symbols():
@@ -85,7 +85,7 @@ def test_what_was_there_is_there_again() -> None:
 
 def test_another_torch_keeps_its_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tfacct.meta.kernels._python_kernels", None)
-    monkeypatch.setattr("tfacct.meta.kernels.LIBRARY", "_gone")
+    monkeypatch.setattr("tfacct.meta.kernels.LIBRARY", "_missing")
     before = in_use()
     with kernels.compiled():
         assert in_use() == before

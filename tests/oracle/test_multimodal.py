@@ -34,7 +34,7 @@ def llava(tmp_path: Path) -> str:
 
 
 def built(raw: dict[str, Any]) -> dict[str, int]:
-    """Parameters of the whole's class by tensor."""
+    """Parameters of the full model's class by tensor."""
     autos = {
         **dict.fromkeys(PAIRS, "AutoModel"),
         "embedding_gemma2": "AutoModel",
@@ -56,19 +56,19 @@ def ours(raw: dict[str, Any], part: str) -> dict[str, int]:
 
 
 @pytest.mark.parametrize(
-    ("whole", "said"),
+    ("whole", "named"),
     [
-        (whole, said)
+        (whole, named)
         for whole in VISIONS
-        for said in (False, True)
-        if not (said and whole in ALONE) and whole != "phi4_multimodal"
+        for named in (False, True)
+        if not (named and whole in ALONE) and whole != "phi4_multimodal"
     ],
 )
-def test_the_vision_model_is_the_wholes(whole: str, said: bool) -> None:
-    """Of the type that its class expects where the config does not say, and of the other one."""
+def test_the_vision_model_is_that_of_the_full_model(whole: str, named: bool) -> None:
+    """Of the type that the class expects by default, and of the other type."""
     own = VISIONS[whole].type
-    tower = own if not said else "siglip_vision_model" if own == "clip_vision_model" else "clip_vision_model"
-    vision = {name: value for name, value in TINY[tower].items() if said or name != "model_type"}
+    tower = own if not named else "siglip_vision_model" if own == "clip_vision_model" else "clip_vision_model"
+    vision = {name: value for name, value in TINY[tower].items() if named or name != "model_type"}
     text = text_of(whole) if whole in COMPOSITES else {"num_hidden_layers": 1}  # ERNIE's is no family
     text.pop("mlp_layer_types", None)  # it has one layer
     raw = {"model_type": whole, "text_config": text, "vision_config": vision}
@@ -91,7 +91,7 @@ def test_the_vision_model_is_the_wholes(whole: str, said: bool) -> None:
 
 
 @pytest.mark.parametrize("whole", PAIRS)
-def test_both_encoders_of_a_pair_are_the_wholes(whole: str) -> None:
+def test_both_encoders_of_a_pair_are_those_of_the_full_model(whole: str) -> None:
     pair = {part: {**TINY[f"{whole}_{part}_model"]} for part in ("text", "vision")}
     raw = {"model_type": whole, **{f"{part}_config": config for part, config in pair.items()}, "projection_dim": 23}
     tensors = built(raw)
@@ -130,15 +130,15 @@ def test_the_modules_of_an_encoder_are_those_of_the_class(whole: str, method: di
 
 @pytest.mark.parametrize("whole", sorted({*VISIONS, *AUDIOS} - {"phi4_multimodal", "t5gemma2", "embedding_gemma2"}))
 def test_a_list_of_every_linear_module_leaves_an_encoder_as_it_is(whole: str) -> None:
-    """As Qwen3-VL's FP8 files name them one by one; without any one of them the list leaves it no more."""
+    """Qwen3-VL's FP8 files name them one by one; if one is missing, the encoder counts as quantized."""
     raw = whole_of(whole)
     linear = [name for name, module in of_class(raw).named_modules() if isinstance(module, torch.nn.Linear)]
     part = (AUDIOS if whole in AUDIOS else VISIONS)[whole]
     at = (*(("audio_tower",) if whole in AUDIOS else ("vision", "visual")), *filter(None, [part.projector]))
     mine = [name for name in linear if any(name.removeprefix("model.").startswith(one) for one in at)]
     for left, plain in ((mine, True), (mine[:-1], False), (mine[1:], False)):
-        said = {"quant_method": "fp8", "modules_to_not_convert": left}
-        one = load_model("mine", {**raw, "quantization_config": said}).of_parts("parameters")[1]
+        quantization = {"quant_method": "fp8", "modules_to_not_convert": left}
+        one = load_model("mine", {**raw, "quantization_config": quantization}).of_parts("parameters")[1]
         if plain:
             assert one.storage().name == "bf16"
         else:
@@ -147,10 +147,10 @@ def test_a_list_of_every_linear_module_leaves_an_encoder_as_it_is(whole: str) ->
 
 
 @pytest.mark.parametrize("whole", ["gemma3", "qwen3_vl", "llava", "voxtral", "gemma4", "embedding_gemma2"])
-@pytest.mark.parametrize("said", [{}, {"vision_config": None, "audio_config": None}])
-def test_an_encoder_without_a_config_is_what_the_class_makes_of_it(whole: str, said: dict) -> None:
+@pytest.mark.parametrize("fields", [{}, {"vision_config": None, "audio_config": None}])
+def test_an_encoder_without_a_config_has_the_defaults_of_its_class(whole: str, fields: dict) -> None:
     """Most classes build one of default sizes, which is not counted; Gemma 4's build none."""
-    raw = {"model_type": whole, "text_config": text_of(whole), **said}
+    raw = {"model_type": whole, "text_config": text_of(whole), **fields}
     there = any(
         f".{name}." in f".{tensor}" for tensor in built(raw) for name in ("vision_tower", "visual", "audio_tower")
     )
@@ -176,8 +176,8 @@ def test_verify_asks_the_encoders_own_class(run, llava: str) -> None:
     assert ran.code == 0 and "transformers, parameters" in ran.out
 
 
-def test_an_encoder_of_audio_is_the_wholes(run, tmp_path: Path) -> None:
-    """Voxtral's, counted by --part audio and, beside the language model, by --part both."""
+def test_an_audio_encoder_is_that_of_the_full_model(run, tmp_path: Path) -> None:
+    """Voxtral's, counted by --part audio and, with the language model, by --part both."""
     fields = {name: value for name, value in VOXTRAL.items() if name != "model_type"}
     with torch.device("meta"):
         whole = transformers.VoxtralForConditionalGeneration(transformers.VoxtralConfig(**fields))
@@ -239,7 +239,7 @@ def test_both_with_the_projector_are_the_whole(whole: str, more: dict[str, Any])
 
 
 RUNS = [*((whole, more) for whole in PROJECTORS.keys() - ROWS_UNKNOWN for more in ({}, OTHERWISE.get(whole)))]
-"""Wholes whose projector the reference model runs; twice those with fields that change its sizes."""
+"""Full models whose projector the reference model runs; twice those with fields that change its sizes."""
 
 
 @pytest.mark.parametrize(
@@ -265,11 +265,11 @@ ASKED: list[tuple[str, dict[str, Any]]] = [
     ("llava", {"vision_feature_select_strategy": "full", "vision_feature_layer": [-1, -2, -3]}), ("mistral3", {}),
     ("mistral_large4", {}), ("paligemma", {}), ("smolvlm", {}), ("vipllava", {"vision_feature_layer": [-1, 2]}),
 ]  # fmt: skip
-"""Wholes whose class makes rows of one image, or of audio, by itself."""
+"""Full models whose class has a method for the rows of an image or of audio."""
 
 
 @pytest.mark.parametrize(("whole", "more"), ASKED, ids=lambda one: str(one)[:30])
-def test_the_rows_of_a_projector_are_the_classs(whole: str, more: dict[str, Any]) -> None:
+def test_the_rows_of_a_projector_are_those_of_the_class(whole: str, more: dict[str, Any]) -> None:
     """FLOPs of the projector's module, as the class calls it for one image, or the longest audio."""
     raw = whole_of(whole, **more)
     made = of_class(raw)

@@ -39,7 +39,7 @@ def transformers_adafactor(**fields: Any) -> Callable[[list[Any]], list[Any]]:
 
 
 def muon(parameters: list[Any]) -> list[Any]:
-    """The first and the last are a table and a head."""
+    """The first and the last are an embedding and a head."""
     hidden = [parameter for parameter in parameters[1:-1] if parameter.ndim == 2]
     others = [parameter for parameter in parameters if all(parameter is not each for each in hidden)]
     return [torch.optim.Muon(hidden), torch.optim.AdamW(others, fused=True)]
@@ -95,8 +95,8 @@ def drawn(seed: int) -> tuple[list[TorchParameter], list[tuple[int, ...]]]:
 
 
 def updated(make: Callable[[list[Any]], list[Any]], shapes: Sequence[tuple[int, ...]], dtype: Any) -> tuple[int, int]:
-    """Bytes of the state of optimizers of real parameters of these shapes, and the most that a second step needs on
-    top."""
+    """Bytes of the state of optimizers of real parameters of these shapes, and the peak of temporaries in a second
+    step."""
     parameters = [torch.nn.Parameter(torch.randn(shape).to(dtype)) for shape in shapes]
     for parameter in parameters:
         parameter.grad = torch.randn_like(parameter)
@@ -133,9 +133,9 @@ def test_states_and_steps_are_the_optimizers_own(name: str) -> None:
             if name == "muon" and not any(tensor.hidden_matrix for tensor in tensors):
                 continue
             state, temporary = updated(MADE[name], shapes, dtype)
-            held = OPTIMIZERS[name].step_memory(tensors, dtype.itemsize)
+            expected = OPTIMIZERS[name].step_memory(tensors, dtype.itemsize)
             assert OPTIMIZERS[name].state_bytes(tensors, dtype.itemsize) == state, (name, shapes)
-            assert held.least <= temporary <= held.most, (name, seed, dtype, shapes, held)
+            assert expected.least <= temporary <= expected.most, (name, seed, dtype, shapes, expected)
 
 
 @pytest.mark.filterwarnings("ignore:Paged optimizers are not supported on CPU")
@@ -157,7 +157,7 @@ def test_quantized_states_are_the_optimizers_own(name: str) -> None:
             manager.initialize()
 
 
-def test_parameters_stand_in_the_order_of_the_class() -> None:
+def test_parameters_are_in_the_order_of_the_class() -> None:
     """Phi-3's class declares o_proj, then qkv_proj: a loop's variable still names the one at the other."""
     sizes = [parameter.elements for parameter in stored(load("phi-3-mini-4k").loaded)]
     assert sizes.index(3072 * 3072) == sizes.index(3 * 3072 * 3072) - 1
@@ -168,7 +168,7 @@ def test_every_optimizer_is_measured() -> None:
 
 
 def test_by_hand() -> None:
-    """A tensor of 5,000 numbers has 20 blocks of 256; bitsandbytes keeps the moments of one of 4,095 in fp32."""
+    """A tensor of 5,000 numbers has 20 blocks of 256; bitsandbytes stores the state of one of 4,095 in fp32."""
     large, small = TorchParameter((50, 100)), TorchParameter((4095,), 2)
     states = {name: how.state_bytes([large, small], 2) for name, how in OPTIMIZERS.items()}
     numbers = 5000 + 2 * 4095
@@ -251,8 +251,8 @@ def test_an_order_that_decides_is_an_interval(run: Run) -> None:
 
 
 def test_an_unknown_optimizer_lists_the_known(run: Run) -> None:
-    said = run("train", "gpt2", "--optimizer", "zzz").err_line
-    assert all(name in said for name in OPTIMIZERS), said
+    message = run("train", "gpt2", "--optimizer", "zzz").err_line
+    assert all(name in message for name in OPTIMIZERS), message
     assert "did you mean muon?" in run("train", "gpt2", "--optimizer", "muom").err_line
     known = run("train", "--help-all", columns=120).out_line.replace("- ", "-")
     assert all(name in known for name in OPTIMIZERS), known

@@ -66,7 +66,7 @@ DEEPSEEK = "sliding_attention", "compressed_sparse_attention", "heavily_compress
         ("beit", {"use_relative_position_bias": True}),
     ],
 )
-def test_what_a_small_config_holds_is_proven(
+def test_parts_of_small_configs_are_proven(
     family: str, fields: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """For all sizes above 1, and at the least ones, of any number of layers that have rows of their own. The families
@@ -78,21 +78,21 @@ def test_what_a_small_config_holds_is_proven(
 
 
 def sizes_of_tiny(family: str) -> Sizes:
-    """What a proof of a family's small model leaves open."""
+    """The symbols of a proof of a family's small model."""
     shape = tiny(family).architecture
     return Sizes(shape, in_symbols(shape, cached=True, fixed=FIXED))
 
 
-def test_a_head_is_no_smaller_than_what_is_cut_off_it() -> None:
-    """Two of its numbers are turned at least, so one number is no case of its size."""
+def test_a_head_has_at_least_its_rotary_dimensions() -> None:
+    """At least two of its dimensions are rotary, so a head size of 1 is no case."""
     edges = [edge.sizes for edge in sizes_of_tiny("bailing_moe_linear, with lightning attention").edges()]
     assert {"Hl": 2, "Hlr": 2, "Nc": 2} in edges and {"Nl": 1, "Nc": 2} in edges
 
 
-def test_an_image_has_no_fewer_tokens_than_stand_in_front_of_its_patches() -> None:
+def test_an_image_has_no_fewer_tokens_than_precede_its_patches() -> None:
     tokens = [edge.sizes["T"] for edge in sizes_of_tiny("deit").edges() if "T" in edge.sizes]
     assert tokens == [3]
-    assert "Xr" not in sizes_of_tiny("dinov2_with_registers").declared  # one fewer than stand in front, a number
+    assert "Xr" not in sizes_of_tiny("dinov2_with_registers").declared  # one fewer than precede them, a number
 
 
 def test_tokens_in_a_chunk_that_come_together() -> None:
@@ -114,7 +114,7 @@ def test_tokens_of_one_sequence_are_multiples_of_all_that_they_come_in() -> None
     [
         ((3, 5, 7), "2*T + 1", []),
         ((3, 5, 8), "2*T + 1", ["forward is of degree 1 in T"]),
-        ((3, 8, 17, 30), "2*T**2 - T + 2", []),  # as where layers of attention stand beside the recurrence
+        ((3, 8, 17, 30), "2*T**2 - T + 2", []),  # with layers of attention and of the recurrence
         ((3, 8, 17, 31), "2*T**2 - T + 2", ["forward is of degree 2 in T"]),
     ],
 )
@@ -131,14 +131,14 @@ def test_the_last_number_of_tokens_lies_on_the_curve_or_does_not(
     ("counts", "guards"),
     [(("T", "T + 4*D", "T + 8*D"), []), (("T", "T + 4*D", "T + 9*D"), ["forward is linear in Nc"])],
 )
-def test_each_chunk_adds_what_the_second_does_or_does_not(counts: tuple[str, ...], guards: list[str]) -> None:
+def test_whether_each_chunk_adds_as_much_as_the_second(counts: tuple[str, ...], guards: list[str]) -> None:
     T, D, Nc = sympy.symbols("T D Nc")
     runs = [({"forward": sympy.sympify(count)}, []) for count in counts]
     assert proofs.in_chunks(Nc, runs) == ({"forward": T + 4 * D * Nc - 4 * D}, guards)
 
 
-def test_blocks_of_each_stack_add_what_the_second_does_or_do_not() -> None:
-    """1 + 2·La + 3·Lb·Nc: further counts are held against that law, with one chunk."""
+def test_whether_each_layer_adds_as_much_as_the_second() -> None:
+    """1 + 2·La + 3·Lb·Nc: further counts are compared with that law, with one chunk."""
     La, Lb, Nc = sympy.symbols("La Lb Nc")
     law = 1 + 2 * La + 3 * Lb * Nc
     counts = {layers: law.subs({La: layers[0], Lb: layers[1]}) for layers in ((1, 1), (2, 1), (1, 2))}
@@ -148,7 +148,7 @@ def test_blocks_of_each_stack_add_what_the_second_does_or_do_not() -> None:
     assert not proofs.for_all_layers(counts | {(3, 3): 17}, [La, Lb], {Nc: 1})[1]
 
 
-def test_two_runs_determine_what_a_chunk_adds() -> None:
+def test_two_runs_determine_the_count_of_a_chunk() -> None:
     """Logits of one sequence: 2 · T · D · V FLOPs, however many chunks there are. That the last one is not full is no
     assumption."""
     shape = tiny("mamba2").architecture
@@ -169,8 +169,8 @@ def test_edges_of_tokens_in_chunks() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(SHAPES))
-def test_no_letter_of_a_part_is_left_out_of_the_proof(name: str) -> None:
-    """Every size is a symbol, and every one is looked at where a symbol is not: at its least."""
+def test_no_axis_of_a_part_is_left_out_of_the_proof(name: str) -> None:
+    """Every size is a symbol, and each is also checked at its least value."""
     shape = tiny(name).running("expanded").architecture
     sizes = Sizes(shape, in_symbols(shape, cached=True))
     own = {called.get(axis, axis) for axis, called in with_axes(shape)}
@@ -193,7 +193,7 @@ def test_no_letter_of_a_part_is_left_out_of_the_proof(name: str) -> None:
 
 
 def with_axes(shape):
-    """Every axis that a part says is a size of its own, but a window, with what the model calls it."""
+    """Every axis that a part declares, except windows, with the model's name of it."""
     for place, called in shape.named_places():
         for part in place.parts:
             yield from ((axis, called) for axis in part.sizes().values() if axis not in FIXED)
@@ -205,8 +205,8 @@ def test_layers_that_have_rows_of_their_own_are_no_fewer_than_there_are_stacks()
     assert sizes.edges()[-1].sizes["Lp"] == len(sizes.stacks) > 1
 
 
-def test_a_new_letter_of_a_part_is_proven_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A part that grows a size has it open and looked at, whether or not anybody thought of the proof."""
+def test_a_new_axis_of_a_part_is_proven_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new size of a part is a symbol in the proof and checked at its edge, without any change of the proof."""
 
     @dataclass(frozen=True, slots=True, kw_only=True)
     class Wider(FeedForward):
@@ -225,8 +225,8 @@ def test_a_new_letter_of_a_part_is_proven_too(monkeypatch: pytest.MonkeyPatch) -
     assert "Fz" in sizes.axis_names and {"Fz": 1} in [edge.sizes for edge in sizes.edges()]
 
 
-def test_parts_say_what_sizes_can_be() -> None:
-    """Phi turns 2 of a head's numbers at least, and the rest is a size of its own; Mixtral deals its tokens out."""
+def test_parts_declare_possible_sizes() -> None:
+    """Phi rotates at least 2 dimensions of a head, and the rest is a size of its own; Mixtral routes its tokens."""
     phi = tiny("phi").architecture
     sizes = Sizes(phi, in_symbols(phi, cached=True))
     assert sizes.conditions() == ["Hr a multiple of 2", "H at least Hr + 2"]
@@ -240,8 +240,8 @@ def test_parts_say_what_sizes_can_be() -> None:
     assert (sizes.values("A"), sizes.values("E")) == ([1, 2], [2, 3])
     assert {"E": 1, "A": 1}.items() <= sizes.edges()[-1].sizes.items()
     gpt2 = tiny("gpt2").architecture
-    assert Sizes(gpt2, in_symbols(gpt2, cached=True)).conditions() == []  # nothing turns: heads of any size
-    laguna = tiny("laguna").architecture  # its two kinds of blocks turn shares of their own: neither is the larger one
+    assert Sizes(gpt2, in_symbols(gpt2, cached=True)).conditions() == []  # no rotary embedding: heads of any size
+    laguna = tiny("laguna").architecture  # its kinds of layers rotate unequal shares
     sizes = Sizes(laguna, in_symbols(laguna, cached=True))
     assert sizes.rests == {"H": ("Hrfull", "Hrwin")} and "H at least Hrfull + Hrwin + 2" in sizes.conditions()
 
@@ -282,15 +282,15 @@ def test_a_slip_is_not_proven(monkeypatch: pytest.MonkeyPatch, run) -> None:
     monkeypatch.setattr(Sizes, "edges", lambda _: [])
     ran = run("verify", "--prove", "llama")
     assert ran.code == 1
-    said = {line.split("  ")[0].strip(): line.split()[1:] for line in ran.out.splitlines() if "  " in line}
-    assert said["forward"][0] == "2*B*D*F*L*T" and said["forward"][-2:] == ["NOT", "PROVEN"]
-    assert said["backward"][0] == "4*B*D*F*L*T" and said["backward"][-2:] == ["NOT", "PROVEN"]
-    assert said["cached"] == ["0", "no", "assumption", "proven"]
+    rows = {line.split("  ")[0].strip(): line.split()[1:] for line in ran.out.splitlines() if "  " in line}
+    assert rows["forward"][0] == "2*B*D*F*L*T" and rows["forward"][-2:] == ["NOT", "PROVEN"]
+    assert rows["backward"][0] == "4*B*D*F*L*T" and rows["backward"][-2:] == ["NOT", "PROVEN"]
+    assert rows["cached"] == ["0", "no", "assumption", "proven"]
 
 
 @pytest.mark.slow
-def test_what_a_symbol_leaves_out_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A model that does more in a plain prefill is not proven, and it is said where."""
+def test_sizes_that_a_symbol_excludes_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model that does more in a plain prefill is not proven, and the report says where."""
     honest = model.Decoder.forward
 
     def eager(self, tokens, past=(), positions=None):
@@ -352,20 +352,20 @@ def test_the_grid_proves_the_same_and_sees_a_slip(every: int, monkeypatch: pytes
     slipped = prove(model, by="grid")
     assert not slipped.agrees
     none, all_ = f"0 at 0 of {points:,}", f"0 at {points:,} of {points:,}"
-    said = {row["what"]: row["difference"] for row in slipped.rows}
-    assert said == {"forward": none, "forward, by torch": none, "backward": none, "parameters": none, "cached": all_}
+    differs = {row["what"]: row["difference"] for row in slipped.rows}
+    assert differs == {"forward": none, "forward, by torch": none, "backward": none, "parameters": none, "cached": all_}
 
 
 def test_without_the_private_interface_it_falls_back_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    def gone(*_, **__):
-        raise AttributeError("ShapeEnv is gone")
+    def missing(*_, **__):
+        raise AttributeError("ShapeEnv is missing")
 
     asked = []
-    monkeypatch.setattr(symbolic, "ShapeEnv", gone)
+    monkeypatch.setattr(symbolic, "ShapeEnv", missing)
     monkeypatch.setattr(proofs, "_by_grid", lambda *a: asked.append(a) or iter(()))
     report = prove(tiny("llama"))
     assert asked and report.models[0]["by"] == "grid"
-    assert "ShapeEnv is gone" in report.hints[0] and "so the proof uses a grid" in report.hints[0]
+    assert "ShapeEnv is missing" in report.hints[0] and "so the proof uses a grid" in report.hints[0]
 
 
 def test_a_mistake_of_ours_is_no_excuse_for_the_grid(monkeypatch: pytest.MonkeyPatch) -> None:

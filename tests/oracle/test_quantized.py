@@ -25,16 +25,16 @@ def linears(model: torch.nn.Module, *, head: bool = False) -> Iterator[tuple[str
             yield name, module
 
 
-def held(tensors: Any) -> int:
+def total_bytes(tensors: Any) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
 def in_format(config: dict[str, Any], bytes_of: Any, *, skips: str = "lm_head") -> int:
     """Bytes of the model with each matrix of its blocks stored as `bytes_of` says."""
     model = built(config)
-    rest = held(model.parameters())
+    rest = total_bytes(model.parameters())
     found = [module for name, module in linears(model, head=True) if skips not in name]
-    return rest - held(module.weight for module in found) + sum(map(bytes_of, found))
+    return rest - total_bytes(module.weight for module in found) + sum(map(bytes_of, found))
 
 
 @pytest.mark.parametrize("family", FIVE)
@@ -46,10 +46,12 @@ def test_bitsandbytes_in_4_bits(kind: str, double: bool, family: str) -> None:
     def stored(module: torch.nn.Linear) -> int:
         weight, state = functional.quantize_4bit(module.weight.data, quant_type=kind, compress_statistics=double)
         inner = [state.state2.absmax, state.state2.code, state.offset] if double else []
-        return held([weight, state.absmax, state.code, *inner])
+        return total_bytes([weight, state.absmax, state.code, *inner])
 
-    said = {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": kind}
-    assert weighed(FIVE[family], {**said, "bnb_4bit_use_double_quant": double}) == in_format(FIVE[family], stored)
+    quantization = {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": kind}
+    assert weighed(FIVE[family], {**quantization, "bnb_4bit_use_double_quant": double}) == in_format(
+        FIVE[family], stored
+    )
 
 
 def test_bitsandbytes_in_8_bits() -> None:
@@ -57,7 +59,7 @@ def test_bitsandbytes_in_8_bits() -> None:
 
     def stored(module: torch.nn.Linear) -> int:
         weight, scale, _ = functional.int8_vectorwise_quant(module.weight.data.to(torch.float16))
-        return held([weight, scale])
+        return total_bytes([weight, scale])
 
     assert weighed(LLAMA, {"quant_method": "bitsandbytes", "load_in_8bit": True}) == in_format(LLAMA, stored)
 
@@ -68,26 +70,28 @@ def test_bitsandbytes_in_8_bits() -> None:
 def test_fp8_against_the_module_of_transformers(scheme: str, block: list[int] | None, family: str) -> None:
     def stored(module: torch.nn.Linear) -> int:
         other = finegrained_fp8.FP8Linear(module.in_features, module.out_features, block, activation_scheme=scheme)
-        return held(tensor for name, tensor in other.named_parameters() if name != "bias")
+        return total_bytes(tensor for name, tensor in other.named_parameters() if name != "bias")
 
-    said = {"quant_method": "fp8", "weight_block_size": block, "activation_scheme": scheme}
-    assert weighed(FIVE[family], said) == in_format(FIVE[family], stored)
+    quantization = {"quant_method": "fp8", "weight_block_size": block, "activation_scheme": scheme}
+    assert weighed(FIVE[family], quantization) == in_format(FIVE[family], stored)
 
 
 @pytest.mark.parametrize("experts", ["fp4", "fp8"])
 def test_deepseek_v4_in_fp8_with_experts_of_their_own(experts: str) -> None:
-    """The class with its modules replaced, on meta. What compresses keys stays; its streams' weights are no module."""
+    """The class with its modules replaced, on meta. Key compression stays; weights of its streams are no module."""
     config = {**TINY["deepseek_v4"], "hidden_size": 64, "moe_intermediate_size": 96, "dtype": "bfloat16"}
     fields = {name: value for name, value in config.items() if name != "model_type"}
     with torch.device("meta"):
         model = transformers.AutoModelForCausalLM.from_config(
             transformers.AutoConfig.for_model("deepseek_v4", **fields)
         ).to(torch.bfloat16)
-    said = quantization_config.FineGrainedFP8Config(weight_block_size=(16, 16), scale_fmt="ue8m0", expert_dtype=experts)
-    auto.AutoHfQuantizer.from_config(said, pre_quantized=True)._process_model_before_weight_loading(model)
+    quantizer = quantization_config.FineGrainedFP8Config(
+        weight_block_size=(16, 16), scale_fmt="ue8m0", expert_dtype=experts
+    )
+    auto.AutoHfQuantizer.from_config(quantizer, pre_quantized=True)._process_model_before_weight_loading(model)
     fp8 = {"quant_method": "fp8", "fmt": "e4m3", "scale_fmt": "ue8m0", "weight_block_size": [16, 16]}
-    assert weighed({**config, "expert_dtype": experts}, fp8) == held(model.parameters())
-    assert weighed(config, {**fp8, "expert_dtype": experts}) == held(model.parameters())
+    assert weighed({**config, "expert_dtype": experts}, fp8) == total_bytes(model.parameters())
+    assert weighed(config, {**fp8, "expert_dtype": experts}) == total_bytes(model.parameters())
     with pytest.raises(TfacctError, match='expert_dtype = "int3" is not supported'):
         weighed({**config, "expert_dtype": "int3"}, fp8)
 
@@ -95,7 +99,7 @@ def test_deepseek_v4_in_fp8_with_experts_of_their_own(experts: str) -> None:
 @pytest.mark.parametrize(
     "family", ["deepseek_v32", "deepseek_v4", "glm_moe_dsa", "llama", "mt5", "qwen3_moe", "t5", "umt5"]
 )
-def test_what_a_class_keeps_its_family_keeps(family: str) -> None:
+def test_unquantized_modules_of_a_family_are_those_of_its_class(family: str) -> None:
     ours = tiny(family)
     built = hf.build(ours.of_class, ours.config.task_head.auto)
     assert set(ours.config.keep_in_fp32_modules) == set(built._keep_in_fp32_modules or [])

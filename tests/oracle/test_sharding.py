@@ -11,7 +11,7 @@ import pytest
 import tfacct
 from tests.families import TINY
 from tests.families import random_config as config_of_seed
-from tests.helpers.fake_ranks import accounted, built, by_call, fake_ranks, plan_of, random_config, watched, witnessed
+from tests.helpers.fake_ranks import accounted, built, by_call, fake_ranks, observed, plan_of, random_config, watched
 from tests.helpers.lazy import lazy
 from tests.helpers.rank_configs import LLAMA
 from tests.helpers.torch_ranks import MATMULS, add_peft, divide_peft
@@ -52,7 +52,7 @@ SMALL |= {name: TINY[name] for name in ("llama", "mixtral", "cohere")}
         ("mixtral-8x7b", {"tp": 2, "fsdp": 2, "ep": 4}, "transformers"),
         ("mixtral-8x7b", {"fsdp": 2, "ep": 2}, "torch"),  # each has a batch, and whole experts
         ("mixtral-8x7b", {"tp": 2, "sp": True, "fsdp": 4, "ep": 4}, "torch"),  # two ranks have each expert
-        ("qwen1.5-moe-a2.7b", {"tp": 2, "sp": True}, "torch"),  # with a gated network beside them
+        ("qwen1.5-moe-a2.7b", {"tp": 2, "sp": True}, "torch"),  # with a gated shared expert
         ("olmoe-1b-7b", {"tp": 2, "sp": True}, "torch"),  # and heads that are gathered for a norm
         ("olmoe-1b-7b", {"tp": 2, "fsdp": 2, "ep": 4}, "transformers"),
         ("minimax-m2", {"tp": 2, "ep": 2}, "transformers"),
@@ -116,7 +116,7 @@ def test_every_collective_of_a_step_with_recomputed_layers_is_torchs(kind: str, 
     model = built(config).train()
     model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     sent = accounted(config, mesh, 3, mesh.tp * 2, train=True, recomputed="layers")
-    assert sent == witnessed(model, mesh, 3, mesh.tp * 2), config
+    assert sent == observed(model, mesh, 3, mesh.tp * 2), config
 
 
 EXPERTS = ("qwen3-30b-a3b", "qwen1.5-moe-a2.7b", "glm-4.5-air", "dots.llm1", "minimax-m2")
@@ -126,7 +126,7 @@ LATENTS = ("deepseek-v2-lite", "deepseek-v2", "deepseek-v3", "kimi-k2", "glm-4.7
 @pytest.mark.slow
 @pytest.mark.parametrize("mesh", [{"tp": 2}, {"tp": 4, "fsdp": 2}, {"tp": 2, "ep": 2}, {"tp": 2, "fsdp": 2, "ep": 4}])
 @pytest.mark.parametrize("name", EXPERTS + LATENTS)
-def test_experts_and_latents_beside_sharded_tokens_send_what_is_counted(name: str, mesh: dict[str, int]) -> None:
+def test_experts_and_latents_with_sharded_tokens_send_what_is_counted(name: str, mesh: dict[str, int]) -> None:
     if name not in LATENTS or mesh != {"tp": 4, "fsdp": 2}:
         agrees(tfacct.load(name), {"sp": True, **mesh}, ctx=64, batch=2)
 
@@ -170,8 +170,8 @@ FURTHER_ENCODERS += [(kind, mesh, 0) for kind in ALIKE for mesh in ENCODER_MESHE
     ("kind", "mesh", "seed"), [*QUICK, *(pytest.param(*one, marks=pytest.mark.slow) for one in FURTHER_ENCODERS)]
 )
 def test_every_collective_of_a_step_is_torchs(kind: str, mesh: str, seed: int) -> None:
-    """Of the small config of a kind, or from a seed of a random one: sines that no step changes (marian), scores of
-    distances that the first blocks have (t5), heads with a bias."""
+    """With the small config of a kind, or a random one from a seed: sines without gradients (marian), relative position
+    biases of the first layers (t5), heads with a bias."""
     config = config_of_seed(kind, seed) if seed else TINY[kind]
     source = {"source": config.get("max_source_positions", 11)} if "decoder_layers" in config else {}
     model = tfacct.load(divisible(kind, config, ENCODER_MESHES[mesh].get("tp", 1)))
@@ -192,9 +192,9 @@ def test_calls_by_hand() -> None:
     assert calls("t5-base") == {"forward": 3 * 12 + 1}
 
 
-def test_what_a_rank_has_by_hand() -> None:
+def test_parameters_and_cache_of_a_rank_by_hand() -> None:
     """BERT's blocks have 4 · 768² + 2 · 768 · 3072 weights and 3 · 768 + 3072 biases that ranks divide, the others, two
-    norms, and what stands around the blocks but for V are whole: 512 positions, 2 segments, 2 norms, a product."""
+    norms, and all outside the layers except V are whole: 512 positions, 2 segments, 2 norms, a linear layer."""
     model, half = tfacct.load("bert-base"), 30_522 // 2
     block = (4 * 768**2 + 2 * 768 * 3072 + 3 * 768 + 3072) // 2 + 2 * 768 + 4 * 768
     ends = half * 768 + half + (512 + 2) * 768 + 4 * 768 + 768 * 768 + 768
@@ -204,8 +204,8 @@ def test_what_a_rank_has_by_hand() -> None:
     assert tfacct.load("t5-base").kv(tp=2, ctx=30, source=100).models[0]["kv_cache_bytes"] == 2 * 12 * 6 * 64 * 2 * 130
 
 
-def test_letters_of_one_side_are_divided_too() -> None:
-    """An encoder with other sizes than the decoder's has letters of its own: `Nenc`, `Fenc`."""
+def test_axes_of_one_side_are_sharded_too() -> None:
+    """An encoder with other sizes than the decoder has its own axes: `Nenc`, `Fenc`."""
     assert {mark for mark in MARKS.values() if tp_axis(f"N{mark}") != "N" or tp_axis(f"Fe{mark}") != "Fe"} == set()
     assert not any(map(tp_axis, ("Vs", "Kc", "Nm", "Fm", "Kf")))
     sizes = {"encoder_ffn_dim": 64, "decoder_ffn_dim": 96, "encoder_attention_heads": 8, "decoder_attention_heads": 4}
@@ -214,13 +214,13 @@ def test_letters_of_one_side_are_divided_too() -> None:
     for line in whole.lines:
         divided = line["path"].endswith(("_proj.weight", "up_proj.bias"))
         assert rank[line["path"]] == line["params"] // (4 if divided else 1) or not divided
-    said = tfacct.load("bart-base", d_model=64, **{**sizes, "encoder_attention_heads": 16})
-    with pytest.raises(tfacct.TfacctError, match=r"tp=16 does not divide N = 4 \(query heads\)") as told:
-        said.params(tp=16)
-    assert told.value.hint == "supported sizes: 1, 2, 4"
+    bart = tfacct.load("bart-base", d_model=64, **{**sizes, "encoder_attention_heads": 16})
+    with pytest.raises(tfacct.TfacctError, match=r"tp=16 does not divide N = 4 \(query heads\)") as caught:
+        bart.params(tp=16)
+    assert caught.value.hint == "supported sizes: 1, 2, 4"
 
 
-def test_scores_of_distances_stand_in_the_first_blocks() -> None:
+def test_relative_position_biases_are_in_the_first_layers() -> None:
     units = [*fsdp_units(tfacct.load("t5-base").loaded.ledger, Mesh(fsdp=2))]
     assert [(unit.what, unit.times) for unit in units] == [
         *(("encoder.blocks.*", 1), ("encoder.blocks.*", 11), ("blocks.*", 1), ("blocks.*", 11), ("", 1))
@@ -248,7 +248,7 @@ def drawn(mesh: Mesh, seed: int) -> tuple[dict[str, Any], Recipe]:
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_adapters_of_ranks_of_tp_send_what_pefts_do(seed: int) -> None:
+def test_adapters_of_tp_ranks_send_the_bytes_of_peft(seed: int) -> None:
     mesh = Mesh(tp=2)
     config, recipe = drawn(mesh, seed)
     sent: dict[Any, Counter[int]] = {}
@@ -273,9 +273,9 @@ def test_adapters_of_ranks_of_tp_send_what_pefts_do(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_adapters_of_ranks_of_fsdp_send_what_pefts_do(seed: int) -> None:
+def test_adapters_of_fsdp_ranks_send_the_bytes_of_peft(seed: int) -> None:
     mesh = Mesh(fsdp=(2, 3)[seed])
     config, recipe = drawn(mesh, seed)
     model = built(config).bfloat16()
     add_peft(model, int((recipe.lora or "").partition(":")[0]), fp32=recipe.adapter_dtype == FP32)
-    assert counted(tfacct.load(config).loaded, recipe, 2, 8) == witnessed(model, mesh, 2, 8), (config, recipe)
+    assert counted(tfacct.load(config).loaded, recipe, 2, 8) == observed(model, mesh, 2, 8), (config, recipe)

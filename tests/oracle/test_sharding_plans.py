@@ -7,7 +7,7 @@ import pytest
 
 import tfacct
 from tests.families import TINY
-from tests.helpers.fake_expert_ranks import SIZES, Counted, accounted, random_config, watched, witnessed
+from tests.helpers.fake_expert_ranks import SIZES, Counted, accounted, observed, random_config, watched
 from tests.helpers.fake_ranks import built, fake_ranks, sharded
 from tests.helpers.lazy import lazy
 from tests.helpers.rank_configs import LLAMA
@@ -44,11 +44,11 @@ THEIRS_WHOLE = {
 }
 """Modules that are divided here, as Megatron does, and that a plan leaves whole on every rank."""
 PARTS = {"mla_kv_a_proj", "moe_tp_experts"}
-"""Styles of what a module does with its gradients: what they send is counted below."""
+"""Styles of a module's gradients: what they send is counted below."""
 
 
 def divided(model: str) -> dict[str, str]:
-    """Style of each module of the class, from the letters of its products and of what its weights' gradients sum."""
+    """Style of each module of the class, by the axes of its matmuls and of the sums of its weights' gradients."""
     loaded = tfacct.load(model).loaded
     mesh, theirs = Mesh(tp=2), loaded.config.hf_modules
     found: dict[str, str] = {}
@@ -71,7 +71,7 @@ def divided(model: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("kind", PRESETS)
-def test_letters_divide_what_the_published_plan_does(kind: str) -> None:
+def test_axes_shard_what_the_published_plan_shards(kind: str) -> None:
     plan = dict(type(transformers.AutoConfig.for_model(kind)).base_model_tp_plan)
     ours = divided(PRESETS[kind])
     for module in THEIRS_WHOLE.get(kind, ()):
@@ -106,7 +106,7 @@ def as_planned(kind: str) -> None:
     model = transformers.AutoModelForCausalLM.from_config(own).to(torch.bfloat16)
     mesh = Mesh(tp=2)
     assert unsupported_part(tfacct.load(config).loaded.architecture) is None
-    seen, local = witnessed(model, mesh, 2, 8, train=True)
+    seen, local = observed(model, mesh, 2, 8, train=True)
     assert accounted(config, mesh, 2, 8, train=True, bits=16) == seen
     assert stored_elements(tfacct.load(config).loaded.ledger, mesh) == local
 
@@ -142,7 +142,7 @@ def compared(kind: str, mesh: str, seed: int, *, train: bool, bits: int = 32, re
     if recompute:
         model.train()
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-    seen, local = witnessed(model, own, batch, tokens, train=train)
+    seen, local = observed(model, own, batch, tokens, train=train)
     again: dict[str, Any] = {"recomputed": "layers"} if recompute else {}
     assert accounted(config, own, batch, tokens, train=train, bits=bits, **again) == seen, config
     assert stored_elements(tfacct.load(config).loaded.ledger, own) == local

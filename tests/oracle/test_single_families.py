@@ -19,7 +19,7 @@ from tfacct.families.rare.nvembed_reference import LatentPooler
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import load_model
 from tfacct.training.unsupported import bidirectional_decoder
-from tfacct.verify import checks as witness
+from tfacct.verify import checks as cross_checks
 from tfacct.verify.checks import class_flops, renamed
 
 delta, hf, mamba = lazy("tfacct.reference.delta"), lazy("tfacct.reference.hf"), lazy("tfacct.reference.mamba")
@@ -52,21 +52,21 @@ def test_lightning_attention_verifies(run, tmp_path) -> None:
 
 
 @pytest.mark.parametrize("work", [Workload(17, 17, 3), Workload(17, 1, 3), Workload(97, 20, 2)])
-def test_every_witness_agrees_on_the_form_of_its_step(work: Workload) -> None:
-    checks = witness.checks(by_name()["auto"], work, all_layers=False, against=False)
+def test_every_cross_check_agrees_on_the_form_of_its_step(work: Workload) -> None:
+    checks = cross_checks.checks(by_name()["auto"], work, all_layers=False, against=False)
     assert {check.name for check in checks if not check.agrees} == set()
     assert checks[0].formula == by_name()["auto"].ledger.flops(work.axes(), unfolded=True)
 
 
-def test_the_class_is_asked_for_what_it_runs() -> None:
+def test_the_class_is_compared_in_the_form_that_it_runs() -> None:
     auto, work = by_name()["auto"], Workload(17, 1, 3)
-    checks = {check.name: check for check in witness.class_checks(auto, work)}
+    checks = {check.name: check for check in cross_checks.class_checks(auto, work)}
     assert all(check.agrees for check in checks.values()) and len(checks) == 3
     expanded = by_name()["expanded"].ledger.total_flops(work.axes())
     assert checks["transformers, forward"].totals[1] == expanded != auto.ledger.total_flops(work.axes())
 
 
-def test_the_recurrence_is_the_loop_it_stands_for() -> None:
+def test_the_recurrence_equals_its_loop() -> None:
     """hₜ = exp(stepₜ · A) · hₜ₋₁ + stepₜ · xₜ · Bₜ, token by token, with and without a state before the first."""
     torch.manual_seed(0)
     recurrence = mamba.Recurrence(4, 3).double()
@@ -87,7 +87,7 @@ TWO = {"mtp": True, "num_nextn_predict_layers": 2}
 
 
 @pytest.mark.parametrize("family", ["deepseek_v3", "deepseek_v32"])
-def test_their_parameters_are_the_classs(family: str) -> None:
+def test_their_parameters_are_those_of_the_class(family: str) -> None:
     ours = load_model("mine", TINY[family], TWO)
     raw = {name: value for name, value in ours.raw.items() if name != "mtp"}
     built = hf.build(raw)
@@ -129,7 +129,7 @@ def test_their_parameters_are_the_classs(family: str) -> None:
 @pytest.mark.parametrize("work", [Workload(13, 13, 3), Workload(17, 4, 3, logits="last"), Workload(17, 1, 2)])
 def test_the_reference_runs_them(family: str, form: str | None, work: Workload) -> None:
     ours = load_model("mine", TINY[family], {**TWO, **({"latent_attention": form} if form else {})})
-    checks = witness.checks(ours, work, all_layers=False, against=False)
+    checks = cross_checks.checks(ours, work, all_layers=False, against=False)
     assert {check.name for check in checks if not check.agrees} == set()
     inside = "mtp.1." if form else "mtp.1.attn.indexer."
     assert any(path.startswith(inside) for path in checks[0].measured)
@@ -141,15 +141,15 @@ FAMILIES = ("qwen3_next", "qwen3_5_text", "kimi_linear", "olmo_hybrid")
 @pytest.mark.parametrize("family", ["qwen3_next", "kimi_linear"])
 @pytest.mark.parametrize(("tokens", "context"), [(64, 64), (65, 65), (128, 200), (129, 200)])
 def test_the_class_pads_to_whole_chunks(family: str, tokens: int, context: int) -> None:
-    """Around one and two chunks of 64, alone and behind a past."""
+    """Around one and two chunks of 64, alone and after earlier tokens."""
     ours, work = tiny(family), Workload(context, tokens, 2)
     theirs, _ = hf.run(hf.build(ours.of_class, ours.config.task_head.auto), **work.sizes)
     assert renamed(class_flops(ours, work)[0], ours.config.hf_module_paths()) == theirs
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_chunks_give_what_token_by_token_gives(family: str) -> None:
-    """More tokens than a chunk has, at once, and one after the other from the states that the first left."""
+def test_chunks_equal_token_by_token(family: str) -> None:
+    """More tokens than a chunk has, at once, and one by one from the states of the first run."""
     torch.manual_seed(0)
     (_, part), *_ = tiny(family).architecture.having(DeltaNet)
     module = delta.DeltaNet(part).double()
@@ -173,7 +173,7 @@ def test_a_class_that_mixes_up_its_sequences_is_compared_as_it_runs(run) -> None
     assert asked.code == 0 and "once per pair of sequences" in asked.out_line
 
 
-def test_what_no_reference_runs_is_refused(run) -> None:
+def test_a_model_without_a_reference_is_refused(run) -> None:
     config = {"model_type": "rwkv", "hidden_size": 64, "num_attention_heads": 4}
     refused = run("params", "-", stdin=json.dumps(config).encode())
     assert refused.code == 2 and "num_attention_heads" in refused.err
@@ -219,7 +219,7 @@ def test_sines_of_a_width_of_one_are_zeros() -> None:
 
 
 @pytest.mark.parametrize("tied", [True, False])
-def test_the_language_model_in_phi_4_multimodal_is_its_classs(tied: bool) -> None:
+def test_the_language_model_in_phi_4_multimodal_is_that_of_its_class(tied: bool) -> None:
     text = {**text_of("phi3", "partial_rotary_factor", "sliding_window", "vocab_size"), "tie_word_embeddings": tied}
     made = transformers.Phi4MultimodalConfig(
         **text,
@@ -253,13 +253,13 @@ def test_qwens_decoders_that_are_not_causal_are_encoders(family: str, ending: st
 
 
 @pytest.mark.parametrize(("family", "stem"), [("bart", "Bart"), ("plbart", "PLBart"), ("mvp", "Mvp")])
-def test_bart_that_scores_classes_is_its_classs(family: str, stem: str) -> None:
-    """bart-large-mnli: a product of the width of the model and three classes behind the decoder."""
-    said = {**TINY[family], "architectures": [f"{stem}ForSequenceClassification"], "num_labels": 3}
-    ours, body = load_model("mine", said), load_model("mine", {**said, "architectures": [f"{stem}Model"]})
-    fields = {name: value for name, value in said.items() if name not in ("model_type", "architectures")}
+def test_bart_with_a_classification_head_is_that_of_its_class(family: str, stem: str) -> None:
+    """bart-large-mnli: after the decoder, a linear layer of the model's width, and one of three classes."""
+    raw = {**TINY[family], "architectures": [f"{stem}ForSequenceClassification"], "num_labels": 3}
+    ours, body = load_model("mine", raw), load_model("mine", {**raw, "architectures": [f"{stem}Model"]})
+    config_fields = {name: value for name, value in raw.items() if name not in ("model_type", "architectures")}
     with torch.device("meta"):
-        config = getattr(transformers, f"{stem}Config")(**fields)
+        config = getattr(transformers, f"{stem}Config")(**config_fields)
         built = getattr(transformers, f"{stem}ForSequenceClassification")(config)
     theirs = {name: one.numel() for name, one in built.named_parameters()}
     assert (
@@ -271,8 +271,8 @@ def test_bart_that_scores_classes_is_its_classs(family: str, stem: str) -> None:
     assert more == 2 * 3 * wide * (wide + 3)  # of one position of each of 3 texts
 
 
-def test_angles_that_are_made_anew_for_longer_texts_change_no_count() -> None:
-    """InternLM's files: rope_scaling dynamic. The class asks how long a text is, and on meta nothing can be asked."""
+def test_dynamic_rope_scaling_changes_no_count() -> None:
+    """InternLM's files: rope_scaling dynamic. The class reads the length of a text, which meta tensors do not have."""
     scaled = {"rope_type": "dynamic", "factor": 2.0}
     ours = load_model("mine", {**TINY["internlm3"], "rope_scaling": scaled})
     agree(ours, *(Workload(tokens, tokens, 2) for tokens in (5, 2 * ours.context)))
@@ -280,7 +280,7 @@ def test_angles_that_are_made_anew_for_longer_texts_change_no_count() -> None:
 
 @pytest.mark.parametrize("tied", [True, False])
 def test_modernvberts_encoder_is_modernberts(tied: bool) -> None:
-    """In its class with a masked language model's head, and in ColModernVBERT's, which has the body in vlm_config."""
+    """In its class with a masked LM head, and in ColModernVBERT's, which has the base model in vlm_config."""
     inside = {
         "text_config": TINY["modernbert"],
         "vision_config": {"model_type": "siglip_vision_model", "num_hidden_layers": 1, "hidden_size": 12},
@@ -314,15 +314,15 @@ def test_lings_chunks_are_the_recurrence_token_by_token() -> None:
         x = torch.randn(2, 70, 50, dtype=torch.float64)
         whole, last = module(x, None, step.Step(x, torch.arange(70)))
         first, state = module(x[:, :69], None, step.Step(x, torch.arange(69)))
-        one, behind = module(x[:, 69:], (state,), step.Step(x, torch.arange(69, 70)))
+        one, after = module(x[:, 69:], (state,), step.Step(x, torch.arange(69, 70)))
         seen = torch.cat((first, one), dim=1)
-        assert torch.allclose(whole, seen) and torch.allclose(last, behind)
+        assert torch.allclose(whole, seen) and torch.allclose(last, after)
         decay = (-(2 ** (-8 * torch.tensor([1, 2, 3, 4]) / 4)) * (1 - 1 / 4 + 1e-5)).exp()
         assert torch.allclose(module.rates(x).exp().flatten()[:4].float(), decay)
 
 
 def test_a_text_read_backwards_gives_jinas_logits_backwards() -> None:
-    """A token's distance counts alike to both sides, and nothing else says where it stands."""
+    """Distances to both sides are equal, and nothing else encodes a token's position."""
     torch.manual_seed(3)
     built = model.build(load_model("mine", TINY["jina_bert"]).architecture, device="cpu", dtype=torch.float64)
     with torch.no_grad():
@@ -342,31 +342,31 @@ def test_nv_embeds_pooler_is_latent_attention_as_published() -> None:
     with torch.no_grad():
         for parameter in module.parameters():
             parameter.normal_()
-        held = dict(module.named_parameters())
-        x, rows = torch.randn(2, 7, 50, dtype=torch.float64), held["rows.weight"].expand(2, -1, -1)
+        weights = dict(module.named_parameters())
+        x, rows = torch.randn(2, 7, 50, dtype=torch.float64), weights["rows.weight"].expand(2, -1, -1)
 
         def normed(of: Any, name: str) -> Any:
-            return torch.nn.functional.layer_norm(of, (50,), held[f"{name}.weight"], held[f"{name}.bias"])
+            return torch.nn.functional.layer_norm(of, (50,), weights[f"{name}.weight"], weights[f"{name}.bias"])
 
         def heads(of: Any, name: str) -> Any:
-            return (of @ held[f"{name}_proj.weight"].T).view(2, -1, 3, 11).transpose(1, 2)
+            return (of @ weights[f"{name}_proj.weight"].T).view(2, -1, 3, 11).transpose(1, 2)
 
         q, (k, v) = heads(normed(x, "norm"), "q"), (heads(normed(rows, "rows_norm"), name) for name in "kv")
         read = torch.nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
-        one = x + read @ held["o_proj.weight"].T
+        one = x + read @ weights["o_proj.weight"].T
         gate, up = (
             torch.nn.functional.linear(
-                normed(one, "mlp_norm"), held[f"mlp.{n}_proj.weight"], held[f"mlp.{n}_proj.bias"]
+                normed(one, "mlp_norm"), weights[f"mlp.{n}_proj.weight"], weights[f"mlp.{n}_proj.bias"]
             )
             for n in ("gate", "up")
         )
-        down = torch.nn.functional.gelu(gate) * up @ held["mlp.down_proj.weight"].T + held["mlp.down_proj.bias"]
+        down = torch.nn.functional.gelu(gate) * up @ weights["mlp.down_proj.weight"].T + weights["mlp.down_proj.bias"]
         assert torch.allclose(module(x), (one + down).mean(dim=1))
 
 
 @pytest.mark.parametrize(("whole", "stem"), [("colpali", "ColPali"), ("colqwen2", "ColQwen2")])
 def test_a_whole_that_makes_a_vector_of_each_token_is_its_body(whole: str, stem: str) -> None:
-    """With the class's defaults, which are small: all of its language model but logits, and a product of each token."""
+    """With the class's small defaults: all of its language model but logits, and a linear layer per token."""
     family, vlm = {"colpali": ("gemma", "paligemma"), "colqwen2": ("qwen2", "qwen2_vl")}[whole]
     text = {name: value for name, value in TINY[family].items() if name not in ("model_type", "head_dim")}
     text |= {"hidden_size": 48, "num_attention_heads": 4, "num_key_value_heads": 2, "tie_word_embeddings": False}

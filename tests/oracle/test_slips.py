@@ -27,14 +27,14 @@ counting, model = lazy("tfacct.reference.counting"), lazy("tfacct.reference.mode
 WORKLOADS = (
     Workload(context=23, tokens=13, batch=9),
     Workload(context=23, tokens=13, batch=9, logits="last"),
-    Workload(context=4, tokens=3, batch=9),  # shorter than the windows: what they keep is not their size
+    Workload(context=4, tokens=3, batch=9),  # shorter than the windows, which are not full
     Workload(context=11, tokens=11, batch=9),  # with a source, where there is an encoder
 )
 IN_CHUNKS = (Workload(context=190, tokens=150, batch=9), Workload(context=23, tokens=1, batch=9))
 """Several chunks of a recurrence, and its one token."""
 IN_WINDOWS = (Workload(context=80, tokens=80, batch=9), Workload(context=112, tokens=112, batch=9, logits="last"))
 """Several windows of patches, so that no step is one window."""
-# The variants that bring lines of their own. With one key head, or as many as query heads, letters have equal sizes.
+# The variants with lines of their own. With one key head, or as many as query heads, axes have equal sizes.
 BRING = ("windowed", "absorbed", "post-norm", "custom", "moe", "with a convolution")
 NAMES = [*TINY, *(name for name in VARIANTS if any(word in name for word in BRING))]
 ALIKE = {
@@ -54,11 +54,11 @@ ALIKE = {
     "Xn": "Xm",
     "Vt": "Xd",
 }
-"""Letters that are another one's size by definition."""
+"""Axes that have the size of another by definition."""
 
 
 def slips(line: Line, axis_names: list[str]) -> Iterator[tuple[str, str]]:
-    """(field, spec) for every letter of the line's specs replaced by every other letter."""
+    """(field, spec) for every axis of the line's specs replaced by every other axis."""
     if isinstance(line, Unused):
         return  # the specs of the line as it would run, where it does
     fields = ("spec", "weight", "bias") if isinstance(line, Pointwise) else ("spec",)
@@ -71,8 +71,8 @@ def slips(line: Line, axis_names: list[str]) -> Iterator[tuple[str, str]]:
 
 
 def by_definition(model: LoadedModel) -> Callable[[str], str]:
-    """A spec with one letter for two that are one size by definition, as `ALIKE` says. G is N where all queries share
-    one key head, and an encoder alone has T = S."""
+    """Replace axes of a spec by those of equal size, as in `ALIKE`. G is N if all queries share one key head, and an
+    encoder has T = S."""
     one_key_head = {getattr(part, "kv_heads", None) for part in model.architecture.attentions} == {1}
     keeps = model.has_cache
 
@@ -108,7 +108,7 @@ def apart(part: Part) -> Part:
 
 
 class Outside:
-    """What the reference model says of a tiny model."""
+    """Counts of the reference model for a tiny model."""
 
     def __init__(self, family: str) -> None:
         # A family without grouped queries is given some: with N = K a slip between the two would change no number.
@@ -131,48 +131,48 @@ class Outside:
         ]
 
     def agrees(self, group: Group, parameters: Iterable[str] | None = None) -> bool:
-        """Whether a group says the same of its first block, line by line, with these parameters or its own."""
+        """True if each line of a group's first layer has these counts, with these parameters or its own."""
         block = first_block(group)
-        said = Ledger((block,)).parameters(unfolded=True)
-        if said != {path: self.parameters[path] for path in (said if parameters is None else parameters)}:
+        stored = Ledger((block,)).parameters(unfolded=True)
+        if stored != {path: self.parameters[path] for path in (stored if parameters is None else parameters)}:
             return False
         return all(
-            self._same(block, line, step, kept, seen)
+            self._same(block, line, step, cached, seen)
             for work, seen in zip(self.works, self.seen, strict=True)
-            for step, kept in [(block.bound(work.axes()), block.bound(work.axes(), cached=True))]
+            for step, cached in [(block.bound(work.axes()), block.bound(work.axes(), cached=True))]
             for line in block.lines
         )
 
-    def _same(self, block: Group, line: Line, step: Axes, kept: Axes, seen: counting.Seen) -> bool:
+    def _same(self, block: Group, line: Line, step: Axes, cached: Axes, seen: counting.Seen) -> bool:
         (path, _), *_ = block.places(line.path, unfolded=True)
         if isinstance(line, Matmul):
-            there = seen.products.get(path)  # an encoder does not run behind its source
+            there = seen.products.get(path)  # an encoder does not run after its source was read
             return line.flops(step) == 0 if there is None else ran(line, step) == there
         if isinstance(line, State):
-            return line.elements(kept) == seen.states[path]
+            return line.elements(cached) == seen.states[path]
         if isinstance(line, Pointwise):
             return line.elements(step) == seen.pointwise.get(path, 0)
         return True  # a table has parameters only
 
 
 SPECS = ("spec", "weight", "bias", "mask", "expert_axis")
-"""Fields in which a line tells the letters of its operands."""
+"""Fields of a line with the axes of its operands."""
 
 
 def bringing() -> list[Any]:
-    """The shapes that bring a line which none before has; the others stand behind `-m slow`."""
+    """The shapes with a line that no earlier one has; the others are slow."""
     seen: set[tuple[object, ...]] = set()
     params = []
     for name in NAMES:
         every = [line for group in tiny(name).ledger.groups for line in group.lines]
-        lines = {(type(line), *(getattr(line, said, "") for said in SPECS)) for line in every}
+        lines = {(type(line), *(getattr(line, field, "") for field in SPECS)) for line in every}
         params.append(pytest.param(name, marks=(pytest.mark.slow,) if lines <= seen else ()))
         seen |= lines
     return params
 
 
 @pytest.mark.parametrize("family", bringing())
-def test_every_one_letter_slip_is_rejected_or_caught(family: str) -> None:
+def test_every_one_axis_slip_is_rejected_or_caught(family: str) -> None:
     outside, same = Outside(family), by_definition(tiny(family))
     rejected = caught = 0
     survivors = []

@@ -121,7 +121,7 @@ def test_an_encoder_decoder_of_fsdp_has_the_peak_that_torchs_tracker_sees(vocabu
         ("llama", {"tp": 2}, {"lora": 8}),
     ],
 )
-def test_a_rank_of_tp_saves_and_needs_what_torchs_plan_does(
+def test_a_tp_rank_saves_and_peaks_as_under_torchs_plan(
     kind: str, mesh: dict[str, Any], recipe: dict[str, Any]
 ) -> None:
     config = {**LLAMA, "model_type": kind, "tie_word_embeddings": kind == "gemma"}
@@ -146,7 +146,7 @@ PP = {**LLAMA, "num_hidden_layers": 7, "intermediate_size": 300}
         ("1f1b", 1, {"lora": "8"}),
     ],
 )
-def test_a_stage_needs_what_is_alive_under_torchs_schedule(schedule: Any, chunks: int, recipe: dict[str, Any]) -> None:
+def test_a_stage_peaks_as_under_torchs_schedule(schedule: Any, chunks: int, recipe: dict[str, Any]) -> None:
     mesh = {"pp": 2, "schedule": schedule, "chunks": chunks, "microbatches": 4}
     one = memory(PP, 128, 8, optimizer="none", **mesh, **recipe)
     assert one.step.stage is not None
@@ -161,7 +161,7 @@ def test_a_stage_needs_what_is_alive_under_torchs_schedule(schedule: Any, chunks
 
 
 @pytest.mark.parametrize(("schedule", "recompute"), [("1f1b", False), ("gpipe", True)])
-def test_a_stage_that_shares_weights_needs_and_sends_what_torchs_does(schedule: Any, recompute: bool) -> None:
+def test_a_stage_of_fsdp_ranks_peaks_and_sends_as_torchs_does(schedule: Any, recompute: bool) -> None:
     mesh = Mesh(pp=2, fsdp=3, schedule=schedule, microbatches=4)
     how = {"optimizer": "none", "recompute": "full" if recompute else "none"}
     one = memory(PP, 128, 8, pp=2, fsdp=3, schedule=schedule, microbatches=4, **how)

@@ -36,7 +36,7 @@ def with_few_layers(whole: LoadedModel) -> LoadedModel:
     """The first seven layers: as many as it takes to see each kind of layer that a preset has."""
     counts, borrows = [name for name in LAYER_COUNTS if name in whole.raw], whole.raw.get("num_kv_shared_layers")
     period = whole.raw["layer_types"].index("full_attention") + 1 if borrows else 0
-    most = 2 * period if borrows else 7  # Gemma 4's: layers of each kind that keep keys, and that borrow them
+    most = 2 * period if borrows else 7  # Gemma 4's: layers of each kind that cache keys, and that borrow them
     if (
         whole.family.startswith("minimax") and whole.family != "minimax_m2"
     ):  # whose first layer with softmax attention is the eighth
@@ -67,9 +67,10 @@ def with_few_layers(whole: LoadedModel) -> LoadedModel:
         kinds = [kind for names, times in fields["attention_types"] for kind in names * times]
         fields["attention_types"] = [[kinds[:7], 1]]
     if fields.get("linear_attn_config"):  # Kimi Linear's, whose layers begin with 1
-        said = fields["linear_attn_config"].items()
+        lists = fields["linear_attn_config"].items()
         fields["linear_attn_config"] = {
-            name: [layer for layer in value if layer <= 7] if isinstance(value, list) else value for name, value in said
+            name: [layer for layer in value if layer <= 7] if isinstance(value, list) else value
+            for name, value in lists
         }
     few = load_model(whole.name, fields)
     if fields.get("scale_depth"):  # MiniCPM3's, of which each block has its share
@@ -118,18 +119,18 @@ def test_modules_hold_what_torchs_own_counter_says(family: str) -> None:
         hf.run(model, **work.sizes)
     root = type(model).__name__
     theirs = {path.removeprefix(root).removeprefix("."): sum(ops.values()) for path, ops in counter.flop_counts.items()}
-    held = {
+    counted = {
         path: sum(n for name, n in own.items() if f"{name}.".startswith(f"{path}." if path else "")) for path in theirs
     }
     assert theirs[""] == theirs.pop("Global") > 0
-    assert {path: n for path, n in held.items() if n} == {path: n for path, n in theirs.items() if n}
+    assert {path: n for path, n in counted.items() if n} == {path: n for path, n in theirs.items() if n}
 
 
 FAMILIES = [name for name in families.names() if is_asked(name) and families.config_class(name).hf_modules]
 
 
 def few_and_many(few: int, many: int) -> Any:
-    """So many random configs of each family, and behind `-m slow` more."""
+    """Numbers of random configs of each family: a few, and many for slow tests."""
     return pytest.mark.parametrize("examples", [few, pytest.param(many, marks=pytest.mark.slow)])
 
 
@@ -149,7 +150,7 @@ def test_random_configs_agree(family: str, examples: int) -> None:
         some=st.permutations(STEPS),
     )
     def check(config: dict, batch: int, tokens: int, old: int, source: int, some: list[str]) -> None:
-        """A prefill, a chunk behind `old` tokens, a decode step: windows are 2 to 9 tokens."""
+        """A prefill, a chunk after `old` tokens, a decode step: windows are 2 to 9 tokens."""
         of = {"prefill": (tokens, tokens), "chunk": (old + tokens, tokens), "decode": (old + 1, 1)}
         ours = load_model("random", config)
         with suppressed_refusals():
@@ -159,12 +160,12 @@ def test_random_configs_agree(family: str, examples: int) -> None:
 
 
 def ending_of(family: str, name: str) -> str:
-    """The kind of head that a class's name says."""
+    """The kind of head in a class's name."""
     return name.removeprefix(families.config_class(family).class_prefixes[0])
 
 
 def classes_of(family: str) -> list[str]:
-    """Its classes in transformers: a reward model's may be in files only."""
+    """The family's classes in transformers: that of a reward model may be in files only."""
     config = families.config_class(family)
     return [name for name in families.class_names(config) if config.task_heads[ending_of(family, name)].auto]
 
@@ -218,11 +219,11 @@ def test_random_bodies_and_classes_agree(family: str, examples: int) -> None:
         """A body, or classes, of a random config; their number is given by name, by count, or left out."""
         config.pop("word_embed_proj_dim", None)  # an OPT body of narrow tokens is refused by name
         labels = families.config_class(family).task_heads[ending_of(family, name)].scores or labels
-        said = {"id2label": {str(i): f"class {i}" for i in range(labels or 2)}} if batch % 2 else {}
-        said |= {"num_labels": labels} if labels else {}
+        classes = {"id2label": {str(i): f"class {i}" for i in range(labels or 2)}} if batch % 2 else {}
+        classes |= {"num_labels": labels} if labels else {}
         fields = {field: value for field, value in config.items() if field not in ("num_labels", "id2label")}
         try:
-            ours = load_model("random", {**fields, "architectures": [name], "pad_token_id": 0, **said})
+            ours = load_model("random", {**fields, "architectures": [name], "pad_token_id": 0, **classes})
         except ConfigError:  # a field that another class of the family has no choice about
             reject()
         if not looks_for_an_end(ours):
@@ -243,7 +244,7 @@ SILENT = {
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_what_is_called_harmless_changes_no_parameter_of_the_class(family: str) -> None:
+def test_ignored_fields_change_no_parameter_of_the_class(family: str) -> None:
     tiny = load_model("mine", TINY[family])
     plain, auto = tiny.of_class, tiny.config.task_head.auto
     silent = {**SILENT, **FACTS[family].SILENT}
@@ -253,8 +254,8 @@ def test_what_is_called_harmless_changes_no_parameter_of_the_class(family: str) 
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_absent_fields_take_the_classs_defaults(family: str) -> None:
-    """What a config leaves out is what the class would take, and every such field is named."""
+def test_absent_fields_have_the_defaults_of_the_class(family: str) -> None:
+    """An absent field has the class's default, and every such field is named."""
     ours = load_model("bare", {"model_type": family, **FACTS[family].REQUIRED})
     agree(ours, asked(ours, Workload(9, 9, 2)))
     theirs = hf.config_of(ours.of_class)

@@ -44,9 +44,8 @@ def built(loaded: LoadedModel, work: Workload) -> tuple[model.Decoder, model.Inp
 @pytest.mark.parametrize(
     "family", ["llama", "gemma3n_text", "deepseek_v2, absorbed", "mixtral", "zamba2", "rwkv", "bart"]
 )
-def test_one_run_tells_apart_what_three_would_say(family: str) -> None:
-    """Forward, backward and what is run again: as torch's counter says of a model that keeps all, and of one that keeps
-    nothing."""
+def test_one_run_distinguishes_forward_backward_and_recomputation(family: str) -> None:
+    """As torch's counter counts a model that saves all activations, and one that recomputes all."""
     tiny_model = tiny(family)
     totals, work = {}, asked(tiny_model, WORKLOADS["prefill"])
     for recompute in (False, True):
@@ -55,9 +54,9 @@ def test_one_run_tells_apart_what_three_would_say(family: str) -> None:
         if reference.encoder is not None:
             reference.encoder.recompute = recompute
         with flop_counter.FlopCounterMode(display=False) as counter:
-            logits, *kept = reference(*given.all)
+            logits, *others = reference(*given.all)
             forward = counter.get_total_flops()
-            sum(result.sum() for result in (logits, *kept)).backward()
+            sum(result.sum() for result in (logits, *others)).backward()
         totals[recompute] = counter.get_total_flops()
         ran = counting.passes(reference, given)
         assert (ran.forward, ran.backward) == (forward, totals[False] - forward)
@@ -67,8 +66,8 @@ def test_one_run_tells_apart_what_three_would_say(family: str) -> None:
 
 @STEPS
 def test_the_reference_says_the_same_path_by_path(tiny_model: LoadedModel, work: str) -> None:
-    """torch's counter, the shapes that modules see, what they keep, and parameters. What does not run, an encoder
-    behind its source, is 0 in the ledger."""
+    """torch's counter, shapes of modules, states and parameters. An encoder does not run after its source was read, and
+    is 0 in the ledger."""
     work = asked(tiny_model, WORKLOADS[work])
     ledger, at = tiny_model.ledger, work.axes()
     reference, given = built(tiny_model, work)
@@ -87,7 +86,7 @@ def test_the_reference_says_the_same_path_by_path(tiny_model: LoadedModel, work:
 
 
 def keeps_nothing(facts: Mapping[str, Any]) -> bool:
-    """True of an encoder alone: EmbeddingGemma is one, of a family of decoders."""
+    """True for an encoder: EmbeddingGemma is one, of a family of decoders."""
     preset = facts["model"] in presets.names()
     return not presets.load(facts["model"]).has_cache if preset else alone(facts["family"])
 
@@ -97,19 +96,19 @@ def holds(report: Report, count: int) -> None:
     assert report.agrees and len(report.models) == count
     for facts in report.models:
         assert facts["total_flops"] == facts["measured_flops"] == sum(line["flops"] for line in facts["lines"]) > 0
-        said = {
+        checks = {
             w["check"].split(" of ")[0].replace("KV cache and state", "state").replace("state", "KV cache"): w
             for w in facts["cross_checks"]
         }
-        assert all(w["equal"] and w["counted"] == w["measured"] > 0 for w in said.values())
-        assert set(CHECKS) - (ALONE if keeps_nothing(facts) else set()) <= set(said)
-        forward = said["torch, forward"]["measured"]
-        assert said["torch, backward (2 ×)"]["measured"] == 2 * forward
-        assert said["torch, training step (3 ×)"]["measured"] == 3 * forward
+        assert all(w["equal"] and w["counted"] == w["measured"] > 0 for w in checks.values())
+        assert set(CHECKS) - (ALONE if keeps_nothing(facts) else set()) <= set(checks)
+        forward = checks["torch, forward"]["measured"]
+        assert checks["torch, backward (2 ×)"]["measured"] == 2 * forward
+        assert checks["torch, training step (3 ×)"]["measured"] == 3 * forward
 
 
 ALONE = {"torch, decode at T = 1", "torch, chunk", "KV cache bytes, fp32"}
-"""Nothing to ask of an encoder alone, which keeps nothing."""
+"""Checks that an encoder lacks, because it has no cache."""
 CHECKS = [
     "fvcore, forward",
     "torch, forward",
@@ -172,9 +171,9 @@ def test_tiny_models_verify_with_transformers_asked_too(family: str) -> None:
     ctx = about.context if whole_source else context(about, 23)
     report = verify([about], Request(ctx=ctx, tokens=None if whole else 13, batch=9), against="transformers")
     holds(report, 1)
-    said = [w["check"] for w in report.models[0]["cross_checks"] if w["check"].startswith("transformers")]
+    checks = [w["check"] for w in report.models[0]["cross_checks"] if w["check"].startswith("transformers")]
     of_class = 2 if alone(family) or config.hf_no_cache else 3
-    assert len(said) == of_class
+    assert len(checks) == of_class
 
 
 @pytest.mark.parametrize("family", by_kind(SHAPES))
@@ -309,7 +308,7 @@ def test_a_published_total_that_differs_is_named(tmp_path) -> None:
     assert list(differing(report)) == ["parameters, as expected"]
 
 
-def test_what_no_count_depends_on_stops_no_count(run) -> None:
+def test_fields_that_change_no_count_are_accepted(run) -> None:
     """Activations, angles and their scaling may be anything: on meta they have shapes only."""
     odd = {
         "hidden_act": "xyz",
@@ -323,8 +322,8 @@ def test_what_no_count_depends_on_stops_no_count(run) -> None:
 
 
 def test_a_workload_is_asked_once() -> None:
-    said = [w["check"] for w in verify([tiny("gpt2")], Request(ctx=9, decode=True)).models[0]["cross_checks"]]
-    assert "torch, decode at T = 1" not in said and "torch, chunk of T = 3" in said
+    checks = [w["check"] for w in verify([tiny("gpt2")], Request(ctx=9, decode=True)).models[0]["cross_checks"]]
+    assert "torch, decode at T = 1" not in checks and "torch, chunk of T = 3" in checks
 
 
 def test_a_family_without_a_class_says_so() -> None:
@@ -332,7 +331,7 @@ def test_a_family_without_a_class_says_so() -> None:
     assert report.hints == ("hint: transformers has no class for tiny-cs336",)
 
 
-def test_missing_torch_is_said_plainly(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_torch_is_a_plain_error(monkeypatch: pytest.MonkeyPatch) -> None:
     real = builtins.__import__
 
     def absent(name: str, *args, **kwargs):

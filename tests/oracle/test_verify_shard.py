@@ -33,8 +33,8 @@ def test_stages_send_what_torchs_schedule_does(name: str, pp: int, schedule: str
     model, step = tfacct.load(name), {"ctx": 64, "batch": 2 * pp, "pp": pp, "schedule": schedule, "microbatches": pp}
     found = model.verify(shard=True, **step)
     assert found.agrees and found.mesh["pp"] == pp
-    held = [stage["rank_params"] for stage in model.comms(**step, train=True).stages]
-    assert found.rank_params == found.measured_rank_params == max(held)
+    params = [stage["rank_params"] for stage in model.comms(**step, train=True).stages]
+    assert found.rank_params == found.measured_rank_params == max(params)
     # Of each micro-batch a message over each border each way, of two stages on each rank over twice as many and one.
     borders = (2 * pp if schedule == "interleaved" else pp) - 1
     assert found.cross_checks[1]["measured"] == 2 * pp * borders
@@ -85,7 +85,7 @@ FURTHER = (
 
 
 @pytest.mark.parametrize(("name", "ranks"), [*QUICK, *(pytest.param(*one, marks=pytest.mark.slow) for one in FURTHER)])
-def test_weights_are_gathered_whatever_computes_with_them(name: str, ranks: int) -> None:
+def test_all_weights_are_gathered(name: str, ranks: int) -> None:
     few = {"num_hidden_layers": 4} if name == "deepseek-v4-flash" else {}  # of all kinds that it has
     model, ctx = tfacct.load(name, **few), 256 if few else 16
     found = model.verify(shard=True, fsdp=ranks, ctx=ctx)
@@ -106,7 +106,7 @@ def test_weights_are_gathered_whatever_computes_with_them(name: str, ranks: int)
         ("jamba-v0.1", 8, "blocks.*.mamba.b_norm.weight", {16 // 8}),  # a norm of 16 states
     ],
 )
-def test_what_the_rows_of_a_tensor_are(name: str, ranks: int, path: str, elements: set[int]) -> None:
+def test_rows_of_a_tensor(name: str, ranks: int, path: str, elements: set[int]) -> None:
     units = fsdp_units(tfacct.load(name).loaded.ledger, Mesh(fsdp=ranks))
     assert {one.elements for unit in units for one in unit.shards if one.path == path} == elements
 

@@ -55,8 +55,8 @@ def test_several_models_in_one_table(run: Run, tmp_path: Path) -> None:
         file.write_text(json.dumps({**TINY[name], **small[name]}))
     asked = [*map(str, files.values()), "deberta-v3-base", *"--train --ctx 32 --optimizer adamw-8bit".split()]
     ran = run("verify", *asked)
-    said = ran.out_line
-    assert ran.code == 0 and "Training steps in bf16 against the class" in said and "deberta-v3-base" in ran.err
+    printed = ran.out_line
+    assert ran.code == 0 and "Training steps in bf16 against the class" in printed and "deberta-v3-base" in ran.err
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_several_models_in_one_table(run: Run, tmp_path: Path) -> None:
         (TINY["t5"], "its class cannot run a step: T5Config has no decoder_start_token_id"),
     ],
 )
-def test_a_step_that_its_class_cannot_take_is_said(config: dict, why: str) -> None:
+def test_a_step_that_its_class_does_not_run_is_named(config: dict, why: str) -> None:
     with pytest.raises(UsageError, match=why):
         load(config).verify(train=True, against="transformers", ctx=12, attention="eager")
 

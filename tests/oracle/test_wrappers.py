@@ -24,7 +24,7 @@ from tfacct.loading.model import load_model
 
 hf, transformers = lazy("tfacct.reference.hf"), lazy("transformers")
 
-SAID = ({}, {TIED: True}, {TIED: False})
+TIES = ({}, {TIED: True}, {TIED: False})
 QUICK = [
     *(("llava", {}, {TIED: True}), ("mistral3", {}, {}), ("voxtral", {TIED: True}, {TIED: True}), ("qwen2_vl", {}, {})),
     *(("qwen3_vl_moe", {TIED: True}, {}), ("gemma4_unified", {}, {}), ("granite4_vision", {}, {TIED: True})),
@@ -37,17 +37,19 @@ QUICK = [
 ]
 BUILT = [name for name in COMPOSITES if name not in NOT_BUILT]
 EVERY = [
-    pytest.param(whole, said, of_text, marks=[pytest.mark.slow] * ((whole, said, of_text) not in QUICK))
+    pytest.param(whole, of_whole, of_text, marks=[pytest.mark.slow] * ((whole, of_whole, of_text) not in QUICK))
     for whole in BUILT
-    for said in SAID
-    for of_text in SAID
+    for of_whole in TIES
+    for of_text in TIES
     if not (whole == "nemotron_h_omni" and of_text.get(TIED))  # its language model refuses a tied head
 ]
 
 
-@pytest.mark.parametrize(("whole", "said", "of_text"), EVERY)
-def test_the_language_model_is_the_wholes_however_its_head_is_tied(whole: str, said: dict, of_text: dict) -> None:
-    raw = whole_of(whole, said, of_text)
+@pytest.mark.parametrize(("whole", "of_whole", "of_text"), EVERY)
+def test_the_language_model_is_that_of_the_full_model_with_any_tied_head(
+    whole: str, of_whole: dict, of_text: dict
+) -> None:
+    raw = whole_of(whole, of_whole, of_text)
     agree({**raw, **of_head(raw)})
 
 
@@ -57,12 +59,12 @@ FILES = ("llava", "idefics2", "kimi_k25", "emu3")
 @pytest.mark.parametrize(
     "whole", [pytest.param(whole, marks=[pytest.mark.slow] * (whole not in FILES)) for whole in BUILT]
 )
-def test_the_language_models_tensors_have_their_lines_among_the_wholes(whole: str, tmp_path: Path) -> None:
+def test_tensors_of_the_language_model_have_lines_in_the_full_model(whole: str, tmp_path: Path) -> None:
     _files_agree(whole, tmp_path)
 
 
 def test_a_class_that_builds_any_language_model_of_its_kind_asks_for_the_type() -> None:
-    """GLM-4.6V's: dense where the config does not say, with experts where it does."""
+    """GLM-4.6V's: dense by default, with experts if the config says so."""
     experts = whole_of("glm4v_moe", {}, {})
     agree(
         {**experts, "model_type": "glm46v", "text_config": {**experts["text_config"], "model_type": "glm4v_moe_text"}}
@@ -70,7 +72,7 @@ def test_a_class_that_builds_any_language_model_of_its_kind_asks_for_the_type() 
 
 
 def test_an_untied_head_that_the_whole_makes_has_the_language_models_sizes_or_is_refused() -> None:
-    """Ovis2's class takes hidden_size and vocab_size of its head from the whole: 1,536 and 151,643 by default."""
+    """Ovis2's class takes hidden_size and vocab_size of its head from the full config: 1,536 and 151,643 by default."""
     raw = whole_of("ovis2", {TIED: False}, {})
     sizes = of_head(raw)
     agree({**raw, **sizes})
@@ -92,7 +94,7 @@ def test_a_word_on_the_head_that_the_class_does_not_read_changes_nothing(
 
 
 def test_a_flat_config_is_read_as_its_class_reads_it() -> None:
-    """Qwen2-VL's published configs have the language model's fields beside those of the whole."""
+    """Qwen2-VL's published configs have the language model's fields among those of the full model."""
     flat = {**{name: value for name, value in QWEN_VL.items() if name != TIED}, "model_type": "qwen2_vl"}
     raw = {**flat, "pad_token_id": 0, "architectures": ["Qwen2VLForConditionalGeneration"], "vision_token_id": 3}
     agree(raw)
@@ -102,14 +104,14 @@ def test_a_flat_config_is_read_as_its_class_reads_it() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in families.names() if families.config_class(name).nested_defaults])
-def test_sizes_left_out_inside_are_the_classs(name: str) -> None:
+def test_absent_inner_sizes_are_those_of_the_class(name: str) -> None:
     family = families.config_class(name)
     made = transformers.AutoConfig.for_model(family.hf_model_type or name)
     assert family.nested_defaults == {size: getattr(made, size) for size in family.nested_defaults}
 
 
 @pytest.mark.parametrize("name", [name for name, text in TEXT_MODELS.items() if text.sizes])
-def test_sizes_left_out_of_a_text_config_are_its_classs(name: str) -> None:
+def test_absent_sizes_of_a_text_config_are_those_of_its_class(name: str) -> None:
     made = transformers.AutoConfig.for_model({"phi4_multimodal_text": "phi4_multimodal"}.get(name, name))
     assert TEXT_MODELS[name].sizes == {size: getattr(made, size) for size in TEXT_MODELS[name].sizes}
     uneven = {"head_dim": 16} if made.hidden_size % made.num_attention_heads else {}  # the class does not run without
@@ -121,19 +123,19 @@ def test_sizes_left_out_of_a_text_config_are_its_classs(name: str) -> None:
     assert given == {field: theirs[field] for field in given}
 
 
-@pytest.mark.parametrize("said", [{}, {"head_dim": 96}])
-def test_heads_of_glm_ocr_share_the_hidden_size_where_their_own_is_left_out(said: dict[str, int]) -> None:
-    """Its class reads the size of a head where the config says it, and GLM-4's family has one of its own."""
-    raw = {"model_type": "glm_ocr_text", "num_hidden_layers": 1, "architectures": ["GlmOcrTextModel"], **said}
+@pytest.mark.parametrize("fields", [{}, {"head_dim": 96}])
+def test_heads_of_glm_ocr_share_the_hidden_size_where_their_own_is_left_out(fields: dict[str, int]) -> None:
+    """Its class reads head_dim if the config has it; GLM-4's family has a default of its own."""
+    raw = {"model_type": "glm_ocr_text", "num_hidden_layers": 1, "architectures": ["GlmOcrTextModel"], **fields}
     theirs = hf.parameters(hf.build(raw, "AutoModel"))
     ours = load_model("mine", {**raw, "architectures": ["Glm4Model"]})
     assert sum(ours.ledger.parameters().values()) == sum(theirs.values())
-    assert ours.config.head_dim == said.get("head_dim", 64)
-    assert ours.defaulted.get("head_dim") == (None if said else 64)
+    assert ours.config.head_dim == fields.get("head_dim", 64)
+    assert ours.defaulted.get("head_dim") == (None if fields else 64)
 
 
 @pytest.mark.parametrize("whole", [name for name in COMPOSITES if COMPOSITES[name].fill])
-def test_sizes_that_the_whole_fills_in_are_its_classs(whole: str) -> None:
+def test_sizes_that_the_full_config_sets_are_those_of_its_class(whole: str) -> None:
     made = transformers.AutoConfig.for_model(whole, text_config={"model_type": COMPOSITES[whole].text}).text_config
     assert COMPOSITES[whole].fill == {size: getattr(made, size) for size in COMPOSITES[whole].fill}
 
@@ -141,16 +143,16 @@ def test_sizes_that_the_whole_fills_in_are_its_classs(whole: str) -> None:
 @pytest.mark.parametrize("window", [5, 6, 64])
 @pytest.mark.parametrize("name", ["Gemma3TextModel", "Gemma3ForCausalLM"])
 def test_gemma_3_that_looks_both_ways_is_an_encoder(name: str, window: int) -> None:
-    """As EmbeddingGemma is. A window of 5, or of 4, is two tokens before and two behind: the class halves it."""
+    """As EmbeddingGemma is. A window of 5, or of 4, is two tokens before and two after: the class halves it."""
     from tests.helpers.classes import agree
 
-    said = {"use_bidirectional_attention": True, "sliding_window": window, "architectures": [name]}
-    ours = load_model("mine", {**TINY["gemma3_text"], **said})
+    fields = {"use_bidirectional_attention": True, "sliding_window": window, "architectures": [name]}
+    ours = load_model("mine", {**TINY["gemma3_text"], **fields})
     agree(ours, Workload(11, 11, 3), Workload(3, 3, 2))
     assert not ours.has_cache and ours.architecture.stacks[0].block.sublayers[0].part.window == window // 2 * 2 + 1
 
 
-def test_verify_says_whose_class_was_asked(run) -> None:
+def test_verify_names_the_class(run) -> None:
     """transformers has none for kimi_k2: its configs come with code of their own."""
     fields = ("num_hidden_layers=2", "hidden_size=64", "n_routed_experts=8", "vocab_size=61", "num_attention_heads=4")
     sets = [f"--set={field}" for field in (*fields, "num_key_value_heads=4")]

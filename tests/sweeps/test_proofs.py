@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.families import LOGITS, SHAPES, TINY
-from tests.helpers.custom import LATENTS, TWINS, hybrid, over
+from tests.helpers.custom import EQUIVALENTS, LATENTS, hybrid, over
 from tests.helpers.models import tiny
 from tests.helpers.single_families import BODY
 from tests.sweeps.seed import SEED
@@ -16,15 +16,15 @@ from tfacct.verify.sizes import Sizes
 
 WEEKS = 9
 """Weekly runs in which every family is proven once."""
-BESIDE = over(LATENTS, decoder__layers=2, decoder__first={"1": {"attention": {"heads": 6, "kv_heads": 2}}})
-"""A latent beside heads that share keys: N is a size of its own in one block, and K · G in the other."""
+LATENTS_AND_HEADS = over(LATENTS, decoder__layers=2, decoder__first={"1": {"attention": {"heads": 6, "kv_heads": 2}}})
+"""A layer of latent attention and one of grouped heads: N is a size of its own in one, and K · G in the other."""
 FILES: dict[str, dict[str, Any]] = {
     "windows of several lengths": LOGITS["led windows of two sizes"],
     "a convolution and a gated part-rotated head": over(
         hybrid(short_convolution={"bias": True}), attention__gate=True, attention__rotary_dim=4
     ),
-    "latents beside heads": BESIDE,
-    **{name: TWINS[name] for name in ("gemma3_text", "deepseek_v3")},
+    "latents and heads": LATENTS_AND_HEADS,
+    **{name: EQUIVALENTS[name] for name in ("gemma3_text", "deepseek_v3")},
 }
 
 
