@@ -214,7 +214,7 @@ llama_context:      CUDA0 compute buffer size =   258.50 MiB
 
 def test_lines_of_llama_cpp(tmp_path: Path) -> None:
     """A cache of 8,192 tokens of 128 KiB is 1,024 MiB; 512 rows of 128,256 logits and a residual stream of 4,096 in
-    fp32 are 258.5 MiB, which the larger estimate with two streams is 8 MiB above."""
+    fp32 are 258.5 MiB, which the larger estimate with two residual streams is 8 MiB above."""
     log = written(tmp_path, LLAMA_CPP)
     figures = {name: figure.value for name, figure in logs.read(engine("llama.cpp"), log).figures.items()}
     assert (figures["max_model_len"], figures["max_num_batched_tokens"]) == (8192, 512)

@@ -118,7 +118,7 @@ def test_buffers_of_experts_by_hand() -> None:
 
 @pytest.mark.parametrize(("version", "expected"), [("0.19", 14.249), ("0.22", 14.290)])
 def test_weights_of_qwen_with_the_allocator(version: str, expected: float) -> None:
-    """Logs print 14.25 by 0.19 and 14.29 by 0.22, whose allocator keeps every rest."""
+    """Logs print 14.25 by 0.19 and 14.29 by 0.22, whose allocator keeps every remainder."""
     stored = weights_of(launch("qwen2.5-7b", version))
     assert round(sum(stored.values()) / GIB, 3) == pytest.approx(expected, abs=0.001)
     assert round(stored["parameters"] / GIB, 2) == 14.19

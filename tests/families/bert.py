@@ -18,13 +18,13 @@ family("bert-generation", SIZES, vocab_size=181, hidden_size=42, max_position_em
     LOGITS={"relu": {"is_decoder": False, "hidden_act": "relu", "layer_norm_eps": 0.001}})
 family("chinese_clip_text_model", BERT, projection_dim=29,
     VARIANTS={"projected": {"architectures": ["ChineseCLIPTextModelWithProjection"]}})
-# Without a product, the class gives one vector and no stream.
+# Without a projection, the class returns one vector, not the residual stream.
 family("dpr", BERT.TINY, vocab_size=491, projection_dim=29,
     COMPARED={"of passages": {"architectures": ["DPRContextEncoder"]}},
     VARIANTS={"without a product": {"projection_dim": 0}})
 family("megatron-bert", BERT, vocab_size=479, LOGITS={"relu": {"hidden_act": "relu", "layer_norm_eps": 0.001}},
     REQUIRED={"num_hidden_layers": 2})
-# The class reads 32 buckets, whatever the config says.
+# The class reads 32 buckets with any config.
 family("mpnet", SIZES, vocab_size=157, hidden_size=90, intermediate_size=79, max_position_embeddings=47,
     relative_attention_num_buckets=14, CONTEXT=510,
     LOGITS={"": {"relative_attention_num_buckets": 32, "pad_token_id": 1}, "relu": {"hidden_act": "relu"}},

@@ -73,7 +73,7 @@ family("dots3_note_text", DEEPSEEK_V32, vocab_size=547, pad_token_id=0, shared_e
         "": {"mlp_layer_types": ["dense"] * 3},
         "absorbed": {"latent_attention": "absorbed", "use_dsa": False},
     }, SILENT={"norm_topk_prob": False})
-# The class turns a part of a head only where its angles are stretched.
+# The class rotates a part of a head only with scaled RoPE.
 family("mistral4", DEEPSEEK_V3.TINY, vocab_size=419, pad_token_id=0,
     rope_parameters={**GROWING, "rope_type": "linear", "factor": 4.0},
     VARIANTS=in_forms("absorbed", "unpacked"), LOGITS=latent_forms(first_k_dense_replace=3))

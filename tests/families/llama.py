@@ -4,7 +4,7 @@ STRETCHED = {
     "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
     "original_max_position_embeddings": 16,
 }  # fmt: skip
-"""Llama 3.1's stretched angles, at a length that tiny contexts reach."""
+"""Llama 3.1's scaled RoPE, at a length that tiny contexts reach."""
 
 # fmt: off
 LLAMA = family("llama", GROUPED, hidden_size=24, num_hidden_layers=3, vocab_size=61, max_position_embeddings=53,

@@ -31,7 +31,7 @@ family("rwkv", LAYERS, vocab_size=181, hidden_size=42, intermediate_size=71, con
         "attn_scores_values": "time_mix.k_proj", "attn.scores": "time_mix.o_proj",
         "share.attn": "share.time_mix.r_proj", ".mlp": ".channel_mix",
     })
-# The class keeps √hidden_size in bf16, so it is whole here.
+# The class stores √hidden_size in bf16, so it is an integer here.
 family("recurrent_gemma", GROUPED, vocab_size=211, hidden_size=36, num_hidden_layers=3, head_dim=20,
     intermediate_size=74, lru_width=102, conv1d_width=8, attention_window_size=5,
     block_types=["recurrent", "attention"], CONTEXT=8192,

@@ -41,10 +41,10 @@ from tfacct.loading.model import load_model
 
 AT = {"ctx": 20, "source": 20, "batch": 16}
 # The lecture's model, by hand. Tables 2·129,650·1,024; the head 1,024·129,650 and its bias; attention q, k, v and back:
-# 3·(1,024·2,048 + 2,048) + 2,048·1,024 + 1,024 = 8,395,776 with a norm of 2,048 per layer; the network
+# 3·(1,024·2,048 + 2,048) + 2,048·1,024 + 1,024 = 8,395,776 with a norm of 2,048 per layer; the MLP
 # 2·1,024·2,048 + 2,048 + 1,024 = 4,197,376 and its own norm, 2·1,024.
 LAYERS = {"encoder": 6 * (8_395_776 + 2_048 + 4_197_376 + 2_048), "decoder": 6 * 20_993_024}
-PRODUCTS = 2 * 16 * 20 * 1_024 * 2_048  # each of q, k, v, o, and each of the network's two
+PRODUCTS = 2 * 16 * 20 * 1_024 * 2_048  # each of q, k, v, o, and each of the MLP's two
 
 
 def test_the_lectures_parameters() -> None:
@@ -66,7 +66,7 @@ def test_both_readings_of_the_lectures_flops(run) -> None:
     as_it_runs, called = 198_182_174_720, 214_288_302_080
     assert as_it_runs == 6 * (5_394_923_520 + 13_474_201_600) + 84_967_424_000
     assert called == as_it_runs + 6 * 2 * 320 * 4_194_304
-    # per layer 4 products of attention and PV, 2·16·20·20·2,048; the decoder's twice, and its network
+    # per layer 4 matmuls of attention and PV, 2·16·20·20·2,048; the decoder's twice, and its MLP
     values = 2 * 16 * 20 * 20 * 2_048
     assert (4 * PRODUCTS + values, 10 * PRODUCTS + 2 * values) == (5_394_923_520, 13_474_201_600)
     words = run("flops", LECTURE, "--batch", "16", "--ctx", "20", "--source", "20").out_line

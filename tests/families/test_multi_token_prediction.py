@@ -52,7 +52,7 @@ def test_params_and_memory_name_the_layers_that_they_do_not_include() -> None:
 
 def test_the_layers_of_a_dspark_draft(run, tmp_path: Path) -> None:
     """DeepSeek-V4-Flash-0731: its files have three layers with 256 experts under `mtp`, what joins the results of three
-    layers, two tables of 129,280 x 256, a score of confidence and the sum of the streams."""
+    layers, two embeddings of 129,280 x 256, a confidence score and the sum of the residual streams."""
     preset = {name: value for name, value in load("deepseek-v4-flash").config.items() if name != "compress_ratios"}
     ratios = [*load("deepseek-v4-flash").config["compress_ratios"][:43], 0, 0, 0]
     draft = {"dspark_target_layer_ids": [40, 41, 42], "dspark_markov_rank": 256, "dspark_block_size": 5}

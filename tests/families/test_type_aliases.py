@@ -155,14 +155,14 @@ def test_the_last_layer_of_each_group_of_bailing_hybrid_has_full_attention() -> 
 
 def test_nv_embed_by_hand() -> None:
     """Published as 7.85 billion: Mistral-7B without its head, 512 rows, four products of 4,096 × 8 · 4,096, three norms
-    with shifts, and a gated network of 16,384 with biases."""
+    with shifts, and a gated MLP of 16,384 with biases."""
     ours = load_model("mine", PUBLISHED["nv-embed"])
     body = load_model("mine", {**TINY["mistral"], **MISTRAL, "architectures": ["MistralModel"]}).parameters
     network = 2 * (4096 + 1) * 16384 + (16384 + 1) * 4096
     assert (ours.family, ours.unknown, ours.left_out, ours.has_cache) == ("nvembed", (), (), False)
     assert ours.parameters - body == (512 + 4 * 32768 + 3 * 2) * 4096 + network == 740_356_096
     assert ours.parameters == 7_851_016_192
-    tokens = 10 * (2 * 2 * 4096 * 32768 + 2 * 2 * 512 * 32768 + 2 * 3 * 4096 * 16384)  # q, o, scores, values, network
+    tokens = 10 * (2 * 2 * 4096 * 32768 + 2 * 2 * 512 * 32768 + 2 * 3 * 4096 * 16384)  # q, o, scores, values, MLP
     flops = ours.ledger.flops(Workload(10, 10).axes())
     assert sum(count for path, count in flops.items() if path.startswith("pooler")) == tokens + 4 * 512 * 4096 * 32768
 

@@ -114,7 +114,7 @@ class Browser:
     def open(
         self, page: Path | str, fragment: str = "", *, until: str = "document.body.dataset.drawn === 'yes'"
     ) -> None:
-        """Open a file or an address from anew, and wait until it is drawn."""
+        """Open a file or an address in a new page, and wait until it is drawn."""
         self.requests, self.complaints, self.errors = [], [], []
         self.ask("Page.navigate", url="about:blank")
         address = page if isinstance(page, str) else page.resolve().as_uri()

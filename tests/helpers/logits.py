@@ -45,7 +45,7 @@ def theirs(config: dict):
             if name.endswith("embed_scale") and config["model_type"] == "plamo3":  # its own code scales no row
                 buffer.fill_(1)
         for module in built.modules():
-            if hasattr(module, "create_weight"):  # RoFormer's class keeps its sines and cosines among its parameters
+            if hasattr(module, "create_weight"):  # RoFormer's class has sines and cosines as parameters
                 rows, size = module.weight.shape
                 turns = torch.arange(rows)[:, None] / 10_000 ** (torch.arange(0, size, 2, dtype=torch.float64) / size)
                 module.weight.copy_(torch.cat((turns.sin(), turns.cos()), dim=1))
@@ -67,14 +67,14 @@ def ours(about: LoadedModel, stranger, *, fused: bool = False) -> model.Decoder:
                 # a convolution's matrix has an axis of 1 there
                 source = stranger.get_parameter(found)
                 if re.sub(r"\.\d+\.", ".*.", path).removesuffix(".weight") in about.config.transposed_weights:
-                    source = source.flatten(1).T  # XLNet's class keeps its matrices by inputs, then heads
+                    source = source.flatten(1).T  # XLNet's class stores matrices by inputs, then heads
                 if source.numel() > parameter.numel():  # q, k and v of a pooler
                     start = taken.get(found, 0)
                     taken[found] = start + len(parameter)
                     source = source[start : start + len(parameter)]
                 parameter.copy_(source.reshape(parameter.shape))
                 continue
-            if found is not None:  # a bank of experts
+            if found is not None:  # the experts of a layer
                 source = stranger.get_parameter(found)
                 if source.dim() == 2:  # DBRX's, the rows of all experts in one matrix, which are the last one's inputs
                     each = source.unflatten(0, (len(parameter), -1))
@@ -92,9 +92,9 @@ def ours(about: LoadedModel, stranger, *, fused: bool = False) -> model.Decoder:
             if source.dim() > 2:  # a convolution's kernels
                 source = source.flatten(1)
             if type(stranger.get_submodule(named)).__name__ == "Conv1D" and tensor == "weight":
-                source = source.T  # GPT-2's class keeps its matrices the other way round
+                source = source.T  # GPT-2's class stores its matrices transposed
             fused = by_head(about, blocks[int(number)]) if number and not path.startswith("encoder.") else {}
-            if words[-1] in fused and words[-2] in ("attn", "delta", "lightning"):  # not the network's of that name
+            if words[-1] in fused and words[-2] in ("attn", "delta", "lightning"):  # not the MLP's of that name
                 parameter.copy_(fused[words[-1]](source).reshape(parameter.shape))
                 continue
             key = f"{named}.{tensor}"

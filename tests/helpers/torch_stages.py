@@ -37,7 +37,7 @@ class Ran(NamedTuple):
 
 
 def blocks_of(model: Any, stage: Stage, tokens: int) -> Any:
-    """A stage's blocks of the class, with the angles and the mask that each stage works out."""
+    """A stage's layers of the class, with the rotary embedding and the mask that each stage computes."""
 
     class Part(nn.Module):
         def __init__(self) -> None:
@@ -61,7 +61,7 @@ def blocks_of(model: Any, stage: Stage, tokens: int) -> Any:
 
 
 def alone(*what: Any, **how: Any) -> Any:
-    """A stage whose neighbours are not there: they agree with whatever it asks."""
+    """A stage without neighbours, whose agreement is assumed."""
 
     class Agreed(pipelining.PipelineStage):
         def _warmup_backward_result(self, received_result: Any = None) -> Any:  # noqa: ARG002

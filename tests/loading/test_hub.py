@@ -220,7 +220,7 @@ def test_a_fetched_config_is_counted_like_a_file(ask: Ask, ask_process: Ask, ser
         assert (fetched.code, fetched.err) == (0, "")
         assert fetched.out.replace(ID, "file.json") == ask(*command, str(tmp_path / "file.json"), "--json").out
     # The first run fetches, and asks once whether a file of its own says the format; the other two only ask whether
-    # theirs is the newest. Nobody says who is asking.
+    # theirs is the newest. No request has a token.
     config, of_format = f"/{ID}/resolve/main/config.json", f"/{ID}/resolve/{COMMIT}/hf_quant_config.json"
     assert [(how, path) for how, path, _ in server.asked] == [
         ("HEAD", config), ("GET", config), ("HEAD", of_format), ("HEAD", config), ("HEAD", config),
@@ -308,7 +308,7 @@ def test_load_by_hub_id(environment: dict[str, str], server: Hub, tmp_path: Path
 
 
 def test_revisions_and_where_they_came_from(ask: Ask, server: Hub) -> None:
-    """Branches, tags, pull requests and commits; the name keeps the revision, a commit cut as git cuts it."""
+    """Branches, tags, pull requests and commits; the name has the revision, a commit abbreviated as by git."""
     for revision, shown, vocabulary in [
         ("main", "main", 73), ("v1.0", "v1.0", 74), ("refs/pr/3", "refs/pr/3", 74), (COMMIT, COMMIT[:7], 73),
     ]:  # fmt: skip

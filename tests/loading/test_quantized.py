@@ -269,7 +269,7 @@ def test_gptq_with_rules_for_modules(run, tmp_path: Path) -> None:
 
 
 def test_modelopt_with_a_format_for_each_module_it_lists() -> None:
-    """llama of 3 layers, hidden 64, 8 heads of 8 over 2, networks of 96, 96 tokens; what is not listed stays in bf16.
+    """llama of 3 layers, hidden 64, 8 heads of 8 over 2, MLPs of 96, 96 tokens; modules not listed stay in bf16.
 
     FP8: 1 byte a number and two scales of 4; NVFP4: half a byte, 1 for each 16 of a row, two scales of 4.
     """
@@ -498,7 +498,7 @@ def test_deepseek_v4_with_experts_of_model_optimizer() -> None:
 
 
 def test_minimax_m3_in_the_names_of_its_files() -> None:
-    """Two matrices for the class's joined one, experts and shared networks in block_sparse_moe, the indexer's two."""
+    """Two matrices for the class's joined one, experts and shared experts in block_sparse_moe, the indexer's two."""
     config = {**TINY["minimax_m3_vl_text"], "hidden_size": 64, "intermediate_size": 32, "num_local_experts": 3}
     config |= {"num_experts_per_tok": 2, "shared_intermediate_size": 32}
     front = "language_model.model.layers.1"

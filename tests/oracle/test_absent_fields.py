@@ -26,7 +26,7 @@ LAYERS = frozenset(
     "n_layer n_layers num_hidden_layers num_layers encoder_layers decoder_layers num_decoder_layers".split()
 )
 SHALLOW = 12
-"""Layers of a model that the class builds in a moment."""
+"""Layers of a model that the class builds quickly."""
 MEANS_THE_SAME: Mapping[tuple[str, str], str] = {
     ("bailing_hybrid", "head_dim"): "transformers has DeepSeek-V3's class for it, which is given this one",
     ("bailing_moe_v2_5", "head_dim"): "the same",

@@ -452,7 +452,7 @@ def test_a_fused_matmul_is_named_by_all_that_it_holds(settings: dict[str, Any], 
     ("kv", "first"), [(2, None), (6, "blocks.0.attn.k_proj: 60 wide in the code, 20 in the config")]
 )
 def test_a_block_may_be_two_entries_of_a_list(kv: int, first: str | None) -> None:
-    """As in x-transformers: attention and the MLP in turn."""
+    """As in x-transformers: attention and MLPs alternate."""
 
     class Halved(own.Llama):  # type: ignore[misc, name-defined]
         def __init__(self) -> None:

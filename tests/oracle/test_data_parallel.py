@@ -172,6 +172,6 @@ def test_copies_send_tokens_to_experts_and_reduce_the_rest(
     assert ours == seen, config
     assert buckets == reduced and sum(buckets.values()) > 2, config
     assert tfacct.load(config).params(ep=mesh.ep).rank_params == local
-    # What no bucket has, the ranks of the same experts sum among them; where each is on one rank, nobody does.
+    # Gradients outside buckets are summed by the ranks of the same experts, if there are several.
     rest = 2 * local - sum(size * count for size, count in reduced.items())
     assert of_experts == (rest if mesh.expert_replicas > 1 else 0)

@@ -24,7 +24,7 @@ def paired(name: str):
 
 
 def in_its_dtype(name: str):
-    """The same; XGLM's class masks by the lowest number of the stream's dtype, written in the default one."""
+    """The same; XGLM's class masks by the lowest number of the residual stream's dtype, in the default dtype."""
     torch.set_default_dtype(torch.float64 if name.startswith("xglm") else torch.float32)
     try:
         yield paired(name)
@@ -88,7 +88,7 @@ def test_without_casts_of_the_class_logits_are_equal_to_rounding(kind_pair, monk
     embed = about.architecture.embed
     if embed.scaled and hasattr(
         stranger.base_model, "embed_tokens"
-    ):  # the class keeps √hidden, or its own factor, in float32
+    ):  # the class stores √hidden, or its own factor, in float32
         factor = embed.hidden**0.5 if embed.factor is None else embed.factor
         stranger.base_model.embed_tokens.embed_scale = torch.tensor(factor, dtype=torch.float64)
     if (rows := about.architecture.per_layer) is not None:  # and √width

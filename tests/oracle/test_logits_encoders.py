@@ -190,7 +190,7 @@ def test_without_casts_of_the_class_logits_are_equal_to_rounding(
     monkeypatch.setattr(torch.Tensor, "float", torch.Tensor.double)
     exact_angles(kind_pair.about, kind_pair.stranger)
     exact_sines(kind_pair.stranger)
-    if kind_pair.about.family in ("embedding_gemma2_text", "gemma3_text", "t5gemma2"):  # which keep √hidden in float32
+    if kind_pair.about.family in ("embedding_gemma2_text", "gemma3_text", "t5gemma2"):  # √hidden is in float32
         scale = torch.tensor(kind_pair.about.architecture.embed.hidden**0.5, dtype=torch.float64)
         for table in [module for module in kind_pair.stranger.modules() if hasattr(module, "embed_scale")]:
             table.embed_scale = scale

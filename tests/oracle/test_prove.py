@@ -27,7 +27,7 @@ COUNTS = ["forward", "backward", "parameters", "cached"]
 
 @pytest.fixture(autouse=True)
 def traced_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A trace takes a second, and is of the reference model alone: whatever the formula says, it is the same."""
+    """A trace takes a second, and depends on the reference model alone, not on the formula."""
     monkeypatch.setattr(proofs.Traces, "_at_once", once)
 
 

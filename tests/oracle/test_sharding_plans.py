@@ -195,7 +195,7 @@ def test_a_divided_loss_is_torchs(dtype: str) -> None:
     lines = collectives(loaded.ledger, Mesh(tp=2), at, bits, train=True, after="loss")
     own = [one for one in lines if one.of == "logits"]
     assert [one.what for one in own] == ["loss.max", "loss.sum", "loss.target"]
-    # 2 sequences of 5 tokens, in fp32 whatever the stream's dtype.
+    # 2 sequences of 5 tokens, in fp32 for any dtype of the residual stream.
     assert found["forward", "all-reduce"] == {one.bytes: len(own) for one in own} == {2 * 5 * 4: 3}
     assert ("backward", "all-gather") not in found
 

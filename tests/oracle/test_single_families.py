@@ -335,7 +335,7 @@ def test_a_text_read_backwards_gives_jinas_logits_backwards() -> None:
 
 
 def test_nv_embeds_pooler_is_latent_attention_as_published() -> None:
-    """x + O · softmax(QKᵀ / √d) V over normed rows, then x + W₃(gelu(W₁x) · W₂x), and the mean: written here anew."""
+    """x + O · softmax(QKᵀ / √d) V over normed rows, then x + W₃(gelu(W₁x) · W₂x), and the mean, by hand."""
     torch.manual_seed(5)
     part = load_model("mine", TINY["nvembed"]).architecture.pooler
     module = LatentPooler(part).double()

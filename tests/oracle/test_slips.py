@@ -1,4 +1,4 @@
-"""Every one-axis slip in every spec is refused by the grammar or turns a number from outside red. Kind: law.
+"""Every one-axis slip in every spec is refused by the grammar or contradicts a number from outside. Kind: law.
 
 The numbers are the reference model's: the shapes its modules saw, the parameters and caches that torch counted.
 """

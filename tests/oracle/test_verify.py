@@ -292,7 +292,7 @@ LIES = {
 
 @pytest.mark.parametrize("counter", LIES)
 def test_every_counter_is_really_run(counter: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each in turn is replaced by one that lies: exactly its checks go red, by name."""
+    """Each counter in turn is replaced by a wrong one: exactly its checks fail, by name."""
     name, lie, red = LIES[counter]
     module, _, function = name.partition(".")
     honest = getattr({"counting": counting, "hf": hf}[module], function)
@@ -309,7 +309,7 @@ def test_a_published_total_that_differs_is_named(tmp_path) -> None:
 
 
 def test_fields_that_change_no_count_are_accepted(run) -> None:
-    """Activations, angles and their scaling may be anything: on meta they have shapes only."""
+    """Activations, RoPE and its scaling may have any value: on meta they have shapes only."""
     odd = {
         "hidden_act": "xyz",
         "rope_parameters": {"rope_theta": "1e6", "rope_type": "bogus"},

@@ -117,7 +117,7 @@ def served(**asked: Any) -> Any:
 
 def test_users_share_the_devices() -> None:
     # 71,609,681,920 bytes of weights in fp8, tables and norms in bf16, a quarter of the matrices on each device; a
-    # request keeps 2,304 tokens of 80 · 2 · 2 · 128 · 2 bytes on each: 188,743,680.
+    # request caches 2,304 tokens of 80 · 2 · 2 · 128 · 2 bytes on each: 188,743,680.
     report = served(price=2.5)
     free = int(85_029_027_840 * 0.9) - 2 * 10**9
     norms, matrices, tables = 161 * 8192 * 2, 68_451_041_280, 2 * 2 * 128_256 * 8192
@@ -224,7 +224,7 @@ def test_the_number_of_requests_in_the_pool_of_an_engine_is_an_estimate() -> Non
 
 
 def test_requests_that_an_engine_runs_at_once() -> None:
-    """`vllm serve` runs 256 requests at once on cards of less than 70 GiB (engine/arg_utils.py), whatever fits."""
+    """`vllm serve` runs 256 requests at once on cards of less than 70 GiB (engine/arg_utils.py), even if more fit."""
     asked: dict[str, Any] = {"on": "rtx-4090", "prompt": 256, "new": 64, "within": "1s"}
     model, note = tfacct.load("llama-3.2-1b"), "runs at most 256 requests at once unless --max-num-seqs is larger"
     served = model.serve(**asked, engine="vllm")
@@ -440,7 +440,7 @@ def test_plans_by_time_say_their_links(run: Run) -> None:
 
 
 def test_requests_that_fit_are_counted_beyond_a_million() -> None:
-    # A request keeps 2 tokens of 12 layers · 2 · 768 elements · 2 bytes: 73,728 bytes.
+    # A request caches 2 tokens of 12 layers · 2 · 768 elements · 2 bytes: 73,728 bytes.
     report = tfacct.load("gpt2").serve(on="b300-hgx", prompt=1, new=1, requests=1)
     assert 1_000_000 < report.largest_requests < 288 * 2**30 // 73_728
 
@@ -487,7 +487,7 @@ def test_without_a_known_error_a_token_ranges_over_schedules() -> None:
 
 
 def test_mixtures_of_llama_cpp_are_estimated_on_one_device() -> None:
-    # Weights are those of `memory`, whatever the type of each block.
+    # Weights are those of `memory`, with a type for each layer.
     model = tfacct.load("llama-3.1-8b")
     step = model.time(on="h100-sxm", dtype="q4_k_m", ctx=1024)
     assert step.bound_seconds < step.value_seconds

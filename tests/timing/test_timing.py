@@ -157,7 +157,7 @@ def test_no_step_is_below_its_bound(name: str, device: str) -> None:
 
 
 def test_a_closed_loop_conserves_work() -> None:
-    # first token + (new - 1) · token = users · prefill + (new - 1) · decode, whatever share of the prefill cuts in.
+    # first token + (new - 1) · token = users · prefill + (new - 1) · decode, for any order of the two.
     loop = host("llama-3.1-8b").loop(16, 2048, 256)
     served = loop.served()
     least, most = served.token
