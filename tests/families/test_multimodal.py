@@ -305,9 +305,9 @@ def test_an_unknown_full_model_is_read_if_its_config_is_sufficient() -> None:
     ours = load_model("mine", {**raw, "llm_config": text})
     assert (ours.family, ours.left_out) == ("qwen2", ("vision_config",))
     assert ours.architecture == load_model("alone", text).architecture
-    unsaid = {name: value for name, value in text.items() if name != TIED}
+    without_tie_field = {name: value for name, value in text.items() if name != TIED}
     with pytest.raises(ConfigError, match="the config does not say whether its head is tied"):
-        load_model("mine", {**raw, "llm_config": unsaid})
+        load_model("mine", {**raw, "llm_config": without_tie_field})
     with pytest.raises(ConfigError, match="contradicts itself on whether its head is tied"):
         load_model("mine", {**raw, "llm_config": text, TIED: False})
     with pytest.raises(ConfigError, match="vocab_size = 7 of 'internvl_chat' contradicts 73 in its llm_config"):
