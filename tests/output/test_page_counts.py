@@ -227,7 +227,7 @@ SLIPS = {
         "return axes[line.expert_axis]; einsum.smaller(0n,",
     ),
     "experts that a token does not meet": ("(elements / experts) * met", "elements"),
-    "an unused line works": ('line.line === "product" && !line.unused', 'line.line === "product"'),
+    "an unused line works": ('line.line === "matmul" && !line.unused', 'line.line === "matmul"'),
     "a shared block is stored again": (") ? 1n : group.count", ") ? group.count : group.count"),
     "a tied head is stored twice": ("const owner = line.weight ?? line.path", "const owner = line.path"),
     "an idle encoder reads": ("if (idles(line, axes)) return [0n, 0n, 0n];", ""),

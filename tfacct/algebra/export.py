@@ -152,14 +152,14 @@ def line_facts(line: Line) -> dict[str, Any]:
         case Matmul() as one:
             mask = None if one.mask == "full" else one.mask
             facts = {
-                "line": "product",
+                "line": "matmul",
                 "weight": one.weight,
                 "bias": one.bias,
                 "mask": mask,
                 "expert_axis": one.expert_axis,
             }
         case Table() as one:
-            facts = {"line": "table", "embedding": one.embedding}
+            facts = {"line": "embedding", "embedding": one.embedding}
         case State() as one:
             facts = {"line": "state", "bits": one.bits}
         case Pointwise() as one:

@@ -233,9 +233,10 @@ def _with_values(words: list[str]) -> list[str]:
         after = words[at + 1] if at + 1 < len(words) else ""
         found.append(_optimizers(word) if at and _is(words[at - 1], "optimizer") else word)
         if _is(word, "recompute"):
-            if after.lstrip(",").partition(":")[0].partition(",")[0] not in PARTS and not after.startswith(
-                ("mlp", "layernorm", "core_attn")
-            ):
+            from difflib import get_close_matches
+
+            part = after.lstrip(",").partition(":")[0].partition(",")[0]
+            if not get_close_matches(part, (*PARTS, "mlp", "layernorm", "core_attn"), cutoff=0.8):
                 found.append("full")
         elif word == "--recompute-attention":
             found[-1:] = ["--recompute", "attention"]

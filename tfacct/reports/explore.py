@@ -248,7 +248,7 @@ def _way(way: Mapping[str, Any], pools: _Pools) -> dict[str, Any]:
         axes = group["axes"].items()
         axes = {axis: size for axis, size in axes if axis not in spelled or size != names.get(axis, axis)}
         lines = [
-            pools.lines(_compact({name: fact for name, fact in line.items() if fact != "product"}))
+            pools.lines(_compact({name: fact for name, fact in line.items() if fact != "matmul"}))
             for line in group["lines"]
         ]
         groups.append({**facts, **numbered, **({"axes": axes} if axes else {}), "lines": lines})

@@ -195,7 +195,7 @@ def memory(
         answer=answer,
         notes=lambda at: [*notes(NOTES, noted.of(at)), *of_batches],
         convention=f"weights{cache} only; no activations, engine buffers or fragmentation",
-        requests=[request],
+        requests=[] if about.fit.get("past_positions") else [request],
         skipped=[*skipped, *unpaged, *unfit],
         headline="total_bytes",
     )

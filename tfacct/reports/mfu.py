@@ -379,12 +379,14 @@ def _speeds(model: LoadedModel, facts: Mapping[str, Any]) -> tuple[Row, ...]:
     return tuple({"what": what, "value": value} for what, value in found.items() if value is not None)
 
 
+ATTENTION = {"counted": "; unfused attention", "scaled_dot_product_attention": "; fused attention (sdpa)"}
+"""How attention runs, by its value in the JSON, after a clause."""
 RUN_NOTES = (
     NoteRow("above_peak", 1, lambda facts: above_peak(facts["mfu"])),
     NoteRow(
         "machine",
         2,
-        lambda facts: {**facts, "how": f"; attention: {facts['attention']}" if facts["attention"] else ""},
+        lambda facts: {**facts, "how": ATTENTION.get(facts["attention"], "")},
         "{device_name} ({device}), torch {torch}, {threads} threads; random weights{how}.",
     ),
     NoteRow(

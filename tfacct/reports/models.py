@@ -57,7 +57,7 @@ def listed(model: LoadedModel | Listed) -> Listed:
 class WrittenLine(TypedDict):
     """A line: its axes, and any special properties."""
 
-    line: Literal["product", "table", "state", "pointwise"]
+    line: Literal["matmul", "embedding", "state", "pointwise"]
     path: str
     spec: str
     weight: NotRequired[str]

@@ -14,7 +14,7 @@ export function detail(counted, { group, line }, device) {
 	const hue =
 		line.line === "state"
 			? "cache"
-			: paths.hue(line.line === "product" ? paths.component(line) : paths.heading(line.path));
+			: paths.hue(line.line === "matmul" ? paths.component(line) : paths.heading(line.path));
 	const head = [
 		h(`h3.${hue}`, paths.short(line.path)),
 		h("p.spec", picture.spelled(line.spec, group, counted.model.legend)),

@@ -20,7 +20,7 @@ const COMPRESSED = ["entries", "chosen entries"];
 
 // A line that never runs is no product, but its parameters count.
 export function isProduct(line) {
-	return line.line === "product" && !line.unused;
+	return line.line === "matmul" && !line.unused;
 }
 
 // Axes of the stored operand of a product; null if both are activations.
@@ -100,8 +100,8 @@ export function weighsLeft(line) {
 
 // Stored tensors of a line by their names in the model, with their axes and those that a matrix is multiplied along.
 export function parameters(line) {
-	if (line.line === "product") return ofProduct(line);
-	if (line.line === "table") {
+	if (line.line === "matmul") return ofProduct(line);
+	if (line.line === "embedding") {
 		const axes = einsum.axisNames(line.spec);
 		return [{ path: `${line.path}.weight`, axes, embedding: Boolean(line.embedding), inputs: [] }];
 	}

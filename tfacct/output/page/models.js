@@ -10,7 +10,7 @@ const USUAL = { has_cache: 0, logits: 0, kind: "copied", cache_name: "KV cache",
 // Lines, shapes and models as the data has them, each by its number.
 export function read(data) {
 	const { texts } = data;
-	const lines = data.lines.map(line => ({ line: "product", ...line }));
+	const lines = data.lines.map(line => ({ line: "matmul", ...line }));
 	const legends = data.shapes.map(shape => legend(shape, texts));
 	const models = data.models.map((given, index) => {
 		const facts = named(given, texts),

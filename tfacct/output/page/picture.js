@@ -67,7 +67,7 @@ function box(counted, group, index, line, name, selected, choose) {
 		label = name.replaceAll("_", " ");
 	if (line.line === "pointwise") return h("span.point", { title: `${label}: ${line.spec}` }, label);
 	const { hue, value, share } = figures(counted, group, line);
-	const kind = line.line === "state" ? "cached" : line.line === "table" || line.unused ? "stored" : "work";
+	const kind = line.line === "state" ? "cached" : line.line === "embedding" || line.unused ? "stored" : "work";
 	return h(
 		`button.box.${kind}.${hue}`,
 		{
