@@ -233,11 +233,11 @@ class DecoderBase(Family):
 
     def experts(self, count: str = "", **overrides: Any) -> Experts:
         """Experts, with their number in this field. Raises ConfigError."""
-        count, how = count or self.expert_count, self.options("experts", **overrides)
-        experts, active = getattr(self, count), how.pop("active", None) or getattr(self, self.expert_top_k)
-        check_top_k(active, experts, (self.expert_top_k, count))
-        sizes: dict[str, Any] = {"experts": experts, "active": active, "width": getattr(self, self.expert_width)}
-        return Experts(hidden=self.hidden_size, **{**sizes, "activation": self.activation, **how})
+        fields = {"experts": count or self.expert_count, "active": self.expert_top_k, "width": self.expert_width}
+        sizes = {name: getattr(self, field) for name, field in fields.items()}
+        how = {**sizes, "activation": self.activation, **self.options("experts", **overrides)}
+        check_top_k(how["active"], how["experts"], (fields["active"], fields["experts"]))
+        return Experts(hidden=self.hidden_size, **how)
 
     def experts_with_shared(self, count: str, shared: str, /, **overrides: Any) -> Experts:
         """Experts, and one MLP as wide as several, with their numbers in these fields. Raises ConfigError."""

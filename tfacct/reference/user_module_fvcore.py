@@ -66,8 +66,8 @@ def _einsum(given: Any, _: Any) -> int:
         batch = "0123456789"[named - len(shape) or 10 :]  # axes of the ellipsis, counted from the last
         sizes.append(dict(zip(term.replace("...", batch), shape, strict=True)))
     both = {axis: max(one.get(axis, 1) for one in sizes) for one in sizes for axis in one}
-    kept = set(out.replace("...", "0123456789") or both)
-    products = (size for axis, size in both.items() if axis in kept or all(axis in one for one in sizes))
+    shown = set(out.replace("...", "0123456789") or both)
+    products = (size for axis, size in both.items() if axis in shown or all(axis in one for one in sizes))
     return prod(products) if len(terms) == 2 else 0  # an axis of one operand alone is summed before
 
 

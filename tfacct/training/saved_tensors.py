@@ -110,20 +110,23 @@ class LayerRules:
         return graph._replace(backward=tuple(self.with_waiting(graph)))
 
     def with_waiting(self, graph: LayerGraph) -> Iterator[BackwardOp]:
-        """The backward operations, with the gradients of norms' results that later matmuls have computed."""
-        reads, waiting = graph.reads(), dict[str, list[Transient]]()
+        """The backward operations, next to which the gradient of a norm's result waits for that of its first matmul;
+        the gradient of a matmul that is added to the residual stream is that of the sum."""
+        reads, readers, waiting = graph.reads(), dict[str, list[str]](), dict[str, list[Transient]]()
+        for name in self.order:
+            for read in reads[name]:
+                readers.setdefault(read, []).append(name)
         for norm in (each for each in graph.flow if "norm" in each.at):
-            readers = [name for name in self.order if norm.at in reads[name] and name in self.matmuls]
-            of_last = [name for name in readers if self.matmuls[name] == self.matmuls[readers[-1]]]
-            if norm.result is not None and readers:
-                for name in self.order[self.order.index(norm.at) + 1 : self.order.index(of_last[0])]:
-                    waiting.setdefault(name, []).append(Transient(norm.result.axes, norm.result.role))
+            matmuls = [name for name in readers.get(norm.at, ()) if name in self.matmuls]
+            if norm.result is None or not matmuls:
+                continue
+            last = next(name for name in matmuls if self.matmuls[name] == self.matmuls[matmuls[-1]])
+            for name in self.order[self.order.index(norm.at) + 1 : self.order.index(last)]:
+                waiting.setdefault(name, []).append(Transient(norm.result.axes, norm.result.role))
         for each in self.backward:
-            readers = [reader for reader in self.order if each.at in reads[reader]]
-            added = bool(readers) and all(reader.endswith("_add") for reader in readers) and not self.mode.autocast
-            # The gradient of a result that is added to the residual stream is that of the sum.
-            own = [*each.temporary]
-            if added and each.at in self.matmuls:
+            own, added_to = [*each.temporary], readers.get(each.at)
+            summed = bool(added_to) and all(name.endswith("_add") for name in added_to or ())
+            if summed and each.at in self.matmuls and not self.mode.autocast:
                 own[0] = own[0]._replace(times=0)
             yield each._replace(temporary=(*own, *waiting.pop(each.at, ())))  # then a matmul adds its own gradient
 
