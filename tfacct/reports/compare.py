@@ -251,9 +251,9 @@ def compare(
         (columns, (rows,), ()),
         facts,
         title=", ".join([*title, *(_shared_step(sides) if training else ())]),
-        convention=sides[0].terms.recipe.counted
+        convention="parameters, and a training step as run by transformers"
         if training
-        else f"{model_notes.products_counted(models)}; bytes of weights and KV cache only",
+        else f"{model_notes.products_counted(models)}; bytes of weights and {_cache(sides)}",
         answer=_answer(labels, numbers),
         notes=lambda _: notes(NOTES, about),
         requests=[side.request for side in sides],

@@ -180,7 +180,7 @@ def flops(
     about = About(counted, request, len(counted) == 1)
     models = about.models
     what = f"training-step FLOPs{AGAIN[recompute]}" if train else "forward FLOPs"
-    counted_words = model_notes.products_counted(models, request.logits, masked=masked)
+    convention = model_notes.products_counted(models, request.logits, masked=masked)
     facts = [_facts(one, pointwise) for one in counted]
     return build.report(
         FlopsReport,
@@ -188,7 +188,7 @@ def flops(
         TABLES[by](counted[0], facts[0]) if about.alone else _by_model(counted),
         facts,
         title=f"{build.titled(models, what + ranks.one_of_ranks(mesh))} {build.of_workload(models, request)}",
-        convention=f"{counted_words}; backward 2 × forward{AGAIN[recompute]}" if train else counted_words,
+        convention=f"{convention}; backward 2 × forward{AGAIN[recompute]}" if train else convention,
         answer=_answer(counted),
         notes=lambda at: notes(NOTES, about._replace(counted=counted[at])),
         details=lambda at: [] if pointwise else [model_notes.left_out(models[at])],
