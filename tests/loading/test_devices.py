@@ -198,7 +198,7 @@ def test_an_unknown_name_gets_those_that_begin_alike(run: Run) -> None:
     assert ran.err.startswith("error: unknown device 'h1000'. Did you mean h100-sxm, h100-pcie or h100-nvl?\n")
     for card in ("4060", "2xrtx4060", "rtx 4060"):
         ran = run("memory", "gpt2", "--on", card)
-        assert "Did you mean rtx-4090?" in ran.err and "--on 12GB gives its memory instead" in ran.err
+        assert "Did you mean rtx-4090?" in ran.err and "--on 12GB gives a size of memory instead of a name" in ran.err
     timed = run("time", "gpt2", "--on", "4060").err  # which needs a speed
     assert "how much memory" not in timed and "`tfacct memory` and `train` also take a size: --on 12GB" in timed
     assert "Did you mean rtx-4090?" in run("devices", "rtx-4o90").err

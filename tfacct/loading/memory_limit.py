@@ -186,7 +186,7 @@ def memory_limit(
                 count, device = devices.several(option("on"), on)
             except NotFoundError as error:
                 if not devices.is_file(name):
-                    error.hint = f"{option('on', '12GB')} gives its memory instead; {devices.listing()}"
+                    error.hint = f"{option('on', '12GB')} gives a size of memory instead of a name; {devices.listing()}"
                 raise
             if count > 1 and not device.links.any:
                 device.link(count)  # raises UsageError: no link is known
