@@ -154,7 +154,7 @@ def reads_what_is_stored(family: str, name: str) -> None:
     for product in ledger.products(at):
         if product.line.weight_axes() is not None:
             path = product.line.parameters()[0].path
-            read[path] = read.get(path, 0) + product.moved(how, width("bf16"))[not product.line.weight_is_left]
+            read[path] = read.get(path, 0) + product.moved(how, width("bf16"))[1]
     ahead = {path: count for path, count in read.items() if count != stored[path]}
     again = {"embed.weight", "lm_head.weight"}  # MTP reads the head again
     if any(group.once or group.shared for group in ledger.groups):  # every layer reads the weights of the first

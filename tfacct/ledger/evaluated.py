@@ -46,13 +46,11 @@ class Product(NamedTuple):
 
         An unfused kernel reads each operand once and writes the result once. Only experts that a step can use are read.
         """
-        left, right, out = (activations.bytes(elements) for elements in self.line.operands(self.axes))
+        left, right, out = (self.count * activations.bytes(elements) for elements in self.line.operands(self.axes))
         if self.line.weight_axes() is not None and not self.line.is_empty(self.axes):
             stored = as_stored(self.line.parameters()[0], self.axes, self.experts)
-            read = self._weight_bytes(weights, stored._replace(copies=self.line.touched(self.axes)))
-            left, right = self.count * left, self.count * right
-            return (read, right, self.count * out) if self.line.weight_is_left else (left, read, self.count * out)
-        return self.count * left, self.count * right, self.count * out
+            right = self._weight_bytes(weights, stored._replace(copies=self.line.touched(self.axes)))
+        return left, right, out
 
     def _weight_bytes(self, weights: Storage, stored: Stored) -> Size:
         """Bytes of the weight in all layers."""

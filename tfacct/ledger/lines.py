@@ -110,8 +110,8 @@ def _is_weight(operand: AxisNames) -> bool:
 @cache
 def _weight_axes(spec: str) -> AxisNames | None:
     """Axes of the weight of a matmul; None if both operands are activations."""
-    product = einsum(spec)
-    return next((operand for operand in (product.right, product.left) if _is_weight(operand)), None)
+    right = einsum(spec).right
+    return right if _is_weight(right) else None
 
 
 @record
@@ -130,7 +130,7 @@ class Matmul:
     >>> q_proj.dims(sizes)
     Dims(m=3, k=8, n=10, times=1)
 
-    An operand without a workload axis (B, T, S, O, I, J) is a weight:
+    A right operand without a workload axis (B, T, S, O, I, J) is a weight:
 
     >>> q_proj.weight_axes()
     ('D', 'N', 'H')
@@ -161,9 +161,7 @@ class Matmul:
         if not self.gradient and not self.einsum.contracts:
             raise SpecError(f"{self.spec!r}: no axis is contracted")
         if self.weight is not None and self.weight_axes() is None:
-            raise SpecError(
-                f"{self.path}: {self.spec!r} has no operand without a workload axis for the weight of {self.weight}"
-            )
+            raise SpecError(f"{self.path}: {self.spec!r} multiplies two activations, not the weight of {self.weight}")
         if self.expert_axis is not None and (self.weight_axes() is None or ACTIVE not in self.einsum.out):
             raise SpecError(f"{self.path}: {self.spec!r} needs a weight and axis {ACTIVE} for experts")
         if self.mask != "full" and not {*self.queries_and_keys} <= set(self.einsum.every):
@@ -238,15 +236,8 @@ class Matmul:
         if self.is_empty(axes):
             return 0, 0, 0
 
-        def elements(operand: AxisNames) -> Size:
-            return size(axes, operand) * (self.touched(axes) if _is_weight(operand) else 1)
-
-        return elements(self.einsum.left), elements(self.einsum.right), elements(self.einsum.out)
-
-    @property
-    def weight_is_left(self) -> bool:
-        """True if the weight is the left operand."""
-        return _is_weight(self.einsum.left) and not _is_weight(self.einsum.right)
+        left, right, out = (size(axes, operand) for operand in self.einsum[:3])
+        return left, right * self.touched(axes), out
 
     def is_empty(self, axes: Axes) -> bool:
         """True if an axis is 0: nothing is multiplied."""

@@ -141,8 +141,8 @@ class LayerRules:
 
     def matmul(self, line: Matmul) -> None:
         """Matmul with a weight: saves its input, once for all matmuls that read it."""
-        mode, (left, right, out) = self.mode, (" ".join(self.experts(axes)) for axes in line.einsum[:3])
-        read, name = right if line.weight_is_left else left, f"{line.path}.weight"
+        mode, (read, _, out) = self.mode, (" ".join(self.experts(axes)) for axes in line.einsum[:3])
+        name = f"{line.path}.weight"
         owner, _, leaf = line.path.rpartition(".")
         self.matmuls[name] = f"{owner}.{self.fused(leaf)}"
         convolves = "Kc" in read.split()  # and reads the sequence, not windows
