@@ -371,6 +371,8 @@ def format_value(value: object) -> str:
         import json
 
         return json.dumps(value)
+    if isinstance(value, float) and value.is_integer():  # as the page prints it
+        return f"{int(value):,}"
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
