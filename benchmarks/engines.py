@@ -12,7 +12,6 @@ import csv
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from statistics import median
@@ -23,7 +22,7 @@ from tfacct.base.errors import NotFoundError, TfacctError
 from tfacct.engines import vllm
 from tfacct.engines.launch import Flags, Launch
 from tfacct.engines.pages import aligned_block
-from tfacct.engines.profiles import GIB, engine
+from tfacct.engines.profiles import GIB, printed_tokens, profile_of
 from tfacct.engines.weights import weights
 from tfacct.loading import devices, presets, spellings
 from tfacct.loading.find import find
@@ -34,7 +33,7 @@ GIB_LIMITS = {"peak": 0.01, "weights": 0.015}
 SHARE_LIMITS = {"pool": 0.01, "tokens": 0.01, "layout": 0.001, "concurrency": 0.001}
 LIMITS = {**GIB_LIMITS, **SHARE_LIMITS}
 """Largest error of each term: GiB, or a share of what was printed. `layout`, `concurrency`: from the printed pool."""
-STATED = engine("vllm").facts["error"]
+STATED = profile_of("vllm")["error"]
 """Errors of the tokens, as `tfacct engine` prints them."""
 UNKNOWN_GIB = 80
 """Memory of a card that a log does not name: no term that needs it is scored."""
@@ -133,9 +132,9 @@ def _quantized(scheme: Mapping[str, Any] | None) -> dict[str, Any]:
 
 def launch(row: Row) -> Launch:
     """The launch of a row. Raises TfacctError."""
-    known, loaded = engine("vllm"), model(row["model"])
+    loaded = model(row["model"])
     version = row["version"].lstrip("~").partition("-")
-    profile = known.profile((version[2] and f"0.{version[2].split('.')[-1]}") or version[0])
+    profile = profile_of("vllm", (version[2] and f"0.{version[2].split('.')[-1]}") or version[0])
     named = row["device"] if row["device"] in devices.paths() else OLDER if row["cublas_mib"] == "8.125" else NEWER
     given = {"float32": "fp32", "float16": "fp16"}.get(row["dtype"])
     if row["quant"] == "fp8" and not loaded.quantized:
@@ -155,8 +154,8 @@ def launch(row: Row) -> Launch:
     )
     if row["sampler"]:
         kinds = dict.fromkeys(("sampler", "v2_sampler"), row["sampler"])
-        profile = replace(profile, facts={**profile.facts, **kinds})
-    return Launch(known, profile, loaded, devices.load(named), flags)
+        profile = {**profile, **kinds}
+    return Launch(profile, loaded, devices.load(named), flags)
 
 
 def minor(version: str) -> int:
@@ -202,7 +201,7 @@ def errors(row: Row) -> Iterator[Error]:
     if "layout" in can:
         pages = vllm.pages(start, stages[number][0], int(float(row["pool_gib"]) * GIB))
         concurrency = pages.concurrency(start.length)
-        tokens = start.profile.printed_tokens(pages.tokens, concurrency, start.length)
+        tokens = printed_tokens(start.profile, pages.tokens, concurrency, start.length)
         yield Error(row, "layout", tokens, float(row["kv_tokens"]))
         if row["concurrency"]:
             yield Error(row, "concurrency", concurrency, float(row["concurrency"]))

@@ -1,7 +1,6 @@
 """What vLLM allocates at start, by hand, and the lines that published logs print. Kind: golden, refusal."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,8 +12,8 @@ from tfacct.base.errors import NotFoundError, TfacctError, UsageError
 from tfacct.commands.engine import engine_of
 from tfacct.engines import vllm
 from tfacct.engines.launch import Flags, Launch
-from tfacct.engines.pages import CacheLayers, aligned_block, cache_layers, pages
-from tfacct.engines.profiles import GIB, MIB, engine
+from tfacct.engines.pages import CacheLayers, Pages, aligned_block, cache_layers
+from tfacct.engines.profiles import GIB, MIB, profile_of
 from tfacct.engines.start import check
 from tfacct.engines.weights import allocated, rotary_caches, weights
 from tfacct.ledger.storage import width
@@ -31,8 +30,7 @@ LLAMA = {"on": "h100-sxm", "max_model_len": 8192, "gpu_memory_utilization": 0.95
 
 def launch(name: str, version: str = "0.19", device: str = "h100-sxm", **flags: object) -> Launch:
     """A launch of a preset."""
-    found = engine("vllm")
-    return Launch(found, found.profile(version), presets.load(name), devices.load(device), Flags(**flags))  # type: ignore[arg-type]
+    return Launch(profile_of("vllm", version), presets.load(name), devices.load(device), Flags(**flags))  # type: ignore[arg-type]
 
 
 def weights_of(start: Launch) -> dict[str, int]:
@@ -89,9 +87,8 @@ def test_the_sampler_by_hand() -> None:
     llama = launch("llama-3.1-8b")
 
     def sampled_by(kind: str, **flags: int) -> int:
-        kinds = {**llama.profile.facts, "sampler": kind}
-        profile = replace(llama.profile, facts=kinds)
-        return sum(vllm.sampler(replace(llama, profile=profile).with_flags(**flags)).values())
+        other = Launch({**llama.profile, "sampler": kind}, llama.model, llama.device, Flags(**flags))
+        return sum(vllm.sampler(other).values())
 
     hidden = 8192 * 4096 * 2 + 2 * 1024 * 4096 * 2
     logits = 1024 * 128_256
@@ -197,7 +194,7 @@ def test_scales_of_8_bit_weights_are_tensors_of_their_own(version: str) -> None:
     ],
 )
 def test_aligned_blocks_are_those_of_logs(name: str, tp: int, kv: str, block: int) -> None:
-    assert pages(cache_layers(presets.load(name), width(kv), tp=tp), GIB).block_size == block
+    assert Pages(cache_layers(presets.load(name), width(kv), tp=tp), GIB).block_size == block
 
 
 def test_an_attention_kernel_of_64_tokens() -> None:
@@ -207,13 +204,13 @@ def test_an_attention_kernel_of_64_tokens() -> None:
 def test_three_whole_logs_of_hybrids() -> None:
     """Blocks, tokens and requests at once, as printed."""
     layers = cache_layers(presets.load("qwen3-next-80b-a3b"), width("bf16"), tp=2)
-    found = pages(layers, 47_878_721_024)
+    found = Pages(layers, 47_878_721_024)
     assert (found.blocks, found.tokens, round(found.concurrency(262_144), 2)) == (7162, 973_760, 14.77)
     small = [CacheLayers("full", 8, 4096), CacheLayers("state", 24, 2_146_304)]
-    found = pages(small, int(12.85 * GIB), padding_ratio=1.5)
+    found = Pages(small, int(12.85 * GIB), padding_ratio=1.5)
     assert round(found.concurrency(1024), 2) == 159.40 and int(found.concurrency(1024) * 1024) == 163_225
     layers = cache_layers(presets.load("qwen3.5-35b-a3b"), width("fp8"))
-    found = pages(layers, int(1.28 * GIB), padding_ratio=1.5, mode="align")
+    found = Pages(layers, int(1.28 * GIB), padding_ratio=1.5, mode="align")
     assert (found.tokens, round(found.concurrency(65_536), 2)) == (33_536, 1.68)
 
 
@@ -221,7 +218,7 @@ def test_groups_of_windowed_layers() -> None:
     """Gemma 3 27B: 52 layers with windows and 10 with full attention, in groups of 10: six of windows, one full. A
     window of 1,024 after a step of 8,192 tokens takes 576 blocks and one, of a request of 16,384."""
     layers = [CacheLayers("full", 10, 8192), CacheLayers("window", 52, 8192, 1024)]
-    found = pages(layers, 20 * GIB, padding_ratio=1.5, batched=8192)
+    found = Pages(layers, 20 * GIB, padding_ratio=1.5, batched=8192)
     assert found.group_counts == [1, 6] and found.layers_per_group == 10
     assert [found.pages_of(one, 16_384) for one in layers] == [1024, (1023 + 8192 + 15) // 16 + 1]
 
@@ -229,7 +226,7 @@ def test_groups_of_windowed_layers() -> None:
 def test_kinds_of_nearly_as_many_layers_are_one_group_each() -> None:
     """12 and 15 layers: with a ratio of 1.5 groups have 15, with padding; with a ratio of 1.0 they have 12."""
     layers = [CacheLayers("full", 12, 1024), CacheLayers("window", 15, 1024, 128)]
-    assert [pages(layers, GIB, padding_ratio=ratio).layers_per_group for ratio in (1.5, 1.0)] == [15, 12]
+    assert [Pages(layers, GIB, padding_ratio=ratio).layers_per_group for ratio in (1.5, 1.0)] == [15, 12]
 
 
 def test_defaults_by_card() -> None:
@@ -243,12 +240,12 @@ def test_defaults_by_card() -> None:
 
 def test_a_version_without_a_profile_names_the_nearest() -> None:
     with pytest.raises(NotFoundError, match=r"0\.40 has no profile") as error:
-        engine("vllm").profile("0.40")
+        profile_of("vllm", "0.40")
     assert "0.33" in str(error.value)
-    assert engine("vllm").profile("v0.19.1").versions == "0.18–0.19"
+    assert profile_of("vllm", "v0.19.1")["words"] == "0.18–0.19"
     for wrong in ("newest", "1.0", "", "0"):
         with pytest.raises((UsageError, NotFoundError)):
-            engine("vllm").profile(wrong)
+            profile_of("vllm", wrong)
 
 
 def test_it_does_not_start() -> None:

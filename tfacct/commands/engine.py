@@ -60,12 +60,12 @@ def engine(
 
         return Found(engines())
     if served is None:
-        from tfacct.engines.profiles import engine as known
+        from tfacct.engines.profiles import profiles
         from tfacct.loading import spellings
 
         if spellings.preset(engine_name) is not None:
             raise UsageError(f"{engine_name} is a model", f"name an engine first: tfacct engine vllm {engine_name}")
-        known(engine_name)  # raises: there is no such engine
+        profiles(engine_name)  # raises: there is no such engine
         raise UsageError(f"tfacct engine {engine_name} needs a MODEL", COMMAND.examples[0])
     from tfacct.loading import find
     from tfacct.loading.overrides import read_overrides

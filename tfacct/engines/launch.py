@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
+from functools import cached_property
+from operator import attrgetter
 from pathlib import Path
 from shlex import quote
 from typing import Any, NamedTuple
@@ -12,10 +13,9 @@ from typing import Any, NamedTuple
 from tfacct.architecture.parts import Experts, Mixer
 from tfacct.base import units
 from tfacct.base.errors import UsageError, cut
-from tfacct.base.record import record
 from tfacct.base.spelling import option
 from tfacct.engines.pages import MambaMode
-from tfacct.engines.profiles import GIB, Engine, Profile
+from tfacct.engines.profiles import GIB, Profile, profile_of
 from tfacct.ledger.storage import Storage, width
 from tfacct.ledger.workload import check_size
 from tfacct.loading import devices
@@ -52,128 +52,56 @@ class Flags(NamedTuple):
     total_memory: int | None = None
 
 
-@record
 class Launch:
-    """A launch with every flag settled."""
+    """A launch with every flag settled: as given, else the engine's default for this version and card.
 
-    engine: Engine
-    profile: Profile
-    model: LoadedModel
-    device: Device
-    flags: Flags
+    `total`: memory of a card as torch reports it; `batched`, `seqs`: the most tokens and requests of a step;
+    `pool_given`: the size of the cache is a flag, so it is exact; `value_given`: the dtype is one of activations, not a
+    format of weights; `value_dtype`, `value_bytes`: of activations, on a card without bf16 fp16; `stored_dtype`: of
+    weights, None as published; `images`: the dummy images of the profile run, none for a text model.
+    """
 
-    def with_flags(self, **flags: Any) -> Launch:
-        """The same launch with other flags."""
-        return replace(self, flags=self.flags._replace(**flags))
+    def __init__(self, profile: Profile, model: LoadedModel, device: Device, flags: Flags) -> None:
+        self.profile, self.model, self.device, self.flags = profile, model, device, flags
+        self.cards: int = flags.tp * flags.pp
+        self.total: int = flags.total_memory or device.memory
+        self.utilization = float(flags.gpu_memory_utilization or profile["utilization"])
+        self.pool_given = flags.kv_cache_memory_bytes is not None
+        self.length: int = flags.max_model_len or profile["context"] or model.context
+        memory = 0 if device.id.startswith(tuple(profile["small_cards"])) else self.total
+        tokens, seqs = next(most for least, *most in profile["batch"] if memory >= least * GIB)
+        tokens = min(tokens, (flags.max_num_seqs or seqs) * self.length)
+        self.batched: int = tokens if flags.max_num_batched_tokens is None else flags.max_num_batched_tokens
+        self.seqs: int = flags.max_num_seqs or min(seqs, self.batched)
 
-    # Flags and their defaults
+        dtype = flags.dtype and units.dtype_name(flags.dtype)
+        self.value_given = dtype in WIDE
+        self.value_dtype = dtype if dtype in WIDE else "bf16" if "bf16" in device.peak else "fp16"
+        self.value_bytes = 4 if self.value_dtype == "fp32" else 2
+        self.stored_dtype = flags.dtype if dtype not in WIDE or dtype == "fp32" else None
+        self.kv_dtype = flags.kv_dtype or self.value_dtype
 
-    @property
-    def cards(self) -> int:
-        return self.flags.tp * self.flags.pp
+        shape, family = model.architecture, None if model.part else (model.composite or {}).get("model_type")
+        self.hidden = int(shape.embed.hidden)
+        self.vocabulary = 0 if shape.head is None else int(shape.head.vocab)
+        self.experts = [part for part in shape.parts() if isinstance(part, Experts)]
+        self.has_states = bool(shape.having(Mixer))
+        images = profile["images"].get(family, {})
+        self.images: Mapping[str, Any] = images and {**images, "items": max(1, self.batched // images["tokens"])}
 
-    @property
-    def total(self) -> int:
-        """Memory of a card as torch reports it."""
-        return self.flags.total_memory or self.device.memory
-
-    @property
-    def length(self) -> int:
-        return self.flags.max_model_len or self.profile.facts.get("context") or self.model.context
-
-    @property
-    def batched(self) -> int:
-        """max_num_batched_tokens: by the card's memory, and at most what all requests have."""
-        if self.flags.max_num_batched_tokens is not None:
-            return self.flags.max_num_batched_tokens
-        return min(self._defaults[0], (self.flags.max_num_seqs or self._defaults[1]) * self.length)
-
-    @property
-    def seqs(self) -> int:
-        """max_num_seqs: by the card's memory, and at most the batched tokens."""
-        return self.flags.max_num_seqs or min(self._defaults[1], self.batched)
-
-    @property
-    def _defaults(self) -> tuple[int, int]:
-        small = self.device.id.startswith(tuple(self.profile.small_cards))
-        memory = 0 if small else self.total
-        return next((tokens, seqs) for least, tokens, seqs in self.profile.batch if memory >= least * GIB)
-
-    @property
-    def utilization(self) -> float:
-        return self.flags.gpu_memory_utilization or float(self.profile.utilization)
-
-    @property
-    def pool_given(self) -> bool:
-        """True if the size of the cache is a flag: it is then no remainder, and exact."""
-        return self.flags.kv_cache_memory_bytes is not None
-
-    # Dtypes
-
-    @property
-    def value_given(self) -> bool:
-        """True if `dtype` is one of activations, not a format of weights."""
-        return self.flags.dtype is not None and units.dtype_name(self.flags.dtype) in WIDE
-
-    @property
-    def value_dtype(self) -> str:
-        """Dtype of activations: as given, else half precision, which is fp16 on a card without bf16."""
-        if self.value_given:
-            return units.dtype_name(self.flags.dtype or "")
-        return "bf16" if "bf16" in self.device.peak else "fp16"
-
-    @property
-    def value_bytes(self) -> int:
-        """Bytes of a value of the model's dtype."""
-        return 4 if self.value_dtype == "fp32" else 2
-
-    @property
-    def stored_dtype(self) -> str | None:
-        """Dtype of the weights; None: as published."""
-        if self.value_given:
-            return "fp32" if self.value_dtype == "fp32" else None
-        return self.flags.dtype
-
-    @property
+    @cached_property
     def storage(self) -> Storage:
+        """Format of the weights. Raises TfacctError."""
         return self.model.storage(self.stored_dtype)
-
-    @property
-    def kv_dtype(self) -> str:
-        """Dtype of the cache: as given, else that of the model."""
-        return self.flags.kv_dtype or self.value_dtype
-
-    # The model
-
-    @property
-    def hidden(self) -> int:
-        return int(self.model.architecture.embed.hidden)
-
-    @property
-    def vocabulary(self) -> int:
-        assert self.model.architecture.head is not None
-        return int(self.model.architecture.head.vocab)
-
-    @property
-    def experts(self) -> list[Experts]:
-        return [part for part in self.model.architecture.parts() if isinstance(part, Experts)]
 
     @property
     def quantized_experts(self) -> bool:
         """True for experts whose kernels repack them and have buffers of their own."""
         return bool(self.experts) and self.storage.name not in WIDE
 
-    @property
-    def has_states(self) -> bool:
-        """True for layers with states of fixed size."""
-        return bool(self.model.architecture.having(Mixer))
-
-    @property
-    def images(self) -> Mapping[str, Any]:
-        """Facts of its dummy images in the profile run; none for a text model."""
-        kind = None if self.model.part else (self.model.composite or {}).get("model_type")
-        facts: Mapping[str, Any] = self.engine.facts.get("images", {}).get(kind, {})
-        return facts
+    def with_flags(self, **flags: Any) -> Launch:
+        """The same launch with other flags."""
+        return Launch(self.profile, self.model, self.device, self.flags._replace(**flags))
 
 
 def divisors(model: LoadedModel, most: int) -> list[int]:
@@ -183,10 +111,10 @@ def divisors(model: LoadedModel, most: int) -> list[int]:
     return [count for count in range(1, most + 1) if not any(each % count for each in heads)]
 
 
-def launch_of(engine: Engine, model: LoadedModel, given: Mapping[str, Any]) -> Launch:
-    """The launch with these flags, sizes in numbers. Raises TfacctError."""
+def launch_of(engine: str, model: LoadedModel, given: Mapping[str, Any]) -> Launch:
+    """The launch of an engine with these flags, sizes in numbers. Raises TfacctError."""
     flags = {name: value for name, value in given.items() if value not in (None, "max")}
-    profile = engine.profile(flags.get("engine_version"))
+    profile = profile_of(engine, flags.get("engine_version"))
     if (on := flags.get("on")) is None:
         raise UsageError(f"engine needs {option('on')}", f"such as {option('on', 'h100')}")
     count, device = devices.several(option("on"), on)
@@ -198,16 +126,18 @@ def launch_of(engine: Engine, model: LoadedModel, given: Mapping[str, Any]) -> L
         raise UsageError(f"{option('on')} {cut(on)} and {option('tp', tp)}, {option('pp', pp)}: {tp * pp} cards")
     if "gpu_memory_utilization" in flags:
         check_share("gpu_memory_utilization", flags["gpu_memory_utilization"])
-    for name in ("kv_cache_memory_bytes", "total_memory"):
-        flags[name] = _bytes(name, flags[name]) if name in flags else None
+    for name in (name for name in ("kv_cache_memory_bytes", "total_memory") if name in flags):
+        if isinstance(size := flags[name], str):
+            bare = name == "kv_cache_memory_bytes" and size.strip().isdecimal()  # bytes alone, as the engine has them
+            flags[name] = units.read_bytes(option(name), f"{size}B" if bare else size)
+        check_size(option(name), flags[name], units.LARGEST_BYTES)
     flags |= {name: NAMES.get(flags[name], flags[name]) for name in ("dtype", "kv_dtype") if name in flags}
     if cached := flags.get("kv_dtype"):
         cached = flags["kv_dtype"] = width(cached).name
-        if cached not in engine.facts["cache"]:
-            why = f"{option('kv_dtype')} {cut(cached)} is not supported for {engine.name}"
-            raise UsageError(why, f"one of {', '.join(engine.facts['cache'])}")
-    named = {name: value for name, value in flags.items() if name in Flags._fields}
-    return Launch(engine, profile, model, device, Flags(**named))
+        if cached not in profile["cache"]:
+            why = f"{option('kv_dtype')} {cut(cached)} is not supported for {profile['name']}"
+            raise UsageError(why, f"one of {', '.join(profile['cache'])}")
+    return Launch(profile, model, device, Flags(**{name: flags[name] for name in Flags._fields if name in flags}))
 
 
 def typed_flags(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -215,39 +145,27 @@ def typed_flags(given: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value not in (None, False, Flags._field_defaults.get(name))}
 
 
-def _bytes(name: str, value: int | float | str) -> int:
-    """A size such as `79.19GiB`, or bytes; of the cache also bytes alone, as the engine has them. Raises UsageError."""
-    if isinstance(value, str):
-        bare = name == "kv_cache_memory_bytes" and value.strip().isdecimal()
-        value = units.read_bytes(option(name), f"{value}B" if bare else value)
-    check_size(option(name), value, units.LARGEST_BYTES)
-    return int(value)
-
-
-def words(engine: Engine, flags: Flags, **more: str | int | None) -> list[str]:
+def words(profile: Profile, flags: Flags, **more: str | int | None) -> list[str]:
     """Flags of a launch line with another value than their default, as the engine has them."""
-    facts, stored = engine.facts, flags.dtype and units.dtype_name(flags.dtype)
-    names = {"dtype": facts["weights"].get(stored), "kv_dtype": facts["cache"].get(flags.kv_dtype)}
+    stored = flags.dtype and units.dtype_name(flags.dtype)
+    names = {"dtype": profile["weights"].get(stored), "kv_dtype": profile["cache"].get(flags.kv_dtype)}
     given = typed_flags(flags._asdict() | names | more)
-    return [template.format(given[name]) for name, template in facts["flags"].items() if given.get(name)]
+    return [template.format(given[name]) for name, template in profile["flags"].items() if given.get(name)]
 
 
 def line(launch: Launch) -> str:
     """The command that starts this launch, without the flags that are defaults of its version and card."""
-
-    def settled(one: Launch) -> tuple[int, int, int, float]:
-        return one.length, one.batched, one.seqs, one.utilization
-
-    facts, model, shorter = launch.engine.facts, launch.model, launch
-    for name in facts.get("defaulted", ()):
+    profile, model, settled = launch.profile, launch.model, attrgetter("length", "batched", "seqs", "utilization")
+    shorter = launch
+    for name in profile["defaulted"]:
         fewer = shorter.with_flags(**{name: None})
         shorter = fewer if settled(fewer) == settled(launch) else shorter
     url = "" if model.provenance is None else model.provenance.url
     folder = str(Path(model.path).parent) if model.path.endswith(".json") else model.path
     named = url.rpartition("huggingface.co/")[2] or folder or "CHECKPOINT"
     flags, stored = shorter.flags, units.dtype_name(shorter.flags.dtype or launch.value_dtype)
-    served = named if stored in facts["weights"] else f"CHECKPOINT-IN-{stored.upper()}"
-    command = facts["serve"].format(model=quote(served), file=quote(f"{named.rpartition('/')[2]}.gguf"))
-    length = flags.max_model_len or launch.profile.facts.get("context")
+    served = named if stored in profile["weights"] else f"CHECKPOINT-IN-{stored.upper()}"
+    command = profile["serve"].format(model=quote(served), file=quote(f"{named.rpartition('/')[2]}.gguf"))
     overrides = quote(json.dumps(dict(model.changed))) if model.changed else None
-    return " ".join([command, *words(launch.engine, flags, max_model_len=length, overrides=overrides)])
+    length = flags.max_model_len or profile["context"] or None
+    return " ".join([command, *words(profile, flags, max_model_len=length, overrides=overrides)])

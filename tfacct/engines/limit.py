@@ -13,7 +13,7 @@ from tfacct.base.spelling import option
 from tfacct.engines import sglang, vllm
 from tfacct.engines.advice import more_cards, suggestion
 from tfacct.engines.launch import Flags, Launch, divisors
-from tfacct.engines.profiles import engine
+from tfacct.engines.profiles import Profile, profile_of
 from tfacct.engines.start import MEMORY, Reasons, Start, of_models
 from tfacct.engines.weights import weights
 from tfacct.loading.devices import Device
@@ -44,16 +44,19 @@ class Served(NamedTuple):
     use: float | None = None
 
     @property
+    def profile(self) -> Profile:
+        """Of TensorRT-LLM, whose flags have no effect here, that of vLLM."""
+        return profile_of("vllm" if self.engine == TRTLLM else self.engine)
+
+    @property
     def version(self) -> str:
         """The engine and its version in words."""
-        known = engine("vllm" if self.engine == TRTLLM else self.engine)
-        return "TensorRT-LLM" if self.engine == TRTLLM else f"{known.name} {known.profile().newest}"
+        return "TensorRT-LLM" if self.engine == TRTLLM else f"{self.profile['name']} {self.profile['newest']}"
 
     def launch(self, count: int, device: Device) -> Launch:
-        """The launch on so many cards; of TensorRT-LLM, whose flags have no effect here, as one of vLLM."""
-        known = engine("vllm" if self.engine == TRTLLM else self.engine)
+        """The launch on so many cards."""
         flags = Flags(dtype=self.dtype, kv_dtype=self.kv_dtype, tp=count, gpu_memory_utilization=self.use)
-        return Launch(known, known.profile(), self.model, device, flags)
+        return Launch(self.profile, self.model, device, flags)
 
 
 def check_options(engine: str, reserve: int | str | None, ep: int = 1) -> None:
@@ -117,12 +120,12 @@ def pool_limit(limit: MemoryLimit, served: Served) -> MemoryLimit | None:
             instead = f"{leave}; `tfacct engine` takes {instead}"
         raise UsageError(f"{model.name}: {why}", leave if instead == MEMORY else instead)
     if name != TRTLLM and length is not None and length > model.context:
-        longest = f"{launch.engine.name} starts {model.name} with requests of {model.context:,} tokens at most"
+        longest = f"{launch.profile['name']} starts {model.name} with requests of {model.context:,} tokens at most"
         raise UsageError(f"{longest}, not {length:,}", f"fewer tokens, or {leave}")
     start, stored = started(launch), _stored(launch)
     if start.others:
-        why = f"{model.name} does not start in {launch.engine.name}: {start.lacks}"
-        raise UsageError(why, suggestion(launch, start)[0])
+        why = f"{model.name} does not start in {launch.profile['name']}: {start.lacks}"
+        raise UsageError(why, suggestion(start)[0])
     if start.pool <= 0:
         return None
     pages, without = start.pages, " Activations and sampling buffers of TensorRT-LLM are not included."
@@ -152,7 +155,7 @@ def _trtllm_unsupported(launch: Launch) -> Reasons:
 
 
 def _trtllm_start(launch: Launch) -> Start:
-    return Start({}, pool=int((launch.total - _stored(launch)) * TRTLLM_SHARE))
+    return Start(launch, {}, pool=int((launch.total - _stored(launch)) * TRTLLM_SHARE))
 
 
 ENGINES: Mapping[str, tuple[Callable[[Launch], Reasons], Callable[[Launch], Start]]] = {

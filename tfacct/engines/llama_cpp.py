@@ -25,9 +25,9 @@ def unsupported(launch: Launch) -> Reasons:
         yield f"several cards are not supported for {name}", "one card"
     if launch.model.architecture.having(LatentAttention):
         yield f"compute buffers of latent attention are not supported for {name}", MEMORY
-    if stored in units.DTYPES and stored not in (*launch.engine.facts["weights"], *units.GGUF):
+    if stored in units.DTYPES and stored not in (*launch.profile["weights"], *units.GGUF):
         yield f"{name} has no weights in {stored}", f"for example {option('dtype', 'q4_k_m')}"
-    padded = round_up(launch.length, multiple := launch.profile.tokens_multiple)
+    padded = round_up(launch.length, multiple := launch.profile["tokens_multiple"])
     if padded > launch.length:
         why = f"some builds of {name} round {launch.length:,} tokens up to a multiple of {multiple}"
         yield why, option("max_model_len", str(padded))
@@ -42,12 +42,12 @@ def start(launch: Launch) -> Start:
     weights = sum(each.values()) - on_host
     work = selection.workload(model, Request(ctx=launch.length))
     cache = int(cache_bytes(model.ledger, work.axes(), width(flags.kv_dtype or "fp16")))
-    rows = flags.max_num_batched_tokens or launch.profile.ubatch
-    low, high = (4 * rows * (launch.vocabulary + copies * launch.hidden) for copies in launch.profile.copies)
+    rows = flags.max_num_batched_tokens or launch.profile["ubatch"]
+    low, high = (4 * rows * (launch.vocabulary + copies * launch.hidden) for copies in launch.profile["copies"])
     source = f"{how.name}; the embedding, {on_host / GIB:.2f} GiB, stays on the host"
     terms = {
         "card": counted("card", launch.total, "total of the card"),
-        "outside": estimated("CUDA context", launch.engine.facts["context_gib"], "in no log"),
+        "outside": estimated("CUDA context", launch.profile["context_gib"], "in no log"),
         "weights": counted("weights", weights, source, "derived"),
         "activations": estimated("compute buffer", (high, low, high), f"{rows} rows of logits", unit=1),
     }
@@ -55,4 +55,4 @@ def start(launch: Launch) -> Start:
     free = card - sum(taken) - cache
     lacks = f"a cache of {launch.length:,} tokens needs {-free / GIB:.1f} GiB more than is free" if free < 0 else ""
     lines = () if lacks else (f"CUDA0 KV buffer size = {cache / MIB:.2f} MiB",)
-    return Start(terms, lacks, pool=cache, tokens=launch.length, concurrency=1.0, lines=lines, free=free)
+    return Start(launch, terms, lacks, pool=cache, tokens=launch.length, concurrency=1.0, lines=lines, free=free)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from tfacct.base.errors import ConfigError, NotFoundError, UsageError, cut
 from tfacct.base.spelling import option
 from tfacct.engines.launch import WIDE, Flags, typed_flags
-from tfacct.engines.profiles import GIB, MIB, Engine
+from tfacct.engines.profiles import GIB, MIB, Profile
 from tfacct.loading import files
 from tfacct.loading.model import LoadedModel
 
@@ -36,16 +36,18 @@ class Log(NamedTuple):
     words: dict[str, str]
 
 
-def read(engine: Engine, path: str) -> Log:
+def read(engine: Profile, path: str) -> Log:
     """The first figure and word of each name in the last start of a log, words without defaults. Raises TfacctError for
     a file without any figure."""
-    text, patterns = _text(path), engine.facts["log"].items()
-    text = text[max(0, text.rfind(engine.facts.get("first_line", text))) :]
+    text, patterns = _text(path), engine["log"].items()
+    text = text[max(0, text.rfind(engine.get("first_line", text))) :]
     matches = ((name, re.search(pattern, text, re.ASCII)) for name, pattern in patterns)
     found = {name: match for name, match in matches if match is not None}
     words = {name: match["word"] for name, match in found.items() if "word" in match.groupdict()}
     if not found.keys() - words:
-        raise UsageError(f"{option('log')} {cut(path)} has no start-up line of {engine.name}", "another engine's log?")
+        raise UsageError(
+            f"{option('log')} {cut(path)} has no start-up line of {engine['name']}", "another engine's log?"
+        )
     return Log(
         {name: _figure(match) for name, match in found.items() if name not in words},
         {name: word for name, word in words.items() if word.lower() not in ("none", "auto", "false")},

@@ -14,8 +14,7 @@ from typing import Any, Literal, NamedTuple
 from tfacct.accounts.memory import largest_that_fits
 from tfacct.architecture.parts import Attention, LatentAttention
 from tfacct.base.errors import UsageError
-from tfacct.base.record import record
-from tfacct.engines.profiles import engine
+from tfacct.engines.profiles import profile_of
 from tfacct.ledger.einsum import axis_names, size
 from tfacct.ledger.evaluated import TAPS, TOKENS, is_fixed
 from tfacct.ledger.groups import Group
@@ -63,32 +62,44 @@ class CacheLayers(NamedTuple):
     window: int = 0
 
 
-@record
 class Pages:
-    """A pool in `blocks` of `block_size` tokens, which `layers_per_group` layers share, each with a page of
-    `page_bytes`. `batched`: the most tokens of a step. Padding may fill the last group of a kind."""
+    """A pool of so many bytes in `blocks` of `block_size` tokens, which `layers_per_group` layers share, each with a
+    page of `page_bytes`. Padding may fill the last group of a kind.
 
-    layers: Sequence[CacheLayers]
-    blocks: int
-    block_size: int
-    page_bytes: int
-    layers_per_group: int
-    batched: int
-    mode: MambaMode
+    `padding_ratio`: see the profiles of vLLM. `batched`: the most tokens of a step. `block`: tokens of a block, if they
+    are given; next to states, they are a multiple of `alignment`. Raises UsageError for layers whose pages differ.
 
-    @property
-    def group_counts(self) -> list[int]:
-        """Numbers of groups of the kinds of layers."""
-        return [ceil_div(one.layers, self.layers_per_group) for one in self.layers]
+    A model of 32 layers whose tokens take 4 KiB in each:
 
-    @property
-    def block_bytes(self) -> int:
-        return self.page_bytes * self.layers_per_group
+    >>> found = Pages([CacheLayers("full", 32, 4096)], 58 << 30)
+    >>> found.blocks, found.tokens, found.concurrency(8192)
+    (29696, 475136, 58.0)
+    """
 
-    @property
-    def tokens(self) -> int:
-        """Tokens that the pool has blocks for in every group."""
-        return self.blocks // sum(self.group_counts) * self.block_size
+    def __init__(
+        self,
+        layers: Sequence[CacheLayers],
+        pool: int,
+        *,
+        padding_ratio: float = 1.0,
+        batched: int = LARGEST,
+        block: int | None = None,
+        alignment: int = ALIGNMENT,
+        mode: MambaMode = "none",
+    ) -> None:
+        token = max((one.bytes for one in layers if one.kind != "state"), default=0)
+        state = max((one.bytes for one in layers if one.kind == "state"), default=0)
+        if any(one.bytes != (state if one.kind == "state" else token) for one in layers):
+            raise UsageError("layers whose pages differ in size are not supported")
+        most, least = (pick(one.layers for one in layers) for pick in (max, min))
+        self.layers, self.batched, self.mode = layers, batched, mode
+        self.block_size = max(block or BLOCK, aligned_block(state, token, alignment) if token else 0)
+        self.page_bytes = max(token * self.block_size, state)
+        self.layers_per_group = most if most < least * padding_ratio else least
+        self.block_bytes = self.page_bytes * self.layers_per_group
+        self.blocks = max(0, pool) // self.block_bytes
+        self.group_counts = [ceil_div(one.layers, self.layers_per_group) for one in layers]
+        self.tokens = self.blocks // sum(self.group_counts) * self.block_size
 
     def pages_of(self, layers: CacheLayers, length: int) -> int:
         """Pages of one group that a request of so many tokens takes."""
@@ -120,36 +131,6 @@ class Pages:
         return largest_that_fits(self.per_request, self.blocks, most)
 
 
-def pages(
-    layers: Sequence[CacheLayers],
-    pool: int,
-    *,
-    padding_ratio: float = 1.0,
-    batched: int = LARGEST,
-    block: int | None = None,
-    alignment: int = ALIGNMENT,
-    mode: MambaMode = "none",
-) -> Pages:
-    """Pages of a pool of so many bytes. `padding_ratio`: see the profiles of vLLM. `block`: tokens of a block, if they
-    are given; next to states, they are a multiple of `alignment`. Raises UsageError for layers whose pages differ.
-
-    A model of 32 layers whose tokens take 4 KiB in each:
-
-    >>> found = pages([CacheLayers("full", 32, 4096)], 58 << 30)
-    >>> found.blocks, found.tokens, found.concurrency(8192)
-    (29696, 475136, 58.0)
-    """
-    token = max((one.bytes for one in layers if one.kind != "state"), default=0)
-    state = max((one.bytes for one in layers if one.kind == "state"), default=0)
-    if any(one.bytes != (state if one.kind == "state" else token) for one in layers):
-        raise UsageError("layers whose pages differ in size are not supported")
-    block = max(block or BLOCK, aligned_block(state, token, alignment) if token else 0)
-    page = max(token * block, state)
-    most, least = (pick(one.layers for one in layers) for pick in (max, min))
-    group = most if most < least * padding_ratio else least
-    return Pages(layers, max(0, pool) // page // group, block, page, group, batched, mode)
-
-
 def pages_of(
     model: LoadedModel,
     cached: Width,
@@ -164,7 +145,7 @@ def pages_of(
     alignment = LATENT_ALIGNMENT if model.architecture.having(LatentAttention) else ALIGNMENT
     if mode == "all":
         alignment = lcm(alignment, *(int(getattr(part, "chunk", 1)) for part in model.architecture.parts()))
-    return pages(cache_layers(model, cached, value_bytes, tp=tp), pool, alignment=alignment, mode=mode, **how)
+    return Pages(cache_layers(model, cached, value_bytes, tp=tp), pool, alignment=alignment, mode=mode, **how)
 
 
 def cache_layers(model: LoadedModel, cached: Width, value_bytes: int = VALUE, *, tp: int = 1) -> list[CacheLayers]:
@@ -174,19 +155,20 @@ def cache_layers(model: LoadedModel, cached: Width, value_bytes: int = VALUE, *,
     found: Counter[tuple[Kind, int, int]] = Counter()
     chunked = any(isinstance(part, Attention) and part.mask == "chunks" for part in model.architecture.attentions)
     for group in model.ledger.groups:
-        states = [line for line in group.lines if isinstance(line, State)]
-        growing, fixed = ([line for line in states if is_fixed(line) is which] for which in (False, True))
-        if any(axis in TOKENS - {"S"} for line in growing for axis in axis_names(line.spec)):
-            raise UsageError(f"{model.name}: pages of compressed or encoded tokens are not supported")
-        if growing:
-            window = int(group.axes.get(WINDOW, 0))
-            kind: Kind = "full" if not window else "chunk" if chunked else "window"
-            each = sum(_elements(line, group, tp) * cached.bits for line in growing) // 8
-            found[kind, each, window] += int(group.count)
-        if fixed:
-            each = sum(_elements(line, group, tp) * (value_bytes if _taps(line) else recurrent) for line in fixed)
-            found["state", each, 0] += int(group.count)
-    return [CacheLayers(kind, layers, each, window) for (kind, each, window), layers in found.items()]
+        growing = fixed = 0
+        for line in (line for line in group.lines if isinstance(line, State)):
+            elements = _elements(line, group, tp)
+            if is_fixed(line):
+                fixed += elements * (value_bytes if _taps(line) else recurrent)
+            elif any(axis in TOKENS - {"S"} for axis in axis_names(line.spec)):
+                raise UsageError(f"{model.name}: pages of compressed or encoded tokens are not supported")
+            else:
+                growing += elements * cached.bits
+        window = int(group.axes.get(WINDOW, 0))
+        kind: Kind = "full" if not window else "chunk" if chunked else "window"
+        found[kind, growing // 8, window] += int(group.count)
+        found["state", fixed, 0] += int(group.count)
+    return [CacheLayers(kind, layers, each, window) for (kind, each, window), layers in found.items() if each]
 
 
 def _taps(line: State) -> bool:
@@ -206,12 +188,12 @@ def _elements(line: State, group: Group, tp: int = 1) -> int:
 def _state_bytes(model: LoadedModel, value_bytes: int) -> int:
     """Bytes of an element of a recurrent state: as the config says, 4 in some classes, else as the model's dtype."""
     named = str(model.raw.get("mamba_ssm_dtype", model.raw.get("mamba_ssm_cache_dtype", "")))
-    return 4 if named.endswith("float32") or model.family in engine("vllm").facts["fp32_states"] else value_bytes
+    return 4 if named.endswith("float32") or model.family in profile_of("vllm")["fp32_states"] else value_bytes
 
 
 def hybrid_pages(model: LoadedModel, cached: Width, free: int) -> Pages:
     """Pages of `free` bytes of a model with states, as the newest vLLM has them. Raises UsageError."""
-    return pages_of(model, cached, free, block=cached.page, padding_ratio=engine("vllm").profile().padding_ratio)
+    return pages_of(model, cached, free, block=cached.page, padding_ratio=profile_of("vllm")["padding_ratio"])
 
 
 def aligned(model: LoadedModel, cached: Width) -> Width:

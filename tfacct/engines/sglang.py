@@ -11,7 +11,7 @@ from tfacct.base.spelling import option
 from tfacct.engines.launch import Launch
 from tfacct.engines.pages import cache_layers
 from tfacct.engines.profiles import GIB, MIB
-from tfacct.engines.start import Reasons, Start, count_kind, counted, estimated, in_gib, of_plain_models
+from tfacct.engines.start import Reasons, Start, counted, estimated, of_parts, of_plain_models
 from tfacct.engines.weights import weights
 from tfacct.ledger.storage import width
 from tfacct.parallel.shard_model import shard_weights
@@ -19,7 +19,7 @@ from tfacct.parallel.shard_model import shard_weights
 
 def unsupported(launch: Launch) -> Reasons:
     yield from of_plain_models(launch)
-    flags, formats = launch.flags, launch.engine.facts["weights"]
+    flags, formats = launch.flags, launch.profile["weights"]
     if flags.dtype is not None and units.dtype_name(flags.dtype) not in formats:
         yield f"{option('dtype', flags.dtype)} is not supported for SGLang", f"one of {', '.join(formats)}"
     if launch.length > (context := launch.model.context):
@@ -34,12 +34,12 @@ def fraction(launch: Launch) -> float:
     if launch.flags.gpu_memory_utilization is not None:
         return launch.flags.gpu_memory_utilization
     profile, tp = launch.profile, launch.flags.tp
-    if profile.fraction:
-        if str(tp) not in profile.fraction:
+    if fractions := profile["fraction"]:
+        if str(tp) not in fractions:
             raise UsageError(f"mem_fraction_static of {tp} cards is not known", option("gpu_memory_utilization", "0.8"))
-        return float(profile.fraction[str(tp)])
-    _, chunk, few, many = next(one for one in profile.cards if launch.total >= one[0] * GIB)
-    reserved = profile.reserved_mib
+        return float(fractions[str(tp)])
+    _, chunk, few, many = next(one for one in profile["cards"] if launch.total >= one[0] * GIB)
+    reserved = profile["reserved_mib"]
     tokens = max(launch.flags.max_num_batched_tokens or chunk, reserved["least_chunk"])
     mib = reserved["base"] + reserved["per_chunk_token"] * tokens
     mib += reserved["per_graph_request"] * (few if tp < 4 else many) + reserved["per_8_ranks"] * tp / 8
@@ -52,20 +52,20 @@ def start(launch: Launch) -> Start:
     """The start. A cache smaller than the longest request starts too: SGLang shortens requests to it. Raises
     TfacctError."""
     (rank,) = shard_weights([launch.model], launch.flags.tp, launch.stored_dtype)
-    share, stored, kind = fraction(launch), weights(launch, rank), count_kind(launch)
+    share, stored = fraction(launch), of_parts(launch, "weights", weights(launch, rank))
     layers = cache_layers(launch.model, width(launch.kv_dtype), tp=launch.flags.tp)
     token = sum(one.layers * one.bytes for one in layers)
-    taken = estimated("CUDA context", launch.engine.facts["context_gib"], "before loading")
-    before, size = launch.total - taken["bytes"], sum(stored.values())
-    tokens = int(before - size - before * (1 - share)) // token
+    taken = estimated("CUDA context", launch.profile["context_gib"], "before loading")
+    before = launch.total - taken["bytes"]
+    tokens = int(before - stored["bytes"] - before * (1 - share)) // token
     terms = {
         "card": counted("card", launch.total, "torch's total"),
         "outside": taken,
-        "weights": counted("weights", size, in_gib(stored), kind),
+        "weights": stored,
         "not static": counted("not static", int(before * (1 - share)), f"1 − mem_fraction_static {share:g}", "derived"),
     }
     if tokens < 1:
         missing = (1 - tokens) * token / GIB
-        return Start(terms, f"no memory is left for the cache, which needs {missing:.1f} GiB more")
-    lines = (f"max_total_num_tokens={tokens}",)
-    return Start(terms, pool=tokens * token, tokens=tokens, concurrency=tokens / launch.length, lines=lines)
+        return Start(launch, terms, f"no memory is left for the cache, which needs {missing:.1f} GiB more")
+    log = (f"max_total_num_tokens={tokens}",)
+    return Start(launch, terms, pool=tokens * token, tokens=tokens, concurrency=tokens / launch.length, lines=log)

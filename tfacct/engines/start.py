@@ -42,22 +42,19 @@ def estimated(what: str, sizes: Iterable[float], source: str, unit: int = GIB) -
     return {"what": what, "bytes": likely, "kind": "estimate", "low_bytes": low, "high_bytes": high, "source": source}
 
 
-def count_kind(launch: Launch) -> Kind:
-    """How sure counts of weights and activations are: estimates where kernels repack quantized weights, or quantize
-    activations; derived where no start of the version was compared."""
+def of_parts(launch: Launch, what: str, parts: Mapping[str, int]) -> EngineTerm:
+    """A count of weights or activations, with the GiB of its parts: of the first, and of others from 0.005 on. An
+    estimate where kernels repack quantized weights, or quantize activations; derived where no start of the version was
+    compared."""
+    kind: Kind = "exact" if launch.profile["starts"] else "derived"
     if launch.quantized_experts or launch.storage.name not in (*WIDE, "fp8"):
-        return "estimate"
-    return "exact" if launch.profile.facts.get("starts") else "derived"
-
-
-def in_gib(parts: Mapping[str, int]) -> str:
-    """The parts of a term, each with its GiB: the first, and others from 0.005 on."""
+        kind = "estimate"
     words: list[str] = []
     for part, size in parts.items():
         if not words or size >= GIB // 200:
-            what, paren, detail = part.partition(" (")
-            words.append(f"{what} {size / GIB:.2f}{paren}{detail}")
-    return ", ".join(words)
+            name, paren, detail = part.partition(" (")
+            words.append(f"{name} {size / GIB:.2f}{paren}{detail}")
+    return counted(what, sum(parts.values()), ", ".join(words), kind)
 
 
 @record
@@ -68,6 +65,7 @@ class Start:
     what the log says of them. `measured`: True if starts on as many such cards were. `free`: bytes that stay free.
     `peak_from`: what runs at the peak of activations."""
 
+    launch: Launch
     terms: Mapping[str, EngineTerm]
     lacks: str = ""
     others: Sequence[Mapping[str, Any]] = ()
@@ -94,8 +92,8 @@ def of_models(launch: Launch, name: str, cards: Collection[str]) -> Reasons:
 
 def of_plain_models(launch: Launch) -> Reasons:
     """Reasons of a launch of an engine that is described for full attention on NVIDIA's cards alone."""
-    name, model = launch.engine.name, launch.model
-    yield from of_models(launch, name, launch.engine.facts["architectures"])
+    name, model = launch.profile["name"], launch.model
+    yield from of_models(launch, name, launch.profile["architectures"])
     unsupported = {
         "caches of state-space layers": launch.has_states,
         "caches of sliding windows": any(WINDOW in group.axes for group in model.ledger.groups),

@@ -16,8 +16,8 @@ from tfacct.base import units
 from tfacct.base.spelling import option, typed_options
 from tfacct.engines.launch import WIDE, Launch, divisors
 from tfacct.engines.pages import BLOCK, Pages, pages_of, round_up
-from tfacct.engines.profiles import GIB, MIB
-from tfacct.engines.start import MEMORY, EngineTerm, Reasons, Start, count_kind, counted, estimated, in_gib, of_models
+from tfacct.engines.profiles import GIB, MIB, printed_tokens, profiles
+from tfacct.engines.start import MEMORY, EngineTerm, Reasons, Start, counted, estimated, of_models, of_parts
 from tfacct.engines.weights import weights
 from tfacct.ledger.storage import width
 from tfacct.loading.model import LoadedModel
@@ -26,44 +26,44 @@ from tfacct.parallel.shard_model import shard_weights, stages_of
 
 def unsupported(launch: Launch) -> Reasons:
     """Why a launch is not described here."""
-    engine, device, model, flags = launch.engine, launch.device, launch.model, launch.flags
-    shape, facts, storage = model.architecture, engine.facts, launch.storage
-    kind = (model.composite or model.raw).get("model_type", model.family)
-    yield from of_models(launch, engine.name, facts["architectures"])
-    if model.family in facts["refused_types"]:
-        yield f"{engine.name} has no class for {kind}", MEMORY
-    for what in {device.architecture, storage.name}.intersection(launch.profile.dropped):
-        older = next(one.newest for one in reversed(engine.profiles) if what not in one.dropped)
-        yield f"{engine.name} {launch.profile.newest} does not support {what}", option("engine_version", older)
+    profile, device, model, flags, storage = launch.profile, launch.device, launch.model, launch.flags, launch.storage
+    shape, engine, kind = model.architecture, profile["name"], (model.composite or model.raw).get("model_type")
+    kind, newest = kind or model.family, profile["newest"]
+    yield from of_models(launch, engine, profile["architectures"])
+    if model.family in profile["refused_types"]:
+        yield f"{engine} has no class for {kind}", MEMORY
+    for what in {device.architecture, storage.name}.intersection(profile["dropped"]):
+        older = next(one["newest"] for one in reversed(profiles(profile["id"])) if what not in one["dropped"])
+        yield f"{engine} {newest} does not support {what}", option("engine_version", older)
     if device.totals.torch is None and flags.total_memory is None:
         instead = f"{option('total_memory')} as torch reports it, such as 79.19GiB"
         yield f"torch's total of {device.name} is not known", instead
     if any(getattr(part, "indexer", None) is not None for part in shape.attentions):
         yield "sparse attention (DeepSeek V3.2 and later) is not supported", MEMORY
-    if model.composite is not None and kind not in facts["images"]:
+    if model.composite is not None and kind not in profile["images"]:
         yield f"images of {kind} are not supported", "use the preset of its text model"
-    if launch.cards > 1 and not launch.profile.several_cards:
+    if launch.cards > 1 and not profile["several_cards"]:
         yield "the V0 engine on several cards is not supported", f"{option('engine_version')} 0.8 or later"
-    if launch.value_dtype == "fp16" and not launch.value_given and model.family in facts["not_in_fp16"]:
-        why = f"the dtype of {kind} in {engine.name} on a card without bfloat16 is not known"
+    if launch.value_dtype == "fp16" and not launch.value_given and model.family in profile["not_in_fp16"]:
+        why = f"the dtype of {kind} in {engine} on a card without bfloat16 is not known"
         yield why, f"{option('dtype')} fp32"
     if launch.stored_dtype == "tf32":
-        yield f"{engine.name} stores no weights in tf32", f"{option('dtype')} fp32"
+        yield f"{engine} stores no weights in tf32", f"{option('dtype')} fp32"
     if launch.kv_dtype in WIDE and width(launch.kv_dtype).bits != width(launch.value_dtype).bits:
         why = f"a {launch.kv_dtype} cache with {launch.value_dtype} activations is not supported"
         yield why, f"{option('kv_dtype')} fp8"
     if storage.by_block:
-        why = f"{engine.name} does not store {storage.name} weights as the file does"
+        why = f"{engine} does not store {storage.name} weights as the file does"
         yield why, f"{option('dtype')} fp8, or llama.cpp"
     if shape.having(LatentAttention) and not launch.has_states and block_size(launch) is None:
-        why = f"the block size of MLA is not known for {launch.profile.newest} on this card"
+        why = f"the block size of MLA is not known for {newest} on this card"
         yield why, f"{option('block_size', 64)}, or what the log says"
     if not shape.attentions:
         yield "the blocks of a pure state-space model are not supported", MEMORY
     if launch.quantized_experts and not launch.pool_given:
         given = {"on": f"{launch.cards}x{device.id}", "dtype": flags.dtype, "use": launch.utilization}
         memory = f"`tfacct memory {quote(model.path or model.name)}{typed_options(given.items())}`"
-        why = f"the memory that {engine.name} needs for {storage.name} experts is not known"
+        why = f"the memory that {engine} needs for {storage.name} experts is not known"
         yield why, f"{option('kv_cache_memory_bytes', 'SIZE')}; for a first estimate, {memory}"
 
 
@@ -81,7 +81,7 @@ def refusals(launch: Launch) -> Iterator[tuple[str, list[dict[str, Any]]]]:
         yield reason, [{"max_num_seqs": launch.batched}]
     if launch.value_dtype == "bf16" and "bf16" not in launch.device.peak:
         yield "bfloat16 needs a card of compute capability 8.0 or later", [{"dtype": "fp16"}]
-    if launch.value_dtype == "fp16" and family in launch.engine.facts["not_in_fp16"]:
+    if launch.value_dtype == "fp16" and family in launch.profile["not_in_fp16"]:
         yield f"{family} does not support float16", [{"dtype": "bf16"}, {"dtype": "fp32"}]
     if (launch.flags.block_size or BLOCK) % BLOCK:
         yield f"block_size ({launch.flags.block_size}) must be a multiple of {BLOCK}", [{"block_size": BLOCK}]
@@ -92,27 +92,27 @@ def refusals(launch: Launch) -> Iterator[tuple[str, list[dict[str, Any]]]]:
 
 def runs_v2(launch: Launch) -> bool:
     """True if the version runs this model under the V2 runner. config/vllm.py."""
-    runner = launch.profile.v2_runner
+    runner = launch.profile["v2_runner"]
     if runner in ("all", "dense"):
         return runner == "all" or not (launch.experts or launch.has_states)
     architecture = next(iter(launch.model.raw.get("architectures") or ()), "")
     narrow = launch.storage.name not in WIDE or bool(launch.experts)
-    return architecture in runner and (launch.profile.v2_quantized or not narrow)
+    return architecture in runner and (launch.profile["v2_quantized"] or not narrow)
 
 
 def sampler(launch: Launch) -> dict[str, int]:
     """Bytes while max_num_seqs rows of dummy logits are sampled, by what takes them. gpu_model_runner.py,
     _dummy_sampler_run; v1/sample/ops."""
-    facts, seqs, vocabulary = launch.engine.facts, launch.seqs, launch.vocabulary
-    kind = launch.profile.v2_sampler if runs_v2(launch) else launch.profile.sampler
+    profile, seqs, vocabulary = launch.profile, launch.seqs, launch.vocabulary
+    kind = profile["v2_sampler" if runs_v2(launch) else "sampler"]
     kind = "sort" if kind == "triton" and seqs < 8 else kind  # topk_topp_sampler.py: too few rows for it
-    copies, scratch = facts["samplers"][kind], 0
+    copies, scratch = profile["samplers"][kind], 0
     if kind == "triton":  # one row of fp32 logits for each program
         multiprocessors = launch.device.multiprocessors or 0
         programs = 1 << (min(multiprocessors, seqs) - 1).bit_length()
         scratch = min(programs, multiprocessors) * vocabulary * 4
     states = launch.batched + 2 * seqs  # hidden states, the last of each row, a random copy
-    logits = seqs * round_up(vocabulary, facts["vocabulary_rows"]) * launch.value_bytes
+    logits = seqs * round_up(vocabulary, profile["vocabulary_rows"]) * launch.value_bytes
     rows = f"{seqs:,} rows × {vocabulary:,} logits × {copies + launch.value_bytes} bytes"
     return {
         f"sampler ({rows})": seqs * vocabulary * copies + logits,
@@ -130,7 +130,7 @@ def layer(launch: Launch) -> int:
     width, copies = max(widths, default=(shared, 3))
     mlp = copies * launch.batched * width // launch.flags.tp * launch.value_bytes
     stream = launch.batched * launch.hidden * launch.value_bytes
-    eager, compiled = 4 * stream, 3 * stream + int(launch.engine.facts["compiled_mib"]) * MIB
+    eager, compiled = 4 * stream, 3 * stream + int(launch.profile["compiled_mib"]) * MIB
     return mlp + (eager if launch.flags.enforce_eager else compiled)
 
 
@@ -144,11 +144,6 @@ def workspace(launch: Launch) -> int:
     return launch.batched * active * rows * launch.value_bytes
 
 
-def image_items(launch: Launch) -> int:
-    """Dummy images of the profile run; 0 for a text model."""
-    return max(1, launch.batched // launch.images["tokens"]) if launch.images else 0
-
-
 def peak(launch: Launch, *, first: bool = True, last: bool = True) -> dict[str, int]:
     """The most bytes that torch allocates above the weights in the profile run, by what takes them, the sampler or a
     layer first. `first`, `last`: of the pipeline's ranks. v1/worker/gpu_worker.py, determine_available_memory."""
@@ -157,35 +152,36 @@ def peak(launch: Launch, *, first: bool = True, last: bool = True) -> dict[str, 
     terms = {f"layer ({launch.batched:,} tokens)": layer(launch)}
     if last and sum((sampled := sampler(launch)).values()) > layer(launch):
         terms = sampled
-    if profile.workspace_persistent and not launch.storage.name.startswith("mxfp4"):  # kernels have their own
+    if profile["workspace_persistent"] and not launch.storage.name.startswith("mxfp4"):  # kernels have their own
         terms["experts"] = workspace(launch)
     if images:  # both stay until the profile run ends
-        terms["images"] = image_items(launch) * (images["tokens"] * state + images["pixel_bytes"])
+        terms["images"] = images["items"] * (images["tokens"] * state + images["pixel_bytes"])
     if not first:
         terms["inputs"] = 2 * launch.batched * state  # IntermediateTensors
-    if profile.cublas_in_peak:
-        terms["cuBLAS"] = int(launch.engine.facts["architectures"][launch.device.architecture] * MIB)
+    if profile["cublas_in_peak"]:
+        terms["cuBLAS"] = int(profile["architectures"][launch.device.architecture] * MIB)
     return terms
 
 
 def outside(launch: Launch) -> tuple[EngineTerm, bool]:
     """Memory that is not torch's (CUDA context, NCCL, all-reduce buffers), and whether starts on as many such cards
     were measured. Without any, that of the nearest number of cards, with a wider interval."""
-    engine, profile, (tp, pp) = launch.engine, launch.profile, (launch.flags.tp, launch.flags.pp)
-    gib = profile.outside_gib
+    profile, tp, pp = launch.profile, launch.flags.tp, launch.flags.pp
+    gib = profile["outside_gib"]
     table = gib.get(launch.device.id) or gib.get(launch.device.architecture, {})
-    more = profile.unaligned_vocabulary_gib if launch.vocabulary % 4 else 0
+    more = profile["unaligned_vocabulary_gib"] if launch.vocabulary % 4 else 0
     key = "pp" if pp > 1 else str(tp)
     if measured := key in table and (pp == 1 or tp == 1) and not (more and launch.cards > 1):
         *sizes, starts = table[key]
         source = f"{starts} start{'' if starts == 1 else 's'}: {sizes[1]:.2f}–{sizes[2]:.2f}"
     else:
-        known = (one for one in engine.profiles if one.outside_gib)
-        table, *_ = min(known, key=lambda one: abs(one.last - profile.last)).outside_gib.values()
+        known = [one for one in profiles(profile["id"]) if one["outside_gib"]]
+        nearest = min(known, key=lambda one: abs(one["versions"][1] - profile["versions"][1]))
+        table, *_ = nearest["outside_gib"].values()
         middle = table[min(table.keys() - {"pp"}, key=lambda count: abs(int(count) - tp))][0]
-        wider = engine.facts["unmeasured_gib"]
+        wider = profile["unmeasured_gib"]
         sizes = [middle, max(0, middle - wider["low"]), middle + wider["high"]]
-        source = f"not measured for {profile.newest} on this card"
+        source = f"not measured for {profile['newest']} on this card"
     source += f"; {more:.2f} more for a vocabulary that 4 does not divide" if more else ""
     return estimated("outside torch", [size + more for size in sizes], source), measured
 
@@ -193,23 +189,15 @@ def outside(launch: Launch) -> tuple[EngineTerm, bool]:
 def graphs(launch: Launch) -> dict[str, EngineTerm]:
     """CUDA graphs as the version estimates them and subtracts them, if it does. An estimate of its estimate.
     profile_cudagraph_memory."""
-    counts = launch.profile.v2_graphs_in_pool if runs_v2(launch) else launch.profile.graphs_in_pool
-    if launch.flags.enforce_eager or not counts:
+    if launch.flags.enforce_eager or not launch.profile["v2_graphs_in_pool" if runs_v2(launch) else "graphs_in_pool"]:
         return {}
-    table, layers = launch.engine.facts["graphs_gib"], len(launch.model.architecture.blocks())
+    table, layers = launch.profile["graphs_gib"], len(launch.model.architecture.blocks())
     middle = table["base"] + table["per_layer"] * layers
     gib = middle, middle - table["low"], middle + table["high"]
     return {"graphs": estimated("CUDA graphs", gib, f"{layers} layers")}
 
 
 # The start
-
-
-def like_measured(launch: Launch) -> bool:
-    """True for a launch like those of the measured starts."""
-    fp32 = "fp32" in (launch.value_dtype, launch.storage.name)
-    other = fp32 or launch.has_states or launch.model.architecture.having(LatentAttention) or launch.flags.pp > 1
-    return count_kind(launch) == "exact" and not other and not launch.pool_given
 
 
 def block_size(launch: Launch) -> int | None:
@@ -219,18 +207,21 @@ def block_size(launch: Launch) -> int | None:
     if launch.flags.block_size or not latents or launch.has_states:
         return launch.flags.block_size
     card = launch.device.architecture or ""
-    if card.startswith("Blackwell") and not latents.issubset(launch.engine.facts["flashinfer_heads"]):
+    if card.startswith("Blackwell") and not latents.issubset(launch.profile["flashinfer_heads"]):
         return None
-    blocks: Mapping[str, int] = launch.profile.latent_block.get(str(width(launch.kv_dtype).bits), {})
+    blocks: Mapping[str, int] = launch.profile["latent_block"].get(str(width(launch.kv_dtype).bits), {})
     return blocks.get(launch.device.id, blocks.get(card))
 
 
 def pages(launch: Launch, stage: LoadedModel, pool: int) -> Pages:
     """Pages of the pool of a rank of a pipeline stage."""
-    profile, flags, cached = launch.profile, launch.flags, width(launch.kv_dtype)
-    stored: Any = {"value_bytes": launch.value_bytes, "tp": flags.tp, "mode": flags.mamba_cache_mode}
-    how: Any = {"padding_ratio": profile.padding_ratio, "batched": launch.batched, "block": block_size(launch)}
-    return pages_of(stage, cached, pool, **stored, **how)
+    stored: Any = {"value_bytes": launch.value_bytes, "tp": launch.flags.tp, "mode": launch.flags.mamba_cache_mode}
+    how: Any = {
+        "padding_ratio": launch.profile["padding_ratio"],
+        "batched": launch.batched,
+        "block": block_size(launch),
+    }
+    return pages_of(stage, width(launch.kv_dtype), pool, **stored, **how)
 
 
 def stages(launch: Launch) -> Iterator[tuple[int, LoadedModel, LoadedModel]]:
@@ -244,42 +235,40 @@ def stages(launch: Launch) -> Iterator[tuple[int, LoadedModel, LoadedModel]]:
 
 def start(launch: Launch) -> Start:
     """The start of the rank with the fewest blocks for its layers, whose pool decides. Raises TfacctError."""
-    share = int(launch.total * launch.utilization)
     total = f"{launch.utilization:g} of {launch.total / GIB:.2f}, torch's total"
-    requested = {"requested": counted("requested", share, total)}
+    requested = counted("requested", int(launch.total * launch.utilization), total)
     for reason, others in refusals(launch):
-        return Start(requested, reason, others)
+        return Start(launch, {"requested": requested}, reason, others)
     every = [_rank(launch, requested, *stage) for stage in stages(launch)]
     return min(every, key=lambda one: (not one.lacks, one.concurrency))
 
 
-def _rank(
-    launch: Launch, requested: dict[str, EngineTerm], number: int, stage: LoadedModel, rank: LoadedModel
-) -> Start:
+def _rank(launch: Launch, requested: EngineTerm, number: int, stage: LoadedModel, rank: LoadedModel) -> Start:
     """The start of a rank of the pipeline stage of this number."""
-    stored, most = weights(launch, rank), peak(launch, first=number == 1, last=number == launch.flags.pp)
-    (beyond, measured), kind, length = outside(launch), count_kind(launch), launch.length
+    most = peak(launch, first=number == 1, last=number == launch.flags.pp)
+    beyond, measured = outside(launch)
     taken = {
-        "weights": counted("weights", sum(stored.values()), in_gib(stored), kind),
-        "activations": counted("activations at start", sum(most.values()), in_gib(most), kind),
+        "weights": of_parts(launch, "weights", weights(launch, rank)),
+        "activations": of_parts(launch, "activations at start", most),
         "outside": beyond,
         **graphs(launch),
     }
-    left = requested["requested"]["bytes"] - sum(term["bytes"] for term in taken.values())
-    pool = launch.flags.kv_cache_memory_bytes or left
+    left = requested["bytes"] - sum(term["bytes"] for term in taken.values())
+    pool, terms, length = launch.flags.kv_cache_memory_bytes or left, {"requested": requested, **taken}, launch.length
     found = pages(launch, stage, pool)
-    needed, concurrency = found.per_request(length), found.concurrency(length)
-    printed = launch.profile.printed_tokens(found.tokens, concurrency, length)
-    lacks = _lacks(launch, found, pool, requested | taken)
+    concurrency, lacks = found.concurrency(length), _lacks(launch, found, pool, terms)
+    printed = printed_tokens(launch.profile, found.tokens, concurrency, length)
     lines = (
         f"GPU KV cache size: {printed:,} tokens",
         f"Maximum concurrency for {length:,} tokens per request: {concurrency:.2f}x",
     )
+    of_blocks = launch.profile["tokens_line"] == "blocks"
     return Start(
-        requested | taken,
+        launch,
+        terms,
         lacks,
         pool=pool if found.blocks else 0,
-        tokens=found.tokens if launch.profile.tokens_line == "blocks" else found.blocks * length // needed,
+        tokens=found.tokens if of_blocks else found.blocks * length // found.per_request(length),
         concurrency=concurrency,
         lines=() if lacks else lines,
         measured=measured,

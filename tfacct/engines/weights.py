@@ -47,7 +47,7 @@ def weights(launch: Launch, rank: LoadedModel) -> dict[str, int]:
     caches of rotary embeddings, W_UK and W_UV of latent attention, and the rest: padding, scales that the engine adds
     to narrow weights, and what the allocator rounds up. Raises TfacctError."""
     storage, value_bytes = launch.storage, launch.value_bytes
-    split_limit = bool(launch.profile.facts.get("split_limit"))
+    split_limit = launch.profile["split_limit"]
     parameters = encoders = 0
     joined: Counter[tuple[str, str, int, int]] = Counter()
     for tensor in rank.ledger.tensors():
@@ -78,7 +78,7 @@ def _bytes(launch: Launch, tensor: Tensor) -> dict[str, int]:
     stored, storage = tensor.stored, launch.storage
     size = int(storage.bytes(stored))
     if tensor.path in OUTSIDE:
-        padded = ceil_div(round_up(launch.vocabulary, launch.engine.facts["vocabulary_rows"]), launch.flags.tp)
+        padded = ceil_div(round_up(launch.vocabulary, launch.profile["vocabulary_rows"]), launch.flags.tp)
         return {"numbers": size // int(stored.outputs) * padded}
     if storage.format_of(stored) is None:
         return {"numbers": size}

@@ -7,14 +7,15 @@ from fractions import Fraction
 from types import ModuleType
 from typing import Any, Literal, NamedTuple, TypedDict
 
+from tfacct.architecture.parts import LatentAttention
 from tfacct.base.errors import UsageError, listed
 from tfacct.base.spelling import option
 from tfacct.engines import advice, llama_cpp, logs, sglang, vllm
-from tfacct.engines.advice import Change
+from tfacct.engines.advice import CheaperFlag
 from tfacct.engines.launch import Launch, launch_of, line, typed_flags
 from tfacct.engines.logs import Figure
 from tfacct.engines.pages import Kind
-from tfacct.engines.profiles import GIB, engine, paths
+from tfacct.engines.profiles import GIB, names, profiles
 from tfacct.engines.start import EngineTerm, Start, check
 from tfacct.loading.model import LoadedModel
 from tfacct.output.answer import Answer
@@ -46,14 +47,6 @@ class EngineGroup(TypedDict):
     pages_per_request: int
 
 
-class CheaperFlag(TypedDict):
-    """A flag that leaves more tokens."""
-
-    flag: str
-    value: str
-    kv_cache_tokens: int
-
-
 class LogLine(TypedDict):
     """A figure of a log next to what was computed: bytes, tokens or requests."""
 
@@ -76,26 +69,24 @@ SLACK = {"weights": GIB // 33, "activations": GIB // 50, "outside": GIB // 10, "
 """Bytes that a figure may be off, beyond the rounding of the log. Tokens and requests: the share of their
 pool, or 1% where the log has no pool."""
 
-ENGINES: Mapping[str, ModuleType] = {"vllm": vllm, "sglang": sglang, "llama.cpp": llama_cpp}
-"""Each engine's `unsupported` and `start`."""
+OTHERS: Mapping[str, ModuleType] = {"sglang": sglang, "llama.cpp": llama_cpp}
+"""`unsupported` and `start` of engines of which nothing is searched for."""
 NOT_IN_THE_LINE = ("on", "log", "engine_version", "total_memory", "tp", "pp")
 """Options that no engine's launch line has, or whose values are refused by another name."""
 
 
 class About(NamedTuple):
-    """A launch and its start. `line`: the command of this launch, or of one that starts instead, if one is known, on
-    which `instead` is a sentence. `flags`: found for a number of requests. `longest`: its length was searched for.
-    `log`: figures next to what was computed. `assumed`: a sentence on flags that the log lacks."""
+    """A start. `line`: the command of its launch, or of one that starts instead, if one is known. `changes`: flags that
+    leave more tokens, each with a sentence. `log`: figures next to what was computed."""
 
-    launch: Launch
     start: Start
     line: str | None
-    instead: str = ""
-    changes: Sequence[Change] = ()
-    flags: str = ""
-    longest: bool = False
+    changes: Sequence[tuple[CheaperFlag, str]] = ()
     log: Sequence[LogLine] = ()
-    assumed: str = ""
+
+    @property
+    def launch(self) -> Launch:
+        return self.start.launch
 
     @property
     def terms(self) -> list[Any]:
@@ -111,9 +102,21 @@ class About(NamedTuple):
     @property
     def interval(self) -> dict[str, Any] | None:
         """Tokens at 9 of 10 measured starts, and their errors; None if no such starts were measured."""
-        if not self.start.measured or not vllm.like_measured(self.launch):
+        launch, measured, tokens = self.launch, self.launch.profile["error"], self.start.tokens
+        unlike = (
+            launch.has_states
+            or launch.pool_given
+            or launch.flags.pp > 1
+            or "fp32"
+            in (
+                launch.value_dtype,
+                launch.storage.name,
+            )
+        )
+        if not self.start.measured or unlike or launch.model.architecture.having(LatentAttention):
             return None
-        measured, tokens = self.launch.engine.facts["error"], self.start.tokens
+        if self.start.terms["weights"]["kind"] != "exact":
+            return None
         error = round(tokens * measured["p90"])
         return {"low": tokens - error, "high": tokens + error, **measured}
 
@@ -139,8 +142,8 @@ of_start: Keys[[About]] = Keys()
 class EngineReport(build.ModelReport):
     """What an engine allocates for a launch line, and what its log says."""
 
-    engine: str = of_start(lambda about: about.launch.engine.id)
-    engine_version: str = of_start(lambda about: about.launch.profile.newest)
+    engine: str = of_start(lambda about: about.launch.profile["id"])
+    engine_version: str = of_start(lambda about: about.launch.profile["newest"])
     device: str = of_start(lambda about: about.launch.device.id)
     devices: int = of_start(lambda about: about.launch.cards)
     starts: bool = of_start(lambda about: not about.start.lacks)
@@ -163,9 +166,7 @@ class EngineReport(build.ModelReport):
     groups: list[EngineGroup] = of_start(lambda about: about.groups)
     terms: list[EngineTerm] = of_start(lambda about: about.terms)
     interval: EngineInterval | None = of_start(lambda about: about.interval)
-    cheaper: list[CheaperFlag] = of_start(
-        lambda about: [{key: getattr(one, key) for key in CheaperFlag.__annotations__} for one in about.changes]
-    )
+    cheaper: list[CheaperFlag] = of_start(lambda about: [flag for flag, _ in about.changes])
     ranks: int = of_start(lambda about: about.launch.flags.pp)
     log: list[LogLine] | None = of_start(lambda about: list(about.log) or None)
 
@@ -173,72 +174,110 @@ class EngineReport(build.ModelReport):
 def engine_start(model: LoadedModel, name: str, given: Mapping[str, Any]) -> EngineReport:
     """What an engine allocates for a launch with these flags: `requests` and `max_model_len="max"` are searched for;
     `log` has flags and figures to compare. Raises TfacctError."""
-    known, flags = engine(name), given
+    known, flags = profiles(name)[-1], given
     log = None if given.get("log") is None else logs.read(known, given["log"])
     try:
         flags = given if log is None else logs.flags(log, model, given)
-        launch = launch_of(known, model, flags)
+        launch = launch_of(known["id"], model, flags)
     except UsageError as error:
         if log is None or given.get("on") is None:
             raise
         raise UsageError(f"with the flags of {option('log')}: {error.message}", error.hint) from None
-    about = _vllm(launch, given) if known.id == "vllm" else _other(launch, given)
+    about, answer = _vllm(launch, given) if known["id"] == "vllm" else _other(launch, given)
+    launch, cards = about.launch, about.launch.device.several(about.launch.cards)
     if log is not None:
-        about = about._replace(log=list(_compared(about.start, log.figures)), assumed=_assumed(launch, flags))
-    cards = launch.device.several(launch.cards)
-    compared = "" if log is None or about.log else " Nothing was compared: the log has no figure that is computed."
+        about = about._replace(log=list(_compared(about.start, log.figures)))
+        nothing = f"{answer} Nothing was compared: the log has no figure that is computed."
+        answer = f"{_log_answer(about)}{_assumed(launch, flags)}" if about.log else nothing
     return build.report(
         EngineReport,
         [model],
         _log_table(about.log) if about.log else _table(about),
         [values_of(EngineReport, about)],
-        title=f"{build.label(model)} in {known.name} {launch.profile.versions} on {cards}",
+        title=f"{build.label(model)} in {known['name']} {launch.profile['words']} on {cards}",
         convention=CONVENTION,
-        answer=_log_answer(about) if about.log else _answer(about) + compared,
+        answer=answer,
         agrees=all(one["agrees"] for one in about.log),
         notes=lambda _: notes(NOTES, about),
     )
 
 
-def _vllm(launch: Launch, given: Mapping[str, Any]) -> About:
-    """A launch of vLLM, with what is searched for."""
+def _vllm(launch: Launch, given: Mapping[str, Any]) -> tuple[About, str]:
+    """The start of a launch of vLLM, with what is searched for, and the answer."""
     check(launch, vllm.unsupported(launch))
-    found = vllm.start(launch)
+    found, requests = vllm.start(launch), given.get("requests")
     longest = given.get("max_model_len") == "max" and not found.others
     if longest:
-        launch = launch.with_flags(max_model_len=advice.largest_length(launch, found) or 1)
+        launch = launch.with_flags(max_model_len=advice.largest_length(found) or 1)
     before = launch.flags
-    if given.get("requests") is not None and not found.others:
-        launch = advice.for_requests(launch, given["requests"])
+    if requests is not None and not found.others:
+        launch = advice.for_requests(launch, requests)
     found = vllm.start(launch)
     if found.lacks:
-        instead, other = advice.suggestion(launch, found)
-        return About(launch, found, None if other is None else line(other), instead)
-    flags = launch.flags._asdict().items() - before._asdict().items()
-    words = " ".join(option(name, value) for name, value in sorted(flags))
-    words += f" (for {given['requests']:,} requests at once)" if words else ""
-    return About(launch, found, line(launch), "", advice.changes(launch, found), words, longest)
+        instead, other = advice.suggestion(found)
+        return About(found, None if other is None else line(other)), f"Does not start: {found.lacks}. {instead}"
+    about = About(found, line(launch), advice.changes(found))
+    flags = sorted(launch.flags._asdict().items() - before._asdict().items())
+    where = f" with {' '.join(option(*flag) for flag in flags)} (for {requests:,} requests at once)" if flags else ""
+    if about.near and launch.flags.gpu_memory_utilization is None:
+        where += f" at vLLM's default utilization, {launch.utilization:g}"
+    if longest:
+        what = "the model's context" if launch.length >= launch.model.context else "what fits"
+        tokens, error = _tokens(about)
+        return about, f"At most {option('max_model_len', launch.length)}{where} ({what}): {tokens} ({error})."
+    return about, _starts(about, where)
 
 
-def _other(launch: Launch, given: Mapping[str, Any]) -> About:
-    """A launch of SGLang or llama.cpp. Raises UsageError for flags that are not supported."""
-    name, known = launch.engine.name, (*launch.engine.facts["flags"], *NOT_IN_THE_LINE)
+def _other(launch: Launch, given: Mapping[str, Any]) -> tuple[About, str]:
+    """The start of a launch of SGLang or llama.cpp, and the answer. Raises UsageError for flags that are not
+    supported."""
+    name, module = launch.profile["name"], OTHERS[launch.profile["id"]]
     for flag, value in typed_flags(given).items():
-        if flag not in known or value == "max":
+        if flag not in (*launch.profile["flags"], *NOT_IN_THE_LINE) or value == "max":
             typed = option(flag, "max" if value == "max" else None)
             raise UsageError(f"{typed} is not supported for {name}", "leave it out")
-    check(launch, ENGINES[launch.engine.id].unsupported(launch))
-    found: Start = ENGINES[launch.engine.id].start(launch)
-    too_large = not found.tokens or (found.free is not None and found.free + found.pool < 0)
-    instead = "Use narrower weights or more memory." if too_large else "Use a shorter context or narrower weights."
-    return About(launch, found, None if found.lacks else line(launch), instead)
+    check(launch, module.unsupported(launch))
+    found: Start = module.start(launch)
+    if found.lacks:
+        too_large = not found.tokens or (found.free is not None and found.free + found.pool < 0)
+        instead = "narrower weights or more memory" if too_large else "a shorter context or narrower weights"
+        return About(found, None), f"Does not start: {found.lacks}. Use {instead}."
+    about = About(found, line(launch))
+    if found.free is None:
+        return about, _starts(about)
+    return about, f"Starts: a cache of {found.tokens:,} tokens fits, ≈ {found.free / GIB:.1f} GiB stay free."
+
+
+def _starts(about: About, where: str = "") -> str:
+    """That a launch starts, with its tokens and requests."""
+    tokens, error = _tokens(about)
+    return f"Starts{where}: {tokens}, {about.start.concurrency:,.2f} requests of {about.launch.length:,} ({error})."
+
+
+def _tokens(about: About) -> tuple[str, str]:
+    """The tokens of a cache, and their error, in words."""
+    launch, errors, tokens = about.launch, about.launch.profile["error"], f"{about.start.tokens:,} tokens of KV cache"
+    if not about.near:
+        return tokens, "tokens exact"
+    error = "error not measured"
+    if errors:
+        measured = f"on {errors['starts']} starts of {launch.profile['name']} {errors['versions']},"
+        measured += f" 90% were within {100 * errors['p90']:.2f}%"
+        cards = {card for one in profiles(launch.profile["id"]) if one["starts"] for card in one["outside_gib"]}
+        if about.interval:
+            error = f"{measured}, the worst {100 * errors['worst']:.1f}% off"
+        elif launch.device.id not in cards:
+            error = "error not measured on this card"
+        elif not launch.profile["starts"]:
+            error = f"error not measured for {launch.profile['words']}; {measured}"
+    return f"≈ {tokens}", error
 
 
 def _assumed(launch: Launch, flags: Mapping[str, Any]) -> str:
     """A sentence on flags that neither the line nor the log has."""
     values = {
-        "engine_version": launch.profile.newest if len(launch.engine.profiles) > 1 else "",
-        "gpu_memory_utilization": launch.profile.facts.get("utilization"),
+        "engine_version": len(profiles(launch.profile["id"])) > 1 and launch.profile["newest"],
+        "gpu_memory_utilization": launch.profile["utilization"],
         "max_model_len": launch.length,
     }
     words = [option(name, value) for name, value in values.items() if value and flags.get(name) is None]
@@ -262,16 +301,14 @@ def _compared(start: Start, figures: Mapping[str, Figure]) -> Iterator[LogLine]:
 
 
 def _log_answer(about: About) -> str:
-    """Whether the log agrees, or the first figure that differs with its likely cause; and what was assumed because the
-    log lacks it."""
+    """Whether the log agrees, or the first figure that differs with its likely cause."""
     log = about.log
     first = next((one for one in log if not one["agrees"]), None)
     if first is None:
-        return f"The log agrees with the estimate: {len(log)} of {len(log)} figures.{about.assumed}"
+        return f"The log agrees with the estimate: {len(log)} of {len(log)} figures."
     share = first["printed"] / first["computed"] - 1 if first["computed"] else 1
     differs = f"{first['what']} is the first figure that differs, by {100 * share:+.1f}%"
-    cause = _cause(about, first["what"], share)
-    return f"The log does not agree with the estimate: {differs} ({cause}?).{about.assumed}"
+    return f"The log does not agree with the estimate: {differs} ({_cause(about, first['what'], share)}?)."
 
 
 def _cause(about: About, what: str, share: float) -> str:
@@ -283,7 +320,7 @@ def _cause(about: About, what: str, share: float) -> str:
         what = "tokens" if "pool" in compared else "pool"
     sizes = (about.bytes_of("activations") or 0) + (about.bytes_of("graphs") or 0)
     near = abs(share) * about.start.pool <= sizes  # no more than the number of requests and the version change
-    seqs = what == "pool" and near and "max_num_seqs" in about.launch.engine.facts["flags"]
+    seqs = what == "pool" and near and "max_num_seqs" in about.launch.profile["flags"]
     return f"another {option('max_num_seqs')} or version, " * seqs + CAUSES[what]
 
 
@@ -305,33 +342,6 @@ def _log_table(log: Sequence[LogLine]) -> Table:
     return columns, (tuple(rows),), ()
 
 
-def _answer(about: About) -> str:
-    launch, found = about.launch, about.start
-    if found.lacks:
-        return f"Does not start: {found.lacks}. {about.instead}"
-    if found.free is not None:
-        return f"Starts: a cache of {found.tokens:,} tokens fits, ≈ {found.free / GIB:.1f} GiB stay free."
-    almost, error = ("≈ ", "error not measured") if about.near else ("", "tokens exact")
-    if about.near and (errors := launch.engine.facts.get("error")):
-        measured = f"on {errors['starts']} starts of {launch.engine.name} {errors['versions']},"
-        measured += f" 90% were within {100 * errors['p90']:.2f}%"
-        cards = {card for one in launch.engine.profiles if one.starts for card in one.outside_gib}
-        if about.interval:
-            error = f"{measured}, the worst {100 * errors['worst']:.1f}% off"
-        elif launch.device.id not in cards:
-            error = "error not measured on this card"
-        elif not launch.profile.starts:
-            error = f"error not measured for {launch.profile.versions}; {measured}"
-    flags = f" with {about.flags}" if about.flags else ""
-    if about.near and found.pages is not None and launch.flags.gpu_memory_utilization is None:
-        flags += f" at {launch.engine.name}'s default utilization, {launch.utilization:g}"
-    tokens = f"{almost}{found.tokens:,} tokens of KV cache"
-    if about.longest:
-        what = "the model's context" if launch.length >= launch.model.context else "what fits"
-        return f"At most {option('max_model_len', launch.length)}{flags} ({what}): {tokens} ({error})."
-    return f"Starts{flags}: {tokens}, {found.concurrency:,.2f} requests of {launch.length:,} ({error})."
-
-
 def _table(about: About) -> Table:
     gib = Column("bytes", "GiB", "bytes", unit="GiB")
     columns = (Column("what", "what"), gib, Column("source", "how"), Column("kind", ""))
@@ -346,21 +356,15 @@ def _table(about: About) -> Table:
 
 
 def _not_measured(about: About) -> str:
-    errors = about.launch.engine.facts.get("error")
-    if errors is None or about.start.pages is None or about.interval or about.launch.pool_given:
+    profile = about.launch.profile
+    if not profile["error"] or about.start.pages is None or about.interval or about.launch.pool_given:
         return ""
-    return f"{about.launch.engine.name} {errors['versions']} on 1, 2 and 4 × H100 SXM, in bf16, fp16 or fp8"
+    return f"{profile['name']} {profile['error']['versions']} on 1, 2 and 4 × H100 SXM, in bf16, fp16 or fp8"
 
 
 def _half(about: About) -> bool:
     """True where the card has vLLM take fp16."""
-    launch = about.launch
-    return bool(about.start.peak_from) and launch.value_dtype == "fp16" and not launch.value_given
-
-
-def _images(about: About) -> Mapping[str, Any]:
-    images = about.launch.images
-    return images and {"items": vllm.image_items(about.launch), **images}
+    return bool(about.start.peak_from) and about.launch.value_dtype == "fp16" and not about.launch.value_given
 
 
 def _log_lines(about: About) -> list[str]:
@@ -371,32 +375,35 @@ def _log_lines(about: About) -> list[str]:
 NOTES = (
     NoteRow("launch", 1, lambda about: about.line),
     NoteRow("log", 1, lambda about: _log_lines(about)[:1], "The log will say{}"),
-    NoteRow("cheaper", 1, lambda about: [one.sentence for one in about.changes][:1]),
+    NoteRow("cheaper", 1, lambda about: [sentence for _, sentence in about.changes[:1]]),
     NoteRow("not_measured", 2, _not_measured, "The error was measured only with {}."),
     NoteRow(
         "formula",
         2,
-        lambda about: "error" not in about.launch.engine.facts,
+        lambda about: not about.launch.profile["error"],
         "The formula is from the engine's source; its error was not measured.",
     ),
-    NoteRow("release", 2, lambda about: about.launch.profile.facts.get("note")),
+    NoteRow("release", 2, lambda about: about.launch.profile["note"]),
     NoteRow("half", 2, _half, "Activations are in float16: the card has no bfloat16."),
-    NoteRow("images", 2, _images, "The activations include {items} dummy images of {tokens:,} tokens."),
+    NoteRow(
+        "images",
+        2,
+        lambda about: about.launch.images,
+        "The activations include {items} dummy images of {tokens:,} tokens.",
+    ),
     NoteRow("concurrency", 3, lambda about: _log_lines(about)[1:], "The log will also say{}"),
-    NoteRow("changes", 3, lambda about: [one.sentence for one in about.changes][1:]),
+    NoteRow("changes", 3, lambda about: [sentence for _, sentence in about.changes[1:]]),
 )
 
 
 def engines() -> Answer:
     """The engines, their versions, and the measured error of their tokens."""
     rows: list[Row] = []
-    for name in paths():
-        for profile in engine(name).profiles:
-            starts = profile.facts.get("starts") or None
-            errors = engine(name).facts["error"] if starts else {}
-            error, worst = (Fraction(str(errors[key])) if errors else None for key in ("p90", "worst"))
-            how = {"engine": name, "versions": profile.versions, "read": ", ".join(profile.read)}
-            rows.append({**how, "error": error, "worst": worst, "starts": starts})
+    for profile in (profile for name in names() for profile in profiles(name)):
+        errors = profile["error"] if profile["starts"] else {}
+        how = {"engine": profile["id"], "versions": profile["words"], "read": ", ".join(profile["read"])}
+        error, worst = (Fraction(str(errors[key])) if errors else None for key in ("p90", "worst"))
+        rows.append({**how, "error": error, "worst": worst, "starts": profile["starts"] or None})
     columns = (
         Column("engine", "engine"),
         Column("versions", "versions"),
@@ -407,7 +414,7 @@ def engines() -> Answer:
     )
     return Answer(
         command="engines",
-        title=f"{len(paths())} engines",
+        title=f"{len(names())} engines",
         columns=columns,
         sections=(tuple(rows),),
         models=(),

@@ -706,12 +706,12 @@ def _vllm(about: About) -> str:
     beyond = " beyond the reserve" if fit["reserve_bytes"] else ""
     less = "" if about.limit is not None and about.limit.engine else f" Not included: its profiling run{beyond}."
     if found["starts"]:
-        from tfacct.engines.profiles import engine
+        from tfacct.engines.profiles import printed_tokens, profiles
 
-        newest, *earlier = reversed(engine("vllm").profiles)
-        before = next(one for one in earlier if one.tokens_line != newest.tokens_line)
-        now, then = (one.printed_tokens(found["tokens"], found["concurrency"], context) for one in (newest, before))
-        older = "" if then == now else f" ({before.newest} and older: {then:,})"
+        newest, *earlier = reversed(profiles("vllm"))
+        before = next(one for one in earlier if one["tokens_line"] != newest["tokens_line"])
+        now, then = (printed_tokens(one, found["tokens"], found["concurrency"], context) for one in (newest, before))
+        older = "" if then == now else f" ({before['newest']} and older: {then:,})"
         return (
             f'vLLM would start with "GPU KV cache size: {now:,} tokens"{older} and'
             f' "Maximum concurrency for {context:,} tokens per request: {found["concurrency"]:.2f}x"'
