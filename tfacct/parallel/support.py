@@ -101,8 +101,8 @@ SEQUENCES = (
         "sequence compressed", "{of[sequence]}", "compressed keys: it is not known which rank computes them", WHOLE
     ),
     does_not(
-        "sequence cp latent",
-        "{of[sequence]}",
+        "cp latent",
+        "{cp}",
         "latent attention: it is not known whether ranks send latents or keys",
         WHOLE,
     ),

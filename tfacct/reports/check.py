@@ -406,8 +406,8 @@ def _stored_answer(
     if result is None:
         return f"{text}; not compared: {why}."
     if result.agrees:
-        shapes = " and every line a tensor" if not result.uncompared else ", some shapes not compared"
-        return f"{text}; every tensor is matched{shapes}."
+        shapes = "" if not result.uncompared else ", some shapes not compared"
+        return f"{text}; tensors and config agree{shapes}."
     tensors = sum(one["tensors"] for one in differences)
     return f"{text}; {tensors:,} {'tensor differs' if tensors == 1 else 'tensors differ'} from the config."
 

@@ -130,7 +130,7 @@ STEPS = (
     Unsupported("regression", "regression and multi-label losses have not been measured"),
     Unsupported("unverified_field", "its training step has not been measured with {of[unverified_field]}"),
     Unsupported("bidirectional_decoder", "its training step has not been measured with is_causal = false"),
-    Unsupported("partial_patches", "images of {of[partial_patches]}, which have not been measured"),
+    Unsupported("partial_patches", "its training step has not been measured with images of {of[partial_patches]}"),
     Unsupported("fp16 encoder_decoder", "its class clamps layer outputs in fp16, which has not been measured"),
     Unsupported("fp16 experts", "a training step with experts has been measured in bf16 and fp32 only"),
     Unsupported("quantized lora not_nf4", "adapters on quantized weights have been measured in nf4 only"),
