@@ -249,7 +249,7 @@ def records() -> dict[str, set[str]]:
         whole = schemas.schema(name)
         found.setdefault("", set()).update(whole["properties"])
         if name in schemas.PAGES:
-            found[""] |= {*schemas.PAGES[name]}
+            found[f"{name}_rows"] = {*schemas.PAGES[name]}
         else:
             found[schemas.KINDS[name].__name__] = {*whole["properties"]["models"]["items"]["properties"]}
         found |= {record: {*about["properties"]} for record, about in whole.get("$defs", {}).items()}

@@ -99,7 +99,7 @@ def schema(name: str, *, closed: bool = False) -> dict[str, Any]:
     }
     if name in PAGES:
         properties["models"]["maxItems"] = 0
-        rows = found.object(PAGES[name], record=name)
+        rows = found.object(PAGES[name], record=f"{name}_rows")
         properties["rows"] = {"type": "array", "items": rows}
     about = (kind.__doc__ or "").strip() if kind else "An answer that is not about a model."
     return {
