@@ -1,24 +1,25 @@
-"""One rank of several that share a sequence: `python -m tests.helpers.gloo_context RANK RANKS STORE JOB`.
+"""Ranks that share a sequence: attention of a rank's tokens, compared with that of one process.
 
-Compares attention of a rank's tokens with that of one process. The ring is torch's; gathered keys and sharded heads
-are written here.
+The ring is torch's; gathered keys and sharded heads are written here. `python -m tests.helpers.gloo_context RANK RANKS
+STORE JOB` is one of several processes that send to one another by gloo.
 """
 
 import json
-from collections.abc import Callable
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
-from tests.helpers.gloo import run_as_rank
 from tests.helpers.lazy import lazy
 
-torch_ranks, torch, dist = lazy("tfacct.reference.ranks"), lazy("torch"), lazy("torch.distributed")
+reference, torch, dist = lazy("tfacct.reference.ranks"), lazy("torch"), lazy("torch.distributed")
 moves = lazy("torch.distributed._functional_collectives")
 torchs = lazy("torch.distributed.tensor.experimental._context_parallel._attention")
-KINDS = {
-    "all_to_all_single": "all-to-all",
-    "all_gather_into_tensor": "all-gather",
-    "reduce_scatter_tensor": "reduce-scatter",
-}
+SECONDS = 600
+"""How long ranks may take: each imports torch, on cores that others use too."""
 
 
 def pieces_of(rank: int, ranks: int, tokens: int, both: bool) -> Any:
@@ -114,7 +115,7 @@ def attended(job: dict[str, Any], rank: int, ranks: int, sent: Callable[[str, st
         def record(_: str, kind: str, size: int) -> None:
             sent(when, "send" if method == "ring" else kind, size)
 
-        return torch_ranks.watching(KINDS, record)
+        return reference.watching(reference.KINDS, record)
 
     with watched("forward"):
         if method == "gather":
@@ -130,13 +131,44 @@ def attended(job: dict[str, Any], rank: int, ranks: int, sent: Callable[[str, st
     return [(out, expected[:, :, own]), *((mine, one.grad[:, :, own]) for mine, one in zip(slopes, alone, strict=True))]
 
 
-def main(rank: int, job: dict[str, Any]) -> None:
+def reports_of_ranks(ranks: int, folder: Path, job: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """What each rank prints last. All must exit with 0."""
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": "1"}
+    start = [sys.executable, "-W", "ignore", "-m", __name__]
+    processes = [
+        subprocess.Popen(
+            [*start, str(rank), str(ranks), str(folder / "store"), json.dumps(job)],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(ranks)
+    ]
+    printed = [process.communicate(timeout=SECONDS) for process in processes]
+    failed = [error[-2000:] for process, (_, error) in zip(processes, printed, strict=True) if process.returncode]
+    assert not failed, failed
+    for out, _ in printed:
+        yield json.loads(out.splitlines()[-1])
 
+
+def main(rank: int, ranks: int, file: str, job: dict[str, Any]) -> None:
+    """Print what a rank sends, and how far its results are from those of one process. It leaves when all have come to
+    the end: the first rank that passes a barrier and exits closes connections from which others still read, which gloo
+    takes for an error."""
+    torch.set_num_threads(1)
+    store = dist.FileStore(file, ranks)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks)
     counts: list[tuple[str, str, int]] = []
-    pairs = attended(job, rank, job["ranks"], lambda *one: counts.append(one))
+    pairs = attended(job, rank, ranks, lambda *one: counts.append(one))
     apart = max(float((mine - one).detach().abs().max() / one.detach().abs().max()) for mine, one in pairs)
     print(json.dumps({"counts": counts, "apart": apart}))
+    dist.barrier()
+    store.add("left", 1)
+    while store.add("left", 0) < ranks:
+        time.sleep(0.01)
+    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
-    run_as_rank(main)
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], json.loads(sys.argv[4]))

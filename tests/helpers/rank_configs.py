@@ -1,5 +1,8 @@
-"""Small configs that ranks and stages run."""
+"""Small configs that ranks and stages run, and their comparison with torch."""
 
+from typing import Any
+
+from tfacct import Model
 from tfacct.base.errors import TfacctError
 from tfacct.loading.model import LoadedModel
 from tfacct.parallel.mesh import Mesh, check, padded_axes, replicated_heads
@@ -9,12 +12,6 @@ SIZES = {
     **{"hidden_size": 16, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 4, "intermediate_size": 24},
     **{"vocab_size": 40, "num_hidden_layers": 2, "max_position_embeddings": 64, "tie_word_embeddings": False},
 }
-CONFIGS = {
-    "llama": {**SIZES, "model_type": "llama"},
-    "mixtral": {**SIZES, "model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2},
-}
-SAME = 1e-4
-"""How far fp32 numbers that were summed in another order may be apart, of the largest."""
 LLAMA = {
     **{**SIZES, "model_type": "llama", "hidden_size": 24, "num_attention_heads": 4, "num_key_value_heads": 2},
     **{"head_dim": 6, "intermediate_size": 20, "vocab_size": 32},
@@ -34,3 +31,16 @@ def even(loaded: LoadedModel, mesh: Mesh) -> bool:
     except TfacctError:
         return False
     return not replicated_heads(loaded.ledger, mesh) and not padded_axes(loaded.ledger, mesh)
+
+
+def verify_shard(model: Model, mesh: dict[str, Any], *, plan: str | None = None, **step: Any) -> None:
+    """Check that a rank of the class stores and sends what is counted."""
+    found = model.verify(shard=True, **step, **mesh)
+    assert found.agrees and found.rank_params == found.measured_rank_params, model.config
+    assert plan in (None, found.plan)
+    assert [one["check"] for one in found.cross_checks] == [
+        "parameters of rank 0",
+        "calls of collectives",
+        "bytes of their results",
+    ]
+    assert found.cross_checks[1]["measured"] > 0 and all(line["equal"] for line in found.lines)

@@ -7,10 +7,11 @@ from typing import Any
 from unittest.mock import patch
 
 import tfacct
-from tests.helpers.fake_ranks import built, fake_ranks, plan_of
+from tests.helpers.fake_ranks import built, plan_of
 from tests.helpers.lazy import lazy
 from tfacct.parallel.mesh import Mesh
 
+reference = lazy("tfacct.reference.ranks")
 peft, cuda, tracker, torch = lazy("peft"), lazy("tfacct.meta.cuda"), lazy("tfacct.meta.tracker"), lazy("torch")
 meta_lora, meta_model, _C = lazy("tfacct.meta.lora"), lazy("tfacct.meta.model"), lazy("torch._C")
 fake_tensor = lazy("torch._subclasses.fake_tensor")
@@ -69,7 +70,7 @@ def peak_of_fsdp(
 ) -> int:
     """The most bytes that torch's tracker sees of a second step without its update, on real tensors. `layers`: modules
     that FSDP gathers by themselves."""
-    with fake_ranks(mesh.ranks), warnings.catch_warnings():
+    with reference.fake_ranks(mesh.ranks), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         ranks = device_mesh.init_device_mesh("cpu", (mesh.dp, mesh.fsdp, mesh.tp), mesh_dim_names=("dp", "fsdp", "tp"))
         if mesh.tp > 1:
@@ -134,7 +135,7 @@ def saved_and_peak(
     to the last gradient. On meta, as on CUDA. `lora`: the rank of peft's adapters, which peft divides."""
     found: dict[int, Any] = {}
     wraps = patch("torch.distributed._functional_collectives._maybe_wrap_tensor", lambda tensor: tensor)
-    with fake_ranks(mesh.tp), cuda.cuda_kernels(), parallel.loss_parallel(), wraps:
+    with reference.fake_ranks(mesh.tp), cuda.cuda_kernels(), parallel.loss_parallel(), wraps:
         model = meta_model.build_model(tfacct.load(config).loaded.of_class, "sdpa", "bf16", recompute=recompute)
         ranks = device_mesh.init_device_mesh("cpu", (mesh.tp,))
         parallel.parallelize_module(model, ranks, plan_of(model, mesh))

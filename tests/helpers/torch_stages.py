@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.helpers.fake_ranks import fake_ranks, watched
+from tests.helpers.fake_ranks import watched
 from tests.helpers.lazy import lazy
 from tests.helpers.torch_ranks import decoder, storages
 from tfacct.parallel.mesh import Mesh
 from tfacct.parallel.pipeline import Stage, stages
 
+reference = lazy("tfacct.reference.ranks")
 cuda, tracker, torch = lazy("tfacct.meta.cuda"), lazy("tfacct.meta.tracker"), lazy("torch")
 device_mesh, fsdp = lazy("torch.distributed.device_mesh"), lazy("torch.distributed.fsdp")
 pipelining, torchs = lazy("torch.distributed.pipelining"), lazy("torch.distributed.pipelining.schedules")
@@ -96,7 +97,7 @@ def in_stages(
     def loss(made: Any, target: Any) -> Any:
         return model.loss_function(logits=made, labels=target, vocab_size=config["vocab_size"])
 
-    with fake_ranks(mesh.pp, rank), pytest.MonkeyPatch.context() as patched:
+    with reference.fake_ranks(mesh.pp, rank), pytest.MonkeyPatch.context() as patched:
         patched.setattr(torchs, "_batch_p2p", lambda ops, desc=None: [])  # noqa: ARG005
         parts = [
             alone(
@@ -155,7 +156,11 @@ def peak_of_shared_stage(
     def loss(made: Any, target: Any) -> Any:
         return model.loss_function(logits=made, labels=target, vocab_size=config["vocab_size"])
 
-    with fake_ranks(mesh.ranks, rank * mesh.fsdp), pytest.MonkeyPatch.context() as patched, warnings.catch_warnings():
+    with (
+        reference.fake_ranks(mesh.ranks, rank * mesh.fsdp),
+        pytest.MonkeyPatch.context() as patched,
+        warnings.catch_warnings(),
+    ):
         warnings.simplefilter("ignore")
         patched.setattr(torchs, "_batch_p2p", lambda ops, desc=None: [])  # noqa: ARG005
         ranks = device_mesh.init_device_mesh("cpu", (mesh.pp, mesh.fsdp), mesh_dim_names=("pp", "fsdp"))
@@ -184,4 +189,4 @@ def peak_of_shared_stage(
             alive.add(ids)
         with alive:
             step()
-    return alive.most, {kind: found for (_, _, kind), found in sent.items()}
+    return alive.most, {kind: found for (_, kind), found in sent.items()}

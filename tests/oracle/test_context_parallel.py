@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 import tfacct
-from tests.helpers.fake_ranks import fake_ranks
-from tests.helpers.gloo import reports_of_ranks
-from tests.helpers.gloo_context import attended
+from tests.helpers.gloo_context import attended, reports_of_ranks
+from tests.helpers.lazy import lazy
 from tfacct.ledger.workload import Workload
 from tfacct.parallel.mesh import Mesh
 from tfacct.parallel.rules import collectives
 
+reference = lazy("tfacct.reference.ranks")
 SAME = 1e-4
 """How far fp32 numbers that were summed in another order may be apart, of the largest."""
 MESHES = {"ring": {"cp": 4}, "gather": {"cp": 4, "cp_method": "gather"}, "ulysses": {"ulysses": 4}}
@@ -56,7 +56,7 @@ def accounted(job: dict[str, Any]) -> Calls:
 def test_attention_sends_what_a_rank_counts(method: str, causal: bool) -> None:
     found: Calls = Counter()
     job = job_of(method, causal=causal)
-    with fake_ranks(4):
+    with reference.fake_ranks(4):
         attended(job, 0, 4, lambda *one: found.update([one]))
     assert accounted(job) == found
 
@@ -67,6 +67,6 @@ def test_attention_sends_what_a_rank_counts(method: str, causal: bool) -> None:
 @pytest.mark.parametrize("method", MESHES)
 def test_ranks_that_send_compute_what_one_process_does(tmp_path: Path, method: str, count: int, causal: bool) -> None:
     job = job_of(method, count, causal=causal)
-    for report in reports_of_ranks("gloo_context", count, tmp_path, job):
+    for report in reports_of_ranks(count, tmp_path, job):
         assert report["apart"] < SAME
         assert Counter(tuple(one) for one in report["counts"]) == accounted(job)

@@ -3,15 +3,14 @@
 import random
 from collections import Counter
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 import tfacct
 from tests.families import random_config as small_config
 from tests.helpers.classes import ClassRefusesError, of_the_class
-from tests.helpers.fake_expert_ranks import SIZES, Counted, balanced, exchanged, watched
-from tests.helpers.fake_expert_ranks import random_config as random_expert_config
-from tests.helpers.fake_ranks import built, fake_ranks, random_config
+from tests.helpers.fake_ranks import EXPERTS, Counted, built, random_config, random_expert_config, watched
 from tests.helpers.lazy import lazy
 from tests.helpers.models import in_whole_rows
 from tfacct.ledger.workload import Workload
@@ -21,6 +20,7 @@ from tfacct.parallel.model_collectives import tensors_in_order
 from tfacct.parallel.rules import collectives
 from tfacct.parallel.support import routing_bits
 
+reference = lazy("tfacct.reference.ranks")
 torch, parallel, device_mesh = lazy("torch"), lazy("torch.nn.parallel"), lazy("torch.distributed.device_mesh")
 distributed, expert_parallel = lazy("transformers.distributed"), lazy("transformers.distributed.expert_parallel")
 
@@ -55,7 +55,7 @@ def use_small_buckets(monkeypatch: pytest.MonkeyPatch, cap: int) -> None:
 
 def buckets_of(config: dict[str, Any], dtype: Any = None) -> list[int]:
     """Bytes of the buckets that torch reduces in a second step."""
-    with fake_ranks(2):
+    with reference.fake_ranks(2):
         model = parallel.DistributedDataParallel(built(config).to(dtype))
         found = watch_buckets(model)
         ids = torch.zeros(1, 8, dtype=torch.long)
@@ -104,13 +104,38 @@ def test_buckets_of_fused_gradients_are_torchs(kind: str, monkeypatch: pytest.Mo
     assert met >= 12
 
 
+def exchanged(found: Counted) -> Any:
+    """Count the tokens sent to experts and back; every rank sends this one as much as it sends itself."""
+
+    def record(received: Any, sent: Any, group: Any) -> None:
+        received.copy_(sent[:1].expand_as(sent))
+        found.setdefault(("forward", "all-to-all"), Counter())[sent.numel() * sent.element_size()] += 1
+
+    return patch("transformers.distributed.expert_parallel.all_to_all_single", record)
+
+
+def balance(model: Any) -> None:
+    """Make every router distribute tokens evenly, on all ranks alike."""
+
+    def dealt(forward: Any, experts: int) -> Any:
+        def run(*args: Any) -> Any:
+            logits, weights, chosen = forward(*args)
+            return logits, weights, (torch.arange(chosen.numel()) % experts).view_as(chosen)
+
+        return run
+
+    for name, module in model.named_modules():
+        if name.endswith("mlp.gate"):
+            module.forward = dealt(module.forward, module.num_experts)
+
+
 def observed(config: dict[str, Any], mesh: Mesh, batch: int, tokens: int) -> tuple[Counted, Counter[int], int]:
     """Tokens sent to experts and back in a second step, the buckets that torch reduces, and the elements of a rank."""
     found: Counted = {}
     model = built(config).to(torch.bfloat16)
     model.set_experts_implementation("eager")
-    balanced(model)
-    with fake_ranks(mesh.dp), exchanged(found, lambda: "forward"):
+    balance(model)
+    with reference.fake_ranks(mesh.dp), exchanged(found):
         asked = distributed.DistributedConfig(tp_size=1, fsdp_size=mesh.dp, ep_size=mesh.ep)
         _, by_experts, _ = model._resolve_parallel_plans(asked)
         ranks = device_mesh.init_device_mesh(
@@ -133,7 +158,7 @@ def observed(config: dict[str, Any], mesh: Mesh, batch: int, tokens: int) -> tup
     return {key: sizes for key, sizes in found.items() if key[1] == "all-to-all"}, Counter(buckets), local
 
 
-EXPERTS = [("mixtral", 2, 2, 0), ("mixtral", 4, 2, 0), ("qwen3_moe", 4, 4, 0), ("deepseek_v3", 4, 2, 0)]
+WITH_EXPERTS = [("mixtral", 2, 2, 0), ("mixtral", 4, 2, 0), ("qwen3_moe", 4, 4, 0), ("deepseek_v3", 4, 2, 0)]
 FURTHER_EXPERTS = [
     pytest.param(kind, (2, 4)[seed % 2] * (1, 2)[seed // 2 % 2], (2, 4)[seed % 2], seed, marks=pytest.mark.slow)
     for kind in ("mixtral", "qwen3_moe", "deepseek_v3")
@@ -141,7 +166,7 @@ FURTHER_EXPERTS = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "dp", "ep", "seed"), EXPERTS + FURTHER_EXPERTS)
+@pytest.mark.parametrize(("kind", "dp", "ep", "seed"), WITH_EXPERTS + FURTHER_EXPERTS)
 def test_copies_send_tokens_to_experts_and_reduce_the_rest(
     kind: str, dp: int, ep: int, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -152,8 +177,7 @@ def test_copies_send_tokens_to_experts_and_reduce_the_rest(
         "num_hidden_layers": 2 + seed % 2,
     }
     config["hidden_size"] *= 4
-    experts = next(config[field] for field, axis in SIZES[kind].items() if axis == "E")
-    batch, tokens = 2, experts
+    batch, tokens = 2, config[EXPERTS[kind]]
     loaded = tfacct.load(config).loaded
     ours: Counted = {}
     buckets: Counter[int] = Counter()

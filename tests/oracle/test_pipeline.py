@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 import tfacct
-from tests.helpers.fake_ranks import fake_ranks
 from tests.helpers.lazy import lazy
 from tests.helpers.rank_configs import SMALL
 from tests.helpers.torch_stages import alone, schedule_of
@@ -14,6 +13,7 @@ from tfacct.ledger.workload import Workload
 from tfacct.parallel.mesh import Mesh
 from tfacct.parallel.pipeline import in_pipeline
 
+reference = lazy("tfacct.reference.ranks")
 torch, dist, schedules = lazy("torch"), lazy("torch.distributed"), lazy("torch.distributed.pipelining.schedules")
 
 
@@ -32,7 +32,7 @@ def sent_by_torch(mesh: Mesh, rank: int, batch: int, tokens: int, hidden: int) -
                 found[when, one.tensor.numel() * one.tensor.element_size()] += 1
         return real(ops, desc)
 
-    with fake_ranks(mesh.pp, rank), pytest.MonkeyPatch.context() as patched:
+    with reference.fake_ranks(mesh.pp, rank), pytest.MonkeyPatch.context() as patched:
         patched.setattr(schedules, "_batch_p2p", watched)
         layer, on = torch.nn.Linear(hidden, hidden), torch.device("cpu")
         own = [

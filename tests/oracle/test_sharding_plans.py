@@ -1,28 +1,25 @@
 """Ranks under the plans of transformers: the axes of `tp`, experts, logits and gradients. Kind: oracle."""
 
 import random
-from typing import Any
 
 import pytest
 
 import tfacct
 from tests.families import TINY
-from tests.helpers.fake_expert_ranks import SIZES, Counted, accounted, observed, random_config, watched
-from tests.helpers.fake_ranks import built, fake_ranks, sharded
+from tests.helpers.fake_ranks import EXPERTS, Counted, built, by_call, plan_of, random_expert_config, watched
 from tests.helpers.lazy import lazy
-from tests.helpers.rank_configs import LLAMA
+from tests.helpers.rank_configs import LLAMA, verify_shard
 from tfacct import families
 from tfacct.ledger import paths
 from tfacct.ledger.lines import Matmul
 from tfacct.ledger.workload import Workload
 from tfacct.parallel.mesh import Mesh
 from tfacct.parallel.rules import collectives
-from tfacct.parallel.shard_shapes import stored_elements
-from tfacct.parallel.support import unsupported_part
 from tfacct.parallel.verified import verified
 
 torch, transformers, device_mesh = lazy("torch"), lazy("transformers"), lazy("torch.distributed.device_mesh")
 fsdp, parallel = lazy("torch.distributed.fsdp"), lazy("torch.distributed.tensor.parallel")
+reference = lazy("tfacct.reference.ranks")
 
 PRESETS = {
     "llama": "llama-3.1-8b",
@@ -96,93 +93,43 @@ attention of V2's plan. glm4_moe's sums no gradients of the norms of queries and
 its own heads."""
 
 
-def as_planned(kind: str) -> None:
-    config = {**TINY[kind], "tie_word_embeddings": False}  # plans take a head and its table apart
-    config |= (
-        {"clip_qkv": None} if kind == "olmoe" else {}
-    )  # which bounds in place what torch gathered, and torch refuses
-    own = transformers.AutoConfig.for_model(**config)
-    own.use_cache, own._attn_implementation = False, "eager"
-    model = transformers.AutoModelForCausalLM.from_config(own).to(torch.bfloat16)
-    mesh = Mesh(tp=2)
-    assert unsupported_part(tfacct.load(config).loaded.architecture) is None
-    seen, local = observed(model, mesh, 2, 8, train=True)
-    assert accounted(config, mesh, 2, 8, train=True, bits=16) == seen
-    assert stored_elements(tfacct.load(config).loaded.ledger, mesh) == local
-
-
-@pytest.mark.parametrize("kind", ["cohere", "mimo_v2_flash"])
+@pytest.mark.parametrize(
+    "kind", ["cohere", "mimo_v2_flash", *(pytest.param(kind, marks=pytest.mark.slow) for kind in RUN)]
+)
 def test_a_class_sends_what_is_counted(kind: str) -> None:
-    as_planned(kind)
+    clip = {"clip_qkv": None} if kind == "olmoe" else {}  # it bounds in place what torch gathered, and torch refuses
+    verify_shard(tfacct.load({**TINY[kind], **clip}), {"tp": 2}, ctx=8, batch=2, dtype="bf16", plan="transformers")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", RUN)
-def test_every_class_sends_what_is_counted(kind: str) -> None:
-    as_planned(kind)
-
-
-MESHES = {
-    "tp": Mesh(tp=2),
-    "tp-4": Mesh(tp=4),
-    "fsdp": Mesh(fsdp=3),
-    "ep": Mesh(tp=2, ep=2),
-    "ep-own": Mesh(fsdp=2, ep=2),
-    "ep-copies": Mesh(fsdp=4, ep=2),
-    "ep-all": Mesh(tp=2, fsdp=2, ep=4),
+MESHES: dict[str, dict[str, int]] = {
+    "tp": {"tp": 2},
+    "tp-4": {"tp": 4},
+    "ep": {"tp": 2, "ep": 2},
+    "ep-own": {"fsdp": 2, "ep": 2},
+    "ep-all": {"tp": 2, "fsdp": 2, "ep": 4},
 }
-
-
-def compared(kind: str, mesh: str, seed: int, *, train: bool, bits: int = 32, recompute: bool = False) -> None:
-    rng, own = random.Random(f"{kind} {mesh} {seed}"), MESHES[mesh]
-    config = random_config(kind, rng, own)
-    experts = next((config[field] for field, axis in SIZES[kind].items() if axis == "E"), 1)
-    batch, tokens = 2, experts * own.tp * rng.randint(1, 2)
-    model = built(config).to(torch.bfloat16 if bits == 16 else torch.float32)
-    if recompute:
-        model.train()
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-    seen, local = observed(model, own, batch, tokens, train=train)
-    again: dict[str, Any] = {"recomputed": "layers"} if recompute else {}
-    assert accounted(config, own, batch, tokens, train=train, bits=bits, **again) == seen, config
-    assert stored_elements(tfacct.load(config).loaded.ledger, own) == local
-
-
-VIEW = pytest.mark.filterwarnings("ignore:FSDP2-wrapped module")
-"""Logits of `tp` are a view, of which FSDP warns."""
-
-
-@VIEW
-@pytest.mark.filterwarnings("ignore:`gradient_checkpointing_enable`")
-@pytest.mark.parametrize(("kind", "mesh"), [("mixtral", "tp"), ("deepseek_v2", "tp"), ("deepseek_v2", "ep-all")])
-def test_recomputed_layers_send_again_what_transformers_does(kind: str, mesh: str) -> None:
-    """A sum of experts at the end of a layer does not run again; before a shared expert it does."""
-    compared(kind, mesh, 0, train=True, recompute=True)
-
-
-CASES = [("llama", "tp", True, 0), ("mixtral", "tp", True, 0), ("deepseek_v2", "tp", True, 0)]
-CASES += [("qwen3_moe", "ep", False, 0), ("mixtral", "ep", True, 0), ("qwen3_moe", "ep-own", True, 0)]
+CASES = [("mixtral", "ep", 0), ("deepseek_v2", "tp", 0), ("qwen3_moe", "ep", 0), ("qwen3_moe", "ep-own", 0)]
 FURTHER = [
-    pytest.param(kind, mesh, train, seed, marks=pytest.mark.slow)
-    for kind in SIZES
-    for mesh in MESHES
-    if "E" in SIZES[kind].values() or "tp" in mesh
-    for seed in range(1, 4)
-    for train in (False, True)
+    pytest.param(kind, mesh, seed, marks=pytest.mark.slow) for kind in EXPERTS for mesh in MESHES for seed in range(4)
 ]
 
 
-@VIEW
-@pytest.mark.parametrize(("kind", "mesh", "train", "seed"), CASES + FURTHER)
-def test_experts_send_what_transformers_does(kind: str, mesh: str, train: bool, seed: int) -> None:
-    compared(kind, mesh, seed, train=train, bits=16 if seed == 3 else 32)
+@pytest.mark.parametrize(("kind", "mesh", "seed"), CASES + FURTHER)
+def test_experts_send_what_transformers_does(kind: str, mesh: str, seed: int) -> None:
+    rng, axes = random.Random(f"{kind} {mesh} {seed}"), MESHES[mesh]
+    config = random_expert_config(kind, rng, Mesh(**axes))
+    tokens = config[EXPERTS[kind]] * axes.get("tp", 1) * rng.randint(1, 2)
+    verify_shard(tfacct.load(config), axes, ctx=tokens, batch=2, dtype="bf16" if seed == 3 else "fp32")
+
+
+AT = Workload(5, 5, 2).axes()
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_divided_loss_is_torchs(dtype: str) -> None:
     model, found = built(LLAMA).to(getattr(torch, dtype)), Counted()
-    with fake_ranks(2):
-        sharded(model, Mesh(tp=2))
+    with reference.fake_ranks(2):
+        parallel.parallelize_module(model, device_mesh.init_device_mesh("cpu", (2,)), plan_of(model, Mesh(tp=2)))
         ids = torch.zeros(2, 5, dtype=torch.long)
         logits = model(input_ids=ids, position_ids=torch.arange(5)[None]).logits.float()
         with parallel.loss_parallel():
@@ -191,8 +138,7 @@ def test_a_divided_loss_is_torchs(dtype: str) -> None:
             with watched(found, "backward"):
                 loss.backward()
     loaded, bits = tfacct.load(LLAMA).loaded, 32 if dtype == "float32" else 16
-    at = Workload(5, 5, 2).axes()
-    lines = collectives(loaded.ledger, Mesh(tp=2), at, bits, train=True, after="loss")
+    lines = collectives(loaded.ledger, Mesh(tp=2), AT, bits, train=True, after="loss")
     own = [one for one in lines if one.of == "logits"]
     assert [one.what for one in own] == ["loss.max", "loss.sum", "loss.target"]
     # 2 sequences of 5 tokens, in fp32 for any dtype of the residual stream.
@@ -202,15 +148,18 @@ def test_a_divided_loss_is_torchs(dtype: str) -> None:
 
 def test_gradients_are_summed_in_another_dtype() -> None:
     model, found = built(LLAMA), Counted()
-    with fake_ranks(2):
-        ranks = device_mesh.init_device_mesh("cpu", (2,))
+    with reference.fake_ranks(2):
+        both = device_mesh.init_device_mesh("cpu", (2,))
         policy = fsdp.MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
         for block in (*model.model.layers, model):
-            fsdp.fully_shard(block, mesh=ranks, mp_policy=policy)
-        ids = torch.zeros(1, 4, dtype=torch.long)
+            fsdp.fully_shard(block, mesh=both, mp_policy=policy)
+        ids = torch.zeros(2, 5, dtype=torch.long)
         with watched(found, "forward"):
             logits = model(input_ids=ids).logits
         with watched(found, "backward"):
             logits.sum().backward()
-    asked = (LLAMA, Mesh(fsdp=2), 1, 4)
-    assert accounted(*asked, train=True, bits=16, reduced=32) == found != accounted(*asked, train=True, bits=16)
+    narrow, wide = (
+        by_call(collectives(tfacct.load(LLAMA).loaded.ledger, Mesh(fsdp=2), AT, 16, train=True, reduced=bits))
+        for bits in (16, 32)
+    )
+    assert wide == found != narrow
