@@ -443,14 +443,14 @@ def all_phases_table(one: TrainingMemory) -> Table:
 
 
 PHASE_COLUMNS = {
-    "weights_bytes": ("weights", 0),
-    "optimizer_bytes": ("optimizer", 2),
-    "gradients_bytes": ("gradients", 1),
-    "saved_bytes": ("activations", 0),
-    "temporary_bytes": ("temp.", 0),
-    "total_bytes": ("total", 0),
+    "weights_bytes": "weights",
+    "optimizer_bytes": "optimizer",
+    "gradients_bytes": "gradients",
+    "saved_bytes": "activations",
+    "temporary_bytes": "temp.",
+    "total_bytes": "total",
 }
-"""Labels and `drop` of the parts of a phase. Gathered parameters are temporary memory there."""
+"""Labels of the parts of a phase. Gathered parameters are temporary memory there."""
 
 
 def _phase_row(phase: Phase) -> dict[str, Any]:
@@ -467,7 +467,7 @@ def phase_table(step: Step) -> Table:
     rows = tuple(_phase_row(each) for each in one.phases if each in shown or each.name in (FORWARD_END, LOSS))
     rank = "rank" if step.limit is None or step.limit.device is None else "GPU"
     where = "in each phase" if one.recipe.mesh is None else f"on each {rank}"
-    parts = (Column(key, label, "bytes", drop, empty="–", unit=unit) for key, (label, drop) in PHASE_COLUMNS.items())
+    parts = (Column(key, label, "bytes", empty="–", unit=unit) for key, label in PHASE_COLUMNS.items())
     return (Column("phase", f"{unit} {where}"), *parts), (rows,), ()
 
 
