@@ -27,11 +27,11 @@ def written(folder: Path, text: str | bytes) -> str:
 
 
 def test_figures_and_flags_of_a_log(tmp_path: Path) -> None:
-    found, words = logs.read(profile_of("vllm"), written(tmp_path, LOG))
+    found = logs.read(profile_of("vllm"), written(tmp_path, LOG))
     assert found["weights"] == (pytest.approx(14.99 * GIB), pytest.approx(0.005 * GIB))
-    assert (found["tokens"].value, found["concurrency"].value) == (476_000, 58.11)
+    assert (found["tokens"][0], found["concurrency"][0]) == (476_000, 58.11)
     flags = {"engine_version": "0.19", "max_model_len": 8192, "gpu_memory_utilization": 0.95}
-    assert logs.flags(logs.Log(found, words), presets.load("llama-3.1-8b"), {}) == flags
+    assert logs.flags(found, presets.load("llama-3.1-8b"), {}) == flags
 
 
 def test_a_log_that_agrees(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_flags_that_are_words(tmp_path: Path) -> None:
     line = load("llama-3.1-8b").engine(on="h100", log=log).launch
     assert "--quantization fp8 --kv-cache-dtype fp8 --enforce-eager" in line
     default = written(tmp_path, LOG + "config: quantization=None, enforce_eager=False, kv_cache_dtype=auto\n")
-    assert logs.read(profile_of("vllm"), default).words == {}
+    assert not logs.read(profile_of("vllm"), default).keys() & {"dtype", "kv_dtype", "enforce_eager"}
     other = written(tmp_path, LOG + "quantization=bitsandbytes, a quantization: none\n")
     with pytest.raises(UsageError, match="has quantization bitsandbytes"):
         load("llama-3.1-8b").engine(on="h100", log=other)
@@ -178,7 +178,7 @@ SGLANG = """[2026-03-21 03:31:56] server_args=ServerArgs(model_path='meta-llama/
 
 def test_lines_of_sglang(tmp_path: Path) -> None:
     log = written(tmp_path, SGLANG)
-    figures = {name: figure.value for name, figure in logs.read(profile_of("sglang"), log).figures.items()}
+    figures = {name: figure[0] for name, figure in logs.read(profile_of("sglang"), log).items()}
     flags = {"max_model_len": 131_072, "gpu_memory_utilization": 0.834, "tp": 1}
     assert figures == {**flags, "weights": pytest.approx(14.99 * GIB), "tokens": 414_310}
     start = load("llama-3.1-8b").engine(engine="sglang", on="h100", log=log)
@@ -216,7 +216,7 @@ def test_lines_of_llama_cpp(tmp_path: Path) -> None:
     """A cache of 8,192 tokens of 128 KiB is 1,024 MiB; 512 rows of 128,256 logits and a residual stream of 4,096 in
     fp32 are 258.5 MiB, which the larger estimate with two residual streams is 8 MiB above."""
     log = written(tmp_path, LLAMA_CPP)
-    figures = {name: figure.value for name, figure in logs.read(profile_of("llama.cpp"), log).figures.items()}
+    figures = {name: figure[0] for name, figure in logs.read(profile_of("llama.cpp"), log).items()}
     assert (figures["max_model_len"], figures["max_num_batched_tokens"]) == (8192, 512)
     assert (figures["pool"], figures["activations"]) == (1 << 30, 512 * (128_256 + 4096) * 4)
     start = load("llama-3.1-8b").engine(engine="llama.cpp", on="4090", dtype="q4_k_m", log=log)

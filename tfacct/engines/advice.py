@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
-from typing import Any, TypedDict
+from typing import Any
 
 from tfacct.base.errors import TfacctError, UsageError
 from tfacct.base.spelling import option
 from tfacct.engines import vllm
 from tfacct.engines.launch import Flags, Launch, divisors, words
 from tfacct.engines.profiles import MIB
-from tfacct.engines.start import Start, check
+from tfacct.engines.start import CheaperFlag, Start, check
 from tfacct.ledger.storage import width
 from tfacct.ledger.workload import LARGEST
 
@@ -24,14 +24,6 @@ COSTS = {
     "kv_dtype": " and stores keys and values in 8 bits",
 }
 """What flags that leave more tokens cost."""
-
-
-class CheaperFlag(TypedDict):
-    """A flag that leaves more tokens."""
-
-    flag: str
-    value: str
-    kv_cache_tokens: int
 
 
 def more_cards(launch: Launch) -> list[int]:
@@ -70,7 +62,7 @@ def suggestion(found: Start) -> tuple[str, Launch | None]:
         if not then.lacks:
             return f"It starts with {typed}.", then.launch
         reasons.append(f"With {typed}, it does not start either: {then.lacks}.")
-    return reasons[0] if found.others else "Use more cards or narrower weights.", None
+    return reasons[0] if found.others else found.instead, None
 
 
 def _other_memory(found: Start) -> Iterator[dict[str, Any]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from functools import cached_property
 from operator import attrgetter
 from pathlib import Path
 from shlex import quote
@@ -16,7 +15,7 @@ from tfacct.base.errors import UsageError, cut
 from tfacct.base.spelling import option
 from tfacct.engines.pages import MambaMode
 from tfacct.engines.profiles import GIB, Profile, profile_of
-from tfacct.ledger.storage import Storage, width
+from tfacct.ledger.storage import width
 from tfacct.ledger.workload import check_size
 from tfacct.loading import devices
 from tfacct.loading.devices import Device
@@ -58,7 +57,8 @@ class Launch:
     `total`: memory of a card as torch reports it; `batched`, `seqs`: the most tokens and requests of a step;
     `pool_given`: the size of the cache is a flag, so it is exact; `value_given`: the dtype is one of activations, not a
     format of weights; `value_dtype`, `value_bytes`: of activations, on a card without bf16 fp16; `stored_dtype`: of
-    weights, None as published; `images`: the dummy images of the profile run, none for a text model.
+    weights, None as published; `quantized_experts`: kernels repack them and have buffers of their own; `images`: the
+    dummy images of the profile run, none for a text model.
     """
 
     def __init__(self, profile: Profile, model: LoadedModel, device: Device, flags: Flags) -> None:
@@ -80,24 +80,16 @@ class Launch:
         self.value_bytes = 4 if self.value_dtype == "fp32" else 2
         self.stored_dtype = flags.dtype if dtype not in WIDE or dtype == "fp32" else None
         self.kv_dtype = flags.kv_dtype or self.value_dtype
+        self.storage = model.storage(self.stored_dtype)
 
         shape, family = model.architecture, None if model.part else (model.composite or {}).get("model_type")
         self.hidden = int(shape.embed.hidden)
         self.vocabulary = 0 if shape.head is None else int(shape.head.vocab)
         self.experts = [part for part in shape.parts() if isinstance(part, Experts)]
+        self.quantized_experts = bool(self.experts) and self.storage.name not in WIDE
         self.has_states = bool(shape.having(Mixer))
         images = profile["images"].get(family, {})
         self.images: Mapping[str, Any] = images and {**images, "items": max(1, self.batched // images["tokens"])}
-
-    @cached_property
-    def storage(self) -> Storage:
-        """Format of the weights. Raises TfacctError."""
-        return self.model.storage(self.stored_dtype)
-
-    @property
-    def quantized_experts(self) -> bool:
-        """True for experts whose kernels repack them and have buffers of their own."""
-        return bool(self.experts) and self.storage.name not in WIDE
 
     def with_flags(self, **flags: Any) -> Launch:
         """The same launch with other flags."""

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tfacct.accounts.memory import cache_bytes
 from tfacct.architecture.parts import LatentAttention
 from tfacct.base import units
@@ -54,5 +56,7 @@ def start(launch: Launch) -> Start:
     card, *taken = (term["bytes"] for term in terms.values())
     free = card - sum(taken) - cache
     lacks = f"a cache of {launch.length:,} tokens needs {-free / GIB:.1f} GiB more than is free" if free < 0 else ""
+    less = "narrower weights or more memory" if free + cache < 0 else "a shorter context or narrower weights"
     lines = () if lacks else (f"CUDA0 KV buffer size = {cache / MIB:.2f} MiB",)
-    return Start(launch, terms, lacks, pool=cache, tokens=launch.length, concurrency=1.0, lines=lines, free=free)
+    sizes: Any = {"pool": cache, "tokens": launch.length, "concurrency": 1.0, "free": free}
+    return Start(launch, terms, lacks, instead=f"Use {less}.", lines=lines, **sizes)

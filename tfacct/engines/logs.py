@@ -29,29 +29,19 @@ class Figure(NamedTuple):
     rounding: float
 
 
-class Log(NamedTuple):
-    """What a start-up log says: figures, and flags whose values are words, both by name."""
-
-    figures: dict[str, Figure]
-    words: dict[str, str]
-
-
-def read(engine: Profile, path: str) -> Log:
-    """The first figure and word of each name in the last start of a log, words without defaults. Raises TfacctError for
-    a file without any figure."""
-    text, patterns = _text(path), engine["log"].items()
+def read(engine: Profile, path: str) -> dict[str, Figure | str]:
+    """The first figure or word of each name in the last start of a log; of flags, no words that are their defaults.
+    Raises TfacctError for a file without any figure."""
+    text, found = _text(path), dict[str, Figure | str]()
     text = text[max(0, text.rfind(engine.get("first_line", text))) :]
-    matches = ((name, re.search(pattern, text, re.ASCII)) for name, pattern in patterns)
-    found = {name: match for name, match in matches if match is not None}
-    words = {name: match["word"] for name, match in found.items() if "word" in match.groupdict()}
-    if not found.keys() - words:
-        raise UsageError(
-            f"{option('log')} {cut(path)} has no start-up line of {engine['name']}", "another engine's log?"
-        )
-    return Log(
-        {name: _figure(match) for name, match in found.items() if name not in words},
-        {name: word for name, word in words.items() if word.lower() not in ("none", "auto", "false")},
-    )
+    for name, pattern in engine["log"].items():
+        if match := re.search(pattern, text, re.ASCII):
+            word = match.groupdict().get("word")
+            found[name] = _figure(match) if word is None else word
+    if not any(isinstance(one, Figure) for one in found.values()):
+        problem = f"{option('log')} {cut(path)} has no start-up line of {engine['name']}"
+        raise UsageError(problem, "another engine's log?")
+    return {name: one for name, one in found.items() if str(one).lower() not in ("none", "auto", "false")}
 
 
 def _text(path: str) -> str:
@@ -72,21 +62,20 @@ def _figure(match: re.Match[str]) -> Figure:
     return Figure(float(text) * unit, unit * 0.5 * 10.0**-digits if unit > 1 or digits else 0)
 
 
-def flags(log: Log, model: LoadedModel, given: Mapping[str, Any]) -> dict[str, Any]:
+def flags(log: Mapping[str, Figure | str], model: LoadedModel, given: Mapping[str, Any]) -> dict[str, Any]:
     """The flags that are given, and those of a log in place of the others. Raises UsageError for a log of weights in
     another format than the model's."""
-    typed, stored, (figures, words) = typed_flags(given), model.storage(None).name, log
-    numbers = {name: int(figures[name].value) for name in figures if name in Flags._fields}
-    named: dict[str, Any] = {**numbers, **words}
-    if "gpu_memory_utilization" in figures:
-        named["gpu_memory_utilization"] = figures["gpu_memory_utilization"].value
-    if "enforce_eager" in words:
-        named["enforce_eager"] = True
-    if "version" in figures:
-        named["engine_version"] = f"0.{int(figures['version'].value)}"
+    typed, stored = typed_flags(given), model.storage(None).name
+    named: dict[str, Any] = {name: log[name] for name in Flags._fields if name in log}
+    for name, figure in named.items():
+        if isinstance(figure, Figure):
+            named[name] = figure.value if name == "gpu_memory_utilization" else int(figure.value)
+    if isinstance(version := log.get("version"), Figure):
+        named["engine_version"] = f"0.{int(version.value)}"
+    named |= {"enforce_eager": True} if "enforce_eager" in named else {}
     if "dtype" in typed or stored not in WIDE:  # the weights are as published, or as asked for
         named.pop("dtype", None)
-    elif (method := words.get("dtype", "fp8")) != "fp8":
+    elif (method := named.get("dtype", "fp8")) != "fp8":
         why = f"the start of {option('log')} has quantization {cut(method)}, {model.name} has {stored}"
         raise UsageError(why, f"{option('dtype')} of its weights, or the config of its checkpoint")
     return {**given, **named, **typed}

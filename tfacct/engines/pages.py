@@ -24,7 +24,7 @@ from tfacct.ledger.workload import LARGEST, Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.parallel.rank_memory import pool_facts
 
-Kind = Literal["full", "window", "chunk", "state"]
+LayerKind = Literal["full", "window", "chunk", "state"]
 MambaMode = Literal["none", "align", "all"]
 """States that prefix caching stores: none, one more for each request, or one for each block."""
 BLOCK = 16
@@ -56,7 +56,7 @@ class CacheLayers(NamedTuple):
     """Layers that cache alike: bytes of one token, or of a state, in one layer on one rank; keys of a window or
     chunk."""
 
-    kind: Kind
+    kind: LayerKind
     layers: int
     bytes: int
     window: int = 0
@@ -152,7 +152,7 @@ def cache_layers(model: LoadedModel, cached: Width, value_bytes: int = VALUE, *,
     """Kinds of layers of a model, as one of `tp` ranks caches them. `cached`: how keys and values are stored;
     `value_bytes`: of the model's dtype, which a convolution's inputs have. Raises UsageError."""
     recurrent = _state_bytes(model, value_bytes)
-    found: Counter[tuple[Kind, int, int]] = Counter()
+    found: Counter[tuple[LayerKind, int, int]] = Counter()
     chunked = any(isinstance(part, Attention) and part.mask == "chunks" for part in model.architecture.attentions)
     for group in model.ledger.groups:
         growing = fixed = 0
@@ -165,7 +165,7 @@ def cache_layers(model: LoadedModel, cached: Width, value_bytes: int = VALUE, *,
             else:
                 growing += elements * cached.bits
         window = int(group.axes.get(WINDOW, 0))
-        kind: Kind = "full" if not window else "chunk" if chunked else "window"
+        kind: LayerKind = "full" if not window else "chunk" if chunked else "window"
         found[kind, growing // 8, window] += int(group.count)
         found["state", fixed, 0] += int(group.count)
     return [CacheLayers(kind, layers, each, window) for (kind, each, window), layers in found.items() if each]

@@ -65,7 +65,7 @@ def start(launch: Launch) -> Start:
         "not static": counted("not static", int(before * (1 - share)), f"1 − mem_fraction_static {share:g}", "derived"),
     }
     if tokens < 1:
-        missing = (1 - tokens) * token / GIB
-        return Start(launch, terms, f"no memory is left for the cache, which needs {missing:.1f} GiB more")
+        lacks = f"no memory is left for the cache, which needs {(1 - tokens) * token / GIB:.1f} GiB more"
+        return Start(launch, terms, lacks, instead="Use narrower weights or more memory.")
     log = (f"max_total_num_tokens={tokens}",)
     return Start(launch, terms, pool=tokens * token, tokens=tokens, concurrency=tokens / launch.length, lines=log)

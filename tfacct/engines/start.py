@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeAlias, TypedDict
 
+from tfacct.architecture.parts import LatentAttention
 from tfacct.base.errors import UsageError
 from tfacct.base.record import record
 from tfacct.engines.launch import WIDE, Launch
-from tfacct.engines.pages import Pages
+from tfacct.engines.pages import LayerKind, Pages
 from tfacct.engines.profiles import GIB
 from tfacct.ledger.lines import WINDOW
 
@@ -28,6 +29,44 @@ class EngineTerm(TypedDict):
     low_bytes: int | None
     high_bytes: int | None
     source: str
+
+
+class EngineInterval(TypedDict):
+    """Tokens of the cache at 9 of 10 measured starts; errors of their tokens, as shares, and the versions of all."""
+
+    low: int
+    high: int
+    starts: int
+    versions: str
+    median: float
+    p90: float
+    worst: float
+
+
+class EngineGroup(TypedDict):
+    """Layers of a kind, and their pages."""
+
+    kind: LayerKind
+    layers: int
+    page_bytes: int
+    pages_per_request: int
+
+
+class CheaperFlag(TypedDict):
+    """A flag that leaves more tokens."""
+
+    flag: str
+    value: str
+    kv_cache_tokens: int
+
+
+class LogLine(TypedDict):
+    """A figure of a log next to what was computed: bytes, tokens or requests."""
+
+    what: str
+    printed: float
+    computed: float
+    agrees: bool
 
 
 def counted(what: str, size: int, source: str, kind: Kind = "exact") -> EngineTerm:
@@ -60,23 +99,61 @@ def of_parts(launch: Launch, what: str, parts: Mapping[str, int]) -> EngineTerm:
 @record
 class Start:
     """Memory of the card whose cache is the smallest. `terms`: what is taken before the cache, by the names of a log's
-    figures. `lacks`: why it does not start; `others`: flags to try where the engine refuses its own. `pool`: bytes of
-    the cache, 0 without a block, and the `tokens` that fit; `concurrency`: requests of the longest length. `lines`:
-    what the log says of them. `measured`: True if starts on as many such cards were. `free`: bytes that stay free.
-    `peak_from`: what runs at the peak of activations."""
+    figures. `lacks`: why it does not start; `others`: flags to try where the engine refuses its own, or `instead` a
+    sentence. `pool`: bytes of the cache, 0 without a block, and the `tokens` that fit; `concurrency`: requests of the
+    longest length. `lines`: what the log says of them. `measured`: True if starts on as many such cards were. `free`:
+    bytes that stay free. `peak_from`: what runs at the peak of activations.
+
+    In a report also `line`, the command of its launch, or of one that starts instead, if one is known; `changes`: flags
+    that leave more tokens, each with a sentence; `log`: figures next to what was computed."""
 
     launch: Launch
     terms: Mapping[str, EngineTerm]
     lacks: str = ""
     others: Sequence[Mapping[str, Any]] = ()
+    instead: str = "Use more cards or narrower weights."
     pool: int = 0
     tokens: int = 0
     concurrency: float = 0.0
     lines: Sequence[str] = ()
     measured: bool = False
     free: int | None = None
-    peak_from: str | None = None
+    peak_from: Literal["sampler", "layer"] | None = None
     pages: Pages | None = None
+    line: str | None = None
+    changes: Sequence[tuple[CheaperFlag, str]] = ()
+    log: Sequence[LogLine] = ()
+
+    def bytes_of(self, name: str) -> int | None:
+        """Bytes of a term; None if the engine has none of this name."""
+        return self.terms[name]["bytes"] if name in self.terms else None
+
+    @property
+    def near(self) -> bool:
+        """True if the tokens are an estimate."""
+        return self.free is None and not self.launch.pool_given
+
+    @property
+    def interval(self) -> dict[str, Any] | None:
+        """Tokens at 9 of 10 measured starts, and their errors; None if no such starts were measured."""
+        launch, errors = self.launch, self.launch.profile["error"]
+        unlike = launch.model.architecture.having(LatentAttention) or launch.has_states or launch.flags.pp > 1
+        fp32 = "fp32" in (launch.value_dtype, launch.storage.name)
+        if not self.measured or launch.pool_given or unlike or fp32 or self.terms["weights"]["kind"] != "exact":
+            return None
+        error = round(self.tokens * errors["p90"])
+        return {"low": self.tokens - error, "high": self.tokens + error, **errors}
+
+    @property
+    def groups(self) -> list[EngineGroup]:
+        """Kinds of layers of the cache, and their pages; none for an engine without blocks."""
+        if (pages := self.pages) is None:
+            return []
+        taken = [pages.pages_of(one, self.launch.length) for one in pages.layers]
+        return [
+            {"kind": one.kind, "layers": one.layers, "page_bytes": pages.page_bytes, "pages_per_request": of_request}
+            for one, of_request in zip(pages.layers, taken, strict=True)
+        ]
 
 
 def of_models(launch: Launch, name: str, cards: Collection[str]) -> Reasons:

@@ -272,7 +272,7 @@ def _rank(launch: Launch, requested: EngineTerm, number: int, stage: LoadedModel
         concurrency=concurrency,
         lines=() if lacks else lines,
         measured=measured,
-        peak_from=next(iter(most)).partition(" ")[0],
+        peak_from="sampler" if "states" in most else "layer",
         pages=found,
     )
 
