@@ -387,6 +387,12 @@ def test_odd_vocabularies_take_more_outside_torch() -> None:
     assert even["outside torch"] == "30 starts: 0.24–0.26"
 
 
+def test_between_two_measured_numbers_of_cards_the_smaller_one_counts() -> None:
+    """Two cards took 2.07 GiB, four 2.13; three are as near to both."""
+    term, measured = vllm.outside(launch("opt-125m", tp=3))
+    assert (measured, round(term["bytes"] / GIB, 2)) == (False, 2.07)
+
+
 def test_latent_attention_with_the_block_size_of_the_log() -> None:
     start = load("deepseek-v2-lite").engine(on="h100", engine_version="0.19", block_size=64)
     assert (start.block_size, start.blocks, start.kv_cache_tokens, start.interval) == (64, 21_392, 1_369_088, None)

@@ -32,7 +32,7 @@ def unsupported(launch: Launch) -> Reasons:
     yield from of_models(launch, engine, profile["architectures"])
     if model.family in profile["refused_types"]:
         yield f"{engine} has no class for {kind}", MEMORY
-    for what in {device.architecture, storage.name}.intersection(profile["dropped"]):
+    for what in (what for what in profile["dropped"] if what in (device.architecture, storage.name)):
         older = next(one["newest"] for one in reversed(profiles(profile["id"])) if what not in one["dropped"])
         yield f"{engine} {newest} does not support {what}", option("engine_version", older)
     if device.totals.torch is None and flags.total_memory is None:
@@ -178,7 +178,7 @@ def outside(launch: Launch) -> tuple[EngineTerm, bool]:
         known = [one for one in profiles(profile["id"]) if one["outside_gib"]]
         nearest = min(known, key=lambda one: abs(one["versions"][1] - profile["versions"][1]))
         table, *_ = nearest["outside_gib"].values()
-        middle = table[min(table.keys() - {"pp"}, key=lambda count: abs(int(count) - tp))][0]
+        middle = table[min((count for count in table if count != "pp"), key=lambda count: abs(int(count) - tp))][0]
         wider = profile["unmeasured_gib"]
         sizes = [middle, max(0, middle - wider["low"]), middle + wider["high"]]
         source = f"not measured for {profile['newest']} on this card"
