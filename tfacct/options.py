@@ -119,7 +119,7 @@ class Lengths(TypedDict, total=False):
 class Sequences(Lengths, total=False):
     """A workload of whole sequences."""
 
-    batch: Annotated[Size, Option("Batch size: sequences.", "B", STEP, default=1)]
+    batch: Annotated[Size, Option("Batch size in sequences. Default: 1.", "B", STEP, default=1)]
 
 
 class NewTokens(TypedDict, total=False):
@@ -141,13 +141,15 @@ class Usable(TypedDict, total=False):
     ]
     reserve: Annotated[
         Size | None,
-        Option("Memory reserved per device for CUDA and NCCL. Default: 2GB; 0 with a bare size.", "SIZE", WHERE),
+        Option(
+            "Memory reserved per device for CUDA and NCCL. Default: 2GB, or 0 if --on is a bare size.", "SIZE", WHERE
+        ),
     ]
 
 
 Engine = Annotated[
     Literal["vllm", "sglang", "trtllm"] | None,
-    Option("Engine whose KV cache pool is assumed. Default: --use and --reserve set the pool.", None, WHERE),
+    Option("Size the KV cache as this engine does. Default: by --use and --reserve.", None, WHERE),
 ]
 
 
@@ -163,7 +165,7 @@ class Where(Usable, total=False):
 ExpertGroups = Annotated[
     int,
     Option(
-        "Expert parallelism: N groups of devices, each with 1/N of the experts; a group shards their width.",
+        "Expert parallelism: N groups of devices, each with 1/N of the experts. A group shards them by width.",
         "N",
         LAYOUT,
     ),
@@ -177,8 +179,10 @@ class Ranks(TypedDict, total=False):
     sp: Annotated[
         bool, Option("Sequence parallelism: the tp ranks also shard the residual stream.", None, LAYOUT, default=False)
     ]
-    fsdp: Annotated[int, Option("FSDP over N groups of tp ranks, each with its own batch: shards weights.", **_RANKS)]
-    ep: Annotated[int, Option("Expert parallelism: the experts are sharded over N of the layout's ranks.", **_RANKS)]
+    fsdp: Annotated[
+        int, Option("FSDP: shards weights over N ranks (or groups of tp ranks), each with its own batch.", **_RANKS)
+    ]
+    ep: Annotated[int, Option("Expert parallelism: shards the experts over N of the layout's ranks.", **_RANKS)]
     pp: Annotated[int, Option("Pipeline parallelism: N stages.", **_RANKS)]
     cp: Annotated[int, Option("Context parallelism over N ranks: shards each sequence.", **_RANKS)]
 
@@ -189,7 +193,7 @@ class Layout(Ranks, total=False):
     dp: Annotated[
         int,
         Option(
-            "Data parallelism: N replicas of the ranks above, each with its own batch (DDP; HSDP with --fsdp).",
+            "Data parallelism: N replicas, each with its own batch (DDP; HSDP with --fsdp).",
             **_RANKS,
         ),
     ]
@@ -207,7 +211,7 @@ class Layout(Ranks, total=False):
     ]
     schedule: Annotated[
         Literal["gpipe", "1f1b", "interleaved", "zero-bubble"],
-        Option("Pipeline schedule.", None, LAYOUT, default="1f1b"),
+        Option("Pipeline schedule. Default: 1f1b.", None, LAYOUT, default="1f1b"),
     ]
     microbatches: Annotated[
         int | None,
@@ -216,7 +220,7 @@ class Layout(Ranks, total=False):
     pp_chunks: Annotated[int, Option("Stages per rank, with --schedule interleaved.", **_RANKS)]
     cp_method: Annotated[
         Literal["ring", "gather"],
-        Option("How --cp ranks exchange keys and values.", None, LAYOUT, default="ring", advanced=True),
+        Option("How --cp ranks exchange keys and values. Default: ring.", None, LAYOUT, default="ring", advanced=True),
     ]
     tp_plan: Annotated[
         Literal["torch", "megatron"],
@@ -251,7 +255,7 @@ class MetricRecipe(TypedDict, total=False):
         ),
     ]
     lora: Annotated[
-        Size | None, Option("LoRA adapters of rank R on all linear layers, or on these modules.", "R[:MODULES]", RECIPE)
+        Size | None, Option("LoRA adapters of rank R on all linear layers, or on MODULES.", "R[:MODULES]", RECIPE)
     ]
     adapter_dtype: Annotated[
         str | None,
@@ -421,7 +425,13 @@ class Shown(NamedTuple):
     sort: Annotated[str | None, Option("Sort rows by a column; -COLUMN: descending.", "COLUMN", OUTPUT)] = None
     verbose: Annotated[bool, Option("Show all notes: what is counted, and what is not.", None, OUTPUT)] = False
     strict: Annotated[
-        bool, Option("Exit with status 1 if a total differs or --on does not fit.", None, OUTPUT, advanced=True)
+        bool,
+        Option(
+            "Exit with status 1 if a total differs from its source, or a model does not fit --on.",
+            None,
+            OUTPUT,
+            advanced=True,
+        ),
     ] = False
     explain: Annotated[bool, Option("Derive the total step by step, for checking by hand.", None, OUTPUT)] = False
     latex: Annotated[bool, Option("LaTeX: the table, formula or derivation.", None, OUTPUT)] = False

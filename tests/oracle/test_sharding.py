@@ -234,7 +234,7 @@ def test_axes_of_one_side_are_sharded_too() -> None:
         divided = line["path"].endswith(("_proj.weight", "up_proj.bias"))
         assert rank[line["path"]] == line["params"] // (4 if divided else 1) or not divided
     bart = tfacct.load("bart-base", d_model=64, **{**sizes, "encoder_attention_heads": 16})
-    with pytest.raises(tfacct.TfacctError, match=r"tp=16 does not divide N = 4 \(query heads\)") as caught:
+    with pytest.raises(tfacct.TfacctError, match=r"tp=16 does not divide the query heads \(4\)") as caught:
         bart.params(tp=16)
     assert caught.value.hint == "supported sizes: 1, 2, 4"
 

@@ -24,7 +24,7 @@ def check(
     input_shape: Annotated[
         str | None, Option("Batch size and tokens of the run. Default: 1 and at most 128.", "B,T")
     ] = None,
-    paths: Annotated[str | None, Option("TOML file that maps tensors of the code to the config.", "FILE")] = None,
+    paths: Annotated[str | None, Option("TOML file that maps your tensors to the config's.", "FILE")] = None,
     propose_map: Annotated[str | None, Option("Write a --map file with the pairs found.", "FILE")] = None,
     device: Annotated[Literal["meta", "cpu"], Option("Device of the run; meta computes no values.")] = "meta",
     train: Annotated[bool, Option("Also compare activations saved for backward in bf16.")] = False,

@@ -34,7 +34,10 @@ def compare(
     fields: opt.Sets = None,
     by: Annotated[
         Literal["model", "line"] | None,
-        Option("model: one column per model; line: two sides, line by line. Default: model, or line with --set."),
+        Option(
+            "model: a column per model; line: two models line by line. Default: model; with --set, line: before and"
+            " after."
+        ),
     ] = None,
     metric: Annotated[
         list[str] | None,

@@ -20,7 +20,10 @@ def formula(
     family: bool = False,
     of: Annotated[
         Literal["flops", "params", "kv", "train", "saved"],
-        Option("train counts the FLOPs of a training step. saved: activations saved for backward."),
+        Option(
+            "What the formulas count. kv: elements of the cache; train: FLOPs of a training step; saved: activations"
+            " saved for backward."
+        ),
     ] = "flops",
     dtype: opt.StepDtype = None,
     recompute: opt.Recompute = None,

@@ -40,10 +40,10 @@ def memory(
     >>> llama.memory(ctx="8k", on="24GiB").fit["largest_context"]
     74075
 
-    `on` (devices: `"2xh100"`, or bytes: `"24GiB"`) adds the largest context and batch that fit. Of each device
-    `use` times its memory less `reserve` is usable: 0.9 and 2 GB; of bytes all. With an `engine` the cache has the pool
-    that it leaves at start. `kv_block`: tokens of a page of the cache. `batch="1,8,64"`: a row for each, and the
-    attribute `batches`; the other attributes are those of the largest.
+    `on` (devices: `"2xh100"`, or bytes: `"24GiB"`) adds the largest context and batch that fit. Usable memory of each
+    device: `use` (0.9) times its memory, less `reserve` (2 GB); all of a size in bytes. With an `engine`, the cache has
+    the pool that it leaves at start. `kv_block`: tokens of a page of the cache. `batch="1,8,64"`: a row for each, and
+    the attribute `batches`; the other attributes are those of the largest.
     `tp`: ranks that shard heads, widths and vocabulary, in each of `pp` stages, which shard the layers, and of `cp`
     parts of the cached tokens; `ep`: ranks that shard the experts, `tp` of them to a batch; `fsdp`: ranks that shard
     all weights. The bytes are those of the fullest, and `on` is its budget. Raises TfacctError.

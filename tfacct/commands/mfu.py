@@ -24,7 +24,7 @@ def mfu(
         float | str | None, Option("Throughput of all devices together: 60000, 1.2M.", "N")
     ] = None,
     step_time: Annotated[
-        float | str | None, Option("Or the time of one step with --batch sequences: 1.2s.", "T")
+        float | str | None, Option("Instead: time of one step of --batch sequences, 1.2s.", "T")
     ] = None,
     forward: Annotated[bool, Option("The run was inference: forward passes only.")] = False,
     dtype: Annotated[str | None, Option("Dtype of the matmuls. Default: bf16.", "DTYPE", opt.DTYPES)] = None,

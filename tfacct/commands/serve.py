@@ -23,13 +23,13 @@ Prompt = Annotated[opt.Size, Option("Prompt length in tokens, 2k unless given.",
 New = Annotated[opt.Size, Option("New tokens per request, 256 unless given.", "N")]
 Requests = Annotated[
     int | Sequence[int] | str | None,
-    Option("Numbers of concurrent requests. Default: several, up to the most that fit.", "N[,N…]"),
+    Option("Concurrent requests. Default: several numbers, up to the most that fit.", "N[,N…]"),
 ]
 Within = Annotated[
     float | str | None,
     Option(
-        "Most requests or fewest devices within TIME per token. TIME is the mean time per output token (TPOT)"
-        " of a request; a single gap can last as long as a prefill.",
+        "Find the most requests that meet TIME per token. With --ttft: the fewest devices. TIME is the mean time per"
+        " output token (TPOT) of a request; a single gap can last as long as a prefill.",
         "TIME",
     ),
 ]
@@ -50,7 +50,7 @@ def serve(
     acceptance: Annotated[
         float | None,
         Option(
-            "Share of drafts that the model accepts, given that it accepted all earlier ones. No default.",
+            "Probability that the model accepts a draft token after accepting the ones before it. No default.",
             "A",
             advanced=True,
         ),
@@ -58,7 +58,7 @@ def serve(
     draft: Annotated[
         str | None,
         Option(
-            "Smaller model that drafts, as published. Default: the multi-token prediction layer of the model.",
+            "Smaller model that drafts, in its published dtype. Default: the multi-token prediction layer of MODEL.",
             "MODEL",
             complete="model",
             advanced=True,
@@ -66,7 +66,7 @@ def serve(
     ] = None,
     lora: Annotated[opt.Size | None, opt.of(opt.MetricRecipe.__annotations__["lora"])] = None,
     adapters_loaded: Annotated[
-        int | None, Option("LoRA adapters in memory, of which each request uses one. Default: 1.", "N", opt.RECIPE)
+        int | None, Option("LoRA adapters in memory; each request uses one. Default: 1.", "N", opt.RECIPE)
     ] = None,
     ep: opt.ExpertGroups = 1,
     dtype: opt.Dtype = None,
@@ -84,8 +84,9 @@ def serve(
     `prompt`, `new`: tokens of a request. `requests`: concurrent requests; those that do not fit have no line. `within`:
     the time per output token, in seconds or as `"50ms"`, for which the number of requests is found. `measured`: a CSV
     file of runs of your own, which correct the estimate. `price`: of one device for an hour. `draft_tokens`,
-    `acceptance`: speculative decoding with so many drafts in every step, and the share of them that is accepted, where
-    all before were; drafted by the model's own multi-token prediction layer, or by a `draft` model. `lora`: a rank, or
+    `acceptance`: speculative decoding with so many draft tokens in every step, and the probability that the model
+    accepts one after accepting those before it; `draft`: the model that drafts, by default the model's own multi-token
+    prediction layer. `lora`: a rank, or
     `"16:q_proj,v_proj"`, of LoRA adapters next to the weights; `adapters_loaded` of them are in memory. Usable memory
     of each device: `use` (0.9) times its memory, less `reserve` (2 GB), or the pool of an `engine`. Raises TfacctError.
     """

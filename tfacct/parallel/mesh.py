@@ -43,7 +43,7 @@ AXIS_NAMES = {
     "Fs": "width of the shared expert",
     "V": "vocabulary",
     "E": "experts",
-    "T": "new tokens",
+    "T": "tokens",
 }
 
 Plan: TypeAlias = Literal["torch", "megatron"]
@@ -74,9 +74,13 @@ def tp_order(axis: str) -> tuple[int, str]:
     return TP_AXES.index(tp_axis(axis) or axis), axis
 
 
-def axis_label(axis: str) -> str:
-    """What an axis counts."""
-    return AXIS_NAMES[tp_axis(axis) or axis]
+def axis_size(axis: str, size: Size) -> str:
+    """An axis in words, and its size.
+
+    >>> axis_size("K", 8)
+    'the key/value heads (8)'
+    """
+    return f"the {AXIS_NAMES[tp_axis(axis) or axis]} ({size:,})"
 
 
 @record
@@ -342,9 +346,8 @@ def check(ledger: Ledger, mesh: Mesh, at: Axes) -> None:
     experts = [group.axes[EXPERTS] for group in ledger.groups if EXPERTS in group.axes]
     uneven = [count for count in experts if count % mesh.ep]
     if uneven:
-        fitting = ", ".join(map(str, divisors(experts)))
-        problem = f"{option('ep', mesh.ep)} does not divide E = {uneven[0]:,} ({AXIS_NAMES['E']})"
-        raise UsageError(problem, f"supported sizes: {fitting}")
+        problem = f"{option('ep', mesh.ep)} does not divide {axis_size('E', uneven[0])}"
+        raise UsageError(problem, f"supported sizes: {', '.join(map(str, divisors(experts)))}")
     gathered = [group.axes for group in ledger.groups if joint_qk_norm(group)]
 
     def fits(axes: Axes, axis: str, ranks: int) -> bool:
@@ -354,14 +357,17 @@ def check(ledger: Ledger, mesh: Mesh, at: Axes) -> None:
     wrong = sorted({(axis, axes[axis]) for axes, axis in everywhere if not fits(axes, axis, mesh.tp)})
     if not wrong:
         return
-    named = ", ".join(f"{axis} = {size:,} ({axis_label(axis)})" for axis, size in wrong)
-    problem = f"{option('tp', mesh.tp)} does not divide {named}"
+    heads = {axes[axis] for axes, axis in everywhere if tp_axis(axis) == "N"}
+    uncopied = [(axis, size) for axis, size in wrong if tp_axis(axis) != "K"] or wrong
+    problem = f"{option('tp', mesh.tp)} does not divide {' or '.join(axis_size(*each) for each in uncopied)}"
     if wrong[0][0] == wrong[-1][0] == "T":
         raise UsageError(problem, f"{option('sp', True)} shards the tokens: use a multiple of {mesh.tp}")
-    heads = {axes[axis] for axes, axis in everywhere if tp_axis(axis) == "N"}
     tried = divisors(heads or {size for _, size in wrong})
     possible = [n for n in tried if all(fits(axes, axis, n) for axes, axis in everywhere if axis != "T")]
-    raise UsageError(problem, f"supported sizes: {', '.join(map(str, possible))}")
+    copied = [n for n in possible if any(axes[axis] < n for axes, axis in everywhere if tp_axis(axis) == "K")]
+    sizes = ", ".join(str(n) for n in possible if n not in copied)
+    copies = f"; with copies of key/value heads: {', '.join(map(str, copied))}" if copied else ""
+    raise UsageError(problem, f"supported sizes: {sizes}{copies}")
 
 
 def _check_sequences(ledger: Ledger, mesh: Mesh, at: Axes) -> None:
@@ -383,7 +389,7 @@ def _check_sequences(ledger: Ledger, mesh: Mesh, at: Axes) -> None:
         pieces = mesh.sequence_shards * chunks
         if at["T"] % pieces:
             raise UsageError(
-                f"{named} does not divide T = {at['T']:,} ({AXIS_NAMES['T']})",
+                f"{named} does not divide {axis_size('T', at['T'])}",
                 f"the tokens are split into {pieces:,} chunks: use a multiple of {pieces:,}",
             )
     heads = sorted(
@@ -392,11 +398,11 @@ def _check_sequences(ledger: Ledger, mesh: Mesh, at: Axes) -> None:
     wrong = [(axis, size) for axis, size in heads if mesh.ulysses > 1 and size % (mesh.tp * mesh.ulysses)]
     if wrong:
         also = f" with {option('tp', mesh.tp)}" if mesh.tp > 1 else ""
-        problem = ", ".join(f"{axis} = {size:,} ({axis_label(axis)})" for axis, size in wrong)
+        problem = " or ".join(axis_size(*each) for each in wrong)
         sizes = divisors(size // mesh.tp for _, size in heads if size % mesh.tp == 0)
         fitting = f"supported sizes: {', '.join(map(str, sizes))}"
         if any(size % mesh.tp for _, size in heads):
-            fitting = f"no size does, because {option('tp', mesh.tp)} alone does not divide all of them"
+            fitting = f"no size works, because {option('tp', mesh.tp)} alone does not divide all heads"
         raise UsageError(f"{option('ulysses', mesh.ulysses)}{also} does not divide {problem}", fitting)
 
 

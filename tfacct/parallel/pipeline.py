@@ -61,7 +61,8 @@ def stages(blocks: int, mesh: Mesh) -> list[list[Stage]]:
     if parts > blocks:
         problem = f"{option('pp', mesh.pp)}" + (f" of {mesh.chunks:,} stages each" if mesh.chunks > 1 else "")
         raise UsageError(
-            f"{problem} does not divide L = {blocks:,} (layers)", f"at most {blocks // mesh.chunks:,} ranks"
+            f"{problem} needs at least {parts:,} layers, not {blocks:,}",
+            f"use {option('pp', blocks // mesh.chunks)} or less",
         )
     every = [Stage(numbers, number == 0, number == parts - 1) for number, numbers in enumerate(divided(blocks, parts))]
     return [every[rank :: mesh.pp] for rank in range(mesh.pp)]

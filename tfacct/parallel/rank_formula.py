@@ -23,7 +23,7 @@ from tfacct.ledger.groups import Ledger
 from tfacct.ledger.lines import ACTIVE, Matmul
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
-from tfacct.parallel.mesh import Mesh, checked_pass, padded_axes, replicated_heads, tp_axis
+from tfacct.parallel.mesh import Mesh, axis_size, checked_pass, padded_axes, replicated_heads, tp_axis
 from tfacct.parallel.rank_flops import check_cached_tokens, check_parts
 from tfacct.parallel.shard_model import on_ranks
 from tfacct.parallel.support import check_axes, check_mesh, check_shardable, check_sizes, gathers_heads
@@ -186,8 +186,8 @@ def check_layout(model: LoadedModel, layout: Layout, of: str, work: Workload | N
             raise ConfigError(what, f"`tfacct flops`, `params` and `memory` count them with {option('pp')}")
         layers = len(kinds[0].numbers)
         if layers % (numbers["pp"] or 1):
-            what = f"{model.name}: {option('pp', numbers['pp'])} does not divide L = {layers:,} evenly"
-            raise UsageError(what, f"sizes that do: {', '.join(map(str, divisors([layers])))}")
+            what = f"{model.name}: {option('pp', numbers['pp'])} does not divide the layers ({layers:,}) evenly"
+            raise UsageError(what, f"supported sizes: {', '.join(map(str, divisors([layers])))}")
     if "cp" in layout:
         if of == "params":
             raise UsageError(f"{option('cp')} shards no parameters: every cp rank has all of them", "leave it out")
@@ -231,5 +231,5 @@ def _check_tp(model: LoadedModel, number: int | None, ep: int) -> None:
         check_shardable(model, mesh)
     uneven = [("K", heads) for heads in replicated_heads(model.ledger, mesh)] + padded_axes(model.ledger, mesh)
     if uneven:
-        named = ", ".join(f"{axis} = {size:,}" for axis, size in uneven)
+        named = " or ".join(axis_size(*each) for each in uneven)
         raise UsageError(f"{model.name}: {option('tp', number)} does not divide {named} evenly")

@@ -84,10 +84,11 @@ def _with_shards(model: LoadedModel, mesh: Mesh) -> tuple[Transformer, Ledger]:
 
 def _shared_heads(model: LoadedModel, part: Mixer, tp: int) -> int:
     """Heads, or groups of heads, of a part with states on each of `tp` ranks. Raises UsageError."""
-    heads, axis = int(getattr(part, part.tp_heads)), part.axis_names[part.tp_heads]
+    heads = int(getattr(part, part.tp_heads))
     if heads % tp:
-        problem = f"{model.name}: {option('tp', tp)} does not divide {axis} = {heads:,} ({part.legend[axis]})"
-        raise UsageError(problem, f"sizes that divide it: {', '.join(map(str, divisors([heads])))}")
+        what = part.legend[part.axis_names[part.tp_heads]]
+        problem = f"{model.name}: {option('tp', tp)} does not divide the {what} ({heads:,})"
+        raise UsageError(problem, f"supported sizes: {', '.join(map(str, divisors([heads])))}")
     return heads // tp
 
 

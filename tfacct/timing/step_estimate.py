@@ -19,6 +19,7 @@ from tfacct.loading.links import NODE, Link
 from tfacct.loading.memory_limit import MemoryLimit
 from tfacct.loading.model import LoadedModel
 from tfacct.parallel.mesh import Mesh
+from tfacct.parallel.support import check_axes
 from tfacct.timing import training_time
 from tfacct.timing.placement import check_heads, unsupported_part
 from tfacct.timing.training_time import (
@@ -321,8 +322,8 @@ def check(model: LoadedModel, device: devices.Device, trained: Trained) -> None:
         raise UsageError(f"a training step is estimated in {listed(UNITS)}, not in {trained.dtype}")
     for units in (UNITS[trained.dtype], "bf16"):
         if units not in device.peak:
-            ask = f"in {option('dtype', 'bf16')}" if "bf16" in device.peak else "for another device"
-            raise UsageError(f"{device.id} has no {units} units", f"ask {ask}")
+            instead = f"use {option('dtype', 'bf16')}" if "bf16" in device.peak else "choose another device"
+            raise UsageError(f"{device.id} has no {units} units", instead)
     if trained.mesh.ranks > 1:
         device.link(trained.mesh.ranks)
     kind = model_kind(model.ledger)
@@ -337,10 +338,8 @@ def check(model: LoadedModel, device: devices.Device, trained: Trained) -> None:
 
 def _check_layout(model: LoadedModel, device: devices.Device, trained: Trained) -> None:
     """Raises TfacctError for a layout that the model does not divide, or that was not measured."""
-    mesh, blocks = trained.mesh, sum(int(group.count) for group in model.ledger.groups if group.numbers)
+    mesh = trained.mesh
     if mesh.tp > (node := max(NODE, device.links.joined)):
         raise UsageError(f"{option('tp', mesh.tp)} is more than the {node} devices of a node", option("tp", node))
     check_heads(model, mesh.tp)
-    if mesh.pp * mesh.chunks > blocks:
-        parts = f" and {option('pp_chunks', mesh.chunks)}" if mesh.chunks > 1 else ""
-        raise UsageError(f"{option('pp', mesh.pp)}{parts}: {model.name} has {blocks:,} blocks")
+    check_axes(model, mesh)

@@ -28,7 +28,7 @@ from tfacct.loading.model import LoadedModel
 from tfacct.parallel.collectives import Collective
 from tfacct.parallel.data_parallel import as_fsdp, buckets
 from tfacct.parallel.lora import of_adapters, of_copies, of_frozen, of_units
-from tfacct.parallel.mesh import VOCABULARY, Mesh, tp_axis
+from tfacct.parallel.mesh import VOCABULARY, Mesh, axis_size, tp_axis
 from tfacct.parallel.model_collectives import model_collectives, stage_collectives
 from tfacct.parallel.pipeline import Stage, blocks_in, distinct_stages, microbatches, part, repeated, stages
 from tfacct.parallel.shard_shapes import sharded_parameters, shards
@@ -409,7 +409,7 @@ def sequences_of_rank(model: LoadedModel, mesh: Mesh, work: Workload) -> Workloa
     """The part of each sequence that one rank has. Raises UsageError for tokens that ranks do not divide."""
     if mesh.sp and work.tokens % mesh.tp:
         raise UsageError(
-            f"{option('tp', mesh.tp)} does not divide T = {work.tokens:,} (tokens)",
+            f"{option('tp', mesh.tp)} does not divide {axis_size('T', work.tokens)}",
             f"{option('sp', True)} shards the tokens: use a multiple of {mesh.tp}",
         )
     if mesh.sequence_shards == 1:
