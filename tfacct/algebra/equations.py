@@ -99,6 +99,7 @@ def _comparable(left: Metric, right: Side) -> None:
             raise UsageError(f"{left.name} is in {left.unit}, {right.metric.name} in {right.metric.unit}")
     elif (left.unit == "bytes") != right.sized:
         wanted = "a size with its unit: 24GiB, 80GB" if left.unit == "bytes" else "a number without bytes: 0.5, 4.5T"
-        raise UsageError(f"{left.name} is in {left.unit}, so it cannot be {right.text!r}", wanted)
+        what = "a share" if left.unit == "share" else f"in {left.unit}"
+        raise UsageError(f"{left.name} is {what}, so it cannot be {right.text!r}", wanted)
     elif left.unit == "share" and not 0 < right.times < 1:
         raise UsageError(f"{left.name} is a share, between 0 and 1, so it cannot be {right.text!r}")

@@ -73,7 +73,7 @@ def _among_multiples(
     probes = _probes(can_be, given // step, step)
     differences = [equation.difference(at(value)) for value in probes]
     if len(set(differences)) == 1:
-        raise NoSolutionError(f"{equation}: it does not depend on {unknown}")
+        raise NoSolutionError(f"{equation}: neither side depends on {unknown}")
     signs = list(map(sign, differences))
     crossings = [i for i, (here, next_) in enumerate(pairwise(signs)) if here <= 0 < next_ or here >= 0 > next_]
     tried = f"{unknown} was tried from {probes[0]:,} to {probes[-1]:,}"

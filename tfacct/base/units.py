@@ -148,7 +148,7 @@ def _integer(option: str, text: str, what: str, hint: str) -> int:
     thousands = read_number(text) if re.search(r"\.\d+[km]$", text.strip(), re.IGNORECASE) else None
     if number is None or thousands is not None or number.denominator != 1 or axis:
         if number is not None and thousands is not None and number.denominator == thousands.denominator == 1:
-            hint = f"{int(thousands):,} or {int(number):,}?"
+            hint = f"{int(thousands)} or {int(number)}?"
         raise UsageError(f"{option} must be {what}, not {cut(text)!r}", hint)
     if number >= LARGEST_TOKENS:
         raise UsageError(f"{option} {text[:20]}{'…' * (len(text) > 20)} is far too large")

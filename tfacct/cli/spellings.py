@@ -125,7 +125,7 @@ def current_name(option: str) -> str:
 def in_typed_words(text: str, line: Sequence[str]) -> str:
     """A message with each option spelled as on this command line."""
     names = [word.partition("=")[0] for word in line if word.startswith("--")]
-    for name in names:
+    for name in (name for name in names if line[0] not in BY_COMMAND.get(name[2:], ("", ()))[1]):
         if current_name(name) not in names:
             text = re.sub(rf"(?<![\w-]){current_name(name)}(?![\w-])", name, text)
     return text
@@ -155,7 +155,9 @@ def read(line: Sequence[str], *, quiet: bool = False) -> list[str]:
     if words[:1] == ["help"] and len(words) == 2 and words[1] in NAMES:
         return [words[1], "--help-all"]
     if "--fit" in words and sum(_is(word, "on") for word in words) > 1:
-        raise UsageError("--fit is another spelling of --on, and both are given", "leave --fit out: --on fits too")
+        raise UsageError(
+            "--fit is another spelling of --on, and both are given", "leave --fit out: --on also checks the fit"
+        )
     words = _with_values([_of_command(words[0], word) for word in words])
     return words if quiet else _on_devices(words)
 
@@ -236,7 +238,8 @@ def _with_values(words: list[str]) -> list[str]:
             from difflib import get_close_matches
 
             part = after.lstrip(",").partition(":")[0].partition(",")[0]
-            if not get_close_matches(part, (*PARTS, "mlp", "layernorm", "core_attn"), cutoff=0.8):
+            is_value = bool(part) and not part.startswith("-") and not words[1].startswith("-")  # MODEL is before it
+            if not is_value and not get_close_matches(part, (*PARTS, "mlp", "layernorm", "core_attn"), cutoff=0.8):
                 found.append("full")
         elif word == "--recompute-attention":
             found[-1:] = ["--recompute", "attention"]
@@ -256,7 +259,7 @@ def _with_values(words: list[str]) -> list[str]:
             found.append("16")
         elif word[:2] == "--" and word[2:] in FLAGS:
             found[-1:] = ["--dtype", FLAGS[word[2:]]]
-        elif after == "nf4" and _is(word, "dtype") and any(_is(one, "lora") for one in words):
+        elif after == "nf4" and _is(word, "dtype") and words[0] != "serve" and any(_is(one, "lora") for one in words):
             found[-1:] = ["--weights"]
     return found
 

@@ -96,11 +96,12 @@ def _pool(
     from tfacct.engines.limit import Served, with_engine
 
     if budget is None or len(models) != 1 or reserve is not None:
-        raise UsageError(f"{option('engine', engine)} takes one MODEL and {option('on')}, without {option('reserve')}")
+        needs = f"needs one MODEL and {option('on')}, and does not work with {option('reserve')}"
+        raise UsageError(f"{option('engine', engine)} {needs}")
     if mesh is not None and (mesh.tp, mesh.ranks) != (budget.count, budget.count):
         cards = max(divisors(models[0], budget.count))
-        hint = None if budget.device is None else f"{option('on', f'{cards}x{budget.device.id}')} alone"
-        raise UsageError(f"{option('engine', engine)} needs {option('tp')} alone", hint)
+        hint = None if budget.device is None else f"{option('on', f'{cards}x{budget.device.id}')} without a layout"
+        raise UsageError(f"{option('engine', engine)} supports only {option('tp')} over all devices", hint)
     return with_engine(budget, Served(engine, models[0], length, use=use, **stored))
 
 

@@ -132,8 +132,9 @@ def for_requests(launch: Launch, requests: int) -> Launch:
         yield from ({"tp": count} for count in more_cards(launch))
 
     for name, most in (("max_num_seqs", "seqs"), ("max_num_batched_tokens", "batched")):
-        if (getattr(launch.flags, name) or requests) < requests:
-            raise UsageError(f"{requests:,} requests at once need {option(name)} of as many", option(name, requests))
+        if (given := getattr(launch.flags, name) or requests) < requests:
+            problem = f"{option(name, given)} is too small for {requests:,} requests at once"
+            raise UsageError(problem, option(name, requests))
         if getattr(launch, most) < requests:
             launch = launch.with_flags(**{name: requests})
     for flags in candidates():

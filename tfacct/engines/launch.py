@@ -115,7 +115,10 @@ def launch_of(engine: str, model: LoadedModel, given: Mapping[str, Any]) -> Laun
     tp, pp = flags.get("tp", 1), flags.get("pp", 1)
     tp = flags["tp"] = count if tp * pp == 1 else tp
     if count not in (1, tp * pp):
-        raise UsageError(f"{option('on')} {cut(on)} and {option('tp', tp)}, {option('pp', pp)}: {tp * pp} cards")
+        taken = f"{option('tp', tp)} and {option('pp', pp)} use {tp * pp:,} cards"
+        raise UsageError(
+            f"{taken}, not the {count:,} of {option('on', cut(on))}", option("on", f"{tp * pp}x{device.id}")
+        )
     if "gpu_memory_utilization" in flags:
         check_share("gpu_memory_utilization", flags["gpu_memory_utilization"])
     for name in (name for name in ("kv_cache_memory_bytes", "total_memory") if name in flags):

@@ -24,7 +24,7 @@ def unsupported(launch: Launch) -> Reasons:
     yield from of_plain_models(launch)
     flags, stored, name = launch.flags, launch.model.storage(launch.flags.dtype).name, "llama.cpp"
     if flags.tp > 1:
-        yield f"several cards are not supported for {name}", "one card"
+        yield f"several cards are not supported for {name}", "use one card"
     if launch.model.architecture.having(LatentAttention):
         yield f"compute buffers of latent attention are not supported for {name}", MEMORY
     if stored in units.DTYPES and stored not in (*launch.profile["weights"], *units.GGUF):

@@ -50,14 +50,14 @@ def unsupported(launch: Launch) -> Reasons:
     if launch.stored_dtype == "tf32":
         yield f"{engine} stores no weights in tf32", f"{option('dtype')} fp32"
     if launch.kv_dtype in WIDE and width(launch.kv_dtype).bits != width(launch.value_dtype).bits:
-        why = f"a {launch.kv_dtype} cache with {launch.value_dtype} activations is not supported"
+        why = f"a cache in {launch.kv_dtype} with {launch.value_dtype} activations is not supported"
         yield why, f"{option('kv_dtype')} fp8"
     if storage.by_block:
-        why = f"{engine} does not store {storage.name} weights as the file does"
-        yield why, f"{option('dtype')} fp8, or llama.cpp"
+        why = f"{engine} stores {storage.name} weights in another layout than the file"
+        yield why, f"{option('dtype')} fp8, or the engine llama.cpp"
     if shape.having(LatentAttention) and not launch.has_states and block_size(launch) is None:
-        why = f"the block size of MLA is not known for {newest} on this card"
-        yield why, f"{option('block_size', 64)}, or what the log says"
+        why = f"the block size of {engine} {newest} for MLA is not known on this card"
+        yield why, f"{option('block_size', 64)}, or the size in the log"
     if not shape.attentions:
         yield "the blocks of a pure state-space model are not supported", MEMORY
     if launch.quantized_experts and not launch.pool_given:

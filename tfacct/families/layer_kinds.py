@@ -35,7 +35,7 @@ def layer_kinds(
 ) -> list[str]:
     """The kind of each layer, by the config's layer_types, or by `default` without it. Raises ConfigError."""
     kinds = given if given is not None else [default(number) for number in range(layers)]
-    check_length("layer_types", kinds, layers, "layer_types=null gives the family's own pattern")
+    check_length("layer_types", kinds, layers, f"{setting('layer_types')} gives the family's own pattern")
     for number, kind in enumerate(kinds):
         if kind not in known:
             raise ConfigError(f"layer_types[{number}] = {kind!r} is not supported: use {' or '.join(known)}")
@@ -57,7 +57,8 @@ def rope_layers(given: list[int] | None, layers: int, interval: int) -> list[boo
     layer has none. Raises ConfigError."""
     if given is None:
         return [(number + 1) % interval != 0 for number in range(layers)]
-    check_length("no_rope_layers", given, layers, "no_rope_layers=null gives the family's own pattern", longer=True)
+    hint = f"{setting('no_rope_layers')} gives the family's own pattern"
+    check_length("no_rope_layers", given, layers, hint, longer=True)
     return [bool(flag) for flag in given[:layers]]
 
 
@@ -122,5 +123,5 @@ def sparse_layers(given: list[str] | None, layers: int) -> list[bool]:
     all others have experts. Raises ConfigError."""
     if given is None:
         return [number > 0 for number in range(layers)]
-    check_length("mlp_layer_types", given, layers, "mlp_layer_types=null gives the family's own pattern")
+    check_length("mlp_layer_types", given, layers, f"{setting('mlp_layer_types')} gives the family's own pattern")
     return [kind == "sparse" for kind in given]

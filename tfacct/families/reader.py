@@ -243,9 +243,9 @@ def _task_head(
         return body, others
     there = [family.task_heads.get(ending) for ending in endings]
     if there[0] is None or any(other != there[0] for other in there):
-        known = f"known: {', '.join(class_names(family))}"
+        known = f"supported: {', '.join(class_names(family))}"
         raise ConfigError(
             f"{given}: the head of {'this class' if len(there) == 1 else 'these classes'} is not supported",
-            f"{known}; with the head of {family.class_prefixes[0]}{first}: {plain}" if plain else known,
+            f"{known}; {plain} counts {family.class_prefixes[0]}{first}" if plain else known,
         )
     return there[0], []

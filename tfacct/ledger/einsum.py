@@ -178,11 +178,11 @@ def shared(tokens: Size, parts: Size, front: Size = 0) -> Size:
     if hasattr(tokens, "free_symbols") or hasattr(parts, "free_symbols"):
         return divided(tokens, parts)
     if not same(tokens % parts, tokens * 0):
-        less = f", less {front:,}," if not same(front, 0) else ""
-        are = "position is no" if same(tokens + front, 1) else f"positions{less} are no"
-        problem = f"{tokens + front:,} {are}" if isinstance(tokens, int) else "numbers of positions must be a"
+        less = f" minus {front:,}" if not same(front, 0) else ""
+        given = f"a context of {tokens + front:,}" if isinstance(tokens, int) else "a context here"
         more = f"use {option('ctx', rounded_up(tokens, parts) * parts + front)}" if isinstance(tokens, int) else None
-        raise UsageError(f"{problem} multiple of {parts:,}, because positions are merged in groups of {parts:,}", more)
+        problem = f"{given}{less} is not a multiple of {parts:,}: positions are merged in groups of {parts:,}"
+        raise UsageError(problem, more)
     return divided(tokens, parts)
 
 

@@ -171,10 +171,10 @@ def cached_bytes(line: State, axes: Axes, cache: Width) -> Size:
         return how.bytes(size(axes, names))
     *vectors, last = names
     if not _divides(how.block, axes[last]):
-        what = f"{paths.short(paths.starred(line.path))} has vectors of {axes[last]:,}"
+        what = f"{paths.short(paths.starred(line.path))} are {axes[last]:,} wide"
         raise UsageError(
-            f"a cache in {how.name} needs vectors that are a multiple of {how.block}, but {what}",
-            "llama.cpp does not support it either; use bf16 or fp8",
+            f"a cache in {how.name} needs vectors whose width is a multiple of {how.block}, but those of {what}",
+            "use bf16 or fp8; llama.cpp has the same limit",
         )
     return size(axes, tuple(vectors)) * (how.bytes(axes[last]) + how.scale)
 

@@ -153,7 +153,7 @@ class MemoryLimit:
             each = units.budget(self.memory).replace(" ", "") if self.device is None else self.device.id
             raise UsageError(
                 f"{option('on', f'{self.count}x{each}')} has {self.count:,} devices for a layout of {ranks:,} ranks",
-                f"{option('on', f'{ranks}x{each}')}, or {option('on', each)} to use the memory of one",
+                f"{option('on', f'{ranks}x{each}')}, or {option('on', each)} for the memory of one rank",
             )
         return self
 

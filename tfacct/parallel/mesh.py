@@ -281,7 +281,9 @@ def _checked_replicas(mesh: Mesh) -> Mesh:
         if mesh.fsdp > 1:
             sharded = f"{zero} does not work with {option('fsdp', mesh.fsdp)}, which already shards gradients"
             raise UsageError(sharded, f"{option('dp', mesh.fsdp)} {zero}" if mesh.dp == 1 else f"leave {zero} out")
-        raise UsageError(f"{zero} needs {option('dp')}, because it shards over the dp ranks", option("dp", 8))
+        raise UsageError(
+            f"{zero} needs {option('dp')}, because it shards over the dp ranks", f"for example {option('dp', 8)}"
+        )
     if mesh.ep > mesh.tp and mesh.fsdp == mesh.dp == mesh.sequence_shards == 1 and mesh.ep % mesh.tp == 0:
         mesh = replace(mesh, dp=mesh.ep // mesh.tp)  # everything else is whole on each rank, as in serving
     return replace(mesh, fsdp=mesh.dp, dp=1, zero=0) if mesh.zero == 3 else mesh
@@ -296,9 +298,10 @@ def check_experts(mesh: Mesh) -> None:
         also = f"{option('tp')} and {option(batches)}"
         if mesh.sequence_shards > 1:
             also = f"{option('tp')}, {option(batches)} and {option('cp' if mesh.cp > 1 else 'ulysses')}"
+        whole = " into whole tp groups" if mesh.tp > 1 else ""
         raise UsageError(
-            f"{option('ep', mesh.ep)} shards experts over the {also} ranks, in whole batch groups",
-            f"possible sizes: {', '.join(map(str, sizes))}" if sizes else f"also give {option(batches, mesh.ep)}",
+            f"{option('ep', mesh.ep)} does not divide the {also} ranks ({mesh.tp * groups:,}){whole}",
+            f"supported sizes: {', '.join(map(str, sizes))}" if sizes else f"also give {option(batches, mesh.ep)}",
         )
     if mesh.imbalance != 1 and mesh.ep == 1:
         given = option("imbalance", f"{float(mesh.imbalance):g}")

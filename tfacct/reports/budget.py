@@ -207,12 +207,12 @@ def _check(
         raise UsageError("a budget needs FLOPs, or a MODEL", "for example `tfacct budget 1e21`")
     if model is not None and model.source is not None:
         raise ConfigError(f"{model.name}: budgets for models with an encoder are not supported", "name a decoder")
-    for name, value in (("flops", flops), ("tokens_per_parameter", tokens_per_parameter)):
-        if value is not None:
-            check_positive(name, value)
     if flops is not None and flops < LEAST:
         hint = "for example 1e21: FLOPs = 6 × parameters × tokens; or name a MODEL and its tokens"
         raise UsageError(f"{_power(flops)} FLOPs are too few to train a model", hint)
+    for name, value in (("flops", flops), ("tokens_per_parameter", tokens_per_parameter)):
+        if value is not None:
+            check_positive(name, value)
     if tokens is not None:
         check_size(option("tokens"), tokens, most=10**18)
     if tokens is not None and (flops is not None or tokens_per_parameter is not None):

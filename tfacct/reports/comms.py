@@ -126,7 +126,7 @@ def comms(
     check_step(mesh)
     ends = checked_ends(mesh, train, after, reduce_dtype)
     if not train and mesh.ranks == mesh.dp and mesh.ep == 1:
-        raise UsageError(f"{option('dp', mesh.dp)} sends gradients alone", f"{option('train', True)} counts them")
+        raise UsageError(f"{option('dp', mesh.dp)} sends only gradients", f"{option('train', True)} counts them")
     name = units.dtype_name(dtype or DEFAULT_DTYPE)
     if name not in DTYPES:
         raise UsageError(f"communication is in {listed(DTYPES)}, not {name}")

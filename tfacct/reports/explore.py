@@ -115,7 +115,7 @@ def _start(request: Request, terms: Counting) -> dict[str, Any]:
     """The first state of the knobs. Whole numbers are texts: a script reads them without rounding."""
     if terms.dtype is not None and units.dtype_name(terms.dtype) in units.GGUF:
         name = units.dtype_name(terms.dtype)
-        counted = f"memory and flops {option('bytes')} count it"
+        counted = f"`tfacct memory` and `tfacct flops {option('traffic', True)}` count it"
         raise UsageError(f"a page does not support {name}, which is chosen tensor by tensor", counted)
     chunk = request.tokens is not None and request.tokens != 1
     step = "decode" if request.decode or request.tokens == 1 else "chunk" if chunk else None

@@ -308,7 +308,8 @@ def _uncounted(
     if layout is not None:
         why = found.main_reason or "the search does not include such layouts"
         even = rounded_up(work.batch, ranks := layout.batch_shards) * ranks
-        instead = None if work.batch == even else f"give a multiple: {option('batch', even)}"
+        uneven = found.main_reason is not None and work.batch != even
+        instead = f"give a multiple: {option('batch', even)}" if uneven else None
         return UsageError(f"{model.name}: {label(layout)} on {_devices(gpus)}: {why}", instead)
     reason, instead = None if recipe is None else refusal(model, recipe), ""
     if reason is None and gpus > 1 and (part := unsupported_part(model.architecture)):

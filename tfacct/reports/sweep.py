@@ -199,7 +199,7 @@ def checked(grid: Grid) -> Grid:
             raise UsageError(f"{name} is an option of sweep, so a field of that name cannot be swept with it")
     zipped = grid.zipped or {}
     if twice := [name for name in zipped if name in (grid.fields or {})]:
-        raise UsageError(f"{twice[0]} is given twice, with {option('zip')} and alone: give it once")
+        raise UsageError(f"{twice[0]} is given twice, with {option('zip')} and {option('fields')}: give it once")
     if len(set(map(len, zipped.values()))) > 1:
         counts = ", ".join(f"{name} {len(values):,}" for name, values in zipped.items())
         raise UsageError(f"{option('zip')} needs the same number of values for each field, not {counts}")

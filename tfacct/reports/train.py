@@ -347,7 +347,7 @@ def _check_on_devices(
     fitting = [one for one in counted if one[1].peak.total <= limit.usable]
     needs = " or ".join(words.format(_peak(memory)) for words, memory in fitting or counted)
     where = f"{units.binary(limit.usable)} at context {work.context:,}"
-    hint = f"use {needs}, within {where}" if fitting else f"{needs} is supported, but does not fit in {where}"
+    hint = f"{needs} fits in {where}" if fitting else f"{needs} is supported, but does not fit in {where}"
     raise UsageError(f"{model.name}: {found.reason}", hint)
 
 
@@ -1038,7 +1038,7 @@ def train_exact(
         raise UsageError(f"{option('by', by)} does not work with {option('exact', True)}", "its rows are modules")
     if recipe.mesh is not None:
         raise UsageError(
-            f"a class on the meta device cannot be sharded: {option('exact', True)} runs on one device",
+            f"{option('exact', True)} runs on one device: a class on the meta device cannot be sharded",
             f"leave the parallel layout out, or {option('exact')}",
         )
     work, formula, reason = selection.workload(model, request), None, None

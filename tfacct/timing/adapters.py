@@ -41,7 +41,7 @@ def with_adapters(one: Placement, lora: ServedLora) -> Placement:
     targets, model = lora_targets(lora.targets), one.model
     reason = unknown_targets(model, targets)
     if model.mla_mode is not None:
-        reason = "adapters on latent attention are not supported, which an engine runs absorbed"
+        reason = "adapters on latent attention are not supported, because engines run it absorbed"
     if reason is None and adapter_parameters(model, targets) is None:
         reason = "it is not known which weights have adapters"
     if reason is not None:

@@ -133,9 +133,9 @@ def _missed(load: Load, requests: int, ttft: float, largest: Placement, best: Se
     goal += "" if load.within is None else f" and each later token within {units.seconds(load.within)}"
     if best:
         needed, least = (layout.devices for layout in best)
-        arrivals = f", if all prompts arrive at once; {least:,} if they are spread out" if least < needed else ""
+        arrivals = f", or {least:,} if the prompts do not arrive at once" if least < needed else ""
         return UsageError(
-            f"{name}: {needed:,} × {device.name} are the fewest for {goal}{arrivals}",
+            f"{name}: too few devices for {goal}: the fewest are {needed:,} × {device.name}{arrivals}",
             option("on", f"{needed}x{device.id}"),
         )
     alone = loaded(largest, load, 1)

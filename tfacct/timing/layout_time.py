@@ -108,11 +108,11 @@ def times_of(
     if they are needed."""
     if device is None:
         raise UsageError(
-            f"{option('by', 'time')} needs a device: {option('on')} names only bytes", option("on", "64xh100")
+            f"{option('by', 'time')} needs a device, but {option('on')} gives only memory", option("on", "64xh100")
         )
     try:
         if device.calibration is not None:
-            raise UsageError(f"{device.id} was swept with the reference model: no layout of it has an estimate")
+            raise UsageError(f"{device.id} was calibrated with the reference model, which has no parallel layout")
         if recipe is not None:
             return training_times(model, work, device, count, recipe), ""
         return serving_times(model, work, device, dtype, kv_dtype), ""

@@ -71,7 +71,8 @@ class Load:
                 option("new", 256),
             )
         if self.drafts is not None and self.drafts.tokens >= self.new:
-            raise UsageError(f"{option('draft_tokens', self.drafts.tokens)} needs more new tokens than {self.new:,}")
+            draft = option("draft_tokens", self.drafts.tokens)
+            raise UsageError(f"{draft} needs more than {self.drafts.tokens:,} new tokens, not {self.new:,}")
 
     def check_runs(self, model: LoadedModel) -> None:
         """Raises TfacctError for a model that generates no tokens, or has no positions for those of a request."""
@@ -169,7 +170,8 @@ def requests_tried(load: Load, fitting: int, inside: int = 0) -> list[int]:
     if load.requests is not None:
         if max(load.requests) > fitting:
             raise UsageError(
-                f"{option('requests', max(load.requests))}: the KV cache of at most {fitting:,} requests fits",
+                f"{option('requests', max(load.requests))} does not fit: there is memory for the KV cache of"
+                f" {fitting:,} requests",
                 "ask for no more than that",
             )
         return list(dict.fromkeys(load.requests))

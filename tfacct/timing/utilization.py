@@ -66,8 +66,7 @@ def peak_of(device: Device, dtype: str | None = None) -> tuple[str, int]:
     for one that it has no units for."""
     name = units.dtype_name(dtype or "bf16")
     if name not in device.peak:
-        has = " or ".join(option("dtype", other) for other in device.peak)
-        raise UsageError(f"{device.id} has no {name} units", f"try {has}")
+        raise UsageError(f"{device.id} has no {name} units", f"choose {option('dtype')} from {', '.join(device.peak)}")
     return name, device.peak[name]
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from tfacct.architecture.parts import Patches
-from tfacct.base.spelling import option
+from tfacct.base.spelling import option, spelled
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.training.measured import ANY_FAMILY, NOTHING, Measured, measured_version, plain_group, row_of
@@ -171,4 +171,5 @@ def decides(found: Bound | None, peak: int, budget: int) -> bool:
 
 def exact_advice(*, slow: bool) -> str:
     """The hint if the formula does not support a step. `slow`: the class runs for about a minute."""
-    return f"{option('exact', True)} runs the transformers class itself{'' if slow else ' (about 2 s)'}"
+    exact = spelled("train --exact", "train(exact=True)")
+    return f"{exact} runs the transformers class itself{'' if slow else ' (about 2 s)'}"

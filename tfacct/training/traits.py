@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 from tfacct.base.errors import UsageError
+from tfacct.base.pydantic_messages import format_value
 from tfacct.loading.model import LoadedModel
 
 CLASSIFIER, EMBEDDING = "classifier", "embedding"
@@ -198,5 +199,5 @@ def dropouts_of(model: LoadedModel) -> frozenset[str]:
     for place, share in found.items():
         if not isinstance(share, (int, float)) or isinstance(share, bool) or not 0 <= share < 1:
             field = model.config.dropouts[place][0]
-            raise UsageError(f"{model.name}: {field} must be between 0 and 1, not {share!r}")
+            raise UsageError(f"{model.name}: {field} must be between 0 and 1, not {format_value(share)}")
     return frozenset(place for place, share in found.items() if share)

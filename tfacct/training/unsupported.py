@@ -75,7 +75,7 @@ LAYOUTS = (
     ),
     together("encoder lora other_axes", "LoRA on an encoder in a parallel layout", "leave {lora} or the layout out"),
     together("parallel_sublayers lora", "LoRA on parallel sublayers in a parallel layout", "leave {lora} out"),
-    together("parallel_sublayers computes", "parallel sublayers in this layout", "use {fsdp}"),
+    together("parallel_sublayers computes", "a model with parallel sublayers in this layout", "use {fsdp}"),
     together("ep expert_bias", "{ep} with expert biases", "leave {ep} out"),
     together("odd_attention lora", "LoRA on attention with ALiBi, sinks or gates in a layout", "leave {lora} out"),
     together("odd_attention computes", "attention with ALiBi, sinks or gates in this layout", "use {fsdp}"),
@@ -134,7 +134,7 @@ STEPS = (
     Unsupported("fp16 encoder_decoder", "its class clamps layer outputs in fp16, which has not been measured"),
     Unsupported("fp16 experts", "a training step with experts has been measured in bf16 and fp32 only"),
     Unsupported("quantized lora not_nf4", "adapters on quantized weights have been measured in nf4 only"),
-    Unsupported("sdpa odd_heads", "sdpa has not been measured with heads of {of[odd_heads]}"),
+    Unsupported("sdpa odd_heads", "sdpa has not been measured with {of[odd_heads]}"),
     Unsupported(
         "sdpa fp32 grouped_heads",
         "grouped-query attention in fp32 with sdpa is not covered: torch uses its math kernel, which saves all"
@@ -299,7 +299,7 @@ def _odd_heads(model: LoadedModel, recipe: Recipe) -> str | None:
         heads = next((one for one in widths if one % STEP or (one > WIDEST and not latent)), None)
         if heads is None:
             continue
-        measured = f"{heads}; only multiples of {STEP} up to {WIDEST} have"
+        measured = f"a head size of {heads}, only with multiples of {STEP} up to {WIDEST}"
         if recipe.in_fp32 or latent:  # the flash kernel does not run at all
             return measured
         if heads > WIDEST:
@@ -369,7 +369,7 @@ FEATURES: Mapping[str, tuple[str, Test]] = {
     "bidirectional_decoder": ("is_causal = false", _config(bidirectional_decoder)),
     "partial_patches": ("a size that is not a multiple of the patch", _config(_partial_patches)),
     "quantized": ("quantized weights, not in FP8", _config(_quantized)),
-    "odd_heads": ("sizes that torch's kernels pad", _odd_heads),
+    "odd_heads": ("a head size that torch's kernels pad", _odd_heads),
     "no_packing": ("not a decoder with attention in every layer", _shape(_no_packing)),
     "not_linear": ("target modules that are not linear layers", _lora(not_linear)),
     "unknown_targets": ("target modules whose adapted layers are not known", _lora(unknown_targets)),
