@@ -61,7 +61,7 @@ def test_sglang_starts_with_fewer_tokens_than_the_longest_request() -> None:
     quantized = load("deepseek-v3").engine(engine="sglang", on="8xh200")
     assert [start.terms[2]["kind"], quantized.terms[2]["kind"]] == ["derived", "estimate"]
     assert start.starts and 0 < start.kv_cache_tokens < start.max_model_len == 131_072
-    assert f", {start.kv_cache_tokens / 131_072:.2f} requests of 131,072" in start.answer
+    assert f", or {start.kv_cache_tokens / 131_072:.2f} requests of 131,072 tokens" in start.answer
     start = load("llama-3.1-70b").engine(engine="sglang", on="h100")
     assert not start.starts and start.pool_bytes is None
     assert start.answer.startswith("Does not start: no memory is left for the cache") and start.launch is None

@@ -60,7 +60,7 @@ def test_the_error_is_that_of_the_benchmark_and_of_launches_like_its_starts_alon
     start = load("llama-3.1-8b").engine(**LLAMA)
     measured = {"starts": 45, "versions": "0.15–0.19", "median": 0.0001, "p90": 0.00124, "worst": 0.00884}
     assert start.interval == {"low": 475_410, "high": 476_590, **measured}
-    assert "(on 45 starts of vLLM 0.15–0.19, 90% were within 0.12%, the worst 0.9% off)" in start.answer
+    assert "(for vLLM 0.15–0.19, 90% of 45 estimates were within 0.12% of the log, the worst 0.9% off)" in start.answer
     for dtype in ("nf4", "int8", "fp32"):
         other = load("llama-3.1-8b").engine(**LLAMA, dtype=dtype)
         assert other.interval is None and "(error not measured)" in other.answer
@@ -69,7 +69,10 @@ def test_the_error_is_that_of_the_benchmark_and_of_launches_like_its_starts_alon
     assert load("llama-3.1-8b").engine(**LLAMA, dtype="fp8").interval is not None
     older = load("llama-3.1-8b").engine(**LLAMA | {"engine_version": "0.13"})
     assert older.interval is None
-    assert "(error not measured for 0.12–0.13; on 45 starts of vLLM 0.15–0.19, 90% were within 0.12%)" in older.answer
+    assert (
+        "(error not measured for 0.12–0.13; for vLLM 0.15–0.19, 90% of 45 estimates were within 0.12% of the log)"
+        in older.answer
+    )
     for version in ("0.19", "0.33"):  # no start on an L4 is measured
         l4 = load("llama-3.1-8b").engine(engine="vllm", on="l4", max_model_len="max", engine_version=version)
         assert "(error not measured on this card)" in l4.answer
@@ -282,7 +285,7 @@ def test_a_pool_that_is_given_has_exact_tokens() -> None:
     known = load("llama-3.1-8b").engine(on="h100", engine_version="0.19")
     assert start.weights_bytes == known.weights_bytes
     assert "will say: GPU KV" in " ".join(start.notes) and "will say, approximately: GPU KV" in " ".join(known.notes)
-    assert "Starts at vLLM's default utilization, 0.9: " in known.answer
+    assert "at vLLM's default utilization of 0.9 (" in known.answer
     experts = load("gpt-oss-20b").engine(on="h100", kv_cache_memory_bytes="20GiB")
     assert [(term["what"], term["kind"]) for term in experts.terms] == [("requested", "exact"), ("weights", "estimate")]
 
@@ -461,7 +464,8 @@ def test_tokens_that_a_flag_frees_are_whole_blocks_and_the_log_rounds_a_float_do
     assert other.kv_cache_tokens == 43_072 and other.log_lines[0] == "GPU KV cache size: 43,071 tokens"
     assert load("llama-3.1-8b").engine(**given, max_model_len="max", max_num_seqs=136).max_model_len == 43_072
     whole = load("qwen3-8b").engine(on="h100", max_model_len="max").answer
-    assert whole.startswith("At most max_model_len=40960 at vLLM's default utilization, 0.92 (the model's context)")
+    assert whole.startswith("At most max_model_len=40960 (the model's context): ≈ ")
+    assert "tokens of KV cache, at vLLM's default utilization of 0.92 (" in whole
 
 
 def test_the_reason_of_activations_has_their_figure() -> None:

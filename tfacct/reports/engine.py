@@ -21,7 +21,7 @@ from tfacct.output.keys import Keys, values_of
 from tfacct.output.report import Amount, Column, NoteRow, Row, Table, notes
 from tfacct.reports import build
 
-CONVENTION = "bytes of one card, of the rank whose pool is the smallest, at the end of the engine's start-up"
+CONVENTION = "bytes of the card with the smallest pool, at the end of the engine's start-up"
 
 
 CAUSES = {
@@ -133,14 +133,15 @@ def _started(launch: Launch, given: Mapping[str, Any]) -> tuple[Start, str]:
         return start, f"Starts: a cache of {start.tokens:,} tokens fits, ≈ {start.free / GIB:.1f} GiB stay free."
     flags = sorted(launch.flags._asdict().items() - before._asdict().items())
     where = f" with {' '.join(option(*flag) for flag in flags)} (for {requests:,} requests at once)" if flags else ""
+    at = ""
     if searched and start.near and launch.flags.gpu_memory_utilization is None:
-        where += f" at vLLM's default utilization, {launch.utilization:g}"
-    tokens = f"{'≈ ' * start.near}{start.tokens:,} tokens of KV cache"
+        at = f", at vLLM's default utilization of {launch.utilization:g}"
+    tokens, error = f"{'≈ ' * start.near}{start.tokens:,} tokens of KV cache", _error(start)
     if longest:
         what = "the model's context" if launch.length >= launch.model.context else "what fits"
-        return start, f"At most {option('max_model_len', launch.length)}{where} ({what}): {tokens} ({_error(start)})."
-    requests_at_once = f"{start.concurrency:,.2f} requests of {launch.length:,}"
-    return start, f"Starts{where}: {tokens}, {requests_at_once} ({_error(start)})."
+        return start, f"At most {option('max_model_len', launch.length)}{where} ({what}): {tokens}{at} ({error})."
+    requests_at_once = f"{start.concurrency:,.2f} requests of {launch.length:,} tokens"
+    return start, f"Starts{where}: {tokens}, or {requests_at_once}{at} ({error})."
 
 
 def _error(start: Start) -> str:
@@ -151,8 +152,8 @@ def _error(start: Start) -> str:
         return "tokens exact"
     if not errors or start.launch.device.id not in cards:
         return "error not measured on this card" if errors else "error not measured"
-    measured = f"on {errors['starts']} starts of {profile['name']} {errors['versions']},"
-    measured += f" 90% were within {100 * errors['p90']:.2f}%"
+    measured = f"for {profile['name']} {errors['versions']}, 90% of {errors['starts']} estimates"
+    measured += f" were within {100 * errors['p90']:.2f}% of the log"
     if start.interval:
         return f"{measured}, the worst {100 * errors['worst']:.1f}% off"
     return "error not measured" if profile["starts"] else f"error not measured for {profile['words']}; {measured}"
