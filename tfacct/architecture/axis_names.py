@@ -32,7 +32,7 @@ MARKS = {
     "experts": "exp",
     "dense": "den",
     "sparse": "spa",
-    "choosing": "cho",
+    "indexed": "ind",
     "following": "fol",
     "borrowing": "bor",
     "keeping": "own",

@@ -176,11 +176,11 @@ class Block:
         if routed or mlp is not None:
             found["mlp"] = "experts" if routed or mlp is None else mlp.kind
         if isinstance(attention, LatentAttention) and attention.indexer is not None:
-            found["keys"] = "choosing" if attention.indexes else "following"
+            found["keys"] = "indexed" if attention.indexes else "following"
         if isinstance(attention, LatentAttention) and attention.borrowed:
             found["cache"] = "borrowing"
         if isinstance(attention, Attention):
-            found["keys"] = "choosing" if attention.indexer else "borrowing" if attention.borrowed else "keeping"
+            found["keys"] = "indexed" if attention.indexer else "borrowing" if attention.borrowed else "keeping"
         if attention is not None and attention.compression is not None:
             found["tokens"] = attention.compression.label
         if attention is not None:

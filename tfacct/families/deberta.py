@@ -28,6 +28,7 @@ class Distances(Part):
     of_text: bool = False
 
     name: ClassVar[str] = "rel_embed"
+    label: ClassVar[str] = "relative distances"
     listed_after: ClassVar[tuple[str, int]] = (RelativeBias.name, 0)
     axis_names: ClassVar[dict[str, str]] = {"buckets": "Rp", "hidden": "D"}
     legend: ClassVar[dict[str, str]] = {"Rp": DISTANCES, "D": "hidden size"}

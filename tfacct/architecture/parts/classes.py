@@ -63,6 +63,7 @@ class TokenPooler(Part):
     then: Size | None = None
 
     name: ClassVar[str] = "pooler"
+    label: ClassVar[str] = "a token pooler"
     axis_names: ClassVar[dict[str, str]] = {"hidden": "D", "width": "Dv", "then": "Dvf"}
     legend: ClassVar[dict[str, str]] = {
         "D": "hidden size",

@@ -71,6 +71,7 @@ class Averaged(Part):
     by_rows: ClassVar[bool] = True
     """True: counts are per merged row, which has an axis in formulas."""
     name: ClassVar[str] = "merger"
+    label: ClassVar[str] = "averaged positions"
     axis_names: ClassVar[dict[str, str]] = {"hidden": "D", "patches": MERGE, "out": "Dq"}
     legend: ClassVar[dict[str, str]] = {
         **{axis: Merger.legend[axis] for axis in ("D", MERGE, "Dq")},

@@ -19,7 +19,7 @@ JOINED = {
     "Ra": "rank of the adapters on shared weights",
 }
 BOTH = {"Dj": "2 · D"}
-ALONE = {"U": "1: a single row, such as a class token or the gate of a shared expert"}
+ALONE = {"U": "a single row, such as a class token or the gate of a shared expert"}
 
 
 @record(kw_only=True)

@@ -25,7 +25,7 @@ class LayoutEmbedding(Part):
     ADDED: ClassVar[tuple[str, ...]] = ("left", "upper", "right", "lower", "height", "width")
 
     name: ClassVar[str] = "box_embed"
-    label: ClassVar[str] = "boxes"
+    label: ClassVar[str] = "box embeddings"
     listed_after: ClassVar[tuple[str, int]] = (Segments.name, 1)
     axis_names: ClassVar[dict[str, str]] = {"rows": "Vb", "hidden": "D"}
     legend: ClassVar[dict[str, str]] = {"Vb": "places across a page", "D": Segments.legend["D"]}
@@ -43,7 +43,7 @@ class UnusedPooler(Part):
     hidden: Size
 
     name: ClassVar[str] = "idle"
-    label: ClassVar[str] = "idle"
+    label: ClassVar[str] = "an unused pooler"
     listed_after: ClassVar[tuple[str, int]] = (Classes.name, 1)
     axis_names: ClassVar[dict[str, str]] = {"hidden": "D"}
     legend: ClassVar[dict[str, str]] = {"D": "hidden size", "Dp": Pooler.legend["Dp"]}

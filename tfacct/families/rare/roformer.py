@@ -22,7 +22,7 @@ class SinusoidTable(Part):
     head_dim: Size
 
     name: ClassVar[str] = "turns"
-    label: ClassVar[str] = "turns"
+    label: ClassVar[str] = "a stored rotary embedding"
     listed_after: ClassVar[tuple[str, int]] = (Segments.name, 2)
     axis_names: ClassVar[dict[str, str]] = {"rows": "P", "head_dim": "H"}
     legend: ClassVar[dict[str, str]] = {"P": "rows of the position embedding", "H": "head size"}
