@@ -194,7 +194,7 @@ def test_near_the_limit_the_hint_is_to_ask_the_class(
     asked = ("train", "llama-3.2-1b", "--ctx", "512", "--attention", "eager", "--on")
     for share, near in ((-0.0009, True), (0.0009, True), (-0.0011, False), (0.0011, False)):
         out = " ".join(run(*asked, f"{round(peak * (1 + share))}B").out.split())
-        assert ("The result is within the error bound: check with --exact." in out) == near, share
+        assert ("The difference is within the error bound: check with --exact." in out) == near, share
     equal = " ".join(run("train", "llama-3.2-1b", "--ctx", "512", "--on", f"{peak}B").out.split())
     assert "check with --exact" not in equal
 

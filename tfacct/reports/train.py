@@ -398,7 +398,7 @@ def _answer(step: Step) -> str:
     if not decides(one.bound, int(one.peak.total), limit.usable):
         return words
     how = "" if one.recipe.mesh is not None else f": check with {option('exact', True)}"
-    return f"{words} The result is within the error bound{how}."
+    return f"{words} The difference is within the error bound{how}."
 
 
 def _peak(one: TrainingMemory, usable: int | None = None) -> str:
@@ -667,7 +667,8 @@ def _not_again(step: Step, change: Mapping[str, Any]) -> str:
     if change["set"] != {"recompute": "full"} or not plain or round(100 * (change["flops_ratio"] - 1)) >= 33:
         return ""
     names = _run_once(step)
-    return f" (not 33%: {' and '.join(names)} {'run' if names[1:] else 'runs'} only once)" if len(names) < 3 else ""
+    are = "are" if names[1:] else "is"
+    return f" (less than the usual 33%: {' and '.join(names)} {are} not recomputed)" if len(names) < 3 else ""
 
 
 def _run_once(step: Step) -> list[str]:
@@ -713,12 +714,12 @@ def _lora_saves_more(step: Step) -> str | None:
     full = step.with_recipe(lora=None, adapter_dtype=FP32, lora_dropout=0.0, weights_dtype=weights)
     if full is None or step.saved_bytes <= full.saved_bytes:
         return None
-    sizes = f"{units.binary(step.saved_bytes)} instead of {units.binary(int(full.saved_bytes))}"
+    why, sizes = "", f"{units.binary(step.saved_bytes)} instead of {units.binary(int(full.saved_bytes))}"
     narrow = step.with_recipe(adapter_dtype=recipe.dtype) if recipe.adapter_dtype != recipe.dtype else None
     if narrow is not None and not recipe.autocast:
-        copies = "; fp32 adapters copy their inputs to fp32"
-        sizes += f", {units.binary(narrow.saved_bytes)} with {option('adapter_dtype', recipe.dtype)}{copies}"
-    return f"LoRA saves more activations than full fine-tuning: {sizes}."
+        less = f"With {option('adapter_dtype', recipe.dtype)}: {units.binary(narrow.saved_bytes)}"
+        why = f", because fp32 adapters copy their inputs to fp32. {less}"
+    return f"LoRA saves more activations than full fine-tuning, {sizes}{why}."
 
 
 def _packed(step: Step) -> str:
@@ -736,8 +737,8 @@ def _precision(step: Step) -> str | None:
     """Which dtypes weights, gradients and optimizer state have; None if all are in fp32, as the title says."""
     recipe = step.recipe
     if recipe.weights_dtype == FP32:
-        copies = "gathered parameters" if recipe.shards_weights else "autocast copies are"
-        return f"Weights, gradients and optimizer state are in fp32; {copies} in {recipe.dtype}."
+        copies = "gathered parameters" if recipe.shards_weights else "autocast copies"
+        return f"Weights, gradients and optimizer state are in fp32, {copies} in {recipe.dtype}."
     if recipe.master_weights is not None:
         cast = "gradients are cast to fp32 for the update"
         gradients = "fp32 gradients are allocated during the whole step" if recipe.fp32_gradients else cast
@@ -791,7 +792,7 @@ def sent(step: Step, mesh: Mesh) -> str:
     from tfacct.training.layouts import sent_bytes
 
     whose = "The busiest rank sends" if mesh.pp > 1 else "Each rank sends"
-    again = "; what recomputed layers send again is not included" if step.recipe.has_uncounted_sends else ""
+    again = "; bytes that recomputed layers send again are not included" if step.recipe.has_uncounted_sends else ""
     size, other, over = sum(step.sent_over.values()), "", step.sent_over
     if mesh.tp > 1 and not mesh.sp and step.recipe.lora is None:
         plan = replace(step.recipe, mesh=replace(mesh, plan="megatron"))
@@ -812,14 +813,18 @@ def buckets(step: Step) -> str | None:
         if counted < LEAST_GAIN * int(peak.total):
             return None
         of_ddp = f"{units.binary(counted)} of DDP's gradient buckets"
-        return f"The peak includes {of_ddp}; {option('zero', 1)} counts none, but torch's ZeRO has them too."
+        return f"The peak includes {of_ddp}. {option('zero', 1)} counts none, although torch's ZeRO has them too."
     ddp = step.with_recipe(mesh=replace(mesh, zero=0))
     size = "" if ddp is None else f" ({units.binary(int(ddp.step.buckets))} under torch's DDP, less under DeepSpeed)"
     return f"Gradient buckets are not counted{size}."
 
 
 def _experts(step: Step, mesh: Mesh) -> str:
-    even = "routing is even" if mesh.imbalance == 1 else f"it receives {mesh.imbalance:g} × the mean"
+    even = (
+        "routing is assumed even"
+        if mesh.imbalance == 1
+        else f"it receives {mesh.imbalance:g} × the mean number of tokens"
+    )
     return f"A rank has {ranks.expert_shares(step.memory.model, mesh.ep)}; {even}."
 
 
@@ -840,7 +845,8 @@ def _largest(step: Step) -> str | None:
     for label, largest, recipe in asked:
         most, roomy = found = [largest(one, size, recipe) for size in (limit.usable, limit.roomy)]
         if found != before:
-            words += label + ("any" if most == LONGEST else f"{most:,}")
+            counted = label + ("any" if most == LONGEST else f"{most:,}")
+            words += counted if words or most else "no batch fits at this context"
             words += f" ({roomy:,} {ROOM})" if roomy < most else ""
         before = found
     return f"Without any change, {words}." if step.does_not_fit else f"{words[0].upper()}{words[1:]}."
@@ -852,8 +858,7 @@ def _stage(step: Step, mesh: Mesh) -> str:
     idle = bubble(mesh, count)
     waits = "" if idle is None else f", bubble {units.percent(idle)} of the computing time"
     every, many = (f"{number:,} micro-batch{'' if number == 1 else 'es'}" for number in (count, stage.in_flight))
-    which = {0: "the first", mesh.pp - 1: "the last"}.get(stage.rank, f"number {stage.rank + 1:,}")
-    highest = f"{which} of {mesh.pp:,} pipeline ranks has the highest peak, with {many} in flight"
+    highest = f"pipeline rank {stage.rank + 1:,} of {mesh.pp:,} has the highest peak, with {many} in flight"
     return f"Pipeline: {mesh.schedule}, {every}{waits}; {highest}."
 
 
