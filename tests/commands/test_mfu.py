@@ -137,7 +137,7 @@ def test_report_of_a_run() -> None:
     assert report.answer == "43.9% MFU (full attention): 434 of 989 TFLOP/s on each device."
     meter = Meter("llama-3.1-8b", peak="8xh100-sxm", ctx="8k")
     palm = meter.step(tokens=60_000, seconds=1.0).mfu
-    assert f"; `Meter` in Python reports PaLM's, {palm:.1%}." in report.notes[0]
+    assert f" The Python class `Meter` uses PaLM's formula by default: {palm:.1%}." in report.notes[0]
     by_step = reported(step_time=64 * 8_192 / 60_000, batch=64)
     assert by_step.models[0]["mfu"] == pytest.approx(facts["mfu"], rel=1e-12)
     assert by_step.title.endswith("context 8,192, batch 64 on all devices") and report.title.endswith("8,192")
@@ -186,7 +186,7 @@ def test_a_run_that_is_faster_than_matmuls_asks_what_was_given() -> None:
     75% at 14,400."""
     for speed, asks in ((14_400, False), (15_400, True)):
         sizes = {"tokens_per_second": 8 * speed}, {"step_time": 64 * 8_192 / (8 * speed), "batch": 64}
-        for size, words in zip(sizes, ("Is tokens_per_second the sum", "Is batch that of all devices"), strict=True):
+        for size, words in zip(sizes, ("that tokens_per_second is the sum", "that batch is for all"), strict=True):
             note = reported(**size).notes[0]
             assert (note.startswith("Implausible: even matmuls attain only about 77%") and words in note) == asks
 
@@ -233,7 +233,7 @@ def test_a_step_time_next_to_the_estimate(run: Run) -> None:
 
 def test_the_context_of_a_run_that_names_none() -> None:
     model = load("gpt2")
-    words = "Counted at context 1,024, the longest of the model; ctx sets that of the run."
+    words = "Counted at the model's longest context, 1,024. Give your run's context with ctx."
     assert words in model.mfu(on="a100", tokens_per_second=1000).notes
     assert words not in model.mfu(on="a100", ctx=1024, tokens_per_second=1000).notes
     image = load("vit-base-patch16-224").mfu(on="a100", tokens_per_second=1000)

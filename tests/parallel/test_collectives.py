@@ -221,7 +221,7 @@ def test_bytes_sent_by_a_ring() -> None:
     assert sent("llama-3.1-70b", sp=True, **asked) == plain + 2 * (2 * 80 + 1) * 8192 * 2 * 7 // 8
     one = tfacct.load("llama-3.1-8b").comms(tp=8)
     assert one.sent_bytes == 2 * 7 * 65 * 4096 * 2 // 8
-    assert one.answer == "A new token sends 910 KiB from each rank: 65 collectives."
+    assert one.answer == "For a new token, each rank sends 910 KiB in 65 collectives."
     ring, ends = LLAMA_8B * 63 // 64, 2 * (2 * 128_256 * 4096 + 4096) * 63 // 64
     assert sent("llama-3.1-8b", dp=64, train=True) == pytest.approx(2 * ring, rel=1e-6)
     assert [sent("llama-3.1-8b", dp=64, zero=zero, train=True) for zero in (1, 2, 3)] == [

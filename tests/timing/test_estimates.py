@@ -27,7 +27,7 @@ def test_an_estimate_never_looks_like_a_count(run: Run) -> None:
     out = words(ran.out)
     assert "Estimate: median error 6.1% on 611 runs (cross-validation)." in out
     assert "The 80% interval of the time per token, 0.77 to 1.22 × the estimate, covered 84% of these runs." in out
-    assert "385 runs on this device were fitted" in out
+    assert "385 of them on this device" in out
     assert out.count("≈") == 4 and out.count("80% interval") == 2 and "never below" in out
 
 
@@ -156,8 +156,8 @@ def test_throughput_within_a_time_is_that_of_these_requests(run: Run) -> None:
     out = words(run(*asked, "--within", "50ms").out)
     low, high = (line["value_seconds"] / end * line["tokens_per_second"] for end in line["interval_80_seconds"][::-1])
     rate = f"≈ {line['tokens_per_second']:,.0f} output tokens/s (80% interval {low:,.0f} … {high:,.0f})"
-    assert f"≈ {slow} requests within 50.0 ms per token: {rate}; 298 fit" in out
-    assert f"Within 50.0 ms: ≈ {slow} requests by the slow end of the range, ≈ {fast} by the fast end." in out
+    assert f"≈ {slow} requests within 50.0 ms per token: {rate}. Memory has room for 298 requests." in out
+    assert f"Requests within 50.0 ms: ≈ {slow} at the slow end of the range, ≈ {fast} at the fast end." in out
     assert "No request is within 1.00 ms per token; 298 requests fit at once:" in words(
         run(*asked, "--within", "1ms").out
     )
@@ -316,7 +316,7 @@ def test_the_longest_context_of_one_request_on_the_devices_in_use(run: Run) -> N
     assert longest == {count: large.memory(on=on[count]).fit["largest_context"] for count in (4, 2)}
     fewest, exact = large.fit(on="h100,h200"), large.fit(on="1xh100,1xh200", dtype="fp8", ctx="8k")
     assert fewest.answer == "It fits on 2 × h200-sxm, 4 × h100-sxm."
-    assert "; on='4xh100-sxm,4xh200-sxm' compares as many of each." in " ".join(str(fewest).split())
+    assert "; on='4xh100-sxm,4xh200-sxm' compares equal numbers." in " ".join(str(fewest).split())
     assert "longest context on these" in str(fewest) and "trained for 131,072 tokens" in str(fewest)
     # One byte of each of 70,553,706,496 weights, two of embedding, head and norms; 80 layers × 2 × 8 × 128 × 2 a token.
     weights = 70_553_706_496 + 2 * 128_256 * 8192 + (2 * 80 + 1) * 8192
@@ -536,7 +536,7 @@ def test_a_first_token_at_its_latest_is_that_of_the_json(requests: list[int]) ->
             assert high / low == pytest.approx(1.14 / 0.87)
         low, high = line["token_seconds"]
         assert high / low == pytest.approx(1.22 / 0.77)
-    assert "For the time per token, it is 0.77 to 1.22 ×." in report.notes[0]
+    assert "The 80% interval of the time per token is 0.77 to 1.22 × the estimate." in report.notes[0]
 
 
 def test_measured_runs_correct_the_estimate(tmp_path: Path) -> None:

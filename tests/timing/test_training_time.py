@@ -68,7 +68,7 @@ def test_notes_of_a_step() -> None:
     assert step.constant_utilization_seconds == pytest.approx(step.value_seconds * step.mfu / 0.463)
     assert step.estimate is True and step.interval_80_seconds[0] < step.value_seconds < step.interval_80_seconds[1]
     notes = " ".join(step.notes)
-    assert "78 steps on this device were fitted" in notes and "Baseline: a fixed" in notes
+    assert "78 steps on this device were fitted" in notes and "Baseline: every step runs at" in notes
     assert step.answer.startswith("≈")
 
 
@@ -183,7 +183,7 @@ def test_a_step_past_a_learned_position_embedding_has_no_seconds() -> None:
 def test_the_interval_of_newer_stacks_is_wide() -> None:
     step = tfacct.load("llama-3.1-8b").train_time(on="8xh100-sxm", ctx="4k")
     assert [end / step.value_seconds for end in step.interval_80_seconds] == pytest.approx([0.7, 1.45])
-    assert step.validation is None and "9.2% on Megatron-Bridge" in " ".join(step.notes)
+    assert step.validation is None and "9.2% with Megatron-Bridge" in " ".join(step.notes)
 
 
 def test_attention_of_other_models_than_mpt_is_faster_where_the_device_has_fp8_units() -> None:
@@ -384,7 +384,7 @@ def test_notes_of_a_step_in_a_layout() -> None:
     notes = " ".join(" ".join(other.notes).split())
     assert (
         other.validation is None
-        and "steps with TP and PP (Megatron-Bridge, 2024 to 2026), not used for the fit, the median error was 13.1%"
+        and "Median error 13.1% on 17 steps with TP and PP (Megatron-Bridge, 2024 to 2026), not used for the fit."
         in notes
     )
     assert "attention is fused" in notes

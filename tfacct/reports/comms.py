@@ -183,13 +183,13 @@ def sent_over(lines: Iterable[Collective]) -> dict[str, int]:
 def _answer(about: Comms) -> str:
     sent = about.sent
     parts = [f"{units.binary(size)} {over}" for over, size in sent_over(sent.lines).items()]
-    named = f"{', '.join(parts[:-1])} and {parts[-1]}, " if len(parts) > 1 else ""
+    named = f": {', '.join(parts[:-1])} and {parts[-1]}" if len(parts) > 1 else ""
     calls = sum(line.calls for line in sent.lines)
-    where = "each rank" if len(set(sent.sent_by_stage)) == 1 else f"a rank of stage {sent.stage:,}"
+    who = "each rank" if len(set(sent.sent_by_stage)) == 1 else f"a rank of stage {sent.stage:,}"
     token = sent.work.tokens == sent.work.batch == 1
-    what = "A step" if about.train else "A new token" if token else "A forward pass"
+    what = "In a step" if about.train else "For a new token" if token else "In a forward pass"
     many = f"{calls:,} collective{'' if calls == 1 else 's'}"
-    return f"{what} sends {units.binary(sent.sent)} from {where}: {named}{many}."
+    return f"{what}, {who} sends {units.binary(sent.sent)} in {many}{named}."
 
 
 def _alike(lines: Iterable[Collective]) -> list[list[Collective]]:
@@ -268,8 +268,8 @@ def _stages(about: Comms) -> list[str]:
     mesh, sent = about.mesh, about.sent
     if mesh.pp == 1:
         return []
-    most = "as much as any other" if len({*sent.sent_by_stage}) == 1 else "most"
-    shown = f"{stage_sizes(about.model.ledger, mesh)} Shown is a rank of stage {sent.stage:,}, which sends {most}."
+    most = "as much as any other" if len({*sent.sent_by_stage}) == 1 else "the most"
+    shown = f"{stage_sizes(about.model.ledger, mesh)} Shown: a rank of stage {sent.stage:,}, which sends {most}."
     return [shown, *([bubble_note(mesh, microbatches(mesh, sent.work.axes(), True))] if about.train else [])]
 
 
@@ -315,8 +315,8 @@ def tp_plan_note(lines: Iterable[Collective], mesh: Mesh) -> str:
         return ""
     apart = [what.rpartition(".")[2].removesuffix("_proj") for each in calls.values() if len(each) > 1 for what in each]
     return (
-        f"torch's plan reduces the input gradients of {', '.join(dict.fromkeys(apart))} one by one: {torch:,} times in"
-        f" all, Megatron-LM {megatron:,} ({option('tp_plan', 'megatron')})."
+        f"torch's plan reduces the input gradients of {', '.join(dict.fromkeys(apart))} one by one, with {torch:,}"
+        f" all-reduces. Megatron-LM needs {megatron:,} ({option('tp_plan', 'megatron')})."
     )
 
 
@@ -348,8 +348,8 @@ NOTES: tuple[NoteRow, ...] = (
         "ring",
         3,
         lambda _: True,
-        "bytes: the result on one rank. sent: as in a ring. An all-gather or reduce-scatter sends all shards but one,"
-        " an all-reduce twice as much, an all-to-all the shares of the other ranks.",
+        "bytes: the size of the result on one rank. sent: as in a ring. An all-gather or reduce-scatter sends all"
+        " shards but one, an all-reduce twice as much, an all-to-all the shares of the other ranks.",
     ),
 )
 

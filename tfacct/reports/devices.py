@@ -173,9 +173,10 @@ def _check(device: Device) -> str | None:
     if device.check is None:
         return None
     ratio = device.peak[device.check.dtype] / device.check.peak
-    circular = "a clock derived from the peak, so this is circular"
-    clock = circular if device.check.circular else "the manufacturer's clock"
-    return f"{device.check.dtype} peak: {ratio:.3f} times units · FLOPs per clock · clock, with {clock}"
+    clock, circular = "the manufacturer's clock", ""
+    if device.check.circular:
+        clock, circular = "clock", ", a circular check: the clock is derived from the peak"
+    return f"{device.check.dtype} peak ÷ (units × FLOPs per clock × {clock}) = {ratio:.3f}{circular}"
 
 
 # The calibration of a machine.

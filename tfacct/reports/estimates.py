@@ -134,10 +134,11 @@ def _evidence(one: Placement) -> str:
     error = None if one.scattered else one.error()
     if error is None:
         return ""
-    here, verb = error.on.get(one.device.id, 0), "measured" if error.kind in NEVER_FITTED else "fitted"
-    where = f"; {_on_device(here, 'run', verb)}" if here else ""
+    here = error.on.get(one.device.id, 0)
+    what = "was compared with" if error.kind in NEVER_FITTED else "is fitted to"
+    where = f", {here:,} of them on this device" if here else ""
     return (
-        f"Measured: the latency of whole requests{where}. Cross-validation:"
+        f"The estimate {what} the latency of whole requests{where}. Cross-validation:"
         " each cell (device × model × engine × format) is predicted with constants fitted to the others."
     )
 
@@ -152,8 +153,8 @@ class StepError(NamedTuple):
 
     def note(self, law: str = "", *, with_dtype: bool = True) -> str:
         """The error in words, of the estimates by one of several laws if it is named."""
-        dtype = f"Not measured in {self.unmeasured}. " if self.unmeasured and with_dtype else ""
-        return f"{f'Estimate under {law}.' if law else 'Estimate.'} {dtype}{self.sentence}"
+        dtype = f", not measured in {self.unmeasured}" if self.unmeasured and with_dtype else ""
+        return f"Estimate{f' under {law}' if law else ''}{dtype}. {self.sentence}"
 
 
 def step_error(
@@ -164,7 +165,7 @@ def step_error(
     if reason := unmeasured_step(device, link, newer):
         return StepError(None, _unknown(reason))
     alike = newer is None and measured_alike(model, device, megatron)
-    others = "other software differs more"
+    others = "Expect more with other software"
     unmeasured = "" if dtype == "fp8" or newer in (EXPERTS_BALANCED, SHARDED, IN_NVFP4) else dtype
     if newer is not None or (megatron and not alike):
         group = newer or LAYOUTS
@@ -173,8 +174,8 @@ def step_error(
         fitted = "from which one constant was chosen" if chosen else "not used for the fit"
         stack = "torchtitan" if group == SHARDED else "Megatron-Bridge"
         sentence = (
-            f"On {error.runs} steps {group} ({stack}, 2024 to 2026), {fitted}, the median error was"
-            f" {units.percent(error.median)}; {others}."
+            f"Median error {units.percent(error.median)} on {error.runs} steps {group} ({stack}, 2024 to 2026),"
+            f" {fitted}. {others}."
         )
         return StepError(error.median, sentence, unmeasured)
     kind: Class = "divided" if megatron else "training"
@@ -188,22 +189,19 @@ def step_error(
         )
         return StepError(error.median, sentence)
     if alike:
+        fitted = f"{here:,} steps on this device were" if here else "no step on this device was"
         sentence = (
             f"MPT under FSDP (llm-foundry, 2023): median error {units.percent(error.median)} on {error.runs:,} steps"
-            f" never fitted; {_on_device(here, 'step')}."
+            f" that were not fitted; {fitted} fitted."
         )
         return StepError(error.median, sentence)
-    stacks = " and ".join(f"{units.percent(one.median)} on {name}" for name, one in NEWER_STACKS.items())
-    sentence = f"On fp8 steps (2024 to 2026), the median error was {stacks}; {others}."
+    stacks = " and ".join(f"{units.percent(one.median)} with {name}" for name, one in NEWER_STACKS.items())
+    sentence = f"Median error on fp8 steps (2024 to 2026): {stacks}. {others}."
     return StepError(max(one.median for one in NEWER_STACKS.values()), sentence, unmeasured)
 
 
 def _unknown(reason: str) -> str:
     return f"{reason}, so its error is not known."
-
-
-def _on_device(here: int, what: str, verb: str = "fitted") -> str:
-    return f"{f'{here:,} {what}s' if here else f'no {what}'} on this device {'were' if here else 'was'} {verb}"
 
 
 def formats_note(one: Placement) -> str:

@@ -1042,7 +1042,7 @@ def _mha_of_latent(model: LoadedModel) -> list[str]:
         for _, part in model.architecture.having(LatentAttention)
     )
     return [
-        f"{heads:,} heads × ({nope + rope:,} key + {value:,} value) elements per token and layer, the latent"
+        f"{heads:,} heads × ({nope + rope:,} key + {value:,} value) elements per token and layer; the latent has"
         f" {rank:,} + {rope:,}"
         f"{f'; both include {indexer:,} for the indexer' if indexer else ''}"
         for heads, nope, rope, value, rank, indexer in latents
@@ -1286,7 +1286,7 @@ def _as_many(about: Fitting) -> str | None:
 
 
 FIT_NOTES = (
-    NoteRow("as_many", 1, _as_many, "The rows have different numbers of devices; {} compares as many of each."),
+    NoteRow("as_many", 1, _as_many, "The rows have different numbers of devices; {} compares equal numbers."),
     NoteRow("files", 1, lambda about: model_notes.files_notes([about.model], about.placed.requested_dtype)),
     NoteRow(
         "trained",
@@ -1298,7 +1298,7 @@ FIT_NOTES = (
         "unlinked",
         1,
         lambda about: listed([f"{one.device.id}: {one.unlinked:,}" for one in about.devices if one.unlinked], 3),
-        "No link: no link is known between as many devices as the model needs ({}).",
+        "No link: no known link joins as many devices as the model needs ({}).",
     ),
     NoteRow("unsupported", 1, _unsupported, "Not supported by the engine: {}."),
     NoteRow(
@@ -1317,7 +1317,7 @@ FIT_NOTES = (
         "rule",
         2,
         lambda about: f"what {about.engine} leaves at start" if about.engine else about.devices[0].memory.rule,
-        "Usable: {}. Number: as given, or the fewest that divide the query heads and fit weights and cache.",
+        "Usable: {}. Number: as given, or the smallest that divides the query heads and has room for the model.",
     ),
     NoteRow("cache_format", 2, lambda about: model_notes.cache_notes([about.model], about.placed.cache)),
     NoteRow(

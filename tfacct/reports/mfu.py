@@ -99,7 +99,7 @@ NOTES = (
         "context",
         1,
         lambda run: run.longest and {"context": run.point.work.context, "ctx": option("ctx")},
-        "Counted at context {context:,}, the longest of the model; {ctx} sets that of the run.",
+        "Counted at the model's longest context, {context:,}. Give your run's context with {ctx}.",
     ),
     NoteRow(
         "source",
@@ -111,7 +111,7 @@ NOTES = (
         "convention",
         2,
         lambda run: {"palm": _palm(run) if "palm" in run.per_token else ""},
-        "The answer counts full attention, as `tfacct flops` does{palm}. Recomputation is not counted.",
+        "The answer counts full attention, as `tfacct flops` does, and no recomputation.{palm}",
     ),
     NoteRow("not_counted", 2, lambda run: run.missing, "Not counted: {}."),
 )
@@ -201,7 +201,7 @@ def _per_token(point: Point) -> tuple[dict[Convention, float], list[str]]:
 
 def _palm(run: Run) -> str:
     share = utilization(run.per_token["palm"], run.each, run.peak)
-    return f"; `Meter` in Python reports PaLM's, {units.percent(share)}"
+    return f" The Python class `Meter` uses PaLM's formula by default: {units.percent(share)}."
 
 
 def _implausible(run: Run) -> str | None:
@@ -215,11 +215,11 @@ def _implausible(run: Run) -> str | None:
     )
     if device is None or run.dtype != "bf16" or visible <= matmul_share(device) or above_peak(full):
         return None
-    sure = f"Is {option('batch')} that of all devices, and the time that of a whole optimizer step"
+    sure = f"Check that {option('batch')} is for all devices, and the time for a whole optimizer step"
     if run.step_time is None:
-        sure = f"Is {option('tokens_per_second')} the sum over exactly these devices"
+        sure = f"Check that {option('tokens_per_second')} is the sum over exactly these devices"
     attained = units.percent(matmul_share(device), 0)
-    return f"Implausible: even matmuls attain only about {attained} of the peak in measured steps. {sure}?"
+    return f"Implausible: even matmuls attain only about {attained} of the peak in measured steps. {sure}."
 
 
 def _expected(run: Run) -> str | None:

@@ -254,7 +254,7 @@ def source_notes(models: Sequence[LoadedModel], work: Workload | None = None) ->
     return [
         f"The encoder runs once, over the whole source{padding}. Keys and values of cross-attention are cached."
         if read
-        else "The encoder and the keys and values of cross-attention ran before this step and cost nothing here."
+        else "The encoder and the keys and values of cross-attention ran before this step. They cost nothing here."
     ]
 
 
@@ -356,8 +356,9 @@ def overtaken_mlp(model: LoadedModel, context: int | None) -> list[str]:
     """The context from which attention, or the self-attention of a decoder, costs more than the MLPs."""
     if context is None:
         return []
-    costs = f"overtakes the MLP at {context:,} tokens" if context > 1 else "costs more than the MLP at every context"
-    return [f"With its projections, {_whose_attention(model)} {costs}."]
+    where = f"from {context:,} tokens on" if context > 1 else "at every context"
+    attention = f"{_whose_attention(model)} including its projections"
+    return [f"{attention[0].upper()}{attention[1:]} costs more than the MLP {where}."]
 
 
 def _whose_attention(model: LoadedModel) -> str:
@@ -578,7 +579,9 @@ def _compressed_keys(model: LoadedModel) -> tuple[str, ...]:
         keys = part.compression
         if keys is not None and keys.tokens is not None:
             selected = f", of which an indexer selects at most {keys.chosen:,}" if keys.chosen is not None else ""
-            found.append(f"{stack.count:,} of them also have compressed keys of {keys.tokens:,} tokens each{selected}")
+            found.append(
+                f"{stack.count:,} of these layers also have compressed keys of {keys.tokens:,} tokens each{selected}"
+            )
     return tuple(found)
 
 

@@ -413,12 +413,12 @@ def _answer(one: Plan) -> str:
         sentence += f"; pipeline bubble {units.percent(idle)} of the computing time"
     if many == 1:
         return f"One layout of {_devices(one.gpus)} fits: {sentence}.{_with_room(one)}"
+    fit, first, timed = f"{many:,} layouts fit", FIRST[one.by], len(one.timed)
     if one.by == "sent" and one.reason:
-        return f"{many:,} layouts fit, none with a time estimate. Least sent: {sentence}.{_with_room(one)}"
-    among = f"{many:,} layouts that fit"
-    if one.by == "time" and len(one.timed) < many:
-        among = f"the layouts with an estimate ({len(one.timed):,} of {many:,} that fit)"
-    return f"{FIRST[one.by]} of {among}: {sentence}.{_with_room(one)}"
+        fit += "; none has a time estimate"
+    if one.by == "time" and timed < many:
+        first = f"{f'Fastest of the {timed:,}' if timed > 1 else 'The only one'} with a time estimate"
+    return f"{fit}. {first}: {sentence}.{_with_room(one)}"
 
 
 def _worth(one: Plan, of: Candidate) -> str:
@@ -427,7 +427,7 @@ def _worth(one: Plan, of: Candidate) -> str:
     return value.get(one.by) or _takes(one, of)
 
 
-FIRST = {"time": "Fastest", "memory": "Least memory", "sent": "Least sent"}
+FIRST = {"time": "Fastest", "memory": "Least memory", "sent": "Least communication"}
 """The first layout in words, by what layouts are sorted by."""
 
 
@@ -559,11 +559,11 @@ def _tie(one: Plan) -> str | None:
     first, *others = (each[0] for law, each in one.laws.items() if law)
     seconds = sorted(of.estimate.seconds for of in (first, *others) if of.estimate is not None)
     times = units.time_range(seconds).replace(" … ", " and ")
-    shares = ", ".join(map(units.percent, errors))
+    shares = f"errors of the two estimates ({' and '.join(map(units.percent, errors))})"
     if errors and apart >= max(errors):
-        return f"{times} differ by {units.percent(apart)}, more than the errors ({shares})."
+        return f"{times} differ by {units.percent(apart)}, more than the {shares}."
     unknown = f"The errors of {times} are not known"
-    tie = f"A tie: {times} differ by {units.percent(apart)}, less than the errors ({shares})" if errors else unknown
+    tie = f"A tie: {times} differ by {units.percent(apart)}, less than the {shares}" if errors else unknown
     return f"{tie}. Measure both. Memory of {_layout_of(others[0])}: {_command(one, others[0])}"
 
 
@@ -624,7 +624,7 @@ NOTES: tuple[NoteRow, ...] = (
             and _some(one, lambda of: of.mesh.tp > 1 and of.mesh.plan == "torch")
             and {"option": option("tp_plan", "megatron")}
         ),
-        "tp follows torch's plan. Megatron-LM's ({option}) saves fewer activations with sp, and sends less without.",
+        "tp follows torch's plan. Megatron-LM's ({option}) saves fewer activations with sp, and sends less without sp.",
     ),
     NoteRow("no_time", 1, lambda one: one.reason, "No time estimate: {}."),
     NoteRow(
@@ -632,9 +632,12 @@ NOTES: tuple[NoteRow, ...] = (
         1,
         lambda one: (
             (many := len(one.found.skipped))
-            and {"many": f"{many:,} layout{' was' if many == 1 else 's were'}", "why": one.found.main_reason}
+            and {
+                "many": "1 layout was skipped" if many == 1 else f"{many:,} layouts were skipped, mostly",
+                "why": one.found.main_reason,
+            }
         ),
-        "{many} skipped, mostly because {why}.",
+        "{many} because {why}.",
     ),
     NoteRow("received", 1, _received),
     NoteRow("files", 1, lambda one: one.recipe is None and model_notes.files_notes([one.model], one.given["dtype"])),
@@ -646,7 +649,7 @@ NOTES: tuple[NoteRow, ...] = (
         "no_estimate",
         2,
         lambda one: one.timed and len(one.ranked) > len(one.timed) and {"many": len(one.ranked) - len(one.timed)},
-        "{many:,} fitting layouts have no time estimate; they come last, sorted by bytes sent.",
+        "{many:,} of the layouts have no time estimate. They come last, sorted by bytes sent.",
     ),
     NoteRow("time", 2, lambda one: one.timed and f"{_of_first(one, 'time')}: {_time_command(one, one.timed[0])}"),
     NoteRow("collectives", 2, _collectives),
@@ -655,8 +658,8 @@ NOTES: tuple[NoteRow, ...] = (
         "batch",
         3,
         lambda one: one.recipe is not None,
-        "micro-batch × number: sequences of the largest micro-batch that fits on a rank × micro-batches per optimizer"
-        " step. recompute: the least that fits, or more if the layout then comes first. sent: per optimizer step; DDP"
+        "micro-batch × number: sequences in the largest micro-batch that fits on a rank × micro-batches per optimizer"
+        " step. recompute: the least that fits, or more if that ranks the layout higher. sent: per optimizer step; DDP"
         " reduces gradients once per step, sharded layouts once per micro-batch.",
     ),
     NoteRow(
@@ -677,7 +680,7 @@ NOTES: tuple[NoteRow, ...] = (
         "idle",
         3,
         lambda one: (one.recipe is None or not one.timed) and _some(one, lambda of: of.mesh.pp > 1),
-        "The order does not include the pipeline bubble.",
+        "The order ignores the pipeline bubble.",
     ),
     NoteRow(
         "routing",

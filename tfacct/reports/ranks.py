@@ -120,7 +120,8 @@ def expert_shares(model: LoadedModel, ep: int) -> str:
 def receive_buffers(size: int, count: int) -> str:
     """Receive buffers of a pipeline stage in words, for `count` micro-batches."""
     each = units.binary(size // count)
-    return f"{units.binary(size)} of receive buffers: torch's pipeline has {each} for each of {count:,} micro-batches"
+    every = f"each of {count:,} micro-batches"
+    return f"{units.binary(size)} of receive buffers: torch's pipeline allocates {each} for {every}"
 
 
 def whole_experts_note(model: LoadedModel, mesh: Mesh) -> str | None:
@@ -131,8 +132,8 @@ def whole_experts_note(model: LoadedModel, mesh: Mesh) -> str | None:
     if mesh.fsdp == 1 or not counts or ranks <= min(counts):
         return None
     return (
-        f"FSDP shards whole experts: with {min(counts):,} on {ranks:,} ranks, a rank stores one and gathers {ranks:,},"
-        " padding included."
+        f"FSDP shards whole experts: with {min(counts):,} for {ranks:,} ranks, it pads to {ranks:,}, of which a rank"
+        " stores one and gathers all."
     )
 
 
@@ -318,7 +319,7 @@ def stage_sizes(ledger: Ledger, mesh: Mesh) -> str:
     sizes = f"{each:,} each" if not more else f"{each + 1:,} in the {first}, {each:,} in the others"
     many = f"{len(every):,} stages" + (f", {mesh.chunks:,} on a rank" if mesh.chunks > 1 else "")
     ends = "The first stage has the embeddings, the last one the output head."
-    return f"{many} of {layers:,} layers: {sizes}. {ends}"
+    return f"{layers:,} layers in {many}: {sizes}. {ends}"
 
 
 def bubble_note(mesh: Mesh, times: int) -> str:
@@ -328,5 +329,5 @@ def bubble_note(mesh: Mesh, times: int) -> str:
     ratio = bubble(mesh, times)
     value = f" = {ratio}" if ratio is not None else ""
     many = f"{times:,} micro-batch{'' if times == 1 else 'es'}"
-    sentence = f"{mesh.schedule}, {many}: the bubble is {BUBBLE[mesh.schedule]}{value} of a stage's compute time."
+    sentence = f"{mesh.schedule}, {many}: the bubble is {BUBBLE[mesh.schedule]}{value} × a stage's compute time."
     return sentence if ratio is not None else f"{sentence} F: forward pass; B: input gradients; W: weight gradients."

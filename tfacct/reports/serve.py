@@ -206,8 +206,8 @@ def _answer(about: Serving) -> str:
     """Requests within the time that is given, or the most that are shown, with their throughput; and those that fit, by
     an estimate if an engine's pool holds them."""
     most, within, near = about.most, about.within, "≈ " if about.memory.engine else ""
-    at_once = "fits at once" if about.fitting == 1 else "fit at once"
     if most.requests == about.fitting:
+        at_once = "fits at once" if about.fitting == 1 else "fit at once"
         shown = f"{near}{units.requests(most.requests)} {at_once}: {_throughput(most)}."
     else:
         shown = f"{units.requests(most.requests)} ({near}{about.fitting:,} fit): {_throughput(most)}."
@@ -216,14 +216,15 @@ def _answer(about: Serving) -> str:
     in_time = f"within {units.seconds(about.load.within)} per token"
     if within is None:
         return f"No request is {in_time}; {shown}"
-    return f"≈ {units.requests(within.requests)} {in_time}: {_throughput(within)}; {near}{about.fitting:,} {at_once}."
+    room = f"Memory has room for {near}{units.requests(about.fitting)}."
+    return f"≈ {units.requests(within.requests)} {in_time}: {_throughput(within)}. {room}"
 
 
 def _throughput(loop: Loaded) -> str:
     """Tokens per second of all requests, and their cost, with 80% intervals where an error is known."""
     ends = loop.interval and [loop.served.rate * loop.served.request / end for end in reversed(loop.interval)]
     rate = f"≈ {units.three(loop.served.rate)} output tokens/s{_interval(ends, '80% interval ')}"
-    million = f", ≈ {units.three(loop.cost or 0)} per million output tokens{_interval(loop.cost_interval)}"
+    million = f", cost ≈ {units.three(loop.cost or 0)} per million output tokens{_interval(loop.cost_interval)}"
     return rate if loop.cost is None else f"{rate}{million}"
 
 
@@ -236,7 +237,7 @@ def _both_ends(about: Serving) -> dict[str, Any] | None:
     if about.target is None or about.target[0] == about.target[1]:
         return None
     slow, fast = about.target
-    return {"within": units.seconds(about.load.within or 0), "slow": units.requests(slow), "fast": fast}
+    return {"within": units.seconds(about.load.within or 0), "slow": slow, "fast": fast}
 
 
 def _drafts(about: Any) -> dict[str, Any] | None:
@@ -244,8 +245,8 @@ def _drafts(about: Any) -> dict[str, Any] | None:
     if about.load.drafts is None:
         return None
     measured = (
-        f"On {MTP_RUNS} runs of DeepSeek-V3, which log neither drafts nor acceptance, the median error of TPOT was"
-        f" {units.percent(MTP_ERROR)} with {MTP_DRAFTS} drafts and an acceptance fitted to each of {MTP_CELLS} cells."
+        f"The {MTP_RUNS} measured runs of DeepSeek-V3 log neither drafts nor acceptance. With {MTP_DRAFTS} drafts and"
+        f" an acceptance fitted to each of {MTP_CELLS} cells, the median error of TPOT was {units.percent(MTP_ERROR)}."
     )
     compared = "" if about.load.drafts.model else f" {measured}"
     return {"draft": about.one.host.draft, "verified": about.load.drafts.tokens + 1, "compared": compared}
@@ -295,16 +296,16 @@ def _less_in_vllm(about: Serving) -> str:
 def _ranges(about: Serving | Fewest) -> str:
     """What the ranges of a token and of a first token mean."""
     alone = about.most.requests == 1
-    ends = "from one prompt on an idle server to the last of all prompts sent at once, "
+    ends = "from one prompt on an idle server to the last of all prompts if they arrive at once; "
     if alone:
-        ends = "" if about.one.error() is None else "the 80% interval, "
-    first = f"First token: {ends}≈ {units.seconds(CONSTANTS.request)} in the server included."
+        ends = "" if about.one.error() is None else "the 80% interval; "
+    first = f"First token: {ends}includes ≈ {units.seconds(CONSTANTS.request)} in the server."
     if about.load.new == 1 or (alone and about.one.error("token") is None):
         return first
     token = "the low end if prompts wait for running answers, the high end if they interrupt them"
     if about.one.error("token") is not None:
         token = "the 80% interval" + ", widened to all your own runs" * about.one.scattered
-        token += "" if alone else ", waits for other prefills included"
+        token += "" if alone else "; includes waits for other prefills"
     return f"Time per token: {token}. {first}"
 
 
@@ -313,7 +314,7 @@ def _errors(about: Serving | Fewest) -> str:
     note, token = error_note(about.one), about.one.error("token")
     if about.load.new == 1 or about.one.scattered or token in (None, about.one.error()):
         return note
-    return f"{note} For the time per token, it is {token.low:.2f} to {token.high:.2f} ×."
+    return f"{note} The 80% interval of the time per token is {token.low:.2f} to {token.high:.2f} × the estimate."
 
 
 ERROR = NoteRow("error", 1, _errors)
@@ -346,7 +347,7 @@ NOTES = (
         "within",
         1,
         _both_ends,
-        "Within {within}: ≈ {slow} by the slow end of the range, ≈ {fast:,} by the fast end.",
+        "Requests within {within}: ≈ {slow:,} at the slow end of the range, ≈ {fast:,} at the fast end.",
     ),
     NoteRow(
         "drafts",

@@ -516,7 +516,9 @@ def _if_timed(when: Callable[[StepEstimate], Any], assumed: bool = False) -> Cal
 
 
 TRAIN_NOTES = (
-    NoteRow("least", 1, lambda one: one.memory.fits is False and LEAST[one.trained.accumulate > 1], "At least: {}."),
+    NoteRow(
+        "least", 1, lambda one: one.memory.fits is False and LEAST[one.trained.accumulate > 1], "The minimum counts {}."
+    ),
     NoteRow("room", 1, _if_timed(_fit_note, assumed=True)),
     NoteRow("assumed", 1, _if_timed(_assumed, assumed=True)),
     NoteRow(
@@ -535,7 +537,7 @@ TRAIN_NOTES = (
         "baseline",
         2,
         _if_timed(lambda one: one.usual and BASELINE[one.trained.megatron]),
-        "Baseline: a fixed {mfu:.1%} MFU{counted}. Its median error on runs of {steps} is {error:.1%}.",
+        "Baseline: every step runs at {mfu:.1%} MFU{counted}. Its median error on runs of {steps} is {error:.1%}.",
     ),
     NoteRow("links", 2, _if_timed(lambda one: link_notes(one.link_tp, one.link))),
     NoteRow(
