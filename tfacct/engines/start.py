@@ -20,7 +20,7 @@ MEMORY = "`tfacct memory` counts the model"
 
 
 class EngineTerm(TypedDict):
-    """A term of the memory of a card; `low_bytes` and `high_bytes`: what was seen, or may be; None if not known.
+    """A term of a card's memory. `low_bytes`, `high_bytes`: the measured or possible range; None if not known.
     `kind`: `derived` for a count by the source of a version that the measured error does not cover."""
 
     what: str
@@ -32,7 +32,7 @@ class EngineTerm(TypedDict):
 
 
 class EngineInterval(TypedDict):
-    """Tokens of the cache at 9 of 10 measured starts; errors of their tokens, as shares, and the versions of all."""
+    """Interval of the cache's tokens: 9 of 10 measured starts lie in it. Errors are shares of the tokens."""
 
     low: int
     high: int

@@ -64,7 +64,7 @@ class CheckLine(TypedDict):
 
 
 class CheckDifference(Object):
-    """A difference between code and config, shown for the first layer that has it, with the counts of all."""
+    """A difference between code and config: its first layer, with the counts of all layers that have it."""
 
     path: str = of_difference(lambda one: one.path)
     name: str | None = of_difference(lambda one: one.name or None)

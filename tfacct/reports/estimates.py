@@ -57,7 +57,7 @@ class OnDevices(Object):
 
 
 class Validated(Object):
-    """Errors of such estimates on measured runs that no constant was fitted to; shares are of 1."""
+    """Errors of these estimates, as shares of 1, on measured runs that no constant was fitted to."""
 
     class_: Literal["dense", "experts", "recurrent", "indexed", "pcie", "amd", "training", "divided"] = of_error(
         lambda error, *_: error.kind

@@ -64,8 +64,8 @@ of_plan: Keys[[Plan]] = Keys()
 
 class PlannedLayout(Object):
     """A parallel layout. `batch`: sequences of a micro-batch on a rank; `times`: micro-batches of a training step.
-    `bytes`, `sent_bytes`: of a rank. `seconds`: an estimate, by the law `timed_as` over these links. The commands
-    report its memory and its time."""
+    `bytes`, `sent_bytes`: of a rank. `seconds`: an estimate by measured steps of the software `timed_as`, over these
+    links. The commands report its memory and its time."""
 
     tp: int
     sp: bool

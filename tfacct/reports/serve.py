@@ -55,7 +55,7 @@ of_more: Keys[[Any]] = Keys()
 
 
 class Within(Object):
-    """Requests that get each token within a time, by the upper end of the range of a token and by the lower."""
+    """Requests that meet a time per token: by the upper end of its range, and by the lower."""
 
     seconds: float = of_more(lambda about: about.load.within)
     requests_least: int = of_more(lambda about: about.target[0])
@@ -82,8 +82,8 @@ class LoraAdapters(Object):
 
 
 class ServedRequests(Object):
-    """So many concurrent requests. `value_seconds`: latency of one. `token_seconds`: time per output token, a range of
-    80% of measured runs; without a known error, from prompts that wait to prompts that interrupt answers."""
+    """One number of concurrent requests. `value_seconds`: latency of a request. `token_seconds`: time per output token,
+    a range of 80% of measured runs; without a known error, from prompts that wait to prompts that interrupt answers."""
 
     requests: int = of_loop(lambda loop: loop.requests)
     prompts_at_once: int = of_loop(lambda loop: loop.served.loop.prompts)
@@ -393,8 +393,9 @@ class ServedLayout(Object):
 
 
 class FewestReport(ServedReport):
-    """The fewest devices that serve requests within a time to first token and a time per output token, if all prompts
-    arrive at once. `spread_out`: the fewest if no prompt waits for another."""
+    """The fewest devices that serve requests within a time to first token and a time per output token.
+
+    `devices`: if all prompts arrive at once. `spread_out`: if no prompt waits for another."""
 
     _name = "serve-ttft"
     _line = ServedLayout
@@ -477,8 +478,8 @@ of_both: Keys[[Disaggregated]] = Keys()
 
 
 class DisaggregatedRequests(Object):
-    """So many requests in flight in both workers. `token_seconds`: a decode step, a range of 80% of measured runs where
-    its error is known."""
+    """One number of requests in flight in both workers. `token_seconds`: a decode step; where its error is known, a
+    range of 80% of measured runs."""
 
     requests: int = of_flow(lambda _, flow: flow.requests)
     decode_batch: int = of_flow(lambda _, flow: flow.batch)

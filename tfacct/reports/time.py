@@ -130,7 +130,7 @@ ESTIMATED = (Column("seconds", "≈ time", "seconds"), Column("share", "share", 
 
 
 class TimedKernel(TypedDict):
-    """Kernels of one name in all blocks: FLOPs and bytes of one device, and seconds, an estimate."""
+    """Kernels of one name in all layers: FLOPs, bytes and estimated seconds on one device."""
 
     kernel: str
     times: int
