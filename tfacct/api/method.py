@@ -36,10 +36,11 @@ def method(function: Any, /) -> Any:
     several = commands.takes(function) == "models"
 
     @wraps(function)
-    def answer(self: ModelBase, /, *args: Any, **given: Any) -> Any:
-        found = function([self.loaded] if several else self.loaded, *args, **checked(answer, given))
+    def answer(self: ModelBase, /, **given: Any) -> Any:
+        found = function([self.loaded] if several else self.loaded, **checked(answer, given))
         return answered(found.report, found.chart)
 
+    answer.__name__ = function.__name__.removesuffix("_of")  # the command takes the plain name
     returned: str = function.__annotations__["return"]
     answer.__annotations__["return"] = returned.removeprefix("Found[").removesuffix("]")
     return signed(answer, function)

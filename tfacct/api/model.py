@@ -129,7 +129,7 @@ class Model(Rated):
         layout as in `plan` (two or four ranks by default). Raises TfacctError.
         """
         if train and shard:
-            raise UsageError("shard=True works alone, with a layout")
+            raise UsageError("train=True does not work with shard=True", "leave one of the two out")
         function: Any = _verify.verify_train if train else _verify.verify_ranks if shard else _verify.verify
         given = checked(Model.verify, options, VerifyOptions.__annotations__)
         for name in given.keys() - options_of(function).keys():

@@ -271,7 +271,9 @@ class Glm5Next(HyperConnected, LowRankKimiDeltaDecoder, GlmMoeDsa):
         """The layers. Raises ConfigError if a selection is reused beyond the next layer."""
         layers, indexed = self.num_hidden_layers, self.listed_indexers()
         if len(indexed) < layers:
-            raise ConfigError(f"indexers of {len(indexed):,} layers, and num_hidden_layers is {layers:,}")
+            raise ConfigError(
+                f"the indexers are listed for {len(indexed):,} layers, and num_hidden_layers is {layers:,}"
+            )
         kinds = [kind if kind == LINEAR else "" for kind in self.delta_kinds()]
         for number, kind in enumerate(kinds):
             if kind == LINEAR or indexed[number]:

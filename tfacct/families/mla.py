@@ -83,7 +83,7 @@ def check_first_indexer(indexed: list[bool], layers: int) -> list[bool]:
     """True for each layer with an indexer. Raises ConfigError if a list is too short or the first layer has none."""
     if len(indexed) < layers or not indexed[0]:
         raise ConfigError(
-            f"indexers of {len(indexed):,} layers, and num_hidden_layers is {layers:,}"
+            f"the indexers are listed for {len(indexed):,} layers, and num_hidden_layers is {layers:,}"
             if len(indexed) < layers
             else "the first layer reuses selected keys, but there is no earlier layer"
         )

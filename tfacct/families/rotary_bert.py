@@ -509,6 +509,7 @@ class Contacts(Part):
     maps: Size
 
     name: ClassVar[str] = "contacts"
+    label: ClassVar[str] = "contact prediction"
     listed_after: ClassVar[tuple[str, int]] = (Classes.name, 0)
     axis_names: ClassVar[dict[str, str]] = {"maps": "Am"}
     legend: ClassVar[dict[str, str]] = {"Am": "attention maps of all layers", "Yc": "1: contact score of a token pair"}

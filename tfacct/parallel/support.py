@@ -545,11 +545,11 @@ def check_rows(model: LoadedModel, mesh: Mesh) -> None:
         them = "it" if len(given) == 1 else "them"
         with_axes = f" with {' and '.join(given)}" if given else ""
         raise UsageError(
-            f"{model.name}: {option('fsdp', mesh.fsdp)}{with_axes} pads {paths.short(padded)} ({shape}), and the"
-            " tensor layout of its class was not checked",
+            f"{model.name}: {option('fsdp', mesh.fsdp)}{with_axes} pads {paths.short(padded)} ({shape}):"
+            " padding was not checked for its class",
             f"supported sizes: {', '.join(map(str, fitting))}"
             if fitting
-            else f"no size divides all{with_axes}; without {them}: {', '.join(map(str, every))}",
+            else f"no size works{with_axes}; without {them}: {', '.join(map(str, every))}",
         )
 
 

@@ -146,8 +146,8 @@ def comms(
     if recompute != "none" and not train:
         raise UsageError(f"{option('recompute', recompute)} applies to a training step", f"add {option('train', True)}")
     if recipe.has_uncounted_sends:
-        again = option("recompute", recompute)
-        raise UsageError(f"what {again} sends again is not counted", option("recompute", "full"))
+        problem = f"the communication of {option('recompute', recompute)} is not counted"
+        raise UsageError(problem, option("recompute", "full"))
     work = replace(selection.workload(model, request), batch=each)
     sent = rank_collectives(model, work, mesh, train, name, ends, recipe.recomputed_sends)
     about = Comms(model, sent, mesh, train, name, ends, request.batch)

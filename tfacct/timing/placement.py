@@ -186,7 +186,7 @@ def place(
         if on_one_device(model, dtype):
             raise UsageError(
                 f"{model.name}: sharding is not supported for {storage.name} weights",
-                f"ask for one device: {option('on', device.id)}",
+                f"use one device: {option('on', device.id)}",
             )
         each = (share(one.parameter, one.axes, split, one.experts) for one in model.ledger.tensors())
         check_shares(model, dtype, each, storage)
@@ -320,8 +320,8 @@ def device_counts(
         raise ConfigError(
             f"{model.name}: devices are not counted for {odd}",
             spelled(
-                f"`tfacct memory {quote(model.path or model.name)} --on DEVICE` counts whether one holds it",
-                "memory(on=...) counts whether one device holds it",
+                f"`tfacct memory {quote(model.path or model.name)} --on DEVICE` says whether it fits on one",
+                "memory(on=...) says whether it fits on one device",
             ),
         )
     asked = {count for count, _ in found if count is not None}

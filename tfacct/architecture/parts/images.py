@@ -45,6 +45,7 @@ class Patches(Part):
     width: ClassVar[Size | None] = None
     late: ClassVar[bool] = False
     name: ClassVar[str] = "embed"
+    label: ClassVar[str] = "patch embeddings"
     axis_names: ClassVar[dict[str, str]] = {
         "channels": "Cc",
         "pixels": "Px",

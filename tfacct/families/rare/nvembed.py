@@ -36,7 +36,7 @@ class LatentPooler(Part):
 
     reads: ClassVar[str] = "average"
     name: ClassVar[str] = "pooler"
-    label: ClassVar[str] = "latent reader"
+    label: ClassVar[str] = "a pooler with learned latents"
     axis_names: ClassVar[dict[str, str]] = {"hidden": "D", "rows": "Zp", "heads": "Np", "head_dim": "Hz", "width": "Fy"}
     legend: ClassVar[dict[str, str]] = {
         "D": "hidden size",
