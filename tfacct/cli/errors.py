@@ -59,6 +59,7 @@ INSTEAD = {
     "solve --within": "--until LEFT=RIGHT is the limit: --until kv_cache_bytes=weights_bytes",
     "formula --train": "--of train counts the FLOPs of a training step",
     "budget --params": "`tfacct budget {value}`: a size needs no option",
+    "budget --flops": "`tfacct budget {value} --model {model}`: FLOPs need no option",
     "train mfu --tokens": "`tfacct budget {model} --tokens {value}` counts a training run; --ctx is the length of a"
     " sequence",
     "models --moe": "`tfacct models moe` lists the models with experts",

@@ -95,21 +95,21 @@ def corrected(one: Placement, runs: Sequence[MeasuredRun], usable: int) -> Place
         fitting = one.host.capacity(context, usable)
         if run.requests > fitting:
             raise UsageError(
-                f"{name} has {run.requests:,} requests of {context:,} tokens, and the"
-                f" cache of {fitting:,} fits on {one.where}",
+                f"{name} has {run.requests:,} requests of {context:,} tokens, but {one.where} has memory for the cache"
+                f" of {fitting:,}",
                 CHECK,
             )
         served = one.host.served(run.requests, run.prompt, run.new)
         if run.seconds < served.request_bound:
             raise UsageError(
-                f"{name} has {_rate(run, run.seconds)} tokens/s, but {one.model.name} on {one.where} cannot exceed"
-                f" {_rate(run, served.request_bound)}, by their peaks",
+                f"{name} has {_rate(run, run.seconds)} tokens/s, but the peaks of {one.where} limit {one.model.name} to"
+                f" {_rate(run, served.request_bound)}",
                 CHECK,
             )
         if run.seconds > SLOWEST * served.request:
             raise UsageError(
-                f"{name} has {_rate(run, run.seconds)} tokens/s, less than 1/{SLOWEST} of the"
-                f" {_rate(run, served.request)} that are estimated for {one.model.name} on {one.where}",
+                f"{name} has {_rate(run, run.seconds)} tokens/s, less than 1/{SLOWEST} of the estimate for"
+                f" {one.model.name} on {one.where}, {_rate(run, served.request)}",
                 CHECK,
             )
         off.append(log(run.seconds / served.request))

@@ -177,7 +177,7 @@ def place(
     if count % ep:
         raise UsageError(
             f"{option('ep', ep)} does not divide {count:,} devices",
-            f"numbers that do: {', '.join(str(n) for n in range(1, count + 1) if not count % n)}",
+            f"supported sizes: {', '.join(str(n) for n in range(1, count + 1) if not count % n)}",
         )
     storage, split = model.storage(dtype), Split(count, 1, ep)
     if count > 1:
