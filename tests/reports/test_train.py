@@ -342,7 +342,7 @@ def test_changes_that_do_not_lower_the_printed_peak_are_left_out(run: Run) -> No
 
 
 def test_nothing_is_reserved_of_a_size(run: Run) -> None:
-    note = "All of 24 GB is counted as usable, with nothing reserved for the runtime (--reserve 2GB)."
+    note = "All of 24 GB counts as usable. To reserve memory for the runtime: --reserve 2GB."
     for command in ("train", "memory"):
         asked = (command, "llama-3.2-1b", "--ctx", "1k", "--on")
         assert note in " ".join(run(*asked, "24GB").out.split())

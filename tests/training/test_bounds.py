@@ -164,7 +164,7 @@ def test_an_answer_says_how_far_off_it_may_be(run: Callable[..., Ran], table: di
     divided = " ".join(run(*asked, "--tp", "2").out.split())
     assert "Within 0.1% of transformers 5.23 (measured on 5 configs of llama)." in divided
     short = " ".join(run("train", "llama-3.2-1b", "--ctx", "255").out.split())
-    reason = "≈: error bounds hold from 256 tokens, 4 layers and 5,000,000 parameters on."
+    reason = "≈: the error was measured only with at least 256 tokens, 4 layers and 5,000,000 parameters."
     assert "Peak: ≈ " in short and reason in short
     small = [
         f"{name}={size}"

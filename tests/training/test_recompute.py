@@ -102,7 +102,9 @@ def test_flops_of_gpt2_by_hand(run: Callable[..., Ran]) -> None:
     assert without.recomputed_flops == again - 12 * 2 * 1024 * 768**2
     ran = run("flops", "gpt2", "--ctx", "1k", "--train", "--recompute", "attention")
     assert "training-step FLOPs with attention recomputed" in ran.out
-    assert "runs attention again (96.6 G FLOPs), up to the last matmul it needs." in " ".join(ran.out.split())
+    assert "runs attention again (96.6 G FLOPs), up to the last matmul that the backward pass needs." in " ".join(
+        ran.out.split()
+    )
     (facts,) = json.loads(run("flops", "gpt2", "--ctx", "1k", "--train", "--recompute", "attention", "--json").out)[
         "models"
     ]

@@ -157,7 +157,7 @@ class Device:
         """Text of `memory`: `79.2 GiB (torch's total of the card)`, with the least that torch reported if noticeably
         less."""
         least = self.memory if self.totals.torch_range is None else self.totals.torch_range[0]
-        less = f"; down to {units.binary(least)} by driver" if least < self.memory * NOTICEABLE else ""
+        less = f"; down to {units.binary(least)} with some drivers" if least < self.memory * NOTICEABLE else ""
         return f"{units.binary(self.memory)} ({MEMORY[self.memory_from]}{less})"
 
     def link(self, devices: int) -> Link:

@@ -106,7 +106,7 @@ class MemoryLimit:
             return ""
         each = f"each {self.size}" if self.count > 1 else self.size
         reserve = option("reserve", "2GB")
-        return f"All of {each} is counted as usable, with nothing reserved for the runtime ({reserve})."
+        return f"All of {each} counts as usable. To reserve memory for the runtime: {reserve}."
 
     @property
     def pool_words(self) -> str:

@@ -623,7 +623,12 @@ NOTES = (
     NoteRow("never_called", 1, _if_called),
     NoteRow("attention_overtakes", 1, _overtakes),
     NoteRow("step", 2, lambda about: about.first.train, STEP),
-    NoteRow("recompute", 2, _recomputes, "Recomputation runs {what} again{more}, up to the last matmul it needs."),
+    NoteRow(
+        "recompute",
+        2,
+        _recomputes,
+        "Recomputation runs {what} again{more}, up to the last matmul that the backward pass needs.",
+    ),
     NoteRow("active", 2, lambda about: len(about.models) > 1 and model_notes.active_notes(about.models)),
     *model_notes.BLOCKS,
     NoteRow("beyond_rule", 2, _beyond_rule, "Difference from {rule}: {terms}."),

@@ -686,7 +686,7 @@ def _longest_request(about: About) -> str:
     batch = about.counted[0].work.batch
     if not model.has_cache:
         ends = "the context or the batch" if limit is None else f"the batch; {END} limits the context to {limit:,}"
-        return "" if free is None else f"No cache limits {ends}."
+        return "" if free is None else f"There is no cache to limit {ends}."
     if context == 0:
         return f"Not even one token fits at batch {batch:,}."
     if context is None:

@@ -444,7 +444,7 @@ def _with_room(one: Plan) -> str:
         smaller = f", micro-batch {_micro_batches(one, of)[0]:,}" if _named(of) == _named(tight) else ""
         return f"{f'under {law}: ' if several else ''}{_named(of)}{smaller}, {_worth(one, of)}"
 
-    room = f"{FIRST[one.by]} that leaves {model_notes.SHARE} for the CUDA allocator"
+    room = f"With {model_notes.SHARE} to spare for the CUDA allocator"
     return f" {room}{', ' if several else ': '}{'; '.join(map(words, laws))}." if laws else ""
 
 

@@ -209,7 +209,7 @@ def _by_algebra(question: _Question, positions: int | None = None) -> _Solved:
     if together > 1:
         if model.ledger.learned_tokens:
             raise UsageError(f"{model.name}: solving for ctx is not supported for patches with a class token")
-        note = f"ctx must be a multiple of {together:,}, because so many positions merge into one row."
+        note = f"ctx must be a multiple of {together:,}, because {together:,} positions merge into one row."
         return _Solved(searched_multiples(unknown, equation, at, together), at, [note])
     if unknown == "num_key_value_heads":
         found = among(unknown, equation, at, divisors(model.architecture.query_heads))
@@ -285,7 +285,7 @@ def _round_sizes(question: _Question, found: Solution, at: Callable[[Size], Poin
         sides = [f"{each:,} ({column.text(Fraction(left.at(at(each))))})" for each in (below, below + ROUND)]
     except ConfigError:
         return []
-    return [f"Multiples of {ROUND}: {', '.join(sides)}."]
+    return [f"Nearest multiples of {ROUND}: {', '.join(sides)}."]
 
 
 def _given(model: LoadedModel, unknown: str) -> int:

@@ -783,7 +783,7 @@ def _adapted(step: Step) -> str:
 def _prepared(step: Step) -> str:
     """What peft's preparation of 4-bit weights adds."""
     more = units.binary(2 * unpacked_elements(step.memory.model))
-    also = "" if step.recipe.recompute == "full" else f", and sets {option('recompute', 'full')}"
+    also = "" if step.recipe.recompute == "full" else f", and turns on {option('recompute', 'full')}"
     return f"peft's prepare_model_for_kbit_training casts 16-bit weights to fp32 (+{more}, not included){also}."
 
 

@@ -141,14 +141,14 @@ def unmeasured_run(ledger: Ledger, device: Device, link: Link | None, stored: st
     if kind == "compressed":
         return "The only measured runs of a model with compressed keys had a prefix cache"
     if kind == "recurrent" and (not ledger.experts or ledger.instead is not None):
-        return "No run of a recurrent model without experts or with latent attention was measured"
+        return "Only recurrent models with experts and without latent attention were measured"
     if kind == "indexed" and ledger.instead is None:
-        return "No run of a model with an indexer and without latent attention was measured"
+        return "Of models with an indexer, only those with latent attention were measured"
     if any(STREAMS in group.axes for group in ledger.groups):
         return "No run of a model with several residual streams was measured"
     if device.id in VALIDATED["amd", "request"].on:
         if ledger.experts:
-            return "No run of a model with experts on devices of AMD was measured"
+            return "No run of a model with experts on AMD devices was measured"
         return "" if link is None or link.reach == "domain" else f"No run {link.place} was measured"
     if runs_in(kind, stored) == 0:
         return f"No run with {stored} weights was measured"
@@ -166,7 +166,7 @@ def unmeasured(what: Literal["run", "step"], device: Device, link: Link | None, 
     """The reason why the error on these devices is not known: their maker, or a link whose reach no measured run had;
     empty where runs like this were measured."""
     if device.vendor != MEASURED:
-        return f"No {what} on devices of {device.vendor or 'this maker'} was measured"
+        return f"No {what} on {device.vendor or 'such'} devices was measured"
     if "bf16" not in device.peak:
         return f"No {what} on devices without bf16 units was measured"
     if link is not None and link.reach not in reaches:

@@ -153,7 +153,7 @@ def accuracy(model: LoadedModel, recipe: Recipe, found: Bound | None) -> str:
         return f"≈: the error with {how} was not measured."
     if found is None:
         sizes = f"{LEAST_TOKENS} tokens, {LEAST_LAYERS} layers and {LEAST_PARAMETERS:,} parameters"
-        return f"≈: error bounds hold from {sizes} on."
+        return f"≈: the error was measured only with at least {sizes}."
     version = ".".join(measured_version("transformers").split(".")[:2])
     configs = "1 config" if found.configs == 1 else f"{found.configs:,} configs"
     measured = f"measured on {configs} of {model.family}"
