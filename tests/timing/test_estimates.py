@@ -628,7 +628,7 @@ SPEEDS = "requests,prompt,new,tokens_per_second"
         # is 1,425 tokens/s, and the prefills read a little more.
         (
             f"{SPEEDS}\n8,2048,256,700\n8,2048,256,1e5",
-            r"run 2 has 100,000 tokens/s, but llama-3.1-70b on 4 × H100 SXM5 80GB cannot exceed 1,4\d\d, by",
+            r"run 2 has 100,000 tokens/s, but the peaks of 4 × H100 SXM5 80GB limit llama-3.1-70b to 1,4\d\d",
         ),
         (f"{SPEEDS}\n8,2048,256,5", "run 1 has 5.00 tokens/s, less than 1/10 of the"),
         (  # 8 · 256 / 500 = 4.10 s; 0.1 + 255 · 0.012 = 3.16 s
