@@ -79,9 +79,9 @@ StepDtype = Annotated[
 Recompute = Annotated[
     str | None,
     Option(
-        "Activation checkpointing: none, full, attention, selective. full: whole layers. selective: Megatron's"
-        " core_attn (scores to values); selective:mlp,layernorm: these Megatron modules; selective:op (torchtitan):"
-        " save sdpa and every second matmul. Default: none.",
+        "Activation checkpointing. full: recompute whole layers; attention: attention modules; selective: Megatron's"
+        " core_attn (scores to values); selective:mlp,layernorm: these Megatron modules; selective:op: as in"
+        " torchtitan, all but sdpa and every second matmul. Default: none.",
         "PARTS",
         RECIPE,
         complete="recompute",
