@@ -432,7 +432,9 @@ def _verdict(every: Sequence[AnyVerified], how: str, wrong: str = "differ") -> s
         return f"{count:,} of {len(checks):,} checks {wrong}: {which}."
     error, name = max(((check.error or Fraction(0), check.name) for check in checks), key=lambda one: abs(one[0]))
     if error:
-        return f"All {len(checks):,} checks are within bounds: {name} is {error_words(error)} by the formula."
+        return (
+            f"All {len(checks):,} checks are within bounds. Largest error: {name}, {error_words(error)} by the formula."
+        )
     return f"All {len(checks):,} checks agree {how}." if len(checks) > 1 else f"The check agrees {how}."
 
 
@@ -441,8 +443,8 @@ PROVEN_DTYPES = ("bf16", "fp32")
 UNPROVEN = frozenset(("loss", "lora", "adapter_dtype", "lora_dropout", "weights_dtype"))
 """Fields of a recipe with which saved activations are measured, not proven."""
 ON_GRID = (
-    "It was counted at every point of a grid with two values of each size and three of T. Two polynomials of degree at"
-    " most 1 (2 in T) that agree there are identical."
+    "Both sides were counted at every point of a grid with two values of each size and three of T. Two polynomials of"
+    " degree at most 1 (2 in T) that agree there are identical."
 )
 
 
@@ -498,8 +500,12 @@ def prove(model: LoadedModel, *, by: By = "symbols", progress: Tick = unwatched)
     )
 
 
+def _covers(model: LoadedModel) -> str:
+    return f"The proof covers all sizes, with the biases and tied weights of {model.name}."
+
+
 def _means(model: LoadedModel, proof: Proof) -> str:
-    like = f"The model has the biases and tied weights of {model.name}, at any sizes."
+    like = _covers(model)
     if proof.by == "grid":
         return f"{like} {ON_GRID} Each count is such a polynomial, because a matmul multiplies each of its sizes once."
     sizes = "Every size was a symbol, so each count is itself a polynomial"
@@ -559,8 +565,8 @@ def prove_saved(
     written = saved_formula(small_model(model, proven[0]), proven[0], Workload(1, 1, SEVERAL))
     used = {str(symbol) for symbol in written.total.free_symbols}
     means = (
-        f"The class has the biases and tied weights of {model.name}, at any sizes. {ON_GRID} Saved bytes are such a"
-        " polynomial: each tensor has each size once, except scores, which have T twice.",
+        f"{_covers(model)} {ON_GRID} Saved bytes are such a polynomial: each tensor has each size once, except scores,"
+        " which have T twice.",
         *(f"Not proven in {recipe.dtype}: {why}." for recipe, why in refused.items() if why),
     )
     return _proof_report(
