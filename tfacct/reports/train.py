@@ -656,7 +656,7 @@ def _lever(step: Step) -> str | None:
         price = f" for {found['costs']}{_not_again(step, found)}" if found["costs"] else ""
         words = [f"{_typed(found)} lowers the peak to {_peak(changed.memory)}{activations}{price}"]
     if (higher := _with_master_weights(step)) is not None:
-        without = "Without this change, " if words else ""
+        without = "Without it, " if words else ""
         words.append(f"{without}{option('master_weights', FP32)} raises the peak to {higher}")
     return f"{'. '.join(words)}." if words else None
 
