@@ -72,6 +72,7 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "fit": (lambda: GPT2.memory(on=0), "on must be a whole number of bytes, not 0"),
     "heads": (lambda: GPT2.memory(on="5xh100-sxm"), "5 devices do not divide the 12 query heads\ntry 4 or 6"),
     "unit": (lambda: GPT2.memory(on="1 apple"), "on must be a size with its unit"),
+    "side by": (lambda: GPT2.compare("gpt2-xl", by="row"), "by must be one of model, line, not 'row'"),  # type: ignore[arg-type]
     "of": (lambda: GPT2.formula(of="all"), "of must be one of flops, params, kv, train, saved, not 'all'"),  # type: ignore[arg-type]
     "params": (lambda: GPT2.formula(of="params", ctx=3), "leave ctx, tokens, decode and batch out"),
     "of train": (lambda: GPT2.formula(of="train", decode=True), "of='train' counts whole sequences"),

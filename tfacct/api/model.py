@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, cast, overload
 
 from tfacct import options as opt
-from tfacct.api.method import checked, method, signed
+from tfacct.api.method import check_choice, checked, method, signed
 from tfacct.api.model_base import ModelBase, Source, loaded
 from tfacct.api.page import Page
 from tfacct.api.utilization import Rated
@@ -146,6 +146,7 @@ class Model(Rated):
         all: bool = False,  # noqa: A002
         **options: Unpack[CompareOptions],
     ) -> CompareReport | DiffReport:
+        check_choice("by", by, Literal["model", "line"])
         models = [self.loaded, *(loaded(one, {}) for one in others)]
         found = _compare.compare(models, by=by, metric=metric, all=all, **checked(Model.compare, options, lists=True))
         return answered(found.report, found.chart)

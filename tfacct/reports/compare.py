@@ -198,7 +198,7 @@ def compare(
         raise UsageError(
             "nothing to compare: only one model and one workload",
             f"name a second model, list contexts ({option('ctx', '1k,16k')}), or change a field"
-            f" ({option('fields', 'FIELD=VALUE')})",
+            f" ({spelled('--set FIELD=VALUE', 'diff(FIELD=VALUE)')})",
         )
     longest = {side.model.context for side in sides}
     free = all(not side.request.ctx and selection.takes_context(side.model, min(longest)) for side in sides)
