@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from math import gcd
 from operator import attrgetter
 from pathlib import Path
 from shlex import quote
@@ -100,7 +101,7 @@ def divisors(model: LoadedModel, most: int) -> list[int]:
     """Numbers of cards up to `most` that divide the heads of every layer, attention's and those of recurrent states."""
     heads = [int(part.heads) for part in model.architecture.attentions]
     heads += [int(getattr(part, part.tp_heads or "", 1)) for _, part in model.architecture.having(Mixer)]
-    return [count for count in range(1, most + 1) if not any(each % count for each in heads)]
+    return [count for count in range(1, most + 1) if gcd(*heads) % count == 0]
 
 
 def launch_of(engine: str, model: LoadedModel, given: Mapping[str, Any]) -> Launch:

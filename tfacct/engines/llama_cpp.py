@@ -14,14 +14,14 @@ from tfacct.base.spelling import option
 from tfacct.engines.launch import Launch
 from tfacct.engines.pages import round_up
 from tfacct.engines.profiles import GIB, MIB
-from tfacct.engines.start import MEMORY, Reasons, Start, counted, estimated, of_plain_models
+from tfacct.engines.start import MEMORY, Reasons, Start, counted, estimated, of_models
 from tfacct.ledger.storage import width
 from tfacct.ledger.workload import Request
 from tfacct.loading import selection
 
 
 def unsupported(launch: Launch) -> Reasons:
-    yield from of_plain_models(launch)
+    yield from of_models(launch)
     flags, stored, name = launch.flags, launch.model.storage(launch.flags.dtype).name, "llama.cpp"
     if flags.tp > 1:
         yield f"several cards are not supported for {name}", "use one card"

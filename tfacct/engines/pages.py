@@ -131,21 +131,11 @@ class Pages:
         return largest_that_fits(self.per_request, self.blocks, most)
 
 
-def pages_of(
-    model: LoadedModel,
-    cached: Width,
-    pool: int,
-    *,
-    value_bytes: int = VALUE,
-    tp: int = 1,
-    mode: MambaMode = "none",
-    **how: Any,
-) -> Pages:
-    """Pages of a pool of one of `tp` ranks. Raises UsageError."""
-    alignment = LATENT_ALIGNMENT if model.architecture.having(LatentAttention) else ALIGNMENT
-    if mode == "all":
-        alignment = lcm(alignment, *(int(getattr(part, "chunk", 1)) for part in model.architecture.parts()))
-    return Pages(cache_layers(model, cached, value_bytes, tp=tp), pool, alignment=alignment, mode=mode, **how)
+def alignment(model: LoadedModel, mode: MambaMode = "none") -> int:
+    """Tokens that a block of a model with states is a multiple of."""
+    tokens = LATENT_ALIGNMENT if model.architecture.having(LatentAttention) else ALIGNMENT
+    chunks = (int(getattr(part, "chunk", 1)) for part in model.architecture.parts())
+    return lcm(tokens, *chunks) if mode == "all" else tokens
 
 
 def cache_layers(model: LoadedModel, cached: Width, value_bytes: int = VALUE, *, tp: int = 1) -> list[CacheLayers]:
@@ -159,7 +149,7 @@ def cache_layers(model: LoadedModel, cached: Width, value_bytes: int = VALUE, *,
         for line in (line for line in group.lines if isinstance(line, State)):
             elements = _elements(line, group, tp)
             if is_fixed(line):
-                fixed += elements * (value_bytes if _taps(line) else recurrent)
+                fixed += elements * (value_bytes if TAPS in axis_names(line.spec) else recurrent)
             elif any(axis in TOKENS - {"S"} for axis in axis_names(line.spec)):
                 raise UsageError(f"{model.name}: pages of compressed or encoded tokens are not supported")
             else:
@@ -169,11 +159,6 @@ def cache_layers(model: LoadedModel, cached: Width, value_bytes: int = VALUE, *,
         found[kind, growing // 8, window] += int(group.count)
         found["state", fixed, 0] += int(group.count)
     return [CacheLayers(kind, layers, each, window) for (kind, each, window), layers in found.items() if each]
-
-
-def _taps(line: State) -> bool:
-    """True for the inputs of a convolution."""
-    return TAPS in axis_names(line.spec)
 
 
 def _elements(line: State, group: Group, tp: int = 1) -> int:
@@ -193,7 +178,8 @@ def _state_bytes(model: LoadedModel, value_bytes: int) -> int:
 
 def hybrid_pages(model: LoadedModel, cached: Width, free: int) -> Pages:
     """Pages of `free` bytes of a model with states, as the newest vLLM has them. Raises UsageError."""
-    return pages_of(model, cached, free, block=cached.page, padding_ratio=profile_of("vllm")["padding_ratio"])
+    ratio, aligned_to = profile_of("vllm")["padding_ratio"], alignment(model)
+    return Pages(cache_layers(model, cached), free, block=cached.page, padding_ratio=ratio, alignment=aligned_to)
 
 
 def aligned(model: LoadedModel, cached: Width) -> Width:
@@ -202,7 +188,7 @@ def aligned(model: LoadedModel, cached: Width) -> Width:
     found = hybrid_pages(model, cached, 0)
     states = [(line, group) for group in model.ledger.groups for line in group.lines if isinstance(line, State)]
     fixed = [(line, group) for line, group in states if is_fixed(line)]
-    convolutions = [_elements(line, group) * VALUE for line, group in fixed if _taps(line)]
+    convolutions = [_elements(line, group) * VALUE for line, group in fixed if TAPS in axis_names(line.spec)]
     taken = found.page_bytes if len(convolutions) == len(fixed) else max(convolutions, default=0)
     dtype = "fp32" if _state_bytes(model, VALUE) == 4 else "bf16"
     return replace(cached, page=found.block_size, state_page=StatePage(found.page_bytes, taken, dtype))

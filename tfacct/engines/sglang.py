@@ -11,14 +11,14 @@ from tfacct.base.spelling import option
 from tfacct.engines.launch import Launch
 from tfacct.engines.pages import cache_layers
 from tfacct.engines.profiles import GIB, MIB
-from tfacct.engines.start import Reasons, Start, counted, estimated, of_parts, of_plain_models
+from tfacct.engines.start import Reasons, Start, counted, estimated, of_models, of_parts
 from tfacct.engines.weights import weights
 from tfacct.ledger.storage import width
 from tfacct.parallel.shard_model import shard_weights
 
 
 def unsupported(launch: Launch) -> Reasons:
-    yield from of_plain_models(launch)
+    yield from of_models(launch)
     flags, formats = launch.flags, launch.profile["weights"]
     if flags.dtype is not None and units.dtype_name(flags.dtype) not in formats:
         yield f"{option('dtype', flags.dtype)} is not supported for SGLang", f"one of {', '.join(formats)}"

@@ -156,28 +156,24 @@ class Start:
         ]
 
 
-def of_models(launch: Launch, name: str, cards: Collection[str]) -> Reasons:
-    """Reasons of a model without a cache, or of a card, for the engine of this name."""
-    shape, card = launch.model.architecture, launch.device.architecture or launch.device.name
-    if shape.encoder is not None:
+def of_models(launch: Launch, name: str = "", cards: Collection[str] = ()) -> Reasons:
+    """Reasons of a model or of a card: for the engine of this name, that runs on these cards, or for that of the
+    launch."""
+    profile, model, card = launch.profile, launch.model, launch.device.architecture or launch.device.name
+    name, cards = name or profile["name"], cards or profile["architectures"]
+    if model.architecture.encoder is not None:
         yield f"encoder-decoders are not supported for {name}", MEMORY
-    if shape.head is None or not launch.model.has_cache:
+    if model.architecture.head is None or not model.has_cache:
         yield f"models without a head or a cache are not supported for {name}", MEMORY
     if card not in cards:
         yield f"{name} on {card} is not supported", "choose another card"
-
-
-def of_plain_models(launch: Launch) -> Reasons:
-    """Reasons of a launch of an engine that is described for full attention on NVIDIA's cards alone."""
-    name, model = launch.profile["name"], launch.model
-    yield from of_models(launch, name, launch.profile["architectures"])
-    unsupported = {
-        "caches of state-space layers": launch.has_states,
-        "caches of sliding windows": any(WINDOW in group.axes for group in model.ledger.groups),
-        "image encoders": model.composite is not None,
-        "pipeline stages": launch.flags.pp > 1,
+    described = {
+        "caches of state-space layers": not launch.has_states,
+        "caches of sliding windows": not any(WINDOW in group.axes for group in model.ledger.groups),
+        "image encoders": model.composite is None,
+        "pipeline stages": launch.flags.pp == 1,
     }
-    for what in filter(unsupported.get, unsupported):
+    for what in (what for what in profile["not_described"] if not described[what]):
         yield f"{what} are not supported for {name}", MEMORY
 
 

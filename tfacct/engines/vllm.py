@@ -15,7 +15,7 @@ from tfacct.architecture.parts import FeedForward, LatentAttention
 from tfacct.base import units
 from tfacct.base.spelling import option, typed_options
 from tfacct.engines.launch import WIDE, Launch, divisors
-from tfacct.engines.pages import BLOCK, Pages, pages_of, round_up
+from tfacct.engines.pages import BLOCK, Pages, alignment, cache_layers, round_up
 from tfacct.engines.profiles import GIB, MIB, printed_tokens, profiles
 from tfacct.engines.start import MEMORY, EngineTerm, Reasons, Start, counted, estimated, of_models, of_parts
 from tfacct.engines.weights import weights
@@ -27,14 +27,13 @@ from tfacct.parallel.shard_model import shard_weights, stages_of
 def unsupported(launch: Launch) -> Reasons:
     """Why a launch is not described here."""
     profile, device, model, flags, storage = launch.profile, launch.device, launch.model, launch.flags, launch.storage
-    shape, engine, kind = model.architecture, profile["name"], (model.composite or model.raw).get("model_type")
-    kind, newest = kind or model.family, profile["newest"]
-    yield from of_models(launch, engine, profile["architectures"])
+    shape, kind = model.architecture, (model.composite or model.raw).get("model_type", model.family)
+    yield from of_models(launch)
     if model.family in profile["refused_types"]:
-        yield f"{engine} has no class for {kind}", MEMORY
+        yield f"vLLM has no class for {kind}", MEMORY
     for what in (what for what in profile["dropped"] if what in (device.architecture, storage.name)):
         older = next(one["newest"] for one in reversed(profiles(profile["id"])) if what not in one["dropped"])
-        yield f"{engine} {newest} does not support {what}", option("engine_version", older)
+        yield f"vLLM {profile['newest']} does not support {what}", option("engine_version", older)
     if device.totals.torch is None and flags.total_memory is None:
         instead = f"{option('total_memory')} as torch reports it, such as 79.19GiB"
         yield f"torch's total of {device.name} is not known", instead
@@ -45,25 +44,24 @@ def unsupported(launch: Launch) -> Reasons:
     if launch.cards > 1 and not profile["several_cards"]:
         yield "the V0 engine on several cards is not supported", f"{option('engine_version')} 0.8 or later"
     if launch.value_dtype == "fp16" and not launch.value_given and model.family in profile["not_in_fp16"]:
-        why = f"the dtype of {kind} in {engine} on a card without bfloat16 is not known"
-        yield why, f"{option('dtype')} fp32"
+        yield f"the dtype of {kind} in vLLM on a card without bfloat16 is not known", f"{option('dtype')} fp32"
     if launch.stored_dtype == "tf32":
-        yield f"{engine} stores no weights in tf32", f"{option('dtype')} fp32"
+        yield "vLLM stores no weights in tf32", f"{option('dtype')} fp32"
     if launch.kv_dtype in WIDE and width(launch.kv_dtype).bits != width(launch.value_dtype).bits:
         why = f"a cache in {launch.kv_dtype} with {launch.value_dtype} activations is not supported"
         yield why, f"{option('kv_dtype')} fp8"
     if storage.by_block:
-        why = f"{engine} stores {storage.name} weights in another layout than the file"
+        why = f"vLLM stores {storage.name} weights in another layout than the file"
         yield why, f"{option('dtype')} fp8, or the engine llama.cpp"
     if shape.having(LatentAttention) and not launch.has_states and block_size(launch) is None:
-        why = f"the block size of {engine} {newest} for MLA is not known on this card"
+        why = f"the block size of vLLM {profile['newest']} for MLA is not known on this card"
         yield why, f"{option('block_size', 64)}, or the size in the log"
     if not shape.attentions:
         yield "the blocks of a pure state-space model are not supported", MEMORY
     if launch.quantized_experts and not launch.pool_given:
         given = {"on": f"{launch.cards}x{device.id}", "dtype": flags.dtype, "use": launch.utilization}
         memory = f"`tfacct memory {quote(model.path or model.name)}{typed_options(given.items())}`"
-        why = f"the memory that {engine} needs for {storage.name} experts is not known"
+        why = f"the memory that vLLM needs for {storage.name} experts is not known"
         yield why, f"{option('kv_cache_memory_bytes', 'SIZE')}; for a first estimate, {memory}"
 
 
@@ -215,13 +213,15 @@ def block_size(launch: Launch) -> int | None:
 
 def pages(launch: Launch, stage: LoadedModel, pool: int) -> Pages:
     """Pages of the pool of a rank of a pipeline stage."""
-    stored: Any = {"value_bytes": launch.value_bytes, "tp": launch.flags.tp, "mode": launch.flags.mamba_cache_mode}
+    profile, tp, mode = launch.profile, launch.flags.tp, launch.flags.mamba_cache_mode
+    layers = cache_layers(stage, width(launch.kv_dtype), launch.value_bytes, tp=tp)
     how: Any = {
-        "padding_ratio": launch.profile["padding_ratio"],
         "batched": launch.batched,
         "block": block_size(launch),
+        "alignment": alignment(stage, mode),
+        "mode": mode,
     }
-    return pages_of(stage, width(launch.kv_dtype), pool, **stored, **how)
+    return Pages(layers, pool, padding_ratio=profile["padding_ratio"], **how)
 
 
 def stages(launch: Launch) -> Iterator[tuple[int, LoadedModel, LoadedModel]]:

@@ -48,10 +48,9 @@ def weights(launch: Launch, rank: LoadedModel) -> dict[str, int]:
     to narrow weights, and what the allocator rounds up. Raises TfacctError."""
     storage, value_bytes = launch.storage, launch.value_bytes
     split_limit = launch.profile["split_limit"]
-    parameters = encoders = 0
+    parameters, encoders = int(sum(rank.ledger.weight_bytes(storage).values())), 0
     joined: Counter[tuple[str, str, int, int]] = Counter()
     for tensor in rank.ledger.tensors():
-        parameters += int(storage.bytes(tensor.stored)) * int(tensor.count)
         module, _, name = tensor.path.rpartition(".")
         holder, _, leaf = module.rpartition(".")
         stored = f"{holder}.{JOINED.get(leaf, leaf)}.{name}"

@@ -22,8 +22,6 @@ from tfacct.output.report import Amount, Column, NoteRow, Row, Table, notes
 from tfacct.reports import build
 
 CONVENTION = "bytes of the card with the smallest pool, at the end of the engine's start-up"
-
-
 CAUSES = {
     "weights": "another format or config than the model's",
     "activations": "another sampler (FlashInfer installed, or its variable set), or another version",
@@ -36,13 +34,10 @@ CAUSES = {
 SLACK = {"weights": GIB // 33, "activations": GIB // 50, "outside": GIB // 10, "pool": GIB // 7}
 """Bytes that a figure may be off, beyond the rounding of the log. Tokens and requests: the share of their
 pool, or 1% where the log has no pool."""
-
 ENGINES: Mapping[str, ModuleType] = {"vllm": vllm, "sglang": sglang, "llama.cpp": llama_cpp}
 """Each engine's `unsupported` and `start`."""
 NOT_IN_THE_LINE = ("on", "log", "engine_version", "total_memory", "tp", "pp")
 """Options that no engine's launch line has, or whose values are refused by another name."""
-
-
 of_start: Keys[[Start]] = Keys()
 
 
@@ -175,15 +170,15 @@ def _compared(start: Start, log: Mapping[str, Figure | str]) -> Iterator[LogLine
     computed: dict[str, float] = {name: term["bytes"] for name, term in start.terms.items()}
     if start.pages or not start.lacks:
         computed |= {"pool": start.pool, "tokens": start.tokens, "concurrency": start.concurrency}
-    slack, figures = dict[str, float](SLACK), {name: one for name, one in log.items() if isinstance(one, Figure)}
-    if "pool" in figures and computed.get("pool", 0) > 0:  # tokens may be off by as much as their pool
-        share = (SLACK["pool"] + figures["pool"].rounding) / computed["pool"]
+    slack: dict[str, float] = dict(SLACK)
+    if isinstance(pool := log.get("pool"), Figure) and computed.get("pool", 0) > 0:  # tokens may be off by as much
+        share = (SLACK["pool"] + pool.rounding) / computed["pool"]
         slack |= {what: share * computed[what] for what in ("tokens", "concurrency")}
     for what in CAUSES:
-        if what in computed and what in figures:
-            printed, rounding = figures[what]
-            agrees = abs(printed - computed[what]) <= rounding + slack.get(what, printed / 100)
-            yield {"what": what, "printed": printed, "computed": computed[what], "agrees": agrees}
+        if what in computed and isinstance(figure := log.get(what), Figure):
+            printed, found = figure.value, computed[what]
+            agrees = abs(printed - found) <= figure.rounding + slack.get(what, printed / 100)
+            yield {"what": what, "printed": printed, "computed": found, "agrees": agrees}
 
 
 def _log_answer(start: Start) -> str:
