@@ -21,14 +21,13 @@ from tfacct.loading.memory_limit import MemoryLimit
 from tfacct.loading.model import LoadedModel
 from tfacct.parallel.shard_model import shard_weights
 
-TRTLLM = "trtllm"
-"""TensorRT-LLM, of which only the rule of its pool is known."""
-TRTLLM_CARDS = ("Ampere", "Ada", "Hopper", "Blackwell", "Blackwell Ultra")
-"""Architectures that TensorRT-LLM supports: nvidia.github.io/TensorRT-LLM/supported-hardware.html (B300 and GB300 are
-Blackwell there)."""
-TRTLLM_SHARE = Fraction(9, 10)
-"""Share of what the weights leave that TensorRT-LLM's cache takes: the default of free_gpu_memory_fraction in
-tensorrt_llm/llmapi/llm_args.py, KvCacheConfig."""
+TRTLLM: Profile = {
+    **{"name": "TensorRT-LLM", "newest": "", "pool_share": Fraction(9, 10)},
+    "architectures": ("Ampere", "Ada", "Hopper", "Blackwell", "Blackwell Ultra"),
+}
+"""TensorRT-LLM, of which only the rule of its pool is known. `pool_share`: share of what the weights leave that the
+cache takes, the default of free_gpu_memory_fraction in tensorrt_llm/llmapi/llm_args.py, KvCacheConfig. `architectures`:
+nvidia.github.io/TensorRT-LLM/supported-hardware.html (B300 and GB300 are Blackwell there)."""
 ENGINE_FLAGS = ("kv_cache_memory_bytes", "total_memory", "block_size", "engine_version")
 """Flags of hints that only `tfacct engine` has."""
 
@@ -45,13 +44,13 @@ class Served(NamedTuple):
 
     @property
     def profile(self) -> Profile:
-        """Of TensorRT-LLM, whose flags have no effect here, that of vLLM."""
-        return profile_of("vllm" if self.engine == TRTLLM else self.engine)
+        """Of TensorRT-LLM, whose flags have no effect here, that of vLLM with other cards."""
+        return {**profile_of("vllm"), **TRTLLM} if self.engine == "trtllm" else profile_of(self.engine)
 
     @property
     def version(self) -> str:
         """The engine and its version in words."""
-        return "TensorRT-LLM" if self.engine == TRTLLM else f"{self.profile['name']} {self.profile['newest']}"
+        return f"{self.profile['name']} {self.profile['newest']}".rstrip()
 
     def launch(self, count: int, device: Device) -> Launch:
         """The launch on so many cards."""
@@ -119,7 +118,7 @@ def pool_limit(limit: MemoryLimit, served: Served) -> MemoryLimit | None:
         if any(option(flag) in instead for flag in ENGINE_FLAGS):
             instead = f"{leave}; `tfacct engine` takes {instead}"
         raise UsageError(f"{model.name}: {why}", leave if instead == MEMORY else instead)
-    if name != TRTLLM and length is not None and length > model.context:
+    if name != "trtllm" and length is not None and length > model.context:
         longest = f"{launch.profile['name']} starts {model.name} with requests of {model.context:,} tokens at most"
         raise UsageError(f"{longest}, not {length:,}", f"fewer tokens, or {leave}")
     start, stored = started(launch), _stored(launch)
@@ -135,7 +134,7 @@ def pool_limit(limit: MemoryLimit, served: Served) -> MemoryLimit | None:
         reserve=limit.memory - stored - start.pool,
         paged=None if pages is None else pages.requests,
         engine=served.version,
-        not_included=without if name == TRTLLM else "",
+        not_included=without if name == "trtllm" else "",
         most_requests=launch.seqs if name == "vllm" else None,
     )
 
@@ -147,7 +146,7 @@ def _stored(launch: Launch) -> int:
 
 
 def _trtllm_unsupported(launch: Launch) -> Reasons:
-    yield from of_models(launch, "TensorRT-LLM", TRTLLM_CARDS)
+    yield from of_models(launch)
     if launch.flags.gpu_memory_utilization is not None:
         yield f"{option('use')} is not supported for TensorRT-LLM", "leave it out"
     if launch.storage.by_block:
@@ -155,11 +154,11 @@ def _trtllm_unsupported(launch: Launch) -> Reasons:
 
 
 def _trtllm_start(launch: Launch) -> Start:
-    return Start(launch, {}, pool=int((launch.total - _stored(launch)) * TRTLLM_SHARE))
+    return Start(launch, {}, pool=int((launch.total - _stored(launch)) * launch.profile["pool_share"]))
 
 
 ENGINES: Mapping[str, tuple[Callable[[Launch], Reasons], Callable[[Launch], Start]]] = {
     "vllm": (vllm.unsupported, vllm.start),
     "sglang": (sglang.unsupported, sglang.start),
-    TRTLLM: (_trtllm_unsupported, _trtllm_start),
+    "trtllm": (_trtllm_unsupported, _trtllm_start),
 }

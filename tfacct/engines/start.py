@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeAlias, TypedDict
 
 from tfacct.architecture.parts import LatentAttention
@@ -147,25 +147,23 @@ class Start:
     @property
     def groups(self) -> list[EngineGroup]:
         """Kinds of layers of the cache, and their pages; none for an engine without blocks."""
-        if (pages := self.pages) is None:
-            return []
-        taken = [pages.pages_of(one, self.launch.length) for one in pages.layers]
+        pages, length = self.pages, self.launch.length
+        found = [] if pages is None else [(one, pages.page_bytes, pages.pages_of(one, length)) for one in pages.layers]
         return [
-            {"kind": one.kind, "layers": one.layers, "page_bytes": pages.page_bytes, "pages_per_request": of_request}
-            for one, of_request in zip(pages.layers, taken, strict=True)
+            {"kind": one.kind, "layers": one.layers, "page_bytes": page, "pages_per_request": taken}
+            for one, page, taken in found
         ]
 
 
-def of_models(launch: Launch, name: str = "", cards: Collection[str] = ()) -> Reasons:
-    """Reasons of a model or of a card: for the engine of this name, that runs on these cards, or for that of the
-    launch."""
+def of_models(launch: Launch) -> Reasons:
+    """Reasons of a model or of a card, for every engine."""
     profile, model, card = launch.profile, launch.model, launch.device.architecture or launch.device.name
-    name, cards = name or profile["name"], cards or profile["architectures"]
+    name = profile["name"]
     if model.architecture.encoder is not None:
         yield f"encoder-decoders are not supported for {name}", MEMORY
     if model.architecture.head is None or not model.has_cache:
         yield f"models without a head or a cache are not supported for {name}", MEMORY
-    if card not in cards:
+    if card not in profile["architectures"]:
         yield f"{name} on {card} is not supported", "choose another card"
     described = {
         "caches of state-space layers": not launch.has_states,
