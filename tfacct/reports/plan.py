@@ -306,11 +306,13 @@ def _uncounted(
 ) -> UsageError:
     """Why no layout is counted: the recipe, a part of the model, FSDP, or the most frequent reason."""
     if layout is not None:
-        why = found.main_reason or "the search does not include such layouts"
-        even = rounded_up(work.batch, ranks := layout.batch_shards) * ranks
-        uneven = found.main_reason is not None and work.batch != even
-        instead = f"give a multiple: {option('batch', even)}" if uneven else None
-        return UsageError(f"{model.name}: {label(layout)} on {_devices(gpus)}: {why}", instead)
+        why, instead = found.main_reason, ""
+        if why is None:
+            why = "the search does not include such layouts"
+            instead = f"`tfacct {'memory' if recipe is None else 'train'}` counts one layout"
+        elif work.batch != (even := rounded_up(work.batch, layout.batch_shards) * layout.batch_shards):
+            instead = f"give a multiple: {option('batch', even)}"
+        return UsageError(f"{model.name}: {label(layout)} on {_devices(gpus)}: {why}", instead or None)
     reason, instead = None if recipe is None else refusal(model, recipe), ""
     if reason is None and gpus > 1 and (part := unsupported_part(model.architecture)):
         reason = f"a parallel layout does not support {part}"
