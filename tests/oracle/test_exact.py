@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.families import TINY
+from tests.helpers.class_bytes import bytes_of_row, step_of_row
 from tests.helpers.cli import Run
 from tests.helpers.lazy import lazy
 from tfacct import Model, load
@@ -16,39 +17,32 @@ from tfacct.ledger.workload import Workload
 from tfacct.training.exact import exact
 from tfacct.training.recipe import Recipe
 
-slow, EAGER = pytest.mark.slow, "eager"
+EAGER = "eager"
 torch, autocast, hooks = lazy("torch"), lazy("tfacct.meta.autocast"), lazy("tfacct.meta.hooks")
 
 SMALL: dict[str, Any] = {
     **{"model_type": "llama", "hidden_size": 48, "intermediate_size": 96, "num_hidden_layers": 3, "vocab_size": 512},
     **{"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8},
 }
-# Saved and peak bytes of transformers 5.23 classes on torch 2.13 with fused AdamW.
-STEPS: list[Any] = [
-    ("llama-3.1-8b", {"ctx": 4096}, 28_562_244_364, 80_946_473_364),
-    ("llama-3.1-8b", {"ctx": 4096, "recompute": "full"}, 3_309_387_788, 64_275_678_868),
-    ("llama-3.1-8b", {"ctx": 4096, "attention": "eager"}, 133_235_294_220, 185_619_523_220),
-    ("llama-3.1-8b", {"ctx": 4096, "weights_dtype": "fp32"}, 48_975_921_932, 149_541_718_420),
-    ("llama-3.1-8b", {"ctx": 4096, "lora": 16}, 40_834_728_716, 61_601_262_600),
-    ("llama-3.1-8b", {"ctx": 4096, "lora": 16, "weights_dtype": "nf4"}, 40_834_728_716, 51_243_280_264),
-    pytest.param("llama-3.2-1b", {"ctx": 2048, "batch": 4}, 18_582_503_812, 34_402_710_736, marks=slow),
-    pytest.param("qwen2.5-7b", {"ctx": 4096}, 28_461_712_044, 79_138_213_364, marks=slow),
-    pytest.param("qwen3-8b", {"ctx": 4096}, 34_378_302_316, 88_501_322_660, marks=slow),
-    pytest.param("gpt2-xl", {"ctx": 1024, "batch": 4, "attention": EAGER}, 44_270_477_316, 55_262_935_448, marks=slow),
-    pytest.param("gpt2-xl", {"ctx": 1024, "dtype": "fp32"}, 9_191_658_252, 28_294_692_120, marks=slow),
-    ("gpt2", {"ctx": 1024, "batch": 8, "dtype": "fp32", "attention": "eager"}, 21_183_569_924, 25_970_425_432),
-    ("mixtral-8x7b", {"ctx": 2048}, 23_163_873_036, 373_772_707_532),
-    # A config whose null says that there is no window, where the class has one of 4,096 by default.
-    ("mistral-7b-v0.3", {"ctx": 4096}, 26_997_768_972, 71_559_621_012),
-    pytest.param("gpt-oss-20b", {"ctx": 4096}, 84_301_663_244, 216_379_427_060, marks=slow),
-]  # fmt: skip
+STEPS = [
+    *("llama-3.1-8b ctx=4096", "llama-3.1-8b ctx=4096 recompute=full", "llama-3.1-8b ctx=4096 attention=eager"),
+    *(f"llama-3.1-8b ctx=4096 {how}" for how in ("weights_dtype=fp32", "lora=16", "lora=16 weights_dtype=nf4")),
+    *("gpt2 ctx=1024 batch=8 dtype=fp32 attention=eager", "mixtral-8x7b ctx=2048"),
+    "mistral-7b-v0.3 ctx=4096",  # its null says that there is no window, where the class has one of 4,096 by default
+]
+FURTHER = [
+    *("llama-3.2-1b ctx=2048 batch=4", "qwen2.5-7b ctx=4096", "qwen3-8b ctx=4096", "gpt2-xl ctx=1024 dtype=fp32"),
+    *("gpt2-xl ctx=1024 batch=4 attention=eager", "gpt-oss-20b ctx=4096 attention=eager"),
+]
+"""Rows of class_bytes.toml."""
 
 
-@pytest.mark.parametrize(("name", "asked", "saved", "peak"), STEPS)
-def test_bytes_of_a_step_of_the_class(name: str, asked: dict[str, Any], saved: int, peak: int) -> None:
-    found = load(name).train(exact=True, **asked)
-    assert (found.saved_bytes, found.peak_bytes) == (saved, peak)
-    assert sum(line["bytes"] for line in found.lines) == saved and found.exact
+@pytest.mark.parametrize("row", [*STEPS, *(pytest.param(row, marks=pytest.mark.slow) for row in FURTHER)])
+def test_bytes_of_a_step_of_the_class(row: str) -> None:
+    model, asked = step_of_row("measured", row)
+    found = model.train(exact=True, **asked)
+    assert (found.saved_bytes, found.peak_bytes) == bytes_of_row("measured", row)
+    assert sum(line["bytes"] for line in found.lines) == found.saved_bytes and found.exact
 
 
 def test_an_mlp_by_hand() -> None:

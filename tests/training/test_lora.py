@@ -1,7 +1,4 @@
-"""LoRA: adapters of a frozen model and the activations that they save. Kind: golden, refusal.
-
-The figures were read off peft's adapters on the transformers classes, as those of tests/training/test_memory.py are.
-"""
+"""LoRA: adapters of a frozen model and the activations that they save. Kind: golden, refusal."""
 
 import json
 from collections.abc import Callable
@@ -22,105 +19,6 @@ from tfacct.training.model_step import training_step
 from tfacct.training.recipe import Recipe
 from tfacct.training.step import TrainingStep
 from tfacct.training.unsupported import refusal
-
-# model, batch, context, adapters, their dtype, dropout, recomputation: saved bytes, peak before the optimizer step
-MEASURED = [
-    ("llama-3.1-8b", 1, 4096, "16", "fp32", 0.0, "none", 40_834_728_716, 61_265_716_488),
-    ("llama-3.1-8b", 1, 8192, "16", "bf16", 0.0, "full", 6_484_492_300, 31_038_546_440),
-    ("qwen2.5-7b", 2, 3000, "8:q_proj,v_proj", "fp32", 0.05, "none", 36_325_104_676, 58_865_502_760),
-    ("mistral-7b-v0.3", 1, 4096, "64:o_proj,down_proj", "fp32", 0.0, "full", 1_677_770_764, 17_467_793_928),
-    ("mistral-7b-v0.1", 1, 4096, "64", "fp32", 0.0, "none", 42_118_185_484, 58_321_314_824),  # across its windows
-    ("gemma-3-4b-text", 1, 4096, "16", "fp32", 0.05, "none", 40_962_282_068, 57_434_052_178),
-    ("gpt2-xl", 2, 1024, "64:c_attn", "bf16", 0.0, "full", 736_141_316, 4_720_657_800),
-    ("mixtral-8x7b", 1, 2048, "16:q_proj,v_proj", "fp32", 0.0, "none", 18_273_289_996, 112_230_426_888),
-    ("phi-4", 1, 4096, "64", "fp32", 0.0, "none", 54_270_395_340, 87_769_034_184),
-]
-
-
-@pytest.mark.parametrize(
-    ("name", "batch", "context", "lora", "adapters", "dropout", "recompute", "saved", "most"),
-    MEASURED,
-    ids=lambda value: str(value),
-)
-def test_published_sizes_meet_what_was_measured(
-    name: str, batch: int, context: int, lora: str, adapters: str, dropout: float, recompute: Any, saved: int, most: int
-) -> None:
-    """Of llama to the byte; of the others within a thousandth, and the peak within a hundredth."""
-    recipe = Recipe("bf16", "none", recompute, lora=lora, adapter_dtype=adapters, lora_dropout=dropout)
-    found = training_memory(load(name).loaded, Workload(context=context, tokens=context, batch=batch), recipe)
-    *others, _ = found.phases
-    share = 0 if name.startswith("llama") else 1e-3
-    assert found.step.saved_bytes() == pytest.approx(saved, rel=share)
-    assert max(phase.total for phase in others) == pytest.approx(most, rel=10 * share)
-
-
-IN_FORWARD: list[tuple[str, dict[str, Any], int]] = [
-    ("16:down_proj", {"recompute": "full"}, 3_336_544_832),
-    ("16:down_proj", {"recompute": "full", "lora_dropout": 0.1}, 3_561_988_672),
-    ("16:gate_proj,up_proj", {"recompute": "full", "lora_dropout": 0.1}, 3_539_247_712),
-    ("16:down_proj", {"lora_dropout": 0.1}, 5_205_959_272),
-    ("16", {"recompute": "attention", "lora_dropout": 0.1}, 6_040_249_056),
-    ("16", {"recompute": "full", "lora_dropout": 0.1, "adapter_dtype": "bf16"}, 3_545_375_488),
-    ("16", {"recompute": "full", "weights_dtype": "fp32"}, 6_296_888_064),
-    ("16", {"recompute": "full", "weights_dtype": "nf4", "lora_dropout": 0.1}, 2_880_314_992),
-]
-
-
-@pytest.mark.parametrize(("lora", "recipe", "peak"), IN_FORWARD, ids=str)
-def test_an_adapter_of_an_mlp_can_be_the_peak_in_its_forward_pass(lora: str, recipe: Any, peak: int) -> None:
-    """Peaks of the class with four layers of llama-2-7b and a chunked loss: in the forward pass of the last layer, or
-    while it is recomputed, an adapter has its input a second time (with a dropout a third), and results in fp32."""
-    model = load("llama-2-7b", num_hidden_layers=4).loaded
-    recipe = Recipe(lora=lora, loss="chunked", **recipe)
-    found = training_memory(model, Workload(context=4096, tokens=4096, batch=1), recipe)
-    assert found.peak.total == peak
-
-
-def test_a_fused_weight_in_4_bits_is_unpacked_as_one() -> None:
-    """Phi-3's gate_up_proj, four layers: 16,384 x 3,072 numbers at once, and the gradient of 16,384 results. The class
-    has this peak."""
-    model = load("phi-3-mini-4k", num_hidden_layers=4).loaded
-    recipe = Recipe(lora="16", weights_dtype="nf4", loss="chunked", recompute="full")
-    found = training_memory(model, Workload(context=512, tokens=512, batch=1), recipe)
-    assert found.peak.total == 851_312_224
-
-
-@pytest.mark.parametrize(
-    ("name", "adapters", "peak"),
-    [("phi-4", "fp32", 7_316_236_960), ("phi-3-mini-4k", "bf16", 2_252_626_456)],
-)
-def test_a_fused_adapter_can_be_the_peak_in_its_forward_pass(name: str, adapters: str, peak: int) -> None:
-    """Results of gate_up_proj, and twice those of its adapter. The class has these peaks with four layers."""
-    model = load(name, num_hidden_layers=4).loaded
-    recipe = Recipe(lora="16", adapter_dtype=adapters, loss="chunked", recompute="full")
-    found = training_memory(model, Workload(context=4096, tokens=4096, batch=1), recipe).peak
-    assert (found.total, found.operation) == (peak, "blocks.*.mlp.gate_proj.lora_B.weight")
-
-
-def test_embeddings_that_stay_are_in_fp32_under_autocast() -> None:
-    """granite-3.1-2b, four layers: recomputed layers read the embeddings times a factor, so 4,096 × 2,048 embeddings
-    stay as well, in 4 bytes each. The class has this peak."""
-    model = load("granite-3.1-2b", num_hidden_layers=4).loaded
-    recipe = Recipe(lora="16", weights_dtype="fp32", recompute="full")
-    assert training_memory(model, Workload(context=4096, tokens=4096, batch=1), recipe).peak.total == 4_230_558_184
-
-
-@pytest.mark.parametrize(
-    ("name", "fields", "ctx", "peak"),
-    [
-        ("nanochat-d20", {}, 2048, 3_221_669_320),
-        ("nomic-embed-text-v1.5", {"architectures": ["NomicBertForMaskedLM"]}, 2048, 741_489_700),
-        ("gte-base-en-v1.5", {"architectures": ["GteForMaskedLM"]}, 4096, 1_164_417_060),
-    ],
-)
-def test_embeddings_stay_unless_recomputed_layers_or_a_saved_norm_read_them(
-    name: str, fields: dict[str, Any], ctx: int, peak: int
-) -> None:
-    """Peaks of the classes. NanoChat's norm saves an fp32 copy, NomicBERT adds token types, and GTE's norm saves the
-    embeddings."""
-    work = Workload(context=ctx, tokens=ctx, batch=1)
-    found = training_memory(load(name, **fields).loaded, work, Recipe(lora="16", recompute="full"))
-    assert found.peak.total == pytest.approx(peak, rel=1e-4)
 
 
 def small(lora: str, **recipe: Any) -> TrainingStep:

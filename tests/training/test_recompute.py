@@ -140,61 +140,8 @@ def test_fit_names_it_where_it_is_measured(monkeypatch: pytest.MonkeyPatch) -> N
     assert '{"recompute": "attention"}' not in json.dumps(load("gpt2").train(batch=64, on="8GiB").fit["changes"])
 
 
-@pytest.mark.parametrize(
-    ("name", "asked", "peak"),
-    [
-        ("plbart-base", {"batch": 5, "ctx": 300, "source": 320}, 2_724_086_776),
-        ("bart-base", {"batch": 2, "ctx": 256, "source": 256, "gradient_accumulation": 3}, 2_739_170_168),
-        ("bert-base", {"batch": 5, "ctx": 256, "gradient_accumulation": 3}, 2_348_838_724),
-        ("bert-base", {"batch": 5, "ctx": 256, "gradient_accumulation": 3, "keep_logits": True}, 2_348_838_724),
-    ],
-)
-def test_autocast_over_layers_that_run_again(name: str, asked: dict[str, Any], peak: int) -> None:
-    """Golden: transformers 5.23's classes on torch 2.13, as `--exact` runs them. Decoder layers read the encoder's
-    output again, in fp32; the peak of the others is the loss in the forward pass, which reads the logits anyway.
-    16-bit copies of biases, 0.01% of the peak, are not counted."""
-    step = load(name).train(weights_dtype="fp32", recompute="full", **asked)
-    assert step.peak_bytes == pytest.approx(peak, rel=1e-4)
-
-
-@pytest.mark.parametrize(
-    ("name", "recipe", "batch", "peak"),
-    [
-        ("hunyuan-a13b", Recipe(recompute="full"), 4, 93_764_018_696),
-        ("ernie-4.5-21b-a3b", Recipe(lora="16:q_proj,k_proj,v_proj,o_proj", loss="chunked"), 1, 9_026_796_784),
-    ],
-)
-def test_results_of_experts_have_the_dtype_of_their_shares(name: str, recipe: Recipe, batch: int, peak: int) -> None:
-    """Peaks of the classes with four layers. Shares in fp32 are 3.4% of HunYuan's peak; ERNIE casts them to 16 bits."""
-    model = load(name, num_hidden_layers=4).loaded
-    found = training_memory(model, Workload(context=4096, tokens=4096, batch=batch), recipe)
-    assert found.peak.total == pytest.approx(peak, rel=0.002)
-
-
-def test_a_causal_mask_is_an_argument_in_the_dtype_of_the_embeddings() -> None:
-    """Golden: the classes, as `--exact` runs them. Eager attention adds a mask of B · T · S numbers, in fp32 under
-    autocast; BERT's tokens see one another without a mask."""
-    sizes = {"hidden_size": 512, "num_hidden_layers": 4, "num_attention_heads": 8, "num_key_value_heads": 2}
-    llama = load({"model_type": "llama", **sizes, "intermediate_size": 1408, "vocab_size": 2048})
-    asked: dict[str, Any] = {"batch": 2, "ctx": 1024, "attention": "eager", "optimizer": "none"}
-    asked["weights_dtype"] = "fp32"
-    assert llama.train(**asked, recompute="full").peak_bytes == 337_447_176
-    assert llama.train(**asked, recompute="attention").peak_bytes == 465_541_384
-    asked["weights_dtype"] = None  # below, with each MLP under torch.utils.checkpoint, which reads no mask
-    assert llama.train(**asked, recompute="selective:mlp").peak_bytes == 629_624_072
-    assert llama.train(**{**asked, "attention": "sdpa"}, recompute="selective:mlp").peak_bytes == 174_163_304
-    bert = load("bert-base").train(batch=5, ctx=300, attention="eager", recompute="attention")
-    assert bert.peak_bytes == 1_262_599_192
-
-
 def test_no_class_runs_megatrons_modules_or_every_second_matmul() -> None:
     """So their error is not measured, and no step is called equal to the class."""
     found = load("gpt2").train(ctx=1024, recompute="selective:op")
     assert found.error_bound is None and not found.exact
     assert "≈: the error with recompute='selective:op' was not measured." in found.notes
-
-
-def test_a_chunked_loss_computes_the_gradients_of_the_whole_head() -> None:
-    """Golden: CamemBERT's class with its head in chunks. Its dense layer and norm have 768² + 3 · 768 numbers."""
-    step = load("camembert-base").train(batch=5, ctx=512, loss="chunked", recompute="full", weights_dtype="fp32")
-    assert step.peak_bytes == 1_967_156_128
