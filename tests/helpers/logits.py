@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 
 from tests.families import FACTS, LOGITS
 from tests.helpers.lazy import lazy
@@ -14,11 +13,9 @@ from tfacct.ledger import paths
 from tfacct.loading.model import LoadedModel, load_model
 
 torch, transformers, model = lazy("torch"), lazy("transformers"), lazy("tfacct.reference.model")
-rotary, initialization = lazy("tfacct.reference.rotary"), lazy("transformers.initialization")
+initialization = lazy("transformers.initialization")
 hf, hf_inside = lazy("tfacct.reference.hf"), lazy("tfacct.reference.hf_inside")
 MADE = {name: load_model(name, config) for name, config in LOGITS.items()}
-CONFIGS = {name: LOGITS[name] for name, made in MADE.items() if made.has_cache and made.source is None}
-"""Decoders alone: those with an encoder have a file of their own."""
 BATCH, TOKENS = 3, 29
 
 
@@ -155,48 +152,6 @@ def by_key_head(part: DeltaNet) -> dict:
     }
 
 
-class Float64:
-    """torch, but float32 is float64: takes the class's own casts out."""
-
-    float = float32 = property(lambda _: torch.float64)
-
-    def __getattr__(self, name: str):
-        return getattr(torch, name)
-
-
 def gap(mine, other) -> float:
     """The largest difference, relative to the largest logit."""
     return float((mine - other).abs().max() / other.abs().max())
-
-
-def exact_angles(about: LoadedModel, stranger) -> None:
-    """Replace the class's float32 angles by float64 ones."""
-    if hasattr(stranger.base_model, "pos_encoding"):  # CTRL's sines and cosines
-        made = sys.modules[type(stranger).__module__].positional_encoding
-        stranger.base_model.pos_encoding = made(about.context, about.architecture.embed.hidden, torch.float64)
-    for stack in about.architecture.stacks:
-        attn, kind = stack.block.attention, "full_attention" if stack.block.window is None else "sliding_attention"
-        if attn is None or attn.rotary is None:
-            continue
-        exact = rotary.frequencies(attn.rotary, attn.head_dim if attn.rope_dim is None else attn.rope_dim)
-        axes = 1 if attn.rotary.tiles is None else attn.rotary.axes
-        exact = exact[: len(exact) // axes]  # frames, rows and columns have equal angles
-        for path, buffer in list(stranger.named_buffers()):
-            at, _, name = path.rpartition(".")
-            several = hasattr(getattr(stranger, "model", None), "rotary_embs")  # of bases, as Granite's with windows
-            if several and stranger.get_submodule(at).config.rope_parameters["rope_theta"] != attn.rotary.base:
-                continue
-            own = "main" if getattr(attn, "kind", "") is None else "compress"  # DeepSeek-V4's names of both
-            hybrid = kind.replace("_attention", "").replace("full", "hybrid").replace("sliding", "hybrid_sliding")
-            names = (f"{which}_inv_freq" for which in (kind, own, hybrid))  # ZAYA's of both
-            if name in ("inv_freq", *names):  # Gemma 3 has angles of two bases
-                assert gap(exact, buffer) < 1e-6
-                setattr(stranger.get_submodule(path.rpartition(".")[0]), name, exact)
-            if name == "freqs_ci":  # Llama 4's encoder stores complex rotations
-                holder = stranger.get_submodule(path.rpartition(".")[0])
-                holder.freqs_ci = holder._compute_freqs_ci(holder.config)
-            if name == "embed_positions":  # GPT-J stores sines and cosines
-                turns = torch.arange(len(buffer), dtype=torch.float64)[:, None] * exact
-                exact_table = torch.cat((turns.sin(), turns.cos()), dim=1)
-                assert gap(exact_table, buffer) < 1e-5
-                setattr(stranger.get_submodule(path.rpartition(".")[0]), name, exact_table)
