@@ -372,7 +372,7 @@ def test_a_step_that_several_devices_do_not_support(run: Run, recipe: str, messa
     hint = f"--on h100-sxm ({peak(*asked, '--on', 'h100-sxm')} on one device)"
     if instead:
         hint += f" or {instead} ({peak('train', model, *instead.split(), '--ctx', '1k', '--on', '2xh100')} on each)"
-        hint = f"use {hint}, within 77.3 GiB"
+        hint += " fits in 77.3 GiB"
     else:  # 93 GB of weights
         hint += " is supported, but does not fit in 77.3 GiB"
     assert (ran.code, ran.err) == (2, f"error: {message}\nhint: {hint} at context 1,024\n")
