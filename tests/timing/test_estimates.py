@@ -549,7 +549,7 @@ def test_measured_runs_correct_the_estimate(tmp_path: Path) -> None:
     for line in report.lines:
         assert line["value_seconds"] == pytest.approx(1.25 ** (2 / 3) * plain[line["requests"]], rel=0.01)
     assert report.assumptions["pace"] == pytest.approx(1.25 ** (2 / 3)) and report.validation["metric"] == "request"
-    assert "Times × 1.16, by 2 runs of your own" in words(" ".join(report.notes))
+    assert "Times are scaled by 1.16 to fit 2 runs of your own." in words(" ".join(report.notes))
     # A third run, by its TTFT and TPOT: 0.5 s + 255 · 10 ms.
     third = f"64,2048,256,,500,{(1.25 * plain[64] - 0.5) / 255 * 1e3}"
     file.write_text(
@@ -579,7 +579,7 @@ def test_measured_runs_that_scatter_widen_the_interval(tmp_path: Path) -> None:
     ends = [end / line["value_seconds"] for end in line["interval_80_seconds"]]
     assert ends == pytest.approx([0.8, 1.25]) and report.validation is None
     notes = words(" ".join(report.notes))
-    assert "Measured over corrected times: 0.80 … 1.25, so the ranges reach as far." in notes
+    assert "Your times are 0.80 … 1.25 × the scaled ones, and the ranges include them." in notes
     assert "none on this device" in notes and "median error" not in notes
     # One of six outside is within what 80% allow.
     assert corrected(1, 1, 1, 1, 1, 1.3).validation["metric"] == "corrected"

@@ -116,15 +116,16 @@ def interval_words(error: Validation) -> str:
 def _corrected(one: Placement, error: Validation | None) -> str:
     """How runs of the user's own correct the estimate, and the measured error after so many."""
     many = len(one.measured_runs)
-    note = f"Times × {one.host.constants.pace:.2f}, by {'1 run' if many == 1 else f'{many:,} runs'} of your own"
+    own = f"{'1 run' if many == 1 else f'{many:,} runs'} of your own"
+    note = f"Times are scaled by {one.host.constants.pace:.2f} to fit {own}"
     if error is None:
         return f" {note}."
     if one.scattered:
         ends = " … ".join(dict.fromkeys(f"{end(one.measured_runs):.2f}" for end in (min, max)))
-        return f"{note}{_without(one, error)}. Measured over corrected times: {ends}, so the ranges reach as far."
-    few = f"; {ENOUGH} would lower the error" if many < ENOUGH and error.kind in ("dense", "experts") else ""
+        return f"{note}{_without(one, error)}. Your times are {ends} × the scaled ones, and the ranges include them."
+    few = f"; {ENOUGH} runs of your own would lower it" if many < ENOUGH and error.kind in ("dense", "experts") else ""
     return (
-        f"{note}: median error {units.percent(error.median)} on {error.runs:,} measured runs{_without(one, error)}"
+        f"{note}. Median error {units.percent(error.median)} on {error.runs:,} measured runs{_without(one, error)}"
         f"{few}. {interval_words(error)}"
     )
 
