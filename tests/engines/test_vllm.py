@@ -81,7 +81,7 @@ def test_the_error_is_that_of_the_benchmark_and_of_launches_like_its_starts_alon
 def test_a_pool_that_lacks_little_is_printed_with_digits_that_differ() -> None:
     """3.748 and 3.746 GiB: two blocks of 16 tokens, at 128 KiB a token, are 4 MiB."""
     lacks = load("llama-3.1-8b").engine(engine="vllm", on="l4", max_model_len=30704).answer
-    assert "one request of 30,704 tokens needs 3.748 GiB, the pool has 3.746 GiB" in lacks
+    assert "one request of 30,704 tokens needs 3.748 GiB, but the pool has 3.746 GiB" in lacks
 
 
 def test_the_sampler_by_hand() -> None:
@@ -336,7 +336,7 @@ def test_a_pool_and_the_weights_must_fit() -> None:
     """Parameters, context and activations, and the cache, of 79.19 GiB: 14.96 + 1.88 + 0.24 and 62, but not 63."""
     llama = load("llama-3.1-8b")
     fits, lacks = (llama.engine(**LLAMA, kv_cache_memory_bytes=f"{size}GiB") for size in (62, 63))
-    assert (fits.starts, lacks.starts) == (True, False) and "need 80.1 GiB, the card has 79.2" in lacks.answer
+    assert (fits.starts, lacks.starts) == (True, False) and "need 80.1 GiB, but the card has 79.2" in lacks.answer
 
 
 def test_bytes_of_the_pool_as_the_launch_line_has_them(run: Run) -> None:

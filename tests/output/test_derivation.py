@@ -201,7 +201,7 @@ def test_takeaways_of_a_dense_model(of, terms, expected: str) -> None:
         ),
         ("gemma-3-4b-text", Request(), "kv", {}, "more until the window is full."),
         ("mistral-7b-v0.1", Request(), "kv", {}, "bytes per sequence until the window is full."),
-        ("mixtral-8x7b", Request(), "flops", {}, "weights, of the experts only those that it is routed to)"),
+        ("mixtral-8x7b", Request(), "flops", {}, "weights, with only the experts that it is routed to)"),
         ("deepseek-v3", Request(ctx=1024), "flops", {}, "Each token of context, cached or new, adds"),
         ("t5-small", Request(), "flops", {}, "Each source token costs 2 FLOPs per matmul weight"),
         ("t5-small", Request(), "kv", {}, "Each source token adds 12,288 bytes per sequence."),
@@ -213,7 +213,7 @@ def test_takeaways_of_a_dense_model(of, terms, expected: str) -> None:
             Request(ctx=1000),
             "flops",
             {},
-            "Each sequence costs 77,309,411,328 more, its new tokens in 4 chunks.",
+            "Each sequence costs 77,309,411,328 more, for its new tokens in 4 chunks.",
         ),
     ],
 )

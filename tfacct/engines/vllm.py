@@ -289,11 +289,11 @@ def _lacks(launch: Launch, found: Pages, pool: int, terms: Mapping[str, EngineTe
     others += 0 if terms["activations"]["kind"] == "estimate" else terms["activations"]["bytes"]
     if launch.pool_given and others + pool > launch.total:
         cache = f"a cache of {pool / GIB:.1f} GiB and all else"
-        return f"{cache} need {(others + pool) / GIB:.1f} GiB, the card has {launch.total / GIB:.1f}"
+        return f"{cache} need {(others + pool) / GIB:.1f} GiB, but the card has {launch.total / GIB:.1f}"
     needs = found.per_request(launch.length)
     if found.blocks >= needs:
         return ""
     needed, there = needs * found.block_bytes / GIB, pool / GIB
     digits = next(count for count in range(1, 11) if round(needed, count) != round(there, count))
     tokens = f"one request of {launch.length:,} token{'' if launch.length == 1 else 's'}"
-    return f"{tokens} needs {needed:.{digits}f} GiB, the pool has {there:.{digits}f} GiB"
+    return f"{tokens} needs {needed:.{digits}f} GiB, but the pool has {there:.{digits}f} GiB"

@@ -125,7 +125,7 @@ def _started(launch: Launch, given: Mapping[str, Any]) -> tuple[Start, str]:
         return start, f"Does not start: {start.lacks}. {instead}"
     start = replace(start, line=line(launch), changes=advice.changes(start) if searched else ())
     if start.free is not None:
-        return start, f"Starts: a cache of {start.tokens:,} tokens fits, ≈ {start.free / GIB:.1f} GiB stay free."
+        return start, f"Starts: a cache of {start.tokens:,} tokens fits, and ≈ {start.free / GIB:.1f} GiB stay free."
     flags = sorted(launch.flags._asdict().items() - before._asdict().items())
     where = f" with {' '.join(option(*flag) for flag in flags)} (for {requests:,} requests at once)" if flags else ""
     at = ""

@@ -235,7 +235,9 @@ def _costs(model: LoadedModel, share: _Share, entries: Sequence[Entry], train: b
         case "":
             chunks = next((one.value for e in entries if e.value for one in e.factors if one.axis == CHUNKS), 0)
             length = (
-                f"its new tokens in {chunks:,} chunk{'' if chunks == 1 else 's'}" if chunks else "whatever its length"
+                f"for its new tokens in {chunks:,} chunk{'' if chunks == 1 else 's'}"
+                if chunks
+                else "whatever its length"
             )
             return f"Each sequence costs {share.fixed:,} more, {length}."
     return f"Each {_pair(entries)}{_where(model, entries[0].spec)} costs {share.fixed:,} more."
@@ -265,7 +267,7 @@ def _of_token(model: LoadedModel, share: _Share, entries: Sequence[Entry]) -> st
     clauses = []
     if share.weights:
         experts = any(entry.line is not None and entry.line.expert_axis for entry in entries)
-        only = ", of the experts only those that it is routed to" if experts else ""
+        only = ", with only the experts that it is routed to" if experts else ""
         clauses = [
             f"{share.per_weight} FLOPs per use of a weight ({share.weights:,} uses{only})"
             if _again(entries) or any(stack.shared_weights for stack in model.architecture.every_stack)
