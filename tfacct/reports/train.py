@@ -823,7 +823,7 @@ def _experts(step: Step, mesh: Mesh) -> str:
     even = (
         "routing is assumed even"
         if mesh.imbalance == 1
-        else f"it receives {mesh.imbalance:g} × the mean number of tokens"
+        else f"the fullest one receives {float(mesh.imbalance):g} × the mean number of tokens"
     )
     return f"A rank has {ranks.expert_shares(step.memory.model, mesh.ep)}; {even}."
 
