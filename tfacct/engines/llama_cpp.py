@@ -13,7 +13,7 @@ from tfacct.base import units
 from tfacct.base.spelling import option
 from tfacct.engines.launch import Launch
 from tfacct.engines.pages import round_up
-from tfacct.engines.profiles import GIB, MIB
+from tfacct.engines.profiles import GIB
 from tfacct.engines.start import MEMORY, Reasons, Start, counted, estimated, of_models
 from tfacct.ledger.storage import width
 from tfacct.ledger.workload import Request
@@ -57,6 +57,5 @@ def start(launch: Launch) -> Start:
     free = card - sum(taken) - cache
     lacks = f"a cache of {launch.length:,} tokens needs {-free / GIB:.1f} GiB more than is free" if free < 0 else ""
     less = "narrower weights or more memory" if free + cache < 0 else "a shorter context or narrower weights"
-    lines = () if lacks else (f"CUDA0 KV buffer size = {cache / MIB:.2f} MiB",)
-    sizes: Any = {"pool": cache, "tokens": launch.length, "concurrency": 1.0, "free": free}
-    return Start(launch, terms, lacks, instead=f"Use {less}.", lines=lines, **sizes)
+    found: Any = {"pool": cache, "tokens": launch.length, "concurrency": 1.0, "free": free}
+    return Start(launch, terms, lacks, instead=f"Use {less}.", **found)

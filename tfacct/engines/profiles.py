@@ -20,7 +20,7 @@ Profile: TypeAlias = Mapping[str, Any]
 """Facts of a range of versions of an engine, by the names of its TOML file, those of all versions too."""
 ABSENT: Profile = {
     **{"batch": [[0, 0, 0]], "small_cards": [], "utilization": 0, "context": 0, "not_described": [], "images": {}},
-    **{"defaulted": [], "split_limit": False, "starts": 0, "error": {}, "note": ""},
+    **{"defaulted": [], "split_limit": False, "starts": 0, "error": {}, "note": "", "tokens_line": "blocks"},
 }
 """Facts that not every engine has."""
 

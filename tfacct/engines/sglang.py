@@ -67,5 +67,4 @@ def start(launch: Launch) -> Start:
     if tokens < 1:
         lacks = f"no memory is left for the cache, which needs {(1 - tokens) * token / GIB:.1f} GiB more"
         return Start(launch, terms, lacks, instead="Use narrower weights or more memory.")
-    log = (f"max_total_num_tokens={tokens}",)
-    return Start(launch, terms, pool=tokens * token, tokens=tokens, concurrency=tokens / launch.length, lines=log)
+    return Start(launch, terms, pool=tokens * token, tokens=tokens, concurrency=tokens / launch.length)

@@ -10,7 +10,7 @@ from tfacct.base.errors import UsageError
 from tfacct.base.record import record
 from tfacct.engines.launch import WIDE, Launch
 from tfacct.engines.pages import LayerKind, Pages
-from tfacct.engines.profiles import GIB
+from tfacct.engines.profiles import GIB, MIB, printed_tokens
 from tfacct.ledger.lines import WINDOW
 
 Reasons: TypeAlias = Iterator[tuple[str, str]]
@@ -101,7 +101,7 @@ class Start:
     """Memory of the card whose cache is the smallest. `terms`: what is taken before the cache, by the names of a log's
     figures. `lacks`: why it does not start; `others`: flags to try where the engine refuses its own, or `instead` a
     sentence. `pool`: bytes of the cache, 0 without a block, and the `tokens` that fit; `concurrency`: requests of the
-    longest length. `lines`: what the log says of them. `measured`: True if starts on as many such cards were. `free`:
+    longest length. `measured`: True if starts on as many such cards were. `free`:
     bytes that stay free. `peak_from`: what runs at the peak of activations.
 
     In a report also `line`, the command of its launch, or of one that starts instead, if one is known; `changes`: flags
@@ -115,7 +115,6 @@ class Start:
     pool: int = 0
     tokens: int = 0
     concurrency: float = 0.0
-    lines: Sequence[str] = ()
     measured: bool = False
     free: int | None = None
     peak_from: Literal["sampler", "layer"] | None = None
@@ -127,6 +126,14 @@ class Start:
     def bytes_of(self, name: str) -> int | None:
         """Bytes of a term; None if the engine has none of this name."""
         return self.terms[name]["bytes"] if name in self.terms else None
+
+    @property
+    def lines(self) -> list[str]:
+        """What its log will say of the cache; nothing where it does not start."""
+        profile, length = self.launch.profile, self.launch.length
+        tokens = printed_tokens(profile, self.tokens, self.concurrency, length)
+        facts = {"tokens": tokens, "length": length, "concurrency": self.concurrency, "mib": self.pool / MIB}
+        return [] if self.lacks else [line.format(**facts) for line in profile["log_lines"]]
 
     @property
     def near(self) -> bool:

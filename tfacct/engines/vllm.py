@@ -16,7 +16,7 @@ from tfacct.base import units
 from tfacct.base.spelling import option, typed_options
 from tfacct.engines.launch import WIDE, Launch, divisors
 from tfacct.engines.pages import BLOCK, Pages, alignment, cache_layers, round_up
-from tfacct.engines.profiles import GIB, MIB, printed_tokens, profiles
+from tfacct.engines.profiles import GIB, MIB, profiles
 from tfacct.engines.start import MEMORY, EngineTerm, Reasons, Start, counted, estimated, of_models, of_parts
 from tfacct.engines.weights import weights
 from tfacct.ledger.storage import width
@@ -257,11 +257,6 @@ def _rank(launch: Launch, requested: EngineTerm, number: int, stage: LoadedModel
     pool, terms, length = launch.flags.kv_cache_memory_bytes or left, {"requested": requested, **taken}, launch.length
     found = pages(launch, stage, pool)
     concurrency, lacks = found.concurrency(length), _lacks(launch, found, pool, terms)
-    printed = printed_tokens(launch.profile, found.tokens, concurrency, length)
-    lines = (
-        f"GPU KV cache size: {printed:,} tokens",
-        f"Maximum concurrency for {length:,} tokens per request: {concurrency:.2f}x",
-    )
     of_blocks = launch.profile["tokens_line"] == "blocks"
     return Start(
         launch,
@@ -270,7 +265,6 @@ def _rank(launch: Launch, requested: EngineTerm, number: int, stage: LoadedModel
         pool=pool if found.blocks else 0,
         tokens=found.tokens if of_blocks else found.blocks * length // found.per_request(length),
         concurrency=concurrency,
-        lines=() if lacks else lines,
         measured=measured,
         peak_from="sampler" if "states" in most else "layer",
         pages=found,

@@ -51,7 +51,7 @@ class EngineReport(build.ModelReport):
     starts: bool = of_start(lambda start: not start.lacks)
     reason: str | None = of_start(lambda start: start.lacks or None)
     launch: str | None = of_start(lambda start: start.line)
-    log_lines: list[str] = of_start(lambda start: list(start.lines))
+    log_lines: list[str] = of_start(lambda start: start.lines)
     max_model_len: int = of_start(lambda start: start.launch.length)
     kv_cache_tokens: int = of_start(lambda start: start.tokens)
     max_concurrency: float = of_start(lambda start: start.concurrency)
