@@ -57,9 +57,8 @@ class Pair:
         if self.made:  # another model has read it
             self.source = torch.randn(BATCH, SOURCE, config["hidden_size"], dtype=torch.float64)
         for given in (self.tokens, self.source) if self.source is not None else (self.tokens,):
-            given[given == getattr(self.stranger.config, "pad_token_id", None)] += (
-                1  # padding has no position in RoBERTa's class, and M2M-100's
-            )
+            # Padding has no position in RoBERTa's class, and M2M-100's.
+            given[given == getattr(self.stranger.config, "pad_token_id", None)] += 1
         if self.about.family == "clip_text_model":  # whose class takes the largest for the end of the text
             self.tokens[:, -1] = config["vocab_size"] - 1
             self.tokens[:, :-1].clamp_(max=config["vocab_size"] - 2)
