@@ -1,6 +1,5 @@
 """Collectives of LoRA adapters on a mesh, by hand. Kind: golden."""
 
-import json
 from typing import Any
 
 import tfacct
@@ -59,7 +58,7 @@ def test_adapters_in_stages_by_hand() -> None:
 
 def test_a_plan_with_adapters_has_what_their_step_sends(run: Any) -> None:
     asked = "plan llama-3.1-8b --gpus 8 --on 80GB --train --lora 16 --ctx 4k --batch 8 --json --limit 0"
-    rows = json.loads(run(*asked.split()).out)["models"][0]["layouts"]
+    rows = run(*asked.split()).models[0]["layouts"]
     model = tfacct.load("llama-3.1-8b")
     for row in rows:
         own = {axis: row[axis] for axis in ("tp", "fsdp", "dp", "pp")}

@@ -130,7 +130,7 @@ def test_the_limit_of_a_pipeline_names_its_stage(run: Run) -> None:
     found = tfacct.load("llama-3.1-70b").memory(ctx="8k", pp=3, on="80GiB").fit
     assert found["context_stage"] == 1
     # Layers with and without windows: the stage with the largest cache is not the one that fits no further token.
-    words = " ".join(run("memory", "gemma-3-1b", "--ctx", "1k", "--pp", "4", "--on", "2GiB", "-v").out.split())
+    words = run("memory", "gemma-3-1b", "--ctx", "1k", "--pp", "4", "--on", "2GiB", "-v").out_line
     found = tfacct.load("gemma-3-1b").memory(ctx="1k", pp=4, on="2GiB").models[0]
     assert f"Stage {found['fit']['batch_stage']} limits the number of requests." in words
 
@@ -142,7 +142,7 @@ def test_every_axis_is_answered_or_refused_by_name(run: Run, command: str, name:
     sized = [] if first == "params" else ["--ctx", "512"]
     for axis in ("--tp 2", "--tp 2 --sp", "--fsdp 2", "--tp 2 --ep 2", "--pp 2", "--cp 2", "--tp 2 --pp 2 --cp 2"):
         ran = run(first, *more, name, *sized, *axis.split())
-        message = " ".join(ran.err.split())
+        message = ran.err_line
         if "--ep" in axis and name == "llama-3.1-8b":
             assert ran.code == 2 and "has no experts" in message
         else:
@@ -230,7 +230,7 @@ def test_the_total_of_stages_is_that_of_the_fullest(run: Run, name: str, where: 
     model = tfacct.load(name)
     found = model.formula(of="params", pp="p")
     assert _numbers(found, p=4) == model.params(pp=4).rank_params
-    words = " ".join(run("formula", name, "--of", "params", "--pp", "4").out.split())
+    words = run("formula", name, "--of", "params", "--pp", "4").out_line
     assert f"4 pipeline stages split the layers. The total is that of the {where} stage, with the modules" in words
 
 

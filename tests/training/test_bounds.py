@@ -4,13 +4,11 @@ refusal.
 The slow tests compare the formula with the transformers class, on recipes and shapes that the date chooses.
 """
 
-import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from tests.helpers.cli import Ran
+from tests.helpers.cli import Run
 from tests.sweeps import training_bounds as sweep
 from tfacct import load
 from tfacct.ledger.workload import Workload
@@ -154,16 +152,16 @@ def test_the_table_covers_what_train_answers_and_nothing_else() -> None:
                 assert bounds.refusal(*case) is None and bound(one.loaded, case[1], WORK) is not None, (name, group)
 
 
-def test_an_answer_says_how_far_off_it_may_be(run: Callable[..., Ran], table: dict[str, dict[str, Measured]]) -> None:
+def test_an_answer_says_how_far_off_it_may_be(run: Run, table: dict[str, dict[str, Measured]]) -> None:
     asked = ("train", "llama-3.2-1b", "--ctx", "512")
-    same = " ".join(run(*asked, "-v").out.split())
+    same = run(*asked, "-v").out_line
     assert "≈" not in same and "Equal to transformers 5.23 to the byte (measured on 12 configs of llama)." in same
-    eager = " ".join(run(*asked, "--attention", "eager").out.split())
+    eager = run(*asked, "--attention", "eager").out_line
     assert "Peak: ≈ " in eager
     assert "Within 0.1% of transformers 5.23 (measured on 11 configs of llama); --exact runs the class." in eager
-    divided = " ".join(run(*asked, "--tp", "2").out.split())
+    divided = run(*asked, "--tp", "2").out_line
     assert "Within 0.1% of transformers 5.23 (measured on 5 configs of llama)." in divided
-    short = " ".join(run("train", "llama-3.2-1b", "--ctx", "255").out.split())
+    short = run("train", "llama-3.2-1b", "--ctx", "255").out_line
     reason = "≈: the error was measured only with at least 256 tokens, 4 layers and 5,000,000 parameters."
     assert "Peak: ≈ " in short and reason in short
     small = [
@@ -178,24 +176,22 @@ def test_an_answer_says_how_far_off_it_may_be(run: Callable[..., Ran], table: di
     assert reason in " ".join(run(*asked, *(word for one in small for word in ("--set", one))).out.split())
 
 
-def test_the_json_has_the_bound(run: Callable[..., Ran], table: dict[str, dict[str, Measured]]) -> None:
+def test_the_json_has_the_bound(run: Run, table: dict[str, dict[str, Measured]]) -> None:
     printed = {}
     for more in ((), ("--attention", "eager"), ("--ctx", "128")):
-        (facts,) = json.loads(run("train", "llama-3.2-1b", "--ctx", "512", *more, "--json").out)["models"]
+        (facts,) = run("train", "llama-3.2-1b", "--ctx", "512", *more, "--json").models
         printed[more] = facts["error_bound"], facts["exact"]
     assert printed == {(): (0, True), ("--attention", "eager"): (0.001, False), ("--ctx", "128"): (None, False)}
 
 
-def test_near_the_limit_the_hint_is_to_ask_the_class(
-    run: Callable[..., Ran], table: dict[str, dict[str, Measured]]
-) -> None:
+def test_near_the_limit_the_hint_is_to_ask_the_class(run: Run, table: dict[str, dict[str, Measured]]) -> None:
     """0.1% of the peak below it and above it, and a little more."""
     peak = load("llama-3.2-1b").train(ctx=512, attention="eager").peak_bytes
     asked = ("train", "llama-3.2-1b", "--ctx", "512", "--attention", "eager", "--on")
     for share, near in ((-0.0009, True), (0.0009, True), (-0.0011, False), (0.0011, False)):
-        out = " ".join(run(*asked, f"{round(peak * (1 + share))}B").out.split())
+        out = run(*asked, f"{round(peak * (1 + share))}B").out_line
         assert ("The difference is within the error bound: check with --exact." in out) == near, share
-    equal = " ".join(run("train", "llama-3.2-1b", "--ctx", "512", "--on", f"{peak}B").out.split())
+    equal = run("train", "llama-3.2-1b", "--ctx", "512", "--on", f"{peak}B").out_line
     assert "check with --exact" not in equal
 
 

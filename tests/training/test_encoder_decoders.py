@@ -1,10 +1,8 @@
 """Training steps of encoder-decoders: saved activations of both sides, by hand, and phases. Kind: golden, refusal."""
 
-from collections.abc import Callable
-
 import pytest
 
-from tests.helpers.cli import Ran
+from tests.helpers.cli import Run
 from tests.helpers.training_step import saved_in, step_of
 from tfacct import load
 from tfacct.ledger.workload import Workload
@@ -42,18 +40,18 @@ def test_a_table_of_both_sides_has_one_gradient() -> None:
     assert named["optimizer step"].gradients == parameters
 
 
-def test_a_longer_source_takes_more_and_the_source_is_printed(run: Callable[..., Ran]) -> None:
+def test_a_longer_source_takes_more_and_the_source_is_printed(run: Run) -> None:
     model = load("bart-large").loaded
     sides = [Workload(64, 64, 1, "all", n, n) for n in (256, 512, 1024)]
     most = [training_memory(model, work, Recipe()).peak.total for work in sides]
     assert most == sorted(set(most))
     ran = run("train", "bart-large", "--ctx", "64", "--source", "256")
     title = "bart-large: a training step in bf16 (8 bytes per parameter), context 64, source 256"
-    assert title in " ".join(ran.out.split())
-    assert "encoder, layer 11, backward" in ran.out
+    assert title in ran.out_line
+    assert "encoder, layer 11, 0.757" in ran.out_line
 
 
-def test_layer_dropout_of_the_class_may_be_set_to_0(run: Callable[..., Ran]) -> None:
+def test_layer_dropout_of_the_class_may_be_set_to_0(run: Run) -> None:
     """M2M100Config's encoder_layerdrop and decoder_layerdrop are 0.05 by default."""
     none = ("--set", "encoder_layerdrop=0", "--set", "decoder_layerdrop=0")
     assert run("train", "nllb-200-distilled-600m", *none, "--ctx", "64").code == 0
@@ -81,9 +79,9 @@ def test_stored_sines_are_frozen_weights() -> None:
 
 
 @pytest.mark.parametrize("name", ["bart-large", "gpt2"])
-def test_no_more_tokens_fit_than_a_table_of_positions_holds(run: Callable[..., Ran], name: str) -> None:
+def test_no_more_tokens_fit_than_a_table_of_positions_holds(run: Run, name: str) -> None:
     """Both embeddings have 1,024 positions; by bytes alone far more tokens would fit."""
-    shown = " ".join(run("train", name, "--on", "80GiB", "-v").out.split())
+    shown = run("train", name, "--on", "80GiB", "-v").out_line
     assert "Longest context at batch 1: 1,024." in shown
     assert load(name).train(on="80GiB").fit["largest_context"] == 1024
     few = load(name).train(on=load(name).train(ctx=100).peak_bytes).fit["largest_context"]
@@ -100,8 +98,8 @@ def test_logits_with_a_bias_are_in_fp32_under_autocast(weights_dtype: str | None
     assert with_logits.peak_bytes - plain.peak_bytes == bytes_each * 5 * 300 * 50_005
 
 
-def test_the_source_is_printed_for_models_that_read_one(run: Callable[..., Ran]) -> None:
-    both, one = (" ".join(run("train", "bart-base", other).out.split()) for other in ("bart-large", "gpt2"))
+def test_the_source_is_printed_for_models_that_read_one(run: Run) -> None:
+    both, one = (run("train", "bart-base", other).out_line for other in ("bart-large", "gpt2"))
     assert ", source 1,024, batch 1" in both and ", source 1,024 if any, batch 1" in one
 
 

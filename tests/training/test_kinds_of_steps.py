@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
-from tests.helpers.cli import Ran
+from tests.helpers.cli import Run
 from tests.helpers.training_step import saved_in, step_of
 from tfacct import load
 from tfacct.base.errors import UsageError
@@ -38,11 +36,9 @@ def test_slices_of_one_product_stay_for_the_norms_of_queries_and_keys() -> None:
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else "",
 )
-def test_what_the_class_of_mpt_does_not_run_is_refused(
-    run: Callable[..., Ran], more: tuple[str, ...], why: str
-) -> None:
+def test_what_the_class_of_mpt_does_not_run_is_refused(run: Run, more: tuple[str, ...], why: str) -> None:
     ran = run("train", "mpt-7b", *(() if "sdpa" in more else ("--attention", "eager")), *more)
-    assert ran.code != 0 and why in " ".join(ran.err.split())
+    assert ran.code != 0 and why in ran.err_line
 
 
 def test_a_gated_encoder_has_dropout_in_its_mlp() -> None:
@@ -77,13 +73,13 @@ def test_a_classifier_of_sequences_learns_from_one_label_of_each() -> None:
         assert sizes["loss.log_probabilities"] == 2 * numbers, head
 
 
-def test_an_axis_that_was_measured_on_no_family_has_no_bound(run: Callable[..., Ran]) -> None:
+def test_an_axis_that_was_measured_on_no_family_has_no_bound(run: Run) -> None:
     assert load("mixtral-8x7b").train(ctx=2048, ep=8, dp=8).error_bound is None
     ran = run("train", "mixtral-8x7b", "--ctx", "2k", "--ep", "8", "--dp", "8")
     assert "≈: the error for this layout was not measured." in ran.out and "0 configs" not in ran.out
 
 
-def test_the_hint_names_no_time_for_a_class_that_loops_over_tokens(run: Callable[..., Ran]) -> None:
+def test_the_hint_names_no_time_for_a_class_that_loops_over_tokens(run: Run) -> None:
     assert run("train", "mamba-130m").err.rstrip().endswith("--exact runs the transformers class itself")
     assert "itself (about 2 s)" in run("train", "deepseek-v3.2").err
 
@@ -101,14 +97,14 @@ def test_a_chunked_loss_by_hand() -> None:
     assert chunked.peak_bytes < whole.peak_bytes
 
 
-def test_a_chunked_loss_is_printed_or_refused(run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch) -> None:
-    out = " ".join(run("train", "llama-3.1-8b", "--loss", "chunked", "--ctx", "1k", "-v").out.split())
+def test_a_chunked_loss_is_printed_or_refused(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = run("train", "llama-3.1-8b", "--loss", "chunked", "--ctx", "1k", "-v").out_line
     assert "loss in chunks" in out
     monkeypatch.setattr(bounds, "row_of", lambda _: {"16-bit": Measured(0, 1)})
-    refused = " ".join(run("train", "phi-2", "--loss", "chunked").err.split())
+    refused = run("train", "phi-2", "--loss", "chunked").err_line
     assert "phi has not been measured with a chunked loss" in refused and "--exact" in refused
-    assert "computes logits chunk by chunk" in " ".join(
-        run("train", "llama-3.1-8b", "--loss", "chunked", "--keep-logits").err.split()
+    assert (
+        "computes logits chunk by chunk" in run("train", "llama-3.1-8b", "--loss", "chunked", "--keep-logits").err_line
     )
     with pytest.raises(UsageError, match="loss must be one of whole, chunked"):
         load("gpt2").train(loss="half")  # type: ignore[arg-type]

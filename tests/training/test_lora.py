@@ -1,12 +1,10 @@
 """LoRA: adapters of a frozen model and the activations that they save. Kind: golden, refusal."""
 
-import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from tests.helpers.cli import Ran
+from tests.helpers.cli import Run
 from tests.helpers.models import tiny
 from tests.helpers.training_step import PAIRS_AND_OTHERS
 from tfacct import load
@@ -112,11 +110,11 @@ def test_a_product_that_a_class_has_in_one_has_one_adapter() -> None:
 ON_ATTENTION = "8:q_proj,k_proj,v_proj,o_proj"
 
 
-def test_adapters_on_attention_have_as_many_parameters_as_published(run: Callable[..., Ran]) -> None:
+def test_adapters_on_attention_have_as_many_parameters_as_published(run: Run) -> None:
     """6,684,672: 48 layers · 8 · (2048 + 4096 + 2 · (2048 + 512) + 4096 + 2048)."""
     asked = "train", "qwen3-30b-a3b", "--ctx", "1k", "--lora", ON_ATTENTION
-    assert "6,684,672 parameters" in " ".join(run(*asked).out.split())
-    (facts,) = json.loads(run(*asked, "--json").out)["models"]
+    assert "6,684,672 parameters" in run(*asked).out_line
+    (facts,) = run(*asked, "--json").models
     assert facts["lora_adapters"]["params"] == 6_684_672
 
 
@@ -147,24 +145,24 @@ def test_products_of_latent_attention_by_the_classes_names() -> None:
     assert several.lora_adapters is not None and several.lora_adapters["products"] == asked
 
 
-def test_a_note_says_which_experts_have_no_adapters(run: Callable[..., Ran]) -> None:
+def test_a_note_says_which_experts_have_no_adapters(run: Run) -> None:
     ran = run("train", "gpt-oss-20b", "--ctx", "64", "--attention", "eager", "--lora", "16", "--weights", "nf4", "-v")
-    printed = " ".join(ran.out.split())
+    printed = ran.out_line
     assert "Adapters are on q_proj, k_proj, v_proj, o_proj; not on routers and routed experts" in printed
     assert "(peft: target_parameters)." in printed
 
 
-def test_a_note_says_that_a_classification_head_is_frozen(run: Callable[..., Ran]) -> None:
+def test_a_note_says_that_a_classification_head_is_frozen(run: Run) -> None:
     note = "The classification head is frozen, as in peft without a task type."
     classes = run(
         "train", "bert-base", "--lora", "16", "-v", "--set", 'architectures=["BertForSequenceClassification"]'
     )
-    assert note in " ".join(classes.out.split())
-    assert note not in " ".join(run("train", "bert-base", "--lora", "16", "-v").out.split())
+    assert note in classes.out_line
+    assert note not in run("train", "bert-base", "--lora", "16", "-v").out_line
 
 
-def test_a_note_says_that_adapters_save_more_than_full_fine_tuning(run: Callable[..., Ran]) -> None:
-    wide = " ".join(run("train", "llama-3.1-8b", "--ctx", "4k", "--lora", "16").out.split())
+def test_a_note_says_that_adapters_save_more_than_full_fine_tuning(run: Run) -> None:
+    wide = run("train", "llama-3.1-8b", "--ctx", "4k", "--lora", "16").out_line
     step = load("llama-3.1-8b").train(ctx="4k", lora=16, adapter_dtype="bf16")
     more = (
         "LoRA saves more activations than full fine-tuning, 38.0 GiB instead of 26.6 GiB,"
@@ -178,9 +176,9 @@ def test_a_note_says_that_adapters_save_more_than_full_fine_tuning(run: Callable
     assert "tokens/s per GPU; the adapters' own matmuls are not included." in " ".join(timed.split())
 
 
-def test_what_would_make_it_fit(run: Callable[..., Ran]) -> None:
+def test_what_would_make_it_fit(run: Run) -> None:
     ran = run("train", "llama-3.1-8b", "--ctx", "8k", "--on", "80GiB", "--json")
-    changes = {" ".join(each["set"].values()): each for each in json.loads(ran.out)["models"][0]["fit"]["changes"]}
+    changes = {" ".join(each["set"].values()): each for each in ran.models[0]["fit"]["changes"]}
     peaks = {name: change["peak_bytes"] / 2**30 for name, change in changes.items() if "16" in name.split()}
     own = load("llama-3.1-8b").train(ctx="8k", qlora=True, recompute="full")
     assert changes["full 16 nf4"]["peak_bytes"] == own.peak_bytes and peaks.pop("full 16 nf4") < 20
@@ -216,11 +214,11 @@ def test_ranks_and_products_as_they_are_written() -> None:
         lora_targets("q_proj")
 
 
-def test_advice_about_adapters_is_counted_when_it_is_followed(run: Callable[..., Ran]) -> None:
+def test_advice_about_adapters_is_counted_when_it_is_followed(run: Run) -> None:
     """LoRA with dropout was measured of stablelm on bf16 weights alone."""
     asked = ("train", "stablelm-2-1.6b", "--ctx", "64", "--recompute", "full")
     ran = run(*asked, "--lora", "8", "--weights", "nf4", "--lora-dropout", "0.1")
-    assert "the step is supported without --weights" in " ".join(ran.err.split())
+    assert "the step is supported without --weights" in ran.err_line
     assert run(*asked, "--lora", "8", "--lora-dropout", "0.1").code == 0
 
 
@@ -231,8 +229,8 @@ def test_advice_about_adapters_is_counted_when_it_is_followed(run: Callable[...,
         ("qwen1.5-moe-a2.7b --lora 16:up_proj", "--lora 16:up_proj,q_proj,k_proj,v_proj,o_proj is supported"),
     ],
 )
-def test_advice_names_the_products_to_type(run: Callable[..., Ran], arguments: str, hint: str) -> None:
-    assert hint in " ".join(run("train", *arguments.split()).err.split())
+def test_advice_names_the_products_to_type(run: Run, arguments: str, hint: str) -> None:
+    assert hint in run("train", *arguments.split()).err_line
     wanted = hint.removesuffix(" is supported").split()
     assert run("train", *arguments.split(), *wanted, "--ctx", "64").code == 0
 

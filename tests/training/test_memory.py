@@ -2,11 +2,10 @@
 
 import json
 import re
-from collections.abc import Callable
 
 import pytest
 
-from tests.helpers.cli import Ran
+from tests.helpers.cli import Run
 from tests.helpers.training_step import saved_in, step_of
 from tfacct import load
 from tfacct.base.errors import UsageError
@@ -16,8 +15,8 @@ from tfacct.training.recipe import Recipe
 from tfacct.training.unsupported import reads_images, refusal
 
 
-def test_weights_stored_quantized_are_trained_in_the_dtype_of_the_pass(run: Callable[..., Ran]) -> None:
-    out = " ".join(run("train", "gpt-oss-20b", "--attention", "eager", "--ctx", "2k", "-v").out.split())
+def test_weights_stored_quantized_are_trained_in_the_dtype_of_the_pass(run: Run) -> None:
+    out = run("train", "gpt-oss-20b", "--attention", "eager", "--ctx", "2k", "-v").out_line
     assert "a training step in bf16 (8 bytes per parameter)" in out and "The published weights are quantized" in out
 
 
@@ -42,7 +41,7 @@ def test_a_sequence_longer_than_the_window_saves_a_mask_by_hand() -> None:
     assert saved[1] == 4096 * (each + 2 * 2 * (32 - 8) * 128) + 2 * 4096**2 + 16
 
 
-def test_the_command(run: Callable[..., Ran]) -> None:
+def test_the_command(run: Run) -> None:
     ran = run("train", "llama-3.1-8b", "--ctx", "4k")
     lines = ran.out.splitlines()
     assert ran.code == 0
@@ -54,14 +53,14 @@ def test_the_command(run: Callable[..., Ran]) -> None:
     assert next(line for line in csv[1:] if line.endswith(",peak")).startswith('"loss, backward"') and len(csv) > 6
     step = load("gpt2").train(ctx=64)
     assert [{**phase, "peak": row["peak"]} for phase, row in zip(step.phases, step.rows, strict=True)] == step.rows
-    (facts,) = json.loads(run("train", "llama-3.1-8b", "--ctx", "4k", "--json").out)["models"]
+    (facts,) = run("train", "llama-3.1-8b", "--ctx", "4k", "--json").models
     assert facts["peak_bytes"] == max(phase["total_bytes"] for phase in facts["phases"])
     assert facts["saved_bytes"] == sum(line["bytes"] for line in facts["lines"]) == 28_562_244_364
     parts = ("weights_bytes", "optimizer_bytes", "gradients_bytes", "saved_bytes", "temporary_bytes")
     assert all(phase["total_bytes"] == sum(phase[part] for part in parts) for phase in facts["phases"])
 
 
-def test_what_would_make_it_fit(run: Callable[..., Ran]) -> None:
+def test_what_would_make_it_fit(run: Run) -> None:
     """A context of 4,715 fits 80 GiB, one of 4,716 does not; with recomputed layers 20,560 tokens fit."""
     ran = run("train", "llama-3.1-8b", "--ctx", "8k", "--on", "80GiB", columns=120)
     assert "Does not fit in 80 GiB: it needs 106 GiB." in ran.out.replace("≈ ", "")
@@ -79,7 +78,7 @@ def test_what_would_make_it_fit(run: Callable[..., Ran]) -> None:
     assert "Fits in 80 GiB: peak" in fits and "phase" in fits
 
 
-def test_several_models_have_a_row_each(run: Callable[..., Ran]) -> None:
+def test_several_models_have_a_row_each(run: Run) -> None:
     ran = run("train", "llama-3.2-1b", "qwen3-8b", "t5gemma-2b-2b", "--ctx", "1k")
     assert ran.code == 0 and "llama-3.2-1b" in ran.out and "qwen3-8b" in ran.out
     assert "t5gemma-2b-2b" in ran.err and " t5gemma-2b-2b" not in ran.out
@@ -95,7 +94,7 @@ def test_in_python_too() -> None:
     assert eager.peak_phase and json.dumps(eager.lines)
 
 
-def test_rows_by_tensor_and_by_part_add_up(run: Callable[..., Ran]) -> None:
+def test_rows_by_tensor_and_by_part_add_up(run: Run) -> None:
     model = load("qwen3-8b")
     for by in ("tensor", "part"):
         report = model.train(ctx=4096, by=by)
@@ -142,7 +141,7 @@ def test_the_picture_is_the_table() -> None:
     assert [sum(values) for values in zip(*shown.series.values(), strict=True)] == peaks
 
 
-def test_without_a_model_every_admitted_preset_has_a_row(run: Callable[..., Ran]) -> None:
+def test_without_a_model_every_admitted_preset_has_a_row(run: Run) -> None:
     """Each with a supported step on text in its class's default recipe, and no other. Presets of images, and those with
     too few positions, are named."""
     ran = run("train", "--ctx", "1k", "--on", "80GiB")
@@ -152,7 +151,7 @@ def test_without_a_model_every_admitted_preset_has_a_row(run: Callable[..., Ran]
     counted = [ours.name for ours in texts if not 0 < (ours.position_limit or 0) < 1024]
     assert ran.code == 0 and max(map(len, ran.out.splitlines())) <= 80
     assert sorted(row for row in rows if not row.startswith("─")) == sorted(counted)
-    err = " ".join(ran.err.split())
+    err = ran.err_line
     assert "training supports only images of the config's size" in err
     assert len(counted) < len(texts) and "(the context exceeds the position embedding)" in err
-    assert re.search(r"\d+ of \d+ models fit in 80 GiB", " ".join(ran.out.split()))
+    assert re.search(r"\d+ of \d+ models fit in 80 GiB", ran.out_line)

@@ -1,12 +1,10 @@
 """Bytes of a training step in `sweep`, `compare`, `solve` and `evaluate`. Kind: law, refusal."""
 
-import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from tests.helpers.cli import Ran
+from tests.helpers.cli import Run
 from tfacct import load
 from tfacct.accounts.metrics import STEP_METRICS
 from tfacct.base.errors import TfacctError
@@ -71,13 +69,13 @@ def test_a_diff_of_recipes() -> None:
     assert "peak_bytes" not in LLAMA.diff(ctx=4096, to_batch=2).models[0]["totals"]
 
 
-def test_whose_step_is_not_counted_is_named(run: Callable[..., Ran]) -> None:
+def test_whose_step_is_not_counted_is_named(run: Run) -> None:
     swept = run("sweep", "gpt2", "t5gemma-2b-2b", "--metric", "peak_bytes")
     assert swept.code == 0 and "not included: t5gemma-2b-2b (the training step of t5gemma" in swept.err
     ran = run("compare", "--by", "line", "gpt2", "t5gemma-2b-2b", "--train", "--ctx", "512", "--json")
-    (facts,) = json.loads(ran.out)["models"]
+    (facts,) = ran.models
     assert facts["left_out"] == NAMES and NAMES[0] not in facts["totals"]
-    printed = " ".join(run("compare", "--by", "line", "gpt2", "t5gemma-2b-2b", "--train", "--ctx", "512").out.split())
+    printed = run("compare", "--by", "line", "gpt2", "t5gemma-2b-2b", "--train", "--ctx", "512").out_line
     assert (
         "Not included: bytes of a training step (t5gemma-2b-2b: the training step of t5gemma has not been measured)."
         in printed

@@ -6,12 +6,11 @@ checked with their spread; no number here is fitted to them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from tests.helpers.cli import Ran
+from tests.helpers.cli import Run
 from tfacct import load
 
 GIB = 2**30
@@ -37,10 +36,10 @@ def test_torchtitan_reserves_a_fifth_more(name: str, recipe: dict[str, Any], res
     assert peak / reserved == pytest.approx(ratio, abs=0.01)
 
 
-def test_a_budget_comes_with_what_allocators_reserve(run: Callable[..., Ran]) -> None:
+def test_a_budget_comes_with_what_allocators_reserve(run: Run) -> None:
     more = [reserved * GIB / load(name).train(**recipe).peak_bytes - 1 for name, recipe, reserved, _ in RUNS]
     assert (round(100 * min(more)), round(100 * max(more))) == (17, 24)
-    out = " ".join(run("train", "gpt2", "--ctx", "512", "--on", "80GB", "-v").out.split())
+    out = run("train", "gpt2", "--ctx", "512", "--on", "80GB", "-v").out_line
     assert "CUDA allocator reserves at least 17% more than this count (17–24% in 4 runs of torchtitan)" in out
     assert "torchtitan" not in run("train", "gpt2", "--ctx", "512", "-v").out
 

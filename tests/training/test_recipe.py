@@ -1,13 +1,11 @@
 """The recipe of a training step: its options, and their former names. Kind: output, refusal."""
 
-import json
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from tests.helpers.cli import Ran
+from tests.helpers.cli import Run
 from tests.helpers.training_step import SMALL
 from tfacct import load
 from tfacct.base.errors import UsageError
@@ -24,10 +22,10 @@ from tfacct.training.recipe import Recipe, batch_sizes
         ("--accumulate 3", "--gradient-accumulation-steps 3"),
     ],
 )
-def test_former_options_are_understood_and_not_listed(run: Callable[..., Ran], former: str, new: str) -> None:
+def test_former_options_are_understood_and_not_listed(run: Run, former: str, new: str) -> None:
     answers = [run("train", "gpt2", "--ctx", "96", *words.split(), "--json") for words in (former, new)]
-    assert answers[0].code == 0 and json.loads(answers[0].out) == json.loads(answers[1].out)
-    assert json.loads(answers[0].out) != json.loads(run("train", "gpt2", "--ctx", "96", "--json").out)
+    assert answers[0].code == 0 and answers[0].document == answers[1].document
+    assert answers[0].document != run("train", "gpt2", "--ctx", "96", "--json").document
     assert former.startswith("--acc") or former.split()[0] not in run("train", "--help").out
 
 
@@ -110,10 +108,10 @@ def test_batch_sizes_that_do_not_divide_are_refused(
         batch_sizes(*given, mesh)
 
 
-def test_the_peak_is_that_of_later_micro_batches(run: Callable[..., Ran]) -> None:
+def test_the_peak_is_that_of_later_micro_batches(run: Run) -> None:
     """Gradients of earlier micro-batches, 2 bytes a parameter, are there from the start; how many is no matter."""
     words = "train llama-2-7b --ctx 96 --fsdp 8 --micro-batch-size 3 --json --global-batch-size"
-    one, two, nine = (json.loads(run(*words.split(), str(size)).out)["models"][0] for size in (24, 48, 216))
+    one, two, nine = (run(*words.split(), str(size)).models[0] for size in (24, 48, 216))
     assert [each["gradient_accumulation"] for each in (one, two, nine)] == [1, 2, 9]
     assert all(each["workload"]["batch"] == each["micro_batch_size"] == 3 for each in (one, two, nine))
     assert nine["global_batch_size"] == 216
@@ -122,7 +120,7 @@ def test_the_peak_is_that_of_later_micro_batches(run: Callable[..., Ran]) -> Non
     assert one["peak_bytes"] < two["peak_bytes"] == nine["peak_bytes"]
 
 
-def test_qlora_is_lora_on_nf4(run: Callable[..., Ran]) -> None:
+def test_qlora_is_lora_on_nf4(run: Run) -> None:
     """peft casts what is not in 4 bits to fp32, 2 bytes a parameter more: embedding and head of 128,256 · 4,096, and 65
     norms of 4,096."""
     llama = load("llama-3.1-8b")
@@ -130,14 +128,14 @@ def test_qlora_is_lora_on_nf4(run: Callable[..., Ran]) -> None:
     assert llama.train(ctx=96, qlora=True).to_json() == asked.to_json()
     assert llama.train(ctx=96, qlora=True, lora=7).lora == "7"
     more = 2 * (2 * 128_256 * 4096 + 65 * 4096) / 2**30
-    out = " ".join(run("train", "llama-3.1-8b", "--ctx", "96", "--qlora", "--verbose").out.split())
+    out = run("train", "llama-3.1-8b", "--ctx", "96", "--qlora", "--verbose").out_line
     note = f"prepare_model_for_kbit_training casts 16-bit weights to fp32 (+{more:.2f} GiB, not included)"
     assert f"{note}, and turns on --recompute full" in out
     with pytest.raises(UsageError, match="qlora=True uses nf4 weights, not fp32"):
         llama.train(ctx=96, qlora=True, weights_dtype="fp32")
 
 
-def test_packing_under_sdpa_adds_a_mask_and_copies_of_keys_and_values(run: Callable[..., Ran]) -> None:
+def test_packing_under_sdpa_adds_a_mask_and_copies_of_keys_and_values(run: Run) -> None:
     """Each of 3 layers saves a 16-bit mask of 384 × 384, and keys and values for 6 query heads in place of 2."""
     model = load(SMALL)
     row, packed = model.train(ctx=384), model.train(ctx=96, batch=4, packing=True)
@@ -166,7 +164,7 @@ def test_packing_and_offloading_in_parallel_layouts() -> None:
         model.train(ctx=96, pp=2, offload="activations", recompute="full")
 
 
-def test_without_a_measurement_no_bound_is_promised(run: Callable[..., Ran]) -> None:
+def test_without_a_measurement_no_bound_is_promised(run: Run) -> None:
     for words, how in (("--packing", "--packing"), ("--offload optimizer", "--offload optimizer")):
-        out = " ".join(run("train", "llama-3.2-1b", "--ctx", "512", *words.split(), "--verbose").out.split())
+        out = run("train", "llama-3.2-1b", "--ctx", "512", *words.split(), "--verbose").out_line
         assert f"the error with {how} was not measured" in out and "Peak: ≈" in out

@@ -1,12 +1,11 @@
 """Attention recomputed in the backward pass: saved bytes, the peak and FLOPs. Kind: golden, refusal."""
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from tests.helpers.cli import Ran
+from tests.helpers.cli import Run
 from tfacct import load
 from tfacct.base.errors import UsageError
 from tfacct.ledger.workload import Workload
@@ -94,7 +93,7 @@ def test_a_list_under_autocast_saves_what_its_module_reads_in_fp32() -> None:
     assert casts == {f"{which}_proj.weight_cast" for which in "qkvo"}
 
 
-def test_flops_of_gpt2_by_hand(run: Callable[..., Ran]) -> None:
+def test_flops_of_gpt2_by_hand(run: Run) -> None:
     """Twelve whole attentions again, because their module ends with a dropout: 8·T·D² + 4·T²·D FLOPs each, T 1,024 and
     D 768."""
     again = 12 * (8 * 1024 * 768**2 + 4 * 1024**2 * 768)
@@ -102,12 +101,8 @@ def test_flops_of_gpt2_by_hand(run: Callable[..., Ran]) -> None:
     assert without.recomputed_flops == again - 12 * 2 * 1024 * 768**2
     ran = run("flops", "gpt2", "--ctx", "1k", "--train", "--recompute", "attention")
     assert "training-step FLOPs with attention recomputed" in ran.out
-    assert "runs attention again (96.6 G FLOPs), up to the last matmul that the backward pass needs." in " ".join(
-        ran.out.split()
-    )
-    (facts,) = json.loads(run("flops", "gpt2", "--ctx", "1k", "--train", "--recompute", "attention", "--json").out)[
-        "models"
-    ]
+    assert "runs attention again (96.6 G FLOPs), up to the last matmul that the backward pass needs." in ran.out_line
+    (facts,) = run("flops", "gpt2", "--ctx", "1k", "--train", "--recompute", "attention", "--json").models
     assert (facts["recompute"], facts["recomputed_flops"]) == ("attention", again)
     plain = load("gpt2").flops(ctx=1024, train=True)
     assert facts["total_flops"] == plain.total + again
@@ -122,7 +117,7 @@ def test_flops_of_gpt2_by_hand(run: Callable[..., Ran]) -> None:
         load("mamba-130m").flops(train=True, recompute="attention")
 
 
-def test_recomputed_attention_is_printed(run: Callable[..., Ran]) -> None:
+def test_recomputed_attention_is_printed(run: Run) -> None:
     out = run("train", "llama-3.1-8b", "--recompute", "attention", "--ctx", "1k").out
     assert "attention recomputed" in " ".join(out.split())
     with pytest.raises(UsageError, match="recompute is none, full, attention, selective"):

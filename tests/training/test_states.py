@@ -1,11 +1,10 @@
 """Weights, gradients, master weights and optimizer state by precision scheme and layout. Kind: golden, refusal."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from tests.helpers.cli import Ran
+from tests.helpers.cli import Run
 from tfacct import load
 from tfacct.base.errors import NotFoundError, UsageError
 from tfacct.ledger.workload import Workload
@@ -127,7 +126,7 @@ def test_contradictions_are_refused(recipe: dict[str, Any], message: str) -> Non
         ("--optimizer adamw-8bit", "in bf16 (6.031 bytes per parameter)"),
     ],
 )
-def test_the_first_line_names_the_precision_scheme(run: Callable[..., Ran], options: str, scheme: str) -> None:
+def test_the_first_line_names_the_precision_scheme(run: Run, options: str, scheme: str) -> None:
     ran = run("train", "gpt2", "--ctx", "96", *options.split(), columns=200)
     assert scheme in ran.out.splitlines()[0]
 
@@ -217,7 +216,7 @@ def test_ranks_offload_their_share() -> None:
         assert moved.moved_bytes == (2 + 2) * LLAMA // 8
 
 
-def test_what_is_on_the_host_is_one_line(run: Callable[..., Ran]) -> None:
+def test_what_is_on_the_host_is_one_line(run: Run) -> None:
     words = "train llama-3.1-8b --ctx 8k --recompute full --offload activations,optimizer --verbose"
     out = run(*words.split(), columns=200).out
     note = "On the host: 29.9 GiB of optimizer state and 1.88 GiB of layer inputs. 33.7 GiB move between host"

@@ -1,14 +1,12 @@
 """Saved activations in symbols: by hand, and evaluated at other sizes. Kind: golden, refusal."""
 
-import json
-from collections.abc import Callable
 from random import Random
 from typing import Any
 
 import pytest
 
 from tests.families import random_config
-from tests.helpers.cli import Ran
+from tests.helpers.cli import Run
 from tfacct import load
 from tfacct.ledger.workload import Request, Workload
 from tfacct.loading.model import load_model
@@ -24,11 +22,11 @@ def polynomial(text: str, facts: dict[str, Any]) -> Any:
     return sympy.expand(sympy.sympify(text, locals={axis: sympy.Symbol(axis) for axis in facts["legend"]}))
 
 
-def test_a_layer_of_llama_by_hand(run: Callable[..., Ran]) -> None:
+def test_a_layer_of_llama_by_hand(run: Run) -> None:
     """Two norms save an fp32 copy, the scaled copy and 1/rms, 6·D + 4 bytes each, and matmuls their results, 2·D each:
     16·D + 8. Queries and the result of attention are 2·N·H each, keys and values 2·K·H each, 4 for the logsum of each
     query head; the MLP saves four tensors of F. The seed of the kernel is 24 bytes."""
-    (facts,) = json.loads(run("formula", "llama", "--of", "saved", "--json").out)["models"]
+    (facts,) = run("formula", "llama", "--of", "saved", "--json").models
     (layer,) = facts["saved_by_layer"]
     by_hand = "B*T*(16*D + 4*N*H + 4*K*H + 8*F + 4*N + 8) + 24"
     assert polynomial(layer["bytes_formula"], facts) == polynomial(by_hand, facts)
@@ -39,11 +37,11 @@ def test_a_layer_of_llama_by_hand(run: Callable[..., Ran]) -> None:
     )
 
 
-def test_a_layer_of_llama_under_autocast_by_hand(run: Callable[..., Ran]) -> None:
+def test_a_layer_of_llama_under_autocast_by_hand(run: Run) -> None:
     """Two norms save the residual stream and what they scaled in fp32, 8·D each, and 1/rms; q, k, v, gate and up each
     save a bf16 copy of their input, 10·D together, and each matmul the cast of its weight, 2 bytes a number."""
     ran = run("formula", "llama", "--of", "saved", "--weights", "fp32", "--json")
-    printed = json.loads(ran.out)
+    printed = ran.document
     (facts,) = printed["models"]
     (layer,) = facts["saved_by_layer"]
     casts = "2*(2*D*N*H + 2*D*K*H + 3*D*F)"
@@ -57,11 +55,11 @@ def test_a_layer_of_llama_under_autocast_by_hand(run: Callable[..., Ran]) -> Non
     assert "--weights applies to a training step's bytes" in run("formula", "llama", "--weights", "fp32").err
 
 
-def test_a_layer_of_gpt2_with_eager_attention_by_hand(run: Callable[..., Ran]) -> None:
+def test_a_layer_of_gpt2_with_eager_attention_by_hand(run: Run) -> None:
     """In bf16, of each score: the softmax, a byte of its dropout's mask, and what is left of it, 2 + 1 + 2. Two
     LayerNorms save their input and two statistics, matmuls their results: 8·D + 16; two dropout masks, 2·D. Queries,
     keys, values and the result of attention are 8·N·H, the MLP's five tensors 10·F."""
-    (facts,) = json.loads(run("formula", "gpt2", "--of", "saved", "--attention", "eager", "--json").out)["models"]
+    (facts,) = run("formula", "gpt2", "--of", "saved", "--attention", "eager", "--json").models
     by_hand = "5*B*T**2*N + B*T*(10*D + 8*N*H + 10*F + 16)"
     assert polynomial(facts["saved_by_layer"][0]["bytes_formula"], facts) == polynomial(by_hand, facts)
 
@@ -111,5 +109,5 @@ def test_windows_are_laid_out_in_two_ways(attention: Any, context: int) -> None:
     assert any(contexts in note for note in report.notes)
 
 
-def test_latex_has_every_line(run: Callable[..., Ran]) -> None:
+def test_latex_has_every_line(run: Run) -> None:
     assert r"\text{mlp.act} &= 2\,B\,T\,L\,F" in run("formula", "llama", "--of", "saved", "--latex").out
