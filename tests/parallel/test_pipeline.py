@@ -8,7 +8,7 @@ import tfacct
 from tests.helpers.rank_configs import SMALL
 from tfacct.ledger.workload import Workload
 from tfacct.parallel.mesh import Mesh
-from tfacct.parallel.pipeline import blocks_in, divided, in_pipeline, part, stage_ledgers, stages
+from tfacct.parallel.pipeline import blocks_in, divided, part, stage_ledgers, stages
 from tfacct.parallel.shard_shapes import stored_elements
 
 
@@ -24,17 +24,6 @@ def test_stages_of_llama_8b_by_hand() -> None:
     # A tied embedding is on both ends.
     first, last = (each["rank_params"] for each in tfacct.load("gpt2").comms(pp=2, ctx=1024, train=True).stages)
     assert first + last == tfacct.load("gpt2").params().total_params + 50_257 * 768
-
-
-def test_interleaved_stages_send_for_each_of_theirs() -> None:
-    ledger = tfacct.load(SMALL).loaded.ledger
-    mesh = Mesh(pp=2, schedule="interleaved", chunks=4, microbatches=4)
-    sends = [
-        {one.when: one.calls for one in lines if one.kind == "send"}
-        for lines in in_pipeline(ledger, mesh, Workload(5, 5, 4).axes(), 16, train=True)
-    ]
-    # Eight stages: the first sends nothing back, the last nothing on.
-    assert sends == [{"forward": 16, "backward": 12}, {"forward": 12, "backward": 16}]
 
 
 @pytest.mark.parametrize("name", ["llama-3.1-8b", "deepseek-v3", "gemma-3-27b-text", "mamba-130m", "falcon-h1-7b"])

@@ -262,3 +262,26 @@ def test_the_rule_of_thumb_is_of_what_a_rank_computes(mesh: dict[str, int]) -> N
     assert abs(ratios[0] - ratios[1]) < 0.001
     share = 1 if "ep" in mesh and "tp" not in mesh else 2
     assert abs(share * rank.rule_of_thumb_flops / whole.rule_of_thumb_flops - 1) < 0.001
+
+
+def test_a_rank_is_answered_next_to_the_whole_model() -> None:
+    """2 FLOPs for each of 69.5 B weights in matmuls and a token, and 4 · 80 · 8,192³ of scores and values: 1.31e15."""
+    model = tfacct.load(LARGE)
+    assert model.flops(ctx="8k", tp=8).answer == "164 T FLOPs on one rank; the whole model takes 1.31 P."
+    assert model.flops(ctx="8k").models[0]["whole"] is model.kv(ctx="8k").models[0]["whole"] is None
+
+
+def test_a_picture_names_the_rank() -> None:
+    model = tfacct.load("llama-3.1-8b")
+    for report in (model.kv(ctx=4096, tp=4), model.flops(ctx=4096, tp=4), model.memory(ctx=4096, tp=4)):
+        assert " one of 4 ranks" in report._chart().title
+
+
+def test_ranks_share_states_and_their_pages() -> None:
+    """2 key/value heads, 32 value heads of 128 × 128 in 36 layers, and convolutions of 8,192 channels, on 2 ranks."""
+    model = tfacct.load("qwen3-next-80b-a3b")
+    one = model.kv(ctx="4k", tp=2)
+    states = 36 * (16 * 128 * 128 * 4 + 4096 * 4 * 2)
+    assert one.kv_cache_bytes == states + 12 * 4096 * 2 * 256 * 2 == one.whole["kv_cache_bytes"] // 2
+    paged = model.memory(ctx="4k", on="2xh200", engine="vllm")
+    assert paged.kv_block == 544 and paged.whole["kv_cache_bytes"] == 2 * paged.kv_cache_bytes

@@ -84,12 +84,6 @@ def test_norms_per_head_are_sharded_with_the_heads() -> None:
     assert model.memory(tp=2, ctx=64).kv_cache_bytes == model.memory(ctx=64).kv_cache_bytes // 2
 
 
-def test_a_latent_is_whole_on_every_rank() -> None:
-    """DeepSeek-V2-Lite's 27 layers: a token's 512 + 64 numbers in bf16, on any number of ranks."""
-    model = tfacct.load("deepseek-v2-lite")
-    assert model.memory(ctx="8k", tp=8).kv_cache_bytes == 27 * 8192 * 576 * 2 == model.memory(ctx="8k").kv_cache_bytes
-
-
 def test_context_parallel_gradient_sums_are_noted() -> None:
     model = tfacct.load("llama-3.2-1b")
     assert "The ranks that share a sequence have the same weights." in model.comms(cp=4, ctx=64, tokens=64).notes
