@@ -18,7 +18,7 @@ def step_of_row(table: str, row: str) -> tuple[Model, dict[str, Any]]:
     name, *words = f"{row} {TABLES[table].get('with', '')}".split()
     asked: dict[str, Any] = {}
     for key, _, text in (word.partition("=") for word in reversed(words)):  # those of the row over those of all
-        value: Any = int(text) if text.isdecimal() else True if text == "true" else text
+        value: Any = int(text) if text.isdecimal() else {"true": True, "null": None}.get(text, text)
         asked[key] = float(text) if key == "lora_dropout" else value
     fields = dict(TABLES[table].get("fields", {}))
     if "layers" in asked:

@@ -17,7 +17,6 @@ from tfacct.ledger.workload import Workload
 from tfacct.training.exact import exact
 from tfacct.training.recipe import Recipe
 
-EAGER = "eager"
 torch, autocast, hooks = lazy("torch"), lazy("tfacct.meta.autocast"), lazy("tfacct.meta.hooks")
 
 SMALL: dict[str, Any] = {
@@ -104,48 +103,6 @@ def test_recipes_change_their_figures(asked: dict[str, Any], changes: str) -> No
     plain, found = (load(SMALL).train(exact=True, ctx=56, batch=2, **each) for each in ({}, asked))
     assert found.models[0][changes] != plain.models[0][changes]
     assert found.formula_error is not None and abs(found.formula_error) < 0.01
-
-
-@pytest.mark.parametrize(
-    ("name", "sets", "asked"),
-    [
-        ("gpt2", {}, {"recompute": "full"}),  # gelu_new: a gradient cast after saved tensors are freed
-        ("qwen3-30b-a3b", {"num_experts": 8, "num_experts_per_tok": 4}, {"ctx": 4096}),  # 16-bit shares of fp32 experts
-        ("llama-3.2-1b", {}, {}),  # a weight's gradient, cast after that of the result is freed
-        ("llama-3.2-1b", {}, {"recompute": "full"}),
-        # the first layer, with one of two masks
-        ("gemma-2-2b", {"layer_types": None}, {"ctx": 1024, "attention": EAGER, "recompute": "full"}),
-    ],
-)
-def test_peaks_in_a_layer_under_autocast(name: str, sets: dict[str, Any], asked: dict[str, Any]) -> None:
-    """Two layers and 512 tokens in the vocabulary: neither the loss nor the embedding is the peak."""
-    model = load(name, vocab_size=512, **{"n_layer" if name == "gpt2" else "num_hidden_layers": 2}, **sets)
-    recipe = {"ctx": 512, "batch": 4, "weights_dtype": "fp32", **asked}
-    formula, found = model.train(**recipe), model.train(exact=True, **recipe)
-    assert formula.peak_phase.startswith("layer") and formula.peak_bytes == found.peak_bytes
-
-
-@pytest.mark.parametrize("recompute", ["full", "attention"])
-def test_attention_with_sinks_has_its_peak_while_it_is_recomputed(recompute: str) -> None:
-    """gpt-oss under autocast: B · N · T · S in fp32 of masked scores, of those less their maximum, and of softmax."""
-    sets = {"num_hidden_layers": 2, "layer_types": None, "num_local_experts": 5, "vocab_size": 512, "pad_token_id": 0}
-    asked = {"ctx": 2048, "batch": 2, "attention": EAGER, "weights_dtype": "fp32", "recompute": recompute}
-    found = load("gpt-oss-20b", **sets).train(exact=True, **asked)
-    assert found.formula_error == pytest.approx(0, abs=0.006)
-
-
-def test_copies_of_biases_are_alive_in_the_loss() -> None:
-    """gpt2 under autocast: 2 bytes for each of 12 · 9 · 768 biases of matmuls."""
-    found = load("gpt2").train(exact=True, ctx=1024, weights_dtype="fp32", recompute="full")
-    assert found.peak_phase == "loss, forward"
-    assert abs(found.formula_peak_bytes - found.peak_bytes) < 2 * 12 * 9 * 768 / 10
-
-
-def test_a_chunked_loss_of_a_transformed_head_saves_the_residual_stream_once() -> None:
-    """The head transforms B · T · D of the last layer, which no norm follows, in each chunk."""
-    asked = {"ctx": 512, "batch": 8, "loss": "chunked"}
-    formula, found = (load("camembert-base").train(exact=each, **asked) for each in (False, True))
-    assert abs(formula.saved_bytes - found.saved_bytes) < 2 * 512 * 8 * 768 / 10
 
 
 def test_the_batch_is_there_in_the_optimizer_step() -> None:
