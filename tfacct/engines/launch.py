@@ -22,6 +22,7 @@ from tfacct.loading import devices
 from tfacct.loading.devices import Device
 from tfacct.loading.memory_limit import check_share
 from tfacct.loading.model import LoadedModel
+from tfacct.parallel.shard_model import shard_weights
 
 WIDE = ("bf16", "fp16", "fp32")
 """Dtypes of a model."""
@@ -91,6 +92,11 @@ class Launch:
         self.has_states = bool(shape.having(Mixer))
         images = profile["images"].get(family, {})
         self.images: Mapping[str, Any] = images and {**images, "items": max(1, self.batched // images["tokens"])}
+
+    @property
+    def rank(self) -> LoadedModel:
+        """The model as one of its tensor-parallel ranks stores it. Raises TfacctError."""
+        return shard_weights([self.model], self.flags.tp, self.stored_dtype)[0]
 
     def with_flags(self, **flags: Any) -> Launch:
         """The same launch with other flags."""

@@ -19,7 +19,6 @@ from tfacct.engines.weights import weights
 from tfacct.loading.devices import Device
 from tfacct.loading.memory_limit import MemoryLimit
 from tfacct.loading.model import LoadedModel
-from tfacct.parallel.shard_model import shard_weights
 
 TRTLLM: Profile = {
     **{"name": "TensorRT-LLM", "newest": "", "pool_share": Fraction(9, 10)},
@@ -77,7 +76,7 @@ def with_engine(limit: MemoryLimit, served: Served) -> MemoryLimit:
     instead = f"such as {option('on', cards)}" if (cards := next(more, "")) else "larger cards or narrower weights"
     if served.use is not None and _leaves_cache(limit, served._replace(use=None)):
         instead = f"leave {option('use')} out"
-    stored = units.binary(_stored(launch))
+    stored = units.binary(weights(launch, launch.rank)["parameters"])
     raise UsageError(f"{served.version}: {stored} of weights leave no cache on each {card}{share}", instead)
 
 
@@ -121,7 +120,7 @@ def pool_limit(limit: MemoryLimit, served: Served) -> MemoryLimit | None:
     if name != "trtllm" and length is not None and length > model.context:
         longest = f"{launch.profile['name']} starts {model.name} with requests of {model.context:,} tokens at most"
         raise UsageError(f"{longest}, not {length:,}", f"fewer tokens, or {leave}")
-    start, stored = started(launch), _stored(launch)
+    start, stored = started(launch), weights(launch, launch.rank)["parameters"]
     if start.others:
         why = f"{model.name} does not start in {launch.profile['name']}: {start.lacks}"
         raise UsageError(why, suggestion(start)[0])
@@ -139,12 +138,6 @@ def pool_limit(limit: MemoryLimit, served: Served) -> MemoryLimit | None:
     )
 
 
-def _stored(launch: Launch) -> int:
-    """Bytes of the weights on one card, as they are counted."""
-    (rank,) = shard_weights([launch.model], launch.flags.tp, launch.stored_dtype)
-    return weights(launch, rank)["parameters"]
-
-
 def _trtllm_unsupported(launch: Launch) -> Reasons:
     yield from of_models(launch)
     if launch.flags.gpu_memory_utilization is not None:
@@ -154,7 +147,8 @@ def _trtllm_unsupported(launch: Launch) -> Reasons:
 
 
 def _trtllm_start(launch: Launch) -> Start:
-    return Start(launch, {}, pool=int((launch.total - _stored(launch)) * launch.profile["pool_share"]))
+    left = launch.total - weights(launch, launch.rank)["parameters"]
+    return Start(launch, {}, pool=int(left * launch.profile["pool_share"]))
 
 
 ENGINES: Mapping[str, tuple[Callable[[Launch], Reasons], Callable[[Launch], Start]]] = {

@@ -14,7 +14,6 @@ from tfacct.engines.profiles import GIB, MIB
 from tfacct.engines.start import Reasons, Start, counted, estimated, of_models, of_parts
 from tfacct.engines.weights import weights
 from tfacct.ledger.storage import width
-from tfacct.parallel.shard_model import shard_weights
 
 
 def unsupported(launch: Launch) -> Reasons:
@@ -51,8 +50,7 @@ def fraction(launch: Launch) -> float:
 def start(launch: Launch) -> Start:
     """The start. A cache smaller than the longest request starts too: SGLang shortens requests to it. Raises
     TfacctError."""
-    (rank,) = shard_weights([launch.model], launch.flags.tp, launch.stored_dtype)
-    share, stored = fraction(launch), of_parts(launch, "weights", weights(launch, rank))
+    stored, share = of_parts(launch, "weights", weights(launch, launch.rank)), fraction(launch)
     layers = cache_layers(launch.model, width(launch.kv_dtype), tp=launch.flags.tp)
     token = sum(one.layers * one.bytes for one in layers)
     taken = estimated("CUDA context", launch.profile["context_gib"], "before loading")

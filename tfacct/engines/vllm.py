@@ -21,7 +21,7 @@ from tfacct.engines.start import MEMORY, EngineTerm, Reasons, Start, counted, es
 from tfacct.engines.weights import weights
 from tfacct.ledger.storage import width
 from tfacct.loading.model import LoadedModel
-from tfacct.parallel.shard_model import shard_weights, stages_of
+from tfacct.parallel.shard_model import stages_of
 
 
 def unsupported(launch: Launch) -> Reasons:
@@ -224,13 +224,11 @@ def pages(launch: Launch, stage: LoadedModel, pool: int) -> Pages:
     return Pages(layers, pool, padding_ratio=profile["padding_ratio"], **how)
 
 
-def stages(launch: Launch) -> Iterator[tuple[int, LoadedModel, LoadedModel]]:
+def stages(launch: Launch) -> list[tuple[int, LoadedModel, LoadedModel]]:
     """Kinds of pipeline stages: the number of the first, its layers, and what one rank stores of them. Raises
     TfacctError."""
-    (rank,) = shard_weights([launch.model], launch.flags.tp, launch.stored_dtype)
-    every = (stages_of(model, launch.flags.pp) for model in (launch.model, rank))
-    for (number, stage), (_, part) in zip(*every, strict=True):
-        yield number, stage, part
+    whole, rank = (stages_of(model, launch.flags.pp) for model in (launch.model, launch.rank))
+    return [(number, stage, part) for (number, stage), (_, part) in zip(whole, rank, strict=True)]
 
 
 def start(launch: Launch) -> Start:
