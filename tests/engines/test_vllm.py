@@ -204,6 +204,17 @@ def test_an_attention_kernel_of_64_tokens() -> None:
     assert aligned_block(3_207_168, 4096, 64) == 832
 
 
+@pytest.mark.parametrize(
+    ("name", "mode", "block"), [("kimi-linear-48b-a3b", "none", 1920), ("nemotron-nano-9b-v2", "all", 768)]
+)
+def test_blocks_are_multiples_of_kernels_and_of_the_chunks_of_cached_states(name: str, mode: str, block: int) -> None:
+    """A state of 2,170,880 bytes is as large as 1,884.4 tokens of 1,152 bytes: 30 · 64, for MLA. One of 2,695,168 is as
+    large as 658 tokens of 4,096 bytes: 6 chunks of 128."""
+    start = launch(name, "0.33", "b200-hgx", mamba_cache_mode=mode)
+    ((_, stage, _),) = vllm.stages(start)
+    assert vllm.pages(start, stage, GIB).block_size == block
+
+
 def test_three_whole_logs_of_hybrids() -> None:
     """Blocks, tokens and requests at once, as printed."""
     layers = cache_layers(presets.load("qwen3-next-80b-a3b"), width("bf16"), tp=2)
