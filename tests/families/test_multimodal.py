@@ -214,8 +214,7 @@ def test_the_projector_is_counted_and_named(run, tmp_path: Path) -> None:
         document = run(command, str(path), "--part", "both", "--json").document
         assert sum(one["total_params"] for one in document["models"]) == 24_011_361_280
         assert [one["left_out"] for one in document["models"]] == [[], []]
-    # Devstral Small 2: 110 x 110 patches, of which four become one row in the first product.
-    (path := tmp_path / "devstral.json").write_text(json.dumps(DEVSTRAL))
+    # 110 x 110 patches, of which four become one row in the first product.
     rows = 110 * 110 // 4
     products = {
         "projector.patch_merger.merging_layer": 2 * rows * 4096 * 1024,

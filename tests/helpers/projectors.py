@@ -14,12 +14,6 @@ LLAVA, DEVSTRAL = PUBLISHED["llava-1.5-7b"], PUBLISHED["devstral-small-2"]
 
 
 VISION = ["vision_tower", "multi_modal_projector"]
-VOXTRAL: dict[str, Any] = {
-    "model_type": "voxtral",
-    "text_config": {**text_of("voxtral")},
-    "audio_config": {**TINY["voxtral_encoder"], "intermediate_size": 3 * TINY["voxtral_encoder"]["hidden_size"]},
-    "hidden_size": 3072,
-}
 
 
 def whole_of(whole: str, **more: Any) -> dict[str, Any]:

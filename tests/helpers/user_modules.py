@@ -150,33 +150,6 @@ class Listed(nn.Module):
         return by(x * self.last, self.head)
 
 
-class Unnamed(nn.Module):
-    """A block of a GPT-2 with names that say nothing about norms."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.a, self.n1, self.n2 = nn.MultiheadAttention(48, 4, batch_first=True), nn.LayerNorm(48), nn.LayerNorm(48)
-        self.f1, self.f2 = nn.Linear(48, 190), nn.Linear(190, 48)
-
-    def forward(self, x: Tensor) -> Tensor:
-        y = self.n1(x)
-        hidden = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool, device=x.device).triu(1)
-        x = x + self.a(y, y, y, attn_mask=hidden, need_weights=False)[0]
-        out: Tensor = x + self.f2(functional.gelu(self.f1(self.n2(x))))
-        return out
-
-
-class UnnamedGPT(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.e, self.p, self.n = nn.Embedding(101, 48), nn.Parameter(torch.zeros(64, 48)), nn.LayerNorm(48)
-        self.b = nn.Sequential(*(Unnamed() for _ in range(3)))
-
-    def forward(self, ids: Tensor) -> Tensor:
-        out: Tensor = self.n(self.b(self.e(ids) + self.p[: ids.shape[1]])) @ self.e.weight.T
-        return out
-
-
 class Silent(Llama):
     """Returns nothing."""
 

@@ -13,7 +13,7 @@ from tests.helpers.lazy import lazy
 from tests.helpers.models import rounded
 from tests.helpers.multimodal import COMPOSITES, text_of
 from tests.helpers.multimodal import built as of_class
-from tests.helpers.projectors import ALONE, AUDIOS, LLAVA, VISION, VISIONS, VOXTRAL, whole_of
+from tests.helpers.projectors import ALONE, AUDIOS, LLAVA, VISION, VISIONS, whole_of
 from tfacct.base.errors import TfacctError
 from tfacct.families import multimodal
 from tfacct.families.projectors import PROJECTORS, ROWS_UNKNOWN
@@ -24,13 +24,6 @@ from tfacct.verify.checks import checks, renamed
 torch, flop_counter, transformers = lazy("torch"), lazy("torch.utils.flop_counter"), lazy("transformers")
 
 PAIRS = multimodal.dual_encoders()
-
-
-@pytest.fixture
-def llava(tmp_path: Path) -> str:
-    path = tmp_path / "llava.json"
-    path.write_text(json.dumps(LLAVA))
-    return str(path)
 
 
 def built(raw: dict[str, Any]) -> dict[str, int]:
@@ -170,25 +163,11 @@ def test_a_second_encoder_without_a_config_is_named_as_not_counted(run, tmp_path
     assert "parameters together, without audio_config." in run("params", str(path), "--part", "both").out_line
 
 
-def test_verify_asks_the_encoders_own_class(run, llava: str) -> None:
+def test_verify_asks_the_encoders_own_class(run, tmp_path: Path) -> None:
+    (path := tmp_path / "llava.json").write_text(json.dumps(LLAVA))
     fields = [f"--set={one}" for one in ("hidden_size=64", "num_attention_heads=4", "image_size=56")]
-    ran = run("verify", llava, "--part", "vision", "--against", "transformers", *fields)
+    ran = run("verify", str(path), "--part", "vision", "--against", "transformers", *fields)
     assert ran.code == 0 and "transformers, parameters" in ran.out
-
-
-def test_an_audio_encoder_is_that_of_the_full_model(run, tmp_path: Path) -> None:
-    """Voxtral's, counted by --part audio and, with the language model, by --part both."""
-    fields = {name: value for name, value in VOXTRAL.items() if name != "model_type"}
-    with torch.device("meta"):
-        whole = transformers.VoxtralForConditionalGeneration(transformers.VoxtralConfig(**fields))
-    (path := tmp_path / "voxtral.json").write_text(json.dumps(VOXTRAL))
-    ran = run("params", str(path), "--part", "both", "--json")
-    document = ran.document
-    assert [one["model"] for one in document["models"]] == ["voxtral.json:text", "voxtral.json:audio"]
-    assert [one["left_out"] for one in document["models"]] == [[], []]
-    assert sum(one["total_params"] for one in document["models"]) == sum(one.numel() for one in whole.parameters())
-    ran = run("flops", str(path), "--part", "audio")
-    assert "only the audio model is counted, without text_config, multi_modal_projector" in ran.err_line
 
 
 def test_a_head_of_phi_4_multimodals_encoder_changes_its_counts() -> None:
