@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from math import ceil, prod
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import pytest
 
 from tests.families import TINY
 from tests.families._configs import without
+from tests.helpers.checkpoints import written
 from tests.helpers.weight_files import LLAMA_70B, SHARD, folder, indexed
 from tfacct import load
 from tfacct.base.errors import TfacctError
@@ -163,19 +164,6 @@ def test_model_optimizers_file_that_is_not_understood_is_named(tmp_path: Path, c
     )
 
 
-BITS = {"F32": 32, "F16": 16, "BF16": 16, "I8": 8, "F8_E4M3": 8, "BOOL": 8}
-
-
-def safetensors(at: Path, **tensors: tuple[str, tuple[int, ...]]) -> None:
-    """A file of zeros: its tensors by dtype and shape."""
-    header, end = dict[str, Any](), 0
-    for name, (dtype, shape) in tensors.items():
-        start, end = end, end + prod(shape) * BITS[dtype] // 8
-        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [start, end]}
-    encoded = json.dumps(header).encode()
-    at.write_bytes(len(encoded).to_bytes(8, "little") + encoded + bytes(end))
-
-
 TINY_LLAMA = {**TINY["llama"], "tie_word_embeddings": False}
 
 
@@ -193,7 +181,7 @@ def test_dtypes_of_files_are_those_of_their_headers(
 ) -> None:
     count = load(TINY_LLAMA).params().total
     at = folder(tmp_path, {**TINY_LLAMA, "torch_dtype": named})
-    safetensors(at / "model.safetensors", all=(dtype, (count,)), mask=("BOOL", (4, 4)))
+    written(at / "model.safetensors", {"all": (dtype, (count,)), "mask": ("BOOL", (4, 4))})
     assert f": memory in {label}, context" in run("memory", str(at)).out
     (model,) = load(str(at)).memory().models
     assert model["published_dtype"] == known and model["weights_bytes"] == 2 * count
@@ -220,10 +208,10 @@ def test_ascends_file_is_named(tmp_path: Path) -> None:
 
 def test_files_of_masks_alone_have_no_format_and_an_unexplained_format_is_refused(run, tmp_path: Path) -> None:
     at = folder(tmp_path / "masks", {**TINY_LLAMA, "torch_dtype": "float16"})
-    safetensors(at / "model.safetensors", mask=("BOOL", (4, 4)))
+    written(at / "model.safetensors", {"mask": ("BOOL", (4, 4))})
     assert "in bf16 (published in fp16)" in run("memory", str(at)).out
     at = folder(tmp_path, TINY_LLAMA)
-    safetensors(at / "model.safetensors", matrices=("I8", (900,)), others=("BF16", (50,)))
+    written(at / "model.safetensors", {"matrices": ("I8", (900,)), "others": ("BF16", (50,))})
     with pytest.raises(TfacctError, match="90% of the bytes in its files are int8, but its config does not give"):
         load(str(at)).memory()
     assert load(str(at)).flops().total == load(TINY_LLAMA).flops().total
@@ -250,7 +238,7 @@ def test_a_tied_head_that_files_store_twice_is_no_difference(run, tmp_path: Path
     tied = load({**TINY_LLAMA, "tie_word_embeddings": True}).params().total
     at = folder(tmp_path, {**TINY_LLAMA, "tie_word_embeddings": True})
     for count in (tied, load(TINY_LLAMA).params().total):
-        safetensors(at / "model.safetensors", all=("BF16", (count,)))
+        written(at / "model.safetensors", {"all": ("BF16", (count,))})
         assert "of tensors" not in run("memory", str(at)).out
 
 
@@ -305,7 +293,7 @@ def test_the_json_says_which_format_is_assumed(run, command: str) -> None:
 
 def test_the_files_of_a_folder_are_compared_with_its_format(run, tmp_path: Path) -> None:
     at = folder(tmp_path, TINY_LLAMA, hf_quant_config={"quantization": {"quant_algo": "FP8"}})
-    safetensors(at / "model.safetensors", **{"model.norm.weight": ("BF16", (TINY_LLAMA["hidden_size"],))})
+    written(at / "model.safetensors", {"model.norm.weight": ("BF16", (TINY_LLAMA["hidden_size"],))})
     (found,) = run("check", str(at), "--json").models
     assert found["config_bytes"] == load(str(at)).memory().models[0]["weights_bytes"]
 
@@ -383,7 +371,6 @@ def test_an_index_that_agrees_with_the_config_or_names_no_tensor(run, tmp_path: 
 @pytest.mark.parametrize(
     ("quantization", "bytes_of"),
     [
-        ({"quant_algo": "FP8", "group_size": None}, lambda outputs, inputs: outputs * inputs + 8),
         ({"quant_algo": "NVFP4", "group_size": 16}, lambda outputs, inputs: outputs * inputs // 16 * 9 + 8),
         ({"quant_algo": "MXFP8", "group_size": 32}, lambda outputs, inputs: outputs * inputs // 32 * 33),
         ({"quant_algo": "FP8_PB_WO", "group_size": 128}, _fp8),
