@@ -6,22 +6,18 @@ from typing import Any, Literal
 import pytest
 
 from tests.families import TINY
-from tests.helpers.classes import ClassRefusesError, alike, class_parameters, of_the_class, shapes_of
+from tests.helpers.classes import ClassRefusesError, of_the_class
 from tests.helpers.lazy import lazy
-from tests.helpers.models import by_kind, every_other, kind_of_preset, tiny
-from tests.helpers.training_presets import TRAINED
+from tests.helpers.models import by_kind, every_other, tiny
 from tests.helpers.training_step import PAIRS_AND_OTHERS, SMALL
 from tfacct import load
 from tfacct.accounts.step_flops import recomputed_flops
 from tfacct.ledger.storage import Stored, storage
 from tfacct.ledger.workload import Request, Workload
-from tfacct.loading import presets
 from tfacct.loading.model import LoadedModel, load_model
 from tfacct.reports.flops import flops
 from tfacct.training.exact import exact
 from tfacct.training.lora import CODEBOOKS, adapter_parameters, lora_targets, target_modules
-from tfacct.training.model_step import stored
-from tfacct.training.optimizers import optimizer
 from tfacct.training.recipe import Recipe
 
 torch, flop_counter, meta_model = lazy("torch"), lazy("torch.utils.flop_counter"), lazy("tfacct.meta.model")
@@ -148,13 +144,3 @@ def test_recomputation_of_every_family_is_what_torch_counts(
     if not named or plain != ledger.total_flops(at) + ledger.total_flops(at, backward=True):
         pytest.skip("another step")
     assert recomputed_flops(ledger, at, attention=recompute == "attention") == again - plain
-
-
-@pytest.mark.parametrize("name", by_kind(TRAINED, kind_of_preset))
-def test_parameters_of_presets_are_the_classes_own(name: str) -> None:
-    """AdamW stores two numbers as wide as the parameter for each element, and 4 bytes for each tensor."""
-    ours = presets.load(name)
-    of_class = class_parameters(ours)
-    assert shapes_of(ours) == alike(parameter.shape for parameter in of_class)
-    moments = 2 * sum(parameter.numel() * parameter.element_size() for parameter in of_class)
-    assert optimizer("adamw").state_bytes(stored(ours), 2) == moments + 4 * len(of_class)

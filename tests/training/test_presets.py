@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from tests.families import presets_asked
 from tests.helpers.models import by_kind, kind_of_preset
-from tests.helpers.training_presets import TRAINED
 from tfacct import load
 from tfacct.base.errors import TfacctError
 from tfacct.loading import presets
@@ -18,6 +18,8 @@ from tfacct.training.optimizers import optimizer
 from tfacct.training.recipe import Recipe
 from tfacct.training.unsupported import reads_images, refusal
 
+TRAINED = [name for name in presets_asked() if refusal(presets.load(name), Recipe()) is None]
+"""Presets whose training step is counted."""
 KINDS = by_kind(TRAINED, kind_of_preset)
 RECIPES: tuple[dict[str, Any], ...] = (
     *({"dtype": "fp32"}, {"recompute": "full"}, {"recompute": "attention"}, {"lora": 8}, {"loss": "chunked"}),
