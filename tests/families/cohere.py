@@ -9,7 +9,7 @@ family("cohere2_moe", COHERE2, vocab_size=509, num_hidden_layers=4, head_dim=14,
     first_k_dense_replace=2, prefix_dense_intermediate_size=71, prefix_dense_sliding_window_pattern=2, num_experts=7,
     num_experts_per_tok=4, num_shared_experts=3, shared_expert_combination_strategy="sum",
     LOGITS={
-        "": None,
+        "": {"first_k_dense_replace": 4},
         "of every expert": {"num_experts_per_tok": 7},
         "with sigmoids and RMSNorm": {
             "num_experts_per_tok": 7, "expert_selection_fn": "sigmoid", "rms_norm_eps": 0.001,

@@ -15,7 +15,11 @@ family("laguna", GROUPED, vocab_size=173, num_hidden_layers=3, head_dim=24, max_
     rope_parameters=ROPE,
     layer_types=[FULL, SLIDING, SLIDING], num_attention_heads_per_layer=[6, 10, 10],
     VARIANTS={"a gate for each element": {"gating": "per-element"}},
-    LOGITS={"": {"mlp_layer_types": ["dense"] * 3}, "gated by elements": {"gating": "per-element"}})
+    LOGITS={
+        "": {"mlp_layer_types": ["dense"] * 3},
+        "gated by elements": {"gating": "per-element"},
+        "rotated by default": {"mlp_layer_types": ["dense"] * 3, "rope_parameters": None},
+    })
 family("step3p5", GROUPED, vocab_size=173, num_hidden_layers=4, pad_token_id=0, head_dim=24, max_position_embeddings=83,
     moe_intermediate_size=37, share_expert_dim=29, n_routed_experts=16, num_experts_per_tok=4, sliding_window=7,
     attention_bias=True, mlp_bias=True, layer_types=[FULL, SLIDING, SLIDING, FULL], num_sliding_attention_heads=10,

@@ -108,6 +108,20 @@ def test_an_absent_field_has_the_value_that_the_class_gives_it(family: str) -> N
     assert found == {}
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+def test_rotary_embedding_has_the_base_that_the_class_gives_it(family: str) -> None:
+    theirs = getattr(class_config(family, {}), "rope_parameters", None) or {}
+    if not theirs or families.config_class(family).hf_model_type not in (None, family):
+        return  # the class has none, or stands in for code that comes with the weights
+    kinds = [theirs] if "rope_theta" in theirs else theirs.values()
+    try:
+        read = families.read(by_default(family))
+    except ConfigError:
+        return
+    rotary = (getattr(part, "rotary", None) for part in read.architecture.parts())
+    assert {each.base for each in rotary if each} <= {kind["rope_theta"] for kind in kinds}
+
+
 def values(value: Any) -> list[Any]:
     """Others than this one: null, and some that a file may have by mistake."""
     if isinstance(value, bool):

@@ -135,6 +135,8 @@ def test_states_and_steps_are_the_optimizers_own(name: str) -> None:
             state, temporary = updated(MADE[name], shapes, dtype)
             expected = OPTIMIZERS[name].step_memory(tensors, dtype.itemsize)
             assert OPTIMIZERS[name].state_bytes(tensors, dtype.itemsize) == state, (name, shapes)
+            on_meta = nn.ParameterList(torch.empty(shape, dtype=dtype, device="meta") for shape in shapes)
+            assert meta_optimizer.state_bytes(on_meta, name) in (None, state), (name, shapes)
             assert expected.least <= temporary <= expected.most, (name, seed, dtype, shapes, expected)
 
 

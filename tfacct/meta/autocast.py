@@ -92,7 +92,7 @@ def autocast(dtype: torch.dtype | None) -> Iterator[None]:
         return
     region = Autocast(dtype)
 
-    def inner(_: str, *, enabled: bool = True, **__: object) -> AbstractContextManager[Any]:
+    def inner(_: str, *, enabled: bool, **__: object) -> AbstractContextManager[Any]:
         return nullcontext() if enabled else region.off()
 
     with (

@@ -57,9 +57,9 @@ class Running:
 
 
 @contextmanager
-def module_hooks(model: nn.Module, visit: Visit = lambda: None, *, backward: bool = False) -> Iterator[Running]:
-    """Tracks the running module, and calls `visit` at each. `backward`: also in the backward pass, by hooks on the
-    graph that keep no tensor alive."""
+def module_hooks(model: nn.Module, visit: Visit = lambda: None) -> Iterator[Running]:
+    """Tracks the running module, and calls `visit` at each; in the backward pass by hooks on the graph, which keep no
+    tensor alive."""
     running = Running(visit)
 
     def enter(name: str) -> Any:
@@ -68,7 +68,7 @@ def module_hooks(model: nn.Module, visit: Visit = lambda: None, *, backward: boo
     def leave(name: str) -> Any:
         def hook(_: nn.Module, __: Any, result: Any) -> None:
             running.leave()
-            first = _first(result) if backward and name else None
+            first = _first(result)
             if first is not None and first.grad_fn is not None:
                 first.grad_fn.register_prehook(lambda *_: running.start_backward(name))
 

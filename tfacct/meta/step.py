@@ -41,7 +41,7 @@ def watch(
     if gradient_accumulation:
         with cuda_kernels():
             run(model, batch).loss.backward()
-    with warnings.catch_warnings(), cuda_kernels(), module_hooks(model, visit, backward=True) as running:
+    with warnings.catch_warnings(), cuda_kernels(), module_hooks(model, visit) as running:
         warnings.simplefilter("ignore")
         live = LiveBytes(phase=lambda: running.phase)
         live.add(*model.parameters(), *model.buffers(), *constants, *batch.values())

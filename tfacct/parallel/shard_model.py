@@ -22,9 +22,7 @@ from tfacct.parallel.shard_shapes import with_rank_experts, with_rank_heads
 from tfacct.parallel.support import (
     check_axes,
     check_formats,
-    check_mesh,
     check_shardable,
-    check_sizes,
     gathers_heads,
     joint_norm,
     norms_all_heads,
@@ -44,11 +42,7 @@ def on_ranks(models: Sequence[LoadedModel], tp: int, ep: int = 1, *, stored: boo
 
 
 def _on_rank(model: LoadedModel, mesh: Mesh, stored: bool) -> LoadedModel:
-    if mesh.ep > 1:  # engines do not pad
-        check_mesh(model, mesh, stored=stored)
-        check_sizes(model, mesh, {})
-    else:
-        check_shardable(model, mesh, stored=stored)
+    check_shardable(model, mesh, stored=stored)
     shape, ledger = _with_shards(model, mesh)
     if mesh.ep > 1:
         ledger = with_rank_experts(ledger, mesh)

@@ -284,7 +284,7 @@ def ledger(model: LoadedModel) -> LedgerReport:
 
 def _ledger_rows(way: dict[str, Any], group: dict[str, Any]) -> tuple[Row, ...]:
     count = "" if group["count"] == 1 and not group["blocks"] else f"{group['count']} × "
-    where = f"{count}{group['kind']}".removesuffix(" × ") if count or group["kind"] else ""
+    where = f"{count}{group['kind']}".removesuffix(" × ")
     shown = where if way["form"] is None else f"{where} ({way['form']})".strip()
     return tuple(
         {"blocks": shown, "path": line["path"], "line": line["line"], "spec": line["spec"], "with": _with(line)}

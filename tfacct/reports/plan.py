@@ -157,7 +157,7 @@ class Plan:
     @property
     def sections(self) -> list[Sequence[Candidate]]:
         """Layouts of the table, by law, then those without an estimate if rows are left; if none fits, the smallest."""
-        laws, most = self.laws, self.limit or max(1, len(self.shown))
+        laws, most = self.laws, self.limit or len(self.shown)
         if not laws:  # the larger ones are lazy
             return [self.found.larger[:most]]
         untimed = laws.pop("", []) if self.by == "time" and len(laws) > 1 else []
