@@ -2,7 +2,8 @@ from tests.families._configs import ABSENT, GROUPED, family, of_dense_layers
 
 
 def _layer(group: int | None, times: float | None) -> dict[str, dict[str, object]]:
-    attention: dict[str, object] = {"n_heads_in_group": group, "no_op": group is None, "window_length": None}
+    off: dict[str, object] = {"window_length": None, "replace_with_linear": False}  # as in published files
+    attention = {"n_heads_in_group": group, "no_op": group is None, **off}
     return {"attention": attention, "ffn": {"ffn_mult": times, "no_op": times is None, "sparsify": None}}
 
 

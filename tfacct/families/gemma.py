@@ -320,7 +320,7 @@ class AltUp(Part):
 
     hidden: Size
     scaled: bool
-    eps: float = 1e-6
+    eps: float
 
     name: ClassVar[str] = "altup"
     label: ClassVar[str] = "AltUp"

@@ -45,17 +45,6 @@ class Nemotron(PartialRotaryDecoder):
     norm_weight_minus_one = True
 
 
-UNUSED_FIELDS: Mapping[str, tuple[object, ...]] = {
-    "sparsify": (None,),
-    "num_sink_tokens": (None,),
-    "unshifted_sink": (None, False),
-    "use_prefill_window_in_sink_attention": (None, False),
-    "window_length": (None,),
-    "replace_with_linear": (None, False),
-}
-"""Fields of a part in block_configs that would change it, and their neutral values."""
-
-
 class NasLayer(NamedTuple):
     """One entry of block_configs, without attention if `group` is None, without an MLP if `width` is."""
 
@@ -144,7 +133,7 @@ def _part(number: int, entry: Mapping[str, Any], name: str) -> Mapping[str, Any]
         return None
     for field, value in part.items():
         read = field in ("no_op", "n_heads_in_group", "ffn_mult")
-        if not read and value not in UNUSED_FIELDS.get(field, (None, False)):
+        if not read and value not in (None, False):
             raise _unsupported_value(number, f"{name}.{field}", value)
     return part
 

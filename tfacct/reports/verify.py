@@ -345,7 +345,7 @@ def verify_train(
 
 def _step_table(found: Verified[BytesCheck]) -> Table:
     formula, measured, verdict = COUNTS
-    columns = (Column("what", "bytes of"), formula, measured, Column("difference", "difference", drop=1), verdict)
+    columns = (Column("what", "bytes of"), formula, measured, Column("difference", "difference"), verdict)
     return columns, (tuple({"what": check.name, **_totals(check, check.agrees)} for check in found.checks),), ()
 
 

@@ -175,7 +175,7 @@ def spellings(
         for each in EACH:
             before, expert, _ = name.partition(each)
             if expert:
-                found[TracedInt(name.replace(each, each.removesuffix("*."), 1), before.count("*"))] = None
+                found[TracedInt(name.replace(each, each.removesuffix("*.")), before.count("*"))] = None
     return tuple(found)
 
 
