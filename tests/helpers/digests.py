@@ -17,39 +17,31 @@ from tfacct.loading import devices, presets
 
 FILE = Path(__file__).with_name("digests.toml")
 HEAD = "# Digests of the figures of files, by where these are from: see tests/helpers/digests.py.\n"
-TABLES = ("memory", "peak", "link", "power", "check")
-"""Tables of a device file that have figures."""
-ELSEWHERE = ("source", "expect", "hub", "quantization_config")
-"""Tables and fields of a preset that are no figures, or that other tests compare with the published files."""
+FOLDERS = {"devices": devices.folder(), "presets": presets.folder()}
+ELSEWHERE = {
+    "devices": {"name", "aliases", "vendor", "architecture", "year", "source", "calibration"},
+    "presets": {"source", "expect", "hub", "quantization_config"},
+}
+"""Tables and fields, at any depth, that are no figures, or that other tests compare with the published files."""
 
 
-def figures_of_device(file: Mapping[str, Any]) -> dict[str, Any]:
-    """Every number of a device file, with its place."""
-    return {name: file[name] for name in TABLES if name in file}
+def figures(value: Any, without: set[str]) -> Any:
+    if isinstance(value, Mapping):
+        return {key: figures(inner, without) for key, inner in value.items() if key not in without}
+    return [figures(inner, without) for inner in value] if isinstance(value, list) else value
 
 
-def figures_of_preset(file: Mapping[str, Any]) -> Any:
-    """All of a preset, at any depth without ELSEWHERE."""
-
-    def figures(value: Any) -> Any:
-        if isinstance(value, Mapping):
-            return {key: figures(inner) for key, inner in value.items() if key not in ELSEWHERE}
-        return [figures(inner) for inner in value] if isinstance(value, list) else value
-
-    return figures(file)
-
-
-def digest(figures: Any) -> str:
+def digest(found: Any) -> str:
     """Twelve hexadecimal digits that change with any figure, and not with the order of keys."""
-    return hashlib.sha256(json.dumps(figures, sort_keys=True).encode()).hexdigest()[:12]
+    return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def current() -> Iterator[tuple[str, str, str]]:
     """Kind, name and digest of every file that comes with the package."""
-    for path in sorted(devices.folder().glob("*.toml")):
-        yield "devices", path.stem, digest(figures_of_device(tomllib.loads(path.read_text(encoding="utf-8"))))
-    for path in sorted(presets.folder().glob("*.toml")):
-        yield "presets", path.stem, digest(figures_of_preset(tomllib.loads(path.read_text(encoding="utf-8"))))
+    for kind, folder in FOLDERS.items():
+        for path in sorted(folder.glob("*.toml")):
+            file = tomllib.loads(path.read_text(encoding="utf-8"))
+            yield kind, path.stem, digest(figures(file, ELSEWHERE[kind]))
 
 
 def recorded() -> dict[str, dict[str, list[str]]]:

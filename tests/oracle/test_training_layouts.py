@@ -25,9 +25,6 @@ NEAR = 0.01
 """How far the formula may be from torch, as a share of the peak."""
 
 
-# Next to torch.
-
-
 def without_seeds(step: TrainingStep) -> TrainingStep:
     """A step whose attention saves no seeds: kernels of a CPU do not."""
 

@@ -4,8 +4,6 @@ refusal.
 The slow tests compare the formula with the transformers class, on recipes and shapes that the date chooses.
 """
 
-from typing import Any
-
 import pytest
 
 from tests.helpers.cli import Run
@@ -245,24 +243,6 @@ def test_a_sample_only_widens_bounds(table: dict[str, dict[str, Measured]]) -> N
     assert rows["llama"] == {**table["llama"], **changed}
     assert list(rows["llama"])[:4] == ["lora", "recompute-full", "autocast", "fp32"]
     assert rows["gpt2"] == table["gpt2"] and rows["any-family"] == table["any-family"]
-
-
-@pytest.mark.parametrize(
-    ("name", "changed"),
-    [
-        ("gpt-oss-20b", {"num_hidden_layers": 4, "layer_types": 2 * ["sliding_attention", "full_attention"]}),
-        ("bart-base", {"encoder_layers": 4, "decoder_layers": 4}),
-    ],
-)
-def test_a_name_with_a_number_has_its_first_layers(name: str, changed: dict[str, Any]) -> None:
-    whole, cut = (sweep.model_of(each).raw for each in (name, f"{name}@4"))
-    assert {field: value for field, value in cut.items() if value != whole.get(field)} == changed
-
-
-def test_a_sample_has_as_many_recipes_of_each_family() -> None:
-    found = sweep.sample(2, seed=5)
-    assert len({*found}) == len(found) == 2 * len(sweep.smallest())
-    assert found == sweep.sample(2, seed=5) != sweep.sample(2, seed=6)
 
 
 def test_a_worse_number_fails(table: object) -> None:
