@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from math import log
 from pathlib import Path
@@ -22,7 +23,7 @@ from tfacct.loading.find import find
 from tfacct.loading.model import load_model
 from tfacct.parallel.mesh import Mesh
 from tfacct.timing.kernels import NoKernelError
-from tfacct.timing.step_estimate import newer_group
+from tfacct.timing.step_estimate import steps_alike
 from tfacct.timing.training_time import (
     MEGATRON,
     MPT,
@@ -34,12 +35,10 @@ from tfacct.timing.training_time import (
     work_of,
 )
 from tfacct.timing.validated import (
-    LAYOUTS,
     NEWER_HIGH,
     NEWER_LAYOUTS,
     NEWER_LOW,
     NEWER_STACKS,
-    Reported,
     model_kind,
 )
 
@@ -158,7 +157,8 @@ def recent(path: Path) -> list[str]:
         fsdp, dp = (gpus // (tp * pp * cp), 1) if shards else (1, gpus // (tp * pp * cp))
         mesh = Mesh(tp, tp > 1, fsdp, ep=ep, dp=dp, pp=pp, chunks=int(one["vp"] or 1), cp=cp)
         trained = Trained(Workload(seq, seq, batch), mesh, accumulate, recompute, dtype, frozen)
-        group = newer_group(loaded, trained) or (one["stack"] if is_whole else LAYOUTS)
+        alike = steps_alike(loaded, chip, trained)
+        group = one["stack"] if is_whole and alike not in NEWER_LAYOUTS else alike
         try:
             work = work_of(loaded.ledger, trained)
         except NoKernelError:
@@ -173,7 +173,8 @@ def recent(path: Path) -> list[str]:
         left = np.array(every)
         print(line(name, left))
         inside = share_inside(left, np.arange(len(left)), NEWER_LOW, NEWER_HIGH)
-        measured = Reported(len(left), round(float(np.median(np.abs(np.exp(left) - 1))), 3), round(inside, 3))
+        off = round(float(np.median(np.abs(np.exp(left) - 1))), 3)
+        measured = replace(reported[name], runs=len(left), median=off, coverage=round(inside, 3))
         if reported[name] != measured:
             broken.append(f"{name} is {measured}")
     return broken

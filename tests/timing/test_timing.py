@@ -19,7 +19,7 @@ from tfacct.loading.find import find
 from tfacct.timing.kernel_time import CONSTANTS, Constants, units_of
 from tfacct.timing.kernel_time import step as step_of
 from tfacct.timing.kernels import Kernel, Split
-from tfacct.timing.serving import Host, largest_where
+from tfacct.timing.serving import Host
 from tfacct.timing.validated import VALIDATED
 
 ROOT = Path(__file__).parents[2]
@@ -179,12 +179,6 @@ def test_capacity_is_arithmetic() -> None:
     two = host("llama-3.1-8b", Split(2))
     assert two.stored() == (16_060_522_496 + 65 * 4096 * 2) // 2
     assert two.capacity(2000, 80 * 10**9) == (80 * 10**9 - two.stored()) // (65_536 * 2000)
-
-
-def test_the_largest_number_of_users() -> None:
-    assert largest_where(lambda requests: requests <= 20, 100) == 20
-    assert largest_where(lambda requests: requests <= 0, 100) == 0
-    assert largest_where(lambda requests: requests <= 999, 100) == 100
 
 
 def test_every_constant_has_a_meaning() -> None:

@@ -10,22 +10,17 @@ from tfacct.base import units
 from tfacct.loading import selection
 from tfacct.loading.devices import Device
 from tfacct.loading.links import Link
-from tfacct.loading.model import LoadedModel
 from tfacct.output.keys import Keys, Object, values_of
 from tfacct.output.report import NoteRow
 from tfacct.reports import build, model_notes
 from tfacct.timing.kernel_time import CONSTANTS, WIDE, units_of
 from tfacct.timing.placement import Deployment, Placement
-from tfacct.timing.step_estimate import measured_alike, unmeasured_step
+from tfacct.timing.step_estimate import unmeasured_step
 from tfacct.timing.validated import (
     ENOUGH,
-    EXPERTS_BALANCED,
-    IN_NVFP4,
-    LAYOUTS,
     NEVER_FITTED,
     NEWER_LAYOUTS,
     NEWER_STACKS,
-    SHARDED,
     VALIDATED,
     Class,
     Metric,
@@ -158,47 +153,33 @@ class StepError(NamedTuple):
         return f"Estimate{f' under {law}' if law else ''}{dtype}. {self.sentence}"
 
 
-def step_error(
-    model: LoadedModel, device: Device, megatron: bool, link: Link | None, dtype: str, newer: str | None
-) -> StepError:
-    """The measured error of a training step's estimate; of two stacks the larger median. `link`: of all devices.
-    `dtype`: of the matmuls. `newer`: the group of steps since 2024 that it is like, if there is no older one."""
-    if reason := unmeasured_step(device, link, newer):
+def step_error(alike: str, device: Device, link: Link | None, dtype: str) -> StepError:
+    """The measured error of a training step's estimate; of two stacks the larger median. `alike`: the measured steps
+    that it is like. `link`: of all devices. `dtype`: of the matmuls."""
+    if reason := unmeasured_step(device, link, alike):
         return StepError(None, _unknown(reason))
-    alike = newer is None and measured_alike(model, device, megatron)
-    others = "Expect more with other software"
-    unmeasured = "" if dtype == "fp8" or newer in (EXPERTS_BALANCED, SHARDED, IN_NVFP4) else dtype
-    if newer is not None or (megatron and not alike):
-        group = newer or LAYOUTS
-        error = NEWER_LAYOUTS[group]
-        chosen = group in (EXPERTS_BALANCED, IN_NVFP4)
-        fitted = "from which one constant was chosen" if chosen else "not used for the fit"
-        stack = "torchtitan" if group == SHARDED else "Megatron-Bridge"
+    others, unmeasured = "Expect more with other software", "" if dtype == "fp8" else dtype
+    if alike == "stacks":
+        stacks = " and ".join(f"{units.percent(one.median)} with {name}" for name, one in NEWER_STACKS.items())
+        sentence = f"Median error on fp8 steps (2024 to 2026): {stacks}. {others}."
+        return StepError(max(one.median for one in NEWER_STACKS.values()), sentence, unmeasured)
+    if (newer := NEWER_LAYOUTS.get(alike)) is not None:
+        fitted = "from which one constant was chosen" if newer.chosen else "not used for the fit"
         sentence = (
-            f"Median error {units.percent(error.median)} on {error.runs} steps {group} ({stack}, 2024 to 2026),"
+            f"Median error {units.percent(newer.median)} on {newer.runs} steps {alike} ({newer.stack}, 2024 to 2026),"
             f" {fitted}. {others}."
         )
-        return StepError(error.median, sentence, unmeasured)
-    kind: Class = "divided" if megatron else "training"
-    error, here = reported(kind, "step"), VALIDATED[kind, "step"].on.get(device.id, 0)
-    if megatron:
+        return StepError(newer.median, sentence, unmeasured if newer.fp8_only else "")
+    error, here = reported(alike, "step"), VALIDATED[alike, "step"].on.get(device.id, 0)
+    steps = f"median error {units.percent(error.median)} on {error.runs:,} steps"
+    if alike == "divided":
         where = f"{here:,} of them" if here else "none of them"
         unknown = "" if here else ", so its error here is not known"
-        sentence = (
-            f"GPT models under Megatron-LM (2021 and 2022): median error {units.percent(error.median)} on"
-            f" {error.runs:,} steps, {where} on this device{unknown}."
-        )
-        return StepError(error.median, sentence)
-    if alike:
+        sentence = f"GPT models under Megatron-LM (2021 and 2022): {steps}, {where} on this device{unknown}."
+    else:
         fitted = f"{here:,} steps on this device were" if here else "no step on this device was"
-        sentence = (
-            f"MPT under FSDP (llm-foundry, 2023): median error {units.percent(error.median)} on {error.runs:,} steps"
-            f" that were not fitted; {fitted} fitted."
-        )
-        return StepError(error.median, sentence)
-    stacks = " and ".join(f"{units.percent(one.median)} with {name}" for name, one in NEWER_STACKS.items())
-    sentence = f"Median error on fp8 steps (2024 to 2026): {stacks}. {others}."
-    return StepError(max(one.median for one in NEWER_STACKS.values()), sentence, unmeasured)
+        sentence = f"MPT under FSDP (llm-foundry, 2023): {steps} that were not fitted; {fitted} fitted."
+    return StepError(error.median, sentence)
 
 
 def _unknown(reason: str) -> str:

@@ -28,8 +28,8 @@ from tfacct.parallel.search import SIZES, label, layouts_with, sizes_of
 from tfacct.parallel.support import unsupported_part
 from tfacct.reports import build, comms, model_notes
 from tfacct.reports.ranks import receive_buffers, whole_experts_note
-from tfacct.timing.layout_time import MEGATRON, Order, Times, ranking, times_of
-from tfacct.timing.step_estimate import newer_group, step_estimate
+from tfacct.timing.layout_time import Order, Times, ranking, times_of
+from tfacct.timing.step_estimate import step_estimate, steps_alike
 from tfacct.timing.training_time import Trained
 from tfacct.training import states
 from tfacct.training.layout_search import (
@@ -531,12 +531,13 @@ def _errors(one: Plan) -> list[str]:
     return [error.note(law, with_dtype=number == 0) for number, (law, error) in enumerate(errors.items())]
 
 
-def _step_of(one: Plan, law: str) -> tuple[LoadedModel, Device, bool, Link | None, str, str | None]:
+def _step_of(one: Plan, law: str) -> tuple[str, Device, Link | None, str]:
     """What the error of a training step by this law depends on."""
     assert one.estimates is not None and one.recipe is not None
     device, dtype = one.estimates.device, one.recipe.dtype
-    newer = newer_group(one.model, Trained(one.work, dtype=dtype, frozen=one.recipe.lora is not None))
-    return one.model, device, law == MEGATRON, None if one.gpus == 1 else device.link(one.gpus), dtype, newer
+    trained = Trained(one.work, one.laws[law][0].mesh, dtype=dtype, frozen=one.recipe.lora is not None)
+    link = None if one.gpus == 1 else device.link(one.gpus)
+    return steps_alike(one.model, device, trained), device, link, dtype
 
 
 def _apart(one: Plan) -> tuple[float, list[float]] | None:

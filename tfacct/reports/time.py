@@ -202,8 +202,8 @@ class TimeTrainReport(build.ModelReport):
     mfu_palm: float | None = of_training(lambda one: one.mfu("palm"), when=_may_fit)
     days: float | None = of_training(lambda one: one.days, when=_may_fit)
     validation: Validated | None = of_training(
-        lambda one: values_of(Validated, one.validation, one.device.id, STORED[one.validation.kind][one.trained.dtype]),
-        when=lambda one: _may_fit(one) and one.alike and one.interval is not None,
+        lambda one: values_of(Validated, one.validation, one.device.id, STORED[one.alike][one.trained.dtype]),
+        when=lambda one: _may_fit(one) and one.validation is not None and one.interval is not None,
     )
     assumptions: dict[str, float] = of_training(
         lambda one: (
@@ -495,7 +495,7 @@ def _layout(one: StepEstimate) -> str:
     sizes = {"tp": mesh.tp, "pp": mesh.pp, "cp": mesh.cp, "fsdp" if mesh.fsdp > 1 else "dp": copies, "ep": mesh.ep}
     sp = " sp" if mesh.sp else ""
     named = " ".join(f"{axis}={size}{sp if axis == 'tp' else ''}" for axis, size in sizes.items() if size > 1)
-    return f"{named}; attention is {'unfused' if one.alike else 'fused'}"
+    return f"{named}; attention is {'unfused' if one.alike == 'divided' else 'fused'}"
 
 
 def _assumed(one: StepEstimate) -> str:
@@ -524,11 +524,7 @@ TRAIN_NOTES = (
     NoteRow(
         "error",
         1,
-        _if_timed(
-            lambda one: step_error(
-                one.model, one.device, one.trained.megatron, one.link, one.trained.dtype, one.newer
-            ).note()
-        ),
+        _if_timed(lambda one: step_error(one.alike, one.device, one.link, one.trained.dtype).note()),
     ),
     NoteRow(
         "waiting", 1, _if_timed(_idle), "Stages are idle for {share:.1%} of the step; try more micro-batches ({more})."

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from tfacct.accounts.memory import largest_that_fits
 from tfacct.base.errors import UsageError
 from tfacct.base.record import record
 from tfacct.base.spelling import option
@@ -13,7 +14,6 @@ from tfacct.loading.memory_limit import MemoryLimit
 from tfacct.loading.model import LoadedModel
 from tfacct.timing.load import Load, requests_tried
 from tfacct.timing.placement import Deployment, Placement
-from tfacct.timing.serving import largest_where
 
 
 class Flow(NamedTuple):
@@ -77,10 +77,10 @@ def _in_flight(one: Placement, load: Load, first: float, batch: int) -> float:
 
 
 def _flow(prefill: Placement, one: Placement, load: Load, first: float, requests: int) -> Flow:
-    def at_most(batch: int) -> bool:
-        return _in_flight(one, load, first, batch) * (1 - 0.5 / batch) <= requests  # rounded to the nearest
+    def exceeds(batch: int) -> bool:
+        return _in_flight(one, load, first, batch) * (1 - 0.5 / batch) > requests  # rounded to the nearest
 
-    batch = max(1, largest_where(at_most, requests))
+    batch = max(1, largest_that_fits(exceeds, 0, requests))
     token = _step(one, load, batch)
     request = first + (load.new - 1) * token
     busy = requests / request * prefill.host.served(requests, load.prompt, 1).prompt

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from tfacct.accounts.memory import largest_that_fits
 from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.base.record import record
@@ -17,7 +18,6 @@ from tfacct.loading.memory_limit import MemoryLimit, device_limit
 from tfacct.loading.model import LoadedModel
 from tfacct.timing.load import Load, Loaded, loaded
 from tfacct.timing.placement import Deployment, Placement, device_numbers, placements
-from tfacct.timing.serving import largest_where
 
 
 class Layout(NamedTuple):
@@ -111,12 +111,12 @@ def _with_replicas(
     fitting = one.host.capacity(load.context, memory.usable, requests)
     first_token = loaded(one, load, 1).first_token[1]
 
-    def in_time(each: int) -> bool:
+    def is_late(each: int) -> bool:
         loop = loaded(one, load, each)
-        later = load.within is None or loop.token is None or loop.token[1] <= load.within
-        return later and (first_token if spread_out else loop.first_token[1]) <= ttft
+        later = load.within is not None and loop.token is not None and loop.token[1] > load.within
+        return later or (first_token if spread_out else loop.first_token[1]) > ttft
 
-    each = largest_where(in_time, fitting)
+    each = largest_that_fits(is_late, 0, fitting)
     if not each:
         return None
     replicas = rounded_up(requests, each)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from tfacct.accounts.memory import largest_that_fits
 from tfacct.base.errors import UsageError
 from tfacct.base.record import record
 from tfacct.base.spelling import option
@@ -17,7 +18,7 @@ from tfacct.timing import measured_runs
 from tfacct.timing.adapters import ServedLora, with_adapters
 from tfacct.timing.kernel_time import CONSTANTS
 from tfacct.timing.placement import Deployment, Placement
-from tfacct.timing.serving import Served, largest_where
+from tfacct.timing.serving import Served
 from tfacct.timing.speculative import Speculation, with_draft
 from tfacct.timing.utilization import check_positive
 
@@ -197,8 +198,8 @@ def _token(one: Placement, served: Served) -> tuple[float, float]:
 def _target(one: Placement, load: Load, fitting: int, within: float) -> tuple[int, int]:
     """Largest numbers of requests whose tokens come within a time, by the upper end of their range and by the lower."""
 
-    def in_time(requests: int, end: int) -> bool:
-        return _token(one, one.host.served(requests, load.prompt, load.new))[end] <= within
+    def is_late(requests: int, end: int) -> bool:
+        return _token(one, one.host.served(requests, load.prompt, load.new))[end] > within
 
-    most = largest_where(lambda requests: in_time(requests, 0), fitting)
-    return largest_where(lambda requests: in_time(requests, 1), most), most
+    most = largest_that_fits(lambda requests: is_late(requests, 0), 0, fitting)
+    return largest_that_fits(lambda requests: is_late(requests, 1), 0, most), most

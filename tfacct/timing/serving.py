@@ -10,7 +10,7 @@ The left side is a request; how it divides into a first token and the others dep
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
+from collections.abc import Set
 from typing import NamedTuple
 
 from tfacct.accounts.memory import largest_that_fits
@@ -191,12 +191,3 @@ class Host:
         """Largest number of sequences whose cache fits next to the weights into so many bytes of each device."""
         free = budget - self.stored()
         return 0 if free < 0 else largest_that_fits(lambda requests: self.cached(context, requests), free, limit)
-
-
-def largest_where(holds: Callable[[int], bool], most: int) -> int:
-    """Largest number of at most `most` for which a condition holds that holds for all smaller ones; 0 if for none."""
-    low, high = 0, most + 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if holds(middle) else (low, middle)
-    return low

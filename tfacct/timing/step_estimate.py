@@ -35,15 +35,11 @@ from tfacct.timing.training_time import (
 )
 from tfacct.timing.utilization import Convention, check_positive, flops_per_token, peak_of, utilization
 from tfacct.timing.validated import (
-    ADAPTERS,
-    CONTEXT,
-    EXPERTS_BALANCED,
-    IN_NVFP4,
     MODELS,
     NEWER_HIGH,
     NEWER_LAYOUTS,
     NEWER_LOW,
-    SHARDED,
+    TABLE,
     VALIDATED,
     Validation,
     model_kind,
@@ -53,8 +49,6 @@ from tfacct.training.memory import CHANGES, changes, training_memory
 from tfacct.training.recipe import Recipe, micro_batches
 
 DAY = 86_400
-MEASURED_TOGETHER = ({EXPERTS_BALANCED, IN_NVFP4}, {CONTEXT, SHARDED})
-"""Groups of steps since 2024 that measured steps are of at once: they count as the first."""
 MOST_DOUBLINGS = 8
 """How often the number of devices is doubled in search of a step that fits."""
 
@@ -154,47 +148,28 @@ def fitting_options(
 
 @record
 class StepEstimate:
-    """The estimate of a training step; `work` and `recipe` as for its memory. `total_tokens`: tokens of the whole
-    training. `stated_mfu`: the utilization that the user states, in place of an estimate."""
+    """The estimate of a training step; `work` and `recipe` as for its memory. `alike`: the measured steps that it is
+    like. `link`: of all devices, over which they gather weights and sum gradients; `link_tp`: of those that share
+    widths; None of one. `total_tokens`: tokens of the whole training. `stated_mfu`: the utilization that the user
+    states, in place of an estimate."""
 
     model: LoadedModel
     work: Workload
     recipe: Recipe
     device: devices.Device
     trained: Trained
+    alike: str
+    link: Link | None
+    link_tp: Link | None
     parts: Parts
     memory: Memory
     total_tokens: int | None
     stated_mfu: float | None
 
     @property
-    def validation(self) -> Validation:
-        """Errors on measured steps: under tensor or pipeline parallelism, or under FSDP."""
-        return VALIDATED["divided" if self.trained.megatron else "training", "step"]
-
-    @property
-    def alike(self) -> bool:
-        """True if steps like this one are those that the constants were fitted to."""
-        return self.newer is None and measured_alike(self.model, self.device, self.trained.megatron)
-
-    @property
-    def newer(self) -> str | None:
-        """The group of steps since 2024 that this one is like, if it is not like those that the constants were fitted
-        to in what it does."""
-        return newer_group(self.model, self.trained)
-
-    @property
-    def link(self) -> Link | None:
-        """The link of all devices, over which they gather weights and sum gradients; None of one device."""
-        return self._link(self.trained.mesh.ranks)
-
-    @property
-    def link_tp(self) -> Link | None:
-        """The link of the devices that share widths; None of one."""
-        return self._link(self.trained.mesh.tp)
-
-    def _link(self, count: int) -> Link | None:
-        return None if count == 1 else self.device.link(count)
+    def validation(self) -> Validation | None:
+        """Errors on the steps that the constants were fitted to, if they are like this one."""
+        return VALIDATED.get((self.alike, "step"))
 
     @property
     def rate(self) -> float:
@@ -205,11 +180,11 @@ class StepEstimate:
     def interval(self) -> tuple[float, float] | None:
         """Seconds between which 80% of such steps lie; None where nothing alike was measured."""
         error = self.validation
-        if self.stated_mfu is not None or unmeasured_step(self.device, self.link, self.newer):
+        if self.stated_mfu is not None or unmeasured_step(self.device, self.link, self.alike):
             return None
-        if self.alike and self.trained.megatron and self.device.id not in error.on:
+        if error is not None and self.trained.megatron and self.device.id not in error.on:
             return None
-        low, high = (error.low, error.high) if self.alike else (NEWER_LOW, NEWER_HIGH)
+        low, high = (NEWER_LOW, NEWER_HIGH) if error is None else (error.low, error.high)
         return self.parts.seconds * low, self.parts.seconds * high
 
     def mfu(self, convention: Convention) -> float | None:
@@ -243,31 +218,30 @@ class StepEstimate:
         return self.total_tokens / (self.rate * self.trained.mesh.ranks) / DAY
 
 
-def newer_group(model: LoadedModel, trained: Trained) -> str | None:
-    """The group of steps since 2024 that a step is like, or the names of several of which none was measured together.
-    None for steps that the older ones have too."""
+def steps_alike(model: LoadedModel, device: devices.Device, trained: Trained) -> str:
+    """The measured steps that a step is like: the class of `VALIDATED` whose steps the constants were fitted to, that
+    of the stacks since 2024, or a group of their other layouts; or the names of several groups that no step is of."""
+    mesh = trained.mesh
     groups = {
-        EXPERTS_BALANCED: bool(model.ledger.experts),
-        ADAPTERS: trained.frozen,
-        CONTEXT: trained.mesh.cp > 1,
-        SHARDED: trained.mesh.fsdp > 1 and trained.megatron,
-        IN_NVFP4: trained.dtype == "nvfp4",
+        "of MoE models with balanced routing": bool(model.ledger.experts),
+        "of LoRA": trained.frozen,
+        "with context parallelism": mesh.cp > 1,
+        "under FSDP with other axes": mesh.fsdp > 1 and trained.megatron,
+        "in nvfp4": trained.dtype == "nvfp4",
     }
-    found = [name for name, so in groups.items() if so]
-    return found[0] if set(found) in MEASURED_TOGETHER else " and ".join(found) or None
+    if found := [name for name, so in groups.items() if so]:
+        return found[0] if found[1:] in ([], [NEWER_LAYOUTS[found[0]].also]) else " and ".join(found)
+    if trained.megatron:
+        return "with TP and PP" if "fp8" in device.peak else "divided"
+    return "training" if model.family == "mpt" else "stacks"
 
 
-def unmeasured_step(device: devices.Device, link: Link | None, newer: str | None) -> str:
+def unmeasured_step(device: devices.Device, link: Link | None, alike: str) -> str:
     """The reason why the error of a step is not known; empty where such steps were measured: over NVLink in a node, and
-    a network between such nodes. `link`: of all devices. `newer`: from `newer_group`."""
-    if newer is not None and newer not in NEWER_LAYOUTS:
-        return f"No step {newer} was measured"
+    a network between such nodes. `link`: of all devices. `alike`: from `steps_alike`."""
+    if alike not in NEWER_LAYOUTS and alike not in TABLE:
+        return f"No step {alike} was measured"
     return unmeasured("step", device, link, ("domain", "network"))
-
-
-def measured_alike(model: LoadedModel, device: devices.Device, megatron: bool) -> bool:
-    """True for steps like the fitted ones: MPT under FSDP, and any dense decoder as Megatron-LM ran GPT on A100s."""
-    return "fp8" not in device.peak if megatron else model.family == "mpt"
 
 
 def step_estimate(
@@ -288,7 +262,9 @@ def step_estimate(
     trained = timed_as(work, recipe, dtype)
     parts = estimated(model, device, trained) if mfu is None else at_mfu(model, device, trained, mfu)
     needed = memory(model, work, recipe, where.usable, dtype)
-    return StepEstimate(model, work, recipe, device, trained, parts, needed, total_tokens, mfu)
+    alike, mesh = steps_alike(model, device, trained), trained.mesh
+    link, link_tp = (None if count == 1 else device.link(count) for count in (mesh.ranks, mesh.tp))
+    return StepEstimate(model, work, recipe, device, trained, alike, link, link_tp, parts, needed, total_tokens, mfu)
 
 
 def timed_as(work: Workload, recipe: Recipe, dtype: str) -> Trained:

@@ -46,23 +46,27 @@ class Validation:
 
 @record
 class Reported:
-    """Median error on measured runs, and the share of them in the printed interval."""
+    """Median error on measured runs, and the share of them in the printed interval; then which steps they are."""
 
     runs: int
     median: float
     coverage: float
+    stack: str = "Megatron-Bridge"
+    fp8_only: bool = False
+    chosen: bool = False
+    also: str = ""
 
 
 TABLE: Mapping[Any, Any] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 """The figures, whose file says what each is."""
 CLASSES = [kind for kind, figures in TABLE.items() if "on" in figures]
-VALIDATED: Mapping[tuple[Class, Metric], Validation] = {
+VALIDATED: Mapping[tuple[str, Metric], Validation] = {
     (kind, metric): Validation(kind, metric, **{"on": TABLE[kind]["on"], **TABLE[kind][metric]})
     for kind in CLASSES
     for metric in get_args(Metric)
     if metric in TABLE[kind]
 }
-STORED: Mapping[Class, Mapping[str, int]] = {kind: TABLE[kind]["stored"] for kind in CLASSES}
+STORED: Mapping[str, Mapping[str, int]] = {kind: TABLE[kind]["stored"] for kind in CLASSES}
 """Measured runs by the format of weights; of training steps by that of products."""
 FEW = 4
 """Largest number of concurrent requests that is few."""
@@ -79,7 +83,7 @@ ENOUGH = 3
 """Measured runs of the user from which on the errors of corrected estimates hold."""
 
 
-def reported(kind: Class, metric: Metric) -> Reported:
+def reported(kind: str, metric: Metric) -> Reported:
     """The larger of the errors that were measured."""
     one = VALIDATED[kind, metric]
     return Reported(**TABLE[kind]["held_out"]) if kind == "training" else Reported(one.runs, one.median, one.coverage)
@@ -89,7 +93,6 @@ NEWER_STACKS: Mapping[str, Reported] = {name: Reported(**one) for name, one in T
 """Training steps of 2024 to 2026 under FSDP or DDP, in fp8."""
 NEWER_LAYOUTS: Mapping[str, Reported] = {name: Reported(**one) for name, one in TABLE["newer"].items()}
 """The same of steps under other layouts, in other dtypes and of other models."""
-LAYOUTS, CONTEXT, SHARDED, IN_NVFP4, ADAPTERS, EXPERTS_BALANCED = NEWER_LAYOUTS
 NEWER_LOW, NEWER_HIGH = 0.7, 1.45
 """Factors between which steps of other stacks lie: much wider than of these, as one model on the same cards differs by
 1.7 between stacks."""
