@@ -26,11 +26,6 @@ def small(lora: str, **recipe: Any) -> TrainingStep:
     return training_memory(model, Workload(context=23, tokens=23, batch=2), Recipe(lora=lora, **recipe)).step
 
 
-def paths(step: TrainingStep, layer: int) -> list[str]:
-    """Tensors that a layer of a group saves, without the beginning of their names."""
-    return [each.path.removeprefix("blocks.*.") for each in step.graph.layers[layer].graph.saved]
-
-
 def test_a_layer_with_adapters_by_hand() -> None:
     """Full fine-tuning of Llama saves B·T·(16·D + 4·N·H + 4·K·H + 8·F + 4·N + 8) bytes a layer in bf16, and 24.
 
@@ -46,41 +41,6 @@ def test_a_layer_with_adapters_by_hand() -> None:
         first, others = step.graph.layers
         assert ([*first.numbers], [*others.numbers]) == ([0], [1, 2])
         assert step.bytes_in(others).of(others.graph.saved) == 2 * 23 * each + 24
-
-
-def test_nothing_before_the_first_adapter_is_saved() -> None:
-    """The first layer with an adapter on down_proj alone saves what that reads, its narrow result, and nothing else."""
-    assert paths(small("5:down_proj", adapter_dtype="bf16"), 0) == ["mlp.act", "mlp.down_proj.lora_A"]
-    again = small("5:down_proj", adapter_dtype="bf16", recompute="full")
-    assert [[*group.numbers] for group in again.graph.layers] == [[0, 1, 2]]  # whose input requires a gradient
-
-
-def test_of_two_factors_one_is_saved_for_the_gradient_of_the_other() -> None:
-    """In the first layer an adapter on q_proj: queries need a gradient, keys and values do not. So scores need the keys
-    alone, the weighted values the values alone. In layers after it all do."""
-    first, others = (set(paths(small("5:q_proj", attention="eager"), layer)) for layer in (0, 1))
-    assert {"attn.k_copies", "attn.v_copies", "attn.softmax"} <= first <= others
-    assert others - first >= {"attn.q_rotary", "attn.softmax.cast"}
-    up = set(paths(small("5:up_proj"), 0))  # act(gate) · up: the gradient of up needs act(gate) alone
-    assert "mlp.act.gate" in up and not {"mlp.gate_proj", "mlp.up_proj"} & up
-
-
-def test_adapters_under_autocast_by_hand() -> None:
-    """Each saves a 16-bit copy of its input, A's 16-bit result, and casts of its two weights: on q_proj
-    2·(D + R)·B·T + 2·(D·R + R·N·H) bytes more than on nothing; the cast of the frozen weight stays anyway."""
-    with_q, without = (
-        step.bytes_in(step.graph.layers[1]).of(step.graph.layers[1].graph.saved)
-        for step in (small(f"5:{names}", weights_dtype="fp32") for names in ("q_proj,o_proj", "o_proj"))
-    )
-    assert with_q - without == 2 * (48 + 5) * 2 * 23 + 2 * (48 * 5 + 5 * 96)
-
-
-def test_attention_runs_again_with_its_adapters() -> None:
-    """Attention's input stays saved, though no gradient needs it: the fp32 copies of q, k and v are recomputed."""
-    saved, layer = paths(small("5", recompute="attention"), 1), small("5", recompute="attention").graph.layers[1].graph
-    assert "attn_norm" in saved and not any(path.startswith("attn.") for path in saved)
-    again = {each.path.removeprefix("blocks.*.attn.") for each in layer.recomputed}
-    assert {"q_proj.lora_in", "q_proj.lora_A", "q_rotary", "o_proj.lora_in"} <= again
 
 
 def test_optimizer_and_gradients_are_those_of_the_adapters() -> None:

@@ -17,18 +17,6 @@ from tfacct.training.recipe import Recipe
 from tfacct.training.step import TrainingStep
 
 
-def test_llama_by_hand() -> None:
-    """In bf16, a layer saves 4·N·H + 4·K·H + 4·N bytes a token less, and the kernel's seeds, 24 bytes: q, k, v and the
-    result, 2 bytes a number, and a log-sum in fp32. cos and sin are arguments of the recomputed module: 4·H bytes a
-    token."""
-    llama = load("llama-3.1-8b")
-    plain, again = llama.train(ctx=4096), llama.train(ctx=4096, recompute="attention")
-    heads, keys, size, tokens = 32, 8, 128, 4096
-    block = tokens * (2 * 2 * heads * size + 2 * 2 * keys * size + 4 * heads) + 24
-    assert plain.saved_bytes - again.saved_bytes == 32 * block + tokens * 2 * 2 * size
-    assert again.peak_bytes < plain.peak_bytes
-
-
 def small(name: str, recompute: str, **recipe: Any) -> TrainingStep:
     """A step of two layers: D 48, N 6, K 2, H 16, F 70, two sequences of 23 tokens."""
     fields = {"hidden_size": 48, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 16}

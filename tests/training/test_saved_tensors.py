@@ -195,21 +195,6 @@ def test_a_residual_sum_saves_the_mask_of_its_dropout_alone() -> None:
     assert saved(replace(add, dropout="after")) == {"attn.drop": TOKENS * 24}
 
 
-def test_the_loss() -> None:
-    """Of a decoder: log-probabilities in fp32, targets of 8 bytes, a weight of 4; the final norm and what the head
-    reads, as any norm. Vocabularies are of the config."""
-    sizes = {"hidden_size": 24, "num_attention_heads": 6, "num_key_value_heads": 2, "intermediate_size": 35}
-    one, two = (
-        training_memory(load("llama-3.2-1b", **sizes, num_hidden_layers=2, vocab_size=vocab).loaded, WORK, Recipe())
-        for vocab in (50, 51)
-    )
-    assert two.step.saved_bytes() - one.step.saved_bytes() == TOKENS * 4
-    after = one.step.graph.after
-    assert one.step.bytes_in(after).of(one.step.saved_in(after)) == TOKENS * (24 * 8 + 4 + 50 * 4 + 8) + 4
-
-
-WORK = Workload(11, 11, 2)
-
 # trait, model, recipe, tokens: saved bytes and peak of the class (transformers 5.23, torch 2.13, on the meta device)
 CLASSES: list[tuple[str, str, dict[str, Any], int, int, int]] = [
     ("narrow_softmax", "gpt2", {"attention": "eager"}, 1024, 1_512_345_612, 2_670_682_200),
