@@ -165,7 +165,8 @@ class Where(Usable, total=False):
 ExpertGroups = Annotated[
     int,
     Option(
-        "Expert parallelism: N groups of devices, each with 1/N of the experts. A group shards them by width.",
+        "Expert parallelism: N groups of devices, each with 1/N of the experts. The devices of a group shard the MLP"
+        " width of each expert.",
         "N",
         LAYOUT,
     ),

@@ -124,7 +124,7 @@ def test_the_command_writes_a_page(run: Run, tmp_path: Path, monkeypatch: pytest
     again = run("explore", "gpt2")
     assert again.code == 2 and "exists" in again.err and "--force" in again.err
     assert run("explore", "gpt2", "--force").code == 0
-    assert "ends in" in run("explore", "gpt2", "-o", "page.pdf").err
+    assert "unsupported file ending" in run("explore", "gpt2", "-o", "page.pdf").err
     assert run("explore", "gpt2", "-o", "-").out.startswith("<!doctype html>")
     assert run("explore", "bert-base", "--decode").code == 2
     assert "choose a dtype" in run("explore", "gpt-oss-20b").err

@@ -141,7 +141,7 @@ def test_a_page_that_cannot_be_written_is_refused_before_anything_is_counted(tmp
     (there := tmp_path / "there.html").write_text("mine")
     for asked, message in {
         str(there): f"error: --output {there} exists\nhint: --force overwrites it\n",
-        "x.page": "error: --output x.page: no output of this command ends in '.page'\n",
+        "x.page": "error: --output x.page: unsupported file ending '.page'\n",
         "x": "error: --output x: the name of a file needs an ending",
         str(tmp_path / "no" / "x.html"): f"error: --output {tmp_path}/no/x.html: no folder {tmp_path}/no\n",
     }.items():

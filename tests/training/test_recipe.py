@@ -94,7 +94,7 @@ def test_batch_sizes_follow_from_each_other(
         ((None, 3, None, 64), FSDP, "does not divide into micro-batches of 3 over 8"),
         ((None, None, 5, 64), FSDP, "does not divide into 5 micro-batches over 8"),
         ((None, 2, 5, 64), FSDP, "is not 80: micro-batches of 2, 5 of them, over 8 data-parallel ranks"),
-        ((2, 2, None, None), None, "are the same size: give one"),
+        ((2, 2, None, None), None, "set the same size: give only one"),
         ((None, 0, None, None), None, "micro_batch_size must be at least 1"),
         ((8, None, None, 24), PIPELINE, "batch is the whole pipeline batch"),
         ((None, 2, 6, None), Mesh(pp=4, microbatches=5), "contradicts the 6 micro-batches"),
@@ -158,7 +158,7 @@ def test_packing_and_offloading_in_parallel_layouts() -> None:
     assert (row.batch, row.tokens, row.context) == (1, 288, 288)
     one = model.train(ctx=96, batch=3, packing=True)
     assert model.train(ctx=96, batch=3, packing=True, fsdp=8).saved_bytes == one.saved_bytes
-    with pytest.raises(UsageError, match="packing=True with more than fsdp and dp is not supported"):
+    with pytest.raises(UsageError, match="packing=True with axes other than fsdp and dp is not supported"):
         model.train(ctx=96, tp=8, packing=True)
     with pytest.raises(UsageError, match="offload='activations' with pp is not supported"):
         model.train(ctx=96, pp=2, offload="activations", recompute="full")

@@ -40,7 +40,7 @@ DECIMAL = ("B", "KB", "MB", "GB", "TB", "PB", "EB", "ZB", "YB")
 BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB", "YiB")
 
 _DIGITS = r"((?:\d{1,3}(?:,\d{3})+|\d[\d_]*)(?:\.\d+)?|\.\d+)(?:e\+?(\d{1,2}))?"
-_NUMBER = _DIGITS + r"(\s*[KMBGTPE])?"
+_NUMBER = _DIGITS + r"(\s*(?:[KMBGTP]|(?-i:E)))?"  # 1e is an exponent that lacks its digits
 _BYTES = _DIGITS + r"\s*(?:([KMGTP])(i?)B?|B)"
 _POWERS = {"": 0, "K": 1, "M": 2, "B": 3, "G": 3, "T": 4, "P": 5, "E": 6}
 """Powers of 1000 (or 1024) by prefix."""
@@ -99,7 +99,7 @@ def read_number(text: str, kilo: int = 1000) -> Fraction | None:
 
     >>> read_number("6e9") == read_number("6B") == read_number("6 G") == read_number("6,000M") == 6 * 10**9
     True
-    >>> read_number("16k"), read_number("16k", kilo=1024), read_number("0.5"), read_number("half")
+    >>> read_number("16k"), read_number("16k", kilo=1024), read_number("0.5"), read_number("1e")
     (Fraction(16000, 1), Fraction(16384, 1), Fraction(1, 2), None)
 
     `kilo` is the value of k, and its square the value of m; larger prefixes, from B = 10⁹, are always decimal.

@@ -70,11 +70,9 @@ def file_path(show: Shown, file: str, command: Command) -> Path:
     """The path of an output file. Raises UsageError if it cannot or must not be written."""
     from tfacct.output import files, plot
 
-    if command.page:
-        return files.check("output", file, endings_of(command), "page", force=show.force)
     if _is_picture(file) and command.drawn:
         return plot.check(file, force=show.force)
-    return files.check("output", file, endings_of(command), "output of this command", force=show.force)
+    return files.check("output", file, endings_of(command), force=show.force)
 
 
 def endings_of(command: Command) -> tuple[str, ...]:

@@ -282,6 +282,9 @@ def _on_devices(words: list[str]) -> list[str]:
     rest = words[:at] + words[at + 2 :]
     for place, word in enumerate(rest[:-1]):
         if _is(word, "on"):
+            if re.match(r"\d+ *[x×]", rest[place + 1]):
+                problem = f"{words[at]} {count} and {word} {rest[place + 1]} both give the number of devices"
+                raise UsageError(problem, f"leave {words[at]} out")
             devices = ",".join(name and f"{count}x{name}" for name in rest[place + 1].split(","))
             return [*rest[:place], "--on", devices, *rest[place + 2 :]]
     if words[0] == "plan":  # which has its own error for a missing device

@@ -34,7 +34,7 @@ class LaunchFlags(TypedDict, total=False):
     mamba_cache_mode: Annotated[
         Literal["none", "align", "all"],
         Option(
-            "States in the prefix cache: none, one more per request (align), or one per block (all).",
+            "State blocks per request: 1 (none), 2 (align), or one per block of tokens (all).",
             default="none",
             advanced=True,
         ),

@@ -60,6 +60,8 @@ def help_(
         return Found(pages.axes())
     if topic == "metrics":
         return Found(pages.metrics())
+    if topic in NAMES:
+        raise UsageError(f"help of {topic} is text only", f"`tfacct help {topic}` without other options prints it")
     longer = len(topic) > 2 and any(one.startswith(topic) for one in known)
     if not longer and (found_in_pages := pages.search(f"{topic} {name or ''}".strip())):
         return Found(found_in_pages)

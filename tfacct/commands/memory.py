@@ -95,9 +95,10 @@ def _pool(
     from tfacct.engines.launch import divisors
     from tfacct.engines.limit import Served, with_engine
 
-    if budget is None or len(models) != 1 or reserve is not None:
-        needs = f"needs one MODEL and {option('on')}, and does not work with {option('reserve')}"
-        raise UsageError(f"{option('engine', engine)} {needs}")
+    if budget is None or len(models) != 1:
+        raise UsageError(f"{option('engine', engine)} needs {'one MODEL' if budget is not None else option('on')}")
+    if reserve is not None:
+        raise UsageError(f"{option('engine', engine)} does not work with {option('reserve')}")
     if mesh is not None and (mesh.tp, mesh.ranks) != (budget.count, budget.count):
         cards = max(divisors(models[0], budget.count))
         hint = None if budget.device is None else f"{option('on', f'{cards}x{budget.device.id}')} without a layout"

@@ -22,7 +22,9 @@ DEFAULTS = ("1", "False")
 Batch = Annotated[
     opt.Size | None,
     Option(
-        "Sequences per step over all devices. Default: 1; in training, the smallest for every layout.", "B", opt.STEP
+        "Sequences per step over all devices. Default: 1; in training, the smallest that every layout can run.",
+        "B",
+        opt.STEP,
     ),
 ]
 GlobalBatchSize = Annotated[opt.Size | None, Option("Sequences per step over all devices; same as --batch.", "N")]
@@ -41,7 +43,7 @@ def _batch(batch: opt.Size | None, global_batch_size: opt.Size | None) -> Any:
     if global_batch_size is None:
         return opt.size("batch", batch)
     if batch is not None:
-        raise UsageError(f"{option('global_batch_size')} and {option('batch')} are the same size: give one")
+        raise UsageError(f"{option('global_batch_size')} and {option('batch')} set the same size: give only one")
     return opt.size("global_batch_size", global_batch_size)
 
 

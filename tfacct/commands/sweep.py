@@ -120,10 +120,9 @@ def _values(name: str, text: str) -> Sequence[Any]:
     except UsageError:
         if ".." in text:
             raise
-        problem = f"{name} must be a list of values, not {text!r}"
         if name in ("metric", "metrics"):
-            raise UsageError(problem, f"metrics come first, without a name: sweep({text!r}, …)") from None
-        raise UsageError(problem, f"{name}=[{text!r}], or a range") from None
+            raise UsageError(f"{name} is a positional argument of sweep", f"sweep({text!r}, …)") from None
+        raise UsageError(f"{name} must be a list of values, not {text!r}", f"{name}=[{text!r}], or a range") from None
 
 
 COMMAND = Command(

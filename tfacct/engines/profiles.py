@@ -60,8 +60,8 @@ def profile_of(name: str, version: str | None = None) -> Profile:
         if one["versions"][0] <= number <= one["versions"][1]:
             return one
     close = min((end for one in every for end in one["versions"]), key=lambda end: abs(end - number))
-    ranges = " to ".join(dict.fromkeys(every[end]["words"] for end in (0, -1)))
-    problem = f"{every[-1]['name']} {cut(version)} has no profile (known: {ranges})"
+    known = dict.fromkeys(f"{prefix}{end}" for end in (every[0]["versions"][0], every[-1]["versions"][1]))
+    problem = f"{every[-1]['name']} {cut(version)} has no profile (known: {' to '.join(known)})"
     raise NotFoundError(problem, f"the nearest is {option('engine_version', f'{prefix}{close}')}")
 
 

@@ -155,7 +155,7 @@ def _as_llama(fields: Mapping[str, Any]) -> str:
     llama = setting("model_type", "llama")
     if fields.get("architectures"):
         llama += f" {setting('architectures')}"
-    return f"{llama} counts it as a Llama, if it has the same layers; `tfacct help your-model` describes others"
+    return f"{llama} counts it as a Llama, if it has the same layers; if not, see `tfacct help your-model`"
 
 
 def _check_encoder(shape: Transformer) -> None:

@@ -359,7 +359,7 @@ def several(named: str, text: str) -> tuple[int, Device]:
     if not name.endswith(".toml") and not NAME.fullmatch(fold(name)):
         raise UsageError(f"{named} must name a device, not {cut(text)!r}", "for example h100 or 8xh100")
     if name.isdecimal() and find(name) is None and not is_card_number(name):
-        raise UsageError(f"{named} {cut(text)} has no device name", f"for example {name[:9]}xh100")
+        raise UsageError(f"{named} {cut(text)} has no device name", f"for example {int(name[:9]) or 8}xh100")
     return count, load(name)
 
 

@@ -11,14 +11,14 @@ from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option
 
 
-def check(name: str, file: str, endings: tuple[str, ...], what: str, *, force: bool) -> Path:
+def check(name: str, file: str, endings: tuple[str, ...], *, force: bool) -> Path:
     """The file that an option names, links followed. Raises UsageError if it cannot or must not be written.
 
-    `endings`: allowed file endings; `what`: the kind of file, for the message; `force`: overwriting is allowed.
+    `endings`: allowed file endings; `force`: overwriting is allowed.
     """
     given = Path(file)
     if given.suffix.lower() not in endings:
-        ending = f"no {what} ends in {given.suffix!r}" if given.suffix else "the name of a file needs an ending"
+        ending = f"unsupported file ending {given.suffix!r}" if given.suffix else "the name of a file needs an ending"
         raise UsageError(f"{option(name, file)}: {ending}", f"use {', '.join(endings)}")
     try:
         path = given.resolve()

@@ -256,10 +256,9 @@ def lines(
         if others and note is notes[-1]:
             text = f"{text} ({len(others)} more: {option_name('-v', '.notes')})"
         yield from _sentence(spelled(text), width, ASIDE if note.key in BACKGROUND else "")
-    if named := [column.label for column in hidden if column.label]:
-        yield from (
-            Line(text, ASIDE) for text in broken(f"Columns not shown at this width: {', '.join(named)}.", width, TEXT)
-        )
+    if named := [f'"{column.label}"' for column in hidden if column.label]:
+        text = f"Columns not shown at this width: {', '.join(named)}"
+        yield from (Line(part, ASIDE) for part in broken(text, width, TEXT))
 
 
 def _sentence(text: str, width: int, style: str = "") -> Iterator[Line]:

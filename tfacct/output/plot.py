@@ -30,7 +30,7 @@ HEADING: dict[str, Any] = {"fontsize": POINTS + 2, "fontweight": "bold"}
 
 def check(file: str, *, force: bool) -> Path:
     """The file for a picture, links followed. Raises UsageError before anything is drawn."""
-    path = files.check("output", file, ENDINGS, "picture", force=force)
+    path = files.check("output", file, ENDINGS, force=force)
     check_matplotlib()
     return path
 

@@ -257,9 +257,7 @@ def checked_pass(mesh: Mesh | None) -> Mesh | None:
     check_sequence(mesh)
     if mesh.sequence_shards > 1 and mesh.ep > 1:
         both = f"{option('ep')} is not supported with {option('cp')} here"
-        raise UsageError(
-            both, f"`tfacct train`, `plan` and `params` support it, among {option('fsdp')} or {option('dp')} ranks"
-        )
+        raise UsageError(both, "`tfacct train`, `plan` and `params` support both together")
     return checked_axes(mesh)
 
 

@@ -212,7 +212,7 @@ def _path(device: str, output: str | None, force: bool) -> Path:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UsageError(f"{path.parent}: {error.strerror}", f"{option('output')} names a file") from None
-    return files.check("output", str(path) if output is None else output, (".toml",), "device", force=force)
+    return files.check("output", str(path) if output is None else output, (".toml",), force=force)
 
 
 def _calibration_report(path: Path, swept: Sweep) -> Answer:

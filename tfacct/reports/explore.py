@@ -135,7 +135,7 @@ def file_name(models: Sequence[LoadedModel]) -> str:
 
 def save(text: str, file: str, *, force: bool) -> Path:
     """Write a page, and return where it is. Raises UsageError."""
-    path = files.check("output", file, (".html",), "page", force=force)
+    path = files.check("output", file, (".html",), force=force)
     files.write_text("output", path, text)
     return path
 

@@ -48,7 +48,7 @@ class MfuLine(Object):
 
 
 class MfuReport(build.ModelReport):
-    """Model FLOPs utilization of a run, in every convention; `mfu` counts full attention."""
+    """Model FLOPs utilization of a run in every convention; the key `mfu` is that of full attention."""
 
     _line = MfuLine
 

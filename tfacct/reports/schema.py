@@ -135,5 +135,7 @@ def names() -> Report:
         "JSON Schemas of options and answers",
         (Column("name", "name"), Column("about", "answer")),
         about.items(),
-        notes=("`tfacct help schema NAME` prints the schema of an answer; `x-options` in it is that of the options.",),
+        notes=(
+            "`tfacct help schema NAME` prints the schema of an answer. Its `x-options` is the schema of the options.",
+        ),
     )

@@ -167,7 +167,7 @@ def _may_fit(one: StepEstimate) -> bool:
 
 
 class TimeTrainReport(build.ModelReport):
-    """Estimated time of a training step, next to that of a constant utilization."""
+    """Estimated time of a training step, and its time at a constant MFU."""
 
     _name = "time-train"
     workload: build.WorkloadFacts = of_training(

@@ -335,7 +335,7 @@ def batch_sizes(
     ranks, stages = (1, 1) if mesh is None else (mesh.batch_shards, mesh.pp)
     if micro is not None and batch is not None:
         raise UsageError(
-            f"{option('micro_batch_size', micro)} and {option('batch', batch)} are the same size: give one"
+            f"{option('micro_batch_size', micro)} and {option('batch', batch)} set the same size: give only one"
         )
     free = micro is None or (micro == 1 and not (mesh and mesh.microbatches))
     by_schedule = free and (steps is None or (steps == 1 and whole is None))

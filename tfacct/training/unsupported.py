@@ -104,7 +104,7 @@ LAYOUTS = (
     together("lora nf4", "QLoRA in a parallel layout", "use one device, or {lora} without {weights_dtype=nf4}"),
     together("lora narrow", "LoRA with a vocabulary below twice the hidden size on a rank", "use a smaller {tp}"),
     together("autocast", "autocast in a parallel layout without {fsdp}", "leave {weights_dtype} out"),
-    together("packing computes", "{packing=True} with more than {fsdp} and {dp}", "leave {packing} out"),
+    together("packing computes", "{packing=True} with axes other than {fsdp} and {dp}", "leave {packing} out"),
     together("offload_activations pp", "{offload=activations} with {pp}", "leave one of them out"),
     together("eager cp", "{attention=eager} with {cp}", "use {attention=sdpa}"),
     together("eager ulysses", "{attention=eager} with {ulysses}", "use {attention=sdpa}"),
