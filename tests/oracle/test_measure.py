@@ -102,6 +102,13 @@ def test_the_hint_names_a_context_that_fits(monkeypatch: pytest.MonkeyPatch) -> 
     assert fits(found) and not fits(found + 1)
 
 
+def test_a_decode_step_has_three_caches() -> None:
+    """GPT-2 in fp32: 124,439,808 weights, and caches of 2 · 12 · 768 numbers for each of 1,000 tokens."""
+    work = Request(ctx=1000, decode=True).workload(1000)
+    caches = 3 * 2 * 12 * 768 * 1000
+    assert 0 < measurement._needed(load("gpt2").loaded, work, Plan()) - 4 * (124_439_808 + caches) < 2**20
+
+
 def test_running_out_of_memory_is_an_error(monkeypatch: pytest.MonkeyPatch, run) -> None:
     def full(*_: object, **__: object) -> None:
         raise torch.OutOfMemoryError("allocate 9 GiB")
