@@ -354,6 +354,7 @@ GPT2_FIELDS = ["n_ctx=", "n_embd=", "n_head=", "n_inner=", "n_layer=", "n_positi
         ("tfacct models --family qwen3_m", ["qwen3_moe"]),
         ("tfacct formula jam", ["jamba", "jamba-1.5-large", "jamba-1.5-mini", "jamba-v0.1"]),
         ("tfacct params gpt2-", ["gpt2-large", "gpt2-medium", "gpt2-xl"]),
+        ("tfacct devices mi35", ["mi350x", "mi355x"]),
         ("tfacct mem", ["memory"]),
     ],
 )  # fmt: skip

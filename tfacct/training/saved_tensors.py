@@ -412,11 +412,11 @@ class LayerRules:
         if len(made) > 1:
             clamped = self.traits.clamped_experts and of_experts(path)
             more = ("gate", "sigmoid", "up", "product") if clamped else ("gate",)
-            for source in (*made[-2:], *(f"{path}.{name}" for name in more)):
+            gate, up = made[-2:]
+            for source in (gate, up, *(f"{path}.{name}" for name in more)):
                 self.save(source, spec, path, role)
-            self.op(path, Transient(spec, role, 3), reads=made[-2:])
+            self.op(path, Transient(spec, role, 3), reads=(gate, up))
             if not clamped:
-                gate, up = made[-2:]
                 self.multiplies(path, (f"{path}.gate", up), (gate, up))
                 self.multiplies(path, (gate,), (up, gate))
             return
