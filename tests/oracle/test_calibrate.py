@@ -29,7 +29,11 @@ def test_a_sweep_writes_a_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ran = run("devices", "--calibrate")
     path = tmp_path / "tfacct" / "devices" / "cpu.toml"
     assert ran.code == 0 and path.exists() and "Wrote" in ran.out
-    assert devices.load("cpu").calibration is not None and devices.load("cpu").kind == "measured"
+    cpu = devices.load("cpu")
+    assert cpu.calibration is not None and cpu.kind == "measured"
+    curves = [(2 * one.inputs * one.outputs, one.rows) for one in cpu.calibration.products]
+    rates = [flops * m / s for flops, rows in curves for m, s in zip(rows.sizes, rows.forward, strict=True)]
+    assert cpu.peak["fp32"] == pytest.approx(max(rates), rel=0.01)
     assert "≈" in run("time", "gpt2", "--on", "cpu", "--ctx", "8").out
     again = run("devices", "--calibrate")
     assert again.code == 2 and "exists" in again.err and "--force" in again.err
