@@ -17,7 +17,7 @@ calibrating = lazy("tfacct.reference.calibrating")
 
 def test_a_sweep_writes_a_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
     small: dict[str, Any] = {
-        **{"POOL": 2**12, "ROWS": (1, 2), "SHAPES": ((8, 8), (16, 16)), "WARM": ((8, 8),), "ELEMENTS": (512, 1024)},
+        **{"POOL": 2**12, "ROWS": (1, 3), "SHAPES": ((8, 8), (16, 16)), "WARM": ((8, 8),), "ELEMENTS": (512, 1024)},
         **{"TOKENS": (2, 4, 6, 8), "KEYS": (2, 3), "TABLES": ((8, 8), (16, 8)), "ROUNDS": 1, "LEAST": 1e-6},
     }
     for name, value in small.items():
