@@ -9,7 +9,7 @@ import pytest
 import tfacct
 from tests.helpers.lazy import lazy
 from tests.helpers.torch_ranks import MATMULS, add_peft, decoder, peak_of_fsdp, real_tokens, saved_and_peak
-from tests.helpers.torch_stages import peak_in_flight, peak_of_shared_stage
+from tests.helpers.torch_stages import peak_of_stages
 from tests.helpers.training_layouts import LLAMA, memory
 from tfacct.ledger.workload import Workload
 from tfacct.parallel.mesh import Mesh
@@ -153,20 +153,19 @@ def test_a_stage_peaks_as_under_torchs_schedule(schedule: Any, chunks: int, reci
             lora.add_adapters(model, 8, list(MATMULS))
 
     how = {"attention": "sdpa", **recipe, "lend": lend}
-    seen = peak_in_flight(PP, Mesh(**mesh), one.step.stage.rank, 8, 128, how)
+    seen, _ = peak_of_stages(PP, Mesh(**mesh), one.step.stage.rank, 8, 128, how)
     assert peak_before_update(one.step) == pytest.approx(seen, rel=2 * NEAR)
 
 
-@pytest.mark.parametrize(("schedule", "recompute"), [("1f1b", False), ("gpipe", True)])
-def test_a_stage_of_fsdp_ranks_peaks_and_sends_as_torchs_does(schedule: Any, recompute: bool) -> None:
-    mesh = Mesh(pp=2, fsdp=3, schedule=schedule, microbatches=4)
-    how = {"optimizer": "none", "recompute": "full" if recompute else "none"}
-    one = memory(PP, 128, 8, pp=2, fsdp=3, schedule=schedule, microbatches=4, **how)
+@pytest.mark.parametrize(("schedule", "recompute"), [("1f1b", "none"), ("gpipe", "full")])
+def test_a_stage_of_fsdp_ranks_peaks_and_sends_as_torchs_does(schedule: Any, recompute: str) -> None:
+    axes = {"pp": 2, "fsdp": 3, "schedule": schedule, "microbatches": 4}
+    one = memory(PP, 128, 8, optimizer="none", recompute=recompute, **axes)
     assert one.step.stage is not None
-    most, sent = peak_of_shared_stage(PP, mesh, one.step.stage.rank, 8, 128, recompute=recompute)
+    most, sent = peak_of_stages(PP, Mesh(**axes), one.step.stage.rank, 8, 128, {"recompute": recompute})
     assert peak_before_update(without_seeds(one.step)) == pytest.approx(most, rel=2 * NEAR)
     counted: dict[str, Counter[int]] = {}
-    for each in stage_collectives(one.model, mesh, one.work.axes(), 16, train=True)[one.step.stage.rank]:
+    for each in stage_collectives(one.model, Mesh(**axes), one.work.axes(), 16, train=True)[one.step.stage.rank]:
         if each.over == "fsdp":
             counted.setdefault(each.kind, Counter())[each.bytes // each.calls] += each.calls
     assert counted == sent
