@@ -39,17 +39,6 @@ def phase(one: TrainingMemory, name: str) -> Any:
 # By hand.
 
 
-def test_tensor_parallelism_halves_what_has_heads_widths_or_the_vocabulary() -> None:
-    whole, rank = saved(memory(LLAMA, 64, 3)), saved(memory(LLAMA, 64, 3, tp=2))
-    halves = {path for path, size in whole.items() if 2 * rank[path] == size}
-    assert halves == {
-        *(f"blocks.*.attn.{name}" for name in ("q_rotary", "k_rotary", "scores.logsum", "v", "values")),
-        *(f"blocks.*.mlp.{name}" for name in ("gate_proj", "up_proj", "act.gate", "act")),
-        "loss.log_probabilities",
-    }
-    assert all(rank[path] == size for path, size in whole.items() if path not in halves)
-
-
 def test_megatron_gathers_the_input_of_a_matmul_again_for_the_gradient_of_its_weight() -> None:
     """Temporaries of the first layer: 4 sequences of 4,096 tokens of 4,096 numbers in 2 bytes more than in torch."""
     recipe: dict[str, Any] = {"ctx": 4096, "batch": 4, "tp": 8, "sp": True, "recompute": "full"}
@@ -76,11 +65,6 @@ def test_megatron_saves_less_of_llama_70b() -> None:
     fewer = (2 * 80 + 1) * 8192 * 8192 * 2 * 7 // 8
     assert torch.step.saved_bytes() - megatron.step.saved_bytes() == fewer
     assert round(torch.step.saved_bytes() / 2**30, 1) == 48.5
-
-
-def test_recomputed_layers_save_a_part_of_their_input() -> None:
-    one = memory("llama-3.1-70b", 8192, tp=8, sp=True, recompute="full")
-    assert saved(one)["blocks.*.in"] == 80 * 8192 * 8192 * 2 // 8
 
 
 def test_context_parallelism_shards_tokens() -> None:
