@@ -27,7 +27,7 @@ from tfacct import load
 from tfacct.ledger.workload import Workload
 from tfacct.loading import devices
 from tfacct.loading.find import find
-from tfacct.timing.placement import place
+from tfacct.timing.placement import Deployment
 
 HELLO = (str(Path(__file__).with_name("hello.py")), "hello")
 FLOPS = ("-m", "tfacct", "flops", "gpt2-xl", "--ctx", "16384")
@@ -203,7 +203,7 @@ def estimates(runs: int) -> list[Result]:
     """A prefill and a decode step of models on four devices, after loading, each of a new length: CPU time."""
     found = []
     for name in ("llama-3.1-70b", "deepseek-v3", "deepseek-v4-flash"):
-        host, times = place(find(name), 4, devices.load("b200-hgx"), dtype="fp8").host, []
+        host, times = Deployment(dtype="fp8").place(find(name), 4, devices.load("b200-hgx")).host, []
         for prompt in range(2048, 2048 + 20 * runs):
             start = thread_time()
             host.served(64, prompt, 256)

@@ -11,7 +11,7 @@ from tfacct.loading import devices
 from tfacct.loading.find import find
 from tfacct.timing.adapters import ServedLora, with_adapters
 from tfacct.timing.kernel_time import CONSTANTS, step
-from tfacct.timing.placement import Placement, place
+from tfacct.timing.placement import Deployment, Placement
 from tfacct.timing.serving import Host
 from tfacct.timing.speculative import Speculation, with_draft
 
@@ -20,7 +20,7 @@ LLAMA = tfacct.load("llama-3.1-70b")
 
 
 def placed(dtype: str | None = None) -> Placement:
-    return place(DEEPSEEK, 8, devices.load("b200-hgx"), dtype=dtype)
+    return Deployment(dtype=dtype).place(DEEPSEEK, 8, devices.load("b200-hgx"))
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_drafts_that_are_never_accepted_cost_time() -> None:
 def test_the_layer_that_drafts_shares_the_head() -> None:
     # 11,610,067,968 parameters of the multi-token prediction layer: the model has 671,026,419,200 without, and
     # 682,636,487,168 with `--set mtp=true`. Head and embedding are the model's own.
-    one = place(DEEPSEEK, 1, devices.load("b300-hgx"), dtype="bf16")
+    one = Deployment(dtype="bf16").place(DEEPSEEK, 1, devices.load("b300-hgx"))
     two = with_draft(one, Speculation(1, 0.5), 2048)
     assert two.host.stored() - one.host.stored() == 2 * 11_610_067_968
     totals = [tfacct.load("deepseek-v3", **changed).params().total_params for changed in ({}, {"mtp": True})]
@@ -128,7 +128,7 @@ many. q and o are 4,096 × 4,096, k and v 4,096 × 1,024, gate, up and down 4,09
 
 
 def placed_model(name: str = "llama-3.1-8b", count: int = 1) -> Placement:
-    return place(find(name), count, devices.load("h100-sxm"))
+    return Deployment().place(find(name), count, devices.load("h100-sxm"))
 
 
 def added(plain: Placement, lora: ServedLora) -> Host:

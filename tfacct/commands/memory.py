@@ -164,18 +164,22 @@ def fit(
     """
     from tfacct.loading import devices
     from tfacct.reports.memory import fit
+    from tfacct.timing.placement import Deployment
 
     on: Any = options.get("on")
     names = on.strip(",").split(",") if isinstance(on, str) else on or ()
-    request, use, reserve = opt.request(options), options.get("use"), options.get("reserve")
-    where: Any = {"ep": ep, "use": use, "reserve": reserve}
+    request, how = (
+        opt.request(options),
+        Deployment("all", dtype, kv_dtype, ep, options.get("use"), options.get("reserve")),
+    )
+    pool: Any = {}
     if engine is not None:
         from tfacct.engines.limit import Served, check_options, pool_limit
 
-        check_options(engine, reserve, ep)
-        served = Served(engine, model, request.ctx, dtype, kv_dtype, use)
-        where |= {"limit": partial(pool_limit, served=served), "engine": served.version}
-    return Found(fit(model, request, devices.chosen(names), dtype=dtype, kv_dtype=kv_dtype, **where))
+        check_options(engine, how.reserve, ep)
+        served = Served(engine, model, request.ctx, dtype, kv_dtype, how.use)
+        pool = {"engine": served.version, "limit": partial(pool_limit, served=served)}
+    return Found(fit(model, request, devices.chosen(names), how, **pool))
 
 
 COMMAND = Command(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from math import lcm
@@ -33,7 +33,7 @@ from tfacct.reports import build, model_notes, ranks
 if TYPE_CHECKING:
     from tfacct.loading.memory_limit import MemoryLimit
     from tfacct.parallel.mesh import Mesh
-    from tfacct.timing.placement import Needed, Placement
+    from tfacct.timing.placement import Deployment, Needed, Placement
 
 WIDE = ("fp32", "bf16", "fp16")
 """Cache formats that are compared with fp8."""
@@ -1164,22 +1164,20 @@ def fit(
     model: LoadedModel,
     request: Request,
     found: Sequence[tuple[int | None, devices.Device]],
-    *,
-    dtype: str | None = None,
-    kv_dtype: str | None = None,
+    how: Deployment,
     engine: str = "",
-    **where: Any,
+    limit: Callable[[MemoryLimit], MemoryLimit | None] | None = None,
 ) -> FitReport:
-    """How many of each device fit the weights and the cache, or whether the number given with it does. `where`: `ep`,
-    `use` and `reserve`, or the `limit` of an `engine`, which has this name. Raises TfacctError."""
-    from tfacct.timing.placement import device_counts, on_one_device, place
+    """How many of each device fit the weights and the cache, or whether the number given with it does. `limit`: the
+    memory that an `engine`, which has this name, leaves. Raises TfacctError."""
+    from tfacct.timing.placement import device_counts, on_one_device
 
     work = selection.runnable(model, request)
-    total, needed = device_counts(model, work, found, dtype=dtype, kv_dtype=kv_dtype, **where)
-    placed, stored = place(model, 1, found[0][1], dtype=dtype, kv_dtype=kv_dtype), selection.format_name(model, dtype)
-    options = MemoryOptions(replace(request, batch=1), dtype, width(dtypes(dtype, kv_dtype)[1]))
-    apart = where.get("ep", 1) > 1
-    longest = [None if apart else _longest_on(model, one, options, engine) for one in needed]
+    total, needed = device_counts(model, work, found, how, limit)
+    dtype, alone = how.dtype, replace(how, ep=1)
+    placed, stored = alone.place(model, 1, found[0][1]), selection.format_name(model, dtype)
+    options = MemoryOptions(replace(request, batch=1), dtype, width(dtypes(dtype, how.kv_dtype)[1]))
+    longest = [None if how.ep > 1 else _longest_on(model, one, options, engine) for one in needed]
     about = Fitting(model, placed, needed, longest, stored, on_one_device(model, dtype), engine)
     lines = [values_of(FittingDevice, one, engine, most) for one, most in zip(needed, longest, strict=True)]
     rows: list[Row] = [

@@ -42,7 +42,7 @@ from tfacct.reports.estimates import (
     validation_facts,
 )
 from tfacct.timing.calibrated import DOUBT, ReferencePass, priced
-from tfacct.timing.kernel_time import CONSTANTS, Step, by_kernel
+from tfacct.timing.kernel_time import CONSTANTS, Step, Timed, least_read
 from tfacct.timing.placement import Deployment, Placement
 from tfacct.timing.step_estimate import StepEstimate, constants_of, fitting_options, step_estimate
 from tfacct.timing.training_time import UTILIZATION
@@ -240,8 +240,25 @@ class ServingStep:
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """Keys of `TimedKernel`, without seconds if only the bound is asked for."""
-        return by_kernel(self.step, self.one.count, self.bound_only)
+        """Keys of `TimedKernel`: kernels by name, in order; then one row each for pointwise work and all-reduces. Their
+        bytes: all that they move, or those that the bound takes, without seconds, if only it is asked for."""
+        found, last = defaultdict[str, list[Timed]](list), ("pointwise", "all-reduce")
+        for timed in sorted(
+            self.step.kernels, key=lambda one: one.kernel.kind in last and 1 + last.index(one.kernel.kind)
+        ):
+            all_reduce = f"all-reduce over {self.one.count:,}"
+            found[all_reduce if timed.kernel.kind == "all-reduce" else timed.kernel.name].append(timed)
+        return [
+            {
+                "kernel": name,
+                "times": sum(each.kernel.times for each in alike),
+                "flops": sum(each.kernel.flops for each in alike),
+                "bytes": round(sum(least_read(each.kernel) if self.bound_only else each.bytes for each in alike)),
+                "limit": max(alike, key=lambda each: each.seconds).limit,
+                "seconds": None if self.bound_only else sum(each.seconds for each in alike),
+            }
+            for name, alike in found.items()
+        ]
 
 
 def time(
@@ -268,7 +285,7 @@ def time(
         return _time_calibrated(TimeReport, model, request, on, train=False)
     request = replace(request, logits="last")
     memory = on.memory()
-    one, work = on.place(model, memory), selection.runnable(model, request)
+    one, work = on.place(model, memory.count, memory.device), selection.runnable(model, request)
     one.check_fits(work.context, work.batch, memory)
     served = ServingStep(one, work, one.host.step(work), bound_only)
     facts = values_of(TimeReport, served)

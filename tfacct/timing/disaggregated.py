@@ -56,7 +56,8 @@ def disaggregated(model: LoadedModel, prefill_on: Deployment, on: Deployment, lo
         raise UsageError(f"{option('new', 1)}: the prefill worker gives the first token, so none is decoded")
     load.check_runs(model)
     memory, prefill_memory = on.memory(), prefill_on.memory()
-    one, prefill = on.place(model, memory), prefill_on.place(model, prefill_memory)
+    one = on.place(model, memory.count, memory.device)
+    prefill = prefill_on.place(model, prefill_memory.count, prefill_memory.device)
     prefill.check_fits(load.prompt, 1, prefill_memory)
     one.check_fits(load.context, 1, memory)
     first = prefill.host.served(1, load.prompt, 1).request

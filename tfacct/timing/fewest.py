@@ -14,10 +14,10 @@ from tfacct.base.spelling import option
 from tfacct.ledger.einsum import rounded_up
 from tfacct.loading import devices
 from tfacct.loading.links import NODE
-from tfacct.loading.memory_limit import MemoryLimit, device_limit
+from tfacct.loading.memory_limit import MemoryLimit
 from tfacct.loading.model import LoadedModel
 from tfacct.timing.load import Load, Loaded, loaded
-from tfacct.timing.placement import Deployment, Placement, device_numbers, placements
+from tfacct.timing.placement import Deployment, Placement, device_numbers
 
 
 class Layout(NamedTuple):
@@ -84,8 +84,7 @@ def fewest(model: LoadedModel, on: Deployment, load: Load, requests: int, ttft: 
     count, device = devices.several(option("on"), on.on)
     node = count if count > 1 else max(NODE, device.links.joined)
     counts = [tp for tp in device_numbers(model, on.ep, on.dtype) if tp <= node and device.links.known(tp)]
-    each = placements(model, device, counts, on.dtype, on.kv_dtype, on.ep)
-    placed = [(one, device_limit(one.count, device, on.use, on.reserve)) for one in each]
+    placed = [(one, on.memory_of(one.count, device)) for one in on.placements(model, device, counts)]
     holding = [(one, memory) for one, memory in placed if one.host.capacity(load.context, memory.usable, 1)]
     if not holding:
         one, memory = placed[-1]

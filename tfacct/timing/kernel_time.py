@@ -11,12 +11,11 @@ here. What they miss, they miss by engine and by model, and `validated` says by 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from tfacct.base.errors import UsageError
 from tfacct.base.record import record
 from tfacct.loading.devices import Device
-from tfacct.loading.links import Link
 from tfacct.timing.kernels import Kernel
 
 Limit: TypeAlias = Literal["compute", "memory", "launch", "link", "host"]
@@ -179,58 +178,28 @@ def _rate(kernel: Kernel, device: Device, c: Constants, prefill: bool) -> float:
     return peak * c.wide
 
 
-def _launch(kernel: Kernel, device: Device, c: Constants) -> float:
-    """Seconds of one launch of a kernel."""
-    if kernel.experts is not None:
-        return c.experts_launch_fp4 if kernel.format in FP4 and "fp4" in device.peak else c.experts_launch
-    return c.launch_narrow if kernel.kind == "gemm" and kernel.format not in WIDE else c.launch
-
-
 def _timed(kernel: Kernel, device: Device, c: Constants, prefill: bool) -> Timed:
     if kernel.kind == "all-reduce":
         return _reduced(kernel, device, c)
     moved = kernel.read * _reached(kernel, c) + kernel.cache + kernel.moved
     compute, moving = _multiplied(kernel, c) / _rate(kernel, device, c, prefill), moved / (device.bandwidth * c.memory)
-    launch = kernel.times * _launch(kernel, device, c)
+    each = c.launch_narrow if kernel.kind == "gemm" and kernel.format not in WIDE else c.launch
+    if kernel.experts is not None:
+        each = c.experts_launch_fp4 if kernel.format in FP4 and "fp4" in device.peak else c.experts_launch
+    launch = kernel.times * each
     both = (compute**c.bend + moving**c.bend) ** (1 / c.bend)
     limit: Limit = "launch" if launch > max(compute, moving) else "compute" if compute > moving else "memory"
     return Timed(kernel, both + launch, limit, moved)
 
 
 def _reduced(kernel: Kernel, device: Device, c: Constants) -> Timed:
-    """An all-reduce: a ring's bytes over the link, and the devices' agreement."""
+    """An all-reduce: a ring's bytes over the link, and the devices' agreement. `share`: of the link that it attains."""
     ring = 2 * (kernel.over - 1) / kernel.over * kernel.moved
-    link = device.link(kernel.over)
-    adds = link.devices >= SWITCHED and device.vendor == "NVIDIA" and "fp8" in device.peak
-    sending = ring / (link.rate * _share(link, kernel.moved / kernel.times, adds, c))
-    waiting = kernel.times * c.reduce * (0.6 + 0.1 * kernel.over)
-    return Timed(kernel, sending + waiting, "link" if sending > waiting else "launch", ring)
-
-
-def _share(link: Link, message: float, adds: bool, c: Constants) -> float:
-    """Share of a link that an all-reduce of so many bytes attains. `adds`: the switches add the numbers."""
+    link, message = device.link(kernel.over), kernel.moved / kernel.times
+    share = c.link_pcie if link.devices <= SOCKET else c.link_sockets
     if link.reach == "domain":
-        large, half = (c.link_switch, c.message_switch) if adds else (c.link_large, c.message)
-        return c.link + (large - c.link) * message / (message + half)
-    return c.link_pcie if link.devices <= SOCKET else c.link_sockets
-
-
-def by_kernel(step: Step, devices: int, bound_only: bool) -> list[dict[str, Any]]:
-    """Kernels by name, in order; then one row each for pointwise work and all-reduces. Their bytes: all that they move,
-    or those that the bound takes, without seconds."""
-    found: dict[str, list[Timed]] = {}
-    last = ("pointwise", "all-reduce")
-    for timed in sorted(step.kernels, key=lambda one: one.kernel.kind in last and 1 + last.index(one.kernel.kind)):
-        name = f"all-reduce over {devices:,}" if timed.kernel.kind == "all-reduce" else timed.kernel.name
-        found.setdefault(name, []).append(timed)
-    return [
-        {
-            "kernel": name,
-            "times": sum(each.kernel.times for each in alike),
-            "flops": sum(each.kernel.flops for each in alike),
-            "bytes": round(sum(least_read(each.kernel) if bound_only else each.bytes for each in alike)),
-            "limit": max(alike, key=lambda each: each.seconds).limit,
-            "seconds": None if bound_only else sum(each.seconds for each in alike),
-        }
-        for name, alike in found.items()
-    ]
+        switches_add = link.devices >= SWITCHED and device.vendor == "NVIDIA" and "fp8" in device.peak
+        large, half = (c.link_switch, c.message_switch) if switches_add else (c.link_large, c.message)
+        share = c.link + (large - c.link) * message / (message + half)
+    sending, waiting = ring / (link.rate * share), kernel.times * c.reduce * (0.6 + 0.1 * kernel.over)
+    return Timed(kernel, sending + waiting, "link" if sending > waiting else "launch", ring)

@@ -15,7 +15,7 @@ from tfacct.loading.links import Link
 from tfacct.loading.model import LoadedModel
 from tfacct.parallel.mesh import Mesh
 from tfacct.timing import step_estimate
-from tfacct.timing.placement import Placement, place
+from tfacct.timing.placement import Deployment, Placement
 from tfacct.training.layout_search import Candidate, Estimate, SearchResult
 from tfacct.training.recipe import Recipe
 
@@ -75,7 +75,8 @@ def training_times(model: LoadedModel, work: Workload, device: Device, count: in
 
 def serving_times(model: LoadedModel, work: Workload, device: Device, dtype: str | None, kv_dtype: str | None) -> Times:
     """One new token of each sequence, under tensor parallelism. Raises TfacctError."""
-    placed = {1: place(model, 1, device, dtype=dtype, kv_dtype=kv_dtype)}
+    how = Deployment(dtype=dtype, kv_dtype=kv_dtype)
+    placed = {1: how.place(model, 1, device)}
 
     def estimate(one: Candidate) -> Estimate:
         tp = one.mesh.tp
@@ -84,7 +85,7 @@ def serving_times(model: LoadedModel, work: Workload, device: Device, dtype: str
         if one.mesh.ep > 1:
             raise UsageError(f"expert parallelism is estimated by `tfacct time` with {option('ep')}, on all devices")
         if tp not in placed:
-            placed[tp] = place(model, tp, device, dtype=dtype, kv_dtype=kv_dtype)
+            placed[tp] = how.place(model, tp, device)
         on = device.id if tp == 1 else f"{tp}x{device.id}"
         given = {"on": on, "ctx": work.context, "batch": one.batch, "dtype": dtype, "kv_dtype": kv_dtype}
         step = placed[tp].host.step(replace(work, batch=one.batch, tokens=1, logits="last"))

@@ -143,7 +143,7 @@ class Serving:
 
 def serving(model: LoadedModel, on: Deployment, load: Load, memory: MemoryLimit) -> Serving:
     """The load on a model's devices. Raises TfacctError where not one request fits."""
-    one = on.place(model, memory)
+    one = on.place(model, memory.count, memory.device)
     if load.lora is not None:
         one = with_adapters(one, load.lora)
     load.check_runs(model)

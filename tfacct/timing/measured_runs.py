@@ -93,31 +93,22 @@ def corrected(one: Placement, runs: Sequence[MeasuredRun], usable: int) -> Place
     for number, run in enumerate(runs, start=1):
         name, context = f"{option('measured')}: run {number:,}", run.prompt + run.new
         fitting = one.host.capacity(context, usable)
-        if run.requests > fitting:
-            raise UsageError(
-                f"{name} has {run.requests:,} requests of {context:,} tokens, but {one.where} has memory for the cache"
-                f" of {fitting:,}",
-                CHECK,
-            )
         served = one.host.served(run.requests, run.prompt, run.new)
-        if run.seconds < served.request_bound:
-            raise UsageError(
-                f"{name} has {_rate(run, run.seconds)} tokens/s, but the peaks of {one.where} limit {one.model.name} to"
-                f" {_rate(run, served.request_bound)}",
-                CHECK,
-            )
-        if run.seconds > SLOWEST * served.request:
-            raise UsageError(
-                f"{name} has {_rate(run, run.seconds)} tokens/s, less than 1/{SLOWEST} of the estimate for"
-                f" {one.model.name} on {one.where}, {_rate(run, served.request)}",
-                CHECK,
-            )
+        rate, limit, estimate = (
+            units.three(run.requests * run.new / each) for each in (run.seconds, served.request_bound, served.request)
+        )
+        problem = ""
+        if run.requests > fitting:
+            problem = f"{run.requests:,} requests of {context:,} tokens, but {one.where} has memory for the cache of"
+            problem += f" {fitting:,}"
+        elif run.seconds < served.request_bound:
+            problem = f"{rate} tokens/s, but the peaks of {one.where} limit {one.model.name} to {limit}"
+        elif run.seconds > SLOWEST * served.request:
+            problem = f"{rate} tokens/s, less than 1/{SLOWEST} of the estimate for {one.model.name} on {one.where},"
+            problem += f" {estimate}"
+        if problem:
+            raise UsageError(f"{name} has {problem}", CHECK)
         off.append(log(run.seconds / served.request))
     pace = exp(sum(off) / (len(off) + (not one.unmeasured)))
     host = replace(one.host, constants=replace(one.host.constants, pace=pace))
     return replace(one, host=host, measured_runs=tuple(exp(each) / pace for each in off))
-
-
-def _rate(run: MeasuredRun, seconds: float) -> str:
-    """New tokens per second of all requests, if each takes so many seconds."""
-    return units.three(run.requests * run.new / seconds)

@@ -116,17 +116,16 @@ class Placement:
         if memory.engine or self.host.adapters or self.host.draft:
             yield "use more devices"
             return
-        usual = dtypes(self.requested_dtype)[1]
-        stored: Any = {"dtype": self.requested_dtype, "kv_dtype": None if self.cache == usual else self.cache}
-        ep, on = self.host.split.ep, self.device
-        _, (needed,) = device_counts(
-            self.model, work, [(None, on)], **stored, ep=ep, use=memory.use, reserve=memory.reserve
-        )
+        ep, on, dtype = self.host.split.ep, self.device, self.requested_dtype
+        kv_dtype = None if self.cache == dtypes(dtype)[1] else self.cache
+        how = Deployment("all", dtype, kv_dtype, ep, memory.use, memory.reserve)
+        _, (needed,) = device_counts(self.model, work, [(None, on)], how)
         if needed.share is not None:
             yield f"it fits on {needed.share.devices:,} × {on.id} (tp={needed.share.devices})"
         if largest := self.host.capacity(work.context, memory.usable):
             yield f"the largest batch here is {largest:,}"
-        asked = {"on": "all", "ctx": work.context, "batch": work.batch, **stored, "ep": None if ep == 1 else ep}
+        asked: dict[str, Any] = {"on": how.on, "ctx": work.context, "batch": work.batch}
+        asked |= {"dtype": dtype, "kv_dtype": kv_dtype, "ep": None if ep == 1 else ep}
         changed = (("sets", f"{name}={json.dumps(value)}") for name, value in self.model.changed.items())
         words = ["`tfacct memory", quote(self.model.path or self.model.name)]
         words += [typed_options((*asked.items(), *changed)).strip(), *memory.options(training=False)]
@@ -138,7 +137,7 @@ class Deployment:
     """Where and how a model is served: the devices that `on` names, the formats of weights and cache, parts of its
     experts, and the share of memory that may be used. `named`: the option that names the devices."""
 
-    on: str
+    on: str = ""
     dtype: str | None = None
     kv_dtype: str | None = None
     ep: int = 1
@@ -151,62 +150,49 @@ class Deployment:
         """The devices and their memory, or the `limit` that is given. Raises TfacctError."""
         if self.limit is not None:
             return self.limit
-        count, device = devices.several(option(self.named), self.on)
+        return self.memory_of(*devices.several(option(self.named), self.on), training=training)
+
+    def memory_of(self, count: int, device: devices.Device, *, training: bool = False) -> MemoryLimit:
+        """The memory of these devices that may be used."""
         return device_limit(count, device, self.use, self.reserve, training=training)
 
-    def place(self, model: LoadedModel, memory: MemoryLimit) -> Placement:
-        """The model on these devices. Raises TfacctError."""
-        assert memory.device is not None
-        check_size(option("ep"), self.ep)
-        return place(model, memory.count, memory.device, dtype=self.dtype, kv_dtype=self.kv_dtype, ep=self.ep)
-
-
-def place(
-    model: LoadedModel,
-    count: int,
-    device: devices.Device,
-    *,
-    dtype: str | None = None,
-    kv_dtype: str | None = None,
-    ep: int = 1,
-) -> Placement:
-    """The model on so many devices. Raises TfacctError for one that has no kernels, or that they do not divide."""
-    if (odd := unsupported_part(model)) is not None:
-        raise NoKernelError(odd, model.name)
-    check_experts(model, ep)
-    if count % ep:
-        raise UsageError(
-            f"{option('ep', ep)} does not divide {count:,} devices",
-            f"supported sizes: {', '.join(str(n) for n in range(1, count + 1) if not count % n)}",
-        )
-    storage, split = model.storage(dtype), Split(count, 1, ep)
-    if count > 1:
-        device.link(count)
-        check_heads(model, count)
-        if on_one_device(model, dtype):
+    def place(self, model: LoadedModel, count: int, device: devices.Device | None) -> Placement:
+        """The model on so many devices. Raises TfacctError for one that has no kernels, or that they do not divide."""
+        assert device is not None
+        if (odd := unsupported_part(model)) is not None:
+            raise NoKernelError(odd, model.name)
+        check_experts(model, self.ep)
+        if count % self.ep:
             raise UsageError(
-                f"{model.name}: sharding is not supported for {storage.name} weights",
-                f"use one device: {option('on', device.id)}",
+                f"{option('ep', self.ep)} does not divide {count:,} devices",
+                f"supported sizes: {', '.join(str(n) for n in range(1, count + 1) if not count % n)}",
             )
-        each = (share(one.parameter, one.axes, split, one.experts) for one in model.ledger.tensors())
-        check_shares(model, dtype, each, storage)
-    name, activations = dtypes(dtype)
-    cache = dtypes(dtype, kv_dtype)[1]
-    host = Host(model.ledger, device, split, storage, width(activations), width(cache))
-    return Placement(model, device, count, dtype, storage.name if dtype is None else name, cache, host)
+        storage, split = model.storage(self.dtype), Split(count, 1, self.ep)
+        if count > 1:
+            device.link(count)
+            check_heads(model, count)
+            if on_one_device(model, self.dtype):
+                raise UsageError(
+                    f"{model.name}: sharding is not supported for {storage.name} weights",
+                    f"use one device: {option('on', device.id)}",
+                )
+            each = (share(one.parameter, one.axes, split, one.experts) for one in model.ledger.tensors())
+            check_shares(model, self.dtype, each, storage)
+        name, activations = dtypes(self.dtype)
+        cache = dtypes(self.dtype, self.kv_dtype)[1]
+        host = Host(model.ledger, device, split, storage, width(activations), width(cache))
+        return Placement(model, device, count, self.dtype, storage.name if self.dtype is None else name, cache, host)
 
-
-def placements(
-    model: LoadedModel, device: devices.Device, counts: Iterable[int], dtype: str | None, kv_dtype: str | None, ep: int
-) -> Iterator[Placement]:
-    """The model on each of these numbers of devices that cuts no blocks of the format. Raises TfacctError."""
-    for count in counts:
-        with suppress(CutError):
-            yield place(model, count, device, dtype=dtype, kv_dtype=kv_dtype, ep=ep)
+    def placements(self, model: LoadedModel, device: devices.Device, counts: Iterable[int]) -> Iterator[Placement]:
+        """The model on each of these numbers of devices that cuts no blocks of the format. Raises TfacctError."""
+        for count in counts:
+            with suppress(CutError):
+                yield self.place(model, count, device)
 
 
 def check_experts(model: LoadedModel, ep: int) -> None:
     """Raises UsageError for parts of experts of a model that has none."""
+    check_size(option("ep"), ep)
     if ep > 1 and not model.ledger.experts:
         raise UsageError(f"{model.name} has no experts, so {option('ep')} does not apply", "leave it out")
 
@@ -305,12 +291,7 @@ def device_counts(
     model: LoadedModel,
     work: Workload,
     found: Sequence[tuple[int | None, devices.Device]],
-    *,
-    dtype: str | None = None,
-    kv_dtype: str | None = None,
-    ep: int = 1,
-    use: float | None = None,
-    reserve: int | str | None = None,
+    how: Deployment,
     limit: Callable[[MemoryLimit], MemoryLimit | None] | None = None,
 ) -> tuple[Share, list[Needed]]:
     """The bytes of a model's weights and cache on one device, and the fewest of each device that hold them, or the
@@ -325,23 +306,23 @@ def device_counts(
             ),
         )
     asked = {count for count, _ in found if count is not None}
-    counts = sorted({*(count for count in device_numbers(model, ep, dtype) if count % ep == 0), *asked})
+    counts = sorted({*(count for count in device_numbers(model, how.ep, how.dtype) if count % how.ep == 0), *asked})
     joined = replace(found[0][1], links=Links(one_way=1, domain=max({MOST, *asked})))  # no byte depends on the device
     undivided, *shares = (
         Share(one.count, one.host.stored(), one.host.cached(work.context, work.batch))
         for one in (
-            *placements(model, joined, [1], dtype, kv_dtype, 1),
-            *placements(model, joined, counts, dtype, kv_dtype, ep),
+            *replace(how, ep=1).placements(model, joined, [1]),
+            *how.placements(model, joined, counts),
         )
     )
     whole = {one.devices for one in shares}
     needed = []
     for number, device in {(number, device.id): (number, device) for number, device in found}.values():
-        memory, fewest, unsupported = device_limit(1, device, use, reserve), None, ""
+        memory, fewest, unsupported = how.memory_of(1, device), None, ""
         tried = counts if number is None else [number]
         for one in (one for one in shares if one.devices in tried):
             try:
-                left = memory if limit is None else limit(device_limit(one.devices, device, use, reserve))
+                left = memory if limit is None else limit(how.memory_of(one.devices, device))
             except TfacctError as error:
                 unsupported = unsupported or error.message
                 continue
@@ -360,13 +341,9 @@ def device_counts(
 
 def device_numbers(model: LoadedModel, ep: int, dtype: str | None) -> list[int]:
     """Numbers of devices that divide the heads. Raises UsageError for parts of experts that none is divided into."""
-    check_size(option("ep"), ep)
     check_experts(model, ep)
-    counts = (
-        [1]
-        if on_one_device(model, dtype)
-        else head_divisors(model) or [1 << power for power in range(MOST.bit_length())]
-    )
+    counts = head_divisors(model) or [1 << power for power in range(MOST.bit_length())]
+    counts = [1] if on_one_device(model, dtype) else counts
     if all(count % ep for count in counts):
         raise UsageError(
             f"{option('ep', ep)} divides none of {', '.join(map(str, counts))} devices", "a power of two may"

@@ -12,7 +12,7 @@ from tfacct.ledger.groups import Ledger
 from tfacct.ledger.workload import Request, check_size
 from tfacct.loading import selection
 from tfacct.loading.model import LoadedModel
-from tfacct.timing.placement import Placement, place
+from tfacct.timing.placement import Deployment, Placement
 from tfacct.timing.serving import Draft, Host
 
 MOST = 32
@@ -63,7 +63,7 @@ def with_draft(one: Placement, drafts: Speculation, context: int) -> Placement:
             "engines need a draft model with the vocabulary of the model",
         )
     selection.runnable(draft, Request(ctx=context))
-    host = place(draft, one.count, one.device, kv_dtype=one.cache).host
+    host = Deployment(kv_dtype=one.cache).place(draft, one.count, one.device).host
     return replace(one, host=replace(one.host, draft=Draft(host, drafts.tokens, drafts.acceptance)))
 
 
