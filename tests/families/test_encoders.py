@@ -101,7 +101,7 @@ def test_both_encoders_are_the_published_total(image: str, text: str, more: int,
     assert both + more == total
 
 
-def test_a_causal_text_is_read_whole(run) -> None:
+def test_a_causal_text_is_read_whole() -> None:
     """CLIP's text encoder has a causal mask and no cache: --masked halves the pairs, and there is no decode step."""
     text = load("clip-vit-base-patch32-text").loaded
     at = {"B": 1, "T": 77, "S": 77, "O": 77}

@@ -30,7 +30,7 @@ def llava(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_fields_of_towers(run) -> None:
+def test_fields_of_towers() -> None:
     """The full model builds it in any case, so another type is refused."""
     raw = {"model_type": "smolvlm", "text_config": text_of("smolvlm"), "vision_config": TINY["clip_vision_model"]}
     older = {**raw, "vision_config": {**TINY["smolvlm_vision"], "model_type": "smolvlm", "use_base_siglip": True}}
@@ -94,7 +94,7 @@ def test_both_parts_are_answered_together(run, llava: str) -> None:
         assert (ran.code, ran.out) == (2, "") and says in ran.err_line
 
 
-def test_a_thinker_answers_for_its_encoder_of_images(run, tmp_path: Path) -> None:
+def test_a_thinker_answers_for_its_encoder_of_images() -> None:
     """Qwen2.5-Omni's, in a config of several models: the talker is not counted."""
     vision = {**TINY["qwen2_5_omni_vision_encoder"]}
     thinker = {"text_config": text_of("qwen2_5_omni_thinker"), "audio_config": {"d_model": 8}, "vision_config": vision}
@@ -265,7 +265,7 @@ def test_a_word_on_the_head_in_the_config_that_the_class_does_not_ask_is_not_eno
 
 
 @pytest.mark.parametrize("text", ["gemma", "gemma2"])
-def test_a_prefix_changes_no_product_and_its_pairs_are_refused(run, text: str) -> None:
+def test_a_prefix_changes_no_product_and_its_pairs_are_refused(text: str) -> None:
     """PaliGemma's class writes use_bidirectional_attention; published configs leave it out, or say null."""
     plain, work = load_model("mine", TINY[text]), Workload(11, 7, 3).axes()
     for fields in ({}, {"use_bidirectional_attention": None}, {"use_bidirectional_attention": True}):

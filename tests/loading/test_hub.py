@@ -405,7 +405,7 @@ def test_the_token_is_sent_and_opens_the_gate(ask: Ask, server: Hub, tmp_path: P
     assert ask("params", ID).code == 0 and server.asked[-1][2] == "Bearer hf_saved"
 
 
-def test_the_cache_is_one_that_huggingface_hub_reads(ask: Ask, server: Hub, tmp_path: Path) -> None:
+def test_the_cache_is_one_that_huggingface_hub_reads(ask: Ask, tmp_path: Path) -> None:
     pytest.importorskip("huggingface_hub")
     assert ask("params", f"{ID}@refs/pr/3").code == 0 and ask("params", ID).code == 0
     script = f"""

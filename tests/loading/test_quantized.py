@@ -162,7 +162,7 @@ def test_llama_cpp_mixtures_with_a_range(model: str) -> None:
     assert "versions of llama.cpp differ" in facts["range_reason"]
 
 
-def test_ranges_of_fused_tensors_by_hand(run: Run) -> None:
+def test_ranges_of_fused_tensors_by_hand() -> None:
     """2 blocks of 256 numbers, heads 4 and 2 of 64: fused, 512 rows of one block of 256. By its own name in all blocks
     Q5_K (176 bytes); as values are, Q4_K (144) in block 0 and Q6_K (210) in block 1, which is more."""
     config = {**TINY["phi3"], "hidden_size": 256, "num_attention_heads": 4, "num_key_value_heads": 2}

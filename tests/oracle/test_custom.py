@@ -18,7 +18,7 @@ def test_the_lecture_verifies(run, sizes: tuple[str, ...]) -> None:
     assert ran.code == 0 and "checks agree exactly" in ran.out, ran.out
 
 
-def test_slips_in_parts_of_custom_models_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slips_in_parts_of_custom_models_are_seen() -> None:
     """verify sees a ledger that runs idle modules, multiplies distances, or stores each shared norm."""
 
     def red(kind: type, **wrong: object) -> set[str]:

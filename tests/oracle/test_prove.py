@@ -205,7 +205,7 @@ def test_layers_that_have_rows_of_their_own_are_no_fewer_than_there_are_stacks()
     assert sizes.edges()[-1].sizes["Lp"] == len(sizes.stacks) > 1
 
 
-def test_a_new_axis_of_a_part_is_proven_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_axis_of_a_part_is_proven_too() -> None:
     """A new size of a part is a symbol in the proof and checked at its edge, without any change of the proof."""
 
     @dataclass(frozen=True, slots=True, kw_only=True)

@@ -307,17 +307,6 @@ def test_a_derivation_in_ascii(command: str, form: str, monkeypatch: pytest.Monk
         assert "ceil(" in out
 
 
-REFUSED = {
-    "params gpt2 gpt2-xl --explain": "one MODEL, not with 2",
-    "flops gpt2 --explain --csv": "--explain does not work with --csv",
-    "flops gpt2 --explain --generate 9 --ctx 5": "--explain does not work with --generate",
-    "flops gpt2 --explain --traffic": "--explain does not work with --traffic",
-    "flops gpt2 --explain --by part": "--explain does not work with --by part",
-    "memory --kv gpt2 --explain --latex --json": "--latex does not work with --json",
-    "memory --kv bert-base --explain": "encoders have no KV cache",
-}
-
-
 def test_python_refuses_options_that_change_no_total() -> None:
     model = load("gpt2")
     assert model.explain("memory", ctx=1024).total == model.memory(ctx=1024).total

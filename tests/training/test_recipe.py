@@ -135,7 +135,7 @@ def test_qlora_is_lora_on_nf4(run: Run) -> None:
         llama.train(ctx=96, qlora=True, weights_dtype="fp32")
 
 
-def test_packing_under_sdpa_adds_a_mask_and_copies_of_keys_and_values(run: Run) -> None:
+def test_packing_under_sdpa_adds_a_mask_and_copies_of_keys_and_values() -> None:
     """Each of 3 layers saves a 16-bit mask of 384 × 384, and keys and values for 6 query heads in place of 2."""
     model = load(SMALL)
     row, packed = model.train(ctx=384), model.train(ctx=96, batch=4, packing=True)
