@@ -533,9 +533,11 @@ def test_a_plan_marks_tight_layouts_and_names_the_fastest_other() -> None:
         assert marked == {(size, "*" if 1.17 * size > facts["budget_bytes"] else None) for size, _ in marked}
         use = (facts["budget_bytes"] / 1.17 + facts["reserve_bytes"]) / facts["memory_bytes"]
         fastest = (
-            model.plan(**asked, **recipe, use=use).answer.partition("Fastest ")[2].partition(". With 17% to spare")[0]
+            model.plan(**asked, **recipe, use=use)
+            .answer.partition("Fastest ")[2]
+            .partition(". Fastest with 17% to spare")[0]
         )
-        named = found.answer.partition("With 17% to spare for the CUDA allocator, ")[2].rstrip(".")
+        named = found.answer.partition("Fastest with 17% to spare for the CUDA allocator, ")[2].rstrip(".")
         assert named.replace(", micro-batch 1", "").split("; ") == fastest.rstrip(".").split("; ")[-tight:], recipe
 
 

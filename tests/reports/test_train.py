@@ -292,7 +292,7 @@ def test_the_answer_on_devices(run: Run) -> None:
         f"--recompute full lowers the peak to {recomputed:.1f} GiB (saved activations 53.2 → {saved:.2f} GiB)"
         " for 25% more FLOPs"
         " (less than the usual 33%: mlp.down_proj and lm_head are not recomputed)."
-        f" Without it, --master-weights fp32 raises the peak to {master:.1f} GiB."
+        f" --master-weights fp32 alone raises the peak to {master:.1f} GiB."
     )
     assert both in " ".join(lines)
     in_fp32 = run("train", "llama-3.1-8b", "--ctx", "8k", "--on", H100, "--weights", "fp32").out

@@ -17,7 +17,9 @@ from tfacct.training.unsupported import reads_images, refusal
 
 def test_weights_stored_quantized_are_trained_in_the_dtype_of_the_pass(run: Run) -> None:
     out = run("train", "gpt-oss-20b", "--attention", "eager", "--ctx", "2k", "-v").out_line
-    assert "a training step in bf16 (8 bytes per parameter)" in out and "The published weights are quantized" in out
+    assert (
+        "in bf16 (8 bytes per parameter with optimizer state)" in out and "The published weights are quantized" in out
+    )
 
 
 def test_a_block_of_bert_by_hand() -> None:
@@ -35,8 +37,8 @@ def test_the_command(run: Run) -> None:
     lines = ran.out.splitlines()
     assert ran.code == 0
     assert " ".join(lines[:3]).replace("≈ ", "") == (
-        "llama-3.1-8b: a training step in bf16 (8 bytes per parameter), context 4,096, batch 1, adamw"
-        " Peak: 75.4 GiB, while computing the loss."
+        "llama-3.1-8b: a training step in bf16 (8 bytes per parameter with optimizer state), context 4,096,"
+        " batch 1, adamw Peak: 75.4 GiB, while computing the loss."
     )
     csv = run("train", "llama-3.1-8b", "--ctx", "4k", "--csv").out.splitlines()
     assert next(line for line in csv[1:] if line.endswith(",peak")).startswith('"loss, backward"') and len(csv) > 6

@@ -118,12 +118,21 @@ def test_contradictions_are_refused(recipe: dict[str, Any], message: str) -> Non
 @pytest.mark.parametrize(
     ("options", "scheme"),
     [
-        ("", "in bf16 (8 bytes per parameter)"),
-        ("--dtype fp32", "in fp32 (16 bytes per parameter)"),
-        ("--weights fp32", "in bf16 autocast over fp32 weights (16 bytes per parameter)"),
-        ("--master-weights fp32", "in bf16 with fp32 master weights (16 bytes per parameter)"),
-        ("--master-weights fp32 --gradient-dtype fp32", "master weights and fp32 gradients (18 bytes per parameter)"),
-        ("--optimizer adamw-8bit", "in bf16 (6.031 bytes per parameter)"),
+        ("", "in bf16 (8 bytes per parameter with optimizer state)"),
+        ("--dtype fp32", "in fp32 (16 bytes per parameter with optimizer state)"),
+        (
+            "--weights fp32",
+            "in bf16 autocast over fp32 weights (16 bytes per parameter with optimizer state)",
+        ),
+        (
+            "--master-weights fp32",
+            "in bf16 with fp32 master weights (16 bytes per parameter with optimizer state)",
+        ),
+        (
+            "--master-weights fp32 --gradient-dtype fp32",
+            "master weights and fp32 gradients (18 bytes per parameter with optimizer state)",
+        ),
+        ("--optimizer adamw-8bit", "in bf16 (6.031 bytes per parameter with optimizer state)"),
     ],
 )
 def test_the_first_line_names_the_precision_scheme(run: Run, options: str, scheme: str) -> None:

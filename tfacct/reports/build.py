@@ -307,22 +307,19 @@ def workload_words(models: Sequence[LoadedModel], request: Request, batch: str =
     """`context 16,384, batch 1`, or `each model's longest context, batch 1`. `batch`: other words for the batch."""
     differ = _contexts_differ(models, request)
     sources = {request.source or model.source for model in models if model.source is not None}
-    source = (
-        ("" if len(sources) == 0 else f", source {max(sources):,}")
-        if len(sources) < 2
-        else (" and source" if differ else ", each model's longest source")
-    )
-    if source and any(model.source is None for model in models):
-        source += " if any"
+    source = " and each encoder's longest source" if sources else ""
+    if len(sources) == 1:
+        some = any(model.source is None for model in models)
+        source = f", source {max(sources):,}{' in encoders' if some else ''}"
     new = _new_tokens(models, request)
     step = "" if new is None else f"{new_tokens(new)} at "
     where = "each model's longest context" if differ else f"context {selection.workload(models[0], request).context:,}"
     return f"{step}{where}{source}, {batch or f'batch {request.batch:,}'}"
 
 
-def fewest_words(request: Request, by: str) -> str:
+def fewest_words(request: Request, what: str) -> str:
     """A default batch in words: `batch 8 (the smallest for this layout)`."""
-    return f"batch {request.batch:,}" + (f" (the smallest for {by})" if request.batch > 1 else "")
+    return f"batch {request.batch:,}" + (f" (the smallest {what})" if request.batch > 1 else "")
 
 
 def of_workload(models: Sequence[LoadedModel], request: Request, *, of: str = "of ", at: str = "at ") -> str:

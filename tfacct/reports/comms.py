@@ -137,7 +137,7 @@ def comms(
     replicas, batch = mesh.batch_shards, ""
     if fewest:
         request = replace(request, batch=replicas * max(1, mesh.microbatches))
-        batch = build.fewest_words(request, "this layout")
+        batch = build.fewest_words(request, "for this layout")
     each = rounded_up(request.batch, replicas)
     if train and request.batch % replicas:
         problem = f"{replicas:,} data-parallel ranks do not divide a batch of {request.batch:,}"

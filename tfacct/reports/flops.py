@@ -19,7 +19,7 @@ from tfacct.ledger import paths
 from tfacct.ledger.cost import Cost
 from tfacct.ledger.evaluated import Product
 from tfacct.ledger.storage import dtypes
-from tfacct.ledger.workload import LARGEST, Request, check_size, sequences_only
+from tfacct.ledger.workload import LARGEST, PADDED, Request, check_size, sequences_only
 from tfacct.loading import selection
 from tfacct.loading.model import LoadedModel
 from tfacct.output.keys import Keys, Object, values_of
@@ -472,7 +472,11 @@ def _answer(counted: Sequence[ModelFlops]) -> str:
         return build.from_to([one.model for one in counted], (one.total for one in counted), units.si)
     (one,) = counted
     if one.whole is not None:
-        return f"{units.si(one.total)} FLOPs on one rank; the whole model takes {units.si(one.whole.total)}."
+        own = ranks.own_batch(one.mesh)
+        rank, whole = (f"{units.si(each.total)}" for each in (one, one.whole))
+        if own:
+            return f"{rank} FLOPs on one rank, with one batch{own}; the whole model takes {whole} for one batch."
+        return f"{rank} FLOPs on one rank; the whole model takes {whole}."
     each = f" ({units.si(round(Fraction(one.total, one.tokens)))} per token)" if one.tokens > 1 else ""
     return f"{units.si(one.total)} FLOPs{each}, {units.decimals(one.ratio, 2)} times {one.rule}."
 
@@ -557,24 +561,32 @@ def _overtakes(about: About) -> list[str]:
 def _beyond_rule(about: About) -> dict[str, str] | None:
     """The difference from the rule of thumb: matmuls without parameters, parameters outside matmuls, and weights that
     do not run once per token."""
-    one, free, runs = about.first, 0, Counter[str]()
+    one, free, again, runs, in_source = about.first, 0, 0, Counter[str](), set()
     if not about.alone or one.mesh is not None:
         return None
     for product in one.products:
         if product.line.weight_axes() is None:
             free += one.flops(product)
-        else:
-            runs[product.line.parameters()[0].path] += one.flops(product)
+            continue
+        path, more = product.line.parameters()[0].path, int(product.backward - 2 * product.forward) if one.train else 0
+        again += more
+        runs[path] += one.flops(product) - more
+        in_source |= {path} if {"I", PADDED} & {*product.line.einsum.left} else set()
     each = one.rule_of_thumb // one.active_params
     rule = {path: each * count for path, count in one.model.ledger.active_parameters().items() if count}
     outside = {path: flops for path, flops in rule.items() if path not in runs}
-    apart = [runs[path] - flops for path, flops in rule.items() if path in runs]
+    apart = {path: runs[path] - flops for path, flops in rule.items() if path in runs}
+    longer = {path: flops for path, flops in apart.items() if flops > 0}
+    source = sum(flops for path, flops in longer.items() if path in in_source)
+    tokens = f"{one.work.new_source:,} source tokens instead of {one.work.tokens:,}"
     attends = model_notes.attends(about.models) and not model_notes.mixers(about.models)
     terms = {
         f"+ {{}} for {'attention scores and values' if attends else 'matmuls of activations'} (no parameters)": free,
         f"− {{}} for {model_notes.outside_matmuls(outside)} (no matmul)": sum(outside.values()),
-        "+ {} for weights that run more than once per token": sum(more for more in apart if more > 0),
-        "− {} for weights that run for fewer tokens": -sum(less for less in apart if less < 0),
+        f"+ {{}} for weights that run on {tokens}": source,
+        "+ {} for weights that run more than once per token": sum(longer.values()) - source,
+        "+ {} for recomputation": again,
+        "− {} for weights that run for fewer tokens": sum(longer.values()) - sum(apart.values()),
     }
     found = [words.format(units.si(flops)) for words, flops in terms.items() if flops]
     return {"rule": one.rule, "terms": ", ".join(found)} if found else None
@@ -627,7 +639,7 @@ NOTES = (
         "recompute",
         2,
         _recomputes,
-        "Recomputation runs {what} again{more}, up to the last matmul that the backward pass needs.",
+        "Recomputation runs {what} again{more}, up to its last saved tensor.",
     ),
     NoteRow("active", 2, lambda about: len(about.models) > 1 and model_notes.active_notes(about.models)),
     *model_notes.BLOCKS,

@@ -747,8 +747,8 @@ def attention_words(models: Sequence[LoadedModel], masked: bool) -> str:
     if not attends(models):
         return "no attention, so --masked changes nothing" if masked else ""
     pairs = _pairs(models)
-    encoder = "I × J in an encoder" + (" outside windowed layers" if masked and "near" in pairs else "")
-    further = {"I J": encoder, "T J": "T × J in cross-attention"}
+    encoder = "source × source in an encoder" + (" outside windowed layers" if masked and "near" in pairs else "")
+    further = {"I J": encoder, "T J": "T × source in cross-attention"}
     if len(pairs) > 1:
         further |= {"tiles": "pairs inside windows of patches", "windows": "pairs inside overlapping windows"}
     further |= {"overlap": "pairs inside overlapping windows of an encoder"}

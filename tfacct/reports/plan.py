@@ -240,7 +240,7 @@ def plan(
         most = max(mesh.batch_shards * max(1, mesh.microbatches) for mesh in meshes) if meshes else 1
         request = replace(request, batch=most * recipe.gradient_accumulation)
         work = replace(work, batch=request.batch)
-        batch = build.fewest_words(request, "this layout" if complete else "every layout")
+        batch = build.fewest_words(request, "for this layout" if complete else "that all layouts can use")
     if recipe is not None:
         tried = (recipe.recompute,) if "recompute" in given else RECOMPUTE
         least = by == "memory"
@@ -446,8 +446,8 @@ def _with_room(one: Plan) -> str:
         smaller = f", micro-batch {_micro_batches(one, of)[0]:,}" if _named(of) == _named(tight) else ""
         return f"{f'under {law}: ' if several else ''}{_named(of)}{smaller}, {_worth(one, of)}"
 
-    room = f"With {model_notes.SHARE} to spare for the CUDA allocator"
-    return f" {room}{', ' if several else ': '}{'; '.join(map(words, laws))}." if laws else ""
+    first = f"{FIRST[one.by]} with {model_notes.SHARE} to spare for the CUDA allocator"
+    return f" {first}{', ' if several else ': '}{'; '.join(map(words, laws))}." if laws else ""
 
 
 def _explained(one: Plan) -> str:
@@ -627,7 +627,8 @@ NOTES: tuple[NoteRow, ...] = (
             and _some(one, lambda of: of.mesh.tp > 1 and of.mesh.plan == "torch")
             and {"option": option("tp_plan", "megatron")}
         ),
-        "tp follows torch's plan. Megatron-LM's ({option}) saves fewer activations with sp, and sends less without sp.",
+        "tp follows torch's tensor-parallel plan. With {option}, layouts with sp need less memory for activations,"
+        " layouts without sp send less.",
     ),
     NoteRow("no_time", 1, lambda one: one.reason, "No time estimate: {}."),
     NoteRow(
@@ -652,7 +653,7 @@ NOTES: tuple[NoteRow, ...] = (
         "no_estimate",
         2,
         lambda one: one.timed and len(one.ranked) > len(one.timed) and {"many": len(one.ranked) - len(one.timed)},
-        "{many:,} of the layouts have no time estimate. They come last, sorted by bytes sent.",
+        "Layouts without a time estimate ({many:,}) come last, sorted by bytes sent.",
     ),
     NoteRow("time", 2, lambda one: one.timed and f"{_of_first(one, 'time')}: {_time_command(one, one.timed[0])}"),
     NoteRow("collectives", 2, _collectives),
@@ -662,8 +663,8 @@ NOTES: tuple[NoteRow, ...] = (
         3,
         lambda one: one.recipe is not None,
         "micro-batch × number: sequences in the largest micro-batch that fits on a rank × micro-batches per optimizer"
-        " step. recompute: the least that fits, or more if that ranks the layout higher. sent: per optimizer step; DDP"
-        " reduces gradients once per step, sharded layouts once per micro-batch.",
+        " step. recompute: the least that fits, or more if this moves the layout up the list. sent: per optimizer step;"
+        " DDP reduces gradients once per step, sharded layouts once per micro-batch.",
     ),
     NoteRow(
         "pipeline",

@@ -145,9 +145,10 @@ def _batches(tp: int, ep: int) -> str:
 
 def own_batch(mesh: Mesh | None) -> str:
     """` on each rank`, or ` in each group of 2 ranks`, if these have their own batch; empty if all ranks share one."""
-    if mesh is None or mesh.ep <= mesh.tp:
+    if mesh is None or (mesh.ep <= mesh.tp and mesh.fsdp == 1):
         return ""
-    return " on each rank" if mesh.tp == 1 else f" in each group of {mesh.tp:,} ranks"
+    group = mesh.tp * mesh.sequence_shards
+    return " on each rank" if group == 1 else f" in each group of {group:,} ranks"
 
 
 def notes(models: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], mesh: Mesh) -> list[str]:

@@ -656,8 +656,8 @@ def _lever(step: Step) -> str | None:
         price = f" for {found['costs']}{_not_again(step, found)}" if found["costs"] else ""
         words = [f"{_typed(found)} lowers the peak to {_peak(changed.memory)}{activations}{price}"]
     if (higher := _with_master_weights(step)) is not None:
-        without = "Without it, " if words else ""
-        words.append(f"{without}{option('master_weights', FP32)} raises the peak to {higher}")
+        alone = " alone" if words else ""
+        words.append(f"{option('master_weights', FP32)}{alone} raises the peak to {higher}")
     return f"{'. '.join(words)}." if words else None
 
 
@@ -719,7 +719,7 @@ def _lora_saves_more(step: Step) -> str | None:
     if narrow is not None and not recipe.autocast:
         less = f"With {option('adapter_dtype', recipe.dtype)}: {units.binary(narrow.saved_bytes)}"
         why = f", because fp32 adapters copy their inputs to fp32. {less}"
-    return f"LoRA saves more activations than full fine-tuning, {sizes}{why}."
+    return f"LoRA needs more memory for saved activations than full fine-tuning, {sizes}{why}."
 
 
 def _packed(step: Step) -> str:
@@ -985,7 +985,7 @@ NOTES_OF_SEVERAL = (
         "estimate",
         2,
         lambda steps: not all(step.memory.exact for step in steps),
-        "≈: within an error bound; count one model to see it.",
+        "≈: within an error bound; name one model alone to see it.",
     ),
     NoteRow("usable", 2, lambda steps: steps[0].limit is not None and steps[0].limit.notes),
     NoteRow("not_included", 3, lambda _: True, NOT_INCLUDED),
@@ -1051,7 +1051,7 @@ def train_exact(
     try:
         formula = training_memory(model, work, recipe)
     except TfacctError as error:
-        reason = error.message
+        reason = error.message.removeprefix(f"{model.name}: ")
     one = Measured(work, replace(recipe, attention=step.attention), fit, step, formula, reason)
     runs = f"{one.memory.class_name} with {one.memory.attention}"
     return build.report(
@@ -1087,7 +1087,7 @@ def _peak_of_class(one: Measured) -> str:
     recipe = one.recipe
     early = step.peak_phase in LOSSES and not (recipe.accumulates or recipe.fp32_gradients)
     before = ", before there are gradients" if early else ""
-    return f"The peak is {when(step.peak_phase, of_class=True)}{before}. In all: {named}."
+    return f"The peak is {when(step.peak_phase, of_class=True)}{before}. Over the whole step: {named}."
 
 
 def _formula(one: Measured) -> str:

@@ -76,7 +76,9 @@ def bytes_per_parameter(recipe: Recipe) -> Fraction | None:
 def precision(recipe: Recipe) -> str:
     """The precision scheme, with its bytes per parameter."""
     each = bytes_per_parameter(recipe)
-    return recipe.precision if each is None else f"{recipe.precision} ({float(each):.4g} bytes per parameter)"
+    if each is None:
+        return recipe.precision
+    return f"{recipe.precision} ({float(each):.4g} bytes per parameter with optimizer state)"
 
 
 class HostMemory(NamedTuple):
