@@ -133,7 +133,7 @@ def test_no_empty_columns_without_a_family() -> None:
 
 
 def test_a_note_names_active_parameters() -> None:
-    assert budget(presets.load("mixtral-8x7b"), 1e22).notes[0] == "N: active parameters; the fits are for dense models."
+    assert budget(presets.load("mixtral-8x7b"), 1e22).notes[0] == "Parameters (N) are active parameters."
 
 
 def test_a_size_is_a_number_of_parameters() -> None:

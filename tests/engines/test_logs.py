@@ -154,7 +154,7 @@ def test_flags_that_are_words(tmp_path: Path) -> None:
 def test_a_log_of_flags_alone(run: Run, tmp_path: Path) -> None:
     log = written(tmp_path, "".join(LOG.splitlines(keepends=True)[:2]))
     start = load("llama-3.1-8b").engine(on="h100", log=log)
-    assert start.log is None and "Nothing was compared" in start.answer and start.answer.startswith("Starts")
+    assert start.log is None and "Nothing was compared" in start.answer and start.answer.startswith("vLLM starts")
     out = run("engine", "vllm", "llama-3.1-8b", "--on", "h100", "--log", written(tmp_path, LOG), "-v").out
     assert "will say" not in out and "will also say" not in out
 

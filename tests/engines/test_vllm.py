@@ -280,7 +280,7 @@ def test_the_longest_request_of_a_pool_without_a_block_is_one_token() -> None:
 def test_the_smallest_share_of_a_card_for_a_number_of_requests() -> None:
     start = load("llama-3.1-8b").engine(on="h100", engine_version="0.19", max_model_len=8192, requests=32)
     share = start.requested_bytes / start.total_memory_bytes
-    assert start.answer.startswith(f"Starts with gpu_memory_utilization={share:.2f} (for 32 requests at once):")
+    assert start.answer.startswith(f"vLLM starts with gpu_memory_utilization={share:.2f} (for 32 requests at once):")
     assert start.max_concurrency >= 32
     less = load("llama-3.1-8b").engine(
         on="h100", engine_version="0.19", max_model_len=8192, gpu_memory_utilization=round(share - 0.01, 2)
@@ -360,9 +360,9 @@ def test_requests_are_at_most_those_of_a_step_and_leave_given_flags() -> None:
     start = load("llama-3.1-8b").engine(on="l4", max_model_len=64, requests=300)
     assert "--max-num-seqs 300" in start.launch and start.max_concurrency >= 300
     share = load("llama-3.1-8b").engine(on="h100", max_model_len=8192, requests=3, gpu_memory_utilization=0.9)
-    assert "--gpu-memory-utilization 0.9" in share.launch and share.answer.startswith("Starts: ")
+    assert "--gpu-memory-utilization 0.9" in share.launch and share.answer.startswith("vLLM starts: ")
     pool = load("llama-3.1-8b").engine(on="h100", max_model_len=8192, requests=3, kv_cache_memory_bytes="20GiB")
-    assert pool.answer.startswith("Starts: 163,840 tokens")
+    assert pool.answer.startswith("vLLM starts: 163,840 tokens")
 
 
 def test_a_card_without_bfloat16_takes_float16() -> None:

@@ -90,7 +90,7 @@ def test_no_error_is_claimed_where_nothing_was_measured(on: str) -> None:
 def test_a_device_without_measured_runs_says_so() -> None:
     step = tfacct.load("qwen3-8b").time(on="a100-sxm-80gb", ctx=1024)
     assert step.validation["points_on_device"] == 0
-    assert "(cross-validation); none on this device." in words(" ".join(step.notes))
+    assert "(cross-validation), none of them on this device." in words(" ".join(step.notes))
 
 
 def test_narrow_weights_without_units_are_multiplied_in_bf16() -> None:
@@ -181,7 +181,9 @@ def test_one_new_token_has_no_time_per_token(run: Run) -> None:
     assert [line["token_seconds"] for line in report.lines] == [None, None]
     assert [column.key for column in report.columns][:2] == ["requests", "first_token_seconds"]
     out = run("serve", "llama-3.1-8b", "--on", "h100", "--prompt", "2k", "--new", "1", "-v").out
-    assert "Time per token" not in words(out) and "First token: from one prompt on an idle server to" in words(out)
+    assert "Time per token" not in words(
+        out
+    ) and "First token: the low end is for one prompt on an idle server, the high end" in words(out)
     with pytest.raises(TfacctError, match="after the first, and new=1 has none"):
         tfacct.load("llama-3.1-8b").serve(on="h100", prompt="2k", new=1, within="50ms")
 
@@ -467,7 +469,7 @@ def test_an_error_on_amd_is_that_of_the_device_that_was_measured() -> None:
     step = model.time(on="mi300x", ctx=1024, dtype="fp8")
     assert step.validation["class"] == "amd" and step.validation["points_on_device"] == 19
     assert step.interval_80_seconds[0] < step.value_seconds < step.interval_80_seconds[1]
-    assert "none with bf16 weights" in words(" ".join(model.time(on="mi300x", ctx=1024).notes))
+    assert "none of them with bf16 weights" in words(" ".join(model.time(on="mi300x", ctx=1024).notes))
     assert tfacct.load("qwen3-30b-a3b").time(on="mi300x", ctx=1024).validation is None
     assert model.time(on="16xmi300x", ctx=1024, dtype="fp8").validation is None  # a network between nodes
 
@@ -572,7 +574,7 @@ def test_measured_runs_that_scatter_widen_the_interval(tmp_path: Path) -> None:
 
     alike = corrected(1, 1, 1)
     assert alike.validation["metric"] == "corrected"
-    assert "on 611 measured runs; none on this device." in words(" ".join(alike.notes))
+    assert "on 611 measured runs, none of them on this device." in words(" ".join(alike.notes))
     # Factors 0.8, 1 and 1.25: their mean is 1, so these are the ends of the interval.
     report = corrected(0.8, 1, 1.25)
     (line,) = report.lines
@@ -580,7 +582,7 @@ def test_measured_runs_that_scatter_widen_the_interval(tmp_path: Path) -> None:
     assert ends == pytest.approx([0.8, 1.25]) and report.validation is None
     notes = words(" ".join(report.notes))
     assert "Your times are 0.80 … 1.25 × the scaled ones, and the ranges include them." in notes
-    assert "none on this device" in notes and "median error" not in notes
+    assert "on this device" not in notes and "median error" not in notes
     # One of six outside is within what 80% allow.
     assert corrected(1, 1, 1, 1, 1, 1.3).validation["metric"] == "corrected"
 

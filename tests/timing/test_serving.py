@@ -100,7 +100,9 @@ def test_no_interval_is_claimed_for_drafts() -> None:
     assert line["interval_80_seconds"] is None and report.validation is None
     notes = " ".join(report.notes)
     assert "No run with a known acceptance rate of drafts was measured" in notes
-    assert "With 3 drafts and an acceptance fitted" in notes and "the median error of TPOT was 10.0%" in notes
+    assert (
+        "Assuming 3 drafts, and with one acceptance fitted" in notes and "the median error of TPOT was 10.0%" in notes
+    )
     assert "verifies 2 tokens of a request and yields 1.80 on average" in notes
 
 

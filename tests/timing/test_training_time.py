@@ -319,7 +319,7 @@ def test_no_error_is_claimed_for_combinations_that_were_not_measured() -> None:
         ("mixtral-8x7b", {"fsdp": 8, "ep": 8, "recompute": "full"}, "of MoE models with balanced routing"),
         ("llama-3.1-8b", {"lora": 16}, "of LoRA"),
         ("llama-3.1-8b", {"cp": 2, "fsdp": 4, "recompute": "full"}, "with context parallelism"),
-        ("llama-3.1-8b", {"tp": 2, "fsdp": 4}, "under FSDP with other axes (torchtitan"),
+        ("llama-3.1-8b", {"tp": 2, "fsdp": 4}, "under FSDP with TP or PP (torchtitan"),
         ("llama-3.1-8b", {"dtype": "nvfp4"}, "in nvfp4"),
     ],
 )
@@ -384,7 +384,8 @@ def test_notes_of_a_step_in_a_layout() -> None:
     notes = " ".join(" ".join(other.notes).split())
     assert (
         other.validation is None
-        and "Median error 13.1% on 17 steps with TP and PP (Megatron-Bridge, 2024 to 2026), not used for the fit."
+        and "Median error 13.1% on 17 steps with TP and PP (Megatron-Bridge, 2024 to 2026); no constant was fitted to"
+        " these steps."
         in notes
     )
     assert "attention is fused" in notes

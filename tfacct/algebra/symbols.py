@@ -80,7 +80,7 @@ LEGEND = {
     "Zc": "tokens not yet in a lightly compressed key, S − Sc · Mc",
     "Zh": "tokens not yet in a heavily compressed key, S − Sh · Mh",
     "Uc": "1 if there is a lightly compressed key, else 0",
-    ONE_BY_ONE: "tokens of a one-token recurrence step: 1 in a decode step, else 0",
+    ONE_BY_ONE: "tokens that update the state one at a time, not in chunks: 1 in a decode step, else 0",
 }
 """Meanings of the axes that belong to no part."""
 MARKED = (

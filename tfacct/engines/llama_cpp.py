@@ -49,7 +49,7 @@ def start(launch: Launch) -> Start:
     source = f"{how.name}; the embedding, {on_host / GIB:.2f} GiB, stays on the host"
     terms = {
         "card": counted("card", launch.total, "total of the card"),
-        "outside": estimated("CUDA context", launch.profile["context_gib"], "in no log"),
+        "outside": estimated("CUDA context", launch.profile["context_gib"], "assumed, not in logs"),
         "weights": counted("weights", weights, source, "derived"),
         "activations": estimated("compute buffer", (high, low, high), f"{rows} rows of logits", unit=1),
     }

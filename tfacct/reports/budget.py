@@ -47,7 +47,7 @@ NOTES = (
         lambda of: of["named"] and of["flops"] <= MOST_TOKENS and option("tokens", f"{of['flops'] / 1e12:g}T"),
         "Less than one token per parameter: did you mean {}?",
     ),
-    NoteRow("experts", 1, lambda of: of["experts"], "N: active parameters; the fits are for dense models."),
+    NoteRow("experts", 1, lambda of: of["experts"], "Parameters (N) are active parameters."),
     NoteRow(
         "fits",
         2,
@@ -173,7 +173,7 @@ def budget(
         "named": model is not None,
         "family": trained.family,
         "experts": bool(trained.ledger.experts),
-        "contexts": f"{CONTEXT:,}, or its longest if shorter" if ctx is None else f"{ctx:,}",
+        "contexts": f"{CONTEXT:,} (or the longest of the preset, if shorter)" if ctx is None else f"{ctx:,}",
         "trained": units.people(tokens),
         "each": units.si(round(each)),
         "speed": trainer and f"{speed} ({trainer.dtype})",

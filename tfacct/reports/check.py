@@ -207,10 +207,9 @@ def _answer(found: Compared, size: str) -> str:
     if found.agrees:
         by_position = sum(found.matched.positioned.values())
         paired = f"; {by_position:,} tensors paired by shape" if by_position > 1 else "; 1 tensor paired by shape"
-        return (
-            f"Agrees: all {found.parameters[0]:,} parameters and the FLOPs of {size} match the config"
-            f"{paired if by_position else ''}."
-        )
+        saved = " and the bytes saved for backward" if found.saved and len({*found.saved}) == 1 else ""
+        counts = f"parameters{',' if saved else ' and'} the FLOPs of {size}{saved}"
+        return f"Agrees: all {found.parameters[0]:,} {counts} match the config{paired if by_position else ''}."
     first, more = found.mismatches[0], len(found.mismatches) - 1
     others = "" if not more else f" ({more:,} more {'difference' if more == 1 else 'differences'} below)"
     return f"First difference: {first.words}{others}."

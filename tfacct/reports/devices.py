@@ -66,12 +66,14 @@ def _several(found: Sequence[Device]) -> Answer:
             "bf16, fp8: dense FLOPs per second with FP32 accumulation. B/s: memory bandwidth. Links: one way."
             " NVLink (or similar) connects the given number of devices; PCIe connects the rest of a node; the network"
             " connects nodes.",
-            "source: vendor (the manufacturer's page), secondary (another page), unread (not checked again), own"
-            " (yours), measured (a calibration).",
+            "`tfacct devices NAME` lists the sources of a device's figures.",
+        ),
+        details=(
             "memory from: torch (total_memory in torch), nvidia-smi (the board's total; torch reports 0.4–3% less),"
             " marketed (decimal gigabytes), maker (the manufacturer's binary figure), machine (physical memory), own"
             " (your device file).",
-            "`tfacct devices NAME` lists the sources of a device's figures.",
+            "source: vendor (the manufacturer's page), secondary (another page), unread (figures copied, page not read"
+            " again), own (your device file), measured (a calibration).",
         ),
     )
 

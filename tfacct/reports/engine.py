@@ -124,8 +124,9 @@ def _started(launch: Launch, given: Mapping[str, Any]) -> tuple[Start, str]:
         start = replace(start, line=None if other is None else line(other))
         return start, f"Does not start: {start.lacks}. {instead}"
     start = replace(start, line=line(launch), changes=advice.changes(start) if searched else ())
+    starts = f"{profile['name']} starts"
     if start.free is not None:
-        return start, f"Starts: a cache of {start.tokens:,} tokens fits, and ≈ {start.free / GIB:.1f} GiB stay free."
+        return start, f"{starts}: a cache of {start.tokens:,} tokens fits, and ≈ {start.free / GIB:.1f} GiB stay free."
     flags = sorted(launch.flags._asdict().items() - before._asdict().items())
     where = f" with {' '.join(option(*flag) for flag in flags)} (for {requests:,} requests at once)" if flags else ""
     at = ""
@@ -136,7 +137,7 @@ def _started(launch: Launch, given: Mapping[str, Any]) -> tuple[Start, str]:
         what = "the model's context" if launch.length >= launch.model.context else "what fits"
         return start, f"At most {option('max_model_len', launch.length)}{where} ({what}): {tokens}{at} ({error})."
     requests_at_once = f"{start.concurrency:,.2f} requests of {launch.length:,} tokens"
-    return start, f"Starts{where}: {tokens}, or {requests_at_once}{at} ({error})."
+    return start, f"{starts}{where}: {tokens}, or {requests_at_once}{at} ({error})."
 
 
 def _error(start: Start) -> str:

@@ -70,10 +70,10 @@ class Validated(Object):
 HOW_MEASURED: Mapping[Class, str] = {
     "dense": "runs (cross-validation)",
     "experts": "runs of MoE models (cross-validation)",
-    "recurrent": "runs of Qwen3.5, to which no constant was fitted",
-    "indexed": "runs of GLM-5, to which no constant was fitted",
+    "recurrent": "runs of Qwen3.5 (no constant was fitted to them)",
+    "indexed": "runs of GLM-5 (no constant was fitted to them)",
     "pcie": "runs over PCIe (cross-validation)",
-    "amd": "runs, to which a factor for AMD was fitted",
+    "amd": "runs (a factor for AMD was fitted to them)",
 }
 """The runs that an error was measured on."""
 
@@ -95,7 +95,7 @@ def _without(one: Placement, error: Validation) -> str:
     """That no measured run was on this device, or in this format; empty if one was."""
     missing = [] if error.on.get(one.device.id) else ["on this device"]
     missing += [] if one.runs_alike else [f"with {one.dtype} weights"]
-    return f"; none {' or '.join(missing)}" if missing else ""
+    return f", none of them {' or '.join(missing)}" if missing else ""
 
 
 ESTIMATED: Mapping[Metric, str] = {"token": "the time per token", "decode": "a decode step"}
@@ -117,7 +117,7 @@ def _corrected(one: Placement, error: Validation | None) -> str:
         return f" {note}."
     if one.scattered:
         ends = " … ".join(dict.fromkeys(f"{end(one.measured_runs):.2f}" for end in (min, max)))
-        return f"{note}{_without(one, error)}. Your times are {ends} × the scaled ones, and the ranges include them."
+        return f"{note}. Your times are {ends} × the scaled ones, and the ranges include them."
     few = f"; {ENOUGH} runs of your own would lower it" if many < ENOUGH and error.kind in ("dense", "experts") else ""
     return (
         f"{note}. Median error {units.percent(error.median)} on {error.runs:,} measured runs{_without(one, error)}"
@@ -158,15 +158,15 @@ def step_error(alike: str, device: Device, link: Link | None, dtype: str) -> Ste
     that it is like. `link`: of all devices. `dtype`: of the matmuls."""
     if reason := unmeasured_step(device, link, alike):
         return StepError(None, _unknown(reason))
-    others, unmeasured = "Expect more with other software", "" if dtype == "fp8" else dtype
+    others, unmeasured = "Expect larger errors with other software", "" if dtype == "fp8" else dtype
     if alike == "stacks":
         stacks = " and ".join(f"{units.percent(one.median)} with {name}" for name, one in NEWER_STACKS.items())
         sentence = f"Median error on fp8 steps (2024 to 2026): {stacks}. {others}."
         return StepError(max(one.median for one in NEWER_STACKS.values()), sentence, unmeasured)
     if (newer := NEWER_LAYOUTS.get(alike)) is not None:
-        fitted = "from which one constant was chosen" if newer.chosen else "not used for the fit"
+        fitted = "one constant was fitted to these steps" if newer.chosen else "no constant was fitted to these steps"
         sentence = (
-            f"Median error {units.percent(newer.median)} on {newer.runs} steps {alike} ({newer.stack}, 2024 to 2026),"
+            f"Median error {units.percent(newer.median)} on {newer.runs} steps {alike} ({newer.stack}, 2024 to 2026);"
             f" {fitted}. {others}."
         )
         return StepError(newer.median, sentence, unmeasured if newer.fp8_only else "")

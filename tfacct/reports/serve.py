@@ -245,8 +245,9 @@ def _drafts(about: Any) -> dict[str, Any] | None:
     if about.load.drafts is None:
         return None
     measured = (
-        f"The {MTP_RUNS} measured runs of DeepSeek-V3 log neither drafts nor acceptance. With {MTP_DRAFTS} drafts and"
-        f" an acceptance fitted to each of {MTP_CELLS} cells, the median error of TPOT was {units.percent(MTP_ERROR)}."
+        f"The {MTP_RUNS} measured runs of DeepSeek-V3 log neither drafts nor acceptance. Assuming"
+        f" {MTP_DRAFTS} drafts, and with one acceptance fitted to each of {MTP_CELLS} combinations of device, engine"
+        f" and format, the median error of TPOT was {units.percent(MTP_ERROR)}."
     )
     compared = "" if about.load.drafts.model else f" {measured}"
     return {"draft": about.one.host.draft, "verified": about.load.drafts.tokens + 1, "compared": compared}
@@ -293,13 +294,21 @@ def _less_in_vllm(about: Serving) -> str:
     return model_notes.less_in(pool.engine, room) if fitting < about.fitting else ""
 
 
+def _leaves_out_buffers(about: Any) -> bool:
+    """True if no engine's buffers are counted, and no note has the requests that they leave room for."""
+    return not about.memory.engine and not (isinstance(about, Serving) and _less_in_vllm(about))
+
+
 def _ranges(about: Serving | Fewest) -> str:
     """What the ranges of a token and of a first token mean."""
     alone = about.most.requests == 1
-    ends = "from one prompt on an idle server to the last of all prompts if they arrive at once; "
+    ends = (
+        "the low end is for one prompt on an idle server, the high end for the last prompt if all arrive at once; both"
+    )
+    ends += " include"
     if alone:
-        ends = "" if about.one.error() is None else "the 80% interval; "
-    first = f"First token: {ends}includes ≈ {units.seconds(CONSTANTS.request)} in the server."
+        ends = "includes" if about.one.error() is None else "the 80% interval; includes"
+    first = f"First token: {ends} ≈ {units.seconds(CONSTANTS.request)} in the server."
     if about.load.new == 1 or (alone and about.one.error("token") is None):
         return first
     token = "the low end if prompts wait for running answers, the high end if they interrupt them"
@@ -324,7 +333,7 @@ PLACED_NOTES = (
     LINKS,
     NoteRow("limit", 2, lambda about: about.memory.notes),
     NoteRow("pool", 2, lambda about: about.memory.pool_words),
-    NoteRow("engine", 3, lambda about: not about.memory.engine, model_notes.ENGINE_BUFFERS),
+    NoteRow("engine", 3, _leaves_out_buffers, model_notes.ENGINE_BUFFERS),
     NoteRow("gathered", 2, lambda about: ranks.cache_shard_notes(about.one.model, about.one.count)),
     NoteRow("formats", 3, lambda about: formats_note(about.one)),
 )

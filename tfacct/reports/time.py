@@ -623,7 +623,7 @@ def _calibrated_table(one: ReferencePass) -> Table:
     )
     totals = {
         "pass": f"≈ {units.seconds(one.seconds)}",
-        "range of its checks": units.time_range(one.interval),
+        "range by measured errors": units.time_range(one.interval),
         "plain roofline": f"≈ {units.seconds(one.roofline)}",
     }
     return (Column("kernel", "lines"), *TIMES_AND_FLOPS, *ESTIMATED), (rows,), _totals("pass", totals)

@@ -435,7 +435,7 @@ def _verdict(every: Sequence[AnyVerified], how: str, wrong: str = "differ") -> s
         return (
             f"All {len(checks):,} checks are within bounds. Largest error: {name}, {error_words(error)} by the formula."
         )
-    return f"All {len(checks):,} checks agree {how}." if len(checks) > 1 else f"The check agrees {how}."
+    return f"All {len(checks):,} totals agree {how}." if len(checks) > 1 else f"The total agrees {how}."
 
 
 PROVEN_DTYPES = ("bf16", "fp32")
@@ -526,10 +526,11 @@ def _means(model: LoadedModel, proof: Proof) -> str:
         )
         cases = "one layer of each kind and two chunks"
     beyond = ", ".join(proof.sizes.conditions())
-    holds = f"torch made no assumptions, so it holds for all sizes of at least 2{f' ({beyond})' if beyond else ''}"
-    compared = f"compared with the formula symbol by symbol{f', and {holds}' if proof.holds else ''}"
+    holds = f"the formula holds for all sizes from 2 up{f' ({beyond})' if beyond else ''}"
+    compared = "compared with the formula symbol by symbol"
+    compared += f", and torch made no assumptions about the symbols, so {holds}" if proof.holds else ""
     return (
-        f"{like} {sizes}. Each polynomial was {compared}. Cases outside the symbols' ranges were run separately, with"
+        f"{like} {sizes}. Each polynomial was {compared}. Smaller sizes were run separately, with"
         f" {cases}. All layers run the same code in a loop, so counts are linear in L (checked at 1, 2 and 3)."
     )
 

@@ -98,7 +98,7 @@ class _Priced:
                 flops = count * line.flops(axes) * (3 if trains else 1)
                 yield Taken(name, count, flops, count * self._matmul(line))
                 if line.weight is not None and trains:
-                    yield Taken("gradients of tables", 1, 0, self.work("sum", size(axes, line.weight_axes() or ())))
+                    yield Taken("gradients of embeddings", 1, 0, self.work("sum", size(axes, line.weight_axes() or ())))
                 if line.path == "lm_head" and trains:
                     yield Taken("loss", 1, 0, self.work("mean", size(axes, line.einsum.out)))
             elif isinstance(line, Pointwise):
@@ -107,12 +107,12 @@ class _Priced:
                 yield Taken("cache joined", count, 0, count * self.work("join", size(axes, axis_names(line.spec))))
             elif isinstance(line, Table):
                 rows = axes["B"] * axes["T"] * axes["D"]
-                yield Taken("tables", 1, 0, self.on.work["rearrange"].at(rows, "forward"))
+                yield Taken("embeddings", 1, 0, self.on.work["rearrange"].at(rows, "forward"))
                 if trains:
                     elements = size(axes, axis_names(line.spec))
-                    yield Taken("gradients of tables", 1, 0, self.work("table", elements))
+                    yield Taken("gradients of embeddings", 1, 0, self.work("table", elements))
         if BLOCK in self.on.work and self.group.numbers:
-            yield Taken("calls", count, 0, count * self.work(BLOCK, 1))
+            yield Taken("module calls", count, 0, count * self.work(BLOCK, 1))
 
     def _matmul(self, line: Matmul) -> float:
         if line.weight_axes() is not None:
