@@ -158,4 +158,4 @@ def test_verify_names_the_class(run) -> None:
     sets = [f"--set={field}" for field in (*fields, "num_key_value_heads=4")]
     out = run("verify", "kimi-k2", "--against", "transformers", "--ctx", "9", *sets).out
     assert "transformers has no class for kimi_k2; using the deepseek_v3 class." in " ".join(out.split())
-    assert "All 14 checks" not in out and "checks agree exactly" in out  # its expected total is that of all its layers
+    assert "All 14 totals" not in out and "totals agree exactly" in out  # its expected total is that of all its layers

@@ -125,6 +125,6 @@ def test_models_with_merged_positions_are_named(run, asked: str) -> None:
     document = json.loads(ran.out)
     assert ran.code == 0 and [model["model"] for model in document["models"]] == ["gpt2"]
     (left_out,) = document["models_skipped"]
-    assert left_out["model"] == "gemma-4-e4b-vision" and "not a multiple of the position groups" in left_out["why"]
+    assert left_out["model"] == "gemma-4-e4b-vision" and "positions are merged in groups" in left_out["why"]
     alone = run(command, "gemma-4-e4b-vision", "--ctx", "64", *more)
     assert alone.code == 2 and "use --ctx 72" in alone.err

@@ -117,9 +117,10 @@ def in_groups(
     if len(others) == len(models):
         return list(models), [*left_out]
     apart = Skipped.of(
-        grouped, "this context is not a multiple of the position groups; count one model to see its group size"
+        grouped,
+        "positions are merged in groups, and this context is not a multiple; name one model alone to see their size",
     )
-    apart += Skipped.of(images, "the context is fixed by the image size; count one model to see how to change it")
+    apart += Skipped.of(images, "the context is fixed by the image size; name one model alone to see how to change it")
     return [model for model in models if model not in others], [*left_out, *apart]
 
 

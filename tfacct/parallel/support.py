@@ -581,5 +581,5 @@ def supported_on(
             refused.append((model, error))
     if not found:
         raise refused[0][1]
-    left_out = Skipped.of([model for model, _ in refused], "the layout does not fit; count one model to see why")
+    left_out = Skipped.of([model for model, _ in refused], "the layout does not fit; name one model alone to see why")
     return [model for model, _ in found], [each for _, each in found], left_out

@@ -39,7 +39,7 @@ GROUPS = {
     "autocast": "under autocast",
     "fp32": "in fp32",
     "eager": "with eager attention",
-    "16-bit": "in 16 bits",
+    "16-bit": "in bf16 and fp16",
 }
 """Groups of recipes. A measurement counts for the group of its recipe; one of several groups for their combination, if
 each was measured, else for the first."""

@@ -24,7 +24,7 @@ def trainable(models: Sequence[LoadedModel], recipe: Recipe) -> tuple[list[Loade
     if not answered:
         raise UsageError(f"none of these training steps is supported: {'; '.join(reasons)}")
     others = [model for group in reasons.values() for model in group]
-    return answered, Skipped.of(others, "training step not measured; count one model to see why")
+    return answered, Skipped.of(others, "training step not measured; name one model alone to see why")
 
 
 def of_own_size(models: list[LoadedModel], request: Request) -> tuple[list[LoadedModel], list[Skipped]]:
