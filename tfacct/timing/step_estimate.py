@@ -226,7 +226,7 @@ def steps_alike(model: LoadedModel, device: devices.Device, trained: Trained) ->
         "of MoE models with balanced routing": bool(model.ledger.experts),
         "of LoRA": trained.frozen,
         "with context parallelism": mesh.cp > 1,
-        "under FSDP with other axes": mesh.fsdp > 1 and trained.megatron,
+        "under FSDP with TP or PP": mesh.fsdp > 1 and trained.megatron,
         "in nvfp4": trained.dtype == "nvfp4",
     }
     if found := [name for name, so in groups.items() if so]:
