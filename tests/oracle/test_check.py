@@ -511,6 +511,7 @@ def test_saved_activations_are_compared_to_the_byte(name: str) -> None:
     assert right.agrees, right.answer
     assert right.code_saved_bytes == right.total_saved_bytes == model.train(ctx=32, dtype="bf16").saved_bytes
     assert tfacct.check(build, model, tokens=32).code_saved_bytes is None
+    assert "the FLOPs of 32 tokens and the bytes saved for backward match the config" in right.answer
     wrong = tfacct.check(greedy, model, tokens=32, train=True)
     # two tensors of 32 positions, in bf16: the result and its sigmoid
     more = 2 * 2 * 32 * {"gpt2": 768, "qwen2-0.5b": 896}[name]
