@@ -20,6 +20,8 @@ from tfacct.training.exact import exact
 from tfacct.training.lora import CODEBOOKS, adapter_parameters, lora_targets, target_modules
 from tfacct.training.recipe import Recipe
 
+EAGER = {"attention": "eager"}
+
 torch, flop_counter, meta_model = lazy("torch"), lazy("torch.utils.flop_counter"), lazy("tfacct.meta.model")
 
 
@@ -56,6 +58,47 @@ def test_a_packed_row_is_the_classes_own(recipe: dict[str, Any]) -> None:
     formula = model.train(ctx=96, batch=4, packing=True, **recipe)
     assert formula.saved_bytes == found.saved_bytes
     assert formula.peak_bytes == pytest.approx(found.peak_bytes, rel=0.003)
+
+
+@pytest.mark.parametrize(
+    ("name", "sets", "recipe", "ctx", "batch"),
+    [
+        ("bloom-560m", {"n_layer": 4, "vocab_size": 640}, EAGER | {"loss": "chunked"}, 128, 4),
+        ("bloom-560m", {"n_layer": 4, "vocab_size": 2_048}, EAGER | {"lora": "16", "loss": "chunked"}, 1_000, 8),
+        ("falcon-7b", {"num_hidden_layers": 6, "vocab_size": 3_000}, EAGER | {"recompute": "full"}, 2_048, 8),
+        ("falcon-7b", {"num_hidden_layers": 6, "vocab_size": 3_000}, EAGER | {"recompute": "attention"}, 2_048, 8),
+        (
+            "qwen3-30b-a3b",
+            {"num_hidden_layers": 2, "vocab_size": 8_000},
+            {"lora": "16:q_proj,k_proj,v_proj,o_proj", "loss": "chunked"},
+            2_048,
+            16,
+        ),
+        (
+            "distilroberta-base",
+            {"num_hidden_layers": 4, "vocab_size": 1_500},
+            EAGER | {"weights_dtype": "fp32"},
+            512,
+            8,
+        ),
+        (
+            "bart-base",
+            {"decoder_layers": 2, "encoder_layers": 2, "vocab_size": 1_500},
+            EAGER | {"weights_dtype": "fp32"},
+            768,
+            4,
+        ),
+        ("mpnet-base", {"num_hidden_layers": 4, "vocab_size": 1_600}, {"lora": "16"}, 512, 8),
+    ],
+)
+def test_a_peak_inside_a_layer_is_that_of_the_class(
+    name: str, sets: dict[str, Any], recipe: dict[str, Any], ctx: int, batch: int
+) -> None:
+    """Few layers and a small vocabulary: the peak is inside a layer, mostly in its forward pass."""
+    model, asked = load(name, **sets), {"ctx": ctx, "batch": batch, **recipe}
+    found = model.train(**asked, exact=True)
+    assert re.search(r"\.\d+\.", found.peak_phase)
+    assert model.train(**asked).peak_bytes == pytest.approx(found.peak_bytes, rel=0.01)
 
 
 @pytest.mark.parametrize(

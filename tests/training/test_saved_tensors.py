@@ -195,9 +195,34 @@ def test_a_residual_sum_saves_the_mask_of_its_dropout_alone() -> None:
     assert saved(replace(add, dropout="after")) == {"attn.drop": TOKENS * 24}
 
 
-# trait, model, recipe, tokens: saved bytes and peak of the class (transformers 5.23, torch 2.13, on the meta device)
+# trait, model, recipe and sizes, tokens: saved bytes and peak of the class (transformers 5.23, torch 2.13, on meta)
 CLASSES: list[tuple[str, str, dict[str, Any], int, int, int]] = [
     ("narrow_softmax", "gpt2", {"attention": "eager"}, 1024, 1_512_345_612, 2_670_682_200),
+    (
+        "casts_softmax",
+        "gpt2",
+        {"attention": "eager", "weights_dtype": "fp32", "vocab_size": 2_048},
+        1024,
+        2_055_700_492,
+        3_139_542_616,
+    ),
+    (
+        "scores_stay",
+        "falcon-7b",
+        {"attention": "eager", "lora": "16", "loss": "chunked"},
+        4096,
+        100_165_779_976,
+        118_641_044_992,
+    ),
+    ("batched_bias", "mpnet-base", {"lora": "16", "batch": 8, "vocab_size": 2_048}, 512, 3_672_965_122, 3_967_022_928),
+    (
+        "written_gelu",
+        "bloom-560m",
+        {"lora": "16", "loss": "chunked", "vocab_size": 2_048},
+        256,
+        442_599_432,
+        1_135_092_488,
+    ),
     ("fp32_scores", "gpt-neo-125m", {"attention": "eager"}, 2048, 5_174_796_300, 6_799_714_440),
     ("mask_buffers", "gpt-neo-125m", {"attention": "eager"}, 2048, 5_174_796_300, 6_799_714_440),
     ("fp32_norm_weights", "olmo-2-1b", {}, 4096, 11_938_120_076, 24_135_923_284),
@@ -222,10 +247,12 @@ CLASSES: list[tuple[str, str, dict[str, Any], int, int, int]] = [
 
 def deviation(name: str, recipe: dict[str, Any], tokens: int, saved_bytes: int, peak: int) -> float:
     """The larger relative error of saved bytes and peak, compared with the class."""
-    model = load(name).loaded
+    fields = dict(recipe)
+    batch, sizes = fields.pop("batch", 1), {key: fields.pop(key) for key in ("vocab_size",) if key in fields}
+    model = load(name, **sizes).loaded
     source = tokens if model.architecture.encoder is not None else 0
-    work = Workload(tokens, tokens, 1, source=source, new_source=source)
-    found = training_memory(model, work, Recipe(**recipe).checked())
+    work = Workload(tokens, tokens, batch, source=source, new_source=source)
+    found = training_memory(model, work, Recipe(**fields).checked())
     pairs = (found.step.saved_bytes(), saved_bytes), (found.peak.total, peak)
     return max(abs(int(counted) / measured - 1) for counted, measured in pairs)
 

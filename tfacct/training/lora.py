@@ -441,33 +441,31 @@ def _training(graph: LayerGraph, adapters: Adapters, *, reads_gradient: bool) ->
         order=tuple(order), saved=tuple(saved), backward=tuple(backward), casts=tuple(casts), flow=tuple(flow)
     )
     in_mlp = [layer for layer in adapters.layers if layer.path.startswith(MLP) and f"{layer.path}{WEIGHT}" in reads]
-    return changed._replace(forward=tuple(_in_forward(changed, in_mlp, adapters))) if in_mlp else changed
+    return changed._replace(forward=(*changed.forward, *(_in_forward(changed, in_mlp, adapters) if in_mlp else ())))
 
 
 def _in_forward(graph: LayerGraph, in_mlp: Sequence[LinearLayer], adapters: Adapters) -> Iterator[BackwardOp]:
-    """What is alive in the forward pass at each adapter of an MLP besides saved tensors: the residual stream, the input
-    of the MLP, a gate and its activation, copies of the adapter's input, and the results that are added up.
+    """The temporaries of each adapter of an MLP in the forward pass: its input, an activated gate, copies of the input,
+    and the results that are added up.
 
     A recomputed layer stops at the last tensor that its backward pass needs, which may be the last adapter's narrow
     result. Then gradients of its result are alive.
     """
     role, place, last = adapters.role, {name: at for at, name in enumerate(graph.order)}, in_mlp[-1]
-    wide, there = role == FP32 or bool(graph.casts), {each.path for each in graph.saved}
+    wide, results = role == FP32 or bool(graph.casts), [flow.result for flow in graph.flow if flow.result]
+    makers = {flow.result.path: place[flow.at] for flow in graph.flow if flow.result}
     end = place[f"{last.path}.lora_B{WEIGHT}"]
     stops = adapters.recomputes and all(place.get(each.saved_for[0], 0) <= end for each in graph.saved)
     gradients = (*last.made(role), *(last.made("compute") if wide and not adapters.unpacked else ())) if stops else ()
-    inputs = () if adapters.recomputes else (Transient(STREAM, times=2),)  # of the layer and, in the first, embeddings
     for layer in in_mlp:
-        before = [flow.result for flow in graph.flow if place[flow.at] < place[f"{layer.path}{WEIGHT}"] and flow.result]
-        streams, reads = ([each for each in before if each.axes == axes] for axes in (STREAM, layer.reads))
-        alive = {each.path: each for each in (*streams[-2:], *reads[-1:]) if each.path not in there}
-        cast = bool(graph.casts) and not any(each.role == FP32 for each in reads[-1:])
+        before = [each for each in results if makers[each.path] < place[f"{layer.path}{WEIGHT}"]]
+        reads = [each for each in before if each.axes == layer.reads][-1:]
+        cast = bool(graph.casts) and not any(each.role == FP32 for each in reads)
         made, copies = layer.made(role), (adapters.drops and wide) + cast
-        gate = [each._replace(times=2) for each in before if each.axes == made[0].axes != STREAM]
-        temporary = [Transient(each.axes, each.role, each.times) for each in (*alive.values(), *gate)]
-        temporary += [Transient(layer.reads, "fp32", copies), *layer.made("compute")]
-        results = () if stops and layer is last else made + made
-        yield BackwardOp(f"{layer.path}.lora_B{WEIGHT}", (*inputs, *temporary, *results, *gradients))
+        gate = [Transient(each.axes, each.role) for each in before if each.axes == made[0].axes != STREAM]
+        added = () if stops and layer is last else made + made
+        fp32 = Transient(layer.reads, "fp32", copies)
+        yield BackwardOp(f"{layer.path}.lora_B{WEIGHT}", (*reads, *gate, fp32, *added, *gradients))
 
 
 def _adapter(layer: LinearLayer, adapters: Adapters, *, autocast: bool, live: bool, added: bool) -> LayerGraph:

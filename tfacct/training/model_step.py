@@ -18,7 +18,7 @@ from tfacct.training.recipe import FP32, NF4, Recipe
 from tfacct.training.recompute import chunked_loss, recomputing, with_read_memory
 from tfacct.training.saved_tensors import step_graph, with_shared_casts
 from tfacct.training.states import optimizer_memory
-from tfacct.training.step import Adapter, StepGraph, TrainingStep
+from tfacct.training.step import Adapter, StepGraph, TrainingStep, Transient
 from tfacct.training.traits import OUTPUT_PROJECTION_FIRST, Mode, dropouts_of, traits_of
 
 QUERIES, OUT = (paths.in_every(paths.BLOCKS, f"attn.{name}") for name in ("q_proj", "o_proj"))
@@ -77,6 +77,8 @@ def graph_of(model: LoadedModel, work: Workload, recipe: Recipe, sizes: LoadedMo
         graph = with_adapters(graph, model, recipe)
     if full and recipe.autocast:
         graph = with_read_memory(graph)
+    if traits.scores_stay and not (sdpa or recipe.autocast or recipe.recompute == "none"):
+        graph = graph._replace(live_in_forward=(Transient("B N T S"),))
     if recipe.recomputed_modules:
         drops, norm = model.config.drops_in_attention, model.config.norm_in_attention
         graph = recomputing(graph, recipe.recomputed_modules, drops=drops, norm=norm)

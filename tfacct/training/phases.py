@@ -24,6 +24,7 @@ from tfacct.training.step import (
     EMBED,
     INPUTS_ON_DEVICE,
     LABELS,
+    LAYER_INPUT,
     LayerGraph,
     LayerGroup,
     SavedTensor,
@@ -93,18 +94,30 @@ class Inside:
         self.casts = self.bytes.of(each.copy for each in graph.casts if each.saved not in there)
 
     @cached_property
-    def operations(self) -> list[Operation]:
-        """The backward operations of one layer."""
+    def saved_at(self) -> list[Size]:
+        """Bytes saved at each operation, by its index, in a recomputed layer or part of it while it is recomputed."""
         place, graph = self.place, self.graph
-        layer_input = self.step.layer_input(self.group).path
-        lines = [each for each in graph.saved if not (self.recomputes and each.path == layer_input)]
-        saved = [self.input + size for size in self._needed_up_to(lines)]
-        for (
-            part
-        ) in graph.recomputed_parts:  # its tensors are recomputed when the backward pass reaches its last operation
+        own = self.step.layer_input(self.group).path if self.recomputes else ""
+        saved = [self.input + size for size in self._needed_up_to(each for each in graph.saved if each.path != own)]
+        for part in graph.recomputed_parts:  # from the last operation of a part on
             names, end = frozenset(part), max(place[name] for name in part if name in place)
             recomputed = self._needed_up_to(each for each in graph.recomputed if not names.isdisjoint(each.saved_for))
             saved = [size + (recomputed[at] if at <= end else 0) for at, size in enumerate(saved)]
+        return saved
+
+    @cached_property
+    def forward(self) -> list[Operation]:
+        """The forward operations of one layer that can be the peak, without gradients."""
+        there = *self.graph.saved, *self.graph.recomputed
+        return [
+            Operation(each.at, self.saved_at[self.place[each.at]], 0, self.bytes.of(self.graph.alive(each, there)))
+            for each in self.graph.forward
+        ]
+
+    @cached_property
+    def operations(self) -> list[Operation]:
+        """The backward operations of one layer, and forward ones that it recomputes."""
+        place, graph, saved = self.place, self.graph, self.saved_at
         made = [self.made.get(name, 0) for name in graph.order]
         # otherwise each is added to the earlier gradient and freed, if no other layer adds to it
         if not self.step.accumulates or self.group.shared is not None:
@@ -113,16 +126,11 @@ class Inside:
             Operation(each.at, saved[place[each.at]], made[place[each.at]], self.bytes.of(each.temporary))
             for each in graph.backward
         ]
+        if self.recomputes:
+            return [*found, *self.forward]
         again = {name for part in graph.recomputed_parts for name in part}
-        for each in graph.forward:
-            if self.recomputes or each.at in again:
-                at, gradients = place[each.at], 0 if self.recomputes else made[place[each.at]]
-                found.append(Operation(each.at, saved[at], gradients, self.bytes.of(each.temporary)))
+        found += (each._replace(gradients=made[place[each.at]]) for each in self.forward if each.at in again)
         return found
-
-    def saved_at(self, operation: str) -> Size:
-        """Bytes saved until an operation of the forward pass."""
-        return self._needed_up_to(self.step.saved_in(self.group))[self.place[operation]]
 
     @cached_property
     def fullest(self) -> Operation:
@@ -324,11 +332,14 @@ class MemoryTimeline:
             gathered = 2 * (self.gathered(None) + self.unit(first))
             yield self.phase("first layer, forward", "all-gather", 0, self.saved_before[1], temporary, gathered)
         place, step = self.places[self.last], self.step
-        for each in place.inside.graph.forward if self.last >= 0 and not step.recompute else ():
-            saved = self.saved_before[self.last] + place.inside.saved_at(each.at)
-            arguments = self.arguments or place.inside.bytes.of(step.graph.arguments)
-            temporary = place.inside.bytes.of(each.temporary) + arguments + self.in_forward
+        inside, side = place.inside, [each for each in self.places if each.encoder == place.encoder]
+        for each in inside.forward if self.last >= 0 else ():
+            inputs = {} if step.recompute else {one.number: one.inside for one in (*side[1:2], place)}
+            unsaved = sum(LAYER_INPUT not in {one.path for one in layer.graph.saved} for layer in inputs.values())
+            temporary = each.temporary + unsaved * self.stream  # the embeddings, and the input of the layer
+            temporary += (self.arguments or inside.bytes.of(step.graph.arguments)) + self.in_forward
             temporary += sum(place.inside.casts for place in self.places)
+            saved = self.saved_before[self.last] + each.saved
             gathered = self.gathered(None) + self.unit(place)
             yield self.phase(f"{place.name}, forward", each.at, 0, saved, temporary, gathered)
         everything = self.saved_before[-1]

@@ -70,6 +70,7 @@ class LayerRules:
         self.saved: dict[str, tuple[str, Role, list[str]]] = {}  # axes, role, saved for; by path
         self.backward: list[BackwardOp] = []
         self.forward: list[BackwardOp] = []
+        self.returned: list[Transient] = []  # attention weights that a class returns but does not save
         self.casts: list[WeightCast] = []
         self.made: dict[tuple[str, ...], list[str]] = {}  # tensors by axes, the newest one last
         self.newest: dict[tuple[tuple[str, ...], str], str] = {}  # the newest by axes and `q_`, `k_` or `v_`
@@ -106,6 +107,8 @@ class LayerRules:
         """The graph of one layer, as found by the rules."""
         saved = (SavedTensor(path, axes, tuple(by), role) for path, (axes, role, by) in self.saved.items())
         flow, forward = tuple(self.flow.values()), tuple(self.forward)
+        if self.returned:  # until the layer returns
+            forward = (*forward, BackwardOp(self.order[-1], (Transient("B T D", "fp32"), *self.returned[-1:])))
         graph = LayerGraph(tuple(self.order), tuple(saved), (), tuple(self.casts), flow=flow, forward=forward)
         return graph._replace(backward=tuple(self.with_waiting(graph)))
 
@@ -178,6 +181,8 @@ class LayerRules:
             self.op(name, *gradients, Transient(weight, times=-1), reads=reads)
             gradients = gradients[1:]
         self.op(name, *gradients, reads=reads)
+        if leaf == "o_proj" and self.returned:  # in cross-attention, next to those of self-attention
+            self.forward.append(BackwardOp(name, (Transient(out), *self.returned[-2:])))
         if self.parallel and line.path.endswith("attn.o_proj"):  # added to the residual stream after the MLP
             self.made_by(name, line.path, out.split())
         else:
@@ -318,6 +323,9 @@ class LayerRules:
             reads = () if name.endswith("routing") else (source,)
             cast = [] if role == self.role_of_experts(path) or self.mode.recomputed else [Transient(spec)]
             self.op(name, Transient(spec, role, 3 if kind == "weighting" else 2), *cast, reads=reads)
+            if kind == "weighting":  # the product, its copy in the order of tokens, and what the experts read
+                sent = SavedTensor(f"{path.removesuffix('weighting')}experts.sent", spec, ())
+                self.forward.append(BackwardOp(name, (sent, Transient(spec, role, 2))))
         self.add(path, axes, only=True)
         if path == FINAL_NORM and "final" in self.mode.dropouts:
             self.drops(path, spec, reads=(path,))
@@ -398,9 +406,16 @@ class LayerRules:
         role: Role = "compute" if narrow else "fp32"
         self.save(path, spec, path, role)
         self.op(path, Transient(spec, role, 2))
+        if self.traits.scores_stay:  # next to masked ones, which softmax casts to fp32
+            wide, copied = role == "fp32" and not self.mode.fp32, self.rotates or self.axes["B"] != 1
+            fused = Transient("B T N H", times=int(copied)), Transient("B T K H", times=2 * copied)
+            self.forward.append(BackwardOp(path, (*fused, Transient(spec), Transient(spec, "fp32", int(wide)))))
         if dropout:
+            wide = self.mode.autocast and self.traits.narrow_softmax and not self.traits.casts_softmax
+            dropped: Role = "fp32" if wide else "compute"
             self.save(f"{path}.mask", spec, f"{path}.drop", "mask")
-            self.op(f"{path}.drop", Transient(spec, times=2))
+            self.op(f"{path}.drop", Transient(spec, dropped, 2))
+            self.returned += [Transient(spec, dropped)] if wide else []  # whose cast is saved
         result = ".dropped" if dropout else "" if narrow or self.mode.fp32 else ".cast"
         self.add(f"{path}{result}", spec.split())
 
@@ -408,7 +423,7 @@ class LayerRules:
         """Activation: a gated MLP saves gate, up and the activated gate; others save the input, or what its Python
         function saves."""
         path, function, role, mode = line.path, line.function, self.role_of_experts(line.path), self.mode
-        count, temporary = ACTIVATIONS.get(function, (1, 2))
+        count, temporary = (1, 6) if self.traits.written_gelu else ACTIVATIONS.get(function, (1, 2))
         if len(made) > 1:
             clamped = self.traits.clamped_experts and of_experts(path)
             more = ("gate", "sigmoid", "up", "product") if clamped else ("gate",)
@@ -736,6 +751,9 @@ def arguments(model: Transformer, axes: Axes, mode: Mode, traits: Traits) -> tup
         if not any(getattr(part, "causal", True) for part in model.attentions):  # every token sees all others: no mask
             masks.discard(True)
         role: Role = "fp32" if mode.autocast else "compute"  # that of the embeddings
+        biases = [getattr(part, "distance_bias", None) for part in model.attentions]
+        if any(bias is not None and bias.buckets is None for bias in biases):  # of all layers
+            positions += (Transient("B N T S" if traits.batched_bias else "N T S", role),)
         return (*positions, *((Transient("B T S", role, len(masks)),) if masks else ()))
     crossed = any(window is not None and window <= axes["T"] for window in windows)
     return (*positions, *((Transient("T S", "mask"),) if crossed or traits.always_masked or mode.packed else ()))

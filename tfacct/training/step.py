@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -26,6 +27,8 @@ LABELS, LOSS, CHOOSE = "labels", "loss.softmax", "loss.choose"
 """Operations of the loss: log-probabilities, and selection of those of the targets."""
 ROTARY = "blocks.*.attn.rotary"
 """The operation of every layer that reads cos and sin."""
+ON_STREAM = re.compile(r".*blocks\.\*\.\w+_(norm|add)\b").match
+"""Matches the operations of a layer whose result is the residual stream, or its norm."""
 LAYER_INPUT = "blocks.*.in"
 """The residual stream that a layer reads: the only tensor that a recomputed layer saves."""
 
@@ -61,10 +64,11 @@ class Transient(NamedTuple):
 
 
 class BackwardOp(NamedTuple):
-    """The backward pass of operation `at`, and the tensors that are alive only while it runs."""
+    """The backward or forward pass of operation `at`, and the tensors that are alive only while it runs; in a forward
+    pass a SavedTensor only if it is not saved."""
 
     at: str
-    temporary: tuple[Transient, ...]
+    temporary: tuple[SavedTensor | Transient, ...]
 
 
 class WeightCast(NamedTuple):
@@ -114,6 +118,20 @@ class LayerGraph(NamedTuple):
         """The operations whose results each operation reads, or LAYER_INPUT."""
         before = {name: (last,) for last, name in zip((LAYER_INPUT, *self.order), self.order, strict=False)}
         return before | {each.at: each.reads for each in self.flow if each.reads}
+
+    def alive(self, one: BackwardOp, saved: Iterable[SavedTensor]) -> list[SavedTensor | Transient]:
+        """Tensors that are alive at an operation of the forward pass, without those `saved` by then: its temporaries,
+        earlier results that it or a later operation reads, and the last two of the residual stream and its norms,
+        which are local variables."""
+        place, reads = {name: number for number, name in reversed([*enumerate(self.order)])}, self.reads()
+        now, last = place[one.at], {read: place[name] for name in self.order for read in reads[name]}
+        there = {each.path for each in saved if min(place.get(name, now) for name in each.saved_for) <= now}
+        made = [(each.at, each.result) for each in self.flow if each.result and place[each.at] < now]
+        streams = [result for at, result in made if ON_STREAM(at)]
+        read = [result for at, result in made if last.get(at, 0) >= now]
+        own = [each for each in one.temporary if isinstance(each, SavedTensor)]
+        found = {each.path: each for each in (*streams[-2:], *read, *own) if each.path not in there}
+        return [*found.values(), *(each for each in one.temporary if isinstance(each, Transient))]
 
     def mapped(self, axes: Callable[[str, Sequence[str]], str], name: Callable[[str], str] = str) -> LayerGraph:
         """The graph with other names, and with other axes of tensors, given their axes and the operations that need

@@ -33,12 +33,15 @@ class Mode(NamedTuple):
 class Traits(NamedTuple):
     """How a class runs its parts.
 
-    `narrow_softmax`: eager softmax runs in the dtype of the step. `fp32_scores`: queries and keys are cast to fp32 for
-    their matmul. `fp32_norm_weights`: weights of norms scale in fp32, as they are stored or as fp32 copies.
-    `python_layer_norm`: LayerNorms without a bias are written in Python. `norm_reads_twice`: RMSNorms scale their
-    input, not its fp32 copy. `always_masked`: sdpa always gets a mask. `fused_qkv`: queries, keys and values are one
-    matmul; values are a view of its output, a copy, or a copy if several query heads share keys. `fused_gate_up`: gate
-    and up are one matmul. `rejoins_heads`: rotary and other dimensions of heads are concatenated, so that heads are
+    `narrow_softmax`: eager softmax runs in the dtype of the step. `casts_softmax`: its fp32 result under autocast is
+    cast before its dropout. `scores_stay`: scores stay alive next to masked ones, and attention weights until the next
+    layer returns its own. `fp32_scores`: queries and keys are cast to fp32 for their matmul. `fp32_norm_weights`:
+    weights of norms scale in fp32, as they are stored or as fp32 copies. `python_layer_norm`: LayerNorms without a bias
+    are written in Python. `norm_reads_twice`: RMSNorms scale their input, not its fp32 copy. `always_masked`: sdpa
+    always gets a mask. `batched_bias`: biases that all layers share are copied for each sequence. `fused_qkv`: queries,
+    keys and values are one matmul; values are a view of its output, a copy, or a copy if query heads share keys.
+    `fused_gate_up`: gate and up are one matmul. `written_gelu`: the backward pass of GELU is written in Python.
+    `rejoins_heads`: rotary and other dimensions of heads are concatenated, so that heads are
     contiguous. `fp32_rotary`: cos and sin are in fp32. `rotary_per_layer`: each layer computes its own cos and sin.
     `fp32_router`: the router reads an fp32 copy. `narrow_shares`: routing weights are in the dtype of the step.
     `clamped_experts`: gate and up of experts are clamped. `dense_experts`: every expert runs on every token.
@@ -49,13 +52,17 @@ class Traits(NamedTuple):
     """
 
     narrow_softmax: bool = False
+    casts_softmax: bool = False
+    scores_stay: bool = False
     fp32_scores: bool = False
     fp32_norm_weights: Literal["", "parameters", "copies"] = ""
     python_layer_norm: bool = False
     norm_reads_twice: bool = False
     always_masked: bool = False
+    batched_bias: bool = False
     fused_qkv: Literal["", "views", "copies", "copies if grouped"] = ""
     fused_gate_up: bool = False
+    written_gelu: bool = False
     rejoins_heads: bool = False
     fp32_rotary: bool = False
     rotary_per_layer: bool = False
@@ -98,18 +105,18 @@ TRAITS: Mapping[str, Traits] = {
             Traits(narrow_softmax=True, biased_logits=True),
         ),
         ("bert-generation", Traits(narrow_softmax=True, fp32_loss=True)),
-        ("bloom", Traits(fused_qkv="views")),
+        ("bloom", Traits(scores_stay=True, fused_qkv="views", written_gelu=True)),
         ("codegen", Traits(fp32_scores=True, fused_qkv="copies")),
         ("cohere cohere2 cohere2_moe", Traits(python_layer_norm=True)),
-        ("distilbert layoutlm mpnet", Traits(narrow_softmax=True, id_buffers=1)),
+        ("distilbert layoutlm", Traits(narrow_softmax=True, id_buffers=1)),
         ("ernie4_5", Traits(fp32_rotary=True, rotary_per_layer=True)),
         ("ernie4_5_moe", Traits(fp32_router=True, narrow_shares=True)),
         ("eurobert", Traits(fp32_loss=True)),
-        ("falcon", Traits(narrow_softmax=True, always_masked=True, fused_qkv="copies if grouped")),
+        ("falcon", Traits(narrow_softmax=True, scores_stay=True, always_masked=True, fused_qkv="copies if grouped")),
         ("flex_olmo", Traits(fp32_norm_weights="parameters", fp32_rotary=True, narrow_shares=True)),
         ("gemma gemma2 gemma3_text vaultgemma", Traits(embed_scale_buffer=True)),
         ("glm glm4", Traits(fused_gate_up=True, rejoins_heads=True, rotary_per_layer=True)),
-        ("gpt2", Traits(narrow_softmax=True, fused_qkv="views")),
+        ("gpt2", Traits(narrow_softmax=True, casts_softmax=True, fused_qkv="views")),
         ("gpt_bigcode", Traits(fused_qkv="views", mask_buffers="one")),
         ("gpt_neo", Traits(fp32_scores=True, mask_buffers="per layer")),
         ("gpt_neox persimmon", Traits(fused_qkv="views", rejoins_heads=True)),
@@ -127,6 +134,7 @@ TRAITS: Mapping[str, Traits] = {
         ("minimax_m2 nemotron phi qwen3_5_text stablelm", Traits(rejoins_heads=True)),
         ("modernbert", Traits(fused_qkv="views", fused_gate_up=True, fp32_loss=True)),
         ("modernbert-decoder", Traits(fused_gate_up=True)),
+        ("mpnet", Traits(narrow_softmax=True, batched_bias=True, id_buffers=1)),
         ("mpt", Traits(fused_qkv="views")),
         ("mt5 t5 umt5", Traits(narrow_softmax=True, norm_reads_twice=True)),
         ("olmo", Traits(fp32_rotary=True)),
