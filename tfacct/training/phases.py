@@ -31,6 +31,7 @@ from tfacct.training.step import (
     TrainingStep,
     Transient,
     role_bytes,
+    sublayer,
 )
 
 BATCH = frozenset(("tokens", LABELS, paths.in_encoder("tokens")))
@@ -163,11 +164,6 @@ class Inside:
         return [*accumulate(sizes)]
 
 
-def sublayer(operation: str) -> str:
-    """The sublayer of a layer's operation: "attn" of `blocks.*.attn_norm.scale`."""
-    return operation.split(".")[2].partition("_")[0]
-
-
 class Place(NamedTuple):
     """A layer in the model, or the part before or after the layers."""
 
@@ -216,6 +212,8 @@ class MemoryTimeline:
         self.accumulated = {each.at: before.of([each.gradient]) for each in graph.accumulated}
         self.in_forward = before.of(graph.live_in_forward)
         self.always = self.arguments + 2 * self.loss
+        order = graph.before.graph.order  # the class adds position embeddings to embeddings that stay alive
+        self.adds_positions = "pos_embed.add" in order and not any("norm" in name for name in order)
         self.weights = step.weights
 
     def phase(
@@ -336,6 +334,7 @@ class MemoryTimeline:
         for each in inside.forward if self.last >= 0 else ():
             inputs = {} if step.recompute else {one.number: one.inside for one in (*side[1:2], place)}
             unsaved = sum(LAYER_INPUT not in {one.path for one in layer.graph.saved} for layer in inputs.values())
+            unsaved += not step.recompute and self.adds_positions
             temporary = each.temporary + unsaved * self.stream  # the embeddings, and the input of the layer
             temporary += (self.arguments or inside.bytes.of(step.graph.arguments)) + self.in_forward
             temporary += sum(place.inside.casts for place in self.places)

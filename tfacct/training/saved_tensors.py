@@ -107,7 +107,7 @@ class LayerRules:
         """The graph of one layer, as found by the rules."""
         saved = (SavedTensor(path, axes, tuple(by), role) for path, (axes, role, by) in self.saved.items())
         flow, forward = tuple(self.flow.values()), tuple(self.forward)
-        if self.returned:  # until the layer returns
+        if self.returned and not self.traits.batched_bias:  # until the layer returns
             forward = (*forward, BackwardOp(self.order[-1], (Transient("B T D", "fp32"), *self.returned[-1:])))
         graph = LayerGraph(tuple(self.order), tuple(saved), (), tuple(self.casts), flow=flow, forward=forward)
         return graph._replace(backward=tuple(self.with_waiting(graph)))

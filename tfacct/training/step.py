@@ -33,6 +33,11 @@ LAYER_INPUT = "blocks.*.in"
 """The residual stream that a layer reads: the only tensor that a recomputed layer saves."""
 
 
+def sublayer(operation: str) -> str:
+    """The sublayer of a layer's operation: "attn" of `blocks.*.attn_norm.scale`."""
+    return operation.partition("blocks.*.")[2].partition(".")[0].partition("_")[0]
+
+
 def role_bytes(role: Role, compute: Width) -> int:
     """Bytes of one element of a role in a step of this dtype."""
     if role == "seed":
@@ -121,16 +126,22 @@ class LayerGraph(NamedTuple):
 
     def alive(self, one: BackwardOp, saved: Iterable[SavedTensor]) -> list[SavedTensor | Transient]:
         """Tensors that are alive at an operation of the forward pass, without those `saved` by then: its temporaries,
-        earlier results that it or a later operation reads, and the last two of the residual stream and its norms,
-        which are local variables."""
-        place, reads = {name: number for number, name in reversed([*enumerate(self.order)])}, self.reads()
-        now, last = place[one.at], {read: place[name] for name in self.order for read in reads[name]}
-        there = {each.path for each in saved if min(place.get(name, now) for name in each.saved_for) <= now}
-        made = [(each.at, each.result) for each in self.flow if each.result and place[each.at] < now]
-        streams = [result for at, result in made if ON_STREAM(at)]
-        read = [result for at, result in made if last.get(at, 0) >= now]
-        own = [each for each in one.temporary if isinstance(each, SavedTensor)]
-        found = {each.path: each for each in (*streams[-2:], *read, *own) if each.path not in there}
+        earlier results that it or a later operation reads, and the residual stream and the norm that its sublayer
+        reads, which are local variables."""
+        place = {name: number for number, name in reversed([*enumerate(self.order)])}
+        now, readers = place[one.at], dict[str, list[str]]()
+        for name, reads in self.reads().items():
+            for read in reads:
+                readers.setdefault(read, []).append(name)
+        found = {each.path: each for each in one.temporary if isinstance(each, SavedTensor)}
+        for at, result in ((flow.at, flow.result) for flow in self.flow if place[flow.at] < now):
+            by = readers.get(at, ())
+            local = ON_STREAM(at) and any(sublayer(name) == sublayer(one.at) for name in by)
+            if result and (local or any(place[name] >= now for name in by)):
+                found[result.path] = result
+        for each in saved:
+            if min(place.get(name, now) for name in each.saved_for) <= now:
+                found.pop(each.path, None)
         return [*found.values(), *(each for each in one.temporary if isinstance(each, Transient))]
 
     def mapped(self, axes: Callable[[str, Sequence[str]], str], name: Callable[[str], str] = str) -> LayerGraph:

@@ -38,10 +38,10 @@ class Traits(NamedTuple):
     layer returns its own. `fp32_scores`: queries and keys are cast to fp32 for their matmul. `fp32_norm_weights`:
     weights of norms scale in fp32, as they are stored or as fp32 copies. `python_layer_norm`: LayerNorms without a bias
     are written in Python. `norm_reads_twice`: RMSNorms scale their input, not its fp32 copy. `always_masked`: sdpa
-    always gets a mask. `batched_bias`: biases that all layers share are copied for each sequence. `fused_qkv`: queries,
-    keys and values are one matmul; values are a view of its output, a copy, or a copy if query heads share keys.
-    `fused_gate_up`: gate and up are one matmul. `written_gelu`: the backward pass of GELU is written in Python.
-    `rejoins_heads`: rotary and other dimensions of heads are concatenated, so that heads are
+    always gets a mask. `batched_bias`: biases that all layers share are copied for each sequence, and attention returns
+    no weights. `fused_qkv`: queries, keys and values are one matmul; values are a view of its output, a copy, or a copy
+    if query heads share keys. `fused_gate_up`: gate and up are one matmul. `written_gelu`: the backward pass of GELU is
+    written in Python. `rejoins_heads`: rotary and other dimensions of heads are concatenated, so that heads are
     contiguous. `fp32_rotary`: cos and sin are in fp32. `rotary_per_layer`: each layer computes its own cos and sin.
     `fp32_router`: the router reads an fp32 copy. `narrow_shares`: routing weights are in the dtype of the step.
     `clamped_experts`: gate and up of experts are clamped. `dense_experts`: every expert runs on every token.
