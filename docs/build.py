@@ -119,8 +119,8 @@ def _temporaries(how: Optimizer) -> str:
 
 def _per_element(how: Optimizer) -> str:
     if how.number_bytes == 1:
-        embeddings = ", and of embeddings" if how.embeddings_fp32 else ""
-        return f"{how.numbers} · (1 + 4/256); {4 * how.numbers} of tensors below 4,096 elements{embeddings}"
+        embeddings = " and for embeddings" if how.embeddings_fp32 else ""
+        return f"{how.numbers} · (1 + 4/256); {4 * how.numbers} for tensors below 4,096 elements{embeddings}"
     numbers = _numbers(how.numbers, how.number_bytes) if how.numbers else ""
     if how.matrices is None:
         return numbers
