@@ -287,7 +287,8 @@ def test_the_law_of_the_fastest_layout_comes_first(run: Run) -> None:
     shown = run(*asked, "-v", columns=80).out
     assert "Fastest under Megatron-LM: pp=16, " in shown and "sent/GPU" in shown.partition("Memory of")[0]
     assert (
-        "adamw, no recomputation" in " ".join(shown.split()) and "shown at this width: recompute, fitted on." in shown
+        "adamw, no recomputation" in " ".join(shown.split())
+        and 'shown at this width: "recompute", "fitted on"' in shown
     )
     again = " ".join(shown.split()).partition("Collectives of the first layout: tfacct ")[2].partition(" Link")[0]
     (found,) = json.loads(run(*again.split()[: again.split().index("--on") + 2], "--json").out)["models"]

@@ -240,7 +240,7 @@ def plan(
         most = max(mesh.batch_shards * max(1, mesh.microbatches) for mesh in meshes) if meshes else 1
         request = replace(request, batch=most * recipe.gradient_accumulation)
         work = replace(work, batch=request.batch)
-        batch = build.fewest_words(request, "for this layout" if complete else "that all layouts can use")
+        batch = build.fewest_words(request, "for this layout" if complete else "that every layout can run")
     if recipe is not None:
         tried = (recipe.recompute,) if "recompute" in given else RECOMPUTE
         least = by == "memory"
