@@ -271,6 +271,13 @@ def test_the_command_line_proves_the_polynomial_in_the_books(run, monkeypatch: p
     is_in_the_books(facts)
 
 
+def test_rotary_embedding_of_any_scaling_is_proven(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reference model has no YaRN, and heads of the least size have angles."""
+    every, yarn = Sizes.edges, {"rope_type": "yarn", "factor": 4.0}
+    monkeypatch.setattr(Sizes, "edges", lambda own: every(own)[-1:])
+    assert prove(load_model("llama", {**TINY["llama"], "num_hidden_layers": 1, "rope_scaling": yarn})).agrees
+
+
 def test_a_slip_is_not_proven(monkeypatch: pytest.MonkeyPatch, run) -> None:
     """A spec that forgets the down projection differs by exactly that polynomial."""
     honest = FeedForward.lines

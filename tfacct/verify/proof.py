@@ -199,14 +199,18 @@ def _at(formula: Formula, symbols: Mapping[str, Any], sizes: Mapping[str, Any]) 
     return formula.expression.subs({symbols[axis]: value for axis, value in sizes.items()})
 
 
-def with_one_round(part: Any) -> Any:
-    """The part without repeated rounds of normalization, which are slow: no count depends on them."""
-    return replace(part, rounds=1) if isinstance(part, HyperConnection) else part
+def without_rope_scaling(part: Any) -> Any:
+    """The part with plain RoPE: no count depends on RoPE scaling, and the reference does not support every kind. Slow
+    rounds of normalization are also removed, because no count depends on them."""
+    if isinstance(part, HyperConnection):
+        return replace(part, rounds=1)
+    rotary = getattr(part, "rotary", None)
+    return part if rotary is None else replace(part, rotary=rotary._replace(scaling=None))
 
 
 def _by_symbols(shape: Transformer, symbolic: SymbolicModel, sizes: Sizes, progress: Tick) -> Iterator[Proven]:
     """torch's count with symbols for all sizes, then with each size that may be smaller than 2 fixed at that value."""
-    symbols, stacks, traces = symbolic.symbols, sizes.stacks, Traces(shape.mapped(with_one_round), sizes)
+    symbols, stacks, traces = symbolic.symbols, sizes.stacks, Traces(shape.mapped(without_rope_scaling), sizes)
     formulas, edges, tried = _formulas(symbolic), sizes.edges(), layers_tried(stacks)
     runs: list[Counted] = []
     for done, layers in enumerate(tried):
