@@ -269,13 +269,14 @@ def _adapters(about: Any) -> dict[str, Any] | None:
 def _unfit(about: Serving) -> dict[str, Any] | None:
     """Requests that do not fit, those that do, and those with an fp8 cache, if more."""
     one, memory = about.one, about.memory
-    if not about.unfit:
+    unfit = [f"{requests:,}" for requests in about.load.requests or () if requests > about.fitting]
+    if not unfit:
         return None
     narrower = 0
     if one.cache != "fp8" and not memory.engine and memory.paged is None:
         narrower = replace(one.host, cache=width("fp8")).capacity(about.load.context, memory.usable)
     more = f" (with {option('kv_dtype', 'fp8')}: {narrower:,})" if narrower > about.fitting else ""
-    return {"unfit": " or ".join(f"{one:,}" for one in about.unfit), "fitting": about.fitting, "more": more}
+    return {"unfit": " or ".join(unfit), "fitting": about.fitting, "more": more}
 
 
 def _less_in_vllm(about: Serving) -> str:

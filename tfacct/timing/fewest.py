@@ -48,33 +48,21 @@ class Fewest:
     """Layouts that give each of so many concurrent `requests` its first token within `ttft` seconds, and each further
     one within the time of the load, if all prompts arrive at once: one for each tensor-parallel size, the fewest
     devices first, of equal numbers the one with the most tokens per second. `spread_out`: the first of those that do if
-    no prompt waits for another."""
+    no prompt waits for another. `one`, `memory`, `most`: of the first, a replica, and the requests of the fullest."""
 
     load: Load
     requests: int
     ttft: float
     layouts: Sequence[Layout]
     spread_out: Layout
+    one: Placement
+    memory: MemoryLimit
+    most: Loaded
 
     @property
     def best(self) -> Layout:
         """The layout with the fewest devices."""
         return self.layouts[0]
-
-    @property
-    def one(self) -> Placement:
-        """The devices of one of its replicas."""
-        return self.best.one
-
-    @property
-    def memory(self) -> MemoryLimit:
-        """Their memory."""
-        return self.best.memory
-
-    @property
-    def most(self) -> Loaded:
-        """The requests of its fullest replica."""
-        return self.best.loop
 
 
 def fewest(model: LoadedModel, on: Deployment, load: Load, requests: int, ttft: float) -> Fewest:
@@ -99,7 +87,8 @@ def fewest(model: LoadedModel, on: Deployment, load: Load, requests: int, ttft: 
     found = [layout for layout in at_once if count == 1 or layout.devices <= count]
     if not found:
         raise _missed(load, requests, ttft, holding[-1][0], [*at_once[:1], *spread_out[:1]])
-    return Fewest(load, requests, ttft, found, spread_out[0])
+    best = found[0]
+    return Fewest(load, requests, ttft, found, spread_out[0], best.one, best.memory, best.loop)
 
 
 def _with_replicas(

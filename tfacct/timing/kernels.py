@@ -294,13 +294,8 @@ class _Lowered:
         return int(self.group.count * sum(cached_bytes(line, sizes.cached, self.cache) for line in states))
 
     def _lookup(self, line: Table) -> Launch:
-        name, row = paths.short(line.path), size(self.local.axes, line.parameters()[0].axes[1:])
-
-        def launch(sizes: _Sizes) -> Kernel:
-            moved = self.activations.bytes(2 * sizes.axes["B"] * sizes.axes["T"] * row)
-            return Kernel(name, "lookup", 1, moved=moved)
-
-        return launch
+        name, rows = paths.short(line.path), ("B", "T", *line.parameters()[0].axes[1:])
+        return lambda sizes: Kernel(name, "lookup", 1, moved=self.activations.bytes(2 * size(sizes.axes, rows)))
 
     def _pointwise(self) -> Iterator[Launch]:
         """All pointwise work, and what mixes residual streams, less what runs inside attention or a

@@ -135,11 +135,6 @@ class Serving:
         """The largest number of requests that is asked about and fits."""
         return max(self.loops, key=lambda loop: loop.requests)
 
-    @property
-    def unfit(self) -> list[int]:
-        """Numbers of requests that are asked about and whose cache does not fit."""
-        return [requests for requests in self.load.requests or () if requests > self.fitting]
-
 
 def serving(model: LoadedModel, on: Deployment, load: Load, memory: MemoryLimit) -> Serving:
     """The load on a model's devices. Raises TfacctError where not one request fits."""

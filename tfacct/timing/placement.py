@@ -262,29 +262,17 @@ class Share(NamedTuple):
 class Needed(NamedTuple):
     """A device, its memory that may be used, and the fewest that hold the model and whose link is known, or as many as
     were `asked` for; None if none do, with the `reason`. `unlinked`: the fewest that hold it, where no link of so many
-    is known. `most`: the largest number that was tried; `cut`: a larger one would hold it, but cuts blocks of the
-    weights' format. `unsupported`: why an engine does not serve the model on this device; empty if it does."""
+    is known. `most`: the largest number that was tried. `unsupported`: why an engine does not serve the model on this
+    device; empty if it does."""
 
     device: devices.Device
     memory: MemoryLimit
     share: Share | None
+    reason: str | None
     unlinked: int | None
     most: int
-    cut: bool
     unsupported: str = ""
     asked: int | None = None
-
-    @property
-    def reason(self) -> str | None:
-        """Why no number of this device is recommended; None where one is."""
-        if self.share is not None:
-            return None
-        if self.unlinked is not None:
-            most = self.device.links.largest
-            return "no link" if most == 1 else f"no link past {most}"
-        if self.unsupported:
-            return "not supported"
-        return "cuts blocks" if self.cut else f"too small at {self.most}" if self.most > 1 else "too small"
 
 
 def device_counts(
@@ -331,9 +319,16 @@ def device_counts(
                 memory, fewest, unsupported = left, one if fits else None, ""
                 break
         unlinked = None if fewest is None or device.links.known(fewest.devices) else fewest.devices
-        cut = any(undivided.total <= count * memory.usable for count in tried if count not in whole)
-        most, share = number or max(whole), fewest if unlinked is None else None
-        needed.append(Needed(device, memory, share, unlinked, most, cut, unsupported, number))
+        most, linked, reason = number or max(whole), device.links.largest, None
+        if unlinked is not None:
+            reason = "no link" if linked == 1 else f"no link past {linked}"
+        elif unsupported:
+            reason = "not supported"
+        elif fewest is None:
+            cut = any(undivided.total <= count * memory.usable for count in tried if count not in whole)
+            reason = "cuts blocks" if cut else f"too small at {most}" if most > 1 else "too small"
+        share = fewest if unlinked is None else None
+        needed.append(Needed(device, memory, share, reason, unlinked, most, unsupported, number))
     if limit is not None and all(one.unsupported for one in needed):
         raise UsageError(needed[0].unsupported, f"leave {option('engine')} out")
     return undivided, needed

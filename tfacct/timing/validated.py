@@ -140,35 +140,33 @@ def unmeasured_run(ledger: Ledger, device: Device, link: Link | None, stored: st
     The rule for every interval: runs were measured of such models, with weights in this format, on devices of this
     maker with bf16 units, and over a link of this reach.
     """
-    kind = model_kind(ledger)
-    if kind == "compressed":
-        return "The only measured runs of a model with compressed keys had a prefix cache"
-    if kind == "recurrent" and (not ledger.experts or ledger.instead is not None):
-        return "Only recurrent models with experts and without latent attention were measured"
-    if kind == "indexed" and ledger.instead is None:
-        return "Of models with an indexer, only those with latent attention were measured"
-    if any(STREAMS in group.axes for group in ledger.groups):
-        return "No run of a model with several residual streams was measured"
-    if device.id in VALIDATED["amd", "request"].on:
-        if ledger.experts:
-            return "No run of a model with experts on AMD devices was measured"
-        return "" if link is None or link.reach == "domain" else f"No run {link.place} was measured"
-    if runs_in(kind, stored) == 0:
-        return f"No run with {stored} weights was measured"
-    return unmeasured("run", device, link, ("domain", "node") if kind in ("dense", "experts") else ("domain",))
+    kind, latent, on_amd = model_kind(ledger), ledger.instead is not None, device.id in VALIDATED["amd", "request"].on
+    reasons = {
+        "The only measured runs of a model with compressed keys had a prefix cache": kind == "compressed",
+        "Only recurrent models with experts and without latent attention were measured": kind == "recurrent"
+        and (latent or not ledger.experts),
+        "Of models with an indexer, only those with latent attention were measured": kind == "indexed" and not latent,
+        "No run of a model with several residual streams was measured": any(STREAMS in g.axes for g in ledger.groups),
+        "No run of a model with experts on AMD devices was measured": on_amd and ledger.experts,
+        f"No run with {stored} weights was measured": not on_amd and runs_in(kind, stored) == 0,
+    }
+    if reason := next((reason for reason, so in reasons.items() if so), ""):
+        return reason
+    reaches = ("domain", "node") if kind in ("dense", "experts") and not on_amd else ("domain",)
+    return unmeasured("run", device, link, reaches)
 
 
 def runs_in(kind: Class, stored: str) -> int:
     """Measured runs of a class with weights in this format."""
     plain = stored.split("+")[0].strip()
     same = {"fp8-block": "fp8", "fp16": "bf16"}.get(plain, plain)
-    return STORED[kind].get(same, 0)
+    return STORED.get(kind, {}).get(same, 0)
 
 
 def unmeasured(what: Literal["run", "step"], device: Device, link: Link | None, reaches: Sequence[str]) -> str:
     """The reason why the error on these devices is not known: their maker, or a link whose reach no measured run had;
     empty where runs like this were measured."""
-    if device.vendor != MEASURED:
+    if device.vendor != MEASURED and (what == "step" or device.id not in VALIDATED["amd", "request"].on):
         return f"No {what} on {device.vendor or 'such'} devices was measured"
     if "bf16" not in device.peak:
         return f"No {what} on devices without bf16 units was measured"
