@@ -17,7 +17,7 @@ FLOPs are those of the pairs that a mask keeps.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeGuard
@@ -222,7 +222,7 @@ class _Lowered:
         is_expert, is_windowed = bool(first.expert_axis), {*first.einsum.right} <= {*first.einsum.left}
         every = [parameter for line in lines for parameter in line.parameters()]
         name, stored = _named(lines), sum(self._stored(one) for one in every)
-        dtype = self._format(first.parameters()[0])
+        dtype = Counter(map(self.weights.dtype, self._tensors(first.parameters()[0]))).most_common(1)[0][0]
         tokens = tuple(axis for axis in first.einsum.left if axis in OF_STEPS)
 
         def launch(sizes: _Sizes) -> Kernel:
@@ -268,22 +268,20 @@ class _Lowered:
         return launch
 
     def _read(self, lines: Sequence[Matmul]) -> Callable[[Axes], int]:
-        """Elements of the keys and values that queries read, of chosen ones so many for each query."""
-        found: dict[tuple[str, bool], list[AxisNames]] = {}
-        for line in lines[:1] if INDEXER in lines[0].einsum.every else lines:
-            found.setdefault((line.queries_and_keys[1], line.mask in CHOICES), []).append(line.einsum.right)
+        """Elements of the keys and values that queries read, of chosen ones so many for each query. Keys and values are
+        one latent, read once, if neither has heads, or if they are one state."""
         states = [axis_names(line.spec) for line in self.group.lines if isinstance(line, State)]
-        once = {
-            keys: {"K", "N"}.isdisjoint(axis for right in rights for axis in right) or states == rights[:1]
-            for keys, rights in found.items()
-        }
+        found = defaultdict[tuple[str, bool], list[AxisNames]](list)
+        for line in lines[:1] if INDEXER in lines[0].einsum.every else lines:
+            found[line.queries_and_keys[1], line.mask in CHOICES].append(line.einsum.right)
 
         def read(axes: Axes) -> int:
             total = 0
             for (keys, chosen), rights in found.items():
                 sizes = {**axes, keys: axes["T"] * smaller(axes[keys], axes[CHOSEN])} if chosen else axes
                 each = [size(sizes, right) for right in rights]
-                total += max(each) if once[keys, chosen] else sum(each)
+                is_once = states == rights[:1] or all({"K", "N"}.isdisjoint(right) for right in rights)
+                total += max(each) if is_once else sum(each)
             return total
 
         return read
@@ -325,7 +323,7 @@ class _Lowered:
 
     def _reduced(self) -> Iterator[Launch]:
         """Partial sums of each part, those of its experts and of its other lines together."""
-        found: dict[tuple[str, AxisNames], set[bool]] = {}
+        found = defaultdict[tuple[str, AxisNames], set[bool]](set)
         for line in self.group.lines:
             if isinstance(line, Table) and "V" in axis_names(line.spec):
                 part, made, contracted = line.path, ("B", "T", *axis_names(line.spec)[1:]), {"V"}
@@ -336,7 +334,7 @@ class _Lowered:
                 continue
             is_expert = isinstance(line, Matmul) and bool(line.expert_axis)
             if (self.split.devices if is_expert else self.split.tp) > 1 and not contracted.isdisjoint(DIVIDED):
-                found.setdefault((part, tuple(axis for axis in made if axis != ACTIVE)), set()).add(is_expert)
+                found[part, tuple(axis for axis in made if axis != ACTIVE)].add(is_expert)
         for (part, result), of_experts in found.items():
             yield self._all_reduce(f"{paths.short(part)} all-reduce", result, of_experts)
 
@@ -345,8 +343,7 @@ class _Lowered:
 
         def launch(sizes: _Sizes) -> Kernel:
             elements = max(size(sizes.experts if is_expert else sizes.axes, result) for is_expert in of_experts)
-            moved = count * self.activations.bytes(elements)
-            return Kernel(name, "all-reduce", count, moved=moved, over=over)
+            return Kernel(name, "all-reduce", count, moved=count * self.activations.bytes(elements), over=over)
 
         return launch
 
@@ -356,10 +353,6 @@ class _Lowered:
         if not (self.weights.by_block and self.group.numbers and paths.repeated(parameter.path)):
             return [tensor]
         return [tensor._replace(path=paths.numbered(parameter.path, number)) for number in self.group.numbers]
-
-    def _format(self, parameter: Parameter) -> str:
-        """Format of a tensor, that of most layers."""
-        return Counter(map(self.weights.dtype, self._tensors(parameter))).most_common(1)[0][0]
 
     def _stored(self, parameter: Parameter) -> int:
         """Bytes of a tensor in all layers, each of which reads its own."""
