@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, get_args
 
 from tfacct.base import units
-from tfacct.base.errors import UsageError
+from tfacct.base.errors import TfacctError, UsageError
 from tfacct.base.lazy import LazySequence
 from tfacct.base.record import record
 from tfacct.base.spelling import option, typed_options
@@ -28,7 +28,8 @@ from tfacct.parallel.search import SIZES, label, layouts_with, sizes_of
 from tfacct.parallel.support import unsupported_part
 from tfacct.reports import build, comms, model_notes
 from tfacct.reports.ranks import receive_buffers, whole_experts_note
-from tfacct.timing.layout_time import Order, Times, ranking, times_of
+from tfacct.timing.layout_time import Order, Times, ranking
+from tfacct.timing.placement import Deployment
 from tfacct.timing.step_estimate import step_estimate, steps_alike
 from tfacct.timing.training_time import Trained
 from tfacct.training import states
@@ -252,7 +253,12 @@ def plan(
         raise _uncounted(model, work, recipe, found, gpus, layout)
     estimates, reason = None, ""
     if by == "time" or (by is None and fit.device is not None):
-        estimates, reason = times_of(model, work, fit.device, gpus, recipe, dtype, kv_dtype, needed=by == "time")
+        try:
+            estimates = Times(model, work, fit, gpus, recipe, Deployment(dtype=dtype, kv_dtype=kv_dtype))
+        except TfacctError as error:
+            if by == "time":
+                raise
+            reason = error.message.removeprefix(f"{model.name}: ")
     by, ranked, reason = ranking(found, estimates, by, reason)
     roomy: Sequence[Candidate] = ()
     if recipe is not None and not complete and any(fit.is_tight(each[0].bytes) for each in _by_law(ranked).values()):
@@ -523,7 +529,7 @@ def _errors(one: Plan) -> list[str]:
         return []
     from tfacct.reports import estimates
 
-    if one.estimates.placed is not None:
+    if one.recipe is None:
         return [estimates.error_note(one.estimates.placed[one.timed[0].mesh.tp])]
     errors = {law: estimates.step_error(*_step_of(one, law)) for law in one.laws if law}
     if len({*errors.values()}) == 1:

@@ -10,8 +10,8 @@ from typing import Any, Literal, TypeAlias
 from tfacct.base.errors import TfacctError, UsageError
 from tfacct.base.spelling import option, typed_options
 from tfacct.ledger.workload import Workload
-from tfacct.loading.devices import Device
 from tfacct.loading.links import Link
+from tfacct.loading.memory_limit import MemoryLimit
 from tfacct.loading.model import LoadedModel
 from tfacct.parallel.mesh import Mesh
 from tfacct.timing import step_estimate
@@ -24,103 +24,65 @@ FSDP, MEGATRON = "FSDP", "Megatron-LM"
 
 
 class Times:
-    """Estimates for the layouts of devices, by an `estimate` that raises TfacctError for a layout that has none.
-    `reason`: why the last layout without an estimate has none. `placed`: a model that serves, by tensor-parallel size.
+    """Estimates for the layouts of devices: a training step by a `recipe`, or else one new token of each sequence, of a
+    model that serves in the formats of `how`. Raises TfacctError if no layout has an estimate. `reason`: why the last
+    layout without one has none. `placed`: a model that serves, by tensor-parallel size.
     """
 
     def __init__(
-        self,
-        model: LoadedModel,
-        device: Device,
-        estimate: Callable[[Candidate], Estimate],
-        placed: Mapping[int, Placement] | None = None,
+        self, model: LoadedModel, work: Workload, fit: MemoryLimit, count: int, recipe: Recipe | None, how: Deployment
     ) -> None:
-        self.model, self.device, self.estimate, self.placed = model, device, estimate, placed
-        self.reason = ""
+        if (device := fit.device) is None:
+            on = f"{option('by', 'time')} needs a device, but {option('on')} gives only memory"
+            raise UsageError(on, option("on", "64xh100"))
+        self.model, self.work, self.device, self.recipe, self.how = model, work, device, recipe, how
+        self.reason, self.placed = "", dict[int, Placement]()
+        if device.calibration is not None:
+            raise UsageError(f"{device.id} was calibrated with the reference model, which has no parallel layout")
+        if recipe is None:
+            self.placed[1] = how.place(model, 1, device)
+            return
+        try:
+            fsdp = step_estimate.timed_as(work, replace(recipe, mesh=Mesh(fsdp=count)), recipe.dtype)
+        except UsageError as error:
+            raise UsageError(error.message, f"leave {option('by', 'time')} out") from None
+        step_estimate.check(model, device, fsdp)
 
     def timed(self, one: Candidate) -> Candidate:
         """The same with its estimate, if it has one."""
         try:
-            return one._replace(estimate=self.estimate(one))
+            return one._replace(estimate=self._token(one) if self.recipe is None else self._step(one, self.recipe))
         except TfacctError as error:
             self.reason = error.message.removeprefix(f"{self.model.name}: ")
             return one
 
+    def _links(self, *counts: int) -> tuple[Link, ...]:
+        """The links of so many devices, each once."""
+        return tuple(self.device.link(count) for count in dict.fromkeys(counts) if count > 1)
 
-def _links(device: Device, *counts: int) -> tuple[Link, ...]:
-    """The links of so many devices, each once."""
-    return tuple(device.link(count) for count in dict.fromkeys(counts) if count > 1)
-
-
-def training_times(model: LoadedModel, work: Workload, device: Device, count: int, recipe: Recipe) -> Times:
-    """Training steps: under FSDP, or under tensor and pipeline parallelism as Megatron-LM runs them. Raises
-    TfacctError."""
-    try:
-        fsdp = step_estimate.timed_as(work, replace(recipe, mesh=Mesh(fsdp=count)), recipe.dtype)
-    except UsageError as error:
-        raise UsageError(error.message, f"leave {option('by', 'time')} out") from None
-    step_estimate.check(model, device, fsdp)
-
-    def estimate(one: Candidate) -> Estimate:
+    def _step(self, one: Candidate, recipe: Recipe) -> Estimate:
+        """A training step: under FSDP, or under tensor and pipeline parallelism as Megatron-LM runs them."""
         mesh = one.mesh
         if mesh.sequence_shards > 1 or 1 < mesh.fsdp < mesh.ranks:
             raise UsageError("too few steps under such a layout were measured to compare it")
         how = replace(recipe, mesh=mesh, recompute=one.recompute, gradient_accumulation=one.times)
-        trained = step_estimate.timed_as(replace(work, batch=one.batch), how, recipe.dtype)
-        seconds = step_estimate.estimated(model, device, trained).seconds
-        return Estimate(seconds, "", MEGATRON if trained.megatron else FSDP, _links(device, mesh.tp, mesh.ranks))
+        trained = step_estimate.timed_as(replace(self.work, batch=one.batch), how, recipe.dtype)
+        seconds = step_estimate.estimated(self.model, self.device, trained).seconds
+        return Estimate(seconds, "", MEGATRON if trained.megatron else FSDP, self._links(mesh.tp, mesh.ranks))
 
-    return Times(model, device, estimate)
-
-
-def serving_times(model: LoadedModel, work: Workload, device: Device, dtype: str | None, kv_dtype: str | None) -> Times:
-    """One new token of each sequence, under tensor parallelism. Raises TfacctError."""
-    how = Deployment(dtype=dtype, kv_dtype=kv_dtype)
-    placed = {1: how.place(model, 1, device)}
-
-    def estimate(one: Candidate) -> Estimate:
-        tp = one.mesh.tp
+    def _token(self, one: Candidate) -> Estimate:
+        """One new token of each sequence, under tensor parallelism."""
+        tp, device, how = one.mesh.tp, self.device, self.how
         if one.mesh.pp > 1:
             raise UsageError("no pipeline stages that serve were measured")
         if one.mesh.ep > 1:
             raise UsageError(f"expert parallelism is estimated by `tfacct time` with {option('ep')}, on all devices")
-        if tp not in placed:
-            placed[tp] = how.place(model, tp, device)
-        on = device.id if tp == 1 else f"{tp}x{device.id}"
-        given = {"on": on, "ctx": work.context, "batch": one.batch, "dtype": dtype, "kv_dtype": kv_dtype}
-        step = placed[tp].host.step(replace(work, batch=one.batch, tokens=1, logits="last"))
-        return Estimate(step.seconds, typed_options(given.items()).strip(), links=_links(device, tp))
-
-    return Times(model, device, estimate, placed)
-
-
-def times_of(
-    model: LoadedModel,
-    work: Workload,
-    device: Device | None,
-    count: int,
-    recipe: Recipe | None,
-    dtype: str | None,
-    kv_dtype: str | None,
-    *,
-    needed: bool = True,
-) -> tuple[Times | None, str]:
-    """Estimates for the layouts of a training step, or of serving; or the reason why there are none. Raises TfacctError
-    if they are needed."""
-    if device is None:
-        raise UsageError(
-            f"{option('by', 'time')} needs a device, but {option('on')} gives only memory", option("on", "64xh100")
-        )
-    try:
-        if device.calibration is not None:
-            raise UsageError(f"{device.id} was calibrated with the reference model, which has no parallel layout")
-        if recipe is not None:
-            return training_times(model, work, device, count, recipe), ""
-        return serving_times(model, work, device, dtype, kv_dtype), ""
-    except TfacctError as error:
-        if needed:
-            raise
-        return None, error.message.removeprefix(f"{model.name}: ")
+        if tp not in self.placed:
+            self.placed[tp] = how.place(self.model, tp, device)
+        asked = {"on": device.id if tp == 1 else f"{tp}x{device.id}", "ctx": self.work.context, "batch": one.batch}
+        command = typed_options({**asked, "dtype": how.dtype, "kv_dtype": how.kv_dtype}.items()).strip()
+        step = self.placed[tp].host.step(replace(self.work, batch=one.batch, tokens=1, logits="last"))
+        return Estimate(step.seconds, command, links=self._links(tp))
 
 
 # The order of layouts.
