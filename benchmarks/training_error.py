@@ -35,9 +35,8 @@ from tfacct.timing.training_time import (
     work_of,
 )
 from tfacct.timing.validated import (
-    NEWER_HIGH,
+    NEWER_ENDS,
     NEWER_LAYOUTS,
-    NEWER_LOW,
     NEWER_STACKS,
     model_kind,
 )
@@ -172,7 +171,7 @@ def recent(path: Path) -> list[str]:
     for name, every in sorted(found.items()):
         left = np.array(every)
         print(line(name, left))
-        inside = share_inside(left, np.arange(len(left)), NEWER_LOW, NEWER_HIGH)
+        inside = share_inside(left, np.arange(len(left)), *NEWER_ENDS)
         off = round(float(np.median(np.abs(np.exp(left) - 1))), 3)
         measured = replace(reported[name], runs=len(left), median=off, coverage=round(inside, 3))
         if reported[name] != measured:

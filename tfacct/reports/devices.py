@@ -193,13 +193,16 @@ def calibrate(
     progress: Tick = unwatched,
 ) -> Answer:
     """Measure the machine and write a device's file; with `force` over an existing one. Raises UsageError."""
+    from tfacct.loading.calibration import written
     from tfacct.timing.calibrated import sweep
     from tfacct.verify.checks import reference_modules
 
     path = _path(device, output, force)
     reference_modules(spelled("devices --calibrate", "calibrate()"))
     swept = sweep(device, dtype, progress)
-    files.write_text("output", path, swept.as_toml())
+    found, name = swept.found, f"{swept.found.machine}, {swept.found.threads_words}"
+    text = written(name, swept.memory, swept.bandwidth, swept.peak, found, machine=swept.is_machine)
+    files.write_text("output", path, text)
     device_files.paths.cache_clear()
     return _calibration_report(path, swept)
 

@@ -15,7 +15,6 @@ from tfacct.output.report import NoteRow
 from tfacct.reports import build, model_notes
 from tfacct.timing.kernel_time import CONSTANTS, WIDE, units_of
 from tfacct.timing.placement import Deployment, Placement
-from tfacct.timing.step_estimate import unmeasured_step
 from tfacct.timing.validated import (
     ENOUGH,
     NEVER_FITTED,
@@ -26,6 +25,7 @@ from tfacct.timing.validated import (
     Metric,
     Validation,
     reported,
+    unmeasured_step,
 )
 
 CONVENTION = "FLOPs, bytes and kernel launches of each device; seconds are estimated from them by a fitted law"

@@ -7,6 +7,7 @@ shares them.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
@@ -22,18 +23,7 @@ from tfacct.ledger.lines import Matmul, Pointwise, State, Table
 from tfacct.ledger.storage import width
 from tfacct.ledger.workload import Workload
 from tfacct.loading import calibration
-from tfacct.loading.calibration import (
-    ACTIVATIONS,
-    BACKWARD,
-    BLOCK,
-    WORK,
-    Calibration,
-    Checks,
-    Curve,
-    Pass,
-    Swept,
-    between,
-)
+from tfacct.loading.calibration import ACTIVATIONS, BACKWARD, BLOCK, WORK, Calibration, Checks, Curve, Pass, Swept
 from tfacct.loading.devices import Device
 from tfacct.loading.model import LoadedModel, load_model
 from tfacct.output.report import Tick
@@ -125,7 +115,7 @@ class _Priced:
         seconds = curve.forward if self.run == "forward" else curve.train
         pairs = [swept if t == 1 else swept * swept for swept in curve.sizes]
         each = [taken / number for taken, number in zip(seconds, pairs, strict=True)]
-        both = b * n * t * s * h / HEAD * between(curve.sizes, each, s if t == 1 else t)
+        both = b * n * t * s * h / HEAD * calibration.between(curve.sizes, each, s if t == 1 else t)
         queries, keys = b * t * n * h, b * t * self.axes["K"] * h
         laid = self.work("rearrange", queries, queries, keys, keys) if "S" in line.einsum.out else 0.0
         return float(both / 2 + laid)
@@ -151,10 +141,10 @@ def priced(model: LoadedModel, work: Workload, train: bool, on: Calibration) -> 
     activation = next((name for part in parts if (name := getattr(part, "activation", None)) is not None), "gelu")
     cold = weight_bytes(model, on) > on.cache
     run: Pass = "train" if train else "forward"
-    found: dict[str, list[Taken]] = {}
+    found = defaultdict[str, list[Taken]](list)
     for group in model.ledger.groups:
         for one in _Priced(group, work.axes(), run, cold, on, activation).taken():
-            found.setdefault(one.name, []).append(one)
+            found[one.name].append(one)
     return [
         Taken(name, sum(one.times for one in alike), sum(one.flops for one in alike), sum(one.seconds for one in alike))
         for name, alike in found.items()
@@ -225,11 +215,6 @@ class Sweep(NamedTuple):
     bandwidth: float
     peak: float
     is_machine: bool
-
-    def as_toml(self) -> str:
-        """The device's file."""
-        name = f"{self.found.machine}, {self.found.threads_words}"
-        return calibration.written(name, self.memory, self.bandwidth, self.peak, self.found, machine=self.is_machine)
 
 
 def sweep(device: str, dtype: str, progress: Tick) -> Sweep:

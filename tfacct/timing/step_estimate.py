@@ -22,28 +22,16 @@ from tfacct.parallel.mesh import Mesh
 from tfacct.parallel.support import check_axes
 from tfacct.timing import training_time
 from tfacct.timing.placement import check_heads, unsupported_part
-from tfacct.timing.training_time import (
-    MEGATRON,
-    MPT,
-    RECENT,
-    UNITS,
-    UTILIZATION,
-    Parts,
-    Trained,
-    TrainingConstants,
-    least_bytes,
-)
+from tfacct.timing.training_time import MEGATRON, MPT, RECENT, UTILIZATION, Parts, Trained, TrainingConstants
 from tfacct.timing.utilization import Convention, check_positive, flops_per_token, peak_of, utilization
 from tfacct.timing.validated import (
     MODELS,
-    NEWER_HIGH,
+    NEWER_ENDS,
     NEWER_LAYOUTS,
-    NEWER_LOW,
-    TABLE,
     VALIDATED,
     Validation,
     model_kind,
-    unmeasured,
+    unmeasured_step,
 )
 from tfacct.training.memory import CHANGES, changes, training_memory
 from tfacct.training.recipe import Recipe, micro_batches
@@ -101,7 +89,7 @@ class Memory(NamedTuple):
 
 def memory(model: LoadedModel, work: Workload, recipe: Recipe, usable: int, dtype: str = "bf16") -> Memory:
     """Memory of an estimated step with matmuls in `dtype`. Raises UsageError for a step without an estimate."""
-    least = least_bytes(model.ledger, timed_as(work, recipe, dtype))
+    least = training_time.least_bytes(model.ledger, timed_as(work, recipe, dtype))
     try:
         found = training_memory(model, work, recipe.checked())
         return Memory(least, found.least, usable, exact=found.exact)
@@ -184,7 +172,7 @@ class StepEstimate:
             return None
         if error is not None and self.trained.megatron and self.device.id not in error.on:
             return None
-        low, high = (NEWER_LOW, NEWER_HIGH) if error is None else (error.low, error.high)
+        low, high = NEWER_ENDS if error is None else (error.low, error.high)
         return self.parts.seconds * low, self.parts.seconds * high
 
     def mfu(self, convention: Convention) -> float | None:
@@ -234,14 +222,6 @@ def steps_alike(model: LoadedModel, device: devices.Device, trained: Trained) ->
     if trained.megatron:
         return "with TP and PP" if "fp8" in device.peak else "divided"
     return "training" if model.family == "mpt" else "stacks"
-
-
-def unmeasured_step(device: devices.Device, link: Link | None, alike: str) -> str:
-    """The reason why the error of a step is not known; empty where such steps were measured: over NVLink in a node, and
-    a network between such nodes. `link`: of all devices. `alike`: from `steps_alike`."""
-    if alike not in NEWER_LAYOUTS and alike not in TABLE:
-        return f"No step {alike} was measured"
-    return unmeasured("step", device, link, ("domain", "network"))
 
 
 def step_estimate(
@@ -294,9 +274,9 @@ def timed_as(work: Workload, recipe: Recipe, dtype: str) -> Trained:
 
 def check(model: LoadedModel, device: devices.Device, trained: Trained) -> None:
     """Raises TfacctError for what was not measured in any way, or for a layout that the model does not divide."""
-    if trained.dtype not in UNITS:
-        raise UsageError(f"a training step is estimated in {listed(UNITS)}, not in {trained.dtype}")
-    for units in (UNITS[trained.dtype], "bf16"):
+    if trained.dtype not in training_time.UNITS:
+        raise UsageError(f"a training step is estimated in {listed(training_time.UNITS)}, not in {trained.dtype}")
+    for units in (training_time.UNITS[trained.dtype], "bf16"):
         if units not in device.peak:
             instead = f"use {option('dtype', 'bf16')}" if "bf16" in device.peak else "choose another device"
             raise UsageError(f"{device.id} has no {units} units", instead)

@@ -93,7 +93,7 @@ NEWER_STACKS: Mapping[str, Reported] = {name: Reported(**one) for name, one in T
 """Training steps of 2024 to 2026 under FSDP or DDP, in fp8."""
 NEWER_LAYOUTS: Mapping[str, Reported] = {name: Reported(**one) for name, one in TABLE["newer"].items()}
 """The same of steps under other layouts, in other dtypes and of other models."""
-NEWER_LOW, NEWER_HIGH = 0.7, 1.45
+NEWER_ENDS = 0.7, 1.45
 """Factors between which steps of other stacks lie: much wider than of these, as one model on the same cards differs by
 1.7 between stacks."""
 MEASURED = "NVIDIA"
@@ -173,3 +173,11 @@ def unmeasured(what: Literal["run", "step"], device: Device, link: Link | None, 
     if link is not None and link.reach not in reaches:
         return f"No {what} {link.place} was measured"
     return ""
+
+
+def unmeasured_step(device: Device, link: Link | None, alike: str) -> str:
+    """The reason why the error of a step is not known; empty where such steps were measured: over NVLink in a node, and
+    a network between such nodes. `link`: of all devices. `alike`: the measured steps that it is like."""
+    if alike not in NEWER_LAYOUTS and alike not in TABLE:
+        return f"No step {alike} was measured"
+    return unmeasured("step", device, link, ("domain", "network"))
