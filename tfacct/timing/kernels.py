@@ -244,6 +244,11 @@ class _Lowered:
         """Attention, an indexer's scores, or a recurrence: products of activations with one another."""
         count, first, every = self.group.count, lines[0], {*lines[0].einsum.every}
         recurs, indexes = not RECURRENCE.isdisjoint(every), INDEXER in every
+        scores = len(lines) if indexes else len(lines) // 2
+        chooses = any(line.mask in CHOICES for line in self._lines() if isinstance(line, Matmul))
+        is_usual = [_scores(line) for line in lines] == [at < scores for at in range(len(lines))]
+        if not recurs and (not is_usual or (indexes and not chooses)):
+            raise _refused(first.path)
         is_latent = not (recurs or indexes) and all({"K", "N"}.isdisjoint(line.einsum.right) for line in lines)
         gathers = any(line.mask in GATHERED for line in lines)
         suffix = "" if indexes else ".recurrence" if recurs else ".attention"
@@ -400,14 +405,6 @@ def _fused(lines: Sequence[Line]) -> list[list[Any]]:
                 found.setdefault(module, []).append(line)
             else:
                 raise _refused(line.path)
-    masks = {line.mask for line in lines if isinstance(line, Matmul)}
-    for key, alike in found.items():
-        if isinstance(key, str) and isinstance(first := alike[0], Matmul) and RECURRENCE.isdisjoint(first.einsum.every):
-            scores = [_scores(one) for one in alike]
-            is_index = INDEXER in first.einsum.every
-            half = len(alike) if is_index else len(alike) // 2
-            if scores != [at < half for at in range(len(alike))] or (is_index and CHOICES.isdisjoint(masks)):
-                raise _refused(first.path)
     return list(found.values())
 
 
