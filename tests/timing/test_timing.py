@@ -101,6 +101,14 @@ def test_experts_by_hand() -> None:
     assert b200 == pytest.approx(2 * even) and a100 == pytest.approx(2 * even * 989.4 / 312)
 
 
+def test_experts_take_one_launch_of_their_device_and_format() -> None:
+    """Fused kernels for fp4 weights need units for them, which a B200 has and an H100 has not."""
+    plain = replace(CONSTANTS, engine=0.0, sequence=0.0, experts_launch=2.0, experts_launch_fp4=1.0)
+    for name, stored, seconds in ("b200-hgx", "nvfp4", 1), ("h100-sxm", "nvfp4", 2), ("b200-hgx", "fp8", 2):
+        kernel = Kernel("up", "experts", 1, format=stored, rows=1, experts=(8, 2, 8))
+        assert step_of([kernel], devices.load(name), 1, 1, plain).seconds == pytest.approx(seconds)
+
+
 def test_experts_that_are_reached_by_hand() -> None:
     # Each of 24 tokens is sent to 2 of 16 experts, 3 to each on average. If all are chosen alike, 1 - e⁻³ of them get
     # one; if their popularity has an exponential distribution (shape 1), 3 of 4. A token alone reaches 2 of 16.
