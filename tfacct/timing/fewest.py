@@ -101,7 +101,8 @@ def _with_replicas(
 
     def is_late(each: int) -> bool:
         loop = loaded(one, load, each)
-        return loop.is_late(load.within) or (first_token if spread_out else loop.first_token[1]) > ttft
+        is_slow = load.within is not None and loop.token is not None and loop.token[1] > load.within
+        return is_slow or (first_token if spread_out else loop.first_token[1]) > ttft
 
     each = largest_that_fits(is_late, 0, fitting)
     if not each:

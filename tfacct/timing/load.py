@@ -108,10 +108,6 @@ class Loaded(NamedTuple):
         """New tokens per second of one request."""
         return self.served.rate / self.requests
 
-    def is_late(self, within: float | None, end: int = 1) -> bool:
-        """Whether a token takes longer than a time, if one is given, by an end of its range."""
-        return within is not None and self.token is not None and self.token[end] > within
-
     @property
     def cost_interval(self) -> list[float] | None:
         """Cost at both ends of the interval."""
@@ -156,9 +152,13 @@ def serving(model: LoadedModel, on: Deployment, load: Load, memory: MemoryLimit)
         one = measured_runs.corrected(one, measured_runs.read(load.measured), memory.usable)
     most = min(fitting, memory.most_requests or fitting)
     target, inside = None, 0
-    if load.within is not None:
-        by_fast = largest_that_fits(lambda n: loaded(one, load, n).is_late(load.within, 0), 0, most)
-        inside = largest_that_fits(lambda n: loaded(one, load, n).is_late(load.within), 0, by_fast)
+    if (longest := load.within) is not None:
+
+        def is_late(requests: int, end: int) -> bool:
+            return _token(one, one.host.served(requests, load.prompt, load.new))[end] > longest
+
+        by_fast = largest_that_fits(lambda n: is_late(n, 0), 0, most)
+        inside = largest_that_fits(lambda n: is_late(n, 1), 0, by_fast)
         target = inside, by_fast
     fit = tuple(requests for requests in load.requests or () if requests <= fitting)
     counts = requests_tried(replace(load, requests=fit or load.requests), fitting if load.requests else most, inside)
@@ -188,5 +188,10 @@ def loaded(one: Placement, load: Load, requests: int) -> Loaded:
     served, alone = one.host.served(requests, load.prompt, load.new), one.host.served(1, load.prompt, 1)
     low, high = one.interval(1.0) or (1.0, 1.0)
     first_token = low * alone.request, high * (requests * served.prompt + CONSTANTS.request)
-    token = None if load.new == 1 else one.interval(served.token[1], "token") or served.token
+    token = None if load.new == 1 else _token(one, served)
     return Loaded(served, one.interval(served.request), token, first_token, load.cost(one.count, served.rate))
+
+
+def _token(one: Placement, served: Served) -> tuple[float, float]:
+    """The range of time per output token."""
+    return one.interval(served.token[1], "token") or served.token
