@@ -30,9 +30,12 @@ SHALLOW = 12
 MEANS_THE_SAME: Mapping[tuple[str, str], str] = {
     ("bailing_hybrid", "head_dim"): "transformers has DeepSeek-V3's class for it, which is given this one",
     ("bailing_moe_v2_5", "head_dim"): "the same",
+    ("bailing_moe_v2_5", "num_key_value_heads"): "latent attention has none",
     ("ernie4_5_moe", "moe_layer_end_index"): "-1 is the last layer",
     ("qwen", "intermediate_size"): "transformers has Qwen2's class for it, which is given half of this one",
     ("gemma3_text", "sliding_window"): "the class halves the window of an encoder, and so does the architecture here",
+    ("lfm3", "rms_norm_eps"): "its norms have norm_eps",
+    ("qwen2_moe", "sliding_window"): "no layer has a window unless use_sliding_window is set",
     ("zamba2", "max_position_embeddings"): "use_long_context overrides it, in `context` too",
 }
 """Fields whose value here is not the attribute of the class's config, and why the count is."""
@@ -73,7 +76,8 @@ def differing(family: str, raw: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]
         theirs = class_config(family, {**raw, **ours.hf_config_fields()})
     except Exception:  # this program refuses it, or the class in any of its own ways
         return {}
-    pairs = {name: (getattr(ours, name), attribute(theirs, name)) for name in ours.counted() if name not in raw}
+    fields = type(ours).model_fields
+    pairs = {name: (getattr(ours, name), attribute(theirs, name)) for name in fields if name not in raw}
     computed = (None, "auto")  # by the architecture, which the next test builds
     return {
         name: (mine, other)
