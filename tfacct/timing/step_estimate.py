@@ -209,18 +209,18 @@ class StepEstimate:
 def steps_alike(model: LoadedModel, device: devices.Device, trained: Trained) -> str:
     """The measured steps that a step is like: the class of `VALIDATED` whose steps the constants were fitted to, that
     of the stacks since 2024, or a group of their other layouts; or the names of several groups that no step is of."""
-    mesh = trained.mesh
+    mesh, (layouts, context, sharded, nvfp4, lora, experts) = trained.mesh, NEWER_LAYOUTS
     groups = {
-        "of MoE models with balanced routing": bool(model.ledger.experts),
-        "of LoRA": trained.frozen,
-        "with context parallelism": mesh.cp > 1,
-        "under FSDP with TP or PP": mesh.fsdp > 1 and trained.megatron,
-        "in nvfp4": trained.dtype == "nvfp4",
+        experts: bool(model.ledger.experts),
+        lora: trained.frozen,
+        context: mesh.cp > 1,
+        sharded: mesh.fsdp > 1 and trained.megatron,
+        nvfp4: trained.dtype == "nvfp4",
     }
     if found := [name for name, so in groups.items() if so]:
         return found[0] if found[1:] in ([], [NEWER_LAYOUTS[found[0]].also]) else " and ".join(found)
     if trained.megatron:
-        return "with TP and PP" if "fp8" in device.peak else "divided"
+        return layouts if "fp8" in device.peak else "divided"
     return "training" if model.family == "mpt" else "stacks"
 
 
