@@ -1,6 +1,7 @@
 """Parts of a training step, compared with peft, bitsandbytes and the transformers class. Kind: oracle."""
 
 import re
+from fractions import Fraction
 from typing import Any, Literal
 
 import pytest
@@ -16,13 +17,15 @@ from tfacct.ledger.storage import Stored, storage
 from tfacct.ledger.workload import Request, Workload
 from tfacct.loading.model import LoadedModel, load_model
 from tfacct.reports.flops import flops
-from tfacct.training.exact import exact
+from tfacct.training.exact import build, exact
 from tfacct.training.lora import CODEBOOKS, adapter_parameters, lora_targets, target_modules
+from tfacct.training.memory import changes, training_memory
 from tfacct.training.recipe import Recipe
 
 EAGER = {"attention": "eager"}
 
 torch, flop_counter, meta_model = lazy("torch"), lazy("torch.utils.flop_counter"), lazy("tfacct.meta.model")
+cuda = lazy("tfacct.meta.cuda")
 
 
 def test_a_layer_of_bitsandbytes_itself() -> None:
@@ -149,6 +152,24 @@ def flops_of_class(model: LoadedModel, recompute: str) -> int:
     with flop_counter.FlopCounterMode(display=False) as counter:
         built(input_ids=ids, use_cache=False)[0].sum().backward()
     return counter.get_total_flops()
+
+
+@pytest.mark.parametrize(
+    ("name", "sets"),
+    [("camembert-base", {"num_hidden_layers": 2}), ("opt-350m", {}), ("llama-3.2-1b", {"num_hidden_layers": 2})],
+)
+def test_flops_of_a_chunked_loss_are_what_torch_counts(name: str, sets: dict[str, Any]) -> None:
+    """The head of a chunk runs again with its transform, but not a projection in front of the head."""
+    model, work = load(name, **sets).loaded, Workload(context=512, tokens=512, batch=8)
+    found = training_memory(model, work, Recipe(attention="eager"))
+    counted = []
+    for loss in "whole", "chunked":
+        step = build(model, work, Recipe(attention="eager", loss=loss))
+        with cuda.cuda_kernels(), flop_counter.FlopCounterMode(display=False) as counter:
+            step.forward(step.model, step.batch).loss.backward()
+        counted.append(counter.get_total_flops())
+    (change,) = (each for each in changes(found, None) if each["set"] == {"loss": "chunked"})
+    assert change["flops_ratio"] == Fraction(counted[1], counted[0])
 
 
 DROPOUT = re.compile("drop(out)?(_prob|_rate)?$")

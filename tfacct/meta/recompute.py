@@ -14,10 +14,12 @@ from tfacct.meta.autocast import checkpoint_options
 
 
 def recompute_attention(model: nn.Module, cast: torch.dtype | None = None) -> Any:
-    """The model with its attention modules under non-reentrant torch.utils.checkpoint. `cast`: the dtype of
-    autocast."""
+    """The model with its attention modules, but none inside another, under non-reentrant torch.utils.checkpoint.
+    `cast`: the dtype of autocast."""
+    outer = ""
     for name, module in model.named_modules():
-        if name.rpartition(".")[2] in ATTENTION_MODULES:
+        if name.rpartition(".")[2] in ATTENTION_MODULES and not name.startswith(f"{outer}."):
+            outer = name
             module.forward = partial(_recomputed, module.forward, checkpoint_options(cast))
     return model
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -139,7 +140,8 @@ def unsure(model: LoadedModel, recipe: Recipe) -> bool:
     return optimizer_memory(recipe, stored(model), each).uncertain > 0
 
 
-HEAD = "lm_head"
+HEAD = re.compile(r"lm_head(?!\.project)").match
+"""Matches a matmul of the head that a chunked loss runs again: not a projection in front of it."""
 LONGEST = 2**30
 """Largest number of tokens or sequences to try."""
 LORA, FROZEN, ADAPTERS = {"lora": "16", "adapter_dtype": "bf16"}, "frozen weights", "16-bit adapters"
@@ -279,7 +281,7 @@ def changes(
 
     def recomputed(recipe: Recipe) -> int:
         chunked = recipe.loss == "chunked"
-        head = sum(each.forward for each in ledger.products(at) if each.path == HEAD) if chunked else 0
+        head = sum(each.forward for each in ledger.products(at) if HEAD(each.path)) if chunked else 0
         attention = recipe.recompute == ATTENTION
         return int(head) + (0 if recipe.recompute == "none" else int(recomputed_flops(ledger, at, attention=attention)))
 
