@@ -86,10 +86,10 @@ OPTIMIZER_ROWS = re.compile(r"<!-- optimizers -->\n(.*?)<!-- end of optimizers -
 
 STEPS = {
     "all weights": "a copy of all weights",
-    "one tensor": "2 copies of the largest tensor, and one of the previous tensor",
-    "factored": "a copy of the largest tensor, and one of the previous tensor",
+    "one tensor": "2 copies of the largest tensor, and one of the tensor before it",
+    "factored": "a copy of the largest tensor, and one of the tensor before it",
     "factored, fp32": (
-        "4 fp32 copies of the largest tensor (2 with fp32 weights); one may belong to the previous tensor"
+        "4 fp32 copies of the largest tensor (2 with fp32 weights); one may belong to the tensor before it"
     ),
     "orthogonalization": "for the largest matrix r × c, (w + 4) · r · c + 4 · min(r, c)²",
 }
