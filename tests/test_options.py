@@ -314,6 +314,14 @@ def test_the_word_moe_lists_the_presets_with_experts(run) -> None:
     assert "`tfacct models moe`" in run("models", "--moe").err
 
 
+def test_options_for_devices_models_and_fields_are_completed() -> None:
+    words = {"DEVICE": "device", "MODEL": "model", "FIELD=": "assignment"}
+    for command in NAMES:
+        options = [of(one.annotation) for one in parameters_of(command_of(command)).values()]
+        for word, completion in words.items():
+            assert all(completion in one.complete for one in options if word in (one.metavar or "")), (command, word)
+
+
 def offered(line: str) -> list[str]:
     """Completions that bash offers at the end of a line."""
     words = line.split(" ")
