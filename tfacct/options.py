@@ -81,7 +81,7 @@ Recompute = Annotated[
     Option(
         "Activation checkpointing. full: recompute whole layers; attention: attention modules; selective: Megatron's"
         " core_attn (scores to values); selective:mlp,layernorm: these Megatron modules; selective:op: as in"
-        " torchtitan, all but sdpa and every second matmul. Default: none.",
+        " torchtitan, all but results of sdpa and of every second matmul, which are saved. Default: none.",
         "PARTS",
         RECIPE,
         complete="recompute",
@@ -396,7 +396,7 @@ class Which(NamedTuple):
     part: Annotated[
         Literal["text", "vision", "audio", "both"] | None,
         Option(
-            "Part of a multimodal model: text (default), vision, audio, or both and their sum.",
+            "Part of a multimodal model: text (default), vision, audio; both: text and every encoder, with their sum.",
             None,
             MODELS,
             advanced=True,

@@ -325,7 +325,7 @@ def test_no_keyword_is_dropped(ask) -> None:
         (lambda m: m.flops(train="no"), "train must be True or False, not 'no'"),
         (lambda m: m.memory(dtype=np.float32), "dtype must be a string"),
         (lambda m: m.time(on=None), "on must be a string, not None"),
-        (lambda m: m.solve("ctx"), "solve needs until or on"),
+        (lambda m: m.solve("ctx"), "solve needs an equation or a device"),
     ],
 )
 def test_values_of_another_type_are_refused(ask, says: str) -> None:

@@ -42,7 +42,7 @@ matmuls; here they take 61.8% of the FLOPs.
 Difference from 2·params·tokens: + 82.5 T for attention scores and values (no
 parameters), − 86.5 G for the position embedding, norms and biases (no matmul).
 Counted: 2·m·k·n per matrix product, full T × S attention, all logits · tfacct
-help counting (1 more: -v)
+help counting (1 more note: -v)
 """
 
 

@@ -41,14 +41,14 @@ def test_a_row_gives_a_note_where_it_applies() -> None:
 
 def test_three_notes_are_shown_by_rank_in_their_order_and_all_with_v() -> None:
     report = reported(*notes(ROWS, 0))
-    first = ["0 GiB are usable.", "Nothing more fits.", "Sizes are in GiB. (1 more: .notes)"]
+    first = ["0 GiB are usable.", "Nothing more fits.", "Sizes are in GiB. (1 more note: .notes)"]
     assert shown(report) == first  # what was counted is background, and comes after the first of that rank
     assert shown(report, verbose=True) == [
         "0 GiB are usable.", "Nothing more fits.", "Sizes are in GiB.", "Counted: tensors · tfacct help counting",
         "At length.",
     ]  # fmt: skip
     many = reported(Note("a", 3, "A."), Note("b", 2, "B."), Note("c", 2, "C."), Note("d", 1, "D."))
-    assert shown(many) == ["B.", "C.", "D. (2 more: .notes)"]
+    assert shown(many) == ["B.", "C.", "D. (2 more notes: .notes)"]
     assert "A." not in many.to_markdown() and "<p>A.</p>" in many.to_html()
 
 

@@ -152,7 +152,10 @@ METRICS = {
         Metric("total_flops", "flops", "FLOPs of one forward pass, or of one training step.", flops_of),
         Metric("flops_per_token", "flops", "FLOPs per new token.", lambda point: ratio(flops_of(point), point.tokens)),
         Metric(
-            "rule_of_thumb_flops", "flops", "2 · active parameters · new tokens; 6 · in a training step.", rule_of_thumb
+            "rule_of_thumb_flops",
+            "flops",
+            "2 · active parameters · new tokens; in training 6 in place of 2.",
+            rule_of_thumb,
         ),
         Metric(
             "ratio_to_rule_of_thumb",

@@ -22,7 +22,7 @@ def check(
     ] = None,
     fields: opt.Sets = None,
     input_shape: Annotated[
-        str | None, Option("Batch size and tokens of the run. Default: 1 and at most 128.", "B,T")
+        str | None, Option("Batch size and tokens of the run. Default: 1 and 128, or the context if shorter.", "B,T")
     ] = None,
     paths: Annotated[str | None, Option("TOML file that maps your tensors to the config's.", "FILE")] = None,
     propose_map: Annotated[str | None, Option("Write a --map file with the pairs found.", "FILE")] = None,

@@ -44,7 +44,7 @@ def mfu(
     from tfacct.reports.mfu import mfu
 
     if on is None:
-        raise UsageError(f"mfu needs {option('on')}", f"such as {option('on', '8xh100')}")
+        raise UsageError("mfu needs devices", f"such as {option('on', '8xh100')}")
     speed, time = tokens_per_second, step_time
     if isinstance(speed, str):
         speed = units.read_count(option("tokens_per_second"), speed, "tokens", "60000 or 1.2M")

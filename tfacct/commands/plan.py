@@ -94,7 +94,7 @@ def plan(
     budget = opt.budget(options, training=train)
     if budget is None:
         example = f"such as {option('on', '64xh100')}; or {option('tp', 8)} to see only what each rank sends"
-        raise UsageError(f"plan needs {option('on')} or a layout", example)
+        raise UsageError("plan needs devices or a layout", example)
     layout = opt.mesh(options)
     count = gpus or (budget.count if layout is None or budget.count > 1 else layout.ranks)
     report = plan(

@@ -49,7 +49,9 @@ def solve(
             )
         until = f"{'peak' if training else 'total'}_bytes={budget.usable}B"
     if until is None:
-        raise UsageError(f"solve needs {option('until')} or {option('on')}", f"such as {option('on', 'h100')}")
+        raise UsageError(
+            "solve needs an equation or a device", f"{option('until', 'LEFT=RIGHT')}, or {option('on', 'h100')}"
+        )
     terms = replace(opt.counting(options), mesh=opt.mesh(options))
     request = opt.request(options, logits=options.get("logits", "all"))
     return Found(solve(model, request, unknown=unknown, until=until, terms=terms, limit=budget))

@@ -115,7 +115,7 @@ def launch_of(engine: str, model: LoadedModel, given: Mapping[str, Any]) -> Laun
     flags = {name: value for name, value in given.items() if value not in (None, "max")}
     profile = profile_of(engine, flags.get("engine_version"))
     if (on := flags.get("on")) is None:
-        raise UsageError(f"engine needs {option('on')}", f"such as {option('on', 'h100')}")
+        raise UsageError("engine needs a device", f"such as {option('on', 'h100')}")
     count, device = devices.several(option("on"), on)
     for name in (name for name in SIZES if name in flags):
         check_size(option(name), flags[name])

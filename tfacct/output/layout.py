@@ -254,7 +254,8 @@ def lines(
     for note in notes:
         text = f"{note.removesuffix('.')} · tfacct help counting" if note.key == "counted" else note
         if others and note is notes[-1]:
-            text = f"{text} ({len(others)} more: {option_name('-v', '.notes')})"
+            count = "1 more note" if len(others) == 1 else f"{len(others)} more notes"
+            text = f"{text} ({count}: {option_name('-v', '.notes')})"
         yield from _sentence(spelled(text), width, ASIDE if note.key in BACKGROUND else "")
     if named := [f'"{column.label}"' for column in hidden if column.label]:
         text = f"Columns not shown at this width: {', '.join(named)}"
