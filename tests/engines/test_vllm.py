@@ -70,7 +70,7 @@ def test_the_error_is_that_of_the_benchmark_and_of_launches_like_its_starts_alon
     older = load("llama-3.1-8b").engine(**LLAMA | {"engine_version": "0.13"})
     assert older.interval is None
     assert (
-        "(error not measured for 0.12–0.13; for vLLM 0.15–0.19, 90% of 45 estimates were within 0.12% of the log)"
+        "(error not measured for vLLM 0.12–0.13; for vLLM 0.15–0.19, 90% of 45 estimates were within 0.12% of the log)"
         in older.answer
     )
     for version in ("0.19", "0.33"):  # no start on an L4 is measured
@@ -547,4 +547,4 @@ def test_requests_are_rounded_down_and_the_version_is_named() -> None:
     assert start.max_concurrency == pytest.approx(start.kv_cache_tokens / 131_072, abs=0.01)
     assert f" {start.max_concurrency:.2f} requests of 131,072" in start.answer
     (outside,) = (one for one in start.terms if one["what"] == "outside torch")
-    assert outside["source"] == f"not measured for {start.engine_version} on this card"
+    assert outside["source"] == f"not measured for vLLM {start.engine_version} on this card"

@@ -43,6 +43,6 @@ def test_a_sweep_writes_a_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert tfacct.load("gpt2").time(on=str(mine), ctx=8).calibration["threads"] >= 1
     with pytest.raises(TfacctError, match="exists"):
         tfacct.calibrate(output=mine)
-    assert "no device ends in" in run("devices", "--calibrate", "-o", "x.json").err
+    assert "unsupported file ending" in run("devices", "--calibrate", "-o", "x.json").err
     assert "cannot have spaces" in run("devices", "--calibrate", "-o", "my card.toml").err
     devices.paths.cache_clear()

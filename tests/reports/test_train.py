@@ -158,9 +158,7 @@ def test_changes_without_room_for_the_allocator_are_marked(run: Run) -> None:
 def test_more_fsdp_ranks_than_experts(run: Run) -> None:
     """A rank of 32 has one of Mixtral's 8 experts in each of 32 layers, 3 · 4,096 · 14,336 parameters, and 1/32 of the
     other 1,605,636,096 parameters, in bf16; a rank of 8 has as much of the experts."""
-    note = (
-        "FSDP shards whole experts: with 8 for {0} ranks, it pads to {0}, of which a rank stores one and gathers all."
-    )
+    note = "FSDP shards by whole experts: 8 for {0} ranks are padded to {0}. Each rank stores one and gathers all."
     for ranks, noted in (("8", False), ("32", True)):
         asked = ("train", "mixtral-8x7b", "--ctx", "1k", "--fsdp", ranks)
         weights = json.loads(run(*asked, "--json").out)["models"][0]["weights_bytes"]
@@ -219,7 +217,7 @@ def test_gradients_of_other_ranks_rows(replicas: dict[str, int]) -> None:
     step = load("llama-3.1-8b").train(ctx="4k", tp=8, **replicas)
     rows = 128_256 * 4096 * 2 * 7 // 8
     assert step.gradients_bytes - step.weights_bytes == rows
-    words = "Gradients include 877 MiB for the embedding rows of other ranks, as in torch's tensor-parallel plan."
+    words = "Gradients include 877 MiB for embedding rows that other ranks store, as torch's plan computes them."
     assert words in step.notes and round(rows / 2**20) == 877
 
 

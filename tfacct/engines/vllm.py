@@ -179,7 +179,7 @@ def outside(launch: Launch) -> tuple[EngineTerm, bool]:
         middle = table[min((count for count in table if count != "pp"), key=lambda count: abs(int(count) - tp))][0]
         wider = profile["unmeasured_gib"]
         sizes = [middle, max(0, middle - wider["low"]), middle + wider["high"]]
-        source = f"not measured for {profile['newest']} on this card"
+        source = f"not measured for {profile['name']} {profile['newest']} on this card"
     source += f"; {more:.2f} more for a vocabulary that 4 does not divide" if more else ""
     return estimated("outside torch", [size + more for size in sizes], source), measured
 

@@ -40,8 +40,8 @@ def read(
         hint = "a checkpoint is a folder, a .safetensors, a .gguf or a hub id"
         if name in presets.names():
             hint = spelled(
-                f"`tfacct verify {name}` checks the preset, `tfacct check FILES --config {name}` files against it",
-                f"load({name!r}).verify() checks the preset, checkpoint(files, config={name!r}) files against it",
+                f"`tfacct verify {name}` checks the preset; `tfacct check FILES --config {name}` checks files",
+                f"load({name!r}).verify() checks the preset; checkpoint(files, config={name!r}) checks files",
             )
         raise NotFoundError(f"no file or folder {name!r} here", hint)
     from tfacct.loading import hub, hub_files

@@ -245,9 +245,9 @@ def fitting_every_stage(found: Sequence[tuple[int, dict[str, Any]]]) -> dict[str
     for what in ("context", "batch"):
         largest, slack = f"largest_{what}", f"{what}_slack_bytes"
 
-        def place(stage: tuple[int, dict[str, Any]], largest: str = largest, slack: str = slack) -> tuple[int, int]:
+        def place(stage: tuple[int, dict[str, Any]], largest: str = largest, slack: str = slack) -> tuple[int, ...]:
             one = stage[1]
-            return (1, one[slack]) if one[largest] is None else (0, one[largest])
+            return (1, one[slack]) if one[largest] is None else (0, one[largest], one[slack] or 0)
 
         number, fewest = min(found, key=place)
         least |= {largest: fewest[largest], slack: fewest[slack], f"{what}_stage": number}

@@ -152,7 +152,11 @@ def _error(start: Start) -> str:
     measured += f" were within {100 * errors['p90']:.2f}% of the log"
     if start.interval:
         return f"{measured}, the worst {100 * errors['worst']:.1f}% off"
-    return "error not measured" if profile["starts"] else f"error not measured for {profile['words']}; {measured}"
+    return (
+        "error not measured"
+        if profile["starts"]
+        else f"error not measured for {profile['name']} {profile['words']}; {measured}"
+    )
 
 
 def _assumed(launch: Launch, flags: Mapping[str, Any]) -> str:
@@ -300,7 +304,7 @@ def engines() -> Answer:
         sections=(tuple(rows),),
         models=(),
         notes=(
-            "Error: the 90th percentile over all measured starts (all versions, H100s). "
+            "Error and worst are those of all measured starts together (H100s); error is their 90th percentile. "
             "`tfacct engine NAME MODEL --on DEVICE` computes one launch.",
         ),
     )

@@ -149,8 +149,8 @@ class StepError(NamedTuple):
 
     def note(self, law: str = "", *, with_dtype: bool = True) -> str:
         """The error in words, of the estimates by one of several laws if it is named."""
-        dtype = f", not measured in {self.unmeasured}" if self.unmeasured and with_dtype else ""
-        return f"Estimate{f' under {law}' if law else ''}{dtype}. {self.sentence}"
+        dtype = f" Not measured in {self.unmeasured}." if self.unmeasured and with_dtype else ""
+        return f"Estimate{f' under {law}' if law else ''}. {self.sentence}{dtype}"
 
 
 def step_error(alike: str, device: Device, link: Link | None, dtype: str) -> StepError:

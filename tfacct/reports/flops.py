@@ -639,7 +639,7 @@ NOTES = (
         "recompute",
         2,
         _recomputes,
-        "Recomputation runs {what} again{more}, up to its last saved tensor.",
+        "Recomputation runs {what} again{more}, but not the matmuls after its last saved tensor.",
     ),
     NoteRow("active", 2, lambda about: len(about.models) > 1 and model_notes.active_notes(about.models)),
     *model_notes.BLOCKS,

@@ -495,7 +495,7 @@ def _layout_notes(rank: RankTotal, layout: Layout, of: Of) -> list[str]:
 def _saved_range(model: LoadedModel, work: Workload) -> Iterator[str]:
     """Notes on the steps that the formula holds for."""
     many = "B = 1" if work.batch == 1 else "B of at least 2"
-    yield f"Valid for {many}: a single sequence has a different memory layout."
+    yield f"Valid only for {many}: a single sequence has another memory layout than several."
     windows = {stack.block.window for stack in model.architecture.stacks if stack.block.window is not None}
     if past := {window for window in windows if work.tokens >= window}:
         yield f"Valid for contexts of at least {max(past):,}, the window; shorter contexts save other tensors."

@@ -15,7 +15,7 @@ CONVENTIONS = {
     "FLOPs": "2 per multiply-add, matmuls only: an m × k by k × n matmul takes 2·m·k·n.",
     "attention": (
         "Every query attends to every key, T × S pairs, as an unfused kernel computes them. --masked counts only the"
-        " pairs that the causal mask keeps. In a window of W, the T new tokens attend to min(S, T + W − 1) keys."
+        " pairs that the causal mask keeps. With a window of W, T × min(S, T + W − 1) pairs are counted."
     ),
     "logits": "Computed for every position. --logits last: for the last position only, as in the prefill of a server.",
     "training": "--train adds the backward pass, twice the forward one; --recompute full adds recomputation. The"

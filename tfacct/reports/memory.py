@@ -733,8 +733,10 @@ def _padded(about: About) -> list[str]:
 
 def _unwindowed(about: About) -> dict[str, Any] | None:
     """Size of the cache without windows, if it differs."""
-    every: int = about.alone.get("kv_cache_bytes_without_windows", 0)
-    return None if every == about.alone.get("kv_cache_bytes", 0) else {"size": units.binary(every), "bytes": every}
+    every, now = (about.alone.get(f"kv_cache_bytes{what}", 0) for what in ("_without_windows", ""))
+    where = f" for {units.requests(about.counted[0].work.batch)}{' on each GPU' if about.mesh else ''}"
+    sizes = {"size": units.binary(every), "bytes": every, "now": units.binary(now), "where": where}
+    return None if every == now else sizes
 
 
 PAGES = NoteRow(
@@ -747,7 +749,10 @@ STATE_NOTE = NoteRow(
     "state", 2, lambda about: model_notes.state_notes(about.models, about.caches, staged="pp" in about.facts[0])
 )
 UNWINDOWED = NoteRow(
-    "unwindowed", 2, _unwindowed, "An engine that ignores the windows caches {size} ({bytes:,} bytes)."
+    "unwindowed",
+    2,
+    _unwindowed,
+    "An engine that ignores the sliding windows caches {size} ({bytes:,} bytes){where} instead of {now}.",
 )
 SHRINKING = NoteRow(
     "shrinking",

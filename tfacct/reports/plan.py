@@ -571,7 +571,7 @@ def _tie(one: Plan) -> str | None:
     shares = f"errors of the two estimates ({' and '.join(map(units.percent, errors))})"
     if errors and apart >= max(errors):
         return f"{times} differ by {units.percent(apart)}, more than the {shares}."
-    unknown = f"The errors of {times} are not known"
+    unknown = f"The errors of the two estimates ({times}) are not known"
     tie = f"A tie: {times} differ by {units.percent(apart)}, less than the {shares}" if errors else unknown
     return f"{tie}. Measure both. Memory of {_layout_of(others[0])}: {_command(one, others[0])}"
 

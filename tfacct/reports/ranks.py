@@ -132,7 +132,7 @@ def whole_experts_note(model: LoadedModel, mesh: Mesh) -> str | None:
     if mesh.fsdp == 1 or not counts or ranks <= min(counts):
         return None
     return (
-        f"FSDP shards whole experts: with {min(counts):,} for {ranks:,} ranks, it pads to {ranks:,}, of which a rank"
+        f"FSDP shards by whole experts: {min(counts):,} for {ranks:,} ranks are padded to {ranks:,}. Each rank"
         " stores one and gathers all."
     )
 

@@ -473,7 +473,7 @@ FEWEST_NOTES = (
         "spread_out",
         1,
         lambda about: about.spread_out.devices < about.best.devices,
-        "Spread out: no prompt waits for another. Real arrivals lie between the two.",
+        "Spread out: no prompt waits for another. Real arrivals lie between this and all at once.",
     ),
     NoteRow("tried", 2, lambda _: True, "Tried: tensor parallelism inside a node, and replicas of it."),
     *SHARED_NOTES,
@@ -548,7 +548,7 @@ def _flow_answer(about: Disaggregated) -> str:
     if most.rate is None:
         return f"The prefill worker is too slow even for {units.requests(most.requests)}; alone: {times}."
     rate = f"≈ {units.three(most.rate)} output tokens/s"
-    return f"The prefill worker keeps up with {units.requests(most.requests)}: {times}, {rate}."
+    return f"In this table, the prefill worker keeps up with up to {units.requests(most.requests)}: {times}, {rate}."
 
 
 def _decode_error(about: Disaggregated) -> str:

@@ -119,7 +119,7 @@ LEAST = (
 
 BASELINE: Mapping[bool, Mapping[str, Any]] = {
     False: {"mfu": UTILIZATION[False], "counted": "", "error": 0.131, "steps": "llm-foundry"},
-    True: {"mfu": UTILIZATION[True], "counted": ", recomputation counted", "error": 0.102, "steps": "Megatron-LM"},
+    True: {"mfu": UTILIZATION[True], "counted": ", recomputed FLOPs included", "error": 0.102, "steps": "Megatron-LM"},
 }
 """A constant utilization, its median error, and on which steps: by whether the layout is one of Megatron-LM."""
 STATED_CONVENTION = "seconds of all FLOPs, without recomputation, at a stated share of the bf16 peak"
@@ -441,7 +441,7 @@ def _train_table(one: StepEstimate) -> Table:
     rows: list[Row] = [
         {"what": PARTS[name], "seconds": part, "share": part / seconds} for name, part in one.parts.items() if part
     ]
-    counted = ", recomputation counted" if one.trained.megatron and one.trained.recompute != "none" else ""
+    counted = ", recomputed FLOPs included" if one.trained.megatron and one.trained.recompute != "none" else ""
     baseline = f"baseline, {UTILIZATION[one.trained.megatron]:.1%} MFU{counted}"
     totals = {
         "step": f"≈ {units.seconds(seconds)}",

@@ -813,7 +813,9 @@ def buckets(step: Step) -> str | None:
         if counted < LEAST_GAIN * int(peak.total):
             return None
         of_ddp = f"{units.binary(counted)} of DDP's gradient buckets"
-        return f"The peak includes {of_ddp}. {option('zero', 1)} counts none, although torch's ZeRO has them too."
+        return (
+            f"The peak includes {of_ddp}. With {option('zero', 1)}, none are counted, although torch's ZeRO has them."
+        )
     ddp = step.with_recipe(mesh=replace(mesh, zero=0))
     size = "" if ddp is None else f" ({units.binary(int(ddp.step.buckets))} under torch's DDP, less under DeepSpeed)"
     return f"Gradient buckets are not counted{size}."
@@ -874,8 +876,8 @@ def _received(step: Step, _: Mesh) -> str | None:
 def _embedding_rows(step: Step, _: Mesh) -> str | None:
     """The part of the gradients that tensor parallelism does not shard."""
     rows = int(step.memory.step.other_rows)
-    of = f"{units.binary(rows)} for the embedding rows of other ranks"
-    return f"Gradients include {of}, as in torch's tensor-parallel plan." if rows else None
+    of = f"{units.binary(rows)} for embedding rows that other ranks store"
+    return f"Gradients include {of}, as torch's plan computes them." if rows else None
 
 
 def _close(step: Step) -> bool:

@@ -339,7 +339,7 @@ class MemoryTimeline:
             temporary += (self.arguments or inside.bytes.of(step.graph.arguments)) + self.in_forward
             temporary += sum(place.inside.casts for place in self.places)
             saved = self.saved_before[self.last] + each.saved
-            gathered = self.gathered(None) + self.unit(place)
+            gathered = self.gathered(None) + (self.unit(place) if step.stage is None else 0)  # else it is in the stage
             yield self.phase(f"{place.name}, forward", each.at, 0, saved, temporary, gathered)
         everything = self.saved_before[-1]
         yield self.phase(FORWARD_END, "", 0, everything, self.arguments + self.loss)

@@ -76,7 +76,7 @@ class DeltaNet(Mixer):
     made: ClassVar[dict[str, str]] = {"Nd": "Kd · Gd", "Dc": "2 · Kd · Hk + Kd · Gd · Hv", "Qc": "Pc"}
     cases: ClassVar[frozenset[str]] = frozenset(("Kd", "Gd", "Kc"))
     tp_heads: ClassVar[str] = "key_heads"
-    recurrence: ClassVar[str] = "the triangular systems and the one-token form of DeltaNet's recurrence"
+    recurrence: ClassVar[str] = "the triangular systems of DeltaNet, and its recurrence in decode"
     unfused: ClassVar[str] = (
         "DeltaNet's states are read and written for every chunk, and its convolution reads a window per token;"
         " fused kernels keep both on the chip."

@@ -69,7 +69,7 @@ class LightningAttention(Mixer):
     cases: ClassVar[frozenset[str]] = frozenset(("Nl", "Hl"))
     at_most: ClassVar[dict[str, str]] = {"Hlr": "Hl"}
     cut: ClassVar[frozenset[str]] = frozenset(("Hlr",))
-    recurrence: ClassVar[str] = "the decays and the one-token form of lightning attention's recurrence"
+    recurrence: ClassVar[str] = "the decays of lightning attention, and its recurrence in decode"
     unfused: ClassVar[str] = (
         "The states of lightning attention are read and written for every chunk; fused kernels keep them on the chip."
     )
