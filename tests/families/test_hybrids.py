@@ -89,14 +89,24 @@ def test_chunks_and_states_of_delta_net() -> None:
 
 
 FLOPS = (
-    *("", "--masked", "--by part", "--by block --decode", "--pointwise", "--train", "--bytes"),
+    "",
+    "--masked",
+    "--by part",
+    "--by block --decode",
+    "--pointwise",
+    "--train",
+    "--bytes",
     "--ctx 100 --generate 7",
 )
 COMMANDS = [
     *(f"flops mamba-130m {more}" for more in (*FLOPS, "mamba-2.8b", "mamba-2.8b --bytes")),
     *(f"memory mamba-130m {more}" for more in ("", "--on 24GiB", "mamba-2.8b --on 24GiB")),
-    *("memory --kv mamba-130m", "memory --kv mamba-130m --ctx 128k --batch 3"),
-    *("params mamba-130m", "models mamba-130m"),
+    *(
+        "memory --kv mamba-130m",
+        "memory --kv mamba-130m --ctx 128k --batch 3",
+        "params mamba-130m",
+        "models mamba-130m",
+    ),
     *("sweep mamba-130m --ctx 1k..8k", "compare --by line mamba-130m mamba-2.8b", "formula mamba-130m --of params"),
     *("formula mamba", "formula mamba --of train", "formula mamba --of kv", "formula rwkv"),
     "solve mamba-130m --for batch --until total_bytes=24GiB",

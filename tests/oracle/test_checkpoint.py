@@ -64,8 +64,14 @@ def test_what_transformers_saves_is_counted_to_the_byte(name: str, shards: bool,
 
 RENAMED = (
     *("deepseek_v4", "vit", "dinov2, gated", "kimi_linear", "olmo_hybrid", "stablelm, normed", "esm"),
-    *("longcat_flash, with choices that are no experts", "bailing_hybrid", "dbrx", "modernbert-decoder"),
-    *("mamba", "zamba"),
+    *(
+        "longcat_flash, with choices that are no experts",
+        "bailing_hybrid",
+        "dbrx",
+        "modernbert-decoder",
+        "mamba",
+        "zamba",
+    ),
 )
 
 

@@ -9,7 +9,6 @@ import pytest
 import tfacct
 from tests.helpers.gloo_context import attended, reports_of_ranks
 from tests.helpers.lazy import lazy
-from tests.helpers.rank_configs import SIZES
 from tfacct.ledger.workload import Workload
 from tfacct.parallel.mesh import Mesh
 from tfacct.parallel.rules import collectives
@@ -27,10 +26,19 @@ def job_of(method: str, ranks: int = 4, *, causal: bool = True) -> dict[str, Any
 
 def accounted(job: dict[str, Any]) -> Calls:
     """Collectives of attention in one block, call by call."""
-    heads = {"num_attention_heads": job["heads"], "num_key_value_heads": job["kv"]}
-    config = {**SIZES, "model_type": "llama", "num_hidden_layers": 1, **heads}
+    config = {
+        "model_type": "llama",
+        "hidden_size": 16,
+        "num_attention_heads": job["heads"],
+        "num_key_value_heads": job["kv"],
+        "head_dim": 4,
+        "intermediate_size": 24,
+        "vocab_size": 40,
+        "num_hidden_layers": 1,
+        "max_position_embeddings": 64,
+    }
     if not job["causal"]:  # an encoder, whose tokens all see one another
-        unknown = ("num_key_value_heads", "head_dim", "tie_word_embeddings")
+        unknown = ("num_key_value_heads", "head_dim")
         config = {**{name: size for name, size in config.items() if name not in unknown}, "model_type": "bert"}
     at = Workload(job["tokens"], job["tokens"], job["batch"]).axes()
     mesh: dict[str, Any] = {**MESHES[job["method"]]}

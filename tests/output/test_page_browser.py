@@ -294,9 +294,17 @@ def test_weights_that_all_layers_share_are_those_of_one(tab: driver.Browser, pag
 
 
 BAD = (
-    *("#v=1&ctx=-1", "#v=1&ctx=99999999999999999999", "#v=1&__proto__=1", "#v=1&constructor=2", "#v=1&L.__proto__=3"),
-    *("#v=1&L.Q=3", "#v=1&step=sideways", "#v=1&dtype=%E0%A4%A", "#v=1&model=<script>alert(1)</script>"),
-    *("#v=7", "#toString"),
+    "#v=1&ctx=-1",
+    "#v=1&ctx=99999999999999999999",
+    "#v=1&__proto__=1",
+    "#v=1&constructor=2",
+    "#v=1&L.__proto__=3",
+    "#v=1&L.Q=3",
+    "#v=1&step=sideways",
+    "#v=1&dtype=%E0%A4%A",
+    "#v=1&model=<script>alert(1)</script>",
+    "#v=7",
+    "#toString",
 )
 
 
