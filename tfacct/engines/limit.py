@@ -21,7 +21,9 @@ from tfacct.loading.memory_limit import MemoryLimit
 from tfacct.loading.model import LoadedModel
 
 TRTLLM: Profile = {
-    **{"name": "TensorRT-LLM", "newest": "", "pool_share": Fraction(9, 10)},
+    "name": "TensorRT-LLM",
+    "newest": "",
+    "pool_share": Fraction(9, 10),
     "architectures": ("Ampere", "Ada", "Hopper", "Blackwell", "Blackwell Ultra"),
 }
 """TensorRT-LLM, of which only the rule of its pool is known. `pool_share`: share of what the weights leave that the

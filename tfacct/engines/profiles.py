@@ -19,8 +19,18 @@ GIB, MIB = 2**30, 2**20
 Profile: TypeAlias = Mapping[str, Any]
 """Facts of a range of versions of an engine, by the names of its TOML file, those of all versions too."""
 ABSENT: Profile = {
-    **{"batch": [[0, 0, 0]], "small_cards": [], "utilization": 0, "context": 0, "not_described": [], "images": {}},
-    **{"defaulted": [], "split_limit": False, "starts": 0, "error": {}, "note": "", "tokens_line": "blocks"},
+    "batch": [[0, 0, 0]],
+    "context": 0,
+    "defaulted": [],
+    "error": {},
+    "images": {},
+    "not_described": [],
+    "note": "",
+    "small_cards": [],
+    "split_limit": False,
+    "starts": 0,
+    "tokens_line": "blocks",
+    "utilization": 0,
 }
 """Facts that not every engine has."""
 
