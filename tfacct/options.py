@@ -81,7 +81,7 @@ Recompute = Annotated[
     Option(
         "Activation checkpointing. full: recompute whole layers; attention: attention modules; selective: Megatron's"
         " core_attn (scores to values); selective:mlp,layernorm: these Megatron modules; selective:op: as in"
-        " torchtitan, all but results of sdpa and of every second matmul, which are saved. Default: none.",
+        " torchtitan, recompute all but the results of sdpa and of every second matmul. Default: none.",
         "PARTS",
         RECIPE,
         complete="recompute",

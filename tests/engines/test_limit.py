@@ -104,7 +104,7 @@ def test_cards_that_an_engine_does_not_support_are_named(run: Run, tmp_path: Pat
     for words, message in (
         ("gpt-oss-20b --on all", "mxfp4 experts"),
         ("mixtral-8x7b --on all --ep 2", "does not work with --ep"),
-        ("mamba2-130m --on h100", "blocks of a pure state-space model"),
+        ("mamba2-130m --on h100", "cache blocks of a model without attention"),
     ):
         ran = run("memory", *words.split(), "--engine", "vllm")
         assert ran.code == 2 and message in ran.err

@@ -158,7 +158,7 @@ def test_changes_without_room_for_the_allocator_are_marked(run: Run) -> None:
 def test_more_fsdp_ranks_than_experts(run: Run) -> None:
     """A rank of 32 has one of Mixtral's 8 experts in each of 32 layers, 3 · 4,096 · 14,336 parameters, and 1/32 of the
     other 1,605,636,096 parameters, in bf16; a rank of 8 has as much of the experts."""
-    note = "FSDP shards by whole experts: 8 for {0} ranks are padded to {0}. Each rank stores one and gathers all."
+    note = "FSDP shards by whole experts: it pads 8 to {0}. Each rank stores one and gathers all."
     for ranks, noted in (("8", False), ("32", True)):
         asked = ("train", "mixtral-8x7b", "--ctx", "1k", "--fsdp", ranks)
         weights = json.loads(run(*asked, "--json").out)["models"][0]["weights_bytes"]
@@ -217,7 +217,8 @@ def test_gradients_of_other_ranks_rows(replicas: dict[str, int]) -> None:
     step = load("llama-3.1-8b").train(ctx="4k", tp=8, **replicas)
     rows = 128_256 * 4096 * 2 * 7 // 8
     assert step.gradients_bytes - step.weights_bytes == rows
-    words = "Gradients include 877 MiB for embedding rows that other ranks store, as torch's plan computes them."
+    words = "Gradients include 877 MiB for embedding rows that other ranks store:"
+    words += " in torch's plan, each rank computes all rows."
     assert words in step.notes and round(rows / 2**20) == 877
 
 
@@ -372,7 +373,7 @@ def test_a_step_that_several_devices_do_not_support(run: Run, recipe: str, messa
         hint += f" or {instead} ({peak('train', model, *instead.split(), '--ctx', '1k', '--on', '2xh100')} on each)"
         hint += " fits in 77.3 GiB"
     else:  # 93 GB of weights
-        hint += " is supported, but does not fit in 77.3 GiB"
+        hint += " is supported, but needs more than 77.3 GiB"
     assert (ran.code, ran.err) == (2, f"error: {message}\nhint: {hint} at context 1,024\n")
     typed = run(*asked, "--fsdp", "2")
     assert "in a parallel layout is not supported" in typed.err and "--on h100" not in typed.err

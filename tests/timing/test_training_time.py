@@ -68,7 +68,7 @@ def test_notes_of_a_step() -> None:
     assert step.constant_utilization_seconds == pytest.approx(step.value_seconds * step.mfu / 0.463)
     assert step.estimate is True and step.interval_80_seconds[0] < step.value_seconds < step.interval_80_seconds[1]
     notes = " ".join(step.notes)
-    assert "78 steps on this device were fitted" in notes and "Baseline: every step runs at" in notes
+    assert "78 steps on this device were fitted" in notes and "Baseline: the time if every step ran at" in notes
     assert step.answer.startswith("≈")
 
 

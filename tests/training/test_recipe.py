@@ -93,7 +93,7 @@ def test_batch_sizes_follow_from_each_other(
         ((None, None, None, 30), FSDP, "does not divide into 8 data-parallel ranks"),
         ((None, 3, None, 64), FSDP, "does not divide into micro-batches of 3 over 8"),
         ((None, None, 5, 64), FSDP, "does not divide into 5 micro-batches over 8"),
-        ((None, 2, 5, 64), FSDP, "is not 80: micro-batches of 2, 5 of them, over 8 data-parallel ranks"),
+        ((None, 2, 5, 64), FSDP, "is not 80, that is 5 micro-batches of 2 over 8 data-parallel ranks"),
         ((2, 2, None, None), None, "set the same size: give only one"),
         ((None, 0, None, None), None, "micro_batch_size must be at least 1"),
         ((8, None, None, 24), PIPELINE, "batch is the whole pipeline batch"),

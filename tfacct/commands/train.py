@@ -35,7 +35,9 @@ class StepOptions(opt.Sequences, opt.Usable, opt.Layout, opt.TrainingRecipe, tot
     keep_logits: Annotated[bool, Option("Keep the logits in memory during the whole step.", **_RARE, default=False)]
     micro_batch_size: Annotated[
         int | None,
-        Option("Sequences per forward pass on each data-parallel rank; same as --batch without --pp.", "N", opt.RECIPE),
+        Option(
+            "Sequences per forward pass on each data-parallel rank; without --pp, same as --batch.", "N", opt.RECIPE
+        ),
     ]
     global_batch_size: Annotated[
         int | None,

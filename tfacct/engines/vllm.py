@@ -57,7 +57,7 @@ def unsupported(launch: Launch) -> Reasons:
         why = f"the block size of vLLM {profile['newest']} for MLA is not known on this card"
         yield why, f"{option('block_size', 64)}, or the size in the log"
     if not shape.attentions:
-        yield "the blocks of a pure state-space model are not supported", MEMORY
+        yield "the cache blocks of a model without attention are not supported", MEMORY
     if launch.quantized_experts and not launch.pool_given:
         given = {"on": f"{launch.cards}x{device.id}", "dtype": flags.dtype, "use": launch.utilization}
         memory = f"`tfacct memory {quote(model.path or model.name)}{typed_options(given.items())}`"

@@ -265,7 +265,7 @@ def validate(family: type[FamilyConfig], raw: Mapping[str, Any]) -> tuple[Family
             near = nearest(name, family.model_fields)
             raise ConfigError(
                 f"{name} = {format_value(value)} is an unknown field that may add weights, judging by its name",
-                f"{f'{near} ' if near else ''}if it adds none, count without it: {setting(name)}",
+                f"{f'{near} ' if near else ''}if {name} adds no weights: {setting(name)}",
             )
         elif of_draft(name) and value not in OFF:
             raise ConfigError(f"{name} = {format_value(value)}: {DRAFT}")

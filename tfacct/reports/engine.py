@@ -21,7 +21,7 @@ from tfacct.output.keys import Keys, values_of
 from tfacct.output.report import Amount, Column, NoteRow, Row, Table, notes
 from tfacct.reports import build
 
-CONVENTION = "bytes of the card with the smallest pool, at the end of the engine's start-up"
+CONVENTION = "memory of one GPU, of several the one with the smallest pool, at the end of the engine's start-up"
 CAUSES = {
     "weights": "another format or config than the model's",
     "activations": "another sampler (FlashInfer installed, or its variable set), or another version",
@@ -304,7 +304,7 @@ def engines() -> Answer:
         sections=(tuple(rows),),
         models=(),
         notes=(
-            "Error and worst are those of all measured starts together (H100s); error is their 90th percentile. "
+            "Error and worst: 90th percentile and maximum over all measured starts together (H100s). "
             "`tfacct engine NAME MODEL --on DEVICE` computes one launch.",
         ),
     )

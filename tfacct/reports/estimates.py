@@ -131,10 +131,11 @@ def _evidence(one: Placement) -> str:
     if error is None:
         return ""
     here = error.on.get(one.device.id, 0)
-    what = "was compared with" if error.kind in NEVER_FITTED else "is fitted to"
     where = f", {here:,} of them on this device" if here else ""
+    if error.kind in NEVER_FITTED:
+        return f"The estimate was compared with the request latency of measured runs{where}."
     return (
-        f"The estimate {what} the latency of whole requests{where}. Cross-validation:"
+        f"The estimate is fitted to the request latency of measured runs{where}. Cross-validation:"
         " each cell (device × model × engine × format) is predicted with constants fitted to the others."
     )
 

@@ -181,6 +181,8 @@ def flops(
     models = about.models
     what = f"training-step FLOPs{AGAIN[recompute]}" if train else "forward FLOPs"
     convention = model_notes.products_counted(models, request.logits, masked=masked)
+    if train:
+        convention += f"; backward 2 × forward{AGAIN[recompute].replace(' with', ', plus')}"
     facts = [_facts(one, pointwise) for one in counted]
     return build.report(
         FlopsReport,
@@ -188,7 +190,7 @@ def flops(
         TABLES[by](counted[0], facts[0]) if about.alone else _by_model(counted),
         facts,
         title=f"{build.titled(models, what + ranks.one_of_ranks(mesh))} {build.of_workload(models, request)}",
-        convention=f"{convention}; backward 2 × forward{AGAIN[recompute]}" if train else convention,
+        convention=convention,
         answer=_answer(counted),
         notes=lambda at: notes(NOTES, about._replace(counted=counted[at])),
         details=lambda at: [] if pointwise else [model_notes.left_out(models[at])],

@@ -1199,7 +1199,7 @@ def fit(
         Column("device", "device"),
         Column("count", "number", "count", empty="none"),
         Column("usable_bytes", "usable each", "bytes", empty="–"),
-        *(() if engine else (Column("needs", "needed", "ratio", drop=2, empty="–"),)),
+        *(() if engine else (Column("needs", "needed ÷ usable", "ratio", drop=2, empty="–"),)),
         Column("each_bytes", "on each", "bytes", drop=1, empty="–"),
         *((Column("largest_context", "longest context on these", "count", drop=1, empty="–"),) if any(longest) else ()),
         *((Column("reason", "reason"),) if any(one.reason for one in needed) else ()),

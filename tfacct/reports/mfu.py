@@ -23,6 +23,7 @@ from tfacct.reports import build, model_notes
 from tfacct.timing.compute_optimal import least_of_step
 from tfacct.timing.utilization import (
     CONVENTIONS,
+    FORWARD,
     Convention,
     above_peak,
     check_positive,
@@ -48,7 +49,7 @@ class MfuLine(Object):
 
 
 class MfuReport(build.ModelReport):
-    """Model FLOPs utilization of a run in every convention; the key `mfu` is that of full attention."""
+    """Model FLOPs utilization of a run in every convention; the key `mfu` counts full attention."""
 
     _line = MfuLine
 
@@ -113,7 +114,7 @@ NOTES = (
         lambda run: {"palm": _palm(run) if "palm" in run.per_token else ""},
         "The answer counts full attention, as `tfacct flops` does, and no recomputation.{palm}",
     ),
-    NoteRow("not_counted", 2, lambda run: run.missing, "Not counted: {}."),
+    NoteRow("not_counted", 2, lambda run: run.missing, "No such row: {}."),
 )
 
 
@@ -145,7 +146,7 @@ def mfu(
     rows: tuple[Row, ...] = tuple(
         {
             **line,
-            "convention": CONVENTIONS[line["convention"]],
+            "convention": (CONVENTIONS if train else FORWARD)[line["convention"]],
             "flops_per_token": Fraction(line["flops_per_token"]),
         }
         for line in facts["lines"]

@@ -10,7 +10,7 @@ from tfacct.architecture.parts import Experts, MlaMode
 from tfacct.base import units
 from tfacct.loading.index import Listed
 from tfacct.loading.model import LoadedModel
-from tfacct.loading.model_description import EXPECTED_FROM, Provenance
+from tfacct.loading.model_description import EXPECTED_FROM, FORMAT_FIELDS, Provenance
 from tfacct.output.report import Column, Row
 from tfacct.reports import build
 
@@ -222,6 +222,8 @@ def _how(model: LoadedModel, name: str, read: bool) -> str:
         return "family"
     if read:
         return "given"
+    if name in (*FORMAT_FIELDS, "dtype", "torch_dtype"):
+        return "weight format"
     if name in model.config.dropout_fields():
         return "training only"
     return "unknown" if name in model.unknown else "no effect"

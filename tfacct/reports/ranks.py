@@ -131,10 +131,7 @@ def whole_experts_note(model: LoadedModel, mesh: Mesh) -> str | None:
     ranks = mesh.expert_shards
     if mesh.fsdp == 1 or not counts or ranks <= min(counts):
         return None
-    return (
-        f"FSDP shards by whole experts: {min(counts):,} for {ranks:,} ranks are padded to {ranks:,}. Each rank"
-        " stores one and gathers all."
-    )
+    return f"FSDP shards by whole experts: it pads {min(counts):,} to {ranks:,}. Each rank stores one and gathers all."
 
 
 def _batches(tp: int, ep: int) -> str:

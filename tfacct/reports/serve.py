@@ -548,7 +548,8 @@ def _flow_answer(about: Disaggregated) -> str:
     if most.rate is None:
         return f"The prefill worker is too slow even for {units.requests(most.requests)}; alone: {times}."
     rate = f"≈ {units.three(most.rate)} output tokens/s"
-    return f"In this table, the prefill worker keeps up with up to {units.requests(most.requests)}: {times}, {rate}."
+    most_requests = f"{units.requests(most.requests)} are the most that the prefill worker keeps up with"
+    return f"Of these rows, {most_requests}: {times}, {rate}."
 
 
 def _decode_error(about: Disaggregated) -> str:

@@ -300,7 +300,7 @@ def _given(model: LoadedModel, unknown: str) -> int:
         raise NotFoundError(f"unknown variable {unknown!r}", f"did you mean {same}?" if same else close)
     value = fields[unknown]
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise UsageError(f"{unknown} is {build.format_value(value)} here, but must be a whole number of at least 1")
+        raise UsageError(f"solve changes only whole numbers of at least 1; {unknown} is {build.format_value(value)}")
     return value
 
 

@@ -289,8 +289,7 @@ def time(
     one.check_fits(work.context, work.batch, memory)
     served = ServingStep(one, work, one.host.step(work), bound_only)
     facts = values_of(TimeReport, served)
-    decode = f"one decode step (for a prompt: {option('prefill', True)})"
-    what = "a prefill" if prefill else decode if work.tokens == 1 else f"a step of {new_tokens(work.tokens)}"
+    what = "a prefill" if prefill else "one decode step" if work.tokens == 1 else f"a step of {new_tokens(work.tokens)}"
     stored = selection.format_name(model, on.dtype)
     return build.report(
         TimeReport,
@@ -298,7 +297,7 @@ def time(
         _table(served, facts["kernels"]),
         [facts],
         title=f"{build.label(model)}: {what} on {one.where}, {stored}, context {work.context:,}, batch {work.batch:,}",
-        convention=CONVENTION,
+        convention="FLOPs and bytes of each device at its peaks, no fitted constants" if bound_only else CONVENTION,
         answer=_answer(served),
         notes=lambda _: notes(BOUND_NOTES if bound_only else NOTES, served),
         requests=[request],
@@ -382,6 +381,12 @@ NOTES = (
         '"never below" assumes that all tokens take the same experts.',
     ),
     NoteRow("server", 1, _server),
+    NoteRow(
+        "prompt",
+        1,
+        lambda served: served.work.tokens == 1 and option("prefill", True),
+        "{} gives the time of a prompt.",
+    ),
     FILES,
     RANGE,
     LINKS,
@@ -550,7 +555,8 @@ TRAIN_NOTES = (
         "baseline",
         2,
         _if_timed(lambda one: one.usual and BASELINE[one.trained.megatron]),
-        "Baseline: every step runs at {mfu:.1%} MFU{counted}. Its median error on runs of {steps} is {error:.1%}.",
+        "Baseline: the time if every step ran at {mfu:.1%} MFU{counted}."
+        " Its median error on runs of {steps} is {error:.1%}.",
     ),
     NoteRow("links", 2, _if_timed(lambda one: link_notes(one.link_tp, one.link))),
     NoteRow(

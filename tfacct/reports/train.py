@@ -347,7 +347,7 @@ def _check_on_devices(
     fitting = [one for one in counted if one[1].peak.total <= limit.usable]
     needs = " or ".join(words.format(_peak(memory)) for words, memory in fitting or counted)
     where = f"{units.binary(limit.usable)} at context {work.context:,}"
-    hint = f"{needs} fits in {where}" if fitting else f"{needs} is supported, but does not fit in {where}"
+    hint = f"{needs} fits in {where}" if fitting else f"{needs} is supported, but needs more than {where}"
     raise UsageError(f"{model.name}: {found.reason}", hint)
 
 
@@ -877,7 +877,7 @@ def _embedding_rows(step: Step, _: Mesh) -> str | None:
     """The part of the gradients that tensor parallelism does not shard."""
     rows = int(step.memory.step.other_rows)
     of = f"{units.binary(rows)} for embedding rows that other ranks store"
-    return f"Gradients include {of}, as torch's plan computes them." if rows else None
+    return f"Gradients include {of}: in torch's plan, each rank computes all rows." if rows else None
 
 
 def _close(step: Step) -> bool:

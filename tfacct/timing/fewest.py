@@ -130,6 +130,6 @@ def _missed(load: Load, requests: int, ttft: float, largest: Placement, best: Se
     token = "" if alone.token is None else f", {units.seconds(alone.token[1])} per token"
     return UsageError(
         f"{name}: no layout of up to {largest.count:,} × {device.id} serves {goal}",
-        f"one request alone on {largest.count:,} devices: first token up to"
+        f"even one request alone on {largest.count:,} devices: first token up to"
         f" {units.seconds(alone.first_token[1])}{token}",
     )

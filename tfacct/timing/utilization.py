@@ -23,8 +23,9 @@ CONVENTIONS: Mapping[Convention, str] = {
     "palm": "PaLM: 6·N + 12·L·H·Q·T",
     "6nd": "6·N·D, no attention",
 }
+FORWARD: Mapping[Convention, str] = {**CONVENTIONS, "palm": "PaLM: 2·N + 4·L·H·Q·T", "6nd": "2·N·D, no attention"}
 """Every product with all T × S pairs, as `flops` counts; the same with the visible pairs alone; the formula of most
-published MFU; the rule of thumb. In each of the last two a forward pass is a third."""
+published MFU; the rule of thumb. `FORWARD`: of a forward pass, a third of the last two."""
 
 
 def flops_per_token(point: Point, convention: Convention = "full") -> Fraction:

@@ -375,9 +375,9 @@ def _step_sizes(whole: int, micro: int | None, steps: int | None, ranks: int) ->
         raise UsageError(f"{of} micro-batches of {micro:,} {on}")
     if steps is not None and each != micro * steps:
         raise UsageError(
-            f"{option('global_batch_size', whole)} is not {micro * steps * ranks:,}: micro-batches of {micro:,},"
-            f" {steps:,} of them, {on}",
-            f"leave {option('gradient_accumulation')} out",
+            f"{option('global_batch_size', whole)} is not {micro * steps * ranks:,}, that is {steps:,} micro-batches of"
+            f" {micro:,} {on}",
+            "leave one of the three out",
         )
     return each // micro, micro
 
