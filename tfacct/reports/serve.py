@@ -548,8 +548,9 @@ def _flow_answer(about: Disaggregated) -> str:
     if most.rate is None:
         return f"The prefill worker is too slow even for {units.requests(most.requests)}; alone: {times}."
     rate = f"≈ {units.three(most.rate)} output tokens/s"
-    most_requests = f"{units.requests(most.requests)} are the most that the prefill worker keeps up with"
-    return f"Of these rows, {most_requests}: {times}, {rate}."
+    too_many = min((flow.requests for flow in about.flows if flow.requests > most.requests), default=0)
+    more = f", but not with {too_many:,}" if too_many else ""
+    return f"The prefill worker keeps up with {units.requests(most.requests)}{more}: {times}, {rate}."
 
 
 def _decode_error(about: Disaggregated) -> str:
