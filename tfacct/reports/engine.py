@@ -152,11 +152,9 @@ def _error(start: Start) -> str:
     measured += f" were within {100 * errors['p90']:.2f}% of the log"
     if start.interval:
         return f"{measured}, the worst {100 * errors['worst']:.1f}% off"
-    return (
-        "error not measured"
-        if profile["starts"]
-        else f"error not measured for {profile['name']} {profile['words']}; {measured}"
-    )
+    if profile["starts"]:
+        return "error not measured"
+    return f"error not measured for {profile['name']} {profile['words']}; {measured}"
 
 
 def _assumed(launch: Launch, flags: Mapping[str, Any]) -> str:

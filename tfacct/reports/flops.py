@@ -475,7 +475,7 @@ def _answer(counted: Sequence[ModelFlops]) -> str:
     (one,) = counted
     if one.whole is not None:
         own = ranks.own_batch(one.mesh)
-        rank, whole = (f"{units.si(each.total)}" for each in (one, one.whole))
+        rank, whole = units.si(one.total), units.si(one.whole.total)
         if own:
             return f"{rank} FLOPs on one rank, with one batch{own}; the whole model takes {whole} for one batch."
         return f"{rank} FLOPs on one rank; the whole model takes {whole}."

@@ -302,14 +302,13 @@ def _leaves_out_buffers(about: Any) -> bool:
 
 def _ranges(about: Serving | Fewest) -> str:
     """What the ranges of a token and of a first token mean."""
-    alone = about.most.requests == 1
-    ends = (
-        "the low end is for one prompt on an idle server, the high end for the last prompt if all arrive at once; both"
-    )
-    ends += " include"
-    if alone:
-        ends = "includes" if about.one.error() is None else "the 80% interval; includes"
-    first = f"First token: {ends} ≈ {units.seconds(CONSTANTS.request)} in the server."
+    alone, in_server = about.most.requests == 1, f"≈ {units.seconds(CONSTANTS.request)} in the server"
+    if not alone:
+        low, high = "one prompt on an idle server", "the last prompt if all arrive at once"
+        first = f"First token: the low end is for {low}, the high end for {high}; both include {in_server}."
+    else:
+        interval = "" if about.one.error() is None else "the 80% interval; "
+        first = f"First token: {interval}includes {in_server}."
     if about.load.new == 1 or (alone and about.one.error("token") is None):
         return first
     token = "the low end if prompts wait for running answers, the high end if they interrupt them"
