@@ -147,7 +147,7 @@ def test_the_walk_through_works(tmp_path: Path) -> None:
     model = presets.load_file(tmp_path / "codestral-22b.toml")
     # 2 * 32768 * 6144 + 56 * (2 * 6144 * 6144 + 2 * 6144 * 1024 + 3 * 6144 * 16384 + 2 * 6144) + 6144
     assert sum(model.ledger.parameters().values()) == model.expected == 22_247_282_688
-    assert page.count("totals agree exactly, path by path.") == 2
+    assert page.count("totals agree exactly, and so does every operation.") == 2
 
 
 def test_classes_in_pages_are_shown_as_they_are() -> None:

@@ -168,7 +168,7 @@ def test_report_of_impossible_runs() -> None:
     )
     latent = reported("deepseek-v3", tokens_per_second=1_000)
     assert [line["convention"] for line in latent.models[0]["lines"]] == ["full", "causal", "6nd"]
-    assert "No such row: PaLM's formula does not cover latent attention." in latent.notes
+    assert "A row is missing: PaLM's formula does not cover latent attention." in latent.notes
     refused = {
         "give tokens_per_second or step_time": {},
         "step_time must be a number above 0": {"step_time": 0},

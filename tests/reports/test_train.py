@@ -291,7 +291,7 @@ def test_the_answer_on_devices(run: Run) -> None:
         f"--recompute full lowers the peak to {recomputed:.1f} GiB (saved activations 53.2 → {saved:.2f} GiB)"
         " for 25% more FLOPs"
         " (less than the usual 33%: mlp.down_proj and lm_head are not recomputed)."
-        f" --master-weights fp32 alone raises the peak to {master:.1f} GiB."
+        f" Without this change, --master-weights fp32 raises the peak to {master:.1f} GiB."
     )
     assert both in " ".join(lines)
     in_fp32 = run("train", "llama-3.1-8b", "--ctx", "8k", "--on", H100, "--weights", "fp32").out
@@ -373,7 +373,7 @@ def test_a_step_that_several_devices_do_not_support(run: Run, recipe: str, messa
         hint += f" or {instead} ({peak('train', model, *instead.split(), '--ctx', '1k', '--on', '2xh100')} on each)"
         hint += " fits in 77.3 GiB"
     else:  # 93 GB of weights
-        hint += " is supported, but needs more than 77.3 GiB"
+        hint += " is supported, but does not fit in 77.3 GiB"
     assert (ran.code, ran.err) == (2, f"error: {message}\nhint: {hint} at context 1,024\n")
     typed = run(*asked, "--fsdp", "2")
     assert "in a parallel layout is not supported" in typed.err and "--on h100" not in typed.err

@@ -97,8 +97,8 @@ def test_batch_sizes_follow_from_each_other(
         ((2, 2, None, None), None, "set the same size: give only one"),
         ((None, 0, None, None), None, "micro_batch_size must be at least 1"),
         ((8, None, None, 24), PIPELINE, "batch is the whole pipeline batch"),
-        ((None, 2, 6, None), Mesh(pp=4, microbatches=5), "contradicts the 6 micro-batches"),
-        ((None, 1, None, 60), Mesh(pp=4, dp=3, microbatches=10), "contradicts the 20 micro-batches"),
+        ((None, 2, 6, None), Mesh(pp=4, microbatches=5), "does not match the other batch sizes, which give 6"),
+        ((None, 1, None, 60), Mesh(pp=4, dp=3, microbatches=10), "does not match the other batch sizes, which give 20"),
     ],
 )
 def test_batch_sizes_that_do_not_divide_are_refused(

@@ -35,8 +35,8 @@ def compare(
     by: Annotated[
         Literal["model", "line"] | None,
         Option(
-            "model: a column per model; line: two models line by line. With --set, these are before and after. Default:"
-            " model, or line with --set alone."
+            "model: a column per model; line: two models, matmul by matmul. With --set, these are before and after."
+            " Default: model, or line with --set alone."
         ),
     ] = None,
     metric: Annotated[

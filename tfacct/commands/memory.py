@@ -151,7 +151,7 @@ def fit(
     engine: opt.Engine = None,
     **options: Unpack[Fitted],
 ) -> "Found[FitReport]":
-    """How many of each device the weights and the cache need.
+    """Number of devices of each kind that hold the weights and the cache.
 
     >>> from tfacct import load
     >>> fitting = load("llama-3.1-405b").fit(on="h100,mi300x", dtype="fp8", ctx="32k", batch=16)

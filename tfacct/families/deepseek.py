@@ -607,7 +607,7 @@ class Dots3Note(DsaDecoder):
         """Sizes of attention in a layer with a window. Raises ConfigError."""
         sizes = self.window_sizes()
         if sizes["num_key_value_heads"] != sizes["num_attention_heads"]:
-            raise ConfigError("with a latent, every head has its own keys, in windowed layers too")
+            raise ConfigError("latent attention computes keys for every head, in windowed layers too")
         if sizes["qk_rope_head_dim"] < 1 or sizes["head_dim"] != sizes["qk_nope_head_dim"] + sizes["qk_rope_head_dim"]:
             raise ConfigError(
                 f"head_dim = {sizes['head_dim']:,} of windowed layers is not the sum of qk_nope_head_dim ="

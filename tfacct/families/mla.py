@@ -48,8 +48,8 @@ class MlaDecoder(Decoder):
         """Latent attention. Raises ConfigError if heads share keys."""
         if self.num_key_value_heads != self.num_attention_heads:
             raise ConfigError(
-                f"num_key_value_heads = {self.num_key_value_heads:,}, but with a latent, every head has its own keys:"
-                f" num_attention_heads = {self.num_attention_heads:,}"
+                f"num_key_value_heads = {self.num_key_value_heads:,} must equal num_attention_heads ="
+                f" {self.num_attention_heads:,}: latent attention computes keys for every head"
             )
         how: dict[str, Any] = {
             "heads": self.num_attention_heads,

@@ -64,8 +64,8 @@ def layouts_with(model: LoadedModel, devices: int, tokens: int, given: Mesh, *, 
     if not train and (name := next((name for name in TRAINING if name in sizes_of(given)), None)):
         raise UsageError(f"{option(name, getattr(given, name))} applies to a training step", option("train", True))
     many = f"{devices:,} device{'' if devices == 1 else 's'}"
-    if devices % given.ranks:
-        raise UsageError(f"{label(given)} needs {given.ranks:,} ranks, which do not divide {many}")
+    if uneven := next((ranks for ranks in (given.ranks, given.ep) if devices % ranks), None):
+        raise UsageError(f"{label(given)} needs {uneven:,} ranks, which do not divide {many}")
     if given.ranks == devices > 1:
         return [checked(given)]
     if other := next((name for name in sizes_of(given) if name not in (*SIZES, "tp_plan")), None):

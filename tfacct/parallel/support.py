@@ -132,7 +132,7 @@ PARTS = (
     does_not("part", "a parallel layout", "{of[part]}", ""),
     does_not("buckets expert_bias", "{of[buckets]}", f"experts with biases: {SHARED}", REDUCES),
     does_not("buckets shared_gate", "{of[buckets]}", f"a gate of the shared expert: {SHARED}", REDUCES),
-    does_not("buckets tp fused", "{of[buckets]} with {tp}", f"matmuls that the class fuses: {SHARED}", REDUCES),
+    does_not("buckets tp fused", "{of[buckets]} with {tp}", f"fused weights: {SHARED}", REDUCES),
     does_not("sp both_ways", "{sp=True}", "an encoder: {of[encoder_reads]}", "leave {sp=True} out"),
     does_not("sp head_transform", "{sp=True}", "an output head with a transform", "leave {sp=True} out"),
     does_not("sp post_norm", "{sp=True}", "norms after the residual sum", "leave {sp=True} out"),
@@ -276,7 +276,7 @@ FEATURES: Mapping[str, tuple[str, Test]] = {
     "expert_bias": ("experts with biases", _experts(lambda part: part.bias or part.choice_bias)),
     "shared_gate": ("a gate of the shared expert", _experts(lambda part: part.shared_gate)),
     "no_experts": ("no experts", lambda model, _mesh, _train: not model.once(_has_experts)),
-    "fused": ("a class that fuses matmuls", lambda model, mesh, _: _fuses(model, mesh)),
+    "fused": ("a class with fused weights", lambda model, mesh, _: _fuses(model, mesh)),
     "head_transform": (
         "an output head with a transform",
         _shape(lambda shape: shape.head is not None and shape.head.transform is not None),
@@ -492,8 +492,8 @@ def routing_bits(model: LoadedModel, mesh: Mesh, bits: int, *, train: bool) -> i
     if not sent or not model.once(_has_experts):
         return bits
     if not any(verified(model.family, fact) for fact in ROUTING):
-        what = "the router's gradient reduction" if mesh.sp else "the dtype of the expert sum in its class"
-        problem = f"{model.name}: {what}, which {option('tp')} sends, was not checked"
+        what = "reduces the router's gradient in a way" if mesh.sp else "sends the sum over experts in a dtype"
+        problem = f"{model.name}: {option('tp')} {what} that was not checked for its class"
         raise ConfigError(problem, f"it was checked for {listed(families(*ROUTING))}")
     if mesh.sp and verified(model.family, "fp32_router"):
         problem = f"{model.name}: {option('sp', True)} does not support fp32 router weights"

@@ -1133,7 +1133,7 @@ class FittingDevice(Object):
 
 
 class FitReport(build.StoredReport):
-    """How many of each device the weights and the cache need."""
+    """Number of devices of each kind that hold the weights and the cache."""
 
     _line = FittingDevice
 
@@ -1173,8 +1173,8 @@ def fit(
     engine: str = "",
     limit: Callable[[MemoryLimit], MemoryLimit | None] | None = None,
 ) -> FitReport:
-    """How many of each device fit the weights and the cache, or whether the number given with it does. `limit`: the
-    memory that an `engine`, which has this name, leaves. Raises TfacctError."""
+    """Number of devices of each kind that hold the weights and the cache, or whether the number given with it does.
+    `limit`: the memory that an `engine`, which has this name, leaves. Raises TfacctError."""
     from tfacct.timing.placement import device_counts, on_one_device
 
     work = selection.runnable(model, request)

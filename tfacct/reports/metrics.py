@@ -91,10 +91,10 @@ class Counting:
             return error.message.removeprefix(f"{model.name}: "), error.hint
         return None
 
-    def check_recipe(self, metrics: Sequence[Metric], needs: str = "a metric such as peak_bytes") -> None:
+    def check_recipe(self, metrics: Sequence[Metric], needs: str = "a training metric, such as peak_bytes") -> None:
         """Raises UsageError for a recipe that no metric uses. `needs`: what would use it."""
         for name, _ in self.trained if not any(metric.of_step for metric in metrics) else ():
-            hint = None if self.train else option("train", True)
+            hint = None if self.train else f"{option('train', True)} without a metric chooses these"
             raise UsageError(f"{option(name)} applies to training memory: it needs {needs}", hint)
 
     def point(self, model: LoadedModel, work: Workload, metrics: Sequence[Metric] = ()) -> Point:

@@ -114,7 +114,7 @@ NOTES = (
         lambda run: {"palm": _palm(run) if "palm" in run.per_token else ""},
         "The answer counts full attention, as `tfacct flops` does, and no recomputation.{palm}",
     ),
-    NoteRow("not_counted", 2, lambda run: run.missing, "No such row: {}."),
+    NoteRow("not_counted", 2, lambda run: run.missing, "A row is missing: {}."),
 )
 
 

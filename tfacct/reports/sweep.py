@@ -455,7 +455,7 @@ def _title(about: Sweep) -> str:
     words = [f"{name} {build.format_value(value)}" for name, value in fixed.items()]
     new = 1 if request.decode else request.tokens
     words += [] if new is None else [new_tokens(new)]
-    return ", ".join([f"{first.name if len(every) == 1 else 'Sweep'} over {', '.join(knobs)}", *words])
+    return ", ".join([f"{first.name if len(every) == 1 else 'Sweep'} over {' and '.join(knobs)}", *words])
 
 
 def _crossing_point(about: Sweep) -> Point | None:

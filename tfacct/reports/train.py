@@ -347,7 +347,7 @@ def _check_on_devices(
     fitting = [one for one in counted if one[1].peak.total <= limit.usable]
     needs = " or ".join(words.format(_peak(memory)) for words, memory in fitting or counted)
     where = f"{units.binary(limit.usable)} at context {work.context:,}"
-    hint = f"{needs} fits in {where}" if fitting else f"{needs} is supported, but needs more than {where}"
+    hint = f"{needs} fits in {where}" if fitting else f"{needs} is supported, but does not fit in {where}"
     raise UsageError(f"{model.name}: {found.reason}", hint)
 
 
@@ -656,8 +656,8 @@ def _lever(step: Step) -> str | None:
         price = f" for {found['costs']}{_not_again(step, found)}" if found["costs"] else ""
         words = [f"{_typed(found)} lowers the peak to {_peak(changed.memory)}{activations}{price}"]
     if (higher := _with_master_weights(step)) is not None:
-        alone = " alone" if words else ""
-        words.append(f"{option('master_weights', FP32)}{alone} raises the peak to {higher}")
+        without = "Without this change, " if words else ""
+        words.append(f"{without}{option('master_weights', FP32)} raises the peak to {higher}")
     return f"{'. '.join(words)}." if words else None
 
 

@@ -157,7 +157,7 @@ def verify(
         [_facts(each, "flops", expected_params=each.model.expected) for each in found],
         title=f"{what} {where}, cross-checked",
         convention=model_notes.products_counted(models, request.logits),
-        answer=_verdict(found, "exactly, path by path"),
+        answer=_verdict(found, "exactly, and so does every operation"),
         notes=lambda at: [
             _traced(found[at], all_layers),
             *dict.fromkeys(check.note for each in found[at] for check in each.checks if check.note),
@@ -247,7 +247,7 @@ def verify_ranks(
         [_facts(each, "rank_params", stored, mesh=values_of(MeshFacts, each.mesh), plan=each.plan) for each in found],
         title=f"{who} in {stored} against the class, {build.workload_words(models, request)}",
         convention="parameters of the fullest rank, and its collectives in a forward and a backward pass",
-        answer=_verdict(found, "exactly, call by call"),
+        answer=_verdict(found, "exactly, and so does every call"),
         notes=lambda at: _rank_notes(found[at]),
         requests=[request],
         defaults=[],

@@ -333,7 +333,9 @@ def batch_sizes(
             check_size(option(name), size)
     mesh = None if mesh is None else checked(mesh)
     ranks, stages = (1, 1) if mesh is None else (mesh.batch_shards, mesh.pp)
-    if micro is not None and batch is not None:
+    if batch is not None and stages > 1 and (micro or whole):
+        raise UsageError(f"{option('batch')} is the whole pipeline batch: use {option('micro_batch_size')}")
+    if batch is not None and micro is not None:
         raise UsageError(
             f"{option('micro_batch_size', micro)} and {option('batch', batch)} set the same size: give only one"
         )
@@ -341,8 +343,6 @@ def batch_sizes(
     by_schedule = free and (steps is None or (steps == 1 and whole is None))
     micro = batch if micro is None else micro
     if whole is not None:
-        if stages > 1 and batch is not None:
-            raise UsageError(f"{option('batch')} is the whole pipeline batch: use {option('micro_batch_size')}")
         steps, micro = _step_sizes(whole, micro, steps, ranks)
     micro, steps = micro or 1, steps or 1
     if stages == 1 or mesh is None:
@@ -351,7 +351,7 @@ def batch_sizes(
         return BatchSizes(micro * steps, 1, mesh)
     if mesh.microbatches not in (0, steps):
         raise UsageError(
-            f"{option('microbatches', mesh.microbatches)} contradicts the {steps:,} micro-batches of an optimizer step",
+            f"{option('microbatches', mesh.microbatches)} does not match the other batch sizes, which give {steps:,}",
             f"leave {option('microbatches')} out",
         )
     return BatchSizes(micro * steps, 1, replace(mesh, microbatches=steps))

@@ -123,7 +123,7 @@ class HyperHead(Part):
     axis_names: ClassVar[dict[str, str]] = {"hidden": "D", "streams": "Xm"}
     legend: ClassVar[dict[str, str]] = {
         **HyperResult.legend,
-        "Xg": "factors of the weights after the layers, 1",
+        "Xg": "scale factor of the weights after the layers, 1",
     }
     made: ClassVar[dict[str, str]] = {"Xn": "Xm", "Xg": "1"}
 
