@@ -1,10 +1,9 @@
 """Errors of `tfacct devices --calibrate` on this machine: OMP_NUM_THREADS=1 python benchmarks/calibrate_error.py
 
 It sweeps the machine, then runs the reference model twelve times, forward, decode and training, of models and sizes
-that were chosen before any was run, and prints measured beside predicted seconds, and beside a plain roofline at the
-best rates that the sweep saw. The exit code is 1 where the median error is above its limit, or above half of the
-roofline's. With one thread seconds are the process's own, so that others on the machine count for less; each run is the
-fastest of a few.
+that were chosen before the first run. It prints the measured and predicted seconds, and those of a plain roofline at
+the best rates of the sweep. The exit code is 1 if the median error exceeds its limit, or half of the roofline's error.
+With one thread, seconds are CPU time of the process, so other processes disturb less; each run is the fastest of a few.
 """
 
 from __future__ import annotations
@@ -71,12 +70,12 @@ def predicted(model: tfacct.Model, kind: str, context: int, batch: int, on: str)
 
 
 def roofline(model: tfacct.Model, kind: str, context: int, batch: int, on: str) -> float:
-    """Seconds at the fastest product, or of weights and cache at the bandwidth of a copy."""
+    """Seconds of all FLOPs at the fastest matmul's rate, or of weights and cache at a copy's bandwidth."""
     device = devices.load(on)
     flops = model.flops(ctx=context, batch=batch, decode=kind == "decode", train=kind == "train").total_flops
-    held = model.memory(ctx=context, batch=batch, dtype="fp32")
-    moved = (held.weights_bytes + held.kv_cache_bytes) * (3 if kind == "train" else 1)
-    return max(flops / device.peak["fp32"], moved / device.bandwidth)
+    memory = model.memory(ctx=context, batch=batch, dtype="fp32")
+    traffic = (memory.weights_bytes + memory.kv_cache_bytes) * (3 if kind == "train" else 1)
+    return max(flops / device.peak["fp32"], traffic / device.bandwidth)
 
 
 def main() -> None:
@@ -88,10 +87,10 @@ def main() -> None:
         for name, kind, context, batch in RUNS:
             model = tfacct.load(SMOL if name == "smol" else name)
             took = measured(model, kind, context, batch)
-            said = predicted(model, kind, context, batch, on).value_seconds
+            estimate = predicted(model, kind, context, batch, on).value_seconds
             plain = roofline(model, kind, context, batch, on)
-            rows.append((abs(said / took - 1), abs(plain / took - 1)))
-            times = f"{1e3 * took:7.1f} ms {1e3 * said:7.1f} ms {said / took:6.2f} {plain / took:9.2f}"
+            rows.append((abs(estimate / took - 1), abs(plain / took - 1)))
+            times = f"{1e3 * took:7.1f} ms {1e3 * estimate:7.1f} ms {estimate / took:6.2f} {plain / took:9.2f}"
             print(f"{name:14} {kind:8} {context:5} {batch:5} {times}", flush=True)
     ours, naive = (median(column) for column in zip(*rows, strict=True))
     print(f"\nmedian error {100 * ours:.1f}%, largest {100 * max(rows)[0]:.1f}%")

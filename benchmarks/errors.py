@@ -1,4 +1,4 @@
-"""Tables of errors, and what of them is above its limit: for time_error.py and training_error.py."""
+"""Tables of errors, and which of them are above their limits: for time_error.py and training_error.py."""
 
 from __future__ import annotations
 
@@ -74,13 +74,13 @@ def checked(
     others: Array | None = None,
     other_cells: Array | None = None,
 ) -> list[str]:
-    """What is above its limit, or not what the project says of itself. The interval is that of `others`, these runs if
-    there are none; where the project does not name these runs it is the project's own."""
-    said, off = VALIDATED[kind, metric], np.abs(np.exp(left) - 1)
+    """Errors above their limits, and those that differ from the published ones. The interval is that of `others`, by
+    default these runs; for runs that the project does not name, it is the published interval."""
+    published, off = VALIDATED[kind, metric], np.abs(np.exp(left) - 1)
     on = {name: list(by).count(name) for name in sorted(set(by))}
-    known = said.on == on
+    known = published.on == on
     others, other_cells = (left, cells) if others is None or other_cells is None else (others, other_cells)
-    low, high = interval(others, other_cells) if known else (said.low, said.high)
+    low, high = interval(others, other_cells) if known else (published.low, published.high)
     inside = covered(left, cells, others, other_cells) if known else share_inside(left, cells, low, high)
     near, median, broken = float((off <= NEAR).mean()), float(np.median(off)), []
     found = Validation(kind, metric, len(set(cells)), on, median, inside, low, high)
@@ -89,14 +89,14 @@ def checked(
     if median > most or near < least or not 0.7 <= round(inside, 2) <= 0.9:
         broken.append(f"{kind} {metric} is outside its limits")
     shares = zip(
-        (said.median, said.coverage, said.low, said.high),
+        (published.median, published.coverage, published.low, published.high),
         (found.median, found.coverage, found.low, found.high),
         strict=True,
     )
-    if not known and said.runs != len(left):
-        print(f"the project names other runs: {said.runs}, not {found}")
+    if not known and published.runs != len(left):
+        print(f"the project names other runs: {published.runs}, not {found}")
     if known and any(abs(one - other) > 0.0051 for one, other in shares):
-        broken.append(f"{kind} {metric} is no longer {said}, but {found}")
+        broken.append(f"{kind} {metric} is no longer {published}, but {found}")
     return broken
 
 

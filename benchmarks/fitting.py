@@ -1,4 +1,4 @@
-"""Constants fitted with whole cells left out, and intervals of what is left: for time_error.py."""
+"""Constants fitted without whole cells, and intervals from the errors on those cells: for time_error.py."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Array: TypeAlias = Any
 
 
 def names(kind: type, *others: str) -> list[str]:
-    """Names of the constants without `others`, which the runs do not tell."""
+    """Names of the constants without `others`, which the runs do not determine."""
     return [one.name for one in dataclasses.fields(kind) if one.name not in others]
 
 
@@ -62,8 +62,8 @@ def by_cell(cells: Array) -> Array:
 def held_out(
     logs: Logs, constants: Any, fields: Sequence[str], cells: Array, weights: Array, ridge: float
 ) -> tuple[Array, Any]:
-    """Logarithms where each cell is predicted by a fit to the others, and the fit to all. What has no weight is fitted
-    nowhere. All cells count by the root of their rows."""
+    """Logarithms where each cell is predicted by a fit to the others, and the fit to all. No fit uses runs without
+    weight. All cells count by the root of their rows."""
     start = logs(constants)
     slope, weights = slopes(start, logs, constants, fields), weights * np.sqrt(by_cell(cells))
     all_of_them = fitted(start, slope, weights, constants, fields, ridge)

@@ -29,7 +29,7 @@ def hello() -> None:
 
 
 def nothing() -> None:
-    """Stand for a command that is not asked for."""
+    """A command that is not run."""
 
 
 for name in "flops params memory kv formula diff sweep solve models show verify".split():

@@ -1,4 +1,4 @@
-"""Eighteen published training steps of GPT models on A100 80 GB, divided by tensor and pipeline parallelism.
+"""Eighteen published training steps of GPT models on A100 80 GB, sharded by tensor and pipeline parallelism.
 
 Facts of two papers, all with 2,048 tokens and a vocabulary of 51,200: Narayanan et al. (arXiv 2104.04473), table 1, and
 Korthikanti et al. (arXiv 2205.05198), table 5. Table 1 gives FLOP/s of a device by a formula that counts recomputation;

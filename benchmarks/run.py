@@ -1,8 +1,8 @@
 """Measures what tfacct costs over its floors, in one run, as ratios: `python benchmarks/run.py`.
 
-A command and its floor take turns, so that a machine that slows down slows both; every run is a fresh process.
-The ratio is that of the medians, that of the fastest runs stands beside it (one lucky run of a floor upsets it). Goals
-are printed, never enforced: how long a run takes is the machine's affair. Needs a POSIX system (`os.wait4`).
+A command and its floor run in turn, so a slow machine slows both; each run is a new process. The table has the ratio
+of the medians and that of the fastest runs (one lucky run of the floor distorts the latter). Goals are printed, never
+enforced, because times depend on the machine. Needs a POSIX system (`os.wait4`).
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ TORCH = ("-c", "import torch, fvcore.nn")
 VERIFY_RUNS = 3
 EVALUATIONS = 1000
 BYTECODE = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-"""An installed tool has its bytecode: without it every run would compile tfacct anew, and the floor would not."""
+"""With bytecode, as in an installed tool; without it, each run would compile tfacct, but not the floor."""
 MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes
 
 
 @dataclass(frozen=True)
 class Run:
-    """What one process took."""
+    """Time and memory of one process."""
 
     seconds: float
     peak_bytes: int
@@ -62,7 +62,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Result:
-    """One row of the table: the median, which counts against the goal, and the best beside it."""
+    """A row of the table. `measured`: the median, which is compared with the goal."""
 
     what: str
     measured: float
@@ -71,7 +71,7 @@ class Result:
     unit: str
 
     def cells(self) -> tuple[str, ...]:
-        """The row as it is printed."""
+        """Cells of the row."""
         numbers = (f"{number:.4g} {self.unit}" for number in (self.measured, self.best, self.goal))
         return self.what, *numbers, "ok" if self.measured <= self.goal else "over"
 
@@ -90,9 +90,9 @@ def run(arguments: Sequence[str]) -> Run:
 
 
 def in_turn(command: Sequence[str], floor: Sequence[str], runs: int) -> tuple[list[Run], list[Run]]:
-    """Runs of a command and of its floor, one after the other, after one of each that is not counted."""
-    for warming in (command, floor):
-        run(warming)
+    """Runs of a command and of its floor, in turn, after a warm-up run of each."""
+    for warm_up in (command, floor):
+        run(warm_up)
     pairs = [(run(command), run(floor)) for _ in range(runs)]
     return [mine for mine, _ in pairs], [theirs for _, theirs in pairs]
 
@@ -104,7 +104,7 @@ def ratio(what: str, mine: Sequence[Run], theirs: Sequence[Run], goal: float) ->
 
 
 def start_up(runs: int) -> list[Result]:
-    """The commands that people wait for, over the floor; a model of many layers over a small one."""
+    """Frequent commands over the floor, and a large model over a small one."""
     return [
         ratio("flops gpt2-xl / hello", *in_turn(FLOPS, HELLO, runs), goal=1.25),
         ratio("train llama-3.1-8b / hello", *in_turn(TRAIN, HELLO, runs), goal=1.25),
@@ -115,7 +115,7 @@ def start_up(runs: int) -> list[Result]:
 
 
 def verification(runs: int) -> list[Result]:
-    """`verify` over the import of what it stands on, the most memory that it held, and what takes whole seconds."""
+    """`verify` over the import of its libraries, its peak memory, and the seconds of slow commands."""
     found = []
     asked = (("gpt2-xl", VERIFY, 3, 600), ("405B", LARGE, 3, 1000), ("405B, all layers", EVERY_LAYER, 6, 1000))
     for name, command, goal, most in asked:
@@ -130,7 +130,7 @@ def verification(runs: int) -> list[Result]:
 
 
 def formula(runs: int) -> Result:
-    """`formula llama` over what it stands on: the floor, and what the import of sympy adds to a bare interpreter."""
+    """`formula llama` over the floor and the import of sympy."""
     mine, floors = in_turn(FORMULA, HELLO, runs)
     sympy, bare = in_turn(SYMPY, NOTHING, runs)
     seconds = [[run.seconds for run in each] for each in (mine, floors, sympy, bare)]

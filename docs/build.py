@@ -74,8 +74,8 @@ def workplace(text: str) -> Iterator[Path]:
         yield ROOT
         return
     with TemporaryDirectory() as folder:
-        for room in ("tfacct", "presets"):
-            shutil.copytree(ROOT / room, Path(folder, room), ignore=shutil.ignore_patterns("__pycache__"))
+        for part in ("tfacct", "presets"):
+            shutil.copytree(ROOT / part, Path(folder, part), ignore=shutil.ignore_patterns("__pycache__"))
         for name, content in files:
             Path(folder, name).write_text(content, encoding="utf-8")
         yield Path(folder)

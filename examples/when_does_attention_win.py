@@ -1,4 +1,4 @@
-"""From which context on scores + values cost more than everything else: solved in letters, then by the ledger."""
+"""From which context on scores + values cost more than everything else: solved in symbols, then by the ledger."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ ABOUT = (
     "Ledgers as `tfacct models MODEL --ledger --json` has them, and points: `model`, `sizes` that differ from the"
     " ledger's, the `step` as numbers for B T S O I J, and `is`, what it comes to, in the order of `of`. Numbers are"
     " texts, because some are above 2^53. FLOPs are of the way with the fewest; `read` and `written` are bytes of all"
-    " products in bf16; states are kept in a cache of `cache` bits, those"
+    " products in bf16; states are in a cache of `cache` bits, those"
     " that no token adds to (with none of the axes S, J, Sc and Sh) in at least 16."
 )
 
