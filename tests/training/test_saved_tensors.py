@@ -1,18 +1,14 @@
 """The rule of each kind of line by hand, and the effect of each trait of a class. Kind: golden."""
 
 from dataclasses import replace
-from typing import Any
-
 import pytest
 
+from tests.helpers.class_bytes import ROWS, bytes_of_row, step_of_row
 from tfacct import load
 from tfacct.ledger.groups import Group
 from tfacct.ledger.lines import Line, Matmul, Pointwise
 from tfacct.ledger.storage import width
-from tfacct.ledger.workload import Workload
 from tfacct.training import traits as table
-from tfacct.training.memory import training_memory
-from tfacct.training.recipe import Recipe
 from tfacct.training.saved_tensors import LayerRules
 from tfacct.training.step import Bytes, LayerGraph
 from tfacct.training.traits import TRAITS, Mode, Traits
@@ -195,106 +191,40 @@ def test_a_residual_sum_saves_the_mask_of_its_dropout_alone() -> None:
     assert saved(replace(add, dropout="after")) == {"attn.drop": TOKENS * 24}
 
 
-# trait, model, recipe and sizes, tokens: saved bytes and peak of the class (transformers 5.23, torch 2.13, on meta)
-CLASSES: list[tuple[str, str, dict[str, Any], int, int, int]] = [
-    ("narrow_softmax", "gpt2", {"attention": "eager"}, 1024, 1_512_345_612, 2_670_682_200),
-    (
-        "casts_softmax",
-        "gpt2",
-        {"attention": "eager", "weights_dtype": "fp32", "vocab_size": 2_048},
-        1024,
-        2_055_700_492,
-        3_139_542_616,
-    ),
-    (
-        "scores_stay",
-        "falcon-7b",
-        {"attention": "eager", "lora": "16", "loss": "chunked"},
-        4096,
-        100_165_779_976,
-        118_641_044_992,
-    ),
-    ("batched_bias", "mpnet-base", {"lora": "16", "batch": 8, "vocab_size": 2_048}, 512, 3_672_965_122, 3_967_022_928),
-    (
-        "written_gelu",
-        "bloom-560m",
-        {"lora": "16", "loss": "chunked", "vocab_size": 2_048},
-        256,
-        442_599_432,
-        1_135_092_488,
-    ),
-    ("fp32_scores", "gpt-neo-125m", {"attention": "eager"}, 2048, 5_174_796_300, 6_799_714_440),
-    ("mask_buffers", "gpt-neo-125m", {"attention": "eager"}, 2048, 5_174_796_300, 6_799_714_440),
-    ("fp32_norm_weights", "olmo-2-1b", {}, 4096, 11_938_120_076, 24_135_923_284),
-    ("python_layer_norm", "command-r7b", {}, 4096, 31_695_405_644, 88_252_180_560),
-    ("norm_reads_twice", "t5-small", {}, 512, 287_027_490, 715_865_904),
-    ("always_masked", "falcon-40b", {}, 2048, 31_367_546_764, 332_557_076_628),
-    ("fused_qkv", "pythia-1.4b", {}, 2048, 4_056_990_284, 13_369_042_776),
-    ("fused_gate_up", "phi-4", {"weights_dtype": "fp32"}, 4096, 78_410_761_164, 257_613_150_612),
-    ("rejoins_heads", "phi-4", {}, 4096, 46_720_697_292, 137_966_043_540),
-    ("fp32_rotary", "olmo-1b", {}, 2048, 3_931_685_260, 11_816_437_068),
-    ("rotary_per_layer", "ernie-4.5-0.3b", {}, 4096, 5_508_317_628, 11_061_771_848),
-    ("fp32_router", "moonlight-16b-a3b", {}, 4096, 25_695_230_908, 128_082_607_268),
-    ("narrow_shares", "qwen3-30b-a3b", {}, 4096, 40_825_627_788, 244_311_583_340),
-    ("clamped_experts", "gpt-oss-20b", {"attention": "eager"}, 4096, 84_301_663_244, 216_379_427_060),
-    ("dense_experts", "llama-4-scout-text", {}, 4096, 311_591_978_124, 964_831_823_764),
-    ("fp32_loss", "eurobert-210m", {}, 4096, 4_244_291_876, 10_308_584_932),
-    ("biased_logits", "bart-base", {"weights_dtype": "fp32"}, 1024, 1_015_662_516, 3_100_680_488),
-    ("id_buffers", "bert-base", {}, 512, 196_421_922, 969_891_068),
-    ("embed_scale_buffer", "gemma-2b", {}, 4096, 17_648_771_516, 41_074_382_922),
-]
-
-
-def deviation(name: str, recipe: dict[str, Any], tokens: int, saved_bytes: int, peak: int) -> float:
+def deviation(row: str) -> float:
     """The larger relative error of saved bytes and peak, compared with the class."""
-    fields = dict(recipe)
-    batch, sizes = fields.pop("batch", 1), {key: fields.pop(key) for key in ("vocab_size",) if key in fields}
-    model = load(name, **sizes).loaded
-    source = tokens if model.architecture.encoder is not None else 0
-    work = Workload(tokens, tokens, batch, source=source, new_source=source)
-    found = training_memory(model, work, Recipe(**fields).checked())
-    pairs = (found.step.saved_bytes(), saved_bytes), (found.peak.total, peak)
-    return max(abs(int(counted) / measured - 1) for counted, measured in pairs)
+    model, asked = step_of_row(ONE_OF_EACH, row)
+    step, (saved_bytes, peak) = model.train(**asked), bytes_of_row(ONE_OF_EACH, row)
+    assert saved_bytes is not None
+    return max(abs(step.saved_bytes / saved_bytes - 1), abs(step.peak_bytes / peak - 1))
 
 
-@pytest.mark.parametrize(("trait", "name", "recipe", "tokens", "saved_bytes", "peak"), CLASSES)
-def test_every_trait_matters(
-    monkeypatch: pytest.MonkeyPatch,
-    trait: str,
-    name: str,
-    recipe: dict[str, Any],
-    tokens: int,
-    saved_bytes: int,
-    peak: int,
-) -> None:
-    """With it the rules are within a quarter of a percent of the class; without it they are further off."""
-    family, step = load(name).loaded.family, (name, recipe, tokens, saved_bytes, peak)
-    with_trait = deviation(*step)
-    plain = TRAITS[family]._replace(**{trait: getattr(Traits(), trait)})
-    monkeypatch.setattr(table, "TRAITS", {**TRAITS, family: plain})
-    more = 0 if "buffer" in trait or trait == "narrow_shares" else 0.00025
-    assert with_trait <= 0.0025 and deviation(*step) > with_trait + more
+ONE_OF_EACH = "a-class-with-each-trait"
+STEPS = {row: load(row.split()[0]).loaded for table_, row in ROWS if table_ == ONE_OF_EACH}
+
+
+@pytest.mark.parametrize("trait", Traits._fields)
+def test_every_trait_matters(monkeypatch: pytest.MonkeyPatch, trait: str) -> None:
+    """Without it the rules are further from a class."""
+    plain = getattr(Traits(), trait)
+    with_trait = {row: deviation(row) for row, ours in STEPS.items() if getattr(TRAITS[ours.family], trait) != plain}
+    without = {family: traits._replace(**{trait: plain}) for family, traits in TRAITS.items()}
+    monkeypatch.setattr(table, "TRAITS", without)
+    assert any(deviation(row) > before for row, before in with_trait.items())
 
 
 @pytest.mark.parametrize(
-    ("what", "name", "tokens", "saved_bytes", "peak"),
+    ("what", "row"),
     [
-        ("drops_in_attention", "gpt2", 1024, 672_436_236, 1_830_772_824),
-        ("norm_in_attention", "camembert-base", 512, 145_695_746, 983_576_436),
+        ("drops_in_attention", "gpt2 ctx=1024 recompute=attention"),
+        ("norm_in_attention", "camembert-base ctx=512 recompute=attention"),
     ],
 )
-def test_operations_in_an_attention_module_matter(
-    monkeypatch: pytest.MonkeyPatch, what: str, name: str, tokens: int, saved_bytes: int, peak: int
-) -> None:
+def test_operations_in_an_attention_module_matter(monkeypatch: pytest.MonkeyPatch, what: str, row: str) -> None:
     """They are recomputed with their module; after it, their saved tensors would stay."""
-    step = (name, {"recompute": "attention"}, tokens, saved_bytes, peak)
-    inside = deviation(*step)
-    monkeypatch.setattr(type(load(name).loaded.config), what, False)
-    assert inside <= 0.0025 and deviation(*step) > inside + 0.00025
-
-
-def test_every_trait_has_a_class_here() -> None:
-    assert {trait for trait, *_ in CLASSES} == {*Traits._fields}
+    inside = deviation(row)
+    monkeypatch.setattr(type(STEPS[row].config), what, False)
+    assert deviation(row) > inside + 0.00025
 
 
 def test_a_gate_with_a_number_for_each_head() -> None:
