@@ -1,6 +1,7 @@
 """The rule of each kind of line by hand, and the effect of each trait of a class. Kind: golden."""
 
 from dataclasses import replace
+
 import pytest
 
 from tests.helpers.class_bytes import ROWS, bytes_of_row, step_of_row
