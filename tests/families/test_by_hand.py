@@ -32,7 +32,7 @@ def test_a_published_model_by_hand(name: str) -> None:
         method, _, arguments = term.removeprefix("more ").partition(" ")
         if term in ("config", "model", "fields", "less"):
             continue
-        asked += method in ("params", "published", "flops", "kv")
+        asked += method in ("params", "active_params", "published", "flops", "kv")
         if term == "published":
             assert model.params().total == value
         elif method in ("params", "flops", "kv"):

@@ -43,7 +43,9 @@ def inside(whole: str, **fields: Any) -> tuple[Fields, Fields, tuple[str, ...]]:
 
 LATER = {
     **{"refined-web-7b": "falcon-7b", "refined-web-40b": "falcon-40b", "phi-2": "phi-2", "olmo-7b": "olmo-7b"},
-    **{"stable-code-3b": "stablelm-3b-4e1t", "glm-4-9b": "glm-4-9b-chat", "olmo-1b": "olmo-1b"},
+    **{"stable-code-3b": "stablelm-3b-4e1t", "glm-4-9b": "glm-4-9b-chat", "olmo-1b": "olmo-1b", "yi-6b": "yi-6b"},
+    **{"internlm-20b": "internlm-20b", "deepseek-moe-16b": "deepseek-moe-16b", "chatglm3-6b": "chatglm3-6b"},
+    **{"llada-moe-7b": "llada-moe-7b-a1b", "llada-2-mini": "llada-2.0-mini"},
 }
 """Files from before transformers had the class, and presets of files that were converted to its names."""
 LAYERS = {family: TINY[family]["num_hidden_layers"] for family in ("glm_moe_dsa", "minimax_m2", "hunyuan_v1_moe")}

@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.helpers.published import PUBLISHED
+from tfacct.loading import presets
 
-LLAMA_70B = PUBLISHED["llama-3.1-70b"]
+LLAMA_70B = dict(presets.load("llama-3.1-70b").raw)
 
 
 def folder(at: Path, config: dict[str, Any], **others: object) -> Path:
