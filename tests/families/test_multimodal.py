@@ -63,7 +63,7 @@ WHOLES = {
     **{"qwen2-vl": (0, 8_291_375_616), "qwen2.5-vl": (0, 8_292_166_656), "qwen2.5-vl-3b": (0, 3_754_622_976)},
     **{"qwen3-vl": (0, 8_767_123_696), "paligemma-3b-224": (1152 * 2048 + 2048, 2_923_466_480)},
     "gemma-3-4b": (1152 * 2560 + 1152, 4_300_079_472),  # a norm
-    "qwen2-audio": (1280 * 4096 + 4096, 8_397_094_912),
+    **{"qwen2-audio": (1280 * 4096 + 4096, 8_397_094_912), "qwen2.5-omni": (0, 8_931_813_888)},  # without its talker
 }
 """Of published configs, parameters between the parts by hand, and the total of the file."""
 

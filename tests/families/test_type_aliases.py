@@ -154,7 +154,7 @@ def test_the_last_layer_of_each_group_of_bailing_hybrid_has_full_attention() -> 
 
 
 def test_nv_embed_by_hand() -> None:
-    """Over Mistral-7B, 512 rows: products of 4,096 × 8 · 4,096 for queries and the result, and a gated MLP of 16,384."""
+    """Over Mistral-7B, 512 rows: products of 4,096 × 8 · 4,096 for queries and the result, a gated MLP of 16,384."""
     tokens = 10 * (2 * 2 * 4096 * 32768 + 2 * 2 * 512 * 32768 + 2 * 3 * 4096 * 16384)  # q, o, scores, values, MLP
     flops = load("nv-embed-v2").loaded.ledger.flops(Workload(10, 10).axes())
     assert sum(count for path, count in flops.items() if path.startswith("pooler")) == tokens + 4 * 512 * 4096 * 32768
