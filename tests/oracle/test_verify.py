@@ -123,7 +123,7 @@ CHECKS = [
 ]
 WHOLE = (
     *("gpt2-xl", "llama-3.1-405b", "mixtral-8x7b", "deepseek-v3", "t5-base", "mamba-130m", "bert-base"),
-    "vit-base-patch16-224",
+    *("vit-base-patch16-224", "glm-4.1v-9b-vision", "kimi-k2.5-vision", "qwen3-vl-4b-vision", "dinov3-vits16"),
 )
 """Of each sort one; every kind of block is verified in a small size, below."""
 
