@@ -32,7 +32,7 @@ from tests.helpers.custom import (
 from tests.helpers.models import tiny
 from tfacct import load
 from tfacct.architecture.parts import Attention, Experts, FeedForward, LatentAttention, Mamba
-from tfacct.base.errors import TfacctError, UsageError
+from tfacct.base.errors import TfacctError
 from tfacct.families import custom_tables as tables
 from tfacct.ledger.storage import BF16, BF16_EACH
 from tfacct.ledger.workload import Workload
@@ -60,18 +60,6 @@ def test_both_readings_of_the_lectures_flops(run) -> None:
     facts = load(LECTURE, **{"encoder.feed_forward.called": True}).flops(**AT).models[0]
     assert (facts["total_flops"], facts["total_flops_if_called"], facts["never_called"]) == (called, None, [])
     assert load(LECTURE).flops(**AT, train=True).models[0]["total_flops_if_called"] == 3 * called
-
-
-@pytest.mark.parametrize("more", [[], ["--lora", "8"]])
-@pytest.mark.parametrize("model", [LECTURE, "cs336-gpt2-xl", "examples/deepseek_like.toml"])
-def test_a_training_step_without_a_transformers_class_has_no_formula(run, model: str, more: list[str]) -> None:
-    ran = run("train", model, "--ctx", "20", *more)
-    error, hint = ran.err.split("hint: ")
-    assert ran.code == 2 and "transformers has no class for it" in error and "covers only transformers classes" in error
-    assert hint.split() == "--exact runs the reference model on one device".split()
-    with pytest.raises(UsageError, match="transformers has no class for it") as raised:
-        load(model).train(ctx=20)
-    assert raised.value.hint == "exact=True runs the reference model on one device"
 
 
 def test_distances_are_no_matmul_and_uncalled_modules_have_no_flops() -> None:

@@ -34,12 +34,6 @@ def test_a_longer_source_takes_more_and_the_source_is_printed(run: Run) -> None:
     assert "encoder, layer 11, 0.757" in ran.out_line
 
 
-def test_layer_dropout_of_the_class_may_be_set_to_0(run: Run) -> None:
-    """M2M100Config's encoder_layerdrop and decoder_layerdrop are 0.05 by default."""
-    none = ("--set", "encoder_layerdrop=0", "--set", "decoder_layerdrop=0")
-    assert run("train", "nllb-200-distilled-600m", *none, "--ctx", "64").code == 0
-
-
 def test_sines_of_both_sides_are_buffers_without_gradients() -> None:
     """Rows of both sides, two more than there are positions, in the dtype of the weights."""
     fields = {"encoder_layerdrop": 0.0, "decoder_layerdrop": 0.0, "max_position_embeddings": 64}
@@ -79,11 +73,6 @@ def test_logits_with_a_bias_are_in_fp32_under_autocast(weights_dtype: str | None
     asked = {"ctx": 300, "source": 320, "batch": 5, "weights_dtype": weights_dtype}
     plain, with_logits = (plbart.train(**asked, keep_logits=keep) for keep in (False, True))
     assert with_logits.peak_bytes - plain.peak_bytes == bytes_each * 5 * 300 * 50_005
-
-
-def test_the_source_is_printed_for_models_that_read_one(run: Run) -> None:
-    both, one = (run("train", "bart-base", other).out_line for other in ("bart-large", "gpt2"))
-    assert ", source 1,024, batch 1" in both and ", source 1,024 in encoders, batch 1" in one
 
 
 def test_a_page_has_the_steps_of_one_device_and_of_ranks_that_share_weights() -> None:

@@ -14,19 +14,6 @@ from tfacct.training.measured import Measured
 from tfacct.training.recipe import Recipe
 
 
-@pytest.mark.parametrize(
-    ("more", "why"),
-    [
-        (("--attention", "sdpa"), "the training step of mpt has not been measured with sdpa"),
-        (("--set", 'attn_config={"attn_pdrop": 0.1}'), "has not been measured with attn_config.attn_pdrop = 0.1"),
-    ],
-    ids=lambda value: value[0] if isinstance(value, tuple) else "",
-)
-def test_what_the_class_of_mpt_does_not_run_is_refused(run: Run, more: tuple[str, ...], why: str) -> None:
-    ran = run("train", "mpt-7b", *(() if "sdpa" in more else ("--attention", "eager")), *more)
-    assert ran.code != 0 and why in ran.err_line
-
-
 def test_a_class_that_runs_no_block_again_is_refused_by_name() -> None:
     with pytest.raises(UsageError, match="has not been measured with full recomputation") as raised:
         step_of(load("mpnet-base").loaded, Workload(64, 64, 1), Recipe(attention="eager", recompute="full"))
@@ -50,11 +37,6 @@ def test_an_axis_that_was_measured_on_no_family_has_no_bound(run: Run) -> None:
     assert load("mixtral-8x7b").train(ctx=2048, ep=8, dp=8).error_bound is None
     ran = run("train", "mixtral-8x7b", "--ctx", "2k", "--ep", "8", "--dp", "8")
     assert "≈: the error for this layout was not measured." in ran.out and "0 configs" not in ran.out
-
-
-def test_the_hint_names_no_time_for_a_class_that_loops_over_tokens(run: Run) -> None:
-    assert run("train", "mamba-130m").err.rstrip().endswith("--exact runs the transformers class itself")
-    assert "itself (about 2 s)" in run("train", "deepseek-v3.2").err
 
 
 def test_a_chunked_loss_is_printed_or_refused(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -105,22 +105,6 @@ def test_products_of_latent_attention_by_the_classes_names() -> None:
     assert several.lora_adapters is not None and several.lora_adapters["products"] == asked
 
 
-def test_a_note_says_which_experts_have_no_adapters(run: Run) -> None:
-    ran = run("train", "gpt-oss-20b", "--ctx", "64", "--attention", "eager", "--lora", "16", "--weights", "nf4", "-v")
-    printed = ran.out_line
-    assert "Adapters are on q_proj, k_proj, v_proj, o_proj; not on routers and routed experts" in printed
-    assert "(peft: target_parameters)." in printed
-
-
-def test_a_note_says_that_a_classification_head_is_frozen(run: Run) -> None:
-    note = "The classification head is frozen, as in peft without a task type."
-    classes = run(
-        "train", "bert-base", "--lora", "16", "-v", "--set", 'architectures=["BertForSequenceClassification"]'
-    )
-    assert note in classes.out_line
-    assert note not in run("train", "bert-base", "--lora", "16", "-v").out_line
-
-
 def test_a_note_says_that_adapters_save_more_than_full_fine_tuning(run: Run) -> None:
     wide = run("train", "llama-3.1-8b", "--ctx", "4k", "--lora", "16").out_line
     step = load("llama-3.1-8b").train(ctx="4k", lora=16, adapter_dtype="bf16")

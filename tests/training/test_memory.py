@@ -15,13 +15,6 @@ from tfacct.training.recipe import Recipe
 from tfacct.training.unsupported import reads_images, refusal
 
 
-def test_weights_stored_quantized_are_trained_in_the_dtype_of_the_pass(run: Run) -> None:
-    out = run("train", "gpt-oss-20b", "--attention", "eager", "--ctx", "2k", "-v").out_line
-    assert (
-        "in bf16 (8 bytes per parameter with optimizer state)" in out and "The published weights are quantized" in out
-    )
-
-
 def test_a_block_of_bert_by_hand() -> None:
     """Its input, two sums and the norm between them, 8·D bytes, and a byte for each number of two dropouts; queries,
     keys, values and the result of attention; the MLP before and after its GELU; two means and deviations."""

@@ -105,13 +105,6 @@ def test_flops_of_gpt2_by_hand(run: Run) -> None:
         load("mamba-130m").flops(train=True, recompute="attention")
 
 
-def test_recomputed_attention_is_printed(run: Run) -> None:
-    out = run("train", "llama-3.1-8b", "--recompute", "attention", "--ctx", "1k").out
-    assert "attention recomputed" in " ".join(out.split())
-    with pytest.raises(UsageError, match="recompute is none, full, attention, selective"):
-        load("gpt2").train(recompute="half")  # type: ignore[arg-type]
-
-
 def test_fit_names_it_where_it_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three percent more FLOPs: q, k, v, scores and values again, of all that a step of three passes does."""
     llama = load("llama-3.1-8b")

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.cli import Run
 from tfacct import load
 from tfacct.base.errors import NotFoundError, UsageError
 from tfacct.ledger.workload import Workload
@@ -115,31 +114,6 @@ def test_contradictions_are_refused(recipe: dict[str, Any], message: str) -> Non
         load("llama-2-7b").train(ctx=96, **recipe)
 
 
-@pytest.mark.parametrize(
-    ("options", "scheme"),
-    [
-        ("", "in bf16 (8 bytes per parameter with optimizer state)"),
-        ("--dtype fp32", "in fp32 (16 bytes per parameter with optimizer state)"),
-        (
-            "--weights fp32",
-            "in bf16 autocast over fp32 weights (16 bytes per parameter with optimizer state)",
-        ),
-        (
-            "--master-weights fp32",
-            "in bf16 with fp32 master weights (16 bytes per parameter with optimizer state)",
-        ),
-        (
-            "--master-weights fp32 --gradient-dtype fp32",
-            "master weights and fp32 gradients (18 bytes per parameter with optimizer state)",
-        ),
-        ("--optimizer adamw-8bit", "in bf16 (6.031 bytes per parameter with optimizer state)"),
-    ],
-)
-def test_the_first_line_names_the_precision_scheme(run: Run, options: str, scheme: str) -> None:
-    ran = run("train", "gpt2", "--ctx", "96", *options.split(), columns=200)
-    assert scheme in ran.out.splitlines()[0]
-
-
 def test_plan_counts_master_weights() -> None:
     """8 bytes a parameter more, divided by 8 ranks."""
     plans = [
@@ -223,13 +197,6 @@ def test_ranks_offload_their_share() -> None:
         moved = offloaded(offload="optimizer", **layout)
         assert moved.host_bytes == moved.optimizer_bytes == pytest.approx(4 * LLAMA / 8, rel=1e-6)
         assert moved.moved_bytes == (2 + 2) * LLAMA // 8
-
-
-def test_what_is_on_the_host_is_one_line(run: Run) -> None:
-    words = "train llama-3.1-8b --ctx 8k --recompute full --offload activations,optimizer --verbose"
-    out = run(*words.split(), columns=200).out
-    note = "On the host: 29.9 GiB of optimizer state and 1.88 GiB of layer inputs. 33.7 GiB move between host"
-    assert note in " ".join(out.split())
 
 
 def test_fp32_over_a_pass_in_fp32_is_no_autocast() -> None:
