@@ -147,36 +147,6 @@ def test_columns_re_add_to_their_totals(run, extra: list[str]) -> None:
         assert line["flops_per_byte"] == line["flops"] / (line["read_bytes"] + line["written_bytes"])
 
 
-TABLE = """\
-gpt2-xl: bytes moved in bf16 (assumed), context 1,024, batch 1
-10.9 GiB moved for 3.51 T FLOPs: 299.47 FLOPs per byte.
-
- operation       FLOPs      read   written  FLOP/B  of bytes
- ───────────────────────────────────────────────────────────────────────────────
- attn.q_proj     252 G   384 MiB   150 MiB  449.12      4.8%  ███▌
- attn.k_proj     252 G   384 MiB   150 MiB  449.12      4.8%  ███▌
- attn.v_proj     252 G   384 MiB   150 MiB  449.12      4.8%  ███▌
- attn.scores     161 G   300 MiB  2.34 GiB   56.89     24.2%  ██████████████████
- attn.values     161 G  2.49 GiB   150 MiB   56.89     24.2%  ██████████████████
- attn.o_proj     252 G   384 MiB   150 MiB  449.12      4.8%  ███▌
-
- mlp.up_proj    1.01 T  1.06 GiB   600 MiB  568.89     15.1%  ███████████
- mlp.down_proj  1.01 T  1.50 GiB   150 MiB  568.89     15.1%  ███████████
-
- lm_head         165 G   156 MiB  98.2 MiB  616.73      2.3%  █▌
-
- total          3.51 T  7.00 GiB  3.90 GiB  299.47    100.0%
-
-Counted: 2·m·k·n per matrix product, full T × S attention, all logits; bytes of
-unfused kernels · tfacct help counting
-Defaults (not in the config): n_inner = 6,400, tie_word_embeddings = true
-"""
-
-
-def test_the_table_at_80_columns(run) -> None:
-    assert run("flops", "gpt2-xl", "--bytes").out == TABLE
-
-
 def test_nothing_heavy_is_imported() -> None:
     assert imported_by(commanded("flops", "gpt2-xl", "--bytes", "--decode")) == set()
 

@@ -115,41 +115,6 @@ def test_a_mask_changes_the_prefill_only() -> None:
     assert full["decode_flops"] == masked["decode_flops"] > 0
 
 
-TABLE = """\
-gpt2-xl: FLOPs of a request: prompt 2,048, 500 new tokens, batch 1
-9.23 T FLOPs: 7.33 T (79.4%) for the prompt and the first new token, 1.90 T for
-the other 499.
-
- operation      prefill  decode   FLOPs   share
- ────────────────────────────────────────────────────────────────────────
- attn.q_proj      503 G   123 G   626 G    6.8%  ██████
- attn.k_proj      503 G   123 G   626 G    6.8%  ██████
- attn.v_proj      503 G   123 G   626 G    6.8%  ██████
- attn.scores      644 G   176 G   820 G    8.9%  ████████
- attn.values      644 G   176 G   820 G    8.9%  ████████
- attn.o_proj      503 G   123 G   626 G    6.8%  ██████
-
- mlp.up_proj     2.01 T   491 G  2.50 T   27.1%  ████████████████████████
- mlp.down_proj   2.01 T   491 G  2.50 T   27.1%  ████████████████████████
-
- lm_head          161 M  80.3 G  80.4 G    0.9%  █
-
- total           7.33 T  1.90 T  9.23 T  100.0%
- share            79.4%   20.6%
- per token       3.58 G  3.82 G
-
-The prefill's logits give the first new token; the other 499 take one decode
-step each, with 2,049 to 2,547 keys.
-Counted: 2·m·k·n per matrix product, full T × S attention, logits of the last
-position · tfacct help counting
-Defaults (not in the config): n_inner = 6,400, tie_word_embeddings = true
-"""
-
-
-def test_the_table_at_80_columns(run) -> None:
-    assert run("flops", "gpt2-xl", "--ctx", "2k", "--generate", "500").out == TABLE
-
-
 @pytest.mark.parametrize("new_tokens", [0, 2.0, True, "five"])
 def test_new_tokens_in_python_are_a_whole_number(new_tokens: object) -> None:
     with pytest.raises(TfacctError, match="new_tokens must be"):
