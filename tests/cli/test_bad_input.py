@@ -588,19 +588,3 @@ def test_a_list_where_one_value_is_taken_names_a_command_that_takes_it(run, argu
     ran = run(*arguments.split())
     assert ran.code == 2 and f"hint: `tfacct {hint}` compares them" in ran.err
     assert run(*hint.split()).code == 0
-
-
-def test_words_of_other_programs_lead_to_options_here(run) -> None:
-    assert run("flops", "gpt2", "--seq", "64").out == run("flops", "gpt2", "--ctx", "64").out
-    asked = ("mfu", "gpt2", "--ctx", "64", "--on", "a100")
-    assert run(*asked, "--tps", "900").out == run(*asked, "--tokens-per-second", "900").out
-
-
-def test_three_numbers_are_a_list(run) -> None:
-    assert run("sweep", "gpt2", "--ctx", "128,256,512").out == run("sweep", "gpt2", "--ctx", "128, 256, 512").out != ""
-
-
-def test_a_number_of_an_option_that_no_command_lists_may_have_commas(run) -> None:
-    asked = ("serve", "llama-3.1-8b", "--on", "h100", "--prompt")
-    assert run(*asked, "16,384").out == run(*asked, "16384").out != ""
-    assert "vocab_size must be a whole number" in run("params", "gpt2", "--set", "vocab_size=50,258").err

@@ -40,12 +40,10 @@ def test_the_answer_and_the_rows_have_one_notation() -> None:
 
 
 def test_tokens_are_not_taken_for_flops(run: Run) -> None:
-    """2e12 FLOPs are 39 tokens of llama-3.1-8b. MODEL may also be an option."""
+    """2e12 FLOPs are 39 tokens of llama-3.1-8b."""
     hint = "Less than one token per parameter: did you mean --tokens 2T?"
     assert hint in run("budget", "2T", "--model", "llama-3.1-8b").out
     assert "did you mean" not in run("budget", "1e21", "--model", "llama-3.1-8b").out
-    asked = ("--tokens", "2T", "--on", "256xh100", "--mfu", "40%")
-    assert run("budget", "--model", "llama-3.1-8b", *asked).out == run("budget", "llama-3.1-8b", *asked).out != ""
     assert run("budget").err == "error: a budget needs FLOPs, or a MODEL\nhint: for example `tfacct budget 1e21`\n"
 
 

@@ -99,8 +99,3 @@ def test_a_note_says_how_often_the_first_token_came_by_the_upper_end(requests: i
 def test_no_end_of_a_range_is_named_without_a_known_error() -> None:
     found = tfacct.load("llama-3.1-8b").fewest_devices(on="gaudi3", ttft="5s", **ASKED)
     assert "first_token" not in {note.key for note in found.notes}
-
-
-def test_a_prompt_has_2k_tokens_and_an_answer_256_unless_given(run) -> None:
-    given = run("serve", "llama-3.1-8b", "--on", "h100", "--prompt", "2k", "--new", "256", "--json")
-    assert run("serve", "llama-3.1-8b", "--on", "h100", "--json").out == given.out

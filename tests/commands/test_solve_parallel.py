@@ -90,11 +90,6 @@ def test_biases_of_partial_sums_are_whole_in_formulas() -> None:
     assert sum("/t + " in code for code in written.values()) == 2  # o and down
 
 
-def test_a_formula_of_one_rank_alone_is_that_of_the_model(run: Run) -> None:
-    assert run("formula", "gpt2", "--tp", "1").out == run("formula", "gpt2").out
-    assert "gpt2: --tp 2 does not divide the vocabulary (50,257) evenly" in run("formula", "gpt2", "--tp", "2").err
-
-
 def test_the_fewest_ranks_are_among_all_that_divide_the_rows(run: Run) -> None:
     model = tfacct.load("gpt2")  # rows of 768: six ranks go, five do not
     peaks = {fsdp: model.train(fsdp=fsdp).peak_bytes for fsdp in (4, 6)}

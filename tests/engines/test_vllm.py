@@ -350,11 +350,6 @@ def test_a_pool_and_the_weights_must_fit() -> None:
     assert (fits.starts, lacks.starts) == (True, False) and "need 80.1 GiB, but the card has 79.2" in lacks.answer
 
 
-def test_bytes_of_the_pool_as_the_launch_line_has_them(run: Run) -> None:
-    line = "engine vllm llama-3.1-8b --on h100 --max-model-len 8k --kv-cache-memory-bytes"
-    assert run(*line.split(), "1073741824") == run(*line.split(), "1GiB")
-
-
 def test_requests_are_at_most_those_of_a_step_and_leave_given_flags() -> None:
     """A card of 24 GB takes 256 requests by default; a share or a pool that is given stays."""
     start = load("llama-3.1-8b").engine(on="l4", max_model_len=64, requests=300)
@@ -443,14 +438,6 @@ def test_launches_that_the_engine_refuses(run: Run, line: str, reason: str) -> N
     ran = run("engine", "vllm", *line.split(), "--json")
     found = ran.models[0]
     assert ran.code == 0 and not found["starts"] and reason in found["reason"] and found["log_lines"] == []
-
-
-def test_flags_by_the_names_of_the_engine_and_short(run: Run) -> None:
-    pasted = "--tensor-parallel-size 2 --max-model-len 8192 --gpu-memory-utilization=0.9 --kv-cache-dtype fp8"
-    short = "--tp 2 --ctx 8k --use 0.9 --kv-dtype fp8"
-    both = [run("engine", "vllm", "llama-3.1-8b", "--on", "h100", *flags.split()) for flags in (pasted, short)]
-    assert both[0] == both[1] and both[0].code == 0
-    assert "--tensor-parallel-size 2" in both[0].out
 
 
 def test_fewer_requests_leave_the_tokens_that_the_hint_has() -> None:

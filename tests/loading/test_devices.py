@@ -183,15 +183,6 @@ def test_an_alias_is_one_devices_and_no_others_name() -> None:
     assert all(devices.load(known).id == owner for known, (owner,) in owners.items())
 
 
-def test_every_command_takes_an_alias(run: Run) -> None:
-    for asked in ("memory {} --on", "serve {} --prompt 1k --new 9 --on", "time {} --on"):
-        command = asked.format("llama-3.2-1b").split()
-        assert run(*command, "H100").out == run(*command, "h100-sxm").out != ""
-    assert run("devices", "4090").out == run("devices", "rtx-4090").out
-    plan = ("plan", "llama-3.2-1b", "--gpus", "2", "--on")
-    assert run(*plan, "h100").out == run(*plan, "h100-sxm").out
-
-
 def test_an_unknown_name_gets_those_that_begin_alike(run: Run) -> None:
     """First the device of the plain name, then by year."""
     ran = run("memory", "gpt2", "--on", "h1000")

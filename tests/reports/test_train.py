@@ -77,11 +77,6 @@ def test_gradients_have_the_dtype_of_the_trained_weights() -> None:
         assert (step.gradient_dtype, step.gradients_bytes) == (dtype, size * trained), recipe
 
 
-def test_former_values_of_options_are_accepted(run: Run) -> None:
-    assert run("train", "gpt2", "--by", "instant").out == run("train", "gpt2", "--by", "phase").out
-    assert run("formula", "gpt2", "--of", "kept").out == run("formula", "gpt2", "--of", "saved").out
-
-
 def test_rows_of_several_models_say_which_peaks_are_not_exact(run: Run) -> None:
     """Adafactor's step decides gpt2's peak at 4 tokens, and its temporaries depend on the order of parameters."""
     several = ("train", "gpt2", "llama-3.2-1b", "--ctx", "4", "--optimizer", "adafactor-transformers-beta1")
