@@ -10,7 +10,6 @@ from tests.helpers.models import tiny
 from tfacct import load
 from tfacct.architecture.parts import Experts
 from tfacct.base.errors import TfacctError
-from tfacct.loading import presets
 from tfacct.loading.model import load_model
 
 FULL, SLIDING = "full_attention", "sliding_attention"
@@ -90,11 +89,6 @@ def test_fewer_experts_than_a_token_is_sent_to_are_refused_in_arrays() -> None:
         load("qwen3-30b-a3b").evaluate("active_params", E=[4])
 
 
-def test_embedding_parameters_exclude_projections() -> None:
-    """OPT-350m: 50,272 rows of 512 and 2,050 of 1,024; its projection from 512 to 1,024 is no embedding."""
-    assert load("opt-350m").params().models[0]["embedding_params"] == 50272 * 512 + 2050 * 1024
-
-
 def test_a_field_is_set_under_any_of_its_names() -> None:
     named = {name: value for name, value in TINY["mixtral"].items() if name != "num_local_experts"}
     for name, other in (("num_experts", "num_local_experts"), ("num_local_experts", "num_experts")):
@@ -122,8 +116,3 @@ def test_the_masked_attention_of_a_step_is_solved_across_the_window(run, preset:
         for side in ("solution", "beyond")
     )
     assert below <= 0.3 < above
-
-
-def test_head_counts_without_a_shared_latent(run) -> None:
-    with pytest.raises(TfacctError, match="not supported with latent attention"):
-        presets.load("deepseek-v3").architecture.with_kv_heads(8)

@@ -10,7 +10,18 @@ import pytest
 
 from tfacct.commands import NAMES
 
-COUNTING = ("parallel.collectives", "timing", "training", "algebra", "verify", "reference", "meta", "api")
+COUNTING = (
+    "loading.headers",
+    "loading.gguf",
+    "parallel.collectives",
+    "timing",
+    "training",
+    "algebra",
+    "verify",
+    "reference",
+    "meta",
+    "api",
+)
 STEP = ("algebra", "verify", "reference", "meta", "api")
 NOT_A_MODEL = ("architecture", "families.decoder", *STEP)
 LARGE = ("torch", "numpy", "matplotlib", "transformers", "tomli_w")
@@ -21,6 +32,8 @@ BUDGET: dict[str, tuple[int, tuple[str, ...]]] = {
     "--help": (54, ("families", "reports", "architecture", "accounts", "loading.presets")),
     "flops --help": (30, ("families", "reports", "architecture", "accounts", "loading.presets")),
     "flops gpt2-xl --ctx 16384": (111, COUNTING),
+    "flops gpt2-xl --bytes --decode": (111, COUNTING),
+    "flops gpt2-xl --ctx 2k --generate 500": (111, COUNTING),
     "params gpt2-xl": (111, COUNTING),
     "memory gpt2-xl": (111, COUNTING),
     "memory llama-3.1-8b --on h100": (134, tuple({*COUNTING} - {"parallel.collectives"})),  # what vLLM leaves of it

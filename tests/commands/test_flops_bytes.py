@@ -6,11 +6,8 @@ import json
 
 import pytest
 
-from tests.families import presets_asked
-from tests.helpers.imports import commanded, imported_by
-from tests.helpers.models import by_kind, context, kind_of_preset, rounded, tiny
+from tests.helpers.models import context, tiny
 from tfacct import load
-from tfacct.families import config_class
 from tfacct.ledger.storage import BF16, BF16_EACH, storage, width
 from tfacct.ledger.workload import Workload
 from tfacct.loading import presets
@@ -65,46 +62,6 @@ def test_a_decode_step_reads_the_kv_cache(kv_heads: int, dtype: str) -> None:
     assert read["blocks.*.attn.values"] == cached["blocks.*.attn.v_cache"] > 0
 
 
-# No matmul of the lecture's model reads the keys (tests/families/test_custom.py), and mixers have none.
-WITH_KEYS = [n for n in presets_asked() if n != "lecture-transformer" and load(n).loaded.architecture.attentions]
-
-
-@pytest.mark.parametrize("name", by_kind(WITH_KEYS, kind_of_preset))
-def test_the_kv_bytes_read_are_the_memory_reports(name: str) -> None:
-    """Besides weights, queries and probabilities, a decode step reads the cache that `memory` counts.
-
-    MLA is absorbed, as in engines: scores read latents and rotary keys, values read latents again.
-    """
-    deepseek = config_class(presets.load(name).family).model_fields.keys() >= {"latent_attention"}
-    model = load(name, latent_attention="absorbed") if deepseek else load(name)
-    if not model.loaded.has_cache:
-        tokens = rounded(model.loaded, 64 + model.loaded.ledger.learned_tokens)
-        assert not any(model.loaded.ledger.states(Workload(tokens, tokens).axes()))
-        return
-    at = Workload(context=5999, tokens=1, batch=3, source=model.loaded.source or 0).axes()
-    read = {"scores": 0, "values": 0}
-    for product in model.loaded.ledger.products(at):
-        last = product.path.rpartition(".")[2].removeprefix("compressed_")
-        if last in read:
-            read[last] += product.moved(BF16, BF16_EACH)[1]
-    cached = model.memory(ctx=5999, batch=3, dtype="bf16").models[0]["kv_cache_bytes"]
-    states = model.loaded.ledger.state_bytes(at, BF16_EACH).items()
-    cached -= sum(count for path, count in states if path.endswith("state"))  # of mixers next to attention
-    if model.config.get("num_kv_shared_layers"):  # Gemma 4: layers that read another's keys cache none
-        assert 0 < cached < sum(read.values())
-        return
-    compressed = model.loaded.ledger.period > 1 and not deepseek
-    if deepseek and model.loaded.ledger.period > 1:  # GLM-5.3's indexer reads groups of the tokens that it caches
-        cached -= sum(count for path, count in states if path.endswith("index_cache"))
-        read["scores"] -= sum(
-            p.moved(BF16, BF16_EACH)[1] for p in model.loaded.ledger.products(at) if p.path.endswith("indexer.scores")
-        )
-    if compressed:  # DeepSeek-V4: keys are values too, and no matmul reads pending tokens
-        cached -= sum(count for path, count in states if not path.endswith((".cache", "kv_cache")))
-    whole = deepseek or compressed
-    assert cached == (read["scores"] if whole else sum(read.values())) > 0
-
-
 @pytest.mark.parametrize(
     ("dtype", "weights", "activations"),
     [("fp32", 32, 32), ("fp16", 16, 16), ("fp8", 8, 16), ("int8", 8, 16), ("int4", 4, 16), (None, 16, 16)],
@@ -145,10 +102,6 @@ def test_columns_re_add_to_their_totals(run, extra: list[str]) -> None:
     assert facts["total_flops"] == json.loads(run(*plain, "--json").out)["models"][0]["total_flops"]
     for line in facts["lines"]:
         assert line["flops_per_byte"] == line["flops"] / (line["read_bytes"] + line["written_bytes"])
-
-
-def test_nothing_heavy_is_imported() -> None:
-    assert imported_by(commanded("flops", "gpt2-xl", "--bytes", "--decode")) == set()
 
 
 def test_the_report_in_python(tiny_model: LoadedModel) -> None:

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.families import SHAPES, TINY, Fields, family_of
-from tests.helpers.imports import commanded, imported_by
 from tests.helpers.models import alone, asked, by_kind, context, tiny
 from tfacct import load
 from tfacct.algebra.factored import CODE, LATEX, TEXT, factored, latex_axis
@@ -540,9 +539,3 @@ def test_every_way_to_vary_a_side(run) -> None:
     assert report.total == 2 and report.models[0]["beyond"] is None
     # a token more is 2 · 3 · 60 · 2 bytes = 720, and as much a source token: 100,000 / 720 = 138.9
     assert model.solve("ctx", "kv_cache_bytes=100kB", source=50).total == (100_000 - 50 * 720) // 720
-
-
-def test_what_is_imported() -> None:
-    assert imported_by("import tfacct.cli.app") == set()
-    for arguments in (["llama"], ["gpt2", "--of", "params", "--json"], ["llama", "--latex"]):
-        assert imported_by(commanded("formula", *arguments)) == {"sympy"}

@@ -181,15 +181,6 @@ def test_masked_counts_the_visible_pairs() -> None:
     assert full.total - masked.total == saved
 
 
-def test_bytes_round_up_per_tensor() -> None:
-    """Two odd tensors do not share a byte."""
-    fields = {"vocab_size": 5, "n_embd": 1, "n_layer": 2, "n_head": 1, "n_positions": 7, "n_inner": 3}
-    odd = load({"model_type": "gpt2", **fields})
-    # int4: per layer q k v o 1 byte each, up and down 3 → 2; in bf16 two norms of 2, biases of 4 + 3 + 1,
-    # embeddings of 5 and 7 and the final norm of 2
-    assert odd.memory(dtype="int4").models[0]["weights_bytes"] == 2 * (4 + 2 + 2) + 2 * (2 * (4 + 8) + 5 + 7 + 2)
-
-
 @pytest.mark.parametrize("dtype", ["fp32", "bf16", "fp8", "int4"])
 def test_fit_is_exact_at_the_boundary(dtype: str) -> None:
     model, budget = load("llama-3.1-8b"), 24 * 1024**3
@@ -204,15 +195,6 @@ def test_fit_is_exact_at_the_boundary(dtype: str) -> None:
     assert needed(context + 1, 1) > budget
     assert budget - needed(4096, batch) == found["batch_slack_bytes"] >= 0
     assert needed(4096, batch + 1) > budget
-
-
-def test_gqa_changes_keys_and_values_but_not_the_scores() -> None:
-    built, shared = load("llama-3.1-8b"), load("llama-3.1-8b", num_key_value_heads=1)
-    before, after = ({line["path"]: line["flops"] for line in m.flops(ctx=4096).lines} for m in (built, shared))
-    assert {path for path in before if before[path] != after[path]} == {"blocks.*.attn.k_proj", "blocks.*.attn.v_proj"}
-    assert built.kv(ctx=4096).total == 8 * shared.kv(ctx=4096).total
-    # what `kv` shows as MQA is what setting one head really gives
-    assert built.kv(ctx=4096).lines[-1]["mqa"] == shared.kv(ctx=4096).total
 
 
 @pytest.mark.parametrize("train", [False, True])
@@ -250,6 +232,8 @@ def test_embeddings_are_the_two_tables() -> None:
     assert facts["embedding_params"] == 50257 * 768 + 1024 * 768
     untied = load("llama-3-8b").params().models[0]
     assert untied["embedding_params"] == 128256 * 4096 and untied["tied_head"] is False
+    # 50,272 rows of 512 and 2,050 of 1,024: the projection from 512 to 1,024 is no embedding
+    assert load("opt-350m").params().models[0]["embedding_params"] == 50272 * 512 + 2050 * 1024
 
 
 @pytest.mark.parametrize(
@@ -287,15 +271,6 @@ def test_a_context_that_fits_past_the_trained_one_says_so(run) -> None:
     ran = run("memory", "llama-2-7b", "--on", "24GiB", "-v")
     assert "A single request can have 23,446 tokens; the model was trained for 4,096." in " ".join(ran.out.split())
     assert ran.err == ""  # a context that nobody asked for is no cause for a hint
-
-
-@pytest.mark.parametrize("limit", [0, 1, 2, 3, 4, 7, 8, 9, 100])
-@pytest.mark.parametrize("step", [1, 3, 5])
-def test_the_largest_that_fits_is_the_largest(step: int, limit: int) -> None:
-    """Compared with a trial of every size; a size that uses the budget exactly fits."""
-    for budget in range(45):
-        largest = max(n for n in range(limit + 1) if n == 0 or n * step <= budget)
-        assert largest_that_fits(lambda n: n * step, budget, limit) == largest
 
 
 @pytest.mark.parametrize("limit", [400, 10**12])

@@ -8,7 +8,7 @@ from tfacct import load
 from tfacct.architecture.blocks import Block, Stack
 from tfacct.architecture.parts import Attention, Embedding, FeedForward, Head, Norm, Part, Rotary
 from tfacct.architecture.transformer import Transformer
-from tfacct.ledger.einsum import SpecError, chunks, divided, one_by_one, packed_bytes, pairs, rounded_up
+from tfacct.ledger.einsum import SpecError, chunks, divided, one_by_one, packed_bytes, rounded_up
 from tfacct.ledger.groups import Group, Ledger
 from tfacct.ledger.lines import Matmul, Pointwise, State, Table
 from tfacct.ledger.storage import storage, width
@@ -66,13 +66,6 @@ def test_a_product_of_activations() -> None:
     assert line.flops(SIZES) == 2 * dims.m * dims.k * dims.n * dims.times
     # the last 3 of 5 tokens see 3 + 4 + 5 keys
     assert line.flops(SIZES, masked=True) == 2 * (3 + 4 + 5) * 17 * 2 * 11 * 13
-
-
-@pytest.mark.parametrize(("queries", "keys"), [(q, k) for k in range(1, 12) for q in range(1, k + 1)])
-def test_pairs_equal_a_count_over_the_mask(queries: int, keys: int) -> None:
-    old = keys - queries
-    assert pairs("causal", queries, keys) == sum(k <= old + q for q in range(queries) for k in range(keys))
-    assert pairs("full", queries, keys) == queries * keys
 
 
 def test_the_backward_pass_permutes_the_operands() -> None:
