@@ -82,18 +82,22 @@ def test_json_is_exact_where_floats_would_round(run) -> None:
     assert model["total_flops"] == sum(2 * i["m"] * i["k"] * i["n"] * i["times"] for i in model["lines"])
 
 
-@pytest.mark.parametrize(
-    "extra", [[], ["--train"], ["--masked"], ["--decode"], ["--logits", "last"], ["--by", "part"], ["--by", "block"]]
-)
+LISTED = ("flops", "read_bytes", "written_bytes", "prefill_flops", "decode_flops")
+ASKED = ["", "--train", "--masked", "--decode", "--logits last", "--by part", "--by block"]
+ASKED += ["--bytes", "--bytes --decode", "--bytes --dtype int8", "--generate 1", "--generate 500"]
+
+
+@pytest.mark.parametrize("asked", ASKED)
 @pytest.mark.parametrize("model", ["gpt2-xl", "qwen2-0.5b"])
-def test_columns_re_add_to_their_total(run, model: str, extra: list[str]) -> None:
-    """The CSV's rows add up to the JSON's total: nothing twice, nothing lost."""
-    rows = list(csv.DictReader(io.StringIO(run("flops", model, "--ctx", "999", *extra, "--csv").out)))
-    total = json.loads(run("flops", model, "--ctx", "999", *extra, "--json").out)["models"][0]["total_flops"]
-    assert sum(int(row["flops"]) for row in rows) == total
+def test_columns_re_add_to_their_total(run, model: str, asked: str) -> None:
+    """The CSV's rows add up to the JSON's totals: nothing twice, nothing lost."""
+    line = ("flops", model, "--ctx", "999", "--batch", "3", *asked.split())
+    rows = list(csv.DictReader(io.StringIO(run(*line, "--csv").out)))
+    (facts,) = run(*line, "--json").models
+    for key in rows[0].keys() & LISTED:
+        assert sum(int(row[key]) for row in rows) == facts.get(f"total_{key}", facts.get(key)), key
     assert abs(sum(float(row["share"]) for row in rows) - 1) < 1e-12  # floats only to be read
-    digits = run("flops", model, "--ctx", "999", *extra, "--digits").out
-    assert f"{total:,}" in digits
+    assert f"{facts['total_flops']:,}" in run(*line, "--digits").out
 
 
 @pytest.mark.parametrize("model", by_kind(presets.names(), kind_of_preset))

@@ -1,7 +1,5 @@
 """`flops --generate`: the closed form, a loop over steps, and hand arithmetic. Kind: golden, refusal."""
 
-import csv
-import io
 import json
 from itertools import product
 
@@ -78,25 +76,6 @@ def test_a_request_by_hand(run) -> None:
     assert facts["flops_per_new_token"] == decode / 499
     assert facts["flops_per_prompt_token"] == prefill / 2048
     assert facts["workload"]["logits"] == "last" and facts["workload"]["tokens"] == 2048
-
-
-@pytest.mark.parametrize("new_tokens", [1, 2, 500])
-def test_phases_and_lines_re_add(run, new_tokens: int) -> None:
-    arguments = ["flops", "qwen2-7b", "--ctx", "999", "--batch", "3", "--generate", str(new_tokens)]
-    facts = json.loads(run(*arguments, "--json").out)["models"][0]
-    prefill, decode = facts["prefill_flops"], facts["decode_flops"]
-    for key in ("prefill_flops", "decode_flops"):
-        assert facts[key] == sum(line[key] for line in facts["lines"])
-    assert facts["decode_steps"] == new_tokens - 1
-    assert facts["total_flops"] == prefill + decode == sum(line["flops"] for line in facts["lines"])
-    rows = list(csv.DictReader(io.StringIO(run(*arguments, "--csv").out)))
-    assert sum(int(row["prefill_flops"]) for row in rows) == prefill
-    assert sum(int(row["decode_flops"]) for row in rows) == decode
-    assert sum(int(row["flops"]) for row in rows) == facts["total_flops"]
-    model = load("qwen2-7b")
-    assert prefill == model.flops(ctx=999, batch=3, logits="last").total
-    if new_tokens == 2:
-        assert decode == model.flops(ctx=1000, batch=3, decode=True).total
 
 
 def test_per_token_is_by_the_tokens_of_all_sequences() -> None:
