@@ -110,7 +110,7 @@ def test_recipes_for_agents_give_their_answers(run: Run) -> None:
     for command, path, answer in recipes:
         ran = run(*command.split())
         assert ran.code == 0, command
-        found = json.loads(ran.out)
+        found = ran.document
         for key, at in re.findall(r"(\w+)(?:\[(\d+)\])?", path):
             found = found[key][int(at)] if at else found[key]
         assert found and answer in ("", json.dumps(found)), (command, path, found)

@@ -113,20 +113,20 @@ def test_no_message_names_a_former_command() -> None:
 def test_a_topic_is_a_page(run, topic: str, columns: int) -> None:
     ran = run("help", topic, columns=columns)
     assert (ran.code, ran.err) == (0, "") and max(map(len, ran.out.splitlines())) <= columns
-    assert len(json.loads(run("help", topic, "--json").out)["rows"]) > 10
+    assert len(run("help", topic, "--json").document["rows"]) > 10
 
 
 def test_topics_explain_the_shared_options_where_they_are_declared(run) -> None:
-    assert {row["option"].split()[0] for row in json.loads(run("help", "layout", "--json").out)["rows"]} == {
+    assert {row["option"].split()[0] for row in run("help", "layout", "--json").document["rows"]} == {
         shell_option(name) for name in Layout.__annotations__
     }
     assert " Layout " not in run("help", "layout").out.partition("\n")[2]  # only the title names the group
-    every = json.loads(run("help", "options", "--json").out)["rows"]
+    every = run("help", "options", "--json").document["rows"]
     for name in NAMES:
         for other, one in parameters_of(command_of(name)).items():
             if of(one.annotation).group and not of(one.annotation).argument and other not in command_of(name).options:
                 assert shell_option(other) in {row["option"].split()[0] for row in every}
-    axis_names = {row["axis"]: row["about"] for row in json.loads(run("help", "axes", "--json").out)["rows"]}
+    axis_names = {row["axis"]: row["about"] for row in run("help", "axes", "--json").document["rows"]}
     assert (axis_names["K"], axis_names["V"], axis_names["T"]) == (
         "key/value heads",
         "vocabulary",
@@ -137,7 +137,7 @@ def test_topics_explain_the_shared_options_where_they_are_declared(run) -> None:
 
 @pytest.mark.parametrize("name", schemas.KINDS)
 def test_the_schema_of_an_answer_and_of_its_options(run, name: str) -> None:
-    found = json.loads(run("help", "schema", name).out)
+    found = run("help", "schema", name).document
     options = found.pop("x-options")
     assert found == schemas.schema(name)
     command = command_of(options["title"].rpartition(" ")[2])
@@ -148,8 +148,8 @@ def test_the_schema_of_an_answer_and_of_its_options(run, name: str) -> None:
 
 def test_a_printed_schema_refuses_other_documents(run) -> None:
     jsonschema = pytest.importorskip("jsonschema")
-    checked = jsonschema.Draft202012Validator(json.loads(run("help", "schema", "memory").out))
-    answer = json.loads(run("memory", "gpt2", "--json").out)
+    checked = jsonschema.Draft202012Validator(run("help", "schema", "memory").document)
+    answer = run("memory", "gpt2", "--json").document
     assert checked.is_valid(answer)
     for changed in ({}, {"answer": answer}, answer | {"schema": 1}):
         assert not checked.is_valid(changed)
@@ -157,7 +157,7 @@ def test_a_printed_schema_refuses_other_documents(run) -> None:
 
 def test_options_fit_their_schema(run) -> None:
     jsonschema = pytest.importorskip("jsonschema")
-    checked = jsonschema.Draft202012Validator(json.loads(run("help", "schema", "train").out)["x-options"])
+    checked = jsonschema.Draft202012Validator(run("help", "schema", "train").document["x-options"])
     assert checked.is_valid({"models": ["gpt2"], "tp": 2, "ctx": "8k", "zero": 2})
     for wrong in ({"ctxx": 3}, {"zero": 4}, {"sp": "yes"}):
         assert not checked.is_valid(wrong)
@@ -306,10 +306,10 @@ def test_rows_by_a_column(run) -> None:
 
 def test_the_word_moe_lists_the_presets_with_experts(run) -> None:
     """Mixtral's name does not have the word; granite-4.0-h-micro is of a family with experts but has none."""
-    listed = {row["model"] for row in json.loads(run("models", "moe", "--json").out)["models"]}
+    listed = {row["model"] for row in run("models", "moe", "--json").models}
     assert {"mixtral-8x7b", "deepseek-v3", "qwen3-30b-a3b"} <= listed
     assert not {"llama-3.1-8b", "granite-4.0-h-micro"} & listed
-    counted = json.loads(run("params", "--json").out)["models"]
+    counted = run("params", "--json").models
     assert listed == {one["model"] for one in counted if one["active_params"] < one["total_params"]}
     assert "`tfacct models moe`" in run("models", "--moe").err
 

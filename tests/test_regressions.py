@@ -62,10 +62,10 @@ def test_the_whole_model_says_which_class_it_is() -> None:
 def test_any_context_fits_where_every_block_has_a_window(run) -> None:
     ran = run("memory", "mistral-7b-v0.1", "--on", "24GiB")
     assert (
-        "Every layer caches only its window, so nothing limits the context." in " ".join(ran.out.split())
+        "Every layer caches only its window, so nothing limits the context." in ran.out_line
         and "1,000,000,000,000" not in ran.out + ran.err
     )
-    fit = json.loads(run("memory", "mistral-7b-v0.1", "--on", "24GiB", "--json").out)["models"][0]["fit"]
+    fit = run("memory", "mistral-7b-v0.1", "--on", "24GiB", "--json").models[0]["fit"]
     # 24 GiB less 2 · 7,241,732,096 of weights and 2 · 32 · 8 · 128 · 2 bytes for each of 4,096 tokens
     assert fit["largest_context"] is None
     assert fit["context_slack_bytes"] == 24 * 2**30 - 2 * 7_241_732_096 - 2 * 32 * 8 * 128 * 2 * 4096
@@ -108,7 +108,7 @@ def test_rope_parameters_that_are_no_object_are_refused(run, tmp_path: Path) -> 
 def test_the_masked_attention_of_a_step_is_solved_across_the_window(run, preset: str) -> None:
     """The number of visible pairs of a chunk changes its slope twice."""
     arguments = ("--for", "ctx", "--until", "share.attn_scores_values=0.3", "--tokens", "300", "--masked", "--json")
-    facts = json.loads(run("solve", preset, *arguments).out)["models"][0]
+    facts = run("solve", preset, *arguments).models[0]
     model = load(preset)
     below, above = (
         model.flops(ctx=facts[side], tokens=300, masked=True).models[0]["components"]["attn_scores_values"]

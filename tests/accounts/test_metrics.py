@@ -1,7 +1,6 @@
 """Metrics by name: as numbers, arrays and symbols, they equal the commands' figures. Kind: law."""
 
 import inspect
-import json
 import re
 import sys
 from fractions import Fraction
@@ -232,7 +231,7 @@ def test_without_numpy_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_every_metric_is_listed_with_its_unit_and_one_sentence(run) -> None:
-    document = json.loads(run("help", "metrics", "--json").out)
+    document = run("help", "metrics", "--json").document
     assert (document["command"], document["models"]) == ("metrics", [])
     assert [row["metric"] for row in document["rows"]] == [*METRICS, *STEP_METRICS, "flops.NAME", "share.NAME"]
     for row in document["rows"]:
@@ -252,6 +251,6 @@ def test_every_metric_is_listed_with_its_unit_and_one_sentence(run) -> None:
 
 
 def test_a_page_about_no_model_has_its_rows_in_the_json(run) -> None:
-    rows = json.loads(run("help", "counting", "--json").out)["rows"]
+    rows = run("help", "counting", "--json").document["rows"]
     assert {"topic", "meaning"} == set(rows[0]) and "FLOPs" in [row["topic"] for row in rows]
-    assert "rows" not in json.loads(run("flops", "gpt2", "--json").out)
+    assert "rows" not in run("flops", "gpt2", "--json").document

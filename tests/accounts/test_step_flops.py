@@ -1,7 +1,5 @@
 """`flops --train --recompute full`: layers run again in the backward pass. Kind: golden, output."""
 
-import json
-
 import pytest
 
 from tests.families import SHAPES
@@ -21,15 +19,15 @@ def test_gpt2_by_hand(run) -> None:
     without = load("gpt2", resid_pdrop=0).flops(ctx=1024, train=True, recompute="full")
     assert without.recomputed_flops == again - 12 * 8 * 1024 * 768**2
     ran = run("flops", "gpt2", "--ctx", "1k", "--train", "--recompute", "full", "--json")
-    (facts,) = json.loads(ran.out)["models"]
+    (facts,) = ran.models
     plain = load("gpt2").flops(ctx=1024, train=True)
     assert (facts["recompute"], facts["recomputed_flops"]) == ("full", again)
     assert facts["total_flops"] == plain.total + again
     assert sum(line["flops"] for line in facts["lines"]) == sum(facts["components"].values()) == facts["total_flops"]
-    assert load("gpt2").flops(ctx=1024, train=True, recompute="full").document() == json.loads(ran.out)
+    assert load("gpt2").flops(ctx=1024, train=True, recompute="full").document() == ran.document
     assert (plain.recompute, plain.recomputed_flops) == ("none", 0)
     assert plain.document() == load("gpt2").flops(ctx=1024, train=True, recompute="none").document()
-    out = " ".join(run("flops", "gpt2", "--ctx", "1k", "--train", "--recompute", "full").out.split())
+    out = run("flops", "gpt2", "--ctx", "1k", "--train", "--recompute", "full").out_line
     assert "runs every layer again (213 G FLOPs), but not the matmuls after its last saved tensor." in out
 
 

@@ -295,7 +295,7 @@ def test_sizes_of_numpy_and_devices_are_those_of_the_command(run) -> None:
     model = load("llama-3.2-1b")
     found = model.train(ctx=np.int64(64), tp=np.int64(2), sp=np.bool_(True))
     assert found.peak_bytes == model.train(ctx=64, tp=2, sp=True).peak_bytes
-    plan = json.loads(run("plan", "llama-3.2-1b", "--gpus", "8", "--on", "80GB", "--ctx", "64", "--json").out)
+    plan = run("plan", "llama-3.2-1b", "--gpus", "8", "--on", "80GB", "--ctx", "64", "--json").document
     assert plan == model.plan(gpus=8, fit="80GB", ctx=64).document() and plan["models"][0]["devices"] == 8
     # 1,024 positions; 24 GB hold the weights and their cache many times over.
     assert load("gpt2").solve("ctx", on="24GB").total == 1024

@@ -1,6 +1,5 @@
 """Sizes are read and written with their units. Kind: golden, refusal."""
 
-import json
 from fractions import Fraction
 
 import pytest
@@ -218,7 +217,7 @@ def test_every_number_is_read_alike(text: str, count: int) -> None:
 @pytest.mark.parametrize("text", ["6e9", "6B", "6G", "6,000M", "6000000000"])
 def test_an_equation_takes_every_spelling(run, text: str) -> None:
     ran = run("solve", "gpt2", "--for", "n_layer", "--until", f"total_params={text}", "--json")
-    assert json.loads(ran.out)["models"][0]["solution"] == (6 * 10**9 - 39_385_344) // 7_087_872 == 840
+    assert ran.models[0]["solution"] == (6 * 10**9 - 39_385_344) // 7_087_872 == 840
 
 
 @pytest.mark.parametrize(

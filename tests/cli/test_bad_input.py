@@ -61,7 +61,7 @@ def test_a_config_with_the_fields_of_the_course_names_its_family(run, tmp_path: 
     )
     # 2 · 97 · 24 embedding and head; per layer 4 · 24 · 24 attention, 3 · 24 · 40 MLP, 2 · 24 norms; 24 last norm
     ran = run("params", str(tmp_path / "tiny.json"), "--set", "model_type=cs336", "--json")
-    assert json.loads(ran.out)["models"][0]["total_params"] == 4656 + 3 * (2304 + 2880 + 48) + 24
+    assert ran.models[0]["total_params"] == 4656 + 3 * (2304 + 2880 + 48) + 24
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_a_file_of_weights_is_no_model(run, tmp_path: Path, name: str) -> None:
     ran = run("memory", str(tmp_path / name))
     hint = f"give the config.json; `tfacct check {tmp_path / name}` lists the tensors"
     assert (ran.code, ran.out) == (2, "") and f"{name} has weights, not a config" in ran.err
-    assert hint in " ".join(ran.err.split())
+    assert hint in ran.err_line
 
 
 SOURCE = 'source = {{ url = "u", kind = "{}" }}\n'

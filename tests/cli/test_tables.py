@@ -59,7 +59,7 @@ def test_every_preset_has_a_row_or_is_named_as_left_out(run, command: str) -> No
     lines = ran.out.splitlines()
     assert max(map(len, lines)) <= 80
     left_out = {name for name in presets.names() if not any(line.startswith(f" {name} ") for line in lines)}
-    document = json.loads(run(*command.split(), "--json").out)
+    document = run(*command.split(), "--json").document
     assert left_out == {model["model"] for model in document["models_skipped"]}
     assert ("bert-base" in left_out) == (" " in command)
     assert {model["model"] for model in document["models"]} == {*presets.names()} - left_out
@@ -69,7 +69,7 @@ def test_every_preset_has_a_row_or_is_named_as_left_out(run, command: str) -> No
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("models", [["gpt2-xl"], ["gpt2", "qwen2-7b"]], ids=["one", "two"])
 def test_json_has_one_shape_for_one_or_many(run, command: str, models: list[str]) -> None:
-    document = json.loads(run(*command.split(), *models, "--json").out)
+    document = run(*command.split(), *models, "--json").document
     assert list(document) == ["schema", "command", "answer", "convention", "models", "models_skipped"]
     assert document["schema"] == 2 and document["command"] == command.split("--")[-1]
     assert [model["model"] for model in document["models"]] == models
@@ -77,7 +77,7 @@ def test_json_has_one_shape_for_one_or_many(run, command: str, models: list[str]
 
 def test_json_is_exact_where_floats_would_round(run) -> None:
     """Llama-3.1-405B at a million tokens is past 2⁶³."""
-    model = json.loads(run("flops", "llama-3.1-405b", "--ctx", "1m", "--json").out)["models"][0]
+    model = run("flops", "llama-3.1-405b", "--ctx", "1m", "--json").models[0]
     assert model["total_flops"] > 2**63
     assert model["total_flops"] == sum(2 * i["m"] * i["k"] * i["n"] * i["times"] for i in model["lines"])
 
@@ -103,12 +103,12 @@ def test_columns_re_add_to_their_total(run, model: str, asked: str) -> None:
 @pytest.mark.parametrize("model", by_kind(presets.names(), kind_of_preset))
 def test_parameters_and_bytes_re_add(run, model: str) -> None:
     rows = list(csv.DictReader(io.StringIO(run("params", model, "--csv").out)))
-    facts = json.loads(run("params", model, "--json").out)["models"][0]
+    facts = run("params", model, "--json").models[0]
     assert sum(int(row["params"]) for row in rows) == facts["total_params"]
     assert facts["embedding_params"] + facts["non_embedding_params"] == facts["total_params"]
     asked = ("memory", model, "--dtype", "bf16")
     rows = list(csv.DictReader(io.StringIO(run(*asked, "--csv").out)))
-    facts = json.loads(run(*asked, "--json").out)["models"][0]
+    facts = run(*asked, "--json").models[0]
     assert sum(int(row["bytes"]) for row in rows) == facts["total_bytes"]
     assert facts["weights_bytes"] + facts["kv_cache_bytes"] == facts["total_bytes"]
 
@@ -216,7 +216,7 @@ def test_a_file_is_called_by_its_folder(run, tmp_path) -> None:
         line = " ".join(out.split()).partition("Defaults (not in the config): ")[2]
         assert line.startswith("intermediate_size = 11,008, ") and "= false" not in line  # sizes before switches
         assert f"4more(`tfacctmodels{path}`liststhem)" in line.replace(" ", "")
-        (notes,) = (model["notes"] for model in json.loads(run("flops", str(path), "--json").out)["models"])
+        (notes,) = (model["notes"] for model in run("flops", str(path), "--json").models)
         assert "intermediate_size = 11,008" in notes[-1] and "max_position_embeddings = 2,048" in notes[-1]
 
 
@@ -268,7 +268,7 @@ def test_files_of_the_same_name_are_distinguished_by_their_path(run, tmp_path, m
             "n_layer": layers,
         }
         (tmp_path / folder / "cfg" / "config.json").write_text(json.dumps(config))
-    models = json.loads(run("params", "one/cfg", "two/cfg/config.json", "gpt2", "--json").out)["models"]
+    models = run("params", "one/cfg", "two/cfg/config.json", "gpt2", "--json").models
     assert [model["model"] for model in models] == ["one/cfg", "two/cfg/config.json", "gpt2"]
-    assert json.loads(run("params", "one/cfg", "one/cfg", "--json").out)["models"][0]["model"] == "cfg"
+    assert run("params", "one/cfg", "one/cfg", "--json").models[0]["model"] == "cfg"
     assert "124 M each." in run("params", "gpt2", "gpt2").out

@@ -1,6 +1,5 @@
 """`compare`: every number equals that of `params`, `memory` and `flops`. Kind: law, output."""
 
-import json
 from typing import Any
 
 import pytest
@@ -76,7 +75,7 @@ def test_a_training_step_fits_as_in_train(run) -> None:
     ran = run("compare", "llama-3.1-8b", "--train", "--recompute", "none,full", *words)
     row = next(line for line in ran.out.splitlines() if line.startswith(" fits on H100 SXM5 80GB"))
     assert row.split()[-2:] == ["no", "yes"]
-    sides = json.loads(run("compare", "llama-3.1-8b", "--train", "--recompute", "none,full", *words, "--json").out)
+    sides = run("compare", "llama-3.1-8b", "--train", "--recompute", "none,full", *words, "--json").document
     step = load("llama-3.1-8b").train
     for side, recompute in zip(sides["models"], ("none", "full"), strict=True):
         assert side["fits"] is step(ctx="8k", on="h100", recompute=recompute).fit["fits"]
@@ -123,10 +122,10 @@ def test_devices_that_do_not_divide_a_model() -> None:
 def test_command_line(run: Run) -> None:
     """A list gives a column per value; a change of fields, or --by line, compares two models line by line."""
     ran = run("compare", "llama-3.1-8b", "--ctx", "8k,64k", "--on", "h100", "--json")
-    assert [found["context"] for found in json.loads(ran.out)["models"]] == [8192, 65536]
+    assert [found["context"] for found in ran.models] == [8192, 65536]
     changed = run("compare", "gpt2", "--set", "n_layer=6", "--ctx", "64")
     assert changed.out.splitlines()[0] == "gpt2 → gpt2 (n_layer=6), context 64, batch 1"
-    lines = json.loads(run("compare", "gpt2", "--ctx", "48,96", "--by", "line", "--json").out)["models"][0]["lines"]
+    lines = run("compare", "gpt2", "--ctx", "48,96", "--by", "line", "--json").models[0]["lines"]
     assert lines[0]["path"] == "blocks.*.attn.q_proj" and lines[0]["new"] == 2 * lines[0]["old"]
     columns = run(
         "compare", "gpt2", "--set", "n_layer=6", "--by", "model", "--metric", "share.attn,total_flops", "--csv"
@@ -137,8 +136,7 @@ def test_command_line(run: Run) -> None:
 def test_models_are_compared_at_the_longest_context_that_all_have(run: Run) -> None:
     """Llama 3.1 has 131,072 tokens of context and OLMoE 4,096."""
     default, given = (
-        " ".join(run("compare", "llama-3.1-8b", "olmoe-1b-7b", "-v", *words).out.split())
-        for words in ([], ["--ctx", "4k"])
+        run("compare", "llama-3.1-8b", "olmoe-1b-7b", "-v", *words).out_line for words in ([], ["--ctx", "4k"])
     )
     note = " Context: the longest that all these models were trained for; --ctx S sets another."
     assert note in default and default.replace(note, "") == given

@@ -1,7 +1,5 @@
 """`flops --traffic`: bytes moved and FLOPs per byte, by hand. Kind: golden."""
 
-import json
-
 import pytest
 
 from tests.helpers.models import context, tiny
@@ -14,7 +12,7 @@ from tfacct.loading.model import LoadedModel
 
 def test_gpt2_xl_by_hand(run) -> None:
     """1,024 tokens in bf16: 2 bytes an element, 48 layers, 25 heads; read, written."""
-    facts = json.loads(run("flops", "gpt2-xl", "--bytes", "--json").out)["models"][0]
+    facts = run("flops", "gpt2-xl", "--bytes", "--json").models[0]
     stream, wide, scores, head = 1024 * 1600, 1024 * 6400, 25 * 1024**2, 1024 * 50257
     square, up, table = 1600**2, 1600 * 6400, 1600 * 50257
     each = {

@@ -1,6 +1,5 @@
 """`flops --generate`: the closed form, a loop over steps, and hand arithmetic. Kind: golden, refusal."""
 
-import json
 from itertools import product
 
 import pytest
@@ -65,7 +64,7 @@ def test_the_sum_may_be_a_formula(tiny_model: LoadedModel) -> None:
 def test_a_request_by_hand(run) -> None:
     """gpt2-xl, a prompt of 2,048 and 500 new tokens: 48 layers of 12 · 1600² weights, the head once a pass."""
     ran = run("flops", "gpt2-xl", "--ctx", "2k", "--generate", "500", "--json")
-    facts = json.loads(ran.out)["models"][0]
+    facts = ran.models[0]
     block, head = 12 * 1600**2, 1600 * 50257
     prefill = 2 * (48 * block * 2048 + head) + 48 * 2 * 2 * 1600 * 2048**2
     keys = sum(range(2049, 2548))  # 499 steps

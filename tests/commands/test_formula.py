@@ -58,7 +58,7 @@ TOTALS = [
 def test_the_totals_are_those_in_textbooks(run, name: str, of: str, total: str) -> None:
     ran = run("formula", name, "--of", of)
     assert ran.code == 0 and f"total = {total}\n" in ran.out
-    facts = json.loads(run("formula", name, "--of", of, "--json").out)["models"][0]
+    facts = run("formula", name, "--of", of, "--json").models[0]
     assert facts["total_text"] == total and facts["total_formula"] == total.replace("·", "*")
 
 
@@ -153,7 +153,7 @@ def test_every_formula_reads_back(run, name: str, of: str) -> None:
     if of == "kv" and alone(name):
         assert (ran.code, ran.out) == (2, "") and "encoders have no KV cache" in ran.err
         return
-    (facts,) = json.loads(ran.out)["models"]
+    (facts,) = ran.models
     assert (facts["of"], facts["family"]) == (of, tiny(name).family)
     assert (facts["workload"] is None) == (of == "params")
     unit, lines = UNITS.get(of, "flops"), facts["lines"]
@@ -220,7 +220,7 @@ def unlatexed(text: str) -> str:
 
 
 def test_a_family_has_no_values(run) -> None:
-    (facts,) = json.loads(run("formula", "llama", "--json").out)["models"]
+    (facts,) = run("formula", "llama", "--json").models
     assert facts["model"] == "llama" and facts["biases_and_ties_of"] == "llama-3.1-405b"
     assert facts["workload"] is None and facts["total_flops"] is None
     assert facts["legend"]["N"] == {"meaning": "query heads, K · G"}
@@ -299,7 +299,7 @@ def test_latex_is_an_align_environment_that_can_be_set(run, name: str, of: str) 
     assert ran.code == 0 and "amsmath" in ran.out
     assert (lines[0], lines[-1]) == (r"\begin{align*}", r"\end{align*}")
     body = lines[1:-1]
-    count = len(json.loads(run("formula", name, "--of", of, "--json").out)["models"][0]["lines"])
+    count = len(run("formula", name, "--of", of, "--json").models[0]["lines"])
     assert len(body) == count + 1 and body[-1].startswith(r"  \text{total} &= ")
     mathtext = pytest.importorskip("matplotlib.mathtext")
     for line in body:

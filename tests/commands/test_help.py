@@ -1,6 +1,5 @@
 """`tfacct help`: topics, and pages of the documentation. Kind: output."""
 
-import json
 import re
 import tomllib
 from pathlib import Path
@@ -40,7 +39,7 @@ def test_the_pages_are_listed_by_title(run) -> None:
 
 
 def test_the_topics_are_listed_with_the_pages(run) -> None:
-    listed = [row["page"] for row in json.loads(run("help", "topics", "--json").out)["rows"]]
+    listed = [row["page"] for row in run("help", "topics", "--json").document["rows"]]
     assert listed == [*TOPICS, *PAGES] and "cs336" in PAGES
     assert "cs336, …: tfacct help topics" in run("help").out == run("--help").out
     assert "`tfacct help topics` lists them" in run("help", "zzz").err
@@ -54,7 +53,7 @@ def test_help_that_the_documentation_names_exists(run, command: str) -> None:
 @pytest.mark.parametrize("word", sorted(TERMS))
 def test_an_abbreviation_is_explained_with_sections_that_mention_it(run, word: str) -> None:
     ran = run("help", word.upper(), "--json")
-    found = json.loads(ran.out)
+    found = ran.document
     assert ran.code == 0 and found["answer"] == TERMS[word]
     name = TERMS[word].partition(":")[0]
     for row in found["rows"]:

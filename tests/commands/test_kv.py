@@ -1,7 +1,5 @@
 """`memory --kv`: the cache at a context, and the bytes that further tokens add. Kind: golden, output."""
 
-import json
-
 import pytest
 
 from tfacct import load
@@ -15,22 +13,22 @@ def test_the_latent_and_the_rotary_key_are_cached() -> None:
 
 def test_a_range_of_contexts_is_the_rows(run) -> None:
     """131,072 bytes a token; digits grouped are one number, as everywhere."""
-    (facts,) = json.loads(run("memory", "--kv", "llama-3.1-8b", "--ctx", "1k..8k", "--json").out)["models"]
+    (facts,) = run("memory", "--kv", "llama-3.1-8b", "--ctx", "1k..8k", "--json").models
     assert [(line["keys"], line["as_built"]) for line in facts["lines"]] == [
         (1024 * 2**power, 131_072 * 1024 * 2**power) for power in range(4)
     ]
     assert (facts["workload"]["keys"], facts["kv_cache_bytes"]) == (8192, 2**30)
     assert load("llama-3.1-8b").kv(ctx="1k..8k").models == (facts,)
-    (facts,) = json.loads(run("memory", "--kv", "llama-3.1-8b", "--ctx", "8k,2k,3", "--json").out)["models"]
+    (facts,) = run("memory", "--kv", "llama-3.1-8b", "--ctx", "8k,2k,3", "--json").models
     assert [line["keys"] for line in facts["lines"]] == [3, 2048, 8192]
-    (facts,) = json.loads(run("memory", "--kv", "llama-3.1-8b", "--ctx", "4,096", "--json").out)["models"]
+    (facts,) = run("memory", "--kv", "llama-3.1-8b", "--ctx", "4,096", "--json").models
     assert [line["keys"] for line in facts["lines"]] == [1024, 4096]
 
 
 def test_several_batches_are_a_row_each(run) -> None:
     """16,060,522,496 bytes of weights, 1 GiB a sequence of 8,192; 24 GiB hold (24 GiB - weights) / 131,072 tokens."""
     asked = ("memory", "llama-3.1-8b", "--batch", "64,1,8", "--ctx", "8k")
-    (facts,) = json.loads(run(*asked, "--json").out)["models"]
+    (facts,) = run(*asked, "--json").models
     assert facts["batches"] == [
         {"batch": n, "weights_bytes": 16_060_522_496, "kv_cache_bytes": n * 2**30,
          "total_bytes": 16_060_522_496 + n * 2**30} for n in (1, 8, 64)
@@ -50,7 +48,7 @@ def test_several_batches_are_a_row_each(run) -> None:
     )
     small = run("memory", *"llama-3.1-8b --batch 1,2 --on 1GiB".split())
     answer = "None of these batches fits in 1 GiB: the weights alone need 15.0 GiB, and 1.00 GiB is usable."
-    assert small.code == 0 and answer in " ".join(small.out.split())
+    assert small.code == 0 and answer in small.out_line
     assert run("memory", "bert-base", "--batch", "1..4").out.splitlines()[1] == "209 MiB at every batch."
 
 

@@ -43,10 +43,10 @@ def test_pages_decide_what_fits_and_when_the_cache_overtakes(run: Run) -> None:
     Gemma than would fit by the bytes of their caches."""
     notes = LLAMA.kv(kv_block=16).notes
     assert "From 122,529 tokens on at batch 1, the cache takes more than the weights in bf16." in notes
-    out = " ".join(run("memory", "llama-3.1-8b", "--on", "16.3GB", "--kv-block", "2048").out.split())
+    out = run("memory", "llama-3.1-8b", "--on", "16.3GB", "--kv-block", "2048").out_line
     assert "leave 228 MiB, less than the KV cache of one token in pages of 2,048 tokens." in out
     asked = ("memory", "gemma-3-27b-text", "--on", "a100", "--engine", "vllm", "--ctx", "4k", "--batch", "20")
-    assert re.search(r"vLLM [\d.]+ hold 11 requests of 4,096 tokens\.", " ".join(run(*asked).out.split()))
+    assert re.search(r"vLLM [\d.]+ hold 11 requests of 4,096 tokens\.", run(*asked).out_line)
 
 
 def test_other_heads_are_not_counted_in_pages_next_to_states() -> None:
@@ -70,7 +70,7 @@ def test_charts_draw_the_pages_that_the_report_counts(name: str) -> None:
 
 def test_the_cache_of_ranks_has_no_notes_on_weights(run: Run) -> None:
     note = "V = 50,257 is not split evenly"
-    texts = [" ".join(run("memory", "gpt2", *more, "--tp", "2", "-v").out.split()) for more in ((), ("--kv",))]
+    texts = [run("memory", "gpt2", *more, "--tp", "2", "-v").out_line for more in ((), ("--kv",))]
     assert [note in words for words in texts] == [True, False]
 
 
@@ -160,30 +160,28 @@ def test_pages_of_a_model_without_keys_are_refused(name: str, run: Run) -> None:
     with pytest.raises(TfacctError, match="has no pages"):
         load(name).memory(kv_block=16)
     ran = run("memory", "gpt2", name, "--kv-block", "16", "--json")
-    assert json.loads(ran.out)["models_skipped"][0]["model"] == name
+    assert ran.document["models_skipped"][0]["model"] == name
 
 
 def test_in_every_form(run: Run) -> None:
     ran = run("memory", "llama-3.1-8b", "--on", "80GB", "--use", "0.9", "--kv-block", "16", "--ctx", "8k", "-v")
-    text = " ".join(ran.out.split())
+    text = ran.out_line
     assert 'start with "GPU KV cache size: 426,784 tokens"' in text and "Usable: 72 GB = 0.9 of 80 GB." in text
-    rows = json.loads(
-        run(
-            "memory",
-            "gpt2",
-            "--batch",
-            "1,3",
-            "--ctx",
-            "17",
-            "--kv-block",
-            "16",
-            "--on",
-            "2GB",
-            "--use",
-            "0.5",
-            "--json",
-        ).out
-    )["models"][0]
+    rows = run(
+        "memory",
+        "gpt2",
+        "--batch",
+        "1,3",
+        "--ctx",
+        "17",
+        "--kv-block",
+        "16",
+        "--on",
+        "2GB",
+        "--use",
+        "0.5",
+        "--json",
+    ).models[0]
     assert [row["kv_cache_bytes"] for row in rows["batches"]] == [batch * 32 * 2 * 2 * 12 * 768 for batch in (1, 3)]
     for options in (("--use", "0.9"), ("--kv-block", "0"), ("--on", "1GB", "--use", "1.5"), ("--kv-block", "-3")):
         refused = run("memory", "gpt2", *options)
@@ -205,5 +203,5 @@ def test_a_config_that_stores_its_cache_in_8_bits_says_so(run: Run, tmp_path: Pa
     scheme = {"quant_method": "modelopt", "quant_algo": "FP8", "kv_cache_scheme": {"num_bits": 8, "type": "float"}}
     file = tmp_path / "config.json"
     file.write_text(json.dumps({**TINY["llama"], "quantization_config": scheme}))
-    assert "stores the cache in 8 bits; --kv-dtype fp8 counts it so" in " ".join(run("memory", str(file)).out.split())
-    assert "stores the cache" not in " ".join(run("memory", str(file), "--kv-dtype", "fp8").out.split())
+    assert "stores the cache in 8 bits; --kv-dtype fp8 counts it so" in run("memory", str(file)).out_line
+    assert "stores the cache" not in run("memory", str(file), "--kv-dtype", "fp8").out_line

@@ -1,6 +1,5 @@
 """`mfu`: FLOPs per token in two conventions, and utilization. Kind: golden, refusal."""
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -204,15 +203,13 @@ def test_command_line(run: Run) -> None:
         "error: --tokens-per-second must be a number of tokens, not 'fast'",
     )
     python = load("llama-3.1-8b").mfu(on="8xh100", ctx="8k", tokens_per_second="60k")
-    assert json.loads(run(*asked, "--tokens-per-second", "60k", "--json").out) == python.document()
+    assert run(*asked, "--tokens-per-second", "60k", "--json").document == python.document()
 
 
 def test_a_step_time_next_to_the_estimate(run: Run) -> None:
     """64 sequences on 8 devices do not fit at once: 8 micro-batches of one on each take what `time` estimates."""
     asked = ("--ctx", "8k", "--on", "8xh100", "--json")
-    (step,) = json.loads(run("time", "llama-3.1-8b", "--train", "--batch", "1", "--accumulate", "8", *asked).out)[
-        "models"
-    ]
+    (step,) = run("time", "llama-3.1-8b", "--train", "--batch", "1", "--accumulate", "8", *asked).document["models"]
     seconds, (low, high) = step["value_seconds"], step["interval_80_seconds"]
     expected = f"tfacct expects ≈ {seconds:.2f} s, {step['mfu']:.1%} MFU, under FSDP, without recomputation"
     expected += ", 8 micro-batches of 1"

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import json
 
 import pytest
 
@@ -19,7 +18,7 @@ from tests.helpers.cli import Run
     ],
 )
 def test_the_answer_is_in_the_table_and_in_the_json(run: Run, arguments: str, words: list[str]) -> None:
-    answer = json.loads(run(*arguments.split(), "--json").out)["answer"]
+    answer = run(*arguments.split(), "--json").document["answer"]
     assert all(word in answer for word in words)
     assert answer in run(*arguments.split(), columns=120).out
 
@@ -35,11 +34,11 @@ def test_active_parameters_of_presets_with_experts(run: Run) -> None:
         assert "27.6%" in run("models", "mixtral", "8x7b", columns=width).out  # 12.9 of 46.7 B
     assert "active share" not in run("models", "gpt2-").out  # all weights are active
     most = "Active parameters of longcat-flash-chat are a maximum: a token can use fewer experts."
-    assert most in " ".join(run("models", "longcat").out.split()) and "maximum" not in run("models", "mixtral").out
+    assert most in run("models", "longcat").out_line and "maximum" not in run("models", "mixtral").out
     assert {row["model"] for row in rows if row["active_is_maximum"]} >= {"longcat-flash-chat"}
-    (facts,) = json.loads(run("models", "mixtral", "8x7b", "--json").out)["models"]
+    (facts,) = run("models", "mixtral", "8x7b", "--json").models
     assert facts["active_share"] == int(mixtral["active_params"]) / int(mixtral["total_params"])
     experts = "In 28 of 56 layers, a token uses 12 of 512 experts and a dense MLP."
-    assert experts in " ".join(run("params", "longcat-flash-chat").out.split())
+    assert experts in run("params", "longcat-flash-chat").out_line
     assert "columns: model, family, params, active, active share" in run("models", "moe", "--sort", "active/total").err
     assert "`tfacct models moe` lists the presets with experts" in run("params", "moe").err

@@ -1,7 +1,6 @@
 """Numbers of the command line from outside: published totals, the CS336 course, hand arithmetic. Kind: golden."""
 
 import ast
-import json
 import operator
 from itertools import product
 
@@ -32,14 +31,14 @@ TABLE = [
 
 @pytest.mark.parametrize(("name", "params", "ctx", "flops", "cache"), TABLE)
 def test_the_command_line_meets_the_table(run, name, params, ctx, flops, cache) -> None:
-    counted = json.loads(run("flops", name, "--ctx", str(ctx), "--json").out)["models"][0]
+    counted = run("flops", name, "--ctx", str(ctx), "--json").models[0]
     assert (counted["total_flops"], counted["total_params"]) == (flops, params)
     assert sum(line["flops"] for line in counted["lines"]) == flops
-    memory = json.loads(run("memory", name, "--ctx", str(ctx), "--json").out)["models"][0]
+    memory = run("memory", name, "--ctx", str(ctx), "--json").models[0]
     assert (memory["kv_cache_bytes"], memory["weights_bytes"]) == (cache, 2 * params)
-    cache_alone = json.loads(run("memory", "--kv", name, "--ctx", str(ctx), "--json").out)["models"][0]
+    cache_alone = run("memory", "--kv", name, "--ctx", str(ctx), "--json").models[0]
     assert cache_alone["kv_cache_bytes"] == cache
-    assert json.loads(run("params", name, "--json").out)["models"][0]["total_params"] == params
+    assert run("params", name, "--json").models[0]["total_params"] == params
 
 
 def test_parameters_by_part_by_hand(run) -> None:
@@ -202,8 +201,7 @@ def test_a_batch_counts_everywhere(run, train: bool) -> None:
     """gpt2, 3 sequences of 100 tokens: the same FLOPs per token as one, the rule of thumb by hand."""
     extra = ["--train"] if train else []
     one, three = (
-        json.loads(run("flops", "gpt2", "--ctx", "100", "--batch", str(batch), *extra, "--json").out)["models"][0]
-        for batch in (1, 3)
+        run("flops", "gpt2", "--ctx", "100", "--batch", str(batch), *extra, "--json").models[0] for batch in (1, 3)
     )
     assert three["total_flops"] == 3 * one["total_flops"]
     assert three["flops_per_token"] == one["flops_per_token"] == one["total_flops"] // 100
@@ -212,7 +210,7 @@ def test_a_batch_counts_everywhere(run, train: bool) -> None:
 
 def test_the_table_says_the_same_as_the_json(run) -> None:
     """Per token, the rule of thumb and its factor, with a batch."""
-    facts = json.loads(run("flops", "gpt2", "--ctx", "100", "--batch", "3", "--json").out)["models"][0]
+    facts = run("flops", "gpt2", "--ctx", "100", "--batch", "3", "--json").models[0]
     table = run("flops", "gpt2", "--ctx", "100", "--batch", "3", "--digits", columns=120).out
     assert f" {facts['flops_per_token']:,}\n" in table
     factor = facts["total_flops"] / facts["rule_of_thumb_flops"]
@@ -269,7 +267,7 @@ def test_kv_variants_by_hand() -> None:
 def test_a_context_that_fits_past_the_trained_one_says_so(run) -> None:
     # (24 · 2^30 − 13,476,831,232 bytes of weights) / (2 · 32 · 4,096 · 2 bytes a token)
     ran = run("memory", "llama-2-7b", "--on", "24GiB", "-v")
-    assert "A single request can have 23,446 tokens; the model was trained for 4,096." in " ".join(ran.out.split())
+    assert "A single request can have 23,446 tokens; the model was trained for 4,096." in ran.out_line
     assert ran.err == ""  # a context that nobody asked for is no cause for a hint
 
 

@@ -181,9 +181,9 @@ def test_a_command_runs(run: Run, more: str) -> None:
     program, *words = shlex.split(row["command"])
     ran = run(*words)
     assert program == "tfacct" and ran.code == 0 and re.search("Fits (tightly )?in", ran.out), ran.err
-    (facts,) = json.loads(run(*words, "--json").out)["models"]
+    (facts,) = run(*words, "--json").models
     assert facts["peak_bytes" if more else "total_bytes"] == row["bytes"]
-    assert " ".join(row["command"].split()) in " ".join(run(*asked).out.split())
+    assert " ".join(row["command"].split()) in run(*asked).out_line
 
 
 def test_serving_by_hand() -> None:
@@ -228,7 +228,7 @@ def test_an_encoder_sends_what_it_reads(run: Run) -> None:
     found = tfacct.load("bert-base").plan(on="4x8GB", ctx=512, batch=64)
     sent = {row["pp"]: row["sent_bytes"] for row in found.layouts if row["tp"] == 1}
     assert sent == {1: 0, 2: 32 * 512 * 768 * 2, 4: 64 * 512 * 768 * 2}  # the residual stream of all tokens, in bf16
-    assert "Bytes sent are for one pass over each sequence." in " ".join(run(*asked).out.split())
+    assert "Bytes sent are for one pass over each sequence." in run(*asked).out_line
 
 
 def test_the_command_of_a_file_and_of_a_field_runs(run: Run, tmp_path: Path) -> None:
@@ -238,9 +238,9 @@ def test_the_command_of_a_file_and_of_a_field_runs(run: Run, tmp_path: Path) -> 
     (folder / "config.json").write_text(json.dumps(config))
     field = 'rope_scaling={"rope_type": "linear", "factor": 2.0}'
     asked = ["plan", str(folder / "config.json"), "--on", "2x10GB", "--ctx", "1k", "--set", field]
-    for row in json.loads(run(*asked, "--json").out)["models"][0]["layouts"]:
+    for row in run(*asked, "--json").models[0]["layouts"]:
         ran = run(*shlex.split(row["command"])[1:], "--json")
-        assert json.loads(ran.out)["models"][0]["total_bytes"] == row["bytes"]
+        assert ran.models[0]["total_bytes"] == row["bytes"]
 
 
 @pytest.mark.parametrize("on", ["16xh100", "16x80GB", "16x86000000001B"])
@@ -257,13 +257,13 @@ def test_two_fits_are_compared_by_their_errors(run: Run) -> None:
     """On A100s Megatron-LM's steps were measured, with a median error of 2.1%; on H100s those of Megatron-Bridge, with
     13.1%: there the times tie, and both layouts have a command."""
     asked = ("--train", "--on", "8xa100-sxm-80gb", "--ctx", "4k", "--batch", "64")
-    shown = " ".join(run("plan", LLAMA, *asked).out.split())
+    shown = run("plan", LLAMA, *asked).out_line
     assert (
         "8.46 and 11.5 s differ by 35.6%, more than the errors of the two estimates (9.2% and 2.1%)." in shown
         and "fitted on" in shown
     )
     ran = run("plan", "llama-3.1-70b", "--train", "--on", "64xh100", "--ctx", "8k", "--batch", "128", "--json")
-    (facts,) = json.loads(ran.out)["models"]
+    (facts,) = ran.models
     first = {row["timed_as"]: row for row in reversed(facts["layouts"])}
     assert 1 < first["Megatron-LM"]["seconds"] / first["FSDP"]["seconds"] < 1.132
     tie = next(note for note in facts["notes"] if note.startswith("A tie: "))
@@ -275,13 +275,13 @@ def test_two_fits_are_compared_by_their_errors(run: Run) -> None:
         assert sum(note.startswith(f"Estimate under {law}") for note in facts["notes"]) == 1
     assert " ".join(facts["notes"]).count("Not measured in bf16.") == 1
     ran = run("plan", LLAMA, "--train", "--on", "8xmi300x", "--ctx", "4k", "--batch", "64")
-    assert "s) are not known. Measure both. " in " ".join(ran.out.split())
+    assert "s) are not known. Measure both. " in ran.out_line
 
 
 def test_the_law_of_the_fastest_layout_comes_first(run: Run) -> None:
     """At 80 columns with the bytes sent, since no layout recomputes; a command lists them by collective."""
     asked = ("plan", "gpt2-xl", "--train", "--on", "16xh100", "--ctx", "1k", "--batch", "16")
-    (facts,) = json.loads(run(*asked, "--json").out)["models"]
+    (facts,) = run(*asked, "--json").models
     first = {row["timed_as"]: row for row in reversed(facts["layouts"]) if row["seconds"]}
     assert [*first] == ["FSDP", "Megatron-LM"] and first["Megatron-LM"]["seconds"] < first["FSDP"]["seconds"]
     shown = run(*asked, "-v", columns=80).out
@@ -291,7 +291,7 @@ def test_the_law_of_the_fastest_layout_comes_first(run: Run) -> None:
         and 'shown at this width: "recompute", "fitted on"' in shown
     )
     again = " ".join(shown.split()).partition("Collectives of the first layout: tfacct ")[2].partition(" Link")[0]
-    (found,) = json.loads(run(*again.split()[: again.split().index("--on") + 2], "--json").out)["models"]
+    (found,) = run(*again.split()[: again.split().index("--on") + 2], "--json").models
     assert found["layouts"][0]["sent_bytes"] == first["Megatron-LM"]["sent_bytes"] and found["collectives"]
 
 
@@ -311,8 +311,7 @@ def test_the_least_time_comes_first(run: Run) -> None:
     assert {row["dp"] for row in timed if row["tp"] * row["pp"] == 1} == {1}
     for row in (timed[0], timed[-1], next(row for row in timed if row["pp"] > 1)):
         step, memory = (
-            json.loads(run(*shlex.split(row[command])[1:], "--json").out)["models"][0]
-            for command in ("time_command", "command")
+            run(*shlex.split(row[command])[1:], "--json").models[0] for command in ("time_command", "command")
         )
         assert (step["value_seconds"], step["needed_bytes"]) == (row["seconds"], row["bytes"]), row
         assert memory["peak_bytes"] == row["bytes"], row
@@ -335,13 +334,13 @@ def test_the_time_of_a_token(run: Run) -> None:
     assert (row["tp"], row["pp"]) == (8, 1) and all(one["seconds"] is None for one in found.layouts if one["pp"] > 1)
     program, *words = shlex.split(row["time_command"])
     ran = run(*words, "--json")
-    assert program == "tfacct" and json.loads(ran.out)["models"][0]["value_seconds"] == row["seconds"], ran.err
+    assert program == "tfacct" and ran.models[0]["value_seconds"] == row["seconds"], ran.err
     asked = ("plan", "llama-3.1-70b", "--on", "8xh100-sxm", "--ctx", "8k", "--batch", "64")
-    out = " ".join(run(*asked, "-v").out.split())
+    out = run(*asked, "-v").out_line
     assert "Time of the first layout: tfacct time llama-3.1-70b --on 8xh100-sxm" in out
     assert "no time, no network topology" not in out
     assert "Estimate: median error" in out
-    assert "no time, no network topology" in " ".join(run(*asked, "--by", "sent", "-v").out.split())
+    assert "no time, no network topology" in run(*asked, "--by", "sent", "-v").out_line
 
 
 def test_a_new_token_of_a_decoder_sends_nothing_of_its_source() -> None:
@@ -428,7 +427,7 @@ def test_limit_is_of_the_table_alone(run: Run) -> None:
     asked = ("plan", LLAMA, "--on", "8xh100-sxm", "--ctx", "8k", "--batch", "64")
     rows = {limit: run(*asked, "--limit", limit, "--csv").out.count("\n") - 1 for limit in ("3", "0")}
     assert rows == {"3": 3, "0": 10}
-    assert len(json.loads(run(*asked, "--limit", "3", "--json").out)["models"][0]["layouts"]) == 10
+    assert len(run(*asked, "--limit", "3", "--json").models[0]["layouts"]) == 10
 
 
 def test_given_axes_of_a_plan_hold(run: Run) -> None:
@@ -473,11 +472,11 @@ def test_a_batch_is_that_of_all_devices(run: Run) -> None:
 
 def test_the_plan_of_tensor_parallelism(run: Run) -> None:
     """Llama's q, k, v, gate and up: 5 · 32 + 1 sums of gradients in torch's plan, 2 · 32 + 1 in Megatron-LM's."""
-    words = " ".join(run("plan", LLAMA, "--train", "--ctx", "2k", "--tp", "2").out.split())
+    words = run("plan", LLAMA, "--train", "--ctx", "2k", "--tp", "2").out_line
     note = "input gradients of q, k, v, gate, up one by one, with 161 all-reduces. Megatron-LM needs 65 (--tp-plan"
     assert f"{note} megatron)." in words
     sent = [tfacct.load(LLAMA).comms(tp=2, train=True, ctx="2k", tp_plan=plan).sent_bytes for plan in PLANS]
-    words = " ".join(run("train", LLAMA, "--ctx", "2k", "--tp", "2", "-v").out.split())
+    words = run("train", LLAMA, "--ctx", "2k", "--tp", "2", "-v").out_line
     torch, megatron = (f"{size / 2**30:.2f} GiB" for size in sent)
     assert f"Each rank sends {torch} per step; {megatron} with --tp-plan megatron." in words
     for more in (("--sp",), ("--tp-plan", "megatron")):
@@ -501,11 +500,11 @@ def test_a_whole_layout_that_serves_is_explained() -> None:
 def test_the_bubble_of_a_pipeline_is_shown(run: Run) -> None:
     """128 sequences on dp = 2 are 64 micro-batches of a replica, and 1F1B idles (P − 1)/M of it: 31/64 = 48.4%."""
     words = ("plan", "mixtral-8x22b", "--train", "--ctx", "4k", "--batch", "128", "--on", "64xa100", "--by", "sent")
-    rows = json.loads(run(*words, "--json").out)["models"][0]["layouts"]
+    rows = run(*words, "--json").models[0]["layouts"]
     found = {(row["pp"], row["dp"], row["cp"]): row["bubble_ratio"] for row in rows}
     assert found[32, 2, 1] == 31 / 64 and found[32, 1, 2] == 31 / 128
-    assert "pipeline bubble 48.4% of the computing time." in " ".join(run(*words).out.split())
-    one_stage = json.loads(run("plan", "gpt2", "--train", "--gpus", "2", "--on", "h100", "--json").out)
+    assert "pipeline bubble 48.4% of the computing time." in run(*words).out_line
+    one_stage = run("plan", "gpt2", "--train", "--gpus", "2", "--on", "h100", "--json").document
     assert {row["bubble_ratio"] for row in one_stage["models"][0]["layouts"] if row["pp"] == 1} == {None}
 
 
@@ -514,12 +513,12 @@ def test_a_tight_layout(run: Run) -> None:
     warning = "may run out of memory: the CUDA allocator reserves at least 17% more than this count"
     for context, tight in (("18k", True), ("8k", False)):
         asked = ("plan", "llama-3.1-8b", "--train", "--recompute", "full", "--ctx", context, "--on", "h100")
-        first = json.loads(run(*asked, "--json").out)["models"][0]["layouts"][0]
+        first = run(*asked, "--json").models[0]["layouts"][0]
         assert (1.17 * first["bytes"] > 77.3 * 2**30) is tight
-        printed = " ".join(run(*asked).out.split())
+        printed = run(*asked).out_line
         assert (f"* {warning}" in printed) is tight and "leaves 17%" not in printed
     asked = ("plan", "llama-3.1-8b", "--train", "--ctx", "4k", "--batch", "16", "--on", "8xa100", "--fsdp", "8")
-    assert f"It {warning}" in " ".join(run(*asked).out.split())  # 69.0 GiB · 1.17 of 77.5 GiB
+    assert f"It {warning}" in run(*asked).out_line  # 69.0 GiB · 1.17 of 77.5 GiB
 
 
 def test_a_plan_marks_tight_layouts_and_names_the_fastest_other() -> None:

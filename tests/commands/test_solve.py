@@ -127,7 +127,7 @@ def test_a_cache_that_exceeds_the_limit_from_the_second_token_on_shrinks_below_i
 def test_the_printed_closed_form_is_the_boundary(name: str, until: str, run) -> None:
     """The printed formula at the model's sizes lies between the two whole numbers."""
     ran = run("solve", name, "--for", "ctx", "--until", until, "--json")
-    facts = json.loads(ran.out)["models"][0]
+    facts = ran.models[0]
     shape = load(name).architecture
     (attn,), network = shape.attentions, shape.stacks[0].block.find(FeedForward)
     sizes = {
@@ -216,7 +216,7 @@ def test_rounding_to_whole_bytes_moves_no_boundary(name: str, unknown: str, unti
 
 @pytest.mark.parametrize("until", ["flops_per_token=1T", "total_flops=2.5T", "flops_per_token=0.3G"])
 def test_large_numbers_of_flops(until: str, run) -> None:
-    facts = json.loads(run("solve", "gpt2", "--for", "ctx", "--until", until, "--json").out)["models"][0]
+    facts = run("solve", "gpt2", "--for", "ctx", "--until", until, "--json").models[0]
     metric, _, text = until.partition("=")
     budget = Fraction(text[:-1]) * {"T": 10**12, "G": 10**9}[text[-1]]
     for side, holds in (("solution", True), ("beyond", False)):
@@ -280,21 +280,19 @@ def test_solve_wants_one_unknown() -> None:
 def test_the_largest_step_names_its_command_and_a_batch_that_is_not_tight(run) -> None:
     """The command of the note has the answer's peak, which is too close to the limit: both say so, and name a smaller
     batch."""
-    out = " ".join(
-        run("solve", "gpt2-medium", "--train", "--for", "batch", "--on", "rtx-3090", "--lora", "8").out.split()
-    )
+    out = run("solve", "gpt2-medium", "--train", "--for", "batch", "--on", "rtx-3090", "--lora", "8").out_line
     command = re.search(r"Its memory by part: tfacct (.*? --on rtx-3090)", out)
     assert command is not None
-    step = " ".join(run(*command[1].split()).out.split())
+    step = run(*command[1].split()).out_line
     for words in (out, step):
         assert "It may run out of memory: the CUDA allocator reserves at least 17% more" in words
     assert " with 17% to spare)." in out
-    peak = json.loads(run(*command[1].split(), "--json").out)["models"][0]["peak_bytes"]
+    peak = run(*command[1].split(), "--json").models[0]["peak_bytes"]
     assert f"{peak:,}" in out
     assert "may run out" not in run("solve", "gpt2-medium", "--for", "batch", "--on", "rtx-3090").out
 
 
 def test_the_fewest_ranks_of_a_tight_step_say_so(run) -> None:
     """75.4 of 77.3 GiB: `train` says that it fits tightly."""
-    out = " ".join(run("solve", "llama-3.1-8b", "--train", "--for", "fsdp", "--on", "h100", "--ctx", "4k").out.split())
+    out = run("solve", "llama-3.1-8b", "--train", "--for", "fsdp", "--on", "h100", "--ctx", "4k").out_line
     assert "One rank is enough" in out and "It may run out of memory: the CUDA allocator" in out

@@ -24,7 +24,7 @@ def totals(facts: dict) -> dict:
 def test_gqa_changes_k_and_v_and_the_cache_and_nothing_else(run) -> None:
     """llama-3.1-8b with one key head instead of 8: k and v cost an eighth, the cache too, scores and values nothing."""
     ran = run("compare", "--by", "line", "llama-3.1-8b", "--set", "num_key_value_heads=1", "--ctx", "8k", "--json")
-    facts = json.loads(ran.out)["models"][0]
+    facts = ran.models[0]
     flops = {line["path"]: line for line in facts["lines"] if line["unit"] == "flops"}
     changed = {path.removeprefix("blocks.*.") for path, line in flops.items() if line["delta"]}
     assert changed == {"attn.k_proj", "attn.v_proj"}
@@ -56,7 +56,7 @@ def test_gqa_changes_k_and_v_and_the_cache_and_nothing_else(run) -> None:
 def test_both_sides_are_what_flops_and_memory_say(train: bool, run) -> None:
     old, new = load("gpt2"), load("gpt2", n_layer=7)
     arguments = ("--ctx", "64, 300", "--batch", ",5", "--set", "n_layer=7", *["--train"] * train)
-    facts = json.loads(run("compare", "--by", "line", "gpt2", *arguments, "--json").out)["models"][0]
+    facts = run("compare", "--by", "line", "gpt2", *arguments, "--json").models[0]
     sides = {"old": (old, {"ctx": 64}), "new": (new, {"ctx": 300, "batch": 5})}
     for side, (model, work) in sides.items():
         flops = model.flops(**work, train=train)
@@ -89,12 +89,12 @@ def test_python_asks_as_the_commands_do(run) -> None:
         ),
     }
     for arguments, report in asked.items():
-        assert json.loads(run(*arguments.split(), "--json").out) == report.document(), arguments
+        assert run(*arguments.split(), "--json").document == report.document(), arguments
 
 
 def test_python_diff_is_the_commands(run) -> None:
     ran = run("compare", "--by", "line", "gpt2-xl", "cs336-gpt2-xl", "--ctx", "1k", "--json")
-    assert json.loads(ran.out) == load("gpt2-xl").diff(load("cs336-gpt2-xl"), ctx=1024).document()
+    assert ran.document == load("gpt2-xl").diff(load("cs336-gpt2-xl"), ctx=1024).document()
 
 
 def test_a_model_from_stdin_is_read_once(run) -> None:
@@ -174,7 +174,7 @@ def test_every_combination_is_what_the_commands_say(run) -> None:
         "sweep", "llama-3.2-1b", "qwen2-0.5b", "--ctx", "100,1k..4k", "--batch", "1,3", "--set",
         "num_key_value_heads=1,2", "--metric", metrics, "--dtype", "fp32", "--json",
     )  # fmt: skip
-    document = json.loads(ran.out)
+    document = ran.document
     assert [model["model"] for model in document["models"]] == ["llama-3.2-1b", "qwen2-0.5b"]
     for model in document["models"]:
         lines = model["lines"]
@@ -223,7 +223,7 @@ def test_two_models_may_share_a_name(tmp_path, run) -> None:
 
 def test_a_default_that_follows_a_changed_field_is_named(run) -> None:
     """GPT-2's MLP is 4 × as wide as its hidden size: 4 · 768 = 3,072 and 4 · 1,536 = 6,144."""
-    (facts,) = json.loads(run("compare", "--by", "line", "gpt2", "--set", "n_embd=1536", "--json").out)["models"]
+    (facts,) = run("compare", "--by", "line", "gpt2", "--set", "n_embd=1536", "--json").models
     assert "n_inner changes too, 3,072 → 6,144: the config does not set it." in facts["notes"]
     follows = "not follow the new hidden size, because the config sets"
     assert f"n_head 12 does {follows} it; add --set n_head=24 to scale it too." in facts["notes"]
@@ -286,7 +286,7 @@ def test_a_window_changes_the_flops_of_decode_steps_alone(asked: str, run) -> No
     """Per new token, scores and values take 4 · 32 · 4,096 · S FLOPs, S = 65,536 without a window of 4,096; all other
     matmuls 2 for each parameter outside the embedding and the norms: 2 · 7,504,658,432, or 2 · 95,488 · 4,096 less
     with 32,768 tokens in place of 128,256."""
-    out = " ".join(run("compare", *asked.split(), "--ctx", "64k").out.split())
+    out = run("compare", *asked.split(), "--ctx", "64k").out_line
     old, new, less = ("48.6 G", "16.4 G", "−66.3%") if "v0.3" in asked else ("49.4 G", "17.2 G", "−65.2%")
     answer = f"KV cache ÷ 16, FLOPs per new token {less}; prefill FLOPs (all T × S pairs) and parameters unchanged."
     assert answer in out and f"FLOPs per new token FLOPs {old} {new} −32.2 G {less}" in out
@@ -295,7 +295,7 @@ def test_a_window_changes_the_flops_of_decode_steps_alone(asked: str, run) -> No
 
 def test_each_side_of_a_diff_has_its_dtypes(run) -> None:
     ran = run("compare", "--by", "line", "llama-3.1-8b", "--dtype", "fp16,fp32", "--ctx", "8k", "--json")
-    (facts,) = json.loads(ran.out)["models"]
+    (facts,) = ran.models
     assert [(facts[side]["workload"]["dtype"], facts[side]["kv_dtype"]) for side in ("old_side", "new_side")] == [
         ("fp16", "fp16"), ("fp32", "fp32"),
     ]  # fmt: skip
@@ -303,7 +303,7 @@ def test_each_side_of_a_diff_has_its_dtypes(run) -> None:
     assert found["weights_bytes"]["new"] == 2 * found["weights_bytes"]["old"]
     assert found["kv_cache_bytes"]["new"] == 2 * found["kv_cache_bytes"]["old"]
     report = load("llama-3.1-8b").diff(dtype="fp16", to_dtype="fp32", ctx=8192)
-    assert json.loads(ran.out) == report.document()
+    assert ran.document == report.document()
     assert report.title == "llama-3.1-8b, context 8,192, batch 1; weights fp16 → fp32, KV cache fp16 → fp32"
     assert "(26 rows unchanged: all=True shows them)" not in json.dumps(report.document(), ensure_ascii=False)
     assert len(load("llama-3.1-8b").diff(to_dtype="fp32", all=True).rows) == 28
@@ -325,17 +325,17 @@ def test_impossible_combinations_are_skipped_and_named(run) -> None:
     """32 query heads share neither 3 nor 9 key heads; nine new tokens do not end at a context of four."""
     asked = ("sweep", "llama-3.1-8b", "--set", "num_key_value_heads=1,3,8,9", "--metric", "total_params")
     ran = run(*asked, "--json")
-    facts = json.loads(ran.out)["models"][0]
+    facts = ran.models[0]
     assert [line["num_key_value_heads"] for line in facts["lines"]] == [1, 8]
     assert [one["num_key_value_heads"] for one in facts["skipped"]] == [3, 9]
     assert facts["skipped"][0]["why"].endswith("num_key_value_heads=3 must divide num_attention_heads=32 (try 2 or 4)")
-    out = " ".join(run(*asked).out.split())
+    out = run(*asked).out_line
     assert "Skipped as impossible: num_key_value_heads 3 (num_key_value_heads=3 must divide" in out
-    (facts,) = json.loads(run("sweep", "gpt2", "--tokens", "9", "--ctx", "4..16", "--json").out)["models"]
+    (facts,) = run("sweep", "gpt2", "--tokens", "9", "--ctx", "4..16", "--json").models
     assert [line["ctx"] for line in facts["lines"]] == [16]
     assert facts["skipped"] == [{"ctx": ctx, "why": "fewer than 9 new tokens"} for ctx in (4, 8)]
     ran = run("sweep", "gpt2", "bert-base", "--ctx", "16", "--decode", "--json")
-    document = json.loads(ran.out)
+    document = ran.document
     assert [model["model"] for model in document["models"]] == ["gpt2"]
     assert [model["model"] for model in document["models_skipped"]] == ["bert-base"] and "bert-base" in ran.err
     ran = run(
@@ -348,7 +348,7 @@ def test_zipped_fields_vary_together(run) -> None:
     """GPT-2 small and medium's widths with their heads; each layer has 12·D² + 13·D parameters."""
     zipped = ("--zip", "n_embd=768,1024", "--zip", "n_head=12,16")
     ran = run("sweep", "gpt2", *zipped, "--set", "n_layer=12,24", "--metric", "total_params", "--json")
-    (facts,) = json.loads(ran.out)["models"]
+    (facts,) = ran.models
     rows = [(line["n_layer"], line["n_embd"], line["n_head"], line["total_params"]) for line in facts["lines"]]
     assert rows == [
         (layers, width, heads, layers * (12 * width**2 + 13 * width) + (50257 + 1024 + 2) * width)
@@ -356,7 +356,7 @@ def test_zipped_fields_vary_together(run) -> None:
         for width, heads in ((768, 12), (1024, 16))
     ]
     asked = load("gpt2").sweep("total_params", n_layer=[12, 24], zip={"n_embd": [768, 1024], "n_head": "12,16"})
-    assert asked.document() == json.loads(ran.out)
+    assert asked.document() == ran.document
 
 
 def test_recipes_of_training_are_swept(run) -> None:

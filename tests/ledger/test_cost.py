@@ -16,7 +16,7 @@ from tfacct.ledger.workload import Workload
 def facts(run: Run, *arguments: str) -> dict[str, Any]:
     ran = run(*arguments, "--json")
     assert ran.code == 0, ran.err
-    return json.loads(ran.out)["models"][0]
+    return ran.models[0]
 
 
 def test_costs_add_up() -> None:
@@ -51,7 +51,7 @@ def test_without_a_cache_nothing_limits_the_batch(run: Run) -> None:
     slack = 24 * 1024**3 - 2 * 109_514_298
     assert (fit["largest_context"], fit["largest_batch"]) == (512, None)  # where its position embedding ends
     assert fit["context_slack_bytes"] == fit["batch_slack_bytes"] == slack
-    printed = " ".join(run("memory", "bert-base", "--on", "24GiB").out.split())
+    printed = run("memory", "bert-base", "--on", "24GiB").out_line
     assert "There is no cache to limit the batch; " in printed and " free 23.8 " in printed
     assert "the length of its position embedding limits the context to 512." in printed
     assert "window" not in printed and "1,000,000,000,000" not in printed and "next token" not in printed
@@ -91,7 +91,7 @@ def test_a_diff_of_weights_stored_in_an_unknown_way_leaves_their_bytes_out(run: 
     assert "kv_cache_bytes" in totals and not {"weights_bytes", "total_bytes"} & set(totals)
     assert found["left_out"] == ["weights_bytes", "total_bytes"]
     assert found["old_side"]["workload"]["dtype"] is found["new_side"]["workload"]["dtype"] is None
-    printed = " ".join(run(*arguments).out.split())
+    printed = run(*arguments).out_line
     assert 'Not included: bytes of the weights (unknown.json: quant_method = "vptq" is not supported' in printed
     given = facts(run, *arguments, "--dtype", "int8")
     assert given["left_out"] == [] and given["old_side"]["workload"]["dtype"] == "int8"

@@ -1,7 +1,5 @@
 """Bytes of quantized weights, by hand and as in published checkpoints. Kind: golden, refusal."""
 
-import json
-
 import pytest
 
 from tests.families import TINY
@@ -216,10 +214,8 @@ def test_commands_take_every_format(run: Run, name: str) -> None:
         ran = run(*command.split())
         assert ran.code == 0, ran.err
         assert f"{name}: the weight matrices of" in ran.out
-        assert "All other tensors, embeddings included, stay in bf16" in " ".join(ran.out.split())
-    facts = json.loads(
-        run("solve", *f"gpt-oss-20b --for ctx --until total_bytes=24GiB --dtype {name} --json".split()).out
-    )
+        assert "All other tensors, embeddings included, stay in bf16" in ran.out_line
+    facts = run("solve", *f"gpt-oss-20b --for ctx --until total_bytes=24GiB --dtype {name} --json".split()).document
     fitted = load("gpt-oss-20b").memory(dtype=name, ctx=1, on="24GiB").models[0]["fit"]["largest_context"]
     assert facts["models"][0]["solution"] == fitted
     assert load("gpt-oss-20b").sweep("weights_bytes", dtype=name).models[0]["lines"][0]["weights_bytes"] == weights
@@ -246,7 +242,7 @@ def test_a_cache_in_blocks_by_hand(run: Run, name: str, size: int) -> None:
     assert (memory["kv_cache_bytes"], memory["kv_bytes_per_token"]) == (3000 * token, token)
     assert memory["kv_dtype"] == name
     solved = run("solve", *f"llama-3.1-8b --for ctx --until kv_cache_bytes=1GB --kv-dtype {name} --json".split())
-    assert json.loads(solved.out)["models"][0]["solution"] == 10**9 // token
+    assert solved.models[0]["solution"] == 10**9 // token
     swept = llama.sweep("kv_cache_bytes", kv_dtype=name, ctx=[7, 19])
     assert [line["kv_cache_bytes"] for line in swept.models[0]["lines"]] == [7 * token, 19 * token]
     explained = run("memory", "--kv", "llama-3.1-8b", "--ctx", "1000", "--kv-dtype", name, "--explain")

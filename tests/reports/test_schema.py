@@ -151,14 +151,14 @@ def test_printed_json_matches_its_schema(run: Run, name: str, line: str) -> None
         pytest.importorskip("fvcore")
     ran = run(*words, "--json")
     assert ran.code == 0, ran.err
-    document = json.loads(ran.out)
+    document = ran.document
     assert document["command"] == name and refused(document, name) == []
     jsonschema.validate(document, json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8")))
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name in ASKED])
 def test_the_schema_of_options_allows_every_default(run: Run, name: str) -> None:
-    options = json.loads(run("help", "schema", name).out)["x-options"]
+    options = run("help", "schema", name).document["x-options"]
     for option, kind in options["properties"].items():
         assert "default" not in kind or jsonschema.Draft202012Validator(kind).is_valid(kind["default"]), option
 
@@ -278,7 +278,7 @@ def test_no_key_has_the_name_of_an_attribute_of_every_report() -> None:
 
 
 def test_the_check_above_can_fail(run: Run) -> None:
-    document = json.loads(run("memory", "--kv", "gpt2", "--json").out)
+    document = run("memory", "--kv", "gpt2", "--json").document
     document["models"][0]["surprise"] = 1
     del document["models"][0]["query_heads"]
     document["models"][0]["lines"][0]["mha"] = "many"

@@ -81,7 +81,7 @@ def test_rows_of_several_models_say_which_peaks_are_not_exact(run: Run) -> None:
     """Adafactor's step decides gpt2's peak at 4 tokens, and its temporaries depend on the order of parameters."""
     several = ("train", "gpt2", "llama-3.2-1b", "--ctx", "4", "--optimizer", "adafactor-transformers-beta1")
     printed = run(*several).out
-    facts = json.loads(run(*several, "--json").out)["models"]
+    facts = run(*several, "--json").models
     exact = {each["model"]: each["exact"] for each in facts}
     rows = {line.split()[0]: "≈" in line for line in printed.splitlines() if line.startswith((" gpt2", " llama"))}
     assert rows == {name: not so for name, so in exact.items()} and not all(exact.values())
@@ -106,7 +106,7 @@ def test_a_step_near_the_limit_may_run_out_of_memory(run: Run) -> None:
     close = "It may run out of memory: the CUDA allocator reserves at least 17% more than this count (17–24% in 4 runs"
     full = run("train", "llama-3.1-8b", "--ctx", "8k", "--on", H100)
     assert full.out.partition("\n\n")[2].partition("\n\n")[2].replace("\n", " ").startswith(close)
-    assert close not in " ".join(run("train", "llama-3.1-8b", "--ctx", "4k", "--on", H100).out.split())
+    assert close not in run("train", "llama-3.1-8b", "--ctx", "4k", "--on", H100).out_line
     one = run("train", "llama-3.1-8b", "--ctx", "18k", "--on", "h100", "--json").out
     changes = [change for change in json.loads(one)["models"][0]["fit"]["changes"] if change["fits"]]
     assert [change["set"] for change in changes[:2]] == [
@@ -156,14 +156,15 @@ def test_more_fsdp_ranks_than_experts(run: Run) -> None:
     note = "FSDP shards by whole experts: it pads 8 to {0}. Each rank stores one and gathers all."
     for ranks, noted in (("8", False), ("32", True)):
         asked = ("train", "mixtral-8x7b", "--ctx", "1k", "--fsdp", ranks)
-        weights = json.loads(run(*asked, "--json").out)["models"][0]["weights_bytes"]
+        weights = run(*asked, "--json").models[0]["weights_bytes"]
         alone = 2 * (32 * 3 * 4096 * 14336 + 1_605_636_096 // int(ranks))
         assert 0 <= weights - alone <= 2 * 32 * 4096  # at most a whole row of each router
-        assert (note.format(ranks) in " ".join(run(*asked).out.split())) is noted
-    assert f"fsdp=32: {note.format(32)}" in " ".join(
-        run(
+        assert (note.format(ranks) in run(*asked).out_line) is noted
+    assert (
+        f"fsdp=32: {note.format(32)}"
+        in run(
             "plan", "mixtral-8x7b", "--train", "--ctx", "1k", "--batch", "32", "--on", "32xh200", "--fsdp", "32"
-        ).out.split()
+        ).out_line
     )
 
 
@@ -174,10 +175,10 @@ def test_layouts_are_among_the_changes_that_fit(run: Run) -> None:
     assert "Try --sp --zero 1 --recompute full (≈ 61.7 GiB)." in shown and "None of these" not in shown
     free = "--tp 8 --pp 4 --dp 2 --on 64xh100 --ctx 8k --batch 8".split()  # 36.4 GiB with --recompute full
     assert "Try --sp --zero 1 (≈ 62.7 GiB)." in run("train", "llama-3.1-70b", *free).out
-    changed = json.loads(run("train", "llama-3.1-405b", *layout, "--json").out)["models"][0]["fit"]["changes"]
+    changed = run("train", "llama-3.1-405b", *layout, "--json").models[0]["fit"]["changes"]
     assert [change["set"] for change in changed[:2]] == [{"sp": True}, {"zero": 1}]
     assert [change["fits"] for change in changed] == [False] * (len(changed) - 1) + [True]
-    fits = " ".join(run("train", "llama-3.1-405b", *layout, "--sp", "--zero", "1", "--recompute", "full").out.split())
+    fits = run("train", "llama-3.1-405b", *layout, "--sp", "--zero", "1", "--recompute", "full").out_line
     assert "peak ≈ 61.7 of 77.3 GiB" in fits
     both = run("train", "llama-3.1-70b", *"--tp 8 --on 64xh100 --zero 1 --ctx 8k --batch 4".split()).out
     assert "Try --sp --recompute full (" in both  # --recompute full alone, 70.4 GiB, leaves no room in 77.3 GiB
@@ -189,7 +190,7 @@ def test_the_largest_batch_is_printed(run: Run) -> None:
     model = load("gpt2-xl")
     peaks = (model.train(dtype="fp32", batch=batch).peak_bytes / 2**30 for batch in (5, 6, 7))
     assert [(1.17 * peak <= 77.5, peak <= 77.5) for peak in peaks] == [(True, True), (False, True), (False, False)]
-    shown = " ".join(run("train", "gpt2-xl", "--dtype", "fp32", "--on", "a100").out.split())
+    shown = run("train", "gpt2-xl", "--dtype", "fp32", "--on", "a100").out_line
     sizes = re.search(
         r"Largest batch: 6 \(5 with 17% to spare\); with --recompute full, (\d+) \((\d+) with 17% to spare\)\. "
         r"Longest context at batch 1: 1,024\. ", shown)  # fmt: skip
@@ -291,7 +292,7 @@ def test_the_answer_on_devices(run: Run) -> None:
     assert both in " ".join(lines)
     in_fp32 = run("train", "llama-3.1-8b", "--ctx", "8k", "--on", H100, "--weights", "fp32").out
     assert "master-weights" not in in_fp32
-    (step,) = json.loads(run("time", "llama-3.1-8b", "--ctx", "8k", "--train", "--on", H100, "--json").out)["models"]
+    (step,) = run("time", "llama-3.1-8b", "--ctx", "8k", "--train", "--on", H100, "--json").models
     seconds, rate = step["value_seconds"], step["tokens_per_second_each"]
     low, high = step["interval_80_seconds"]
     takes = f"≈ {seconds * 1000:.0f} ms a step (80% interval {low * 1000:.0f} ms … {high:.2f} s)"
@@ -310,8 +311,8 @@ def test_the_peak_without_recomputation(run: Run) -> None:
     assert "Without --recompute" not in run(*asked).out
     stops = "Recomputation of a layer stops at its last saved tensor"
     post_norm = ("train", "olmo-2-7b", "--ctx", "512", "--recompute", "full", "-v")  # all run again
-    assert stops in " ".join(run(*asked, "--recompute", "full", "-v").out.split())
-    assert not any(stops in " ".join(run(*words).out.split()) for words in ((*asked, "-v"), post_norm))
+    assert stops in run(*asked, "--recompute", "full", "-v").out_line
+    assert not any(stops in run(*words).out_line for words in ((*asked, "-v"), post_norm))
 
 
 def test_the_bytes_that_a_rank_sends_by_axis() -> None:
@@ -331,7 +332,7 @@ def test_changes_that_do_not_lower_the_printed_peak_are_left_out(run: Run) -> No
     rows = [line for line in ran.out.splitlines() if line.startswith(" --")]
     assert any(row.startswith(" --recompute full  ") for row in rows) and not any(f" {peak} " in row for row in rows)
     assert "--loss chunked" not in {row.split("  ")[0].strip() for row in rows}
-    (facts,) = json.loads(run(*asked, "--json").out)["models"]
+    (facts,) = run(*asked, "--json").models
     assert {"loss": "chunked"} in [change["set"] for change in facts["fit"]["changes"]]
 
 
@@ -339,7 +340,7 @@ def test_nothing_is_reserved_of_a_size(run: Run) -> None:
     note = "All of 24 GB counts as usable. To reserve memory for the runtime: --reserve 2GB."
     for command in ("train", "memory"):
         asked = (command, "llama-3.2-1b", "--ctx", "1k", "--on")
-        assert note in " ".join(run(*asked, "24GB").out.split())
+        assert note in run(*asked, "24GB").out_line
         for others in (("24GB", "--reserve", "2GB"), (CARD,), ("1GB",)):
             assert "with nothing reserved" not in run(*asked, *others).out
 
@@ -358,7 +359,7 @@ def test_a_step_that_several_devices_do_not_support(run: Run, recipe: str, messa
     def peak(*asked: str) -> str:
         ran = run(*asked, "--json")
         assert ran.code == 0
-        return units.binary(json.loads(ran.out)["models"][0]["peak_bytes"])
+        return units.binary(ran.models[0]["peak_bytes"])
 
     model, *options = recipe.split()
     asked = ("train", model, *options, "--ctx", "1k")

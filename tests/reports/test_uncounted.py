@@ -44,7 +44,7 @@ def file(tmp_path: Path) -> str:
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_json_of_every_command_says_what_was_not_counted(run, file: str, command: str) -> None:
     found = run(*command.replace("FILE", file).split(), "--json")
-    (model,) = json.loads(found.out)["models"]
+    (model,) = found.models
     for one in (model["old_side"], model["new_side"]) if "old_side" in model else (model,):
         assert list(one)[:6] == ["model", "family", "set", "defaulted", "unknown", "left_out"]
         assert one["unknown"] == ["new_trick_size"]
@@ -66,8 +66,8 @@ def test_the_csv_of_several_models_has_columns_for_it(run, file: str, command: s
 
 
 def test_the_notes_are_those_under_the_table_and_the_hint_of_a_longer_context(run) -> None:
-    table = " ".join(run("flops", "gpt2", "--ctx", "2k", "--verbose").out.split())
-    (gpt2,) = json.loads(run("flops", "gpt2", "--ctx", "2k", "--json").out)["models"]
+    table = run("flops", "gpt2", "--ctx", "2k", "--verbose").out_line
+    (gpt2,) = run("flops", "gpt2", "--ctx", "2k", "--json").models
     *under, longer = gpt2["notes"]
     assert len(under) >= 3 and all(note.removesuffix(".") in table for note in under)
     # 1,024 more rows of 768 numbers
@@ -75,7 +75,7 @@ def test_the_notes_are_those_under_the_table_and_the_hint_of_a_longer_context(ru
 
 
 def test_of_several_models_each_has_its_own_notes(run) -> None:
-    models = json.loads(run("flops", "gpt2", "mixtral-8x7b", "mamba-130m", "--json").out)["models"]
+    models = run("flops", "gpt2", "mixtral-8x7b", "mamba-130m", "--json").models
     experts = [any("2 of 8 experts" in note for note in model["notes"]) for model in models]
     softmax = [any("softmax" in note for note in model["notes"]) for model in models]
     defaulted = [
@@ -87,20 +87,20 @@ def test_of_several_models_each_has_its_own_notes(run) -> None:
 
 
 def test_the_json_of_a_comparison_names_skipped_models(run, tmp_path) -> None:
-    document = json.loads(run("memory", "--kv", "gpt2", "bert-base", "--json").out)
+    document = run("memory", "--kv", "gpt2", "bert-base", "--json").document
     assert [model["model"] for model in document["models"]] == ["gpt2"]
     assert document["models_skipped"] == [{"model": "bert-base", "why": "nothing is cached between steps"}]
     file = tmp_path / "odd.json"
     file.write_text(json.dumps({**TINY["gpt2"], "quantization_config": {"quant_method": "vptq"}}))
-    document = json.loads(run("memory", "gpt2", str(file), "--json").out)
+    document = run("memory", "gpt2", str(file), "--json").document
     why = 'quant_method = "vptq" is not supported'
     assert document["models_skipped"] == [{"model": "odd.json", "why": why}]
-    assert json.loads(run("memory", "gpt2", "--json").out)["models_skipped"] == []
+    assert run("memory", "gpt2", "--json").document["models_skipped"] == []
 
 
 def test_settings_with_their_own_longest_context_have_it_in_their_rows(run) -> None:
     found = run("sweep", "gpt2", "--set", "n_positions=512,2048", "--metric", "total_flops", "--json")
-    (model,) = json.loads(found.out)["models"]
+    (model,) = found.models
     assert model["swept"] == ["n_positions", "ctx"]
     assert [line["ctx"] for line in model["lines"]] == [512, 2048]
     assert model["workload"]["keys"] == 2048
@@ -122,7 +122,7 @@ def test_models_with_merged_positions_are_named(run, asked: str) -> None:
     """64 is no multiple of the 9 patches of an image token. An answer about one model names a context that is."""
     command, *more = asked.split()
     ran = run(command, "gpt2", "gemma-4-e4b-vision", "--ctx", "64", *more, "--json")
-    document = json.loads(ran.out)
+    document = ran.document
     assert ran.code == 0 and [model["model"] for model in document["models"]] == ["gpt2"]
     (left_out,) = document["models_skipped"]
     assert left_out["model"] == "gemma-4-e4b-vision" and "positions are merged in groups" in left_out["why"]
