@@ -259,27 +259,6 @@ def test_megatrons_operators_follow_from_axes() -> None:
     assert axes == Counter({"N": 32, "F": 32, "V": 1})
 
 
-ZERO = {0: 120, 1: 31.4, 2: 16.6, 3: 1.9}
-"""GB of weights, gradients and Adam of a model of 7.5 B parameters on 64 devices (arXiv 1910.02054, figure 1)."""
-
-
-@pytest.mark.parametrize("stage", ZERO)
-def test_stages_of_zero_shard_states_as_published(stage: int) -> None:
-    copies = 64
-
-    def needs(weights: float, gradients: float, optimizer_state: float) -> float:
-        """Bytes per parameter, as in the figure."""
-        sizes = [optimizer_state, gradients, weights]
-        return sum(size / copies if stage > place else size for place, size in enumerate(sizes))
-
-    assert round(7.5 * needs(2, 2, 12), 1) == ZERO[stage]
-    rank = tfacct.load("llama-3.1-8b").train(ctx="1k", dp=copies, **({"zero": stage} if stage else {}))
-    counters = 4 * (32 * 9 + 3)  # one of each tensor
-    ours = (rank.weights_bytes, rank.gradients_bytes, rank.optimizer_bytes - counters)
-    places = ((2, 2), (2, 1), (4, 0))
-    assert ours == tuple(size * 8_030_261_248 // (copies if stage > place else 1) for size, place in places)
-
-
 def test_uneven_tokens_of_experts_and_sums_in_fp32() -> None:
     mixtral: dict[str, Any] = {"fsdp": 8, "ep": 8, "train": True, "ctx": "4k"}
     even, uneven = (rows_of(tfacct.load("mixtral-8x7b").comms(**mixtral, **more)) for more in ({}, {"imbalance": 1.5}))
@@ -288,13 +267,6 @@ def test_uneven_tokens_of_experts_and_sums_in_fp32() -> None:
     both = [tfacct.load("llama-3.1-8b").comms(fsdp=8, train=True, reduce_dtype=dtype) for dtype in (None, "fp32")]
     narrow, wide = (rows_of(one)["fsdp backward reduce-scatter weights"][1] for one in both)
     assert wide == 2 * narrow and [one.reduce_dtype for one in both] == ["bf16", "fp32"]
-
-
-def test_parts_of_a_sequence_sum_gradients_as_copies_do() -> None:
-    parts, copies = (
-        rows_of(tfacct.load("llama-3.2-1b").comms(ctx=4096, train=True, **mesh)) for mesh in ({"cp": 4}, {"dp": 4})
-    )
-    assert parts["cp backward all-reduce weights"] == copies["dp backward all-reduce weights"]
 
 
 def test_layouts_that_are_the_same_by_other_names() -> None:

@@ -8,18 +8,6 @@ from tfacct.parallel.mesh import Mesh
 from tfacct.parallel.support import FEATURES, UNSUPPORTED, check_mesh, check_step
 
 
-def test_memory_of_one_rank() -> None:
-    model = tfacct.load("llama-3.1-70b")
-    one = model.memory(ctx="8k", tp=8)
-    # 80 layers and norms whole: 70,553,706,496 parameters, of which 161 norms of 8,192 are on every rank.
-    norms = 161 * 8192
-    assert one.weights_bytes == 2 * ((70_553_706_496 - norms) // 8 + norms)
-    assert one.kv_cache_bytes == 2 * 80 * 8192 * (8 // 8) * 128 * 2
-    assert one.whole == {key: model.memory(ctx="8k").models[0][key] for key in one.whole}
-    # The same ranks as `comms` has them.
-    assert one.total_params == model.comms(tp=8).rank_params
-
-
 def test_parameters_of_one_rank() -> None:
     model = tfacct.load("llama-3.1-70b")
     for mesh in ({"tp": 8}, {"fsdp": 7}, {"tp": 8, "fsdp": 3}):

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.cli import Run
 from tfacct import load
 from tfacct.base.errors import UsageError
 from tfacct.ledger.workload import Workload
@@ -81,24 +80,15 @@ def test_a_list_under_autocast_saves_what_its_module_reads_in_fp32() -> None:
     assert casts == {f"{which}_proj.weight_cast" for which in "qkvo"}
 
 
-def test_flops_of_gpt2_by_hand(run: Run) -> None:
+def test_flops_of_gpt2_by_hand() -> None:
     """Twelve whole attentions again, because their module ends with a dropout: 8·T·D² + 4·T²·D FLOPs each, T 1,024 and
-    D 768."""
+    D 768. Their lines show it."""
     again = 12 * (8 * 1024 * 768**2 + 4 * 1024**2 * 768)
     without = load("gpt2", resid_pdrop=0).flops(ctx=1024, train=True, recompute="attention")
     assert without.recomputed_flops == again - 12 * 2 * 1024 * 768**2
-    ran = run("flops", "gpt2", "--ctx", "1k", "--train", "--recompute", "attention")
-    assert "training-step FLOPs with attention recomputed" in ran.out
-    assert "runs attention again (96.6 G FLOPs), but not the matmuls after its last saved tensor." in ran.out_line
-    (facts,) = run("flops", "gpt2", "--ctx", "1k", "--train", "--recompute", "attention", "--json").models
-    assert (facts["recompute"], facts["recomputed_flops"]) == ("attention", again)
-    plain = load("gpt2").flops(ctx=1024, train=True)
-    assert facts["total_flops"] == plain.total + again
-    # q, k, v and the last matmul have T · D² FLOPs each: only the lines show which of them are recomputed.
-    more = {
-        new["path"]: new["flops"] - old["flops"]
-        for new, old in zip(facts["lines"], plain.models[0]["lines"], strict=True)
-    }
+    plain, found = (load("gpt2").flops(ctx=1024, train=True, recompute=how) for how in ("none", "attention"))
+    assert found.recomputed_flops == again == found.total - plain.total
+    more = {new["path"]: new["flops"] - old["flops"] for new, old in zip(found.lines, plain.lines, strict=True)}
     leaves = {path.removeprefix("blocks.*.attn.") for path, flops in more.items() if flops}
     assert leaves == {"q_proj", "k_proj", "v_proj", "scores", "values", "o_proj"}
     with pytest.raises(UsageError, match="no attention to recompute"):
