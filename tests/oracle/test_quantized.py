@@ -13,8 +13,8 @@ from tests.helpers.models import tiny
 from tests.helpers.quantized import FIVE, LLAMA, built, weighed
 from tfacct.base.errors import TfacctError
 
-torch, hf, compressors = lazy("torch"), lazy("tfacct.reference.hf"), lazy("compressed_tensors.compressors")
-quantization, transformers = lazy("compressed_tensors.quantization"), lazy("transformers")
+torch, hf, transformers = lazy("torch"), lazy("tfacct.reference.hf"), lazy("transformers")
+
 finegrained_fp8, auto = lazy("transformers.integrations.finegrained_fp8"), lazy("transformers.quantizers.auto")
 quantization_config = lazy("transformers.utils.quantization_config")
 

@@ -18,7 +18,7 @@ from tfacct.training.unsupported import bidirectional_decoder
 from tfacct.verify import checks as cross_checks
 from tfacct.verify.checks import class_flops, renamed
 
-delta, hf, mamba = lazy("tfacct.reference.delta"), lazy("tfacct.reference.hf"), lazy("tfacct.reference.mamba")
+delta, hf = lazy("tfacct.reference.delta"), lazy("tfacct.reference.hf")
 positions, torch, transformers = lazy("tfacct.reference.positions"), lazy("torch"), lazy("transformers")
 lightning, model = lazy("tfacct.reference.lightning"), lazy("tfacct.reference.model")
 step = lazy("tfacct.reference.step")

@@ -13,7 +13,7 @@ import pytest
 
 from tests.helpers.answers import ANSWERS, QUICK
 from tests.helpers.cli import Run
-from tfacct import Report, load
+from tfacct import load
 from tfacct.output.report import PLAIN
 
 EMPTY = {"meta", "br", "rect"}
@@ -48,10 +48,6 @@ class Page(HTMLParser):
     def handle_data(self, data: str) -> None:
         if {"th", "td"} & {*self.open}:
             self.sections[-1][-1][-1] += data
-
-
-def page(report: Report) -> Page:
-    return Page(report.to_html())
 
 
 @pytest.mark.parametrize("name", QUICK)

@@ -11,7 +11,7 @@ from tfacct.ledger.lines import Line, Matmul, Pointwise
 from tfacct.ledger.storage import width
 from tfacct.training import traits as table
 from tfacct.training.saved_tensors import LayerRules
-from tfacct.training.step import Bytes, LayerGraph
+from tfacct.training.step import Bytes
 from tfacct.training.traits import TRAITS, Mode, Traits
 
 AXES = {"B": 2, "T": 11, "S": 11, "D": 24, "N": 6, "K": 2, "G": 3, "H": 5, "F": 35, "E": 7, "A": 3, "Fe": 13, "Hr": 4}
@@ -32,11 +32,6 @@ HEADS = (
 def rules(*lines: Line, mode: Mode = Mode(), traits: Traits = Traits()) -> LayerRules:  # noqa: B008
     """Rules of the lines of a layer."""
     return LayerRules(Group(tuple(lines), {}, numbers=range(1)), AXES, mode, traits)
-
-
-def graph(*lines: Line, mode: Mode = Mode(), traits: Traits = Traits()) -> LayerGraph:  # noqa: B008
-    """The graph of a layer."""
-    return rules(*lines, mode=mode, traits=traits).graph()
 
 
 def saved(*lines: Line, dtype: str = "bf16", mode: Mode = Mode(), traits: Traits = Traits()) -> dict[str, int]:  # noqa: B008
