@@ -1,7 +1,6 @@
 """A headless browser, driven over a pipe by the DevTools protocol. Standard library only: no port, no websocket, no
 version to match. Without Chromium, the tests are skipped with a reason."""
 
-import base64
 import json
 import os
 import select
@@ -156,8 +155,3 @@ class Browser:
         text = {"Enter": "\r", " ": " "}.get(name)
         self.ask("Input.dispatchKeyEvent", type="keyDown", **asked, **({"text": text} if text else {}))
         self.ask("Input.dispatchKeyEvent", type="keyUp", **asked)
-
-    def picture(self, file: Path, *, whole: bool = True) -> None:
-        """A screenshot as PNG."""
-        data = self.ask("Page.captureScreenshot", captureBeyondViewport=whole)["data"]
-        file.write_bytes(base64.b64decode(data))
