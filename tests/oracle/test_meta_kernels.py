@@ -50,28 +50,6 @@ def in_use() -> bool:
     return not any("_refs" in call for call in calls)
 
 
-def test_results_lie_alike_with_both() -> None:
-    """Sizes, strides and dtypes, of operands that are transposed, expanded, sliced and of two dtypes."""
-    operands = [
-        torch.empty(4, 6, device="meta"),
-        torch.empty(6, 4, device="meta").t(),
-        torch.empty(6, device="meta").expand(4, 6),
-        torch.empty(4, 12, device="meta", dtype=torch.bfloat16)[:, ::2],
-        torch.empty(4, 1, device="meta", dtype=torch.float16),
-    ]
-
-    def asked() -> list[tuple[Any, ...]]:
-        pairs = [made for a in operands for b in operands for made in (a * b, a + b, a / b, torch.maximum(a, b), a < b)]
-        lone = [made for a in operands for made in (a.softmax(-1), a.tanh(), a.sum(0), a.mean(-1, keepdim=True), a**2)]
-        joined = [torch.cat((a, a), 1) for a in operands] + [a.float() @ a.float().t() for a in operands]
-        return [(made.shape, made.stride(), made.dtype) for made in (*pairs, *lone, *joined)]
-
-    with kernels.of_symbols():
-        slow = asked()
-    with kernels.compiled():
-        assert asked() == slow
-
-
 def test_the_kernels_are_restored() -> None:
     before = in_use()
     with kernels.compiled():

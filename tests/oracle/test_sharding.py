@@ -198,31 +198,6 @@ def test_every_collective_of_a_step_is_torchs(kind: str, mesh: str, seed: int) -
     verify_shard(model, ENCODER_MESHES[mesh], ctx=7, batch=2, all_layers=True, **source)
 
 
-def calls(model: str, **how: Any) -> dict[str, int]:
-    return {row["when"]: row["calls"] for row in tfacct.load(model).comms(tp=2, **how).collectives}
-
-
-def test_calls_by_hand() -> None:
-    """BERT: o, down of 12 blocks and the table; backward q, k, v, up and logits. T5 has as many blocks on each side;
-    one of the decoder's sums another result, and three other gradients, and its table is read twice. A new token passes
-    the decoder alone."""
-    assert calls("bert-base", train=True, ctx=64) == {"forward": 2 * 12 + 1, "backward": 4 * 12 + 1}
-    assert calls("t5-base", train=True, ctx=64) == {"forward": (2 + 3) * 12 + 2, "backward": (4 + 7) * 12 + 1}
-    assert calls("t5-base") == {"forward": 3 * 12 + 1}
-
-
-def test_parameters_and_cache_of_a_rank_by_hand() -> None:
-    """BERT's blocks have 4 · 768² + 2 · 768 · 3072 weights and 3 · 768 + 3072 biases that ranks divide, the others, two
-    norms, and all outside the layers except V are whole: 512 positions, 2 segments, 2 norms, a linear layer."""
-    model, half = tfacct.load("bert-base"), 30_522 // 2
-    block = (4 * 768**2 + 2 * 768 * 3072 + 3 * 768 + 3072) // 2 + 2 * 768 + 4 * 768
-    ends = half * 768 + half + (512 + 2) * 768 + 4 * 768 + 768 * 768 + 768
-    assert model.params(tp=2).rank_params == 12 * block + ends == model.comms(tp=2).rank_params
-    assert model.memory(tp=2).weights_bytes == 2 * (12 * block + ends)
-    # Keys and values of 6 heads of both sorts of attention: 12 blocks, 64 numbers of two bytes.
-    assert tfacct.load("t5-base").kv(tp=2, ctx=30, source=100).models[0]["kv_cache_bytes"] == 2 * 12 * 6 * 64 * 2 * 130
-
-
 def test_axes_of_one_side_are_sharded_too() -> None:
     """An encoder with other sizes than the decoder has its own axes: `Nenc`, `Fenc`."""
     assert {mark for mark in MARKS.values() if tp_axis(f"N{mark}") != "N" or tp_axis(f"Fe{mark}") != "Fe"} == set()

@@ -308,17 +308,12 @@ def test_a_published_total_that_differs_is_named(tmp_path) -> None:
     assert list(differing(report)) == ["parameters, as expected"]
 
 
-def test_fields_that_change_no_count_are_accepted(run) -> None:
+def test_fields_that_change_no_count_are_accepted() -> None:
     """Activations, RoPE and its scaling may have any value: on meta they have shapes only."""
-    odd = {
-        "hidden_act": "xyz",
-        "rope_parameters": {"rope_theta": "1e6", "rope_type": "bogus"},
-        "rope_scaling": {"type": "yarn", "factor": 4.0},
-    }
+    rope = {"rope_theta": "1e6", "rope_type": "bogus"}
+    odd = {"hidden_act": "xyz", "rope_parameters": rope, "rope_scaling": {"type": "yarn", "factor": 4.0}}
     for field, value in odd.items():
         assert verify([tiny("llama", **{field: value})], Request(ctx=23)).agrees
-    ran = run("mfu", "--run", "llama-3.2-1b", "--set", "num_hidden_layers=1", "--ctx", "8", "--set", "hidden_act=xyz")
-    assert ran.code == 2 and "no activation 'xyz'" in ran.err
 
 
 def test_a_workload_is_asked_once() -> None:
