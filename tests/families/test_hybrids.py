@@ -17,15 +17,6 @@ from tfacct.loading.model import load_model
 
 
 @pytest.mark.parametrize(
-    ("name", "row"), [("jamba-v0.1", "KV cache and state"), ("mamba-130m", "state"), ("gpt2", "KV cache")]
-)
-def test_the_row_of_the_cache_is_named_by_its_content(name: str, row: str) -> None:
-    """A hybrid's row includes its states, so it is not called KV cache."""
-    rows = [total["what"] for total in load(name).memory(ctx=64).total_rows]
-    assert rows == ["weights", row, "total", *(["next token"] if row != "state" else [])]
-
-
-@pytest.mark.parametrize(
     ("name", "key", "published"),
     [
         # "RecurrentGemma" (arXiv 2404.07839), abstract; the others in their names.

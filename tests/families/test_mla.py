@@ -167,17 +167,12 @@ def test_where_attention_overtakes_the_rest(tokens: int) -> None:
     assert attention_overtakes(Point(ledger, Workload(tokens, tokens)), chunk=True) == found
 
 
-def test_formulas_and_differences_name_their_forms(run) -> None:
-    for options, form, spec in (
-        ((), "expanded", "B S R, R N Hp → B S N Hp"),
-        (("--decode",), "absorbed", "B T N Hp, R N Hp → B T N R"),
-    ):
-        ran = run("formula", "deepseek-v2-lite", *options, columns=300)
-        assert ran.code == 0 and f"Latent attention is counted in {form} form," in ran.out and spec in ran.out
-        facts = run("formula", "deepseek-v2-lite", *options, "--json").models[0]
-        flops = run("flops", "deepseek-v2-lite", *options, "--json").models[0]
-        assert facts["latent_attention"] == form and facts["total_flops"] == flops["total_flops"]
-    facts = json.loads(load("deepseek-v2-lite").diff(ctx=4096, to_ctx=8192, decode=True).to_json())["models"][0]
+def test_formulas_and_differences_name_their_forms() -> None:
+    model = load("deepseek-v2-lite")
+    for options, form in (({}, "expanded"), ({"decode": True}, "absorbed")):
+        written = model.formula(ctx=4096, **options)
+        assert (written.latent_attention, written.total_flops) == (form, model.flops(ctx=4096, **options).total)
+    facts = model.diff(ctx=4096, to_ctx=8192, decode=True).models[0]
     assert [facts[side]["latent_attention"] for side in ("old_side", "new_side")] == ["absorbed", "absorbed"]
 
 

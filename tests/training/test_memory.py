@@ -62,12 +62,6 @@ def test_what_would_make_it_fit(run: Run) -> None:
     assert "Fits in 80 GiB: peak" in fits and "phase" in fits
 
 
-def test_several_models_have_a_row_each(run: Run) -> None:
-    ran = run("train", "llama-3.2-1b", "qwen3-8b", "t5gemma-2b-2b", "--ctx", "1k")
-    assert ran.code == 0 and "llama-3.2-1b" in ran.out and "qwen3-8b" in ran.out
-    assert "t5gemma-2b-2b" in ran.err and " t5gemma-2b-2b" not in ran.out
-
-
 def test_in_python_too() -> None:
     modern = {"model_type": "modernbert", "hidden_size": 64, "num_attention_heads": 4, "attention_dropout": 0.1}
     with pytest.raises(UsageError, match=r"measured with attention_dropout = 0\.1"):

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.cli import Run
 from tfacct import load
 from tfacct.accounts.metrics import STEP_METRICS
 from tfacct.base.errors import TfacctError
@@ -67,19 +66,6 @@ def test_a_diff_of_recipes() -> None:
     assert report.title.endswith("optimizer adamw → sgd, recomputation none → full") and "Peak " in report.answer
     assert report.models[0]["new_side"]["recompute"] == "full" and report.models[0]["left_out"] == []
     assert "peak_bytes" not in LLAMA.diff(ctx=4096, to_batch=2).models[0]["totals"]
-
-
-def test_whose_step_is_not_counted_is_named(run: Run) -> None:
-    swept = run("sweep", "gpt2", "t5gemma-2b-2b", "--metric", "peak_bytes")
-    assert swept.code == 0 and "not included: t5gemma-2b-2b (the training step of t5gemma" in swept.err
-    ran = run("compare", "--by", "line", "gpt2", "t5gemma-2b-2b", "--train", "--ctx", "512", "--json")
-    (facts,) = ran.models
-    assert facts["left_out"] == NAMES and NAMES[0] not in facts["totals"]
-    printed = run("compare", "--by", "line", "gpt2", "t5gemma-2b-2b", "--train", "--ctx", "512").out_line
-    assert (
-        "Not included: bytes of a training step (t5gemma-2b-2b: the training step of t5gemma has not been measured)."
-        in printed
-    )
 
 
 def test_arrays_are_taken_point_by_point() -> None:
