@@ -6,6 +6,7 @@ import io
 import os
 import sys
 import tempfile
+from collections.abc import Mapping
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -32,20 +33,20 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
 pytest_plugins = ("tests.helpers.collection",)
 _kernels = contextlib.ExitStack()
-_read_preset = presets.load
+_read_preset, _presets = presets._model, presets.folder()
 
 
 @cache
-def _preset(name: str) -> LoadedModel:
-    return _read_preset(name)
+def _preset(path: Path) -> LoadedModel:
+    return _read_preset(path, presets._read(path), None)
 
 
-def _load_once(name: str, *rest: Any, **sets: Any) -> LoadedModel:
+def _read_once(path: Path, file: dict[str, Any], sets: Mapping[str, object] | None) -> LoadedModel:
     """A preset, read once if nothing is set: nothing writes to a model."""
-    return _read_preset(name, *rest, **sets) if rest or sets else _preset(name)
+    return _read_preset(path, file, sets) if sets or path.parent != _presets else _preset(path)
 
 
-presets.load = _load_once
+presets._model = _read_once
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -1,6 +1,7 @@
 """The typer app. Builds each command from its function's signature, on first use."""
 
 from collections.abc import Iterator, Mapping
+from functools import cache
 from inspect import Parameter, Signature
 from typing import Annotated, Any, Literal, get_args, get_origin
 
@@ -14,7 +15,7 @@ from tfacct.base.version import __version__
 from tfacct.cli import complete, help_pages, run, spellings
 from tfacct.cli.errors import closed_pipe_ends
 from tfacct.commands import NAMES
-from tfacct.commands.command import Command, command_of
+from tfacct.commands.command import command_of
 
 
 class Options(TyperCommand):
@@ -31,7 +32,7 @@ class Commands(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         if name not in NAMES:
             raise KeyError(name)
-        return built(command_of(name))
+        return built(name)
 
     def __iter__(self) -> Iterator[str]:
         return iter(NAMES)
@@ -76,8 +77,10 @@ app = typer.Typer(
 )
 
 
-def built(command: Command) -> Any:
+@cache
+def built(name: str) -> Any:
     """The typer command of a command."""
+    command = command_of(name)
 
     def answer(help_all: bool = False, **given: Any) -> None:  # noqa: ARG001
         run.run(command, given)
@@ -94,7 +97,7 @@ def built(command: Command) -> Any:
     answer.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
     answer.__annotations__ = {one.name: one.annotation for one in parameters}
     alone = typer.Typer(add_completion=False)
-    alone.command(command.name, cls=Options)(answer)
+    alone.command(name, cls=Options)(answer)
     return get_command(alone)
 
 
