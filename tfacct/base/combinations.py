@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 from tfacct.base.record import record
@@ -43,11 +44,14 @@ class Options(dict[str, Any]):
         return option(name, True if value == "True" else value or None)
 
 
+_names = cache(str.split)
+
+
 def matching(rows: Sequence[Unsupported], found: Features) -> Iterator[Unsupported]:
     """Rows that apply, with their templates filled in."""
     words = Options(of=found)
     for row in rows:
-        if all(found[name] for name in row.features.split()):
+        if all(map(found.__getitem__, _names(row.features))):
             yield Unsupported(row.features, row.reason.format_map(words), row.instead.format_map(words))
 
 
@@ -70,7 +74,7 @@ def matrix(rows: Sequence[Unsupported], known: Mapping[str, tuple[str, Callable[
     words = Options(of=labels)
     return [
         {
-            "features": " + ".join(labels[name].words for name in row.features.split()),
+            "features": " + ".join(labels[name].words for name in _names(row.features)),
             "reason": row.reason.format_map(words),
             "instead": row.instead.format_map(words),
         }
