@@ -19,8 +19,10 @@ from tfacct.training.recompute import chunked_loss, recomputing, with_read_memor
 from tfacct.training.saved_tensors import step_graph, with_shared_casts
 from tfacct.training.states import optimizer_memory
 from tfacct.training.step import Adapter, StepGraph, TrainingStep, Transient
-from tfacct.training.traits import OUTPUT_PROJECTION_FIRST, Mode, dropouts_of, traits_of
+from tfacct.training.traits import OUTPUT_PROJECTION_FIRST, Mode, Traits, dropouts_of, traits_of
 
+GRAPHS = 16
+"""Most graphs that are cached for a model."""
 QUERIES, OUT = (paths.in_every(paths.BLOCKS, f"attn.{name}") for name in ("q_proj", "o_proj"))
 
 
@@ -72,7 +74,7 @@ def graph_of(model: LoadedModel, work: Workload, recipe: Recipe, sizes: LoadedMo
     recipe, traits, run = recipe.for_model(model), traits_of(model), (sizes or model).running("expanded")
     sdpa, full = recipe.attention == "sdpa", recipe.recompute == "full"
     mode = Mode(sdpa, recipe.in_fp32, recipe.autocast, dropouts_of(model), recipe.packing, full)
-    graph = step_graph(run.architecture, run.ledger, work.axes(), mode, traits)
+    graph = _plain_graph(run, work, mode, traits)
     if recipe.lora is not None:
         graph = with_adapters(graph, model, recipe)
     if full and recipe.autocast:
@@ -86,6 +88,23 @@ def graph_of(model: LoadedModel, work: Workload, recipe: Recipe, sizes: LoadedMo
         frozen = recipe.lora is not None
         graph = chunked_loss(graph, work.batch, work.tokens, cast=recipe.autocast, frozen=frozen)
     return with_shared_casts(graph)
+
+
+def _plain_graph(model: LoadedModel, work: Workload, mode: Mode, traits: Traits) -> StepGraph:
+    """The graph without what a recipe adds. It is the same for any batch of several sequences; the last ones are
+    cached."""
+    axes = work.axes()
+    if any(type(size) is not int for size in axes.values()):
+        return step_graph(model.architecture, model.ledger, axes, mode, traits)
+    axes["B"] = min(axes["B"], 2)
+    known = model.ledger.known.setdefault(_plain_graph, {})
+    key = mode, traits, *axes.values()
+    if key not in known:
+        if len(known) == GRAPHS:
+            known.pop(next(iter(known)))
+        known[key] = step_graph(model.architecture, model.ledger, axes, mode, traits)
+    graph: StepGraph = known[key]
+    return graph
 
 
 def training_step(model: LoadedModel, work: Workload, recipe: Recipe, graph: StepGraph | None = None) -> TrainingStep:
