@@ -144,8 +144,8 @@ def test_the_printed_closed_form_is_the_boundary(name: str, until: str, run) -> 
 def test_a_falling_side() -> None:
     """mlp's share falls: it stays above 30 % up to the answer."""
     report = solve(load("gpt2-xl").loaded, Request(), unknown="ctx", until="share.mlp=0.3")
-    past = "past the 1,024 positions of its position embedding"
-    until = f"Up to ctx = {report.total:,}, {past}, share.mlp stays at or above 0.3"
+    past = "(beyond this model's 1,024 positions)"
+    until = f"Up to ctx = {report.total:,} {past}, share.mlp stays at or above 0.3"
     assert report.answer == f"{until}; from {report.total + 1:,} on, it is smaller."
     model = load("gpt2-xl")
     shares = [

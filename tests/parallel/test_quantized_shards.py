@@ -69,5 +69,5 @@ def test_a_share_of_mxfp4_is_filled_up_to_whole_blocks() -> None:
 
 
 def test_a_plan_in_k_quants_has_only_replicas() -> None:
-    found = tfacct.load("deepseek-v3").plan(dtype="q4_k_m", ctx=1000, on="8xh200")
+    found = tfacct.load("deepseek-v3").plan(dtype="q4_k_m", ctx=1000, batch=8, on="8xh200")
     assert {(row["tp"], row["pp"]) for row in (*found.layouts, *found.larger)} == {(1, 1)}

@@ -136,7 +136,7 @@ plan llama-3.1-8b --train --ctx 2k --batch 8 --on 4xh100 --lora 16 --recompute f
 plan mixtral-8x7b --train --ctx 2k --batch 16 --on 16xh100
 plan {index} --ctx 1k --on 8xh100
 plan {quantized} --ctx 1k --on 8xh100
-plan phi-4 --dtype q4_k_m --ctx 1k --on 2x80GB
+plan phi-4 --dtype q4_k_m --ctx 1k --batch 2 --on 2x80GB
 """.strip().splitlines()
 """Questions whose answers print every note of the reports that count, of estimates, and of layouts."""
 

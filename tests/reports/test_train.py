@@ -213,8 +213,8 @@ def test_gradients_of_other_ranks_rows(replicas: dict[str, int]) -> None:
     step = load("llama-3.1-8b").train(ctx="4k", tp=8, **replicas)
     rows = 128_256 * 4096 * 2 * 7 // 8
     assert step.gradients_bytes - step.weights_bytes == rows
-    words = "Gradients include 877 MiB for embedding rows that other ranks store:"
-    words += " in torch's plan, each rank computes all rows."
+    words = "Gradients include 877 MiB for embedding rows of other ranks:"
+    words += " under torch's plan, each rank computes the gradient of all rows."
     assert words in step.notes and round(rows / 2**20) == 877
 
 
@@ -287,7 +287,7 @@ def test_the_answer_on_devices(run: Run) -> None:
         f"--recompute full lowers the peak to {recomputed:.1f} GiB (saved activations 53.2 → {saved:.2f} GiB)"
         " for 25% more FLOPs"
         " (less than the usual 33%: mlp.down_proj and lm_head are not recomputed)."
-        f" Without this change, --master-weights fp32 raises the peak to {master:.1f} GiB."
+        f" --master-weights fp32 alone raises the peak to {master:.1f} GiB."
     )
     assert both in " ".join(lines)
     in_fp32 = run("train", "llama-3.1-8b", "--ctx", "8k", "--on", H100, "--weights", "fp32").out
@@ -364,10 +364,10 @@ def test_a_step_that_several_devices_do_not_support(run: Run, recipe: str, messa
     model, *options = recipe.split()
     asked = ("train", model, *options, "--ctx", "1k")
     ran = run(*asked, "--on", "2xh100")
-    hint = f"--on h100-sxm ({peak(*asked, '--on', 'h100-sxm')} on one device)"
+    hint = f"--on h100-sxm (it needs {peak(*asked, '--on', 'h100-sxm')} on one device)"
     if instead:
-        hint += f" or {instead} ({peak('train', model, *instead.split(), '--ctx', '1k', '--on', '2xh100')} on each)"
-        hint += " fits in 77.3 GiB"
+        each = peak("train", model, *instead.split(), "--ctx", "1k", "--on", "2xh100")
+        hint += f" or {instead} (it needs {each} on each) fits in 77.3 GiB"
     else:  # 93 GB of weights
         hint += " is supported, but does not fit in 77.3 GiB"
     assert (ran.code, ran.err) == (2, f"error: {message}\nhint: {hint} at context 1,024\n")

@@ -105,7 +105,7 @@ def test_settings_with_their_own_longest_context_have_it_in_their_rows(run) -> N
     assert [line["ctx"] for line in model["lines"]] == [512, 2048]
     assert model["workload"]["keys"] == 2048
     title = run("sweep", "gpt2", "--set", "n_positions=512,2048").out.splitlines()[0]
-    assert title == "gpt2 over n_positions, ctx, batch 1"
+    assert title == "gpt2 over n_positions and ctx, batch 1"
 
 
 def test_numbers_between() -> None:

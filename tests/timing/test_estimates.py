@@ -171,7 +171,7 @@ def test_one_new_token_has_no_time_per_token(run: Run) -> None:
     assert [line["token_seconds"] for line in report.lines] == [None, None]
     assert [column.key for column in report.columns][:2] == ["requests", "first_token_seconds"]
     out = run("serve", "llama-3.1-8b", "--on", "h100", "--prompt", "2k", "--new", "1", "-v").out_line
-    first = "First token: the low end is for one prompt on an idle server, the high end"
+    first = "First token: from one prompt on an idle server to the last prompt if all arrive at once, as 80%"
     assert "Time per token" not in out and first in out
     with pytest.raises(TfacctError, match="after the first, and new=1 has none"):
         tfacct.load("llama-3.1-8b").serve(on="h100", prompt="2k", new=1, within="50ms")
@@ -418,7 +418,7 @@ def test_estimates_say_which_link_they_use(run: Run, on: str, reach: str, kind: 
 
 
 def test_plans_by_time_say_their_links(run: Run) -> None:
-    asked = ["plan", "llama-3.1-8b", "--gpus", "4", "--on", "l40s", "--by", "time", "--ctx", "4k"]
+    asked = ["plan", "llama-3.1-8b", "--gpus", "4", "--on", "l40s", "--by", "time", "--ctx", "4k", "--batch", "4"]
     assert "Link between 4 devices: PCIe (32.0 GB/s one way)." in run(*asked, "-v").out_line
     (facts,) = run(*asked, "--json").models
     timed = [row for row in facts["layouts"] if row["seconds"] is not None]

@@ -35,7 +35,7 @@ def compare(
     by: Annotated[
         Literal["model", "line"] | None,
         Option(
-            "model: a column per model; line: two models, matmul by matmul. With --set, these are before and after."
+            "A column per model, or two models line by line. With --set, these are before and after."
             " Default: model, or line with --set alone."
         ),
     ] = None,

@@ -71,7 +71,7 @@ def profile_of(name: str, version: str | None = None) -> Profile:
             return one
     close = min((end for one in every for end in one["versions"]), key=lambda end: abs(end - number))
     known = dict.fromkeys(f"{prefix}{end}" for end in (every[0]["versions"][0], every[-1]["versions"][1]))
-    problem = f"{every[-1]['name']} {cut(version)} has no profile (known: {' to '.join(known)})"
+    problem = f"{every[-1]['name']} {cut(version)} has no profile (known: v{' to v'.join(known)})"
     raise NotFoundError(problem, f"the nearest is {option('engine_version', f'{prefix}{close}')}")
 
 

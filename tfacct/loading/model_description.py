@@ -129,11 +129,9 @@ class ModelDescription:
         return None
 
     def past_words(self, context: int) -> str:
-        """`, past the 1,024 positions of its position embedding` for a context that exceeds it; else empty."""
+        """` (beyond this model's 1,024 positions)` for a context that exceeds its position embedding; else empty."""
         limit = self.position_limit
-        if limit is None or context <= limit:
-            return ""
-        return f", past the {limit:,} positions of its position embedding"
+        return "" if limit is None or context <= limit else f" (beyond this model's {limit:,} positions)"
 
     @property
     def encodes(self) -> Literal["vision", "audio"] | None:

@@ -82,7 +82,9 @@ LAYOUTS = (
 """Axes that do not work together, whatever the model."""
 STAGES = (
     does_not("pp source", "{pp}", "{of[source]}: every stage reads the source", "leave {pp} out"),
-    does_not("pp encoder", "{pp}", "{of[encoder]}: every stage reads its output", "leave {pp} out"),
+    does_not(
+        "pp encoder", "{pp}", "an encoder-decoder: every decoder stage reads the encoder's output", "leave {pp} out"
+    ),
     does_not("pp mtp", "{pp}", "multi-token prediction", "{set=mtp=false} counts the model without it"),
     does_not("pp read_by_all", "{pp}", "{of[read_by_all]}, which all layers read", STREAM),
     does_not("pp shared_weights", "{pp}", "layers that share weights", STREAM),

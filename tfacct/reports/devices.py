@@ -114,6 +114,7 @@ def _one(device: Device, data: Answer) -> Answer:
         "vendor": device.vendor or None,
         "memory": device.memory_words,
         "torch": _torch(device.totals),
+        "seen": device.totals.torch_seen or None,
         "board": _board(device.totals),
         "bandwidth": f"{units.decimal_bytes(device.bandwidth)}/s",
         **{dtype: f"{units.si(value)} FLOP/s, dense" for dtype, value in device.peak.items()},
@@ -149,14 +150,14 @@ def _links(links: Links) -> Iterator[tuple[str, str]]:
 
 
 def _torch(totals: Memory) -> str | None:
-    """Torch's total memory, and where it was seen."""
+    """Torch's total memory, and its range."""
     if totals.torch is None:
         return None
     message = _bytes(totals.torch)
     if totals.torch_range is not None:
         low, high = (f"{end / MIB:,.0f}" for end in totals.torch_range)
         message += f"; {low} to {high} MiB, depending on the driver"
-    return f"{message}; {totals.torch_seen}" if totals.torch_seen else message
+    return message
 
 
 def _board(totals: Memory) -> str | None:

@@ -21,7 +21,7 @@ from tfacct.output.keys import Keys, values_of
 from tfacct.output.report import Amount, Column, NoteRow, Row, Table, notes
 from tfacct.reports import build
 
-CONVENTION = "memory of one GPU, of several the one with the smallest pool, at the end of the engine's start-up"
+CONVENTION = "memory of one GPU (the one with the smallest pool) at the end of the engine's start-up"
 CAUSES = {
     "weights": "another format or config than the model's",
     "activations": "another sampler (FlashInfer installed, or its variable set), or another version",
@@ -259,7 +259,7 @@ NOTES = (
     NoteRow("launch", 1, lambda start: start.line),
     NoteRow("log", 1, lambda start: _log_lines(start)[:1], "The log will say{}"),
     NoteRow("cheaper", 1, lambda start: [sentence for _, sentence in start.changes[:1]]),
-    NoteRow("not_measured", 2, _not_measured, "The error was measured only with {}."),
+    NoteRow("not_measured", 2, _not_measured, "The error of this estimate was measured only with {}."),
     NoteRow(
         "formula",
         2,

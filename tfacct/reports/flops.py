@@ -598,7 +598,7 @@ def _recomputes(about: About) -> dict[str, str] | None:
     if about.first.recompute == "none":
         return None
     return {
-        "what": "every layer" if about.first.recompute == "full" else "attention",
+        "what": "each layer" if about.first.recompute == "full" else "attention",
         "more": f" ({units.si(about.first.recomputed)} FLOPs)" if len(about.counted) == 1 else "",
     }
 
@@ -641,7 +641,7 @@ NOTES = (
         "recompute",
         2,
         _recomputes,
-        "Recomputation runs {what} again{more}, but not the matmuls after its last saved tensor.",
+        "Recomputation runs {what} again up to its last saved tensor{more}.",
     ),
     NoteRow("active", 2, lambda about: len(about.models) > 1 and model_notes.active_notes(about.models)),
     *model_notes.BLOCKS,

@@ -193,7 +193,7 @@ def options(groups: Mapping[str, Mapping[str, str]]) -> Report:
         (Column("group", "group"), Column("option", "option"), Column("about", "meaning")),
         *([(group, typed, about) for typed, about in named.items()] for group, named in groups.items()),
         notes=(
-            "A comma separates values: --ctx 16,384 is refused, 16384 and 16k are accepted.",
+            "A comma separates values, so --ctx 16,384 is an error: write 16384 or 16k.",
             "`tfacct COMMAND --help-all` lists the options of one command.",
         ),
     )

@@ -1301,7 +1301,7 @@ FIT_NOTES = (
         "unlinked",
         1,
         lambda about: listed([f"{one.device.id}: {one.unlinked:,}" for one in about.devices if one.unlinked], 3),
-        "No link: no known link joins as many devices as the model needs ({}).",
+        "No link: the device's file has no link for as many devices as the model needs ({}).",
     ),
     NoteRow("unsupported", 1, _unsupported, "Not supported by the engine: {}."),
     NoteRow(

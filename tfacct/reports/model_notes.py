@@ -290,8 +290,9 @@ def _reused(models: Sequence[LoadedModel]) -> list[str]:
 
 
 def cache_words(models: Sequence[LoadedModel], cached: Sequence[Width]) -> str:
-    """The cache and its dtypes: `KV cache in bf16`, `state in bf16 and fp32`."""
-    return f"{cache_name(models)} in {joined(cache_dtypes(models, cached))}"
+    """The cache and its dtypes: `KV cache in bf16`, `state in bf16, some states in fp32`."""
+    first, *others = cache_dtypes(models, cached)
+    return f"{cache_name(models)} in {first}{f', some states in {joined(others)}' if others else ''}"
 
 
 def cache_dtypes(models: Sequence[LoadedModel], cached: Sequence[Width]) -> list[str]:
@@ -346,8 +347,7 @@ def overtaken(model: LoadedModel, point: Point, *, chunk: bool) -> list[str]:
         return []
     narrow = window_notes([model]) != window_notes([model], masked=True)
     pairs = ", with all T × S pairs counted" if narrow and not point.masked and point.work.tokens > 1 else ""
-    ends = limit is not None and point.work.context <= limit < context
-    past = f" (beyond this model's {limit:,} positions)" if ends else ""
+    past = model.past_words(context) if point.work.context <= (limit or 0) else ""
     costs = f"scores and values cost more than all other matmuls{pairs}"
     return [f"From {context:,} tokens on{past}, {_whose_attention(model)} {costs}."]
 

@@ -326,10 +326,10 @@ def _uncounted(
         row = unsupported(model, replace(recipe, mesh=Mesh(fsdp=gpus)))
         reason, instead = (None, "") if row is None else (row.reason, row.instead)
     none = f"{model.name}: no layout of {_devices(gpus)} is supported: {reason or found.main_reason}"
-    even = option("batch", -(-work.batch // gpus) * gpus)
-    if reason:
-        return UsageError(none, instead or None)
-    return UsageError(none, None if work.batch % gpus == 0 else f"give a multiple of {gpus:,}: {even}")
+    if not reason or recipe is None:
+        even = option("batch", -(-work.batch // gpus) * gpus)
+        instead = "" if work.batch % gpus == 0 else f"give a multiple of {gpus:,}: {even}"
+    return UsageError(none, instead or None)
 
 
 # Layouts in words and as commands.
@@ -450,10 +450,11 @@ def _with_room(one: Plan) -> str:
     def words(law: str) -> str:
         tight, of = one.laws[law][0], roomy[law][0]
         smaller = f", micro-batch {_micro_batches(one, of)[0]:,}" if _named(of) == _named(tight) else ""
-        return f"{f'under {law}: ' if several else ''}{_named(of)}{smaller}, {_worth(one, of)}"
+        under = f" under {law}" if several else ""
+        room = f"{FIRST[one.by]}{under} with {model_notes.SHARE} to spare for the CUDA allocator"
+        return f" {room}: {_named(of)}{smaller}, {_worth(one, of)}."
 
-    first = f"{FIRST[one.by]} with {model_notes.SHARE} to spare for the CUDA allocator"
-    return f" {first}{', ' if several else ': '}{'; '.join(map(words, laws))}." if laws else ""
+    return "".join(map(words, laws))
 
 
 def _explained(one: Plan) -> str:
@@ -668,9 +669,8 @@ NOTES: tuple[NoteRow, ...] = (
         "batch",
         3,
         lambda one: one.recipe is not None,
-        "micro-batch × number: sequences in the largest micro-batch that fits on a rank × micro-batches per optimizer"
-        " step. recompute: the least that fits, or more if this moves the layout up the list. sent: per optimizer step;"
-        " DDP reduces gradients once per step, sharded layouts once per micro-batch.",
+        "micro-batch × number: sequences of a micro-batch on a rank × micro-batches per optimizer step. sent: per"
+        " optimizer step; DDP reduces gradients once per step, sharded layouts once per micro-batch.",
     ),
     NoteRow(
         "pipeline",

@@ -305,7 +305,8 @@ def _ranges(about: Serving | Fewest) -> str:
     alone, in_server = about.most.requests == 1, f"≈ {units.seconds(CONSTANTS.request)} in the server"
     if not alone:
         low, high = "one prompt on an idle server", "the last prompt if all arrive at once"
-        first = f"First token: the low end is for {low}, the high end for {high}; both include {in_server}."
+        interval = "" if about.one.error() is None else ", as 80% intervals"
+        first = f"First token: from {low} to {high}{interval}; both include {in_server}."
     else:
         interval = "" if about.one.error() is None else "the 80% interval; "
         first = f"First token: {interval}includes {in_server}."

@@ -337,11 +337,11 @@ def _check_on_devices(
     model, found = models[0], unsupported_layout(models[0], recipe)
     if found is None or not supports(model, replace(recipe, mesh=None)):
         return
-    tried = {f"{option('on', limit.each)} ({{}} on one device)": replace(recipe, mesh=None)}
+    tried = {f"{option('on', limit.each)} (it needs {{}} on one device)": replace(recipe, mesh=None)}
     if recipe.weights_dtype == NF4:
-        tried[f"{option('lora', recipe.lora)} ({{}} on each)"] = replace(recipe, weights_dtype=None)
+        tried[f"{option('lora', recipe.lora)} (it needs {{}} on each)"] = replace(recipe, weights_dtype=None)
     if recipe.optimizer != ADAMW:
-        tried[f"{option('optimizer', ADAMW)} ({{}} on each)"] = replace(recipe, optimizer=ADAMW)
+        tried[f"{option('optimizer', ADAMW)} (it needs {{}} on each)"] = replace(recipe, optimizer=ADAMW)
     work = selection.workload(model, request)
     counted = [(words, training_memory(model, work, other)) for words, other in tried.items() if supports(model, other)]
     fitting = [one for one in counted if one[1].peak.total <= limit.usable]
@@ -656,8 +656,8 @@ def _lever(step: Step) -> str | None:
         price = f" for {found['costs']}{_not_again(step, found)}" if found["costs"] else ""
         words = [f"{_typed(found)} lowers the peak to {_peak(changed.memory)}{activations}{price}"]
     if (higher := _with_master_weights(step)) is not None:
-        without = "Without this change, " if words else ""
-        words.append(f"{without}{option('master_weights', FP32)} raises the peak to {higher}")
+        alone = " alone" if words else ""
+        words.append(f"{option('master_weights', FP32)}{alone} raises the peak to {higher}")
     return f"{'. '.join(words)}." if words else None
 
 
@@ -860,7 +860,9 @@ def _stage(step: Step, mesh: Mesh) -> str:
     idle = bubble(mesh, count)
     waits = "" if idle is None else f", bubble {units.percent(idle)} of the computing time"
     every, many = (f"{number:,} micro-batch{'' if number == 1 else 'es'}" for number in (count, stage.in_flight))
-    highest = f"pipeline rank {stage.rank + 1:,} of {mesh.pp:,} has the highest peak, with {many} in flight"
+    ends = {0: "the first pipeline rank", mesh.pp - 1: "the last pipeline rank"}
+    rank = ends.get(stage.rank, f"pipeline rank {stage.rank + 1:,} of {mesh.pp:,}")
+    highest = f"{rank} has the highest peak, with {many} in flight"
     return f"Pipeline: {mesh.schedule}, {every}{waits}; {highest}."
 
 
@@ -876,8 +878,8 @@ def _received(step: Step, _: Mesh) -> str | None:
 def _embedding_rows(step: Step, _: Mesh) -> str | None:
     """The part of the gradients that tensor parallelism does not shard."""
     rows = int(step.memory.step.other_rows)
-    of = f"{units.binary(rows)} for embedding rows that other ranks store"
-    return f"Gradients include {of}: in torch's plan, each rank computes all rows." if rows else None
+    of = f"{units.binary(rows)} for embedding rows of other ranks"
+    return f"Gradients include {of}: under torch's plan, each rank computes the gradient of all rows." if rows else None
 
 
 def _close(step: Step) -> bool:

@@ -526,9 +526,10 @@ def _means(model: LoadedModel, proof: Proof) -> str:
         )
         cases = "one layer of each kind and two chunks"
     beyond = ", ".join(proof.sizes.conditions())
-    holds = f"the formula holds for all sizes from 2 up{f' ({beyond})' if beyond else ''}"
+    holds = f"So the formula holds for all sizes from 2 up{f' with {beyond}' if beyond else ''}"
     compared = "compared with the formula symbol by symbol"
-    compared += f", and torch made no assumptions about the symbols, so {holds}" if proof.holds else ""
+    other = "other " if beyond else ""
+    compared += f", and torch made no {other}assumptions about the symbols. {holds}" if proof.holds else ""
     return (
         f"{like} {sizes}. Each polynomial was {compared}. Smaller sizes were run separately, with"
         f" {cases}. All layers run the same code in a loop, so counts are linear in L (checked at 1, 2 and 3)."

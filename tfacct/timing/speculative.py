@@ -75,8 +75,8 @@ def mtp_draft(host: Host, model: LoadedModel, tokens: int, acceptance: float) ->
     layer = Ledger(()) if ledger is None else _only_mtp(ledger)
     if not layer.groups:
         raise UsageError(
-            f"{model.name}: no multi-token prediction layer is known",
-            f"{option('draft')} names a smaller model that drafts",
+            f"{model.name} has no known multi-token prediction layer for {option('draft_tokens', tokens)}",
+            f"{option('draft', 'MODEL')}: a smaller model drafts",
         )
     if layer.groups[0].count != 1:
         raise UsageError(f"{model.name} has {layer.groups[0].count} multi-token prediction layers, not one")

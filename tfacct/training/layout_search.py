@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from tfacct.accounts.memory import cache_bytes
 from tfacct.base import units
-from tfacct.base.errors import TfacctError
+from tfacct.base.errors import TfacctError, UsageError
 from tfacct.base.lazy import LazySequence
 from tfacct.base.spelling import option
 from tfacct.ledger.einsum import divisors, rounded_up
@@ -99,6 +99,8 @@ def search_serving(
     for mesh in meshes:
         key = mesh.tp, mesh.ep
         try:
+            if mesh.dp > work.batch:
+                raise UsageError(f"the batch ({work.batch:,}) is smaller than the number of replicas")
             if key not in ranked:
                 ranked[key] = shard_weights([model], mesh.tp, dtype, mesh.ep)[0]
             check_stage_formats(model, mesh.pp, dtype)

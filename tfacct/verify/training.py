@@ -68,7 +68,11 @@ def step_checks(
     ]
     tracked = tracked_peak(model, work, recipe)
     if tracked is not None:
-        checks.append(BytesCheck("peak by torch's MemTracker", _peak_before_update(formula), tracked, UNMEASURED))
+        checks.append(
+            BytesCheck(
+                "peak without optimizer state, by torch's MemTracker", _peak_before_update(formula), tracked, UNMEASURED
+            )
+        )
     return step, checks
 
 
