@@ -162,7 +162,7 @@ class TrainingSearch:
         self.pads = verified(model.family, "torch_plan")
         self.unsupported: dict[tuple[RankShape, int, int, int, int, int, str], str | None] = {}
         self.models: dict[tuple[int, int], LoadedModel] = {}
-        self.graphs: dict[tuple[int, int, int, int, bool, tuple[str, ...]], StepGraph] = {}
+        self.graphs: dict[tuple[int, int, int, int, str], StepGraph] = {}
         self.steps: dict[tuple[RankShape, int, bool, str], TrainingStep] = {}
 
     def result(self, meshes: Iterable[Mesh], *, given: bool = False) -> SearchResult:
@@ -346,7 +346,7 @@ class TrainingSearch:
         """The graph of a rank's model. It is the same for any batch of several sequences, unless the loss is
         chunked."""
         batch = work.batch if recipe.loss == "chunked" else min(work.batch, 2)
-        key = mesh.tp, mesh.ep, int(work.tokens), batch, recipe.autocast, recipe.recomputed_modules
+        key = mesh.tp, mesh.ep, int(work.tokens), batch, recipe.recompute
         if key not in self.graphs:
             self.graphs[key] = graph_of(one, work, recipe)
         return self.graphs[key]
