@@ -6,9 +6,12 @@ from typing import Any
 
 import pytest
 
+import tfacct
 from tests.families import SHAPES, TINY
+from tests.helpers.answers import check_plain, check_printed_and_framed
 from tests.helpers.lazy import lazy
 from tests.helpers.models import tiny
+from tests.helpers.schemas import check_typed
 from tfacct.algebra.symbols import in_symbols
 from tfacct.architecture.parts import FeedForward
 from tfacct.base.errors import UsageError
@@ -249,6 +252,14 @@ def test_the_command_line_proves_the_polynomial_in_the_books(run, monkeypatch: p
     assert facts["legend"]["G"] == {"meaning": "query heads per key/value head"}
     holds(facts)
     is_in_the_books(facts)
+
+
+def test_a_proof_is_a_report_like_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Sizes, "edges", lambda _: [])  # its statements are alike: a few will do
+    report = tfacct.load("llama-3.1-405b").prove()
+    check_typed(report, "verify-prove")
+    check_plain(report)
+    check_printed_and_framed(report)
 
 
 def test_rotary_embedding_of_any_scaling_is_proven(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,10 +6,10 @@ from typing import Any, get_args
 
 import pytest
 
-from tests.helpers.answers import ANSWERS, QUICK, check_plain, check_printed_and_framed
+from tests.helpers.answers import ANSWERS, QUICK
 from tests.helpers.cli import Run
 from tests.helpers.models import by_kind, kind_of_preset
-from tests.helpers.schemas import refused
+from tests.helpers.schemas import check_typed, refused
 from tfacct.commands import FORMER, NAMES
 from tfacct.loading import presets
 from tfacct.output.answer import Answer, nullable
@@ -17,7 +17,6 @@ from tfacct.output.json_schema import facts
 from tfacct.output.report import Report
 from tfacct.reports import schema as schemas
 from tfacct.reports.models import WrittenGroup, WrittenLine, WrittenWay
-from tfacct.verify.sizes import Sizes
 
 jsonschema = pytest.importorskip("jsonschema")
 FOLDER = Path(__file__).parents[2] / "docs" / "schema"
@@ -40,7 +39,7 @@ ASKED: dict[str, list[str]] = {
         "memory bert-base --on 24GiB", "memory llama-3.1-8b --tp 2",
     ],
     "kv": [
-        "memory --kv", "memory --kv {stepping}", "memory --kv deepseek-v3", "memory --kv gpt2 --explain",
+        "memory --kv {stepping}", "memory --kv deepseek-v3", "memory --kv gpt2 --explain",
         "memory --kv t5-small",
     ],
     "formula": [
@@ -69,14 +68,17 @@ ASKED: dict[str, list[str]] = {
         "solve llama-3.1-8b --for ctx --until peak_bytes=80GB",
     ],
     "verify": ["verify gpt2 t5-small --ctx 16", "verify gpt2 --train --ctx 16"],
-    "verify-prove": [],  # below
+    "verify-prove": [],  # in test_prove.py, where models are proven
     "check": [],  # in test_check.py, which has modules to ask about
     "checkpoint": [],  # in test_checkpoint.py, which has files to ask about
     "measure": ["mfu --run gpt2 --ctx 8 --steps 1 --set n_layer=2"],
     "models": ["models"],
     "show": ["models gpt2", "models lecture-transformer"],
     "show-ledger": ["models gpt2 --ledger", "models deepseek-v3 --ledger", "models t5-small --ledger"],
-    "train": ["train", "train llama-3.1-8b --ctx 4k --on 80GiB", "train llama-3.1-8b --ctx 4k --tp 2 --fsdp 2"],
+    "train": [
+        "train --max-params 100m", "train llama-3.1-8b --ctx 4k --on 80GiB",
+        "train llama-3.1-8b --ctx 4k --tp 2 --fsdp 2",
+    ],
     "train-exact": ["train gpt2 --exact --ctx 16", "train gpt2 --exact --on 1GiB"],
     "comms": ["plan llama-3.1-8b --tp 8", "plan qwen3-8b --tp 2 --fsdp 2 --train"],
     "plan": [
@@ -127,7 +129,6 @@ SHOWN = {
     "generate": "flops-generate",
     "traffic": "flops-traffic",
     "symbolic_ledger": "show-ledger",
-    "prove": "verify-prove",
     "train_time": "time-train",
     "fewest_devices": "serve-ttft",
     "serve_disaggregated": "serve-disaggregated",
@@ -165,24 +166,7 @@ def test_the_schema_of_options_allows_every_default(run: Run, name: str) -> None
 
 @pytest.mark.parametrize("name", QUICK)
 def test_attributes_have_the_types_that_their_class_says(name: str) -> None:
-    """A report of one model has its keys as attributes; those with another meaning are in `.models`."""
-    report = ANSWERS[name]()
-    kind = schemas.KINDS[SHOWN.get(name, name.split()[0] if name != "explain" else "kv")]
-    assert type(report) is kind
-    assert refused(json.loads(report.to_json()), next(n for n, k in schemas.KINDS.items() if k is kind)) == []
-    reserved = {key for base in kind.__mro__ for key in vars(base).get("_reserved", ())}
-    for key, value in report.models[0].items() if len(report.models) == 1 else ():
-        assert key in reserved or key == "lines" or getattr(report, key) == value
-
-
-def test_a_proof_is_a_report_like_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("fvcore")
-    monkeypatch.setattr(Sizes, "edges", lambda _: [])  # its statements are alike: a few will do
-    report = ANSWERS["prove"]()
-    monkeypatch.setitem(ANSWERS, "prove", lambda: report)
-    test_attributes_have_the_types_that_their_class_says("prove")
-    check_plain(report)
-    check_printed_and_framed(report)
+    check_typed(ANSWERS[name](), SHOWN.get(name, name.split()[0] if name != "explain" else "kv"))
 
 
 OTHER_FORMS = ("ways",)
