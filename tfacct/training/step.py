@@ -229,7 +229,7 @@ class Bytes:
 
     def __init__(self, axes: Axes, compute: Width) -> None:
         self.axes, self.compute = axes, compute
-        self._elements: dict[str, Size] = {}
+        self._known: dict[tuple[str, Role], Size] = {}
 
     def of(self, tensors: Iterable[SavedTensor | Transient]) -> Size:
         """Total bytes of these tensors."""
@@ -238,10 +238,10 @@ class Bytes:
     def each(self, tensors: Iterable[SavedTensor | Transient]) -> Iterator[Size]:
         """Bytes of each of these tensors."""
         for tensor in tensors:
-            known = self._elements.get(tensor.axes)
-            if known is None:
-                known = self._elements[tensor.axes] = elements(self.axes, tensor.axes)
-            yield tensor.times * known * role_bytes(tensor.role, self.compute)
+            key = tensor.axes, tensor.role
+            if key not in self._known:
+                self._known[key] = elements(self.axes, tensor.axes) * role_bytes(tensor.role, self.compute)
+            yield tensor.times * self._known[key]
 
 
 READ_MASKS = ("blocks.*.attn.", "blocks.*.cross.")
@@ -402,7 +402,7 @@ class TrainingStep(NamedTuple):
         and sin are arguments of the recomputed function, which autograd does not see."""
         if self.recompute and group.numbers:
             return [self.layer_input(group)]
-        return [each for each in group.graph.saved if not (self.recomputes and ROTARY in each.saved_for)]
+        return [each for each in group.graph.saved if not (ROTARY in each.saved_for and self.recomputes)]
 
     def layer_input(self, group: LayerGroup) -> SavedTensor:
         """The input of a layer of a group."""
