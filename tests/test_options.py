@@ -2,11 +2,8 @@
 
 import csv
 import json
-import os
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -174,7 +171,7 @@ def test_the_program_alone_prints_its_help(run) -> None:
 def parsed(line: str) -> dict:
     """Options of a command line."""
     name, *words = spellings.read(shlex.split(line))
-    return built(command_of(name)).make_context(name, words, token_normalize_func=spellings.normalized).params
+    return built(name).make_context(name, words, token_normalize_func=spellings.normalized).params
 
 
 @pytest.mark.parametrize(
@@ -322,15 +319,20 @@ def test_options_for_devices_models_and_fields_are_completed() -> None:
             assert all(completion in one.complete for one in options if word in (one.metavar or "")), (command, word)
 
 
-def offered(line: str) -> list[str]:
+@pytest.fixture
+def offered(run, monkeypatch: pytest.MonkeyPatch):
     """Completions that bash offers at the end of a line."""
-    words = line.split(" ")
-    environment = {"COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1), "_TFACCT_COMPLETE": "complete_bash"}
-    ran = subprocess.run(
-        [sys.executable, "-m", "tfacct"], capture_output=True, text=True, env={**os.environ, **environment}, check=True
-    )
-    assert ran.stderr == ""
-    return ran.stdout.split()
+
+    def call(line: str) -> list[str]:
+        words = line.split(" ")
+        environment = {"COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1), "_TFACCT_COMPLETE": "complete_bash"}
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        ran = run()
+        assert (ran.code, ran.err) == (0, "")
+        return ran.out.split()
+
+    return call
 
 
 GPT2_FIELDS = ["n_ctx=", "n_embd=", "n_head=", "n_inner=", "n_layer=", "n_positions="]
@@ -366,5 +368,5 @@ GPT2_FIELDS = ["n_ctx=", "n_embd=", "n_head=", "n_inner=", "n_layer=", "n_positi
         ("tfacct mem", ["memory"]),
     ],
 )  # fmt: skip
-def test_completion_in_a_shell(line: str, values: list[str]) -> None:
+def test_completion_in_a_shell(offered, line: str, values: list[str]) -> None:
     assert offered(line) == values
