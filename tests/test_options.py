@@ -55,6 +55,7 @@ def test_the_help_of_help_names_pages_for_programs(run, topic: str) -> None:
 def test_the_long_help_has_every_option_once(run, command: str) -> None:
     printed = run(command, "--help-all").out
     assert printed.endswith("\n") and not printed.endswith("\n\n")
+    assert not re.search(r"\w-$", printed, re.MULTILINE)  # no name is broken at a hyphen
     for name, one in parameters_of(command_of(command)).items():
         if not of(one.annotation).argument:
             typed = shell_option(name)
@@ -110,6 +111,7 @@ def test_no_message_names_a_former_command() -> None:
 def test_a_topic_is_a_page(run, topic: str, columns: int) -> None:
     ran = run("help", topic, columns=columns)
     assert (ran.code, ran.err) == (0, "") and max(map(len, ran.out.splitlines())) <= columns
+    assert ran.out.startswith("Options that several commands share") == (topic == "options")
     assert len(run("help", topic, "--json").document["rows"]) > 10
 
 

@@ -100,6 +100,8 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "a type for a name": (lambda: GPT2.memory(dtype=np.float32), "dtype must be a string"),  # type: ignore[arg-type]
     "no device": (lambda: GPT2.time(on=None), "on must be a string, not None"),  # type: ignore[arg-type]
     "no equation": (lambda: GPT2.solve("ctx"), "solve needs an equation or a device"),
+    "formats": (lambda: GPT2.sweep(dtype=["bf16", "fp8"]), "dtype must be a string, not ['bf16', 'fp8']"),  # type: ignore[arg-type]
+    "switches": (lambda: GPT2.sweep(masked=[True]), "masked must be True or False, not [True]"),  # type: ignore[arg-type]
     "switch of a sweep": (lambda: GPT2.sweep(masked="yes"), "masked must be True or False, not 'yes'"),
 }
 MEASURED = {"steps", "few", "positions"}
@@ -131,6 +133,9 @@ def test_sizes_are_written_as_on_the_command_line() -> None:
     assert GPT2.sweep(ctx="1k..4k", batch="1,8", n_layer="1..3:1").document() == wanted
     assert GPT2.sweep(ctx=["1k", "2k", "4k"], batch=[1, 8], n_layer=[1, 2, 3]).document() == wanted
     assert GPT2.sweep(ctx="1k..4k", batch="1,8", n_layer=np.arange(1, 4)).document() == wanted
+    for recipe, text in ({"recompute": ["none", "full"]}, "none,full"), ({"optimizer": ["adamw", "sgd"]}, "adamw,sgd"):
+        typed: Any = dict.fromkeys(recipe, text)
+        assert GPT2.sweep(ctx=64, **recipe).document() == GPT2.sweep(ctx=64, **typed).document()  # type: ignore[arg-type]
     one = GPT2.sweep(ctx=[1024], batch=[8], n_layer=[3]).to_json()
     assert GPT2.sweep(ctx=1024, batch=8, n_layer=3).to_json() == one
     assert GPT2.sweep(ctx=1024, batch=8, n_layer=[np.int64(3)]).to_json() == one

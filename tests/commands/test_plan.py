@@ -38,6 +38,8 @@ def test_train_counts_what_a_row_has(name: str, ctx: str, every: int) -> None:
         assert row["batch"] * row["times"] * row["fsdp"] * row["dp"] == 64
         step = model.train(ctx=ctx, batch=row["batch"], recompute="full", gradient_accumulation=row["times"], **mesh)
         assert step.peak_bytes == row["bytes"], row
+        assert step.mesh["cp_method"] == row["cp_method"] and (row["cp_method"] is None) == (row["cp"] == 1)
+        assert step.mesh["schedule"] == ("1f1b" if row["pp"] > 1 else None)
         assert (row in found.layouts) == (row["bytes"] <= budget)
         assert step.sent_bytes == row["sent_bytes"]
         more = 2 * row["batch"]

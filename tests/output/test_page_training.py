@@ -11,7 +11,7 @@ from tfacct.loading import presets, selection
 from tfacct.parallel.mesh import mesh_of
 from tfacct.reports.explore import PARTS, training
 from tfacct.reports.train import train
-from tfacct.training.laws import value
+from tfacct.training.laws import _excess, value
 from tfacct.training.memory import training_memory
 from tfacct.training.phases import MemoryTimeline, peak, phases
 from tfacct.training.recipe import Recipe
@@ -78,6 +78,15 @@ def test_a_law_is_exact_where_it_says_so(name: str, context: int, exact: bool) -
     known = context >= rank["exact_from"] and context % rank["exact_every"] == 0
     assert known == exact
     assert not exact or (facts["exact"] and sum(fullest(rank, 7, context)[1:]) == facts["peak_bytes"])
+
+
+def test_laws_are_compared_by_their_growth() -> None:
+    law, batch, context = [3, 5, 7, 11, 13, 17], 2, 300
+    one, s, r, rs, ss, rss = _excess(law, batch, context, several=True)
+    for more, longer in ((0, 0), (0, 9), (4, 0), (4, 9)):
+        growth = s * longer + r * more + rs * more * longer + ss * longer**2 + rss * more * longer**2
+        assert value(law, batch + more, context + longer) == one + growth
+    assert _excess(law, 1, context, several=False) == [*_excess(law, 1, context, several=True)[:2], 0, 0, 13 + 17, 0]
 
 
 def test_a_window_has_laws_of_its_own() -> None:

@@ -123,6 +123,10 @@ ASKED: dict[str, list[str]] = {
 }  # fmt: skip
 PICTURED = {"explore"}
 """Commands that write a page and print no JSON."""
+WITHOUT_COUNTS = {
+    "show", "show-ledger", "engines", "metrics", "options", "axes", "schemas", "devices", "conventions",
+}  # fmt: skip
+"""Reports of facts: they have no convention of counting."""
 QUESTIONS = [(name, line) for name, asked in ASKED.items() for line in asked]
 SHOWN = {
     "training": "flops",
@@ -154,6 +158,7 @@ def test_printed_json_matches_its_schema(run: Run, name: str, line: str) -> None
     assert ran.code == 0, ran.err
     document = ran.document
     assert document["command"] == name and refused(document, name) == []
+    assert bool(document["convention"]) == (name not in WITHOUT_COUNTS)
     jsonschema.validate(document, json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8")))
 
 

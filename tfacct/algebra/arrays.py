@@ -60,7 +60,7 @@ def evaluate(
         if np.any(wrong):
             raise error
     flat = {name: np.broadcast_to(values, broadcast).reshape(-1) for name, values in given.items()}
-    result = np.empty(flat[next(iter(flat))].shape if flat else (1,), dtype=object if exact else np.float64)
+    result = np.empty(flat[next(iter(flat))].shape, dtype=object if exact else np.float64)
     for start in range(0, result.size, AT_ONCE):
         some = slice(start, start + AT_ONCE)
         result[some] = _cheapest(np, metric, shape, point, {name: values[some] for name, values in flat.items()})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, get_args, overload
@@ -59,11 +59,15 @@ def signed(method: Callable[..., Any], function: Callable[..., Any], *more: Para
 
 
 def checked(
-    method: Callable[..., Any], given: Mapping[str, Any], known: Mapping[str, Any] | None = None, *, lists: bool = False
+    method: Callable[..., Any],
+    given: Mapping[str, Any],
+    known: Mapping[str, Any] | None = None,
+    *,
+    lists: Collection[str] = (),
 ) -> dict[str, Any]:
     """The keywords, by the names that they have now, of a method, or of the options `known` that it hands on; `lists`:
-    several values of an option too. Raises TypeError for one that it does not take, and for an option under two names;
-    UsageError for a value of another type."""
+    options that take several values too. Raises TypeError for one that it does not take, and for an option under two
+    names; UsageError for a value of another type."""
     if known is None:
         known = {name: one.annotation for name, one in list(signature(method).parameters.items())[1:]}
     found: dict[str, Any] = {}
@@ -76,7 +80,7 @@ def checked(
         if name in found:
             former = next(old for old in given if old != name and FORMER_NAMES.get(old) == name)
             raise TypeError(f"Model.{method.__name__}() got {name!r} twice: {former!r} is an old name of it")
-        several = lists and not isinstance(value, (str, bool, int)) and value is not None
+        several = name in lists and not isinstance(value, (str, bool, int)) and value is not None
         found[name] = value if several else _of_type(name, value, opt.plain(known[name]))
     return found
 

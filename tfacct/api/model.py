@@ -32,7 +32,7 @@ from tfacct.commands.command import options_of
 from tfacct.commands.compare import CompareOptions
 from tfacct.commands.explore import ExploreOptions
 from tfacct.commands.solve import SolveOptions
-from tfacct.commands.sweep import SweepOptions, sweep
+from tfacct.commands.sweep import LISTED, SweepOptions, sweep
 from tfacct.commands.train import TrainOptions
 from tfacct.commands.verify import VerifyOptions
 from tfacct.ledger.workload import Logits, Step
@@ -148,7 +148,9 @@ class Model(Rated):
     ) -> CompareReport | DiffReport:
         check_choice("by", by, Literal["model", "line"])
         models = [self.loaded, *(loaded(one, {}) for one in others)]
-        found = _compare.compare(models, by=by, metric=metric, all=all, **checked(Model.compare, options, lists=True))
+        found = _compare.compare(
+            models, by=by, metric=metric, all=all, **checked(Model.compare, options, lists=_compare.LISTED)
+        )
         return answered(found.report, found.chart)
 
     def diff(self, other: ModelBase | Source | None = None, *, all: bool = False, **options: Any) -> DiffReport:  # noqa: A002
@@ -196,7 +198,7 @@ class Model(Rated):
             hint = "fsdp=8 counts one of 8 devices; train(ctx=…, on='8xh100') says whether one context fits"
             raise UsageError(f"sweep has no option {other}", hint if other == "on" else None)
         given: Any = {name: value for name, value in options.items() if name not in fields}
-        given = checked(Model.sweep, given, SweepOptions.__annotations__, lists=True)
+        given = checked(Model.sweep, given, SweepOptions.__annotations__, lists=LISTED)
         named: Any = {"metric": list(metrics) or None, "fields": fields, "zip": zip}
         found = sweep([self.loaded], ctx=ctx, batch=batch, **named, **given)
         return answered(found.report, found.chart)

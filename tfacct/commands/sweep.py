@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from tfacct.output.chart import Chart
     from tfacct.reports.sweep import SweepReport
 
+AXES = ("tp", "fsdp", "ep", "pp", "cp")
+LISTED = (*opt.RecipeLists.__annotations__, *AXES)
+"""Options that hold one value, or a list."""
+
 
 class SweepOptions(opt.Counted, opt.RecipeLists, opt.RankLists, total=False):
     """The rest of the workload, and how metrics are counted; the recipe one value or a list."""
@@ -57,7 +61,7 @@ def sweep(
         for name, given in {"fields": fields, "zip": zip}.items()
     )
     given: Any = options.get
-    ranks = {axis: given(axis) for axis in ("tp", "fsdp", "ep", "pp", "cp") if given(axis) is not None}
+    ranks = {axis: given(axis) for axis in AXES if given(axis) is not None}
     recipes = {name: opt.values(name, given(name)) for name in opt.RecipeLists.__annotations__ if given(name)}
     for name, values in recipes.items():
         if None in values:

@@ -208,7 +208,7 @@ def formula(
     if of != "saved" and (terms.trained or terms.dtype):
         what = option(terms.trained[0][0] if terms.trained else "dtype")
         raise UsageError(f"{what} applies to a training step's bytes: it needs {option('of', 'saved')}")
-    work = None if of == "params" or (family and of != "saved") else selection.workload(model, request)
+    work = None if family or of == "params" else selection.workload(model, request)
     if of == "saved":
         found = _saved(model, selection.workload(model, request), terms, layout, family=family)
     else:
@@ -216,7 +216,6 @@ def formula(
     words, lines, total = found.words, found.lines, found.total
     axis_names = {text: {"meaning": AXES[axis]} for axis, text in found.layout.items() if not text.isdigit()}
     legend = _legend(found.symbolic, lines, total, found.sizes) | axis_names
-    work = None if family else work
     facts = {
         **({"model": model.family} if family else {}),
         "biases_and_ties_of": model.name,
