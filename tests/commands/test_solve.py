@@ -285,7 +285,7 @@ def test_the_largest_step_names_its_command_and_a_batch_that_is_not_tight(run) -
     assert command is not None
     step = run(*command[1].split()).out_line
     for words in (out, step):
-        assert "It may run out of memory: the CUDA allocator reserves at least 17% more" in words
+        assert "It may run out of memory: the CUDA allocator reserved 17–24% more" in words
     assert " with 17% to spare)." in out
     peak = run(*command[1].split(), "--json").models[0]["peak_bytes"]
     assert f"{peak:,}" in out

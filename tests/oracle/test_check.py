@@ -70,7 +70,7 @@ def test_fvcore_is_asked_too(made: Callable[[], Any]) -> None:
     """On meta, and with numbers: fvcore's total is compared with torch's."""
     report = tfacct.check(made(), LLAMA, tokens=9)
     assert (report.code_fvcore_flops, report.fvcore_reason) == (LLAMA_FLOPS, None)
-    assert "FLOPs, as fvcore counts them" in str(report)
+    assert "FLOPs, 2 × fvcore's count" in str(report)
 
 
 def test_a_difference_between_the_counters_is_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,10 +37,11 @@ def test_torchtitan_reserves_a_fifth_more(name: str, recipe: dict[str, Any], res
 
 
 def test_a_budget_comes_with_what_allocators_reserve(run: Run) -> None:
-    more = [reserved * GIB / load(name).train(**recipe).peak_bytes - 1 for name, recipe, reserved, _ in RUNS]
-    assert (round(100 * min(more)), round(100 * max(more))) == (17, 24)
+    runs = (*RUNS, COMPILED)
+    more = sorted(reserved * GIB / load(name).train(**recipe).peak_bytes - 1 for name, recipe, reserved, _ in runs)
+    assert [round(100 * each) for each in (more[0], more[1], more[-1])] == [12, 17, 24]
     out = run("train", "gpt2", "--ctx", "512", "--on", "80GB", "-v").out_line
-    assert "CUDA allocator reserves at least 17% more than this count (17–24% in 4 runs of torchtitan)" in out
+    assert "CUDA allocator reserved 17–24% more than this count in 4 of 5 runs of torchtitan" in out
     assert "torchtitan" not in run("train", "gpt2", "--ctx", "512", "-v").out
 
 

@@ -182,7 +182,7 @@ def _rows(lines: Sequence[Mapping[str, Any]]) -> tuple[Row, ...]:
 def _sums(found: Compared) -> tuple[Row, ...]:
     both = {"parameters": found.parameters, "FLOPs": found.flops}
     if isinstance(found.by_fvcore, int) and found.flops is not None:
-        both["FLOPs, as fvcore counts them"] = found.by_fvcore, found.flops[1]
+        both["FLOPs, 2 × fvcore's count"] = found.by_fvcore, found.flops[1]
     both |= {"bytes of the returned cache": found.cache, SAVED: found.saved}
     return tuple(
         {

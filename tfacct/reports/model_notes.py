@@ -718,8 +718,7 @@ def latent_cache_notes(models: Sequence[LoadedModel]) -> list[str]:
 
 
 SHARE = f"{float(ALLOCATED - 1):.0%}"
-MORE = f"{SHARE} more"
-RESERVED = f"the CUDA allocator reserves at least {MORE} than this count (17–24% in 4 runs of torchtitan)."
+RESERVED = "the CUDA allocator reserved 17–24% more than this count in 4 of 5 runs of torchtitan."
 """What a training step that hardly fits may lack."""
 TIGHTLY = f"Tightly: {RESERVED}"
 """The word of tables for such a step."""
