@@ -1,9 +1,10 @@
 """Errors of `tfacct devices --calibrate` on this machine: OMP_NUM_THREADS=1 python benchmarks/calibrate_error.py
 
-It sweeps the machine, then runs the reference model twelve times, forward, decode and training, of models and sizes
-that were chosen before the first run. It prints the measured and predicted seconds, and those of a plain roofline at
-the best rates of the sweep. The exit code is 1 if the median error exceeds its limit, or half of the roofline's error.
-With one thread, seconds are CPU time of the process, so other processes disturb less; each run is the fastest of a few.
+The script calibrates this machine, then times twelve runs of the reference model (forward, decode and training). Their
+models and sizes were chosen before the first run. It prints measured and predicted seconds, and the ratio of a plain
+roofline at the best calibrated rates. The exit code is 1 if the median error exceeds its limit, or half of the
+roofline's median error. With one thread, seconds are CPU time of the process, so other processes disturb them less.
+Each run is timed a few times, and the fastest time counts.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from tfacct.reference.model import inputs
 from tfacct.reports.devices import calibrate
 
 LIMIT, SHARE = 0.20, 0.5
-"""Largest median error, and its largest share of the roofline's."""
+"""Limits: of the median error, and of its ratio to the roofline's median error."""
 REPEATS = 4
 SMOL: dict[str, Any] = {
     **{"model_type": "llama", "hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30},
@@ -49,7 +50,7 @@ RUNS = (
 
 
 def measured(model: tfacct.Model, kind: str, context: int, batch: int) -> float:
-    """Seconds of the fastest of a few passes."""
+    """Seconds of the fastest of a few runs."""
     shape, on = model.loaded.architecture, torch.device("cpu")
     work = Workload(context, 1 if kind == "decode" else context, batch)
     built = running.prepare(shape, on, torch.float32, fused=False, logits="all")
@@ -63,14 +64,14 @@ def measured(model: tfacct.Model, kind: str, context: int, batch: int) -> float:
 
 
 def predicted(model: tfacct.Model, kind: str, context: int, batch: int, on: str) -> Any:
-    """The answer of `time`."""
+    """The estimate of `time`."""
     if kind == "train":
         return model.train_time(on=on, ctx=context, batch=batch)
     return model.time(on=on, ctx=context, batch=batch, prefill=kind == "forward")
 
 
 def roofline(model: tfacct.Model, kind: str, context: int, batch: int, on: str) -> float:
-    """Seconds of all FLOPs at the fastest matmul's rate, or of weights and cache at a copy's bandwidth."""
+    """The longer of two times: FLOPs at the fastest rate of a matmul; weights and cache at the bandwidth of a copy."""
     device = devices.load(on)
     flops = model.flops(ctx=context, batch=batch, decode=kind == "decode", train=kind == "train").total_flops
     memory = model.memory(ctx=context, batch=batch, dtype="fp32")
@@ -94,9 +95,9 @@ def main() -> None:
             print(f"{name:14} {kind:8} {context:5} {batch:5} {times}", flush=True)
     ours, naive = (median(column) for column in zip(*rows, strict=True))
     print(f"\nmedian error {100 * ours:.1f}%, largest {100 * max(rows)[0]:.1f}%")
-    print(f"of a plain roofline {100 * naive:.1f}%")
+    print(f"median error of a plain roofline {100 * naive:.1f}%")
     broken = ours > LIMIT or ours > SHARE * naive
-    print("above its limit" if broken else "within its limits")
+    print("above a limit" if broken else "within the limits")
     sys.exit(broken)
 
 

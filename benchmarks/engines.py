@@ -1,8 +1,8 @@
-"""Errors of `tfacct engine vllm` on published start-ups: python benchmarks/engines.py FOLDER
+"""Errors of `tfacct engine vllm` on published start-up logs: python benchmarks/engines.py FOLDER
 
-FOLDER holds startups.csv and aligned_blocks.csv, none of which is part of the project: what engines printed when they
-started. A row is scored on each term that it has every input for (`can_score`). The exit code is 1 where a term is
-further off than its limit, or an exception is no longer needed.
+FOLDER has startups.csv and aligned_blocks.csv, with figures that engines printed at start. Neither is part of the
+project. `can_score` names the terms of a row whose inputs are all known; only these are compared. The exit code is 1 if
+an error exceeds its limit, or if an exception is no longer needed.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ Row = Mapping[str, str]
 GIB_LIMITS = {"peak": 0.01, "weights": 0.015}
 SHARE_LIMITS = {"pool": 0.01, "tokens": 0.01, "layout": 0.001, "concurrency": 0.001}
 LIMITS = {**GIB_LIMITS, **SHARE_LIMITS}
-"""Largest error of each term: GiB, or a share of what was printed. `layout`, `concurrency`: from the printed pool."""
+"""Limits of errors, in GiB or as a share of the printed figure. `layout` and `concurrency`: from the printed pool."""
 STATED = profile_of("vllm")["error"]
 """Errors of the tokens, as `tfacct engine` prints them."""
 UNKNOWN_GIB = 80
-"""Memory of a card that a log does not name: no term that needs it is scored."""
+"""Memory assumed for a card that the log does not name. No term that depends on it is compared."""
 OLDER, NEWER = "rtx-3090", "h100-sxm"
-"""Cards in place of those without a name: before Hopper, and others."""
+"""Cards assumed if the log names none: older than Hopper, and others."""
 MEASURED = range(12, 20)
 """Minor versions with a stated error."""
 EXCEPTIONS = {
@@ -48,11 +48,11 @@ EXCEPTIONS = {
     ("mistral-small-3.1-24b-instruct-2503-quantized.w8a8@TP0", "weights"): "0.025 GiB on two cards are not explained",
     ("w4a16", "weights"): "Marlin repacks 4-bit weights with workspaces",
     ("qwen3-8b@0.8.5", "weights"): "0.03 GiB of 0.8.5 on four cards are not explained",
-    ("qwen3.5-4b", "weights"): "its image encoder is not described here",
-    ("llama-3.2-11b-vision", "weights"): "its image encoder is not described here",
+    ("qwen3.5-4b", "weights"): "its image encoder is not supported",
+    ("llama-3.2-11b-vision", "weights"): "its image encoder is not supported",
     ("kimi-linear", "concurrency"): "its pool is known to one decimal",
 }
-"""Rows that are further off, by the beginning of the model and `@` the rank or version; the terms; and why."""
+"""(Part of the model's name with `@` rank or version, terms) → why their errors may exceed the limit."""
 
 SIGLIP = {
     "model_type": "siglip_vision_model", "hidden_size": 1152, "intermediate_size": 4304, "num_hidden_layers": 27,
@@ -74,13 +74,13 @@ COMPOSITE: dict[str, dict[str, Any]] = {
         "multimodal_projector_bias": False, "tie_word_embeddings": False,
     },
 }  # fmt: skip
-"""Public configs of models with an image encoder, that are no presets, by the beginning of their name."""
+"""Public configs of models with an image encoder that are not presets, by the beginning of the model's name."""
 FIELDS: dict[str, dict[str, Any]] = {
     "qwen2.5-72b": {"max_position_embeddings": 32768},
     "granite-3.3-8b": {"vocab_size": 49159},
     "qwen3.5-4b": {"hidden_size": 2560, "intermediate_size": 9216},
 }
-"""Fields in which the served model differs from the preset: its own config.json."""
+"""Fields of the served model's config.json that differ from the preset."""
 PRESETS = {
     "qwen3.5-4b": "qwen3.5-9b",
     "granite-3.3-8b": "granite-3.1-8b",
@@ -159,7 +159,7 @@ def launch(row: Row) -> Launch:
 
 
 def minor(version: str) -> int:
-    """Minor version; the last one of a range that was inferred.
+    """Minor version. If it was inferred as a range, the last one.
 
     >>> minor("0.19.0"), minor("~0.11-0.16")
     (19, 16)
@@ -172,7 +172,7 @@ def _number(text: str) -> int | None:
 
 
 class Error(NamedTuple):
-    """How far off a term of a row is: GiB, or a share."""
+    """Error of a term of a row, in GiB or as a share."""
 
     row: Row
     term: str
@@ -181,7 +181,7 @@ class Error(NamedTuple):
 
     @property
     def off(self) -> float:
-        """The distance from what was printed."""
+        """The distance from the printed figure."""
         return abs(self.found - self.printed) / (1 if self.term in GIB_LIMITS else self.printed)
 
     @property
@@ -191,7 +191,7 @@ class Error(NamedTuple):
 
 
 def errors(row: Row) -> Iterator[Error]:
-    """Errors of the terms of a row. Raises TfacctError for a term that is not derived."""
+    """Errors of the terms of a row. Raises TfacctError for a term without a formula."""
     can, start = row["can_score"].split(), launch(row)
     number = int(row["rank"][2:]) + 1 if row["rank"].startswith("PP") else 1
     stages = {first: models for first, *models in vllm.stages(start)}
@@ -216,7 +216,7 @@ def errors(row: Row) -> Iterator[Error]:
 
 
 def excepted(row: Row) -> dict[str, str]:
-    """Terms of a row that may be further off, and why."""
+    """Terms of a row whose errors may exceed the limit, and why."""
     name = row["model"].lower().rpartition("/")[2]
     found: dict[str, str] = {}
     for (start, terms), why in EXCEPTIONS.items():
@@ -227,7 +227,7 @@ def excepted(row: Row) -> dict[str, str]:
 
 
 def main(folder: Path) -> int:
-    """Print the table of errors; what is further off than its limit."""
+    """Print the table of errors, and the errors above their limits. Returns the exit code."""
     rows = [
         row for row in csv.DictReader((folder / "startups.csv").open()) if row["engine"] == "vllm" and row["can_score"]
     ]
@@ -247,15 +247,15 @@ def main(folder: Path) -> int:
                         f"{row['id']} {row['model']}: {one.term} {one.found:,.3f}, printed {one.printed:,.3f}"
                     )
         except NotFoundError:
-            print(f"not scored: {row['id']} {row['model']}: no config here")
+            print(f"not compared: {row['id']} {row['model']}: no config")
         except TfacctError as error:
             used |= set(allowed.items())
             if not allowed:
                 broken.append(f"{row['id']} {row['model']}: {error.message}")
     broken += table(every)
     for term, why in sorted(used):
-        print(f"left out: {term}: {why}")
-    broken += [f"no longer needed: {term}: {why}" for term, why in needed() - used]
+        print(f"not included: {term}: {why}")
+    broken += [f"exception no longer needed: {term}: {why}" for term, why in needed() - used]
     broken += blocks(folder / "aligned_blocks.csv")
     for line in broken:
         print(f"BROKEN {line}")
@@ -268,7 +268,7 @@ def needed() -> set[tuple[str, str]]:
 
 
 def table(every: Sequence[Error]) -> list[str]:
-    """Print median, p90 and the worst of each term; where those of the tokens differ from the stated errors."""
+    """Print median, p90 and worst error of each term. Returns how those of the tokens differ from the stated errors."""
     print(f"{'':34} {'rows':>5} {'median':>8} {'p90':>8} {'worst':>8}")
     broken = []
     for name, some in (("0.12 to 0.19", [one for one in every if one.measured]), ("all versions", list(every))):
@@ -292,14 +292,14 @@ def table(every: Sequence[Error]) -> list[str]:
 
 
 def blocks(file: Path) -> list[str]:
-    """Aligned blocks of hybrid models that are not as printed."""
+    """Print how many block sizes of hybrid models equal the log. Returns those that differ."""
     rows = list(csv.DictReader(file.open()))
     wrong = []
     for row in rows:
         found = aligned_block(*(int(row[name]) for name in ("state_bytes", "token_bytes", "alignment")))
         if found != int(row["block"]):
             wrong.append(f"block of {row['model']}: {found}, printed {row['block']}")
-    print(f"aligned blocks: {len(rows) - len(wrong)} of {len(rows)} as printed")
+    print(f"block size of hybrid models: {len(rows) - len(wrong)} of {len(rows)} equal the log")
     return wrong
 
 
@@ -308,6 +308,6 @@ if __name__ == "__main__":
     parser.add_argument("folder", type=Path)
     folder = parser.parse_args().folder
     if not (folder / "startups.csv").is_file():
-        print(f"no published start-ups in {folder}: the errors of `tfacct engine` are not checked")
+        print(f"no start-up logs in {folder}: the errors of `tfacct engine` are not checked")
         sys.exit(0)
     sys.exit(main(folder))

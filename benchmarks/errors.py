@@ -62,7 +62,7 @@ LIMITS: Mapping[Class, tuple[float, float]] = {
     "training": (0.08, 0.9),
     "divided": (0.13, 0.9),
 }
-"""Largest median error, and the least share of runs within 20%, of cells that were left out."""
+"""Largest median error of held-out cells, and their least share of runs within 20%."""
 
 
 def checked(
@@ -74,8 +74,8 @@ def checked(
     others: Array | None = None,
     other_cells: Array | None = None,
 ) -> list[str]:
-    """Errors above their limits, and those that differ from the published ones. The interval is that of `others`, by
-    default these runs; for runs that the project does not name, it is the published interval."""
+    """Errors above their limits, and errors that differ from the published ones. The interval is that of `others`, by
+    default these runs. If these are not the runs of `VALIDATED`, it is the published interval."""
     published, off = VALIDATED[kind, metric], np.abs(np.exp(left) - 1)
     on = {name: list(by).count(name) for name in sorted(set(by))}
     known = published.on == on
@@ -94,12 +94,12 @@ def checked(
         strict=True,
     )
     if not known and published.runs != len(left):
-        print(f"the project names other runs: {published.runs}, not {found}")
+        print(f"these are not the {published.runs} runs of VALIDATED: {found}")
     if known and any(abs(one - other) > 0.0051 for one, other in shares):
         broken.append(f"{kind} {metric} is no longer {published}, but {found}")
     return broken
 
 
 def named(rows: Sequence[Any], classes: Sequence[Class]) -> bool:
-    """True if these are as many runs as the project names; constants are fitted anew to no others."""
+    """True if there are as many runs as in `VALIDATED`. Constants are refitted only to those."""
     return len(rows) == sum(VALIDATED[kind, "step" if kind == "training" else "request"].runs for kind in classes)

@@ -1,4 +1,4 @@
-"""Constants fitted without whole cells, and intervals from the errors on those cells: for time_error.py."""
+"""Constants fitted with whole cells held out, and intervals from the errors on these cells: for time_error.py."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ SERVING = names(
 )
 TRAINING = names(TrainingConstants, "attention", "nvfp4", "experts", "card", "reduce")
 DIVIDED = ["products", "attention", "pointwise"]
-"""Constants that are fitted: to runs of serving engines, to steps of MPT, and to those of Megatron-LM."""
+"""Constants that are fitted to runs of serving engines, to steps of MPT, and to steps of Megatron-LM."""
 Logs: TypeAlias = Callable[[Any], Array]
 """Logarithms of predicted over measured, by constants."""
 STEP = 0.02
-"""Change of a constant's logarithm from which slopes are taken."""
+"""Change of a constant's logarithm that gives the slopes."""
 
 
 def slopes(start: Array, logs: Logs, constants: Any, fields: Sequence[str]) -> Array:
-    """Change of the logarithms with that of each constant."""
+    """Slopes of the logarithms by the logarithm of each constant."""
     moved = (replace(constants, **{name: getattr(constants, name) * exp(STEP)}) for name in fields)
     return np.stack([(logs(each) - start) / STEP for each in moved], axis=1)
 
 
 def fitted(start: Array, slope: Array, weights: Array, constants: Any, fields: Sequence[str], ridge: float) -> Any:
-    """Constants that fit best; large errors count by their size only."""
+    """Constants that fit best. Large errors count linearly instead of by their square."""
     weights, move = weights / weights[weights > 0].mean(), np.zeros(slope.shape[1])
     for _ in range(12):
         left = start + slope @ move
@@ -54,7 +54,7 @@ def fitted(start: Array, slope: Array, weights: Array, constants: Any, fields: S
 
 
 def by_cell(cells: Array) -> Array:
-    """Weights by which every cell counts the same."""
+    """Weights of rows that give all cells the same weight."""
     _, where, counts = np.unique(cells, return_inverse=True, return_counts=True)
     return 1 / counts[where]
 
@@ -62,8 +62,8 @@ def by_cell(cells: Array) -> Array:
 def held_out(
     logs: Logs, constants: Any, fields: Sequence[str], cells: Array, weights: Array, ridge: float
 ) -> tuple[Array, Any]:
-    """Logarithms where each cell is predicted by a fit to the others, and the fit to all. No fit uses runs without
-    weight. All cells count by the root of their rows."""
+    """Logarithms with each cell predicted by a fit to the others, and the fit to all cells. No fit uses runs of weight
+    0. A cell weighs the square root of its number of rows."""
     start = logs(constants)
     slope, weights = slopes(start, logs, constants, fields), weights * np.sqrt(by_cell(cells))
     all_of_them = fitted(start, slope, weights, constants, fields, ridge)
@@ -77,15 +77,15 @@ def held_out(
 
 
 SHARE = 0.8
-"""Share of the runs of another cell that an interval is to contain."""
+"""Share of the runs of another cell that an interval should contain."""
 
 
 def interval(left: Array, cells: Array) -> tuple[float, float]:
-    """Factors between which the measured time of a run in another cell lies in 80% of cases, and the estimate.
+    """Factors of the 80% interval: it contains the estimate, and 80% of the measured times in another cell.
 
-    The logarithms vary between cells and within them, and few cells tell their mean and how much they vary: the
-    prediction interval of a normal variable, by Student's distribution with Welch and Satterthwaite's degrees of
-    freedom. A cell has the same weight whatever its runs.
+    The logarithms vary between cells and within them. With few cells, their mean and spread are not well known, so this
+    is the prediction interval of a normal variable, by Student's distribution with Welch and Satterthwaite's degrees of
+    freedom. All cells have the same weight.
     """
     every = [-left[cells == cell] for cell in np.unique(cells)]
     means = np.array([each.mean() for each in every])
@@ -108,7 +108,7 @@ def student(share: float, freedom: float) -> float:
 
 
 def covered(left: Array, cells: Array, others: Array, other_cells: Array) -> float:
-    """Share of measured times in the interval of the errors of all other cells, every cell weighing the same."""
+    """Share of measured times in the interval from the errors of all other cells. All cells have the same weight."""
     inside = []
     for cell in np.unique(cells):
         ends = interval(others[other_cells != cell], other_cells[other_cells != cell])
@@ -117,6 +117,6 @@ def covered(left: Array, cells: Array, others: Array, other_cells: Array) -> flo
 
 
 def share_inside(left: Array, cells: Array, low: float, high: float) -> float:
-    """Share of measured times between these factors, every cell weighing the same."""
+    """Share of measured times between these factors. All cells have the same weight."""
     weights = by_cell(cells)
     return float(((low <= np.exp(-left)) & (np.exp(-left) <= high)) @ weights / weights.sum())

@@ -1,6 +1,6 @@
-"""The floor: a command line with as many commands as tfacct, one checked model, one table. Nothing else.
+"""The floor: a command line with as many commands as tfacct, one validated model and one table.
 
-What tfacct takes beyond this is its own; what this takes is Python, typer, pydantic and rich.
+Its time is that of Python, typer, pydantic and rich. All further time of a command is tfacct's own.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Measured runs of serving engines, read from a folder that is no part of the project: for time_error.py.
+"""Measured runs of serving engines, read from a folder that is not part of the project: for time_error.py.
 
 serving.csv            mean TTFT and TPOT at a concurrency
-serving_new_models.csv the same of models with recurrences, indexers or compressed keys, to which nothing is fitted
+serving_new_models.csv the same for models with recurrences, indexers or compressed keys; no constant is fitted to them
 throughput.csv         largest offline throughput, TensorRT-LLM 1.0
-throughput_trtllm.csv  the same of TensorRT-LLM 0.9, 0.14 and 1.2
+throughput_trtllm.csv  the same for TensorRT-LLM 0.9, 0.14 and 1.2
 disaggregated.csv      a decode step of workers that only decode
 first_token.csv        TTFT of one prompt alone
 mi300x.csv             latency of a fixed batch, and throughput, on 8 MI300X
@@ -38,25 +38,25 @@ PRESETS = {
 }
 """Presets of the same shape, under another name."""
 ONLY_EXPERTS = {("kimi-k2.5", "int4")}
-"""Checkpoints whose config quantizes the experts alone, where the format takes all matrices."""
+"""Checkpoints whose config quantizes only the experts, although the format covers all matrices."""
 AS_PUBLISHED = {("deepseek-v4-flash", "mxfp4")}
-"""Checkpoints whose other matrices are in a narrow format of their own."""
+"""Checkpoints whose other matrices have another quantized format."""
 MOST = 2048
-"""Largest number of sequences of TensorRT-LLM, for each group of data-parallel attention."""
+"""Largest number of sequences that TensorRT-LLM runs in each group of data-parallel attention."""
 SHARE = 0.9
-"""Share of the memory next to the weights that TensorRT-LLM gives to the cache."""
+"""Share of the memory left by the weights that TensorRT-LLM uses for the cache."""
 SAMPLING = 3
-"""Numbers of 4 bytes that TensorRT-LLM stores for each token of the vocabulary and each of its most sequences: logits,
+"""Numbers of 4 bytes that TensorRT-LLM stores for each token of the vocabulary and each of `MOST` sequences: logits,
 and the workspaces of top-k and top-p."""
 FULL = 0.6
-"""Share of the memory from which on weights leave so little that the batch is not known well."""
+"""If weights take a larger share of the memory, the batch is not known well."""
 Measure: TypeAlias = Literal["request", "token", "decode", "prefill"]
 Row: TypeAlias = Mapping[str, str]
 
 
 class Run(NamedTuple):
-    """A measured run: the loop that predicts it, and its measured seconds. `fitted`: constants are fitted to it.
-    `first_token`: mean seconds to the first token, if they are known."""
+    """A measured run: the loop that predicts it, and its measured seconds. `fitted`: true if constants are fitted to
+    the run. `first_token`: mean seconds to the first token, if known."""
 
     cell: str
     source: str
@@ -70,7 +70,7 @@ class Run(NamedTuple):
 
     @property
     def main(self) -> Measure:
-        """The measure that counts."""
+        """The measure whose error is reported."""
         return next(iter(self.seconds))
 
     def predicted(self, constants: Constants) -> dict[Measure, float]:
@@ -86,7 +86,7 @@ class Run(NamedTuple):
 
     @property
     def bound(self) -> bool:
-        """True if the lower bound is at most what was measured."""
+        """True if no lower bound exceeds the measured time."""
         served = self.loop.served()
         least = {"decode": served.decode.bound, "token": served.decode.bound, "prefill": served.prefill.bound}
         return all({"request": served.request_bound, **least}[name] <= self.seconds[name] for name in self.seconds)
@@ -132,7 +132,7 @@ def run_of(
 
 
 def serving(row: Row) -> Run | None:
-    """Requests at a concurrency."""
+    """Requests at a fixed concurrency."""
     new_model = "usable" not in row
     if not new_model and row["usable"] != "yes":
         return None
@@ -147,7 +147,7 @@ def serving(row: Row) -> Run | None:
 
 
 def throughput(row: Row) -> Run | None:
-    """Offline throughput, with the batch that is stated, or that TensorRT-LLM's rule leaves room for."""
+    """Offline throughput. A batch that is not stated is the largest by TensorRT-LLM's memory rule."""
     version = row.get("version") or "1.0"
     gpus, fitted = int(row["gpus"]), True
     tp, dp, ep = (int(row[name]) for name in ("tp", "dp", "ep")) if "tp" in row else (gpus, 1, 1)
@@ -194,7 +194,7 @@ def first_token(row: Row) -> Run | None:
 
 
 def mi300x(row: Row) -> Run | None:
-    """A fixed batch of vLLM, or its throughput with the batch that the project's rule leaves room for."""
+    """A fixed batch of vLLM, or its throughput with the largest batch by tfacct's memory rule."""
     on = host(row, int(row["tp"]), narrow_cache=row["kv_dtype"] == "fp8")
     prompt, new = int(row["isl"]), int(row["osl"])
     if row["kind"] != "throughput":
@@ -217,7 +217,7 @@ READERS: Mapping[str, Callable[[Row], Run | None]] = {
 
 
 def read(folder: Path) -> tuple[list[Run], list[str]]:
-    """All runs that are usable, and why others are not."""
+    """All usable runs, and why the others are not usable."""
     left_out: list[str] = []
     runs = [run for name in READERS if (folder / name).exists() for run in _read(folder / name, left_out)]
     return runs, left_out

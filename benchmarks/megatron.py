@@ -1,10 +1,10 @@
 """Eighteen published training steps of GPT models on A100 80 GB, sharded by tensor and pipeline parallelism.
 
-Facts of two papers, all with 2,048 tokens and a vocabulary of 51,200: Narayanan et al. (arXiv 2104.04473), table 1, and
-Korthikanti et al. (arXiv 2205.05198), table 5. Table 1 gives FLOP/s of a device by a formula that counts recomputation;
-its seconds follow from that. It does not give micro-batches or parts of a stage: 1 where there are stages, else 4, and
-1 part, are taken. Table 5 has each step twice: with blocks recomputed, and with sequence parallelism and attention
-recomputed.
+They have 2,048 tokens and a vocabulary of 51,200. They are from table 1 of Narayanan et al. (arXiv 2104.04473) and from
+table 5 of Korthikanti et al. (arXiv 2205.05198). Table 1 gives FLOP/s per device by a formula that includes
+recomputation; the seconds are computed from them. It gives neither micro-batches nor interleaved chunks, so this module
+assumes 1 chunk, and micro-batches of 1 sequence with pipeline stages and of 4 without. Table 5 has each step twice:
+with full recomputation, and with sequence parallelism and recomputed attention.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TOKENS, VOCABULARY = 2048, 51_200
 
 
 class Published(NamedTuple):
-    """A step, its seconds, and fields of the model's config. `cell`: the model; both papers have the largest."""
+    """A step, its seconds, and fields of the model's config. `cell`: the model. The two largest are in both papers."""
 
     cell: str
     trained: Trained
@@ -28,7 +28,7 @@ class Published(NamedTuple):
     sizes: dict[str, int]
 
 
-# heads, hidden, blocks, tp, pp, devices, batch, TFLOP/s of a device
+# heads, hidden, blocks, tp, pp, devices, batch, TFLOP/s per device
 TABLE_1 = (
     (24, 2304, 24, 1, 1, 32, 512, 137),
     (32, 3072, 30, 2, 1, 64, 512, 138),
@@ -41,7 +41,7 @@ TABLE_1 = (
     (128, 20480, 105, 8, 35, 2520, 2520, 163),
     (160, 25600, 128, 8, 64, 3072, 3072, 163),
 )
-# heads, hidden, blocks, pp, parts of a stage, devices, batch, micro-batch, seconds with blocks and with attention again
+# heads, hidden, blocks, pp, chunks, devices, batch, micro-batch, seconds with full and with attention recomputation
 TABLE_5 = (
     (64, 6144, 48, 1, 1, 8, 4, 4, 1.42, 1.10),
     (96, 12288, 96, 8, 3, 64, 64, 1, 18.13, 13.75),

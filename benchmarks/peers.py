@@ -1,9 +1,9 @@
-"""The same runs by plainer laws, computed here: a plain roofline, and shares of the peaks that never change.
+"""Two simpler estimates of the same runs: a plain roofline, and two constant utilizations.
 
-Both take a request as users · prefill + new · decode, as `serve` does, and differ in the seconds of a step. Of these
-the roofline takes FLOPs at the peak or weights and cache at the bandwidth, whichever is longer, with experts read as an
-even routing would touch them. The constant shares are two, of prefill's roofline and of decode's: each cell is
-predicted by the pair that does best on the others, every cell weighing the same.
+Both compute a request as users · prefill + new · decode, as `serve` does; only the seconds of a step differ. A step of
+the roofline takes the longer of two times: FLOPs at the peak; weights and cache at the bandwidth. Tokens are routed
+evenly to experts. The second estimate divides the rooflines of prefill and decode by a utilization each. A cell is
+predicted by the pair that fits all other cells best; all cells have the same weight.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _at_peaks(step: Step, bandwidth: float) -> float:
 
 
 def best(both: Array, measured: Array, cells: Array) -> tuple[float, float]:
-    """Shares of prefill's roofline and of decode's that these runs attain."""
+    """Utilizations of prefill and decode that fit these runs best."""
     weights = np.array([1 / (cells == cell).sum() for cell in cells])
     found = (np.inf, 1.0, 1.0)
     for prefill in SHARES:
@@ -46,7 +46,7 @@ def best(both: Array, measured: Array, cells: Array) -> tuple[float, float]:
 
 
 def compared(loops: Sequence[Loop], seconds: Sequence[float], cells: Array) -> None:
-    """Prints both on these runs."""
+    """Print the errors of both estimates on these runs."""
     both, measured = np.array([parts(loop) for loop in loops]), np.array(seconds)
     print(line("a plain roofline", np.log(both.sum(axis=1) / measured)))
     errors = np.zeros(len(measured))
@@ -55,4 +55,4 @@ def compared(loops: Sequence[Loop], seconds: Sequence[float], cells: Array) -> N
         prefill, decode = best(both[~in_cell], measured[~in_cell], cells[~in_cell])
         errors[in_cell] = np.log((both[in_cell, 0] / prefill + both[in_cell, 1] / decode) / measured[in_cell])
     prefill, decode = best(both, measured, cells)
-    print(line(f"constant shares, to all {prefill:.2f} and {decode:.2f}", errors))
+    print(line(f"constant utilizations (all: {prefill:.2f}, {decode:.2f})", errors))

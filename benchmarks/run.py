@@ -1,7 +1,7 @@
-"""Measures what tfacct costs over its floors, in one run, as ratios: `python benchmarks/run.py`.
+"""Measure the time of tfacct, mostly as ratios to a floor: `python benchmarks/run.py`.
 
 A command and its floor run in turn, so a slow machine slows both; each run is a new process. The table has the ratio
-of the medians and that of the fastest runs (one lucky run of the floor distorts the latter). Goals are printed, never
+of the medians and the ratio of the fastest runs, which one lucky run of the floor distorts. Goals are printed, never
 enforced, because times depend on the machine. Needs a POSIX system (`os.wait4`).
 """
 
@@ -48,7 +48,7 @@ TORCH = ("-c", "import torch, fvcore.nn")
 VERIFY_RUNS = 3
 EVALUATIONS = 1000
 BYTECODE = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-"""With bytecode, as in an installed tool; without it, each run would compile tfacct, but not the floor."""
+"""Environment with bytecode, as for an installed tool. Without it, each run would compile tfacct, but not typer."""
 MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes
 
 
@@ -104,7 +104,7 @@ def ratio(what: str, mine: Sequence[Run], theirs: Sequence[Run], goal: float) ->
 
 
 def start_up(runs: int) -> list[Result]:
-    """Frequent commands over the floor, and a large model over a small one."""
+    """Ratios of frequent commands to the floor, and of a large model to a small one."""
     return [
         ratio("flops gpt2-xl / hello", *in_turn(FLOPS, HELLO, runs), goal=1.25),
         ratio("train llama-3.1-8b / hello", *in_turn(TRAIN, HELLO, runs), goal=1.25),
@@ -115,7 +115,7 @@ def start_up(runs: int) -> list[Result]:
 
 
 def verification(runs: int) -> list[Result]:
-    """`verify` over the import of its libraries, its peak memory, and the seconds of slow commands."""
+    """Ratios of `verify` to the import of its libraries, its peak memory, and the seconds of slow commands."""
     found = []
     asked = (("gpt2-xl", VERIFY, 3, 600), ("405B", LARGE, 3, 1000), ("405B, all layers", EVERY_LAYER, 6, 1000))
     for name, command, goal, most in asked:
@@ -130,7 +130,7 @@ def verification(runs: int) -> list[Result]:
 
 
 def formula(runs: int) -> Result:
-    """`formula llama` over the floor and the import of sympy."""
+    """Ratio of `formula llama` to the floor and the import of sympy."""
     mine, floors = in_turn(FORMULA, HELLO, runs)
     sympy, bare = in_turn(SYMPY, NOTHING, runs)
     seconds = [[run.seconds for run in each] for each in (mine, floors, sympy, bare)]
@@ -140,7 +140,7 @@ def formula(runs: int) -> Result:
 
 
 def arrays(runs: int) -> list[Result]:
-    """A metric at a million contexts over the same polynomial through sympy.lambdify, both evaluated only."""
+    """Ratio of a metric at a million contexts to the same polynomial by sympy.lambdify. Only evaluation is timed."""
     import numpy as np
     import sympy
 
@@ -172,7 +172,7 @@ def evaluation(runs: int) -> Result:
 
 
 def calls(runs: int) -> list[Result]:
-    """Methods of llama-3.1-8b, each time with a new context, in evaluations of its ledger: CPU time."""
+    """CPU time of methods of llama-3.1-8b, as ratios to one evaluation of its ledger. Each call has a new context."""
     model = load("llama-3.1-8b")
 
     def seconds(asked: Callable[[int], Any]) -> list[float]:
@@ -200,7 +200,7 @@ def calls(runs: int) -> list[Result]:
 
 
 def estimates(runs: int) -> list[Result]:
-    """A prefill and a decode step of models on four devices, after loading, each of a new length: CPU time."""
+    """CPU time of serving estimates on four devices, without loading. Each call has a new prompt length."""
     found = []
     for name in ("llama-3.1-70b", "deepseek-v3", "deepseek-v4-flash"):
         host, times = Deployment(dtype="fp8").place(find(name), 4, devices.load("b200-hgx")).host, []
@@ -213,7 +213,7 @@ def estimates(runs: int) -> list[Result]:
 
 
 def steps() -> list[Result]:
-    """The graph of a training step and its phases, of models whose layers have most parts: CPU time."""
+    """CPU time of the graph of a training step and of its phases, for models whose layers have the most parts."""
     from tfacct.training.memory import training_memory
     from tfacct.training.phases import phases
     from tfacct.training.recipe import Recipe
@@ -252,7 +252,7 @@ def steps() -> list[Result]:
 
 
 def sharded() -> Result:
-    """Every collective of a training step of a large mixture on two axes and its experts'."""
+    """Time of all collectives of a training step of DeepSeek-V3, with TP, FSDP and expert parallelism."""
     from tfacct.parallel.mesh import Mesh
     from tfacct.parallel.rules import collectives
 
@@ -288,7 +288,7 @@ def main() -> None:
         results += arrays(runs)
     show(results)
     if not measurable:
-        print("\nverify was left out: it needs torch and fvcore (pip install '.[measure]' in a checkout)")
+        print("\nverify was not measured: it needs torch and fvcore (pip install '.[measure]' in a checkout)")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """Errors of `tfacct serve --draft-tokens` on runs of DeepSeek-V3 with drafts by its own layer: for time_error.py.
 
-The runs log neither how many tokens are drafted nor how many are accepted. 3 drafts are taken, and of each cell the
-acceptance that fits its runs best: what is left is how the time changes with the number of requests and their lengths.
+The runs report neither drafted nor accepted tokens. This module assumes 3 drafts, and in each cell the
+acceptance that fits its runs best. So the errors only show how well the estimate follows the number of requests and
+their lengths.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from tfacct.timing.serving import Served
 from tfacct.timing.speculative import MTP_CELLS, MTP_DRAFTS, MTP_ERROR, MTP_RUNS, mtp_draft
 
 Error: TypeAlias = Callable[[float], float]
-"""Logarithm of predicted over measured, by the new tokens of a step."""
+"""Logarithm of predicted over measured, as a function of the new tokens of a step."""
 ACCEPTANCES = [share / 100 for share in range(101)]
 
 
@@ -31,7 +32,7 @@ def speculative(path: Path) -> list[str]:
     times: dict[str, list[Error]] = {}
     gains: dict[str, list[Error]] = {}
     for row in csv.DictReader(path.open()):
-        if row["model"] != "deepseek-v3":  # the others have no such layer here
+        if row["model"] != "deepseek-v3":  # tfacct knows no such layer of the others
             continue
         tp, dp, ep = (int(row[name]) for name in ("attn_tp", "attn_dp", "moe_ep"))
         plain = host(row, tp, dp, ep, narrow_cache=row["engine"] == "trtllm")
@@ -42,10 +43,10 @@ def speculative(path: Path) -> list[str]:
         if row["plain_tpot_ms"]:
             twin = plain.served(*size).token[1] / (float(row["plain_tpot_ms"]) / 1e3)
             gains.setdefault(row["cell"], []).append(_error(served, measured * twin))
-    print(f"\ntime per output token of DeepSeek-V3 with drafts, an acceptance fitted to each cell\n{HEAD}")
+    print(f"\ntime per output token of DeepSeek-V3 with drafts, acceptance fitted to each cell\n{HEAD}")
     left = _left(times)
     print(line("seconds", left))
-    print(line("over the same run without drafts", _left(gains)))
+    print(line("ratio to the same run without drafts", _left(gains)))
     found = len(left), len(times), float(np.median(np.abs(np.exp(left) - 1)))
     known = found[:2] == (MTP_RUNS, MTP_CELLS) and abs(found[2] - MTP_ERROR) < 0.0051
     return [] if known else [f"drafts: runs, cells and error are {found}"]
@@ -56,7 +57,7 @@ def _error(served: Served, measured: float) -> Error:
 
 
 def _left(cells: dict[str, list[Error]]) -> Array:
-    """Logarithms of all runs at the acceptance that fits their cell best."""
+    """Logarithms of all runs, each cell with the acceptance that fits it best."""
     return np.concatenate([_fitted(errors) for errors in cells.values()])
 
 

@@ -1,11 +1,10 @@
 """Errors of `tfacct time` and `tfacct serve` on measured points: python benchmarks/time_error.py FOLDER
 
-FOLDER holds measured points, none of which is part of the project. `measured` reads runs of serving engines; its
-docstring names their files. training.csv has steps under FSDP.
+FOLDER has measured runs, none of which is part of the project. `measured` reads runs of serving engines; its docstring
+names their files. training.csv has steps under FSDP.
 
-Constants are fitted anew with each cell (device × model × engine × weights) left out, so a cell's errors
-are those of a prediction that never saw it. The exit code is 1 where an error is above its limit, or no longer what
-tfacct/timing/validated.toml says.
+Each cell (device × model × engine × weights) is predicted by constants fitted to all other cells. The exit code is 1 if
+an error is above its limit, or differs from tfacct/timing/validated.toml.
 """
 
 from __future__ import annotations
@@ -31,18 +30,17 @@ from tfacct.timing.kernel_time import CONSTANTS, Constants
 from tfacct.timing.validated import ENOUGH, FEW, FIRST_TOKEN, STORED, VALIDATED, Class, Metric
 
 RIDGE = 6.0
-"""How firmly a fit stays at the constants as they are: the error of a row that moves one by a factor e costs as much as
-this, squared."""
+"""Ridge of the fit: changing a constant by a factor of e costs as much as this error in the logarithm of one row."""
 HALF = ("throughput 0.14", "throughput 0.9", "throughput 1.0", "first token")
-"""Sources whose runs count half: their batch is a rule's, or they are few."""
+"""Sources whose runs have half the weight, because their batch follows from a rule or the runs are few."""
 GUESSED = "concurrency from batch"
-"""The flag of runs whose number of sequences is only known to be at most the configured one."""
+"""Flag of runs of which only the largest number of sequences is known, not the actual one."""
 CLASSES: tuple[Class, ...] = ("dense", "experts")
 METRICS: tuple[Metric, ...] = ("request", "token", "corrected")
 
 
 class Points:
-    """Measured seconds of runs, one or two of each, and their predictions."""
+    """Measured seconds of runs, one or two points for each run, and their predictions."""
 
     def __init__(self, runs: Sequence[Run]) -> None:
         self.runs = runs
@@ -58,16 +56,16 @@ class Points:
         return np.array([log(predicted[name] / seconds[name]) for predicted, seconds in each for name in seconds])
 
     def where(self, wanted: Callable[[Run], bool], measure: str = "") -> Array:
-        """Whether a point is the main one of a run that is wanted, or this one."""
+        """True for the points of wanted runs with this measure, by default the main measure of the run."""
         names = zip(self.of, self.measures, strict=True)
         return np.array([wanted(run) and name == (measure or run.main) for run, name in names])
 
     def groups(self, chosen: Array, name: str) -> Array:
-        """What these points have of a name: their device, engine or dtype."""
+        """Device, engine or dtype of the chosen points."""
         return np.array([run.groups[name] for run, yes in zip(self.of, chosen, strict=True) if yes])
 
     def devices(self, chosen: Array) -> list[str]:
-        """Devices of these points."""
+        """Devices of the chosen points."""
         return [str(name) for name in self.groups(chosen, "device")]
 
 
@@ -87,7 +85,7 @@ def sets(runs: Sequence[Run]) -> dict[str, Callable[[Run], bool]]:
         run.source == "throughput 0.14" and run.kind == "dense" and run.groups["link"] == "node"
     )
     for source in ("requests", "new models"):
-        found[f"{source} that are flagged"] = partial(_is_flagged, source=source)
+        found[f"{source}, flagged"] = partial(_is_flagged, source=source)
     return found
 
 
@@ -102,7 +100,7 @@ def _belongs(run: Run, source: str, kind: Class) -> bool:
 def serving(folder: Path) -> list[str]:
     """Errors of serving."""
     runs, left_out = read(folder)
-    print(f"\n{len(runs):,} runs of serving engines; left out: {len(left_out)}")
+    print(f"\n{len(runs):,} runs of serving engines; not included: {len(left_out)}")
     for reason, times in sorted(Counter(left_out).items()):
         print(f"  {times} × {reason}")
     points = Points(runs)
@@ -111,16 +109,16 @@ def serving(folder: Path) -> list[str]:
     errors = now
     if is_named:
         errors, constants = held_out(points.logs, CONSTANTS, SERVING, points.cells, points.weights, RIDGE)
-    how = "each cell held out" if is_named else "runs that the project does not name, constants as they are"
-    for title, left in {f"seconds, {how}": errors, "seconds by the constants as they are": now}.items():
+    how = "each cell held out" if is_named else "other runs than in validated.toml, constants unchanged"
+    for title, left in {f"seconds, {how}": errors, "seconds, constants unchanged": now}.items():
         print(f"\n{title}\n{HEAD}")
         for name, wanted in sets(runs).items():
             if (chosen := points.where(wanted)).any():
                 print(line(name, left[chosen]))
     print("fit to all:", ", ".join(f"{name} {getattr(constants, name):.3g}" for name in SERVING))
     below = fmean(run.bound for run in runs if run.flag != GUESSED)
-    print(f"bound at most measured: {100 * below:.2f}%")
-    broken = [] if below > 0.999 else ["a bound is above what was measured"]
+    print(f"lower bound below the measured time: {100 * below:.2f}%")
+    broken = [] if below > 0.999 else ["a lower bound is above the measured time"]
     for kind in CLASSES:
         broken += _of_class(points, kind, errors)
     for name, wanted in OTHERS.items():
@@ -136,7 +134,7 @@ def serving(folder: Path) -> list[str]:
 
 
 def _first_tokens(runs: Sequence[Run]) -> list[str]:
-    """What is wrong with `FIRST_TOKEN`."""
+    """How `FIRST_TOKEN` differs from the measured runs."""
     found: dict[tuple[Class, bool], tuple[int, int]] = {}
     for kind, few in FIRST_TOKEN:
         high, times = VALIDATED[kind, "request"].high, list[bool]()
@@ -145,8 +143,8 @@ def _first_tokens(runs: Sequence[Run]) -> list[str]:
                 served = run.loop.served()
                 times.append(run.first_token <= high * (run.loop.requests * served.prompt + CONSTANTS.request))
         found[kind, few] = len(times), sum(times)
-    print("\nfirst token by the upper end of its range:", found)
-    return [] if found == FIRST_TOKEN else ["FIRST_TOKEN is not what is measured"]
+    print("\nfirst tokens: runs, and those within the upper end of the range:", found)
+    return [] if found == FIRST_TOKEN else ["FIRST_TOKEN differs from the measured runs"]
 
 
 OTHERS: Mapping[Class, Callable[[Run], bool]] = {
@@ -155,12 +153,12 @@ OTHERS: Mapping[Class, Callable[[Run], bool]] = {
     "pcie": lambda run: run.source == "throughput 0.14" and run.groups["link"] == "node",
     "amd": lambda run: run.source.startswith("MI300X"),
 }
-"""Runs whose errors are reported apart."""
+"""Runs whose errors are reported separately."""
 
 
 def _of_class(points: Points, kind: Class, errors: Array) -> list[str]:
-    """Errors of requests to models of a class, by what differs among them, and what is above its limit. The interval of
-    a request is that of all runs without PCIe and with a batch that is known well enough."""
+    """Print the errors of requests to models of a class, in groups. Returns those above their limits. The interval of a
+    request is from all runs without PCIe whose batch is known well enough."""
     broken = []
     wide = points.where(lambda run: run.fitted and run.kind == kind and run.groups["link"] != "node")
     for metric in METRICS:
@@ -186,13 +184,13 @@ def _of_class(points: Points, kind: Class, errors: Array) -> list[str]:
             print(f"above the upper end: {100 * (np.exp(-errors[chosen]) > high).mean():.1f}% of these runs")
         if metric == "request":
             some = [run for run, yes in zip(points.of, chosen, strict=True) if yes]
-            print("the time of a request by plainer laws:")
+            print("two simpler estimates of a request:")
             peers.compared([run.loop for run in some], [run.seconds["request"] for run in some], points.cells[chosen])
     return broken
 
 
 def corrected(left: Array, cells: Array) -> Array:
-    """Logarithms of runs that are corrected as `--measured` does, each by others of its cell that are drawn."""
+    """Logarithms of runs corrected as by `--measured`, each with other runs of its cell, drawn at random."""
     draw, found = np.random.default_rng(0), np.zeros(len(left))
     for cell in np.unique(cells):
         chosen = np.flatnonzero(cells == cell)
@@ -209,8 +207,8 @@ def main() -> None:
     broken = divided()
     if not (folder / "serving.csv").exists():
         print(
-            f"time_error: no measured points at {folder}, so no estimate of time is validated here"
-            " but that of these steps"
+            f"time_error: no measured points at {folder}, so no estimate of time is validated"
+            " except that of these steps"
         )
         sys.exit(bool(broken))
     broken += serving(folder)

@@ -56,9 +56,9 @@ class Training(NamedTuple):
 SAME = {"llama-3-8b": "llama-3.1-8b"}
 """Presets of the same shape, under another name."""
 LOOSE = 0.1
-"""The same as RIDGE for training, whose constants its runs tell well."""
+"""The ridge of training steps, whose runs determine the constants well."""
 STEP = (0.08, 0.16)
-"""Largest median error of a training step, and its largest ninth decile."""
+"""Limits of a training step's median error, and of its p90."""
 
 
 def training_logs(rows: Sequence[Training], constants: TrainingConstants) -> Array:
@@ -67,7 +67,7 @@ def training_logs(rows: Sequence[Training], constants: TrainingConstants) -> Arr
 
 
 def read_training(path: Path) -> list[Training]:
-    """Steps of MPT models, each built from its sizes. (Those of SHARD_GRAD_OP send a third less than is taken here.)"""
+    """Steps of MPT models, each built from its sizes. (Steps with SHARD_GRAD_OP send a third less than is assumed.)"""
     rows = []
     for one in csv.DictReader(path.open()):
         sizes = {
@@ -96,7 +96,7 @@ def read_training(path: Path) -> list[Training]:
 
 
 def training(path: Path) -> list[str]:
-    """Errors of training steps, and those of a constant utilization."""
+    """Errors of training steps, and errors of a constant utilization."""
     rows = read_training(path)
     by: dict[str, list[str]] = {
         "device": [row.device.id for row in rows],
@@ -122,14 +122,14 @@ def _left(
     *,
     is_named: bool = True,
 ) -> Array:
-    """Logarithms with each cell held out, or by the constants as they are for runs that the project does not name.
-    Prints them next to those of a constant utilization."""
+    """Logarithms with each cell held out; for other runs than in `VALIDATED`, by unchanged constants. Prints them next
+    to those of a constant utilization."""
     groups = {name: np.array(of) for name, of in by.items()}
     left = training_logs(rows, constants)
     if is_named:
         logs, weights = partial(training_logs, rows), np.ones(len(rows))
         left, constants = held_out(logs, constants, fitted, groups["cell"], weights, LOOSE)
-    tables(f"{title}, {'each cell held out' if is_named else 'constants as they are'}", left, groups)
+    tables(f"{title}, {'each cell held out' if is_named else 'constants unchanged'}", left, groups)
     attained = np.array([log(row.utilization) for row in rows])
     usual = median(row.utilization for row in rows)
     print(line("a plain roofline: all FLOPs at the peak", attained))
@@ -180,8 +180,8 @@ def recent(path: Path) -> list[str]:
 
 
 def divided() -> list[str]:
-    """Errors of Megatron's published steps, each model held out, and those of a constant utilization, both with
-    recomputation counted."""
+    """Errors of Megatron's published steps, each model held out, and errors of a constant utilization. FLOPs include
+    recomputation."""
     rows, chip = list[Training](), devices.load("a100-sxm-80gb")
     for cell, trained, seconds, sizes in published():
         model = load_model(cell, {"model_type": "gpt2", **sizes})
@@ -189,7 +189,7 @@ def divided() -> list[str]:
         flops = trained.accumulate * flops_of(point)
         attained = flops / trained.replica / chip.peak["bf16"] / seconds
         rows.append(Training(cell, chip, work_of(model.ledger, trained), trained, seconds, attained))
-    by: dict[str, list[str]] = {"cell": [row.cell for row in rows], "again": [row.trained.recompute for row in rows]}
+    by = {"cell": [row.cell for row in rows], "recompute": [str(row.trained.recompute) for row in rows]}
     print(f"\nMegatron's published steps: {len(rows)}")
     left = _left(rows, "training step under tensor and pipeline parallelism", MEGATRON, DIVIDED, by)
     return checked("divided", "step", left, np.array(by["cell"]), [chip.id] * len(rows))

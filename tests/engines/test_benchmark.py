@@ -34,12 +34,12 @@ def written(folder: Path, **other: str) -> Path:
 
 def test_missing_data_is_stated(tmp_path: Path) -> None:
     found = ran(tmp_path)
-    assert found.returncode == 0 and "no published start-ups" in found.stdout and "not checked" in found.stdout
+    assert found.returncode == 0 and "no start-up logs" in found.stdout and "not checked" in found.stdout
 
 
 def test_terms_that_are_off_are_red(tmp_path: Path) -> None:
     right = ran(written(tmp_path))
-    assert "BROKEN one" not in right.stdout and "1 of 1 as printed" in right.stdout
+    assert "BROKEN one" not in right.stdout and "1 of 1 equal the log" in right.stdout
     off = {"peak_gib": "1.91", "weights_gib": "15.02", "pool_gib": "57.4", "kv_tokens": "481000"}
     wrong = ran(written(tmp_path, **off))
     assert wrong.returncode == 1
