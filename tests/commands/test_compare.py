@@ -159,6 +159,9 @@ def test_training_steps_are_compared_by_their_peak(run: Run) -> None:
     flops = [load("llama-3.1-8b").flops(ctx="4k", train=True, **recipe).total for recipe in recipes]
     assert rows["FLOPs of a step"] == [word for count in flops for word in (f"{count / 1e12:.0f}", "T")]
     assert rows["saved activations"][1] == "GiB"
+    chunked = load("gpt2").compare(train=True, ctx="1k", loss=["whole", "chunked"]).models
+    each = [side["metric_values"]["step_flops"] for side in chunked]
+    assert each[1] - each[0] == 2 * 1024 * 768 * 50257  # the logits are computed again
     states = run("compare", "gpt2", "--ctx", "64", "--optimizer", "adamw,sgd", "--metric", "gradients_bytes").out
     rows = {line[1:18].strip(): line[18:].split() for line in states.splitlines()}
     state, peak = (getattr(load("gpt2").train(ctx=64), key) for key in ("optimizer_bytes", "peak_bytes"))
@@ -169,6 +172,8 @@ def test_training_steps_are_compared_by_their_peak(run: Run) -> None:
     } <= set(rows)
     alike = run("compare", "gpt2", "--ctx", "64", "--recompute", "none,full").out  # both peak in the optimizer step
     assert "recompute none: 3.3 × the saved activations of recompute full." in alike
+    alike = run("compare", "gpt2", "--ctx", "1k", "--recompute", "none,selective").out  # both peak in the loss
+    assert "All models have the same peak memory within 0.1%." in alike
     longest = run("compare", "gpt2", "--train", "--optimizer", "adamw,sgd").out
     assert "Context: the longest that the model was trained for; --ctx S sets another." in " ".join(longest.split())
     assert "the peak memory of gpt2." in run("compare", "gpt2", "gpt2-medium", "--train", "--ctx", "64").out
@@ -188,7 +193,7 @@ def test_layouts_of_a_training_step(run) -> None:
     asked = ("compare", "llama-3.1-8b", "--ctx", "4k")
     shared = run(*asked, "--on", "8xh100", "--recompute", "none,full").out
     title = "batch 1 on each of 8 ranks (8 per optimizer step), a training step in bf16, one rank of fsdp=8"
-    assert title in " ".join(shared.split())
+    assert title in " ".join(shared.split()) and "FLOPs of a step, all ranks " in shared
     odd = run(*asked, "--train", "--tp", "3,8").out
     assert (
         "Not counted: the training step of tp=3; the note gives the reason." in odd and "--tp 3 does not divide" in odd

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from math import log
-from typing import TYPE_CHECKING, Any, NamedTuple, cast, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 from tfacct.accounts.metrics import METRICS, PEAK, STEP_METRICS, Metric, Point, Recompute, flops_of, memory_of
 from tfacct.base import units
@@ -304,10 +304,12 @@ def _numbers(
             recipe = terms.recipe
             if recipe.lora or recipe.recompute not in get_args(Recompute):
                 return None
+            from tfacct.training.memory import flops_run_again
+
             point = replace(terms, mesh=None).point(model, work, [what])
-            point = replace(point, train=True, recompute=cast("Recompute", recipe.recompute))
+            again = flops_run_again(recipe, point.ledger, point.at, masked=point.masked)
             replicas = 1 if recipe.mesh is None else recipe.mesh.batch_shards
-            return Fraction(replicas * what.of(point))
+            return Fraction(replicas * (what.of(replace(point, train=True)) + again))
         except TfacctError as error:
             refused(error)
             return None
@@ -408,7 +410,8 @@ def _columns(
     ]
     for one in metrics:
         estimated = "≈ " if one.name == PEAK and any(each.step and not each.step.exact for each in numbers) else ""
-        shown.append((one.name, f"{estimated}{OF_STEP.get(one.name, one.name)}", one.unit))
+        every = ", all ranks" if one is STEP_FLOPS and any(side.terms.mesh for side in sides) else ""
+        shown.append((one.name, f"{estimated}{OF_STEP.get(one.name, one.name)}{every}", one.unit))
         if one.name == "optimizer_bytes":
             shown.append((OPTIMIZER_SHARE, "state ÷ peak", "share"))
     if fit is not None and _of_training(sides):
@@ -489,8 +492,9 @@ def _answer(labels: Sequence[str], numbers: Sequence[Numbers]) -> str:
     if not found and uncounted:
         return f"Not counted: the training step of {listed(uncounted)}; the note gives the reason."
     if not found:
-        alike = all(one.measured == first.measured for one in numbers)
-        return f"All models have the same parameters, bytes and FLOPs{'' if alike else ' within 0.1%'}."
+        alike = all(one.measured == first.measured and one.metrics == first.metrics for one in numbers)
+        same = OF_STEP[PEAK] if _of_training(sides) else "parameters, bytes and FLOPs"
+        return f"All models have the same {same}{'' if alike else ' within 0.1%'}."
     most = max(found, key=lambda one: one.size)
     others = [one for one in found if one.at == most.at and one.group != most.group]
     (less, more), power = ((0, most.at), 1) if most.ratio > 1 else ((most.at, 0), -1)

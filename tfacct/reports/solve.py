@@ -125,9 +125,10 @@ def solve(
     """
     terms = terms or Counting()
     if terms.mesh is not None and unknown not in RANKS:
-        what = f"{option('tp')} and {option('fsdp')} are not supported with {option('unknown', unknown)}"
         raise UsageError(
-            what, f"`tfacct train {model.name} {option('on', '8xh100')}` prints the largest context and batch"
+            f"a parallel layout is not supported with {option('unknown', unknown)}",
+            f"`tfacct memory {model.name} {option('on', '8xh100')}`, or `tfacct train` for a training step, prints the"
+            " largest context and batch",
         )
     request = _without_unknown(model, request, unknown)
     work = selection.workload(model, request)

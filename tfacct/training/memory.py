@@ -14,6 +14,8 @@ from tfacct.accounts.step_flops import recomputed_flops
 from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option
+from tfacct.ledger.einsum import Axes
+from tfacct.ledger.groups import Ledger
 from tfacct.ledger.storage import width
 from tfacct.ledger.workload import Workload
 from tfacct.loading.memory_limit import MemoryLimit
@@ -272,6 +274,16 @@ def combined(one: TrainingMemory, budget: int) -> list[dict[str, Any]]:
     return found if len(taken) > 1 else []
 
 
+def flops_run_again(recipe: Recipe, ledger: Ledger, at: Axes, *, masked: bool = False) -> int:
+    """FLOPs that a recipe adds to a forward and a backward pass: of recomputed layers or attention, and of the head if
+    the loss is in chunks."""
+    chunked, attention = recipe.loss == "chunked", recipe.recompute == ATTENTION
+    head = sum(int(each.forward) for each in ledger.products(at) if HEAD(each.path)) if chunked else 0
+    if recipe.recompute == "none":
+        return head
+    return head + int(recomputed_flops(ledger, at, masked=masked, attention=attention))
+
+
 def changes(
     one: TrainingMemory, budget: int | None, tried: Sequence[tuple[dict[str, Any], str]] = CHANGES
 ) -> Iterator[dict[str, Any]]:
@@ -279,15 +291,9 @@ def changes(
     ledger, at = one.model.ledger, one.work.axes()
     plain = ledger.total_flops(at) + ledger.total_flops(at, backward=True)
 
-    def recomputed(recipe: Recipe) -> int:
-        chunked = recipe.loss == "chunked"
-        head = sum(each.forward for each in ledger.products(at) if HEAD(each.path)) if chunked else 0
-        attention = recipe.recompute == ATTENTION
-        return int(head) + (0 if recipe.recompute == "none" else int(recomputed_flops(ledger, at, attention=attention)))
-
     # These are not the FLOPs of a LoRA step, which computes no gradients of frozen weights.
     counted = one.recipe.lora is None and one.recipe.recompute in ("none", "full", ATTENTION)
-    already, seen = recomputed(one.recipe), [one.recipe]
+    already, seen = flops_run_again(one.recipe, ledger, at), [one.recipe]
     for fields, cost in tried:
         fields = {**fields, "adapter_dtype": one.recipe.dtype} if "adapter_dtype" in fields else fields
         changed, adapts = _with_changes(one.recipe, fields), "lora" in fields
@@ -303,7 +309,7 @@ def changes(
         more_state = found.step.optimizer_state > one.step.optimizer_state and changed.mesh == one.recipe.mesh
         if peak >= one.peak.total or more_state:
             continue
-        more = Fraction(recomputed(changed) - already, plain + already)
+        more = Fraction(flops_run_again(changed, ledger, at) - already, plain + already)
         percent = units.percent(more, 0) if more >= LEAST_SHOWN else "under 1%"
         costs = [f"{percent} more FLOPs"] if more > 0 and counted and not adapts else []
         yield {
