@@ -9,7 +9,7 @@ Where the class weighs experts by sigmoids, `LOGITS` have dense layers only; els
 because the reference's routing is fixed. It may have:
 
 - `REQUIRED`: fields that have no default, or none that fits, where these are more than a few layers.
-- `SILENT`: fields of published files that the class reads for no size.
+- `SILENT`: fields of published files that the class reads for no size, and that are not among `ignored_fields`.
 - `CONTEXT`: the longest context with the class's defaults, if no field of its config says it.
 - `BY_HEAD`: a config's class stores q, k and v of one head together in one matrix. `BY_KEY_HEAD`: of one key head.
 - `RUN_BY`: how the class begins that runs its configs in transformers, if it is another family's.

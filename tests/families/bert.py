@@ -8,11 +8,10 @@ ELECTRA = family("electra", BERT, vocab_size=151, embedding_size=31, hidden_size
     LOGITS={"of wide tables": {"embedding_size": 102, "hidden_act": "relu"}})
 family("distilbert", vocab_size=163, dim=60, n_layers=2, n_heads=6, hidden_dim=77, max_position_embeddings=43,
     LOGITS={"relu": {"activation": "relu"}}, REQUIRED={"vocab_size": 37, "dim": 128, "n_layers": 2, "n_heads": 4},
-    SILENT={"intermediate_size": 77, "tie_weights_": True})
+    SILENT={"intermediate_size": 77})
 family("albert", BERT, vocab_size=149, embedding_size=29, hidden_size=114, num_hidden_layers=3, intermediate_size=89,
     max_position_embeddings=53, type_vocab_size=4,
-    LOGITS={"of wide tables": {"embedding_size": 114, "hidden_act": "relu"}},
-    SILENT={"gap_size": 0, "net_structure_type": 0, "num_memory_blocks": 0, "down_scale_factor": 1})
+    LOGITS={"of wide tables": {"embedding_size": 114, "hidden_act": "relu"}})
 family("bert-generation", SIZES, vocab_size=181, hidden_size=42, max_position_embeddings=37, is_decoder=True,
     VARIANTS={"as an encoder": {"is_decoder": False}},
     LOGITS={"relu": {"is_decoder": False, "hidden_act": "relu", "layer_norm_eps": 0.001}})
@@ -31,7 +30,7 @@ family("mpnet", SIZES, vocab_size=157, hidden_size=90, intermediate_size=79, max
     REQUIRED=HEADS)
 family("rembert", ELECTRA, input_embedding_size=31, output_embedding_size=37, embedding_size=ABSENT,
     LOGITS={"relu": {"hidden_act": "relu", "layer_norm_eps": 0.001}})
-family("splinter", BERT, vocab_size=173, SILENT={"question_token_id": 104})
+family("splinter", BERT, vocab_size=173)
 ROBERTA = family("roberta", BERT, vocab_size=179, hidden_size=84, intermediate_size=73, max_position_embeddings=41,
     pad_token_id=4, CONTEXT=510,
     LOGITS={"of one segment": {"type_vocab_size": 1, "pad_token_id": 1, "hidden_act": "relu"}})

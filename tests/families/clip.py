@@ -3,17 +3,12 @@ from tests.families._configs import SIZES, family
 # fmt: off
 CLIP_TEXT_MODEL = family("clip_text_model", SIZES, hidden_size=42, vocab_size=181, max_position_embeddings=37,
     projection_dim=29, eos_token_id=2, pad_token_id=0, bos_token_id=1,
-    COMPARED={"projected": {"architectures": ["CLIPTextModelWithProjection"]}}, SILENT={"initializer_factor": 0.3},
+    COMPARED={"projected": {"architectures": ["CLIPTextModelWithProjection"]}},
     INSTEAD={"flops.lm_head": "flops.mlp"})
 CLIP_VISION_MODEL = family("clip_vision_model", SIZES, hidden_size=42, num_channels=5, image_size=22, patch_size=5,
-    projection_dim=29, CONTEXT=50, COMPARED={"projected": {"architectures": ["CLIPVisionModelWithProjection"]}},
-    SILENT={"initializer_factor": 0.3})
+    projection_dim=29, CONTEXT=50, COMPARED={"projected": {"architectures": ["CLIPVisionModelWithProjection"]}})
 SIGLIP_VISION_MODEL = family("siglip_vision_model", SIZES, hidden_size=42, num_channels=5, image_size=33, patch_size=4,
-    CONTEXT=196, COMPARED={"without a pooler": {"vision_use_head": False}},
-    SILENT={
-        "projection_dim": 2048, "num_image_tokens": 256, "projector_hidden_act": "gelu_fast", "vocab_size": 7,
-        "num_positions": 256,
-    })
+    CONTEXT=196, COMPARED={"without a pooler": {"vision_use_head": False}})
 SIGLIP_TEXT_MODEL = family("siglip_text_model", SIZES, hidden_size=42, vocab_size=181, max_position_embeddings=37,
     projection_size=29, pad_token_id=1)
 family("siglip2_text_model", SIGLIP_TEXT_MODEL)
@@ -31,5 +26,4 @@ IDEFICS3_VISION = family("idefics3_vision", SIZES, hidden_size=42, num_channels=
     CONTEXT=49)
 family("idefics2_vision", IDEFICS3_VISION)
 family("smolvlm_vision", IDEFICS3_VISION)
-family("phi4_multimodal_vision", SIGLIP_VISION_MODEL, CONTEXT=1024,
-    SILENT={"crop_size": 448, "feature_layer": -2, "image_token_id": 3})
+family("phi4_multimodal_vision", SIGLIP_VISION_MODEL, CONTEXT=1024)

@@ -85,7 +85,7 @@ family("longcat_flash", vocab_size=153, hidden_size=48, num_layers=2, num_attent
     REQUIRED={
         "vocab_size": 37, "hidden_size": 32, "num_layers": 1, "num_attention_heads": 2, "q_lora_rank": 16,
         "intermediate_size": 40, "moe_intermediate_size": 8, "n_routed_experts": 12, "zero_expert_num": 0,
-    }, SILENT={"routed_scaling_factor": 3.0, "num_hidden_layers": 4, "qk_head_dim": 12})
+    }, SILENT={"num_hidden_layers": 4, "qk_head_dim": 12})
 GLM4_MOE_LITE = family("glm4_moe_lite", DEEPSEEK_V3.TINY, vocab_size=151, mlp_layer_types=["dense", "sparse", "dense"],
     first_k_dense_replace=ABSENT, VARIANTS=in_forms("absorbed", "unpacked"),
     LOGITS=latent_forms(mlp_layer_types=["dense"] * 3))
@@ -112,4 +112,4 @@ family("glm5_next_text", AXK1, num_hidden_layers=4, pad_token_id=0, vocab_size=1
         "": {"mlp_layer_types": ["dense"] * 4},
         "absorbed": {"latent_attention": "absorbed", "indexer_types": ["full"] * 4},
     }, REQUIRED={"vocab_size": 37, "num_hidden_layers": 4, "pad_token_id": 0},
-    SILENT={"swiglu_limit": 7.0, "num_nextn_predict_layers": 1, "mhc": True})
+    SILENT={"num_nextn_predict_layers": 1})

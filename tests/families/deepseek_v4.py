@@ -15,4 +15,4 @@ family("deepseek_v4", vocab_size=173, hidden_size=52, num_hidden_layers=3, num_a
         "num_hidden_layers": 3, "layer_types": ["heavily_compressed_attention", "compressed_sparse_attention", SLIDING],
         "n_routed_experts": 8,
     },
-    SILENT={"topk_method": "noaux_tc", "num_nextn_predict_layers": 2, "expert_dtype": "fp4", "attention_dropout": 0.1})
+    SILENT={"num_nextn_predict_layers": 2, "attention_dropout": 0.1})

@@ -23,7 +23,7 @@ GEMMA3N = family("gemma3n_text", GROUPED, vocab_size=127, hidden_size=50, num_hi
         "unscaled, of several widths": {
             "intermediate_size": [71, 71, 71, 73, 71, 71], "num_kv_shared_layers": 0, "altup_correct_scale": False,
         },
-    }, REQUIRED={"num_hidden_layers": 20, "hidden_size": 128}, SILENT={"altup_coef_clip": 3.0})
+    }, REQUIRED={"num_hidden_layers": 20, "hidden_size": 128})
 family("gemma4_text", GEMMA3N.TINY, hidden_size=48, num_attention_heads=6, head_dim=10, global_head_dim=14,
     sliding_window=5, use_double_wide_mlp=True, activation_sparsity_pattern=ABSENT, laurel_rank=ABSENT,
     COMPARED={

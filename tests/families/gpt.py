@@ -19,8 +19,7 @@ family("ctrl", vocab_size=463, n_embd=42, n_layer=2, n_head=6, dff=71, n_positio
 family("jais", vocab_size=449, n_embd=42, n_layer=2, n_head=6, n_positions=37, n_inner=67, mup_embeddings_scale=9.1,
     mup_scale_qk_dot_by_d=True, mup_width_scale=0.2, mup_output_alpha=1.1, position_embedding_type="alibi",
     activation_function="swiglu",
-    VARIANTS={"learned positions": {"position_embedding_type": ABSENT, "activation_function": ABSENT}}, LOGITS=None,
-    SILENT={"scale_attn_weights": True})
+    VARIANTS={"learned positions": {"position_embedding_type": ABSENT, "activation_function": ABSENT}}, LOGITS=None)
 family("cs336", vocab_size=83, context_length=41, num_layers=2, d_model=48, num_heads=8, d_ff=89, LOGITS=None)
 family("gpt_neox", SIZES, vocab_size=157, hidden_size=60, max_position_embeddings=45, rotary_pct=0.4, BY_HEAD=True,
     COMPARED={"sequential": {"use_parallel_residual": False, "attention_bias": False}}, REQUIRED=HEADS)
@@ -50,13 +49,12 @@ family("openelm", vocab_size=467, model_dim=44, num_transformer_layers=3, head_d
     num_query_heads=[6, 12, 12], num_kv_heads=[2, 3, 3], ffn_multipliers=[0.5, 1.3, 2.0], ffn_dim_divisor=16,
     ffn_with_glu=True, normalize_qk_projections=True, share_input_output_layers=True,
     VARIANTS={"untied": {"ffn_with_glu": False, "normalize_qk_projections": False, "share_input_output_layers": False}},
-    LOGITS=None, SILENT={"num_gqa_groups": 4, "qkv_multipliers": [0.5, 1.0], "rope_max_length": 4096})
+    LOGITS=None)
 family("telechat", vocab_size=457, hidden_size=60, n_layer=2, n_head=6, num_key_value_heads=3, ffn_hidden_size=83,
     max_position_embeddings=43, tie_word_embeddings=False,
-    VARIANTS={"tied": {"num_key_value_heads": None, "tie_word_embeddings": True}}, LOGITS=None,
-    SILENT={"logn": True, "intermediate_size": 1})
+    VARIANTS={"tied": {"num_key_value_heads": None, "tie_word_embeddings": True}}, LOGITS=None)
 family("biogpt", SIZES, vocab_size=449, hidden_size=42, max_position_embeddings=37, pad_token_id=0,
-    LOGITS={"not scaled": {"scale_embedding": False, "hidden_act": "relu"}}, SILENT={"layerdrop": 0.1})
+    LOGITS={"not scaled": {"scale_embedding": False, "hidden_act": "relu"}})
 family("xglm", vocab_size=457, d_model=42, num_layers=2, attention_heads=6, ffn_dim=71, max_position_embeddings=21,
     pad_token_id=1, LOGITS={"not scaled": {"scale_embedding": False, "activation_function": "relu"}},
-    REQUIRED={"num_layers": 2}, SILENT={"layerdrop": 0.1, "init_std": 0.3})
+    REQUIRED={"num_layers": 2}, SILENT={"init_std": 0.3})

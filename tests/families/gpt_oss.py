@@ -5,5 +5,4 @@ from tests.families._configs import GROUPED, PLAIN, family
 GPT_OSS = family("gpt_oss", GROUPED, num_hidden_layers=3, intermediate_size=37, vocab_size=151,
     max_position_embeddings=69, num_local_experts=7, num_experts_per_tok=4, sliding_window=5, LOGITS=None,
     REQUIRED=PLAIN)
-family("openai_privacy_filter", GPT_OSS.TINY, vocab_size=157, num_labels=11, pad_token_id=0, LOGITS=None,
-    SILENT={"swiglu_limit": 9.0})
+family("openai_privacy_filter", GPT_OSS.TINY, vocab_size=157, num_labels=11, pad_token_id=0, LOGITS=None)

@@ -16,7 +16,7 @@ family("granitemoehybrid", GRANITEMOE, num_hidden_layers=3, head_dim=20, vocab_s
         "of every expert": {"num_experts_per_tok": 7},
         "without experts": {"num_local_experts": 0, "position_embedding_type": "rope"},
     }, REQUIRED={"num_hidden_layers": 3, "layer_types": [LINEAR, FULL, LINEAR]},
-    SILENT={"normalization_function": "rmsnorm", "init_method": "mup", "mamba_d_head": 16})
+    SILENT={"mamba_d_head": 16})
 family("granite_swa", GRANITE, num_hidden_layers=3, vocab_size=439, sliding_window=5,
     layer_rope_theta=[700.0, 0, 100.0], layer_types=[SLIDING, FULL, FULL],
     LOGITS={"of one base": {"layer_rope_theta": None, "layer_types": None}}, REQUIRED={"num_hidden_layers": 5})

@@ -14,4 +14,4 @@ family("hy_v4", DEEPSEEK_V32, vocab_size=163, hc_mult=13, indexer_types=["full",
     LOGITS={
         "": {"mlp_layer_types": ["dense"] * 3},
         "of indexers alone": {"hc_mult": 2, "indexer_types": ["full"] * 3, "hc_magnitude": 1.3},
-    }, SILENT={"learnable_sink_init": 0.5, "swiglu_limit": 7.0, "hc_magnitude": 1.5})
+    }, SILENT={"hc_magnitude": 1.5})

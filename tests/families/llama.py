@@ -28,8 +28,7 @@ family("seed_oss", GROUPED, vocab_size=251, max_position_embeddings=57, attentio
 family("bitnet", SIZES, vocab_size=211, hidden_size=60, num_key_value_heads=3, max_position_embeddings=47,
     attention_bias=True, LOGITS={"without biases": {"attention_bias": False, "tie_word_embeddings": True}})
 family("apertus", GROUPED, intermediate_size=73, vocab_size=239, max_position_embeddings=53, attention_bias=True,
-    COMPARED={"plain": {"attention_bias": False, "hidden_act": "silu"}},
-    SILENT={"qk_norm": True, "post_norm": False, "mlp_bias": False})
+    COMPARED={"plain": {"attention_bias": False, "hidden_act": "silu"}})
 family("nanochat", GROUPED, vocab_size=467, max_position_embeddings=39, attention_bias=True,
     LOGITS={"not bounded": {"attention_bias": False, "final_logit_softcapping": None}})
 # Llama's class has no ALiBi.
@@ -38,7 +37,7 @@ family("baichuan", SIZES, vocab_size=431, hidden_size=60, intermediate_size=79, 
     REQUIRED={
         "vocab_size": 37, "hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 64,
         "intermediate_size": 40,
-    }, SILENT={"z_loss_weight": 0})
+    })
 family("internlm2", GROUPED, intermediate_size=67, vocab_size=197, max_position_embeddings=41, bias=True,
     RUN_BY="Llama")
 family("internlm3", GROUPED, vocab_size=211, max_position_embeddings=45, qkv_bias=True, bias=True, RUN_BY="Llama")

@@ -7,7 +7,7 @@ MAMBA = family("mamba", LAYERS, vocab_size=181, hidden_size=42, state_size=5, in
         "plain": {"use_bias": False, "use_conv_bias": False, "tie_word_embeddings": False},
         "of one token's convolution": {"conv_kernel": 1, "layer_norm_epsilon": 0.001},
     }, REQUIRED=LAYERS,
-    SILENT={"fused_add_norm": False, "ssm_cfg": {}, "pad_vocab_size_multiple": 181, "d_model": 42, "d_inner": 71},
+    SILENT={"ssm_cfg": {}, "pad_vocab_size_multiple": 181, "d_model": 42, "d_inner": 71},
     INSTEAD={
         "attn_scores_values": "mamba.conv", "attn.scores": "mamba.read_out", "share.attn": "share.mamba.dt_proj",
         ".mlp": ".mamba",
@@ -17,7 +17,7 @@ family("mamba2", LAYERS, vocab_size=181, hidden_size=42, num_heads=6, head_dim=1
     LOGITS={
         "plain": {"use_bias": False, "use_conv_bias": False, "tie_word_embeddings": True},
         "of one token's convolution": {"conv_kernel": 1, "chunk_size": 64, "layer_norm_epsilon": 0.001},
-    }, REQUIRED={"num_hidden_layers": 2}, SILENT={"time_step_rank": 7, "norm_before_gate": True, "rms_norm": True},
+    }, REQUIRED={"num_hidden_layers": 2}, SILENT={"rms_norm": True},
     INSTEAD={
         "attn_scores_values": "mamba.conv", "attn.scores": "mamba.chunk_scores", "share.attn": "share.mamba.in_proj",
         ".mlp": ".mamba",
@@ -25,21 +25,17 @@ family("mamba2", LAYERS, vocab_size=181, hidden_size=42, num_heads=6, head_dim=1
 family("falcon_mamba", MAMBA, expand=3,
     LOGITS={"plain": {"use_bias": False, "use_conv_bias": False, "mixer_rms_eps": 0.001}},
     REQUIRED={"num_hidden_layers": 2},
-    SILENT={
-        "fused_add_norm": False, "ssm_cfg": {}, "pad_vocab_size_multiple": 181, "d_model": 42, "d_inner": 71,
-        "use_falcon_mambapy": False,
-    })
+    SILENT={"ssm_cfg": {}, "pad_vocab_size_multiple": 181, "d_model": 42, "d_inner": 71})
 family("bamba", GROUPED, vocab_size=211, num_hidden_layers=3, head_dim=20, max_position_embeddings=103,
     attn_layer_indices=[1], mamba_n_heads=6, mamba_n_groups=2, mamba_d_state=5, mamba_d_conv=8, mamba_chunk_size=12,
     mamba_proj_bias=True, attention_bias=True, mlp_bias=True,
     REQUIRED={"num_hidden_layers": 3, "attn_layer_indices": [1]},
-    SILENT={"num_logits_to_keep": 1, "z_loss_coefficient": 0.1, "mamba_d_head": 16})
+    SILENT={"mamba_d_head": 16})
 # Dense layers: the class does not sum the router's weights to 1.
 family("jamba", GROUPED, num_hidden_layers=4, head_dim=20, vocab_size=211, max_position_embeddings=103, num_experts=7,
     num_experts_per_tok=4, attn_layer_period=3, attn_layer_offset=1, expert_layer_period=2, expert_layer_offset=1,
     mamba_d_state=5, mamba_d_conv=8, mamba_expand=2, mamba_dt_rank=11, mamba_proj_bias=True,
-    LOGITS=of_dense_layers(num_experts=1, num_experts_per_tok=1), REQUIRED={"num_hidden_layers": 5},
-    SILENT={"use_mamba_kernels": False, "mamba_inner_layernorms": True, "num_logits_to_keep": 1})
+    LOGITS=of_dense_layers(num_experts=1, num_experts_per_tok=1), REQUIRED={"num_hidden_layers": 5})
 # At the sizes of LOGITS, the class's own casts to float32 stay small.
 family("zamba2", SIZES, vocab_size=211, hidden_size=80, num_hidden_layers=5, num_attention_heads=8,
     max_position_embeddings=103, num_mem_blocks=1, adapter_rank=17,
@@ -62,10 +58,7 @@ family("zamba2", SIZES, vocab_size=211, hidden_size=80, num_hidden_layers=5, num
             "num_key_value_heads": 2,
         },
     }, REQUIRED={},
-    SILENT={
-        "use_conv_bias": False, "use_mamba_kernels": False, "use_mem_eff_path": True, "num_logits_to_keep": 1,
-        "kv_channels": 8, "num_query_groups": 6, "attention_hidden_size": 160,
-    })
+    SILENT={"attention_hidden_size": 160})
 family("falcon_h1", GROUPED, head_dim=20, vocab_size=211, max_position_embeddings=103, mamba_d_ssm=280,
     mamba_n_heads=28, mamba_n_groups=4, mamba_d_state=5, mamba_d_conv=8, mamba_chunk_size=12,
     VARIANTS={
@@ -85,5 +78,4 @@ family("falcon_h1", GROUPED, head_dim=20, vocab_size=211, max_position_embedding
             "mamba_rms_norm": True,
         },
         "normed after the gate": {"mamba_rms_norm": True, "mamba_norm_before_gate": False},
-    }, REQUIRED={"num_hidden_layers": 3},
-    SILENT={"num_logits_to_keep": 1, "mamba_use_mlp": True, "mlp_expansion_factor": 8, "attn_layer_indices": None})
+    }, REQUIRED={"num_hidden_layers": 3})

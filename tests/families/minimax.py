@@ -25,4 +25,4 @@ family("minimax_m3_vl_text", SIZES, vocab_size=211, num_hidden_layers=3, num_att
     },
     REQUIRED={
         "num_hidden_layers": 2, "layer_types": [FULL, "minimax_m3_sparse"], "mlp_layer_types": ["dense", "sparse"],
-    }, SILENT={"routed_scaling_factor": 2.0, "swiglu_limit": 7.0, "use_qk_norm": True, "num_mtp_modules": 3})
+    })

@@ -21,5 +21,4 @@ family("nemotron_h", GROUPED, vocab_size=211, hybrid_override_pattern="M-*EM", h
     mlp_bias=True, time_step_min=1e-09, n_routed_experts=10, num_experts_per_tok=4, moe_intermediate_size=37,
     moe_latent_size=31, moe_shared_expert_intermediate_size=29, num_hidden_layers=ABSENT,
     VARIANTS={"moe without a latent": {"mlp_bias": False, "moe_latent_size": None}},
-    LOGITS=of_dense_layers(hybrid_override_pattern="M-*M"), REQUIRED={"hybrid_override_pattern": "M*-E"},
-    SILENT={"expand": 2, "use_mamba_kernels": False, "attention_bias": True, "mamba_proj_bias": True, "n_group": 1})
+    LOGITS=of_dense_layers(hybrid_override_pattern="M-*M"), REQUIRED={"hybrid_override_pattern": "M*-E"})

@@ -14,7 +14,7 @@ from tests.families._configs import (
 # Qwen2's class rotates whole heads.
 family("qwen", SIZES, vocab_size=433, hidden_size=60, kv_channels=10, intermediate_size=166, max_position_embeddings=43,
     no_bias=True, rotary_pct=0.8, RUN_BY="Qwen2", LOGITS={"": {"rotary_pct": 1.0}},
-    SILENT={"bf16": True, "seq_length": 43, "use_logn_attn": True, "rotary_emb_base": 10000, "padded_vocab_size": 433})
+    SILENT={"seq_length": 43, "rotary_emb_base": 10000})
 QWEN2 = family("qwen2", SIZES, vocab_size=73, hidden_size=40, num_attention_heads=10, num_key_value_heads=5, head_dim=6,
     intermediate_size=79, max_position_embeddings=47, tie_word_embeddings=True,
     COMPARED={
@@ -50,11 +50,11 @@ family("qwen3_5_text", GROUPED, hidden_size=44, num_hidden_layers=4, head_dim=32
     linear_value_head_dim=11, linear_num_key_heads=3, linear_num_value_heads=6, attention_bias=True,
     LOGITS={"of one value head per key head": {"linear_num_value_heads": 3}},
     REQUIRED={"vocab_size": 37, "num_hidden_layers": 4},
-    SILENT={"attn_output_gate": True, "mamba_ssm_dtype": "float32", "mtp_num_hidden_layers": 1})
+    SILENT={"attn_output_gate": True, "mtp_num_hidden_layers": 1})
 family("qwen3_5_moe_text", QWEN3_NEXT.TINY, intermediate_size=ABSENT, mlp_only_layers=ABSENT,
     LOGITS=of_every_expert(num_experts_per_tok=7), REQUIRED={"vocab_size": 37, "num_hidden_layers": 4},
     SILENT={"attn_output_gate": True, "mtp_num_hidden_layers": 1})
-family("mimo", QWEN2, vocab_size=227, RUN_BY="Qwen2", SILENT={"num_nextn_predict_layers": 1, "attention_bias": True})
+family("mimo", QWEN2, vocab_size=227, RUN_BY="Qwen2", SILENT={"num_nextn_predict_layers": 1})
 family("mimo_v2_flash", GROUPED, num_hidden_layers=3, num_attention_heads=12, head_dim=30, vocab_size=179,
     v_head_dim=22, max_position_embeddings=83, attention_bias=True, moe_intermediate_size=37, n_routed_experts=8,
     num_experts_per_tok=5, sliding_window=7, LOGITS=of_dense_layers(mlp_layer_types=["dense"] * 3))

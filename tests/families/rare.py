@@ -22,11 +22,9 @@ family("mobilebert", SIZES, hidden_size=47, vocab_size=181, max_position_embeddi
     LOGITS={"of one network": {"num_feedforward_networks": 1, "hidden_act": "gelu"}})
 family("xlnet", vocab_size=181, d_model=60, n_layer=2, n_head=12, d_inner=71, CONTEXT=512,
     LOGITS={"relu": {"ff_activation": "relu", "layer_norm_eps": 0.001}},
-    REQUIRED={"vocab_size": 37, "d_model": 128, "n_layer": 2, "n_head": 4},
-    SILENT={"reuse_len": 5, "same_length": True, "untie_r": True})
+    REQUIRED={"vocab_size": 37, "d_model": 128, "n_layer": 2, "n_head": 4})
 family("rwkv", LAYERS, vocab_size=181, hidden_size=42, intermediate_size=71, context_length=103,
     LOGITS={"tied": {"intermediate_size": None, "tie_word_embeddings": True}}, REQUIRED=LAYERS,
-    SILENT={"rescale_every": 6},
     INSTEAD={
         "attn_scores_values": "time_mix.k_proj", "attn.scores": "time_mix.o_proj",
         "share.attn": "share.time_mix.r_proj", ".mlp": ".channel_mix",
@@ -36,40 +34,38 @@ family("recurrent_gemma", GROUPED, vocab_size=211, hidden_size=36, num_hidden_la
     intermediate_size=74, lru_width=102, conv1d_width=8, attention_window_size=5,
     block_types=["recurrent", "attention"], CONTEXT=8192,
     LOGITS={"as published": {"block_types": ["recurrent", "recurrent", "attention"], "attention_bias": True}},
-    REQUIRED={"num_hidden_layers": 3, "num_attention_heads": 8, "hidden_size": 128},
-    SILENT={"w_init_variance_scale": 0.5, "embeddings_scale_by_sqrt_dim": True})
+    REQUIRED={"num_hidden_layers": 3, "num_attention_heads": 8, "hidden_size": 128})
 # Of 8 layers, two call the block.
 family("zamba", SIZES, vocab_size=211, num_hidden_layers=5, num_key_value_heads=2, max_position_embeddings=103,
     n_mamba_heads=4, layers_block_type=["mamba", "hybrid", "hybrid", "mamba", "hybrid"], mamba_d_state=7,
     mamba_d_conv=5, mamba_expand=3, mamba_dt_rank=11, mamba_proj_bias=True,
     LOGITS={"by period": {"layers_block_type": None, "attn_layer_period": 2, "attn_layer_offset": 1}},
     REQUIRED={"num_hidden_layers": 8},
-    SILENT={"use_mamba_kernels": False, "num_logits_to_keep": 1, "attention_hidden_size": 96})
+    SILENT={"attention_hidden_size": 96})
 family("longformer", ROBERTA, vocab_size=191, attention_window=14,
     LOGITS={
         "windows of two sizes": {"num_hidden_layers": 3, "attention_window": [4, 12, 4]},
         "one window": {"attention_window": 18},
-    }, SILENT={"attention_mode": "longformer", "ignore_attention_mask": False})
+    })
 family("led", vocab_size=193, d_model=60, encoder_layers=2, decoder_layers=3, encoder_attention_heads=12,
     decoder_attention_heads=10, encoder_ffn_dim=71, decoder_ffn_dim=67, max_encoder_position_embeddings=41,
     max_decoder_position_embeddings=37, attention_window=14, CONTEXT=1024,
     LOGITS={
         "windows of two sizes": {"encoder_layers": 3, "attention_window": [4, 12, 4]},
         "one window": {"attention_window": 18},
-    }, REQUIRED={"d_model": 48, "encoder_layers": 2, "decoder_layers": 3}, SILENT={"save_step": 5})
+    }, REQUIRED={"d_model": 48, "encoder_layers": 2, "decoder_layers": 3})
 family("jetmoe", LAYERS, vocab_size=127, hidden_size=48, num_key_value_heads=4, kv_channels=10, intermediate_size=37,
     max_position_embeddings=63, num_local_experts=7, num_experts_per_tok=3,
-    LOGITS=of_every_expert(num_experts_per_tok=7), SILENT={"aux_loss_coef": 0.5})
+    LOGITS=of_every_expert(num_experts_per_tok=7))
 family("diffllama", GROUPED, num_hidden_layers=3, num_attention_heads=12, num_key_value_heads=4, vocab_size=127,
     max_position_embeddings=63, attention_bias=True,
-    LOGITS={"ungrouped": {"num_key_value_heads": 12, "attention_bias": False}}, SILENT={"lambda_std_dev": 0.3})
+    LOGITS={"ungrouped": {"num_key_value_heads": 12, "attention_bias": False}})
 family("nvembed", GROUPED, hidden_size=50, vocab_size=127, max_position_embeddings=64, num_latents_value=13,
-    num_cross_heads=3, cross_dim_head=11, latent_dim=50, hidden_dim=50, LOGITS=None,
-    SILENT={"add_eos": True, "padding_side": "right", "output_normalize": True})
+    num_cross_heads=3, cross_dim_head=11, latent_dim=50, hidden_dim=50, LOGITS=None)
 family("t5gemma2", vocab_size=127, encoder={"text_config": READS}, decoder=DECODER, pad_token_id=0, CONTEXT=131072,
     VARIANTS={"untied": {"tie_word_embeddings": False}},
     LOGITS={"bounded, untied": {"OF": "untied", "decoder": {**DECODER, "final_logit_softcapping": 3.0}}},
-    REQUIRED={}, SILENT={"initializer_range": 0.3, "image_token_index": 3})
+    REQUIRED={}, SILENT={"initializer_range": 0.3})
 family("roc_bert", BERT.TINY, vocab_size=569, shape_vocab_size=53, shape_embed_dim=22, pronunciation_vocab_size=31,
     pronunciation_embed_dim=17)
 family("layoutlm", BERT.TINY, vocab_size=557, max_2d_position_embeddings=43)
@@ -79,5 +75,4 @@ family("roformer", SIZES, vocab_size=151, embedding_size=31, hidden_size=84, int
     LOGITS={"of wide tables": {"embedding_size": None, "hidden_act": "relu"}}, REQUIRED=HEADS)
 family("big_bird", BERT, vocab_size=563, attention_type="original_full",
     LOGITS={"scaled": {"use_bias": False, "rescale_embeddings": True, "hidden_act": "relu"}},
-    REQUIRED={"num_hidden_layers": 2, "attention_type": "original_full"},
-    SILENT={"block_size": 16, "num_random_blocks": 2})
+    REQUIRED={"num_hidden_layers": 2, "attention_type": "original_full"})

@@ -9,7 +9,7 @@ family("gte", SIZES, vocab_size=181, hidden_size=60, max_position_embeddings=37,
 family("jina_bert", SIZES, hidden_size=42, vocab_size=181, max_position_embeddings=37, type_vocab_size=3,
     feed_forward_type="geglu", position_embedding_type="alibi",
     VARIANTS={"normed": {"position_embedding_type": "absolute", "query_key_norm": True}}, LOGITS=None,
-    SILENT={"emb_pooler": "mean", "attn_implementation": "torch"})
+    SILENT={"attn_implementation": "torch"})
 JINA_EMBEDDINGS_V3 = family("jina_embeddings_v3", SIZES, vocab_size=181, hidden_size=60, max_position_embeddings=37,
     type_vocab_size=3, LOGITS={"of other heads": {"head_dim": 14, "hidden_act": "relu", "layer_norm_eps": 0.001}},
     REQUIRED=HEADS)
@@ -20,7 +20,7 @@ family("nomic_bert", JINA_EMBEDDINGS_V3,
             "mlp_fc1_bias": True, "mlp_fc2_bias": True, "num_experts": 5, "moe_top_k": 2, "moe_every_n_layers": 2,
         },
     }, LOGITS={"of other heads": {"head_dim": 14, "hidden_act": "gelu", "layer_norm_eps": 0.001}},
-    SILENT={"qkv_proj_bias": False, "rotary_emb_fraction": 1.0, "prenorm": False, "use_flash_attn": True})
+    SILENT={"qkv_proj_bias": False, "rotary_emb_fraction": 1.0, "prenorm": False})
 BIASES = {
     "norm_bias": True, "attention_bias": True, "mlp_bias": True, "classifier_bias": True, "decoder_bias": False,
     "tie_word_embeddings": False,
@@ -31,18 +31,14 @@ MODERNBERT = family("modernbert", SIZES, vocab_size=139, hidden_size=96, num_hid
     LOGITS={"with biases": {**BIASES, "local_attention": 9, "global_attn_every_n_layers": 2}},
     REQUIRED={
         "vocab_size": 37, "hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "pad_token_id": 0,
-    }, SILENT={"reference_compile": False, "initializer_cutoff_factor": 2.0, "sparse_prediction": False})
+    })
 family("modernbert-decoder", MODERNBERT, local_attention=11,
     VARIANTS={"with biases": BIASES},
     LOGITS={"with biases": {**BIASES, "local_attention": 8, "global_attn_every_n_layers": 2}},
-    SILENT={
-        "reference_compile": False, "initializer_cutoff_factor": 2.0, "sparse_prediction": False,
-        "classifier_pooling": "mean",
-    })
+    SILENT={"classifier_pooling": "mean"})
 family("eurobert", LLAMA, pad_token_id=0,
     LOGITS={"tied": {"mlp_bias": False, "tie_word_embeddings": True, "hidden_act": "relu", "rope_theta": 500.0}},
-    REQUIRED={"vocab_size": 37, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "pad_token_id": 0},
-    SILENT={"mask_token_id": 3})
+    REQUIRED={"vocab_size": 37, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "pad_token_id": 0})
 family("esm", SIZES, vocab_size=521, hidden_size=60, num_hidden_layers=3, max_position_embeddings=41, pad_token_id=1,
     mask_token_id=520, position_embedding_type="rotary", token_dropout=True, emb_layer_norm_before=False, CONTEXT=1024,
     COMPARED={
@@ -50,8 +46,7 @@ family("esm", SIZES, vocab_size=521, hidden_size=60, num_hidden_layers=3, max_po
             "position_embedding_type": "absolute", "token_dropout": False, "emb_layer_norm_before": True,
         },
     }, REQUIRED={"vocab_size": 33, "pad_token_id": 1, "mask_token_id": 32, "num_hidden_layers": 2},
-    SILENT={"vocab_list": ["A", "C"], "hidden_act": "relu"})
+    SILENT={"hidden_act": "relu"})
 family("esmc", SIZES, vocab_size=61, hidden_size=60, num_hidden_layers=3, max_position_embeddings=53,
     attention_bias=True, mlp_bias=True,
-    LOGITS={"plain": {"attention_bias": False, "mlp_bias": False, "hidden_act": "relu", "rope_theta": 500.0}},
-    SILENT={"mask_token_id": 3})
+    LOGITS={"plain": {"attention_bias": False, "mlp_bias": False, "hidden_act": "relu", "rope_theta": 500.0}})

@@ -12,9 +12,9 @@ T5 = family("t5", vocab_size=191, d_model=48, d_kv=10, d_ff=71, num_layers=2, nu
     n_positions=33, relative_attention_num_buckets=15, feed_forward_proj="gated-gelu", CONTEXT=512,
     VARIANTS=UNTIED, LOGITS={"of few near distances": NEAR},
     REQUIRED={"vocab_size": 37, "d_model": 48, "num_layers": 2, "num_heads": 5},
-    SILENT={"is_gated_act": True, "dense_act_fn": "gelu_new"})
+    SILENT={"is_gated_act": True})
 MT5 = family("mt5", T5, VARIANTS=UNTIED, LOGITS={"of few near distances": NEAR},
-    SILENT={**T5.SILENT, "tokenizer_class": "T5Tokenizer"})
+    SILENT={"is_gated_act": True, "tokenizer_class": "T5Tokenizer"})
 family("umt5", MT5, VARIANTS=UNTIED, LOGITS={"of few near distances": NEAR})
 family("t5gemma", vocab_size=113, encoder=ENCODER, decoder=DECODER, pad_token_id=0, CONTEXT=8192,
     VARIANTS={"untied, of one width": {"encoder": DECODER, "tie_word_embeddings": False}},

@@ -25,12 +25,11 @@ family("exaone4_5_vision", QWEN2_5_VL_VISION, num_key_value_heads=2)
 family("ernie4_5_vl_moe_vision", depth=2, hidden_size=48, num_heads=6, intermediate_size=71, in_channels=5,
     patch_size=4, temporal_patch_size=1, spatial_merge_size=2, CONTEXT=5120, REQUIRED={"depth": 2})
 family("kimi_k25_vision", SIZES, patch_size=5, pos_emb_height=4, pos_emb_width=4, CONTEXT=4096,
-    SILENT={"pos_emb_time": 7, "text_hidden_size": 9})
+    SILENT={"pos_emb_time": 7})
 family("minimax_m3_vl_vision", SIZES, hidden_size=96, num_channels=3, image_size=22, patch_size=5,
     temporal_patch_size=2, spatial_merge_size=2, CONTEXT=20736)
 family("gemma4_vision", GROUPED, hidden_size=46, head_dim=12, patch_size=4, pooling_kernel_size=2,
-    position_embedding_size=19, default_output_length=7, CONTEXT=2520,
-    SILENT={"use_clipped_linears": True, "global_head_dim": 9, "max_position_embeddings": 77})
+    position_embedding_size=19, default_output_length=7, CONTEXT=2520)
 family("llama4_vision_model", SIZES, intermediate_size=192, num_channels=5, image_size=30, patch_size=5,
     projector_input_dim=37, projector_output_dim=37, CONTEXT=1025,
     REQUIRED={"num_hidden_layers": 2, "intermediate_size": 3072})
@@ -38,5 +37,5 @@ family("internvl_vision", SIZES, hidden_size=42, num_channels=5, image_size=22, 
     COMPARED={
         "with every norm": {"use_qk_norm": True, "attention_bias": True, "use_mean_pooling": False},
         "of RMSNorms": {"norm_type": "rms_norm"},
-    }, SILENT={"layer_scale_init_value": 0.3})
+    })
 family("pixtral", SIZES, num_channels=5, image_size=22, patch_size=5, CONTEXT=4096)

@@ -7,9 +7,7 @@ XLM = family("xlm", vocab_size=163, emb_dim=60, n_layers=2, n_heads=6, max_posit
         "of one language": {"pad_token_id": 2, "n_langs": ABSENT},
         "of sines": {"pad_token_id": 2, "sinusoidal_embeddings": True, "n_langs": ABSENT},
     }, LOGITS={"": {"pad_token_id": 2, "n_langs": ABSENT}, "relu": {"gelu_activation": False}},
-    REQUIRED={"vocab_size": 37, "emb_dim": 128, "n_layers": 2, "n_heads": 4},
-    SILENT={"bos_index": 3, "summary_activation": "tanh", "embed_init_std": 0.5})
+    REQUIRED={"vocab_size": 37, "emb_dim": 128, "n_layers": 2, "n_heads": 4})
 family("flaubert", XLM,
     VARIANTS={"of one language": {"pad_token_id": 2, "n_langs": ABSENT}, "norms in front": {"pre_norm": True}},
-    LOGITS={"": {"pad_token_id": 2, "n_langs": ABSENT}},
-    SILENT={"bos_index": 3, "summary_activation": "tanh", "embed_init_std": 0.5, "layerdrop": 0.3})
+    LOGITS={"": {"pad_token_id": 2, "n_langs": ABSENT}})

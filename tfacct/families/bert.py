@@ -273,6 +273,7 @@ class ChineseCLIPText(Bert):
     """Chinese CLIP's text encoder: BERT, and a projection of the first token."""
 
     projection_dim: PositiveInt = 512
+    ignored_fields = "initializer_factor"
     task_heads = {
         "Model": replace(ENCODING["Model"], auto="ChineseCLIPTextModel"),
         "ModelWithProjection": TaskHead("", "none", pooler=True, paths={"pooler.project": "text_projection"}),

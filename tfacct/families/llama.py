@@ -320,7 +320,7 @@ class Chameleon(Llama):
     swin_norm: StrictBool = False
     hf_model_type = "chameleon"
     task_heads = {"ForConditionalGeneration": TaskHead("ChameleonForConditionalGeneration")}
-    ignored_fields = "model_parallel_size vocabulary_map"
+    ignored_fields = "image_token_id model_parallel_size vocabulary_map"
     layer_module_names = {**QK_NORMS, "attn_post_norm": "input_layernorm", "mlp_post_norm": "post_attention_layernorm"}
     heads_fill_hidden_size = True
     norms = property(lambda self: "after" if self.swin_norm else "before")

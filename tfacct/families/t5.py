@@ -65,7 +65,7 @@ class T5(Family):
         "num_hidden_layers": "num_layers",
         "head_dim": "d_kv",
     }
-    ignored_fields = "initializer_factor dense_act_fn"
+    ignored_fields = "initializer_factor dense_act_fn scale_decoder_outputs"
     task_heads = {
         "ForConditionalGeneration": SEQ2SEQ,
         "WithLMHeadModel": SEQ2SEQ,
