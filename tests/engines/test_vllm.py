@@ -6,20 +6,18 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.cli import Run
-from tests.helpers.notes import printed_rows
 from tfacct import load
 from tfacct.base.errors import NotFoundError, TfacctError, UsageError
 from tfacct.commands.engine import engine_of
 from tfacct.engines import vllm
 from tfacct.engines.launch import Flags, Launch
-from tfacct.engines.pages import CacheLayers, Pages, aligned_block, cache_layers
+from tfacct.engines.pages import CacheLayers, Pages, cache_layers
 from tfacct.engines.profiles import GIB, MIB, profile_of
 from tfacct.engines.start import check
 from tfacct.engines.weights import allocated, rotary_caches, weights
 from tfacct.ledger.storage import width
 from tfacct.loading import devices, presets
 from tfacct.loading.model import load_model
-from tfacct.reports import engine as reports
 
 SIGLIP = {
     "model_type": "siglip_vision_model", "hidden_size": 1152, "intermediate_size": 4304, "num_hidden_layers": 27,
@@ -183,25 +181,6 @@ def test_scales_of_8_bit_weights_are_tensors_of_their_own(version: str) -> None:
     assert stored["scales and padding"] == 80 * 4 * ((8192 + 2 * 1024) // 2 + 8192 + 2 * 28_672 // 2 + 8192)
     _, term, *_ = load("llama-3.3-70b").engine(on="2xh100", dtype="fp8", engine_version=version).terms
     assert term["source"] == "parameters 33.83, cos and sin 0.03, scales and padding 0.01"
-
-
-@pytest.mark.parametrize(
-    ("name", "tp", "kv", "block"),
-    [
-        ("qwen3-next-80b-a3b", 2, "bf16", 544),
-        ("qwen3.5-9b", 1, "bf16", 528),
-        ("qwen3.5-9b", 1, "fp8", 1056),
-        ("qwen3.5-27b", 1, "bf16", 784),
-        ("qwen3.5-35b-a3b", 1, "fp8", 2096),
-        ("nemotron-nano-9b-v2", 1, "bf16", 672),
-    ],
-)
-def test_aligned_blocks_are_those_of_logs(name: str, tp: int, kv: str, block: int) -> None:
-    assert Pages(cache_layers(presets.load(name), width(kv), tp=tp), GIB).block_size == block
-
-
-def test_an_attention_kernel_of_64_tokens() -> None:
-    assert aligned_block(3_207_168, 4096, 64) == 832
 
 
 @pytest.mark.parametrize(
@@ -492,21 +471,6 @@ def test_dtypes_by_the_names_of_the_engine() -> None:
     start = llama.engine(on="h100", dtype="half", kv_dtype="fp8_e4m3")
     assert "--dtype float16 --kv-cache-dtype fp8" in start.launch
     assert llama.engine(on="h100", dtype="auto", kv_dtype="auto").launch == llama.engine(on="h100").launch
-
-
-CASES = """
-vllm llama-3.1-8b --on h100 --max-model-len 8192 --engine-version 0.19
-vllm llama-3.1-8b --on l4
-vllm opt-125m --on t4
-sglang llama-3.1-8b --on h100
-"""
-
-
-def test_every_note_is_printed_by_a_case(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    printed = printed_rows(monkeypatch)
-    assert all(run("engine", *line.split()).code == 0 for line in CASES.strip().splitlines())
-    silent = [row.key for row in reports.NOTES if id(row) not in printed]
-    assert silent == ["images"]  # of models whose configs are no presets
 
 
 def test_images_of_a_config() -> None:

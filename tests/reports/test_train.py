@@ -13,12 +13,7 @@ from tests.helpers.cli import Run
 from tfacct import load
 from tfacct.base import units
 from tfacct.base.errors import UsageError
-from tfacct.ledger.workload import Request
-from tfacct.loading.memory_limit import memory_limit
-from tfacct.output.report import Note
-from tfacct.parallel.mesh import Mesh
-from tfacct.reports.train import NOTES, train, when
-from tfacct.training.recipe import Recipe
+from tfacct.reports.train import when
 
 
 def test_the_json_names_saved_tensors_and_their_dtypes() -> None:
@@ -232,42 +227,7 @@ def test_notes_about_images() -> None:
         load("vit-base-patch16-224", image_size=225).train()
 
 
-H100, CARD, VIT = "8xh100-sxm", "rtx-4090", "vit-base-patch16-224"
-BERT = {"model_type": "bert", "architectures": ["BertForSequenceClassification"], "num_labels": 3}
-CASES: list[tuple[Any, dict[str, Any], str | None]] = [
-    ("llama-3.1-8b", {"mesh": Mesh(fsdp=8)}, H100),
-    ("llama-3.1-8b", {}, CARD),
-    ("llama-3.2-1b", {"loss": "chunked"}, CARD),
-    ("gpt2", {"optimizer": "sgd"}, CARD),
-    ("llama-3.2-1b", {"recompute": "full"}, "24GB"),
-    ("llama-3.2-1b", {"lora": "16"}, None),
-    ("llama-3.2-1b", {"lora": "16", "weights_dtype": "nf4"}, None),
-    (BERT, {"lora": "4"}, None),
-    ("gpt-oss-20b", {"attention": "eager"}, None),
-    (VIT, {}, None),
-    ("gpt2", {"packing": True}, None),
-    ("gpt2", {"optimizer": "paged-adamw-8bit", "offload": "optimizer"}, None),
-    ("gpt2", {"optimizer": "adafactor-transformers-beta1"}, None),
-    ("llama-3.1-8b", {"mesh": Mesh(tp=2, pp=2, cp=2)}, None),
-    ("llama-3.1-8b", {"mesh": Mesh(dp=2, zero=1)}, None),
-    ("llama-3.1-8b", {"mesh": Mesh(16)}, None),
-    ("mixtral-8x7b", {"mesh": Mesh(fsdp=8, ep=8)}, None),
-    ("mixtral-8x7b", {"mesh": Mesh(fsdp=16)}, None),
-    ("gpt2", {"mesh": Mesh(pp=2, microbatches=96)}, None),
-]
-"""A model, its recipe, and where it runs: together they print every note."""
-
-
-def test_every_note_is_printed_in_some_case() -> None:
-    printed = set[tuple[str, int]]()
-    for name, recipe, on in CASES:
-        model = load(name).loaded
-        ctx = None if name == VIT else 4 if "optimizer" in recipe else 8192 if on == H100 else 512
-        limit = memory_limit(on, training=True)
-        batch = 2 if "packing" in recipe else recipe.get("mesh", Mesh()).microbatches or 1
-        report = train([model], Request(ctx=ctx, batch=batch), Recipe(**recipe), fit=limit)
-        printed |= {(note.key, note.rank) for note in report.notes if isinstance(note, Note)}
-    assert printed == {(row.key, row.rank) for row in NOTES}
+H100, CARD = "8xh100-sxm", "rtx-4090"
 
 
 def test_the_answer_on_devices(run: Run) -> None:
