@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from tests.helpers.models import by_kind, kind_of_preset, tiny
+from tests.helpers.models import tiny
 from tfacct import load
 from tfacct.accounts.memory import largest_that_fits
 from tfacct.accounts.step_flops import recomputed_flops
@@ -14,7 +14,6 @@ from tfacct.api import Model
 from tfacct.base.errors import TfacctError
 from tfacct.ledger.workload import Workload
 from tfacct.loading import presets
-from tfacct.loading.selection import takes_context
 
 # model, parameters, context, forward FLOPs, KV-cache bytes in bf16 at batch 1. FLOPs by hand for gpt2-xl @ 1,024:
 # 48 · (4 · 2·1024·1600² + 2 · 2·1024²·1600 + 2 · 2·1024·1600·6400) + 2·1024·1600·50257.
@@ -86,16 +85,6 @@ def test_mamba_keeps_a_state_of_one_size(ctx: int) -> None:
 @pytest.mark.parametrize(("name", "flops"), [("llama-3.1-8b", 19_304_284_160), ("qwen2-7b", 17_428_905_984)])
 def test_a_decode_step(name: str, flops: int) -> None:
     assert load(name).flops(ctx=8192, decode=True).total == flops
-
-
-@pytest.mark.parametrize("name", by_kind(presets.names(), kind_of_preset))
-def test_a_training_step_is_three_forward_passes(name: str) -> None:
-    model = load(name)
-    ledger = model.loaded.ledger
-    context = -(-960 // ledger.together) * ledger.together + ledger.learned_tokens
-    if not takes_context(model.loaded, context):
-        context = model.loaded.context
-    assert model.flops(ctx=context, train=True).total == 3 * model.flops(ctx=context).total
 
 
 @pytest.mark.parametrize("name", presets.names())
