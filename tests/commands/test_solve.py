@@ -290,9 +290,3 @@ def test_the_largest_step_names_its_command_and_a_batch_that_is_not_tight(run) -
     peak = run(*command[1].split(), "--json").models[0]["peak_bytes"]
     assert f"{peak:,}" in out
     assert "may run out" not in run("solve", "gpt2-medium", "--for", "batch", "--on", "rtx-3090").out
-
-
-def test_the_fewest_ranks_of_a_tight_step_say_so(run) -> None:
-    """75.4 of 77.3 GiB: `train` says that it fits tightly."""
-    out = run("solve", "llama-3.1-8b", "--train", "--for", "fsdp", "--on", "h100", "--ctx", "4k").out_line
-    assert "One rank is enough" in out and "It may run out of memory: the CUDA allocator" in out

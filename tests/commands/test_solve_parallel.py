@@ -95,5 +95,3 @@ def test_the_fewest_ranks_are_among_all_that_divide_the_rows(run: Run) -> None:
     peaks = {fsdp: model.train(fsdp=fsdp).peak_bytes for fsdp in (4, 6)}
     assert peaks[6] < 1_420_000_000 < peaks[4]
     assert model.solve("fsdp", "peak_bytes=1.42GB").total == 6
-    error = run("solve", "gpt2", "--for", "fsdp", "--until", "peak_bytes=1GiB").err
-    assert "still above 1 GiB with --fsdp 768" in " ".join(error.split())

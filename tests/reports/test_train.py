@@ -296,15 +296,6 @@ def test_changes_that_do_not_lower_the_printed_peak_are_left_out(run: Run) -> No
     assert {"loss": "chunked"} in [change["set"] for change in facts["fit"]["changes"]]
 
 
-def test_nothing_is_reserved_of_a_size(run: Run) -> None:
-    note = "All of 24 GB counts as usable. To reserve memory for the runtime: --reserve 2GB."
-    for command in ("train", "memory"):
-        asked = (command, "llama-3.2-1b", "--ctx", "1k", "--on")
-        assert note in run(*asked, "24GB").out_line
-        for others in (("24GB", "--reserve", "2GB"), (CARD,), ("1GB",)):
-            assert "with nothing reserved" not in run(*asked, *others).out
-
-
 @pytest.mark.parametrize(
     ("recipe", "message", "instead"),
     [
