@@ -99,20 +99,10 @@ def test_a_circle_is_found() -> None:
     assert circle({"a": {"b", "c"}, "b": {"c"}}) == []
 
 
-def test_rare_families_stay_unread_until_they_are_asked_for() -> None:
-    imported_by(commanded("flops", "gpt2") + "assert not any('.rare.' in name for name in sys.modules)")
-
-
 def test_two_flops_per_multiply_add_is_written_once() -> None:
     """FLOPs per multiply-add is one number in one place."""
     defined = [f for f in (ROOT / "tfacct").rglob("*.py") if "FLOPS_PER_MULTIPLY_ADD =" in f.read_text()]
     assert [f.name for f in defined] == ["lines.py"]
-
-
-def test_the_hub_is_imported_only_for_a_hub_id() -> None:
-    """It would cost milliseconds of every command's start."""
-    for arguments in (["models"], ["flops", "gpt2"]):
-        imported_by(commanded(*arguments) + "assert 'tfacct.loading.hub' not in sys.modules")
 
 
 KINDS = {"golden", "law", "oracle", "output", "refusal"}

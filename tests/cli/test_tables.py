@@ -68,15 +68,6 @@ def test_every_preset_has_a_row_or_is_named_as_left_out(run, tmp_path: Path, com
     assert len({tuple(model) for model in document["models"]}) == 1  # the same keys
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-@pytest.mark.parametrize("models", [["gpt2-xl"], ["gpt2", "qwen2-7b"]], ids=["one", "two"])
-def test_json_has_one_shape_for_one_or_many(run, command: str, models: list[str]) -> None:
-    document = run(*command.split(), *models, "--json").document
-    assert list(document) == ["schema", "command", "answer", "convention", "models", "models_skipped"]
-    assert document["schema"] == 2 and document["command"] == command.split("--")[-1]
-    assert [model["model"] for model in document["models"]] == models
-
-
 def test_json_is_exact_where_floats_would_round(run) -> None:
     """Llama-3.1-405B at a million tokens is past 2⁶³."""
     model = run("flops", "llama-3.1-405b", "--ctx", "1m", "--json").models[0]
@@ -128,12 +119,6 @@ def test_every_csv_row_has_its_headers_cells(run, command: str, models: list[str
     assert len(set(rows[0])) == len(rows[0]) and all(key.isidentifier() for key in rows[0])
 
 
-def test_bars_are_longest_where_the_share_is(run) -> None:
-    lines = run("flops", "gpt2", "--by", "part").out.splitlines()
-    bars = {line.split()[0]: line.count("█") for line in lines if "█" in line}
-    assert max(bars, key=bars.__getitem__) == "mlp"
-
-
 def test_fit_for_one_and_for_all(run) -> None:
     one = [
         " ".join(line.split())
@@ -178,15 +163,6 @@ def test_digits_means_every_digit(run) -> None:
     assert ".00" not in run("flops", "gpt2", "--digits").out
 
 
-@pytest.mark.parametrize("command", [*COMMANDS, "models", "models gpt2"])
-def test_json_is_strict(run, command: str) -> None:
-    def refuse(word: str) -> None:
-        raise AssertionError(word)
-
-    arguments = [] if "models" in command else ["gpt2"]
-    json.loads(run(*command.split(), *arguments, "--json").out, parse_constant=refuse)
-
-
 def test_version_and_help(run) -> None:
     assert run("--version").out == f"tfacct {__version__}\n"
     assert run("-h").code == 0
@@ -194,11 +170,6 @@ def test_version_and_help(run) -> None:
     for command in NAMES:
         assert command in out
     assert run().code == 0 and run().out == out
-
-
-def test_stdin(run) -> None:
-    config = json.dumps({"model_type": "gpt2", "vocab_size": 50257, "n_embd": 768, "n_layer": 12, "n_head": 12})
-    assert "124,439,808" in run("params", "-", "--digits", stdin=config.encode()).out
 
 
 def test_a_file_is_called_by_its_folder(run, tmp_path) -> None:

@@ -247,17 +247,6 @@ def test_constant_axes_of_a_family_do_not_depend_on_its_config(family: str) -> N
     assert all(len(found[axis]) == 1 for axis in config.constant_axes)
 
 
-def test_the_python_api() -> None:
-    model = load("gpt2-xl")
-    # as in tests/commands/test_numbers.py, by hand there
-    assert model.formula(ctx=1024).total == 3_506_703_564_800
-    assert model.formula(of="params").total == 1_557_611_200
-    assert model.formula(of="kv", ctx=1024).models[0]["kv_cache_bytes"] == 314_572_800
-    assert model.formula(of="train", ctx=1024).total == 3 * 3_506_703_564_800
-    with pytest.raises(TfacctError, match="of must be one of flops, params, kv, train, saved, not 'bytes'"):
-        model.formula(of="bytes")
-
-
 def test_latex_explains_the_axes_that_occur(run) -> None:
     """GPT-2's formulas have N for K · G; a windowed layer's keys are min(S, T + W − 1)."""
     explained = re.findall("^%   (.+?): (.+)", run("formula", "gpt2", "--latex").out, re.M)
@@ -485,7 +474,8 @@ OWN_SIDES = {
 @pytest.mark.parametrize("of", ["flops", "params", "kv", "train"])
 def test_own_sides_that_differ_in_everything_read_back(of: str) -> None:
     model = load(OWN_SIDES)
-    (facts,) = model.formula(of=of, **({} if of == "params" else {"ctx": 9, "source": 7, "batch": 2})).models
+    report = model.formula(of=of, **({} if of == "params" else {"ctx": 9, "source": 7, "batch": 2}))
+    (facts,) = report.models
     values = {axis: about["value"] for axis, about in facts["legend"].items()}
     unit = {"params": "params", "kv": "elements"}.get(of, "flops")
     for line in facts["lines"]:
@@ -494,7 +484,7 @@ def test_own_sides_that_differ_in_everything_read_back(of: str) -> None:
         assert {"Venc", "Penc"} <= set(values)
     if of == "flops":
         assert {"Kenc", "Henc", "Eenc", "Aenc", "Feenc", "Fsenc", "Nenc"} <= set(values)
-        assert evaluated(facts["total_formula"], values) == model.flops(ctx=9, source=7, batch=2).total
+        assert evaluated(facts["total_formula"], values) == model.flops(ctx=9, source=7, batch=2).total == report.total
 
 
 def test_every_way_to_vary_a_side(run) -> None:

@@ -4,11 +4,9 @@ refusal.
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 
-from tests.families import TINY
 from tests.helpers.cli import Run
 from tests.helpers.models import tiny
 from tfacct import load
@@ -188,11 +186,3 @@ def test_a_format_that_quantizes_the_head_and_the_embedding() -> None:
     for wrong in ("bf16+head", "awq+norms", "awq+head+head", "q4_k_m+head", "+head"):
         with pytest.raises(TfacctError):
             LLAMA.memory(dtype=wrong)
-
-
-def test_a_config_that_stores_its_cache_in_8_bits_says_so(run: Run, tmp_path: Path) -> None:
-    scheme = {"quant_method": "modelopt", "quant_algo": "FP8", "kv_cache_scheme": {"num_bits": 8, "type": "float"}}
-    file = tmp_path / "config.json"
-    file.write_text(json.dumps({**TINY["llama"], "quantization_config": scheme}))
-    assert "stores the cache in 8 bits; --kv-dtype fp8 counts it so" in run("memory", str(file)).out_line
-    assert "stores the cache" not in run("memory", str(file), "--kv-dtype", "fp8").out_line

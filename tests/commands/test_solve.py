@@ -1,6 +1,5 @@
 """`solve`: both sides of every boundary, the closed form, and questions without an answer. Kind: law, refusal."""
 
-import json
 import re
 from fractions import Fraction
 
@@ -169,14 +168,6 @@ def test_several_solutions_are_named() -> None:
     at = placed("ctx", model.architecture, point, chunk=False)
     with pytest.raises(UsageError, match="several solutions: ctx = 3 and 100"):
         solved("ctx", Bent(equation.left, equation.right), at, 1)
-
-
-def test_quantized_weights_are_not_guessed(tmp_path, run) -> None:
-    file = tmp_path / "config.json"
-    file.write_text(json.dumps({**TINY["llama"], "quantization_config": {"quant_method": "gptq"}}))
-    ran = run("solve", str(file), "--for", "ctx", "--until", "total_bytes=1GiB")
-    assert ran.code == 2 and "give --dtype" in ran.err
-    assert run("solve", str(file), "--for", "ctx", "--until", "share.attn=0.5").code == 0
 
 
 ODD = {

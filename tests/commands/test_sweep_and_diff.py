@@ -92,11 +92,6 @@ def test_python_asks_as_the_commands_do(run) -> None:
         assert run(*arguments.split(), "--json").document == report.document(), arguments
 
 
-def test_python_diff_is_the_commands(run) -> None:
-    ran = run("compare", "--by", "line", "gpt2-xl", "cs336-gpt2-xl", "--ctx", "1k", "--json")
-    assert ran.document == load("gpt2-xl").diff(load("cs336-gpt2-xl"), ctx=1024).document()
-
-
 def test_a_model_from_stdin_is_read_once(run) -> None:
     config = json.dumps({"model_type": "gpt2", "vocab_size": 10, "n_embd": 4, "n_layer": 2, "n_head": 2})
     ran = run("compare", "--by", "line", "-", "--set", "n_layer=3", "--ctx", "5", stdin=config.encode())

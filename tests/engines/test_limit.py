@@ -1,6 +1,7 @@
 """The KV pool of an engine in `memory` and `serve`. Kind: golden, refusal."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,13 +13,13 @@ from tfacct.loading import devices
 LLAMA = load("llama-3.1-8b")
 
 
-@pytest.mark.parametrize("on", ["h100", "2xh100"])
-def test_memory_has_the_pool_of_vllm(on: str) -> None:
-    pool = LLAMA.engine(on=on).pool_bytes
-    found = LLAMA.memory(ctx="8k", on=on, engine="vllm")
+@pytest.mark.parametrize(("engine", "on"), [("vllm", "h100"), ("vllm", "2xh100"), ("sglang", "h100")])
+def test_memory_has_the_pool_of_an_engine(engine: Any, on: str) -> None:
+    pool = LLAMA.engine(engine=engine, on=on).pool_bytes
+    found = LLAMA.memory(ctx="8k", on=on, engine=engine)
     assert found.fit["budget_bytes"] - found.weights_bytes == pool
     assert found.fit["largest_batch"] == pool // (found.kv_cache_bytes)
-    assert LLAMA.memory(ctx="8k", on=on, engine="vllm", use=0.5).fit["largest_batch"] < found.fit["largest_batch"]
+    assert LLAMA.memory(ctx="8k", on=on, engine=engine, use=0.5).fit["largest_batch"] < found.fit["largest_batch"]
 
 
 @pytest.mark.parametrize("name", ["gemma-3-12b-text", "mistral-7b-v0.1", "granite-4.0-h-small", "qwen3.5-9b"])
@@ -58,12 +59,6 @@ def test_tensorrt_llm_takes_nine_tenths_of_the_memory_left_by_weights() -> None:
     assert found.fit["budget_bytes"] - found.weights_bytes == left * 9 // 10
     served = LLAMA.serve(on="h100", prompt="2k", new=256, engine="trtllm")
     assert served.largest_requests == left * 9 // 10 // (2304 * 131_072)
-
-
-def test_sglangs_pool() -> None:
-    start = LLAMA.engine(engine="sglang", on="h100")
-    found = LLAMA.memory(ctx="8k", on="h100", engine="sglang")
-    assert found.fit["budget_bytes"] - found.weights_bytes == start.pool_bytes
 
 
 @pytest.mark.parametrize("name", ["vllm", "sglang", "trtllm"])
