@@ -98,7 +98,7 @@ def in_turn(command: Sequence[str], floor: Sequence[str], runs: int) -> tuple[li
 
 
 def ratio(what: str, mine: Sequence[Run], theirs: Sequence[Run], goal: float) -> Result:
-    """The time of a command over that of its floor."""
+    """Ratio of the time of a command to that of its floor."""
     a, b = [run.seconds for run in mine], [run.seconds for run in theirs]
     return Result(what, median(a) / median(b), min(a) / min(b), goal, "x")
 
