@@ -187,7 +187,7 @@ def _model(model: LoadedModel, pools: _Pools, laws: bool) -> dict[str, Any]:
         "logits": model.logits,
         "url": source.url.removeprefix(HUB) if source and source.url.startswith("https://") else None,
         "about": source.about if source and not source.url else None,
-        "gguf": _mixtures(model) if laws else None,
+        "gguf": model.once(_mixtures) if laws else None,
         "kind": source.kind if source and source.kind != "copied" else None,
         "met": model.expected == model.parameters,
         "expected_from": None if kind == "published" else pools.texts(EXPECTED_FROM[kind]),
@@ -362,8 +362,7 @@ def training(model: LoadedModel, *, laws: bool) -> dict[str, Any]:
             return {"why": why}
         fixed = not selection.takes_context(model, model.context + 1)
         if laws and model.source is None and not fixed:
-            found = list(training_laws(model, {ranks: mesh_of(fsdp=ranks) for ranks in RANKS}))
-            if found:
+            if found := model.once(_laws):
                 return {"laws": found}
         context = model.context if fixed else min(CONTEXT, model.context)
         counted = [ranks for ranks in RANKS if refusal(model, _recipe("bf16", ranks)) is None]
@@ -371,6 +370,10 @@ def training(model: LoadedModel, *, laws: bool) -> dict[str, Any]:
         return {"context": context, **source, "steps": [_peak(model, context, ranks) for ranks in counted]}
     except TfacctError as error:
         return {"why": error.message.removeprefix(f"{model.name}: ")}
+
+
+def _laws(model: LoadedModel) -> list[dict[str, Any]]:
+    return [*training_laws(model, {ranks: mesh_of(fsdp=ranks) for ranks in RANKS})]
 
 
 def _recipe(dtype: str, ranks: int) -> Recipe:
