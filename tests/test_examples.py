@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.documents import builder
-from tests.helpers.examples import MODELS
+from tests.helpers.examples import MODELS, WITH_TORCH
 from tfacct import load
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -29,14 +29,6 @@ SAYS = {
         "1,000,000 points in 1 chunks",
         "at most 532,827 tokens in all",
         "1,000 of them by numpy: the same",
-    ],
-    # 12·768² weights of a layer and 13·768 shifts and norms, 12 times; embeddings of 50,257 and 1,024 rows; a norm
-    "check_own_gpt.py": [
-        f"all {12 * (12 * 768**2 + 13 * 768) + (50_257 + 1_024 + 2) * 768:,} parameters and the FLOPs of 64 tokens",
-        "lm_head: a separate weight in the code, tied to the embedding in the config",
-        "blocks.0.attn.q_proj + k_proj + v_proj: 4,608 wide in the code, 2,304 in the config",
-        "lm_head.bias: 50,257 parameters in the code, not in the config",
-        "blocks.0.mlp.up_proj: 2,048 wide in the code, 3,072 in the config",
     ],
     # 6 · 8,030,261,248 + 12 · 32 · 32 · 128 · 4,096; again all but down: 2 · 32 · (2·4,096² + 2·4,096·1,024
     # + 2·4,096·14,336) and 4 · 32 · 4,096 · 4,096. A step is 64 · 4,096 tokens in 3.1 s, of 8 · 989.4e12 FLOP/s
@@ -71,7 +63,7 @@ def test_the_notebook_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_example_is_run() -> None:
-    assert set(SAYS) == {path.name for path in EXAMPLES.glob("*.py")}
+    assert {*SAYS, *WITH_TORCH} == {path.name for path in EXAMPLES.glob("*.py")}
     assert set(MODELS) == {path.name for path in EXAMPLES.glob("*.toml")}
 
 
@@ -80,7 +72,7 @@ def test_the_lectures_example_is_the_preset() -> None:
     assert example.raw == preset.raw
 
 
-NEEDS = {"meter_trainer.py": "accelerate", "check_own_gpt.py": "torch"}
+NEEDS = {"meter_trainer.py": "accelerate"}
 APART = (*NEEDS, "meter_plain_loop.py")
 """Examples that import torch, or that assert they did not: in a process of their own."""
 WARNS = ("meter_trainer.py",)

@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from math import prod
 
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.families import SHAPES, TINY, Fields, family_of
 from tests.helpers.models import alone, asked, by_kind, context, tiny
-from tfacct import load
+from tfacct import Model, load
 from tfacct.algebra.factored import CODE, LATEX, TEXT, factored, latex_axis
 from tfacct.algebra.symbols import in_symbols, layer_axes
 from tfacct.architecture.blocks import Block, Stack
@@ -98,6 +99,11 @@ UNITS = {"params": "params", "kv": "elements"}
 TOTAL_KEYS = {"params": "total_params", "kv": "kv_cache_elements"}
 
 
+@cache
+def model_of(name: str) -> Model:
+    return load(SHAPES[name])
+
+
 def step_of(name: str, of: str) -> dict[str, int]:
     """A step that a tiny model can be asked for: 13 of 17 tokens, or in training and for a cache all of them."""
     ours = tiny(name)
@@ -108,7 +114,7 @@ def step_of(name: str, of: str) -> dict[str, int]:
 
 def counted(name: str, of: str) -> dict[str, int]:
     """The numbers of another command, or of the ledger, by path."""
-    model, step = load(SHAPES[name]), step_of(name, of)
+    model, step = model_of(name), step_of(name, of)
     if of == "kv":
         axes = Workload(step["ctx"], step["ctx"], step["batch"], "all", step.get("source", 0)).axes()
         return {path: size for path, size in tiny(name).ledger.states(axes).items() if size}
@@ -155,7 +161,7 @@ def test_every_formula_reads_back(run, name: str, of: str) -> None:
             stored[line["path"]] = stored.get(line["path"], 0) + size
         assert stored == {path: modules.get(path, 0) for path in stored}
     if of == "kv":
-        assert sum(line["bytes_value"] for line in lines) == load(SHAPES[name]).kv(**step_of(name, of)).total
+        assert sum(line["bytes_value"] for line in lines) == model_of(name).kv(**step_of(name, of)).total
 
 
 @pytest.mark.parametrize("of", FORMS)
@@ -163,7 +169,7 @@ def test_every_formula_reads_back(run, name: str, of: str) -> None:
 def test_the_table_shows_the_formulas_and_values(run, name: str, of: str) -> None:
     step = step_of(name, of)
     table = printed(run, SHAPES[name], "--of", of, *(f"--{option}={size}" for option, size in step.items()))
-    (facts,) = load(SHAPES[name]).formula(of=of, **step).models
+    (facts,) = model_of(name).formula(of=of, **step).models
     unit, total = UNITS.get(of, "flops"), facts[TOTAL_KEYS.get(of, "total_flops")]
     assert table.pop("=") == [facts["total_text"]]
     totals = table.pop("total")
@@ -223,10 +229,10 @@ def test_the_number_of_layers_of_each_kind_is_an_axis(name: str) -> None:
 
 
 def with_one_field_changed(config: Fields, fields: Fields) -> Iterator[Fields]:
-    """For each size, configs with another value: multiples and divisors of heads, and other numbers."""
+    """For each size, configs with its double and its half: multiples and divisors of heads."""
     for name, size in {**fields, **config}.items():
         if isinstance(size, int) and size > 0 and not isinstance(size, bool):
-            yield from ({**config, name: other} for other in (2 * size, 3 * size, size // 2, size - 1) if other)
+            yield from ({**config, name: other} for other in (2 * size, size // 2) if other)
 
 
 @pytest.mark.parametrize("family", sorted(set(TINY) - {"custom"}))

@@ -549,8 +549,10 @@ def longer_table(model: LoadedModel, context: int) -> int:
     shape = model.architecture  # of the whole model, where the ledger may be of one rank
     if shape.positions is not None and shape.positions.tiles is not None:
         return 0
-    longer, given = shape.with_positions(context).ledger(), shape.ledger()
-    return int(sum(longer.parameters().values()) - sum(given.parameters().values()))
+    longer = shape.with_positions(context)
+    if longer == shape:
+        return 0
+    return int(sum(longer.ledger().parameters().values()) - sum(shape.ledger().parameters().values()))
 
 
 COMPONENTS = {

@@ -361,9 +361,8 @@ def training(model: LoadedModel, *, laws: bool) -> dict[str, Any]:
         if why is not None:
             return {"why": why}
         fixed = not selection.takes_context(model, model.context + 1)
-        if laws and model.source is None and not fixed:
-            if found := model.once(_laws):
-                return {"laws": found}
+        if laws and model.source is None and not fixed and (found := model.once(_laws)):
+            return {"laws": found}
         context = model.context if fixed else min(CONTEXT, model.context)
         counted = [ranks for ranks in RANKS if refusal(model, _recipe("bf16", ranks)) is None]
         source = {} if model.source is None else {"source": model.source}
