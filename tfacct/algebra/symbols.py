@@ -237,9 +237,11 @@ class SymbolicModel:
 
 
 def _terms(expression: Size, symbols: Mapping[str, Any]) -> Polynomial:
-    from sympy import Poly
+    from sympy import sympify
+    from sympy.polys.polyutils import dict_from_expr
 
-    terms = {powers: count for powers, count in Poly(expression, *symbols.values()).terms() if count}
+    found, _ = dict_from_expr(sympify(expression), gens=tuple(symbols.values()))
+    terms = {powers: count for powers, count in sorted(found.items(), reverse=True) if count}
     if not all(count.is_Integer for count in terms.values()):
         raise ValueError(f"not a polynomial with whole coefficients: {expression}")
     return {powers: int(count) for powers, count in terms.items()}
