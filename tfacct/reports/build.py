@@ -354,7 +354,10 @@ def label(model: Subject) -> str:
 
 def typed_model(model: LoadedModel) -> str:
     """The model and its changed fields as they are typed."""
-    sets = [f" --set {quote(f'{field}={format_value(value)}')}" for field, value in model.changed.items()]
+    import json
+
+    values = {field: value if isinstance(value, str) else json.dumps(value) for field, value in model.changed.items()}
+    sets = [f" --set {quote(f'{field}={value}')}" for field, value in values.items()]
     return quote(model.path or model.name) + "".join(sets)
 
 
