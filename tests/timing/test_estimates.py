@@ -408,6 +408,13 @@ def test_requests_that_fit_are_counted_beyond_a_million() -> None:
     assert 1_000_000 < report.largest_requests < 288 * 2**30 // 73_728
 
 
+def test_tp_is_the_number_of_devices() -> None:
+    model, on = tfacct.load("llama-3.1-8b"), {"on": "2xh100"}
+    for given in ({"on": "h100", "tp": 2}, {**on, "tp": 2}):
+        assert model.time(**given).value_seconds == model.time(**on).value_seconds
+        assert model.serve(**given, requests=4).lines == model.serve(**on, requests=4).lines
+
+
 def test_weights_in_tf32_are_multiplied_in_units_of_their_own() -> None:
     # 494.7 against 989.4 TFLOP/s: the bound of a long prefill is twice that in bf16.
     model = tfacct.load("gpt2")

@@ -9,7 +9,7 @@ from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option
 from tfacct.commands.command import Command, Found, Variant
-from tfacct.commands.time import On
+from tfacct.commands.time import On, Tp, devices_of
 from tfacct.options import Option
 
 if TYPE_CHECKING:
@@ -68,6 +68,7 @@ def serve(
     adapters_loaded: Annotated[
         int | None, Option("LoRA adapters in memory; each request uses one. Default: 1.", "N", opt.RECIPE)
     ] = None,
+    tp: Tp = 1,
     ep: opt.ExpertGroups = 1,
     dtype: opt.Dtype = None,
     kv_dtype: opt.KvDtype = None,
@@ -86,9 +87,9 @@ def serve(
     file of runs of your own, which correct the estimate. `price`: of one device for an hour. `draft_tokens`,
     `acceptance`: speculative decoding with so many draft tokens in every step, and the probability that the model
     accepts one after accepting those before it; `draft`: the model that drafts, by default the model's own multi-token
-    prediction layer. `lora`: a rank, or
-    `"16:q_proj,v_proj"`, of LoRA adapters next to the weights; `adapters_loaded` of them are in memory. Usable memory
-    of each device: `use` (0.9) times its memory, less `reserve` (2 GB), or the pool of an `engine`. Raises TfacctError.
+    prediction layer. `lora`: a rank, or `"16:q_proj,v_proj"`, of LoRA adapters next to the weights; `adapters_loaded`
+    of them are in memory. `tp`: the number of devices, if `on` names one. Usable memory of each device: `use` (0.9)
+    times its memory, less `reserve` (2 GB), or the pool of an `engine`. Raises TfacctError.
     """
     from tfacct.reports.serve import serve
     from tfacct.timing.load import Load
@@ -104,7 +105,7 @@ def serve(
         _speculation(draft_tokens, acceptance, draft),
         _adapters(lora, adapters_loaded),
     )
-    where = Deployment(on, dtype, kv_dtype, ep, usable.get("use"), usable.get("reserve"))
+    where = Deployment(devices_of(on, tp), dtype, kv_dtype, ep, usable.get("use"), usable.get("reserve"))
     if engine is not None:
         from tfacct.engines.limit import Served, check_options, with_engine
 

@@ -15,10 +15,22 @@ if TYPE_CHECKING:
     from tfacct.reports.time import TimeReport, TimeTrainReport
 
 On = Annotated[str, Option("Devices that shard the model: h100, 4xh100.", "[N]xDEVICE", opt.WHERE, complete="device")]
+Tp = Annotated[int, opt.of(opt.Ranks.__annotations__["tp"])]
 
 
 class Timed(opt.Step, opt.Usable, total=False):
     """A step, and the memory that it may use."""
+
+
+def devices_of(on: str, tp: int) -> str:
+    """All devices that shard the model: `4xh100` for h100 and 4 ranks. Raises UsageError for two numbers."""
+    from tfacct.loading.devices import number_and_name
+
+    count, name = number_and_name(option("on"), on)
+    if count != 1 and tp not in (1, count):
+        problem = f"{option('on', on)} with {option('tp', tp)}: an estimate shards the model over all devices"
+        raise UsageError(problem, option("on", f"{tp}x{name}"))
+    return f"{tp}x{name}" if tp > count else on
 
 
 def time(
@@ -30,7 +42,7 @@ def time(
     ep: opt.ExpertGroups = 1,
     dtype: opt.Dtype = None,
     kv_dtype: opt.KvDtype = None,
-    tp: Annotated[int, opt.of(opt.Ranks.__annotations__["tp"])] = 1,
+    tp: Tp = 1,
     pp: Annotated[int, opt.of(opt.Ranks.__annotations__["pp"])] = 1,
     cp: Annotated[int, opt.of(opt.Ranks.__annotations__["cp"])] = 1,
     **step: Unpack[Timed],
@@ -43,15 +55,15 @@ def time(
     >>> step.estimate, step.bound_seconds < low < step.value_seconds < high
     (True, True)
 
-    An estimate of one new token, or with `prefill` of whole prompts. `on`: devices that share the model. `ep`: groups
-    of them that shard the experts. `lower_bound`: the bound by the peaks, without an estimate. Usable memory of each
-    device: `use` (0.9) times its memory, less `reserve` (2 GB). Raises TfacctError.
+    An estimate of one new token, or with `prefill` of whole prompts. `on`: devices that share the model, or with `tp`
+    one of them. `ep`: groups of them that shard the experts. `lower_bound`: the bound by the peaks, without an
+    estimate. Usable memory of each device: `use` (0.9) times its memory, less `reserve` (2 GB). Raises TfacctError.
     """
     from tfacct.reports.time import time
     from tfacct.timing.placement import Deployment
 
-    _check_layout(tp, pp, cp)
-    where = Deployment(on, dtype, kv_dtype, ep, step.get("use"), step.get("reserve"))
+    _check_layout(pp, cp)
+    where = Deployment(devices_of(on, tp), dtype, kv_dtype, ep, step.get("use"), step.get("reserve"))
     return Found(time(model, opt.request(step), where, prefill=prefill, bound_only=lower_bound))
 
 
@@ -90,7 +102,7 @@ def train_time(
     return Found(time_train(model, request, recipe.checked(), where, tokens_total=total, mfu=mfu))
 
 
-def _check_layout(tp: int, pp: int, cp: int) -> None:
+def _check_layout(pp: int, cp: int) -> None:
     """Raises UsageError for a layout that only training has."""
     for name, size, axis in (("cp", cp, "context"), ("pp", pp, "pipeline")):
         if size != 1:
@@ -98,11 +110,6 @@ def _check_layout(tp: int, pp: int, cp: int) -> None:
                 f"{option(name, size)} needs {option('train', True)}: no serving under {axis} parallelism was measured",
                 "`tfacct flops` and `tfacct memory` count one rank",
             )
-    if tp != 1:
-        raise UsageError(
-            f"{option('tp')} needs {option('train', True)}: for inference, tp is the number of devices",
-            option("on", f"{tp}xh100"),
-        )
 
 
 COMMAND = Command(
