@@ -58,7 +58,10 @@ def test_the_error_is_that_of_the_benchmark_and_of_launches_like_its_starts_alon
     start = load("llama-3.1-8b").engine(**LLAMA)
     measured = {"starts": 45, "versions": "0.15–0.19", "median": 0.0001, "p90": 0.00124, "worst": 0.00884}
     assert start.interval == {"low": 475_410, "high": 476_590, **measured}
-    assert "(for vLLM 0.15–0.19, 90% of 45 estimates were within 0.12% of the log, the worst 0.9% off)" in start.answer
+    assert (
+        "(for vLLM 0.15–0.19, 90% of 45 estimates were within 0.12% of the logged tokens, the worst 0.9% off)"
+        in start.answer
+    )
     for dtype in ("nf4", "int8", "fp32"):
         other = load("llama-3.1-8b").engine(**LLAMA, dtype=dtype)
         assert other.interval is None and "(error not measured)" in other.answer
@@ -67,10 +70,8 @@ def test_the_error_is_that_of_the_benchmark_and_of_launches_like_its_starts_alon
     assert load("llama-3.1-8b").engine(**LLAMA, dtype="fp8").interval is not None
     older = load("llama-3.1-8b").engine(**LLAMA | {"engine_version": "0.13"})
     assert older.interval is None
-    assert (
-        "(error not measured for vLLM 0.12–0.13; for vLLM 0.15–0.19, 90% of 45 estimates were within 0.12% of the log)"
-        in older.answer
-    )
+    known = "90% of 45 estimates were within 0.12% of the logged tokens"
+    assert f"(error not measured for vLLM 0.12–0.13; for vLLM 0.15–0.19, {known})" in older.answer
     for version in ("0.19", "0.33"):  # no start on an L4 is measured
         l4 = load("llama-3.1-8b").engine(engine="vllm", on="l4", max_model_len="max", engine_version=version)
         assert "(error not measured on this card)" in l4.answer
@@ -259,7 +260,7 @@ def test_the_longest_request_of_a_pool_without_a_block_is_one_token() -> None:
 def test_the_smallest_share_of_a_card_for_a_number_of_requests() -> None:
     start = load("llama-3.1-8b").engine(on="h100", engine_version="0.19", max_model_len=8192, requests=32)
     share = start.requested_bytes / start.total_memory_bytes
-    assert start.answer.startswith(f"vLLM starts with gpu_memory_utilization={share:.2f} (for 32 requests at once):")
+    assert start.answer.startswith(f"vLLM starts; 32 requests fit at once with gpu_memory_utilization={share:.2f}:")
     assert start.max_concurrency >= 32
     less = load("llama-3.1-8b").engine(
         on="h100", engine_version="0.19", max_model_len=8192, gpu_memory_utilization=round(share - 0.01, 2)

@@ -157,7 +157,7 @@ def test_the_json_and_the_first_line(run: Run) -> None:
     close = "It may run out of memory: the CUDA allocator reserved 17–24% more"  # 1.07 GiB · 1.17 is 1.25 GiB
     assert not any(close in note for note in facts["notes"])
     assert any(close in note for note in load("gpt2").train(exact=True, ctx=64, on="1.2GiB").notes)
-    sizes = "Over the whole step: weights 237 MiB, gradients 237 MiB, optimizer state 475 MiB."
+    sizes = "Largest sizes in the step: weights 237 MiB, gradients 237 MiB, optimizer state 475 MiB."
     assert f"The peak is in the backward pass of transformer.wte. {sizes}" in facts["notes"]
     early = load("gpt2").train(exact=True, ctx=512).notes
     assert f"The peak is while computing the loss, before there are gradients. {sizes}" in early

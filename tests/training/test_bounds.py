@@ -156,7 +156,10 @@ def test_an_answer_says_how_far_off_it_may_be(run: Run, table: dict[str, dict[st
     assert "≈" not in same and "Equal to transformers 5.23 to the byte (measured on 12 configs of llama)." in same
     eager = run(*asked, "--attention", "eager").out_line
     assert "Peak: ≈ " in eager
-    assert "Within 0.1% of transformers 5.23 (measured on 11 configs of llama); --exact runs the class." in eager
+    assert (
+        "Within 0.1% of transformers 5.23 (measured on 11 configs of llama); --exact measures the class itself."
+        in eager
+    )
     divided = run(*asked, "--tp", "2").out_line
     assert "Within 0.1% of transformers 5.23 (measured on 5 configs of llama)." in divided
     short = run("train", "llama-3.2-1b", "--ctx", "255").out_line

@@ -129,8 +129,8 @@ def test_qlora_is_lora_on_nf4(run: Run) -> None:
     assert llama.train(ctx=96, qlora=True, lora=7).lora == "7"
     more = 2 * (2 * 128_256 * 4096 + 65 * 4096) / 2**30
     out = run("train", "llama-3.1-8b", "--ctx", "96", "--qlora", "--verbose").out_line
-    note = f"prepare_model_for_kbit_training casts 16-bit weights to fp32 (+{more:.2f} GiB, not included)"
-    assert f"{note}, and turns on --recompute full" in out
+    note = f"prepare_model_for_kbit_training casts 16-bit weights to fp32 (+{more:.2f} GiB)"
+    assert f"{note}, and it turns on --recompute full" in out
     with pytest.raises(UsageError, match="qlora=True uses nf4 weights, not fp32"):
         llama.train(ctx=96, qlora=True, weights_dtype="fp32")
 

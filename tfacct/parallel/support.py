@@ -121,7 +121,7 @@ SEQUENCES = (
 )
 """Attention whose communication between sequence shards is not determined, or not known."""
 REDUCES = "use {fsdp} or {zero}"
-SHARED = "the gradient buckets were not checked"
+SHARED = "gradient buckets were not checked against torch"
 PARTS = (
     does_not("gathered_part buckets", "{of[buckets]}", f"{{of[gathered_part]}}: {SHARED}", REDUCES),
     does_not("part fsdp_reason", "a parallel layout", "{of[part]}", "{of[fsdp_reason]}"),

@@ -128,7 +128,7 @@ def _started(launch: Launch, given: Mapping[str, Any]) -> tuple[Start, str]:
     if start.free is not None:
         return start, f"{starts}: a cache of {start.tokens:,} tokens fits, and ≈ {start.free / GIB:.1f} GiB stay free."
     flags = sorted(launch.flags._asdict().items() - before._asdict().items())
-    where = f" with {' '.join(option(*flag) for flag in flags)} (for {requests:,} requests at once)" if flags else ""
+    where = f"; {requests:,} requests fit at once with {' '.join(option(*flag) for flag in flags)}" if flags else ""
     at = ""
     if searched and start.near and launch.flags.gpu_memory_utilization is None:
         at = f", at vLLM's default utilization of {launch.utilization:g}"
@@ -149,7 +149,7 @@ def _error(start: Start) -> str:
     if not errors or start.launch.device.id not in cards:
         return "error not measured on this card" if errors else "error not measured"
     measured = f"for {profile['name']} {errors['versions']}, 90% of {errors['starts']} estimates"
-    measured += f" were within {100 * errors['p90']:.2f}% of the log"
+    measured += f" were within {100 * errors['p90']:.2f}% of the logged tokens"
     if start.interval:
         return f"{measured}, the worst {100 * errors['worst']:.1f}% off"
     if profile["starts"]:
@@ -233,7 +233,7 @@ def _table(start: Start) -> Table:
     what, how = "KV cache", f"{start.tokens:,} tokens"
     if (pages := start.pages) is not None:
         count = sum(pages.group_counts)
-        groups = f" × {count} groups" if count > 1 else ""
+        groups = f", shared by {count} layer groups" if count > 1 else ""
         what, how = "pool", f"{pages.blocks:,} blocks of {pages.block_size} tokens{groups}"
     return columns, (tuple(_terms(start)),), ({"what": what, "bytes": start.pool, "source": how},)
 
@@ -302,7 +302,7 @@ def engines() -> Answer:
         sections=(tuple(rows),),
         models=(),
         notes=(
-            "Error and worst: 90th percentile and maximum over all measured starts together (H100s). "
+            "Error and worst: 90th percentile and maximum over all measured starts, pooled (H100s). "
             "`tfacct engine NAME MODEL --on DEVICE` computes one launch.",
         ),
     )

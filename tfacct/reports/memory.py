@@ -703,8 +703,8 @@ def _vllm(about: About) -> str:
     found, fit, context = about.alone.get("pages"), about.fit, about.counted[0].work.context
     if not found or not fit:
         return ""
-    beyond = " beyond the reserve" if fit["reserve_bytes"] else ""
-    less = "" if about.limit is not None and about.limit.engine else f" Not included: its profiling run{beyond}."
+    above = " above the memory reserved for the runtime" if fit["reserve_bytes"] else ""
+    less = "" if about.limit is not None and about.limit.engine else f" Not included: vLLM's profiling run{above}."
     if found["starts"]:
         from tfacct.engines.profiles import printed_tokens, profiles
 
@@ -1200,8 +1200,8 @@ def fit(
         Column("count", "number", "count", empty="none"),
         Column("usable_bytes", "usable each", "bytes", empty="–"),
         *(() if engine else (Column("needs", "needed ÷ usable", "ratio", drop=2, empty="–"),)),
-        Column("each_bytes", "on each", "bytes", drop=1, empty="–"),
-        *((Column("largest_context", "longest context on these", "count", drop=1, empty="–"),) if any(longest) else ()),
+        Column("each_bytes", "needed each", "bytes", drop=1, empty="–"),
+        *((Column("largest_context", "longest context", "count", drop=1, empty="–"),) if any(longest) else ()),
         *((Column("reason", "reason"),) if any(one.reason for one in needed) else ()),
     )
     rule = needed[0].memory
@@ -1301,7 +1301,7 @@ FIT_NOTES = (
         "unlinked",
         1,
         lambda about: listed([f"{one.device.id}: {one.unlinked:,}" for one in about.devices if one.unlinked], 3),
-        "No link: the device's file has no link for as many devices as the model needs ({}).",
+        "No link: the model needs several devices ({}), and no link between that many is known.",
     ),
     NoteRow("unsupported", 1, _unsupported, "Not supported by the engine: {}."),
     NoteRow(

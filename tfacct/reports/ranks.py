@@ -74,7 +74,8 @@ def shard_notes(whole_models: Sequence[LoadedModel], mesh: Mesh | None) -> list[
         return []
     from tfacct.parallel.mesh import Mesh
 
-    return [f"{SHARES}{_replicated(mesh)}.", *uneven_notes(whole_models, Mesh(mesh.tp))]
+    shares = SHARES if mesh.ep == 1 else f"Outside the experts, {SHARES[0].lower()}{SHARES[1:]}"
+    return [f"{shares}{_replicated(mesh)}.", *uneven_notes(whole_models, Mesh(mesh.tp))]
 
 
 def _replicated(mesh: Mesh) -> str:

@@ -305,8 +305,8 @@ def _ranges(about: Serving | Fewest) -> str:
     alone, in_server = about.most.requests == 1, f"≈ {units.seconds(CONSTANTS.request)} in the server"
     if not alone:
         low, high = "one prompt on an idle server", "the last prompt if all arrive at once"
-        interval = "" if about.one.error() is None else ", as 80% intervals"
-        first = f"First token: from {low} to {high}{interval}; both include {in_server}."
+        ends = ("", "") if about.one.error() is None else ("the low end of the 80% interval for ", "the high end for ")
+        first = f"First token: from {ends[0]}{low} to {ends[1]}{high}; includes {in_server}."
     else:
         interval = "" if about.one.error() is None else "the 80% interval; "
         first = f"First token: {interval}includes {in_server}."
@@ -550,7 +550,7 @@ def _flow_answer(about: Disaggregated) -> str:
     rate = f"≈ {units.three(most.rate)} output tokens/s"
     too_many = min((flow.requests for flow in about.flows if flow.requests > most.requests), default=0)
     more = f", but not with {too_many:,}" if too_many else ""
-    return f"The prefill worker keeps up with {units.requests(most.requests)}{more}: {times}, {rate}."
+    return f"The prefill worker keeps up with {units.requests(most.requests)} ({times}, {rate}){more}."
 
 
 def _decode_error(about: Disaggregated) -> str:

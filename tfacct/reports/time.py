@@ -118,9 +118,10 @@ LEAST = (
 
 
 BASELINE: Mapping[bool, Mapping[str, Any]] = {
-    False: {"mfu": UTILIZATION[False], "counted": "", "error": 0.131, "steps": "llm-foundry"},
-    True: {"mfu": UTILIZATION[True], "counted": ", recomputed FLOPs included", "error": 0.102, "steps": "Megatron-LM"},
+    False: {"mfu": UTILIZATION[False], "error": 0.131, "steps": "llm-foundry"},
+    True: {"mfu": UTILIZATION[True], "error": 0.102, "steps": "Megatron-LM"},
 }
+RECOUNTED = ", recomputed FLOPs included"
 """A constant utilization, its median error, and on which steps: by whether the layout is one of Megatron-LM."""
 STATED_CONVENTION = "seconds of all FLOPs, without recomputation, at a stated share of the bf16 peak"
 
@@ -446,14 +447,18 @@ def _train_table(one: StepEstimate) -> Table:
     rows: list[Row] = [
         {"what": PARTS[name], "seconds": part, "share": part / seconds} for name, part in one.parts.items() if part
     ]
-    counted = ", recomputed FLOPs included" if one.trained.megatron and one.trained.recompute != "none" else ""
-    baseline = f"baseline, {UTILIZATION[one.trained.megatron]:.1%} MFU{counted}"
+    baseline = f"baseline, {UTILIZATION[one.trained.megatron]:.1%} MFU{RECOUNTED * _recounts(one)}"
     totals = {
         "step": f"≈ {units.seconds(seconds)}",
         "80% interval": one.interval and units.time_range(one.interval),
         baseline: None if one.usual is None else f"≈ {units.seconds(one.usual)}",
     }
     return (Column("what", "part"), *ESTIMATED), (tuple(rows),), _totals("step", totals, "what")
+
+
+def _recounts(one: StepEstimate) -> bool:
+    """True if the baseline counts recomputed FLOPs."""
+    return one.trained.megatron and one.trained.recompute != "none"
 
 
 def _stated_table(one: StepEstimate, mfu: float) -> Table:
@@ -554,7 +559,7 @@ TRAIN_NOTES = (
     NoteRow(
         "baseline",
         2,
-        _if_timed(lambda one: one.usual and BASELINE[one.trained.megatron]),
+        _if_timed(lambda one: one.usual and {**BASELINE[one.trained.megatron], "counted": RECOUNTED * _recounts(one)}),
         "Baseline: the time if every step ran at {mfu:.1%} MFU{counted}."
         " Its median error on runs of {steps} is {error:.1%}.",
     ),

@@ -783,8 +783,8 @@ def _adapted(step: Step) -> str:
 def _prepared(step: Step) -> str:
     """What peft's preparation of 4-bit weights adds."""
     more = units.binary(2 * unpacked_elements(step.memory.model))
-    also = "" if step.recipe.recompute == "full" else f", and turns on {option('recompute', 'full')}"
-    return f"peft's prepare_model_for_kbit_training casts 16-bit weights to fp32 (+{more}, not included){also}."
+    also = "" if step.recipe.recompute == "full" else f", and it turns on {option('recompute', 'full')}"
+    return f"Not included: peft's prepare_model_for_kbit_training casts 16-bit weights to fp32 (+{more}){also}."
 
 
 def sent(step: Step, mesh: Mesh) -> str:
@@ -1091,7 +1091,7 @@ def _peak_of_class(one: Measured) -> str:
     recipe = one.recipe
     early = step.peak_phase in LOSSES and not (recipe.accumulates or recipe.fp32_gradients)
     before = ", before there are gradients" if early else ""
-    return f"The peak is {when(step.peak_phase, of_class=True)}{before}. Over the whole step: {named}."
+    return f"The peak is {when(step.peak_phase, of_class=True)}{before}. Largest sizes in the step: {named}."
 
 
 def _formula(one: Measured) -> str:

@@ -36,7 +36,7 @@ class Speculation:
         """The drafts in words."""
         each = "1 draft" if self.tokens == 1 else f"{self.tokens:,} drafts"
         return (
-            f"{each} per step{'' if self.model is None else f' from {self.model.name}'}, {self.acceptance:g} accepted"
+            f"{each} per step{'' if self.model is None else f' from {self.model.name}'}, acceptance {self.acceptance:g}"
         )
 
     def __post_init__(self) -> None:

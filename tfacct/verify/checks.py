@@ -230,7 +230,7 @@ class _Counters:
         """The published total."""
         if self.model.expected is not None:
             counted = sum(self.ledger.parameters().values())
-            yield Check("parameters, as expected", "elements", {"total": counted}, {"total": self.model.expected})
+            yield Check("parameters, expected total", "elements", {"total": counted}, {"total": self.model.expected})
 
     def parameter_bytes(self) -> Check:
         """Bytes of the parameters' storages."""
