@@ -17,7 +17,8 @@ from tests.helpers.lazy import lazy
 from tests.helpers.schemas import refused
 from tests.helpers.user_module_configs import GPT2, LLAMA
 from tfacct.base.errors import TfacctError
-from tfacct.verify.matching import places
+from tfacct.verify.matching import CodeTensor, Match, places
+from tfacct.verify.user_module import _sizes
 
 torch, own, user_module = lazy("torch"), lazy("tests.helpers.user_modules"), lazy("tfacct.reference.user_module")
 user_module_fvcore, watching = lazy("tfacct.reference.user_module_fvcore"), lazy("tfacct.reference.watching")
@@ -170,6 +171,23 @@ def test_a_planted_mistake_is_named(module: Any, config: dict[str, Any], first: 
     by_unit = [one for one in report.differences if one["unit"] == "parameters"]
     apart = sum(one["in_code"] - one["in_config"] for one in by_unit)
     assert apart == report.code_params - report.total_params  # each difference is reported once
+
+
+@pytest.mark.parametrize(
+    ("embedding", "shape", "says"),
+    [
+        *((False, shape, "192 wide in the code, 190 in the config") for shape in ((192, 48), (48, 192))),
+        *((False, shape, "50 inputs in the code, 48 in the config") for shape in ((190, 50), (50, 190))),
+        (False, (192, 50), "192 × 50 in the code, 190 × 48 in the config"),
+        (True, (128, 48), "128 rows in the code, 101 in the config"),
+        (True, (101, 50), "50 wide in the code, 48 in the config"),
+    ],
+)
+def test_the_side_that_differs_is_named(embedding: bool, shape: tuple[int, int], says: str) -> None:
+    """Of an up projection of 190 × 48 and an embedding of 101 × 48, whichever side the code has first."""
+    path = "embed.weight" if embedding else "blocks.*.mlp.up_proj.weight"
+    tensor = next(one for one in tfacct.load(GPT2).loaded.ledger.tensors() if one.path == path)
+    assert _sizes(Match((tensor,), CodeTensor((user_module.Weight("w", shape),)))) == says
 
 
 def test_norms_by_any_name_are_paired_by_shape_and_position() -> None:

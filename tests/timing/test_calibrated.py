@@ -102,6 +102,18 @@ def test_a_broken_file_is_refused_by_field(tmp_path: Path, change: tuple[str, st
     assert says in str(refused.value) and "mine.toml: [calibration]" in str(refused.value)
 
 
+def test_a_file_has_at_most_200_matmuls(tmp_path: Path) -> None:
+    path, pair = tmp_path / "mine.toml", swept().products
+    for products in (100 * pair, (*100 * pair, pair[0])):
+        one = replace(swept(), products=products)
+        path.write_text(calibration.written("mine", 10**9, 1e10, 1e11, one))
+        if len(products) == 200:
+            assert devices.load(str(path)).calibration == one
+        else:
+            with pytest.raises(TfacctError, match="products must have at most 200"):
+                devices.load(str(path))
+
+
 def test_notes_of_time_on_a_swept_machine() -> None:
     model = tfacct.load("gpt2")
     for step in (model.time(on="cpu", ctx=64), model.time(on="cpu", ctx=64, prefill=True)):

@@ -1,7 +1,6 @@
 """OpenAI's open models since gpt-oss."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from tfacct.families.decoder import SINK_MODULES, SINK_TENSORS, Decoder, Layer, Window, expert_modules, expert_tensors
@@ -52,7 +51,7 @@ class OpenAIPrivacyFilter(GptOssBase):
     sliding_window: PositiveInt = 128
     attention_bias: StrictBool = True
     reference_only = "tie_word_embeddings"  # there is no head
-    task_heads = {"ForTokenClassification": TOKENS, "Model": replace(BODY, gives=False)}
+    task_heads = {"ForTokenClassification": TOKENS, "Model": BODY}
     module_names = {"lm_head": ABSENT}
     attention_options = dict(causal=False)
 

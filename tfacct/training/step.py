@@ -304,13 +304,13 @@ class PipelineStage(NamedTuple):
     """
 
     rank: int
-    in_flight: int = 1
-    saved: Size = 0
-    weights: Size = 0
-    gradients: Size = 0
-    buffers: Size = 0
-    passed_on: Size = 0
-    receives: bool = False
+    in_flight: int
+    saved: Size
+    weights: Size
+    gradients: Size
+    buffers: Size
+    passed_on: Size
+    receives: bool
 
 
 class TrainingStep(NamedTuple):

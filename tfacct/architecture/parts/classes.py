@@ -96,9 +96,9 @@ class Classes(Part):
 
     hidden: Size
     classes: Size
-    bias: bool = False
-    pooled: bool = False
-    taught: bool = False
+    bias: bool
+    pooled: bool
+    taught: bool
 
     name: ClassVar[str] = "classifier"
     axis_names: ClassVar[dict[str, str]] = {"hidden": "D", "classes": "Y"}
