@@ -6,7 +6,7 @@ import io
 import os
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,6 +19,7 @@ from tests.helpers.cli import Ran, Run
 from tests.helpers.hub import inside
 from tests.helpers.lazy import Lazy
 from tests.helpers.models import tiny
+from tfacct.cli import THRESHOLD
 from tfacct.loading import presets
 from tfacct.loading.model import LoadedModel
 
@@ -61,10 +62,19 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         _kernels.enter_context(compiled())
     gc.collect()
     gc.freeze()
+    gc.set_threshold(THRESHOLD)
 
 
 def pytest_unconfigure() -> None:
     _kernels.close()
+
+
+@pytest.fixture
+def presets_apart() -> Iterator[None]:
+    """Presets read for this test alone, which changes what counts depend on."""
+    _preset.cache_clear()
+    yield
+    _preset.cache_clear()
 
 
 @pytest.fixture

@@ -358,6 +358,7 @@ def test_every_size_is_a_symbol() -> None:
         assert {axis for axis, size in axes.items() if isinstance(size, int)} - {"U", "Yc", *WINDOWS} == fixed
 
 
+@pytest.mark.usefixtures("presets_apart")
 def test_a_slip_in_a_spec_is_read(monkeypatch: pytest.MonkeyPatch, run) -> None:
     """The formula is derived from the ledger."""
     honest = FeedForward.lines
@@ -369,6 +370,7 @@ def test_a_slip_in_a_spec_is_read(monkeypatch: pytest.MonkeyPatch, run) -> None:
     assert "total = 2·B·T·(L·(D·F + 4·D·N·H + 2·N·H·S) + D·V)" in run("formula", "gpt2").out
 
 
+@pytest.mark.usefixtures("presets_apart")
 def test_n_follows_the_parts_definition(monkeypatch: pytest.MonkeyPatch) -> None:
     """If N were 2·K·G, K·G would have no symbol."""
     monkeypatch.setattr(Attention, "made", {"N": "2 · K · G"})

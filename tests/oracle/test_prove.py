@@ -269,6 +269,7 @@ def test_rotary_embedding_of_any_scaling_is_proven(monkeypatch: pytest.MonkeyPat
     assert prove(load_model("llama", {**TINY["llama"], "num_hidden_layers": 1, "rope_scaling": yarn})).agrees
 
 
+@pytest.mark.usefixtures("presets_apart")
 def test_a_slip_is_not_proven(monkeypatch: pytest.MonkeyPatch, run) -> None:
     """A spec that forgets the down projection differs by exactly that polynomial."""
     honest = FeedForward.lines

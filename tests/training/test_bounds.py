@@ -21,7 +21,7 @@ WORK = Workload(context=512, tokens=512, batch=3)
 
 
 @pytest.fixture
-def table(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, Measured]]:
+def table(presets_apart: None, monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, Measured]]:
     """Measured errors in place of those of bounds.toml."""
     rows: dict[str, dict[str, Measured]] = {
         "any-family": {"fsdp": Measured(1, 9), "tp": Measured(2, 9), "pp": Measured(2, 9)},

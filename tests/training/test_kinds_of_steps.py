@@ -39,6 +39,7 @@ def test_an_axis_that_was_measured_on_no_family_has_no_bound(run: Run) -> None:
     assert "≈: the error for this layout was not measured." in ran.out and "0 configs" not in ran.out
 
 
+@pytest.mark.usefixtures("presets_apart")
 def test_a_chunked_loss_is_printed_or_refused(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     out = run("train", "llama-3.1-8b", "--loss", "chunked", "--ctx", "1k", "-v").out_line
     assert "loss in chunks" in out

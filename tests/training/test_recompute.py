@@ -95,6 +95,7 @@ def test_flops_of_gpt2_by_hand() -> None:
         load("mamba-130m").flops(train=True, recompute="attention")
 
 
+@pytest.mark.usefixtures("presets_apart")
 def test_fit_names_it_where_it_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three percent more FLOPs: q, k, v, scores and values again, of all that a step of three passes does."""
     llama = load("llama-3.1-8b")

@@ -68,6 +68,7 @@ STEPS = {row: load(row.split()[0]).loaded for table_, row in ROWS if table_ == O
 
 
 @pytest.mark.parametrize("trait", Traits._fields)
+@pytest.mark.usefixtures("presets_apart")
 def test_every_trait_matters(monkeypatch: pytest.MonkeyPatch, trait: str) -> None:
     """Without it the rules are further from a class."""
     plain = getattr(Traits(), trait)
@@ -84,6 +85,7 @@ def test_every_trait_matters(monkeypatch: pytest.MonkeyPatch, trait: str) -> Non
         ("norm_in_attention", "camembert-base ctx=512 recompute=attention"),
     ],
 )
+@pytest.mark.usefixtures("presets_apart")
 def test_operations_in_an_attention_module_matter(monkeypatch: pytest.MonkeyPatch, what: str, row: str) -> None:
     """They are recomputed with their module; after it, their saved tensors would stay."""
     inside = deviation(row)

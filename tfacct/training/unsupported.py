@@ -420,10 +420,12 @@ def unsupported_layout(model: LoadedModel, recipe: Recipe) -> Unsupported | None
 
 
 def unsupported(model: LoadedModel, recipe: Recipe) -> Unsupported | None:
-    """The row that excludes a model's training step; None if it is supported."""
-    if recipe.mesh is not None and (found := unsupported_layout(model, recipe)) is not None:
-        return found
-    return next((row for row, _, _ in _cases(model, recipe)), None)
+    """The row that excludes a model's training step; None if it is supported. Cached."""
+    known: dict[Recipe, Unsupported | None] = model.ledger.known.setdefault(unsupported, {})
+    if recipe not in known:
+        excluded = None if recipe.mesh is None else unsupported_layout(model, recipe)
+        known[recipe] = excluded or next((row for row, _, _ in _cases(model, recipe)), None)
+    return known[recipe]
 
 
 def refusal(model: LoadedModel, recipe: Recipe) -> str | None:
@@ -439,6 +441,8 @@ def supports(model: LoadedModel, recipe: Recipe) -> bool:
 
 def check_supported(model: LoadedModel, recipe: Recipe) -> None:
     """Raises TfacctError for a step that is not supported, with the nearest one that is."""
+    if unsupported(model, recipe) is None:
+        return
     if recipe.mesh is not None:
         check_layout(model, recipe.mesh)
     for row, one, of_rank in _cases(model, recipe):
