@@ -10,7 +10,6 @@ from tests.helpers.models import tiny
 from tfacct import load
 from tfacct.accounts.metrics import Point, attention_overtakes
 from tfacct.base.errors import TfacctError
-from tfacct.ledger.lines import Matmul
 from tfacct.ledger.workload import Workload
 from tfacct.loading import presets
 from tfacct.loading.model import load_model
@@ -113,16 +112,6 @@ def test_metrics_of_attention_alone() -> None:
     pytest.importorskip("numpy")
     with pytest.raises(TfacctError, match="the model has no attention"):
         load("mamba-130m").evaluate("total_flops", num_key_value_heads=[1, 2])
-
-
-def test_rows_of_a_product_without_tokens_of_its_own_are_its_left_axes() -> None:
-    """Reading the states: Dx × Ns by Ns, for each token of each sequence. 2 · 3 · 5 · 7 · 11 FLOPs."""
-    line = Matmul("read_out", "B T Dx Ns, B T Ns -> B T Dx")
-    axes = {"B": 3, "T": 5, "Dx": 7, "Ns": 11}
-    dims = line.dims(axes)
-    assert (dims.m, dims.k, dims.n, dims.times) == (7, 11, 1, 15)
-    left, right = line.backward()  # an outer product, and a sum over channels: 2 · 3 · 5 · 7 · 11 each
-    assert left.flops(axes) == right.flops(axes) == line.flops(axes) == 2 * 3 * 5 * 7 * 11
 
 
 def test_windows_of_several_lengths_have_several_axes_in_a_formula() -> None:
