@@ -14,15 +14,6 @@ HEADS = {"encoder_attention_heads": 3, "decoder_attention_heads": 3, "activation
 WORK = Workload(context=23, tokens=23, batch=2, source=31, new_source=31)
 
 
-def test_a_table_of_both_sides_has_one_gradient() -> None:
-    """Two bytes per parameter; all gradients of the decoder exist during the encoder's backward pass."""
-    model = load("bart-base", **SIZES, **HEADS).loaded
-    parameters = 2 * sum(tensor.count * tensor.elements for tensor in model.ledger.tensors())
-    named = {phase.name: phase for phase in training_memory(model, WORK, Recipe(optimizer="none")).phases}
-    assert named["encoder, layer 0, backward"].gradients > named["layer 0, backward"].gradients
-    assert named["optimizer step"].gradients == parameters
-
-
 def test_a_longer_source_takes_more() -> None:
     model = load("bart-large").loaded
     sides = [Workload(64, 64, 1, "all", n, n) for n in (256, 512, 1024)]

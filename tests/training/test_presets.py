@@ -91,12 +91,6 @@ def test_no_number_of_a_preset_is_negative(name: str) -> None:
     check_counts(name, **RECIPES[len(name) % len(RECIPES)])
 
 
-@pytest.mark.parametrize("recipe", RECIPES, ids=str)
-@pytest.mark.parametrize("name", ["lfm2-350m", "lfm2-8b-a1b", "qwen3-next-80b-a3b", "qwen3.5-0.8b", "qwen3.5-35b-a3b"])
-def test_no_number_of_a_model_with_convolutions_is_negative(name: str, recipe: dict[str, Any]) -> None:
-    check_counts(name, **recipe)
-
-
 @pytest.mark.parametrize("name", KINDS)
 def test_adapters_of_a_step_are_those_that_are_counted_without_one(name: str) -> None:
     model = presets.load(name)

@@ -71,15 +71,6 @@ def test_recomputed_tensors_are_there_while_their_part_runs_backwards() -> None:
     assert found["attn_norm.weight"] < found["attn_add"]
 
 
-def test_a_list_under_autocast_saves_what_its_module_reads_in_fp32() -> None:
-    """attention reads the norm's result: 4 bytes a number, in place of three 16-bit casts and four of weights."""
-    layer = small("llama-3.2-1b", "attention", weights_dtype="fp32").graph.layers[0].graph
-    (read,) = (each for each in layer.saved if each.path == "blocks.*.attn_norm")
-    assert (read.axes, read.role) == ("B T D", "fp32")
-    casts = {each.path.removeprefix("blocks.*.attn.") for each in layer.recomputed if each.path.endswith("_cast")}
-    assert casts == {f"{which}_proj.weight_cast" for which in "qkvo"}
-
-
 def test_flops_of_gpt2_by_hand() -> None:
     """Twelve whole attentions again, because their module ends with a dropout: 8·T·D² + 4·T²·D FLOPs each, T 1,024 and
     D 768. Their lines show it."""
