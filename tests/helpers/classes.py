@@ -1,7 +1,8 @@
 """Models as transformers' classes build them, and the comparison with ours."""
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +15,7 @@ from tfacct.loading.model import LoadedModel
 from tfacct.training.model_step import stored
 from tfacct.verify.checks import cache_by_block, class_flops, renamed
 
-hf, meta_model = lazy("tfacct.reference.hf"), lazy("tfacct.meta.model")
+hf, meta_model, transformers = lazy("tfacct.reference.hf"), lazy("tfacct.meta.model"), lazy("transformers")
 SMALL_ENOUGH = 3_000_000
 """Parameters of a model that runs on the CPU; larger ones run on meta."""
 SHAPES_ONLY = {
@@ -72,6 +73,12 @@ def agree(ours: LoadedModel, *works: Workload) -> Any:
         assert renamed(counted, table) == flops
         assert cache_by_block(keeps.states(at, unfolded=True)) == cached
     return model
+
+
+def causal(config: Mapping[str, Any], **how: Any) -> Any:
+    """The class of a config that writes text."""
+    made = transformers.AutoConfig.for_model(**deepcopy(dict(config)))
+    return transformers.AutoModelForCausalLM.from_config(made, **how)
 
 
 def alike(shapes: Iterable[Sequence[int]]) -> list[tuple[int, ...]]:

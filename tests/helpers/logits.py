@@ -22,8 +22,7 @@ BATCH, TOKENS = 3, 29
 def theirs(config: dict):
     """The transformers model with random weights in float64."""
     given = load_model("tiny", config).of_class
-    fields = {name: value for name, value in given.items() if name not in ("model_type", "latent_attention")}
-    made = transformers.AutoConfig.for_model(given["model_type"], **fields)
+    made = transformers.AutoConfig.for_model(**{key: one for key, one in given.items() if key != "latent_attention"})
     torch.manual_seed(5)
     plain = {"attn_implementation": "eager", **({"experts_implementation": "eager"} if "experts" in str(made) else {})}
     auto = families.read(config).config.task_head.auto

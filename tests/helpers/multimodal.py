@@ -63,8 +63,7 @@ def built(raw: Mapping[str, Any]) -> Any:
     """The full model's class, on meta."""
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
-    fields = deepcopy({name: value for name, value in raw.items() if name != "model_type"})  # classes write into them
-    made = transformers.AutoConfig.for_model(raw["model_type"], **fields)
+    made = transformers.AutoConfig.for_model(**deepcopy(dict(raw)))  # classes write into it
     maps = (
         getattr(modeling_auto, f"MODEL_FOR_{task}_MAPPING_NAMES", {})
         for task in ("IMAGE_TEXT_TO_TEXT", "MULTIMODAL_LM", "SPEECH_SEQ_2_SEQ", "SEQ_TO_SEQ_CAUSAL_LM")

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from tests.families import TINY
+from tests.helpers.classes import causal
 from tests.helpers.lazy import lazy
 from tfacct import load
 
-torch, hf, transformers = lazy("torch"), lazy("tfacct.reference.hf"), lazy("transformers")
+torch = lazy("torch")
 # Sizes that fill no block: heads · head_dim (60) is not the width (72), and grouped heads
 LLAMA = {
     **{**TINY["llama"], "hidden_size": 72, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 10},
@@ -35,11 +36,7 @@ def weighed(config: dict[str, Any], quantization: dict[str, Any]) -> int:
 
 def built(config: dict[str, Any]) -> torch.nn.Module:
     """The transformers class of a config, in bf16."""
-    fields = {name: value for name, value in config.items() if name != "model_type"}
-    model = transformers.AutoModelForCausalLM.from_config(
-        transformers.AutoConfig.for_model(config["model_type"], **fields)
-    )
-    return model.to(torch.bfloat16)
+    return causal(config).to(torch.bfloat16)
 
 
 W4: dict[str, Any] = {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 4, "symmetric": True}

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import tfacct
+from tests.helpers.classes import causal
 from tests.helpers.cli import Run
 from tests.helpers.lazy import lazy
 from tests.helpers.schemas import refused
@@ -22,7 +23,6 @@ from tfacct.verify.user_module import _sizes
 
 torch, own, user_module = lazy("torch"), lazy("tests.helpers.user_modules"), lazy("tfacct.reference.user_module")
 user_module_fvcore, watching = lazy("tfacct.reference.user_module_fvcore"), lazy("tfacct.reference.watching")
-transformers = lazy("transformers")
 HERE = Path(__file__).parents[1] / "helpers" / "user_modules.py"
 # two tables; 3 blocks of q, k, v, o with shifts, up and down with shifts, two norms with shifts; a norm
 GPT_PARAMETERS = (101 + 64) * 48 + 3 * (4 * (48**2 + 48) + 2 * 48 * 190 + 190 + 48 + 4 * 48) + 2 * 48
@@ -478,10 +478,7 @@ def test_a_block_may_be_two_entries_of_a_list(kv: int, first: str | None) -> Non
 
 def class_of(name: str, **sets: Any) -> Any:
     """The transformers class of a preset, with some fields set."""
-    config = tfacct.load(name).config
-    fields = {key: value for key, value in config.items() if key != "model_type"}
-    made = transformers.AutoConfig.for_model(config["model_type"], **{**fields, **sets})
-    return transformers.AutoModelForCausalLM.from_config(made)
+    return causal({**tfacct.load(name).config, **sets})
 
 
 @pytest.mark.parametrize("name", ["gpt2", pytest.param("llama-3.1-8b", marks=pytest.mark.slow), "qwen2-0.5b"])

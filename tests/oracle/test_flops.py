@@ -5,7 +5,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.families import TINY, configs
-from tests.helpers.classes import of_the_class, suppressed_refusals
+from tests.helpers.classes import causal, of_the_class, suppressed_refusals
 from tests.helpers.lazy import lazy
 from tfacct import load
 
@@ -32,9 +32,7 @@ def test_transformers_generate_runs_what_is_counted(family: str) -> None:
 def generated_flops(config: dict, batch: int, prompt: int, new: int) -> int:
     """What torch counts while `generate` makes `new` tokens."""
     transformers.logging.set_verbosity_error()
-    fields = {name: value for name, value in config.items() if name != "model_type"}
-    made = transformers.AutoConfig.for_model(config["model_type"], **fields, bos_token_id=None, eos_token_id=None)
-    model = transformers.AutoModelForCausalLM.from_config(made, attn_implementation="eager").eval()
+    model = causal({**config, "bos_token_id": None, "eos_token_id": None}, attn_implementation="eager").eval()
     tokens = torch.ones(batch, prompt, dtype=torch.long)
     asked = {"do_sample": False, "min_new_tokens": new, "max_new_tokens": new, "pad_token_id": 0}
     with flop_counter.FlopCounterMode(display=False) as counter, torch.no_grad():

@@ -34,8 +34,7 @@ def built(raw: dict[str, Any]) -> dict[str, int]:
         "phi4_multimodal": "AutoModelForCausalLM",
     }
     if raw["model_type"] in autos:
-        fields = deepcopy({name: value for name, value in raw.items() if name != "model_type"})
-        made = transformers.AutoConfig.for_model(raw["model_type"], **fields)
+        made = transformers.AutoConfig.for_model(**deepcopy(raw))
         with torch.device("meta"):
             whole = getattr(transformers, autos[raw["model_type"]]).from_config(made)
     else:

@@ -2,13 +2,12 @@
 
 import random
 from collections.abc import Callable, Sequence
-from copy import deepcopy
 from typing import Any
 
 import pytest
 
 from tests.families import TINY
-from tests.helpers.classes import alike, class_parameters, shapes_of
+from tests.helpers.classes import alike, causal, class_parameters, shapes_of
 from tests.helpers.cli import Run
 from tests.helpers.lazy import lazy
 from tests.helpers.models import in_whole_rows, tiny
@@ -198,9 +197,7 @@ def test_muon_of_real_models_has_the_matrices_of_their_blocks(family: str) -> No
     """Bytes of its state after a step of the class on the CPU, in bf16: convolutions of three dimensions, fused heads
     of two sizes, and banks of experts are AdamW's."""
     config = in_whole_rows(TINY[family])
-    fields = deepcopy({key: value for key, value in config.items() if key != "model_type"})
-    made = transformers.AutoConfig.for_model(config["model_type"], **fields)
-    built = transformers.AutoModelForCausalLM.from_config(made, dtype=torch.bfloat16, attn_implementation="eager")
+    built = causal(config, dtype=torch.bfloat16, attn_implementation="eager")
     ids = torch.arange(32).reshape(2, 16) % config["vocab_size"]
     built(ids, labels=ids).loss.backward()
     trained = dict(built.named_parameters())

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.families import TINY
+from tests.helpers.classes import causal
 from tests.helpers.lazy import lazy
 from tests.helpers.models import tiny
 from tests.helpers.quantized import FIVE, LLAMA, built, weighed
@@ -80,11 +81,8 @@ def test_fp8_against_the_module_of_transformers(scheme: str, block: list[int] | 
 def test_deepseek_v4_in_fp8_with_experts_of_their_own(experts: str) -> None:
     """The class with its modules replaced, on meta. Key compression stays; weights of its streams are no module."""
     config = {**TINY["deepseek_v4"], "hidden_size": 64, "moe_intermediate_size": 96, "dtype": "bfloat16"}
-    fields = {name: value for name, value in config.items() if name != "model_type"}
     with torch.device("meta"):
-        model = transformers.AutoModelForCausalLM.from_config(
-            transformers.AutoConfig.for_model("deepseek_v4", **fields)
-        ).to(torch.bfloat16)
+        model = causal(config).to(torch.bfloat16)
     quantizer = quantization_config.FineGrainedFP8Config(
         weight_block_size=(16, 16), scale_fmt="ue8m0", expert_dtype=experts
     )
