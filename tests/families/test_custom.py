@@ -31,10 +31,9 @@ from tests.helpers.custom import (
 )
 from tests.helpers.models import tiny
 from tfacct import load
-from tfacct.architecture.parts import Attention, Experts, FeedForward, LatentAttention, Mamba
+from tfacct.architecture.parts import Attention, Experts, FeedForward, LatentAttention
 from tfacct.base.errors import TfacctError
 from tfacct.families import custom_tables as tables
-from tfacct.ledger.storage import BF16, BF16_EACH
 from tfacct.ledger.workload import Workload
 from tfacct.loading import presets
 from tfacct.loading.model import load_model
@@ -60,42 +59,6 @@ def test_both_readings_of_the_lectures_flops(run) -> None:
     facts = load(LECTURE, **{"encoder.feed_forward.called": True}).flops(**AT).models[0]
     assert (facts["total_flops"], facts["total_flops_if_called"], facts["never_called"]) == (called, None, [])
     assert load(LECTURE).flops(**AT, train=True).models[0]["total_flops_if_called"] == 3 * called
-
-
-def test_distances_are_no_matmul_and_uncalled_modules_have_no_flops() -> None:
-    """Of B, N, T, S and H: 16·4·20·20·512 numbers per layer, in the pointwise column; no FLOPs, no parameters less."""
-    facts = load(LECTURE).flops(**AT, pointwise=True).models[0]
-    pointwise = {entry["path"]: entry["elements"] for entry in facts["pointwise"]}
-    for path in ("encoder.blocks.*.attn.scores", "blocks.*.attn.scores", "blocks.*.cross.scores"):
-        assert pointwise[path] == 6 * 16 * 4 * 20 * 20 * 512
-    assert not [line["path"] for line in facts["lines"] if line["path"].endswith("scores")]
-    assert not [path for path in pointwise if path.startswith("encoder") and "mlp" in path]
-    assert pointwise["blocks.*.mlp.norm"] == pointwise["blocks.*.cross_norm"] == 6 * 16 * 20 * 1_024
-    product = load(LECTURE, **{"attention.scores": "product"})
-    assert product.params().total == 599_956_082
-    # QKᵀ in 6 encoder layers, and in 6 of the decoder twice
-    assert product.flops(**AT).total == 198_182_174_720 + 18 * 2 * 16 * 4 * 20 * 20 * 512
-    # Half of the cache is keys, half values; matmuls of a decode step read the values.
-    ledger = load(LECTURE).loaded.ledger
-    at = Workload(context=37, tokens=1, batch=3, source=41).axes()
-    values = [p for p in ledger.products(at) if p.path.endswith("values") and not p.path.startswith("encoder")]
-    read = sum(product.moved(BF16, BF16_EACH)[1] for product in values)
-    assert 2 * read == sum(ledger.state_bytes(at, BF16_EACH).values()) > 0
-
-
-def test_one_norm_of_a_layer_is_stored_once_and_read_by_every_sublayer() -> None:
-    own = tiny("custom").ledger
-    stored = {path: count for path, count in own.parameters().items() if "_norm" in path}
-    assert stored == {
-        "encoder.blocks.*.shared_norm.weight": 3 * 48,
-        "encoder.blocks.*.shared_norm.bias": 3 * 48,
-        "blocks.*.shared_norm.weight": 2 * 48,
-        "blocks.*.shared_norm.bias": 2 * 48,
-    }
-    ran = own.pointwise(Workload(context=11, tokens=7, batch=3, source=5).axes())
-    assert {path for path in ran if path.startswith("blocks") and path.endswith("_norm")} == {
-        f"blocks.*.{sublayer}_norm" for sublayer in ("attn", "cross", "mlp")
-    }
 
 
 def test_sides_of_their_own() -> None:
@@ -141,22 +104,6 @@ def test_the_files_of_the_refusals_are_valid() -> None:
         over(BOTH, model__source_hidden=65, attention__head_dim=8),
     ):
         assert load(file).params().total > 0
-
-
-def test_an_encoder_of_another_width_by_hand() -> None:
-    """A table of its own, 64 · 20; three layers, each 4 · 20 · 6 · 8, 2 · 20 · 96 and two scales; a last norm. In each
-    of the decoder's layers, keys and values of the source are 6 · 8 of 20, not of 48."""
-    plain = over(BOTH, attention__head_dim=8)
-    ledgers = [load_model("mine", file).ledger for file in (plain, over(plain, model__source_hidden=20))]
-    vocab, heads = BOTH["model"]["vocab"], 6 * 8
-    gated = 3 if BOTH["feed_forward"].get("gated") else 2
-
-    def reads(width: int) -> int:
-        return BOTH["encoder"]["layers"] * (4 * width * heads + gated * width * 96 + 2 * width) + width
-
-    crossed = BOTH["decoder"]["layers"] * 2 * heads * (48 - 20)
-    totals = [sum(ledger.parameters().values()) for ledger in ledgers]
-    assert totals[1] - totals[0] == vocab * 20 + reads(20) - reads(48) - crossed
 
 
 def test_set_by_dotted_name(run, tmp_path: Path) -> None:
@@ -389,26 +336,6 @@ def test_the_order_in_which_tables_of_layers_override_each_other() -> None:
     mamba = over(LOCAL, decoder__full={"mamba": {"inner": 12}})
     assert blocks(mamba) == ["a496", "a496", "m-"] * 2
     assert blocks(over(mamba, decoder__full__mamba__mlp=True))[2] == "m96"
-
-
-def test_where_kinds_of_layers_are() -> None:
-    file = over(DECODER, decoder=None, encoder={"layers": 4, "every": {"2": {"experts": EXPERTS}}})
-    own = load_model("mine", over(file, model__positions="learned")).architecture
-    assert [stack.numbers for stack in own.stacks] == [(0, 2), (1, 3)] and not own.ledger().states(
-        Workload(5, 5).axes()
-    )
-    own = load_model("mine", MIXED).architecture
-    assert [stack.numbers for stack, _ in own.having(Mamba)] == [(3,)]
-    own = over(
-        DECODER,
-        decoder={
-            "layers": 4,
-            "mamba2": {**PLAIN["mamba2"], "layers": [1]},
-            "delta_net": {**PLAIN["delta_net"], "layers": [0, 3]},
-        },
-    )
-    blocks = load_model("mine", own).architecture.blocks()
-    assert [block.sublayers[0].name for block in blocks] == ["delta", "mamba", "attn", "delta"]
 
 
 def test_keys_of_kinds_are_set_shown_and_swept_by_dotted_name(run, tmp_path: Path) -> None:
