@@ -13,25 +13,6 @@ from tfacct.loading import presets
 from tfacct.loading.model import load_model
 
 
-def test_a_source_is_read_once() -> None:
-    lines = {line["path"]: line["flops"] for line in load(T5).flops(ctx=20, source=100, decode=True).lines}
-    silent = {path for path, flops in lines.items() if flops == 0}
-    assert silent == {path for path in lines if path.startswith("encoder.")} | {
-        "blocks.*.cross.k_proj",
-        "blocks.*.cross.v_proj",
-    }
-    assert lines["blocks.*.cross.scores"] == 12 * 2 * 1 * 100 * 768
-    model = load(T5)
-    whole = model.generate(ctx=4, new_tokens=6, source=50).total
-    prefill = model.flops(ctx=4, source=50, logits="last").total
-    steps = sum(model.flops(ctx=4 + i, source=50, decode=True).total for i in range(1, 6))
-    assert whole == prefill + steps
-    assert load("bart-base").flops(ctx=3).total == load("bart-base").flops(ctx=3, source=1024).total
-    lines = {line["path"]: line for line in load(T5).traffic(ctx=9, source=5, decode=True).lines}
-    assert lines["encoder.blocks.*.mlp.up_proj"]["read_bytes"] == lines["blocks.*.cross.v_proj"]["read_bytes"] == 0
-    assert lines["blocks.*.cross.scores"]["read_bytes"] == 12 * 2 * 768 * (1 + 5)
-
-
 def test_the_cache_keeps_self_and_cross_apart() -> None:
     """bf16: 2 · 12 blocks · 12 heads · 64 · 2 bytes for each token, and as many for each source token."""
     facts = load(T5).kv(ctx=30, source=100, batch=3).models[0]

@@ -30,17 +30,6 @@ def test_parameters_outside_the_embedding_as_published(name: str, key: str, publ
     assert float(f"{load(name).params().models[0][key]:.{digits}e}") == float(published)
 
 
-def test_layers_that_call_shared_blocks() -> None:
-    """Of five hybrid layers the first, third and fifth call one block, the second and fourth the other."""
-    calls = {"layers_block_type": ["hybrid"] * 5, "num_mem_blocks": 2, "use_shared_attention_adapter": True}
-    stored = load_model("mine", {**TINY["zamba2"], **calls}).ledger.parameters(unfolded=True)
-    own = [path.split(".")[1] for path in stored if path.endswith("attn.o_proj.weight")]
-    assert sorted(own) == ["0", "1"]
-    assert sum(path.endswith("attn.q_adapter_down.weight") for path in stored) == 5
-    calls = [number for number in range(76) if number == 2 or (number > 2 and (number - 3) % 6 == 4)]
-    assert load_model("mine", {"model_type": "zamba"}).config.hybrid_layers() == calls and len(calls) == 13
-
-
 def test_the_sizes_of_sparse_attention_config_are_the_ones_taken(run) -> None:
     """As in the class, they replace its own fields, which are not named as defaulted."""
     sparse = {"sparse_num_index_heads": 4, "sparse_index_dim": 16, "sparse_attention_freq": [0, 1, 1]}
@@ -49,20 +38,6 @@ def test_the_sizes_of_sparse_attention_config_are_the_ones_taken(run) -> None:
     stored = load_model("mine", config).ledger.parameters()
     assert stored["blocks.*.attn.indexer.q_proj.weight"] == 2 * 48 * 4 * 16
     assert "index_" not in run("params", "-", stdin=json.dumps(config).encode()).out
-
-
-def test_chunks_and_states_of_delta_net() -> None:
-    """2 · 64 · 64 · 128 FLOPs for each of 32 heads, 36 blocks and chunk; none for the token of a decode step."""
-    model = load("qwen3-next-80b-a3b").loaded.ledger
-    for tokens, context, chunks in ((64, 64, 1), (65, 65, 2), (65, 900, 2), (1, 900, 0)):
-        at = Workload(context, tokens).axes()
-        assert model.flops(at)["blocks.*.delta.key_pairs"] == 2 * 64 * 64 * 128 * 32 * 36 * chunks
-    # 36 blocks of 32 heads of 128 × 128 numbers, 4 bytes each, at every dtype of the cache.
-    expected = 36 * 32 * 128 * 128 * 4
-    for dtype in ("bf16", "fp8"):
-        lines = load("qwen3-next-80b-a3b").memory(ctx=1000, kv_dtype=dtype).models[0]["lines"]
-        (state,) = (line for line in lines if line["what"] == "delta.delta_state")
-        assert (state["dtype"], state["bytes"]) == ("fp32", expected)
 
 
 FLOPS = (
