@@ -216,8 +216,9 @@ def test_gradients_of_other_ranks_rows(replicas: dict[str, int]) -> None:
 def test_notes_about_images() -> None:
     """How many fit, once; images that patches do not cover are refused, because the class saves all their pixels."""
     vit = load("vit-base-patch16-224")
-    note = "Without any change, largest batch: 26 (21 with 17% to spare)."
-    assert note in vit.train(batch=64, on="2GiB").notes
+    notes = vit.train(batch=64, on="2GiB").notes
+    assert "Without any change, largest batch: 26 (21 with 17% to spare)." in notes
+    assert "weights includes 36.8 MiB of input images." in notes  # 64 · 3 · 224 · 224 in fp32
     small = vit.train(on="100MB")
     assert (
         "Without any change, no batch fits at this context." in small.notes

@@ -945,6 +945,15 @@ NOTES = (
     NoteRow("cp_buffers", 2, _on_mesh(sequence_shards=1), "Not included: buffers for keys and values of other ranks."),
     NoteRow("saved", 2, _saved),
     NoteRow(
+        "images",
+        2,
+        lambda step: (
+            reads_images(step.memory.model)
+            and units.binary(int(step.memory.step.weights - step.memory.step.parameters))
+        ),
+        "weights includes {} of input images.",
+    ),
+    NoteRow(
         "paged",
         2,
         lambda step: optimizer(step.recipe.optimizer).paged,
