@@ -402,10 +402,10 @@ def grouped(*targets: str) -> dict[str, Any]:
 def test_strategies_and_bits_of_compressed_tensors() -> None:
     """QuantizationArgs.validate_model_after: none means a tensor, -1 a channel, any other size groups."""
 
-    def of(**weights: object) -> int:
-        config = grouped("Linear")
+    def of(model: dict[str, Any] = LLAMA, /, **weights: object) -> int:
+        config = {**grouped("Linear"), "format": "pack-quantized"}
         config["config_groups"]["g"]["weights"] = {"num_bits": 8, "type": "int", **weights}
-        return weighed(LLAMA, config)
+        return weighed(model, config)
 
     tensor, channel, group = of(strategy="tensor"), of(strategy="channel"), of(strategy="group", group_size=4)
     assert tensor < channel < group
@@ -413,14 +413,9 @@ def test_strategies_and_bits_of_compressed_tensors() -> None:
     # Outputs · inputs · bits / 8 bytes of each matrix, the head's 96 · 96 among them: all rows fill whole words.
     even = {**LLAMA, "hidden_size": 96, "num_attention_heads": 6, "head_dim": 16, "intermediate_size": 160}
 
-    def of(bits: int) -> int:
-        config = {**grouped("Linear"), "format": "pack-quantized"}
-        config["config_groups"]["g"]["weights"] = {"num_bits": bits, "type": "int", "strategy": "tensor"}
-        return weighed(even, config)
-
     block = 96 * (96 + 2 * 32 + 96) + 3 * 96 * 160
     for bits in (1, 2, 4):
-        assert of(8) - of(bits) == (3 * block + 96 * 96) * (8 - bits) // 8
+        assert of(even) - of(even, num_bits=bits) == (3 * block + 96 * 96) * (8 - bits) // 8
 
 
 def test_names_in_groups_of_compressed_tensors() -> None:

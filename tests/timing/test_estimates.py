@@ -164,10 +164,6 @@ def test_one_new_token_has_no_time_per_token(run: Run) -> None:
         tfacct.load("llama-3.1-8b").serve(on="h100", prompt="2k", new=1, within="50ms")
 
 
-def test_a_number_of_requests_is_shown_once() -> None:
-    assert [line["requests"] for line in served(requests=[8, 1, 8]).lines] == [8, 1]
-
-
 def test_a_range_of_one_number_has_both_ends_in_the_rows() -> None:
     report = tfacct.load("llama-3.1-8b").serve(on="rtx-4090", dtype="q4_k_m", prompt="2k", new=256, requests=1)
     (row,), (line,) = report.rows, report.lines
@@ -408,13 +404,6 @@ def test_requests_that_fit_are_counted_beyond_a_million() -> None:
     assert 1_000_000 < report.largest_requests < 288 * 2**30 // 73_728
 
 
-def test_tp_is_the_number_of_devices() -> None:
-    model, on = tfacct.load("llama-3.1-8b"), {"on": "2xh100"}
-    for given in ({"on": "h100", "tp": 2}, {**on, "tp": 2}):
-        assert model.time(**given).value_seconds == model.time(**on).value_seconds
-        assert model.serve(**given, requests=4).lines == model.serve(**on, requests=4).lines
-
-
 def test_weights_in_tf32_are_multiplied_in_units_of_their_own() -> None:
     # 494.7 against 989.4 TFLOP/s: the bound of a long prefill is twice that in bf16.
     model = tfacct.load("gpt2")
@@ -595,12 +584,6 @@ def test_invalid_measured_runs_are_refused(tmp_path: Path, text: str, message: s
         served(measured=str(file))
     with pytest.raises(TfacctError, match="cannot read"):
         served(measured=str(tmp_path))
-
-
-def test_a_device_named_twice_is_asked_about_once() -> None:
-    fitting = tfacct.load("gpt2").fit(on=["h100-sxm", "t4", "h100-sxm"])
-    assert [line["device"] for line in fitting.lines] == ["h100-sxm", "t4"]
-    assert fitting.answer == "It fits on 1 × h100-sxm, 1 × t4."
 
 
 def test_a_bound_holds_for_any_routing() -> None:

@@ -427,7 +427,6 @@ def test_fp8_under_tensor_parallelism_by_hand() -> None:
     wide, narrow = (step(on="2xh100-sxm", tp=2, ctx="4k", dtype=name).parts_seconds for name in ("bf16", "fp8"))
     bf16 = on.peak["bf16"] * MEGATRON.products * MPT.products_hot / MPT.products
     assert wide["products"] / narrow["products"] == pytest.approx(on.peak["fp8"] * MPT.fp8 / bf16)
-    assert narrow == step(on="2xh100-sxm", tp=2, ctx="4k", dtype="mxfp8").parts_seconds
     assert wide["head"] == narrow["head"] and wide["attention"] == narrow["attention"]
     pairs = 2 * 2 * 32 * 128 * (4096 * 4097 // 2) * 32 // 2  # 32 layers, half of 32 heads, the visible pairs
     assert wide["attention"] == pytest.approx(3.5 * pairs / (RECENT.attention_hot * on.peak["bf16"]))
