@@ -1,5 +1,6 @@
 """`devices --calibrate` writes a device file of this machine. Kind: output."""
 
+import mmap
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,27 @@ from tfacct.base.errors import TfacctError
 from tfacct.loading import devices
 from tfacct.timing import calibrated
 
-calibrating = lazy("tfacct.reference.calibrating")
+torch, flop_counter = lazy("torch"), lazy("torch.utils.flop_counter")
+calibrating, running = lazy("tfacct.reference.calibrating"), lazy("tfacct.reference.running")
+
+
+def test_attention_is_timed_at_the_sizes_that_it_is_read_at() -> None:
+    """Forward and backward pass of scores and values: 3 · 2 · 2·heads·T·S·64 FLOPs; above 256 tokens with half of the
+    8 heads."""
+    for case in calibrating._attention(torch.device("meta"), torch.float32):
+        with flop_counter.FlopCounterMode(display=False) as counter:
+            case.train()
+        pairs = {"heads": case.size**2, "token": case.size}.get(case.kind.rpartition("_")[2], 0)
+        assert counter.get_total_flops() == 3 * 4 * (4 if case.size > 256 and "heads" in case.kind else 8) * pairs * 64
+
+
+def test_the_peak_of_a_process_is_the_systems() -> None:
+    status = Path("/proc/self/status")
+    if not status.exists():
+        pytest.skip("no /proc")
+    (peak,) = (line.split()[1] for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+    found = running.peak_bytes(torch.device("cpu"))
+    assert found == pytest.approx(int(peak) * 1024, rel=0.05) and found % mmap.PAGESIZE == 0
 
 
 def test_a_sweep_writes_a_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
