@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.helpers.models import context, tiny
+from tests.families import SHAPES
+from tests.helpers.models import by_kind, context, tiny
 from tfacct import load
 from tfacct.ledger.storage import BF16, BF16_EACH, storage, width
 from tfacct.ledger.workload import Workload
@@ -84,6 +85,7 @@ def test_odd_bits_round_up_in_every_block() -> None:
     assert read["lm_head"] == stream + 5 * 2  # the head stays in bf16
 
 
+@pytest.mark.parametrize("tiny_model", by_kind(SHAPES), indirect=True)
 def test_the_report_in_python(tiny_model: LoadedModel) -> None:
     report = load(tiny_model.raw).traffic(ctx=context(tiny_model, 9), batch=3)
     facts = report.models[0]

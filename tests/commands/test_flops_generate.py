@@ -4,8 +4,8 @@ from itertools import product
 
 import pytest
 
-from tests.families import TINY
-from tests.helpers.models import tiny
+from tests.families import SHAPES
+from tests.helpers.models import by_kind, tiny
 from tfacct import load
 from tfacct.accounts.step_flops import decode_flops
 from tfacct.base.errors import TfacctError
@@ -13,7 +13,7 @@ from tfacct.ledger.workload import Workload
 from tfacct.loading import presets
 from tfacct.loading.model import LoadedModel, load_model
 
-DECODING = [name for name in TINY if tiny(name).ledger.together == 1]
+DECODING = [name for name in SHAPES if tiny(name).ledger.together == 1]
 """Models that take a single token, unlike those that merge patches."""
 
 
@@ -26,9 +26,9 @@ def looped(model: LoadedModel, *, batch: int, prompt: int, steps: int, masked: b
     return total
 
 
-@pytest.mark.parametrize("name", [*DECODING, "gpt2-xl", "llama-3.1-8b", "qwen2-7b"])
+@pytest.mark.parametrize("name", [*by_kind(DECODING), "gpt2-xl", "llama-3.1-8b", "qwen2-7b"])
 def test_the_closed_form_is_the_loop(name: str) -> None:
-    model = tiny(name) if name in TINY else presets.load(name)
+    model = tiny(name) if name in SHAPES else presets.load(name)
     for prompt, steps, masked in product((1, 5, 23), (0, 1, 2, 3, 59, 60), {False, model.has_cache}):
         closed = decode_flops(model.ledger, batch=3, prompt=prompt, steps=steps, masked=masked)
         assert closed == looped(model, batch=3, prompt=prompt, steps=steps, masked=masked), (prompt, steps, masked)
@@ -49,10 +49,9 @@ def test_any_number_of_steps_by_hand(steps: int) -> None:
     )
 
 
+@pytest.mark.parametrize("tiny_model", by_kind(DECODING), indirect=True)
 def test_the_sum_may_be_a_formula(tiny_model: LoadedModel) -> None:
     sympy = pytest.importorskip("sympy")
-    if tiny_model.ledger.together > 1:
-        pytest.skip("an image is no step of one token")
     prompt, steps = sympy.symbols("P n", positive=True, integer=True)
     formulas = decode_flops(tiny_model.ledger, batch=3, prompt=prompt, steps=steps)
     at = {prompt: 23, steps: 17}
