@@ -213,11 +213,11 @@ def test_every_number_is_read_alike(text: str, count: int) -> None:
     assert units.read_number(text) == units.read_count("--max-params", text) == units.read_rate("peak", text) == count
 
 
-# A layer of GPT-2 has 12 · 768² + 13 · 768 = 7,087,872 parameters; the rest 50,257 · 768 + 1,024 · 768 + 2 · 768.
-@pytest.mark.parametrize("text", ["6e9", "6B", "6G", "6,000M", "6000000000"])
+# A sequence of GPT-2 takes 2 · 1,024 · (12 · 12 · 768² + 768 · 50,257) + 12 · 4 · 768 · 1,024² FLOPs.
+@pytest.mark.parametrize("text", ["6e12", "6000B", "6T", "6,000G", "6000000000000"])
 def test_an_equation_takes_every_spelling(run, text: str) -> None:
-    ran = run("solve", "gpt2", "--for", "n_layer", "--until", f"total_params={text}", "--json")
-    assert ran.models[0]["solution"] == (6 * 10**9 - 39_385_344) // 7_087_872 == 840
+    ran = run("solve", "gpt2", "--for", "batch", "--until", f"total_flops={text}", "--json")
+    assert ran.models[0]["solution"] == 6 * 10**12 // 291_648_307_200 == 20
 
 
 @pytest.mark.parametrize(("text", "count"), [("8B", 8 * 10**9), ("500M", 5 * 10**8), ("1.5b", 15 * 10**8), ("12", 12)])

@@ -128,8 +128,9 @@ def test_parameters_are_those_of_memory_on_every_preset_that_is_served() -> None
     equal = 0
     for name in presets.names():
         try:
-            check(launch(name), vllm.unsupported(launch(name)))
-            stored = weights_of(launch(name))
+            served = launch(name)
+            check(served, vllm.unsupported(served))
+            stored = weights_of(served)
         except TfacctError:
             continue
         assert stored["parameters"] == load(name).memory(ctx=8).weights_bytes, name
