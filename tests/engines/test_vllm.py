@@ -341,20 +341,6 @@ def test_requests_are_at_most_those_of_a_step_and_leave_given_flags() -> None:
     assert pool.answer.startswith("vLLM starts: 163,840 tokens")
 
 
-def test_a_card_without_bfloat16_takes_float16() -> None:
-    start = load("opt-125m").engine(on="t4")
-    assert start.starts and "--dtype" not in start.launch
-    assert any(note.startswith("Activations are in float16: ") for note in start.models[0]["notes"])
-
-
-def test_the_launch_line_has_names_of_the_engine_alone() -> None:
-    version = {"on": "h100", "engine_version": "0.25"}
-    lines = {dtype: load("llama-3.1-8b").engine(**version, dtype=dtype).launch for dtype in ("fp8", "nf4", "int8")}
-    assert lines["fp8"].endswith("--quantization fp8") and lines["nf4"].endswith("--quantization bitsandbytes")
-    assert lines["int8"] == "vllm serve CHECKPOINT-IN-INT8"
-    assert "cache-dtype" not in load("llama-3.1-8b").engine(on="h100", kv_dtype="bf16").launch
-
-
 def test_the_launch_line_names_the_folder_and_the_changed_fields(tmp_path: Path, run: Run) -> None:
     """A shell would split a folder with a space; vLLM takes no config.json, and fields by --hf-overrides."""
     folder = tmp_path / "my model"
@@ -399,26 +385,6 @@ def test_blocks_of_latent_attention_by_the_backend_of_the_card(on: str, kv_dtype
     if found.starts:
         memory = load("deepseek-v2-lite").memory(ctx=8192, on=on, kv_dtype=kv_dtype, engine="vllm")
         assert memory.fit["largest_batch"] == int(found.max_concurrency)
-
-
-@pytest.mark.parametrize(
-    ("line", "reason"),
-    [
-        ("llama-3.1-8b --on 3xh100", "must be divisible by tensor parallel size (3)"),
-        ("llama-3.1-8b --on h100 --max-model-len 200k", "greater than the derived max_model_len (131,072)"),
-        ("llama-3.1-8b --on h100 --max-num-batched-tokens 64 --max-num-seqs 128", "must be at least max_num_seqs"),
-        ("llama-3.1-8b --on t4 --dtype bf16", "compute capability 8.0"),
-        ("gemma-2-2b --on h100 --dtype fp16", "gemma2 does not support float16"),
-        ("llama-3.1-8b --on h100 --block-size 40", "block_size (40) must be a multiple of 16"),
-        ("llama-3.1-405b --on h100 --kv-cache-memory-bytes 10GiB", "the card has 79.2"),
-        ("llama-3.1-8b --on h100 --kv-cache-memory-bytes 500GiB", "a cache of 500.0 GiB and all else"),
-        ("llama-3.1-70b --on h100", "the weights (131 GiB) exceed the 72.9 GiB requested"),
-    ],
-)
-def test_launches_that_the_engine_refuses(run: Run, line: str, reason: str) -> None:
-    ran = run("engine", "vllm", *line.split(), "--json")
-    found = ran.models[0]
-    assert ran.code == 0 and not found["starts"] and reason in found["reason"] and found["log_lines"] == []
 
 
 def test_fewer_requests_leave_the_tokens_that_the_hint_has() -> None:
@@ -466,13 +432,6 @@ def test_a_launch_line_can_be_typed_again() -> None:
         names = {"tensor_parallel_size": "tp", "quantization": "dtype"}
         again = {names.get(name, name): int(value) if value.isdecimal() else value for name, value in typed.items()}
         assert load("llama-3.1-8b").engine(**given, **again).pool_bytes == start.pool_bytes
-
-
-def test_dtypes_by_the_names_of_the_engine() -> None:
-    llama = load("llama-3.1-8b")
-    start = llama.engine(on="h100", dtype="half", kv_dtype="fp8_e4m3")
-    assert "--dtype float16 --kv-cache-dtype fp8" in start.launch
-    assert llama.engine(on="h100", dtype="auto", kv_dtype="auto").launch == llama.engine(on="h100").launch
 
 
 def test_images_of_a_config() -> None:
