@@ -12,7 +12,6 @@ import pytest
 from tests.helpers.cli import Run
 from tfacct import load
 from tfacct.base import units
-from tfacct.base.errors import UsageError
 from tfacct.reports.train import when
 
 
@@ -195,12 +194,6 @@ def test_the_largest_batch_is_printed(run: Run) -> None:
         assert [more * peak / 2**30 <= 77.5 for peak in peaks] == [True, False]
 
 
-def test_missing_memory_that_rounds_to_zero() -> None:
-    """98.2704 GiB; 98.26 GiB is 0.0104 GiB less."""
-    answer = load("llama-3.1-8b").train(ctx="1k", batch=7, on="98.26GiB").answer
-    assert answer == "Does not fit in 98.3 GiB: it needs 98.3 GiB, 10.6 MiB more than is usable."
-
-
 @pytest.mark.parametrize("replicas", [{}, {"dp": 4}, {"dp": 4, "zero": 1}], ids=str)
 def test_gradients_of_other_ranks_rows(replicas: dict[str, int]) -> None:
     """torch's embedding has gradients of all 128,256 rows of 4,096 in bf16 on each rank, 7/8 of them of other ranks.
@@ -211,21 +204,6 @@ def test_gradients_of_other_ranks_rows(replicas: dict[str, int]) -> None:
     words = "Gradients include 877 MiB for embedding rows of other ranks:"
     words += " under torch's plan, each rank computes the gradient of all rows."
     assert words in step.notes and round(rows / 2**20) == 877
-
-
-def test_notes_about_images() -> None:
-    """How many fit, once; images that patches do not cover are refused, because the class saves all their pixels."""
-    vit = load("vit-base-patch16-224")
-    notes = vit.train(batch=64, on="2GiB").notes
-    assert "Without any change, largest batch: 26 (21 with 17% to spare)." in notes
-    assert "weights includes 36.8 MiB of input images." in notes  # 64 · 3 · 224 · 224 in fp32
-    small = vit.train(on="100MB")
-    assert (
-        "Without any change, no batch fits at this context." in small.notes
-        and "; the weights alone need" in small.answer
-    )
-    with pytest.raises(UsageError, match="images of 225 pixels, not a multiple of the patch size 16"):
-        load("vit-base-patch16-224", image_size=225).train()
 
 
 H100, CARD = "8xh100-sxm", "rtx-4090"
