@@ -97,7 +97,7 @@ def test_arrays_are_within_a_rounding_of_the_exact_numbers(family: str) -> None:
     """Float64 within 10⁻¹⁵, object arrays exactly, both against one whole number at a time, of every metric."""
     model = load(TINY[family])
     rng = np.random.default_rng(3)
-    contexts, batches = rng.integers(1, 10**9, 6), rng.integers(1, 10**6, 6)
+    contexts, batches = rng.integers(1, 10**9, 12), rng.integers(1, 10**6, 12)
     source = model.loaded.source or 0
     many = len(model.loaded.architecture.stacks) > 2 or len(model.ledger.products(Workload(1, 1).axes())) > 18
     roundings = 2 if source or many else 1
