@@ -127,8 +127,6 @@ def _typed(parameter: Parameter) -> Parameter:
             shell_option(parameter.name),
             metavar=about.metavar,
             help=about.help,
-            rich_help_panel=about.group,
-            show_default=False,
             autocompletion=completion,
         )
     return parameter.replace(
