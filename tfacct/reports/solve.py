@@ -127,7 +127,7 @@ def solve(
     if terms.mesh is not None and unknown not in RANKS:
         raise UsageError(
             f"a parallel layout is not supported with {option('unknown', unknown)}",
-            f"`tfacct memory {model.name} {option('on', '8xh100')}`, or `tfacct train` for a training step, prints the"
+            f"`tfacct memory {model.name} {option('on', '2xh100')}`, or `tfacct train` for a training step, prints the"
             " largest context and batch",
         )
     request = _without_unknown(model, request, unknown)
