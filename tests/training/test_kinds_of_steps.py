@@ -5,19 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.helpers.cli import Run
-from tests.helpers.training_step import step_of
 from tfacct import load
 from tfacct.base.errors import UsageError
-from tfacct.ledger.workload import Workload
 from tfacct.training import bounds
 from tfacct.training.measured import Measured
-from tfacct.training.recipe import Recipe
-
-
-def test_a_class_that_runs_no_block_again_is_refused_by_name() -> None:
-    with pytest.raises(UsageError, match="has not been measured with full recomputation") as raised:
-        step_of(load("mpnet-base").loaded, Workload(64, 64, 1), Recipe(attention="eager", recompute="full"))
-    assert "the step is supported without recompute" in raised.value.hint
 
 
 def test_a_classifier_of_sequences_learns_from_one_label_of_each() -> None:
@@ -31,12 +22,6 @@ def test_a_classifier_of_sequences_learns_from_one_label_of_each() -> None:
         model = load({**fields, "architectures": [f"RobertaFor{head}"], "num_labels": 3})
         sizes = {line["path"]: line["bytes"] for line in model.train(ctx=33, batch=7).lines}
         assert sizes["loss.log_probabilities"] == 2 * numbers, head
-
-
-def test_an_axis_that_was_measured_on_no_family_has_no_bound(run: Run) -> None:
-    assert load("mixtral-8x7b").train(ctx=2048, ep=8, dp=8).error_bound is None
-    ran = run("train", "mixtral-8x7b", "--ctx", "2k", "--ep", "8", "--dp", "8")
-    assert "≈: the error for this layout was not measured." in ran.out and "0 configs" not in ran.out
 
 
 @pytest.mark.usefixtures("presets_apart")

@@ -6,23 +6,11 @@ import re
 import pytest
 
 from tests.helpers.cli import Run
-from tests.helpers.training_step import saved_in, step_of
 from tfacct import load
 from tfacct.base.errors import UsageError
-from tfacct.ledger.workload import Workload
 from tfacct.loading import presets
 from tfacct.training.recipe import Recipe
 from tfacct.training.unsupported import reads_images, refusal
-
-
-def test_a_block_of_bert_by_hand() -> None:
-    """Its input, two sums and the norm between them, 8·D bytes, and a byte for each number of two dropouts; queries,
-    keys, values and the result of attention; the MLP before and after its GELU; two means and deviations."""
-    fields = {"hidden_size": 48, "num_attention_heads": 3, "intermediate_size": 70, "num_hidden_layers": 3}
-    model = load("bert-base", **fields, attention_probs_dropout_prob=0.0).loaded
-    step = step_of(model, Workload(context=23, tokens=23, batch=2), Recipe())
-    (blocks,) = step.graph.layers
-    assert saved_in(step, blocks) == 2 * 23 * (8 * 48 + 2 * 48 + 8 * 48 + 4 * 3 + 4 * 70 + 16) + 24
 
 
 def test_the_command(run: Run) -> None:
