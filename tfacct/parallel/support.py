@@ -129,7 +129,7 @@ PARTS = (
         "part gathered",
         "a parallel layout",
         "{of[part]}",
-        "only {fsdp} works, in `tfacct params` and `plan`",
+        "only {fsdp} and {zero} work, in `tfacct params` and `plan`",
     ),
     does_not("part", "a parallel layout", "{of[part]}", ""),
     does_not("buckets expert_bias", "{of[buckets]}", f"experts with biases: {SHARED}", REDUCES),

@@ -443,7 +443,7 @@ def check_supported(model: LoadedModel, recipe: Recipe) -> None:
     """Raises TfacctError for a step that is not supported, with the nearest one that is."""
     if unsupported(model, recipe) is None:
         return
-    if recipe.mesh is not None:
+    if recipe.mesh is not None and unsupported(model, alone(recipe)) is None:
         check_layout(model, recipe.mesh)
     for row, one, of_rank in _cases(model, recipe):
         raise UsageError(f"{model.name}: {row.reason}", row.instead or _advice(one, of_rank))
