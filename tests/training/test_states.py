@@ -6,8 +6,6 @@ import pytest
 
 from tfacct import load
 from tfacct.base.errors import NotFoundError, UsageError
-from tfacct.ledger.workload import Workload
-from tfacct.training.model_step import training_step
 from tfacct.training.optimizers import optimizer
 from tfacct.training.recipe import Recipe
 from tfacct.training.states import bytes_per_parameter
@@ -114,21 +112,6 @@ def test_contradictions_are_refused(recipe: dict[str, Any], message: str) -> Non
         load("llama-2-7b").train(ctx=96, **recipe)
 
 
-def test_plan_counts_master_weights() -> None:
-    """8 bytes a parameter more, divided by 8 ranks."""
-    plans = [
-        load("llama-2-7b").plan(
-            on="8x80GB", reserve=0, train=True, ctx="4k", batch=8, recompute="none", limit=0, **recipe
-        )
-        for recipe in ({}, MASTER)
-    ]
-    plain, master = (next(one for one in plan.layouts if one["fsdp"] == 8) for plan in plans)
-    step = load("llama-2-7b").train(ctx="4k", batch=master["batch"], fsdp=8, **MASTER)
-    assert master["bytes"] == step.peak_bytes == plain["bytes"] + LLAMA
-    assert "--master-weights fp32" in master["command"]
-    assert "a training step in bf16 with fp32 master weights" in " ".join(str(plans[1]).split())
-
-
 @pytest.mark.parametrize(
     "recipe",
     [
@@ -202,13 +185,3 @@ def test_ranks_offload_their_share() -> None:
 def test_fp32_over_a_pass_in_fp32_is_no_autocast() -> None:
     both = [load("gpt2").train(ctx=64, dtype="fp32", **more).peak_bytes for more in ({}, {"weights_dtype": "fp32"})]
     assert both[0] == both[1]
-
-
-def test_layers_that_share_weights_share_their_casts() -> None:
-    """ALBERT's twelve layers: 16-bit copies of one layer's weights, 4·768² + 2·768·3,072 numbers, are saved once."""
-    model, work = load("albert-base-v2").loaded, Workload(64, 64)
-    recipe = Recipe(weights_dtype="fp32", attention="sdpa")
-    step = training_step(model, work, recipe)
-    casts = [each for each in step.graph.before.graph.saved if ".attn." in each.path or ".mlp." in each.path]
-    assert step.bytes_in(step.graph.before).of(casts) == 2 * (4 * 768 * 768 + 2 * 768 * 3072)
-    assert not any("cast" in each.path for each in step.graph.layers[0].graph.saved)
