@@ -204,7 +204,9 @@ def test_colour_only_where_it_is_wanted() -> None:
         assert b"\x1b" not in process("flops", "gpt2", **{"FORCE_COLOR": "1", "TERM": "xterm-256color"} | plain).stdout
 
 
-@pytest.mark.parametrize("command", ["models", "params --json", "flops gpt2", "models gpt2 --csv", "explore gpt2 -o -"])
+@pytest.mark.parametrize(
+    "command", ["models", "params --json --family llama", "flops gpt2", "models gpt2 --csv", "explore gpt2 -o -"]
+)
 def test_a_closed_pipe_ends_as_in_other_programs(command: str) -> None:
     """128 + SIGPIPE, as a shell reports it, whether the output fills the pipe or not."""
     read_end, write_end = os.pipe()
@@ -216,7 +218,7 @@ def test_a_closed_pipe_ends_as_in_other_programs(command: str) -> None:
 
 
 def test_a_pipe_that_is_left_early() -> None:
-    command = f"{sys.executable} -m tfacct params --json | head -1; echo ${{PIPESTATUS[0]}}"
+    command = f"{sys.executable} -m tfacct params --json --family llama | head -1; echo ${{PIPESTATUS[0]}}"
     ran = subprocess.run(["bash", "-c", command], capture_output=True, timeout=60)
     assert ran.stdout.split() == [b"{", b"141"] and ran.stderr == b""
 
