@@ -35,16 +35,6 @@ def test_heads_that_several_ranks_have() -> None:
     assert {line["because"] for line in lines} == {"G"} and lines[0]["bytes"] == 80 * 8192 * 128 * 2
 
 
-def test_uneven_widths() -> None:
-    model = tfacct.load("gpt2")  # 50,257 rows of two ranks: 25,129 and 25,128
-    whole = {line["path"]: line["rank_params"] for line in model.params(tp=2).lines}
-    assert whole["embed.weight"] == 25_129 * 768
-    assert (
-        "V = 50,257 is not split evenly: the fullest rank has 25,129, the last ranks have fewer."
-        in model.comms(tp=2).notes
-    )
-
-
 def test_norms_and_biases_of_sums_are_whole() -> None:
     # gpt2: the position embedding and norms are whole on both ranks, and biases of partial sums.
     whole = (1024 + 2 * (2 * 12 + 1) + 2 * 12) * 768
