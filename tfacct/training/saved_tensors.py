@@ -490,10 +490,10 @@ class LayerRules:
             self.save(source, spec, f"{path}.scale")
         for name in ("square", "scale"):
             self.save(source if own_copy else f"{path}.upcast", spec, f"{path}.{name}", "fp32")
-        self.save(f"{path}.rms", rows, f"{path}.scale", "fp32")
-        if line.kind == "norm_layer":
-            self.save(f"{path}.mean", rows, f"{path}.scale", "fp32")
-        self.op(f"{path}.square", Transient(spec, "fp32", 4 if own_copy else 5), reads=(source,))
+        kernel = line.kind == "norm_layer"  # one operation in torch; an RMSNorm is several
+        for number in ("rms", "mean") if kernel else ("rms",):
+            self.save(f"{path}.{number}", rows, f"{path}.{'square' if kernel else 'scale'}", "fp32")
+        self.op(f"{path}.square", Transient(spec, "fp32", 2 if kernel else 4 if own_copy else 5), reads=(source,))
         self.op(f"{path}.scale")
         if line.weight:
             in_fp32 = in_fp32 or (self.traits.fp32_norm_weights != "" and leaf != "out_norm")
