@@ -36,7 +36,7 @@ COMMANDS = [
     "sweep llama-3.1-8b --ctx 1k..8k --metric saved_bytes,gradients_bytes,optimizer_bytes,peak_bytes",
     "compare --by line llama-3.1-8b --ctx 4k --train --all --recompute ,full",
     "train llama-3.1-70b --ctx 8k --tp 8 --sp --fsdp 8", "train llama-3.1-8b --ctx 8k --fsdp 8 --on 16GiB",
-    "plan llama-3.1-70b --tp 8", "plan llama-3.1-70b --gpus 64 --on 80GB --ctx 8k --batch 512 --train",
+    "plan llama-3.1-70b --tp 8", "plan llama-3.1-8b --gpus 16 --on 80GB --ctx 8k --batch 512 --train",
     "plan mixtral-8x7b --fsdp 8 --ep 8 --imbalance 1.3 --train", "plan gpt2 --on 4xh100-sxm",
     "time llama-3.1-70b --on 4xh100-sxm --dtype fp8 --ctx 8k --batch 32",
     "time llama-3.1-70b --on 8xmi300x --dtype fp8 --ctx 8k --prefill",
@@ -57,7 +57,7 @@ COMMANDS = [
     "solve llama-3.1-70b --for tp --until total_bytes=80GB --ctx 8k", "models", "models deepseek-v3",
     "models deepseek-v3 --ledger",
     "devices 4090",
-    with_torch("verify gpt2 deepseek-v3 --ctx 64"), with_torch("verify gpt2 --train --ctx 16 --set n_layer=3"),
+    with_torch("verify gpt2 t5-small --ctx 64"), with_torch("verify gpt2 --train --ctx 16 --set n_layer=3"),
     with_torch("train gpt2 --exact --ctx 16 --set n_layer=2"),
     with_torch("mfu --run gpt2 --ctx 8 --set n_layer=1 --decode"),
 ]  # fmt: skip
