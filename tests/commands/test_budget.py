@@ -130,10 +130,6 @@ def test_no_empty_columns_without_a_family() -> None:
     assert keys == ["tokens_per_parameter", "parameters", "tokens", "basis"]
 
 
-def test_a_note_names_active_parameters() -> None:
-    assert budget(presets.load("mixtral-8x7b"), 1e22).notes[0] == "Parameters (N) are active parameters."
-
-
 def test_a_size_is_a_number_of_parameters() -> None:
     """20 tokens each by default: 6 · 3e9 · 60e9 FLOPs, and 6 · 3e9 · 300e9 on 300 B tokens. Kimi K2 has 10¹²
     parameters; as FLOPs, this number would train 91 thousand."""

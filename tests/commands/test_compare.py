@@ -53,12 +53,6 @@ def test_answer_and_table() -> None:
     assert [row["label"] for row in many.cells] == list(NAMES)
 
 
-def test_models_whose_tokens_attend_to_fewer_keys_than_are_counted_are_named() -> None:
-    """At 2,048 tokens, the indexer of DeepSeek V3.2 selects all keys."""
-    assert "in deepseek-v3.2, a token" in " ".join(compared("deepseek-v3.2", "llama-3.1-8b", contexts=[8192]).notes)
-    assert "a token" not in " ".join(compared("deepseek-v3.2", "llama-3.1-8b", contexts=[2048]).notes)
-
-
 def test_all_pairs_are_counted_where_the_visible_ones_cannot_be() -> None:
     """20 layers, 16 heads of 128, 8,192 keys: scores and values are 2 · 2 · 20 · 16 · 128 · 8,192 FLOPs."""
     report = compared("llada-2.0-mini", "qwen3-8b", contexts=[8192])
@@ -91,14 +85,6 @@ def test_lists_give_a_side_each() -> None:
     assert [found["kv_bytes_per_token"] for found in by_cache.models] == [131_072, 65_536]
     attention = load("llama-3.1-8b").evaluate("share.attn", ctx=512)
     assert by_cache.models[0]["metric_values"]["share.attn"] == pytest.approx(float(attention))
-
-
-def test_answer_names_a_metric_where_nothing_else_differs() -> None:
-    """A batch of 8 has 8 caches of 1 GiB next to 15.0 GiB of weights: 22.96 over 15.96 GiB."""
-    report = load("llama-3.1-8b").compare(ctx="8k", batch="1, 8", metric=["total_bytes"])
-    assert report.answer == "batch 8: 1.4 × the total_bytes of batch 1."
-    same = load("llama-3.1-8b").compare(load("llama-3.1-8b", rope_theta=1e6), ctx="8k")
-    assert same.answer == "All models have the same parameters, bytes and FLOPs."
 
 
 def test_metric_with_the_name_of_a_measure() -> None:

@@ -67,12 +67,3 @@ def test_each_column_of_a_rank_is_that_ranks() -> None:
     each = 2 * 32 * 1024 * 128 * 2
     assert (facts["query_heads"], facts["kv_heads"]) == (16, 4)
     assert [facts["lines"][-1][column] for column in ("mha", "as_built", "mqa")] == [16 * each, 4 * each, each]
-
-
-def test_the_elements_of_mha_are_explained() -> None:
-    """DeepSeek V3: keys of 128 + 64, values of 128, a latent of 512 and 64 rotary elements."""
-    notes = load("deepseek-v3").kv(ctx=4096).notes
-    each = "MHA would cache 128 heads × (192 key + 128 value) elements per token and layer; the latent has 512 + 64"
-    assert f"{each}." in notes
-    found = load("deepseek-v3.2").kv(ctx=4096)  # its indexer has a key of 128, and (40,960 + 128) / (576 + 128) = 58.4
-    assert f"{each}; both include 128 for the indexer." in found.notes and "58.4 × less" in found.answer

@@ -151,15 +151,6 @@ def reported(
     return mfu.mfu(presets.load(model), Request(ctx, batch=batch), on, **asked)
 
 
-def test_report_of_a_step_that_cannot_fit() -> None:
-    """70.55 B parameters, gradients and AdamW's state in bf16 are 8 · 70.55e9 / 4 bytes of each device, 131 GiB."""
-    notes = reported("llama-3.1-70b", "4xh100-sxm", tokens_per_second=4_000).notes
-    assert notes[0].startswith(
-        "Full training under FSDP needs at least 131 GiB per device, more than the usable 77.3 GiB"
-    )
-    assert not any("Full training under FSDP" in note for note in reported(tokens_per_second=60_000).notes)
-
-
 def test_report_of_impossible_runs() -> None:
     fast = reported(tokens_per_second=600_000)
     assert fast.answer.endswith(
@@ -215,12 +206,3 @@ def test_a_step_time_next_to_the_estimate(run: Run) -> None:
         assert expected + words in reported(step_time=took, batch=64).notes
     for fits_not in ({"batch": 63}, {"on": "l4", "batch": 4}, {"train": False, "batch": 64}):
         assert not any("expects" in note for note in reported(step_time=4, **fits_not).notes)
-
-
-def test_the_context_of_a_run_that_names_none() -> None:
-    model = load("gpt2")
-    words = "Counted at the model's longest context, 1,024. Give your run's context with ctx."
-    assert words in model.mfu(on="a100", tokens_per_second=1000).notes
-    assert words not in model.mfu(on="a100", ctx=1024, tokens_per_second=1000).notes
-    image = load("vit-base-patch16-224").mfu(on="a100", tokens_per_second=1000)
-    assert not any(note.startswith("Counted at context") for note in image.notes)  # ctx does not apply to images

@@ -77,12 +77,6 @@ def test_the_error_is_that_of_the_benchmark_and_of_launches_like_its_starts_alon
         assert "(error not measured on this card)" in l4.answer
 
 
-def test_a_pool_that_lacks_little_is_printed_with_digits_that_differ() -> None:
-    """3.748 and 3.746 GiB: two blocks of 16 tokens, at 128 KiB a token, are 4 MiB."""
-    lacks = load("llama-3.1-8b").engine(engine="vllm", on="l4", max_model_len=30704).answer
-    assert "one request of 30,704 tokens needs 3.748 GiB, but the pool has 3.746 GiB" in lacks
-
-
 def test_the_sampler_by_hand() -> None:
     """1,024 rows of 128,256 logits: bf16 2, fp32 logits, probabilities and noise 12; a row of fp32 for each of 132
     programs; hidden states of 8,192 tokens, and twice the last rows."""
@@ -306,29 +300,6 @@ def test_a_hint_that_starts_is_a_launch_that_starts(name: str, flags: dict[str, 
     hints = hinted(start.answer)
     other = load(name).engine(**flags | hints)
     assert not start.starts and hints and other.starts and start.launch == other.launch
-
-
-def test_without_a_launch_that_starts_the_hint_names_the_missing_memory() -> None:
-    start = load("llama-3.1-405b").engine(on="9xh100")
-    weights = "the weights (94.5 GiB on each GPU) exceed the 72.9 GiB requested."
-    assert start.answer.endswith(f"With on='8xh100-sxm' tp=8, it does not start either: {weights}")
-    assert start.launch is None
-    assert load("llama-3.1-8b").engine(on="l4").cheaper == []
-
-
-def test_a_small_share_of_a_card_is_raised_before_more_cards() -> None:
-    start = load("llama-3.1-8b").engine(on="h100", gpu_memory_utilization=0.1)
-    weights = "the weights (15.0 GiB) exceed the 7.92 GiB requested."
-    assert start.answer.endswith(f"{weights} It starts with gpu_memory_utilization=0.92.")
-    hints = hinted(load("llama-3.1-70b").engine(on="h100").answer)
-    assert hints["on"] == "2xh100-sxm" and load("llama-3.1-70b").engine(**hints).starts
-
-
-def test_a_pool_and_the_weights_must_fit() -> None:
-    """Parameters, context and activations, and the cache, of 79.19 GiB: 14.96 + 1.88 + 0.24 and 62, but not 63."""
-    llama = load("llama-3.1-8b")
-    fits, lacks = (llama.engine(**LLAMA, kv_cache_memory_bytes=f"{size}GiB") for size in (62, 63))
-    assert (fits.starts, lacks.starts) == (True, False) and "need 80.1 GiB, but the card has 79.2" in lacks.answer
 
 
 def test_requests_are_at_most_those_of_a_step_and_leave_given_flags() -> None:

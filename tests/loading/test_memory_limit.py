@@ -2,8 +2,6 @@
 embedding. Kind: golden, law, refusal.
 """
 
-from typing import Any
-
 import pytest
 
 from tests.helpers.cli import Run
@@ -76,18 +74,6 @@ def test_every_command_gives_one_answer(name: str, dtype: str, context: int, car
         assert solved.total == requests
 
 
-def test_a_cache_that_transformers_shards_unlike_vllm() -> None:
-    """OLMo 2 norms all heads together: under transformers' plan each rank caches all keys and values."""
-    note = "With transformers' plan, each rank has the whole cache"
-    asked = {"on": "2xh100-sxm", "prompt": 4095, "new": 1, "requests": 1}
-    assert note in " ".join(load("olmo-2-7b").serve(**asked).notes)
-    assert note not in " ".join(load("llama-3.1-8b").serve(**asked).notes)
-    assert note not in " ".join(load("olmo-2-7b").serve(**{**asked, "on": "h100-sxm"}).notes)
-    (ranks,) = load("olmo-2-7b").memory(ctx=4096, tp=2).models
-    assert ranks["kv_cache_bytes"] == ranks["whole"]["kv_cache_bytes"]
-    assert note in " ".join(load("olmo-2-7b").fit(on="h100-sxm", ctx=4096, batch=60).notes)
-
-
 def test_train_plan_and_time_give_one_answer() -> None:
     asked = {"ctx": 2048, "recompute": "full"}
     model = load("llama-3.2-1b")
@@ -124,21 +110,6 @@ def test_weights_larger_than_the_budget_are_a_verdict(paged: dict[str, int], run
     assert (ran.code, ran.err) == (0, "") and found.answer in ran.out_line
     assert load("llama-3.1-70b").memory(on="4xh100-sxm", **paged).fit["fits"]
     assert not load("llama-3.1-70b").memory(on="2xh100-sxm", **paged).fit["fits"]
-
-
-def test_the_answer_suggests_a_layout_or_dtype_that_fits() -> None:
-    """At 4,096 tokens the cache takes 1.25 GiB: 66.3 GiB of the usable 69.4 GiB on each of two, or all of it in fp8."""
-    answer = load("llama-3.1-70b").memory(on="h100-sxm", ctx=4096).answer
-    assert answer.endswith("It fits on 2 × h100-sxm (tp=2) or with dtype='fp8'.")
-    assert load("llama-3.1-70b").memory(on="h100-sxm", ctx=4096, dtype="fp8").fit["fits"]
-    assert load("llama-3.1-70b").memory(on="24GiB").answer.endswith("usable.")  # int4 weights take 33 GiB
-    # 33.8 GiB of weights on each of two; 8 requests of 32,768 tokens cache 40 GiB, in fp8 20 GiB
-    asked: dict[str, Any] = {"on": "2xh100", "dtype": "fp8", "ctx": "32k", "batch": 8}
-    several = load("llama-3.1-70b").memory(**asked)
-    assert several.answer.endswith("It fits on 4 × h100-sxm (tp=4) or with kv_dtype='fp8'.")
-    assert load("llama-3.1-70b").memory(**asked, kv_dtype="fp8").fit["fits"]
-    engine = "An engine's own buffers are not counted"
-    assert engine in str(several.notes) and engine not in str(load("llama-3.1-70b").memory(on="h100").notes)
 
 
 def test_what_an_engine_leaves_is_named_where_it_is_less() -> None:
@@ -202,16 +173,6 @@ def test_zero_shards_over_all_devices(more: dict[str, int], replicas: int) -> No
     model, asked = load("llama-3.2-1b"), {"ctx": 512, **more}
     found, given = model.train(**asked, on="8xh100"), model.train(**asked, dp=replicas, on="8xh100")
     assert found.peak_bytes == given.peak_bytes and found.mesh == given.mesh and found.mesh["ranks"] == 8
-
-
-def test_int4_names_the_scales_that_it_lacks() -> None:
-    """llama-3.1-8b: 6,979,321,856 weights of layers in 4 bits, the other 1,050,939,392 in bf16. AWQ adds a 16-bit scale
-    and a 4-bit zero point for each 128 weights."""
-    plain = 6_979_321_856 // 2 + 2 * 1_050_939_392
-    share = 6_979_321_856 // 128 * 20 // 8 / plain
-    notes = load("llama-3.1-8b").memory(dtype="int4", on="4090").notes
-    assert f"int4 has no scales: AWQ stores {share:.1%} more (dtype='awq')." in notes
-    assert not [note for note in load("llama-3.1-8b").memory(dtype="awq", on="4090").notes if "scales:" in note]
 
 
 def test_strict_exits_with_1_if_a_model_does_not_fit(run: Run) -> None:

@@ -82,12 +82,6 @@ def test_a_bound_is_no_estimate() -> None:
     assert "≈" not in step.answer
 
 
-def test_a_device_without_measured_runs_says_so() -> None:
-    step = tfacct.load("qwen3-8b").time(on="a100-sxm-80gb", ctx=1024)
-    assert step.validation["points_on_device"] == 0
-    assert "(cross-validation), none of them on this device." in words(" ".join(step.notes))
-
-
 SERVED = ("serve", "llama-3.1-70b", "--on", "4xh100", "--dtype", "fp8", "--prompt", "2k", "--new", "256")
 
 

@@ -121,20 +121,6 @@ def test_a_draft_model_has_weights_and_a_cache_of_its_own() -> None:
     assert (free - stored) // (each + more) <= drafted.largest_requests <= (free + each - stored) // (each + more)
 
 
-def test_no_interval_is_claimed_for_drafts() -> None:
-    report = tfacct.load("deepseek-v3").serve(
-        on="8xb200", prompt=64, new=64, requests=8, draft_tokens=1, acceptance=0.8
-    )
-    (line,) = report.lines
-    assert line["interval_80_seconds"] is None and report.validation is None
-    notes = " ".join(report.notes)
-    assert "No run with a known acceptance rate of drafts was measured" in notes
-    assert (
-        "Assuming 3 drafts, and with one acceptance fitted" in notes and "the median error of TPOT was 10.0%" in notes
-    )
-    assert "verifies 2 tokens of a request and yields 1.80 on average" in notes
-
-
 def test_a_draft_model_drafts_no_token_past_its_positions() -> None:
     # gpt2 has 1,024 positions; the larger model has its vocabulary of 50,257 tokens.
     def served(new: int) -> Any:
@@ -144,13 +130,6 @@ def test_a_draft_model_drafts_no_token_past_its_positions() -> None:
     assert served(24).drafts["draft_model"] == "gpt2"
     with pytest.raises(TfacctError, match=r"gpt2: .*1,024"):
         served(25)
-
-
-def test_the_formats_of_a_draft_model_are_its_own() -> None:
-    drafts = {"draft_tokens": 2, "acceptance": 0.5, "draft": "llama-3.2-1b"}
-    report = tfacct.load("llama-3.1-8b").serve(on="h100", dtype="fp8", prompt=64, new=64, requests=1, **drafts)
-    notes = " ".join(report.notes)
-    assert "Weights fp8," in notes and "Draft model llama-3.2-1b: weights bf16, cache bf16." in notes
 
 
 EACH = 16 * 32 * (2 * (4096 + 4096) + 2 * (4096 + 1024) + 3 * (4096 + 14336))
