@@ -11,7 +11,6 @@ from tfacct import load
 from tfacct.accounts.metrics import Point, attention_overtakes
 from tfacct.base.errors import TfacctError
 from tfacct.ledger.workload import Workload
-from tfacct.loading import presets
 from tfacct.loading.model import load_model
 
 
@@ -101,13 +100,3 @@ def test_windows_of_several_lengths_have_several_axes_in_a_formula() -> None:
         )
         assert (sizes["Ih1"], sizes["Iw2"]) == ((0, 0) if "tokens" in step else (12, 3))
     assert facts["legend"]["Iw1"]["meaning"].startswith("overlapping windows, Ih1")
-
-
-def test_layers_of_deci_differ() -> None:
-    """int(2 · 1.0 · 8192 / 3) = 5461, and the next multiple of 256 is 5632. Of the small one, 48 wide, heads of 6: keys
-    and values of 4, 2, 2 and 4 heads."""
-    parameters = presets.load("llama-3.3-nemotron-super-49b").ledger.parameters(unfolded=True)
-    assert parameters["blocks.54.mlp.up_proj.weight"] == 8192 * 5632
-    assert "blocks.54.attn.q_proj.weight" not in parameters and "blocks.54.attn_norm.weight" not in parameters
-    small = load_model("deci", TINY["deci"]).ledger.parameters(unfolded=True)
-    assert [small[f"blocks.{n}.attn.k_proj.weight"] for n in range(4)] == [48 * 6 * heads for heads in (4, 2, 2, 4)]
