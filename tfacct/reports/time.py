@@ -178,7 +178,7 @@ class TimeTrainReport(build.ModelReport):
     device: str = of_training(lambda one: one.device.id)
     devices: int = of_training(lambda one: one.trained.mesh.ranks)
     accumulate: int = of_training(lambda one: one.trained.accumulate)
-    recompute: Literal["full", "attention", "none"] = of_training(lambda one: one.trained.recompute)
+    recompute: Literal["full", "attention", "selective", "none"] = of_training(lambda one: one.trained.recompute)
     tp: int = of_training(lambda one: one.trained.mesh.tp)
     sp: bool = of_training(lambda one: one.trained.mesh.sp)
     pp: int = of_training(lambda one: one.trained.mesh.pp)
@@ -434,7 +434,8 @@ def time_train(
 def _train_words(one: StepEstimate) -> str:
     """The workload and the recipe, after a title."""
     recompute = "" if one.trained.recompute == "none" else f", recompute {one.trained.recompute}"
-    return f"context {one.work.context:,}, {batch_words(one.work, one.recipe)}{recompute}"
+    loss = ", loss in chunks" if one.trained.chunked else ""
+    return f"context {one.work.context:,}, {batch_words(one.work, one.recipe)}{recompute}{loss}"
 
 
 def _train_table(one: StepEstimate) -> Table:

@@ -8,7 +8,8 @@ from fractions import Fraction
 from itertools import product
 from typing import NamedTuple, cast, get_args
 
-from tfacct.accounts.metrics import Point, Recompute, flops_of
+from tfacct.accounts.metrics import Point, flops_of
+from tfacct.accounts.step_flops import recomputed_flops
 from tfacct.base.errors import ConfigError, TfacctError, UsageError, listed
 from tfacct.base.record import record
 from tfacct.base.spelling import option
@@ -22,7 +23,17 @@ from tfacct.parallel.mesh import Mesh
 from tfacct.parallel.support import check_axes
 from tfacct.timing import training_time
 from tfacct.timing.placement import check_heads, unsupported_part
-from tfacct.timing.training_time import MEGATRON, MPT, RECENT, UTILIZATION, Parts, Trained, TrainingConstants
+from tfacct.timing.training_time import (
+    MEGATRON,
+    MPT,
+    RECENT,
+    UTILIZATION,
+    Parts,
+    Recomputed,
+    Trained,
+    TrainingConstants,
+    is_score,
+)
 from tfacct.timing.utilization import Convention, check_positive, flops_per_token, peak_of, utilization
 from tfacct.timing.validated import (
     MODELS,
@@ -195,8 +206,11 @@ class StepEstimate:
         if mfu is None:
             return None
         seconds = self.parts.seconds * mfu / UTILIZATION[self.trained.megatron]
-        executed = replace(point, recompute=self.trained.recompute) if self.trained.megatron else point
-        return seconds * float(Fraction(int(flops_of(executed)), int(flops_of(point))))
+        how, again = self.trained.recompute, 0
+        if self.trained.megatron and how != "none":
+            keep = is_score if how == "selective" else lambda *_: True
+            again = int(recomputed_flops(point.ledger, point.at, attention=how != "full", keep=keep))
+        return seconds * float(1 + Fraction(again, int(flops_of(point))))
 
     @property
     def days(self) -> float | None:
@@ -257,8 +271,7 @@ def timed_as(work: Workload, recipe: Recipe, dtype: str) -> Trained:
         "torch.autocast": recipe.autocast,
         option("packing", True): recipe.packing,
         option("offload", recipe.offload): recipe.offload is not None,
-        option("recompute", recipe.recompute): recipe.recompute not in get_args(Recompute)
-        and bool(recipe.recomputed_modules),
+        option("recompute", recipe.recompute): recipe.recompute not in get_args(Recomputed),
         option("ulysses"): mesh.ulysses > 1,
         f"{option('fsdp')} and {option('dp')}": mesh.fsdp > 1 and mesh.dp > 1,
         option("zero", mesh.zero): mesh.zero > 1,
@@ -268,8 +281,8 @@ def timed_as(work: Workload, recipe: Recipe, dtype: str) -> Trained:
     for name in (name for name, so in unlike.items() if so):
         raise UsageError(f"no training step with {name} was measured", "`tfacct train` counts its memory")
     batch, count = micro_batches(work, recipe)
-    recompute = cast("Recompute", recipe.recompute)
-    return Trained(replace(work, batch=batch), mesh, count, recompute, dtype, recipe.lora is not None)
+    recompute, chunked = cast("Recomputed", recipe.recompute), recipe.loss == "chunked"
+    return Trained(replace(work, batch=batch), mesh, count, recompute, dtype, recipe.lora is not None, chunked)
 
 
 def check(model: LoadedModel, device: devices.Device, trained: Trained) -> None:

@@ -3,7 +3,7 @@
 One law for every layout; stacks differ in constants. A step is read from top to bottom in `step`: the kernels of a
 micro-batch, what its devices send meanwhile, the idle time of pipeline stages, and what happens once a step.
 
-Matmuls run once forward and twice backward, and once more where layers are recomputed; attention runs two and a half
+Matmuls run once forward and twice backward, and once more where they are recomputed; attention runs two and a half
 times backward. Communication does not overlap with computation: it is added.
 """
 
@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import inf
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
-from tfacct.accounts.metrics import Recompute
+from tfacct.accounts.step_flops import recomputed_flops
 from tfacct.base.record import record
+from tfacct.ledger import paths
 from tfacct.ledger.einsum import AxisNames, rounded_up, size
 from tfacct.ledger.groups import Ledger
 from tfacct.ledger.lines import ACTIVE, Matmul
@@ -68,18 +69,23 @@ UNITS: Mapping[str, str] = {"bf16": "bf16", "fp8": "fp8", "nvfp4": "fp4"}
 """Dtypes of the matmuls of layers, and the units of a device that run them."""
 
 
+Recomputed = Literal["full", "attention", "selective", "none"]
+"""Whole layers, attention modules, or only what is between scores and values, as Megatron's core_attn."""
+
+
 @record
 class Trained:
     """A training step: `work` is a micro-batch of a replica, `accumulate` of them run before an update; then what is
     recomputed, and the dtype of the matmuls of layers. `frozen`: only adapters are trained, so that weights have no
-    gradients."""
+    gradients. `chunked`: the head is recomputed, for a chunk of the loss at a time."""
 
     work: Workload
     mesh: Mesh = Mesh()
     accumulate: int = 1
-    recompute: Recompute = "none"
+    recompute: Recomputed = "none"
     dtype: str = "bf16"
     frozen: bool = False
+    chunked: bool = False
 
     @property
     def megatron(self) -> bool:
@@ -114,7 +120,8 @@ class Trained:
 class Work(NamedTuple):
     """What a step depends on: the kernels of a micro-batch's forward pass on one of the `tp` devices that share widths,
     its logits there, the model's layers, its parameters outside and of routed experts. `moved`: bytes of operands and
-    results of the work that is no matmul; `routed`: those of tokens sent to experts, once for each expert."""
+    results of the work that is no matmul; `routed`: those of tokens sent to experts, once for each expert. `again`:
+    FLOPs of recomputed projections of attention."""
 
     forward: Sequence[Kernel]
     logits: int = 0
@@ -123,6 +130,7 @@ class Work(NamedTuple):
     experts: int = 0
     moved: float = 0
     routed: int = 0
+    again: float = 0
 
     def total(self, field: str, *parts: str) -> int:
         """Sum of a field of the kernels of these parts: the head, or those of a kind in all layers."""
@@ -139,6 +147,7 @@ def work_of(ledger: Ledger, trained: Trained) -> Work:
     moved = sum(kernel.moved for kernel in (undivided if mesh.sp else forward) if kernel.kind == "pointwise")
     layers = [group for group in ledger.groups if group.numbers]
     routed = sum(int(group.count) * group.axes.get(ACTIVE, 0) * group.axes["D"] for group in layers)
+    again = recomputed_flops(ledger, at, attention=True, keep=lambda *line: not is_score(*line))
     return Work(
         forward,
         tokens * int(rounded_up(vocabulary, mesh.tp)),
@@ -146,7 +155,13 @@ def work_of(ledger: Ledger, trained: Trained) -> Work:
         *parameters(ledger),
         moved / mesh.tp if mesh.sp else moved,
         BF16_EACH.bytes(tokens * routed),
+        float(again / mesh.tp) if trained.recompute == "attention" else 0,
     )
+
+
+def is_score(_path: str, line: Matmul) -> bool:
+    """True for attention scores and values, False for projections."""
+    return paths.component_of(line) == paths.SCORES
 
 
 def parameters(ledger: Ledger) -> tuple[int, int]:
@@ -189,9 +204,9 @@ def step(work: Work, device: Device, trained: Trained, c: TrainingConstants) -> 
     summed = 2 * (mesh.tp - 1) / mesh.tp * work.total("moved", "all-reduce") / mesh.cp / rate(mesh.tp)
     exchanged = 2 * work.routed * (1 - 1 / mesh.ep) / rate(mesh.ep)
     micro_batch = Parts(
-        products=share * work.total("flops", "gemm") * of_matmuls / matmuls,
+        products=share * (work.total("flops", "gemm") * of_matmuls + work.again) / matmuls,
         experts=share * work.total("flops", "experts") * of_matmuls / (matmuls * c.experts),
-        head=of_head * work.total("flops", "head") * (3 - trained.frozen) / wide,
+        head=of_head * work.total("flops", "head") * (3 - trained.frozen + trained.chunked) / wide,
         attention=share * work.total("flops", "attention") * of_attention / attention,
         pointwise=share * work.moved * c.pointwise * passes / device.bandwidth,
         logits=of_head * work.logits * c.logits / device.bandwidth,
