@@ -109,7 +109,7 @@ class Lengths(TypedDict, total=False):
 
     ctx: Annotated[
         Size | None,
-        Option("Context in tokens, new ones included; 16k is 16,384. Default: the model's longest.", "S", STEP),
+        Option("Context in tokens (cached and new); 16k is 16,384. Default: the model's longest.", "S", STEP),
     ]
     source: Annotated[
         Size | None, Option("Source tokens of an encoder. Default: the model's longest.", "J", STEP, advanced=True)
@@ -158,7 +158,12 @@ class Where(Usable, total=False):
 
     on: Annotated[
         Size | None,
-        Option("Devices: h100, 8xh100, a bare 24GB, or a TOML file.", "[N]xDEVICE", WHERE, complete="device"),
+        Option(
+            "Devices: h100, 8xh100, a bare 24GB, a TOML file; `memory` also takes lists and all.",
+            "[N]xDEVICE",
+            WHERE,
+            complete="device",
+        ),
     ]
 
 
@@ -183,7 +188,7 @@ class Ranks(TypedDict, total=False):
     fsdp: Annotated[
         int, Option("FSDP: shards weights over N ranks (or groups of tp ranks), each with its own batch.", **_RANKS)
     ]
-    ep: Annotated[int, Option("Expert parallelism: shards the experts over N of the layout's ranks.", **_RANKS)]
+    ep: Annotated[int, Option("Expert parallelism: every N ranks of the layout share the experts.", **_RANKS)]
     pp: Annotated[int, Option("Pipeline parallelism: N stages.", **_RANKS)]
     cp: Annotated[int, Option("Context parallelism over N ranks: shards each sequence.", **_RANKS)]
 

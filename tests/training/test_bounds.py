@@ -157,7 +157,7 @@ def test_an_answer_says_how_far_off_it_may_be(run: Run, table: dict[str, dict[st
     eager = run(*asked, "--attention", "eager").out_line
     assert "Peak: ≈ " in eager
     assert (
-        "Within 0.1% of transformers 5.23 (measured on 11 configs of llama); --exact measures the class itself."
+        "Within 0.1% of transformers 5.23 (measured on 11 configs of llama); --exact runs the transformers class."
         in eager
     )
     divided = run(*asked, "--tp", "2").out_line

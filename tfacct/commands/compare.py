@@ -35,8 +35,8 @@ def compare(
     by: Annotated[
         Literal["model", "line"] | None,
         Option(
-            "A column per model, or two models line by line. With --set, these are before and after."
-            " Default: model, or line with --set alone."
+            "A column per model, or two models line by line. With --set: the model before and after. Default: model;"
+            " with --set line, unless --on, --metric, a layout or a list is given."
         ),
     ] = None,
     metric: Annotated[

@@ -58,7 +58,8 @@ def serve(
     draft: Annotated[
         str | None,
         Option(
-            "Smaller model that drafts, in its published dtype. Default: the multi-token prediction layer of MODEL.",
+            "Smaller model that drafts, in its published dtype. Default: the multi-token prediction layer of the served"
+            " model.",
             "MODEL",
             complete="model",
             advanced=True,

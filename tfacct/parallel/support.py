@@ -205,7 +205,7 @@ def _encoder_reads(shape: Transformer) -> str:
     """Why torch's plan of sequence parallelism, which gathers the output of a norm for the next matmul, does not apply
     to an encoder."""
     if shape.encoder is not None:
-        return "all decoder layers read its output, so the layer that gathers it is not determined"
+        return "all decoder layers read the encoder's output, so it is not determined where it is gathered"
     if any(stack.block.order == "post" for stack in shape.stacks):
         return "matmuls and residual sums read norm outputs, so the place of the all-gather is not determined"
     if shape.segments is not None or shape.bias is not None or shape.positions is not None:

@@ -59,8 +59,8 @@ NOTES = (
         "attention",
         2,
         lambda of: not of["named"] and of,
-        "Parameters and tokens follow C = 6·N·D. Nearest preset: the {family} model closest in size. Its tokens follow"
-        " from its exact FLOPs, attention included, at context {contexts}.",
+        "Parameters and tokens follow C = 6·N·D. Nearest preset: of the {family} architecture, the closest in size; its"
+        " tokens are the FLOPs divided by its exact FLOPs per token, attention included, at context {contexts}.",
     ),
     NoteRow(
         "exact",

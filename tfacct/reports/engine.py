@@ -266,6 +266,12 @@ NOTES = (
         lambda start: not start.launch.profile["error"],
         "The formula is from the engine's source; its error was not measured.",
     ),
+    NoteRow(
+        "windows",
+        2,
+        lambda start: start.pages is not None and start.tokens > start.pages.blocks * start.pages.block_size,
+        "vLLM prints requests × their length as tokens; windows let the pool hold fewer.",
+    ),
     NoteRow("release", 2, lambda start: start.launch.profile["note"]),
     NoteRow("half", 2, _half, "Activations are in float16: the card has no bfloat16."),
     NoteRow(

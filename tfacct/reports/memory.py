@@ -1295,7 +1295,7 @@ FIT_NOTES = (
         "trained",
         1,
         lambda about: max([one or 0 for one in about.longest]) > about.model.context and about.model.context,
-        "The model was trained for {:,} tokens.",
+        "The model's own context is {:,} tokens.",
     ),
     NoteRow(
         "unlinked",

@@ -136,7 +136,13 @@ def expert_notes(models: Sequence[LoadedModel]) -> list[str]:
         return []
     found = dict[tuple[int, int, str], int]()
     for stack, part in routed:
-        also = "" if part.shared_width is None else " and a dense MLP" if part.late else " and a shared expert"
+        also = (
+            ""
+            if part.shared_width is None
+            else " and a dense MLP"
+            if part.late
+            else ", and the shared experts always run"
+        )
         kind = part.active, part.experts, also
         found[kind] = found.get(kind, 0) + stack.count
     sentences = [

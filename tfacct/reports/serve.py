@@ -302,14 +302,14 @@ def _leaves_out_buffers(about: Any) -> bool:
 
 def _ranges(about: Serving | Fewest) -> str:
     """What the ranges of a token and of a first token mean."""
-    alone, in_server = about.most.requests == 1, f"≈ {units.seconds(CONSTANTS.request)} in the server"
+    alone, outside = about.most.requests == 1, f"≈ {units.seconds(CONSTANTS.request)} outside the model"
     if not alone:
         low, high = "one prompt on an idle server", "the last prompt if all arrive at once"
-        ends = ("", "") if about.one.error() is None else ("the low end of the 80% interval for ", "the high end for ")
-        first = f"First token: from {ends[0]}{low} to {ends[1]}{high}; includes {in_server}."
+        ends = "" if about.one.error() is None else " (ends of their 80% intervals)"
+        first = f"First token: from {low} to {high}{ends}, including {outside}."
     else:
         interval = "" if about.one.error() is None else "the 80% interval; "
-        first = f"First token: {interval}includes {in_server}."
+        first = f"First token: {interval}includes {outside}."
     if about.load.new == 1 or (alone and about.one.error("token") is None):
         return first
     token = "the low end if prompts wait for running answers, the high end if they interrupt them"

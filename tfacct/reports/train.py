@@ -746,7 +746,7 @@ def _precision(step: Step) -> str | None:
     if recipe.in_fp32:
         return None
     master = option("master_weights", FP32)
-    return f"All in {recipe.dtype}; {master} adds fp32 master weights and optimizer state."
+    return f"All in {recipe.dtype}; {master} adds fp32 master weights and makes the optimizer state fp32."
 
 
 def _scores(step: Step) -> str:

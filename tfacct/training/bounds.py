@@ -159,7 +159,7 @@ def accuracy(model: LoadedModel, recipe: Recipe, found: Bound | None) -> str:
     measured = f"measured on {configs} of {model.family}"
     if found.share == 0:
         return f"Equal to transformers {version} to the byte ({measured})."
-    exact = "" if recipe.mesh is not None else f"; {option('exact', True)} measures the class itself"
+    exact = "" if recipe.mesh is not None else f"; {option('exact', True)} runs the transformers class"
     return f"Within {100 * found.share:g}% of transformers {version} ({measured}){exact}."
 
 

@@ -66,14 +66,14 @@ LAYOUTS = (
     ),
     together("encoder cp", "an encoder with {cp}", "leave {cp} out"),
     together("encoder ulysses", "an encoder with {ulysses}", "leave {ulysses} out"),
-    together("encoder pp other_axes", "an encoder with {pp} and another parallel axis", "leave {pp} or the others out"),
+    together("encoder pp other_axes", "an encoder with {pp} and another parallel axis", "leave out {pp} or the others"),
     together("encoder_decoder zero2", "an encoder–decoder with {zero=2}", "leave {zero} out"),
     together(
         "encoder_decoder fsdp fp32_weights",
         "an encoder–decoder with {fsdp} and {weights_dtype=fp32}",
         "leave {weights_dtype} out",
     ),
-    together("encoder lora other_axes", "LoRA on an encoder in a parallel layout", "leave {lora} or the layout out"),
+    together("encoder lora other_axes", "LoRA on an encoder in a parallel layout", "leave out {lora} or the layout"),
     together("parallel_sublayers lora", "LoRA on parallel sublayers in a parallel layout", "leave {lora} out"),
     together("parallel_sublayers computes", "a model with parallel sublayers in this layout", "use {fsdp}"),
     together("ep expert_bias", "{ep} with expert biases", "leave {ep} out"),
@@ -82,8 +82,8 @@ LAYOUTS = (
     together("lora uneven", "LoRA with a {tp} that does not divide all heads and widths", "choose another {tp}"),
     together("sp ep shared_expert", "{ep} with {sp=True} and a shared expert", "leave {ep} out"),
     together("ep recompute_part", "{ep} with {recompute=attention}", "use {recompute=full}"),
-    together("lora experts", "LoRA with experts in a parallel layout", "leave {lora} or the layout out"),
-    together("lora mla", "LoRA on latent attention in a parallel layout", "leave {lora} or the layout out"),
+    together("lora experts", "LoRA with experts in a parallel layout", "leave out {lora} or the layout"),
+    together("lora mla", "LoRA on latent attention in a parallel layout", "leave out {lora} or the layout"),
     together("lora tp norm_over_heads", "LoRA with {tp} and a norm over all heads", "leave {tp} out"),
     *(
         together(f"lora {axis}", f"LoRA with {name}", "use {tp}, {fsdp}, {dp} or {pp}")
