@@ -423,7 +423,8 @@ def _fit_table(one: ModelMemory, fit: Mapping[str, Any], stored: str, limit: Mem
     if model.has_cache and not fit["past_positions"]:
         taken[f"{model.cache_name}, {units.requests(count)}"] = one.cache_at(batch=count)
     free, unit = limit.usable - sum(taken.values()), units.binary_unit(limit.usable)
-    taken |= {"free" if limit.paged is None else "free and page padding": free} if free >= 0 else {}
+    padded = limit.paged is not None or one.cached.state_page is not None
+    taken |= {"free and page padding" if padded else "free": free} if free >= 0 else {}
     rows: list[Row] = [{"what": name, "bytes": size, "bar": Fraction(size)} for name, size in taken.items()]
     rows += [{"what": "missing", "bytes": -free}] if free < 0 else []
     rule = limit.rule_of(units.in_binary_unit(limit.memory, unit))
