@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,10 +12,11 @@ from tfacct import load
 from tfacct.base.atomic_files import atomic_write
 from tfacct.base.errors import TfacctError
 from tfacct.commands.sweep import sweep
-from tfacct.ledger.workload import Request
+from tfacct.ledger.workload import Request, Workload
 from tfacct.output import plot
 from tfacct.output.look import Look
-from tfacct.reports.charts import flops_chart
+from tfacct.parallel.mesh import Mesh
+from tfacct.reports.charts import flops_chart, of_one_rank
 from tfacct.reports.flops import flops
 
 pytest.importorskip("matplotlib")
@@ -23,6 +25,16 @@ pytest.importorskip("matplotlib")
 def components(name: str, **work: int) -> dict[str, float]:
     facts = load(name).flops(**work).models[0]
     return {part: count / facts["total_flops"] for part, count in facts["components"].items()}
+
+
+def test_a_layout_draws_one_rank() -> None:
+    model, drawn = load("llama-3.1-8b").loaded, list[Any]()
+    for mesh in (None, Mesh(tp=2)):
+        of_one_rank(drawn.append, [model], mesh, "flops")  # type: ignore[arg-type]
+    (whole,), (half,) = drawn
+    at = Workload(1024, 1024).axes()
+    flops, on_rank = (one.ledger.total_flops(at) for one in (whole, half))
+    assert whole is model and 2 * on_rank == flops
 
 
 @pytest.mark.parametrize("decode", [False, True])
