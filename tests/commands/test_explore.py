@@ -146,6 +146,14 @@ def test_models_of_one_shape_share_it() -> None:
     assert "shared" not in explore.explore([presets.load("gpt2")])["models"][0]
 
 
+def test_a_page_says_which_layers_are_alike_and_whether_the_published_total_is_met() -> None:
+    """DeepSeek-V3 has an MLP in the first 3 of its 61 layers, and experts in the others."""
+    deepseek, gpt2 = (explore.explore([presets.load(name)])["models"][0] for name in ("deepseek-v3", "gpt2"))
+    assert deepseek["blocks"] == ["0-2", "3-60"] and "blocks" not in gpt2  # its layers are all alike
+    (changed,) = explore.explore([load("gpt2", n_layer=3).loaded])["models"]
+    assert deepseek["met"] and gpt2["met"] and not changed.get("met")
+
+
 def test_a_field_that_takes_only_one_number_is_not_varied() -> None:
     """StarCoder's and Falcon 7B's multi_query decides: `--set num_key_value_heads=16` is refused."""
     for name in ("starcoderbase-1b", "falcon-7b"):
