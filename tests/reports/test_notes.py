@@ -126,6 +126,7 @@ memory minimax-m2 --on all
 memory llama-3.1-405b --on h100,h200 --ctx 1k
 memory phi-4 --on all --dtype q4_k_m
 plan llama-3.1-8b --tp 16
+plan olmo-2-1b --ctx 1k --on 2xh100
 plan llama-3.1-8b --fsdp 2 --cp 2 --train --ctx 1k
 plan llama-3.1-8b --pp 2 --dp 2 --train --ctx 1k
 plan mixtral-8x7b --tp 2 --ep 2 --ctx 1k

@@ -25,7 +25,7 @@ from tfacct.parallel.mesh import Mesh, ranks_of
 from tfacct.parallel.model_collectives import RankCollectives
 from tfacct.parallel.pipeline import bubble
 from tfacct.parallel.search import SIZES, label, layouts_with, sizes_of
-from tfacct.parallel.support import unsupported_part
+from tfacct.parallel.support import gathers_heads, unsupported_part
 from tfacct.reports import build, comms, model_notes
 from tfacct.reports.ranks import receive_buffers, whole_experts_note
 from tfacct.timing.layout_time import Order, Times, ranking
@@ -606,6 +606,12 @@ def _whole_experts(one: Plan) -> str | None:
 
 NOTES: tuple[NoteRow, ...] = (
     NoteRow("command", 1, lambda one: f"{_of_first(one, 'memory')}: {_command(one, one.shown[0])}"),
+    NoteRow(
+        "whole_cache",
+        1,
+        lambda one: one.recipe is None and gathers_heads(one.model) and _some(one, lambda of: of.mesh.tp > 1),
+        "Under tp, each rank has the whole cache, as in transformers' plan. vLLM shards it (`tfacct memory --on`).",
+    ),
     NoteRow(
         "allocator",
         1,
