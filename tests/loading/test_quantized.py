@@ -329,6 +329,11 @@ def test_unknown_formats_are_refused_by_name(of: str, quantization: Any, words: 
     message = f"{raised.value}"
     assert words in message and "give dtype" in message
     assert load({**LLAMA, "quantization_config": quantization}).memory(dtype="bf16").models[0]["weights_bytes"]
+    layers = LLAMA["num_hidden_layers"]
+    differences = load({**LLAMA, "quantization_config": quantization}, num_hidden_layers=layers + 1).compare(
+        load({**LLAMA, "quantization_config": quantization}), by="line", ctx=8
+    )
+    assert f"KV cache −{100 / (layers + 1):.1f}%, total FLOPs −" in differences.answer  # the bytes that are known
 
 
 def test_every_command_that_counts_bytes_of_weights_takes_it(run, tmp_path: Path) -> None:
