@@ -46,7 +46,7 @@ def start(launch: Launch) -> Start:
     cache = int(cache_bytes(model.ledger, work.axes(), width(flags.kv_dtype or "fp16")))
     rows = flags.max_num_batched_tokens or launch.profile["ubatch"]
     low, high = (4 * rows * (launch.vocabulary + copies * launch.hidden) for copies in launch.profile["copies"])
-    source = f"{how.name}; the embedding, {on_host / GIB:.2f} GiB, stays on the host"
+    source = f"{how.name}{f'; the embedding, {on_host / GIB:.2f} GiB, stays on the host' if on_host else ''}"
     terms = {
         "card": counted("card", launch.total, "total of the card"),
         "outside": estimated("CUDA context", launch.profile["context_gib"], "assumed, not in logs"),

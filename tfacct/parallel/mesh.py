@@ -391,7 +391,7 @@ def _check_sequences(ledger: Ledger, mesh: Mesh, at: Axes) -> None:
         if at["T"] % pieces:
             raise UsageError(
                 f"{named} does not divide {axis_size('T', at['T'])}",
-                f"the tokens are split into {pieces:,} chunks: use a multiple of {pieces:,}",
+                f"the tokens are split into {pieces:,} chunks: use a multiple of {pieces:,} tokens",
             )
     heads = sorted(
         {(axis, size) for group in ledger.groups for axis, size in group.axes.items() if tp_axis(axis) in HEADS}

@@ -460,7 +460,7 @@ def _special_notes(model: LoadedModel, symbolic: SymbolicModel, words: _Words, f
         every = (line for group in model.ledger.groups for line in group.lines)
         tied = [(line.path, line.weight) for line in every if isinstance(line, Matmul) and line.weight is not None]
         for path, weight in dict.fromkeys(tied):
-            yield f"{path} is tied to {weight}: it has no parameters of its own."
+            yield f"{path} is tied to {weight}: it has no weight of its own."
     if family:
         as_in = f"with the same biases and weight tying as {build.label(model)}"
         yield f"These formulas hold for every {model.family} model {as_in}."

@@ -213,7 +213,7 @@ class About(NamedTuple):
 
 def _head(about: About) -> str:
     if not about.alone:
-        return "A tied head has no parameters of its own: its weight is the embedding."
+        return "A tied head has no weight of its own: it uses the embedding."
     return {
         None: "No language modeling head.",
         True: "lm_head is tied to embed: one weight, counted once, as embedding.",

@@ -305,8 +305,8 @@ def _ranges(about: Serving | Fewest) -> str:
     alone, outside = about.most.requests == 1, f"≈ {units.seconds(CONSTANTS.request)} outside the model"
     if not alone:
         low, high = "one prompt on an idle server", "the last prompt if all arrive at once"
-        ends = "" if about.one.error() is None else " (ends of their 80% intervals)"
-        first = f"First token: from {low} to {high}{ends}, including {outside}."
+        ends = ("", "") if about.one.error() is None else ("the low end of the 80% interval for ", "the high end for ")
+        first = f"First token: from {ends[0]}{low} to {ends[1]}{high}; includes {outside}."
     else:
         interval = "" if about.one.error() is None else "the 80% interval; "
         first = f"First token: {interval}includes {outside}."
