@@ -31,6 +31,7 @@ from tfacct.timing.training_time import (
     Trained,
     TrainingConstants,
     Work,
+    recomputed_matmuls,
     step,
     work_of,
 )
@@ -185,8 +186,8 @@ def divided() -> list[str]:
     rows, chip = list[Training](), devices.load("a100-sxm-80gb")
     for cell, trained, seconds, sizes in published():
         model = load_model(cell, {"model_type": "gpt2", **sizes})
-        point = Point(model.ledger, trained.work, train=True, recompute=trained.recompute)
-        flops = trained.accumulate * flops_of(point)
+        forward_and_backward = flops_of(Point(model.ledger, trained.work, train=True))
+        flops = trained.accumulate * (forward_and_backward + recomputed_matmuls(model.ledger, trained))
         attained = flops / trained.replica / chip.peak["bf16"] / seconds
         rows.append(Training(cell, chip, work_of(model.ledger, trained), trained, seconds, attained))
     by = {"cell": [row.cell for row in rows], "recompute": [str(row.trained.recompute) for row in rows]}

@@ -9,7 +9,6 @@ from itertools import product
 from typing import NamedTuple, cast, get_args
 
 from tfacct.accounts.metrics import Point, flops_of
-from tfacct.accounts.step_flops import recomputed_flops
 from tfacct.base.errors import ConfigError, TfacctError, UsageError, listed
 from tfacct.base.record import record
 from tfacct.base.spelling import option
@@ -32,7 +31,7 @@ from tfacct.timing.training_time import (
     Recomputed,
     Trained,
     TrainingConstants,
-    is_score,
+    recomputed_matmuls,
 )
 from tfacct.timing.utilization import Convention, check_positive, flops_per_token, peak_of, utilization
 from tfacct.timing.validated import (
@@ -206,10 +205,8 @@ class StepEstimate:
         if mfu is None:
             return None
         seconds = self.parts.seconds * mfu / UTILIZATION[self.trained.megatron]
-        how, again = self.trained.recompute, 0
-        if self.trained.megatron and how != "none":
-            keep = is_score if how == "selective" else lambda *_: True
-            again = int(recomputed_flops(point.ledger, point.at, attention=how != "full", keep=keep))
+        trained = replace(self.trained, work=self.work)
+        again = recomputed_matmuls(point.ledger, trained) if trained.megatron else 0
         return seconds * float(1 + Fraction(again, int(flops_of(point))))
 
     @property

@@ -164,6 +164,15 @@ def is_score(_path: str, line: Matmul) -> bool:
     return paths.component_of(line) == paths.SCORES
 
 
+def recomputed_matmuls(ledger: Ledger, trained: Trained) -> int:
+    """FLOPs of the matmuls that a micro-batch runs again."""
+    how, at = trained.recompute, trained.work.axes()
+    if how == "none":
+        return 0
+    keep = is_score if how == "selective" else lambda *_: True
+    return int(recomputed_flops(ledger, at, attention=how != "full", keep=keep))
+
+
 def parameters(ledger: Ledger) -> tuple[int, int]:
     """Parameters outside and of routed experts."""
     experts = int(sum(one.count * one.elements for one in ledger.tensors() if one.parameter.is_expert))
