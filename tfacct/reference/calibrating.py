@@ -108,7 +108,8 @@ def sweep(
                     run()  # as in the measurement: a pass after one of the same kind
                 seconds = seconds_of(partial(_repeat, run, loops[key]), on)
                 spent[key] = spent.get(key, 0.0) + seconds
-                case.seconds[name] = min(case.seconds.get(name, seconds), seconds / loops[key])
+                if seconds > 0:  # a coarse clock may not have moved
+                    case.seconds[name] = min(case.seconds.get(name, seconds), seconds / loops[key])
     return cases
 
 
