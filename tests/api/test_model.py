@@ -177,6 +177,7 @@ def test_totals_are_attributes(name: str) -> None:
 @pytest.mark.parametrize("name", ["gpt2", "t5gemma-2b-2b", "lecture-transformer"])
 def test_a_model_can_be_sent_to_another_process(name: str) -> None:
     ours = load(name)
+    ours.supports()  # fills caches
     again = pickle.loads(pickle.dumps(ours))
     assert again.flops(ctx=20).document() == ours.flops(ctx=20).document()
 

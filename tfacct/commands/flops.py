@@ -25,7 +25,7 @@ def flops(
     by: Annotated[Literal["line", "part", "layer"], Option("Rows: one per matmul, part or layer.")] = "line",
     masked: Annotated[bool, Option("Count only query–key pairs inside the causal mask.")] = False,
     logits: Annotated[Literal["all", "last"], Option("Positions whose logits are computed.")] = "all",
-    pointwise: Annotated[bool, Option("Also list norms, softmax and activations (elements, not FLOPs).")] = False,
+    pointwise: Annotated[bool, Option("Also list elements of norms, softmax, activations.")] = False,
     **step: Unpack[opt.StepOnRanks],
 ) -> "Found[FlopsReport]":
     """FLOPs per matmul of a pass or a training step.

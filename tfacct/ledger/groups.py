@@ -219,6 +219,9 @@ class Ledger:
     groups: tuple[Group, ...]
     instead: Ledger | None = None
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Ledger, (self.groups, self.instead)
+
     @cached_property
     def ways(self) -> tuple[Ledger, ...]:
         """This ledger and its alternatives, from which a step chooses."""

@@ -14,6 +14,9 @@ T = TypeVar("T")
 class Lines(tuple[Line, ...]):
     """The lines of a group. Groups of a pipeline stage or a rank share the model's object."""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Lines, (tuple(self),)
+
     @cached_property
     def _known(self) -> dict[Hashable, Any]:
         return {}
