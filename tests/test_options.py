@@ -83,6 +83,7 @@ def test_a_former_command_names_the_one_that_answers(run, command: str) -> None:
         "checkpoint": ["nowhere"],
         "metrics": [],
         "conventions": [],
+        "schema": ["memory"],
         "diff": ["gpt2", "--set", "n_layer=3"],
         "comms": ["gpt2", "--tp", "2"],
     }

@@ -193,7 +193,7 @@ def _of_command(command: str, word: str) -> str:
 
 
 def _moved(words: list[str], quiet: bool) -> list[str]:
-    """A command of the last release in current spelling."""
+    """A command by another name, in current spelling."""
     former, *rest = words
     command, *options = FORMER[former]
     if former == "kv":
@@ -209,7 +209,7 @@ def _moved(words: list[str], quiet: bool) -> list[str]:
         rest = _listed(rest)
     if not quiet and "--json" not in words:  # an error must be one JSON object
         print(f"hint: `tfacct {former}` is now `{' '.join(['tfacct', command, *options])}`", file=sys.stderr)
-    return [command, *rest, *options]
+    return [command, *options, *rest]
 
 
 def _listed(words: list[str]) -> list[str]:

@@ -23,5 +23,6 @@ FORMER: dict[str, tuple[str, ...]] = {
     "conventions": ("help", "counting"),
     "measure": ("mfu", "--run"),
     "metrics": ("help", "metrics"),
+    "schema": ("help", "schema"),
 }
-"""Commands of the last release, and what answers instead."""
+"""Commands of the last release or of similar tools, and what answers instead."""
