@@ -88,7 +88,6 @@ COMMANDS: Mapping[str, str] = {
     **dict.fromkeys(("scaling", "chinchilla", "compute"), "budget"),
     **dict.fromkeys(("parameters", "count"), "params"),
     **dict.fromkeys(("plot", "chart", "graph"), "sweep MODEL -o FILE.png"),
-    "schema": "help schema",
     "docs": "help docs",
 }
 """Other programs' names of a command → the command to suggest."""
