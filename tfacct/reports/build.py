@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from itertools import groupby
@@ -354,8 +355,6 @@ def label(model: Subject) -> str:
 
 def typed_model(model: LoadedModel) -> str:
     """The model and its changed fields as they are typed."""
-    import json
-
     values = {field: value if isinstance(value, str) else json.dumps(value) for field, value in model.changed.items()}
     sets = [f" --set {quote(f'{field}={value}')}" for field, value in values.items()]
     return quote(model.path or model.name) + "".join(sets)

@@ -270,7 +270,7 @@ NOTES = (
         "windows",
         2,
         lambda start: start.pages is not None and start.tokens > start.pages.blocks * start.pages.block_size,
-        "vLLM prints requests × their length as tokens; windows let the pool hold fewer.",
+        "vLLM prints requests × their length as tokens; layers with windows or chunks store fewer.",
     ),
     NoteRow("release", 2, lambda start: start.launch.profile["note"]),
     NoteRow("half", 2, _half, "Activations are in float16: the card has no bfloat16."),

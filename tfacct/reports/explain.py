@@ -274,9 +274,8 @@ def _of_token(model: LoadedModel, share: _Share, entries: Sequence[Entry]) -> st
             else f"{share.per_weight} FLOPs per matmul weight ({share.weights:,} weights{only})"
         ]
     clauses += [f"{cost:,} {_per(model, key)}" for key, (cost, _) in share.keys.items() if cost]
-    clauses += (
-        [f"{share.fixed:,} in matmuls of activations with each other, the same at every context"] if share.fixed else []
-    )
+    if share.fixed:
+        clauses.append(f"{share.fixed:,} in matmuls of activations with each other, the same at every context")
     return ", plus ".join(clauses)
 
 

@@ -451,8 +451,8 @@ def _with_room(one: Plan) -> str:
         tight, of = one.laws[law][0], roomy[law][0]
         smaller = f" at micro-batch {_micro_batches(one, of)[0]:,}" if _named(of) == _named(tight) else ""
         under = f" under {law}" if several else ""
-        room = f"{FIRST[one.by]}{under} with {model_notes.SHARE} to spare for the CUDA allocator"
-        return f" {room}: {_named(of)}{smaller}, {_worth(one, of)}."
+        first = f"{FIRST[one.by]}{under} with {model_notes.SHARE} to spare for the CUDA allocator"
+        return f" {first}: {_named(of)}{smaller}, {_worth(one, of)}."
 
     return "".join(map(words, laws))
 

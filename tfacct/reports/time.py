@@ -45,7 +45,7 @@ from tfacct.timing.calibrated import DOUBT, ReferencePass, priced
 from tfacct.timing.kernel_time import CONSTANTS, Step, Timed, least_read
 from tfacct.timing.placement import Deployment, Placement
 from tfacct.timing.step_estimate import StepEstimate, constants_of, fitting_options, step_estimate
-from tfacct.timing.training_time import UTILIZATION
+from tfacct.timing.training_time import UTILIZATION, TimedRecompute
 from tfacct.timing.utilization import flops_per_token
 from tfacct.timing.validated import STORED, Metric
 from tfacct.training.recipe import Recipe, batch_words
@@ -178,7 +178,7 @@ class TimeTrainReport(build.ModelReport):
     device: str = of_training(lambda one: one.device.id)
     devices: int = of_training(lambda one: one.trained.mesh.ranks)
     accumulate: int = of_training(lambda one: one.trained.accumulate)
-    recompute: Literal["full", "attention", "selective", "none"] = of_training(lambda one: one.trained.recompute)
+    recompute: TimedRecompute = of_training(lambda one: one.trained.recompute)
     tp: int = of_training(lambda one: one.trained.mesh.tp)
     sp: bool = of_training(lambda one: one.trained.mesh.sp)
     pp: int = of_training(lambda one: one.trained.mesh.pp)

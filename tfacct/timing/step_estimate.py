@@ -28,7 +28,7 @@ from tfacct.timing.training_time import (
     RECENT,
     UTILIZATION,
     Parts,
-    Recomputed,
+    TimedRecompute,
     Trained,
     TrainingConstants,
     recomputed_matmuls,
@@ -268,7 +268,7 @@ def timed_as(work: Workload, recipe: Recipe, dtype: str) -> Trained:
         "torch.autocast": recipe.autocast,
         option("packing", True): recipe.packing,
         option("offload", recipe.offload): recipe.offload is not None,
-        option("recompute", recipe.recompute): recipe.recompute not in get_args(Recomputed),
+        option("recompute", recipe.recompute): recipe.recompute not in get_args(TimedRecompute),
         option("ulysses"): mesh.ulysses > 1,
         f"{option('fsdp')} and {option('dp')}": mesh.fsdp > 1 and mesh.dp > 1,
         option("zero", mesh.zero): mesh.zero > 1,
@@ -278,7 +278,7 @@ def timed_as(work: Workload, recipe: Recipe, dtype: str) -> Trained:
     for name in (name for name, so in unlike.items() if so):
         raise UsageError(f"no training step with {name} was measured", "`tfacct train` counts its memory")
     batch, count = micro_batches(work, recipe)
-    recompute, chunked = cast("Recomputed", recipe.recompute), recipe.loss == "chunked"
+    recompute, chunked = cast("TimedRecompute", recipe.recompute), recipe.loss == "chunked"
     return Trained(replace(work, batch=batch), mesh, count, recompute, dtype, recipe.lora is not None, chunked)
 
 

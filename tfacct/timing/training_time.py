@@ -69,8 +69,8 @@ UNITS: Mapping[str, str] = {"bf16": "bf16", "fp8": "fp8", "nvfp4": "fp4"}
 """Dtypes of the matmuls of layers, and the units of a device that run them."""
 
 
-Recomputed = Literal["full", "attention", "selective", "none"]
-"""Whole layers, attention modules, or only what is between scores and values, as Megatron's core_attn."""
+TimedRecompute = Literal["full", "attention", "selective", "none"]
+"""Recomputation with a time: whole layers, attention modules, or only scores to values (Megatron's core_attn)."""
 
 
 @record
@@ -82,7 +82,7 @@ class Trained:
     work: Workload
     mesh: Mesh = Mesh()
     accumulate: int = 1
-    recompute: Recomputed = "none"
+    recompute: TimedRecompute = "none"
     dtype: str = "bf16"
     frozen: bool = False
     chunked: bool = False
@@ -147,7 +147,10 @@ def work_of(ledger: Ledger, trained: Trained) -> Work:
     moved = sum(kernel.moved for kernel in (undivided if mesh.sp else forward) if kernel.kind == "pointwise")
     layers = [group for group in ledger.groups if group.numbers]
     routed = sum(int(group.count) * group.axes.get(ACTIVE, 0) * group.axes["D"] for group in layers)
-    again = recomputed_flops(ledger, at, attention=True, keep=lambda *line: not is_score(*line))
+    again = 0.0
+    if trained.recompute == "attention":
+        projections = recomputed_flops(ledger, at, attention=True, keep=lambda *line: not is_score(*line))
+        again = float(projections / mesh.tp)
     return Work(
         forward,
         tokens * int(rounded_up(vocabulary, mesh.tp)),
@@ -155,7 +158,7 @@ def work_of(ledger: Ledger, trained: Trained) -> Work:
         *parameters(ledger),
         moved / mesh.tp if mesh.sp else moved,
         BF16_EACH.bytes(tokens * routed),
-        float(again / mesh.tp) if trained.recompute == "attention" else 0,
+        again,
     )
 
 
