@@ -13,16 +13,17 @@ from tfacct.reports.flops import flops
 WINDOW = "T × min(S, T + W − 1) in layers with a window of W"
 PAIRS = {
     "gpt2": "full T × S attention, all logits",
-    "mistral, windowed": f"full T × S attention ({WINDOW}), all logits",
-    "bert": "all T × T pairs of attention, all logits",
+    "mistral, windowed": f"full T × S attention, {WINDOW}, all logits",
+    "bert": "full T × S attention, all logits",
     "t5": "full T × S attention, source × source in an encoder, T × source in cross-attention, all logits",
     "mamba": "2·m·k·n per matrix product, all logits",
 }
 CACHED = {
-    "gpt2": "only attention pairs that the causal mask keeps, all logits",
-    "mistral, windowed": "only attention pairs that the causal mask and the window keep, all logits",
-    "bert": "all T × T pairs of attention, which has no causal mask, all logits",
-    "t5": "only attention pairs that the causal mask keeps, source × source in an encoder,"
+    "gpt2": "only attention pairs inside the causal mask, all logits",
+    "mistral, windowed": "only attention pairs inside the causal mask, inside the window in layers with one,"
+    " all logits",
+    "bert": "full T × S attention in layers without a mask, all logits",
+    "t5": "only attention pairs inside the causal mask, source × source in an encoder,"
     " T × source in cross-attention, all logits",
     "mamba": "no attention, so --masked changes nothing, all logits",
 }

@@ -746,9 +746,7 @@ PAGES = NoteRow(
     lambda about: (sizes := {fact["kv_block"] for fact in about.facts if "kv_block" in fact}) and units.between(sizes),
     "Cache pages have {} tokens; the last page of a sequence counts in full.",
 )
-STATE_NOTE = NoteRow(
-    "state", 2, lambda about: model_notes.state_notes(about.models, about.caches, staged="pp" in about.facts[0])
-)
+STATE_NOTE = NoteRow("state", 2, lambda about: model_notes.state_notes(about.models, about.caches))
 UNWINDOWED = NoteRow(
     "unwindowed",
     2,

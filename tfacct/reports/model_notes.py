@@ -67,15 +67,14 @@ def shared_notes(models: Sequence[LoadedModel]) -> list[str]:
     """How many layers of one model share weights."""
     stacks = models[0].architecture.every_stack if len(models) == 1 else ()
     whole = [stack.count for stack in stacks if stack.once and stack.count > 1]
-    sentences = [f"All {count:,} layers share one set of weights, stored once." for count in whole]
-    parts = [stack.count for stack in stacks if stack.shared]
-    if max(parts, default=0) < 2:
-        return sentences
-    first, *others = (f"{count:,}" for count in parts)
-    more = "".join(f", and of {count} others," for count in others)
-    each = " each" if others else ""
-    sets = f"share one set of weights{each}; each layer has its own adapters"
-    return [*sentences, f"Attention and MLP of {first} layers{more} {sets}."]
+    parts = [f"{stack.count:,} layers" for stack in stacks if stack.shared and stack.count > 1]
+    return [
+        *(f"All {count:,} layers share one set of weights, stored once." for count in whole),
+        *(
+            f"Attention and MLP of {layers} share one set of weights; each layer has its own adapters."
+            for layers in parts
+        ),
+    ]
 
 
 READ = {
@@ -264,11 +263,9 @@ def source_notes(models: Sequence[LoadedModel], work: Workload | None = None) ->
     ]
 
 
-def state_notes(
-    models: Sequence[LoadedModel], cached: str | Sequence[Width] = "bf16", *, staged: bool = False
-) -> list[str]:
+def state_notes(models: Sequence[LoadedModel], cached: str | Sequence[Width] = "bf16") -> list[str]:
     """States of fixed size, their dtype if it differs from the dtype of the cache, and layers without a cache of their
-    own. `cached`: the dtype, or the format of each model's cache. `staged`: the models are pipeline stages."""
+    own. `cached`: the dtype, or the format of each model's cache."""
     by_dtype: dict[str, list[str]] = {}
     for path, dtype in _state_dtypes(models, cached).items():
         by_dtype.setdefault(dtype, []).append(path)
@@ -279,7 +276,7 @@ def state_notes(
     if pages := {one.state_page for one in cached if isinstance(one, Width) and one.state_page is not None}:
         sizes = " or ".join(sorted(f"{units.binary(page.bytes)} in {page.dtype}" for page in pages))
         stored = [f"The states of a layer take a page of {sizes}, as in vLLM."]
-    return [*_sized_notes(models, staged), *stored, *_reused(models)]
+    return [*_sized_notes(models), *stored, *_reused(models)]
 
 
 def _reused(models: Sequence[LoadedModel]) -> list[str]:
@@ -327,23 +324,13 @@ def _state_dtypes(models: Sequence[LoadedModel], cached: str | Sequence[Width]) 
     return found
 
 
-def _sized_notes(models: Sequence[LoadedModel], staged: bool) -> list[str]:
-    if len(models) == 1 and models[0].architecture.attentions and mixers(models):
-        some, layers = sum(stack.count for stack, _ in models[0].architecture.having(Mixer)), _layers(models[0])
-        where = f"the {layers:,} layers of this stage" if staged else f"{layers:,} layers"
-        return [
-            f"{some:,} of {where} keep{'s' if some == 1 else ''} a state of fixed size, the same for every context."
-        ]
+def _sized_notes(models: Sequence[LoadedModel]) -> list[str]:
+    size = "a state of fixed size"
+    if len(models) == 1:
+        sized = sum(stack.count for stack, _ in models[0].architecture.having(Mixer))
+        return [f"{sized:,} of {_layers(models[0]):,} layers keep {size}, the same for every context."] if sized else []
     without = [model.name for model in models if not model.architecture.attentions]
-    if not without:
-        return []
-    size = "a state of fixed size for any context"
-    if staged and len(models) == 1:
-        return [f"No attention in this stage: every layer keeps {size}."]
-    if len(without) == len(models) and not staged:
-        return [f"No attention: every layer keeps {size}."]
-    who = f"{', '.join(without)} keeps" if len(without) == 1 else f"{', '.join(without)} keep"
-    return [f"{who} no keys and values{' in the stage shown' if staged else ''}, but {size}."]
+    return [f"Without keys and values, but with {size}: {', '.join(without)}."] if without else []
 
 
 def overtaken(model: LoadedModel, point: Point, *, chunk: bool) -> list[str]:
@@ -747,42 +734,36 @@ def products_counted(models: Sequence[LoadedModel] = (), logits: Logits = "all",
     return ", ".join(filter(None, ("2·m·k·n per matrix product", attention_words(models, masked), computed)))
 
 
+FULL = "full T × S attention"
+PAIRS: Mapping[str, tuple[str, str]] = {
+    "causal": (FULL, "only attention pairs inside the causal mask"),
+    "window": ("T × min(S, T + W − 1) in layers with a window of W", "inside the window in layers with one"),
+    "chunks": ("T × min(S, T + W − 1) in layers with a window of W", "inside the chunk in layers with chunks"),
+    "chosen": (FULL, "of the keys that the indexer selects"),
+    "prefix": (FULL, FULL),
+    "blocks": (FULL, FULL),
+    "full": (FULL, f"{FULL} in layers without a mask"),
+    "near": (FULL, "only attention pairs inside bidirectional windows in layers with one"),
+    "encoder": ("source × source in an encoder",) * 2,
+    "encoder near": ("source × source in an encoder", "only pairs inside bidirectional windows of an encoder"),
+    "cross": ("T × source in cross-attention",) * 2,
+    "tiles": ("attention pairs inside windows of patches",) * 2,
+    "overlapping": ("attention pairs inside overlapping windows",) * 2,
+    "encoder overlapping": ("pairs inside overlapping windows of an encoder",) * 2,
+}
+"""Kind of attention → the query–key pairs that are counted, and those counted with --masked."""
+
+
 def attention_words(models: Sequence[LoadedModel], masked: bool) -> str:
     """Which query–key pairs are counted, as a clause; empty without attention."""
     if not attends(models):
         return "no attention, so --masked changes nothing" if masked else ""
-    pairs = _pairs(models)
-    encoder = "source × source in an encoder" + (" outside windowed layers" if masked and "near" in pairs else "")
-    further = {"I J": encoder, "T J": "T × source in cross-attention"}
-    if len(pairs) > 1:
-        further |= {"tiles": "pairs inside windows of patches", "windows": "pairs inside overlapping windows"}
-    further |= {"overlap": "pairs inside overlapping windows of an encoder"}
-    others = [words for kind, words in further.items() if kind in pairs]
-    if pairs & {"causal", "window", "chunks", "chosen"}:
-        if not masked:
-            windowed = f" ({WINDOWED})" if pairs & {"window", "chunks"} else ""
-            return ", ".join([f"full T × S attention{windowed}", *others])
-        limits = {"window": "the window", "chunks": "the chunks", "chosen": "the indexer"}
-        keep = ["the causal mask", *(words for kind, words in limits.items() if kind in pairs)]
-        others += ["all pairs in layers without a causal mask"] if "both" in pairs else []
-        others += ["pairs inside bidirectional windows"] if "near" in pairs else []
-        visible = f"only attention pairs that {' and '.join(keep)} keep{'s' if len(keep) == 1 else ''}"
-        return ", ".join([visible, *others])
-    if masked and "near" in pairs:
-        return "only attention pairs inside the bidirectional windows"
-    if pairs and pairs <= {"tiles", "windows"}:
-        return f"all attention pairs within {'each window' if 'tiles' in pairs else 'overlapping windows'}"
-    if pairs & {"tiles", "windows"}:
-        return "all T × T pairs of attention, in windowed layers within each window"
-    return f"all T × T pairs of attention{', which has no causal mask' if masked else ''}"
+    kinds = _attention_kinds(models)
+    return ", ".join(dict.fromkeys(words[masked] for kind, words in PAIRS.items() if kind in kinds))
 
 
-WINDOWED = "T × min(S, T + W − 1) in layers with a window of W"
-"""The pairs of tokens in a layer with a window."""
-
-
-def _pairs(models: Sequence[LoadedModel]) -> set[str]:
-    """Kinds of attention: causal, in a window, both ways, in an encoder or across. Causal if no model is given."""
+def _attention_kinds(models: Sequence[LoadedModel]) -> set[str]:
+    """Keys of PAIRS. Causal if no model is given."""
     found = set() if models else {"causal"}
     for group in (group for model in models for group in model.ledger.groups):
         for line in group.lines:
@@ -792,13 +773,14 @@ def _pairs(models: Sequence[LoadedModel]) -> set[str]:
             if TILES in axes:
                 found.add("tiles")
             elif OVERLAPPING in axes:
-                found.add("overlap" if group.reads else "windows")
+                found.add("encoder overlapping" if group.reads else "overlapping")
             elif {"T", "S"} <= axes:
-                bounded = line.mask == "causal" and WINDOW in group.axes
-                found.add("window" if bounded else {"full": "both"}.get(line.mask, line.mask))
-            elif {"I", "J"} <= axes or {"T", "J"} <= axes:
-                found.add("I J" if "I" in axes else "T J")
-                found |= {"near"} if line.mask == "near" else set()
+                windowed = line.mask == "causal" and WINDOW in group.axes
+                found |= {"causal", "window"} if windowed else {line.mask}
+            elif {"I", "J"} <= axes:
+                found.add("encoder near" if line.mask == "near" else "encoder")
+            elif {"T", "J"} <= axes:
+                found.add("cross")
     return found
 
 
