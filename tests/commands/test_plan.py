@@ -483,6 +483,16 @@ def test_a_whole_layout_that_serves_is_explained() -> None:
     assert line["sent_bytes"] == found.layouts[0]["sent_bytes"] == 161 * 2 * 7 * (64 * 8192 * 2) // 8
 
 
+@pytest.mark.parametrize(
+    ("name", "calls"),
+    [("nemotron-h-8b", 1 + 52), ("qwen3-next-80b-a3b", 1 + 3 * 48)],
+)
+def test_a_recurrence_sums_its_output(name: str, calls: int) -> None:
+    """One for the embedding and one for each sublayer; of experts also one for the shared expert."""
+    found = tfacct.load(name).plan(on="4xh100", ctx="8k", tp=4).collectives
+    assert found is not None and sum(line["calls"] for line in found) == calls
+
+
 def test_the_bubble_of_a_pipeline_is_shown(run: Run) -> None:
     """128 sequences on dp = 2 are 64 micro-batches of a replica, and 1F1B idles (P − 1)/M of it: 31/64 = 48.4%."""
     words = ("plan", "mixtral-8x22b", "--train", "--ctx", "4k", "--batch", "128", "--on", "64xa100", "--by", "sent")

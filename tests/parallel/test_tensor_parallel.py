@@ -62,6 +62,31 @@ def test_norms_per_head_are_sharded_with_the_heads() -> None:
     assert model.memory(tp=2, ctx=64).kv_cache_bytes == model.memory(ctx=64).kv_cache_bytes // 2
 
 
+@pytest.mark.parametrize(
+    ("name", "sharded"),
+    [
+        ("apertus-8b", 32 * 4096 * (2 * 4096 + 2 * 1024 + 2 * 21_504) + 2 * 131_072 * 4096),
+        # Both embeddings; 28 layers of 8 query heads of 256, 7 of 512, whose key head is on both ranks.
+        (
+            "gemma-4-e2b-text",
+            262_144 * (1536 + 35 * 256) + 2 * 1536 * 8 * (28 * 256 + 7 * 512) + 3 * 1536 * (15 * 6144 + 20 * 12_288),
+        ),
+        # 64 heads of 512 with a sink each, in 8 groups of 1,024; 256 experts and a shared one of 2,048.
+        (
+            "deepseek-v4-flash",
+            43 * (64 * (1024 * 512 + 1) + 8 * 1024 * (8 * 512 + 4096) + 3 * 257 * 4096 * 2048) + 2 * 129_280 * 4096,
+        ),
+    ],
+)
+def test_engines_shard_heads_widths_and_vocabularies(name: str, sharded: int) -> None:
+    """Of what vLLM's classes shard over 2 cards, one stores half."""
+    model = tfacct.load(name)
+    found = model.memory(ctx="4k", on="2xh200")
+    assert model.params().total_params - found.total_params == sharded // 2
+    served = model.serve(on="2xh200", prompt=4000, new=96, requests=1)
+    assert served.largest_requests == found.fit["largest_batch"]
+
+
 def test_context_parallel_gradient_sums_are_noted() -> None:
     model = tfacct.load("llama-3.2-1b")
     assert "The ranks that share a sequence have the same weights." in model.comms(cp=4, ctx=64, tokens=64).notes

@@ -174,7 +174,7 @@ def test_a_latent_is_absorbed_in_decode_and_unpacked_in_prefill() -> None:
     assert decode["attn.attention"].cache == 58 * 12 * 5000 * 576 * 2
 
 
-@pytest.mark.parametrize("name", ["llama-3.1-8b", "qwen3-32b", "gemma-2-9b", "mistral-7b-v0.3"])
+@pytest.mark.parametrize("name", ["llama-3.1-8b", "qwen3-32b", "gemma-2-9b", "gemma-4-e2b-text", "mistral-7b-v0.3"])
 def test_all_reduces_are_those_of_the_mesh(name: str) -> None:
     at = STEPS["decode"].axes()
     asked = collectives(find(name).ledger, Mesh(4), at, 16)

@@ -21,13 +21,14 @@ from tfacct.ledger.workload import check_size
 if TYPE_CHECKING:
     from tfacct.loading.memory_limit import MemoryLimit
 
-TP_AXES = ("K", "N", "F", "Fe", "Fs", "V")
-"""Axes that `tp` shards: heads, MLP widths, the vocabulary."""
+HEADS = ("K", "N", "Kd", "Nd", "Km", "Nm", "Og")
+"""Axes whose shards are whole heads, or whole groups of heads."""
+TP_AXES = (*HEADS, "F", "Fe", "Fs", "Vp", "V")
+"""Axes that `tp` shards: heads, MLP widths, vocabularies."""
 SUFFIX = re.compile("(?:full|[a-z]{3}|[0-9]+)*")
 """What follows the name of an axis that has several sizes in a model: an encoder's, those of a kind of layers."""
 VOCABULARY = TP_AXES[-1]
-HEADS = ("K", "N")
-"""Axes whose shards are whole heads."""
+VOCABULARIES = TP_AXES[-2:]
 QK_NORMS = (".q_norm", ".k_norm")
 """Norms of queries and keys."""
 TOKENS = ("T", "O")
@@ -38,9 +39,15 @@ then compute as much."""
 AXIS_NAMES = {
     "K": "key/value heads",
     "N": "query heads",
+    "Kd": "key heads of DeltaNet",
+    "Nd": "value heads of DeltaNet",
+    "Km": "head groups of Mamba-2",
+    "Nm": "heads of Mamba-2",
+    "Og": "head groups of the output projection",
     "F": "feed-forward width",
     "Fe": "width of one expert",
     "Fs": "width of the shared expert",
+    "Vp": "vocabulary of the per-layer embeddings",
     "V": "vocabulary",
     "E": "experts",
     "T": "tokens",

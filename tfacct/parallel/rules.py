@@ -18,7 +18,7 @@ from tfacct.parallel.collectives import Collective, Kind, Of, When, collective
 from tfacct.parallel.context_parallel import of_context
 from tfacct.parallel.data_parallel import of_replicas
 from tfacct.parallel.expert_parallel import between, of_experts
-from tfacct.parallel.mesh import HEADS, TOKENS, VOCABULARY, Mesh, check, joint_qk_norm, tp_axis, tp_size
+from tfacct.parallel.mesh import HEADS, TOKENS, VOCABULARIES, VOCABULARY, Mesh, check, joint_qk_norm, tp_axis, tp_size
 from tfacct.parallel.shard_shapes import fsdp_units, trained
 
 AfterHead: TypeAlias = Literal["sharded", "gathered", "loss"]
@@ -209,7 +209,7 @@ def _of_source(ledger: Ledger) -> bool:
 
 
 def _looks_up(line: Line) -> TypeGuard[Table]:
-    return isinstance(line, Table) and any(tp_axis(axis) == VOCABULARY for axis in axis_names(line.spec))
+    return isinstance(line, Table) and tp_axis(axis_names(line.spec)[0]) in VOCABULARIES
 
 
 def _matmuls(group: Group, lookups: bool = False) -> tuple[Matmul, ...]:
@@ -221,10 +221,10 @@ def _matmuls(group: Group, lookups: bool = False) -> tuple[Matmul, ...]:
                 yield line
             elif _looks_up(line):
                 # Tokens need no gradient, and the embedding's gradient has no sum over V.
-                rows, width = axis_names(line.spec)
+                rows, *width = axis_names(line.spec)
                 source = paths.parse(line.path).side
                 for tokens in ("I",) if source else ("T", "I") if lookups else ("T",):
-                    yield Matmul(line.path, f"B {tokens} {rows}, {line.spec} -> B {tokens} {width}")
+                    yield Matmul(line.path, f"B {tokens} {rows}, {line.spec} -> B {tokens} {' '.join(width)}")
 
     return group.cached_lines.once((_matmuls, lookups), lambda: tuple(found()))
 

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from tfacct.architecture.parts import Attention, Experts, Grouped, Mixer, Part
+from tfacct.architecture.parts import Attention, Experts, Grouped, Part
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option
-from tfacct.ledger.einsum import divisors
 from tfacct.ledger.groups import Ledger
 from tfacct.ledger.workload import check_size
 from tfacct.loading.memory_limit import MemoryLimit
@@ -61,8 +60,6 @@ def _with_shards(model: LoadedModel, mesh: Mesh) -> tuple[Transformer, Ledger]:
         sizes: dict[str, Any] = {field: mesh.shard_size(axis, getattr(part, field)) for field, axis in sharded.items()}
         if norms_all_heads(part):
             return part
-        if isinstance(part, Mixer):
-            sizes[part.tp_heads] = _shared_heads(model, part, mesh.tp)
         if isinstance(part, Grouped):
             sizes["group"] = part.heads // mesh.tp // sizes["kv_heads"]  # fewer if several ranks have the same head
         if isinstance(part, Experts) and mesh.ep > 1:  # experts are whole, but a shared expert of the same width is not
@@ -74,16 +71,6 @@ def _with_shards(model: LoadedModel, mesh: Mesh) -> tuple[Transformer, Ledger]:
     found = shape, with_rank_heads(shape.ledger(), mesh)
     model.ledger.known[key] = found
     return found
-
-
-def _shared_heads(model: LoadedModel, part: Mixer, tp: int) -> int:
-    """Heads, or groups of heads, of a part with states on each of `tp` ranks. Raises UsageError."""
-    heads = int(getattr(part, part.tp_heads))
-    if heads % tp:
-        what = part.legend[part.axis_names[part.tp_heads]]
-        problem = f"{model.name}: {option('tp', tp)} does not divide the {what} ({heads:,})"
-        raise UsageError(problem, f"supported sizes: {', '.join(map(str, divisors([heads])))}")
-    return heads // tp
 
 
 def shard_weights(models: Sequence[LoadedModel], tp: int, dtype: str | None, ep: int = 1) -> Sequence[LoadedModel]:

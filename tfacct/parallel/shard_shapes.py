@@ -13,7 +13,7 @@ from tfacct.ledger.einsum import Axes, rounded_up
 from tfacct.ledger.groups import Group, Ledger
 from tfacct.ledger.lines import EXPERTS, NO_MATRIX, RATES, Line, Matmul, Parameter
 from tfacct.ledger.torch_parameters import TorchParameter
-from tfacct.parallel.mesh import HEADS, Mesh, is_joint_qk_norm, joint_qk_norm
+from tfacct.parallel.mesh import Mesh, is_joint_qk_norm, joint_qk_norm
 
 RANK_EXPERTS = "Er"
 """Experts of one rank."""
@@ -186,7 +186,7 @@ def with_rank_heads(ledger: Ledger, mesh: Mesh) -> Ledger:
     def on_rank(group: Group) -> Group:
         if mesh.tp == 1 or not joint_qk_norm(group):
             return group
-        shares = {RANK_HEADS[axis]: group.axes[axis] // mesh.tp for axis in HEADS}
+        shares = {RANK_HEADS[axis]: group.axes[axis] // mesh.tp for axis in RANK_HEADS}
         return replace(group, lines=tuple(map(here, group.lines)), axes={**group.axes, **shares})
 
     return replace(ledger, groups=tuple(map(on_rank, ledger.groups)))

@@ -54,6 +54,19 @@ PADDED = frozenset(one.name for one in MX.values())
 """Formats whose last block of a shard is padded, as vLLM pads the experts of gpt-oss on 4 and 8 devices."""
 BEFORE = frozenset(("embed", "pos_embed", "type_embed", "task_embed", "box_embed", "embed_norm"))
 """Parts before the layers that only the first layer reads."""
+BY_AXES = frozenset(
+    (
+        "a block indexer",
+        "an activation with learned parameters",
+        "attention with reused or shared projections",
+        "compressed attention",
+        "experts with inner norms or a narrower width",
+        "hyper-connections",
+        "per-layer embeddings",
+    )
+)
+"""Parts whose weights serving engines shard along their heads, widths and vocabularies, and store whole otherwise:
+vLLM's models/apertus.py, gemma4.py, nemotron_h.py, deepseek_v4 and minimax_m3."""
 AFTER = frozenset(("final_norm", "lm_head", "pooler", "classifier", "contacts", "idle"))
 """Parts after the layers."""
 
@@ -384,7 +397,7 @@ def _unsupported(model: LoadedModel) -> str | None:
 def _unsupported_weights(model: LoadedModel) -> str | None:
     """A phrase for the first part whose weights ranks cannot shard."""
     shape = model.architecture
-    with_rule = {in_words(part) for part in shape.parts() if isinstance(part, Mixer) and part.tp_heads}
+    with_rule = BY_AXES | {in_words(part) for part in shape.parts() if isinstance(part, Mixer) and part.tp_heads}
     return next((what for what in _unsupported_parts(shape) if what not in with_rule), None)
 
 

@@ -9,8 +9,8 @@ Axes alone decide, as they do for a mesh (`sharding`):
 4. All chunks of a recurrence are one kernel, which reads and writes its state once.
 5. All pointwise work is four launches a block: two norms with the addition before them, the rotation, the
    activation.
-6. `tp` divides the axes that a mesh does and those of `HEADS`, Fe of experts by its own number; key/value heads are
-   not divided below one. A divided axis that is contracted leaves a partial sum: an all-reduce of the result, one for a
+6. `tp` divides the axes that a mesh does and channels, Fe of experts by its own number; key/value heads are not
+   divided below one. A divided axis that is contracted leaves a partial sum: an all-reduce of the result, one for a
    part. Each device runs the whole indexer.
 FLOPs are those of the pairs that a mask keeps.
 """
@@ -48,10 +48,10 @@ from tfacct.parallel.mesh import TP_AXES
 
 Kind: TypeAlias = Literal["gemm", "experts", "attention", "pointwise", "lookup", "all-reduce"]
 HEADS = ("Kd", "Nd", "Og")
-"""Axes that engines divide and a mesh does not: heads of the delta rule, groups of query heads."""
+"""Axes of heads of the delta rule, and of groups of query heads."""
 CHANNELS = "Dc"
 """Axis of the channels of those heads."""
-DIVIDED = (*TP_AXES, *HEADS, CHANNELS)
+DIVIDED = (*TP_AXES, CHANNELS)
 KEYS = frozenset(("S", ENTRIES, HEAVY_ENTRIES))
 """Axes of the keys of a step."""
 STATES = KEYS | {*HEADS, CHANNELS} | {axis for each in COMPRESSED.values() for axis in each.values()}
@@ -330,8 +330,9 @@ class _Lowered:
         """Partial sums of each part, those of its experts and of its other lines together."""
         found = defaultdict[tuple[str, AxisNames], set[bool]](set)
         for line in self.group.lines:
-            if isinstance(line, Table) and "V" in axis_names(line.spec):
-                part, made, contracted = line.path, ("B", "T", *axis_names(line.spec)[1:]), {"V"}
+            if isinstance(line, Table):
+                rows, *width = axis_names(line.spec)
+                part, made, contracted = line.path, ("B", "T", *width), {rows}
             elif isinstance(line, Matmul) and line.weight_axes() is not None:
                 part, made = str(paths.parse(line.path)._replace(leaf="")), line.einsum.out
                 contracted = set(line.einsum.every) - set(made)

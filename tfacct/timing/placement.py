@@ -19,7 +19,8 @@ from tfacct.loading import devices
 from tfacct.loading.links import Link, Links
 from tfacct.loading.memory_limit import MemoryLimit, device_limit
 from tfacct.loading.model import LoadedModel
-from tfacct.parallel.support import CutError, check_shares
+from tfacct.parallel.mesh import Mesh
+from tfacct.parallel.support import CutError, check_mesh, check_shares
 from tfacct.timing.kernels import HEADS, NoKernelError, Split, kernels, share
 from tfacct.timing.serving import Host
 from tfacct.timing.validated import ENOUGH, VALIDATED, Class, Metric, Validation, class_of, runs_in, unmeasured_run
@@ -171,6 +172,7 @@ class Deployment:
         if count > 1:
             device.link(count)
             check_heads(model, count)
+            check_mesh(model, Mesh(count), stored=True)
             if on_one_device(model, self.dtype):
                 raise UsageError(
                     f"{model.name}: sharding is not supported for {storage.name} weights",
