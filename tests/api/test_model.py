@@ -88,11 +88,8 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "half a token": (lambda: GPT2.flops(ctx=0.5), "ctx must be a whole number, not 0.5"),  # type: ignore[arg-type]
     "switch": (lambda: GPT2.flops(ctx=True), "ctx must be a whole number, not True"),
     "one text": (lambda: GPT2.sweep(activation_function="relu"), "must be a list of values, not 'relu'\nactivation"),
-    "devices of a sweep": (
-        lambda: GPT2.sweep(on="8xh100", train=True),
-        "sweep has no option on\nfsdp=8 counts one of 8 devices; train(ctx=…, on='8xh100') says whether",
-    ),
-    "option of others": (lambda: GPT2.sweep(use=0.9), "sweep has no option use"),
+    "option of others": (lambda: GPT2.sweep(zero=1), "sweep has no option zero"),
+    "a share of no device": (lambda: GPT2.sweep(use=0.9), "use needs on"),
     "no model type": (lambda: load({}), 'add "model_type": "…" to the config'),
     "field of none": (lambda: GPT2.sweep(gpus=8), "no field 'gpus' in gpt2"),
     "half a rank": (lambda: GPT2.sweep(tp=2.0), "tp must be a list of whole numbers, not 2.0"),

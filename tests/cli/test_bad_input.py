@@ -569,14 +569,20 @@ def test_sizes_of_the_wrong_kind(family: str, field: str, value: object, says: s
         ("train gpt2 --lora 8,16", "compare gpt2 --lora 8,16 --train"),
         ("train gpt2 --on 8xh100 --zero 1,3", "compare gpt2 --on 8xh100 --zero 1,3 --train"),
         ("train gpt2 --zero-stage 0,1 --dp=8", "compare gpt2 --zero-stage 0,1 --dp=8 --train"),
-        ("train gpt2 --on 8xh100 --tp 4 --ctx 64,96", "compare gpt2 --ctx 64,96 --on 8xh100 --tp 4 --train"),
+        (
+            "train llama-3.2-1b --on 8xh100 --tp 4 --ctx 64,96",
+            "sweep llama-3.2-1b --ctx 64,96 --on 8xh100 --tp 4 --train --metric peak_bytes",
+        ),
         ("train gpt2 --dp 2,4 --ctx 64", "compare gpt2 --ctx 64 --dp 2,4 --train"),
         ("train gpt2 --on 8xh100 --recompute none,full", "compare gpt2 --on 8xh100 --recompute none,full --train"),
-        ("train gpt2 --ctx 64,96 --on 3xh100", "sweep gpt2 --ctx 64,96 --fsdp 3 --train --metric peak_bytes"),
-        ("memory llama-3.2-1b --ctx 64,96 --on 2xh100", "sweep llama-3.2-1b --ctx 64,96 --tp 2 --metric total_bytes"),
+        ("train gpt2 --ctx 64,96 --on 3xh100", "sweep gpt2 --ctx 64,96 --on 3xh100 --train --metric peak_bytes"),
+        (
+            "memory llama-3.2-1b --ctx 64,96 --on 2xh100",
+            "sweep llama-3.2-1b --ctx 64,96 --on 2xh100 --metric total_bytes",
+        ),
         (
             "train llama-3.2-1b --ctx 64,96 --tp 2 --fsdp 3 --on 6xh100",
-            "sweep llama-3.2-1b --ctx 64,96 --tp 2 --fsdp 3 --train --metric peak_bytes",
+            "sweep llama-3.2-1b --ctx 64,96 --on 6xh100 --tp 2 --fsdp 3 --train --metric peak_bytes",
         ),
         (
             "flops gpt2 --ctx 64,96 --set n_layer=3 --set n_embd=60",

@@ -95,3 +95,49 @@ def test_the_fewest_ranks_are_among_all_that_divide_the_rows(run: Run) -> None:
     peaks = {fsdp: model.train(fsdp=fsdp).peak_bytes for fsdp in (4, 6)}
     assert peaks[6] < 1_420_000_000 < peaks[4]
     assert model.solve("fsdp", "peak_bytes=1.42GB").total == 6
+
+
+def test_devices_share_the_model_as_in_memory_and_train() -> None:
+    # Llama 3.1 8B on 8 cards: 65 norms of 4,096 are whole; 16 KiB of cache per token on each.
+    model = tfacct.load("llama-3.1-8b")
+    norms, usable = 65 * 4096, 74_526_125_056
+    weights = 2 * ((8_030_261_248 - norms) // 8 + norms)
+    found = model.solve("batch", ctx="8k", on="8xh100")
+    assert found.total == (usable - weights) // (8192 * 16_384) == 540
+    assert found.answer == "A batch of up to 540 fits on 8 × H100 SXM5 80GB (tp=8)."
+    assert model.solve("ctx", on="8xh100").total == (usable - weights) // 16_384
+    rows = model.sweep(ctx=[8192], batch=[540, 541], on="8xh100")
+    assert [(row["total_bytes"], row["fits"]) for row in rows.models[0]["lines"]] == [
+        (weights + batch * 8192 * 16_384, batch == 540) for batch in (540, 541)
+    ]
+    assert rows.answer == "A batch of 540 is the largest of these that fits on 8 × H100 SXM5 80GB (tp=8)."
+    step: dict[str, Any] = {"on": "4xh100", "recompute": "full"}
+    longest = model.train(**step).fit["largest_context"]
+    assert model.solve("ctx", train=True, **step).total == longest
+    fits = [row["fits"] for row in model.sweep(ctx=[longest, longest + 1], train=True, **step).models[0]["lines"]]
+    assert fits == [True, False]
+
+
+def test_devices_of_serving_have_their_own_heads_under_a_joint_norm() -> None:
+    """OLMo 2 has a norm over all heads: engines shard the cache, transformers' plan does not."""
+    model = tfacct.load("olmo-2-7b")
+    one = 2 * 32 * 4096 * 4096 * 2  # of a request of 4,096 tokens: keys and values of 32 layers, as wide as the stream
+    (row,) = model.sweep("kv_cache_bytes", ctx=[4096], on="2xh100").rows
+    assert row["kv_cache_bytes"] == one // 2
+    (row,) = model.sweep("kv_cache_bytes", ctx=[4096], tp=[2], on="2xh100").rows
+    assert row["kv_cache_bytes"] == one
+    assert model.solve("batch", ctx=4096, on="2xh100").total == model.memory(ctx=4096, on="2xh100").fit["largest_batch"]
+
+
+def test_a_step_past_the_positions_does_not_fit() -> None:
+    rows = tfacct.load("gpt2").sweep(ctx=[1024, 1025], on="24GB")
+    assert [row["fits"] for row in rows.models[0]["lines"]] == [True, False]
+
+
+def test_ranks_of_a_row_are_all_devices(run: Run) -> None:
+    found = tfacct.load(LARGE).sweep(ctx=[8192], tp=[1, 2, 4], on="4xh100")
+    assert [row["tp"] for row in found.rows] == [4] and len(found.skipped) == 2
+    # Two ranks of a training step on four devices have two replicas of dp, and one rank none.
+    step = "--ctx 1k --on 4xh100 --recompute full --train"
+    out = run("sweep", "llama-3.2-1b", "--tp", "1,2", *step.split()).out
+    assert "replicas" in out and "tp 1 (--on 4xh100-sxm has 4 devices for a layout of 1 ranks)" in " ".join(out.split())

@@ -190,13 +190,12 @@ class Model(Rated):
 
         Other keywords are options of `tfacct sweep`, or config fields with their values. Fields in `zip` vary together:
         `zip={"n_embd": [512, 768], "n_head": [8, 12]}` is two settings, not four. `.skipped` names the impossible
-        combinations. With `tp`, `fsdp`, `ep`, `pp` or `cp`, every metric is that of one rank. Raises TfacctError, also
-        for more than 20,000 points.
+        combinations. With `tp`, `fsdp`, `ep`, `pp` or `cp`, every metric is that of one rank. With `on`, a line says
+        whether it `fits`. Raises TfacctError, also for more than 20,000 points.
         """
         fields = {name: values for name, values in options.items() if name not in SweepOptions.__annotations__}
         if other := next((name for name in fields if name in opt.shared()), None):
-            hint = "fsdp=8 counts one of 8 devices; train(ctx=…, on='8xh100') says whether one context fits"
-            raise UsageError(f"sweep has no option {other}", hint if other == "on" else None)
+            raise UsageError(f"sweep has no option {other}")
         given: Any = {name: value for name, value in options.items() if name not in fields}
         given = checked(Model.sweep, given, SweepOptions.__annotations__, lists=LISTED)
         named: Any = {"metric": list(metrics) or None, "fields": fields, "zip": zip}

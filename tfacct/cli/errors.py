@@ -54,8 +54,6 @@ INSTEAD = {
     " for the number of replicas",
     "sweep --by": "--metric share.mlp,share.attn_scores_values",
     "sweep --dp --zero": "`tfacct compare MODEL --train --on 8xh100 --zero 1,3` compares training steps",
-    "sweep --on": "--metric peak_bytes or total_bytes has memory without a device; `tfacct solve MODEL --on h100 --for"
-    " ctx` finds the longest context that fits",
     "solve --within": "--until LEFT=RIGHT is the limit: --until kv_cache_bytes=weights_bytes",
     "formula --train": "--of train counts the FLOPs of a training step",
     "budget --params": "`tfacct budget {value}`: a size needs no option",

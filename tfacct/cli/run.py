@@ -227,31 +227,12 @@ def _with_options(command: Command, other: str, models: str, given: Mapping[str,
             typed[name] = value
     for name in ("model", "models"):
         typed.pop(name, None)
-    if "on" in typed and "--on" not in taken:
-        ranks = _ranks_on(command, typed, listed)
-        if ranks is None:
-            return None
-        typed = {name: value for name, value in typed.items() if name not in opt.Where.__annotations__} | ranks
     recipe = opt.MetricRecipe.__annotations__.keys() & typed if command.name != "train" else ()
     if recipe or any(shell_option(name) not in taken for name in typed):  # with a recipe, `sweep` counts peak memory
         return None
     values = ((name, one) for name, value in typed.items() for one in (value if isinstance(value, list) else [value]))
     metric = "--train" if (command.name, other) == ("train", "compare") else METRIC_OF.get(command.name, "")
     return f"tfacct {other} {models}{typed_options(values)} {metric}".rstrip()
-
-
-def _ranks_on(command: Command, typed: Mapping[str, Any], listed: str) -> dict[str, int] | None:
-    """The ranks that the typed devices share a model by; None if they are listed."""
-    from tfacct.loading.devices import number_and_name
-    from tfacct.parallel.mesh import mesh_on
-
-    if number_and_name("--on", str(typed["on"]))[0] == 1:
-        return {}
-    if listed in opt.Layout.__annotations__:
-        return None
-    training = command.name == "train"
-    mesh = mesh_on(opt.budget(typed, training=training), opt.mesh(typed), training=training)
-    return {axis: ranks for axis in ("tp", "fsdp", "dp") if (ranks := getattr(mesh, axis)) > 1}
 
 
 def _command_for_lists(name: str) -> str:

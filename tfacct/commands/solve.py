@@ -35,24 +35,22 @@ def solve(
     **options: Unpack[SolveOptions],
 ) -> "Found[SolveReport]":
     """The largest context, batch or size within a limit."""
-    from tfacct.reports.solve import solve
+    from tfacct.reports.solve import RANKS, solve
 
     training = bool(options.get("train"))
+    terms = replace(opt.counting(options), mesh=opt.mesh(options))
     if budget := opt.budget(options, training=training):
         if until is not None:
             raise UsageError(f"{option('until')} and {option('on')} both set a limit", "give one")
-        if budget.count > 1:
-            name = "train" if training else "memory"
-            raise UsageError(
-                f"{option('on')} takes one device in solve, not {budget.count:,}",
-                f"{option('on', budget.each)}, or `tfacct {name}` for the largest context and batch on several",
-            )
+        if budget.count > 1 and unknown in RANKS:
+            one = f"{option('unknown', unknown)} solves for the number of devices, so {option('on')} takes one"
+            raise UsageError(one, option("on", budget.each))
+        terms = terms.on(budget, training=training)
         until = f"{'peak' if training else 'total'}_bytes={budget.usable}B"
     if until is None:
         raise UsageError(
             "solve needs an equation or a device", f"{option('until', 'LEFT=RIGHT')}, or {option('on', 'h100')}"
         )
-    terms = replace(opt.counting(options), mesh=opt.mesh(options))
     request = opt.request(options, logits=options.get("logits", "all"))
     return Found(solve(model, request, unknown=unknown, until=until, terms=terms, limit=budget))
 

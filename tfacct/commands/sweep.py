@@ -20,7 +20,7 @@ LISTED = (*opt.RecipeLists.__annotations__, *AXES)
 """Options that hold one value, or a list."""
 
 
-class SweepOptions(opt.Counted, opt.RecipeLists, opt.RankLists, total=False):
+class SweepOptions(opt.Where, opt.Counted, opt.RecipeLists, opt.RankLists, total=False):
     """The rest of the workload, and how metrics are counted; the recipe one value or a list."""
 
     source: Annotated[opt.Size | None, opt.of(opt.Step.__annotations__["source"])]
@@ -51,7 +51,13 @@ def sweep(
     ] = None,
     **options: Unpack[SweepOptions],
 ) -> "Found[SweepReport]":
-    """Any metric against context, batch or a config field."""
+    """Any metric against context, batch or a config field.
+
+    `on`: devices, with the bytes of each row on one of them, and whether these fit: the metric `total_bytes`, or
+    `peak_bytes` of a training step. They share the model as in `memory`, or the step as in `train`, unless ranks are
+    given.
+    """
+    from tfacct.accounts.metrics import STEP_METRICS
     from tfacct.loading.overrides import read_override_lists
     from tfacct.reports.sweep import DEFAULT, Grid, sweep
 
@@ -76,14 +82,19 @@ def sweep(
         {name: values for name, values in recipes.items() if len(values) > 1},
     )
     named = [name.strip() for text in metric or () for name in text.split(",")]
+    training = bool(given("train") or recipes or STEP_METRICS.keys() & {*named})
+    limit = opt.budget(options, training=training)
+    needed = () if limit is None else ("peak_bytes" if training else "total_bytes",)
+    named = [name for name in named if name not in needed]
 
     def over(grid: Grid) -> "SweepReport":
         return sweep(
             lambda name, changed: read[name].with_fields({**read[name].changed, **changed}),
             list(read),
             grid,
-            metrics=named or (("peak_bytes",) if recipes else DEFAULT),
+            metrics=(*named, *needed) or (("peak_bytes",) if recipes else DEFAULT),
             request=opt.request(opt.among(opt.Step, options), logits=given("logits") or "all"),
+            limit=limit,
             terms=opt.counting({**options, **{name: values[0] for name, values in recipes.items()}}),
             progress=tick,
         )

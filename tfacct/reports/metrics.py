@@ -21,6 +21,7 @@ from tfacct.reports.build import DtypeFrom, ModelReport, WorkloadFacts
 
 if TYPE_CHECKING:
     from tfacct.ledger.evaluated import Product
+    from tfacct.loading.memory_limit import MemoryLimit
     from tfacct.parallel.mesh import Mesh
     from tfacct.training.memory import TrainingMemory
     from tfacct.training.recipe import Recipe
@@ -61,7 +62,7 @@ WEIGHED = ("weights_bytes", "total_bytes")
 @record
 class Counting:
     """How metrics are counted: dtypes, query–key pairs, pass. `trained`: given fields of the training recipe. `mesh`:
-    metrics are of one rank."""
+    metrics are of one rank; `as_served`: each rank has its own heads, also under a norm over all heads."""
 
     dtype: str | None = None
     kv_dtype: str | None = None
@@ -69,6 +70,7 @@ class Counting:
     train: bool = False
     trained: tuple[tuple[str, Any], ...] = ()
     mesh: Mesh | None = None
+    as_served: bool = False
 
     @property
     def recipe(self) -> Recipe:
@@ -80,6 +82,14 @@ class Counting:
     def stored(self, dtype: str | None, kv_dtype: str | None) -> Counting:
         """A copy with another dtype of weights or cache; None keeps the dtype."""
         return replace(self, dtype=dtype or self.dtype, kv_dtype=kv_dtype or self.kv_dtype)
+
+    def on(self, limit: MemoryLimit, *, training: bool) -> Counting:
+        """A copy on the devices of a limit, which share the model as in `memory`, or the step as in `train`. Raises
+        UsageError."""
+        from tfacct.parallel.mesh import mesh_on
+
+        mesh = mesh_on(limit, self.mesh, training=training)
+        return replace(self, mesh=mesh, as_served=self.mesh is None and not training)
 
     def untrained(self, model: LoadedModel, work: Workload) -> tuple[str, str | None] | None:
         """Why training memory is not counted, and advice; None if it is counted."""
@@ -124,8 +134,9 @@ class Counting:
         if self.mesh is None or not of_pass:
             return [point]
         from tfacct.parallel.rank_flops import points_of
+        from tfacct.parallel.shard_model import as_served
 
-        return points_of(model, point, of_pass, self.mesh, self.dtype)
+        return points_of(as_served(model) if self.as_served else model, point, of_pass, self.mesh, self.dtype)
 
     def _weights(self, model: LoadedModel, *, weighed: bool) -> Storage:
         """Storage of the weights; bf16 if it is unknown and no metric needs it."""

@@ -32,11 +32,11 @@ Returned = TypeVar("Returned")
 
 
 def in_devices(report: Callable[Given, Returned]) -> Callable[Given, Returned]:
-    """Decorator: errors of a report with `fit` name the devices instead of the option of the layout on them."""
+    """Decorator: errors of a report with a memory limit name its devices instead of the option of their layout."""
 
     @wraps(report)
     def named(*args: Given.args, **given: Given.kwargs) -> Returned:
-        fit = cast("MemoryLimit | None", given.get("fit"))
+        fit = cast("MemoryLimit | None", given.get("fit", given.get("limit")))
         try:
             return report(*args, **given)
         except TfacctError as error:

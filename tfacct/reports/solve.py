@@ -14,6 +14,7 @@ from tfacct.algebra.closed_form import closed_form
 from tfacct.algebra.equations import Equation, Side, read
 from tfacct.algebra.searching import searched, searched_multiples
 from tfacct.algebra.solving import UNKNOWNS, NoSolutionError, Solution, among, decimal, placed, solved
+from tfacct.base import units
 from tfacct.base.errors import ConfigError, NotFoundError, TfacctError, UsageError, listed, nearest
 from tfacct.base.spelling import option, typed_options
 from tfacct.families.known_fields import same_size
@@ -25,10 +26,10 @@ from tfacct.loading.model import LoadedModel
 from tfacct.output.keys import Keys, values_of
 from tfacct.output.report import Column, Row, Table
 from tfacct.parallel.mesh import Mesh
-from tfacct.parallel.search import label, rank_counts, with_ranks
+from tfacct.parallel.search import label, rank_counts, sizes_of, with_ranks
 from tfacct.reports import build, model_notes
 from tfacct.reports.metrics import CountedMetrics, Counting, MetricsReport
-from tfacct.reports.ranks import peak_notes
+from tfacct.reports.ranks import fitting_words, in_devices, own_batch, peak_notes
 
 ON_DEVICE = ("total_bytes", "kv_cache_bytes", "peak_bytes", "saved_bytes")
 """Metrics of a device's memory that grow with the context."""
@@ -70,6 +71,13 @@ class _Question(NamedTuple):
         return "" if self.limit is None else self.limit.size
 
     @property
+    def where(self) -> str:
+        """The device, or the devices that share the model, in words."""
+        if self.limit is None or self.terms.mesh is None or self.unknown in RANKS:
+            return f"in {self.device}"
+        return fitting_words(self.limit, self.terms.mesh)
+
+    @property
     def metrics(self) -> list[Metric]:
         """The metrics of both sides."""
         return _metrics(self.equation)
@@ -108,6 +116,7 @@ def _metrics(equation: Equation) -> list[Metric]:
     return [side.metric for side in (equation.left, equation.right) if side.metric is not None]
 
 
+@in_devices
 def solve(
     model: LoadedModel,
     request: Request,
@@ -124,12 +133,14 @@ def solve(
     right side. Needs sympy for ctx and batch. Raises TfacctError, also if there is no solution, or more than one.
     """
     terms = terms or Counting()
-    if terms.mesh is not None and unknown not in RANKS:
-        raise UsageError(
-            f"a parallel layout is not supported with {option('unknown', unknown)}",
-            f"`tfacct memory {model.name} {option('on', '2xh100')}`, or `tfacct train` for a training step, prints the"
-            " largest context and batch",
-        )
+    if (mesh := terms.mesh) is not None and unknown not in RANKS:
+        shards_tokens = mesh.sp or mesh.pp * mesh.sequence_shards > 1
+        if shards_tokens or unknown == "num_key_value_heads":
+            raise UsageError(
+                f"{label(mesh)} is not supported with {option('unknown', unknown)}",
+                f"`tfacct memory {model.name} {option('on', '2xh100')}`, or `tfacct train` for a training step, prints"
+                " the largest context and batch",
+            )
     request = _without_unknown(model, request, unknown)
     work = selection.workload(model, request)
     equation = read(until, terms.point(model, work))
@@ -205,8 +216,14 @@ def _by_algebra(question: _Question, positions: int | None = None) -> _Solved:
         windowed or question.terms.recipe.for_model(model).rounds_tokens
     )
     # New tokens are padded to whole chunks where a recurrence runs in chunks, and compressed keys are whole.
-    bends |= unknown == "ctx" and model.ledger.leaps
+    bends |= (unknown == "ctx" and model.ledger.leaps) or question.terms.mesh is not None
     together = model.ledger.together if unknown == "ctx" else 1
+    least = max(together, question.work.tokens if unknown == "ctx" and question.chunk else 1)
+    if question.limit is not None and equation.difference(at(least)) > 0:
+        size = units.binary(int(equation.left.at(at(least))))
+        raise NoSolutionError(
+            f"{model.name}: not even {unknown} = {least:,} fits {question.where}: {equation.left.text} is {size}"
+        )
     if together > 1:
         if model.ledger.learned_tokens:
             raise UsageError(f"{model.name}: solving for ctx is not supported for patches with a class token")
@@ -392,7 +409,7 @@ def _report(
         if device:
             relation = f"the largest {unknown} with {equation.left.text} within {device}"
         if device and found.rises and found.again is None and (limited or found.beyond is not None):
-            words = _fits(unknown, found.answer, device, limited=limited)
+            words = _fits(question, found.answer, limited=limited)
             if roomy is not None and roomy < found.answer:
                 words = f"{words.removesuffix('.')} ({roomy:,} {model_notes.ROOM})."
     where = _where(unknown, request, model, question.metrics, same=solution.work == question.work)
@@ -438,7 +455,9 @@ def _step_notes(question: _Question, solution: Point) -> list[str]:
         "batch": work.batch if work.batch > 1 else None,
         "dtype": terms.dtype,
     }
-    options = typed_options({**sizes, **dict(terms.trained), "on": limit.each}.items())
+    devices = limit.each if limit.count == 1 else f"{limit.count}x{limit.each}"
+    layout = {} if terms.mesh in (None, Mesh(fsdp=limit.count)) else sizes_of(terms.mesh)
+    options = typed_options({**sizes, **dict(terms.trained), **layout, "on": devices}.items())
     command = " ".join([f"tfacct train {build.typed_model(question.model)}{options}", *limit.options(training=True)])
     return [*warning, f"Its memory by part: {command}"]
 
@@ -484,14 +503,15 @@ def _value(side: Side, point: Point) -> str:
     return f"{value} parameters" if side.text == "total_params" else f"{side.text} = {value}"
 
 
-def _fits(unknown: str, answer: int, device: str, *, limited: bool) -> str:
-    """The largest value with which the model fits in a device's memory."""
+def _fits(question: _Question, answer: int, *, limited: bool) -> str:
+    """The largest value with which the model fits in the memory of the devices."""
+    unknown, where = question.unknown, question.where
     if unknown == "ctx":
         length = ", the length of its position embedding," if limited else ""
-        return f"A context of up to {answer:,} tokens{length} fits in {device}."
+        return f"A context of up to {answer:,} tokens{length} fits {where}."
     if unknown == "batch":
-        return f"A batch of up to {answer:,} fits in {device}."
-    return f"The largest {unknown} is {answer:,}: the model fits in {device}."
+        return f"A batch of up to {answer:,}{own_batch(question.terms.mesh)} fits {where}."
+    return f"The largest {unknown} is {answer:,}: the model fits {where}."
 
 
 def _where(unknown: str, request: Request, model: LoadedModel, metrics: Sequence[Metric], *, same: bool) -> str:
@@ -531,5 +551,5 @@ def _ranks_answer(unknown: str, equation: Equation, found: Solution, mesh: Mesh 
 def _other_ranks(unknown: str, mesh: Mesh | None) -> str:
     """The given ranks, in a title."""
     one: dict[str, Any] = {unknown: 1}
-    others = Mesh() if mesh is None else replace(mesh, **one)
+    others = Mesh() if mesh is None else replace(mesh, **one) if unknown in RANKS else mesh
     return "" if others == Mesh() else f", {label(others)}"

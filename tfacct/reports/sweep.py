@@ -20,13 +20,14 @@ from tfacct.base.record import record
 from tfacct.base.spelling import option, spelled
 from tfacct.ledger.workload import Request, Workload, check_size, new_tokens, sequences_only
 from tfacct.loading import selection
+from tfacct.loading.memory_limit import MemoryLimit
 from tfacct.loading.model import LoadedModel
 from tfacct.loading.skipped import Skipped
 from tfacct.output.report import Cell, Column, Row, Table, Tick, unwatched
-from tfacct.parallel.mesh import mesh_of
+from tfacct.parallel.mesh import mesh_of, ranks_of
 from tfacct.reports import build, model_notes
 from tfacct.reports.metrics import CountedMetrics, Counting, MetricsReport, RecipeReport, metrics_named, named_of
-from tfacct.reports.ranks import peak_notes
+from tfacct.reports.ranks import fitting_words, in_devices, peak_notes
 
 DEFAULT = ("total_flops", "flops_per_token", "ratio_to_rule_of_thumb", "share.attn_scores_values")
 CACHE = "kv_cache_bytes"
@@ -145,12 +146,13 @@ class Swept:
 @record
 class Sweep:
     """What is swept, and the metrics of each combination. `request`: the rest of the workload. `terms`: how metrics
-    are counted. `every`: the models with rows."""
+    are counted. `limit`: memory of each device, which the last metric fits or not. `every`: the models with rows."""
 
     grid: Grid
     metrics: Sequence[Metric]
     request: Request
     terms: Counting
+    limit: MemoryLimit | None = None
     every: Sequence[Swept] = ()
 
     def at(self, context: int | None, batch: int) -> Request:
@@ -175,6 +177,16 @@ class Sweep:
     def settings(self) -> list[LoadedModel]:
         """Every model in every setting."""
         return [model for swept in self.every for model in swept.settings]
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """Every combination."""
+        return [row for swept in self.every for row in swept.rows]
+
+    def is_tight(self, row: Mapping[str, Any]) -> bool:
+        """True for a training step that fits, but not with what the CUDA allocator reserves."""
+        step = self.metrics[-1]
+        return bool(self.limit and row["fits"] and step.of_step and self.limit.is_tight(row[step.name]))
 
     @property
     def knobs(self) -> list[str]:
@@ -222,6 +234,7 @@ def _sizes(what: str, values: Collection[int]) -> Collection[int]:
     return sizes
 
 
+@in_devices
 def sweep(
     load: Callable[[str, Mapping[str, Any]], LoadedModel],
     models: Sequence[str],
@@ -230,10 +243,12 @@ def sweep(
     metrics: Sequence[str] = DEFAULT,
     request: Request | None = None,
     terms: Counting | None = None,
+    limit: MemoryLimit | None = None,
     progress: Tick = unwatched,
 ) -> SweepReport:
     """The exact metrics of every combination. `load` reads a model with fields set over its config. `request`: the rest
-    of the workload. Impossible combinations are skipped. Raises TfacctError, also if all are impossible."""
+    of the workload. `limit`: memory of each device, which the last metric fits or not. Impossible combinations are
+    skipped. Raises TfacctError, also if all are impossible."""
     request, terms = request or Request(), terms or Counting()
     grid = checked(grid)
     if terms.train and (request.decode or request.tokens is not None):
@@ -260,7 +275,7 @@ def sweep(
     terms.check_recipe(named)
     if clash := {metric.name for metric in named} & set(grid.knobs):
         raise UsageError(f"{clash.pop()} is a metric, so it cannot be swept as a field")
-    about = Sweep(grid, named, request, terms)
+    about = Sweep(grid, named, request, terms, limit)
     if swept_recipe := grid.recipe:
         for values in product(*swept_recipe.values()):
             _ = about.with_recipe(dict(zip(swept_recipe, values, strict=True))).recipe  # raises UsageError
@@ -314,6 +329,11 @@ def _sweep(swept: Swept, model: LoadedModel, about: Sweep) -> None:
     if grid.ranks:
         ranks: dict[str, Any] = {axis: model.changed[axis] for axis in grid.ranks}
         terms = replace(terms, mesh=mesh_of(**ranks, sp=grid.sp and ranks["tp"] > 1))
+    if about.limit is not None:
+        training = about.metrics[-1].of_step
+        if grid.ranks and (terms.mesh is None or not training):
+            _ = about.limit.checked_for(ranks_of(terms.mesh))  # raises UsageError
+        terms = terms.on(about.limit, training=training)
     contexts = [model.context] if grid.contexts is None else grid.contexts
     pieces = 1 if terms.mesh is None else terms.mesh.sequence_chunks
     whys = {context: why for context in contexts if (why := _unsupported_context(context, about.request, pieces))}
@@ -350,9 +370,13 @@ def _evaluated(model: LoadedModel, contexts: Collection[int], about: Sweep) -> I
                 for context, batch in product(contexts, batches)
             )
         )
+    past = {context: model.past_positions(replace(smallest, context=context)) for context in contexts if about.limit}
     for (context, batch), found in zip(product(contexts, batches), values, strict=True):
         row = {"model": model.name, **model.changed, "ctx": context, "batch": batch}
-        yield row | dict(zip((metric.name for metric in metrics), found, strict=True))
+        row |= dict(zip((metric.name for metric in metrics), found, strict=True))
+        if about.limit is not None:
+            row["fits"] = found[-1] <= about.limit.usable and past[context] is None
+        yield row
 
 
 def _report(about: Sweep, left_out: Sequence[Skipped]) -> SweepReport:
@@ -373,6 +397,11 @@ def _report(about: Sweep, left_out: Sequence[Skipped]) -> SweepReport:
             if grid.sp:
                 yield "With tp above 1, sp shards the residual stream too."
             yield from peak_notes(" ".join(metric.name for metric in about.metrics), *grid.ranks)
+        if about.limit is not None:
+            if about.limit.count > 1 and grid.ranks and about.metrics[-1].of_step:
+                yield "Devices beyond the ranks of a row are its replicas, as in `tfacct train`."
+            yield from [model_notes.TIGHTLY] if any(map(about.is_tight, about.rows)) else []
+            yield from about.limit.notes
         yield from counted.notes(shown.settings)
         if len(shown.every) == 1:
             yield from counted.window_notes(shown.settings)
@@ -384,7 +413,7 @@ def _report(about: Sweep, left_out: Sequence[Skipped]) -> SweepReport:
         _table(about),
         [_facts(swept, about) for swept in every],
         title=_title(about) + counted.assumed([swept.settings[0] for swept in every]),
-        answer="".join(overtaken) or _range(about),
+        answer=_fitting(about) or "".join(overtaken) or _range(about),
         notes=notes,
         convention=counted.convention(about.settings, about.request.logits),
         requests=[about.at(max(grid.contexts) if grid.contexts else None, 1)],
@@ -416,6 +445,7 @@ def _table(about: Sweep) -> Table:
     columns = (
         *(Column(knob, knob, "text" if knob == "model" else "amount", names_rows=True) for knob in about.knobs),
         *(Column(metric.name, label(metric.name, train=about.terms.train), metric.unit) for metric in about.metrics),
+        *((Column("fits", "fits"),) if about.limit is not None else ()),
         *((Column("bar", "", "bar", drop=4),) if varies else ()),
     )
 
@@ -426,7 +456,8 @@ def _table(about: Sweep) -> Table:
             else build.format_value(value)
             for name, value in values.items()
         }
-        return {**shown, "bar": Fraction(values[drawn])}
+        fits = "tightly" if about.is_tight(values) else "yes" if values.get("fits") else "no"
+        return {**shown, "fits": fits, "bar": Fraction(values[drawn])}
 
     return columns, tuple(tuple(map(row, swept.rows)) for swept in about.every), ()
 
@@ -467,10 +498,23 @@ def _crossing_point(about: Sweep) -> Point | None:
     return about.terms.point(model, selection.workload(model, about.at(*about.grid.corner)))
 
 
+def _fitting(about: Sweep) -> str:
+    """The combinations that fit the devices; of contexts or batches alone, the largest. Empty without devices."""
+    if (limit := about.limit) is None:
+        return ""
+    layout = None if about.grid.ranks else about.terms.on(limit, training=about.metrics[-1].of_step).mesh
+    where, fitting = fitting_words(limit, layout), [row for row in about.rows if row["fits"]]
+    if about.knobs in (["ctx"], ["batch"]) and 0 < len(fitting) < len(about.rows):
+        (knob,) = about.knobs
+        most = {"ctx": "A context", "batch": "A batch"}[knob]
+        return f"{most} of {max(row[knob] for row in fitting):,} is the largest of these that fits {where}."
+    return f"{len(fitting):,} of {len(about.rows):,} combinations fit {where}."
+
+
 def _range(about: Sweep) -> str:
     """The least and the greatest value of the first metric, with their combinations; of a few models, each one's value
     at the last combination."""
-    metric, rows = about.metrics[0], [row for swept in about.every for row in swept.rows]
+    metric, rows = about.metrics[0], about.rows
     name, column = metric.name, Column(metric.name, "", metric.unit)
     least, most = (side(rows, key=lambda values: values[name]) for side in (min, max))
     if least[name] == most[name]:
