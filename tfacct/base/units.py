@@ -31,7 +31,7 @@ LARGEST_COUNT = 10**30
 LARGEST_BYTES = 10**16
 """Ten petabytes, the largest size that is accepted."""
 
-_TORCH_NAMES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
+_TORCH_NAMES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16", "half": "fp16"}
 
 SI = ("", "K", "M", "G", "T", "P", "E", "Z", "Y", "R", "Q")
 PEOPLE = ("", "K", "M", "B", "T", "Q")

@@ -12,11 +12,13 @@ from typing import Any
 
 import typer
 
+from tfacct import options as opt
 from tfacct.base import units
 from tfacct.base.errors import TfacctError, UsageError, nearest
 from tfacct.base.pydantic_messages import describe_error
 from tfacct.base.spelling import shell_option
 from tfacct.cli import spellings
+from tfacct.cli.run import parameters_of
 from tfacct.commands import FORMER, NAMES
 from tfacct.commands.command import Command, command_of
 from tfacct.output import signs
@@ -33,6 +35,12 @@ REMOVED = {
 }
 """Options that a command does not have, and what replaces them in all commands."""
 INSTEAD = {
+    "train --deepspeed": "--zero 1, --zero 2 or --zero 3, with --dp N",
+    "train --freeze": "--lora 16 trains adapters next to frozen weights",
+    "train --amp --autocast": "--weights fp32 trains with autocast in --dtype",
+    "train --lora-target-modules --target-modules": "the modules follow the rank: --lora 16:q_proj,v_proj",
+    "flops --macs": "a multiply-add is 2 FLOPs, so MACs are half of them",
+    "flops --backward": "--train counts the forward and the backward pass",
     "memory --train --lora": "`tfacct train` counts the memory of a training step",
     "memory --by": "without --on, the rows are the parts",
     "memory --bits": "--dtype int4 and --dtype int8 store the weights in 4 and 8 bits",
@@ -127,9 +135,12 @@ def _elsewhere(command: str, option: str, error: Any) -> str | None:
         model = next((word for word in sys.argv[2:3] if not word.startswith("-")), "MODEL")
         return found.format(model=model, value=_value_of(option))
     if kind == "NoSuchOption" and words[-1] in NAMES:
+        if value := _as_value(words[-1], option.removeprefix("--")):
+            return value
         takers = [f"`tfacct {name}`" for name in NAMES if spellings.current_name(option) in _options(name)][:3]
-        if not takers and "_" in option and "--set" in _options(words[-1]):
-            return f"a field of the config is changed with --set {option.removeprefix('--')}=VALUE"
+        typed = spellings.in_typed_words(option, sys.argv[1:])
+        if not takers and "_" in typed and "--set" in _options(words[-1]):
+            return f"a field of the config is changed with --set {typed.removeprefix('--')}=VALUE"
         return f"{', '.join(takers)} {'take' if takers[1:] else 'takes'} {option}" if takers else None
     if kind == "BadOptionUsage" and option == "--fsdp":
         return "--fsdp 8; --on 8xh100 alone shards over all 8"
@@ -145,6 +156,12 @@ def _elsewhere(command: str, option: str, error: Any) -> str | None:
         first = f"put a command first: `tfacct flops {word}`, `tfacct memory {word}`" if is_model else None
         return nearest(word, (*NAMES, *FORMER)) or first
     return None
+
+
+def _as_value(command: str, word: str) -> str | None:
+    """The option of a command that takes this value: `--of params`; None if there is none."""
+    options = parameters_of(command_of(command)).items()
+    return next((f"{shell_option(name)} {word}" for name, one in options if word in opt.choices(one.annotation)), None)
 
 
 def _value_of(option: str) -> str:
@@ -168,8 +185,6 @@ def _complete(command: Command, missing: Any) -> str | None:
 
 
 def _options(name: str) -> set[str]:
-    from tfacct.cli.run import parameters_of
-
     return {shell_option(one) for one in parameters_of(command_of(name))}
 
 

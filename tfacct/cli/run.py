@@ -175,6 +175,7 @@ METRIC_OF: Mapping[str, str] = {
     "flops": "",
     "sweep": "",
     "params": "--metric total_params",
+    "compare": "--metric total_params,kv_cache_bytes,total_flops",
     "memory": "--metric total_bytes",
     "train": "--train --metric peak_bytes",
 }

@@ -22,7 +22,8 @@ SPELLINGS: Mapping[str, str] = {
     **dict.fromkeys(("data-parallel-shard-degree", "fully-shard"), "fsdp"),
     **dict.fromkeys(("context", "context-length", "context-len", "ctx-len", "ctx-size", "n-ctx"), "ctx"),
     **dict.fromkeys(
-        ("seq-len", "seqlen", "seq-length", "sequence-length", "max-seq-len", "max-seq-length", "seq"), "ctx"
+        ("seq-len", "seqlen", "seq-length", "sequence-length", "max-seq-len", "max-seq-length", "max-length", "seq"),
+        "ctx",
     ),
     **dict.fromkeys(("batch-size", "bs"), "batch"),
     **dict.fromkeys(("precision", "mixed-precision", "torch-dtype", "quantization", "quant"), "dtype"),
@@ -40,11 +41,23 @@ SPELLINGS: Mapping[str, str] = {
     "attn-implementation": "attention",
     "tpot": "within",
     "mem-fraction-static": "use",
-    **dict.fromkeys(("users", "concurrency", "concurrent", "max-concurrency", "num-requests"), "requests"),
-    **dict.fromkeys(("input", "input-len", "input-tokens", "prompt-len", "prompt-tokens", "isl"), "prompt"),
-    **dict.fromkeys(("output-len", "output-tokens", "max-new-tokens", "max-tokens", "osl"), "new"),
+    **dict.fromkeys(("users", "concurrency", "concurrent", "max-concurrency", "num-requests", "num-users"), "requests"),
+    **dict.fromkeys(
+        (
+            "input",
+            "input-len",
+            "input-length",
+            "input-tokens",
+            "prompt-len",
+            "prompt-tokens",
+            "isl",
+        ),
+        "prompt",
+    ),
+    **dict.fromkeys(("output-len", "output-length", "output-tokens", "max-new-tokens", "max-tokens", "osl"), "new"),
     **dict.fromkeys(("tokens-per-sec", "tok-per-sec", "tps", "throughput"), "tokens-per-second"),
     "bytes": "traffic",
+    "causal": "masked",
     "bound-only": "lower-bound",
     "tokens-total": "total-tokens",
     "microbatches": "micro-batches",
@@ -101,6 +114,8 @@ OPTIMIZERS: Mapping[str, str] = {
     "adamw-bnb-8bit": "adamw-8bit-trainer",
 }
 """Other names of optimizers, such as those of transformers' Trainer, in lowercase with dashes → their name here."""
+SHORT: Mapping[str, str] = {"-tp": "--tp", "-pp": "--pp", "-dp": "--dp", "-c": "--ctx"}
+"""Short options of engines' command lines → their names here."""
 PARTS = ("none", "full", "attention", "selective")
 UNKNOWNS = ("batch", "ctx", "tp", "fsdp", "ep", "pp", "cp")
 """What `solve` finds, as words before the model."""
@@ -117,7 +132,7 @@ def normalized(token: str) -> str:
 
 def current_name(option: str) -> str:
     """A typed option by its name in this program."""
-    word = option.removeprefix("--")
+    word = option.removeprefix("--").replace("_", "-")
     return f"--{BY_COMMAND[word][0] if word in BY_COMMAND else normalized(word)}"
 
 
@@ -133,11 +148,14 @@ def in_typed_words(text: str, line: Sequence[str]) -> str:
 def read(line: Sequence[str], *, quiet: bool = False) -> list[str]:
     """The command line in current spelling. A hint on stderr names a moved command, unless `quiet` (shell completion).
     Raises UsageError."""
-    words = [word for one in line for word in _apart(one)]
+    words = [word for one in line for word in _apart(_with_hyphens(one))]
+    words = [word for before, word in pairwise(["", *words]) if word.lower() != "true" or not _is_flag(before)]
     if words and words[0] in FORMER and words[0] not in NAMES:
         words = _moved(words, quiet)
     if words and words[0] not in ("check", "budget"):  # these have such options
         words = [word for word in words if word not in ("--model", "--config")]
+    if words[:1] == ["engine"]:
+        words = [SHORT.get(word, word) for word in words]
     if words and (short := OF_COMMANDS.get(words[0])):
         words = [f"--{short[word[2:]]}" if word[:2] == "--" and word[2:] in short else word for word in words]
     if words[:1] == ["solve"] and len(words) > 1 and words[1] in UNKNOWNS and "--for" not in words:
@@ -159,6 +177,17 @@ def read(line: Sequence[str], *, quiet: bool = False) -> list[str]:
         )
     words = _with_values([_of_command(words[0], word) for word in words])
     return words if quiet else _on_devices(words)
+
+
+def _with_hyphens(word: str) -> str:
+    """`--batch_size=8` as `--batch-size=8`."""
+    name, equals, value = word.partition("=")
+    return f"{name.replace('_', '-')}{equals}{value}" if name.startswith("--") else word
+
+
+def _is_flag(word: str) -> bool:
+    """True for an option that transformers' Trainer takes with the value True, and this program without one."""
+    return _is(word, "recompute") or (word.startswith("--") and word[2:] in FLAGS)
 
 
 def _apart(word: str) -> list[str]:
@@ -278,6 +307,8 @@ def _on_devices(words: list[str]) -> list[str]:
         return words
     at = given.index(True)
     count = words[at + 1]
+    if not count.isdecimal():  # `--gpus 8xh100`
+        return [*words[:at], "--on", *words[at + 1 :]]
     rest = words[:at] + words[at + 2 :]
     for place, word in enumerate(rest[:-1]):
         if _is(word, "on"):

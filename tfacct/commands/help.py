@@ -62,8 +62,9 @@ def help_(
         return Found(pages.metrics())
     if topic in NAMES:
         raise UsageError(f"help of {topic} is text only", f"`tfacct help {topic}` without other options prints it")
-    longer = len(topic) > 2 and any(one.startswith(topic) for one in known)
-    if not longer and (found_in_pages := pages.search(f"{topic} {name or ''}".strip())):
+    words = f"{topic} {name or ''}".strip()
+    longer = len(topic) > 2 and any(one.startswith(topic) for one in known) and not pages.meaning(words)
+    if not longer and (found_in_pages := pages.search(words)):
         return Found(found_in_pages)
     close = nearest(topic, known)
     raise UsageError(f"no topic {topic!r}", close or "`tfacct help topics` lists them")

@@ -93,7 +93,7 @@ def plan(
     size = _batch(batch, global_batch_size)
     budget = opt.budget(options, training=train)
     if budget is None:
-        example = f"such as {option('on', '64xh100')}; or {option('tp', 8)} to see only what each rank sends"
+        example = f"such as {option('on', f'{gpus or 64}xh100')}; or {option('tp', 8)} to see only what each rank sends"
         raise UsageError("plan needs devices or a layout", example)
     layout = opt.mesh(options)
     count = gpus or (budget.count if layout is None or budget.count > 1 else layout.ranks)

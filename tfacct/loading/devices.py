@@ -260,6 +260,10 @@ def _unknown(name: str) -> NotFoundError:
     if is_file(name):
         return NotFoundError(problem, f"{name}.toml is a device file: give its name with the ending")
 
+    after = re.fullmatch(r"(.+?) *[x×*] *(\d+)", name)  # `h100x8`
+    if after and find(after[1]):
+        return NotFoundError(f"{problem}: the number comes first, {after[2]}x{after[1]}")
+
     def common(known: str) -> int:
         return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(folded, known, strict=False)))
 

@@ -18,6 +18,8 @@ from tfacct.loading import devices
 
 USE = {"serving": 0.9, "training": 1.0}
 """Default share of a device's memory that may be used."""
+SHARED = 0.75
+"""Largest share of an Apple machine's memory that macOS lets its GPU use."""
 RESERVE = 2 * 10**9
 """Default bytes per device for the CUDA context, NCCL and cuBLAS."""
 ALLOCATED = Fraction(117, 100)
@@ -101,7 +103,11 @@ class MemoryLimit:
 
     @property
     def unreserved(self) -> str:
-        """Note on a size in bytes that leaves nothing for the runtime."""
+        """Note on a size in bytes that leaves nothing for the runtime, and on memory that a GPU shares with a CPU."""
+        if self.device is not None and self.device.vendor == "Apple" and self.use > SHARED:
+            return (
+                f"macOS lets the GPU use two thirds to three quarters of the memory: {option('use', 0.7)} counts it so."
+            )
         if self.device is not None or self.usable != self.memory:
             return ""
         each = f"each {self.size}" if self.count > 1 else self.size

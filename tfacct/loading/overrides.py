@@ -78,7 +78,7 @@ def _value(text: str) -> Any:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
-        value = text
+        value = None if text == "None" else text
     if "," in text:  # separates values in `sweep`
         return value
     if (isinstance(value, str) and text[:1].isdecimal()) or (isinstance(value, float) and "." not in text):

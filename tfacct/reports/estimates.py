@@ -150,7 +150,11 @@ class StepError(NamedTuple):
 
     def note(self, law: str = "", *, with_dtype: bool = True) -> str:
         """The error in words, of the estimates by one of several laws if it is named."""
-        dtype = f" No step in {self.unmeasured} was measured." if self.unmeasured and with_dtype else ""
+        dtype = (
+            f" The measured steps ran in fp8, this one runs in {self.unmeasured}."
+            if self.unmeasured and with_dtype
+            else ""
+        )
         return f"Estimate{f' under {law}' if law else ''}. {self.sentence}{dtype}"
 
 

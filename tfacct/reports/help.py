@@ -56,6 +56,10 @@ TERMS = {
     "mqa": "Multi-query attention: all query heads share one key/value head.",
     "mha": "Multi-head attention: each query head has its own key/value head.",
     "moe": "Mixture of experts: a router sends each token to a few of the MLPs (experts) of a layer.",
+    "flop": "FLOP: one floating-point operation. FLOPs: their number, 2 per multiply-add; FLOPS or FLOP/s: a rate.",
+    "mac": "MAC: a multiply-add, which counts as 2 FLOPs.",
+    "6nd": "Rule of thumb: training takes 6 FLOPs per parameter and token (2 forward, 4 backward), without attention.",
+    "kv cache": "KV cache: keys and values of all earlier tokens, stored in every layer.",
     "kv": "KV cache: keys and values of all earlier tokens, stored in every layer.",
     "ttft": "Time to first token: how long a server takes until a request's first new token.",
     "tpot": "Time per output token: how long a server takes for each further token of a request.",
@@ -134,11 +138,16 @@ def topics(named: Mapping[str, str]) -> Report:
     return _pages("Topics of `tfacct help`", "topic", "meaning", named.items(), titles(), note=note)
 
 
+def meaning(words: str) -> str:
+    """What a term means; empty for others."""
+    return TERMS.get(words.casefold().replace("-", " "), "")
+
+
 def search(words: str) -> Report | None:
     """The sections of the documentation that mention `words` most often, those with the words in the title first; None
     if no page mentions them."""
-    meaning = TERMS.get(words.casefold(), "")
-    spellings = "|".join(map(re.escape, filter(None, (words, meaning.partition(":")[0]))))
+    named = words.replace("-", " "), meaning(words).partition(":")[0]
+    spellings = "|".join(map(re.escape, filter(None, (words, *named))))
     pattern = re.compile(rf"(?<![\w/.])(?:{spellings})(?![\w/])", re.IGNORECASE)
     found = []
     for name in pages():
@@ -153,7 +162,7 @@ def search(words: str) -> Report | None:
     best = sorted(found)[:MOST_SECTIONS]
     note = f"`tfacct help docs {best[0][2]}` prints the page."
     rows = [(name, title) for *_, name, title in best]
-    return _pages(f"{words!r} in the documentation", "page", "section", rows, note=note, answer=meaning)
+    return _pages(f"{words!r} in the documentation", "page", "section", rows, note=note, answer=meaning(words))
 
 
 UNITS = {"flops": "FLOPs", "params": "parameters", "bytes": "bytes", "share": "share of 1", "ratio": "ratio"}

@@ -848,7 +848,12 @@ def _largest(step: Step) -> str | None:
         most, roomy = found = [largest(one, size, recipe) for size in (limit.usable, limit.roomy)]
         if found != before:
             counted = label + ("any" if most == LONGEST else f"{most:,}")
-            words += counted if words or most else "no batch fits at this context"
+            longest = (
+                f", the model's longest: {option('ctx', 'S')} sets another"
+                if one.work.context == one.model.context
+                else ""
+            )
+            words += counted if words or most else f"no batch fits at this context{longest}"
             words += f" ({roomy:,} {ROOM})" if roomy < most else ""
         before = found
     return f"Without any change, {words}." if step.does_not_fit else f"{words[0].upper()}{words[1:]}."
@@ -909,6 +914,12 @@ NOTES = (
     NoteRow("whole_experts", 1, _on_mesh(lambda step, mesh: ranks.whole_experts_note(step.memory.model, mesh), fsdp=1)),
     NoteRow("buckets", 1, buckets),
     NoteRow("time", 1, _time),
+    NoteRow(
+        "adapters",
+        1,
+        lambda step: step.recipe.lora and _adapters(step),
+        "Adapters: rank {rank} in {dtype}, {params:,} parameters, {size}. Other weights are frozen.",
+    ),
     NoteRow("sent", 1, _on_mesh(sent, ep=1)),
     NoteRow("largest", 1, lambda step: not _close(step) and _largest(step)),
     NoteRow("received", 1, _on_mesh(_received, pp=1)),
@@ -931,12 +942,6 @@ NOTES = (
         "precision",
         2,
         lambda step: step.recipe.lora is None and not _names_master_weights(step) and _precision(step),
-    ),
-    NoteRow(
-        "adapters",
-        2,
-        lambda step: step.recipe.lora and _adapters(step),
-        "Adapters: rank {rank} in {dtype}, {params:,} parameters, {size}. Other weights are frozen.",
     ),
     NoteRow("sent", 2, _on_mesh(lambda step, mesh: mesh.ep == 1 and sent(step, mesh))),
     NoteRow("embedding_rows", 2, _on_mesh(_embedding_rows, tp=1)),

@@ -114,7 +114,8 @@ class Recipe:
         """The recipe with its names normalized. Raises TfacctError for an unknown name or a contradiction."""
         dtype = units.dtype_name(self.dtype)
         if not self.trains_in_dtype:
-            raise UsageError(f"training runs in bf16, fp16 or fp32, not in {dtype}")
+            instead = f"{option('qlora', True)} trains adapters next to weights in {NF4}" if dtype == NF4 else None
+            raise UsageError(f"training runs in bf16, fp16 or fp32, not in {dtype}", instead)
         check_size(option("gradient_accumulation"), self.gradient_accumulation)
         if not 0 <= self.lora_dropout < 1:
             raise UsageError(f"{option('lora_dropout')} must be at least 0 and below 1, not {self.lora_dropout}")
