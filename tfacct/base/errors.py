@@ -18,14 +18,14 @@ class TfacctError(ValueError):
     def __init__(self, message: str, hint: str | None = None) -> None:
         super().__init__(message)
         self.message = printable(message)
-        self.hint = None if hint is None else printable(hint)
+        self.hint = printable(hint) if hint else None
 
     def __str__(self) -> str:
         return "\n".join(text for text in (self.message, self.hint) if text is not None)
 
     def lines(self) -> list[str]:
         """Lines to print: the message, then the hint."""
-        return [f"error: {self.message}"] + ([f"hint: {self.hint}"] if self.hint else [])
+        return [f"error: {self.message}"] + ([] if self.hint is None else [f"hint: {self.hint}"])
 
 
 class UsageError(TfacctError):

@@ -329,7 +329,7 @@ def _refuse(
     train: bool = True,
 ) -> None:
     for row in matching(rows, Features(features, model, mesh, train)):
-        raise ConfigError(f"{model.name}: {row.reason}", row.instead or None)
+        raise ConfigError(f"{model.name}: {row.reason}", row.instead)
 
 
 def check_step(mesh: Mesh) -> None:

@@ -151,7 +151,7 @@ class Numbers:
         peak, state = (self.metrics.get(name) for name in (PEAK, "optimizer_bytes"))
         return {
             "context": self.context,
-            OPTIMIZER_SHARE: Fraction(state, peak) if peak and state else None,
+            OPTIMIZER_SHARE: Fraction(state or 0, peak) if peak else None,
             "format": stored,
             "fits": fits,
             REQUESTS: requests,
@@ -412,7 +412,7 @@ def _columns(
         estimated = "≈ " if one.name == PEAK and any(each.step and not each.step.exact for each in numbers) else ""
         every = ", all ranks" if one is STEP_FLOPS and any(side.terms.mesh for side in sides) else ""
         shown.append((one.name, f"{estimated}{OF_STEP.get(one.name, one.name)}{every}", one.unit))
-        if one.name == "optimizer_bytes":
+        if one.name == "optimizer_bytes" and PEAK in hidden:
             shown.append((OPTIMIZER_SHARE, "state ÷ peak", "share"))
     if fit is not None and _of_training(sides):
         shown.append(("fits", f"fits {fit.where}", "text"))
@@ -676,7 +676,7 @@ def by_line(old: Side, new: Side, *, every: bool = False) -> DiffReport:
     other_flops = any(len({one.get(name) or usual for one in recipes}) > 1 for name, usual in CHANGE_FLOPS)
     one_model = (old.model.name, old.model.path) == (new.model.name, new.model.path)
     about = {
-        "other_flops": terms.train and other_flops,
+        "other_flops": other_flops,
         "models": counted.notes(models),
         "set": _changed_defaults(*models) if one_model else [],
         "unknown": [f"{name}: {why}" for name, why in unknown.items()],

@@ -15,7 +15,7 @@ from tfacct.base.record import record
 from tfacct.base.spelling import option, typed_options
 from tfacct.ledger.einsum import rounded_up
 from tfacct.ledger.storage import dtypes, width
-from tfacct.ledger.workload import Request, Workload, check_size, sequences_only
+from tfacct.ledger.workload import Request, Workload, check_size
 from tfacct.loading import selection
 from tfacct.loading.model import LoadedModel
 from tfacct.output.keys import Keys, Object, values_of
@@ -161,13 +161,13 @@ class Plan:
         laws, most = self.laws, self.limit or len(self.shown)
         if not laws:  # the larger ones are lazy
             return [self.found.larger[:most]]
-        untimed = laws.pop("", []) if self.by == "time" and len(laws) > 1 else []
+        untimed = laws.pop("", [])
         sections = list[Sequence[Candidate]]()
         for number, found in enumerate(laws.values()):
             left = most - sum(map(len, sections))
             sections.append(found[: max(1, left // (len(laws) - number))])
         left = most - sum(map(len, sections))
-        return [*sections, untimed[:left]] if untimed and left else sections
+        return [*sections, untimed[: max(0, left)]]
 
     def is_tight(self, of: Candidate) -> bool:
         """True for a training step that fits, but not with what the CUDA allocator reserves."""
@@ -207,9 +207,9 @@ def plan(
     *,
     gpus: int,
     fit: MemoryLimit,
+    given: Mapping[str, Any],
     fewest: bool = False,
     recipe: Recipe | None = None,
-    given: Mapping[str, Any] | None = None,
     dtype: str | None = None,
     kv_dtype: str | None = None,
     layout: Mesh | None = None,
@@ -231,9 +231,7 @@ def plan(
     limit = AT_MOST if limit is None else limit
     if limit < 0:
         raise UsageError(f"{option('limit')} must be a number of rows, or 0 for all, not {limit}")
-    if request.decode or request.tokens is not None:
-        raise sequences_only("plan")
-    work, given = selection.runnable(model, request), given or {}
+    work = selection.runnable(model, request)
     meshes = layouts_with(model, gpus, work.tokens, layout or Mesh(), train=recipe is not None)
     complete = layout is not None and layout.ranks == gpus
     batch = ""
@@ -318,7 +316,7 @@ def _uncounted(
             instead = f"`tfacct {'memory' if recipe is None else 'train'}` counts one layout"
         elif work.batch != (even := rounded_up(work.batch, layout.batch_shards) * layout.batch_shards):
             instead = f"give a multiple: {option('batch', even)}"
-        return UsageError(f"{model.name}: {label(layout)} on {_devices(gpus)}: {why}", instead or None)
+        return UsageError(f"{model.name}: {label(layout)} on {_devices(gpus)}: {why}", instead)
     reason, instead = None if recipe is None else refusal(model, recipe), ""
     if reason is None and gpus > 1 and (part := unsupported_part(model.architecture)):
         reason = f"a parallel layout does not support {part}"
@@ -329,7 +327,7 @@ def _uncounted(
     if not reason or recipe is None:
         even = option("batch", -(-work.batch // gpus) * gpus)
         instead = "" if work.batch % gpus == 0 else f"give a multiple of {gpus:,}: {even}"
-    return UsageError(none, instead or None)
+    return UsageError(none, instead)
 
 
 # Layouts in words and as commands.
@@ -422,7 +420,7 @@ def _answer(one: Plan) -> str:
     if many == 1:
         return f"One layout of {_devices(one.gpus)} fits: {sentence}.{_with_room(one)}"
     fit, first, timed = f"{many:,} layouts fit", FIRST[one.by], len(one.timed)
-    if one.by == "sent" and one.reason:
+    if one.reason:
         fit += "; none has a time estimate"
     if one.by == "time" and timed < many:
         first = f"{f'Fastest of the {timed:,}' if timed > 1 else 'The only one'} with a time estimate"

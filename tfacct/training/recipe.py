@@ -121,7 +121,7 @@ class Recipe:
             raise UsageError(f"{option('lora_dropout')} must be at least 0 and below 1, not {self.lora_dropout}")
         found = replace(self.named((dtype,)), mesh=None if self.mesh is None else checked(self.mesh))
         for row in matching(RECIPES, Features(RECIPE_FEATURES, found)):
-            raise UsageError(row.reason, row.instead or None)
+            raise UsageError(row.reason, row.instead)
         return found
 
     def runs(self, work: Workload) -> Workload:
