@@ -286,6 +286,20 @@ def test_the_law_of_the_fastest_layout_comes_first(run: Run) -> None:
     assert found["layouts"][0]["sent_bytes"] == first["Megatron-LM"]["sent_bytes"] and found["collectives"]
 
 
+@pytest.mark.parametrize("more", ["40GiB --by memory", "16GiB --recompute none"])
+def test_the_command_of_collectives_takes_the_same_step(run: Run, more: str) -> None:
+    """With the micro-batch of least memory; and without the recomputation that a step that does not fit would need."""
+    asked = ("plan", LLAMA, "--train", "--ctx", "16k", "--batch", "32", "--on", *f"8x{more}".split())
+    (facts,) = run(*asked, "--json").models
+    first = [*facts["layouts"], *facts["larger"]][0]
+    shown = " ".join(run(*asked, "-v").out.split()).partition("Collectives of the first layout: tfacct ")[2]
+    (found,) = run(*shown[: shown.index("GiB") + 3].split(), "--json").models
+    (again,) = [*found["layouts"], *found["larger"]]
+    figures = ("recompute", "batch", "times", "bytes", "sent_bytes")
+    assert [again[figure] for figure in figures] == [first[figure] for figure in figures]
+    assert sum(row["sent_bytes"] for row in found["collectives"]) == first["sent_bytes"]
+
+
 def test_the_least_time_comes_first(run: Run) -> None:
     """Each estimate is that of `tfacct time`, for FSDP and Megatron-LM's layouts; others have none and come last."""
     model = tfacct.load(LLAMA)

@@ -348,7 +348,8 @@ def _devices(count: int) -> str:
 
 
 def _options(one: Plan, of: Candidate, *, planned: bool = False) -> str:
-    """Options of the commands that report a layout; `planned`: of `plan`, whose batch is that of all devices."""
+    """Options of the commands that report a layout; `planned`: of `plan`, whose batch is that of all devices, and which
+    would try other recomputations and micro-batches."""
     train, sizes, batch, times = one.recipe is not None, sizes_of(of.mesh), of.batch, of.times
     if not train:  # one of the replicas, with its part of the batch
         sizes.pop("dp", None)
@@ -359,7 +360,8 @@ def _options(one: Plan, of: Candidate, *, planned: bool = False) -> str:
     context = one.work.context
     source = None if one.work.source == (one.model.source or 0) else one.work.source
     given: dict[str, Any] = {"ctx": context if context % 1024 else f"{context // 1024}k", "source": source, **one.given}
-    given |= {} if of.recompute == RECOMPUTE[0] else {"recompute": of.recompute}
+    given |= {"recompute": of.recompute} if planned or of.recompute != RECOMPUTE[0] else {}
+    given |= {"by": one.by} if planned and one.by == "memory" else {}
     given |= {**sizes, "batch": batch if batch > 1 else None}
     given |= {"accumulate": times} if times > 1 else {}
     count = one.gpus if train else ranks_of(replace(of.mesh, dp=1))
