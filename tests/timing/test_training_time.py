@@ -278,12 +278,14 @@ def test_experts_by_hand() -> None:
     assert of_stage["gradients"] == pytest.approx(2 * 0.5 / 2 / 300)
     # Experts that `ep` shares are whole: of two tp ranks each has half of the 16 GB, as two of its replicas' ranks do,
     # and half of the 2 GB of other weights. The optimizer updates all of these, or under FSDP over 4 devices a quarter.
+    # A tp rank sends half of the tokens to their experts, and of these half to the other rank.
     for mesh, gradients, updated in (
         (Mesh(tp=2, ep=2, dp=2), 2 * (8 / 2 + 1 / 2), 4.5),
         (Mesh(tp=2, ep=2, fsdp=4), 0, 4.5 / 4),
     ):
         parts = step(work, A100, trained(mesh), layout)
         assert parts["gradients"] == pytest.approx(gradients / 300)
+        assert parts["exchange"] == pytest.approx(4 * 100 / 2 / 2 / 300)
         assert parts["optimizer"] == pytest.approx(updated * 1e9 * MPT.optimizer / A100.bandwidth)
 
 

@@ -214,7 +214,7 @@ def step(work: Work, device: Device, trained: Trained, c: TrainingConstants) -> 
     of_layers = rounded_up(work.layers, mesh.pp) / work.layers
     share, of_head = of_layers / mesh.cp, 1 / (mesh.pp * mesh.cp)
     summed = 2 * (mesh.tp - 1) / mesh.tp * work.total("moved", "all-reduce") / mesh.cp / rate(mesh.tp)
-    exchanged = 2 * work.routed * (1 - 1 / mesh.ep) / rate(mesh.ep)
+    exchanged = 2 * work.routed / mesh.tp * (1 - 1 / mesh.ep) / rate(mesh.ep)
     micro_batch = Parts(
         products=share * (work.total("flops", "gemm") * of_matmuls + work.again) / matmuls,
         experts=share * work.total("flops", "experts") * of_matmuls / (matmuls * c.experts),
