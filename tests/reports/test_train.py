@@ -27,6 +27,23 @@ def test_the_json_names_saved_tensors_and_their_dtypes() -> None:
     assert seed["dtype"] is None and named["loss.targets"]["dtype"] == "int64"
 
 
+@pytest.mark.parametrize(
+    ("line", "key", "enough", "short"),
+    [
+        ("memory gpt2 --ctx 64", "total_bytes", "free 0 usable", "missing"),
+        ("memory gpt2 --ctx 64", "weights_bytes", "leave 0 B", "the weights alone need"),
+        ("train gpt2 --ctx 64", "peak_bytes", "Fits tightly in", "Does not fit in"),
+        ("train gpt2 --ctx 64 -v", "peak_bytes", "Largest batch: ", "Without any change"),
+        ("train gpt2 --ctx 64", "weights_bytes", "Does not fit", "; the weights alone need"),
+        ("train gpt2 --ctx 4 --optimizer adafactor-transformers-beta1", "peak_least_bytes", "May not fit", "Does not"),
+    ],
+)
+def test_a_byte_less_than_needed_is_too_little(run: Run, line: str, key: str, enough: str, short: str) -> None:
+    needed = run(*line.split(), "--json").models[0][key]
+    fits, lacks = (run(*line.split(), "--on", f"{size}B", columns=300).out_line for size in (needed, needed - 1))
+    assert enough in fits and short not in fits and short in lacks
+
+
 def test_experts_on_all_devices_are_a_whole_layout(run: Run) -> None:
     """Devices share what is no expert as they share a model without a layout, by FSDP, or by ZeRO if that is given;
     eight ranks of `ep` alone are eight replicas of it."""

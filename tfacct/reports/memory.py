@@ -359,7 +359,7 @@ def _one(model: LoadedModel, facts: dict[str, Any]) -> Table:
     totals = [sum_of("weights", "weights_bytes", elements=facts["total_params"])]
     totals += [sum_of(model.cache_name, "kv_cache_bytes", elements=cached)] if model.has_cache else []
     totals += [sum_of("total", "total_bytes")]
-    if model.has_cache and model.cache_name != "state" and cached:
+    if model.cache_name != "state" and cached:
         of_one = "" if facts["workload"]["batch"] == 1 else ", one request"
         totals += [sum_of(f"next token{of_one}", "kv_bytes_next_token", share=None, **{PLAIN: 1})]
     return columns, build.sections(rows, "kind"), tuple(totals)
@@ -401,7 +401,7 @@ def _by_batch(models: Sequence[LoadedModel], rows: Sequence[dict[str, Any]], lim
     columns = (
         Column("batch", "batch", "count"),
         Column("weights_bytes", "weights", "bytes", drop=1),
-        Column("kv_cache_bytes", model_notes.cache_name(models) or "cache", "bytes"),
+        *((Column("kv_cache_bytes", models[0].cache_name, "bytes"),) if models[0].has_cache else ()),
         Column("total_bytes", "total", "bytes"),
         *(FITTING[:1] if limit is not None else ()),
     )
@@ -430,7 +430,7 @@ def _fit_table(one: ModelMemory, fit: Mapping[str, Any], stored: str, limit: Mem
     rule = limit.rule_of(units.in_binary_unit(limit.memory, unit))
     rows.append({"what": "usable", "bytes": limit.usable, "bar": "" if limit.usable == limit.memory else rule})
     columns = (
-        Column("what", "on each GPU" if limit.count > 1 or one.mesh else "memory"),
+        Column("what", "on each GPU" if one.mesh else "memory"),
         Column("bytes", unit, "bytes", unit=unit),
         Column("bar", "", "bar", drop=4),
     )

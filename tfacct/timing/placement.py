@@ -264,8 +264,8 @@ class Share(NamedTuple):
 class Needed(NamedTuple):
     """A device, its memory that may be used, and the fewest that hold the model and whose link is known, or as many as
     were `asked` for; None if none do, with the `reason`. `unlinked`: the fewest that hold it, where no link of so many
-    is known. `most`: the largest number that was tried. `unsupported`: why an engine does not serve the model on this
-    device; empty if it does."""
+    is known. `most`: the largest number that cuts no quantization blocks. `unsupported`: why an engine does not serve
+    the model on this device; empty if it does."""
 
     device: devices.Device
     memory: MemoryLimit
@@ -321,14 +321,15 @@ def device_counts(
                 memory, fewest, unsupported = left, one if fits else None, ""
                 break
         unlinked = None if fewest is None or device.links.known(fewest.devices) else fewest.devices
-        most, linked, reason = number or max(whole), device.links.largest, None
+        most, linked, reason = max(whole), device.links.largest, None
         if unlinked is not None:
             reason = "no link" if linked == 1 else f"no link past {linked}"
         elif unsupported:
             reason = "not supported"
         elif fewest is None:
             cut = any(undivided.total <= count * memory.usable for count in tried if count not in whole)
-            reason = "cuts blocks" if cut else f"too small at {most}" if most > 1 else "too small"
+            at = "" if (number or most) == 1 else f" at {number or most}"
+            reason = "cuts blocks" if cut else f"too small{at}"
         share = fewest if unlinked is None else None
         needed.append(Needed(device, memory, share, reason, unlinked, most, unsupported, number))
     if limit is not None and all(one.unsupported for one in needed):
