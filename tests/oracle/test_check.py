@@ -152,6 +152,8 @@ def a_bias_too_many() -> Any:
         (lambda: own.GPT(f=192), GPT2, "blocks.0.mlp.up_proj: 192 wide in the code, 190 in the config", 3),
         (lambda: own.GPT(layers=4), GPT2, "blocks: 4 in the code, 3 in the config", 1),
         (lambda: own.Llama(layers=2), LLAMA, "blocks: 2 in the code, 3 in the config", 1),
+        (lambda: own.Llama(layers=1), LLAMA, "blocks: 1 in the code, 3 in the config", 1),
+        (lambda: own.GPT(layers=1), GPT2, "blocks: 1 in the code, 3 in the config", 1),
         (
             lambda: own.Encoded(bias=False),
             GPT2,
@@ -161,7 +163,7 @@ def a_bias_too_many() -> Any:
         (lambda: own.GPT(), {**GPT2, "tie_word_embeddings": False},
          "lm_head: tied to body.tok.weight in the code, a separate weight in the config", 1),
     ],
-    ids="untied head kv bias one vocab width more fewer biases tied".split(),
+    ids="untied head kv bias one vocab width more fewer single alone biases tied".split(),
 )  # fmt: skip
 def test_a_planted_mistake_is_named(module: Any, config: dict[str, Any], first: str, blocks: int) -> None:
     report = tfacct.check(module, config, tokens=9)
@@ -263,6 +265,52 @@ def test_a_bias_is_paired_with_the_module_of_its_weight(without: str, first: str
     names = {line["path"]: line["name"] for line in report.lines}
     assert names["blocks.*.attn.o_proj.weight"] == "body.layers.*.proj.weight"
     assert names["blocks.*.mlp.down_proj.weight"] == "body.layers.*.out.weight"
+
+
+def in_one_list() -> Any:
+    """Embeddings, blocks, norm and an untied head as a single `nn.Sequential`."""
+    gpt = own.GPT(tied=False)
+
+    class Embedded(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.tok, self.pos = gpt.body["tok"], gpt.body["pos"]
+
+        def forward(self, ids: Any) -> Any:
+            return self.tok(ids) + self.pos(torch.arange(ids.shape[1], device=ids.device))
+
+    return torch.nn.Sequential(Embedded(), *gpt.body["layers"], gpt.body["ln_f"], gpt.head)
+
+
+def test_blocks_are_found_in_a_list_with_other_modules() -> None:
+    report = tfacct.check(in_one_list, GPT2, tokens=9)
+    assert [(one["name"], one["in_code"]) for one in report.differences] == [("5.weight", 101 * 48)]
+    assert tfacct.check(in_one_list, {**GPT2, "tie_word_embeddings": False}, tokens=9).agrees
+
+
+@pytest.mark.parametrize("inner", ["base", "linear", "base_layer"])
+def test_adapters_are_the_only_difference(inner: str) -> None:
+    """LoRA of rank 4 on q, k and v in one matmul. The base matmul is the config's; its FLOPs are no difference."""
+
+    class Adapted(torch.nn.Module):
+        def __init__(self, base: Any) -> None:
+            super().__init__()
+            setattr(self, inner, base)
+            self.lora_A, self.lora_B = torch.nn.Linear(48, 4, bias=False), torch.nn.Linear(4, 144, bias=False)
+
+        def forward(self, x: Any) -> Any:
+            return getattr(self, inner)(x) + self.lora_B(self.lora_A(x))
+
+    def made() -> Any:
+        module = own.GPT()
+        for layer in module.body["layers"]:
+            layer.attn.c_attn = Adapted(layer.attn.c_attn)
+        return module
+
+    report = tfacct.check(made, GPT2, tokens=9)
+    found = [(one["name"].split(".")[-2], one["in_code"], one["unit"]) for one in report.differences]
+    assert found == [("lora_A", 3 * 4 * 48, "parameters"), ("lora_B", 3 * 4 * 144, "parameters")]
+    assert report.code_flops == GPT_FLOPS + 2 * 9 * 3 * 4 * (48 + 144)
 
 
 def test_work_without_weights_that_is_done_twice_is_found_in_its_block() -> None:

@@ -68,6 +68,8 @@ POSITIONS = frozenset(
 HEAD = frozenset("lm_head head output to_logits unembed embed_out out_head logits".split())
 BIASES = re.compile(r"(^|_)(bias|beta|b)$")
 SCALES = frozenset("g gamma scale".split())
+WRAPPED_LINEAR = frozenset("base base_layer linear".split())
+"""Names of the original module in LoRA's wrappers."""
 
 
 class Place(NamedTuple):
@@ -93,23 +95,30 @@ class Reading(NamedTuple):
 
 
 def places(shapes: Mapping[str, tuple[int, ...]], blocks: int) -> dict[str, Place]:
-    """Places of tensors by name. A list is one of blocks if it has as many as the model, or several that are alike."""
+    """Places of tensors by name. A list is one of blocks if it has as many as the model, or several that are alike;
+    without such lists, if its only entry has modules."""
     children: dict[str, dict[int, dict[str, tuple[int, ...]]]] = defaultdict(lambda: defaultdict(dict))
     for name, shape in shapes.items():
         words = name.split(".")
         for at, word in enumerate(words):
             if word.isdecimal():
                 children[".".join(words[:at])][int(word)][".".join(words[at + 1 :])] = shape
+    stacks = {name: _stack(entries, blocks) for name, entries in children.items()}
+    if not any(stacks.values()):
+        stacks = {
+            name: {n: tensors for n, tensors in entries.items() if len(entries) == 1 and any("." in t for t in tensors)}
+            for name, entries in children.items()
+        }
     found: dict[str, Place] = {}
     for name in shapes:
         words = name.split(".")
         numbers = [at for at, word in enumerate(words) if word.isdecimal()]
-        block = next((at for at in numbers if _is_stack(children[".".join(words[:at])], blocks)), None)
+        block = next((at for at in numbers if int(words[at]) in stacks[".".join(words[:at])]), None)
         if block is None:
             found[name] = Place(name)
             continue
         template = list(words)
-        template[block] = _star(children[".".join(words[:block])], int(words[block]), blocks)
+        template[block] = _star(stacks[".".join(words[:block])], int(words[block]), blocks)
         for at in numbers:
             if at > block and _is_bundle(children[".".join(words[:at])]):
                 template[at] = "*"
@@ -118,11 +127,18 @@ def places(shapes: Mapping[str, tuple[int, ...]], blocks: int) -> dict[str, Plac
     return found
 
 
-def _is_stack(children: Mapping[int, Mapping[str, tuple[int, ...]]], blocks: int) -> bool:
+def _stack(
+    children: Mapping[int, Mapping[str, tuple[int, ...]]], blocks: int
+) -> Mapping[int, Mapping[str, tuple[int, ...]]]:
+    """The blocks in a list, which may also have embeddings or a head: these have no tensor of several alike."""
     if len(children) == blocks:
-        return True
+        return children
     alike = Counter(frozenset(tensors) for tensors in children.values())
-    return any(count > 1 and any("." in name for name in names) for names, count in alike.items())
+    several = [names for names, count in alike.items() if count > 1]
+    if not any("." in name for names in several for name in names):
+        return {}
+    repeated = frozenset[str]().union(*several)
+    return {number: tensors for number, tensors in children.items() if repeated & tensors.keys()}
 
 
 def _star(children: Mapping[int, Mapping[str, tuple[int, ...]]], number: int, blocks: int) -> str:
@@ -157,6 +173,8 @@ def read(template: str, siblings: Iterable[str]) -> Reading:
     star = next((at for at, word in enumerate(lowered) if "*" in word), -1)
     inside = lowered[star + 1 :] or [*lowered[:star], lowered[star - 1]]  # `wq.*`: a list of weights names them
     leaf, modules = inside[-1], [word for word in inside[:-1] if not word.isdecimal() and word != "*"]
+    if len(modules) > 1 and modules[-1] in WRAPPED_LINEAR:
+        modules.pop()
     last = modules[-1] if modules else ""
     if leaf.startswith("in_proj_"):
         last = "in_proj"
@@ -562,7 +580,7 @@ def _score(sides: _Sides, name: str, config_paths: tuple[str, ...]) -> float:
     if (len(code_tensors[0].shape) == 1) != (len(fused_shape([tensors[0] for tensors in config_tensors])) == 1):
         return 0.0  # a vector is not a matrix, for any name
     part, role, bias, norm = _read_paths(config_paths)
-    if ("*" in name) != paths.repeated(config_paths[0]) and len(config_tensors[0]) > 1:
+    if ("*" in name) != paths.repeated(config_paths[0]) and ("*" in name or len(config_tensors[0]) > 1):
         return 0.0
     if reading.bias != bias or reading.norm != norm or sides.apart(name, config_paths):
         return 0.0

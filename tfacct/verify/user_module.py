@@ -320,17 +320,22 @@ def _cache(model: LoadedModel, work: Workload, watched: Watched) -> tuple[tuple[
 def _flops(
     model: LoadedModel, matched: Matched, weights: Sequence[Weight], measured: Mapping[str, int], expected: Counts
 ) -> Iterator[Mismatch]:
-    """Layers with different FLOPs, and in each the modules, or the matmuls without weights, that differ."""
-    holders = _holders(matched)
+    """Layers with different FLOPs, and in each the modules, or the matmuls without weights, that differ. Those of
+    unpaired tensors are left out, because the tensors are differences themselves."""
+    holders, lines = _holders(matched), _lines(model)
+    paired = {paths.module_of(weight.name) for one in matched.matches for weight in one.code.weights}
+    over = {paths.module_of(weight.name) for one in matched.over for weight in one.weights} - paired
+    missing = {path for tensor in matched.missing for path in lines.get(tensor.path, ())}
     code: dict[str, Counter[str]] = defaultdict(Counter)
     for module, count in measured.items():
-        code[_block_of(module, holders)][module] += count
+        if module not in over:
+            code[_block_of(module, holders)][module] += count
     config: dict[str, Counter[str]] = defaultdict(Counter)
     for path, count in expected.items():
-        config[_block(path)][path] += count
+        if path not in missing:
+            config[_block(path)][path] += count
     if not any(code[block] for block in config if block):
         return  # the code runs its layers outside their modules
-    lines = _lines(model)
     of_tables = {weight.name: weight.same_as for weight in weights if weight.same_as}
     groups: list[tuple[tuple[str, ...], tuple[str, ...]]] = []
     for one in matched.matches:
