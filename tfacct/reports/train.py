@@ -954,7 +954,8 @@ NOTES = (
         2,
         lambda step: (
             reads_images(step.memory.model)
-            and units.binary(int(step.memory.step.weights - step.memory.step.parameters))
+            and (images := int(step.memory.step.weights - step.memory.step.parameters))
+            and units.binary(images)
         ),
         "weights includes {} of input images.",
     ),

@@ -25,16 +25,18 @@ from tfacct.training.step import (
     INPUTS_ON_DEVICE,
     LABELS,
     LAYER_INPUT,
+    PIXELS,
     LayerGraph,
     LayerGroup,
     SavedTensor,
     TrainingStep,
     Transient,
+    of_weight,
     role_bytes,
     sublayer,
 )
 
-BATCH = frozenset(("tokens", LABELS, paths.in_encoder("tokens")))
+BATCH = frozenset(("tokens", LABELS, PIXELS, paths.in_encoder("tokens")))
 """Saved tensors that are the batch: they stay until the step ends."""
 FORWARD_END, LOSS = "end of forward", "loss, backward"
 """Names of phases that every step has."""
@@ -120,9 +122,10 @@ class Inside:
         """The backward operations of one layer, and forward ones that it recomputes."""
         place, graph, saved = self.place, self.graph, self.saved_at
         made = [self.made.get(name, 0) for name in graph.order]
-        # otherwise each is added to the earlier gradient and freed, if no other layer adds to it
         if not self.step.accumulates or self.group.shared is not None:
             made = [*accumulate(reversed(made))][::-1]
+        else:  # each is added to the earlier gradient and freed, if no other layer adds to it
+            made = [self.made.get(of_weight(name), 0) for name in graph.order]
         found = [
             Operation(each.at, saved[place[each.at]], made[place[each.at]], self.bytes.of(each.temporary))
             for each in graph.backward

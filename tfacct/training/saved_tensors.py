@@ -23,6 +23,7 @@ from tfacct.training.step import (
     LAYER_INPUT,
     LOSS,
     MEMORY,
+    PIXELS,
     RESIDUAL,
     ROTARY,
     AccumulatedGradient,
@@ -35,6 +36,7 @@ from tfacct.training.step import (
     StepGraph,
     Transient,
     WeightCast,
+    of_weight,
 )
 from tfacct.training.traits import Mode, Traits
 
@@ -126,12 +128,17 @@ class LayerRules:
             last = next(name for name in matmuls if self.matmuls[name] == self.matmuls[matmuls[-1]])
             for name in self.order[self.order.index(norm.at) + 1 : self.order.index(last)]:
                 waiting.setdefault(name, []).append(Transient(norm.result.axes, norm.result.role))
+        if self.parallel and self.mode.autocast:  # casts of the gradients of both results are made at once
+            for name in self.order[self.order.index("blocks.*.attn.o_proj.weight") + 1 :]:
+                waiting.setdefault(name, []).append(Transient("B T D"))
         for each in self.backward:
-            own, added_to = [*each.temporary], readers.get(each.at)
+            own, added_to, waits = [*each.temporary], readers.get(each.at), waiting.pop(each.at, ())
             summed = bool(added_to) and all(name.endswith("_add") for name in added_to or ())
             if summed and each.at in self.matmuls and not self.mode.autocast:
                 own[0] = own[0]._replace(times=0)
-            yield each._replace(temporary=(*own, *waiting.pop(each.at, ())))  # then a matmul adds its own gradient
+            if waits and each.at.endswith(".matmul"):  # to which its own is added by then
+                own = []
+            yield each._replace(temporary=(*own, *waits))  # then a matmul adds its own gradient
 
     # One rule for each kind of line.
 
@@ -151,6 +158,9 @@ class LayerRules:
         convolves = "Kc" in read.split()  # and reads the sequence, not windows
         read = " ".join(axis for axis in read.split() if axis != "Kc")
         reads = (self.last(read),)
+        if reads[0] == "read B D" and not mode.autocast:  # the first position, a view of all
+            read = "B T D"
+            reads = (self.last(read),)
         source = f"{line.path}.in" if convolves else reads[0]
         if line.expert_axis is not None and leaf != "down_proj":
             source = f"{owner}.sent"
@@ -179,8 +189,10 @@ class LayerRules:
         gradients: tuple[Transient, ...] = Transient(out, role, 2 if fused else 1), Transient(read, role)
         if cast:  # that of the weight is cast after that of the result is freed, which is there with 16 bits
             self.op(name, *gradients, Transient(weight, times=-1), reads=reads)
-            gradients = gradients[1:]
-        self.op(name, *gradients, reads=reads)
+            copied = source == f"{self.matmuls[name]}.in".removeprefix(".")
+            self.op(f"{line.path}.matmul", Transient(read, "fp32" if copied else "compute"), reads=reads)
+        else:
+            self.op(name, *gradients, reads=reads)
         if leaf == "o_proj" and self.returned:  # in cross-attention, next to those of self-attention
             self.forward.append(BackwardOp(name, (Transient(out), *self.returned[-2:])))
         if self.parallel and line.path.endswith("attn.o_proj"):  # added to the residual stream after the MLP
@@ -212,13 +224,14 @@ class LayerRules:
         windowed = any(axes.get(width, axes["T"] + 1) <= axes["T"] for width in ("W", "Wb"))
         crosses = owner == CROSS
         masked = mode.sdpa and (self.traits.always_masked or self.biased or windowed or mode.packed)
+        keys, values = self.operand(right, "k_"), self.operand(right, "v_")
         one = axes["K"] * (1 if mode.sdpa else axes["B"]) == 1 if "K" in axes else False  # which only needs a view
+        one = one and not (what == "scores" and keys in self.fp32)  # but its cast is a copy
         copies = (masked or not mode.sdpa) and axes.get("G", 1) != 1 and "G" not in right and not one
         right = (*right, "G") if copies else right
         flash = not (masked or mode.fp32 or (self.mla and axes["Hq"] != axes["Hv"]))  # else the efficient kernel
         upcast = what == "scores" and self.traits.fp32_scores and not mode.autocast
         role: Role = "fp32" if upcast else "compute"
-        keys, values = self.operand(right, "k_"), self.operand(right, "v_")
         reads: tuple[str, ...] = (self.last(left), keys if what == "scores" else values)
         saved = reads[0], f"{owner}.v{'_copies' if copies else ''}"
         if what == "scores":
@@ -702,7 +715,9 @@ def _before(model: Transformer, graph: LayerGraph, mode: Mode, traits: Traits) -
     """The graph before the layers, with what stays alive for all of them: token ids, cos and sin, the encoder's
     output."""
     labels = (CHOOSE,) if model.encoder is None and model.head is not None and not predicts_next_token(model) else ()
-    saved = [] if isinstance(model.embed, Patches) else [SavedTensor("tokens", "B T", (EMBED, *labels), "index")]
+    images = isinstance(model.embed, Patches)
+    tokens = SavedTensor("tokens", "B T", (EMBED, *labels), "index")
+    saved = [SavedTensor(LABELS, "B", (CHOOSE,), "index") if images else tokens]
     order, backward = [*graph.order], graph.backward
     if model.encoder is not None:
         readers = tuple(f"{CROSS}.{which}_proj.weight" for which in "kv")
@@ -713,8 +728,16 @@ def _before(model: Transformer, graph: LayerGraph, mode: Mode, traits: Traits) -
         order = [LABELS, *order]
     if EMBED not in order:  # the decoder's embedding, to whose gradient the encoder's tokens add
         order, backward = [EMBED, *order], (BackwardOp(EMBED, ()), *backward)
-    slices = traits.id_buffers and model.positions is not None and not model.positions.offset  # from a buffer
-    saved += [each for each in graph.saved if not (slices and each.path == "pos_embed.ids")]
+    offset = model.positions.offset if model.positions is not None else 0
+    for each in graph.saved:
+        if each.path.endswith(".ids"):
+            if images or (each.path == "pos_embed.ids" and traits.id_buffers and not offset):
+                continue  # whole embeddings are added, or ids are a slice of a buffer
+            if offset and each.axes == "T" and model.encoder is None:  # computed from the tokens
+                each = each._replace(axes="B T")
+        elif images and mode.fp32:  # otherwise a cast of the batch
+            each = each._replace(path=PIXELS)
+        saved.append(each)
     if not traits.rotary_per_layer:
         saved += [SavedTensor(path, axes, (ROTARY,), role) for path, axes, role in rotary_tables(model, mode, traits)]
     if "embedding" in mode.dropouts:
@@ -769,8 +792,8 @@ def buffers_of(model: Transformer, mode: Mode, traits: Traits) -> Iterator[Saved
         yield SavedTensor("ids", "P", (), "index", traits.id_buffers)
     if traits.embed_scale_buffer:
         yield SavedTensor("embed.scale", "", (), stored)
-    if isinstance(model.embed, Patches):
-        yield SavedTensor("pixels", "B Ti Cc Px", (), "fp32")
+    if isinstance(model.embed, Patches) and not mode.fp32:
+        yield SavedTensor(PIXELS, "B Ti Cc Px", (), "fp32")
     if positions is not None and not positions.stored:
         yield SavedTensor("pos_embed", "D", (), stored, positions.rows * (1 if model.encoder is None else 2))
     if positions is not None and traits.mask_buffers:
@@ -834,8 +857,10 @@ def _adding(graph: LayerGraph, group: Group) -> LayerGraph:
         for parameter in line.parameters() if hasattr(line, "parameters") else ():
             name = f"{parameter.path.rpartition('.')[0]}.weight"
             added.setdefault(name, []).append(Transient(" ".join(parameter.axes)))
-    backward = [each._replace(temporary=(*each.temporary, *added.get(each.at, ()))) for each in graph.backward]
-    reads = {each.at: each.temporary[-1:] for each in graph.backward}
+    backward = [
+        each._replace(temporary=(*each.temporary, *added.get(of_weight(each.at), ()))) for each in graph.backward
+    ]
+    reads = {of_weight(each.at): each.temporary[-1:] for each in graph.backward}
     sums = [
         BackwardOp(f"{at}.added", (*reads.get(at, ()), *gradients, *gradients))
         for at, gradients in added.items()

@@ -23,6 +23,8 @@ ROLE_BYTES: dict[Role, int] = {"fp32": FP32_BYTES, "mask": 1, "index": 8, "int32
 EMBED, RESIDUAL, MEMORY = "embed", "residual stream", "memory"
 """The embedding; the input of the first norm after the layers; the encoder's output, which every decoder layer
 reads."""
+PIXELS = "pixels"
+"""Images of the batch, if they are saved as they are."""
 LABELS, LOSS, CHOOSE = "labels", "loss.softmax", "loss.choose"
 """Operations of the loss: log-probabilities, and selection of those of the targets."""
 ROTARY = "blocks.*.attn.rotary"
@@ -36,6 +38,11 @@ LAYER_INPUT = "blocks.*.in"
 def sublayer(operation: str) -> str:
     """The sublayer of a layer's operation: "attn" of `blocks.*.attn_norm.scale`."""
     return operation.partition("blocks.*.")[2].partition(".")[0].partition("_")[0]
+
+
+def of_weight(operation: str) -> str:
+    """The operation that computes the weight's gradient that an operation casts under autocast, or the operation."""
+    return operation.replace(".matmul", ".weight")
 
 
 def role_bytes(role: Role, compute: Width) -> int:
