@@ -430,7 +430,7 @@ def _training(graph: LayerGraph, adapters: Adapters, *, reads_gradient: bool) ->
             if layer is not None:  # gradients of its input by the layer and by its adapter, and their sum
                 backward.append(BackwardOp(name, (Transient(layer.reads, times=3),)))
         if layer is not None:
-            added = all(reader.endswith("_add") for reader in graph.order if name in reads[reader])
+            added = _only_added(graph, name)
             one = _adapter(layer, adapters, autocast=bool(graph.casts), live=name in live, added=added)
             order += one.order
             saved += one.saved
@@ -442,6 +442,12 @@ def _training(graph: LayerGraph, adapters: Adapters, *, reads_gradient: bool) ->
     )
     in_mlp = [layer for layer in adapters.layers if layer.path.startswith(MLP) and f"{layer.path}{WEIGHT}" in reads]
     return changed._replace(forward=(*changed.forward, *(_in_forward(changed, in_mlp, adapters) if in_mlp else ())))
+
+
+def _only_added(graph: LayerGraph, operation: str) -> bool:
+    """True if the result of an operation is only added to the residual stream, so both have the same gradient."""
+    read_by = (name for name, reads in graph.reads().items() if operation in reads and ".lora_" not in name)
+    return all(name.endswith("_add") for name in read_by)
 
 
 def _in_forward(graph: LayerGraph, in_mlp: Sequence[LinearLayer], adapters: Adapters) -> Iterator[BackwardOp]:
@@ -456,7 +462,8 @@ def _in_forward(graph: LayerGraph, in_mlp: Sequence[LinearLayer], adapters: Adap
     makers = {flow.result.path: place[flow.at] for flow in graph.flow if flow.result}
     end = place[f"{last.path}.lora_B{WEIGHT}"]
     stops = adapters.recomputes and all(place.get(each.saved_for[0], 0) <= end for each in graph.saved)
-    gradients = (*last.made(role), *(last.made("compute") if wide and not adapters.unpacked else ())) if stops else ()
+    casts = (wide and not adapters.unpacked) + (not _only_added(graph, f"{last.path}{WEIGHT}"))  # or scaled gradients
+    gradients = (*last.made(role), *last.made("compute") * casts) if stops else ()
     for layer in in_mlp:
         before = [each for each in results if makers[each.path] < place[f"{layer.path}{WEIGHT}"]]
         reads = [each for each in before if each.axes == layer.reads][-1:]
