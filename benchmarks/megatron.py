@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from tfacct.accounts.step_flops import How
 from tfacct.ledger.workload import Workload
 from tfacct.parallel.mesh import Mesh
-from tfacct.timing.training_time import TimedRecompute, Trained
+from tfacct.timing.training_time import Trained
 
 TOKENS, VOCABULARY = 2048, 51_200
 
@@ -61,7 +62,7 @@ def published() -> list[Published]:
         trained = Trained(Workload(TOKENS, TOKENS, micro), mesh, batch // mesh.dp // micro, "full")
         found.append(_published(heads, hidden, blocks, trained, flops / (devices * rate * 1e12)))
     for heads, hidden, blocks, pp, chunks, devices, batch, micro, full, selective in TABLE_5:
-        modes: tuple[tuple[TimedRecompute, bool, float], ...] = (("full", False, full), ("selective", True, selective))
+        modes: tuple[tuple[How, bool, float], ...] = (("full", False, full), ("selective", True, selective))
         for recompute, sp, seconds in modes:
             mesh = Mesh(tp=8, sp=sp, pp=pp, chunks=chunks, dp=devices // (8 * pp))
             trained = Trained(Workload(TOKENS, TOKENS, micro), mesh, batch // micro, recompute)

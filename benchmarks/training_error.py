@@ -17,6 +17,7 @@ from fitting import DIVIDED, TRAINING, Array, held_out, share_inside
 from megatron import published
 
 from tfacct.accounts.metrics import Point, Recompute, flops_of
+from tfacct.accounts.step_flops import recomputed_flops
 from tfacct.ledger.workload import Workload
 from tfacct.loading import devices
 from tfacct.loading.find import find
@@ -31,7 +32,6 @@ from tfacct.timing.training_time import (
     Trained,
     TrainingConstants,
     Work,
-    recomputed_matmuls,
     step,
     work_of,
 )
@@ -187,7 +187,8 @@ def divided() -> list[str]:
     for cell, trained, seconds, sizes in published():
         model = load_model(cell, {"model_type": "gpt2", **sizes})
         forward_and_backward = flops_of(Point(model.ledger, trained.work, train=True))
-        flops = trained.accumulate * (forward_and_backward + recomputed_matmuls(model.ledger, trained))
+        again = int(recomputed_flops(model.ledger, trained.work.axes(), trained.recompute))
+        flops = trained.accumulate * (forward_and_backward + again)
         attained = flops / trained.replica / chip.peak["bf16"] / seconds
         rows.append(Training(cell, chip, work_of(model.ledger, trained), trained, seconds, attained))
     by = {"cell": [row.cell for row in rows], "recompute": [str(row.trained.recompute) for row in rows]}

@@ -43,7 +43,7 @@ def test_linear_attention_runs_again_up_to_its_output_projection(name: str, part
     """In transformers' classes it is `self_attn`, as softmax attention is in the other layers."""
     model = tiny(name)
     at = workload(model, Request()).axes()
-    flops = zip(model.ledger.products(at), recomputed(model.ledger, at, attention=True), strict=True)
+    flops = zip(model.ledger.products(at), recomputed(model.ledger, at, "attention"), strict=True)
     once = {each.path for each, again in flops if f".{part}." in each.path and again != each.forward}
     assert once == {f"blocks.*.{part}.out_proj"}
 

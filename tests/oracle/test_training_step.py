@@ -198,4 +198,4 @@ def test_recomputation_of_every_family_is_what_torch_counts(
     named = again > plain and not (family in OTHER_ATTENTION and recompute == "attention")
     if not named or plain != ledger.total_flops(at) + ledger.total_flops(at, backward=True):
         pytest.skip("another step")
-    assert recomputed_flops(ledger, at, attention=recompute == "attention") == again - plain
+    assert recomputed_flops(ledger, at, recompute) == again - plain

@@ -66,12 +66,9 @@ class Point:
         if not self.train:
             return forward
         both = forward + self.ledger.total_flops(self.at, masked=self.masked, backward=True, keep=keep)
-        if self.recompute == "none":
-            return both
         from tfacct.accounts.step_flops import recomputed_flops
 
-        only = self.recompute == "attention"
-        return both + recomputed_flops(self.ledger, self.at, masked=self.masked, attention=only, keep=keep)
+        return both + recomputed_flops(self.ledger, self.at, self.recompute, masked=self.masked, keep=keep)
 
     def cost(self) -> Cost:
         """FLOPs of a forward pass, and bytes read and written by its matmuls with unfused kernels."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import takewhile
+from typing import Literal
 
 from tfacct.accounts.memory import largest_that_fits
 from tfacct.ledger import paths
@@ -17,18 +18,22 @@ ATTENTION = ("attn", "delta", "lightning")
 """Names of attention parts, also of linear attention."""
 
 
+How = Literal["full", "attention", "selective", "none"]
+"""Recomputation of whole layers, of attention modules, or only of scores to values (Megatron's core_attn)."""
+
+
 def recomputed_flops(
     ledger: Ledger,
     at: Axes,
+    how: How = "full",
     *,
     masked: bool = False,
-    attention: bool = False,
     keep: Callable[[str, Matmul], bool] = lambda _path, _line: True,
 ) -> Size:
     """FLOPs that recomputation adds to a training step, of the matmuls selected by `keep`.
 
     Full recomputation runs each layer's forward pass again, except a last matmul whose result is only added.
-    `attention`: the same of each layer's attention alone.
+    "attention": the same of each layer's attention alone.
 
     Activation checkpointing: Chen et al., "Training Deep Nets with Sublinear Memory Cost" (arXiv 1604.06174). torch
     stops early (`torch.utils.checkpoint.set_checkpoint_early_stop`), once all tensors for backward are available, and
@@ -36,29 +41,43 @@ def recomputed_flops(
     saves a mask; that of a post-norm layer is, because its norm needs the result. The same holds for attention, if the
     dropout or the norm is in its module. The head and multi-token prediction heads are never recomputed.
     """
-    return sum(flops for line, flops in _recomputation(ledger, at, masked, attention) if keep(line.path, line))
+    return sum(flops for line, flops in _recomputation(ledger, at, how, masked) if keep(line.path, line))
 
 
-def recomputed(ledger: Ledger, at: Axes, *, masked: bool = False, attention: bool = False) -> list[Size]:
+def recomputed(ledger: Ledger, at: Axes, how: How = "full", *, masked: bool = False) -> list[Size]:
     """Recomputed FLOPs of each matmul, in the order of `Ledger.products`; 0 if it is not recomputed."""
-    return [flops for _, flops in _recomputation(ledger, at, masked, attention)]
+    return [flops for _, flops in _recomputation(ledger, at, how, masked)]
 
 
-def _recomputation(ledger: Ledger, at: Axes, masked: bool, attention: bool) -> Iterator[tuple[Matmul, Size]]:
-    """Every matmul with its FLOPs in the recomputation of layers, or of their attention."""
+def recomputed_pointwise(group: Group, how: How) -> list[Pointwise]:
+    """Pointwise work that a layer runs again."""
+    return [line for part in _recomputed_parts(group, how) for line in part if isinstance(line, Pointwise)]
+
+
+def is_score(line: Line) -> bool:
+    """True for attention scores and values, False for projections."""
+    return isinstance(line, Matmul) and paths.component_of(line) == paths.SCORES
+
+
+def _recomputation(ledger: Ledger, at: Axes, how: How, masked: bool) -> Iterator[tuple[Matmul, Size]]:
+    """Every matmul with its FLOPs in the recomputation."""
     for group in ledger.settled(at, masked=masked).groups:
-        axes = group.bound(at)
-        recomputed_paths = {line.path for part in _recomputed_parts(group, attention) for line in _needed(part)}
+        axes, parts = group.bound(at), _recomputed_parts(group, how)
+        runs = {line.path for part in parts for line in (part if how == "selective" else _needed(part))}
         for line in group.lines:
             if isinstance(line, Matmul):
-                yield line, group.count * line.flops(axes, masked) if line.path in recomputed_paths else 0
+                yield line, group.count * line.flops(axes, masked) if line.path in runs else 0
 
 
-def _recomputed_parts(group: Group, attention: bool) -> Iterator[list[Line]]:
-    """Lines of a layer, or of each `attention` part of it with the operations on its result in its module."""
+def _recomputed_parts(group: Group, how: How) -> Iterator[list[Line]]:
+    """Lines of a layer, of each attention part of it with the operations on its result in its module, or of its scores
+    and values."""
     layer = [line for line in group.lines if paths.parse(line.path).stack == paths.BLOCKS]
-    if not attention:
+    if how == "full":
         yield layer
+    elif how == "selective":
+        yield [line for line in layer if is_score(line)]
+    if how != "attention":
         return
     for name in ATTENTION:
         parts = {name, *(f"{name}_add" for line in layer if isinstance(line, Pointwise) and line.needs_result)}

@@ -131,5 +131,5 @@ def _counted(
     if recompute == "none":
         return once, 0.0
     work = workload(model, request({"ctx": ctx}))
-    again = recomputed_flops(model.ledger, work.axes(), attention=recompute == "attention")
+    again = recomputed_flops(model.ledger, work.axes(), recompute)
     return once, float(again) / work.tokens

@@ -153,7 +153,7 @@ def products_of(ledger: Ledger, work: Workload, masked: bool, recompute: Recompu
         return products
     from tfacct.accounts.step_flops import recomputed
 
-    recomputation = recomputed(ledger, work.axes(), masked=masked, attention=recompute == "attention")
+    recomputation = recomputed(ledger, work.axes(), recompute, masked=masked)
     return [each._replace(backward=each.backward + more) for each, more in zip(products, recomputation, strict=True)]
 
 

@@ -10,6 +10,7 @@ from operator import itemgetter
 from typing import Any, Literal, TypedDict
 
 from tfacct.accounts.metrics import Point
+from tfacct.accounts.step_flops import How
 from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.base.record import record
@@ -45,7 +46,7 @@ from tfacct.timing.calibrated import DOUBT, ReferencePass, priced
 from tfacct.timing.kernel_time import CONSTANTS, Step, Timed, least_read
 from tfacct.timing.placement import Deployment, Placement
 from tfacct.timing.step_estimate import StepEstimate, constants_of, fitting_options, step_estimate
-from tfacct.timing.training_time import UTILIZATION, TimedRecompute
+from tfacct.timing.training_time import UTILIZATION
 from tfacct.timing.utilization import flops_per_token
 from tfacct.timing.validated import STORED, Metric
 from tfacct.training.recipe import Recipe, batch_words
@@ -178,7 +179,7 @@ class TimeTrainReport(build.ModelReport):
     device: str = of_training(lambda one: one.device.id)
     devices: int = of_training(lambda one: one.trained.mesh.ranks)
     accumulate: int = of_training(lambda one: one.trained.accumulate)
-    recompute: TimedRecompute = of_training(lambda one: one.trained.recompute)
+    recompute: How = of_training(lambda one: one.trained.recompute)
     tp: int = of_training(lambda one: one.trained.mesh.tp)
     sp: bool = of_training(lambda one: one.trained.mesh.sp)
     pp: int = of_training(lambda one: one.trained.mesh.pp)

@@ -111,6 +111,11 @@ class Kernel(NamedTuple):
     padded: float = 1.0
 
 
+def runs_in_kernel(line: Pointwise) -> bool:
+    """True for pointwise work inside the kernel of attention or of a recurrence."""
+    return not (KEYS | RECURRENCE).isdisjoint(axis_names(line.spec))
+
+
 def way_of(ledger: Ledger, at: Axes) -> Ledger:
     """The way that engines run a step: latent attention with unpacked keys where all tokens are new and see all keys
     before them, else absorbed."""
@@ -310,7 +315,7 @@ class _Lowered:
         run = [
             (axis_names(line.spec), paths.module_of(line.path).endswith("indexer"))
             for line in lines
-            if isinstance(line, Pointwise) and (KEYS | RECURRENCE).isdisjoint(axis_names(line.spec))
+            if isinstance(line, Pointwise) and not runs_in_kernel(line)
         ]
         results = [*(names for names, _ in run), *(line.einsum.out for line in mixing)]
         launches = LAUNCHES + sum(is_index for _, is_index in run) if paths.repeated(lines[0].path) else 1

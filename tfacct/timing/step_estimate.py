@@ -9,6 +9,7 @@ from itertools import product
 from typing import NamedTuple, cast, get_args
 
 from tfacct.accounts.metrics import Point, flops_of
+from tfacct.accounts.step_flops import How, recomputed_flops
 from tfacct.base.errors import ConfigError, TfacctError, UsageError, listed
 from tfacct.base.record import record
 from tfacct.base.spelling import option
@@ -28,10 +29,8 @@ from tfacct.timing.training_time import (
     RECENT,
     UTILIZATION,
     Parts,
-    TimedRecompute,
     Trained,
     TrainingConstants,
-    recomputed_matmuls,
 )
 from tfacct.timing.utilization import Convention, check_positive, flops_per_token, peak_of, utilization
 from tfacct.timing.validated import (
@@ -205,9 +204,8 @@ class StepEstimate:
         if mfu is None:
             return None
         seconds = self.parts.seconds * mfu / UTILIZATION[self.trained.megatron]
-        trained = replace(self.trained, work=self.work)
-        again = recomputed_matmuls(point.ledger, trained) if trained.megatron else 0
-        return seconds * float(1 + Fraction(again, int(flops_of(point))))
+        again = recomputed_flops(point.ledger, point.at, self.trained.recompute) if self.trained.megatron else 0
+        return seconds * float(1 + Fraction(int(again), int(flops_of(point))))
 
     @property
     def days(self) -> float | None:
@@ -268,7 +266,7 @@ def timed_as(work: Workload, recipe: Recipe, dtype: str) -> Trained:
         "torch.autocast": recipe.autocast,
         option("packing", True): recipe.packing,
         option("offload", recipe.offload): recipe.offload is not None,
-        option("recompute", recipe.recompute): recipe.recompute not in get_args(TimedRecompute),
+        option("recompute", recipe.recompute): recipe.recompute not in get_args(How),
         option("ulysses"): mesh.ulysses > 1,
         f"{option('fsdp')} and {option('dp')}": mesh.fsdp > 1 and mesh.dp > 1,
         option("zero", mesh.zero): mesh.zero > 1,
@@ -278,7 +276,7 @@ def timed_as(work: Workload, recipe: Recipe, dtype: str) -> Trained:
     for name in (name for name, so in unlike.items() if so):
         raise UsageError(f"no training step with {name} was measured", "`tfacct train` counts its memory")
     batch, count = micro_batches(work, recipe)
-    recompute, chunked = cast("TimedRecompute", recipe.recompute), recipe.loss == "chunked"
+    recompute, chunked = cast("How", recipe.recompute), recipe.loss == "chunked"
     return Trained(replace(work, batch=batch), mesh, count, recompute, dtype, recipe.lora is not None, chunked)
 
 

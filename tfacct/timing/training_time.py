@@ -11,19 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import inf
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-from tfacct.accounts.step_flops import recomputed_flops
+from tfacct.accounts.step_flops import How, is_score, recomputed_flops, recomputed_pointwise
 from tfacct.base.record import record
-from tfacct.ledger import paths
-from tfacct.ledger.einsum import AxisNames, rounded_up, size
+from tfacct.ledger.einsum import AxisNames, axis_names, rounded_up, size
 from tfacct.ledger.groups import Ledger
 from tfacct.ledger.lines import ACTIVE, Matmul
 from tfacct.ledger.storage import BF16, BF16_EACH
 from tfacct.ledger.workload import Workload
 from tfacct.loading.devices import Device
 from tfacct.parallel.mesh import Mesh
-from tfacct.timing.kernels import Kernel, Split, kernels
+from tfacct.timing.kernels import Kernel, Split, kernels, runs_in_kernel
 
 
 @record
@@ -69,10 +68,6 @@ UNITS: Mapping[str, str] = {"bf16": "bf16", "fp8": "fp8", "nvfp4": "fp4"}
 """Dtypes of the matmuls of layers, and the units of a device that run them."""
 
 
-TimedRecompute = Literal["full", "attention", "selective", "none"]
-"""Recomputation with a time: whole layers, attention modules, or only scores to values (Megatron's core_attn)."""
-
-
 @record
 class Trained:
     """A training step: `work` is a micro-batch of a replica, `accumulate` of them run before an update; then what is
@@ -82,7 +77,7 @@ class Trained:
     work: Workload
     mesh: Mesh = Mesh()
     accumulate: int = 1
-    recompute: TimedRecompute = "none"
+    recompute: How = "none"
     dtype: str = "bf16"
     frozen: bool = False
     chunked: bool = False
@@ -121,7 +116,7 @@ class Work(NamedTuple):
     """What a step depends on: the kernels of a micro-batch's forward pass on one of the `tp` devices that share widths,
     its logits there, the model's layers, its parameters outside and of routed experts. `moved`: bytes of operands and
     results of the work that is no matmul; `routed`: those of tokens sent to experts, once for each expert. `again`:
-    FLOPs of recomputed projections of attention."""
+    FLOPs of recomputed projections of attention; `moved_again`: bytes of its recomputed pointwise work."""
 
     forward: Sequence[Kernel]
     logits: int = 0
@@ -131,6 +126,7 @@ class Work(NamedTuple):
     moved: float = 0
     routed: int = 0
     again: float = 0
+    moved_again: float = 0
 
     def total(self, field: str, *parts: str) -> int:
         """Sum of a field of the kernels of these parts: the head, or those of a kind in all layers."""
@@ -147,10 +143,16 @@ def work_of(ledger: Ledger, trained: Trained) -> Work:
     moved = sum(kernel.moved for kernel in (undivided if mesh.sp else forward) if kernel.kind == "pointwise")
     layers = [group for group in ledger.groups if group.numbers]
     routed = sum(int(group.count) * group.axes.get(ACTIVE, 0) * group.axes["D"] for group in layers)
-    again = 0.0
+    again = moved_again = 0.0
     if trained.recompute == "attention":
-        projections = recomputed_flops(ledger, at, attention=True, keep=lambda *line: not is_score(*line))
-        again = float(projections / mesh.tp)
+        again = float(recomputed_flops(ledger, at, "attention", keep=lambda _, line: not is_score(line)) / mesh.tp)
+        elements = sum(
+            group.count * size(group.bound(at), axis_names(line.spec))
+            for group in ledger.groups
+            for line in recomputed_pointwise(group, "attention")
+            if not runs_in_kernel(line)
+        )
+        moved_again = BF16_EACH.bytes(2 * elements) / mesh.tp
     return Work(
         forward,
         tokens * int(rounded_up(vocabulary, mesh.tp)),
@@ -159,21 +161,8 @@ def work_of(ledger: Ledger, trained: Trained) -> Work:
         moved / mesh.tp if mesh.sp else moved,
         BF16_EACH.bytes(tokens * routed),
         again,
+        moved_again,
     )
-
-
-def is_score(_path: str, line: Matmul) -> bool:
-    """True for attention scores and values, False for projections."""
-    return paths.component_of(line) == paths.SCORES
-
-
-def recomputed_matmuls(ledger: Ledger, trained: Trained) -> int:
-    """FLOPs of the matmuls that a micro-batch runs again."""
-    how, at = trained.recompute, trained.work.axes()
-    if how == "none":
-        return 0
-    keep = is_score if how == "selective" else lambda *_: True
-    return int(recomputed_flops(ledger, at, attention=how != "full", keep=keep))
 
 
 def parameters(ledger: Ledger) -> tuple[int, int]:
@@ -220,7 +209,7 @@ def step(work: Work, device: Device, trained: Trained, c: TrainingConstants) -> 
         experts=share * work.total("flops", "experts") * of_matmuls / (matmuls * c.experts),
         head=of_head * work.total("flops", "head") * (3 - trained.frozen + trained.chunked) / wide,
         attention=share * work.total("flops", "attention") * of_attention / attention,
-        pointwise=share * work.moved * c.pointwise * passes / device.bandwidth,
+        pointwise=share * (work.moved * passes + work.moved_again) * c.pointwise / device.bandwidth,
         logits=of_head * work.logits * c.logits / device.bandwidth,
         launches=of_layers * sum(one.times for one in work.forward) * passes * c.launch,
         sums=of_layers * (summed + work.total("times", "all-reduce") * c.reduce) * (passes - 1),

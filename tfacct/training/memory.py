@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property, lru_cache, partial
-from typing import Any
+from typing import Any, get_args
 
 from tfacct.accounts.memory import largest_that_fits
-from tfacct.accounts.step_flops import recomputed_flops
+from tfacct.accounts.step_flops import How, recomputed_flops
 from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option
@@ -24,7 +24,6 @@ from tfacct.training.bounds import Bound, bound
 from tfacct.training.model_step import stored, training_step
 from tfacct.training.phases import Phase, peak, phases
 from tfacct.training.recipe import FP32, NF4, OFFLOADED, Recipe, micro_batches
-from tfacct.training.recompute import ATTENTION
 from tfacct.training.states import HostMemory, on_device, on_host, optimizer_memory, with_gradient_dtype
 from tfacct.training.step import TrainingStep
 from tfacct.training.unsupported import OTHER_IMAGES, check_supported, of_another_size, reads_images, refusal
@@ -277,11 +276,10 @@ def combined(one: TrainingMemory, budget: int) -> list[dict[str, Any]]:
 def flops_run_again(recipe: Recipe, ledger: Ledger, at: Axes, *, masked: bool = False) -> int:
     """FLOPs that a recipe adds to a forward and a backward pass: of recomputed layers or attention, and of the head if
     the loss is in chunks."""
-    chunked, attention = recipe.loss == "chunked", recipe.recompute == ATTENTION
+    chunked = recipe.loss == "chunked"
     head = sum(int(each.forward) for each in ledger.products(at) if HEAD(each.path)) if chunked else 0
-    if recipe.recompute == "none":
-        return head
-    return head + int(recomputed_flops(ledger, at, masked=masked, attention=attention))
+    how: How = next((how for how in get_args(How) if how == recipe.recompute), "full")
+    return head + int(recomputed_flops(ledger, at, how, masked=masked))
 
 
 def changes(
@@ -292,7 +290,7 @@ def changes(
     plain = ledger.total_flops(at) + ledger.total_flops(at, backward=True)
 
     # These are not the FLOPs of a LoRA step, which computes no gradients of frozen weights.
-    counted = one.recipe.lora is None and one.recipe.recompute in ("none", "full", ATTENTION)
+    counted = one.recipe.lora is None and one.recipe.recompute in get_args(How)
     already, seen = flops_run_again(one.recipe, ledger, at), [one.recipe]
     for fields, cost in tried:
         fields = {**fields, "adapter_dtype": one.recipe.dtype} if "adapter_dtype" in fields else fields
