@@ -29,7 +29,7 @@ from tfacct.ledger.einsum import (
     smaller,
 )
 from tfacct.ledger.evaluated import Product, Tensor, cached_bytes, same_sizes
-from tfacct.ledger.known import Lines
+from tfacct.ledger.known import Lines, T
 from tfacct.ledger.lines import (
     ACTIVE,
     CHUNK,
@@ -285,6 +285,13 @@ class Ledger:
     def known(self) -> dict[Hashable, Any]:
         """Cache of results derived from this ledger, by name and further arguments."""
         return {}
+
+    def once(self, key: Hashable, work: Callable[[], T]) -> T:
+        """Result of `work`, cached under `key`."""
+        if key not in self.known:
+            self.known[key] = work()
+        found: T = self.known[key]
+        return found
 
     @cached_property
     def weights(self) -> list[tuple[Group, dict[str, Parameter]]]:

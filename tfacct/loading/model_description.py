@@ -85,11 +85,7 @@ class ModelDescription:
 
     def once(self, work: Callable[[Self], T]) -> T:
         """Cached result of `work(model)`."""
-        known = self.ledger.known
-        if work not in known:
-            known[work] = work(self)
-        found: T = known[work]
-        return found
+        return self.ledger.once(work, lambda: work(self))
 
     @property
     def class_tensors(self) -> dict[str, str]:

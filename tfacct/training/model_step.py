@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import lru_cache
 from math import isqrt
 
 from tfacct.ledger import paths
@@ -30,10 +32,7 @@ def stored(model: LoadedModel, part: Ledger | None = None) -> list[TorchParamete
     """The parameters in the order and form in which the class stores them: q, k and v are one tensor if it fuses them.
     `part`: the part of the ledger to read, if not all."""
     ledger = part or model.ledger
-    if "stored" not in ledger.known:
-        ledger.known["stored"] = _stored(model, ledger)
-    found: list[TorchParameter] = ledger.known["stored"]
-    return found
+    return ledger.once(stored, lambda: _stored(model, ledger))
 
 
 def _stored(model: LoadedModel, ledger: Ledger) -> list[TorchParameter]:
@@ -96,14 +95,16 @@ def _plain_graph(model: LoadedModel, work: Workload, mode: Mode, traits: Traits)
     axes = work.axes()
     if any(type(size) is not int for size in axes.values()):
         return step_graph(model.architecture, model.ledger, axes, mode, traits)
-    axes["B"] = min(axes["B"], 2)
-    known = model.ledger.known.setdefault(_plain_graph, {})
-    key = mode, traits, *axes.values()
-    if key not in known:
-        if len(known) == GRAPHS:
-            known.pop(next(iter(known)))
-        known[key] = step_graph(model.architecture, model.ledger, axes, mode, traits)
-    graph: StepGraph = known[key]
+    return model.once(_cached_graphs)(mode, traits, *{**axes, "B": min(axes["B"], 2)}.items())
+
+
+def _cached_graphs(model: LoadedModel) -> Callable[..., StepGraph]:
+    """The last graphs of a model, by mode, traits and axes."""
+
+    @lru_cache(GRAPHS)
+    def graph(mode: Mode, traits: Traits, *axes: tuple[str, int]) -> StepGraph:
+        return step_graph(model.architecture, model.ledger, dict(axes), mode, traits)
+
     return graph
 
 

@@ -421,11 +421,12 @@ def unsupported_layout(model: LoadedModel, recipe: Recipe) -> Unsupported | None
 
 def unsupported(model: LoadedModel, recipe: Recipe) -> Unsupported | None:
     """The row that excludes a model's training step; None if it is supported. Cached."""
-    known: dict[Recipe, Unsupported | None] = model.ledger.known.setdefault(unsupported, {})
-    if recipe not in known:
-        excluded = None if recipe.mesh is None else unsupported_layout(model, recipe)
-        known[recipe] = excluded or next((row for row, _, _ in _cases(model, recipe)), None)
-    return known[recipe]
+
+    def excluded() -> Unsupported | None:
+        by_layout = None if recipe.mesh is None else unsupported_layout(model, recipe)
+        return by_layout or next((row for row, _, _ in _cases(model, recipe)), None)
+
+    return model.ledger.once((unsupported, recipe), excluded)
 
 
 def refusal(model: LoadedModel, recipe: Recipe) -> str | None:
