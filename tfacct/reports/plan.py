@@ -28,7 +28,7 @@ from tfacct.parallel.search import SIZES, label, layouts_with, sizes_of
 from tfacct.parallel.support import gathers_heads, unsupported_part
 from tfacct.reports import build, comms, model_notes
 from tfacct.reports.ranks import receive_buffers, whole_experts_note
-from tfacct.timing.layout_time import Order, Times, ranking
+from tfacct.timing.layout_time import ORDERS, Order, Times, ranking
 from tfacct.timing.placement import Deployment
 from tfacct.timing.step_estimate import step_estimate, steps_alike
 from tfacct.timing.training_time import Trained
@@ -157,10 +157,15 @@ class Plan:
 
     @property
     def sections(self) -> list[Sequence[Candidate]]:
-        """Layouts of the table, by law, then those without an estimate if rows are left; if none fits, the smallest."""
+        """Layouts of the table, by law, then those without an estimate if rows are left; if none fits, the smallest.
+        A layout that the answer recommends for its room has a row, even if it is faster without that room."""
         laws, most = self.laws, self.limit or len(self.shown)
         if not laws:  # the larger ones are lazy
             return [self.found.larger[:most]]
+        for law, (best, *_) in _by_law(self.roomy).items():
+            found = laws.get(law, [])
+            if found and self.is_tight(found[0]) and best not in found:
+                laws[law] = sorted([*found, best], key=ORDERS[self.by])
         untimed = laws.pop("", [])
         sections = list[Sequence[Candidate]]()
         for number, found in enumerate(laws.values()):
