@@ -224,8 +224,9 @@ def _throughput(loop: Loaded) -> str:
     """Tokens per second of all requests, and their cost, with 80% intervals where an error is known."""
     ends = loop.interval and [loop.served.rate * loop.served.request / end for end in reversed(loop.interval)]
     rate = f"≈ {units.three(loop.served.rate)} output tokens/s{_interval(ends, '80% interval ')}"
-    million = f", cost ≈ {units.three(loop.cost or 0)} per million output tokens{_interval(loop.cost_interval)}"
-    return rate if loop.cost is None else f"{rate}{million}"
+    if loop.cost is None:
+        return rate
+    return f"{rate}, cost ≈ {units.three(loop.cost)} per million output tokens{_interval(loop.cost_interval)}"
 
 
 def _interval(ends: Sequence[float] | None, name: str = "") -> str:
@@ -273,7 +274,7 @@ def _unfit(about: Serving) -> dict[str, Any] | None:
     if not unfit:
         return None
     narrower = 0
-    if one.cache != "fp8" and not memory.engine and memory.paged is None:
+    if not memory.engine and memory.paged is None:
         narrower = replace(one.host, cache=width("fp8")).capacity(about.load.context, memory.usable)
     more = f" (with {option('kv_dtype', 'fp8')}: {narrower:,})" if narrower > about.fitting else ""
     return {"unfit": " or ".join(unfit), "fitting": about.fitting, "more": more}
