@@ -13,7 +13,7 @@ from tfacct.base import units
 from tfacct.base.errors import TfacctError, UsageError
 from tfacct.base.record import record
 from tfacct.base.spelling import option
-from tfacct.ledger.workload import Request, sequences_only
+from tfacct.ledger.workload import Request
 from tfacct.loading import devices, selection
 from tfacct.loading.memory_limit import MemoryLimit, device_limit
 from tfacct.loading.model import LoadedModel
@@ -135,8 +135,6 @@ def mfu(
     """
     count, device = devices.several(option("on"), on)
     units_of, peak = peak_of(device, dtype)
-    if request.decode or request.tokens is not None:
-        raise sequences_only("tokens_per_second")
     work = selection.runnable(model, request)
     speed = _speed(tokens_per_second, step_time, work.batch * work.context)
     point, limit = Point(model.ledger, work, train=train), device_limit(count, device, training=True)

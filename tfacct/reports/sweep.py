@@ -18,7 +18,7 @@ from tfacct.base.errors import ConfigError, TfacctError, UsageError, listed
 from tfacct.base.ranges import FOR_MORE, MOST, Values, limited
 from tfacct.base.record import record
 from tfacct.base.spelling import option, spelled
-from tfacct.ledger.workload import Request, Workload, check_size, new_tokens, sequences_only
+from tfacct.ledger.workload import Request, Workload, check_size, new_tokens
 from tfacct.loading import selection
 from tfacct.loading.memory_limit import MemoryLimit
 from tfacct.loading.model import LoadedModel
@@ -81,32 +81,32 @@ class Grid:
 
     contexts: Collection[int] | None = None
     batches: Collection[int] = (1,)
-    fields: Mapping[str, Sequence[Any]] | None = None
-    zipped: Mapping[str, Sequence[Any]] | None = None
-    ranks: Mapping[str, Collection[int]] | None = None
+    fields: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    zipped: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    ranks: Mapping[str, Collection[int]] = field(default_factory=dict)
     sp: bool = False
-    recipe: Mapping[str, Sequence[Any]] | None = None
+    recipe: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
     @property
     def knobs(self) -> dict[str, Sequence[Any]]:
         """Values of fields and of mesh axes, by name."""
-        return {**self.alone, **(self.zipped or {})}
+        return {**self.alone, **self.zipped}
 
     @property
     def alone(self) -> dict[str, Sequence[Any]]:
         """Values that vary alone, not zipped."""
-        ranks = {axis: list(sizes) for axis, sizes in (self.ranks or {}).items()}
-        return {**(self.fields or {}), **ranks, **(self.recipe or {})}
+        ranks = {axis: list(sizes) for axis, sizes in self.ranks.items()}
+        return {**self.fields, **ranks, **self.recipe}
 
     def size(self, models: int) -> int:
         """Number of combinations."""
         fields = prod(len(values) for values in self.alone.values())
-        together = max(map(len, (self.zipped or {}).values()), default=1)
+        together = max(map(len, self.zipped.values()), default=1)
         return models * fields * together * (1 if self.contexts is None else len(self.contexts)) * len(self.batches)
 
     def settings(self) -> Iterator[dict[str, Any]]:
         """Every combination of fields."""
-        rows = list(zip(*(self.zipped or {}).values(), strict=True)) or [()]
+        rows = list(zip(*self.zipped.values(), strict=True)) or [()]
         for values in product(*self.alone.values(), rows):
             yield dict(zip(self.knobs, (*values[:-1], *values[-1]), strict=True))
 
@@ -198,8 +198,8 @@ class Sweep:
 def checked(grid: Grid) -> Grid:
     """The grid with contexts, batches and ranks as whole numbers. Raises UsageError."""
     contexts = None if grid.contexts is None else _sizes(option("ctx"), grid.contexts)
-    ranks = {axis: _sizes(option(axis), sizes) for axis, sizes in (grid.ranks or {}).items()}
-    grid = replace(grid, contexts=contexts, batches=_sizes(option("batch"), grid.batches), ranks=ranks or None)
+    ranks = {axis: _sizes(option(axis), sizes) for axis, sizes in grid.ranks.items()}
+    grid = replace(grid, contexts=contexts, batches=_sizes(option("batch"), grid.batches), ranks=ranks)
     knobs = {option("ctx"): grid.contexts, option("batch"): grid.batches, **grid.knobs}
     for knob, values in knobs.items():
         if values is not None and not len(values):
@@ -207,15 +207,15 @@ def checked(grid: Grid) -> Grid:
     for name in grid.knobs:
         if name in ("model", "ctx", "batch"):
             raise UsageError(f"{name} is a sweep option, so a field of that name cannot be swept")
-        if name in {*(grid.ranks or {}), *(grid.recipe or {})} and name in {*(grid.fields or {}), *(grid.zipped or {})}:
+        if name in {*grid.ranks, *grid.recipe} and name in {*grid.fields, *grid.zipped}:
             raise UsageError(f"{name} is an option of sweep, so a field of that name cannot be swept with it")
-    zipped = grid.zipped or {}
-    if twice := [name for name in zipped if name in (grid.fields or {})]:
+    zipped = grid.zipped
+    if twice := [name for name in zipped if name in grid.fields]:
         raise UsageError(f"{twice[0]} is given twice, with {option('zip')} and {option('fields')}: give it once")
     if len(set(map(len, zipped.values()))) > 1:
         counts = ", ".join(f"{name} {len(values):,}" for name, values in zipped.items())
         raise UsageError(f"{option('zip')} needs the same number of values for each field, not {counts}")
-    if grid.sp and max((grid.ranks or {}).get("tp", ()), default=1) == 1:
+    if grid.sp and max(grid.ranks.get("tp", ()), default=1) == 1:
         raise UsageError(f"{option('sp', True)} needs several ranks of {option('tp')}: add {option('tp', '1,2,4')}")
     return grid
 
@@ -251,8 +251,6 @@ def sweep(
     skipped. Raises TfacctError, also if all are impossible."""
     request, terms = request or Request(), terms or Counting()
     grid = checked(grid)
-    if terms.train and (request.decode or request.tokens is not None):
-        raise sequences_only("train")
     points = grid.size(len(models))
     if points > MOST:
         raise UsageError(f"that makes {points:,} points: at most {MOST:,}", FOR_MORE)
@@ -266,7 +264,7 @@ def sweep(
     every = [model for swept in found for model in swept.settings]
     if not every:
         raise found[0].errors[0]
-    if tuple(metrics) == DEFAULT and "pp" in (grid.ranks or {}):
+    if tuple(metrics) == DEFAULT and "pp" in grid.ranks:
         metrics = DEFAULT[:1]  # by which stages can be compared
     of_cache = (CACHE,) if tuple(metrics) == DEFAULT and any(_cache_varies(swept, grid) for swept in found) else ()
     if tuple(metrics) == DEFAULT and not model_notes.attends(every):
@@ -306,7 +304,7 @@ def _read(
     for number, fields in enumerate(grid.settings()):
         tick(f"reading {name}", number)
         try:
-            options = {name: fields.pop(name) for name in (*(grid.ranks or {}), *(grid.recipe or {}))}
+            options = {name: fields.pop(name) for name in (*grid.ranks, *grid.recipe)}
             model = load(name, fields)
             swept.settings.append(replace(model, changed={**model.changed, **options}) if options else model)
         except ConfigError as error:
@@ -323,7 +321,7 @@ def _cache_varies(swept: Swept, grid: Grid) -> bool:
 
 def _sweep(swept: Swept, model: LoadedModel, about: Sweep) -> None:
     """Add one model's metrics at every context and batch. Raises UsageError if none is possible."""
-    grid, terms = about.grid, about.with_recipe({name: model.changed[name] for name in about.grid.recipe or {}})
+    grid, terms = about.grid, about.with_recipe({name: model.changed[name] for name in about.grid.recipe})
     if not all(selection.takes_context(model, context) for context in grid.contexts or ()):
         raise selection.other_context(model)
     if grid.ranks:
@@ -433,7 +431,7 @@ def _facts(swept: Swept, about: Sweep) -> dict[str, Any]:
         "metrics": [metric.name for metric in about.metrics],
         **about.terms.facts(swept.settings[0], work, stored),
         **about.terms.recipe_facts(about.metrics),
-        **{name: None for name in about.grid.recipe or {} if name in RecipeReport.__annotations__},
+        **{name: None for name in about.grid.recipe if name in RecipeReport.__annotations__},
         "lines": swept.rows,
         "skipped": swept.skipped,
     }
