@@ -281,7 +281,7 @@ def _replicas(about: Comms) -> str:
     each = f"{mesh.dp:,} replicas each have their own batch"
     if not about.train:
         return f"{each}."
-    if mesh.fsdp > 1 and not mesh.zero:
+    if mesh.fsdp > 1:
         return f"{each} and all-reduce the gradients that FSDP has scattered (HSDP)."
     if mesh.zero:
         also = " and gradients" if mesh.zero > 1 else ""
