@@ -309,10 +309,10 @@ def time(
 def _table(served: ServingStep, kernels: Sequence[dict[str, Any]]) -> Table:
     """Kernels with their seconds, or those that the bound counts, which uses no fitted constant."""
     step, seconds = served.step, served.step.seconds
-    rows = [{**row, "flops": row["flops"] or None, "bytes": row["bytes"] or None} for row in kernels]
+    rows = [{**row, "flops": row["flops"] or None} for row in kernels]
     columns = (Column("kernel", "kernel"), *TIMES_AND_FLOPS, Column("bytes", "bytes", "bytes", drop=1))
     if served.bound_only:
-        counted = tuple(row for row in rows if row["flops"] or row["bytes"])
+        counted = tuple(row for row in rows if row["bytes"])
         bounds = {
             "FLOPs at the peak": units.seconds(step.compute),
             "weights and cache at the bandwidth": units.seconds(step.memory),
