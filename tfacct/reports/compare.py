@@ -87,6 +87,12 @@ NOTES = (
         lambda found: ", ".join(found["sparse"]),
         "FLOPs count all pairs of tokens; in {}, a token attends to fewer (`tfacct flops --masked`).",
     ),
+    NoteRow(
+        "latent",
+        1,
+        lambda found: ", ".join(found["latent"]),
+        "Latent attention ({}): a new token takes more FLOPs, as each head reads the whole latent, and less cache.",
+    ),
     NoteRow("cache", 2, lambda found: found["caches"], "The KV cache is in {}."),
 )
 
@@ -240,6 +246,7 @@ def compare(
         "limit": [] if fit is None else list(fit.notes),
         "buckets": _buckets(labels, numbers),
         "sparse": [label for label, one in zip(labels, numbers, strict=True) if _attends_to_fewer(one)],
+        "latent": [label for label, one in zip(labels, numbers, strict=True) if _absorbs(one)],
         "context": "all these models were" if shared else training and not sides[0].request.ctx and "the model was",
         "caches": not _of_training(sides) and " or ".join(dict.fromkeys(side.cached for side in sides)),
     }
@@ -373,6 +380,14 @@ def _attends_to_fewer(one: Numbers) -> bool:
         return Fraction(flops.of(point)) < all_pairs
     except ConfigError:
         return False
+
+
+def _absorbs(one: Numbers) -> bool:
+    """True if its new tokens attend to latents, as counted in their FLOPs."""
+    if one.measured["flops_per_new_token"] is None:
+        return False
+    step = selection.workload(one.side.model, Request(ctx=one.side.request.ctx, decode=True))
+    return one.side.model.settled(step).mla_mode == "absorbed"
 
 
 def _labels(parts: Sequence[Mapping[str, str]]) -> list[str]:
