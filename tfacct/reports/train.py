@@ -841,18 +841,16 @@ def _largest(step: Step) -> str | None:
     asked: list[tuple[str, Any, Recipe]] = [(f"largest batch{each}: ", largest_batch, one.recipe)]
     if not step.does_not_fit and step.lever is not None:
         asked.append((f"; with {_typed(step.lever)}, ", largest_batch, step.lever["memory"].recipe))
+    longest = ""
     if not reads_images(one.model):
         asked.append((f". Longest context at batch {one.work.batch:,}: ", largest_context, one.recipe))
+        if one.work.context == one.model.context:
+            longest = f", the model's longest: {option('ctx', 'S')} sets another"
     words, before = "", None
     for label, largest, recipe in asked:
         most, roomy = found = [largest(one, size, recipe) for size in (limit.usable, limit.roomy)]
         if found != before:
             counted = label + ("any" if most == LONGEST else f"{most:,}")
-            longest = (
-                f", the model's longest: {option('ctx', 'S')} sets another"
-                if one.work.context == one.model.context
-                else ""
-            )
             words += counted if words or most else f"no batch fits at this context{longest}"
             words += f" ({roomy:,} {ROOM})" if roomy < most else ""
         before = found
