@@ -581,9 +581,9 @@ def _beyond_rule(about: About) -> dict[str, str] | None:
     longer = {path: flops for path, flops in apart.items() if flops > 0}
     source = sum(flops for path, flops in longer.items() if path in in_source)
     tokens = f"{one.work.new_source:,} source tokens instead of {one.work.tokens:,}"
-    attends = model_notes.attends(about.models) and not model_notes.mixers(about.models)
+    mixed = model_notes.mixers(about.models)
     terms = {
-        f"+ {{}} for {'attention scores and values' if attends else 'matmuls of activations'} (no parameters)": free,
+        f"+ {{}} for {'matmuls of activations' if mixed else 'attention scores and values'} (no parameters)": free,
         f"− {{}} for {model_notes.outside_matmuls(outside)} (no matmul)": sum(outside.values()),
         f"+ {{}} for weights that run on {tokens}": source,
         "+ {} for weights that run more than once per token": sum(longer.values()) - source,

@@ -492,9 +492,8 @@ def tensor_table(step: Step) -> Table:
     total = sum(line["bytes"] for line in step.saved)
     rows: list[Row] = [
         {
-            **{key: line[key] for key in ("axes", "count", "bytes")},
+            **{key: line[key] for key in ("axes", "dtype", "count", "bytes")},
             "path": paths.short(line["path"]),
-            "dtype": line["dtype"] or "",
             "share": Fraction(line["bytes"], total),
             "saved_for": _operations(line["saved_for"]),
         }
@@ -609,7 +608,7 @@ def _change_that_fits(step: Step) -> str | None:
     """The cheapest change with which the step fits, also with what the allocator reserves; or else the one with the
     lowest peak."""
     found = helpful_changes(step)
-    if not found or step.limit is None or not step.does_not_fit:
+    if not found or step.limit is None:
         return None
     fitting = [change for change in found if change["fits"]]
     lowest = min(fitting or found, key=lambda change: int(change["peak_bytes"]))
@@ -908,7 +907,7 @@ NOT_INCLUDED = "Not included: allocator rounding, kernel workspaces, CUDA contex
 NOTES = (
     NoteRow("allocator", 1, _close, f"It may run out of memory: {RESERVED}"),
     NoteRow("change_that_fits", 1, _change_that_fits),
-    NoteRow("allocator", 1, lambda step: not _close(step) and _some_tightly(step), TIGHTLY),
+    NoteRow("allocator", 1, _some_tightly, TIGHTLY),
     NoteRow("whole_experts", 1, _on_mesh(lambda step, mesh: ranks.whole_experts_note(step.memory.model, mesh), fsdp=1)),
     NoteRow("buckets", 1, buckets),
     NoteRow("time", 1, _time),
