@@ -472,7 +472,9 @@ def _explained(one: Plan) -> str:
     if not one.ranked:
         return f"{named} does not fit {where}: each device needs {units.needed_and_usable(of.bytes, usable)}."
     takes = f", {_takes(one, of)}" if of.estimate is not None else ""
-    return f"{named} fits {where}: {needs}, {units.binary(of.sent)} sent{takes or f' {one.unit}'}."
+    idle = _bubble(one, of)
+    bubbles = f" The pipeline bubble is {units.percent(idle)} of the computing time." if idle else ""
+    return f"{named} fits {where}: {needs}, {units.binary(of.sent)} sent{takes or f' {one.unit}'}.{bubbles}"
 
 
 def _takes(one: Plan, of: Candidate) -> str:
