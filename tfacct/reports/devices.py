@@ -111,19 +111,19 @@ def _row(device: Device) -> Row:
 def _one(device: Device, data: Answer) -> Answer:
     """All facts of a device."""
     facts = {
-        "vendor": device.vendor or None,
+        "vendor": device.vendor,
         "memory": device.memory_words,
         "torch": _torch(device.totals),
-        "seen": device.totals.torch_seen or None,
+        "seen": device.totals.torch_seen,
         "board": _board(device.totals),
         "bandwidth": f"{units.decimal_bytes(device.bandwidth)}/s",
         **{dtype: f"{units.si(value)} FLOP/s, dense" for dtype, value in device.peak.items()},
         **dict(_links(device.links)),
         "TDP": None if device.tdp is None else f"{device.tdp:,} W",
         "check": _check(device),
-        "source": ", ".join(device.urls) or None,
+        "source": ", ".join(device.urls),
         "read": device.read or ("not read again" if device.kind == "unread" else None),
-        "note": device.note or None,
+        "note": device.note,
     }
     peak = f", {units.si(device.peak['bf16'])}FLOP/s in bf16" if "bf16" in device.peak else ""
     answer = f"{units.binary(device.memory)} of memory at {units.decimal_bytes(device.bandwidth)}/s{peak}."
@@ -133,7 +133,7 @@ def _one(device: Device, data: Answer) -> Answer:
 
 def _listed(command: str, title: str, facts: Mapping[str, str | None]) -> Answer:
     """A report with one row per known fact."""
-    rows: tuple[Row, ...] = tuple({"what": what, "value": value} for what, value in facts.items() if value is not None)
+    rows: tuple[Row, ...] = tuple({"what": what, "value": value} for what, value in facts.items() if value)
     columns = (Column("what", "what"), Column("value", "value"))
     return Answer(command=command, title=title, columns=columns, sections=(rows,), models=())
 
