@@ -101,7 +101,7 @@ def schema(name: str, *, closed: bool = False) -> dict[str, Any]:
         properties["models"]["maxItems"] = 0
         rows = found.object(PAGES[name], record=f"{name}_rows")
         properties["rows"] = {"type": "array", "items": rows}
-    about = (kind.__doc__ or "").strip() if kind else "An answer that is not about a model."
+    about = " ".join(str(kind.__doc__).split()) if kind else "An answer that is not about a model."
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": f"tfacct {TYPED.get(name) or name.replace('-', ' --')} --json",
@@ -128,7 +128,7 @@ def of_options(command: str, declared: Iterable[tuple[str, Any, str, Any]]) -> d
 
 def names() -> Report:
     """Names for `help schema NAME`, and what each answer contains."""
-    about = {name: (kind.__doc__ or "").strip().partition("\n")[0] for name, kind in KINDS.items()}
+    about = {name: str(kind.__doc__).strip().partition("\n")[0] for name, kind in KINDS.items()}
     about |= {name: f"Rows of `tfacct {TYPED.get(name, name)}`." for name in PAGES}
     return table(
         "schemas",
