@@ -193,6 +193,22 @@ def test_memory_of_several_is_the_tables() -> None:
     assert chart.ends == [(units.binary(facts["total_bytes"]),) for facts in report.models]
 
 
+def test_a_step_is_drawn_by_phase_and_several_at_their_peaks() -> None:
+    one, several = of_train("llama-3.2-3b"), of_train("llama-3.2-3b", "llama-3.2-1b")
+    assert (one.x[0], one.x[-1]) == ("end of forward", "optimizer step") and "gradients" in one.series
+    peaks = [load(name).train(ctx="4k").peak_bytes for name in several.x]
+    assert list(map(sum, zip(*several.series.values(), strict=True))) == peaks
+    assert "gradients" not in several.series  # at the peak of neither
+
+
+def test_parts_without_a_colour_are_one_and_windows_are_places() -> None:
+    several = of_params("gpt2", "bert-base")
+    assert several.series["everything else"][0] == 1024 * 768 + 25 * 2 * 768  # positions and norms
+    assert 1024 in of_memory("gemma-3-4b-text").x
+    assert [*of_memory("gpt2", "bert-base").series] == ["weights", "KV cache"]
+    assert [*of_memory("bert-base", "roberta-base").series] == ["weights"]
+
+
 def test_kv_as_built_as_mha_and_as_mqa() -> None:
     chart = of_kv("llama-3.1-8b")
     table = load("llama-3.1-8b").kv().lines[-1]
