@@ -13,6 +13,7 @@ from tests.helpers.lazy import lazy
 from tests.helpers.models import tiny
 from tests.helpers.quantized import FIVE, LLAMA, built, weighed
 from tfacct.base.errors import TfacctError
+from tfacct.loading.quantized import as_published
 
 torch, hf, transformers = lazy("torch"), lazy("tfacct.reference.hf"), lazy("transformers")
 
@@ -92,6 +93,36 @@ def test_deepseek_v4_in_fp8_with_experts_of_their_own(experts: str) -> None:
     assert weighed(config, {**fp8, "expert_dtype": experts}) == total_bytes(model.parameters())
     with pytest.raises(TfacctError, match='expert_dtype = "int3" is not supported'):
         weighed({**config, "expert_dtype": "int3"}, fp8)
+
+
+OUTSIDE = "albert bert electra gemma3n_text gemma4_text mamba mobilebert roberta siglip_vision_model vit".split()
+
+
+@pytest.mark.parametrize("family", OUTSIDE)
+def test_linear_modules_outside_the_layers_are_quantized(family: str) -> None:
+    """Projections of an embedding, poolers and transforms of a head, where transformers replaces all but the named
+    modules. It creates biases in fp32, and files have them in bf16."""
+    ours = tiny(family, dtype="bfloat16")
+    model = hf.build(ours.of_class, ours.config.task_head.auto).to(torch.bfloat16)
+    head = model.get_output_embeddings()
+    skips = ["dt_proj", *(name for name, module in model.named_modules() if module is head)]
+    quantizer = quantization_config.FineGrainedFP8Config(weight_block_size=(16, 16), modules_to_not_convert=skips)
+    auto.AutoHfQuantizer.from_config(quantizer, pre_quantized=True)._process_model_before_weight_loading(model)
+    stored = (
+        tensor.numel() * (2 if name.endswith("bias") else tensor.element_size())
+        for name, tensor in model.named_parameters()
+    )
+    fp8 = {"quant_method": "fp8", "weight_block_size": [16, 16], "modules_to_not_convert": skips}
+    assert weighed(dict(ours.raw), fp8) == sum(stored)
+
+
+@pytest.mark.parametrize("method", ["gptq", "awq", "auto-round"])
+def test_methods_that_go_by_layer_leave_the_other_modules_wide(method: str) -> None:
+    """Such as the projection of Gemma 4's embeddings per layer."""
+    quantization = {"quant_method": method, "bits": 4, "group_size": 32}
+    ours = tiny("gemma4_text", dtype="bfloat16", quantization_config=quantization)
+    dtypes = {one.path: as_published(ours).dtype(one.stored) for one in ours.ledger.tensors()}
+    assert dtypes["per_layer.project.weight"] == "bf16" != dtypes["blocks.*.mlp.up_proj.weight"]
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ def storage_of(model: ModelDescription, read: FieldReader) -> Storage:
     schemes = [Scheme(by_name(name), weight_format) for name, weight_format in rules.items()]
     head = rules.get("lm_head") is not None
     every = Scheme(by_target(["Linear"]), _packed(packing, bits, group))
-    return by_schemes(model, [*schemes, every], by_target([] if head else ["lm_head"]))
+    return by_schemes(model, [*schemes, every], by_target([] if head else ["lm_head"]), layers_only=True)
 
 
 def _rules(rules: FieldReader | None, packing: str, given: tuple[int, int | None]) -> dict[str, Format | None]:

@@ -173,9 +173,9 @@ def _static(inputs: FieldReader | None, scale: int) -> int:
     return scale + (0 if inputs.boolean("symmetric", default=True) else 1)
 
 
-def by_schemes(model: ModelDescription, schemes: list[Scheme], ignored: Skips) -> Storage:
-    """Storage with the first scheme that matches a tensor's module."""
-    modules = Modules(model)
+def by_schemes(model: ModelDescription, schemes: list[Scheme], ignored: Skips, *, layers_only: bool = False) -> Storage:
+    """Storage with the first scheme that matches a tensor's module. `layers_only`: none matches outside the layers."""
+    modules = Modules(model, layers_only=layers_only)
     untouched, mixed = modules.skipped(ignored, QUANTIZED_ROLES)
     found = [modules.skipped(scheme.targets, QUANTIZED_ROLES) for scheme in schemes]
     for scheme, (weight_format, _) in zip(schemes, found, strict=True):
@@ -190,7 +190,7 @@ def by_schemes(model: ModelDescription, schemes: list[Scheme], ignored: Skips) -
             left |= found[number][0].difference(*(named for named, _ in found[:number]))
 
     def choose(tensor: Stored) -> Format | None:
-        if tensor.role not in QUANTIZED_ROLES or among(tensor.path, untouched):
+        if among(tensor.path, untouched):
             return None
         return next(
             (one.weight_format for one, (named, _) in zip(schemes, found, strict=True) if among(tensor.path, named)),

@@ -68,21 +68,25 @@ def uniform_storage(
     *,
     roles: frozenset[Role] = MATRICES,
     skips: Skips | None = None,
-    joined: bool = True,
+    layers_only: bool = False,
 ) -> Storage:
-    """Storage in one format for tensors of these roles that are not skipped."""
-    modules = Modules(model)
+    """Storage in one format for tensors of these roles that are not skipped. `layers_only`: matrices outside the layers
+    are not quantized."""
+    modules = Modules(model, layers_only=layers_only)
     left, by_block = modules.skipped(skips, roles) if skips is not None else (frozenset[str](), False)
+    outside = modules.outside(roles)
 
     return Storage(
         weight_format.name,
-        lambda tensor: weight_format if tensor.role in roles and tensor.path not in left else None,
+        lambda tensor: (
+            weight_format if (tensor.role in roles or tensor.path in outside) and tensor.path not in left else None
+        ),
         width(unquantized_dtype(model)),
         roles,
         rounds=True,
         about=weight_format.about,
         by_block=by_block,
-        ahead=modules.offsets() if joined else None,
+        ahead=modules.offsets(),
         left=left,
     )
 
@@ -185,11 +189,13 @@ def _gptq(model: ModelDescription, read: FieldReader) -> Storage:
     if alone is not None and (rules or head):
         raise read.unsupported(IN_BLOCK, "expected a config without dynamic and lm_head")
     if alone is not None:
-        return compressed.by_schemes(model, [compressed.Scheme(alone, formats.gptq(bits, group))], by_target([]))
+        scheme = compressed.Scheme(alone, formats.gptq(bits, group))
+        return compressed.by_schemes(model, [scheme], by_target([]), layers_only=True)
     if not rules:
-        return uniform_storage(model, formats.gptq(bits, group), roles=MATRICES | (HEAD if head else frozenset()))
+        roles = MATRICES | (HEAD if head else frozenset())
+        return uniform_storage(model, formats.gptq(bits, group), roles=roles, layers_only=True)
     every = compressed.Scheme(by_target(["Linear"]), formats.gptq(bits, group))
-    return compressed.by_schemes(model, [*rules, every], by_target([] if head else ["lm_head"]))
+    return compressed.by_schemes(model, [*rules, every], by_target([] if head else ["lm_head"]), layers_only=True)
 
 
 def _in_block(read: FieldReader) -> Skips | None:
@@ -229,7 +235,7 @@ def _awq(model: ModelDescription, read: FieldReader) -> Storage:
     read.choice("version", ("gemm", "GEMM"), "gemm")
     names = patterns(read.path(SKIPPED), read.get(SKIPPED))
     read.check_all_read("backend do_fuse fuse_max_seq_len modules_to_fuse exllama_config model_type")
-    return uniform_storage(model, formats.awq(bits, group), skips=by_part(names) if names else None)
+    return uniform_storage(model, formats.awq(bits, group), skips=by_part(names) if names else None, layers_only=True)
 
 
 def _bitsandbytes(model: ModelDescription, read: FieldReader) -> Storage:

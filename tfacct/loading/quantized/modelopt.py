@@ -63,10 +63,8 @@ def _listed(model: ModelDescription, inner: FieldReader) -> list[Scheme]:
     named = _by_first_expert(listed.where, {name: _algorithm(listed, name) for name in listed.fields})
     modules, found = Modules(model), set[str]()
     for tensor in model.ledger.tensors(unfolded=True):
-        if tensor.stored.role in QUANTIZED_ROLES:
-            found |= {
-                one for path in modules.published_paths(tensor.path, tensor.stored.role) for one in _with_parents(path)
-            }
+        if (role := modules.role(tensor)) in QUANTIZED_ROLES:
+            found |= {one for path in modules.published_paths(tensor.path, role) for one in _with_parents(path)}
     lost = next((name for name in named if name not in found and not OTHER_PARTS.search(name)), None)
     if lost is not None:
         raise ConfigError(f"{listed.where} names {format_value(lost)}, which is not a matrix of this model")

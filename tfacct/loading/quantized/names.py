@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from typing import Any
 
 from tfacct.base.errors import ConfigError
 from tfacct.ledger import paths
@@ -20,8 +21,14 @@ OUTER = ("", "model.", "language_model.", "model.language_model.", "language_mod
 COMPOSITE_PREFIXES = ("", "model.")
 """Prefixes of an encoder's paths in published files."""
 PROJECTOR = "projector."
-NO_MODULES = frozenset(("projector.mm_input_projection", "merger.join", *(f"pooler.{name}_proj" for name in "qkvo")))
-"""Matrices of an encoder that are parameters or convolutions in its class; methods only quantize linear modules."""
+NO_MODULES = frozenset(
+    (
+        *("projector.mm_input_projection", "merger.join", *(f"pooler.{name}_proj" for name in "qkvo")),
+        *("hc_head.weights", "encoder.stem.conv1", "encoder.stem.conv2", "classifier"),
+    )
+)
+"""Matrices outside the layers that are parameters or convolutions in their class, because methods only quantize linear
+modules; and the head with classes, which they leave out as they do a language model's head."""
 LINEAR_PATCHES = frozenset(("gemma4_vision", "siglip2_vision_model", "ernie4_5_vl_moe_vision", "llama4_vision_model"))
 """Encoders with a linear module for patches."""
 _W = (
@@ -60,18 +67,22 @@ Skips = Callable[[str], bool]
 class Modules:
     """Matrices of a model by possible module paths in its published files."""
 
-    def __init__(self, model: ModelDescription) -> None:
-        self.model = model
+    def __init__(self, model: ModelDescription, *, layers_only: bool = False) -> None:
+        self.model, self.layers_only = model, layers_only
         self.table: Mapping[str, str] = model.config.hf_module_paths()
+        self.tensor_names: Mapping[str, str] = model.config.hf_tensor_names()
 
     def published_paths(self, path: str, role: str) -> Iterator[str]:
         """Possible paths in files of the module of a tensor."""
         module = paths.module_of(path)
-        if self.model.encodes is not None:
-            yield from self._of_encoder(module)
+        if self.model.encodes is not None and self.model.composite is not None:
+            yield from self._of_encoder(module, self.model.composite)
             return
-        named = paths.looked_up(self.table, module)
-        if named is None:
+        weight = paths.looked_up(self.tensor_names, path) or ""
+        named = weight.removesuffix(".weight")
+        if role == "expert" or named == weight:
+            named = paths.looked_up(self.table, module) or ""
+        if not named:
             return
         if role == "expert":
             named = f"{named.removesuffix('.experts')}.experts.0.{module.rpartition('.')[2]}"
@@ -86,14 +97,11 @@ class Modules:
                 yield from (f"{outer}{inner}" for outer in OUTER)
                 yield one
 
-    def _of_encoder(self, module: str) -> Iterator[str]:
+    def _of_encoder(self, module: str, composite: Mapping[str, Any]) -> Iterator[str]:
         """Possible paths in files of a module of an encoder or its projector."""
-        model = self.model
-        if model.composite is None:
-            return
         from tfacct.families.multimodal import modules_of
 
-        found = modules_of(model.composite.get("model_type"), model.encodes or "vision")
+        found = modules_of(composite.get("model_type"), self.model.encodes or "vision")
         if found is None:
             return
         encoder, projector = found
@@ -105,14 +113,20 @@ class Modules:
         yield from (f"{outer}{end}" for outer in COMPOSITE_PREFIXES for end in ends)
 
     def role(self, tensor: Tensor) -> Role:
-        """Role of a tensor for a method, where linear modules of a merger or projector count as matrices."""
+        """Role of a tensor for a method, where linear modules outside the layers count as matrices."""
         role, module = tensor.stored.role, paths.module_of(tensor.path)
-        linear = self.model.encodes is not None and bool(tensor.parameter.inputs) and module not in NO_MODULES
+        linear = not self.layers_only and bool(tensor.parameter.inputs) and module not in NO_MODULES
         return "matrix" if linear and role == "other" and self._linear(module) else role
 
     def _linear(self, module: str) -> bool:
-        """True for a linear module. The module for patches or frames is a convolution in most classes."""
-        return not module.startswith("embed.") or self.model.family in LINEAR_PATCHES
+        """True for a linear module. An encoder's module for patches or frames is a convolution in most classes."""
+        convolution = self.model.encodes is not None and module.startswith("embed.")
+        return not convolution or self.model.family in LINEAR_PATCHES
+
+    def outside(self, roles: Iterable[str]) -> frozenset[str]:
+        """Paths of the matrices outside the layers, for a method that quantizes `roles`."""
+        tensors = self.model.ledger.tensors() if "matrix" in roles else ()
+        return frozenset(one.path for one in tensors if one.stored.role == "other" and self.role(one) == "matrix")
 
     def skipped(self, skips: Skips, roles: Iterable[str]) -> tuple[frozenset[str], bool]:
         """Paths of matrices that match, and whether they differ between layers.
@@ -131,13 +145,13 @@ class Modules:
 
     def offsets(self) -> dict[tuple[str, int, int], int]:
         """Outputs before a matrix's own, if the files fuse several matrices of the ledger, such as q, k and v."""
-        tensor_names, ahead = self.model.config.hf_tensor_names(), dict[tuple[str, int, int], int]()
+        ahead = dict[tuple[str, int, int], int]()
         before: dict[tuple[str, int], int] = {}
         for tensor in self.model.ledger.tensors():
             stored, module = tensor.stored, paths.module_of(tensor.path)
             if stored.role not in ("matrix", "dense") or paths.name_of(tensor.path) != "weight":
                 continue
-            fused_name = tensor_names.get(tensor.path) or self.table.get(module)
+            fused_name = self.tensor_names.get(tensor.path) or self.table.get(module)
             if fused_name is None:
                 continue
             key = fused_name, id(tensor.axes)
