@@ -103,7 +103,7 @@ CASES = {
     "pp zero2": ("gpt2", Mesh(pp=2, dp=2, zero=2)),
     "pp source": ("llama-3.2-11b-vision-text", Mesh(pp=2)),
     "pp encoder": ("bart-base", Mesh(pp=2)),
-    "pp read_by_all": ("deberta-base", Mesh(pp=2)),
+    "pp outside_layers": ("deberta-base", Mesh(pp=2)),
     "pp shared_weights": ("albert-base-v2", Mesh(pp=2)),
     "pp streams": ("deepseek-v4-flash", Mesh(pp=2)),
     "pp borrowed_heads": ("gemma-3n-e2b-text", Mesh(pp=2)),

@@ -99,7 +99,7 @@ STAGES = (
         "pp encoder", "{pp}", "an encoder-decoder: every decoder stage reads the encoder's output", "leave {pp} out"
     ),
     does_not("pp mtp", "{pp}", "multi-token prediction", "{set=mtp=false} counts the model without it"),
-    does_not("pp read_by_all", "{pp}", "{of[read_by_all]}, which all layers read", STREAM),
+    does_not("pp outside_layers", "{pp}", "{of[outside_layers]}", STREAM),
     does_not("pp shared_weights", "{pp}", "layers that share weights", STREAM),
     does_not("pp streams", "{pp}", "more than one residual stream", STREAM),
     does_not("pp borrowed_heads", "{pp}", "keys and values of an earlier layer", STREAM),
@@ -208,9 +208,11 @@ def _part(gathered: bool) -> Test:
     return found
 
 
-def _read_by_all(shape: Transformer) -> str | None:
+def _outside_layers(shape: Transformer) -> str | None:
+    """A phrase for a part outside the layers that the first and the last stage cannot have alone."""
     before, after = shape.ends()
-    others = (*(name for name in before if name not in BEFORE), *(name for name in after if name not in AFTER))
+    others = [f"{in_words(part)}, which all layers read" for name, part in before.items() if name not in BEFORE]
+    others += [f"{in_words(part)} after the layers" for name, part in after.items() if name not in AFTER]
     return next(iter(others), None)
 
 
@@ -247,7 +249,7 @@ FEATURES: Mapping[str, tuple[str, Test]] = {
     "both_ways": ("an encoder", _shape(lambda shape: encodes(shape))),
     "encoder_reads": ("torch's plan covers decoders only", _shape(_encoder_reads)),
     "mtp": ("multi-token prediction", _shape(lambda shape: shape.mtp is not None)),
-    "read_by_all": ("an embedding that all layers read", _shape(_read_by_all)),
+    "outside_layers": ("an embedding that all layers read, or a merger after them", _shape(_outside_layers)),
     "shared_weights": (
         "layers that share weights",
         _shape(lambda shape: any(one.shared_weights for one in shape.stacks)),
