@@ -306,7 +306,7 @@ def check_experts(mesh: Mesh) -> None:
         whole = " into whole tp groups" if mesh.tp > 1 else ""
         raise UsageError(
             f"{option('ep', mesh.ep)} does not divide the {also} ranks ({mesh.tp * groups:,}){whole}",
-            f"supported sizes: {', '.join(map(str, sizes))}" if sizes else f"also give {option(batches, mesh.ep)}",
+            f"sizes that do: {', '.join(map(str, sizes))}" if sizes else f"also give {option(batches, mesh.ep)}",
         )
     if mesh.imbalance != 1 and mesh.ep == 1:
         given = option("imbalance", f"{float(mesh.imbalance):g}")
@@ -371,7 +371,7 @@ def check(ledger: Ledger, mesh: Mesh, at: Axes) -> None:
     if wrong[0][0] == wrong[-1][0] == "T":
         raise UsageError(problem, f"{option('sp', True)} shards the tokens: use a multiple of {mesh.tp}")
     tried = divisors(heads or {size for _, size in wrong})
-    possible = [n for n in tried if all(fits(axes, axis, n) for axes, axis in everywhere if axis != "T")]
+    possible = [n for n in tried if all(fits(axes, axis, n) for axes, axis in everywhere)]
     copied = [n for n in possible if any(axes[axis] < n for axes, axis in everywhere if tp_axis(axis) == "K")]
     sizes = ", ".join(str(n) for n in possible if n not in copied)
     copies = f"; with copies of key/value heads: {', '.join(map(str, copied))}" if copied else ""
@@ -397,7 +397,7 @@ def _check_sequences(ledger: Ledger, mesh: Mesh, at: Axes) -> None:
         pieces = mesh.sequence_shards * chunks
         if at["T"] % pieces:
             raise UsageError(
-                f"{named} does not divide {axis_size('T', at['T'])}",
+                f"{named} {'does' if len(names) == 1 else 'do'} not divide {axis_size('T', at['T'])}",
                 f"the tokens are split into {pieces:,} chunks: use a multiple of {pieces:,} tokens",
             )
     heads = sorted(
