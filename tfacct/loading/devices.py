@@ -329,6 +329,8 @@ def number_and_name(named: str, text: str) -> tuple[int, str]:
     match = SEVERAL.fullmatch(text.strip())
     number = f"the number in {named} {cut(text)}"
     count, name = (units.read_integer(number, match[1]), match[2]) if match else (1, text.strip())
+    if name[-1:] in ("x", "×") and name[:-1].strip().isdecimal():
+        raise UsageError(f"{named} {cut(text)} has a number of devices without a device", f"for example {name}h100")
     if not 1 <= count <= MOST:
         raise UsageError(f"{named} {cut(text)}: the number of devices must be 1 to {MOST:,}")
     if SEVERAL.fullmatch(name):

@@ -666,16 +666,9 @@ def _less_in_vllm(about: About, limit: MemoryLimit) -> str:
     options, mesh, fit = about.options, about.mesh, about.fit
     if not fit or (mesh is not None and (mesh.tp, mesh.ranks) != (limit.count, limit.count)):
         return ""
-    pool = usual_pool(limit, about.whole_models[0], options.dtype, options.cached.name)
-    if pool is None:
-        return ""
-    found = _fit_of(about.whole_models[0], options._replace(limit=pool))
-    if _nothing_fits(found):
-        return model_notes.less_in(pool.engine, "no room for a cache")
-    for what, words in (("largest_batch", units.requests), ("largest_context", "{:,} tokens".format)):
-        if found[what] and fit[what] and found[what] < fit[what]:
-            return model_notes.less_in(pool.engine, f"room for ≈ {words(found[what])}")
-    return ""
+    (model,) = about.whole_models
+    pool = usual_pool(limit, model, options.dtype, options.cached.name)
+    return model_notes.less_in_vllm(pool, lambda pool: _fit_of(model, options._replace(limit=pool)), fit)
 
 
 def _longest_request(about: About) -> str:
@@ -1232,8 +1225,7 @@ def fit(
 
 
 def _longest_on(model: LoadedModel, needed: Needed, options: MemoryOptions, engine: str) -> int | None:
-    """Tokens of the longest request on the devices in use; None if none are, if nothing limits them, or if the layout
-    is not supported."""
+    """Tokens of the longest request on the devices in use; None if none are, or if nothing limits them."""
     from tfacct.parallel.shard_model import on_devices
 
     count = needed.asked or (needed.share and needed.share.devices)
@@ -1241,11 +1233,7 @@ def _longest_on(model: LoadedModel, needed: Needed, options: MemoryOptions, engi
         return None
     limit = replace(needed.memory, count=count)
     (model,), mesh = on_devices([model], limit, None)
-    try:
-        found = _fit_of(model, options._replace(limit=limit, mesh=mesh))
-    except TfacctError:
-        return None
-    longest: int | None = found["largest_context"]
+    longest: int | None = _fit_of(model, options._replace(limit=limit, mesh=mesh))["largest_context"]
     return longest
 
 

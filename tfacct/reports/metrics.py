@@ -240,7 +240,10 @@ class CountedMetrics:
         if self.products:
             step = ", forward and backward" if self.terms.train else ""
             clauses.append(f"{model_notes.products_counted(models, logits, masked=self.terms.masked)}{step}")
-        stored, cached = map(" → ".join, self.dtypes(models, selection.formats))
+        named, cached_in = self.dtypes(models)
+        worded = self.dtypes(models, selection.formats)[0]
+        stored = " → ".join(min(worded, named, key=len))  # one dtype that was published in two is the same
+        cached = " → ".join(cached_in)
         if self.traffic:
             clauses.append(f"bytes moved by unfused kernels, weights in {stored}, activations in {cached}")
         if self.cache:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple, TypeAlias, TypedDict
 
@@ -29,7 +29,7 @@ from tfacct.ledger.lines import WINDOW, Matmul, Pointwise, State
 from tfacct.ledger.storage import Storage, Width, width
 from tfacct.ledger.workload import OVERLAPPING, TILES, Logits, Workload
 from tfacct.loading import selection
-from tfacct.loading.memory_limit import ALLOCATED
+from tfacct.loading.memory_limit import ALLOCATED, MemoryLimit
 from tfacct.loading.model import LoadedModel
 from tfacct.loading.published import cache_format, difference, weights
 from tfacct.output.report import Note, NoteRow, notes
@@ -723,9 +723,19 @@ ENGINE_BUFFERS = f"{BUFFERS}: see `tfacct engine`."
 LOGITS: Mapping[Logits, str] = {"all": "all logits", "last": "logits of the last position"}
 
 
-def less_in(engine: str, room: str) -> str:
-    """Note that an engine's own buffers leave less room than was counted."""
-    return f"{BUFFERS}: {engine} would have {room} ({option('engine', 'vllm')})."
+def less_in_vllm(
+    pool: MemoryLimit | None, fit: Callable[[MemoryLimit], Mapping[str, Any]], counted: Mapping[str, Any]
+) -> str:
+    """Note that vLLM's own buffers leave room for fewer requests, or else for fewer tokens of one, than were `counted`;
+    empty if they do not. `fit`: what fits a limit, such as the `pool` that vLLM has, if it runs the model."""
+    if pool is None:
+        return ""
+    found, words = fit(pool), {"largest_batch": units.requests, "largest_context": "{:,} tokens".format}
+    room = "no room for one request" if not any(found.get(what, 0) != 0 for what in words) else ""
+    fewer = (what for what in words if found.get(what) and counted[what] and found[what] < counted[what])
+    if what := None if room else next(fewer, None):
+        room = f"room for ≈ {words[what](found[what])}"
+    return f"{BUFFERS}: {pool.engine} would have {room} ({option('engine', 'vllm')})." if room else ""
 
 
 def products_counted(models: Sequence[LoadedModel] = (), logits: Logits = "all", *, masked: bool = False) -> str:

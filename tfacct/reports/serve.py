@@ -40,7 +40,7 @@ from tfacct.reports.estimates import (
 from tfacct.timing.disaggregated import Disaggregated, Flow, disaggregated
 from tfacct.timing.fewest import Fewest, Layout, fewest
 from tfacct.timing.kernel_time import CONSTANTS
-from tfacct.timing.load import Load, Loaded, Serving, serving
+from tfacct.timing.load import Load, Loaded, Serving, requests_in, serving
 from tfacct.timing.placement import Deployment, Placement
 from tfacct.timing.speculative import MTP_CELLS, MTP_DRAFTS, MTP_ERROR, MTP_RUNS
 from tfacct.timing.validated import FEW, FIRST_TOKEN, MODELS, model_kind
@@ -129,6 +129,7 @@ def serve(model: LoadedModel, on: Deployment, load: Load) -> ServeReport:
     """Throughput, latency and cost by number of requests. Raises TfacctError, also if no request fits."""
     _check_serves(on)
     about = serving(model, on, load, on.memory())
+    less = _less_in_vllm(about)
     # 80 columns have room for the rate of one user or the seconds of a request; with a price, only for the seconds.
     each_drop = 2 if load.price is None else 4
     each = Column("tokens_per_second_each", "≈ tokens/s each", "rate", drop=each_drop)
@@ -140,7 +141,7 @@ def serve(model: LoadedModel, on: Deployment, load: Load) -> ServeReport:
         [{"request_seconds": one.served.request} for one in about.loops],
         where=_where(about.one),
         answer=_answer(about),
-        note_rows=NOTES,
+        note_rows=(*FIRST, NoteRow("less_in_engine", 1, lambda _: less) if less else BUFFERS, *NOTES),
     )
 
 
@@ -284,21 +285,12 @@ def _less_in_vllm(about: Serving) -> str:
     """The requests that vLLM's own buffers leave room for, if they are fewer."""
     from tfacct.engines.limit import usual_pool
 
-    memory, one, context = about.memory, about.one, about.load.context
+    memory, one, load = about.memory, about.one, about.load
     if memory.engine or one.host.split.ep > 1:
         return ""
     pool = usual_pool(memory, one.model, one.requested_dtype, one.cache)
-    if pool is None:
-        return ""
-    fitting = one.host.capacity(context, pool.usable)
-    fitting = fitting if pool.paged is None else min(fitting, pool.paged(context))
-    room = f"room for ≈ {units.requests(fitting)}" if fitting else "no room for one request"
-    return model_notes.less_in(pool.engine, room) if fitting < about.fitting else ""
-
-
-def _leaves_out_buffers(about: Any) -> bool:
-    """True if no engine's buffers are counted, and no note has the requests that they leave room for."""
-    return not about.memory.engine and not (isinstance(about, Serving) and _less_in_vllm(about))
+    counted = {"largest_batch": about.fitting}
+    return model_notes.less_in_vllm(pool, lambda pool: {"largest_batch": requests_in(one, load, pool)}, counted)
 
 
 def _ranges(about: Serving | Fewest) -> str:
@@ -329,13 +321,13 @@ def _errors(about: Serving | Fewest) -> str:
 
 
 ERROR = NoteRow("error", 1, _errors)
+BUFFERS = NoteRow("engine", 3, lambda about: not about.memory.engine, model_notes.ENGINE_BUFFERS)
 PLACED_NOTES = (
     RANGE,
     FILES,
     LINKS,
     NoteRow("limit", 2, lambda about: about.memory.notes),
     NoteRow("pool", 2, lambda about: about.memory.pool_words),
-    NoteRow("engine", 3, _leaves_out_buffers, model_notes.ENGINE_BUFFERS),
     NoteRow("gathered", 2, lambda about: ranks.cache_shard_notes(about.one.model, about.one.count)),
     NoteRow("formats", 3, lambda about: formats_note(about.one)),
 )
@@ -344,10 +336,11 @@ SHARED_NOTES = (
     NoteRow("ranges", 2, _ranges),
     EVIDENCE,
 )
-NOTES = (
+FIRST = (
     NoteRow("unfit", 1, _unfit, "{unfit} requests do not fit: at most {fitting:,} do{more}."),
     ERROR,
-    NoteRow("less_in_engine", 1, _less_in_vllm),
+)
+NOTES = (
     NoteRow(
         "most_requests",
         1,
@@ -478,6 +471,7 @@ FEWEST_NOTES = (
     ),
     NoteRow("tried", 2, lambda _: True, "Tried: tensor parallelism inside a node, and replicas of it."),
     *SHARED_NOTES,
+    BUFFERS,
 )
 
 
@@ -589,4 +583,5 @@ DISAGGREGATED_NOTES = (
     NoteRow("alone", 1, lambda _: True, "Not included: queues, and sending the KV cache from worker to worker."),
     NoteRow("prefill_links", 2, lambda about: about.prefill.link != about.one.link and link_notes(about.prefill.link)),
     *PLACED_NOTES,
+    BUFFERS,
 )

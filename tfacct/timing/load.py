@@ -144,8 +144,7 @@ def serving(model: LoadedModel, on: Deployment, load: Load, memory: MemoryLimit)
     load.check_runs(model)
     if load.drafts is not None:
         one = with_draft(one, load.drafts, load.context)
-    fitting = one.host.capacity(load.context, memory.usable)
-    fitting = fitting if memory.paged is None else min(fitting, memory.paged(load.context))
+    fitting = requests_in(one, load, memory)
     if not fitting:
         one.check_fits(load.context, 1, memory)
     if load.measured is not None:
@@ -165,6 +164,12 @@ def serving(model: LoadedModel, on: Deployment, load: Load, memory: MemoryLimit)
     loops = [loaded(one, load, requests) for requests in counts]
     within = loaded(one, load, inside) if inside else None
     return Serving(one, load, memory, fitting, loops, target, within)
+
+
+def requests_in(one: Placement, load: Load, memory: MemoryLimit) -> int:
+    """Requests of the load whose cache fits."""
+    fitting = one.host.capacity(load.context, memory.usable)
+    return fitting if memory.paged is None else min(fitting, memory.paged(load.context))
 
 
 def requests_tried(load: Load, fitting: int, inside: int = 0) -> list[int]:
