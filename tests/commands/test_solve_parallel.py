@@ -124,9 +124,12 @@ def test_devices_of_serving_have_their_own_heads_under_a_joint_norm() -> None:
     one = 2 * 32 * 4096 * 4096 * 2  # of a request of 4,096 tokens: keys and values of 32 layers, as wide as the stream
     (row,) = model.sweep("kv_cache_bytes", ctx=[4096], on="2xh100").rows
     assert row["kv_cache_bytes"] == one // 2
-    (row,) = model.sweep("kv_cache_bytes", ctx=[4096], tp=[2], on="2xh100").rows
-    assert row["kv_cache_bytes"] == one
-    assert model.solve("batch", ctx=4096, on="2xh100").total == model.memory(ctx=4096, on="2xh100").fit["largest_batch"]
+    (row,) = model.sweep("kv_cache_bytes", ctx=[4096], tp=[2]).rows
+    assert row["kv_cache_bytes"] == model.memory(ctx=4096, tp=2).kv_cache_bytes == one
+    (layout,) = model.plan(ctx=4096, on="2xh100", tp=2).layouts
+    for found in (model.memory(ctx=4096, on="2xh100", **ranks) for ranks in ({}, {"tp": 2})):
+        assert found.kv_cache_bytes == one // 2 and found.total_bytes == layout["bytes"]
+        assert found.fit["largest_batch"] == model.solve("batch", ctx=4096, on="2xh100").total
 
 
 def test_a_step_past_the_positions_does_not_fit() -> None:

@@ -290,7 +290,7 @@ def test_the_longest_context_of_one_request_on_the_devices_in_use() -> None:
     # A norm over all heads: the devices shard the cache, while each rank of transformers' plan has all of it.
     normed = tfacct.load("olmo-2-7b")
     (shared,) = normed.fit(on="4090", ctx="128k").lines
-    on, planned = normed.memory(on="4x4090", ctx="128k"), normed.memory(on="4x4090", tp=4, ctx="128k")
+    on, planned = normed.memory(on="4x4090", ctx="128k"), normed.memory(tp=4, ctx="128k")
     assert shared["count"] == 4 and shared["largest_context"] == on.fit["largest_context"]
     assert on.kv_cache_bytes == shared["kv_cache_bytes_each"] == 131_072 * 32 * 2 * 4096 * 2 // 4
     assert planned.kv_cache_bytes == 4 * on.kv_cache_bytes and on.weights_bytes == shared["weights_bytes_each"]

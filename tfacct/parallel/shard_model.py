@@ -127,10 +127,9 @@ def _staged(model: LoadedModel, pp: int) -> LoadedModel:
 def on_devices(
     models: Sequence[LoadedModel], limit: MemoryLimit, mesh: Mesh | None
 ) -> tuple[Sequence[LoadedModel], Mesh | None]:
-    """The models as the devices of a limit share them, and the mesh. Without a given one, each device has its own
-    heads, as in engines, also under a norm over all heads. Raises UsageError."""
-    served = mesh is None and limit.count > 1
-    return [as_served(model) if served else model for model in models], mesh_on(limit, mesh)
+    """The models as the devices of a limit share them to serve, and the mesh. Raises UsageError."""
+    mesh = mesh_on(limit, mesh)
+    return models if mesh is None else [as_served(model) for model in models], mesh
 
 
 def as_served(model: LoadedModel) -> LoadedModel:

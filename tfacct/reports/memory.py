@@ -532,11 +532,12 @@ def _instead(model: LoadedModel, options: MemoryOptions, limit: MemoryLimit) -> 
     """More devices of the same kind, or a narrower cache or else narrower weights, that fit. Empty if neither does, and
     for the pool of an engine, which is another on other devices."""
     from tfacct.parallel.mesh import mesh_on
+    from tfacct.parallel.shard_model import as_served
     from tfacct.timing.placement import head_divisors
 
     def fits(other: MemoryOptions) -> bool:
         try:
-            return bool(_fit_of(model, other)["fits"])
+            return bool(_fit_of(as_served(model), other)["fits"])
         except TfacctError:
             return False
 

@@ -88,8 +88,7 @@ class Counting:
         UsageError."""
         from tfacct.parallel.mesh import mesh_on
 
-        mesh = mesh_on(limit, self.mesh, training=training)
-        return replace(self, mesh=mesh, as_served=self.mesh is None and not training)
+        return replace(self, mesh=mesh_on(limit, self.mesh, training=training), as_served=not training)
 
     def untrained(self, model: LoadedModel, work: Workload) -> tuple[str, str | None] | None:
         """Why training memory is not counted, and advice; None if it is counted."""

@@ -614,10 +614,10 @@ def _whole_experts(one: Plan) -> str | None:
 NOTES: tuple[NoteRow, ...] = (
     NoteRow("command", 1, lambda one: f"{_of_first(one, 'memory')}: {_command(one, one.shown[0])}"),
     NoteRow(
-        "whole_cache",
+        "gathered",
         1,
         lambda one: one.recipe is None and gathers_heads(one.model) and _some(one, lambda of: of.mesh.tp > 1),
-        "Under tp, each rank has the whole cache, as in transformers' plan. vLLM shards it (`tfacct memory --on`).",
+        "The cache is sharded by heads, as in vLLM. Bytes sent are of transformers' plan, which gathers heads.",
     ),
     NoteRow(
         "allocator",

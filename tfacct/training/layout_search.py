@@ -26,7 +26,7 @@ from tfacct.parallel.collectives import Collective
 from tfacct.parallel.mesh import Mesh, replicated_heads
 from tfacct.parallel.model_collectives import model_collectives
 from tfacct.parallel.pipeline import microbatches
-from tfacct.parallel.shard_model import check_stage_formats, shard_weights, stages_of
+from tfacct.parallel.shard_model import as_served, check_stage_formats, shard_weights, stages_of
 from tfacct.parallel.support import DTYPES, check_axes
 from tfacct.parallel.verified import verified
 from tfacct.training import layouts
@@ -102,7 +102,7 @@ def search_serving(
             if mesh.dp > work.batch:
                 raise UsageError(f"the batch ({work.batch:,}) is smaller than the number of replicas")
             if key not in ranked:
-                ranked[key] = shard_weights([model], mesh.tp, dtype, mesh.ep)[0]
+                ranked[key] = shard_weights([as_served(model)], mesh.tp, dtype, mesh.ep)[0]
             check_stage_formats(model, mesh.pp, dtype)
             if mesh.pp > 1:
                 check_axes(model, mesh)
