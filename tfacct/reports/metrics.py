@@ -241,7 +241,7 @@ class CountedMetrics:
             clauses.append(f"{model_notes.products_counted(models, logits, masked=self.terms.masked)}{step}")
         named, cached_in = self.dtypes(models)
         worded = self.dtypes(models, selection.formats)[0]
-        stored = " → ".join(min(worded, named, key=len))  # one dtype that was published in two is the same
+        stored = " → ".join(named if len(named) < len(worded) else worded)
         cached = " → ".join(cached_in)
         if self.traffic:
             clauses.append(f"bytes moved by unfused kernels, weights in {stored}, activations in {cached}")
