@@ -81,7 +81,7 @@ def complain(error: TfacctError) -> None:
     if "--json" in line:
         import json
 
-        refusal = {"error": error.message, "hint": error.hint or None, "kind": error.kind}
+        refusal = {"error": error.message, "hint": error.hint, "kind": error.kind}
         print(signs.escaped(json.dumps(refusal, ensure_ascii=False), sys.stderr), file=sys.stderr)
         return
     from tfacct.output import terminal
