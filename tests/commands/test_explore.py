@@ -109,6 +109,31 @@ def test_a_hostile_config_stays_text() -> None:
     assert name == page.extracted(html)["models"][0]["name"]
 
 
+def test_a_page_starts_at_the_typed_step() -> None:
+    models = [presets.load(name) for name in ("gpt2", "mamba-130m")]
+    for request, start in {
+        explore.Request(ctx=64, tokens=8, batch=3, logits="last"): {"tokens": "8", "batch": "3", "step": "chunk"},
+        explore.Request(ctx=64, tokens=1): {"step": "decode"},
+    }.items():
+        html = explore.page(models[:1], request, explore.Counting())
+        last = {"last": True} if request.logits == "last" else {}
+        assert page.extracted(html)["start"] == {"ctx": "64", **start, **last} and "<title>gpt2 ·" in html
+    assert "<title>gpt2 and 1 more ·" in explore.page(models, explore.Request(), explore.Counting())
+    assert (explore.file_name(models[:1]), explore.file_name(models)) == ("gpt2.html", "tfacct.html")
+
+
+def test_a_page_has_the_source_and_the_layers_of_a_model() -> None:
+    names = ("gpt2", "mamba-130m", "lecture-transformer", "llama-3.1-8b", "gemma-3-4b-text")
+    gpt2, mamba, lecture, llama, gemma = explore.explore([*map(presets.load, names)])["models"]
+    assert (gpt2["url"], gpt2["kind"], gpt2["met"]) == ("openai-community/gpt2", "transcribed", True)
+    assert not {"about", "expected_from", "cache_name", "mixes", "blocks"} & {*gpt2}
+    assert (mamba["cache_name"], mamba["mixes"]) == ("state", True) and "expected_from" in mamba
+    assert lecture["about"].startswith("the encoder-decoder") and "url" not in lecture
+    assert "kind" not in llama and llama["shared"] == "num_key_value_heads"  # copied
+    assert gemma["blocks"][1] == "5,11,17,23,29"
+    assert gpt2["longer"] == [768, -1024 * 768]  # a row for each position past the longest
+
+
 def test_the_first_view_needs_no_script() -> None:
     html = load("gpt2-xl").explore(ctx="16k").html
     still = html.partition('<div id="still">')[2].partition("</main>")[0]
