@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import tfacct
 from tests.helpers.checkpoints import BROKEN, laid, one, text, written
 from tests.helpers.cli import Run
+from tests.helpers.command_lines import check_words
 from tests.helpers.models import tiny
 from tfacct.base.errors import CheckpointError, TfacctError
 from tfacct.ledger.formats import GGML
@@ -38,6 +39,42 @@ def test_files_without_a_config_are_listed_and_a_config_without_files_is_refused
     assert ran.code == 0 and "unknown model_type 'elephant'" in ran.out_line
     ran = run("check", "gpt2")
     assert ran.code == 2 and "`tfacct verify gpt2`" in ran.err and "`tfacct check FILES --config gpt2`" in ran.err
+
+
+LAYER = "model.layers.0."
+LLAMA = {"model.embed_tokens": (6, 8), "lm_head": (6, 8), "model.norm": (8,)}
+LLAMA |= {f"{LAYER}{norm}_layernorm": (8,) for norm in ("input", "post_attention")}
+LLAMA |= {f"{LAYER}self_attn.{name}_proj": (8, 8) for name in "qkvo"}
+LLAMA |= {f"{LAYER}mlp.{name}_proj": shape for name, shape in {"gate": (4, 8), "up": (4, 8), "down": (8, 4)}.items()}
+"""Shapes of a layer by hand: 2 · 6 · 8 + 3 · 8 + 4 · 8 · 8 + 3 · 8 · 4 = 472 weights."""
+ATTENTION = f"{LAYER}self_attn."
+FOUR = {f"{ATTENTION}{name}_proj": (dtype, (8, 8)) for name, dtype in {"q": "F64", "k": "F16", "v": "F8_E4M3"}.items()}
+AGREE = "tensors and config agree."
+
+
+@pytest.mark.parametrize(
+    ("changed", "tied", "words"),
+    [
+        ({}, False, [f"944 B in one file, all bf16; {AGREE}", "absent", "Not stored", "not compared", "DIFFERS"]),
+        ({"model.norm": ("F32", (8,))}, False, [f"960 B in one file: 928 B bf16, 32 B fp32; {AGREE}"]),
+        ({"lm_head": None}, True, [f"848 B in one file, all bf16; {AGREE}", "Not stored, as expected: lm_head.weight"]),
+        ({"model.norm": None}, False, ["; 1 tensor differs from the config.", "absent", "like it", "more kinds"]),
+        ({"model.norm": None, "lm_head": ("BF16", (5, 8))}, False, ["; 2 tensors differ from the config."]),
+        ({"extra": ("BF16", (8,))}, False, ["960 B in one file, all bf16; 1 tensor differs from the config."]),
+        ({**FOUR, "model.norm": ("F32", (8,))}, False, ["128 B fp16, ", f" and 1 more; {AGREE}"]),
+    ],
+)
+def test_the_answer_says_where_files_and_config_differ(
+    run: Run, tmp_path: Path, changed: dict[str, Any], tied: bool, words: list[str]
+) -> None:
+    tensors = {name: ("BF16", shape) for name, shape in LLAMA.items()} | changed
+    written(tmp_path / "model.safetensors", {f"{name}.weight": one for name, one in tensors.items() if one})
+    config = {"model_type": "llama", "hidden_size": 8, "intermediate_size": 4, "vocab_size": 6, "dtype": "bfloat16"}
+    config |= {"num_hidden_layers": 1, "num_attention_heads": 1, "tie_word_embeddings": tied}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    ran = run("check", str(tmp_path), columns=300)
+    assert ran.code == ("differ" in ran.out)
+    check_words(words, ran.out)
 
 
 def test_block_sizes_are_those_of_the_gguf_package() -> None:

@@ -400,7 +400,7 @@ def _stored_answer(
     where = "one file" if count == 1 else f"{count:,} files"
     named = [f"{units.binary(taken)} {name}" for name, taken in dtypes.items()]
     each = f", all {next(iter(dtypes))}" if len(named) == 1 else f": {', '.join(named[:4])}" if named else ""
-    more = f" and {len(named) - 4} other dtypes" if len(named) > 4 else ""
+    more = f" and {len(named) - 4} more" if len(named) > 4 else ""
     text = f"{units.binary(facts['tensor_bytes'])} in {where}{each}{more}"
     if result is None:
         return f"{text}; not compared: {why}."
