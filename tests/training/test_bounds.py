@@ -4,6 +4,9 @@ refusal.
 The slow tests compare the formula with the transformers class, on recipes and shapes that the date chooses.
 """
 
+import json
+from pathlib import Path
+
 import pytest
 
 from tests.helpers.cli import Run
@@ -175,6 +178,20 @@ def test_an_answer_says_how_far_off_it_may_be(run: Run, table: dict[str, dict[st
         }.items()
     ]
     assert reason in " ".join(run(*asked, *(word for one in small for word in ("--set", one))).out.split())
+
+
+def test_a_changed_config_was_not_measured(run: Run, table: dict[str, dict[str, Measured]], tmp_path: Path) -> None:
+    """Only presets were measured as they are: another config is never said to be equal."""
+    (file := tmp_path / "config.json").write_text(json.dumps(dict(load("llama-3.2-1b").loaded.raw)), encoding="utf-8")
+    others = ("llama-3.2-1b", "--set", "num_hidden_layers=8"), (str(file),)
+    for other in others:
+        out = run("train", *other, "--ctx", "512").out_line
+        said = "Equal to transformers 5.23 to the byte on 12 configs of llama. This one was not measured: check with"
+        assert "Peak: ≈ " in out and f"{said} --exact." in out
+        (facts,) = run("train", *other, "--ctx", "512", "--json").models
+        assert (facts["error_bound"], facts["exact"]) == (0, False)
+    out = run("train", *others[0], "--ctx", "512", "--attention", "eager").out_line
+    assert "Within 0.1% of transformers 5.23 on 11 configs of llama. This one was not measured: check with" in out
 
 
 def test_the_json_has_the_bound(run: Run, table: dict[str, dict[str, Measured]]) -> None:

@@ -145,6 +145,11 @@ def refusal(family: str, recipe: Recipe) -> str | None:
     return None
 
 
+def is_published(model: LoadedModel) -> bool:
+    """True for a preset without changed fields, of which bounds were measured."""
+    return model.provenance is not None and not model.changed
+
+
 def accuracy(model: LoadedModel, recipe: Recipe, found: Bound | None) -> str:
     """The error bound of a peak, in one sentence."""
     if found is None and recipe.mesh is not None:
@@ -156,11 +161,14 @@ def accuracy(model: LoadedModel, recipe: Recipe, found: Bound | None) -> str:
         return f"≈: the error was measured only with at least {sizes}."
     version = ".".join(measured_version("transformers").split(".")[:2])
     configs = "1 config" if found.configs == 1 else f"{found.configs:,} configs"
-    measured = f"measured on {configs} of {model.family}"
-    if found.share == 0:
-        return f"Equal to transformers {version} to the byte ({measured})."
-    exact = "" if recipe.mesh is not None else f"; {option('exact', True)} runs the transformers class"
-    return f"Within {100 * found.share:g}% of transformers {version} ({measured}){exact}."
+    measured = f"{configs} of {model.family}"
+    equal = f"Equal to transformers {version} to the byte"
+    near = equal if found.share == 0 else f"Within {100 * found.share:g}% of transformers {version}"
+    exact = "" if recipe.mesh is not None else option("exact", True)
+    if not is_published(model):
+        return f"{near} on {measured}. This one was not measured{exact and f': check with {exact}'}."
+    runs = f"; {exact} runs the transformers class" if exact and near != equal else ""
+    return f"{near} (measured on {measured}){runs}."
 
 
 def decides(found: Bound | None, peak: int, budget: int) -> bool:

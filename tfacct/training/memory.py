@@ -20,7 +20,7 @@ from tfacct.ledger.storage import width
 from tfacct.ledger.workload import Workload
 from tfacct.loading.memory_limit import MemoryLimit
 from tfacct.loading.model import LoadedModel
-from tfacct.training.bounds import Bound, bound
+from tfacct.training.bounds import Bound, bound, is_published
 from tfacct.training.model_step import stored, training_step
 from tfacct.training.phases import Phase, peak, phases
 from tfacct.training.recipe import FP32, NF4, OFFLOADED, Recipe, micro_batches
@@ -95,8 +95,9 @@ class TrainingMemory:
 
     @property
     def exact(self) -> bool:
-        """True if every measured peak was equal to the byte."""
-        return self.bound is not None and self.bound.share == 0 and self.least == self.peak.total
+        """True if every measured peak was equal to the byte, and the config is published as it is."""
+        equal = self.bound is not None and self.bound.share == 0 and is_published(self.model)
+        return equal and self.least == self.peak.total
 
 
 def check_step(model: LoadedModel, work: Workload, recipe: Recipe) -> None:
