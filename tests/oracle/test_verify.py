@@ -301,6 +301,13 @@ def test_every_counter_is_really_run(counter: str, monkeypatch: pytest.MonkeyPat
     assert {check["check"].split(" of ")[0] for check in facts["cross_checks"] if not check["equal"]} == red
 
 
+def test_recomputation_without_dropout_says_so() -> None:
+    """The reference model drops nothing, so its last matmul runs once; a dropout after it would run it again."""
+    for rate, name in ((0.1, "torch, full recomputation, no dropout"), (0.0, "torch, full recomputation")):
+        (facts,) = verify([tiny("gpt2", resid_pdrop=rate)], Request(ctx=9)).models
+        assert name in [check["check"] for check in facts["cross_checks"]]
+
+
 def test_a_published_total_that_differs_is_named(tmp_path) -> None:
     text = (presets.folder() / "gpt2.toml").read_text().replace("n_layer = 12", "n_layer = 11")
     (tmp_path / "mine.toml").write_text(text)
