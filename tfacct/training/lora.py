@@ -464,6 +464,11 @@ def _in_forward(graph: LayerGraph, in_mlp: Sequence[LinearLayer], adapters: Adap
     stops = adapters.recomputes and all(place.get(each.saved_for[0], 0) <= end for each in graph.saved)
     casts = (wide and not adapters.unpacked) + (not _only_added(graph, f"{last.path}{WEIGHT}"))  # or scaled gradients
     gradients = (*last.made(role), *last.made("compute") * casts) if stops else ()
+    # A layer that ends in a norm in fp32 casts the gradient of its result before it is recomputed.
+    ends = [name for name in graph.order if not name.endswith("_add")][-1]
+    of_norm = (each.temporary[0] for each in graph.backward if each.at == ends and "_norm" in ends)
+    if adapters.recomputes and not graph.casts and any(each.role == FP32 for each in of_norm):
+        gradients = (*gradients, Transient(STREAM, "fp32"))
     for layer in in_mlp:
         before = [each for each in results if makers[each.path] < place[f"{layer.path}{WEIGHT}"]]
         reads = [each for each in before if each.axes == layer.reads][-1:]

@@ -219,7 +219,9 @@ class _Counters:
         yield Check("torch, forward", "FLOPs", {"total": counted[0]}, {"total": forward})
         yield Check("torch, backward (2 ×)", "FLOPs", {"total": counted[1]}, {"total": backward})
         yield Check("torch, training step (3 ×)", "FLOPs", {"total": total}, {"total": step})
-        yield Check(f"torch, full recomputation{without}", "FLOPs", {"total": total + redone}, {"total": step + recomputed})
+        yield Check(
+            f"torch, full recomputation{without}", "FLOPs", {"total": total + redone}, {"total": step + recomputed}
+        )
 
     def parameters(self) -> Check:
         """Every parameter's elements by path."""
