@@ -46,17 +46,22 @@ def largest_that_fits(cost: Callable[[int], int], budget: int, limit: int) -> in
 
     def tried(n: int) -> bool:
         nonlocal low, high
-        trials.append((n, cost(n)))
-        fits = trials[-1][1] <= budget
-        low, high = (n, high) if fits else (low, n)
-        return fits
+        at_n = cost(n)
+        trials.append((n, at_n))
+        if at_n <= budget:
+            low = n
+        else:
+            high = n
+        return at_n <= budget
 
     while high <= limit and tried(high):
         high = GROWTH * low
     high = min(high, limit + 1)
-    if low < (near := _parabola_estimate(trials[-3:], budget, low, high)) < high:
-        step, up = 1, tried(near)
-        while low < (at := near + (step if up else -step)) < high and tried(at) is up:
+    near = _parabola_estimate(trials[-3:], budget, low, high)
+    if low < near < high:
+        fits = tried(near)
+        step = 1 if fits else -1
+        while low < near + step < high and tried(near + step) is fits:
             step *= GROWTH
     while high - low > 1:
         tried((low + high) // 2)

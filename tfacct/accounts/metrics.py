@@ -17,7 +17,7 @@ from tfacct.ledger import paths
 from tfacct.ledger.cost import Cost
 from tfacct.ledger.einsum import Axes, Size, ratio
 from tfacct.ledger.evaluated import Tensor
-from tfacct.ledger.groups import Ledger
+from tfacct.ledger.groups import Keep, Ledger, every_matmul
 from tfacct.ledger.lines import FLOPS_PER_MULTIPLY_ADD, Matmul
 from tfacct.ledger.storage import BF16, BF16_EACH, Storage, Width
 from tfacct.ledger.workload import LARGEST, Workload
@@ -60,7 +60,7 @@ class Point:
         """Sizes of the workload's axes for the cache of this rank."""
         return self.at
 
-    def flops(self, keep: Callable[[str, Matmul], bool]) -> Size:
+    def flops(self, keep: Keep) -> Size:
         """FLOPs of the matmuls selected by `keep`: forward, and backward in a training step."""
         forward = self.ledger.total_flops(self.at, masked=self.masked, keep=keep)
         if not self.train:
@@ -105,7 +105,7 @@ class Metric:
     whole: bool = False
 
 
-def flops_of(point: Point, keep: Callable[[str, Matmul], bool] = lambda _path, _line: True) -> Size:
+def flops_of(point: Point, keep: Keep = every_matmul) -> Size:
     """FLOPs of the matmuls selected by `keep`: forward, and backward in a training step."""
     return point.flops(keep)
 
@@ -351,8 +351,9 @@ def _first_context(point: Point, ahead: Callable[[Point], Size], *, chunk: bool)
     def at(context: int) -> int:
         return int(ahead(moved(point, context=context) if chunk else moved(point, context=context, tokens=context)))
 
-    smallest, together, learned = point.work.tokens if chunk else 1, point.ledger.together, point.ledger.learned_tokens
-    last = smallest - 1 + memory.largest_that_fits(lambda n: at((smallest - 1 + n) * together + learned), 0, LARGEST)
+    before = point.work.tokens - 1 if chunk else 0
+    together, learned = point.ledger.together, point.ledger.learned_tokens
+    last = before + memory.largest_that_fits(lambda n: at((before + n) * together + learned), 0, LARGEST)
     return (last + 1) * together + learned if last < LARGEST else None
 
 

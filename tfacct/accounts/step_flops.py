@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import takewhile
 from typing import Literal
 
@@ -10,7 +10,7 @@ from tfacct.accounts.memory import largest_that_fits
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import Axes, Size, compressed_pairs, pairs
 from tfacct.ledger.evaluated import Product
-from tfacct.ledger.groups import Group, Ledger
+from tfacct.ledger.groups import Group, Keep, Ledger, every_matmul
 from tfacct.ledger.lines import RATES, WINDOW, Line, Matmul, Pointwise
 from tfacct.ledger.workload import COMPRESSED, Workload
 
@@ -28,7 +28,7 @@ def recomputed_flops(
     how: How = "full",
     *,
     masked: bool = False,
-    keep: Callable[[str, Matmul], bool] = lambda _path, _line: True,
+    keep: Keep = every_matmul,
 ) -> Size:
     """FLOPs that recomputation adds to a training step, of the matmuls selected by `keep`.
 

@@ -16,9 +16,9 @@ from tfacct.architecture.parts import Attention, LatentAttention
 from tfacct.base.errors import UsageError
 from tfacct.engines.profiles import profile_of
 from tfacct.ledger.einsum import axis_names, size
-from tfacct.ledger.evaluated import TAPS, TOKENS, is_fixed
+from tfacct.ledger.evaluated import TOKENS, is_fixed
 from tfacct.ledger.groups import Group
-from tfacct.ledger.lines import WINDOW, State
+from tfacct.ledger.lines import CAUSAL_KERNEL, WINDOW, State
 from tfacct.ledger.storage import StatePage, Width
 from tfacct.ledger.workload import LARGEST, Workload
 from tfacct.loading.model import LoadedModel
@@ -149,7 +149,7 @@ def cache_layers(model: LoadedModel, cached: Width, value_bytes: int = VALUE, *,
         for line in (line for line in group.lines if isinstance(line, State)):
             elements = _elements(line, group, tp)
             if is_fixed(line):
-                fixed += elements * (value_bytes if TAPS in axis_names(line.spec) else recurrent)
+                fixed += elements * (value_bytes if CAUSAL_KERNEL in axis_names(line.spec) else recurrent)
             elif any(axis in TOKENS - {"S"} for axis in axis_names(line.spec)):
                 raise UsageError(f"{model.name}: pages of compressed or encoded tokens are not supported")
             else:
@@ -166,7 +166,7 @@ def _elements(line: State, group: Group, tp: int = 1) -> int:
     but one. Ranks share the heads of keys and values, or have one alike, and a state; not a latent."""
     axes = axis_names(line.spec)
     at = {**group.axes, "B": 1, "S": 1}
-    at |= {"K": ceil_div(int(at.get("K", 1)), tp), TAPS: int(at.get(TAPS, 1)) - 1}
+    at |= {"K": ceil_div(int(at.get("K", 1)), tp), CAUSAL_KERNEL: int(at.get(CAUSAL_KERNEL, 1)) - 1}
     return int(size(at, axes)) // (1 if "S" in axes else tp)
 
 
@@ -188,7 +188,7 @@ def aligned(model: LoadedModel, cached: Width) -> Width:
     found = hybrid_pages(model, cached, 0)
     states = [(line, group) for group in model.ledger.groups for line in group.lines if isinstance(line, State)]
     fixed = [(line, group) for line, group in states if is_fixed(line)]
-    convolutions = [_elements(line, group) * VALUE for line, group in fixed if TAPS in axis_names(line.spec)]
+    convolutions = [_elements(line, group) * VALUE for line, group in fixed if CAUSAL_KERNEL in axis_names(line.spec)]
     taken = found.page_bytes if len(convolutions) == len(fixed) else max(convolutions, default=0)
     dtype = "fp32" if _state_bytes(model, VALUE) == 4 else "bf16"
     return replace(cached, page=found.block_size, state_page=StatePage(found.page_bytes, taken, dtype))

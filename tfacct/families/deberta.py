@@ -13,7 +13,7 @@ from tfacct.families.bert import CLASSES, ENCODING, Bert, BertBase, mlm_head_mod
 from tfacct.families.fields import NonNegativeInt, PositiveInt, StrictBool, StrictStr
 from tfacct.families.task_heads import BODY
 from tfacct.ledger.einsum import Size
-from tfacct.ledger.lines import KERNEL_WIDTH, Line, Matmul, Pointwise, Table
+from tfacct.ledger.lines import CENTRED_KERNEL, Line, Matmul, Pointwise, Table
 
 
 @record(kw_only=True)
@@ -105,10 +105,10 @@ class FirstConvolution(Part):
     name: ClassVar[str] = "first_conv"
     listed_after: ClassVar[tuple[str, int]] = (RelativeBias.name, 1)
     at_front: ClassVar[bool] = True
-    axis_names: ClassVar[dict[str, str]] = {"hidden": "D", "kernel": KERNEL_WIDTH}
+    axis_names: ClassVar[dict[str, str]] = {"hidden": "D", "kernel": CENTRED_KERNEL}
     legend: ClassVar[dict[str, str]] = {
         "D": "hidden size",
-        KERNEL_WIDTH: "kernel size of the convolution, in tokens",
+        CENTRED_KERNEL: "kernel size of the convolution, in tokens",
         "Dn": "input channels of the convolution, D",
     }
     made: ClassVar[dict[str, str]] = {"Dn": "D"}
@@ -116,7 +116,7 @@ class FirstConvolution(Part):
     def lines(self, at: str) -> tuple[Line, ...]:
         """The unfolded matmul, its activation, the addition and the norm."""
         return (
-            Matmul(at, f"B T Dn {KERNEL_WIDTH}, Dn {KERNEL_WIDTH} D -> B T D", bias=True),
+            Matmul(at, f"B T Dn {CENTRED_KERNEL}, Dn {CENTRED_KERNEL} D -> B T D", bias=True),
             Pointwise(f"{at}.act", "B T D", kind="activation", function=self.activation),
             Pointwise(f"{at}.add", "B T D", kind="sum"),
             Pointwise(f"{at}.norm", "B T D", weight="D", bias="D", kind="norm_layer"),

@@ -162,10 +162,14 @@ def divisors(sizes: Iterable[int]) -> list[int]:
     return sorted({*small, *(common // n for n in small)})
 
 
+def is_symbolic(*sizes: Size) -> bool:
+    """True if one of the sizes is a sympy expression."""
+    return any(hasattr(size, "free_symbols") for size in sizes)
+
+
 def divided(dividend: Size, divisor: Size) -> Size:
     """Quotient of a division without remainder. (`//` on a symbol would wrap it in a floor.)"""
-    symbolic = hasattr(dividend, "free_symbols") or hasattr(divisor, "free_symbols")
-    return dividend / divisor if symbolic else dividend // divisor
+    return dividend / divisor if is_symbolic(dividend, divisor) else dividend // divisor
 
 
 def shared(tokens: Size, parts: Size, front: Size = 0) -> Size:
@@ -175,7 +179,7 @@ def shared(tokens: Size, parts: Size, front: Size = 0) -> Size:
     144
     """
     tokens = tokens - front
-    if hasattr(tokens, "free_symbols") or hasattr(parts, "free_symbols"):
+    if is_symbolic(tokens, parts):
         return divided(tokens, parts)
     if not same(tokens % parts, tokens * 0):
         less = f" minus {front:,}" if not same(front, 0) else ""
@@ -188,7 +192,12 @@ def shared(tokens: Size, parts: Size, front: Size = 0) -> Size:
 
 def rounded_up(dividend: Size, divisor: Size) -> Size:
     """Quotient rounded up; a symbol is not rounded."""
-    return dividend / divisor if hasattr(dividend, "free_symbols") else -(-dividend // divisor)
+    return dividend / divisor if is_symbolic(dividend) else -(-dividend // divisor)
+
+
+def rounded_down(dividend: Size, divisor: Size) -> Size:
+    """Quotient rounded down; a symbol is not rounded."""
+    return dividend / divisor if is_symbolic(dividend) else dividend // divisor
 
 
 def halve(value: Size) -> Size:
@@ -204,7 +213,7 @@ def ratio(part: Size, total: Size) -> Size:
 
 def smaller(one: Size, other: Size) -> Size:
     """Smaller of two sizes, element by element for arrays."""
-    if hasattr(one, "free_symbols") or hasattr(other, "free_symbols"):
+    if is_symbolic(one, other):
         from sympy import Min
 
         return Min(one, other)
@@ -292,11 +301,12 @@ def pairs(mask: Mask, queries: Size, keys: Size, window: Size | None = None) -> 
         return queries * keys
     if mask == "chunks" and window is not None:
 
-        def within(positions: Size) -> Size:
-            chunks = positions // window
-            return chunks * halve(window * (window + 1)) + halve((rest := positions - chunks * window) * (rest + 1))
+        def in_chunks(positions: Size) -> Size:
+            whole = positions // window
+            rest = positions - whole * window
+            return whole * halve(window * (window + 1)) + halve(rest * (rest + 1))
 
-        return within(keys) - within(keys - queries)
+        return in_chunks(keys) - in_chunks(keys - queries)
     if mask == "near" and window is not None:
         before = rounded_down(window - 1, 2) + 1  # both include its own key
         after = window + 1 - before
@@ -310,11 +320,6 @@ def pairs(mask: Mask, queries: Size, keys: Size, window: Size | None = None) -> 
         return halve(growing * (growing + 1)) + (positions - growing) * window
 
     return first(keys) - first(keys - queries)
-
-
-def rounded_down(dividend: Size, divisor: Size) -> Size:
-    """Quotient rounded down; a symbol is not rounded."""
-    return dividend / divisor if hasattr(dividend, "free_symbols") else dividend // divisor
 
 
 def compressed_pairs(queries: Size, keys: Size, rate: Size, most: Size | None = None) -> Size:
@@ -340,6 +345,4 @@ def packed_bytes(elements: Size, width: int) -> Size:
     """Bytes of `elements` of `width` bits each, rounded up; a symbol is not rounded."""
     if width % 8 == 0:
         return elements * (width // 8)
-    if hasattr(elements, "free_symbols"):
-        return elements * width / 8
-    return -(-elements * width // 8)
+    return rounded_up(elements * width, 8)

@@ -8,8 +8,8 @@ from typing import NamedTuple
 from tfacct.base.errors import UsageError
 from tfacct.ledger import paths
 from tfacct.ledger.cost import Cost
-from tfacct.ledger.einsum import Axes, Size, axis_names, renamed, rounded_up, size
-from tfacct.ledger.lines import Dims, Matmul, Parameter, State
+from tfacct.ledger.einsum import Axes, Size, axis_names, is_symbolic, renamed, rounded_up, size
+from tfacct.ledger.lines import CAUSAL_KERNEL, Dims, Matmul, Parameter, State
 from tfacct.ledger.storage import BF16_EACH, Role, Storage, Stored, Width, width
 from tfacct.ledger.workload import COMPRESSED
 
@@ -119,7 +119,7 @@ def same_sizes(some: tuple[Size, ...], others: tuple[Size, ...]) -> bool:
     for size_ in some:
         index = next((i for i, other in enumerate(rest) if _same_size(size_, other)), None)
         if index is None:
-            return bool(hasattr(size_, "free_symbols")) and sorted(map(str, some)) == sorted(map(str, others))
+            return is_symbolic(size_) and sorted(map(str, some)) == sorted(map(str, others))
         rest.pop(index)
     return not rest
 
@@ -131,10 +131,6 @@ def _same_size(one: Size, other: Size) -> bool:
 
 TOKENS = frozenset(("S", "J", *COMPRESSED["entries"].values()))
 """Axes of tokens or compressed keys in a state that grows with the context or the source."""
-
-
-TAPS = "Kc"
-"""The axis of a convolution's taps."""
 
 
 def is_fixed(line: State) -> bool:
@@ -149,7 +145,7 @@ def width_of(line: State, cache: Width) -> Width:
     the engine stores it in.
     """
     if cache.state_page is not None and is_fixed(line):
-        return BF16_EACH if TAPS in axis_names(line.spec) else width(cache.state_page.dtype)
+        return BF16_EACH if CAUSAL_KERNEL in axis_names(line.spec) else width(cache.state_page.dtype)
     if line.bits is not None:
         return Width(f"fp{line.bits}", line.bits)
     return BF16_EACH if cache.each < 2 and is_fixed(line) else cache
@@ -163,7 +159,7 @@ def cached_bytes(line: State, axes: Axes, cache: Width) -> Size:
     how, names = width_of(line, cache), axis_names(line.spec)
     if cache.state_page is not None and is_fixed(line):
         page = cache.state_page
-        taken = page.convolution if TAPS in names else page.bytes - page.convolution
+        taken = page.convolution if CAUSAL_KERNEL in names else page.bytes - page.convolution
         return size(axes, tuple(name for name in names if name == "B")) * taken
     if how.page > 1 and "S" in names:
         axes = {**axes, "S": rounded_up(axes["S"], how.page) * how.page}
@@ -181,7 +177,7 @@ def cached_bytes(line: State, axes: Axes, cache: Width) -> Size:
 
 def _divides(block: int, vector: Size) -> bool:
     """True if a size, or every element of an array, is a multiple of `block`. A symbol is assumed to be."""
-    if hasattr(vector, "free_symbols"):
+    if is_symbolic(vector):
         return True
     rest = vector % block
     return not (rest.any() if hasattr(rest, "any") else rest)

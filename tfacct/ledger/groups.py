@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import lcm, prod
-from typing import Any
+from typing import Any, TypeAlias
 
 from tfacct.base.record import record
 from tfacct.ledger import paths
@@ -128,8 +128,9 @@ class Group:
         if HALF not in self.axes:
             return {PADDED: padded}
         mark = self.names.get(HALF, HALF).removeprefix(HALF)  # if layers have windows of different sizes
-        halves = at[f"{HALVES}{mark}"] if f"{HALVES}{mark}" in at else divided(padded, self.axes[HALF])
-        windows = at[f"{OVERLAPPING}{mark}"] if f"{OVERLAPPING}{mark}" in at else halves - smaller(halves, 1)
+        marked_halves, marked_windows = f"{HALVES}{mark}", f"{OVERLAPPING}{mark}"
+        halves = at[marked_halves] if marked_halves in at else divided(padded, self.axes[HALF])
+        windows = at[marked_windows] if marked_windows in at else halves - smaller(halves, 1)
         return {PADDED: padded, HALVES: halves, OVERLAPPING: windows}
 
     @property
@@ -171,12 +172,21 @@ class Group:
 def _compressed(kind: str, at: Axes, rate: Size) -> dict[str, Size]:
     """Sizes for compressed tokens in a step."""
     entries, before = rounded_down(at["S"], rate), rounded_down(at["S"] - at["T"], rate)
-    sizes = {"entries": entries, "new": entries - before, "waiting": at["S"] - entries * rate}
-    sizes |= {"any": smaller(entries, 1)}
+    sizes = {
+        "entries": entries,
+        "new": entries - before,
+        "waiting": at["S"] - entries * rate,
+        "any": smaller(entries, 1),
+    }
     return {named[kind]: sizes[what] for what, named in COMPRESSED.items() if kind in named}
 
 
-def _all(_path: str, _line: Matmul) -> bool:
+Keep: TypeAlias = Callable[[str, Matmul], bool]
+"""Selects matmuls by path and line."""
+
+
+def every_matmul(_path: str, _line: Matmul) -> bool:
+    """Selects every matmul."""
     return True
 
 
@@ -303,13 +313,26 @@ class Ledger:
         found = []
         for group in self.settled(at, masked=masked).groups:
             axes = group.bound(at)
-            for line in (line for line in group.lines if isinstance(line, Matmul)):
-                dims, flops = line.dims(axes), line.flops(axes, masked)
+            for line in group.lines:
+                if not isinstance(line, Matmul):
+                    continue
+                dims = line.dims(axes)
                 backward = sum(gradient.flops(axes, masked) for gradient in line.backward())
-                dims = dims._replace(times=group.count * dims.times)
-                each = (line.path, group.numbers, group.kind, line, axes, group.count, dims)
-                totals = group.count * flops, group.count * backward
-                found.append(Product(*each, *totals, self.experts, group.names))
+                found.append(
+                    Product(
+                        path=line.path,
+                        numbers=group.numbers,
+                        kind=group.kind,
+                        line=line,
+                        axes=axes,
+                        count=group.count,
+                        dims=dims._replace(times=group.count * dims.times),
+                        forward=group.count * line.flops(axes, masked),
+                        backward=group.count * backward,
+                        experts=self.experts,
+                        names=group.names,
+                    )
+                )
         return found
 
     def flops(self, at: Axes, *, masked: bool = False, unfolded: bool = False) -> dict[str, Size]:
@@ -317,9 +340,7 @@ class Ledger:
         each = self.settled(at, masked=masked)._each(Matmul, at, unfolded)
         return _summed((path, count * line.flops(axes, masked)) for path, line, axes, count in each)
 
-    def total_flops(
-        self, at: Axes, *, masked: bool = False, backward: bool = False, keep: Callable[[str, Matmul], bool] = _all
-    ) -> Size:
+    def total_flops(self, at: Axes, *, masked: bool = False, backward: bool = False, keep: Keep = every_matmul) -> Size:
         """FLOPs of a forward or a backward pass, of all matmuls or those selected by `keep`.
 
         Ints are multiplied and added first, so that arrays need few operations and few roundings.

@@ -36,8 +36,10 @@ FLOPS_PER_MULTIPLY_ADD = 2
 
 ACTIVE = "A"
 """Axis of the experts per token (top-k)."""
-NO_MATRIX = EXPERTS, GATE, CHOICES, MIXED, UNMIXED = "E", "U", "Er", "Xw", "Xk"
-"""Axes of router scores, gates and mixing weights: one number per expert, or a single one."""
+EXPERTS, GATE = "E", "U"
+"""Axes of router scores, one per expert, and of a single gate."""
+NO_MATRIX = (EXPERTS, GATE, "Er", "Xw", "Xk")
+"""Axes of router scores, gates and mixing weights: their weights are no matrices for a format."""
 WINDOW = "W"
 """Axis of a sliding window: keys that a query sees. The ledger computes S from it."""
 AROUND = "Wb"
@@ -49,10 +51,9 @@ COMPRESSED_MASKS = frozenset(("entries", "chosen entries"))
 """Masks of compressed keys: all complete keys up to the query, or at most as many as an indexer chooses."""
 CHUNK = "Pc"
 """Axis of the tokens in a chunk of a recurrence. The ledger computes the number of chunks from it."""
-KERNEL_WIDTH = "Kb"
-"""Axis of the kernel width of a centred convolution, an odd number of tokens."""
-TAPS = "Kw"
-"""Axis of the kernel width of a grouped convolution."""
+CAUSAL_KERNEL, CENTRED_KERNEL, GROUPED_KERNEL = "Kc", "Kb", "Kw"
+"""Axes of the kernel size of a convolution, in tokens: over the last tokens, around a token (an odd number), and of
+channels in groups."""
 FRONT, FURTHER = "Xc", "Xr"
 """Axes of the learned tokens before an image's patches, from which the ledger computes the number of patches, and of
 those after the class token."""
@@ -276,7 +277,7 @@ class Matmul:
         """
         results = tuple(axis for axis in weight if axis in self.einsum.out)
         summed = tuple(axis for axis in weight if axis not in results)
-        if TAPS in summed and {*results} & {*self.einsum.left} and not {*results} <= {*self.einsum.left}:
+        if GROUPED_KERNEL in summed and {*results} & {*self.einsum.left} and not {*results} <= {*self.einsum.left}:
             return (results, *((axis,) for axis in summed))
         if inputs:
             return tuple(axis for axis in weight if axis not in inputs), inputs

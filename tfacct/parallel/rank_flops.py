@@ -7,7 +7,7 @@ causal mask, every rank has the same number of pairs, because it has a chunk fro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import fields, replace
 
 from tfacct.accounts.metrics import MEMORY_TRAFFIC, Metric, Point
@@ -17,7 +17,8 @@ from tfacct.base.spelling import option
 from tfacct.ledger.cost import Cost
 from tfacct.ledger.einsum import Axes, Size, axis_names, divided, rounded_up
 from tfacct.ledger.evaluated import Product
-from tfacct.ledger.lines import ACTIVE, WINDOW, Matmul, State
+from tfacct.ledger.groups import Keep
+from tfacct.ledger.lines import ACTIVE, WINDOW, State
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.parallel.mesh import CP_CHUNKS, Mesh, checked_pass
@@ -98,7 +99,7 @@ class RankPoint(Point):
         """Axis sizes of the tokens cached on this rank."""
         return rank_tokens(self.mesh, self.work).axes()
 
-    def flops(self, keep: Callable[[str, Matmul], bool]) -> Size:
+    def flops(self, keep: Keep) -> Size:
         """FLOPs of the matmuls for which `keep` is true."""
         chosen = (product for product in self._products() if keep(product.path, product.line))
         return sum(product.forward + (product.backward if self.train else 0) for product in chosen)

@@ -11,10 +11,10 @@ from tfacct.architecture.axis_names import Axis
 from tfacct.architecture.parts import Mixer
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.record import record
-from tfacct.ledger.lines import CHUNK, FRONT, FURTHER, HALF, KERNEL_WIDTH, LONGEST, RATES, SHARES, WINDOWS
+from tfacct.ledger.lines import CENTRED_KERNEL, CHUNK, FRONT, FURTHER, HALF, LONGEST, RATES, SHARES, WINDOWS
 from tfacct.ledger.workload import CHUNKS, ONE_BY_ONE
 
-FIXED = WINDOWS | {KERNEL_WIDTH, CHUNK, FRONT, FURTHER, HALF, LONGEST, *SHARES.values(), *RATES.values()}
+FIXED = WINDOWS | {CENTRED_KERNEL, CHUNK, FRONT, FURTHER, HALF, LONGEST, *SHARES.values(), *RATES.values()}
 """Axes that stay numbers in every proof."""
 WORKLOAD = ("B", "T", "C", "Cw", "J")
 """Axes of a step: sequences, new tokens, cached tokens, cached tokens in a window, and the source. I is none:
