@@ -37,10 +37,11 @@ class Distances(Part):
         """The embedding with as many rows as a text reads."""
         return replace(self, buckets=2 * context) if self.of_text else self
 
-    def lines(self, at: str) -> tuple[Line, ...]:
+    def lines(self, at: str) -> Iterator[Line]:
         """Embedding, and the norm over all its rows."""
-        norm = Pointwise(f"{at}.norm", "Rp D", weight="D", bias="D", kind="norm_layer")
-        return (Table(at, "Rp D"), *((norm,) if self.normed else ()))
+        yield Table(at, "Rp D")
+        if self.normed:
+            yield Pointwise(f"{at}.norm", "Rp D", weight="D", bias="D", kind="norm_layer")
 
 
 @record(kw_only=True)
@@ -113,14 +114,12 @@ class FirstConvolution(Part):
     }
     made: ClassVar[dict[str, str]] = {"Dn": "D"}
 
-    def lines(self, at: str) -> tuple[Line, ...]:
+    def lines(self, at: str) -> Iterator[Line]:
         """The unfolded matmul, its activation, the addition and the norm."""
-        return (
-            Matmul(at, f"B T Dn {CENTRED_KERNEL}, Dn {CENTRED_KERNEL} D -> B T D", bias=True),
-            Pointwise(f"{at}.act", "B T D", kind="activation", function=self.activation),
-            Pointwise(f"{at}.add", "B T D", kind="sum"),
-            Pointwise(f"{at}.norm", "B T D", weight="D", bias="D", kind="norm_layer"),
-        )
+        yield Matmul(at, f"B T Dn {CENTRED_KERNEL}, Dn {CENTRED_KERNEL} D -> B T D", bias=True)
+        yield Pointwise(f"{at}.act", "B T D", kind="activation", function=self.activation)
+        yield Pointwise(f"{at}.add", "B T D", kind="sum")
+        yield Pointwise(f"{at}.norm", "B T D", weight="D", bias="D", kind="norm_layer")
 
 
 class DebertaBase(BertBase):

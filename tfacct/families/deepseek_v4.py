@@ -156,35 +156,40 @@ class CompressedAttention(SelfAttention):
         """Elements rotate in pairs."""
         return {"Hr": 2}
 
-    def lines(self, at: str) -> tuple[Line, ...]:
+    def lines(self, at: str) -> Iterator[Line]:
         """Queries and keys, compressed keys, scores and values of both, the grouped output projection; and the
         states."""
         kind = self.kind
-        return (
-            Matmul(f"{at}.q_a_proj", "B T D, D Rq -> B T Rq"),
-            Pointwise(f"{at}.q_a_norm", "B T Rq", weight="Rq", kind="norm_rms"),
-            Matmul(f"{at}.q_b_proj", "B T Rq, Rq N H -> B T N H"),
-            Pointwise(f"{at}.q_b_norm", "B T N H", kind="norm_rms"),
-            Matmul(f"{at}.kv_proj", "B T D, D H -> B T H"),
-            Pointwise(f"{at}.kv_norm", "B T H", weight="H", kind="norm_rms"),
-            Pointwise(f"{at}.q_rotary", "B T N Hr", kind="rotary"),
-            Pointwise(f"{at}.kv_rotary", "B T Hr", kind="rotary"),
-            *(() if kind is None else self._compressed(f"{at}.compressor", kind, "H", "Hu")),
-            *(() if self.light is None else self._index(f"{at}.compressor.indexer")),
-            Matmul(f"{at}.scores", "B T N H, B S H -> B N T S", mask="causal"),
-            *(() if kind is None else self._scores_of_entries(at, kind)),
-            Pointwise(f"{at}.sinks", "B N T", weight="N"),
-            Pointwise(f"{at}.softmax", "B N T S", kind="softmax"),
-            Matmul(f"{at}.values", "B N T S, B S H -> B T N H", mask="causal"),
-            *(() if kind is None else self._values_of_entries(at, kind)),
-            Pointwise(f"{at}.out_rotary", "B T N Hr", kind="rotary"),
-            Matmul(f"{at}.o_a_proj", "B T Og Ng H, Ng H Og Ro -> B T Og Ro"),
-            Matmul(f"{at}.o_b_proj", "B T Og Ro, Og Ro D -> B T D"),
-            State(f"{at}.kv_cache", "B S H"),
-            *((State(f"{at}.v_cache", "B S H"),) if self.twice else ()),
-            *(() if kind is None else self._states(f"{at}.compressor", kind, "H", "Hu")),
-            *(() if self.light is None else self._states(f"{at}.compressor.indexer", "light", "Hx", "Hw")),
-        )
+        yield Matmul(f"{at}.q_a_proj", "B T D, D Rq -> B T Rq")
+        yield Pointwise(f"{at}.q_a_norm", "B T Rq", weight="Rq", kind="norm_rms")
+        yield Matmul(f"{at}.q_b_proj", "B T Rq, Rq N H -> B T N H")
+        yield Pointwise(f"{at}.q_b_norm", "B T N H", kind="norm_rms")
+        yield Matmul(f"{at}.kv_proj", "B T D, D H -> B T H")
+        yield Pointwise(f"{at}.kv_norm", "B T H", weight="H", kind="norm_rms")
+        yield Pointwise(f"{at}.q_rotary", "B T N Hr", kind="rotary")
+        yield Pointwise(f"{at}.kv_rotary", "B T Hr", kind="rotary")
+        if kind is not None:
+            yield from self._compressed(f"{at}.compressor", kind, "H", "Hu")
+        if self.light is not None:
+            yield from self._index(f"{at}.compressor.indexer")
+        yield Matmul(f"{at}.scores", "B T N H, B S H -> B N T S", mask="causal")
+        if kind is not None:
+            yield from self._scores_of_entries(at, kind)
+        yield Pointwise(f"{at}.sinks", "B N T", weight="N")
+        yield Pointwise(f"{at}.softmax", "B N T S", kind="softmax")
+        yield Matmul(f"{at}.values", "B N T S, B S H -> B T N H", mask="causal")
+        if kind is not None:
+            yield from self._values_of_entries(at, kind)
+        yield Pointwise(f"{at}.out_rotary", "B T N Hr", kind="rotary")
+        yield Matmul(f"{at}.o_a_proj", "B T Og Ng H, Ng H Og Ro -> B T Og Ro")
+        yield Matmul(f"{at}.o_b_proj", "B T Og Ro, Og Ro D -> B T D")
+        yield State(f"{at}.kv_cache", "B S H")
+        if self.twice:
+            yield State(f"{at}.v_cache", "B S H")
+        if kind is not None:
+            yield from self._states(f"{at}.compressor", kind, "H", "Hu")
+        if self.light is not None:
+            yield from self._states(f"{at}.compressor.indexer", "light", "Hx", "Hw")
 
     def _scores_of_entries(self, at: str, kind: str) -> Iterator[Line]:
         entries = COMPRESSED["entries"][kind]

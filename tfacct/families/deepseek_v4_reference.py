@@ -93,18 +93,18 @@ class Compressor(nn.Module):
     def _rotated(self, keys: Tensor, count: int, before: int) -> Tensor:
         """Keys with the rotary embedding of the first of their tokens."""
         places = (torch.arange(count, device=keys.device) + before) * self.rate
-        turn = None if self.angles is None else self.angles.turn(places)
-        return rotated(self.rotary, keys, self.size, self.rope_dim, turn)
+        cos_sin = None if self.angles is None else self.angles.cos_sin(places)
+        return rotated(self.rotary, keys, self.size, self.rope_dim, cos_sin)
 
 
 def rotated(
-    rotary: nn.Module, heads: Tensor, size: int, some: int, turn: tuple[Tensor, Tensor] | None, back: bool = False
+    rotary: nn.Module, heads: Tensor, size: int, some: int, cos_sin: tuple[Tensor, Tensor] | None, back: bool = False
 ) -> Tensor:
     """Heads with a rotary embedding of their last elements, or, if `back`, with it undone."""
-    if turn is None:
+    if cos_sin is None:
         return heads
     pairs = some // 2
-    cos, sin = turn[0].narrow(-1, 0, pairs), turn[1].narrow(-1, pairs, pairs)
+    cos, sin = cos_sin[0].narrow(-1, 0, pairs), cos_sin[1].narrow(-1, pairs, pairs)
     cos, sin = (each.to(heads.device, heads.dtype) for each in (cos, -sin if back else sin))
     rest, last = torch.split(heads, [size - some, some], dim=-1)
     return torch.cat((rest, rotary(last, cos, sin)), dim=-1)
@@ -129,7 +129,7 @@ class Indexer(Compressor):
         computed from the scores are added, because a trace would drop unused scores."""
         q = by_head(self.q_proj(read), self.heads, self.size)
         if self.angles is not None and self.rotates:
-            q = rotated(self.q_rotary, q, self.size, self.rope_dim, step.turn(self.angles))
+            q = rotated(self.q_rotary, q, self.size, self.rope_dim, step.cos_sin(self.angles))
         each = self.act(self.scores(q, keys.transpose(2, 3)) * self.size**-0.5)
         weights = (self.weights_proj(x) * self.heads**-0.5).transpose(1, 2).unsqueeze(-1)
         scores = self.sum(each, weights).sum(dim=1, keepdim=True)
@@ -195,11 +195,11 @@ class CompressedAttention(PartModule):
 
     def forward(self, x: Tensor, step: Step, past: tuple[Tensor, ...] | None) -> tuple[Tensor, ...]:
         part, size = self.part, self.part.head_dim
-        turn = None if self.angles is None else step.turn(self.angles)
+        cos_sin = None if self.angles is None else step.cos_sin(self.angles)
         read = self.q_a_norm(self.q_a_proj(x))
         q = self.q_b_norm(by_head(self.q_b_proj(read), part.heads, size))
-        q = rotated(self.q_rotary, q, size, part.rope_dim, turn)
-        k = rotated(self.kv_rotary, self.kv_norm(self.kv_proj(x)).unsqueeze(1), size, part.rope_dim, turn)
+        q = rotated(self.q_rotary, q, size, part.rope_dim, cos_sin)
+        k = rotated(self.kv_rotary, self.kv_norm(self.kv_proj(x)).unsqueeze(1), size, part.rope_dim, cos_sin)
         old = 0
         if past is not None:
             old = past[0].shape[2]
@@ -216,7 +216,7 @@ class CompressedAttention(PartModule):
         if keys is not None:
             some = self.compressed_softmax(weights, k.shape[2], keys.shape[2])
             mixed = self.compressed_add(mixed, self.compressed_values(some, keys))
-        mixed = rotated(self.out_rotary, mixed, size, part.rope_dim, turn, back=True).transpose(1, 2)
+        mixed = rotated(self.out_rotary, mixed, size, part.rope_dim, cos_sin, back=True).transpose(1, 2)
         groups = torch.unflatten(mixed, 2, (part.groups, part.group_heads)).flatten(3)
         return self.o_b_proj(self.o_a_proj(groups)), in_window(k, part.window, self.keep_all), *cached
 

@@ -192,13 +192,11 @@ class PerLayerProjection(Part):
     axis_names: ClassVar[dict[str, str]] = {"layers": "Lp", "width": "Dy", "hidden": "D"}
     legend: ClassVar[dict[str, str]] = PER_LAYER_LEGEND
 
-    def lines(self, at: str) -> tuple[Line, ...]:
+    def lines(self, at: str) -> Iterator[Line]:
         """Projection, scale and norm."""
-        return (
-            Matmul(f"{at}.project", "B T D, D Lp Dy -> B T Lp Dy"),
-            Pointwise(f"{at}.project_scale", "B T Lp Dy", kind="scale"),
-            Pointwise(f"{at}.norm", "B T Lp Dy", weight="Dy", kind="norm_rms"),
-        )
+        yield Matmul(f"{at}.project", "B T D, D Lp Dy -> B T Lp Dy")
+        yield Pointwise(f"{at}.project_scale", "B T Lp Dy", kind="scale")
+        yield Pointwise(f"{at}.norm", "B T Lp Dy", weight="Dy", kind="norm_rms")
 
 
 @record(kw_only=True)
@@ -210,15 +208,13 @@ class PerLayerEmbedding(PerLayerProjection):
 
     axis_names: ClassVar[dict[str, str]] = {"vocab": "Vp", **PerLayerProjection.axis_names}
 
-    def lines(self, at: str) -> tuple[Line, ...]:
+    def lines(self, at: str) -> Iterator[Line]:
         """Embedding, scaled rows, projection, norm and sum."""
-        return (
-            Table(at, "Vp Lp Dy"),
-            Pointwise(f"{at}.scale", "B T Lp Dy", kind="scale"),
-            *PerLayerProjection.lines(self, at),
-            Pointwise(f"{at}.add", "B T Lp Dy", kind="sum"),
-            Pointwise(f"{at}.sum_scale", "B T Lp Dy", kind="scale"),
-        )
+        yield Table(at, "Vp Lp Dy")
+        yield Pointwise(f"{at}.scale", "B T Lp Dy", kind="scale")
+        yield from PerLayerProjection.lines(self, at)
+        yield Pointwise(f"{at}.add", "B T Lp Dy", kind="sum")
+        yield Pointwise(f"{at}.sum_scale", "B T Lp Dy", kind="scale")
 
 
 @record(kw_only=True)
@@ -235,13 +231,11 @@ class PerLayerInput(Part):
     axis_names: ClassVar[dict[str, str]] = {"hidden": "D", "width": "Dy"}
     legend: ClassVar[dict[str, str]] = {name: text for name, text in PER_LAYER_LEGEND.items() if name in ("D", "Dy")}
 
-    def lines(self, at: str) -> tuple[Line, ...]:
+    def lines(self, at: str) -> Iterator[Line]:
         """Two matmuls, and the activation between them."""
-        return (
-            Matmul(f"{at}.gate_proj", "B T D, D Dy -> B T Dy"),
-            Pointwise(f"{at}.act", "B T Dy", kind="activation", function=self.activation),
-            Matmul(f"{at}.up_proj", "B T Dy, Dy D -> B T D"),
-        )
+        yield Matmul(f"{at}.gate_proj", "B T D, D Dy -> B T Dy")
+        yield Pointwise(f"{at}.act", "B T Dy", kind="activation", function=self.activation)
+        yield Matmul(f"{at}.up_proj", "B T Dy, Dy D -> B T D")
 
 
 def per_layer_modules(layer: str = "", model: str = "model") -> tuple[dict[str, str], dict[str, str]]:
@@ -329,21 +323,19 @@ class AltUp(Part):
     legend: ClassVar[dict[str, str]] = {axis: text for axis, text in STREAMS_LEGEND.items() if axis != OTHER}
     made: ClassVar[dict[str, str]] = {axis: count for axis, count in STREAMS_MADE.items() if axis != OTHER}
 
-    def lines(self, at: str) -> tuple[Line, ...]:
+    def lines(self, at: str) -> Iterator[Line]:
         """Coefficients and predictions, then coefficients and corrections."""
+        yield from self._routed(at, "")
+        yield Matmul(f"{at}.predict_coefs", "B T Xs, Xs Xt Xu -> B T Xt Xu")
+        yield Matmul(f"{at}.predict", "B T D Xt, B T Xt Xu -> B T D Xu")
+        yield Pointwise(f"{at}.predict_add", "B T D Xs", kind="sum")
+        yield from self._routed(at, "correct_")
+        yield Matmul(f"{at}.correct_coefs", "B T Xs, Xs Xt -> B T Xt")
+        yield Pointwise(f"{at}.innovation", "B T D", kind="sum")
+        yield Pointwise(f"{at}.correct", "B T D Xs")
+        yield Pointwise(f"{at}.correct_add", "B T D Xs", kind="sum")
         scale = Pointwise(f"{at}.out_scale", "B T D", weight="D")
-        return (
-            *self._routed(at, ""),
-            Matmul(f"{at}.predict_coefs", "B T Xs, Xs Xt Xu -> B T Xt Xu"),
-            Matmul(f"{at}.predict", "B T D Xt, B T Xt Xu -> B T D Xu"),
-            Pointwise(f"{at}.predict_add", "B T D Xs", kind="sum"),
-            *self._routed(at, "correct_"),
-            Matmul(f"{at}.correct_coefs", "B T Xs, Xs Xt -> B T Xt"),
-            Pointwise(f"{at}.innovation", "B T D", kind="sum"),
-            Pointwise(f"{at}.correct", "B T D Xs"),
-            Pointwise(f"{at}.correct_add", "B T D Xs", kind="sum"),
-            scale if self.scaled else Unused(scale),
-        )
+        yield scale if self.scaled else Unused(scale)
 
     def _routed(self, at: str, which: str) -> Iterator[Line]:
         """The input of the coefficients, from the same norm and the same matrix both times."""
@@ -365,10 +357,12 @@ class SparseFeedForward(FeedForward):
 
     kind: ClassVar[str] = "sparse"
 
-    def lines(self, at: str) -> tuple[Line, ...]:
+    def lines(self, at: str) -> Iterator[Line]:
         """Projections and activation, with the sparse gate."""
         gate, *rest = FeedForward.lines(self, at)
-        return (gate, Pointwise(f"{at}.sparsity", "B T F"), *rest)
+        yield gate
+        yield Pointwise(f"{at}.sparsity", "B T F")
+        yield from rest
 
 
 @record(kw_only=True)
@@ -378,9 +372,9 @@ class AltUpResidual(Residual):
     legend: ClassVar[dict[str, str]] = {name: STREAMS_LEGEND[name] for name in ("D", OTHER)}
     made: ClassVar[dict[str, str]] = {OTHER: STREAMS_MADE[OTHER]}
 
-    def lines(self, at: str) -> tuple[Line, ...]:
+    def lines(self, at: str) -> Iterator[Line]:
         """The addition."""
-        return (Pointwise(at, "B T Xo D", kind="residual"),)
+        yield Pointwise(at, "B T Xo D", kind="residual")
 
 
 @record(kw_only=True)
@@ -400,12 +394,11 @@ class AltUpExpand(Part):
     }
     made: ClassVar[dict[str, str]] = {OTHER: STREAMS_MADE[OTHER], "Do": "D"}
 
-    def lines(self, at: str) -> tuple[Line, ...]:
+    def lines(self, at: str) -> Iterator[Line]:
         """One projection per residual stream but the first, and their lengths."""
-        return (
-            *(Matmul(f"{at}.{name}", "B T D, D Do -> B T Do") for name in OTHERS),
-            Pointwise(f"{at}.rescale", "B T Xo D", kind="scale"),
-        )
+        for name in OTHERS:
+            yield Matmul(f"{at}.{name}", "B T D, D Do -> B T Do")
+        yield Pointwise(f"{at}.rescale", "B T Xo D", kind="scale")
 
 
 @record(kw_only=True)
@@ -415,9 +408,10 @@ class AltUpMerge(AltUpExpand):
     name: ClassVar[str] = "merged"
     listed_after: ClassVar[tuple[str, int]] = (LightningAttention.name, 0)
 
-    def lines(self, at: str) -> tuple[Line, ...]:
+    def lines(self, at: str) -> Iterator[Line]:
         """The same projections and lengths, and the mean."""
-        return *AltUpExpand.lines(self, at), Pointwise(f"{at}.mean", "B T D")
+        yield from AltUpExpand.lines(self, at)
+        yield Pointwise(f"{at}.mean", "B T D")
 
 
 @record(kw_only=True)
@@ -435,14 +429,12 @@ class Laurel(Part):
     axis_names: ClassVar[dict[str, str]] = {"hidden": "D", "rank": "Ru"}
     legend: ClassVar[dict[str, str]] = {"D": "hidden size", "Ru": "rank of the LAuReL projection parallel to attention"}
 
-    def lines(self, at: str) -> tuple[Line, ...]:
+    def lines(self, at: str) -> Iterator[Line]:
         """Two matmuls, a norm and a sum."""
-        return (
-            Matmul(f"{at}.down_proj", "B T D, D Ru -> B T Ru"),
-            Matmul(f"{at}.up_proj", "B T Ru, Ru D -> B T D"),
-            Pointwise(f"{at}.norm", "B T D", weight="D", kind="norm_rms"),
-            Pointwise(f"{at}.add", "B T D", kind="sum"),
-        )
+        yield Matmul(f"{at}.down_proj", "B T D, D Ru -> B T Ru")
+        yield Matmul(f"{at}.up_proj", "B T Ru, Ru D -> B T D")
+        yield Pointwise(f"{at}.norm", "B T D", weight="D", kind="norm_rms")
+        yield Pointwise(f"{at}.add", "B T D", kind="sum")
 
 
 class Gemma3nLayer(NamedTuple):

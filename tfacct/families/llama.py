@@ -1,6 +1,6 @@
 """Llama and its nearest relatives."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from operator import attrgetter
 from typing import Any, ClassVar
 
@@ -250,10 +250,11 @@ class XieluFeedForward(FeedForward):
     legend: ClassVar[dict[str, str]] = {**FeedForward.legend, **ALONE}
     made: ClassVar[dict[str, str]] = {"U": "1"}
 
-    def lines(self, at: str) -> tuple[Line, ...]:
+    def lines(self, at: str) -> Iterator[Line]:
         """Projections and the activation."""
         act = Pointwise(f"{at}.act", "B T F U", weight="U", bias="U", kind="activation", function=self.activation)
-        return tuple(act if line.path == act.path else line for line in FeedForward.lines(self, at))
+        for line in FeedForward.lines(self, at):
+            yield act if line.path == act.path else line
 
 
 class Apertus(Decoder):

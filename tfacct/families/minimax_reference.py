@@ -39,8 +39,8 @@ class BlockIndexer(nn.Module):
         q = self.q_norm(torch.unflatten(self.q_proj(x), 2, (self.heads, self.size)).transpose(1, 2))
         k: Tensor = self.k_norm(self.k_proj(x).unsqueeze(1))
         if self.angles is not None and self.q_rotary is not None and self.k_rotary is not None:
-            turn = step.turn(self.angles)
-            q, k = (rotated(one, x, turn, self.rotary_dim) for one, x in ((self.q_rotary, q), (self.k_rotary, k)))
+            cos_sin = step.cos_sin(self.angles)
+            q, k = (rotated(one, x, cos_sin, self.rotary_dim) for one, x in ((self.q_rotary, q), (self.k_rotary, k)))
         old = 0
         if past is not None:
             old = past.shape[2]

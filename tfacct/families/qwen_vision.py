@@ -1,6 +1,6 @@
 """Qwen's image encoders and their relatives: a rotary embedding by row and column, and merged patches."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from math import isqrt
 from operator import attrgetter
 from typing import Any, ClassVar
@@ -330,22 +330,16 @@ class GatedMerger(Part):
     }
     made: ClassVar[dict[str, str]] = {"Dh": "Dq"}
 
-    def lines(self, at: str) -> tuple[Line, ...]:
+    def lines(self, at: str) -> Iterator[Line]:
         """Both projections, the norm, its activation, and the MLP."""
-        gate, up = (
-            Matmul(f"{at}.{name}_proj", f"B {MERGED} Dh, Dh Fm -> B {MERGED} Fm", bias=self.bias)
-            for name in ("gate", "up")
-        )
-        return (
-            Matmul(f"{at}.join", f"B {MERGED} {MERGE} D, {MERGE} D Dq -> B {MERGED} Dq", bias=True),
-            Matmul(f"{at}.proj", f"B {MERGED} Dq, Dq Dh -> B {MERGED} Dh", bias=self.bias),
-            Pointwise(f"{at}.norm", f"B {MERGED} Dh", weight="Dh", bias="Dh", kind="norm_layer"),
-            Pointwise(f"{at}.norm_act", f"B {MERGED} Dh", kind="activation", function=self.activation),
-            gate,
-            up,
-            Pointwise(f"{at}.act", f"B {MERGED} Fm", kind="activation", function=self.activation),
-            Matmul(f"{at}.down_proj", f"B {MERGED} Fm, Fm Dq -> B {MERGED} Dq", bias=self.bias),
-        )
+        yield Matmul(f"{at}.join", f"B {MERGED} {MERGE} D, {MERGE} D Dq -> B {MERGED} Dq", bias=True)
+        yield Matmul(f"{at}.proj", f"B {MERGED} Dq, Dq Dh -> B {MERGED} Dh", bias=self.bias)
+        yield Pointwise(f"{at}.norm", f"B {MERGED} Dh", weight="Dh", bias="Dh", kind="norm_layer")
+        yield Pointwise(f"{at}.norm_act", f"B {MERGED} Dh", kind="activation", function=self.activation)
+        yield Matmul(f"{at}.gate_proj", f"B {MERGED} Dh, Dh Fm -> B {MERGED} Fm", bias=self.bias)
+        yield Matmul(f"{at}.up_proj", f"B {MERGED} Dh, Dh Fm -> B {MERGED} Fm", bias=self.bias)
+        yield Pointwise(f"{at}.act", f"B {MERGED} Fm", kind="activation", function=self.activation)
+        yield Matmul(f"{at}.down_proj", f"B {MERGED} Fm, Fm Dq -> B {MERGED} Dq", bias=self.bias)
 
 
 class GlmVision(QwenVisionBase):

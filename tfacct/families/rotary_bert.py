@@ -1,6 +1,6 @@
 """Encoders with rotary embedding (or ALiBi) and gated MLPs, and encoders of proteins."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from operator import attrgetter
 from typing import Any, ClassVar, Literal
@@ -515,9 +515,9 @@ class Contacts(Part):
     legend: ClassVar[dict[str, str]] = {"Am": "attention maps of all layers", "Yc": "1: contact score of a token pair"}
     made: ClassVar[dict[str, str]] = {"Yc": "1"}
 
-    def lines(self, at: str) -> tuple[Line, ...]:
+    def lines(self, at: str) -> Iterator[Line]:
         """Only stored tensors."""
-        return (Unused(Matmul(f"{at}.regression", "B T Am, Am Yc -> B T Yc", bias=True)),)
+        yield Unused(Matmul(f"{at}.regression", "B T Am, Am Yc -> B T Yc", bias=True))
 
 
 class Esm(PositionsAfterPadding, BertBase):

@@ -1,6 +1,6 @@
 """Image encoders of Kimi, MiniMax, Gemma, Llama and Mistral: each has a rotary embedding by row and column."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from math import isqrt
 from operator import attrgetter
 from typing import Any, ClassVar
@@ -233,14 +233,12 @@ class PixelShuffle(Part):
     }
     made: ClassVar[dict[str, str]] = {"Dh": "Dq"}
 
-    def lines(self, at: str) -> tuple[Line, ...]:
+    def lines(self, at: str) -> Iterator[Line]:
         """Both projections and their activations."""
-        return (
-            Matmul(f"{at}.up_proj", f"B {MERGED} {MERGE} D, {MERGE} D Dq -> B {MERGED} Dq"),
-            Pointwise(f"{at}.act", f"B {MERGED} Dq", kind="activation", function=self.activation),
-            Matmul(f"{at}.down_proj", f"B {MERGED} Dq, Dq Dh -> B {MERGED} Dh"),
-            Pointwise(f"{at}.out_act", f"B {MERGED} Dh", kind="activation", function=self.activation),
-        )
+        yield Matmul(f"{at}.up_proj", f"B {MERGED} {MERGE} D, {MERGE} D Dq -> B {MERGED} Dq")
+        yield Pointwise(f"{at}.act", f"B {MERGED} Dq", kind="activation", function=self.activation)
+        yield Matmul(f"{at}.down_proj", f"B {MERGED} Dq, Dq Dh -> B {MERGED} Dh")
+        yield Pointwise(f"{at}.out_act", f"B {MERGED} Dh", kind="activation", function=self.activation)
 
 
 class Llama4Vision(ImageEncoder):

@@ -25,6 +25,7 @@ from tfacct.reference.modules import (
     Softcap,
     Weighted,
     Work,
+    through,
 )
 from tfacct.reference.part_module import PartModule, Past, Shapes, family_module
 from tfacct.reference.rotary import Angles, Rotary
@@ -79,7 +80,7 @@ class Alibi(Work):
     absolute distance (JinaBERT's code).
     """
 
-    def __init__(self, heads: int, scale: float, causal: bool = True) -> None:
+    def __init__(self, heads: int, scale: float, *, causal: bool) -> None:
         super().__init__()
         self.scale, self.slopes, self.causal = scale, slopes(heads), causal
 
@@ -250,8 +251,10 @@ class Attention(Heads):
         self.window, self.keep_all, self.angles, self.rope_dim = part.window, keep_all, angles, part.rope_dim
         self.causal, self.borrowed, self.tiles = part.causal, part.borrowed, part.tiles
         self.caches = ("k_cache", "v_cache") if part.has_cache else ()
-        self.indexer = None if part.indexer is None else family_module(part.indexer)(part, angles)
-        self.caches = (*self.caches, *(("index_cache",) if self.indexer is not None else ()))
+        self.indexer = None
+        if part.indexer is not None:
+            self.indexer = family_module(part.indexer)(part, angles)
+            self.caches = (*self.caches, "index_cache")
         if part.borrowed:
             self.k_proj = None  # type: ignore[assignment]
         if part.borrowed or part.keys_as_values:
@@ -282,9 +285,10 @@ class Attention(Heads):
             size = part.head_dim if part.rope_dim is None else part.rope_dim
             self.q_rotary, self.k_rotary = Rotary(part.rotary, size), Rotary(part.rotary, size)
         self.softcap = None if part.softcap is None else Softcap(part.softcap, self.scale)
-        self.alibi = Alibi(part.heads, self.scale, part.causal) if part.alibi else None
+        self.alibi = Alibi(part.heads, self.scale, causal=part.causal) if part.alibi else None
         self.rel_bias: nn.Module | None = None
-        if (bias := part.distance_bias) is not None:
+        bias = part.distance_bias
+        if bias is not None:
             self.rel_bias = Add() if bias.buckets is None else LayerBias(bias, part.heads, both_ways=not part.causal)
         self.sinks = Sinks(part.heads) if part.sinks else None
         self.head_norm = self.read_norm = None
@@ -300,25 +304,22 @@ class Attention(Heads):
         if self.borrowed:
             assert step.lent is not None
             k, v = step.lent[self.window]
-            q = self._split(self.q_proj(x), self.heads)
-            q = q if self.q_norm is None else self.q_norm(q)
+            q = through(self.q_norm, self._split(self.q_proj(x), self.heads))
             q = q if self.angles is None else self._rotated(self.q_rotary, q, step)
             return (self._result(x, q, k, v, step, k.shape[2] - q.shape[2]),)
         q, k, v = self._qkv(x)
-        k = k if self.k_scale is None else self.k_scale(k)
-        v = v if self.v_scale is None else self.v_scale(v)
-        if self.together and self.q_norm is not None and self.k_norm is not None:
-            q, k = self.q_norm(q), self.k_norm(k)
-        if self.q_clip is not None and self.k_clip is not None and self.v_clip is not None:
-            q, k, v = self.q_clip(q), self.k_clip(k), self.v_clip(v)
+        k, v = through(self.k_scale, k), through(self.v_scale, v)
+        if self.together:
+            q, k = through(self.q_norm, q), through(self.k_norm, k)
+        q, k, v = through(self.q_clip, q), through(self.k_clip, k), through(self.v_clip, v)
         q, k, v = self._split(q, self.heads), self._split(k, self.kv_heads), by_head(v, self.kv_heads, self.value_dim)
-        if not self.together and not self.late and self.q_norm is not None and self.k_norm is not None:
-            q, k = self.q_norm(q), self.k_norm(k)
-        v = v if self.v_norm is None else self.v_norm(v)
+        if not self.together and not self.late:
+            q, k = through(self.q_norm, q), through(self.k_norm, k)
+        v = through(self.v_norm, v)
         if self.angles is not None:
             q, k = self._rotated(self.q_rotary, q, step), self._rotated(self.k_rotary, k, step)
-        if self.late and self.q_norm is not None and self.k_norm is not None:
-            q, k = self.q_norm(q), self.k_norm(k)
+        if self.late:
+            q, k = through(self.q_norm, q), through(self.k_norm, k)
         if self.q_scale is not None:
             q = self.q_scale(q, step.positions)
         old = 0 if past is None else past[0].shape[2]
@@ -333,11 +334,11 @@ class Attention(Heads):
 
     def _result(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor, step: Step, old: int) -> Tensor:
         mixed = self._mixed(q, k, v, step, old).transpose(1, 2)
-        mixed = (mixed if self.head_norm is None else self.head_norm(mixed)).flatten(2)
+        mixed = through(self.head_norm, mixed).flatten(2)
         if self.gate is not None and self.gate_proj is not None:
             mixed = self.gate(mixed, self.gate_proj(x))
-        result: Tensor = self.o_proj(mixed if self.read_norm is None else self.read_norm(mixed))
-        return result if self.channel_scale is None else self.channel_scale(result)
+        result: Tensor = self.o_proj(through(self.read_norm, mixed))
+        return through(self.channel_scale, result)
 
     def _mixed(self, q: Tensor, k: Tensor, v: Tensor, step: Step, old: int) -> Tensor:
         if self.tiles is None:
@@ -350,11 +351,7 @@ class Attention(Heads):
     def _of_all(self, q: Tensor, k: Tensor, v: Tensor, step: Step, old: int) -> Tensor:
         if self.fused:
             return self._fused(q, k, v, step, old)
-        scores = self._scored(q, k)
-        if self.softcap is not None:
-            scores = self.softcap(scores)
-        if self.alibi is not None:
-            scores = self.alibi(scores)
+        scores = through(self.alibi, through(self.softcap, self._scored(q, k)))
         if self.rel_bias is not None:
             per_layer = isinstance(self.rel_bias, LayerBias)
             scores = self.rel_bias(scores * self.scale, step.positions if per_layer else step.bias)
@@ -384,12 +381,12 @@ class Attention(Heads):
 
     def _rotated(self, rotary: nn.Module | None, heads: Tensor, step: Step) -> Tensor:
         assert rotary is not None and self.angles is not None
-        turn = step.turn(self.angles)
+        cos_sin = step.cos_sin(self.angles)
         if self.rope_dim is None:
-            rotated: Tensor = rotary(heads, *turn)
+            rotated: Tensor = rotary(heads, *cos_sin)
             return rotated
         first, rest = torch.split(heads, [self.rope_dim, self.head_dim - self.rope_dim], dim=-1)
-        return torch.cat((rotary(first, *turn), rest), dim=-1)
+        return torch.cat((rotary(first, *cos_sin), rest), dim=-1)
 
     def _cached_heads(self, heads: Tensor) -> Tensor:
         return in_window(heads, self.window, self.keep_all)

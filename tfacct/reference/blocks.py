@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 import torch
@@ -13,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from tfacct.architecture import blocks, parts
 from tfacct.reference.hyper import HyperConnection
 from tfacct.reference.module_classes import module_class
-from tfacct.reference.modules import Head, Linear, RMSNorm, Scale, norm
+from tfacct.reference.modules import Head, Linear, RMSNorm, Scale, norm, through
 from tfacct.reference.part_module import PartModule, built, family_module
 from tfacct.reference.residual import residual
 from tfacct.reference.rotary import Angles
@@ -162,8 +163,11 @@ def of_source(state: str) -> bool:
 
 def _together(block: blocks.Block) -> frozenset[str]:
     """Names of the sublayers that run in parallel."""
-    pairs = zip(block.sublayers, block.sublayers[1:], strict=False)
-    return frozenset(one.name for pair in pairs if pair[1].parallel for one in pair)
+    found: set[str] = set()
+    for before, sublayer in pairwise(block.sublayers):
+        if sublayer.parallel:
+            found |= {before.name, sublayer.name}
+    return frozenset(found)
 
 
 def norm_module(part: parts.Norm | None) -> nn.Module | None:
@@ -181,10 +185,6 @@ def share(owner: nn.Module, other: nn.Module, names: tuple[str, ...] = ()) -> No
         for name, parameter in module.named_parameters(recurse=False):
             if f"{path}.{name}".startswith(beginnings):
                 setattr(other.get_submodule(path), name, parameter)
-
-
-def through(module: nn.Module | None, x: Tensor) -> Tensor:
-    return x if module is None else module(x)
 
 
 class MtpProjection(nn.Module):
@@ -212,11 +212,9 @@ class MtpHead(Block):
 
     def __init__(self, ahead: blocks.MtpHead, head: parts.Head, angles: Angles | None, *, last: bool) -> None:
         super().__init__(ahead.block, angles, fused=False, keep_all=False)
-        self.join, self.head_norm, self.lm_head = (
-            MtpProjection(ahead.projection),
-            norm(ahead.norm),
-            Head(head, last=last),
-        )
+        self.join = MtpProjection(ahead.projection)
+        self.head_norm = norm(ahead.norm)
+        self.lm_head = Head(head, last=last)
 
     def logits(self, x: Tensor, row: Tensor, step: Step, past: Cache) -> tuple[Tensor, ...]:
         """Residual stream after this head, logits of one more token ahead, and the states at the end of the step."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from tfacct.architecture import parts
-from tfacct.reference.modules import Activation, Add, LayerNorm, Linear
+from tfacct.reference.modules import Activation, Add, LayerNorm, Linear, through
 
 
 class Pooler(Linear):
@@ -22,10 +22,11 @@ class Pooler(Linear):
     def forward(self, x: Tensor) -> Tensor:
         if self.reads == "each":
             x = x[:, -1:] if self.last else x
+        elif self.reads == "mean":
+            x = x.mean(dim=1)
         else:
-            x = x.mean(dim=1) if self.reads == "mean" else x[:, 0 if self.reads == "first" else -1]
-        pooled: Tensor = self.act(super().forward(x))
-        return pooled if self.norm is None else self.norm(pooled)
+            x = x[:, 0 if self.reads == "first" else -1]
+        return through(self.norm, self.act(super().forward(x)))
 
 
 class Classes(Linear):

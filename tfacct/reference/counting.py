@@ -22,7 +22,7 @@ from tfacct.meta.dispatch import DispatchMode
 from tfacct.meta.kernels import compiled
 from tfacct.reference.blocks import Block
 from tfacct.reference.compressed import GroupedLinear
-from tfacct.reference.experts import Bank
+from tfacct.reference.experts import ExpertLinear
 from tfacct.reference.latent import PerHead
 from tfacct.reference.mixing import Convolution
 from tfacct.reference.model import Decoder, Inputs
@@ -32,7 +32,7 @@ from tfacct.reference.rotary import Rotary
 PRODUCTS = ("linear", "matmul", "bmm", "addmm")
 """fvcore's names of the operators that the counted path may use."""
 
-PRODUCT_MODULES = (nn.Linear, Product, Bank, PerHead, Convolution, BatchedProduct, GroupedLinear)
+PRODUCT_MODULES = (nn.Linear, Product, ExpertLinear, PerHead, Convolution, BatchedProduct, GroupedLinear)
 """Modules that run one matmul each, with the paths of ledger lines."""
 
 POINTWISE = frozenset(
@@ -279,7 +279,7 @@ def seen(model: Decoder, given: Inputs) -> Seen:
                 outputs, inputs = module.weight.shape
                 m = out.numel() // outputs
                 found.products[path] = Ran(m, inputs, outputs, 1, m * inputs, module.weight.numel(), out.numel())
-            elif isinstance(module, Bank):
+            elif isinstance(module, ExpertLinear):
                 batch, tokens, active, k = args[0].shape
                 experts, _, n = module.weight.shape
                 touched = min(experts, batch * tokens * active) * k * n

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from tfacct.architecture import parts
 from tfacct.reference.attention import Cache, Heads, Softmax
-from tfacct.reference.modules import RMSNorm, Softcap
+from tfacct.reference.modules import RMSNorm, Softcap, through
 from tfacct.reference.part_module import Past, Shapes
 from tfacct.reference.rotary import Angles
 
@@ -40,11 +40,10 @@ class CrossAttention(Heads):
         self.softmax = Softmax(self.scale if part.softcap is None else None)
 
     def forward(self, x: Tensor, source: Tensor | None, past: Cache | None) -> tuple[Tensor, Tensor, Tensor]:
-        q = self._split(self.q_proj(x), self.heads)
-        q = q if self.q_norm is None else self.q_norm(q)
+        q = through(self.q_norm, self._split(self.q_proj(x), self.heads))
         if source is not None:
             k, v = (self._split(made(source), self.kv_heads) for made in (self.k_proj, self.v_proj))
-            k = k if self.k_norm is None else self.k_norm(k)
+            k = through(self.k_norm, k)
         elif past is not None:
             k, v = past
         else:
@@ -55,7 +54,6 @@ class CrossAttention(Heads):
     def _mixed(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         if self.fused:
             return nn.functional.scaled_dot_product_attention(q, k, v, scale=self.scale, enable_gqa=True)
-        scores = self._scored(q, k)
-        scores = scores if self.softcap is None else self.softcap(scores)
+        scores = through(self.softcap, self._scored(q, k))
         mixed: Tensor = self.values(self.softmax(scores, None), v)
         return mixed

@@ -15,7 +15,18 @@ import torch
 from torch import Tensor, nn
 
 from tfacct.architecture import parts
-from tfacct.reference.modules import Activation, Add, FeedForward, Linear, RMSNorm, ScaledFirst, Times, Unused, Work
+from tfacct.reference.modules import (
+    Activation,
+    Add,
+    FeedForward,
+    Linear,
+    RMSNorm,
+    ScaledFirst,
+    Times,
+    Unused,
+    Work,
+    through,
+)
 from tfacct.reference.part_module import PartModule
 from tfacct.reference.step import Step
 
@@ -29,7 +40,7 @@ class Stored(nn.Module):
         self.bias = nn.Parameter(torch.empty(experts, columns)) if bias else None
 
 
-class Bank(Stored):
+class ExpertLinear(Stored):
     """Matmul of each row with the weight of its expert, for rows of shape (batch, tokens, experts of a token, size).
 
     Row i belongs to expert i mod E. Full rounds are one batched matmul over all experts; the remaining rows are one
@@ -77,16 +88,16 @@ class Routing(Work):
         return weights if self.weight is None else weights * self.weight
 
 
-class Networks(nn.Module):
-    """The experts' MLPs, with stacked weights."""
+class ExpertMLPs(nn.Module):
+    """The MLPs of all experts."""
 
     def __init__(self, part: parts.Experts) -> None:
         super().__init__()
         size = part.hidden if part.latent is None else part.latent
-        self.gate_proj = Bank(part.experts, size, part.width, part.bias) if part.gated else None
-        self.up_proj = Bank(part.experts, size, part.width, part.bias)
+        self.gate_proj = ExpertLinear(part.experts, size, part.width, part.bias) if part.gated else None
+        self.up_proj = ExpertLinear(part.experts, size, part.width, part.bias)
         self.act = Activation(part.activation, part.bound)
-        self.down_proj = Bank(part.experts, part.width, size, part.bias)
+        self.down_proj = ExpertLinear(part.experts, part.width, size, part.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         gate = None if self.gate_proj is None else self.gate_proj(x)
@@ -105,7 +116,7 @@ class Shifted(Work):
         return x + self.bias
 
 
-class Others(nn.Module):
+class UnusedExperts(nn.Module):
     """Experts without tokens: their weights, and those of their router."""
 
     def __init__(self, part: parts.Experts, width: Any) -> None:
@@ -129,11 +140,11 @@ class Experts(PartModule):
         self.active, self.scaling, self.count = part.active, part.scaling, part.experts
         self.late = part.late
         self.shared_first = part.shared_first and part.shared_width is not None
-        self.others = None if part.others is None else Others(part, part.others)
+        self.others = None if part.others is None else UnusedExperts(part, part.others)
         choices = part.experts if part.idle is None else part.experts + part.idle
         self.router: nn.Module = Linear(part.hidden, choices, bias=part.bias)
         self.routing = Routing(part)
-        self.experts, self.weighting = Networks(part), Times()
+        self.experts, self.weighting = ExpertMLPs(part), Times()
         self.sum = Shifted(part.hidden) if part.sum_bias else None
         self.router_norm = self.experts_norm = self.experts_post_norm = self.shared_norm = self.shared_post_norm = None
         if part.norms is not None:
@@ -152,14 +163,14 @@ class Experts(PartModule):
             self.result_norm = ScaledFirst(latent, part.latent_norms[1])
         self.shared = None
         if part.shared_width is not None:
-            network = parts.FeedForward(
+            mlp = parts.FeedForward(
                 hidden=part.hidden,
                 width=part.shared_width,
                 gated=part.gated,
                 bias=part.shared_bias,
                 activation=part.activation,
             )
-            self.shared = FeedForward(network)
+            self.shared = FeedForward(mlp)
             self.shared.act = Activation(part.activation, part.bound)
             self.shared_gate = Linear(part.hidden, 1, bias=False) if part.shared_gate else None
             self.shared_weighting = Times() if part.shared_gate else None
@@ -174,16 +185,16 @@ class Experts(PartModule):
         weights = torch.gather(scores, 2, turns % self.count).unsqueeze(3)
         if self.scaling is not None:
             weights = weights / weights.sum(dim=2, keepdim=True) * self.scaling
-        read = x if self.experts_norm is None else self.experts_norm(x)
-        read = read if self.latent_down is None else self.latent_down(read)
-        read = read if self.latent_norm is None else self.latent_norm(read)
+        read = through(self.experts_norm, x)
+        read = through(self.latent_down, read)
+        read = through(self.latent_norm, read)
         sent = read.unsqueeze(2).expand(batch, tokens, self.active, read.shape[2])
         made = self.experts(sent)
-        made = made if self.result_norm is None else self.result_norm(made)
+        made = through(self.result_norm, made)
         out: Tensor = self.weighting(made, weights).sum(dim=2)
-        out = out if self.sum is None else self.sum(out)
-        out = out if self.latent_up is None else self.latent_up(out)
-        out = out if self.experts_post_norm is None else self.experts_post_norm(out)
+        out = through(self.sum, out)
+        out = through(self.latent_up, out)
+        out = through(self.experts_post_norm, out)
         if self.shared is None:
             return out
         shared = self._shared(x) if first is None else first
@@ -196,8 +207,8 @@ class Experts(PartModule):
     def _shared(self, x: Tensor) -> Tensor:
         """Result of the shared expert."""
         assert self.shared is not None
-        shared: Tensor = self.shared(x if self.shared_norm is None else self.shared_norm(x))
-        shared = shared if self.shared_post_norm is None else self.shared_post_norm(shared)
+        shared: Tensor = self.shared(through(self.shared_norm, x))
+        shared = through(self.shared_post_norm, shared)
         if self.shared_gate is not None and self.shared_weighting is not None:
             shared = self.shared_weighting(shared, torch.sigmoid(self.shared_gate(x)))
         return shared

@@ -11,7 +11,19 @@ from torch import Tensor, nn
 from tfacct.architecture import parts
 from tfacct.architecture.parts import projector
 from tfacct.reference.attention import Softmax, by_head
-from tfacct.reference.modules import Activation, Add, LayerNorm, Linear, Product, RMSNorm, Scale, Vector, Work
+from tfacct.reference.modules import (
+    Activation,
+    Add,
+    FeedForward,
+    LayerNorm,
+    Linear,
+    Product,
+    RMSNorm,
+    Scale,
+    Vector,
+    Work,
+    through,
+)
 
 
 class Token(nn.Module):
@@ -40,8 +52,7 @@ class Patches(nn.Module):
         self.last = part.last
 
     def forward(self, patches: Tensor) -> Tensor:
-        rows: Tensor = self.project(patches)
-        rows = rows if self.norm is None else self.norm(rows)
+        rows = through(self.norm, self.project(patches))
         front = self._modules.get("class")
         if front is None:
             return rows
@@ -73,22 +84,8 @@ class TokenPooler(nn.Module):
         vector = x[:, self.front].mean(dim=1) if self.mean else x[:, self.at]
         if self.each:
             vector = x
-        vector = vector if self.norm is None else self.norm(vector)
-        vector = vector if self.project is None else self.project(vector)
+        vector = through(self.project, through(self.norm, vector))
         return vector if self.then is None else self.then(vector[:, 0])
-
-
-class Network(nn.Module):
-    """An MLP: up, activation, down."""
-
-    def __init__(self, hidden: int, width: int, activation: str) -> None:
-        super().__init__()
-        self.up_proj, self.down_proj = Linear(hidden, width), Linear(width, hidden)
-        self.act = Activation(activation)
-
-    def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.down_proj(self.act(self.up_proj(x)))
-        return out
 
 
 class Merger(nn.Module):
@@ -217,7 +214,8 @@ class AttentionPooler(nn.Module):
         self.softmax = Softmax(part.head_dim**-0.5)
         self.o_proj = Linear(width, part.hidden)
         self.norm = LayerNorm((part.hidden,), part.eps)
-        self.mlp, self.add = Network(part.hidden, part.width, part.activation), Add()
+        mlp = parts.FeedForward(hidden=part.hidden, width=part.width, bias=True, activation=part.activation)
+        self.mlp, self.add = FeedForward(mlp), Add()
 
     def forward(self, x: Tensor) -> Tensor:
         q = by_head(self.q_proj(self.probe(x.shape[0])), self.heads, self.head_dim)

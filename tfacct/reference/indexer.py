@@ -31,7 +31,7 @@ class Grown(Work):
 
 
 def rotated(
-    rotary: nn.Module, heads: Tensor, turn: tuple[Tensor, Tensor], rotary_dim: Any, last: bool = False
+    rotary: nn.Module, heads: Tensor, cos_sin: tuple[Tensor, Tensor], rotary_dim: Any, last: bool = False
 ) -> Tensor:
     """Rotary embedding of the first or last dimensions of heads, skipped in a proof, which has symbols for sizes, or
     for heads smaller than the rotary dimensions; no matmul depends on it."""
@@ -40,9 +40,9 @@ def rotated(
         return heads
     if last:
         rest, end = torch.split(heads, [size - rotary_dim, rotary_dim], dim=-1)
-        return torch.cat((rest, rotary(end, *turn)), dim=-1)
+        return torch.cat((rest, rotary(end, *cos_sin)), dim=-1)
     first, rest = torch.split(heads, [rotary_dim, size - rotary_dim], dim=-1)
-    return torch.cat((rotary(first, *turn), rest), dim=-1)
+    return torch.cat((rotary(first, *cos_sin), rest), dim=-1)
 
 
 class Indexer(nn.Module):
@@ -69,7 +69,7 @@ class Indexer(nn.Module):
         q = self._queries(x, read, step)
         k: Tensor = self.k_norm(self.k_proj(x)).unsqueeze(1)
         if self.angles is not None and self.q_rotary is not None and self.k_rotary is not None:
-            how = step.turn(self.angles), self.rotary_dim, self.last
+            how = step.cos_sin(self.angles), self.rotary_dim, self.last
             q, k = rotated(self.q_rotary, q, *how), rotated(self.k_rotary, k, *how)
         old = 0
         if past is not None:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from tfacct.architecture import parts
 from tfacct.reference.attention import Cache, OutputGate, Sinks, Softmax, Temperature, appended, by_head, in_window
 from tfacct.reference.indexer import Grown, Indexer
-from tfacct.reference.modules import Linear, Product, RMSNorm, Scale
+from tfacct.reference.modules import Linear, Product, RMSNorm, Scale, through
 from tfacct.reference.part_module import PartModule, Past, Shapes, family_module
 from tfacct.reference.rotary import Angles, Rotary
 from tfacct.reference.step import Step
@@ -109,19 +109,17 @@ class LatentAttention(PartModule):
         heads = self._split(queries, part.query)
         if self.q_scale is not None:
             heads = self.q_scale(heads, step.positions)
-        heads = heads if self.q_stretch is None or part.stretch == "latents" else self.q_stretch(heads)
+        heads = through(self.q_stretch, heads) if part.stretch == "queries" else heads
         plain, rope = torch.split(heads, [part.nope_dim, self.rotated], dim=-1)
         index: tuple[Tensor, ...] = ()
         borrows = part.borrowed and part.mla_mode != "unpacked"
-        single_state = (
-            part.mla_mode != "unpacked" and part.rope_dim is None
-        )  # one state, because no part of a key is rotated
+        single_state = part.mla_mode != "unpacked" and part.rope_dim is None  # no part of a key is rotated
         if self.indexer is not None:
             index = (self.indexer(x, normed, step, None if past is None else past[-1]),)
         if past is not None and not borrows:
             past = (past[0], past[0].narrow(-1, 0, 0)) if single_state else (past[0], past[1])
         if self.angles is not None and self.q_rotary is not None:
-            rope = self.q_rotary(rope, *step.turn(self.angles))
+            rope = self.q_rotary(rope, *step.cos_sin(self.angles))
         latent, shared = self._latents(x, step)
         run = {"expanded": self._expanded, "absorbed": self._absorbed, "unpacked": self._unpacked}[part.mla_mode]
         mixed, cached = run(plain, rope, latent, shared, step, past)
@@ -138,11 +136,10 @@ class LatentAttention(PartModule):
         if part.borrowed:
             return step.latents[part.rotary is None]
         latent, shared = torch.split(self.kv_a_proj(x).unsqueeze(1), [part.kv_rank, self.rotated], dim=-1)
-        latent = self.kv_a_norm(latent)
-        latent = latent if self.kv_stretch is None else self.kv_stretch(latent)
-        shared = shared if self.rope_norm is None else self.rope_norm(shared)
+        latent = through(self.kv_stretch, self.kv_a_norm(latent))
+        shared = through(self.rope_norm, shared)
         if self.angles is not None and self.k_rotary is not None:
-            shared = self.k_rotary(shared, *step.turn(self.angles))
+            shared = self.k_rotary(shared, *step.cos_sin(self.angles))
         else:
             shared = shared.clone()  # otherwise the cache would keep the whole matmul output alive
         if part.mla_mode == "unpacked":
@@ -184,7 +181,7 @@ class LatentAttention(PartModule):
             return x, x
         latent = self.q_a_proj(x)
         normed = self.q_a_norm(latent)
-        normed = self.q_stretch(normed) if self.q_stretch is not None and self.part.stretch == "latents" else normed
+        normed = through(self.q_stretch, normed) if self.part.stretch == "latents" else normed
         return torch.cat((normed, latent), dim=-1) if self.part.paired else normed, normed
 
     def _keys_and_values(self, latent: Tensor, shared: Tensor) -> Cache:

@@ -19,7 +19,17 @@ from tfacct.architecture import parts
 from tfacct.reference.attention import by_head, slopes
 from tfacct.reference.mamba2 import GroupNorm
 from tfacct.reference.mixing import Mixer, Passed, States, by_chunk, chunked
-from tfacct.reference.modules import Activation, Add, LetThrough, Linear, Product, RMSNorm, Times, Work
+from tfacct.reference.modules import (
+    Activation,
+    Add,
+    LetThrough,
+    Linear,
+    Product,
+    RMSNorm,
+    Times,
+    Work,
+    through,
+)
 from tfacct.reference.part_module import Past, Shapes
 from tfacct.reference.rotary import Angles, Rotary
 from tfacct.reference.step import Step
@@ -85,10 +95,9 @@ class LightningAttention(Mixer):
     def forward(self, x: Tensor, past: States | None, step: Step | None = None) -> tuple[Tensor, Tensor]:
         """Result, and the states at the end of the step."""
         part = self.part
-        made = (project(x) if act is None else act(project(x)) for project, act in self._made())
+        made = (through(act, project(x)) for project, act in self._made())
         query, key, value = (by_head(each, part.heads, part.head_dim) for each in made)
-        if self.q_norm is not None and self.k_norm is not None:
-            query, key = self.q_norm(query), self.k_norm(key)
+        query, key = through(self.q_norm, query), through(self.k_norm, key)
         if self.q_rotary is not None and self.k_rotary is not None and step is not None:
             query, key = self._rotated(self.q_rotary, query, step), self._rotated(self.k_rotary, key, step)
         query = query * part.head_dim**-0.5 if part.simple else query
@@ -99,7 +108,7 @@ class LightningAttention(Mixer):
 
     def _rotated(self, rotary: nn.Module, heads: Tensor, step: Step) -> Tensor:
         first, rest = torch.split(heads, [self.rotary_dim, self.part.head_dim - self.rotary_dim], dim=-1)
-        return torch.cat((rotary(first, *step.turn(self.angles)), rest), dim=-1)
+        return torch.cat((rotary(first, *step.cos_sin(self.angles)), rest), dim=-1)
 
     def _made(self) -> tuple[tuple[nn.Module, nn.Module | None], ...]:
         return (self.q_proj, self.q_act), (self.k_proj, self.k_act), (self.v_proj, self.v_act)

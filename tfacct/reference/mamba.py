@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from tfacct.architecture import parts
 from tfacct.reference.mixing import Convolution, Mixer, States, decayed_sums
-from tfacct.reference.modules import Activation, Linear, PlainRMSNorm, Product, RMSNorm, Weighted, Work
+from tfacct.reference.modules import Activation, Linear, PlainRMSNorm, Product, RMSNorm, Weighted, Work, through
 from tfacct.reference.part_module import Past, Shapes
 
 
@@ -81,8 +81,7 @@ class Mamba(Mixer):
         inner = self.conv_act(inner)
         read = self.x_proj(inner)
         step, entry, exit_ = (read.narrow(2, *at) for at in self._read())
-        if self.dt_norm is not None and self.b_norm is not None and self.c_norm is not None:
-            step, entry, exit_ = self.dt_norm(step), self.b_norm(entry), self.c_norm(exit_)
+        step, entry, exit_ = through(self.dt_norm, step), through(self.b_norm, entry), through(self.c_norm, exit_)
         step = self.dt_softplus(self.dt_proj(step))
         states = self.recurrence(inner, step, entry, None if past is None else past[1])
         mixed = self.skip(self.read_out(states, exit_.unsqueeze(-1)).squeeze(-1), inner)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from tfacct.architecture import parts
 from tfacct.reference.attention import by_head
 from tfacct.reference.mixing import Convolution, Mixer, PairDecay, Passed, States, chunked
-from tfacct.reference.modules import Activation, Add, Linear, Product, Times, Weighted, Work
+from tfacct.reference.modules import Activation, Add, Linear, Product, Times, Weighted, Work, through
 from tfacct.reference.part_module import Past, Shapes
 
 
@@ -112,7 +112,7 @@ class Mamba2(Mixer):
     def forward(self, x: Tensor, past: States | None) -> tuple[Tensor, Tensor, Tensor]:
         """Result, and both states at the end of the step."""
         part, one = self.part, past is not None and x.shape[1] == 1
-        made = self.in_proj(x) if self.in_scale is None else self.in_scale(self.in_proj(x))
+        made = through(self.in_scale, self.in_proj(x))
         gate, channels, step = torch.split(made, [part.inner, part.channels, part.heads], dim=-1)
         channels, last = self.conv.over(channels, past)
         vectors = part.groups * part.state
@@ -126,10 +126,9 @@ class Mamba2(Mixer):
 
     def _gated(self, mixed: Tensor, gate: Tensor) -> Tensor:
         """The output, gated, and normed before or after the gate if there is a norm."""
-        if self.out_norm is not None and self.part.norm == "before":
-            mixed = self.out_norm(mixed)
-        gated: Tensor = self.gate(mixed, gate)
-        return gated if self.out_norm is None or self.part.norm == "before" else self.out_norm(gated)
+        if self.part.norm == "before":
+            return self.gate(through(self.out_norm, mixed), gate)  # type: ignore[no-any-return]
+        return through(self.out_norm, self.gate(mixed, gate))
 
     def _for_heads(self, x: Tensor) -> Tensor:
         """Vectors per head: those of one group are equal."""

@@ -15,7 +15,7 @@ from tfacct.architecture.blocks import Block, Stack, in_order, numbered
 from tfacct.base.errors import ConfigError
 from tfacct.base.record import record
 from tfacct.reference import blocks
-from tfacct.reference.blocks import Cache, MtpHead, norm_module, run, share, through
+from tfacct.reference.blocks import Cache, MtpHead, norm_module, run, share
 from tfacct.reference.classes import Classes, Pooler
 from tfacct.reference.convolutions import Stem
 from tfacct.reference.distances import RelativeBias
@@ -23,7 +23,7 @@ from tfacct.reference.given import frames, source_of
 from tfacct.reference.hyper import HyperHead, HyperMean
 from tfacct.reference.images import AttentionPooler, Averaged, Merger, Patches, Projector, TokenPooler
 from tfacct.reference.module_classes import module_class
-from tfacct.reference.modules import ACTIVATIONS, Head, Tokens
+from tfacct.reference.modules import ACTIVATIONS, Head, Tokens, through
 from tfacct.reference.part_module import Past, built, family_module
 from tfacct.reference.positions import AddedEmbedding, ClassAndPatches, Crossed, Positions, Segments, Sines
 from tfacct.reference.rotary import Angles
@@ -97,7 +97,7 @@ class Encoder(nn.Module):
     def forward(self, source: Tensor) -> Tensor:
         count = source.shape[1]
         source = source if self.longest is None else padded(source, self.longest)
-        x = through(self.stem, source) if self.embed is None else self.embed(source)
+        x = through(self.stem, through(self.embed, source))
         positions = torch.arange(x.shape[1], device=source.device)
         if self.pos_embed is not None:
             x = self.pos_embed(x, positions)
@@ -128,16 +128,13 @@ class Decoder(nn.Module):
         super().__init__()
         self.recompute, self.longest = recompute, shape.longest
         self.windowed = any(stack.block.window is not None for stack in shape.stacks)
-        table = _module(shape.embed)
-        self.embed = table
+        self.embed = _module(shape.embed)
         self.pos_embed = _positions(shape)
         self.positions_after_norm = shape.positions is not None and shape.positions.layout == "after_norm"
         self.type_embed = None if shape.segments is None else Segments(shape.segments)
-        self.rel_bias = (
-            None
-            if shape.bias is None
-            else RelativeBias(shape.bias, shape.bias.heads, both_ways=_sees_all(shape.stacks))
-        )
+        self.rel_bias = None
+        if shape.bias is not None:
+            self.rel_bias = RelativeBias(shape.bias, shape.bias.heads, both_ways=_sees_all(shape.stacks))
         self.rel_embed: Any = None
         self.first_conv: Any = None
         for part in (*shape.extra_embeddings, *shape.extra_parts):
@@ -148,7 +145,7 @@ class Decoder(nn.Module):
             self.encoder = Encoder(shape.encoder, fused=fused, recompute=recompute)
             embedding = shape.encoder.embed
             if self.encoder.embed is not None and isinstance(embedding, parts.Embedding) and embedding.shared:
-                self.encoder.embed.weight = table.weight
+                self.encoder.embed.weight = self.embed.weight
         self.embed_norm = norm_module(shape.embed_norm)
         self.per_layer: Any = built(shape.per_layer)
         self.streams, self.merged = built(shape.expand_streams), built(shape.join_streams)
@@ -163,7 +160,7 @@ class Decoder(nn.Module):
         if shape.head is not None:
             self.lm_head = (family_module(shape.head) or Head)(shape.head, last)
         if self.lm_head is not None and shape.head is not None and shape.head.tied:
-            self.lm_head.weight = table.weight
+            self.lm_head.weight = self.embed.weight
         pooler = shape.pooler
         self.pooler = Pooler(pooler, last) if isinstance(pooler, parts.Pooler) else _module(pooler)
         self.merger = _module(shape.merger)
@@ -264,7 +261,7 @@ class Decoder(nn.Module):
             return torch.cat((self.lm_head(x).flatten(1), self.classifier(self.pooler(x))), dim=1)
         read = x
         for last in (self.pooler, self.lm_head, self.classifier, self.merger):
-            x = x if last is None else last(x)
+            x = through(last, x)
         if self.projector is not None:  # which reads a merger's output, or every position
             read = x if self.merger is not None else read
             x = torch.cat((x.flatten(1), self.projector(read).flatten(1)), dim=1)

@@ -8,12 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from tfacct.architecture import parts
 from tfacct.reference.part_module import PartModule
+
+
+def through(module: Any, x: Tensor) -> Tensor:
+    """`x`, through the module if there is one."""
+    return x if module is None else module(x)
 
 
 class Linear(nn.Linear):
@@ -101,12 +107,12 @@ class Tokens(Embedding):
 
     def forward(self, tokens: Tensor) -> Tensor:
         rows = super().forward(tokens)
-        rows = rows if self.project is None or self.late else self.project(rows)
-        return rows if self.scale is None else self.scale(rows)
+        rows = rows if self.late else through(self.project, rows)
+        return through(self.scale, rows)
 
     def widened(self, rows: Tensor) -> Tensor:
         """Embeddings after the norm, projected to the hidden size."""
-        return self.project(rows) if self.late and self.project is not None else rows
+        return through(self.project, rows) if self.late else rows
 
 
 class Softcap(Work):
@@ -139,15 +145,11 @@ class Head(Linear):
         self.last = last
 
     def forward(self, x: Tensor) -> Tensor:
-        rows = x if self.project is None else self.project(x)
+        rows = through(self.project, x)
         rows = rows[:, -1:] if self.last else rows
-        if self.scale is not None:
-            rows = self.scale(rows)
-        if self.transform is not None and self.act is not None and self.norm is not None:
-            rows = self.norm(self.act(self.transform(rows)))
-        logits = self._logits(rows)
-        logits = logits if self.logit_scale is None else self.logit_scale(logits)
-        return logits if self.softcap is None else self.softcap(logits)
+        for before in (self.scale, self.transform, self.act, self.norm):
+            rows = through(before, rows)
+        return through(self.softcap, through(self.logit_scale, self._logits(rows)))
 
     def _logits(self, rows: Tensor) -> Tensor:
         return super().forward(rows)
@@ -336,9 +338,8 @@ class FeedForward(PartModule):
         self.channel_scale = ChannelScale(part.hidden) if part.channel_scale else None
 
     def forward(self, x: Tensor) -> Tensor:
-        x = x if self.norm is None else self.norm(x)
-        gate = None if self.gate_proj is None else self.gate_proj(x)
-        gate = gate if self.gate_scale is None else self.gate_scale(gate)
+        x = through(self.norm, x)
+        gate = None if self.gate_proj is None else through(self.gate_scale, self.gate_proj(x))
         inner = self.act(self.up_proj(x), gate)
-        out: Tensor = self.down_proj(inner if self.inner_norm is None else self.inner_norm(inner))
-        return out if self.channel_scale is None else self.channel_scale(out)
+        out: Tensor = self.down_proj(through(self.inner_norm, inner))
+        return through(self.channel_scale, out)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from tfacct.architecture import parts
-from tfacct.reference.modules import Add, Scale, Work
+from tfacct.reference.modules import Add, Scale, Work, through
 from tfacct.reference.part_module import family_module
 
 LEAST = 1e-3
@@ -62,18 +62,14 @@ class Residual(Add):
         if isinstance(part, parts.LerpResidual):
             self.gate = Lerp(part.hidden, part.temperature)
             self.stream_gate = Left(self.gate)
-        factors = part.stream, part.factor, part.after
-        self.stream_scale, self.scale, self.sum_scale = (
-            factor if factor is None else Scale(factor) for factor in factors
-        )
+        self.stream_scale = None if part.stream is None else Scale(part.stream)
+        self.scale = None if part.factor is None else Scale(part.factor)
+        self.sum_scale = None if part.after is None else Scale(part.after)
 
     def forward(self, stream: Tensor, result: Tensor) -> Tensor:
-        for scale in (self.stream_scale, self.stream_gate):
-            stream = stream if scale is None else scale(stream)
-        for scale in (self.gate, self.scale):
-            result = result if scale is None else scale(result)
-        total = super().forward(stream, result)
-        return total if self.sum_scale is None else self.sum_scale(total)
+        stream = through(self.stream_gate, through(self.stream_scale, stream))
+        result = through(self.scale, through(self.gate, result))
+        return through(self.sum_scale, super().forward(stream, result))
 
 
 def residual(part: parts.Residual) -> Residual:

@@ -25,7 +25,7 @@ class Angles:
     def __init__(self, part: parts.Rotary, size: int) -> None:
         self.part, self.frequencies = part, frequencies(part, size)
 
-    def turn(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+    def cos_sin(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Cosine and signed sine of every position's angles, on the device of the frequencies."""
         part, frequencies = self.part, self.frequencies
         positions = positions if part.tiles is None else in_tiles(positions, part.tiles)

@@ -30,7 +30,7 @@ class Step:
         self.like, self.positions, self.bias = like, positions, bias
         self._masks: dict[int | None, Tensor] = {}
         self._chunks: dict[int, Tensor] = {}
-        self._turns: dict[int, tuple[Tensor, Tensor]] = {}
+        self._cos_sins: dict[int, tuple[Tensor, Tensor]] = {}
         self.latents: dict[bool, tuple[Tensor, Tensor]] = {}
         self.carried: dict[str, Tensor] = {}
 
@@ -69,12 +69,12 @@ class Step:
             )
         return self._masks[-window]
 
-    def turn(self, angles: Angles) -> tuple[Tensor, Tensor]:
+    def cos_sin(self, angles: Angles) -> tuple[Tensor, Tensor]:
         """Cosine and signed sine of the angles of every new position."""
-        if id(angles) not in self._turns:
-            cos, sin = angles.turn(self.positions)
-            self._turns[id(angles)] = (
+        if id(angles) not in self._cos_sins:
+            cos, sin = angles.cos_sin(self.positions)
+            self._cos_sins[id(angles)] = (
                 cos.to(self.like.device, self.like.dtype),
                 sin.to(self.like.device, self.like.dtype),
             )
-        return self._turns[id(angles)]
+        return self._cos_sins[id(angles)]

@@ -196,11 +196,13 @@ class DistanceBias(Part):
     axis_names: ClassVar[dict[str, str]] = {"buckets": "Rp"}
     legend: ClassVar[dict[str, str]] = {"Rp": DISTANCES}
 
-    def lines(self, at: str) -> tuple[Line, ...]:
+    def lines(self, at: str) -> Iterator[Line]:
         """Table, if any, and addition."""
         if self.buckets is None:
-            return (Pointwise(at, "B K G T S", kind="sum"),)
-        return (Table(at, "Rp N", embedding=False), Pointwise(f"{at}.add", "B K G T S", kind="sum"))
+            yield Pointwise(at, "B K G T S", kind="sum")
+        else:
+            yield Table(at, "Rp N", embedding=False)
+            yield Pointwise(f"{at}.add", "B K G T S", kind="sum")
 
 
 @record(kw_only=True)
@@ -306,32 +308,34 @@ class Attention(Grouped, SelfAttention):
         pairs = 6 if self.rotary.axes == 3 else 2 if self.rotary.tiles is None else 4
         return {"H" if self.rope_dim is None else "Hr": pairs}
 
-    def lines(self, at: str) -> tuple[Line, ...]:
+    def lines(self, at: str) -> Iterator[Line]:
         """Four projections, QKᵀ and PV (both operands are activations), pointwise operations, and both caches."""
         mask: Mask = self.mask if self.causal else "full" if self.window is None else "near"
         value_axis = self.value_axis
-        new, seen, scores = *(("T", "S") if self.tiles is None else TILED), self.pairs
-        caches: tuple[State, ...] = (
-            State(f"{at}.k_cache", "B S K H"),
-            State(f"{at}.v_cache", f"B S K {self.value_axis}"),
-        )
-        caches = caches if self.indexer is None else (*caches, State(f"{at}.index_cache", "B S Hx"))
-        return (
-            *self._projection(at, "q", "N", bias=self.qkv_bias),
-            *(() if self.borrowed else self._keys_and_values(at)),
-            *self._gate(at),
-            *self._query_key_lines(at),
-            *(() if self.indexer is None else self.indexer.scores(f"{at}.indexer", rotary=self.rotary is not None)),
-            Pointwise(f"{at}.scores", "B K G T S H")
-            if self.score_function == "distance"
-            else Matmul(f"{at}.scores", f"B {new} K G H, B {seen} K H -> B K G {scores}", mask=mask),
-            *self._score_lines(at),
-            Matmul(f"{at}.values", f"B K G {scores}, B {seen} K {value_axis} -> B {new} K G {value_axis}", mask=mask),
-            *self._result_lines(at, value_axis),
-            Matmul(f"{at}.o_proj", f"B T N {value_axis}, N {value_axis} D -> B T D", bias=self.out_bias),
-            *((Pointwise(f"{at}.channel_scale", "B T D", weight="D"),) if self.channel_scale else ()),
-            *(caches if self.has_cache else ()),
-        )
+        new, seen = ("T", "S") if self.tiles is None else TILED
+        scores = self.pairs
+        yield from self._projection(at, "q", "N", bias=self.qkv_bias)
+        if not self.borrowed:
+            yield from self._keys_and_values(at)
+        yield from self._gate(at)
+        yield from self._query_key_lines(at)
+        if self.indexer is not None:
+            yield from self.indexer.scores(f"{at}.indexer", rotary=self.rotary is not None)
+        if self.score_function == "distance":
+            yield Pointwise(f"{at}.scores", "B K G T S H")
+        else:
+            yield Matmul(f"{at}.scores", f"B {new} K G H, B {seen} K H -> B K G {scores}", mask=mask)
+        yield from self._score_lines(at)
+        yield Matmul(f"{at}.values", f"B K G {scores}, B {seen} K {value_axis} -> B {new} K G {value_axis}", mask=mask)
+        yield from self._result_lines(at, value_axis)
+        yield Matmul(f"{at}.o_proj", f"B T N {value_axis}, N {value_axis} D -> B T D", bias=self.out_bias)
+        if self.channel_scale:
+            yield Pointwise(f"{at}.channel_scale", "B T D", weight="D")
+        if self.has_cache:
+            yield State(f"{at}.k_cache", "B S K H")
+            yield State(f"{at}.v_cache", f"B S K {value_axis}")
+            if self.indexer is not None:
+                yield State(f"{at}.index_cache", "B S Hx")
 
     def _result_lines(self, at: str, value_axis: str) -> Iterator[Line]:
         norm = self.read_norm
@@ -401,12 +405,14 @@ class Attention(Grouped, SelfAttention):
     def _qk_norms(self, at: str) -> Iterator[Line]:
         if self.qk_norm is None:
             return
-        for name, heads in (("q_norm", "N"), *(() if self.borrowed else (("k_norm", "K"),))):
-            scale = f"{heads} H" if self.qk_norm.together or self.qk_norm.per_head else "H"
+        layer, per_head = self.qk_norm.kind == "layer", self.qk_norm.per_head
+        kind: PointwiseKind = "norm_layer" if layer else "norm_rms"
+        for name, heads in (("q_norm", "N"), ("k_norm", "K")):
+            if name == "k_norm" and self.borrowed:
+                continue
+            scale = f"{heads} H" if self.qk_norm.together or per_head else "H"
             scale = scale if self.qk_norm.learned else ""
-            shift = scale if self.qk_norm.kind == "layer" and self.qk_norm.shift else ""
-            kind: PointwiseKind = "norm_layer" if self.qk_norm.kind == "layer" else "norm_rms"
-            per_head = self.qk_norm.per_head
+            shift = scale if layer and self.qk_norm.shift else ""
             yield Pointwise(f"{at}.{name}", f"B T {heads} H", weight=scale, bias=shift, kind=kind, per_head=per_head)
 
     def _score_lines(self, at: str) -> Iterator[Line]:

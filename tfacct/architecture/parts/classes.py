@@ -6,6 +6,7 @@ position first, as in ElectraDiscriminatorPredictions and ModernBertForTokenClas
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import ClassVar, Literal
 
 from tfacct.architecture.parts.part import Part
@@ -34,16 +35,14 @@ class Pooler(Part):
     legend: ClassVar[dict[str, str]] = {"D": "hidden size", "Dp": "output of the pooler, as wide as D"}
     made: ClassVar[dict[str, str]] = {"Dp": "D"}
 
-    def lines(self, at: str) -> tuple[Line, ...]:
+    def lines(self, at: str) -> Iterator[Line]:
         """Projection of one vector per sequence or position, activation, and norm."""
         at_each = "B O" if self.reads == "each" else "B"
-        shift = "Dp" if self.norm_shift else ""
-        norm = Pointwise(f"{at}.norm", f"{at_each} Dp", weight="Dp", bias=shift, kind="norm_layer")
-        return (
-            Matmul(at, f"{at_each} D, D Dp -> {at_each} Dp", bias=self.bias),
-            Pointwise(f"{at}.act", f"{at_each} Dp", kind="activation", function=self.activation),
-            *(() if self.norm_eps is None else (norm,)),
-        )
+        yield Matmul(at, f"{at_each} D, D Dp -> {at_each} Dp", bias=self.bias)
+        yield Pointwise(f"{at}.act", f"{at_each} Dp", kind="activation", function=self.activation)
+        if self.norm_eps is not None:
+            shift = "Dp" if self.norm_shift else ""
+            yield Pointwise(f"{at}.norm", f"{at_each} Dp", weight="Dp", bias=shift, kind="norm_layer")
 
 
 @record(kw_only=True)
@@ -75,14 +74,15 @@ class TokenPooler(Part):
         """Sizes of the norm and projection; empty without either."""
         return {} if self.norm_eps is None and self.width is None else Part.axes(self)
 
-    def lines(self, at: str) -> tuple[Line, ...]:
+    def lines(self, at: str) -> Iterator[Line]:
         """Norm and projections, if any."""
         each = "B T" if self.reads == "each" else "B"  # independent of the logits requested
-        norm = Pointwise(f"{at}.norm", f"{each} D", weight="D", bias="D", kind="norm_layer")
-        product = Matmul(f"{at}.project", f"{each} D, D Dv -> {each} Dv", bias=self.bias)
-        then = Matmul(f"{at}.then", "B Dv, Dv Dvf -> B Dvf")
-        products = (*(() if self.width is None else (product,)), *(() if self.then is None else (then,)))
-        return (*(() if self.norm_eps is None else (norm,)), *products)
+        if self.norm_eps is not None:
+            yield Pointwise(f"{at}.norm", f"{each} D", weight="D", bias="D", kind="norm_layer")
+        if self.width is not None:
+            yield Matmul(f"{at}.project", f"{each} D, D Dv -> {each} Dv", bias=self.bias)
+        if self.then is not None:
+            yield Matmul(f"{at}.then", "B Dv, Dv Dvf -> B Dvf")
 
 
 @record(kw_only=True)
@@ -105,10 +105,10 @@ class Classes(Part):
     legend: ClassVar[dict[str, str]] = {"D": "hidden size", "Y": "number of classes"}
     cases: ClassVar[frozenset[str]] = frozenset("Y")
 
-    def lines(self, at: str) -> tuple[Line, ...]:
+    def lines(self, at: str) -> Iterator[Line]:
         """Projection to the classes, or two and their mean."""
         spec = "B D, D Y -> B Y" if self.pooled else "B O D, D Y -> B O Y"
-        product = Matmul(at, spec, bias=self.bias)
-        if not self.taught:
-            return (product,)
-        return (product, Matmul(f"{at}.taught", spec, bias=self.bias), Pointwise(f"{at}.mean", "B Y", kind="sum"))
+        yield Matmul(at, spec, bias=self.bias)
+        if self.taught:
+            yield Matmul(f"{at}.taught", spec, bias=self.bias)
+            yield Pointwise(f"{at}.mean", "B Y", kind="sum")

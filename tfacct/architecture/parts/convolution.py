@@ -7,6 +7,7 @@ Lfm2ShortConv.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import ClassVar
 
 from tfacct.architecture.parts.part import Mixer
@@ -41,13 +42,11 @@ class ShortConvolution(Mixer):
     cases: ClassVar[frozenset[str]] = frozenset(("Kc",))
     unfused: ClassVar[str] = "The short convolution reads a window per token; fused kernels do not."
 
-    def lines(self, at: str) -> tuple[Line, ...]:
+    def lines(self, at: str) -> Iterator[Line]:
         """Projections, gates, convolution, and the cached last tokens."""
-        return (
-            Matmul(f"{at}.in_proj", "B T D, D Dg -> B T Dg", bias=self.bias),
-            Pointwise(f"{at}.entry_gate", "B T D", kind="gate"),
-            Matmul(f"{at}.conv", "B T D Kc, D Kc -> B T D", bias=self.bias),
-            Pointwise(f"{at}.gate", "B T D", kind="gate"),
-            Matmul(f"{at}.out_proj", "B T D, D Do -> B T Do", bias=self.bias),
-            State(f"{at}.conv_state", "B D Kc"),
-        )
+        yield Matmul(f"{at}.in_proj", "B T D, D Dg -> B T Dg", bias=self.bias)
+        yield Pointwise(f"{at}.entry_gate", "B T D", kind="gate")
+        yield Matmul(f"{at}.conv", "B T D Kc, D Kc -> B T D", bias=self.bias)
+        yield Pointwise(f"{at}.gate", "B T D", kind="gate")
+        yield Matmul(f"{at}.out_proj", "B T D, D Do -> B T Do", bias=self.bias)
+        yield State(f"{at}.conv_state", "B D Kc")

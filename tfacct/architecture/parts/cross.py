@@ -6,6 +6,7 @@ position biases: Raffel et al., "T5" (1910.10683), section 2.1.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import ClassVar
 
 from tfacct.architecture.parts.attention import DISTANCES, Attention, Grouped, ScoreFunction
@@ -54,25 +55,26 @@ class CrossAttention(Grouped):
         OF_SOURCE: "hidden size of the source",
     }
 
-    def lines(self, at: str) -> tuple[Line, ...]:
+    def lines(self, at: str) -> Iterator[Line]:
         """Projections of new tokens (queries) and new source tokens (keys, values), QKᵀ, PV, and both caches."""
         read = "D" if self.source_hidden is None else OF_SOURCE
-        return (
-            Matmul(f"{at}.q_proj", "B T D, D N H -> B T N H", bias=self.qkv_bias),
-            Matmul(f"{at}.k_proj", f"B I {read}, {read} K H -> B I K H", bias=self.qkv_bias and self.key_bias),
-            Matmul(f"{at}.v_proj", f"B I {read}, {read} K H -> B I K H", bias=self.qkv_bias),
-            *(() if self.qk_norm is None else (Pointwise(f"{at}.q_norm", "B T N H", weight="H", kind="norm_rms"),)),
-            *(() if self.qk_norm is None else (Pointwise(f"{at}.k_norm", "B I K H", weight="H", kind="norm_rms"),)),
-            Pointwise(f"{at}.scores", "B K G T J H")
-            if self.score_function == "distance"
-            else Matmul(f"{at}.scores", "B T K G H, B J K H -> B K G T J"),
-            *(() if self.softcap is None else (Pointwise(f"{at}.softcap", "B K G T J"),)),
-            Pointwise(f"{at}.softmax", "B K G T J", kind="softmax"),
-            Matmul(f"{at}.values", "B K G T J, B J K H -> B T K G H"),
-            Matmul(f"{at}.o_proj", "B T N H, N H D -> B T D", bias=self.out_bias),
-            State(f"{at}.k_cache", "B J K H"),
-            State(f"{at}.v_cache", "B J K H"),
-        )
+        yield Matmul(f"{at}.q_proj", "B T D, D N H -> B T N H", bias=self.qkv_bias)
+        yield Matmul(f"{at}.k_proj", f"B I {read}, {read} K H -> B I K H", bias=self.qkv_bias and self.key_bias)
+        yield Matmul(f"{at}.v_proj", f"B I {read}, {read} K H -> B I K H", bias=self.qkv_bias)
+        if self.qk_norm is not None:
+            yield Pointwise(f"{at}.q_norm", "B T N H", weight="H", kind="norm_rms")
+            yield Pointwise(f"{at}.k_norm", "B I K H", weight="H", kind="norm_rms")
+        if self.score_function == "distance":
+            yield Pointwise(f"{at}.scores", "B K G T J H")
+        else:
+            yield Matmul(f"{at}.scores", "B T K G H, B J K H -> B K G T J")
+        if self.softcap is not None:
+            yield Pointwise(f"{at}.softcap", "B K G T J")
+        yield Pointwise(f"{at}.softmax", "B K G T J", kind="softmax")
+        yield Matmul(f"{at}.values", "B K G T J, B J K H -> B T K G H")
+        yield Matmul(f"{at}.o_proj", "B T N H, N H D -> B T D", bias=self.out_bias)
+        yield State(f"{at}.k_cache", "B J K H")
+        yield State(f"{at}.v_cache", "B J K H")
 
 
 @record(kw_only=True)
@@ -103,6 +105,6 @@ class RelativeBias(Grouped):
         """Rp and N: one bias per query head."""
         return {axis: size for axis, size in Grouped.axes(self).items() if axis in ("Rp", "N")}
 
-    def lines(self, at: str) -> tuple[Line, ...]:
+    def lines(self, at: str) -> Iterator[Line]:
         """Table of the biases."""
-        return (Table(at, "Rp N", embedding=False, within=self.within),)
+        yield Table(at, "Rp N", embedding=False, within=self.within)

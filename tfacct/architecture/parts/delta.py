@@ -97,20 +97,18 @@ class DeltaNet(Mixer):
         """Number of channels of queries, keys and values."""
         return 2 * self.key_heads * self.key_dim + self.heads * self.value_dim
 
-    def lines(self, at: str) -> tuple[Line, ...]:
+    def lines(self, at: str) -> Iterator[Line]:
         """Projections, convolution, recurrence in chunks and by one token, gated norm, output, and the cache: last
         tokens of the convolution and the state of each head."""
-        return (
-            *self._token_lines(at),
-            *self._in_chunks(at),
-            Pointwise(f"{at}.recurrence", "B Tr Nd Hk Hv"),
-            Pointwise(f"{at}.step_read", "B Tr Nd Hv"),
-            Pointwise(f"{at}.out_norm", "B T Nd Hv", weight="Hv", kind="norm_rms"),
-            Pointwise(f"{at}.gate", "B T Nd Hv", kind="gate", function="silu"),
-            Matmul(f"{at}.out_proj", "B T Nd Hv, Nd Hv D -> B T D"),
-            State(f"{at}.conv_state", "B Dc Kc"),
-            State(f"{at}.delta_state", "B Nd Hk Hv", STATE_BITS),
-        )
+        yield from self._token_lines(at)
+        yield from self._in_chunks(at)
+        yield Pointwise(f"{at}.recurrence", "B Tr Nd Hk Hv")
+        yield Pointwise(f"{at}.step_read", "B Tr Nd Hv")
+        yield Pointwise(f"{at}.out_norm", "B T Nd Hv", weight="Hv", kind="norm_rms")
+        yield Pointwise(f"{at}.gate", "B T Nd Hv", kind="gate", function="silu")
+        yield Matmul(f"{at}.out_proj", "B T Nd Hv, Nd Hv D -> B T D")
+        yield State(f"{at}.conv_state", "B Dc Kc")
+        yield State(f"{at}.delta_state", "B Nd Hk Hv", STATE_BITS)
 
     def _token_lines(self, at: str) -> Iterator[Line]:
         """Query, key, value, gate, rate and decay of each token."""

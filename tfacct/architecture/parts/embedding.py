@@ -14,7 +14,7 @@ from tfacct.architecture.parts.part import Part
 from tfacct.architecture.parts.shared import ALONE
 from tfacct.base.record import record
 from tfacct.ledger.einsum import Size
-from tfacct.ledger.lines import Line, Matmul, Pointwise, PointwiseKind, Table
+from tfacct.ledger.lines import Line, Matmul, Pointwise, Table
 from tfacct.ledger.workload import PATCHES
 
 WIDTHS = {"D": "hidden size", "De": "width of the token embedding"}
@@ -65,14 +65,15 @@ class Embedding(Part):
             return Part.axes(self)
         return {"D": self.hidden} if self.scaled else {}
 
-    def lines(self, at: str) -> tuple[Line, ...]:
+    def lines(self, at: str) -> Iterator[Line]:
         """Embedding, projection and scale."""
-        scale = (Pointwise(f"{at}.scale", "B T D", kind="scale"),) if self.scaled else ()
-        if self.shared:
-            return scale
-        if self.width is None:
-            return (Table(at, "V D" if self.rows is None else "Vr D"), *scale)
-        return (Table(at, "V De"), Matmul(f"{at}.project", "B T De, De D -> B T D", bias=self.bias), *scale)
+        if not self.shared and self.width is None:
+            yield Table(at, "V D" if self.rows is None else "Vr D")
+        elif not self.shared:
+            yield Table(at, "V De")
+            yield Matmul(f"{at}.project", "B T De, De D -> B T D", bias=self.bias)
+        if self.scaled:
+            yield Pointwise(f"{at}.scale", "B T D", kind="scale")
 
 
 @record(kw_only=True)
@@ -108,14 +109,12 @@ class Stem(Part):
     }
     made: ClassVar[dict[str, str]] = {"Fp": f"{STRIDE}", "Kf": f"{KERNEL}", "Dk": f"{KERNEL} · D"}
 
-    def lines(self, at: str) -> tuple[Line, ...]:
+    def lines(self, at: str) -> Iterator[Line]:
         """Both convolutions as matmuls, and their activations."""
-        return (
-            Matmul(f"{at}.conv1", "B T Fp Mf Kf, Mf Kf D -> B T Fp D", bias=True),
-            Pointwise(f"{at}.act1", "B T Fp D", kind="activation"),
-            Matmul(f"{at}.conv2", "B T Dk, Dk D -> B T D", bias=True),
-            Pointwise(f"{at}.act2", "B T D", kind="activation"),
-        )
+        yield Matmul(f"{at}.conv1", "B T Fp Mf Kf, Mf Kf D -> B T Fp D", bias=True)
+        yield Pointwise(f"{at}.act1", "B T Fp D", kind="activation")
+        yield Matmul(f"{at}.conv2", "B T Dk, Dk D -> B T D", bias=True)
+        yield Pointwise(f"{at}.act2", "B T D", kind="activation")
 
 
 @record(kw_only=True)
@@ -173,19 +172,21 @@ class Positions(Part):
         found = {**Part.sizes(self), "hidden": row(self.narrow)}
         return found if self.stored else {field: axis for field, axis in found.items() if field != "rows"}
 
-    def lines(self, at: str) -> tuple[Line, ...]:
+    def lines(self, at: str) -> Iterator[Line]:
         """Embedding, if any, and addition."""
-        width = row(self.narrow)
-        added = Pointwise(f"{at}.add", f"B T {width}", kind="sum")
+        tokens, width = "T", row(self.narrow)
         if self.layout == "class_and_patches":
-            class_add = Pointwise(f"{at}.class_add", "B U D", kind="sum")
-            return (Table(at, "P D"), class_add, Pointwise(f"{at}.add", f"B {PATCHES} D", kind="sum"))
-        if self.layout == "columns_and_rows":
-            return (Table(at, "Xy P D"), Pointwise(f"{at}.join", "B T D", kind="sum"), added)
-        if not self.stored:
-            return (added,)
-        resampled = () if self.tiles is None else (Pointwise(f"{at}.resample", f"B T {width}", kind="sum"),)
-        return (Table(at, f"P {width}", trained=self.trained), *resampled, added)
+            tokens = PATCHES
+            yield Table(at, "P D")
+            yield Pointwise(f"{at}.class_add", "B U D", kind="sum")
+        elif self.layout == "columns_and_rows":
+            yield Table(at, "Xy P D")
+            yield Pointwise(f"{at}.join", "B T D", kind="sum")
+        elif self.stored:
+            yield Table(at, f"P {width}", trained=self.trained)
+            if self.tiles is not None:
+                yield Pointwise(f"{at}.resample", f"B T {width}", kind="sum")
+        yield Pointwise(f"{at}.add", f"B {tokens} {width}", kind="sum")
 
 
 @record(kw_only=True)
@@ -205,12 +206,10 @@ class Segments(Part):
         """Return field → axis."""
         return {**Part.sizes(self), "hidden": row(self.narrow)}
 
-    def lines(self, at: str) -> tuple[Line, ...]:
+    def lines(self, at: str) -> Iterator[Line]:
         """Embedding and addition."""
-        return (
-            Table(at, f"{self.counted} {row(self.narrow)}"),
-            Pointwise(f"{at}.add", f"B T {row(self.narrow)}", kind="sum"),
-        )
+        yield Table(at, f"{self.counted} {row(self.narrow)}")
+        yield Pointwise(f"{at}.add", f"B T {row(self.narrow)}", kind="sum")
 
 
 @record(kw_only=True)
@@ -260,9 +259,10 @@ class Head(Part):
             return "Dd"
         return "De" if self.width is not None else "Dt" if self.transform is not None else "D"
 
-    def lines(self, at: str) -> tuple[Line, ...]:
+    def lines(self, at: str) -> Iterator[Line]:
         """Projection to the logits, and the operations before and after it."""
-        return (*self._before(at), *self._logits(at, "embed" if self.tied else None))
+        yield from self._before(at)
+        yield from self._logits(at, "embed" if self.tied else None)
 
     def _before(self, at: str) -> Iterator[Line]:
         if self.width is not None and self.transform is None:
@@ -276,15 +276,14 @@ class Head(Part):
             shift = row if self.norm_bias else ""
             yield Pointwise(f"{at}.norm", f"B O {row}", weight=row, bias=shift, kind="norm_layer")
 
-    def again(self, at: str) -> tuple[Line, ...]:
+    def again(self, at: str) -> Iterator[Line]:
         """Lines for logits of other hidden states, at path `at`, with the same weight."""
         return self._logits(at, "embed" if self.tied else "lm_head")
 
-    def _logits(self, at: str, weight: str | None) -> tuple[Line, ...]:
+    def _logits(self, at: str, weight: str | None) -> Iterator[Line]:
         row = self.row
-        after: tuple[tuple[str, PointwiseKind, float | None], ...] = (
-            ("logit_scale", "scale", self.logit_scale),
-            ("softcap", "", self.softcap),
-        )
-        work = tuple(Pointwise(f"{at}.{name}", "B O V", kind=kind) for name, kind, value in after if value is not None)
-        return (Matmul(at, f"B O {row}, {row} V -> B O V", weight=weight, bias=self.bias), *work)
+        yield Matmul(at, f"B O {row}, {row} V -> B O V", weight=weight, bias=self.bias)
+        if self.logit_scale is not None:
+            yield Pointwise(f"{at}.logit_scale", "B O V", kind="scale")
+        if self.softcap is not None:
+            yield Pointwise(f"{at}.softcap", "B O V")

@@ -107,39 +107,44 @@ class Experts(Part):
         there = {"U": self.shared_gate, "Er": self.idle is not None}
         return {axis: made for axis, made in self.made.items() if there.get(axis, True)}
 
-    def lines(self, at: str) -> tuple[Line, ...]:
+    def lines(self, at: str) -> Iterator[Line]:
         """Router, experts, and shared expert."""
-        normed = {
-            name: (Pointwise(f"{at}.{name}", "B T D", weight="D", kind="norm_rms"),) if self.norms is not None else ()
-            for name in ("router_norm", "experts_norm", "experts_post_norm", "shared_norm", "shared_post_norm")
-        }
-        choices = "E" if self.idle is None else "Er"
-        routed = (
-            *normed["router_norm"],
-            *self._router(f"{at}.router", choices),
-            Pointwise(
-                f"{at}.routing",
-                f"B T {choices}",
-                weight="" if self.norms is None else "E",
-                bias="E" if self.choice_bias else "",
-                kind="routing",
-            ),
-            *normed["experts_norm"],
-            *self._token_lines(at),
-            *normed["experts_post_norm"],
-            *(self._unused_expert_lines(f"{at}.others") if self.others is not None else ()),
-        )
+        if self.shared_first:
+            yield from self._shared_lines(at)
+        yield from self._routed_lines(at)
+        if not self.shared_first:
+            yield from self._shared_lines(at)
         if self.shared_width is None:
-            return routed
-        mlp = projections(
+            return
+        if self.shared_gate:
+            yield Matmul(f"{at}.shared_gate", "B T D, D U -> B T U")
+            yield Pointwise(f"{at}.shared_weighting", "B T D", kind="weighting")
+        yield Pointwise(f"{at}.shared_add", "B T D", kind="sum")
+
+    def _shared_lines(self, at: str) -> Iterator[Line]:
+        if self.shared_width is None:
+            return
+        yield from self._norm(f"{at}.shared_norm")
+        yield from projections(
             f"{at}.shared", self.shared_axis, gated=self.gated, bias=self.shared_bias, function=self.activation
         )
-        shared = (*normed["shared_norm"], *mlp, *normed["shared_post_norm"])
-        added = Pointwise(f"{at}.shared_add", "B T D", kind="sum")
-        if not self.shared_gate:
-            return (*shared, *routed, added) if self.shared_first else (*routed, *shared, added)
-        gate = Matmul(f"{at}.shared_gate", "B T D, D U -> B T U")
-        return (*routed, *shared, gate, Pointwise(f"{at}.shared_weighting", "B T D", kind="weighting"), added)
+        yield from self._norm(f"{at}.shared_post_norm")
+
+    def _routed_lines(self, at: str) -> Iterator[Line]:
+        choices = "E" if self.idle is None else "Er"
+        scales, biases = "" if self.norms is None else "E", "E" if self.choice_bias else ""
+        yield from self._norm(f"{at}.router_norm")
+        yield from self._router(f"{at}.router", choices)
+        yield Pointwise(f"{at}.routing", f"B T {choices}", weight=scales, bias=biases, kind="routing")
+        yield from self._norm(f"{at}.experts_norm")
+        yield from self._token_lines(at)
+        yield from self._norm(f"{at}.experts_post_norm")
+        if self.others is not None:
+            yield from self._unused_expert_lines(f"{at}.others")
+
+    def _norm(self, at: str) -> Iterator[Line]:
+        if self.norms is not None:
+            yield Pointwise(at, "B T D", weight="D", kind="norm_rms")
 
     def _router(self, at: str, choices: str) -> Iterator[Line]:
         yield Matmul(at, f"B T D, D {choices} -> B T {choices}", bias=self.bias)
@@ -149,7 +154,7 @@ class Experts(Part):
         yield Unused(Matmul(f"{at}.router", "B T D, D E -> B T E", bias=self.bias))
         if self.choice_bias:
             yield Unused(Pointwise(f"{at}.routing", "B T E", bias="E"))
-        for name in ("gate_proj", "up_proj")[not self.gated :]:
+        for name in ("gate_proj", "up_proj") if self.gated else ("up_proj",):
             yield Unused(Matmul(f"{at}.experts.{name}", "B T A D, D Fo -> B T A Fo", bias=self.bias, expert_axis="E"))
         yield Unused(Matmul(f"{at}.experts.down_proj", "B T A Fo, Fo D -> B T A D", bias=self.bias, expert_axis="E"))
 

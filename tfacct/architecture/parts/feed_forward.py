@@ -6,6 +6,7 @@ Transformer" (2002.05202).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 from typing import ClassVar, Literal
 
@@ -22,12 +23,12 @@ def projections(
 ) -> tuple[Matmul | Pointwise, ...]:
     """Lines of an MLP with axis `width`: projections, and the activation with the gate."""
     gate = Matmul(f"{at}.gate_proj", f"B T D, D {width} -> B T {width}", bias=bias)
-    return (
-        *((gate,) if gated else ()),
+    plain = (
         Matmul(f"{at}.up_proj", f"B T D, D {width} -> B T {width}", bias=bias),
         Pointwise(f"{at}.act", f"B T {width}", kind="activation", function=function),
         Matmul(f"{at}.down_proj", f"B T {width}, {width} D -> B T D", bias=bias or down_bias),
     )
+    return (gate, *plain) if gated else plain
 
 
 @record(kw_only=True)
@@ -61,26 +62,32 @@ class FeedForward(Part):
         "F": "feed-forward width",
     }
 
-    def lines(self, at: str) -> tuple[Line, ...]:
+    def lines(self, at: str) -> Iterator[Line]:
         """Norm, projections and activation; only stored tensors if it is never called."""
-        lines: tuple[Line, ...] = projections(
+        for line in self._called_lines(at):
+            if self.called:
+                yield line
+            elif line.parameters():
+                yield Unused(line)
+
+    def _called_lines(self, at: str) -> Iterator[Matmul | Pointwise]:
+        *gate, up, act, down = projections(
             at, "F", gated=self.gated, bias=self.bias, down_bias=self.down_bias, function=self.activation
         )
-        if self.inner_norm is not None:
-            lines = (*lines[:-1], Pointwise(f"{at}.inner_norm", "B T F", weight="F", kind="norm_rms"), lines[-1])
-        if self.norm is not None:
-            shift = "D" if self.norm == "layer" else ""
-            lines = (
-                Pointwise(f"{at}.norm", "B T D", weight="D", bias=shift, kind="norm_layer" if shift else "norm_rms"),
-                *lines,
-            )
+        if self.norm == "layer":
+            yield Pointwise(f"{at}.norm", "B T D", weight="D", bias="D", kind="norm_layer")
+        elif self.norm == "rms":
+            yield Pointwise(f"{at}.norm", "B T D", weight="D", kind="norm_rms")
+        yield from gate
         if self.gate_scale is not None:
-            lines = (lines[0], Pointwise(f"{at}.gate_scale", "B T F", kind="scale"), *lines[1:])
+            yield Pointwise(f"{at}.gate_scale", "B T F", kind="scale")
+        yield up
+        yield act
+        if self.inner_norm is not None:
+            yield Pointwise(f"{at}.inner_norm", "B T F", weight="F", kind="norm_rms")
+        yield down
         if self.channel_scale:
-            lines = (*lines, Pointwise(f"{at}.channel_scale", "B T D", weight="D"))
-        if self.called:
-            return lines
-        return tuple(Unused(line) for line in lines if isinstance(line, (Matmul, Pointwise)) and line.parameters())
+            yield Pointwise(f"{at}.channel_scale", "B T D", weight="D")
 
 
 @record(kw_only=True)
@@ -94,14 +101,14 @@ class AdaptedFeedForward(FeedForward):
     axis_names: ClassVar[dict[str, str]] = {**FeedForward.axis_names, "adapter": "Ra"}
     legend: ClassVar[dict[str, str]] = {**FeedForward.legend, "Ra": JOINED["Ra"]}
 
-    def lines(self, at: str) -> tuple[Line, ...]:
+    def lines(self, at: str) -> Iterator[Line]:
         """A down projection of the adapter for both, and an up projection and addition for each."""
         gate, up, *rest = FeedForward.lines(self, at)
-        both = ("gate", "up")
-        return (
-            *(gate, up),
-            Matmul(f"{at}.adapter_down", "B T D, D Ra -> B T Ra"),
-            *(Matmul(f"{at}.{which}_adapter_up", "B T Ra, Ra F -> B T F") for which in both),
-            *(Pointwise(f"{at}.{which}_adapter_add", "B T F", kind="sum") for which in both),
-            *rest,
-        )
+        yield gate
+        yield up
+        yield Matmul(f"{at}.adapter_down", "B T D, D Ra -> B T Ra")
+        yield Matmul(f"{at}.gate_adapter_up", "B T Ra, Ra F -> B T F")
+        yield Matmul(f"{at}.up_adapter_up", "B T Ra, Ra F -> B T F")
+        yield Pointwise(f"{at}.gate_adapter_add", "B T F", kind="sum")
+        yield Pointwise(f"{at}.up_adapter_add", "B T F", kind="sum")
+        yield from rest

@@ -6,6 +6,7 @@ transformers' DeepseekV4HyperConnection, DeepseekV4HyperHead and DeepseekV4Decod
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import ClassVar
 
 from tfacct.architecture.parts.part import Part
@@ -60,17 +61,15 @@ class HyperConnection(Part):
         """Axes of the weights, with or without the mixing matrix."""
         return self.made if self.mixes else self.unmixed
 
-    def lines(self, at: str) -> tuple[Line, ...]:
+    def lines(self, at: str) -> Iterator[Line]:
         """Weights, and the input of the sublayer."""
         weights, factors = self.derived()
-        return (
-            Pointwise(f"{at}.norm", "B T Xm D", kind="norm_rms"),
-            Matmul(f"{at}.weights", f"B T Xm D, Xm D {weights} -> B T {weights}"),
-            Table(f"{at}.factors", factors, embedding=False),
-            Pointwise(f"{at}.base", f"B T {weights}", bias=weights),
-            Pointwise(f"{at}.squashed", f"B T {weights}"),
-            Pointwise(f"{at}.read", "B T D"),
-        )
+        yield Pointwise(f"{at}.norm", "B T Xm D", kind="norm_rms")
+        yield Matmul(f"{at}.weights", f"B T Xm D, Xm D {weights} -> B T {weights}")
+        yield Table(f"{at}.factors", factors, embedding=False)
+        yield Pointwise(f"{at}.base", f"B T {weights}", bias=weights)
+        yield Pointwise(f"{at}.squashed", f"B T {weights}")
+        yield Pointwise(f"{at}.read", "B T D")
 
     def after(self) -> HyperResult:
         """Part after the sublayer."""
@@ -99,14 +98,12 @@ class HyperResult(Part):
         """Xn, if streams are mixed."""
         return self.made if self.mixes else {}
 
-    def lines(self, at: str) -> tuple[Line, ...]:
+    def lines(self, at: str) -> Iterator[Line]:
         """Weighted result for each stream, mixing, and sum."""
-        mixed = (Matmul(f"{at}.mix", "B T Xn Xm, B T Xn D -> B T Xm D"),) if self.mixes else ()
-        return (
-            Pointwise(f"{at}.result", "B T Xm D"),
-            *mixed,
-            Pointwise(f"{at}.add", "B T Xm D", kind="sum"),
-        )
+        yield Pointwise(f"{at}.result", "B T Xm D")
+        if self.mixes:
+            yield Matmul(f"{at}.mix", "B T Xn Xm, B T Xn D -> B T Xm D")
+        yield Pointwise(f"{at}.add", "B T Xm D", kind="sum")
 
 
 @record(kw_only=True)
@@ -127,16 +124,14 @@ class HyperHead(Part):
     }
     made: ClassVar[dict[str, str]] = {"Xn": "Xm", "Xg": "1"}
 
-    def lines(self, at: str) -> tuple[Line, ...]:
+    def lines(self, at: str) -> Iterator[Line]:
         """Weights and sum."""
-        return (
-            Pointwise(f"{at}.norm", "B T Xm D", kind="norm_rms"),
-            Matmul(f"{at}.weights", "B T Xm D, Xm D Xn -> B T Xn"),
-            Table(f"{at}.factor", "Xg", embedding=False),
-            Pointwise(f"{at}.base", "B T Xn", bias="Xn"),
-            Pointwise(f"{at}.squashed", "B T Xn"),
-            Pointwise(f"{at}.sum", "B T D"),
-        )
+        yield Pointwise(f"{at}.norm", "B T Xm D", kind="norm_rms")
+        yield Matmul(f"{at}.weights", "B T Xm D, Xm D Xn -> B T Xn")
+        yield Table(f"{at}.factor", "Xg", embedding=False)
+        yield Pointwise(f"{at}.base", "B T Xn", bias="Xn")
+        yield Pointwise(f"{at}.squashed", "B T Xn")
+        yield Pointwise(f"{at}.sum", "B T D")
 
 
 @record(kw_only=True)
@@ -150,6 +145,6 @@ class HyperMean(Part):
     axis_names: ClassVar[dict[str, str]] = {"hidden": "D"}
     legend: ClassVar[dict[str, str]] = {"D": "hidden size"}
 
-    def lines(self, at: str) -> tuple[Line, ...]:
+    def lines(self, at: str) -> Iterator[Line]:
         """The mean."""
-        return (Pointwise(f"{at}.mean", "B T D"),)
+        yield Pointwise(f"{at}.mean", "B T D")

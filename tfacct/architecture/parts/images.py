@@ -7,6 +7,7 @@ SiglipMultiheadAttentionPoolingHead.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import ClassVar
 
 from tfacct.architecture.parts.feed_forward import FeedForward, projections
@@ -67,19 +68,19 @@ class Patches(Part):
         """U, if there are learned tokens next to the class token."""
         return {} if self.further is None and not self.taught else self.made
 
-    def lines(self, at: str) -> tuple[Line, ...]:
+    def lines(self, at: str) -> Iterator[Line]:
         """Projection, norm and learned tokens."""
         rows = "T" if self.front is None else PATCHES
-        product = Matmul(f"{at}.project", f"B {rows} Cc Px, Cc Px D -> B {rows} D", bias=self.bias)
-        norm = () if self.norm_eps is None else (Pointwise(f"{at}.norm", f"B {rows} D", weight="D", kind="norm_rms"),)
-        hidden = (Unused(Pointwise(f"{at}.mask", f"B {rows} D", weight="D")),) if self.masked else ()
-        if self.front is None:
-            return (product, *norm, *hidden)
-        tables = {"class": FRONT}
-        if self.taught or self.further is not None:
-            tables = {"class": "U", "further": "U" if self.taught else FURTHER}
-        front = (Table(f"{at}.{name}", f"{axis} D", embedding=False) for name, axis in tables.items())
-        return (product, *norm, *front, *hidden)
+        yield Matmul(f"{at}.project", f"B {rows} Cc Px, Cc Px D -> B {rows} D", bias=self.bias)
+        if self.norm_eps is not None:
+            yield Pointwise(f"{at}.norm", f"B {rows} D", weight="D", kind="norm_rms")
+        if self.front is not None and (self.taught or self.further is not None):
+            yield Table(f"{at}.class", "U D", embedding=False)
+            yield Table(f"{at}.further", "U D" if self.taught else f"{FURTHER} D", embedding=False)
+        elif self.front is not None:
+            yield Table(f"{at}.class", f"{FRONT} D", embedding=False)
+        if self.masked:
+            yield Unused(Pointwise(f"{at}.mask", f"B {rows} D", weight="D"))
 
 
 @record(kw_only=True)
@@ -110,22 +111,17 @@ class AttentionPooler(Part):
         "Qp": "learned queries of the pooler",
     }
 
-    def lines(self, at: str) -> tuple[Line, ...]:
+    def lines(self, at: str) -> Iterator[Line]:
         """Learned queries, projections, QKᵀ and PV over all positions, norm, MLP and residual addition."""
-        mlp = (
-            line.renamed({"T": "Qp"})
-            for line in projections(f"{at}.mlp", "F", gated=False, bias=True, function=self.activation)
-        )
-        return (
-            Table(f"{at}.probe", "Qp D", embedding=False),
-            Matmul(f"{at}.q_proj", "B Qp D, D Np Hz -> B Qp Np Hz", bias=True),
-            Matmul(f"{at}.k_proj", "B T D, D Np Hz -> B T Np Hz", bias=True),
-            Matmul(f"{at}.v_proj", "B T D, D Np Hz -> B T Np Hz", bias=True),
-            Matmul(f"{at}.scores", "B Qp Np Hz, B T Np Hz -> B Np Qp T"),
-            Pointwise(f"{at}.softmax", "B Np Qp T", kind="softmax"),
-            Matmul(f"{at}.values", "B Np Qp T, B T Np Hz -> B Qp Np Hz"),
-            Matmul(f"{at}.o_proj", "B Qp Np Hz, Np Hz D -> B Qp D", bias=True),
-            Pointwise(f"{at}.norm", "B Qp D", weight="D", bias="D", kind="norm_layer"),
-            *mlp,
-            Pointwise(f"{at}.add", "B Qp D", kind="sum"),
-        )
+        yield Table(f"{at}.probe", "Qp D", embedding=False)
+        yield Matmul(f"{at}.q_proj", "B Qp D, D Np Hz -> B Qp Np Hz", bias=True)
+        yield Matmul(f"{at}.k_proj", "B T D, D Np Hz -> B T Np Hz", bias=True)
+        yield Matmul(f"{at}.v_proj", "B T D, D Np Hz -> B T Np Hz", bias=True)
+        yield Matmul(f"{at}.scores", "B Qp Np Hz, B T Np Hz -> B Np Qp T")
+        yield Pointwise(f"{at}.softmax", "B Np Qp T", kind="softmax")
+        yield Matmul(f"{at}.values", "B Np Qp T, B T Np Hz -> B Qp Np Hz")
+        yield Matmul(f"{at}.o_proj", "B Qp Np Hz, Np Hz D -> B Qp D", bias=True)
+        yield Pointwise(f"{at}.norm", "B Qp D", weight="D", bias="D", kind="norm_layer")
+        for line in projections(f"{at}.mlp", "F", gated=False, bias=True, function=self.activation):
+            yield line.renamed({"T": "Qp"})
+        yield Pointwise(f"{at}.add", "B Qp D", kind="sum")

@@ -134,7 +134,7 @@ class LatentAttention(SelfAttention):
         """Return the part run in another mode."""
         return replace(self, mla_mode=mode)
 
-    def lines(self, at: str) -> tuple[Line, ...]:
+    def lines(self, at: str) -> Iterator[Line]:
         """Projections to latents, to heads or to the latent space, scores, values, output, and caches.
 
         Raises ValueError if the mode is `auto`.
@@ -142,20 +142,26 @@ class LatentAttention(SelfAttention):
         if self.mla_mode == "auto":
             raise ValueError(f"{at}: mla_mode is still auto")
         found = self._lines(at)
-        return found if self.rope_dim is not None else tuple(line.renamed({"Rs": "R", "Hq": "Hp"}) for line in found)
+        if self.rope_dim is not None:
+            yield from found
+        else:
+            for line in found:
+                yield line.renamed({"Rs": "R", "Hq": "Hp"})
 
-    def _lines(self, at: str) -> tuple[Line, ...]:
-        return (
-            *self._queries(at),
-            *self._scaled_queries(at),
-            *(() if self.borrowed else self._latent(at)),
-            *self._rotary(at),
-            *self._index(f"{at}.indexer"),
-            *(self._in_latent_space(at) if self.mla_mode == "absorbed" else self._by_head(at)),
-            *self._gate(at),
-            Matmul(f"{at}.o_proj", "B T N Hv, N Hv D -> B T D", bias=self.bias),
-            *self._caches(at),
-        )
+    def _lines(self, at: str) -> Iterator[Line]:
+        yield from self._queries(at)
+        yield from self._scaled_queries(at)
+        if not self.borrowed:
+            yield from self._latent(at)
+        yield from self._rotary(at)
+        yield from self._index(f"{at}.indexer")
+        if self.mla_mode == "absorbed":
+            yield from self._in_latent_space(at)
+        else:
+            yield from self._by_head(at)
+        yield from self._gate(at)
+        yield Matmul(f"{at}.o_proj", "B T N Hv, N Hv D -> B T D", bias=self.bias)
+        yield from self._caches(at)
 
     def _scaled_queries(self, at: str) -> Iterator[Line]:
         if self.temperature == "learned":

@@ -83,31 +83,34 @@ class LightningAttention(Mixer):
         """Rotary dimensions come in pairs."""
         return {} if self.rotary is None else {"Hl" if self.rope_dim is None else "Hlr": 2}
 
-    def lines(self, at: str) -> tuple[Line, ...]:
+    def lines(self, at: str) -> Iterator[Line]:
         """Projections, recurrence in chunks and by one token, norm and gate, output, and the cached state of each
         head."""
-        return (
-            *self._token_lines(at),
-            *self._in_chunks(at),
-            Pointwise(f"{at}.recurrence", "B Tr Nl Hl Ol"),
-            Matmul(f"{at}.read_out", "B Tr Nl Hl, B Tr Nl Hl Ol -> B Tr Nl Ol"),
-            Pointwise(f"{at}.out_norm", "B T Nl Ol", weight="Nl Ol", kind="norm_rms"),
-            Matmul(f"{at}.gate_proj", "B T D, D Nl Ol -> B T Nl Ol"),
-            Pointwise(f"{at}.gate", "B T Nl Ol", kind="gate"),
-            Matmul(f"{at}.out_proj", "B T Nl Ol, Nl Ol D -> B T D", bias=self.out_bias),
-            State(f"{at}.state", "B Nl Hl Ol", STATE_BITS if self.simple else None),
-        )
+        yield from self._token_lines(at)
+        yield from self._in_chunks(at)
+        yield Pointwise(f"{at}.recurrence", "B Tr Nl Hl Ol")
+        yield Matmul(f"{at}.read_out", "B Tr Nl Hl, B Tr Nl Hl Ol -> B Tr Nl Ol")
+        yield Pointwise(f"{at}.out_norm", "B T Nl Ol", weight="Nl Ol", kind="norm_rms")
+        yield Matmul(f"{at}.gate_proj", "B T D, D Nl Ol -> B T Nl Ol")
+        yield Pointwise(f"{at}.gate", "B T Nl Ol", kind="gate")
+        yield Matmul(f"{at}.out_proj", "B T Nl Ol, Nl Ol D -> B T D", bias=self.out_bias)
+        yield State(f"{at}.state", "B Nl Hl Ol", STATE_BITS if self.simple else None)
 
     def _token_lines(self, at: str) -> Iterator[Line]:
         """Query, key and value of each token with activation, norms and rotary embedding."""
-        for name, size in (("q", "Hl"), ("k", "Hl"), ("v", "Ol")):
+        sizes = {"q": "Hl", "k": "Hl", "v": "Ol"}
+        for name, size in sizes.items():
             yield Matmul(f"{at}.{name}_proj", f"B T D, D Nl {size} -> B T Nl {size}", bias=self.bias)
-        for name, size in (("q", "Hl"), ("k", "Hl"), ("v", "Ol")) if self.activation is not None else ():
-            yield Pointwise(f"{at}.{name}_act", f"B T Nl {size}", kind="activation", function=self.activation or "")
-        for name in ("q_norm", "k_norm") if self.qk_norm else ():
-            yield Pointwise(f"{at}.{name}", "B T Nl Hl", weight="Hl", kind="norm_rms")
-        for name in ("q_rotary", "k_rotary") if self.rotary is not None else ():
-            yield Pointwise(f"{at}.{name}", f"B T Nl {'Hl' if self.rope_dim is None else 'Hlr'}", kind="rotary")
+        if self.activation is not None:
+            for name, size in sizes.items():
+                yield Pointwise(f"{at}.{name}_act", f"B T Nl {size}", kind="activation", function=self.activation)
+        if self.qk_norm:
+            yield Pointwise(f"{at}.q_norm", "B T Nl Hl", weight="Hl", kind="norm_rms")
+            yield Pointwise(f"{at}.k_norm", "B T Nl Hl", weight="Hl", kind="norm_rms")
+        if self.rotary is not None:
+            rope_axis = "Hl" if self.rope_dim is None else "Hlr"
+            yield Pointwise(f"{at}.q_rotary", f"B T Nl {rope_axis}", kind="rotary")
+            yield Pointwise(f"{at}.k_rotary", f"B T Nl {rope_axis}", kind="rotary")
 
     def _in_chunks(self, at: str) -> Iterator[Line]:
         """Interaction within each chunk, then, chunk by chunk, with the state: results at the queries, update."""

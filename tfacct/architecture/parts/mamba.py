@@ -72,25 +72,23 @@ class Mamba(Mixer):
         """Activation of the gate."""
         return self.activation
 
-    def lines(self, at: str) -> tuple[Line, ...]:
+    def lines(self, at: str) -> Iterator[Line]:
         """Projections, convolution, recurrence (pointwise), readout of the states (both operands are activations), and
         the cache: last tokens of the convolution and a state per channel."""
-        return (
-            Matmul(f"{at}.in_proj", "B T D, D Dz -> B T Dz", bias=self.bias),
-            Matmul(f"{at}.conv", "B T Dx Kc, Dx Kc -> B T Dx", bias=self.conv_bias),
-            Pointwise(f"{at}.conv_act", "B T Dx", kind="activation", function=self.activation),
-            Matmul(f"{at}.x_proj", "B T Dx, Dx Rx -> B T Rx"),
-            *self._norms(at),
-            Matmul(f"{at}.dt_proj", "B T Rt, Rt Dx -> B T Dx", bias=True),
-            Pointwise(f"{at}.dt_softplus", "B T Dx"),
-            Pointwise(f"{at}.recurrence", "B T Dx Ns", weight="Dx Ns"),
-            Matmul(f"{at}.read_out", "B T Dx Ns, B T Ns -> B T Dx"),
-            Pointwise(f"{at}.skip", "B T Dx", weight="Dx"),
-            Pointwise(f"{at}.gate", "B T Dx", kind="gate"),
-            Matmul(f"{at}.out_proj", "B T Dx, Dx D -> B T D", bias=self.bias),
-            State(f"{at}.conv_state", "B Dx Kc"),
-            State(f"{at}.scan_state", "B Dx Ns", STATE_BITS),
-        )
+        yield Matmul(f"{at}.in_proj", "B T D, D Dz -> B T Dz", bias=self.bias)
+        yield Matmul(f"{at}.conv", "B T Dx Kc, Dx Kc -> B T Dx", bias=self.conv_bias)
+        yield Pointwise(f"{at}.conv_act", "B T Dx", kind="activation", function=self.activation)
+        yield Matmul(f"{at}.x_proj", "B T Dx, Dx Rx -> B T Rx")
+        yield from self._norms(at)
+        yield Matmul(f"{at}.dt_proj", "B T Rt, Rt Dx -> B T Dx", bias=True)
+        yield Pointwise(f"{at}.dt_softplus", "B T Dx")
+        yield Pointwise(f"{at}.recurrence", "B T Dx Ns", weight="Dx Ns")
+        yield Matmul(f"{at}.read_out", "B T Dx Ns, B T Ns -> B T Dx")
+        yield Pointwise(f"{at}.skip", "B T Dx", weight="Dx")
+        yield Pointwise(f"{at}.gate", "B T Dx", kind="gate")
+        yield Matmul(f"{at}.out_proj", "B T Dx, Dx D -> B T D", bias=self.bias)
+        yield State(f"{at}.conv_state", "B Dx Kc")
+        yield State(f"{at}.scan_state", "B Dx Ns", STATE_BITS)
 
     def _norms(self, at: str) -> Iterator[Line]:
         if self.norms != "none":

@@ -100,35 +100,30 @@ class Mamba2(Mixer):
         """Number of channels of the convolution: those of the heads and both vectors of each group."""
         return self.inner + 2 * self.groups * self.state
 
-    def lines(self, at: str) -> tuple[Line, ...]:
+    def lines(self, at: str) -> Iterator[Line]:
         """Projection, convolution, recurrence in chunks and by one token, gated norm, output, and the cache: last
         tokens of the convolution and the state of each head."""
-        norm, gate = (
-            Pointwise(f"{at}.out_norm", "B T Nm Hm", weight="Nm Hm", kind="norm_rms"),
-            Pointwise(f"{at}.gate", "B T Nm Hm", kind="gate"),
-        )
-        ends = {"before": (norm, gate), "after": (gate, norm), None: (gate,)}[self.norm]
-        scaled = () if self.factors is None else (Pointwise(f"{at}.in_scale", "B T Di", kind="scale"),)
-        return (
-            Matmul(f"{at}.in_proj", "B T D, D Di -> B T Di", bias=self.bias),
-            *scaled,
-            Matmul(f"{at}.conv", "B T Dm Kc, Dm Kc -> B T Dm", bias=self.conv_bias),
-            Pointwise(f"{at}.conv_act", "B T Dm", kind="activation", function=self.activation),
-            Pointwise(f"{at}.step", "B T Km Gm", bias="Km Gm"),
-            Pointwise(f"{at}.decay", "B T Nm", weight="Nm"),
-            *self._in_chunks(at),
-            Pointwise(f"{at}.recurrence", "B Tr Nm Hm Ns"),
-            Matmul(f"{at}.read_out", "B Tr Nm Hm Ns, B Tr Nm Ns -> B Tr Nm Hm"),
-            Pointwise(f"{at}.skip", "B T Nm Hm", weight="Nm"),
-            *ends,
-            Matmul(
-                f"{at}.out_proj",
-                "B T Nm Hm, Nm Hm D -> B T D",
-                bias=self.bias if self.out_bias is None else self.out_bias,
-            ),
-            State(f"{at}.conv_state", "B Dm Kc"),
-            State(f"{at}.scan_state", "B Nm Hm Ns", STATE_BITS),
-        )
+        norm = Pointwise(f"{at}.out_norm", "B T Nm Hm", weight="Nm Hm", kind="norm_rms")
+        yield Matmul(f"{at}.in_proj", "B T D, D Di -> B T Di", bias=self.bias)
+        if self.factors is not None:
+            yield Pointwise(f"{at}.in_scale", "B T Di", kind="scale")
+        yield Matmul(f"{at}.conv", "B T Dm Kc, Dm Kc -> B T Dm", bias=self.conv_bias)
+        yield Pointwise(f"{at}.conv_act", "B T Dm", kind="activation", function=self.activation)
+        yield Pointwise(f"{at}.step", "B T Km Gm", bias="Km Gm")
+        yield Pointwise(f"{at}.decay", "B T Nm", weight="Nm")
+        yield from self._in_chunks(at)
+        yield Pointwise(f"{at}.recurrence", "B Tr Nm Hm Ns")
+        yield Matmul(f"{at}.read_out", "B Tr Nm Hm Ns, B Tr Nm Ns -> B Tr Nm Hm")
+        yield Pointwise(f"{at}.skip", "B T Nm Hm", weight="Nm")
+        if self.norm == "before":
+            yield norm
+        yield Pointwise(f"{at}.gate", "B T Nm Hm", kind="gate")
+        if self.norm == "after":
+            yield norm
+        out_bias = self.bias if self.out_bias is None else self.out_bias
+        yield Matmul(f"{at}.out_proj", "B T Nm Hm, Nm Hm D -> B T D", bias=out_bias)
+        yield State(f"{at}.conv_state", "B Dm Kc")
+        yield State(f"{at}.scan_state", "B Nm Hm Ns", STATE_BITS)
 
     def _in_chunks(self, at: str) -> Iterator[Line]:
         """Interaction within each chunk; update of the states by each chunk, decay between chunks, and results from the

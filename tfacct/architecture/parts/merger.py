@@ -40,11 +40,8 @@ class Merger(Part):
     }
     made: ClassVar[dict[str, str]] = {"Du": f"{MERGE} · D"}
 
-    def lines(self, at: str) -> tuple[Line, ...]:
+    def lines(self, at: str) -> Iterator[Line]:
         """Norm, product, activation, product."""
-        return tuple(self._of(at))
-
-    def _of(self, at: str) -> Iterator[Line]:
         patches, each = (f"B {MERGED} {MERGE} D", f"{MERGE} D") if self.joined else ("B T D", "D")
         kind: PointwiseKind = "norm_layer" if self.norm == "layer" else "norm_rms"
         shift = each if self.norm == "layer" else ""
@@ -83,22 +80,19 @@ class Averaged(Part):
         """Number of learned rows, if any."""
         return self.made if self.kind == "projected" else {}
 
-    def lines(self, at: str) -> tuple[Line, ...]:
+    def lines(self, at: str) -> Iterator[Line]:
         """Averages and the operations on them."""
         row = f"B {MERGED} D"
-        scale = Pointwise(f"{at}.scale", row, kind="scale")
-        norm = Pointwise(f"{at}.norm", row, weight="D", bias="D", kind="norm_layer")
-        after: dict[str, tuple[Line, ...]] = {
-            "normed": (norm,),
-            "scaled": (scale,),
-            "standardized": (scale, Pointwise(f"{at}.standardize", row)),
-            "projected": (
-                norm,
-                Matmul(f"{at}.proj", f"{row}, D Dq -> B {MERGED} Dq", bias=True),
-                Table(f"{at}.ends", "Xe Dq", embedding=False),
-            ),
-        }
-        return (Pointwise(f"{at}.average", f"B {MERGED} {MERGE} D", kind="sum"), *after[self.kind])
+        yield Pointwise(f"{at}.average", f"B {MERGED} {MERGE} D", kind="sum")
+        if self.kind in ("normed", "projected"):
+            yield Pointwise(f"{at}.norm", row, weight="D", bias="D", kind="norm_layer")
+        if self.kind in ("scaled", "standardized"):
+            yield Pointwise(f"{at}.scale", row, kind="scale")
+        if self.kind == "standardized":
+            yield Pointwise(f"{at}.standardize", row)
+        if self.kind == "projected":
+            yield Matmul(f"{at}.proj", f"{row}, D Dq -> B {MERGED} Dq", bias=True)
+            yield Table(f"{at}.ends", "Xe Dq", embedding=False)
 
 
 @record(kw_only=True)
@@ -109,6 +103,7 @@ class Deepstack(Merger):
 
     name: ClassVar[str] = "deepstack"
 
-    def lines(self, at: str) -> tuple[Line, ...]:
+    def lines(self, at: str) -> Iterator[Line]:
         """Lines of each merger."""
-        return tuple(line for number in range(len(self.after_blocks)) for line in self._of(f"{at}.{number}"))
+        for number in range(len(self.after_blocks)):
+            yield from Merger.lines(self, f"{at}.{number}")

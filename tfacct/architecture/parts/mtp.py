@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import ClassVar
 
 from tfacct.architecture.parts.part import Part
@@ -26,10 +27,8 @@ class MtpProjection(Part):
 
     made: ClassVar[dict[str, str]] = BOTH
 
-    def lines(self, at: str) -> tuple[Line, ...]:
+    def lines(self, at: str) -> Iterator[Line]:
         """Two norms and a projection."""
-        return (
-            Pointwise(f"{at}.row_norm", "B T D", weight="D", kind="norm_rms"),
-            Pointwise(f"{at}.stream_norm", "B T D", weight="D", kind="norm_rms"),
-            Matmul(f"{at}.proj", "B T Dj, Dj D -> B T D"),
-        )
+        yield Pointwise(f"{at}.row_norm", "B T D", weight="D", kind="norm_rms")
+        yield Pointwise(f"{at}.stream_norm", "B T D", weight="D", kind="norm_rms")
+        yield Matmul(f"{at}.proj", "B T Dj, Dj D -> B T D")

@@ -3,6 +3,7 @@ Mean Square Layer Normalization" (1910.07467)."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import ClassVar, Literal
 
 from tfacct.architecture.parts.embedding import WIDTHS, row
@@ -56,7 +57,7 @@ class Norm(Part):
         found = Part.axes(self)
         return {axis: found[axis] for axis in BOTH} if self.joined else found
 
-    def lines(self, at: str) -> tuple[Line, ...]:
+    def lines(self, at: str) -> Iterator[Line]:
         """One pointwise line."""
         module = f"{at.rpartition('.')[0]}.{SHARED}" if self.shared else None
         axis = "Dj" if self.joined else row(self.narrow)
@@ -64,7 +65,10 @@ class Norm(Part):
         shift = axis if self.kind != "rms" and self.learned == "both" else ""
         kind: PointwiseKind = "norm_rms" if self.kind == "rms" else "norm_layer"
         line = Pointwise(at, f"B T {axis}", weight=weight, bias=shift, kind=kind, module=module)
-        return (line if self.called else Unused(line),)
+        if self.called:
+            yield line
+        else:
+            yield Unused(line)
 
 
 @record(kw_only=True)
@@ -76,12 +80,10 @@ class GatedNorm(Norm):
     axis_names: ClassVar[dict[str, str]] = {**Norm.axis_names, "gate_rank": "Rn"}
     legend: ClassVar[dict[str, str]] = {"D": WIDTHS["D"], "Rn": "width of the MLP that gates a norm"}
 
-    def lines(self, at: str) -> tuple[Line, ...]:
+    def lines(self, at: str) -> Iterator[Line]:
         """Norm and gate."""
-        return (
-            *Norm.lines(self, at),
-            Matmul(f"{at}.gate_down", "B T D, D Rn -> B T Rn"),
-            Pointwise(f"{at}.act", "B T Rn", kind="activation", function="silu"),
-            Matmul(f"{at}.gate_up", "B T Rn, Rn D -> B T D"),
-            Pointwise(f"{at}.gate", "B T D", kind="gate", function="sigmoid"),
-        )
+        yield from Norm.lines(self, at)
+        yield Matmul(f"{at}.gate_down", "B T D, D Rn -> B T Rn")
+        yield Pointwise(f"{at}.act", "B T Rn", kind="activation", function="silu")
+        yield Matmul(f"{at}.gate_up", "B T Rn, Rn D -> B T D")
+        yield Pointwise(f"{at}.gate", "B T D", kind="gate", function="sigmoid")

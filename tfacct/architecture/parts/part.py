@@ -65,12 +65,17 @@ class Part:
     def with_nested(self) -> Iterator[Part]:
         """The part and its nested parts."""
         yield self
-        yield from (part for field in self.nested if (part := getattr(self, field)) is not None)
+        yield from self._nested_parts().values()
+
+    def _nested_parts(self) -> dict[str, Part]:
+        """Nested parts by field."""
+        parts = {field: getattr(self, field) for field in self.nested}
+        return {field: part for field, part in parts.items() if part is not None}
 
     def resized(self, size: Callable[[str, Size], Size]) -> Self:
         """Return the part with each size replaced by `size(axis, old)`, also in nested parts."""
         sizes = {field: size(axis, getattr(self, field)) for field, axis in self.sizes().items()}
-        nested = {field: part.resized(size) for field in self.nested if (part := getattr(self, field)) is not None}
+        nested = {field: part.resized(size) for field, part in self._nested_parts().items()}
         return replace(self, **sizes, **nested)
 
     def derived(self) -> dict[str, str]:
@@ -91,7 +96,7 @@ class Part:
         """Return the part with enough rows for this context, if rows depend on it."""
         return self
 
-    def lines(self, at: str) -> tuple[Line, ...]:
+    def lines(self, at: str) -> Iterator[Line]:
         """Lines of the part at path `at`."""
         raise NotImplementedError
 

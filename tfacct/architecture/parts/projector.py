@@ -74,10 +74,11 @@ class NamedTensors(Part):
         """Sizes of each step, with separate axes."""
         return _axes(self.steps)
 
-    def lines(self, at: str) -> tuple[Line, ...]:
+    def lines(self, at: str) -> Iterator[Line]:
         """Lines of each step, marked as unused."""
         lines = _lines(at, self.steps, "T")
-        return tuple(Unused(line) if isinstance(line, Matmul | Pointwise) else line for line in lines)
+        for line in lines:
+            yield Unused(line) if isinstance(line, Matmul | Pointwise) else line
 
 
 @record
@@ -102,8 +103,8 @@ class Projector(Part):
                 found[MERGE] = step.rows
         return found
 
-    def lines(self, at: str) -> tuple[Line, ...]:
-        return tuple(_lines(at, self.steps, MERGED if self.merged else "T"))
+    def lines(self, at: str) -> Iterator[Line]:
+        return _lines(at, self.steps, MERGED if self.merged else "T")
 
 
 def _sizes(step: Step) -> tuple[Size, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import ClassVar
 
 from tfacct.architecture.parts.part import Part
@@ -30,15 +31,18 @@ class Residual(Part):
     axis_names: ClassVar[dict[str, str]] = {"hidden": "D"}
     legend: ClassVar[dict[str, str]] = {"D": "hidden size"}
 
-    def lines(self, at: str) -> tuple[Line, ...]:
+    def lines(self, at: str) -> Iterator[Line]:
         """Addition, and the multiplications before and after it."""
-        given = {"stream_scale": self.stream, "scale": self.factor, "sum_scale": self.after}
-        scales = {name: Pointwise(f"{at}.{name}", "B T D", kind="scale") for name in given if given[name] is not None}
-        after = [scales.pop("sum_scale")] if "sum_scale" in scales else []
-        added = Pointwise(at, "B T D", kind="residual", dropout=self.dropout, needs_result=self.needs_result)
-        return (*scales.values(), *self.gates(at), added, *after)
+        if self.stream is not None:
+            yield Pointwise(f"{at}.stream_scale", "B T D", kind="scale")
+        if self.factor is not None:
+            yield Pointwise(f"{at}.scale", "B T D", kind="scale")
+        yield from self.gates(at)
+        yield Pointwise(at, "B T D", kind="residual", dropout=self.dropout, needs_result=self.needs_result)
+        if self.after is not None:
+            yield Pointwise(f"{at}.sum_scale", "B T D", kind="scale")
 
-    def gates(self, at: str) -> tuple[Line, ...]:  # noqa: ARG002
+    def gates(self, at: str) -> Iterable[Line]:  # noqa: ARG002
         """Learned operations on the residual stream and the result before the addition."""
         return ()
 
@@ -51,8 +55,8 @@ class GatedResidual(Residual):
     legend: ClassVar[dict[str, str]] = {**Residual.legend, **ALONE}
     made: ClassVar[dict[str, str]] = {"U": "1"}
 
-    def gates(self, at: str) -> tuple[Line, ...]:
-        return (Pointwise(f"{at}.gate", "B T D U", weight="U"),)
+    def gates(self, at: str) -> Iterator[Line]:
+        yield Pointwise(f"{at}.gate", "B T D U", weight="U")
 
 
 @record(kw_only=True)
@@ -62,8 +66,9 @@ class LerpResidual(Residual):
 
     temperature: float
 
-    def gates(self, at: str) -> tuple[Line, ...]:
-        return (Pointwise(f"{at}.stream_gate", "B T D", kind="gate"), Pointwise(f"{at}.gate", "B T D", weight="D"))
+    def gates(self, at: str) -> Iterator[Line]:
+        yield Pointwise(f"{at}.stream_gate", "B T D", kind="gate")
+        yield Pointwise(f"{at}.gate", "B T D", weight="D")
 
 
 @record(kw_only=True)
@@ -77,6 +82,6 @@ class Scale(Part):
     axis_names: ClassVar[dict[str, str]] = {"hidden": "D"}
     legend: ClassVar[dict[str, str]] = {"D": "hidden size"}
 
-    def lines(self, at: str) -> tuple[Line, ...]:
+    def lines(self, at: str) -> Iterator[Line]:
         """The multiplication."""
-        return (Pointwise(at, "B T D", kind="scale"),)
+        yield Pointwise(at, "B T D", kind="scale")

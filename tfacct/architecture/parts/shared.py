@@ -57,5 +57,5 @@ class SharedOutput(Part):
     legend: ClassVar[dict[str, str]] = {"D": "hidden size", "Do": "output width of a square matrix (= D)"}
     made: ClassVar[dict[str, str]] = {"Do": "D"}
 
-    def lines(self, at: str) -> tuple[Line, ...]:
-        return (Matmul(f"{at}.proj", "B T D, D Do -> B T Do"),)
+    def lines(self, at: str) -> Iterator[Line]:
+        yield Matmul(f"{at}.proj", "B T D, D Do -> B T Do")

@@ -1,5 +1,6 @@
 """DiffLlama, and its differential attention."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -33,21 +34,20 @@ class DifferentialAttention(Attention):
         """Key/value heads are split in halves."""
         return {**Attention.multiples(self), "K": 2}
 
-    def lines(self, at: str) -> tuple[Line, ...]:
+    def lines(self, at: str) -> Iterator[Line]:
         """Lines of attention, those from scores to values twice, and the difference."""
-        lines = Attention.lines(self, at)
+        lines = list(Attention.lines(self, at))
         paths = [line.path for line in lines]
         first, after = paths.index(f"{at}.scores"), paths.index(f"{at}.values") + 1
         twice = [line for line in lines[first:after] if isinstance(line, Matmul | Pointwise)]
         second = [replace(line, path=line.path.replace(f"{at}.", f"{at}.second_", 1)) for line in twice]
-        return (
-            *lines[:after],
-            *second,
-            *(Pointwise(f"{at}.{which}_lambda", "H", weight="H", bias="H") for which in ("first", "second")),
-            Pointwise(f"{at}.difference", "B T N H"),
-            Pointwise(f"{at}.pair_norm", "B T N H", kind="norm_rms"),
-            *lines[after:],
-        )
+        yield from lines[:after]
+        yield from second
+        for which in ("first", "second"):
+            yield Pointwise(f"{at}.{which}_lambda", "H", weight="H", bias="H")
+        yield Pointwise(f"{at}.difference", "B T N H")
+        yield Pointwise(f"{at}.pair_norm", "B T N H", kind="norm_rms")
+        yield from lines[after:]
 
 
 class DiffLlama(Decoder):

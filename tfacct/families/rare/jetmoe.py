@@ -1,5 +1,6 @@
 """JetMoE, and its mixture of attention."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, ClassVar, Self
 
@@ -50,24 +51,24 @@ class MixtureOfAttention(Attention):
         """The part with another number of key/value heads: each expert has one query per key/value head."""
         return replace(self, kv_heads=kv_heads)
 
-    def lines(self, at: str) -> tuple[Line, ...]:
+    def lines(self, at: str) -> Iterator[Line]:
         """Router, experts' queries, keys and values, QKᵀ and PV, experts' output projections, and both caches."""
         pairs = "B K A T S"
-        return (
-            Matmul(f"{at}.router", "B T D, D E -> B T E"),
-            Pointwise(f"{at}.routing", "B T E"),
-            Matmul(f"{at}.experts.q_proj", "B T A D, D K H -> B T A K H", expert_axis="E"),
-            *(Matmul(f"{at}.{which}_proj", "B T D, D K H -> B T K H") for which in "kv"),
-            Pointwise(f"{at}.q_rotary", "B T N H", kind="rotary"),
-            Pointwise(f"{at}.k_rotary", "B T K H", kind="rotary"),
-            Matmul(f"{at}.scores", f"B T K A H, B S K H -> {pairs}", mask="causal"),
-            Pointwise(f"{at}.softmax", pairs, kind="softmax"),
-            Matmul(f"{at}.values", f"{pairs}, B S K H -> B T K A H", mask="causal"),
-            Matmul(f"{at}.experts.o_proj", "B T A K H, K H D -> B T A D", expert_axis="E"),
-            Pointwise(f"{at}.weighting", "B T A D", kind="weighting"),
-            Pointwise(f"{at}.sum", "B T D", bias="D", kind="sum"),
-            *(State(f"{at}.{which}_cache", "B S K H") for which in "kv"),
-        )
+        yield Matmul(f"{at}.router", "B T D, D E -> B T E")
+        yield Pointwise(f"{at}.routing", "B T E")
+        yield Matmul(f"{at}.experts.q_proj", "B T A D, D K H -> B T A K H", expert_axis="E")
+        for which in "kv":
+            yield Matmul(f"{at}.{which}_proj", "B T D, D K H -> B T K H")
+        yield Pointwise(f"{at}.q_rotary", "B T N H", kind="rotary")
+        yield Pointwise(f"{at}.k_rotary", "B T K H", kind="rotary")
+        yield Matmul(f"{at}.scores", f"B T K A H, B S K H -> {pairs}", mask="causal")
+        yield Pointwise(f"{at}.softmax", pairs, kind="softmax")
+        yield Matmul(f"{at}.values", f"{pairs}, B S K H -> B T K A H", mask="causal")
+        yield Matmul(f"{at}.experts.o_proj", "B T A K H, K H D -> B T A D", expert_axis="E")
+        yield Pointwise(f"{at}.weighting", "B T A D", kind="weighting")
+        yield Pointwise(f"{at}.sum", "B T D", bias="D", kind="sum")
+        for which in "kv":
+            yield State(f"{at}.{which}_cache", "B S K H")
 
 
 class JetMoe(Decoder):

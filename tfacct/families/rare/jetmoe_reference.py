@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from tfacct.families.rare import jetmoe
 from tfacct.reference.attention import Attention, Cache, appended
-from tfacct.reference.experts import Bank, Shifted
+from tfacct.reference.experts import ExpertLinear, Shifted
 from tfacct.reference.modules import Linear, Times, Work
 from tfacct.reference.rotary import Angles
 from tfacct.reference.step import Step
@@ -33,7 +33,9 @@ class MixtureOfAttention(Attention):
         self.active, self.count = part.group, part.experts
         self.router, self.routing = Linear(part.hidden, part.experts, bias=False), Shares()
         sizes_of = {"q_proj": (part.hidden, self.keys), "o_proj": (self.keys, part.hidden)}
-        self.experts = nn.ModuleDict({name: Bank(part.experts, *sizes, bias=False) for name, sizes in sizes_of.items()})
+        self.experts = nn.ModuleDict(
+            {name: ExpertLinear(part.experts, *sizes, bias=False) for name, sizes in sizes_of.items()}
+        )
         self.weighting, self.sum = Times(), Shifted(part.hidden)
 
     def forward(self, x: Tensor, step: Step, past: Cache | None) -> tuple[Tensor, ...]:

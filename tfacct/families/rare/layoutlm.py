@@ -1,5 +1,6 @@
 """LayoutLM: BERT with embeddings of a token's box on its page, and a stored but unused pooler."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import ClassVar
 
@@ -30,10 +31,12 @@ class LayoutEmbedding(Part):
     axis_names: ClassVar[dict[str, str]] = {"rows": "Vb", "hidden": "D"}
     legend: ClassVar[dict[str, str]] = {"Vb": "places across a page", "D": Segments.legend["D"]}
 
-    def lines(self, at: str) -> tuple[Line, ...]:
+    def lines(self, at: str) -> Iterator[Line]:
         """Embeddings and additions."""
-        tables = (Table(f"{at}.{name}", "Vb D") for name in self.TABLES)
-        return (*tables, *(Pointwise(f"{at}.{name}_add", "B T D", kind="sum") for name in self.ADDED))
+        for name in self.TABLES:
+            yield Table(f"{at}.{name}", "Vb D")
+        for name in self.ADDED:
+            yield Pointwise(f"{at}.{name}_add", "B T D", kind="sum")
 
 
 @record(kw_only=True)
@@ -49,9 +52,9 @@ class UnusedPooler(Part):
     legend: ClassVar[dict[str, str]] = {"D": "hidden size", "Dp": Pooler.legend["Dp"]}
     made: ClassVar[dict[str, str]] = {"Dp": "D"}
 
-    def lines(self, at: str) -> tuple[Line, ...]:
+    def lines(self, at: str) -> Iterator[Line]:
         """Only stored tensors."""
-        return (Unused(Matmul(at, "B D, D Dp -> B Dp", bias=True)),)
+        yield Unused(Matmul(at, "B D, D Dp -> B Dp", bias=True))
 
 
 class StoresPooler(DecoderCapable):

@@ -1,6 +1,6 @@
 """Longformer, and the sliding-chunk attention that it shares with LED."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
 from typing import Any, ClassVar
 
@@ -54,24 +54,18 @@ class SlidingChunkAttention(Attention):
         """Query heads, and sizes of windows."""
         return self.made | self.windows
 
-    def lines(self, at: str) -> tuple[Line, ...]:
+    def lines(self, at: str) -> Iterator[Line]:
         """Four projections, QKᵀ in windows, PV in halves of them, and three projections that never run."""
-        projections = {
-            which: Matmul(f"{at}.{which}_proj", f"B T D, D {heads} H -> B T {heads} H", bias=self.qkv_bias)
-            for which, heads in {"q": "N", "k": "K", "v": "K"}.items()
-        }
-        of_global_tokens = [
-            Matmul(f"{at}.{which}_global_proj", one.spec, bias=self.qkv_bias) for which, one in projections.items()
-        ]
+        sizes = {"q": "N H", "k": "K H", "v": "K H"}
         pairs, window = f"{FULL_WINDOW} Wg", f"B {OVERLAPPING}"
-        return (
-            *projections.values(),
-            Matmul(f"{at}.scores", f"{window} {FULL_WINDOW} K G H, {window} Wg K H -> B K G {OVERLAPPING} {pairs}"),
-            Pointwise(f"{at}.softmax", "B K G T Ws", kind="softmax"),
-            Matmul(f"{at}.values", f"B K G {HALVES} {HALF} Wv, B {HALVES} Wv K H -> B {HALVES} {HALF} K G H"),
-            Matmul(f"{at}.o_proj", "B T N H, N H D -> B T D", bias=self.out_bias),
-            *map(Unused, of_global_tokens),
-        )
+        for which, size in sizes.items():
+            yield Matmul(f"{at}.{which}_proj", f"B T D, D {size} -> B T {size}", bias=self.qkv_bias)
+        yield Matmul(f"{at}.scores", f"{window} {FULL_WINDOW} K G H, {window} Wg K H -> B K G {OVERLAPPING} {pairs}")
+        yield Pointwise(f"{at}.softmax", "B K G T Ws", kind="softmax")
+        yield Matmul(f"{at}.values", f"B K G {HALVES} {HALF} Wv, B {HALVES} Wv K H -> B {HALVES} {HALF} K G H")
+        yield Matmul(f"{at}.o_proj", "B T N H, N H D -> B T D", bias=self.out_bias)
+        for which, size in sizes.items():
+            yield Unused(Matmul(f"{at}.{which}_global_proj", f"B T D, D {size} -> B T {size}", bias=self.qkv_bias))
 
 
 def chunk_attention_modules(module: str) -> dict[str, str]:

@@ -24,9 +24,9 @@ class NoNorm(Norm):
 
     kind: Literal["layer", "rms"] = "layer"
 
-    def lines(self, at: str) -> tuple[Line, ...]:
+    def lines(self, at: str) -> Iterator[Line]:
         """Scale and shift."""
-        return (Pointwise(at, "B T D", weight="D", bias="D"),)
+        yield Pointwise(at, "B T D", weight="D", bias="D")
 
 
 @record(kw_only=True)
@@ -37,9 +37,10 @@ class TrigramEmbedding(Embedding):
     legend: ClassVar[dict[str, str]] = {**Embedding.legend, "Da": "three token embeddings, concatenated, 3 · De"}
     made: ClassVar[dict[str, str]] = {"Da": "3 · De"}
 
-    def lines(self, at: str) -> tuple[Line, ...]:
+    def lines(self, at: str) -> Iterator[Line]:
         """Embedding, and its projection."""
-        return (Table(at, "V De"), Matmul(f"{at}.project", "B T Da, Da D -> B T D", bias=self.bias))
+        yield Table(at, "V De")
+        yield Matmul(f"{at}.project", "B T Da, Da D -> B T D", bias=self.bias)
 
 
 @record(kw_only=True)
@@ -65,9 +66,9 @@ class ExtendedHead(Head):
         """Axis of the result of the transform."""
         return "Dt"
 
-    def _logits(self, at: str, weight: str | None) -> tuple[Line, ...]:
-        table = Matmul(at, "B O De, De V -> B O V", weight=weight, bias=self.bias)
-        return (table, Matmul(f"{at}.rest", "B O Df, Df V -> B O V"))
+    def _logits(self, at: str, weight: str | None) -> Iterator[Line]:
+        yield Matmul(at, "B O De, De V -> B O V", weight=weight, bias=self.bias)
+        yield Matmul(f"{at}.rest", "B O Df, Df V -> B O V")
 
 
 BOTTLENECK = {"Db": "width of a token in a bottleneck"}
@@ -88,14 +89,13 @@ class BottleneckAttention(Attention):
     axis_names: ClassVar[dict[str, str]] = {**Attention.axis_names, "narrow": "Db"}
     legend: ClassVar[dict[str, str]] = {axis: Attention.legend[axis] for axis in "DNKGH"} | BOTTLENECK
 
-    def lines(self, at: str) -> tuple[Line, ...]:
+    def lines(self, at: str) -> Iterator[Line]:
         """Both projections to the bottleneck, lines of attention, and the sum."""
-        return (
-            *self._narrowed(f"{at}.input"),
-            *self._narrowed(f"{at}.shared"),
-            *(self._of_narrow(at, line) for line in Attention.lines(self, at)),
-            *_added(f"{at}.narrow_"),
-        )
+        yield from self._narrowed(f"{at}.input")
+        yield from self._narrowed(f"{at}.shared")
+        for line in Attention.lines(self, at):
+            yield self._of_narrow(at, line)
+        yield from _added(f"{at}.narrow_")
 
     @staticmethod
     def _narrowed(at: str) -> Iterator[Line]:
@@ -121,10 +121,11 @@ class BottleneckMLPs(FeedForward):
     axis_names: ClassVar[dict[str, str]] = {"hidden": "D", "width": "F", "narrow": "Db"}
     legend: ClassVar[dict[str, str]] = {axis: FeedForward.legend[axis] for axis in "DF"} | BOTTLENECK
 
-    def lines(self, at: str) -> tuple[Line, ...]:
+    def lines(self, at: str) -> Iterator[Line]:
         """The MLPs, and the projection after them."""
-        mlps = (line for number in range(self.count) for line in self._mlp(f"{at}.networks.{number}."))
-        return (*mlps, Matmul(f"{at}.output", "B T Db, Db D -> B T D", bias=True))
+        for number in range(self.count):
+            yield from self._mlp(f"{at}.networks.{number}.")
+        yield Matmul(f"{at}.output", "B T Db, Db D -> B T D", bias=True)
 
     @staticmethod
     def _mlp(at: str) -> Iterator[Line]:

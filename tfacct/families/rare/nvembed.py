@@ -1,6 +1,6 @@
 """NV-Embed, and its pooler over learned latents."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 from tfacct.architecture.parts import Part
@@ -46,24 +46,22 @@ class LatentPooler(Part):
         "Fy": "width of the pooler's MLP",
     }
 
-    def lines(self, at: str) -> tuple[Line, ...]:
+    def lines(self, at: str) -> Iterator[Line]:
         """Norms, projections, QKᵀ and PV over the latents, the MLP, and both additions."""
-        return (
-            Table(f"{at}.rows", "Zp D", embedding=False),
-            Pointwise(f"{at}.norm", "B T D", weight="D", bias="D", kind="norm_layer"),
-            Pointwise(f"{at}.rows_norm", "B Zp D", weight="D", bias="D", kind="norm_layer"),
-            Matmul(f"{at}.q_proj", "B T D, D Np Hz -> B T Np Hz"),
-            Matmul(f"{at}.k_proj", "B Zp D, D Np Hz -> B Zp Np Hz"),
-            Matmul(f"{at}.v_proj", "B Zp D, D Np Hz -> B Zp Np Hz"),
-            Matmul(f"{at}.scores", "B T Np Hz, B Zp Np Hz -> B Np T Zp"),
-            Pointwise(f"{at}.softmax", "B Np T Zp", kind="softmax"),
-            Matmul(f"{at}.values", "B Np T Zp, B Zp Np Hz -> B T Np Hz"),
-            Matmul(f"{at}.o_proj", "B T Np Hz, Np Hz D -> B T D"),
-            Pointwise(f"{at}.add", "B T D", kind="sum"),
-            Pointwise(f"{at}.mlp_norm", "B T D", weight="D", bias="D", kind="norm_layer"),
-            *projections(f"{at}.mlp", "Fy", gated=True, bias=True),
-            Pointwise(f"{at}.mlp_add", "B T D", kind="sum"),
-        )
+        yield Table(f"{at}.rows", "Zp D", embedding=False)
+        yield Pointwise(f"{at}.norm", "B T D", weight="D", bias="D", kind="norm_layer")
+        yield Pointwise(f"{at}.rows_norm", "B Zp D", weight="D", bias="D", kind="norm_layer")
+        yield Matmul(f"{at}.q_proj", "B T D, D Np Hz -> B T Np Hz")
+        yield Matmul(f"{at}.k_proj", "B Zp D, D Np Hz -> B Zp Np Hz")
+        yield Matmul(f"{at}.v_proj", "B Zp D, D Np Hz -> B Zp Np Hz")
+        yield Matmul(f"{at}.scores", "B T Np Hz, B Zp Np Hz -> B Np T Zp")
+        yield Pointwise(f"{at}.softmax", "B Np T Zp", kind="softmax")
+        yield Matmul(f"{at}.values", "B Np T Zp, B Zp Np Hz -> B T Np Hz")
+        yield Matmul(f"{at}.o_proj", "B T Np Hz, Np Hz D -> B T D")
+        yield Pointwise(f"{at}.add", "B T D", kind="sum")
+        yield Pointwise(f"{at}.mlp_norm", "B T D", weight="D", bias="D", kind="norm_layer")
+        yield from projections(f"{at}.mlp", "Fy", gated=True, bias=True)
+        yield Pointwise(f"{at}.mlp_add", "B T D", kind="sum")
 
 
 class NVEmbed(Decoder):

@@ -1,6 +1,6 @@
 """RecurrentGemma, and its RG-LRU."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from operator import attrgetter
 from typing import ClassVar
@@ -68,25 +68,23 @@ class RGLRU(Mixer):
         """Number of channels, Dr = Nb · Hb."""
         return self.blocks * self.block_dim
 
-    def lines(self, at: str) -> tuple[Line, ...]:
+    def lines(self, at: str) -> Iterator[Line]:
         """Both projections, convolution, gates, recurrence (pointwise work), output projection, and the states: the
         convolution's last tokens, and one value per channel."""
         gates = "B T Nb Hb, Nb Hb Ob -> B T Nb Ob"
-        return (
-            Matmul(f"{at}.y_proj", "B T D, D Dr -> B T Dr", bias=True),
-            Pointwise(f"{at}.act", "B T Dr", kind="activation", function=self.activation),
-            Matmul(f"{at}.x_proj", "B T D, D Dr -> B T Dr", bias=True),
-            Matmul(f"{at}.conv", "B T Dr Kc, Dr Kc -> B T Dr", bias=True),
-            Matmul(f"{at}.input_gate", gates, bias=True),
-            Matmul(f"{at}.decay_gate", gates, bias=True),
-            Pointwise(f"{at}.decay", "B T Dr", weight="Dr"),
-            Pointwise(f"{at}.input", "B T Dr"),
-            Pointwise(f"{at}.recurrence", "B T Dr"),
-            Pointwise(f"{at}.gate", "B T Dr", kind="gate"),
-            Matmul(f"{at}.out_proj", "B T Dr, Dr D -> B T D", bias=True),
-            State(f"{at}.conv_state", "B Dr Kp"),
-            State(f"{at}.lru_state", "B Dr", STATE_BITS),
-        )
+        yield Matmul(f"{at}.y_proj", "B T D, D Dr -> B T Dr", bias=True)
+        yield Pointwise(f"{at}.act", "B T Dr", kind="activation", function=self.activation)
+        yield Matmul(f"{at}.x_proj", "B T D, D Dr -> B T Dr", bias=True)
+        yield Matmul(f"{at}.conv", "B T Dr Kc, Dr Kc -> B T Dr", bias=True)
+        yield Matmul(f"{at}.input_gate", gates, bias=True)
+        yield Matmul(f"{at}.decay_gate", gates, bias=True)
+        yield Pointwise(f"{at}.decay", "B T Dr", weight="Dr")
+        yield Pointwise(f"{at}.input", "B T Dr")
+        yield Pointwise(f"{at}.recurrence", "B T Dr")
+        yield Pointwise(f"{at}.gate", "B T Dr", kind="gate")
+        yield Matmul(f"{at}.out_proj", "B T Dr, Dr D -> B T D", bias=True)
+        yield State(f"{at}.conv_state", "B Dr Kp")
+        yield State(f"{at}.lru_state", "B Dr", STATE_BITS)
 
 
 class RecurrentGemma(GemmaBase):

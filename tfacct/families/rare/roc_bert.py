@@ -1,5 +1,6 @@
 """RoCBert: BERT with shape and pronunciation embeddings."""
 
+from collections.abc import Iterator
 from typing import ClassVar
 
 from tfacct.architecture.parts import Embedding
@@ -41,14 +42,12 @@ class GlyphEmbedding(Embedding):
         """Width of all three embeddings."""
         return self.made
 
-    def lines(self, at: str) -> tuple[Line, ...]:
+    def lines(self, at: str) -> Iterator[Line]:
         """Three embeddings, and their projection."""
-        return (
-            Table(at, "V D"),
-            Table(f"{at}.shapes", "Vsh Dsh"),
-            Table(f"{at}.sounds", "Vso Dso"),
-            Matmul(f"{at}.project", "B T Dal, Dal D -> B T D", bias=True),
-        )
+        yield Table(at, "V D")
+        yield Table(f"{at}.shapes", "Vsh Dsh")
+        yield Table(f"{at}.sounds", "Vso Dso")
+        yield Matmul(f"{at}.project", "B T Dal, Dal D -> B T D", bias=True)
 
 
 class RoCBert(DecoderCapable):

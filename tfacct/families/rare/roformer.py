@@ -1,5 +1,6 @@
 """RoFormer: BERT with rotary embedding and stored sines and cosines."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -31,9 +32,9 @@ class SinusoidTable(Part):
         """One sine and one cosine per pair."""
         return {"H": 2}
 
-    def lines(self, at: str) -> tuple[Line, ...]:
+    def lines(self, at: str) -> Iterator[Line]:
         """The stored sines and cosines."""
-        return (Table(at, "P H", embedding=False, trained=False),)
+        yield Table(at, "P H", embedding=False, trained=False)
 
 
 class RoFormer(DecoderCapable):

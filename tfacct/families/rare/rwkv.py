@@ -4,7 +4,7 @@ Peng et al., "RWKV: Reinventing RNNs for the Transformer Era" (arXiv 2305.13048)
 matmuls of transformers' RwkvSelfAttention and RwkvFeedForward.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from operator import attrgetter
 from typing import ClassVar
@@ -51,19 +51,19 @@ class TimeMix(Mixer):
     hf_loop: ClassVar[str] = "the tokens in Python: 4,096 tokens take about a minute"
     recurrence: ClassVar[str] = "the recurrence of RWKV"
 
-    def lines(self, at: str) -> tuple[Line, ...]:
+    def lines(self, at: str) -> Iterator[Line]:
         """Means of two tokens, projections, the recurrence and its read-out (pointwise work), the gate, the output
         projection, and the states: the last token, and the sums of each channel."""
-        return (
-            *(Pointwise(f"{at}.{name}_mix", "B T D", weight="D") for name in "kvr"),
-            *(Matmul(f"{at}.{name}_proj", "B T D, D Dw -> B T Dw") for name in "kvr"),
-            Pointwise(f"{at}.recurrence", "B T Dw Sw", weight="Dw"),
-            Pointwise(f"{at}.mean", "B T Dw", weight="Dw"),
-            Pointwise(f"{at}.gate", "B T Dw", kind="gate"),
-            Matmul(f"{at}.o_proj", "B T Dw, Dw D -> B T D"),
-            State(f"{at}.shift_state", "B D"),
-            State(f"{at}.sum_state", "B Dw Sw", STATE_BITS),
-        )
+        for name in "kvr":
+            yield Pointwise(f"{at}.{name}_mix", "B T D", weight="D")
+        for name in "kvr":
+            yield Matmul(f"{at}.{name}_proj", "B T D, D Dw -> B T Dw")
+        yield Pointwise(f"{at}.recurrence", "B T Dw Sw", weight="Dw")
+        yield Pointwise(f"{at}.mean", "B T Dw", weight="Dw")
+        yield Pointwise(f"{at}.gate", "B T Dw", kind="gate")
+        yield Matmul(f"{at}.o_proj", "B T Dw, Dw D -> B T D")
+        yield State(f"{at}.shift_state", "B D")
+        yield State(f"{at}.sum_state", "B Dw Sw", STATE_BITS)
 
 
 @record(kw_only=True)
@@ -85,17 +85,16 @@ class ChannelMix(Mixer):
     }
     made: ClassVar[dict[str, str]] = {"Do": "D"}
 
-    def lines(self, at: str) -> tuple[Line, ...]:
+    def lines(self, at: str) -> Iterator[Line]:
         """Means of two tokens, the MLP, the gate, and the state: the last token."""
-        return (
-            *(Pointwise(f"{at}.{name}_mix", "B T D", weight="D") for name in "kr"),
-            Matmul(f"{at}.up_proj", "B T D, D F -> B T F"),
-            Pointwise(f"{at}.act", "B T F", kind="activation"),
-            Matmul(f"{at}.down_proj", "B T F, F D -> B T D"),
-            Matmul(f"{at}.r_proj", "B T D, D Do -> B T Do"),
-            Pointwise(f"{at}.gate", "B T D", kind="gate"),
-            State(f"{at}.shift_state", "B D"),
-        )
+        for name in "kr":
+            yield Pointwise(f"{at}.{name}_mix", "B T D", weight="D")
+        yield Matmul(f"{at}.up_proj", "B T D, D F -> B T F")
+        yield Pointwise(f"{at}.act", "B T F", kind="activation")
+        yield Matmul(f"{at}.down_proj", "B T F, F D -> B T D")
+        yield Matmul(f"{at}.r_proj", "B T D, D Do -> B T Do")
+        yield Pointwise(f"{at}.gate", "B T D", kind="gate")
+        yield State(f"{at}.shift_state", "B D")
 
 
 class Rwkv(Family):

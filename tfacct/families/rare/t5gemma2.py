@@ -42,15 +42,17 @@ class MergedAttention(Attention):
     reads_source: ClassVar[bool] = True
     legend: ClassVar[dict[str, str]] = {axis: Attention.legend[axis] for axis in ("D", "N", "K", "G", "H", "W")}
 
-    def lines(self, at: str) -> tuple[Line, ...]:
+    def lines(self, at: str) -> Iterator[Line]:
         """Lines of attention, each followed by that of the source, and the caches of both."""
-        attention = Attention.lines(self, at)
-        work, states = ([line for line in attention if isinstance(line, State) is state] for state in (False, True))
-        return (
-            *(line for first in work for line in (first, *self._of_source(at, first))),
-            *states,
-            *(State(f"{at}.{SOURCES}{which}_cache", "B J K H") for which in "kv"),
-        )
+        attention = list(Attention.lines(self, at))
+        states = [line for line in attention if isinstance(line, State)]
+        for line in attention:
+            if line not in states:
+                yield line
+                yield from self._of_source(at, line)
+        yield from states
+        for which in "kv":
+            yield State(f"{at}.{SOURCES}{which}_cache", "B J K H")
 
     def _of_source(self, at: str, line: Line) -> Iterator[Line]:
         leaf = line.path.removeprefix(f"{at}.")
@@ -78,10 +80,12 @@ class ImageEndEmbedding(Embedding):
         """An embedding with this additional row."""
         return cls(**{field.name: getattr(plain, field.name) for field in fields(Embedding)})
 
-    def lines(self, at: str) -> tuple[Line, ...]:
+    def lines(self, at: str) -> Iterator[Line]:
         """The embedding, and the additional row."""
         table, *others = Embedding.lines(self, at)
-        return (table, Unused(Pointwise(f"{at}.image_end", "B T D", weight="D")), *others)
+        yield table
+        yield Unused(Pointwise(f"{at}.image_end", "B T D", weight="D"))
+        yield from others
 
 
 class T5Gemma2Side(Gemma3Text):

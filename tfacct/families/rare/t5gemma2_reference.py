@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tfacct.families.rare import t5gemma2
 from tfacct.reference.attention import Attention, Cache, Softmax, by_head
-from tfacct.reference.modules import Linear, Product, RMSNorm, Tokens, Vector, Work
+from tfacct.reference.modules import Linear, Product, RMSNorm, Tokens, Vector, Work, through
 from tfacct.reference.part_module import Past, Shapes
 from tfacct.reference.rotary import Angles
 from tfacct.reference.step import Step
@@ -72,7 +72,7 @@ class MergedAttention(Attention):
         if source is not None:
             made = (self.source_k_proj(source), self.source_v_proj(source))
             k, v = (by_head(rows, self.kv_heads, self.head_dim) for rows in made)
-            self.read = (k if self.source_k_norm is None else self.source_k_norm(k), v)
+            self.read = (through(self.source_k_norm, k), v)
         elif past is not None:
             self.read = past[2:]
         else:

@@ -54,9 +54,10 @@ class RelativeAttention(Attention):
 class MaskedEmbedding(Embedding):
     """Token embedding with an additional row for masked tokens, which is stored but not read here (XLNetModel)."""
 
-    def lines(self, at: str) -> tuple[Line, ...]:
+    def lines(self, at: str) -> Iterator[Line]:
         """The embedding, and the additional row."""
-        return (*Embedding.lines(self, at), Unused(Pointwise(f"{at}.mask", "B T D", weight="D")))
+        yield from Embedding.lines(self, at)
+        yield Unused(Pointwise(f"{at}.mask", "B T D", weight="D"))
 
 
 class XLNet(BertLike):

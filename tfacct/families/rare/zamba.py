@@ -1,5 +1,6 @@
 """Zamba, and its Mamba with heads."""
 
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from pydantic import Field
@@ -64,23 +65,21 @@ class HeadedMamba(Mixer):
         """Channels of all heads."""
         return self.heads * self.head_dim
 
-    def lines(self, at: str) -> tuple[Line, ...]:
+    def lines(self, at: str) -> Iterator[Line]:
         """Lines of Mamba, those after the convolution per head."""
-        return (
-            Matmul(f"{at}.in_proj", "B T D, D Dz -> B T Dz", bias=self.bias),
-            Matmul(f"{at}.conv", "B T Dx Kc, Dx Kc -> B T Dx", bias=self.conv_bias),
-            Pointwise(f"{at}.conv_act", "B T Dx", kind="activation", function=self.activation),
-            Matmul(f"{at}.x_proj", "B T Nh Hh, Nh Hh Rx -> B T Nh Rx"),
-            Matmul(f"{at}.dt_proj", "B T Nh Rt, Nh Rt Hh -> B T Nh Hh", bias=True),
-            Pointwise(f"{at}.dt_softplus", "B T Nh Hh"),
-            Pointwise(f"{at}.recurrence", "B T Nh Hh Ns", weight="Nh Hh Ns"),
-            Matmul(f"{at}.read_out", "B T Nh Hh Ns, B T Nh Ns -> B T Nh Hh"),
-            Pointwise(f"{at}.skip", "B T Dx", weight="Dx"),
-            Pointwise(f"{at}.gate", "B T Dx", kind="gate"),
-            Matmul(f"{at}.out_proj", "B T Dx, Dx D -> B T D", bias=self.bias),
-            State(f"{at}.conv_state", "B Dx Kc"),
-            State(f"{at}.scan_state", "B Nh Hh Ns", STATE_BITS),
-        )
+        yield Matmul(f"{at}.in_proj", "B T D, D Dz -> B T Dz", bias=self.bias)
+        yield Matmul(f"{at}.conv", "B T Dx Kc, Dx Kc -> B T Dx", bias=self.conv_bias)
+        yield Pointwise(f"{at}.conv_act", "B T Dx", kind="activation", function=self.activation)
+        yield Matmul(f"{at}.x_proj", "B T Nh Hh, Nh Hh Rx -> B T Nh Rx")
+        yield Matmul(f"{at}.dt_proj", "B T Nh Rt, Nh Rt Hh -> B T Nh Hh", bias=True)
+        yield Pointwise(f"{at}.dt_softplus", "B T Nh Hh")
+        yield Pointwise(f"{at}.recurrence", "B T Nh Hh Ns", weight="Nh Hh Ns")
+        yield Matmul(f"{at}.read_out", "B T Nh Hh Ns, B T Nh Ns -> B T Nh Hh")
+        yield Pointwise(f"{at}.skip", "B T Dx", weight="Dx")
+        yield Pointwise(f"{at}.gate", "B T Dx", kind="gate")
+        yield Matmul(f"{at}.out_proj", "B T Dx, Dx D -> B T D", bias=self.bias)
+        yield State(f"{at}.conv_state", "B Dx Kc")
+        yield State(f"{at}.scan_state", "B Nh Hh Ns", STATE_BITS)
 
 
 class Zamba(ZambaDecoder):

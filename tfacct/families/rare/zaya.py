@@ -35,17 +35,19 @@ class AffineEmbedding(Embedding):
 
     legend: ClassVar[dict[str, str]] = {axis: Embedding.legend[axis] for axis in "VD"}
 
-    def lines(self, at: str) -> tuple[Line, ...]:
+    def lines(self, at: str) -> Iterator[Line]:
         """The embedding, and the work on its rows."""
-        return (*Embedding.lines(self, at), Pointwise(f"{at}.shift", "B T D", weight="D", bias="D"))
+        yield from Embedding.lines(self, at)
+        yield Pointwise(f"{at}.shift", "B T D", weight="D", bias="D")
 
 
 @record(kw_only=True)
 class AffineResidual(Residual):
     """ZayaResidualScaling: learned shifts and scales of the residual stream and of the result."""
 
-    def gates(self, at: str) -> tuple[Line, ...]:
-        return tuple(Pointwise(f"{at}.{name}", "B T D", weight="D", bias="D") for name in ("stream_gate", "gate"))
+    def gates(self, at: str) -> Iterator[Line]:
+        for name in ("stream_gate", "gate"):
+            yield Pointwise(f"{at}.{name}", "B T D", weight="D", bias="D")
 
 
 @record(kw_only=True)
@@ -103,33 +105,31 @@ class CCA(Attention):
         """Return field → axis."""
         return Part.sizes(self)
 
-    def lines(self, at: str) -> tuple[Line, ...]:
+    def lines(self, at: str) -> Iterator[Line]:
         """Projections, convolutions, means, lengths, then scores and values as in attention."""
         biased, tokens = self.qkv_bias, "B T Nj H"
         first, second = f"{at}.conv", f"{at}.mixing_conv"
         attention = (line for line in Attention.lines(self, at) if line.path.removeprefix(f"{at}.") in _OF_ATTENTION)
         *work, k_cache, v_cache = attention
-        return (
-            Matmul(f"{at}.q_proj", "B T D, D N H -> B T N H", bias=biased),
-            Matmul(f"{at}.k_proj", "B T D, D K H -> B T K H", bias=biased),
-            Matmul(f"{at}.v_proj", "B T D, D K Hj -> B T K Hj", bias=biased),
-            Matmul(f"{at}.late_v_proj", "B T D, D K Hj -> B T K Hj", bias=biased),
-            Pointwise(f"{at}.q_mean", "B T N H", kind="sum"),
-            Pointwise(f"{at}.k_mean", "B T K H", kind="sum"),
-            Matmul(f"{at}.conv_again", "B Ks Nj H Kq, Nj H Kq -> B Ks Nj H", weight=first),
-            Matmul(first, f"{tokens} Kq, Nj H Kq -> {tokens}", bias=True),
-            Matmul(second, f"{tokens} Kw, Nj H Kw Ho -> B T Nj Ho", bias=True),
-            Pointwise(f"{at}.q_add", "B T N H", kind="sum"),
-            Pointwise(f"{at}.k_add", "B T K H", kind="sum"),
-            Pointwise(f"{at}.q_norm", "B T N H", kind="norm_rms"),
-            Pointwise(f"{at}.k_norm", "B T K H", kind="norm_rms"),
-            Pointwise(f"{at}.k_factor", "B T K H", weight="K"),
-            *work,
-            State(f"{at}.conv_state", "B Nj H Kl"),
-            State(f"{at}.v_state", "B K Hj"),
-            k_cache,
-            v_cache,
-        )
+        yield Matmul(f"{at}.q_proj", "B T D, D N H -> B T N H", bias=biased)
+        yield Matmul(f"{at}.k_proj", "B T D, D K H -> B T K H", bias=biased)
+        yield Matmul(f"{at}.v_proj", "B T D, D K Hj -> B T K Hj", bias=biased)
+        yield Matmul(f"{at}.late_v_proj", "B T D, D K Hj -> B T K Hj", bias=biased)
+        yield Pointwise(f"{at}.q_mean", "B T N H", kind="sum")
+        yield Pointwise(f"{at}.k_mean", "B T K H", kind="sum")
+        yield Matmul(f"{at}.conv_again", "B Ks Nj H Kq, Nj H Kq -> B Ks Nj H", weight=first)
+        yield Matmul(first, f"{tokens} Kq, Nj H Kq -> {tokens}", bias=True)
+        yield Matmul(second, f"{tokens} Kw, Nj H Kw Ho -> B T Nj Ho", bias=True)
+        yield Pointwise(f"{at}.q_add", "B T N H", kind="sum")
+        yield Pointwise(f"{at}.k_add", "B T K H", kind="sum")
+        yield Pointwise(f"{at}.q_norm", "B T N H", kind="norm_rms")
+        yield Pointwise(f"{at}.k_norm", "B T K H", kind="norm_rms")
+        yield Pointwise(f"{at}.k_factor", "B T K H", weight="K")
+        yield from work
+        yield State(f"{at}.conv_state", "B Nj H Kl")
+        yield State(f"{at}.v_state", "B K Hj")
+        yield k_cache
+        yield v_cache
 
 
 _OF_ATTENTION = frozenset("q_rotary k_rotary scores softmax values o_proj k_cache v_cache".split())
