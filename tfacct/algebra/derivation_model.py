@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -142,67 +142,93 @@ class DerivationModel:
         return tuple(axis for name, axis in self.legend.items() if name in used)
 
 
+NUMBERED = {WINDOW: (WINDOW, VISIBLE_KEYS, CACHED_KEYS), CHUNK: (CHUNKS,), HALF: (HALVES, OVERLAPPING)}
+"""Axes of windows, chunks and half windows → axes that get a number, if layers have several sizes."""
+
+
 def derivation_model(ledger: Ledger, shape: Transformer, work: Workload | None) -> DerivationModel:
     """The model with TracedInts for all sizes, at a workload if given. The mode of latent attention must not be
     `auto`."""
     at = {} if work is None else work.axes()
     explained, stacks = shape.declared_axes(), layer_axes(shape)
     meanings = axis_meanings(shape)
-    windows = list(dict.fromkeys(group.axes[WINDOW] for group in ledger.groups if WINDOW in group.axes))
-    lengths = list(dict.fromkeys(group.axes[CHUNK] for group in ledger.groups if CHUNK in group.axes))
-    halves = list(dict.fromkeys(group.axes[HALF] for group in ledger.groups if HALF in group.axes))
+    several = {axis: list(dict.fromkeys(g.axes[axis] for g in ledger.groups if axis in g.axes)) for axis in NUMBERED}
     legend: dict[str, Axis] = {}
 
-    def named(name: str, value: int, meaning: str = "") -> TracedInt:
-        legend[name] = Axis(name, int(value), meaning or meanings[name])
+    def named(name: str, value: int, meaning: str) -> TracedInt:
+        legend[name] = Axis(name, int(value), meaning)
         return derivation.axis(name, value)
 
-    step = {name: named(name, value) for name, value in at.items()}
+    step = {name: named(name, value, meanings[name]) for name, value in at.items()}
     numbers, groups = iter(stacks), []
     for group in ledger.groups:
-        renames, at_step = dict(group.names), dict(step)
-        if WINDOW in group.axes:
-            mark = str(windows.index(group.axes[WINDOW]) + 1) if len(windows) > 1 else ""
-            renames |= {axis: f"{axis}{mark}" for axis in (WINDOW, VISIBLE_KEYS, CACHED_KEYS)} if mark else {}
-            for axis, cached in ((VISIBLE_KEYS, False), (CACHED_KEYS, True)) if at else ():
-                meaning = renamed(meanings[axis], renames) if mark else meanings[axis]
-                at_step[axis] = named(f"{axis}{mark}", group.bound(at, cached=cached)["S"], meaning)
-        if CHUNK in group.axes and at:
-            renames |= {CHUNKS: f"{CHUNKS}{lengths.index(group.axes[CHUNK]) + 1}"} if len(lengths) > 1 else {}
-            for axis in (CHUNKS, ONE_BY_ONE):
-                meaning = renamed(meanings[axis], renames)
-                at_step[axis] = named(renames.get(axis, axis), group.bound(at)[axis], meaning)
-        if FRONT in group.axes and at:
-            meaning = renamed(meanings[PATCHES], {FRONT: str(group.axes[FRONT])})
-            at_step[PATCHES] = named(PATCHES, group.bound(at)[PATCHES], meaning)
-        for axis in _compressed_axes(group) if at else ():
-            at_step[axis] = named(axis, group.bound(at)[axis])
-        if len(halves) > 1 and HALF in group.axes:
-            renames |= {name: f"{name}{halves.index(group.axes[HALF]) + 1}" for name in (HALVES, OVERLAPPING)}
-        for axis in OF_WINDOWS if LONGEST in group.axes and at else ():
-            if axis in (there := group.bound(at)):
-                of = renames if group.reads else {**renames, "I": "T"}
-                at_step[axis] = named(renames.get(axis, axis), there[axis], renamed(meanings[axis], of))
-        for share in [share for share, taken in SHARES.items() if taken in group.axes and at]:
-            meaning = meanings[share]
-            if FRONT in group.axes:
-                meaning = meaning.replace("T /", f"(T − {group.axes[FRONT]}) /")
-            at_step[share] = named(share, group.bound(at)[share], meaning)
-        axes = {axis: named(renames.get(axis, axis), size, meanings.get(axis, "")) if axis == WINDOW
-                else named(renames.get(axis, axis), size) for axis, size in group.axes.items()}  # fmt: skip
+        names = _numbered_names(group, several)
+        at_step = {**step, **(_computed_in_step(group, at, names, meanings, named) if at else {})}
+        axes = {}
+        for axis, value in group.axes.items():
+            name = names.get(axis, axis)
+            axes[axis] = named(name, value, meanings[axis if axis == WINDOW else name])
         count = _layer_count(group, numbers, legend, meanings)
-        groups.append((replace(group, axes=axes, count=count, names=renames), at_step))
-    products = {
-        Factor(name, f"{legend[name].value:,}", legend[name].value, name): tuple(parts)
-        for name, axis in explained.items()
-        if name in legend and len(parts := (axis.made or "").split(" · ")) > 1 and all(map(AXIS.fullmatch, parts))
-    }
+        groups.append((replace(group, axes=axes, count=count, names=names), at_step))
+    products: dict[Factor, tuple[str, ...]] = {}
+    for name, declared in explained.items():
+        parts = tuple((declared.made or "").split(" · "))
+        if name in legend and len(parts) > 1 and all(map(AXIS.fullmatch, parts)):
+            value = legend[name].value
+            products[Factor(name, f"{value:,}", value, name)] = parts
     kinds = dict(zip(stacks, shape.kinds(), strict=True))
     ranked = sorted(legend, key=lambda name: (name not in at, name not in stacks))
     base = {name: name.rstrip("0123456789") for name in legend}
     base |= {name: axis.part_axis for name, axis in explained.items()}
     order = in_product([*at, *stacks, *shape.axis_sizes(), *explained, *legend], base)
     return DerivationModel(tuple(groups), products, {name: legend[name] for name in ranked}, kinds, order)
+
+
+def _numbered_names(group: Group, several: Mapping[str, Sequence[int]]) -> dict[str, str]:
+    """Names of a group's axes, with a number where groups have several sizes."""
+    names = dict(group.names)
+    for axis, sizes in several.items():
+        if axis in group.axes and len(sizes) > 1:
+            number = sizes.index(group.axes[axis]) + 1
+            names |= {each: f"{each}{number}" for each in NUMBERED[axis]}
+    return names
+
+
+def _computed_in_step(
+    group: Group,
+    at: Axes,
+    names: Mapping[str, str],
+    meanings: Mapping[str, str],
+    named: Callable[[str, int, str], TracedInt],
+) -> dict[str, TracedInt]:
+    """Sizes that the ledger computes for a group in a step."""
+    bound, sizes = group.bound(at), dict[str, TracedInt]()
+
+    def add(axis: str, value: int, meaning: str) -> None:
+        sizes[axis] = named(names.get(axis, axis), value, meaning)
+
+    if WINDOW in group.axes:
+        add(VISIBLE_KEYS, bound["S"], renamed(meanings[VISIBLE_KEYS], names))
+        add(CACHED_KEYS, group.bound(at, cached=True)["S"], renamed(meanings[CACHED_KEYS], names))
+    if CHUNK in group.axes:
+        for axis in (CHUNKS, ONE_BY_ONE):
+            add(axis, bound[axis], renamed(meanings[axis], names))
+    if FRONT in group.axes:
+        add(PATCHES, bound[PATCHES], renamed(meanings[PATCHES], {FRONT: str(group.axes[FRONT])}))
+    for axis in _compressed_axes(group):
+        add(axis, bound[axis], meanings[axis])
+    if LONGEST in group.axes:
+        of_tokens = names if group.reads else {**names, "I": "T"}
+        for axis in OF_WINDOWS:
+            if axis in bound:
+                add(axis, bound[axis], renamed(meanings[axis], of_tokens))
+    for axis, of_group in SHARES.items():
+        if of_group in group.axes:
+            meaning = meanings[axis]
+            if FRONT in group.axes:
+                meaning = meaning.replace("T /", f"(T − {group.axes[FRONT]}) /")
+            add(axis, bound[axis], meaning)
+    return sizes
 
 
 def _compressed_axes(group: Group) -> list[str]:

@@ -5,7 +5,7 @@ sympy is imported only where symbols are created.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
@@ -256,93 +256,168 @@ def _product(expression: Size, symbols: Mapping[str, Any]) -> Powers | None:
 def in_symbols(shape: Transformer, *, fixed: frozenset[str] = frozenset(), cached: bool = False) -> SymbolicModel:
     """Return the model in symbols, except for the axes in `fixed`.
 
-    Keys are S or, if `cached`, C + T; without a cache they are T. In windowed layers they are the axes Sw and Sk, or Cw
-    + T, so that formulas have no `min`. Raises UsageError if an axis has different sizes.
+    Keys are S or, if `cached`, C + T, for a proof; without a cache they are T. In windowed layers they are the axes Sw
+    and Sk, or Cw + T, so that formulas have no `min`. Raises UsageError if an axis has different sizes.
     """
     import sympy
 
-    in_proof = cached  # for a proof: S is C + T, and patches are T minus the tokens before them
-    explained, stacks = shape.declared_axes(), layer_axes(shape)
+    explained = shape.declared_axes()
     _check_single_sizes(shape)
-    windowed = WINDOW in explained
     fixed = frozenset(name for name, axis in explained.items() if axis.part_axis in (*fixed, *WINDOWS))
     made = {name: axis.made for name, axis in explained.items() if axis.made is not None}
     named = [name for name, text in made.items() if text not in explained and not text.isdigit()]
     sizes = dict.fromkeys(name for name in (*shape.axis_sizes(), *explained) if name not in made)
     free = [name for name in (*sizes, *named) if name not in fixed]
-    reads, keeps = shape.encoder is not None, shape.ledger().has_cache
-    cached = cached and keeps
-    workload_axes = ["B", "T", "C", *(["Cw"] if windowed else [])] if cached else ["B", "T", *([KEYS] if keeps else [])]
-    workload_axes += ["I", "J"] if reads else []
-    marks = [name.removeprefix(HALF) for name, axis in explained.items() if axis.part_axis == HALF]
-    of_windows = [PADDED, *(f"{axis}{mark}" for mark in marks for axis in (HALVES, OVERLAPPING))]
-    workload_axes += of_windows if LONGEST in explained else ()
-    seen = [VISIBLE_KEYS, CACHED_KEYS] if windowed and not cached else []
-    seen += [CHUNKS] if any(axis.part_axis == CHUNK for axis in explained.values()) else []
-    compressing = [kind for kind, rate in RATES.items() if rate in explained]
-    named_keys = [COMPRESSED[what][kind] for kind in compressing for what in COMPRESSED if kind in COMPRESSED[what]]
-    seen += [axis for axis in named_keys if not axis.startswith("T")]  # no count depends on those computed in the step
-    seen += [ONE_BY_ONE] if _multiplies(shape, ONE_BY_ONE) else []
-    seen += [PATCHES] if FRONT in explained and not in_proof else []
-    rows = next((part for part in shape.parts() if getattr(part, "by_rows", False)), None)
-    seen += [MERGED] if rows is not None else []
+    step = _step_of(shape, explained, for_proof=cached)
     base = {name: axis.part_axis for name, axis in explained.items()}
     symbols = {
         axis: sympy.Symbol(axis, positive=True, integer=True)
-        for axis in in_product([*workload_axes, *seen, *stacks, *free], base)
+        for axis in in_product([*step.axes(), *layer_axes(shape), *free], base)
     }
-    keys = symbols["C"] + symbols["T"] if cached else symbols[KEYS] if keeps else symbols["T"]
-    in_window = symbols["Cw"] + symbols["T"] if windowed and cached else None
-    symbolic = with_sizes(shape, symbols.__getitem__, fixed)
-    legend = LEGEND | _part_axis_meanings(explained) | {name: axis.meaning for name, axis in explained.items()}
-    legend |= block_meanings(shape)
-    numbers = {axis: str(shape.axis_sizes().get(axis)) for axis in (CHUNK, FRONT, MERGE, LONGEST) if axis not in free}
-    numbers |= {} if reads else {"I": "T"}
-    if rows is not None and FRONT in rows.axes():
-        legend[MERGED] = legend[MERGED].replace("T /", f"(T − {FRONT}) /")
-    legend |= {axis: renamed(legend[axis], numbers) for axis in (CHUNKS, PATCHES, MERGED, PADDED)}
-    for mark in marks:
-        half, halves = f"{HALF}{mark}", f"{HALVES}{mark}"
-        legend[halves] = renamed(LEGEND[HALVES], {HALF: half if half in free else str(shape.axis_sizes()[half])})
-        legend[f"{OVERLAPPING}{mark}"] = renamed(LEGEND[OVERLAPPING], {HALVES: halves})
-    axes = {name: size for group in symbolic.ledger().groups for name, size in group.named().items()}
-    at = Workload(context=keys, tokens=symbols["T"], batch=symbols["B"]).axes()
-    at |= {"I": symbols["I"], "J": symbols["J"]} if reads else {}
-    if windowed:
-        at |= {VISIBLE_KEYS: in_window or symbols[VISIBLE_KEYS], CACHED_KEYS: in_window or symbols[CACHED_KEYS]}
-    if CHUNKS in symbols:
-        one = symbols.get(ONE_BY_ONE, sympy.Symbol(ONE_BY_ONE))  # most matmuls do not have it
-        at |= {CHUNKS: symbols[CHUNKS], ONE_BY_ONE: one}
-    at |= {axis: symbols[axis] for axis in (PATCHES, MERGED, *of_windows) if axis in symbols}
-    at |= {axis: symbols.get(axis, sympy.Symbol(axis)) for axis in named_keys}
+    ledger = with_sizes(shape, symbols.__getitem__, fixed).ledger()
+    axes = {name: size for group in ledger.groups for name, size in group.named().items()}
+    legend = _legend(shape, explained, step, free)
     return SymbolicModel(
-        ledger=symbolic.ledger(),
-        at=at,
+        ledger=ledger,
+        at=_sizes_of_step(step, symbols),
         symbols=symbols,
         products={axis: powers for axis in named if (powers := _product(axes[axis], symbols))},
         legend={axis: legend[axis] for axis in in_product(legend, base)},
-        shares=_shares(shape, rows, symbols, marks) if in_proof else {},
+        shares=_shares(shape, step, symbols) if step.for_proof else {},
     )
 
 
-def _shares(shape: Transformer, rows: Part | None, symbols: Mapping[str, Any], marks: Sequence[str]) -> dict[Any, Any]:
+@record
+class _Step:
+    """What a step of a model in symbols depends on.
+
+    `for_proof`: keys are the cached tokens C and the new ones, and patches are T minus the tokens before them. `rows`:
+    the part that merges patches to rows with their own axis. `compressed`: axes of compressed keys. `windows`: axes of
+    overlapping windows, with a mark for each of several lengths (`marks`).
+    """
+
+    for_proof: bool
+    reads_source: bool
+    has_cache: bool
+    has_windows: bool
+    has_chunks: bool
+    has_one_by_one: bool
+    has_front: bool
+    rows: Part | None
+    compressed: tuple[str, ...]
+    windows: tuple[str, ...]
+    marks: tuple[str, ...]
+
+    @property
+    def splits_keys(self) -> bool:
+        """True if keys are C + T."""
+        return self.for_proof and self.has_cache
+
+    def axes(self) -> list[str]:
+        """Axes of the step that get a symbol."""
+        found = ["B", "T"]
+        if self.splits_keys:
+            found += ["C", "Cw"] if self.has_windows else ["C"]
+        elif self.has_cache:
+            found.append(KEYS)
+        if self.reads_source:
+            found += ["I", "J"]
+        found += self.windows
+        if self.has_windows and not self.splits_keys:
+            found += [VISIBLE_KEYS, CACHED_KEYS]
+        if self.has_chunks:
+            found.append(CHUNKS)
+        found += [axis for axis in self.compressed if not axis.startswith("T")]  # no count depends on those of the step
+        if self.has_one_by_one:
+            found.append(ONE_BY_ONE)
+        if self.has_front and not self.for_proof:
+            found.append(PATCHES)
+        if self.rows is not None:
+            found.append(MERGED)
+        return found
+
+
+def _step_of(shape: Transformer, explained: Mapping[str, Axis], *, for_proof: bool) -> _Step:
+    ledger, part_axes = shape.ledger(), [axis.part_axis for axis in explained.values()]
+    kinds = [kind for kind, rate in RATES.items() if rate in explained]
+    marks = tuple(name.removeprefix(HALF) for name, axis in explained.items() if axis.part_axis == HALF)
+    windows = (PADDED, *(f"{axis}{mark}" for mark in marks for axis in (HALVES, OVERLAPPING)))
+    return _Step(
+        for_proof=for_proof,
+        reads_source=shape.encoder is not None,
+        has_cache=ledger.has_cache,
+        has_windows=WINDOW in explained,
+        has_chunks=CHUNK in part_axes,
+        has_one_by_one=_multiplies(ledger, ONE_BY_ONE),
+        has_front=FRONT in explained,
+        rows=next((part for part in shape.parts() if getattr(part, "by_rows", False)), None),
+        compressed=tuple(named[kind] for kind in kinds for named in COMPRESSED.values() if kind in named),
+        windows=windows if LONGEST in explained else (),
+        marks=marks,
+    )
+
+
+def _sizes_of_step(step: _Step, symbols: Mapping[str, Any]) -> Axes:
+    """Symbols of the workload's axes, and of those that the ledger computes in a step."""
+    import sympy
+
+    keys = symbols["T"]
+    if step.splits_keys:
+        keys = symbols["C"] + symbols["T"]
+    elif step.has_cache:
+        keys = symbols[KEYS]
+    at = Workload(context=keys, tokens=symbols["T"], batch=symbols["B"]).axes()
+    if step.reads_source:
+        at |= {"I": symbols["I"], "J": symbols["J"]}
+    if step.has_windows and step.splits_keys:
+        at |= dict.fromkeys((VISIBLE_KEYS, CACHED_KEYS), symbols["Cw"] + symbols["T"])
+    elif step.has_windows:
+        at |= {axis: symbols[axis] for axis in (VISIBLE_KEYS, CACHED_KEYS)}
+    if step.has_chunks:
+        one = symbols.get(ONE_BY_ONE, sympy.Symbol(ONE_BY_ONE))  # most matmuls do not have it
+        at |= {CHUNKS: symbols[CHUNKS], ONE_BY_ONE: one}
+    at |= {axis: symbols[axis] for axis in (PATCHES, MERGED, *step.windows) if axis in symbols}
+    return at | {axis: symbols.get(axis, sympy.Symbol(axis)) for axis in step.compressed}
+
+
+def _legend(shape: Transformer, explained: Mapping[str, Axis], step: _Step, free: Collection[str]) -> dict[str, str]:
+    """Meanings of all axes, with the numbers of the sizes that are not `free`."""
+    legend = LEGEND | _part_axis_meanings(explained) | {name: axis.meaning for name, axis in explained.items()}
+    legend |= block_meanings(shape)
+    sizes = shape.axis_sizes()
+    numbers = {axis: str(sizes.get(axis)) for axis in (CHUNK, FRONT, MERGE, LONGEST) if axis not in free}
+    if not step.reads_source:
+        numbers["I"] = "T"
+    if step.rows is not None and FRONT in step.rows.axes():
+        legend[MERGED] = legend[MERGED].replace("T /", f"(T − {FRONT}) /")
+    legend |= {axis: renamed(legend[axis], numbers) for axis in (CHUNKS, PATCHES, MERGED, PADDED)}
+    for mark in step.marks:
+        half, halves = f"{HALF}{mark}", f"{HALVES}{mark}"
+        legend[halves] = renamed(LEGEND[HALVES], {HALF: half if half in free else str(sizes[half])})
+        legend[f"{OVERLAPPING}{mark}"] = renamed(LEGEND[OVERLAPPING], {HALVES: halves})
+    return legend
+
+
+def _shares(shape: Transformer, step: _Step, symbols: Mapping[str, Any]) -> dict[Any, Any]:
     """Substitutions for the axes of merged rows and whole windows; of a source, I is J or 0."""
-    if LONGEST in (sizes := shape.axis_sizes()):
-        source, seen = (symbols["T"],) * 2 if shape.encoder is None else (symbols["I"], symbols["J"])
+    sizes = shape.axis_sizes()
+    if LONGEST in sizes:
+        source, seen = (symbols["I"], symbols["J"]) if step.reads_source else (symbols["T"], symbols["T"])
         found = {symbols[PADDED]: source}
-        for mark in marks:
+        for mark in step.marks:
             halves = source / symbols.get(f"{HALF}{mark}", sizes[f"{HALF}{mark}"])
             found |= {symbols[f"{HALVES}{mark}"]: halves}
             found |= {symbols[f"{OVERLAPPING}{mark}"]: halves - source / seen}
         return found
-    if rows is None:
+    if step.rows is None:
         return {}
-    return {symbols[MERGED]: (symbols["T"] - rows.axes().get(FRONT, 0)) / rows.axes()[MERGE]}
+    axes = step.rows.axes()
+    return {symbols[MERGED]: (symbols["T"] - axes.get(FRONT, 0)) / axes[MERGE]}
 
 
-def _multiplies(shape: Transformer, axis: str) -> bool:
-    """True if a matmul of the model has this axis."""
-    lines = (line for group in shape.ledger().groups for line in group.lines)
+def _multiplies(ledger: Ledger, axis: str) -> bool:
+    """True if a matmul has this axis."""
+    lines = (line for group in ledger.groups for line in group.lines)
     return any(isinstance(line, Matmul) and axis in line.einsum.every for line in lines)
 
 
