@@ -63,11 +63,9 @@ DROPOUTS: Mapping[str, tuple[str, float | None]] = {
 }
 
 
-def mlm_head_modules(
-    at: str, dense: str = "dense", norm: str = "LayerNorm", decoder: str = "decoder"
-) -> dict[str, str]:
+def mlm_head_modules(at: str, dense: str = "dense", norm: str = "LayerNorm") -> dict[str, str]:
     """A masked language model's head: a projection, a norm and the logits."""
-    return {"lm_head.transform": f"{at}.{dense}", "lm_head.norm": f"{at}.{norm}", "lm_head": f"{at}.{decoder}"}
+    return {"lm_head.transform": f"{at}.{dense}", "lm_head.norm": f"{at}.{norm}", "lm_head": f"{at}.decoder"}
 
 
 def sequence_classifier(pooler: str, classifier: str = "classifier") -> TaskHead:
@@ -166,8 +164,15 @@ class BertLike(Family):
     def head(self) -> Head:
         """A projection, an activation, a norm, and logits with a bias."""
         width, tied, act = self.embedding_width, self.tie_word_embeddings, self.head_act or self.hidden_act
-        how: dict[str, Any] = {"tied": tied, "bias": True, "transform": act, "eps": self.layer_norm_eps}
-        return Head(hidden=self.hidden_size, vocab=self.vocab_size, width=width, **how)
+        return Head(
+            hidden=self.hidden_size,
+            vocab=self.vocab_size,
+            width=width,
+            tied=tied,
+            bias=True,
+            transform=act,
+            eps=self.layer_norm_eps,
+        )
 
     def hf_tensor_names(self) -> dict[str, str]:
         named_by_head = self.head_owns_embedding and self.task_head.head == "lm"

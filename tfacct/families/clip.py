@@ -202,13 +202,16 @@ class SiglipVision(ClipLayers, ImageEncoder):
 
     def pooler(self, hidden: Any) -> AttentionPooler | None:
         """Attention with a learned query, if the class has one."""
-        sizes: dict[str, Any] = {
-            "heads": self.num_attention_heads,
-            "head_dim": self.head_dim,
-            "width": self.intermediate_size,
-        }
-        how: dict[str, Any] = {"activation": self.hidden_act, "eps": self.layer_norm_eps}
-        return AttentionPooler(hidden=hidden, **sizes, **how) if self.vision_use_head else None
+        if not self.vision_use_head:
+            return None
+        return AttentionPooler(
+            hidden=hidden,
+            heads=self.num_attention_heads,
+            head_dim=self.head_dim,
+            width=self.intermediate_size,
+            activation=self.hidden_act,
+            eps=self.layer_norm_eps,
+        )
 
 
 class Siglip2Vision(SiglipVision):

@@ -182,8 +182,13 @@ class DecoderBase(Family):
 
     def norm(self) -> Norm:
         """RMSNorm or LayerNorm over the hidden size."""
-        how: dict[str, Any] = {"kind": self.norm_kind, "less_one": self.norm_weight_minus_one}
-        return Norm(hidden=self.hidden_size, eps=getattr(self, self.eps_field), learned=self.norm_learned, **how)
+        return Norm(
+            hidden=self.hidden_size,
+            eps=getattr(self, self.eps_field),
+            learned=self.norm_learned,
+            kind=self.norm_kind,
+            less_one=self.norm_weight_minus_one,
+        )
 
     def post_norm(self) -> Norm:
         """Norm after a sublayer."""
@@ -205,19 +210,19 @@ class DecoderBase(Family):
     def attention(self, layer: Any, **overrides: Any) -> AnyAttention:
         """Grouped-query attention; attention_bias adds biases to its projections, attention_out_bias to the output
         projection."""
-        rotary: dict[str, Any] = {"rope_dim": self.rotary_size(layer)} if self.partial_rotary else {}
-        sizes, biased = self.head_sizes(layer), getattr(self, "attention_bias", False)
+        how: dict[str, Any] = {"rope_dim": self.rotary_size(layer)} if self.partial_rotary else {}
+        biased = getattr(self, "attention_bias", False)
         qk_norm = self.qk_norm if getattr(self, "qk_layernorm", True) else None
-        how: dict[str, Any] = {
+        how |= {
+            **self.head_sizes(layer),
             "window": layer.window,
             "qkv_bias": biased,
             "out_bias": getattr(self, "attention_out_bias", biased),
             "qk_norm": qk_norm and qk_norm._replace(eps=getattr(self, self.eps_field)),
             "rotary": self.layer_rope(layer) if layer.rotary else None,
         }
-        return Attention(
-            hidden=self.hidden_size, **{**sizes, **rotary, **how, **self.options("attention", **overrides)}
-        )
+        how |= self.options("attention", **overrides)
+        return Attention(hidden=self.hidden_size, **how)
 
     def mlp(self, layer: Any) -> FeedForward | Experts:
         """A dense MLP or experts."""
@@ -227,8 +232,12 @@ class DecoderBase(Family):
 
     def dense_mlp(self, **overrides: Any) -> FeedForward:
         """An MLP, with biases if mlp_bias is set."""
-        how: dict[str, Any] = {"gated": self.mlp_gated, "bias": getattr(self, "mlp_bias", False)}
-        how |= {"activation": self.activation, **self.options("mlp", **overrides)}
+        how: dict[str, Any] = {
+            "gated": self.mlp_gated,
+            "bias": getattr(self, "mlp_bias", False),
+            "activation": self.activation,
+        }
+        how |= self.options("mlp", **overrides)
         return FeedForward(hidden=self.hidden_size, width=how.pop("width", None) or self.intermediate_size, **how)
 
     def experts(self, count: str = "", **overrides: Any) -> Experts:

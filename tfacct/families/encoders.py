@@ -53,15 +53,23 @@ class EncoderBase(Family):
 
     def attention(self, **overrides: Any) -> Attention:
         """Bidirectional multi-head attention, with biases on all four projections unless qkv_bias is off."""
-        sizes: dict[str, Any] = {"kv_heads": self.num_attention_heads, "group": 1, "head_dim": self.head_dim}
-        biases = {"qkv_bias": getattr(self, "qkv_bias", True), "out_bias": True}
-        how: dict[str, Any] = {"causal": False, "rotary": self.rope(), **self.options("attention", **overrides)}
-        return Attention(hidden=self.width, **{**sizes, **biases, **how})
+        how: dict[str, Any] = {
+            "kv_heads": self.num_attention_heads,
+            "group": 1,
+            "head_dim": self.head_dim,
+            "qkv_bias": getattr(self, "qkv_bias", True),
+            "out_bias": True,
+            "causal": False,
+            "rotary": self.rope(),
+        }
+        how |= self.options("attention", **overrides)
+        return Attention(hidden=self.width, **how)
 
     def mlp(self, **overrides: Any) -> FeedForward:
         """An MLP of two projections with biases."""
         how: dict[str, Any] = {"width": self.intermediate_size, "bias": True, "activation": self.hidden_act}
-        return FeedForward(hidden=self.width, **{**how, **self.options("mlp", **overrides)})
+        how |= self.options("mlp", **overrides)
+        return FeedForward(hidden=self.width, **how)
 
     def block(self, **attention: Any) -> Block:
         """One layer."""
@@ -79,8 +87,7 @@ class EncoderBase(Family):
     def architecture(self) -> Transformer:
         """All layers, and the parts before and after them."""
         self.check()
-        ends = self.ends()
-        return Transformer(**ends, stacks=self.stacks(), head=None)
+        return Transformer(**self.ends(), stacks=self.stacks(), head=None)
 
 
 class Encoder(EncoderBase):
@@ -122,9 +129,14 @@ class ImageEncoder(Encoder):
 
     def patches(self, **overrides: Any) -> Patches:
         """Projection of each patch, and the class token if there is one."""
-        sizes: dict[str, Any] = {"channels": self.num_channels, "pixels": self.patch_size**2}
-        how = {"front": 1 if self.class_token else None, "bias": self.patch_bias}
-        return Patches(hidden=self.width, **{**sizes, **how, **overrides})
+        how: dict[str, Any] = {
+            "channels": self.num_channels,
+            "pixels": self.patch_size**2,
+            "front": 1 if self.class_token else None,
+            "bias": self.patch_bias,
+        }
+        how |= overrides
+        return Patches(hidden=self.width, **how)
 
     def positions(self) -> Positions | None:
         """Learned positions of all patches and tokens. Raises ConfigError."""

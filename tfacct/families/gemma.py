@@ -280,8 +280,9 @@ class PerLayerGemma(GemmaAround):
 
     def per_layer_input(self, **overrides: Any) -> Any:
         """The addition of a layer's own embedding."""
-        sizes: dict[str, Any] = {"hidden": self.hidden_size, "width": self.hidden_size_per_layer_input}
-        return PerLayerInput(**sizes, activation=self.activation, **overrides)
+        return PerLayerInput(
+            hidden=self.hidden_size, width=self.hidden_size_per_layer_input, activation=self.activation, **overrides
+        )
 
     def embeddings_and_head(self) -> dict[str, Any]:
         return {**super().embeddings_and_head(), "per_layer": self.per_layer_embedding()}

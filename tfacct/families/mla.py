@@ -62,7 +62,8 @@ class MlaDecoder(Decoder):
             "rotary": self.rope(),
             "mla_mode": self.latent_attention,
         }
-        return LatentAttention(hidden=self.hidden_size, **{**how, **self.options("attention", **overrides)})
+        how |= self.options("attention", **overrides)
+        return LatentAttention(hidden=self.hidden_size, **how)
 
 
 class DeepseekExperts(SharedExperts):
@@ -143,5 +144,11 @@ class DsaDecoder(DeepseekExperts, MlaDecoder):
 
     def indexer(self, layer: Layer, kind: type[Indexer] = Indexer, **overrides: Any) -> Indexer:
         """An indexer that selects keys, or reuses the selection of an earlier layer."""
-        sizes: dict[str, Any] = {"heads": self.index_n_heads, "head_dim": self.index_head_dim, "top": self.index_topk}
-        return kind(**sizes, pairs=self.indexer_pairs, reused=layer.kind == REUSED, **overrides)
+        return kind(
+            heads=self.index_n_heads,
+            head_dim=self.index_head_dim,
+            top=self.index_topk,
+            pairs=self.indexer_pairs,
+            reused=layer.kind == REUSED,
+            **overrides,
+        )

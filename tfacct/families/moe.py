@@ -276,8 +276,13 @@ class Dbrx(DecoderBase):
             clip=attn["clip_qkv"],
             rotary=self.rope(),
         )
-        sizes: dict[str, Any] = {"experts": experts, "active": active, "width": ffn["ffn_hidden_size"]}
-        mlp = Experts(hidden=self.d_model, **sizes, activation=act.get("name", "silu"))
+        mlp = Experts(
+            hidden=self.d_model,
+            experts=experts,
+            active=active,
+            width=ffn["ffn_hidden_size"],
+            activation=act.get("name", "silu"),
+        )
         return Block.of(attention, mlp, norm=self.norm())
 
 

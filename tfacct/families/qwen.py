@@ -431,6 +431,11 @@ class MiMoV2Flash(Decoder):
         return {"kv_heads": kv_heads, "group": group, "head_dim": self.head_dim}
 
     def attention(self, layer: Layer, **overrides: Any) -> AnyAttention:
-        sizes: dict[str, Any] = {"value_dim": self.v_head_dim, "rope_dim": self.rotary_size(layer)}
-        how: dict[str, Any] = {"scales": Scales(values=self.attention_value_scale), "out_bias": False}
-        return super().attention(layer, **sizes, **how, sinks=layer.window is not None)
+        return super().attention(
+            layer,
+            value_dim=self.v_head_dim,
+            rope_dim=self.rotary_size(layer),
+            scales=Scales(values=self.attention_value_scale),
+            out_bias=False,
+            sinks=layer.window is not None,
+        )

@@ -97,8 +97,13 @@ class QwenVisionBase(EncoderBase):
     def ends(self) -> dict[str, Any]:
         """Patches of several frames, positions, and the merger."""
         pixels = self.temporal_patch_size * self.patch_size**2
-        how: dict[str, Any] = {"bias": self.patch_bias, "norm_eps": self.eps if self.patch_norm else None}
-        patches = Patches(channels=self.in_channels, pixels=pixels, hidden=self.width, **how)
+        patches = Patches(
+            channels=self.in_channels,
+            pixels=pixels,
+            hidden=self.width,
+            bias=self.patch_bias,
+            norm_eps=self.eps if self.patch_norm else None,
+        )
         return {**super().ends(), "embed": patches, "positions": self.positions(), "merger": self.merger()}
 
 
@@ -131,8 +136,13 @@ class QwenVision(QwenVisionBase):
     ignored_fields = "tokens_per_second"
 
     def merger(self) -> Part | None:
-        sizes: dict[str, Any] = {"patches": self.spatial_merge_size**2, "out": self.out_hidden_size}
-        return Merger(hidden=self.width, **sizes, norm=self.norm_kind, eps=self.eps)
+        return Merger(
+            hidden=self.width,
+            patches=self.spatial_merge_size**2,
+            out=self.out_hidden_size,
+            norm=self.norm_kind,
+            eps=self.eps,
+        )
 
 
 class Qwen2VisionTransformerPretrained(QwenVision):
@@ -271,8 +281,14 @@ class Qwen3VLVision(QwenVision):
             raise ConfigError(
                 f"deepstack_visual_indexes = {list(after)} must be different layers from 0 to {self.depth - 1:,}"
             )
-        sizes: dict[str, Any] = {"patches": self.spatial_merge_size**2, "out": self.out_hidden_size}
-        mergers = Deepstack(hidden=self.hidden_size, **sizes, eps=self.eps, joined=True, after_blocks=after)
+        mergers = Deepstack(
+            hidden=self.hidden_size,
+            patches=self.spatial_merge_size**2,
+            out=self.out_hidden_size,
+            eps=self.eps,
+            joined=True,
+            after_blocks=after,
+        )
         return mergers if after else None
 
     def ends(self) -> dict[str, Any]:
@@ -374,8 +390,13 @@ class GlmVision(QwenVisionBase):
         return max(side - side % self.spatial_merge_size, self.spatial_merge_size) ** 2
 
     def merger(self) -> GatedMerger:
-        sizes: dict[str, Any] = {"patches": self.spatial_merge_size**2, "out": self.out_hidden_size}
-        return GatedMerger(hidden=self.hidden_size, **sizes, width=self.merger_width, activation=self.hidden_act)
+        return GatedMerger(
+            hidden=self.hidden_size,
+            patches=self.spatial_merge_size**2,
+            out=self.out_hidden_size,
+            width=self.merger_width,
+            activation=self.hidden_act,
+        )
 
 
 class Glm4vVision(GlmVision):

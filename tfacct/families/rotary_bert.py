@@ -112,8 +112,13 @@ class RotaryBert(BertBase):
         )
 
     def mlp(self) -> FeedForward:
-        how: dict[str, Any] = {"down_bias": self.has_mlp_down_bias, "activation": self.hidden_act}
-        return FeedForward(hidden=self.hidden_size, width=self.intermediate_size, gated=True, **how)
+        return FeedForward(
+            hidden=self.hidden_size,
+            width=self.intermediate_size,
+            gated=True,
+            down_bias=self.has_mlp_down_bias,
+            activation=self.hidden_act,
+        )
 
     def positions(self) -> None:
         return
@@ -247,9 +252,14 @@ class NomicBert(RotaryBert):
         """Gated or plain, with biases or without. Raises ConfigError."""
         if self.mlp_fc1_bias and not self.mlp_fc2_bias:
             raise self.refused("mlp_fc2_bias", self.mlp_fc2_bias)
-        how: dict[str, Any] = {"gated": self.activation_function is None, "activation": self.activation}
-        biases: dict[str, Any] = {"bias": self.mlp_fc1_bias, "down_bias": self.mlp_fc2_bias}
-        return FeedForward(hidden=self.hidden_size, width=self.intermediate_size, **how, **biases)
+        return FeedForward(
+            hidden=self.hidden_size,
+            width=self.intermediate_size,
+            gated=self.activation_function is None,
+            activation=self.activation,
+            bias=self.mlp_fc1_bias,
+            down_bias=self.mlp_fc2_bias,
+        )
 
     def architecture(self) -> Transformer:
         """Equal layers, or layers with experts in every few. Raises ConfigError."""
@@ -261,8 +271,7 @@ class NomicBert(RotaryBert):
         check_top_k(self.moe_top_k, self.num_experts, ("moe_top_k", "num_experts"))
         sizes: dict[str, Any] = {"experts": self.num_experts, "active": self.moe_top_k}
         sizes["width"] = self.intermediate_size
-        how: dict[str, Any] = {"gated": False, "sum_bias": True, "activation": self.activation}
-        experts = Experts(hidden=self.hidden_size, **sizes, **how)
+        experts = Experts(hidden=self.hidden_size, **sizes, gated=False, sum_bias=True, activation=self.activation)
         dense, sparse = self.block(), Block.of(self.attention(), experts, norm=self.norm(), order=self.order)
         layers = [sparse if number % every == 1 else dense for number in range(self.num_hidden_layers)]
         return replace(model, stacks=stacks(layers))
@@ -303,8 +312,13 @@ class JinaBert(DecoderCapable):
         return replace(super().attention(), alibi=self.position_embedding_type == ALIBI, qk_norm=norm)
 
     def mlp(self) -> FeedForward:
-        how: dict[str, Any] = {"down_bias": True, "activation": JINA_GATES[self.feed_forward_type]}
-        return FeedForward(hidden=self.hidden_size, width=self.intermediate_size, gated=True, **how)
+        return FeedForward(
+            hidden=self.hidden_size,
+            width=self.intermediate_size,
+            gated=True,
+            down_bias=True,
+            activation=JINA_GATES[self.feed_forward_type],
+        )
 
     def positions(self) -> Positions | None:
         return None if self.position_embedding_type == ALIBI else super().positions()

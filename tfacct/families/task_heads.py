@@ -120,8 +120,9 @@ class TaskHead:
             raise ConfigError("MTP layers need a language modeling head")
         hidden = shape.embed.hidden
         pooled = self.first or (pooler is not None and getattr(pooler, "reads", "") != "each")
-        options = {"bias": self.bias, "pooled": pooled, "taught": self.taught}
-        scores = Classes(hidden=hidden, classes=classes, **options) if self.scores_classes else None
+        scores = None
+        if self.scores_classes:
+            scores = Classes(hidden=hidden, classes=classes, bias=self.bias, pooled=pooled, taught=self.taught)
         return replace(shape, head=shape.head if self.also else None, pooler=pooler, classes=scores)
 
     def renamed(self, table: Mapping[str, str], body: str) -> dict[str, str]:

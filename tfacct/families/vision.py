@@ -180,7 +180,6 @@ class Gemma4Vision(EncoderBase):
     def attention(self, **overrides: Any) -> Attention:
         """Grouped-query attention without biases, with norms of queries, keys and values."""
         heads, eps = self.num_key_value_heads, self.rms_norm_eps
-        how: dict[str, Any] = {"qk_norm": QKNorm(eps), "value_norm": eps, "scale": 1.0}
         return super().attention(
             rotary=self.rope(),
             kv_heads=heads,
@@ -188,7 +187,9 @@ class Gemma4Vision(EncoderBase):
             head_dim=4 * divide_exactly(self.head_dim, 4, "head_dim by 4"),
             qkv_bias=False,
             out_bias=False,
-            **how,
+            qk_norm=QKNorm(eps),
+            value_norm=eps,
+            scale=1.0,
         )
 
     def block(self, **attention: Any) -> Block:

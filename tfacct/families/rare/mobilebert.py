@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import fields, replace
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from tfacct.architecture.blocks import Block, Sublayer
 from tfacct.architecture.parts import Attention, Embedding, FeedForward, Head, Norm
@@ -227,8 +227,16 @@ class MobileBert(BertBase):
         """The MLPs read the result of attention, and their result is added to the residual stream."""
         hidden, narrow = self.hidden_size, self.intra_bottleneck_size
         size = self.divide("intra_bottleneck_size", "num_attention_heads")
-        how: dict[str, Any] = {"head_dim": size, "qkv_bias": True, "out_bias": True, "causal": False}
-        attention = BottleneckAttention(hidden=hidden, narrow=narrow, kv_heads=self.num_attention_heads, group=1, **how)
+        attention = BottleneckAttention(
+            hidden=hidden,
+            narrow=narrow,
+            kv_heads=self.num_attention_heads,
+            group=1,
+            head_dim=size,
+            qkv_bias=True,
+            out_bias=True,
+            causal=False,
+        )
         count, act = self.num_feedforward_networks, self.hidden_act
         mlps = BottleneckMLPs(hidden=hidden, width=self.intermediate_size, activation=act, narrow=narrow, count=count)
         return Block((Sublayer(attention, gives="next"), Sublayer(mlps, self.norm())), order="post")

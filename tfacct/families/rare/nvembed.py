@@ -102,5 +102,10 @@ class NVEmbed(Decoder):
         return {**super().embeddings_and_head(), "head": None}
 
     def pooler(self, hidden: Any) -> LatentPooler:
-        sizes: dict[str, Any] = {"heads": self.num_cross_heads, "head_dim": self.cross_dim_head}
-        return LatentPooler(hidden=hidden, rows=self.num_latents_value, width=4 * self.latent_dim, **sizes)
+        return LatentPooler(
+            hidden=hidden,
+            rows=self.num_latents_value,
+            width=4 * self.latent_dim,
+            heads=self.num_cross_heads,
+            head_dim=self.cross_dim_head,
+        )

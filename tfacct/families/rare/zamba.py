@@ -1,7 +1,7 @@
 """Zamba, and its Mamba with heads."""
 
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -126,16 +126,17 @@ class Zamba(ZambaDecoder):
 
     def mixer(self) -> HeadedMamba:
         heads, inner = self.n_mamba_heads, self.mamba_expand * self.hidden_size
-        sizes: dict[str, Any] = {
-            "hidden": self.hidden_size,
-            "heads": heads,
-            "head_dim": divide_exactly(inner, heads, "mamba_expand · hidden_size by n_mamba_heads"),
-            "state": self.mamba_d_state,
-            "kernel": self.mamba_d_conv,
-            "rank": dt_rank(self.mamba_dt_rank, self.hidden_size),
-        }
-        biases = {"bias": self.mamba_proj_bias, "conv_bias": self.mamba_conv_bias}
-        return HeadedMamba(**sizes, **biases, activation=self.hidden_mamba_act)
+        return HeadedMamba(
+            hidden=self.hidden_size,
+            heads=heads,
+            head_dim=divide_exactly(inner, heads, "mamba_expand · hidden_size by n_mamba_heads"),
+            state=self.mamba_d_state,
+            kernel=self.mamba_d_conv,
+            rank=dt_rank(self.mamba_dt_rank, self.hidden_size),
+            bias=self.mamba_proj_bias,
+            conv_bias=self.mamba_conv_bias,
+            activation=self.hidden_mamba_act,
+        )
 
     def hf_unsupported(self) -> str | None:
         """It ties the second hybrid layer to the first."""
