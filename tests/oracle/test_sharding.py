@@ -121,18 +121,18 @@ def test_every_collective_of_a_step_with_recomputed_layers_is_torchs(
 ) -> None:
     """The last sum of a pre-norm layer, or of its experts, does not run again; that of gemma2, which a norm reads, and
     that of experts before a shared expert do."""
-    divide = reference._divide
+    shard = reference._shard
 
-    def divide_and_recompute(model: Any, *how: Any) -> None:
+    def shard_and_recompute(model: Any, *how: Any) -> None:
         model.train()
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-        divide(model, *how)
+        shard(model, *how)
 
     def recomputed(*args: Any, **how: Any) -> Any:
         lines = collectives(*args, **how, recomputed="layers")
         return [one._replace(when="backward") if one.when == "recompute" else one for one in lines]
 
-    monkeypatch.setattr(reference, "_divide", divide_and_recompute)
+    monkeypatch.setattr(reference, "_shard", shard_and_recompute)
     monkeypatch.setattr("tfacct.verify.ranks.collectives", recomputed)
     draw = random_expert_config if kind in EXPERTS else random_config
     config = draw(kind, random.Random(kind), Mesh(**mesh))
@@ -268,7 +268,7 @@ def test_adapters_of_fsdp_ranks_send_the_bytes_of_peft(seed: int) -> None:
     model, sent = built(config).bfloat16(), Counted()
     add_peft(model, rank_of(recipe), fp32=recipe.adapter_dtype == FP32)
     with reference.fake_ranks(mesh.fsdp):
-        reference._divide(model, 1, mesh.fsdp, 1, 1, (False, False, False, False))
+        reference._shard(model, 1, mesh.fsdp, 1, 1, (False, False, False, False))
         ids = torch.zeros(2, 8, dtype=torch.long)
         with watched(sent, "forward"):
             logits = model(input_ids=ids, position_ids=torch.arange(8)[None]).logits

@@ -62,11 +62,14 @@ def stored(tensors: Iterable[Tensor]) -> list[Tensor]:
 
 
 def _equal(one: Product, other: Product) -> bool:
-    sizes = [(p.line, p.dims.m, p.dims.k, p.dims.n, p.forward // p.count) for p in (one, other)]
-    if sizes[0] != sizes[1]:
-        return False
-    both = (p.line.operands(p.axes) for p in (one, other))  # key/value heads may differ
-    return next(both) == next(both)
+    return _each(one) == _each(other)
+
+
+def _each(product: Product) -> tuple[object, ...]:
+    """Sizes of the product in one layer; of products with equal m × k × n, operands may differ by key/value heads."""
+    dims = product.dims
+    per_layer = product.forward // product.count
+    return product.line, dims.m, dims.k, dims.n, per_layer, product.line.operands(product.axes)
 
 
 def _merged(one: Product, other: Product) -> Product:

@@ -219,9 +219,9 @@ def _name(
             groups = [[index for index in side if same(sizes[index][axis], size)] for size in distinct]
             marks = _marks([[everywhere[index] for index in group] for group in groups])
             for alike, mark in zip(groups, marks, strict=True):
-                name = f"{axis}{marked}{mark}"
-                for index in alike if name != axis else ():
-                    found[index][axis] = name
+                if marked or mark:
+                    for index in alike:
+                        found[index][axis] = f"{axis}{marked}{mark}"
 
 
 def _marks(groups: Sequence[Sequence[Place]]) -> list[str]:

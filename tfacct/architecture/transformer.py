@@ -74,8 +74,12 @@ class Encoder:
     def ends(self) -> tuple[dict[str, Part], dict[str, Part]]:
         """Parts before and after the layers, by their names in paths."""
         embed = "stem" if isinstance(self.embed, Stem) else "embed"
-        front: dict[str, Part | None] = {embed: self.embed, "pos_embed": self.positions}
-        front |= {"rel_bias": self.bias, "embed_norm": self.embed_norm}
+        front: dict[str, Part | None] = {
+            embed: self.embed,
+            "pos_embed": self.positions,
+            "rel_bias": self.bias,
+            "embed_norm": self.embed_norm,
+        }
         return _present(front), _present({"final_norm": self.final_norm})
 
 
@@ -122,16 +126,26 @@ class Transformer:
 
     def ends(self) -> tuple[dict[str, Part], dict[str, Part]]:
         """Parts before and after the layers, by their names in paths."""
-        front: dict[str, Part | None]
-        front = {"embed": self.embed, "pos_embed": self.positions, "type_embed": self.segments}
-        front |= {part.name: part for part in self.extra_embeddings}
-        front |= {"rel_bias": self.bias, "embed_norm": self.embed_norm, "per_layer": self.per_layer}
-        front["streams"] = self.expand_streams
-        back: dict[str, Part | None] = {"deepstack": self.deepstack}
-        if self.join_streams is not None:
-            back[self.join_streams.name] = self.join_streams
-        back |= {"final_norm": self.final_norm, "lm_head": self.head, "merger": self.merger}
-        back |= {"projector": self.projector, "pooler": self.pooler, "classifier": self.classes}
+        front: dict[str, Part | None] = {
+            "embed": self.embed,
+            "pos_embed": self.positions,
+            "type_embed": self.segments,
+            **{part.name: part for part in self.extra_embeddings},
+            "rel_bias": self.bias,
+            "embed_norm": self.embed_norm,
+            "per_layer": self.per_layer,
+            "streams": self.expand_streams,
+        }
+        back: dict[str, Part | None] = {
+            "deepstack": self.deepstack,
+            **({} if self.join_streams is None else {self.join_streams.name: self.join_streams}),
+            "final_norm": self.final_norm,
+            "lm_head": self.head,
+            "merger": self.merger,
+            "projector": self.projector,
+            "pooler": self.pooler,
+            "classifier": self.classes,
+        }
         for part in self.extra_parts:
             (front if part.at_front else back)[part.name] = part
         return _present(front), _present(back)
@@ -160,7 +174,7 @@ class Transformer:
 
     def running(self, mode: MlaMode) -> Transformer:
         """Return the model with this mode of latent attention, if the mode is `auto`."""
-        if all(attention is None or attention.mla_mode != "auto" for attention in self._latent()):
+        if not self._chooses_mode:
             return self
 
         def settled(part: Part) -> Part:
@@ -168,13 +182,15 @@ class Transformer:
 
         return self.mapped(settled)
 
-    def _latent(self) -> Iterator[LatentAttention | None]:
-        """Latent attention of each stack, None if it has none."""
-        return (stack.block.find(LatentAttention) for stack in self.every_stack)
+    @property
+    def _chooses_mode(self) -> bool:
+        """True if the mode of latent attention is `auto`."""
+        latent = (stack.block.find(LatentAttention) for stack in self.every_stack)
+        return any(part is not None and part.mla_mode == "auto" for part in latent)
 
     def ways(self) -> tuple[Transformer, ...]:
         """Alternatives that a step chooses from: the model itself, unless the mode of latent attention is `auto`."""
-        if all(attention is None or attention.mla_mode != "auto" for attention in self._latent()):
+        if not self._chooses_mode:
             return (self,)
         return tuple(self.running(mode) for mode in CHOSEN)
 
@@ -296,37 +312,28 @@ class Transformer:
         """Return the model with `change` applied to every part, and with `counts` layers in the stacks, if given."""
         return self.mapped_in_places([change] * (3 + len(self.every_stack)), counts)
 
-    def mapped_in_places(
-        self, changes: Sequence[Callable[[Any], Any]], counts: Sequence[Size] | None = None
-    ) -> Transformer:
+    def mapped_in_places(self, changes: Sequence[Callable[[Any], Any]], counts: Sequence[Size] | None) -> Transformer:
         """Like `mapped`, with a function for each place (`places`)."""
         ends, source, *others, ahead = (_on_parts(change) for change in changes)
 
-        def block(old: Block, change: Callable[[Any], Any]) -> Block:
-            def sublayer(one: Sublayer) -> Sublayer:
-                parts = {name: change(getattr(one, name)) for name in ("part", "norm", "post_norm", "add")}
-                return replace(one, **parts)
-
-            sublayers = tuple(sublayer(one) for one in old.sublayers)
-            return replace(old, sublayers=sublayers, streams=change(old.streams))
-
-        def further(old: MtpHead | None) -> MtpHead | None:
-            return old and MtpHead(ahead(old.projection), block(old.block, ahead), ahead(old.norm), old.count)
-
-        def reading(old: Encoder | None, stacks: Sequence[Stack]) -> Encoder | None:
-            changed = {field.name: source(getattr(old, field.name)) for field in fields(Encoder)} if old else {}
-            return old and Encoder(**{**changed, "stacks": tuple(stacks)})
-
-        zipped = zip(self.every_stack, others, strict=True)
-        blocks = [replace(stack, block=block(stack.block, change)) for stack, change in zipped]
+        stacks = [
+            replace(stack, block=_mapped_block(stack.block, change))
+            for stack, change in zip(self.every_stack, others, strict=True)
+        ]
         if counts is not None:
-            blocks = [
-                Stack(old.block, count, shared_weights=old.shared_weights)
-                for old, count in zip(blocks, counts, strict=True)
+            stacks = [
+                Stack(stack.block, count, shared_weights=stack.shared_weights)
+                for stack, count in zip(stacks, counts, strict=True)
             ]
-        changed = {field.name: ends(getattr(self, field.name)) for field in fields(self)}
-        changed |= {"stacks": tuple(blocks[-len(self.stacks) :]), "mtp": further(self.mtp)}
-        return Transformer(**{**changed, "encoder": reading(self.encoder, blocks[: -len(self.stacks)])})
+        in_encoder = len(stacks) - len(self.stacks)
+        encoder, mtp = self.encoder, self.mtp
+        if encoder is not None:
+            parts = {field.name: source(getattr(encoder, field.name)) for field in fields(encoder)}
+            encoder = Encoder(**{**parts, "stacks": tuple(stacks[:in_encoder])})
+        if mtp is not None:
+            mtp = MtpHead(ahead(mtp.projection), _mapped_block(mtp.block, ahead), ahead(mtp.norm), mtp.count)
+        parts = {field.name: ends(getattr(self, field.name)) for field in fields(self)}
+        return Transformer(**{**parts, "stacks": tuple(stacks[in_encoder:]), "encoder": encoder, "mtp": mtp})
 
     @property
     def query_heads(self) -> list[Size]:
@@ -389,6 +396,15 @@ class Transformer:
 def _kind_count(traits: Sequence[dict[str, str]], questions: Sequence[str]) -> int:
     """Number of kinds that these traits distinguish."""
     return len({tuple(of_stack.get(question) for question in questions) for of_stack in traits})
+
+
+def _mapped_block(block: Block, change: Callable[[Any], Any]) -> Block:
+    """The layer with `change` applied to every part."""
+    sublayers = []
+    for sublayer in block.sublayers:
+        parts = {name: change(getattr(sublayer, name)) for name in ("part", "norm", "post_norm", "add")}
+        sublayers.append(replace(sublayer, **parts))
+    return replace(block, sublayers=tuple(sublayers), streams=change(block.streams))
 
 
 def _on_parts(change: Callable[[Any], Any]) -> Callable[[Any], Any]:

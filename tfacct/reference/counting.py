@@ -94,7 +94,9 @@ class _Counted(DispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **kwargs) if kwargs else func(*args)
-        if (formula := flop_registry.get(func.overloadpacket)) and (flops := _by(formula, args, kwargs or {}, out)):
+        formula = flop_registry.get(func.overloadpacket)
+        flops = 0 if formula is None else _by(formula, args, kwargs or {}, out)
+        if flops:
             self.add(flops)
         return out
 
@@ -268,6 +270,44 @@ class Seen:
     states: dict[str, int] = field(default_factory=dict)
 
 
+def _ran(module: nn.Module, args: tuple[Tensor, ...], out: Tensor) -> Ran | None:
+    """The matmul that a module ran; None for pointwise work."""
+    match module:
+        case nn.Linear():
+            outputs, inputs = module.weight.shape
+            m = out.numel() // outputs
+            return Ran(m, inputs, outputs, 1, m * inputs, module.weight.numel(), out.numel())
+        case ExpertLinear():
+            batch, tokens, active, k = args[0].shape
+            experts, _, n = module.weight.shape
+            touched = min(experts, batch * tokens * active) * k * n
+            return Ran(batch * tokens, k, n, active, args[0].numel(), touched, out.numel())
+        case PerHead():
+            heads, _, k = args[0].shape[-3:]
+            m = args[0].numel() // (heads * k)
+            return Ran(m, k, out.shape[-1], heads, args[0].numel(), module.weight.numel(), out.numel())
+        case BatchedProduct():
+            weights = module.get_parameter("weight").numel()
+            return Ran(*module.counted(out), args[0].numel(), weights, out.numel())
+        case GroupedLinear():
+            rows, inputs = module.weight.shape
+            m = out.numel() // rows
+            read = m * inputs * module.groups  # a convolution's windows, unfolded
+            return Ran(m, inputs, rows // module.groups, module.groups, read, module.weight.numel(), out.numel())
+        case Convolution():
+            channels, kernel = module.weight.shape
+            read = kernel * out.numel()
+            return Ran(out.numel() // channels, kernel, 1, channels, read, module.weight.numel(), out.numel())
+        case Product():
+            left, right = args
+            *repeats, m, k = left.shape
+            dims = (m, k, right.shape[-1], math.prod(repeats))
+            if 0 in dims:  # no key is compressed yet, so it moves nothing
+                return Ran(*dims, 0, 0, 0)
+            return Ran(*dims, left.numel(), right.numel(), out.numel())
+    return None
+
+
 @compiled()
 def seen(model: Decoder, given: Inputs) -> Seen:
     """Runs the model once and records the shapes."""
@@ -275,43 +315,13 @@ def seen(model: Decoder, given: Inputs) -> Seen:
 
     def hook(path: str) -> Any:
         def write(module: nn.Module, args: tuple[Tensor, ...], out: Tensor) -> None:
-            if isinstance(module, nn.Linear):
-                outputs, inputs = module.weight.shape
-                m = out.numel() // outputs
-                found.products[path] = Ran(m, inputs, outputs, 1, m * inputs, module.weight.numel(), out.numel())
-            elif isinstance(module, ExpertLinear):
-                batch, tokens, active, k = args[0].shape
-                experts, _, n = module.weight.shape
-                touched = min(experts, batch * tokens * active) * k * n
-                found.products[path] = Ran(batch * tokens, k, n, active, args[0].numel(), touched, out.numel())
-            elif isinstance(module, PerHead):
-                heads, _, k = args[0].shape[-3:]
-                dims = (args[0].numel() // (heads * k), k, out.shape[-1], heads)
-                found.products[path] = Ran(*dims, args[0].numel(), module.weight.numel(), out.numel())
-            elif isinstance(module, BatchedProduct):
-                weights = module.get_parameter("weight").numel()
-                found.products[path] = Ran(*module.counted(out), args[0].numel(), weights, out.numel())
-            elif isinstance(module, GroupedLinear):
-                rows, inputs = module.weight.shape
-                outputs = rows // module.groups
-                dims = (out.numel() // rows, inputs, outputs, module.groups)
-                read = dims[0] * inputs * module.groups  # a convolution's windows, unfolded
-                found.products[path] = Ran(*dims, read, module.weight.numel(), out.numel())
-            elif isinstance(module, Convolution):
-                channels, kernel = module.weight.shape
-                positions = out.numel() // channels
-                dims = (positions, kernel, 1, channels)
-                found.products[path] = Ran(*dims, kernel * out.numel(), module.weight.numel(), out.numel())
+            ran = _ran(module, args, out)
+            if ran is None:
+                found.pointwise[path] = found.pointwise.get(path, 0) + out.numel()
             elif isinstance(module, Product):
-                left, right = args
-                *repeats, m, k = left.shape
-                dims = (m, k, right.shape[-1], math.prod(repeats))
-                idle = 0 in dims  # no key is compressed yet, so it moves nothing
-                moved = (0, 0, 0) if idle else (left.numel(), right.numel(), out.numel())
-                ran = Ran(*dims, *moved)
                 found.products[path] = ran.after(found.products.get(path))
             else:
-                found.pointwise[path] = found.pointwise.get(path, 0) + out.numel()
+                found.products[path] = ran
 
         return write
 

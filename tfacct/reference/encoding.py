@@ -33,7 +33,7 @@ BIAS = "final_logits_bias"
 """A buffer that BART adds to the logits."""
 
 
-def divide(model: Any, ranks: Any, tp: int) -> None:
+def shard(model: Any, ranks: Any, tp: int) -> None:
     """Shards a model over ranks; shared weights stay shared."""
     together: dict[int, list[str]] = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
@@ -42,15 +42,18 @@ def divide(model: Any, ranks: Any, tp: int) -> None:
     for names in together.values():
         every = [model.get_parameter(name) for name in names]
         one = next((parameter for parameter in every if isinstance(parameter, DTensor)), every[0])
-        for name in names if len(names) > 1 else ():
-            owner, _, leaf = name.rpartition(".")
-            setattr(model.get_submodule(owner), leaf, one)
+        if len(names) > 1:
+            for name in names:
+                owner, _, leaf = name.rpartition(".")
+                setattr(model.get_submodule(owner), leaf, one)
     for module in model.modules():
         attends = hasattr(module, "num_heads") and hasattr(module, "embed_dim")
         for size in (*HEADS, "num_heads", "embed_dim") if attends else HEADS:
-            if isinstance(size_of_all := getattr(module, size, None), int):
+            size_of_all = getattr(module, size, None)
+            if isinstance(size_of_all, int):
                 setattr(module, size, size_of_all // tp)
-    if (bias := getattr(model, BIAS, None)) is not None:
+    bias = getattr(model, BIAS, None)
+    if bias is not None:
         model.register_buffer(BIAS, bias[:, : -(-bias.shape[-1] // tp)])
 
 

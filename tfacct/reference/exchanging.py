@@ -19,7 +19,7 @@ from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option
 
 
-def exchange(model: Any, ranks: Any, tp: int, fsdp: int, ep: int, *, apart: bool = False) -> set[nn.Parameter]:
+def exchange(model: Any, ranks: Any, tp: int, fsdp: int, ep: int, *, apart: bool) -> set[nn.Parameter]:
     """Shards the experts of a model over `ep` of its ranks, `tp` of them per batch, and the weights of each expert over
     the other ranks that have it. `apart`: each rank of a batch has different tokens. Returns the weights that `fsdp`
     ignores.

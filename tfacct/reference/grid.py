@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from itertools import islice
 from multiprocessing import get_context
 
 from tfacct.architecture.transformer import Transformer
@@ -64,10 +63,13 @@ def count(points: Sequence[Point]) -> list[Counted]:
     return found
 
 
-def counts(points: Sequence[Point], processes: int = 2, chunk: int = 48) -> Iterator[Counted]:
+PROCESSES, AT_ONCE = 2, 48
+"""Processes, and points that one of them counts before the next ones."""
+
+
+def counts(points: Sequence[Point]) -> Iterator[Counted]:
     """Counts every point in fresh processes, because other fake tensors would disturb the tracer of fvcore."""
-    rest = iter(points)
-    chunks = iter(lambda: list(islice(rest, chunk)), [])
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+    chunks = [points[start : start + AT_ONCE] for start in range(0, len(points), AT_ONCE)]
+    with ProcessPoolExecutor(PROCESSES, mp_context=get_context("spawn")) as pool:
         for counted in pool.map(count, chunks):
             yield from counted

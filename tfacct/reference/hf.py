@@ -67,8 +67,9 @@ def build(config: Mapping[str, Any], auto: str = "AutoModelForCausalLM", device:
                 setattr(container, name, None)
     built.tie_weights()
     built = built if composite is None else language_model_of(built, device)
-    for weight in built.parameters() if device != "meta" else ():
-        weight.data.zero_()
+    if device != "meta":
+        for weight in built.parameters():
+            weight.data.zero_()
     for module in built.modules():
         if hasattr(module, "warn_if_padding_and_no_attention_mask"):
             module.warn_if_padding_and_no_attention_mask = _quiet  # it reads token values, which do not exist on meta
@@ -162,7 +163,7 @@ def _tokens(with_encoder: bool, tokens: Any) -> dict[str, Any]:
     return {"decoder_input_ids" if with_encoder else "input_ids": tokens}
 
 
-def _cached(past: Any, *, keys_first: bool = False) -> dict[str, int]:
+def _cached(past: Any, *, keys_first: bool) -> dict[str, int]:
     """Cached elements of each layer: keys and values, or states, then those of the source."""
     if past is None:
         return {}

@@ -111,7 +111,7 @@ def step(
             model.set_experts_implementation("batched_mm")
         tied = made.get_text_config().tie_word_embeddings
         plan = None if encodes else (sp, together, published, tied)
-        _divide(model, tp, fsdp, dp, ep, plan)
+        _shard(model, tp, fsdp, dp, ep, plan)
         with _counting(sent, "forward"), patch(PACKED, lambda *_, **__: None):
             given = model(**_read(model.config, encodes, batch, tokens, source))
         with _counting(sent, "backward"):
@@ -159,14 +159,14 @@ def _on_real_tensors(made: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def _divide(model: Any, tp: int, fsdp: int, dp: int, ep: int, plan: tuple[bool, bool, bool, bool] | None) -> None:
+def _shard(model: Any, tp: int, fsdp: int, dp: int, ep: int, plan: tuple[bool, bool, bool, bool] | None) -> None:
     """Shards a model. `plan`: for a decoder, `sp`, `together`, `published` and whether its head is tied; an encoder has
     one plan."""
     sp, together, published, tied = plan or (False, False, False, False)
     with unset_fake_temporarily():
         ranks = init_device_mesh("cpu", (dp, fsdp, tp), mesh_dim_names=("dp", "fsdp", "tp"))
     if tp > 1 and plan is None:
-        encoding.divide(model, ranks["tp"], tp)
+        encoding.shard(model, ranks["tp"], tp)
     elif tp > 1 and published:
         _by_published_plan(model, ranks["tp"], tp, fsdp, ep)
     elif tp > 1:

@@ -56,14 +56,17 @@ class JoinedAttention(Attention):
         self.adapted = part.adapter is not None
         rank: Any = part.adapter
         sizes = {"q": self.queries, "k": self.keys, "v": part.kv_heads * self.value_dim}
-        for which, size in sizes.items() if self.adapted else ():
-            self.add_module(f"{which}_adapter_down", Linear(2 * part.hidden, rank, bias=False))
-            self.add_module(f"{which}_adapter_up", Linear(rank, size, bias=False))
-            self.add_module(f"{which}_adapter_add", Add())
+        if self.adapted:
+            for which, size in sizes.items():
+                self.add_module(f"{which}_adapter_down", Linear(2 * part.hidden, rank, bias=False))
+                self.add_module(f"{which}_adapter_up", Linear(rank, size, bias=False))
+                self.add_module(f"{which}_adapter_add", Add())
 
     def _qkv(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         q, k, v = super()._qkv(x)
-        return (self._added("q", x, q), self._added("k", x, k), self._added("v", x, v)) if self.adapted else (q, k, v)
+        if not self.adapted:
+            return q, k, v
+        return self._added("q", x, q), self._added("k", x, k), self._added("v", x, v)
 
     def _added(self, which: str, x: Tensor, made: Tensor) -> Tensor:
         down, up, add = (self.get_submodule(f"{which}_adapter_{name}") for name in ("down", "up", "add"))
