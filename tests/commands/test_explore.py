@@ -46,6 +46,12 @@ def test_a_page_of_all_presets_is_small() -> None:
     assert len(every.encode()) <= 300_000
 
 
+@pytest.mark.parametrize(("count", "title"), [(20, "gpt2 and 19 more"), (21, "21 models")])
+def test_a_page_of_up_to_20_models_is_named_after_the_first(count: int, title: str) -> None:
+    models = [presets.load(name) for name in ("gpt2", *(one for one in presets.names() if one != "gpt2"))[:count]]
+    assert f"<title>{title} · tfacct" in explore.page(models, explore.Request(ctx=64), explore.Counting())
+
+
 def test_the_data_of_a_page_is_packed_and_read_back() -> None:
     data = {"</script>": ["<!--", "é", 10**40]}
     text = page.embedded(data)

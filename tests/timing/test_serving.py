@@ -38,6 +38,7 @@ def placed(dtype: str | None = None) -> Placement:
         ("llama-3.1-70b", "8xb200-hgx", 1, "nvfp4", "bf16", (922, 922, 8), 6.173),
         ("gpt-oss-120b", "8xb200-hgx", 1, "mxfp4", "fp8", (7373, 922, 64), 5.96),
         ("gpt-oss-120b", "4xh200-sxm", 4, "mxfp4", "fp8", (7373, 922, 4), 4.891),
+        ("llama-3.1-405b", "8xmi300x", 1, "fp8", "fp8", (2048, 2048, 4), 52.281),
     ],
 )
 def test_published_requests(
@@ -45,7 +46,8 @@ def test_published_requests(
 ) -> None:
     """Seconds of a request, from its first token and the mean time per token, in runs by NVIDIA and InferenceX, as
     ai-dynamo/aiconfigurator (@095f58a5) collects them. Chosen: close runs of many devices, formats and layouts. The
-    median error of all runs is 5.6 % of dense models and 9.0 % of MoE models."""
+    median error of all runs is 5.6 % of dense models and 9.0 % of MoE models. The run of MI300X is AMD's latency of
+    a batch in vLLM 0.7.3 (ROCm/vllm @b309ea79, docs/dev-docker/README.md)."""
     prompt, new, requests = sizes
     layout: Any = {"on": on, "tp": int(on.partition("x")[0]), "ep": ep, "dtype": dtype, "kv_dtype": kv_dtype}
     (row,) = tfacct.load(model).serve(**layout, prompt=prompt, new=new, requests=requests).rows
