@@ -48,6 +48,22 @@ def test_megatron_gathers_the_input_of_a_matmul_again_for_the_gradient_of_its_we
     assert sizes[1] - sizes[0] == 4 * 4096 * 4096 * 2
 
 
+def test_buckets_of_gradients_are_there_in_the_optimizers_step() -> None:
+    """Two embeddings of 640 x 96; in 4 layers q and o of 96 x 128, k and v of 96 x 64, three matrices of 96 x 200, two
+    norms; one more: 501,600 gradients in 2 bytes, which DDP has in buckets as well."""
+    parameters = 2 * 640 * 96 + 4 * (2 * 96 * 128 + 2 * 96 * 64 + 3 * 96 * 200 + 2 * 96) + 96
+    ddp, alone = (phase(memory(LLAMA, 64, 3, **how), "optimizer step") for how in ({"dp": 2}, {}))
+    assert (ddp.temporary, alone.temporary, ddp.gradients) == (2 * parameters, 0, 2 * parameters)
+
+
+def test_ranks_of_fsdp_share_the_rows_of_adapters() -> None:
+    """Of A's 4 rows of 96 one of three ranks has 2, and of B's 128 rows of 4 it has 43: 364 numbers of 4 bytes in each
+    of 4 layers. AdamW has two for each, and 4 bytes for each of 8 tensors."""
+    rank = memory(LLAMA, 64, 3, fsdp=3, lora="4:q_proj").step
+    assert rank.adapter_bytes == 4 * 364 * 4
+    assert rank.optimizer_state == 2 * 4 * 364 * 4 + 8 * 4
+
+
 @pytest.mark.parametrize("plan", ["torch", "megatron"])
 def test_sequence_parallelism_shards_tokens_of_the_residual_stream(plan: Any) -> None:
     rank, sharded = (saved(memory(LLAMA, 64, 3, tp=2, **more)) for more in ({}, {"sp": True, "plan": plan}))
