@@ -2,15 +2,15 @@
 
     python -m tests.sweeps.training_bounds ANSWERS.jsonl              # the formula against the answers of that file
     python -m tests.sweeps.training_bounds ANSWERS.jsonl --ask        # ask the class for what the file lacks: hours
-    python -m tests.sweeps.training_bounds ANSWERS.jsonl --sample 3   # ask for 3 recipes of each family: 10 minutes
+    python -m tests.sweeps.training_bounds ANSWERS.jsonl --sample 3   # 3 recipes of each family in a random shape
     python -m tests.sweeps.training_bounds ANSWERS.jsonl --sample 0   # ask for nothing, but only write larger bounds
     python -m tests.sweeps.training_bounds ANSWERS.jsonl --check      # write nothing; exit 1 if a bound is too small
     python -m tests.sweeps.training_bounds --shapes 3 --seed 7        # random shapes, which no bound was measured on
 
 The first prints a table of errors, and writes `tfacct/training/bounds.toml` and the table of docs/training-rules.md. A
 sample, drawn by the seed, only writes larger bounds, and bounds that are lacking. An answer is a line of JSON: model (a
-preset, or `gpt2@4` for its first 4 layers), family, option (a name of `RECIPES`), attention, peak and saved (bytes), or
-refused (why).
+preset, `gpt2@4` for its first 4 layers, `gpt2 vocab_size=32000` for another field), family, option (a name of
+`RECIPES`), attention, peak and saved (bytes), or refused (why).
 """
 
 from __future__ import annotations
@@ -158,7 +158,10 @@ class Error(NamedTuple):
 
 @lru_cache(maxsize=2)
 def model_of(name: str) -> LoadedModel:
-    """The model of a name; of `gpt2@4`, its first 4 layers."""
+    """The model of a name; of `gpt2@4`, its first 4 layers; of `gpt2 vocab_size=32000`, with this field."""
+    name, *fields = name.split()
+    if fields:
+        return model_of(name).with_fields({key: int(size) for key, _, size in (each.partition("=") for each in fields)})
     name, _, layers = name.partition("@")
     if layers:
         return cut_to(model_of(name), int(layers))
@@ -251,9 +254,13 @@ def read(path: Path) -> dict[tuple[str, str], Answer]:
 
 
 def sample(each: int, seed: int) -> list[tuple[str, str]]:
-    """The smallest preset of each family that the formula answers, with so many recipes of each."""
-    rng = random.Random(seed)
-    return [(name, option) for name in smallest().values() for option in rng.sample(ASKED, each)]
+    """The smallest preset of each family that the formula answers, with other sizes, and so many recipes of each."""
+    rng, found = random.Random(seed), list[tuple[str, str]]()
+    for name in smallest().values():
+        fields = drawn(presets.load(name).raw, rng)
+        changed = " ".join((name, *(f"{field}={size}" for field, size in fields.items())))
+        found += [(changed, option) for option in rng.sample(ASKED, each)]
+    return found
 
 
 def complete(path: Path, pairs: Iterable[tuple[str, str]], say: Callable[[str], object]) -> None:
@@ -458,7 +465,7 @@ def drawn(raw: dict[str, Any], rng: random.Random) -> dict[str, Any]:
         if isinstance(raw.get(name), int):
             fields[name] = rng.choice((1, 2, 3)) * raw[name] // 2 // 64 * 64
     if isinstance(raw.get("vocab_size"), int) and raw["vocab_size"] > 20_000:
-        fields["vocab_size"] = rng.choice((32_000, 50_000, 128_000))
+        fields["vocab_size"] = rng.choice((8_000, 32_000, 50_000, 128_000))
     if isinstance(raw.get("sliding_window"), int):
         fields["sliding_window"] = rng.choice((512, 4096))
     return fields

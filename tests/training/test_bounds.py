@@ -90,6 +90,8 @@ def test_no_bound_is_promised_of_few_tokens_or_layers_but_of_images(table: dict[
     assert bound(model, recipe, work) is not None
     few = (load("llama-3.2-1b", num_hidden_layers=layers).loaded for layers in (3, 4))
     assert [bound(each, recipe, work) is None for each in few] == [True, False]
+    words = (load("llama-3.2-1b", vocab_size=size).loaded for size in (7999, 8000))
+    assert [bound(each, recipe, work) is None for each in words] == [True, False]
     table["vit"] = {"16-bit": Measured(0, 1)}
     assert bound(load("vit-base-patch16-224").loaded, recipe, Workload(context=197, tokens=197, batch=3)) is not None
 
@@ -166,7 +168,8 @@ def test_an_answer_says_how_far_off_it_may_be(run: Run, table: dict[str, dict[st
     divided = run(*asked, "--tp", "2").out_line
     assert "Within 0.1% of transformers 5.23 (measured on 5 configs of llama)." in divided
     short = run("train", "llama-3.2-1b", "--ctx", "255").out_line
-    reason = "≈: the error was measured only with at least 256 tokens, 4 layers and 5,000,000 parameters."
+    measured = "256 tokens, 4 layers, 5,000,000 parameters and a vocabulary of 8,000"
+    reason = f"≈: the error was measured only with at least {measured}."
     assert "Peak: ≈ " in short and reason in short
     small = [
         f"{name}={size}"

@@ -29,6 +29,8 @@ LEAST_PARAMETERS = 5_000_000
 """Size of a model below which they do not: the smallest that was measured has 5.9 million."""
 LEAST_LAYERS = 4
 """Number of layers below which they do not: the fewest that were measured."""
+LEAST_VOCABULARY = 8_000
+"""Size of a vocabulary below which they do not: the smallest that was measured has 8,008 tokens."""
 
 GROUPS = {
     "lora": "with LoRA",
@@ -83,10 +85,11 @@ def groups_of(recipe: Recipe) -> tuple[str, ...]:
 
 
 def bound(model: LoadedModel, recipe: Recipe, work: Workload) -> Bound | None:
-    """The error bound of a recipe on a model; None if it was not measured, or if sequences are short or the model is
-    small."""
+    """The error bound of a recipe on a model; None if it was not measured, or if sequences are short or the model or
+    its vocabulary is small."""
     layers = sum(stack.count for stack in model.architecture.stacks)
-    if model.parameters < LEAST_PARAMETERS or layers < LEAST_LAYERS:
+    words = next((group.axes["V"] for group in model.ledger.groups if "V" in group.axes), LEAST_VOCABULARY)
+    if model.parameters < LEAST_PARAMETERS or layers < LEAST_LAYERS or words < LEAST_VOCABULARY:
         return None
     short = any(0 < tokens < LEAST_TOKENS for tokens in (work.tokens, work.new_source))
     if short and not isinstance(model.architecture.embed, Patches):  # images always have the measured size
@@ -157,7 +160,8 @@ def accuracy(model: LoadedModel, recipe: Recipe, found: Bound | None) -> str:
     if found is None and (how := _unmeasured_option(recipe)) is not None:
         return f"≈: the error with {how} was not measured."
     if found is None:
-        sizes = f"{LEAST_TOKENS} tokens, {LEAST_LAYERS} layers and {LEAST_PARAMETERS:,} parameters"
+        sizes = f"{LEAST_TOKENS} tokens, {LEAST_LAYERS} layers, {LEAST_PARAMETERS:,} parameters"
+        sizes += f" and a vocabulary of {LEAST_VOCABULARY:,}"
         return f"≈: the error was measured only with at least {sizes}."
     version = ".".join(measured_version("transformers").split(".")[:2])
     configs = "1 config" if found.configs == 1 else f"{found.configs:,} configs"
