@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from tests.families import SHAPES
+from tests.helpers.cli import Run
+from tests.helpers.command_lines import check_words
 from tests.helpers.lazy import lazy
 from tests.helpers.models import alone, asked, by_kind, context, every_step, ran, tiny
 from tfacct.base.errors import TfacctError
@@ -321,6 +323,14 @@ def test_fields_that_change_no_count_are_accepted() -> None:
     odd = {"hidden_act": "xyz", "rope_parameters": rope, "rope_scaling": {"type": "yarn", "factor": 4.0}}
     for field, value in odd.items():
         assert verify([tiny("llama", **{field: value})], Request(ctx=23)).agrees
+
+
+def test_the_table_has_every_product_and_a_verdict(run: Run) -> None:
+    """2 · 64 · 768 · 768 · 12 layers."""
+    ran = run("verify", "gpt2", "--ctx", "64", "--against", "transformers", columns=200)
+    words = ["gpt2: formulas at context 64", " totals agree exactly, and so does every operation.", "absent", "DIFFERS"]
+    check_words(["blocks.*.attn.q_proj 905,969,664 905,969,664 ok", *words, "hint:"], ran.out + ran.err)
+    assert ran.code == 0
 
 
 def test_a_workload_is_asked_once() -> None:

@@ -66,6 +66,8 @@ def test_notes_name_the_plans(run: Run) -> None:
     assert "Sharded over tp as in torch's tutorials: llama-3.2-1b." in words
     assert "Sharded over tp as in the plan that transformers publishes: mixtral-8x7b." in words
     assert "Ran 4 of 48 layers" in words and "Not checked: loss and optimizer" in words
+    others = ("ring attention", "Gradient reduction", "Latent attention", "A tied head", "Experts are", "DIFFERS")
+    assert [note for note in others if note in words] == [] and "One rank of each in bf16 against the class" in words
 
 
 def test_a_process_with_a_group_of_its_own_is_left_alone() -> None:
