@@ -266,3 +266,12 @@ def test_layouts_that_are_the_same_by_other_names() -> None:
     assert llama.comms(dp=8, zero=3, train=True).collectives == llama.comms(fsdp=8, train=True).collectives
     step = mixtral.comms(ep=8, train=True, ctx="4k")
     assert step.mesh["dp"] == 8 and step.collectives == mixtral.comms(ep=8, dp=8, train=True, ctx="4k").collectives
+
+
+@pytest.mark.parametrize("mesh", [{"cp": 8}, {"dp": 2, "cp": 4}])
+def test_replicas_sum_gradients_once_after_all_micro_batches(mesh: dict[str, int]) -> None:
+    """An all-reduce of 1,235,814,400 parameters in 2 bytes over 8 ranks: each sends 2 · 7/8 of them."""
+    asked: dict[str, Any] = {"on": "8xh100", "train": True, "ctx": "4k", "batch": 8, "gradient_accumulation": 4, **mesh}
+    found = tfacct.load("llama-3.2-1b").plan(**asked).collectives
+    sent = [line["sent_bytes"] for line in found or () if line["kind"] == "all-reduce"]
+    assert sum(sent) == 2 * 1_235_814_400 * 2 * 7 // 8

@@ -189,7 +189,7 @@ class TrainingSearch:
         """The reason why a layout is not counted; None if it is."""
         groups, tokens = mesh.batch_shards, self.work.tokens
         if mesh.sequence_shards > 1 and tokens % mesh.sequence_chunks:
-            return f"{mesh.sequence_chunks:,} sequence shards do not divide {tokens:,} tokens"
+            return f"{mesh.sequence_chunks:,} chunks of a sequence do not divide {tokens:,} tokens"
         if self.work.batch % groups:
             return f"{groups:,} data-parallel ranks do not divide a batch of {self.work.batch:,}"
         if self._sequences(mesh) % self.times:

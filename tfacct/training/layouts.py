@@ -483,9 +483,11 @@ def sent_bytes(model: LoadedModel, work: Workload, recipe: Recipe) -> int:
 def collectives(model: LoadedModel, work: Workload, recipe: Recipe) -> list[Collective]:
     """Collectives of one rank in an optimizer step; in a pipeline, of the rank that sends most. Replicas of all weights
     and gradients reduce them once, sharded layouts once per micro-batch."""
-    once = ["dp"] if recipe.layout.fsdp == 1 and recipe.layout.zero < 2 else []
+    whole = recipe.layout.fsdp == 1 and recipe.layout.zero < 2
     return [
-        each if each.when == "update" or each.over in once else repeated(each, recipe.gradient_accumulation)
+        each
+        if each.when == "update" or (whole and each.of == "weights")
+        else repeated(each, recipe.gradient_accumulation)
         for each in _of_micro_batch(model, work, recipe)
     ]
 
