@@ -303,10 +303,10 @@ def _routing(about: Comms) -> str:
     return f"The fullest rank of ep receives {float(about.mesh.imbalance):g} times as many tokens as the mean."
 
 
-def tp_plan_note(lines: Iterable[Collective], mesh: Mesh) -> str:
+def tp_plan_note(lines: Iterable[Collective]) -> str:
     """What Megatron-LM reduces less often than torch's plan: gradients of the inputs of matmuls, in layers."""
     calls: dict[tuple[str, int], dict[str, int]] = {}
-    for line in lines if not mesh.sp and mesh.plan == "torch" else ():
+    for line in lines:
         if (line.over, line.when, line.kind, line.of) == ("tp", "backward", "all-reduce", "stream"):
             of_tensor = calls.setdefault((paths.module_of(line.what), line.bytes // line.calls), {})
             of_tensor[line.what] = of_tensor.get(line.what, 0) + line.calls
@@ -321,7 +321,7 @@ def tp_plan_note(lines: Iterable[Collective], mesh: Mesh) -> str:
 
 
 NOTES: tuple[NoteRow, ...] = (
-    NoteRow("tp_plan", 1, lambda about: tp_plan_note(about.sent.lines, about.mesh)),
+    NoteRow("tp_plan", 1, lambda about: tp_plan_note(about.sent.lines)),
     NoteRow("stored", 2, _stored),
     NoteRow(
         "fsdp",

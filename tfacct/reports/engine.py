@@ -146,7 +146,7 @@ def _error(start: Start) -> str:
     cards = {card for one in profiles(profile["id"]) if one["starts"] for card in one["outside_gib"]}
     if not start.near:
         return "tokens exact"
-    if not errors or start.launch.device.id not in cards:
+    if start.launch.device.id not in cards:
         return "error not measured on this card" if errors else "error not measured"
     measured = f"for {profile['name']} {errors['versions']}, 90% of {errors['starts']} estimates"
     measured += f" were within {100 * errors['p90']:.2f}% of the logged tokens"
