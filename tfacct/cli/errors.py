@@ -112,7 +112,7 @@ def usage_error(error: Any) -> UsageError:
 def _choice(command: str, option: str, message: str) -> str:
     """A hint for a value that an option does not take."""
     value, *others = re.findall(r"'([^']+)'", message) or [""]
-    if option == "--by" and "part" in others and value in ("attention", "attn", "mlp"):
+    if "part" in others and value in ("attention", "attn", "mlp"):
         return f"--by part has rows for {value}"
     return nearest(value, others) or f"`{command} --help-all` describes {option}"
 
@@ -142,13 +142,13 @@ def _elsewhere(command: str, option: str, error: Any) -> str | None:
         if not takers and "_" in typed and "--set" in _options(words[-1]):
             return f"a field of the config is changed with --set {typed.removeprefix('--')}=VALUE"
         return f"{', '.join(takers)} {'take' if takers[1:] else 'takes'} {option}" if takers else None
-    if kind == "BadOptionUsage" and option == "--fsdp":
+    if option == "--fsdp":
         return "--fsdp 8; --on 8xh100 alone shards over all 8"
-    if kind == "MissingParameter" and words[-1] in NAMES:
+    if kind == "MissingParameter":
         return _complete(command_of(words[-1]), error.param)
     if words[-1] == "time" and units.is_tokens(extra := error.message.rpartition("(")[2].rstrip(").")):
         return f"--prefill takes no number: --ctx {extra} --prefill" if "--prefill" in sys.argv else f"--ctx {extra}"
-    if kind == "UsageError" and "no such command" in error.message.lower():
+    if "no such command" in error.message.lower():
         word = next(one for one in sys.argv[1:] if not one.startswith("-"))
         if word in spellings.COMMANDS:
             return f"did you mean `tfacct {spellings.COMMANDS[word]}`?"
@@ -175,7 +175,7 @@ def _complete(command: Command, missing: Any) -> str | None:
     """A hint for a missing argument or option: the typed command with it, or an example that has it."""
     line = sys.argv[1:]
     given = {word.partition("=")[0] for word in line if word.startswith("-")}
-    if command.name == "solve" and missing.opts[0] == "--for" and given & {"--on", "--until"}:
+    if missing.opts[0] == "--for" and given & {"--on", "--until"}:
         return f"for example `tfacct {shlex.join(line)} --for {'batch' if '--ctx' in given else 'ctx'}`"
     if missing.param_type_name == "option":
         fitting = [one for one in command.examples if missing.opts[0] in one.split()]
