@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.families import TINY
+from tests.helpers.checkpoints import written
 from tfacct import families, load
 from tfacct.base.errors import TfacctError
 from tfacct.loading import presets
@@ -127,6 +128,19 @@ def test_a_file_of_weights_is_no_model(run, tmp_path: Path, name: str) -> None:
     hint = f"give the config.json; `tfacct check {tmp_path / name}` lists the tensors"
     assert (ran.code, ran.out) == (2, "") and f"{name} has weights, not a config" in ran.err
     assert hint in ran.err_line
+
+
+def test_an_adapter_is_no_model(run, tmp_path: Path) -> None:
+    """A folder as PEFT writes it: the hint names the base model, and `check` counts the files alone."""
+    (tmp_path / "adapter_config.json").write_text('{"peft_type": "LORA", "base_model_name_or_path": "gpt2"}')
+    written(tmp_path / "adapter_model.safetensors", {"base_model.model.lm_head.lora_A.weight": ("F32", (8, 768))})
+    ran = run("params", str(tmp_path))
+    assert (ran.code, ran.out) == (2, "") and "has an adapter, not a model" in ran.err_line
+    assert ran.err_line.endswith("give its base model: gpt2")
+    ran = run("check", str(tmp_path), "--json")
+    assert "has an adapter, not a model" in ran.out and ran.models[0]["tensor_bytes"] == 4 * 8 * 768
+    (tmp_path / "config.json").write_text(json.dumps(TINY["gpt2"]))
+    assert run("params", str(tmp_path)).code == 0
 
 
 SOURCE = 'source = {{ url = "u", kind = "{}" }}\n'

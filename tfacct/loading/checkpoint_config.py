@@ -30,7 +30,8 @@ def read(
         files = checkpoint.local(path)
         config_file = (path if path.is_dir() else path.parent) / "config.json"
         if files.part_of or not compared or not find.exists(config_file):
-            return files, None, ""
+            error = find.adapter_alone(config_file.parent) if compared else None
+            return files, None, "" if error is None else error.message
         fields = parse_json(str(config_file), read_bytes(config_file))
         return files, *_model(lambda: find.in_folder(files.name, fields, config_file.parent))
     from tfacct.loading import spellings

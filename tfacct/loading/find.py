@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tfacct.architecture.parts import Stem
 from tfacct.base import units
-from tfacct.base.errors import ConfigError, NotFoundError, TfacctError, listed, nearest
+from tfacct.base.errors import ConfigError, NotFoundError, TfacctError, cut, listed, nearest
 from tfacct.base.spelling import option, spelled
 from tfacct.loading import files, presets, published
 from tfacct.loading.model import LoadedModel, load_model
@@ -69,10 +69,22 @@ def _from_file(file: Path, sets: Mapping[str, Any] | None) -> LoadedModel:
     if file.name.endswith((".gguf", ".safetensors", ".safetensors.index.json")):
         check = spelled(f"`tfacct check {file}` lists", f"checkpoint({str(file)!r}) lists")
         raise ConfigError(f"{file} has weights, not a config", f"give the config.json; {check} the tensors")
+    if file.name == "config.json" and (error := adapter_alone(file.parent)) is not None:
+        raise error
     fields = files.parse_json(str(file), files.read(file))
     if file.name != "config.json":
         return load_model(_short_name(file), fields, sets)
     return in_folder(_short_name(file), fields, file.parent, sets)
+
+
+def adapter_alone(folder: Path) -> ConfigError | None:
+    """Error for a folder that PEFT wrote, with an adapter and no model; None for any other folder."""
+    file = folder / "adapter_config.json"
+    if exists(folder / "config.json") or not exists(file):
+        return None
+    base = files.parse_json(str(file), files.read(file)).get("base_model_name_or_path")
+    named = f": {cut(base)}" if isinstance(base, str) and base else ""
+    return ConfigError(f"{folder} has an adapter, not a model", f"give its base model{named}")
 
 
 def in_folder(name: str, fields: dict[str, Any], folder: Path, sets: Mapping[str, Any] | None = None) -> LoadedModel:
