@@ -15,14 +15,16 @@ import tfacct
 from tests.helpers.classes import causal
 from tests.helpers.cli import Run
 from tests.helpers.lazy import lazy
+from tests.helpers.models import tiny
 from tests.helpers.schemas import refused
 from tests.helpers.user_module_configs import GPT2, LLAMA
 from tfacct.base.errors import TfacctError
-from tfacct.verify.matching import CodeTensor, Match, places
+from tfacct.verify.matching import CodeTensor, Match, match, places
 from tfacct.verify.user_module import _sizes
 
 torch, own, user_module = lazy("torch"), lazy("tests.helpers.user_modules"), lazy("tfacct.reference.user_module")
 user_module_fvcore, watching = lazy("tfacct.reference.user_module_fvcore"), lazy("tfacct.reference.watching")
+hf = lazy("tfacct.reference.hf")
 HERE = Path(__file__).parents[1] / "helpers" / "user_modules.py"
 # two tables; 3 blocks of q, k, v, o with shifts, up and down with shifts, two norms with shifts; a norm
 GPT_PARAMETERS = (101 + 64) * 48 + 3 * (4 * (48**2 + 48) + 2 * 48 * 190 + 190 + 48 + 4 * 48) + 2 * 48
@@ -265,6 +267,20 @@ def test_a_bias_is_paired_with_the_module_of_its_weight(without: str, first: str
     names = {line["path"]: line["name"] for line in report.lines}
     assert names["blocks.*.attn.o_proj.weight"] == "body.layers.*.proj.weight"
     assert names["blocks.*.mlp.down_proj.weight"] == "body.layers.*.out.weight"
+
+
+HYBRIDS = "bamba gemma4_text jamba kimi_linear lfm2 mllama_text_model nemotron_h qwen3_next recurrent_gemma".split()
+
+
+@pytest.mark.parametrize("family", HYBRIDS)
+def test_layers_of_several_kinds_are_paired_by_the_names_of_the_class(family: str) -> None:
+    """The class has one name for the norms, or the queries, of all kinds; the map of the pairs names them apart."""
+    ours = tiny(family)
+    weights = user_module.weights(hf.build(ours.of_class, ours.config.task_head.auto))
+    found = match(ours, weights)
+    assert found.complete and len(found.matches) == len([one for one in weights if not one.same_as and not one.buffer])
+    assert any("…" in name for name in found.pairs) is (family != "gemma4_text")
+    assert match(ours, weights, found.pairs).by["map"] == len(found.pairs)
 
 
 def in_one_list() -> Any:

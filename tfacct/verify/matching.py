@@ -304,17 +304,19 @@ class _Sides:
     """Both sides by their names in every layer, and the pairs so far."""
 
     def __init__(self, model: LoadedModel, weights: Sequence[Weight], *, named: bool, fused: float) -> None:
-        self.model, self.fused = model, fused
+        self.model, self.fused, self.named = model, fused, Places(model, outputs_first=False)
         self.config_tensors: dict[str, list[Tensor]] = defaultdict(list)
         for tensor in model.ledger.tensors(unfolded=True):
             self.config_tensors[paths.starred(tensor.path)].append(tensor)
+        for tensors in self.config_tensors.values():
+            tensors.sort(key=lambda tensor: int(paths.parse(tensor.path).number or 0))
         blocks = max((len(tensors) for tensors in self.config_tensors.values()), default=1)
         self.blocks = sum(stack.count for stack in model.architecture.stacks) or blocks
         stored = [weight for weight in weights if not weight.same_as and not weight.buffer]
         self.places = places({weight.name: weight.shape for weight in stored}, self.blocks)
         self.code_tensors: dict[str, list[CodeTensor]] = {}
         for template, placed in _grouped(stored, self.places):
-            self.code_tensors[template] = placed
+            self.code_tensors |= self._by_kind(template, placed) if named else {template: placed}
         siblings: dict[str, set[str]] = defaultdict(set)
         for template in self.code_tensors:
             words = paths.module_of(template).split(".")
@@ -328,6 +330,17 @@ class _Sides:
         self.pairs: dict[str, tuple[str, ...]] = {}
         self.free = dict.fromkeys(self.config_tensors)
         self.left_out: list[str] = []
+
+    def _by_kind(self, template: str, placed: list[CodeTensor]) -> dict[str, list[CodeTensor]]:
+        """Tensors of one name, apart if the class has it in layers of several kinds: `*(3…)` for those of the kind of
+        layer 3."""
+        slots = [self.named.place(_file_tensor(one.weights[0])).slot for one in placed]
+        kinds: dict[tuple[str, ...], list[CodeTensor]] = defaultdict(list)
+        for one, slot in zip(placed, slots, strict=True):
+            kinds[() if slot is None else tuple(paths.starred(tensor.path) for tensor in slot.tensors)].append(one)
+        if () in kinds or len(kinds) == 1:
+            return {template: placed}
+        return {template.replace("*", f"*({self.places[alike[0].name].block}…)", 1): alike for alike in kinds.values()}
 
     def pair(self, template: str, config_paths: Sequence[str]) -> None:
         self.pairs[template] = tuple(config_paths)
@@ -473,13 +486,12 @@ def _by_map(sides: _Sides, given: Mapping[str, Sequence[str]]) -> None:
 def _by_names(sides: _Sides) -> None:
     """Pairs by the names of the family's class and of its files, if most tensors have such names: a single one is a
     coincidence."""
-    named = Places(sides.model, outputs_first=False)
     placed: dict[str, tuple[str, ...]] = {}
     for template in sides.waiting:
         code_tensors = sides.code_tensors[template]
         if len(code_tensors[0].weights) > 1 and ".experts." not in template:
             continue
-        slots = [named.place(_file_tensor(one.weights[0])).slot for one in code_tensors]
+        slots = [sides.named.place(_file_tensor(one.weights[0])).slot for one in code_tensors]
         found = [tuple(paths.starred(tensor.path) for tensor in slot.tensors) for slot in slots if slot is not None]
         if found and len(set(found)) == 1:
             placed[template] = found[0]
