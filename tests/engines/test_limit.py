@@ -13,6 +13,14 @@ from tfacct.loading import devices
 LLAMA = load("llama-3.1-8b")
 
 
+@pytest.mark.parametrize("name", ["olmo-2-7b", "qwen3-8b"])
+def test_the_pool_on_several_cards_is_that_of_the_engine(name: str) -> None:
+    """OLMo 2's norm over all heads is whole on each card, and a share of it is counted."""
+    pool = load(name).engine(on="4xh100").pool_bytes
+    found = load(name).memory(ctx="4k", on="4xh100", engine="vllm")
+    assert found.fit["budget_bytes"] - found.weights_bytes == pool
+
+
 @pytest.mark.parametrize(("engine", "on"), [("vllm", "h100"), ("vllm", "2xh100"), ("sglang", "h100")])
 def test_memory_has_the_pool_of_an_engine(engine: Any, on: str) -> None:
     pool = LLAMA.engine(engine=engine, on=on).pool_bytes

@@ -19,6 +19,7 @@ from tfacct.engines.weights import weights
 from tfacct.loading.devices import Device
 from tfacct.loading.memory_limit import MemoryLimit
 from tfacct.loading.model import LoadedModel
+from tfacct.parallel.shard_model import as_served, shard_weights
 
 TRTLLM: Profile = {
     "name": "TensorRT-LLM",
@@ -122,7 +123,9 @@ def pool_limit(limit: MemoryLimit, served: Served) -> MemoryLimit | None:
     if name != "trtllm" and length is not None and length > model.context:
         longest = f"{launch.profile['name']} starts {model.name} with requests of {model.context:,} tokens at most"
         raise UsageError(f"{longest}, not {length:,}", f"fewer tokens, or {leave}")
-    start, stored = started(launch), weights(launch, launch.rank)["parameters"]
+    start = started(launch)
+    (rank,) = shard_weights([as_served(model)], limit.count, launch.stored_dtype)
+    stored = weights(launch, rank)["parameters"]
     if start.others:
         why = f"{model.name} does not start in {launch.profile['name']}: {start.lacks}"
         raise UsageError(why, suggestion(start)[0])
