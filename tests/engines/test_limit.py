@@ -30,7 +30,9 @@ def test_memory_has_the_pool_of_an_engine(engine: Any, on: str) -> None:
     assert LLAMA.memory(ctx="8k", on=on, engine=engine, use=0.5).fit["largest_batch"] < found.fit["largest_batch"]
 
 
-@pytest.mark.parametrize("name", ["gemma-3-12b-text", "mistral-7b-v0.1", "granite-4.0-h-small", "qwen3.5-9b"])
+@pytest.mark.parametrize(
+    "name", ["gemma-3-12b-text", "mistral-7b-v0.1", "granite-4.0-h-small", "olmo-hybrid-7b", "qwen3.5-9b"]
+)
 def test_memory_and_serve_admit_the_requests_that_vllm_prints(name: str) -> None:
     """Windows and states take pages of their own."""
     model = load(name)

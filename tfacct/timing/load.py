@@ -167,9 +167,13 @@ def serving(model: LoadedModel, on: Deployment, load: Load, memory: MemoryLimit)
 
 
 def requests_in(one: Placement, load: Load, memory: MemoryLimit) -> int:
-    """Requests of the load whose cache fits."""
+    """Requests of the load whose cache fits: those that the pages of an engine hold, which has its own formats of
+    states. Drafts and adapters take from its pool."""
+    pages, more = memory.paged and memory.paged(load.context), one.host.draft or one.host.adapters
+    if pages is not None and more is None:
+        return pages
     fitting = one.host.capacity(load.context, memory.usable)
-    return fitting if memory.paged is None else min(fitting, memory.paged(load.context))
+    return fitting if pages is None else min(fitting, pages)
 
 
 def requests_tried(load: Load, fitting: int, inside: int = 0) -> list[int]:
