@@ -55,12 +55,13 @@ AGREE = "tensors and config agree."
 @pytest.mark.parametrize(
     ("changed", "tied", "words"),
     [
-        ({}, False, [f"944 B in one file, all bf16; {AGREE}", "absent", "Not stored", "not compared", "DIFFERS"]),
+        ({}, False, [f"944 B in one file, all bf16; {AGREE}", "part dtype tensors", "absent", "Not stored", "DIFFERS"]),
         ({"model.norm": ("F32", (8,))}, False, [f"960 B in one file: 928 B bf16, 32 B fp32; {AGREE}"]),
         ({"lm_head": None}, True, [f"848 B in one file, all bf16; {AGREE}", "Not stored, as expected: lm_head.weight"]),
         ({"model.norm": None}, False, ["; 1 tensor differs from the config.", "absent", "like it", "more kinds"]),
         ({"model.norm": None, "lm_head": ("BF16", (5, 8))}, False, ["; 2 tensors differ from the config."]),
         ({"extra": ("BF16", (8,))}, False, ["960 B in one file, all bf16; 1 tensor differs from the config."]),
+        (FOUR, False, ["128 B fp16, ", "absent", " more", "not compared"]),
         ({**FOUR, "model.norm": ("F32", (8,))}, False, ["128 B fp16, ", f" and 1 more; {AGREE}"]),
     ],
 )
