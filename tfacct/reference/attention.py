@@ -357,8 +357,7 @@ class Attention(Heads):
             scores = self.rel_bias(scores * self.scale, step.positions if per_layer else step.bias)
         sinks = None if self.sinks is None else self.sinks(q.shape[0], q.shape[2])
         mask = self._mask(step, old)
-        mixed: Tensor = self.values(self.softmax(scores, mask, sinks), v)
-        return mixed
+        return self.values(self.softmax(scores, mask, sinks), v)
 
     def _fused(self, q: Tensor, k: Tensor, v: Tensor, step: Step, old: int) -> Tensor:
         in_window = self.window is None or old < self.window  # all cached keys are inside the window
@@ -383,8 +382,7 @@ class Attention(Heads):
         assert rotary is not None and self.angles is not None
         cos_sin = step.cos_sin(self.angles)
         if self.rope_dim is None:
-            rotated: Tensor = rotary(heads, *cos_sin)
-            return rotated
+            return rotary(heads, *cos_sin)
         first, rest = torch.split(heads, [self.rope_dim, self.head_dim - self.rope_dim], dim=-1)
         return torch.cat((rotary(first, *cos_sin), rest), dim=-1)
 

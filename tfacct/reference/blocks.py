@@ -152,8 +152,7 @@ class Block(nn.Module):
         if isinstance(out, tuple):
             out, *states = out
             cached += states
-        result: Tensor = through(getattr(self, f"{name}_post_norm"), out)
-        return result
+        return through(getattr(self, f"{name}_post_norm"), out)
 
 
 def of_source(state: str) -> bool:
@@ -199,8 +198,7 @@ class MtpProjection(nn.Module):
         self.proj = Linear(2 * part.hidden, part.hidden, bias=False)
 
     def forward(self, stream: Tensor, row: Tensor) -> Tensor:
-        out: Tensor = self.proj(torch.cat((self.row_norm(row), self.stream_norm(stream)), dim=-1))
-        return out
+        return self.proj(torch.cat((self.row_norm(row), self.stream_norm(stream)), dim=-1))
 
 
 class MtpHead(Block):
@@ -227,14 +225,14 @@ def run(block: nn.Module, recompute: bool, x: Tensor, step: Step, *given: object
     layers passed on; later layers have already run again by then."""
     assert isinstance(block, Block)
     if not recompute or not torch.is_grad_enabled():
-        return block(x, step, *given)  # type: ignore[no-any-return]
+        return block(x, step, *given)
     chosen, late, carried = step.chosen, step.late, {**step.carried}
 
     def as_then(*given: object) -> object:
         step.chosen, step.late, step.carried = chosen, late, {**carried}
         return block(*given)
 
-    return checkpoint(  # type: ignore[no-any-return]
+    return checkpoint(
         as_then,
         *(x, step, *given),
         use_reentrant=False,

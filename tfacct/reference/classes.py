@@ -40,8 +40,7 @@ class Classes(Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         if self.taught is not None and self.mean is not None:
-            both: Tensor = self.mean(super().forward(x[:, 0]) / 2, self.taught(x[:, 1]) / 2)
-            return both
+            return self.mean(super().forward(x[:, 0]) / 2, self.taught(x[:, 1]) / 2)
         if self.pooled and x.dim() > 2:
             x = x[:, 0]
         return super().forward(x[:, -1:] if self.last else x)

@@ -37,8 +37,7 @@ class Stem(nn.Module):
         x = self.act1(self.conv1(seen.flatten(2)))
         even, odd = torch.unflatten(x, 1, (count // self.stride, self.stride)).unbind(2)
         before = torch.cat((torch.zeros_like(odd.narrow(1, 0, 1)), odd), dim=1).narrow(1, 0, even.shape[1])
-        out: Tensor = self.act2(self.conv2(torch.stack((before, even, odd), dim=-1).flatten(2)))
-        return out
+        return self.act2(self.conv2(torch.stack((before, even, odd), dim=-1).flatten(2)))
 
     def widened(self, rows: Tensor) -> Tensor:
         """Embeddings after the norm, unchanged."""

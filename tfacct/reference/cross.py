@@ -55,5 +55,4 @@ class CrossAttention(Heads):
         if self.fused:
             return nn.functional.scaled_dot_product_attention(q, k, v, scale=self.scale, enable_gqa=True)
         scores = through(self.softcap, self._scored(q, k))
-        mixed: Tensor = self.values(self.softmax(scores, None), v)
-        return mixed
+        return self.values(self.softmax(scores, None), v)

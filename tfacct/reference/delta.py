@@ -66,8 +66,7 @@ def _solved(system: Tensor, right: Tensor, *, upper: bool = False) -> Tensor:
     # torch's shape rule for a solution does not support symbols: the shape is that of the right side
     if any(isinstance(size, torch.SymInt) for size in right.shape):
         return right.clone()
-    found: Tensor = torch.linalg.solve_triangular(system, right, upper=upper, unitriangular=True)
-    return found
+    return torch.linalg.solve_triangular(system, right, upper=upper, unitriangular=True)
 
 
 class _Solved(torch.autograd.Function):
@@ -92,8 +91,7 @@ class Solved(Work):
     def forward(self, system: Tensor, right: Tensor) -> Tensor:
         if not torch.is_grad_enabled():
             return _solved(system, right)
-        found: Tensor = _Solved.apply(system, right)  # type: ignore[no-untyped-call]
-        return found
+        return _Solved.apply(system, right)  # type: ignore[no-untyped-call]
 
 
 class Inverse(Solved):

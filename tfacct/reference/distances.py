@@ -69,8 +69,7 @@ class LayerBias(RelativeBias):
     def forward(self, scores: Tensor, positions: Tensor) -> Tensor:  # type: ignore[override]
         """Sum of both, for these positions of the queries; keys have all positions from 0 on."""
         keys = torch.arange(scores.shape[-1], device=positions.device)
-        out: Tensor = self.add(scores, super().forward(positions, keys))
-        return out
+        return self.add(scores, super().forward(positions, keys))
 
 
 class Gather(Add):
@@ -83,5 +82,4 @@ class Gather(Add):
         batch, heads, tokens, _ = by_distance.shape
         each = (which.transpose(0, 1) if of_keys else which).expand(batch, heads, tokens, tokens)
         found = torch.gather(by_distance, -1, each)
-        out: Tensor = super().forward(scores, found.transpose(-1, -2) if of_keys else found)
-        return out
+        return super().forward(scores, found.transpose(-1, -2) if of_keys else found)

@@ -101,8 +101,7 @@ class ExpertMLPs(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         gate = None if self.gate_proj is None else self.gate_proj(x)
-        out: Tensor = self.down_proj(self.act(self.up_proj(x), gate))
-        return out
+        return self.down_proj(self.act(self.up_proj(x), gate))
 
 
 class Shifted(Work):
@@ -201,8 +200,7 @@ class Experts(PartModule):
         if self.late:
             step.late = (self.shared_add, out)
             return shared
-        added: Tensor = self.shared_add(out, shared)
-        return added
+        return self.shared_add(out, shared)
 
     def _shared(self, x: Tensor) -> Tensor:
         """Result of the shared expert."""
@@ -215,5 +213,4 @@ class Experts(PartModule):
 
     def _scores(self, x: Tensor, step: Step) -> Tensor:  # noqa: ARG002
         """Scores of the router."""
-        scores: Tensor = self.router(x)
-        return scores
+        return self.router(x)

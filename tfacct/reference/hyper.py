@@ -98,8 +98,7 @@ class HyperConnection(nn.Module):
         spread = self.result(result, gives)
         if self.mix is not None and mixes is not None:
             streams = self.mix(mixes.transpose(-1, -2), streams)
-        out: Tensor = self.add(spread, streams)
-        return out
+        return self.add(spread, streams)
 
 
 class Bounded(Work):
@@ -125,8 +124,7 @@ class HyperHead(nn.Module):
 
     def forward(self, streams: Tensor) -> Tensor:
         made = self.weights(self.norm(streams.flatten(2)))
-        out: Tensor = self.sum(streams, self.squashed(self.base([made], self.factor.weight)))
-        return out
+        return self.sum(streams, self.squashed(self.base([made], self.factor.weight)))
 
 
 class Mean(Work):
@@ -144,5 +142,4 @@ class HyperMean(nn.Module):
         self.mean = Mean()
 
     def forward(self, streams: Tensor) -> Tensor:
-        out: Tensor = self.mean(streams)
-        return out
+        return self.mean(streams)

@@ -104,8 +104,7 @@ class Merger(nn.Module):
         x = x if self.joined else self.norm(x)
         x = torch.unflatten(x, 1, (x.shape[1] // self.patches, self.patches)).flatten(2)
         x = self.norm(x) if self.joined else x
-        out: Tensor = self.down_proj(self.act(self.up_proj(x)))
-        return out
+        return self.down_proj(self.act(self.up_proj(x)))
 
 
 class Shares(Work):

@@ -195,8 +195,7 @@ class LatentAttention(PartModule):
         if self.part.indexer is not None and step.chosen is not None:
             mask = mask + step.chosen
         sinks = None if self.sinks is None else self.sinks(q.shape[0], q.shape[2])
-        mixed: Tensor = self.values(self.softmax(self.scores(q, k.transpose(2, 3)), mask, sinks), v)
-        return mixed
+        return self.values(self.softmax(self.scores(q, k.transpose(2, 3)), mask, sinks), v)
 
     def _split(self, x: Tensor, size: int) -> Tensor:
         return by_head(x, self.part.heads, size)

@@ -127,7 +127,7 @@ class Mamba2(Mixer):
     def _gated(self, mixed: Tensor, gate: Tensor) -> Tensor:
         """The output, gated, and normed before or after the gate if there is a norm."""
         if self.part.norm == "before":
-            return self.gate(through(self.out_norm, mixed), gate)  # type: ignore[no-any-return]
+            return self.gate(through(self.out_norm, mixed), gate)
         return through(self.out_norm, self.gate(mixed, gate))
 
     def _for_heads(self, x: Tensor) -> Tensor:

@@ -246,8 +246,7 @@ class Decoder(nn.Module):
         """The residual stream with position embeddings, if they are added before or after the embedding norm."""
         if self.pos_embed is None or after_norm != self.positions_after_norm:
             return x
-        placed: Tensor = self.pos_embed(x, positions.to(x.device))
-        return placed
+        return self.pos_embed(x, positions.to(x.device))
 
     def _old(self, past: Cache) -> int:
         """Number of cached tokens, from the first cache that depends on it."""
@@ -273,8 +272,7 @@ class Decoder(nn.Module):
             return None
         old = self._old(past)
         keys = torch.arange(old + positions.shape[0], device=positions.device)
-        bias: Tensor = self.rel_bias(positions, keys)
-        return bias
+        return self.rel_bias(positions, keys)
 
 
 def _blocks(stacks: Sequence[Stack], *, fused: bool, keep_all: bool) -> nn.ModuleList:

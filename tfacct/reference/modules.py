@@ -211,8 +211,7 @@ class GatedRMSNorm(RMSNorm):
 
     def forward(self, x: Tensor) -> Tensor:
         normed = super().forward(x)
-        gated: Tensor = self.gate(normed, self.gate_up(self.act(self.gate_down(normed))))
-        return gated
+        return self.gate(normed, self.gate_up(self.act(self.gate_down(normed))))
 
 
 class ScaledFirst(RMSNorm):

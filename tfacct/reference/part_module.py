@@ -44,7 +44,7 @@ class PartModule(nn.Module):
     def built(cls, part: Any, angles: Angles | None, *, fused: bool, keep_all: bool) -> Self:  # noqa: ARG003
         """The module of a part; most need only the part."""
         make: Any = cls
-        return make(part)  # type: ignore[no-any-return]
+        return make(part)
 
     @classmethod
     def cache_shapes(cls, part: Any, past: Past) -> Shapes:  # noqa: ARG003

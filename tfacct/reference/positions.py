@@ -25,9 +25,8 @@ class Positions(Embedding):
     def forward(self, x: Tensor, positions: Tensor) -> Tensor:  # type: ignore[override]
         if self.resample is not None and self.tiles is not None:
             places = in_tiles(positions, self.tiles).to(x.device).clamp(max=self.rows - 1)
-            return self.add(x, self.resample(super().forward(places), x))  # type: ignore[no-any-return]
-        out: Tensor = self.add(x, super().forward(positions + self.offset))
-        return out
+            return self.add(x, self.resample(super().forward(places), x))
+        return self.add(x, super().forward(positions + self.offset))
 
 
 class ClassAndPatches(Embedding):
@@ -60,8 +59,7 @@ class Crossed(nn.Module):
         column, row = (place.clamp(max=self.rows - 1) for place in (places % side, places // side))
         each = (nn.functional.embedding(at, place) for at, place in zip((column, row), self.weight, strict=True))
         found = self.join(*(rows.unsqueeze(0).expand(x.shape[0], -1, -1) for rows in each))
-        out: Tensor = self.add(x, found)
-        return out
+        return self.add(x, found)
 
 
 class Resampled(Work):
@@ -107,8 +105,7 @@ class Sines(nn.Module):
         sines = torch.sin((positions.unsqueeze(1) + self.offset) * rates + phases)
         if self.odd_one:
             sines = torch.cat((sines, sines.new_zeros(sines.shape[0], 1)), dim=1)
-        out: Tensor = self.add(x, sines.to(x.device, x.dtype))
-        return out
+        return self.add(x, sines.to(x.device, x.dtype))
 
 
 class AddedEmbedding(nn.Module):
@@ -123,5 +120,4 @@ class Segments(Embedding, AddedEmbedding):
         self.add = Add()
 
     def forward(self, x: Tensor, positions: Tensor) -> Tensor:  # type: ignore[override]
-        out: Tensor = self.add(x, super().forward(positions.to(x.device) * 0))
-        return out
+        return self.add(x, super().forward(positions.to(x.device) * 0))

@@ -166,7 +166,7 @@ def one_pass(model: Decoder, given: Inputs, train: bool) -> tuple[Tensor, ...]:
     """Results of a pass; with `train`, a backward pass of a simple loss follows, and its gradients are dropped."""
     if not train:
         with torch.no_grad():
-            return model(*given.all)  # type: ignore[no-any-return]
+            return model(*given.all)
     logits, *caches = model(*given.all)
     logits.float().mean().backward()
     model.zero_grad(set_to_none=True)

@@ -24,8 +24,7 @@ class SharedOutput(PartModule):
         self.proj = Linear(part.hidden, part.hidden, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.proj(x)
-        return out
+        return self.proj(x)
 
 
 class AdaptedFeedForward(FeedForward):
@@ -44,8 +43,7 @@ class AdaptedFeedForward(FeedForward):
         low = self.adapter_down(x)
         gate = self.gate_adapter_add(self.gate_proj(x), self.gate_adapter_up(low))
         up = self.up_adapter_add(self.up_proj(x), self.up_adapter_up(low))
-        out: Tensor = self.down_proj(self.act(up, gate))
-        return out
+        return self.down_proj(self.act(up, gate))
 
 
 class JoinedAttention(Attention):
@@ -70,5 +68,4 @@ class JoinedAttention(Attention):
 
     def _added(self, which: str, x: Tensor, made: Tensor) -> Tensor:
         down, up, add = (self.get_submodule(f"{which}_adapter_{name}") for name in ("down", "up", "add"))
-        out: Tensor = add(made, up(down(x)))
-        return out
+        return add(made, up(down(x)))

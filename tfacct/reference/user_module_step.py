@@ -30,8 +30,7 @@ def saved_bytes(module: nn.Module, batch: int, tokens: int) -> int:
 
     def run() -> Tensor:
         if isinstance(module, PreTrainedModel):
-            loss: Tensor = module(input_ids=ids, labels=ids, use_cache=False).loss
-            return loss
+            return module(input_ids=ids, labels=ids, use_cache=False).loss
         logits = next(leaf for leaf in tree_leaves(module(ids)) if isinstance(leaf, Tensor) and leaf.dim() == 3)
         wanted = ids[:, -logits.shape[1] :]
         return nn.functional.cross_entropy(logits.float().flatten(0, 1), wanted.flatten())
