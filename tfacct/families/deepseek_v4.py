@@ -16,7 +16,6 @@ from tfacct.base.errors import ConfigError
 from tfacct.base.record import record
 from tfacct.families.decoder import EXPERT_MODULES, EXPERT_TENSORS, Decoder, Window
 from tfacct.families.family import mlp_modules
-from tfacct.families.family_config import FamilyConfig, validate
 from tfacct.families.fields import (
     Fraction,
     JsonDict,
@@ -351,12 +350,8 @@ class DeepseekV4(HyperConnected):
         ),
     )
 
-    @classmethod
-    def read(cls, raw: Mapping[str, Any]) -> tuple[FamilyConfig, dict[str, Any], list[str]]:
-        """The checked fields; defaults of the indexer are not reported if no layer has one."""
-        config, defaulted, unknown = validate(cls, raw)
-        silent = set() if LIGHT in config.layer_kinds() else INDEXER_FIELDS  # type: ignore[attr-defined]
-        return config, {name: value for name, value in defaulted.items() if name not in silent}, unknown
+    def unread_fields(self) -> set[str]:
+        return set() if LIGHT in self.layer_kinds() else INDEXER_FIELDS
 
     def layer_kinds(self) -> list[str]:
         """Kind of attention per layer; entries beyond num_hidden_layers are ignored. Raises ConfigError."""

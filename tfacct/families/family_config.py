@@ -225,7 +225,13 @@ class FamilyConfig(BaseModel):
     @classmethod
     def read(cls, raw: Mapping[str, Any]) -> "tuple[FamilyConfig, dict[str, Any], list[str]]":
         """The checked fields of `raw`, fields with default values, and unknown names. Raises ConfigError."""
-        return validate(cls, raw)
+        config, defaulted, unknown = validate(cls, raw)
+        unread = config.unread_fields()
+        return config, {name: value for name, value in defaulted.items() if name not in unread}, unknown
+
+    def unread_fields(self) -> set[str]:
+        """Fields that no layer reads, given the others: their defaults are not reported. Raises ConfigError."""
+        return set()
 
     @staticmethod
     def refused(name: str, value: object) -> ConfigError:

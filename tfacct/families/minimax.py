@@ -11,7 +11,6 @@ from tfacct.base.pydantic_messages import format_value
 from tfacct.base.record import record
 from tfacct.families.decoder import EXPERT_MODULES, EXPERT_TENSORS, QK_NORMS, AnyAttention, Decoder, Layer, Window
 from tfacct.families.family import mlp_modules, submodules
-from tfacct.families.family_config import FamilyConfig, validate
 from tfacct.families.fields import (
     Fraction,
     JsonDict,
@@ -303,16 +302,15 @@ class MiniMaxM3VL(MiniMaxDecoder):
     mlp_options = dict(width=attrgetter("dense_intermediate_size"))
     experts_options = dict(shared=attrgetter("shared_intermediate_size"), shared_first=True)
 
-    @classmethod
-    def read(cls, raw: Mapping[str, Any]) -> tuple[FamilyConfig, dict[str, Any], list[str]]:
-        """The checked fields; defaults that no layer reads, or that sparse_attention_config gives, are not reported."""
-        config, defaulted, unknown = validate(cls, raw)
-        assert isinstance(config, cls)
-        routed, sparse = config.moe_layers(), any(config.sparse_layers())
-        silent = {name for name in OF_INDEXER.values() if not sparse or name in config.indexer_sizes()}
-        silent |= set() if any(routed) else EXPERT_FIELDS
-        silent |= {"dense_intermediate_size"} if all(routed) else set()
-        return config, {name: value for name, value in defaulted.items() if name not in silent}, unknown
+    def unread_fields(self) -> set[str]:
+        """Also those that sparse_attention_config gives."""
+        routed, sparse = self.moe_layers(), any(self.sparse_layers())
+        unread = {name for name in OF_INDEXER.values() if not sparse or name in self.indexer_sizes()}
+        if not any(routed):
+            unread |= EXPERT_FIELDS
+        if all(routed):
+            unread.add("dense_intermediate_size")
+        return unread
 
     def indexer_sizes(self) -> dict[str, Any]:
         """Sizes of the indexer in sparse_attention_config, and its list of layers. Raises ConfigError."""

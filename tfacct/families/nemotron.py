@@ -11,7 +11,6 @@ from tfacct.base.errors import ConfigError
 from tfacct.base.pydantic_messages import format_value
 from tfacct.families.decoder import Decoder, Layer, PartialRotaryDecoder, expert_modules
 from tfacct.families.family import ABSENT, attention_modules, mlp_modules
-from tfacct.families.family_config import FamilyConfig, validate
 from tfacct.families.fields import (
     Fraction,
     JsonDict,
@@ -228,13 +227,8 @@ class NemotronH(Mamba2Family, HybridDecoder):
         latent=attrgetter("moe_latent_size"),
     )
 
-    @classmethod
-    def read(cls, raw: Mapping[str, Any]) -> tuple[FamilyConfig, dict[str, Any], list[str]]:
-        """The checked fields; defaults of experts are not reported if no layer has any."""
-        config, defaulted, unknown = validate(cls, raw)
-        assert isinstance(config, cls)
-        silent = set() if MOE in config.layer_kinds() else EXPERT_FIELDS
-        return config, {name: value for name, value in defaulted.items() if name not in silent}, unknown
+    def unread_fields(self) -> set[str]:
+        return set() if MOE in self.layer_kinds() else EXPERT_FIELDS
 
     def layer_kinds(self) -> list[str]:
         """The kind of each layer. Raises ConfigError."""
