@@ -160,31 +160,34 @@ class Block:
     def traits(self) -> dict[str, str]:
         """Traits that distinguish kinds of layers, by category: sequence, window, mlp, keys, cache, tokens,
         positions."""
-        found = {}
-        attention, routed = self.attention, self.find(Experts) is not None
-        attends = attention is not None
+        found: dict[str, str] = {}
+        attention, mlp = self.attention, self.find(FeedForward)
         mixers = [sublayer.name for sublayer in self.sublayers if isinstance(sublayer.part, Mixer)]
-        if attends or mixers:
-            kind = "latent" if self.find(LatentAttention) else "attention"
-            found["sequence"] = " ".join([*([kind] if attends else []), *mixers])
+        if attention is not None:
+            kind = "latent" if isinstance(attention, LatentAttention) else "attention"
+            found["sequence"] = " ".join([kind, *mixers])
+            tiled = isinstance(attention, Attention) and attention.tiles is not None
+            found["window"] = "full" if attention.window is None and not tiled else "windowed"
+        elif mixers:
+            found["sequence"] = " ".join(mixers)
         elif self.find(CrossAttention) is not None:
             found["sequence"] = CrossAttention.name
-        if attends:
-            tiled = isinstance(attention, Attention) and attention.tiles is not None
-            found["window"] = "full" if self.window is None and not tiled else "windowed"
-        mlp = self.find(FeedForward)
-        if routed or mlp is not None:
-            found["mlp"] = "experts" if routed or mlp is None else mlp.kind
-        if isinstance(attention, LatentAttention) and attention.indexer is not None:
-            found["keys"] = "indexed" if attention.indexes else "following"
-        if isinstance(attention, LatentAttention) and attention.borrowed:
-            found["cache"] = "borrowing"
+        if self.find(Experts) is not None:
+            found["mlp"] = "experts"
+        elif mlp is not None:
+            found["mlp"] = mlp.kind
+        if attention is None:
+            return found
+        if isinstance(attention, LatentAttention):
+            if attention.indexer is not None:
+                found["keys"] = "indexed" if attention.indexes else "following"
+            if attention.borrowed:
+                found["cache"] = "borrowing"
         if isinstance(attention, Attention):
             found["keys"] = "indexed" if attention.indexer else "borrowing" if attention.borrowed else "keeping"
-        if attention is not None and attention.compression is not None:
+        if attention.compression is not None:
             found["tokens"] = attention.compression.label
-        if attention is not None:
-            found[POSITIONS] = "unrotated" if attention.rotary is None else "rotated"
+        found[POSITIONS] = "unrotated" if attention.rotary is None else "rotated"
         return found
 
 
