@@ -147,6 +147,8 @@ def serving(model: LoadedModel, on: Deployment, load: Load, memory: MemoryLimit)
     fitting = requests_in(one, load, memory)
     if not fitting:
         one.check_fits(load.context, 1, memory)
+        why = f"{model.name}: the pages of {memory.engine} hold no request of {load.context:,} tokens"
+        raise UsageError(why, f"more devices, or fewer tokens of {option('prompt')}")
     if load.measured is not None:
         one = measured_runs.corrected(one, measured_runs.read(load.measured), memory.usable)
     most = min(fitting, memory.most_requests or fitting)
