@@ -101,7 +101,7 @@ KNOWN: Sequence[tuple[str, str]] = (
     (r"^rope_(freqs|factors_long|factors_short)\.weight$", "buffer: rotary angles"),
     (r"(^|\.)position_ids$", "buffer: position ids"),
     (r"(^|\.)final_logits_bias$", "buffer: logits bias"),
-    (r"(^|\.)(e_score_correction_bias|expert_bias)$", "buffer: the router's bias"),
+    (r"(^|\.)(e_score_correction_bias|expert_bias|balancing_biases)$", "buffer: the router's bias"),
     (r"\.EncDecAttention\.relative_attention_bias\.weight$", "no longer read by the class"),  # T5's first files
     (r"\.tid2eid$", "buffer: each token's experts"),
     (r"\.(slope_rate|(query|key|diagonal)_decay)$", "buffer: decays"),  # MiniMax's

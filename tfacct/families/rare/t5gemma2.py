@@ -134,6 +134,7 @@ class T5Gemma2(GemmaEncoderDecoder):
         "embed.image_end.weight": f"{DECODER}.embed_tokens.eoi_embedding",
         "encoder.embed.image_end.weight": f"{ENCODER}.embed_tokens.eoi_embedding",
     }
+    checkpoint_conversion_mapping = ((r"^model\.encoder\.(?=(embed_tokens|layers|norm)\.)", f"{ENCODER}."),)
     encoder_path = "encoder.text_config"
 
     def read_side(self, path: str) -> tuple[Any, dict[str, Any], list[str]]:
