@@ -121,7 +121,7 @@ def expert_shares(model: LoadedModel, ep: int) -> str:
 def receive_buffers(size: int, count: int) -> str:
     """Receive buffers of a pipeline stage in words, for `count` micro-batches."""
     each = units.binary(size // count)
-    every = f"each of {count:,} micro-batches"
+    every = f"each of {count:,} micro-batches, Megatron-LM only for those in flight"
     return f"{units.binary(size)} of receive buffers: torch's pipeline allocates {each} for {every}"
 
 
