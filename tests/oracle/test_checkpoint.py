@@ -66,7 +66,7 @@ RENAMED = (
     *("deepseek_v4", "vit", "dinov2, gated", "kimi_linear", "olmo_hybrid", "stablelm, normed", "esm", "deepseek_v3"),
     *("longcat_flash, with choices that are no experts", "bailing_hybrid", "dbrx", "modernbert-decoder", "mamba"),
     *("zamba", "gpt_oss", "t5", "siglip_vision_model", "clip_vision_model", "kimi_k25_vision", "qwen2_vl_vision"),
-    *("dinov3_vit", "rwkv", "recurrent_gemma", "t5gemma2", "zaya"),
+    *("dinov3_vit", "rwkv", "recurrent_gemma", "t5gemma2", "zaya", "axk2"),
 )
 
 

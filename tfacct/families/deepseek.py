@@ -215,7 +215,10 @@ class AXK2(DsaDecoder):
         **gated_norm_modules("mlp_norm", "post_attention_layernorm"),
         **{f"attn.{name}": "self_attn.q_gate_proj" for name in ("q_b_proj", "gate_proj")},
     }
-    checkpoint_conversion_mapping = ((r"\.W_down\.", ".mlp.fc1."), (r"\.W_up\.", ".mlp.fc2."))
+    checkpoint_conversion_mapping = (
+        *((r"\.W_down\.", ".mlp.fc1."), (r"\.W_up\.", ".mlp.fc2.")),
+        (r"\.self_attn\.q_b_proj\.", ".self_attn.q_gate_proj."),
+    )
     attention_options = dict(paired=True, gate=Gate())
 
     def hf_module_names(self) -> Mapping[str, str]:

@@ -151,8 +151,8 @@ class TracedInt(NamedTuple):
 def spellings(
     starred: str, body: str, checkpoint_conversion_mapping: tuple[tuple[str, str], ...] = ()
 ) -> tuple[TracedInt, ...]:
-    """Names that a class may have for a tensor of a file, the file's name first. `body`: prefix of a whole model;
-    `checkpoint_conversion_mapping`: names that differ in the files of its family.
+    """Names that a class may have for a tensor of a file, those that `checkpoint_conversion_mapping` makes of it first,
+    because a class may have another tensor of the file's name. `body`: prefix of a whole model.
 
     >>> [one.name for one in spellings("h.*.mlp.c_fc.weight", "transformer.")]
     ['h.*.mlp.c_fc.weight', 'transformer.h.*.mlp.c_fc.weight']
@@ -162,9 +162,10 @@ def spellings(
     names = [starred]
     for beginning, instead in WRAPPERS:
         names += [instead + name.removeprefix(beginning) for name in names if name.startswith(beginning)]
-    names += [
+    converted = [
         reduce(lambda name, each: re.sub(each[0], each[1], name), checkpoint_conversion_mapping, name) for name in names
     ]
+    names = [*converted, *names]
     for pattern, instead in OTHER_NAMES:
         names += [re.sub(pattern, instead, name) for name in names if re.search(pattern, name)]
     if body:
