@@ -90,7 +90,7 @@ def test_windows_experts_and_no_attention() -> None:
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "peak": ({"peak": "9x9x"}, "peak must be FLOP/s, not '9x'\nfor example 989e12 or 989T"),
+    "peak": ({"peak": "9x9q"}, "peak must be FLOP/s, not '9q'\nfor example 989e12 or 989T"),
     "no device": ({"peak": "fast"}, "unknown device 'fast'"),
     "no peak": ({"peak": 0}, "peak must be a number above 0, not 0"),
     "speed": ({"tokens_per_second": -1}, "tokens_per_second must be a number above 0, not -1"),
