@@ -43,16 +43,7 @@ SPELLINGS: Mapping[str, str] = {
     "mem-fraction-static": "use",
     **dict.fromkeys(("users", "concurrency", "concurrent", "max-concurrency", "num-requests", "num-users"), "requests"),
     **dict.fromkeys(
-        (
-            "input",
-            "input-len",
-            "input-length",
-            "input-tokens",
-            "prompt-len",
-            "prompt-tokens",
-            "isl",
-        ),
-        "prompt",
+        ("input", "input-len", "input-length", "input-tokens", "prompt-len", "prompt-tokens", "isl"), "prompt"
     ),
     **dict.fromkeys(("output-len", "output-length", "output-tokens", "max-new-tokens", "max-tokens", "osl"), "new"),
     **dict.fromkeys(("tokens-per-sec", "tok-per-sec", "tps", "throughput"), "tokens-per-second"),

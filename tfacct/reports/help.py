@@ -59,7 +59,6 @@ TERMS = {
     "flop": "FLOP: one floating-point operation. FLOPs: their number, 2 per multiply-add; FLOPS or FLOP/s: a rate.",
     "mac": "MAC: a multiply-add, which counts as 2 FLOPs.",
     "6nd": "Rule of thumb: training takes 6 FLOPs per parameter and token (2 forward, 4 backward), without attention.",
-    "kv cache": "KV cache: keys and values of all earlier tokens, stored in every layer.",
     "kv": "KV cache: keys and values of all earlier tokens, stored in every layer.",
     "ttft": "Time to first token: how long a server takes until a request's first new token.",
     "tpot": "Time per output token: how long a server takes for each further token of a request.",
@@ -140,7 +139,7 @@ def topics(named: Mapping[str, str]) -> Report:
 
 def meaning(words: str) -> str:
     """What a term means; empty for others."""
-    return TERMS.get(words.casefold().replace("-", " "), "")
+    return TERMS.get(re.sub("[- ]cache$", "", words.casefold()), "")
 
 
 def search(words: str) -> Report | None:

@@ -731,11 +731,14 @@ def less_in_vllm(
     if pool is None:
         return ""
     found, words = fit(pool), {"largest_batch": units.requests, "largest_context": "{:,} tokens".format}
-    room = "no room for one request" if not any(found.get(what, 0) != 0 for what in words) else ""
-    fewer = (what for what in words if found.get(what) and counted[what] and found[what] < counted[what])
-    if what := None if room else next(fewer, None):
-        room = f"room for ≈ {words[what](found[what])}"
-    return f"{BUFFERS}: {pool.engine} would have {room} ({option('engine', 'vllm')})." if room else ""
+    fewer = [what for what in words if found.get(what) and counted[what] and found[what] < counted[what]]
+    if all(found.get(what, 0) == 0 for what in words):
+        room = "no room for one request"
+    elif fewer:
+        room = f"room for ≈ {words[fewer[0]](found[fewer[0]])}"
+    else:
+        return ""
+    return f"{BUFFERS}: {pool.engine} would have {room} ({option('engine', 'vllm')})."
 
 
 def products_counted(models: Sequence[LoadedModel] = (), logits: Logits = "all", *, masked: bool = False) -> str:

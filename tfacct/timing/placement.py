@@ -216,6 +216,8 @@ def unsupported_part(model: LoadedModel) -> str | None:
         kernels(model.ledger, Workload(1, 1, 1).axes(), BF16, BF16_EACH, BF16_EACH)
     except NoKernelError as error:
         return error.what
+    except ConfigError:  # the visible pairs are not known
+        return "attention within blocks or prefixes"
     return None
 
 
