@@ -65,10 +65,11 @@ Skips = Callable[[str], bool]
 
 
 class Modules:
-    """Matrices of a model by possible module paths in its published files."""
+    """Matrices of a model by possible module paths in its published files. `layers_only`: the method leaves those
+    outside the layers of a language model."""
 
     def __init__(self, model: ModelDescription, *, layers_only: bool = False) -> None:
-        self.model, self.layers_only = model, layers_only
+        self.model, self.layers_only = model, layers_only and model.encodes is None
         self.table: Mapping[str, str] = model.config.hf_module_paths()
         self.tensor_names: Mapping[str, str] = model.config.hf_tensor_names()
 
