@@ -35,10 +35,10 @@ REMOVED = {
 }
 """Options that a command does not have, and what replaces them in all commands."""
 INSTEAD = {
-    "train --deepspeed": "--zero 1, --zero 2 or --zero 3, with --dp N",
+    "train --deepspeed": "--zero 1, --zero 2 or --zero 3, with --on 8xh100",
     "train --freeze": "--lora 16 trains adapters next to frozen weights",
     "train --amp --autocast": "--weights fp32 trains with autocast in --dtype",
-    "train --lora-target-modules --target-modules": "the modules follow the rank: --lora 16:q_proj,v_proj",
+    "train --lora-target-modules --target-modules --lora-target": "modules follow the rank: --lora 16:q_proj,v_proj",
     "flops --macs": "a multiply-add is 2 FLOPs, so MACs are half of them",
     "flops --backward": "--train counts the forward and the backward pass",
     "memory --train --lora": "`tfacct train` counts the memory of a training step",
@@ -57,7 +57,9 @@ INSTEAD = {
     "time --prompt": "--ctx S is the prompt; `tfacct serve MODEL --prompt S` prints the time to first token",
     "train solve compare --rank": "the rank is the value: --lora 16 or --qlora 16",
     "train time --micro-batch": "--micro-batch-size N: sequences of a micro-batch; --accumulate N: how many in a step",
-    "mfu plan --batch": "--global-batch-size N: the sequences of all devices",
+    "plan --batch --micro-batch": "--global-batch-size N: the sequences of all devices. plan tries micro-batches of"
+    " several sizes itself; `tfacct train` takes --micro-batch-size",
+    "mfu --batch": "--global-batch-size N: the sequences of all devices",
     "serve --rate --qps --request-rate": "R requests/s need R × --new tokens/s; divide by ≈ tokens/s of the last row"
     " for the number of replicas",
     "sweep --by": "--metric share.mlp,share.attn_scores_values",
@@ -146,7 +148,10 @@ def _elsewhere(command: str, option: str, error: Any) -> str | None:
         return "--fsdp 8; --on 8xh100 alone shards over all 8"
     if kind == "MissingParameter":
         return _complete(command_of(words[-1]), error.param)
-    if words[-1] == "time" and units.is_tokens(extra := error.message.rpartition("(")[2].rstrip(").")):
+    extra = error.message.rpartition("(")[2].rstrip(").")
+    if words[-1] == "budget" and units.read_number(extra):
+        return f"--tokens {extra}"
+    if words[-1] == "time" and units.is_tokens(extra):
         return f"--prefill takes no number: --ctx {extra} --prefill" if "--prefill" in sys.argv else f"--ctx {extra}"
     if "no such command" in error.message.lower():
         word = next(one for one in sys.argv[1:] if not one.startswith("-"))

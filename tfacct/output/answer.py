@@ -47,6 +47,8 @@ class Answer(views.Report):
             facts = self.models[0]
             if name not in facts:
                 problem = f"a {self.command} report has no {name!r}"
+                if name in ("to_dict", "as_dict", "dict", "json"):
+                    raise AttributeError(f"{problem}: `.models` has its data, `to_json()` its text")
                 for key, inner in facts.items():
                     if isinstance(inner, dict) and name in inner:
                         raise AttributeError(f"{problem}: use `.{key}[{name!r}]`")
