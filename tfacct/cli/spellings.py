@@ -139,7 +139,7 @@ def in_typed_words(text: str, line: Sequence[str]) -> str:
 def read(line: Sequence[str], *, quiet: bool = False) -> list[str]:
     """The command line in current spelling. A hint on stderr names a moved command, unless `quiet` (shell completion).
     Raises UsageError."""
-    words = [word for one in line for word in _apart(_with_hyphens(one))]
+    words = [word for one in line for word in _apart(one)]
     words = [word for before, word in pairwise(["", *words]) if word.lower() != "true" or not _is_flag(before)]
     if words and words[0] in FORMER and words[0] not in NAMES:
         words = _moved(words, quiet)
@@ -170,21 +170,19 @@ def read(line: Sequence[str], *, quiet: bool = False) -> list[str]:
     return words if quiet else _on_devices(words)
 
 
-def _with_hyphens(word: str) -> str:
-    """`--batch_size=8` as `--batch-size=8`."""
-    name, equals, value = word.partition("=")
-    return f"{name.replace('_', '-')}{equals}{value}" if name.startswith("--") else word
-
-
 def _is_flag(word: str) -> bool:
     """True for an option that transformers' Trainer takes with the value True, and this program without one."""
     return _is(word, "recompute") or (word.startswith("--") and word[2:] in FLAGS)
 
 
 def _apart(word: str) -> list[str]:
-    """`--option=value` as two words if the option has another name here."""
+    """An option with hyphens, such as `--batch-size` for `--batch_size`; with its value as a second word if the option
+    has another name here."""
+    if not word.startswith("--"):
+        return [word]
     name, equals, value = word.partition("=")
-    return [name, value] if equals and name.startswith("--") and name[2:] in _READ_HERE else [word]
+    name = name.replace("_", "-")
+    return [name, value] if equals and name[2:] in _READ_HERE else [f"{name}{equals}{value}"]
 
 
 _READ_HERE = {

@@ -28,7 +28,7 @@ LEAST = 10**6
 """Smallest bytes, bytes per second or FLOPs per second; smaller numbers are probably in giga or tera."""
 KEYS = {
     "": "name aliases vendor architecture year memory peak link power source check calibration",
-    "memory": "torch_bytes torch_range torch_seen board_bytes board_from bytes bytes_from bandwidth type",
+    "memory": "torch_bytes torch_range torch_seen board_bytes board_from bytes bytes_from bandwidth type gpu_share",
     "link": "kind one_way domain pcie node_network",
     "power": "tdp",
     "source": "urls unread read kind confidence note",
@@ -135,6 +135,7 @@ class Device:
     aliases: tuple[str, ...] = ()
     architecture: str = ""
     multiprocessors: int | None = None
+    gpu_share: float = 1
 
     def several(self, count: int) -> str:
         """Name with a count: `4 × H100 SXM5 80GB`."""
@@ -159,6 +160,11 @@ class Device:
         least = self.memory if self.totals.torch_range is None else self.totals.torch_range[0]
         less = f"; down to {units.binary(least)} with some drivers" if least < self.memory * NOTICEABLE else ""
         return f"{units.binary(self.memory)} ({MEMORY[self.memory_from]}{less})"
+
+    @property
+    def shared_words(self) -> str:
+        """What the GPU may use of memory that it shares with a CPU; empty if it has its own."""
+        return "" if self.gpu_share == 1 else f"the GPU may use at most {self.gpu_share:.0%} of the memory by default"
 
     def link(self, devices: int) -> Link:
         """Link of this number of devices. Raises UsageError if it is unknown."""
@@ -404,7 +410,15 @@ def _device(path: Path) -> Device:
         calibration=_calibration(path, file["calibration"], rates) if "calibration" in file else None,
         architecture=_text(path, "architecture", file.get("architecture", "")),
         multiprocessors=check.get("units"),
+        gpu_share=_share(path, memory.get("gpu_share", 1)),
     )
+
+
+def _share(path: Path, value: object) -> float:
+    """Share of the memory that the GPU may use. Raises ConfigError."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= 1:
+        raise ConfigError(f"{path}: [memory] gpu_share must be above 0 and at most 1, not {cut(repr(value))}")
+    return value
 
 
 def _aliases(path: Path, value: object) -> tuple[str, ...]:

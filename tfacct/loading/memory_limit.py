@@ -18,8 +18,6 @@ from tfacct.loading import devices
 
 USE = {"serving": 0.9, "training": 1.0}
 """Default share of a device's memory that may be used."""
-SHARED = 0.75
-"""Largest share of an Apple machine's memory that macOS lets its GPU use."""
 RESERVE = 2 * 10**9
 """Default bytes per device for the CUDA context, NCCL and cuBLAS."""
 ALLOCATED = Fraction(117, 100)
@@ -104,10 +102,9 @@ class MemoryLimit:
     @property
     def unreserved(self) -> str:
         """Note on a size in bytes that leaves nothing for the runtime, and on memory that a GPU shares with a CPU."""
-        if self.device is not None and self.device.vendor == "Apple" and self.use > SHARED:
-            return (
-                f"macOS lets the GPU use two thirds to three quarters of the memory: {option('use', 0.7)} counts it so."
-            )
+        if self.device is not None and self.use > self.device.gpu_share:
+            words = self.device.shared_words
+            return f"{words[0].upper()}{words[1:]}: {option('use', self.device.gpu_share)} counts it so."
         if self.device is not None or self.usable != self.memory:
             return ""
         each = f"each {self.size}" if self.count > 1 else self.size

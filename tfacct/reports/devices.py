@@ -116,6 +116,7 @@ def _one(device: Device, data: Answer) -> Answer:
         "torch": _torch(device.totals),
         "seen": device.totals.torch_seen,
         "board": _board(device.totals),
+        "shared": device.shared_words,
         "bandwidth": f"{units.decimal_bytes(device.bandwidth)}/s",
         **{dtype: f"{units.si(value)} FLOP/s, dense" for dtype, value in device.peak.items()},
         **dict(_links(device.links)),

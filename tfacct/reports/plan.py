@@ -158,7 +158,7 @@ class Plan:
     @property
     def sections(self) -> list[Sequence[Candidate]]:
         """Layouts of the table, by law, then those without an estimate if rows are left; if none fits, the smallest.
-        A layout that the answer recommends for its room has a row, even if it is faster without that room."""
+        A layout that the answer recommends for its spare memory has a row, even if it is faster without."""
         laws, most = self.laws, self.limit or len(self.shown)
         if not laws:  # the larger ones are lazy
             return [self.found.larger[:most]]
