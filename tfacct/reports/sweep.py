@@ -390,8 +390,9 @@ def _report(about: Sweep, left_out: Sequence[Skipped]) -> SweepReport:
         if point is not None:
             context = attention_overtakes_mlp(point, chunk=about.chunk)
             yield from model_notes.overtaken_mlp(about.settings[0], context)
-        if grid.ranks:
+        if grid.ranks or (about.limit is not None and about.limit.count > 1):
             yield f"Each number is for one rank{', the one where it is largest' if 'pp' in grid.ranks else ''}."
+        if grid.ranks:
             if grid.sp:
                 yield "With tp above 1, sp shards the residual stream too."
             yield from peak_notes(" ".join(metric.name for metric in about.metrics), *grid.ranks)
