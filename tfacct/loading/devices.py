@@ -164,7 +164,11 @@ class Device:
     @property
     def shared_words(self) -> str:
         """What the GPU may use of memory that it shares with a CPU; empty if it has its own."""
-        return "" if self.gpu_share == 1 else f"the GPU may use at most {self.gpu_share:.0%} of the memory by default"
+        return (
+            ""
+            if self.gpu_share == 1
+            else f"the GPU may use a part of the memory by default, often {self.gpu_share:.0%}"
+        )
 
     def link(self, devices: int) -> Link:
         """Link of this number of devices. Raises UsageError if it is unknown."""
