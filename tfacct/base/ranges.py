@@ -12,6 +12,7 @@ from itertools import chain
 from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.base.record import record
+from tfacct.base.spelling import for_each
 
 MOST = 20_000
 """Most values of one option: each takes a separate evaluation. Arrays have no limit."""
@@ -66,10 +67,20 @@ def check_commas(option: str, text: str, *, several: bool = False) -> None:
     """
     if several and text.count(",") > 1:
         return
-    if "," in text and ",0" not in text and units.is_tokens(text):
-        one, parts = text.replace(",", ""), text.replace(",", ", ")
-        hint = f"{one} for one, '{parts}' for several" if several else f"{one} for one value"
-        raise UsageError(f"{option} {text} is ambiguous: one number or several", hint)
+    if is_ambiguous(text):
+        parts = text.replace(",", ", ")
+        raise ambiguous(option, text, f"'{parts}' for several" if several else f"for several, {for_each()}")
+
+
+def is_ambiguous(text: str) -> bool:
+    """True for `64,128`, which could be one number or two."""
+    return "," in text and ",0" not in text and units.is_tokens(text)
+
+
+def ambiguous(option: str, text: str, several: str) -> UsageError:
+    """The error about such a text. `several`: how to give several values."""
+    problem = f"{option} {text} is ambiguous: one number or several"
+    return UsageError(problem, f"{text.replace(',', '')} for one value; {several}")
 
 
 def limited(what: str, values: Sized) -> None:

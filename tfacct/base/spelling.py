@@ -56,6 +56,11 @@ def spelled(shell: str, python: str) -> str:
     return shell if _TO_SHELL.get() else python
 
 
+def for_each() -> str:
+    """The hint for several values where one is taken."""
+    return spelled("run the command once for each", "call it once for each")
+
+
 def shell_option(name: str) -> str:
     """Spelling on the command line of an option, by its name in Python.
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from fractions import Fraction
 
 from tfacct.base.errors import NotFoundError, UsageError, cut, nearest
+from tfacct.base.spelling import for_each
 
 BITS = {"fp32": 32, "tf32": 32, "bf16": 16, "fp16": 16, "fp8": 8, "int8": 8, "int4": 4}
 """Bits per stored element. tf32 is a mode of multiplication: its elements are stored in 32 bits."""
@@ -149,6 +150,8 @@ def _integer(option: str, text: str, what: str, hint: str) -> int:
     if number is None or thousands is not None or number.denominator != 1 or axis:
         if number is not None and thousands is not None and number.denominator == thousands.denominator == 1:
             hint = f"{int(thousands)} or {int(number)}?"
+        if "," in text and all(map(is_tokens, text.split(","))):
+            hint = for_each()
         raise UsageError(f"{option} must be {what}, not {cut(text)!r}", hint)
     if number >= LARGEST_TOKENS:
         raise UsageError(f"{option} {text[:20]}{'…' * (len(text) > 20)} is far too large")

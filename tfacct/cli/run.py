@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 import typer
 
 from tfacct import options as opt
-from tfacct.base import units
+from tfacct.base import ranges, units
 from tfacct.base.errors import NotFoundError, TfacctError, UsageError, printable
-from tfacct.base.spelling import shell_option, typed_options
+from tfacct.base.spelling import for_each, shell_option, typed_options
 from tfacct.cli import spellings
 from tfacct.commands import command as commands
 from tfacct.commands.command import Command, Found
@@ -182,6 +182,10 @@ METRIC_OF: Mapping[str, str] = {
 """Commands whose answer is a metric → the options for it in `sweep` and `compare`."""
 
 
+SERVED = ("on", "dtype", "kv_dtype", "use", "reserve")
+"""Options of `time` that `serve` takes too."""
+
+
 def _check_single(command: Command, given: Mapping[str, Any]) -> None:
     """Refuse a list where a command takes one value, and the tokens of a training run. Raises UsageError with the
     command that answers."""
@@ -203,17 +207,25 @@ def _check_single(command: Command, given: Mapping[str, Any]) -> None:
             hint = f"`tfacct budget {models}{sets} {typed}` counts a training run"
             raise UsageError(f"{typed} exceeds every context", hint)
         takes = _command_for_lists(name)
-        if number is not None or not _is_list(name, value) or takes in ("", command.name) or command.name == "compare":
+        one = number is not None and not ranges.is_ambiguous(value)
+        if one or not _is_list(name, value) or takes in ("", command.name) or command.name == "compare":
             continue
+        listed = value if number is None else value.replace(",", ", ")
         if name == "ctx" and command.name == "flops" and any(map(_is_picture, given["output"] or ())):
             hint = f"one {shell_option(name)} is enough: the picture draws a range of contexts"
         else:
             of_step = name in (*opt.MetricRecipe.__annotations__, *opt.LayoutLists.__annotations__)
             both = ("compare", takes) if of_step else (takes, "compare")
             ways = both if command.name == "train" else (takes,)
+            given = {**given, name: listed}
             others = (_with_options(command, one, models, given, name) for one in ways if command.name in METRIC_OF)
             other = next(filter(None, others), None)
-            hint = f"`{other}` compares them" if other else "run the command once for each"
+            if (command.name, name) == ("time", "batch") and not given["train"]:
+                served = {"prompt": given["ctx"], "requests": listed, **{one: given[one] for one in SERVED}}
+                other = f"tfacct serve {models}{typed_options(served.items())}"
+            hint = f"`{other}` compares them" if other else for_each()
+        if number is not None:
+            raise ranges.ambiguous(shell_option(name), value, hint)
         raise UsageError(f"{shell_option(name)} takes one value here, not {value!r}", hint)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
 
 from tfacct import options as opt
 from tfacct.base.errors import UsageError
-from tfacct.base.spelling import option, shell_option
+from tfacct.base.spelling import option
 from tfacct.commands.command import Command, Found
 from tfacct.options import Option
 
@@ -134,7 +134,7 @@ def _check(options: CompareOptions, metric: list[str] | None, all_: bool) -> Non
         if name not in PLAIN and given.get(name) not in (None, False) and not metric:
             example = f"such as {option('metric', 'peak_bytes' if options.get('train') else 'total_flops')}"
             if name == "batch":
-                timed = f"`tfacct time MODEL {shell_option('batch')} {options.get('batch')} --on DEVICE`"
+                timed = f"`tfacct serve MODEL --requests {options.get('batch')} --on DEVICE`"
                 example += f"; {timed} gives the time"
             raise UsageError(f"{option(name)} needs {option('metric')}, or {option('by', 'line')}", example)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tfacct.base import units
 from tfacct.base.errors import ConfigError, NotFoundError, TfacctError, UsageError, cut, listed, nearest
 from tfacct.base.record import record
-from tfacct.base.spelling import option, spelled
+from tfacct.base.spelling import for_each, option, spelled
 from tfacct.loading import files
 from tfacct.loading.links import NODE, Link, Links
 
@@ -369,8 +369,7 @@ def several(named: str, text: str) -> tuple[int, Device]:
         )
     if "," in name:
         several = spelled(f"`tfacct memory MODEL --on {cut(text)}` compares", "`model.fit` takes several, for")
-        each = f"{spelled('run the command', 'call it')} once for each"
-        hint = f"{each}; {several} the memory of serving and the longest context"
+        hint = f"{for_each()}; {several} the memory of serving and the longest context"
         raise UsageError(f"{named} takes one kind of device here, not {cut(text)!r}", hint)
     if not name.endswith(".toml") and not NAME.fullmatch(fold(name)):
         raise UsageError(f"{named} must name a device, not {cut(text)!r}", "for example h100 or 8xh100")

@@ -60,7 +60,7 @@ class MfuReport(build.ModelReport):
     peak_flops_per_second: int = of_run(lambda run: run.peak)
     tokens_per_second: float = of_run(lambda run: run.speed)
     seconds_per_step: float | None = of_run(lambda run: run.step_time)
-    mfu: float = of_run(lambda run: utilization(run.per_token["full"], run.each, run.peak))
+    mfu: float = of_run(lambda run: run.mfu)
     lines: list[dict[str, Any]] = of_run(lambda run: [values_of(MfuLine, run, name) for name in run.per_token])
 
 
@@ -85,6 +85,10 @@ class Run:
         """Tokens per second of one device."""
         return self.speed / self.limit.count
 
+    @property
+    def mfu(self) -> float:
+        return utilization(self.per_token["full"], self.each, self.peak)
+
 
 NOTES = (
     NoteRow("implausible", 1, lambda run: run.point.train and _implausible(run)),
@@ -99,7 +103,7 @@ NOTES = (
     NoteRow(
         "context",
         1,
-        lambda run: run.longest and {"context": run.point.work.context, "ctx": option("ctx")},
+        lambda run: run.longest and run.mfu <= 1 and {"context": run.point.work.context, "ctx": option("ctx")},
         "Counted at the model's longest context, {context:,}. Give your run's context with {ctx}.",
     ),
     NoteRow(
@@ -159,7 +163,14 @@ def mfu(
     batch = "" if step_time is None else f", batch {work.batch:,}{' on all devices' * several}"
     used, most = (units.three(flops / 1e12) for flops in (run.per_token["full"] * run.each, peak))
     rate = f"{used} of {most} TFLOP/s{' on each device' * several}"
-    warning = above_peak(facts["mfu"])
+    answer, warning = f"{units.percent(run.mfu)} MFU (full attention): {rate}.", above_peak(run.mfu)
+    if warning and longest:
+        answer = (
+            f"An MFU of {units.percent(run.mfu)} is impossible: it is counted at the model's longest context,"
+            f" {work.context:,}. Give your run's context with {option('ctx')}."
+        )
+    elif warning:
+        answer += f" {warning}"
     return build.report(
         MfuReport,
         [model],
@@ -167,7 +178,7 @@ def mfu(
         [facts],
         title=f"{build.label(model)}: {step} on {device.several(count)}, {units_of}, context {work.context:,}{batch}",
         convention="2·m·k·n per matrix product, no recomputation; divided by the dense peak of all devices",
-        answer=f"{units.percent(facts['mfu'])} MFU (full attention): {rate}.{f' {warning}' if warning else ''}",
+        answer=answer,
         notes=lambda _: notes(NOTES, run),
         requests=[request],
     )
