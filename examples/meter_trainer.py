@@ -59,6 +59,6 @@ with tempfile.TemporaryDirectory() as folder:
     Trainer(model=model, args=arguments, train_dataset=rows, callbacks=[callback]).train()
 
 for number, reading in enumerate(callback.readings):
-    assert 0 < reading["mfu_palm"] == reading["hfu_palm"]
+    assert 0 < reading["mfu_full"] == reading["hfu_full"]
     print(f"step {number}:", ", ".join(sorted(reading)))
 print(f"{meter.total.tokens:,} tokens in {len(callback.readings)} steps, {meter.flops_per_token:,.0f} FLOPs each")

@@ -30,16 +30,16 @@ SAYS = {
         "at most 532,827 tokens in all",
         "1,000 of them by numpy: the same",
     ],
-    # 6 · 8,030,261,248 + 12 · 32 · 32 · 128 · 4,096; again all but down: 2 · 32 · (2·4,096² + 2·4,096·1,024
+    # N less 128,256 · 4,096 that are looked up and 65 norms: 6 · N + 12 · 32 · 32 · 128 · 4,096; again all but down: 2 · 32 · (2·4,096² + 2·4,096·1,024
     # + 2·4,096·14,336) and 4 · 32 · 4,096 · 4,096. A step is 64 · 4,096 tokens in 3.1 s, of 8 · 989.4e12 FLOP/s
     "meter_plain_loop.py": [
-        f"takes {6 * 8_030_261_248 + 12 * 32 * 4_096 * 4_096:,} FLOPs",
+        f"takes {6 * (8_030_261_248 - (128_256 + 65) * 4_096) + 12 * 32 * 4_096 * 4_096:,} FLOPs",
         f"and {64 * (2 * 4_096**2 + 2 * 4_096 * 1_024 + 2 * 4_096 * 14_336) + 128 * 4_096**2:,} that are run again",
-        "step 2: hfu_palm, mfu_palm, tokens_per_second",
-        "MFU (palm) 0.5836, HFU 0.7155, 84,563 tokens/s",
+        "step 2: hfu_full, mfu_full, tokens_per_second",
+        "MFU (full attention) 0.5499, HFU 0.6818, 84,563 tokens/s",
     ],
-    # 3 steps of 2 · 2 · 32 tokens; 6 · (97·32 + 32·32 + 2 · (12·32² + 13·32) + 2·32) + 12 · 2 · 32 · 32
-    "meter_trainer.py": ["384 tokens in 3 steps, 202,176 FLOPs each", "step 2: hfu_palm, mfu_palm"],
+    # 3 steps of 2 · 2 · 32 tokens; 6 · (97·32 + 2 · 12·32²) + 12 · 2 · 32 · 32
+    "meter_trainer.py": ["384 tokens in 3 steps, 190,656 FLOPs each", "step 2: hfu_full, mfu_full"],
     "plot_context.py": ["drew gpt2_xl_shares.png: tfacct flops gpt2-xl", "drew llama_kv_cache.svg"],
     # parameters: 2·151,936·2,048 + 2,048 + 16·(4·2,048² + 3·2,048 (q, k, v biases) + 3·2,048·11,008 + 2·2,048)
     "qwen2_from_config.py": ["num_key_value_heads = 32", "head_dim = 64", "1,973,061,632", "15,728,640 bytes"],

@@ -81,7 +81,7 @@ def test_invalid_arguments_are_refused() -> None:
     for tokens, seconds in ((1, 0), (1, -1.0), (-1, 1.0), (1, float("nan"))):
         with pytest.raises(TfacctError, match="must be above 0"):
             meter.step(tokens, seconds=seconds)
-    assert Meter("gpt2", peak=1e12, train=False).flops_per_token == PALM / 3
+    assert Meter("gpt2", peak=1e12, train=False).flops_per_token == FULL / 3
 
 
 def test_it_is_light() -> None:

@@ -28,7 +28,7 @@ class Reading(NamedTuple):
     convention: str
 
     def named(self) -> dict[str, float]:
-        """The numbers under names for a log that include the convention: `mfu_palm`, `hfu_palm`,
+        """The numbers under names for a log that include the convention: `mfu_full`, `hfu_full`,
         `tokens_per_second`."""
         return {
             f"mfu_{self.convention}": self.mfu,
@@ -44,9 +44,9 @@ class Meter:
     >>> meter = Meter("llama-3.1-8b", peak="8x989T", ctx="8k", recompute="full")
     >>> step = meter.step(tokens=8 * 8192, seconds=1.0)
     >>> round(step.mfu, 4), round(step.hfu, 4), step.convention
-    (0.5058, 0.6259, 'palm')
+    (0.4797, 0.5998, 'full')
     >>> {name: round(value, 3) for name, value in step.named().items()}
-    {'mfu_palm': 0.506, 'hfu_palm': 0.626, 'tokens_per_second': 65536.0}
+    {'mfu_full': 0.48, 'hfu_full': 0.6, 'tokens_per_second': 65536.0}
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Meter:
         peak: float | str,
         ctx: int | str | None = None,
         dtype: str = "bf16",
-        convention: Convention = "palm",
+        convention: Convention = "full",
         recompute: Recompute = "none",
         train: bool = True,
     ) -> None:
@@ -64,7 +64,7 @@ class Meter:
 
         `config`: a Model, or what `load` takes. `peak`: FLOP/s of all devices together (`989e12`, `"8x989T"`), or
         devices (`"8xh100-sxm"`), of which the peak in `dtype` is used. `ctx`: tokens of a sequence.
-        `convention`: `"palm"`, 6·N + 12·L·H·Q·T per token, or `"full"`, every product with all T × S pairs.
+        `convention`: `"full"`, every product with all T × S pairs, or `"palm"`, 6·N + 12·L·H·Q·T per token.
         `recompute`: `"full"` or `"attention"` recomputes layers or their attention; HFU counts each recomputed matmul.
         `train=False`: forward passes only. Raises TfacctError.
         """

@@ -58,20 +58,20 @@ def mfu(
     peak: float | str,
     ctx: int | str | None = None,
     train: bool = True,
-    convention: Convention = "palm",
+    convention: Convention = "full",
 ) -> float:
     """Model FLOPs utilization: the FLOPs that the tokens need, divided by the peak of all devices together.
 
     >>> import tfacct
     >>> gpt2 = tfacct.load("gpt2")
     >>> round(tfacct.mfu(gpt2, tokens_per_second=100_000, peak="312e12", ctx=1024), 6)
-    0.275604
-    >>> round(tfacct.mfu(gpt2, tokens_per_second=100_000, peak="312T", ctx=1024, convention="full"), 6)
     0.273858
+    >>> round(tfacct.mfu(gpt2, tokens_per_second=100_000, peak="312T", ctx=1024, convention="palm"), 6)
+    0.275604
 
     `model`: a Model, or what `load` takes. `peak`: as for `Meter`, `"989T"` or `"8xh100"` in bf16. `convention`:
-    `"palm"`, 6·N + 12·L·H·Q·T per token; `"full"`, every product with all T × S pairs; `"causal"`, only visible pairs;
-    `"6nd"`. Recomputation is not included. `train=False`: a forward pass. Warns above 100%. Raises TfacctError.
+    `"full"`, every product with all T × S pairs, as `flops` counts; `"causal"`, only visible pairs; `"palm"`,
+    6·N + 12·L·H·Q·T per token; `"6nd"`. Recomputation is not included. `train=False`: a forward pass. Warns above 100%. Raises TfacctError.
     """
     from tfacct.timing.utilization import above_peak, check_positive, utilization
 

@@ -115,8 +115,8 @@ NOTES = (
     NoteRow(
         "convention",
         2,
-        lambda run: {"palm": _palm(run) if "palm" in run.per_token else ""},
-        "The answer counts full attention, as `tfacct flops` does, and no recomputation.{palm}",
+        lambda run: True,
+        "The answer counts full attention, as `tfacct flops` does, and no recomputation.",
     ),
     NoteRow("not_counted", 2, lambda run: run.missing, "A row is missing: {}."),
 )
@@ -170,7 +170,7 @@ def mfu(
             f" {work.context:,}. Give your run's context with {option('ctx')}."
         )
     elif warning:
-        answer += f" {warning}"
+        answer = warning
     return build.report(
         MfuReport,
         [model],
@@ -207,11 +207,6 @@ def _per_token(point: Point) -> tuple[dict[Convention, float], list[str]]:
         except TfacctError as error:
             missing.append(error.message)
     return found, missing
-
-
-def _palm(run: Run) -> str:
-    share = utilization(run.per_token["palm"], run.each, run.peak)
-    return f" The Python class `Meter` uses PaLM's formula by default: {units.percent(share)}."
 
 
 def _implausible(run: Run) -> str | None:
