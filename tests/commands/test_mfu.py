@@ -97,7 +97,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no speed": ({"tokens_per_second": float("nan")}, "tokens_per_second must be a number above 0, not nan"),
     "convention": ({"convention": "plam"}, "convention is full, causal, palm, 6nd, not 'plam'\ndid you mean palm?"),
     "ctx": ({"ctx": [1]}, "ctx must be a whole number, not [1]"),
-    "two sides": ({"model": TINY["t5"], "convention": "palm"}, "PaLM's formula does not cover encoder-decoders\nconvention='full'"),
+    "two sides": (
+        {"model": TINY["t5"], "convention": "palm"},
+        "PaLM's formula does not cover encoder-decoders\nconvention='full'",
+    ),
     "latent": ({"model": "deepseek-v3", "convention": "palm"}, "PaLM's formula does not cover latent attention\nconv"),
 }
 

@@ -71,7 +71,8 @@ def mfu(
 
     `model`: a Model, or what `load` takes. `peak`: as for `Meter`, `"989T"` or `"8xh100"` in bf16. `convention`:
     `"full"`, every product with all T × S pairs, as `flops` counts; `"causal"`, only visible pairs; `"palm"`,
-    6·N + 12·L·H·Q·T per token; `"6nd"`. Recomputation is not included. `train=False`: a forward pass. Warns above 100%. Raises TfacctError.
+    6·N + 12·L·H·Q·T per token; `"6nd"`. Recomputation is not included. `train=False`: a forward pass. Warns above
+    100%. Raises TfacctError.
     """
     from tfacct.timing.utilization import above_peak, check_positive, utilization
 

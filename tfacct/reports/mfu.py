@@ -115,7 +115,7 @@ NOTES = (
     NoteRow(
         "convention",
         2,
-        lambda run: True,
+        lambda _: True,
         "The answer counts full attention, as `tfacct flops` does, and no recomputation.",
     ),
     NoteRow("not_counted", 2, lambda run: run.missing, "A row is missing: {}."),
