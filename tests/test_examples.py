@@ -31,8 +31,8 @@ SAYS = {
         "1,000 of them by numpy: the same",
     ],
     # 6 · N + 12 · 32 · 32 · 128 · 4,096, N less 128,256 rows that are looked up and 65 norms; again all but down:
-    # 2 · 32 · (2·4,096² + 2·4,096·1,024 + 2·4,096·14,336) and 4 · 32 · 4,096 · 4,096. A step is 64 · 4,096 tokens in 3.1 s, of
-    # 8 · 989.4e12 FLOP/s
+    # 2 · 32 · (2·4,096² + 2·4,096·1,024 + 2·4,096·14,336) and 4 · 32 · 4,096 · 4,096. A step is 64 · 4,096 tokens in
+    # 3.1 s, of 8 · 989.4e12 FLOP/s
     "meter_plain_loop.py": [
         f"takes {6 * (8_030_261_248 - (128_256 + 65) * 4_096) + 12 * 32 * 4_096 * 4_096:,} FLOPs",
         f"and {64 * (2 * 4_096**2 + 2 * 4_096 * 1_024 + 2 * 4_096 * 14_336) + 128 * 4_096**2:,} that are run again",
