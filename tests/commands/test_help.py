@@ -55,15 +55,33 @@ def test_an_abbreviation_is_explained_with_sections_that_mention_it(run, word: s
     ran = run("help", word.upper(), "--json")
     found = ran.document
     assert ran.code == 0 and found["answer"] == TERMS[word]
-    name = TERMS[word].partition(":")[0]
+    names = [word, word.replace("-", " "), *TERMS[word].partition(":")[0].split(", ")]
     for row in found["rows"]:
         page = (ROOT / "docs" / f"{row['page']}.md").read_text()
-        assert re.search(rf"{word}|{name}", page, re.IGNORECASE)
+        assert re.search("|".join(map(re.escape, names)), page, re.IGNORECASE)
+
+
+EXPLAINED = {
+    "shared experts": "Shared expert: an expert that every token uses.",
+    "grouped query attention": "Grouped-query attention: several query heads",
+    "recomputation": "Activation checkpointing, gradient checkpointing, recomputation: the backward pass runs",
+    "peak_bytes": "peak_bytes: Peak memory of a training step, in bytes.",
+    "bubble_ratio": "bubble_ratio: waiting time over computing time",
+    "kv-dtype": "--kv-dtype DTYPE: Dtype of the KV cache.",
+    "send/recv": "Send/recv: one rank sends a tensor to another",
+}
+"""Plurals, other names and spellings of terms, keys of the JSON, options."""
+
+
+@pytest.mark.parametrize("words", EXPLAINED)
+def test_help_explains_terms_keys_and_options(run, words: str) -> None:
+    assert run("help", words, "--json").document["answer"].startswith(EXPLAINED[words])
 
 
 def test_help_searches_the_docs_for_a_word_that_is_no_topic(run) -> None:
     assert "'rule of thumb' in the documentation" in run("help", "rule", "of", "thumb").out
     first = {word: run("help", *word.split(), "--csv").out.splitlines()[1] for word in ("latent attention", "ttft")}
+    assert run("help", "6nd", "--csv").out.splitlines()[1] == "conventions,Numbers next to the total"
     assert first["latent attention"].startswith("conventions,Latent attention")
     assert first["ttft"].startswith("time,") and "TTFT" in first["ttft"]
     assert "`tfacct help docs conventions` prints the page." in run("help", "latent").out

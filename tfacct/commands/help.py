@@ -64,7 +64,9 @@ def help_(
         raise UsageError(f"help of {topic} is text only", f"`tfacct help {topic}` without other options prints it")
     words = f"{topic} {name or ''}".strip()
     longer = len(topic) > 2 and any(one.startswith(topic) for one in known) and not pages.meaning(words)
-    if not longer and (found_in_pages := pages.search(words)):
+    option = opt.shared().get(words.strip("- ").replace("-", "_"))
+    about = "" if option is None else ": ".join(_explained((words.strip("- ").replace("-", "_"), option)))
+    if not longer and (found_in_pages := pages.search(words, about)):
         return Found(found_in_pages)
     close = nearest(topic, known)
     raise UsageError(f"no topic {topic!r}", close or "`tfacct help topics` lists them")
