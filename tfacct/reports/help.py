@@ -71,7 +71,7 @@ TERMS = {
     "requests": "Concurrent requests, concurrency: those that a server generates tokens for at the same time.",
     "prefill": "Prefill: the pass over all tokens of a prompt.",
     "decode": "Decode: a step with one new token for each sequence.",
-    "chunked prefill": "Chunked prefill: a long prompt runs in several steps, each of which also decodes other requests.",
+    "chunked prefill": "Chunked prefill: a long prompt runs in several steps, which also decode other requests.",
     "roofline": "Roofline, lower bound: the least time that peak FLOP/s and memory bandwidth allow.",
     "estimate": "Estimate: a number from a fit to measured runs, marked with ≈. Counts are exact and have no mark.",
     "interval": "Interval: a range around an estimate; the 80% interval covered about 80% of the measured runs.",
@@ -134,10 +134,10 @@ TERMS = {
     "group size": "Group size: the number of quantized weights that share a scale.",
     "published": "Published as, as published: the dtype of the published files, the default of --dtype.",
     "axis": "Axis, dimension: a letter of an einsum spec, such as T for new tokens; `tfacct help axes` lists them.",
-    "einsum": "Einsum spec: the axes of a matmul, such as `B T D, D F -> B T F`. FLOPs are 2 × the product of its axes.",
+    "einsum": "Einsum spec: the axes of a matmul, such as `B T D, D F -> B T F`. FLOPs: 2 × the product of its axes.",
     "reference": "Reference model: the model in PyTorch that `tfacct verify` compares the counts with.",
     "cross-check": "Cross-check: a count by other code, such as fvcore or transformers, which must be equal.",
-    "proof": "Proof by symbolic shapes: `tfacct verify --prove` compares two counts in symbols, for sizes of any value.",
+    "proof": "Proof by symbolic shapes: `tfacct verify --prove` compares two counts in symbols, for all sizes.",
     "unsupported": "Unsupported: an error names what is not supported; `tfacct help support` lists it.",
     "not included": "Not included: `tfacct help counting` lists what answers leave out.",
 }
@@ -198,7 +198,7 @@ def titles() -> list[tuple[str, str]]:
 
 def _pages(title: str, page: str, about: str, *rows: Iterable[Sequence[str]], note: str, answer: str = "") -> Report:
     """A report on pages of the documentation; `page` and `about` are the headers."""
-    columns = (Column("page", page), Column("about", about)) if any(rows) else ()
+    columns = (Column("page", page), Column("about", about))
     return table("docs", title, columns, *rows, notes=(note,), answer=answer)
 
 
