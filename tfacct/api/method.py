@@ -103,7 +103,9 @@ def _of_type(name: str, value: Any, kind: Any) -> Any:
     if kinds == {bool} and str(value) == repr(bool(value)):
         return bool(value)
     if kinds == {str} and not isinstance(value, str) and (value is not None or kind is str):
-        raise UsageError(f"{name} must be a string, not {value!r}")
+        from tfacct.loading.devices import listing
+
+        raise UsageError(f"{name} must be a string, not {value!r}", listing() if name == "on" else None)
     check_choice(name, value, kind)
     return value if isinstance(value, (bool, str)) else opt.size(name, value)
 

@@ -17,7 +17,7 @@ from tfacct.base.errors import ConfigError, NotFoundError, TfacctError, UsageErr
 from tfacct.base.record import record
 from tfacct.base.spelling import for_each, option, spelled
 from tfacct.loading import files
-from tfacct.loading.links import NODE, Link, Links
+from tfacct.loading.links import NODE, Link, Links, for_files
 
 if TYPE_CHECKING:
     from tfacct.loading.calibration import Calibration
@@ -302,7 +302,8 @@ def is_file(name: str) -> bool:
 def listing() -> str:
     """Hint for an unknown device."""
     return spelled(
-        "`tfacct devices` lists all; `tfacct devices --template` prints a device file to fill in", "devices() lists all"
+        "`tfacct devices` lists all; `tfacct devices --template` prints a device file to fill in",
+        "devices() lists all; on='my-card.toml' is your own device (docs/devices.md)",
     )
 
 
@@ -367,12 +368,12 @@ def several(named: str, text: str) -> tuple[int, Device]:
             f"{named} {cut(text)} gives only memory; this needs a device with a known speed",
             "name a device, such as h100 or 8xh100",
         )
-    if "," in name:
+    if "," in name and all(find(number_and_name(named, one)[1]) for one in name.split(",")):
         several = spelled(f"`tfacct memory MODEL --on {cut(text)}` compares", "`model.fit` takes several, for")
         hint = f"{for_each()}; {several} the memory of serving and the longest context"
         raise UsageError(f"{named} takes one kind of device here, not {cut(text)!r}", hint)
     if not name.endswith(".toml") and not NAME.fullmatch(fold(name)):
-        raise UsageError(f"{named} must name a device, not {cut(text)!r}", "for example h100 or 8xh100")
+        raise UsageError(f"{named} must name a device, not {cut(text)!r}", f"for example 8xh100; {listing()}")
     if name.isdecimal() and find(name) is None and not is_card_number(name):
         raise UsageError(f"{named} {cut(text)} has no device name", f"for example {int(name[:9]) or 8}xh100")
     return count, load(name)
@@ -387,7 +388,7 @@ def _device(path: Path) -> Device:
     for table in KEYS:
         _check_keys(path, table, _table(path, file, table) if table else file)
     if not peak:
-        raise ConfigError(f"{path}: [peak] is missing", _template_hint())
+        raise ConfigError(f"{path}: [peak] is missing", for_files())
     rates = {name: _rate(path, f"[peak] {name}", value, "FLOPs per second") for name, value in peak.items()}
     if unknown := next((name for name in rates if name not in (*units.BITS, "fp4")), None):
         raise ConfigError(f"{path}: [peak] {cut(unknown)} is not a dtype", nearest(unknown, [*units.BITS, "fp4"]))
@@ -450,7 +451,7 @@ def _links(path: Path, table: Mapping[str, Any]) -> Links:
         for key in ("one_way", "pcie", "node_network")
     }
     if "domain" in table and "one_way" not in table:
-        raise ConfigError(f"{path}: [link] domain needs one_way", _template_hint())
+        raise ConfigError(f"{path}: [link] domain needs one_way", for_files())
     domain = _amount(path, "[link] domain", table["domain"]) if "domain" in table else NODE
     kind = _text(path, "[link] kind", table.get("kind", ""))
     return Links(kind, rates["one_way"], domain, rates["pcie"], rates["node_network"])
@@ -475,7 +476,7 @@ def _memory(path: Path, table: Mapping[str, Any]) -> Memory:
     }
     torch, board = read["torch_bytes"], read["board_bytes"]
     if torch is None and board is None:
-        raise ConfigError(f"{path}: [memory] torch_bytes is missing, and board_bytes too", _template_hint())
+        raise ConfigError(f"{path}: [memory] torch_bytes is missing, and board_bytes too", for_files())
     if torch is not None and board is not None and torch > board:
         raise ConfigError(
             f"{path}: [memory] torch_bytes {torch:,} is more than board_bytes {board:,}", "are they swapped?"
@@ -501,14 +502,10 @@ def _check(path: Path, table: Mapping[str, Any]) -> Check:
     return Check(dtype, factors[0] * factors[1] * factors[2], clock_from == "peak")
 
 
-def _template_hint() -> str:
-    return spelled("`tfacct devices --template` shows a whole file", "devices.TEMPLATE shows a whole file")
-
-
 def _table(path: Path, file: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     table = file.get(name, {})
     if not isinstance(table, Mapping):
-        raise ConfigError(f"{path}: [{name}] must be a table", _template_hint())
+        raise ConfigError(f"{path}: [{name}] must be a table", for_files())
     return table
 
 
@@ -516,13 +513,13 @@ def _check_keys(path: Path, name: str, table: Mapping[str, Any]) -> None:
     known = KEYS[name].split()
     if unknown := next((key for key in table if key not in known), None):
         where = f"[{name}] {cut(unknown)}" if name else cut(unknown)
-        raise ConfigError(f"{path}: {where} is not a key of device files", nearest(unknown, known) or _template_hint())
+        raise ConfigError(f"{path}: {where} is not a key of device files", nearest(unknown, known) or for_files())
 
 
 def _amount(path: Path, what: str, value: object, unit: str = "") -> int:
     """Whole number. Raises ConfigError."""
     if value is None:
-        raise ConfigError(f"{path}: {what} is missing", _template_hint())
+        raise ConfigError(f"{path}: {what} is missing", for_files())
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not number or not 1 <= value <= LARGEST:  # type: ignore[operator]
         hint = f"in {unit}, such as {EXAMPLE[unit]}" if unit else None

@@ -108,8 +108,14 @@ class Links:
         return Link(devices, "network", "network", min(inside, self.network), node, self.network // node)
 
 
+def for_files() -> str:
+    """Hint for a device file that is not complete."""
+    return spelled("`tfacct devices --template` prints a whole file", "tfacct.loading.devices.TEMPLATE is a whole file")
+
+
 def _unknown(problem: str, device: str, most: int, key: str) -> UsageError:
     fewer = "one device" if most == 1 else f"at most {most:,}"
     on = device if most == 1 else f"{most}x{device}"
-    template = spelled("`tfacct devices --template` shows such a file", "devices.TEMPLATE shows such a file")
-    return UsageError(problem, f"use {fewer} ({option('on', on)}), or add {key} under [link] in its file; {template}")
+    return UsageError(
+        problem, f"use {fewer} ({option('on', on)}), or add {key} under [link] in its file; {for_files()}"
+    )

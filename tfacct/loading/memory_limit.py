@@ -183,7 +183,7 @@ def memory_limit(
     count, memory = 1, on
     if isinstance(on, str):
         count, name = devices.number_and_name(option("on"), on)
-        size = units.is_bytes(name) or (name[:1].isdecimal() and not devices.is_card_number(name))
+        size = units.is_bytes(name) or (units.is_tokens(name) and not devices.is_card_number(name))
         if devices.find(name) is not None or not size:
             try:
                 count, device = devices.several(option("on"), on)
@@ -202,7 +202,7 @@ def memory_limit(
             )
         memory = units.read_bytes(option("on"), name)
     if not isinstance(memory, int) or isinstance(memory, bool) or memory < 1:
-        raise UsageError(f"{option('on')} must be a whole number of bytes, not {on!r}")
+        raise UsageError(f"{option('on')} must be a whole number of bytes, not {on!r}", devices.listing())
     return MemoryLimit(memory, _use(use, 1), _reserve(reserve, 0), count)
 
 

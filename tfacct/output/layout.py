@@ -240,7 +240,7 @@ def lines(
     if report.derivation is None:
         table = Table(report, digits, spelled, limit)
         parts, hidden = table.parts(width)
-        for part in parts:
+        for part in parts if table.rows else ():
             yield from table.lines(part)
             if table.more:
                 yield Line(spelled(f" … {table.more:,} more rows ({option('limit', 0)})"), ASIDE)
