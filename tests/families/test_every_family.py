@@ -43,6 +43,21 @@ def test_the_field_that_another_name_of_the_context_means_changes_the_context() 
         assert field is None or load_model("small", TINY[name], {field: given + 9}).context != given, name
 
 
+def test_the_words_of_other_libraries_mean_the_fields_of_a_family() -> None:
+    words = "dim layers heads vocab top_k experts head_size".split()
+    meant = {
+        name: [meant_field(word, families.config_class(name).model_fields) for word in words]
+        for name in ("mixtral", "gpt2")
+    }
+    llama = ["hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size"]
+    assert meant["mixtral"] == [*llama, "num_experts_per_tok", "num_local_experts", "head_dim"]
+    assert meant["gpt2"] == ["n_embd", "n_layer", "n_head", "vocab_size", None, None, None]
+    for name in FAMILIES:
+        field = getattr(families.config_class(name), "expert_top_k", "")
+        fields = families.config_class(name).model_fields
+        assert field not in fields or meant_field("top_k", fields) == field, name
+
+
 AXIS_FIELDS = {
     **{"V": ("vocab_size",), "Vs": ("type_vocab_size",), "P": ("max_position_embeddings",), "D": ("hidden_size",)},
     **{"F": ("intermediate_size",), "N": ("num_attention_heads",), "K": ("num_key_value_heads",), "H": ("head_dim",)},

@@ -141,6 +141,22 @@ SPELLINGS = (
     frozenset(("max_position_embeddings", "n_positions")),
 )
 """Names of one size: converted files keep the old name next to the one that the class reads."""
+OTHER_WORDS = tuple(
+    frozenset(words.split())
+    for words in (
+        "hidden_size n_embd d_model hidden dim model_dim embed_dim emb_dim embedding_dim width",
+        "num_hidden_layers n_layer n_layers num_layers depth num_blocks n_blocks blocks",
+        "num_key_value_heads num_kv_heads n_kv_heads kv_heads num_query_groups n_query_groups",
+        "intermediate_size ffn_dim n_inner d_ff d_mlp ff_dim mlp_dim ffn ff intermediate dim_feedforward",
+        "head_dim d_kv head_size d_head dim_head size_per_head kv_channels",
+        "vocab_size vocab n_vocab padded_vocab_size vocabulary",
+        "num_experts num_local_experts n_routed_experts moe_num_experts experts n_experts num_moe_experts",
+        "num_experts_per_tok moe_k moe_topk moe_top_k top_k_experts top_k topk experts_per_token num_experts_per_token"
+        " active_experts num_active_experts moe_router_topk num_selected_experts",
+        "sliding_window window window_size sliding_window_size",
+    )
+)
+"""Names of one size in papers and other libraries, for hints alone."""
 CONTEXTS = frozenset(
     """
     max_position_embeddings n_positions max_seq_len seq_length context_length max_context_length model_max_length
@@ -178,7 +194,13 @@ def meant_field(name: str, fields: Iterable[str]) -> str | None:
     fields = tuple(fields)
     context = next((field for field in fields if field in CONTEXTS), None)
     named = name in CONTEXTS or name in OTHER_CONTEXTS
-    return same_size(name, fields) or same_size(f"num_{name}", fields) or (context if named else None)
+    other = next((field for field in fields if field in common_words(name)), None)
+    return same_size(name, fields) or same_size(f"num_{name}", fields) or other or (context if named else None)
+
+
+def common_words(name: str) -> frozenset[str]:
+    """The names of the size that `name` means in papers or other libraries; none for another name."""
+    return next((words for words in OTHER_WORDS if name in words), frozenset())
 
 
 def changes_counts(name: str) -> bool:

@@ -15,6 +15,7 @@ from tfacct.families.known_fields import (
     MTP_FIELDS,
     changes_counts,
     check_nulls,
+    common_words,
     is_draft,
     meant_field,
 )
@@ -173,7 +174,7 @@ def _check_names(
         if name not in known:
             meant = meant_field(name, family.model_fields)
             counted = known - (IGNORED_FIELDS | MTP_FIELDS | {*family.ignored_fields}).difference(family.model_fields)
-            near = f"did you mean {meant}?" if meant else nearest(name, sorted(counted))
+            near = f"did you mean {meant}?" if meant else not common_words(name) and nearest(name, sorted(counted))
             hint = near or _alike_with(name, given, changes) or f"fields that count: {', '.join(family.counted())}"
             where = "a custom model" if model_type == CUSTOM else model_type
             raise NotFoundError(f"no field {name!r} in {where}", hint)
