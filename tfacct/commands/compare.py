@@ -36,14 +36,14 @@ def compare(
         Literal["model", "line"] | None,
         Option(
             "A column per model, or two models line by line. With --set: the model before and after. Default: model;"
-            " with --set line, unless --on, --metric, a layout or a list is given."
+            " with --all or --set line, unless --on, --metric, a layout or a list is given."
         ),
     ] = None,
     metric: Annotated[
         list[str] | None,
         Option("Additional rows: metrics, as in `sweep`.", "NAME", complete="metrics"),
     ] = None,
-    all: Annotated[bool, Option("With --by line: show unchanged rows too.")] = False,  # noqa: A002
+    all: Annotated[bool, Option("Line by line, with the rows that do not change.")] = False,  # noqa: A002
     **options: Unpack[CompareOptions],
 ) -> "Found[CompareReport] | Found[DiffReport]":
     """Models, or one model before and after a change.
@@ -64,7 +64,7 @@ def compare(
     lists = {name: opt.values(name, options[name]) for name in LISTED if options.get(name) is not None}  # type: ignore[literal-required]
     sharded = [name for name in AXES if options.get(name)]
     plain = max(map(len, lists.values()), default=1) == 1 and not (metric or sharded or options.get("on"))
-    every, line = list(models), by == "line" or (by is None and bool(fields) and plain)
+    every, line = list(models), by == "line" or (by is None and (all or (bool(fields) and plain)))
     if fields:
         from tfacct.loading.overrides import read_overrides
 

@@ -93,6 +93,12 @@ NOTES = (
         lambda found: ", ".join(found["latent"]),
         "Latent attention ({}): a new token takes more FLOPs, as each head reads the whole latent, and less cache.",
     ),
+    NoteRow(
+        "lines",
+        2,
+        lambda found: found["two"] and option("by", "line"),
+        "{} compares them matmul by matmul and tensor by tensor.",
+    ),
     NoteRow("cache", 2, lambda found: found["caches"], "The KV cache is in {}."),
 )
 
@@ -248,6 +254,7 @@ def compare(
         "sparse": [label for label, one in zip(labels, numbers, strict=True) if _attends_to_fewer(one)],
         "latent": [label for label, one in zip(labels, numbers, strict=True) if _absorbs(one)],
         "context": "all these models were" if shared else training and not sides[0].request.ctx and "the model was",
+        "two": len(every) == 2 and not training and fit is None and not metrics,
         "caches": not _of_training(sides) and " or ".join(dict.fromkeys(side.cached for side in sides)),
     }
     where = f"context {min(contexts):,}" if len(contexts) == 1 else "several contexts"
