@@ -1,7 +1,7 @@
 """Devices of `--on` and their usable memory (`--use`, `--reserve`), for all commands.
 
-On each device, usable = use × memory − reserve. Defaults: for serving, use 0.9 as in vLLM and reserve 2 GB (CUDA
-context, NCCL, cuBLAS); for training, use 1 and reserve 2 GB; for a size in bytes, use 1 and no reserve.
+On each device, usable = use × memory − reserve. Defaults: for serving, use 0.9, as in vLLM before 0.20, and reserve 2
+GB (CUDA context, NCCL, cuBLAS); for training, use 1 and reserve 2 GB; for a size in bytes, use 1 and no reserve.
 """
 
 from __future__ import annotations

@@ -133,11 +133,22 @@ def _started(launch: Launch, given: Mapping[str, Any]) -> tuple[Start, str]:
     if searched and start.near and launch.flags.gpu_memory_utilization is None:
         at = f", at vLLM's default utilization of {launch.utilization:g}"
     tokens, error = f"{'≈ ' * start.near}{start.tokens:,} tokens of KV cache", _error(start)
+    error = f"{_former(launch) if at else ''}{error}"
     if longest:
         what = "the model's context" if launch.length >= launch.model.context else "what fits"
         return start, f"At most {option('max_model_len', launch.length)}{where} ({what}): {tokens}{at} ({error})."
     requests_at_once = f"{start.concurrency:,.2f} requests of {launch.length:,} tokens"
     return start, f"{starts}{where}: {tokens}, or {requests_at_once}{at} ({error})."
+
+
+def _former(launch: Launch) -> str:
+    """Another default utilization of older versions, in words."""
+    every = profiles(launch.profile["id"])
+    since = next(at for at, one in enumerate(every) if one["utilization"] == launch.utilization)
+    if not since:
+        return ""
+    first = f"{launch.profile['prefix']}{every[since]['versions'][0]}"
+    return f"{every[since - 1]['utilization']:g} before {first}; "
 
 
 def _error(start: Start) -> str:
