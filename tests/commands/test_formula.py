@@ -215,7 +215,7 @@ def test_the_legend_names_every_axis_once_with_its_value(run) -> None:
     legend = text.partition("total = ")[2].split("Not included")[0].partition("\n")[2]
     entries = re.split(r"; |\n", legend.strip())
     # from its config.json
-    assert {entry.partition(" = ")[0]: entry.split(" ")[2] for entry in entries} == {
+    assert {entry.partition(" = ")[0]: entry.split(" ")[2].removesuffix(":") for entry in entries} == {
         "B": "3", "T": "7", "O": "7", "L": "32", "D": "4,096", "N": "32", "K": "8", "G": "4", "H": "128",
         "F": "14,336", "V": "128,256", "S": "100",
     }  # fmt: skip
@@ -436,8 +436,8 @@ def test_each_side_has_its_own_axes(run) -> None:
     out = run("formula", "-", "--ctx", "9", "--source", "7", columns=200, stdin=json.dumps(SIDES).encode()).out
     assert "encoder.attn.scores    B I Kenc G Henc, B J Kenc Henc → B Kenc G I J  2·B·I·Le·Nenc·Henc·J" in out
     assert "cross.scores           B T K G H, B J K H → B K G T J" in out
-    assert "Nenc = 6 query heads in the encoder, Kenc · G" in out
-    assert "N = 10 query heads in the decoder, K · G" in out
+    assert "Nenc = 6: query heads in the encoder, Kenc · G" in out
+    assert "N = 10: query heads in the decoder, K · G" in out
     assert "Henc = 10 head size in the encoder" in out and "Le = 2 encoder layers" in out
     # by hand: 60·97 of the tied embedding; 2·52·60 of positions; two norms of 120 after them
     # a layer of 60: attention 4·(60·60 + 60) and its norm 120; MLP 2·60·32 + 32 + 60, or of 40; its norm

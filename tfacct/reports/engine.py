@@ -8,6 +8,7 @@ from fractions import Fraction
 from types import ModuleType
 from typing import Any, Literal
 
+from tfacct.base import units
 from tfacct.base.errors import UsageError, listed
 from tfacct.base.spelling import option
 from tfacct.engines import advice, llama_cpp, logs, sglang, vllm
@@ -128,7 +129,8 @@ def _started(launch: Launch, given: Mapping[str, Any]) -> tuple[Start, str]:
     if start.free is not None:
         return start, f"{starts}: a cache of {start.tokens:,} tokens fits, and ≈ {start.free / GIB:.1f} GiB stay free."
     flags = sorted(launch.flags._asdict().items() - before._asdict().items())
-    where = f"; {requests:,} requests fit at once with {' '.join(option(*flag) for flag in flags)}" if flags else ""
+    many = f"; {units.requests(requests or 0)} fit{'s' * (requests == 1)} at once with"
+    where = f"{many} {' '.join(option(*flag) for flag in flags)}" if flags else ""
     at = ""
     if searched and start.near and launch.flags.gpu_memory_utilization is None:
         at = f", at vLLM's default utilization of {launch.utilization:g}"

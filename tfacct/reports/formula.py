@@ -507,7 +507,7 @@ def _legend_notes(legend: Mapping[str, Mapping[str, Any]]) -> list[str]:
     notes: list[str] = []
     for axis, about in legend.items():
         value = f" = {about['value']:,}" if "value" in about else ""
-        entry = f"{axis}{value} {about['meaning']}"
+        entry = f"{axis}{value}: {about['meaning']}"
         if notes and len(f"{notes[-1]}; {entry}") < LEGEND_WIDTH:
             notes[-1] += f"; {entry}"
         else:

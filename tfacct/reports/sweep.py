@@ -439,7 +439,7 @@ def _facts(swept: Swept, about: Sweep) -> dict[str, Any]:
 
 
 def _table(about: Sweep) -> Table:
-    drawn = about.metrics[-1].name
+    drawn = about.metrics[-2 if about.limit and len(about.metrics) > 1 else -1].name  # with a limit, its bytes are last
     varies = len({values[drawn] for swept in about.every for values in swept.rows}) > 1
     columns = (
         *(Column(knob, knob, "text" if knob == "model" else "amount", names_rows=True) for knob in about.knobs),

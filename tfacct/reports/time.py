@@ -310,7 +310,8 @@ def _table(served: ServingStep, kernels: Sequence[dict[str, Any]]) -> Table:
     """Kernels with their seconds, or those that the bound counts, which uses no fitted constant."""
     step, seconds = served.step, served.step.seconds
     rows = [{**row, "flops": row["flops"] or None} for row in kernels]
-    columns = (Column("kernel", "kernel"), *TIMES_AND_FLOPS, Column("bytes", "bytes", "bytes", drop=1))
+    where = f"kernel{' on each device' * (served.one.count > 1)}"
+    columns = (Column("kernel", where), *TIMES_AND_FLOPS, Column("bytes", "bytes", "bytes", drop=1))
     if served.bound_only:
         counted = tuple(row for row in rows if row["bytes"])
         bounds = {
