@@ -153,6 +153,7 @@ def test_fused_kernels() -> None:
         "attn all-reduce": 32,
         "mlp all-reduce": 32,
         "lm_head": 1,
+        "lm_head all-gather": 1,
     }
     inside = [one.times for one in lowered("llama-3.1-8b", "decode") if one.kind == "pointwise"]
     assert inside == [4 * 32, 1]
@@ -175,13 +176,14 @@ def test_a_latent_is_absorbed_in_decode_and_unpacked_in_prefill() -> None:
 
 
 @pytest.mark.parametrize("name", ["llama-3.1-8b", "qwen3-32b", "gemma-2-9b", "gemma-4-e2b-text", "mistral-7b-v0.3"])
-def test_all_reduces_are_those_of_the_mesh(name: str) -> None:
+def test_collectives_are_those_of_the_mesh(name: str) -> None:
     at = STEPS["decode"].axes()
-    asked = collectives(find(name).ledger, Mesh(4), at, 16)
+    asked = collectives(find(name).ledger, Mesh(4), at, 16, after="gathered")
     found = kernels(find(name).ledger, at, BF16, BF16_EACH, BF16_EACH, Split(4))
-    sent = [kernel for kernel in found if kernel.kind == "all-reduce"]
-    assert sum(kernel.times for kernel in sent) == sum(one.calls for one in asked)
-    assert sum(kernel.moved for kernel in sent) == sum(one.bytes for one in asked)
+    for kind in ("all-reduce", "all-gather"):
+        sent, of_mesh = ([one for one in every if one.kind == kind] for every in (found, asked))
+        assert sum(kernel.times for kernel in sent) == sum(one.calls for one in of_mesh) > 0
+        assert sum(kernel.moved for kernel in sent) == sum(one.bytes for one in of_mesh)
 
 
 def test_a_recurrence_reads_and_writes_its_state() -> None:

@@ -46,7 +46,7 @@ def test_published_requests(
 ) -> None:
     """Seconds of a request, from its first token and the mean time per token, in runs by NVIDIA and InferenceX, as
     ai-dynamo/aiconfigurator (@095f58a5) collects them. Chosen: close runs of many devices, formats and layouts. The
-    median error of all runs is 5.6 % of dense models and 9.0 % of MoE models. The run of MI300X is AMD's latency of
+    median error of all runs is 5.5 % of dense models and 9.0 % of MoE models. The run of MI300X is AMD's latency of
     a batch in vLLM 0.7.3 (ROCm/vllm @b309ea79, docs/dev-docker/README.md)."""
     prompt, new, requests = sizes
     layout: Any = {"on": on, "tp": int(on.partition("x")[0]), "ep": ep, "dtype": dtype, "kv_dtype": kv_dtype}

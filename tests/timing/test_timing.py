@@ -43,18 +43,21 @@ def test_a_product_by_hand() -> None:
 def test_an_all_reduce_by_hand() -> None:
     # Of 4 devices: a ring sends 2 · 3/4 of 1,800 MB, 2.7 GB, at half of 450 GB/s; and 0.6 + 0.4 of a launch.
     shares = {"link": 0.5, "link_large": 0.5, "link_pcie": 0.5, "link_sockets": 0.25}
-    plain = replace(CONSTANTS, **shares, reduce=1.0, engine=0.0, sequence=0.0)
+    plain = replace(CONSTANTS, **shares, reduce=1.0, hop=1.0, engine=0.0, sequence=0.0)
     kernel = Kernel("all", "all-reduce", 1, moved=1_800_000_000, over=4)
     assert step_of([kernel], H100, 1, 1, plain).seconds == pytest.approx(1 + 2.7e9 / 225e9)
     # Of 16 in two nodes: 2 · 15/16 of it, at a quarter of the 400 GB/s of a node's network; and 0.6 + 1.6.
     wide = kernel._replace(over=16)
     assert step_of([wide], H100, 1, 1, plain).seconds == pytest.approx(2.2 + 3.375e9 / 100e9)
-    # Of 4 A100 PCIe: no bridge joins more than 2, so they send over PCIe 4.0, 32 GB/s.
+    # Of 4 A100 PCIe: no bridge joins more than 2, so they send over PCIe 4.0, 32 GB/s: a launch and 6 steps of a ring.
     card = devices.load("a100-pcie-80gb")
-    assert step_of([kernel], card, 1, 1, plain).seconds == pytest.approx(1 + 2.7e9 / 16e9)
+    assert step_of([kernel], card, 1, 1, plain).seconds == pytest.approx(7 + 2.7e9 / 16e9)
     assert step_of([kernel._replace(over=2)], card, 1, 1, plain).seconds == pytest.approx(0.8 + 1.8e9 / 150e9)
-    # Of 8 on two sockets: 2 · 7/8 of it at a quarter of PCIe.
-    assert step_of([kernel._replace(over=8)], card, 1, 1, plain).seconds == pytest.approx(1.4 + 3.15e9 / 8e9)
+    # Of 8 on two sockets: 2 · 7/8 of it at a quarter of PCIe. An all-gather goes around once: half of that.
+    eight = kernel._replace(over=8)
+    assert step_of([eight], card, 1, 1, plain).seconds == pytest.approx(15 + 3.15e9 / 8e9)
+    once = eight._replace(kind="all-gather")
+    assert step_of([once], card, 1, 1, plain).seconds == pytest.approx(8 + 3.15e9 / 2 / 8e9)
     # Of 16 MB over NVLink: the mean of the shares of small and of large messages.
     large = replace(plain, link_large=1.0, message=16e6)
     assert step_of([kernel._replace(moved=16_000_000)], H100, 1, 1, large).seconds == pytest.approx(

@@ -242,14 +242,15 @@ class ServingStep:
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """Keys of `TimedKernel`: kernels by name, in order; then one row each for pointwise work and all-reduces. Their
-        bytes: all that they move, or those that the bound takes, without seconds, if only it is asked for."""
-        found, last = defaultdict[str, list[Timed]](list), ("pointwise", "all-reduce")
+        """Keys of `TimedKernel`: kernels by name, in order; then one row each for pointwise work, all-reduces and
+        all-gathers. Their bytes: all that they move, or those that the bound takes, without seconds, if only it is
+        asked for."""
+        found, last = defaultdict[str, list[Timed]](list), ("pointwise", "all-reduce", "all-gather")
         for timed in sorted(
             self.step.kernels, key=lambda one: one.kernel.kind in last and 1 + last.index(one.kernel.kind)
         ):
-            all_reduce = f"all-reduce over {self.one.count:,}"
-            found[all_reduce if timed.kernel.kind == "all-reduce" else timed.kernel.name].append(timed)
+            sent = f"{timed.kernel.kind} over {self.one.count:,}"
+            found[timed.kernel.name if timed.kernel.over == 1 else sent].append(timed)
         return [
             {
                 "kernel": name,

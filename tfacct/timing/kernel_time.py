@@ -67,7 +67,8 @@ class Constants:
     message_switch: float = 30e6  # Bytes of an all-reduce that attains the mean there. Read off the same tables.
     link_pcie: float = 0.511  # Share of PCIe that an all-reduce attains. Fitted.
     link_sockets: float = 0.42  # The same of more devices than share a CPU socket, and between nodes. Fitted.
-    reduce: float = 8.5e-6  # Seconds of an all-reduce of nothing; times 0.6 + 0.1 for each device. Fitted.
+    reduce: float = 8.5e-6  # Seconds of a collective of nothing; times 0.6 + 0.1 for each device. Fitted.
+    hop: float = 1.7e-6  # Seconds of its launch over PCIe, and of each step of the ring. Read off the same tables.
     engine: float = 0.485e-3  # Seconds of an engine between two steps. Fitted.
     sequence: float = 5.57e-6  # Seconds of an engine for each sequence of a decode step: sampling, text. Fitted.
     amd: float = 1.2  # Seconds of a step on AMD's devices over those of this law. Fitted to MI300X alone.
@@ -179,8 +180,8 @@ def _rate(kernel: Kernel, device: Device, c: Constants, prefill: bool) -> float:
 
 
 def _timed(kernel: Kernel, device: Device, c: Constants, prefill: bool) -> Timed:
-    if kernel.kind == "all-reduce":
-        return _reduced(kernel, device, c)
+    if kernel.over > 1:
+        return _sent(kernel, device, c)
     moved = kernel.read * _reached(kernel, c) + kernel.cache + kernel.moved
     compute, moving = _multiplied(kernel, c) / _rate(kernel, device, c, prefill), moved / (device.bandwidth * c.memory)
     each = c.launch_narrow if kernel.kind == "gemm" and kernel.format not in WIDE else c.launch
@@ -192,14 +193,17 @@ def _timed(kernel: Kernel, device: Device, c: Constants, prefill: bool) -> Timed
     return Timed(kernel, both + launch, limit, moved)
 
 
-def _reduced(kernel: Kernel, device: Device, c: Constants) -> Timed:
-    """An all-reduce: a ring's bytes over the link, and the devices' agreement. `share`: of the link that it attains."""
-    ring = 2 * (kernel.over - 1) / kernel.over * kernel.moved
+def _sent(kernel: Kernel, device: Device, c: Constants) -> Timed:
+    """A collective: a ring's bytes over the link, and the devices' agreement. An all-reduce goes around twice, an
+    all-gather once. `share`: of the link that it attains."""
+    steps = (2 if kernel.kind == "all-reduce" else 1) * (kernel.over - 1)
+    ring = steps / kernel.over * kernel.moved
     link, message = device.link(kernel.over), kernel.moved / kernel.times
     share = c.link_pcie if link.devices <= SOCKET else c.link_sockets
     if link.reach == "domain":
         switches_add = link.devices >= SWITCHED and device.vendor == "NVIDIA" and "fp8" in device.peak
         large, half = (c.link_switch, c.message_switch) if switches_add else (c.link_large, c.message)
         share = c.link + (large - c.link) * message / (message + half)
-    sending, waiting = ring / (link.rate * share), kernel.times * c.reduce * (0.6 + 0.1 * kernel.over)
+    agreeing = c.hop * (1 + steps) if link.reach == "node" else c.reduce * (0.6 + 0.1 * kernel.over)
+    sending, waiting = ring / (link.rate * share), kernel.times * agreeing
     return Timed(kernel, sending + waiting, "link" if sending > waiting else "launch", ring)

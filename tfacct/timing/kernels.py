@@ -11,7 +11,7 @@ Axes alone decide, as they do for a mesh (`sharding`):
    activation.
 6. `tp` divides the axes that a mesh does and channels, Fe of experts by its own number; key/value heads are not
    divided below one. A divided axis that is contracted leaves a partial sum: an all-reduce of the result, one for a
-   part. Each device runs the whole indexer.
+   part. Divided logits are gathered. Each device runs the whole indexer.
 FLOPs are those of the pairs that a mask keeps.
 """
 
@@ -44,9 +44,9 @@ from tfacct.ledger.lines import (
 )
 from tfacct.ledger.storage import Storage, Stored, Width
 from tfacct.ledger.workload import CHUNKS, COMPRESSED, ENTRIES, HEAVY_ENTRIES, OF_STEPS, ONE_BY_ONE
-from tfacct.parallel.mesh import TP_AXES
+from tfacct.parallel.mesh import TP_AXES, VOCABULARY
 
-Kind: TypeAlias = Literal["gemm", "experts", "attention", "pointwise", "lookup", "all-reduce"]
+Kind: TypeAlias = Literal["gemm", "experts", "attention", "pointwise", "lookup", "all-reduce", "all-gather"]
 HEADS = ("Kd", "Nd", "Og")
 """Axes of heads of the delta rule, and of groups of query heads."""
 CHANNELS = "Dc"
@@ -92,9 +92,9 @@ class Kernel(NamedTuple):
 
     `times`: launches. `flops`: of the pairs that a mask keeps. `read`: bytes of the weights that it can read, of all
     experts; `format` is how they are stored. `cache`: bytes of keys and values read. `moved`: bytes of activations read
-    and written; of an all-reduce, of its results. `rows`: new tokens that it runs over, before each is sent to its
+    and written; of a collective, of its results. `rows`: new tokens that it runs over, before each is sent to its
     experts; of attention, those of one sequence. `experts`: how many there are here, how many a token is sent to, and
-    of how many. `over`: devices of an all-reduce. `padded`: FLOPs of padded queries over these.
+    of how many. `over`: devices of a collective. `padded`: FLOPs of padded queries over these.
     """
 
     name: str
@@ -177,7 +177,7 @@ Launch: TypeAlias = Callable[[_Sizes], Kernel]
 
 class _Lowered:
     """A group of layers on one device: what no step changes, and the kernels of a step in the order of their first
-    lines, then pointwise work and all-reduces."""
+    lines, then pointwise work and collectives."""
 
     def __init__(
         self, group: Group, weights: Storage, activations: Width, cache: Width, split: Split, experts: bool
@@ -208,7 +208,7 @@ class _Lowered:
             else:
                 yield self._products(lines) if first.weight_axes() is not None else self._attention(lines)
         yield from self._pointwise()
-        yield from self._reduced()
+        yield from self._collectives()
 
     def _lines(self) -> Sequence[Line]:
         """Its lines. Engines skip the keys that an indexer does not choose, also where the class only masks them."""
@@ -331,9 +331,10 @@ class _Lowered:
 
         yield launch
 
-    def _reduced(self) -> Iterator[Launch]:
-        """Partial sums of each part, those of its experts and of its other lines together."""
-        found = defaultdict[tuple[str, AxisNames], set[bool]](set)
+    def _collectives(self) -> Iterator[Launch]:
+        """All-reduces of the partial sums of each part, those of its experts and of its other lines together, and
+        all-gathers of logits."""
+        found = defaultdict[tuple[str, Kind, AxisNames], set[bool]](set)
         for line in self.group.lines:
             if isinstance(line, Table):
                 rows, *width = axis_names(line.spec)
@@ -344,17 +345,21 @@ class _Lowered:
             else:
                 continue
             is_expert = isinstance(line, Matmul) and bool(line.expert_axis)
-            if (self.split.devices if is_expert else self.split.tp) > 1 and not contracted.isdisjoint(DIVIDED):
-                found[part, tuple(axis for axis in made if axis != ACTIVE)].add(is_expert)
-        for (part, result), of_experts in found.items():
-            yield self._all_reduce(f"{paths.short(part)} all-reduce", result, of_experts)
+            if (self.split.devices if is_expert else self.split.tp) > 1:
+                if not contracted.isdisjoint(DIVIDED):
+                    found[part, "all-reduce", tuple(axis for axis in made if axis != ACTIVE)].add(is_expert)
+                elif VOCABULARY in made:
+                    found[part, "all-gather", made].add(False)
+        for (part, kind, result), of_experts in found.items():
+            yield self._collective(part, kind, result, of_experts)
 
-    def _all_reduce(self, name: str, result: AxisNames, of_experts: set[bool]) -> Launch:
+    def _collective(self, part: str, kind: Kind, result: AxisNames, of_experts: set[bool]) -> Launch:
         count, over = self.group.count, self.split.devices if True in of_experts else self.split.tp
+        name, whole = f"{paths.short(part)} {kind}", over if kind == "all-gather" else 1
 
         def launch(sizes: _Sizes) -> Kernel:
-            elements = max(size(sizes.experts if is_expert else sizes.axes, result) for is_expert in of_experts)
-            return Kernel(name, "all-reduce", count, moved=count * self.activations.bytes(elements), over=over)
+            elements = whole * max(size(sizes.experts if each else sizes.axes, result) for each in of_experts)
+            return Kernel(name, kind, count, moved=count * self.activations.bytes(elements), over=over)
 
         return launch
 
